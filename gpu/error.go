@@ -1,0 +1,85 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// An Error says which driver call failed, with which code, and from which line
+// of the caller's code.
+type Error struct {
+	Op     string // the driver call, with what it was asked for: "cuMemAlloc(100)"
+	Code   Code
+	Detail string // what else is known: a limit, a name, a remedy; may be empty
+	File   string // of the first caller outside the drivers
+	Line   int
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s failed: code = %s, message = %s", e.Op, e.Code.Name(), e.Code.Message())
+	if e.Detail != "" {
+		s += " (" + e.Detail + ")"
+	}
+	if e.File != "" {
+		s = fmt.Sprintf("%s:%d  %s", filepath.Base(e.File), e.Line, s)
+	}
+	return s
+}
+
+// Unwrap gives the code to errors.Is.
+func (e *Error) Unwrap() error { return e.Code }
+
+// Fail makes an *Error and finds the line it is to be blamed on. Drivers use
+// it; it returns nil for Success.
+func Fail(op string, c Code, detail string) error {
+	if c == Success {
+		return nil
+	}
+	e := &Error{Op: op, Code: c, Detail: detail}
+	e.File, e.Line = blame()
+	return e
+}
+
+// CodeOf is the code inside err: Success for nil, ErrUnknown where there is none.
+func CodeOf(err error) Code {
+	if err == nil {
+		return Success
+	}
+	if c, ok := errors.AsType[Code](err); ok {
+		return c
+	}
+	return ErrUnknown
+}
+
+// drivers are the packages whose frames are not the caller's.
+var drivers = []string{
+	"github.com/culvert-io/culvert/gpu.",
+	"github.com/culvert-io/culvert/gpu/cuda.",
+	"github.com/culvert-io/culvert/soft/gpu.",
+}
+
+func blame() (file string, line int) {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if f.Function != "" && !inDriver(f.Function) {
+			return f.File, f.Line
+		}
+		if !more {
+			return "", 0
+		}
+	}
+}
+
+func inDriver(function string) bool {
+	for _, p := range drivers {
+		if strings.HasPrefix(function, p) {
+			return true
+		}
+	}
+	return false
+}
