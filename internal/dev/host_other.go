@@ -1,0 +1,21 @@
+//go:build !linux
+
+package dev
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// Host is the operating system that this process runs on. Its nodes can be
+// opened on Linux alone.
+func Host() OS { return host{} }
+
+type host struct{}
+
+func (host) FS() fs.FS { return os.DirFS("/") }
+
+func (host) Open(path string) (Node, error) {
+	return nil, &fs.PathError{Op: "open", Path: path, Err: errors.ErrUnsupported}
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package dev
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is the operating system that this process runs on.
+func Host() OS { return host{} }
+
+type host struct{}
+
+func (host) FS() fs.FS { return os.DirFS("/") }
+
+func (host) Open(path string) (Node, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		switch err {
+		case nil:
+			return &hostNode{path: path, fd: fd}, nil
+		case unix.EINTR:
+			continue
+		}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+}
+
+// A hostNode keeps a bare descriptor: an os.File would offer it to the
+// network poller, and wrap each ioctl in a closure.
+type hostNode struct {
+	path string
+	mu   sync.RWMutex // held for reading while fd is in use
+	fd   int          // -1 when closed
+}
+
+func (n *hostNode) Ioctl(req uintptr, arg unsafe.Pointer) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.fd < 0 {
+		return n.fail(fmt.Sprintf("ioctl %#x", req), fs.ErrClosed)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.fd), req, uintptr(arg)); errno != 0 {
+		return n.fail(fmt.Sprintf("ioctl %#x", req), errno)
+	}
+	return nil
+}
+
+func (n *hostNode) Mmap(off int64, size, prot int) (Mapping, error) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.fd < 0 {
+		return nil, n.fail("mmap", fs.ErrClosed)
+	}
+	if size <= 0 {
+		return nil, n.fail("mmap", unix.EINVAL)
+	}
+	p, err := unix.MmapPtr(n.fd, off, nil, uintptr(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, n.fail("mmap", err)
+	}
+	return &hostMapping{path: n.path, addr: p, size: size}, nil
+}
+
+func (n *hostNode) Fd() int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.fd
+}
+
+func (n *hostNode) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fd < 0 {
+		return n.fail("close", fs.ErrClosed)
+	}
+	err := unix.Close(n.fd)
+	n.fd = -1
+	if err != nil {
+		return n.fail("close", err)
+	}
+	return nil
+}
+
+func (n *hostNode) fail(op string, err error) error {
+	return &fs.PathError{Op: op, Path: n.path, Err: err}
+}
+
+type hostMapping struct {
+	path string
+	mu   sync.Mutex
+	addr unsafe.Pointer
+	size int
+	gone bool
+}
+
+func (m *hostMapping) Addr() uintptr { return uintptr(m.addr) }
+func (m *hostMapping) Len() int      { return m.size }
+
+func (m *hostMapping) Unmap() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return nil
+	}
+	if err := unix.MunmapPtr(m.addr, uintptr(m.size)); err != nil {
+		return &fs.PathError{Op: "munmap", Path: m.path, Err: err}
+	}
+	m.gone = true
+	return nil
+}

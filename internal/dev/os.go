@@ -1,0 +1,14 @@
+package dev
+
+import "io/fs"
+
+// An OS opens device nodes and shows the files that describe them. It is safe
+// for concurrent use.
+type OS interface {
+	// Open opens a node for reading and writing, by absolute path. The error
+	// is an *fs.PathError that holds the errno.
+	Open(path string) (Node, error)
+	// FS is the root of the file system: "proc/driver/nvidia/version", without
+	// a leading slash. It may also be an fs.ReadLinkFS.
+	FS() fs.FS
+}
