@@ -1,0 +1,131 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A File is Culvert's own hold on a caller's descriptor: a duplicate, so that
+// closing and reusing the caller's number cannot redirect I/O, and a second
+// descriptor of the same file with O_DIRECT turned the other way, where the
+// kernel gives one.
+type File struct {
+	Name  string // as /proc/self/fd names it
+	Facts Facts
+
+	flags    int // as opened by the caller
+	own      int // our duplicate
+	buffered int // without O_DIRECT, or -1
+	direct   int // with O_DIRECT, or -1
+
+	closeOnce sync.Once
+}
+
+// ErrFileType is the answer to a descriptor that is neither a regular file nor
+// a block device.
+var ErrFileType = errors.New("not a regular file or block device")
+
+// Adopt takes a hold of the descriptor fd, which stays the caller's.
+func Adopt(fd int) (*File, error) {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if flags&unix.O_PATH != 0 {
+		return nil, fmt.Errorf("descriptor %d: opened with O_PATH: %w", fd, unix.EBADF)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: duplicate: %w", fd, err)
+	}
+	f := &File{flags: flags, own: own, buffered: -1, direct: -1}
+	f.Name, err = os.Readlink(procFD(own))
+	if err != nil {
+		f.Name = "descriptor " + strconv.Itoa(fd)
+	}
+	if f.Facts, err = factsOf(own); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	f.openTwins()
+	return f, nil
+}
+
+// openTwins fills in the buffered and the direct descriptor. A twin that cannot
+// be had (a file that only root may open again, a file system without O_DIRECT)
+// is left out: the routes cope, and say so.
+func (f *File) openTwins() {
+	again := f.flags & (unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME)
+	again |= unix.O_CLOEXEC
+	if f.flags&unix.O_DIRECT == 0 {
+		f.buffered = f.own
+		if f.Facts.Direct.Supported {
+			f.direct = reopen(f.own, again|unix.O_DIRECT)
+		}
+		return
+	}
+	f.direct = f.own
+	f.buffered = reopen(f.own, again)
+}
+
+func reopen(fd, flags int) int {
+	twin, err := unix.Open(procFD(fd), flags, 0)
+	if err != nil {
+		return -1
+	}
+	return twin
+}
+
+func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// FD is the descriptor with the caller's own flags.
+func (f *File) FD() int { return f.own }
+
+// Buffered is a descriptor that goes through the page cache, or -1.
+func (f *File) Buffered() int { return f.buffered }
+
+// Direct is a descriptor with O_DIRECT, or -1.
+func (f *File) Direct() int { return f.direct }
+
+// CallerDirect reports whether the caller opened the file with O_DIRECT. Writes
+// honour that wish; reads need not, since they leave no trace.
+func (f *File) CallerDirect() bool { return f.flags&unix.O_DIRECT != 0 }
+
+// Readable and Writable report the access mode.
+func (f *File) Readable() bool { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
+
+// Writable reports whether the file was opened for writing.
+func (f *File) Writable() bool { return f.flags&unix.O_ACCMODE != unix.O_RDONLY }
+
+// Flags are the caller's open flags.
+func (f *File) Flags() int { return f.flags }
+
+// Size is the file's size now, or the device's.
+func (f *File) Size() (int64, error) {
+	if f.Facts.Block {
+		n, err := unix.Seek(f.own, 0, unix.SEEK_END)
+		return n, os.NewSyscallError("lseek", err)
+	}
+	var st unix.Stat_t
+	err := unix.Fstat(f.own, &st)
+	return st.Size, os.NewSyscallError("fstat", err)
+}
+
+// Close gives the descriptors back. It does not touch the caller's.
+func (f *File) Close() error {
+	err := os.ErrClosed
+	f.closeOnce.Do(func() {
+		err = os.NewSyscallError("close", unix.Close(f.own))
+		for _, twin := range []int{f.buffered, f.direct} {
+			if twin >= 0 && twin != f.own {
+				unix.Close(twin)
+			}
+		}
+	})
+	return err
+}

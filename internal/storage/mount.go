@@ -1,0 +1,99 @@
+package storage
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// A Mount is a line of mountinfo.
+type Mount struct {
+	Dev     string `json:"device"` // "259:1"
+	Point   string `json:"mount_point"`
+	FS      string `json:"file_system"`
+	Source  string `json:"source"`
+	Options string `json:"options"` // of the mount and of the super block
+}
+
+// FindMount looks the mount of a device up in proc/self/mountinfo of root. The
+// last one wins, as it does for the kernel when mounts are stacked.
+func FindMount(root fs.FS, dev string) (Mount, error) {
+	const name = "proc/self/mountinfo"
+	f, err := root.Open(name)
+	if err != nil {
+		return Mount{}, err
+	}
+	defer f.Close()
+	var found *Mount
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if m, ok := parseMount(sc.Text()); ok && m.Dev == dev {
+			found = &m
+		}
+	}
+	if found == nil {
+		return Mount{}, fmt.Errorf("%s: no mount of device %s: %w", name, dev, fs.ErrNotExist)
+	}
+	return *found, nil
+}
+
+// parseMount reads "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue".
+func parseMount(line string) (Mount, bool) {
+	mine, super, ok := strings.Cut(line, " - ")
+	left, right := strings.Fields(mine), strings.Fields(super)
+	if !ok || len(left) < 6 || len(right) < 2 {
+		return Mount{}, false
+	}
+	m := Mount{Dev: left[2], Point: unescape(left[4]), FS: right[0], Source: unescape(right[1]), Options: left[5]}
+	if len(right) > 2 {
+		m.Options += "," + right[2]
+	}
+	return m, true
+}
+
+// unescape undoes the octal escapes that mountinfo uses for blanks.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
+
+// A BlockDevice is what sysfs says of the device under a file system.
+type BlockDevice struct {
+	Name   string   `json:"name"`             // "nvme0n1"
+	Driver string   `json:"driver,omitempty"` // "nvme", "virtio_blk"
+	PCI    string   `json:"pci,omitempty"`    // "0000:3d:00.0"
+	Slaves []string `json:"slaves,omitempty"` // of an md or dm device
+}
+
+// FindBlockDevice follows sys/dev/block/MAJ:MIN of root to the device, up from a
+// partition to its disk.
+func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
+	link := "sys/dev/block/" + dev
+	target, err := fs.ReadLink(root, link)
+	if err != nil {
+		return BlockDevice{}, fmt.Errorf("no block device %s (a network or memory file system has none): %w", dev, err)
+	}
+	dir := path.Join(path.Dir(link), target)
+	if _, err := fs.Stat(root, path.Join(dir, "partition")); err == nil {
+		dir = path.Dir(dir)
+	}
+	b := BlockDevice{Name: path.Base(dir), PCI: pciOf(dir)}
+	if drv, err := fs.ReadLink(root, path.Join(dir, "device/driver")); err == nil {
+		b.Driver = path.Base(drv)
+	}
+	if slaves, err := fs.ReadDir(root, path.Join(dir, "slaves")); err == nil {
+		for _, s := range slaves {
+			b.Slaves = append(b.Slaves, s.Name())
+		}
+	}
+	return b, nil
+}
+
+// pciOf is the last PCI address in a sysfs path: the controller of the drive.
+func pciOf(dir string) string {
+	last := ""
+	for _, part := range strings.Split(dir, "/") {
+		if len(part) == len("0000:3d:00.0") && part[4] == ':' && part[7] == ':' && part[10] == '.' {
+			last = part
+		}
+	}
+	return last
+}

@@ -1,0 +1,93 @@
+package route
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// This file is for the odd descriptor that has O_DIRECT set and cannot be opened
+// a second time without it: the privileges are gone, or /proc is not mounted.
+// Requests that are not aligned then read the aligned range around them, and
+// writes put it back. Two such writes to one block at a time would undo each
+// other, as they would for any user of O_DIRECT; a lock per file is the caller's.
+
+// around is the aligned range that contains [off, off+n).
+func around(f *storage.File, off int64, n int) (start int64, buf []byte) {
+	a := int64(max(f.Facts.Direct.OffAlign, 512))
+	start = off / a * a
+	end := (off + int64(n) + a - 1) / a * a
+	return start, alignedBytes(int(end-start), hostPage)
+}
+
+func preadAligned(f *storage.File, p []byte, off int64) (int, error) {
+	start, buf := around(f, off, len(p))
+	got, err := directRead(f.Direct(), buf, start)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	if skip := int(off - start); got > skip {
+		n = copy(p, buf[skip:got])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
+	size, err := f.Size()
+	if err != nil {
+		return 0, err
+	}
+	start, buf := around(f, off, len(p))
+	if f.Readable() {
+		if _, err := directRead(f.Direct(), buf, start); err != nil {
+			return 0, err
+		}
+	} else if start < size {
+		return 0, &os.PathError{Op: "unaligned write through an O_DIRECT descriptor that is write-only", Path: f.Name, Err: unix.EINVAL}
+	}
+	copy(buf[off-start:], p)
+	for done := 0; done < len(buf); {
+		n, err := unix.Pwrite(f.Direct(), buf[done:], start+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		done += n
+	}
+	// The aligned range may reach past the end that the write asked for.
+	if end := max(size, off+int64(len(p))); !f.Facts.Block && start+int64(len(buf)) > end {
+		if err := unix.Ftruncate(f.Direct(), end); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// directRead reads into buf until the file ends.
+func directRead(fd int, buf []byte, off int64) (int, error) {
+	done := 0
+	for done < len(buf) {
+		n, err := unix.Pread(fd, buf[done:], off+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		done += n
+		if n == 0 || n%512 != 0 {
+			break
+		}
+	}
+	return done, nil
+}

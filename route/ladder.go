@@ -1,0 +1,208 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// A Ladder holds the routes to one GPU, best first.
+type Ladder struct {
+	rungs []Route
+	// absent are the rungs that this machine does not have at all, with the
+	// reason; they stand in every plan.
+	absent []*Decline
+}
+
+// NewLadder sorts the routes into their order.
+func NewLadder(routes []Route, absent []*Decline) *Ladder {
+	l := &Ladder{slices.Clone(routes), slices.Clone(absent)}
+	slices.SortStableFunc(l.rungs, func(a, b Route) int { return int(a.ID()) - int(b.ID()) })
+	return l
+}
+
+// Close closes the routes.
+func (l *Ladder) Close() error {
+	var errs []error
+	for _, r := range l.rungs {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A Plan is what a ladder found out for one file: the rungs that can be used,
+// and why the others cannot. It does not change, so that a lookup is all that a
+// transfer pays.
+type Plan struct {
+	usable   []Route
+	declined []*Decline // of the rungs that the file cannot use
+	required bool
+}
+
+// Plan probes every rung for the file.
+func (l *Ladder) Plan(f *storage.File) *Plan {
+	p := &Plan{declined: slices.Clone(l.absent)}
+	for _, r := range l.rungs {
+		if d := r.Probe(f); d != nil {
+			p.declined = append(p.declined, d)
+			continue
+		}
+		p.usable = append(p.usable, r)
+	}
+	slices.SortStableFunc(p.declined, func(a, b *Decline) int { return int(a.Route) - int(b.Route) })
+	return p
+}
+
+// Best is the first usable rung.
+func (p *Plan) Best() ID {
+	if len(p.usable) == 0 {
+		return None
+	}
+	return p.usable[0].ID()
+}
+
+// Usable lists the rungs that the file can use, best first.
+func (p *Plan) Usable() []ID {
+	ids := make([]ID, len(p.usable))
+	for i, r := range p.usable {
+		ids[i] = r.ID()
+	}
+	return ids
+}
+
+// Declined lists the rungs that the file cannot use, best first, with reasons.
+func (p *Plan) Declined() []*Decline { return p.declined }
+
+// Only returns a plan that uses this one rung and fails where it does not take
+// a request, or an error that says why the file cannot use it.
+func (p *Plan) Only(id ID) (*Plan, error) {
+	for _, r := range p.usable {
+		if r.ID() == id {
+			return &Plan{usable: []Route{r}, declined: p.declined, required: true}, nil
+		}
+	}
+	return nil, &RequireError{Want: id, Got: p.Best(), Declined: p.reasons(id)}
+}
+
+// Require returns an error unless the best usable rung is at least as good as id.
+func (p *Plan) Require(id ID) error {
+	if best := p.Best(); best != None && best <= id {
+		return nil
+	}
+	return &RequireError{Want: id, Got: p.Best(), Declined: p.reasons(id)}
+}
+
+func (p *Plan) reasons(upTo ID) []*Decline {
+	var ds []*Decline
+	for _, d := range p.declined {
+		if d.Route <= upTo {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}
+
+// A RequireError says that a route was required and cannot be had.
+type RequireError struct {
+	Want, Got ID
+	Declined  []*Decline
+}
+
+func (e *RequireError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "route %s was required, the best here is %s", e.Want, e.Got)
+	for _, d := range e.Declined {
+		b.WriteString("; " + d.String())
+	}
+	return b.String()
+}
+
+// ErrNoRoute is returned when no rung takes a request. With the host rung in the
+// ladder it cannot happen.
+var ErrNoRoute = errors.New("no route takes this request")
+
+// Run moves the ops of a batch, each by the first rung that takes it, and fills
+// the receipts. Neighbouring ops that the same rung takes go to it as one batch.
+func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
+	var first error
+	for i := 0; i < len(ops); {
+		r, why := p.choose(&ops[i])
+		if r == nil {
+			return p.refuse(&ops[i], why)
+		}
+		j := i + 1
+		for j < len(ops) && p.takes(r, &ops[j]) {
+			j++
+		}
+		start := time.Now()
+		err := r.Run(ctx, ops[i:j], res[i:j])
+		took := time.Since(start)
+		for k := i; k < j; k++ {
+			p.finish(&res[k], &ops[k], r.ID(), took)
+		}
+		if err != nil {
+			first = err
+			break
+		}
+		i = j
+	}
+	return first
+}
+
+// choose finds the first rung that takes the op. why is the last refusal.
+func (p *Plan) choose(op *Op) (r Route, why *Decline) {
+	for _, r := range p.usable {
+		if why = r.Takes(op); why == nil {
+			return r, nil
+		}
+	}
+	return nil, why
+}
+
+// takes reports whether r is the rung that choose would find for op.
+func (p *Plan) takes(r Route, op *Op) bool {
+	got, _ := p.choose(op)
+	return got == r
+}
+
+func (p *Plan) refuse(op *Op, why *Decline) error {
+	if why == nil {
+		return ErrNoRoute
+	}
+	if p.required {
+		return &RequireError{Want: why.Route, Got: None, Declined: []*Decline{why}}
+	}
+	return fmt.Errorf("%w: %s", ErrNoRoute, why)
+}
+
+// finish fills in what every route would fill in alike.
+func (p *Plan) finish(r *Receipt, op *Op, id ID, took time.Duration) {
+	r.Dir = op.Dir
+	r.Time = took
+	if r.By[id] == 0 && r.Bytes > 0 {
+		r.By[id] = r.Bytes
+	}
+	r.settle()
+	p.explain(&r.Declined, op, id)
+}
+
+// explain notes the rungs above id: those that the file cannot use, and those
+// that did not take this op.
+func (p *Plan) explain(ds *Declined, op *Op, id ID) {
+	for _, d := range p.declined {
+		if d.Route < id {
+			ds[d.Route] = d
+		}
+	}
+	for _, r := range p.usable {
+		if r.ID() >= id {
+			break
+		}
+		ds[r.ID()] = r.Takes(op)
+	}
+}

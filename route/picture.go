@@ -1,0 +1,53 @@
+package route
+
+import (
+	"fmt"
+	"strings"
+)
+
+// hops are the places that bytes pass on each route between file and GPU.
+var hops = [numIDs][]string{
+	Vendor: {"libcufile"},
+	NVFS:   {"drive DMA"},
+	P2PDMA: {"drive DMA"},
+	NVMe:   {"drive DMA"},
+	Bar:    {"BAR1"},
+	Ring:   {"pinned ring"},
+	Mapped: {"page cache, pinned"},
+	RDMA:   {"NIC"},
+	Host:   {"host memory"},
+}
+
+// Picture draws the path of the bytes as text, one line per route taken:
+//
+//	in.bin ══ 4.0 MiB ══▶ [host memory] ══ 4.0 MiB ══▶ gpu:0
+func (r *Receipt) Picture(file, gpu string) string {
+	var b strings.Builder
+	for _, e := range r.byRoute() {
+		from, to := file, gpu
+		if r.Dir == Write {
+			from, to = gpu, file
+		}
+		arrow := " ══ " + Size(e.n) + " ══▶ "
+		b.WriteString(from)
+		for _, h := range hops[e.id] {
+			b.WriteString(arrow + "[" + h + "]")
+		}
+		b.WriteString(arrow + to + "\n")
+	}
+	return b.String()
+}
+
+// Size prints a number of bytes for people: "4.0 MiB".
+func Size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n), ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v /= 1 << 10; v < 1<<10 {
+			break
+		}
+	}
+	return fmt.Sprintf("%.1f %s", v, unit)
+}

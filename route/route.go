@@ -1,0 +1,72 @@
+package route
+
+import (
+	"context"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// A Dir is the direction of a transfer.
+type Dir uint8
+
+const (
+	Read  Dir = iota // file to GPU
+	Write            // GPU to file
+)
+
+func (d Dir) String() string {
+	if d == Write {
+		return "write"
+	}
+	return "read"
+}
+
+// MarshalText makes JSON carry the word.
+func (d Dir) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// An Op is one request: Mem.Len bytes between the file at Off and GPU memory.
+type Op struct {
+	Dir  Dir
+	File *storage.File
+	Off  int64
+	Mem  gpu.Span
+}
+
+// A Route moves bytes one way. It cuts requests for itself.
+//
+// Run fills res[i] for every op and returns the first error; res[i].Bytes then
+// says how far op i came. A short count at the end of the file is no error.
+// When Run returns, also because ctx was cancelled, nothing touches the memory
+// any more. Run is safe for concurrent use, and allocates nothing in steady
+// state.
+type Route interface {
+	ID() ID
+	// Probe looks whether this route exists for the file on this GPU. It may
+	// look around in /proc and /sys, but moves no data.
+	Probe(*storage.File) Verdict
+	// Takes says whether the route wants this op; nil means that it does.
+	Takes(*Op) *Decline
+	Run(ctx context.Context, ops []Op, res []Receipt) error
+	Close() error
+}
+
+// A Verdict is the answer of a probe: nil, or the first test that failed.
+type Verdict = *Decline
+
+// A Decline says why a rung was not taken: which test failed, what was seen, and
+// what would change it.
+type Decline struct {
+	Route    ID     `json:"route"`
+	Test     string `json:"test"`          // "kernel module"
+	Evidence string `json:"evidence"`      // "/dev/nvidia-fs0: no such file or directory"
+	Fix      string `json:"fix,omitempty"` // "modprobe nvidia-fs"
+}
+
+func (d *Decline) String() string {
+	s := d.Route.String() + ": " + d.Test + ": " + d.Evidence
+	if d.Fix != "" {
+		s += " (fix: " + d.Fix + ")"
+	}
+	return s
+}
