@@ -1,0 +1,103 @@
+package gpu
+
+import (
+	"maps"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Model describes a card. The zero values of Memory and Attributes mean
+// [DefaultMemory] and none at all; start from one of the functions below.
+type Model struct {
+	Name       string
+	Capability [2]int
+	Multiprocs int
+	// Memory is what can be allocated. It is really taken from this machine
+	// when it is used, so the models ask for less than the cards have.
+	Memory uint64
+	// BAR1 is the size of the window through which other devices and the CPU
+	// reach the memory.
+	BAR1 uint64
+	// Attributes are the answers to gpu.Device.Attribute, beside those that
+	// follow from the other fields. An attribute that is in neither is unknown.
+	Attributes map[gpu.Attribute]int
+}
+
+// DefaultMemory is the memory of a Model that does not say.
+const DefaultMemory = 8 << 30
+
+// H200 is a data-centre card whose whole memory fits into BAR1.
+func H200() Model {
+	return Model{
+		Name:       "NVIDIA H200 (software)",
+		Capability: [2]int{9, 0},
+		Multiprocs: 132,
+		Memory:     DefaultMemory,
+		BAR1:       256 << 30,
+		Attributes: maps.Clone(dataCentre),
+	}
+}
+
+// SmallBAR is the usual desktop card: only 256 MiB of its memory can be mapped
+// at a time, and it has no GPUDirect RDMA.
+func SmallBAR() Model {
+	m := Model{
+		Name:       "NVIDIA GeForce RTX 3090 (software)",
+		Capability: [2]int{8, 6},
+		Multiprocs: 82,
+		Memory:     DefaultMemory,
+		BAR1:       256 << 20,
+		Attributes: maps.Clone(dataCentre),
+	}
+	maps.Copy(m.Attributes, map[gpu.Attribute]int{
+		gpu.AttrClockRate:                   1695000,
+		gpu.AttrAsyncEngines:                2,
+		gpu.AttrGPUDirectRDMA:               0,
+		gpu.AttrGPUDirectRDMAWithVMM:        0,
+		gpu.AttrGPUDirectRDMAFlushOptions:   0,
+		gpu.AttrGPUDirectRDMAWritesOrdering: 0,
+		gpu.AttrDMABuf:                      0,
+	})
+	return m
+}
+
+// Pageable is an H200 under a kernel with heterogeneous memory management: its
+// kernels may touch memory that the driver has never heard of.
+func Pageable() Model {
+	m := H200()
+	m.Name = "NVIDIA H200 with HMM (software)"
+	m.Attributes[gpu.AttrPageableMemoryAccess] = 1
+	return m
+}
+
+// dataCentre holds what an H200 answers under driver 580 and CUDA 13.0.
+// Attribute 152 (DMA_BUF_MMAP_SUPPORTED) is missing because that driver does
+// not know it.
+var dataCentre = map[gpu.Attribute]int{
+	gpu.AttrMaxThreadsPerBlock:          1024,
+	gpu.AttrClockRate:                   1980000,
+	gpu.AttrIntegrated:                  0,
+	gpu.AttrCanMapHostMemory:            1,
+	gpu.AttrAsyncEngines:                3,
+	gpu.AttrUnifiedAddressing:           1,
+	gpu.AttrManagedMemory:               1,
+	gpu.AttrHostNativeAtomics:           0,
+	gpu.AttrPageableMemoryAccess:        0,
+	gpu.AttrConcurrentManagedAccess:     1,
+	gpu.AttrHostPointerForRegistered:    1,
+	gpu.AttrFlushRemoteWrites:           0,
+	gpu.AttrHostRegister:                1,
+	gpu.AttrPageableUsesHostTables:      0,
+	gpu.AttrDirectManagedAccess:         0,
+	gpu.AttrVirtualMemory:               1,
+	gpu.AttrPosixFDHandles:              1,
+	gpu.AttrGPUDirectRDMAWithVMM:        1,
+	gpu.AttrReadOnlyHostRegister:        1,
+	gpu.AttrGPUDirectRDMA:               1,
+	gpu.AttrGPUDirectRDMAFlushOptions:   1,
+	gpu.AttrGPUDirectRDMAWritesOrdering: 100,
+	gpu.AttrStreamMemOps64:              1,
+	gpu.AttrStreamWaitNOR:               1,
+	gpu.AttrDMABuf:                      1,
+	gpu.AttrHostAllocDMABuf:             0,
+}
