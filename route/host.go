@@ -22,6 +22,7 @@ const hostPage = 4096
 
 // A HostRoute is the last rung: pread into host memory and copy, or the reverse.
 // It takes everything, needs nothing, and is the reference for all the others.
+// Memory that the CPU can reach is read and written in place.
 type HostRoute struct {
 	dev  gpu.Device
 	pool sync.Pool // of *[]byte, hostChunk long, page aligned
@@ -66,15 +67,9 @@ func (h *HostRoute) run(ctx context.Context, op *Op, r *Receipt, buf []byte) err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		chunk := buf[:min(uint64(len(buf)), op.Mem.Len-done)]
 		addr, off := op.Mem.Addr()+gpu.Addr(done), op.Off+int64(done)
-		var n int
-		var err error
-		if op.Dir == Read {
-			n, err = h.readChunk(op.File, chunk, off, addr)
-		} else {
-			n, err = h.writeChunk(op.File, chunk, off, addr)
-		}
+		left := op.Mem.Len - done
+		n, err := h.chunk(op, buf[:min(uint64(len(buf)), left)], off, addr)
 		r.Bytes += int64(n)
 		r.Host.Bytes += int64(n)
 		done += uint64(n)
@@ -86,6 +81,21 @@ func (h *HostRoute) run(ctx context.Context, op *Op, r *Receipt, buf []byte) err
 		}
 	}
 	return nil
+}
+
+// chunk moves len(stage) bytes, through stage where the CPU cannot reach the
+// memory itself. A wild host pointer is the kernel's to find: EFAULT.
+func (h *HostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr) (int, error) {
+	switch {
+	case op.Kind.OnDevice() && op.Dir == Read:
+		return h.readChunk(op.File, stage, off, addr)
+	case op.Kind.OnDevice():
+		return h.writeChunk(op.File, stage, off, addr)
+	case op.Dir == Read:
+		return preadFull(op.File, gpu.HostBytes(addr, uint64(len(stage))), off)
+	default:
+		return pwriteHost(op.File, gpu.HostBytes(addr, uint64(len(stage))), off)
+	}
 }
 
 func (h *HostRoute) readChunk(f *storage.File, p []byte, off int64, to gpu.Addr) (int, error) {
@@ -127,6 +137,15 @@ func preadFull(f *storage.File, p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+// pwriteHost writes from the caller's own memory, which need not be aligned for
+// O_DIRECT, so it goes through the page cache unless there is no way around.
+func pwriteHost(f *storage.File, p []byte, off int64) (int, error) {
+	if f.Buffered() < 0 {
+		return pwriteAligned(f, p, off)
+	}
+	return pwriteAll(f.Buffered(), p, off)
+}
+
 // pwriteFull writes all of p, through the descriptor that the caller's flags ask
 // for where the request is aligned, else through the page cache.
 func pwriteFull(f *storage.File, p []byte, off int64) (int, error) {
@@ -136,6 +155,10 @@ func pwriteFull(f *storage.File, p []byte, off int64) (int, error) {
 			return pwriteAligned(f, p, off)
 		}
 	}
+	return pwriteAll(fd, p, off)
+}
+
+func pwriteAll(fd int, p []byte, off int64) (int, error) {
 	done := 0
 	for done < len(p) {
 		n, err := unix.Pwrite(fd, p[done:], off+int64(done))

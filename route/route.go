@@ -25,12 +25,14 @@ func (d Dir) String() string {
 // MarshalText makes JSON carry the word.
 func (d Dir) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// An Op is one request: Mem.Len bytes between the file at Off and GPU memory.
+// An Op is one request: Mem.Len bytes between the file at Off and memory of the
+// given kind. Kinds that are not on a device are plain host memory to a route.
 type Op struct {
 	Dir  Dir
 	File *storage.File
 	Off  int64
 	Mem  gpu.Span
+	Kind gpu.Kind
 }
 
 // A Route moves bytes one way. It cuts requests for itself.

@@ -1,0 +1,78 @@
+package cufile
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Buffer is memory that was registered once so that transfers need not look it
+// up, map it or pin it again.
+type Buffer struct {
+	drv  *Driver
+	span gpu.Span
+	kind gpu.Kind
+
+	io     sync.RWMutex // held shared by transfers: deregistration waits for them
+	closed bool         // under io
+}
+
+// Span is the whole buffer.
+func (b *Buffer) Span() gpu.Span { return b.span }
+
+// Kind is the kind of memory it is made of.
+func (b *Buffer) Kind() gpu.Kind { return b.kind }
+
+// RegisterBuffer registers n bytes at base. Device memory must lie inside one
+// allocation; memory that the driver does not know is taken as host memory.
+// Managed memory is refused, as cuFile does: use it unregistered.
+func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
+	fail := func(c Code, err error, fix string) error {
+		return &Error{"register buffer", memName(base, n), c, err, fix}
+	}
+	if base == 0 || n == 0 {
+		return nil, fail(InvalidValue, errors.New("a buffer has an address and a length"), "")
+	}
+	if err := d.use(); err != nil {
+		return nil, fail(CodeOf(err), err, "")
+	}
+	p, err := d.pointer(base)
+	if err != nil {
+		return nil, fail(codeFor(err), err, "")
+	}
+	switch {
+	case p.Kind == gpu.KindManaged:
+		return nil, fail(CUDAMemoryTypeInvalid, errors.New("managed memory cannot be registered"), "read and write it unregistered")
+	case p.Kind.OnDevice() && !p.Contains(base, n):
+		return nil, fail(CUDAPointerRangeError, fmt.Errorf("the allocation is %d bytes at %v", p.Size, p.Base), "")
+	}
+	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind}
+	if !d.buffers.add(b) {
+		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
+	}
+	return b, nil
+}
+
+// Buffer finds the registered buffer with exactly this base.
+func (d *Driver) Buffer(base gpu.Addr) (*Buffer, error) {
+	if b := d.buffers.find(base); b != nil {
+		return b, nil
+	}
+	return nil, &Error{Op: "find buffer", Object: base.String(), Code: MemoryNotRegistered}
+}
+
+// Close deregisters the buffer after the transfers that use it have ended.
+func (b *Buffer) Close() error {
+	b.io.Lock()
+	defer b.io.Unlock()
+	if b.closed {
+		return &Error{Op: "deregister buffer", Object: b.span.String(), Code: MemoryNotRegistered}
+	}
+	b.closed = true
+	b.drv.buffers.remove(b)
+	return nil
+}
+
+func memName(base gpu.Addr, n uint64) string { return fmt.Sprintf("%v+%d", base, n) }

@@ -1,0 +1,185 @@
+package cufile
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Driver is a session of the cuFile API on one machine. It is counted: each
+// Open wants a Close, and the last Close releases every handle and buffer. The
+// first registration opens it implicitly, as cuFile does.
+type Driver struct {
+	m *machine.Machine
+
+	mu      sync.Mutex
+	count   int
+	closing bool
+	files   map[*File]struct{}
+	byFD    map[int]*File
+	gpus    map[int]*gpuState
+	probe   gpu.Device // any open GPU: pointers are looked up through it
+
+	buffers buffers
+	plain   *route.Ladder // for memory that is on no GPU
+}
+
+// gpuState is a GPU that the driver has opened and the routes to it.
+type gpuState struct {
+	dev    gpu.Device
+	ladder *route.Ladder
+}
+
+// New returns a closed driver.
+func New(m *machine.Machine) *Driver {
+	return &Driver{
+		m:     m,
+		files: map[*File]struct{}{},
+		byFD:  map[int]*File{},
+		gpus:  map[int]*gpuState{},
+		plain: route.NewLadder([]route.Route{route.NewHost(nil)}, nil),
+	}
+}
+
+// Open returns a driver that has been opened once.
+func Open(m *machine.Machine) (*Driver, error) {
+	d := New(m)
+	return d, d.Open()
+}
+
+// Open adds a reference.
+func (d *Driver) Open() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.openLocked()
+}
+
+func (d *Driver) openLocked() error {
+	if d.closing {
+		return &Error{Op: "open", Object: "driver", Code: DriverClosing}
+	}
+	if d.probe == nil {
+		if _, err := d.gpuLocked(0); err != nil {
+			return err
+		}
+		d.probe = d.gpus[0].dev
+	}
+	d.count++
+	return nil
+}
+
+// use opens the driver if nobody has.
+func (d *Driver) use() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.count > 0 && !d.closing {
+		return nil
+	}
+	return d.openLocked()
+}
+
+// UseCount is the number of references.
+func (d *Driver) UseCount() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
+// Close drops a reference. The last one waits for transfers in flight and
+// releases everything that was registered.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.count == 0 {
+		d.mu.Unlock()
+		return &Error{Op: "close", Object: "driver", Code: DriverNotInitialized}
+	}
+	if d.count--; d.count > 0 {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closing = true
+	files := make([]*File, 0, len(d.files))
+	for f := range d.files {
+		files = append(files, f)
+	}
+	d.mu.Unlock()
+
+	for _, f := range files {
+		f.Close()
+	}
+	for _, b := range d.buffers.all() {
+		b.Close()
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for i, g := range d.gpus {
+		errs = append(errs, g.ladder.Close(), g.dev.Close())
+		delete(d.gpus, i)
+	}
+	d.probe, d.closing = nil, false
+	return errors.Join(errs...)
+}
+
+// Device is the driver's own hold on GPU i, for callers who want to allocate
+// there or launch kernels. It closes with the driver.
+func (d *Driver) Device(i int) (gpu.Device, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.count == 0 {
+		return nil, &Error{Op: "open", Object: "device", Code: DriverNotInitialized}
+	}
+	g, err := d.gpuLocked(i)
+	if err != nil {
+		return nil, err
+	}
+	return g.dev, nil
+}
+
+func (d *Driver) gpuLocked(i int) (*gpuState, error) {
+	if g, ok := d.gpus[i]; ok {
+		return g, nil
+	}
+	dev, err := d.m.GPU.Open(i)
+	if err != nil {
+		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
+	}
+	ladder, err := route.For(dev, d.m.OS)
+	if err != nil {
+		dev.Close()
+		return nil, &Error{Op: "find routes to", Object: gpuName(i), Code: NVFSSetupError, Err: err}
+	}
+	g := &gpuState{dev, ladder}
+	d.gpus[i] = g
+	return g, nil
+}
+
+// pointer asks the driver what it knows of an address.
+func (d *Driver) pointer(a gpu.Addr) (gpu.Pointer, error) {
+	d.mu.Lock()
+	dev := d.probe
+	d.mu.Unlock()
+	if dev == nil {
+		return gpu.Pointer{}, DriverNotInitialized
+	}
+	return dev.Pointer(a)
+}
+
+// planFor finds out how f reaches a place.
+func (d *Driver) planFor(f *storage.File, at place) (*route.Plan, error) {
+	if at == 0 {
+		return d.plain.Plan(f), nil
+	}
+	d.mu.Lock()
+	g, err := d.gpuLocked(int(at) - 1)
+	d.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return g.ladder.Plan(f), nil
+}

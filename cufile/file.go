@@ -1,0 +1,194 @@
+package cufile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A File is a registered file: cuFile's handle. It owns a duplicate of the
+// descriptor, so the caller may close theirs.
+type File struct {
+	drv *Driver
+	fd  int // the caller's number, under which it was registered
+	st  *storage.File
+
+	io     sync.RWMutex // held shared by transfers: closing waits for them
+	closed bool         // under io
+
+	// plans holds what was found out, by place: a transfer pays an array index.
+	plans   [maxGPUs + 1]atomic.Pointer[route.Plan]
+	planMu  sync.Mutex
+	require route.ID // under planMu
+
+	stats Stats
+}
+
+// maxGPUs is more than one machine has had so far.
+const maxGPUs = 64
+
+// A place is where memory is, as far as a plan cares: 0 is host memory, i+1 is
+// GPU i.
+type place int
+
+func placeOf(dev int, kind gpu.Kind) place {
+	if !kind.OnDevice() {
+		return 0
+	}
+	return place(dev + 1)
+}
+
+// badFlags are the open flags that cuFile refuses: they change what an offset
+// means, or whether the file has one.
+const badFlags = unix.O_APPEND
+
+// Register registers an open file. It works on any regular file or block device
+// that can be read with pread, on any file system, with or without O_DIRECT.
+func (d *Driver) Register(f *os.File) (*File, error) { return d.RegisterFD(int(f.Fd())) }
+
+// RegisterFD registers a descriptor.
+func (d *Driver) RegisterFD(fd int) (*File, error) {
+	fail := func(name string, c Code, err error, fix string) error {
+		return &Error{"register", name, c, err, fix}
+	}
+	name := "descriptor " + strconv.Itoa(fd)
+	if fd < 0 {
+		return nil, fail(name, InvalidValue, unix.EBADF, "")
+	}
+	if err := d.use(); err != nil {
+		return nil, fail(name, CodeOf(err), err, "")
+	}
+	st, err := storage.Adopt(fd)
+	switch {
+	case errors.Is(err, storage.ErrFileType):
+		return nil, fail(name, InvalidFileType, err, "")
+	case err != nil:
+		return nil, fail(name, InvalidValue, err, "")
+	case st.Flags()&badFlags != 0:
+		st.Close()
+		return nil, fail(st.Name, InvalidFileOpenFlag, errors.New("opened with O_APPEND"), "open it without: writes go to offsets")
+	}
+	f := &File{drv: d, fd: fd, st: st}
+	if err := d.addFile(f); err != nil {
+		st.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// addFile enters the file. A descriptor number that was closed and now stands
+// for another file is not "registered twice".
+func (d *Driver) addFile(f *File) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old, ok := d.byFD[f.fd]; ok && old.st.Facts.Dev == f.st.Facts.Dev && old.st.Facts.Inode == f.st.Facts.Inode {
+		return &Error{"register", f.st.Name, HandleAlreadyRegistered, fmt.Errorf("descriptor %d is registered", f.fd), "deregister it first"}
+	}
+	d.files[f] = struct{}{}
+	d.byFD[f.fd] = f
+	return nil
+}
+
+// Name is the path of the file as the kernel tells it.
+func (f *File) Name() string { return f.st.Name }
+
+// Size is the size of the file now.
+func (f *File) Size() (int64, error) { return f.st.Size() }
+
+// Close deregisters the file after the transfers that use it have ended. The
+// caller's descriptor stays open.
+func (f *File) Close() error {
+	f.io.Lock()
+	defer f.io.Unlock()
+	if f.closed {
+		return &Error{Op: "deregister", Object: f.st.Name, Code: HandleNotRegistered}
+	}
+	f.closed = true
+	d := f.drv
+	d.mu.Lock()
+	delete(d.files, f)
+	if d.byFD[f.fd] == f {
+		delete(d.byFD, f.fd)
+	}
+	d.mu.Unlock()
+	return f.st.Close()
+}
+
+// Stats is the sum of all transfers of the file.
+func (f *File) Stats() *Stats { return &f.stats }
+
+// Plan says how the file reaches GPU dev: the usable routes, and why not others.
+func (f *File) Plan(dev int) (*route.Plan, error) {
+	return f.plan(placeOf(dev, gpu.KindDevice))
+}
+
+// Require makes transfers between the file and GPUs fail unless they go by the
+// route id. It fails at once when the file and GPU dev cannot use it.
+func (f *File) Require(dev int, id route.ID) error {
+	f.planMu.Lock()
+	defer f.planMu.Unlock()
+	old := f.require
+	f.require = id
+	p, err := f.findPlan(placeOf(dev, gpu.KindDevice))
+	if err != nil {
+		f.require = old
+		return &Error{Op: "require " + id.String() + " for", Object: f.st.Name, Code: IONotSupported, Err: err}
+	}
+	for i := range f.plans {
+		f.plans[i].Store(nil)
+	}
+	f.plans[placeOf(dev, gpu.KindDevice)].Store(p)
+	return nil
+}
+
+func (f *File) plan(at place) (*route.Plan, error) {
+	if at < 0 || int(at) >= len(f.plans) {
+		return nil, &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("there is no GPU %d", at-1)}
+	}
+	if p := f.plans[at].Load(); p != nil {
+		return p, nil
+	}
+	f.planMu.Lock()
+	defer f.planMu.Unlock()
+	p, err := f.findPlan(at)
+	if err == nil {
+		f.plans[at].Store(p)
+	}
+	return p, err
+}
+
+// findPlan probes the routes. The caller holds planMu.
+func (f *File) findPlan(at place) (*route.Plan, error) {
+	p, err := f.drv.planFor(f.st, at)
+	if err != nil || at == 0 || f.require == route.None {
+		return p, err
+	}
+	return p.Only(f.require)
+}
+
+// ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
+// error means that the file ended. The receipt is valid also with an error.
+func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
+	return f.do(ctx, route.Read, mem, off)
+}
+
+// WriteAt writes mem to the file at off. The bytes are on stable storage only
+// after Sync.
+func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
+	return f.do(ctx, route.Write, mem, off)
+}
+
+// Sync puts what was written on stable storage.
+func (f *File) Sync() error {
+	return os.NewSyscallError("fdatasync", unix.Fdatasync(f.st.FD()))
+}

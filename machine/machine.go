@@ -1,0 +1,90 @@
+// Package machine is what a process sees of the hardware: the GPUs and the
+// device nodes of the computer it runs on, or of a software one.
+//
+// CULVERT_MACHINE chooses: "real" fails where there is no NVIDIA GPU, "soft" is
+// always the software machine, and "auto" (the default) takes the real one where
+// there is one and says why not otherwise. CULVERT_SOFT describes the software
+// machine: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7".
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/cuda"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// A Machine is the devices that a process sees.
+type Machine struct {
+	Soft bool
+	// Why says how the choice was made: for a software machine, what kept the
+	// real one from being used.
+	Why string
+	GPU gpu.Driver
+	OS  dev.OS
+}
+
+// The values of CULVERT_MACHINE.
+const (
+	Auto = "auto"
+	Real = "real"
+	Soft = "soft"
+)
+
+// Open opens the machine that the environment asks for.
+func Open() (*Machine, error) {
+	kind := os.Getenv("CULVERT_MACHINE")
+	if kind == "" {
+		kind = Auto
+	}
+	return OpenAs(kind)
+}
+
+// OpenAs opens a machine of a kind: Auto, Real or Soft.
+func OpenAs(kind string) (*Machine, error) {
+	switch kind {
+	case Real:
+		return openReal()
+	case Soft:
+		return openSoft("CULVERT_MACHINE=soft")
+	case Auto:
+		m, err := openReal()
+		if err == nil {
+			return m, nil
+		}
+		if errors.Is(err, cuda.ErrOwnLibrary) {
+			return openSoft("libcuda.so.1 is the software machine's own")
+		}
+		return openSoft(err.Error())
+	}
+	return nil, fmt.Errorf("CULVERT_MACHINE=%s: want auto, real or soft", kind)
+}
+
+func openReal() (*Machine, error) {
+	drv, err := cuda.Open()
+	if err != nil {
+		return nil, fmt.Errorf("real machine: %w", err)
+	}
+	return &Machine{GPU: drv, OS: dev.Host(), Why: drv.Name()}, nil
+}
+
+func openSoft(why string) (*Machine, error) {
+	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	if err != nil {
+		return nil, fmt.Errorf("CULVERT_SOFT: %w", err)
+	}
+	return FromSoft(cfg, why)
+}
+
+// FromSoft builds a software machine as described, whatever the environment says.
+func FromSoft(cfg soft.Config, why string) (*Machine, error) {
+	m, err := soft.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Machine{Soft: true, GPU: m.GPU, OS: m.OS, Why: why}, nil
+}

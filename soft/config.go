@@ -1,0 +1,107 @@
+package soft
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// A Config describes a software machine. The zero value is a machine with one
+// H200.
+type Config struct {
+	GPUs    int    // 0 means 1
+	Model   string // "h200", "small-bar", "pageable"; "" means h200
+	Memory  uint64 // of each GPU; 0 means the model's
+	Scatter bool   // allocations get frames that are not neighbours
+	Heap    bool   // device memory on the Go heap, for the race detector
+	Seed    uint64
+}
+
+var models = map[string]func() softgpu.Model{
+	"h200":      softgpu.H200,
+	"small-bar": softgpu.SmallBAR,
+	"pageable":  softgpu.Pageable,
+}
+
+// ParseConfig reads the form in which the environment gives a Config:
+// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7".
+func ParseConfig(text string) (Config, error) {
+	var c Config
+	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(strings.TrimSpace(item), "=")
+		if err := c.set(key, value); err != nil {
+			return Config{}, fmt.Errorf("software machine %q: %s: %w", text, item, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Config) set(key, value string) (err error) {
+	switch key {
+	case "gpus":
+		c.GPUs, err = strconv.Atoi(value)
+		if err == nil && (c.GPUs < 1 || c.GPUs > 64) {
+			err = fmt.Errorf("between 1 and 64 GPUs")
+		}
+	case "model":
+		if _, ok := models[value]; !ok {
+			return fmt.Errorf("no such model: there are h200, small-bar and pageable")
+		}
+		c.Model = value
+	case "memory":
+		c.Memory, err = parseSize(value)
+	case "scatter":
+		c.Scatter, err = parseBool(value)
+	case "heap":
+		c.Heap, err = parseBool(value)
+	case "seed":
+		c.Seed, err = strconv.ParseUint(value, 0, 64)
+	default:
+		err = fmt.Errorf("no such key: there are gpus, model, memory, scatter, heap and seed")
+	}
+	return err
+}
+
+// parseBool takes a bare key as true.
+func parseBool(value string) (bool, error) {
+	if value == "" {
+		return true, nil
+	}
+	return strconv.ParseBool(value)
+}
+
+// parseSize reads "64K", "512M", "8G" or bytes.
+func parseSize(s string) (uint64, error) {
+	shift := 10 * (1 + strings.IndexByte("KMG", append([]byte(s), 0)[max(len(s)-1, 0)]))
+	if shift > 0 {
+		s = s[:len(s)-1]
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err == nil && n > 1<<50>>shift {
+		err = fmt.Errorf("%s is too large", s)
+	}
+	return n << shift, err
+}
+
+func (c Config) gpu() softgpu.Config {
+	model := models["h200"]
+	if c.Model != "" {
+		model = models[c.Model]
+	}
+	m := model()
+	if c.Memory != 0 {
+		m.Memory = c.Memory
+	}
+	g := softgpu.Config{
+		Models:  slices.Repeat([]softgpu.Model{m}, max(c.GPUs, 1)),
+		Scatter: c.Scatter,
+		Seed:    c.Seed,
+	}
+	if c.Heap {
+		g.Backing = softgpu.Heap
+	}
+	return g
+}

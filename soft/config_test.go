@@ -1,0 +1,42 @@
+package soft
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseConfig(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want Config
+		err  string
+	}{
+		{text: "", want: Config{}},
+		{text: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7", want: Config{2, "small-bar", 1 << 30, true, true, 7}},
+		{text: "memory=64K", want: Config{Memory: 64 << 10}},
+		{text: "memory=4096", want: Config{Memory: 4096}},
+		{text: "scatter=false", want: Config{}},
+		{text: "memory=", err: "memory"},
+		{text: "memory=G", err: "memory"},
+		{text: "memory=99999999999G", err: "too large"},
+		{text: "gpus=0", err: "between 1 and 64"},
+		{text: "model=h100", err: "there are h200, small-bar and pageable"},
+		{text: "colour=blue", err: "no such key"},
+	} {
+		got, err := ParseConfig(tc.text)
+		if tc.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("ParseConfig(%q): error %v, want one with %q", tc.text, err, tc.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("ParseConfig(%q): %v", tc.text, err)
+		}
+		if d := cmp.Diff(tc.want, got); d != "" {
+			t.Errorf("ParseConfig(%q): %s", tc.text, d)
+		}
+	}
+}
