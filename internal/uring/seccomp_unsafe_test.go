@@ -1,0 +1,48 @@
+package uring
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Docker's default profile answers EPERM to io_uring_setup. The test runs
+// itself again under such a profile.
+func TestSeccomp(t *testing.T) {
+	const marker = "CULVERT_TEST_SECCOMP"
+	if os.Getenv(marker) != "" {
+		refuseSetup(t)
+		if _, err := New(Config{}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EPERM) {
+			t.Errorf("New under seccomp: %v, want ErrUnavailable and EPERM", err)
+		}
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSeccomp$")
+	cmd.Env = append(os.Environ(), marker+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// refuseSetup makes io_uring_setup fail with EPERM on this thread.
+func refuseSetup(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread ends with the test
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // seccomp_data.nr
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_IO_URING_SETUP, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Skipf("needs seccomp: %v", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+		t.Skipf("needs seccomp: %v", err)
+	}
+}
