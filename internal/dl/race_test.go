@@ -1,0 +1,6 @@
+//go:build race
+
+package dl
+
+// The race detector makes sync.Pool forget at random.
+const raceEnabled = true

@@ -1,0 +1,15 @@
+package dl
+
+import "unsafe"
+
+// String is a copy of the NUL-terminated text at p, which C owns.
+func String(p *byte) string {
+	if p == nil {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
