@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/route"
+)
+
+type cpOptions struct {
+	via     string
+	route   string
+	verify  bool
+	json    bool
+	receipt string
+}
+
+func newCp() *cobra.Command {
+	var o cpOptions
+	cmd := &cobra.Command{
+		Use:   "cp SOURCE DEST",
+		Short: "Copy a file through GPU memory",
+		Long: `cp reads SOURCE into GPU memory and writes it from there to DEST, by the best
+routes that the two files and the GPU have, and prints a receipt for each way.
+
+DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
+the old file or the new one, and no temporary file.
+
+EXIT STATUS
+  0  all bytes were copied (and verified, with --verify)
+  1  an error; the message names the file and the cause
+  2  the command line is wrong
+  3  the route asked for with --route is not available here`,
+		Example: `  culvert cp model.bin copy.bin --via gpu:0 --verify
+  culvert cp model.bin copy.bin --route ring --json
+  culvert cp model.bin copy.bin --receipt receipt.json`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return runCp(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.via, "via", "gpu:0", "GPU to go through")
+	f.StringVar(&o.route, "route", "", "use this route in both directions, or fail")
+	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
+	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
+	return cmd
+}
+
+func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) error {
+	dev, err := parseGPU(o.via)
+	if err != nil {
+		return err
+	}
+	opts := transfer.Options{GPU: dev, Verify: o.verify}
+	if o.route != "" {
+		if opts.Route, err = route.Parse(o.route); err != nil {
+			return usageError{err}
+		}
+	}
+	if st, err := os.Stat(dst); err == nil && st.IsDir() {
+		dst = filepath.Join(dst, filepath.Base(src))
+	}
+	_, drv, err := openDriver()
+	if err != nil {
+		return err
+	}
+	defer drv.Close()
+	meter := newMeter(os.Stderr)
+	opts.Advance = meter.advance
+	res, err := transfer.Copy(ctx, drv, src, dst, opts)
+	meter.done()
+	if err != nil {
+		return fmt.Errorf("cp %s %s: %w", src, dst, err)
+	}
+	if o.receipt != "" {
+		if err := saveJSON(o.receipt, res); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return writeJSON(out, res)
+	}
+	printCp(out, res)
+	return nil
+}
+
+func printCp(out io.Writer, res transfer.Result) {
+	gpuName := fmt.Sprintf("gpu:%d", res.GPU)
+	fmt.Fprint(out, res.Read.Picture(res.Source, gpuName))
+	fmt.Fprint(out, res.Write.Picture(res.Dest, gpuName))
+	fmt.Fprintln(out, res.Read)
+	fmt.Fprintln(out, res.Write)
+	if res.Verified {
+		fmt.Fprintf(out, "verified crc32c=%s\n", res.CRC32C)
+	}
+}
+
+func saveJSON(path string, v any) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := writeJSON(f, v); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+)
+
+func newDemo() *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo",
+		Short: "Show the whole path: a file into GPU memory, work there, and back",
+		Long: `demo makes a small file, brings it into GPU memory, reverses its text and sums its
+bytes there with a kernel, writes it back, and checks every step against the CPU.
+It needs no GPU: without one it runs on the software machine.`,
+		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo",
+		Args:    args(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), cmd.OutOrStdout()) },
+	}
+}
+
+const demoText = "Hello, GPUDirect World!"
+
+func runDemo(ctx context.Context, out io.Writer) error {
+	m, drv, err := openDriver()
+	if err != nil {
+		return err
+	}
+	defer drv.Close()
+	dir, err := os.MkdirTemp("", "culvert-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	d := &demo{ctx: ctx, out: out, m: m, drv: drv, path: filepath.Join(dir, "hello.txt")}
+	return d.run()
+}
+
+// A demo walks the path once. Each step says what it did.
+type demo struct {
+	ctx  context.Context
+	out  io.Writer
+	m    *machine.Machine
+	drv  *cufile.Driver
+	path string
+
+	dev  gpu.Device
+	file *cufile.File
+	text gpu.Span // the file's bytes and room for the NUL that strrev wants
+	word gpu.Addr // where kernels leave numbers
+}
+
+func (d *demo) run() (err error) {
+	if err := d.setUp(); err != nil {
+		return err
+	}
+	defer d.file.Close()
+	mem := d.text.Slice(0, uint64(len(demoText)))
+	in, err := d.file.ReadAt(d.ctx, mem, 0)
+	if err != nil {
+		return err
+	}
+	d.say("in ", in.Picture("hello.txt", "gpu:0"))
+	d.say("   ", in.String()+"\n")
+	if err := d.work(); err != nil {
+		return err
+	}
+	back, err := d.file.WriteAt(d.ctx, mem, 0)
+	if err != nil {
+		return err
+	}
+	d.say("out", back.Picture("hello.txt", "gpu:0"))
+	d.say("   ", back.String()+"\n")
+	return d.verify()
+}
+
+func (d *demo) say(label, text string) { fmt.Fprintf(d.out, "%s  %s", label, text) }
+
+func (d *demo) setUp() (err error) {
+	if err := os.WriteFile(d.path, []byte(demoText), 0o644); err != nil {
+		return err
+	}
+	if d.dev, err = d.drv.Device(0); err != nil {
+		return err
+	}
+	info := d.dev.Info()
+	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, route.Size(int64(info.Memory)), d.m.GPU.Name())
+	if d.m.Soft {
+		fmt.Fprintf(d.out, "this is the software machine, because: %s\n", d.m.Why)
+	}
+	fmt.Fprintf(d.out, "hello.txt holds %q\n\n", demoText)
+	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // the handle has its own descriptor
+	if d.file, err = d.drv.Register(f); err != nil {
+		return err
+	}
+	const room = 64 << 10
+	base, err := d.dev.Alloc(gpu.KindDevice, room, 0)
+	if err != nil {
+		return err
+	}
+	if err := d.dev.Fill(base, 0, 1, room); err != nil {
+		return err
+	}
+	buf, err := d.drv.RegisterBuffer(base, room)
+	if err != nil {
+		return err
+	}
+	d.text, d.word = buf.Span(), base+room/2
+	return nil
+}
+
+// work sums the bytes and reverses the text on the GPU.
+func (d *demo) work() error {
+	mod, err := d.dev.Load(kernels.PTX)
+	if err != nil {
+		return err
+	}
+	defer mod.Close()
+	total, err := d.launch(mod, "culvert_sum", d.text.Addr(), uint64(len(demoText)), d.word)
+	if err != nil {
+		return err
+	}
+	want := uint64(0)
+	for _, b := range []byte(demoText) {
+		want += uint64(b)
+	}
+	if total != want {
+		return fmt.Errorf("the GPU summed the bytes to %d, the CPU to %d", total, want)
+	}
+	d.say("gpu", fmt.Sprintf("sum of the bytes = %d, as on the CPU\n", total))
+	n, err := d.launch(mod, "culvert_strrev", d.text.Addr(), d.word+8)
+	if err != nil {
+		return err
+	}
+	d.say("gpu", fmt.Sprintf("reversed a text of %d bytes\n", uint32(n)))
+	return nil
+}
+
+// launch runs a kernel whose last argument is the address of its result.
+func (d *demo) launch(mod gpu.Module, name string, args ...any) (uint64, error) {
+	fn, err := mod.Func(name)
+	if err != nil {
+		return 0, err
+	}
+	s, err := d.dev.NewStream()
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if err := s.Launch(fn, gpu.Dim{}, gpu.Dim{}, args...); err != nil {
+		return 0, err
+	}
+	if err := s.Synchronize(); err != nil {
+		return 0, err
+	}
+	var word [8]byte
+	err = d.dev.CopyOut(word[:], args[len(args)-1].(gpu.Addr))
+	return binary.LittleEndian.Uint64(word[:]), err
+}
+
+func (d *demo) verify() error {
+	got, err := os.ReadFile(d.path)
+	if err != nil {
+		return err
+	}
+	want := []byte(demoText)
+	for i, j := 0, len(want)-1; i < j; i, j = i+1, j-1 {
+		want[i], want[j] = want[j], want[i]
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("hello.txt holds %q, want %q", got, want)
+	}
+	fmt.Fprintf(d.out, "\nhello.txt holds %q\nverified\n", got)
+	return nil
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/machine"
+)
+
+// parseGPU reads "gpu:0".
+func parseGPU(s string) (int, error) {
+	digits, ok := strings.CutPrefix(s, "gpu:")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	if !ok || err != nil {
+		return 0, usageError{fmt.Errorf("%q names no GPU: want gpu:0, gpu:1, …", s)}
+	}
+	return int(n), nil
+}
+
+// openDriver opens the machine that the environment asks for, and cuFile on it.
+func openDriver() (*machine.Machine, *cufile.Driver, error) {
+	m, err := machine.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	drv, err := cufile.Open(m)
+	return m, drv, err
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

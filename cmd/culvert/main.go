@@ -1,0 +1,89 @@
+// Command culvert moves bytes between storage and GPU memory, and says which way
+// they went.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+// The exit statuses of every command.
+const (
+	exitFailed = 1 // an error; the message names the file and the cause
+	exitUsage  = 2 // the command line is wrong
+	exitRoute  = 3 // a required route is not available here
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	err := newRoot().ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[exitStatus](err); ok {
+		return int(code)
+	}
+	fmt.Fprintln(os.Stderr, "culvert:", err)
+	return statusOf(err)
+}
+
+// An exitStatus ends the process quietly: of a program that culvert ran, or
+// after everything has been said.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// A usageError is the command line's fault.
+type usageError struct{ error }
+
+func statusOf(err error) int {
+	if _, ok := errors.AsType[*route.RequireError](err); ok {
+		return exitRoute
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "culvert",
+		Short: "The GPUDirect data path: storage to GPU memory and back, with a receipt",
+		Long: `culvert moves bytes between storage and GPU memory by the shortest route that
+this machine really has, and says which one and why not a better one.
+
+Without an NVIDIA GPU the same commands run on a software machine
+(CULVERT_MACHINE=auto, real or soft).`,
+		Example: `  culvert demo                              # the whole path in one minute
+  culvert check                             # what this machine can do
+  culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newDemo(), newCheck(), newCp())
+	return root
+}
+
+// args wraps a cobra validator so that a wrong number of arguments exits with
+// the status of wrong usage.
+func args(v cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, a []string) error {
+		if err := v(cmd, a); err != nil {
+			return usageError{fmt.Errorf("%s: %w (usage: %s)", cmd.Name(), err, cmd.UseLine())}
+		}
+		return nil
+	}
+}

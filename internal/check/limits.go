@@ -1,0 +1,91 @@
+package check
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Limit is something that the system puts on this process.
+type Limit struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Note  string `json:"note,omitempty"` // why it matters, where it does
+	Fix   string `json:"fix,omitempty"`
+}
+
+// ringBudget is what the pinned ring may lock by default.
+const ringBudget = 256 << 20
+
+func lookLimits(root fs.FS) []Limit {
+	return []Limit{memlock(root), cgroup(root, "memory.max", "memory"), cgroup(root, "cpu.max", "processors")}
+}
+
+// memlock matters to software pinning and io_uring; CUDA's own pinned memory is
+// locked by the driver and does not count.
+func memlock(root fs.FS) Limit {
+	l := Limit{Name: "locked memory (RLIMIT_MEMLOCK)", Value: "unknown"}
+	text, err := fs.ReadFile(root, "proc/self/limits")
+	if err != nil {
+		l.Note = err.Error()
+		return l
+	}
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, "Max locked memory")
+		if !ok {
+			continue
+		}
+		l.Value = strings.Fields(rest)[0]
+		if n, err := strconv.ParseInt(l.Value, 10, 64); err == nil {
+			l.Value = route.Size(n)
+			if n < ringBudget {
+				l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", route.Size(ringBudget))
+				l.Fix = "ulimit -l unlimited"
+			}
+		}
+	}
+	return l
+}
+
+// cgroup reads a limit of the process's own control group (version 2).
+func cgroup(root fs.FS, file, name string) Limit {
+	l := Limit{Name: "cgroup " + name, Value: "none"}
+	group, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return l
+	}
+	for line := range strings.Lines(string(group)) {
+		dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		if !ok {
+			continue
+		}
+		path := strings.TrimSuffix("sys/fs/cgroup/"+dir, "/") + "/" + file
+		if text, err := fs.ReadFile(root, path); err == nil {
+			l.Value = cgroupValue(strings.Fields(string(text)))
+		}
+	}
+	return l
+}
+
+// cgroupValue prints memory.max ("max" or bytes) and cpu.max ("max 100000" or
+// "150000 100000").
+func cgroupValue(fields []string) string {
+	switch {
+	case len(fields) == 0 || fields[0] == "max":
+		return "none"
+	case len(fields) == 2:
+		quota, err1 := strconv.ParseFloat(fields[0], 64)
+		period, err2 := strconv.ParseFloat(fields[1], 64)
+		if err1 == nil && err2 == nil && period > 0 {
+			return fmt.Sprintf("%.3g", quota/period)
+		}
+	case len(fields) == 1:
+		if n, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
+			return route.Size(n)
+		}
+	}
+	return strings.Join(fields, " ")
+}

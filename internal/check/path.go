@@ -1,0 +1,70 @@
+package check
+
+import (
+	"os"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Path is what a file and a GPU can do for each other.
+type Path struct {
+	File     string               `json:"file"`
+	GPU      int                  `json:"gpu"`
+	Facts    storage.Facts        `json:"facts"`
+	Size     int64                `json:"size"`
+	Resident *int64               `json:"page_cache_bytes,omitempty"` // nil where the kernel cannot tell
+	Mount    *storage.Mount       `json:"mount,omitempty"`
+	Device   *storage.BlockDevice `json:"block_device,omitempty"`
+	Best     route.ID             `json:"best_route"`
+	Usable   []route.ID           `json:"usable_routes"`
+	Declined []*route.Decline     `json:"declined_routes"`
+
+	plan *route.Plan
+}
+
+// Require returns an error unless the best route is at least as good as id.
+func (p *Path) Require(id route.ID) error { return p.plan.Require(id) }
+
+// LookPath finds out how the file at name and GPU dev reach each other.
+func LookPath(m *machine.Machine, drv *cufile.Driver, name string, dev int) (*Path, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := storage.Adopt(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	p := &Path{File: name, GPU: dev, Facts: st.Facts}
+	if p.Size, err = st.Size(); err != nil {
+		return nil, err
+	}
+	if n, err := st.Resident(0, p.Size); err == nil {
+		p.Resident = &n
+	}
+	if mount, err := storage.FindMount(m.OS.FS(), st.Facts.Dev); err == nil {
+		p.Mount = &mount
+	}
+	if bd, err := storage.FindBlockDevice(m.OS.FS(), st.Facts.Dev); err == nil {
+		p.Device = &bd
+	}
+	return p, p.addRoutes(drv, f, dev)
+}
+
+func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {
+	h, err := drv.Register(f)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if p.plan, err = h.Plan(dev); err != nil {
+		return err
+	}
+	p.Best, p.Usable, p.Declined = p.plan.Best(), p.plan.Usable(), p.plan.Declined()
+	return nil
+}

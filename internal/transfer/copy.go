@@ -1,0 +1,265 @@
+// Package transfer copies files through GPU memory: the smallest thing that
+// uses the whole data path in both directions, and the engine of culvert cp.
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// Options say how to copy.
+type Options struct {
+	GPU     int
+	Route   route.ID // the one route to use in both directions; None lets the ladder choose
+	Verify  bool
+	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
+	Advance func(done, total int64) // called as bytes reach the destination; may be nil
+}
+
+// A Result is what a copy did.
+type Result struct {
+	Source   string         `json:"source"`
+	Dest     string         `json:"destination"`
+	GPU      int            `json:"gpu"`
+	Bytes    int64          `json:"bytes"`
+	Seconds  float64        `json:"seconds"`
+	Read     *route.Receipt `json:"read"`
+	Write    *route.Receipt `json:"write"`
+	Verified bool           `json:"verified"`
+	CRC32C   string         `json:"crc32c,omitempty"`
+}
+
+// ErrDiffers is returned when verification finds the destination different.
+var ErrDiffers = errors.New("the copy differs from the source")
+
+// Copy copies the file src to dst through GPU memory. The destination appears
+// under its name when all bytes are in it and on stable storage: a crash leaves
+// the old file or the new one.
+func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (Result, error) {
+	in, err := os.Open(src)
+	if err != nil {
+		return Result{}, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return Result{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return Result{}, fmt.Errorf("%s: not a regular file", src)
+	}
+	out, err := os.CreateTemp(filepath.Dir(dst), "."+filepath.Base(dst)+".culvert-*")
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Source: src, Dest: dst, GPU: o.GPU}
+	err = fill(ctx, drv, in, out, info.Size(), o, &res)
+	if err == nil {
+		err = publish(out, dst, info.Mode().Perm())
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		os.Remove(out.Name())
+		return res, err
+	}
+	if o.Verify {
+		return res, verify(ctx, &res)
+	}
+	return res, nil
+}
+
+// publish gives the finished file its name.
+func publish(out *os.File, dst string, mode os.FileMode) error {
+	if err := out.Chmod(mode); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(out.Name(), dst); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(dst))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	// Some file systems cannot sync a directory; the rename has happened.
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+// fill moves the bytes: one goroutine reads into half of the buffer while the
+// other writes the half that was filled before.
+func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64, o Options, res *Result) error {
+	from, err := drv.Register(in)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := drv.Register(out)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if o.Route != route.None {
+		if err := errors.Join(from.Require(o.GPU, o.Route), to.Require(o.GPU, o.Route)); err != nil {
+			return err
+		}
+	}
+	buf, free, err := gpuBuffer(drv, o.GPU, o.Buffer, size)
+	if err != nil {
+		return err
+	}
+	defer free()
+
+	res.Read, res.Write = new(route.Receipt), new(route.Receipt)
+	start := time.Now()
+	err = pump(ctx, from, to, buf, size, o.Advance, res)
+	res.Seconds = time.Since(start).Seconds()
+	return err
+}
+
+const halves = 2
+
+// gpuBuffer allocates and registers GPU memory, no more than the file needs.
+func gpuBuffer(drv *cufile.Driver, dev int, want uint64, size int64) (*cufile.Buffer, func(), error) {
+	if want == 0 {
+		want = 64 << 20
+	}
+	const grain = 64 << 10 // a GPU page
+	half := min(want/halves, uint64(size))
+	half = max((half+grain-1)/grain*grain, grain)
+	g, err := drv.Device(dev)
+	if err != nil {
+		return nil, nil, err
+	}
+	addr, err := g.Alloc(gpu.KindDevice, halves*half, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	buf, err := drv.RegisterBuffer(addr, halves*half)
+	if err != nil {
+		return nil, nil, errors.Join(err, g.Free(addr))
+	}
+	return buf, func() { buf.Close(); g.Free(addr) }, nil
+}
+
+// A piece is a filled half of the buffer on its way to the destination.
+type piece struct {
+	mem gpu.Span
+	off int64
+}
+
+func pump(ctx context.Context, from, to *cufile.File, buf *cufile.Buffer, size int64, advance func(done, total int64), res *Result) error {
+	half := buf.Span().Len / halves
+	empty := make(chan gpu.Span, halves)
+	for i := range uint64(halves) {
+		empty <- buf.Span().Slice(i*half, half)
+	}
+	full := make(chan piece, halves)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(full)
+		for off := int64(0); off < size; {
+			var mem gpu.Span
+			select {
+			case mem = <-empty:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			mem = mem.Slice(0, min(half, uint64(size-off)))
+			r, err := from.ReadAt(ctx, mem, off)
+			res.Read.Add(&r)
+			if err != nil {
+				return err
+			}
+			if uint64(r.Bytes) < mem.Len {
+				return fmt.Errorf("%s: %w: the file shrank to %d bytes during the copy", res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
+			}
+			full <- piece{mem, off}
+			off += r.Bytes
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for p := range full {
+			r, err := to.WriteAt(ctx, p.mem, p.off)
+			res.Write.Add(&r)
+			if err != nil {
+				return err
+			}
+			res.Bytes += r.Bytes
+			if advance != nil {
+				advance(res.Bytes, size)
+			}
+			empty <- buf.Span().Slice(p.mem.Off-buf.Span().Off, half)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// verify reads both files again by plain reads, which share nothing with the
+// way the bytes took.
+func verify(ctx context.Context, res *Result) error {
+	want, err := sum(ctx, res.Source)
+	if err != nil {
+		return err
+	}
+	got, err := sum(ctx, res.Dest)
+	if err != nil {
+		return err
+	}
+	res.CRC32C = fmt.Sprintf("%08x", got)
+	if got != want {
+		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", res.Source, want, res.Dest, got, ErrDiffers)
+	}
+	res.Verified = true
+	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sum(ctx context.Context, path string) (uint32, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	h := crc32.New(castagnoli)
+	if _, err := io.Copy(h, ctxReader{ctx, f}); err != nil {
+		return 0, err
+	}
+	return h.Sum32(), nil
+}
+
+// A ctxReader stops reading when the context ends.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
