@@ -1,0 +1,96 @@
+// Package cli is the command line of the lab. It reads its flags with package
+// flag, whose single-dash words fit into go test's -exec string.
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// IO is where a command reads and writes.
+type IO struct {
+	Out, Err io.Writer
+}
+
+// Exit codes beside those of the command that a guest ran.
+const (
+	exitUsage   = 2
+	exitFailure = 125 // the lab failed, not what ran in it
+	exitTimeout = 124 // as timeout(1)
+)
+
+type command struct {
+	name, synopsis string
+	run            func(ctx context.Context, args []string, stdio IO) int
+}
+
+var commands = []command{
+	{"exec", "run a program in a fresh guest; made for go test -exec", runExec},
+}
+
+const usage = `The lab runs programs on a real Linux kernel under QEMU.
+
+Usage: lab COMMAND [flags] [arguments]
+
+`
+
+// Main runs a command line without the program's name and returns the exit
+// code.
+func Main(args []string, stdio IO) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if len(args) > 0 {
+		for _, c := range commands {
+			if c.name == args[0] {
+				return c.run(ctx, args[1:], stdio)
+			}
+		}
+	}
+	fmt.Fprint(stdio.Err, usage)
+	for _, c := range commands {
+		fmt.Fprintf(stdio.Err, "  %-8s %s\n", c.name, c.synopsis)
+	}
+	fmt.Fprintln(stdio.Err, "\nlab COMMAND -h tells about a command's flags.")
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		return 0
+	}
+	return exitUsage
+}
+
+// newFlags is a flag set whose help starts with text.
+func newFlags(name, text string, stdio IO) *flag.FlagSet {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.SetOutput(stdio.Err)
+	fs.Usage = func() {
+		fmt.Fprint(stdio.Err, text)
+		fs.PrintDefaults()
+	}
+	return fs
+}
+
+// parse returns the exit code to end with, or -1 to go on.
+func parse(fs *flag.FlagSet, args []string) int {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage
+	}
+	return -1
+}
+
+// fail prints an error of the lab itself.
+func fail(stdio IO, err error) int {
+	fmt.Fprintln(stdio.Err, "lab:", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return exitTimeout
+	}
+	return exitFailure
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/culvert-io/culvert/lab"
+)
+
+const execText = `Usage: lab exec [flags] -- PROGRAM [arguments]
+
+Boots a guest with a blank NVMe drive, runs PROGRAM there and ends with its
+exit code. A PROGRAM with a slash is a file of this machine, one without is a
+command of the guest (a busybox applet). The working directory and the module
+around it are there, read-only; TMPDIR lies on the drive. Variables that start
+with CULVERT_ are passed on.
+
+  go test -tags nodl -exec 'lab exec -fs xfs -sector 4096 --' ./route
+
+Test binaries should be built with CGO_ENABLED=0.
+
+EXIT STATUS
+  the program's, up to 63
+  124  the time was up
+  125  the guest could not run it
+
+Flags:
+`
+
+// guestFlags describe the guest on a command line: one drive and what hangs
+// around it. Richer guests are described in the table of suites.
+type guestFlags struct {
+	guest   lab.Guest
+	drive   lab.Drive
+	faults  faultFlag
+	env     listFlag
+	timeout time.Duration
+	console bool
+}
+
+func (g *guestFlags) register(fs *flag.FlagSet) {
+	g.drive = lab.Drive{ID: "nv0", Size: 1 << 30, Sector: 512, FS: "xfs"}
+	fs.StringVar(&g.drive.FS, "fs", g.drive.FS, "file system on the drive: ext4, xfs, or none for a raw drive")
+	fs.IntVar(&g.drive.Sector, "sector", g.drive.Sector, "the drive's sector size: 512 or 4096")
+	fs.Func("size", "the drive's size, such as 64M or 2G (default 1G)", func(s string) (err error) {
+		g.drive.Size, err = parseSize(s)
+		return err
+	})
+	fs.IntVar(&g.drive.CMB, "cmb", 0, "MiB of controller memory buffer on the drive")
+	fs.StringVar(&g.drive.Behind, "behind", "", "what the drive sits below: "+lab.RootPort+", or the name of a switch")
+	fs.Var(&g.faults, "fault", "medium error, as read:SECTOR or write:SECTOR in units of 512 bytes; may be repeated")
+	fs.BoolVar(&g.guest.IOMMU, "iommu", false, "an emulated IOMMU in front of the devices")
+	fs.IntVar(&g.guest.CPUs, "cpus", 2, "processors")
+	fs.IntVar(&g.guest.Memory, "memory", 768, "memory in MiB")
+	fs.Var(&g.env, "env", "NAME=VALUE for the program's environment; may be repeated")
+	fs.DurationVar(&g.timeout, "timeout", 5*time.Minute, "kill the guest after this time")
+	fs.BoolVar(&g.console, "console", false, "show what the kernel prints")
+}
+
+// describe is the guest that the flags ask for.
+func (g *guestFlags) describe() lab.Guest {
+	d := g.drive
+	if d.FS == "none" {
+		d.FS = ""
+	}
+	d.Faults = g.faults
+	guest := g.guest
+	guest.Drives = []lab.Drive{d}
+	return guest
+}
+
+// environment passes on what concerns the project, but not where this machine
+// has its kernel.
+func (g *guestFlags) environment() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if strings.HasPrefix(kv, "CULVERT_") && !strings.HasPrefix(kv, lab.KernelEnv+"=") {
+			env = append(env, kv)
+		}
+	}
+	return slices.Concat(env, g.env)
+}
+
+func runExec(ctx context.Context, args []string, stdio IO) int {
+	var g guestFlags
+	fs := newFlags("lab exec", execText, stdio)
+	g.register(fs)
+	if code := parse(fs, args); code >= 0 {
+		return code
+	}
+	if fs.NArg() == 0 {
+		fs.Usage()
+		return exitUsage
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return fail(stdio, err)
+	}
+	l, err := lab.Open(ctx, stdio.Err)
+	if err != nil {
+		return fail(stdio, err)
+	}
+	c := lab.Command{Args: fs.Args(), Env: g.environment(), Dir: dir, Stdout: stdio.Out, Stderr: stdio.Err}
+	if g.console {
+		c.Console = stdio.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	res, err := l.Run(ctx, g.describe(), c)
+	if err != nil {
+		return fail(stdio, err)
+	}
+	return res.ExitCode
+}
+
+type listFlag []string
+
+func (l *listFlag) String() string     { return strings.Join(*l, ",") }
+func (l *listFlag) Set(s string) error { *l = append(*l, s); return nil }
+
+type faultFlag []lab.Fault
+
+func (f *faultFlag) String() string { return fmt.Sprint(*f) }
+
+func (f *faultFlag) Set(s string) error {
+	op, sector, ok := strings.Cut(s, ":")
+	n, err := strconv.ParseInt(sector, 10, 64)
+	if !ok || err != nil {
+		return fmt.Errorf("want read:SECTOR or write:SECTOR")
+	}
+	*f = append(*f, lab.Fault{Op: lab.Op(op), Sector: n})
+	return nil
+}
+
+// parseSize reads a number of bytes with an optional binary unit.
+func parseSize(s string) (int64, error) {
+	shift := 0
+	if i := strings.IndexAny(s, "KMGT"); i >= 0 && i == len(s)-1 {
+		shift = 10 * (strings.IndexByte("KMGT", s[i]) + 1)
+		s = s[:i]
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 || n > 1<<62>>shift {
+		return 0, fmt.Errorf("want a number of bytes such as 4096, 64M or 2G")
+	}
+	return n << shift, nil
+}

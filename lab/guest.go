@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+
+	"github.com/culvert-io/culvert/lab/internal/job"
+)
+
+// A Guest describes a machine as data. The zero value is a machine with two
+// processors, no drive and no network.
+type Guest struct {
+	CPUs   int  // 0 means 2
+	Memory int  // in MiB; 0 means 768
+	IOMMU  bool // an emulated VT-d in front of every device
+	Drives []Drive
+	NICs   []NIC
+}
+
+// A Drive is an NVMe drive.
+type Drive struct {
+	ID     string  // name in QEMU and serial number in the guest
+	Size   int64   // in bytes; 0 means 1 GiB
+	Image  string  // file that holds its contents, kept afterwards; "" means a blank one, thrown away
+	Sector int     // logical block size; 0 means 512
+	CMB    int     // controller memory buffer in MiB: memory on the drive that peers can reach
+	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch it sits below
+	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" leaves the drive raw
+	Faults []Fault // medium errors
+}
+
+// RootPort is the Drive.Behind of a drive in a hot-plug slot of its own.
+const RootPort = "port"
+
+// A Fault makes every access in one direction to one sector fail, as worn
+// flash does.
+type Fault struct {
+	Op     Op
+	Sector int64 // in units of 512 bytes, whatever the drive's block size
+}
+
+// An Op is the direction of an access.
+type Op string
+
+// The directions.
+const (
+	Read  Op = "read"
+	Write Op = "write"
+)
+
+// A NIC is a virtio network card. Without a link it is connected to nothing,
+// which is enough for traffic of a guest with itself.
+type NIC struct {
+	Local, Remote string // unix datagram sockets that link two guests: one's Local is the other's Remote
+}
+
+const (
+	defaultCPUs   = 2
+	defaultMemory = 768
+	defaultSize   = 1 << 30
+	defaultSector = 512
+)
+
+// withDefaults returns a copy with every zero that means something else
+// replaced.
+func (g Guest) withDefaults() Guest {
+	if g.CPUs == 0 {
+		g.CPUs = defaultCPUs
+	}
+	if g.Memory == 0 {
+		g.Memory = defaultMemory
+	}
+	drives := make([]Drive, len(g.Drives))
+	for i, d := range g.Drives {
+		if d.Size == 0 {
+			d.Size = defaultSize
+		}
+		if d.Sector == 0 {
+			d.Sector = defaultSector
+		}
+		drives[i] = d
+	}
+	g.Drives = drives
+	return g
+}
+
+// idPattern keeps names free of what QEMU's option syntax gives a meaning to.
+var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,18}$`)
+
+// validate finds what QEMU or init would stumble over, in a guest with its
+// defaults filled in.
+func (g Guest) validate() error {
+	seen := map[string]bool{}
+	for _, d := range g.Drives {
+		if !idPattern.MatchString(d.ID) {
+			return fmt.Errorf("drive %q: an id is a lower-case letter and up to 18 letters or digits", d.ID)
+		}
+		if seen[d.ID] {
+			return fmt.Errorf("drive %s: the id is used twice", d.ID)
+		}
+		seen[d.ID] = true
+		if err := d.validate(); err != nil {
+			return fmt.Errorf("drive %s: %w", d.ID, err)
+		}
+	}
+	for i, n := range g.NICs {
+		if (n.Local == "") != (n.Remote == "") {
+			return fmt.Errorf("network card %d: a link needs both Local and Remote", i)
+		}
+	}
+	return nil
+}
+
+func (d Drive) validate() error {
+	switch {
+	case d.Sector != 512 && d.Sector != 4096:
+		return fmt.Errorf("sector size %d: want 512 or 4096", d.Sector)
+	case d.Size <= 0 || d.Size%int64(d.Sector) != 0:
+		return fmt.Errorf("size %d is no multiple of the sector size %d", d.Size, d.Sector)
+	case d.FS != "" && d.FS != "ext4" && d.FS != "xfs":
+		return fmt.Errorf("file system %q: want ext4, xfs or none", d.FS)
+	case d.CMB < 0:
+		return fmt.Errorf("controller memory buffer of %d MiB", d.CMB)
+	case d.Behind != "" && !idPattern.MatchString(d.Behind):
+		return fmt.Errorf("behind %q: want %q or the name of a switch", d.Behind, RootPort)
+	}
+	for _, f := range d.Faults {
+		if f.Op != Read && f.Op != Write {
+			return fmt.Errorf("fault in direction %q: want %q or %q", f.Op, Read, Write)
+		}
+		if f.Sector < 0 || f.Sector >= d.Size/512 {
+			return fmt.Errorf("fault at sector %d of a drive with %d", f.Sector, d.Size/512)
+		}
+	}
+	return nil
+}
+
+// q35 reports whether the guest needs the machine type with PCI Express. The
+// older one starts faster.
+func (g Guest) q35() bool {
+	if g.IOMMU {
+		return true
+	}
+	for _, d := range g.Drives {
+		if d.Behind != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// mounts are the drives with a file system, in order.
+func (g Guest) mounts() []job.Mount {
+	var ms []job.Mount
+	for _, d := range g.Drives {
+		if d.FS != "" {
+			ms = append(ms, job.Mount{Drive: d.ID, FS: d.FS, Sector: d.Sector})
+		}
+	}
+	return ms
+}
+
+// tempDir is the guest's TMPDIR: on the first drive with a file system, so
+// that tests that use t.TempDir work on it without knowing.
+func (g Guest) tempDir() string {
+	if ms := g.mounts(); len(ms) > 0 {
+		return filepath.Join(job.MountRoot, ms[0].Drive)
+	}
+	return "/tmp"
+}
+
+// modules are the kernel modules that the guest needs where they are not built
+// in. crc32c_generic is what both file systems ask for by name at run time.
+func (g Guest) modules() []string {
+	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs"}
+	if len(g.NICs) > 0 {
+		ms = append(ms, "virtio_net")
+	}
+	if g.IOMMU {
+		ms = append(ms, "vfio_iommu_type1", "vfio_pci")
+	}
+	return ms
+}

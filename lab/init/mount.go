@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/lab/inside"
+	"github.com/culvert-io/culvert/lab/internal/job"
+)
+
+// system lists what a program expects of any Linux. The optional ones depend
+// on the kernel's configuration.
+var system = []struct {
+	fs, path string
+	optional bool
+}{
+	{"proc", "/proc", false},
+	{"sysfs", "/sys", false},
+	{"devtmpfs", "/dev", false},
+	{"tmpfs", "/tmp", false},
+	{"tmpfs", "/run", false},
+	{"tmpfs", "/dev/shm", false},
+	{"devpts", "/dev/pts", true},
+	{"debugfs", "/sys/kernel/debug", true},
+	{"configfs", "/sys/kernel/config", true},
+}
+
+func mountSystem() error {
+	for _, m := range system {
+		if err := os.MkdirAll(m.path, 0o755); err != nil && !m.optional {
+			return err
+		}
+		err := unix.Mount(m.fs, m.path, m.fs, 0, "")
+		// The kernel may have mounted /dev itself.
+		if err != nil && !m.optional && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mount %s: %w", m.path, err)
+		}
+	}
+	return os.Symlink("/proc/self/fd", "/dev/fd")
+}
+
+// mountShare mounts a directory of the host. Caching is safe: the host does
+// not change it while the guest runs.
+func mountShare(s job.Share) error {
+	if err := os.MkdirAll(s.Path, 0o755); err != nil {
+		return err
+	}
+	err := unix.Mount(s.Tag, s.Path, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=262144,cache=loose")
+	if err != nil {
+		return fmt.Errorf("mount the host's %s: %w", s.Path, err)
+	}
+	return nil
+}
+
+// mountDrive makes a file system on a fresh drive and mounts it below
+// job.MountRoot. After a power cut the drive is mounted as it is, which is
+// when the file system's own recovery runs.
+func mountDrive(m job.Mount, fresh bool) error {
+	dev, err := waitDisk(m.Drive)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		if err := mkfs(m, dev); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(job.MountRoot, m.Drive)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(dev, dir, m.FS, 0, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", m.FS, dir, err)
+	}
+	return nil
+}
+
+func mkfs(m job.Mount, dev string) error {
+	args := []string{"-q", "-f", "-K", "-s", fmt.Sprintf("size=%d", m.Sector), dev}
+	if m.FS == "ext4" {
+		// Zeroing the tables of a blank drive takes seconds under emulation.
+		args = []string{"-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", dev}
+	}
+	tool := "/sbin/mkfs." + m.FS
+	if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", tool, err, out)
+	}
+	return nil
+}
+
+// driveTimeout is how long the kernel may take to find a drive.
+const driveTimeout = 20 * time.Second
+
+// waitDisk polls: the kernel probes drives beside everything else, and says
+// so only by the device appearing.
+func waitDisk(id string) (string, error) {
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		dev, err := inside.Disk(id)
+		if err == nil {
+			if _, err = os.Stat(dev); err == nil {
+				return dev, nil
+			}
+		}
+		if time.Since(start) > driveTimeout {
+			return "", err
+		}
+	}
+}
+
+// unmount takes the drives' file systems down. A drive that was unplugged
+// cannot be written to any more, which is no fault of the command.
+func unmount(j job.Job) error {
+	var errs []error
+	for _, m := range j.Mounts {
+		dir := filepath.Join(job.MountRoot, m.Drive)
+		if err := unix.Unmount(dir, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,211 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// KernelEnv names a ready kernel.
+const KernelEnv = "CULVERT_LAB_KERNEL"
+
+// A Kernel is what a guest boots.
+type Kernel struct {
+	Image   string // an ELF vmlinux
+	Modules string // its directory of modules; "" when everything is built in
+}
+
+// cacheDir is where kernels and the guest's init are kept between runs.
+func cacheDir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("lab cache: %w", err)
+	}
+	dir := filepath.Join(base, "culvert", "lab")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("lab cache: %w", err)
+	}
+	return dir, nil
+}
+
+// ResolveKernel finds the kernel to boot: the one that the environment names,
+// the one that "make lab-kernel" built, or Debian's newest, which is
+// downloaded on first use. log hears of downloads.
+func ResolveKernel(ctx context.Context, log io.Writer) (Kernel, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return Kernel{}, err
+	}
+	if path := os.Getenv(KernelEnv); path != "" {
+		k, err := readyKernel(cache, path)
+		if err != nil {
+			return Kernel{}, fmt.Errorf("%s: %w", KernelEnv, err)
+		}
+		return k, nil
+	}
+	built := filepath.Join(cache, "kernel", "vmlinux")
+	if _, err := os.Stat(built); err == nil {
+		return Kernel{Image: built}, nil
+	}
+	k, err := debianKernel(ctx, filepath.Join(cache, "debian"), log)
+	if err != nil {
+		return Kernel{}, fmt.Errorf("no kernel for the lab: %w (build one with make lab-kernel, or name one in %s)", err, KernelEnv)
+	}
+	return k, nil
+}
+
+// readyKernel takes a vmlinux as it is, and unpacks a compressed one into the
+// cache once per version of the file.
+func readyKernel(cache, path string) (Kernel, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return Kernel{}, err
+	}
+	if filepath.Ext(path) != ".xz" {
+		return Kernel{Image: path}, nil
+	}
+	name := fmt.Sprintf("%s-%d-%d", strings.TrimSuffix(filepath.Base(path), ".xz"), st.Size(), st.ModTime().UnixNano())
+	image := filepath.Join(cache, "unpacked", name)
+	if _, err := os.Stat(image); err == nil {
+		return Kernel{Image: image}, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Kernel{}, err
+	}
+	elf, err := decompress(b)
+	if err != nil {
+		return Kernel{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return Kernel{Image: image}, writeFile(image, elf)
+}
+
+// writeFile creates a file whole or not at all: several guests may start at
+// once.
+func writeFile(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+var imageDepends = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\d[^\s]*)$`)
+
+// debianKernel gives Debian's newest kernel. The package is unpacked, never
+// installed.
+func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, error) {
+	out, err := exec.CommandContext(ctx, "apt-cache", "depends", "linux-image-amd64").Output()
+	if err != nil {
+		return Kernel{}, fmt.Errorf("apt-cache depends linux-image-amd64: %w", err)
+	}
+	m := imageDepends.FindSubmatch(out)
+	if m == nil {
+		return Kernel{}, errors.New("apt-cache knows no linux-image (try: apt-get update)")
+	}
+	pkg := string(m[1])
+	dir := filepath.Join(cache, pkg)
+	k := Kernel{Image: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules")}
+	if _, err := os.Stat(k.Image); err == nil {
+		return k, nil
+	}
+	fmt.Fprintf(log, "lab: downloading %s (about 70 MB, once)\n", pkg)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Kernel{}, err
+	}
+	tmp, err := os.MkdirTemp(cache, ".new-")
+	if err != nil {
+		return Kernel{}, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := unpackDebian(ctx, tmp, pkg); err != nil {
+		return Kernel{}, fmt.Errorf("%s: %w", pkg, err)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return Kernel{}, err
+	}
+	return k, nil
+}
+
+// unpackDebian fills dir with vmlinux and modules out of a kernel package.
+func unpackDebian(ctx context.Context, dir, pkg string) error {
+	if err := command(ctx, dir, "apt-get", "download", pkg); err != nil {
+		return err
+	}
+	deb, err := one(filepath.Join(dir, "*.deb"))
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(dir, "root")
+	if err := command(ctx, dir, "dpkg", "-x", deb, root); err != nil {
+		return err
+	}
+	bzImage, err := one(filepath.Join(root, "boot", "vmlinuz-*"))
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(bzImage)
+	if err != nil {
+		return err
+	}
+	elf, err := extractVmlinux(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", bzImage, err)
+	}
+	// The package carries no table of dependencies: depmod makes it when the
+	// package is installed.
+	version := strings.TrimPrefix(filepath.Base(bzImage), "vmlinuz-")
+	if err := command(ctx, dir, "depmod", "--basedir", root, version); err != nil {
+		return err
+	}
+	modules, err := one(filepath.Join(root, "lib", "modules", "*"), filepath.Join(root, "usr", "lib", "modules", "*"))
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(modules, filepath.Join(dir, "modules")); err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(root), os.Remove(deb)); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "vmlinux"), elf)
+}
+
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// one returns the only file that matches any of the patterns.
+func one(patterns ...string) (string, error) {
+	var all []string
+	for _, p := range patterns {
+		ms, err := filepath.Glob(p)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, ms...)
+	}
+	if len(all) != 1 {
+		return "", fmt.Errorf("%d files match %s, want 1", len(all), strings.Join(patterns, " or "))
+	}
+	return all[0], nil
+}

@@ -1,0 +1,234 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/lab/internal/job"
+)
+
+// A Lab starts guests. It may be used for several at once.
+type Lab struct {
+	Kernel Kernel
+
+	init  string // the guest's init, built
+	accel string
+}
+
+// Open finds the kernel and builds the guest's init, which needs the go
+// command and a working directory in this module. log hears of downloads.
+func Open(ctx context.Context, log io.Writer) (*Lab, error) {
+	if _, err := exec.LookPath(qemu); err != nil {
+		return nil, fmt.Errorf("%w (package qemu-system-x86)", err)
+	}
+	kernel, err := ResolveKernel(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	init, err := buildInit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Lab{Kernel: kernel, init: init, accel: accelerator("/proc/cpuinfo", "/dev/kvm")}, nil
+}
+
+// accelerator picks KVM only where the processor itself can virtualise: the
+// device node exists on machines where it cannot.
+func accelerator(cpuinfo, kvm string) string {
+	const emulate = "tcg,thread=multi"
+	b, err := os.ReadFile(cpuinfo)
+	if err != nil {
+		return emulate
+	}
+	for line := range strings.Lines(string(b)) {
+		name, flags, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(name) != "flags" {
+			continue
+		}
+		able := func(flag string) bool { return slices.Contains(strings.Fields(flags), flag) }
+		if (able("vmx") || able("svm")) && unix.Access(kvm, unix.R_OK|unix.W_OK) == nil {
+			return "kvm"
+		}
+		return emulate
+	}
+	return emulate
+}
+
+const initPackage = "github.com/culvert-io/culvert/lab/init"
+
+// buildInit builds init into the cache. The go command leaves an up-to-date
+// binary alone; the lock keeps two guests from writing it at once.
+func buildInit(ctx context.Context) (string, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(cache, "init.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which unlocks it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", os.NewSyscallError("flock", err)
+	}
+	init := filepath.Join(cache, "init")
+	return init, GoBuild(ctx, "build", "-o", init, initPackage)
+}
+
+// GoBuild runs a go command that builds something for the guest: static,
+// without the parts of the project that load shared libraries.
+func GoBuild(ctx context.Context, verb string, args ...string) error {
+	args = append([]string{verb, "-tags", "nodl"}, args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// A Command is what a guest runs.
+type Command struct {
+	// Args is the command line. A first word with a slash is a program of
+	// the host, which is brought into the guest with its libraries; one
+	// without is a command of the guest, such as a busybox applet.
+	Args []string
+	Env  []string
+	// Dir is the working directory. It is shared with the guest, read-only,
+	// with everything below the nearest go.mod above it.
+	Dir string
+	// Programs are more programs of the host to bring, by their path in
+	// the guest.
+	Programs map[string]string
+	// Terminal connects the command to QEMU's own standard input and
+	// output. Stdout and Stderr are then not used.
+	Terminal       bool
+	Stdout, Stderr io.Writer
+	// Console receives what the kernel prints. When nil, an error shows the
+	// end of it.
+	Console io.Writer
+}
+
+// A Result is how a command in a guest ended.
+type Result struct {
+	ExitCode int
+	Boots    int // 1, and one more for each power cut that the command asked for
+}
+
+// ErrNoReport means that a guest ended without an exit code: the kernel
+// panicked, QEMU failed to start it, or somebody killed it.
+var ErrNoReport = errors.New("the guest ended without reporting an exit code")
+
+// Run starts a guest, runs the command in it and removes every trace. Ending
+// ctx kills the guest.
+func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
+	g = g.withDefaults()
+	if err := g.validate(); err != nil {
+		return Result{}, fmt.Errorf("guest: %w", err)
+	}
+	if len(c.Args) == 0 {
+		return Result{}, errors.New("guest: no command")
+	}
+	dir, err := os.MkdirTemp("", "culvert-lab-")
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(dir)
+	images, err := makeImages(dir, g.Drives)
+	if err != nil {
+		return Result{}, err
+	}
+	shares, err := c.shares()
+	if err != nil {
+		return Result{}, err
+	}
+	for boot := 1; ; boot++ {
+		initrd := filepath.Join(dir, "initramfs")
+		if err := l.contents(g, c, shares, boot).packFile(initrd); err != nil {
+			return Result{}, err
+		}
+		m := machine{
+			args:    g.args(launch{l.accel, l.Kernel.Image, initrd, images, shares, c.Terminal}),
+			command: c,
+		}
+		switch code, err := m.run(ctx); {
+		case errors.Is(err, errPowerCut):
+		case err != nil:
+			return Result{Boots: boot}, err
+		default:
+			return Result{ExitCode: code, Boots: boot}, nil
+		}
+	}
+}
+
+// makeImages creates what the drives keep their data in, blank and sparse.
+func makeImages(dir string, drives []Drive) (map[string]string, error) {
+	images := map[string]string{}
+	for _, d := range drives {
+		path := d.Image
+		if path == "" {
+			path = filepath.Join(dir, d.ID+".img")
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("drive %s: %w", d.ID, err)
+		}
+		if err := errors.Join(f.Truncate(d.Size), f.Close()); err != nil {
+			return nil, fmt.Errorf("drive %s: %w", d.ID, err)
+		}
+		images[d.ID] = path
+	}
+	return images, nil
+}
+
+// shares is the directory to share: the module that the working directory is
+// in, so that a test finds its testdata and its neighbours'.
+func (c Command) shares() ([]job.Share, error) {
+	if c.Dir == "" {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	root := dir
+	for up := dir; up != "/"; up = filepath.Dir(up) {
+		if _, err := os.Stat(filepath.Join(up, "go.mod")); err == nil {
+			root = up
+			break
+		}
+	}
+	return []job.Share{{Tag: "share0", Path: root}}, nil
+}
+
+func (l *Lab) contents(g Guest, c Command, shares []job.Share, boot int) contents {
+	args := append([]string(nil), c.Args...)
+	programs := map[string]string{}
+	for guest, host := range c.Programs {
+		programs[guest] = host
+	}
+	own := strings.Contains(args[0], "/")
+	if own {
+		guest := "/lab/bin/" + filepath.Base(args[0])
+		programs[guest] = args[0]
+		args[0] = guest
+	}
+	j := job.Job{
+		Boot: boot, Mounts: g.mounts(), Shares: shares, Tools: !own || c.Terminal, Terminal: c.Terminal,
+		Args: args, Dir: c.Dir, Env: append([]string{"PATH=/bin:/sbin:/lab/bin", "HOME=/", "TMPDIR=" + g.tempDir()}, c.Env...),
+	}
+	var mkfs []string
+	for _, m := range g.mounts() {
+		mkfs = append(mkfs, m.FS)
+	}
+	return contents{init: l.init, programs: programs, mkfs: mkfs, kernel: l.Kernel, modules: g.modules(), job: j}
+}

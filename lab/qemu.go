@@ -1,0 +1,189 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/culvert-io/culvert/lab/internal/job"
+)
+
+// The kernel command line: report on the serial console, end at once on a
+// panic, and skip calibrations that make no sense under emulation.
+const kernelArgs = "console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable no_timer_check"
+
+// Descriptors that QEMU inherits, in the order of exec.Cmd.ExtraFiles.
+const (
+	fdStdout = 3 + iota
+	fdStderr
+	fdControl
+	fdMonitor
+	fdConsole // not there when the console is a terminal
+)
+
+// launch is what a guest's command line depends on beside the description.
+type launch struct {
+	accel    string
+	kernel   string
+	initrd   string
+	images   map[string]string // file of each drive, by id
+	shares   []job.Share
+	terminal bool // the console is QEMU's standard input and output
+}
+
+// args is QEMU's command line for a guest with its defaults filled in.
+func (g Guest) args(l launch) []string {
+	var a arglist
+	a.add("-no-user-config", "-nodefaults", "-display", "none", "-no-reboot")
+	a.add("-machine", g.machine(), "-accel", l.accel, "-smp", strconv.Itoa(g.CPUs), "-m", strconv.Itoa(g.Memory))
+	a.add("-kernel", l.kernel, "-initrd", l.initrd, "-append", g.append())
+	a.device("isa-debug-exit,iobase=%#x,iosize=4", job.ExitPort)
+	a.ports(l.terminal)
+	if g.IOMMU {
+		// It must come before the devices that it translates for.
+		a.device("intel-iommu,intremap=on")
+	}
+	a.topology(g.Drives)
+	for _, d := range g.Drives {
+		a.drive(d, l.images[d.ID])
+	}
+	for i, n := range g.NICs {
+		a.nic(i, n)
+	}
+	for _, s := range l.shares {
+		a.add("-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none,readonly=on", s.Tag, escape(s.Path)))
+		a.device("virtio-9p-pci,fsdev=%s,mount_tag=%s", s.Tag, s.Tag)
+	}
+	return a
+}
+
+func (g Guest) machine() string {
+	switch {
+	case g.IOMMU:
+		return "q35,kernel-irqchip=split" // interrupt remapping needs the split
+	case g.q35():
+		return "q35"
+	}
+	return "pc"
+}
+
+func (g Guest) append() string {
+	if g.IOMMU {
+		return kernelArgs + " intel_iommu=on"
+	}
+	return kernelArgs
+}
+
+type arglist []string
+
+func (a *arglist) add(args ...string) { *a = append(*a, args...) }
+
+func (a *arglist) device(format string, args ...any) {
+	a.add("-device", fmt.Sprintf(format, args...))
+}
+
+// ports adds the channels to the outside, each on an inherited socket.
+func (a *arglist) ports(terminal bool) {
+	a.device("virtio-serial-pci")
+	for _, p := range []struct {
+		id, name string
+		fd       int
+	}{
+		{"stdout", job.PortStdout, fdStdout},
+		{"stderr", job.PortStderr, fdStderr},
+		{"control", job.PortControl, fdControl},
+	} {
+		a.add("-chardev", fmt.Sprintf("socket,id=%s,fd=%d", p.id, p.fd))
+		a.device("virtserialport,chardev=%s,name=%s", p.id, p.name)
+	}
+	a.add("-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMonitor), "-mon", "chardev=monitor,mode=control")
+	if terminal {
+		// The multiplexer is what makes Ctrl-A x leave a hung guest.
+		a.add("-chardev", "stdio,id=console,mux=on,signal=off", "-mon", "chardev=console,mode=readline")
+	} else {
+		a.add("-chardev", fmt.Sprintf("socket,id=console,fd=%d", fdConsole))
+	}
+	a.add("-serial", "chardev:console")
+}
+
+// topology adds what the drives sit below: for each a hot-plug port of its
+// own, on the root complex or on a switch. Slots are numbered over the whole
+// guest, since a slot number names a port.
+func (a *arglist) topology(drives []Drive) {
+	slot := 0
+	hotplug := func(model, id, bus string) {
+		slot++
+		a.device("%s,id=%s%s,chassis=%d,slot=%d", model, id, bus, slot, slot)
+	}
+	known := map[string]bool{}
+	for _, d := range drives {
+		sw := d.Behind
+		switch {
+		case sw == "":
+			continue
+		case sw == RootPort:
+			hotplug("pcie-root-port", port(d), "")
+			continue
+		case !known[sw]:
+			known[sw] = true
+			hotplug("pcie-root-port", sw+"-root", "")
+			a.device("x3130-upstream,id=%s,bus=%s-root", sw, sw)
+		}
+		hotplug("xio3130-downstream", port(d), ",bus="+sw)
+	}
+}
+
+func port(d Drive) string { return d.ID + "-port" }
+
+func (a *arglist) drive(d Drive, image string) {
+	node, err := json.Marshal(d.block(image))
+	if err != nil {
+		panic(err) // maps of strings and numbers always encode
+	}
+	a.add("-blockdev", string(node))
+	dev := fmt.Sprintf("nvme,id=%s,serial=%s,drive=%s-disk,logical_block_size=%d,physical_block_size=%d", d.ID, d.ID, d.ID, d.Sector, d.Sector)
+	if d.CMB > 0 {
+		dev += fmt.Sprintf(",cmb_size_mb=%d", d.CMB)
+	}
+	if d.Behind != "" {
+		dev += ",bus=" + port(d)
+	}
+	a.device("%s", dev)
+}
+
+type node map[string]any
+
+// block is the drive's chain of block nodes. The image lies in the host's page
+// cache, which a killed QEMU does not take with it, so flushing to the host's
+// disk would only cost time.
+func (d Drive) block(image string) node {
+	n := node{"driver": "file", "filename": image, "cache": node{"direct": false, "no-flush": true}}
+	if len(d.Faults) > 0 {
+		n = node{"driver": "blkdebug", "image": n, "inject-error": d.faults()}
+	}
+	return node{"driver": "raw", "node-name": d.ID + "-disk", "file": n}
+}
+
+func (d Drive) faults() []node {
+	var ns []node
+	for _, f := range d.Faults {
+		ns = append(ns, node{"event": "none", "iotype": f.Op, "errno": 5, "sector": f.Sector, "once": false})
+	}
+	return ns
+}
+
+func (a *arglist) nic(i int, n NIC) {
+	id := fmt.Sprintf("net%d", i)
+	if n.Local == "" {
+		a.add("-netdev", fmt.Sprintf("hubport,id=%s,hubid=%d", id, i))
+	} else {
+		a.add("-netdev", fmt.Sprintf("dgram,id=%s,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", id, escape(n.Local), escape(n.Remote)))
+	}
+	// No boot ROM to load; an MTU that holds a RoCE payload of 4096 bytes.
+	a.device("virtio-net-pci,netdev=%s,romfile=,host_mtu=4400", id)
+}
+
+// escape writes a path into QEMU's option syntax, where a comma is doubled.
+func escape(path string) string { return strings.ReplaceAll(filepath.Clean(path), ",", ",,") }

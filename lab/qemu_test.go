@@ -1,0 +1,120 @@
+package lab
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/culvert-io/culvert/lab/internal/job"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// The command line of each guest is reviewed as text: one argument per line,
+// an option and its value together.
+func TestArgs(t *testing.T) {
+	tests := []struct {
+		name  string
+		guest Guest
+		term  bool
+	}{
+		{"empty", Guest{}, false},
+		{"terminal", Guest{CPUs: 1, Memory: 256}, true},
+		{"drive", Guest{Drives: []Drive{{ID: "nv0", Sector: 4096, FS: "xfs"}}}, false},
+		{"faults", Guest{Drives: []Drive{{ID: "nv0", Faults: []Fault{{Read, 2048}, {Write, 4096}}}}}, false},
+		{"switches", Guest{Drives: []Drive{
+			{ID: "cmb", CMB: 64, Behind: "sw"},
+			{ID: "sibling", Behind: "sw"},
+			{ID: "cousin", Behind: "other"},
+			{ID: "hot", Behind: RootPort},
+			{ID: "onroot"},
+		}}, false},
+		{"iommu", Guest{IOMMU: true, Drives: []Drive{{ID: "nv0"}}}, false},
+		{"network", Guest{NICs: []NIC{{}, {Local: "/run/a,1", Remote: "/run/b"}}}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := tt.guest.withDefaults()
+			if err := g.validate(); err != nil {
+				t.Fatal(err)
+			}
+			l := launch{accel: "tcg", kernel: "/k/vmlinux", initrd: "/k/initramfs", images: map[string]string{}, terminal: tt.term}
+			l.shares = []job.Share{{Tag: "share0", Path: "/src"}}
+			for _, d := range g.Drives {
+				l.images[d.ID] = "/i/" + d.ID + ".img"
+			}
+			golden(t, tt.name, lines(g.args(l)))
+		})
+	}
+}
+
+func lines(args []string) string {
+	var b strings.Builder
+	for i, a := range args {
+		switch {
+		case i == 0:
+		case strings.HasPrefix(a, "-"):
+			b.WriteByte('\n')
+		default:
+			b.WriteByte(' ')
+		}
+		b.WriteString(a)
+	}
+	return b.String() + "\n"
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "args", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("command line (-want +got):\n%s", diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name string
+		g    Guest
+		want string
+	}{
+		{"id", Guest{Drives: []Drive{{ID: "a,b"}}}, "an id is"},
+		{"twice", Guest{Drives: []Drive{{ID: "a"}, {ID: "a"}}}, "used twice"},
+		{"sector", Guest{Drives: []Drive{{ID: "a", Sector: 1024}}}, "sector size 1024"},
+		{"size", Guest{Drives: []Drive{{ID: "a", Size: 1000}}}, "no multiple"},
+		{"fs", Guest{Drives: []Drive{{ID: "a", FS: "btrfs"}}}, `file system "btrfs"`},
+		{"cmb", Guest{Drives: []Drive{{ID: "a", CMB: -1}}}, "controller memory buffer"},
+		{"behind", Guest{Drives: []Drive{{ID: "a", Behind: "no such"}}}, `behind "no such"`},
+		{"fault op", Guest{Drives: []Drive{{ID: "a", Faults: []Fault{{"erase", 0}}}}}, `direction "erase"`},
+		{"fault sector", Guest{Drives: []Drive{{ID: "a", Size: 1 << 20, Faults: []Fault{{Read, 2048}}}}}, "sector 2048"},
+		{"link", Guest{NICs: []NIC{{Local: "/run/a"}}}, "both Local and Remote"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.g.withDefaults().validate()
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("validate = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDefaultsLeaveTheDescriptionAlone(t *testing.T) {
+	g := Guest{Drives: []Drive{{ID: "nv0"}}}
+	g.withDefaults()
+	if diff := cmp.Diff(Guest{Drives: []Drive{{ID: "nv0"}}}, g); diff != "" {
+		t.Errorf("withDefaults changed its receiver:\n%s", diff)
+	}
+}
