@@ -30,7 +30,7 @@ const (
 	RuleDuplicate Rule = "a name occurs once"
 	RuleDtype     Rule = "the dtype is one of the format's"
 	RuleOffsets   Rule = "data_offsets follow each other without holes or overlaps, from 0"
-	RuleOverflow  Rule = "the size of a tensor fits into 63 bits"
+	RuleOverflow  Rule = "the size of a tensor, counted in bits, fits into 63 bits"
 	RuleSubByte   Rule = "a tensor ends on a byte border"
 	RuleSize      Rule = "shape and dtype give the size that data_offsets give"
 	RuleEnd       Rule = "the file ends where its last tensor does"
@@ -85,7 +85,7 @@ func byteSize(d Dtype, shape []int64) (n int64, broken Rule) {
 	}
 	hi, nbits := bits.Mul64(count, uint64(d.Bits()))
 	switch {
-	case hi != 0 || nbits/8 > math.MaxInt64:
+	case hi != 0 || nbits > math.MaxInt64:
 		return 0, RuleOverflow
 	case nbits%8 != 0:
 		return 0, RuleSubByte

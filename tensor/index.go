@@ -1,0 +1,145 @@
+package tensor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// An IndexError says what is wrong with an index of shards.
+type IndexError struct {
+	File   string
+	Tensor string
+	Err    error
+}
+
+func (e *IndexError) Error() string {
+	if e.Tensor == "" {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s: tensor %q: %v", e.File, e.Tensor, e.Err)
+}
+
+// Unwrap gives the cause to errors.Is.
+func (e *IndexError) Unwrap() error { return e.Err }
+
+// openIndex opens a sharded model. The index decides which file a tensor comes
+// from, and every tensor that it names must be there.
+func openIndex(path string) (*Model, error) {
+	text, err := readLimited(path, MaxHeader)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := parseIndex(text)
+	if err != nil {
+		if ie, ok := errors.AsType[*IndexError](err); ok {
+			ie.File = path
+			return nil, ie
+		}
+		return nil, &IndexError{File: path, Err: err}
+	}
+	dir := filepath.Dir(path)
+	files := make(map[string]struct{})
+	for name, shard := range shards {
+		p := filepath.Join(dir, shard)
+		shards[name] = p
+		files[p] = struct{}{}
+	}
+	m, err := openFiles(path, slices.Sorted(maps.Keys(files)), shards)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		if _, ok := m.byName[name]; !ok {
+			return nil, &IndexError{path, name, fmt.Errorf("not in %s, where weight_map sends it", shards[name])}
+		}
+	}
+	return m, nil
+}
+
+// readLimited reads a file that must not be larger than limit.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, limit)
+	}
+	return text, nil
+}
+
+// parseIndex returns the weight_map of an index. What else stands there is
+// other people's: it must be JSON and is not looked at.
+func parseIndex(text []byte) (map[string]string, error) {
+	if !json.Valid(text) {
+		var v any
+		return nil, json.Unmarshal(text, &v)
+	}
+	var shards map[string]string
+	// The decoder takes the last of two equal keys, so the objects are walked
+	// token by token.
+	err := walkObject(text, func(key string, value json.RawMessage) error {
+		if key != "weight_map" {
+			return nil
+		}
+		if shards != nil {
+			return errors.New("weight_map occurs twice")
+		}
+		shards = make(map[string]string)
+		return walkObject(value, func(name string, value json.RawMessage) error {
+			if _, ok := shards[name]; ok {
+				return &IndexError{Tensor: name, Err: RuleDuplicate}
+			}
+			var file string
+			if err := json.Unmarshal(value, &file); err != nil {
+				return &IndexError{Tensor: name, Err: err}
+			}
+			if !filepath.IsLocal(file) {
+				return &IndexError{Tensor: name, Err: fmt.Errorf("the file %q does not lie beside the index", file)}
+			}
+			shards[name] = file
+			return nil
+		})
+	})
+	if err == nil && len(shards) == 0 {
+		err = errors.New("no weight_map, or an empty one")
+	}
+	return shards, err
+}
+
+func walkObject(text []byte, field func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	open, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if open != json.Delim('{') {
+		return fmt.Errorf("want an object, found %v", open)
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		if err := field(key.(string), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

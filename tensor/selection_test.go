@@ -1,0 +1,159 @@
+package tensor
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseSelection(t *testing.T) {
+	tests := []struct {
+		in   string
+		want Selection
+	}{
+		{"", Selection{}},
+		{"tp=4,rank=1", Selection{Tensor: Rank{1, 4}}},
+		{"rank=1,tp=4", Selection{Tensor: Rank{1, 4}}},
+		{"tp=2", Selection{Tensor: Rank{EachDevice, 2}}},
+		{"pp=2,stage=0,tp=8,rank=7", Selection{Tensor: Rank{7, 8}, Pipeline: Rank{0, 2}}},
+		{"ep=4,eprank=3", Selection{Expert: Rank{3, 4}}},
+		{"layers=3,experts=0-8", Selection{Layers: Range{3, 4}, Experts: Range{0, 8}}},
+	}
+	for _, tt := range tests {
+		got, err := ParseSelection(tt.in)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", tt.in, diff)
+		}
+	}
+	for in, says := range map[string]string{
+		"tp":              "want a number from 1",
+		"tp=0":            "want a number from 1",
+		"tp=x":            "want a number from 1",
+		"tp=4,rank=4":     "rank=4 is not one of 4",
+		"rank=0":          "rank=0 is not one of 0",
+		"tp=2,rank=-1":    "want a number from 0",
+		"layers=4-4":      "want a number from 5",
+		"layers=a":        "want a number",
+		"gpus=3":          "unknown key",
+		"tp=999999999999": "want a number",
+	} {
+		if _, err := ParseSelection(in); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v, want %q", in, err, says)
+		}
+	}
+}
+
+func TestParseSplitRule(t *testing.T) {
+	for in, want := range map[string]SplitRule{
+		"*.w=1":      {Match: "*.w", Dim: 1},
+		"*.w=0/3":    {Match: "*.w", Parts: 3},
+		"a=b=whole":  {Match: "a=b", Whole: true},
+		"[ab].x*=10": {Match: "[ab].x*", Dim: 10},
+	} {
+		got, err := ParseSplitRule(in)
+		if err != nil || got != want {
+			t.Errorf("%q: %+v, %v, want %+v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "x", "=1", "x=", "x=-1", "x=1/0", "x=1/", "x=all", "[=1"} {
+		if r, err := ParseSplitRule(in); err == nil {
+			t.Errorf("%q: accepted as %+v", in, r)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	each := func(of int) Rank { return Rank{EachDevice, of} }
+	tests := []struct {
+		name    string
+		sel     Selection
+		devices []int
+		want    []Target
+	}{
+		{"all to one", Selection{}, []int{3}, []Target{{3, Selection{}}}},
+		{"a rank to one", Selection{Tensor: Rank{1, 4}}, []int{0}, []Target{{0, Selection{Tensor: Rank{1, 4}}}}},
+		{"a rank to each", Selection{Tensor: each(2)}, []int{1, 0}, []Target{{1, Selection{Tensor: Rank{0, 2}}}, {0, Selection{Tensor: Rank{1, 2}}}}},
+		{"layers shared by default", Selection{}, []int{0, 1}, []Target{{0, Selection{Pipeline: Rank{0, 2}}}, {1, Selection{Pipeline: Rank{1, 2}}}}},
+		{
+			"a grid", Selection{Tensor: each(2), Pipeline: each(2)}, []int{0, 1, 2, 3},
+			[]Target{
+				{0, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{0, 2}}}, {1, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{0, 2}}},
+				{2, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{1, 2}}}, {3, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{1, 2}}},
+			},
+		},
+	}
+	for _, tt := range tests {
+		got, err := Spread(tt.sel, tt.devices)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	for _, bad := range []struct {
+		sel     Selection
+		devices []int
+	}{
+		{Selection{}, nil},
+		{Selection{Tensor: each(4)}, []int{0}},
+		{Selection{Tensor: each(2)}, []int{0, 1, 2}},
+		{Selection{Layers: Range{0, 1}}, []int{0, 1}},
+	} {
+		if got, err := Spread(bad.sel, bad.devices); err == nil {
+			t.Errorf("%+v on %v: %+v", bad.sel, bad.devices, got)
+		}
+	}
+}
+
+func TestSelectionErrors(t *testing.T) {
+	m := modelOf(t, map[string][]Info{"f": {{Name: "a.0.w", Dtype: U8, Shape: []int64{2}}}}, "f")
+	for says, sel := range map[string]Selection{
+		"pattern":             {Only: []string{"["}},
+		"of a rule":           {Rules: []SplitRule{{Match: "["}}},
+		"rank 2 of 2":         {Tensor: Rank{2, 2}},
+		"rank -1 of 2":        {Tensor: Rank{EachDevice, 2}},
+		"pipeline stage and":  {Pipeline: Rank{0, 2}, Layers: Range{0, 1}},
+		"expert rank and":     {Expert: Rank{0, 2}, Experts: Range{0, 1}},
+		"no tensor of model ": {Only: []string{"b*"}},
+	} {
+		_, err := NewPlan(m, []Target{{0, sel}}, nil)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+	for _, o := range []PlanOptions{{Align: 257}, {MaxRead: 100}, {MaxRead: -1}} {
+		if _, err := NewPlan(m, []Target{{}}, &o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]int{
+		"model.layers.12.mlp.experts.3.w": 12, "transformer.h.0.attn": 0, "encoder.block.4.layer.1.x": 4,
+		"lm_head.weight": noLayer, "w1.weight": noLayer, "a.1b.2": 2, "a.99999999999999999999.3": 3,
+	} {
+		if got := layerOf(name); got != want {
+			t.Errorf("layerOf(%s) = %d, want %d", name, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "a.b/c.d", true},
+		{"*.weight", "a/b.weight", true},
+		{"a?b", "a/b", true},
+		{"*.bias", "a.weight", false},
+		{"layers.[0-3].*", "layers.2.x.y", true},
+	} {
+		if got := matches(tt.pattern, tt.name); got != tt.want {
+			t.Errorf("matches(%s, %s) = %v", tt.pattern, tt.name, got)
+		}
+	}
+}
