@@ -1,0 +1,86 @@
+# make test   everything that needs no special hardware, in under ten minutes on two cores
+# make lab    the same code on a real Linux kernel under QEMU
+# make lib    the C libraries, into lib/
+# make help   all targets
+
+GO      ?= go
+TOOL    := $(GO) tool -modfile=tools/go.mod
+PKGS    := ./...
+# Packages whose goroutines share memory are also run under the race detector,
+# on memory that it can see.
+RACE    := ./cufile/... ./route/... ./internal/ring/... ./internal/transfer/... ./soft/...
+
+.DEFAULT_GOAL := help
+
+## test: lint, build, all tests, the race detector, mutants and thresholds
+.PHONY: test
+test: deps lint build unit race mutants thresholds
+
+## deps: install what the tests need and the machine lacks (apt, where allowed)
+.PHONY: deps
+deps:
+	@missing=""; for c in gcc; do command -v $$c >/dev/null || missing="$$missing $$c"; done; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing libc6-dev >/dev/null; \
+		else echo "missing:$$missing: install it to run all tests"; fi; \
+	fi
+
+## lint: gofumpt, vet, staticcheck
+.PHONY: lint
+lint:
+	@out="$$($(TOOL) gofumpt -l $$(git ls-files -co --exclude-standard '*.go'))"; if [ -n "$$out" ]; then echo "gofumpt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet $(PKGS)
+	$(TOOL) staticcheck $(PKGS)
+
+## build: the culvert command, static of C, into bin/
+.PHONY: build
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/culvert ./cmd/culvert
+	CGO_ENABLED=0 $(GO) build -tags nodl -o /dev/null ./cmd/culvert
+
+## unit: all tests, with the numbers held to the manifest
+.PHONY: unit
+unit: lib
+	@$(GO) test -json $(PKGS) | $(GO) run ./internal/quality/suites suites.txt
+
+## manifest: rewrite the manifest of suites after adding tests
+.PHONY: manifest
+manifest: lib
+	@$(GO) test -json $(PKGS) | $(GO) run ./internal/quality/suites -update suites.txt
+
+## race: the concurrent packages under the race detector
+.PHONY: race
+race:
+	CULVERT_SOFT=heap $(GO) test -race -short $(RACE)
+
+## mutants: every promise has an edit that breaks it and a test that notices
+.PHONY: mutants
+mutants: lib
+	@$(GO) run ./internal/quality/mutants mutants.txt
+
+## thresholds: benchmarks as ratios inside one run
+.PHONY: thresholds
+thresholds:
+	@$(GO) run ./internal/quality/thresholds thresholds.txt
+
+## fuzz: each fuzz target for FUZZTIME
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz:
+	@for pkg in $$($(GO) list $(PKGS)); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+## clean: what was built
+.PHONY: clean
+clean:
+	rm -rf bin lib
+
+## help: this list
+.PHONY: help
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+include clib/clib.mk
+include lab/lab.mk

@@ -1,0 +1,170 @@
+package culvert_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/culvert-io/culvert/"
+
+// A source is a Go file of the module.
+type source struct {
+	path string // below the root, with slashes
+	file *ast.File
+}
+
+func (s source) dir() string { return path.Dir(s.path) }
+func (s source) test() bool  { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) main() bool  { return s.file.Name.Name == "main" }
+func (s source) abi() bool   { return strings.HasPrefix(s.path, "internal/abi/") }
+func (s source) unsafe() bool {
+	return strings.HasSuffix(strings.TrimSuffix(s.path, "_test.go"), "_unsafe") || strings.HasSuffix(s.path, "_unsafe.go")
+}
+
+func (s source) imports() (paths []string) {
+	for _, im := range s.file.Imports {
+		p, _ := strconv.Unquote(im.Path.Value)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var list []source
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (p == "tools" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && p != ".") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly|parser.ParseComments)
+		list = append(list, source{filepath.ToSlash(p), f})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// below says for a room which rooms it may stand on. Rooms are matched by the
+// longest prefix; what is not listed may import anything.
+var below = map[string][]string{
+	"gpu":               {"gpu"},
+	"gpu/cuda":          {"gpu", "internal/dl"},
+	"gpu/gputest":       {"gpu"},
+	"internal/abi":      {"internal/abi"},
+	"internal/dl":       {},
+	"internal/storage":  {},
+	"internal/uring":    {},
+	"internal/wc":       {},
+	"internal/dev":      {"internal/abi", "internal/dev"},
+	"internal/rm":       {"internal/abi", "internal/dev", "internal/wc", "gpu"},
+	"internal/ring":     {"gpu", "internal/uring", "internal/storage"},
+	"route":             {"gpu", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/dl", "nvme", "rdma"},
+	"machine":           {"gpu", "internal/dev", "soft", "nvme", "rdma"},
+	"cufile":            {"gpu", "internal/storage", "machine", "route"},
+	"soft":              {"gpu", "internal/abi", "internal/dev", "soft"},
+	"tensor":            {"gpu", "cufile", "route", "internal/storage"},
+	"internal/transfer": {"gpu", "cufile", "route", "internal/storage"},
+	"internal/check":    {"gpu", "cufile", "route", "internal/storage", "internal/dev", "machine"},
+}
+
+func room(dir string) (name string, allowed []string, ok bool) {
+	for d := dir; d != "." && d != "/"; d = path.Dir(d) {
+		if allowed, ok = below[d]; ok {
+			return d, allowed, true
+		}
+	}
+	return "", nil, false
+}
+
+func within(p string, rooms []string) bool {
+	for _, r := range rooms {
+		if p == r || strings.HasPrefix(p, r+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestBorders holds the directions of imports that docs/architecture.md draws.
+func TestBorders(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		name, allowed, ok := room(s.dir())
+		for _, im := range s.imports() {
+			own, ours := strings.CutPrefix(im, module)
+			switch {
+			case !ours || !ok:
+			case within(own, []string{name}) || within(own, allowed):
+			default:
+				t.Errorf("%s: %s may not import %s", s.path, name, own)
+			}
+		}
+	}
+}
+
+// TestOnlyHere names the packages that alone may use something.
+func TestOnlyHere(t *testing.T) {
+	only := []struct {
+		imported string
+		rooms    []string
+		why      string
+	}{
+		{"github.com/ebitengine/purego", []string{"internal/dl"}, "one package loads shared libraries"},
+		{"github.com/spf13/cobra", []string{"cmd", "lab"}, "the library has no command line"},
+		{module + "soft", []string{"machine", "soft", "clib"}, "code must not know which machine it runs on"},
+		{module + "gpu/cuda", []string{"machine", "gpu/cuda"}, "code must not know which machine it runs on"},
+	}
+	for _, s := range sources(t) {
+		for _, im := range s.imports() {
+			for _, o := range only {
+				if within(im, []string{o.imported}) && !within(s.dir(), o.rooms) && !s.test() && !s.main() {
+					t.Errorf("%s imports %s: %s", s.path, im, o.why)
+				}
+			}
+		}
+	}
+}
+
+// TestUnsafeHasAnAddress keeps package unsafe in files that say so.
+func TestUnsafeHasAnAddress(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, im := range s.imports() {
+			if im == "unsafe" && !s.unsafe() && !s.abi() && !s.test() && !within(s.dir(), []string{"clib"}) {
+				t.Errorf("%s imports unsafe: move that part to a file named *_unsafe.go", s.path)
+			}
+		}
+	}
+}
+
+// TestPackagesAreExplained wants a package comment everywhere.
+func TestPackagesAreExplained(t *testing.T) {
+	explained := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		explained[s.dir()] = explained[s.dir()] || s.file.Doc != nil
+	}
+	for dir, ok := range explained {
+		if !ok {
+			t.Errorf("%s has no package comment that says why it exists", dir)
+		}
+	}
+}
