@@ -58,14 +58,7 @@ func (n *hostNode) Mmap(off int64, size, prot int) (Mapping, error) {
 	if n.fd < 0 {
 		return nil, n.fail("mmap", fs.ErrClosed)
 	}
-	if size <= 0 {
-		return nil, n.fail("mmap", unix.EINVAL)
-	}
-	p, err := unix.MmapPtr(n.fd, off, nil, uintptr(size), prot, unix.MAP_SHARED)
-	if err != nil {
-		return nil, n.fail("mmap", err)
-	}
-	return &hostMapping{path: n.path, addr: p, size: size}, nil
+	return mmap(n.path, n.fd, off, size, prot)
 }
 
 func (n *hostNode) Fd() int {
@@ -90,6 +83,30 @@ func (n *hostNode) Close() error {
 
 func (n *hostNode) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: n.path, Err: err}
+}
+
+// MapFile maps part of a file that no [OS] opened: a descriptor that a driver's
+// library exported. The mapping outlives the file.
+func MapFile(f *os.File, off int64, size, prot int) (Mapping, error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var m Mapping
+	err = &fs.PathError{Op: "mmap", Path: f.Name(), Err: fs.ErrClosed} // the one reason why the function is not called
+	_ = conn.Control(func(fd uintptr) { m, err = mmap(f.Name(), int(fd), off, size, prot) })
+	return m, err
+}
+
+func mmap(path string, fd int, off int64, size, prot int) (Mapping, error) {
+	if size <= 0 {
+		return nil, &fs.PathError{Op: "mmap", Path: path, Err: unix.EINVAL}
+	}
+	p, err := unix.MmapPtr(fd, off, nil, uintptr(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &fs.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	return &hostMapping{path: path, addr: p, size: size}, nil
 }
 
 type hostMapping struct {

@@ -129,3 +129,34 @@ func TestFS(t *testing.T) {
 		t.Errorf("links cannot be read: %v", err)
 	}
 }
+
+func TestMapFile(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := os.Getpagesize()
+	if err := f.Truncate(int64(page)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := MapFile(f, 0, page, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(Bytes(m), "stored")
+	got := make([]byte, 6)
+	if _, err := f.ReadAt(got, 0); err != nil || string(got) != "stored" {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+	if err := m.Unmap(); err != nil {
+		t.Error(err)
+	}
+	_, err = MapFile(f, 0, 0, unix.PROT_READ)
+	wantPathError(t, err, f.Name(), unix.EINVAL)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MapFile(f, 0, page, unix.PROT_READ); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("mapping a closed file: %v", err)
+	}
+}
