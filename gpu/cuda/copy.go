@@ -1,0 +1,85 @@
+package cuda
+
+import (
+	"runtime"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// settle waits until a "synchronous" call has taken effect. CUDA lets copies
+// from pageable memory, copies within a device and fills of device memory
+// return early; they run on the default stream, so waiting for that stream is
+// enough, and when the call was complete already it costs no more than asking.
+// The other remedy, SYNC_MEMOPS on every allocation, would also change how
+// memory behaves in other libraries' hands.
+func (d *Device) settle() (*symbol, gpu.Code) {
+	const defaultStream = 0
+	s := &d.symbols.cuStreamSynchronize
+	return s, s.call(defaultStream)
+}
+
+// settled calls s and waits for its effect.
+func (d *Device) settled(s *symbol, args ...uintptr) (*symbol, gpu.Code) {
+	if c := d.enter(); c != gpu.Success {
+		return s, c
+	}
+	defer d.leave()
+	if c := s.call(args...); c != gpu.Success {
+		return s, c
+	}
+	return d.settle()
+}
+
+// CopyIn copies host memory to the GPU.
+func (d *Device) CopyIn(dst gpu.Addr, src []byte) error {
+	s, c := d.settled(&d.symbols.cuMemcpyHtoD, uintptr(dst), refBytes(src), uintptr(len(src)))
+	runtime.KeepAlive(src)
+	if c != gpu.Success {
+		return d.fail(s, c, "", dst, "host", len(src))
+	}
+	return nil
+}
+
+// CopyOut copies GPU memory to the host. The driver's call returns when the
+// bytes have arrived.
+func (d *Device) CopyOut(dst []byte, src gpu.Addr) error {
+	s := &d.symbols.cuMemcpyDtoH
+	c := d.call(s, refBytes(dst), uintptr(src), uintptr(len(dst)))
+	runtime.KeepAlive(dst)
+	if c != gpu.Success {
+		return d.fail(s, c, "", "host", src, len(dst))
+	}
+	return nil
+}
+
+// Copy copies between any two addresses.
+func (d *Device) Copy(dst, src gpu.Addr, n uint64) error {
+	if s, c := d.settled(&d.symbols.cuMemcpy, uintptr(dst), uintptr(src), uintptr(n)); c != gpu.Success {
+		return d.fail(s, c, "", dst, src, n)
+	}
+	return nil
+}
+
+// Fill writes n elements of 1, 2 or 4 bytes.
+func (d *Device) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
+	s, ok := d.memset(width)
+	if !ok {
+		return d.fail(s, gpu.ErrInvalidValue, "elements have 1, 2 or 4 bytes", dst, value, n)
+	}
+	if s, c := d.settled(s, uintptr(dst), uintptr(value), uintptr(n)); c != gpu.Success {
+		return d.fail(s, c, "", dst, value, n)
+	}
+	return nil
+}
+
+func (d *Device) memset(width int) (s *symbol, ok bool) {
+	switch width {
+	case 1:
+		return &d.symbols.cuMemsetD8, true
+	case 2:
+		return &d.symbols.cuMemsetD16, true
+	case 4:
+		return &d.symbols.cuMemsetD32, true
+	}
+	return &d.symbols.cuMemsetD8, false
+}

@@ -1,0 +1,182 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Device is a context on a GPU. Besides [gpu.Device] it tells its CUcontext
+// and an allocation's IPC handle.
+type Device struct {
+	drv     *Driver
+	symbols *symbols
+	dev     int32
+	info    gpu.Info
+	ctx     uintptr
+	primary bool
+	closed  atomic.Bool
+	allocs  allocations
+}
+
+var _ gpu.Device = (*Device)(nil)
+
+func newDevice(d *Driver, dev int32, info gpu.Info, ctx uintptr, primary bool) *Device {
+	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary, allocs: newAllocations()}
+}
+
+// enter locks the goroutine to its thread and makes the context current. It
+// is followed by leave if and only if it succeeds.
+func (d *Device) enter() gpu.Code {
+	if d.closed.Load() {
+		return gpu.ErrContextDestroyed
+	}
+	return d.enterClosed()
+}
+
+// enterClosed is enter for Close itself.
+func (d *Device) enterClosed() gpu.Code {
+	runtime.LockOSThread()
+	c := d.symbols.cuCtxSetCurrent.call(d.ctx)
+	if c != gpu.Success {
+		runtime.UnlockOSThread()
+	}
+	return c
+}
+
+func (d *Device) leave() { runtime.UnlockOSThread() }
+
+// call calls s with the context current.
+func (d *Device) call(s *symbol, args ...uintptr) gpu.Code {
+	if c := d.enter(); c != gpu.Success {
+		return c
+	}
+	c := s.call(args...)
+	d.leave()
+	return c
+}
+
+func (d *Device) fail(s *symbol, c gpu.Code, detail string, args ...any) error {
+	return d.drv.fail(s, c, detail, args...)
+}
+
+// Info describes the GPU.
+func (d *Device) Info() gpu.Info { return d.info }
+
+// Context is the CUcontext.
+func (d *Device) Context() uintptr { return d.ctx }
+
+// Attribute asks for a device attribute. One that the driver does not know
+// is ErrInvalidValue.
+func (d *Device) Attribute(a gpu.Attribute) (int, error) { return d.drv.attribute(d.dev, a) }
+
+// MemInfo is the GPU's free and total memory.
+func (d *Device) MemInfo() (free, total uint64, err error) {
+	v := new([2]uint64)
+	s := &d.symbols.cuMemGetInfo
+	if c := d.call(s, ref(&v[0]), ref(&v[1])); c != gpu.Success {
+		return 0, 0, d.fail(s, c, "")
+	}
+	return v[0], v[1], nil
+}
+
+// Synchronize waits for all work of the context.
+func (d *Device) Synchronize() error {
+	s := &d.symbols.cuCtxSynchronize
+	if c := d.call(s); c != gpu.Success {
+		return d.fail(s, c, "")
+	}
+	return nil
+}
+
+// FlushWrites makes writes of other devices visible.
+func (d *Device) FlushWrites(scope gpu.Scope) error {
+	const currentContext = 0 // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
+	s := &d.symbols.cuFlushGPUDirectRDMAWrites
+	if c := d.call(s, currentContext, uintptr(scope)); c != gpu.Success {
+		return d.fail(s, c, "", int(scope))
+	}
+	return nil
+}
+
+// NewContext creates a further context on the same GPU.
+func (d *Device) NewContext(f gpu.Flags) (gpu.Device, error) {
+	if d.closed.Load() {
+		return nil, d.fail(&d.symbols.cuCtxCreate_v2, gpu.ErrContextDestroyed, "", f, d.dev)
+	}
+	ctx, old := new(uintptr), new(uintptr)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s, params := &d.symbols.cuCtxCreate_v2, []uintptr{ref(ctx), uintptr(f), uintptr(d.dev)}
+	if s.fn == 0 {
+		s, params = &d.symbols.cuCtxCreate_v4, []uintptr{ref(ctx), 0, uintptr(f), uintptr(d.dev)}
+	}
+	if c := s.call(params...); c != gpu.Success {
+		return nil, d.fail(s, c, "", f, d.dev)
+	}
+	// A new context is pushed onto the thread's stack.
+	pop := &d.symbols.cuCtxPopCurrent
+	if c := pop.call(ref(old)); c != gpu.Success {
+		return nil, errors.Join(d.fail(pop, c, ""), d.destroy(*ctx))
+	}
+	return newDevice(d.drv, d.dev, d.info, *ctx, false), nil
+}
+
+// Bind locks the goroutine to its thread and pushes the context.
+func (d *Device) Bind() (unbind func(), err error) {
+	push, pop := &d.symbols.cuCtxPushCurrent, &d.symbols.cuCtxPopCurrent
+	if d.closed.Load() {
+		return nil, d.fail(push, gpu.ErrContextDestroyed, "")
+	}
+	runtime.LockOSThread()
+	if c := push.call(d.ctx); c != gpu.Success {
+		runtime.UnlockOSThread()
+		return nil, d.fail(push, c, "")
+	}
+	old, bound := new(uintptr), true
+	return func() {
+		if !bound {
+			return
+		}
+		bound = false
+		pop.call(ref(old)) // fails only where the thread has no context left, which is the aim
+		runtime.UnlockOSThread()
+	}, nil
+}
+
+// Close frees what was allocated through the Device, unregisters what was
+// registered, and gives up the context.
+func (d *Device) Close() error {
+	s := &d.symbols.cuDevicePrimaryCtxRelease
+	if !d.primary {
+		s = &d.symbols.cuCtxDestroy
+	}
+	if d.closed.Swap(true) {
+		return d.fail(s, gpu.ErrContextDestroyed, "closed before")
+	}
+	err := d.freeAll()
+	if !d.primary {
+		return errors.Join(err, d.destroy(d.ctx))
+	}
+	if c := s.call(uintptr(d.dev)); c != gpu.Success {
+		err = errors.Join(err, d.fail(s, c, "", d.dev))
+	}
+	return err
+}
+
+func (d *Device) destroy(ctx uintptr) error {
+	s := &d.symbols.cuCtxDestroy
+	if c := s.call(ctx); c != gpu.Success {
+		return d.fail(s, c, "")
+	}
+	return nil
+}
+
+// cString is the text before the first NUL.
+func cString(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
+}

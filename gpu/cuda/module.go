@@ -1,0 +1,131 @@
+package cuda
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+type module struct {
+	d       *Device
+	handle  uintptr
+	closed  atomic.Bool
+	entries map[string][]int // parameter sizes by kernel
+}
+
+type function struct {
+	m      *module
+	handle uintptr
+	name   string
+	params []int
+}
+
+// Load compiles PTX text for the GPU. The compiler's complaint is part of the
+// error.
+func (d *Device) Load(ptx []byte) (gpu.Module, error) {
+	s := &d.symbols.cuModuleLoadDataEx
+	image := append(append(make([]byte, 0, len(ptx)+1), ptx...), 0)
+	handle, options := new(uintptr), newJITOptions()
+	c := d.call(s, ref(handle), refBytes(image), uintptr(len(options.keys)), ref(&options.keys), ref(&options.values))
+	runtime.KeepAlive(image)
+	if c != gpu.Success {
+		return nil, d.fail(s, c, strings.TrimSpace(cString(options.log[:])))
+	}
+	m := &module{d: d, handle: *handle, entries: make(map[string][]int)}
+	entries, err := gpu.ParsePTX(ptx)
+	if err != nil {
+		_ = m.Close() // of no use without the parameters
+		return nil, d.fail(s, gpu.ErrInvalidImage, err.Error())
+	}
+	for _, e := range entries {
+		m.entries[e.Name] = e.Params
+	}
+	return m, nil
+}
+
+// Func finds a kernel.
+func (m *module) Func(name string) (gpu.Func, error) {
+	s := &m.d.symbols.cuModuleGetFunction
+	if m.closed.Load() {
+		return nil, m.d.fail(s, gpu.ErrInvalidHandle, "the module is closed", name)
+	}
+	params, ok := m.entries[name]
+	if !ok {
+		return nil, m.d.fail(s, gpu.ErrNotFound, "", name)
+	}
+	text := append([]byte(name), 0)
+	h := new(uintptr)
+	c := m.d.call(s, ref(h), m.handle, refBytes(text))
+	runtime.KeepAlive(text)
+	if c != gpu.Success {
+		return nil, m.d.fail(s, c, "", name)
+	}
+	return &function{m, *h, name, params}, nil
+}
+
+// Close unloads the module. Its kernels must not be running.
+func (m *module) Close() error {
+	s := &m.d.symbols.cuModuleUnload
+	if m.closed.Swap(true) {
+		return m.d.fail(s, gpu.ErrInvalidHandle, "closed before")
+	}
+	if c := m.d.call(s, m.handle); c != gpu.Success {
+		return m.d.fail(s, c, "")
+	}
+	return nil
+}
+
+// Name is the kernel's name in PTX.
+func (f *function) Name() string { return f.name }
+
+// Params are the sizes of the parameters.
+func (f *function) Params() []int { return f.params }
+
+// An argList is the memory of a kernel's arguments: the driver takes a list
+// of pointers to them and copies them before the launch returns.
+type argList struct {
+	words    []uint64
+	pointers []uintptr
+}
+
+var argLists = sync.Pool{New: func() any { return new(argList) }}
+
+// Launch enqueues a kernel.
+func (t *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
+	s := &t.d.symbols.cuLaunchKernel
+	k, ok := f.(*function)
+	if !ok || k == nil || k.m.closed.Load() {
+		return t.d.fail(s, gpu.ErrInvalidHandle, "not a kernel of an open CUDA module")
+	}
+	l := argLists.Get().(*argList)
+	defer argLists.Put(l)
+	if err := l.encode(k, args); err != nil {
+		return t.d.fail(s, gpu.ErrInvalidValue, err.Error(), k.name)
+	}
+	var list uintptr
+	if len(l.pointers) > 0 {
+		list = ref(&l.pointers[0])
+	}
+	grid, block = grid.Norm(), block.Norm()
+	c := t.call(s, k.handle, uintptr(grid.X), uintptr(grid.Y), uintptr(grid.Z),
+		uintptr(block.X), uintptr(block.Y), uintptr(block.Z), 0, t.handle, list, 0)
+	if c != gpu.Success {
+		return t.d.fail(s, c, "", k.name, grid, block)
+	}
+	return nil
+}
+
+func (l *argList) encode(k *function, args []any) error {
+	words, err := gpu.EncodeArgs(l.words, k, args)
+	if err != nil {
+		return err
+	}
+	l.words, l.pointers = words, l.pointers[:0]
+	for i := range words {
+		l.pointers = append(l.pointers, ref(&words[i]))
+	}
+	return nil
+}
