@@ -1,0 +1,123 @@
+package gpu
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A block is memory with one life: frames of a card, or a range of host
+// memory. Live counts the allocations in it, holds everybody else who uses its
+// bytes: loans, exports and work that is queued or running. It ends when both
+// are zero. All fields that change are guarded by Driver.mu.
+type block struct {
+	card   *GPU // nil for host memory
+	gen    uint64
+	size   uint64
+	frames []uint64 // device memory
+	runs   []run
+
+	// foreign memory is the user's own, registered or plain. The user may unmap
+	// it under our hands, so it is touched with care.
+	foreign, plain bool
+	// end does what remains to be done with host memory.
+	end func()
+
+	live  int
+	holds int
+	hooks []*hook
+	small *slab // the small allocations that share the block; else nil
+}
+
+// A run is a part of a block that is contiguous in this process's memory.
+type run struct {
+	at    uint64 // in the block
+	bytes []byte
+}
+
+// A hook is a function that wants to know of the block's end.
+type hook struct{ fn func() }
+
+// hostBlock is a block around host memory.
+func hostBlock(b []byte, foreign bool, end func()) *block {
+	return &block{size: uint64(len(b)), runs: []run{{0, b}}, foreign: foreign, end: end}
+}
+
+// A cursor walks over the bytes of a block.
+type cursor struct {
+	now  []byte
+	rest []run
+}
+
+// from is a cursor at off, which must be inside the block.
+func (b *block) from(off uint64) cursor {
+	i := sort.Search(len(b.runs), func(i int) bool { return b.runs[i].at > off }) - 1
+	return cursor{b.runs[i].bytes[off-b.runs[i].at:], b.runs[i+1:]}
+}
+
+func (c *cursor) skip(n int) {
+	c.now = c.now[n:]
+	if len(c.now) == 0 && len(c.rest) > 0 {
+		c.now, c.rest = c.rest[0].bytes, c.rest[1:]
+	}
+}
+
+// segs are n bytes from off as slices.
+func (b *block) segs(off, n uint64) [][]byte {
+	var out [][]byte
+	for c := b.from(off); n > 0; {
+		k := min(uint64(len(c.now)), n)
+		out = append(out, c.now[:k:k])
+		c.skip(int(k))
+		n -= k
+	}
+	return out
+}
+
+// framesAt are the frames that n bytes from off lie in.
+func (b *block) framesAt(off, n uint64) []uint64 {
+	return slices.Clone(b.frames[off/FrameSize : (off+n+FrameSize-1)/FrameSize])
+}
+
+// A slab is a block shared by small allocations.
+type slab struct {
+	base gpu.Addr
+	free []extent
+	// held are parts that were freed while somebody held the block. They are
+	// free once nobody does.
+	held []extent
+}
+
+// smallAlign is the alignment of small allocations, as on hardware.
+const smallAlign = 512
+
+func newSlab(base gpu.Addr) *slab {
+	return &slab{base: base, free: []extent{{base, blockSize}}}
+}
+
+func (s *slab) take(n uint64) (gpu.Addr, bool) {
+	n = roundUp(n, smallAlign)
+	for i, e := range s.free {
+		if e.size >= n {
+			s.free = cut(s.free, i, extent{e.base, n})
+			return e.base, true
+		}
+	}
+	return 0, false
+}
+
+func (s *slab) give(a gpu.Addr, n uint64) {
+	s.held = append(s.held, extent{a, roundUp(n, smallAlign)})
+}
+
+// settle makes what was held free.
+func (s *slab) settle() {
+	for _, e := range s.held {
+		s.free = join(s.free, e)
+	}
+	s.held = s.held[:0]
+}
+
+// roundUp rounds to a power of two.
+func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }

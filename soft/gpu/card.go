@@ -1,0 +1,156 @@
+package gpu
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"os"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A GPU is a card: its memory, as other devices and kernel modules see it.
+type GPU struct {
+	drv    *Driver
+	index  int
+	model  Model
+	info   gpu.Info
+	arena  *arena
+	window *window
+
+	// Guarded by Driver.mu.
+	frames *frames
+	owners []*block            // by frame
+	slabs  map[gpu.Addr]*block // shared blocks by address
+
+	primary *context // guarded by Driver.ctxMu
+}
+
+func newGPU(d *Driver, i int, m Model) (*GPU, error) {
+	if m.Memory == 0 {
+		m.Memory = DefaultMemory
+	}
+	m.Memory &^= blockSize - 1
+	n := m.Memory / FrameSize
+	g := &GPU{
+		drv: d, index: i, model: m,
+		frames: newFrames(n, d.cfg.Scatter, d.cfg.Seed+uint64(i)),
+		owners: make([]*block, n),
+		slabs:  map[gpu.Addr]*block{},
+		info: gpu.Info{
+			Index: i, Name: m.Name, Memory: m.Memory, Capability: m.Capability, Multiprocs: m.Multiprocs,
+			UUID: uuid(d.cfg.Seed, i), PCI: fmt.Sprintf("0000:%02x:00.0", pciBus(i)),
+			UnifiedAddrs: m.Attributes[gpu.AttrUnifiedAddressing] == 1,
+		},
+	}
+	var err error
+	if g.arena, err = newArena(i, m.Memory, d.cfg.Backing); err != nil {
+		return nil, fmt.Errorf("software GPU %d: %d bytes of memory: %w", i, m.Memory, err)
+	}
+	if g.window, err = newWindow(m.Memory); err != nil {
+		return nil, fmt.Errorf("software GPU %d: %w", i, closeArena(g.arena, err))
+	}
+	return g, nil
+}
+
+func closeArena(a *arena, err error) error {
+	_ = a.close() // the first error is the one to report
+	return err
+}
+
+// pciBus spreads the cards over the bus numbers as switches would.
+func pciBus(i int) int { return 0x0f + 0x0f*i }
+
+func uuid(seed uint64, i int) (u gpu.UUID) {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], seed)
+	binary.LittleEndian.PutUint64(b[8:], uint64(i))
+	sum := sha256.Sum256(b[:])
+	copy(u[:], sum[:])
+	return u
+}
+
+func (g *GPU) close() error {
+	err := g.window.close()
+	if err != nil {
+		return closeArena(g.arena, err)
+	}
+	return g.arena.close()
+}
+
+// Index is the card's number in its driver.
+func (g *GPU) Index() int { return g.index }
+
+// Model is what the card was made from.
+func (g *GPU) Model() Model { return g.model }
+
+// Info describes the card.
+func (g *GPU) Info() gpu.Info { return g.info }
+
+// Arena is the shared memory of all frames: frame f begins at f times
+// FrameSize. It is nil under the Heap backing. Whoever maps it must hold a
+// loan for what is mapped.
+func (g *GPU) Arena() *os.File { return g.arena.file }
+
+func (g *GPU) attribute(a gpu.Attribute) (int, bool) {
+	switch a {
+	case gpu.AttrMultiprocessors:
+		return g.model.Multiprocs, true
+	case gpu.AttrCapabilityMajor:
+		return g.model.Capability[0], true
+	case gpu.AttrCapabilityMinor:
+		return g.model.Capability[1], true
+	case gpu.AttrPCIBusID:
+		return pciBus(g.index), true
+	case gpu.AttrPCIDeviceID, gpu.AttrPCIDomainID:
+		return 0, true
+	}
+	v, ok := g.model.Attributes[a]
+	return v, ok
+}
+
+// has reports whether an attribute that means yes or no is yes.
+func (g *GPU) has(a gpu.Attribute) bool { return g.model.Attributes[a] == 1 }
+
+// freeBytes is how much memory can be allocated. Call with Driver.mu held.
+func (g *GPU) freeBytes() uint64 {
+	g.drv.sweep()
+	return g.frames.available() * FrameSize
+}
+
+// newBlock takes memory from the card, or nil. Call with Driver.mu held.
+func (g *GPU) newBlock(size uint64) *block {
+	n := size / FrameSize
+	if g.frames.available() < n && g.freeBytes() < size {
+		return nil
+	}
+	g.drv.gen++
+	b := &block{card: g, gen: g.drv.gen, size: size, frames: g.frames.take(n)}
+	b.runs = g.runs(b.frames)
+	for _, f := range b.frames {
+		g.owners[f] = b
+	}
+	return b
+}
+
+// freeFrames ends a block. Call with Driver.mu held.
+func (g *GPU) freeFrames(b *block) {
+	for _, f := range b.frames {
+		g.owners[f] = nil
+	}
+	g.frames.give(b.frames)
+}
+
+// runs joins frames that are neighbours in memory.
+func (g *GPU) runs(frames []uint64) []run {
+	var runs []run
+	for i, n := 0, len(frames); i < n; {
+		k := 1
+		for i+k < n && frames[i+k] == frames[i+k-1]+1 && g.arena.joins(frames[i+k-1]) {
+			k++
+		}
+		runs = append(runs, run{uint64(i) * FrameSize, g.arena.bytes(frames[i], uint64(k))})
+		i += k
+	}
+	return runs
+}

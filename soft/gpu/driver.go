@@ -1,0 +1,140 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Driver is a gpu.Driver over GPUs in software.
+type Driver struct {
+	cfg  Config
+	gpus []*GPU
+	lock locker
+
+	// mu guards the memory of all GPUs: which frames, addresses and blocks are
+	// in use and by whom. It is never held while bytes move or hooks run.
+	mu      sync.Mutex
+	space   space
+	gen     uint64
+	lent    int // loans that were not returned
+	exports map[inode]*export
+
+	ctxMu    sync.Mutex
+	contexts map[*context]struct{}
+	closed   bool
+}
+
+// New makes the GPUs. Close gives their memory back.
+func New(cfg Config) (*Driver, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	d := &Driver{
+		cfg:      cfg,
+		exports:  map[inode]*export{},
+		contexts: map[*context]struct{}{},
+	}
+	for i, m := range cfg.Models {
+		g, err := newGPU(d, i, m)
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		d.gpus = append(d.gpus, g)
+	}
+	return d, nil
+}
+
+// Name is for people.
+func (d *Driver) Name() string { return "software GPU" }
+
+// Version is the CUDA version whose behaviour is modelled.
+func (d *Driver) Version() int { return 13000 }
+
+// Devices describes the GPUs.
+func (d *Driver) Devices() ([]gpu.Info, error) {
+	var infos []gpu.Info
+	for _, g := range d.gpus {
+		infos = append(infos, g.info)
+	}
+	return infos, nil
+}
+
+// Open returns GPU i with its primary context retained; it is a *Device.
+func (d *Driver) Open(i int) (gpu.Device, error) {
+	op := fmt.Sprintf("cuDevicePrimaryCtxRetain(%d)", i)
+	g, err := d.GPU(i)
+	if err != nil {
+		return nil, gpu.Fail(op, gpu.ErrInvalidDevice, fmt.Sprintf("there are %d", len(d.gpus)))
+	}
+	d.ctxMu.Lock()
+	defer d.ctxMu.Unlock()
+	if d.closed {
+		return nil, gpu.Fail(op, gpu.ErrDeinitialized, "the driver was closed")
+	}
+	if g.primary == nil {
+		g.primary = d.newContext(g)
+	}
+	g.primary.handles++
+	return &Device{ctx: g.primary}, nil
+}
+
+// Close destroys all contexts and unmaps everything. Addresses of the driver
+// must not be used any more. Loans that were not returned are an error, and
+// their memory stays.
+func (d *Driver) Close() error {
+	d.ctxMu.Lock()
+	var all []*context
+	for c := range d.contexts {
+		all = append(all, c)
+	}
+	clear(d.contexts)
+	d.closed = true
+	d.ctxMu.Unlock()
+	for _, c := range all {
+		c.destroy()
+	}
+	d.freeAll(func(*region) bool { return true })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dropExports()
+	if d.lent > 0 {
+		return fmt.Errorf("close software GPU: %d loans of its memory were not returned", d.lent)
+	}
+	var errs []error
+	for _, g := range d.gpus {
+		errs = append(errs, g.close())
+	}
+	d.gpus = nil
+	return errors.Join(errs...)
+}
+
+// GPU is card i.
+func (d *Driver) GPU(i int) (*GPU, error) {
+	if i < 0 || i >= len(d.gpus) {
+		return nil, gpu.Fail(fmt.Sprintf("cuDeviceGet(%d)", i), gpu.ErrInvalidDevice, fmt.Sprintf("there are %d", len(d.gpus)))
+	}
+	return d.gpus[i], nil
+}
+
+// Find is the card among whose addresses a lies, whether or not memory is
+// allocated there.
+func (d *Driver) Find(a gpu.Addr) (*GPU, bool) {
+	for _, g := range d.gpus {
+		if g.window.contains(a) {
+			return g, true
+		}
+	}
+	return nil, false
+}
+
+// Unlocked says why pinned host memory is not really locked in memory. It is
+// nil as long as all of it was.
+func (d *Driver) Unlocked() error {
+	if d.cfg.Backing == Heap {
+		return errors.New("pinned memory is not locked: the software GPU's memory is Go heap")
+	}
+	return d.lock.reason()
+}

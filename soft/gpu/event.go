@@ -1,0 +1,149 @@
+package gpu
+
+import (
+	"sync"
+	"time"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// An Event is a gpu.Event.
+type Event struct {
+	ctx *context
+
+	mu     sync.Mutex
+	last   *record // nil before the first Record
+	closed bool
+}
+
+var _ gpu.Event = (*Event)(nil)
+
+// A record is one Record of an event.
+type record struct {
+	done chan struct{}
+	at   time.Time // valid once done is closed
+}
+
+func (r *record) complete() {
+	r.at = time.Now()
+	close(r.done)
+}
+
+func (r *record) completed() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// NewEvent makes an event with timing.
+func (x *Device) NewEvent() (gpu.Event, error) {
+	if err := x.check("cuEventCreate"); err != nil {
+		return nil, err
+	}
+	return &Event{ctx: x.ctx}, nil
+}
+
+// current is the newest record, which is nil when there is none.
+func (e *Event) current(op string) (*record, error) {
+	if err := e.ctx.err(op); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, gpu.Fail(op, gpu.ErrInvalidHandle, "the event was closed")
+	}
+	return e.last, nil
+}
+
+// Done reports whether the work before the newest Record has finished. An
+// event that was never recorded has nothing to wait for.
+func (e *Event) Done() (bool, error) {
+	r, err := e.current("cuEventQuery()")
+	return err == nil && (r == nil || r.completed()), err
+}
+
+// Synchronize waits for the newest Record.
+func (e *Event) Synchronize() error {
+	const op = "cuEventSynchronize()"
+	r, err := e.current(op)
+	if err != nil || r == nil {
+		return err
+	}
+	<-r.done
+	return e.ctx.err(op)
+}
+
+// Since is the time that passed from start to e.
+func (e *Event) Since(start gpu.Event) (time.Duration, error) {
+	const op = "cuEventElapsedTime()"
+	s, ok := start.(*Event)
+	if !ok {
+		return 0, gpu.Fail(op, gpu.ErrInvalidHandle, "an event of another driver")
+	}
+	from, err := s.current(op)
+	if err != nil {
+		return 0, err
+	}
+	to, err := e.current(op)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case from == nil || to == nil:
+		return 0, gpu.Fail(op, gpu.ErrInvalidHandle, "an event was never recorded")
+	case !from.completed() || !to.completed():
+		return 0, gpu.Fail(op, gpu.ErrNotReady, "an event has not happened yet")
+	}
+	return to.at.Sub(from.at), nil
+}
+
+// Close forgets the event. Streams that wait for it go on waiting.
+func (e *Event) Close() error {
+	const op = "cuEventDestroy()"
+	_, err := e.current(op)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	return err
+}
+
+// Record marks this place of the stream.
+func (s *Stream) Record(ev gpu.Event) error {
+	const op = "cuEventRecord()"
+	e, ok := ev.(*Event)
+	if !ok || e.ctx != s.ctx {
+		return gpu.Fail(op, gpu.ErrInvalidHandle, "an event of another context")
+	}
+	if _, err := e.current(op); err != nil {
+		return err
+	}
+	r := &record{done: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := s.push(op, task{kind: taskRecord, rec: r}); err != nil {
+		return err
+	}
+	e.last = r
+	return nil
+}
+
+// WaitEvent holds the stream until the newest Record so far has happened.
+func (s *Stream) WaitEvent(ev gpu.Event) error {
+	const op = "cuStreamWaitEvent()"
+	e, ok := ev.(*Event)
+	if !ok {
+		return gpu.Fail(op, gpu.ErrInvalidHandle, "an event of another driver")
+	}
+	r, err := e.current(op)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return s.check(op)
+	}
+	return s.push(op, task{kind: taskWaitEvent, rec: r})
+}

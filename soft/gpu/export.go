@@ -1,0 +1,184 @@
+package gpu
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// An export is memory that has a descriptor.
+//
+// The descriptor is the reading end of an empty pipe. It has what matters of
+// the real ones: an identity (the pipe's inode), a life of its own (the memory
+// stays while any duplicate is open anywhere, which the writing end can tell),
+// and no mmap. It means something to the driver that made it alone: another
+// process can hold it and keep the memory, but not import it.
+type export struct {
+	form   gpu.Export
+	blk    *block
+	off    uint64 // in the block
+	size   uint64
+	id     inode
+	writer int
+}
+
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(fd uintptr) (inode, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(fd), &st); err != nil {
+		return inode{}, os.NewSyscallError("fstat", err)
+	}
+	return inode{st.Dev, st.Ino}, nil
+}
+
+// Export returns a descriptor for memory.
+func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
+	op := "cuMemGetHandleForAddressRange"
+	if as == gpu.ExportPosixFD {
+		op = "cuMemExportToShareableHandle"
+	}
+	op = fmt.Sprintf("%s(%v, %d)", op, a, n)
+	if err := x.check(op); err != nil {
+		return nil, err
+	}
+	d := x.ctx.drv
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sweep()
+	r := d.space.find(a)
+	if code, detail := exportable(x.ctx.card, r, a, n, as); code != gpu.Success {
+		return nil, gpu.Fail(op, code, detail)
+	}
+	e := &export{form: as, blk: r.blk, off: r.off + uint64(a-r.base), size: n}
+	if as == gpu.ExportPosixFD {
+		e.off, e.size = r.off, r.blk.size // the descriptor is of the whole object
+	}
+	f, err := d.addExport(e)
+	if err != nil {
+		return nil, gpu.Fail(op, gpu.ErrOperatingSystem, err.Error())
+	}
+	return f, nil
+}
+
+func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) (gpu.Code, string) {
+	const page = 4096 // both dma-buf exporters want whole pages of the host
+	switch {
+	case as != gpu.ExportPosixFD && as != gpu.ExportDMABuf:
+		return gpu.ErrInvalidValue, fmt.Sprintf("unknown form %d", as)
+	case as == gpu.ExportDMABuf && !g.has(gpu.AttrDMABuf):
+		return gpu.ErrNotSupported, g.model.Name + " has no DMA_BUF_SUPPORTED"
+	case r == nil || !r.kind.OnDevice():
+		return gpu.ErrInvalidValue, "not device memory"
+	case n == 0 || !r.covers(a, n):
+		return gpu.ErrInvalidValue, fmt.Sprintf("the allocation has %d bytes at %v", r.size, r.base)
+	case as == gpu.ExportPosixFD && r.kind != gpu.KindVirtual:
+		return gpu.ErrInvalidValue, fmt.Sprintf("only virtual memory has a handle; this is %v memory", r.kind)
+	case as == gpu.ExportDMABuf && (uint64(a)%page != 0 || n%page != 0):
+		return gpu.ErrInvalidValue, "address and size must be multiples of 4096"
+	}
+	return gpu.Success, ""
+}
+
+// addExport makes the descriptor. Call with d.mu held.
+func (d *Driver) addExport(e *export) (*os.File, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	f := os.NewFile(uintptr(fds[0]), "gpu-memory")
+	var err error
+	if e.id, err = inodeOf(uintptr(fds[0])); err != nil {
+		_ = unix.Close(fds[1])
+		return nil, closeAfter(f, err)
+	}
+	e.writer = fds[1]
+	e.blk.holds++
+	d.exports[e.id] = e
+	return f, nil
+}
+
+// exportOf finds what f was made for. Call with d.mu held.
+func (d *Driver) exportOf(op string, f *os.File) (*export, error) {
+	d.sweep()
+	id, err := inodeOf(f.Fd())
+	if err != nil {
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
+	}
+	e := d.exports[id]
+	if e == nil {
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, "not a descriptor of memory that this driver exported")
+	}
+	return e, nil
+}
+
+// sweep lets go of exports whose last descriptor was closed. Call with d.mu
+// held.
+func (d *Driver) sweep() {
+	for _, e := range d.exports {
+		p := []unix.PollFd{{Fd: int32(e.writer)}}
+		if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&unix.POLLERR != 0 {
+			d.unexport(e)
+		}
+	}
+}
+
+// dropExports lets go of all exports. Call with d.mu held.
+func (d *Driver) dropExports() {
+	for _, e := range d.exports {
+		d.unexport(e)
+	}
+}
+
+func (d *Driver) unexport(e *export) {
+	delete(d.exports, e.id)
+	_ = unix.Close(e.writer) // nothing was written, so nothing can be lost
+	d.drop(e.blk)
+}
+
+// Import maps memory exported as ExportPosixFD by this driver.
+func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
+	op := fmt.Sprintf("cuMemImportFromShareableHandle(%s, %d)", f.Name(), n)
+	if err := x.check(op); err != nil {
+		return 0, err
+	}
+	d := x.ctx.drv
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.exportOf(op, f)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case e.form != gpu.ExportPosixFD:
+		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "a dma-buf cannot be imported")
+	case e.blk.card != x.ctx.card:
+		return 0, gpu.Fail(op, gpu.ErrInvalidDevice, fmt.Sprintf("the memory is of GPU %d", e.blk.card.index))
+	case n == 0 || n > e.size:
+		return 0, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
+	}
+	r := &region{kind: gpu.KindVirtual, size: e.size, blk: e.blk, dev: x}
+	if !x.ctx.card.place(r) {
+		return 0, gpu.Fail(op, gpu.ErrOutOfMemory, "no device addresses left")
+	}
+	return r.base, nil
+}
+
+// LendExport is Lend for memory behind a descriptor that gpu.Device.Export
+// made, of either form: n bytes from off in the exported range.
+func (d *Driver) LendExport(f *os.File, off, n uint64) (*Loan, error) {
+	op := fmt.Sprintf("lend export(%s, %d, %d)", f.Name(), off, n)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.exportOf(op, f)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 || off > e.size || n > e.size-off {
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
+	}
+	return d.newLoan(e.blk, e.off+off, n), nil
+}

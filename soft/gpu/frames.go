@@ -1,0 +1,115 @@
+package gpu
+
+import "math/rand/v2"
+
+const (
+	// FrameSize is the size of a page of GPU memory.
+	FrameSize = 64 << 10
+
+	// blockSize is the unit in which memory is taken from a GPU.
+	blockSize   = 2 << 20
+	blockFrames = blockSize / FrameSize
+)
+
+// frames knows which frames of a card are free. Without scatter it deals in
+// groups of blockFrames neighbours, with scatter in single frames.
+type frames struct {
+	free  []bool // by unit
+	nfree int
+	unit  uint64     // frames in a unit
+	rng   *rand.Rand // nil without scatter
+}
+
+func newFrames(n uint64, scatter bool, seed uint64) *frames {
+	f := &frames{unit: blockFrames}
+	if scatter {
+		f.unit = 1
+		f.rng = rand.New(rand.NewPCG(seed, n))
+	}
+	f.free = make([]bool, n/f.unit)
+	for i := range f.free {
+		f.free[i] = true
+	}
+	f.nfree = len(f.free)
+	return f
+}
+
+// available is the number of free frames.
+func (f *frames) available() uint64 { return uint64(f.nfree) * f.unit }
+
+// take returns the numbers of n frames, a multiple of blockFrames, or nil.
+func (f *frames) take(n uint64) []uint64 {
+	if n > f.available() {
+		return nil
+	}
+	units := int(n / f.unit)
+	out := make([]uint64, 0, n)
+	walk := f.inOrder
+	if f.rng != nil {
+		walk = f.scattered
+	}
+	walk(units, func(u int) {
+		f.free[u] = false
+		for i := range f.unit {
+			out = append(out, uint64(u)*f.unit+i)
+		}
+	})
+	f.nfree -= units
+	return out
+}
+
+// inOrder takes the first run of neighbours that is long enough, or else the
+// lowest units there are.
+func (f *frames) inOrder(units int, take func(int)) {
+	first := 0
+	for u, run := 0, 0; u < len(f.free); u++ {
+		if !f.free[u] {
+			run = 0
+			continue
+		}
+		if run++; run == units {
+			first = u - units + 1
+			break
+		}
+	}
+	for u := first; units > 0; u++ {
+		if f.free[u] {
+			take(u)
+			units--
+		}
+	}
+}
+
+// scattered walks over all units in steps that share no factor with their
+// number, so that it meets each once and never two neighbours in a row.
+func (f *frames) scattered(units int, take func(int)) {
+	n := len(f.free)
+	step := 1
+	if n > 4 {
+		step = 2 + f.rng.IntN(n-3)
+		for gcd(step, n) != 1 || step == n-1 {
+			step = 2 + f.rng.IntN(n-3)
+		}
+	}
+	for u := f.rng.IntN(n); units > 0; u = (u + step) % n {
+		if f.free[u] {
+			take(u)
+			units--
+		}
+	}
+}
+
+// give takes frames back.
+func (f *frames) give(frames []uint64) {
+	for i := 0; i < len(frames); i += int(f.unit) {
+		f.free[frames[i]/f.unit] = true
+		f.nfree++
+	}
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,107 @@
+package gpu
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A mapping is a line of /proc/self/maps.
+type mapping struct {
+	start, end          uint64
+	read, write, shared bool
+	major               uint64
+	path                string
+}
+
+func parseMapping(line string) (m mapping, err error) {
+	// 7f2c8a000000-7f2c8a021000 rw-p 00000000 08:01 131 /a path with blanks
+	f := strings.SplitN(line, " ", 6)
+	if len(f) < 5 || len(f[1]) != 4 {
+		return m, fmt.Errorf("not a mapping: %q", line)
+	}
+	from, to, ok := strings.Cut(f[0], "-")
+	major, _, ok2 := strings.Cut(f[3], ":")
+	if !ok || !ok2 {
+		return m, fmt.Errorf("not a mapping: %q", line)
+	}
+	if m.start, err = strconv.ParseUint(from, 16, 64); err != nil {
+		return m, err
+	}
+	if m.end, err = strconv.ParseUint(to, 16, 64); err != nil {
+		return m, err
+	}
+	if m.major, err = strconv.ParseUint(major, 16, 32); err != nil {
+		return m, err
+	}
+	m.read, m.write, m.shared = f[1][0] == 'r', f[1][1] == 'w', f[1][3] == 's'
+	if len(f) == 6 {
+		m.path = strings.TrimLeft(f[5], " ")
+	}
+	return m, nil
+}
+
+// pinnable says why the kernel would not pin [host, host+n) for a GPU, or "".
+// Without /proc it trusts the caller.
+func pinnable(host uintptr, n uint64, readOnly bool) string {
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return ""
+	}
+	at, end := uint64(host), uint64(host)+n
+	for line := range bytes.Lines(text) {
+		m, err := parseMapping(strings.TrimRight(string(line), "\n"))
+		if err != nil || m.end <= at {
+			continue
+		}
+		if m.start > at {
+			break
+		}
+		if why := m.refuses(readOnly); why != "" {
+			return fmt.Sprintf("%#x: %s", at, why)
+		}
+		if at = m.end; at >= end {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%#x is not mapped", at)
+}
+
+func (m mapping) refuses(readOnly bool) string {
+	switch {
+	case !m.read:
+		return "not readable"
+	case readOnly:
+		return ""
+	case !m.write:
+		return "not writable: register it with READ_ONLY"
+	case m.shared && m.tracksDirtyPages():
+		// Linux refuses to pin such pages for writing and for long: the file
+		// system would not notice what the device writes. An H200's driver
+		// answers INVALID_VALUE for a file on ext4.
+		return "a writable mapping of " + m.path + " cannot be pinned: register it with READ_ONLY, or use a private mapping or tmpfs"
+	}
+	return ""
+}
+
+// tracksDirtyPages reports whether the mapping is of a file on a file system
+// that writes back what is stored in it, which shared memory does not.
+func (m mapping) tracksDirtyPages() bool {
+	if m.major != 0 {
+		return true // on a block device
+	}
+	var st unix.Statfs_t
+	if !strings.HasPrefix(m.path, "/") || unix.Statfs(m.path, &st) != nil {
+		return false // memfd, shared anonymous memory, or a file that is gone
+	}
+	switch st.Type {
+	case unix.TMPFS_MAGIC, unix.HUGETLBFS_MAGIC, unix.RAMFS_MAGIC:
+		return false
+	}
+	// Device nodes live on devtmpfs, which is tmpfs, or beside it in /dev.
+	return !strings.HasPrefix(m.path, "/dev/")
+}

@@ -1,0 +1,83 @@
+package gpu
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/kernels"
+)
+
+// A Module is a gpu.Module: kernels by name, each with its half in Go.
+type Module struct {
+	ctx     *context
+	entries []gpu.Entry
+	closed  atomic.Bool
+}
+
+var _ gpu.Module = (*Module)(nil)
+
+// Load takes PTX text.
+func (x *Device) Load(ptx []byte) (gpu.Module, error) {
+	const op = "cuModuleLoadData"
+	if err := x.check(op); err != nil {
+		return nil, err
+	}
+	entries, err := gpu.ParsePTX(ptx)
+	if err != nil {
+		return nil, gpu.Fail(op, gpu.ErrInvalidPTX, err.Error())
+	}
+	return &Module{ctx: x.ctx, entries: entries}, nil
+}
+
+// Func finds a kernel. One that has no half in Go is ErrNotFound, too.
+func (m *Module) Func(name string) (gpu.Func, error) {
+	op := fmt.Sprintf("cuModuleGetFunction(%s)", name)
+	if err := m.ctx.err(op); err != nil {
+		return nil, err
+	}
+	if m.closed.Load() {
+		return nil, gpu.Fail(op, gpu.ErrInvalidHandle, "the module was unloaded")
+	}
+	i := slices.IndexFunc(m.entries, func(e gpu.Entry) bool { return e.Name == name })
+	if i < 0 {
+		return nil, gpu.Fail(op, gpu.ErrNotFound, "the PTX has no such entry")
+	}
+	k, ok := kernels.Lookup(name)
+	if !ok {
+		return nil, gpu.Fail(op, gpu.ErrNotFound,
+			"the software GPU cannot run PTX, and package gpu/kernels has no Go function for entry "+name)
+	}
+	if !slices.Equal(k.Params, m.entries[i].Params) {
+		return nil, gpu.Fail(op, gpu.ErrNotFound,
+			fmt.Sprintf("the PTX's parameters have the sizes %d, those of the Go function of that name %d", m.entries[i].Params, k.Params))
+	}
+	return &Func{mod: m, kernel: k}, nil
+}
+
+// Close unloads the module.
+func (m *Module) Close() error {
+	const op = "cuModuleUnload()"
+	if err := m.ctx.err(op); err != nil {
+		return err
+	}
+	if m.closed.Swap(true) {
+		return gpu.Fail(op, gpu.ErrInvalidHandle, "the module was unloaded before")
+	}
+	return nil
+}
+
+// A Func is a gpu.Func.
+type Func struct {
+	mod    *Module
+	kernel kernels.Kernel
+}
+
+var _ gpu.Func = (*Func)(nil)
+
+// Name is the kernel's name.
+func (f *Func) Name() string { return f.kernel.Name }
+
+// Params are the sizes of its parameters.
+func (f *Func) Params() []int { return f.kernel.Params }

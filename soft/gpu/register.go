@@ -1,0 +1,122 @@
+package gpu
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+const registerFlags = gpu.RegisterPortable | gpu.RegisterDeviceMap | gpu.RegisterIOMemory | gpu.RegisterReadOnly
+
+// Register pins n bytes of host memory in place. It refuses what the kernel
+// would refuse to pin for a GPU (see pinnable).
+func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
+	op := fmt.Sprintf("cuMemHostRegister(%#x, %d, %#x)", host, n, uint32(f))
+	if err := x.check(op); err != nil {
+		return err
+	}
+	a, g, d := gpu.Addr(host), x.ctx.card, x.ctx.drv
+	switch {
+	case host == 0 || n == 0 || a+gpu.Addr(n) < a || n > maxAlloc:
+		return gpu.Fail(op, gpu.ErrInvalidValue, "not a range of memory")
+	case f&^registerFlags != 0:
+		return gpu.Fail(op, gpu.ErrInvalidValue, "unknown flags")
+	case !g.has(gpu.AttrHostRegister):
+		return gpu.Fail(op, gpu.ErrNotSupported, g.model.Name+" has no HOST_REGISTER_SUPPORTED")
+	case f&gpu.RegisterReadOnly != 0 && !g.has(gpu.AttrReadOnlyHostRegister):
+		return gpu.Fail(op, gpu.ErrNotSupported, g.model.Name+" has no READ_ONLY_HOST_REGISTER_SUPPORTED")
+	}
+	if code, detail := d.registrable(a, n); code != gpu.Success {
+		return gpu.Fail(op, code, detail)
+	}
+	if why := pinnable(host, n, f&gpu.RegisterReadOnly != 0); why != "" {
+		return gpu.Fail(op, gpu.ErrInvalidValue, why)
+	}
+	b := gpu.HostBytes(a, n)
+	r := &region{kind: gpu.KindRegistered, base: a, size: n, flags: f, dev: x}
+	r.blk = hostBlock(b, true, func() {})
+	r.blk.live++
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if code, detail := d.registrableLocked(a, n); code != gpu.Success { // another call was faster
+		return gpu.Fail(op, code, detail)
+	}
+	d.space.insert(r)
+	if d.cfg.Backing == Mapped && f&gpu.RegisterIOMemory == 0 {
+		d.lock.lock(b)
+	}
+	return nil
+}
+
+func (d *Driver) registrable(a gpu.Addr, n uint64) (gpu.Code, string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.registrableLocked(a, n)
+}
+
+func (d *Driver) registrableLocked(a gpu.Addr, n uint64) (gpu.Code, string) {
+	for _, g := range d.gpus {
+		if g.window.overlaps(a, n) {
+			return gpu.ErrInvalidValue, "device addresses"
+		}
+	}
+	if r := d.space.overlapping(a, n); r != nil {
+		return gpu.ErrHostMemoryAlreadyRegistered, fmt.Sprintf("%v memory, %d bytes at %v", r.kind, r.size, r.base)
+	}
+	return gpu.Success, ""
+}
+
+// Unregister takes the address that was registered.
+func (x *Device) Unregister(host uintptr) error {
+	op := fmt.Sprintf("cuMemHostUnregister(%#x)", host)
+	if err := x.check(op); err != nil {
+		return err
+	}
+	if err := x.ctx.synchronize(op); err != nil {
+		return err
+	}
+	d := x.ctx.drv
+	d.mu.Lock()
+	r := d.space.find(gpu.Addr(host))
+	if r == nil || r.kind != gpu.KindRegistered || r.base != gpu.Addr(host) {
+		d.mu.Unlock()
+		return gpu.Fail(op, gpu.ErrHostMemoryNotRegistered, "")
+	}
+	d.unlockPages(r)
+	hooks := d.detach(r)
+	d.mu.Unlock()
+	d.finish(r.blk, hooks)
+	return nil
+}
+
+// unlockPages unlocks the pages of a registration, except those that it shares
+// with another one: the kernel does not count how often a page was locked. Call
+// with Driver.mu held.
+func (d *Driver) unlockPages(r *region) {
+	if d.cfg.Backing != Mapped || r.flags&gpu.RegisterIOMemory != 0 {
+		return
+	}
+	first := r.base &^ (hostPage - 1)
+	last := (r.end() - 1) &^ (hostPage - 1)
+	for first <= last && d.shared(r, first) {
+		first += hostPage
+	}
+	for first <= last && d.shared(r, last) {
+		last -= hostPage
+	}
+	if first <= last {
+		// The user may have unmapped the memory already: nothing is locked then.
+		_ = unix.Munlock(gpu.HostBytes(first, uint64(last-first)+hostPage))
+	}
+}
+
+// shared reports whether the page also holds bytes of another region.
+func (d *Driver) shared(r *region, page gpu.Addr) bool {
+	i := d.space.index(r.base) // the one after r
+	if i < len(d.space.regions) && d.space.regions[i].base < page+hostPage {
+		return true
+	}
+	return i > 1 && d.space.regions[i-2].end() > page
+}

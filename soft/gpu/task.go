@@ -1,0 +1,215 @@
+package gpu
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+type taskKind uint8
+
+const (
+	taskCopy taskKind = iota
+	taskFill
+	taskLaunch
+	taskDo
+	taskWrite
+	taskWait
+	taskRecord
+	taskWaitEvent
+)
+
+// A task is a piece of a stream's work. It holds the memory it names.
+type task struct {
+	kind  taskKind
+	after []ticket
+
+	dst, src place
+	n        uint64
+	value    uint64
+	width    int
+	cond     gpu.Cond
+
+	fn     func()
+	launch *launch
+	rec    *record
+}
+
+// release lets go of the memory that a task holds.
+func (d *Driver) release(t *task) {
+	if t.dst.blk != nil {
+		d.yield(t.dst, t.src)
+	}
+}
+
+// execute does a task, or only its bookkeeping when the context is lost or
+// skip says so. It reports whether the stream gave up waiting.
+func (s *Stream) execute(t *task, skip bool) (broken bool) {
+	defer s.ctx.drv.release(t)
+	for _, o := range t.after {
+		o.s.reach(o.n)
+	}
+	if skip = skip || s.ctx.lost.Load() != nil; skip {
+		if t.kind == taskRecord {
+			t.rec.complete()
+		}
+		return false
+	}
+	switch t.kind {
+	case taskDo:
+		t.fn()
+	case taskRecord:
+		t.rec.complete()
+	case taskWaitEvent:
+		select {
+		case <-t.rec.done:
+		case <-s.ctx.dead:
+			return true
+		}
+	default:
+		return s.touch(t)
+	}
+	return false
+}
+
+// touch does a task that touches memory. A fault loses the context.
+func (s *Stream) touch(t *task) (broken bool) {
+	defer func() {
+		if why := fault(recover()); why != "" {
+			s.ctx.lose(gpu.ErrIllegalAddress, why)
+		}
+	}()
+	switch t.kind {
+	case taskCopy:
+		moveBytes(t.dst.cursor(), t.src.cursor(), t.n)
+	case taskFill:
+		fillBytes(t.dst, uint32(t.value), t.width, t.n)
+	case taskLaunch:
+		t.launch.run(s.ctx)
+	case taskWrite:
+		storeWord(t.word(), t.value)
+	case taskWait:
+		return !s.waitWord(t)
+	}
+	return false
+}
+
+// word is the 4 or 8 bytes that a task is about. An aligned word never crosses
+// frames.
+func (t *task) word() []byte { return t.dst.cursor().now[:t.width] }
+
+const (
+	firstPause = 10 * time.Microsecond
+	lastPause  = time.Millisecond
+)
+
+// waitWord waits until the word meets the condition, and reports whether it
+// did. The CPU or another device may write the word, and nobody would tell us:
+// so we have to look, less and less often.
+func (s *Stream) waitWord(t *task) bool {
+	word := t.word()
+	for pause := firstPause; !meets(loadWord(word), t.value, t.width, t.cond); pause = min(2*pause, lastPause) {
+		if s.ctx.dying() {
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
+}
+
+// meets is CUDA's comparison. GEQ is cyclic: a counter may wrap around.
+func meets(word, value uint64, width int, c gpu.Cond) bool {
+	switch {
+	case c == gpu.CondGEQ && width == 4:
+		return int32(uint32(word)-uint32(value)) >= 0
+	case c == gpu.CondGEQ:
+		return int64(word-value) >= 0
+	case c == gpu.CondEQ:
+		return word == value
+	case c == gpu.CondAND:
+		return word&value != 0
+	case width == 4:
+		return ^(uint32(word) | uint32(value)) != 0
+	}
+	return ^(word | value) != 0
+}
+
+// Copy enqueues a copy. One with memory that the driver does not know is
+// finished when it returns.
+func (s *Stream) Copy(dst, src gpu.Addr, n uint64) error {
+	const call = "cuMemcpyAsync"
+	if err := s.check(call); err != nil || n == 0 {
+		return err
+	}
+	to, from, c, detail := s.ctx.drv.acquire2(dst, src, n)
+	if c != gpu.Success {
+		return gpu.Fail(fmt.Sprintf("%s(%v, %v, %d)", call, dst, src, n), c, detail)
+	}
+	plain := to.blk.plain || from.blk.plain
+	if err := s.push(call, task{kind: taskCopy, dst: to, src: from, n: n}); err != nil || !plain {
+		return err
+	}
+	return s.Synchronize()
+}
+
+// Fill enqueues a fill.
+func (s *Stream) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
+	if err := s.check("cuMemsetAsync"); err != nil {
+		return err
+	}
+	size, c, detail := fillSize(dst, width, n)
+	if c == gpu.Success && size == 0 {
+		return nil
+	}
+	var p place
+	if c == gpu.Success {
+		p, c, detail = s.ctx.drv.acquire(dst, size, s.ctx.anyHost())
+	}
+	if c != gpu.Success {
+		return gpu.Fail(fillOp(dst, value, width, n), c, detail)
+	}
+	return s.push("cuMemsetAsync", task{kind: taskFill, dst: p, value: uint64(value), width: width, n: size})
+}
+
+// Do enqueues a function on the host.
+func (s *Stream) Do(fn func()) error {
+	if fn == nil {
+		return gpu.Fail("cuLaunchHostFunc(nil)", gpu.ErrInvalidValue, "")
+	}
+	return s.push("cuLaunchHostFunc", task{kind: taskDo, fn: fn})
+}
+
+// Write enqueues a store.
+func (s *Stream) Write(a gpu.Addr, value uint64, width int) error {
+	return s.pushWord("cuStreamWriteValue", a, task{kind: taskWrite, value: value, width: width})
+}
+
+// Wait holds the stream until the word at a meets cond.
+func (s *Stream) Wait(a gpu.Addr, value uint64, width int, cond gpu.Cond) error {
+	return s.pushWord("cuStreamWaitValue", a, task{kind: taskWait, value: value, width: width, cond: cond})
+}
+
+func (s *Stream) pushWord(call string, a gpu.Addr, t task) error {
+	op := func() string { return fmt.Sprintf("%s%d(%v, %#x, %d)", call, 8*t.width, a, t.value, t.cond) }
+	if err := s.check(call); err != nil {
+		return err
+	}
+	switch {
+	case t.width != 4 && t.width != 8:
+		return gpu.Fail(call, gpu.ErrInvalidValue, fmt.Sprintf("words have 4 or 8 bytes, not %d", t.width))
+	case uint64(a)%uint64(t.width) != 0:
+		return gpu.Fail(op(), gpu.ErrInvalidValue, fmt.Sprintf("the address is not a multiple of %d", t.width))
+	case t.cond > gpu.CondNOR:
+		return gpu.Fail(op(), gpu.ErrInvalidValue, "unknown condition")
+	}
+	if t.width == 4 {
+		t.value = uint64(uint32(t.value))
+	}
+	var c gpu.Code
+	var detail string
+	if t.dst, c, detail = s.ctx.drv.acquire(a, uint64(t.width), wantKnown); c != gpu.Success {
+		return gpu.Fail(op(), c, detail)
+	}
+	return s.push(call, t)
+}
