@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A Buffer is memory that was registered once so that transfers need not look it
@@ -15,8 +16,9 @@ type Buffer struct {
 	span gpu.Span
 	kind gpu.Kind
 
-	io     sync.RWMutex // held shared by transfers: deregistration waits for them
-	closed bool         // under io
+	ladder *route.Ladder // that knows the buffer
+	io     sync.RWMutex  // held shared by transfers: deregistration waits for them
+	closed bool          // under io
 }
 
 // Span is the whole buffer.
@@ -48,10 +50,17 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	case p.Kind.OnDevice() && !p.Contains(base, n):
 		return nil, fail(CUDAPointerRangeError, fmt.Errorf("the allocation is %d bytes at %v", p.Size, p.Base), "")
 	}
-	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind}
+	ladder, err := d.ladderOf(p.Device, p.Kind)
+	if err != nil {
+		return nil, fail(CodeOf(err), err, "")
+	}
+	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: ladder}
+	b.io.Lock() // nobody uses or closes the buffer before the routes know it
+	defer b.io.Unlock()
 	if !d.buffers.add(b) {
 		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
 	}
+	ladder.Register(b.span, b.kind)
 	return b, nil
 }
 
@@ -72,6 +81,7 @@ func (b *Buffer) Close() error {
 	}
 	b.closed = true
 	b.drv.buffers.remove(b)
+	b.ladder.Deregister(b.span)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -170,16 +169,16 @@ func (d *Driver) pointer(a gpu.Addr) (gpu.Pointer, error) {
 	return dev.Pointer(a)
 }
 
-// planFor finds out how f reaches a place.
-func (d *Driver) planFor(f *storage.File, at place) (*route.Plan, error) {
-	if at == 0 {
-		return d.plain.Plan(f), nil
+// ladderOf is the ladder for memory of a kind on GPU dev.
+func (d *Driver) ladderOf(dev int, kind gpu.Kind) (*route.Ladder, error) {
+	if !kind.OnDevice() {
+		return d.plain, nil
 	}
 	d.mu.Lock()
-	g, err := d.gpuLocked(int(at) - 1)
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	g, err := d.gpuLocked(dev)
 	if err != nil {
 		return nil, err
 	}
-	return g.ladder.Plan(f), nil
+	return g.ladder, nil
 }

@@ -169,9 +169,17 @@ func (f *File) plan(at place) (*route.Plan, error) {
 
 // findPlan probes the routes. The caller holds planMu.
 func (f *File) findPlan(at place) (*route.Plan, error) {
-	p, err := f.drv.planFor(f.st, at)
-	if err != nil || at == 0 || f.require == route.None {
-		return p, err
+	kind := gpu.KindDevice
+	if at == 0 {
+		kind = gpu.KindNone
+	}
+	l, err := f.drv.ladderOf(int(at)-1, kind)
+	if err != nil {
+		return nil, err
+	}
+	p := l.Plan(f.st)
+	if at == 0 || f.require == route.None {
+		return p, nil
 	}
 	return p.Only(f.require)
 }

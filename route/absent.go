@@ -1,20 +1,57 @@
 package route
 
 import (
+	"bufio"
+	"bytes"
 	"io/fs"
+	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// absent looks for what the direct routes stand on and says what is missing.
-func absent(os dev.OS) []*Decline {
-	return []*Decline{lookNVFS(os)}
-}
+// This file looks for what the direct routes stand on, and says what is missing.
 
 func lookNVFS(os dev.OS) *Decline {
 	const version = "proc/driver/nvidia-fs/version"
 	if _, err := fs.Stat(os.FS(), version); err != nil {
 		return &Decline{NVFS, "kernel module", "nvidia-fs is not loaded: no /" + version, "install nvidia-fs and run: modprobe nvidia-fs"}
 	}
-	return &Decline{NVFS, "client", "nvidia-fs is loaded, but raw ioctls to it are not used by this version", "use NVIDIA's libcufile"}
+	return &Decline{NVFS, "client", "nvidia-fs is loaded, but this version of Culvert does not issue its ioctls", "NVIDIA's libcufile does (route vendor)"}
+}
+
+// lookP2PDMA goes through what O_DIRECT on GPU memory needs, in the order in
+// which a person would fix it.
+func lookP2PDMA(os dev.OS) *Decline {
+	root := os.FS()
+	if !hasSymbol(root, "p2pdma_pgmap_ops") {
+		return &Decline{P2PDMA, "kernel", "no symbol p2pdma_pgmap_ops in /proc/kallsyms", "use a kernel with CONFIG_PCI_P2PDMA (6.2 or later)"}
+	}
+	params, err := fs.ReadFile(root, "proc/driver/nvidia/params")
+	if err != nil {
+		return &Decline{P2PDMA, "GPU driver", "no /proc/driver/nvidia/params", "load NVIDIA's open kernel modules"}
+	}
+	for _, want := range []string{"RMForceStaticBar1=1", "RmForceDisableIomapWC=1"} {
+		if !bytes.Contains(params, []byte(want)) {
+			return &Decline{
+				P2PDMA, "GPU driver option", want + " is not set in /proc/driver/nvidia/params",
+				`options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"`,
+			}
+		}
+	}
+	return &Decline{P2PDMA, "client", "this version of Culvert does not map GPU memory as peer pages", "NVIDIA's libcufile does, with use_pci_p2pdma"}
+}
+
+// hasSymbol looks a kernel symbol up by name; the addresses may be hidden.
+func hasSymbol(root fs.FS, name string) bool {
+	f, err := root.Open("proc/kallsyms")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if fields := strings.Fields(sc.Text()); len(fields) >= 3 && fields[2] == name {
+			return true
+		}
+	}
+	return false
 }

@@ -8,5 +8,17 @@ import (
 // For builds the ladder of a GPU from what the machine has. os is where the
 // probes look for nodes and modules.
 func For(device gpu.Device, os dev.OS) (*Ladder, error) {
-	return NewLadder([]Route{NewHost(device)}, absent(os)), nil
+	routes := []Route{NewRing(device), NewMapped(device), NewHost(device)}
+	absent := []*Decline{lookNVFS(os), lookP2PDMA(os)}
+	if v, d := findVendor(device, os); d != nil {
+		absent = append(absent, d)
+	} else {
+		routes = append(routes, v)
+	}
+	if b, d := NewBar(device, os); d != nil {
+		absent = append(absent, d)
+	} else {
+		routes = append(routes, b)
+	}
+	return NewLadder(routes, absent), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
 )
 
@@ -24,6 +25,31 @@ func NewLadder(routes []Route, absent []*Decline) *Ladder {
 	l := &Ladder{slices.Clone(routes), slices.Clone(absent)}
 	slices.SortStableFunc(l.rungs, func(a, b Route) int { return int(a.ID()) - int(b.ID()) })
 	return l
+}
+
+// A registrar is a route that prepares registered buffers.
+type registrar interface {
+	Register(gpu.Span, gpu.Kind)
+	Deregister(gpu.Span)
+}
+
+// Register tells the routes about a buffer that will be used again; Deregister
+// makes them let go of it.
+func (l *Ladder) Register(span gpu.Span, kind gpu.Kind) {
+	for _, r := range l.rungs {
+		if r, ok := r.(registrar); ok {
+			r.Register(span, kind)
+		}
+	}
+}
+
+// Deregister is the inverse of Register. No transfer may use the buffer.
+func (l *Ladder) Deregister(span gpu.Span) {
+	for _, r := range l.rungs {
+		if r, ok := r.(registrar); ok {
+			r.Deregister(span)
+		}
+	}
 }
 
 // Close closes the routes.

@@ -23,7 +23,9 @@ type File struct {
 	buffered int // without O_DIRECT, or -1
 	direct   int // with O_DIRECT, or -1
 
-	closeOnce sync.Once
+	mu      sync.Mutex
+	closed  bool
+	onClose []func()
 }
 
 // ErrFileType is the answer to a descriptor that is neither a regular file nor
@@ -116,16 +118,29 @@ func (f *File) Size() (int64, error) {
 	return st.Size, os.NewSyscallError("fstat", err)
 }
 
+// OnClose has fn called when the file is closed, before the descriptors are
+// gone: a route that keeps something per file lets go of it there.
+func (f *File) OnClose(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onClose = append(f.onClose, fn)
+}
+
 // Close gives the descriptors back. It does not touch the caller's.
 func (f *File) Close() error {
-	err := os.ErrClosed
-	f.closeOnce.Do(func() {
-		err = os.NewSyscallError("close", unix.Close(f.own))
-		for _, twin := range []int{f.buffered, f.direct} {
-			if twin >= 0 && twin != f.own {
-				unix.Close(twin)
-			}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return os.ErrClosed
+	}
+	f.closed = true
+	for _, fn := range f.onClose {
+		fn()
+	}
+	for _, twin := range []int{f.buffered, f.direct} {
+		if twin >= 0 && twin != f.own {
+			unix.Close(twin)
 		}
-	})
-	return err
+	}
+	return os.NewSyscallError("close", unix.Close(f.own))
 }

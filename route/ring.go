@@ -1,0 +1,119 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ring"
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// A RingRoute stages through pinned memory that is allocated once and lent.
+type RingRoute struct {
+	dev  gpu.Device
+	pool sync.Pool // of *ringBatch
+
+	mu   sync.Mutex
+	ring *ring.Ring // made at first use: a process that only looks pins nothing
+	err  error
+}
+
+// A ringBatch is the arguments of one call, reused.
+type ringBatch struct {
+	reqs []ring.Req
+	res  []ring.Res
+}
+
+// NewRing returns the ring route to a GPU.
+func NewRing(dev gpu.Device) *RingRoute {
+	return &RingRoute{dev: dev, pool: sync.Pool{New: func() any { return new(ringBatch) }}}
+}
+
+// ID is Ring.
+func (r *RingRoute) ID() ID { return Ring }
+
+// Probe wants a descriptor that goes through the page cache, for ragged ends.
+func (r *RingRoute) Probe(f *storage.File) Verdict {
+	if f.Buffered() < 0 {
+		return &Decline{Ring, "descriptor", f.Name + " has O_DIRECT and cannot be opened again without", "mount /proc, or open the file without O_DIRECT"}
+	}
+	return nil
+}
+
+var ringDecline = &Decline{Ring, "memory", "not device memory: it needs no staging", ""}
+
+// Takes takes device memory.
+func (r *RingRoute) Takes(op *Op) *Decline {
+	if !op.Kind.OnDevice() {
+		return ringDecline
+	}
+	return nil
+}
+
+func (r *RingRoute) open() (*ring.Ring, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring == nil && r.err == nil {
+		r.ring, r.err = ring.New(r.dev, ring.Config{})
+	}
+	return r.ring, r.err
+}
+
+// Run hands the batch to the ring.
+func (r *RingRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
+	rg, err := r.open()
+	if err != nil {
+		return err
+	}
+	b := r.pool.Get().(*ringBatch)
+	defer r.pool.Put(b)
+	b.set(ops)
+	err = rg.Run(ctx, b.reqs, b.res)
+	for i := range b.res {
+		from, to := &b.res[i], &res[i]
+		to.Bytes = from.N
+		to.Host.Bytes = from.HostBytes
+		to.Retries = from.Retries
+		if err == nil && from.Err != nil {
+			err = from.Err
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%s %s: %w", ops[0].Dir, ops[0].File.Name, err)
+	}
+	return err
+}
+
+func (b *ringBatch) set(ops []Op) {
+	b.reqs, b.res = b.reqs[:0], b.res[:0]
+	for i := range ops {
+		op := &ops[i]
+		req := ring.Req{
+			Write:    op.Dir == Write,
+			Buffered: op.File.Buffered(),
+			Direct:   op.File.Direct(),
+			Align:    max(op.File.Facts.Direct.OffAlign, op.File.Facts.Direct.MemAlign),
+			Off:      op.Off,
+			Addr:     op.Mem.Addr(),
+			Len:      int64(op.Mem.Len),
+		}
+		// A write goes past the page cache only if the caller said so.
+		if req.Write && !op.File.CallerDirect() {
+			req.Direct = -1
+		}
+		b.reqs = append(b.reqs, req)
+		b.res = append(b.res, ring.Res{})
+	}
+}
+
+// Close unpins the memory.
+func (r *RingRoute) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring == nil {
+		return nil
+	}
+	return r.ring.Close()
+}
