@@ -20,10 +20,10 @@
 package kernels
 
 import (
-	_ "embed" // for PTX
-
+	_ "embed"
 	"fmt"
 	"sync"
+	// for PTX
 
 	"github.com/culvert-io/culvert/gpu"
 )
