@@ -1,0 +1,171 @@
+package rm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/culvert-io/culvert/internal/abi/nvrm"
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+// A Client is this process as seen by the resource manager. It is safe for
+// concurrent use, and of no use to a child after a fork: the driver ties it to
+// the process that opened it.
+type Client struct {
+	os      dev.OS
+	ctl     dev.Node
+	version string
+	handle  nvrm.Handle
+
+	mu      sync.Mutex
+	devices map[uint32]*Device        // by minor
+	objects map[nvrm.Handle]struct{} // not yet freed
+	last    uint32                   // handle given out last
+	closed  bool
+}
+
+// Handles of our own lie in one range, away from those that the driver picks.
+const (
+	handleBase nvrm.Handle = 0xbe000000
+	handleMask uint32      = 0x00ffffff
+)
+
+// Open makes this process a client, if the driver is one whose interface is
+// known.
+func Open(os dev.OS) (*Client, error) {
+	ctl, err := os.Open(nvrm.CtlPath)
+	if err != nil {
+		return nil, nodeUnavailable(err)
+	}
+	c := &Client{os: os, ctl: ctl, devices: map[uint32]*Device{}, objects: map[nvrm.Handle]struct{}{}}
+	if err := c.init(); err != nil {
+		return nil, errors.Join(err, ctl.Close())
+	}
+	return c, nil
+}
+
+func (c *Client) init() error {
+	v, err := queryVersion(c.ctl)
+	if err != nil {
+		return unavailable("driver version", err)
+	}
+	if _, err := nvrm.FamilyOf(v); err != nil {
+		return unavailable("driver version", err)
+	}
+	c.version = v
+	root := nvrm.NVOS64Parameters{HClass: nvrm.NV01_ROOT_CLIENT}
+	if err := alloc[struct{}](c.ctl, &root, nil); err != nil {
+		return unavailable("resource manager client", err)
+	}
+	c.handle = root.HObjectNew
+	return nil
+}
+
+func queryVersion(ctl dev.Node) (string, error) {
+	v := nvrm.RMAPIVersion{Cmd: nvrm.NV_RM_API_VERSION_CMD_QUERY}
+	if err := ioctl(ctl, nvrm.IoctlCheckVersion, &v); err != nil {
+		return "", err
+	}
+	if v.Reply != nvrm.NV_RM_API_VERSION_REPLY_RECOGNIZED {
+		return "", fmt.Errorf("the driver does not answer the question for its version (reply %#x)", v.Reply)
+	}
+	s, _, _ := bytes.Cut(v.VersionString[:], []byte{0})
+	return string(s), nil
+}
+
+// Version is the kernel driver's, such as "580.159.04".
+func (c *Client) Version() string { return c.version }
+
+// Objects is the number of objects that are not yet freed.
+func (c *Client) Objects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.objects)
+}
+
+// Close gives everything back. Objects that are still in use, because they were
+// not freed or are mapped, stay valid, and with them what they need of the
+// client; the last one to go takes it along.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	idle := len(c.objects) == 0
+	c.mu.Unlock()
+	if idle {
+		return c.shutdown()
+	}
+	return nil
+}
+
+// shutdown runs once: by Close, or by the last object after it.
+func (c *Client) shutdown() error {
+	var errs []error
+	for _, d := range c.devices {
+		errs = append(errs, c.free(c.handle, d.handle), d.node.Close())
+	}
+	errs = append(errs, c.free(0, c.handle), c.ctl.Close())
+	return errors.Join(errs...)
+}
+
+func (c *Client) free(parent, h nvrm.Handle) error {
+	p := nvrm.NVOS00Parameters{HRoot: c.handle, HObjectParent: parent, HObjectOld: h}
+	err := ioctl(c.ctl, nvrm.IoctlFree, &p)
+	if err == nil {
+		err = p.Status.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("free object %#x: %w", h, err)
+	}
+	return nil
+}
+
+// newHandle picks a number that is not in use.
+func (c *Client) newHandle() nvrm.Handle {
+	for {
+		c.last = (c.last + 1) & handleMask
+		h := handleBase + nvrm.Handle(c.last)
+		if _, used := c.objects[h]; !used && !c.isDevice(h) {
+			return h
+		}
+	}
+}
+
+func (c *Client) isDevice(h nvrm.Handle) bool {
+	for _, d := range c.devices {
+		if d.handle == h {
+			return true
+		}
+	}
+	return false
+}
+
+// begin counts an object in before it exists, so that Close leaves the client
+// to it.
+func (c *Client) begin() (nvrm.Handle, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, ErrClosed
+	}
+	h := c.newHandle()
+	c.objects[h] = struct{}{}
+	return h, nil
+}
+
+// end counts an object out.
+func (c *Client) end(h nvrm.Handle) error {
+	c.mu.Lock()
+	delete(c.objects, h)
+	last := c.closed && len(c.objects) == 0
+	c.mu.Unlock()
+	if last {
+		return c.shutdown()
+	}
+	return nil
+}

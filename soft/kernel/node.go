@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+var errClosed = fs.ErrClosed
+
+// A node is an open file in the table. Like the kernel's, it lives until it is
+// closed and its last mapping is gone.
+type node struct {
+	os   *OS
+	path string
+	file File
+	fd   int // constant; the descriptor is given back by Close
+
+	mu     sync.RWMutex // held for reading by calls in progress
+	closed bool
+
+	refMu sync.Mutex
+	refs  int // the open one, and one for each mapping
+}
+
+func (n *node) enter() bool {
+	n.mu.RLock()
+	if n.closed {
+		n.mu.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (n *node) leave() { n.mu.RUnlock() }
+
+func (n *node) Mmap(off int64, size, prot int) (dev.Mapping, error) {
+	if !n.enter() {
+		return nil, n.fail("mmap", errClosed)
+	}
+	defer n.leave()
+	m, err := n.file.Mmap(off, size, prot)
+	if err != nil {
+		return nil, n.fail("mmap", err)
+	}
+	n.hold()
+	return &mapping{Mapping: m, node: n}, nil
+}
+
+func (n *node) Fd() int {
+	if !n.enter() {
+		return -1
+	}
+	defer n.leave()
+	return n.fd
+}
+
+func (n *node) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return n.fail("close", errClosed)
+	}
+	n.closed = true
+	err := n.os.forget(n)
+	n.drop()
+	if err != nil {
+		return n.fail("close", err)
+	}
+	return nil
+}
+
+func (n *node) hold() {
+	n.refMu.Lock()
+	defer n.refMu.Unlock()
+	n.refs++
+}
+
+func (n *node) drop() {
+	n.refMu.Lock()
+	n.refs--
+	last := n.refs == 0
+	n.refMu.Unlock()
+	if last {
+		n.file.Release()
+	}
+}
+
+func (n *node) fail(op string, err error) error {
+	return &fs.PathError{Op: op, Path: n.path, Err: err}
+}
+
+func ioctlName(req uintptr) string { return fmt.Sprintf("ioctl %#x", req) }
+
+// A mapping keeps its file.
+type mapping struct {
+	dev.Mapping
+	node *node
+	once sync.Once
+	err  error
+}
+
+func (m *mapping) Unmap() error {
+	m.once.Do(func() {
+		if err := m.Mapping.Unmap(); err != nil {
+			m.err = m.node.fail("munmap", err)
+			return
+		}
+		m.node.drop()
+	})
+	return m.err
+}
