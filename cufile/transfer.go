@@ -29,13 +29,9 @@ func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (
 	if mem.Len == 0 {
 		return route.Receipt{Dir: dir}, nil
 	}
-	b := f.drv.buffers.find(mem.Base)
+	b := f.hold(mem.Base)
 	if b != nil {
-		b.io.RLock()
 		defer b.io.RUnlock()
-		if b.closed {
-			b = nil
-		}
 	}
 	kind, err := f.locate(dir, &mem, b)
 	if err != nil {
@@ -57,6 +53,21 @@ func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (
 		err = f.fail(dir, mem, codeFor(err), err)
 	}
 	return r, err
+}
+
+// hold finds the registered buffer with this base and keeps it registered until
+// its io lock is released; nil where there is none.
+func (f *File) hold(base gpu.Addr) *Buffer {
+	b := f.drv.buffers.find(base)
+	if b == nil {
+		return nil
+	}
+	b.io.RLock()
+	if b.closed {
+		b.io.RUnlock()
+		return nil
+	}
+	return b
 }
 
 // check holds the arguments against the rules that need no look-up.

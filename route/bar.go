@@ -55,7 +55,7 @@ func NewBar(device gpu.Device, os dev.OS) (*BarRoute, *Decline) {
 func barDecline(err error) *Decline {
 	d := &Decline{Route: Bar, Test: "mapping", Evidence: err.Error()}
 	if u, ok := errors.AsType[*rm.Unavailable](err); ok {
-		d.Test, d.Fix = u.Test, u.Fix
+		d.Test, d.Evidence, d.Fix = u.Test, u.Err.Error(), u.Fix
 	}
 	return d
 }

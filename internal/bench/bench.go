@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Bench measures workloads on one file and one GPU.
+type Bench struct {
+	drv  *cufile.Driver
+	dev  gpu.Device
+	file *os.File
+	st   *storage.File
+	size int64
+	soft bool
+
+	ceilings map[bool]float64 // by "writes"
+}
+
+// Open prepares the file at name for measuring. flags are os.OpenFile's.
+func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Bench, error) {
+	g, err := drv.Device(dev)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bench{drv: drv, dev: g, file: f, soft: soft, ceilings: map[bool]float64{}}
+	if b.st, err = storage.Adopt(int(f.Fd())); err == nil {
+		b.size, err = b.st.Size()
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// Close closes the file.
+func (b *Bench) Close() error {
+	if b.st != nil {
+		b.st.Close()
+	}
+	return b.file.Close()
+}
+
+// Warm reads the file once, so that the page cache holds it as far as it can.
+func (b *Bench) Warm() error {
+	buf := make([]byte, 4<<20)
+	for off := int64(0); off < b.size; {
+		n, err := b.file.ReadAt(buf, off)
+		if n == 0 && err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
+
+// A Peer is an engine other than Culvert.
+type Peer string
+
+const (
+	PeerLibcufile Peer = "libcufile"
+	PeerPread     Peer = "pread"
+)
+
+// Culvert measures a workload by the ladder, or by one route.
+func (b *Bench) Culvert(ctx context.Context, w Workload, only route.ID) (*Result, error) {
+	e, err := newCulvert(b.drv, b.file, b.dev.Info().Index, only, w.Register)
+	if err != nil {
+		return nil, err
+	}
+	return b.measure(ctx, w, e)
+}
+
+// Peer measures a workload by a peer. libcufile is the path of NVIDIA's library;
+// empty means the usual places.
+func (b *Bench) Peer(ctx context.Context, w Workload, p Peer, libcufile string) (*Result, error) {
+	switch p {
+	case PeerLibcufile:
+		e, err := newLibcufile(b.dev, b.file, libcufile, w.Register)
+		if err != nil {
+			return nil, err
+		}
+		return b.measure(ctx, w, e)
+	case PeerPread:
+		return b.measure(ctx, w, &pread{b.file, b.dev})
+	}
+	return nil, fmt.Errorf("no peer %q: want libcufile or pread", p)
+}
+
+func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, error) {
+	defer e.close()
+	if w.Block > b.size {
+		return nil, fmt.Errorf("%s has %s: a block of %s does not fit", b.file.Name(), route.Size(b.size), route.Size(w.Block))
+	}
+	ceiling, err := b.ceiling(w.Pattern.Writes())
+	if err != nil {
+		return nil, err
+	}
+	resident, err := b.setTemperature(w.Cold)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{w: w, e: e, size: b.size, dev: b.dev}
+	res, err := r.do(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.name(), err)
+	}
+	res.Resident, res.Soft = resident, b.soft
+	res.Ceiling = ceiling / 1e9
+	res.Share = res.GBps / res.Ceiling
+	return res, nil
+}
+
+func (b *Bench) ceiling(writes bool) (float64, error) {
+	if c, ok := b.ceilings[writes]; ok {
+		return c, nil
+	}
+	c, err := Ceiling(b.dev, writes)
+	b.ceilings[writes] = c
+	return c, err
+}
+
+// setTemperature drops the file's pages for a cold run and returns the share that
+// is resident now: what is called cold has been looked at.
+func (b *Bench) setTemperature(cold bool) (float64, error) {
+	if cold {
+		if err := b.st.DropCache(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := b.st.Resident(0, b.size)
+	if err != nil || b.size == 0 {
+		return -1, nil
+	}
+	share := float64(n) / float64(b.size)
+	if cold && share > 0.01 {
+		return 0, fmt.Errorf("%s: %.0f%% of the file is still in the page cache: it is in use elsewhere, or on tmpfs; a cold run is not possible", b.file.Name(), 100*share)
+	}
+	return share, nil
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A run is one engine doing one workload on one file.
+type run struct {
+	w    Workload
+	e    engine
+	size int64      // of the file, in whole blocks
+	dev  gpu.Device // whose memory is used
+
+	next atomic.Int64 // sequential callers take turns on the file
+	done atomic.Int64 // bytes
+	stop atomic.Bool
+}
+
+// A threadResult is what one caller measured.
+type threadResult struct {
+	sum         route.Receipt
+	hist        *hdrhistogram.Histogram
+	ops         int64
+	first, last time.Duration
+}
+
+// The histogram keeps three digits from 100 ns to ten minutes.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(100, int64(10*time.Minute), 3)
+}
+
+func (r *run) do(ctx context.Context) (*Result, error) {
+	threads := make([]threadResult, r.w.Threads)
+	callers := make([]caller, r.w.Threads)
+	g, ctx := errgroup.WithContext(ctx)
+	ready, start := make(chan error, r.w.Threads), make(chan struct{})
+	for i := range threads {
+		g.Go(func() error {
+			free, err := r.prepare(&callers[i])
+			ready <- err
+			if err != nil {
+				return err
+			}
+			defer free()
+			<-start
+			return r.loop(ctx, callers[i], &threads[i], uint64(i))
+		})
+	}
+	var errs error
+	for range threads {
+		errs = errors.Join(errs, <-ready)
+	}
+	if errs != nil {
+		close(start)
+		r.stop.Store(true)
+		g.Wait()
+		return nil, errs
+	}
+	before, began := cpuTime(), time.Now()
+	if r.w.Time > 0 {
+		timer := time.AfterFunc(r.w.Time, func() { r.stop.Store(true) })
+		defer timer.Stop()
+	}
+	close(start)
+	err := g.Wait()
+	return newResult(r, threads, time.Since(began), cpuTime()-before), err
+}
+
+// prepare gives a caller its memory. It runs on the caller's own thread.
+func (r *run) prepare(c *caller) (free func(), err error) {
+	n := uint64(r.w.Block) * uint64(r.w.Batch)
+	addr, err := r.dev.Alloc(r.w.Kind, n, 0)
+	if err != nil {
+		return nil, err
+	}
+	*c, err = r.e.caller(gpu.Span{Dev: r.dev.Info().Index, Base: addr, Len: n})
+	if err != nil {
+		return nil, errors.Join(err, r.dev.Free(addr))
+	}
+	return func() { (*c).close(); r.dev.Free(addr) }, nil
+}
+
+func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) error {
+	t.hist = newHistogram()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	offs := make([]int64, r.w.Batch)
+	dir := route.Read
+	if r.w.Pattern.Writes() {
+		dir = route.Write
+	}
+	t.sum.Dir = dir
+	began := time.Now()
+	prev := began
+	for !r.stop.Load() && r.offsets(offs, rng) {
+		if err := c.do(ctx, dir, offs, r.w.Block, &t.sum); err != nil {
+			return err
+		}
+		now := time.Now()
+		t.hist.RecordValue(int64(now.Sub(prev)))
+		if t.ops == 0 {
+			t.first = now.Sub(began)
+		}
+		t.last = now.Sub(began)
+		t.ops += int64(len(offs))
+		prev = now
+	}
+	return ctx.Err()
+}
+
+// offsets chooses the next blocks; false means that the run has moved enough.
+func (r *run) offsets(offs []int64, rng *rand.Rand) bool {
+	blocks := r.size / r.w.Block
+	for i := range offs {
+		if r.w.Pattern.random() {
+			offs[i] = rng.Int64N(blocks) * r.w.Block
+			continue
+		}
+		n := r.next.Add(1) - 1
+		if r.w.Cold && n >= blocks {
+			return false // a second pass would be warm
+		}
+		offs[i] = n % blocks * r.w.Block
+	}
+	if r.w.Bytes > 0 && r.done.Add(int64(len(offs))*r.w.Block) > r.w.Bytes {
+		return false
+	}
+	return true
+}
+
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Ceiling measures what the link to the GPU gives one large pinned copy, in bytes
+// per second: no route through host memory can be faster.
+func Ceiling(dev gpu.Device, write bool) (float64, error) {
+	const n = 256 << 20
+	host, err := dev.Alloc(gpu.KindHost, n, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ceiling: %w", err)
+	}
+	defer dev.Free(host)
+	mem, err := dev.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ceiling: %w", err)
+	}
+	defer dev.Free(mem)
+	clear(gpu.HostBytes(host, n))
+	dst, src := mem, host
+	if write {
+		dst, src = host, mem
+	}
+	best := time.Duration(0)
+	for i := range 6 {
+		start := time.Now()
+		if err := dev.Copy(dst, src, n); err != nil {
+			return 0, err
+		}
+		if took := time.Since(start); i > 0 && (best == 0 || took < best) {
+			best = took
+		}
+	}
+	return n / best.Seconds(), nil
+}
