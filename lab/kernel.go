@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,13 @@ const KernelEnv = "CULVERT_LAB_KERNEL"
 type Kernel struct {
 	Image   string // an ELF vmlinux
 	Modules string // its directory of modules; "" when everything is built in
+}
+
+// PeerDMA reports whether the kernel has PCI peer-to-peer DMA. The name of the
+// directory that it shows in sysfs then stands in the image.
+func (k Kernel) PeerDMA() (bool, error) {
+	b, err := os.ReadFile(k.Image)
+	return bytes.Contains(b, []byte("\x00p2pmem\x00")), err
 }
 
 // cacheDir is where kernels and the guest's init are kept between runs.

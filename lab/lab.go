@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -63,39 +64,6 @@ func accelerator(cpuinfo, kvm string) string {
 	return emulate
 }
 
-const initPackage = "github.com/culvert-io/culvert/lab/init"
-
-// buildInit builds init into the cache. The go command leaves an up-to-date
-// binary alone; the lock keeps two guests from writing it at once.
-func buildInit(ctx context.Context) (string, error) {
-	cache, err := cacheDir()
-	if err != nil {
-		return "", err
-	}
-	lock, err := os.Create(filepath.Join(cache, "init.lock"))
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close() // which unlocks it
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", os.NewSyscallError("flock", err)
-	}
-	init := filepath.Join(cache, "init")
-	return init, GoBuild(ctx, "build", "-o", init, initPackage)
-}
-
-// GoBuild runs a go command that builds something for the guest: static,
-// without the parts of the project that load shared libraries.
-func GoBuild(ctx context.Context, verb string, args ...string) error {
-	args = append([]string{verb, "-tags", "nodl"}, args...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
-}
-
 // A Command is what a guest runs.
 type Command struct {
 	// Args is the command line. A first word with a slash is a program of
@@ -127,6 +95,9 @@ type Result struct {
 // ErrNoReport means that a guest ended without an exit code: the kernel
 // panicked, QEMU failed to start it, or somebody killed it.
 var ErrNoReport = errors.New("the guest ended without reporting an exit code")
+
+// ErrSetup means that a guest started but could not run its command.
+var ErrSetup = errors.New("the guest could not run the command")
 
 // Run starts a guest, runs the command in it and removes every trace. Ending
 // ctx kills the guest.
@@ -222,8 +193,10 @@ func (l *Lab) contents(g Guest, c Command, shares []job.Share, boot int) content
 		programs[guest] = args[0]
 		args[0] = guest
 	}
+	seed := make([]byte, 64)
+	rand.Read(seed) // never fails
 	j := job.Job{
-		Boot: boot, Mounts: g.mounts(), Shares: shares, Tools: !own || c.Terminal, Terminal: c.Terminal,
+		Boot: boot, Seed: seed, Mounts: g.mounts(), Shares: shares, Tools: !own || c.Terminal, Terminal: c.Terminal,
 		Args: args, Dir: c.Dir, Env: append([]string{"PATH=/bin:/sbin:/lab/bin", "HOME=/", "TMPDIR=" + g.tempDir()}, c.Env...),
 	}
 	var mkfs []string

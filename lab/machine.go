@@ -1,9 +1,7 @@
 package lab
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,14 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/lab/internal/job"
-	"github.com/culvert-io/culvert/lab/internal/qmp"
 )
 
 const qemu = "qemu-system-x86_64"
@@ -26,16 +21,14 @@ const qemu = "qemu-system-x86_64"
 // errPowerCut ends a boot that the guest asked to have cut short.
 var errPowerCut = errors.New("power cut")
 
-// unplugTimeout is generous: a guest that polls its slots needs seconds.
-const unplugTimeout = 30 * time.Second
-
 // A machine is one boot of a guest.
 type machine struct {
 	args    []string
 	command Command
 
-	console tail
-	stop    context.CancelCauseFunc
+	stdout, stderr counter
+	console        tail
+	stop           context.CancelCauseFunc
 }
 
 // run starts QEMU and returns the exit code that the guest reported.
@@ -55,9 +48,10 @@ func (m *machine) run(ctx context.Context) (int, error) {
 	}
 
 	var streams sync.WaitGroup
-	pass := func(w io.Writer, r net.Conn) { streams.Go(func() { copyAll(w, r) }) }
-	pass(orDiscard(m.command.Stdout), stdout)
-	pass(orDiscard(m.command.Stderr), stderr)
+	pass := func(w io.Writer, r net.Conn) { streams.Go(func() { io.Copy(w, r) }) }
+	m.stdout.w, m.stderr.w = orDiscard(m.command.Stdout), orDiscard(m.command.Stderr)
+	pass(&m.stdout, stdout)
+	pass(&m.stderr, stderr)
 	if console != nil {
 		pass(m.consoleWriter(), console)
 	}
@@ -81,13 +75,6 @@ func orDiscard(w io.Writer) io.Writer {
 		return io.Discard
 	}
 	return w
-}
-
-// copyAll passes a stream on, and goes on reading when the writer fails: a
-// full stream would stop the guest.
-func copyAll(w io.Writer, r io.Reader) {
-	io.Copy(w, r)
-	io.Copy(io.Discard, r)
 }
 
 // process runs QEMU and returns its exit status. It stays on one thread,
@@ -117,7 +104,8 @@ func (m *machine) process(ctx context.Context, links *links) (int, error) {
 }
 
 func (m *machine) outcome(ctx context.Context, status int, err error) (int, error) {
-	if code, ok := job.ExitCode(status); ok && err == nil {
+	code, ok := job.ExitCode(status)
+	if ok && err == nil && code != job.SetupFailed {
 		return code, nil
 	}
 	cause := context.Cause(ctx)
@@ -126,6 +114,8 @@ func (m *machine) outcome(ctx context.Context, status int, err error) (int, erro
 		return 0, errPowerCut
 	case cause != nil:
 		err = fmt.Errorf("guest stopped: %w", cause)
+	case ok && err == nil:
+		err = ErrSetup
 	case err == nil:
 		err = fmt.Errorf("%w (%s ended with status %d)", ErrNoReport, qemu, status)
 	}
@@ -133,51 +123,6 @@ func (m *machine) outcome(ctx context.Context, status int, err error) (int, erro
 		err = fmt.Errorf("%w; its console ended with:\n%s", err, text)
 	}
 	return 0, err
-}
-
-// serve answers the requests of the guest until it ends.
-func (m *machine) serve(ctx context.Context, control, monitor net.Conn) {
-	client, err := qmp.New(ctx, monitor)
-	if err != nil {
-		client = nil // QEMU did not start; its exit says why
-	} else {
-		defer client.Close()
-	}
-	sc := bufio.NewScanner(control)
-	for sc.Scan() {
-		answer := "ok"
-		if err := m.request(ctx, client, sc.Text()); err != nil {
-			answer = strings.ReplaceAll(err.Error(), "\n", " ")
-		}
-		fmt.Fprintln(control, answer)
-	}
-}
-
-func (m *machine) request(ctx context.Context, client *qmp.Client, line string) error {
-	verb, arg, _ := strings.Cut(line, " ")
-	switch {
-	case verb == "powercut":
-		m.stop(errPowerCut)
-		<-ctx.Done()
-		return nil
-	case verb == "unplug" && client != nil:
-		return unplug(ctx, client, arg)
-	}
-	return fmt.Errorf("unknown request %q", line)
-}
-
-// unplug waits until the guest's kernel has let go of the device.
-func unplug(ctx context.Context, client *qmp.Client, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, unplugTimeout)
-	defer cancel()
-	if _, err := client.Execute(ctx, "device_del", map[string]string{"id": id}); err != nil {
-		return err
-	}
-	_, err := client.Await(ctx, func(e qmp.Event) bool {
-		var data struct{ Device string }
-		return e.Name == "DEVICE_DELETED" && json.Unmarshal(e.Data, &data) == nil && data.Device == id
-	})
-	return err
 }
 
 // links are the sockets between us and QEMU, which inherits its ends.

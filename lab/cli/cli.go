@@ -33,6 +33,7 @@ type command struct {
 
 var commands = []command{
 	{"exec", "run a program in a fresh guest; made for go test -exec", runExec},
+	{"suites", "run the table of suites", runSuites},
 }
 
 const usage = `The lab runs programs on a real Linux kernel under QEMU.

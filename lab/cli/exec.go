@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/lab"
+	"github.com/culvert-io/culvert/lab/suite"
 )
 
 const execText = `Usage: lab exec [flags] -- PROGRAM [arguments]
@@ -23,10 +24,12 @@ with CULVERT_ are passed on.
 
   go test -tags nodl -exec 'lab exec -fs xfs -sector 4096 --' ./route
 
-Test binaries should be built with CGO_ENABLED=0.
+Test binaries should be built with CGO_ENABLED=0. With -suite the program runs
+on the guest of a suite, such as one with a switch and several drives.
 
 EXIT STATUS
-  the program's, up to 63
+  the program's, up to 61
+  62   it was killed by a signal
   124  the time was up
   125  the guest could not run it
 
@@ -40,6 +43,7 @@ type guestFlags struct {
 	drive   lab.Drive
 	faults  faultFlag
 	env     listFlag
+	suite   string
 	timeout time.Duration
 	console bool
 }
@@ -58,13 +62,18 @@ func (g *guestFlags) register(fs *flag.FlagSet) {
 	fs.BoolVar(&g.guest.IOMMU, "iommu", false, "an emulated IOMMU in front of the devices")
 	fs.IntVar(&g.guest.CPUs, "cpus", 2, "processors")
 	fs.IntVar(&g.guest.Memory, "memory", 768, "memory in MiB")
+	fs.StringVar(&g.suite, "suite", "", "take the guest and the environment of this suite, and ignore the flags that describe one")
 	fs.Var(&g.env, "env", "NAME=VALUE for the program's environment; may be repeated")
 	fs.DurationVar(&g.timeout, "timeout", 5*time.Minute, "kill the guest after this time")
 	fs.BoolVar(&g.console, "console", false, "show what the kernel prints")
 }
 
-// describe is the guest that the flags ask for.
-func (g *guestFlags) describe() lab.Guest {
+// describe is the guest that the flags ask for, and its environment.
+func (g *guestFlags) describe() (lab.Guest, []string, error) {
+	if g.suite != "" {
+		s, err := suite.Named(g.suite)
+		return s.Guest, slices.Concat(s.Env, g.environment()), err
+	}
 	d := g.drive
 	if d.FS == "none" {
 		d.FS = ""
@@ -72,7 +81,7 @@ func (g *guestFlags) describe() lab.Guest {
 	d.Faults = g.faults
 	guest := g.guest
 	guest.Drives = []lab.Drive{d}
-	return guest
+	return guest, g.environment(), nil
 }
 
 // environment passes on what concerns the project, but not where this machine
@@ -98,6 +107,10 @@ func runExec(ctx context.Context, args []string, stdio IO) int {
 		fs.Usage()
 		return exitUsage
 	}
+	guest, env, err := g.describe()
+	if err != nil {
+		return fail(stdio, err)
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return fail(stdio, err)
@@ -106,13 +119,13 @@ func runExec(ctx context.Context, args []string, stdio IO) int {
 	if err != nil {
 		return fail(stdio, err)
 	}
-	c := lab.Command{Args: fs.Args(), Env: g.environment(), Dir: dir, Stdout: stdio.Out, Stderr: stdio.Err}
+	c := lab.Command{Args: fs.Args(), Env: env, Dir: dir, Stdout: stdio.Out, Stderr: stdio.Err}
 	if g.console {
 		c.Console = stdio.Err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	res, err := l.Run(ctx, g.describe(), c)
+	res, err := l.Run(ctx, guest, c)
 	if err != nil {
 		return fail(stdio, err)
 	}

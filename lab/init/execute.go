@@ -7,10 +7,11 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/lab/inside"
+	"github.com/culvert-io/culvert/lab/internal/control"
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
@@ -34,51 +35,82 @@ func execute(j job.Job) (int, error) {
 	os.Setenv(job.BootEnv, strconv.Itoa(j.Boot))
 	cmd := exec.Command(j.Args[0], j.Args[1:]...)
 	cmd.Dir = j.Dir
-	closeStreams, err := connect(cmd, j.Terminal)
+	if j.Terminal {
+		return onTerminal(cmd)
+	}
+	return onPorts(cmd)
+}
+
+// onTerminal runs a command as a login does.
+func onTerminal(cmd *exec.Cmd) (int, error) {
+	tty, err := os.OpenFile("/dev/ttyS0", os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
-	defer closeStreams()
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	defer tty.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	return exitCode(cmd)
+}
+
+// onPorts runs a command whose output goes to the host, and waits until it has
+// arrived there: a write to a port returns when the data is queued, and ending
+// the machine would drop the queue.
+func onPorts(cmd *exec.Cmd) (int, error) {
+	stdout, err := openPort(job.PortStdout)
+	if err != nil {
 		return 0, err
 	}
-	if exit.ExitCode() < 0 { // killed by a signal
-		fmt.Fprintf(cmd.Stderr, "lab init: %s: %v\n", j.Args[0], exit)
-		return failed, nil
+	defer stdout.f.Close()
+	stderr, err := openPort(job.PortStderr)
+	if err != nil {
+		return 0, err
+	}
+	defer stderr.f.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// A process that the command left behind may hold its output open.
+	cmd.WaitDelay = leftBehind
+	code, err := exitCode(cmd)
+	if err != nil {
+		return 0, err
+	}
+	return code, control.Ask(control.Drain, stdout.n, stderr.n)
+}
+
+const leftBehind = 5 * time.Second
+
+func exitCode(cmd *exec.Cmd) (int, error) {
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
+		return cmd.ProcessState.ExitCode(), nil
+	case !errors.As(err, &exit):
+		return 0, err
+	case exit.ExitCode() < 0: // killed by a signal
+		fmt.Fprintf(cmd.Stderr, "lab init: %s: %v\n", cmd.Path, exit)
+		return job.Signalled, nil
 	}
 	return exit.ExitCode(), nil
 }
 
-// connect gives the command its streams: the ports that lead to the host, or
-// the console as a controlling terminal.
-func connect(cmd *exec.Cmd, terminal bool) (closeStreams func(), err error) {
-	if terminal {
-		tty, err := os.OpenFile("/dev/ttyS0", os.O_RDWR, 0)
-		if err != nil {
-			return nil, err
-		}
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
-		return func() { tty.Close() }, nil
-	}
-	stdout, err := openPort(job.PortStdout)
-	if err != nil {
-		return nil, err
-	}
-	stderr, err := openPort(job.PortStderr)
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	return func() { stdout.Close(); stderr.Close() }, nil
+// A port is a stream to the host that counts.
+type port struct {
+	f *os.File
+	n int64
 }
 
-func openPort(name string) (*os.File, error) {
-	node, err := inside.Port(name)
+func openPort(name string) (*port, error) {
+	node, err := control.Port(name)
 	if err != nil {
 		return nil, err
 	}
-	return os.OpenFile(node, os.O_WRONLY, 0)
+	f, err := os.OpenFile(node, os.O_WRONLY, 0)
+	return &port{f: f}, err
+}
+
+func (p *port) Write(b []byte) (int, error) {
+	n, err := p.f.Write(b)
+	p.n += int64(n)
+	return n, err
 }

@@ -9,16 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
-
-// failed is the exit code for a guest that could not run its command, as a
-// shell's for a command that it cannot start.
-const failed = 63
 
 func main() {
 	if os.Getpid() != 1 {
@@ -29,6 +24,8 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab init:", err)
 	}
+	// What was printed must be out before the machine ends.
+	unix.IoctlSetInt(int(os.Stderr.Fd()), unix.TCSBRK, 1)
 	if err := report(code); err != nil {
 		fmt.Fprintln(os.Stderr, "lab init:", err)
 	}
@@ -38,28 +35,31 @@ func main() {
 
 func run() (int, error) {
 	if err := mountSystem(); err != nil {
-		return failed, err
+		return job.SetupFailed, err
 	}
 	b, err := os.ReadFile(job.Path)
 	if err != nil {
-		return failed, err
+		return job.SetupFailed, err
 	}
 	var j job.Job
 	if err := json.Unmarshal(b, &j); err != nil {
-		return failed, fmt.Errorf("%s: %w", job.Path, err)
+		return job.SetupFailed, fmt.Errorf("%s: %w", job.Path, err)
 	}
 	if err := prepare(j); err != nil {
-		return failed, err
+		return job.SetupFailed, err
 	}
 	code, err := execute(j)
 	if err != nil {
-		return failed, err
+		return job.SetupFailed, err
 	}
 	return code, unmount(j)
 }
 
 // prepare does what has to be there before the command runs.
 func prepare(j job.Job) error {
+	if err := seedRandom(j.Seed); err != nil {
+		return err
+	}
 	for _, m := range j.Modules {
 		if err := loadModule(m); err != nil {
 			return err
@@ -102,7 +102,7 @@ func report(code int) error {
 	unix.Sync()
 	f, err := os.OpenFile("/dev/port", os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("exit code %s is lost: %w", strconv.Itoa(code), err)
+		return fmt.Errorf("exit code %d is lost: %w", code, err)
 	}
 	_, err = f.WriteAt([]byte{job.ExitByte(code)}, job.ExitPort)
 	return err

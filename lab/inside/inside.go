@@ -6,7 +6,6 @@
 package inside
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -14,8 +13,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
+	"github.com/culvert-io/culvert/lab/internal/control"
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
@@ -85,58 +84,16 @@ func controller(id string) (string, error) {
 	return "", fmt.Errorf("no NVMe drive with serial number %q: %w", id, os.ErrNotExist)
 }
 
-// Port is the device node of the virtio serial port with the given name.
-func Port(name string) (string, error) {
-	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
-	if err != nil {
-		return "", err
-	}
-	for _, n := range names {
-		if b, err := os.ReadFile(n); err == nil && strings.TrimSpace(string(b)) == name {
-			return "/dev/" + filepath.Base(filepath.Dir(n)), nil
-		}
-	}
-	return "", fmt.Errorf("no virtio serial port named %q: %w", name, os.ErrNotExist)
-}
-
 // Unplug asks the host to remove a drive from its slot, and returns when the
 // slot is empty: after the kernel has let go of the drive.
-func Unplug(id string) error { return ask("unplug " + id) }
+func Unplug(id string) error { return control.Ask(control.Unplug, id) }
 
 // PowerCut ends this guest between two instructions and starts it again with
 // the same drives. The same command runs again, with a higher Boot. PowerCut
 // returns only on failure.
 func PowerCut() error {
-	if err := ask("powercut"); err != nil {
+	if err := control.Ask(control.PowerCut); err != nil {
 		return err
 	}
 	return errors.New("powercut: the guest still runs")
-}
-
-// control serialises requests: a port has one opener at a time.
-var control sync.Mutex
-
-func ask(request string) error {
-	control.Lock()
-	defer control.Unlock()
-	node, err := Port(job.PortControl)
-	if err != nil {
-		return fmt.Errorf("%s: %w", request, err)
-	}
-	f, err := os.OpenFile(node, os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("%s: %w", request, err)
-	}
-	defer f.Close()
-	if _, err := fmt.Fprintln(f, request); err != nil {
-		return fmt.Errorf("%s: %w", request, err)
-	}
-	answer, err := bufio.NewReader(f).ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("%s: reading the host's answer: %w", request, err)
-	}
-	if answer = strings.TrimSpace(answer); answer != "ok" {
-		return fmt.Errorf("%s: the host says: %s", request, answer)
-	}
-	return nil
 }

@@ -25,6 +25,7 @@ const MountRoot = "/mnt"
 // A Job is all that init does between the start of the kernel and its end.
 type Job struct {
 	Boot     int      // 1 for the first start of this guest
+	Seed     []byte   // for the kernel's random number generator
 	Modules  []string // kernel modules to load, in this order; empty for a kernel with everything built in
 	Mounts   []Mount
 	Shares   []Share
@@ -54,14 +55,20 @@ type Share struct {
 const (
 	ExitPort = 0xf4
 	exitMark = 0x40
-	maxExit  = 0x3f
+	codeMask = 0x3f
 )
 
-// ExitByte is the byte that reports an exit code. Codes above 63 are reported
-// as 63.
+// Exit codes with a meaning of their own.
+const (
+	SetupFailed = 63 // init did not get as far as running the command
+	Signalled   = 62 // the command was killed, or its code does not fit
+)
+
+// ExitByte is the byte that reports an exit code. Codes that do not fit are
+// reported as Signalled.
 func ExitByte(code int) byte {
-	if code < 0 || code > maxExit {
-		code = maxExit
+	if code < 0 || code > SetupFailed {
+		code = Signalled
 	}
 	return exitMark | byte(code)
 }
@@ -70,8 +77,8 @@ func ExitByte(code int) byte {
 // whether there was one: a guest that died before its report has none.
 func ExitCode(status int) (code int, ok bool) {
 	b := status >> 1
-	if status&1 == 0 || b&^maxExit != exitMark {
+	if status&1 == 0 || b&^codeMask != exitMark {
 		return 0, false
 	}
-	return b & maxExit, true
+	return b & codeMask, true
 }

@@ -1,0 +1,157 @@
+package suite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/culvert-io/culvert/lab"
+)
+
+// The outcomes of a suite.
+const (
+	OK   = "ok"
+	Fail = "FAIL"
+	Skip = "skip"
+)
+
+// A Result is one line of the report.
+type Result struct {
+	Name    string  `json:"name"`
+	Package string  `json:"package"`
+	Outcome string  `json:"outcome"`
+	Seconds float64 `json:"seconds"`
+	Passed  int     `json:"passed"` // top-level tests
+	Failed  int     `json:"failed"`
+	Skipped int     `json:"skipped"`
+	Boots   int     `json:"boots,omitempty"`
+	Reason  string  `json:"reason,omitempty"` // of a failure or a skip
+	Output  string  `json:"output,omitempty"` // of a failure
+}
+
+func (r Result) String() string {
+	s := fmt.Sprintf("%-4s  %-22s %6.1fs  %d passed", r.Outcome, r.Name, r.Seconds, r.Passed)
+	if r.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", r.Failed)
+	}
+	if r.Skipped > 0 {
+		s += fmt.Sprintf(", %d skipped", r.Skipped)
+	}
+	if r.Boots > 1 {
+		s += fmt.Sprintf(", %d boots", r.Boots)
+	}
+	if r.Reason != "" {
+		s += ": " + r.Reason
+	}
+	return s
+}
+
+// A Runner runs suites one after the other and compiles each package once.
+type Runner struct {
+	lab      *lab.Lab
+	dir      string            // compiled tests
+	binaries map[string]string // by package
+}
+
+// NewRunner returns a Runner that starts its guests in l.
+func NewRunner(l *lab.Lab) (*Runner, error) {
+	dir, err := os.MkdirTemp("", "culvert-suites-")
+	if err != nil {
+		return nil, err
+	}
+	return &Runner{l, dir, map[string]string{}}, nil
+}
+
+// Close removes the compiled tests.
+func (r *Runner) Close() error { return os.RemoveAll(r.dir) }
+
+// Run runs one suite.
+func (r *Runner) Run(ctx context.Context, s Suite) Result {
+	start := time.Now()
+	res := Result{Name: s.Name, Package: s.Package}
+	var out bytes.Buffer
+	err := r.run(ctx, s, &res, &out)
+	res.Seconds = time.Since(start).Seconds()
+	switch {
+	case err == nil:
+		res.Outcome = OK
+	case errors.Is(err, errNeedsKernel):
+		res.Outcome, res.Reason = Skip, err.Error()
+	default:
+		res.Outcome, res.Reason, res.Output = Fail, err.Error(), out.String()
+	}
+	return res
+}
+
+var errNeedsKernel = errors.New("needs a kernel with peer-to-peer DMA (make lab-kernel)")
+
+func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffer) error {
+	if s.Peer {
+		if ok, err := r.lab.Kernel.PeerDMA(); err != nil {
+			return err
+		} else if !ok {
+			return errNeedsKernel
+		}
+	}
+	binary, dir, err := r.compile(ctx, s.Package)
+	if err != nil {
+		return err
+	}
+	timeout := s.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	got, err := r.lab.Run(ctx, s.Guest, lab.Command{
+		Args: []string{binary, "-test.v", "-test.run=" + s.Run},
+		Env:  s.Env, Dir: dir, Stdout: out, Stderr: out,
+	})
+	res.Boots = got.Boots
+	res.count(out.String())
+	switch {
+	case err != nil:
+		return err
+	case got.ExitCode != 0:
+		return fmt.Errorf("exit code %d", got.ExitCode)
+	case res.Passed < s.Min:
+		return fmt.Errorf("%d tests passed, the table wants %d", res.Passed, s.Min)
+	}
+	return nil
+}
+
+// compile builds a package's tests and finds its directory.
+func (r *Runner) compile(ctx context.Context, pkg string) (binary, dir string, err error) {
+	if dir, err = lab.PackageDir(ctx, pkg); err != nil {
+		return "", "", err
+	}
+	if b, ok := r.binaries[pkg]; ok {
+		return b, dir, nil
+	}
+	binary = filepath.Join(r.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
+	if err := lab.GoBuild(ctx, "test", "-c", "-o", binary, pkg); err != nil {
+		return "", "", err
+	}
+	r.binaries[pkg] = binary
+	return binary, dir, nil
+}
+
+// count reads the verbose output of a test binary. Subtests are indented and
+// do not count.
+func (r *Result) count(out string) {
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, "--- PASS: "):
+			r.Passed++
+		case strings.HasPrefix(line, "--- FAIL: "):
+			r.Failed++
+		case strings.HasPrefix(line, "--- SKIP: "):
+			r.Skipped++
+		}
+	}
+}
