@@ -28,6 +28,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
+//go:generate go run ./gen
+
 // PTX is the text of all kernels, for gpu.Device.Load.
 //
 //go:embed kernels.ptx

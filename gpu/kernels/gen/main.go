@@ -1,0 +1,65 @@
+// Gen compiles kernels.cu to kernels.ptx with NVRTC, NVIDIA's run-time
+// compiler, which needs neither a GPU nor the CUDA toolkit: the library is in
+// the Python wheel nvidia-cuda-nvrtc-cu12. Take an old one (12.0), since the
+// PTX version that it writes decides which drivers can read the text. Run it
+// by go generate in package kernels.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+func main() {
+	lib := flag.String("nvrtc", cmp.Or(os.Getenv("CULVERT_NVRTC"), "libnvrtc.so.12"), "path of libnvrtc.so (also CULVERT_NVRTC)")
+	in := flag.String("in", "kernels.cu", "CUDA C source")
+	out := flag.String("out", "kernels.ptx", "PTX to write")
+	arch := flag.String("arch", "compute_70", "virtual architecture: the oldest GPU that can run it")
+	flag.Parse()
+	if err := run(*lib, *in, *out, *arch); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(lib, in, out, arch string) error {
+	src, err := os.ReadFile(in)
+	if err != nil {
+		return err
+	}
+	c, err := openCompiler(lib)
+	if err != nil {
+		return err
+	}
+	ptx, err := c.compile(in, src, "--gpu-architecture="+arch)
+	if err != nil {
+		return err
+	}
+	ptx = dropTargets(ptx)
+	entries, err := gpu.ParsePTX(ptx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(out, ptx, 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d kernels, %d bytes, by NVRTC %s\n", out, len(entries), len(ptx), c.version)
+	return nil
+}
+
+// dropTargets removes the constants of NVRTC's built-in header nv/target,
+// which nothing uses.
+func dropTargets(ptx []byte) []byte {
+	var kept [][]byte
+	for line := range bytes.Lines(ptx) {
+		if !bytes.Contains(line, []byte("2nv6target")) {
+			kept = append(kept, line)
+		}
+	}
+	return bytes.Join(kept, nil)
+}
