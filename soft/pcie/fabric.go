@@ -1,0 +1,144 @@
+package pcie
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/soft/pcie/hold"
+)
+
+// A Config describes a fabric. The zero value has no IOMMU.
+type Config struct {
+	IOMMU IOMMU
+	// Points, if any, are passed by every DMA: "pcie.lent" when the memory has
+	// been lent, "pcie.return" before it is given back. A hook that takes its
+	// time is a slow fabric.
+	Points *hold.Points
+}
+
+// The address map. Bus addresses that the IOMMU makes up lie apart from
+// physical ones, so that either in the place of the other is found.
+const (
+	hostBase = 1 << 32
+	mmioBase = 1 << 44
+	iovaBase = 1 << 46
+	iovaEnd  = 1 << 47
+	pageSize = 4 << 10
+)
+
+// A Fabric is the PCIe hierarchy of one machine and its host memory. It is
+// safe for concurrent use.
+type Fabric struct {
+	cfg Config
+
+	mu      sync.RWMutex
+	regions []*region // sorted by base
+	names   map[string]bool
+	links   []*link
+	mmio    space
+	host    space
+
+	poison   atomic.Pointer[[]span]
+	hostRead atomic.Uint64 // bytes that devices read from host memory
+	hostWrit atomic.Uint64
+	loans    atomic.Int64
+	mappings atomic.Int64
+}
+
+// New makes a fabric without devices.
+func New(cfg Config) *Fabric {
+	return &Fabric{
+		cfg:   cfg,
+		names: map[string]bool{},
+		mmio:  newSpace(mmioBase, iovaBase),
+		host:  newSpace(hostBase, mmioBase),
+	}
+}
+
+// IOMMU is the mode that the fabric was made with.
+func (f *Fabric) IOMMU() IOMMU { return f.cfg.IOMMU }
+
+// Usage is what a fabric has handed out and not got back.
+type Usage struct {
+	Windows  int // BARs and ranges of host memory
+	Mappings int
+	Loans    int
+}
+
+// Usage counts what is in use. Tests compare it before and after.
+func (f *Fabric) Usage() Usage {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return Usage{len(f.regions), int(f.mappings.Load()), int(f.loans.Load())}
+}
+
+// claim takes a name that must be the only one of its kind, for something that
+// goes into a slot which holds no more than free allows.
+func (f *Fabric) claim(name string, l *link, free bool) error {
+	switch {
+	case name == "" || f.names[name]:
+		return fmt.Errorf("pcie: %q: a device or bridge needs a name of its own", name)
+	case !free:
+		return fmt.Errorf("pcie: %s: the slot is taken: it holds one switch, or the functions of one device", name)
+	}
+	f.names[name] = true
+	if l != nil {
+		f.links = append(f.links, l)
+	}
+	return nil
+}
+
+// A region is a range of physical addresses with something behind it.
+type region struct {
+	span
+	target Target
+	owner  *Function // nil for host memory
+	gate   gate      // of loans
+}
+
+// find is the region at a physical address, or nil.
+func (f *Fabric) find(phys uint64) *region {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	i, _ := slices.BinarySearchFunc(f.regions, phys, func(r *region, a uint64) int {
+		if r.base <= a {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 || phys-f.regions[i-1].base >= f.regions[i-1].size {
+		return nil
+	}
+	return f.regions[i-1]
+}
+
+// add gives r addresses from s.
+func (f *Fabric) add(r *region, s *space, align uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ok bool
+	if r.base, ok = s.take(r.size, align); !ok {
+		return false
+	}
+	i, _ := slices.BinarySearchFunc(f.regions, r.base, func(x *region, a uint64) int {
+		if x.base < a {
+			return -1
+		}
+		return 1
+	})
+	f.regions = slices.Insert(f.regions, i, r)
+	return true
+}
+
+// remove waits for the loans of r and takes it out of the address map.
+func (f *Fabric) remove(r *region, s *space) {
+	if !r.gate.shut() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.regions = slices.DeleteFunc(f.regions, func(x *region) bool { return x == r })
+	s.give(r.base)
+}

@@ -1,0 +1,100 @@
+package hold
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A waiter stands at a point.
+type waiter struct {
+	name string
+	id   uint64
+	seq  int // order of arrival, the last resort
+	goOn chan struct{}
+}
+
+// A schedule collects waiters and lets them go one at a time.
+type schedule struct {
+	mu      sync.Mutex
+	waiting []*waiter
+	arrived int
+	running int // actors that have not finished
+}
+
+func (s *schedule) at(name string, id uint64) {
+	w := &waiter{name: name, id: id, goOn: make(chan struct{})}
+	s.mu.Lock()
+	s.arrived++
+	w.seq = s.arrived
+	s.waiting = append(s.waiting, w)
+	s.mu.Unlock()
+	<-w.goOn
+}
+
+// A Deadlock says that actors wait for each other, and what they had done.
+type Deadlock struct {
+	Stuck int
+	Trace []string
+}
+
+func (d *Deadlock) Error() string {
+	return fmt.Sprintf("%d actors wait for each other after: %s", d.Stuck, strings.Join(d.Trace, ", "))
+}
+
+// Run runs the actors, each in a goroutine of its own, one at a time: all stand
+// at points or wait for each other, and the seed chooses who goes on. It
+// returns the points in the order in which they were passed; the same seed and
+// the same actors give the same order. On a [Deadlock] the goroutines are left
+// where they are.
+//
+// settle must return when every other goroutine has come to rest: it is
+// testing/synctest.Wait, and Run must be called in its bubble.
+func (p *Points) Run(seed uint64, settle func(), actors ...func()) (trace []string, err error) {
+	s := &schedule{running: len(actors)}
+	p.Hook(s.at)
+	defer p.Hook(nil)
+	for i, fn := range actors {
+		go func() {
+			s.at("start", uint64(i))
+			fn()
+			s.mu.Lock()
+			s.running--
+			s.mu.Unlock()
+		}()
+		settle()
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for {
+		w, running := s.next(rng)
+		if w == nil {
+			if running > 0 {
+				return trace, &Deadlock{running, trace}
+			}
+			return trace, nil
+		}
+		trace = append(trace, fmt.Sprintf("%s/%d", w.name, w.id))
+		close(w.goOn)
+		settle()
+	}
+}
+
+// next takes one of those who wait. Several may have arrived since the last
+// call, in any order, so they are sorted by what they are before one is chosen.
+func (s *schedule) next(rng *rand.Rand) (w *waiter, running int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil, s.running
+	}
+	slices.SortFunc(s.waiting, func(a, b *waiter) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id), cmp.Compare(a.seq, b.seq))
+	})
+	i := rng.IntN(len(s.waiting))
+	w = s.waiting[i]
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	return w, s.running
+}

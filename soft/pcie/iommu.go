@@ -1,0 +1,127 @@
+package pcie
+
+import (
+	"fmt"
+	"slices"
+)
+
+// An IOMMU stands between the root and memory.
+type IOMMU uint8
+
+const (
+	Off         IOMMU = iota // bus addresses are physical addresses
+	Passthrough              // the same, though there is an IOMMU
+	Translating              // each device sees what was mapped for it alone
+)
+
+var iommuNames = [...]string{"off", "passthrough", "translating"}
+
+func (m IOMMU) String() string { return iommuNames[m] }
+
+// A Mapping makes physical pages reachable for one device.
+type Mapping struct {
+	fn    *Function
+	pages []uint64
+	size  uint64 // of a page
+	base  uint64 // bus address; 0 when bus addresses are physical
+	addrs []uint64
+	gate  gate // of loans through the mapping
+}
+
+// Map makes pages of the given size reachable for the device, as far as the
+// IOMMU is concerned: whether requests get there is for the fabric to say when
+// they are made. The slice must not change while the mapping lives.
+func (fn *Function) Map(pages []uint64, size uint64) (*Mapping, error) {
+	if len(pages) == 0 || size == 0 || size%pageSize != 0 {
+		return nil, fmt.Errorf("pcie: %s: map %d pages of %d bytes: pages are multiples of %d bytes", fn.name, len(pages), size, pageSize)
+	}
+	for _, p := range pages {
+		if p%pageSize != 0 {
+			return nil, fmt.Errorf("pcie: %s: map page %#x: not a multiple of %d", fn.name, p, pageSize)
+		}
+	}
+	m := &Mapping{fn: fn, pages: pages, size: size, addrs: pages}
+	if fn.f.cfg.IOMMU == Translating {
+		if err := fn.translate(m); err != nil {
+			return nil, err
+		}
+	}
+	fn.f.mappings.Add(1)
+	return m, nil
+}
+
+// translate gives m addresses of its own.
+func (fn *Function) translate(m *Mapping) error {
+	fn.mu.Lock()
+	defer fn.mu.Unlock()
+	n := uint64(len(m.pages))
+	if n > iovaEnd/m.size {
+		return fmt.Errorf("pcie: %s: map %d pages of %d bytes: too many", fn.name, n, m.size)
+	}
+	base, ok := fn.iova.take(n*m.size, pageSize)
+	if !ok {
+		return fmt.Errorf("pcie: %s: no bus addresses left for %d bytes", fn.name, n*m.size)
+	}
+	m.base = base
+	m.addrs = make([]uint64, n)
+	for i := range m.addrs {
+		m.addrs[i] = base + uint64(i)*m.size
+	}
+	fn.mappings = slices.Insert(fn.mappings, fn.index(base), m)
+	return nil
+}
+
+// index is that of the first mapping that begins after bus. Call with mu held.
+func (fn *Function) index(bus uint64) int {
+	i, _ := slices.BinarySearchFunc(fn.mappings, bus, func(m *Mapping, a uint64) int {
+		if m.base <= a {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// mapping is the one that bus lies in, or nil.
+func (fn *Function) mapping(bus uint64) *Mapping {
+	fn.mu.RLock()
+	defer fn.mu.RUnlock()
+	i := fn.index(bus)
+	if i == 0 || bus-fn.mappings[i-1].base >= uint64(len(fn.mappings[i-1].pages))*fn.mappings[i-1].size {
+		return nil
+	}
+	return fn.mappings[i-1]
+}
+
+// run is the physical address behind bus, and for how many of n bytes the
+// physical addresses go on from there.
+func (m *Mapping) run(bus uint64, n int) (phys uint64, length int) {
+	off := bus - m.base
+	i := int(off / m.size)
+	off %= m.size
+	phys = m.pages[i] + off
+	left := m.size - off
+	for i++; left < uint64(n) && i < len(m.pages) && m.pages[i] == phys+left; i++ {
+		left += m.size
+	}
+	return phys, int(min(left, uint64(n)))
+}
+
+// Addrs are the bus addresses of the pages, in order.
+func (m *Mapping) Addrs() []uint64 { return m.addrs }
+
+// Unmap takes the addresses back. Under a translating IOMMU it waits for loans
+// that went through the mapping. A second call waits too, and does nothing else.
+func (m *Mapping) Unmap() {
+	if !m.gate.shut() {
+		return
+	}
+	m.fn.f.mappings.Add(-1)
+	if m.base == 0 {
+		return
+	}
+	m.fn.mu.Lock()
+	defer m.fn.mu.Unlock()
+	m.fn.mappings = slices.DeleteFunc(m.fn.mappings, func(x *Mapping) bool { return x == m })
+	m.fn.iova.give(m.base)
+}

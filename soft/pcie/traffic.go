@@ -1,0 +1,87 @@
+package pcie
+
+import "sync/atomic"
+
+// A link joins a device or a switch to the port above it.
+type link struct {
+	name     string
+	up, down atomic.Uint64
+}
+
+// Traffic is bytes over a link.
+type Traffic struct {
+	Link     string // the device or switch at its lower end
+	Up, Down uint64
+}
+
+// HostTraffic is bytes that devices moved from and to host memory.
+type HostTraffic struct{ Read, Written uint64 }
+
+// Traffic is what every link has carried, in the order in which they were made.
+func (f *Fabric) Traffic() []Traffic {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	list := make([]Traffic, len(f.links))
+	for i, l := range f.links {
+		list[i] = Traffic{l.name, l.up.Load(), l.down.Load()}
+	}
+	return list
+}
+
+// HostTraffic is what host memory has seen of the devices.
+func (f *Fabric) HostTraffic() HostTraffic {
+	return HostTraffic{f.hostRead.Load(), f.hostWrit.Load()}
+}
+
+// Traffic is what the device's own link has carried.
+func (fn *Function) Traffic() Traffic {
+	return Traffic{fn.name, fn.link.up.Load(), fn.link.down.Load()}
+}
+
+// count adds n bytes to every link between fn and the owner of the memory.
+func (fn *Function) count(p *part, n uint64, d Dir) {
+	switch {
+	case p.region.owner != nil:
+		owner := p.region.owner
+		top := (*Switch)(nil)
+		if p.direct {
+			top = meeting(fn, owner)
+		}
+		fn.carry(top, n, d == Write)
+		owner.carry(top, n, d == Read)
+	case d == Read:
+		fn.f.hostRead.Add(n)
+		fn.carry(nil, n, false)
+	default:
+		fn.f.hostWrit.Add(n)
+		fn.carry(nil, n, true)
+	}
+}
+
+// carry counts on the links from fn up to a switch, or to the root.
+func (fn *Function) carry(top *Switch, n uint64, up bool) {
+	fn.link.add(n, up)
+	for s := fn.slot; s.sw != nil && s.sw != top; s = s.sw.slot {
+		s.sw.link.add(n, up)
+	}
+}
+
+func (l *link) add(n uint64, up bool) {
+	if up {
+		l.up.Add(n)
+		return
+	}
+	l.down.Add(n)
+}
+
+// meeting is the lowest switch above both, or nil.
+func meeting(a, b *Function) *Switch {
+	for s := a.slot; s != nil; s = s.above() {
+		for r := b.slot; r != nil; r = r.above() {
+			if r.sw != nil && r.sw == s.sw {
+				return r.sw
+			}
+		}
+	}
+	return nil
+}
