@@ -1,0 +1,178 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Checkpoints is a directory of saves, one below it for each step:
+//
+//	step-000001000/model.safetensors
+//	step-000001000/model.safetensors.culvert.json
+//	latest -> step-000001000
+//
+// What stands under such a name is complete, whatever happened while it was
+// written. Several processes may save different steps at a time.
+type Checkpoints struct {
+	Dir string
+	// Keep is how many of the newest steps are kept. 0 keeps all.
+	Keep int
+}
+
+const (
+	stepPrefix = "step-"
+	latestName = "latest"
+	modelName  = "model" + fileSuffix
+)
+
+// Path is where a step's model is.
+func (c *Checkpoints) Path(step int64) string { return filepath.Join(c.stepDir(step), modelName) }
+
+func (c *Checkpoints) stepDir(step int64) string {
+	return filepath.Join(c.Dir, fmt.Sprintf("%s%09d", stepPrefix, step))
+}
+
+// Save saves a step, makes it the latest, and removes those that Keep does not
+// cover. A step that exists is not replaced. opts may be nil.
+func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, opts *SaveOptions) (*Manifest, error) {
+	if step < 0 {
+		return nil, fmt.Errorf("checkpoint step %d: want a number from 0", step)
+	}
+	target := c.stepDir(step)
+	if _, err := os.Lstat(target); err == nil {
+		return nil, fmt.Errorf("checkpoint %s: %w", target, fs.ErrExist)
+	}
+	o := opts.withDefaults()
+	o.alone = true
+	hold := o.hold
+	if err := c.makeDir(hold); err != nil {
+		return nil, err
+	}
+	if err := removeDead(filepath.Join(c.Dir, stepPrefix)); err != nil {
+		return nil, err
+	}
+	dir, err := newTemp(target, true, 0o755, hold)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.discard()
+	m, err := Save(ctx, filepath.Join(dir.Name(), modelName), tensors, &o)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.commit(); err != nil {
+		return nil, err
+	}
+	if err := syncDir(c.Dir, hold); err != nil {
+		return nil, err
+	}
+	if err := c.point(target, hold); err != nil {
+		return nil, err
+	}
+	return m, c.prune(target, hold)
+}
+
+// makeDir makes the directory, if need be, so that it survives a crash.
+func (c *Checkpoints) makeDir(hold func(string)) error {
+	if _, err := os.Stat(c.Dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), hold)
+}
+
+// point makes latest a link to a step, in one go.
+func (c *Checkpoints) point(target string, hold func(string)) error {
+	unlock, err := lockDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	name := filepath.Join(c.Dir, "."+latestName+tempSuffix)
+	// One is there if a process was killed just now.
+	if _, err := removeFile(name, hold); err != nil {
+		return err
+	}
+	hold("link")
+	if err := os.Symlink(filepath.Base(target), name); err != nil {
+		return err
+	}
+	hold("rename")
+	if err := os.Rename(name, filepath.Join(c.Dir, latestName)); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return syncDir(c.Dir, hold)
+}
+
+// Steps lists the complete steps, oldest first.
+func (c *Checkpoints) Steps() ([]int64, error) {
+	list, err := os.ReadDir(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int64
+	for _, e := range list {
+		digits, ok := strings.CutPrefix(e.Name(), stepPrefix)
+		if !ok || !e.IsDir() {
+			continue
+		}
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && filepath.Base(c.stepDir(n)) == e.Name() {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}
+
+// Latest is the step that was saved last. Without one the error is
+// fs.ErrNotExist.
+func (c *Checkpoints) Latest() (int64, error) {
+	name := filepath.Join(c.Dir, latestName)
+	to, err := os.Readlink(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimPrefix(to, stepPrefix), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s points to %q, which is no step", name, to)
+	}
+	return n, nil
+}
+
+// prune removes steps that Keep does not cover. The newest is always kept, and
+// so is the one that was just saved, even if its number is low.
+func (c *Checkpoints) prune(saved string, hold func(string)) error {
+	steps, err := c.Steps()
+	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
+		return err
+	}
+	for _, step := range steps[:len(steps)-c.Keep] {
+		if dir := c.stepDir(step); dir != saved {
+			if err := retire(dir, hold); err != nil {
+				return err
+			}
+		}
+	}
+	return syncDir(c.Dir, hold)
+}
+
+// retire removes a step under another name, because half a step must not stand
+// under its own.
+func retire(dir string, hold func(string)) error {
+	name := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".old"+tempSuffix)
+	hold("rename")
+	if err := os.Rename(dir, name); err != nil {
+		return err
+	}
+	hold("remove")
+	return os.RemoveAll(name)
+}

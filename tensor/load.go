@@ -1,0 +1,291 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// LoadOptions refine a load. The zero value is the default.
+type LoadOptions struct {
+	// Depth is how many reads are in flight for each device. 0 is 4: a route
+	// cuts a large read itself, so a few keep it busy.
+	Depth int
+	// Kind is the memory to allocate: gpu.KindDevice, which is the default, or
+	// gpu.KindVirtual for memory that is handed to other processes.
+	Kind gpu.Kind
+	// Window streams: each device has this many bytes, and a tensor's memory is
+	// used again as soon as the loop asks for the next one. It needs a plan with
+	// one allocation per tensor. 0 loads everything side by side.
+	Window uint64
+	// Verify compares each whole tensor with the manifest beside its file, after
+	// it has arrived. Parts of tensors have no sum of their own.
+	Verify bool
+}
+
+const defaultDepth = 4
+
+// A Tensor has been loaded.
+type Tensor struct {
+	Name     string   `json:"name"`
+	Dtype    Dtype    `json:"dtype"`
+	Shape    []int64  `json:"shape"`
+	Span     gpu.Span `json:"-"`
+	Verified bool     `json:"verified"` // against the manifest
+}
+
+// A Load carries a plan out. It owns the device memory until Close.
+type Load struct {
+	plan   *Plan
+	opts   LoadOptions
+	engine Engine
+
+	files   []Reader // nil where the plan reads nothing
+	buffers []gpu.Span
+	devices map[int]*loadDevice
+	sums    []map[string]Sum // by file, for Verify
+
+	mu      sync.Mutex
+	left    []int // reads that each tensor still waits for
+	report  Report
+	started bool
+}
+
+// loadDevice is what a load holds on one GPU.
+type loadDevice struct {
+	dev    gpu.Device
+	owned  []gpu.Addr
+	regs   []io.Closer
+	window *window
+	summer *summer
+}
+
+// NewLoad opens the files of a plan and takes the device memory. opts may be nil.
+func NewLoad(p *Plan, e Engine, opts *LoadOptions) (*Load, error) {
+	l := &Load{plan: p, engine: e, devices: map[int]*loadDevice{}}
+	if opts != nil {
+		l.opts = *opts
+	}
+	if l.opts.Depth <= 0 {
+		l.opts.Depth = defaultDepth
+	}
+	if l.opts.Kind == gpu.KindNone {
+		l.opts.Kind = gpu.KindDevice
+	}
+	if err := l.prepare(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Load) prepare() error {
+	if err := l.openFiles(); err != nil {
+		return err
+	}
+	for _, i := range l.plan.Devices() {
+		dev, err := l.engine.Device(i)
+		if err != nil {
+			return err
+		}
+		d := &loadDevice{dev: dev}
+		l.devices[i] = d
+		if l.opts.Verify {
+			if d.summer, err = newSummer(dev); err != nil {
+				return fmt.Errorf("gpu:%d: preparing to verify: %w", i, err)
+			}
+		}
+	}
+	l.left = make([]int, len(l.plan.Tensors))
+	for i := range l.plan.Reads {
+		for t := l.plan.Reads[i].First; t <= l.plan.Reads[i].Last; t++ {
+			l.left[t]++
+		}
+	}
+	l.report = newReport(l.plan)
+	l.buffers = make([]gpu.Span, len(l.plan.Buffers))
+	if l.opts.Window > 0 {
+		return l.openWindows()
+	}
+	return l.allocate()
+}
+
+func (l *Load) openFiles() error {
+	used := make([]bool, len(l.plan.Files))
+	for i := range l.plan.Tensors {
+		used[l.plan.Tensors[i].File] = true
+	}
+	l.files = make([]Reader, len(l.plan.Files))
+	l.sums = make([]map[string]Sum, len(l.plan.Files))
+	for i, path := range l.plan.Files {
+		if !used[i] {
+			continue
+		}
+		f, err := l.engine.Open(path)
+		if err != nil {
+			return err
+		}
+		l.files[i] = f
+		if l.opts.Verify {
+			m, err := ReadManifest(path)
+			if err != nil {
+				return err
+			}
+			l.sums[i] = m.tensorSums()
+		}
+	}
+	return nil
+}
+
+// take allocates n aligned bytes on a device for as long as the load lives.
+func (l *Load) take(device int, n uint64) (gpu.Span, error) {
+	d := l.devices[device]
+	pad := uint64(0)
+	if l.plan.Align > MinAlign {
+		pad = l.plan.Align
+	}
+	addr, err := d.dev.Alloc(l.opts.Kind, n+pad, 0)
+	if err != nil {
+		return gpu.Span{}, fmt.Errorf("gpu:%d: %d bytes for tensors: %w", device, n+pad, err)
+	}
+	d.owned = append(d.owned, addr)
+	all := gpu.Span{Dev: device, Base: addr, Len: n + pad}
+	reg, err := l.engine.Register(all)
+	if err != nil {
+		return gpu.Span{}, err
+	}
+	d.regs = append(d.regs, reg)
+	return all.Slice(alignUp(uint64(addr), l.plan.Align)-uint64(addr), n), nil
+}
+
+func (l *Load) allocate() (err error) {
+	for i, b := range l.plan.Buffers {
+		if l.buffers[i], err = l.take(b.Device, b.Size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Load) openWindows() error {
+	seen := make(map[int]bool)
+	for i := range l.plan.Tensors {
+		t := &l.plan.Tensors[i]
+		if seen[t.Buffer] {
+			return errors.New("a window needs a plan with one allocation per tensor")
+		}
+		seen[t.Buffer] = true
+		if n := l.plan.Buffers[t.Buffer].Size; n > l.opts.Window {
+			return fmt.Errorf("tensor %q has %d bytes, the window %d", t.Name, n, l.opts.Window)
+		}
+	}
+	for i, d := range l.devices {
+		span, err := l.take(i, l.opts.Window)
+		if err != nil {
+			return err
+		}
+		d.window = newWindow(span, l.plan.Align)
+	}
+	return nil
+}
+
+// Tensors moves the bytes and hands each tensor over when it is complete. It
+// ends with the last tensor or the first error. Leaving the loop or cancelling
+// ctx stops the reads; when the loop has ended, nothing writes to the memory any
+// more. It can be called once.
+func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
+	return func(yield func(*Tensor, error) bool) {
+		if l.started {
+			yield(nil, errors.New("the tensors of a load can be taken once"))
+			return
+		}
+		l.started = true
+		ctx, cancel := context.WithCancel(ctx)
+		start := time.Now()
+		// Room for all, so that no worker waits for the loop.
+		ready := make(chan int, len(l.plan.Tensors))
+		g, gctx := errgroup.WithContext(ctx)
+		for _, device := range l.plan.Devices() {
+			l.run(gctx, g, device, ready)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- g.Wait()
+			close(ready)
+		}()
+		// The loop may also be left by a panic in its body.
+		defer func() {
+			cancel()
+			for range ready {
+			}
+		}()
+		left := false
+		for i := range ready {
+			if left = left || !l.hand(i, start, yield); left {
+				cancel()
+			}
+		}
+		err := <-done
+		l.mu.Lock()
+		l.report.Elapsed = time.Since(start)
+		l.mu.Unlock()
+		if err != nil && !left {
+			yield(nil, err)
+		}
+	}
+}
+
+// hand gives a tensor to the loop and takes its memory back where it streams.
+func (l *Load) hand(i int, start time.Time, yield func(*Tensor, error) bool) bool {
+	p := &l.plan.Tensors[i]
+	l.mu.Lock()
+	span := l.buffers[p.Buffer]
+	l.report.handed(time.Since(start))
+	l.mu.Unlock()
+	t := &Tensor{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape, Span: span.Slice(p.Off, p.Len)}
+	t.Verified = l.opts.Verify && p.Whole == nil
+	ok := yield(t, nil)
+	if w := l.devices[span.Dev].window; w != nil {
+		w.free(span)
+	}
+	return ok
+}
+
+// Report says what the load has done so far.
+func (l *Load) Report() Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.report.clone()
+}
+
+// Close closes the files and frees the device memory. The loop over Tensors
+// must have ended.
+func (l *Load) Close() error {
+	var errs []error
+	for i, f := range l.files {
+		if f != nil {
+			errs = append(errs, f.Close())
+			l.files[i] = nil
+		}
+	}
+	for _, d := range l.devices {
+		for _, r := range d.regs {
+			errs = append(errs, r.Close())
+		}
+		for _, a := range d.owned {
+			errs = append(errs, d.dev.Free(a))
+		}
+		if d.summer != nil {
+			errs = append(errs, d.summer.close())
+		}
+		*d = loadDevice{}
+	}
+	return errors.Join(errs...)
+}

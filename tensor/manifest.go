@@ -1,0 +1,109 @@
+package tensor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// manifestSuffix is added to a file's name.
+const manifestSuffix = ".culvert.json"
+
+const manifestVersion = 1
+
+// maxChunk bounds what a reader of a manifest must hold in memory.
+const maxChunk = 64 << 20
+
+// A Manifest holds the checksums of a safetensors file. It lies beside it, in
+// a file of its own, because the format has no place for it.
+type Manifest struct {
+	Version int         `json:"version"`
+	File    string      `json:"file"` // without directory
+	Size    int64       `json:"bytes"`
+	Chunk   int64       `json:"chunk_bytes"`
+	Chunks  []Sum       `json:"chunks"` // CRC-32C of each Chunk bytes of the file
+	Tensors []TensorSum `json:"tensors"`
+}
+
+// A TensorSum is the CRC-32C of one tensor's bytes.
+type TensorSum struct {
+	Name string `json:"name"`
+	Sum  Sum    `json:"crc32c"`
+}
+
+// ErrNoManifest says that a file has no manifest beside it.
+var ErrNoManifest = errors.New("no manifest")
+
+// ManifestPath is where the manifest of a file is.
+func ManifestPath(path string) string { return path + manifestSuffix }
+
+// ReadManifest reads the manifest of the safetensors file at path.
+func ReadManifest(path string) (*Manifest, error) {
+	mp := ManifestPath(path)
+	text, err := readLimited(mp, 2*MaxHeader)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w: its checksums are unknown (make one with: culvert verify --create %s)", path, ErrNoManifest, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(m); err != nil {
+		return nil, fmt.Errorf("%s: %w", mp, err)
+	}
+	if err := m.check(filepath.Base(path)); err != nil {
+		return nil, fmt.Errorf("%s: %w", mp, err)
+	}
+	return m, nil
+}
+
+func (m *Manifest) check(name string) error {
+	switch {
+	case m.Version != manifestVersion:
+		return fmt.Errorf("manifest of version %d, this is %d", m.Version, manifestVersion)
+	case m.File != name:
+		return fmt.Errorf("it is the manifest of %q", m.File)
+	case m.Size < 0 || m.Chunk <= 0 || m.Chunk > maxChunk:
+		return fmt.Errorf("%d bytes in chunks of %d", m.Size, m.Chunk)
+	case int64(len(m.Chunks)) != m.Size/m.Chunk+min(m.Size%m.Chunk, 1):
+		return fmt.Errorf("%d chunks of %d for %d bytes", len(m.Chunks), m.Chunk, m.Size)
+	}
+	seen := make(map[string]bool, len(m.Tensors))
+	for _, t := range m.Tensors {
+		if seen[t.Name] {
+			return fmt.Errorf("tensor %q: %w", t.Name, RuleDuplicate)
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
+
+func (m *Manifest) tensorSums() map[string]Sum {
+	sums := make(map[string]Sum, len(m.Tensors))
+	for _, t := range m.Tensors {
+		sums[t.Name] = t.Sum
+	}
+	return sums
+}
+
+func (m *Manifest) encode() ([]byte, error) {
+	text, err := json.MarshalIndent(m, "", " ")
+	return append(text, '\n'), err
+}
+
+// manifest is what a complete tally amounts to.
+func (t *tally) manifest() *Manifest {
+	m := &Manifest{
+		Version: manifestVersion, File: filepath.Base(t.file.Path), Size: t.file.Size,
+		Chunk: t.chunk, Chunks: t.chunks, Tensors: []TensorSum{},
+	}
+	for i := range t.file.Tensors {
+		m.Tensors = append(m.Tensors, TensorSum{t.file.Tensors[i].Name, t.tensor(i)})
+	}
+	return m
+}

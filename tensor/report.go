@@ -1,0 +1,62 @@
+package tensor
+
+import (
+	"slices"
+	"time"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Report says what a load has done.
+type Report struct {
+	Tensors int           // handed over
+	Bytes   int64         // read, over-read included
+	Wanted  int64         // of tensors in the plan
+	First   time.Duration // until the first tensor was handed over
+	Last    time.Duration // until the last
+	Elapsed time.Duration
+	Files   []FileReport // those that were read
+}
+
+// A FileReport sums the reads of one file up. Its receipt's time is the sum of
+// reads that ran side by side.
+type FileReport struct {
+	Path    string        `json:"path"`
+	Receipt route.Receipt `json:"receipt"`
+}
+
+// Rate is bytes per second over the whole load.
+func (r *Report) Rate() float64 {
+	if r.Last <= 0 {
+		return 0
+	}
+	return float64(r.Bytes) / r.Last.Seconds()
+}
+
+func newReport(p *Plan) Report {
+	r := Report{Wanted: p.Totals().Wanted}
+	for _, path := range p.Files {
+		r.Files = append(r.Files, FileReport{Path: path})
+	}
+	return r
+}
+
+func (r *Report) add(file int, rec *route.Receipt) {
+	r.Bytes += rec.Bytes
+	r.Files[file].Receipt.Add(rec)
+}
+
+func (r *Report) handed(since time.Duration) {
+	if r.Tensors == 0 {
+		r.First = since
+	}
+	r.Tensors++
+	r.Last = since
+}
+
+// clone leaves out the files that were not read.
+func (r *Report) clone() Report {
+	c := *r
+	c.Files = slices.DeleteFunc(slices.Clone(r.Files), func(f FileReport) bool { return f.Receipt.Bytes == 0 })
+	return c
+}

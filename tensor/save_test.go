@@ -1,0 +1,382 @@
+package tensor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// noise is n bytes that do not repeat.
+func noise(n int64, seed uint64) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
+	return b
+}
+
+func source(name string, d Dtype, seed uint64, shape ...int64) Source {
+	n, _ := byteSize(d, shape)
+	return Source{name, d, shape, bytes.NewReader(noise(n, seed))}
+}
+
+func sample() []Source {
+	return []Source{
+		source("odd", U8, 1, 5),
+		source("layers.10.w", BF16, 2, 64, 64),
+		source("layers.9.w", BF16, 3, 64, 64),
+		source("half", F4, 4, 3, 2),
+		source("bias", F32, 5, 33),
+		source("empty", F32, 6, 0, 3),
+		source("scalar", F64, 7),
+		source("big", F32, 8, 100, 1000),
+	}
+}
+
+// readTensor is the bytes of a tensor in a file.
+func readTensor(t testing.TB, m *Model, name string) []byte {
+	t.Helper()
+	e, ok := m.Lookup(name)
+	if !ok {
+		t.Fatalf("%s is not there", name)
+	}
+	f, err := os.Open(m.Files[e.File].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, e.Len)
+	if err := readFull(f, b, e.Off); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func listDir(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestSave(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.safetensors")
+	meta := map[string]string{"format": "pt", "note": "<é>\n"}
+	made, err := Save(t.Context(), path, sample(), &SaveOptions{Metadata: meta, Chunk: 8192, Workers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := m.Files[0]
+	if f.Data%pageSize != 0 {
+		t.Errorf("data starts at %d", f.Data)
+	}
+	if diff := cmp.Diff(meta, f.Metadata); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+	var order []string
+	for _, e := range m.Entries() {
+		order = append(order, e.Name)
+	}
+	want := []string{"empty", "layers.9.w", "layers.10.w", "big", "scalar", "bias", "half", "odd"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	for _, s := range sample() {
+		e, _ := m.Lookup(s.Name)
+		if e.Dtype != s.Dtype || fmt.Sprint(e.Shape) != fmt.Sprint(s.Shape) {
+			t.Errorf("%s came back as %v %v", s.Name, e.Dtype, e.Shape)
+		}
+		b := make([]byte, e.Len)
+		readFull(s.Data, b, 0)
+		if !bytes.Equal(b, readTensor(t, m, s.Name)) {
+			t.Errorf("%s came back with other bytes", s.Name)
+		}
+	}
+	verified, err := Verify(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(made, verified); diff != "" {
+		t.Errorf("manifest (-made +read):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"m.safetensors", "m.safetensors.culvert.json"}, listDir(t, dir)); diff != "" {
+		t.Errorf("directory (-want +got):\n%s", diff)
+	}
+}
+
+// What Save writes can be read back, is aligned, and sums up.
+func TestSaveRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.safetensors")
+	rapid.Check(t, func(t *rapid.T) {
+		var sources []Source
+		n := rapid.IntRange(0, 12).Draw(t, "tensors")
+		for i := range n {
+			d := Dtype(rapid.IntRange(1, len(dtypeByName)).Draw(t, "dtype"))
+			shape := rapid.SliceOfN(rapid.Int64Range(0, 40), 0, 3).Draw(t, "shape")
+			if _, broken := byteSize(d, shape); broken != "" {
+				shape = append(shape, 8)
+			}
+			sources = append(sources, source(fmt.Sprintf("t%d.%s", i, rapid.String().Draw(t, "name")), d, uint64(i), shape...))
+		}
+		chunk := pageSize * rapid.Int64Range(1, 5).Draw(t, "chunk")
+		if _, err := Save(context.Background(), path, slices.Clone(sources), &SaveOptions{Chunk: chunk, Workers: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Verify(context.Background(), path); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sources {
+			e, ok := m.Lookup(s.Name)
+			if !ok {
+				t.Fatalf("%q is not there", s.Name)
+			}
+			if size := int64(max(e.Dtype.Bits()/8, 1)); e.Off%size != 0 {
+				t.Fatalf("%s %q lies at %d", e.Dtype, e.Name, e.Off)
+			}
+			if e.Len > 0 && e.Len%pageSize == 0 && e.Off%pageSize != 0 {
+				t.Fatalf("%q has %d pages and lies at %d", e.Name, e.Len/pageSize, e.Off)
+			}
+			want := make([]byte, e.Len)
+			readFull(s.Data, want, 0)
+			if !bytes.Equal(want, text[e.Off:e.Off+e.Len]) {
+				t.Fatalf("%q has other bytes", s.Name)
+			}
+		}
+	})
+}
+
+func TestSaveRefuses(t *testing.T) {
+	one := func(s Source) []Source { return []Source{s} }
+	tests := []struct {
+		name    string
+		sources []Source
+		opts    *SaveOptions
+		want    error
+	}{
+		{"a name twice", []Source{source("a", U8, 0, 1), source("a", U8, 0, 1)}, nil, RuleDuplicate},
+		{"the name of the metadata", one(source("__metadata__", U8, 0, 1)), nil, RuleMetadata},
+		{"a name that is not UTF-8", one(source("\xff", U8, 0, 1)), nil, RuleUTF8},
+		{"metadata that is not UTF-8", nil, &SaveOptions{Metadata: map[string]string{"a": "\xff"}}, RuleUTF8},
+		{"no dtype", one(Source{Name: "a"}), nil, RuleDtype},
+		{"half a byte", one(source("a", F4, 0, 3)), nil, RuleSubByte},
+		{"too large", one(source("a", U8, 0, 1<<40, 1<<40)), nil, RuleOverflow},
+		{"negative", one(Source{"a", U8, []int64{-1}, nil}), nil, RuleJSON},
+		{"a header too large", nil, &SaveOptions{Metadata: map[string]string{"a": strings.Repeat("a", MaxHeader)}}, RuleHeaderMax},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := Save(t.Context(), filepath.Join(dir, "m"), tt.sources, tt.opts)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+			if left := listDir(t, dir); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	for _, chunk := range []int64{-4096, 1000, 5000, maxChunk + pageSize} {
+		if _, err := Save(t.Context(), filepath.Join(t.TempDir(), "m"), nil, &SaveOptions{Chunk: chunk}); err == nil {
+			t.Errorf("chunks of %d were accepted", chunk)
+		}
+	}
+}
+
+// failingSource stops in the middle.
+type failingSource struct{ err error }
+
+func (f failingSource) ReadAt(p []byte, off int64) (int, error) {
+	if off >= 8192 {
+		return 0, f.err
+	}
+	return len(p), nil
+}
+
+// When a save fails, the old file stays and nothing else does.
+func TestSaveFailureLeavesTheOldFile(t *testing.T) {
+	broken := errors.New("the GPU is gone")
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	tests := []struct {
+		name   string
+		ctx    context.Context
+		source Source
+		want   error
+	}{
+		{"source fails", t.Context(), Source{"a", U8, []int64{20000}, failingSource{broken}}, broken},
+		{"source is short", t.Context(), Source{"a", U8, []int64{20000}, bytes.NewReader(make([]byte, 19999))}, nil},
+		{"cancelled", cancelled, source("a", U8, 0, 20000), context.Canceled},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "m.safetensors")
+			if _, err := Save(t.Context(), path, sample(), nil); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(path)
+			_, err := Save(tt.ctx, path, []Source{tt.source}, &SaveOptions{Chunk: 4096, Workers: 2})
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+			after, _ := os.ReadFile(path)
+			if !bytes.Equal(before, after) {
+				t.Error("the old file has changed")
+			}
+			if _, err := Verify(t.Context(), path); err != nil {
+				t.Error(err)
+			}
+			if left := listDir(t, dir); len(left) != 2 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestSaveKeepsModeAndLink(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "m.safetensors"), filepath.Join(dir, "link")
+	if _, err := Save(t.Context(), path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(path, 0o600), os.Symlink("m.safetensors", link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Save(t.Context(), link, sample(), nil); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "m.safetensors" {
+		t.Errorf("the link is %q, %v", to, err)
+	}
+	if _, err := Verify(t.Context(), path); err != nil {
+		t.Error(err)
+	}
+	if _, err := Save(t.Context(), dir, nil, nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+}
+
+// Whoever saves last wins, and nobody sees a mixture.
+func TestSaveAtTheSameTime(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.safetensors")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			_, err := Save(context.Background(), path, []Source{source("a", U8, uint64(i), 50000)}, &SaveOptions{Chunk: 4096})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	m, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := readTensor(t, m, "a")
+	if !slices.ContainsFunc([]uint64{0, 1, 2, 3, 4, 5, 6, 7}, func(i uint64) bool { return bytes.Equal(got, noise(50000, i)) }) {
+		t.Error("the file is nobody's")
+	}
+	if _, err := Verify(t.Context(), path); err != nil {
+		t.Error(err)
+	}
+	for _, name := range listDir(t, dir) {
+		if strings.HasSuffix(name, tempSuffix) {
+			t.Errorf("left behind: %s", name)
+		}
+	}
+}
+
+// The order of the steps is what makes a save safe.
+func TestSaveSteps(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.safetensors")
+	for range 2 { // the second one replaces
+		var mu sync.Mutex
+		var log []string
+		hold := func(p string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(log) == 0 || log[len(log)-1] != p {
+				log = append(log, p)
+			}
+		}
+		replaced := false
+		if _, err := os.Stat(path); err == nil {
+			replaced = true
+		}
+		if _, err := Save(t.Context(), path, sample(), &SaveOptions{hold: hold, Chunk: 8192}); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"create", "allocate", "write", "truncate", "sync", "create", "write manifest", "sync manifest", "remove"}
+		if replaced {
+			want = append(want, "sync directory")
+		}
+		want = append(want, "rename", "sync directory", "rename", "sync directory")
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("steps (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestRemoveDead(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "m.safetensors")
+	dead := filepath.Join(dir, ".m.safetensors.AAAAAAAA"+tempSuffix)
+	other := filepath.Join(dir, ".x.AAAAAAAA"+tempSuffix)
+	for _, p := range []string{dead, other} {
+		if err := os.WriteFile(p, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alive, err := newTemp(target, false, 0o600, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.discard()
+	if err := removeDead(target); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the dead file: %v", err)
+	}
+	for _, p := range []string{other, alive.Name()} {
+		if _, err := os.Stat(p); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// defaultChunk is the grid of checksums and of writes: large enough for storage,
+// small enough that damage is found to within a few MiB.
+const defaultChunk = 4 << 20
+
+// ErrChecksum says that bytes are not the ones that were saved.
+var ErrChecksum = errors.New("checksum mismatch")
+
+// A ChecksumError names what does not match its manifest.
+type ChecksumError struct {
+	File    string
+	Tensor  string   // where one tensor was checked by itself
+	Damaged []Damage // where a file was checked
+	Detail  string
+}
+
+// A Damage is a range of a file whose bytes have changed, and the tensors that
+// have a part in it.
+type Damage struct {
+	Off     int64    `json:"offset"`
+	Len     int64    `json:"bytes"`
+	Tensors []string `json:"tensors"` // none: the header
+}
+
+func (e *ChecksumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %v", e.File, ErrChecksum)
+	if e.Tensor != "" {
+		fmt.Fprintf(&b, ": tensor %q", e.Tensor)
+	}
+	if e.Detail != "" {
+		fmt.Fprintf(&b, ": %s", e.Detail)
+	}
+	for i, d := range e.Damaged {
+		if i == 3 {
+			fmt.Fprintf(&b, "; and %d ranges more", len(e.Damaged)-i)
+			break
+		}
+		what := "the header"
+		if len(d.Tensors) > 0 {
+			what = strings.Join(d.Tensors[:min(len(d.Tensors), 3)], ", ")
+		}
+		fmt.Fprintf(&b, "; bytes [%d, %d) in %s", d.Off, d.Off+d.Len, what)
+	}
+	return b.String()
+}
+
+// Unwrap gives ErrChecksum to errors.Is.
+func (e *ChecksumError) Unwrap() error { return ErrChecksum }
+
+// Verify reads a safetensors file and compares it with the manifest beside it.
+func Verify(ctx context.Context, path string) (*Manifest, error) {
+	want, err := ReadManifest(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if f.Size != want.Size {
+		return nil, &ChecksumError{File: path, Detail: fmt.Sprintf("the file has %d bytes, the manifest says %d", f.Size, want.Size)}
+	}
+	t, err := sumFile(ctx, f, want.Chunk)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.compare(want); err != nil {
+		return nil, err
+	}
+	return want, nil
+}
+
+// Describe reads a safetensors file and makes the manifest that Save would have
+// made. It does not write it; see [WriteManifest].
+func Describe(ctx context.Context, path string) (*Manifest, error) {
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := sumFile(ctx, f, defaultChunk)
+	if err != nil {
+		return nil, err
+	}
+	return t.manifest(), nil
+}
+
+func (t *tally) compare(want *Manifest) error {
+	e := &ChecksumError{File: t.file.Path}
+	for k, s := range t.chunks {
+		if s != want.Chunks[k] {
+			e.Damaged = append(e.Damaged, t.damage(int64(k)))
+		}
+	}
+	if len(e.Damaged) > 0 {
+		return e
+	}
+	// The bytes are the same, so these can only differ if the manifest itself
+	// was damaged or is another file's.
+	sums := want.tensorSums()
+	for i, info := range t.file.Tensors {
+		if s, ok := sums[info.Name]; !ok || s != t.tensor(i) {
+			return &ChecksumError{File: t.file.Path, Tensor: info.Name, Detail: "the chunks match, the tensor does not: the manifest is damaged"}
+		}
+	}
+	if len(sums) != len(t.file.Tensors) {
+		return &ChecksumError{File: t.file.Path, Detail: fmt.Sprintf("the manifest has %d tensors, the file %d", len(sums), len(t.file.Tensors))}
+	}
+	return nil
+}
+
+func (t *tally) damage(k int64) Damage {
+	from, to := t.bounds(k)
+	d := Damage{Off: from, Len: to - from, Tensors: []string{}}
+	t.each(k, func(tensor int, _, _ int64) error {
+		if tensor != inHeader {
+			d.Tensors = append(d.Tensors, t.file.Tensors[tensor].Name)
+		}
+		return nil
+	})
+	return d
+}
+
+// sumFile reads all of a file.
+func sumFile(ctx context.Context, f *File, chunk int64) (*tally, error) {
+	r, err := os.Open(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	t := newTally(f, chunk)
+	err = eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), heapBuffer(min(chunk, f.Size)), func(k int64, buf []byte) error {
+		from, to := t.bounds(k)
+		if err := readFull(r, buf[:to-from], from); err != nil {
+			return fmt.Errorf("%s: bytes [%d, %d): %w", f.Path, from, to, err)
+		}
+		t.add(k, buf[:to-from])
+		return nil
+	})
+	return t, err
+}
+
+// A bufferFunc allocates a worker's buffer and says how to give it back.
+type bufferFunc func() (buf []byte, free func(), err error)
+
+func heapBuffer(n int64) bufferFunc {
+	return func() ([]byte, func(), error) { return make([]byte, n), func() {}, nil }
+}
+
+// eachChunk does n chunks in order of their number, several at a time, each
+// worker with a buffer of its own.
+func eachChunk(ctx context.Context, n int64, workers int, buffer bufferFunc, do func(k int64, buf []byte) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(int64(workers), n) {
+		g.Go(func() error {
+			buf, free, err := buffer()
+			if err != nil {
+				return err
+			}
+			defer free()
+			for {
+				k := next.Add(1) - 1
+				if k >= n {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := do(k, buf); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
