@@ -91,7 +91,7 @@ func TestCRC32C(t *testing.T) {
 		{"descending", descending, 0x113fdb5c},
 		{"iSCSI read", iscsiRead, 0xd9963a56},
 	} {
-		m := newMemory(256, 7, 1)
+		m := newMemory(256)
 		copy(m.data[33:], tt.data)
 		m.run(t, "culvert_crc32c", m.at(33), uint64(len(tt.data)), m.at(128))
 		if got := binary.LittleEndian.Uint32(m.data[128:]); got != tt.want {
@@ -103,7 +103,7 @@ func TestCRC32C(t *testing.T) {
 func TestStrrev(t *testing.T) {
 	for _, name := range []string{"strrev", "culvert_strrev"} {
 		for text, want := range map[string]string{"": "", "a": "a", "ab": "ba", "Hello, GPU!": "!UPG ,olleH"} {
-			m := newMemory(64, 3, 1)
+			m := newMemory(64)
 			copy(m.data[5:], text)
 			m.run(t, name, m.at(5), m.at(32))
 			if got := string(m.data[5 : 5+len(text)]); got != want || m.data[5+len(text)] != 0 {
@@ -117,7 +117,7 @@ func TestStrrev(t *testing.T) {
 }
 
 func TestCounterCountsThreads(t *testing.T) {
-	m := newMemory(16, 16, 1)
+	m := newMemory(16)
 	binary.LittleEndian.PutUint32(m.data[4:], 5)
 	if err := m.launch("culvert_counter", gpu.Dim{X: 512}, gpu.Dim{X: 1000}, m.at(4)); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func (w whole) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 }
 
 func TestResultsAreAtomic(t *testing.T) {
-	m := newMemory(64, 64, 1)
+	m := newMemory(64)
 	m.data[40] = 1
 	w := whole{m}
 	var wg sync.WaitGroup
@@ -171,7 +171,7 @@ func TestResultsAreAtomic(t *testing.T) {
 }
 
 func TestBadLaunches(t *testing.T) {
-	m := newMemory(1<<10, 5, 1)
+	m := newMemory(1 << 10)
 	for i := range m.data {
 		m.data[i] = 'x' // no NUL anywhere
 	}
@@ -214,7 +214,7 @@ func TestBadLaunches(t *testing.T) {
 
 // Empty ranges are not looked at, wherever they are.
 func TestEmptyLaunches(t *testing.T) {
-	m := newMemory(16, 5, 1)
+	m := newMemory(16)
 	m.run(t, "culvert_sum", 0, 0, 0)
 	m.run(t, "culvert_fill", 0, 0, 7)
 	m.run(t, "culvert_compare", 0, 0, 0, 0)

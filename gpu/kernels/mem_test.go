@@ -7,32 +7,20 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/gpu/kernels/kerneltest"
 )
 
-// A memory is a range of addresses, lent in segments of odd lengths.
+// A memory is a kerneltest.Memory with names for its places.
 type memory struct {
+	*kerneltest.Memory
 	base gpu.Addr
 	data []byte
-	rng  *rand.Rand
-	max  int // longest segment
 }
 
-func newMemory(size, max int, seed uint64) *memory {
-	return &memory{0x7f0000000000, make([]byte, size), rand.New(rand.NewPCG(seed, 1)), max}
-}
-
-func (m *memory) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
-	off := uint64(a - m.base)
-	if a < m.base || off > uint64(len(m.data)) || n > uint64(len(m.data))-off {
-		return nil, fmt.Errorf("%d bytes at %v: %w", n, a, gpu.ErrIllegalAddress)
-	}
-	var segs [][]byte
-	for b := m.data[off : off+n]; len(b) > 0; {
-		k := min(1+m.rng.IntN(m.max), len(b))
-		segs = append(segs, b[:k])
-		b = b[k:]
-	}
-	return segs, nil
+func newMemory(size int) *memory {
+	const base = 0x7f0000000000
+	data := make([]byte, size)
+	return &memory{kerneltest.NewMemory(base, data, rand.New(rand.NewPCG(1, 2))), base, data}
 }
 
 func (m *memory) at(off int) uint64 { return uint64(m.base) + uint64(off) }
