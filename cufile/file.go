@@ -87,11 +87,11 @@ func (d *Driver) RegisterFD(fd int) (*File, error) {
 }
 
 // addFile enters the file. A descriptor number that was closed and now stands
-// for another file is not "registered twice".
+// for another open file is not "registered twice".
 func (d *Driver) addFile(f *File) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if old, ok := d.byFD[f.fd]; ok && old.st.Facts.Dev == f.st.Facts.Dev && old.st.Facts.Inode == f.st.Facts.Inode {
+	if old, ok := d.byFD[f.fd]; ok && old.st.Same(f.st) {
 		return &Error{"register", f.st.Name, HandleAlreadyRegistered, fmt.Errorf("descriptor %d is registered", f.fd), "deregister it first"}
 	}
 	d.files[f] = struct{}{}

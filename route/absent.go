@@ -19,24 +19,24 @@ func lookNVFS(os dev.OS) *Decline {
 	return &Decline{NVFS, "client", "nvidia-fs is loaded, but this version of Culvert does not issue its ioctls", "NVIDIA's libcufile does (route vendor)"}
 }
 
-// lookP2PDMA goes through what O_DIRECT on GPU memory needs, in the order in
-// which a person would fix it.
+// lookP2PDMA goes through what O_DIRECT on GPU memory needs. The kernel's symbols
+// come last: reading them takes tens of milliseconds.
 func lookP2PDMA(os dev.OS) *Decline {
-	root := os.FS()
-	if !hasSymbol(root, "p2pdma_pgmap_ops") {
-		return &Decline{P2PDMA, "kernel", "no symbol p2pdma_pgmap_ops in /proc/kallsyms", "use a kernel with CONFIG_PCI_P2PDMA (6.2 or later)"}
-	}
-	params, err := fs.ReadFile(root, "proc/driver/nvidia/params")
+	const file = "proc/driver/nvidia/params"
+	params, err := fs.ReadFile(os.FS(), file)
 	if err != nil {
-		return &Decline{P2PDMA, "GPU driver", "no /proc/driver/nvidia/params", "load NVIDIA's open kernel modules"}
+		return &Decline{P2PDMA, "GPU driver", "no /" + file, "load NVIDIA's open kernel modules"}
 	}
 	for _, want := range []string{"RMForceStaticBar1=1", "RmForceDisableIomapWC=1"} {
 		if !bytes.Contains(params, []byte(want)) {
 			return &Decline{
-				P2PDMA, "GPU driver option", want + " is not set in /proc/driver/nvidia/params",
+				P2PDMA, "GPU driver option", want + " is not set in /" + file,
 				`options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1;RmForceDisableIomapWC=1;"`,
 			}
 		}
+	}
+	if !hasSymbol(os.FS(), "p2pdma_pgmap_ops") {
+		return &Decline{P2PDMA, "kernel", "no symbol p2pdma_pgmap_ops in /proc/kallsyms", "use a kernel with CONFIG_PCI_P2PDMA (6.2 or later)"}
 	}
 	return &Decline{P2PDMA, "client", "this version of Culvert does not map GPU memory as peer pages", "NVIDIA's libcufile does, with use_pci_p2pdma"}
 }

@@ -112,7 +112,8 @@ func (p *Plan) Only(id ID) (*Plan, error) {
 			return &Plan{usable: []Route{r}, declined: p.declined, required: true}, nil
 		}
 	}
-	return nil, &RequireError{Want: id, Got: p.Best(), Declined: p.reasons(id)}
+	why := slices.DeleteFunc(p.reasons(id), func(d *Decline) bool { return d.Route != id })
+	return nil, &RequireError{Want: id, Got: p.Best(), Declined: why}
 }
 
 // Require returns an error unless the best usable rung is at least as good as id.

@@ -70,7 +70,7 @@ EXIT STATUS
 	f.IntVar(&o.batch, "batch", 1, "requests per call")
 	f.StringVar(&o.mem, "mem", "device", "kind of memory: device, virtual, host or managed")
 	f.BoolVar(&o.noRegister, "no-register", false, "use unregistered buffers")
-	f.StringVar(&o.routes, "route", "", "a route, a list, or all; empty lets the ladder choose")
+	f.StringVar(&o.routes, "route", "", "a route, a list, or all that the file can use; empty lets the ladder choose")
 	f.StringSliceVar(&o.peers, "peer", nil, "also measure: libcufile, pread")
 	f.StringVar(&o.libcufile, "libcufile", "", "path of NVIDIA's libcufile.so.0 (default: the usual places)")
 	f.BoolVar(&o.cold, "cold", false, "drop the file's page cache before each run")
@@ -120,9 +120,9 @@ func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) er
 			return err
 		}
 	}
-	routes, err := o.routeList()
+	routes, err := o.routeList(b)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	for range o.repeat {
 		for _, r := range o.runs(workloads, routes) {
@@ -141,10 +141,6 @@ func runOne(ctx context.Context, b *bench.Bench, r benchRun, o benchOptions, out
 		res, err = b.Peer(ctx, r.w, r.peer, o.libcufile)
 	} else {
 		res, err = b.Culvert(ctx, r.w, r.only)
-	}
-	if _, missing := errors.AsType[*route.RequireError](err); missing && o.routes == "all" {
-		fmt.Fprintf(os.Stderr, "culvert: skipped route %s: %v\n", r.only, err)
-		return nil
 	}
 	if err != nil {
 		return err
@@ -210,18 +206,18 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 }
 
 // routeList is the routes to measure one by one; None is the ladder's choice.
-func (o benchOptions) routeList() ([]route.ID, error) {
+func (o benchOptions) routeList(b *bench.Bench) ([]route.ID, error) {
 	switch o.routes {
 	case "":
 		return []route.ID{route.None}, nil
 	case "all":
-		return []route.ID{route.Vendor, route.NVFS, route.P2PDMA, route.Bar, route.Ring, route.Mapped, route.Host}, nil
+		return b.Routes()
 	}
 	var list []route.ID
 	for _, name := range strings.Split(o.routes, ",") {
 		id, err := route.Parse(name)
 		if err != nil {
-			return nil, err
+			return nil, usageError{err}
 		}
 		list = append(list, id)
 	}

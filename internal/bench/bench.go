@@ -65,6 +65,20 @@ func (b *Bench) Warm() error {
 	return nil
 }
 
+// Routes lists the routes that the file can use, best first.
+func (b *Bench) Routes() ([]route.ID, error) {
+	h, err := b.drv.Register(b.file)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	p, err := h.Plan(b.dev.Info().Index)
+	if err != nil {
+		return nil, err
+	}
+	return p.Usable(), nil
+}
+
 // A Peer is an engine other than Culvert.
 type Peer string
 

@@ -107,6 +107,24 @@ func (f *File) Writable() bool { return f.flags&unix.O_ACCMODE != unix.O_RDONLY 
 // Flags are the caller's open flags.
 func (f *File) Flags() int { return f.flags }
 
+// fDupFDQuery asks whether two descriptors share one open file (Linux 6.10).
+const fDupFDQuery = 1024 + 3
+
+// Same reports whether two files were adopted from descriptors of one open file:
+// one open(2), perhaps duplicated. Where the kernel cannot tell, it reports
+// whether they are the same file.
+func (f *File) Same(g *File) bool {
+	if same, err := unix.FcntlInt(uintptr(f.own), fDupFDQuery, g.own); err == nil {
+		return same == 1
+	}
+	const kcmpFile = 0
+	pid := uintptr(os.Getpid())
+	if r, _, errno := unix.Syscall6(unix.SYS_KCMP, pid, pid, kcmpFile, uintptr(f.own), uintptr(g.own), 0); errno == 0 {
+		return r == 0
+	}
+	return f.Facts.Dev == g.Facts.Dev && f.Facts.Inode == g.Facts.Inode
+}
+
 // Size is the file's size now, or the device's.
 func (f *File) Size() (int64, error) {
 	if f.Facts.Block {

@@ -166,3 +166,29 @@ func TestResident(t *testing.T) {
 		t.Errorf("after DropCache %d of %d bytes are resident", n, len(data))
 	}
 }
+
+func TestSame(t *testing.T) {
+	f := tempFile(t, os.O_RDONLY, []byte("x"))
+	dup, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dup)
+	again, err := os.Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	a, b := adopt(t, f), adopt(t, again)
+	c, err := Adopt(dup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if !a.Same(c) {
+		t.Error("a duplicate is not the same open file")
+	}
+	if a.Same(b) {
+		t.Error("a second open is the same open file")
+	}
+}

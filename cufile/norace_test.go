@@ -1,0 +1,5 @@
+//go:build !race
+
+package cufile_test
+
+const raceEnabled = false

@@ -1,0 +1,208 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// A fake rung takes requests up to max bytes and remembers them.
+type fake struct {
+	id      ID
+	verdict Verdict
+	max     uint64
+	err     error
+	calls   [][]Op
+}
+
+func (f *fake) ID() ID                      { return f.id }
+func (f *fake) Probe(*storage.File) Verdict { return f.verdict }
+func (f *fake) Close() error                { return nil }
+
+func (f *fake) Takes(op *Op) *Decline {
+	if op.Mem.Len > f.max {
+		return &Decline{f.id, "size", "too large", ""}
+	}
+	return nil
+}
+
+func (f *fake) Run(_ context.Context, ops []Op, res []Receipt) error {
+	f.calls = append(f.calls, append([]Op(nil), ops...))
+	for i := range ops {
+		res[i].Bytes = int64(ops[i].Mem.Len)
+	}
+	return f.err
+}
+
+func op(n uint64) Op { return Op{Mem: gpu.Span{Base: 1, Len: n}, Kind: gpu.KindDevice} }
+
+func TestLadderTakesTheFirstRungThatTakesTheOp(t *testing.T) {
+	small, large := &fake{id: Bar, max: 10}, &fake{id: Ring, max: 1 << 40}
+	gone := &fake{id: P2PDMA, verdict: &Decline{P2PDMA, "kernel", "too old", "upgrade"}}
+	l := NewLadder([]Route{large, gone, small}, []*Decline{{NVFS, "module", "not loaded", ""}})
+	p := l.Plan(nil)
+	ops := []Op{op(5), op(6), op(100), op(7)}
+	res := make([]Receipt, len(ops))
+	if err := p.Run(context.Background(), ops, res); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []ID{Bar, Bar, Ring, Bar} {
+		if res[i].Route != want {
+			t.Errorf("op %d went by %v, want %v", i, res[i].Route, want)
+		}
+	}
+	if len(small.calls) != 2 || len(small.calls[0]) != 2 || len(large.calls) != 1 {
+		t.Errorf("neighbours were not batched: %v and %v", small.calls, large.calls)
+	}
+	var why []string
+	for _, d := range res[2].Declined.List() {
+		why = append(why, d.Route.String()+":"+d.Test)
+	}
+	if got := strings.Join(why, " "); got != "nvfs:module p2pdma:kernel bar:size" {
+		t.Errorf("the large op's receipt declines %q", got)
+	}
+	if len(res[0].Declined.List()) != 2 {
+		t.Errorf("the small op's receipt declines %v", res[0].Declined.List())
+	}
+}
+
+func TestPlanOnlyRefusesInsteadOfFallingBack(t *testing.T) {
+	small, large := &fake{id: Bar, max: 10}, &fake{id: Ring, max: 1 << 40}
+	p := NewLadder([]Route{small, large}, []*Decline{{NVFS, "module", "not loaded", "modprobe"}}).Plan(nil)
+	only, err := p.Only(Bar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = only.Run(context.Background(), []Op{op(11)}, make([]Receipt, 1))
+	if re, ok := errors.AsType[*RequireError](err); !ok || re.Want != Bar || len(large.calls) != 0 {
+		t.Errorf("a large op on a small rung: %v, ring called %d times", err, len(large.calls))
+	}
+	if _, err := p.Only(NVFS); err == nil || !strings.Contains(err.Error(), "not loaded (fix: modprobe)") {
+		t.Errorf("Only(nvfs): %v", err)
+	}
+	if err := p.Require(Ring); err != nil {
+		t.Errorf("bar is better than ring: %v", err)
+	}
+	if err := p.Require(NVFS); err == nil {
+		t.Error("bar is worse than nvfs, and nothing said so")
+	}
+}
+
+func TestRunStopsAtTheFirstError(t *testing.T) {
+	boom := errors.New("boom")
+	a, b := &fake{id: Bar, max: 10, err: boom}, &fake{id: Ring, max: 1 << 40}
+	p := NewLadder([]Route{a, b}, nil).Plan(nil)
+	if err := p.Run(context.Background(), []Op{op(1), op(100)}, make([]Receipt, 2)); !errors.Is(err, boom) {
+		t.Errorf("got %v", err)
+	}
+	if len(b.calls) != 0 {
+		t.Error("the next rung ran after an error")
+	}
+}
+
+// A tree is a captured machine: what /proc, /sys and /dev show.
+type tree struct{ fstest.MapFS }
+
+func (t tree) FS() fs.FS { return t.MapFS }
+
+func (t tree) Open(path string) (dev.Node, error) {
+	return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
+}
+
+// What keeps the direct rungs from being used is found by looking at the
+// machine, in the order in which it would be mended.
+func TestAbsentRungsOnCapturedMachines(t *testing.T) {
+	const kallsyms = "0000000000000000 T _text\n0000000000000000 d p2pdma_pgmap_ops\n"
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	set := "RegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\n"
+	for name, c := range map[string]struct {
+		tree                 fstest.MapFS
+		nvfs, p2pdma, vendor string
+	}{
+		"container without modules": {fstest.MapFS{}, "kernel module", "GPU driver", "direct"},
+		"plain VM with a GPU": {
+			fstest.MapFS{"proc/driver/nvidia/params": file("RegistryDwords: \"\"\n"), "proc/kallsyms": file("0 T _text\n")},
+			"kernel module", "GPU driver option", "direct",
+		},
+		"option set, kernel without P2PDMA": {
+			fstest.MapFS{"proc/driver/nvidia/params": file(set), "proc/kallsyms": file("0 T _text\n")},
+			"kernel module", "kernel", "direct",
+		},
+		"P2PDMA ready": {
+			fstest.MapFS{"proc/driver/nvidia/params": file(set), "proc/kallsyms": file(kallsyms)},
+			"kernel module", "client", "direct",
+		},
+		"nvidia-fs without a storage driver": {
+			fstest.MapFS{"proc/driver/nvidia-fs/version": file("version: 2.28\n"), "proc/driver/nvidia-fs/modules": file("\n")},
+			"client", "GPU driver", "direct",
+		},
+	} {
+		os := tree{c.tree}
+		if d := lookNVFS(os); d.Test != c.nvfs {
+			t.Errorf("%s: nvfs declined by %q, want %q", name, d.Test, c.nvfs)
+		}
+		if d := lookP2PDMA(os); d.Test != c.p2pdma {
+			t.Errorf("%s: p2pdma declined by %q, want %q", name, d.Test, c.p2pdma)
+		}
+		if d := notDirect(os.MapFS); d == nil || d.Test != c.vendor {
+			t.Errorf("%s: vendor declined by %v, want %q", name, d, c.vendor)
+		}
+	}
+	dgx := fstest.MapFS{"proc/driver/nvidia-fs/modules": file("nvme: nvme_v1_register_nvfs_dma_ops\n")}
+	if d := notDirect(dgx); d != nil {
+		t.Errorf("a DGX with nvidia-fs and nvme: %v", d)
+	}
+}
+
+// The path without a second descriptor: unaligned reads and writes through
+// O_DIRECT alone.
+func TestAlignedDetour(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "data")
+	want := []byte(strings.Repeat("0123456789abcdef", 1000))
+	if err := os.WriteFile(name, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	st, err := storage.Adopt(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if st.Direct() < 0 {
+		t.Skipf("needs a file system with O_DIRECT: %s", st.Facts.Direct.Source)
+	}
+	p := make([]byte, 5000)
+	if n, err := preadAligned(st, p, 3); n != 5000 || err != nil || string(p) != string(want[3:5003]) {
+		t.Errorf("read %d, %v", n, err)
+	}
+	if n, err := preadAligned(st, p, 15_000); n != 1000 || string(p[:n]) != string(want[15_000:]) {
+		t.Errorf("read across the end: %d, %v", n, err)
+	}
+	for _, c := range []struct{ off, n int }{{3, 5000}, {15_990, 100}, {16_090, 7}} {
+		src := []byte(strings.Repeat("X", c.n))
+		if n, err := pwriteAligned(st, src, int64(c.off)); n != c.n || err != nil {
+			t.Fatalf("write %+v: %d, %v", c, n, err)
+		}
+		if grow := c.off + c.n - len(want); grow > 0 {
+			want = append(want, make([]byte, grow)...)
+		}
+		copy(want[c.off:], src)
+	}
+	got, err := os.ReadFile(name)
+	if err != nil || string(got) != string(want) {
+		t.Errorf("the file has %d bytes, want %d and the same; %v", len(got), len(want), err)
+	}
+}

@@ -1,0 +1,104 @@
+package route
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func exampleReceipt() Receipt {
+	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: Figure{4<<20 - 100, Counted}, Head: 60, Tail: 40, Retries: 1, Time: 100 * time.Microsecond}
+	r.By[Ring], r.By[Bar] = 4<<20-100, 100
+	r.Declined[NVFS] = &Decline{NVFS, "kernel module", "nvidia-fs is not loaded", "modprobe nvidia-fs"}
+	r.Declined[P2PDMA] = &Decline{P2PDMA, "kernel", "no symbol", ""}
+	r.settle()
+	return r
+}
+
+func TestReceiptLine(t *testing.T) {
+	r := exampleReceipt()
+	want := "read route=ring bytes=4194304 host_bytes=4194204(counted) time=100µs rate=41.94GB/s by=bar:100,ring:4194204 ragged=60+40 retries=1 declined=nvfs:kernel-module,p2pdma:kernel"
+	if got := r.String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestReceiptJSON(t *testing.T) {
+	r := exampleReceipt()
+	text, err := json.Marshal(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"direction": "read", "route": "ring", "bytes": 4194304.0,
+		"bytes_by_route": map[string]any{"ring": 4194204.0, "bar": 100.0},
+		"host_bytes":     map[string]any{"bytes": 4194204.0, "evidence": "counted"},
+		"ragged_head":    60.0, "ragged_tail": 40.0, "retries": 1.0, "seconds": 0.0001, "gb_per_second": 41.94304,
+		"declined": []any{
+			map[string]any{"route": "nvfs", "test": "kernel module", "evidence": "nvidia-fs is not loaded", "fix": "modprobe nvidia-fs"},
+			map[string]any{"route": "p2pdma", "test": "kernel", "evidence": "no symbol"},
+		},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReceiptSum(t *testing.T) {
+	var sum Receipt
+	a, b := exampleReceipt(), exampleReceipt()
+	b.Host.Evidence = Inferred
+	sum.Add(&a)
+	sum.Add(&b)
+	if sum.Bytes != 8<<20 || sum.Host != (Figure{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
+		t.Errorf("the sum is %v", &sum)
+	}
+	if len(sum.Declined.List()) != 2 {
+		t.Errorf("the sum lost reasons: %v", sum.Declined.List())
+	}
+}
+
+func TestPicture(t *testing.T) {
+	r := Receipt{Dir: Write, Bytes: 5 << 10}
+	r.By[Host] = 5 << 10
+	want := "gpu:0 ══ 5.0 KiB ══▶ [host memory] ══ 5.0 KiB ══▶ out.bin\n"
+	if got := r.Picture("out.bin", "gpu:0"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for id := Vendor; id < numIDs; id++ {
+		if len(hops[id]) == 0 {
+			t.Errorf("nothing says what bytes pass on the route %v", id)
+		}
+	}
+}
+
+func TestParseIsTheInverseOfString(t *testing.T) {
+	for id := Vendor; id < numIDs; id++ {
+		if got, err := Parse(id.String()); err != nil || got != id {
+			t.Errorf("Parse(%q) = %v, %v", id, got, err)
+		}
+	}
+	if _, err := Parse("teleport"); err == nil || !strings.Contains(err.Error(), "vendor, nvfs") {
+		t.Errorf("Parse of nonsense: %v", err)
+	}
+}
+
+func TestSizesAndRates(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 5 << 19: "2.5 MiB", 1 << 40: "1.0 TiB", 1 << 52: "4096.0 TiB"} {
+		if got := Size(n); got != want {
+			t.Errorf("Size(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for bps, want := range map[float64]string{5.48e10: "54.8GB/s", 1.5e6: "1.5MB/s", 12: "12B/s"} {
+		if got := Rate(bps); got != want {
+			t.Errorf("Rate(%g) = %q, want %q", bps, got, want)
+		}
+	}
+}
