@@ -1,0 +1,112 @@
+package ring
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// DefaultBudget is the limit on pinned memory of a ring.
+const DefaultBudget = 256 << 20
+
+// Config sizes a ring. The zero value is chosen from the machine.
+type Config struct {
+	Budget  int64 // limit on pinned memory in bytes; 0 is DefaultBudget
+	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 2 MiB
+	Depth   int   // slots of a lane; 0 is 4
+	Workers int   // lanes, and so pieces read or written at a time; 0 follows cores and link
+	Logger  *slog.Logger
+
+	files files // nil is the kernel
+	plain bool  // no io_uring
+}
+
+const (
+	// A piece of 2 MiB keeps a PCIe 5 link busy for 40 us, beside which the
+	// launch of its copy is small; on such a link 1 MiB loses 7 %.
+	defaultSlot  = 2 << 20
+	defaultDepth = 4
+	minSlot      = 64 << 10
+	maxWorkers   = 16
+	// Waiting for a disk takes lanes but no cores.
+	minWorkers = 4
+
+	// smallLen is the size up to which a request runs in its caller: below it
+	// one core needs less time than it takes to call others in.
+	smallLen = 128 << 10
+	// smallSlot has room for an offset inside a page.
+	smallSlot = smallLen + page
+	maxSmalls = 64
+	// smallSlab is how many small slots are pinned at a time.
+	smallSlab = 8
+)
+
+// A plan is a Config with everything decided.
+type plan struct {
+	budget int64
+	slot   int64
+	depth  int
+	lanes  int
+	smalls int
+}
+
+// laneBytes is what a lane pins. Alignment may cost a page.
+func (p plan) laneBytes() int64 { return int64(p.depth)*p.slot + page }
+
+func (c Config) plan(info gpu.Info, m machine) (plan, error) {
+	p := plan{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, lanes: c.Workers}
+	if c.Budget < 0 || c.Slot < 0 || c.Depth < 0 || c.Workers < 0 {
+		return p, fmt.Errorf("ring: negative size in %+v", p)
+	}
+	if c.Slot != 0 && (c.Slot < minSlot || c.Slot%page != 0) {
+		return p, fmt.Errorf("ring: slot of %d bytes: want a multiple of %d from %d on", c.Slot, page, minSlot)
+	}
+	if p.budget == 0 {
+		p.budget = DefaultBudget
+	}
+	if p.lanes == 0 {
+		p.lanes = workers(runtime.GOMAXPROCS(0), m.link(info.PCI))
+	}
+	p.fit(c)
+	// An eighth is for small requests, but at least one slot.
+	p.smalls = int(min(max(p.budget/8/smallSlot, 1), maxSmalls))
+	room := p.budget - int64(p.smalls)*smallSlot - page*int64((p.smalls+smallSlab-1)/smallSlab)
+	if p.laneBytes() > room {
+		return p, fmt.Errorf("ring: pinned memory is limited to %d bytes: %d slots of %d bytes and %d of %d do not fit (raise the budget or make slots smaller)",
+			p.budget, p.depth, p.slot, p.smalls, smallSlot)
+	}
+	p.lanes = int(min(int64(p.lanes), room/p.laneBytes()))
+	return p, nil
+}
+
+// fit chooses slot and depth where the caller did not, smaller ones where the
+// budget would not hold two lanes.
+func (p *plan) fit(c Config) {
+	if c.Slot == 0 {
+		p.slot = defaultSlot
+	}
+	if c.Depth == 0 {
+		p.depth = defaultDepth
+	}
+	tight := func() bool { return 2*p.laneBytes() > p.budget*3/4 }
+	for c.Depth == 0 && p.depth > 2 && tight() {
+		p.depth--
+	}
+	for c.Slot == 0 && p.slot > minSlot && tight() {
+		p.slot /= 2
+	}
+}
+
+// workers is the number of lanes for so many cores and a link of so many bytes
+// per second (0: not known). One thread reads some 3.5 GB/s from the page cache
+// when all do.
+func workers(cores int, link int64) int {
+	n := min(max(cores, minWorkers), maxWorkers)
+	const perThread = 3_500_000_000
+	if link > 0 {
+		n = min(n, max(int((link+perThread-1)/perThread), minWorkers))
+	}
+	return n
+}

@@ -1,0 +1,63 @@
+package ring
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// files is what the ring asks of the operating system, so that tests can put
+// failures in the middle of it.
+type files interface {
+	Pread(fd int, p []byte, off int64) (int, error)
+	Pwrite(fd int, p []byte, off int64) (int, error)
+	Fdatasync(fd int) error
+	// Reserve finds room for a write of [off, off+n) without changing the
+	// file's size. That there is no room is an error; that the file system
+	// cannot say is none.
+	Reserve(fd int, off, n int64) error
+	// Warm reports whether a buffered read of the range is the better one.
+	Warm(fd int, off, n int64) bool
+}
+
+// kernel is the real one.
+type kernel struct{}
+
+func (kernel) Pread(fd int, p []byte, off int64) (int, error)  { return unix.Pread(fd, p, off) }
+func (kernel) Pwrite(fd int, p []byte, off int64) (int, error) { return unix.Pwrite(fd, p, off) }
+func (kernel) Fdatasync(fd int) error                          { return unix.Fdatasync(fd) }
+
+func (kernel) Reserve(fd int, off, n int64) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	from, end := max(off, st.Size), off+n
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || from >= end || inMemory(fd) {
+		return nil
+	}
+	err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, from, end-from)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		return err
+	}
+	return nil
+}
+
+// inMemory reports a file system whose fallocate takes the pages one by one:
+// there the writers do that better, side by side.
+func inMemory(fd int) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(fd, &st) == nil && (st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC)
+}
+
+func (kernel) Warm(fd int, off, n int64) bool {
+	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
+	var cs unix.Cachestat_t
+	err := unix.Cachestat(uint(fd), &r, &cs, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return warmByMincore(fd, off, n)
+	}
+	// Where nobody can tell, a buffered read is never wrong. Dirty pages would
+	// have to be written out before O_DIRECT could read the range.
+	return err != nil || cs.Dirty > 0 || cs.Writeback > 0 || 2*int64(cs.Cache)*page >= n
+}

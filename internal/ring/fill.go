@@ -1,0 +1,86 @@
+package ring
+
+import (
+	"errors"
+	"hash/crc32"
+
+	"golang.org/x/sys/unix"
+)
+
+// fill reads the parts of a slot.
+func (l *lane) fill(s *slot) {
+	if len(s.parts) >= minBatch {
+		l.fillBatch(s)
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		q := &s.op.reqs[p.req]
+		l.r.read(q, p, s.mem)
+		if q.Sum {
+			p.crc = crc32.Checksum(s.mem[p.at:p.at+p.got], castagnoli)
+		}
+	}
+}
+
+// read reads what is missing of a part into its place in mem.
+func (r *Ring) read(q *Req, p *part, mem []byte) {
+	pos := q.Off + p.off
+	// For a small request a look whether it is cold would cost too much.
+	if q.Direct >= 0 && q.Len > smallLen && !r.files.Warm(q.Buffered, pos, int64(p.n)) {
+		r.readDirect(q, p, mem)
+	}
+	for p.got < p.n && p.err == nil {
+		n, err := r.files.Pread(q.Buffered, mem[p.at+p.got:p.at+p.n], pos+int64(p.got))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			p.retries++
+		case err != nil:
+			p.err = &Error{"read", pos + int64(p.got), int64(p.n - p.got), q.Addr, err}
+		case n == 0:
+			return // the end of the file
+		default:
+			p.got += n
+			if p.got < p.n {
+				p.retries++
+			}
+		}
+	}
+}
+
+// readDirect reads the aligned range around a part by O_DIRECT, as far as that
+// goes. What it leaves is the page cache's: the rest behind a read that ended
+// off the alignment, which is the end of the file or nearly so, or everything
+// where the file system refuses.
+func (r *Ring) readDirect(q *Req, p *part, mem []byte) {
+	align := q.align()
+	from := down(int64(p.at), align)
+	to := min(up(int64(p.at+p.n), align), int64(len(mem)))
+	pos := q.Off + p.off - (int64(p.at) - from) // of mem[from]
+	at := from
+	for at < to {
+		n, err := r.files.Pread(q.Direct, mem[at:to], pos+at-from)
+		if errors.Is(err, unix.EINTR) {
+			p.retries++
+			continue
+		}
+		if refused(err) {
+			p.retries++
+		} else if err != nil {
+			p.err = &Error{"read", pos + at - from, to - at, q.Addr, err}
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		at += int64(n)
+		if at < to && at&(align-1) != 0 {
+			break
+		}
+	}
+	p.got = int(min(max(at-int64(p.at), 0), int64(p.n)))
+	p.direct = p.got
+}
+
+// refused reports an error that says "not by O_DIRECT" rather than "not at all".
+func refused(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
+}

@@ -1,0 +1,66 @@
+package ring
+
+import (
+	"errors"
+	"hash/crc32"
+
+	"golang.org/x/sys/unix"
+)
+
+// flush writes the parts of a slot out.
+func (l *lane) flush(s *slot) {
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil {
+			l.r.write(&s.op.reqs[p.req], p, s.mem)
+		}
+	}
+}
+
+// write writes a part: the middle by O_DIRECT where there is one and the
+// alignment allows, the ends through the page cache. They share no page with
+// the middle, whose pages the kernel drops from the cache.
+func (r *Ring) write(q *Req, p *part, mem []byte) {
+	pos := q.Off + p.off
+	if q.Sum {
+		p.crc = crc32.Checksum(mem[p.at:p.at+p.n], castagnoli)
+	}
+	end := pos + int64(p.n)
+	if from, to := up(pos, q.border()), down(end, q.border()); q.Direct >= 0 && from < to {
+		r.writeTo(q.Buffered, q, p, mem, from)
+		before := p.got
+		r.writeTo(q.Direct, q, p, mem, to)
+		p.direct = p.got - before
+	}
+	r.writeTo(q.Buffered, q, p, mem, end)
+	if q.Sum && p.got < p.n {
+		p.crc = crc32.Checksum(mem[p.at:p.at+p.got], castagnoli)
+	}
+}
+
+// writeTo writes through fd until the part is written up to file offset end.
+func (r *Ring) writeTo(fd int, q *Req, p *part, mem []byte, end int64) {
+	pos := q.Off + p.off
+	for p.err == nil && pos+int64(p.got) < end {
+		at := pos + int64(p.got)
+		n, err := r.files.Pwrite(fd, mem[p.at+p.got:p.at+int(end-pos)], at)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			p.retries++
+		case fd == q.Direct && refused(err):
+			p.retries++
+			return // the page cache takes the rest
+		case err != nil:
+			p.err = &Error{"write", at, end - at, q.Addr, err}
+		case n == 0:
+			p.err = &Error{"write", at, end - at, q.Addr, unix.EIO}
+		default:
+			p.got += n
+			if at+int64(n) < end {
+				p.retries++
+			}
+			if fd == q.Direct && (at+int64(n))%q.align() != 0 {
+				return // off the alignment: likewise
+			}
+		}
+	}
+}

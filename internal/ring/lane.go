@@ -1,0 +1,199 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/uring"
+)
+
+// A lane is a stream and some slots: what it takes to work on pieces. It
+// belongs to one goroutine at a time.
+type lane struct {
+	r      *Ring
+	stream gpu.Stream
+	slots  []slot
+	idle   []*slot // the last one used is the first one taken: its memory may still be in cache
+	flying []*slot // in the order of the stream
+
+	// For gathered requests; each made on first use.
+	staging gpu.Addr     // on the GPU
+	batch   *uring.Ring  // nil where there is none
+	done    []uring.Done //
+	tried   bool
+}
+
+// A slot is a stretch of pinned memory and the piece in it.
+type slot struct {
+	addr   gpu.Addr
+	mem    []byte
+	copied gpu.Event
+
+	op     *op
+	parts  []part
+	write  bool
+	queued bool  // copied was recorded
+	bytes  int64 // in the stream's queue
+}
+
+func (r *Ring) newLane() (*lane, error) {
+	stream, err := r.dev.NewStream()
+	if err != nil {
+		return nil, fmt.Errorf("ring: %w", err)
+	}
+	l := &lane{r: r, stream: stream, slots: make([]slot, r.plan.depth)}
+	addr, mem, err := r.pool.alloc(int64(r.plan.depth) * r.plan.slot)
+	if err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	for i := range l.slots {
+		s := &l.slots[i]
+		off := int64(i) * r.plan.slot
+		s.addr, s.mem = addr+gpu.Addr(off), mem[off:off+r.plan.slot]
+		if s.copied, err = r.dev.NewEvent(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ring: %w", err), l.close())
+		}
+		l.idle = append(l.idle, s)
+	}
+	return l, nil
+}
+
+// close gives all back but the slots' memory, which is the pool's.
+func (l *lane) close() error {
+	var err error
+	if l.batch != nil {
+		err = l.batch.Close()
+	}
+	for i := range l.slots {
+		if e := l.slots[i].copied; e != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	if l.staging != 0 {
+		err = errors.Join(err, l.r.dev.Free(l.staging))
+	}
+	return errors.Join(err, l.stream.Close())
+}
+
+// start begins the piece in s, which take has filled: a read is read and its
+// copy launched, a write's copy is launched.
+func (l *lane) start(s *slot) {
+	s.write = s.op.reqs[s.parts[0].req].Write
+	if !s.write {
+		l.fill(s)
+	}
+	l.launch(s)
+	l.flying = append(l.flying, s)
+	l.r.copying.Add(s.bytes)
+}
+
+// launch queues the copies of a slot.
+func (l *lane) launch(s *slot) {
+	s.bytes, s.queued = 0, false
+	if len(s.parts) >= minScatter && l.packed(s) {
+		return
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		n := p.n
+		if !s.write {
+			n = p.got
+		}
+		if n == 0 {
+			continue
+		}
+		host, dev := s.addr+gpu.Addr(p.at), s.op.reqs[p.req].Addr+gpu.Addr(p.off)
+		dst, src := dev, host
+		if s.write {
+			dst, src = host, dev
+		}
+		if err := l.stream.Copy(dst, src, uint64(n)); err != nil {
+			s.copyFailed(p, err)
+			continue
+		}
+		s.bytes += int64(n)
+	}
+	l.record(s)
+}
+
+// record marks the end of the slot's copies.
+func (l *lane) record(s *slot) {
+	if s.bytes == 0 {
+		return
+	}
+	if err := l.stream.Record(s.copied); err != nil {
+		// Without a mark only the stream's end says that the slot is free.
+		s.allFailed(errors.Join(err, l.stream.Synchronize()))
+		return
+	}
+	s.queued = true
+}
+
+// finish waits for the copies of the oldest slot, writes it out if that is what
+// it is for, and gives it back.
+func (l *lane) finish() {
+	s := l.flying[0]
+	copy(l.flying, l.flying[1:])
+	l.flying = l.flying[:len(l.flying)-1]
+	if s.queued {
+		if err := l.wait(s); err != nil {
+			s.allFailed(err)
+		}
+	}
+	l.r.copying.Add(-s.bytes)
+	if s.write {
+		l.flush(s)
+	}
+	l.r.complete(s)
+	s.op, s.parts = nil, s.parts[:0]
+	l.idle = append(l.idle, s)
+}
+
+// reap finishes what needs no waiting.
+func (l *lane) reap() {
+	for len(l.flying) > 0 {
+		if s := l.flying[0]; s.queued {
+			if done, _ := s.copied.Done(); !done {
+				return
+			}
+		}
+		l.finish()
+	}
+}
+
+const (
+	// patience is how much may lie in the queues of all streams while waiting is
+	// still left to the driver, which spins. Behind a longer queue sleeping
+	// loses nothing, and the core is somebody else's meanwhile.
+	patience = 8 << 20
+	nap      = 50 * time.Microsecond
+)
+
+func (l *lane) wait(s *slot) error {
+	for l.r.copying.Load() > patience {
+		if done, err := s.copied.Done(); done || err != nil {
+			return err
+		}
+		ts := unix.NsecToTimespec(int64(nap))
+		_ = unix.Nanosleep(&ts, nil) // woken early, it asks early
+	}
+	return s.copied.Synchronize()
+}
+
+func (s *slot) copyFailed(p *part, err error) {
+	q := &s.op.reqs[p.req]
+	p.got, p.direct = 0, 0
+	p.err = &Error{"copy", q.Off + p.off, int64(p.n), q.Addr + gpu.Addr(p.off), err}
+}
+
+func (s *slot) allFailed(err error) {
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil || p.got > 0 {
+			s.copyFailed(p, err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package ring
+
+import "github.com/culvert-io/culvert/gpu/kernels"
+
+const (
+	// gatherLen is the size up to which requests of a batch share a slot, where
+	// slots are large.
+	gatherLen = 64 << 10
+	maxParts  = 512
+	// gatherRoom bounds the memory that a lane takes on the GPU.
+	gatherRoom = 1 << 20
+	// cutUnit keeps pieces in whole folios where the page cache has large ones.
+	cutUnit = 64 << 10
+)
+
+// A part is what a piece holds of one request. A piece of a large request is
+// one part; a piece of gathered requests is many whole ones.
+type part struct {
+	req int
+	off int64 // in the request
+	at  int   // in the slot
+	n   int
+	// The outcome.
+	got     int // bytes that came through, from the start
+	direct  int // of these, by O_DIRECT
+	retries int
+	crc     uint32
+	err     error
+}
+
+// take cuts the next piece of about want bytes from the op into s, which holds
+// nothing. The op has bytes left.
+func (o *op) take(s *slot, want int64) {
+	for o.prog[o.next].cut == o.prog[o.next].len {
+		o.next++
+	}
+	s.op = o
+	if o.gathers(o.next) {
+		o.gather(s, want)
+	} else {
+		o.cut(s, want)
+	}
+	o.busy++
+}
+
+// gathers reports whether request i shares its slot with others.
+func (o *op) gathers(i int) bool {
+	return len(o.reqs) > 1 && o.prog[i].cut == 0 && o.prog[i].len <= o.gatherLen
+}
+
+// cut takes a part of one request that ends on a border, or where the request
+// ends if that is near. In the slot the part lies as far from a border as it
+// does in the file, so that there is room for the aligned range around it.
+func (o *op) cut(s *slot, want int64) {
+	i := o.next
+	q, p := &o.reqs[i], &o.prog[i]
+	border := q.border()
+	at := (q.Off + p.cut) & (border - 1)
+	n, want := p.len-p.cut, up(want, max(border, cutUnit))
+	if room := down(int64(len(s.mem)), border); at+n > room || n > want+want/8 {
+		n = min(want, room) - at
+	}
+	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n)})
+	o.took(i, n)
+}
+
+// gather takes whole requests of one direction.
+func (o *op) gather(s *slot, want int64) {
+	write := o.reqs[o.next].Write
+	var end, taken int64
+	room := min(int64(len(s.mem)), gatherRoom)
+	for ; o.next < len(o.reqs) && len(s.parts) < maxParts && taken < want; o.next++ {
+		i := o.next
+		q, p := &o.reqs[i], &o.prog[i]
+		if p.cut == p.len {
+			continue // refused or empty
+		}
+		if !o.gathers(i) || q.Write != write {
+			break
+		}
+		at := place(end, q)
+		if at+p.len+int64(len(s.parts)+2)*kernels.PieceSize > room {
+			break // never the first: see Ring.gatherLen
+		}
+		s.parts = append(s.parts, part{req: i, at: int(at), n: int(p.len)})
+		end = at + p.len
+		taken += p.len
+		o.took(i, p.len)
+	}
+	o.next = min(o.next, len(o.reqs)-1)
+}
+
+// place is where a gathered request starts in the slot: on a border that suits
+// the GPU's wide loads, or as O_DIRECT wants it.
+func place(end int64, q *Req) int64 {
+	if q.Write && q.Direct >= 0 {
+		return up(end, q.border()) + q.Off&(q.border()-1)
+	}
+	return up(end, 64)
+}
+
+func (o *op) took(i int, n int64) {
+	o.prog[i].cut += n
+	o.left -= n
+	o.share += n
+}

@@ -1,0 +1,244 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Ring moves bytes between files and the memory of one GPU. It is safe for
+// concurrent use.
+type Ring struct {
+	dev   gpu.Device
+	info  gpu.Info
+	log   *slog.Logger
+	files files
+	plain bool // without io_uring
+
+	pool     pool
+	smalls   smalls
+	smallLen int64 // requests up to here run in the caller
+
+	packOnce sync.Once
+	packs    *packers // nil where the kernels do not load
+
+	copying atomic.Int64 // bytes in the queues of all lanes' streams
+
+	mu      sync.Mutex
+	plan    plan // lanes may shrink
+	active  []*op
+	idle    []*op   // to be used again
+	free    []*lane // the last one given back is the first one taken
+	lanes   int     // made or being made
+	running int     // ops
+	closed  bool    // for new ops
+	ended   bool    // for helpers, too
+
+	work    sync.Cond // for helpers
+	helpers int
+	asleep  int
+	called  int            // of those asleep
+	helping sync.WaitGroup // helpers
+	quiet   sync.Cond      // running is 0
+}
+
+// New makes a ring for a GPU. It pins a first lane, so that a machine without
+// memory to pin says so here.
+func New(dev gpu.Device, cfg Config) (*Ring, error) {
+	return newRing(dev, cfg, machine{os.DirFS("/")})
+}
+
+func newRing(dev gpu.Device, cfg Config, m machine) (*Ring, error) {
+	info := dev.Info()
+	p, err := cfg.plan(info, m)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{dev: dev, info: info, log: cfg.Logger, files: cfg.files, plain: cfg.plain, plan: p}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if r.files == nil {
+		r.files = kernel{}
+	} else {
+		r.plain = true
+	}
+	r.pool = pool{dev: dev, budget: p.budget}
+	if near, ok := m.near(info.PCI); ok {
+		r.pool.near = &near
+	}
+	r.smallLen = min(smallLen, p.slot)
+	r.smalls.most = p.smalls
+	r.smalls.back.L = &r.smalls.mu
+	r.work.L, r.quiet.L = &r.mu, &r.mu
+	l, err := r.newLane()
+	if err != nil {
+		return nil, errors.Join(err, r.pool.close())
+	}
+	r.free, r.lanes = append(r.free, l), 1
+	return r, nil
+}
+
+// Pinned is how many bytes of host memory the ring has pinned.
+func (r *Ring) Pinned() int64 { return r.pool.size() }
+
+// Run does all requests and fills res, which is as long as reqs. Requests of a
+// batch run side by side and in no order. The error is that of the first
+// request that has one; the others are done nevertheless. When ctx is cancelled
+// Run returns as soon as the pieces under way are through. After Run nothing
+// touches files or memory any more.
+func (r *Ring) Run(ctx context.Context, reqs []Req, res []Res) error {
+	if len(res) < len(reqs) {
+		return fmt.Errorf("ring: %d requests, but room for %d results", len(reqs), len(res))
+	}
+	clear(res[:len(reqs)])
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(reqs) == 1 && reqs[0].Len <= r.smallLen {
+		res[0].Err = r.runSmall(&reqs[0], &res[0])
+		return res[0].Err
+	}
+	return r.runOp(ctx, reqs, res)
+}
+
+func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
+	o, err := r.enter()
+	if err != nil {
+		return err
+	}
+	o.reset(ctx, reqs, res)
+	r.reserve(o)
+	if o.left > 0 {
+		r.mu.Lock()
+		l := r.startLocked(o)
+		r.mu.Unlock()
+		if l = r.ready(l); l != nil {
+			r.drive(l, o)
+			r.mu.Lock()
+			r.giveLocked(l)
+			r.mu.Unlock()
+		}
+		r.await(o)
+	}
+	o.settle()
+	r.sync(reqs, res)
+	r.leave(o)
+	for i := range reqs {
+		if res[i].Err != nil {
+			return res[i].Err
+		}
+	}
+	return nil
+}
+
+// await waits until the op is finished. A cancelled op is finished when its
+// pieces under way are.
+func (r *Ring) await(o *op) {
+	r.mu.Lock()
+	o.waiting = !o.finished()
+	wait := o.waiting
+	r.mu.Unlock()
+	if !wait {
+		return
+	}
+	select {
+	case <-o.done:
+		return
+	case <-o.ctx.Done():
+	}
+	r.mu.Lock()
+	r.cancelLocked(o, o.ctx.Err())
+	r.mu.Unlock()
+	<-o.done
+}
+
+// reserveLen is the size from which a write looks for room first.
+const reserveLen = 8 << 20
+
+// reserve lets large writes that extend a file fail before they move anything.
+func (r *Ring) reserve(o *op) {
+	for i := range o.reqs {
+		q := &o.reqs[i]
+		if !q.Write || o.prog[i].len < reserveLen {
+			continue
+		}
+		if err := r.files.Reserve(q.Buffered, q.Off, q.Len); err != nil {
+			o.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
+		}
+	}
+}
+
+// sync flushes the files of writes that ask for it.
+func (r *Ring) sync(reqs []Req, res []Res) {
+	last, lastErr := -1, error(nil)
+	for i := range reqs {
+		q := &reqs[i]
+		if !q.Write || !q.Sync || res[i].Err != nil {
+			continue
+		}
+		if q.Buffered != last {
+			last, lastErr = q.Buffered, r.files.Fdatasync(q.Buffered)
+		}
+		if lastErr != nil {
+			res[i].Err = &Error{"sync", q.Off, q.Len, q.Addr, lastErr}
+		}
+	}
+}
+
+func (r *Ring) enter() (*op, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	r.running++
+	n := len(r.idle)
+	if n == 0 {
+		return newOp(min(gatherLen, r.plan.slot/4)), nil
+	}
+	o := r.idle[n-1]
+	r.idle = r.idle[:n-1]
+	return o, nil
+}
+
+func (r *Ring) leave(o *op) {
+	o.release()
+	r.mu.Lock()
+	r.idle = append(r.idle, o)
+	if r.running--; r.running == 0 && r.closed {
+		r.quiet.Signal()
+	}
+	r.mu.Unlock()
+}
+
+// Close waits for calls of Run and gives everything back.
+func (r *Ring) Close() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	r.closed = true
+	for r.running > 0 {
+		r.quiet.Wait()
+	}
+	r.ended = true
+	r.work.Broadcast()
+	r.mu.Unlock()
+	r.helping.Wait()
+	err := r.closeSmalls()
+	for _, l := range r.free {
+		err = errors.Join(err, l.close())
+	}
+	if r.packs != nil {
+		err = errors.Join(err, r.packs.module.Close())
+	}
+	return errors.Join(err, r.pool.close())
+}

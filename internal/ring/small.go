@@ -1,0 +1,169 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A small is what a small request needs: a stream and a slot.
+type small struct {
+	stream gpu.Stream
+	addr   gpu.Addr
+	mem    []byte
+	part   part
+}
+
+// smalls are lent last in, first out, so that few are used while few are needed.
+type smalls struct {
+	mu    sync.Mutex
+	back  sync.Cond
+	idle  []*small
+	all   []*small
+	most  int
+	grows bool // somebody is pinning more
+	ended bool
+}
+
+// getSmall lends a slot, pins more while the budget allows, and else waits.
+func (r *Ring) getSmall() (*small, error) {
+	m := &r.smalls
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for {
+		if m.ended {
+			return nil, ErrClosed
+		}
+		if n := len(m.idle); n > 0 {
+			s := m.idle[n-1]
+			m.idle = m.idle[:n-1]
+			return s, nil
+		}
+		if len(m.all) >= m.most || m.grows {
+			m.back.Wait()
+			continue
+		}
+		m.grows = true
+		m.mu.Unlock()
+		more, err := r.newSmalls(min(smallSlab, m.most-len(m.all)))
+		m.mu.Lock()
+		m.grows = false
+		m.back.Broadcast()
+		if err != nil {
+			m.most = len(m.all)
+			if m.most == 0 {
+				return nil, err
+			}
+			r.log.Warn("ring: going on with fewer small slots", "slots", m.most, "error", err)
+			continue
+		}
+		m.all = append(m.all, more...)
+		m.idle = append(m.idle, more...)
+	}
+}
+
+func (r *Ring) putSmall(s *small) {
+	r.smalls.mu.Lock()
+	r.smalls.idle = append(r.smalls.idle, s)
+	r.smalls.mu.Unlock()
+	r.smalls.back.Signal()
+}
+
+func (r *Ring) newSmalls(n int) ([]*small, error) {
+	addr, mem, err := r.pool.alloc(int64(n) * smallSlot)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*small, 0, n)
+	for i := range n {
+		s := &small{addr: addr + gpu.Addr(i*smallSlot), mem: mem[i*smallSlot : (i+1)*smallSlot]}
+		if s.stream, err = r.dev.NewStream(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ring: %w", err), closeStreams(list))
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func closeStreams(list []*small) (err error) {
+	for _, s := range list {
+		err = errors.Join(err, s.stream.Close())
+	}
+	return err
+}
+
+// closeSmalls waits until all are back.
+func (r *Ring) closeSmalls() error {
+	m := &r.smalls
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	m.back.Broadcast()
+	for m.grows || len(m.idle) < len(m.all) {
+		m.back.Wait()
+	}
+	return closeStreams(m.all)
+}
+
+// runSmall does a small request in the caller's goroutine.
+func (r *Ring) runSmall(q *Req, res *Res) error {
+	if err := q.check(); err != nil || q.Len == 0 {
+		return err
+	}
+	s, err := r.getSmall()
+	if err != nil {
+		return err
+	}
+	p := &s.part
+	*p = part{at: int(q.Off & (page - 1)), n: int(q.Len)}
+	if q.Write {
+		r.writeSmall(q, s)
+	} else {
+		r.readSmall(q, s)
+	}
+	*res = Res{N: int64(p.got), HostBytes: int64(p.got), DirectBytes: int64(p.direct), Retries: p.retries}
+	err = p.err
+	if q.Sum && err == nil {
+		res.Sum = p.crc
+	}
+	r.putSmall(s)
+	return err
+}
+
+func (r *Ring) readSmall(q *Req, s *small) {
+	p := &s.part
+	r.read(q, p, s.mem)
+	if q.Sum {
+		p.crc = crc32.Checksum(s.mem[p.at:p.at+p.got], castagnoli)
+	}
+	if p.got > 0 {
+		s.copy(q.Addr, s.addr+gpu.Addr(p.at), p.got, q)
+	}
+}
+
+func (r *Ring) writeSmall(q *Req, s *small) {
+	p := &s.part
+	if s.copy(s.addr+gpu.Addr(p.at), q.Addr, p.n, q); p.err != nil {
+		return
+	}
+	r.write(q, p, s.mem)
+	if q.Sync && p.err == nil {
+		if err := r.files.Fdatasync(q.Buffered); err != nil {
+			p.err = &Error{"sync", q.Off, q.Len, q.Addr, err}
+		}
+	}
+}
+
+func (s *small) copy(dst, src gpu.Addr, n int, q *Req) {
+	err := s.stream.Copy(dst, src, uint64(n))
+	if err == nil {
+		err = s.stream.Synchronize()
+	}
+	if err != nil {
+		s.part.got, s.part.direct = 0, 0
+		s.part.err = &Error{"copy", q.Off, int64(n), q.Addr, err}
+	}
+}
