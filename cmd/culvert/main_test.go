@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"culvert": func() { os.Exit(run()) }})
+}
+
+// The scripts are the command line as a user types it, on the software machine.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("CULVERT_MACHINE", "soft")
+			env.Setenv("CULVERT_SOFT", "memory=256M")
+			env.Setenv("TMPDIR", env.WorkDir)
+			return nil
+		},
+	})
+}
