@@ -3,6 +3,7 @@ package gpu
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
 )
 
 // String prints the UUID the way nvidia-smi does.
@@ -13,3 +14,14 @@ func (u UUID) String() string {
 
 // MarshalText makes JSON carry the printed form.
 func (u UUID) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads the printed form.
+func (u *UUID) UnmarshalText(text []byte) error {
+	h, ok := strings.CutPrefix(string(text), "GPU-")
+	b, err := hex.DecodeString(strings.ReplaceAll(h, "-", ""))
+	if !ok || err != nil || len(b) != len(u) {
+		return fmt.Errorf("not the UUID of a GPU: %q", text)
+	}
+	copy(u[:], b)
+	return nil
+}
