@@ -56,12 +56,21 @@ func OpenAs(kind string) (*Machine, error) {
 		if err == nil {
 			return m, nil
 		}
-		if errors.Is(err, cuda.ErrOwnLibrary) {
-			return openSoft("libcuda.so.1 is the software machine's own")
-		}
-		return openSoft(err.Error())
+		return openSoft(whyNot(err))
 	}
 	return nil, fmt.Errorf("CULVERT_MACHINE=%s: want auto, real or soft", kind)
+}
+
+// whyNot is the short form of why there is no real machine. The two usual cases
+// are no faults; whoever expected a GPU asks for it and gets the whole story.
+func whyNot(err error) string {
+	switch {
+	case errors.Is(err, cuda.ErrOwnLibrary):
+		return "libcuda.so.1 is the software machine's own"
+	case errors.Is(err, cuda.ErrNoLibrary):
+		return "no NVIDIA driver is installed here (CULVERT_MACHINE=real tells where it was looked for)"
+	}
+	return err.Error()
 }
 
 func openReal() (*Machine, error) {
