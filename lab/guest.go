@@ -88,9 +88,9 @@ func (g Guest) withDefaults() Guest {
 // idPattern keeps names free of what QEMU's option syntax gives a meaning to.
 var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,18}$`)
 
-// validate finds what QEMU or init would stumble over, in a guest with its
-// defaults filled in.
-func (g Guest) validate() error {
+// Validate finds what QEMU or the guest's init would stumble over.
+func (g Guest) Validate() error {
+	g = g.withDefaults()
 	seen := map[string]bool{}
 	for _, d := range g.Drives {
 		if !idPattern.MatchString(d.ID) {

@@ -151,7 +151,7 @@ func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, err
 
 // unpackDebian fills dir with vmlinux and modules out of a kernel package.
 func unpackDebian(ctx context.Context, dir, pkg string) error {
-	if err := command(ctx, dir, "apt-get", "download", pkg); err != nil {
+	if err := command(ctx, dir, "apt-get", "-o", "APT::Sandbox::User=root", "download", pkg); err != nil {
 		return err
 	}
 	deb, err := one(filepath.Join(dir, "*.deb"))

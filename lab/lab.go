@@ -103,7 +103,7 @@ var ErrSetup = errors.New("the guest could not run the command")
 // ctx kills the guest.
 func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 	g = g.withDefaults()
-	if err := g.validate(); err != nil {
+	if err := g.Validate(); err != nil {
 		return Result{}, fmt.Errorf("guest: %w", err)
 	}
 	if len(c.Args) == 0 {

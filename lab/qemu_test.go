@@ -39,7 +39,7 @@ func TestArgs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := tt.guest.withDefaults()
-			if err := g.validate(); err != nil {
+			if err := g.Validate(); err != nil {
 				t.Fatal(err)
 			}
 			l := launch{accel: "tcg", kernel: "/k/vmlinux", initrd: "/k/initramfs", images: map[string]string{}, terminal: tt.term}
@@ -103,9 +103,9 @@ func TestValidate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.g.withDefaults().validate()
+			err := tt.g.Validate()
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("validate = %v, want %q", err, tt.want)
+				t.Errorf("Validate = %v, want %q", err, tt.want)
 			}
 		})
 	}

@@ -34,6 +34,7 @@ type command struct {
 var commands = []command{
 	{"exec", "run a program in a fresh guest; made for go test -exec", runExec},
 	{"suites", "run the table of suites", runSuites},
+	{"shell", "a prompt in a guest", runShell},
 }
 
 const usage = `The lab runs programs on a real Linux kernel under QEMU.

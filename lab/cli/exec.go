@@ -81,7 +81,7 @@ func (g *guestFlags) describe() (lab.Guest, []string, error) {
 	d.Faults = g.faults
 	guest := g.guest
 	guest.Drives = []lab.Drive{d}
-	return guest, g.environment(), nil
+	return guest, g.environment(), guest.Validate()
 }
 
 // environment passes on what concerns the project, but not where this machine

@@ -102,11 +102,7 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	if err != nil {
 		return err
 	}
-	timeout := s.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	got, err := r.lab.Run(ctx, s.Guest, lab.Command{
 		Args: []string{binary, "-test.v", "-test.run=" + s.Run},

@@ -27,6 +27,13 @@ type Suite struct {
 // machines under load.
 const DefaultTimeout = 2 * time.Minute
 
+func (s Suite) timeout() time.Duration {
+	if s.Timeout == 0 {
+		return DefaultTimeout
+	}
+	return s.Timeout
+}
+
 const module = "github.com/culvert-io/culvert"
 
 // The matrix that storage suites run on.

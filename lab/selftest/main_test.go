@@ -1,0 +1,9 @@
+package selftest
+
+import (
+	"testing"
+
+	"github.com/culvert-io/culvert/lab/suite"
+)
+
+func TestMain(m *testing.M) { suite.Main(m) }

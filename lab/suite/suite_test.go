@@ -1,0 +1,73 @@
+package suite
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range All() {
+		if seen[s.Name] {
+			t.Errorf("%s stands twice in the table", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Min < 1 {
+			t.Errorf("%s would pass without a test", s.Name)
+		}
+		if _, err := regexp.Compile(s.Run); err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		if err := s.Guest.Validate(); err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		if got, err := Named(s.Name); err != nil || got.Name != s.Name {
+			t.Errorf("Named(%s) = %s, %v", s.Name, got.Name, err)
+		}
+	}
+	if _, err := Named("nonsense"); err == nil {
+		t.Error("a suite that does not exist was found")
+	}
+}
+
+func TestCount(t *testing.T) {
+	const out = `=== RUN   TestA
+=== RUN   TestA/sub
+--- PASS: TestA (0.01s)
+    --- PASS: TestA/sub (0.00s)
+--- SKIP: TestB (0.00s)
+    b_test.go:1: needs a thing
+--- FAIL: TestC (0.00s)
+--- PASS: TestD (0.00s)
+FAIL
+`
+	var r Result
+	r.count(out)
+	if diff := cmp.Diff(Result{Passed: 2, Failed: 1, Skipped: 1}, r); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+func TestResultLine(t *testing.T) {
+	r := Result{Name: "peer", Outcome: Fail, Seconds: 2.34, Passed: 1, Failed: 2, Skipped: 3, Boots: 2, Reason: "exit code 1"}
+	want := "FAIL  peer                      2.3s  1 passed, 2 failed, 3 skipped, 2 boots: exit code 1"
+	if got := r.String(); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestWithoutFlag(t *testing.T) {
+	for _, tt := range []struct{ in, want []string }{
+		{[]string{"-test.v", "-lab=peer", "-test.run=A"}, []string{"-test.v", "-test.run=A"}},
+		{[]string{"--lab", "peer", "-test.v"}, []string{"-test.v"}},
+		{[]string{"-label=x", "lab"}, []string{"-label=x", "lab"}},
+		{[]string{"-lab"}, []string{}},
+	} {
+		if got := withoutFlag(tt.in); !slices.Equal(got, tt.want) {
+			t.Errorf("withoutFlag(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
