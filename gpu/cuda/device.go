@@ -20,6 +20,7 @@ type Device struct {
 	primary bool
 	closed  atomic.Bool
 	allocs  allocations
+	parts   parts
 }
 
 var _ gpu.Device = (*Device)(nil)
@@ -147,17 +148,22 @@ func (d *Device) Bind() (unbind func(), err error) {
 	}, nil
 }
 
-// Close frees what was allocated through the Device, unregisters what was
-// registered, and gives up the context.
+// Close closes the streams, events and modules of the Device, frees what was
+// allocated and unregisters what was registered through it, and gives up the
+// context. Others may still hold a primary context, so nothing goes by itself.
 func (d *Device) Close() error {
 	s := &d.symbols.cuDevicePrimaryCtxRelease
 	if !d.primary {
 		s = &d.symbols.cuCtxDestroy
 	}
+	if d.closed.Load() {
+		return d.fail(s, gpu.ErrContextDestroyed, "closed before")
+	}
+	err := d.parts.close()
 	if d.closed.Swap(true) {
 		return d.fail(s, gpu.ErrContextDestroyed, "closed before")
 	}
-	err := d.freeAll()
+	err = errors.Join(err, d.freeAll())
 	if !d.primary {
 		return errors.Join(err, d.destroy(d.ctx))
 	}

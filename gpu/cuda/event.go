@@ -21,7 +21,9 @@ func (d *Device) NewEvent() (gpu.Event, error) {
 	if c := d.call(s, ref(h), eventDefault); c != gpu.Success {
 		return nil, d.fail(s, c, "")
 	}
-	return &event{d: d, handle: *h}, nil
+	e := &event{d: d, handle: *h}
+	d.parts.add(e)
+	return e, nil
 }
 
 // handleOf is the CUevent of an event that is ours and open.
@@ -109,6 +111,7 @@ func (e *event) Close() error {
 	if e.closed.Swap(true) {
 		return e.d.fail(s, gpu.ErrInvalidHandle, "closed before")
 	}
+	e.d.parts.remove(e)
 	if c := e.d.call(s, e.handle); c != gpu.Success {
 		return e.d.fail(s, c, "")
 	}

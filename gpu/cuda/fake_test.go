@@ -4,8 +4,6 @@ package cuda_test
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,19 +23,11 @@ type fake struct {
 // state is shared.
 func compileFake(t testing.TB, defines ...string) string {
 	t.Helper()
-	cc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("needs gcc to compile the fake libcuda")
-	}
-	so := filepath.Join(t.TempDir(), "libcuda.so.1")
-	args := []string{"-shared", "-fPIC", "-O1", "-Wl,-Bsymbolic", "-o", so, "testdata/fakecuda.c", "-lpthread"}
+	flags := []string{"-shared", "-fPIC", "-Wl,-Bsymbolic"}
 	for _, d := range defines {
-		args = append(args, "-D"+d)
+		flags = append(flags, "-D"+d)
 	}
-	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return so
+	return compileC(t, "fakecuda.c", "libcuda.so.1", flags...)
 }
 
 func openFake(t testing.TB, defines ...string) *fake {

@@ -208,6 +208,11 @@ func TestCloseFreesWhatIsLeft(t *testing.T) {
 	if _, err := c.Alloc(gpu.KindDevice, 1, 0); err != nil {
 		t.Fatal(err)
 	}
+	for _, dev := range []gpu.Device{d, c} {
+		if err := errors.Join(second(dev.NewStream()), second(dev.NewEvent()), second(dev.Load([]byte(threeParams)))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	log := f.logged(func() {
 		if err := errors.Join(c.Close(), d.Close()); err != nil {
 			t.Error(err)

@@ -43,6 +43,7 @@ func (d *Device) Load(ptx []byte) (gpu.Module, error) {
 	for _, e := range entries {
 		m.entries[e.Name] = e.Params
 	}
+	d.parts.add(m)
 	return m, nil
 }
 
@@ -72,6 +73,7 @@ func (m *module) Close() error {
 	if m.closed.Swap(true) {
 		return m.d.fail(s, gpu.ErrInvalidHandle, "closed before")
 	}
+	m.d.parts.remove(m)
 	if c := m.d.call(s, m.handle); c != gpu.Success {
 		return m.d.fail(s, c, "")
 	}

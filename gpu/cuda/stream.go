@@ -24,7 +24,9 @@ func (d *Device) NewStream() (gpu.Stream, error) {
 	if c := d.call(s, ref(h), streamNonBlocking); c != gpu.Success {
 		return nil, d.fail(s, c, "")
 	}
-	return &Stream{d: d, handle: *h}, nil
+	t := &Stream{d: d, handle: *h}
+	d.parts.add(t)
+	return t, nil
 }
 
 // call calls s with the stream's context current. A closed stream's handle
@@ -178,6 +180,7 @@ func (t *Stream) Close() error {
 	if t.closed.Swap(true) {
 		return t.d.fail(s, gpu.ErrInvalidHandle, "closed before")
 	}
+	t.d.parts.remove(t)
 	if c := t.d.call(s, t.handle); c != gpu.Success {
 		return t.d.fail(s, c, "")
 	}
