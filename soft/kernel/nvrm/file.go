@@ -1,0 +1,89 @@
+package nvrm
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
+)
+
+// registration is the link from any node to a /dev/nvidiactl.
+type registration struct{ ctl *ctlFile }
+
+// register is NV_ESC_REGISTER_FD of the file self.
+func (r *registration) register(m *Manager, self kernel.File, fd int) error {
+	ctl, ok := m.os.File(fd).(*ctlFile)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !ok || r.ctl != nil || kernel.File(ctl) == self || ctl.ctl != nil {
+		return syscall.EINVAL
+	}
+	r.ctl = ctl
+	return nil
+}
+
+// A ctlFile is an open /dev/nvidiactl.
+type ctlFile struct {
+	registration
+	m       *Manager
+	exports []memory // with nil for places that hold nothing; a file with any is an export
+}
+
+func (m *Manager) openCtl() (kernel.File, error) { return &ctlFile{m: m}, nil }
+
+// Mmap fails: it is for system memory, which is not modelled.
+func (f *ctlFile) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }
+
+// Release frees the file's clients and what was exported into it.
+func (f *ctlFile) Release() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	for _, c := range f.m.clients {
+		if c.owner == f {
+			_ = f.m.freeClient(c) // a close reports nothing
+		}
+	}
+	dropAll(f.exports)
+	f.exports = nil
+}
+
+// A gpuFile is an open node of a GPU.
+type gpuFile struct {
+	registration
+	m    *Manager
+	card *card
+	mp   *mapping // the one that the node takes
+}
+
+func (m *Manager) openGPU(c *card) kernel.File {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.opens++
+	return &gpuFile{m: m, card: c}
+}
+
+// Mmap shows the mapping that RM_MAP_MEMORY attached to the node, all of it.
+func (f *gpuFile) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	page := os.Getpagesize()
+	switch {
+	case n <= 0 || off != 0 || f.mp == nil || f.mp.gone:
+		return nil, syscall.EINVAL
+	case uint64(n+page-1)/uint64(page)*uint64(page) != f.mp.n:
+		return nil, syscall.ENXIO
+	}
+	v, err := newVMA(f.mp.loan, f.mp.n, prot)
+	if err != nil {
+		return nil, err
+	}
+	f.mp.vmas = append(f.mp.vmas, v)
+	return v, nil
+}
+
+func (f *gpuFile) Release() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.card.opens--
+}

@@ -1,0 +1,78 @@
+package nvrm
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/abi/nvrm"
+)
+
+// A Device is a software GPU that gives out IPC handles, as CUDA's does: they
+// name objects of the resource manager, which the software GPU knows nothing of.
+type Device struct {
+	gpu.Device
+	m *Manager
+}
+
+// Device adds IPC handles to a device of the manager's driver.
+func (m *Manager) Device(d gpu.Device) Device { return Device{d, m} }
+
+// IPCHandle is the CUipcMemHandle of the allocation that a lies in. Only plain
+// device memory has one.
+func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
+	op := fmt.Sprintf("cuIpcGetMemHandle(%v)", a)
+	p, err := d.Pointer(a)
+	if err != nil {
+		return [64]byte{}, err
+	}
+	if p.Kind != gpu.KindDevice {
+		return [64]byte{}, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%v memory has no IPC handle", p.Kind))
+	}
+	b, handle, err := d.m.owned(d.m.cards[p.Device], p.Base)
+	if err != nil {
+		return [64]byte{}, err
+	}
+	return nvrm.IPCMemHandle{
+		PID:     uint32(os.Getpid()),
+		Size:    p.Size,
+		Pages:   uint32(b.size / nvrm.IPCPageSize),
+		Offset:  uint32(p.Base - b.base),
+		GPUID:   b.c.id,
+		HClient: d.m.cuda.handle,
+		HMemory: handle,
+	}.Bytes(), nil
+}
+
+// owned finds the block under an address among the objects of CUDA's client,
+// or enters it there until it is freed.
+func (m *Manager) owned(c *card, a gpu.Addr) (*block, nvrm.Handle, error) {
+	base, size, ok := c.gpu.Block(a)
+	if !ok {
+		return nil, 0, gpu.Fail(fmt.Sprintf("block of %v", a), gpu.ErrInvalidValue, "no memory there")
+	}
+	_, gen, err := c.gpu.Frames(base, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	// Generations are never used twice, so that they make good numbers.
+	h := cudaMemory + nvrm.Handle(gen)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.cuda.objects[h]; o != nil {
+		return o.mem.(*block), h, nil
+	}
+	b := &block{c: c, base: base, size: size, gen: gen}
+	o := &object{handle: h, parent: m.cuda.handle, card: c, mem: b}
+	if _, err := c.gpu.OnFree(base, size, func() { m.disown(h) }); err != nil {
+		return nil, 0, err
+	}
+	m.cuda.objects[h] = o
+	return b, h, nil
+}
+
+func (m *Manager) disown(h nvrm.Handle) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.cuda.objects, h)
+}

@@ -1,0 +1,127 @@
+package nvrm
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/culvert-io/culvert/internal/abi/nvrm"
+)
+
+// A client owns objects, and is owned by the /dev/nvidiactl that made it.
+type client struct {
+	handle  nvrm.Handle
+	owner   *ctlFile // nil for CUDA's
+	objects map[nvrm.Handle]*object
+}
+
+// An object is a device or memory.
+type object struct {
+	handle   nvrm.Handle
+	parent   nvrm.Handle
+	card     *card
+	mem      memory // nil for a device
+	mappings []*mapping
+}
+
+func (m *Manager) newClient(owner *ctlFile) *client {
+	m.lastClient++
+	c := &client{handle: m.lastClient, owner: owner, objects: map[nvrm.Handle]*object{}}
+	m.clients[c.handle] = c
+	return c
+}
+
+// client finds a client of a file. Another file's is as good as none.
+func (m *Manager) client(h nvrm.Handle, f *ctlFile) (*client, nvrm.Status) {
+	c := m.clients[h]
+	if c == nil || c.owner != f {
+		return nil, nvrm.NV_ERR_INVALID_CLIENT
+	}
+	return c, nvrm.NV_OK
+}
+
+func (c *client) device(h nvrm.Handle) (*object, nvrm.Status) {
+	o := c.objects[h]
+	switch {
+	case o == nil:
+		return nil, nvrm.NV_ERR_OBJECT_NOT_FOUND
+	case o.mem != nil:
+		return nil, nvrm.NV_ERR_INVALID_OBJECT_PARENT
+	}
+	return o, nvrm.NV_OK
+}
+
+func (c *client) memory(h nvrm.Handle) (*object, nvrm.Status) {
+	o := c.objects[h]
+	switch {
+	case o == nil:
+		return nil, nvrm.NV_ERR_OBJECT_NOT_FOUND
+	case o.mem == nil:
+		return nil, nvrm.NV_ERR_NOT_SUPPORTED
+	}
+	return o, nvrm.NV_OK
+}
+
+// pick checks the number that a new object is to have, or finds one.
+func (c *client) pick(h *nvrm.Handle) nvrm.Status {
+	const generated = 0xcaf00000
+	if *h == 0 {
+		for *h = generated; c.objects[*h] != nil; *h++ {
+		}
+		return nvrm.NV_OK
+	}
+	switch {
+	case *h == c.handle:
+		return nvrm.NV_ERR_INVALID_OBJECT_HANDLE
+	case c.objects[*h] != nil:
+		return nvrm.NV_ERR_INSERT_DUPLICATE_NAME
+	}
+	return nvrm.NV_OK
+}
+
+// adopt makes a memory object under a device. It takes mem over, also when it
+// fails.
+func (m *Manager) adopt(c *client, parent nvrm.Handle, h *nvrm.Handle, mem memory) nvrm.Status {
+	d, status := c.device(parent)
+	if status == nvrm.NV_OK && d.card != mem.card() {
+		status = nvrm.NV_ERR_INVALID_OBJECT_PARENT
+	}
+	if status == nvrm.NV_OK {
+		status = c.pick(h)
+	}
+	if status != nvrm.NV_OK {
+		mem.drop()
+		return status
+	}
+	c.objects[*h] = &object{handle: *h, parent: parent, card: mem.card(), mem: mem}
+	return nvrm.NV_OK
+}
+
+// free ends an object and what hangs under it.
+func (m *Manager) free(c *client, o *object) error {
+	var errs []error
+	for _, child := range c.objects {
+		if child.parent == o.handle {
+			errs = append(errs, m.free(c, child))
+		}
+	}
+	for _, mp := range slices.Clone(o.mappings) {
+		errs = append(errs, m.unmap(mp))
+	}
+	if o.mem != nil {
+		o.mem.drop()
+	}
+	delete(c.objects, o.handle)
+	return errors.Join(errs...)
+}
+
+func (m *Manager) freeClient(c *client) error {
+	var errs []error
+	for len(c.objects) > 0 {
+		for _, o := range c.objects {
+			errs = append(errs, m.free(c, o))
+			break // what hung under it is gone too
+		}
+	}
+	delete(m.clients, c.handle)
+	return errors.Join(errs...)
+}

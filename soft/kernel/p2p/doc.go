@@ -1,0 +1,39 @@
+// Package p2p is nvidia_p2p_* in software: how kernel modules pin GPU memory,
+// get bus addresses for it, and have it taken away again. There are two
+// implementations with one name in the field and different manners:
+//
+//   - [RM], the resource manager's, for discrete GPUs: 64 KiB pages of one
+//     allocation, seen through BAR1. The client's callback runs only when the
+//     memory is lost under its hands: freed by its owner, or with the process.
+//     Persistent pins have no callback and outlive the owner's free.
+//   - [Tegra], for integrated GPUs: 4 KiB pages of user memory, watched by a
+//     notifier. The callback runs at every end of a pin, also a voluntary one,
+//     and the client must release the pages in it.
+//
+// # The life of a pin
+//
+// Exactly one of two things ends a callback pin: put_pages, or a revoke, which
+// calls the client back and then destroys its DMA mappings, its page table and
+// its window in BAR1. Whoever comes second waits for the first. Both wait for
+// DMA in flight; after them no device can touch the pages. A callback must not
+// call put_pages on its own table: that would wait for itself, and is refused
+// with EDEADLK.
+//
+// # Processes
+//
+// Modules act for the process that calls them. A [Process] is one such, and a
+// [Task] a thread of it: what the kernel calls current. The program that the
+// software machine runs in is RM.Self.
+//
+// # Hold points
+//
+// p2p.get.lent, p2p.get.pinned, p2p.get.done; p2p.put, p2p.put.marked,
+// p2p.put.unmapped, p2p.put.woken; p2p.revoke, p2p.revoke.begun, p2p.revoke.called,
+// p2p.revoke.unmapped, p2p.revoke.done, p2p.revoke.woken; p2p.map, p2p.unmap;
+// tegra.put, tegra.callback, tegra.called. The id is the pin's number.
+//
+// # Lock order
+//
+// RM.mu, then aperture.mu. Neither is held while callbacks run, DMA is waited
+// for, or a hold point is passed.
+package p2p

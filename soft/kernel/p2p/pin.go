@@ -1,0 +1,291 @@
+package p2p
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/p2p"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// A state of a pin. It only grows.
+type state uint8
+
+const (
+	getting  state = iota // the pages are pinned, get_pages has not returned
+	live                  //
+	putting               // put_pages is at work
+	revoking              // the callback is, or what follows it
+	dead
+)
+
+// A pin is pages held in place.
+type pin struct {
+	rm         *RM
+	id         uint64
+	card       *aperture
+	va         uint64
+	loan       *softgpu.Loan // of the pages, for as long as they are pinned
+	persistent bool
+	forced     bool // onto BAR1
+	free       func(*Task, *PageTable)
+	cancel     func() bool // of the wish to know when the memory is freed
+	table      *PageTable
+
+	// Guarded by RM.mu.
+	state   state
+	revoked bool // not put
+	revoker *Task
+	maps    []*DMAMapping
+	vmas    []*VMA
+}
+
+// GetPages pins the pages of one allocation that t's process owns. free is
+// called, once, should the pages be lost before they are put: from the thread
+// that frees them, and possibly before GetPages has returned. What the token
+// and the address space of old meant is not modelled; they must be 0.
+func (rm *RM) GetPages(t *Task, token uint64, space uint32, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
+	if free == nil || token != 0 || space != 0 {
+		return nil, errno(statusInvalid)
+	}
+	p, err := rm.newPin(t, va, n, func(p *pin) { p.free = free })
+	if err != nil {
+		return nil, err
+	}
+	g := p.card.gpu
+	p.cancel, err = g.OnFree(gpu.Addr(va), n, func() { p.freed() })
+	if err != nil || !p.sameBlock(n) || rm.fails("callback") {
+		if err == nil {
+			p.cancel()
+			err = errno(statusNoMemory)
+		}
+		p.abandon()
+		return nil, asErrno(err)
+	}
+	rm.settle(p, live)
+	rm.at("p2p.get.done", p)
+	return p.table, nil
+}
+
+// asErrno is for errors of the software GPU: the memory has gone.
+func asErrno(err error) error {
+	if _, ok := err.(syscall.Errno); ok {
+		return err
+	}
+	return errno(statusInvalid)
+}
+
+// sameBlock reports whether the addresses still mean the memory that was lent.
+// They may have been freed and allocated anew in between.
+func (p *pin) sameBlock(n uint64) bool {
+	_, was, _ := p.loan.Frames()
+	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), n)
+	return err == nil && is == was
+}
+
+// GetPagesPersistent pins pages that stay valid until they are put, whatever
+// their owner does.
+func (rm *RM) GetPagesPersistent(t *Task, va, n uint64, flags uint32) (*PageTable, error) {
+	force := flags == abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
+	switch {
+	case flags&^abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING != 0:
+		return nil, errno(statusInvalid)
+	case force && !rm.cfg.ForceBAR1:
+		return nil, errno(statusUnsupported)
+	}
+	p, err := rm.newPin(t, va, n, func(p *pin) { p.persistent, p.forced = true, force })
+	if err != nil {
+		return nil, err
+	}
+	rm.settle(p, live)
+	rm.at("p2p.get.done", p)
+	return p.table, nil
+}
+
+// allocations are what a pin needs of the kernel, in order.
+var allocations = []string{"mem_info", "physical_addresses", "wreqmb_h", "rreqmb_h", "pages", "page"}
+
+// newPin does what both ways to pin have in common.
+func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
+	if va == 0 || n == 0 || va%PageSize != 0 || n%PageSize != 0 || va+n < va {
+		return nil, errno(statusInvalid)
+	}
+	if slices.ContainsFunc(allocations, rm.fails) {
+		return nil, errno(statusNoMemory)
+	}
+	card, loan, err := rm.find(t, va, n)
+	if err != nil {
+		return nil, err
+	}
+	p := &pin{rm: rm, card: card, va: va, loan: loan}
+	init(p)
+	rm.mu.Lock()
+	rm.lastID++
+	p.id = rm.lastID
+	rm.mu.Unlock()
+	rm.at("p2p.get.lent", p)
+	pages, err := card.show(loan)
+	if err != nil {
+		loan.Return()
+		return nil, err
+	}
+	p.table = &PageTable{
+		Version: abi.NVIDIA_P2P_PAGE_TABLE_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
+		Pages: pages, UUID: card.gpu.Info().UUID, pin: p,
+	}
+	if rm.cfg.Cacheable && !p.forced {
+		p.table.Flags = abi.NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
+	}
+	rm.mu.Lock()
+	rm.pins[p] = true
+	rm.mu.Unlock()
+	rm.at("p2p.get.pinned", p)
+	return p, nil
+}
+
+// settle moves a pin on and wakes whoever waits for that.
+func (rm *RM) settle(p *pin, s state) {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	p.state = s
+	if s == dead {
+		delete(rm.pins, p)
+	}
+	rm.changed.Broadcast()
+}
+
+// abandon ends a pin that get_pages could not finish.
+func (p *pin) abandon() {
+	p.card.hide(p.loan)
+	p.loan.Return()
+	p.rm.settle(p, dead)
+}
+
+// end takes everything away that hangs on the pin, and the pages. It waits for
+// DMA in flight. One goroutine comes here, once.
+func (p *pin) end(unmapped string) {
+	for {
+		p.rm.mu.Lock()
+		if len(p.maps) == 0 {
+			break
+		}
+		m := p.maps[0]
+		p.maps = p.maps[1:]
+		p.rm.mu.Unlock()
+		m.m.Unmap()
+	}
+	vmas := p.vmas
+	p.vmas = nil
+	p.rm.mu.Unlock()
+	p.rm.at(unmapped, p)
+	for _, v := range vmas {
+		v.zap()
+	}
+	p.card.hide(p.loan)
+	p.loan.Return()
+	p.rm.settle(p, dead)
+}
+
+// PutPages unpins. For a table that was revoked, or is being so, it waits and
+// says that all is well. Other than the original, which loses the pin in
+// silence, it refuses an address that is not the pin's.
+func (rm *RM) PutPages(t *Task, token uint64, space uint32, va uint64, table *PageTable) error {
+	if table == nil {
+		return nil
+	}
+	if token != 0 || space != 0 || table.pin == nil || table.pin.persistent || table.pin.va != va {
+		return errno(statusInvalid)
+	}
+	return rm.put(t, table.pin)
+}
+
+// PutPagesPersistent unpins pages that GetPagesPersistent pinned.
+func (rm *RM) PutPagesPersistent(t *Task, va uint64, table *PageTable, flags uint32) error {
+	if table == nil {
+		return nil
+	}
+	if flags != 0 || table.pin == nil || !table.pin.persistent || table.pin.va != va {
+		return errno(statusInvalid)
+	}
+	return rm.put(t, table.pin)
+}
+
+func (rm *RM) put(t *Task, p *pin) error {
+	if p.rm != rm {
+		return errno(statusInvalid)
+	}
+	rm.at("p2p.put", p)
+	rm.mu.Lock()
+	switch {
+	case p.state == live:
+		p.state = putting
+		rm.mu.Unlock()
+	case p.state == revoking && p.revoker == t:
+		rm.mu.Unlock()
+		return syscall.EDEADLK
+	case p.revoked:
+		for p.state != dead {
+			rm.changed.Wait()
+		}
+		rm.mu.Unlock()
+		rm.at("p2p.put.woken", p)
+		return nil
+	default: // put before
+		rm.mu.Unlock()
+		return errno(statusInvalid)
+	}
+	if p.cancel != nil {
+		p.cancel() // else freed is on its way, and waits for us
+	}
+	rm.at("p2p.put.marked", p)
+	p.end("p2p.put.unmapped")
+	return nil
+}
+
+// freed is called when the owner frees the memory, by whoever frees it. The
+// memory is gone when it returns.
+func (p *pin) freed() {
+	rm := p.rm
+	rm.at("p2p.revoke", p)
+	rm.mu.Lock()
+	for p.state == getting {
+		rm.changed.Wait()
+	}
+	if p.state != live {
+		for p.state != dead {
+			rm.changed.Wait()
+		}
+		rm.mu.Unlock()
+		rm.at("p2p.revoke.woken", p)
+		return
+	}
+	p.state, p.revoked = revoking, true
+	p.revoker = &Task{}
+	task := p.revoker
+	rm.mu.Unlock()
+	rm.at("p2p.revoke.begun", p)
+	p.free(task, p.table)
+	rm.at("p2p.revoke.called", p)
+	p.end("p2p.revoke.unmapped")
+	rm.at("p2p.revoke.done", p)
+}
+
+// Revoke takes back all callback pins, as the reset of a GPU does. Their memory
+// stays allocated.
+func (rm *RM) Revoke() {
+	rm.mu.Lock()
+	var list []*pin
+	for p := range rm.pins {
+		if !p.persistent && p.state == live {
+			list = append(list, p)
+		}
+	}
+	rm.mu.Unlock()
+	slices.SortFunc(list, func(a, b *pin) int { return int(a.id) - int(b.id) })
+	for _, p := range list {
+		if p.cancel() {
+			p.freed()
+		}
+	}
+}

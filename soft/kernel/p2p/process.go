@@ -1,0 +1,55 @@
+package p2p
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A Process owns memory, open files and pins, and ends.
+type Process struct {
+	PID int
+
+	mu   sync.Mutex
+	exit []*func()
+	gone bool
+}
+
+func (p *Process) String() string { return fmt.Sprintf("process %d", p.PID) }
+
+// A Task is a thread of a process. Calls take the one that makes them.
+type Task struct{ Process *Process }
+
+// Task is a new thread.
+func (p *Process) Task() *Task { return &Task{p} }
+
+// OnExit has fn called when the process ends, after what was registered
+// earlier. cancel takes it back.
+func (p *Process) OnExit(fn func()) (cancel func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := &fn
+	p.exit = append(p.exit, e)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.exit = slices.DeleteFunc(p.exit, func(x *func()) bool { return x == e })
+	}
+}
+
+// Exit ends the process: what was registered with OnExit is called, first
+// come first served, as a kernel closes descriptors. A second call does nothing.
+func (p *Process) Exit() {
+	for {
+		p.mu.Lock()
+		p.gone = true
+		if len(p.exit) == 0 {
+			p.mu.Unlock()
+			return
+		}
+		fn := p.exit[0]
+		p.exit = p.exit[1:]
+		p.mu.Unlock()
+		(*fn)()
+	}
+}

@@ -1,0 +1,96 @@
+package p2p
+
+import (
+	"slices"
+
+	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// A PageTable is what a pin gives: struct nvidia_p2p_page_table. It is dead
+// when the pin has ended.
+type PageTable struct {
+	Version  uint32
+	PageSize abi.PageSize
+	Pages    []uint64 // physical addresses
+	UUID     gpu.UUID
+	Flags    uint8
+
+	pin *pin
+}
+
+// Entries is the number of pages.
+func (t *PageTable) Entries() uint32 { return uint32(len(t.Pages)) }
+
+// A DMAMapping is a page table as one other device sees it: struct
+// nvidia_p2p_dma_mapping.
+type DMAMapping struct {
+	Version   uint32
+	PageSize  abi.PageSize
+	Addresses []uint64 // bus addresses
+	Peer      *pcie.Function
+
+	table *PageTable
+	m     *pcie.Mapping
+}
+
+// Entries is the number of pages.
+func (m *DMAMapping) Entries() uint32 { return uint32(len(m.Addresses)) }
+
+// DMAMapPages gives the pages bus addresses for a peer. Whether the peer can
+// reach them is not asked: the fabric says so when it tries.
+func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error) {
+	if peer == nil || t == nil || t.pin == nil || t.pin.rm != rm || t.UUID == (gpu.UUID{}) {
+		return nil, errno(statusInvalid)
+	}
+	p := t.pin
+	rm.at("p2p.map", p)
+	if rm.fails("dma_mapping") || rm.fails("dma_addresses") {
+		return nil, errno(statusNoMemory)
+	}
+	if p.forced {
+		return nil, errno(statusUnsupported)
+	}
+	m, err := peer.Map(t.Pages, PageSize)
+	if err != nil {
+		return nil, errno(statusNoMemory)
+	}
+	d := &DMAMapping{
+		Version: abi.NVIDIA_P2P_DMA_MAPPING_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
+		Addresses: m.Addrs(), Peer: peer, table: t, m: m,
+	}
+	rm.mu.Lock()
+	live := p.state == live
+	if live {
+		p.maps = append(p.maps, d)
+	}
+	rm.mu.Unlock()
+	if !live {
+		m.Unmap()
+		return nil, errno(statusInvalid)
+	}
+	return d, nil
+}
+
+// DMAUnmapPages ends a mapping and waits for DMA through it, as far as there is
+// an IOMMU to know of it. One that a revoke or an earlier call has ended is
+// left alone.
+func (rm *RM) DMAUnmapPages(peer *pcie.Function, t *PageTable, m *DMAMapping) error {
+	if peer == nil || t == nil || m == nil || m.Peer != peer || m.table != t || t.pin.rm != rm {
+		return errno(statusInvalid)
+	}
+	rm.at("p2p.unmap", t.pin)
+	m.m.Unmap()
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	t.pin.maps = slices.DeleteFunc(t.pin.maps, func(x *DMAMapping) bool { return x == m })
+	return nil
+}
+
+// FreePageTable is for callbacks, and does nothing: the resource manager frees
+// the table when the callback has returned.
+func (rm *RM) FreePageTable(*PageTable) error { return nil }
+
+// FreeDMAMapping is for callbacks, and does nothing either.
+func (rm *RM) FreeDMAMapping(*DMAMapping) error { return nil }
