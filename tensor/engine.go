@@ -10,14 +10,6 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Reader is an open file whose bytes can be read into GPU memory.
-// [*cufile.File] is one. It is safe for concurrent use; a count below dst.Len
-// without an error means that the file ended.
-type Reader interface {
-	ReadAt(ctx context.Context, dst gpu.Span, off int64) (route.Receipt, error)
-	Close() error
-}
-
 // An Engine is what a load needs of a machine.
 type Engine interface {
 	Open(path string) (Reader, error)
@@ -25,6 +17,21 @@ type Engine interface {
 	Device(i int) (gpu.Device, error)
 	// Register prepares an allocation for many reads, until it is closed.
 	Register(span gpu.Span) (io.Closer, error)
+}
+
+// A Reader is an open file whose bytes can be read into GPU memory. It is safe
+// for concurrent use.
+type Reader interface {
+	// Read fills all pieces and returns one receipt for them. Fewer bytes
+	// without an error mean that the file ended.
+	Read(ctx context.Context, pieces []Piece) (route.Receipt, error)
+	Close() error
+}
+
+// A Piece is a range of a file, and the memory that it goes to.
+type Piece struct {
+	Off int64
+	Dst gpu.Span
 }
 
 // Cufile is the engine that loads through a cuFile session, by whatever routes
@@ -35,6 +42,10 @@ type cufileEngine struct{ drv *cufile.Driver }
 
 func (e cufileEngine) Device(i int) (gpu.Device, error) { return e.drv.Device(i) }
 
+func (e cufileEngine) Register(s gpu.Span) (io.Closer, error) {
+	return e.drv.RegisterBuffer(s.Addr(), s.Len)
+}
+
 func (e cufileEngine) Open(path string) (Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -42,9 +53,36 @@ func (e cufileEngine) Open(path string) (Reader, error) {
 	}
 	// The registered file has a descriptor of its own.
 	defer f.Close()
-	return e.drv.Register(f)
+	h, err := e.drv.Register(f)
+	if err != nil {
+		return nil, err
+	}
+	return &cufileReader{e.drv, h}, nil
 }
 
-func (e cufileEngine) Register(s gpu.Span) (io.Closer, error) {
-	return e.drv.RegisterBuffer(s.Addr(), s.Len)
+type cufileReader struct {
+	drv  *cufile.Driver
+	file *cufile.File
+}
+
+func (r *cufileReader) Close() error { return r.file.Close() }
+
+func (r *cufileReader) Read(ctx context.Context, pieces []Piece) (route.Receipt, error) {
+	if len(pieces) == 1 {
+		return r.file.ReadAt(ctx, pieces[0].Dst, pieces[0].Off)
+	}
+	reqs := make([]cufile.Request, len(pieces))
+	res := make([]route.Receipt, len(pieces))
+	for i, p := range pieces {
+		reqs[i] = cufile.Request{Dir: route.Read, File: r.file, Mem: p.Dst, Off: p.Off}
+	}
+	err := r.drv.Do(ctx, reqs, res)
+	var sum route.Receipt
+	for i := range res {
+		if i > 0 {
+			res[i].Time = 0 // they travelled together
+		}
+		sum.Add(&res[i])
+	}
+	return sum, err
 }

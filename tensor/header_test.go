@@ -51,12 +51,14 @@ func TestValid(t *testing.T) {
 		{
 			"entries not by offset",
 			`{"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 3,
-			[]Info{{"a", U8, []int64{1}, 113, 1}, {"b", U8, []int64{2}, 114, 2}}, nil,
+			[]Info{{"a", U8, []int64{1}, 113, 1}, {"b", U8, []int64{2}, 114, 2}},
+			nil,
 		},
 		{
 			"empty tensors between others",
 			`{"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},"z":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 2,
-			[]Info{{"a", U8, []int64{1}, 165, 1}, {"z", U8, []int64{0}, 166, 0}, {"b", U8, []int64{1}, 166, 1}}, nil,
+			[]Info{{"a", U8, []int64{1}, 165, 1}, {"z", U8, []int64{0}, 166, 0}, {"b", U8, []int64{1}, 166, 1}},
+			nil,
 		},
 		{"escaped name", `{"\u0061\"\\\/\ud83d\ude00\n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1, []Info{{"a\"\\/\U0001F600\n", U8, []int64{1}, 86, 1}}, nil},
 		{"empty name", `{"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1, []Info{{"", U8, []int64{1}, 60, 1}}, nil},

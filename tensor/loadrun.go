@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -82,18 +83,9 @@ func (l *Load) carry(ctx context.Context, r *Read, ready chan<- int) error {
 	l.mu.Lock()
 	dst := l.buffers[r.Buffer].Slice(r.Dst, uint64(r.Size()))
 	l.mu.Unlock()
-	var sum route.Receipt
-	for i := range r.Count {
-		off := r.Off + i*r.Stride
-		rec, err := l.files[r.File].ReadAt(ctx, dst.Slice(uint64(i*r.Len), uint64(r.Len)), off)
-		if err == nil && rec.Bytes != r.Len {
-			err = fmt.Errorf("%s ends at %d, %d were to be read there: it has changed since it was planned: %w",
-				l.plan.Files[r.File], off+rec.Bytes, r.Len-rec.Bytes, io.ErrUnexpectedEOF)
-		}
-		if err != nil {
-			return l.blame(r, err)
-		}
-		sum.Add(&rec)
+	sum, err := l.read(ctx, r, dst)
+	if err != nil {
+		return l.blame(r, err)
 	}
 	l.mu.Lock()
 	l.report.add(r.File, &sum)
@@ -111,6 +103,29 @@ func (l *Load) carry(ctx context.Context, r *Read, ready chan<- int) error {
 		ready <- t
 	}
 	return nil
+}
+
+// maxBatch is how many runs of a strided read travel together: enough to share
+// the cost of a copy, few enough that stopping does not take long.
+const maxBatch = 4096
+
+func (l *Load) read(ctx context.Context, r *Read, dst gpu.Span) (sum route.Receipt, err error) {
+	pieces := make([]Piece, 0, min(r.Count, maxBatch))
+	for i := int64(0); i < r.Count; {
+		pieces = pieces[:0]
+		for ; i < r.Count && len(pieces) < maxBatch; i++ {
+			pieces = append(pieces, Piece{r.Off + i*r.Stride, dst.Slice(uint64(i*r.Len), uint64(r.Len))})
+		}
+		rec, err := l.files[r.File].Read(ctx, pieces)
+		sum.Add(&rec)
+		if err != nil {
+			return sum, err
+		}
+	}
+	if sum.Bytes != r.Size() {
+		return sum, fmt.Errorf("%s is shorter than when it was planned: %d bytes are missing: %w", l.plan.Files[r.File], r.Size()-sum.Bytes, io.ErrUnexpectedEOF)
+	}
+	return sum, nil
 }
 
 func (l *Load) blame(r *Read, err error) error {

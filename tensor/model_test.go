@@ -59,7 +59,9 @@ func TestOpen(t *testing.T) {
 		{
 			"directory with several and no index, hidden ones left out",
 			map[string]string{"1.safetensors": ab, "2.safetensors": cd, ".3.safetensors": ab},
-			"", []string{"1.safetensors:a", "1.safetensors:b", "2.safetensors:c", "2.safetensors:d"}, nil,
+			"",
+			[]string{"1.safetensors:a", "1.safetensors:b", "2.safetensors:c", "2.safetensors:d"},
+			nil,
 		},
 		{
 			"index",
@@ -67,7 +69,9 @@ func TestOpen(t *testing.T) {
 				"2.safetensors": ab, "sub/1.safetensors": cd,
 				index: `{"metadata":{"total_size":4.0,"deep":[[{}]]},"weight_map":{"d":"sub/1.safetensors","c":"sub/1.safetensors","a":"2.safetensors","b":"2.safetensors"}}`,
 			},
-			index, []string{"2.safetensors:a", "2.safetensors:b", "1.safetensors:c", "1.safetensors:d"}, nil,
+			index,
+			[]string{"2.safetensors:a", "2.safetensors:b", "1.safetensors:c", "1.safetensors:d"},
+			nil,
 		},
 		{
 			"index decides",
@@ -75,7 +79,9 @@ func TestOpen(t *testing.T) {
 				"1.safetensors": ab, "2.safetensors": bytesFile("b", "x"), "3.safetensors": "broken and not listed",
 				index: `{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}`,
 			},
-			"", []string{"1.safetensors:a", "2.safetensors:b"}, []string{"b", "x"},
+			"",
+			[]string{"1.safetensors:a", "2.safetensors:b"},
+			[]string{"b", "x"},
 		},
 	}
 	for _, tt := range tests {

@@ -79,10 +79,14 @@ func TestSpread(t *testing.T) {
 		{"a rank to each", Selection{Tensor: each(2)}, []int{1, 0}, []Target{{1, Selection{Tensor: Rank{0, 2}}}, {0, Selection{Tensor: Rank{1, 2}}}}},
 		{"layers shared by default", Selection{}, []int{0, 1}, []Target{{0, Selection{Pipeline: Rank{0, 2}}}, {1, Selection{Pipeline: Rank{1, 2}}}}},
 		{
-			"a grid", Selection{Tensor: each(2), Pipeline: each(2)}, []int{0, 1, 2, 3},
+			"a grid",
+			Selection{Tensor: each(2), Pipeline: each(2)},
+			[]int{0, 1, 2, 3},
 			[]Target{
-				{0, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{0, 2}}}, {1, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{0, 2}}},
-				{2, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{1, 2}}}, {3, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{1, 2}}},
+				{0, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{0, 2}}},
+				{1, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{0, 2}}},
+				{2, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{1, 2}}},
+				{3, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{1, 2}}},
 			},
 		},
 	}

@@ -1,0 +1,595 @@
+package tensor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// softEngine is a software machine with two GPUs of the given memory. When the
+// test ends it checks that loads have freed what they allocated.
+func softEngine(t testing.TB, memory uint64) Engine {
+	t.Helper()
+	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.GPUs, cfg.Memory = 2, memory
+	m, err := machine.FromSoft(cfg, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv, err := cufile.Open(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &countingEngine{Engine: Cufile(drv), devices: map[int]*countingDevice{}}
+	t.Cleanup(func() {
+		for i, d := range e.devices {
+			if n := d.live.Load(); n != 0 {
+				t.Errorf("gpu:%d: %d allocations were not freed", i, n)
+			}
+		}
+		if err := drv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// A countingEngine knows what a load has allocated and not freed.
+type countingEngine struct {
+	Engine
+	devices map[int]*countingDevice
+}
+
+type countingDevice struct {
+	gpu.Device
+	live atomic.Int64
+}
+
+func (e *countingEngine) Device(i int) (gpu.Device, error) {
+	if d, ok := e.devices[i]; ok {
+		return d, nil
+	}
+	dev, err := e.Engine.Device(i)
+	if err != nil {
+		return nil, err
+	}
+	e.devices[i] = &countingDevice{Device: dev}
+	return e.devices[i], nil
+}
+
+func (d *countingDevice) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
+	a, err := d.Device.Alloc(k, n, f)
+	if err == nil {
+		d.live.Add(1)
+	}
+	return a, err
+}
+
+func (d *countingDevice) Free(a gpu.Addr) error {
+	d.live.Add(-1)
+	return d.Device.Free(a)
+}
+
+// A hookedEngine asks before every read.
+type hookedEngine struct {
+	Engine
+	before func(ctx context.Context, pieces []Piece) error
+}
+
+type hookedReader struct {
+	Reader
+	before func(ctx context.Context, pieces []Piece) error
+}
+
+func (h hookedEngine) Open(path string) (Reader, error) {
+	r, err := h.Engine.Open(path)
+	return hookedReader{r, h.before}, err
+}
+
+func (h hookedReader) Read(ctx context.Context, pieces []Piece) (route.Receipt, error) {
+	if err := h.before(ctx, pieces); err != nil {
+		return route.Receipt{}, err
+	}
+	return h.Reader.Read(ctx, pieces)
+}
+
+// transformer is a small sharded model: two files and an index.
+func transformer(t testing.TB) *Model {
+	t.Helper()
+	dir := t.TempDir()
+	shards := [][]Source{
+		{source("model.embed_tokens.weight", BF16, 1, 128, 64)},
+		{source("model.norm.weight", BF16, 2, 64), source("lm_head.weight", BF16, 3, 128, 64)},
+	}
+	for i := range 4 {
+		p := fmt.Sprintf("model.layers.%d.", i)
+		seed := uint64(10 * (i + 1))
+		shards[i/2] = append(shards[i/2],
+			source(p+"norm.weight", F32, seed, 33),
+			source(p+"self_attn.q_proj.weight", BF16, seed+1, 64, 64),
+			source(p+"self_attn.o_proj.weight", BF16, seed+2, 64, 64),
+			source(p+"mlp.gate_up_proj.weight", F8_E4M3, seed+3, 256, 64),
+			source(p+"mlp.down_proj.weight", F8_E4M3, seed+4, 64, 128),
+			source(p+"empty", F32, seed+5, 0),
+		)
+	}
+	for i, s := range shards {
+		if _, err := Save(t.Context(), filepath.Join(dir, fmt.Sprintf("%d.safetensors", i)), s, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func planFor(t testing.TB, m *Model, sel Selection, devices []int, opts *PlanOptions) *Plan {
+	t.Helper()
+	targets, err := Spread(sel, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPlan(m, targets, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// onDevice is the bytes of a loaded tensor.
+func onDevice(t testing.TB, e Engine, x *Tensor) []byte {
+	t.Helper()
+	b := make([]byte, x.Span.Len)
+	if len(b) == 0 {
+		return b
+	}
+	dev, err := e.Device(x.Span.Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.CopyOut(b, x.Span.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// part is the bytes that cuts leave of a tensor, for types of whole bytes.
+func part(t testing.TB, m *Model, p *Placed) []byte {
+	t.Helper()
+	e, _ := m.Lookup(p.Name)
+	all := readTensor(t, m, p.Name)
+	size := int64(e.Dtype.Bits() / 8)
+	_, indexes := elements(e.Shape, p.Cuts)
+	var b []byte
+	for _, i := range indexes {
+		b = append(b, all[i*size:(i+1)*size]...)
+	}
+	return b
+}
+
+func TestLoad(t *testing.T) {
+	m := transformer(t)
+	tests := []struct {
+		name    string
+		sel     Selection
+		devices []int
+		opts    PlanOptions
+		load    LoadOptions
+	}{
+		{"whole", Selection{}, []int{0}, PlanOptions{}, LoadOptions{}},
+		{"second GPU", Selection{}, []int{1}, PlanOptions{}, LoadOptions{Depth: 1}},
+		{"one allocation each", Selection{}, []int{0}, PlanOptions{Alloc: PerTensor}, LoadOptions{}},
+		{"by layer", Selection{}, []int{0}, PlanOptions{Order: ByLayer}, LoadOptions{}},
+		{"small reads", Selection{}, []int{0}, PlanOptions{MaxRead: 4096}, LoadOptions{Depth: 7}},
+		{"large alignment", Selection{}, []int{0}, PlanOptions{Align: 1 << 16}, LoadOptions{}},
+		{"tensor parallel", Selection{Tensor: Rank{EachDevice, 2}}, []int{0, 1}, PlanOptions{}, LoadOptions{}},
+		{"pipeline", Selection{}, []int{1, 0}, PlanOptions{}, LoadOptions{}},
+		{"by name", Selection{Only: []string{"*proj*"}}, []int{0}, PlanOptions{}, LoadOptions{}},
+		{"exportable memory", Selection{}, []int{0}, PlanOptions{}, LoadOptions{Kind: gpu.KindVirtual}},
+		{"window", Selection{}, []int{0}, PlanOptions{Alloc: PerTensor}, LoadOptions{Window: 32 << 10}},
+		{"windows", Selection{Tensor: Rank{EachDevice, 2}}, []int{0, 1}, PlanOptions{Alloc: PerTensor, Align: 4096}, LoadOptions{Window: 20 << 10}},
+		{"verified", Selection{}, []int{0, 1}, PlanOptions{}, LoadOptions{Verify: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := softEngine(t, 64<<20)
+			p := planFor(t, m, tt.sel, tt.devices, &tt.opts)
+			l, err := NewLoad(p, e, &tt.load)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			type key struct {
+				device int
+				name   string
+			}
+			want := map[key]*Placed{}
+			for i := range p.Tensors {
+				want[key{p.Buffers[p.Tensors[i].Buffer].Device, p.Tensors[i].Name}] = &p.Tensors[i]
+			}
+			for x, err := range l.Tensors(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				k := key{x.Span.Dev, x.Name}
+				placed := want[k]
+				delete(want, k)
+				if placed == nil {
+					t.Fatalf("%v came twice or unasked", k)
+				}
+				if uint64(x.Span.Addr())%p.Align != 0 {
+					t.Errorf("%s lies at %v", x.Name, x.Span.Addr())
+				}
+				if !bytes.Equal(onDevice(t, e, x), part(t, m, placed)) {
+					t.Errorf("%s has other bytes on the device", x.Name)
+				}
+				if x.Verified != tt.load.Verify {
+					t.Errorf("%s: verified is %v", x.Name, x.Verified)
+				}
+			}
+			if len(want) > 0 {
+				t.Errorf("%d tensors are missing", len(want))
+			}
+			checkReport(t, l.Report(), p)
+		})
+	}
+}
+
+func checkReport(t *testing.T, r Report, p *Plan) {
+	t.Helper()
+	totals := p.Totals()
+	if r.Tensors != len(p.Tensors) || r.Bytes != totals.Read || r.Wanted != totals.Wanted {
+		t.Errorf("report %+v for %+v", r, totals)
+	}
+	if r.First <= 0 || r.Last < r.First || r.Elapsed < r.Last {
+		t.Errorf("times %v, %v, %v", r.First, r.Last, r.Elapsed)
+	}
+	var sum int64
+	for _, f := range r.Files {
+		sum += f.Receipt.Bytes
+	}
+	if sum != totals.Read {
+		t.Errorf("files sum up to %d bytes", sum)
+	}
+}
+
+// One read at a time, by layer: what a forward pass needs first is there first.
+func TestLoadOrder(t *testing.T) {
+	m := transformer(t)
+	e := softEngine(t, 64<<20)
+	p := planFor(t, m, Selection{}, []int{0}, &PlanOptions{Order: ByLayer})
+	l, err := NewLoad(p, e, &LoadOptions{Depth: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var turns []int
+	for x, err := range l.Tensors(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Span.Len > 0 {
+			turns = append(turns, turnOf(x.Name))
+		}
+	}
+	if !slices.IsSorted(turns) {
+		t.Errorf("layers came as %v", turns)
+	}
+}
+
+// More tensors than memory: a sparse file streams through a small GPU.
+func TestLoadStreams(t *testing.T) {
+	const each, count, window = 4 << 20, 64, 16 << 20
+	path := sparse(t, each, count)
+	m, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := softEngine(t, 2*window)
+	var inFlight, most atomic.Int64
+	hooked := hookedEngine{e, func(_ context.Context, pieces []Piece) error {
+		for n := inFlight.Add(int64(pieces[0].Dst.Len)); ; {
+			if old := most.Load(); n <= old || most.CompareAndSwap(old, n) {
+				return nil
+			}
+		}
+	}}
+	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), hooked, &LoadOptions{Window: window})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	n := 0
+	for x, err := range l.Tensors(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := onDevice(t, e, x)
+		if bytes.IndexFunc(b, func(r rune) bool { return r != 0 }) >= 0 {
+			t.Fatalf("%s is not empty", x.Name)
+		}
+		inFlight.Add(-int64(len(b)))
+		n++
+	}
+	if n != count {
+		t.Errorf("%d tensors, want %d", n, count)
+	}
+	if most.Load() > window {
+		t.Errorf("%d bytes were in flight through a window of %d", most.Load(), window)
+	}
+}
+
+// sparse makes a file of count U8 tensors without storing their zeros.
+func sparse(t testing.TB, each int64, count int) string {
+	t.Helper()
+	f := &File{}
+	for i := range count {
+		f.Tensors = append(f.Tensors, Info{fmt.Sprintf("layers.%d.w", i), U8, []int64{each}, int64(i) * each, each})
+	}
+	header, err := f.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sparse.safetensors")
+	err = errors.Join(os.WriteFile(path, header, 0o600), os.Truncate(path, int64(len(header))+each*int64(count)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadErrors(t *testing.T) {
+	broken := errors.New("the drive is gone")
+	collect := func(ctx context.Context, l *Load) (n int, err error) {
+		for _, e := range l.Tensors(ctx) {
+			if err != nil {
+				t.Error("the loop went on after an error")
+			}
+			err = e
+			n++
+		}
+		return n, err
+	}
+	t.Run("read fails", func(t *testing.T) {
+		m := transformer(t)
+		var reads atomic.Int64
+		e := hookedEngine{softEngine(t, 64<<20), func(context.Context, []Piece) error {
+			if reads.Add(1) == 5 {
+				return broken
+			}
+			return nil
+		}}
+		l, err := NewLoad(planFor(t, m, Selection{}, []int{0, 1}, &PlanOptions{MaxRead: 4096}), e, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if _, err := collect(t.Context(), l); !errors.Is(err, broken) || !strings.Contains(err.Error(), "loading ") {
+			t.Errorf("error %v", err)
+		}
+		if _, err := collect(t.Context(), l); err == nil || !strings.Contains(err.Error(), "once") {
+			t.Errorf("the second loop: %v", err)
+		}
+	})
+	t.Run("file became shorter", func(t *testing.T) {
+		m := transformer(t)
+		l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := os.Truncate(m.Files[1].Path, m.Files[1].Size-10); err != nil {
+			t.Fatal(err)
+		}
+		_, err = collect(t.Context(), l)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), m.Files[1].Path) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("cancelled while reading", func(t *testing.T) {
+		m := transformer(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		e := hookedEngine{softEngine(t, 64<<20), func(ctx context.Context, _ []Piece) error {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if _, err := collect(ctx, l); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("loop left early", func(t *testing.T) {
+		m := transformer(t)
+		for _, window := range []uint64{0, 32 << 10} {
+			l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), softEngine(t, 64<<20), &LoadOptions{Window: window})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range l.Tensors(t.Context()) {
+				break
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("loop panics", func(t *testing.T) {
+		l, err := NewLoad(planFor(t, transformer(t), Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			for range l.Tensors(t.Context()) {
+				panic("body")
+			}
+		}()
+	})
+}
+
+// What cannot be prepared fails at once and leaves nothing behind.
+func TestNewLoadErrors(t *testing.T) {
+	m := transformer(t)
+	whole := planFor(t, m, Selection{}, []int{0}, nil)
+	each := planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor})
+	gone := *whole
+	gone.Files = []string{m.Files[0].Path, "/nobody.safetensors"}
+	tests := []struct {
+		name string
+		plan *Plan
+		opts LoadOptions
+		want error
+		says string
+	}{
+		{"no such file", &gone, LoadOptions{}, os.ErrNotExist, "nobody"},
+		{"no such GPU", planFor(t, m, Selection{}, []int{7}, nil), LoadOptions{}, nil, "gpu:7"},
+		{"window of a plan with one allocation", whole, LoadOptions{Window: 1 << 20}, nil, "one allocation per tensor"},
+		{"window too small", each, LoadOptions{Window: 1000}, nil, "the window 1000"},
+		{"window larger than the GPU", each, LoadOptions{Window: 1 << 30}, gpu.ErrOutOfMemory, "gpu:0: 1073741824 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			func() {
+				l, err := NewLoad(tt.plan, softEngine(t, 64<<20), &tt.opts)
+				if err == nil {
+					l.Close()
+					t.Fatal("accepted")
+				}
+				if tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("error %v, want %v, %q", err, tt.want, tt.says)
+				}
+			}()
+		})
+	}
+}
+
+func TestLoadVerify(t *testing.T) {
+	t.Run("damage is found", func(t *testing.T) {
+		m := transformer(t)
+		e, _ := m.Lookup("model.layers.3.mlp.down_proj.weight")
+		f, err := os.OpenFile(m.Files[e.File].Path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		_, err = f.ReadAt(b, e.Off+77)
+		b[0] ^= 0x80
+		_, werr := f.WriteAt(b, e.Off+77)
+		if err := errors.Join(err, werr, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var last error
+		for x, err := range l.Tensors(t.Context()) {
+			if err == nil && x.Name == e.Name {
+				t.Error("the damaged tensor was handed over")
+			}
+			last = err
+		}
+		ce, ok := errors.AsType[*ChecksumError](last)
+		if !ok || ce.Tensor != e.Name || ce.File != m.Files[e.File].Path {
+			t.Errorf("error %v", last)
+		}
+	})
+	t.Run("parts are not verified and do not say so", func(t *testing.T) {
+		m := transformer(t)
+		l, err := NewLoad(planFor(t, m, Selection{Tensor: Rank{1, 2}}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for x, err := range l.Tensors(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e, _ := m.Lookup(x.Name); x.Verified != slices.Equal(e.Shape, x.Shape) {
+				t.Errorf("%s: verified is %v", x.Name, x.Verified)
+			}
+		}
+	})
+	t.Run("no manifest", func(t *testing.T) {
+		m := transformer(t)
+		if err := os.Remove(ManifestPath(m.Files[1].Path)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+		if !errors.Is(err, ErrNoManifest) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// Out of the GPU and back: what was loaded can be saved and is the same.
+func TestSaveFromDevice(t *testing.T) {
+	m := transformer(t)
+	e := softEngine(t, 64<<20)
+	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dev, err := e.Device(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []Source
+	for x, err := range l.Tensors(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, Source{x.Name, x.Dtype, x.Shape, DeviceBytes(dev, x.Span)})
+	}
+	path := filepath.Join(t.TempDir(), "out.safetensors")
+	if _, err := Save(t.Context(), path, sources, nil); err != nil {
+		t.Fatal(err)
+	}
+	out, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range m.Entries() {
+		if !bytes.Equal(readTensor(t, m, entry.Name), readTensor(t, out, entry.Name)) {
+			t.Errorf("%s has changed", entry.Name)
+		}
+	}
+	if _, err := DeviceBytes(dev, gpu.Span{Len: 4}).ReadAt(make([]byte, 5), 0); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("reading past the end: %v", err)
+	}
+}
