@@ -9,7 +9,7 @@ import (
 
 // An Event is a gpu.Event.
 type Event struct {
-	ctx *context
+	dev *Device
 
 	mu     sync.Mutex
 	last   *record // nil before the first Record
@@ -43,27 +43,24 @@ func (x *Device) NewEvent() (gpu.Event, error) {
 	if err := x.check("cuEventCreate"); err != nil {
 		return nil, err
 	}
-	return &Event{ctx: x.ctx}, nil
+	return &Event{dev: x}, nil
 }
 
 // current is the newest record, which is nil when there is none.
 func (e *Event) current(op string) (*record, error) {
-	if err := e.ctx.err(op); err != nil {
-		return nil, err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, gpu.Fail(op, gpu.ErrInvalidHandle, "the event was closed")
 	}
-	return e.last, nil
+	return e.last, e.dev.check(op)
 }
 
 // Done reports whether the work before the newest Record has finished. An
 // event that was never recorded has nothing to wait for.
 func (e *Event) Done() (bool, error) {
 	r, err := e.current("cuEventQuery()")
-	return err == nil && (r == nil || r.completed()), err
+	return err != nil || r == nil || r.completed(), err
 }
 
 // Synchronize waits for the newest Record.
@@ -74,7 +71,7 @@ func (e *Event) Synchronize() error {
 		return err
 	}
 	<-r.done
-	return e.ctx.err(op)
+	return e.dev.ctx.err(op)
 }
 
 // Since is the time that passed from start to e.
@@ -115,7 +112,7 @@ func (e *Event) Close() error {
 func (s *Stream) Record(ev gpu.Event) error {
 	const op = "cuEventRecord()"
 	e, ok := ev.(*Event)
-	if !ok || e.ctx != s.ctx {
+	if !ok || e.dev.ctx != s.ctx {
 		return gpu.Fail(op, gpu.ErrInvalidHandle, "an event of another context")
 	}
 	if _, err := e.current(op); err != nil {

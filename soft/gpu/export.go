@@ -27,15 +27,21 @@ type export struct {
 
 type inode struct{ dev, ino uint64 }
 
-func inodeOf(fd uintptr) (inode, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(fd), &st); err != nil {
-		return inode{}, os.NewSyscallError("fstat", err)
+func inodeOf(f *os.File) (inode, error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return inode{}, err
 	}
-	return inode{st.Dev, st.Ino}, nil
+	var st unix.Stat_t
+	var failed error
+	if err := conn.Control(func(fd uintptr) { failed = unix.Fstat(int(fd), &st) }); err != nil {
+		return inode{}, err
+	}
+	return inode{st.Dev, st.Ino}, os.NewSyscallError("fstat", failed)
 }
 
-// Export returns a descriptor for memory.
+// Export returns a descriptor for memory. As ExportPosixFD it stands for the
+// whole allocation that a lies in, whatever n is.
 func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	op := "cuMemGetHandleForAddressRange"
 	if as == gpu.ExportPosixFD {
@@ -73,10 +79,12 @@ func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) (gpu.Cod
 		return gpu.ErrNotSupported, g.model.Name + " has no DMA_BUF_SUPPORTED"
 	case r == nil || !r.kind.OnDevice():
 		return gpu.ErrInvalidValue, "not device memory"
-	case n == 0 || !r.covers(a, n):
-		return gpu.ErrInvalidValue, fmt.Sprintf("the allocation has %d bytes at %v", r.size, r.base)
+	case n == 0:
+		return gpu.ErrInvalidValue, "size 0"
 	case as == gpu.ExportPosixFD && r.kind != gpu.KindVirtual:
 		return gpu.ErrInvalidValue, fmt.Sprintf("only virtual memory has a handle; this is %v memory", r.kind)
+	case as == gpu.ExportDMABuf && !r.covers(a, n):
+		return gpu.ErrInvalidValue, fmt.Sprintf("the allocation has %d bytes at %v", r.size, r.base)
 	case as == gpu.ExportDMABuf && (uint64(a)%page != 0 || n%page != 0):
 		return gpu.ErrInvalidValue, "address and size must be multiples of 4096"
 	}
@@ -91,7 +99,7 @@ func (d *Driver) addExport(e *export) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fds[0]), "gpu-memory")
 	var err error
-	if e.id, err = inodeOf(uintptr(fds[0])); err != nil {
+	if e.id, err = inodeOf(f); err != nil {
 		_ = unix.Close(fds[1])
 		return nil, closeAfter(f, err)
 	}
@@ -104,7 +112,7 @@ func (d *Driver) addExport(e *export) (*os.File, error) {
 // exportOf finds what f was made for. Call with d.mu held.
 func (d *Driver) exportOf(op string, f *os.File) (*export, error) {
 	d.sweep()
-	id, err := inodeOf(f.Fd())
+	id, err := inodeOf(f)
 	if err != nil {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
 	}
@@ -160,7 +168,7 @@ func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	case n == 0 || n > e.size:
 		return 0, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
 	}
-	r := &region{kind: gpu.KindVirtual, size: e.size, blk: e.blk, dev: x}
+	r := &region{kind: gpu.KindVirtual, size: roundUp(n, blockSize), blk: e.blk, dev: x}
 	if !x.ctx.card.place(r) {
 		return 0, gpu.Fail(op, gpu.ErrOutOfMemory, "no device addresses left")
 	}

@@ -1,6 +1,9 @@
 package gpu
 
-import "math/rand/v2"
+import (
+	"math/bits"
+	"math/rand/v2"
+)
 
 const (
 	// FrameSize is the size of a page of GPU memory.
@@ -80,30 +83,22 @@ func (f *frames) inOrder(units int, take func(int)) {
 	}
 }
 
-// scattered walks over all units in steps that share no factor with their
-// number, so that it meets each once and never two neighbours in a row.
+// scattered walks around the lowest part of the card in steps that share no
+// factor with its size, so that it meets each unit there once and rarely two
+// neighbours in a row. The part is at most four times what is in use: frames
+// cost memory of this machine from their first use on.
 func (f *frames) scattered(units int, take func(int)) {
-	n := len(f.free)
-	step := 1
-	if n > 4 {
-		step = 2 + f.rng.IntN(n-3)
-		for gcd(step, n) != 1 || step == n-1 {
-			step = 2 + f.rng.IntN(n-3)
-		}
+	used := len(f.free) - f.nfree
+	part := min(1<<bits.Len(uint(2*(used+units))), len(f.free))
+	step := 3 + f.rng.IntN(max(part/2-3, 1))
+	for gcd(step, part) != 1 {
+		step++
 	}
-	for u := f.rng.IntN(n); units > 0; u = (u + step) % n {
+	for u := f.rng.IntN(part); units > 0; u = (u + step) % part {
 		if f.free[u] {
 			take(u)
 			units--
 		}
-	}
-}
-
-// give takes frames back.
-func (f *frames) give(frames []uint64) {
-	for i := 0; i < len(frames); i += int(f.unit) {
-		f.free[frames[i]/f.unit] = true
-		f.nfree++
 	}
 }
 
@@ -112,4 +107,12 @@ func gcd(a, b int) int {
 		a, b = b, a%b
 	}
 	return a
+}
+
+// give takes frames back.
+func (f *frames) give(frames []uint64) {
+	for i := 0; i < len(frames); i += int(f.unit) {
+		f.free[frames[i]/f.unit] = true
+		f.nfree++
+	}
 }

@@ -22,7 +22,7 @@ func (s *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 		return err
 	}
 	fn, ok := f.(*Func)
-	if !ok || fn.mod.ctx != s.ctx || fn.mod.closed.Load() {
+	if !ok || fn.mod.dev.ctx != s.ctx || fn.mod.closed.Load() {
 		return gpu.Fail(call, gpu.ErrInvalidHandle, "not a function of a module that is loaded in this context")
 	}
 	op := func() string { return fmt.Sprintf("%s(%s, %d, %d)", call, fn.Name(), grid, block) }

@@ -76,10 +76,10 @@ func (g *GPU) blockAt(op string, a gpu.Addr, n uint64) (b *block, base gpu.Addr,
 	} else if r := g.drv.space.before(a); r != nil && r.span > 0 && uint64(a-r.base) < r.span && r.blk.card == g {
 		b, base = r.blk, r.base
 	}
-	switch off := uint64(a - base); {
+	switch {
 	case b == nil:
 		err = gpu.Fail(fmt.Sprintf("%s(%v, %d)", op, a, n), gpu.ErrInvalidValue, fmt.Sprintf("no memory of GPU %d there", g.index))
-	case n == 0 || n > b.size-off:
+	case n == 0 || n > b.size-uint64(a-base):
 		err = gpu.Fail(fmt.Sprintf("%s(%v, %d)", op, a, n), gpu.ErrInvalidValue,
 			fmt.Sprintf("the range must lie in one block: %d bytes at %v", b.size, base))
 	}

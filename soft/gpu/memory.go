@@ -118,11 +118,12 @@ func (d *Driver) settleIn(r *region, b *block, a gpu.Addr) {
 
 // place maps r's block at addresses of its own. Call with Driver.mu held.
 func (g *GPU) place(r *region) bool {
-	a, ok := g.window.take(r.blk.size)
+	span := roundUp(r.size, blockSize)
+	a, ok := g.window.take(span)
 	if !ok {
 		return false
 	}
-	r.base, r.span = a, r.blk.size
+	r.base, r.span = a, span
 	r.blk.live++
 	g.drv.space.insert(r)
 	return true

@@ -11,7 +11,7 @@ import (
 
 // A Module is a gpu.Module: kernels by name, each with its half in Go.
 type Module struct {
-	ctx     *context
+	dev     *Device
 	entries []gpu.Entry
 	closed  atomic.Bool
 }
@@ -28,17 +28,17 @@ func (x *Device) Load(ptx []byte) (gpu.Module, error) {
 	if err != nil {
 		return nil, gpu.Fail(op, gpu.ErrInvalidPTX, err.Error())
 	}
-	return &Module{ctx: x.ctx, entries: entries}, nil
+	return &Module{dev: x, entries: entries}, nil
 }
 
 // Func finds a kernel. One that has no half in Go is ErrNotFound, too.
 func (m *Module) Func(name string) (gpu.Func, error) {
 	op := fmt.Sprintf("cuModuleGetFunction(%s)", name)
-	if err := m.ctx.err(op); err != nil {
-		return nil, err
-	}
 	if m.closed.Load() {
 		return nil, gpu.Fail(op, gpu.ErrInvalidHandle, "the module was unloaded")
+	}
+	if err := m.dev.check(op); err != nil {
+		return nil, err
 	}
 	i := slices.IndexFunc(m.entries, func(e gpu.Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -59,13 +59,10 @@ func (m *Module) Func(name string) (gpu.Func, error) {
 // Close unloads the module.
 func (m *Module) Close() error {
 	const op = "cuModuleUnload()"
-	if err := m.ctx.err(op); err != nil {
-		return err
-	}
 	if m.closed.Swap(true) {
 		return gpu.Fail(op, gpu.ErrInvalidHandle, "the module was unloaded before")
 	}
-	return nil
+	return m.dev.check(op)
 }
 
 // A Func is a gpu.Func.

@@ -21,6 +21,7 @@ const (
 
 // A Stream is a gpu.Stream. A goroutine exists only while there is work.
 type Stream struct {
+	dev      *Device // nil for the legacy stream, which belongs to the context
 	ctx      *context
 	blocking bool
 
@@ -57,7 +58,9 @@ func (x *Device) NewStreamFlags(f StreamFlags) (*Stream, error) {
 	}
 	x.ctx.mu.Lock()
 	defer x.ctx.mu.Unlock()
-	return x.ctx.newStream(f == StreamDefault), nil
+	s := x.ctx.newStream(f == StreamDefault)
+	s.dev = x
+	return s, nil
 }
 
 // DefaultStream is the legacy default stream of the context: its work waits
@@ -115,13 +118,13 @@ func (s *Stream) push(op string, t task) error {
 }
 
 func (s *Stream) errLocked(op string) error {
-	if err := s.ctx.err(op); err != nil {
-		return err
-	}
 	if s.closed {
 		return gpu.Fail(op, gpu.ErrInvalidHandle, "the stream was closed")
 	}
-	return nil
+	if s.dev != nil {
+		return s.dev.check(op)
+	}
+	return s.ctx.err(op)
 }
 
 // check is what every call begins with.
@@ -209,7 +212,7 @@ func (s *Stream) reach(n uint64) {
 func (s *Stream) Done() (bool, error) {
 	const op = "cuStreamQuery()"
 	if err := s.check(op); err != nil {
-		return false, err
+		return true, err
 	}
 	_, busy := s.tail()
 	return !busy, nil

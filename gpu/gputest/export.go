@@ -1,0 +1,156 @@
+package gputest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+var exportCases = []testCase{
+	{"export-fd", exportFD},
+	{"export-fd-wrong", exportFDWrong},
+	{"import-wrong", importWrong},
+	{"export-dma-buf", exportDMABuf},
+	{"export-life", exportLife},
+}
+
+func exportFD(b *bench) {
+	const n = 4 << 20
+	a := b.alloc(gpu.KindVirtual, n)
+	b.must(b.dev.CopyIn(a, pattern(51, n)))
+	f, err := b.dev.Export(a, n, gpu.ExportPosixFD)
+	b.ok("export", err)
+	i, err := b.dev.Import(f, n)
+	b.ok("import", err)
+	b.must(f.Close())
+	p, err := b.dev.Pointer(i + 100)
+	b.must(err)
+	b.equal("kind", p.Kind, gpu.KindVirtual)
+	b.equal("base", p.Base == i, true)
+	b.equal("another-address", i != a, true)
+	b.holds("same-bytes", i, pattern(51, n))
+	b.must(b.dev.CopyIn(i+n-8, []byte("imported")))
+	b.holds("both-ways", a+n-8, []byte("imported"))
+	b.ok("free-original", b.dev.Free(a))
+	b.holds("stays", i+n-8, []byte("imported"))
+	b.ok("free-import", b.dev.Free(i))
+}
+
+func exportFDWrong(b *bench) {
+	v := b.alloc(gpu.KindVirtual, 4<<20)
+	try := func(step string, a gpu.Addr, n uint64, as gpu.Export) {
+		f, err := b.dev.Export(a, n, as)
+		if b.note(step, err) == gpu.Success {
+			b.must(f.Close())
+		}
+	}
+	try("size-0", v, 0, gpu.ExportPosixFD)
+	try("inside", v+4096, 4096, gpu.ExportPosixFD)
+	try("part", v, 2<<20, gpu.ExportPosixFD)
+	try("past-end", v, 8<<20, gpu.ExportPosixFD)
+	try("form-0", v, 4<<20, 0)
+	try("form-9", v, 4<<20, 9)
+	try("device", b.alloc(gpu.KindDevice, 4<<20), 4<<20, gpu.ExportPosixFD)
+	try("host", b.alloc(gpu.KindHost, 4096), 4096, gpu.ExportPosixFD)
+	try("managed", b.alloc(gpu.KindManaged, 4096), 4096, gpu.ExportPosixFD)
+	try("zero-address", 0, 4096, gpu.ExportPosixFD)
+	b.must(b.dev.Free(v))
+	try("freed", v, 4<<20, gpu.ExportPosixFD)
+}
+
+func importWrong(b *bench) {
+	const n = 4 << 20
+	a := b.alloc(gpu.KindVirtual, n)
+	f, err := b.dev.Export(a, n, gpu.ExportPosixFD)
+	b.must(err)
+	_, err = b.dev.Import(f, 0)
+	b.want("size-0", err, gpu.ErrInvalidValue)
+	for _, size := range []uint64{1, 2 << 20, n - 1, n + 1, 2 * n} {
+		i, err := b.dev.Import(f, size)
+		if b.note(fmt.Sprintf("size-%d", size), err) == gpu.Success {
+			p, err := b.dev.Pointer(i)
+			b.must(err)
+			b.result(fmt.Sprintf("size-%d.size", size), p.Size)
+			b.must(b.dev.Free(i))
+		}
+	}
+	b.must(f.Close())
+	_, err = b.dev.Import(f, n)
+	b.note("closed-file", err)
+	plain, err := os.Create(filepath.Join(b.TempDir(), "plain"))
+	b.must(err)
+	_, err = b.dev.Import(plain, n)
+	b.note("plain-file", err)
+	b.must(plain.Close())
+	null, err := os.Open(os.DevNull)
+	b.must(err)
+	_, err = b.dev.Import(null, n)
+	b.note("dev-null", err)
+	b.must(null.Close())
+	buf, err := b.dev.Export(b.alloc(gpu.KindDevice, n), n, gpu.ExportDMABuf)
+	if err == nil {
+		_, err = b.dev.Import(buf, n)
+		b.note("dma-buf", err)
+		b.must(buf.Close())
+	}
+}
+
+func exportDMABuf(b *bench) {
+	v, err := b.dev.Attribute(gpu.AttrDMABuf)
+	b.needs(err == nil && v == 1, "DMA_BUF_SUPPORTED")
+	const n = 4 << 20
+	try := func(step string, a gpu.Addr, n uint64) {
+		f, err := b.dev.Export(a, n, gpu.ExportDMABuf)
+		if b.note(step, err) != gpu.Success {
+			return
+		}
+		_, err = unix.Mmap(int(f.Fd()), 0, 4096, rw, unix.MAP_SHARED)
+		b.fact(step+".mmap", err)
+		b.must(f.Close())
+	}
+	d := b.alloc(gpu.KindDevice, n)
+	try("device", d, n)
+	try("part", d+65536, 65536)
+	try("page", d+4096, 4096)
+	try("unaligned-address", d+512, 4096)
+	try("unaligned-size", d, 4097)
+	try("size-0", d, 0)
+	try("past-end", d, n+4096)
+	try("virtual", b.alloc(gpu.KindVirtual, n), n)
+	try("small", b.alloc(gpu.KindDevice, 65536)&^4095, 4096)
+	try("host", b.alloc(gpu.KindHost, 65536), 65536)
+	try("managed", b.alloc(gpu.KindManaged, 65536), 65536)
+	try("plain", addr(pages(b, 65536, rw)), 65536)
+	try("zero-address", 0, 4096)
+	b.must(b.dev.Free(d))
+	try("freed", d, n)
+}
+
+// exportLife shows that a descriptor keeps the memory, and that closing it
+// gives the memory back.
+func exportLife(b *bench) {
+	const n = 64 << 20
+	free, _, err := b.dev.MemInfo()
+	b.must(err)
+	b.needs(free > 4*n, "256 MiB of free GPU memory")
+	a := b.alloc(gpu.KindVirtual, n)
+	b.must(b.dev.CopyIn(a, pattern(52, 4096)))
+	f, err := b.dev.Export(a, n, gpu.ExportPosixFD)
+	b.must(err)
+	b.ok("free", b.dev.Free(a))
+	held, _, err := b.dev.MemInfo()
+	b.must(err)
+	b.equal("held", free-held >= n, true)
+	i, err := b.dev.Import(f, n)
+	b.ok("import", err)
+	b.holds("bytes", i, pattern(52, 4096))
+	b.must(b.dev.Free(i))
+	b.must(f.Close())
+	after, _, err := b.dev.MemInfo()
+	b.must(err)
+	b.equal("back", after-held >= n, true)
+}

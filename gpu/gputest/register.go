@@ -1,0 +1,186 @@
+package gputest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+var registerCases = []testCase{
+	{"register", register},
+	{"register-flags", registerFlags},
+	{"register-wrong", registerWrong},
+	{"register-overlap", registerOverlap},
+	{"register-protection", registerProtection},
+	{"register-file", registerFile},
+	{"unregister-wrong", unregisterWrong},
+}
+
+func register(b *bench) {
+	const n = 1 << 20
+	m := pages(b, n, rw)
+	want := bytes.Clone(m)
+	b.ok("register", b.dev.Register(host(m), n, gpu.RegisterPortable|gpu.RegisterDeviceMap))
+	p, err := b.dev.Pointer(addr(m) + 5000)
+	b.ok("pointer", err)
+	b.equal("pointer.kind", p.Kind, gpu.KindRegistered)
+	b.equal("pointer.base", p.Base == addr(m), true)
+	b.equal("pointer.size", p.Size, uint64(n))
+	b.equal("pointer.host", p.Host == host(m)+5000, true)
+	b.equal("content", bytes.Equal(m, want), true)
+	d := b.alloc(gpu.KindDevice, n)
+	s := b.stream()
+	b.ok("to-device", s.Copy(d, addr(m), n))
+	b.must(s.Synchronize())
+	b.holds("to-device.read", d, want)
+	b.must(b.dev.Fill(d, 3, 1, n))
+	b.ok("from-device", s.Copy(addr(m)+1, d, n-1))
+	b.must(s.Synchronize())
+	b.equal("from-device.read", m[0] == want[0] && m[1] == 3 && m[n-1] == 3, true)
+	b.ok("unregister", b.dev.Unregister(host(m)))
+	p, err = b.dev.Pointer(addr(m))
+	b.ok("after", err)
+	b.equal("after.kind", p.Kind, gpu.KindNone)
+	b.ok("again", b.dev.Register(host(m), n, 0))
+	b.must(b.dev.Unregister(host(m)))
+}
+
+func registerFlags(b *bench) {
+	m := pages(b, 65536, rw)
+	for _, f := range []gpu.Flags{0, gpu.RegisterPortable, gpu.RegisterDeviceMap, gpu.RegisterReadOnly, gpu.RegisterIOMemory, 16, 1 << 31} {
+		step := fmt.Sprintf("%#x", uint32(f))
+		if b.note(step, b.dev.Register(host(m), 65536, f)) == gpu.Success {
+			b.must(b.dev.Unregister(host(m)))
+		}
+	}
+}
+
+func registerWrong(b *bench) {
+	m := pages(b, 65536, rw)
+	try := func(step string, at uintptr, n uint64) {
+		if b.note(step, b.dev.Register(at, n, 0)) == gpu.Success {
+			b.must(b.dev.Unregister(at))
+		}
+	}
+	try("size-0", host(m), 0)
+	try("zero-address", 0, 4096)
+	try("unaligned", host(m)+100, 5000)
+	try("one-byte", host(m)+1, 1)
+	try("overflow", host(m), 1<<63)
+	try("wraps", host(m), -uint64(host(m)))
+	try("pinned", uintptr(b.alloc(gpu.KindHost, 8192)), 4096)
+	try("managed", uintptr(b.alloc(gpu.KindManaged, 8192)), 4096)
+	try("device", uintptr(b.alloc(gpu.KindDevice, 8192)), 4096)
+	gone, err := unix.Mmap(-1, 0, 8192, rw, unix.MAP_PRIVATE|unix.MAP_ANON)
+	b.must(err)
+	at := host(gone)
+	b.must(unix.Munmap(gone))
+	try("unmapped", at, 8192)
+}
+
+func registerOverlap(b *bench) {
+	const n = 65536
+	m := pages(b, 2*n, rw)
+	b.must(b.dev.Register(host(m)+4096, n, 0))
+	for _, c := range []struct {
+		name string
+		off  uintptr
+		n    uint64
+	}{
+		{"same", 4096, n},
+		{"inside", 8192, 4096},
+		{"around", 0, 2 * n},
+		{"front", 0, 8192},
+		{"back", n, 8192},
+		{"one-byte", 4096, 1},
+	} {
+		b.want(c.name, b.dev.Register(host(m)+c.off, c.n, 0), gpu.ErrHostMemoryAlreadyRegistered)
+	}
+	b.ok("beside", b.dev.Register(host(m)+n+4096, 4096, 0))
+	b.ok("beside.unregister", b.dev.Unregister(host(m)+n+4096))
+	b.want("other-context", b.other().Register(host(m)+4096, n, 0), gpu.ErrHostMemoryAlreadyRegistered)
+	b.must(b.dev.Unregister(host(m) + 4096))
+
+	b.must(b.dev.Register(host(m), 100, 0))
+	if b.note("same-page", b.dev.Register(host(m)+200, 100, 0)) == gpu.Success {
+		b.must(b.dev.Unregister(host(m) + 200))
+	}
+	b.must(b.dev.Unregister(host(m)))
+}
+
+func registerProtection(b *bench) {
+	ro, none := pages(b, 65536, unix.PROT_READ), pages(b, 65536, unix.PROT_NONE)
+	b.registers("read-only", ro, 0)
+	b.registers("read-only.flag", ro, gpu.RegisterReadOnly)
+	b.registers("none", none, 0)
+	b.registers("none.flag", none, gpu.RegisterReadOnly)
+	rest := pages(b, 65536, rw)
+	b.must(unix.Mprotect(rest[32768:], unix.PROT_NONE))
+	b.registers("half", rest, 0)
+}
+
+// registers notes whether memory can be registered, and if so whether the GPU
+// reads it right.
+func (b *bench) registers(step string, m []byte, f gpu.Flags) {
+	b.Helper()
+	if b.note(step, b.dev.Register(host(m), uint64(len(m)), f)) != gpu.Success {
+		return
+	}
+	d := b.alloc(gpu.KindDevice, uint64(len(m)))
+	if b.note(step+".copy", b.dev.Copy(d, addr(m), uint64(len(m)))) == gpu.Success {
+		b.holds(step+".read", d, m)
+	}
+	b.must(b.dev.Unregister(host(m)))
+}
+
+func registerFile(b *bench) {
+	const n = 65536
+	files := map[string]string{"temp": b.TempDir()}
+	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
+		dir, err := os.MkdirTemp("/dev/shm", "gputest")
+		b.must(err)
+		b.Cleanup(func() { _ = os.RemoveAll(dir) })
+		files["shm"] = dir
+	}
+	for name, dir := range files {
+		var st unix.Statfs_t
+		b.must(unix.Statfs(dir, &st))
+		fs := fmt.Sprintf("%#x", st.Type)
+		b.fact(name+".file-system", fs)
+		f, err := os.Create(filepath.Join(dir, "data"))
+		b.must(err)
+		_, err = f.Write(pattern(21, n))
+		b.must(err)
+		fd := int(f.Fd())
+		step := "fs-" + fs
+		b.registers(step+".shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
+		b.registers(step+".shared.flag", mapping(b, fd, n, rw, unix.MAP_SHARED), gpu.RegisterReadOnly)
+		b.registers(step+".shared-read-only", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), 0)
+		b.registers(step+".shared-read-only.flag", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), gpu.RegisterReadOnly)
+		b.registers(step+".private", mapping(b, fd, n, rw, unix.MAP_PRIVATE), 0)
+		b.must(f.Close())
+	}
+	fd, err := unix.MemfdCreate("gputest", unix.MFD_CLOEXEC)
+	b.must(err)
+	defer unix.Close(fd)
+	b.must(unix.Ftruncate(fd, n))
+	b.registers("memfd.shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
+}
+
+func unregisterWrong(b *bench) {
+	m := pages(b, 65536, rw)
+	b.note("plain", b.dev.Unregister(host(m)))
+	b.note("zero", b.dev.Unregister(0))
+	b.note("pinned", b.dev.Unregister(uintptr(b.alloc(gpu.KindHost, 4096))))
+	b.note("device", b.dev.Unregister(uintptr(b.alloc(gpu.KindDevice, 4096))))
+	b.must(b.dev.Register(host(m), 65536, 0))
+	if b.note("inside", b.dev.Unregister(host(m)+4096)) != gpu.Success {
+		b.ok("start", b.dev.Unregister(host(m)))
+	}
+	b.note("twice", b.dev.Unregister(host(m)))
+}

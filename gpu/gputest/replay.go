@@ -1,0 +1,82 @@
+package gputest
+
+import (
+	"encoding/json"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A Difference is an outcome that the software GPU may answer otherwise than
+// the hardware in a record. Steps is a pattern of path.Match for "case/step".
+type Difference struct {
+	Steps  string
+	Reason string
+}
+
+// Replay runs the suite on d and compares the outcomes with a record of
+// hardware. Every difference must be in accepted, and every entry there must
+// be needed by some step.
+func Replay(t *testing.T, d gpu.Driver, file string, accepted []Difference) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want Record
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	r := newRecorder(t, d)
+	runCases(t, d, r, "")
+	for _, complaint := range compare(r.rec, want, accepted) {
+		t.Errorf("%s (%s): %s", file, want.Driver, complaint)
+	}
+}
+
+// compare lists how got differs from want without leave. A step that only one
+// of them has is a difference, unless its case was skipped by the other.
+func compare(got, want Record, accepted []Difference) []string {
+	var complaints []string
+	needed := make([]bool, len(accepted))
+	complain := func(step, what string) {
+		for i, a := range accepted {
+			if ok, err := path.Match(a.Steps, step); ok && err == nil {
+				needed[i] = true
+				return
+			}
+		}
+		complaints = append(complaints, step+": "+what)
+	}
+	for step, w := range want.Outcomes {
+		g, ok := got.Outcomes[step]
+		switch {
+		case !ok && got.skipped(step):
+		case !ok:
+			complain(step, "was "+w+", is not tried any more")
+		case g != w:
+			complain(step, "was "+w+", is "+g)
+		}
+	}
+	for step, g := range got.Outcomes {
+		if _, ok := want.Outcomes[step]; !ok && !want.skipped(step) {
+			complain(step, "is "+g+", was not recorded")
+		}
+	}
+	slices.Sort(complaints)
+	for i, a := range accepted {
+		if !needed[i] {
+			complaints = append(complaints, a.Steps+": accepted as different ("+a.Reason+"), but is not")
+		}
+	}
+	return complaints
+}
+
+func (r *Record) skipped(step string) bool {
+	name, _, _ := strings.Cut(step, "/")
+	_, ok := r.Skipped[name]
+	return ok
+}

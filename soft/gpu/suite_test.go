@@ -1,0 +1,66 @@
+package gpu_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/gputest"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open makes a driver that the end of the test closes.
+func open(t testing.TB, cfg softgpu.Config) *softgpu.Driver {
+	t.Helper()
+	d, err := softgpu.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// device opens GPU 0 of a driver.
+func device(t testing.TB, cfg softgpu.Config) (*softgpu.Driver, *softgpu.Device) {
+	t.Helper()
+	d := open(t, cfg)
+	x, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, x.(*softgpu.Device)
+}
+
+var suiteConfigs = map[string]softgpu.Config{
+	"default":   {},
+	"scattered": {Scatter: true, Seed: 1},
+	"heap":      {Backing: softgpu.Heap, Models: []softgpu.Model{small(softgpu.H200())}},
+	"heap-scattered": {
+		Backing: softgpu.Heap, Scatter: true, Seed: 2,
+		Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.SmallBAR())},
+	},
+	"two":       {Models: []softgpu.Model{softgpu.H200(), softgpu.H200()}},
+	"small-bar": {Models: []softgpu.Model{small(softgpu.SmallBAR())}},
+	"pageable":  {Models: []softgpu.Model{small(softgpu.Pageable()), small(softgpu.H200())}, Scatter: true},
+}
+
+// small is a model with less memory, so that the case that needs much skips.
+func small(m softgpu.Model) softgpu.Model {
+	m.Memory = 1 << 30
+	return m
+}
+
+func TestSuite(t *testing.T) {
+	for name, cfg := range suiteConfigs {
+		t.Run(name, func(t *testing.T) {
+			gputest.Run(t, func(t *testing.T) gpu.Driver { return open(t, cfg) })
+		})
+	}
+}
