@@ -109,8 +109,16 @@ func (f *testFile) cool(t testing.TB) {
 	}
 }
 
+// A failer is what testing.T and rapid.T have in common.
+type failer interface {
+	Helper()
+	Error(args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // content is the file as it is now.
-func (f *testFile) content(t testing.TB) []byte {
+func (f *testFile) content(t failer) []byte {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(f.buffered, &st); err != nil {
@@ -159,7 +167,7 @@ func newBuffer(t testing.TB, dev gpu.Device, n int) *buffer {
 func (b *buffer) addr() gpu.Addr { return b.base + canaryLen }
 
 // bytes fetches the buffer and looks at the canaries.
-func (b *buffer) bytes(t testing.TB) []byte {
+func (b *buffer) bytes(t failer) []byte {
 	t.Helper()
 	all := make([]byte, b.n+2*canaryLen)
 	if err := b.dev.CopyOut(all, b.base); err != nil {
@@ -172,7 +180,7 @@ func (b *buffer) bytes(t testing.TB) []byte {
 	return all[canaryLen : canaryLen+b.n]
 }
 
-func (b *buffer) set(t testing.TB, data []byte) {
+func (b *buffer) set(t failer, data []byte) {
 	t.Helper()
 	if err := b.dev.CopyIn(b.addr(), data); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,244 @@
+package ring
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// Sums of pieces in any order are the sum of the whole.
+func TestSums(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		data := noise(7, rapid.IntRange(1, 5000).Draw(t, "bytes"))
+		cuts := rapid.SliceOfN(rapid.IntRange(0, len(data)), 0, 20).Draw(t, "cuts")
+		cuts = append(cuts, 0, len(data))
+		slices.Sort(cuts)
+		var pieces []stretch
+		for i := 1; i < len(cuts); i++ {
+			pieces = append(pieces, stretch{int64(cuts[i-1]), int64(cuts[i]), crc32.Checksum(data[cuts[i-1]:cuts[i]], castagnoli)})
+		}
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
+		var s sums
+		for _, p := range pieces {
+			s.add(p)
+		}
+		if len(s) != 1 {
+			t.Fatalf("%d stretches are left: %v", len(s), s)
+		}
+		if got, want := s.prefix(int64(len(data))), crc32.Checksum(data, castagnoli); got != want {
+			t.Fatalf("sum %#x, want %#x", got, want)
+		}
+	})
+}
+
+func TestPlan(t *testing.T) {
+	tests := []struct {
+		name string
+		cfg  Config
+		want plan
+		err  string
+	}{
+		{"default", Config{Workers: 16}, plan{256 << 20, 2 << 20, 4, 16, 64}, ""},
+		{"small budget", Config{Budget: 16 << 20, Workers: 8}, plan{16 << 20, 2 << 20, 2, 3, 15}, ""},
+		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, plan{1 << 20, 128 << 10, 2, 3, 1}, ""},
+		{"least budget", Config{Budget: 300 << 10, Workers: 8}, plan{300 << 10, 64 << 10, 2, 1, 1}, ""},
+		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, plan{64 << 20, 1 << 20, 8, 3, 62}, ""},
+		{"no budget", Config{Budget: 200 << 10}, plan{}, "limited to 204800 bytes"},
+		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, plan{}, "limited to 8388608 bytes"},
+		{"odd slot", Config{Slot: 100_000}, plan{}, "multiple of 4096"},
+		{"small slot", Config{Slot: 4096}, plan{}, "from 65536 on"},
+		{"negative", Config{Workers: -1}, plan{}, "negative"},
+	}
+	for _, tt := range tests {
+		got, err := tt.cfg.plan(gpu.Info{}, machine{fstest.MapFS{}})
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+			}
+		case err != nil || got != tt.want:
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		case int64(got.lanes)*got.laneBytes()+int64(got.smalls)*smallSlot > got.budget:
+			t.Errorf("%s: %+v is over its budget", tt.name, got)
+		}
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	gen5 := machine{fstest.MapFS{
+		"sys/bus/pci/devices/0000:65:00.0/max_link_speed": {Data: []byte("32.0 GT/s PCIe\n")},
+		"sys/bus/pci/devices/0000:65:00.0/max_link_width": {Data: []byte("16\n")},
+		"sys/bus/pci/devices/0000:66:00.0/max_link_speed": {Data: []byte("8.0 GT/s PCIe\n")},
+		"sys/bus/pci/devices/0000:66:00.0/max_link_width": {Data: []byte("16\n")},
+		"sys/bus/pci/devices/0000:67:00.0/max_link_speed": {Data: []byte("Unknown\n")},
+		"sys/bus/pci/devices/0000:68:00.0/max_link_speed": {Data: []byte("5.0 GT/s PCIe\n")},
+		"sys/bus/pci/devices/0000:68:00.0/max_link_width": {Data: []byte("x\n")},
+	}}
+	tests := []struct {
+		pci   string
+		cores int
+		link  float64 // GB/s
+		want  int
+	}{
+		{"0000:65:00.0", 16, 63.0, 16},
+		{"0000:65:00.0", 128, 63.0, 16},
+		{"0000:65:00.0", 2, 63.0, 4},
+		{"0000:66:00.0", 64, 15.75, 5},
+		{"0000:67:00.0", 64, 0, 16},
+		{"0000:68:00.0", 8, 0, 8},
+		{"none", 8, 0, 8},
+	}
+	for _, tt := range tests {
+		link := gen5.link(tt.pci)
+		if got := float64(link) / 1e9; got < tt.link-0.1 || got > tt.link+0.1 {
+			t.Errorf("%s: link %v GB/s, want %v", tt.pci, got, tt.link)
+		}
+		if got := workers(tt.cores, link); got != tt.want {
+			t.Errorf("%s with %d cores: %d workers, want %d", tt.pci, tt.cores, got, tt.want)
+		}
+	}
+}
+
+func TestNear(t *testing.T) {
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		t.Fatal(err)
+	}
+	var cpus []int
+	for cpu := range 1024 {
+		if mine.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+	at := func(list string) machine {
+		return machine{fstest.MapFS{"sys/bus/pci/devices/a/local_cpulist": {Data: []byte(list)}}}
+	}
+	if _, ok := at("0-4095").near("a"); ok {
+		t.Error("all CPUs are near, so none is nearer")
+	}
+	if _, ok := at("").near("a"); ok {
+		t.Error("an empty list tells nothing")
+	}
+	near, ok := at(fmt.Sprint(cpus[0])).near("a")
+	if !ok || near.Count() != 1 || !near.IsSet(cpus[0]) {
+		t.Errorf("near %v, %v", near.Count(), ok)
+	}
+	// A ring beside such a GPU works, and puts threads back as they were.
+	g := &nullGPU{t: t}
+	r, err := newRing(g, Config{Workers: 2, Slot: 64 << 10}, at(fmt.Sprint(cpus[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.pool.near = &near
+	f := newFile(t, noise(1, 4<<20))
+	if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: 4 << 20}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := beside(&near, func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	var after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &after); err != nil || after != mine {
+		t.Errorf("the thread's CPUs changed: %v", err)
+	}
+}
+
+func FuzzCPUs(f *testing.F) {
+	f.Add("0-3,8")
+	f.Add("")
+	f.Add("5-1,,x")
+	f.Add("0-99999999999")
+	f.Fuzz(func(t *testing.T, list string) {
+		if n := len(parseCPUs(list)); n > 4096 {
+			t.Errorf("%d CPUs", n)
+		}
+	})
+}
+
+// cachestat and mincore agree on what is warm.
+func TestMincore(t *testing.T) {
+	f := newFile(t, noise(1, 4<<20))
+	f.content(t)
+	k := kernel{}
+	if !k.Warm(f.buffered, 0, 4<<20) || !warmByMincore(f.buffered, 0, 4<<20) {
+		t.Error("a file that was just read is not warm")
+	}
+	if f.direct < 0 {
+		return // a file system in memory is never cold
+	}
+	f.cool(t)
+	if k.Warm(f.buffered, 0, 4<<20) || warmByMincore(f.buffered, 100, 4<<20-100) {
+		t.Error("a file that was dropped is warm")
+	}
+	if !warmByMincore(-1, 0, 4096) {
+		t.Error("where nobody can tell, a buffered read is right")
+	}
+}
+
+// The plan of a request is text: what is taken, in which order, into which
+// place of a slot.
+func TestPieces(t *testing.T) {
+	const slotLen = 128 << 10
+	tests := []struct {
+		name string
+		reqs []Req
+		want int64
+		text string
+	}{
+		{"aligned", []Req{{Len: 300 << 10}}, 64 << 10, `
+req 0 [0,65536) at 0
+req 0 [65536,131072) at 0
+req 0 [131072,196608) at 0
+req 0 [196608,262144) at 0
+req 0 [262144,307200) at 0`},
+		{"ragged: only the first piece is off the border", []Req{{Off: 5000, Len: 200 << 10}}, 128 << 10, `
+req 0 [0,130168) at 904
+req 0 [130168,204800) at 0`},
+		{"a short rest goes with the piece before", []Req{{Off: 100, Len: 64 << 10}}, 64 << 10, `
+req 0 [0,65536) at 100`},
+		{"unless the slot is full", []Req{{Off: 100, Len: 128 << 10}}, 128 << 10, `
+req 0 [0,130972) at 100
+req 0 [130972,131072) at 0`},
+		{"wide alignment", []Req{{Off: 20000, Len: 100 << 10, Direct: 5, Align: 16 << 10}}, 64 << 10, `
+req 0 [0,61920) at 3616
+req 0 [61920,102400) at 0`},
+		{"gathered, with a large one between", []Req{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
+req 0 [0,100) at 0; req 2 [0,4096) at 128
+req 3 [0,70000) at 0
+req 4 [0,7) at 0`},
+		{"directions do not mix, and O_DIRECT keeps its place", []Req{{Len: 9}, {Write: true, Direct: -1, Len: 9}, {Write: true, Direct: 5, Off: 4100, Len: 9}}, 64 << 10, `
+req 0 [0,9) at 0
+req 1 [0,9) at 0; req 2 [0,9) at 4100`},
+	}
+	for _, tt := range tests {
+		o := newOp(slotLen / 4)
+		o.reset(t.Context(), tt.reqs, make([]Res, len(tt.reqs)))
+		var text strings.Builder
+		for o.left > 0 {
+			s := &slot{mem: make([]byte, slotLen)}
+			o.take(s, tt.want)
+			for i, p := range s.parts {
+				text.WriteString([]string{"\n", "; "}[min(i, 1)])
+				fmt.Fprintf(&text, "req %d [%d,%d) at %d", p.req, p.off, p.off+int64(p.n), p.at)
+			}
+		}
+		if got := text.String(); got != tt.text {
+			t.Errorf("%s:%s\nwant%s", tt.name, got, tt.text)
+		}
+	}
+}
