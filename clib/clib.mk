@@ -1,0 +1,52 @@
+# The C libraries: lib/libcufile.so.0 and the Go core beside it, and under
+# lib/soft the software machine's libcuda and libcudart. Included by the
+# Makefile at the root; needs gcc and Go.
+
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+LIB     ?= lib
+CLIB_CFLAGS = -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
+CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl
+CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/door.c
+
+.PHONY: lib lib-core lib-clean
+lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12
+
+# Go knows by itself what is stale.
+lib-core:
+	@mkdir -p $(LIB)/soft
+	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath \
+		-ldflags "-s -w -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
+		-o $(LIB)/libculvert.so ./clib/core
+	@rm -f $(LIB)/libculvert.h
+
+$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/door.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
+
+$(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/door.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/shim/cuda.map
+
+# NVIDIA's libcudart gives its symbols a version named after the library, and
+# programs linked against it ask for that.
+$(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/cudart.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	sed 's/@NODE@/libcudart.so.$*/' clib/shim/cudart.map > $@.map
+	$(CC) $(CLIB_CFLAGS) -DCULVERT_CUDART=$* -o $@ clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/door.c \
+		$(CLIB_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
+	@rm -f $@.map
+
+# The names that -lcufile, -lcuda and -lcudart look for.
+$(LIB)/libcufile.so: $(LIB)/libcufile.so.0
+	ln -sf $(<F) $@
+$(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
+	ln -sf $(<F) $@
+$(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
+	ln -sf $(<F) $@
+
+lib-clean:
+	rm -rf $(LIB)

@@ -1,0 +1,60 @@
+/*
+ * The C half of the core: the handshake, the state of threads, and the guard
+ * against forked children. The Go runtime does not survive a fork: of its
+ * threads the child has one, and the first call that needs another goroutine
+ * would wait for ever.
+ */
+#include "core.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "../shim/door.h"
+#include "_cgo_export.h"
+
+static atomic_bool forked;
+
+static void child(void)
+{
+	atomic_store(&forked, true);
+}
+
+/* Before the Go runtime starts, which the loader does next. */
+__attribute__((constructor(101))) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, child);
+}
+
+static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
+{
+	static _Thread_local struct culvert_thread thread;
+	if (atomic_load_explicit(&forked, memory_order_relaxed))
+		return false;
+	int32_t e = 0;
+	*value = culvertCall(fn, &thread, (void *)args, &e);
+	*err = e;
+	return true;
+}
+
+__attribute__((visibility("default"))) const struct culvert_core *culvert_core_open(const char *version,
+										    const char **have)
+{
+	static const struct culvert_core core = {.call = call};
+	*have = CULVERT_DOOR_VERSION;
+	return strcmp(version, *have) == 0 ? &core : NULL;
+}
+
+/* Calls from Go into the program. */
+
+void culvert_call_host(uintptr_t fn, uintptr_t user)
+{
+	((void (*)(void *))fn)((void *)user);
+}
+
+void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t user)
+{
+	((void (*)(void *, int, void *))fn)((void *)stream, status, (void *)user);
+}

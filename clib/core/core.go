@@ -1,0 +1,61 @@
+// Command core is libculvert.so: the Go half of the C libraries, built with
+// -buildmode=c-shared and loaded by their shims on first use. However many of
+// the libraries a process has, it has one core, one Go runtime and one machine.
+//
+// It is nothing but the passage between C and Go. What a function does is in
+// package dispatch and below, where it can be tested without C.
+package main
+
+/*
+#include "core.h"
+extern void culvert_call_host(uintptr_t fn, uintptr_t user);
+extern void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t user);
+*/
+import "C"
+
+import (
+	"os"
+	"unsafe"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/dispatch"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/softcuda"
+	"github.com/culvert-io/culvert/gpu"
+)
+
+func main() {} // a library has none, but Go wants it
+
+// Both halves must agree on the state of a thread.
+var _ [unsafe.Sizeof(C.struct_culvert_thread{})]byte = [unsafe.Sizeof(softcuda.Thread{})]byte{}
+
+var core = newCore()
+
+// newCore makes the answering half. CULVERT_LOG=errors has it print what the
+// codes of failed calls do not say.
+func newCore() *dispatch.Core {
+	c := dispatch.New(caller{})
+	if os.Getenv("CULVERT_LOG") == "errors" {
+		c.Log = os.Stderr
+	}
+	return c
+}
+
+//export culvertCall
+func culvertCall(fn C.int, thread *C.struct_culvert_thread, args unsafe.Pointer, errno *C.int32_t) C.int64_t {
+	t := (*softcuda.Thread)(unsafe.Pointer(thread))
+	v, e := core.Call(int(fn), t, (*dispatch.Words)(args))
+	*errno = C.int32_t(e)
+	return C.int64_t(v)
+}
+
+// A caller calls functions of the program.
+type caller struct{}
+
+func (caller) HostFunc(fn, user cmem.Ptr) {
+	C.culvert_call_host(C.uintptr_t(fn), C.uintptr_t(user))
+}
+
+func (caller) StreamCallback(fn cmem.Ptr, stream handle.ID, status gpu.Code, user cmem.Ptr) {
+	C.culvert_call_stream(C.uintptr_t(fn), C.uintptr_t(stream), C.int(status), C.uintptr_t(user))
+}

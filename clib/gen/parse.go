@@ -1,0 +1,141 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A table is the libraries with their functions parsed and numbered.
+type table struct {
+	libs    []*Library
+	entries []*entry
+	version string // of the door: shim and core must have the same
+}
+
+// An entry is a function of the table.
+type entry struct {
+	*Func
+	lib    *Library
+	index  int
+	name   string // in C
+	method string // in Go
+	ret    string
+	params []param
+}
+
+// A param is a C parameter.
+type param struct {
+	ctype    string
+	name     string
+	nullable bool
+}
+
+func (p param) pointer() bool { return strings.Contains(p.ctype, "*") }
+
+// number parses every declaration and gives each entry its number.
+func number(libs []*Library) (*table, error) {
+	t := &table{libs: libs}
+	sum := sha256.New()
+	for _, l := range libs {
+		for i := range l.Funcs {
+			e, err := parse(l, &l.Funcs[i])
+			if err != nil {
+				return nil, err
+			}
+			e.index = len(t.entries)
+			t.entries = append(t.entries, e)
+			fmt.Fprintf(sum, "%s %d %s\n", l.Name, e.index, e.Decl)
+		}
+		if err := unique(l); err != nil {
+			return nil, err
+		}
+	}
+	t.version = "culvert-door-1-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	return t, nil
+}
+
+// unique holds that no version of the library has a name twice.
+func unique(l *Library) error {
+	for _, v := range []int{12, 13} {
+		seen := map[string]bool{}
+		for _, name := range symbols(l, v) {
+			if seen[name] {
+				return fmt.Errorf("%s: %s is there twice", l.Name, name)
+			}
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+var version = regexp.MustCompile(`_v[0-9]+$`)
+
+func parse(l *Library, f *Func) (*entry, error) {
+	head, tail, ok := strings.Cut(strings.TrimSuffix(f.Decl, ")"), "(")
+	ret, name, ok2 := cutLast(head)
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("%s: cannot read the declaration %q", l.Name, f.Decl)
+	}
+	if _, ok := l.Results[ret]; !ok {
+		return nil, fmt.Errorf("%s returns %s, which the library has no rule for", name, ret)
+	}
+	e := &entry{Func: f, lib: l, name: name, ret: ret, method: f.Go}
+	if e.method == "" {
+		e.method = version.ReplaceAllString(strings.TrimPrefix(name, l.Prefix), "")
+	}
+	if tail == "void" {
+		return e, nil
+	}
+	for _, s := range strings.Split(tail, ",") {
+		p, err := parseParam(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		e.params = append(e.params, p)
+	}
+	return e, nil
+}
+
+func parseParam(s string) (param, error) {
+	s, nullable := strings.CutSuffix(strings.TrimSpace(s), "?")
+	at := strings.LastIndexAny(s, " *")
+	if at < 0 {
+		return param{}, fmt.Errorf("cannot read the parameter %q", s)
+	}
+	p := param{strings.TrimSpace(s[:at+1]), s[at+1:], nullable}
+	if _, ok := goTypes[p.ctype]; !ok && !p.pointer() {
+		return param{}, fmt.Errorf("parameter %s has type %s, which goTypes does not know", p.name, p.ctype)
+	}
+	return p, nil
+}
+
+// symbols are the names that a library of the given major version exports.
+func symbols(l *Library, major int) []string {
+	var names []string
+	for i := range l.Funcs {
+		f := &l.Funcs[i]
+		if f.Only != 0 && f.Only != major {
+			continue
+		}
+		head, _, _ := strings.Cut(f.Decl, "(")
+		_, name, _ := cutLast(head)
+		names = append(names, name)
+		names = append(names, f.Aliases...)
+		if f.PerThread != "" {
+			names = append(names, name+"_"+f.PerThread)
+		}
+	}
+	return slices.Concat(names, l.Local, l.Missing, l.Markers)
+}
+
+func cutLast(s string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(s, ' ')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}

@@ -1,0 +1,62 @@
+// Package cmem reads and writes memory that belongs to C: the arguments that a
+// program's pointers lead to. It is the only place behind the C door that
+// handles raw pointers.
+//
+// A pointer that leads nowhere faults. The door turns the fault into an error
+// code (see package dispatch), so that a wild pointer does not take the program
+// down from inside the library.
+package cmem
+
+import (
+	"unsafe"
+)
+
+// A Ptr is a C pointer, or a C function pointer, which is only carried around.
+type Ptr uintptr
+
+func (p Ptr) pointer() unsafe.Pointer {
+	// Not unsafe.Pointer(uintptr(p)): the memory was never Go's, and the detour
+	// keeps vet from suspecting that it was.
+	return *(*unsafe.Pointer)(unsafe.Pointer(&p))
+}
+
+// Load reads the T at p.
+func Load[T any](p Ptr) T { return *(*T)(p.pointer()) }
+
+// Store writes the T at p.
+func Store[T any](p Ptr, v T) { *(*T)(p.pointer()) = v }
+
+// Slice is the array of n elements at p, in place.
+func Slice[T any](p Ptr, n int) []T { return unsafe.Slice((*T)(p.pointer()), n) }
+
+// At is element i of the array of T at p.
+func At[T any](p Ptr, i int) Ptr {
+	var t T
+	return p + Ptr(uintptr(i)*unsafe.Sizeof(t))
+}
+
+// String copies the NUL-terminated string at p. ok is false when it is longer
+// than limit.
+func String(p Ptr, limit int) (s string, ok bool) {
+	for n := range limit + 1 {
+		if Load[byte](p+Ptr(n)) == 0 {
+			return string(Slice[byte](p, n)), true
+		}
+	}
+	return "", false
+}
+
+// PutString stores s and a NUL in the n bytes at p, cut off where there is no
+// room, and reports whether all of it fitted.
+func PutString(p Ptr, n int, s string) bool {
+	if n <= 0 {
+		return false
+	}
+	room := Slice[byte](p, n)
+	room[copy(room[:n-1], s)] = 0
+	return len(s) < n
+}
+
+// PtrTo is the address of Go memory, for tests that play C's part. It does not
+// keep the memory alive.
+func PtrTo[T any](v *T) Ptr { return Ptr(uintptr(unsafe.Pointer(v))) }

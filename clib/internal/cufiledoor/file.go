@@ -1,0 +1,85 @@
+package cufiledoor
+
+import (
+	"fmt"
+	"structs"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// CUfileFileHandleType.
+const handleTypeFD = 1
+
+// descr is CUfileDescr_t.
+type descr struct {
+	_     structs.HostLayout
+	Type  int32
+	Pad0  [4]byte
+	FD    int32 // of the union with a pointer
+	Pad1  [4]byte
+	FSOps cmem.Ptr
+}
+
+// HandleRegister is cuFileHandleRegister. Of the types of handles only
+// descriptors of the operating system are there.
+func (d *Door) HandleRegister(out, in cmem.Ptr) error {
+	de := cmem.Load[descr](in)
+	if de.Type != handleTypeFD {
+		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d: only descriptors are supported", de.Type)}
+	}
+	drv, err := d.driver()
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, err := drv.RegisterFD(int(de.FD))
+	if err != nil {
+		return err
+	}
+	id, ok := d.files.Add(f)
+	if !ok {
+		f.Close()
+		return cufile.NoMemError
+	}
+	cmem.Store(out, id)
+	return nil
+}
+
+// HandleDeregister is cuFileHandleDeregister, which has no way to complain.
+func (d *Door) HandleDeregister(id handle.ID) {
+	if f, ok := d.files.Remove(id); ok {
+		f.Close()
+	}
+}
+
+// BufRegister is cuFileBufRegister. The flags are about RDMA registration,
+// which happens on demand.
+func (d *Door) BufRegister(base cmem.Ptr, n uint64, flags int32) error {
+	const rdma, relaxed = 1, 2
+	if flags&^(rdma|relaxed) != 0 {
+		return cufile.InvalidValue
+	}
+	drv, err := d.driver()
+	if err != nil {
+		return err
+	}
+	_, err = drv.RegisterBuffer(gpu.Addr(base), n)
+	return err
+}
+
+// BufDeregister is cuFileBufDeregister.
+func (d *Door) BufDeregister(base cmem.Ptr) error {
+	drv := d.drv.Load()
+	if drv == nil {
+		return cufile.DriverNotInitialized
+	}
+	b, err := drv.Buffer(gpu.Addr(base))
+	if err != nil {
+		return err
+	}
+	return b.Close()
+}

@@ -1,0 +1,104 @@
+package cufiledoor
+
+import (
+	"context"
+	"structs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+type direction func(*cufile.File, context.Context, gpu.Span, int64) (route.Receipt, error)
+
+// Read is cuFileRead.
+func (d *Door) Read(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	return d.transfer((*cufile.File).ReadAt, id, base, n, off, bufOff)
+}
+
+// Write is cuFileWrite.
+func (d *Door) Write(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	return d.transfer((*cufile.File).WriteAt, id, base, n, off, bufOff)
+}
+
+func (d *Door) transfer(do direction, id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	f, err := d.file(id)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case base == 0:
+		return 0, unix.EINVAL
+	case bufOff < 0:
+		return 0, unix.EIO // what a copy to an address before the buffer comes to
+	}
+	r, err := do(f, context.Background(), gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
+	if err != nil && r.Bytes == 0 {
+		return 0, err
+	}
+	return r.Bytes, nil
+}
+
+func (d *Door) file(id handle.ID) (*cufile.File, error) {
+	if id == 0 {
+		return nil, unix.EINVAL
+	}
+	f, ok := d.files.Get(id)
+	if !ok {
+		return nil, cufile.HandleNotRegistered
+	}
+	return f, nil
+}
+
+// ioVec is CUfileIOVec_t.
+type ioVec struct {
+	_    structs.HostLayout
+	Base cmem.Ptr
+	Len  uint64
+}
+
+// maxVec is the kernel's limit for readv, which fits here as well as any.
+const maxVec = 1024
+
+// Readv is cuFileReadv: one range of the file into several buffers.
+func (d *Door) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+	return d.vector((*cufile.File).ReadAt, id, iov, count, off, flags)
+}
+
+// Writev is cuFileWritev.
+func (d *Door) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+	return d.vector((*cufile.File).WriteAt, id, iov, count, off, flags)
+}
+
+// vector goes from buffer to buffer until one is not filled. An error after
+// bytes have moved is left to the next call, as with readv.
+func (d *Door) vector(do direction, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+	if iov == 0 || count > maxVec || flags != 0 {
+		return 0, unix.EINVAL
+	}
+	if _, err := d.file(id); err != nil {
+		return 0, err
+	}
+	var total int64
+	for i := range int(count) {
+		v := cmem.Load[ioVec](cmem.At[ioVec](iov, i))
+		if v.Len == 0 {
+			continue
+		}
+		n, err := d.transfer(do, id, v.Base, v.Len, off+total, 0)
+		if err != nil && total == 0 {
+			return 0, err
+		}
+		if err != nil {
+			break
+		}
+		if total += n; uint64(n) < v.Len {
+			break
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,68 @@
+package dispatch
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/culvert-io/culvert/clib/internal/cufiledoor"
+	"github.com/culvert-io/culvert/clib/internal/softcuda"
+	"github.com/culvert-io/culvert/clib/internal/softrt"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/machine"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// A Core answers all functions of a process.
+type Core struct {
+	File    *cufiledoor.Door
+	CUDA    *softcuda.Driver
+	Runtime *softrt.Runtime
+	// Log gets a line for every call that fails, with what the code does not
+	// say. Nil keeps quiet.
+	Log io.Writer
+
+	mu      sync.Mutex
+	machine *machine.Machine
+}
+
+// New returns a core that opens its machine when a call needs one.
+func New(call softcuda.Caller) *Core {
+	c := &Core{}
+	c.File = cufiledoor.New(func() (*machine.Machine, error) { return c.open(machine.Open) })
+	c.CUDA = softcuda.New(c.softGPU, call)
+	c.Runtime = softrt.New(c.CUDA)
+	return c
+}
+
+// open opens the machine once; all libraries of the process share it.
+func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.machine == nil {
+		m, err := by()
+		if err != nil {
+			return nil, err
+		}
+		c.machine = m
+	}
+	return c.machine, nil
+}
+
+// softGPU is the driver under the software CUDA. A program that has that
+// library loaded runs on the software machine, unless it is told not to.
+func (c *Core) softGPU() (*softgpu.Driver, error) {
+	if os.Getenv("CULVERT_MACHINE") == machine.Real {
+		return nil, gpu.Fail("cuInit", gpu.ErrNoDevice, "CULVERT_MACHINE=real, and this is the software machine's libcuda.so.1")
+	}
+	m, err := c.open(func() (*machine.Machine, error) { return machine.OpenAs(machine.Soft) })
+	if err != nil {
+		return nil, err
+	}
+	d, ok := m.GPU.(*softgpu.Driver)
+	if !ok {
+		return nil, gpu.Fail("cuInit", gpu.ErrSystemDriverMismatch, fmt.Sprintf("the process works on %s", m.GPU.Name()))
+	}
+	return d, nil
+}

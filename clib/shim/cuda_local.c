@@ -1,0 +1,89 @@
+/*
+ * The functions of libcuda.so.1 that need no core: names of errors and the
+ * look-up of functions. They work in a forked child, too.
+ */
+#include "cuda_local.h"
+
+#include <string.h>
+
+#include "errors.h"
+
+struct text {
+	int code;
+	const char *name, *message;
+};
+
+static const struct text texts[] = {
+#define X(code, name, message) {code, name, message},
+	CULVERT_DRIVER_ERRORS(X)
+#undef X
+};
+
+static const struct text *find_text(CUresult code)
+{
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		if (texts[i].code == (int)code)
+			return &texts[i];
+	return NULL;
+}
+
+CULVERT_EXPORT CUresult cuGetErrorName(CUresult error, const char **pstr)
+{
+	const struct text *t = find_text(error);
+	if (pstr)
+		*pstr = t ? t->name : NULL;
+	return t && pstr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CULVERT_EXPORT CUresult cuGetErrorString(CUresult error, const char **pstr)
+{
+	const struct text *t = find_text(error);
+	if (pstr)
+		*pstr = t ? t->message : NULL;
+	return t && pstr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static culvert_fn find_proc(const char *symbol, int version, CUdriverProcAddressQueryResult *status)
+{
+	*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	for (const struct culvert_proc *p = culvert_procs; p->name; p++) {
+		if (strcmp(p->name, symbol) != 0)
+			continue;
+		if (p->since <= version) {
+			*status = CU_GET_PROC_ADDRESS_SUCCESS;
+			return p->fn;
+		}
+		*status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+	}
+	return NULL;
+}
+
+/* Since CUDA 12 a function that is not there is a status, not an error. */
+CULVERT_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
+					    CUdriverProcAddressQueryResult *status)
+{
+	CUdriverProcAddressQueryResult s;
+	(void)flags; /* per-thread default streams are the legacy stream here */
+	if (!symbol || !pfn)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(culvert_fn *)pfn = find_proc(symbol, version, &s);
+	if (status)
+		*status = s;
+	return CUDA_SUCCESS;
+}
+
+CULVERT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+	CUresult r = cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
+	return r == CUDA_SUCCESS && !*pfn ? CUDA_ERROR_NOT_FOUND : r;
+}
+
+/* The tables are NVIDIA's private business: there are none, and asking is no
+ * reason to print anything. */
+CULVERT_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id)
+{
+	(void)id;
+	if (table)
+		*table = NULL;
+	return CUDA_ERROR_NOT_FOUND;
+}

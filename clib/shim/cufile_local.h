@@ -1,0 +1,16 @@
+/* What the generated cufile.c needs. */
+#include "../include/cufile.h"
+#include "door.h"
+
+#undef cuFileDriverClose
+
+static inline CUfileError_t culvert_file_error(CUfileOpError code)
+{
+	return (CUfileError_t){.err = code, .cu_err = CUDA_SUCCESS};
+}
+
+/* The core sends both halves in one word, code low. */
+static inline CUfileError_t culvert_file_status(int64_t v)
+{
+	return (CUfileError_t){.err = (CUfileOpError)(int32_t)v, .cu_err = (CUresult)(v >> 32)};
+}

@@ -1,0 +1,101 @@
+#define _GNU_SOURCE
+#include "door.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct culvert_core *core;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Loading has begun in this process; a child forked since then must not go on. */
+static atomic_bool begun, forked;
+/* Where this library lies. Found out when it is loaded: the path that the
+ * loader knows may be relative, and the program may change its directory. */
+static char self[PATH_MAX], directory[PATH_MAX];
+
+__attribute__((constructor)) static void find_self(void)
+{
+	Dl_info info;
+	if (!dladdr((void *)&find_self, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
+		return;
+	memcpy(directory, self, sizeof directory);
+	char *slash = strrchr(directory, '/');
+	if (slash)
+		*slash = 0;
+}
+
+static void complain(const char *path, const char *what, const char *detail)
+{
+	fprintf(stderr, "culvert: %s: %s %s: %s\n", self, what, path, detail);
+}
+
+/* open_core loads the core from a path and shakes hands with it. It keeps
+ * quiet about a file that is not there. */
+static bool open_core(const char *path)
+{
+	char there[PATH_MAX];
+	if (!realpath(path, there))
+		return false;
+	void *lib = dlopen(there, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		complain(there, "cannot load", dlerror());
+		return true;
+	}
+	culvert_core_open_fn open;
+	*(void **)&open = dlsym(lib, CULVERT_CORE_SYMBOL);
+	const char *have = "none";
+	if (open)
+		core = open(CULVERT_DOOR_VERSION, &have);
+	if (!core) {
+		char detail[256];
+		snprintf(detail, sizeof detail, "it has door %s, this library %s; install both from one build", have, CULVERT_DOOR_VERSION);
+		complain(there, "cannot use", detail);
+	}
+	return true;
+}
+
+static void child(void)
+{
+	if (atomic_load(&begun))
+		atomic_store(&forked, true);
+}
+
+static void load(void)
+{
+	/* The core lies beside libcufile; libcuda and libcudart of the software
+	 * machine are one directory deeper, out of the way of real ones. */
+	static const char *const places[] = {"%s/" CULVERT_CORE_FILE, "%s/../" CULVERT_CORE_FILE};
+	pthread_atfork(NULL, NULL, child);
+	atomic_store(&begun, true);
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		char path[2 * PATH_MAX];
+		snprintf(path, sizeof path, places[i], directory);
+		if (open_core(path))
+			return;
+	}
+	complain(CULVERT_CORE_FILE, "cannot find", "it belongs beside this library");
+}
+
+bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
+{
+	int saved = errno, err = 0;
+	bool answered = false;
+	if (!atomic_load_explicit(&forked, memory_order_relaxed)) {
+		pthread_once(&once, load);
+		answered = core && core->call(fn, args, value, &err);
+	}
+	if (!answered)
+		err = fail_errno;
+	errno = err ? err : saved;
+	return answered;
+}
+
+void culvert_missing(const char *name, atomic_flag *said)
+{
+	if (!atomic_flag_test_and_set(said))
+		fprintf(stderr, "culvert: %s is not part of the software machine\n", name);
+}
