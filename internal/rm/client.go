@@ -20,7 +20,7 @@ type Client struct {
 	handle  nvrm.Handle
 
 	mu      sync.Mutex
-	devices map[uint32]*Device        // by minor
+	devices map[uint32]*Device       // by minor
 	objects map[nvrm.Handle]struct{} // not yet freed
 	last    uint32                   // handle given out last
 	closed  bool

@@ -87,7 +87,7 @@ func (m *Mapper) mapRange(a gpu.Addr, n uint64) (*Window, error) {
 		return nil, err
 	}
 	r := request{addr: a, n: n, alloc: p}
-	size := r.pages(uint64(a-p.Base)).n
+	size := r.pages(uint64(a - p.Base)).n
 	if err := m.reserve(size); err != nil {
 		return nil, err
 	}
