@@ -331,7 +331,7 @@ func TestAfterClose(t *testing.T) {
 	if len(log) != 0 {
 		t.Errorf("calls after close: %q", log)
 	}
-	if err := errors.Join(s2.Close(), e2.Close(), d.Close()); err != nil {
+	if err := d.Close(); err != nil { // takes s2 and e2 along
 		t.Fatal(err)
 	}
 	log = f.logged(func() {
@@ -339,7 +339,8 @@ func TestAfterClose(t *testing.T) {
 			"alloc": second(d.Alloc(gpu.KindDevice, 1, 0)), "virtual": second(d.Alloc(gpu.KindVirtual, 1, 0)), "free": d.Free(1),
 			"copy in": d.CopyIn(1, nil), "copy": d.Copy(1, 2, 3), "fill": d.Fill(1, 2, 4, 3), "pointer": second(d.Pointer(1)),
 			"stream": second(d.NewStream()), "context": second(d.NewContext(0)), "bind": second(d.Bind()), "sync": d.Synchronize(),
-			"close": d.Close(),
+			"close": d.Close(), "stream copy": s2.Copy(1, 2, 3), "stream close": s2.Close(), "event": e2.Synchronize(),
+			"record": s2.Record(e2), "launch": s2.Launch(fn, gpu.Dim{}, gpu.Dim{}), "func": second(m.Func("none")),
 		} {
 			if !errors.Is(err, gpu.ErrContextDestroyed) {
 				t.Errorf("%s: %v", name, err)

@@ -60,6 +60,14 @@ func (d *Device) call(s *symbol, args ...uintptr) gpu.Code {
 	return c
 }
 
+// unusable is what a closed stream, event or module answers.
+func (d *Device) unusable() gpu.Code {
+	if d.closed.Load() {
+		return gpu.ErrContextDestroyed
+	}
+	return gpu.ErrInvalidHandle
+}
+
 func (d *Device) fail(s *symbol, c gpu.Code, detail string, args ...any) error {
 	return d.drv.fail(s, c, detail, args...)
 }

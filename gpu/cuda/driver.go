@@ -77,6 +77,9 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 func (d *Driver) device(i int) (int32, error) {
 	dev := new(int32)
 	s := &d.symbols.cuDeviceGet
+	if i != int(int32(i)) { // C would see another number
+		return 0, d.fail(s, gpu.ErrInvalidDevice, "", i)
+	}
 	if c := s.call(ref(dev), uintptr(i)); c != gpu.Success {
 		return 0, d.fail(s, c, "", i)
 	}

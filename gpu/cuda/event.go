@@ -40,7 +40,7 @@ func (t *Stream) Record(e gpu.Event) error {
 	s := &t.d.symbols.cuEventRecord
 	h, ok := handleOf(e)
 	if !ok {
-		return t.d.fail(s, gpu.ErrInvalidHandle, "not an open CUDA event")
+		return t.d.fail(s, t.d.unusable(), "not an open CUDA event")
 	}
 	if c := t.call(s, h, t.handle); c != gpu.Success {
 		return t.d.fail(s, c, "")
@@ -53,7 +53,7 @@ func (t *Stream) WaitEvent(e gpu.Event) error {
 	s := &t.d.symbols.cuStreamWaitEvent
 	h, ok := handleOf(e)
 	if !ok {
-		return t.d.fail(s, gpu.ErrInvalidHandle, "not an open CUDA event")
+		return t.d.fail(s, t.d.unusable(), "not an open CUDA event")
 	}
 	if c := t.call(s, t.handle, h, 0); c != gpu.Success {
 		return t.d.fail(s, c, "")
@@ -63,7 +63,7 @@ func (t *Stream) WaitEvent(e gpu.Event) error {
 
 func (e *event) call(s *symbol, args ...uintptr) gpu.Code {
 	if e.closed.Load() {
-		return gpu.ErrInvalidHandle
+		return e.d.unusable()
 	}
 	return e.d.call(s, args...)
 }
@@ -96,7 +96,7 @@ func (e *event) Since(start gpu.Event) (time.Duration, error) {
 	s := &e.d.symbols.cuEventElapsedTime
 	h, ok := handleOf(start)
 	if !ok {
-		return 0, e.d.fail(s, gpu.ErrInvalidHandle, "not an open CUDA event")
+		return 0, e.d.fail(s, e.d.unusable(), "not an open CUDA event")
 	}
 	ms := new(float32)
 	if c := e.call(s, ref(ms), h, e.handle); c != gpu.Success {
@@ -109,7 +109,7 @@ func (e *event) Since(start gpu.Event) (time.Duration, error) {
 func (e *event) Close() error {
 	s := &e.d.symbols.cuEventDestroy
 	if e.closed.Swap(true) {
-		return e.d.fail(s, gpu.ErrInvalidHandle, "closed before")
+		return e.d.fail(s, e.d.unusable(), "closed before")
 	}
 	e.d.parts.remove(e)
 	if c := e.d.call(s, e.handle); c != gpu.Success {

@@ -51,7 +51,7 @@ func (d *Device) Load(ptx []byte) (gpu.Module, error) {
 func (m *module) Func(name string) (gpu.Func, error) {
 	s := &m.d.symbols.cuModuleGetFunction
 	if m.closed.Load() {
-		return nil, m.d.fail(s, gpu.ErrInvalidHandle, "the module is closed", name)
+		return nil, m.d.fail(s, m.d.unusable(), "the module is closed", name)
 	}
 	params, ok := m.entries[name]
 	if !ok {
@@ -71,7 +71,7 @@ func (m *module) Func(name string) (gpu.Func, error) {
 func (m *module) Close() error {
 	s := &m.d.symbols.cuModuleUnload
 	if m.closed.Swap(true) {
-		return m.d.fail(s, gpu.ErrInvalidHandle, "closed before")
+		return m.d.fail(s, m.d.unusable(), "closed before")
 	}
 	m.d.parts.remove(m)
 	if c := m.d.call(s, m.handle); c != gpu.Success {
@@ -100,7 +100,7 @@ func (t *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 	s := &t.d.symbols.cuLaunchKernel
 	k, ok := f.(*function)
 	if !ok || k == nil || k.m.closed.Load() {
-		return t.d.fail(s, gpu.ErrInvalidHandle, "not a kernel of an open CUDA module")
+		return t.d.fail(s, t.d.unusable(), "not a kernel of an open CUDA module")
 	}
 	l := argLists.Get().(*argList)
 	defer argLists.Put(l)

@@ -105,11 +105,10 @@ func TestDriver(t *testing.T) {
 	if diff := cmp.Diff(want, infos); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	if _, err := f.drv.Open(2); !errors.Is(err, gpu.ErrInvalidDevice) {
-		t.Errorf("device 2: %v", err)
-	}
-	if _, err := f.drv.Open(-1); !errors.Is(err, gpu.ErrInvalidDevice) {
-		t.Errorf("device -1: %v", err)
+	for _, i := range []int{2, -1, 1 << 32} {
+		if _, err := f.drv.Open(i); !errors.Is(err, gpu.ErrInvalidDevice) {
+			t.Errorf("device %d: %v", i, err)
+		}
 	}
 	f.wantNothingLive()
 }

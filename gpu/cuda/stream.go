@@ -33,7 +33,7 @@ func (d *Device) NewStream() (gpu.Stream, error) {
 // must not reach the driver, which does not check it.
 func (t *Stream) call(s *symbol, args ...uintptr) gpu.Code {
 	if t.closed.Load() {
-		return gpu.ErrInvalidHandle
+		return t.d.unusable()
 	}
 	return t.d.call(s, args...)
 }
@@ -178,7 +178,7 @@ func (t *Stream) Synchronize() error {
 func (t *Stream) Close() error {
 	s := &t.d.symbols.cuStreamDestroy
 	if t.closed.Swap(true) {
-		return t.d.fail(s, gpu.ErrInvalidHandle, "closed before")
+		return t.d.fail(s, t.d.unusable(), "closed before")
 	}
 	t.d.parts.remove(t)
 	if c := t.d.call(s, t.handle); c != gpu.Success {

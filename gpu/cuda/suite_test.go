@@ -1,0 +1,12 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/gputest"
+)
+
+func TestSuite(t *testing.T) {
+	gputest.Run(t, func(t *testing.T) gpu.Driver { return hardware(t) })
+}
