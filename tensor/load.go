@@ -265,6 +265,13 @@ func (l *Load) Report() Report {
 	return l.report.clone()
 }
 
+// Progress is how many bytes have been read so far.
+func (l *Load) Progress() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.report.Bytes
+}
+
 // Close closes the files and frees the device memory. The loop over Tensors
 // must have ended.
 func (l *Load) Close() error {

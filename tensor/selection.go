@@ -169,6 +169,14 @@ func (s *Selection) check() error {
 	return nil
 }
 
+// Matches reports whether Only lets a name through.
+func (s *Selection) Matches(name string) (bool, error) {
+	if err := s.check(); err != nil {
+		return false, err
+	}
+	return s.named(name), nil
+}
+
 func (s *Selection) named(name string) bool {
 	for _, p := range s.Only {
 		if matches(p, name) {

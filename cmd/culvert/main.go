@@ -73,7 +73,7 @@ Without an NVIDIA GPU the same commands run on a software machine
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newCheck(), newCp(), newBench())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newBench(), newLs(), newLoad(), newSave(), newVerify())
 	return root
 }
 

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+type loadOptions struct {
+	part
+	order   string
+	window  string
+	verify  bool
+	ceiling bool
+	dryRun  bool
+	json    bool
+}
+
+// A part of a model, as the command line names it.
+type part struct {
+	plan  string
+	only  []string
+	rules []string
+}
+
+func newLoad() *cobra.Command {
+	var o loadOptions
+	cmd := &cobra.Command{
+		Use:   "load MODEL gpu:N[,gpu:N...]",
+		Short: "Load a model into GPU memory and measure it",
+		Long: `load reads the tensors of a model into GPU memory, each to the place where it
+stays, and reports how long the first and the last took, the rate, and the route
+of each file. The memory is freed when it ends.
+
+--plan takes a part of the model: tp=4,rank=1 is one of four tensor-parallel
+slices, pp=2,stage=0 the first half of the layers, ep=8,eprank=3 an eighth of the
+experts; layers=0-16 and experts=0-8 name them by number. With several GPUs and
+no rank each GPU gets its own; without a plan they share the layers.
+
+Tensor parallelism cuts the usual names as Megatron-LM does. --rule says how to
+cut others: '*.c_fc.weight=1' by dimension 1, '*.qkv.weight=0/3' each of three
+blocks along dimension 0, '*.k_proj.*=whole' not at all.
+
+EXIT STATUS
+  0  all tensors were loaded (and verified, with --verify)
+  1  an error; the message names the file, the tensor and the cause
+  2  the command line is wrong`,
+		Example: `  culvert load model.safetensors gpu:0
+  culvert load /data/llama gpu:0 --plan tp=4,rank=1 --dry-run
+  culvert load /data/llama gpu:0,gpu:1 --plan tp=2 --order layer --verify
+  culvert load /data/huge gpu:0 --window 4G --json`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			return runLoad(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	o.part.flags(cmd)
+	f.StringVar(&o.order, "order", "file", "file: as the bytes lie, for speed; layer: the first layers first")
+	f.StringVar(&o.window, "window", "", "stream through so much memory of each GPU, e.g. 4G, instead of keeping all")
+	f.BoolVar(&o.verify, "verify", false, "compare what arrived with the manifests beside the files")
+	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the share of it")
+	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (p *part) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.plan, "plan", "", "part of the model: tp=4,rank=1 and the like")
+	f.StringArrayVar(&p.only, "only", nil, "take tensors whose name matches this pattern (may be repeated)")
+	f.StringArrayVar(&p.rules, "rule", nil, "how tensor parallelism cuts: PATTERN=DIM, PATTERN=DIM/PARTS or PATTERN=whole (may be repeated)")
+}
+
+// targets reads the devices and what goes to each.
+func (p *part) targets(gpus string) ([]tensor.Target, error) {
+	var devices []int
+	for name := range strings.SplitSeq(gpus, ",") {
+		dev, err := parseGPU(name)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, dev)
+	}
+	sel, err := tensor.ParseSelection(p.plan)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	sel.Only = p.only
+	for _, r := range p.rules {
+		rule, err := tensor.ParseSplitRule(r)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		sel.Rules = append(sel.Rules, rule)
+	}
+	targets, err := tensor.Spread(sel, devices)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return targets, nil
+}
+
+// options are the plan's and the load's.
+func (o *loadOptions) options() (*tensor.PlanOptions, *tensor.LoadOptions, error) {
+	plan, load := &tensor.PlanOptions{}, &tensor.LoadOptions{Verify: o.verify}
+	switch o.order {
+	case "file":
+	case "layer":
+		plan.Order = tensor.ByLayer
+	default:
+		return nil, nil, usageError{fmt.Errorf("--order %s: want file or layer", o.order)}
+	}
+	if o.window != "" {
+		n, err := bench.ParseSize(o.window)
+		if err != nil || n <= 0 {
+			return nil, nil, usageError{fmt.Errorf("--window %s: want a size such as 512M or 4G", o.window)}
+		}
+		plan.Alloc, load.Window = tensor.PerTensor, uint64(n)
+	}
+	return plan, load, nil
+}
+
+// A loadResult is what load prints.
+type loadResult struct {
+	Model    string              `json:"model"`
+	GPUs     []int               `json:"gpus"`
+	Tensors  int                 `json:"tensors"`
+	Verified int                 `json:"verified"`
+	Wanted   int64               `json:"wanted_bytes"`
+	Bytes    int64               `json:"read_bytes"`
+	First    float64             `json:"first_tensor_seconds"`
+	Last     float64             `json:"last_tensor_seconds"`
+	GBps     float64             `json:"gb_per_second"`
+	Ceiling  float64             `json:"ceiling_gb_per_second,omitempty"`
+	Share    float64             `json:"share_of_ceiling,omitempty"`
+	Soft     bool                `json:"software_machine"`
+	Files    []tensor.FileReport `json:"files"`
+}
+
+func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Writer) error {
+	targets, err := o.targets(gpus)
+	if err != nil {
+		return err
+	}
+	planOpts, loadOpts, err := o.options()
+	if err != nil {
+		return err
+	}
+	m, err := tensor.Open(path)
+	if err != nil {
+		return err
+	}
+	plan, err := tensor.NewPlan(m, targets, planOpts)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		return printPlan(out, plan, o.json)
+	}
+	mach, drv, err := openDriver()
+	if err != nil {
+		return err
+	}
+	defer drv.Close()
+	res := loadResult{Model: path, GPUs: plan.Devices(), Soft: mach.Soft}
+	if o.ceiling {
+		if res.Ceiling, err = ceilings(drv, res.GPUs); err != nil {
+			return err
+		}
+	}
+	if err := res.load(ctx, drv, plan, loadOpts); err != nil {
+		return fmt.Errorf("load %s: %w", path, err)
+	}
+	if o.json {
+		return writeJSON(out, res)
+	}
+	printLoad(out, &res)
+	return nil
+}
+
+func printPlan(out io.Writer, p *tensor.Plan, asJSON bool) error {
+	if asJSON {
+		return writeJSON(out, p)
+	}
+	_, err := p.WriteTo(out)
+	return err
+}
+
+// ceilings is the sum of the GPUs' pinned copies, in GB/s.
+func ceilings(drv *cufile.Driver, gpus []int) (sum float64, err error) {
+	for _, i := range gpus {
+		dev, err := drv.Device(i)
+		if err != nil {
+			return 0, err
+		}
+		c, err := bench.Ceiling(dev, false)
+		if err != nil {
+			return 0, err
+		}
+		sum += c / 1e9
+	}
+	return sum, nil
+}
+
+func (r *loadResult) load(ctx context.Context, drv *cufile.Driver, p *tensor.Plan, opts *tensor.LoadOptions) error {
+	l, err := tensor.NewLoad(p, tensor.Cufile(drv), opts)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	meter := newMeter(os.Stderr)
+	defer meter.done()
+	total := p.Totals().Read
+	for t, err := range l.Tensors(ctx) {
+		if err != nil {
+			return err
+		}
+		if t.Verified {
+			r.Verified++
+		}
+		meter.advance(l.Progress(), total)
+	}
+	rep := l.Report()
+	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files
+	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
+	if r.Ceiling > 0 {
+		r.Share = r.GBps / r.Ceiling
+	}
+	return nil
+}
+
+func printLoad(out io.Writer, r *loadResult) {
+	seconds := func(s float64) time.Duration {
+		return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
+	}
+	fmt.Fprintf(out, "loaded %s tensors=%d bytes=%d read=%d first=%s last=%s rate=%s",
+		filepath.Base(r.Model), r.Tensors, r.Wanted, r.Bytes, seconds(r.First), seconds(r.Last), route.Rate(r.GBps*1e9))
+	if r.Ceiling > 0 {
+		fmt.Fprintf(out, " ceiling=%s share=%.2f", route.Rate(r.Ceiling*1e9), r.Share)
+	}
+	if r.Verified > 0 {
+		fmt.Fprintf(out, " verified=%d", r.Verified)
+	}
+	if r.Soft {
+		fmt.Fprint(out, " SOFTWARE-MACHINE")
+	}
+	fmt.Fprintln(out)
+	for i := range r.Files {
+		fmt.Fprintf(out, "%s: %s\n", filepath.Base(r.Files[i].Path), &r.Files[i].Receipt)
+	}
+}

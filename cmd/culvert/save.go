@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+type saveOptions struct {
+	part
+	via  string
+	step int64
+	keep int
+	json bool
+}
+
+func newSave() *cobra.Command {
+	var o saveOptions
+	cmd := &cobra.Command{
+		Use:   "save MODEL DEST",
+		Short: "Save a model from GPU memory, with checksums",
+		Long: `save loads MODEL, or a part of it, into GPU memory and saves it from there into
+one safetensors file that starts its data on a page border, with a manifest of
+checksums beside it.
+
+DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
+the old file or the new one, and no temporary file. With --step, DEST is a
+directory of checkpoints: DEST/step-000000100/model.safetensors, and DEST/latest
+points to the newest.
+
+EXIT STATUS
+  0  the file and its manifest are on stable storage
+  1  an error; the message names the file, the tensor and the cause
+  2  the command line is wrong`,
+		Example: `  culvert save /data/llama llama.safetensors
+  culvert save /data/llama slice.safetensors --plan tp=4,rank=1
+  culvert save model.safetensors /data/run --step 1000 --keep 3`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			if o.keep < 0 || (o.keep > 0 && o.step < 0) {
+				return usageError{fmt.Errorf("--keep %d: want a number from 1, with --step", o.keep)}
+			}
+			return runSave(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+		},
+	}
+	o.part.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.via, "via", "gpu:0", "GPU to save from")
+	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
+	f.IntVar(&o.keep, "keep", 0, "keep so many of the newest steps, 0 for all")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	return cmd
+}
+
+// A saveResult is what save prints.
+type saveResult struct {
+	File     string  `json:"file"`
+	Manifest string  `json:"manifest"`
+	Tensors  int     `json:"tensors"`
+	Bytes    int64   `json:"bytes"`
+	Seconds  float64 `json:"seconds"`
+	GBps     float64 `json:"gb_per_second"`
+	Soft     bool    `json:"software_machine"`
+}
+
+func runSave(ctx context.Context, o saveOptions, src, dst string, out io.Writer) error {
+	targets, err := o.targets(o.via)
+	if err != nil {
+		return err
+	}
+	m, err := tensor.Open(src)
+	if err != nil {
+		return err
+	}
+	plan, err := tensor.NewPlan(m, targets, nil)
+	if err != nil {
+		return err
+	}
+	mach, drv, err := openDriver()
+	if err != nil {
+		return err
+	}
+	defer drv.Close()
+	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	sources, dev, err := takeSources(ctx, drv, l, targets[0].Device)
+	if err != nil {
+		return fmt.Errorf("save %s: %w", src, err)
+	}
+	res := saveResult{File: dst, Soft: mach.Soft}
+	if err := res.save(ctx, o, sources, dev); err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(out, res)
+	}
+	fmt.Fprintf(out, "saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s", res.File, res.Tensors, res.Bytes,
+		time.Duration(res.Seconds*float64(time.Second)).Round(time.Microsecond), route.Rate(res.GBps*1e9), res.Manifest)
+	if res.Soft {
+		fmt.Fprint(out, " SOFTWARE-MACHINE")
+	}
+	fmt.Fprintln(out)
+	return nil
+}
+
+// takeSources waits for all tensors.
+func takeSources(ctx context.Context, drv *cufile.Driver, l *tensor.Load, device int) ([]tensor.Source, gpu.Device, error) {
+	dev, err := drv.Device(device)
+	if err != nil {
+		return nil, nil, err
+	}
+	var sources []tensor.Source
+	for t, err := range l.Tensors(ctx) {
+		if err != nil {
+			return nil, nil, err
+		}
+		sources = append(sources, tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: tensor.DeviceBytes(dev, t.Span)})
+	}
+	return sources, dev, nil
+}
+
+func (r *saveResult) save(ctx context.Context, o saveOptions, sources []tensor.Source, dev gpu.Device) error {
+	opts := &tensor.SaveOptions{Buffer: func(n int) ([]byte, func(), error) { return pinned(dev, n) }}
+	start := time.Now()
+	var m *tensor.Manifest
+	var err error
+	if o.step >= 0 {
+		c := &tensor.Checkpoints{Dir: r.File, Keep: o.keep}
+		m, err = c.Save(ctx, o.step, sources, opts)
+		r.File = c.Path(o.step)
+	} else {
+		m, err = tensor.Save(ctx, r.File, sources, opts)
+	}
+	if err != nil {
+		return err
+	}
+	r.Manifest = tensor.ManifestPath(r.File)
+	r.Tensors, r.Bytes, r.Seconds = len(m.Tensors), m.Size, time.Since(start).Seconds()
+	r.GBps = float64(r.Bytes) / r.Seconds / 1e9
+	return nil
+}
+
+// pinned allocates host memory that a GPU copies to at full speed.
+func pinned(dev gpu.Device, n int) ([]byte, func(), error) {
+	a, err := dev.Alloc(gpu.KindHost, uint64(n), 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return gpu.HostBytes(a, uint64(n)), func() { dev.Free(a) }, nil
+}
