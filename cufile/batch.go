@@ -3,7 +3,6 @@ package cufile
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -19,15 +18,19 @@ type Request struct {
 }
 
 // batches keeps the room that a batch needs while it runs.
-var batches = sync.Pool{New: func() any { return new(batch) }}
+var batches = sync.Pool{New: func() any { return &batch{shard: nextShard.Add(1)} }}
 
-// A batch holds each of its files and buffers once: taking a read lock twice
-// would deadlock with a Close that waits between the two.
 type batch struct {
 	ops   []route.Op
 	plans []*route.Plan
-	files []*File
-	bufs  []*Buffer
+	held  []held
+	shard uint32
+}
+
+// held is what a request keeps from being closed.
+type held struct {
+	file *File
+	buf  *Buffer
 }
 
 // Do runs a batch and fills res, one receipt per request. Requests are checked
@@ -51,15 +54,19 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 
 // add checks a request and holds its file and buffer until release.
 func (b *batch) add(q *Request) error {
-	if q.File == nil {
+	f, mem := q.File, q.Mem
+	if f == nil {
 		return &Error{Op: "batch", Object: "request", Code: InvalidValue, Err: errors.New("it has no file")}
 	}
-	f, mem := q.File, q.Mem
-	buf := b.hold(f, mem.Base)
+	if !f.io.Enter(b.shard) {
+		return f.fail(q.Dir, mem, HandleNotRegistered, errors.New("the handle was deregistered"))
+	}
+	h := held{f, f.hold(mem.Base, b.shard)}
+	b.held = append(b.held, h)
 	if err := f.check(q.Dir, mem, q.Off); err != nil {
 		return err
 	}
-	kind, err := f.locate(q.Dir, &mem, buf)
+	kind, err := f.locate(q.Dir, &mem, h.buf)
 	if err != nil {
 		return err
 	}
@@ -82,7 +89,7 @@ func (b *batch) run(ctx context.Context, reqs []Request, res []route.Receipt) er
 		}
 		err := b.plans[i].Run(ctx, b.ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
-			reqs[k].File.stats.add(&res[k], err)
+			reqs[k].File.stats.add(b.shard, &res[k], err)
 		}
 		if err != nil {
 			return &Error{Op: "batch", Object: reqs[i].File.Name(), Code: codeFor(err), Err: err}
@@ -92,33 +99,15 @@ func (b *batch) run(ctx context.Context, reqs []Request, res []route.Receipt) er
 	return nil
 }
 
-func (b *batch) hold(f *File, base gpu.Addr) *Buffer {
-	if !slices.Contains(b.files, f) {
-		f.io.RLock()
-		b.files = append(b.files, f)
-	}
-	for _, buf := range b.bufs {
-		if buf.span.Base == base {
-			return buf
-		}
-	}
-	buf := f.hold(base)
-	if buf != nil {
-		b.bufs = append(b.bufs, buf)
-	}
-	return buf
-}
-
 func (b *batch) release() {
-	for _, buf := range b.bufs {
-		buf.io.RUnlock()
-	}
-	for _, f := range b.files {
-		f.io.RUnlock()
+	for _, h := range b.held {
+		if h.buf != nil {
+			h.buf.io.Leave(b.shard)
+		}
+		h.file.io.Leave(b.shard)
 	}
 	clear(b.ops)
 	clear(b.plans)
-	clear(b.files)
-	clear(b.bufs)
-	b.ops, b.plans, b.files, b.bufs = b.ops[:0], b.plans[:0], b.files[:0], b.bufs[:0]
+	clear(b.held)
+	b.ops, b.plans, b.held = b.ops[:0], b.plans[:0], b.held[:0]
 }

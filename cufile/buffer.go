@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/gate"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -17,8 +18,8 @@ type Buffer struct {
 	kind gpu.Kind
 
 	ladder *route.Ladder // that knows the buffer
-	io     sync.RWMutex  // held shared by transfers: deregistration waits for them
-	closed bool          // under io
+	mu     sync.Mutex    // serialises Close
+	io     gate.Gate     // transfers pass through: deregistration waits for them
 }
 
 // Span is the whole buffer.
@@ -55,8 +56,8 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 		return nil, fail(CodeOf(err), err, "")
 	}
 	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: ladder}
-	b.io.Lock() // nobody uses or closes the buffer before the routes know it
-	defer b.io.Unlock()
+	b.mu.Lock() // nobody closes the buffer before the routes know it
+	defer b.mu.Unlock()
 	if !d.buffers.add(b) {
 		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
 	}
@@ -74,12 +75,11 @@ func (d *Driver) Buffer(base gpu.Addr) (*Buffer, error) {
 
 // Close deregisters the buffer after the transfers that use it have ended.
 func (b *Buffer) Close() error {
-	b.io.Lock()
-	defer b.io.Unlock()
-	if b.closed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.io.Close() {
 		return &Error{Op: "deregister buffer", Object: b.span.String(), Code: MemoryNotRegistered}
 	}
-	b.closed = true
 	b.drv.buffers.remove(b)
 	b.ladder.Deregister(b.span)
 	return nil

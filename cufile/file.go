@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/gate"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
@@ -23,15 +24,15 @@ type File struct {
 	fd  int // the caller's number, under which it was registered
 	st  *storage.File
 
-	io     sync.RWMutex // held shared by transfers: closing waits for them
-	closed bool         // under io
+	mu sync.Mutex // serialises Close
+	io gate.Gate  // transfers pass through: closing waits for them
 
 	// plans holds what was found out, by place: a transfer pays an array index.
 	plans   [maxGPUs + 1]atomic.Pointer[route.Plan]
 	planMu  sync.Mutex
 	require route.ID // under planMu
 
-	stats Stats
+	stats counters
 }
 
 // maxGPUs is more than one machine has had so far.
@@ -108,12 +109,11 @@ func (f *File) Size() (int64, error) { return f.st.Size() }
 // Close deregisters the file after the transfers that use it have ended. The
 // caller's descriptor stays open.
 func (f *File) Close() error {
-	f.io.Lock()
-	defer f.io.Unlock()
-	if f.closed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.io.Close() {
 		return &Error{Op: "deregister", Object: f.st.Name, Code: HandleNotRegistered}
 	}
-	f.closed = true
 	d := f.drv
 	d.mu.Lock()
 	delete(d.files, f)
@@ -124,8 +124,8 @@ func (f *File) Close() error {
 	return f.st.Close()
 }
 
-// Stats is the sum of all transfers of the file.
-func (f *File) Stats() *Stats { return &f.stats }
+// Stats is the sum of all transfers of the file so far.
+func (f *File) Stats() Stats { return f.stats.sum() }
 
 // Plan says how the file reaches GPU dev: the usable routes, and why not others.
 func (f *File) Plan(dev int) (*route.Plan, error) {

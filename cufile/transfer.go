@@ -6,65 +6,69 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
 )
 
 // A call is one transfer on its way. Calls are pooled, so that a transfer
-// allocates nothing.
+// allocates nothing; and since pools are per processor, a call's shard keeps
+// threads out of each other's cache lines.
 type call struct {
-	ops [1]route.Op
-	res [1]route.Receipt
+	ops   [1]route.Op
+	res   [1]route.Receipt
+	shard uint32
 }
 
-var calls = sync.Pool{New: func() any { return new(call) }}
+var (
+	calls     = sync.Pool{New: func() any { return &call{shard: nextShard.Add(1)} }}
+	nextShard atomic.Uint32
+)
 
 func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (route.Receipt, error) {
-	f.io.RLock()
-	defer f.io.RUnlock()
-	if err := f.check(dir, mem, off); err != nil {
-		return route.Receipt{Dir: dir}, err
-	}
-	if mem.Len == 0 {
-		return route.Receipt{Dir: dir}, nil
-	}
-	b := f.hold(mem.Base)
-	if b != nil {
-		defer b.io.RUnlock()
-	}
-	kind, err := f.locate(dir, &mem, b)
-	if err != nil {
-		return route.Receipt{Dir: dir}, err
-	}
-	p, err := f.plan(placeOf(mem.Dev, kind))
-	if err != nil {
-		return route.Receipt{Dir: dir}, err
-	}
 	c := calls.Get().(*call)
-	c.ops[0] = route.Op{Dir: dir, File: f.st, Off: off, Mem: mem, Kind: kind}
-	c.res[0] = route.Receipt{}
-	err = p.Run(ctx, c.ops[:], c.res[:])
-	r := c.res[0]
-	c.ops[0] = route.Op{}
-	calls.Put(c)
-	f.stats.add(&r, err)
-	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = f.fail(dir, mem, codeFor(err), err)
+	defer calls.Put(c)
+	c.res[0] = route.Receipt{Dir: dir}
+	if !f.io.Enter(c.shard) {
+		return c.res[0], f.fail(dir, mem, HandleNotRegistered, errors.New("the handle was deregistered"))
 	}
-	return r, err
+	defer f.io.Leave(c.shard)
+	if err := f.check(dir, mem, off); err != nil || mem.Len == 0 {
+		return c.res[0], err
+	}
+	b := f.hold(mem.Base, c.shard)
+	if b != nil {
+		defer b.io.Leave(c.shard)
+	}
+	err := f.run(ctx, c, route.Op{Dir: dir, File: f.st, Off: off, Mem: mem}, b)
+	return c.res[0], err
+}
+
+// run finds where the memory is and the plan for it, and moves the bytes.
+func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err error) {
+	if op.Kind, err = f.locate(op.Dir, &op.Mem, b); err != nil {
+		return err
+	}
+	p, err := f.plan(placeOf(op.Mem.Dev, op.Kind))
+	if err != nil {
+		return err
+	}
+	c.ops[0] = op
+	err = p.Run(ctx, c.ops[:], c.res[:])
+	c.ops[0] = route.Op{}
+	f.stats.add(c.shard, &c.res[0], err)
+	if err != nil && !errors.Is(err, ctx.Err()) {
+		err = f.fail(op.Dir, op.Mem, codeFor(err), err)
+	}
+	return err
 }
 
 // hold finds the registered buffer with this base and keeps it registered until
-// its io lock is released; nil where there is none.
-func (f *File) hold(base gpu.Addr) *Buffer {
+// its gate is left; nil where there is none.
+func (f *File) hold(base gpu.Addr, shard uint32) *Buffer {
 	b := f.drv.buffers.find(base)
-	if b == nil {
-		return nil
-	}
-	b.io.RLock()
-	if b.closed {
-		b.io.RUnlock()
+	if b == nil || !b.io.Enter(shard) {
 		return nil
 	}
 	return b
@@ -73,8 +77,6 @@ func (f *File) hold(base gpu.Addr) *Buffer {
 // check holds the arguments against the rules that need no look-up.
 func (f *File) check(dir route.Dir, mem gpu.Span, off int64) error {
 	switch {
-	case f.closed:
-		return f.fail(dir, mem, HandleNotRegistered, errors.New("the handle was deregistered"))
 	case off < 0:
 		return f.fail(dir, mem, InvalidValue, fmt.Errorf("file offset %d is negative", off))
 	case mem.Len > math.MaxInt64-uint64(off):

@@ -48,7 +48,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	ready, start := make(chan error, r.w.Threads), make(chan struct{})
 	for i := range threads {
 		g.Go(func() error {
-			free, err := r.prepare(&callers[i])
+			free, err := r.prepare(ctx, &callers[i])
 			ready <- err
 			if err != nil {
 				return err
@@ -78,8 +78,10 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	return newResult(r, threads, time.Since(began), cpuTime()-before), err
 }
 
-// prepare gives a caller its memory. It runs on the caller's own thread.
-func (r *run) prepare(c *caller) (free func(), err error) {
+// prepare gives a caller its memory and lets it do a first, unmeasured call: what
+// is allocated once and kept is not what a run measures. It runs on the caller's
+// own thread. A cold run stays cold, so there the first call counts.
+func (r *run) prepare(ctx context.Context, c *caller) (free func(), err error) {
 	n := uint64(r.w.Block) * uint64(r.w.Batch)
 	addr, err := r.dev.Alloc(r.w.Kind, n, 0)
 	if err != nil {
@@ -89,17 +91,28 @@ func (r *run) prepare(c *caller) (free func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, r.dev.Free(addr))
 	}
-	return func() { (*c).close(); r.dev.Free(addr) }, nil
+	free = func() { (*c).close(); r.dev.Free(addr) }
+	if !r.w.Cold {
+		if err := (*c).do(ctx, r.dir(), make([]int64, r.w.Batch), r.w.Block, new(route.Receipt)); err != nil {
+			free()
+			return nil, err
+		}
+	}
+	return free, nil
+}
+
+func (r *run) dir() route.Dir {
+	if r.w.Pattern.Writes() {
+		return route.Write
+	}
+	return route.Read
 }
 
 func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) error {
 	t.hist = newHistogram()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	offs := make([]int64, r.w.Batch)
-	dir := route.Read
-	if r.w.Pattern.Writes() {
-		dir = route.Write
-	}
+	dir := r.dir()
 	t.sum.Dir = dir
 	began := time.Now()
 	prev := began
