@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 	if !ok {
 		t.Fatalf("%T %v", err, err)
 	}
-	if e.Op != "cuMemAlloc(100)" || e.Code != gpu.ErrOutOfMemory || !strings.HasSuffix(e.File, "calls_test.go") || e.Line == 0 {
+	if e.Op != "cuMemAlloc(100)" || e.Code != gpu.ErrOutOfMemory || !strings.HasSuffix(e.File, "errors_test.go") || e.Line == 0 {
 		t.Errorf("got %+v", e)
 	}
 	if want := "cuMemAlloc(100) failed: code = CUDA_ERROR_OUT_OF_MEMORY, message = out of memory"; !strings.Contains(err.Error(), want) {
