@@ -65,7 +65,7 @@ var below = map[string][]string{
 	"gpu":               {"gpu"},
 	"gpu/cuda":          {"gpu", "internal/dl"},
 	"gpu/gputest":       {"gpu"},
-	"gpu/kernels/gen":   {"internal/dl"},
+	"gpu/kernels/gen":   {"gpu", "internal/dl"},
 	"internal/abi":      {"internal/abi"},
 	"internal/dl":       {},
 	"internal/storage":  {},
