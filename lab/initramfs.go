@@ -141,9 +141,6 @@ func (c contents) packTools(p *packer) error {
 			return err
 		}
 	}
-	if !c.job.Tools {
-		return nil
-	}
 	host, err := findTool("busybox")
 	if err != nil {
 		return fmt.Errorf("%w (package busybox-static)", err)

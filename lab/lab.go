@@ -187,8 +187,7 @@ func (l *Lab) contents(g Guest, c Command, shares []job.Share, boot int) content
 	for guest, host := range c.Programs {
 		programs[guest] = host
 	}
-	own := strings.Contains(args[0], "/")
-	if own {
+	if strings.Contains(args[0], "/") {
 		guest := "/lab/bin/" + filepath.Base(args[0])
 		programs[guest] = args[0]
 		args[0] = guest
@@ -196,7 +195,7 @@ func (l *Lab) contents(g Guest, c Command, shares []job.Share, boot int) content
 	seed := make([]byte, 64)
 	rand.Read(seed) // never fails
 	j := job.Job{
-		Boot: boot, Seed: seed, Mounts: g.mounts(), Shares: shares, Tools: !own || c.Terminal, Terminal: c.Terminal,
+		Boot: boot, Seed: seed, Mounts: g.mounts(), Shares: shares, Terminal: c.Terminal,
 		Args: args, Dir: c.Dir, Env: append([]string{"PATH=/bin:/sbin:/lab/bin", "HOME=/", "TMPDIR=" + g.tempDir()}, c.Env...),
 	}
 	var mkfs []string

@@ -17,6 +17,8 @@ import (
 
 const busybox = "/bin/busybox"
 
+// installTools makes busybox's applets commands: tests of a command line call
+// a shell.
 func installTools() error {
 	if out, err := exec.Command(busybox, "--install", "-s", "/bin").CombinedOutput(); err != nil {
 		return fmt.Errorf("install busybox: %w: %s", err, out)

@@ -68,10 +68,8 @@ func prepare(j job.Job) error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
-	if j.Tools {
-		if err := installTools(); err != nil {
-			return err
-		}
+	if err := installTools(); err != nil {
+		return err
 	}
 	for _, s := range j.Shares {
 		if err := mountShare(s); err != nil {

@@ -29,7 +29,6 @@ type Job struct {
 	Modules  []string // kernel modules to load, in this order; empty for a kernel with everything built in
 	Mounts   []Mount
 	Shares   []Share
-	Tools    bool     // install busybox under its applets' names
 	Terminal bool     // run the command on the console, as a login does
 	Args     []string // the command
 	Dir      string   // its working directory
