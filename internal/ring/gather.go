@@ -122,7 +122,7 @@ func (l *lane) stage() bool {
 	if l.staging != 0 {
 		return true
 	}
-	a, err := l.r.dev.Alloc(gpu.KindDevice, uint64(min(l.r.plan.slot, gatherRoom)), 0)
+	a, err := l.r.dev.Alloc(gpu.KindDevice, gatherRoom, 0)
 	if err != nil {
 		l.r.log.Warn("ring: no staging memory on the GPU, small requests are copied one by one", "error", err)
 		return false
