@@ -48,5 +48,22 @@ $(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
 $(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
 	ln -sf $(<F) $@
 
+# The C programs, without a path to any library: "culvert run" gives them one.
+BIN ?= bin
+PROGRAMS = rw rw++ strrev pinned
+PROGRAM_FLAGS = -O2 -Wall -Wextra -Werror -Iclib/include
+PROGRAM_LIBS = -L$(LIB) -L$(LIB)/soft -lcufile -lcudart -lcuda
+
+.PHONY: programs
+programs: $(PROGRAMS:%=$(BIN)/programs/%)
+
+$(BIN)/programs/%: clib/programs/%.c $(wildcard clib/programs/*.h clib/include/*.h) | lib
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $@ $< $(PROGRAM_LIBS)
+
+$(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
+	@mkdir -p $(@D)
+	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
+
 lib-clean:
 	rm -rf $(LIB)

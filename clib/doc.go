@@ -1,0 +1,16 @@
+// Package clib holds the C front doors of Culvert: libcufile.so.0 and, for
+// machines without a GPU, libcuda.so.1 and libcudart.so. It has no Go API.
+//
+//	include/            headers, written from the published interfaces
+//	gen/                one table of functions; it writes the shims and the Go dispatch
+//	shim/               the C libraries: generated forwarding, the way to the core, names of errors
+//	core/               libculvert.so: the Go half, entered by all shims
+//	internal/dispatch   from a function's number and words to a method
+//	internal/cufiledoor what libcufile answers, on package cufile
+//	internal/softcuda   what libcuda answers, on the software GPU
+//	internal/softrt     what libcudart answers, on softcuda
+//	programs/           C programs that use the doors
+//
+// "make lib" builds the libraries into lib/. docs/drop-in.md tells how to use
+// them with programs of others.
+package clib

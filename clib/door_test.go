@@ -1,0 +1,169 @@
+package clib_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLayouts(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "layout.c"))
+	golden(t, "layout.txt", r.stdout)
+}
+
+// TestHeaders compiles each header alone, as C and as C++.
+func TestHeaders(t *testing.T) {
+	libraries(t)
+	for _, header := range []string{"cuda.h", "cuda_runtime.h", "cufile.h"} {
+		src := filepath.Join(t.TempDir(), "a.c")
+		if err := os.WriteFile(src, []byte("#include <"+header+">\nint main(void) { return 0; }\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, lang := range [][]string{{"gcc", "-std=c11", "-D_GNU_SOURCE"}, {"g++", "-xc++", "-std=c++17"}} {
+			args := append(lang[1:], "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-Iinclude", src)
+			if out, err := exec.Command(lang[0], args...).CombinedOutput(); err != nil {
+				t.Errorf("%s %s: %v\n%s", lang[0], header, err, out)
+			}
+		}
+	}
+}
+
+func TestSymbols(t *testing.T) {
+	lib := libraries(t)
+	golden(t, "symbols.txt", strings.Join(defined(t, filepath.Join(lib, "libcufile.so.0")), "\n")+"\n")
+	for name, want := range map[string]string{
+		"soft/libcuda.so.1":      "culvert_soft_machine",
+		"soft/libcudart.so.12":   "cudaMalloc",
+		"soft/libcudart.so.13":   "cudaMalloc",
+		"libculvert.so":          "culvert_core_open",
+		"soft/../libcufile.so":   "culvert_marker",
+		"soft/libcuda.so":        "cuMemAlloc_v2",
+		"soft/libcudart.so":      "cudaEventElapsedTime",
+		"soft/../libcufile.so.0": "cuFileDriverClose",
+	} {
+		names := defined(t, filepath.Join(lib, name))
+		if !slices.Contains(names, want) {
+			t.Errorf("%s does not export %s", name, want)
+		}
+		for _, n := range names {
+			if !strings.HasPrefix(n, "cu") && !strings.HasPrefix(n, "__cuda") && !strings.HasPrefix(n, "libcudart.so.") {
+				t.Errorf("%s exports %s", name, n)
+			}
+		}
+	}
+}
+
+func defined(t *testing.T, lib string) (names []string) {
+	t.Helper()
+	out, err := exec.Command("nm", "-D", "--defined-only", lib).Output()
+	if err != nil {
+		t.Fatalf("nm %s: %v", lib, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		name, _, _ := strings.Cut(f[len(f)-1], "@")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestDynamicSection(t *testing.T) {
+	lib := libraries(t)
+	for file, soname := range map[string]string{
+		"libcufile.so.0":       "libcufile.so.0",
+		"libculvert.so":        "libculvert.so",
+		"soft/libcuda.so.1":    "libcuda.so.1",
+		"soft/libcudart.so.12": "libcudart.so.12",
+		"soft/libcudart.so.13": "libcudart.so.13",
+	} {
+		out, err := exec.Command("readelf", "-dW", filepath.Join(lib, file)).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(out)
+		if !strings.Contains(text, "soname: ["+soname+"]") || !strings.Contains(text, "NODELETE") {
+			t.Errorf("%s: SONAME is not %s, or dlclose would unload it:\n%s", file, soname, text)
+		}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "(NEEDED)") && !strings.Contains(line, "[libc.so") && !strings.Contains(line, "[libpthread.so") && !strings.Contains(line, "[libdl.so") && !strings.Contains(line, "[ld-linux") {
+				t.Errorf("%s needs more than the C library: %s", file, line)
+			}
+		}
+	}
+}
+
+// TestQuiet: a process that does not call has no Go runtime; one that does has
+// one, whatever it calls.
+func TestQuiet(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "quiet.c"))
+	diff(t, "quiet", r.stdout, `before: 1 thread, 0 core, CUDA_ERROR_NOT_READY, cudaErrorNotReady
+after: threads, 1 core, version 1150, 1 device
+`)
+}
+
+func TestFork(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "fork.c"), filepath.Join(t.TempDir(), "data"))
+	diff(t, "fork", r.stdout+r.stderr, `fresh child: open 0, malloc 0
+parent: register 0
+late child: read -1 errno 5001
+late child: open 5001, version 5001, count 0
+late child: init 3, alloc 3, malloc 3, errno kept 1
+late child: CUDA_ERROR_NOT_INITIALIZED, initialization error
+fresh child: open 5001, malloc 3
+parent: write 4096
+`)
+}
+
+func TestMisuse(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "misuse.c"), filepath.Join(t.TempDir(), "data"))
+	golden(t, "misuse.txt", r.stdout)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+}
+
+// TestHandshake puts a shim beside a core that it does not fit, and beside none.
+func TestHandshake(t *testing.T) {
+	lib := libraries(t)
+	exe := compile(t, "quiet.c")
+	dir := t.TempDir()
+	link := func(name, target string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Link(target, filepath.Join(dir, name)); err != nil {
+			data, err := os.ReadFile(target) // another file system
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{"libcufile.so.0", "soft/libcuda.so.1", "soft/libcudart.so.13"} {
+		link(name, filepath.Join(lib, name))
+	}
+	r := run(t, dir, exe)
+	if !strings.Contains(r.stderr, "cannot find libculvert.so") || !strings.Contains(r.stdout, "after: no threads, 0 core, version 0, 0 device") {
+		t.Errorf("without a core: %+v", r)
+	}
+	other := filepath.Join(dir, "other.c")
+	if err := os.WriteFile(other, []byte(`#include <stddef.h>
+const void *culvert_core_open(const char *version, const char **have) { (void)version; *have = "culvert-door-0"; return NULL; }
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libculvert.so"), other).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r = run(t, dir, exe)
+	if !strings.Contains(r.stderr, "it has door culvert-door-0, this library culvert-door-1-") || !strings.Contains(r.stdout, "version 0, 0 device") {
+		t.Errorf("with a core of another build: %+v", r)
+	}
+}
