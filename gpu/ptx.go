@@ -19,6 +19,9 @@ var (
 	ptxParam   = regexp.MustCompile(`\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)[^\[,)]*(?:\[(\d+)\])?`)
 )
 
+// maxParam is CUDA's limit on the parameters of a kernel, in bytes.
+const maxParam = 32764
+
 // ParsePTX lists the kernels of a PTX text. Both drivers need it: CUDA takes
 // arguments as bare pointers, so their number and sizes can only be checked
 // against the text.
@@ -38,8 +41,8 @@ func ParsePTX(text []byte) ([]Entry, error) {
 			size := bits / 8
 			if p[3] != "" {
 				n, err := strconv.Atoi(p[3])
-				if err != nil {
-					return nil, fmt.Errorf("kernel %s: parameter array size %s: %w", e.Name, p[3], err)
+				if err != nil || n > maxParam {
+					return nil, fmt.Errorf("kernel %s: a parameter of %s elements: all parameters together have at most %d bytes", e.Name, p[3], maxParam)
 				}
 				size *= n
 			}

@@ -4,30 +4,26 @@ import (
 	"runtime"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dl"
 )
 
-// settle waits until a "synchronous" call has taken effect. CUDA lets copies
-// from pageable memory, copies within a device and fills of device memory
-// return early; they run on the default stream, so waiting for that stream is
-// enough, and when the call was complete already it costs no more than asking.
-// The other remedy, SYNC_MEMOPS on every allocation, would also change how
-// memory behaves in other libraries' hands.
-func (d *Device) settle() (*symbol, gpu.Code) {
-	const defaultStream = 0
-	s := &d.symbols.cuStreamSynchronize
-	return s, s.call(defaultStream)
-}
-
-// settled calls s and waits for its effect.
+// settled calls s and waits until it has taken effect. CUDA lets copies from
+// pageable memory, copies within a device and fills of device memory return
+// early; they run on the default stream, so waiting for that stream is enough,
+// and when the call was complete already it costs no more than asking. The other
+// remedy, SYNC_MEMOPS on every allocation, would also change how memory behaves
+// in other libraries' hands.
 func (d *Device) settled(s *symbol, args ...uintptr) (*symbol, gpu.Code) {
-	if c := d.enter(); c != gpu.Success {
-		return s, c
+	if d.closed.Load() {
+		return s, gpu.ErrContextDestroyed
 	}
-	defer d.leave()
-	if c := s.call(args...); c != gpu.Success {
-		return s, c
+	const defaultStream = 0
+	wait := &d.symbols.cuStreamSynchronize
+	c, at := dl.Chain(d.current(), step(s, args), dl.Step{Fn: wait.fn, Args: [maxStepArgs]uintptr{defaultStream}})
+	if at == 2 {
+		s = wait
 	}
-	return d.settle()
+	return s, gpu.Code(c)
 }
 
 // CopyIn copies host memory to the GPU.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dl"
 )
 
 // A Device is a context on a GPU. Besides [gpu.Device] it tells its CUcontext
@@ -52,12 +53,42 @@ func (d *Device) leave() { runtime.UnlockOSThread() }
 
 // call calls s with the context current.
 func (d *Device) call(s *symbol, args ...uintptr) gpu.Code {
+	if d.closed.Load() {
+		return gpu.ErrContextDestroyed
+	}
+	if s.fn == 0 {
+		return gpu.ErrNotSupported
+	}
+	if len(args) > maxStepArgs {
+		return d.callLong(s, args)
+	}
+	c, _ := dl.Chain(d.current(), step(s, args))
+	return gpu.Code(c)
+}
+
+// callLong is call for functions with more arguments than a step holds.
+func (d *Device) callLong(s *symbol, args []uintptr) gpu.Code {
 	if c := d.enter(); c != gpu.Success {
 		return c
 	}
 	c := s.call(args...)
 	d.leave()
 	return c
+}
+
+// current is the step that makes the context current. The steps after it run on
+// the same thread before anything else does.
+func (d *Device) current() dl.Step {
+	return dl.Step{Fn: d.symbols.cuCtxSetCurrent.fn, Args: [maxStepArgs]uintptr{d.ctx}}
+}
+
+// maxStepArgs is how many arguments a step holds.
+const maxStepArgs = len(dl.Step{}.Args)
+
+func step(s *symbol, args []uintptr) dl.Step {
+	st := dl.Step{Fn: s.fn}
+	copy(st.Args[:], args)
+	return st
 }
 
 // unusable is what a closed stream, event or module answers.

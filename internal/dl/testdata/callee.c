@@ -56,3 +56,14 @@ int callee_thread(void (*fn)(uintptr_t), uintptr_t arg)
 }
 
 int callee_marker;
+
+// Notes its arguments and its stack's alignment, and returns what it is told.
+int callee_step(uint64_t *log, uint64_t a, uint64_t b, uint64_t c, uint64_t d, int result)
+{
+	char aligned[32] __attribute__((aligned(16)));
+	volatile char *p = aligned;
+	p[0] = 1;
+	log[0] = log[0] * 10000 + a * 1000 + b * 100 + c * 10 + d;
+	log[1] |= (uintptr_t)p & 15;
+	return result;
+}

@@ -1,0 +1,37 @@
+//go:build !nodl
+
+package dl
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// chainFrame is what the assembly walks. It is not on a stack, since Go's move.
+type chainFrame struct {
+	left   uintptr // steps not yet done
+	result uintptr // of the last call
+	steps  [maxSteps]Step
+}
+
+var chainFrames = sync.Pool{New: func() any { return new(chainFrame) }}
+
+// chainPC is the address of the assembly function, which follows C's rules.
+var chainPC uintptr
+
+// chainC is never called from Go.
+func chainC()
+
+func chain(steps []Step) (int32, int) {
+	f := chainFrames.Get().(*chainFrame)
+	f.left = uintptr(copy(f.steps[:], steps))
+	f.result = 0
+	if f.left > 0 {
+		Func(chainPC).Call(uintptr(unsafe.Pointer(f)))
+	}
+	result, done := int32(f.result), len(steps)-int(f.left)
+	runtime.KeepAlive(f)
+	chainFrames.Put(f)
+	return result, done
+}
