@@ -400,3 +400,51 @@ func TestWayNames(t *testing.T) {
 		t.Errorf("names are %q, want %q", got, want)
 	}
 }
+
+func TestImportFile(t *testing.T) {
+	m := newMachine(t, config{gpus: 2})
+	d := m.device(t, 1)
+	a := alloc(t, d, gpu.KindVirtual, 2<<20)
+	f, err := d.Export(a, 2<<20, gpu.ExportPosixFD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := rm.ImportFile(m.os, d.Info().PCI, f, 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Len() != 5000 {
+		t.Errorf("window of %d bytes", w.Len())
+	}
+	fresh := pattern(5000, 7)
+	if err := w.Store(0, fresh); err != nil || !bytes.Equal(content(t, d, a, 5000), fresh) {
+		t.Errorf("the GPU does not have what was stored: %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	m.idle(t)
+	for _, c := range []struct {
+		pci  string
+		n    uint64
+		want error
+	}{
+		{m.device(t, 0).Info().PCI, 4096, nvrm.NV_ERR_INVALID_OBJECT_PARENT},
+		{d.Info().PCI, 3 << 20, nvrm.NV_ERR_INVALID_LIMIT},
+		{d.Info().PCI, 0, gpu.ErrInvalidValue},
+	} {
+		if _, err := rm.ImportFile(m.os, c.pci, f, c.n); !errors.Is(err, c.want) {
+			t.Errorf("import %d bytes at %s: %v, want %v", c.n, c.pci, err, c.want)
+		}
+		m.idle(t)
+	}
+	if _, err := rm.ImportFile(m.os, "nowhere", f, 4096); err == nil {
+		t.Error("a GPU was found at nowhere")
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := rm.ImportFile(m.os, d.Info().PCI, f, 4096); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("import of a closed file: %v", err)
+	}
+}

@@ -189,3 +189,42 @@ func withFd(f *os.File, fn func(fd int) error) error {
 	_ = conn.Control(func(fd uintptr) { err = fn(int(fd)) })
 	return err
 }
+
+// ImportFile makes a window on the first n bytes of memory behind a descriptor
+// that another process exported. It needs no driver library: only the PCI
+// address of the GPU that the memory is on.
+func ImportFile(o dev.OS, pci string, f *os.File, n uint64) (*Window, error) {
+	w, err := importFile(o, pci, f, n)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of %s, on the GPU at %s: %w", n, f.Name(), pci, err)
+	}
+	return w, nil
+}
+
+func importFile(o dev.OS, pci string, f *os.File, n uint64) (*Window, error) {
+	if n == 0 || n > maxInt {
+		return nil, gpu.ErrInvalidValue
+	}
+	c, err := Open(o)
+	if err != nil {
+		return nil, err
+	}
+	w, err := importInto(c, pci, f, n)
+	// The window keeps what it needs of the client.
+	if cerr := c.Close(); cerr != nil {
+		return nil, errors.Join(err, cerr)
+	}
+	return w, err
+}
+
+func importInto(c *Client, pci string, f *os.File, n uint64) (*Window, error) {
+	d, err := c.Device(pci)
+	if err != nil {
+		return nil, err
+	}
+	var obj *Object
+	if err := withFd(f, func(fd int) error { obj, err = d.Import(fd); return err }); err != nil {
+		return nil, err
+	}
+	return window(obj, request{n: n}, 0, WayImport)
+}

@@ -1,0 +1,66 @@
+package gdrcopy
+
+import (
+	"errors"
+	"os"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/rm"
+)
+
+// bar is the backend that needs no module: the process is its own client of
+// NVIDIA's resource manager.
+type bar struct{ mapper *rm.Mapper }
+
+func newBAR(d gpu.Device, o dev.OS) (*bar, error) {
+	b := &bar{rm.NewMapper(o, d, rm.NoBudget)}
+	if err := b.mapper.Probe(); err != nil {
+		return nil, errors.Join(err, b.mapper.Close())
+	}
+	return b, nil
+}
+
+func (b *bar) Name() string { return "BAR1 through the NVIDIA driver" }
+func (b *bar) Close() error { return b.mapper.Close() }
+
+// Pin maps at once. A mapping is what holds the memory here, so Map has nothing
+// left to do, and Unmap must leave it in place.
+func (b *bar) Pin(a gpu.Addr, n uint64) (Pin, error) {
+	w, err := b.mapper.Map(a, n)
+	if err != nil {
+		return nil, err
+	}
+	return barPin{w}, nil
+}
+
+type barPin struct{ w *rm.Window }
+
+func (p barPin) Info() Info {
+	page := uint64(os.Getpagesize())
+	first := uint64(p.w.Base()) &^ (page - 1)
+	end := (uint64(p.w.Base()) + uint64(p.w.Len()) + page - 1) &^ (page - 1)
+	return Info{VA: gpu.Addr(first), MappedSize: end - first, PageSize: uint32(page), Type: MappingWC}
+}
+
+func (p barPin) Map() ([]byte, func() error, error) {
+	return p.w.Bytes(), func() error { return nil }, nil
+}
+
+func (p barPin) Unpin() error { return p.w.Close() }
+
+// Import is the way of a process that has no driver library: it maps the first
+// n bytes of memory that another process exported (gpu.ExportPosixFD) and sent
+// as f. pci is the address of the GPU in the form of gpu.Info. The buffer comes
+// mapped, and has a session of its own. os is as in Open; nil is this computer's.
+func Import(o dev.OS, pci string, f *os.File, n uint64) (*Buffer, error) {
+	if o == nil {
+		o = dev.Host()
+	}
+	w, err := rm.ImportFile(o, pci, f, n)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffer{s: New(nil), pin: barPin{w}, size: n}
+	return b, b.Map()
+}

@@ -1,0 +1,79 @@
+package gdrcopy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+// A Session is GDRCopy's gdr_t. It is safe for concurrent use.
+type Session struct {
+	backend Backend
+
+	mu      sync.Mutex
+	buffers map[*Buffer]struct{} // pinned
+	closed  bool
+}
+
+// Open finds a backend for a GPU. os is the operating system of the machine
+// that the GPU belongs to: machine.Machine has both.
+func Open(d gpu.Device, os dev.OS) (*Session, error) {
+	b, err := newBAR(d, os)
+	if err != nil {
+		return nil, fmt.Errorf("gdrcopy: no way to map memory of gpu %d: %w", d.Info().Index, err)
+	}
+	return New(b), nil
+}
+
+// New makes a session on a backend, which it takes over.
+func New(b Backend) *Session {
+	return &Session{backend: b, buffers: map[*Buffer]struct{}{}}
+}
+
+// Backend is the name of the backend.
+func (s *Session) Backend() string { return s.backend.Name() }
+
+// Pin holds n bytes from a. The same memory may be pinned more than once.
+func (s *Session) Pin(a gpu.Addr, n uint64) (*Buffer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("gdrcopy: pin %d bytes at %v: %w", n, a, os.ErrClosed)
+	}
+	p, err := s.backend.Pin(a, n)
+	if err != nil {
+		return nil, fmt.Errorf("gdrcopy: pin %d bytes at %v: %w", n, a, err)
+	}
+	b := &Buffer{s: s, pin: p, addr: a, size: n}
+	s.buffers[b] = struct{}{}
+	return b, nil
+}
+
+// Close unmaps and unpins everything. A second call does nothing.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	list := slices.Collect(maps.Keys(s.buffers))
+	s.mu.Unlock()
+	var errs []error
+	for _, b := range list {
+		errs = append(errs, b.Unpin())
+	}
+	return errors.Join(append(errs, s.backend.Close())...)
+}
+
+func (s *Session) forget(b *Buffer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.buffers, b)
+}
