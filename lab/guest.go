@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
@@ -28,6 +29,7 @@ type Drive struct {
 	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch it sits below
 	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" leaves the drive raw
 	Faults []Fault // medium errors
+	LogTo  string  // id of the drive that receives a record of all writes to this one (package crash)
 }
 
 // RootPort is the Drive.Behind of a drive in a hot-plug slot of its own.
@@ -93,6 +95,9 @@ func (g Guest) Validate() error {
 	g = g.withDefaults()
 	seen := map[string]bool{}
 	for _, d := range g.Drives {
+		if l := d.LogTo; l != "" && (l == d.ID || !slices.ContainsFunc(g.Drives, func(o Drive) bool { return o.ID == l && o.LogTo == "" })) {
+			return fmt.Errorf("drive %s: its writes cannot be recorded on %q: want another drive that is not recorded", d.ID, l)
+		}
 		if !idPattern.MatchString(d.ID) {
 			return fmt.Errorf("drive %q: an id is a lower-case letter and up to 18 letters or digits", d.ID)
 		}
@@ -179,6 +184,9 @@ func (g Guest) modules() []string {
 	}
 	if g.IOMMU {
 		ms = append(ms, "vfio_iommu_type1", "vfio_pci")
+	}
+	if slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.LogTo != "" }) {
+		ms = append(ms, "loop")
 	}
 	return ms
 }

@@ -47,7 +47,7 @@ func (g Guest) args(l launch) []string {
 	}
 	a.topology(g.Drives)
 	for _, d := range g.Drives {
-		a.drive(d, l.images[d.ID])
+		a.drive(d, l.images)
 	}
 	for i, n := range g.NICs {
 		a.nic(i, n)
@@ -137,8 +137,8 @@ func (a *arglist) topology(drives []Drive) {
 
 func port(d Drive) string { return d.ID + "-port" }
 
-func (a *arglist) drive(d Drive, image string) {
-	node, err := json.Marshal(d.block(image))
+func (a *arglist) drive(d Drive, images map[string]string) {
+	node, err := json.Marshal(d.block(images))
 	if err != nil {
 		panic(err) // maps of strings and numbers always encode
 	}
@@ -155,15 +155,26 @@ func (a *arglist) drive(d Drive, image string) {
 
 type node map[string]any
 
-// block is the drive's chain of block nodes. The image lies in the host's page
-// cache, which a killed QEMU does not take with it, so flushing to the host's
-// disk would only cost time.
-func (d Drive) block(image string) node {
-	n := node{"driver": "file", "filename": image, "cache": node{"direct": false, "no-flush": true}}
+// block is the drive's chain of block nodes.
+func (d Drive) block(images map[string]string) node {
+	n := file(images[d.ID])
 	if len(d.Faults) > 0 {
 		n = node{"driver": "blkdebug", "image": n, "inject-error": d.faults()}
 	}
+	if d.LogTo != "" {
+		// The head of the log counts its entries: it is kept up to date
+		// for a reader in the same guest.
+		n = node{"driver": "blklogwrites", "file": n, "log": file(images[d.LogTo]), "log-sector-size": d.Sector, "log-super-update-interval": 1}
+	}
 	return node{"driver": "raw", "node-name": d.ID + "-disk", "file": n}
+}
+
+// file is a drive's image. It lies in the host's page cache, which a killed
+// QEMU does not take with it, so flushing to the host's disk would only cost
+// time. A log is opened twice, by its writer and as a drive of its own, and so
+// nothing is locked.
+func file(image string) node {
+	return node{"driver": "file", "filename": image, "locking": "off", "cache": node{"direct": false, "no-flush": true}}
 }
 
 func (d Drive) faults() []node {

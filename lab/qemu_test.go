@@ -34,6 +34,7 @@ func TestArgs(t *testing.T) {
 			{ID: "onroot"},
 		}}, false},
 		{"iommu", Guest{IOMMU: true, Drives: []Drive{{ID: "nv0"}}}, false},
+		{"recorded", Guest{Drives: []Drive{{ID: "nv0", FS: "xfs", Sector: 4096, LogTo: "log"}, {ID: "log"}}}, false},
 		{"network", Guest{NICs: []NIC{{}, {Local: "/run/a,1", Remote: "/run/b"}}}, false},
 	}
 	for _, tt := range tests {
@@ -99,6 +100,8 @@ func TestValidate(t *testing.T) {
 		{"behind", Guest{Drives: []Drive{{ID: "a", Behind: "no such"}}}, `behind "no such"`},
 		{"fault op", Guest{Drives: []Drive{{ID: "a", Faults: []Fault{{"erase", 0}}}}}, `direction "erase"`},
 		{"fault sector", Guest{Drives: []Drive{{ID: "a", Size: 1 << 20, Faults: []Fault{{Read, 2048}}}}}, "sector 2048"},
+		{"log", Guest{Drives: []Drive{{ID: "a", LogTo: "b"}}}, `recorded on "b"`},
+		{"own log", Guest{Drives: []Drive{{ID: "a", LogTo: "a"}}}, `recorded on "a"`},
 		{"link", Guest{NICs: []NIC{{Local: "/run/a"}}}, "both Local and Remote"},
 	}
 	for _, tt := range tests {

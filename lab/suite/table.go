@@ -44,7 +44,7 @@ var (
 
 // All returns the table.
 func All() []Suite {
-	return slices.Concat(direct(), faults(), powerCuts(), []Suite{unplug(), peer(), iommu(), network()})
+	return slices.Concat(direct(), faults(), powerCuts(), crashes(), []Suite{unplug(), peer(), iommu(), network()})
 }
 
 // Named returns the suite with the given name.
@@ -116,6 +116,28 @@ func powerCuts() []Suite {
 			Package: selftest, Run: "^TestPowerCut$", Min: 1,
 			Guest: plain(fs, 512),
 			Env:   []string{"CULVERT_WANT_POWERCUT=1"},
+		})
+	}
+	return ss
+}
+
+// recorded is a guest whose first drive has all its writes recorded on the
+// second. The states to visit are kept in memory.
+func recorded(fs string, sector int) lab.Guest {
+	return lab.Guest{Memory: 1536, Drives: []lab.Drive{
+		{ID: "nv0", FS: fs, Sector: sector, Size: minSize(fs), LogTo: "log"},
+		{ID: "log"},
+	}}
+}
+
+func crashes() []Suite {
+	var ss []Suite
+	for _, fs := range fileSystems {
+		ss = append(ss, Suite{
+			Name:    "crash/" + fs,
+			Package: selftest, Run: "^TestEveryPowerCut$", Min: 1,
+			Guest: recorded(fs, 512),
+			Env:   []string{"CULVERT_WANT_CRASH=" + fs},
 		})
 	}
 	return ss
