@@ -166,6 +166,13 @@ func (f *fixture) roundTrip(h *cufile.File, buf *cufile.Buffer, id route.ID, off
 	if len(want) > 0 && (r.Route != id || r.By[id] != r.Bytes) {
 		f.t.Errorf("[%d,+%d): the receipt says %v", off, n, &r)
 	}
+	staged := r.Bytes // every route but those that write GPU memory themselves
+	if id < route.Ring {
+		staged = 0
+	}
+	if r.Host != (route.Figure{Bytes: staged, Evidence: route.Counted}) {
+		f.t.Errorf("[%d,+%d): %d bytes moved, host bytes are %+v, want %d", off, n, r.Bytes, r.Host, staged)
+	}
 	got := f.gpuBytes(buf.Span().Slice(at-canary, uint64(len(want))+2*canary))
 	if !bytes.Equal(got[canary:canary+len(want)], want) {
 		f.t.Errorf("[%d,+%d): wrong bytes", off, n)

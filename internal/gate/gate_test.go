@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,11 +51,22 @@ func TestEnterTwice(t *testing.T) {
 		t.Fatal("an open gate turned a user away")
 	}
 	done := make(chan bool)
-	go func() { done <- g.Close() }()
+	var left atomic.Bool
+	go func() {
+		ok := g.Close()
+		if !left.Load() {
+			t.Error("Close returned before the users had left")
+		}
+		done <- ok
+	}()
 	for g.Enter(1) {
 		g.Leave(1)
 	}
+	for range 1000 { // time for a Close that does not wait to be found out
+		runtime.Gosched()
+	}
 	g.Leave(3)
+	left.Store(true)
 	g.Leave(3)
 	if !<-done || g.Close() || !g.Closed() {
 		t.Error("the first Close closes, the second does not")
