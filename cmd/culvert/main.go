@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -69,12 +70,24 @@ Without an NVIDIA GPU the same commands run on a software machine
 		Example: `  culvert demo                              # the whole path in one minute
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
+		Version:       version(),
+		Args:          args(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newCheck(), newCp(), newBench(), newLs(), newLoad(), newSave(), newVerify())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify())
 	return root
+}
+
+// version is what the go command stamped into the binary.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version + " " + info.GoVersion
 }
 
 // args wraps a cobra validator so that a wrong number of arguments exits with
