@@ -98,7 +98,8 @@ func (f *File) parse(text []byte) error {
 	}
 	s := &scanner{b: text}
 	seen := make(map[string]struct{})
-	err := s.object(func(name string) error {
+	err := s.object(func(key []byte) error {
+		name := string(key)
 		if _, ok := seen[name]; ok {
 			return breaks(RuleDuplicate, name, "the name occurs twice")
 		}
@@ -124,7 +125,8 @@ func (f *File) parseMetadata(s *scanner) error {
 	if s.peek() != '{' {
 		return breaks(RuleMetadata, "", "__metadata__ is not an object at byte %d of the header", s.i)
 	}
-	return s.object(func(key string) error {
+	return s.object(func(k []byte) error {
+		key := string(k)
 		if _, ok := f.Metadata[key]; ok {
 			return breaks(RuleDuplicate, "", "the key %q of __metadata__ occurs twice", key)
 		}
@@ -140,41 +142,51 @@ func (f *File) parseMetadata(s *scanner) error {
 // parseInfo reads a tensor's entry. Off and Len come out as the header has
 // them: relative to the data, and not yet checked.
 func parseInfo(s *scanner, name string) (Info, error) {
-	info := Info{Name: name, Shape: []int64{}}
-	seen := make(map[string]bool, 3)
-	at := s.i
-	err := s.object(func(key string) error {
-		if seen[key] {
+	info := Info{Name: name}
+	var dtype, shape, offsets bool
+	once := func(seen *bool, key string) error {
+		if *seen {
 			return breaks(RuleDuplicate, name, "the key %q occurs twice", key)
 		}
-		seen[key] = true
-		switch key {
+		*seen = true
+		return nil
+	}
+	at := s.i
+	err := s.object(func(key []byte) error {
+		switch string(key) {
 		case "dtype":
-			text, err := s.str()
-			if err != nil {
-				return err
-			}
-			if info.Dtype, err = ParseDtype(text); err != nil {
-				return breaks(RuleDtype, name, "%v", err)
-			}
-			return nil
+			return cmp.Or(once(&dtype, "dtype"), parseDtype(s, &info))
 		case "shape":
-			dims, err := parseInts(s, name)
-			info.Shape = dims
-			return err
+			return cmp.Or(once(&shape, "shape"), parseShape(s, &info))
 		case "data_offsets":
-			return parseOffsets(s, &info)
+			return cmp.Or(once(&offsets, "data_offsets"), parseOffsets(s, &info))
 		}
 		return breaks(RuleJSON, name, "unknown key %q", key)
 	})
-	if err == nil && len(seen) != 3 {
+	if err == nil && !(dtype && shape && offsets) {
 		err = breaks(RuleJSON, name, "the entry at byte %d of the header lacks dtype, shape or data_offsets", at)
 	}
 	return info, err
 }
 
+func parseDtype(s *scanner, info *Info) error {
+	text, err := s.text()
+	if err != nil {
+		return err
+	}
+	if info.Dtype = dtypeByName[string(text)]; !info.Dtype.Valid() {
+		return breaks(RuleDtype, info.Name, "unknown dtype %q", text)
+	}
+	return nil
+}
+
+func parseShape(s *scanner, info *Info) (err error) {
+	info.Shape, err = parseInts(s, info.Name)
+	return err
+}
+
 func parseInts(s *scanner, name string) ([]int64, error) {
-	ints := []int64{}
+	ints := make([]int64, 0, 2)
 	err := s.array(func() error {
 		n, err := s.uint()
 		if err == nil && n > math.MaxInt64 {

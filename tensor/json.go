@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -73,10 +74,10 @@ func (s *scanner) end() error {
 	return nil
 }
 
-// object calls field for each key; field reads the value.
-func (s *scanner) object(field func(key string) error) error {
+// object calls field for each key, which is only lent; field reads the value.
+func (s *scanner) object(field func(key []byte) error) error {
 	return s.list('{', '}', func() error {
-		key, err := s.str()
+		key, err := s.text()
 		if err != nil {
 			return err
 		}
@@ -132,55 +133,66 @@ func (s *scanner) uint() (uint64, error) {
 	case next == '.' || next == 'e' || next == 'E':
 		return 0, &syntaxError{start, "want an unsigned integer, found a fraction or an exponent"}
 	}
-	n, err := strconv.ParseUint(string(digits), 10, 64)
-	if err != nil {
-		return 0, &syntaxError{start, fmt.Sprintf("the integer %s does not fit into 64 bits", digits)}
+	var n uint64
+	for _, c := range digits {
+		hi, lo := bits.Mul64(n, 10)
+		sum, carry := bits.Add64(lo, uint64(c-'0'), 0)
+		if hi+carry != 0 {
+			return 0, &syntaxError{start, fmt.Sprintf("the integer %s does not fit into 64 bits", digits)}
+		}
+		n = sum
 	}
 	return n, nil
 }
 
 func (s *scanner) str() (string, error) {
+	b, err := s.text()
+	return string(b), err
+}
+
+// text reads a string. Without escapes in it the result is a part of the input.
+func (s *scanner) text() ([]byte, error) {
 	if err := s.expect('"'); err != nil {
-		return "", err
+		return nil, err
 	}
 	start := s.i
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; {
 		case c == '"':
 			s.i++
-			return string(s.b[start : s.i-1]), nil
+			return s.b[start : s.i-1], nil
 		case c == '\\':
 			return s.escaped(append([]byte(nil), s.b[start:s.i]...))
 		case c < ' ':
-			return "", s.errorf("a control character inside a string")
+			return nil, s.errorf("a control character inside a string")
 		default:
 			s.i++
 		}
 	}
-	return "", s.errorf("a string without end")
+	return nil, s.errorf("a string without end")
 }
 
 // escaped reads the rest of a string that has escapes; out is its start.
-func (s *scanner) escaped(out []byte) (string, error) {
+func (s *scanner) escaped(out []byte) ([]byte, error) {
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; {
 		case c == '"':
 			s.i++
-			return string(out), nil
+			return out, nil
 		case c == '\\':
 			r, err := s.escape()
 			if err != nil {
-				return "", err
+				return nil, err
 			}
 			out = utf8.AppendRune(out, r)
 		case c < ' ':
-			return "", s.errorf("a control character inside a string")
+			return nil, s.errorf("a control character inside a string")
 		default:
 			out = append(out, c)
 			s.i++
 		}
 	}
-	return "", s.errorf("a string without end")
+	return nil, s.errorf("a string without end")
 }
 
 var escapes = map[byte]rune{

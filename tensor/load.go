@@ -162,7 +162,11 @@ func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 		return gpu.Span{}, err
 	}
 	d.regs = append(d.regs, reg)
-	return all.Slice(alignUp(uint64(addr), l.plan.Align)-uint64(addr), n), nil
+	skip := alignUp(uint64(addr), l.plan.Align) - uint64(addr)
+	if skip > pad {
+		return gpu.Span{}, fmt.Errorf("gpu:%d: an allocation at %v, which is not a multiple of %d", device, addr, MinAlign)
+	}
+	return all.Slice(skip, n), nil
 }
 
 func (l *Load) allocate() (err error) {

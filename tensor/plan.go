@@ -149,11 +149,18 @@ func choose(m *Model, parts anatomy, sel Selection) ([]item, error) {
 	if err := sel.check(); err != nil {
 		return nil, err
 	}
-	rules := append(slices.Clone(sel.Rules), MegatronRules()...)
+	wanted, err := AnyOf(sel.Only)
+	if err != nil {
+		return nil, err
+	}
+	rank, err := newSplitter(sel.Tensor, append(slices.Clone(sel.Rules), MegatronRules()...))
+	if err != nil {
+		return nil, err
+	}
 	var items []item
 	var errs []error
 	for _, e := range m.entries {
-		if !sel.named(e.Name) || !sel.wantsLayer(parts, e.Name) {
+		if !wanted(e.Name) || !sel.wantsLayer(parts, e.Name) {
 			continue
 		}
 		it := item{entry: e, layer: turnOf(e.Name)}
@@ -164,7 +171,7 @@ func choose(m *Model, parts anatomy, sel Selection) ([]item, error) {
 		if cut != nil {
 			it.cuts = append(it.cuts, *cut)
 		}
-		cut, err := split(rules, sel.Tensor, e.Info)
+		cut, err := rank.cut(e.Info)
 		if cut != nil {
 			it.cuts = append(it.cuts, *cut)
 		}

@@ -202,7 +202,7 @@ func TestSplitSharesOut(t *testing.T) {
 		info := Info{Name: "x", Dtype: U8, Shape: []int64{n * max(rule.Parts, 1)}}
 		seen := make([]int, info.Shape[0])
 		for i := range of {
-			cut, err := split([]SplitRule{rule}, Rank{i, of}, info)
+			cut, err := rule.cut(Rank{i, of}, info)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -144,8 +145,12 @@ func lockDir(dir string) (unlock func() error, err error) {
 	return d.Close, nil
 }
 
-// lockless reports whether the file system has no locks at all.
-func lockless(err error) bool { return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) }
+// lockless reports whether the file system has no such locks. NFS has some, but
+// not on directories and not through descriptors that only read.
+func lockless(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOTSUP, unix.ENOLCK, unix.ENOSYS, unix.EINVAL, unix.EBADF},
+		func(e error) bool { return errors.Is(err, e) })
+}
 
 // syncDir forces the names in a directory to storage.
 func syncDir(dir string, hold func(string)) error {

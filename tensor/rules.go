@@ -62,7 +62,7 @@ func ParseSplitRule(s string) (SplitRule, error) {
 		return bad()
 	}
 	r := SplitRule{Match: s[:i]}
-	if _, err := path.Match(r.Match, ""); err != nil {
+	if _, err := compile(r.Match); err != nil {
 		return SplitRule{}, fmt.Errorf("rule %q: %w", s, err)
 	}
 	if s[i+1:] == "whole" {
@@ -82,22 +82,56 @@ func ParseSplitRule(s string) (SplitRule, error) {
 	return r, nil
 }
 
-// matches is path.Match with names whose slashes mean nothing.
-func matches(pattern, name string) bool {
+// compile turns a glob into a test. Slashes in names mean nothing. The usual
+// forms, a literal behind or between stars, are worth a way of their own: models
+// of a hundred thousand tensors exist, and each is held against all rules.
+func compile(pattern string) (func(name string) bool, error) {
 	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") }
-	ok, err := path.Match(flat(pattern), flat(name))
-	return err == nil && ok
+	p := flat(pattern)
+	if _, err := path.Match(p, ""); err != nil {
+		return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+	}
+	if rest, ok := strings.CutPrefix(p, "*"); ok {
+		if !strings.ContainsAny(rest, `*?[\`) {
+			return func(name string) bool { return strings.HasSuffix(flat(name), rest) }, nil
+		}
+		if inner, ok := strings.CutSuffix(rest, "*"); ok && !strings.ContainsAny(inner, `*?[\`) {
+			return func(name string) bool { return strings.Contains(flat(name), inner) }, nil
+		}
+	}
+	return func(name string) bool {
+		ok, err := path.Match(p, flat(name))
+		return err == nil && ok
+	}, nil
 }
 
-// split is the cut that a rank of a tensor-parallel group takes of a tensor;
-// nil where it takes all.
-func split(rules []SplitRule, rank Rank, info Info) (*Cut, error) {
-	if rank.Of <= 1 {
+// A splitter cuts tensors for one rank of a tensor-parallel group.
+type splitter struct {
+	rank  Rank
+	rules []SplitRule
+	match []func(string) bool
+}
+
+func newSplitter(rank Rank, rules []SplitRule) (*splitter, error) {
+	s := &splitter{rank: rank, rules: rules}
+	for _, r := range rules {
+		m, err := compile(r.Match)
+		if err != nil {
+			return nil, fmt.Errorf("rule: %w", err)
+		}
+		s.match = append(s.match, m)
+	}
+	return s, nil
+}
+
+// cut is what the rank takes of a tensor; nil where it takes all.
+func (s *splitter) cut(info Info) (*Cut, error) {
+	if s.rank.Of <= 1 {
 		return nil, nil
 	}
-	for _, r := range rules {
-		if matches(r.Match, info.Name) {
-			return r.cut(rank, info)
+	for i, match := range s.match {
+		if match(info.Name) {
+			return s.rules[i].cut(s.rank, info)
 		}
 	}
 	return nil, nil

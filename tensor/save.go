@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -71,7 +72,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		}
 		defer unlock()
 	}
-	if err := publish(ctx, data, m, o.hold); err != nil {
+	if err := publish(ctx, data, m, mode, o.hold); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", path, err)
 	}
 	return m, nil
@@ -100,9 +101,9 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 // publish gives a written file and its manifest their names. Each step is on
 // storage before the next begins: a manifest never stands beside a file that it
 // does not describe.
-func publish(ctx context.Context, data *temp, m *Manifest, hold func(string)) error {
+func publish(ctx context.Context, data *temp, m *Manifest, mode fs.FileMode, hold func(string)) error {
 	dir, mpath := filepath.Dir(data.target), ManifestPath(data.target)
-	manifest, err := writeTemp(mpath, m, hold)
+	manifest, err := writeTemp(mpath, m, mode, hold)
 	if err != nil {
 		return err
 	}
@@ -134,10 +135,14 @@ func publish(ctx context.Context, data *temp, m *Manifest, hold func(string)) er
 // WriteManifest puts a manifest beside its file, replacing one that is there.
 func WriteManifest(path string, m *Manifest) error {
 	hold := func(string) {}
+	_, mode, err := realTarget(path)
+	if err != nil {
+		return err
+	}
 	if err := removeDead(ManifestPath(path)); err != nil {
 		return err
 	}
-	t, err := writeTemp(ManifestPath(path), m, hold)
+	t, err := writeTemp(ManifestPath(path), m, mode, hold)
 	if err != nil {
 		return err
 	}
@@ -148,12 +153,12 @@ func WriteManifest(path string, m *Manifest) error {
 	return syncDir(filepath.Dir(path), hold)
 }
 
-func writeTemp(path string, m *Manifest, hold func(string)) (*temp, error) {
+func writeTemp(path string, m *Manifest, mode fs.FileMode, hold func(string)) (*temp, error) {
 	text, err := m.encode()
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTemp(path, false, 0o644, hold)
+	t, err := newTemp(path, false, mode, hold)
 	if err != nil {
 		return nil, err
 	}

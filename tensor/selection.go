@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 )
@@ -145,16 +144,6 @@ func Spread(sel Selection, devices []int) ([]Target, error) {
 }
 
 func (s *Selection) check() error {
-	for _, p := range s.Only {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("pattern %q: %w", p, err)
-		}
-	}
-	for _, r := range s.Rules {
-		if _, err := path.Match(r.Match, ""); err != nil {
-			return fmt.Errorf("pattern %q of a rule: %w", r.Match, err)
-		}
-	}
 	for _, r := range []Rank{s.Tensor, s.Pipeline, s.Expert} {
 		if r != (Rank{}) && (r.Of < 1 || r.Index < 0 || r.Index >= r.Of) {
 			return fmt.Errorf("rank %d of %d", r.Index, r.Of)
@@ -169,19 +158,23 @@ func (s *Selection) check() error {
 	return nil
 }
 
-// Matches reports whether Only lets a name through.
-func (s *Selection) Matches(name string) (bool, error) {
-	if err := s.check(); err != nil {
-		return false, err
-	}
-	return s.named(name), nil
-}
-
-func (s *Selection) named(name string) bool {
-	for _, p := range s.Only {
-		if matches(p, name) {
-			return true
+// AnyOf makes a test of globs: a name passes if it matches one of them, or if
+// there is none. "*" also matches dots and slashes.
+func AnyOf(globs []string) (func(name string) bool, error) {
+	var tests []func(string) bool
+	for _, g := range globs {
+		t, err := compile(g)
+		if err != nil {
+			return nil, err
 		}
+		tests = append(tests, t)
 	}
-	return len(s.Only) == 0
+	return func(name string) bool {
+		for _, t := range tests {
+			if t(name) {
+				return true
+			}
+		}
+		return len(tests) == 0
+	}, nil
 }

@@ -118,7 +118,7 @@ func TestSelectionErrors(t *testing.T) {
 	m := modelOf(t, map[string][]Info{"f": {{Name: "a.0.w", Dtype: U8, Shape: []int64{2}}}}, "f")
 	for says, sel := range map[string]Selection{
 		"pattern":             {Only: []string{"["}},
-		"of a rule":           {Rules: []SplitRule{{Match: "["}}},
+		"rule: pattern":       {Rules: []SplitRule{{Match: "["}}},
 		"rank 2 of 2":         {Tensor: Rank{2, 2}},
 		"rank -1 of 2":        {Tensor: Rank{EachDevice, 2}},
 		"pipeline stage and":  {Pipeline: Rank{0, 2}, Layers: Range{0, 1}},
@@ -155,9 +155,16 @@ func TestNames(t *testing.T) {
 		{"a?b", "a/b", true},
 		{"*.bias", "a.weight", false},
 		{"layers.[0-3].*", "layers.2.x.y", true},
+		{"*a/b*", "xa/by", true},
+		{"*a/b*", "xa.by", false},
+		{"*.a*b", "x.azb", true},
+		{"**", "", true},
+		{"", "", true},
+		{"", "a", false},
 	} {
-		if got := matches(tt.pattern, tt.name); got != tt.want {
-			t.Errorf("matches(%s, %s) = %v", tt.pattern, tt.name, got)
+		match, err := compile(tt.pattern)
+		if err != nil || match(tt.name) != tt.want {
+			t.Errorf("%s on %s: want %v, %v", tt.pattern, tt.name, tt.want, err)
 		}
 	}
 }

@@ -66,7 +66,10 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sel := tensor.Selection{Only: o.only}
+	wanted, err := tensor.AnyOf(o.only)
+	if err != nil {
+		return usageError{err}
+	}
 	res := lsResult{Model: path, Metadata: map[string]string{}, Tensors: []lsTensor{}, Unlisted: m.Unlisted}
 	for _, f := range m.Files {
 		res.Files = append(res.Files, f.Path)
@@ -75,11 +78,7 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 		}
 	}
 	for _, e := range m.Entries() {
-		ok, err := sel.Matches(e.Name)
-		if err != nil {
-			return usageError{err}
-		}
-		if ok {
+		if wanted(e.Name) {
 			res.Tensors = append(res.Tensors, lsTensor{e.Info, m.Files[e.File].Path})
 			res.Bytes += e.Len
 		}
