@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/machine"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/nvrm"
+)
+
+// TestMain lets the test binary be the child that run starts.
+func TestMain(m *testing.M) {
+	for _, arg := range os.Args[1:] {
+		if arg == "-child" {
+			main()
+			return
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func newMachine(t *testing.T) *machine.Machine {
+	t.Helper()
+	drv, err := softgpu.New(softgpu.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := kernel.New(os.DirFS("/"))
+	twin, err := nvrm.New(o, drv, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
+			t.Errorf("%d things are left in the kernel", n)
+		}
+		if err := errors.Join(twin.Close(), drv.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &machine.Machine{Soft: true, GPU: drv, OS: o}
+}
+
+func TestRun(t *testing.T) {
+	const size = 5<<20 + 7
+	var out bytes.Buffer
+	if err := run(&out, newMachine(t), size); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("process %d, driver library loaded: false, has written %d bytes", os.Getpid(), size)
+	if !strings.Contains(out.String(), want) || !strings.HasSuffix(out.String(), "all as the child wrote them\n") {
+		t.Errorf("got\n%s", &out)
+	}
+}
+
+// A child that cannot reach the memory makes the parent fail, not hang.
+func TestLostChild(t *testing.T) {
+	m := newMachine(t)
+	m.OS.(*kernel.OS).Unregister("/dev/nvidiactl")
+	var out bytes.Buffer
+	err := run(&out, m, 1<<20)
+	if err == nil || !strings.Contains(err.Error(), "/dev/nvidiactl") {
+		t.Errorf("error is %v, output\n%s", err, &out)
+	}
+}
+
+// TestChildProcess starts the child as a process and sends it what cannot be
+// imported: an ordinary file.
+func TestChildProcess(t *testing.T) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	cmd := exec.Command("/proc/self/exe", "-child")
+	cmd.ExtraFiles = []*os.File{theirs}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := errors.Join(cmd.Start(), theirs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := send(ours, order{"ffff:ff:1f.7", 4096}, f); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.HasPrefix(stderr.String(), "fill: map 4096 bytes of exported memory") {
+		t.Errorf("the child ended with %v and said %q", err, &stderr)
+	}
+}
+
+func TestBrokenOrders(t *testing.T) {
+	for name, talk := range map[string]func(write func(string)){
+		"nothing":       func(func(string)) {},
+		"no descriptor": func(write func(string)) { write(`{"pci":"0000:01:00.0","size":1}`) },
+	} {
+		ours, theirs, err := socketPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		talk(func(s string) {
+			if _, err := ours.Write([]byte(s)); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := ours.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := fill(theirs, hostImporter); err == nil {
+			t.Errorf("%s: the child is content", name)
+		}
+	}
+}

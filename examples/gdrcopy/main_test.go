@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/machine"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/nvrm"
+)
+
+func TestRun(t *testing.T) {
+	drv, err := softgpu.New(softgpu.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drv.Close()
+	o := kernel.New(os.DirFS("/"))
+	twin, err := nvrm.New(o, drv, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer twin.Close()
+	m := &machine.Machine{Soft: true, GPU: drv, OS: o}
+	var out bytes.Buffer
+	if err := run(&out, m, 256<<10, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CopyTo us", "mapped as WC", "\n    4096 ", "\n  262144 ", "equal\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
+	}
+	if err := run(&out, m, 0, 1); err == nil {
+		t.Error("a table of nothing was made")
+	}
+	if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
+		t.Errorf("%d things are left in the kernel", n)
+	}
+}
