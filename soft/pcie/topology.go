@@ -130,5 +130,8 @@ func (fn *Function) Fabric() *Fabric { return fn.f }
 // back.
 func (fn *Function) Unplug() { fn.removed.Store(true) }
 
+// Removed reports whether the device was unplugged.
+func (fn *Function) Removed() bool { return fn.removed.Load() }
+
 // Faults is how many requests of the device were refused.
 func (fn *Function) Faults() uint64 { return fn.faults.Load() }

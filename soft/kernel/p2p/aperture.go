@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"slices"
 	"sync"
 	"syscall"
 
@@ -17,11 +18,10 @@ const reserve = 36 << 20
 
 // A slot is a page of BAR1.
 type slot struct {
-	mem  []byte // what is seen there; nil when nothing is, or not any more
-	refs int32  // pins that want it; draining while it is being given up
+	mem    []byte // what is seen there; nil when nothing is, or not any more
+	refs   int32  // pins that want it
+	drains int32  // those that gave it up and wait for loans to end
 }
-
-const draining = -1
 
 // An aperture is BAR1: the window through which other devices reach a GPU's
 // memory. Where BAR1 is as large as the memory every frame has its place in it
@@ -29,31 +29,41 @@ const draining = -1
 // not pinned.
 type aperture struct {
 	gpu    *softgpu.GPU
+	port   *pcie.Function
 	bar    *pcie.BAR
 	static bool
 
-	mu    sync.Mutex
-	ended sync.Cond // a loan, or a drain
-	slots []slot
-	place []int32 // of frames, one more than the slot's number; not when static
-	next  int     // where to look for a free slot
-	used  int     // slots that are taken
-	out   []*borrowed
-	shelf []*borrowed
+	mu       sync.Mutex
+	ended    sync.Cond // a loan
+	slots    []slot    // made when first needed
+	place    []int32   // of frames, one more than the slot's number; not when static
+	next     int       // where to look for a free slot
+	used     int       // slots that are seen
+	draining int
+	loans    uint64 // ever made
+	out      []*borrowed
+	shelf    []*borrowed
 }
 
 func newAperture(g *softgpu.GPU, port *pcie.Function) (*aperture, error) {
 	m := g.Model()
-	a := &aperture{gpu: g, static: m.BAR1 >= m.Memory, slots: make([]slot, m.BAR1/PageSize)}
+	a := &aperture{gpu: g, port: port, static: m.BAR1 >= m.Memory}
 	a.ended.L = &a.mu
-	if a.static {
-		a.slots = a.slots[: m.Memory/PageSize : m.Memory/PageSize]
-	} else {
-		a.place = make([]int32, m.Memory/PageSize)
-	}
 	var err error
 	a.bar, err = port.AddBAR(m.BAR1, a)
 	return a, err
+}
+
+// furnish makes the tables. Call with mu held.
+func (a *aperture) furnish() {
+	if a.slots != nil {
+		return
+	}
+	m := a.gpu.Model()
+	a.slots = make([]slot, min(m.BAR1, m.Memory)/PageSize)
+	if !a.static {
+		a.place = make([]int32, m.Memory/PageSize)
+	}
 }
 
 // show makes lent memory visible and returns the physical addresses of its
@@ -63,6 +73,7 @@ func (a *aperture) show(loan *softgpu.Loan) ([]uint64, error) {
 	phys := make([]uint64, len(frames))
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.furnish()
 	if !a.static && !a.room(frames) {
 		return nil, syscall.ENOMEM
 	}
@@ -93,7 +104,7 @@ func (a *aperture) room(frames []uint64) bool {
 			need++
 		}
 	}
-	return need == 0 || need+reserve/PageSize <= len(a.slots)-a.used
+	return need == 0 || need+reserve/PageSize <= len(a.slots)-a.used-a.draining
 }
 
 // take is the slot of a frame, a new one if need be.
@@ -104,7 +115,7 @@ func (a *aperture) take(frame uint64) int {
 	if p := a.place[frame]; p != 0 {
 		return int(p - 1)
 	}
-	for a.slots[a.next].refs != 0 {
+	for a.slots[a.next].refs+a.slots[a.next].drains != 0 {
 		a.next = (a.next + 1) % len(a.slots)
 	}
 	n := a.next
@@ -123,30 +134,34 @@ func (a *aperture) hide(loan *softgpu.Loan) {
 	for _, f := range frames {
 		n := a.take(f)
 		s := &a.slots[n]
-		if s.refs--; s.refs == 0 {
-			s.mem, s.refs = nil, draining
-			drained = append(drained, int32(n))
-			if !a.static {
-				a.place[f] = 0
-			}
+		if s.refs--; s.refs > 0 {
+			continue
+		}
+		s.mem = nil
+		s.drains++
+		drained = append(drained, int32(n))
+		if !a.static {
+			a.place[f] = 0
 		}
 	}
-	for a.lent() {
+	a.used -= len(drained)
+	a.draining += len(drained)
+	for until := a.loans; a.lent(until); {
 		a.ended.Wait()
 	}
+	a.draining -= len(drained)
 	for _, n := range drained {
-		a.slots[n].refs = 0
+		a.slots[n].drains--
 	}
-	a.used -= len(drained)
-	a.ended.Broadcast()
 }
 
-// lent reports whether pages that are being given up are lent. Those of others
-// count too: they drain as well.
-func (a *aperture) lent() bool {
+// lent reports whether pages that are being given up are on loan since then or
+// earlier. Later loans came through another pin of the same pages, and need not
+// be waited for. Pages that others give up count too: their loans end as well.
+func (a *aperture) lent(since uint64) bool {
 	for _, b := range a.out {
-		for n := b.first; n <= b.last; n++ {
-			if a.slots[n].refs == draining {
+		for n := b.first; n <= b.last && b.seq <= since; n++ {
+			if a.slots[n].drains > 0 {
 				return true
 			}
 		}
@@ -165,7 +180,8 @@ func (a *aperture) usedBytes() uint64 {
 type borrowed struct {
 	a           *aperture
 	first, last int
-	index       int // in aperture.out
+	seq         uint64 // counts loans
+	index       int    // in aperture.out
 }
 
 // Lend is how a DMA of another device arrives.
@@ -194,6 +210,9 @@ func (a *aperture) Lend(segs [][]byte, off uint64, n int, _ pcie.Dir) ([][]byte,
 		}
 		segs = append(segs, mem)
 	}
+	for i := from; i < len(segs); i++ {
+		segs[i] = slices.Clip(segs[i])
+	}
 	return segs, a.borrow(first, last), nil
 }
 
@@ -210,7 +229,8 @@ func (a *aperture) borrow(first, last int) *borrowed {
 	} else {
 		b = &borrowed{a: a}
 	}
-	b.first, b.last, b.index = first, last, len(a.out)
+	a.loans++
+	b.first, b.last, b.seq, b.index = first, last, a.loans, len(a.out)
 	a.out = append(a.out, b)
 	return b
 }

@@ -27,10 +27,10 @@
 //
 // # Hold points
 //
-// p2p.get.lent, p2p.get.pinned, p2p.get.done; p2p.put, p2p.put.marked,
-// p2p.put.unmapped, p2p.put.woken; p2p.revoke, p2p.revoke.begun, p2p.revoke.called,
-// p2p.revoke.unmapped, p2p.revoke.done, p2p.revoke.woken; p2p.map, p2p.unmap;
-// tegra.put, tegra.callback, tegra.called. The id is the pin's number.
+// p2p.get.lent, .pinned, .done; p2p.put, .marked, .unmapped, .hidden, .woken;
+// p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
+// p2p.unmap; tegra.pinned, tegra.put, tegra.ending, tegra.called, tegra.woken,
+// tegra.free. The id is the pin's number.
 //
 // # Lock order
 //

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"slices"
 	"syscall"
 
@@ -43,10 +44,10 @@ type pin struct {
 
 // GetPages pins the pages of one allocation that t's process owns. free is
 // called, once, should the pages be lost before they are put: from the thread
-// that frees them, and possibly before GetPages has returned. What the token
-// and the address space of old meant is not modelled; they must be 0.
-func (rm *RM) GetPages(t *Task, token uint64, space uint32, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
-	if free == nil || token != 0 || space != 0 {
+// that frees them, and possibly before GetPages has returned. The token and the
+// address space mean nothing since all GPUs share one.
+func (rm *RM) GetPages(t *Task, _ uint64, _ uint32, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
+	if free == nil {
 		return nil, errno(statusInvalid)
 	}
 	p, err := rm.newPin(t, va, n, func(p *pin) { p.free = free })
@@ -55,32 +56,29 @@ func (rm *RM) GetPages(t *Task, token uint64, space uint32, va, n uint64, free f
 	}
 	g := p.card.gpu
 	p.cancel, err = g.OnFree(gpu.Addr(va), n, func() { p.freed() })
-	if err != nil || !p.sameBlock(n) || rm.fails("callback") {
-		if err == nil {
-			p.cancel()
-			err = errno(statusNoMemory)
-		}
+	switch {
+	case err != nil:
 		p.abandon()
-		return nil, asErrno(err)
+		return nil, errno(statusNotFound)
+	case !p.sameBlock():
+		p.cancel()
+		p.abandon()
+		return nil, errno(statusNotFound)
+	case rm.fails("callback"):
+		p.cancel()
+		p.abandon()
+		return nil, errno(statusNoMemory)
 	}
 	rm.settle(p, live)
 	rm.at("p2p.get.done", p)
 	return p.table, nil
 }
 
-// asErrno is for errors of the software GPU: the memory has gone.
-func asErrno(err error) error {
-	if _, ok := err.(syscall.Errno); ok {
-		return err
-	}
-	return errno(statusInvalid)
-}
-
 // sameBlock reports whether the addresses still mean the memory that was lent.
 // They may have been freed and allocated anew in between.
-func (p *pin) sameBlock(n uint64) bool {
+func (p *pin) sameBlock() bool {
 	_, was, _ := p.loan.Frames()
-	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), n)
+	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), 1)
 	return err == nil && is == was
 }
 
@@ -162,9 +160,12 @@ func (p *pin) abandon() {
 	p.rm.settle(p, dead)
 }
 
+// endPoints are hold points on the way to a pin's end.
+type endPoints struct{ unmapped, hidden string }
+
 // end takes everything away that hangs on the pin, and the pages. It waits for
 // DMA in flight. One goroutine comes here, once.
-func (p *pin) end(unmapped string) {
+func (p *pin) end(points endPoints) {
 	for {
 		p.rm.mu.Lock()
 		if len(p.maps) == 0 {
@@ -178,11 +179,12 @@ func (p *pin) end(unmapped string) {
 	vmas := p.vmas
 	p.vmas = nil
 	p.rm.mu.Unlock()
-	p.rm.at(unmapped, p)
+	p.rm.at(points.unmapped, p)
 	for _, v := range vmas {
 		v.zap()
 	}
 	p.card.hide(p.loan)
+	p.rm.at(points.hidden, p)
 	p.loan.Return()
 	p.rm.settle(p, dead)
 }
@@ -190,11 +192,11 @@ func (p *pin) end(unmapped string) {
 // PutPages unpins. For a table that was revoked, or is being so, it waits and
 // says that all is well. Other than the original, which loses the pin in
 // silence, it refuses an address that is not the pin's.
-func (rm *RM) PutPages(t *Task, token uint64, space uint32, va uint64, table *PageTable) error {
+func (rm *RM) PutPages(t *Task, _ uint64, _ uint32, va uint64, table *PageTable) error {
 	if table == nil {
 		return nil
 	}
-	if token != 0 || space != 0 || table.pin == nil || table.pin.persistent || table.pin.va != va {
+	if table.pin == nil || table.pin.persistent || table.pin.va != va {
 		return errno(statusInvalid)
 	}
 	return rm.put(t, table.pin)
@@ -239,7 +241,7 @@ func (rm *RM) put(t *Task, p *pin) error {
 		p.cancel() // else freed is on its way, and waits for us
 	}
 	rm.at("p2p.put.marked", p)
-	p.end("p2p.put.unmapped")
+	p.end(endPoints{"p2p.put.unmapped", "p2p.put.hidden"})
 	return nil
 }
 
@@ -267,7 +269,7 @@ func (p *pin) freed() {
 	rm.at("p2p.revoke.begun", p)
 	p.free(task, p.table)
 	rm.at("p2p.revoke.called", p)
-	p.end("p2p.revoke.unmapped")
+	p.end(endPoints{"p2p.revoke.unmapped", "p2p.revoke.hidden"})
 	rm.at("p2p.revoke.done", p)
 }
 
@@ -282,7 +284,7 @@ func (rm *RM) Revoke() {
 		}
 	}
 	rm.mu.Unlock()
-	slices.SortFunc(list, func(a, b *pin) int { return int(a.id) - int(b.id) })
+	slices.SortFunc(list, func(a, b *pin) int { return cmp.Compare(a.id, b.id) })
 	for _, p := range list {
 		if p.cancel() {
 			p.freed()

@@ -12,7 +12,6 @@ type Process struct {
 
 	mu   sync.Mutex
 	exit []*func()
-	gone bool
 }
 
 func (p *Process) String() string { return fmt.Sprintf("process %d", p.PID) }
@@ -42,7 +41,6 @@ func (p *Process) OnExit(fn func()) (cancel func()) {
 func (p *Process) Exit() {
 	for {
 		p.mu.Lock()
-		p.gone = true
 		if len(p.exit) == 0 {
 			p.mu.Unlock()
 			return

@@ -77,23 +77,30 @@ func NewRM(cfg Config) (*RM, error) {
 	rm := &RM{Self: &Process{PID: os.Getpid()}, cfg: cfg, pins: map[*pin]bool{}, owners: map[uint64]*Object{}}
 	rm.changed.L = &rm.mu
 	rm.objects = []*Object{{rm: rm, clients: []*Process{rm.Self}}}
-	for i, port := range cfg.Ports {
-		g, err := cfg.GPUs.GPU(i)
-		if err != nil {
-			return nil, fmt.Errorf("nvidia_p2p: %w", err)
-		}
-		a, err := newAperture(g, port)
-		if err != nil {
-			return nil, fmt.Errorf("nvidia_p2p: BAR1 of GPU %d: %w", i, err)
-		}
-		rm.cards = append(rm.cards, a)
-	}
 	fd, err := unix.MemfdCreate("culvert-void", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	rm.void = os.NewFile(uintptr(fd), "void")
+	for i := range cfg.Ports {
+		if err := rm.addCard(i); err != nil {
+			return nil, errors.Join(fmt.Errorf("nvidia_p2p: GPU %d: %w", i, err), rm.Close())
+		}
+	}
 	return rm, nil
+}
+
+func (rm *RM) addCard(i int) error {
+	g, err := rm.cfg.GPUs.GPU(i)
+	if err != nil {
+		return err
+	}
+	a, err := newAperture(g, rm.cfg.Ports[i])
+	if err != nil {
+		return err
+	}
+	rm.cards = append(rm.cards, a)
+	return nil
 }
 
 // Close takes the BARs away. Pins that are left are an error, and stay.
@@ -244,6 +251,10 @@ func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Loan, error) {
 	if !ok || g.Index() >= len(rm.cards) {
 		return nil, nil, errno(statusNotFound)
 	}
+	card := rm.cards[g.Index()]
+	if card.port.Removed() {
+		return nil, nil, errno(abi.NV_ERR_GPU_UUID_NOT_FOUND)
+	}
 	loan, err := g.Lend(gpu.Addr(va), n)
 	if err != nil {
 		return nil, nil, errno(statusInvalid) // not there, or the end is past the allocation
@@ -253,12 +264,5 @@ func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Loan, error) {
 		loan.Return()
 		return nil, nil, errno(s)
 	}
-	return rm.cards[g.Index()], loan, nil
-}
-
-// IsErrno reports whether err is, or holds, the errno: errors.Is for the errnos
-// that package syscall calls temporary or not found.
-func IsErrno(err error, want syscall.Errno) bool {
-	e, ok := errors.AsType[syscall.Errno](err)
-	return ok && e == want
+	return card, loan, nil
 }

@@ -35,6 +35,9 @@ const noAccess = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 // page size, into the process. When the pin ends the mapping is zapped: it
 // stays in place, and an access raises SIGBUS, as on hardware.
 func (rm *RM) Mmap(t *PageTable, off, n uint64, prot int) (*VMA, error) {
+	if t == nil || t.pin == nil || t.pin.rm != rm {
+		return nil, syscall.EINVAL
+	}
 	p := t.pin
 	page := uint64(syscall.Getpagesize())
 	if size := uint64(len(t.Pages)) * PageSize; n == 0 || off%page != 0 || n%page != 0 || off > size || n > size-off {
@@ -102,11 +105,12 @@ func (v *VMA) zap() {
 
 // Zap takes the memory out of the mapping before its pin ends.
 func (v *VMA) Zap() {
-	v.forget()
 	v.zap()
+	v.forget()
 }
 
-// forget tells the pin that it need not care any more.
+// forget tells the pin that it need not care any more. It comes when the
+// memory is out of the mapping, not before.
 func (v *VMA) forget() {
 	rm := v.pin.rm
 	rm.mu.Lock()
@@ -116,7 +120,6 @@ func (v *VMA) forget() {
 
 // Unmap gives the addresses back. A second call does nothing.
 func (v *VMA) Unmap() error {
-	v.forget()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.gone {
@@ -126,5 +129,6 @@ func (v *VMA) Unmap() error {
 		return err
 	}
 	v.gone = true
+	v.forget()
 	return nil
 }
