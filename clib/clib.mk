@@ -65,5 +65,16 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 	@mkdir -p $(@D)
 	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
 
+# What programs/hardware.sh needs on a machine with a GPU and without Go: our
+# libcufile and core, the programs, the call-by-call tests and their answers.
+.PHONY: hardware
+hardware: lib programs
+	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
+	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
+	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/hardware.sh clib/testdata/*.txt $(BIN)/hardware
+	for p in driver runtime misuse fork quiet stress; do \
+		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
+	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
+
 lib-clean:
 	rm -rf $(LIB)

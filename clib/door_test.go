@@ -167,3 +167,51 @@ const void *culvert_core_open(const char *version, const char **have) { (void)ve
 		t.Errorf("with a core of another build: %+v", r)
 	}
 }
+
+// TestDriver and TestRuntime go through the software CUDA call by call. The
+// same programs run on hardware (programs/hardware.sh), where the same lines
+// are expected.
+func TestDriver(t *testing.T) { callByCall(t, "driver") }
+
+func TestRuntime(t *testing.T) { callByCall(t, "runtime") }
+
+func callByCall(t *testing.T, name string) {
+	t.Helper()
+	r := run(t, libraries(t), compile(t, name+".c"))
+	golden(t, name+".txt", r.stdout)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "missing.c"))
+	diff(t, "missing", r.stdout, "801 801\n801 801\n801 801\n")
+	diff(t, "missing", r.stderr, `culvert: cudaGraphCreate is not part of the software machine
+culvert: cuGraphCreate is not part of the software machine
+`)
+}
+
+func TestStress(t *testing.T) {
+	threads, rounds := "16", "40"
+	if testing.Short() {
+		threads = "4"
+	}
+	r := run(t, libraries(t), compile(t, "stress.c"), t.TempDir(), threads, rounds, "1")
+	diff(t, "stress", r.stdout+r.stderr, "0 failures\n")
+}
+
+// TestHost: signals, faults and dlclose stay the program's business.
+func TestHost(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "host.c"))
+	diff(t, "host", r.stdout, `load 1
+load again 1
+open 0
+signals arrived: 1 1
+the program's own fault is its own
+load after that 1
+`)
+	if r.status != -1 {
+		t.Errorf("a fault of the program ended it with status %d instead of a signal\n%s", r.status, r.stderr)
+	}
+}

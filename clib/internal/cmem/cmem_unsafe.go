@@ -8,6 +8,7 @@
 package cmem
 
 import (
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -57,6 +58,12 @@ func PutString(p Ptr, n int, s string) bool {
 	return len(s) < n
 }
 
-// PtrTo is the address of Go memory, for tests that play C's part. It does not
-// keep the memory alive.
-func PtrTo[T any](v *T) Ptr { return Ptr(uintptr(unsafe.Pointer(v))) }
+// PtrTo is the address of Go memory, for tests that play C's part. It moves
+// the memory to the heap, where it stays in place, but does not keep it alive.
+func PtrTo[T any](v *T) Ptr {
+	var escape any = v
+	heap.Store(&escape)
+	return Ptr(uintptr(unsafe.Pointer(v)))
+}
+
+var heap atomic.Pointer[any]

@@ -1,0 +1,79 @@
+#!/bin/sh
+# Runs the C programs on real hardware: NVIDIA's libcuda and libcudart, our
+# libcufile. "make hardware" puts everything that is needed into bin/hardware;
+# no Go and no compiler are needed here.
+#
+#	hardware.sh [--vendor] [DATA]
+#
+# DATA is a directory for files, by default a temporary one. The transcript goes
+# to standard output. With --vendor the misuse cases also run on NVIDIA's own
+# libcufile, for comparison; it wants a udev record for DATA's block device,
+# which is written if there is none.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+vendor=
+[ "${1:-}" = --vendor ] && vendor=1 && shift
+data=${1:-$(mktemp -d)}
+failed=0
+
+cuda=
+for d in /usr/local/cuda/lib64 /usr/local/cuda/targets/*-linux/lib; do
+	[ -e "$d/libcudart.so.13" ] && cuda=$d && break
+done
+[ -n "$cuda" ] || { echo "no libcudart.so.13 under /usr/local/cuda"; exit 1; }
+export LD_LIBRARY_PATH="$here/lib:$cuda" CULVERT_MACHINE=real
+unset LD_PRELOAD
+
+# show NAME COMMAND...: the command, what it prints, and how it ended.
+show() {
+	echo "\$ $1"
+	shift
+	"$@" 2>&1
+	rc=$?
+	[ $rc = 0 ] || { echo "exit status $rc"; failed=1; }
+}
+
+# compare NAME EXPECTED COMMAND...: how its lines differ from those expected.
+compare() {
+	name=$1 want=$2
+	shift 2
+	"$@" > "$data/$name.out" 2>&1
+	rc=$?
+	total=$(wc -l < "$want")
+	echo "\$ $name (exit status $rc)"
+	if diff "$want" "$data/$name.out" > "$data/$name.diff"; then
+		echo "all $total lines as on the software machine"
+	else
+		echo "$(grep -c '^>' "$data/$name.diff") of $total lines differ (< software, > hardware):"
+		cat "$data/$name.diff"
+		failed=1
+	fi
+}
+
+printf 'Hello, GDS World!' > "$data/test.txt"
+cd "$data" || exit 1
+show "strrev test.txt" "$here/strrev" test.txt
+echo "\$ cat test.txt; wc -c test.txt"
+cat test.txt; echo; wc -c < test.txt
+show "strrev test.txt" "$here/strrev" test.txt
+cat test.txt; echo
+show "rw data" "$here/rw" data
+show "rw++ data" "$here/rw++" data
+show "pinned" "$here/pinned"
+echo "\$ pinned fail"
+"$here/pinned" fail
+show "fork" "$here/fork" forked
+show "quiet" "$here/quiet"
+show "stress" "$here/stress" "$data" 16 20 1
+compare driver "$here/driver.txt" "$here/driver"
+compare runtime "$here/runtime.txt" "$here/runtime"
+compare misuse "$here/misuse.txt" "$here/misuse" "$data/misused"
+
+if [ -n "$vendor" ]; then
+	dev=$(stat -c %d "$data")
+	record=/run/udev/data/b$((dev >> 8)):$((dev & 255))
+	[ -e "$record" ] || { mkdir -p /run/udev/data; printf 'I:1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n' > "$record"; }
+	LD_LIBRARY_PATH="$cuda" compare misuse-vendor "$here/misuse.txt" "$here/misuse-vendor" "$data/misused"
+fi
+[ $failed = 0 ] && echo "all as expected" || echo "not all as expected"
+exit $failed

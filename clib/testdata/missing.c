@@ -1,0 +1,16 @@
+/* A call that the software machine does not have says so, once. */
+#include <stdio.h>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+int cuGraphCreate(void *graph, unsigned flags);
+int cudaGraphCreate(void *graph, unsigned flags);
+
+int main(void)
+{
+	void *graph;
+	for (int i = 0; i < 3; i++)
+		printf("%d %d\n", cuGraphCreate(&graph, 0), cudaGraphCreate(&graph, 0));
+	return 0;
+}
