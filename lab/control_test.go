@@ -101,6 +101,10 @@ func TestCounterWaits(t *testing.T) {
 	if err := c.reach(ctx, 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("two of three bytes: %v", err)
 	}
+	m := machine{stdout: counter{n: 3}, stderr: counter{n: 1}}
+	if err := m.drain(ctx, 3, 2); !errors.Is(err, context.Canceled) {
+		t.Errorf("all of stdout and half of stderr: %v", err)
+	}
 }
 
 func TestTail(t *testing.T) {

@@ -44,3 +44,8 @@ lab-deps:
 .PHONY: $(LAB)
 $(LAB):
 	@CGO_ENABLED=0 $(GO) build -o $@ ./lab/cmd/lab
+
+## lab-mutants: edits that break the lab or what it tests, and must be noticed
+.PHONY: lab-mutants
+lab-mutants: lab-deps
+	@$(GO) run ./internal/quality/mutants lab/mutants.txt

@@ -110,11 +110,17 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	})
 	res.Boots = got.Boots
 	res.count(out.String())
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case got.ExitCode != 0:
-		return fmt.Errorf("exit code %d", got.ExitCode)
+	}
+	return s.judge(*res, got.ExitCode)
+}
+
+// judge says what is wrong with a run that reached its end.
+func (s Suite) judge(res Result, exitCode int) error {
+	switch {
+	case exitCode != 0:
+		return fmt.Errorf("exit code %d", exitCode)
 	case res.Passed < s.Min:
 		return fmt.Errorf("%d tests passed, the table wants %d", res.Passed, s.Min)
 	}

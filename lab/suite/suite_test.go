@@ -51,6 +51,19 @@ FAIL
 	}
 }
 
+func TestJudge(t *testing.T) {
+	s := Suite{Min: 2}
+	if err := s.judge(Result{Passed: 2, Skipped: 5}, 0); err != nil {
+		t.Errorf("enough tests: %v", err)
+	}
+	if err := s.judge(Result{Passed: 1, Skipped: 1}, 0); err == nil {
+		t.Error("a suite whose tests skip passed")
+	}
+	if err := s.judge(Result{Passed: 9}, 1); err == nil {
+		t.Error("a suite with a failing exit code passed")
+	}
+}
+
 func TestResultLine(t *testing.T) {
 	r := Result{Name: "peer", Outcome: Fail, Seconds: 2.34, Passed: 1, Failed: 2, Skipped: 3, Boots: 2, Reason: "exit code 1"}
 	want := "FAIL  peer                      2.3s  1 passed, 2 failed, 3 skipped, 2 boots: exit code 1"
