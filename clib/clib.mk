@@ -67,8 +67,8 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 
 # What programs/hardware.sh needs on a machine with a GPU and without Go: our
 # libcufile and core, the programs, the call-by-call tests and their answers.
-.PHONY: hardware
-hardware: lib programs
+.PHONY: lib-hardware
+lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
 	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/hardware.sh clib/testdata/*.txt $(BIN)/hardware

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the C programs on real hardware: NVIDIA's libcuda and libcudart, our
-# libcufile. "make hardware" puts everything that is needed into bin/hardware;
+# libcufile. "make lib-hardware" puts everything that is needed into bin/hardware;
 # no Go and no compiler are needed here.
 #
 #	hardware.sh [--vendor] [DATA]
