@@ -149,12 +149,9 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 	if w == nil {
 		return rm.ErrClosed
 	}
-	mem, err := w.Acquire()
-	if err != nil {
-		return err
-	}
-	defer w.Release()
-	dst := mem[op.Mem.Off : op.Mem.Off+op.Mem.Len]
+	// The buffer stays registered while a transfer uses it, so the window needs no
+	// lock of its own here.
+	dst := w.Bytes()[op.Mem.Off : op.Mem.Off+op.Mem.Len]
 	for len(dst) > 0 {
 		n, err := unix.Pread(op.File.Buffered(), dst, op.Off+r.Bytes)
 		if errors.Is(err, unix.EINTR) {

@@ -11,6 +11,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/softrt"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
@@ -60,9 +61,9 @@ func (c *Core) softGPU() (*softgpu.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, ok := m.GPU.(*softgpu.Driver)
+	d, ok := m.GPU.(*soft.Driver)
 	if !ok {
 		return nil, gpu.Fail("cuInit", gpu.ErrSystemDriverMismatch, fmt.Sprintf("the process works on %s", m.GPU.Name()))
 	}
-	return d, nil
+	return d.Driver, nil
 }
