@@ -1,0 +1,138 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// softEngine is a software machine with two GPUs of the given memory. When the
+// test ends it checks that loads have freed what they allocated.
+func softEngine(t testing.TB, memory uint64) Engine {
+	t.Helper()
+	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.GPUs, cfg.Memory = 2, memory
+	m, err := machine.FromSoft(cfg, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv, err := cufile.Open(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &countingEngine{Engine: Cufile(drv), devices: map[int]*countingDevice{}}
+	t.Cleanup(func() {
+		for i, d := range e.devices {
+			if n := d.live.Load(); n != 0 {
+				t.Errorf("gpu:%d: %d allocations were not freed", i, n)
+			}
+		}
+		if err := drv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// A countingEngine knows what a load has allocated and not freed.
+type countingEngine struct {
+	Engine
+	devices map[int]*countingDevice
+}
+
+type countingDevice struct {
+	gpu.Device
+	live atomic.Int64
+}
+
+func (e *countingEngine) Device(i int) (gpu.Device, error) {
+	if d, ok := e.devices[i]; ok {
+		return d, nil
+	}
+	dev, err := e.Engine.Device(i)
+	if err != nil {
+		return nil, err
+	}
+	e.devices[i] = &countingDevice{Device: dev}
+	return e.devices[i], nil
+}
+
+func (d *countingDevice) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
+	a, err := d.Device.Alloc(k, n, f)
+	if err == nil {
+		d.live.Add(1)
+	}
+	return a, err
+}
+
+func (d *countingDevice) Free(a gpu.Addr) error {
+	d.live.Add(-1)
+	return d.Device.Free(a)
+}
+
+// A hookedEngine asks before every read.
+type hookedEngine struct {
+	Engine
+	before func(ctx context.Context, pieces []Piece) error
+}
+
+type hookedReader struct {
+	Reader
+	before func(ctx context.Context, pieces []Piece) error
+}
+
+func (h hookedEngine) Open(path string) (Reader, error) {
+	r, err := h.Engine.Open(path)
+	return hookedReader{r, h.before}, err
+}
+
+func (h hookedReader) Read(ctx context.Context, pieces []Piece) (route.Receipt, error) {
+	if err := h.before(ctx, pieces); err != nil {
+		return route.Receipt{}, err
+	}
+	return h.Reader.Read(ctx, pieces)
+}
+
+// transformer is a small sharded model: two files and an index.
+func transformer(t testing.TB) *Model {
+	t.Helper()
+	dir := t.TempDir()
+	shards := [][]Source{
+		{source("model.embed_tokens.weight", BF16, 1, 128, 64)},
+		{source("model.norm.weight", BF16, 2, 64), source("lm_head.weight", BF16, 3, 128, 64)},
+	}
+	for i := range 4 {
+		p := fmt.Sprintf("model.layers.%d.", i)
+		seed := uint64(10 * (i + 1))
+		shards[i/2] = append(shards[i/2],
+			source(p+"norm.weight", F32, seed, 33),
+			source(p+"self_attn.q_proj.weight", BF16, seed+1, 64, 64),
+			source(p+"self_attn.o_proj.weight", BF16, seed+2, 64, 64),
+			source(p+"mlp.gate_up_proj.weight", F8_E4M3, seed+3, 256, 64),
+			source(p+"mlp.down_proj.weight", F8_E4M3, seed+4, 64, 128),
+			source(p+"empty", F32, seed+5, 0),
+		)
+	}
+	for i, s := range shards {
+		if _, err := Save(t.Context(), filepath.Join(dir, fmt.Sprintf("%d.safetensors", i)), s, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
