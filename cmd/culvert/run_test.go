@@ -1,0 +1,31 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestPreload(t *testing.T) {
+	env := []string{"HOME=/root", "LD_PRELOAD=/own.so", "LD_LIBRARY_PATH="}
+	for _, tt := range []struct {
+		soft bool
+		want []string
+	}{
+		{false, []string{"HOME=/root", "LD_PRELOAD=/l/libcufile.so.0:/own.so", "LD_LIBRARY_PATH=/l"}},
+		{true, []string{
+			"HOME=/root",
+			"LD_PRELOAD=/l/libcufile.so.0:/l/soft/libcuda.so.1:/l/soft/libcudart.so.13:/l/soft/libcudart.so.12:/own.so",
+			"LD_LIBRARY_PATH=/l:/l/soft",
+		}},
+	} {
+		if got := preload(env, "/l", tt.soft); !slices.Equal(got, tt.want) {
+			t.Errorf("soft %t: %q, want %q", tt.soft, got, tt.want)
+		}
+	}
+	if got := preload(nil, "/l", false); !slices.Equal(got, []string{"LD_PRELOAD=/l/libcufile.so.0", "LD_LIBRARY_PATH=/l"}) {
+		t.Errorf("an empty environment: %q", got)
+	}
+	if env[1] != "LD_PRELOAD=/own.so" {
+		t.Error("the caller's environment was changed")
+	}
+}
