@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 
@@ -64,8 +65,10 @@ func (a *arena) bytes(f, n uint64) []byte {
 	return a.chunks[c][off : off+n*FrameSize : off+n*FrameSize]
 }
 
+// poison is what frames hold that were never used.
+var poison = bytes.Repeat([]byte{0xa5}, FrameSize)
+
 const (
-	poison = 0xa5
 	// poisonWhole is the size up to which all bytes of fresh frames are
 	// poisoned. Beyond it only the first page of each frame is: enough for
 	// software that relies on zeroes to be found out, while a GPU's worth of
@@ -86,10 +89,7 @@ func (a *arena) dirty(frames []uint64) {
 			continue
 		}
 		a.fresh[f] = false
-		b := a.bytes(f, 1)[:n]
-		for i := range b {
-			b[i] = poison
-		}
+		copy(a.bytes(f, 1), poison[:n])
 	}
 }
 

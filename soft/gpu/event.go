@@ -21,11 +21,13 @@ var _ gpu.Event = (*Event)(nil)
 // A record is one Record of an event.
 type record struct {
 	done chan struct{}
-	at   time.Time // valid once done is closed
+	// Valid once done is closed.
+	at      time.Time
+	skipped bool // the context ended before its turn
 }
 
-func (r *record) complete() {
-	r.at = time.Now()
+func (r *record) complete(skipped bool) {
+	r.at, r.skipped = time.Now(), skipped
 	close(r.done)
 }
 

@@ -56,57 +56,59 @@ func (x *Device) allocDevice(op func() string, r *region) (gpu.Addr, error) {
 		r.size = roundUp(r.size, blockSize)
 	}
 	d.mu.Lock()
-	fresh, ok := g.allocate(r)
-	if !ok {
+	if !g.allocate(r) {
 		free := g.freeBytes()
 		d.mu.Unlock()
 		return 0, gpu.Fail(op(), gpu.ErrOutOfMemory, fmt.Sprintf("%d bytes free, %d asked for", free, r.size))
 	}
 	d.mu.Unlock()
-	// Nobody else knows these frames yet, so there is no need to hold the lock.
-	g.arena.dirty(fresh)
+	if r.blk.small == nil {
+		// It may be much, and nobody else knows these frames yet, so that the
+		// others need not wait for it.
+		g.arena.dirty(r.blk.frames)
+	}
 	return r.base, nil
 }
 
-// allocate finds memory and addresses for r and returns the frames that were
-// taken from the card for it. Call with Driver.mu held.
-func (g *GPU) allocate(r *region) (fresh []uint64, ok bool) {
+// allocate finds memory and addresses for r. Call with Driver.mu held.
+func (g *GPU) allocate(r *region) bool {
 	if r.kind == gpu.KindDevice && r.size < smallLimit {
 		return g.allocateSmall(r)
 	}
 	r.blk = g.newBlock(roundUp(r.size, blockSize))
 	if r.blk == nil {
-		return nil, false
+		return false
 	}
 	if !g.place(r) {
 		g.drv.settle(r.blk)
-		return nil, false
+		return false
 	}
-	return r.blk.frames, true
+	return true
 }
 
-func (g *GPU) allocateSmall(r *region) (fresh []uint64, ok bool) {
+func (g *GPU) allocateSmall(r *region) bool {
 	for _, b := range r.dev.ctx.slabs {
 		if a, ok := b.small.take(r.size); ok {
 			g.drv.settleIn(r, b, a)
-			return nil, true
+			return true
 		}
 	}
 	b := g.newBlock(blockSize)
 	if b == nil {
-		return nil, false
+		return false
 	}
 	base, ok := g.window.take(blockSize)
 	if !ok {
 		g.drv.settle(b)
-		return nil, false
+		return false
 	}
+	g.arena.dirty(b.frames)
 	b.small = newSlab(base)
 	g.slabs[base] = b
 	r.dev.ctx.slabs = append(r.dev.ctx.slabs, b)
 	a, _ := b.small.take(r.size)
 	g.drv.settleIn(r, b, a)
-	return b.frames, true
+	return true
 }
 
 // settleIn gives r its place in a shared block.

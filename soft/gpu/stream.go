@@ -24,6 +24,7 @@ type Stream struct {
 	dev      *Device // nil for the legacy stream, which belongs to the context
 	ctx      *context
 	blocking bool
+	work     func() // run, made once: a go statement with a receiver allocates
 
 	mu       sync.Mutex
 	moved    sync.Cond // finished has changed
@@ -81,6 +82,7 @@ func (x *Device) DefaultStream() (*Stream, error) {
 func (c *context) newStream(blocking bool) *Stream {
 	s := &Stream{ctx: c, blocking: blocking}
 	s.moved.L = &s.mu
+	s.work = s.run
 	c.streams = append(c.streams, s)
 	if blocking {
 		c.blocking.Add(1)
@@ -107,7 +109,7 @@ func (s *Stream) push(op string, t task) error {
 		s.enqueued++
 		if !s.running {
 			s.running = true
-			go s.run()
+			go s.work()
 		}
 	}
 	s.mu.Unlock()

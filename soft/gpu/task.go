@@ -50,20 +50,17 @@ func (s *Stream) execute(t *task, skip bool) (broken bool) {
 	for _, o := range t.after {
 		o.s.reach(o.n)
 	}
-	if skip = skip || s.ctx.lost.Load() != nil; skip {
-		if t.kind == taskRecord {
-			t.rec.complete()
-		}
-		return false
-	}
-	switch t.kind {
-	case taskDo:
+	skip = skip || s.ctx.lost.Load() != nil
+	switch {
+	case t.kind == taskRecord:
+		t.rec.complete(skip)
+	case skip:
+	case t.kind == taskDo:
 		t.fn()
-	case taskRecord:
-		t.rec.complete()
-	case taskWaitEvent:
+	case t.kind == taskWaitEvent:
 		select {
 		case <-t.rec.done:
+			return t.rec.skipped && s.ctx.dying()
 		case <-s.ctx.dead:
 			return true
 		}

@@ -1,0 +1,160 @@
+package gpu
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// TestExtentsNeverOverlapAndComeBack holds for device addresses and for the
+// parts of shared blocks, which are kept the same way.
+func TestExtentsNeverOverlapAndComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &window{base: 64 * blockSize, size: 64 * blockSize}
+		w.next, w.free = w.base, []extent{{w.base, w.size}}
+		var taken []extent
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				n := blockSize * rapid.Uint64Range(1, 20).Draw(t, "blocks")
+				a, ok := w.take(n)
+				if !ok {
+					return
+				}
+				for _, e := range taken {
+					if a < e.base+gpu.Addr(e.size) && e.base < a+gpu.Addr(n) {
+						t.Fatalf("[%v, +%d) was given out before", a, n)
+					}
+				}
+				if !w.contains(a) || !w.contains(a+gpu.Addr(n)-1) {
+					t.Fatalf("[%v, +%d) is outside", a, n)
+				}
+				taken = append(taken, extent{a, n})
+			},
+			"give": func(t *rapid.T) {
+				if len(taken) == 0 {
+					t.Skip("nothing taken")
+				}
+				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
+				w.give(taken[i].base, taken[i].size)
+				taken = slices.Delete(taken, i, i+1)
+			},
+			"": func(t *rapid.T) {
+				for i := 1; i < len(w.free); i++ {
+					if w.free[i-1].base+gpu.Addr(w.free[i-1].size) >= w.free[i].base {
+						t.Fatalf("free extents touch or are not sorted: %v", w.free)
+					}
+				}
+			},
+		})
+		for _, e := range taken {
+			w.give(e.base, e.size)
+		}
+		if len(w.free) != 1 || w.free[0] != (extent{w.base, w.size}) {
+			t.Fatalf("not all came back: %v", w.free)
+		}
+	})
+}
+
+func TestFramesAreGivenOutOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const blocks = 13 // not a power of two
+		f := newFrames(blocks*blockFrames, rapid.Bool().Draw(t, "scatter"), rapid.Uint64().Draw(t, "seed"))
+		used := map[uint64]bool{}
+		var taken [][]uint64
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				n := blockFrames * rapid.Uint64Range(1, 6).Draw(t, "blocks")
+				got := f.take(n)
+				if (got == nil) != (uint64(len(used))+n > blocks*blockFrames) {
+					t.Fatalf("take(%d) = %v with %d frames in use", n, got, len(used))
+				}
+				for _, x := range got {
+					if used[x] || x >= blocks*blockFrames {
+						t.Fatalf("frame %d was given out before or does not exist", x)
+					}
+					used[x] = true
+				}
+				if got != nil {
+					taken = append(taken, got)
+				}
+			},
+			"give": func(t *rapid.T) {
+				if len(taken) == 0 {
+					t.Skip("nothing taken")
+				}
+				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
+				f.give(taken[i])
+				for _, x := range taken[i] {
+					delete(used, x)
+				}
+				taken = slices.Delete(taken, i, i+1)
+			},
+			"": func(t *rapid.T) {
+				if f.available() != blocks*blockFrames-uint64(len(used)) {
+					t.Fatalf("%d frames available, %d in use", f.available(), len(used))
+				}
+			},
+		})
+	})
+}
+
+// TestConditionsMatchTheirDefinition compares with the text of CUDA's header,
+// done in wide arithmetic.
+func TestConditionsMatchTheirDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word, value := rapid.Uint64().Draw(t, "word"), rapid.Uint64().Draw(t, "value")
+		if rapid.Bool().Draw(t, "near") {
+			word = value + uint64(rapid.Int64Range(-3, 3).Draw(t, "distance"))
+		}
+		width := rapid.SampledFrom([]int{4, 8}).Draw(t, "width")
+		mask := ^uint64(0)
+		if width == 4 {
+			mask >>= 32
+		}
+		word, value = word&mask, value&mask
+		diff := (word - value) & mask
+		for c, want := range map[gpu.Cond]bool{
+			gpu.CondGEQ: bits.Len64(diff) < 8*width, // the sign bit of the difference is clear
+			gpu.CondEQ:  word == value,
+			gpu.CondAND: word&value != 0,
+			gpu.CondNOR: ^(word|value)&mask != 0,
+		} {
+			if got := meets(word, value, width, c); got != want {
+				t.Fatalf("condition %d of %#x and %#x (%d bytes) is %t", c, word, value, width, got)
+			}
+		}
+	})
+}
+
+func TestParseMapping(t *testing.T) {
+	for line, want := range map[string]mapping{
+		"7f2c8a000000-7f2c8a021000 rw-p 00000000 00:00 0 ":                            {start: 0x7f2c8a000000, end: 0x7f2c8a021000, read: true, write: true},
+		"00400000-0048f000 r-xp 00000000 08:01 131      /usr/bin/with blank":          {start: 0x400000, end: 0x48f000, read: true, major: 8, path: "/usr/bin/with blank"},
+		"7f00-7f01 rw-s 00001000 fe:00 9 /dev/shm/x (deleted)":                        {start: 0x7f00, end: 0x7f01, read: true, write: true, shared: true, major: 0xfe, path: "/dev/shm/x (deleted)"},
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]": {start: 0xffffffffff600000, end: 0xffffffffff601000, path: "[vsyscall]"},
+	} {
+		if got, err := parseMapping(line); err != nil || got != want {
+			t.Errorf("%q: %+v, %v, want %+v", line, got, err, want)
+		}
+	}
+	for _, line := range []string{"", "x", "1-2 rw-p 0 00", "1-2 rw 0 00:00 0", "12 rw-p 0 00:00 0", "g-2 rw-p 0 00:00 0", "1-g rw-p 0 00:00 0", "1-2 rw-p 0 g:00 0"} {
+		if m, err := parseMapping(line); err == nil {
+			t.Errorf("%q is %+v", line, m)
+		}
+	}
+}
+
+func FuzzParseMapping(f *testing.F) {
+	f.Add("7f2c8a000000-7f2c8a021000 rw-p 00000000 08:01 131 /a path with blanks")
+	f.Fuzz(func(t *testing.T, line string) {
+		m, err := parseMapping(line)
+		if err == nil && m.path != "" && !strings.HasSuffix(line, m.path) {
+			t.Errorf("path %q of %q", m.path, line)
+		}
+	})
+}

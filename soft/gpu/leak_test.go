@@ -1,0 +1,111 @@
+package gpu_test
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// resources counts what a process can leak: descriptors, mappings, goroutines.
+func resources(t testing.TB) [3]int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	maps, err := os.ReadFile("/proc/self/maps")
+	must(t, err)
+	return [3]int{len(fds), bytes.Count(maps, []byte("\n")), runtime.NumGoroutine()}
+}
+
+// round uses one of everything.
+func round(t *testing.T, d *softgpu.Driver, i int, host []byte) {
+	x, err := d.Open(0)
+	must(t, err)
+	n := uint64(1 + i*977%(3<<20))
+	dev, virt, pin := alloc(t, x, gpu.KindDevice, n), alloc(t, x, gpu.KindVirtual, n), alloc(t, x, gpu.KindHost, 4096)
+	man := alloc(t, x, gpu.KindManaged, 4096)
+	at := gpu.HostAddr(host)
+	must(t, x.Register(uintptr(at), uint64(len(host)), 0))
+	f, err := x.Export(virt, 1, gpu.ExportPosixFD)
+	must(t, err)
+	imp, err := x.Import(f, 1)
+	must(t, err)
+	l, err := x.(*softgpu.Device).GPU().Lend(imp, 100)
+	must(t, err)
+	s, err := x.NewStream()
+	must(t, err)
+	e, err := x.NewEvent()
+	must(t, err)
+	must(t, s.Copy(dev, at, min(n, uint64(len(host)))))
+	must(t, s.Fill(man, 1, 4, 1024))
+	must(t, s.Copy(pin, man, 4096))
+	must(t, s.Record(e))
+	must(t, e.Synchronize())
+	if i%2 == 0 { // the other half is left to Close
+		free(t, x, dev)
+		free(t, x, pin)
+		free(t, x, imp)
+		must(t, x.Unregister(uintptr(at)))
+		must(t, s.Close())
+		must(t, e.Close())
+	}
+	must(t, f.Close())
+	l.Return()
+	must(t, x.Close())
+}
+
+func TestTenThousandRoundsLeakNothing(t *testing.T) {
+	const memory = 64 << 20
+	d := open(t, softgpu.Config{Models: tiny(memory)})
+	host := pages(t, 65536)
+	defer unmap(t, host)
+	for i := range 10 {
+		round(t, d, i, host)
+	}
+	before := resources(t)
+	rounds := 10_000
+	if raceEnabled {
+		rounds = 1000 // leaks do not depend on the detector, only the time does
+	}
+	for i := range rounds {
+		round(t, d, i, host)
+	}
+	after := resources(t)
+	// Descriptors and goroutines are exact; the Go runtime maps now and then.
+	if after[0] > before[0] || after[2] > before[2] || after[1] > before[1]+20 {
+		t.Errorf("descriptors, mappings, goroutines: %d before, %d after", before, after)
+	}
+	x, err := d.Open(0)
+	must(t, err)
+	if got := freeMemory(t, x); got != memory {
+		t.Errorf("%d bytes free, want %d", got, memory)
+	}
+}
+
+func TestDriversLeaveNothingBehind(t *testing.T) {
+	life := func() {
+		d, err := softgpu.New(softgpu.Config{Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.SmallBAR())}})
+		must(t, err)
+		x, err := d.Open(1)
+		must(t, err)
+		must(t, x.Fill(alloc(t, x, gpu.KindDevice, 1<<20), 1, 1, 1<<20))
+		_, err = x.Export(alloc(t, x, gpu.KindVirtual, 1<<20), 1, gpu.ExportPosixFD)
+		must(t, err)
+		s := stream(t, x)
+		must(t, s.Do(func() {}))
+		must(t, d.Close())
+	}
+	life()
+	runtime.GC() // closes the exported files that nobody closed
+	before := resources(t)
+	for range 100 {
+		life()
+	}
+	runtime.GC()
+	if after := resources(t); after[1] > before[1]+20 || after[2] > before[2] {
+		t.Errorf("descriptors, mappings, goroutines: %d before, %d after", before, after)
+	}
+}

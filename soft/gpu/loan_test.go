@@ -1,0 +1,324 @@
+package gpu_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// eachLayout runs a test on all sorts of memory, with 64 MiB of it.
+func eachLayout(t *testing.T, run func(*testing.T, *softgpu.GPU, *softgpu.Device)) {
+	for _, backing := range []softgpu.Backing{softgpu.Mapped, softgpu.Heap} {
+		for _, scatter := range []bool{false, true} {
+			t.Run(fmt.Sprintf("backing-%d-scatter-%t", backing, scatter), func(t *testing.T) {
+				_, x := device(t, softgpu.Config{Models: tiny(64 << 20), Backing: backing, Scatter: scatter, Seed: 3})
+				run(t, x.GPU(), x)
+			})
+		}
+	}
+}
+
+func text(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i>>16) ^ byte(i*7)
+	}
+	return b
+}
+
+func TestLoanShowsTheBytesThemselves(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		const n, off, part = 5 << 20, 70_001, 3 << 20
+		a := alloc(t, x, gpu.KindDevice, n)
+		must(t, x.CopyIn(a, text(n)))
+		l, err := g.Lend(a+off, part)
+		must(t, err)
+		if !bytes.Equal(join(l.Segs()), text(n)[off:off+part]) {
+			t.Error("the loan shows other bytes")
+		}
+		for _, s := range l.Segs() {
+			clear(s)
+		}
+		l.Return()
+		l.Return() // does nothing
+		want := text(n)
+		clear(want[off : off+part])
+		if !bytes.Equal(read(t, x, a, n), want) {
+			t.Error("what was written to the loan is not in the memory, or more than that")
+		}
+	})
+}
+
+func TestLentFramesAreNotReusedBeforeTheirReturn(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		const n = 32 << 20
+		a := alloc(t, x, gpu.KindDevice, n)
+		must(t, x.Fill(a, 1, 1, n))
+		before := freeMemory(t, x)
+		l, err := g.Lend(a+100, 1000)
+		must(t, err)
+		free(t, x, a)
+		if p, _ := x.Pointer(a); p.Kind != gpu.KindNone {
+			t.Error("lent memory is still there for its owner")
+		}
+		if _, err := g.Lend(a, 1); err == nil {
+			t.Error("freed memory could be lent")
+		}
+		if got := freeMemory(t, x); got != before {
+			t.Errorf("%d bytes free while the loan lasts, want %d", got, before)
+		}
+		// Whoever takes all the rest must not get the lent frames.
+		rest := alloc(t, x, gpu.KindDevice, before)
+		must(t, x.Fill(rest, 2, 1, before))
+		if !bytes.Equal(join(l.Segs()), bytes.Repeat([]byte{1}, 1000)) {
+			t.Error("lent frames were given to somebody else")
+		}
+		free(t, x, rest)
+		l.Return()
+		if got := freeMemory(t, x); got != before+n {
+			t.Errorf("%d bytes free after the return, want %d", got, before+n)
+		}
+	})
+}
+
+func TestLentPartOfASharedBlockIsNotReusedBeforeItsReturn(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		neighbour := alloc(t, x, gpu.KindDevice, 4096)
+		a := alloc(t, x, gpu.KindDevice, 4096)
+		must(t, x.Fill(a, 1, 1, 4096))
+		l, err := g.Lend(a, 4096)
+		must(t, err)
+		free(t, x, a)
+		for range 1000 {
+			b := alloc(t, x, gpu.KindDevice, 4096)
+			if b == a {
+				t.Fatal("lent memory was allocated again")
+			}
+		}
+		if got := join(l.Segs()); !bytes.Equal(got, bytes.Repeat([]byte{1}, 4096)) {
+			t.Error("lent memory changed")
+		}
+		l.Return()
+		if b := alloc(t, x, gpu.KindDevice, 4096); b != a {
+			t.Errorf("returned memory at %v was not used again; got %v", a, b)
+		}
+		free(t, x, neighbour)
+	})
+}
+
+func TestLoansOfNothing(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		a := alloc(t, x, gpu.KindDevice, 3<<20) // a block of 4 MiB
+		h := alloc(t, x, gpu.KindHost, 4096)
+		for name, r := range map[string]struct {
+			a gpu.Addr
+			n uint64
+		}{
+			"size 0": {a, 0}, "past the block": {a, 4<<20 + 1}, "overflow": {a + 1, 1<<64 - 1},
+			"host": {h, 1}, "zero": {0, 1}, "behind": {a + 4<<20, 1},
+		} {
+			_, err := g.Lend(r.a, r.n)
+			wantCode(t, "lend "+name, err, gpu.ErrInvalidValue)
+			_, _, err = g.Frames(r.a, r.n)
+			wantCode(t, "frames "+name, err, gpu.ErrInvalidValue)
+			_, err = g.OnFree(r.a, r.n, func() {})
+			wantCode(t, "on free "+name, err, gpu.ErrInvalidValue)
+		}
+	})
+}
+
+func TestFramesAreKnownByNumberAndGeneration(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		const n = 4 << 20
+		a := alloc(t, x, gpu.KindDevice, n)
+		must(t, x.CopyIn(a, text(n)))
+		frames, gen, err := g.Frames(a+3*softgpu.FrameSize, 10*softgpu.FrameSize)
+		must(t, err)
+		if len(frames) != 10 {
+			t.Fatalf("%d frames, want 10", len(frames))
+		}
+		const off, part = 70_000, 300_000
+		l, err := g.LendFrames(frames, gen, off, part)
+		must(t, err)
+		from := 3*softgpu.FrameSize + off
+		if !bytes.Equal(join(l.Segs()), text(n)[from:from+part]) {
+			t.Error("frames lent by number hold other bytes")
+		}
+		got, gotGen, first := l.Frames()
+		if !slices.Equal(got, frames[1:6]) || gotGen != gen || first != off-softgpu.FrameSize {
+			t.Errorf("the loan is of frames %d, generation %d, offset %d", got, gotGen, first)
+		}
+		for name, r := range map[string][2]uint64{"size 0": {0, 0}, "past the end": {0, 11 * softgpu.FrameSize}, "overflow": {2, 1<<64 - 1}} {
+			_, err := g.LendFrames(frames, gen, r[0], r[1])
+			wantCode(t, name, err, gpu.ErrInvalidValue)
+		}
+		_, err = g.LendFrames([]uint64{1 << 40}, gen, 0, 1)
+		wantCode(t, "no such frame", err, gpu.ErrInvalidValue)
+
+		free(t, x, a)
+		again, err := g.LendFrames(frames, gen, 0, 1)
+		must(t, err) // the first loan keeps the frames what they are
+		again.Return()
+		l.Return()
+		_, err = g.LendFrames(frames, gen, 0, 1)
+		wantCode(t, "freed frames", err, gpu.ErrInvalidValue)
+		b := alloc(t, x, gpu.KindDevice, 60<<20)
+		_, newGen, err := g.Frames(b, 1)
+		must(t, err)
+		if newGen == gen {
+			t.Error("frames used again have the old generation")
+		}
+		_, err = g.LendFrames(frames, gen, 0, 1)
+		wantCode(t, "frames of somebody else", err, gpu.ErrInvalidValue)
+	})
+}
+
+func TestOnFreeRunsOnceBeforeTheMemoryIsGone(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		const n = 4 << 20
+		a := alloc(t, x, gpu.KindDevice, n)
+		must(t, x.Fill(a, 9, 1, n))
+		l, err := g.Lend(a, n)
+		must(t, err)
+		before := freeMemory(t, x)
+		calls := 0
+		_, err = g.OnFree(a+n/2, 1, func() {
+			calls++
+			if freeMemory(t, x) != before || l.Segs()[0][0] != 9 {
+				t.Error("the memory was gone before the hook had run")
+			}
+			l.Return()
+		})
+		must(t, err)
+		cancel, err := g.OnFree(a, n, func() { t.Error("a cancelled hook ran") })
+		must(t, err)
+		if !cancel() || cancel() {
+			t.Error("a hook can be cancelled once")
+		}
+		var after func() bool
+		after, err = g.OnFree(a, n, func() {
+			if after() {
+				t.Error("a running hook was cancelled")
+			}
+		})
+		must(t, err)
+		free(t, x, a)
+		if calls != 1 {
+			t.Errorf("the hook ran %d times", calls)
+		}
+		if got := freeMemory(t, x); got != before+n {
+			t.Errorf("%d bytes free, want %d", got, before+n)
+		}
+	})
+}
+
+func TestOnFreeOfASharedBlockWaitsForTheLastAllocation(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		a, b := alloc(t, x, gpu.KindDevice, 100), alloc(t, x, gpu.KindDevice, 100)
+		ran := false
+		_, err := g.OnFree(a&^0xffff, 65536, func() { ran = true })
+		must(t, err)
+		free(t, x, a)
+		if ran {
+			t.Error("the hook ran while the block was in use")
+		}
+		free(t, x, b)
+		if !ran {
+			t.Error("the hook did not run")
+		}
+	})
+}
+
+func TestOnFreeRunsOnClose(t *testing.T) {
+	for name, end := range map[string]func(*softgpu.Driver, *softgpu.Device) error{
+		"device": func(_ *softgpu.Driver, x *softgpu.Device) error { return x.Close() },
+		"driver": func(d *softgpu.Driver, _ *softgpu.Device) error { return d.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
+			g := x.GPU()
+			ran := 0
+			for _, n := range []uint64{100, 2 << 20} {
+				_, err := g.OnFree(alloc(t, x, gpu.KindDevice, n), 1, func() { ran++ })
+				must(t, err)
+			}
+			must(t, end(d, x))
+			if ran != 2 {
+				t.Errorf("%d of 2 hooks ran", ran)
+			}
+		})
+	}
+}
+
+func TestFreeWaitsForAHookThatBlocks(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
+	a := alloc(t, x, gpu.KindDevice, 2<<20)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	_, err := x.GPU().OnFree(a, 1, func() {
+		close(entered)
+		<-leave
+	})
+	must(t, err)
+	done := make(chan error, 1)
+	go func() { done <- x.Free(a) }()
+	<-entered
+	// Others go on meanwhile, and a second Free finds nothing.
+	free(t, x, alloc(t, x, gpu.KindDevice, 2<<20))
+	wantCode(t, "second free", x.Free(a), gpu.ErrInvalidValue)
+	select {
+	case err := <-done:
+		t.Errorf("Free returned (%v) while the hook ran", err)
+	default:
+	}
+	close(leave)
+	must(t, <-done)
+}
+
+func TestFramesCanBeMappedASecondTime(t *testing.T) {
+	for _, scatter := range []bool{false, true} {
+		_, x := device(t, softgpu.Config{Models: tiny(64 << 20), Scatter: scatter})
+		g := x.GPU()
+		const n = 2 << 20
+		a := alloc(t, x, gpu.KindDevice, n)
+		must(t, x.CopyIn(a, text(n)))
+		l, err := g.Lend(a, n)
+		must(t, err)
+		frames, _, _ := l.Frames()
+		for i, f := range frames {
+			m, err := unix.Mmap(int(g.Arena().Fd()), int64(f*softgpu.FrameSize), softgpu.FrameSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			must(t, err)
+			at := i * softgpu.FrameSize
+			if !bytes.Equal(m, text(n)[at:at+softgpu.FrameSize]) {
+				t.Fatalf("frame %d shows other bytes through its second mapping", f)
+			}
+			m[5] = 0xbb
+			unmap(t, m)
+			if got := read(t, x, a+gpu.Addr(at)+5, 1); got[0] != 0xbb {
+				t.Fatal("a store through the second mapping is not in the memory")
+			}
+		}
+		l.Return()
+	}
+	_, x := device(t, softgpu.Config{Models: tiny(8 << 20), Backing: softgpu.Heap})
+	if x.GPU().Arena() != nil {
+		t.Error("heap memory claims to be a file")
+	}
+}
+
+func TestDriverDoesNotCloseUnderALoan(t *testing.T) {
+	d, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
+	l, err := x.GPU().Lend(alloc(t, x, gpu.KindDevice, 100), 100)
+	must(t, err)
+	if err := d.Close(); err == nil {
+		t.Error("closed with a loan outstanding")
+	}
+	l.Segs()[0][0]++ // still there
+	l.Return()
+	must(t, d.Close())
+}

@@ -1,0 +1,226 @@
+package gpu_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// A hold keeps a stream at its place until it is opened.
+type hold struct {
+	ch   chan struct{}
+	once sync.Once
+}
+
+func holdStream(t testing.TB, s gpu.Stream) *hold {
+	t.Helper()
+	h := &hold{ch: make(chan struct{})}
+	must(t, s.Do(func() { <-h.ch }))
+	t.Cleanup(h.open)
+	return h
+}
+
+func (h *hold) open() { h.once.Do(func() { close(h.ch) }) }
+
+func blocking(t testing.TB, x *softgpu.Device) *softgpu.Stream {
+	t.Helper()
+	s, err := x.NewStreamFlags(softgpu.StreamDefault)
+	must(t, err)
+	return s
+}
+
+func legacy(t testing.TB, x *softgpu.Device) *softgpu.Stream {
+	t.Helper()
+	s, err := x.DefaultStream()
+	must(t, err)
+	return s
+}
+
+// A journal notes in which order things were done.
+type journal struct {
+	mu   sync.Mutex
+	done []string
+}
+
+func (j *journal) note(what string) func() {
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.done = append(j.done, what)
+	}
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return fmt.Sprint(j.done)
+}
+
+func TestDefaultStreamWaitsForBlockingStreamsAndTheyForIt(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	a, b, null := blocking(t, x), blocking(t, x), legacy(t, x)
+	var j journal
+	h := holdStream(t, a)
+	must(t, a.Do(j.note("a")))
+	must(t, b.Do(j.note("b before")))
+	must(t, b.Synchronize()) // blocking streams do not wait for each other
+	must(t, null.Do(j.note("null")))
+	must(t, b.Do(j.note("b after")))
+	if done, err := b.Done(); done || err != nil {
+		t.Errorf("work after the default stream's was done before: %v", err)
+	}
+	h.open()
+	must(t, b.Synchronize())
+	if got, want := j.String(), "[b before a null b after]"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+}
+
+func TestSynchronousCallsWaitForBlockingStreamsAlone(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	a := alloc(t, x, gpu.KindDevice, 4)
+	must(t, x.Fill(a, 1, 1, 4))
+	free, held := stream(t, x), blocking(t, x)
+	h1 := holdStream(t, free)
+	must(t, x.Fill(a, 2, 1, 4)) // not held up by the independent stream
+	h2 := holdStream(t, held)
+	must(t, held.Fill(a, 3, 1, 4))
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, 4)
+		if err := x.CopyOut(b, a); err != nil {
+			t.Error(err)
+		}
+		got <- b
+	}()
+	h2.open()
+	if b := <-got; b[0] != 3 {
+		t.Errorf("a synchronous copy read %d: it did not wait for the blocking stream", b[0])
+	}
+	h1.open()
+}
+
+func TestDefaultStreamCannotBeClosed(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	first, second := legacy(t, x), legacy(t, x)
+	wantCode(t, "close", first.Close(), gpu.ErrInvalidHandle)
+	if first != second {
+		t.Error("a context has more than one default stream")
+	}
+	_, err := x.NewStreamFlags(2)
+	wantCode(t, "unknown flags", err, gpu.ErrInvalidValue)
+}
+
+// TestLegacyStreamsNeverDeadlock mixes them from several goroutines.
+func TestLegacyStreamsNeverDeadlock(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(8 << 20), Backing: softgpu.Heap})
+	var wg sync.WaitGroup
+	for range 4 {
+		s := blocking(t, x)
+		wg.Go(func() {
+			for range 200 {
+				must(t, s.Do(func() {}))
+				must(t, legacy(t, x).Do(func() {}))
+			}
+			must(t, s.Close())
+		})
+	}
+	wg.Wait()
+	must(t, x.Synchronize())
+}
+
+// TestCloseGivesUpWaits closes a device whose streams wait for ever.
+func TestCloseGivesUpWaits(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	h := alloc(t, x, gpu.KindHost, 8)
+	clear(gpu.HostBytes(h, 8))
+	value, event, work := stream(t, x), stream(t, x), stream(t, x)
+	var j journal
+	must(t, value.Wait(h, 1, 4, gpu.CondEQ))
+	must(t, value.Do(j.note("behind a wait")))
+	e, err := x.NewEvent()
+	must(t, err)
+	must(t, value.Record(e))
+	must(t, event.WaitEvent(e))
+	must(t, event.Do(j.note("behind an event")))
+	held := holdStream(t, work)
+	must(t, work.Do(j.note("work")))
+	held.open()
+	must(t, x.Close())
+	if got, want := j.String(), "[work]"; got != want {
+		t.Errorf("done by Close: %s, want %s", got, want)
+	}
+	wantCode(t, "synchronise", value.Synchronize(), gpu.ErrContextDestroyed)
+	wantCode(t, "event", e.Synchronize(), gpu.ErrContextDestroyed)
+}
+
+// TestKernelErrorSticksToItsContext loses a primary context and gets it back.
+func TestKernelErrorSticksToItsContext(t *testing.T) {
+	d, x := device(t, softgpu.Config{Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.H200())}})
+	other, err := d.Open(1)
+	must(t, err)
+	a := alloc(t, x, gpu.KindDevice, 4096)
+	waiting := stream(t, x)
+	must(t, x.Fill(a, 0, 1, 8))
+	must(t, waiting.Wait(a, 1, 4, gpu.CondEQ)) // given up with the context
+	s := stream(t, x)
+	must(t, s.Launch(kernel(t, x, "culvert_counter"), one, one, a+1<<30))
+	err = s.Synchronize()
+	wantCode(t, "synchronise", err, gpu.ErrIllegalAddress)
+	wantCode(t, "another stream", waiting.Synchronize(), gpu.ErrIllegalAddress)
+	wantCode(t, "copy", x.CopyIn(a, []byte{1}), gpu.ErrIllegalAddress)
+	wantCode(t, "free", x.Free(a), gpu.ErrIllegalAddress)
+	twin, err := d.Open(0)
+	must(t, err)
+	wantCode(t, "another handle", twin.Synchronize(), gpu.ErrIllegalAddress)
+	must(t, other.Synchronize())
+	must(t, twin.Close())
+	must(t, x.Close())
+	fresh, err := d.Open(0)
+	must(t, err)
+	must(t, fresh.Synchronize())
+	if got, want := freeMemory(t, fresh), small(softgpu.H200()).Memory; got != want {
+		t.Errorf("%d bytes free in the new context, want %d", got, want)
+	}
+}
+
+// TestStreamKeepsWhatItUses frees memory under queued work by way of another
+// handle's Close, which nothing waits for.
+func TestStreamKeepsWhatItUses(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
+	o, err := x.NewContext(0)
+	must(t, err)
+	theirs := alloc(t, o, gpu.KindDevice, 2<<20)
+	mine := alloc(t, x, gpu.KindDevice, 2<<20)
+	must(t, o.Fill(theirs, 7, 1, 2<<20))
+	s := stream(t, x)
+	h := holdStream(t, s)
+	must(t, s.Copy(mine, theirs, 2<<20))
+	must(t, o.Close())
+	rest := alloc(t, x, gpu.KindDevice, 4<<20)
+	must(t, x.Fill(rest, 8, 1, 4<<20))
+	_, err = x.Alloc(gpu.KindDevice, 2<<20, 0)
+	wantCode(t, "the frames that the stream uses", err, gpu.ErrOutOfMemory)
+	h.open()
+	must(t, s.Synchronize())
+	if got := read(t, x, mine+2<<20-1, 1); got[0] != 7 {
+		t.Errorf("the stream copied %d, not what was there when it was told to", got[0])
+	}
+	free(t, x, alloc(t, x, gpu.KindDevice, 2<<20))
+}
+
+func TestFuncWithoutGoHalfIsNamed(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	m, err := x.Load([]byte(".version 7.0\n.target sm_70\n.visible .entry frobnicate(.param .u64 p) { ret; }\n.visible .entry culvert_counter(.param .u32 p) { ret; }\n"))
+	must(t, err)
+	_, err = m.Func("frobnicate")
+	wantCode(t, "no Go half", err, gpu.ErrNotFound)
+	if s := fmt.Sprint(err); !containsAll(s, "frobnicate", "gpu/kernels") {
+		t.Errorf("the error does not name the entry: %s", s)
+	}
+	_, err = m.Func("culvert_counter")
+	wantCode(t, "other parameters", err, gpu.ErrNotFound)
+}
