@@ -184,6 +184,9 @@ func TestDirectFaults(t *testing.T) {
 		}
 		try("stops off the alignment", nil, func(c call) (int, error) {
 			if c.fd == direct {
+				if c.off%512 != 0 {
+					t.Errorf("write %v: goes on by O_DIRECT at %d", write, c.off)
+				}
 				return 1000, nil
 			}
 			return whole, nil

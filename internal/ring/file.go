@@ -54,10 +54,11 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+	if errors.Is(err, unix.ENOSYS) {
 		return warmByMincore(fd, off, n)
 	}
-	// Where nobody can tell, a buffered read is never wrong. Dirty pages would
-	// have to be written out before O_DIRECT could read the range.
+	// Where nobody can tell, a buffered read is never wrong: the kernel answers
+	// EPERM for files that the process could not write. Dirty pages would have
+	// to be written out before O_DIRECT could read the range.
 	return err != nil || cs.Dirty > 0 || cs.Writeback > 0 || 2*int64(cs.Cache)*page >= n
 }

@@ -172,6 +172,13 @@ func (h *bench) calls() {
 		}
 		return err
 	})
+	flag := hostWord(a + 512<<10)
+	h.latency("call: stream copy 4K, write a flag, spin", 2000, func(i int) error {
+		err := firstOf(s.Copy(h.mem, a, n), s.Write(a+512<<10, uint64(i), 4))
+		for err == nil && flag.Load() != uint32(i) {
+		}
+		return err
+	})
 	h.latency("call: stream copy 64K, synchronize", 1000, func(int) error {
 		return firstOf(s.Copy(h.mem, a, 64<<10), s.Synchronize())
 	})

@@ -21,10 +21,10 @@ type lane struct {
 	flying []*slot // in the order of the stream
 
 	// For gathered requests; each made on first use.
-	staging gpu.Addr     // on the GPU
-	batch   *uring.Ring  // nil where there is none
-	done    []uring.Done //
-	tried   bool
+	staging gpu.Addr    // on the GPU
+	batch   *uring.Ring // nil where there is none
+	done    []uring.Done
+	tried   bool // to make batch
 }
 
 // A slot is a stretch of pinned memory and the piece in it.

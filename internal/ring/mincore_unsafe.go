@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warmByMincore is for kernels before 6.5, and for seccomp profiles that do not
-// know cachestat. Mapping the range costs some microseconds.
+// warmByMincore is for kernels before 6.5, which have no cachestat. Mapping the
+// range costs some microseconds.
 func warmByMincore(fd int, off, n int64) bool {
 	from := down(off, page)
 	m, err := unix.Mmap(fd, from, int(off+n-from), unix.PROT_READ, unix.MAP_SHARED)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -76,8 +77,14 @@ func TestWarm(t *testing.T) {
 	r := openRing(t, openGPU(t), Config{})
 	b := newBuffer(t, r.dev, 4<<20)
 	q := Req{Buffered: f.buffered, Direct: f.direct, Align: 512, Addr: b.addr(), Len: 4 << 20}
-	f.content(t)
 	res, err := run1(r, q)
+	if err != nil || res.DirectBytes != 0 {
+		t.Errorf("dirty: %+v, %v", res, err)
+	}
+	if err := unix.Fdatasync(f.buffered); err != nil {
+		t.Fatal(err)
+	}
+	res, err = run1(r, q)
 	if err != nil || res.DirectBytes != 0 {
 		t.Errorf("warm: %+v, %v", res, err)
 	}
@@ -192,6 +199,27 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// A batch that runs over the end of the file comes back short, request by
+// request.
+func TestBatchEnd(t *testing.T) {
+	r := openRing(t, openGPU(t), smallRing)
+	f, b := newFile(t, noise(6, 10_500)), newBuffer(t, r.dev, 40*1000)
+	reqs, res := make([]Req, 40), make([]Res, 40)
+	for i := range reqs {
+		reqs[i] = Req{Buffered: f.buffered, Direct: -1, Off: int64(i) * 500, Addr: b.addr() + gpu.Addr(i*1000), Len: 1000, Sum: true}
+	}
+	if err := r.Run(context.Background(), reqs, res); err != nil {
+		t.Fatal(err)
+	}
+	got := b.bytes(t)
+	for i := range reqs {
+		want := f.data[min(i*500, len(f.data)):min(i*500+1000, len(f.data))]
+		if res[i].N != int64(len(want)) || !bytes.Equal(got[i*1000:i*1000+len(want)], want) || res[i].Sum != crc32.Checksum(want, castagnoli) {
+			t.Errorf("request %d: %+v, want %d bytes", i, res[i], len(want))
+		}
+	}
+}
+
 // Requests of a batch fail one by one.
 func TestBatchErrors(t *testing.T) {
 	r := openRing(t, openGPU(t), smallRing)
@@ -281,6 +309,52 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// Close waits for what is under way, small or large.
+func TestCloseWaits(t *testing.T) {
+	for _, n := range []int64{1000, 1 << 20} {
+		files := &oddFiles{}
+		cfg := smallRing
+		cfg.files = files
+		r, err := New(openGPU(t), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, b := newFile(t, noise(1, int(n))), newBuffer(t, r.dev, int(n))
+		inside, goOn := make(chan struct{}), make(chan struct{})
+		var calls atomic.Int32
+		files.set(func(call) (int, error) {
+			if calls.Add(1) == 1 {
+				close(inside)
+				<-goOn
+			}
+			return whole, nil
+		})
+		ran, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+			ran <- err
+		}()
+		<-inside
+		go func() { closed <- r.Close() }()
+		waitFor(t, r, func() bool { return r.closed })
+		select {
+		case <-closed:
+			t.Fatalf("Close returned while %d bytes were being read", n)
+		default:
+		}
+		close(goOn)
+		if err := <-ran; err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if !bytes.Equal(b.bytes(t), f.data) {
+			t.Errorf("%d bytes: wrong bytes", n)
+		}
+	}
+}
+
 // Memory that cannot be pinned is an error in New that names the limit, and
 // later on only means fewer lanes.
 func TestBudget(t *testing.T) {
@@ -330,6 +404,9 @@ func TestBudget(t *testing.T) {
 		if _, err := run1(r, q); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, _, err := r.pool.alloc(3 << 20); err == nil || !strings.Contains(err.Error(), "limited to 3145728") {
+		t.Errorf("over the budget: %v", err)
 	}
 	if r.Pinned() > 3<<20 {
 		t.Errorf("%d bytes pinned of at most %d", r.Pinned(), 3<<20)
