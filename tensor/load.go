@@ -19,8 +19,9 @@ type LoadOptions struct {
 	// Depth is how many reads are in flight for each device. 0 is 4: a route
 	// cuts a large read itself, so a few keep it busy.
 	Depth int
-	// Kind is the memory to allocate: gpu.KindDevice, which is the default, or
-	// gpu.KindVirtual for memory that is handed to other processes.
+	// Kind is the memory to allocate: gpu.KindDevice, which is the default,
+	// gpu.KindVirtual for memory that is handed to other processes, or
+	// gpu.KindHost for pinned memory on the host.
 	Kind gpu.Kind
 	// Window streams: each device has this many bytes, and a tensor's memory is
 	// used again as soon as the loop asks for the next one. It needs a plan with

@@ -79,6 +79,7 @@ func TestLoad(t *testing.T) {
 		{"pipeline", Selection{}, []int{1, 0}, PlanOptions{}, LoadOptions{}},
 		{"by name", Selection{Only: []string{"*proj*"}}, []int{0}, PlanOptions{}, LoadOptions{}},
 		{"exportable memory", Selection{}, []int{0}, PlanOptions{}, LoadOptions{Kind: gpu.KindVirtual}},
+		{"host memory", Selection{}, []int{0}, PlanOptions{}, LoadOptions{Kind: gpu.KindHost}},
 		{"window", Selection{}, []int{0}, PlanOptions{Alloc: PerTensor}, LoadOptions{Window: 32 << 10}},
 		{"windows", Selection{Tensor: Rank{EachDevice, 2}}, []int{0, 1}, PlanOptions{Alloc: PerTensor, Align: 4096}, LoadOptions{Window: 20 << 10}},
 		{"verified", Selection{}, []int{0, 1}, PlanOptions{}, LoadOptions{Verify: true}},

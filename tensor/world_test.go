@@ -16,7 +16,7 @@ import (
 )
 
 // softEngine is a software machine with two GPUs of the given memory. When the
-// test ends it checks that loads have freed what they allocated.
+// test ends it checks that loads have closed and freed what they took.
 func softEngine(t testing.TB, memory uint64) Engine {
 	t.Helper()
 	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
@@ -39,6 +39,9 @@ func softEngine(t testing.TB, memory uint64) Engine {
 				t.Errorf("gpu:%d: %d allocations were not freed", i, n)
 			}
 		}
+		if n := e.open.Load(); n != 0 {
+			t.Errorf("%d files were not closed", n)
+		}
 		if err := drv.Close(); err != nil {
 			t.Error(err)
 		}
@@ -46,10 +49,31 @@ func softEngine(t testing.TB, memory uint64) Engine {
 	return e
 }
 
-// A countingEngine knows what a load has allocated and not freed.
+// A countingEngine knows what a load has opened and not closed, allocated and
+// not freed.
 type countingEngine struct {
 	Engine
 	devices map[int]*countingDevice
+	open    atomic.Int64
+}
+
+type countingReader struct {
+	Reader
+	open *atomic.Int64
+}
+
+func (e *countingEngine) Open(path string) (Reader, error) {
+	r, err := e.Engine.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	e.open.Add(1)
+	return countingReader{r, &e.open}, nil
+}
+
+func (r countingReader) Close() error {
+	r.open.Add(-1)
+	return r.Reader.Close()
 }
 
 type countingDevice struct {
