@@ -94,9 +94,13 @@ func runSave(ctx context.Context, o saveOptions, src, dst string, out io.Writer)
 		return err
 	}
 	defer l.Close()
-	sources, dev, err := takeSources(ctx, drv, l, targets[0].Device)
+	sources, err := takeSources(ctx, drv, l)
 	if err != nil {
 		return fmt.Errorf("save %s: %w", src, err)
+	}
+	dev, err := drv.Device(targets[0].Device)
+	if err != nil {
+		return err
 	}
 	res := saveResult{File: dst, Soft: mach.Soft}
 	if err := res.save(ctx, o, sources, dev); err != nil {
@@ -115,19 +119,18 @@ func runSave(ctx context.Context, o saveOptions, src, dst string, out io.Writer)
 }
 
 // takeSources waits for all tensors.
-func takeSources(ctx context.Context, drv *cufile.Driver, l *tensor.Load, device int) ([]tensor.Source, gpu.Device, error) {
-	dev, err := drv.Device(device)
-	if err != nil {
-		return nil, nil, err
-	}
-	var sources []tensor.Source
+func takeSources(ctx context.Context, drv *cufile.Driver, l *tensor.Load) (sources []tensor.Source, err error) {
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		dev, err := drv.Device(t.Span.Dev)
+		if err != nil {
+			return nil, err
 		}
 		sources = append(sources, tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: tensor.DeviceBytes(dev, t.Span)})
 	}
-	return sources, dev, nil
+	return sources, nil
 }
 
 func (r *saveResult) save(ctx context.Context, o saveOptions, sources []tensor.Source, dev gpu.Device) error {
