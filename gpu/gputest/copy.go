@@ -52,9 +52,9 @@ func copyKinds(b *bench) {
 
 func copyZero(b *bench) {
 	a := b.alloc(gpu.KindDevice, 4096)
-	b.ok("in", b.dev.CopyIn(a, nil))
-	b.ok("out", b.dev.CopyOut(nil, a))
-	b.ok("copy", b.dev.Copy(a, a+2048, 0))
+	b.note("in", b.dev.CopyIn(a, nil))
+	b.note("out", b.dev.CopyOut(nil, a))
+	b.note("copy", b.dev.Copy(a, a+2048, 0))
 	b.note("in-zero-address", b.dev.CopyIn(0, nil))
 	b.note("copy-zero-address", b.dev.Copy(0, 0, 0))
 	b.note("fill", b.dev.Fill(a, 1, 4, 0))
@@ -63,6 +63,7 @@ func copyZero(b *bench) {
 }
 
 func copyPastEnd(b *bench) {
+	b.apart()
 	buf := make([]byte, 5<<20)
 	h := b.alloc(gpu.KindHost, 5<<20)
 	for _, k := range kinds {
@@ -85,12 +86,13 @@ func copyPastEnd(b *bench) {
 				b.note(step+".fill", b.dev.Fill(a, 0, 1, uint64(n)+1))
 				b.note(step+".stream-copy", b.stream().Copy(a, h, uint64(n)+1))
 			}
-			b.must(b.dev.Synchronize())
+			b.note(step+".context", b.dev.Synchronize())
 		}
 	}
 }
 
 func copyFreed(b *bench) {
+	b.apart()
 	buf := make([]byte, 4096)
 	for _, n := range []uint64{4096, 4 << 20} {
 		a := b.alloc(gpu.KindDevice, n)
@@ -107,6 +109,7 @@ func copyFreed(b *bench) {
 // copyPlainHost gives memory that the driver does not know where it wants
 // device memory.
 func copyPlainHost(b *bench) {
+	b.apart()
 	const n = 8192
 	plain, buf := pages(b, n, rw), pattern(11, n)
 	a := b.alloc(gpu.KindDevice, n)
@@ -134,12 +137,13 @@ func copyPlainHost(b *bench) {
 		b.equal("stream-to.read", bytes.Equal(plain, pattern(15, n)), true)
 	}
 	b.note("stream-fill", s.Fill(addr(plain), 0, 1, n))
-	b.must(s.Synchronize())
+	b.note("context", s.Synchronize())
 }
 
 // copyGarbage uses addresses that nobody has. It comes late, because a driver
 // might touch them.
 func copyGarbage(b *bench) {
+	b.apart()
 	buf := make([]byte, 16)
 	for _, a := range []gpu.Addr{0, 16, 1 << 60} {
 		b.note(fmt.Sprintf("in.%#x", uint64(a)), b.dev.CopyIn(a, buf))
@@ -185,6 +189,7 @@ func fillWidths(b *bench) {
 }
 
 func fillWrong(b *bench) {
+	b.apart()
 	a := b.alloc(gpu.KindDevice, 65536)
 	for _, w := range []int{0, 3, 8, -1} {
 		b.want(fmt.Sprintf("width.%d", w), b.dev.Fill(a, 0, w, 1), gpu.ErrInvalidValue)
@@ -194,5 +199,5 @@ func fillWrong(b *bench) {
 	b.note("misaligned.4", b.dev.Fill(a+2, 0, 4, 1))
 	b.note("overflow.4", b.dev.Fill(a, 0, 4, 1<<62))
 	b.note("huge.1", b.dev.Fill(a, 0, 1, 1<<50))
-	b.must(b.dev.Synchronize())
+	b.note("context", b.dev.Synchronize())
 }

@@ -121,7 +121,7 @@ func exportDMABuf(b *bench) {
 	try("size-0", d, 0)
 	try("past-end", d, n+4096)
 	try("virtual", b.alloc(gpu.KindVirtual, n), n)
-	try("small", b.alloc(gpu.KindDevice, 65536)&^4095, 4096)
+	try("small", (b.alloc(gpu.KindDevice, 65536)+4095)&^4095, 4096)
 	try("host", b.alloc(gpu.KindHost, 65536), 65536)
 	try("managed", b.alloc(gpu.KindManaged, 65536), 65536)
 	try("plain", addr(pages(b, 65536, rw)), 65536)

@@ -17,7 +17,9 @@ var registerCases = []testCase{
 	{"register-wrong", registerWrong},
 	{"register-overlap", registerOverlap},
 	{"register-protection", registerProtection},
-	{"register-file", registerFile},
+	{"register-ext4", registerExt4},
+	{"register-tmpfs", registerTmpfs},
+	{"register-memfd", registerMemfd},
 	{"unregister-wrong", unregisterWrong},
 }
 
@@ -138,38 +140,46 @@ func (b *bench) registers(step string, m []byte, f gpu.Flags) {
 	b.must(b.dev.Unregister(host(m)))
 }
 
-func registerFile(b *bench) {
-	const n = 65536
-	files := map[string]string{"temp": b.TempDir()}
-	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
-		dir, err := os.MkdirTemp("/dev/shm", "gputest")
-		b.must(err)
+// registerExt4 and registerTmpfs map files on the two kinds of file system
+// that matter: one that writes dirty pages back, and one that does not.
+func registerExt4(b *bench) {
+	const ext = 0xef53
+	b.registerFile(b.TempDir(), ext, "a temporary directory on ext4")
+}
+
+func registerTmpfs(b *bench) {
+	dir, err := os.MkdirTemp("/dev/shm", "gputest")
+	if err == nil {
 		b.Cleanup(func() { _ = os.RemoveAll(dir) })
-		files["shm"] = dir
 	}
-	for name, dir := range files {
-		var st unix.Statfs_t
-		b.must(unix.Statfs(dir, &st))
-		fs := fmt.Sprintf("%#x", st.Type)
-		b.fact(name+".file-system", fs)
-		f, err := os.Create(filepath.Join(dir, "data"))
-		b.must(err)
-		_, err = f.Write(pattern(21, n))
-		b.must(err)
-		fd := int(f.Fd())
-		step := "fs-" + fs
-		b.registers(step+".shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
-		b.registers(step+".shared.flag", mapping(b, fd, n, rw, unix.MAP_SHARED), gpu.RegisterReadOnly)
-		b.registers(step+".shared-read-only", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), 0)
-		b.registers(step+".shared-read-only.flag", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), gpu.RegisterReadOnly)
-		b.registers(step+".private", mapping(b, fd, n, rw, unix.MAP_PRIVATE), 0)
-		b.must(f.Close())
-	}
+	b.registerFile(dir, unix.TMPFS_MAGIC, "tmpfs at /dev/shm")
+}
+
+func (b *bench) registerFile(dir string, fs int64, what string) {
+	b.Helper()
+	const n = 65536
+	var st unix.Statfs_t
+	b.needs(unix.Statfs(dir, &st) == nil && int64(st.Type) == fs, what)
+	f, err := os.Create(filepath.Join(dir, "data"))
+	b.must(err)
+	defer f.Close()
+	_, err = f.Write(pattern(21, n))
+	b.must(err)
+	fd := int(f.Fd())
+	b.registers("shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
+	b.registers("shared.flag", mapping(b, fd, n, rw, unix.MAP_SHARED), gpu.RegisterReadOnly)
+	b.registers("shared-read-only", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), 0)
+	b.registers("shared-read-only.flag", mapping(b, fd, n, unix.PROT_READ, unix.MAP_SHARED), gpu.RegisterReadOnly)
+	b.registers("private", mapping(b, fd, n, rw, unix.MAP_PRIVATE), 0)
+}
+
+func registerMemfd(b *bench) {
+	const n = 65536
 	fd, err := unix.MemfdCreate("gputest", unix.MFD_CLOEXEC)
 	b.must(err)
 	defer unix.Close(fd)
 	b.must(unix.Ftruncate(fd, n))
-	b.registers("memfd.shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
+	b.registers("shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
 }
 
 func unregisterWrong(b *bench) {

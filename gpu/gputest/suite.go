@@ -171,6 +171,13 @@ func (b *bench) event() gpu.Event {
 	return e
 }
 
+// apart moves the case to a context of its own: on some driver its calls might
+// take the context down, which must not be that of the other cases.
+func (b *bench) apart() {
+	b.Helper()
+	b.dev = b.other()
+}
+
 // other is a further context on the same GPU.
 func (b *bench) other() gpu.Device {
 	b.Helper()

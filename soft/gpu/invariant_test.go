@@ -11,6 +11,9 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
+// heapWord is plain Go memory that is certain not to be on a stack, which moves.
+var heapWord = make([]byte, 4)
+
 func pageable(t *testing.T) *softgpu.Device {
 	_, x := device(t, softgpu.Config{Models: []softgpu.Model{small(softgpu.Pageable())}})
 	return x
@@ -21,7 +24,7 @@ func pageable(t *testing.T) *softgpu.Device {
 func TestPageableMemoryIsCoherentAroundLaunches(t *testing.T) {
 	x := pageable(t)
 	s, f := stream(t, x), kernel(t, x, "culvert_counter")
-	word := make([]byte, 4)
+	word := heapWord
 	for i := range uint32(100) {
 		binary.LittleEndian.PutUint32(word, i*7)
 		must(t, s.Launch(f, gpu.Dim{X: 4}, gpu.Dim{X: 25}, gpu.HostAddr(word)))
@@ -68,7 +71,8 @@ func TestPageableAccessDoesNotReachFreedDeviceMemory(t *testing.T) {
 // Without pageable access the kernel loses its context and changes nothing.
 func TestWithoutPageableAccessPlainMemoryLosesTheContext(t *testing.T) {
 	_, x := device(t, softgpu.Config{})
-	word := make([]byte, 4)
+	word := heapWord
+	clear(word)
 	s := stream(t, x)
 	must(t, s.Launch(kernel(t, x, "culvert_counter"), one, one, gpu.HostAddr(word)))
 	wantCode(t, "launch", s.Synchronize(), gpu.ErrIllegalAddress)
