@@ -68,3 +68,18 @@ func OffsetOf(f *os.File, sector int64) (int64, error) {
 		start = e.Logical + e.Length
 	}
 }
+
+// GrowOver appends data to a file, again and again, until the given sector of
+// the drive lies in it, and returns where: with that a test puts a file on top
+// of a medium error. data must fit direct I/O if the file was opened for it.
+func GrowOver(f *os.File, sector int64, data []byte) (int64, error) {
+	for size := int64(0); ; size += int64(len(data)) {
+		if _, err := f.WriteAt(data, size); err != nil {
+			return 0, fmt.Errorf("no part of the file lies on sector %d: %w", sector, err)
+		}
+		off, err := OffsetOf(f, sector)
+		if !errors.Is(err, ErrNotInFile) {
+			return off, err
+		}
+	}
+}

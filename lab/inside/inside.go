@@ -37,6 +37,22 @@ func Require(t interface {
 	}
 }
 
+// Wanted is a fact about the guest that its suite states in the environment.
+// Without it the test is skipped: it runs on another guest.
+func Wanted(t interface {
+	Helper()
+	Skip(args ...any)
+}, name string,
+) string {
+	t.Helper()
+	Require(t)
+	v, ok := os.LookupEnv(name)
+	if !ok {
+		t.Skip("needs " + name + ", which the suites of this test set")
+	}
+	return v
+}
+
 var namespaceName = regexp.MustCompile(`^nvme\d+n\d+$`)
 
 // Disk is the block device of the drive with the given id, such as

@@ -12,7 +12,7 @@ import (
 // TestIOMMU looks for what a user-space driver needs: the drive in a group of
 // its own.
 func TestIOMMU(t *testing.T) {
-	wanted(t, "CULVERT_WANT_IOMMU")
+	inside.Wanted(t, "CULVERT_WANT_IOMMU")
 	pci, err := inside.PCI(drive)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestIOMMU(t *testing.T) {
 
 // TestNetwork counts the cards and talks over the loopback.
 func TestNetwork(t *testing.T) {
-	wanted(t, "CULVERT_WANT_NICS")
+	inside.Wanted(t, "CULVERT_WANT_NICS")
 	for _, name := range []string{"eth0", "eth1"} {
 		i, err := net.InterfaceByName(name)
 		if err != nil {

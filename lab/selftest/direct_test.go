@@ -50,20 +50,9 @@ func open(t *testing.T, path string, flags int) *os.File {
 func pread(f *os.File, b []byte, off int64) (int, error)  { return unix.Pread(int(f.Fd()), b, off) }
 func pwrite(f *os.File, b []byte, off int64) (int, error) { return unix.Pwrite(int(f.Fd()), b, off) }
 
-// wanted is a fact about the guest that its suite states.
-func wanted(t *testing.T, name string) string {
-	t.Helper()
-	inside.Require(t)
-	v, ok := os.LookupEnv(name)
-	if !ok {
-		t.Skipf("needs %s: a suite of this test", name)
-	}
-	return v
-}
-
 func wantedSector(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(wanted(t, "CULVERT_WANT_SECTOR"))
+	n, err := strconv.Atoi(inside.Wanted(t, "CULVERT_WANT_SECTOR"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +78,7 @@ func TestGuestIsAsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := fmt.Sprintf("%s %s %s ", disk, inside.Dir(drive), wanted(t, "CULVERT_WANT_FS"))
+	line := fmt.Sprintf("%s %s %s ", disk, inside.Dir(drive), inside.Wanted(t, "CULVERT_WANT_FS"))
 	if !strings.Contains(string(mounts), line) {
 		t.Errorf("no %q in the mounts:\n%s", line, mounts)
 	}

@@ -17,7 +17,7 @@ import (
 // middle of a small drive, so that a file that fills the drive must cover it.
 func badSector(t *testing.T) int64 {
 	t.Helper()
-	n, err := strconv.ParseInt(wanted(t, "CULVERT_WANT_BAD_SECTOR"), 10, 64)
+	n, err := strconv.ParseInt(inside.Wanted(t, "CULVERT_WANT_BAD_SECTOR"), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,17 +55,9 @@ func TestMediumErrorFile(t *testing.T) {
 	const chunk = 1 << 20
 	f := open(t, filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT)
 	data := fill(page(t, chunk), 3)
-	var off int64
-	for size := int64(0); ; size += chunk {
-		if _, err := pwrite(f, data, size); err != nil {
-			t.Fatalf("no part of the file lies on sector %d: %v", bad, err)
-		}
-		var err error
-		if off, err = inside.OffsetOf(f, bad); err == nil {
-			break
-		} else if !errors.Is(err, inside.ErrNotInFile) {
-			t.Fatal(err)
-		}
+	off, err := inside.GrowOver(f, bad, data)
+	if err != nil {
+		t.Fatal(err)
 	}
 	b := page(t, 8192)
 	off = off &^ 4095

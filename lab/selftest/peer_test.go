@@ -27,7 +27,7 @@ const (
 // peerDir is the kernel's directory about a drive's peer memory.
 func peerDir(t *testing.T) string {
 	t.Helper()
-	wanted(t, "CULVERT_WANT_PEER")
+	inside.Wanted(t, "CULVERT_WANT_PEER")
 	pci, err := inside.PCI(provider)
 	if err != nil {
 		t.Fatal(err)

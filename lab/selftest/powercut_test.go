@@ -20,7 +20,7 @@ const (
 // last moment, must be gone or empty: if it were whole, the cut would not have
 // been one.
 func TestPowerCut(t *testing.T) {
-	wanted(t, "CULVERT_WANT_POWERCUT")
+	inside.Wanted(t, "CULVERT_WANT_POWERCUT")
 	dir := inside.Dir(drive)
 	data := fill(make([]byte, kept), 6)
 	switch inside.Boot() {

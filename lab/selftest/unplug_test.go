@@ -40,7 +40,7 @@ func reading(t *testing.T, f *os.File) (started chan struct{}, ended chan outcom
 // TestUnplugRaw shows why a short read must be noticed: an open descriptor of
 // a raw drive that was pulled out returns 0 bytes and no error.
 func TestUnplugRaw(t *testing.T) {
-	wanted(t, "CULVERT_WANT_UNPLUG")
+	inside.Wanted(t, "CULVERT_WANT_UNPLUG")
 	disk, err := inside.Disk("hotraw")
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestUnplugRaw(t *testing.T) {
 
 // TestUnplugFile pulls the drive out from under a file system.
 func TestUnplugFile(t *testing.T) {
-	wanted(t, "CULVERT_WANT_UNPLUG")
+	inside.Wanted(t, "CULVERT_WANT_UNPLUG")
 	f := open(t, filepath.Join(inside.Dir("hotfs"), "f"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT)
 	if n, err := pwrite(f, fill(page(t, 1<<20), 5), 0); n != 1<<20 || err != nil {
 		t.Fatalf("write: %d, %v", n, err)

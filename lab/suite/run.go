@@ -105,7 +105,7 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	got, err := r.lab.Run(ctx, s.Guest, lab.Command{
-		Args: []string{binary, "-test.v", "-test.run=" + s.Run},
+		Args: append([]string{binary, "-test.v"}, s.flags()...),
 		Env:  s.Env, Dir: dir, Stdout: out, Stderr: out,
 	})
 	res.Boots = got.Boots
@@ -114,6 +114,18 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 		return err
 	}
 	return s.judge(*res, got.ExitCode)
+}
+
+// flags choose the suite's tests in a test binary.
+func (s Suite) flags() []string {
+	flags := []string{"-test.run=" + s.Run}
+	if s.Skip != "" {
+		flags = append(flags, "-test.skip="+s.Skip)
+	}
+	if s.Short {
+		flags = append(flags, "-test.short")
+	}
+	return flags
 }
 
 // judge says what is wrong with a run that reached its end.

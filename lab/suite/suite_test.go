@@ -51,6 +51,16 @@ FAIL
 	}
 }
 
+func TestFlags(t *testing.T) {
+	got := Suite{Run: "A", Skip: "B", Short: true}.flags()
+	if diff := cmp.Diff([]string{"-test.run=A", "-test.skip=B", "-test.short"}, got); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"-test.run="}, Suite{}.flags()); diff != "" {
+		t.Errorf("flags of a plain suite (-want +got):\n%s", diff)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	s := Suite{Min: 2}
 	if err := s.judge(Result{Passed: 2, Skipped: 5}, 0); err != nil {

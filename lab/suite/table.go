@@ -16,6 +16,8 @@ type Suite struct {
 	Name    string
 	Package string // import path
 	Run     string // pattern of top-level tests, as go test -run; "" means all
+	Skip    string // pattern of tests to leave out, as go test -skip, with the reason beside it in the table
+	Short   bool   // run with -short
 	Min     int    // top-level tests that must pass: fewer means that tests vanished or skip
 	Guest   lab.Guest
 	Env     []string
