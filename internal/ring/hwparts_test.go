@@ -303,6 +303,7 @@ func (h *bench) batches(f *hwFile, note string) {
 
 func (h *bench) randread(f *hwFile, callers, batch int) int64 {
 	perCaller := min(30_000, int(f.size/page))
+	stride := f.size / int64(callers*batch) / page * page // places on the GPU are apart
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
@@ -311,7 +312,8 @@ func (h *bench) randread(f *hwFile, callers, batch int) int64 {
 			for range perCaller / batch {
 				for i := range q {
 					off := rng.Int64N(f.size/page) * page
-					q[i] = Req{Buffered: f.buffered, Direct: -1, Off: off, Addr: h.mem + gpu.Addr(off), Len: page}
+					at := h.mem + gpu.Addr(int64(c*batch+i)*stride)
+					q[i] = Req{Buffered: f.buffered, Direct: -1, Off: off, Addr: at, Len: page}
 				}
 				if err := h.r.Run(context.Background(), q, res); err != nil {
 					h.t.Error(err)

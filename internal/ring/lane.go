@@ -141,7 +141,7 @@ func (l *lane) finish() {
 	l.flying = l.flying[:len(l.flying)-1]
 	if s.queued {
 		if err := l.wait(s); err != nil {
-			s.allFailed(err)
+			s.allFailed(errors.Join(err, l.stream.Synchronize()))
 		}
 	}
 	l.r.copying.Add(-s.bytes)

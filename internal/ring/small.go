@@ -160,7 +160,9 @@ func (r *Ring) writeSmall(q *Req, s *small) {
 func (s *small) copy(dst, src gpu.Addr, n int, q *Req) {
 	err := s.stream.Copy(dst, src, uint64(n))
 	if err == nil {
-		err = s.stream.Synchronize()
+		if err = s.stream.Synchronize(); err != nil {
+			_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
+		}
 	}
 	if err != nil {
 		s.part.got, s.part.direct = 0, 0

@@ -145,10 +145,13 @@ func checkRun(t *rapid.T, err error, reqs []Req, res []Res, file, mem, out []byt
 func TestSoak(t *testing.T) {
 	r := openRing(t, openGPU(t), smallRing)
 	f := newFile(t, noise(1, 1<<20))
+	buffers := make([]*buffer, 6)
+	for i := range buffers {
+		buffers[i] = newBuffer(t, r.dev, 1<<20)
+	}
 	round := func() {
 		var wg sync.WaitGroup
-		for c := range 6 {
-			b := newBuffer(t, r.dev, 1<<20)
+		for c, b := range buffers {
 			wg.Go(func() {
 				for i := range 15 {
 					ctx, cancel := context.WithCancel(context.Background())
