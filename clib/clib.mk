@@ -65,6 +65,15 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 	@mkdir -p $(@D)
 	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
 
+# Python programs of others, in an environment of their own (150 MB from PyPI).
+.PHONY: clients
+clients: $(BIN)/clients/stamp
+
+$(BIN)/clients/stamp: clib/clients/requirements.txt
+	python3 -m venv $(BIN)/clients
+	$(BIN)/clients/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
 # What programs/hardware.sh needs on a machine with a GPU and without Go: our
 # libcufile and core, the programs, the call-by-call tests and their answers.
 .PHONY: lib-hardware
