@@ -75,7 +75,7 @@ func (b *batch) add(q *Request) error {
 		return err
 	}
 	b.plans = append(b.plans, p)
-	b.ops = append(b.ops, route.Op{Dir: q.Dir, File: f.st, Off: q.Off, Mem: mem, Kind: kind})
+	b.ops = append(b.ops, route.Op{Dir: q.Dir, File: f.st, Off: q.Off, Mem: mem, Kind: kind, Buf: h.buf.registration()})
 	return nil
 }
 

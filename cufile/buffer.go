@@ -16,6 +16,7 @@ type Buffer struct {
 	drv  *Driver
 	span gpu.Span
 	kind gpu.Kind
+	live liveness
 
 	ladder *route.Ladder // that knows the buffer
 	mu     sync.Mutex    // serialises Close
@@ -29,8 +30,12 @@ func (b *Buffer) Span() gpu.Span { return b.span }
 func (b *Buffer) Kind() gpu.Kind { return b.kind }
 
 // RegisterBuffer registers n bytes at base. Device memory must lie inside one
-// allocation; memory that the driver does not know is taken as host memory.
-// Managed memory is refused, as cuFile does: use it unregistered.
+// allocation, or one range of virtual memory that is mapped without gaps; memory
+// that the driver does not know is taken as host memory. Managed memory is
+// refused, as cuFile does: use it unregistered.
+//
+// Memory that is freed while it is registered is noticed: transfers then fail
+// with CUDAPointerInvalid, whatever has come to lie at its address.
 func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	fail := func(c Code, err error, fix string) error {
 		return &Error{"register buffer", memName(base, n), c, err, fix}
@@ -41,7 +46,7 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	if err := d.use(); err != nil {
 		return nil, fail(CodeOf(err), err, "")
 	}
-	p, err := d.pointer(base)
+	p, err := d.extent(base, 0, n)
 	if err != nil {
 		return nil, fail(codeFor(err), err, "")
 	}
@@ -56,6 +61,9 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 		return nil, fail(CodeOf(err), err, "")
 	}
 	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: ladder}
+	if b.live, err = d.identify(b.span, b.kind); err != nil {
+		return nil, fail(codeFor(err), err, "")
+	}
 	b.mu.Lock() // nobody closes the buffer before the routes know it
 	defer b.mu.Unlock()
 	if !d.buffers.add(b) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 // An Error names the operation, the file or memory it was for, the cause, and
@@ -50,6 +51,12 @@ func CodeOf(err error) Code {
 
 // codeFor picks the code for an error of a lower layer.
 func codeFor(err error) Code {
+	if errors.Is(err, route.ErrFreed) {
+		return CUDAPointerInvalid
+	}
+	if _, ok := errors.AsType[*route.RequireError](err); ok {
+		return IONotSupported
+	}
 	if _, ok := errors.AsType[gpu.Code](err); ok {
 		return CUDADriverError
 	}

@@ -41,7 +41,7 @@ func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (
 	if b != nil {
 		defer b.io.Leave(c.shard)
 	}
-	err := f.run(ctx, c, route.Op{Dir: dir, File: f.st, Off: off, Mem: mem}, b)
+	err := f.run(ctx, c, route.Op{Dir: dir, File: f.st, Off: off, Mem: mem, Buf: b.registration()}, b)
 	return c.res[0], err
 }
 
@@ -104,7 +104,7 @@ func (f *File) locate(dir route.Dir, mem *gpu.Span, b *Buffer) (gpu.Kind, error)
 	if mem.Off > math.MaxUint64-uint64(mem.Base) {
 		return gpu.KindNone, f.fail(dir, *mem, CUDAPointerRangeError, errors.New("the address overflows"))
 	}
-	p, err := f.drv.pointer(mem.Addr())
+	p, err := f.drv.extent(mem.Base, mem.Off, mem.Len)
 	if err != nil {
 		return gpu.KindNone, f.fail(dir, *mem, codeFor(err), err)
 	}

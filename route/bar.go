@@ -63,6 +63,10 @@ func barDecline(err error) *Decline {
 // ID is Bar.
 func (b *BarRoute) ID() ID { return Bar }
 
+// holds says that a window keeps its memory: stores into it after the owner
+// freed the memory hurt nobody.
+func (b *BarRoute) holds() {}
+
 // Probe wants a descriptor that goes through the page cache: O_DIRECT cannot
 // write into a mapping of a device.
 func (b *BarRoute) Probe(f *storage.File) Verdict {
@@ -118,7 +122,7 @@ func (b *BarRoute) Takes(op *Op) *Decline {
 		return barDeclineWrite
 	case op.Mem.Len > barMax:
 		return barDeclineSize
-	case (*b.wins.Load())[op.Mem.Base] == nil:
+	case op.Buf == nil || (*b.wins.Load())[op.Mem.Base] == nil:
 		return barDeclineUnmapped
 	case op.File.CallerDirect() && !resident(op):
 		return barDeclineCold

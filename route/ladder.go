@@ -167,7 +167,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 			j++
 		}
 		start := time.Now()
-		err := r.Run(ctx, ops[i:j], res[i:j])
+		err := runLive(ctx, r, ops[i:j], res[i:j])
 		took := time.Since(start)
 		for k := i; k < j; k++ {
 			p.finish(&res[k], &ops[k], r.ID(), took)

@@ -33,6 +33,16 @@ type Op struct {
 	Off  int64
 	Mem  gpu.Span
 	Kind gpu.Kind
+	// Buf is the registered buffer that Mem is part of, and that stays registered
+	// during the op; nil where there is none.
+	Buf Registration
+}
+
+// A Registration is a registered buffer.
+type Registration interface {
+	// Live returns an error that wraps ErrFreed when any of the memory of a span
+	// is not the allocation any more that was registered.
+	Live(gpu.Span) error
 }
 
 // A Route moves bytes one way. It cuts requests for itself.

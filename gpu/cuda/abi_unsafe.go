@@ -22,6 +22,7 @@ const (
 	pointerMemoryType    = 2  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 	pointerHost          = 4  // CU_POINTER_ATTRIBUTE_HOST_POINTER
 	pointerSyncMemops    = 6  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+	pointerBufferID      = 7  // CU_POINTER_ATTRIBUTE_BUFFER_ID
 	pointerIsManaged     = 8  // CU_POINTER_ATTRIBUTE_IS_MANAGED
 	pointerDeviceOrdinal = 9  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 	pointerRangeStart    = 11 // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR

@@ -63,6 +63,7 @@ type symbols struct {
 	cuMemHostUnregister       symbol
 	cuMemHostGetDevicePointer symbol `v2:"only"`
 	cuMemGetAddressRange      symbol `v2:"only"`
+	cuPointerGetAttribute     symbol `since:"4.0"`
 	cuPointerGetAttributes    symbol
 	cuPointerSetAttribute     symbol
 	cuIpcGetMemHandle         symbol

@@ -1,0 +1,86 @@
+package cufiletest_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/culvert-io/culvert/cufile/cufiletest"
+)
+
+// differences from NVIDIA's library are meant.
+var differences = []cufiletest.Difference{
+	{"file/*/shm", "register: ok", "register: error 5027", "registration needs no udev database, and works on every file system that can pread"},
+	{"sequence/*/shm/*/*", "register: ok", "register: error 5027", "as above"},
+	{"hole/*/shm/*", "register: ok", "register: error 5027", "as above"},
+	{"read/*/*/shm/*/*/*/*/*", "register: ok", "register: error 5027", "as above"},
+	{"write/*/*/shm/*/*/*/*/*", "register: ok", "register: error 5027", "as above"},
+	{"check/*/null/*", "*: error 5022", "*: error 22", "Go's errors carry cuFile's code; the C library answers EINVAL"},
+	{"check/*/negative-buffer-offset/*", "*: error 5014", "*: error 5", "the range is checked before anything is copied, and the code says what is wrong"},
+	{"check/*/page-before-buffer/*", "*: error 5014", "*: error 5", "as above"},
+	{"check/*/past-allocation/*", "*: error 5014", "*: error 5", "as above"},
+	{"check/write/read-only/*", "write: error 5019", "write: error 5", "the mirror of reading a write-only file, which NVIDIA's library answers with 5019"},
+	{"check/*/freed/*", "*: error 5012", "*: error 5", "freed memory is noticed before it is used"},
+}
+
+// compare plays the suite on the software machine and holds it against the
+// recordings that match.
+func compare(t *testing.T, pattern, need string, meant []cufiletest.Difference) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skipf("needs a recording testdata/%s: %s", pattern, need)
+	}
+	ours := &cufiletest.Record{Cases: outcomes(t)}
+	for _, file := range files {
+		theirs, err := cufiletest.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if theirs.Suite != cufiletest.SuiteHash() {
+			t.Logf("%s was recorded with other cases (suite %s, now %s): those that both have are compared", file, theirs.Suite, cufiletest.SuiteHash())
+		}
+		for _, c := range cufiletest.Compare(ours, theirs, meant) {
+			t.Errorf("%s (%s): %s", file, theirs.Engine, c)
+		}
+	}
+}
+
+func TestAgainstNVIDIA(t *testing.T) {
+	compare(t, "libcufile-*.json", "run TestVendor on hardware with -cufiletest.record", differences)
+}
+
+func TestAgainstHardware(t *testing.T) {
+	compare(t, "culvert-*.json", "run TestSuite on hardware with -cufiletest.record", nil)
+}
+
+func TestCompare(t *testing.T) {
+	rec := func(cases map[string][]string) *cufiletest.Record { return &cufiletest.Record{Cases: cases} }
+	ours := rec(map[string][]string{
+		"a/1": {"register: ok", "read: 10 bytes"},
+		"a/2": {"register: ok", "read: error 5014"},
+		"b":   {"register: ok"},
+	})
+	theirs := rec(map[string][]string{
+		"a/1": {"register: ok", "read: 10 bytes"},
+		"a/2": {"register: ok", "read: error 5", "read: 7 bytes"},
+		"b":   {"register: ok", "read: 1 bytes"},
+		"c":   {"register: ok"},
+	})
+	meant := []cufiletest.Difference{
+		{"a/*", "*: error 5014", "*: error 5", "honest"},
+		{"a/1", "*", "*", "not so"},
+	}
+	want := []string{
+		`b: ours "nothing", theirs "read: 1 bytes"`,
+		`c: recorded, but not played`,
+		`a/1: ours "*", theirs "*": expected (not so), but nothing differs so`,
+	}
+	if d := cmp.Diff(want, cufiletest.Compare(ours, theirs, meant)); d != "" {
+		t.Error(d)
+	}
+}
