@@ -8,7 +8,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 PKGS    := ./...
 # Packages whose goroutines share memory are also run under the race detector,
 # on memory that it can see.
-RACE    := ./cufile/... ./route/... ./internal/ring/... ./internal/transfer/... ./soft/...
+RACE    := ./cufile/... ./route/... ./internal/ring/... ./internal/transfer/... ./tensor/... ./soft/...
 
 .DEFAULT_GOAL := help
 
@@ -57,7 +57,7 @@ race:
 ## mutants: every promise has an edit that breaks it and a test that notices
 .PHONY: mutants
 mutants: lib
-	@$(GO) run ./internal/quality/mutants mutants.txt
+	@$(GO) run ./internal/quality/mutants mutants.txt $$(git ls-files -co --exclude-standard '*/mutants.txt')
 
 ## thresholds: benchmarks as ratios inside one run
 .PHONY: thresholds
