@@ -86,9 +86,14 @@ func run(t testing.TB, lib string, argv ...string) outcome {
 	return finish(t, cmd)
 }
 
-// softEnv is the environment of a small software machine.
+// softEnv is the environment of a software machine, a small one unless the
+// test asks for another.
 func softEnv() []string {
-	return append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M", "LD_PRELOAD=")
+	env := append(os.Environ(), "CULVERT_MACHINE=soft", "LD_PRELOAD=")
+	if os.Getenv("CULVERT_SOFT") == "" {
+		env = append(env, "CULVERT_SOFT=memory=256M")
+	}
+	return env
 }
 
 func finish(t testing.TB, cmd *exec.Cmd) outcome {

@@ -50,7 +50,7 @@ $(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
 
 # The C programs, without a path to any library: "culvert run" gives them one.
 BIN ?= bin
-PROGRAMS = rw rw++ strrev pinned
+PROGRAMS = rw rw++ strrev pinned uvm mapped
 PROGRAM_FLAGS = -O2 -Wall -Wextra -Werror -Iclib/include
 PROGRAM_LIBS = -L$(LIB) -L$(LIB)/soft -lcufile -lcudart -lcuda
 

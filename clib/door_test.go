@@ -215,3 +215,33 @@ load after that 1
 		t.Errorf("a fault of the program ended it with status %d instead of a signal\n%s", r.status, r.stderr)
 	}
 }
+
+// TestSanitized runs the call-by-call programs with shims that were compiled
+// with the address and undefined-behaviour sanitizers.
+func TestSanitized(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the shims a second time: not in -short")
+	}
+	lib := libraries(t)
+	dir := t.TempDir()
+	const flags = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+	make := exec.Command("make", "-s", "-f", "clib/clib.mk", "LIB="+dir, "CLIB_CFLAGS=-std=gnu11 -O1 -g -fPIC -fvisibility=hidden -Iclib/include "+flags,
+		"CLIB_LDFLAGS=-shared -Wl,-z,nodelete -pthread -ldl "+flags, dir+"/libcufile.so", dir+"/soft/libcuda.so", dir+"/soft/libcudart.so")
+	make.Dir = root(t)
+	if out, err := make.CombinedOutput(); err != nil {
+		t.Skipf("needs gcc's sanitizers: %v\n%s", err, out)
+	}
+	if err := os.Symlink(filepath.Join(lib, "libculvert.so"), filepath.Join(dir, "libculvert.so")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"driver", "runtime", "misuse"} {
+		cmd := exec.Command(compile(t, name+".c", strings.Fields(flags)...), filepath.Join(dir, "data"))
+		cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+dir+":"+filepath.Join(dir, "soft"),
+			"ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allow_user_segv_handler=1") // faults are Go's to catch
+		r := finish(t, cmd)
+		golden(t, name+".txt", r.stdout)
+		if r.status != 0 || r.stderr != "" {
+			t.Errorf("%s: status %d\n%s", name, r.status, r.stderr)
+		}
+	}
+}

@@ -81,3 +81,13 @@ func TestPinned(t *testing.T) {
 		t.Errorf("pinned fail: %+v", r)
 	}
 }
+
+func TestCounters(t *testing.T) {
+	r := culvertRun(t, t.TempDir(), "mapped")
+	diff(t, "mapped", r.stdout+r.stderr, "host equals device address\nResults: 512000\n")
+	for model, memory := range map[string]string{"h200": "managed", "pageable": "pageable"} {
+		t.Setenv("CULVERT_SOFT", "memory=256M,model="+model)
+		r := culvertRun(t, t.TempDir(), "uvm")
+		diff(t, "uvm on "+model, r.stdout+r.stderr, "counter in "+memory+" memory\nResults: 512000\n")
+	}
+}

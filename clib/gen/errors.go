@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/gpu/kernels"
 )
 
 // runtimeNames are the runtime's names for the codes that it shares with the
@@ -83,29 +81,4 @@ func errorsHeader() []byte {
 	}
 	b.WriteString("\n")
 	return b.Bytes()
-}
-
-// strrevHeader is the kernel of programs/strrev.c as a C string: on hardware
-// the driver compiles it, the software GPU goes by the name of its entry.
-func strrevHeader() ([]byte, error) {
-	text := string(kernels.PTX)
-	head := strings.Index(text, ".version")
-	start := strings.Index(text, ".visible .entry strrev(")
-	if head < 0 || start < 0 {
-		return nil, fmt.Errorf("the kernels' PTX has no entry strrev")
-	}
-	end := strings.Index(text[start:], "\n}\n")
-	size := strings.Index(text[head:], ".address_size")
-	if end < 0 || size < 0 {
-		return nil, fmt.Errorf("the kernels' PTX does not look as expected")
-	}
-	directives, _, _ := strings.Cut(text[head+size:], "\n")
-	ptx := text[head:head+size] + directives + "\n\n" + text[start:start+end+3]
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "/* %s */\n\n/* Kernel strrev of gpu/kernels: reverse NUL-terminated text, store its length. */\nstatic const char strrev_ptx[] =\n", notice)
-	for line := range strings.Lines(ptx) {
-		fmt.Fprintf(&b, "\t%q\n", line)
-	}
-	b.WriteString("\t;\n")
-	return b.Bytes(), nil
 }

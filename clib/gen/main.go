@@ -59,8 +59,10 @@ func generate() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	if files["programs/strrev_ptx.h"], err = strrevHeader(); err != nil {
-		return nil, err
+	for name, comment := range programKernels {
+		if files["programs/"+name+"_ptx.h"], err = ptxHeader(name, comment); err != nil {
+			return nil, err
+		}
 	}
 	return files, nil
 }

@@ -60,6 +60,8 @@ cat test.txt; echo
 show "rw data" "$here/rw" data
 show "rw++ data" "$here/rw++" data
 show "pinned" "$here/pinned"
+show "uvm" "$here/uvm"
+show "mapped" "$here/mapped"
 echo "\$ pinned fail"
 "$here/pinned" fail
 show "fork" "$here/fork" forked
