@@ -17,6 +17,8 @@ type op struct {
 	waiting bool  // the caller sleeps on done
 	done    chan struct{}
 
+	attended bool // the caller has a lane
+
 	gatherLen int64 // requests up to here share a slot
 
 	// Room that stays with the op when it is used again.
@@ -40,7 +42,8 @@ const maxKept = 4096
 func newOp(gatherLen int64) *op { return &op{done: make(chan struct{}, 1), gatherLen: gatherLen} }
 
 func (o *op) reset(ctx context.Context, reqs []Req, res []Res) {
-	o.ctx, o.reqs, o.res, o.next, o.left, o.busy, o.share, o.waiting = ctx, reqs, res, 0, 0, 0, 0, false
+	o.ctx, o.reqs, o.res = ctx, reqs, res
+	o.next, o.left, o.busy, o.share, o.waiting, o.attended = 0, 0, 0, 0, false, false
 	switch {
 	case len(reqs) == 1:
 		o.one[0] = progress{sums: o.oneSums[:0]}

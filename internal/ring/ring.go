@@ -89,10 +89,10 @@ func newRing(dev gpu.Device, cfg Config, m machine) (*Ring, error) {
 func (r *Ring) Pinned() int64 { return r.pool.size() }
 
 // Run does all requests and fills res, which is as long as reqs. Requests of a
-// batch run side by side and in no order. The error is that of the first
-// request that has one; the others are done nevertheless. When ctx is cancelled
-// Run returns as soon as the pieces under way are through. After Run nothing
-// touches files or memory any more.
+// batch run side by side and in no order, so they must not overlap. The error
+// is that of the first request that has one; the others are done nevertheless.
+// When ctx is cancelled Run returns as soon as the pieces under way are through.
+// After Run nothing touches files or memory any more.
 func (r *Ring) Run(ctx context.Context, reqs []Req, res []Res) error {
 	if len(res) < len(reqs) {
 		return fmt.Errorf("ring: %d requests, but room for %d results", len(reqs), len(res))
@@ -116,15 +116,7 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 	o.reset(ctx, reqs, res)
 	r.reserve(o)
 	if o.left > 0 {
-		r.mu.Lock()
-		l := r.startLocked(o)
-		r.mu.Unlock()
-		if l = r.ready(l); l != nil {
-			r.drive(l, o)
-			r.mu.Lock()
-			r.giveLocked(l)
-			r.mu.Unlock()
-		}
+		r.attend(o)
 		r.await(o)
 	}
 	o.settle()
@@ -136,6 +128,25 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 		}
 	}
 	return nil
+}
+
+// attend starts an op and lets the caller work on it, if there is a lane.
+func (r *Ring) attend(o *op) {
+	r.mu.Lock()
+	l := r.startLocked(o)
+	r.mu.Unlock()
+	l = r.ready(l)
+	if l != nil {
+		r.drive(l, o)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.attended = false
+	if l != nil {
+		r.giveLocked(l)
+	} else {
+		r.callLocked(min(1, len(r.free))) // one may have come back meanwhile
+	}
 }
 
 // await waits until the op is finished. A cancelled op is finished when its

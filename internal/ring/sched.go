@@ -15,8 +15,8 @@ const (
 	gatherPiece = 128 << 10
 )
 
-// startLocked makes the op's work known and calls helpers in. It returns a lane for
-// the caller to work with, if there is a free one. r.mu is held.
+// startLocked makes the op's work known and calls helpers in. It returns a lane
+// for the caller to work with, if there is a free one.
 func (r *Ring) startLocked(o *op) *lane {
 	if len(r.active) > 0 {
 		o.share = math.MaxInt64
@@ -26,6 +26,7 @@ func (r *Ring) startLocked(o *op) *lane {
 	}
 	r.active = append(r.active, o)
 	l := r.takeLocked()
+	o.attended = l != nil
 	size := r.pieceLocked(o)
 	r.callLocked(int(min((o.left-1)/size, int64(r.spareLocked()))))
 	return l
@@ -81,11 +82,14 @@ func (r *Ring) takeLocked() *lane {
 }
 
 // giveLocked takes a lane back, and sees to it that work which is left finds a
-// hand.
+// hand: not a last piece that its own caller is about to take.
 func (r *Ring) giveLocked(l *lane) {
 	r.free = append(r.free, l)
-	if len(r.active) > 0 {
-		r.callLocked(1)
+	for _, o := range r.active {
+		if !o.attended || o.left > r.pieceLocked(o) {
+			r.callLocked(1)
+			return
+		}
 	}
 }
 
@@ -99,17 +103,11 @@ func (r *Ring) ready(l *lane) *lane {
 	if err == nil {
 		return made
 	}
+	r.log.Warn("ring: going on with fewer lanes", "error", err)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.lanes--
-	fewer := r.lanes < r.plan.lanes
 	r.plan.lanes = min(r.plan.lanes, r.lanes)
-	if len(r.active) > 0 {
-		r.callLocked(min(1, len(r.free)))
-	}
-	r.mu.Unlock()
-	if fewer {
-		r.log.Warn("ring: going on with fewer lanes", "error", err)
-	}
 	return nil
 }
 
