@@ -85,5 +85,20 @@ lib-hardware: lib programs
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 
+# The libraries go into a directory of their own: a libcuda.so.1 in a search path
+# would be found by everybody. "culvert run" knows the place; pkg-config tells it.
+PREFIX ?= /usr/local
+VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0)
+
+.PHONY: install
+install: lib
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/culvert ./cmd/culvert
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/culvert/soft $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/culvert
+	install $(BIN)/culvert $(DESTDIR)$(PREFIX)/bin
+	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
+	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
+	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
+
 lib-clean:
 	rm -rf $(LIB)

@@ -245,3 +245,30 @@ func TestSanitized(t *testing.T) {
 		}
 	}
 }
+
+// TestInstall: what make install leaves is enough to build and run a program.
+func TestInstall(t *testing.T) {
+	libraries(t)
+	prefix := filepath.Join(t.TempDir(), "usr")
+	cmd := exec.Command("make", "-s", "-f", "clib/clib.mk", "install", "PREFIX="+prefix, "VERSION=1.2")
+	cmd.Dir = root(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	pc, err := os.ReadFile(filepath.Join(prefix, "lib/pkgconfig/culvert.pc"))
+	if err != nil || !strings.Contains(string(pc), "prefix="+prefix) || !strings.Contains(string(pc), "Version: 1.2\n") {
+		t.Errorf("culvert.pc: %v\n%s", err, pc)
+	}
+	exe := filepath.Join(prefix, "pinned")
+	lib := filepath.Join(prefix, "lib/culvert")
+	if out, err := exec.Command("gcc", "-I"+filepath.Join(prefix, "include/culvert"), "-o", exe, "programs/pinned.c",
+		"-L"+lib, "-L"+filepath.Join(lib, "soft"), "-lcufile", "-lcudart", "-lcuda").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	run := exec.Command(filepath.Join(prefix, "bin/culvert"), "run", "--", exe)
+	run.Env = softEnv()
+	run.Dir = prefix
+	if r := finish(t, run); r.status != 0 || !strings.Contains(r.stdout, "555.000000") {
+		t.Errorf("installed: %+v", r)
+	}
+}

@@ -33,9 +33,10 @@ libcudart.so there as well, so that programs that use the CUDA driver API or the
 shared runtime, and no kernels of their own, run without a GPU.
 
 The libraries are preloaded, because the RPATH of Python wheels beats
-LD_LIBRARY_PATH. They come from $CULVERT_LIB, or from lib/ beside this program,
-above it, or in the current directory ("make lib" builds them). CULVERT_LOG=errors
-has them explain on standard error every call that fails.
+LD_LIBRARY_PATH. They come from $CULVERT_LIB, or from where "make lib" and "make
+install" put them: lib/ beside or above this program, ../lib/culvert, or lib/ in
+the current directory. CULVERT_LOG=errors has them explain on standard error
+every call that fails.
 
 EXIT STATUS
   that of the program; 126 if it cannot be run, 127 if it is not found`,
@@ -83,7 +84,8 @@ func findLibraries() (string, error) {
 		dirs = []string{dir}
 	} else {
 		if exe, err := os.Executable(); err == nil {
-			dirs = append(dirs, filepath.Join(filepath.Dir(exe), "lib"), filepath.Join(filepath.Dir(exe), "..", "lib"))
+			here := filepath.Dir(exe)
+			dirs = append(dirs, filepath.Join(here, "lib"), filepath.Join(here, "..", "lib"), filepath.Join(here, "..", "lib", "culvert"))
 		}
 		dirs = append(dirs, "lib")
 	}
