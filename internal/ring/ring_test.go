@@ -362,14 +362,10 @@ func TestBudget(t *testing.T) {
 	if _, err := New(dev, Config{Budget: 100 << 10}); err == nil || !strings.Contains(err.Error(), "102400") {
 		t.Errorf("a budget too small: %v, want an error that names it", err)
 	}
-	var pins int
-	refuse := func(from int) {
-		pins = 0
+	refuse := func(from int32) {
+		var pins atomic.Int32
 		dev.set(func(verb string, n uint64) error {
-			if verb != "alloc host" {
-				return nil
-			}
-			if pins++; pins >= from {
+			if verb == "alloc host" && pins.Add(1) >= from {
 				return gpu.Fail("cuMemHostAlloc", gpu.ErrOutOfMemory, "")
 			}
 			return nil
@@ -384,16 +380,24 @@ func TestBudget(t *testing.T) {
 	}
 	f := newFile(t, noise(1, 4<<20))
 	b := newBuffer(t, dev, 4<<20)
-	q := Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 4 << 20}
-	for from := 2; from <= 3; from++ {
+	q := Req{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 4 << 20} // writes of the same bytes may overlap
+	b.set(t, f.data)
+	for from := int32(2); from <= 3; from++ {
 		refuse(from)
 		r := openRing(t, dev, smallRing)
-		for range 3 {
-			if _, err := run1(r, q); err != nil {
+		errs := make(chan error, 8)
+		for range cap(errs) {
+			go func() {
+				_, err := run1(r, q)
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
 				t.Fatalf("with %d slabs: %v", from-1, err)
 			}
 		}
-		if !bytes.Equal(b.bytes(t), f.data) {
+		if !bytes.Equal(f.content(t), f.data) {
 			t.Error("wrong bytes")
 		}
 	}
