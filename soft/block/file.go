@@ -1,0 +1,156 @@
+package block
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A File is a drive whose bytes lie in a file or on a block device. It is safe
+// for concurrent use.
+type File struct {
+	name  string
+	disk  bool // a block device, whose size fstat does not tell
+	align align
+	vecs  shelf
+
+	mu     sync.RWMutex // held for reading while the descriptors are in use
+	fd     int          // -1 when closed
+	direct int          // the same file with O_DIRECT; -1 where that cannot be
+}
+
+// Adopt makes a drive of an open file, which the caller may close. The drive
+// has descriptors of its own: it neither moves the file's offset nor ends with
+// it. A file that was opened for reading alone makes a drive that refuses
+// writes.
+func Adopt(f *os.File) (*File, error) {
+	b := &File{name: f.Name(), fd: -1, direct: -1}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("drive from %s: %w", b.name, err)
+	}
+	if cerr := conn.Control(func(fd uintptr) { err = b.open(int(fd)) }); cerr != nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("drive from %s: %w", b.name, errors.Join(err, b.close()))
+	}
+	return b, nil
+}
+
+// open takes descriptors of the file behind fd.
+func (b *File) open(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFBLK:
+		b.disk = true
+	default:
+		return errors.New("only a regular file or a block device can hold a drive")
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	mode := flags & unix.O_ACCMODE
+	if mode == unix.O_WRONLY {
+		return errors.New("the file is open for writing alone: a drive must be readable")
+	}
+	// A duplicate would share the offset that SEEK_DATA moves.
+	path := fmt.Sprintf("/proc/self/fd/%d", fd)
+	if b.fd, err = unix.Open(path, mode|unix.O_CLOEXEC, 0); err != nil {
+		b.fd = -1
+		return &fs.PathError{Op: "reopen", Path: path, Err: err}
+	}
+	if b.align = directAlign(b.fd); b.align.offset == 0 {
+		return nil
+	}
+	if b.direct, err = unix.Open(path, mode|unix.O_DIRECT|unix.O_CLOEXEC, 0); err != nil {
+		b.direct = -1 // not on this file system
+	}
+	return nil
+}
+
+// An align is what direct I/O wants of addresses, and of offsets and lengths.
+type align struct{ memory, offset uintptr }
+
+// directAlign is the alignment that a file needs, zero where it has no direct
+// I/O. Linux before 6.1 does not tell, and is satisfied by whole pages.
+func directAlign(fd int) align {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return align{4096, 4096}
+	}
+	return align{uintptr(st.Dio_mem_align), uintptr(st.Dio_offset_align)}
+}
+
+// Name is the file's.
+func (b *File) Name() string { return b.name }
+
+// use runs fn while the descriptors stay open.
+func (b *File) use(op string, fn func() error) error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.fd < 0 {
+		return &fs.PathError{Op: op, Path: b.name, Err: fs.ErrClosed}
+	}
+	if err := fn(); err != nil {
+		return &fs.PathError{Op: op, Path: b.name, Err: err}
+	}
+	return nil
+}
+
+// Size is where the drive ends. A file that grows makes the drive grow.
+func (b *File) Size() (int64, error) {
+	var st unix.Stat_t
+	err := b.use("size", func() (err error) {
+		if b.disk {
+			st.Size, err = unix.Seek(b.fd, 0, unix.SEEK_END)
+			return err
+		}
+		return unix.Fstat(b.fd, &st)
+	})
+	return st.Size, err
+}
+
+// Flush returns when everything that was written is durable.
+func (b *File) Flush() error {
+	return b.use("flush", func() error { return unix.Fdatasync(b.fd) })
+}
+
+// Zero makes n bytes from off read as zeros, as holes where the file can have
+// them. It does not make the file longer.
+func (b *File) Zero(off, n int64) error {
+	return b.use("zero", func() error {
+		return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	})
+}
+
+// Close gives the descriptors back when nobody uses them any more.
+func (b *File) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fd < 0 {
+		return &fs.PathError{Op: "close", Path: b.name, Err: fs.ErrClosed}
+	}
+	return b.close()
+}
+
+func (b *File) close() error {
+	var errs []error
+	for _, fd := range []*int{&b.fd, &b.direct} {
+		if *fd >= 0 {
+			errs = append(errs, os.NewSyscallError("close", unix.Close(*fd)))
+			*fd = -1
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,88 @@
+package block
+
+import (
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxVec is how many segments one system call takes (IOV_MAX).
+const maxVec = 1024
+
+// A vector is segments as preadv and pwritev want them.
+type vector struct {
+	iov  []unix.Iovec
+	left []unix.Iovec // of iov: what was not moved yet
+}
+
+// A shelf keeps vectors for use again.
+type shelf struct {
+	mu   sync.Mutex
+	free []*vector
+}
+
+func (s *shelf) get(segs [][]byte) *vector {
+	s.mu.Lock()
+	var v *vector
+	if n := len(s.free); n > 0 {
+		v, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		v = &vector{}
+	}
+	s.mu.Unlock()
+	v.iov = v.iov[:0]
+	for _, seg := range segs {
+		if len(seg) > 0 {
+			v.iov = append(v.iov, unix.Iovec{Base: &seg[0], Len: uint64(len(seg))})
+		}
+	}
+	v.left = v.iov
+	return v
+}
+
+func (s *shelf) put(v *vector) {
+	clear(v.iov) // it holds pointers
+	v.left = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, v)
+}
+
+// fits reports whether direct I/O takes the segments.
+func (v *vector) fits(off int64, a align) bool {
+	if uintptr(off)%a.offset != 0 {
+		return false
+	}
+	for i := range v.left {
+		if uintptr(unsafe.Pointer(v.left[i].Base))%a.memory != 0 || uintptr(v.left[i].Len)%a.offset != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// advance takes n bytes from the front.
+func (v *vector) advance(n int) {
+	for n > 0 {
+		first := &v.left[0]
+		if k := int(first.Len); n >= k {
+			v.left = v.left[1:]
+			n -= k
+			continue
+		}
+		first.Base = (*byte)(unsafe.Add(unsafe.Pointer(first.Base), n))
+		first.Len -= uint64(n)
+		return
+	}
+}
+
+// call is preadv or pwritev, by number, of what is left.
+func (v *vector) call(trap uintptr, fd int, off int64) (int, error) {
+	iov := v.left[:min(len(v.left), maxVec)]
+	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), uintptr(off), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
