@@ -65,7 +65,7 @@ func (l *launch) run(c *context) {
 	if !ok {
 		code = gpu.ErrLaunchFailed
 	}
-	c.lose(code, fmt.Sprintf("kernel %s: %v", l.kernel.Name, err))
+	c.lose(code, err.Error())
 }
 
 // A view is the memory that a kernel sees, as kernels.Mem. It holds what it

@@ -218,6 +218,30 @@ func TestOnFreeRunsOnceBeforeTheMemoryIsGone(t *testing.T) {
 	})
 }
 
+func TestMemoryIsStillThereInAHook(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		a := alloc(t, x, gpu.KindDevice, 2<<20)
+		must(t, x.Fill(a, 9, 1, 2<<20))
+		frames, gen, err := g.Frames(a, 2<<20)
+		must(t, err)
+		ran := false
+		_, err = g.OnFree(a, 1, func() {
+			ran = true
+			l, err := g.LendFrames(frames, gen, 0, 2<<20)
+			must(t, err)
+			if !bytes.Equal(join(l.Segs()), bytes.Repeat([]byte{9}, 2<<20)) {
+				t.Error("the memory was used again before the hook had run")
+			}
+			l.Return()
+		})
+		must(t, err)
+		free(t, x, a)
+		if !ran {
+			t.Error("the hook did not run")
+		}
+	})
+}
+
 func TestOnFreeOfASharedBlockWaitsForTheLastAllocation(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
 		a, b := alloc(t, x, gpu.KindDevice, 100), alloc(t, x, gpu.KindDevice, 100)

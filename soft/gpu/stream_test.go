@@ -134,7 +134,13 @@ func TestLegacyStreamsNeverDeadlock(t *testing.T) {
 
 // TestCloseGivesUpWaits closes a device whose streams wait for ever.
 func TestCloseGivesUpWaits(t *testing.T) {
-	_, x := device(t, softgpu.Config{})
+	for range 20 { // the order in which streams give up is open
+		closeGivesUpWaits(t)
+	}
+}
+
+func closeGivesUpWaits(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
 	h := alloc(t, x, gpu.KindHost, 8)
 	clear(gpu.HostBytes(h, 8))
 	value, event, work := stream(t, x), stream(t, x), stream(t, x)
@@ -167,8 +173,15 @@ func TestKernelErrorSticksToItsContext(t *testing.T) {
 	must(t, x.Fill(a, 0, 1, 8))
 	must(t, waiting.Wait(a, 1, 4, gpu.CondEQ)) // given up with the context
 	s := stream(t, x)
+	h := holdStream(t, s)
+	var j journal
 	must(t, s.Launch(kernel(t, x, "culvert_counter"), one, one, a+1<<30))
+	must(t, s.Do(j.note("work behind the kernel")))
+	h.open()
 	err = s.Synchronize()
+	if got := j.String(); got != "[]" {
+		t.Errorf("done after the context was lost: %s", got)
+	}
 	wantCode(t, "synchronise", err, gpu.ErrIllegalAddress)
 	wantCode(t, "another stream", waiting.Synchronize(), gpu.ErrIllegalAddress)
 	wantCode(t, "copy", x.CopyIn(a, []byte{1}), gpu.ErrIllegalAddress)
@@ -184,6 +197,44 @@ func TestKernelErrorSticksToItsContext(t *testing.T) {
 	must(t, fresh.Synchronize())
 	if got, want := freeMemory(t, fresh), small(softgpu.H200()).Memory; got != want {
 		t.Errorf("%d bytes free in the new context, want %d", got, want)
+	}
+}
+
+func TestKernelReachesMemoryOfItsOwnContextAlone(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(16 << 20)})
+	for _, c := range []struct {
+		kind gpu.Kind
+		want gpu.Code
+	}{
+		{gpu.KindDevice, gpu.ErrIllegalAddress}, // contexts have address spaces of their own
+		{gpu.KindVirtual, gpu.Success},          // mapped for the whole GPU
+		{gpu.KindHost, gpu.Success},
+		{gpu.KindManaged, gpu.Success},
+	} {
+		o, err := x.NewContext(0)
+		must(t, err)
+		s := stream(t, o)
+		must(t, s.Launch(kernel(t, o, "culvert_counter"), one, one, alloc(t, x, c.kind, 4096)))
+		wantCode(t, c.kind.String(), s.Synchronize(), c.want)
+		must(t, o.Close())
+	}
+}
+
+// TestFreeWaitsForTheKernelsBefore frees memory right after the launch that
+// uses it, as programs do.
+func TestFreeWaitsForTheKernelsBefore(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(16 << 20)})
+	f := kernel(t, x, "culvert_counter")
+	for _, k := range []gpu.Kind{gpu.KindDevice, gpu.KindVirtual, gpu.KindHost, gpu.KindManaged} {
+		a, s := alloc(t, x, k, 4096), stream(t, x)
+		h := holdStream(t, s)
+		must(t, s.Launch(f, one, one, a))
+		done := make(chan error, 1)
+		go func() { done <- x.Free(a) }()
+		h.open()
+		must(t, <-done)
+		must(t, s.Synchronize())
+		must(t, s.Close())
 	}
 }
 
