@@ -67,7 +67,7 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	f, err := fsys.Open(in)
 	extra := o.below(name)
 	switch {
-	case err == nil && (len(extra) > 0 || in == "." && name != "."):
+	case err == nil && (len(extra) > 0 || in == "." && name != "." && isDir(f)):
 		return merge(f, name, extra)
 	case err == nil:
 		return f, nil
@@ -75,6 +75,13 @@ func (o *overlay) Open(name string) (fs.File, error) {
 		return newDir(name, entries(extra)), nil // a directory of mount points alone
 	}
 	return nil, err
+}
+
+// isDir is false for a file that was mounted as such: /proc has some that no
+// directory is needed for.
+func isDir(f fs.File) bool {
+	_, ok := f.(fs.ReadDirFile)
+	return ok
 }
 
 // merge lists an open directory under the name that it has here, and with the
@@ -109,7 +116,7 @@ func (o *overlay) ReadLink(name string) (string, error) {
 func (o *overlay) Lstat(name string) (fs.FileInfo, error) {
 	fsys, in := o.find(name)
 	fi, err := fs.Lstat(fsys, in)
-	if len(o.below(name)) > 0 || err == nil && in == "." {
+	if len(o.below(name)) > 0 || err == nil && in == "." && fi.IsDir() {
 		return info{name: path.Base(name), mode: fs.ModeDir | 0o555}, nil
 	}
 	return fi, err

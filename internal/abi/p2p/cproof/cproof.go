@@ -4,10 +4,12 @@ package cproof
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,11 +67,16 @@ func Numbers(t *testing.T, header string, want map[string]uint64) {
 	if err != nil {
 		t.Skip("needs gcc, to compare the numbers with a C compiler's")
 	}
-	for expr, n := range want {
-		src := fmt.Sprintf("#include <stdint.h>\n#include <stdio.h>\n#include <sys/ioctl.h>\n%s\nint main(void) { printf(\"%%#lx\", (unsigned long)(%s)); return 0; }\n", header, expr)
-		if got := run(t, gcc, src); got != fmt.Sprintf("%#x", n) {
-			t.Errorf("%s is %s in C and %#x in Go", expr, got, n)
-		}
+	exprs := slices.Sorted(maps.Keys(want))
+	var src, numbers strings.Builder
+	fmt.Fprintf(&src, "#include <stdint.h>\n#include <stdio.h>\n#include <sys/ioctl.h>\n%s\nint main(void) {\n", header)
+	for _, e := range exprs {
+		fmt.Fprintf(&src, "printf(\"%%#lx\\n\", (unsigned long)(%s));\n", e)
+		fmt.Fprintf(&numbers, "%#x\n", want[e])
+	}
+	src.WriteString("return 0; }\n")
+	if diff := cmp.Diff(numbers.String(), run(t, gcc, src.String())); diff != "" {
+		t.Errorf("Go and C disagree on %q (-Go +C):\n%s", exprs, diff)
 	}
 }
 

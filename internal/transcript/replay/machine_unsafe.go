@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing/fstest"
+	"unsafe"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/transcript"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
+	"github.com/culvert-io/culvert/soft/kernel/gpumem"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// A machine is a software machine with one module loaded, in the state in which
+// conversations were recorded.
+type machine struct {
+	*transcript.World
+	module string
+	drv    *softgpu.Driver
+	dev    gpu.Device
+	rm     *p2p.RM
+	os     *kernel.OS
+	child  *p2p.Process
+	fail   int // pins that are to fail
+	bufs   []gpu.Addr
+	unload func()
+}
+
+const bufferSize = 2 << 20 // of what stood for an allocation
+
+func newMachine(c *transcript.Conversation) (*machine, error) {
+	m := &machine{module: c.Module, os: kernel.New(fstest.MapFS{}), child: &p2p.Process{PID: 2}}
+	model := softgpu.H200()
+	model.Memory, model.BAR1 = 64<<20, 64<<20
+	var err error
+	if m.drv, err = softgpu.New(softgpu.Config{Models: []softgpu.Model{model}}); err != nil {
+		return nil, err
+	}
+	if m.dev, err = m.drv.Open(0); err != nil {
+		return nil, err
+	}
+	root, err := pcie.New(pcie.Config{}).AddHostBridge(pcie.ForwardAll).AddRootPort("0000:00:01.0")
+	if err != nil {
+		return nil, err
+	}
+	port, err := root.AddFunction("0000:01:00.0")
+	if err != nil {
+		return nil, err
+	}
+	// What stood for the driver accepted all flags.
+	m.rm, err = p2p.NewRM(p2p.Config{GPUs: m.drv, Ports: []*pcie.Function{port}, ForceBAR1: true, Fail: m.failing})
+	if err != nil {
+		return nil, err
+	}
+	m.World = &transcript.World{
+		OS: m.os, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
+		Load:  func(a uint64, p []byte) error { return m.dev.CopyOut(p, gpu.Addr(a)) },
+		Store: func(a uint64, p []byte) error { return m.dev.CopyIn(gpu.Addr(a), p) },
+	}
+	return m, m.load(c)
+}
+
+// load loads the module that the conversation was held with.
+func (m *machine) load(c *transcript.Conversation) error {
+	switch c.Module {
+	case "gdrdrv":
+		twin, err := gdrdrv.New(m.os, gdrdrv.Config{RM: m.rm, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
+		if err != nil {
+			return err
+		}
+		m.unload, m.Judge = twin.Close, newGdrdrvJudge()
+	case "gpumem":
+		twin, err := gpumem.New(m.os, gpumem.Config{RM: m.rm})
+		if err != nil {
+			return err
+		}
+		m.unload, m.Judge = twin.Close, newGpumemJudge()
+	default:
+		return fmt.Errorf("no twin of module %q is known here", c.Module)
+	}
+	return nil
+}
+
+func (m *machine) useClient() {
+	switch m.module {
+	case "gdrdrv":
+		c := newGdrdrvClient(m.os)
+		m.OS, m.Client = c, c
+	case "gpumem":
+		c := newGpumemClient(m.os)
+		m.OS, m.Client = c, c
+	}
+}
+
+// close unloads the module and wants everything back.
+func (m *machine) close() error {
+	m.unload()
+	var errs []error
+	for _, a := range m.bufs {
+		errs = append(errs, m.dev.Free(a))
+	}
+	return errors.Join(append(errs, m.rm.Close(), m.dev.Close(), m.drv.Close())...)
+}
+
+// buffer allocates memory and clears it.
+func (m *machine) buffer(string) (uint64, error) {
+	a, err := m.dev.Alloc(gpu.KindDevice, bufferSize, 0)
+	if err != nil {
+		return 0, err
+	}
+	m.bufs = append(m.bufs, a)
+	return uint64(a), m.dev.Fill(a, 0, 4, bufferSize/4)
+}
+
+// failing makes pins fail at their first allocation.
+func (m *machine) failing(site string) bool {
+	if site != "mem_info" || m.fail == 0 {
+		return false
+	}
+	m.fail--
+	return true
+}
+
+func (m *machine) knob(name, value string) (int64, error) {
+	switch name {
+	case "revoke":
+		m.rm.Revoke()
+		return 0, nil
+	case "fail_next":
+		n, err := strconv.Atoi(value)
+		m.fail = n
+		return 0, err
+	case "live":
+		return int64(m.rm.Live()), nil
+	}
+	return 0, fmt.Errorf("no such knob: %q", name)
+}
+
+// file is the module's side of a node.
+func (m *machine) file(n dev.Node) kernel.File {
+	if s, ok := n.(*transcript.Spy); ok {
+		n = s.Node
+	}
+	return m.os.File(n.Fd())
+}
+
+// inherit is a node in the hands of a child process.
+func (m *machine) inherit(n dev.Node) dev.Node {
+	f, ok := m.file(n).(interface {
+		By(*p2p.Process) kernel.File
+	})
+	if !ok {
+		return n
+	}
+	return inherited{n, f.By(m.child)}
+}
+
+type inherited struct {
+	dev.Node
+	file kernel.File
+}
+
+func (n inherited) Ioctl(req uintptr, arg unsafe.Pointer) error { return n.file.Ioctl(req, arg) }
+
+func (n inherited) Mmap(off int64, size, prot int) (dev.Mapping, error) {
+	return n.file.Mmap(off, size, prot)
+}
+
+func (m *machine) private(n dev.Node, off int64, size, prot int) (dev.Mapping, error) {
+	f, ok := m.file(n).(interface {
+		MmapPrivate(off int64, n, prot int) (dev.Mapping, error)
+	})
+	if !ok {
+		return nil, syscall.EOPNOTSUPP
+	}
+	return f.MmapPrivate(off, size, prot)
+}

@@ -1,0 +1,189 @@
+package gdrdrv
+
+import (
+	"sync"
+	"syscall"
+	"time"
+
+	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
+	p2pabi "github.com/culvert-io/culvert/internal/abi/p2p"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+)
+
+// tscKHz is the clock in which the module tells how long a pin took: here a
+// cycle is a nanosecond.
+const tscKHz = 1_000_000
+
+// A buffer is pinned memory of a file.
+type buffer struct {
+	f      *File
+	id     uint64 // for hold points
+	handle uint64
+	va     uint64 // of the first page
+	offset uint64 // of what was asked for in it
+	size   uint64 // in whole pages
+	took   time.Duration
+
+	mu      sync.Mutex
+	table   *p2p.PageTable // nil when the pages are lost
+	types   [4]bool        // of mappings that are supported
+	mapping *mapping
+	revoked bool
+}
+
+// A mapping is a buffer in the program's address space.
+type mapping struct {
+	*p2p.VMA
+	b *buffer
+}
+
+var _ dev.Mapping = (*mapping)(nil)
+
+// pinRange are whole pages around what a program asks for.
+func pinRange(addr, size uint64) (start, n uint64, err error) {
+	if addr == 0 || addr+size < addr || addr+size > -abi.GPU_PAGE_SIZE&(1<<64-1) {
+		return 0, 0, syscall.EINVAL
+	}
+	start = addr &^ (abi.GPU_PAGE_SIZE - 1)
+	end := (addr + size + abi.GPU_PAGE_SIZE - 1) &^ (abi.GPU_PAGE_SIZE - 1)
+	return start, end - start, nil
+}
+
+// pin pins memory and gives it a handle.
+func (f *File) pin(addr, size, token uint64, space, flags uint32) (*buffer, error) {
+	rm, callback := f.m.cfg.RM, f.m.cfg.Callback
+	if flags&^abi.GDRDRV_PIN_FLAG_FORCE_PCIE != 0 || callback && flags != 0 || !callback && (token != 0 || space != 0) {
+		return nil, syscall.EINVAL
+	}
+	start, n, err := pinRange(addr, size)
+	if err != nil {
+		return nil, err
+	}
+	b := &buffer{f: f, id: f.m.lastID.Add(1), va: start, offset: addr - start, size: n}
+	b.types[abi.GDR_MAPPING_TYPE_NONE] = true
+	task := f.owner.Task()
+	began := time.Now()
+	var table *p2p.PageTable
+	if callback {
+		table, err = rm.GetPages(task, token, space, start, n, b.lost)
+	} else {
+		table, err = rm.GetPagesPersistent(task, start, n, flags)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.took = time.Since(began)
+	f.m.pins.Add(1)
+	b.keep(table)
+	f.m.cfg.Points.At("gdrdrv.pinned", b.id)
+	if err := f.add(b); err != nil {
+		_ = b.unpin() // the first error is the one to report
+		return nil, err
+	}
+	return b, nil
+}
+
+// keep stores the table, unless the callback was faster.
+func (b *buffer) keep(t *p2p.PageTable) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.revoked {
+		b.table = t
+	}
+	if t.Flags&p2pabi.NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE != 0 {
+		b.types[abi.GDR_MAPPING_TYPE_CACHING] = true
+		return
+	}
+	b.types[abi.GDR_MAPPING_TYPE_WC] = true
+}
+
+// lost is the free callback.
+func (b *buffer) lost(_ *p2p.Task, t *p2p.PageTable) {
+	b.f.m.cfg.Points.At("gdrdrv.callback", b.id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.revoked = true
+	_ = b.f.m.cfg.RM.FreePageTable(t) // always succeeds
+	b.zap()
+	b.table = nil
+}
+
+// zap takes the memory out of a mapping that lives. Call with mu held.
+func (b *buffer) zap() {
+	if b.mapping != nil {
+		b.mapping.Zap()
+		b.mapping = nil
+	}
+}
+
+// unpin lets the memory go. The lock is dropped before the pages are put: that
+// waits for a callback that runs, and the callback wants the lock.
+func (b *buffer) unpin() error {
+	rm, points := b.f.m.cfg.RM, b.f.m.cfg.Points
+	points.At("gdrdrv.unpin", b.id)
+	b.mu.Lock()
+	b.zap()
+	table := b.table
+	b.table = nil
+	b.mu.Unlock()
+	points.At("gdrdrv.zapped", b.id)
+	b.f.m.pins.Add(-1)
+	if b.f.m.cfg.Callback {
+		return rm.PutPages(b.f.owner.Task(), 0, 0, b.va, table)
+	}
+	return rm.PutPagesPersistent(b.f.owner.Task(), b.va, table, 0)
+}
+
+// mmap maps the first n bytes.
+func (b *buffer) mmap(n uint64, prot int) (dev.Mapping, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mapping != nil || b.revoked || b.table == nil || b.offset != 0 || n > b.size {
+		return nil, syscall.EINVAL
+	}
+	v, err := b.f.m.cfg.RM.Mmap(b.table, 0, n, prot)
+	if err != nil {
+		return nil, err
+	}
+	b.mapping = &mapping{v, b}
+	return b.mapping, nil
+}
+
+// Unmap gives the addresses back. The buffer can then be mapped again.
+func (m *mapping) Unmap() error {
+	if err := m.VMA.Unmap(); err != nil {
+		return err
+	}
+	m.b.mu.Lock()
+	defer m.b.mu.Unlock()
+	if m.b.mapping == m {
+		m.b.mapping = nil
+	}
+	return nil
+}
+
+// mappingType is that of the mapping that lives. Call with mu held.
+func (b *buffer) mappingType() abi.MappingType {
+	switch {
+	case b.mapping == nil:
+		return abi.GDR_MAPPING_TYPE_NONE
+	case b.types[abi.GDR_MAPPING_TYPE_CACHING]:
+		return abi.GDR_MAPPING_TYPE_CACHING
+	}
+	return abi.GDR_MAPPING_TYPE_WC
+}
+
+// request checks a mapping type that the program wishes for. There is never a
+// choice: a platform maps in one way.
+func (b *buffer) request(t abi.MappingType) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.mapping != nil:
+		return syscall.EBUSY
+	case !b.types[t]:
+		return syscall.EOPNOTSUPP
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package gdrdrv
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+)
+
+// A File is one open of the node. It belongs to the process that opened it.
+type File struct {
+	m     *Module
+	owner *p2p.Process
+	once  sync.Once
+	leave func()
+
+	mu      sync.Mutex
+	buffers map[uint64]*buffer // by handle
+	next    uint64             // handle
+}
+
+var _ kernel.File = (*File)(nil)
+
+// Open opens the node for a process.
+func (m *Module) Open(p *p2p.Process) *File {
+	f := &File{m: m, owner: p, buffers: map[uint64]*buffer{}}
+	f.leave = p.OnExit(f.Release)
+	return f
+}
+
+// By is the same file in the hands of another process, which has inherited it.
+// The module refuses everybody but the one who opened it.
+func (f *File) By(p *p2p.Process) kernel.File {
+	if p == f.owner {
+		return f
+	}
+	return foreign{f}
+}
+
+// lastHandle is the last whose offset fits into a file offset.
+const lastHandle = math.MaxInt64 / abi.HOST_PAGE
+
+// add gives a buffer its handle. Handles are page offsets: they do not overlap,
+// and are never used again.
+func (f *File) add(b *buffer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pages := max(1, b.size/abi.HOST_PAGE)
+	if f.next > lastHandle-pages {
+		return syscall.ENOMEM
+	}
+	b.handle = f.next
+	f.next += pages
+	f.buffers[b.handle] = b
+	return nil
+}
+
+func (f *File) find(handle uint64) (*buffer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.buffers[handle]; b != nil {
+		return b, nil
+	}
+	return nil, syscall.EINVAL
+}
+
+// take is find for the last time.
+func (f *File) take(handle uint64) (*buffer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.buffers[handle]
+	if b == nil {
+		return nil, syscall.EINVAL
+	}
+	delete(f.buffers, handle)
+	return b, nil
+}
+
+// Mmap maps the buffer whose handle is the page offset.
+func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+	if off < 0 || off%abi.HOST_PAGE != 0 || n <= 0 {
+		return nil, syscall.EINVAL
+	}
+	b, err := f.find(uint64(off / abi.HOST_PAGE))
+	if err != nil {
+		return nil, err
+	}
+	return b.mmap((uint64(n)+abi.HOST_PAGE-1)&^(abi.HOST_PAGE-1), prot)
+}
+
+// MmapPrivate is what a program asks for with MAP_PRIVATE, which the seam
+// between client and kernel does not offer.
+func (f *File) MmapPrivate(int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }
+
+// Release unpins everything.
+func (f *File) Release() {
+	f.once.Do(func() {
+		f.leave()
+		f.mu.Lock()
+		var all []*buffer
+		for _, b := range f.buffers {
+			all = append(all, b)
+		}
+		clear(f.buffers)
+		f.mu.Unlock()
+		slices.SortFunc(all, func(a, b *buffer) int { return cmp.Compare(a.handle, b.handle) })
+		for _, b := range all {
+			f.m.cfg.Points.At("gdrdrv.release", b.id)
+			_ = b.unpin() // what fails here has nobody to tell
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package gpumem
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
+	"github.com/culvert-io/culvert/soft/kernel"
+)
+
+// proc is /proc/gpumem: a file at the root of its own file system, because it
+// is a file and not a directory that is mounted.
+type proc struct{ m *Module }
+
+func (p proc) Open(name string) (fs.File, error) {
+	if name != "." {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return kernel.Tree{"gpumem": p.m.list}.Open("gpumem")
+}
+
+// list is the text of /proc/gpumem.
+func (m *Module) list() []byte {
+	m.mu.Lock()
+	entries := slices.Clone(m.entries)
+	m.mu.Unlock()
+	var s strings.Builder
+	s.WriteString("Pinned memory info:\n")
+	for i, e := range entries {
+		pages := e.table.Pages
+		if e.gone() {
+			pages = nil
+		}
+		fmt.Fprintf(&s, "%d: Entry - (____ptrval____)\nVirtual GPU address - %#x\nNumber of pages - %d\nPage size - %#x\n",
+			i, e.va, len(pages), abi.GPU_BOUND_SIZE)
+		for j, p := range pages {
+			fmt.Fprintf(&s, "%02d: - %#x\n", j, p)
+		}
+		s.WriteString("\n")
+	}
+	return []byte(s.String())
+}
