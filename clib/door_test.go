@@ -1,6 +1,7 @@
 package clib_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -270,5 +271,23 @@ func TestInstall(t *testing.T) {
 	run.Dir = prefix
 	if r := finish(t, run); r.status != 0 || !strings.Contains(r.stdout, "555.000000") {
 		t.Errorf("installed: %+v", r)
+	}
+}
+
+// TestCost: a 4 KiB read through the door takes at most 1.10 of what it takes
+// inside, where entering and leaving is what a call costs that does nothing.
+func TestCost(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "data")
+	if err := os.WriteFile(file, make([]byte, 8192), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, libraries(t), compile(t, "cost.c", "-O2"), file)
+	var call, read float64
+	if _, err := fmt.Sscanf(r.stdout, "call %f ns, read %f ns", &call, &read); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	t.Logf("call %.0f ns, read %.0f ns", call, read)
+	if read > 1.10*(read-call) {
+		t.Errorf("a read takes %.0f ns, of which %.0f are the door", read, call)
 	}
 }

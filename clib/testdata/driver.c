@@ -122,6 +122,10 @@ static void contexts(void)
 	SHOW(cuCtxSetCurrent(NULL));
 	SHOW(cuCtxGetCurrent(&cur));
 	printf("none: %d\n", cur == NULL);
+	CUctxCreateParams params;
+	memset(&params, 0, sizeof params);
+	SHOW(cuCtxCreate(&own, &params, 0, dev));
+	SHOW(cuCtxDestroy(own));
 	SHOW(cuCtxCreate(&own, NULL, 0, 64));
 	SHOW(cuCtxCreate(&own, NULL, 0xffff, dev));
 	SHOW(cuDevicePrimaryCtxRelease(dev));

@@ -2,6 +2,7 @@ package softcuda
 
 import (
 	"errors"
+	"structs"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -48,10 +49,23 @@ func (d *Driver) CtxCreateAffinity(t *Thread, out, params cmem.Ptr, n int32, fla
 	return d.CtxCreate(t, out, flags, dev)
 }
 
+// ctxCreateParams is CUctxCreateParams.
+type ctxCreateParams struct {
+	_           structs.HostLayout
+	Affinity    cmem.Ptr
+	NumAffinity int32
+	Pad0        [4]byte
+	Cig         cmem.Ptr
+}
+
 // CtxCreateParams is cuCtxCreate_v4.
 func (d *Driver) CtxCreateParams(t *Thread, out, params cmem.Ptr, flags uint32, dev int32) error {
 	if params != 0 {
-		return gpu.ErrNotSupported
+		p := cmem.Load[ctxCreateParams](params)
+		if p.Cig != 0 {
+			return gpu.ErrNotSupported
+		}
+		return d.CtxCreateAffinity(t, out, p.Affinity, p.NumAffinity, flags, dev)
 	}
 	return d.CtxCreate(t, out, flags, dev)
 }
