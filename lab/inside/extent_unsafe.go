@@ -73,6 +73,7 @@ func OffsetOf(f *os.File, sector int64) (int64, error) {
 // the drive lies in it, and returns where: with that a test puts a file on top
 // of a medium error. data must fit direct I/O if the file was opened for it.
 func GrowOver(f *os.File, sector int64, data []byte) (int64, error) {
+	unix.Sync() // a file system may keep the blocks of a removed file until then
 	for size := int64(0); ; size += int64(len(data)) {
 		if _, err := f.WriteAt(data, size); err != nil {
 			return 0, fmt.Errorf("no part of the file lies on sector %d: %w", sector, err)

@@ -75,6 +75,27 @@ func TestMediumErrorFile(t *testing.T) {
 	}
 }
 
+// TestMediumErrorMapped reaches the sector through a mapping: a load faults.
+// Nothing asks for the pages beforehand, because that never comes back: for
+// mmap with MAP_POPULATE (seen on 6.1 and 6.12) and for MADV_POPULATE_READ
+// (6.1) the kernel drops its lock for the read and tries again for ever.
+func TestMediumErrorMapped(t *testing.T) {
+	bad := badSector(t)
+	f := open(t, filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT)
+	off, err := inside.GrowOver(f, bad, fill(page(t, 1<<20), 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := unix.Mmap(int(f.Fd()), off&^4095, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(b)
+	if !faults(b) {
+		t.Error("a load from the bad page did not fault")
+	}
+}
+
 // TestFullDisk fills a small file system: what was written before stays, and
 // freed space can be used again.
 func TestFullDisk(t *testing.T) {

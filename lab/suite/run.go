@@ -83,7 +83,8 @@ func (r *Runner) Run(ctx context.Context, s Suite) Result {
 	case errors.Is(err, errNeedsKernel):
 		res.Outcome, res.Reason = Skip, err.Error()
 	default:
-		res.Outcome, res.Reason, res.Output = Fail, err.Error(), out.String()
+		reason, more, _ := strings.Cut(err.Error(), "\n")
+		res.Outcome, res.Reason, res.Output = Fail, reason, out.String()+more
 	}
 	return res
 }

@@ -1,0 +1,77 @@
+package datapath
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/lab/crash"
+	"github.com/culvert-io/culvert/lab/inside"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+func record(t *testing.T) *crash.Recording {
+	t.Helper()
+	rec, err := crash.Open("nv0", "log", inside.Wanted(t, "CULVERT_WANT_CRASH"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rec.Close() })
+	return rec
+}
+
+// TestCopyAtEveryPowerCut copies over a file again and again: at every point
+// it is one version or the next.
+func TestCopyAtEveryPowerCut(t *testing.T) {
+	rec := record(t)
+	w := newWorld(t)
+	dst := filepath.Join(inside.Dir("nv0"), "copied")
+	version := func(i int) []byte { return noise(700_000+12345*i, uint64(20+i)) }
+	report, err := rec.CheckReplacements(5, func(i int) error {
+		src := filepath.Join("/tmp", fmt.Sprint("src", i))
+		defer os.Remove(src)
+		if err := os.WriteFile(src, version(i), 0o600); err != nil {
+			return err
+		}
+		_, err := transfer.Copy(t.Context(), w.drv, src, dst, transfer.Options{Buffer: 1 << 20})
+		return err
+	}, func(dir string, i int) error {
+		return crash.SameFile(filepath.Join(dir, "copied"), version(i))
+	})
+	t.Log(report)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSaveAtEveryPowerCut does the same with a saved model.
+func TestSaveAtEveryPowerCut(t *testing.T) {
+	rec := record(t)
+	path := filepath.Join(inside.Dir("nv0"), "model.safetensors")
+	sources := func(i int) []tensor.Source {
+		weights := noise(300_000+4096*i, uint64(40+i))
+		return []tensor.Source{
+			{Name: "w", Dtype: tensor.U8, Shape: []int64{int64(len(weights))}, Data: bytes.NewReader(weights)},
+			{Name: "odd", Dtype: tensor.U8, Shape: []int64{3001}, Data: bytes.NewReader(noise(3001, uint64(60+i)))},
+		}
+	}
+	saved := map[int][]byte{}
+	report, err := rec.CheckReplacements(5, func(i int) error {
+		if _, err := tensor.Save(context.Background(), path, sources(i), &tensor.SaveOptions{Chunk: 64 << 10}); err != nil {
+			return err
+		}
+		var err error
+		saved[i], err = os.ReadFile(path)
+		return err
+	}, func(dir string, i int) error {
+		return crash.SameFile(filepath.Join(dir, filepath.Base(path)), saved[i])
+	})
+	t.Log(report)
+	if err != nil {
+		t.Error(err)
+	}
+}

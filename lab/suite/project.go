@@ -1,0 +1,76 @@
+package suite
+
+import (
+	"fmt"
+	"strings"
+)
+
+// packages are the project's packages that touch storage, each with its own
+// tests on every file system and sector size.
+func packages() []Suite {
+	var ss []Suite
+	for _, p := range []struct {
+		path string
+		min  int
+		skip []string
+	}{
+		{"internal/storage", 7, nil},
+		{"internal/uring", 8, nil},
+		{"internal/ring", 25, []string{"TestMeasurements"}}, // speed means nothing under emulation
+		{"route", 8, nil},
+		{"cufile", 10, nil},
+		{"internal/transfer", 4, nil},
+	} {
+		for _, fs := range fileSystems {
+			for _, sector := range sectors {
+				skip := p.skip
+				if p.path == "internal/ring" && sector != 512 {
+					skip = append(skip, "TestRead") // says itself that the file's alignment is 512
+				}
+				g := plain(fs, sector)
+				g.Memory = 2048
+				ss = append(ss, Suite{
+					Name:    fmt.Sprintf("%s/%s/%d", p.path, fs, sector),
+					Package: module + "/" + p.path, Short: true, Min: p.min, Skip: anyOf(skip),
+					Guest: g,
+				})
+			}
+		}
+	}
+	return ss
+}
+
+// anyOf is a pattern for exactly these names.
+func anyOf(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}
+
+const datapathTests = module + "/lab/datapath"
+
+// withoutMapped leaves the mapped route out: mmap with MAP_POPULATE does not
+// return from a page that cannot be read.
+const withoutMapped = "CULVERT_LAB_WITHOUT=mapped"
+
+// datapath are tests of the project's code on drives that fail.
+func datapath() []Suite {
+	var ss []Suite
+	onto := func(s Suite, run string, min int) Suite {
+		s.Name, s.Package, s.Run, s.Min = "datapath/"+s.Name, datapathTests, run, min
+		s.Env = append(s.Env, withoutMapped)
+		return s
+	}
+	for _, s := range faults() {
+		ss = append(ss, onto(s, "^(TestMediumError|TestCopyToFullDisk)$", 2))
+	}
+	for _, s := range crashes() {
+		ss = append(ss, onto(s, "AtEveryPowerCut$", 2))
+	}
+	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
+	// A raw drive that is gone reads as 0 bytes, which is passed on as the
+	// end of the file.
+	pulled.Skip = "^TestUnplugUnderRead$/^hotraw$"
+	return append(ss, pulled)
+}
