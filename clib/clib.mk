@@ -10,6 +10,7 @@ CLIB_CFLAGS = -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror 
 CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl
 CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/door.c
 
+## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
 lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12
 
@@ -54,6 +55,7 @@ PROGRAMS = rw rw++ strrev pinned uvm mapped
 PROGRAM_FLAGS = -O2 -Wall -Wextra -Werror -Iclib/include
 PROGRAM_LIBS = -L$(LIB) -L$(LIB)/soft -lcufile -lcudart -lcuda
 
+## programs: the C programs, into bin/programs
 .PHONY: programs
 programs: $(PROGRAMS:%=$(BIN)/programs/%)
 
@@ -66,6 +68,7 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
 
 # Python programs of others, in an environment of their own (150 MB from PyPI).
+## clients: cuda-python and KvikIO from PyPI, for the tests with programs of others
 .PHONY: clients
 clients: $(BIN)/clients/stamp
 
@@ -76,6 +79,7 @@ $(BIN)/clients/stamp: clib/clients/requirements.txt
 
 # What programs/hardware.sh needs on a machine with a GPU and without Go: our
 # libcufile and core, the programs, the call-by-call tests and their answers.
+## lib-hardware: what the C programs need on a machine with a GPU, into bin/hardware
 .PHONY: lib-hardware
 lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
@@ -90,6 +94,7 @@ lib-hardware: lib programs
 PREFIX ?= /usr/local
 VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0)
 
+## install: command, libraries and headers under PREFIX
 .PHONY: install
 install: lib
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/culvert ./cmd/culvert
