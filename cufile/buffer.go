@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/gate"
@@ -17,6 +18,8 @@ type Buffer struct {
 	span gpu.Span
 	kind gpu.Kind
 	live liveness
+
+	looked atomic.Int64 // when the memory was last seen to be there, for LiveLately
 
 	ladder *route.Ladder // that knows the buffer
 	mu     sync.Mutex    // serialises Close
@@ -35,7 +38,8 @@ func (b *Buffer) Kind() gpu.Kind { return b.kind }
 // refused, as cuFile does: use it unregistered.
 //
 // Memory that is freed while it is registered is noticed: transfers then fail
-// with CUDAPointerInvalid, whatever has come to lie at its address.
+// with CUDAPointerInvalid, whatever has come to lie at its address. Reads by the
+// route bar, which keep the memory they write to, notice within a millisecond.
 func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	fail := func(c Code, err error, fix string) error {
 		return &Error{"register buffer", memName(base, n), c, err, fix}

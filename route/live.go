@@ -18,24 +18,25 @@ type holder interface{ holds() }
 
 // runLive runs the ops of a rung and makes sure that their buffers outlive them.
 // An address is looked at before it is written to, because somebody else may own
-// it by now. Afterwards all are looked at: what was freed under way must not be
-// reported as done. A mapping needs only the second look, which is why there is
-// no first: it would cost a small read through BAR1 a fifth of its time.
+// it by now, and afterwards, because what was freed under way must not be
+// reported as done. A mapping keeps its memory, so that a late answer does no
+// harm; two prompt ones would cost a small read through BAR1 half of its time.
 func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) error {
-	if _, ok := r.(holder); !ok {
-		if err := live(ops); err != nil {
-			return err
-		}
+	look := Registration.Live
+	if _, ok := r.(holder); ok {
+		look = Registration.LiveLately
+	} else if err := live(ops, look); err != nil {
+		return err
 	}
 	err := r.Run(ctx, ops, res)
-	if lerr := live(ops); lerr != nil {
+	if lerr := live(ops, look); lerr != nil {
 		return errors.Join(lerr, err)
 	}
 	return err
 }
 
 // live asks once for neighbouring ops with the same buffer.
-func live(ops []Op) error {
+func live(ops []Op, look func(Registration, gpu.Span) error) error {
 	for i := 0; i < len(ops); {
 		buf, span := ops[i].Buf, ops[i].Mem
 		for i++; i < len(ops) && ops[i].Buf == buf; i++ {
@@ -44,7 +45,7 @@ func live(ops []Op) error {
 		if buf == nil {
 			continue
 		}
-		if err := buf.Live(span); err != nil {
+		if err := look(buf, span); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,8 @@ type Registration interface {
 	// Live returns an error that wraps ErrFreed when any of the memory of a span
 	// is not the allocation any more that was registered.
 	Live(gpu.Span) error
+	// LiveLately is Live with an answer that may be a millisecond old.
+	LiveLately(gpu.Span) error
 }
 
 // A Route moves bytes one way. It cuts requests for itself.
