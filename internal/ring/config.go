@@ -14,8 +14,8 @@ const DefaultBudget = 256 << 20
 // Config sizes a ring. The zero value is chosen from the machine.
 type Config struct {
 	Budget  int64 // limit on pinned memory in bytes; 0 is DefaultBudget
-	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 2 MiB
-	Depth   int   // slots of a lane; 0 is 4
+	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 4 MiB
+	Depth   int   // slots of a lane; 0 is 3
 	Workers int   // lanes, and so pieces read or written at a time; 0 follows cores and link
 	Logger  *slog.Logger
 
@@ -24,10 +24,11 @@ type Config struct {
 }
 
 const (
-	// A piece of 2 MiB keeps a PCIe 5 link busy for 40 us, beside which the
-	// launch of its copy is small; on such a link 1 MiB loses 7 %.
-	defaultSlot  = 2 << 20
-	defaultDepth = 4
+	// A piece of 4 MiB keeps a PCIe 5 link busy for 75 us, beside which the
+	// launch of its copy is small, and is too large to stay in a core's own
+	// cache: on such a link 2 MiB lose 4 %, 1 MiB 11 %. See docs/performance.md.
+	defaultSlot  = 4 << 20
+	defaultDepth = 3
 	minSlot      = 64 << 10
 	maxWorkers   = 16
 	// Waiting for a disk takes lanes but no cores.
@@ -38,6 +39,8 @@ const (
 	smallLen = 128 << 10
 	// smallSlot has room for an offset inside a page.
 	smallSlot = smallLen + page
+	// hintMax is the largest piece that is pushed out of a core's own cache.
+	hintMax   = 1 << 20
 	maxSmalls = 64
 	// smallSlab is how many small slots are pinned at a time.
 	smallSlab = 8

@@ -49,7 +49,7 @@ func TestHardware(t *testing.T) {
 	if err != nil {
 		t.Skipf("needs an NVIDIA GPU: %v", err)
 	}
-	defer dev.Close()
+	t.Cleanup(func() { dev.Close() }) // after what measure has allocated is freed
 	measure(t, dev, hwFlags)
 }
 

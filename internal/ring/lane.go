@@ -17,7 +17,7 @@ type lane struct {
 	r      *Ring
 	stream gpu.Stream
 	slots  []slot
-	idle   []*slot // the last one used is the first one taken: its memory may still be in cache
+	idle   []*slot // the first one used is the first one taken: the others' memory may still be in a core's own cache
 	flying []*slot // in the order of the stream
 
 	// For gathered requests; each made on first use.
@@ -85,6 +85,10 @@ func (l *lane) start(s *slot) {
 	s.write = s.op.reqs[s.parts[0].req].Write
 	if !s.write {
 		l.fill(s)
+		for i := range s.parts {
+			p := &s.parts[i]
+			hint(s.mem[p.at : p.at+p.got])
+		}
 	}
 	l.launch(s)
 	l.flying = append(l.flying, s)
@@ -167,14 +171,15 @@ func (l *lane) reap() {
 
 const (
 	// patience is how much may lie in the queues of all streams while waiting is
-	// still left to the driver, which spins. Behind a longer queue sleeping
-	// loses nothing, and the core is somebody else's meanwhile.
+	// still left to the driver, which spins. Behind a longer queue a lane whose
+	// slots are all on their way loses nothing by sleeping, and the core is
+	// somebody else's meanwhile.
 	patience = 8 << 20
 	nap      = 50 * time.Microsecond
 )
 
 func (l *lane) wait(s *slot) error {
-	for l.r.copying.Load() > patience {
+	for len(l.idle) == 0 && l.r.copying.Load() > patience {
 		if done, err := s.copied.Done(); done || err != nil {
 			return err
 		}

@@ -195,14 +195,14 @@ func (r *Ring) drive(l *lane, own *op) {
 		if len(l.idle) == 0 {
 			l.finish()
 		}
-		s := l.idle[len(l.idle)-1]
+		s := l.idle[0]
 		r.mu.Lock()
 		ok := r.nextLocked(s, own)
 		r.mu.Unlock()
 		if !ok {
 			break
 		}
-		l.idle = l.idle[:len(l.idle)-1]
+		l.idle = append(l.idle[:0], l.idle[1:]...)
 		l.start(s)
 		// One copy ahead is enough for writes: the file is the slower side.
 		for s.write && len(l.flying) > 1 {

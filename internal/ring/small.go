@@ -140,6 +140,7 @@ func (r *Ring) readSmall(q *Req, s *small) {
 		p.crc = crc32.Checksum(s.mem[p.at:p.at+p.got], castagnoli)
 	}
 	if p.got > 0 {
+		hint(s.mem[p.at : p.at+p.got])
 		s.copy(q.Addr, s.addr+gpu.Addr(p.at), p.got, q)
 	}
 }

@@ -1,4 +1,4 @@
-//go:build !nodl
+//go:build linux && amd64 && !nodl
 
 package dl
 
