@@ -46,7 +46,8 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.rm.Device(g), nil
+	dev := d.rm.Device(g)
+	return &dev, nil
 }
 
 // Close takes the machine down.
