@@ -6,18 +6,16 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing/fstest"
 	"unsafe"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/transcript"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/gpumem"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/pcie"
+	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 // A machine is a software machine with one module loaded, in the state in which
@@ -25,10 +23,7 @@ import (
 type machine struct {
 	*transcript.World
 	module string
-	drv    *softgpu.Driver
-	dev    gpu.Device
-	rm     *p2p.RM
-	os     *kernel.OS
+	rig    *rig.Rig
 	child  *p2p.Process
 	fail   int // pins that are to fail
 	bufs   []gpu.Addr
@@ -38,33 +33,16 @@ type machine struct {
 const bufferSize = 2 << 20 // of what stood for an allocation
 
 func newMachine(c *transcript.Conversation) (*machine, error) {
-	m := &machine{module: c.Module, os: kernel.New(fstest.MapFS{}), child: &p2p.Process{PID: 2}}
-	model := softgpu.H200()
-	model.Memory, model.BAR1 = 64<<20, 64<<20
+	m := &machine{module: c.Module, child: &p2p.Process{PID: 2}}
 	var err error
-	if m.drv, err = softgpu.New(softgpu.Config{Models: []softgpu.Model{model}}); err != nil {
-		return nil, err
-	}
-	if m.dev, err = m.drv.Open(0); err != nil {
-		return nil, err
-	}
-	root, err := pcie.New(pcie.Config{}).AddHostBridge(pcie.ForwardAll).AddRootPort("0000:00:01.0")
-	if err != nil {
-		return nil, err
-	}
-	port, err := root.AddFunction("0000:01:00.0")
-	if err != nil {
-		return nil, err
-	}
 	// What stood for the driver accepted all flags.
-	m.rm, err = p2p.NewRM(p2p.Config{GPUs: m.drv, Ports: []*pcie.Function{port}, ForceBAR1: true, Fail: m.failing})
-	if err != nil {
+	if m.rig, err = rig.New(rig.Config{ForceBAR1: true, Fail: m.failing}); err != nil {
 		return nil, err
 	}
 	m.World = &transcript.World{
-		OS: m.os, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
-		Load:  func(a uint64, p []byte) error { return m.dev.CopyOut(p, gpu.Addr(a)) },
-		Store: func(a uint64, p []byte) error { return m.dev.CopyIn(gpu.Addr(a), p) },
+		OS: m.rig.OS, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
+		Load:  func(a uint64, p []byte) error { return m.rig.GPU.CopyOut(p, gpu.Addr(a)) },
+		Store: func(a uint64, p []byte) error { return m.rig.GPU.CopyIn(gpu.Addr(a), p) },
 	}
 	return m, m.load(c)
 }
@@ -73,13 +51,13 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 func (m *machine) load(c *transcript.Conversation) error {
 	switch c.Module {
 	case "gdrdrv":
-		twin, err := gdrdrv.New(m.os, gdrdrv.Config{RM: m.rm, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
+		twin, err := gdrdrv.New(m.rig.OS, gdrdrv.Config{RM: m.rig.RM, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
 		if err != nil {
 			return err
 		}
 		m.unload, m.Judge = twin.Close, newGdrdrvJudge()
 	case "gpumem":
-		twin, err := gpumem.New(m.os, gpumem.Config{RM: m.rm})
+		twin, err := gpumem.New(m.rig.OS, gpumem.Config{RM: m.rig.RM})
 		if err != nil {
 			return err
 		}
@@ -93,10 +71,10 @@ func (m *machine) load(c *transcript.Conversation) error {
 func (m *machine) useClient() {
 	switch m.module {
 	case "gdrdrv":
-		c := newGdrdrvClient(m.os)
+		c := newGdrdrvClient(m.rig.OS)
 		m.OS, m.Client = c, c
 	case "gpumem":
-		c := newGpumemClient(m.os)
+		c := newGpumemClient(m.rig.OS)
 		m.OS, m.Client = c, c
 	}
 }
@@ -106,19 +84,19 @@ func (m *machine) close() error {
 	m.unload()
 	var errs []error
 	for _, a := range m.bufs {
-		errs = append(errs, m.dev.Free(a))
+		errs = append(errs, m.rig.GPU.Free(a))
 	}
-	return errors.Join(append(errs, m.rm.Close(), m.dev.Close(), m.drv.Close())...)
+	return errors.Join(append(errs, m.rig.Close())...)
 }
 
 // buffer allocates memory and clears it.
 func (m *machine) buffer(string) (uint64, error) {
-	a, err := m.dev.Alloc(gpu.KindDevice, bufferSize, 0)
+	a, err := m.rig.GPU.Alloc(gpu.KindDevice, bufferSize, 0)
 	if err != nil {
 		return 0, err
 	}
 	m.bufs = append(m.bufs, a)
-	return uint64(a), m.dev.Fill(a, 0, 4, bufferSize/4)
+	return uint64(a), m.rig.GPU.Fill(a, 0, 4, bufferSize/4)
 }
 
 // failing makes pins fail at their first allocation.
@@ -133,14 +111,14 @@ func (m *machine) failing(site string) bool {
 func (m *machine) knob(name, value string) (int64, error) {
 	switch name {
 	case "revoke":
-		m.rm.Revoke()
+		m.rig.RM.Revoke()
 		return 0, nil
 	case "fail_next":
 		n, err := strconv.Atoi(value)
 		m.fail = n
 		return 0, err
 	case "live":
-		return int64(m.rm.Live()), nil
+		return int64(m.rig.RM.Live()), nil
 	}
 	return 0, fmt.Errorf("no such knob: %q", name)
 }
@@ -150,7 +128,7 @@ func (m *machine) file(n dev.Node) kernel.File {
 	if s, ok := n.(*transcript.Spy); ok {
 		n = s.Node
 	}
-	return m.os.File(n.Fd())
+	return m.rig.OS.File(n.Fd())
 }
 
 // inherit is a node in the hands of a child process.

@@ -23,6 +23,7 @@ type File struct {
 	mu      sync.Mutex
 	buffers map[uint64]*buffer // by handle
 	next    uint64             // handle
+	closed  bool
 }
 
 var _ kernel.File = (*File)(nil)
@@ -52,7 +53,10 @@ func (f *File) add(b *buffer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pages := max(1, b.size/abi.HOST_PAGE)
-	if f.next > lastHandle-pages {
+	switch {
+	case f.closed: // by the end of the process, in the middle of a call
+		return syscall.EBADF
+	case f.next > lastHandle-pages:
 		return syscall.ENOMEM
 	}
 	b.handle = f.next
@@ -108,6 +112,7 @@ func (f *File) Release() {
 			all = append(all, b)
 		}
 		clear(f.buffers)
+		f.closed = true
 		f.mu.Unlock()
 		slices.SortFunc(all, func(a, b *buffer) int { return cmp.Compare(a.handle, b.handle) })
 		for _, b := range all {
