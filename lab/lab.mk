@@ -25,6 +25,11 @@ endef
 lab: lab-deps $(LAB)
 	@$(LAB) suites $(LABFLAGS)
 
+## lab-soak: the same without bounds: every power cut, nothing short
+.PHONY: lab-soak
+lab-soak: lab-deps $(LAB)
+	@$(LAB) suites -soak $(LABFLAGS)
+
 ## lab-shell: a prompt in a guest, with culvert there
 .PHONY: lab-shell
 lab-shell: lab-deps $(LAB)

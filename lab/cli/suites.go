@@ -26,6 +26,7 @@ func runSuites(ctx context.Context, args []string, stdio IO) int {
 	pattern := fs.String("run", "", "run only suites whose name matches this regular expression")
 	list := fs.Bool("list", false, "print the names and run nothing")
 	asJSON := fs.Bool("json", false, "print one JSON object per suite")
+	soak := fs.Bool("soak", false, "visit every point of the crash suites and run nothing short; takes long")
 	if code := parse(fs, args); code >= 0 {
 		return code
 	}
@@ -35,6 +36,9 @@ func runSuites(ctx context.Context, args []string, stdio IO) int {
 	}
 	var chosen []suite.Suite
 	for _, s := range suite.All() {
+		if *soak {
+			s = s.Soak()
+		}
 		if re.MatchString(s.Name) {
 			chosen = append(chosen, s)
 		}
@@ -44,7 +48,7 @@ func runSuites(ctx context.Context, args []string, stdio IO) int {
 	}
 	if *list {
 		for _, s := range chosen {
-			fmt.Fprintf(stdio.Out, "%-22s %s\n", s.Name, s.Package)
+			fmt.Fprintf(stdio.Out, "%-28s %s\n", s.Name, s.Package)
 		}
 		return 0
 	}

@@ -35,7 +35,7 @@ type Result struct {
 }
 
 func (r Result) String() string {
-	s := fmt.Sprintf("%-4s  %-22s %6.1fs  %d passed", r.Outcome, r.Name, r.Seconds, r.Passed)
+	s := fmt.Sprintf("%-4s  %-28s %6.1fs  %d passed", r.Outcome, r.Name, r.Seconds, r.Passed)
 	if r.Failed > 0 {
 		s += fmt.Sprintf(", %d failed", r.Failed)
 	}

@@ -61,6 +61,17 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+func TestSoak(t *testing.T) {
+	s := Suite{Env: make([]string, 0, 4), Short: true}
+	got := s.Soak()
+	if got.Short || got.timeout() <= s.timeout() || !slices.Contains(got.Env, "CULVERT_CRASH_POINTS=all") {
+		t.Errorf("soak: %+v", got)
+	}
+	if len(s.Env) != 0 || !s.Short {
+		t.Errorf("the suite itself was changed: %+v", s)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	s := Suite{Min: 2}
 	if err := s.judge(Result{Passed: 2, Skipped: 5}, 0); err != nil {
@@ -76,7 +87,7 @@ func TestJudge(t *testing.T) {
 
 func TestResultLine(t *testing.T) {
 	r := Result{Name: "peer", Outcome: Fail, Seconds: 2.34, Passed: 1, Failed: 2, Skipped: 3, Boots: 2, Reason: "exit code 1"}
-	want := "FAIL  peer                      2.3s  1 passed, 2 failed, 3 skipped, 2 boots: exit code 1"
+	want := "FAIL  peer                            2.3s  1 passed, 2 failed, 3 skipped, 2 boots: exit code 1"
 	if got := r.String(); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

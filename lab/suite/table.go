@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/lab"
+	"github.com/culvert-io/culvert/lab/crash"
 )
 
 // A Suite is a set of tests of one package on one guest.
@@ -27,6 +28,15 @@ type Suite struct {
 // DefaultTimeout ends a suite that hangs. It is many times what one takes, for
 // machines under load.
 const DefaultTimeout = 2 * time.Minute
+
+// Soak is the suite without bounds on its time: every point of a crash suite,
+// no -short.
+func (s Suite) Soak() Suite {
+	s.Env = append(slices.Clip(s.Env), crash.PointsEnv+"=all")
+	s.Short = false
+	s.Timeout = 10 * s.timeout()
+	return s
+}
 
 func (s Suite) timeout() time.Duration {
 	if s.Timeout == 0 {
