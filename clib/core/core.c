@@ -28,10 +28,15 @@ __attribute__((constructor(101))) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, child);
 }
 
+bool culvert_forked(void)
+{
+	return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
 static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
 {
 	static _Thread_local struct culvert_thread thread;
-	if (atomic_load_explicit(&forked, memory_order_relaxed))
+	if (culvert_forked())
 		return false;
 	int32_t e = 0;
 	*value = culvertCall(fn, &thread, (void *)args, &e);

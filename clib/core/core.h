@@ -2,6 +2,7 @@
 #ifndef CULVERT_CORE_H
 #define CULVERT_CORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What CUDA keeps per thread: softcuda.Thread in Go. */
@@ -12,6 +13,23 @@ struct culvert_thread {
 	int32_t last_error;
 	int32_t pad0;
 	uint64_t stack[CULVERT_MAX_DEPTH];
+};
+
+/* In a forked child the Go runtime must not be entered. */
+bool culvert_forked(void);
+
+/* The version of the functions in tensors.c: tensordoor.ABI in Go. */
+#define CULVERT_TENSOR_ABI 1
+
+/* A tensor on its way into DLPack: tensordoor.View in Go. */
+#define CULVERT_TENSOR_DIMS 64
+struct culvert_view {
+	uint64_t address;
+	int32_t gpu;
+	int32_t ndim;
+	uint8_t code;
+	uint8_t bits;
+	int64_t shape[CULVERT_TENSOR_DIMS];
 };
 
 #endif

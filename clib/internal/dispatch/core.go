@@ -31,11 +31,14 @@ type Core struct {
 // New returns a core that opens its machine when a call needs one.
 func New(call softcuda.Caller) *Core {
 	c := &Core{}
-	c.File = cufiledoor.New(func() (*machine.Machine, error) { return c.open(machine.Open) })
+	c.File = cufiledoor.New(c.Machine)
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	return c
 }
+
+// Machine is the machine that the environment asks for, opened once.
+func (c *Core) Machine() (*machine.Machine, error) { return c.open(machine.Open) }
 
 // open opens the machine once; all libraries of the process share it.
 func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, error) {

@@ -1,0 +1,70 @@
+package main
+
+/*
+#include "core.h"
+*/
+import "C"
+
+import (
+	"encoding/json"
+	"unsafe"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/tensordoor"
+)
+
+// tensors answers the Python package, on the machine that the core works on.
+var tensors = tensordoor.New(core.Machine)
+
+// Both halves must agree on the version and on the size of a shape.
+var (
+	_ [C.CULVERT_TENSOR_ABI]byte  = [tensordoor.ABI]byte{}
+	_ [C.CULVERT_TENSOR_DIMS]byte = [tensordoor.MaxDims]byte{}
+)
+
+//export culvertTensorCall
+func culvertTensorCall(ticket C.uint64_t, request unsafe.Pointer, n C.uint64_t, reply **C.char) C.bool {
+	text, ok := tensors.Call(uint64(ticket), unsafe.Slice((*byte)(request), n))
+	give(reply, text)
+	return C.bool(ok)
+}
+
+//export culvertTensorCancel
+func culvertTensorCancel(ticket C.uint64_t) { tensors.Cancel(uint64(ticket)) }
+
+//export culvertTensorRelease
+func culvertTensorRelease(object C.uint64_t) { tensors.Release(handle.ID(object)) }
+
+//export culvertTensorCopy
+func culvertTensorCopy(memory, index, off C.uint64_t, host unsafe.Pointer, n C.uint64_t, reply **C.char) C.bool {
+	err := tensors.CopyOut(handle.ID(memory), int(index), uint64(off), cmem.Ptr(host), uint64(n))
+	return refuse(err, reply)
+}
+
+//export culvertTensorView
+func culvertTensorView(memory, index C.uint64_t, out *C.struct_culvert_view, reply **C.char) C.bool {
+	v, err := tensors.View(handle.ID(memory), int(index))
+	if err != nil {
+		return refuse(err, reply)
+	}
+	out.address, out.gpu = C.uint64_t(v.Addr), C.int32_t(v.GPU)
+	out.code, out.bits, out.ndim = C.uint8_t(v.Code), C.uint8_t(v.Bits), C.int32_t(len(v.Shape))
+	for i, dim := range v.Shape {
+		out.shape[i] = C.int64_t(dim)
+	}
+	return true
+}
+
+// refuse tells an error, and whether there was none.
+func refuse(err error, reply **C.char) C.bool {
+	if err == nil {
+		return true
+	}
+	text, _ := json.Marshal(tensordoor.Explain(err)) // strings and numbers: cannot fail
+	give(reply, text)
+	return false
+}
+
+// give makes C's copy of a text.
+func give(reply **C.char, text []byte) { *reply = C.CString(string(text)) }

@@ -1,0 +1,230 @@
+package tensordoor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/machine"
+)
+
+// ABI is the version of requests, answers and C functions together.
+const ABI = 1
+
+// A Door answers the Python package. The machine is opened by the first call
+// that needs one; models can be looked at and read into host memory without.
+type Door struct {
+	open    func() (*machine.Machine, error)
+	objects *handle.Table[*object]
+
+	mu      sync.Mutex
+	machine *machine.Machine
+	drv     *cufile.Driver
+	devices map[int]gpu.Device
+	calls   map[uint64]context.CancelFunc // by ticket
+}
+
+// New returns a door to the machine that open opens.
+func New(open func() (*machine.Machine, error)) *Door {
+	return &Door{
+		open:    open,
+		objects: handle.NewTable[*object](7),
+		devices: map[int]gpu.Device{},
+		calls:   map[uint64]context.CancelFunc{},
+	}
+}
+
+// ops are the operations by name. Each takes its own request and makes its own
+// answer.
+var ops = map[string]func(*Door, context.Context, []byte) (any, error){
+	"open":    answer((*Door).openModel),
+	"plan":    answer((*Door).plan),
+	"load":    answer((*Door).load),
+	"fill":    answer((*Door).fill),
+	"save":    answer((*Door).save),
+	"attach":  answer((*Door).attach),
+	"machine": answer((*Door).describeMachine),
+}
+
+// answer takes a request apart for an operation.
+func answer[Q, A any](f func(*Door, context.Context, *Q) (A, error)) func(*Door, context.Context, []byte) (any, error) {
+	return func(d *Door, ctx context.Context, text []byte) (any, error) {
+		q := new(Q)
+		if err := json.Unmarshal(text, q); err != nil {
+			return nil, fmt.Errorf("request: %w", err)
+		}
+		return f(d, ctx, q)
+	}
+}
+
+// Call answers a request. ok is false where the answer describes an error. A
+// call with a ticket other than 0 can be stopped by Cancel.
+func (d *Door) Call(ticket uint64, request []byte) (reply []byte, ok bool) {
+	v, err := d.guarded(ticket, request)
+	if err == nil {
+		reply, err = encode(v)
+	}
+	if err != nil {
+		reply, _ = encode(Explain(err)) // strings and numbers: cannot fail
+	}
+	return reply, err == nil
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
+}
+
+// guarded lets nothing escape into C.
+func (d *Door) guarded(ticket uint64, request []byte) (v any, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	var head struct {
+		Op string `json:"op"`
+	}
+	if err := json.Unmarshal(request, &head); err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	op, ok := ops[head.Op]
+	if !ok {
+		return nil, fmt.Errorf("request: unknown op %q", head.Op)
+	}
+	ctx, done := d.begin(ticket)
+	defer done()
+	return op(d, ctx, request)
+}
+
+// begin makes a call known to Cancel.
+func (d *Door) begin(ticket uint64) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	if ticket == 0 {
+		return ctx, cancel
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, early := d.calls[ticket]; early {
+		cancel()
+	}
+	d.calls[ticket] = cancel
+	return ctx, func() {
+		cancel()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.calls, ticket)
+	}
+}
+
+// Cancel stops the call with this ticket, also one that is about to begin.
+func (d *Door) Cancel(ticket uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if cancel := d.calls[ticket]; cancel != nil {
+		cancel()
+		return
+	}
+	d.calls[ticket] = nil
+}
+
+// session opens the machine and cuFile on it, once.
+func (d *Door) session() (*machine.Machine, *cufile.Driver, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.openMachine(); err != nil {
+		return nil, nil, err
+	}
+	if d.drv == nil {
+		drv, err := cufile.Open(d.machine)
+		if err != nil {
+			return nil, nil, err
+		}
+		d.drv = drv
+	}
+	return d.machine, d.drv, nil
+}
+
+// openMachine wants d.mu held.
+func (d *Door) openMachine() (err error) {
+	if d.machine == nil {
+		d.machine, err = d.open()
+	}
+	return err
+}
+
+// Devices are the GPUs of the machine.
+func (d *Door) Devices() ([]gpu.Info, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.openMachine(); err != nil {
+		return nil, err
+	}
+	return d.machine.GPU.Devices()
+}
+
+// Device is a hold on a GPU, without the routes to it, which cost time that only
+// loads need to spend.
+func (d *Door) Device(i int) (gpu.Device, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.openMachine(); err != nil {
+		return nil, err
+	}
+	if dev, ok := d.devices[i]; ok {
+		return dev, nil
+	}
+	dev, err := d.machine.GPU.Open(i)
+	if err != nil {
+		return nil, err
+	}
+	d.devices[i] = dev
+	return dev, nil
+}
+
+// Close gives the machine back. Tensors that are still held end with it.
+func (d *Door) Close() error {
+	var errs []error
+	for _, o := range d.objects.RemoveFunc(func(*object) bool { return true }) {
+		errs = append(errs, o.end())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, dev := range d.devices {
+		errs = append(errs, dev.Close())
+		delete(d.devices, i)
+	}
+	if d.drv != nil {
+		errs = append(errs, d.drv.Close())
+		d.drv = nil
+	}
+	return errors.Join(errs...)
+}
+
+// A machineAnswer describes the machine.
+type machineAnswer struct {
+	Soft bool       `json:"software_machine"`
+	Why  string     `json:"why"`
+	GPUs []gpu.Info `json:"gpus"`
+}
+
+func (d *Door) describeMachine(_ context.Context, _ *struct{}) (*machineAnswer, error) {
+	infos, err := d.Devices()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &machineAnswer{d.machine.Soft, d.machine.Why, infos}, nil
+}

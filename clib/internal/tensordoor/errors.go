@@ -1,0 +1,50 @@
+package tensordoor
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+// A Failure is the answer to a call that failed. Python makes an exception of
+// the kind.
+type Failure struct {
+	Error string `json:"error"`
+	Kind  string `json:"kind"`
+	Errno int    `json:"errno,omitempty"`
+}
+
+// Explain sorts an error into the kinds that callers tell apart.
+func Explain(err error) Failure {
+	f := Failure{Error: err.Error(), Kind: "other"}
+	_, format := errors.AsType[*tensor.FormatError](err)
+	_, rule := errors.AsType[tensor.Rule](err)
+	code, driver := errors.AsType[gpu.Code](err)
+	errno, system := errors.AsType[syscall.Errno](err)
+	_, request := errors.AsType[requestError](err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		f.Kind = "cancelled"
+	case errors.Is(err, tensor.ErrChecksum):
+		f.Kind = "checksum"
+	case format || rule:
+		f.Kind = "format"
+	case code == gpu.ErrOutOfMemory:
+		f.Kind = "memory"
+	case driver:
+		f.Kind = "gpu"
+	case system:
+		f.Kind, f.Errno = "os", int(errno)
+	case request:
+		f.Kind = "request"
+	}
+	return f
+}
+
+// A requestError is about what was asked for: a name, a slice, a selection.
+type requestError struct{ error }
+
+func (e requestError) Unwrap() error { return e.error }

@@ -1,0 +1,167 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+// patience is how long a client may take to say hello or to read the answer.
+const patience = 10 * time.Second
+
+// A Model is tensors in GPU memory. The Base of a tensor's span is the start of
+// the allocation that it lies in.
+type Model struct {
+	Name     string
+	Metadata map[string]string
+	Tensors  []tensor.Tensor
+}
+
+// GPUs are the GPUs that a process sees.
+type GPUs interface {
+	Devices() ([]gpu.Info, error)
+	// Device is a hold on GPU i that others use too: it is not closed here.
+	Device(i int) (gpu.Device, error)
+}
+
+// A Server hands a model to whoever connects.
+type Server struct {
+	answer  answer
+	buffers []buffer
+	files   []*os.File // by buffer, where they are shared by descriptor
+	served  atomic.Int64
+}
+
+// A buffer is an allocation that tensors lie in.
+type buffer struct {
+	dev  gpu.Device
+	base gpu.Addr
+	size uint64
+}
+
+// NewServer prepares to hand out a model. To be shared by descriptor its memory
+// must be of gpu.KindVirtual. The memory stays the caller's.
+func NewServer(m *Model, gpus GPUs, share Share) (*Server, error) {
+	s := &Server{answer: answer{hello: hello{protocol, Version}, Model: m.Name, Metadata: m.Metadata, Share: share}}
+	if err := s.arrange(m, gpus); err != nil {
+		return nil, err
+	}
+	if share == ByCopy {
+		return s, nil
+	}
+	for _, b := range s.buffers {
+		f, err := b.dev.Export(b.base, b.size, gpu.ExportPosixFD)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("sharing %d bytes of gpu:%d: %w", b.size, b.dev.Info().Index, err)
+		}
+		s.files = append(s.files, f)
+	}
+	return s, nil
+}
+
+// arrange finds the allocations behind the tensors.
+func (s *Server) arrange(m *Model, gpus GPUs) error {
+	type allocation struct {
+		dev  int
+		base gpu.Addr
+	}
+	index := map[allocation]int{}
+	for i := range m.Tensors {
+		t := &m.Tensors[i]
+		a := allocation{t.Span.Dev, t.Span.Base}
+		n, ok := index[a]
+		if !ok {
+			dev, err := gpus.Device(a.dev)
+			if err != nil {
+				return err
+			}
+			n = len(s.buffers)
+			index[a] = n
+			s.buffers = append(s.buffers, buffer{dev: dev, base: a.base, size: 1})
+		}
+		s.buffers[n].size = max(s.buffers[n].size, t.Span.Off+t.Span.Len)
+		s.answer.Tensors = append(s.answer.Tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
+	}
+	if len(s.buffers) > maxBuffers {
+		return fmt.Errorf("the model lies in %d allocations, and one message carries %d: load it into one for each GPU", len(s.buffers), maxBuffers)
+	}
+	for _, b := range s.buffers {
+		s.answer.Buffers = append(s.answer.Buffers, wireBuffer{b.dev.Info().UUID, b.size})
+	}
+	return nil
+}
+
+// Served is how many clients have got the model.
+func (s *Server) Served() int64 { return s.served.Load() }
+
+// Serve answers clients until ctx ends, which is no error, and closes the
+// listener.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		clients.Go(func() {
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			_ = s.client(ctx, c) // a client that went away is no concern of the others
+		})
+	}
+}
+
+// client answers one client.
+func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	var h hello
+	files, err := receive(c, &h, maxHello)
+	closeAll(files) // nobody asked for any
+	if err != nil {
+		return err
+	}
+	if err := h.check("the client"); err != nil {
+		return send(c, answer{hello: hello{protocol, Version}, Error: err.Error()}, nil)
+	}
+	files = s.files
+	if s.answer.Share == ByCopy {
+		copies, err := copyOut(ctx, s.buffers)
+		defer closeAll(copies)
+		if err != nil {
+			return errors.Join(err, send(c, answer{hello: hello{protocol, Version}, Error: err.Error()}, nil))
+		}
+		files = copies
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if err := send(c, &s.answer, files); err != nil {
+		return err
+	}
+	s.served.Add(1)
+	return nil
+}
+
+// Close lets go of the descriptors. Clients keep what they have mapped.
+func (s *Server) Close() {
+	closeAll(s.files)
+	s.files = nil
+}

@@ -1,0 +1,193 @@
+package hold
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+// Version is the version of the protocol. Both sides must have the same.
+const Version = 1
+
+const (
+	protocol  = "culvert-hold"
+	maxHello  = 4 << 10
+	maxAnswer = 2 * tensor.MaxHeader
+	// maxBuffers is how many descriptors Linux takes in one message (SCM_MAX_FD).
+	maxBuffers = 253
+)
+
+// A Share says how memory gets from the holder to a client.
+type Share string
+
+const (
+	ByDescriptor Share = "descriptor" // the same memory, mapped again
+	ByCopy       Share = "copy"       // the same bytes in other memory
+)
+
+// hello is what a client begins with, and how an answer begins.
+type hello struct {
+	Protocol string `json:"protocol"`
+	Version  int    `json:"version"`
+}
+
+func (h hello) check(who string) error {
+	if h.Protocol != protocol || h.Version != Version {
+		return fmt.Errorf("%s speaks %q version %d, this is %q version %d: use the same release on both sides", who, h.Protocol, h.Version, protocol, Version)
+	}
+	return nil
+}
+
+// An answer is what the server sends.
+type answer struct {
+	hello
+	Error    string            `json:"error,omitempty"`
+	Model    string            `json:"model,omitempty"`
+	Share    Share             `json:"share,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Buffers  []wireBuffer      `json:"buffers,omitempty"`
+	Tensors  []wireTensor      `json:"tensors,omitempty"`
+}
+
+// A wireBuffer is an allocation.
+type wireBuffer struct {
+	GPU  gpu.UUID `json:"gpu"`
+	Size uint64   `json:"bytes"`
+}
+
+// A wireTensor is a tensor and its place.
+type wireTensor struct {
+	Name   string       `json:"name"`
+	Dtype  tensor.Dtype `json:"dtype"`
+	Shape  []int64      `json:"shape"`
+	Buffer int          `json:"buffer"`
+	Off    uint64       `json:"offset"`
+	Len    uint64       `json:"bytes"`
+}
+
+// check holds an answer to what it promises: every tensor lies in its buffer and
+// has the size that its shape gives. Clients make views of memory of it.
+func (a *answer) check(descriptors int) error {
+	if len(a.Buffers) != descriptors {
+		return fmt.Errorf("%d buffers came with %d descriptors", len(a.Buffers), descriptors)
+	}
+	if a.Share != ByDescriptor && a.Share != ByCopy {
+		return fmt.Errorf("unknown share %q", a.Share)
+	}
+	for i := range a.Tensors {
+		t := &a.Tensors[i]
+		if t.Buffer < 0 || t.Buffer >= len(a.Buffers) {
+			return fmt.Errorf("tensor %q lies in buffer %d of %d", t.Name, t.Buffer, len(a.Buffers))
+		}
+		if size := a.Buffers[t.Buffer].Size; t.Off > size || t.Len > size-t.Off {
+			return fmt.Errorf("tensor %q lies at %d+%d of %d bytes", t.Name, t.Off, t.Len, size)
+		}
+		if n, ok := byteSize(t.Dtype, t.Shape); !ok || n != t.Len {
+			return fmt.Errorf("tensor %q, dtype %s, shape %v, has %d bytes", t.Name, t.Dtype, t.Shape, t.Len)
+		}
+	}
+	return nil
+}
+
+func byteSize(d tensor.Dtype, shape []int64) (uint64, bool) {
+	n := uint64(d.Bits())
+	for _, dim := range shape {
+		hi, lo := bits.Mul64(n, uint64(dim))
+		if dim < 0 || hi != 0 {
+			return 0, false
+		}
+		n = lo
+	}
+	return n / 8, n%8 == 0
+}
+
+// send writes one message, with descriptors.
+func send(c *net.UnixConn, v any, files []*os.File) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxAnswer {
+		return fmt.Errorf("a message of %d bytes: the limit is %d", len(text), maxAnswer)
+	}
+	var length [4]byte
+	binary.LittleEndian.PutUint32(length[:], uint32(len(text)))
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.WriteMsgUnix(length[:], rights, nil); err != nil {
+		return err
+	}
+	_, err = c.Write(text)
+	return err
+}
+
+// receive reads one message of at most limit bytes and the descriptors that
+// come with it, which are the caller's to close, whatever else goes wrong.
+func receive(c *net.UnixConn, v any, limit int) ([]*os.File, error) {
+	var length [4]byte
+	rights := make([]byte, unix.CmsgSpace(4*maxBuffers))
+	n, rn, flags, _, err := c.ReadMsgUnix(length[:], rights)
+	files, rerr := parseRights(rights[:rn])
+	switch {
+	case err != nil:
+		return files, err
+	case rerr != nil:
+		return files, rerr
+	case n == 0:
+		return files, io.ErrUnexpectedEOF
+	case flags&unix.MSG_CTRUNC != 0:
+		return files, errors.New("descriptors were lost on the way: this process has no room for more (ulimit -n)")
+	}
+	if _, err := io.ReadFull(c, length[n:]); err != nil {
+		return files, err
+	}
+	size := binary.LittleEndian.Uint32(length[:])
+	if size > uint32(limit) {
+		return files, fmt.Errorf("a message of %d bytes: the limit is %d", size, limit)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(c, text); err != nil {
+		return files, err
+	}
+	return files, json.Unmarshal(text, v)
+}
+
+func parseRights(b []byte) ([]*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(b)
+	if err != nil {
+		return nil, os.NewSyscallError("control message", err)
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // some other control message
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "held-memory"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // descriptors of memory: nothing is written at close
+	}
+}
