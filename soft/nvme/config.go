@@ -1,0 +1,107 @@
+package nvme
+
+import (
+	"fmt"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/pcie/hold"
+)
+
+// A Medium holds the bytes of a namespace. It is called concurrently.
+type Medium interface {
+	Size() (int64, error)
+	// ReadV fills the segments, in order, from off. It returns fewer bytes,
+	// and no error, only where the medium ends.
+	ReadV(segs [][]byte, off int64) (int, error)
+	WriteV(segs [][]byte, off int64) (int, error)
+	// Zero makes n bytes from off read as zeros.
+	Zero(off, n int64) error
+	// Flush returns when everything that was written is durable.
+	Flush() error
+}
+
+// A Namespace is a medium cut into blocks.
+type Namespace struct {
+	Medium    Medium
+	BlockSize int // a power of two from 512 to 4096; 0 means 512
+}
+
+// A Config describes a drive. Its zero values mean the defaults below.
+type Config struct {
+	Namespaces  []Namespace // their ids are 1, 2, …
+	Serial      string
+	Queues      int   // pairs of I/O queues
+	Entries     int   // of the largest queue
+	MaxTransfer int   // in bytes, by one command; negative means no limit
+	Stride      uint8 // of doorbells: 4 << Stride bytes
+	Workers     int   // commands carried out at the same time
+	// Heap keeps the registers on the Go heap, for the race detector.
+	Heap   bool
+	Points *hold.Points
+}
+
+const (
+	defaultQueues   = 16
+	defaultEntries  = 1024
+	defaultTransfer = 1 << 20
+	defaultWorkers  = 4
+
+	mpsMax  = 4 // MPSMAX: memory pages up to 64 KiB
+	minPage = 4096
+)
+
+// withDefaults fills in what the caller left open, and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.Queues, defaultQueues)
+	def(&c.Entries, defaultEntries)
+	def(&c.MaxTransfer, defaultTransfer)
+	def(&c.Workers, defaultWorkers)
+	if c.Serial == "" {
+		c.Serial = "CULVERT0"
+	}
+	switch {
+	case c.Queues < 1 || c.Queues > 1<<15:
+		return c, fmt.Errorf("%d queue pairs: want 1 to %d", c.Queues, 1<<15)
+	case c.Entries < 2 || c.Entries > 1<<16:
+		return c, fmt.Errorf("queues of %d entries: want 2 to %d", c.Entries, 1<<16)
+	case c.MaxTransfer > 0 && (c.MaxTransfer < 2*minPage || c.MaxTransfer&(c.MaxTransfer-1) != 0):
+		return c, fmt.Errorf("transfers of %d bytes: want a power of two from %d on", c.MaxTransfer, 2*minPage)
+	case c.Stride > 15:
+		return c, fmt.Errorf("doorbell stride %d: want 0 to 15", c.Stride)
+	case c.Workers < 1:
+		return c, fmt.Errorf("%d workers", c.Workers)
+	case len(c.Serial) > len(abi.IdentifyController{}.SN):
+		return c, fmt.Errorf("serial number %q: at most %d characters", c.Serial, len(abi.IdentifyController{}.SN))
+	}
+	return c, nil
+}
+
+// cap is the register of the same name.
+func (c Config) cap() uint64 {
+	const timeout = 20 // half seconds: a busy machine may take its time
+	return uint64(c.Entries-1) | abi.CAP_CQR | timeout<<abi.CAP_TO_SHIFT | uint64(c.Stride)<<abi.CAP_DSTRD_SHIFT |
+		abi.CAP_CSS_NVM | mpsMax<<abi.CAP_MPSMAX_SHIFT
+}
+
+// barSize is the size of BAR0: registers and doorbells, rounded to a power of
+// two.
+func (c Config) barSize() uint64 {
+	size := uint64(2 * abi.REG_SQ0TD)
+	for size < abi.CQHDBL(uint16(c.Queues), c.Stride)+4 {
+		size *= 2
+	}
+	return size
+}
+
+// mdts is the field of Identify Controller.
+func (c Config) mdts() (n uint8) {
+	for size := c.MaxTransfer; size > minPage; size /= 2 {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,151 @@
+package nvme
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// version is that of the specification.
+const version = 1<<16 | 4<<8
+
+// A Controller is a drive in a slot of the fabric.
+type Controller struct {
+	fn     *pcie.Function
+	cfg    Config
+	regs   *registers
+	bar    *pcie.BAR
+	spaces []*namespace
+
+	life       life
+	dispatcher dispatcher
+	sqs        []atomic.Pointer[subQueue] // by id
+	cqs        []atomic.Pointer[compQueue]
+	vectors    []chan struct{}
+	page       atomic.Uint64 // size of a memory page, from CC.MPS
+
+	mappings atomic.Int32 // of BAR0
+	fatal    atomic.Bool  // until the next reset
+	faults   faults
+	stats    counters
+	tamper   atomic.Pointer[func(abi.Completion) []abi.Completion]
+
+	mu     sync.Mutex
+	parked []parked
+	queues bool // I/O queues were created since the reset
+
+	wake     chan struct{}
+	requests chan func(*manager)
+	stop     chan struct{}
+	running  sync.WaitGroup
+}
+
+// New plugs a drive into a function of the fabric.
+func New(fn *pcie.Function, cfg Config) (*Controller, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("NVMe controller %s: %w", fn.Name(), err)
+	}
+	c := &Controller{
+		fn: fn, cfg: cfg,
+		sqs:     make([]atomic.Pointer[subQueue], cfg.Queues+1),
+		cqs:     make([]atomic.Pointer[compQueue], cfg.Queues+1),
+		vectors: make([]chan struct{}, cfg.Queues+1),
+		wake:    make(chan struct{}, 1), requests: make(chan func(*manager)), stop: make(chan struct{}),
+	}
+	c.life.empty.L = &c.life.mu
+	c.dispatcher.rung.L = &c.dispatcher.mu
+	for i := range c.vectors {
+		c.vectors[i] = make(chan struct{}, 1)
+	}
+	for i, n := range cfg.Namespaces {
+		ns, err := newNamespace(n)
+		if err != nil {
+			return nil, fmt.Errorf("NVMe controller %s: namespace %d: %w", fn.Name(), i+1, err)
+		}
+		c.spaces = append(c.spaces, ns)
+	}
+	if c.regs, err = newRegisters(cfg.barSize(), cfg.Heap); err != nil {
+		return nil, fmt.Errorf("NVMe controller %s: %w", fn.Name(), err)
+	}
+	c.identity()
+	if c.bar, err = fn.AddBAR(cfg.barSize(), barTarget{c}); err != nil {
+		return nil, errors.Join(err, c.regs.close())
+	}
+	c.running.Go(c.manage)
+	for range cfg.Workers {
+		c.running.Go(c.work)
+	}
+	return c, nil
+}
+
+// identity writes the registers that never change.
+func (c *Controller) identity() {
+	c.regs.store64(abi.REG_CAP, c.cfg.cap())
+	c.regs.store32(abi.REG_VS, version)
+}
+
+// Function is where the drive is plugged in.
+func (c *Controller) Function() *pcie.Function { return c.fn }
+
+// BAR is the window in which other devices find the registers.
+func (c *Controller) BAR() *pcie.BAR { return c.bar }
+
+// Close ends the controller: it finishes the commands it has begun and does
+// nothing more.
+func (c *Controller) Close() error {
+	close(c.stop)
+	c.dispatcher.close()
+	c.running.Wait()
+	c.life.shut()
+	c.bar.Remove()
+	return c.regs.close()
+}
+
+// die sets Controller Fatal Status. Only a reset helps.
+func (c *Controller) die() {
+	c.fatal.Store(true)
+	c.regs.or32(abi.REG_CSTS, abi.CSTS_CFS)
+}
+
+// Interrupt is a channel that gets a value, unless there is one in it already,
+// whenever a completion queue with this vector has got an entry.
+func (c *Controller) Interrupt(vector int) (<-chan struct{}, error) {
+	if vector < 0 || vector >= len(c.vectors) {
+		return nil, fmt.Errorf("NVMe controller %s: interrupt vector %d: there are %d", c.fn.Name(), vector, len(c.vectors))
+	}
+	return c.vectors[vector], nil
+}
+
+func (c *Controller) interrupt(vector int) {
+	if vector < 0 {
+		return
+	}
+	select {
+	case c.vectors[vector] <- struct{}{}:
+	default:
+	}
+}
+
+// counters are those of Stats.
+type counters struct{ commands, fetched, listed, posted, in, out atomic.Uint64 }
+
+// Stats is what a controller has done since it was made. Bytes of queues and
+// lists are those that the fabric counts beside the data.
+type Stats struct {
+	Commands uint64
+	Fetched  uint64 // bytes of commands
+	Listed   uint64 // bytes of PRP lists
+	Posted   uint64 // bytes of completions
+	In, Out  uint64 // bytes of data read from memory, and written to it
+}
+
+// Stats counts.
+func (c *Controller) Stats() Stats {
+	s := &c.stats
+	return Stats{s.commands.Load(), s.fetched.Load(), s.listed.Load(), s.posted.Load(), s.in.Load(), s.out.Load()}
+}

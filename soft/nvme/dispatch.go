@@ -1,0 +1,70 @@
+package nvme
+
+import "sync"
+
+// A dispatcher hands queues with commands in them to workers.
+type dispatcher struct {
+	mu     sync.Mutex
+	rung   sync.Cond
+	ready  []*subQueue
+	idle   int // workers that wait
+	closed bool
+}
+
+// ring says that there may be commands in a queue.
+func (c *Controller) ring(sq *subQueue) {
+	if sq == nil || sq.queued.Swap(true) {
+		return
+	}
+	d := &c.dispatcher
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ready = append(d.ready, sq)
+	if d.idle > 0 {
+		d.rung.Signal()
+	}
+}
+
+// next waits for a queue with a doorbell rung: nil at the controller's end.
+func (d *dispatcher) next() *subQueue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.ready) == 0 && !d.closed {
+		d.idle++
+		d.rung.Wait()
+		d.idle--
+	}
+	if d.closed {
+		return nil
+	}
+	sq := d.ready[0]
+	n := copy(d.ready, d.ready[1:])
+	d.ready[n] = nil
+	d.ready = d.ready[:n]
+	return sq
+}
+
+func (d *dispatcher) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.rung.Broadcast()
+}
+
+// work is the life of a worker.
+func (c *Controller) work() {
+	w := &worker{c: c}
+	for {
+		sq := c.dispatcher.next()
+		if sq == nil {
+			return
+		}
+		// From here on another ring counts: the tail is read after this.
+		sq.queued.Store(false)
+		if !c.life.enter() {
+			continue
+		}
+		w.serve(sq)
+		c.life.leave()
+	}
+}

@@ -1,0 +1,115 @@
+package nvme
+
+import (
+	"math"
+	"sync/atomic"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// Load32 reads a register, as the processor does. Where there is none, or no
+// controller any more, all bits are set.
+func (c *Controller) Load32(off uint64) uint32 {
+	if !c.regs.has(off, 4) || c.fn.Removed() {
+		return abi.GONE
+	}
+	return c.regs.load32(off)
+}
+
+// Load64 reads two registers, or one of 64 bits.
+func (c *Controller) Load64(off uint64) uint64 {
+	if !c.regs.has(off, 8) || c.fn.Removed() {
+		return math.MaxUint64
+	}
+	return c.regs.load64(off)
+}
+
+// Store32 writes a register. What cannot be written is left alone.
+func (c *Controller) Store32(off uint64, v uint32) {
+	if !c.regs.has(off, 4) || c.fn.Removed() || readOnly(off) {
+		return
+	}
+	c.regs.store32(off, v)
+	switch {
+	case off == abi.REG_CC:
+		c.kick()
+	case off >= abi.REG_SQ0TD:
+		c.doorbell(off)
+	}
+}
+
+// Store64 writes two registers, or one of 64 bits.
+func (c *Controller) Store64(off, v uint64) {
+	if off != abi.REG_ASQ && off != abi.REG_ACQ {
+		c.Store32(off, uint32(v))
+		c.Store32(off+4, uint32(v>>32))
+		return
+	}
+	if !c.fn.Removed() {
+		c.regs.store64(off, v)
+	}
+}
+
+// BARSize is the size of BAR0.
+func (c *Controller) BARSize() uint64 { return uint64(len(c.regs.mem)) }
+
+func readOnly(off uint64) bool {
+	return off < abi.REG_INTMS || off == abi.REG_CSTS || off >= abi.REG_ACQ+8 && off < abi.REG_SQ0TD
+}
+
+// doorbell looks after the queue whose doorbell was rung.
+func (c *Controller) doorbell(off uint64) {
+	stride := uint64(4) << c.cfg.Stride
+	i := (off - abi.REG_SQ0TD) / stride
+	if (off-abi.REG_SQ0TD)%stride != 0 || i/2 >= uint64(len(c.sqs)) {
+		return
+	}
+	if i%2 == 0 {
+		c.ring(c.sqs[i/2].Load())
+	} else {
+		c.drain(c.cqs[i/2].Load())
+	}
+}
+
+// MapBAR maps the first n bytes of BAR0. The controller looks at the registers
+// by itself until the mapping is gone.
+func (c *Controller) MapBAR(n, prot int) (dev.Mapping, error) {
+	if n <= 0 || uint64(n) > c.BARSize() {
+		return nil, syscall.EINVAL
+	}
+	m, err := c.regs.mapping(n, prot)
+	if err != nil {
+		return nil, err
+	}
+	c.mappings.Add(1)
+	c.kick()
+	return &barMapping{Mapping: m, c: c}, nil
+}
+
+type barMapping struct {
+	dev.Mapping
+	c    *Controller
+	gone atomic.Bool
+}
+
+func (m *barMapping) Unmap() error {
+	if m.gone.Swap(true) {
+		return nil
+	}
+	m.c.mappings.Add(-1)
+	return m.Mapping.Unmap()
+}
+
+// A barTarget is BAR0 as other devices reach it.
+type barTarget struct{ c *Controller }
+
+func (t barTarget) Lend(segs [][]byte, off uint64, n int, d pcie.Dir) ([][]byte, pcie.Hold, error) {
+	segs, _, err := pcie.Memory(t.c.regs.mem).Lend(segs, off, n, d)
+	return segs, t, err
+}
+
+// Release comes when the other device has written what it wanted.
+func (t barTarget) Release() { t.c.kick() }
