@@ -78,19 +78,30 @@ func (m *MappedRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	return nil
 }
 
+// mappedRetries is how often a window is tried again: pages that vanish under
+// it, because the file shrinks, make pinning or copying fail.
+const mappedRetries = 8
+
 func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
-	size, err := op.File.Size()
-	if err != nil {
-		return err
-	}
-	want := min(int64(op.Mem.Len), max(size-op.Off, 0))
-	for r.Bytes < want {
+	for tries := 0; r.Bytes < int64(op.Mem.Len); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(mappedWindow, want-r.Bytes)
-		if err := m.window(op.File, op.Off+r.Bytes, n, op.Mem.Addr()+gpu.Addr(r.Bytes)); err != nil {
-			return fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err)
+		size, err := op.File.Size()
+		if err != nil {
+			return err
+		}
+		n := min(mappedWindow, int64(op.Mem.Len)-r.Bytes, size-op.Off-r.Bytes)
+		if n <= 0 {
+			break
+		}
+		err = m.window(op.File, op.Off+r.Bytes, n, op.Mem.Addr()+gpu.Addr(r.Bytes))
+		if err != nil {
+			if tries++; tries > mappedRetries {
+				return fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err)
+			}
+			r.Retries++
+			continue
 		}
 		r.Bytes += n
 		// The bytes were in host memory already: they are the page cache.

@@ -1,0 +1,257 @@
+package cufile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+)
+
+// usable are the routes to GPU 0, and how much one read by each may be. Of bar
+// one knows only by trying: memory on the Go heap cannot be mapped.
+func (f *fixture) usable() map[route.ID]uint64 {
+	f.t.Helper()
+	h := f.open(os.O_RDWR)
+	defer h.Close()
+	plan, err := h.Plan(0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	buf := f.buffer(4096)
+	defer buf.Close()
+	sizes := map[route.ID]uint64{}
+	for _, id := range plan.Usable() {
+		if err := h.Require(0, id); err != nil {
+			f.t.Fatal(err)
+		}
+		if _, err := h.ReadAt(context.Background(), buf.Span(), 0); refused(err) {
+			continue
+		} else if err != nil {
+			f.t.Fatal(err)
+		}
+		sizes[id] = uint64(len(f.data))
+		if id == route.Bar {
+			sizes[id] = min(sizes[id], 128<<10)
+		}
+	}
+	return sizes
+}
+
+// by opens the file for one route.
+func (f *fixture) by(id route.ID) *cufile.File {
+	f.t.Helper()
+	h := f.open(os.O_RDWR)
+	if err := h.Require(0, id); err != nil {
+		f.t.Fatal(err)
+	}
+	return h
+}
+
+// Memory that was freed while it was registered gives an error, whichever route
+// would have moved the bytes.
+func TestFreedBufferIsAnError(t *testing.T) {
+	f := newFixture(t, softConfig(), 8192)
+	for id := range f.usable() {
+		for _, kind := range []gpu.Kind{gpu.KindDevice, gpu.KindVirtual} {
+			h := f.by(id)
+			a, err := f.dev.Alloc(kind, 4<<20, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			buf, err := f.drv.RegisterBuffer(a, 4<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mem := buf.Span().Slice(0, 8192)
+			if _, err := h.ReadAt(context.Background(), mem, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.dev.Free(a); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := h.ReadAt(context.Background(), mem, 0); cufile.CodeOf(err) != cufile.CUDAPointerInvalid {
+				t.Errorf("%v: a read into freed %v memory: %v, %v", id, kind, &r, err)
+			}
+			if err := buf.Close(); err != nil {
+				t.Error(err)
+			}
+			h.Close()
+		}
+	}
+	// Pinned memory has no route, but is noticed too.
+	a, err := f.dev.Alloc(gpu.KindHost, 65536, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.drv.RegisterBuffer(a, 65536); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.dev.Free(a); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.open(os.O_RDONLY).ReadAt(context.Background(), gpu.Span{Base: a, Len: 10}, 0)
+	if cufile.CodeOf(err) != cufile.CUDAPointerInvalid {
+		t.Errorf("a read into freed pinned memory: %v", err)
+	}
+}
+
+// Memory that is freed during reads makes them fail from then on, and what is
+// allocated next stays untouched.
+func TestFreedInFlight(t *testing.T) {
+	f := newFixture(t, softConfig(), 4<<20)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for id, n := range f.usable() {
+		h := f.by(id)
+		for range 20 {
+			a := f.alloc(4 << 20)
+			buf, err := f.drv.RegisterBuffer(a, 4<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last error
+			started := make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				first := sync.OnceFunc(func() { close(started) })
+				for last == nil {
+					_, last = h.ReadAt(context.Background(), buf.Span().Slice(0, n), 0)
+					first()
+				}
+			})
+			<-started
+			for range rng.IntN(200) {
+				runtime.Gosched()
+			}
+			if err := f.dev.Free(a); err != nil {
+				t.Fatal(err)
+			}
+			next := f.alloc(4 << 20)
+			if err := f.dev.Fill(next, 0x5A, 1, 4<<20); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			if cufile.CodeOf(last) != cufile.CUDAPointerInvalid {
+				t.Errorf("%v: freed under way: %v", id, last)
+			}
+			if got := f.gpuBytes(gpu.Span{Base: next, Len: 4 << 20}); !bytes.Equal(got, bytes.Repeat([]byte{0x5A}, 4<<20)) {
+				t.Fatalf("%v: a read into freed memory went into the next allocation", id)
+			}
+			if err := errors.Join(buf.Close(), f.dev.Free(next)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Close()
+	}
+}
+
+// A numbered GPU numbers allocations, as CUDA does.
+type numbered struct {
+	gpu.Device
+	id *atomic.Uint64
+}
+
+func (n numbered) BufferID(gpu.Addr) (uint64, error) { return n.id.Load(), nil }
+
+// IPCHandle lets the bar route map memory.
+func (n numbered) IPCHandle(a gpu.Addr) ([64]byte, error) {
+	return n.Device.(rm.IPCExporter).IPCHandle(a)
+}
+
+type numberedDriver struct {
+	gpu.Driver
+	id atomic.Uint64
+}
+
+func (d *numberedDriver) Open(i int) (gpu.Device, error) {
+	dev, err := d.Driver.Open(i)
+	return numbered{dev, &d.id}, err
+}
+
+// An address that was freed and belongs to somebody else now is not written to,
+// although everything but the allocation's number is as it was.
+func TestReusedAddressIsAnError(t *testing.T) {
+	m, err := machine.FromSoft(softConfig(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	drv := &numberedDriver{Driver: m.GPU}
+	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: drv, OS: m.OS}, 8192)
+	for id := range f.usable() {
+		drv.id.Store(1)
+		h, buf := f.by(id), f.buffer(65536)
+		mem := buf.Span().Slice(0, 8192)
+		if _, err := h.ReadAt(context.Background(), mem, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.dev.Fill(mem.Addr(), 0xEE, 1, 8192); err != nil {
+			t.Fatal(err)
+		}
+		drv.id.Store(2)
+		_, err := h.ReadAt(context.Background(), mem, 0)
+		if cufile.CodeOf(err) != cufile.CUDAPointerInvalid || !errors.Is(err, route.ErrFreed) {
+			t.Errorf("%v: %v", id, err)
+		}
+		// The mapping of the bar route belongs to the memory that was freed.
+		if id != route.Bar && !bytes.Equal(f.gpuBytes(mem), bytes.Repeat([]byte{0xEE}, 8192)) {
+			t.Errorf("%v: the new owner's memory was written to", id)
+		}
+		h.Close()
+		buf.Close()
+	}
+}
+
+// A buffer can be deregistered and registered again while reads use its memory:
+// they go on, by way of the registration or without.
+func TestDeregisterDuringReads(t *testing.T) {
+	f := newFixture(t, softConfig(), 256<<10)
+	h := f.open(os.O_RDONLY)
+	a := f.alloc(1 << 20)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for id := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(9, uint64(id)))
+			for !stop.Load() {
+				n := 1 + rng.Uint64N(60_000)
+				off := rng.Int64N(int64(len(f.data)) - int64(n))
+				mem := gpu.Span{Base: a, Off: uint64(id)<<18 + rng.Uint64N(100_000), Len: n}
+				if _, err := h.ReadAt(context.Background(), mem, off); err != nil {
+					t.Error(err)
+					return
+				}
+				got := make([]byte, n)
+				if err := f.dev.CopyOut(got, mem.Addr()); err != nil || !bytes.Equal(got, f.data[off:off+int64(n)]) {
+					t.Errorf("wrong bytes, %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 300 {
+		buf, err := f.drv.RegisterBuffer(a, 1<<20)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		runtime.Gosched()
+		if err := buf.Close(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}

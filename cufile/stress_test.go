@@ -1,0 +1,383 @@
+package cufile_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+var stressOps = flag.Int("cufile.stress", 100_000, "`number` of reads and writes of TestStress")
+
+const (
+	stressWorkers = 16
+	stressRegion  = 256 << 10 // of each file that a worker owns
+	stressCanary  = 64
+)
+
+// A stressFile is a file with a handle for each way to reach it.
+type stressFile struct {
+	path    string
+	handles []*cufile.File
+}
+
+// A stressBuffer is memory and what it must hold.
+type stressBuffer struct {
+	span  gpu.Span
+	kind  gpu.Kind
+	bytes []byte
+}
+
+// A worker owns a region of each file, and buffers. Nobody else touches them, so
+// it knows what every byte must be.
+type worker struct {
+	f       *fixture
+	id      int
+	rng     *rand.Rand
+	files   []stressFile
+	regions [][]byte // by file
+	buffers []*stressBuffer
+	counts  *stressCounts
+}
+
+type stressCounts struct {
+	moved     [2]atomic.Int64
+	cancelled atomic.Int64
+	refused   atomic.Int64
+	byRoute   [16]atomic.Int64
+}
+
+// Reads and writes of random alignment from many goroutines, by all routes, into
+// all kinds of memory, some of them cancelled: no byte is ever wrong, in files,
+// in buffers or around them.
+func TestStress(t *testing.T) {
+	ops := *stressOps
+	if testing.Short() {
+		ops /= 20
+	}
+	f := newFixture(t, softConfig(), 4096)
+	files := stressFiles(f)
+	var counts stressCounts
+	var wg sync.WaitGroup
+	for id := range stressWorkers {
+		w := newWorker(f, id, files, &counts)
+		wg.Go(func() {
+			for i := range ops / stressWorkers {
+				if err := w.step(i); err != nil {
+					t.Errorf("worker %d, step %d: %v", id, i, err)
+					return
+				}
+			}
+			if err := w.checkAll(); err != nil {
+				t.Errorf("worker %d at the end: %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	counts.report(t, ops)
+}
+
+func (c *stressCounts) report(t *testing.T, ops int) {
+	t.Helper()
+	routes := ""
+	for id := range c.byRoute {
+		if n := c.byRoute[id].Load(); n > 0 {
+			routes += fmt.Sprintf(" %v:%d", route.ID(id), n)
+		}
+	}
+	t.Logf("%d reads, %d writes by%s; %d cancelled, %d refused by a route",
+		c.moved[route.Read].Load(), c.moved[route.Write].Load(), routes, c.cancelled.Load(), c.refused.Load())
+	if n := c.moved[route.Read].Load() + c.moved[route.Write].Load(); n < int64(ops)/2 {
+		t.Errorf("only %d of %d operations did anything", n, ops)
+	}
+	if c.cancelled.Load() == 0 {
+		t.Error("nothing was cancelled under way")
+	}
+}
+
+// stressFiles makes files on a disk and in memory, and handles with and without
+// O_DIRECT, by each route and by the ladder's choice.
+func stressFiles(f *fixture) []stressFile {
+	f.t.Helper()
+	dirs := []string{f.t.TempDir()}
+	if shm, err := os.MkdirTemp("/dev/shm", "culvert-stress"); err == nil {
+		f.t.Cleanup(func() { os.RemoveAll(shm) })
+		dirs = append(dirs, shm)
+	}
+	var files []stressFile
+	for _, dir := range dirs {
+		for _, flags := range []int{os.O_RDWR, os.O_RDWR | unix.O_DIRECT} {
+			s := stressFile{path: filepath.Join(dir, fmt.Sprint("data", flags))}
+			if err := os.WriteFile(s.path, make([]byte, stressWorkers*stressRegion), 0o600); err != nil {
+				f.t.Fatal(err)
+			}
+			if s.handles = stressHandles(f, s.path, flags); s.handles != nil {
+				files = append(files, s)
+			}
+		}
+	}
+	return files
+}
+
+func stressHandles(f *fixture, path string, flags int) []*cufile.File {
+	f.t.Helper()
+	var list []*cufile.File
+	for _, id := range []route.ID{route.None, route.Bar, route.Ring, route.Mapped, route.Host} {
+		file, err := os.OpenFile(path, flags, 0)
+		if errors.Is(err, unix.EINVAL) && flags&unix.O_DIRECT != 0 {
+			return nil // the file system has no O_DIRECT
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		h, err := f.drv.Register(file)
+		file.Close()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if id != route.None && h.Require(0, id) != nil {
+			h.Close()
+			continue
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+func newWorker(f *fixture, id int, files []stressFile, counts *stressCounts) *worker {
+	f.t.Helper()
+	w := &worker{f: f, id: id, rng: rand.New(rand.NewPCG(7, uint64(id))), files: files, counts: counts}
+	for range files {
+		w.regions = append(w.regions, make([]byte, stressRegion))
+	}
+	for _, kind := range []gpu.Kind{gpu.KindDevice, gpu.KindDevice, gpu.KindVirtual, gpu.KindHost, gpu.KindManaged, gpu.KindNone} {
+		n := uint64(stressRegion + 2*4096)
+		b := &stressBuffer{kind: kind, bytes: make([]byte, n)}
+		if kind == gpu.KindNone {
+			mem, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			f.t.Cleanup(func() { unix.Munmap(mem) })
+			b.span.Base = gpu.HostAddr(mem)
+		} else {
+			a, err := f.dev.Alloc(kind, n, 0)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			b.span.Base = a
+		}
+		b.span.Len = n
+		if kind != gpu.KindManaged && len(w.buffers) != 1 { // one stays unregistered
+			if _, err := f.drv.RegisterBuffer(b.span.Base, n); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		if err := w.fill(b, 0, n); err != nil {
+			f.t.Fatal(err)
+		}
+		w.buffers = append(w.buffers, b)
+	}
+	return w
+}
+
+// fill puts random bytes into part of a buffer, past the library.
+func (w *worker) fill(b *stressBuffer, off, n uint64) error {
+	part := b.bytes[off : off+n]
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(w.rng.Uint32())
+	}
+	rand.NewChaCha8(seed).Read(part)
+	if b.kind.OnDevice() {
+		return w.f.dev.CopyIn(b.span.Base+gpu.Addr(off), part)
+	}
+	copy(gpu.HostBytes(b.span.Base+gpu.Addr(off), n), part)
+	return nil
+}
+
+// check compares part of a buffer with what it must hold.
+func (w *worker) check(b *stressBuffer, off, n uint64) error {
+	got := make([]byte, n)
+	if b.kind.OnDevice() {
+		if err := w.f.dev.CopyOut(got, b.span.Base+gpu.Addr(off)); err != nil {
+			return err
+		}
+	} else {
+		copy(got, gpu.HostBytes(b.span.Base+gpu.Addr(off), n))
+	}
+	return same("the buffer", got, b.bytes[off:off+n], int64(off))
+}
+
+func same(what string, got, want []byte, at int64) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s is wrong at %d: %#x, want %#x", what, at+int64(i), got[i], want[i])
+		}
+	}
+	return nil
+}
+
+// An op is one random transfer.
+type stressOp struct {
+	dir    route.Dir
+	file   int
+	h      *cufile.File
+	b      *stressBuffer
+	off    int64 // in the region
+	at, n  uint64
+	cancel bool
+}
+
+func (o stressOp) String() string {
+	return fmt.Sprintf("%v of %d bytes at %d of file %d (%s), %v memory at %d, cancel %v", o.dir, o.n, o.off, o.file, o.h.Name(), o.b.kind, o.at, o.cancel)
+}
+
+func (w *worker) pick() stressOp {
+	o := stressOp{dir: route.Dir(w.rng.IntN(2)), file: w.rng.IntN(len(w.files)), b: w.buffers[w.rng.IntN(len(w.buffers))]}
+	if w.rng.IntN(4) > 0 {
+		o.file &^= 1 // O_DIRECT on a disk is slow: less often
+	}
+	if w.rng.IntN(3) > 0 {
+		o.b = w.buffers[w.rng.IntN(3)] // device memory is what has routes: more often
+	}
+	o.h = w.files[o.file].handles[w.rng.IntN(len(w.files[o.file].handles))]
+	o.n = 1 + w.rng.Uint64N(uint64(1)<<(2+w.rng.IntN(15)))
+	o.cancel = w.rng.IntN(40) == 0
+	if o.cancel || w.rng.IntN(200) == 0 {
+		o.n = stressRegion/2 + 1 + w.rng.Uint64N(stressRegion/2)
+	}
+	o.off = w.rng.Int64N(stressRegion - int64(o.n) + 1)
+	o.at = w.rng.Uint64N(o.b.span.Len - o.n + 1)
+	if w.rng.IntN(3) == 0 { // aligned in every way that is left
+		o.off, o.at = o.off&^4095, o.at&^4095
+	}
+	return o
+}
+
+func (w *worker) step(i int) error {
+	o := w.pick()
+	if err := w.do(o); err != nil {
+		return fmt.Errorf("%v: %w", o, err)
+	}
+	if i%256 == 0 {
+		return w.check(o.b, 0, o.b.span.Len)
+	}
+	return nil
+}
+
+func (w *worker) do(o stressOp) error {
+	ctx := context.Background()
+	if o.cancel {
+		ctx = cancelAfter(w.rng.Int64N(3))
+	}
+	span := gpu.Span{Base: o.b.span.Base, Off: o.at, Len: o.n}
+	call := (*cufile.File).ReadAt
+	if o.dir == route.Write {
+		call = (*cufile.File).WriteAt
+	}
+	r, err := call(o.h, ctx, span, int64(w.id)*stressRegion+o.off)
+	switch {
+	case refused(err):
+		w.counts.refused.Add(1)
+		return nil
+	case errors.Is(err, context.Canceled):
+		w.counts.cancelled.Add(1)
+		return w.afterCancel(o)
+	case err != nil:
+		return err
+	case r.Bytes != int64(o.n):
+		return fmt.Errorf("%d bytes moved", r.Bytes)
+	}
+	w.counts.moved[o.dir].Add(1)
+	w.counts.byRoute[r.Route].Add(1)
+	if o.dir == route.Write {
+		copy(w.regions[o.file][o.off:], o.b.bytes[o.at:o.at+o.n])
+		return nil
+	}
+	copy(o.b.bytes[o.at:o.at+o.n], w.regions[o.file][o.off:])
+	return w.checkAround(o)
+}
+
+// checkAround looks at the bytes that were read and at some on both sides.
+func (w *worker) checkAround(o stressOp) error {
+	from := max(int64(o.at)-stressCanary, 0)
+	to := min(o.at+o.n+stressCanary, o.b.span.Len)
+	return w.check(o.b, uint64(from), to-uint64(from))
+}
+
+// afterCancel finds out what a cancelled transfer has done: for each byte either
+// what was asked for, or nothing. From now on nothing more may happen to them.
+func (w *worker) afterCancel(o stressOp) error {
+	if o.dir == route.Read {
+		if err := w.fill(o.b, o.at, o.n); err != nil {
+			return err
+		}
+		runtime.Gosched()
+		return w.checkAround(o)
+	}
+	f, err := os.Open(w.files[o.file].path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	got := make([]byte, o.n)
+	if _, err := f.ReadAt(got, int64(w.id)*stressRegion+o.off); err != nil {
+		return err
+	}
+	old, fresh := w.regions[o.file][o.off:], o.b.bytes[o.at:]
+	for i := range got {
+		if got[i] != old[i] && got[i] != fresh[i] {
+			return fmt.Errorf("after a cancelled write the byte at %d is neither old nor new", o.off+int64(i))
+		}
+		old[i] = got[i]
+	}
+	return nil
+}
+
+func (w *worker) checkAll() error {
+	for _, b := range w.buffers {
+		if err := w.check(b, 0, b.span.Len); err != nil {
+			return fmt.Errorf("%v memory: %w", b.kind, err)
+		}
+	}
+	for i, s := range w.files {
+		f, err := os.Open(s.path)
+		if err != nil {
+			return err
+		}
+		got := make([]byte, stressRegion)
+		_, err = f.ReadAt(got, int64(w.id)*stressRegion)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		if err := same(s.path, got, w.regions[i], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refused reports whether a route that was required did not take the request.
+func refused(err error) bool {
+	_, ok := errors.AsType[*route.RequireError](err)
+	return ok
+}
