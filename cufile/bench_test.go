@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,7 @@ import (
 // newRead prepares reads of a warm file by one route, and the same by hand.
 func newRead(b *testing.B, id route.ID, n int) (h *cufile.File, mem gpu.Span, dev gpu.Device, fd int) {
 	b.Helper()
+	b.Cleanup(cufile.SetLately(time.Millisecond)) // as outside of tests
 	m, err := machine.FromSoft(softConfig(), "benchmark")
 	if err != nil {
 		b.Fatal(err)
@@ -83,3 +85,16 @@ func BenchmarkPlain4K(b *testing.B) { benchPlain(b, 4096) }
 func BenchmarkHost1M(b *testing.B)  { benchRead(b, route.Host, 1<<20) }
 func BenchmarkRing1M(b *testing.B)  { benchRead(b, route.Ring, 1<<20) }
 func BenchmarkPlain1M(b *testing.B) { benchPlain(b, 1<<20) }
+
+func BenchmarkBar4K(b *testing.B) { benchRead(b, route.Bar, 4096) }
+
+// BenchmarkPread4K is the floor of a read through BAR1.
+func BenchmarkPread4K(b *testing.B) {
+	_, _, _, fd := newRead(b, route.Host, 4096)
+	buf := make([]byte, 4096)
+	for b.Loop() {
+		if _, err := unix.Pread(fd, buf, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -166,9 +166,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 		for j < len(ops) && p.takes(r, &ops[j]) {
 			j++
 		}
-		start := time.Now()
-		err := runLive(ctx, r, ops[i:j], res[i:j])
-		took := time.Since(start)
+		took, err := runLive(ctx, r, ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
 			p.finish(&res[k], &ops[k], r.ID(), took)
 		}

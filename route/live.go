@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -21,22 +22,36 @@ type holder interface{ holds() }
 // it by now, and afterwards, because what was freed under way must not be
 // reported as done. A mapping keeps its memory, so that a late answer does no
 // harm; two prompt ones would cost a small read through BAR1 half of its time.
-func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) error {
-	look := Registration.Live
-	if _, ok := r.(holder); ok {
-		look = Registration.LiveLately
-	} else if err := live(ops, look); err != nil {
-		return err
+// took is the time of the run itself.
+func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) (took time.Duration, err error) {
+	_, keeps := r.(holder)
+	start := now()
+	if !keeps {
+		if err := live(ops, 0); err != nil {
+			return 0, err
+		}
 	}
-	err := r.Run(ctx, ops, res)
-	if lerr := live(ops, look); lerr != nil {
-		return errors.Join(lerr, err)
+	err = r.Run(ctx, ops, res)
+	end := now()
+	lately := end
+	if !keeps {
+		lately = 0
 	}
-	return err
+	if lerr := live(ops, lately); lerr != nil {
+		err = errors.Join(lerr, err)
+	}
+	return end - start, err
 }
 
-// live asks once for neighbouring ops with the same buffer.
-func live(ops []Op, look func(Registration, gpu.Span) error) error {
+// now is the time since the process began, as near as matters: one reading of
+// the clock, where time.Now takes two.
+func now() time.Duration { return time.Since(began) }
+
+var began = time.Now()
+
+// live asks once for neighbouring ops with the same buffer; promptly, or with an
+// answer that may be a little older than lately.
+func live(ops []Op, lately time.Duration) error {
 	for i := 0; i < len(ops); {
 		buf, span := ops[i].Buf, ops[i].Mem
 		for i++; i < len(ops) && ops[i].Buf == buf; i++ {
@@ -45,7 +60,13 @@ func live(ops []Op, look func(Registration, gpu.Span) error) error {
 		if buf == nil {
 			continue
 		}
-		if err := look(buf, span); err != nil {
+		var err error
+		if lately != 0 {
+			err = buf.LiveLately(span, lately)
+		} else {
+			err = buf.Live(span)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
@@ -43,8 +44,9 @@ type Registration interface {
 	// Live returns an error that wraps ErrFreed when any of the memory of a span
 	// is not the allocation any more that was registered.
 	Live(gpu.Span) error
-	// LiveLately is Live with an answer that may be a millisecond old.
-	LiveLately(gpu.Span) error
+	// LiveLately is Live with an answer that may be a millisecond old at the time
+	// now, which counts from any fixed moment.
+	LiveLately(s gpu.Span, now time.Duration) error
 }
 
 // A Route moves bytes one way. It cuts requests for itself.
