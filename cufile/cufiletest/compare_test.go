@@ -9,21 +9,6 @@ import (
 	"github.com/culvert-io/culvert/cufile/cufiletest"
 )
 
-// differences from NVIDIA's library are meant.
-var differences = []cufiletest.Difference{
-	{"file/*/shm", "register: ok", "register: error 5027", "registration needs no udev database, and works on every file system that can pread"},
-	{"sequence/*/shm/*/*", "register: ok", "register: error 5027", "as above"},
-	{"hole/*/shm/*", "register: ok", "register: error 5027", "as above"},
-	{"read/*/*/shm/*/*/*/*/*", "register: ok", "register: error 5027", "as above"},
-	{"write/*/*/shm/*/*/*/*/*", "register: ok", "register: error 5027", "as above"},
-	{"check/*/null/*", "*: error 5022", "*: error 22", "Go's errors carry cuFile's code; the C library answers EINVAL"},
-	{"check/*/negative-buffer-offset/*", "*: error 5014", "*: error 5", "the range is checked before anything is copied, and the code says what is wrong"},
-	{"check/*/page-before-buffer/*", "*: error 5014", "*: error 5", "as above"},
-	{"check/*/past-allocation/*", "*: error 5014", "*: error 5", "as above"},
-	{"check/write/read-only/*", "write: error 5019", "write: error 5", "the mirror of reading a write-only file, which NVIDIA's library answers with 5019"},
-	{"check/*/freed/*", "*: error 5012", "*: error 5", "freed memory is noticed before it is used"},
-}
-
 // compare plays the suite on the software machine and holds it against the
 // recordings that match.
 func compare(t *testing.T, pattern, need string, meant []cufiletest.Difference) {
