@@ -15,7 +15,7 @@ const DefaultBudget = 256 << 20
 type Config struct {
 	Budget  int64 // limit on pinned memory in bytes; 0 is DefaultBudget
 	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 4 MiB
-	Depth   int   // slots of a lane; 0 is 3
+	Depth   int   // slots of a lane; 0 is 2
 	Workers int   // lanes, and so pieces read or written at a time; 0 follows cores and link
 	Logger  *slog.Logger
 
@@ -28,7 +28,7 @@ const (
 	// launch of its copy is small, and is too large to stay in a core's own
 	// cache: on such a link 2 MiB lose 4 %, 1 MiB 11 %. See docs/performance.md.
 	defaultSlot  = 4 << 20
-	defaultDepth = 3
+	defaultDepth = 2
 	minSlot      = 64 << 10
 	maxWorkers   = 16
 	// Waiting for a disk takes lanes but no cores.

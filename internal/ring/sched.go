@@ -11,7 +11,7 @@ const (
 	// minPiece is worth calling a helper in; busyPiece is the smallest when most
 	// lanes are taken, because many launches then only lengthen the queue.
 	minPiece    = 256 << 10
-	busyPiece   = 1 << 20
+	busyPiece   = 2 << 20
 	gatherPiece = 128 << 10
 )
 

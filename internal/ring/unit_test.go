@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 		want plan
 		err  string
 	}{
-		{"default", Config{Workers: 16}, plan{256 << 20, 4 << 20, 3, 16, 64}, ""},
+		{"default", Config{Workers: 16}, plan{256 << 20, 4 << 20, 2, 16, 64}, ""},
 		{"small budget", Config{Budget: 16 << 20, Workers: 8}, plan{16 << 20, 2 << 20, 2, 3, 15}, ""},
 		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, plan{1 << 20, 128 << 10, 2, 3, 1}, ""},
 		{"least budget", Config{Budget: 300 << 10, Workers: 8}, plan{300 << 10, 64 << 10, 2, 1, 1}, ""},
