@@ -62,6 +62,9 @@ func datapath() []Suite {
 		s.Env = append(s.Env, withoutMapped)
 		return s
 	}
+	for _, s := range direct() {
+		ss = append(ss, onto(s, "^TestColdReadIsDirect$", 1))
+	}
 	for _, s := range faults() {
 		ss = append(ss, onto(s, "^(TestMediumError|TestCopyToFullDisk)$", 2))
 	}
