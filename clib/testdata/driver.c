@@ -437,6 +437,7 @@ static void names(void)
 
 int main(void)
 {
+	setvbuf(stdout, NULL, _IOLBF, 0); // a crash shows how far it came
 	before_init();
 	devices();
 	contexts();

@@ -40,6 +40,7 @@ int main(int argc, char **argv)
 	CUfileDrvProps_t props;
 	char *dev = NULL, *managed = NULL, host[4096];
 	(void)argc;
+	setvbuf(stdout, NULL, _IOLBF, 0); // a crash shows how far it came
 
 	status("close before open", cuFileDriverClose());
 	status("deregister buffer before open", cuFileBufDeregister(host));
