@@ -22,9 +22,9 @@ lib-core:
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 
-$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile.map $(CLIB_DEPS)
+$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/cufile.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/door.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/door.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
@@ -85,7 +85,7 @@ lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
 	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/hardware.sh clib/testdata/*.txt $(BIN)/hardware
-	for p in driver runtime misuse fork quiet stress; do \
+	for p in driver runtime misuse fork quiet stress context; do \
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 

@@ -119,6 +119,22 @@ parent: write 4096
 `)
 }
 
+// A call works in a context of the core's own; the caller's is current again
+// afterwards. The software machine keeps the two apart by itself, so that it is
+// on hardware that this program can fail.
+func TestContextIsKept(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "context.c"), filepath.Join(t.TempDir(), "data"))
+	diff(t, "context", r.stdout+r.stderr, `open 0: kept
+register file 0: kept
+register buffer 0: kept
+read 4096: 4096: kept
+read all: 4194304: kept
+write all: 4194304: kept
+read with none: 4194304: kept
+close 0: kept
+`)
+}
+
 func TestMisuse(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "misuse.c"), filepath.Join(t.TempDir(), "data"))
 	golden(t, "misuse.txt", r.stdout)

@@ -2,8 +2,10 @@
  * The functions of the core that the Python package calls by name: the guard
  * against forked children, and DLPack, whose deleters must be C.
  */
+#define _GNU_SOURCE
 #include "core.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +129,20 @@ static struct view *new_view(uint64_t memory, const struct culvert_view *from)
 		.deleter = delete_view,
 	};
 	return v;
+}
+
+/* culvert_tensor_drop is the destructor of capsules around DLManagedTensors:
+ * whoever takes the tensor out renames the capsule. Python is not linked to, it
+ * is there. */
+EXPORT void culvert_tensor_drop(void *capsule)
+{
+	static const char name[] = "dltensor";
+	int (*valid)(void *, const char *);
+	void *(*pointer)(void *, const char *);
+	*(void **)&valid = dlsym(RTLD_DEFAULT, "PyCapsule_IsValid");
+	*(void **)&pointer = dlsym(RTLD_DEFAULT, "PyCapsule_GetPointer");
+	if (valid && pointer && valid(capsule, name))
+		delete_view(pointer(capsule, name));
 }
 
 /* culvert_tensor_dlpack makes DLManagedTensors of n tensors from index first on.

@@ -66,6 +66,7 @@ echo "\$ pinned fail"
 "$here/pinned" fail
 show "fork" "$here/fork" forked
 show "quiet" "$here/quiet"
+show "context" "$here/context" kept
 show "stress" "$here/stress" "$data" 16 20 1
 compare driver "$here/driver.txt" "$here/driver"
 compare runtime "$here/runtime.txt" "$here/runtime"

@@ -4,6 +4,10 @@
 
 #undef cuFileDriverClose
 
+/* culvert_call that leaves the caller's CUDA context current. */
+bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno);
+#define culvert_call culvert_file_call
+
 static inline CUfileError_t culvert_file_error(CUfileOpError code)
 {
 	return (CUfileError_t){.err = code, .cu_err = CUDA_SUCCESS};

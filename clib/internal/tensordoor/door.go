@@ -85,14 +85,17 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
 }
 
-// guarded lets nothing escape into C.
+// guard lets nothing escape into C: neither a mistake of ours nor a fault at an
+// address of the caller's.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+}
+
 func (d *Door) guarded(ticket uint64, request []byte) (v any, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
+	defer guard(&err)
 	var head struct {
 		Op string `json:"op"`
 	}

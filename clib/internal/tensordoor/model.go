@@ -65,9 +65,11 @@ type planRequest struct {
 	// PerTensor gives each tensor an allocation of its own.
 	PerTensor bool `json:"per_tensor"`
 
-	// Or one tensor, or a part of one: a range for each dimension.
-	Tensor *string    `json:"tensor"`
-	Ranges [][2]int64 `json:"ranges"`
+	// Or one tensor, or a part of one: a range for each dimension. Squeeze are
+	// dimensions of length 1 to leave out of the shape.
+	Tensor  *string    `json:"tensor"`
+	Ranges  [][2]int64 `json:"ranges"`
+	Squeeze []int      `json:"squeeze"`
 }
 
 type planAnswer struct {
@@ -159,7 +161,12 @@ func (q *planRequest) planOne(m *tensor.Model) (*tensor.Plan, error) {
 	if len(q.GPUs) > 0 {
 		gpu = q.GPUs[0]
 	}
-	return planSlice(m, e, q.Ranges, gpu)
+	p, err := planSlice(m, e, q.Ranges, gpu)
+	if err != nil {
+		return nil, err
+	}
+	p.Tensors[0].Shape, err = squeeze(p.Tensors[0].Shape, q.Squeeze)
+	return p, err
 }
 
 // similar hints at a tensor whose name ends like the one that is not there, which

@@ -56,6 +56,19 @@ func planSlice(m *tensor.Model, e tensor.Entry, ranges [][2]int64, device int) (
 	return p, nil
 }
 
+// squeeze leaves dimensions of length 1 out of a shape.
+func squeeze(shape []int64, dims []int) ([]int64, error) {
+	out := []int64{}
+	for i, n := range shape {
+		if !slices.Contains(dims, i) {
+			out = append(out, n)
+		} else if n != 1 {
+			return nil, fmt.Errorf("dimension %d has %d, and only 1 can be left out", i, n)
+		}
+	}
+	return out, nil
+}
+
 // A box is a range in each of some dimensions. Dimensions that are taken whole
 // are joined with the one before them, so only cut ones are left.
 type box struct {

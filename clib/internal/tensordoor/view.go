@@ -2,6 +2,7 @@ package tensordoor
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -73,7 +74,9 @@ func (d *Door) View(memory handle.ID, i int) (*View, error) {
 }
 
 // CopyOut copies n bytes at off of tensor i into memory of the caller.
-func (d *Door) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) error {
+func (d *Door) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)
 	m, _, err := lookup[*loaded](d, memory)
 	if err != nil {
 		return err
