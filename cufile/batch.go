@@ -24,6 +24,7 @@ type batch struct {
 	ops   []route.Op
 	plans []*route.Plan
 	held  []held
+	res   []route.Receipt // of a vector
 	shard uint32
 }
 
@@ -49,7 +50,8 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 			return err
 		}
 	}
-	return b.run(ctx, reqs, res[:len(reqs)])
+	clear(res[:len(reqs)])
+	return b.run(ctx, res[:len(reqs)])
 }
 
 // add checks a request and holds its file and buffer until release.
@@ -80,8 +82,7 @@ func (b *batch) add(q *Request) error {
 }
 
 // run gives neighbouring requests with the same plan to it in one call.
-func (b *batch) run(ctx context.Context, reqs []Request, res []route.Receipt) error {
-	clear(res)
+func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 	for i := 0; i < len(b.ops); {
 		j := i + 1
 		for j < len(b.ops) && b.plans[j] == b.plans[i] {
@@ -89,10 +90,12 @@ func (b *batch) run(ctx context.Context, reqs []Request, res []route.Receipt) er
 		}
 		err := b.plans[i].Run(ctx, b.ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
-			reqs[k].File.stats.add(b.shard, &res[k], err)
+			f := b.held[k].file
+			f.stats.add(b.shard, &res[k], err)
+			f.logFallback(ctx, b.plans[k], &res[k])
 		}
 		if err != nil {
-			return &Error{Op: "batch", Object: reqs[i].File.Name(), Code: codeFor(err), Err: err}
+			return &Error{Op: "batch", Object: b.held[i].file.Name(), Code: codeFor(err), Err: err}
 		}
 		i = j
 	}
@@ -109,5 +112,6 @@ func (b *batch) release() {
 	clear(b.ops)
 	clear(b.plans)
 	clear(b.held)
-	b.ops, b.plans, b.held = b.ops[:0], b.plans[:0], b.held[:0]
+	clear(b.res)
+	b.ops, b.plans, b.held, b.res = b.ops[:0], b.plans[:0], b.held[:0], b.res[:0]
 }

@@ -74,6 +74,7 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
 	}
 	ladder.Register(b.span, b.kind)
+	d.log.Debug("cufile: register buffer", "memory", b.span, "kind", b.kind)
 	return b, nil
 }
 

@@ -55,9 +55,9 @@ func newFixture(t *testing.T, cfg soft.Config, size int) *fixture {
 	return newFixtureOn(t, m, size)
 }
 
-func newFixtureOn(t *testing.T, m *machine.Machine, size int) *fixture {
+func newFixtureOn(t *testing.T, m *machine.Machine, size int, opts ...cufile.Option) *fixture {
 	t.Helper()
-	drv, err := cufile.Open(m)
+	drv, err := cufile.Open(m, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,17 +16,24 @@
 //
 //	cuFileDriverOpen, cuFileDriverClose    Open, Driver.Open, Driver.Close
 //	cuFileUseCount                         Driver.UseCount
+//	cuFileDriverGetProperties              Driver.Properties
+//	cuFileGetVersion                       Version
 //	cuFileHandleRegister                   Driver.Register, Driver.RegisterFD
 //	cuFileHandleDeregister                 File.Close
 //	cuFileBufRegister                      Driver.RegisterBuffer
-//	cuFileBufDeregister                    Buffer.Close
+//	cuFileBufDeregister                    Buffer.Close, of Driver.Buffer(base)
 //	cuFileRead, cuFileWrite                File.ReadAt, File.WriteAt
+//	cuFileReadv, cuFileWritev              File.ReadvAt, File.WritevAt
+//	cuFileBatchIOSubmit                    Driver.Do
 //	CUfileOpError                          Code, inside *Error
+//	cufile.log                             WithLogger
 //
 // # Differences on purpose
 //
 // Registration needs no udev database and works on every file system that can
 // pread. There is no silent compatibility mode: the receipt names the route and
 // why each better one was declined, and File.Require refuses instead of falling
-// back. A handle owns a duplicate of the descriptor. No log file is written.
+// back. A handle owns a duplicate of the descriptor. Memory that is freed while
+// it is registered is noticed. No log file is written. Package cufiletest lists
+// the differences that its cases find, with the reasons.
 package cufile

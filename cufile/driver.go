@@ -2,6 +2,7 @@ package cufile
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -13,7 +14,8 @@ import (
 // Open wants a Close, and the last Close releases every handle and buffer. The
 // first registration opens it implicitly, as cuFile does.
 type Driver struct {
-	m *machine.Machine
+	m   *machine.Machine
+	log *slog.Logger
 
 	mu      sync.Mutex
 	count   int
@@ -34,19 +36,24 @@ type gpuState struct {
 }
 
 // New returns a closed driver.
-func New(m *machine.Machine) *Driver {
-	return &Driver{
+func New(m *machine.Machine, opts ...Option) *Driver {
+	d := &Driver{
 		m:     m,
+		log:   slog.New(slog.DiscardHandler),
 		files: map[*File]struct{}{},
 		byFD:  map[int]*File{},
 		gpus:  map[int]*gpuState{},
 		plain: route.NewLadder([]route.Route{route.NewHost(nil)}, nil),
 	}
+	for _, o := range opts {
+		o(d)
+	}
+	return d
 }
 
 // Open returns a driver that has been opened once.
-func Open(m *machine.Machine) (*Driver, error) {
-	d := New(m)
+func Open(m *machine.Machine, opts ...Option) (*Driver, error) {
+	d := New(m, opts...)
 	return d, d.Open()
 }
 

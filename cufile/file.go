@@ -84,6 +84,7 @@ func (d *Driver) RegisterFD(fd int) (*File, error) {
 		st.Close()
 		return nil, err
 	}
+	d.log.Debug("cufile: register", "file", st.Name, "file_system", st.Facts.FS, "o_direct", st.CallerDirect())
 	return f, nil
 }
 
@@ -148,6 +149,7 @@ func (f *File) Require(dev int, id route.ID) error {
 		f.plans[i].Store(nil)
 	}
 	f.plans[placeOf(dev, gpu.KindDevice)].Store(p)
+	f.logPlan(placeOf(dev, gpu.KindDevice), p)
 	return nil
 }
 
@@ -163,6 +165,7 @@ func (f *File) plan(at place) (*route.Plan, error) {
 	p, err := f.findPlan(at)
 	if err == nil {
 		f.plans[at].Store(p)
+		f.logPlan(at, p)
 	}
 	return p, err
 }

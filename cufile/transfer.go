@@ -58,6 +58,7 @@ func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err er
 	err = p.Run(ctx, c.ops[:], c.res[:])
 	c.ops[0] = route.Op{}
 	f.stats.add(c.shard, &c.res[0], err)
+	f.logFallback(ctx, p, &c.res[0])
 	if err != nil && !errors.Is(err, ctx.Err()) {
 		err = f.fail(op.Dir, op.Mem, codeFor(err), err)
 	}

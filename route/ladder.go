@@ -52,6 +52,17 @@ func (l *Ladder) Deregister(span gpu.Span) {
 	}
 }
 
+// Routes lists the rungs that the machine has, best first.
+func (l *Ladder) Routes() []ID { return ids(l.rungs) }
+
+func ids(routes []Route) []ID {
+	list := make([]ID, len(routes))
+	for i, r := range routes {
+		list[i] = r.ID()
+	}
+	return list
+}
+
 // Close closes the routes.
 func (l *Ladder) Close() error {
 	var errs []error
@@ -93,13 +104,7 @@ func (p *Plan) Best() ID {
 }
 
 // Usable lists the rungs that the file can use, best first.
-func (p *Plan) Usable() []ID {
-	ids := make([]ID, len(p.usable))
-	for i, r := range p.usable {
-		ids[i] = r.ID()
-	}
-	return ids
-}
+func (p *Plan) Usable() []ID { return ids(p.usable) }
 
 // Declined lists the rungs that the file cannot use, best first, with reasons.
 func (p *Plan) Declined() []*Decline { return p.declined }

@@ -1,0 +1,78 @@
+package cufile_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+)
+
+// What is decided is logged, once, with the reason; what is silent by default
+// stays so.
+func TestLogger(t *testing.T) {
+	var log bytes.Buffer
+	l := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	m, err := machine.FromSoft(softConfig(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixtureOn(t, m, 1<<20, cufile.WithLogger(l))
+	h, buf := f.open(os.O_RDONLY), f.buffer(1<<20)
+	for range 2 {
+		if _, err := h.ReadAt(context.Background(), buf.Span(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan, err := h.Plan(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{
+		`msg="cufile: register" file=` + f.path: 1,
+		`msg="cufile: register buffer" memory=`: 1,
+		`msg="cufile: plan" file=` + f.path:     1,
+		`nvfs: kernel module`:                   1,
+	}
+	if plan.Best() == route.Bar { // which does not take a request of 1 MiB
+		want[`msg="cufile: fallback" file=`+f.path] = 2
+		want[`route=ring`] = 2
+		want[`bar: size: `] = 2
+	}
+	for text, n := range want {
+		if got := strings.Count(log.String(), text); got != n {
+			t.Errorf("%q is there %d times, want %d", text, got, n)
+		}
+	}
+	if t.Failed() {
+		t.Log(log.String())
+	}
+}
+
+func TestProperties(t *testing.T) {
+	m, err := machine.FromSoft(softConfig(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := cufile.New(m)
+	closed := d.Properties()
+	if err := d.Open(); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p := d.Properties()
+	if p.NVFS == [2]int{} || p.NVFS != closed.NVFS {
+		t.Errorf("nvidia-fs %v, closed %v: programs take 0.0 for no GPUDirect Storage", p.NVFS, closed.NVFS)
+	}
+	if p.Status != 0 || closed.Status != 0 {
+		t.Errorf("status %#x: nothing is direct on this machine", p.Status)
+	}
+	if p.Features&cufile.FeatureBatch == 0 {
+		t.Errorf("features %#x", p.Features)
+	}
+}
