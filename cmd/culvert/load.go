@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
@@ -21,6 +23,7 @@ type loadOptions struct {
 	part
 	order   string
 	window  string
+	hold    string
 	verify  bool
 	ceiling bool
 	dryRun  bool
@@ -43,6 +46,12 @@ func newLoad() *cobra.Command {
 stays, and reports how long the first and the last took, the rate, and the route
 of each file. The memory is freed when it ends.
 
+With --hold it stays and hands the tensors to other processes of the same user,
+through a socket, as descriptors of the memory they lie in: culvert.attach(SOCK)
+in Python and culvert save --from SOCK have them without reading or copying.
+Ctrl-C ends it; who is attached keeps the memory. The memory of the software
+machine belongs to one process: there each client gets a copy.
+
 --plan takes a part of the model: tp=4,rank=1 is one of four tensor-parallel
 slices, pp=2,stage=0 the first half of the layers, ep=8,eprank=3 an eighth of the
 experts; layers=0-16 and experts=0-8 name them by number. With several GPUs and
@@ -62,7 +71,8 @@ EXIT STATUS
 		Example: `  culvert load model.safetensors gpu:0
   culvert load /data/llama gpu:0 --plan tp=4,rank=1 --dry-run
   culvert load /data/llama gpu:0,gpu:1 --plan tp=2 --order layer --verify
-  culvert load /data/huge gpu:0 --window 4G --json`,
+  culvert load /data/huge gpu:0 --window 4G --json
+  culvert load /data/llama gpu:0 --hold /run/user/1000/llama.sock`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return runLoad(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
@@ -72,6 +82,7 @@ EXIT STATUS
 	o.part.flags(cmd)
 	f.StringVar(&o.order, "order", "file", "file: as the bytes lie, for speed; layer: the first layers first")
 	f.StringVar(&o.window, "window", "", "stream through so much memory of each GPU, e.g. 4G, instead of keeping all")
+	f.StringVar(&o.hold, "hold", "", "stay, and hand the tensors to processes that connect to this socket")
 	f.BoolVar(&o.verify, "verify", false, "compare what arrived with the manifests beside the files")
 	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the share of it")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
@@ -132,6 +143,12 @@ func (o *loadOptions) options() (*tensor.PlanOptions, *tensor.LoadOptions, error
 		}
 		plan.Alloc, load.Window = tensor.PerTensor, uint64(n)
 	}
+	if o.hold != "" {
+		if o.window != "" || o.dryRun {
+			return nil, nil, usageError{errors.New("--hold keeps all tensors: it goes with neither --window nor --dry-run")}
+		}
+		load.Kind = gpu.KindVirtual // what can be handed to others
+	}
 	return plan, load, nil
 }
 
@@ -149,6 +166,7 @@ type loadResult struct {
 	Ceiling  float64             `json:"ceiling_gb_per_second,omitempty"`
 	Share    float64             `json:"share_of_ceiling,omitempty"`
 	Soft     bool                `json:"software_machine"`
+	Hold     string              `json:"hold,omitempty"`
 	Files    []tensor.FileReport `json:"files"`
 }
 
@@ -177,19 +195,33 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 		return err
 	}
 	defer drv.Close()
-	res := loadResult{Model: path, GPUs: plan.Devices(), Soft: mach.Soft}
+	held, err := newHolder(o.hold, m, mach, drv)
+	if err != nil {
+		return err
+	}
+	defer held.close()
+	res := loadResult{Model: path, GPUs: plan.Devices(), Soft: mach.Soft, Hold: o.hold}
 	if o.ceiling {
 		if res.Ceiling, err = ceilings(drv, res.GPUs); err != nil {
 			return err
 		}
 	}
-	if err := res.load(ctx, drv, plan, loadOpts); err != nil {
+	l, err := res.load(ctx, plan, held, loadOpts)
+	if err != nil {
 		return fmt.Errorf("load %s: %w", path, err)
 	}
-	if o.json {
-		return writeJSON(out, res)
+	defer l.Close()
+	if err := res.print(out, o); err != nil || held.listener == nil {
+		return err
 	}
-	printLoad(out, &res, o.verify)
+	return held.serve(ctx, out)
+}
+
+func (r *loadResult) print(out io.Writer, o loadOptions) error {
+	if o.json {
+		return writeJSON(out, r)
+	}
+	printLoad(out, r, o.verify)
 	return nil
 }
 
@@ -217,22 +249,23 @@ func ceilings(drv *cufile.Driver, gpus []int) (sum float64, err error) {
 	return sum, nil
 }
 
-func (r *loadResult) load(ctx context.Context, drv *cufile.Driver, p *tensor.Plan, opts *tensor.LoadOptions) error {
-	l, err := tensor.NewLoad(p, tensor.Cufile(drv), opts)
+// load loads everything, and keeps in held what is to be held.
+func (r *loadResult) load(ctx context.Context, p *tensor.Plan, held *holder, opts *tensor.LoadOptions) (*tensor.Load, error) {
+	l, err := tensor.NewLoad(p, held.engine, opts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer l.Close()
 	meter := newMeter(os.Stderr)
 	defer meter.done()
 	total := p.Totals().Read
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
-			return err
+			return nil, errors.Join(err, l.Close())
 		}
 		if t.Verified {
 			r.Verified++
 		}
+		held.keep(t)
 		meter.advance(l.Progress(), total)
 	}
 	rep := l.Report()
@@ -241,7 +274,7 @@ func (r *loadResult) load(ctx context.Context, drv *cufile.Driver, p *tensor.Pla
 	if r.Ceiling > 0 {
 		r.Share = r.GBps / r.Ceiling
 	}
-	return nil
+	return l, nil
 }
 
 func printLoad(out io.Writer, r *loadResult, verify bool) {

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -17,6 +20,7 @@ import (
 type saveOptions struct {
 	part
 	via  string
+	from string
 	step int64
 	keep int
 	json bool
@@ -25,11 +29,12 @@ type saveOptions struct {
 func newSave() *cobra.Command {
 	var o saveOptions
 	cmd := &cobra.Command{
-		Use:   "save MODEL DEST",
+		Use:   "save {MODEL | --from SOCK} DEST",
 		Short: "Save a model from GPU memory, with checksums",
 		Long: `save loads MODEL, or a part of it, into GPU memory and saves it from there into
 one safetensors file that starts its data on a page border, with a manifest of
-checksums beside it.
+checksums beside it. With --from it saves a model that another process holds
+(culvert load --hold), without loading anything.
 
 DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
 the old file or the new one, and no temporary file. With --step, DEST is a
@@ -42,18 +47,23 @@ EXIT STATUS
   2  the command line is wrong`,
 		Example: `  culvert save /data/llama llama.safetensors
   culvert save /data/llama slice.safetensors --plan tp=4,rank=1
-  culvert save model.safetensors /data/run --step 1000 --keep 3`,
-		Args: args(cobra.ExactArgs(2)),
+  culvert save model.safetensors /data/run --step 1000 --keep 3
+  culvert save --from /run/user/1000/llama.sock llama.safetensors`,
+		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if o.keep < 0 || (o.keep > 0 && o.step < 0) {
 				return usageError{fmt.Errorf("--keep %d: want a number from 1, with --step", o.keep)}
 			}
-			return runSave(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+			if err := o.check(len(a)); err != nil {
+				return usageError{err}
+			}
+			return runSave(cmd.Context(), o, a, cmd.OutOrStdout())
 		},
 	}
 	o.part.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to save from")
+	f.StringVar(&o.from, "from", "", "save the model that is held at this socket")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
 	f.IntVar(&o.keep, "keep", 0, "keep so many of the newest steps, 0 for all")
 	f.BoolVar(&o.json, "json", false, "print JSON")
@@ -71,39 +81,32 @@ type saveResult struct {
 	Soft     bool    `json:"software_machine"`
 }
 
-func runSave(ctx context.Context, o saveOptions, src, dst string, out io.Writer) error {
-	targets, err := o.targets(o.via)
-	if err != nil {
-		return err
+// check holds the arguments to what --from leaves to say.
+func (o *saveOptions) check(n int) error {
+	switch {
+	case o.from == "" && n != 2:
+		return errors.New("want MODEL and DEST, or --from SOCK and DEST")
+	case o.from != "" && n != 1:
+		return errors.New("--from names what is saved: want DEST alone")
+	case o.from != "" && (o.plan != "" || len(o.rules) > 0):
+		return errors.New("a held model is saved as it lies: --plan and --rule go with its load")
 	}
-	m, err := tensor.Open(src)
-	if err != nil {
-		return err
-	}
-	plan, err := tensor.NewPlan(m, targets, nil)
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) error {
 	mach, drv, err := openDriver()
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
-	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
-	if err != nil {
-		return err
+	res := saveResult{File: a[len(a)-1], Soft: mach.Soft}
+	if o.from != "" {
+		err = res.saveHeld(ctx, o, seenGPUs{mach, drv})
+	} else {
+		err = res.saveModel(ctx, o, a[0], drv)
 	}
-	defer l.Close()
-	sources, err := takeSources(ctx, drv, l)
 	if err != nil {
-		return fmt.Errorf("save %s: %w", src, err)
-	}
-	dev, err := drv.Device(targets[0].Device)
-	if err != nil {
-		return err
-	}
-	res := saveResult{File: dst, Soft: mach.Soft}
-	if err := res.save(ctx, o, sources, dev); err != nil {
 		return err
 	}
 	if o.json {
@@ -118,23 +121,66 @@ func runSave(ctx context.Context, o saveOptions, src, dst string, out io.Writer)
 	return nil
 }
 
-// takeSources waits for all tensors.
-func takeSources(ctx context.Context, drv *cufile.Driver, l *tensor.Load) (sources []tensor.Source, err error) {
+// saveModel loads a model and saves it from the GPU.
+func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, drv *cufile.Driver) error {
+	targets, err := o.targets(o.via)
+	if err != nil {
+		return err
+	}
+	m, err := tensor.Open(src)
+	if err != nil {
+		return err
+	}
+	plan, err := tensor.NewPlan(m, targets, nil)
+	if err != nil {
+		return err
+	}
+	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	var tensors []tensor.Tensor
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("save %s: %w", src, err)
 		}
+		tensors = append(tensors, *t)
+	}
+	return r.save(ctx, o, tensors, metadata(m), drv)
+}
+
+// saveHeld saves a model that another process holds.
+func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, gpus seenGPUs) error {
+	wanted, err := tensor.AnyOf(o.only)
+	if err != nil {
+		return usageError{err}
+	}
+	held, err := hold.Attach(ctx, o.from, gpus)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	tensors := slices.DeleteFunc(held.Tensors, func(t tensor.Tensor) bool { return !wanted(t.Name) })
+	if len(tensors) == 0 {
+		return fmt.Errorf("no tensor of the model that %s holds is selected", o.from)
+	}
+	return r.save(ctx, o, tensors, held.Metadata, gpus.Driver)
+}
+
+func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
+	opts := &tensor.SaveOptions{Metadata: metadata}
+	var sources []tensor.Source
+	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)
 		if err != nil {
-			return nil, err
+			return err
+		}
+		if opts.Buffer == nil {
+			opts.Buffer = func(n int) ([]byte, func(), error) { return pinned(dev, n) }
 		}
 		sources = append(sources, tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: tensor.DeviceBytes(dev, t.Span)})
 	}
-	return sources, nil
-}
-
-func (r *saveResult) save(ctx context.Context, o saveOptions, sources []tensor.Source, dev gpu.Device) error {
-	opts := &tensor.SaveOptions{Buffer: func(n int) ([]byte, func(), error) { return pinned(dev, n) }}
 	start := time.Now()
 	var m *tensor.Manifest
 	var err error

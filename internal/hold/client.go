@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/tensor"
 )
+
+// waitAnswer is how long a client waits for a holder.
+const waitAnswer = 5 * time.Minute
 
 // An Attached model lies in memory that was mapped from a holder, or copied.
 type Attached struct {
@@ -48,6 +52,10 @@ func fetch(ctx context.Context, path string) (*answer, []*os.File, error) {
 	c := conn.(*net.UnixConn)
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	// A holder that is still loading answers when it has loaded.
+	if err := c.SetDeadline(time.Now().Add(waitAnswer)); err != nil {
+		return nil, nil, err
+	}
 	if err := send(c, hello{protocol, Version}, nil); err != nil {
 		return nil, nil, err
 	}

@@ -1,11 +1,13 @@
 package hold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +93,10 @@ func (s *Server) arrange(m *Model, gpus GPUs) error {
 		s.buffers[n].size = max(s.buffers[n].size, t.Span.Off+t.Span.Len)
 		s.answer.Tensors = append(s.answer.Tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
 	}
+	// They come in the order in which they became ready, which means nothing.
+	slices.SortFunc(s.answer.Tensors, func(a, b wireTensor) int {
+		return cmp.Or(cmp.Compare(a.Buffer, b.Buffer), cmp.Compare(a.Off, b.Off), cmp.Compare(a.Name, b.Name))
+	})
 	if len(s.buffers) > maxBuffers {
 		return fmt.Errorf("the model lies in %d allocations, and one message carries %d: load it into one for each GPU", len(s.buffers), maxBuffers)
 	}

@@ -1,0 +1,189 @@
+"""The way into libculvert.so: requests and answers as JSON, memory by address."""
+
+import ctypes
+import itertools
+import json
+import os
+import threading
+
+from ._errors import CulvertError, ForkError, exception
+
+ABI = 1
+
+_FORKED = -2
+_FAILED = -1
+
+# Operations that take as long as the bytes take. They run beside the main
+# thread, so that Ctrl-C reaches it.
+_LONG = {"load", "fill", "save"}
+
+_lock = threading.Lock()
+_library = None
+_tickets = itertools.count(1)
+
+
+def places():
+    """Where the library is looked for."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    env = os.environ.get("CULVERT_LIB")
+    if env:
+        yield os.path.join(env, "libculvert.so") if os.path.isdir(env) else env
+        return
+    yield os.path.join(here, "libculvert.so")
+    yield os.path.join(here, "..", "..", "lib", "libculvert.so")
+    yield "/usr/local/lib/culvert/libculvert.so"
+    yield "/usr/lib/culvert/libculvert.so"
+
+
+def library():
+    """The library, loaded at first use."""
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _load()
+        return _library
+
+
+def _load():
+    tried = []
+    for path in places():
+        path = os.path.realpath(path)
+        if os.path.exists(path):
+            return _declare(ctypes.CDLL(path), path)
+        tried.append(path)
+    raise CulvertError(f"libculvert.so is not at {' or '.join(tried)}: build it with make lib, or set CULVERT_LIB")
+
+
+def _declare(lib, path):
+    try:
+        have = lib.culvert_tensor_abi
+    except AttributeError:
+        raise CulvertError(f"{path} is of another release: it has no functions for Python") from None
+    have.restype = ctypes.c_int64
+    if have() != ABI:
+        raise CulvertError(f"{path} has interface {have()}, this package {ABI}: install both from one release")
+    u64, text = ctypes.c_uint64, ctypes.c_void_p  # of replies the address is needed, to free it
+    reply = ctypes.POINTER(text)
+    for name, result, arguments in (
+        ("call", ctypes.c_int64, [u64, ctypes.c_char_p, u64, reply]),
+        ("cancel", None, [u64]),
+        ("copy", ctypes.c_int64, [u64, u64, u64, ctypes.c_void_p, u64, reply]),
+        ("dlpack", ctypes.c_int64, [u64, u64, u64, ctypes.POINTER(ctypes.c_void_p), reply]),
+        ("drop", None, [ctypes.c_void_p]),
+        ("release", None, [u64]),
+        ("free", None, [ctypes.c_void_p]),
+    ):
+        function = getattr(lib, "culvert_tensor_" + name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+def _take(lib, status, reply):
+    """The answer of a call, or its exception."""
+    text = None
+    if reply.value:
+        text = ctypes.string_at(reply.value)
+        lib.culvert_tensor_free(reply)
+    if status == _FORKED:
+        raise ForkError()
+    answer = json.loads(text) if text else None
+    if status == _FAILED:
+        raise exception(answer or {"kind": "memory", "error": "out of host memory"})
+    return answer
+
+
+def call(op, **fields):
+    """Asks the core."""
+    lib = library()
+    fields["op"] = op
+    request = json.dumps(fields).encode()
+    if op in _LONG and threading.current_thread() is threading.main_thread():
+        return _take(lib, *_aside(lib, request))
+    reply = ctypes.c_void_p()
+    status = lib.culvert_tensor_call(0, request, len(request), ctypes.byref(reply))
+    return _take(lib, status, reply)
+
+
+def _aside(lib, request):
+    """Makes the call in another thread, and stops it when this one is interrupted."""
+    ticket = next(_tickets)
+    reply, status, done = ctypes.c_void_p(), [_FAILED], threading.Event()
+
+    def work():
+        try:
+            status[0] = lib.culvert_tensor_call(ticket, request, len(request), ctypes.byref(reply))
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="culvert", daemon=True).start()
+    try:
+        while not done.wait(3600):
+            pass
+    except BaseException:
+        lib.culvert_tensor_cancel(ticket)
+        done.wait()
+        if status[0] == 0:
+            _discard(lib, reply)
+        elif reply.value:
+            lib.culvert_tensor_free(reply)
+        raise
+    return status[0], reply
+
+
+def _discard(lib, reply):
+    """Gives back what a call brought that was interrupted too late."""
+    memory = (_take(lib, 0, reply) or {}).get("memory")
+    if memory:
+        lib.culvert_tensor_release(memory)
+
+
+class Handle:
+    """An object of the core, released with its last reference here."""
+
+    def __init__(self, number):
+        self._release = library().culvert_tensor_release
+        self.number = number
+
+    def __del__(self):
+        if getattr(self, "number", 0):
+            self._release(self.number)
+            self.number = 0
+
+
+def copy(memory, index, offset, address, size):
+    """Copies bytes of a loaded tensor into host memory."""
+    lib, reply = library(), ctypes.c_void_p()
+    status = lib.culvert_tensor_copy(memory.number, index, offset, address, size, ctypes.byref(reply))
+    _take(lib, status, reply)
+
+
+_DLTENSOR = b"dltensor"
+
+
+def capsules(memory, first, count):
+    """DLPack capsules of loaded tensors, each with a share in the memory."""
+    lib, reply = library(), ctypes.c_void_p()
+    views = (ctypes.c_void_p * count)()
+    status = lib.culvert_tensor_dlpack(memory.number, first, count, views, ctypes.byref(reply))
+    _take(lib, status, reply)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    drop = ctypes.cast(lib.culvert_tensor_drop, ctypes.c_void_p)
+    return [new(view, _DLTENSOR, drop) for view in views]
+
+
+def path_of(filename):
+    """A path as a request carries it."""
+    path = os.fspath(filename)
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path!r}: the path is not UTF-8") from None
+    return os.path.abspath(path)
+
+
+def machine():
+    """The machine that Culvert works on: real or software, why, and its GPUs."""
+    return call("machine")

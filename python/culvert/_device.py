@@ -1,0 +1,96 @@
+"""Tensors on a GPU, for whoever has no torch to put them into."""
+
+from . import _core
+
+
+class Memory(_core.Handle):
+    """GPU memory that the core loaded or mapped. It is freed when this and every
+    tensor in it are gone."""
+
+    def __init__(self, answer):
+        super().__init__(answer["memory"])
+        self.soft = answer["software_machine"]
+        self.addresses = answer["addresses"]
+
+
+class DeviceTensor:
+    """A tensor in GPU memory.
+
+    It has a dtype (the format's name, such as "BF16"), a shape, a device, nbytes
+    and data_ptr, and can be copied to the host with numpy(), cpu() and torch().
+    On a real GPU it speaks DLPack, so torch.from_dlpack or cupy.from_dlpack take
+    it without a copy; the software machine's memory can only be copied out.
+    """
+
+    def __init__(self, memory, index, info):
+        self._memory, self._index = memory, index
+        self.name = info["name"]
+        self.dtype = info["dtype"]
+        self.shape = tuple(info["shape"])
+        self.nbytes = info["bytes"]
+        self.gpu = info["gpu"]
+        self.device = f"cuda:{info['gpu']}"
+
+    @property
+    def data_ptr(self):
+        """The address, which means something to the GPU only."""
+        return self._memory.addresses[self._index]
+
+    def __repr__(self):
+        where = "software " if self._memory.soft else ""
+        return f"DeviceTensor({self.name!r}, dtype={self.dtype}, shape={list(self.shape)}, device={where}{self.device})"
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def copy_to(self, address):
+        """Copies the bytes to an address in host memory."""
+        _core.copy(self._memory, self._index, 0, address, self.nbytes)
+
+    def numpy(self):
+        """A copy as a numpy array; types that numpy lacks come tagged."""
+        from . import numpy as framework
+
+        return self._copy(framework)
+
+    def torch(self):
+        """A copy as a torch tensor on the CPU."""
+        from . import torch as framework
+
+        return self._copy(framework)
+
+    def cpu(self):
+        """A copy as a torch tensor where torch is installed, else a numpy array."""
+        from ._load import framework
+
+        return self._copy(framework())
+
+    def _copy(self, framework):
+        tensor, address = framework._empty(self.dtype, self.shape)
+        self.copy_to(address)
+        return tensor
+
+    def __array__(self, dtype=None, copy=None):
+        if copy is False:
+            raise ValueError("GPU memory cannot be read in place: a copy is needed")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack_device__(self):
+        return (2, self.gpu)  # kDLCUDA
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule for another library. The bytes have arrived, so there is no
+        stream to wait for. float8 types and packed ones come as bytes."""
+        if self._memory.soft:
+            raise BufferError("the software machine's memory exists for Culvert only: copy it with cpu() or numpy()")
+        if copy:
+            raise BufferError("no copies are made here")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on {self.device}")
+        return _core.capsules(self._memory, self._index, 1)[0]
+
+    def __reduce__(self):
+        raise TypeError("a tensor in GPU memory cannot be pickled: hold the model with culvert load --hold, and attach to it")

@@ -1,0 +1,116 @@
+"""Loading: which part of a model goes where, and into what kind of tensor."""
+
+import importlib.util
+import operator
+
+from . import _core
+from ._device import DeviceTensor, Memory
+from ._receipt import remember
+
+
+def framework():
+    """culvert.torch where torch is installed, else culvert.numpy."""
+    if importlib.util.find_spec("torch") is not None:
+        from . import torch as found
+    else:
+        from . import numpy as found
+    return found
+
+
+def parse_device(device):
+    """The GPU that a device names, or None for the CPU."""
+    if isinstance(device, str) or type(device).__name__ == "device":  # torch.device prints itself
+        kind, _, number = str(device).partition(":")
+        if kind == "cpu" and not number.strip("0"):
+            return None
+        if kind == "cuda" and (number.isdecimal() or number == ""):
+            return int(number or 0)
+    else:
+        try:
+            gpu = operator.index(device)
+        except TypeError:
+            gpu = -1
+        if gpu >= 0:
+            return gpu
+    raise ValueError(f"device {device!r}: want 'cpu', 'cuda:0' or the like, or several of them")
+
+
+class Model(_core.Handle):
+    """An open model: the headers of its files."""
+
+    def __init__(self, filename):
+        answer = _core.call("open", path=_core.path_of(filename))
+        super().__init__(answer["model"])
+        self.metadata = answer["metadata"]
+        self.files = answer["files"]
+        self.tensors = answer["tensors"]
+
+    def plan(self, gpus, **part):
+        answer = _core.call("plan", model=self.number, gpus=gpus, **part)
+        return _core.Handle(answer["plan"]), answer["tensors"]
+
+    def to_host(self, into, verify=False, **part):
+        """Tensors on the CPU, of the framework's own making."""
+        plan, infos = self.plan([], **part)
+        made = [into._empty(info["dtype"], info["shape"]) for info in infos]
+        answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
+        remember(answer["receipt"])
+        return [tensor for tensor, _ in made], infos
+
+    def to_gpus(self, gpus, into, verify=False, **part):
+        """Tensors on GPUs."""
+        plan, infos = self.plan(gpus, **part)
+        answer = _core.call("load", plan=plan.number, verify=verify)
+        memory = Memory(answer)
+        remember(answer["receipt"])
+        return on_device(memory, infos, into), infos
+
+
+def on_device(memory, infos, into, first=0):
+    """Loaded tensors as what the framework makes of them. The software machine's
+    memory is out of every framework's reach."""
+    if memory.soft:
+        return [DeviceTensor(memory, i, info) for i, info in enumerate(infos, first)]
+    return into._on_device(memory, infos, first)
+
+
+def load(into, filename, device, verify, **part):
+    """load_file for a framework."""
+    model = Model(filename)
+    if not isinstance(device, (list, tuple)):
+        gpu = parse_device(device)
+        tensors, infos = model.to_host(into, verify, **part) if gpu is None else model.to_gpus([gpu], into, verify, **part)
+        return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
+    gpus = [parse_device(d) for d in device]
+    if None in gpus or not gpus or len(set(gpus)) < len(gpus):
+        raise ValueError(f"device {device!r}: several devices must be different GPUs")
+    shares = {gpu: {} for gpu in gpus}
+    tensors, infos = model.to_gpus(gpus, into, verify, **part)
+    for info, tensor in zip(infos, tensors):
+        shares[info["gpu"]][info["name"]] = tensor
+    return [shares[gpu] for gpu in gpus]
+
+
+def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False):
+    """Loads a model: a safetensors file, an index of shards, or a directory.
+
+    The tensors are torch's where torch is installed and numpy's where it is not;
+    on a GPU that no framework can reach they are DeviceTensors. device is "cpu",
+    "cuda:0" or the like; with a list of GPUs the answer is a list of dicts.
+
+    plan takes a part of the model ("tp=4,rank=1", "pp=2,stage=0", "layers=0-16"),
+    only those tensors whose name matches a pattern; rules say how tensor
+    parallelism cuts unusual names ("*.c_fc.weight=1"). order="layer" reads the
+    first layers first. verify compares what arrived with the manifest beside
+    each file. per_tensor gives each tensor GPU memory of its own, which is freed
+    with it; otherwise all share one allocation for each GPU, which is faster.
+    """
+    return load(
+        framework(), filename, device, verify,
+        plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor,
+    )
+
+
+def patterns(value):
+    """A pattern, or several."""
+    return [value] if isinstance(value, str) else list(value)

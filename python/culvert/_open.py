@@ -1,0 +1,143 @@
+"""safe_open: one tensor, or a part of one, at a time."""
+
+import operator
+
+from ._errors import CulvertError, RequestError
+from ._load import Model, parse_device
+from . import _load
+
+_FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
+
+
+def _framework(name):
+    kind = _FRAMEWORKS.get(name)
+    if kind == "torch":
+        from . import torch as found
+    elif kind == "numpy":
+        from . import numpy as found
+    elif name is None:
+        found = _load.framework()
+    else:
+        raise CulvertError(f"framework {name!r}: want one of {', '.join(sorted(_FRAMEWORKS))}")
+    return found
+
+
+class safe_open:
+    """An open model whose tensors are read as they are asked for, with the
+    methods of safetensors.safe_open. filename may also be an index of shards or
+    a directory."""
+
+    def __init__(self, filename, framework=None, device="cpu", *, backend=None):
+        self._into = _framework(framework)
+        self._gpu = parse_device(device)
+        self._model = Model(filename)
+        self._infos = {info["name"]: info for info in self._model.tensors}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._model = None
+
+    def _open(self):
+        if self._model is None:
+            raise CulvertError("the file is closed")
+        return self._model
+
+    def keys(self):
+        """The names, sorted."""
+        self._open()
+        return sorted(self._infos)
+
+    def offset_keys(self):
+        """The names in the order of the files."""
+        self._open()
+        return list(self._infos)
+
+    def metadata(self):
+        """What the header says beside the tensors, or None."""
+        return self._open().metadata
+
+    def get_tensor(self, name):
+        """The tensor of that name."""
+        return self._get(name)
+
+    def get_tensors(self):
+        """All tensors, as a dict."""
+        model = self._open()
+        tensors, infos = self._load(model)
+        return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
+
+    def get_slice(self, name):
+        """The tensor of that name, to be sliced: only the slice is read."""
+        self._open()
+        if name not in self._infos:
+            self._get(name)  # which says what is wrong
+        return Slice(self, self._infos[name])
+
+    def _get(self, name, **part):
+        return self._load(self._open(), tensor=name, **part)[0][0]
+
+    def _load(self, model, **part):
+        if self._gpu is None:
+            return model.to_host(self._into, **part)
+        return model.to_gpus([self._gpu], self._into, **part)
+
+
+class Slice:
+    """A tensor that is read when it is indexed: integers, slices and an ellipsis.
+    Exactly the bytes inside the ranges are read; a step other than 1 is taken
+    from what was read."""
+
+    def __init__(self, opened, info):
+        self._opened, self._info = opened, info
+
+    def get_shape(self):
+        return list(self._info["shape"])
+
+    def get_dtype(self):
+        return self._info["dtype"]
+
+    def __getitem__(self, index):
+        ranges, squeeze, steps = normalize(index, self._info["shape"], self._info["name"])
+        tensor = self._opened._get(self._info["name"], ranges=ranges, squeeze=squeeze)
+        if all(step == slice(None) for step in steps):
+            return tensor
+        if not hasattr(tensor, "__getitem__"):
+            raise RequestError(f"tensor {self._info['name']!r}: a step needs a framework that can reach the GPU's memory")
+        tensor = tensor[tuple(steps)]
+        return tensor.contiguous() if hasattr(tensor, "contiguous") else tensor.copy()
+
+
+def normalize(index, shape, name):
+    """An index as a range for each dimension, the dimensions that integers take
+    away, and the steps to take in those that are left."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise RequestError(f"tensor {name!r}: more than one ellipsis")
+    named = sum(item is not Ellipsis for item in items)
+    if named > len(shape):
+        raise RequestError(f"tensor {name!r} has {len(shape)} dimensions, the index {named}")
+    if Ellipsis not in items:
+        items.append(Ellipsis)
+    at = items.index(Ellipsis)
+    items[at : at + 1] = [slice(None)] * (len(shape) - named)
+    ranges, squeeze, steps = [], [], []
+    for i, (item, dim) in enumerate(zip(items, shape)):
+        if isinstance(item, slice):
+            begin, end, step = item.indices(dim)
+            if step < 1:
+                raise RequestError(f"tensor {name!r}: a step of {step}: want a positive one")
+            ranges.append([begin, max(begin, end)])
+            steps.append(slice(None) if step == 1 else slice(None, None, step))
+            continue
+        try:
+            n = operator.index(item)
+        except TypeError:
+            raise RequestError(f"tensor {name!r}: index {item!r}: want integers, slices and an ellipsis") from None
+        if not -dim <= n < dim:
+            raise RequestError(f"tensor {name!r}: index {n} is outside dimension {i} of {dim}")
+        n %= dim
+        ranges.append([n, n + 1])
+        squeeze.append(i)
+    return ranges, squeeze, steps

@@ -1,0 +1,63 @@
+"""load_file and save_file of safetensors.numpy.
+
+numpy has no bfloat16, float8 or smaller floats. Arrays of those types hold their
+bits in uint16 or uint8, and their dtype carries a tag that dtype_of reads and
+save_file honours, so that they come back as what they were.
+"""
+
+import sys
+
+import numpy
+
+from . import _dtypes
+from ._device import DeviceTensor
+from ._dtypes import dtype_of
+from ._load import load, patterns
+from ._save import save_file
+
+__all__ = ["dtype_of", "load_file", "save_file"]
+
+
+def load_file(filename, *, backend=None, plan="", only=(), rules=(), order="file", verify=False):
+    """Loads a model as numpy arrays; see culvert.load_file. backend is for code
+    that was written for safetensors, and makes no difference."""
+    return load(
+        sys.modules[__name__], filename, "cpu", verify, plan=plan, only=patterns(only), rules=patterns(rules), order=order
+    )
+
+
+# What the loader needs of a framework: _empty, _on_device and _source.
+
+
+def _dtype(name, shape):
+    code = _dtypes.numpy_code(name)
+    if not _dtypes.tagged(name):
+        return numpy.dtype(code)
+    tag = {_dtypes.TAG: name}
+    if _dtypes.bits(name) < 8 and _dtypes.logical_shape(name, _dtypes.stored_shape(name, shape)) != tuple(shape):
+        tag["shape"] = tuple(shape)
+    return numpy.dtype(code, metadata=tag)
+
+
+def _empty(name, shape):
+    array = numpy.empty(_dtypes.stored_shape(name, shape), _dtype(name, shape))
+    return array, array.ctypes.data
+
+
+def _on_device(memory, infos, first):
+    return [DeviceTensor(memory, i, info) for i, info in enumerate(infos, first)]
+
+
+def _source(name, array):
+    if not isinstance(array, (numpy.ndarray, numpy.generic)):
+        raise ValueError(f"tensor {name!r}: want an array, not {type(array).__name__}")
+    array = numpy.asarray(array)
+    dtype = _dtypes.name_of_numpy(array.dtype)
+    if not array.dtype.isnative and dtype is not None:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")
+    shape = array.shape
+    if dtype is not None and _dtypes.bits(dtype) < 8:
+        shape = (array.dtype.metadata or {}).get("shape") or _dtypes.logical_shape(dtype, shape)
+    return array, dtype, shape, {"address": array.ctypes.data, "bytes": array.nbytes}

@@ -1,0 +1,79 @@
+"""load_file and save_file of safetensors.torch.
+
+Tensors on a GPU lie in memory that Culvert allocated, outside torch's cache, and
+are ordinary torch tensors in every other respect. All tensors of one load share
+one allocation for each GPU, which is freed with the last of them.
+"""
+
+import sys
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from . import _core, _dtypes
+from ._load import load, patterns
+from ._save import save_file
+
+__all__ = ["load_file", "save_file"]
+
+
+def load_file(
+    filename, device="cpu", *, backend=None, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
+):
+    """Loads a model as torch tensors; see culvert.load_file. backend is for code
+    that was written for safetensors, and makes no difference."""
+    return load(
+        sys.modules[__name__], filename, device, verify,
+        plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor,
+    )
+
+
+# What the loader needs of a framework: _empty, _on_device and _source.
+
+
+def _dtype(name):
+    """The torch type, or None where this torch has none: then bytes are given."""
+    attribute = _dtypes.torch_name(name)
+    return getattr(torch, attribute, None) if attribute else None
+
+
+def _as(tensor, name, shape):
+    """Bytes as the tensor that they are."""
+    dtype = _dtype(name)
+    if tensor.dtype != dtype and dtype is not None:
+        tensor = tensor.view(dtype)
+    shape = _dtypes.stored_shape(name, shape)
+    return tensor if tensor.shape == shape else tensor.reshape(shape)
+
+
+def _empty(name, shape):
+    dtype = _dtype(name)
+    shape = _dtypes.stored_shape(name, shape)
+    if dtype is not None and _dtypes.bits(name) >= 8:
+        tensor = torch.empty(shape, dtype=dtype)
+        return tensor, tensor.data_ptr()
+    if _dtypes.bits(name) > 8:
+        raise TypeError(f"this torch has no type for {name}: a newer one is needed")
+    tensor = torch.empty(shape, dtype=torch.uint8)
+    return tensor if dtype is None else tensor.view(dtype), tensor.data_ptr()
+
+
+def _on_device(memory, infos, first):
+    capsules = _core.capsules(memory, first, len(infos))
+    return [_as(from_dlpack(capsule), info["dtype"], info["shape"]) for capsule, info in zip(capsules, infos)]
+
+
+def _source(name, tensor):
+    tensor = tensor.detach()
+    dtype = _dtypes.name_of_torch(tensor.dtype)
+    shape = tuple(tensor.shape)
+    if dtype == "F4":
+        shape = _dtypes.logical_shape(dtype, shape)
+    spec = {"address": tensor.data_ptr(), "bytes": tensor.numel() * tensor.element_size()}
+    if tensor.device.type == "cuda":
+        torch.cuda.synchronize(tensor.device)  # what is still being computed is saved too
+        spec["gpu"] = tensor.device.index
+    elif tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+        spec["address"] = tensor.data_ptr()
+    return tensor, dtype, shape, spec
