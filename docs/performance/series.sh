@@ -1,0 +1,34 @@
+#!/bin/sh
+# The series behind docs/performance.md. Needs a GPU, NVIDIA's libcufile for
+# comparison, 9 GiB on disk and in /dev/shm.
+#
+#	series.sh CULVERT DIRECTORY > result.json
+#
+# Each line of the tables is the median of five runs of one invocation, in which
+# Culvert and its peers take turns.
+set -eu
+culvert=$1
+dir=$2
+file=$dir/culvert-bench.bin
+shm=/dev/shm/culvert-bench.bin
+trap 'rm -f "$file" "$shm"' EXIT
+head -c 8589934592 /dev/zero > "$file"
+cp "$file" "$shm"
+
+# NVIDIA's library wants a udev record for the block device of the file.
+dev=$(stat -c %d "$file")
+record=/run/udev/data/b$((dev >> 8)):$((dev & 255))
+[ -e "$record" ] || { mkdir -p /run/udev/data && printf 'I:1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n' > "$record"; }
+
+bench() { "$culvert" bench "$@" --repeat 5 --json; }
+
+bench "$file" --bs 8G --size 16G --peer libcufile
+bench "$shm" --bs 8G --size 16G
+bench "$file" --bs 1M,16M --threads 16 --time 500ms --peer libcufile
+bench "$file" --bs 64K --threads 8 --time 300ms --route bar,ring --peer libcufile
+bench "$file" --bs 4K --rw randread --threads 1 --time 300ms --route bar,ring,host --peer libcufile --peer pread
+bench "$file" --bs 4K --rw randread --threads 8,16 --time 300ms --route bar --peer libcufile
+bench "$file" --bs 4K --rw randread --threads 8 --batch 128 --time 300ms --route bar,ring --peer libcufile
+bench "$file" --bs 1M --threads 8 --cold --time 1s
+bench "$file" --rw write --overwrite --bs 8G --size 8G --peer libcufile
+bench "$file" --rw write --overwrite --bs 16M --threads 4 --time 500ms --peer libcufile
