@@ -23,6 +23,9 @@ type PageTable struct {
 // Entries is the number of pages.
 func (t *PageTable) Entries() uint32 { return uint32(len(t.Pages)) }
 
+// Port is the GPU whose pages they are, on the fabric.
+func (t *PageTable) Port() *pcie.Function { return t.pin.card.port }
+
 // A DMAMapping is a page table as one other device sees it: struct
 // nvidia_p2p_dma_mapping.
 type DMAMapping struct {

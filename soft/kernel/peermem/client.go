@@ -1,0 +1,64 @@
+package peermem
+
+import (
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// A Client is struct peer_memory_client: the calls by which a peer's driver
+// hands its memory out. All but PageSize and Release must be there.
+type Client struct {
+	Name    string
+	Version string
+	// InvalidateUnmaps says that an invalidation is the end of the mapping:
+	// the core calls DMAUnmap and PutPages only when the memory is released.
+	InvalidateUnmaps bool
+
+	// Acquire says whether a range is the client's. ctx is what the other
+	// calls get.
+	Acquire func(t *p2p.Task, addr, size uint64) (ctx any, mine bool)
+	// GetPages pins. ticket names the registration in an invalidation.
+	GetPages func(t *p2p.Task, addr, size uint64, write, force bool, ctx any, ticket uint64) error
+	// DMAMap maps for a device.
+	DMAMap   func(t *p2p.Task, ctx any, dev *pcie.Function) ([]Segment, error)
+	DMAUnmap func(t *p2p.Task, ctx any, dev *pcie.Function, sg []Segment) error
+	PutPages func(t *p2p.Task, ctx any, sg []Segment)
+	PageSize func(ctx any) uint64
+	Release  func(t *p2p.Task, ctx any)
+}
+
+func (c *Client) complete() bool {
+	return c.Name != "" && c.Acquire != nil && c.GetPages != nil && c.DMAMap != nil && c.DMAUnmap != nil && c.PutPages != nil
+}
+
+// A Segment is an entry of a scatterlist, as a device sees it.
+type Segment struct {
+	Addr uint64 // bus address
+	Len  uint64
+}
+
+// Flags say what whoever registers memory can do.
+type Flags uint8
+
+const (
+	Allow      Flags = 1 // IB_PEER_MEM_ALLOW: peers may be asked
+	Invalidate Flags = 2 // IB_PEER_MEM_INVAL_SUPP: the key can be destroyed at any time
+)
+
+// systemPage is what adapters count in.
+const systemPage = 4 << 10
+
+// trim cuts a scatterlist of larger pages to the system's pages that hold
+// [addr, addr+size): fix_peer_sgls.
+func trim(sg []Segment, addr, size, peerPage uint64) {
+	if len(sg) == 0 || peerPage <= systemPage {
+		return
+	}
+	down := func(a, page uint64) uint64 { return a &^ (page - 1) }
+	up := func(a, page uint64) uint64 { return down(a+page-1, page) }
+	head := down(addr, systemPage) - down(addr, peerPage)
+	tail := up(addr+size, peerPage) - up(addr+size, systemPage)
+	sg[0].Addr += head
+	sg[0].Len -= head
+	sg[len(sg)-1].Len -= tail
+}

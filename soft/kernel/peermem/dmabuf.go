@@ -1,0 +1,183 @@
+package peermem
+
+import (
+	"sync"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/p2p"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// A DMABuf is GPU memory behind a file descriptor, as NVIDIA's driver exports
+// it. It keeps the memory, whatever its owner does, until the last of those who
+// hold it lets go. A mapping is static while the buffer lives: nobody is ever
+// told that memory moves.
+type DMABuf struct {
+	rm    *p2p.RM
+	task  *p2p.Task
+	va    uint64 // of the first page
+	off   uint64 // of the exported range in it
+	size  uint64
+	table *p2p.PageTable
+
+	mu   sync.Mutex
+	refs int
+}
+
+// Export exports size bytes at va, both multiples of the system's page. The
+// caller holds one reference, which stands for the descriptor.
+func Export(rm *p2p.RM, t *p2p.Task, va, size uint64) (*DMABuf, error) {
+	if va%systemPage != 0 || size == 0 || size%systemPage != 0 || va+size < va {
+		return nil, syscall.EINVAL
+	}
+	b := &DMABuf{rm: rm, task: t, va: va &^ (p2p.PageSize - 1), size: size, refs: 1}
+	b.off = va - b.va
+	n := (b.off + size + p2p.PageSize - 1) &^ (p2p.PageSize - 1)
+	var err error
+	b.table, err = rm.GetPagesPersistent(t, b.va, n, 0)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Size is what was exported.
+func (b *DMABuf) Size() uint64 { return b.size }
+
+// hold takes a reference, unless the last has gone.
+func (b *DMABuf) hold() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refs == 0 {
+		return false
+	}
+	b.refs++
+	return true
+}
+
+// Close gives a reference back, and the memory with the last.
+func (b *DMABuf) Close() error {
+	b.mu.Lock()
+	if b.refs == 0 {
+		b.mu.Unlock()
+		return syscall.EBADF
+	}
+	b.refs--
+	last := b.refs == 0
+	b.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return b.rm.PutPagesPersistent(b.task, b.va, b.table, 0)
+}
+
+// An Attachment is a buffer mapped for one device.
+type Attachment struct {
+	buf  *DMABuf
+	kind pcie.MapKind
+	dma  *p2p.DMAMapping // nil where bus addresses are used
+	sg   []Segment
+	once sync.Once
+}
+
+// Attach maps the buffer for a device, in segments of at most maxSegment bytes
+// (0 for no limit). Unlike nvidia_p2p it asks the topology first: a device that
+// cannot reach the GPU is refused with ENOTSUPP. The attachment holds the
+// buffer.
+func (b *DMABuf) Attach(dev *pcie.Function, maxSegment uint64) (*Attachment, error) {
+	if dev == nil {
+		return nil, syscall.EINVAL
+	}
+	a := &Attachment{buf: b}
+	if a.kind, _ = pcie.Peers(dev, b.table.Port()); a.kind == pcie.NotSupported {
+		return nil, abi.ENOTSUPP
+	}
+	if !b.hold() {
+		return nil, syscall.EBADF
+	}
+	pages := b.table.Pages
+	if a.kind == pcie.ThroughHostBridge {
+		var err error
+		if a.dma, err = b.rm.DMAMapPages(dev, b.table); err != nil {
+			_ = b.Close() // the first error is the one to report
+			return nil, err
+		}
+		pages = a.dma.Addresses
+	}
+	a.sg = segments(pages, b.off, b.size, maxSegment)
+	return a, nil
+}
+
+// segments are size bytes from off in pages, with neighbours joined up to a
+// limit.
+func segments(pages []uint64, off, size, limit uint64) (sg []Segment) {
+	if limit == 0 {
+		limit = 1 << 62
+	}
+	for size > 0 {
+		at := pages[off/p2p.PageSize] + off%p2p.PageSize
+		n := min(p2p.PageSize-off%p2p.PageSize, size)
+		off += n
+		size -= n
+		for n > 0 {
+			if i := len(sg) - 1; i >= 0 && sg[i].Addr+sg[i].Len == at && sg[i].Len < limit {
+				k := min(n, limit-sg[i].Len)
+				sg[i].Len += k
+				at += k
+				n -= k
+				continue
+			}
+			sg = append(sg, Segment{at, 0})
+		}
+	}
+	return sg
+}
+
+// SG are the bus addresses of the buffer.
+func (a *Attachment) SG() []Segment { return a.sg }
+
+// Detach unmaps, and lets the buffer go.
+func (a *Attachment) Detach() (err error) {
+	a.once.Do(func() {
+		if a.dma != nil {
+			err = a.buf.rm.DMAUnmapPages(a.dma.Peer, a.buf.table, a.dma)
+		}
+		if e := a.buf.Close(); err == nil {
+			err = e
+		}
+	})
+	return err
+}
+
+// RegisterDMABuf registers length bytes from offset of a buffer for an adapter:
+// the kernel's side of ibv_reg_dmabuf_mr. The registration holds the buffer, so
+// that the descriptor may be closed. iova and offset must agree in their place
+// in a page.
+func RegisterDMABuf(b *DMABuf, dev *pcie.Function, offset, length, iova uint64) (*Attachment, []Segment, error) {
+	if length == 0 || offset > b.size || length > b.size-offset || offset%systemPage != iova%systemPage {
+		return nil, nil, syscall.EINVAL
+	}
+	a, err := b.Attach(dev, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a, cut(a.sg, offset, length), nil
+}
+
+// cut is the part [off, off+n) of a scatterlist.
+func cut(sg []Segment, off, n uint64) (part []Segment) {
+	for _, s := range sg {
+		if off >= s.Len {
+			off -= s.Len
+			continue
+		}
+		k := min(s.Len-off, n)
+		if k == 0 {
+			break
+		}
+		part = append(part, Segment{s.Addr + off, k})
+		off, n = 0, n-k
+	}
+	return part
+}

@@ -1,0 +1,206 @@
+package peermem
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/p2p"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// NVIDIA is nvidia-peermem: the peer client that speaks for NVIDIA GPUs.
+type NVIDIA struct {
+	rm   *p2p.RM
+	regs []*Registration
+	fail func(site string) bool
+}
+
+// NVIDIAConfig is how the module is loaded.
+type NVIDIAConfig struct {
+	// Callback has the module pin with free callbacks and invalidate
+	// (persistent_api_support=0). There are then two clients: nv_mem, which
+	// invalidates, and nv_mem_nc for those who cannot bear it. Otherwise there
+	// is nv_mem alone, whose pins outlive the owner's free.
+	Callback bool
+	// Fail, if any, is asked at every allocation and makes it fail.
+	Fail func(site string) bool
+}
+
+// NewNVIDIA loads nvidia-peermem.
+func NewNVIDIA(core *Core, rm *p2p.RM, cfg NVIDIAConfig) (*NVIDIA, error) {
+	n := &NVIDIA{rm: rm, fail: cfg.Fail}
+	if cfg.Callback {
+		n.regs = make([]*Registration, 2)
+	} else {
+		n.regs = make([]*Registration, 1)
+	}
+	for i := range n.regs {
+		persistent := !cfg.Callback || i == 1
+		name := [...]string{"nv_mem", "nv_mem_nc"}[i]
+		r, err := core.Register(n.client(name, persistent, i), !persistent)
+		if err != nil {
+			n.regs = n.regs[:i]
+			n.Close()
+			return nil, err
+		}
+		n.regs[i] = r
+	}
+	return n, nil
+}
+
+// Close unloads the module. It waits until nothing is registered with it.
+func (n *NVIDIA) Close() {
+	for _, r := range n.regs {
+		r.Unregister()
+	}
+}
+
+// Clients are the registrations: nv_mem, and nv_mem_nc if there is one.
+func (n *NVIDIA) Clients() []*Registration { return n.regs }
+
+func (n *NVIDIA) fails(site string) bool { return n.fail != nil && n.fail(site) }
+
+func (n *NVIDIA) client(name string, persistent bool, index int) *Client {
+	return &Client{
+		Name: name, Version: "1.3",
+		Acquire: func(t *p2p.Task, addr, size uint64) (any, bool) { return n.acquire(t, addr, size, persistent, index) },
+		GetPages: func(t *p2p.Task, _, _ uint64, _, _ bool, ctx any, ticket uint64) error {
+			return ctx.(*nvContext).get(t, ticket)
+		},
+		DMAMap: func(t *p2p.Task, ctx any, dev *pcie.Function) ([]Segment, error) { return ctx.(*nvContext).dmaMap(dev) },
+		DMAUnmap: func(t *p2p.Task, ctx any, dev *pcie.Function, _ []Segment) error {
+			return ctx.(*nvContext).dmaUnmap(t, dev)
+		},
+		PutPages: func(t *p2p.Task, ctx any, _ []Segment) { ctx.(*nvContext).put(t) },
+		PageSize: func(any) uint64 { return p2p.PageSize },
+		Release:  func(*p2p.Task, any) {},
+	}
+}
+
+// An nvContext is GPU memory of one registration.
+type nvContext struct {
+	n          *NVIDIA
+	index      int // of the client
+	va, size   uint64
+	persistent bool
+	ticket     uint64
+
+	mu      sync.Mutex
+	table   *p2p.PageTable
+	mapping *p2p.DMAMapping
+	// callback is the thread in which the free callback runs. In that thread,
+	// and in no other, unmapping and putting is left to the driver.
+	callback *p2p.Task
+}
+
+// acquire tries: what can be pinned is ours. The dummy callback has nobody to
+// tell.
+func (n *NVIDIA) acquire(t *p2p.Task, addr, size uint64, persistent bool, index int) (any, bool) {
+	first := addr &^ (p2p.PageSize - 1)
+	end := (addr + size + p2p.PageSize - 1) &^ (p2p.PageSize - 1)
+	x := &nvContext{n: n, index: index, va: first, size: end - first, persistent: persistent}
+	if n.fails("context") {
+		return nil, false
+	}
+	dummy := func(_ *p2p.Task, table *p2p.PageTable) { _ = n.rm.FreePageTable(table) }
+	table, err := n.rm.GetPages(t, 0, 0, x.va, x.size, dummy)
+	if err != nil {
+		return nil, false
+	}
+	if err := n.rm.PutPages(t, 0, 0, x.va, table); err != nil {
+		return nil, false
+	}
+	return x, true
+}
+
+func (x *nvContext) get(t *p2p.Task, ticket uint64) error {
+	x.ticket = ticket
+	var table *p2p.PageTable
+	var err error
+	if x.persistent {
+		table, err = x.n.rm.GetPagesPersistent(t, x.va, x.size, 0)
+	} else {
+		table, err = x.n.rm.GetPages(t, 0, 0, x.va, x.size, x.lost)
+	}
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.table = table
+	return nil
+}
+
+// lost is the free callback: the core is told, and the adapter stops.
+func (x *nvContext) lost(t *p2p.Task, table *p2p.PageTable) {
+	x.mu.Lock()
+	x.callback = t
+	mapping := x.mapping
+	x.mu.Unlock()
+	x.n.regs[x.index].Invalidate(t, x.ticket)
+	x.mu.Lock()
+	x.callback = nil
+	x.mu.Unlock()
+	_ = x.n.rm.FreeDMAMapping(mapping) // these two always succeed
+	_ = x.n.rm.FreePageTable(table)
+}
+
+// inCallback reports whether t is the thread that runs the callback.
+func (x *nvContext) inCallback(t *p2p.Task) bool { return x.callback != nil && x.callback == t }
+
+func (x *nvContext) dmaMap(dev *pcie.Function) ([]Segment, error) {
+	x.mu.Lock()
+	table := x.table
+	x.mu.Unlock()
+	if table.PageSize != abi.NVIDIA_P2P_PAGE_SIZE_64KB {
+		return nil, syscall.EINVAL
+	}
+	if x.n.fails("sg_alloc_table") {
+		return nil, syscall.ENOMEM
+	}
+	m, err := x.n.rm.DMAMapPages(dev, table)
+	if err != nil {
+		return nil, err
+	}
+	if !abi.Compatible(m.Version, abi.NVIDIA_P2P_DMA_MAPPING_VERSION) {
+		return nil, errors.Join(syscall.EINVAL, x.n.rm.DMAUnmapPages(dev, table, m))
+	}
+	x.mu.Lock()
+	x.mapping = m
+	x.mu.Unlock()
+	sg := make([]Segment, len(m.Addresses))
+	for i, a := range m.Addresses {
+		sg[i] = Segment{a, p2p.PageSize}
+	}
+	return sg, nil
+}
+
+func (x *nvContext) dmaUnmap(t *p2p.Task, dev *pcie.Function) error {
+	x.mu.Lock()
+	if x.inCallback(t) || x.mapping == nil {
+		x.mu.Unlock()
+		return nil
+	}
+	m, table := x.mapping, x.table
+	x.mapping = nil
+	x.mu.Unlock()
+	return x.n.rm.DMAUnmapPages(dev, table, m)
+}
+
+func (x *nvContext) put(t *p2p.Task) {
+	x.mu.Lock()
+	if x.inCallback(t) || x.table == nil {
+		x.mu.Unlock()
+		return
+	}
+	table := x.table
+	x.table = nil
+	x.mu.Unlock()
+	if x.persistent {
+		_ = x.n.rm.PutPagesPersistent(t, x.va, table, 0) // nobody else puts this table
+		return
+	}
+	_ = x.n.rm.PutPages(t, 0, 0, x.va, table)
+}

@@ -1,0 +1,309 @@
+package peermem
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// A Umem is memory that is registered with an adapter: struct ib_umem.
+type Umem struct {
+	core     *Core
+	id       uint64
+	dev      *pcie.Function
+	addr     uint64
+	size     uint64
+	unpin    func()        // of ordinary memory
+	reg      *Registration // of a peer's; nil for ordinary memory
+	ctx      any
+	ticket   uint64
+	original []Segment // as the client gave them
+	sg       []Segment
+
+	invalidating int // invalidations under way; guarded by Core.mu
+
+	// lock is held by whoever changes what follows. It is a channel and not a
+	// mutex because it is held from Get to Activate.
+	lock   chan struct{}
+	state  state
+	notify func()
+}
+
+type state uint8
+
+const (
+	unmapped state = iota
+	mapped
+	invalidated // the client's mapping is gone, its calls are still to come
+)
+
+// SG are the segments that the adapter may use.
+func (u *Umem) SG() []Segment { return slices.Clone(u.sg) }
+
+// Peer is the name of the client whose memory it is; "" for ordinary memory.
+func (u *Umem) Peer() string {
+	if u.reg == nil {
+		return ""
+	}
+	return u.reg.client.Name
+}
+
+// Get registers memory for an adapter: ordinary memory if it is that, else a
+// peer's. Where the peer may invalidate, the caller calls Activate or Release.
+func (c *Core) Get(t *p2p.Task, dev *pcie.Function, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
+	u, err := c.start(dev, addr, size)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.ordinary(u); err == nil {
+		return u, nil
+	}
+	if flags&Allow == 0 {
+		return nil, err
+	}
+	return c.peer(t, u, writable, flags, err)
+}
+
+// A Context is a process's use of an adapter, as MLNX_OFED of old knew it.
+type Context struct {
+	// Known says that the process has declared its memory to be a peer's.
+	Known bool
+}
+
+// GetKnown is the older flow: a context that is known to be a peer's asks the
+// peers first, and falls back to ordinary memory.
+func (c *Core) GetKnown(t *p2p.Task, x *Context, dev *pcie.Function, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
+	u, err := c.start(dev, addr, size)
+	if err != nil {
+		return nil, err
+	}
+	asked := x.Known && flags&Allow != 0
+	if asked {
+		if p, err := c.peer(t, u, writable, flags, syscall.EFAULT); err == nil {
+			return p, nil
+		}
+	}
+	if err = c.ordinary(u); err == nil {
+		return u, nil
+	}
+	if asked || flags&Allow == 0 {
+		return nil, err
+	}
+	return c.peer(t, u, writable, flags, err)
+}
+
+func (c *Core) start(dev *pcie.Function, addr, size uint64) (*Umem, error) {
+	if dev == nil || size == 0 || addr+size < addr || addr+size > -systemPage&(1<<64-1) {
+		return nil, syscall.EINVAL
+	}
+	if c.fails("umem") {
+		return nil, syscall.ENOMEM
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastID++
+	return &Umem{core: c, id: c.lastID, dev: dev, addr: addr, size: size, ticket: noTicket, lock: make(chan struct{}, 1)}, nil
+}
+
+// ordinary pins plain pages.
+func (c *Core) ordinary(u *Umem) error {
+	if c.cfg.Pin == nil {
+		return syscall.EFAULT
+	}
+	if c.fails("sg_table") {
+		return syscall.ENOMEM
+	}
+	sg, unpin, err := c.cfg.Pin(u.dev, u.addr, u.size)
+	if err != nil {
+		return err
+	}
+	u.sg, u.unpin, u.state = sg, unpin, mapped
+	return nil
+}
+
+// peer has a peer client register u. failed is why it is no ordinary memory,
+// and the answer where no peer knows it.
+func (c *Core) peer(t *p2p.Task, u *Umem, writable bool, flags Flags, failed error) (*Umem, error) {
+	reg, ctx := c.acquire(t, u.addr, u.size, flags)
+	if reg == nil {
+		return nil, failed
+	}
+	c.cfg.Points.At("peermem.acquired", u.id)
+	u.reg, u.ctx = reg, ctx
+	if err := u.register(t, writable); err != nil {
+		u.reg, u.ctx = nil, nil
+		reg.letGo(t, ctx)
+		return nil, err
+	}
+	return u, nil
+}
+
+// register does what comes between the client's Acquire and Release.
+func (u *Umem) register(t *p2p.Task, writable bool) error {
+	c, reg := u.core, u.reg
+	if c.fails("peer_umem") || reg.invalidates && c.fails("ticket") {
+		return syscall.ENOMEM
+	}
+	u.lock <- struct{}{}
+	if reg.invalidates {
+		reg.ticket(u)
+	}
+	if err := u.obtain(t, writable); err != nil {
+		reg.erase(u)
+		return err
+	}
+	reg.count(u)
+	c.cfg.Points.At("peermem.mapped", u.id)
+	if !reg.invalidates {
+		<-u.lock
+	}
+	return nil
+}
+
+// letGo ends what Acquire began.
+func (r *Registration) letGo(t *p2p.Task, ctx any) {
+	if r.client.Release != nil {
+		r.client.Release(t, ctx)
+	}
+	r.drop()
+}
+
+// obtain pins and maps. It has the lock, and drops it when it fails: before the
+// client puts its pages, because that may wait for an invalidation.
+func (u *Umem) obtain(t *p2p.Task, writable bool) error {
+	client, points := u.reg.client, u.core.cfg.Points
+	err := client.GetPages(t, u.addr, u.size, true, !writable, u.ctx, u.ticket)
+	if err != nil {
+		<-u.lock
+		return err
+	}
+	points.At("peermem.got", u.id)
+	sg, err := client.DMAMap(t, u.ctx, u.dev)
+	if err == nil && u.core.fails("sg_copy") {
+		_ = client.DMAUnmap(t, u.ctx, u.dev, sg) // has nothing to fail with
+		err = syscall.ENOMEM
+	}
+	if err != nil {
+		<-u.lock
+		client.PutPages(t, u.ctx, nil)
+		return err
+	}
+	u.original, u.sg = sg, slices.Clone(sg)
+	if client.PageSize != nil {
+		trim(u.sg, u.addr, u.size, client.PageSize(u.ctx))
+	}
+	u.state = mapped
+	return nil
+}
+
+// count writes a registration into the statistics.
+func (r *Registration) count(u *Umem) {
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
+	r.stats.AllocMRs++
+	r.stats.RegPages += uint64(len(u.sg))
+	r.stats.RegBytes += u.size
+}
+
+// Activate says that the adapter is ready: notify destroys its key, and may be
+// called from now on. It is for registrations of clients that invalidate; for
+// others it does nothing.
+func (u *Umem) Activate(notify func()) {
+	if u.reg == nil || !u.reg.invalidates {
+		return
+	}
+	u.notify = notify
+	<-u.lock
+}
+
+// Release ends a registration. It waits for an invalidation that is under way.
+// activated says whether Activate was called.
+func (u *Umem) Release(t *p2p.Task, activated bool) {
+	points := u.core.cfg.Points
+	points.At("peermem.release", u.id)
+	if u.reg == nil {
+		u.unpin()
+		return
+	}
+	if u.reg.invalidates && !activated {
+		<-u.lock
+	}
+	u.reg.erase(u)
+	points.At("peermem.stopped", u.id)
+	u.lock <- struct{}{}
+	was := u.state
+	u.state = unmapped
+	<-u.lock
+	// What follows may wait for a callback of the client, so no lock is held.
+	if was != unmapped {
+		u.giveBack(t)
+	}
+	u.reg.uncount(u)
+	u.reg.letGo(t, u.ctx)
+}
+
+// giveBack has the client unmap and unpin, with the segments as it gave them.
+func (u *Umem) giveBack(t *p2p.Task) {
+	_ = u.reg.client.DMAUnmap(t, u.ctx, u.dev, u.original) // has nothing to fail with
+	u.reg.client.PutPages(t, u.ctx, u.original)
+}
+
+func (r *Registration) uncount(u *Umem) {
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
+	r.stats.DeallocMRs++
+	r.stats.DeregPages += uint64(len(u.original))
+	r.stats.DeregBytes += u.size
+}
+
+// Invalidate is how a client says that a registration's memory is going. When
+// it returns the adapter cannot touch it. A ticket that nobody has any more is
+// harmless.
+func (r *Registration) Invalidate(t *p2p.Task, ticket uint64) {
+	c := r.core
+	c.mu.Lock()
+	r.stats.FreeCallbacks++
+	u := r.tickets[ticket]
+	if u != nil {
+		u.invalidating++
+	}
+	c.mu.Unlock()
+	c.cfg.Points.At("peermem.invalidate", ticket)
+	if u == nil {
+		return
+	}
+	u.invalidate(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u.invalidating--
+	c.changed.Broadcast()
+}
+
+func (u *Umem) invalidate(t *p2p.Task) {
+	u.lock <- struct{}{}
+	u.core.cfg.Points.At("peermem.found", u.id)
+	if u.state == mapped && u.notify != nil {
+		u.notify()
+		u.core.cfg.Points.At("peermem.notified", u.id)
+	}
+	was := u.state
+	switch {
+	case was != mapped:
+	case u.reg.client.InvalidateUnmaps:
+		u.state = invalidated
+	default:
+		u.state = unmapped
+		u.giveBack(t)
+	}
+	<-u.lock
+}
+
+// Rereg moves a registration to other memory, as mlx5 does it: the old is
+// released first, so that it is gone even where the new cannot be had.
+func (u *Umem) Rereg(t *p2p.Task, activated bool, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
+	core, dev := u.core, u.dev
+	u.Release(t, activated)
+	return core.Get(t, dev, addr, size, writable, flags)
+}
