@@ -8,5 +8,5 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	gputest.Run(t, func(t *testing.T) gpu.Driver { return hardware(t) })
+	gputest.RunInProcesses(t, func(t *testing.T) gpu.Driver { return hardware(t) })
 }

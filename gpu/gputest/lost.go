@@ -5,7 +5,7 @@ import (
 	"github.com/culvert-io/culvert/gpu/kernels"
 )
 
-// lostCases take a context down, each one of its own.
+// lostCases lose a context, and with it the GPU.
 var lostCases = []testCase{
 	{"lost-plain-host", lostPlainHost},
 	{"lost-garbage", lostGarbage},
@@ -20,6 +20,7 @@ var lostCases = []testCase{
 // context.
 func (b *bench) lose(o gpu.Device, a gpu.Addr) {
 	b.Helper()
+	b.lost = true
 	s, err := o.NewStream()
 	b.must(err)
 	b.note("launch", s.Launch(b.kernelOf(o, "culvert_counter"), one(), one(), a))
@@ -74,7 +75,7 @@ func lostGarbage(b *bench) {
 	b.note("stream-close", s.Close())
 	b.note("event-close", e.Close())
 	b.note("module-close", m.Close())
-	b.note("close", o.Close())
+	b.fact("close", o.Close()) // has a stream and a module left to close
 }
 
 func lostFreed(b *bench) {
@@ -109,16 +110,23 @@ func lostQueue(b *bench) {
 	b.must(err)
 	e, err := o.NewEvent()
 	b.must(err)
+	b.lost = true
+	g := b.gate()
+	g.hold(b, s) // until all is in the queue
 	b.must(s.Launch(f, one(), one(), gpu.Addr(0x10000)))
 	b.note("fill", s.Fill(h, 2, 1, 8))
 	b.note("record", s.Record(e))
+	g.open()
 	b.note("synchronise", s.Synchronize())
 	b.result("fill-done", v[0] == 2)
 	b.note("event", e.Synchronize())
 }
 
-// lostAfter asks whether the rest of the process can go on.
+// lostAfter asks whether the rest of the process can go on: with the contexts
+// there were, with a new one, and when all have been given up.
 func lostAfter(b *bench) {
+	lost := b.other()
+	b.lose(lost, 0x10000)
 	a, err := b.dev.Alloc(gpu.KindDevice, 4096, 0)
 	b.note("primary-alloc", err)
 	if err == nil {
@@ -129,5 +137,16 @@ func lostAfter(b *bench) {
 	if b.note("new-context", err) == gpu.Success {
 		b.note("new-context-synchronise", o.Synchronize())
 		b.note("new-context-close", o.Close())
+	}
+	b.fact("close-lost", lost.Close())
+	b.fact("close-primary", b.dev.Close())
+	again, err := b.drv.Open(0)
+	if b.note("reopen", err) == gpu.Success {
+		b.note("reopen-synchronise", again.Synchronize())
+		o, err := again.NewContext(0)
+		if b.note("reopen-new-context", err) == gpu.Success {
+			b.fact("reopen-new-context-close", o.Close())
+		}
+		b.fact("reopen-close", again.Close())
 	}
 }

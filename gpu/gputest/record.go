@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -33,7 +34,8 @@ type Record struct {
 //go:embed *.go
 var source embed.FS
 
-// suiteHash tells which suite made a record.
+// suiteHash tells which suite made a record. Tests of the suite and the reader
+// of records do not count: they change nothing in what is recorded.
 func suiteHash() string {
 	h := sha256.New()
 	files, err := source.ReadDir(".")
@@ -41,6 +43,9 @@ func suiteHash() string {
 		return err.Error()
 	}
 	for _, f := range files {
+		if strings.HasSuffix(f.Name(), "_test.go") || f.Name() == "replay.go" {
+			continue
+		}
 		text, err := source.ReadFile(f.Name())
 		if err != nil {
 			return err.Error()

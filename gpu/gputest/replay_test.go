@@ -36,6 +36,13 @@ func TestCompare(t *testing.T) {
 		"new":     {with(func(r *Record) { r.Outcomes["copy/new"] = "X" }), nil, []string{"copy/new: is X, was not recorded"}},
 		"skipped": {with(func(r *Record) { delete(r.Outcomes, "pair/open"); r.Skipped["pair"] = "needs two" }), nil, nil},
 		"unused":  {hardware, all, []string{"copy/*: accepted as different"}},
+		"another suite": {
+			with(func(r *Record) {
+				r.Suite = "another"
+				delete(r.Outcomes, "copy/in")
+				r.Outcomes["copy/new"], r.Outcomes["copy/out"] = "X", "Y"
+			}), nil, []string{"copy/out: was CUDA_ERROR_INVALID_VALUE, is Y"},
+		},
 	} {
 		got := compare(c.got, hardware, c.accepted)
 		if len(got) != len(c.want) {
@@ -56,7 +63,7 @@ func TestCompare(t *testing.T) {
 
 func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, c := range cases() {
+	for _, c := range append(cases(), lostCases...) {
 		if seen[c.name] || strings.Contains(c.name, "/") || c.run == nil {
 			t.Errorf("case %q is there twice, has a slash in its name, or nothing to run", c.name)
 		}

@@ -8,6 +8,10 @@
 // record of real hardware lies in testdata, and Replay holds the software GPU
 // against it.
 //
+// Some cases lose a context, after which a GPU is of no use until its driver is
+// loaded anew. Each of them has a driver of its own, or, where a driver cannot
+// be had twice, a process of its own: the test binary once more.
+//
 // The suite needs nothing but a Linux machine and a driver: kernels are
 // embedded, files are made where they are needed. A test binary made with
 //
@@ -17,6 +21,7 @@
 package gputest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -30,38 +35,63 @@ type testCase struct {
 	run  func(*bench)
 }
 
-// cases are all cases, those last that may leave the process in a bad state.
+// cases are the cases that leave the GPU as they found it; lostCases do not.
+// Those come last that might touch what is not theirs.
 func cases() []testCase {
 	return slices.Concat(memoryCases, copyCases, registerCases, streamCases, waitCases, eventCases, kernelCases,
-		contextCases, exportCases, pairCases, lostCases)
+		contextCases, exportCases, pairCases)
 }
+
+// An Opener gives the driver to test. Where the GPU of a former driver was lost,
+// it gives one with a new GPU.
+type Opener func(*testing.T) gpu.Driver
 
 // Run runs the suite on GPU 0 of the driver that open returns, and on GPU 1
 // where there is one.
-func Run(t *testing.T, open func(*testing.T) gpu.Driver) {
-	d := open(t)
-	r := newRecorder(t, d)
-	runCases(t, d, r, *recordFile)
+func Run(t *testing.T, open Opener) {
+	t.Helper()
+	runAll(t, open, *recordFile, inDriver(open))
 }
 
-// runCases runs all cases and saves the record after each, so that a driver
-// that takes the process down leaves a record of what came before.
-func runCases(t *testing.T, d gpu.Driver, r *recorder, save string) {
+// RunInProcesses is Run for a driver that is lost to the whole process when a
+// context is.
+func RunInProcesses(t *testing.T, open Opener) {
+	t.Helper()
+	if *childFile != "" {
+		beChild(t, open)
+		return
+	}
+	runAll(t, open, *recordFile, runChild)
+}
+
+// inDriver runs a case with a driver of its own.
+func inDriver(open Opener) func(*testing.T, *recorder, testCase) {
+	return func(t *testing.T, r *recorder, c testCase) { c.run(newBench(t, open(t), r, c.name)) }
+}
+
+// runAll runs all cases, those that lose a context by means of lose, and saves
+// the record after each: a driver that takes the process down leaves a record of
+// what came before.
+func runAll(t *testing.T, open Opener, save string, lose func(*testing.T, *recorder, testCase)) *recorder {
+	t.Helper()
+	d := open(t)
+	r := newRecorder(t, d)
 	keeper, err := d.Open(0) // so that not every case pays for a context
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := keeper.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	}()
 	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) {
-			c.run(newBench(t, d, r, c.name))
-		})
+		t.Run(c.name, func(t *testing.T) { c.run(newBench(t, d, r, c.name)) })
 		r.save(t, save)
 	}
+	if err := keeper.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	for _, c := range lostCases {
+		t.Run(c.name, func(t *testing.T) { lose(t, r, c) })
+		r.save(t, save)
+	}
+	return r
 }
 
 // A bench is what a case works on: a device of its own, which is closed (and
@@ -72,6 +102,7 @@ type bench struct {
 	dev  gpu.Device
 	rec  *recorder
 	name string
+	lost bool // the case has lost the GPU: nothing can be freed any more
 }
 
 func newBench(t *testing.T, d gpu.Driver, r *recorder, name string) *bench {
@@ -81,7 +112,7 @@ func newBench(t *testing.T, d gpu.Driver, r *recorder, name string) *bench {
 	}
 	b := &bench{T: t, drv: d, dev: dev, rec: r, name: name}
 	b.Cleanup(func() {
-		if err := dev.Close(); err != nil && gpu.CodeOf(err) != gpu.ErrContextDestroyed {
+		if err := dev.Close(); err != nil && !b.lost && gpu.CodeOf(err) != gpu.ErrContextDestroyed {
 			t.Errorf("close: %v", err)
 		}
 	})
@@ -93,7 +124,8 @@ func newBench(t *testing.T, d gpu.Driver, r *recorder, name string) *bench {
 func (b *bench) note(step string, err error) gpu.Code {
 	b.Helper()
 	c := gpu.CodeOf(err)
-	if c == gpu.ErrUnknown && err != nil {
+	// CodeOf says ErrUnknown also for errors without a code.
+	if err != nil && !errors.Is(err, c) {
 		b.Errorf("%s: no code in the error %v", step, err)
 	}
 	b.rec.outcome(b.name+"/"+step, c.Name())

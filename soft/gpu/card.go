@@ -23,7 +23,9 @@ type GPU struct {
 	owners []*block            // by frame
 	slabs  map[gpu.Addr]*block // shared blocks by address
 
-	primary *context // guarded by Driver.ctxMu
+	// Guarded by Driver.ctxMu.
+	primary *context
+	lost    *loss // what a kernel did that no context survives
 }
 
 func newGPU(d *Driver, i int, m Model) (*GPU, error) {

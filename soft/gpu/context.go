@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A context is what work belongs to, and what an error of a kernel takes down.
-// The handles of a primary context share one; NewContext makes others.
+// A context is what work belongs to. The handles of a primary context share
+// one; NewContext makes others.
 //
 // Locks are taken in the order Driver.ctxMu, context.mu, Stream.mu, Driver.mu.
 type context struct {
@@ -37,18 +37,42 @@ type loss struct {
 	detail string
 }
 
-// newContext makes a context with no handle. Call with d.ctxMu held.
-func (d *Driver) newContext(g *GPU) *context {
+// newContext makes a context with no handle, which a lost GPU has none of any
+// more. Call with d.ctxMu held.
+func (d *Driver) newContext(op string, g *GPU) (*context, error) {
+	if g.lost != nil {
+		return nil, g.lost.err(op)
+	}
 	c := &context{drv: d, card: g, dead: make(chan struct{})}
 	d.contexts[c] = struct{}{}
-	return c
+	return c, nil
 }
 
-// lose makes the error stick. Only the first counts.
+// lose is what an error of a kernel does. As on hardware it takes down all
+// contexts of the GPU, whosever kernel it was, and there will be no new ones as
+// long as the driver lives: CUDA's documents want the process to be started
+// again. Only the first error counts.
 func (c *context) lose(code gpu.Code, detail string) {
-	c.lost.CompareAndSwap(nil, &loss{code, detail})
+	c.drv.ctxMu.Lock()
+	defer c.drv.ctxMu.Unlock()
+	if c.card.lost == nil {
+		c.card.lost = &loss{code, detail}
+	}
+	c.end(c.card.lost) // also when it is being destroyed and not in the list
+	for o := range c.drv.contexts {
+		if o.card == c.card {
+			o.end(c.card.lost)
+		}
+	}
+}
+
+// end makes the error stick to the context, unless it has one.
+func (c *context) end(l *loss) {
+	c.lost.CompareAndSwap(nil, l)
 	c.kill()
 }
+
+func (l *loss) err(op string) error { return gpu.Fail(op, l.code, l.detail) }
 
 // kill makes streams give up what they wait for.
 func (c *context) kill() { c.once.Do(func() { close(c.dead) }) }
@@ -65,7 +89,7 @@ func (c *context) dying() bool {
 // err is what calls get in the state that the context is in.
 func (c *context) err(op string) error {
 	if l := c.lost.Load(); l != nil {
-		return gpu.Fail(op, l.code, l.detail)
+		return l.err(op)
 	}
 	if c.dying() {
 		return gpu.Fail(op, gpu.ErrContextDestroyed, "")
@@ -95,7 +119,7 @@ func (c *context) release() {
 func (c *context) destroy() {
 	c.kill()
 	c.drain()
-	c.lose(gpu.ErrContextDestroyed, "")
+	c.end(&loss{code: gpu.ErrContextDestroyed})
 }
 
 // drain waits for the work that was enqueued so far.

@@ -22,12 +22,15 @@ type want uint8
 const (
 	wantKnown want = iota // memory that the driver knows
 	wantAny               // or the host's, known or not
+	wantWord              // memory that stays where it is, for streams to watch
 )
 
 // resolve finds the n bytes at a and holds them. Call with d.mu held.
 func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, gpu.Code, string) {
 	r := d.space.find(a)
 	switch {
+	case r != nil && w == wantWord && r.kind == gpu.KindManaged:
+		return place{}, gpu.ErrInvalidValue, "managed memory moves"
 	case r != nil && r.covers(a, n):
 		r.blk.holds++
 		return place{r.blk, r.off + uint64(a-r.base)}, gpu.Success, ""
@@ -42,9 +45,11 @@ func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, gpu.Code, string)
 	return place{}, gpu.ErrInvalidValue, fmt.Sprintf("no memory that the driver knows at %v", a)
 }
 
+// userEnd is where the addresses of processes end.
+const userEnd = 1 << 47
+
 // hostRange reports whether [a, a+n) could be plain memory of the process.
 func (d *Driver) hostRange(a gpu.Addr, n uint64) bool {
-	const userEnd = 1 << 47
 	if a < hostPage || a >= userEnd || n >= userEnd-uint64(a) {
 		return false
 	}

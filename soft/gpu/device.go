@@ -83,7 +83,10 @@ func (x *Device) NewContext(f gpu.Flags) (gpu.Device, error) {
 	if d.closed {
 		return nil, gpu.Fail(op, gpu.ErrDeinitialized, "the driver was closed")
 	}
-	c := d.newContext(x.ctx.card)
+	c, err := d.newContext(op, x.ctx.card)
+	if err != nil {
+		return nil, err
+	}
 	c.handles++
 	return &Device{ctx: c}, nil
 }

@@ -75,7 +75,9 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 		return nil, gpu.Fail(op, gpu.ErrDeinitialized, "the driver was closed")
 	}
 	if g.primary == nil {
-		g.primary = d.newContext(g)
+		if g.primary, err = d.newContext(op, g); err != nil {
+			return nil, err
+		}
 	}
 	g.primary.handles++
 	return &Device{ctx: g.primary}, nil

@@ -109,19 +109,17 @@ func (d *Driver) addExport(e *export) (*os.File, error) {
 	return f, nil
 }
 
-// exportOf finds what f was made for. Call with d.mu held.
+// exportOf finds what f was made for, or nil. Call with d.mu held.
 func (d *Driver) exportOf(op string, f *os.File) (*export, error) {
 	d.sweep()
 	id, err := inodeOf(f)
 	if err != nil {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
 	}
-	e := d.exports[id]
-	if e == nil {
-		return nil, gpu.Fail(op, gpu.ErrInvalidValue, "not a descriptor of memory that this driver exported")
-	}
-	return e, nil
+	return d.exports[id], nil
 }
+
+const notExported = "not a descriptor of memory that this driver exported"
 
 // sweep lets go of exports whose last descriptor was closed. Call with d.mu
 // held.
@@ -147,7 +145,8 @@ func (d *Driver) unexport(e *export) {
 	d.drop(e.blk)
 }
 
-// Import maps memory exported as ExportPosixFD by this driver.
+// Import maps memory exported as ExportPosixFD by this driver, all of it.
+// Strange descriptors get the code that CUDA has for them.
 func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	op := fmt.Sprintf("cuMemImportFromShareableHandle(%s, %d)", f.Name(), n)
 	if err := x.check(op); err != nil {
@@ -161,14 +160,18 @@ func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 		return 0, err
 	}
 	switch {
+	case n == 0:
+		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "size 0")
+	case e == nil:
+		return 0, gpu.Fail(op, gpu.ErrUnknown, notExported)
 	case e.form != gpu.ExportPosixFD:
-		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "a dma-buf cannot be imported")
+		return 0, gpu.Fail(op, gpu.ErrUnknown, "a dma-buf cannot be imported")
 	case e.blk.card != x.ctx.card:
 		return 0, gpu.Fail(op, gpu.ErrInvalidDevice, fmt.Sprintf("the memory is of GPU %d", e.blk.card.index))
-	case n == 0 || n > e.size:
-		return 0, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
+	case n > e.size || roundUp(n, blockSize) != e.size:
+		return 0, gpu.Fail(op, gpu.ErrNotSupported, fmt.Sprintf("%d bytes were exported, and all must be mapped", e.size))
 	}
-	r := &region{kind: gpu.KindVirtual, size: roundUp(n, blockSize), blk: e.blk, dev: x}
+	r := &region{kind: gpu.KindVirtual, size: e.size, blk: e.blk, dev: x}
 	if !x.ctx.card.place(r) {
 		return 0, gpu.Fail(op, gpu.ErrOutOfMemory, "no device addresses left")
 	}
@@ -184,6 +187,9 @@ func (d *Driver) LendExport(f *os.File, off, n uint64) (*Loan, error) {
 	e, err := d.exportOf(op, f)
 	if err != nil {
 		return nil, err
+	}
+	if e == nil {
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, notExported)
 	}
 	if n == 0 || off > e.size || n > e.size-off {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))

@@ -58,7 +58,7 @@ func (x *Device) DevicePointer(host uintptr) (gpu.Addr, error) {
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()
 	r := x.ctx.drv.space.find(gpu.Addr(host))
-	if r == nil || r.kind.OnDevice() {
+	if r == nil || r.kind != gpu.KindHost && r.kind != gpu.KindRegistered {
 		return 0, gpu.Fail(fmt.Sprintf("%s(%#x)", op, host), gpu.ErrInvalidValue, "not pinned or registered host memory")
 	}
 	return gpu.Addr(host), nil

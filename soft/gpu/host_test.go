@@ -153,6 +153,26 @@ func TestRegisterRefusesWhatLinuxWouldNotPin(t *testing.T) {
 	}
 }
 
+// TestIOMemoryIsNotTheProcessesOwn registers memory as a device's BAR.
+func TestIOMemoryIsNotTheProcessesOwn(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	const n = 65536
+	own := pages(t, n)
+	defer unmap(t, own)
+	err := x.Register(uintptr(gpu.HostAddr(own)), n, gpu.RegisterIOMemory)
+	wantCode(t, "private memory", err, gpu.ErrInvalidValue)
+
+	fd, err := unix.MemfdCreate("bar", unix.MFD_CLOEXEC) // what BARs of the software machine are made of
+	must(t, err)
+	defer unix.Close(fd)
+	must(t, unix.Ftruncate(fd, n))
+	bar, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	defer unmap(t, bar)
+	must(t, x.Register(uintptr(gpu.HostAddr(bar)), n, gpu.RegisterIOMemory))
+	must(t, x.Unregister(uintptr(gpu.HostAddr(bar))))
+}
+
 // TestUnmappedUnderUseIsAnErrorNotACrash unmaps registered memory, which no
 // driver can prevent.
 func TestUnmappedUnderUseIsAnErrorNotACrash(t *testing.T) {

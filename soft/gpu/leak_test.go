@@ -31,7 +31,7 @@ func round(t *testing.T, d *softgpu.Driver, i int, host []byte) {
 	must(t, x.Register(uintptr(at), uint64(len(host)), 0))
 	f, err := x.Export(virt, 1, gpu.ExportPosixFD)
 	must(t, err)
-	imp, err := x.Import(f, 1)
+	imp, err := x.Import(f, n)
 	must(t, err)
 	l, err := x.(*softgpu.Device).GPU().Lend(imp, 100)
 	must(t, err)
@@ -67,8 +67,8 @@ func TestTenThousandRoundsLeakNothing(t *testing.T) {
 	}
 	before := resources(t)
 	rounds := 10_000
-	if raceEnabled {
-		rounds = 1000 // leaks do not depend on the detector, only the time does
+	if raceEnabled || testing.Short() {
+		rounds = 1000
 	}
 	for i := range rounds {
 		round(t, d, i, host)
@@ -101,7 +101,7 @@ func TestDriversLeaveNothingBehind(t *testing.T) {
 	life()
 	runtime.GC() // closes the exported files that nobody closed
 	before := resources(t)
-	for range 100 {
+	for range 50 {
 		life()
 	}
 	runtime.GC()

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
 )
 
 // A mapping is a line of /proc/self/maps.
@@ -47,7 +49,7 @@ func parseMapping(line string) (m mapping, err error) {
 
 // pinnable says why the kernel would not pin [host, host+n) for a GPU, or "".
 // Without /proc it trusts the caller.
-func pinnable(host uintptr, n uint64, readOnly bool) string {
+func pinnable(host uintptr, n uint64, f gpu.Flags) string {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return ""
@@ -61,7 +63,7 @@ func pinnable(host uintptr, n uint64, readOnly bool) string {
 		if m.start > at {
 			break
 		}
-		if why := m.refuses(readOnly); why != "" {
+		if why := m.refuses(f); why != "" {
 			return fmt.Sprintf("%#x: %s", at, why)
 		}
 		if at = m.end; at >= end {
@@ -71,11 +73,13 @@ func pinnable(host uintptr, n uint64, readOnly bool) string {
 	return fmt.Sprintf("%#x is not mapped", at)
 }
 
-func (m mapping) refuses(readOnly bool) string {
+func (m mapping) refuses(f gpu.Flags) string {
 	switch {
 	case !m.read:
 		return "not readable"
-	case readOnly:
+	case f&gpu.RegisterIOMemory != 0 && !m.shared:
+		return "memory of the process, not of a device" // the software machine's BARs are shared memory
+	case f&gpu.RegisterReadOnly != 0:
 		return ""
 	case !m.write:
 		return "not writable: register it with READ_ONLY"

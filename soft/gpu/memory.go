@@ -247,8 +247,11 @@ func (x *Device) SetSyncMemops(a gpu.Addr, on bool) error {
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()
 	r := x.ctx.drv.space.find(a)
-	if r == nil {
+	switch {
+	case r == nil:
 		return gpu.Fail(op(), gpu.ErrInvalidValue, "not an address of this driver")
+	case r.kind == gpu.KindVirtual:
+		return gpu.Fail(op(), gpu.ErrNotSupported, "virtual memory")
 	}
 	r.sync = on
 	return nil

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -18,11 +19,16 @@ type Module struct {
 
 var _ gpu.Module = (*Module)(nil)
 
-// Load takes PTX text.
+// Load takes PTX text, up to the first NUL. It refuses what CUDA's compiler
+// would refuse, as far as checkPTX sees.
 func (x *Device) Load(ptx []byte) (gpu.Module, error) {
 	const op = "cuModuleLoadData"
 	if err := x.check(op); err != nil {
 		return nil, err
+	}
+	ptx, _, _ = bytes.Cut(ptx, []byte{0})
+	if code, why := checkPTX(string(ptx), x.ctx.card.model.Capability); code != gpu.Success {
+		return nil, gpu.Fail(op, code, why)
 	}
 	entries, err := gpu.ParsePTX(ptx)
 	if err != nil {

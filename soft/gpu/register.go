@@ -19,8 +19,10 @@ func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	}
 	a, g, d := gpu.Addr(host), x.ctx.card, x.ctx.drv
 	switch {
-	case host == 0 || n == 0 || a+gpu.Addr(n) < a || n > maxAlloc:
+	case host == 0 || n == 0:
 		return gpu.Fail(op, gpu.ErrInvalidValue, "not a range of memory")
+	case host >= userEnd || n > userEnd-uint64(host):
+		return gpu.Fail(op, gpu.ErrNotSupported, "processes have no such addresses")
 	case f&^registerFlags != 0:
 		return gpu.Fail(op, gpu.ErrInvalidValue, "unknown flags")
 	case !g.has(gpu.AttrHostRegister):
@@ -31,7 +33,7 @@ func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	if code, detail := d.registrable(a, n); code != gpu.Success {
 		return gpu.Fail(op, code, detail)
 	}
-	if why := pinnable(host, n, f&gpu.RegisterReadOnly != 0); why != "" {
+	if why := pinnable(host, n, f); why != "" {
 		return gpu.Fail(op, gpu.ErrInvalidValue, why)
 	}
 	b := gpu.HostBytes(a, n)
@@ -63,7 +65,11 @@ func (d *Driver) registrableLocked(a gpu.Addr, n uint64) (gpu.Code, string) {
 		}
 	}
 	if r := d.space.overlapping(a, n); r != nil {
-		return gpu.ErrHostMemoryAlreadyRegistered, fmt.Sprintf("%v memory, %d bytes at %v", r.kind, r.size, r.base)
+		code := gpu.ErrInvalidValue
+		if r.kind == gpu.KindRegistered {
+			code = gpu.ErrHostMemoryAlreadyRegistered
+		}
+		return code, fmt.Sprintf("%v memory, %d bytes at %v", r.kind, r.size, r.base)
 	}
 	return gpu.Success, ""
 }
@@ -80,15 +86,29 @@ func (x *Device) Unregister(host uintptr) error {
 	d := x.ctx.drv
 	d.mu.Lock()
 	r := d.space.find(gpu.Addr(host))
-	if r == nil || r.kind != gpu.KindRegistered || r.base != gpu.Addr(host) {
+	if code, detail := unregistrable(r, gpu.Addr(host)); code != gpu.Success {
 		d.mu.Unlock()
-		return gpu.Fail(op, gpu.ErrHostMemoryNotRegistered, "")
+		return gpu.Fail(op, code, detail)
 	}
 	d.unlockPages(r)
 	hooks := d.detach(r)
 	d.mu.Unlock()
 	d.finish(r.blk, hooks)
 	return nil
+}
+
+func unregistrable(r *region, a gpu.Addr) (gpu.Code, string) {
+	switch {
+	case a == 0:
+		return gpu.ErrInvalidValue, ""
+	case r == nil:
+		return gpu.ErrHostMemoryNotRegistered, ""
+	case r.kind != gpu.KindRegistered:
+		return gpu.ErrInvalidValue, fmt.Sprintf("this is %v memory", r.kind)
+	case r.base != a:
+		return gpu.ErrInvalidValue, fmt.Sprintf("inside the registration at %v", r.base)
+	}
+	return gpu.Success, ""
 }
 
 // unlockPages unlocks the pages of a registration, except those that it shares

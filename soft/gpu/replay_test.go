@@ -4,15 +4,20 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/gputest"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
 // accepted are the answers in which the software GPU may differ from the
 // hardware whose records lie in gpu/gputest/testdata, with the reasons.
-var accepted []gputest.Difference
+var accepted = []gputest.Difference{
+	{Steps: "export-fd/kind", Reason: "package cuda took imported memory for device memory when this was recorded"},
+	{Steps: "fill-wrong/overflow.4", Reason: "CUDA fills nothing and says that it did; package cuda did not look when this was recorded"},
+}
 
-// TestReplay holds the software GPU against records of hardware.
+// TestReplay runs the suite on the usual machine and holds it against records
+// of hardware.
 func TestReplay(t *testing.T) {
 	records, err := filepath.Glob("../../gpu/gputest/testdata/*.json")
 	must(t, err)
@@ -21,7 +26,7 @@ func TestReplay(t *testing.T) {
 	}
 	for _, file := range records {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			gputest.Replay(t, open(t, softgpu.Config{}), file, accepted)
+			gputest.Replay(t, func(t *testing.T) gpu.Driver { return open(t, softgpu.Config{}) }, file, accepted)
 		})
 	}
 }

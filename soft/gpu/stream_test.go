@@ -163,15 +163,18 @@ func closeGivesUpWaits(t *testing.T) {
 	wantCode(t, "event", e.Synchronize(), gpu.ErrContextDestroyed)
 }
 
-// TestKernelErrorSticksToItsContext loses a primary context and gets it back.
-func TestKernelErrorSticksToItsContext(t *testing.T) {
+// TestKernelErrorTakesTheGPUDown loses one context of three, and a GPU of two.
+func TestKernelErrorTakesTheGPUDown(t *testing.T) {
 	d, x := device(t, softgpu.Config{Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.H200())}})
 	other, err := d.Open(1)
 	must(t, err)
+	neighbour, err := x.NewContext(0)
+	must(t, err)
 	a := alloc(t, x, gpu.KindDevice, 4096)
-	waiting := stream(t, x)
+	waiting, theirs := stream(t, x), stream(t, neighbour)
 	must(t, x.Fill(a, 0, 1, 8))
 	must(t, waiting.Wait(a, 1, 4, gpu.CondEQ)) // given up with the context
+	must(t, theirs.Wait(a, 1, 4, gpu.CondEQ))
 	s := stream(t, x)
 	h := holdStream(t, s)
 	var j journal
@@ -186,22 +189,29 @@ func TestKernelErrorSticksToItsContext(t *testing.T) {
 	wantCode(t, "another stream", waiting.Synchronize(), gpu.ErrIllegalAddress)
 	wantCode(t, "copy", x.CopyIn(a, []byte{1}), gpu.ErrIllegalAddress)
 	wantCode(t, "free", x.Free(a), gpu.ErrIllegalAddress)
+	wantCode(t, "another context", theirs.Synchronize(), gpu.ErrIllegalAddress)
+	_, err = x.NewContext(0)
+	wantCode(t, "new context", err, gpu.ErrIllegalAddress)
 	twin, err := d.Open(0)
 	must(t, err)
 	wantCode(t, "another handle", twin.Synchronize(), gpu.ErrIllegalAddress)
 	must(t, other.Synchronize())
-	must(t, twin.Close())
-	must(t, x.Close())
-	fresh, err := d.Open(0)
+
+	freed := false
+	_, err = x.GPU().OnFree(a, 1, func() { freed = true })
 	must(t, err)
-	must(t, fresh.Synchronize())
-	if got, want := freeMemory(t, fresh), small(softgpu.H200()).Memory; got != want {
-		t.Errorf("%d bytes free in the new context, want %d", got, want)
+	for _, o := range []gpu.Device{twin, neighbour, x} {
+		must(t, o.Close())
 	}
+	if !freed {
+		t.Error("Close did not free the memory of a lost context")
+	}
+	_, err = d.Open(0)
+	wantCode(t, "with all contexts gone", err, gpu.ErrIllegalAddress)
+	must(t, other.Synchronize())
 }
 
 func TestKernelReachesMemoryOfItsOwnContextAlone(t *testing.T) {
-	_, x := device(t, softgpu.Config{Models: tiny(16 << 20)})
 	for _, c := range []struct {
 		kind gpu.Kind
 		want gpu.Code
@@ -211,6 +221,7 @@ func TestKernelReachesMemoryOfItsOwnContextAlone(t *testing.T) {
 		{gpu.KindHost, gpu.Success},
 		{gpu.KindManaged, gpu.Success},
 	} {
+		_, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
 		o, err := x.NewContext(0)
 		must(t, err)
 		s := stream(t, o)

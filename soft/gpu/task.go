@@ -205,7 +205,7 @@ func (s *Stream) pushWord(call string, a gpu.Addr, t task) error {
 	}
 	var c gpu.Code
 	var detail string
-	if t.dst, c, detail = s.ctx.drv.acquire(a, uint64(t.width), wantKnown); c != gpu.Success {
+	if t.dst, c, detail = s.ctx.drv.acquire(a, uint64(t.width), wantWord); c != gpu.Success {
 		return gpu.Fail(op(), c, detail)
 	}
 	return s.push(call, t)
