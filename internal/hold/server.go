@@ -86,11 +86,19 @@ func (s *Server) arrange(m *Model, gpus GPUs) error {
 			if err != nil {
 				return err
 			}
+			// What is mapped elsewhere must be mapped whole, so the size is the
+			// allocation's, not that of the tensors in it.
+			p, err := dev.Pointer(a.base)
+			if err != nil {
+				return err
+			}
 			n = len(s.buffers)
 			index[a] = n
-			s.buffers = append(s.buffers, buffer{dev: dev, base: a.base, size: 1})
+			s.buffers = append(s.buffers, buffer{dev, a.base, p.Size})
 		}
-		s.buffers[n].size = max(s.buffers[n].size, t.Span.Off+t.Span.Len)
+		if end := t.Span.Off + t.Span.Len; end > s.buffers[n].size {
+			return fmt.Errorf("tensor %q ends at %d of an allocation of %d bytes", t.Name, end, s.buffers[n].size)
+		}
 		s.answer.Tensors = append(s.answer.Tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
 	}
 	// They come in the order in which they became ready, which means nothing.

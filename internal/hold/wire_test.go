@@ -1,0 +1,218 @@
+package hold
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// impostor answers one client with any bytes and descriptors.
+func impostor(t *testing.T, reply []byte, descriptors int) string {
+	t.Helper()
+	path := socket(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		var h hello
+		if _, err := receive(c, &h, maxHello); err != nil {
+			t.Error(err)
+		}
+		var fds []int
+		for range descriptors {
+			fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(fd)
+			fds = append(fds, fd)
+		}
+		if len(reply) > 0 {
+			_, _, _ = c.WriteMsgUnix(reply, unix.UnixRights(fds...), nil) // the client may be gone
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return path
+}
+
+func message(text string) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
+}
+
+// TestImpostors: whatever comes back, a client fails cleanly.
+func TestImpostors(t *testing.T) {
+	w := newWorld(t, soft.Config{})
+	infos, err := w.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := infos[0].UUID.String()
+	head := `{"protocol":"culvert-hold","version":1,"share":"copy",`
+	buffers := `"buffers":[{"gpu":"` + id + `","bytes":1024}],`
+	tensor := func(fields string) []byte {
+		return message(head + buffers + `"tensors":[{"name":"w",` + fields + `}]}`)
+	}
+	before := openFiles(t)
+	for _, tt := range []struct {
+		name        string
+		reply       []byte
+		descriptors int
+		want        string
+	}{
+		{"silence", nil, 0, "reading the answer"},
+		{"half a length", []byte{1, 2}, 0, "reading the answer"},
+		{"half a message", message("{}")[:5], 0, "unexpected EOF"},
+		{"too long", binary.LittleEndian.AppendUint32(nil, 1<<31), 0, "the limit is"},
+		{"no JSON", message("hello"), 0, "invalid character"},
+		{"another protocol", message(`{"protocol":"http","version":1}`), 0, `speaks "http" version 1`},
+		{"another version", message(`{"protocol":"culvert-hold","version":2}`), 0, "version 2, this is"},
+		{"an error", message(`{"protocol":"culvert-hold","version":1,"error":"I am tired"}`), 0, "the holder says: I am tired"},
+		{"no descriptors", message(head + buffers + `"tensors":[]}`), 0, "1 buffers came with 0 descriptors"},
+		{"too many descriptors", message(head + buffers + `"tensors":[]}`), 3, "1 buffers came with 3 descriptors"},
+		{"unknown share", message(strings.Replace(head, "copy", "telepathy", 1) + `"buffers":[]}`), 0, `unknown share "telepathy"`},
+		{"unknown dtype", tensor(`"dtype":"F80","shape":[1],"buffer":0,"offset":0,"bytes":10`), 1, `unknown dtype "F80"`},
+		{"no such buffer", tensor(`"dtype":"U8","shape":[1],"buffer":1,"offset":0,"bytes":1`), 1, "buffer 1 of 1"},
+		{"negative buffer", tensor(`"dtype":"U8","shape":[1],"buffer":-1,"offset":0,"bytes":1`), 1, "buffer -1 of 1"},
+		{"behind the end", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "lies at 1024+1 of 1024"},
+		{"sum wraps", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "lies at"},
+		{"too few bytes", tensor(`"dtype":"F32","shape":[3],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
+		{"negative dimension", tensor(`"dtype":"F32","shape":[-1],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
+		{"huge shape", tensor(`"dtype":"U8","shape":[4294967296,4294967296,16],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
+		{"an empty file", tensor(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "0 of them came"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := Attach(t.Context(), impostor(t, tt.reply, tt.descriptors), w)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, %v; want %q", a, err, tt.want)
+			}
+		})
+	}
+	if n := openFiles(t); n != before {
+		t.Errorf("%d descriptors became %d", before, n)
+	}
+}
+
+// TestStrangers: whatever a client says, the server refuses it and goes on.
+func TestStrangers(t *testing.T) {
+	w := newWorld(t, soft.Config{})
+	m, want := w.model(t, gpu.KindVirtual, 1)
+	s, err := NewServer(m, w, ByDescriptor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := serve(t, s)
+	for name, says := range map[string][]byte{
+		"nothing":         nil,
+		"garbage":         []byte("GET / HTTP/1.1\r\n\r\n"),
+		"a long hello":    binary.LittleEndian.AppendUint32(nil, maxHello+1),
+		"half a hello":    message("{}")[:5],
+		"another version": message(`{"protocol":"culvert-hold","version":7}`),
+	} {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := conn.(*net.UnixConn)
+		if len(says) > 0 {
+			if _, err := c.Write(says); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		var a answer
+		files, err := receive(c, &a, maxAnswer)
+		if len(files) > 0 {
+			t.Errorf("%s: got %d descriptors", name, len(files))
+		}
+		closeAll(files)
+		if name == "another version" && (err != nil || !strings.Contains(a.Error, "the client speaks")) {
+			t.Errorf("%s: %v, %q", name, err, a.Error)
+		}
+		c.Close()
+	}
+	if s.Served() != 0 {
+		t.Errorf("%d strangers were served", s.Served())
+	}
+	a, err := Attach(t.Context(), path, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, a, m, want)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzAnswer: an answer that passes has all tensors inside its buffers.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"share":"copy","buffers":[{"bytes":16}],"tensors":[{"name":"a","dtype":"F32","shape":[2,2],"buffer":0,"offset":0,"bytes":16}]}`))
+	f.Add([]byte(`{"share":"descriptor","tensors":[{"dtype":"F4","shape":[3]}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var a answer
+		if json.Unmarshal(text, &a) != nil || a.check(len(a.Buffers)) != nil {
+			return
+		}
+		for _, x := range a.Tensors {
+			span := gpu.Span{Len: a.Buffers[x.Buffer].Size}.Slice(x.Off, x.Len) // panics outside
+			n := uint64(x.Dtype.Bits())
+			for _, dim := range x.Shape {
+				n *= uint64(dim)
+			}
+			if n != 8*span.Len {
+				t.Errorf("%v has %d bytes", x, span.Len)
+			}
+		}
+	})
+}
+
+func TestEngineSettles(t *testing.T) {
+	dir := t.TempDir()
+	path := dir + "/x"
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fake := &countingEngine{}
+	e := &Engine{Engine: fake}
+	r, err := e.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := e.Register(gpu.Span{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Settle(); err != nil || fake.closed != 2 {
+		t.Errorf("settled: %d closed, %v", fake.closed, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if err := e.Settle(); err != nil || fake.closed != 2 {
+		t.Errorf("%d closed, %v", fake.closed, err)
+	}
+}
