@@ -27,7 +27,8 @@
 //
 // # Hold points
 //
-// p2p.get.lent, .pinned, .done; p2p.put, .marked, .unmapped, .hidden, .woken;
+// p2p.get.lent, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
+// .hidden, .woken;
 // p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
 // p2p.unmap; tegra.pinned, tegra.put, tegra.ending, tegra.called, tegra.woken,
 // tegra.free. The id is the pin's number.

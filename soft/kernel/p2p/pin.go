@@ -69,6 +69,7 @@ func (rm *RM) GetPages(t *Task, _ uint64, _ uint32, va, n uint64, free func(*Tas
 		p.abandon()
 		return nil, errno(statusNoMemory)
 	}
+	rm.at("p2p.get.registered", p)
 	rm.settle(p, live)
 	rm.at("p2p.get.done", p)
 	return p.table, nil

@@ -208,7 +208,7 @@ func TestFreeDuringPut(t *testing.T) {
 
 // The callback may come before get_pages has returned.
 func TestCallbackBeforeGetReturns(t *testing.T) {
-	for at, want := range map[string]error{"p2p.get.lent": syscall.EINVAL, "p2p.get.pinned": syscall.EINVAL, "p2p.get.done": nil} {
+	for at, want := range map[string]error{"p2p.get.lent": syscall.EINVAL, "p2p.get.pinned": syscall.EINVAL, "p2p.get.registered": nil, "p2p.get.done": nil} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, setup{})
 			va := r.alloc(2 << 20)

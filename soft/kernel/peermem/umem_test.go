@@ -14,6 +14,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
+	"github.com/culvert-io/culvert/soft/pcie/hold"
 )
 
 var task = (&p2p.Process{PID: 1}).Task()
@@ -381,6 +382,44 @@ func TestInvalidateWaitsForActivate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Invariant C: invalidate and deregistration of the same region are serialised:
+// one that has found its registration is waited for.
+func TestReleaseWaitsForInvalidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var points hold.Points
+		dev := adapter(t, pcie.Off)
+		c := New(Config{Points: &points})
+		f := newFake("f", 0, 1<<40, 4096)
+		f.gave = []Segment{{1, 4096}}
+		r := register(t, c, f, true)
+		u, err := c.Get(task, dev, 4096, 4096, true, Allow|Invalidate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Activate(func() {})
+		f.said()
+		gate := points.Stop("peermem.invalidate")
+		go r.Invalidate(task, u.ticket)
+		<-gate.Arrived()
+		done := make(chan struct{})
+		go func() {
+			u.Release(task, true)
+			close(done)
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("did not wait")
+		default:
+		}
+		gate.Open()
+		<-done
+		if got := f.said(); got != "unmap, put, release" {
+			t.Errorf("the client was called: %q", got)
+		}
+	})
 }
 
 // Invariant C: unregister waits for use count 0.
