@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"runtime"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -59,13 +60,25 @@ func (d *Device) Copy(dst, src gpu.Addr, n uint64) error {
 // Fill writes n elements of 1, 2 or 4 bytes.
 func (d *Device) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
 	s, ok := d.memset(width)
-	if !ok {
-		return d.fail(s, gpu.ErrInvalidValue, "elements have 1, 2 or 4 bytes", dst, value, n)
+	if why := refusesFill(ok, width, n); why != "" {
+		return d.fail(s, gpu.ErrInvalidValue, why, dst, value, n)
 	}
 	if s, c := d.settled(s, uintptr(dst), uintptr(value), uintptr(n)); c != gpu.Success {
 		return d.fail(s, c, "", dst, value, n)
 	}
 	return nil
+}
+
+// refusesFill says what is wrong with a fill that must not reach the driver. Of
+// a size that overflows an H200's fills what is left of it, and says success.
+func refusesFill(known bool, width int, n uint64) string {
+	switch {
+	case !known:
+		return "elements have 1, 2 or 4 bytes"
+	case n > math.MaxUint64/uint64(width):
+		return "the size overflows"
+	}
+	return ""
 }
 
 func (d *Device) memset(width int) (s *symbol, ok bool) {

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -11,6 +12,7 @@ import (
 type Driver struct {
 	path    string
 	symbols symbols
+	imports sync.Map // addresses of imported memory, which Pointer needs
 }
 
 var _ gpu.Driver = (*Driver)(nil)

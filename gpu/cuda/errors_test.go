@@ -87,6 +87,8 @@ func TestBadInput(t *testing.T) {
 		{"free of nothing", d.Free(0), gpu.ErrInvalidValue},
 		{"free of a foreign address", d.Free(0x1234), gpu.ErrInvalidValue},
 		{"fill width", d.Fill(0, 0, 3, 1), gpu.ErrInvalidValue},
+		{"fill size", d.Fill(0, 0, 4, 1<<62), gpu.ErrInvalidValue},
+		{"stream fill size", s.Fill(0, 0, 2, 1<<63), gpu.ErrInvalidValue},
 		{"stream fill width", s.Fill(0, 0, 8, 1), gpu.ErrInvalidValue},
 		{"write width", s.Write(0, 0, 2), gpu.ErrInvalidValue},
 		{"wait width", s.Wait(0, 0, 16, gpu.CondEQ), gpu.ErrInvalidValue},

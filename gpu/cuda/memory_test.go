@@ -154,6 +154,32 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
+// The driver tells imported memory from device memory by nothing.
+func TestPointerOfImportedMemory(t *testing.T) {
+	f := openFake(t)
+	d, other := f.device(), f.device()
+	file := must(d.Export(0x40000000000, 100, gpu.ExportPosixFD))(t)
+	defer file.Close()
+	a := must(d.Import(file, 100))(t)
+	for _, dev := range []gpu.Device{d, other} {
+		if p := must(dev.Pointer(a + 100))(t); p.Kind != gpu.KindVirtual || p.Base != a || p.Size != 0x20000 {
+			t.Errorf("imported memory is %+v", p)
+		}
+	}
+	if err := d.Free(a); err != nil {
+		t.Error(err)
+	}
+	f.call("cuMemMap", uintptr(a), 1, 0, 0x123, 0) // by somebody else
+	if p := must(d.Pointer(a))(t); p.Kind != gpu.KindDevice {
+		t.Errorf("memory that somebody else imported is %+v", p)
+	}
+	f.call("cuMemUnmap", uintptr(a), 1)
+	if err := errors.Join(other.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	f.wantNothingLive()
+}
+
 func TestPointer(t *testing.T) {
 	f := openFake(t)
 	d := f.device()

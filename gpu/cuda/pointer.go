@@ -6,9 +6,9 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Pointer looks an address up, whoever allocated it. Host memory that another
-// part of the process registered is reported as KindHost: the driver does not
-// tell it from memory that it allocated.
+// Pointer looks an address up, whoever allocated it. Of memory that another part
+// of the process made the driver does not tell all: what was registered is
+// reported as KindHost, and what was imported as KindDevice.
 func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	s := &d.symbols.cuPointerGetAttributes
 	if c := d.enter(); c != gpu.Success {
@@ -29,6 +29,11 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 		Kind: q.kind(), Device: int(int32(q.values.device)),
 		Base: gpu.Addr(q.values.start), Size: q.values.size,
 		Host: uintptr(q.values.host), SyncMemops: q.values.syncMemops != 0,
+	}
+	// To the driver, imported memory cannot be exported again, like all memory
+	// but virtual memory.
+	if _, ok := d.drv.imports.Load(p.Base); ok && p.Kind == gpu.KindDevice {
+		p.Kind = gpu.KindVirtual
 	}
 	switch p.Kind {
 	case gpu.KindNone:

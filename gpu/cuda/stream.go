@@ -50,8 +50,8 @@ func (t *Stream) Copy(dst, src gpu.Addr, n uint64) error {
 // Fill enqueues a fill.
 func (t *Stream) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
 	s, ok := t.memset(width)
-	if !ok {
-		return t.d.fail(s, gpu.ErrInvalidValue, "elements have 1, 2 or 4 bytes", dst, value, n)
+	if why := refusesFill(ok, width, n); why != "" {
+		return t.d.fail(s, gpu.ErrInvalidValue, why, dst, value, n)
 	}
 	if c := t.call(s, uintptr(dst), uintptr(value), uintptr(n), t.handle); c != gpu.Success {
 		return t.d.fail(s, c, "", dst, value, n)

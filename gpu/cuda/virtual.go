@@ -120,6 +120,7 @@ func (d *Device) unmap(a gpu.Addr, size uint64) error {
 	if c := s.call(uintptr(a), uintptr(size)); c != gpu.Success {
 		return d.fail(s, c, "", a, size)
 	}
+	d.drv.imports.Delete(a)
 	return d.unreserve(a, size)
 }
 
@@ -210,5 +211,9 @@ func (d *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	if c != gpu.Success {
 		return 0, d.fail(s, c, "", f.Name(), n)
 	}
-	return d.mapHandle(*handle, size)
+	a, err := d.mapHandle(*handle, size)
+	if err == nil {
+		d.drv.imports.Store(a, nil)
+	}
+	return a, err
 }

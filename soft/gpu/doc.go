@@ -23,6 +23,13 @@
 // them, and a loan keeps the frames from being reused. The frames can be mapped
 // a second time, as a BAR1 window would, through [GPU.Arena].
 //
+// # When a kernel goes wrong
+//
+// A kernel that leaves its memory loses more than its context. As on hardware,
+// all contexts of the GPU get the error from then on, and no new one can be
+// made, not even when the others are gone: CUDA's documents want the process to
+// be started again. Here a new [Driver] does.
+//
 // # What is not modelled
 //
 // Writes of other devices are visible at once, so FlushWrites has nothing to

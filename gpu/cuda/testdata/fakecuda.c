@@ -218,6 +218,8 @@ res cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) { ENTER("%#lx", p); *ba
 res cuIpcGetMemHandle(unsigned char *h, ptr p) { ENTER("%#lx", p); for (int i = 0; i < 64; i++) h[i] = i; return 0; }
 res cuPointerSetAttribute(const void *v, int a, ptr p) { ENTER("%u, %d, %#lx", *(unsigned *)v, a, p); return 0; }
 
+static int imported; // what is mapped cannot be exported
+
 // Addresses say what they are: 0x1... device, 0x2... host, 0x3... managed,
 // 0x4... virtual, 0x5... out of this context.
 res cuPointerGetAttributes(unsigned n, int *attrs, void **data, ptr p)
@@ -235,7 +237,7 @@ res cuPointerGetAttributes(unsigned n, int *attrs, void **data, ptr p)
 		case 9: *(int *)data[i] = what ? 1 : -2; break;
 		case 11: *(ptr *)data[i] = what ? p & ~(ptr)0xfff : 0; break;
 		case 12: *(size_t *)data[i] = what ? 0x3000 : 0; break;
-		case 14: *(unsigned long long *)data[i] = what == 4; break;
+		case 14: *(unsigned long long *)data[i] = what == 4 && !imported; break;
 		default: return 1;
 		}
 	return 0;
@@ -263,9 +265,10 @@ res cuMemMap(ptr p, size_t n, size_t off, word h, unsigned long long flags)
 {
 	ENTER("%#lx, %zu, %zu, %#lx, %llu", p, n, off, h, flags);
 	COUNT(maps, 1);
+	imported = h == 0x123;
 	return 0;
 }
-res cuMemUnmap(ptr p, size_t n) { ENTER("%#lx, %zu", p, n); COUNT(maps, -1); return 0; }
+res cuMemUnmap(ptr p, size_t n) { ENTER("%#lx, %zu", p, n); COUNT(maps, -1); imported = 0; return 0; }
 res cuMemSetAccess(ptr p, size_t n, const access_t *a, size_t count)
 {
 	ENTER("%#lx, %zu, location %d %d flags %d, %zu", p, n, a->loc, a->id, a->flags, count);
