@@ -26,7 +26,7 @@ func main() {
 
 func run(files []string, out io.Writer) error {
 	if len(files) == 0 {
-		return errors.New("usage: report RESULT.json ...")
+		return errors.New("name at least one file of results")
 	}
 	for _, name := range files {
 		f, err := os.Open(name)
