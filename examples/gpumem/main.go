@@ -1,0 +1,184 @@
+// Gpumem shows how a device that is none of CUDA's business reaches GPU memory:
+// the memory is locked, its physical pages are listed, each is mapped and written
+// by the CPU, and then a DMA engine writes the listed pages. What the GPU finds
+// there is compared every time.
+//
+// It runs on a machine with the gpudma project's module gpumem, and else on a
+// software machine, which has the engine too.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/dev/gpumem"
+	"github.com/culvert-io/culvert/machine"
+	softgpumem "github.com/culvert-io/culvert/soft/kernel/gpumem"
+	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+func main() {
+	log.SetFlags(0)
+	size := flag.Uint64("size", 1<<20, "bytes to allocate")
+	flag.Parse()
+	m, err := machine.Open()
+	if err == nil {
+		err = on(os.Stdout, m, *size)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// on runs on the machine that there is.
+func on(out io.Writer, m *machine.Machine, size uint64) error {
+	if m.Soft {
+		fmt.Fprintf(out, "Software machine: %s\n", m.Why)
+		return inSoftware(out, size)
+	}
+	d, err := m.GPU.Open(0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(run(out, d, m.OS, nil, size), d.Close())
+}
+
+// inSoftware loads the module into a software machine and takes the engine
+// below the GPU's switch.
+func inSoftware(out io.Writer, size uint64) error {
+	r, err := rig.New(rig.Config{Memory: 64 << 20, Scatter: true})
+	if err != nil {
+		return err
+	}
+	mod, err := softgpumem.New(r.OS, softgpumem.Config{RM: r.RM})
+	if err != nil {
+		return err
+	}
+	err = run(out, r.GPU, r.OS, &pcie.Engine{Port: r.Near}, size)
+	h := r.Fabric.HostTraffic()
+	fmt.Fprintf(out, "The engine moved %d bytes over its link, %d of them to host memory.\n", r.Near.Traffic().Up, h.Written)
+	mod.Close()
+	return errors.Join(err, r.Close())
+}
+
+// run does it all. e is nil where there is no engine.
+func run(out io.Writer, d gpu.Device, o dev.OS, e *pcie.Engine, size uint64) (err error) {
+	fmt.Fprintf(out, "%s\n", d.Info().Name)
+	// Whole pages, and enough of them that the driver does not put other
+	// allocations into the same pages: they are overwritten below.
+	size = (max(size, 1<<20) + gpumem.PageSize - 1) &^ (gpumem.PageSize - 1)
+	a, err := d.Alloc(gpu.KindDevice, size, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Free(a)) }()
+	// Without this a third device may see old bytes after a copy has returned.
+	if err := d.SetSyncMemops(a, true); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.SetSyncMemops(a, false)) }()
+	c, err := gpumem.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }() // unmaps and unlocks
+	l, err := c.Lock(uint64(a), size)
+	if err != nil {
+		return err
+	}
+	pages, err := l.Pages()
+	if err != nil {
+		return err
+	}
+	list(out, l, pages)
+	if err := mapAndWrite(out, d, a, l); err != nil {
+		return err
+	}
+	if e == nil {
+		fmt.Fprintln(out, "Now give these addresses to your device.")
+		return nil
+	}
+	return engineWrites(out, d, a, l, pages, e)
+}
+
+func list(out io.Writer, l *gpumem.Lock, pages []uint64) {
+	fmt.Fprintf(out, "%d pages of %d bytes are locked at %#x:\n", len(pages), gpumem.PageSize, l.Addr())
+	for i, p := range pages {
+		if i == 4 && len(pages) > 6 {
+			fmt.Fprintf(out, "  ... %d more\n", len(pages)-i)
+			break
+		}
+		fmt.Fprintf(out, "  %02d: %#x\n", i, p)
+	}
+}
+
+// expect compares what the GPU has with what was written.
+func expect(d gpu.Device, at gpu.Addr, want []byte) error {
+	if err := d.Synchronize(); err != nil {
+		return err
+	}
+	got := make([]byte, len(want))
+	if err := d.CopyOut(got, at); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("the GPU has other bytes at %v", at)
+	}
+	return nil
+}
+
+// mapAndWrite writes the number of each page into it, through a mapping.
+func mapAndWrite(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock) error {
+	for i := range l.Len() {
+		m, err := l.Map(i, unix.PROT_READ|unix.PROT_WRITE)
+		if err != nil {
+			return err
+		}
+		copy(dev.Bytes(m), bytes.Repeat([]byte{byte(i + 1)}, gpumem.PageSize))
+		if err := m.Unmap(); err != nil {
+			return err
+		}
+		if err := expect(d, a+gpu.Addr(i*gpumem.PageSize), bytes.Repeat([]byte{byte(i + 1)}, gpumem.PageSize)); err != nil {
+			return fmt.Errorf("page %d: %w", i, err)
+		}
+	}
+	fmt.Fprintf(out, "The CPU wrote %d pages through mappings, and the GPU has read them.\n", l.Len())
+	return nil
+}
+
+// engineWrites has the engine write all pages, last page first.
+func engineWrites(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock, pages []uint64, e *pcie.Engine) error {
+	n := len(pages)
+	var sg []pcie.Range
+	var data, want []byte
+	for i := range n {
+		sg = append(sg, pcie.Range{Bus: pages[n-1-i], Len: gpumem.PageSize})
+		data = append(data, bytes.Repeat([]byte{byte(0x80 + i)}, gpumem.PageSize)...)
+		want = append(want, bytes.Repeat([]byte{byte(0x80 + n - 1 - i)}, gpumem.PageSize)...)
+	}
+	if _, err := e.Write(sg, data); err != nil {
+		return err
+	}
+	if err := expect(d, a, want); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "The engine wrote %d pages at their physical addresses, and the GPU has read them.\n", n)
+	if err := l.Unlock(); err != nil {
+		return err
+	}
+	if _, err := e.Write(sg[:1], data); err == nil {
+		return errors.New("the engine still reaches the memory after it was unlocked")
+	}
+	fmt.Fprintln(out, "After the unlock the fabric refuses the engine.")
+	return nil
+}
