@@ -1,9 +1,9 @@
 // Copies by the CUDA driver from C, to hold the Go driver against. It needs no
 // CUDA headers. The argument is the library to load; each line on the input
 //
-//	h2d|d2h|h2d+sync pinned|pageable BYTES COUNT
+//	h2d|d2h|h2d+sync pinned|pageable BYTES WARMUP COUNT
 //
-// is answered by the nanoseconds that COUNT copies took.
+// is answered by the nanoseconds that COUNT copies took, after WARMUP others.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -67,12 +67,14 @@ int main(int argc, char **argv)
 	memset(pinned, 1, ROOM);
 
 	char dir[16], kind[16];
-	size_t bytes, count;
-	while (scanf("%15s %15s %zu %zu", dir, kind, &bytes, &count) == 4 && bytes <= ROOM) {
+	size_t bytes, warmup, count;
+	while (scanf("%15s %15s %zu %zu %zu", dir, kind, &bytes, &warmup, &count) == 5 && bytes <= ROOM) {
 		void *host = strcmp(kind, "pinned") ? pageable : pinned;
 		int out = !strcmp(dir, "d2h"), settle = !strcmp(dir, "h2d+sync");
-		uint64_t start = now();
-		for (size_t i = 0; i < count; i++) {
+		uint64_t start = 0;
+		for (size_t i = 0; i < warmup + count; i++) {
+			if (i == warmup)
+				start = now();
 			check("copy", out ? d2h(host, device, bytes) : h2d(device, host, bytes));
 			if (settle)
 				check("cuStreamSynchronize", sync(0));
