@@ -167,10 +167,11 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
+	s.served.Add(1) // first, so that a client that has the model has been counted
 	if err := send(c, &s.answer, files); err != nil {
+		s.served.Add(-1)
 		return err
 	}
-	s.served.Add(1)
 	return nil
 }
 

@@ -1,0 +1,484 @@
+package tensordoor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/internal/hold"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+func TestHost(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	m := c.open(path)
+	if len(m.Tensors) != len(want) || m.Metadata["format"] != "pt" || len(m.Files) != 1 {
+		t.Fatalf("opened %+v", m)
+	}
+	p := c.planned(m.Model, fields{})
+	data, rec := c.host(p, true)
+	for i, info := range p.Tensors {
+		if !bytes.Equal(data[i], want[info.Name]) {
+			t.Errorf("%s has other bytes", info.Name)
+		}
+	}
+	if rec.Tensors != len(want) || rec.Verified != len(want) || rec.Bytes != rec.Wanted || rec.Files[0].Receipt.Bytes != rec.Bytes {
+		t.Errorf("receipt %+v", rec)
+	}
+	if c.machine != nil {
+		t.Error("the machine was opened for host memory")
+	}
+}
+
+func TestGPUs(t *testing.T) {
+	c := newCaller(t)
+	dir := t.TempDir()
+	infos := []tensor.Info{info("model.embed_tokens.weight", tensor.BF16, 64, 32), info("model.norm.weight", tensor.F32, 33)}
+	for _, l := range []string{"0", "1"} {
+		infos = append(infos, info("model.layers."+l+".mlp.down_proj.weight", tensor.F8_E4M3, 32, 64), info("model.layers."+l+".mlp.up_proj.weight", tensor.F8_E4M3, 64, 32))
+	}
+	want := save(t, filepath.Join(dir, "model.safetensors"), infos...)
+	m := c.open(dir)
+
+	p := c.planned(m.Model, fields{"gpus": []int{1}, "order": "layer"})
+	var a loadAnswer
+	c.call("load", fields{"plan": p.Plan, "verify": true}, &a)
+	if !a.Soft || a.Receipt.Verified != len(infos) || a.Receipt.GPUs[0] != 1 || len(a.Addresses) != len(p.Tensors) {
+		t.Errorf("loaded %+v", a.Receipt)
+	}
+	for i, x := range p.Tensors {
+		if x.GPU != 1 || !bytes.Equal(c.bytes(a.Memory, i, x.Bytes), want[x.Name]) {
+			t.Errorf("%s on gpu:%d has other bytes", x.Name, x.GPU)
+		}
+	}
+
+	// Two ranks, each on its GPU: the tensors have the same names.
+	p = c.planned(m.Model, fields{"gpus": []int{0, 1}, "plan": "tp=2", "only": []string{"*up_proj*"}})
+	c.call("load", fields{"plan": p.Plan}, &a)
+	if len(p.Tensors) != 4 || a.Receipt.Tensors != 4 {
+		t.Fatalf("%+v", p)
+	}
+	for i, x := range p.Tensors {
+		half := want[x.Name][x.GPU*1024 : (x.GPU+1)*1024]
+		if x.Bytes != 1024 || !bytes.Equal(c.bytes(a.Memory, i, x.Bytes), half) {
+			t.Errorf("%s on gpu:%d is not its half", x.Name, x.GPU)
+		}
+	}
+}
+
+// TestMemoryGoes: the memory of a load goes with the last view of it, and files
+// do not stay open for it.
+func TestMemoryGoes(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	m := c.open(path)
+	load := func() loadAnswer {
+		p := c.planned(m.Model, fields{"gpus": []int{0}})
+		var a loadAnswer
+		c.call("load", fields{"plan": p.Plan}, &a)
+		c.Release(p.Plan)
+		return a
+	}
+	free := func() uint64 {
+		dev, err := c.drv.Device(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := dev.MemInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	c.Release(load().Memory)
+	before, files := free(), openFiles(t)
+	a := load()
+	if n := openFiles(t); n != files {
+		t.Errorf("%d descriptors became %d while tensors are held", files, n)
+	}
+	if _, err := c.View(a.Memory, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.Release(a.Memory)
+	if free() == before {
+		t.Fatal("the memory went while a view was left")
+	}
+	c.Release(a.Memory)
+	if n := free(); n != before {
+		t.Errorf("%d bytes were free, now %d", before, n)
+	}
+	c.Release(a.Memory) // once too often
+	if _, err := c.View(a.Memory, 0); err == nil {
+		t.Error("memory that is gone has a view")
+	}
+	for range 50 {
+		c.Release(load().Memory)
+	}
+	if n := free(); n != before {
+		t.Errorf("after 50 loads %d bytes are free, before %d", n, before)
+	}
+	if n := openFiles(t); n != files {
+		t.Errorf("after 50 loads %d descriptors, before %d", n, files)
+	}
+}
+
+func TestViews(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	p := c.planned(c.open(path).Model, fields{"gpus": []int{1}})
+	var a loadAnswer
+	c.call("load", fields{"plan": p.Plan}, &a)
+	if n, err := c.Count(a.Memory); err != nil || n != len(p.Tensors) {
+		t.Errorf("%d tensors, %v", n, err)
+	}
+	for i, x := range p.Tensors {
+		v, err := c.View(a.Memory, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int64(v.Bits)
+		for _, dim := range v.Shape {
+			n *= dim
+		}
+		if n != 8*x.Bytes || uint64(v.Addr) != a.Addresses[i] || v.GPU != 1 {
+			t.Errorf("%s: %+v for %d bytes", x.Name, v, x.Bytes)
+		}
+		code := map[string]uint8{"all.BF16": dlBfloat, "all.F32": dlFloat, "all.BOOL": dlBool, "all.I8": dlInt, "all.C64": dlComplex, "all.F8_E4M3": dlUint}
+		if want, ok := code[x.Name]; ok && v.Code != want {
+			t.Errorf("%s has code %d", x.Name, v.Code)
+		}
+	}
+	for _, i := range []int{-1, len(p.Tensors)} {
+		if _, err := c.View(a.Memory, i); err == nil {
+			t.Errorf("there is a view of tensor %d", i)
+		}
+	}
+	room := make([]byte, 8)
+	at := cmem.PtrTo(&room[0])
+	for _, bad := range []struct {
+		memory handle.ID
+		i      int
+		off, n uint64
+	}{{a.Memory + 16, 0, 0, 1}, {p.Plan, 0, 0, 1}, {a.Memory, 99, 0, 1}, {a.Memory, 0, 1 << 40, 1}, {a.Memory, 0, ^uint64(0), 2}} {
+		if err := c.CopyOut(bad.memory, bad.i, bad.off, at, bad.n); err == nil {
+			t.Errorf("%+v is copied", bad)
+		}
+	}
+	if err := c.CopyOut(a.Memory, 0, 0, 0x10, 8); err == nil {
+		t.Error("copied to nowhere")
+	}
+}
+
+func TestDims(t *testing.T) {
+	c := newCaller(t)
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	shape := make([]int64, MaxDims+1)
+	for i := range shape {
+		shape[i] = 1
+	}
+	save(t, path, info("w", tensor.U8, shape...))
+	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
+	var a loadAnswer
+	c.call("load", fields{"plan": p.Plan}, &a)
+	if _, err := c.View(a.Memory, 0); err == nil || !strings.Contains(err.Error(), "65 dimensions") {
+		t.Errorf("a view of 65 dimensions: %v", err)
+	}
+}
+
+func TestSave(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	m := c.open(path)
+	p := c.planned(m.Model, fields{"gpus": []int{0}})
+	var a loadAnswer
+	c.call("load", fields{"plan": p.Plan}, &a)
+	host := []byte("on the host")
+	specs := []fields{{"name": "host", "dtype": "U8", "shape": []int{11}, "bytes": 11, "address": cmem.PtrTo(&host[0])}}
+	for i, x := range p.Tensors {
+		spec := fields{"name": x.Name, "dtype": x.Dtype, "shape": x.Shape, "bytes": x.Bytes}
+		if i%2 == 0 {
+			spec["memory"], spec["index"] = a.Memory, i
+		} else {
+			spec["gpu"], spec["address"] = 0, a.Addresses[i]
+		}
+		specs = append(specs, spec)
+	}
+	out := filepath.Join(t.TempDir(), "out.safetensors")
+	var saved saveAnswer
+	c.call("save", fields{"path": out, "metadata": fields{"k": "v"}, "tensors": specs}, &saved)
+	if saved.Receipt.Tensors != len(want)+1 || saved.Receipt.Manifest != tensor.ManifestPath(out) {
+		t.Errorf("receipt %+v", saved.Receipt)
+	}
+	if _, err := tensor.Verify(t.Context(), out); err != nil {
+		t.Error(err)
+	}
+	m = c.open(out)
+	p = c.planned(m.Model, fields{})
+	data, _ := c.host(p, true)
+	want["host"] = host
+	for i, x := range p.Tensors {
+		if !bytes.Equal(data[i], want[x.Name]) {
+			t.Errorf("%s has other bytes", x.Name)
+		}
+	}
+	if m.Metadata["k"] != "v" {
+		t.Errorf("metadata %v", m.Metadata)
+	}
+}
+
+func TestAttach(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
+	var a loadAnswer
+	c.call("load", fields{"plan": p.Plan}, &a)
+	mem, _, err := lookup[*loaded](c.Door, a.Memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hold.NewServer(&hold.Model{Name: path, Tensors: mem.tensors}, c, hold.ByCopy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sock := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+".sock")
+	l, err := hold.Listen(sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Serve(ctx, l) }()
+	var got attachAnswer
+	c.call("attach", fields{"path": sock}, &got)
+	if got.Shared || !got.Soft || got.Model != path || len(got.Tensors) != len(want) {
+		t.Errorf("attached %+v", got)
+	}
+	for i, x := range got.Tensors {
+		if !bytes.Equal(c.bytes(got.Memory, i, x.Bytes), want[x.Name]) {
+			t.Errorf("%s has other bytes", x.Name)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if f := c.fails("attach", fields{"path": sock}); f.Kind != "os" || f.Errno != int(unix.ENOENT) || !strings.Contains(f.Error, "nobody holds") {
+		t.Errorf("nobody there: %+v", f)
+	}
+}
+
+// TestFailures: each kind of failure says which it is.
+func TestFailures(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	broken := filepath.Join(t.TempDir(), "broken.safetensors")
+	if err := os.WriteFile(broken, []byte("12"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := c.open(path)
+	hostPlan := c.planned(m.Model, fields{})
+	gpuPlan := c.planned(m.Model, fields{"gpus": []int{0}})
+	noGPU := c.planned(m.Model, fields{"gpus": []int{9}})
+	one := []byte{1}
+	for _, tt := range []struct {
+		op    string
+		q     fields
+		kind  string
+		errno unix.Errno
+		want  string
+	}{
+		{"open", fields{"path": "/nowhere"}, "os", unix.ENOENT, "/nowhere"},
+		{"open", fields{"path": broken}, "format", 0, "header's length"},
+		{"open", fields{"path": 7}, "other", 0, "request"},
+		{"close", nil, "other", 0, `unknown op "close"`},
+		{"plan", fields{"model": 7}, "other", 0, "handle 0x7"},
+		{"plan", fields{"model": hostPlan.Plan}, "other", 0, "handle"},
+		{"plan", fields{"model": m.Model, "plan": "tp=2,rank=5"}, "request", 0, "rank=5"},
+		{"plan", fields{"model": m.Model, "plan": "tp=2"}, "request", 0, "2 parts for 1 devices"},
+		{"plan", fields{"model": m.Model, "only": []string{"nothing"}}, "request", 0, "no tensor"},
+		{"plan", fields{"model": m.Model, "rules": []string{"x"}}, "request", 0, "rule"},
+		{"plan", fields{"model": m.Model, "order": "size"}, "request", 0, "order"},
+		{"plan", fields{"model": m.Model, "tensor": "nope"}, "request", 0, `does not contain tensor "nope"`},
+		{"plan", fields{"model": m.Model, "tensor": "F4"}, "request", 0, `did you mean "all.F4"?`},
+		{"plan", fields{"model": m.Model, "tensor": "large", "gpus": []int{0, 1}}, "request", 0, "one GPU"},
+		{"plan", fields{"model": m.Model, "tensor": "large", "ranges": [][2]int{{0, 1}}}, "request", 0, "2 dimensions"},
+		{"plan", fields{"model": m.Model, "tensor": "large", "ranges": [][2]int{{0, 1}, {0, 3000}}}, "request", 0, "outside dimension 1"},
+		{"plan", fields{"model": m.Model, "tensor": "large", "squeeze": []int{0}}, "request", 0, "only 1 can be left out"},
+		{"plan", fields{"model": m.Model, "tensor": "all.F4", "ranges": [][2]int{{0, 8}, {1, 2}}}, "request", 0, "byte borders"},
+		{"load", fields{"plan": hostPlan.Plan}, "other", 0, "host memory"},
+		{"load", fields{"plan": noGPU.Plan}, "gpu", 0, "gpu:9"},
+		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
+		{"fill", fields{"plan": hostPlan.Plan, "addresses": []int{1}}, "other", 0, "1 addresses"},
+		{"save", fields{"path": "/nowhere/x", "tensors": []fields{}}, "os", unix.ENOENT, "/nowhere"},
+		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "F32", "shape": []int{-1}}}}, "format", 0, `"a"`},
+		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{2}, "bytes": 1, "address": cmem.PtrTo(&one[0])}}}, "other", 0, "unexpected EOF"},
+		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "memory": 7}}}, "other", 0, "handle"},
+		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "gpu": 9}}}, "gpu", 0, "cuDevicePrimaryCtxRetain"},
+	} {
+		f := c.fails(tt.op, tt.q)
+		if f.Kind != tt.kind || f.Errno != int(tt.errno) || !strings.Contains(f.Error, tt.want) {
+			t.Errorf("%s %v: %+v, want %s %d %q", tt.op, tt.q, f, tt.kind, tt.errno, tt.want)
+		}
+	}
+	if f := c.failsWith(0, []byte("{")); f.Kind != "other" {
+		t.Errorf("no JSON: %+v", f)
+	}
+}
+
+// TestWrongMemory: an address that is not there is the kernel's to find.
+func TestWrongMemory(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	p := c.planned(c.open(path).Model, fields{"tensor": "large"})
+	f := c.fails("fill", fields{"plan": p.Plan, "addresses": []int{4096}})
+	if f.Kind != "os" || f.Errno != int(unix.EFAULT) {
+		t.Errorf("filled nowhere: %+v", f)
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	c := newCaller(t)
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	save(t, path, info("w", tensor.U8, 65<<20))
+	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
+	if f := c.fails("load", fields{"plan": p.Plan}); f.Kind != "memory" || !strings.Contains(f.Error, "gpu:0") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestDamage(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	m := c.open(path)
+	p := c.planned(m.Model, fields{"gpus": []int{0}})
+	if f := c.fails("load", fields{"plan": p.Plan, "verify": true}); f.Kind != "checksum" || !strings.Contains(f.Error, `"large"`) {
+		t.Errorf("on the GPU: %+v", f)
+	}
+	p = c.planned(m.Model, fields{"tensor": "large"})
+	room := make([]byte, p.Tensors[0].Bytes)
+	q := fields{"plan": p.Plan, "verify": true, "addresses": []cmem.Ptr{cmem.PtrTo(&room[0])}}
+	if f := c.fails("fill", q); f.Kind != "checksum" || !strings.Contains(f.Error, `"large"`) {
+		t.Errorf("on the host: %+v", f)
+	}
+	if err := os.Remove(tensor.ManifestPath(path)); err != nil {
+		t.Fatal(err)
+	}
+	if f := c.fails("fill", q); !strings.Contains(f.Error, "no manifest") {
+		t.Errorf("without a manifest: %+v", f)
+	}
+}
+
+// TestShrunk: a file that became shorter after it was opened is an error.
+func TestShrunk(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	p := c.planned(c.open(path).Model, fields{"tensor": "large"})
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
+	}
+	room := make([]byte, p.Tensors[0].Bytes)
+	f := c.fails("fill", fields{"plan": p.Plan, "addresses": []cmem.Ptr{cmem.PtrTo(&room[0])}})
+	if !strings.Contains(f.Error, "shorter") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	c := newCaller(t)
+	path, _ := sample(t)
+	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
+	// Before it begins.
+	c.Cancel(5)
+	if f := c.failsWith(5, request(t, "load", fields{"plan": p.Plan})); f.Kind != "cancelled" {
+		t.Errorf("cancelled: %+v", f)
+	}
+	// The ticket is used up.
+	if reply, ok := c.Call(5, request(t, "load", fields{"plan": p.Plan})); !ok {
+		t.Errorf("the next call: %s", reply)
+	}
+	// While it waits, here for a holder that does not answer.
+	sock := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+".c")
+	l, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			c.Cancel(6)
+			conn.Read(make([]byte, 1024))
+			conn.Read(make([]byte, 1))
+			conn.Close()
+		}
+	}()
+	if f := c.failsWith(6, request(t, "attach", fields{"path": sock})); f.Kind != "cancelled" {
+		t.Errorf("cancelled: %+v", f)
+	}
+	if len(c.calls) != 0 {
+		t.Errorf("%d tickets are left", len(c.calls))
+	}
+}
+
+func TestEmptyModel(t *testing.T) {
+	c := newCaller(t)
+	path := filepath.Join(t.TempDir(), "empty.safetensors")
+	save(t, path)
+	m := c.open(path)
+	data, rec := c.host(c.planned(m.Model, fields{}), false)
+	if len(data) != 0 || rec.Tensors != 0 {
+		t.Errorf("%d tensors, %+v", len(data), rec)
+	}
+	var a loadAnswer
+	c.call("load", fields{"plan": c.planned(m.Model, fields{"gpus": []int{0}}).Plan}, &a)
+	if len(a.Addresses) != 0 {
+		t.Errorf("loaded %+v", a)
+	}
+}
+
+func TestMachine(t *testing.T) {
+	c := newCaller(t)
+	var a machineAnswer
+	c.call("machine", nil, &a)
+	if !a.Soft || a.Why != "test" || len(a.GPUs) != 2 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// FuzzCall: no request makes the door panic.
+func FuzzCall(f *testing.F) {
+	f.Add([]byte(`{"op":"open","path":"/dev/null"}`))
+	f.Add([]byte(`{"op":"plan","model":1,"tensor":"x","ranges":[[0,1]]}`))
+	f.Add([]byte(`{"op":"load","plan":1}`))
+	f.Add([]byte(`{"op":"fill","plan":1,"addresses":[0]}`))
+	f.Add([]byte(`{"op":"attach","path":"/nowhere"}`))
+	c := newCaller(f)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if bytes.Contains(text, []byte("save")) {
+			return // writes files, and believes addresses
+		}
+		reply, ok := c.Call(0, text)
+		if strings.Contains(string(reply), "panic:") || !json.Valid(reply) {
+			t.Errorf("%s: %s, %v", text, reply, ok)
+		}
+	})
+}

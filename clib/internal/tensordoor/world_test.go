@@ -1,0 +1,182 @@
+package tensordoor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A caller plays Python's part.
+type caller struct {
+	*Door
+	t testing.TB
+}
+
+func newCaller(t testing.TB) *caller {
+	t.Helper()
+	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.GPUs, cfg.Memory = 2, 64<<20
+	d := New(func() (*machine.Machine, error) { return machine.FromSoft(cfg, "test") })
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &caller{d, t}
+}
+
+// object is what JSON looks like to a program in another language.
+type fields map[string]any
+
+// call makes a request and takes the answer into out.
+func (c *caller) call(op string, q fields, out any) {
+	c.t.Helper()
+	reply, ok := c.Call(0, request(c.t, op, q))
+	if !ok {
+		c.t.Fatalf("%s %v: %s", op, q, reply)
+	}
+	if err := json.Unmarshal(reply, out); err != nil {
+		c.t.Fatalf("%s: %v in %s", op, err, reply)
+	}
+}
+
+// fails makes a request that must fail.
+func (c *caller) fails(op string, q fields) Failure {
+	c.t.Helper()
+	return c.failsWith(0, request(c.t, op, q))
+}
+
+func (c *caller) failsWith(ticket uint64, text []byte) (f Failure) {
+	c.t.Helper()
+	reply, ok := c.Call(ticket, text)
+	if ok {
+		c.t.Fatalf("%s is answered: %s", text, reply)
+	}
+	if err := json.Unmarshal(reply, &f); err != nil || f.Error == "" || f.Kind == "" {
+		c.t.Fatalf("%v in %s", err, reply)
+	}
+	return f
+}
+
+func request(t testing.TB, op string, q fields) []byte {
+	t.Helper()
+	all := fields{"op": op}
+	for k, v := range q {
+		all[k] = v
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (c *caller) open(path string) (a openAnswer) {
+	c.t.Helper()
+	c.call("open", fields{"path": path}, &a)
+	return a
+}
+
+func (c *caller) planned(model handle.ID, q fields) (a planAnswer) {
+	c.t.Helper()
+	q["model"] = model
+	c.call("plan", q, &a)
+	return a
+}
+
+// host carries a plan out into memory of the test.
+func (c *caller) host(p planAnswer, verify bool) ([][]byte, *receipt) {
+	c.t.Helper()
+	data := make([][]byte, len(p.Tensors))
+	at := make([]uint64, len(p.Tensors))
+	for i, t := range p.Tensors {
+		data[i] = make([]byte, t.Bytes)
+		if t.Bytes > 0 {
+			at[i] = uint64(cmem.PtrTo(&data[i][0]))
+		}
+	}
+	var a loadAnswer
+	c.call("fill", fields{"plan": p.Plan, "addresses": at, "verify": verify}, &a)
+	return data, a.Receipt
+}
+
+// bytes copies a loaded tensor out.
+func (c *caller) bytes(memory handle.ID, i int, n int64) []byte {
+	c.t.Helper()
+	data := make([]byte, n)
+	if n == 0 {
+		return data
+	}
+	if err := c.CopyOut(memory, i, 0, cmem.PtrTo(&data[0]), uint64(n)); err != nil {
+		c.t.Fatal(err)
+	}
+	return data
+}
+
+// save makes a file of random tensors and returns their bytes by name.
+func save(t testing.TB, path string, infos ...tensor.Info) map[string][]byte {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(len(path)), uint64(len(infos))))
+	data := map[string][]byte{}
+	var sources []tensor.Source
+	for _, info := range infos {
+		n := int64(info.Dtype.Bits())
+		for _, dim := range info.Shape {
+			n *= dim
+		}
+		b := make([]byte, n/8)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		data[info.Name] = b
+		sources = append(sources, tensor.Source{Name: info.Name, Dtype: info.Dtype, Shape: info.Shape, Data: readerAt(b)})
+	}
+	if _, err := tensor.Save(t.Context(), path, sources, &tensor.SaveOptions{Metadata: map[string]string{"format": "pt"}}); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+type readerAt []byte
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, r[off:]), nil }
+
+func info(name string, d tensor.Dtype, shape ...int64) tensor.Info {
+	return tensor.Info{Name: name, Dtype: d, Shape: shape}
+}
+
+// sample is a file with a tensor of every type, large and small ones.
+func sample(t testing.TB) (string, map[string][]byte) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	infos := []tensor.Info{info("large", tensor.BF16, 3001, 2999), info("scalar", tensor.F32), info("empty", tensor.I64, 0, 7)}
+	for d := tensor.BOOL; d.Valid(); d++ {
+		infos = append(infos, info(fmt.Sprintf("all.%v", d), d, 8, 12))
+	}
+	return path, save(t, path, infos...)
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
