@@ -15,11 +15,19 @@ static int (*_Atomic get_current)(void **);
 static int (*_Atomic set_current)(void *);
 static atomic_bool settled;
 
+/* The core loads libcuda when it opens the machine, which is in one of the first
+ * calls. If there is none by then the machine is a software one. */
+enum { LOOKS = 16 };
+static atomic_int looks;
+
 static void look_for_cuda(void)
 {
 	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-	if (!cuda)
-		return; /* nobody has loaded one yet: ask again next time */
+	if (!cuda) {
+		if (atomic_fetch_add(&looks, 1) >= LOOKS)
+			atomic_store(&settled, true);
+		return;
+	}
 	if (!dlsym(cuda, "culvert_soft_machine")) {
 		int (*get)(void **);
 		int (*set)(void *);
