@@ -90,8 +90,11 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		}
 		err := b.plans[i].Run(ctx, b.ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
-			f := b.held[k].file
-			f.stats.add(b.shard, &res[k], err)
+			f, took := b.held[k].file, res[k].Time
+			if k > i { // they ran side by side, and each says how long all took
+				took = 0
+			}
+			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem.Len, took, err)
 			f.logFallback(ctx, b.plans[k], &res[k])
 		}
 		if err != nil {

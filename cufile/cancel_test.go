@@ -47,8 +47,8 @@ func TestCancelLeavesNothingBehind(t *testing.T) {
 		under := false
 		for looks := range int64(12) {
 			r, err := h.ReadAt(cancelAfter(looks), buf.Span(), 0)
-			if err == nil && id == route.Mapped && looks > 0 {
-				break // it does not stop inside a window of 64 MiB
+			if err == nil && looks > 0 {
+				break // all of it was under way
 			}
 			if !errors.Is(err, context.Canceled) || r.Bytes >= size {
 				t.Fatalf("%v, cancelled at look %d: %v, %v", id, looks, &r, err)
@@ -59,7 +59,7 @@ func TestCancelLeavesNothingBehind(t *testing.T) {
 			}
 			f.settled(func() []byte { return f.gpuBytes(buf.Span()) }, want)
 		}
-		if !under && id != route.Mapped {
+		if !under && id != route.Mapped { // which does not stop inside a window of 64 MiB
 			t.Errorf("%v: no read was cancelled under way", id)
 		}
 		h.Close()
@@ -73,6 +73,9 @@ func (f *fixture) cancelWrites(mem gpu.Span) {
 		h := f.by(id)
 		for looks := range int64(8) {
 			r, err := h.WriteAt(cancelAfter(looks), mem, 0)
+			if err == nil && looks > 0 {
+				break
+			}
 			if !errors.Is(err, context.Canceled) || r.Bytes >= int64(mem.Len) {
 				f.t.Fatalf("%v, cancelled at look %d: %v, %v", id, looks, &r, err)
 			}

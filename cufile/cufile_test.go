@@ -11,7 +11,6 @@ import (
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
@@ -20,8 +19,6 @@ import (
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A bench is a driver on a software machine with a file and GPU memory.
 type fixture struct {

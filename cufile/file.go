@@ -32,7 +32,7 @@ type File struct {
 	planMu  sync.Mutex
 	require route.ID // under planMu
 
-	stats counters
+	sums sums
 }
 
 // maxGPUs is more than one machine has had so far.
@@ -122,11 +122,12 @@ func (f *File) Close() error {
 		delete(d.byFD, f.fd)
 	}
 	d.mu.Unlock()
+	f.sums.end()
 	return f.st.Close()
 }
 
 // Stats is the sum of all transfers of the file so far.
-func (f *File) Stats() Stats { return f.stats.sum() }
+func (f *File) Stats() Stats { return f.sums.stats() }
 
 // Plan says how the file reaches GPU dev: the usable routes, and why not others.
 func (f *File) Plan(dev int) (*route.Plan, error) {

@@ -1,53 +1,106 @@
 package cufile
 
 import (
+	"sync"
 	"sync/atomic"
+	"time"
 
-	"github.com/culvert-io/culvert/internal/gate"
+	"github.com/culvert-io/culvert/internal/stats"
 	"github.com/culvert-io/culvert/route"
 )
 
 // Stats sums transfers.
 type Stats struct {
-	Reads      int64 `json:"reads"`
-	Writes     int64 `json:"writes"`
-	Errors     int64 `json:"errors"`
-	ReadBytes  int64 `json:"read_bytes"`
-	WriteBytes int64 `json:"write_bytes"`
-	HostBytes  int64 `json:"host_bytes"`
+	Reads      int64         `json:"reads"`
+	Writes     int64         `json:"writes"`
+	Errors     int64         `json:"errors"`
+	ReadBytes  int64         `json:"read_bytes"`
+	WriteBytes int64         `json:"write_bytes"`
+	HostBytes  int64         `json:"host_bytes"`
+	Retries    int64         `json:"retries"`
+	Time       time.Duration `json:"nanoseconds"` // summed over transfers, of which many may run at a time
+	Routes     []RouteStats  `json:"routes"`      // those that were taken, best first
 }
 
-// counters are Stats that many threads add to, each in a place of its own.
-type counters [gate.Shards]shard
-
-// A shard fills two cache lines.
-type shard struct {
-	ops, bytes   [2]atomic.Int64 // by direction
-	errs, staged atomic.Int64
-	_            [80]byte
+// RouteStats is the part of one route.
+type RouteStats struct {
+	Route      route.ID `json:"route"`
+	Reads      int64    `json:"reads"`
+	Writes     int64    `json:"writes"`
+	ReadBytes  int64    `json:"read_bytes"`
+	WriteBytes int64    `json:"write_bytes"`
 }
 
-func (c *counters) add(at uint32, r *route.Receipt, err error) {
-	s := &c[at%gate.Shards]
-	s.ops[r.Dir].Add(1)
-	s.bytes[r.Dir].Add(r.Bytes)
-	if r.Host.Bytes != 0 {
-		s.staged.Add(r.Host.Bytes)
+// process holds the sums of all transfers of this process, where the command
+// culvert stats finds them. It is made by the first transfer.
+var process = sync.OnceValue(func() *stats.Process { return stats.New(stats.Dirs(), route.Names()) })
+
+// sums are a file's receipts, added up.
+type sums struct {
+	attach sync.Once
+	open   atomic.Pointer[stats.File]
+	final  atomic.Pointer[stats.Totals] // when the file is closed
+}
+
+// add counts a transfer of n bytes, which took d.
+func (s *sums) add(f *File, shard uint32, r *route.Receipt, n uint64, d time.Duration, err error) {
+	in := s.open.Load()
+	if in == nil {
+		in = s.begin(f)
 	}
-	if err != nil {
-		s.errs.Add(1)
+	in.Add(shard, &stats.Transfer{
+		Write: r.Dir == route.Write, Route: int(r.Route), Bytes: r.By[r.Route], Host: r.Host.Bytes,
+		Retries: r.Retries, Time: d, Failed: err != nil && uint64(r.Bytes) < n,
+	})
+	if r.By[r.Route] == r.Bytes {
+		return
+	}
+	for id, moved := range r.By {
+		if moved != 0 && route.ID(id) != r.Route {
+			in.AddBytes(shard, r.Dir == route.Write, id, moved)
+		}
 	}
 }
 
-func (c *counters) sum() (t Stats) {
-	for i := range c {
-		s := &c[i]
-		t.Reads += s.ops[route.Read].Load()
-		t.Writes += s.ops[route.Write].Load()
-		t.ReadBytes += s.bytes[route.Read].Load()
-		t.WriteBytes += s.bytes[route.Write].Load()
-		t.Errors += s.errs.Load()
-		t.HostBytes += s.staged.Load()
+func (s *sums) begin(f *File) *stats.File {
+	s.attach.Do(func() {
+		p := process()
+		if _, err := p.Path(); err != nil {
+			f.drv.log.Debug("cufile: statistics stay in this process", "error", err)
+		}
+		s.open.Store(p.Attach(f.st.Name))
+	})
+	return s.open.Load()
+}
+
+// end is called when no transfer can come any more.
+func (s *sums) end() {
+	if in := s.open.Load(); in != nil {
+		t := process().Detach(in)
+		s.final.Store(&t)
 	}
-	return t
+}
+
+func (s *sums) stats() Stats {
+	if t := s.final.Load(); t != nil {
+		return statsOf(t)
+	}
+	if in := s.open.Load(); in != nil {
+		t := in.Totals()
+		return statsOf(&t)
+	}
+	return Stats{}
+}
+
+func statsOf(t *stats.Totals) Stats {
+	s := Stats{Errors: t.Errors, HostBytes: t.Host, Retries: t.Retries, Time: t.Time}
+	s.Reads, s.ReadBytes = t.Sum(false)
+	s.Writes, s.WriteBytes = t.Sum(true)
+	for id := range t.Ops[0] {
+		r := RouteStats{route.ID(id), t.Ops[0][id], t.Ops[1][id], t.Bytes[0][id], t.Bytes[1][id]}
+		if r != (RouteStats{Route: route.ID(id)}) {
+			s.Routes = append(s.Routes, r)
+		}
+	}
+	return s
 }

@@ -57,7 +57,7 @@ func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err er
 	c.ops[0] = op
 	err = p.Run(ctx, c.ops[:], c.res[:])
 	c.ops[0] = route.Op{}
-	f.stats.add(c.shard, &c.res[0], err)
+	f.sums.add(f, c.shard, &c.res[0], op.Mem.Len, c.res[0].Time, err)
 	f.logFallback(ctx, p, &c.res[0])
 	if err != nil && !errors.Is(err, ctx.Err()) {
 		err = f.fail(op.Dir, op.Mem, codeFor(err), err)

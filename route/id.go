@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,9 @@ func (id ID) String() string {
 	}
 	return fmt.Sprintf("ID(%d)", uint8(id))
 }
+
+// Names are the names of all routes by number.
+func Names() []string { return slices.Clone(idNames[:]) }
 
 // Parse is the inverse of String.
 func Parse(name string) (ID, error) {

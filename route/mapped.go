@@ -78,12 +78,14 @@ func (m *MappedRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	return nil
 }
 
-// mappedRetries is how often a window is tried again: pages that vanish under
-// it, because the file shrinks, make pinning or copying fail.
-const mappedRetries = 8
+// mappedRetries is how often a window is tried again, half as large each time:
+// pages that vanish under it, because the file shrinks, make pinning or copying
+// fail.
+const mappedRetries = 12
 
 func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
-	for tries := 0; r.Bytes < int64(op.Mem.Len); {
+	window, tries := int64(mappedWindow), 0
+	for r.Bytes < int64(op.Mem.Len) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -91,7 +93,7 @@ func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
 		if err != nil {
 			return err
 		}
-		n := min(mappedWindow, int64(op.Mem.Len)-r.Bytes, size-op.Off-r.Bytes)
+		n := min(window, int64(op.Mem.Len)-r.Bytes, size-op.Off-r.Bytes)
 		if n <= 0 {
 			break
 		}
@@ -101,8 +103,10 @@ func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
 				return fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err)
 			}
 			r.Retries++
+			window = max(n/2, 1)
 			continue
 		}
+		window, tries = mappedWindow, 0
 		r.Bytes += n
 		// The bytes were in host memory already: they are the page cache.
 		r.Host.Bytes += n

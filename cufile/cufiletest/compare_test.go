@@ -9,38 +9,44 @@ import (
 	"github.com/culvert-io/culvert/cufile/cufiletest"
 )
 
-// compare plays the suite on the software machine and holds it against the
-// recordings that match.
-func compare(t *testing.T, pattern, need string, meant []cufiletest.Difference) {
+// Culvert on the software machine answers as it did on hardware, and as NVIDIA's
+// library did but for what is meant.
+func TestRecordings(t *testing.T) {
+	ours := &cufiletest.Record{Cases: outcomes(t)}
+	for _, c := range []struct {
+		name, pattern, need string
+		meant               []cufiletest.Difference
+	}{
+		{"hardware", "culvert-*.json", "run TestSuite on hardware with -cufiletest.record", nil},
+		{"NVIDIA", "libcufile-*.json", "run TestVendor on hardware with -cufiletest.record", differences},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files, err := filepath.Glob(filepath.Join("testdata", c.pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(files) == 0 {
+				t.Skipf("needs a recording testdata/%s: %s", c.pattern, c.need)
+			}
+			for _, file := range files {
+				compare(t, ours, file, c.meant)
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, ours *cufiletest.Record, file string, meant []cufiletest.Difference) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	theirs, err := cufiletest.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) == 0 {
-		t.Skipf("needs a recording testdata/%s: %s", pattern, need)
+	if theirs.Suite != cufiletest.SuiteHash() {
+		t.Logf("%s was recorded with other cases (suite %s, now %s): those that it has are compared", file, theirs.Suite, cufiletest.SuiteHash())
 	}
-	ours := &cufiletest.Record{Cases: outcomes(t)}
-	for _, file := range files {
-		theirs, err := cufiletest.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if theirs.Suite != cufiletest.SuiteHash() {
-			t.Logf("%s was recorded with other cases (suite %s, now %s): those that both have are compared", file, theirs.Suite, cufiletest.SuiteHash())
-		}
-		for _, c := range cufiletest.Compare(ours, theirs, meant) {
-			t.Errorf("%s (%s): %s", file, theirs.Engine, c)
-		}
+	for _, c := range cufiletest.Compare(ours, theirs, meant) {
+		t.Errorf("%s (%s): %s", file, theirs.Engine, c)
 	}
-}
-
-func TestAgainstNVIDIA(t *testing.T) {
-	compare(t, "libcufile-*.json", "run TestVendor on hardware with -cufiletest.record", differences)
-}
-
-func TestAgainstHardware(t *testing.T) {
-	compare(t, "culvert-*.json", "run TestSuite on hardware with -cufiletest.record", nil)
 }
 
 func TestCompare(t *testing.T) {

@@ -87,6 +87,10 @@ const (
 func supervise(t *testing.T, args ...string) map[string][]string {
 	t.Helper()
 	j := journal{filepath.Join(t.TempDir(), "journal")}
+	if shm, err := os.MkdirTemp("/dev/shm", "cufiletest"); err == nil { // the dead do not clean up
+		defer os.RemoveAll(shm)
+		args = append(args, "-cufiletest.shm="+shm)
+	}
 	again := "" // was played in a new process, because of an old one's faults
 	for range maxDeaths {
 		err := child(t, j, args)

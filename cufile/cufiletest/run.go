@@ -1,6 +1,7 @@
 package cufiletest
 
 import (
+	"cmp"
 	"os"
 	"testing"
 
@@ -22,6 +23,8 @@ type Options struct {
 	Note func(name string, outcomes []string)
 	// Skip says which cases are not to run.
 	Skip func(*Case) bool
+	// Shm is where files in memory are made; empty is /dev/shm.
+	Shm string
 }
 
 // Run plays the suite on a machine and returns how many cases were played, and
@@ -70,7 +73,7 @@ func newSuite(t *testing.T, m *machine.Machine, o Options) *suite {
 		}
 	})
 	s := &suite{o: o, dev: dev, dirs: map[Place]string{Disk: t.TempDir()}}
-	if s.dirs[Shm], err = os.MkdirTemp("/dev/shm", "cufiletest"); err != nil {
+	if s.dirs[Shm], err = os.MkdirTemp(cmp.Or(o.Shm, "/dev/shm"), "cufiletest"); err != nil {
 		t.Logf("the cases on shm do not run: %v", err)
 		delete(s.dirs, Shm)
 	} else {

@@ -22,6 +22,7 @@ var (
 	recordFile  = flag.String("cufiletest.record", "", "write the outcomes to this `file`")
 	engineName  = flag.String("cufiletest.engine", "", "the `engine` of TestVendor: vendor")
 	libcufile   = flag.String("cufiletest.libcufile", "", "`path` of NVIDIA's libcufile.so.0")
+	shmDir      = flag.String("cufiletest.shm", "", "`directory` in memory (default /dev/shm)")
 	journalFile = flag.String("cufiletest.journal", "", "used by the test itself")
 )
 
@@ -158,7 +159,7 @@ func TestChild(t *testing.T) {
 		brittleCase = name
 		j.note(name, outcomes)
 	}
-	o := cufiletest.Options{Note: note, Engine: func(t *testing.T, m *machine.Machine) cufiletest.Engine {
+	o := cufiletest.Options{Note: note, Shm: *shmDir, Engine: func(t *testing.T, m *machine.Machine) cufiletest.Engine {
 		v := openVendor(t, m)
 		j.note(engineLine, []string{v.Name()})
 		return v

@@ -1,0 +1,118 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Snapshot is what a segment holds at a moment.
+type Snapshot struct {
+	Path    string
+	PID     int
+	UID     int
+	Command string
+	Started time.Time
+	Alive   bool
+	Routes  []string // names by number
+	Totals  Totals   // of the process
+	Files   []FileSnapshot
+}
+
+// A FileSnapshot is the part of one file.
+type FileSnapshot struct {
+	Name   string
+	Open   bool
+	Totals Totals
+}
+
+// Find returns the segment of a process in one of the directories: this user's,
+// or where there is none anybody's that may be read.
+func Find(dirs []string, pid int) (string, error) {
+	for _, dir := range dirs {
+		for _, user := range []string{fmt.Sprint(os.Getuid()), "*"} {
+			paths, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("culvert-%s-%d.stats", user, pid)))
+			if len(paths) > 0 {
+				return paths[0], nil
+			}
+		}
+	}
+	return "", fmt.Errorf("process %d has moved nothing, or ended a while ago: %w in %v", pid, fs.ErrNotExist, dirs)
+}
+
+// Read reads a segment.
+func Read(path string) (*Snapshot, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() < segmentSize {
+		return nil, fmt.Errorf("%s: not a segment of statistics: %d bytes, want %d", path, st.Size(), segmentSize)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, segmentSize, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &fs.PathError{Op: "mmap", Path: path, Err: err}
+	}
+	defer unix.Munmap(mem)
+	s, err := at(mem).snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s.Path = path
+	s.Alive = errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return s, nil
+}
+
+// snapshot reads everything between two changes of slots.
+func (s *segment) snapshot() (*Snapshot, error) {
+	h := &s.Header
+	if h.Magic != magic {
+		return nil, errors.New("not a segment of statistics")
+	}
+	if h.Version != layoutVersion || h.Slots != slots {
+		return nil, fmt.Errorf("statistics of version %d, this is %d: use the culvert of the program", h.Version, layoutVersion)
+	}
+	for range 1000 {
+		before := h.Changes.Load()
+		snap := s.read()
+		if before%2 == 0 && h.Changes.Load() == before {
+			return snap, nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil, errors.New("the process died while it changed the table of files")
+}
+
+func (s *segment) read() *Snapshot {
+	h := &s.Header
+	snap := &Snapshot{PID: int(h.PID), UID: int(h.UID), Command: text(h.Command[:]), Started: time.Unix(0, h.Started)}
+	for i := range h.RouteNames {
+		snap.Routes = append(snap.Routes, text(h.RouteNames[i][:]))
+	}
+	for i := range s.Slots {
+		slot := &s.Slots[i]
+		state := slot.State.Load()
+		if state == free {
+			continue
+		}
+		t := slot.Block.Totals()
+		snap.Totals.add(&t)
+		if i != others {
+			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, t})
+		}
+	}
+	return snap
+}
+
+// text is the part before the first NUL.
+func text(b []byte) string { return unix.ByteSliceToString(b) }
