@@ -3,6 +3,7 @@ package p2p
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 	"testing"
@@ -13,43 +14,51 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A model is what part B says of pins, in the plainest words: it is held
-// against the resource manager step by step.
+// A model is what part B says of pins, in the plainest words: sequences of calls
+// are drawn, and what can be seen is held against it after every step.
 type model struct {
 	*rig
-	blocks map[uint64]uint64 // live allocations, with their size
+	blocks map[uint64]modelBlock
 	pins   []*modelPin
+	ended  []*modelPin // put
+	fills  byte
+}
+
+type modelBlock struct {
+	size uint64
+	fill byte // first in each page
 }
 
 type modelPin struct {
 	va, n      uint64
+	fill       byte // of the memory under it
 	table      *PageTable
 	pages      []uint64
 	persistent bool
 	dead       bool // revoked
 	calls      int
-	maps       []*DMAMapping
+	maps, gone []*DMAMapping // live, and ended by a revoke
 }
 
 func (m *model) newBlock(t *rapid.T) {
-	n := uint64(rapid.IntRange(1, 3).Draw(t, "blocks")) * 2 << 20
-	a, err := m.dev.Alloc(gpu.KindDevice, n, 0)
+	b := modelBlock{size: uint64(rapid.IntRange(1, 3).Draw(t, "blocks")) * 2 << 20}
+	a, err := m.dev.Alloc(gpu.KindDevice, b.size, 0)
 	if err != nil {
 		t.Skip("no memory")
 	}
-	m.blocks[uint64(a)] = n
+	m.fills++
+	b.fill = m.fills
+	for off := uint64(0); off < b.size; off += PageSize {
+		m.check(m.dev.CopyIn(a+gpu.Addr(off), []byte{b.fill}))
+	}
+	m.blocks[uint64(a)] = b
 }
 
-func (m *model) anyBlock(t *rapid.T) (va, n uint64) {
-	var list []uint64
-	for a := range m.blocks {
-		list = append(list, a)
-	}
-	if len(list) == 0 {
+func (m *model) anyBlock(t *rapid.T) (va uint64, b modelBlock) {
+	if len(m.blocks) == 0 {
 		t.Skip("no block")
 	}
-	slices.Sort(list)
-	va = rapid.SampledFrom(list).Draw(t, "block")
+	va = rapid.SampledFrom(slices.Sorted(maps.Keys(m.blocks))).Draw(t, "block")
 	return va, m.blocks[va]
 }
 
@@ -60,20 +69,24 @@ func (m *model) anyPin(t *rapid.T) *modelPin {
 	return rapid.SampledFrom(m.pins).Draw(t, "pin")
 }
 
-func (m *model) get(t *rapid.T) {
-	va, size := m.anyBlock(t)
-	pages := size / PageSize
-	first := rapid.Uint64Range(0, pages-1).Draw(t, "first")
-	p := &modelPin{
-		va: va + first*PageSize, n: rapid.Uint64Range(1, pages-first).Draw(t, "pages") * PageSize,
-		persistent: rapid.Bool().Draw(t, "persistent"),
-	}
-	var err error
+func (m *model) pinRange(p *modelPin) (err error) {
 	if p.persistent {
 		p.table, err = m.rm.GetPagesPersistent(m.task, p.va, p.n, 0)
 	} else {
 		p.table, err = m.rm.GetPages(m.task, 0, 0, p.va, p.n, func(*Task, *PageTable) { p.calls++ })
 	}
+	return err
+}
+
+func (m *model) get(t *rapid.T) {
+	va, b := m.anyBlock(t)
+	pages := b.size / PageSize
+	first := rapid.Uint64Range(0, pages-1).Draw(t, "first")
+	p := &modelPin{
+		va: va + first*PageSize, n: rapid.Uint64Range(1, pages-first).Draw(t, "pages") * PageSize,
+		persistent: rapid.Bool().Draw(t, "persistent"), fill: b.fill,
+	}
+	err := m.pinRange(p)
 	if errors.Is(err, syscall.ENOMEM) && !m.rm.cards[0].static {
 		t.Skip("BAR1 is full")
 	}
@@ -82,6 +95,23 @@ func (m *model) get(t *rapid.T) {
 	}
 	p.pages = slices.Clone(p.table.Pages)
 	m.pins = append(m.pins, p)
+}
+
+// badGet asks for what cannot be pinned.
+func (m *model) badGet(t *rapid.T) {
+	va, b := m.anyBlock(t)
+	p := &modelPin{persistent: rapid.Bool().Draw(t, "persistent")}
+	switch rapid.IntRange(0, 2).Draw(t, "fault") {
+	case 0:
+		p.va, p.n = va+rapid.Uint64Range(1, PageSize-1).Draw(t, "odd address"), PageSize
+	case 1:
+		p.va, p.n = va, PageSize+rapid.Uint64Range(1, PageSize-1).Draw(t, "odd length")
+	case 2:
+		p.va, p.n = va+b.size-PageSize, PageSize*rapid.Uint64Range(2, 1<<20).Draw(t, "crossing")
+	}
+	if err := m.pinRange(p); !errors.Is(err, syscall.EINVAL) {
+		t.Fatalf("%#x+%#x was pinned: %v", p.va, p.n, err)
+	}
 }
 
 func (m *model) mapFor(t *rapid.T) {
@@ -98,10 +128,11 @@ func (m *model) mapFor(t *rapid.T) {
 
 func (m *model) unmap(t *rapid.T) {
 	p := m.anyPin(t)
-	if len(p.maps) == 0 {
+	all := append(slices.Clone(p.maps), p.gone...)
+	if len(all) == 0 {
 		t.Skip("no mapping")
 	}
-	d := rapid.SampledFrom(p.maps).Draw(t, "mapping")
+	d := rapid.SampledFrom(all).Draw(t, "mapping")
 	wrong := m.near
 	if d.Peer == wrong {
 		wrong = m.far
@@ -109,7 +140,7 @@ func (m *model) unmap(t *rapid.T) {
 	if err := m.rm.DMAUnmapPages(wrong, p.table, d); !errors.Is(err, syscall.EINVAL) {
 		t.Fatalf("unmap for another peer: %v", err)
 	}
-	for range 2 { // idempotent, with teardown too
+	for range 2 { // the second, and one after a revoke, do nothing
 		if err := m.rm.DMAUnmapPages(d.Peer, p.table, d); err != nil {
 			t.Fatal(err)
 		}
@@ -128,26 +159,17 @@ func (m *model) putOne(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := 0
-	if p.dead {
-		calls = 1
-	}
-	if p.calls != calls {
-		t.Fatalf("called back %d times, want %d", p.calls, calls)
-	}
 	m.pins = slices.DeleteFunc(m.pins, func(x *modelPin) bool { return x == p })
+	m.ended = append(m.ended, p)
 }
 
 func (m *model) freeOne(t *rapid.T) {
-	va, size := m.anyBlock(t)
+	va, b := m.anyBlock(t)
 	m.check(m.dev.Free(gpu.Addr(va)))
 	delete(m.blocks, va)
 	for _, p := range m.pins {
-		if p.va >= va && p.va < va+size && !p.persistent && !p.dead {
-			p.dead, p.maps = true, nil
-			if p.calls != 1 {
-				t.Fatalf("the memory is gone, and the client was called back %d times", p.calls)
-			}
+		if p.va >= va && p.va < va+b.size && !p.persistent && !p.dead {
+			p.dead, p.gone, p.maps = true, append(p.gone, p.maps...), nil
 		}
 	}
 }
@@ -163,47 +185,104 @@ func (m *model) strike() {
 	}
 }
 
-// invariants holds after every step.
-func (m *model) invariants(t *rapid.T) {
-	distinct := map[uint64]bool{}
-	livePins := 0
-	for _, p := range m.pins {
-		// A pin never changes physical addresses while it lives.
-		if !slices.Equal(p.pages, p.table.Pages) {
-			t.Fatal("a pin's addresses have changed")
-		}
-		if p.dead {
-			continue
-		}
-		livePins++
+// live are the pins that have not ended.
+func (m *model) live() []*modelPin {
+	return slices.DeleteFunc(slices.Clone(m.pins), func(p *modelPin) bool { return p.dead })
+}
+
+// distinct are the pages that live pins hold.
+func (m *model) distinct() map[uint64]bool {
+	set := map[uint64]bool{}
+	for _, p := range m.live() {
 		for _, a := range p.pages {
-			distinct[a] = true
+			set[a] = true
 		}
-		// Live pages can be reached, at the addresses that were given.
-		for _, d := range append(p.maps, &DMAMapping{Peer: m.far, Addresses: p.pages}) {
-			if m.fabric.IOMMU() == pcie.Translating && d.table == nil {
-				continue
+	}
+	return set
+}
+
+// invariantsB are those of part B that hold after every step, by name.
+var invariantsB = map[string]func(m *model, t *rapid.T){
+	"a pin never changes physical addresses while it lives": func(m *model, t *rapid.T) {
+		for _, p := range m.pins {
+			if !slices.Equal(p.pages, p.table.Pages) {
+				t.Fatal("addresses have changed")
 			}
-			if err := touch(d.Peer, d.Addresses); err != nil {
+		}
+	},
+	"exactly one of put and revoke ends a pin": func(m *model, t *rapid.T) {
+		if got, want := m.rm.Live(), len(m.live()); got != want {
+			t.Fatalf("%d pins live, want %d", got, want)
+		}
+	},
+	"the callback fires at most once and never after put": func(m *model, t *rapid.T) {
+		for _, p := range append(slices.Clone(m.pins), m.ended...) {
+			want := 0
+			if p.dead {
+				want = 1
+			}
+			if p.calls != want {
+				t.Fatalf("called back %d times, want %d (persistent %v)", p.calls, want, p.persistent)
+			}
+		}
+	},
+	"no DMA mapping outlives its page table": func(m *model, t *rapid.T) {
+		want := 0
+		for _, p := range m.pins {
+			want += len(p.maps)
+		}
+		if got := m.fabric.Usage().Mappings; got != want {
+			t.Fatalf("%d mappings, want %d", got, want)
+		}
+	},
+	"entries are length over 64 KiB": func(m *model, t *rapid.T) {
+		for _, p := range m.pins {
+			if uint64(p.table.Entries()) != p.n/65536 {
+				t.Fatalf("%d entries for %d bytes", p.table.Entries(), p.n)
+			}
+		}
+	},
+	"BAR1 used bytes are the sum of distinct pinned extents": func(m *model, t *rapid.T) {
+		if got, want := m.rm.BAR1Used(0), uint64(len(m.distinct()))*PageSize; got != want {
+			t.Fatalf("%d bytes of BAR1 in use, want %d", got, want)
+		}
+	},
+	"persistent pins keep data valid after the owner's free": func(m *model, t *rapid.T) {
+		for _, p := range m.live() {
+			l, err := m.near.Lend(p.pages[len(p.pages)-1], PageSize, pcie.Read)
+			if err != nil {
 				t.Fatalf("a live page cannot be reached: %v", err)
 			}
+			if b := l.Segs()[0][0]; b != p.fill {
+				t.Fatalf("the page holds %d, want %d", b, p.fill)
+			}
+			m.check(l.Return(0))
 		}
-	}
-	// BAR1 used bytes = sum of distinct pinned extents.
-	if got, want := m.rm.BAR1Used(0), uint64(len(distinct))*PageSize; got != want {
-		t.Fatalf("%d bytes of BAR1 in use, want %d", got, want)
-	}
-	if m.rm.Live() != livePins {
-		t.Fatalf("%d pins live, want %d", m.rm.Live(), livePins)
-	}
-	// Pages of dead pins cannot be reached, unless others pin them.
-	for _, p := range m.pins {
-		for _, a := range p.pages {
-			if p.dead && !distinct[a] && touch(m.near, []uint64{a}) == nil {
-				t.Fatalf("page %#x of a revoked pin can be reached", a)
+	},
+	"a DMA mapping is valid for its peer while its table lives": func(m *model, t *rapid.T) {
+		for _, p := range m.pins {
+			for _, d := range p.maps {
+				if err := touch(d.Peer, d.Addresses); err != nil {
+					t.Fatalf("a live mapping does not work: %v", err)
+				}
+			}
+			for _, d := range p.gone {
+				if m.fabric.IOMMU() == pcie.Translating && touch(d.Peer, d.Addresses) == nil {
+					t.Fatal("a mapping that was revoked works")
+				}
 			}
 		}
-	}
+	},
+	"pages of pins that ended cannot be reached": func(m *model, t *rapid.T) {
+		held := m.distinct()
+		for _, p := range append(slices.Clone(m.pins), m.ended...) {
+			for _, a := range p.pages {
+				if !held[a] && touch(m.near, []uint64{a}) == nil {
+					t.Fatalf("page %#x can be reached", a)
+				}
+			}
+		}
+	},
 }
 
 func touch(fn *pcie.Function, addrs []uint64) error {
@@ -214,30 +293,32 @@ func touch(fn *pcie.Function, addrs []uint64) error {
 	return l.Return(0)
 }
 
-// TestPinsFollowTheModel draws sequences of calls and compares everything that
-// can be seen with the model.
-func TestPinsFollowTheModel(t *testing.T) {
-	for name, s := range map[string]setup{
+// TestInvariants draws sequences of alloc, get, map, unmap, put and free, good
+// ones and bad ones, and holds every step to the invariants.
+func TestInvariants(t *testing.T) {
+	for kind, s := range map[string]setup{
 		"static BAR1": {memory: 32 << 20, scatter: true},
 		"translating": {memory: 32 << 20, iommu: pcie.Translating},
 		"small BAR1":  {memory: 128 << 20, bar1: 64 << 20},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, s)
-			rapid.Check(t, func(t *rapid.T) {
-				m := &model{rig: r, blocks: map[uint64]uint64{}}
-				defer m.strike()
-				t.Repeat(map[string]func(*rapid.T){
-					"alloc": m.newBlock, "get": m.get, "map": m.mapFor, "unmap": m.unmap,
-					"put": m.putOne, "free": m.freeOne, "": m.invariants,
+		r := newRig(t, s)
+		for name, holds := range invariantsB {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					m := &model{rig: r, blocks: map[uint64]modelBlock{}}
+					defer m.strike()
+					t.Repeat(map[string]func(*rapid.T){
+						"alloc": m.newBlock, "get": m.get, "bad get": m.badGet, "map": m.mapFor, "unmap": m.unmap,
+						"put": m.putOne, "free": m.freeOne, "": func(t *rapid.T) { holds(m, t) },
+					})
+					for len(m.pins) > 0 {
+						m.putOne(t)
+					}
+					holds(m, t) // BAR1 returns to where it was
 				})
-				for len(m.pins) > 0 {
-					m.putOne(t)
-				}
-				m.invariants(t) // BAR1 returns to where it was
 			})
-			r.close()
-		})
+		}
+		r.close()
 	}
 }
 
