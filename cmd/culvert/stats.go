@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/route"
+)
+
+type statsOptions struct {
+	pid  int
+	json bool
+}
+
+func newStats() *cobra.Command {
+	var o statsOptions
+	cmd := &cobra.Command{
+		Use:   "stats -p PID",
+		Short: "Print what a process has moved, and by which routes",
+		Long: `stats reads the sums of a process's receipts from shared memory: by route, and
+for each file. Any program counts that moves bytes through Culvert, also by way of
+its libcufile.so.0. The process need not be asked, and may have ended: its figures
+stay for a minute at least.
+
+EXIT STATUS
+  0  the figures were printed
+  1  the process has none, or they cannot be read
+  2  the command line is wrong`,
+		Example: `  culvert stats -p 4711
+  culvert stats -p $(pgrep -n python3) --json`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runStats(o, cmd.OutOrStdout()) },
+	}
+	cmd.Flags().IntVarP(&o.pid, "pid", "p", 0, "number of the process")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	return cmd
+}
+
+func runStats(o statsOptions, out io.Writer) error {
+	if o.pid <= 0 {
+		return usageError{fmt.Errorf("stats: -p wants the number of a process")}
+	}
+	path, err := stats.Find(stats.Dirs(), o.pid)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	s, err := stats.Read(path)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	res := newStatsResult(s)
+	if o.json {
+		return writeJSON(out, res)
+	}
+	printStats(out, res)
+	return nil
+}
+
+// A statsResult is what stats prints as JSON.
+type statsResult struct {
+	PID     int         `json:"pid"`
+	Command string      `json:"command"`
+	Started time.Time   `json:"started"`
+	Alive   bool        `json:"alive"`
+	Total   statsSums   `json:"total"`
+	Files   []statsFile `json:"files"`
+}
+
+type statsFile struct {
+	Name string `json:"name"`
+	Open bool   `json:"open"`
+	statsSums
+}
+
+type statsSums struct {
+	statsCounts
+	HostBytes int64        `json:"host_bytes"`
+	Errors    int64        `json:"errors"`
+	Retries   int64        `json:"retries"`
+	Seconds   float64      `json:"seconds"` // summed over transfers, of which many run at a time
+	Routes    []statsRoute `json:"routes"`
+}
+
+type statsCounts struct {
+	Reads      int64 `json:"reads"`
+	ReadBytes  int64 `json:"read_bytes"`
+	Writes     int64 `json:"writes"`
+	WriteBytes int64 `json:"write_bytes"`
+}
+
+type statsRoute struct {
+	Route string `json:"route"`
+	statsCounts
+}
+
+func newStatsResult(s *stats.Snapshot) statsResult {
+	res := statsResult{PID: s.PID, Command: s.Command, Started: s.Started, Alive: s.Alive, Total: newStatsSums(&s.Totals, s.Routes), Files: []statsFile{}}
+	for _, f := range s.Files {
+		res.Files = append(res.Files, statsFile{f.Name, f.Open, newStatsSums(&f.Totals, s.Routes)})
+	}
+	return res
+}
+
+func newStatsSums(t *stats.Totals, names []string) statsSums {
+	s := statsSums{HostBytes: t.Host, Errors: t.Errors, Retries: t.Retries, Seconds: t.Time.Seconds(), Routes: []statsRoute{}}
+	s.Reads, s.ReadBytes = t.Sum(false)
+	s.Writes, s.WriteBytes = t.Sum(true)
+	for i, name := range names {
+		c := statsCounts{t.Ops[0][i], t.Bytes[0][i], t.Ops[1][i], t.Bytes[1][i]}
+		if c != (statsCounts{}) {
+			s.Routes = append(s.Routes, statsRoute{name, c})
+		}
+	}
+	return s
+}
+
+func printStats(out io.Writer, r statsResult) {
+	state := "running"
+	if !r.Alive {
+		state = "ended"
+	}
+	fmt.Fprintf(out, "process  %d, %s, since %s\n         %s\n", r.PID, state, r.Started.Format(time.DateTime), r.Command)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "route\treads\tbytes\twrites\tbytes\t")
+	for _, e := range r.Total.Routes {
+		printCounts(w, e.Route, e.statsCounts)
+	}
+	printCounts(w, "total", r.Total.statsCounts)
+	w.Flush()
+	fmt.Fprintf(out, "through host memory %s, errors %d, retries %d, %.3g s in transfers\n",
+		route.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, r.Total.Seconds)
+	for _, f := range r.Files {
+		printStatsFile(out, f)
+	}
+}
+
+func printCounts(w io.Writer, name string, c statsCounts) {
+	fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t\n", name, c.Reads, route.Size(c.ReadBytes), c.Writes, route.Size(c.WriteBytes))
+}
+
+func printStatsFile(out io.Writer, f statsFile) {
+	state := "open"
+	if !f.Open {
+		state = "closed"
+	}
+	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d; by",
+		f.Name, state, route.Size(f.ReadBytes), route.Size(f.WriteBytes), route.Size(f.HostBytes), f.Errors)
+	for _, e := range f.Routes {
+		fmt.Fprintf(out, " %s", e.Route)
+	}
+	fmt.Fprintln(out)
+}
