@@ -50,8 +50,8 @@ func anyOf(names []string) string {
 
 const datapathTests = module + "/lab/datapath"
 
-// withoutMapped leaves the mapped route out: mmap with MAP_POPULATE does not
-// return from a page that cannot be read.
+// withoutMapped leaves the mapped route out: mmap with MAP_POPULATE and mlock,
+// which it uses, do not return from a page that cannot be read.
 const withoutMapped = "CULVERT_LAB_WITHOUT=mapped"
 
 // datapath are tests of the project's code on drives that fail.

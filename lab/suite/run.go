@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func (r *Runner) Run(ctx context.Context, s Suite) Result {
 		res.Outcome, res.Reason = Skip, err.Error()
 	default:
 		reason, more, _ := strings.Cut(err.Error(), "\n")
-		res.Outcome, res.Reason, res.Output = Fail, reason, out.String()+more
+		res.Outcome, res.Reason, res.Output = Fail, reason, interesting(out.String())+more
 	}
 	return res
 }
@@ -154,6 +155,19 @@ func (r *Runner) compile(ctx context.Context, pkg string) (binary, dir string, e
 	}
 	r.binaries[pkg] = binary
 	return binary, dir, nil
+}
+
+var noise = regexp.MustCompile(`^\s*(=== (RUN|PAUSE|CONT|NAME) |--- (PASS|SKIP): )`)
+
+// interesting drops what verbose output says about tests that did not fail.
+func interesting(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if !noise.MatchString(line) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // count reads the verbose output of a test binary. Subtests are indented and

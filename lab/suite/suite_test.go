@@ -49,6 +49,9 @@ FAIL
 	if diff := cmp.Diff(Result{Passed: 2, Failed: 1, Skipped: 1}, r); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff("    b_test.go:1: needs a thing\n--- FAIL: TestC (0.00s)\nFAIL\n", interesting(out)); diff != "" {
+		t.Errorf("interesting output (-want +got):\n%s", diff)
+	}
 }
 
 func TestFlags(t *testing.T) {
