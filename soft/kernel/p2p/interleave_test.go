@@ -187,6 +187,9 @@ func cast(rigs []*rig, seed uint64) (*drama, []func()) {
 			actors = append(actors, d.engine(fn, p, uint64(10+len(actors))))
 		}
 	}
+	if rng.IntN(4) == 0 {
+		actors = append(actors, d.rm.Revoke) // the GPU is reset
+	}
 	return d, append(actors, d.owner)
 }
 
@@ -233,7 +236,7 @@ func play(t *testing.T, rigs []*rig, seed uint64) []string {
 }
 
 // TestInterleavings runs random interleavings of pin, map, DMA, unmap, put,
-// free and revoke, and holds each to the invariants of part B. A failure names
+// free, reset and revoke, and holds each to the invariants of part B. A failure names
 // its seed.
 func TestInterleavings(t *testing.T) {
 	n := uint64(sequences)
