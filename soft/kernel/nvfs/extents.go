@@ -1,0 +1,60 @@
+package nvfs
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+)
+
+// extents says which blocks of a file exist. It has an open file of its own:
+// looking for data moves the offset, and the program's must stay.
+type extents struct {
+	fd    int
+	whole bool // a device: everything exists
+}
+
+// reopen opens the file behind a descriptor once more.
+func reopen(fd, flags int) (int, error) {
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_CLOEXEC, 0)
+}
+
+func (f *hostFile) extents() (extents, error) {
+	if f.stat.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return extents{fd: -1, whole: true}, nil
+	}
+	fd, err := reopen(f.fd, f.flags&unix.O_ACCMODE)
+	return extents{fd: fd}, err
+}
+
+func (e extents) close() {
+	if e.fd >= 0 {
+		_ = unix.Close(e.fd) // it was only looked at
+	}
+}
+
+// next says of what kind the blocks from off on are, and how many of at most
+// most are of that kind. A block of which any byte exists does.
+func (e extents) next(off, most int64) (data bool, n int64, err error) {
+	if e.whole {
+		return true, most, nil
+	}
+	start, err := unix.Seek(e.fd, off, unix.SEEK_DATA)
+	if errors.Is(err, syscall.ENXIO) {
+		return false, most, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	if start >= off+abi.BLOCK_SIZE {
+		return false, min(most, (start-off)/abi.BLOCK_SIZE), nil
+	}
+	end, err := unix.Seek(e.fd, start, unix.SEEK_HOLE)
+	if err != nil {
+		return false, 0, err
+	}
+	return true, min(most, (end-off+abi.BLOCK_SIZE-1)/abi.BLOCK_SIZE), nil
+}

@@ -1,0 +1,231 @@
+package nvfs
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+)
+
+// A hostFile is an open file of the program. The module has a descriptor of its
+// own for it, so that the program may close its one at any time.
+type hostFile struct {
+	fd     int
+	flags  int
+	direct bool
+	stat   unix.Stat_t
+}
+
+// openHost looks up the file that a request names and makes sure that it is the
+// one that the program means.
+func openHost(a *abi.IOArgs, write bool) (*hostFile, error) {
+	fd, err := unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, syscall.EINVAL
+	}
+	f := &hostFile{fd: fd}
+	if err := f.inspect(a, write); err != nil {
+		f.close()
+		return nil, err
+	}
+	if write || f.flags&unix.O_ACCMODE != unix.O_WRONLY {
+		return f, nil
+	}
+	// The module reads below the check of the file's mode.
+	f.flags = f.flags&^unix.O_ACCMODE | unix.O_RDONLY
+	fd, err = reopen(f.fd, f.flags&(unix.O_DIRECT|unix.O_ACCMODE))
+	f.close()
+	f.fd = fd
+	return f, err
+}
+
+func (f *hostFile) close() { _ = unix.Close(f.fd) } // a duplicate: nothing is written back
+
+func (f *hostFile) inspect(a *abi.IOArgs, write bool) (err error) {
+	if f.flags, err = unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0); err != nil {
+		return syscall.EINVAL
+	}
+	if err := unix.Fstat(f.fd, &f.stat); err != nil {
+		return syscall.EINVAL
+	}
+	f.direct = f.flags&unix.O_DIRECT != 0
+	mode := f.flags & unix.O_ACCMODE
+	readable := mode != unix.O_WRONLY || a.Bits&abi.BitAllowReads != 0
+	if write && mode == unix.O_RDONLY || !write && !readable {
+		return syscall.EBADF
+	}
+	kind := f.stat.Mode & unix.S_IFMT
+	if f.flags&unix.O_PATH != 0 || kind != unix.S_IFREG && kind != unix.S_IFBLK {
+		return syscall.EINVAL
+	}
+	return f.identify(a, kind)
+}
+
+// identify compares the file with what the program says of it.
+func (f *hostFile) identify(a *abi.IOArgs, kind uint32) error {
+	device := f.stat.Dev
+	if kind == unix.S_IFBLK {
+		device = f.stat.Rdev
+	}
+	switch {
+	case a.Inum == 0 || kind == unix.S_IFBLK && a.Majdev == 0:
+		return syscall.EINVAL
+	case a.Generation != 0 && a.Generation != f.generation(),
+		a.Inum != f.stat.Ino,
+		a.Majdev != unix.Major(device) || a.Mindev != unix.Minor(device):
+		return syscall.ESTALE
+	}
+	return nil
+}
+
+const fsIocGetVersion = 0x80087601 // FS_IOC_GETVERSION
+
+// generation is the inode's, 0 on a file system that has none.
+func (f *hostFile) generation() uint32 {
+	v, err := unix.IoctlGetInt(f.fd, fsIocGetVersion)
+	if err != nil {
+		return 0
+	}
+	return uint32(v)
+}
+
+// size is where the file ends now. A block device has no end here: its driver
+// knows it.
+func (f *hostFile) size() (int64, error) {
+	if f.stat.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return 1<<63 - 1, nil
+	}
+	err := unix.Fstat(f.fd, &f.stat)
+	return f.stat.Size, err
+}
+
+const xfsMagic = 0x58465342
+
+// vfsBlocks is the block count that the VFS has for a file, of which stat says
+// blocks. XFS keeps it to itself.
+func vfsBlocks(fd int, blocks int64) int64 {
+	var s unix.Statfs_t
+	if unix.Fstatfs(fd, &s) == nil && s.Type == xfsMagic {
+		return 0
+	}
+	return blocks
+}
+
+// looksSparse is what the module takes for a sign of holes.
+func (f *hostFile) looksSparse(m *Module) bool {
+	return f.stat.Mode&unix.S_IFMT == unix.S_IFREG && m.vfsBlocks(f.fd, f.stat.Blocks)*512 < f.stat.Size
+}
+
+// read is read_iter: it returns the bytes up to the end of the file. A storage
+// module gets the blocks that exist; without one the pages are filled.
+func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
+	size, err := f.size()
+	if err != nil || off >= size {
+		return 0, err
+	}
+	n := min(int64(len(pages))*abi.BLOCK_SIZE, size-off)
+	s := m.storage(f.fd)
+	if s == nil {
+		return f.readPages(off, pages)
+	}
+	e, err := f.extents()
+	if err != nil {
+		return 0, err
+	}
+	defer e.close()
+	blocks := (n + abi.BLOCK_SIZE - 1) / abi.BLOCK_SIZE
+	for i := int64(0); i < blocks; {
+		data, end, err := e.next(off+i*abi.BLOCK_SIZE, blocks-i)
+		if err != nil {
+			return 0, err
+		}
+		if data {
+			r := Request{FD: f.fd, Off: off + i*abi.BLOCK_SIZE, Pages: pages[i : i+end]}
+			if err := s.Submit(&r); err != nil {
+				return 0, err
+			}
+		} else {
+			zero(pages[i : i+end])
+		}
+		i += end
+	}
+	return n, nil
+}
+
+func zero(pages []Page) {
+	for _, p := range pages {
+		clear(p.Mem)
+	}
+}
+
+// memory is the memory of pages of one mgroup, which are neighbours.
+func memory(pages []Page) []byte {
+	return pages[0].Mem[: len(pages)*abi.BLOCK_SIZE : len(pages)*abi.BLOCK_SIZE]
+}
+
+// readPages is what a driver without hooks does.
+func (f *hostFile) readPages(off int64, pages []Page) (n int64, err error) {
+	b := memory(pages)
+	for len(b) > 0 {
+		k, err := f.pread(b, off+n)
+		if err != nil {
+			return 0, err
+		}
+		n += int64(k)
+		if k == 0 || k%abi.BLOCK_SIZE != 0 {
+			break
+		}
+		b = b[k:]
+	}
+	return n, nil
+}
+
+func (f *hostFile) pread(b []byte, off int64) (int, error) {
+	for {
+		n, err := unix.Pread(f.fd, b, off)
+		if !errors.Is(err, syscall.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// prepareWrite makes an empty file one byte long, as the module does.
+func (f *hostFile) prepareWrite() error {
+	size, err := f.size()
+	if err != nil || size != 0 {
+		return err
+	}
+	if err := unix.Fallocate(f.fd, 0, 0, 1); err != nil {
+		if errors.Is(err, syscall.EOPNOTSUPP) {
+			return syscall.EIO
+		}
+		return err
+	}
+	return nil
+}
+
+// write is write_iter.
+func (f *hostFile) write(m *Module, off int64, pages []Page) (int64, error) {
+	if s := m.storage(f.fd); s != nil {
+		if err := s.Submit(&Request{FD: f.fd, Write: true, Off: off, Pages: pages}); err != nil {
+			return 0, err
+		}
+		return int64(len(pages)) * abi.BLOCK_SIZE, nil
+	}
+	b := memory(pages)
+	for n := int64(0); ; {
+		k, err := unix.Pwrite(f.fd, b, off+n)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		n += int64(k)
+		if b = b[k:]; k == 0 || len(b) == 0 {
+			return n, nil
+		}
+	}
+}

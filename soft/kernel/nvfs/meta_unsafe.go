@@ -1,0 +1,68 @@
+package nvfs
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+)
+
+// A fencePage is a page of the program in which the module publishes what a
+// return value cannot say. The zero value is none.
+type fencePage struct{ addr unsafe.Pointer }
+
+// newFencePage makes sure that a page can be written.
+func newFencePage(addr uint64) (fencePage, error) {
+	if addr == 0 || addr%abi.MetaSize != 0 {
+		return fencePage{}, syscall.EINVAL
+	}
+	f := fencePage{pointer(addr)}
+	ok := f.touch(func() { atomic.AddUint64(f.word(abi.MetaFence), 0) })
+	if !ok {
+		return fencePage{}, syscall.EFAULT
+	}
+	return f, nil
+}
+
+// pointer is an address that a program has passed. Reading it through memory
+// keeps vet from taking this for arithmetic on a pointer.
+func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+// touch runs fn, which accesses the page: it may be gone.
+func (f fencePage) touch(fn func()) (ok bool) {
+	if f.addr == nil {
+		return false
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = recover() == nil }()
+	fn()
+	return true
+}
+
+func (f fencePage) word(off uintptr) *uint64 { return (*uint64)(unsafe.Add(f.addr, off)) }
+
+// complete publishes the end of an asynchronous transfer: the result before the
+// value that says that it is there.
+func (f fencePage) complete(value uint64, result int64) {
+	f.touch(func() {
+		atomic.StoreUint64(f.word(abi.MetaResult), uint64(result))
+		atomic.StoreUint64(f.word(abi.MetaFence), value)
+	})
+}
+
+// sparse publishes the holes that a READ has met.
+func (f fencePage) sparse(s *abi.Sparse) {
+	if f.addr == nil {
+		return
+	}
+	var room [512]byte
+	_, _ = user.Write(unsafe.Add(f.addr, abi.MetaState), abi.AppendSparse(room[:0], s)) // a page that is gone has no reader
+}
+
+// died says that the GPU memory is gone.
+func (f fencePage) died() {
+	f.touch(func() { atomic.StoreUint32((*uint32)(unsafe.Add(f.addr, abi.MetaState)), abi.META_DIED) })
+}

@@ -1,0 +1,208 @@
+package nvfs
+
+import (
+	"math"
+	"slices"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// Ops is the table that storage modules get: struct nvfs_dma_rw_ops. The numbers
+// that its methods return are the module's.
+type Ops struct{ m *Module }
+
+// What the methods return beside counts.
+const (
+	NoGPUPages  = 0  // BlkRqMapSG, DMAUnmapSG: the caller goes its normal way
+	Invalid     = -1 // the request must fail
+	NotGPUPages = -2 // DMAMapSGAttrs
+)
+
+// An SG is a segment of a request: blocks within one GPU page.
+type SG struct {
+	Bus uint64 // set by DMAMapSGAttrs
+	Len int
+
+	g     *mgroup
+	first int // block
+	page  int // of the GPU buffer
+	in    uint64
+}
+
+// Features is ft_bmap: which of the methods there are.
+func (o *Ops) Features() uint64 {
+	return abi.FT_PREP_SGLIST | abi.FT_MAP_SGLIST | abi.FT_IS_GPU_PAGE | abi.FT_DEVICE_PRIORITY | abi.FT_RDMA_INFO
+}
+
+// BlkRqMapSG appends the segments of a request's pages to sg. The number is that
+// of segments, NoGPUPages, or Invalid where pages of the GPU and of the CPU are
+// mixed.
+func (o *Ops) BlkRqMapSG(pages []Page, sg []SG) ([]SG, int) {
+	before := len(sg)
+	var g *mgroup
+	cpu := 0
+	for i := range pages {
+		p := &pages[i]
+		if g == nil || g.base != p.Index/abi.MAX_BLOCKS {
+			g = o.m.group(p)
+		}
+		if g == nil {
+			cpu++
+			continue
+		}
+		var ok bool
+		if sg, ok = g.segment(int(p.Index%abi.MAX_BLOCKS), sg); !ok {
+			return sg[:before], Invalid
+		}
+	}
+	switch {
+	case cpu == len(pages):
+		return sg, NoGPUPages
+	case cpu > 0:
+		o.m.stats.mixed.Add(1)
+		return sg[:before], Invalid
+	}
+	return sg, len(sg) - before
+}
+
+// segment adds a block to a list, or to its last segment. The block must belong
+// to a transfer that runs.
+func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	page, in := g.gpuBase+block/abi.BLOCKS_PER_PAGE, uint64(block%abi.BLOCKS_PER_PAGE)*abi.BLOCK_SIZE
+	if g.table == nil || block >= g.mapped || g.blocks[block] != abi.BLOCK_QUEUED || page >= len(g.table.Pages) {
+		return sg, false
+	}
+	if k := len(sg); k > 0 {
+		last := &sg[k-1]
+		if last.g == g && last.page == page && last.in+uint64(last.Len) == in {
+			last.Len += abi.BLOCK_SIZE
+			return sg, true
+		}
+	}
+	return append(sg, SG{g: g, first: block, page: page, in: in, Len: abi.BLOCK_SIZE}), true
+}
+
+// DMAMapSGAttrs gives the segments bus addresses for a device. It returns their
+// number, NotGPUPages, or Invalid.
+func (o *Ops) DMAMapSGAttrs(dev *pcie.Function, sg []SG) int {
+	for i := range sg {
+		s := &sg[i]
+		if s.g == nil {
+			o.DMAUnmapSG(sg[:i])
+			return NotGPUPages
+		}
+		if err := s.g.address(dev, s); err != nil {
+			o.m.stats.dmaMap.Add(1)
+			o.DMAUnmapSG(sg[:i])
+			return Invalid
+		}
+	}
+	return len(sg)
+}
+
+// address gives one segment its address and takes a reference for it.
+func (g *mgroup) address(dev *pcie.Function, s *SG) error {
+	d, err := g.peer(dev)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.Bus = d.Addresses[s.page] + s.in
+	for i := range s.Len / abi.BLOCK_SIZE {
+		g.blocks[s.first+i] = abi.BLOCK_DMA_START
+	}
+	g.refs++
+	return nil
+}
+
+// peer maps the pinned pages for a device, once.
+func (g *mgroup) peer(dev *pcie.Function) (*p2p.DMAMapping, error) {
+	g.mu.Lock()
+	d, t := g.peers[dev], g.table
+	g.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	if t == nil {
+		return nil, syscall.EIO
+	}
+	d, err := g.m.cfg.RM.DMAMapPages(dev, t)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.peers[dev] = d
+	return d, nil
+}
+
+// DMAUnmapSG ends the use of addresses. It returns the number of segments,
+// NoGPUPages, or Invalid.
+func (o *Ops) DMAUnmapSG(sg []SG) int {
+	for i := range sg {
+		g := sg[i].g
+		if g == nil {
+			return NoGPUPages
+		}
+		g.mu.Lock()
+		for j := range sg[i].Len / abi.BLOCK_SIZE {
+			if b := &g.blocks[sg[i].first+j]; *b == abi.BLOCK_DMA_START {
+				*b = abi.BLOCK_DONE
+			}
+		}
+		g.drop()
+	}
+	return len(sg)
+}
+
+// IsGPUPage reports whether a page stands for GPU memory.
+func (o *Ops) IsGPUPage(p *Page) bool {
+	g := o.m.group(p)
+	return g != nil && p.Index%abi.MAX_BLOCKS < uint64(len(g.pages))
+}
+
+// GPUIndex is a small number for the GPU that a page stands for, or
+// math.MaxUint32.
+func (o *Ops) GPUIndex(p *Page) uint32 {
+	g := o.m.group(p)
+	if g == nil {
+		return math.MaxUint32
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.table == nil {
+		return math.MaxUint32
+	}
+	return uint32(slices.Index(o.m.stats.gpuNames(), g.gpu))
+}
+
+// DevicePriority ranks a device for a GPU: lower is better. The fabric knows no
+// widths, so that the distance alone counts.
+func (o *Ops) DevicePriority(dev *pcie.Function, p *Page) uint32 {
+	g := o.m.group(p)
+	if g == nil {
+		return math.MaxUint32
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.table == nil {
+		return math.MaxUint32
+	}
+	_, distance := pcie.Peers(dev, g.table.Port())
+	return uint32(distance) << 16
+}
+
+// GetGPUSGListRDMAInfo is what a remote file system needs to reach the memory
+// that a segment stands for.
+func (o *Ops) GetGPUSGListRDMAInfo(s *SG) (abi.RDMAInfo, error) {
+	if s.g == nil {
+		return abi.RDMAInfo{}, syscall.EINVAL
+	}
+	return s.g.rdmaInfo(uint64(s.page)*abi.GPU_PAGE_SIZE + s.in)
+}
