@@ -65,6 +65,14 @@ func TestStats(t *testing.T) {
 	}
 	check(h.Stats())
 	f.checkSegment(false)
+	for range 80 { // more files than there is room for: the old ones give way
+		g := f.open(os.O_RDONLY)
+		if _, err := g.ReadAt(ctx, spans[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		g.Close()
+	}
+	check(h.Stats())
 }
 
 // checkSegment looks the file up in this process's segment.
