@@ -114,7 +114,7 @@ func TestFreedInFlight(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for id, n := range f.usable() {
 		h := f.by(id)
-		for range 20 {
+		for range rounds(20) {
 			a := f.alloc(4 << 20)
 			buf, err := f.drv.RegisterBuffer(a, 4<<20)
 			if err != nil {
@@ -240,7 +240,7 @@ func TestDeregisterDuringReads(t *testing.T) {
 			}
 		})
 	}
-	for range 300 {
+	for range rounds(300) {
 		buf, err := f.drv.RegisterBuffer(a, 1<<20)
 		if err != nil {
 			t.Error(err)

@@ -35,7 +35,7 @@ func (f *fixture) shrinkUnder(id route.ID, flags int) {
 	}
 	buf := f.buffer(uint64(len(f.data)))
 	rng := rand.New(rand.NewPCG(11, uint64(id)))
-	for range 60 {
+	for range rounds(60) {
 		n := 1 + rng.Uint64N(uint64(len(f.data)))
 		if id == route.Bar {
 			n = min(n, 200<<10)

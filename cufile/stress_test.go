@@ -381,3 +381,11 @@ func refused(err error) bool {
 	_, ok := errors.AsType[*route.RequireError](err)
 	return ok
 }
+
+// rounds is n, or fewer in a short run.
+func rounds(n int) int {
+	if testing.Short() {
+		return max(n/10, 2)
+	}
+	return n
+}

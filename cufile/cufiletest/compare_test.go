@@ -12,6 +12,9 @@ import (
 // Culvert on the software machine answers as it did on hardware, and as NVIDIA's
 // library did but for what is meant.
 func TestRecordings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs all cases, a short run plays some")
+	}
 	ours := &cufiletest.Record{Cases: outcomes(t)}
 	for _, c := range []struct {
 		name, pattern, need string

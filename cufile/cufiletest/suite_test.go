@@ -214,6 +214,9 @@ func (h brittleHandle) Write(base gpu.Addr, n uint64, off, buf int64) (int64, er
 // A death costs one case, lost descriptors cost none, and the others are played
 // all the same.
 func TestSupervise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs the time of several processes: not in a short run")
+	}
 	cases := supervise(t, "-cufiletest.engine=brittle", "-cufiletest.machine=soft")
 	deaths := 0
 	for name, o := range cases {
