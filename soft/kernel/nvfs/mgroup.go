@@ -152,9 +152,14 @@ func (g *mgroup) unmapped() {
 }
 
 // unpinClosed drops the pin of a buffer that nobody can use any more, unless
-// the free callback has it. Call with mu held.
+// the free callback has it, and lets go of the program's end-fence page. Call
+// with mu held.
 func (g *mgroup) unpinClosed() {
-	if g.closed && g.busy == 0 && g.pin && !g.lost {
+	if !g.closed || g.busy > 0 {
+		return
+	}
+	g.fence = fencePage{}
+	if g.pin && !g.lost {
 		g.pin = false
 		g.refs--
 	}

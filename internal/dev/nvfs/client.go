@@ -1,0 +1,113 @@
+package nvfs
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+var (
+	// ErrNotDirect means that the storage driver under a file does not know
+	// nvidia-fs: nothing got to the GPU, or came from it.
+	ErrNotDirect = errors.New("the storage driver moved no bytes of GPU memory")
+	// ErrRevoked means that the GPU memory of a buffer was freed.
+	ErrRevoked = errors.New("the GPU memory was freed")
+	// ErrAlign means that a transfer is not in whole blocks of 4096 bytes.
+	ErrAlign = errors.New("not a multiple of 4096")
+)
+
+// A Client is an open node. It is safe for concurrent use.
+type Client struct {
+	os   dev.OS
+	node dev.Node
+
+	mu      sync.Mutex
+	buffers []*Buffer
+	gone    bool
+}
+
+// Open opens the module's first node.
+func Open(o dev.OS) (*Client, error) {
+	node, err := o.Open(abi.Path(0))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: the kernel module is not loaded (try: modprobe nvidia-fs)", err)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w: give the user access to the node", err)
+	case err != nil:
+		return nil, err
+	}
+	return &Client{os: o, node: node}, nil
+}
+
+// pseudo is listed always, and is no driver.
+const pseudo = "wekafsio"
+
+// Drivers are the storage drivers that have registered with the module.
+func (c *Client) Drivers() ([]string, error) {
+	text, err := fs.ReadFile(c.os.FS(), path.Join(abi.ProcDir, "modules"))
+	if err != nil {
+		return nil, fmt.Errorf("nvidia-fs storage drivers: %w", err)
+	}
+	var names []string
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if name, _, ok := strings.Cut(lines.Text(), ":"); ok && name != pseudo {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// hooked makes sure that some driver has registered.
+func (c *Client) hooked() error {
+	names, err := c.Drivers()
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%w: none has registered with nvidia-fs (see /%s/modules)", ErrNotDirect, abi.ProcDir)
+	}
+	return err
+}
+
+func (c *Client) add(b *Buffer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return fs.ErrClosed
+	}
+	c.buffers = append(c.buffers, b)
+	return nil
+}
+
+func (c *Client) forget(b *Buffer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.buffers = slices.DeleteFunc(c.buffers, func(x *Buffer) bool { return x == b })
+}
+
+// Close closes the buffers that are left, and the node. A second call is
+// fs.ErrClosed.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	gone := c.gone
+	c.gone = true
+	left := slices.Clone(c.buffers)
+	c.mu.Unlock()
+	if gone {
+		return fmt.Errorf("nvidia-fs close: %w", fs.ErrClosed)
+	}
+	var errs []error
+	for _, b := range left {
+		if err := b.Close(); !errors.Is(err, fs.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, c.node.Close())...)
+}
