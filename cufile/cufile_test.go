@@ -40,16 +40,25 @@ func softConfig() soft.Config {
 
 func newFixture(t *testing.T, cfg soft.Config, size int) *fixture {
 	t.Helper()
-	m, err := machine.FromSoft(cfg, "test")
+	m, err := openMachine(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.GPU.(io.Closer).Close(); err != nil {
-			t.Error(err)
+		if c, ok := m.GPU.(io.Closer); ok {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return newFixtureOn(t, m, size)
+}
+
+func openMachine(cfg soft.Config) (*machine.Machine, error) {
+	if *machineKind != machine.Soft {
+		return machine.OpenAs(*machineKind)
+	}
+	return machine.FromSoft(cfg, "test")
 }
 
 func newFixtureOn(t *testing.T, m *machine.Machine, size int, opts ...cufile.Option) *fixture {

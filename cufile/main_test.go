@@ -1,12 +1,18 @@
 package cufile_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/culvert-io/culvert/machine"
 )
+
+// Most tests run on hardware, too, from a binary of go test -c.
+var machineKind = flag.String("cufile.machine", machine.Soft, "the `machine`: soft or real")
 
 // The statistics of tests go to a directory of their own.
 func TestMain(m *testing.M) {
