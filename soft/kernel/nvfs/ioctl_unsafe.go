@@ -100,9 +100,9 @@ func (m *Module) runBatch(b *abi.BatchArgs) error {
 		return syscall.EINVAL
 	}
 	var list []*transfer
-	for i := range uintptr(b.Nents) {
+	for i := range b.Nents {
 		var entry [abi.IOArgsSize]byte
-		err := user.Get(&entry, unsafe.Add(pointer(b.IOEntries), i*abi.IOArgsSize))
+		err := fetch(&entry, b.IOEntries+i*abi.IOArgsSize)
 		if err == nil {
 			err = m.add(&list, entry[:])
 		}
@@ -118,6 +118,15 @@ func (m *Module) runBatch(b *abi.BatchArgs) error {
 		}
 	}
 	return nil
+}
+
+// fetch copies an entry from the program. Nothing is ever mapped on the first
+// page, and no pointer may be made of an address there.
+func fetch(entry *[abi.IOArgsSize]byte, addr uint64) error {
+	if addr < abi.BLOCK_SIZE {
+		return syscall.EFAULT
+	}
+	return user.Get(entry, pointer(addr))
 }
 
 // add accepts an entry.

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 )
@@ -20,8 +22,10 @@ func newFencePage(addr uint64) (fencePage, error) {
 		return fencePage{}, syscall.EINVAL
 	}
 	f := fencePage{pointer(addr)}
-	ok := f.touch(func() { atomic.AddUint64(f.word(abi.MetaFence), 0) })
-	if !ok {
+	// The kernel says whether the page is there and writable, and changes
+	// nothing in it.
+	err := unix.Madvise(unsafe.Slice((*byte)(f.addr), abi.MetaSize), unix.MADV_POPULATE_WRITE)
+	if err != nil {
 		return fencePage{}, syscall.EFAULT
 	}
 	return f, nil
