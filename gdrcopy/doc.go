@@ -9,8 +9,9 @@
 //	err = b.CopyTo(0, header)
 //
 // GDRCopy needs a kernel module of its own. Here the module is one [Backend]
-// among others: without it the process asks NVIDIA's driver itself, as its own
-// client, which works on drivers from 535 on and needs no privileges.
+// among others: Open takes it where it is loaded and answers. Without it the
+// process asks NVIDIA's driver itself, as its own client, which works on drivers
+// from 535 on and needs no privileges. [Session.Info] says which it is, and why.
 //
 // # Speed
 //

@@ -13,18 +13,47 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"unsafe"
 
 	"github.com/culvert-io/culvert/gdrcopy"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/pcie"
 )
 
 const size = 3 << 20
 
-// open makes a software machine with a session on it, and memory.
-func open(t *testing.T, kind gpu.Kind) (*gdrcopy.Session, nvrm.Device, gpu.Addr, *kernel.OS) {
+// A world is a software machine with a session on it, and memory.
+type world struct {
+	s *gdrcopy.Session
+	d nvrm.Device
+	a gpu.Addr
+	o *kernel.OS
+}
+
+// backends are the two ways: with GDRCopy's module loaded, and without.
+var backends = map[string]bool{"gdrdrv": true, "BAR1": false}
+
+// both runs a test on each backend.
+func both(t *testing.T, kind gpu.Kind, test func(*testing.T, world)) {
+	for name, loaded := range backends {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, kind, loaded)
+			if got := w.s.Info(); !strings.Contains(got.Backend, name) || loaded != (got.Declined == "") {
+				t.Errorf("session is %+v", got)
+			}
+			test(t, w)
+		})
+	}
+}
+
+// open makes a world. What is left in its kernel at the end is an error.
+func open(t *testing.T, kind gpu.Kind, loaded bool) world {
 	t.Helper()
 	model := softgpu.H200()
 	model.Memory = 32 << 20
@@ -36,6 +65,10 @@ func open(t *testing.T, kind gpu.Kind) (*gdrcopy.Session, nvrm.Device, gpu.Addr,
 	twin, err := nvrm.New(o, drv, "")
 	if err != nil {
 		t.Fatal(err)
+	}
+	unload := func() error { return nil }
+	if loaded {
+		unload = load(t, o, drv)
 	}
 	raw, err := drv.Open(0)
 	if err != nil {
@@ -57,11 +90,36 @@ func open(t *testing.T, kind gpu.Kind) (*gdrcopy.Session, nvrm.Device, gpu.Addr,
 		if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
 			t.Errorf("%d things are left in the kernel", n)
 		}
-		if err := errors.Join(d.Free(a), d.Close(), twin.Close(), drv.Close()); err != nil {
+		if err := errors.Join(unload(), d.Free(a), d.Close(), twin.Close(), drv.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return s, d, a, o
+	return world{s, d, a, o}
+}
+
+// load loads gdrdrv. Unloading it fails when pins are left.
+func load(t *testing.T, o *kernel.OS, drv *softgpu.Driver) (unload func() error) {
+	t.Helper()
+	root, err := pcie.New(pcie.Config{}).AddHostBridge(pcie.ForwardOwn).AddRootPort("0000:00:01.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := root.AddFunction("0000:0f:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rm, err := p2p.NewRM(p2p.Config{GPUs: drv, Ports: []*pcie.Function{port}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := gdrdrv.New(o, gdrdrv.Config{RM: rm})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		m.Close()
+		return rm.Close()
+	}
 }
 
 func random(n int, seed uint64) []byte {
@@ -75,44 +133,57 @@ func random(n int, seed uint64) []byte {
 
 func TestCopies(t *testing.T) {
 	for _, kind := range []gpu.Kind{gpu.KindVirtual, gpu.KindDevice} {
-		t.Run(kind.String(), func(t *testing.T) {
-			s, d, a, _ := open(t, kind)
-			b, err := s.Pin(a, size)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := b.Map(); err != nil {
-				t.Fatal(err)
-			}
-			want := random(size, 1)
-			if err := b.CopyTo(0, want); err != nil {
-				t.Fatal(err)
-			}
-			r := rand.New(rand.NewPCG(1, 2))
-			for i := range 2000 {
-				n := r.IntN(5000)
-				off := uint64(r.IntN(size - n))
-				part := random(n, uint64(i))
-				if err := b.CopyTo(off, part); err != nil {
-					t.Fatal(err)
-				}
-				copy(want[off:], part)
-				got := make([]byte, n)
-				from := uint64(r.IntN(size - n))
-				if err := b.CopyFrom(got, from); err != nil || !bytes.Equal(got, want[from:from+uint64(n)]) {
-					t.Fatalf("%d bytes at %d differ, %v", n, from, err)
-				}
-			}
-			got := make([]byte, size)
-			if err := d.CopyOut(got, a); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("the GPU has other bytes, %v", err)
-			}
-		})
+		t.Run(kind.String(), func(t *testing.T) { both(t, kind, copies) })
 	}
 }
 
-func TestStates(t *testing.T) {
-	s, _, a, _ := open(t, gpu.KindVirtual)
+func copies(t *testing.T, w world) {
+	// Neither the first byte nor the last lies at a border of a page.
+	const first, n = 70001, size - 70001 - 4321
+	b, err := w.s.Pin(w.a+first, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Map(); err != nil {
+		t.Fatal(err)
+	}
+	all := random(size, 9)
+	if err := w.d.CopyIn(w.a, all); err != nil {
+		t.Fatal(err)
+	}
+	want := all[first : first+n]
+	copy(want, random(n, 1))
+	if err := b.CopyTo(0, want); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 2000 {
+		k := r.IntN(5000)
+		off := uint64(r.IntN(n - k))
+		part := random(k, uint64(i))
+		if err := b.CopyTo(off, part); err != nil {
+			t.Fatal(err)
+		}
+		copy(want[off:], part)
+		got := make([]byte, k)
+		from := uint64(r.IntN(n - k))
+		if err := b.CopyFrom(got, from); err != nil || !bytes.Equal(got, want[from:from+uint64(k)]) {
+			t.Fatalf("%d bytes at %d differ, %v", k, from, err)
+		}
+	}
+	got := make([]byte, size)
+	if err := w.d.CopyOut(got, w.a); err != nil || !bytes.Equal(got, all) {
+		t.Errorf("the GPU has other bytes, %v", err)
+	}
+}
+
+func TestStates(t *testing.T) { both(t, gpu.KindVirtual, states) }
+
+func states(t *testing.T, w world) {
+	s, a, page := w.s, w.a, uint64(4096)
+	if strings.HasPrefix(s.Info().Backend, "gdrdrv") {
+		page = 65536
+	}
 	b, err := s.Pin(a+100, 5000)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +198,7 @@ func TestStates(t *testing.T) {
 	wantInfo := func(mapped bool, typ gdrcopy.MappingType) {
 		t.Helper()
 		got, err := b.Info()
-		want := gdrcopy.Info{VA: a, MappedSize: 8192, PageSize: 4096, Mapped: mapped, Type: typ}
+		want := gdrcopy.Info{VA: a, MappedSize: (5100 + page - 1) / page * page, PageSize: uint32(page), Mapped: mapped, Type: typ}
 		if err != nil || got != want {
 			t.Errorf("info is %+v, %v, want %+v", got, err, want)
 		}
@@ -154,6 +225,14 @@ func TestStates(t *testing.T) {
 	wantErr("info after unpin", err, os.ErrClosed)
 	_, err = s.Pin(a, 0)
 	wantErr("pin of nothing", err, gpu.ErrInvalidValue)
+	_, err = s.Pin(a+5, 0)
+	wantErr("pin of nothing in a page", err, gpu.ErrInvalidValue)
+	if _, err := s.Pin(a+5, ^uint64(0)); err == nil {
+		t.Error("a range that wraps around was pinned")
+	}
+	if _, err := s.Pin(a, 32<<20); err == nil {
+		t.Error("more than the allocation was pinned")
+	}
 	b, err = s.Pin(a, 4096)
 	wantErr("pin", errors.Join(err, b.Map()), nil)
 	wantErr("close", errors.Join(s.Close(), s.Close()), nil)
@@ -163,15 +242,42 @@ func TestStates(t *testing.T) {
 }
 
 func TestNoBackend(t *testing.T) {
-	_, d, _, _ := open(t, gpu.KindVirtual)
-	_, err := gdrcopy.Open(d, kernel.New(fstest.MapFS{}))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/dev/nvidiactl") {
+	w := open(t, gpu.KindVirtual, false)
+	_, err := gdrcopy.Open(w.d, kernel.New(fstest.MapFS{}))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/dev/nvidiactl") || !strings.Contains(err.Error(), "modprobe gdrdrv") {
 		t.Errorf("without a driver: %v", err)
 	}
 }
 
+// A mute node opens and answers nothing.
+type mute struct{}
+
+func (mute) Ioctl(uintptr, unsafe.Pointer) error       { return syscall.ENOTTY }
+func (mute) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.ENODEV }
+func (mute) Release()                                  {}
+
+// A module that does not answer is passed over, and the session says so.
+func TestModuleThatDoesNotAnswer(t *testing.T) {
+	w := open(t, gpu.KindVirtual, false)
+	if err := w.o.Register("/dev/gdrdrv", func() (kernel.File, error) { return mute{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	files := w.o.OpenFiles()
+	s, err := gdrcopy.Open(w.d, w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := s.Info(); !strings.Contains(i.Backend, "BAR1") || !strings.Contains(i.Declined, "gdrdrv version") {
+		t.Errorf("session is %+v", i)
+	}
+	if err := s.Close(); err != nil || w.o.OpenFiles() != files {
+		t.Errorf("close: %v, %d files are open, %d were", err, w.o.OpenFiles(), files)
+	}
+}
+
 func TestImport(t *testing.T) {
-	_, d, a, o := open(t, gpu.KindVirtual)
+	w := open(t, gpu.KindVirtual, false)
+	d, a, o := w.d, w.a, w.o
 	f, err := d.Export(a, size, gpu.ExportPosixFD)
 	if err != nil {
 		t.Fatal(err)
@@ -193,9 +299,10 @@ func TestImport(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
-	s, _, a, _ := open(t, gpu.KindVirtual)
-	b, err := s.Pin(a, size)
+func TestConcurrentUse(t *testing.T) { both(t, gpu.KindVirtual, concurrentUse) }
+
+func concurrentUse(t *testing.T, w world) {
+	b, err := w.s.Pin(w.a, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +350,8 @@ func (w *wrong) Map() (mem []byte, unmap func() error, e error) {
 func TestBackendFailures(t *testing.T) {
 	w := &wrong{}
 	s := gdrcopy.New(w)
-	if s.Backend() != "wrong" {
-		t.Errorf("backend is %q", s.Backend())
+	if i := s.Info(); i != (gdrcopy.SessionInfo{Backend: "wrong"}) {
+		t.Errorf("session is %+v", i)
 	}
 	b, err := s.Pin(0, 20)
 	if err != nil {

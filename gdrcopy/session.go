@@ -14,21 +14,36 @@ import (
 
 // A Session is GDRCopy's gdr_t. It is safe for concurrent use.
 type Session struct {
-	backend Backend
+	backend  Backend
+	declined string
 
 	mu      sync.Mutex
 	buffers map[*Buffer]struct{} // pinned
 	closed  bool
 }
 
-// Open finds a backend for a GPU. os is the operating system of the machine
-// that the GPU belongs to: machine.Machine has both.
+// SessionInfo says how a session reaches GPU memory.
+type SessionInfo struct {
+	Backend string `json:"backend"`
+	// Declined says why it is not GDRCopy's module, where Open had the choice.
+	Declined string `json:"declined,omitempty"`
+}
+
+// Open finds a backend for a GPU: GDRCopy's module where it is loaded and
+// answers, else the GPU's driver. os is the operating system of the machine that
+// the GPU belongs to: machine.Machine has both.
 func Open(d gpu.Device, os dev.OS) (*Session, error) {
+	m, declined := newModule(os)
+	if declined == nil {
+		return New(m), nil
+	}
 	b, err := newBAR(d, os)
 	if err != nil {
-		return nil, fmt.Errorf("gdrcopy: no way to map memory of gpu %d: %w", d.Info().Index, err)
+		return nil, fmt.Errorf("gdrcopy: no way to map memory of gpu %d: %w", d.Info().Index, errors.Join(declined, err))
 	}
-	return New(b), nil
+	s := New(b)
+	s.declined = declined.Error()
+	return s, nil
 }
 
 // New makes a session on a backend, which it takes over.
@@ -36,8 +51,8 @@ func New(b Backend) *Session {
 	return &Session{backend: b, buffers: map[*Buffer]struct{}{}}
 }
 
-// Backend is the name of the backend.
-func (s *Session) Backend() string { return s.backend.Name() }
+// Info says which backend the session has, and why.
+func (s *Session) Info() SessionInfo { return SessionInfo{s.backend.Name(), s.declined} }
 
 // Pin holds n bytes from a. The same memory may be pinned more than once.
 func (s *Session) Pin(a gpu.Addr, n uint64) (*Buffer, error) {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
+	"github.com/culvert-io/culvert/soft/pcie"
 )
 
 // A Machine is the devices of a software machine, ready to be opened.
@@ -30,14 +32,27 @@ func New(cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("software resource manager: %w", err), g.Close())
 	}
-	return &Machine{GPU: &Driver{g, rm}, OS: k}, nil
+	b, err := newBoard(g)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("software PCIe fabric: %w", err), rm.Close(), g.Close())
+	}
+	m, err := load(k, g, b.ports)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("software kernel: %w", err), rm.Close(), g.Close())
+	}
+	d := &Driver{Driver: g, rm: rm, board: b}
+	// The modules hold memory of the resource manager, and that holds the GPUs'.
+	d.close = sync.OnceValue(func() error { return errors.Join(m.unload(), rm.Close(), g.Close()) })
+	return &Machine{GPU: d, OS: k}, nil
 }
 
 // A Driver is the software GPUs as CUDA would show them: with IPC handles, which
 // name objects of the resource manager.
 type Driver struct {
 	*softgpu.Driver
-	rm *nvrm.Manager
+	rm    *nvrm.Manager
+	board *board
+	close func() error
 }
 
 // Open returns GPU i with its primary context retained.
@@ -50,5 +65,11 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 	return &dev, nil
 }
 
-// Close takes the machine down.
-func (d *Driver) Close() error { return errors.Join(d.rm.Close(), d.Driver.Close()) }
+// Beside plugs a device of somebody else in below the switch of GPU i: a drive, a
+// network card, an engine.
+func (d *Driver) Beside(i int) (*pcie.Function, error) { return d.board.plug(i) }
+
+// Close takes the machine down, as if the process had ended: nodes that are
+// still open have nothing behind them any more. A second call does nothing and
+// answers as the first.
+func (d *Driver) Close() error { return d.close() }

@@ -62,7 +62,12 @@ func run(out io.Writer, m *machine.Machine, limit int, each time.Duration) error
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s, %s\n%d bytes at %v mapped as %v\n", d.Info().Name, s.Backend(), info.MappedSize, info.VA, info.Type)
+	how := s.Info()
+	fmt.Fprintf(out, "%s\nbackend: %s\n", d.Info().Name, how.Backend)
+	if how.Declined != "" {
+		fmt.Fprintf(out, "not gdrdrv: %s\n", how.Declined)
+	}
+	fmt.Fprintf(out, "%d bytes at %v mapped as %v\n", info.MappedSize, info.VA, info.Type)
 	if m.Soft {
 		fmt.Fprintln(out, "This is a software machine: its times say nothing of a GPU's.")
 	}

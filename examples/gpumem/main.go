@@ -3,8 +3,8 @@
 // by the CPU, and then a DMA engine writes the listed pages. What the GPU finds
 // there is compared every time.
 //
-// It runs on a machine with the gpudma project's module gpumem, and else on a
-// software machine, which has the engine too.
+// It runs on a machine with the gpudma project's module gpumem. The software
+// machine has the module, and an engine besides.
 package main
 
 import (
@@ -22,8 +22,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/dev/gpumem"
 	"github.com/culvert-io/culvert/machine"
-	softgpumem "github.com/culvert-io/culvert/soft/kernel/gpumem"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -40,35 +39,28 @@ func main() {
 	}
 }
 
-// on runs on the machine that there is.
+// on runs on the machine that there is. A software machine gets an engine,
+// plugged in below the switch of the GPU.
 func on(out io.Writer, m *machine.Machine, size uint64) error {
-	if m.Soft {
-		fmt.Fprintf(out, "Software machine: %s\n", m.Why)
-		return inSoftware(out, size)
-	}
 	d, err := m.GPU.Open(0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(run(out, d, m.OS, nil, size), d.Close())
-}
-
-// inSoftware loads the module into a software machine and takes the engine
-// below the GPU's switch.
-func inSoftware(out io.Writer, size uint64) error {
-	r, err := rig.New(rig.Config{Memory: 64 << 20, Scatter: true})
+	board, ok := m.GPU.(*soft.Driver)
+	if !ok {
+		return errors.Join(run(out, d, m.OS, nil, size), d.Close())
+	}
+	fmt.Fprintf(out, "Software machine: %s\n", m.Why)
+	port, err := board.Beside(0)
 	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	if err := errors.Join(run(out, d, m.OS, &pcie.Engine{Port: port}, size), d.Close()); err != nil {
 		return err
 	}
-	mod, err := softgpumem.New(r.OS, softgpumem.Config{RM: r.RM})
-	if err != nil {
-		return err
-	}
-	err = run(out, r.GPU, r.OS, &pcie.Engine{Port: r.Near}, size)
-	h := r.Fabric.HostTraffic()
-	fmt.Fprintf(out, "The engine moved %d bytes over its link, %d of them to host memory.\n", r.Near.Traffic().Up, h.Written)
-	mod.Close()
-	return errors.Join(err, r.Close())
+	fmt.Fprintf(out, "The engine moved %d bytes over its link, %d of them to host memory.\n",
+		port.Traffic().Up, port.Fabric().HostTraffic().Written)
+	return nil
 }
 
 // run does it all. e is nil where there is no engine.

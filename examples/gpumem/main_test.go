@@ -9,13 +9,19 @@ import (
 
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/kernel"
 )
 
 func TestSoftware(t *testing.T) {
-	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "a test")
+	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20, Scatter: true}, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := m.GPU.(*soft.Driver).Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for _, size := range []uint64{1, 1 << 20, 2<<20 + 5} {
 		var out bytes.Buffer
 		if err := on(&out, m, size); err != nil {
@@ -35,7 +41,7 @@ func TestNoModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Soft = false // as if it were a real one
+	m.OS = kernel.New(kernel.Tree{})
 	var out bytes.Buffer
 	if err := on(&out, m, 1<<20); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "insmod") {
 		t.Errorf("got %v", err)

@@ -1,0 +1,65 @@
+package gdrcopy
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/dev/gdrdrv"
+)
+
+// module is GDRCopy's own backend: its kernel module gdrdrv.
+type module struct{ c *gdrdrv.Client }
+
+func newModule(o dev.OS) (*module, error) {
+	c, err := gdrdrv.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return &module{c}, nil
+}
+
+func (m *module) Name() string { return "gdrdrv " + m.c.Version().String() }
+func (m *module) Close() error { return m.c.Close() }
+
+// Pin pins the GPU pages around the bytes: the module maps from the start of a
+// page only.
+func (m *module) Pin(a gpu.Addr, n uint64) (Pin, error) {
+	if n == 0 || uint64(a)+n < uint64(a) {
+		return nil, fmt.Errorf("no range of memory: %w", gpu.ErrInvalidValue)
+	}
+	p, off, err := m.c.PinAround(uint64(a), n)
+	if err != nil {
+		return nil, err
+	}
+	i, err := p.Info()
+	if err != nil {
+		return nil, errors.Join(err, p.Unpin())
+	}
+	info := Info{VA: gpu.Addr(i.VA), MappedSize: i.MappedSize, PageSize: i.PageSize}
+	return &modulePin{Pin: p, off: off, n: n, info: info}, nil
+}
+
+type modulePin struct {
+	*gdrdrv.Pin
+	off, n uint64 // the bytes that were asked for
+	info   Info
+}
+
+// Info is what the module said last: the type is decided when memory is mapped.
+func (p *modulePin) Info() Info { return p.info }
+
+func (p *modulePin) Map() ([]byte, func() error, error) {
+	m, err := p.Pin.Map(int(p.off+p.n), syscall.PROT_READ|syscall.PROT_WRITE)
+	if err != nil {
+		return nil, nil, err
+	}
+	i, err := p.Pin.Info()
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Unmap())
+	}
+	p.info.Type = MappingType(i.Type)
+	return dev.Bytes(m)[p.off : p.off+p.n], m.Unmap, nil
+}
