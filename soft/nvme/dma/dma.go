@@ -74,6 +74,12 @@ func (h *hostMap) add(f *pcie.Fabric, b []byte, chance *rand.Rand) error {
 		}
 		h.pieces = append(h.pieces, p)
 		h.addrs[i] = p.Phys()
+		// A gap, so that no two pages are neighbours.
+		gap, err := f.AddHost(b[:HostPage])
+		if err != nil {
+			return err
+		}
+		gap.Remove()
 	}
 	return h.aligned()
 }

@@ -1,0 +1,71 @@
+package nvme
+
+import (
+	"context"
+	"fmt"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// identify gets a data structure.
+func identify[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceList](c *Controller, what string, cns, nsid uint32) (*T, error) {
+	c.pageMu.Lock()
+	defer c.pageMu.Unlock()
+	clear(c.page.Bytes())
+	cmd := abi.Command{Opcode: abi.ADMIN_IDENTIFY, NSID: nsid, CDW10: cns, PRP1: c.page.table.at(0)}
+	if _, err := c.do(context.Background(), what, &cmd, false); err != nil {
+		return nil, err
+	}
+	return view[T](c.page.Bytes()), nil
+}
+
+// grant asks for queues and returns how many pairs the controller has. Call
+// with resetting held.
+func (c *Controller) grant() (int, error) {
+	cmd := abi.Command{Opcode: abi.ADMIN_SET_FEATURES, CDW10: abi.FEAT_NUM_QUEUES, CDW11: (maxQueues-1)<<16 | (maxQueues - 1)}
+	dw0, err := c.do(context.Background(), "set number of queues", &cmd, true)
+	if err != nil {
+		return 0, err
+	}
+	n := min(int(dw0&0xffff), int(dw0>>16)) + 1
+	for n = min(n, maxQueues); abi.CQHDBL(uint16(n), c.cap.DSTRD())+4 > c.t.BARSize(); {
+		n--
+	}
+	return n, nil
+}
+
+// create tells the controller of a queue pair: the completion queue first. Call
+// with resetting held.
+func (c *Controller) create(q *Queue) error {
+	size := (q.n-1)<<abi.QUEUE_SIZE_SHIFT | uint32(q.id)
+	cq := abi.Command{Opcode: abi.ADMIN_CREATE_CQ, PRP1: q.cqBus, CDW10: size, CDW11: abi.QUEUE_PC}
+	if q.irq != nil {
+		cq.CDW11 |= abi.CQ_IEN | uint32(q.id)<<abi.CQ_IV_SHIFT
+	}
+	if _, err := c.do(context.Background(), "create completion queue", &cq, true); err != nil {
+		return err
+	}
+	sq := abi.Command{Opcode: abi.ADMIN_CREATE_SQ, PRP1: q.sqBus, CDW10: size, CDW11: abi.QUEUE_PC | uint32(q.id)<<abi.SQ_CQID_SHIFT}
+	if _, err := c.do(context.Background(), "create submission queue", &sq, true); err != nil {
+		if derr := c.delete(abi.ADMIN_DELETE_CQ, q.id); derr != nil && !c.halted {
+			c.halt(derr) // it would go on to own the memory
+		}
+		return err
+	}
+	return nil
+}
+
+// remove takes a queue pair from the controller: the submission queue first.
+// Call with resetting held.
+func (c *Controller) remove(q *Queue) error {
+	if err := c.delete(abi.ADMIN_DELETE_SQ, q.id); err != nil {
+		return err
+	}
+	return c.delete(abi.ADMIN_DELETE_CQ, q.id)
+}
+
+func (c *Controller) delete(opcode uint8, id uint16) error {
+	cmd := abi.Command{Opcode: opcode, CDW10: uint32(id)}
+	_, err := c.do(context.Background(), fmt.Sprintf("delete queue %d", id), &cmd, true)
+	return err
+}

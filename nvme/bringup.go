@@ -1,0 +1,87 @@
+package nvme
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// readCAP reads what the controller is capable of, and refuses what the driver
+// cannot work with.
+func (c *Controller) readCAP() error {
+	c.cap = abi.CAP(c.t.Load64(abi.REG_CAP))
+	switch {
+	case uint64(c.cap) == 1<<64-1:
+		return ErrRemoved
+	case c.cap.MQES() < 1:
+		return fmt.Errorf("CAP %#x: queues of %d entries: the specification wants 2 at least", uint64(c.cap), c.cap.MQES()+1)
+	case c.cap.CSS()&1 == 0:
+		return fmt.Errorf("CAP %#x: the controller has no NVM command set", uint64(c.cap))
+	case c.cap.MPSMIN() > 0:
+		return fmt.Errorf("CAP %#x: the smallest memory page is %d bytes: the driver uses %d", uint64(c.cap), abi.PageSize(c.cap.MPSMIN()), pageSize)
+	case abi.CQHDBL(1, c.cap.DSTRD())+4 > c.t.BARSize():
+		return fmt.Errorf("CAP %#x: doorbells of the first queue at %#x lie outside of BAR0, which has %d bytes", uint64(c.cap), abi.SQTDBL(1, c.cap.DSTRD()), c.t.BARSize())
+	}
+	return nil
+}
+
+// await waits until CSTS & mask == want.
+func (c *Controller) await(what string, mask, want uint32) error {
+	// CAP.TO is the worst case; some controllers say 0, and machines are busy.
+	limit := time.Duration(c.cap.TO())*500*time.Millisecond + time.Second
+	pause := 10 * time.Microsecond
+	for start := time.Now(); ; {
+		csts := c.t.Load32(abi.REG_CSTS)
+		switch {
+		case csts == abi.GONE:
+			return ErrRemoved
+		case csts&mask == want:
+			return nil
+		case csts&abi.CSTS_CFS != 0 && want&abi.CSTS_RDY != 0:
+			return fmt.Errorf("%s: %w", what, ErrFatal)
+		case time.Since(start) > limit:
+			return fmt.Errorf("%s: CSTS is %#x after %v: %w", what, csts, limit, ErrTimeout)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, 10*time.Millisecond)
+	}
+}
+
+// disable resets the controller: CC.EN to 0, until it is not ready. Afterwards
+// it has no queues and touches no memory.
+func (c *Controller) disable() error {
+	cc := c.t.Load32(abi.REG_CC)
+	if cc == abi.GONE {
+		return ErrRemoved
+	}
+	if cc&abi.CC_EN != 0 {
+		c.t.Store32(abi.REG_CC, cc&^(abi.CC_EN|abi.CC_SHN_MASK))
+	}
+	return c.await("reset", abi.CSTS_RDY, 0)
+}
+
+// enable brings the controller up with its admin queues.
+func (c *Controller) enable() error {
+	last := c.admin.n - 1
+	c.t.Store32(abi.REG_AQA, last<<abi.AQA_ASQS_SHIFT|last<<abi.AQA_ACQS_SHIFT)
+	c.t.Store64(abi.REG_ASQ, c.admin.sqBus)
+	c.t.Store64(abi.REG_ACQ, c.admin.cqBus)
+	c.t.Store32(abi.REG_CC, abi.CC_EN|abi.SQES<<abi.CC_IOSQES_SHIFT|abi.CQES<<abi.CC_IOCQES_SHIFT)
+	return c.await("enable", abi.CSTS_RDY, abi.CSTS_RDY)
+}
+
+// shutdown tells the controller that power may go.
+func (c *Controller) shutdown() error {
+	cc := c.t.Load32(abi.REG_CC)
+	if cc == abi.GONE || cc&abi.CC_EN == 0 || c.t.Load32(abi.REG_CSTS)&abi.CSTS_RDY == 0 {
+		return nil
+	}
+	c.t.Store32(abi.REG_CC, cc&^abi.CC_SHN_MASK|abi.CC_SHN_NORMAL)
+	err := c.await("shutdown", abi.CSTS_SHST_MASK, abi.CSTS_SHST_COMPLETE)
+	if errors.Is(err, ErrRemoved) {
+		return nil
+	}
+	return err
+}

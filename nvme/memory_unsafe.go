@@ -1,0 +1,30 @@
+package nvme
+
+import (
+	"unsafe"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// Memory that is shared with a controller, as what it holds.
+
+func commands(b []byte) []abi.Command {
+	return unsafe.Slice((*abi.Command)(unsafe.Pointer(&b[0])), len(b)/abi.CommandSize)
+}
+
+func completions(b []byte) []abi.Completion {
+	return unsafe.Slice((*abi.Completion)(unsafe.Pointer(&b[0])), len(b)/abi.CompletionSize)
+}
+
+func words(b []byte) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8)
+}
+
+// inPage is where in its page the memory begins.
+func inPage(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) % pageSize }
+
+// view is a copy of a data structure at the beginning of b.
+func view[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceList](b []byte) *T {
+	v := *(*T)(unsafe.Pointer(&b[:abi.IdentifySize][0]))
+	return &v
+}

@@ -1,0 +1,67 @@
+package nvme
+
+import (
+	"fmt"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// A Namespace is blocks of a drive.
+type Namespace struct {
+	c      *Controller
+	id     uint32
+	blocks uint64
+	shift  uint // of the block size
+}
+
+// ID is the namespace's number.
+func (n *Namespace) ID() uint32 { return n.id }
+
+// Blocks is how many blocks the namespace had when the controller was opened.
+func (n *Namespace) Blocks() uint64 { return n.blocks }
+
+// BlockSize is the size of a block in bytes.
+func (n *Namespace) BlockSize() int { return 1 << n.shift }
+
+// Controller is whose namespace it is.
+func (n *Namespace) Controller() *Controller { return n.c }
+
+// findNamespaces asks for all active namespaces.
+func (c *Controller) findNamespaces() error {
+	last := uint32(0)
+	for {
+		list, err := identify[abi.NamespaceList](c, "list namespaces", abi.CNS_ACTIVE_NAMESPACE, last)
+		if err != nil {
+			return err
+		}
+		for _, id := range list {
+			if id == 0 {
+				return nil
+			}
+			if id <= last {
+				return fmt.Errorf("the controller lists namespace %d after %d", id, last)
+			}
+			last = id
+			if err := c.addNamespace(id); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// addNamespace enters a namespace, unless its format is not for this driver.
+func (c *Controller) addNamespace(nsid uint32) error {
+	id, err := identify[abi.IdentifyNamespace](c, "identify namespace", abi.CNS_NAMESPACE, nsid)
+	if err != nil {
+		return err
+	}
+	f := id.LBAF[id.FLBAS&abi.FLBAS_INDEX_MASK]
+	if f.LBADS < 9 || f.LBADS > 16 || 1<<f.LBADS > c.maxTransfer || f.MS != 0 {
+		return nil // blocks with metadata, or of a size that no command takes
+	}
+	if id.NSZE > 1<<63>>f.LBADS {
+		return fmt.Errorf("namespace %d has %d blocks of %d bytes: no drive has", nsid, id.NSZE, 1<<f.LBADS)
+	}
+	c.namespaces = append(c.namespaces, &Namespace{c: c, id: nsid, blocks: id.NSZE, shift: uint(f.LBADS)})
+	return nil
+}

@@ -1,0 +1,132 @@
+// Package nvmetest is one suite for the NVMe driver on every transport: the
+// software controller, the libnvm twin, and a real kernel's vfio. The same
+// commands must give the same bytes and the same status codes everywhere.
+//
+// It writes to the drive.
+package nvmetest
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/culvert-io/culvert/nvme"
+)
+
+// A Drive is what the suite runs on.
+type Drive struct {
+	// Open is called for each test, and again when a test closed what it got.
+	Open func(t testing.TB) nvme.Transport
+	// BadRead is a block whose reads fail, or 0.
+	BadRead uint64
+	// NoDataError is true where the drive, or the machine around it, does not
+	// notice DMA to addresses that lead nowhere.
+	NoDataError bool
+}
+
+// area is how many bytes of the drive tests use, from its beginning.
+const area = 4 << 20
+
+// Run runs the suite.
+func Run(t *testing.T, d Drive) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, Drive)
+	}{
+		{"Identity", testIdentity},
+		{"Content", testContent},
+		{"Polled", testPolled},
+		{"Large", testLarge},
+		{"Offsets", testOffsets},
+		{"Depths", testDepths},
+		{"Concurrent", testConcurrent},
+		{"Statuses", testStatuses},
+		{"Zeroes", testZeroes},
+		{"MediumError", testMediumError},
+		{"Nowhere", testNowhere},
+		{"Reset", testReset},
+		{"ResetInFlight", testResetInFlight},
+		{"Queues", testQueues},
+		{"CloseInFlight", testCloseInFlight},
+		{"Reopen", testReopen},
+		{"Refused", testRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, d) })
+	}
+}
+
+// A rig is an open drive with a buffer.
+type rig struct {
+	testing.TB
+	ctx context.Context
+	c   *nvme.Controller
+	ns  *nvme.Namespace
+	buf *nvme.Buffer
+	rnd *rand.Rand
+}
+
+func open(t testing.TB, d Drive, cfg nvme.Config) *rig {
+	t.Helper()
+	c, err := nvme.Open(d.Open(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, ctx: context.Background(), c: c, rnd: rand.New(rand.NewPCG(1, 2))}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil && c.Err() == nil {
+			t.Error(err)
+		}
+	})
+	if len(c.Namespaces()) == 0 {
+		t.Fatal("the drive has no namespace")
+	}
+	r.ns = c.Namespaces()[0]
+	if n := r.ns.Blocks() * uint64(r.ns.BlockSize()); n < area {
+		t.Fatalf("the drive has %d bytes: the suite needs %d", n, area)
+	}
+	r.buf = r.host(area)
+	return r
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) host(n int) *nvme.Buffer {
+	r.Helper()
+	b, err := r.c.AllocHost(n)
+	r.check(err)
+	return b
+}
+
+func (r *rig) blocks(n int) uint64 { return uint64(n / r.ns.BlockSize()) }
+
+// fill writes bytes that follow from a seed.
+func fill(b []byte, seed uint64) {
+	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), 1})
+	_, _ = c.Read(b) // never fails
+}
+
+// write puts seeded content into blocks of the drive.
+func (r *rig) write(lba, n, seed uint64) {
+	r.Helper()
+	size := int(n) * r.ns.BlockSize()
+	fill(r.buf.Bytes()[:size], seed)
+	r.check(r.ns.Write(r.ctx, r.buf, 0, lba, n))
+}
+
+// expect reads blocks and compares them.
+func (r *rig) expect(lba, n uint64, want []byte) {
+	r.Helper()
+	size := int(n) * r.ns.BlockSize()
+	b := r.buf.Bytes()[:size]
+	copy(b, bytes.Repeat([]byte{0xcc}, size))
+	r.check(r.ns.Read(r.ctx, r.buf, 0, lba, n))
+	if !bytes.Equal(b, want[:size]) {
+		r.Fatalf("blocks %d to %d hold other bytes than were written", lba, lba+n-1)
+	}
+}

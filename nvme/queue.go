@@ -1,0 +1,223 @@
+package nvme
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// A command id is the number of a slot and, above it, a count of the slot's
+// uses, so that a completion which comes twice or late does not answer the
+// slot's next command.
+const (
+	slotBits = 10
+	slotMask = 1<<slotBits - 1
+	noCID    = 0xffff // which the specification keeps for itself
+)
+
+// A slot is a place for a command in flight.
+type slot struct {
+	r        *Request // nil when the slot is free
+	cid      uint16
+	pos      uint32        // in the submission queue
+	deadline time.Duration // since Controller.epoch
+	aborted  bool
+}
+
+// A Queue is a submission queue and its completion queue. It is safe for
+// concurrent use; callers that share one see each other's requests in Poll.
+type Queue struct {
+	c     *Controller
+	id    uint16
+	depth int
+	n     uint32 // entries of either queue: depth + 1
+
+	mem     *Buffer // of the queues and of PRP lists
+	sqBus   uint64
+	cqBus   uint64
+	sq      []abi.Command
+	cq      []abi.Completion
+	lists   []uint64
+	listOff uint64 // offset in mem
+	perSlot int    // bytes of lists
+	irq     <-chan struct{}
+	sqdb    uint64 // doorbells
+	cqdb    uint64
+	token   chan struct{} // whoever holds it looks for completions
+	timer   *time.Timer   // the token holder's
+	room    chan struct{} // gets a value when somebody is hungry and a slot is free
+	hungry  atomic.Int32
+
+	mu      sync.Mutex
+	going   sync.Cond // stopped became false, or dead was set
+	stopped bool      // while the controller is being reset
+	dead    error     // why there will be no more commands
+	gen     uint64    // the controller's, at the last reset
+	tail    uint32
+	head    uint32 // of the submission queue: what the controller has fetched for sure
+	cqHead  uint32
+	phase   bool
+	slots   []slot
+	free    []uint16
+	looked  time.Duration // when the controller's health was looked at
+	strays  uint64
+}
+
+// layout says where in a queue's memory what lies.
+type layout struct{ sq, cq, lists, total int }
+
+func (c *Controller) layout(n uint32, depth, perSlot int) layout {
+	up := func(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
+	sq := up(int(n) * abi.CommandSize)
+	cq := up(int(n) * abi.CompletionSize)
+	return layout{0, sq, sq + cq, sq + cq + depth*perSlot}
+}
+
+// newQueue makes the memory of a queue pair. The controller does not know of it
+// yet.
+func (c *Controller) newQueue(id uint16, depth int) (*Queue, error) {
+	perSlot := listPages(c.maxTransfer) * pageSize
+	if id == 0 {
+		perSlot = 0 // admin commands transfer one page
+	}
+	for {
+		n := uint32(depth + 1)
+		at := c.layout(n, depth, perSlot)
+		mem, err := c.AllocHost(at.total)
+		if err != nil {
+			return nil, err
+		}
+		// A queue is in one piece on the bus. Without an IOMMU host memory of
+		// more than a page may not be: then the queue is a page.
+		if !mem.table.contiguous(0, at.cq) || !mem.table.contiguous(at.cq, at.lists) {
+			if err := mem.Close(); err != nil {
+				return nil, err
+			}
+			depth = pageSize/abi.CommandSize - 1
+			continue
+		}
+		return c.fillQueue(&Queue{c: c, id: id, depth: depth, n: n, mem: mem, perSlot: perSlot}, at), nil
+	}
+}
+
+// contiguous reports whether the bytes from off to end have addresses in one
+// piece.
+func (t pageTable) contiguous(off, end int) bool {
+	for o := off; o < end; o += pageSize {
+		if t.at(uint64(o)) != t.at(uint64(off))+uint64(o-off) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
+	b := q.mem.Bytes()
+	q.sq, q.cq = commands(b[at.sq:at.cq])[:q.n], completions(b[at.cq:at.lists])[:q.n]
+	q.sqBus, q.cqBus = q.mem.table.at(uint64(at.sq)), q.mem.table.at(uint64(at.cq))
+	if q.perSlot > 0 {
+		q.lists = words(b[at.lists:at.total])
+	}
+	q.listOff = uint64(at.lists)
+	q.sqdb, q.cqdb = abi.SQTDBL(q.id, c.cap.DSTRD()), abi.CQHDBL(q.id, c.cap.DSTRD())
+	q.token = make(chan struct{}, 1)
+	q.token <- struct{}{}
+	q.room = make(chan struct{}, 1)
+	q.timer = time.NewTimer(time.Hour)
+	q.going.L = &q.mu
+	q.slots = make([]slot, q.depth)
+	for i := range q.slots {
+		q.slots[i].cid = uint16(i)
+		q.free = append(q.free, uint16(i))
+	}
+	q.gen = c.gen.Load()
+	q.rewind()
+	return q
+}
+
+// rewind makes an empty queue of it. Call with mu held, or alone.
+func (q *Queue) rewind() {
+	clear(q.cq)
+	q.tail, q.head, q.cqHead, q.phase = 0, 0, 0, true
+}
+
+// slotLists is the memory for PRP lists of a slot.
+func (q *Queue) slotLists(i int) prpLists {
+	n := q.perSlot / 8
+	return prpLists{q.lists[i*n : (i+1)*n], q.mem.table, q.listOff + uint64(i*q.perSlot)}
+}
+
+// NewQueue makes a queue pair with room for depth commands in flight, or fewer
+// where the machine's memory is in pieces: see Depth.
+func (c *Controller) NewQueue(depth int) (*Queue, error) {
+	if depth < 1 || depth > maxDepth {
+		return nil, fmt.Errorf("nvme %s: a queue of depth %d: want 1 to %d", c.Name(), depth, maxDepth)
+	}
+	c.lock()
+	defer c.unlock()
+	id, err := c.takeID()
+	if err != nil {
+		return nil, err
+	}
+	q, err := c.newQueue(id, min(depth, int(c.cap.MQES())))
+	if err != nil {
+		c.dropID(id)
+		return nil, err
+	}
+	q.irq = c.interrupt(int(id))
+	if err := c.create(q); err != nil {
+		c.dropID(id)
+		return nil, errors.Join(err, q.mem.Close())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queues[id] = q
+	return q, nil
+}
+
+// Depth is how many commands can be in flight.
+func (q *Queue) Depth() int { return q.depth }
+
+// Strays is how many completions answered no command in flight. A controller
+// that is in order has none.
+func (q *Queue) Strays() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.strays
+}
+
+// Close deletes the queue pair. Commands in flight are answered.
+func (q *Queue) Close() error {
+	c := q.c
+	c.lock()
+	defer c.unlock()
+	c.mu.Lock()
+	known := c.queues[q.id] == q
+	delete(c.queues, q.id)
+	c.mu.Unlock()
+	if !known {
+		return fmt.Errorf("nvme %s: queue %d: %w", c.Name(), q.id, ErrClosed)
+	}
+	q.kill(ErrClosed)
+	err := c.remove(q)
+	if err != nil && !c.halted {
+		c.halt(err) // to be sure that nothing is written there any more
+	}
+	q.abandon(ErrClosed)
+	c.dropID(q.id)
+	return errors.Join(err, q.mem.Close())
+}
+
+// kill ends submissions.
+func (q *Queue) kill(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dead == nil {
+		q.dead = err
+	}
+	q.going.Broadcast()
+}

@@ -1,0 +1,169 @@
+package nvme
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+)
+
+// An Op is what a request asks for.
+type Op uint8
+
+const (
+	OpRead Op = iota
+	OpWrite
+	OpFlush       // of a whole namespace; has no blocks and no buffer
+	OpWriteZeroes // has no buffer
+	opAdmin
+)
+
+var ops = [...]struct {
+	name   string
+	opcode uint8
+}{
+	OpRead:        {"read", abi.NVM_READ},
+	OpWrite:       {"write", abi.NVM_WRITE},
+	OpFlush:       {"flush", abi.NVM_FLUSH},
+	OpWriteZeroes: {"write zeroes", abi.NVM_WRITE_ZEROES},
+	opAdmin:       {"admin", 0},
+}
+
+func (o Op) String() string {
+	if int(o) < len(ops) {
+		return ops[o].name
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// A Request is one command. Its fields belong to the caller while it is not in
+// flight. It can be submitted again when it is done, and must not be copied.
+type Request struct {
+	Op     Op
+	NS     *Namespace
+	LBA    uint64
+	Blocks uint32
+	Buf    *Buffer
+	Off    uint64 // of the data in Buf: a multiple of 4
+
+	admin *abi.Command // of opAdmin
+	what  string       // of opAdmin, for errors
+
+	state   atomic.Uint32
+	waiting atomic.Bool // somebody wants to be told
+	told    chan struct{}
+	cid     uint16 // guarded by Queue.mu
+	result  uint32 // dword 0 of the completion
+	err     error
+}
+
+// States of a request.
+const (
+	idle uint32 = iota
+	inFlight
+	done
+)
+
+// Done reports whether the request has been answered since it was submitted.
+func (r *Request) Done() bool { return r.state.Load() == done }
+
+// Err is how a request that is done ended.
+func (r *Request) Err() error { return r.err }
+
+// check finds what would go wrong before the controller could say so: that the
+// memory is not the command's to touch.
+func (r *Request) check(c *Controller) error {
+	if r.Op == opAdmin {
+		return nil
+	}
+	switch {
+	case r.Op > OpWriteZeroes:
+		return fmt.Errorf("no such operation")
+	case r.NS == nil || r.NS.c != c:
+		return fmt.Errorf("no namespace of this controller")
+	case r.Op == OpFlush:
+		return nil
+	case r.Blocks < 1 || r.Blocks > 1<<16:
+		return fmt.Errorf("%d blocks: want 1 to %d", r.Blocks, 1<<16)
+	case r.Op == OpWriteZeroes:
+		return nil
+	case r.Buf == nil || r.Buf.c != c:
+		return fmt.Errorf("no buffer of this controller")
+	}
+	n := uint64(r.Blocks) << r.NS.shift
+	switch {
+	case n > uint64(c.maxTransfer):
+		return fmt.Errorf("%d bytes: at most %d at once", n, c.maxTransfer)
+	case r.Off%4 != 0:
+		return fmt.Errorf("data at byte %d of the buffer: want a multiple of 4", r.Off)
+	case r.Off > r.Buf.size || n > r.Buf.size-r.Off:
+		return fmt.Errorf("data at [%d:+%d] of a buffer of %d bytes", r.Off, n, r.Buf.size)
+	case !r.Buf.hold():
+		return fmt.Errorf("the buffer is closed: %w", ErrClosed)
+	}
+	return nil
+}
+
+// encode writes the command.
+func (r *Request) encode(cmd *abi.Command, l prpLists) {
+	if r.Op == opAdmin {
+		*cmd = *r.admin
+		return
+	}
+	*cmd = abi.Command{Opcode: ops[r.Op].opcode, NSID: r.NS.id}
+	if r.Op == OpFlush {
+		return
+	}
+	cmd.CDW10, cmd.CDW11, cmd.CDW12 = uint32(r.LBA), uint32(r.LBA>>32), r.Blocks-1
+	if r.Op != OpWriteZeroes {
+		cmd.PRP1, cmd.PRP2 = putPRPs(r.Buf.table, r.Off, uint64(r.Blocks)<<r.NS.shift, l)
+	}
+}
+
+// release gives back what check took.
+func (r *Request) release() {
+	if r.Op == OpRead || r.Op == OpWrite {
+		r.Buf.drop()
+	}
+}
+
+// start makes a request of it that is in flight.
+func (r *Request) start(cid uint16) {
+	if r.told == nil {
+		r.told = make(chan struct{}, 1)
+	}
+	select {
+	case <-r.told: // of an earlier use
+	default:
+	}
+	r.cid, r.err, r.result = cid, nil, 0
+	r.state.Store(inFlight)
+}
+
+// finish answers the request.
+func (r *Request) finish(err error) {
+	r.err = err
+	r.release()
+	r.state.Store(done)
+	if r.waiting.Load() {
+		select {
+		case r.told <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// fail names the command in an error.
+func (r *Request) fail(c *Controller, err error) error {
+	e := &OpError{Controller: c.Name(), Op: r.Op.String(), Err: err}
+	switch {
+	case r.Op == opAdmin:
+		e.Op = r.what
+	case r.NS != nil:
+		e.NSID = r.NS.id
+		if r.Op != OpFlush {
+			e.LBA, e.Blocks = r.LBA, r.Blocks
+		}
+	}
+	return e
+}

@@ -1,0 +1,96 @@
+package nvme
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Submit starts the requests, in order, and rings the doorbell once. It returns
+// how many it started: fewer than all with ErrFull when there is no room, or
+// with an error that says what is wrong with the next one. During a reset of
+// the controller it waits.
+func (q *Queue) Submit(rs ...*Request) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.stopped && q.dead == nil {
+		q.going.Wait()
+	}
+	if q.dead != nil {
+		return 0, fmt.Errorf("nvme %s: queue %d: %w", q.c.Name(), q.id, q.dead)
+	}
+	now := q.c.now()
+	for _, r := range rs {
+		if err = q.put(r, now); err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		q.c.t.Store32(q.sqdb, q.tail)
+	}
+	return n, err
+}
+
+// put writes one request's command into the submission queue. Call with mu
+// held.
+func (q *Queue) put(r *Request, now time.Duration) error {
+	if len(q.free) == 0 || (q.tail+1)%q.n == q.head {
+		return ErrFull
+	}
+	if r.state.Load() == inFlight {
+		return r.fail(q.c, ErrBusy)
+	}
+	if err := r.check(q.c); err != nil {
+		return r.fail(q.c, err)
+	}
+	i := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	s := &q.slots[i]
+	r.start(s.cid)
+	s.r, s.pos, s.aborted = r, q.tail, false
+	s.deadline = now + q.c.cfg.Timeout
+	cmd := &q.sq[q.tail]
+	r.encode(cmd, q.slotLists(int(i)))
+	cmd.CID = s.cid
+	q.tail = (q.tail + 1) % q.n
+	return nil
+}
+
+// submit is Submit of one request that waits for room.
+func (q *Queue) submit(ctx context.Context, r *Request) error {
+	n, err := q.Submit(r)
+	if n == 1 || err != ErrFull {
+		return err
+	}
+	q.hungry.Add(1)
+	defer q.hungry.Add(-1)
+	for {
+		n, err := q.Submit(r)
+		if n == 1 || err != ErrFull {
+			q.feed() // there may be more
+			return err
+		}
+		select {
+		case <-q.room:
+		case <-q.token:
+			t := q.lead(ctx.Done(), q.room, func() bool { q.pollInto(nil); return len(q.room) > 0 })
+			q.token <- struct{}{}
+			q.c.handle(q, t, false)
+		case <-ctx.Done():
+		}
+		if err := ctx.Err(); err != nil {
+			return r.fail(q.c, err)
+		}
+	}
+}
+
+// feed tells one who waits for room that there may be some.
+func (q *Queue) feed() {
+	if q.hungry.Load() > 0 {
+		select {
+		case q.room <- struct{}{}:
+		default:
+		}
+	}
+}
