@@ -31,3 +31,7 @@ func (m *Module) State(addr uint64) (abi.State, int) {
 	defer v.g.mu.Unlock()
 	return v.g.state, v.g.refs
 }
+
+// OpenFile is an open of a node that the OS does not know of: closing it waits
+// for nobody.
+func (m *Module) OpenFile() *File { return m.open() }
