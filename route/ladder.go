@@ -163,12 +163,12 @@ var ErrNoRoute = errors.New("no route takes this request")
 func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	var first error
 	for i := 0; i < len(ops); {
-		r, why := p.choose(&ops[i])
+		r, why := p.choose(&ops[i], &res[i].Declined)
 		if r == nil {
 			return p.refuse(&ops[i], why)
 		}
 		j := i + 1
-		for j < len(ops) && p.takes(r, &ops[j]) {
+		for j < len(ops) && p.takes(r, &ops[j], &res[j].Declined) {
 			j++
 		}
 		took, err := runLive(ctx, r, ops[i:j], res[i:j])
@@ -184,19 +184,21 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	return first
 }
 
-// choose finds the first rung that takes the op. why is the last refusal.
-func (p *Plan) choose(op *Op) (r Route, why *Decline) {
+// choose finds the first rung that takes the op, and notes why those above it do
+// not: a rung that is asked later may answer otherwise. why is the last refusal.
+func (p *Plan) choose(op *Op, ds *Declined) (r Route, why *Decline) {
 	for _, r := range p.usable {
 		if why = r.Takes(op); why == nil {
 			return r, nil
 		}
+		ds[r.ID()] = why
 	}
 	return nil, why
 }
 
-// takes reports whether r is the rung that choose would find for op.
-func (p *Plan) takes(r Route, op *Op) bool {
-	got, _ := p.choose(op)
+// takes reports whether r is the rung that choose finds for op.
+func (p *Plan) takes(r Route, op *Op, ds *Declined) bool {
+	got, _ := p.choose(op, ds)
 	return got == r
 }
 
@@ -218,21 +220,9 @@ func (p *Plan) finish(r *Receipt, op *Op, id ID, took time.Duration) {
 		r.By[id] = r.Bytes
 	}
 	r.settle()
-	p.explain(&r.Declined, op, id)
-}
-
-// explain notes the rungs above id: those that the file cannot use, and those
-// that did not take this op.
-func (p *Plan) explain(ds *Declined, op *Op, id ID) {
-	for _, d := range p.declined {
+	for _, d := range p.declined { // the rungs that the file cannot use at all
 		if d.Route < id {
-			ds[d.Route] = d
+			r.Declined[d.Route] = d
 		}
-	}
-	for _, r := range p.usable {
-		if r.ID() >= id {
-			break
-		}
-		ds[r.ID()] = r.Takes(op)
 	}
 }

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft"
 )
 
 // A fake rung takes requests up to max bytes and remembers them.
@@ -204,5 +207,64 @@ func TestAlignedDetour(t *testing.T) {
 	got, err := os.ReadFile(name)
 	if err != nil || string(got) != string(want) {
 		t.Errorf("the file has %d bytes, want %d and the same; %v", len(got), len(want), err)
+	}
+}
+
+// A fickle rung declines the first time it is asked and takes everything after.
+type fickle struct {
+	fake
+	asked int
+}
+
+func (f *fickle) Takes(op *Op) *Decline {
+	if f.asked++; f.asked == 1 {
+		return &Decline{f.id, "page cache", "cold", ""}
+	}
+	return nil
+}
+
+// What kept a rung from being taken is in the receipt, also when it has changed
+// meanwhile; and each rung is asked once.
+func TestDeclineIsNotedWhenItHappens(t *testing.T) {
+	top, bottom := &fickle{fake: fake{id: Bar, max: 1 << 40}}, &fake{id: Ring, max: 1 << 40}
+	p := NewLadder([]Route{top, bottom}, nil).Plan(nil)
+	res := make([]Receipt, 1)
+	if err := p.Run(context.Background(), []Op{op(5)}, res); err != nil {
+		t.Fatal(err)
+	}
+	if d := res[0].Declined[Bar]; res[0].Route != Ring || d == nil || d.Evidence != "cold" || top.asked != 1 {
+		t.Errorf("asked %d times: %v", top.asked, &res[0])
+	}
+}
+
+// Where the GPU's nodes are missing, as in a container without them or under
+// WSL, whose driver has others, there is no way through BAR1, and the reason
+// names the node.
+func TestBarWantsTheNodes(t *testing.T) {
+	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.GPU.(io.Closer).Close()
+	device, err := m.GPU.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	for name, os := range map[string]tree{
+		"container": {fstest.MapFS{"proc/driver/nvidia/version": {}}},
+		"WSL":       {fstest.MapFS{"dev/dxg": {}, "proc/version": {Data: []byte("Linux version 6.6.87.2-microsoft-standard-WSL2")}}},
+	} {
+		b, d := NewBar(device, os)
+		if b != nil || d == nil || d.Route != Bar || !strings.Contains(d.Evidence, "/dev/nvidiactl") {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	b, d := NewBar(device, m.OS)
+	if d != nil {
+		t.Fatalf("with the nodes: %v", d)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
