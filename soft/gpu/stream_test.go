@@ -189,6 +189,9 @@ func TestKernelErrorTakesTheGPUDown(t *testing.T) {
 	wantCode(t, "another stream", waiting.Synchronize(), gpu.ErrIllegalAddress)
 	wantCode(t, "copy", x.CopyIn(a, []byte{1}), gpu.ErrIllegalAddress)
 	wantCode(t, "free", x.Free(a), gpu.ErrIllegalAddress)
+	if _, err := theirs.Done(); gpu.CodeOf(err) != gpu.ErrIllegalAddress {
+		t.Fatalf("another context: %v", err) // and would wait for ever
+	}
 	wantCode(t, "another context", theirs.Synchronize(), gpu.ErrIllegalAddress)
 	_, err = x.NewContext(0)
 	wantCode(t, "new context", err, gpu.ErrIllegalAddress)
