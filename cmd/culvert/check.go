@@ -118,14 +118,7 @@ func printGPU(out io.Writer, g check.GPU) {
 func printMissing(out io.Writer, r *check.Report) {
 	fmt.Fprintln(out, "\nnodes")
 	for _, n := range r.Nodes {
-		state := "missing"
-		switch {
-		case n.Usable:
-			state = "ok"
-		case n.Present:
-			state = n.Err
-		}
-		fmt.Fprintf(out, "         %-24s %-8s %s\n", n.Path, state, n.For)
+		printNode(out, n)
 	}
 	fmt.Fprintln(out, "modules")
 	for _, m := range r.Modules {
@@ -133,13 +126,26 @@ func printMissing(out io.Writer, r *check.Report) {
 		if !m.Loaded {
 			state, tail = "missing", fixText(m.Fix)
 		}
-		fmt.Fprintf(out, "         %-24s %-8s %s  %s\n", m.Name, state, m.For, tail)
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("         %-24s %-8s %s  %s", m.Name, state, m.For, tail), " "))
 	}
 	fmt.Fprintln(out, "limits")
 	for _, l := range r.Limits {
 		line := strings.TrimRight(fmt.Sprintf("         %-32s %-8s %s  %s", l.Name, l.Value, l.Note, fixText(l.Fix)), " ")
 		fmt.Fprintln(out, line)
 	}
+}
+
+func printNode(out io.Writer, n check.Node) {
+	state, tail := "missing", fixText(n.Fix)
+	switch {
+	case n.Usable && n.Version != "":
+		state, tail = "ok", "version "+n.Version
+	case n.Usable:
+		state = "ok"
+	case n.Present:
+		state = n.Err
+	}
+	fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("         %-24s %-8s %s  %s", n.Path, state, n.For, tail), " "))
 }
 
 func fixText(fix string) string {

@@ -3,50 +3,7 @@ package check
 import (
 	"io/fs"
 	"strings"
-
-	"github.com/culvert-io/culvert/internal/dev"
 )
-
-// A Node is a device file that a client would open.
-type Node struct {
-	Path    string `json:"path"`
-	Present bool   `json:"present"`
-	Usable  bool   `json:"usable"`
-	Err     string `json:"error,omitempty"`
-	For     string `json:"for"`
-}
-
-var nodes = []struct{ path, purpose string }{
-	{"/dev/nvidiactl", "the resource manager: BAR1 mappings without a kernel module"},
-	{"/dev/nvidia0", "the first GPU"},
-	{"/dev/nvidia-uvm", "managed memory"},
-	{"/dev/nvidia-fs0", "GPUDirect Storage by nvidia-fs"},
-	{"/dev/gdrdrv", "GDRCopy"},
-	{"/dev/gpumem", "gpumem: physical pages of GPU memory"},
-	{"/dev/libnvm0", "user-space NVMe by libnvm"},
-	{"/dev/vfio/vfio", "user-space NVMe by vfio"},
-	{"/dev/infiniband/uverbs0", "RDMA"},
-}
-
-// lookNodes opens each node that is there: permissions are found out by trying.
-func lookNodes(os dev.OS) []Node {
-	list := make([]Node, 0, len(nodes))
-	for _, n := range nodes {
-		node := Node{Path: n.path, For: n.purpose}
-		_, err := fs.Stat(os.FS(), strings.TrimPrefix(n.path, "/"))
-		node.Present = err == nil
-		if node.Present {
-			if h, err := os.Open(n.path); err != nil {
-				node.Err = err.Error()
-			} else {
-				node.Usable = true
-				h.Close()
-			}
-		}
-		list = append(list, node)
-	}
-	return list
-}
 
 // A Module is a kernel module that one of the direct routes stands on.
 type Module struct {
@@ -57,23 +14,49 @@ type Module struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-var modules = []struct{ name, version, purpose, fix string }{
-	{"nvidia", "proc/driver/nvidia/version", "the GPU driver", "install NVIDIA's open kernel modules"},
-	{"nvidia_fs", "proc/driver/nvidia-fs/version", "cuFile's direct path (route nvfs)", "install nvidia-fs and run: modprobe nvidia-fs"},
-	{"nvidia_peermem", "sys/module/nvidia_peermem/version", "RDMA into GPU memory", "modprobe nvidia-peermem"},
-	{"gdrdrv", "sys/module/gdrdrv/version", "GDRCopy", "not needed where /dev/nvidiactl can map BAR1"},
-	{"nvme", "sys/module/nvme/version", "local NVMe drives", ""},
+// A sign is a file that a module shows when it is loaded. Its first line is the
+// module's version, unless it is a directory or says something else.
+type sign struct {
+	path    string
+	version bool
+}
+
+var modules = []struct {
+	name    string
+	signs   []sign
+	purpose string
+	fix     string
+}{
+	{"nvidia", []sign{{"proc/driver/nvidia/version", true}}, "the GPU driver", "install NVIDIA's open kernel modules"},
+	{"nvidia_fs", []sign{{"proc/driver/nvidia-fs/version", true}}, "cuFile's direct path (route nvfs)", "install nvidia-fs and run: modprobe nvidia-fs"},
+	{"nvidia_peermem", []sign{{"sys/module/nvidia_peermem/version", true}}, "RDMA into GPU memory", "modprobe nvidia-peermem"},
+	{
+		"gdrdrv",
+		[]sign{{"sys/module/gdrdrv/version", true}, {"proc/driver/gdrdrv/params", true}},
+		"GDRCopy",
+		"not needed where /dev/nvidiactl can map BAR1",
+	},
+	{
+		"gpumem",
+		[]sign{{"proc/gpumem", false}},
+		"physical pages of GPU memory for devices of your own",
+		"needed only for such devices: build gpumem of the gpudma project and run: insmod gpumem.ko",
+	},
+	{"nvme", []sign{{"sys/module/nvme/version", true}}, "local NVMe drives", ""},
 }
 
 func lookModules(root fs.FS) []Module {
 	list := make([]Module, 0, len(modules))
 	for _, m := range modules {
 		mod := Module{Name: m.name, For: m.purpose}
-		_, err := fs.Stat(root, "sys/module/"+m.name)
-		mod.Loaded = err == nil
-		if text, err := fs.ReadFile(root, m.version); err == nil {
+		for _, s := range append(m.signs, sign{path: "sys/module/" + m.name}) {
+			if _, err := fs.Stat(root, s.path); err != nil {
+				continue
+			}
 			mod.Loaded = true
-			mod.Detail, _, _ = strings.Cut(strings.TrimSpace(string(text)), "\n")
+			if s.version && mod.Detail == "" {
+				mod.Detail = firstLine(root, s.path)
+			}
 		}
 		if !mod.Loaded {
 			mod.Fix = m.fix
@@ -81,6 +64,17 @@ func lookModules(root fs.FS) []Module {
 		list = append(list, mod)
 	}
 	return list
+}
+
+// firstLine is the first line of a file, without the word that only says that a
+// version follows.
+func firstLine(root fs.FS, path string) string {
+	text, err := fs.ReadFile(root, path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimPrefix(line, "Version: ")
 }
 
 func kernelVersion(root fs.FS) string {
