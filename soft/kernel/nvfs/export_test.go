@@ -1,6 +1,34 @@
 package nvfs
 
-import abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+import (
+	"fmt"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+)
+
+// Balance says which counters do not add up when nothing is in progress.
+func (m *Module) Balance() error {
+	s := &m.stats
+	for name, c := range map[string]*counter{
+		"mmap": &s.mmap, "map": &s.bar1, "batch": &s.batches, "read": &s.reads.counter, "write": &s.writes.counter,
+	} {
+		if c.n.Load() != c.ok.Load()+c.err.Load() {
+			return fmt.Errorf("%s: %v", name, c)
+		}
+	}
+	if ok, gone := s.bar1.ok.Load(), s.frees.Load()+s.callbacks.Load(); ok != gone || s.shadow.Load() != 0 || s.mmap.ok.Load() != s.munmap.Load() {
+		return fmt.Errorf("%d buffers were mapped, %d released; %d bytes of shadow buffers", ok, gone, s.shadow.Load())
+	}
+	if r, w := s.reads.active.Load(), s.writes.active.Load(); r != 0 || w != 0 {
+		return fmt.Errorf("%d reads and %d writes in flight", r, w)
+	}
+	for _, g := range s.gpus {
+		if g.pinned != 0 {
+			return fmt.Errorf("%s: %d bytes pinned", g.name, g.pinned)
+		}
+	}
+	return nil
+}
 
 // Idle waits for asynchronous transfers.
 func (m *Module) Idle() { m.async.Wait() }

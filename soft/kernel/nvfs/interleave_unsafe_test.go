@@ -156,6 +156,9 @@ func (p *play) finish(seed uint64, freed bool, trace []string) {
 	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric.Usage(); n != 0 || live != 0 || u.Loans != 0 || u.Mappings != 0 {
 		p.bad += fmt.Sprintf(" left over: %d mgroups, %d pins, %+v", n, live, u)
 	}
+	if err := p.m.Balance(); err != nil {
+		p.bad += " " + err.Error()
+	}
 	p.check(p.GPU.Free(gpu.Addr(p.owned)))
 	if p.bad != "" {
 		p.t.Fatalf("seed %d: %s\nafter %q", seed, p.bad, trace)

@@ -114,11 +114,7 @@ func (g *mgroup) pinBuffer(b gpuBuffer) error {
 		}
 		return err
 	}
-	if g.lost || g.closed {
-		if !g.lost {
-			g.table = t // for free to put
-		}
-		g.swap(abi.IO_INIT, abi.IO_CALLBACK_END)
+	if g.lost { // and the table with it
 		return syscall.EINVAL
 	}
 	g.table = t

@@ -194,8 +194,8 @@ func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 	g.counted = false
 	g.mu.Unlock()
 	g.m.at("nvfs.callback.end", g)
-	g.m.stats.callbacks.Add(1)
 	if counted {
+		g.m.stats.callbacks.Add(1)
 		g.m.stats.unregister(g)
 		g.m.unuse()
 	}
@@ -205,7 +205,9 @@ func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 
 // drop gives a reference back. Call with mu held; it is released.
 func (g *mgroup) drop() {
-	g.refs--
+	if g.refs--; g.refs < 0 {
+		panic("nvfs: a reference to an mgroup was dropped twice")
+	}
 	last := g.refs == 0
 	if last {
 		g.state = abi.IO_UNPIN_PAGES_ALREADY_INVOKED

@@ -76,6 +76,9 @@ func (w *world) close() {
 	if n := w.m.Groups(); n != 0 {
 		w.t.Errorf("%d mgroups are left", n)
 	}
+	if err := w.m.Balance(); err != nil {
+		w.t.Error(err)
+	}
 	w.check(w.Rig.Close())
 	for _, b := range w.mem {
 		w.check(unix.Munmap(b))
