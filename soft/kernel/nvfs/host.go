@@ -151,7 +151,9 @@ func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
 		}
 		i += end
 	}
-	return n, nil
+	// What was cut off meanwhile is no data.
+	size, err = f.size()
+	return min(n, max(0, size-off)), err
 }
 
 func zero(pages []Page) {
