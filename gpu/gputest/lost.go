@@ -100,18 +100,12 @@ func lostForeign(b *bench) {
 
 // lostQueue looks at what becomes of work behind the kernel that fails.
 func lostQueue(b *bench) {
-	o := b.other()
-	h, err := o.Alloc(gpu.KindHost, 8, 0)
-	b.must(err)
+	b.apart()
+	b.lost = true
+	h := b.alloc(gpu.KindHost, 8)
 	v := gpu.HostBytes(h, 8)
 	v[0] = 1
-	f := b.kernelOf(o, "culvert_counter")
-	s, err := o.NewStream()
-	b.must(err)
-	e, err := o.NewEvent()
-	b.must(err)
-	b.lost = true
-	g := b.gate()
+	f, s, e, g := b.kernel("culvert_counter"), b.stream(), b.event(), b.gate()
 	g.hold(b, s) // until all is in the queue
 	b.must(s.Launch(f, one(), one(), gpu.Addr(0x10000)))
 	b.note("fill", s.Fill(h, 2, 1, 8))
