@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,9 @@ import (
 )
 
 const (
-	// barMax is the largest request that is read through BAR1. Above it the
-	// ring's copy engine wins as soon as several callers share the link.
+	// barMax is the largest request that is read through BAR1, where nothing was
+	// measured. Above it the ring's copy engine wins as soon as several callers
+	// share the link.
 	barMax = 256 << 10
 	// barBudget is how much registered memory is kept mapped. A mapping costs
 	// page tables (2 MiB per GiB) and 2 ms per GiB to make.
@@ -27,17 +29,21 @@ const (
 )
 
 // A BarRoute reads files straight into GPU memory: the registered buffer is
-// mapped through BAR1, and pread copies from the page cache into the mapping.
-// No staging, no stream, no CUDA call: for small requests nothing is faster.
+// mapped through BAR1, and pread copies from the page cache into the mapping; of
+// a file that is read often and lies in the page cache the pages are mapped too,
+// and copied without a system call. No staging, no stream, no CUDA call: for
+// small requests nothing is faster.
 //
 // CPU stores are not ordered with streams. As with every cuFile read, no GPU
 // work may use the range meanwhile; work submitted after the read sees it.
 type BarRoute struct {
 	dev    gpu.Device
+	root   fs.FS // with /proc and /sys
 	mapper *rm.Mapper
 
-	mu   sync.Mutex // serialises changes of wins
-	wins atomic.Pointer[map[gpu.Addr]*rm.Window]
+	mu      sync.Mutex // serialises changes of wins, and guards borders
+	wins    atomic.Pointer[map[gpu.Addr]*rm.Window]
+	borders map[string]*borderFinder // by file system
 }
 
 // NewBar returns the route, or why this machine has none.
@@ -47,7 +53,7 @@ func NewBar(device gpu.Device, os dev.OS) (*BarRoute, *Decline) {
 		m.Close()
 		return nil, barDecline(err)
 	}
-	b := &BarRoute{dev: device, mapper: m}
+	b := &BarRoute{dev: device, root: os.FS(), mapper: m, borders: map[string]*borderFinder{}}
 	b.wins.Store(&map[gpu.Addr]*rm.Window{})
 	return b, nil
 }
@@ -116,12 +122,14 @@ var (
 
 // Takes takes small reads of what is likely to be in the page cache, into
 // buffers that are mapped.
-func (b *BarRoute) Takes(op *Op) *Decline {
+func (b *BarRoute) Takes(op *Op) *Decline { return b.takes(op, defaultBorder) }
+
+func (b *BarRoute) takes(op *Op, border *knownBorder) *Decline {
 	switch {
 	case op.Dir != Read:
 		return barDeclineWrite
-	case op.Mem.Len > barMax:
-		return barDeclineSize
+	case op.Mem.Len > border.max:
+		return border.why
 	case op.Buf == nil || (*b.wins.Load())[op.Mem.Base] == nil:
 		return barDeclineUnmapped
 	case op.File.CallerDirect() && !resident(op):
@@ -156,6 +164,10 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 	// The buffer stays registered while a transfer uses it, so the window needs no
 	// lock of its own here.
 	dst := w.Bytes()[op.Mem.Off : op.Mem.Off+op.Mem.Len]
+	if b.copyView(op, dst) {
+		r.Bytes = int64(len(dst))
+		return nil
+	}
 	for len(dst) > 0 {
 		n, err := unix.Pread(op.File.Buffered(), dst, op.Off+r.Bytes)
 		if errors.Is(err, unix.EINTR) {
@@ -171,6 +183,21 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 		r.Bytes += int64(n)
 		dst = dst[n:]
 	}
+	wc.Fence()
+	return nil
+}
+
+// copyView copies out of the file's mapping, where there is one and the pages are
+// there. It reports false where a pread must do it, also after the file was cut
+// short under way: what was stored is then written over or lies past the end.
+func (b *BarRoute) copyView(op *Op, dst []byte) bool {
+	src := op.File.View(op.Off, int64(len(dst)), now())
+	return src != nil && store(dst, src) == nil && op.File.Holds(op.Off+int64(len(dst)))
+}
+
+func store(dst, src []byte) (err error) {
+	defer wc.Guard(wc.Arm(), &err)
+	wc.Store(dst, src)
 	wc.Fence()
 	return nil
 }

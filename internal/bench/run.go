@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,17 +46,23 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	threads := make([]threadResult, r.w.Threads)
 	callers := make([]caller, r.w.Threads)
 	g, ctx := errgroup.WithContext(ctx)
-	ready, start := make(chan error, r.w.Threads), make(chan struct{})
+	ready, start, over := make(chan error, r.w.Threads), make(chan struct{}), make(chan struct{})
+	var working sync.WaitGroup
+	working.Add(r.w.Threads)
 	for i := range threads {
 		g.Go(func() error {
 			free, err := r.prepare(ctx, &callers[i])
 			ready <- err
 			if err != nil {
+				working.Done()
 				return err
 			}
 			defer free()
 			<-start
-			return r.loop(ctx, callers[i], &threads[i], uint64(i))
+			err = r.loop(ctx, callers[i], &threads[i], uint64(i))
+			working.Done()
+			<-over // to give memory back is not what is measured
+			return err
 		})
 	}
 	var errs error
@@ -63,8 +70,9 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 		errs = errors.Join(errs, <-ready)
 	}
 	if errs != nil {
-		close(start)
 		r.stop.Store(true)
+		close(start)
+		close(over)
 		g.Wait()
 		return nil, errs
 	}
@@ -74,8 +82,11 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 		defer timer.Stop()
 	}
 	close(start)
+	working.Wait()
+	took, cpu := time.Since(began), cpuTime()-before
+	close(over)
 	err := g.Wait()
-	return newResult(r, threads, time.Since(began), cpuTime()-before), err
+	return newResult(r, threads, took, cpu), err
 }
 
 // prepare gives a caller its memory and lets it do a first, unmeasured call: what

@@ -131,10 +131,19 @@ func (l *lane) stage() bool {
 	return true
 }
 
+// warm reports whether the page cache holds a part.
+func (l *lane) warm(p *part, s *slot) bool {
+	q := &s.op.reqs[p.req]
+	return l.r.files.Warm(q.Buffered, q.Off+p.off, int64(p.n))
+}
+
 // fillBatch reads the parts of a slot through io_uring, which is one system
 // call instead of one for each, and lets a disk see all of them at once. What
 // does not come through in full is left to read.
 func (l *lane) fillBatch(s *slot) {
+	if l.warm(&s.parts[0], s) && l.warm(&s.parts[len(s.parts)-1], s) {
+		return // what is in memory is read faster one by one
+	}
 	b := l.openBatch()
 	if b == nil {
 		return
