@@ -43,8 +43,8 @@ func (c *Config) set(key, value string) (err error) {
 	switch key {
 	case "gpus":
 		c.GPUs, err = strconv.Atoi(value)
-		if err == nil && (c.GPUs < 1 || c.GPUs > 64) {
-			err = fmt.Errorf("between 1 and 64 GPUs")
+		if err == nil && (c.GPUs < 1 || c.GPUs > 16) {
+			err = fmt.Errorf("between 1 and 16 GPUs")
 		}
 	case "model":
 		if _, ok := models[value]; !ok {

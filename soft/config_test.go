@@ -21,7 +21,7 @@ func TestParseConfig(t *testing.T) {
 		{text: "memory=", err: "memory"},
 		{text: "memory=G", err: "memory"},
 		{text: "memory=99999999999G", err: "too large"},
-		{text: "gpus=0", err: "between 1 and 64"},
+		{text: "gpus=0", err: "between 1 and 16"},
 		{text: "model=h100", err: "there are h200, small-bar and pageable"},
 		{text: "colour=blue", err: "no such key"},
 	} {
