@@ -84,3 +84,4 @@ help:
 
 include clib/clib.mk
 include lab/lab.mk
+include python/python.mk

@@ -214,6 +214,9 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 	if err := res.print(out, o); err != nil || held.listener == nil {
 		return err
 	}
+	if o.json {
+		out = os.Stderr // after the JSON nothing else
+	}
 	return held.serve(ctx, out)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// waitAnswer is how long a client waits for a holder.
+// waitAnswer is how long a client waits for a holder, which may be loading yet.
 const waitAnswer = 5 * time.Minute
 
 // An Attached model lies in memory that was mapped from a holder, or copied.
@@ -52,7 +52,15 @@ func fetch(ctx context.Context, path string) (*answer, []*os.File, error) {
 	c := conn.(*net.UnixConn)
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	// A holder that is still loading answers when it has loaded.
+	a, files, err := ask(c)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // that is why the connection failed
+	}
+	return a, files, err
+}
+
+// ask makes the exchange over a connection.
+func ask(c *net.UnixConn) (*answer, []*os.File, error) {
 	if err := c.SetDeadline(time.Now().Add(waitAnswer)); err != nil {
 		return nil, nil, err
 	}
@@ -62,8 +70,6 @@ func fetch(ctx context.Context, path string) (*answer, []*os.File, error) {
 	var a answer
 	files, err := receive(c, &a, maxAnswer)
 	switch {
-	case ctx.Err() != nil:
-		err = ctx.Err()
 	case err != nil:
 		err = fmt.Errorf("reading the answer: %w", err)
 	case a.Error != "":

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -106,6 +107,7 @@ func TestCopied(t *testing.T) {
 // TestNothingIsLeft attaches many times, and counts descriptors and memory.
 func TestNothingIsLeft(t *testing.T) {
 	w := newWorld(t, soft.Config{})
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close forgotten files
 	for _, share := range []Share{ByDescriptor, ByCopy} {
 		m, _ := w.model(t, gpu.KindVirtual, 1)
 		s, err := NewServer(m, w, share)
@@ -272,7 +274,7 @@ func TestCancelAttach(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := Attach(ctx, path, w); !errors.Is(err, context.Canceled) && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reading the answer") {
+	if _, err := Attach(ctx, path, w); !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
 }

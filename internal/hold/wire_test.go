@@ -95,8 +95,10 @@ func TestImpostors(t *testing.T) {
 		{"negative buffer", tensor(`"dtype":"U8","shape":[1],"buffer":-1,"offset":0,"bytes":1`), 1, "buffer -1 of 1"},
 		{"behind the end", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "lies at 1024+1 of 1024"},
 		{"sum wraps", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "lies at"},
+		{"too many bytes", tensor(`"dtype":"F32","shape":[1],"buffer":0,"offset":0,"bytes":8`), 1, "has 8 bytes"},
 		{"too few bytes", tensor(`"dtype":"F32","shape":[3],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
 		{"negative dimension", tensor(`"dtype":"F32","shape":[-1],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
+		{"nothing times less", tensor(`"dtype":"F32","shape":[0,-1],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
 		{"huge shape", tensor(`"dtype":"U8","shape":[4294967296,4294967296,16],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
 		{"an empty file", tensor(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "0 of them came"},
 	} {

@@ -75,7 +75,15 @@ def _declare(lib, path):
     ):
         function = getattr(lib, "culvert_tensor_" + name)
         function.restype, function.argtypes = result, arguments
+    _tell_environment(lib)
     return lib
+
+
+def _tell_environment(lib):
+    """Tells the core the environment as it is now: a library written in Go sees
+    that of the process's start, and programs set variables before they import."""
+    names = {name: value for name, value in os.environ.items() if name.startswith("CULVERT_")}
+    _ask(lib, json.dumps({"op": "environment", "variables": names}).encode())
 
 
 def _take(lib, status, reply):
@@ -99,6 +107,10 @@ def call(op, **fields):
     request = json.dumps(fields).encode()
     if op in _LONG and threading.current_thread() is threading.main_thread():
         return _take(lib, *_aside(lib, request))
+    return _ask(lib, request)
+
+
+def _ask(lib, request):
     reply = ctypes.c_void_p()
     status = lib.culvert_tensor_call(0, request, len(request), ctypes.byref(reply))
     return _take(lib, status, reply)
@@ -115,13 +127,16 @@ def _aside(lib, request):
         finally:
             done.set()
 
-    threading.Thread(target=work, name="culvert", daemon=True).start()
+    thread = threading.Thread(target=work, name="culvert", daemon=True)
     try:
+        thread.start()
         while not done.wait(3600):
             pass
     except BaseException:
         lib.culvert_tensor_cancel(ticket)
-        done.wait()
+        # The interrupt may have come before the thread: then there is nothing to wait for.
+        while not done.wait(1) and thread.is_alive():
+            pass
         if status[0] == 0:
             _discard(lib, reply)
         elif reply.value:
@@ -181,7 +196,7 @@ def path_of(filename):
         path.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{path!r}: the path is not UTF-8") from None
-    return os.path.abspath(path)
+    return path
 
 
 def machine():

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -44,13 +46,14 @@ func New(open func() (*machine.Machine, error)) *Door {
 // ops are the operations by name. Each takes its own request and makes its own
 // answer.
 var ops = map[string]func(*Door, context.Context, []byte) (any, error){
-	"open":    answer((*Door).openModel),
-	"plan":    answer((*Door).plan),
-	"load":    answer((*Door).load),
-	"fill":    answer((*Door).fill),
-	"save":    answer((*Door).save),
-	"attach":  answer((*Door).attach),
-	"machine": answer((*Door).describeMachine),
+	"environment": answer((*Door).environment),
+	"open":        answer((*Door).openModel),
+	"plan":        answer((*Door).plan),
+	"load":        answer((*Door).load),
+	"fill":        answer((*Door).fill),
+	"save":        answer((*Door).save),
+	"attach":      answer((*Door).attach),
+	"machine":     answer((*Door).describeMachine),
 }
 
 // answer takes a request apart for an operation.
@@ -213,6 +216,25 @@ func (d *Door) Close() error {
 		d.drv = nil
 	}
 	return errors.Join(errs...)
+}
+
+// An environmentRequest brings the variables that Culvert looks at. A Go library
+// in a program of another language has the environment of the process's start;
+// this is what the program has made of it since.
+type environmentRequest struct {
+	Variables map[string]string `json:"variables"`
+}
+
+func (d *Door) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
+	for name, value := range q.Variables {
+		if !strings.HasPrefix(name, "CULVERT_") {
+			return struct{}{}, fmt.Errorf("%s is none of Culvert's variables", name)
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return struct{}{}, err
+		}
+	}
+	return struct{}{}, nil
 }
 
 // A machineAnswer describes the machine.

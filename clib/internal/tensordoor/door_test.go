@@ -455,6 +455,18 @@ func TestEmptyModel(t *testing.T) {
 	}
 }
 
+func TestEnvironment(t *testing.T) {
+	c := newCaller(t)
+	t.Setenv("CULVERT_SOFT", "before")
+	c.call("environment", fields{"variables": fields{"CULVERT_SOFT": "after"}}, &struct{}{})
+	if got := os.Getenv("CULVERT_SOFT"); got != "after" {
+		t.Errorf("CULVERT_SOFT=%s", got)
+	}
+	if f := c.fails("environment", fields{"variables": fields{"PATH": ""}}); !strings.Contains(f.Error, "PATH") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestMachine(t *testing.T) {
 	c := newCaller(t)
 	var a machineAnswer

@@ -1,0 +1,102 @@
+"""A model that another process holds."""
+
+import os
+import signal
+import stat
+import subprocess
+import unittest
+
+import numpy
+from support import CULVERT, Case, culvert
+
+
+class Attach(Case):
+    def setUp(self):
+        super().setUp()
+        self.arrays = {f"layers.{i}.w": numpy.arange(1000 * i, dtype=numpy.int32) for i in range(10)}
+        culvert.save_file(self.arrays, self.path(), {"k": "v"})
+        self.sock = str(self.path("s"))
+
+    def hold(self, *args):
+        holder = subprocess.Popen(
+            [CULVERT, "load", self.path(), *args, "--hold", self.sock], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.addCleanup(holder.stdout.close)
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.kill)
+        said = []
+        for line in holder.stdout:
+            said.append(line)
+            if line.startswith("holding "):
+                return holder
+        self.fail("".join(said))
+
+    def end(self, holder):
+        holder.send_signal(signal.SIGINT)
+        rest = holder.stdout.read()
+        self.assertEqual(holder.wait(10), 0, rest)
+        self.assertFalse(os.path.exists(self.sock))
+        return rest
+
+    def test_attach(self):
+        holder = self.hold("gpu:0")
+        self.assertEqual(stat.S_IMODE(os.stat(self.sock).st_mode), 0o600)
+        a, b = culvert.attach(self.sock), culvert.attach(self.sock)
+        self.assertEqual((a.metadata, a.shared, len(a)), ({"k": "v"}, False, 10))
+        self.assertIn("10 tensors, copied", repr(a))
+        self.assertIs(a["layers.1.w"], a["layers.1.w"])
+        self.assertIn("released", self.end(holder))
+        # What was attached stays.
+        for got in (dict(a), b, a.on("cuda:0")):
+            for name, want in self.arrays.items():
+                numpy.testing.assert_array_equal(got[name].numpy(), want)
+        self.assertEqual(len(a.on("cuda:1")), 0)
+        with self.assertRaises(KeyError):
+            a["none"]
+
+    def test_ranks(self):
+        self.arrays = {"model.layers.0.mlp.up_proj.weight": numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)}
+        culvert.save_file(self.arrays, self.path())
+        holder = self.hold("gpu:0,gpu:1", "--plan", "tp=2")
+        a = culvert.attach(self.sock)
+        name = "model.layers.0.mlp.up_proj.weight"
+        with self.assertRaisesRegex(culvert.RequestError, "several GPUs"):
+            a[name]
+        for i in range(2):
+            numpy.testing.assert_array_equal(a.on(i)[name].numpy(), self.arrays[name][4 * i : 4 * i + 4])
+        self.end(holder)
+
+    def test_save_from(self):
+        holder = self.hold("gpu:0")
+        subprocess.run([CULVERT, "save", "--from", self.sock, self.path("saved")], check=True, capture_output=True)
+        self.assertEqual(self.path("saved").read_bytes(), self.path().read_bytes())
+        self.end(holder)
+
+    def test_a_dead_holder_is_replaced_a_live_one_is_not(self):
+        holder = self.hold("gpu:0")
+        second = subprocess.run([CULVERT, "load", self.path(), "gpu:0", "--hold", self.sock], capture_output=True, text=True)
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("another process holds a model there", second.stderr)
+        holder.kill()
+        holder.wait()
+        self.assertTrue(os.path.exists(self.sock))
+        with self.assertRaisesRegex(ConnectionRefusedError, "nobody holds a model there"):
+            culvert.attach(self.sock)
+        self.end(self.hold("gpu:0"))
+        with self.assertRaisesRegex(FileNotFoundError, "culvert load MODEL"):
+            culvert.attach(self.sock)
+
+    def test_leaks(self):
+        holder = self.hold("gpu:0")
+        culvert.attach(self.sock)
+        before = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{holder.pid}/fd"))
+        for _ in range(50):
+            culvert.attach(self.sock)["layers.9.w"].numpy()
+        after = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{holder.pid}/fd"))
+        self.assertLessEqual(after[0], before[0])
+        self.assertLessEqual(after[1], before[1] + 2)  # the last connection may still be closing
+        self.end(holder)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,53 @@
+"""safe_open on GPUs, and its errors."""
+
+import numpy
+from support import Case, culvert
+
+from culvert._open import normalize
+
+
+class Open(Case):
+    def setUp(self):
+        super().setUp()
+        self.x = numpy.arange(3 * 4 * 5, dtype=numpy.float32).reshape(3, 4, 5)
+        culvert.save_file({"x": self.x, "y": numpy.arange(7)}, self.path())
+
+    def test_gpu(self):
+        with culvert.safe_open(self.path(), "np", device="cuda:1") as f:
+            numpy.testing.assert_array_equal(f.get_tensor("x").numpy(), self.x)
+            part = f.get_slice("x")[1:, 2, 1:4]
+            self.assertEqual((part.shape, part.device), ((2, 3), "cuda:1"))
+            numpy.testing.assert_array_equal(part.numpy(), self.x[1:, 2, 1:4])
+            self.assertEqual(culvert.last_receipt()["read_bytes"], 2 * 3 * 4)
+            with self.assertRaisesRegex(culvert.RequestError, "step"):
+                f.get_slice("x")[::2]
+            self.assertEqual(sorted(f.get_tensors()), ["x", "y"])
+
+    def test_reads_only_the_slice(self):
+        with culvert.safe_open(self.path(), "np") as f:
+            f.get_slice("x")[0, :, 2]
+            self.assertEqual(culvert.last_receipt()["read_bytes"], 4 * 4)
+
+    def test_errors(self):
+        f = culvert.safe_open(self.path(), "np")
+        for wrong in (lambda: f.get_tensor("z"), lambda: f.get_slice("z")):
+            with self.assertRaisesRegex(culvert.SafetensorError, "does not contain tensor"):
+                wrong()
+        for index in (3, -4, (0, 0, 0, 0), None, [0], slice(None, None, -1), slice(None, None, 0), (..., ...), 1.5, "x"):
+            with self.assertRaises(ValueError, msg=repr(index)):
+                f.get_slice("x")[index]
+        with f:
+            pass
+        for closed in (f.keys, f.metadata, f.offset_keys, f.get_tensors, lambda: f.get_tensor("x"), lambda: f.get_slice("x")):
+            with self.assertRaisesRegex(culvert.SafetensorError, "closed"):
+                closed()
+        with self.assertRaisesRegex(culvert.CulvertError, "framework 'tf'"):
+            culvert.safe_open(self.path(), "tf")
+        with self.assertRaises(FileNotFoundError):
+            culvert.safe_open(self.path("none"), "np")
+
+    def test_normalize(self):
+        self.assertEqual(normalize(1, [3, 4], "x"), ([[1, 2], [0, 4]], [0], [slice(None)]))
+        self.assertEqual(normalize((..., slice(1, None, 2)), [3, 4], "x"), ([[0, 3], [1, 4]], [], [slice(None), slice(None, None, 2)]))
+        self.assertEqual(normalize((), [], "x"), ([], [], []))
+        self.assertEqual(normalize(True, [3], "x"), ([[1, 2]], [0], []))
