@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -87,19 +88,39 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Offsets in files are numbers, those of mappings text: now all are text.
-	text = regexp.MustCompile(`"offset": ?(\d+)`).ReplaceAll(text, []byte(`"offset":"$1"`))
-	list, err := transcript.Parse(bytes.NewReader(text))
+	text = uniform(text)
+	lines := bytes.Split(text, []byte("\n"))
+	all := parse(t, bytes.NewReader(text))
+	if len(all) != 8 {
+		t.Errorf("%d conversations, want 8", len(all))
+	}
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) { replay(t, c, lines) })
+	}
+}
+
+// uniform makes text of all offsets: those in files are numbers, those of
+// mappings text.
+func uniform(text []byte) []byte {
+	return regexp.MustCompile(`"offset": ?(\d+)`).ReplaceAll(text, []byte(`"offset":"$1"`))
+}
+
+// parse reads the conversations, by name.
+func parse(t *testing.T, r io.Reader) map[string]*transcript.Conversation {
+	t.Helper()
+	text, err := io.ReadAll(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bytes.Split(text, []byte("\n"))
-	if len(list) != 8 {
-		t.Errorf("%d conversations, want 8", len(list))
+	list, err := transcript.Parse(bytes.NewReader(uniform(text)))
+	if err != nil {
+		t.Fatal(err)
 	}
+	all := map[string]*transcript.Conversation{}
 	for _, c := range list {
-		t.Run(c.Name, func(t *testing.T) { replay(t, c, lines) })
+		all[c.Name] = c
 	}
+	return all
 }
 
 func replay(t *testing.T, c *transcript.Conversation, lines [][]byte) {
