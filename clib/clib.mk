@@ -85,7 +85,7 @@ lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
 	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/hardware.sh clib/testdata/*.txt $(BIN)/hardware
-	for p in driver runtime misuse fork quiet stress context; do \
+	for p in driver runtime misuse fork quiet stress context cost; do \
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 

@@ -28,6 +28,14 @@
 //	CUfileOpError                          Code, inside *Error
 //	cufile.log                             WithLogger
 //
+// # Ordering
+//
+// Transfers are not ordered with streams. Before a write the work that produces
+// the bytes must have finished, and before a read the work that still uses the
+// memory: synchronise the stream. Work that is submitted after a read sees what
+// it brought. (The C library waits for the default stream by itself, because
+// programs rely on it.)
+//
 // # Differences on purpose
 //
 // Registration needs no udev database and works on every file system that can

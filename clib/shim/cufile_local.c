@@ -1,7 +1,15 @@
 /*
+ * What a cuFile call must do for a caller that it shares a GPU with.
+ *
  * The core makes its own CUDA context current on the thread that it works on,
  * which here is the caller's. A caller that has another one current must find it
  * again after the call.
+ *
+ * A transfer is not ordered with streams, by cuFile's rules. But NVIDIA's library
+ * copies in a way that waits for the default stream, and programs have come to
+ * rely on that: a cudaMemset or a kernel, then cuFileRead or cuFileWrite at once.
+ * Our core does not go through that stream, or through any, so it is waited for
+ * here.
  */
 #define _GNU_SOURCE
 #include "door.h"
@@ -13,6 +21,8 @@
  * current context of its own that the core does not touch. */
 static int (*_Atomic get_current)(void **);
 static int (*_Atomic set_current)(void *);
+static int (*_Atomic query_stream)(void *);
+static int (*_Atomic wait_stream)(void *);
 static atomic_bool settled;
 
 /* The core loads libcuda when it opens the machine, which is in one of the first
@@ -30,9 +40,13 @@ static void look_for_cuda(void)
 	}
 	if (!dlsym(cuda, "culvert_soft_machine")) {
 		int (*get)(void **);
-		int (*set)(void *);
+		int (*set)(void *), (*query)(void *), (*wait)(void *);
 		*(void **)&get = dlsym(cuda, "cuCtxGetCurrent");
 		*(void **)&set = dlsym(cuda, "cuCtxSetCurrent");
+		*(void **)&query = dlsym(cuda, "cuStreamQuery");
+		*(void **)&wait = dlsym(cuda, "cuStreamSynchronize");
+		atomic_store(&query_stream, query);
+		atomic_store(&wait_stream, wait);
 		atomic_store(&set_current, set);
 		atomic_store(&get_current, get);
 	}
@@ -49,12 +63,29 @@ static void *current(void)
 	return ctx;
 }
 
+static bool moves(enum culvert_entry fn)
+{
+	return fn == FN_cuFileRead || fn == FN_cuFileWrite || fn == FN_cuFileReadv || fn == FN_cuFileWritev;
+}
+
+/* settle waits for the default stream of the caller's context. To ask first is
+ * cheaper than to wait for nothing. */
+static void settle(void)
+{
+	int (*query)(void *) = atomic_load_explicit(&query_stream, memory_order_relaxed);
+	int (*wait)(void *) = atomic_load_explicit(&wait_stream, memory_order_relaxed);
+	if (query && wait && query(NULL) != 0)
+		wait(NULL);
+}
+
 bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
 {
 	int saved = errno;
 	if (!atomic_load_explicit(&settled, memory_order_relaxed))
 		look_for_cuda();
 	void *before = current();
+	if (before && moves(fn))
+		settle();
 	errno = saved;
 	bool answered = culvert_call(fn, args, value, fail_errno);
 	saved = errno;

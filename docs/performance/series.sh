@@ -1,6 +1,6 @@
 #!/bin/sh
 # The series behind docs/performance.md. Needs a GPU, NVIDIA's libcufile for
-# comparison, 9 GiB on disk and in /dev/shm.
+# comparison, 10 GiB on disk and 8 GiB in /dev/shm.
 #
 #	series.sh CULVERT DIRECTORY > result.json
 #
@@ -9,11 +9,13 @@
 set -eu
 culvert=$1
 dir=$2
-file=$dir/culvert-bench.bin
-shm=/dev/shm/culvert-bench.bin
-trap 'rm -f "$file" "$shm"' EXIT
-head -c 8589934592 /dev/zero > "$file"
-cp "$file" "$shm"
+large=$dir/culvert-8g.bin
+shm=/dev/shm/culvert-8g.bin
+file=$dir/culvert-2g.bin
+trap 'rm -f "$large" "$shm" "$file"' EXIT
+head -c 8589934592 /dev/zero > "$large"
+head -c 8589934592 /dev/zero > "$shm"
+head -c 2147483648 /dev/zero > "$file"
 
 # NVIDIA's library wants a udev record for the block device of the file.
 dev=$(stat -c %d "$file")
@@ -22,13 +24,14 @@ record=/run/udev/data/b$((dev >> 8)):$((dev & 255))
 
 bench() { "$culvert" bench "$@" --repeat 5 --json; }
 
-bench "$file" --bs 8G --size 16G --peer libcufile
+bench "$large" --bs 8G --size 16G --peer libcufile
 bench "$shm" --bs 8G --size 16G
-bench "$file" --bs 1M,16M --threads 16 --time 500ms --peer libcufile
+rm -f "$large" "$shm"
+bench "$file" --bs 1M,16M --threads 16 --time 400ms --peer libcufile
 bench "$file" --bs 64K --threads 8 --time 300ms --route bar,ring --peer libcufile
 bench "$file" --bs 4K --rw randread --threads 1 --time 300ms --route bar,ring,host --peer libcufile --peer pread
 bench "$file" --bs 4K --rw randread --threads 8,16 --time 300ms --route bar --peer libcufile
 bench "$file" --bs 4K --rw randread --threads 8 --batch 128 --time 300ms --route bar,ring --peer libcufile
 bench "$file" --bs 1M --threads 8 --cold --time 1s
-bench "$file" --rw write --overwrite --bs 8G --size 8G --peer libcufile
-bench "$file" --rw write --overwrite --bs 16M --threads 4 --time 500ms --peer libcufile
+bench "$file" --rw write --overwrite --bs 2G --size 2G --peer libcufile
+bench "$file" --rw write --overwrite --bs 16M --threads 4 --time 300ms --peer libcufile
