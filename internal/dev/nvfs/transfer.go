@@ -103,8 +103,11 @@ func (b *Buffer) readPiece(f *File, p piece) (n int64, err error) {
 			return 0, err
 		}
 		filled, err := b.fillHoles(f, p, n)
-		if filled || err != nil {
-			return n, err
+		if err != nil {
+			return 0, err
+		}
+		if filled {
+			return n, nil
 		}
 	}
 	return 0, fmt.Errorf("%w: it reports data as a hole", ErrNotDirect)

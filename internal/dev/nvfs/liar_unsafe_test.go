@@ -1,0 +1,278 @@
+package nvfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+// A liar is a module that answers as it is told. MAP succeeds.
+type liar struct {
+	modules string
+	openErr error
+	answer  func(l *liar, req uintptr, a *abi.Arg) error
+	meta    []byte // the end-fence page
+	calls   int
+	mapped  int
+	closed  int
+}
+
+func (l *liar) FS() fs.FS { return fstest.MapFS{abi.ProcDir + "/modules": {Data: []byte(l.modules)}} }
+
+func (l *liar) Open(path string) (dev.Node, error) {
+	if l.openErr != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: l.openErr}
+	}
+	return l, nil
+}
+
+func (l *liar) Ioctl(req uintptr, arg unsafe.Pointer) error {
+	a := (*abi.Arg)(arg)
+	if req == abi.NVFS_IOCTL_MAP {
+		var m abi.MapArgs
+		m.Decode(a[:])
+		l.meta = unsafe.Slice(*(**byte)(unsafe.Pointer(&m.EndFenceAddr)), abi.MetaSize)
+		return nil
+	}
+	l.calls++
+	return l.answer(l, req, a)
+}
+
+type liarMapping struct {
+	l *liar
+	b []byte
+}
+
+func (l *liar) Mmap(_ int64, n, _ int) (dev.Mapping, error) {
+	l.mapped++
+	return &liarMapping{l, make([]byte, n)}, nil
+}
+
+func (m *liarMapping) Addr() uintptr { return uintptr(unsafe.Pointer(&m.b[0])) }
+func (m *liarMapping) Len() int      { return len(m.b) }
+func (m *liarMapping) Unmap() error  { m.l.mapped--; return nil }
+
+func (l *liar) Fd() int      { return 3 }
+func (l *liar) Close() error { l.closed++; return nil }
+
+// sparse puts holes into the page.
+func (l *liar) sparse(s abi.Sparse) { copy(l.meta[abi.MetaState:], abi.AppendSparse(nil, &s)) }
+
+// ok answers with a number of bytes.
+func ok(a *abi.Arg, n int64) error { a.SetReturn(n); return nil }
+
+const (
+	kib64 = 64 << 10
+	size  = 1 << 20
+	base  = 1 << 40 // of the GPU memory, which nobody touches
+)
+
+// sparseFile has data in its first 64 KiB.
+func sparseFile(t *testing.T) *File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	plain, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.Write(make([]byte, kib64)); err != nil {
+		t.Fatal(err)
+	}
+	if err := plain.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+type cleared struct{ addr, n uint64 }
+
+func TestReadBelievesNothing(t *testing.T) {
+	hole := func(off int64, holes ...abi.Hole) func(*liar, uintptr, *abi.Arg) error {
+		return func(l *liar, _ uintptr, a *abi.Arg) error {
+			l.sparse(abi.Sparse{State: abi.META_SPARSE, Offset: off, Holes: holes})
+			return ok(a, kib64)
+		}
+	}
+	f := sparseFile(t)
+	for name, tc := range map[string]struct {
+		answer func(*liar, uintptr, *abi.Arg) error
+		off    int64
+		is     error  // the error holds it
+		says   string // and this
+		zeroed []cleared
+	}{
+		"data": {answer: func(_ *liar, _ uintptr, a *abi.Arg) error { return ok(a, kib64) }},
+		"hole of the file": {
+			answer: hole(2*kib64, abi.Hole{Start: 0, Blocks: 3}, abi.Hole{Start: 5, Blocks: 1}), off: 2 * kib64,
+			zeroed: []cleared{{base, 3 * 4096}, {base + 5*4096, 4096}},
+		},
+		"data as a hole":     {answer: hole(0, abi.Hole{Start: 0, Blocks: 16}), is: ErrNotDirect},
+		"hole elsewhere":     {answer: hole(4*kib64, abi.Hole{Start: 0, Blocks: 16}), off: 2 * kib64, says: "was not read"},
+		"hole before":        {answer: hole(0, abi.Hole{Start: 0, Blocks: 16}), off: 2 * kib64, says: "was not read"},
+		"overlapping holes":  {answer: hole(0, abi.Hole{Start: 0, Blocks: 16}, abi.Hole{Start: 8, Blocks: 2}), says: "hole 1"},
+		"sparse, no holes":   {answer: hole(0), says: "0 holes"},
+		"more than asked":    {answer: func(_ *liar, _ uintptr, a *abi.Arg) error { return ok(a, size) }, says: "moved 1048576 bytes"},
+		"less than nothing":  {answer: func(_ *liar, _ uintptr, a *abi.Arg) error { return ok(a, -5) }, says: "moved -5 bytes"},
+		"error in the union": {answer: func(_ *liar, _ uintptr, a *abi.Arg) error { a.SetReturn(-int64(syscall.ESTALE)); return syscall.EPERM }, is: syscall.ESTALE},
+		"plain error":        {answer: func(*liar, uintptr, *abi.Arg) error { return syscall.ENOMEM }, is: syscall.ENOMEM},
+		"EPERM itself":       {answer: func(*liar, uintptr, *abi.Arg) error { return syscall.EPERM }, is: syscall.EPERM},
+		"died": {answer: func(l *liar, _ uintptr, a *abi.Arg) error {
+			binary.LittleEndian.PutUint32(l.meta[abi.MetaState:], abi.META_DIED)
+			return ok(a, kib64)
+		}, is: ErrRevoked},
+	} {
+		var zeroed []cleared
+		l := &liar{answer: tc.answer}
+		c, err := Open(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Register(Config{Addr: base, Size: size, Zero: func(a, n uint64) error {
+			zeroed = append(zeroed, cleared{a, n})
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := b.Read(f, tc.off, kib64, 0)
+		good := tc.is == nil && tc.says == ""
+		switch {
+		case good != (err == nil), good && n != kib64, !good && n != 0:
+			t.Errorf("%s: %d, %v", name, n, err)
+		case tc.is != nil && !errors.Is(err, tc.is), tc.says != "" && !strings.Contains(err.Error(), tc.says):
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(zeroed) != len(tc.zeroed) {
+			t.Errorf("%s: zeroed %v, want %v", name, zeroed, tc.zeroed)
+		}
+		for i := range min(len(zeroed), len(tc.zeroed)) {
+			if zeroed[i] != tc.zeroed[i] {
+				t.Errorf("%s: zeroed %v, want %v", name, zeroed, tc.zeroed)
+			}
+		}
+		if err := c.Close(); err != nil || l.mapped != 0 || l.closed != 1 {
+			t.Errorf("%s: close: %v, %d mappings left, closed %d times", name, err, l.mapped, l.closed)
+		}
+	}
+}
+
+// The holes of an earlier READ stay in the page: they are not those of the next.
+func TestStaleHolesAreForgotten(t *testing.T) {
+	f := sparseFile(t)
+	l := &liar{answer: func(l *liar, _ uintptr, a *abi.Arg) error {
+		if l.calls == 1 {
+			l.sparse(abi.Sparse{State: abi.META_SPARSE, Offset: 2 * kib64, Holes: []abi.Hole{{Start: 0, Blocks: 16}}})
+		}
+		return ok(a, kib64)
+	}}
+	c, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeroed := 0
+	b, err := c.Register(Config{Addr: base, Size: size, Zero: func(uint64, uint64) error { zeroed++; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []int64{2 * kib64, 0} {
+		if _, err := b.Read(f, off, kib64, 0); err != nil || zeroed != 1 {
+			t.Errorf("at %d: %v, zeroed %d times", off, err, zeroed)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("second close: %v", err)
+	}
+	if _, err := c.Register(Config{Addr: base, Size: size}); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("register after close: %v", err)
+	}
+}
+
+// Nothing is written unless a driver has registered, and a WRITE that took
+// nothing from the GPU is an error.
+func TestWriteWantsADriver(t *testing.T) {
+	f := sparseFile(t)
+	for modules, tc := range map[string]struct {
+		answers int64
+		calls   int
+		want    error
+	}{
+		"wekafsio: 1\n":             {kib64, 0, ErrNotDirect},
+		"":                          {kib64, 0, ErrNotDirect},
+		"nvme: 1.0\nwekafsio: 1\n":  {kib64, 1, nil},
+		"nvme: (null)\nwekafsio: 1": {0, 1, ErrNotDirect},
+	} {
+		l := &liar{modules: modules, answer: func(_ *liar, _ uintptr, a *abi.Arg) error { return ok(a, tc.answers) }}
+		c, err := Open(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Register(Config{Addr: base, Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Write(f, 0, kib64, 0); !errors.Is(err, tc.want) || l.calls != tc.calls {
+			t.Errorf("%q: %v after %d requests", modules, err, l.calls)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenSaysWhatToDo(t *testing.T) {
+	for cause, says := range map[syscall.Errno]string{syscall.ENOENT: "modprobe", syscall.EACCES: "access", syscall.EINVAL: "invalid"} {
+		if _, err := Open(&liar{openErr: cause}); !errors.Is(err, cause) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v", cause, err)
+		}
+	}
+}
+
+// A transfer allocates nothing.
+func TestReadDoesNotAllocate(t *testing.T) {
+	f := sparseFile(t)
+	l := &liar{answer: func(_ *liar, _ uintptr, a *abi.Arg) error { return ok(a, kib64) }}
+	c, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Register(Config{Addr: base, Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := testing.AllocsPerRun(100, func() {
+		if _, err := b.Read(f, 0, kib64, 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 0 {
+		t.Errorf("%v allocations for each READ", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
