@@ -14,7 +14,7 @@ import (
 // Most tests run on hardware, too, from a binary of go test -c.
 var machineKind = flag.String("cufile.machine", machine.Soft, "the `machine`: soft or real")
 
-// The statistics of tests go to a directory of their own.
+// The statistics and measurements of tests go to a directory of their own.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "cufile")
 	if err != nil {
@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Setenv("XDG_RUNTIME_DIR", dir)
+	os.Setenv("XDG_CACHE_HOME", dir)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)

@@ -92,7 +92,21 @@ func (l *Ladder) Plan(f *storage.File) *Plan {
 		p.usable = append(p.usable, r)
 	}
 	slices.SortStableFunc(p.declined, func(a, b *Decline) int { return int(a.Route) - int(b.Route) })
+	p.setBorder(f)
 	return p
+}
+
+// setBorder gives the bar route, where the ring is the alternative, the border
+// between the two for this file's file system.
+func (p *Plan) setBorder(f *storage.File) {
+	at := slices.IndexFunc(p.usable, func(r Route) bool { return r.ID() == Bar })
+	ring := slices.IndexFunc(p.usable, func(r Route) bool { return r.ID() == Ring })
+	if at < 0 || ring < 0 {
+		return
+	}
+	if bar, ok := p.usable[at].(*BarRoute); ok {
+		p.usable[at] = bar.upTo(p.usable[ring], f)
+	}
 }
 
 // Best is the first usable rung.
@@ -114,6 +128,9 @@ func (p *Plan) Declined() []*Decline { return p.declined }
 func (p *Plan) Only(id ID) (*Plan, error) {
 	for _, r := range p.usable {
 		if r.ID() == id {
+			if b, ok := r.(*barUpTo); ok {
+				r = b.BarRoute // there is no border to an alternative that is not wanted
+			}
 			return &Plan{usable: []Route{r}, declined: p.declined, required: true}, nil
 		}
 	}

@@ -1,0 +1,121 @@
+package route
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// An Identity says what a measurement is true of. When any of it changes, the
+// measurement is worth nothing.
+type Identity struct {
+	Method  int    `json:"method"` // of measuring
+	GPU     string `json:"gpu"`    // UUID
+	Driver  string `json:"driver"`
+	Kernel  string `json:"kernel"`
+	FS      string `json:"file_system"`
+	Dev     string `json:"device"`
+	Callers int    `json:"callers"` // side by side, as many as cores allow
+}
+
+const borderMethod = 1
+
+func identify(info gpu.Info, root fs.FS, f *storage.File, callers int) Identity {
+	id := Identity{Method: borderMethod, GPU: info.UUID.String(), FS: f.Facts.FS, Dev: f.Facts.Dev, Callers: callers}
+	if text, err := fs.ReadFile(root, "proc/driver/nvidia/version"); err == nil {
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		id.Driver = string(line)
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		id.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return id
+}
+
+// A borderCache keeps what was measured, in memory and in a file. That the file
+// cannot be read or written costs a measurement, no more.
+type borderCache struct {
+	path string // empty for none
+
+	mu    sync.Mutex
+	known map[Identity]*Border // nil before the file was read
+}
+
+// borders is the cache of this user.
+var borders = &borderCache{path: cachePath()}
+
+func cachePath() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "culvert", "borders.json")
+}
+
+// get returns what is known, or finds it out with measure, which is called once
+// at a time.
+func (c *borderCache) get(id Identity, measure func() *Border) *Border {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = c.load()
+	}
+	if b := c.known[id]; b != nil {
+		return b
+	}
+	b := measure()
+	if b != nil {
+		c.known[id] = b
+		c.save()
+	}
+	return b
+}
+
+// load reads the file. Entries that cannot be right are left out.
+func (c *borderCache) load() map[Identity]*Border {
+	known := map[Identity]*Border{}
+	text, err := os.ReadFile(c.path)
+	if err != nil {
+		return known
+	}
+	var list []*Border
+	if json.Unmarshal(text, &list) != nil {
+		return known
+	}
+	for _, b := range list {
+		if b != nil && b.Max >= borderLow && b.Max < borderHigh {
+			known[b.Identity] = b
+		}
+	}
+	return known
+}
+
+// save replaces the file, if it can.
+func (c *borderCache) save() {
+	list := make([]*Border, 0, len(c.known))
+	for _, b := range c.known {
+		list = append(list, b)
+	}
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil || c.path == "" || os.MkdirAll(filepath.Dir(c.path), 0o700) != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.path), "borders")
+	if err != nil {
+		return
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(text, '\n'))
+	if cerr := f.Close(); err == nil && cerr == nil {
+		_ = os.Rename(f.Name(), c.path) // or it is measured again next time
+	}
+}
