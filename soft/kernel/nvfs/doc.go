@@ -24,14 +24,15 @@
 //   - An asynchronous transfer of 0 bytes completes. The module's never does,
 //     and keeps the mgroup busy.
 //   - A READ that meets more holes than the page can list ends before them.
-//   - The end-fence page is not pinned: a program that unmaps it loses the
-//     answers.
+//
+// And where it knows less: the end-fence page is not pinned, so that a program
+// that unmaps it loses the answers, and the page cache, which is the host's, is
+// not counted.
 //
 // # Hold points
 //
 // nvfs.map.pinned; nvfs.io, nvfs.chunk, nvfs.io.end, nvfs.async; nvfs.callback,
-// nvfs.callback.waiting, nvfs.callback.end; nvfs.munmap, nvfs.free. The id is the
-// mgroup's number.
+// nvfs.callback.end; nvfs.munmap, nvfs.free. The id is the mgroup's number.
 //
 // # Lock order
 //

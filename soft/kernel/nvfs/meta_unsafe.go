@@ -13,22 +13,22 @@ import (
 )
 
 // A fencePage is a page of the program in which the module publishes what a
-// return value cannot say. The zero value is none.
-type fencePage struct{ addr unsafe.Pointer }
+// return value cannot say. The zero value is none. It is kept as a number: the
+// garbage collector must not take what a program has passed for a pointer.
+type fencePage struct{ addr uint64 }
 
 // newFencePage makes sure that a page can be written.
 func newFencePage(addr uint64) (fencePage, error) {
 	if addr == 0 || addr%abi.MetaSize != 0 {
 		return fencePage{}, syscall.EINVAL
 	}
-	f := fencePage{pointer(addr)}
 	// The kernel says whether the page is there and writable, and changes
 	// nothing in it.
-	err := unix.Madvise(unsafe.Slice((*byte)(f.addr), abi.MetaSize), unix.MADV_POPULATE_WRITE)
+	err := unix.Madvise(unsafe.Slice((*byte)(pointer(addr)), abi.MetaSize), unix.MADV_POPULATE_WRITE)
 	if err != nil {
 		return fencePage{}, syscall.EFAULT
 	}
-	return f, nil
+	return fencePage{addr}, nil
 }
 
 // pointer is an address that a program has passed. Reading it through memory
@@ -37,7 +37,7 @@ func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Poin
 
 // touch runs fn, which accesses the page: it may be gone.
 func (f fencePage) touch(fn func()) (ok bool) {
-	if f.addr == nil {
+	if f.addr == 0 {
 		return false
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -46,7 +46,7 @@ func (f fencePage) touch(fn func()) (ok bool) {
 	return true
 }
 
-func (f fencePage) word(off uintptr) *uint64 { return (*uint64)(unsafe.Add(f.addr, off)) }
+func (f fencePage) word(off uintptr) *uint64 { return (*uint64)(unsafe.Add(pointer(f.addr), off)) }
 
 // complete publishes the end of an asynchronous transfer: the result before the
 // value that says that it is there.
@@ -59,14 +59,14 @@ func (f fencePage) complete(value uint64, result int64) {
 
 // sparse publishes the holes that a READ has met.
 func (f fencePage) sparse(s *abi.Sparse) {
-	if f.addr == nil {
+	if f.addr == 0 {
 		return
 	}
 	var room [512]byte
-	_, _ = user.Write(unsafe.Add(f.addr, abi.MetaState), abi.AppendSparse(room[:0], s)) // a page that is gone has no reader
+	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), abi.AppendSparse(room[:0], s)) // a page that is gone has no reader
 }
 
 // died says that the GPU memory is gone.
 func (f fencePage) died() {
-	f.touch(func() { atomic.StoreUint32((*uint32)(unsafe.Add(f.addr, abi.MetaState)), abi.META_DIED) })
+	f.touch(func() { atomic.StoreUint32((*uint32)(unsafe.Add(pointer(f.addr), abi.MetaState)), abi.META_DIED) })
 }

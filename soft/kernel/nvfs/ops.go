@@ -137,9 +137,16 @@ func (g *mgroup) peer(dev *pcie.Function) (*p2p.DMAMapping, error) {
 		return nil, err
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.peers[dev] = d
-	return d, nil
+	first := g.peers[dev]
+	if first == nil {
+		g.peers[dev] = d
+	}
+	g.mu.Unlock()
+	if first == nil {
+		return d, nil
+	}
+	_ = g.m.cfg.RM.DMAUnmapPages(dev, t, d) // somebody else was faster
+	return first, nil
 }
 
 // DMAUnmapSG ends the use of addresses. It returns the number of segments,
