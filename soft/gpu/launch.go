@@ -75,14 +75,14 @@ type view struct {
 	held []*block
 }
 
-// Bytes lends memory of the kernel's own context, virtual memory of its card,
-// and host memory that is pinned, managed or, with pageable access, any.
+// Bytes lends memory of the kernel's own card, of whichever context (an H200 lets
+// it, too), and host memory that is pinned, managed or, with pageable access, any.
 func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	d := v.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.space.find(a); r != nil && !v.mayTouch(r) {
-		return nil, fmt.Errorf("%d bytes at %v belong to another context: %w", n, a, gpu.ErrIllegalAddress)
+		return nil, fmt.Errorf("%d bytes at %v belong to another GPU: %w", n, a, gpu.ErrIllegalAddress)
 	}
 	p, code, detail := d.resolve(a, n, v.ctx.anyHost())
 	if code != gpu.Success {
@@ -97,13 +97,7 @@ func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 }
 
 func (v *view) mayTouch(r *region) bool {
-	switch r.kind {
-	case gpu.KindDevice:
-		return r.dev.ctx == v.ctx
-	case gpu.KindVirtual:
-		return r.dev.ctx.card == v.ctx.card
-	}
-	return true
+	return !r.kind.OnDevice() || r.dev.ctx.card == v.ctx.card
 }
 
 func (v *view) close() {

@@ -218,8 +218,9 @@ func (x *Device) MemInfo() (free, total uint64, err error) {
 
 // Pointer looks an address up.
 func (x *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
-	if err := x.check("cuPointerGetAttributes"); err != nil {
-		return gpu.Pointer{}, err
+	// A lost context does not matter to a look-up.
+	if x.closed.Load() {
+		return gpu.Pointer{}, gpu.Fail("cuPointerGetAttributes", gpu.ErrContextDestroyed, "the device was closed")
 	}
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()

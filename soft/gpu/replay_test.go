@@ -11,10 +11,7 @@ import (
 
 // accepted are the answers in which the software GPU may differ from the
 // hardware whose records lie in gpu/gputest/testdata, with the reasons.
-var accepted = []gputest.Difference{
-	{Steps: "export-fd/kind", Reason: "package cuda took imported memory for device memory when this was recorded"},
-	{Steps: "fill-wrong/overflow.4", Reason: "CUDA fills nothing and says that it did; package cuda did not look when this was recorded"},
-}
+var accepted []gputest.Difference
 
 // TestReplay runs the suite on the usual machine and holds it against records
 // of hardware.

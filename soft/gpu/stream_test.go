@@ -214,23 +214,25 @@ func TestKernelErrorTakesTheGPUDown(t *testing.T) {
 	must(t, other.Synchronize())
 }
 
-func TestKernelReachesMemoryOfItsOwnContextAlone(t *testing.T) {
-	for _, c := range []struct {
-		kind gpu.Kind
-		want gpu.Code
-	}{
-		{gpu.KindDevice, gpu.ErrIllegalAddress}, // contexts have address spaces of their own
-		{gpu.KindVirtual, gpu.Success},          // mapped for the whole GPU
-		{gpu.KindHost, gpu.Success},
-		{gpu.KindManaged, gpu.Success},
-	} {
-		_, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
-		o, err := x.NewContext(0)
+// A kernel reaches all memory of its card, of whichever context, and no other's.
+func TestKernelReachesMemoryOfItsOwnCardAlone(t *testing.T) {
+	for _, kind := range []gpu.Kind{gpu.KindDevice, gpu.KindVirtual, gpu.KindHost, gpu.KindManaged} {
+		d, x := device(t, softgpu.Config{Models: append(tiny(8<<20), tiny(8<<20)...)})
+		a := alloc(t, x, kind, 4096)
+		neighbour, err := x.NewContext(0)
 		must(t, err)
-		s := stream(t, o)
-		must(t, s.Launch(kernel(t, o, "culvert_counter"), one, one, alloc(t, x, c.kind, 4096)))
-		wantCode(t, c.kind.String(), s.Synchronize(), c.want)
-		must(t, o.Close())
+		other, err := d.Open(1)
+		must(t, err)
+		s := stream(t, neighbour)
+		must(t, s.Launch(kernel(t, neighbour, "culvert_counter"), one, one, a))
+		must(t, s.Synchronize())
+		want := gpu.Success
+		if kind.OnDevice() {
+			want = gpu.ErrIllegalAddress
+		}
+		s = stream(t, other)
+		must(t, s.Launch(kernel(t, other, "culvert_counter"), one, one, a))
+		wantCode(t, kind.String()+" from another card", s.Synchronize(), want)
 	}
 }
 
