@@ -119,30 +119,35 @@ type always struct{}
 func (always) Live(gpu.Span) error                      { return nil }
 func (always) LiveLately(gpu.Span, time.Duration) error { return nil }
 
-// The measurement itself, on the software machine: it ends, leaves nothing
-// behind, and decides.
-func TestMeasure(t *testing.T) {
-	old := borders
-	borders = &borderCache{path: filepath.Join(t.TempDir(), "borders.json")}
-	defer func() { borders = old }()
+// A world is a GPU of the software machine with its ladder, a warm file and a
+// registered buffer of 1 MiB.
+type world struct {
+	device gpu.Device
+	ladder *Ladder
+	file   *storage.File
+	mem    gpu.Span
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
 	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.GPU.(io.Closer).Close()
-	device, err := m.GPU.Open(0)
-	if err != nil {
+	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	w := new(world)
+	if w.device, err = m.GPU.Open(0); err != nil {
 		t.Fatal(err)
 	}
-	defer device.Close()
-	free, _, err := device.MemInfo()
-	if err != nil {
+	t.Cleanup(func() { w.device.Close() })
+	if w.ladder, err = For(w.device, m.OS); err != nil {
 		t.Fatal(err)
 	}
-	ladder, err := For(device, m.OS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		if err := w.ladder.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	name := filepath.Join(t.TempDir(), "data")
 	if err := os.WriteFile(name, make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -152,26 +157,58 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	st, err := storage.Adopt(int(file.Fd()))
+	if w.file, err = storage.Adopt(int(file.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.file.Close() })
+	a, err := w.device.Alloc(gpu.KindDevice, 1<<20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
-	if n, err := st.Resident(0, borderHigh); err != nil || n < borderHigh {
+	w.mem = gpu.Span{Base: a, Len: 1 << 20}
+	w.ladder.Register(w.mem, gpu.KindDevice)
+	t.Cleanup(func() { w.ladder.Deregister(w.mem) })
+	return w
+}
+
+func (w *world) op(n uint64) Op {
+	return Op{File: w.file, Mem: w.mem.Slice(0, n), Kind: gpu.KindDevice, Buf: always{}}
+}
+
+// A window is used only for a buffer that its user holds: another may be
+// deregistered, and the window unmapped, at any time.
+func TestBarWantsABufferThatIsHeld(t *testing.T) {
+	w := newWorld(t)
+	plan := w.ladder.Plan(w.file)
+	held, loose := w.op(4096), w.op(4096)
+	loose.Buf = nil
+	if why := plan.usable[0].Takes(&held); plan.Best() != Bar || why != nil {
+		t.Fatalf("%v declines a registered buffer: %v", plan.Best(), why)
+	}
+	if why := plan.usable[0].Takes(&loose); why != barDeclineUnmapped {
+		t.Errorf("a buffer that nobody holds: %v", why)
+	}
+}
+
+// The measurement itself, on the software machine: it ends, leaves nothing
+// behind, and decides.
+func TestMeasure(t *testing.T) {
+	old := borders
+	borders = &borderCache{path: filepath.Join(t.TempDir(), "borders.json")}
+	defer func() { borders = old }()
+	w := newWorld(t)
+	if n, err := w.file.Resident(0, borderHigh); err != nil || n < borderHigh {
 		t.Skipf("needs cachestat and a warm file: %d, %v", n, err)
 	}
-	a, err := device.Alloc(gpu.KindDevice, 1<<20, 0)
+	free, _, err := w.device.MemInfo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := gpu.Span{Base: a, Len: 1 << 20}
-	ladder.Register(mem, gpu.KindDevice)
-	plan := ladder.Plan(st)
+	plan := w.ladder.Plan(w.file)
 	read := func(n uint64) Receipt {
 		t.Helper()
 		res := make([]Receipt, 1)
-		op := Op{File: st, Mem: mem.Slice(0, n), Kind: gpu.KindDevice, Buf: always{}}
-		if err := plan.Run(context.Background(), []Op{op}, res); err != nil || res[0].Bytes != int64(n) {
+		if err := plan.Run(context.Background(), []Op{w.op(n)}, res); err != nil || res[0].Bytes != int64(n) {
 			t.Fatalf("%v, %v", &res[0], err)
 		}
 		return res[0]
@@ -188,21 +225,15 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%+v, and then %v", b, &r)
 		}
 	}
+	if after, _, err := w.device.MemInfo(); err != nil || after != free {
+		t.Errorf("%d bytes were free before, %d are now, %v", free, after, err)
+	}
 	only, err := plan.Only(Bar)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := only.usable[0].Takes(&Op{File: st, Mem: mem.Slice(0, barMax), Buf: always{}}); why != nil {
+	op := w.op(barMax)
+	if why := only.usable[0].Takes(&op); why != nil {
 		t.Errorf("bar was asked for, and declines %d KiB: %v", barMax>>10, why)
-	}
-	ladder.Deregister(mem)
-	if err := device.Free(a); err != nil {
-		t.Fatal(err)
-	}
-	if err := ladder.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if after, _, err := device.MemInfo(); err != nil || after != free {
-		t.Errorf("%d bytes were free before, %d are now, %v", free, after, err)
 	}
 }
