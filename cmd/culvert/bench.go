@@ -105,7 +105,15 @@ func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) er
 	if workloads[0].Pattern.Writes() && !o.overwrite {
 		return usageError{fmt.Errorf("--rw %s destroys the contents of %s: say --overwrite if that is wanted", o.pattern, a[0])}
 	}
-	m, drv, err := openDriver()
+	for _, p := range o.peers {
+		if err := bench.Peer(p).Check(); err != nil {
+			return usageError{err}
+		}
+		if err := bench.Peer(p).Find(&o.libcufile); err != nil {
+			return err
+		}
+	}
+	m, drv, err := openDriver(dev)
 	if err != nil {
 		return err
 	}
@@ -126,7 +134,12 @@ func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) er
 	}
 	for range o.repeat {
 		for _, r := range o.runs(workloads, routes) {
-			if err := runOne(ctx, b, r, o, out); err != nil {
+			err := runOne(ctx, b, r, o, out)
+			if refused, ok := errors.AsType[*route.RequireError](err); ok && o.routes == "all" {
+				fmt.Fprintf(os.Stderr, "culvert: bs=%s skipped: %v\n", route.Size(r.w.Block), refused)
+				continue
+			}
+			if err != nil {
 				return err
 			}
 		}

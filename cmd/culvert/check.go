@@ -46,7 +46,11 @@ func runCheck(o checkOptions, a []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m, drv, err := openDriver()
+	var gpus []int
+	if len(a) > 0 {
+		gpus = []int{dev}
+	}
+	m, drv, err := openDriver(gpus...)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -68,7 +69,7 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 	if st, err := os.Stat(dst); err == nil && st.IsDir() {
 		dst = filepath.Join(dst, filepath.Base(src))
 	}
-	_, drv, err := openDriver()
+	_, drv, err := openDriver(dev)
 	if err != nil {
 		return err
 	}
@@ -80,16 +81,17 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 	if err != nil {
 		return fmt.Errorf("cp %s %s: %w", src, dst, err)
 	}
+	if o.json {
+		err = writeJSON(out, res)
+	} else {
+		printCp(out, res)
+	}
 	if o.receipt != "" {
-		if err := saveJSON(o.receipt, res); err != nil {
-			return err
+		if rerr := saveJSON(o.receipt, res); rerr != nil {
+			err = errors.Join(err, fmt.Errorf("%s is complete, but not its receipt: %w", dst, rerr))
 		}
 	}
-	if o.json {
-		return writeJSON(out, res)
-	}
-	printCp(out, res)
-	return nil
+	return err
 }
 
 func printCp(out io.Writer, res transfer.Result) {

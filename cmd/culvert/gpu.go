@@ -22,13 +22,35 @@ func parseGPU(s string) (int, error) {
 }
 
 // openDriver opens the machine that the environment asks for, and cuFile on it.
-func openDriver() (*machine.Machine, *cufile.Driver, error) {
+// The machine must have the GPUs that are named.
+func openDriver(gpus ...int) (*machine.Machine, *cufile.Driver, error) {
 	m, err := machine.Open()
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := hasGPUs(m, gpus); err != nil {
+		return nil, nil, err
+	}
 	drv, err := cufile.Open(m)
 	return m, drv, err
+}
+
+func hasGPUs(m *machine.Machine, gpus []int) error {
+	there, err := m.GPU.Devices()
+	if err != nil {
+		return err
+	}
+	for _, n := range gpus {
+		if n < len(there) {
+			continue
+		}
+		fix := "culvert check lists them"
+		if m.Soft {
+			fix = fmt.Sprintf("CULVERT_SOFT=gpus=%d gives the software machine more", n+1)
+		}
+		return fmt.Errorf("no gpu:%d: GPUs in this machine: %d (%s)", n, len(there), fix)
+	}
+	return nil
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -126,6 +126,14 @@ func (p *part) targets(gpus string) ([]tensor.Target, error) {
 	return targets, nil
 }
 
+func devices(targets []tensor.Target) []int {
+	var list []int
+	for _, t := range targets {
+		list = append(list, t.Device)
+	}
+	return list
+}
+
 // options are the plan's and the load's.
 func (o *loadOptions) options() (*tensor.PlanOptions, *tensor.LoadOptions, error) {
 	plan, load := &tensor.PlanOptions{}, &tensor.LoadOptions{Verify: o.verify}
@@ -190,12 +198,12 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 	if o.dryRun {
 		return printPlan(out, plan, o.json)
 	}
-	mach, drv, err := openDriver()
+	mach, drv, err := openDriver(devices(targets)...)
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
-	held, err := newHolder(o.hold, m, mach, drv)
+	held, err := newHolder(o.hold, m, plan, mach, drv)
 	if err != nil {
 		return err
 	}

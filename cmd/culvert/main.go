@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -71,12 +72,15 @@ Without an NVIDIA GPU the same commands run on a software machine
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
 		Version:       version(),
-		Args:          args(cobra.NoArgs),
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	})
 	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats())
 	return root
 }
@@ -88,6 +92,18 @@ func version() string {
 		return "unknown"
 	}
 	return info.Main.Version + " " + info.GoVersion
+}
+
+// noCommand refuses a word that names no command.
+func noCommand(root *cobra.Command, a []string) error {
+	if len(a) == 0 {
+		return nil
+	}
+	hint := "see culvert --help"
+	if near := root.SuggestionsFor(a[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError{fmt.Errorf("no command %q (%s)", a[0], hint)}
 }
 
 // args wraps a cobra validator so that a wrong number of arguments exits with

@@ -43,7 +43,7 @@ EXIT STATUS
 
 func runStats(o statsOptions, out io.Writer) error {
 	if o.pid <= 0 {
-		return usageError{fmt.Errorf("stats: -p wants the number of a process")}
+		return usageError{fmt.Errorf("stats: which process? (usage: culvert stats -p PID)")}
 	}
 	path, err := stats.Find(stats.Dirs(), o.pid)
 	if err != nil {

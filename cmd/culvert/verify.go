@@ -72,7 +72,11 @@ func runVerify(ctx context.Context, o verifyOptions, models []string, out io.Wri
 			errs = append(errs, err)
 			results = append(results, res)
 			if err == nil && !o.json {
-				fmt.Fprintf(out, "ok %s bytes=%d tensors=%d\n", res.File, res.Bytes, res.Tensors)
+				word := "ok"
+				if o.create {
+					word = "manifest made for"
+				}
+				fmt.Fprintf(out, "%s %s bytes=%d tensors=%d\n", word, res.File, res.Bytes, res.Tensors)
 			}
 		}
 	}

@@ -17,8 +17,10 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("usage: load MODEL")
+		log.Print("usage: load MODEL (a safetensors file, an index of shards, or a directory)")
+		os.Exit(2)
 	}
 	if err := load(context.Background(), os.Args[1]); err != nil {
 		log.Fatal(err)

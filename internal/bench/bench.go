@@ -9,6 +9,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -86,6 +87,26 @@ const (
 	PeerLibcufile Peer = "libcufile"
 	PeerPread     Peer = "pread"
 )
+
+// Check tells whether there is such a peer.
+func (p Peer) Check() error {
+	if p != PeerLibcufile && p != PeerPread {
+		return fmt.Errorf("no peer %q: want libcufile or pread", p)
+	}
+	return nil
+}
+
+// Find sets the path of NVIDIA's library, where the peer is that and the path is
+// empty, so that a missing one is noticed before anything is measured.
+func (p Peer) Find(libcufile *string) (err error) {
+	if p != PeerLibcufile || *libcufile != "" {
+		return nil
+	}
+	if *libcufile, err = vendor.Find(); err != nil {
+		return fmt.Errorf("%w (install it, name it with --libcufile, or leave out --peer libcufile)", err)
+	}
+	return nil
+}
 
 // Culvert measures a workload by the ladder, or by one route.
 func (b *Bench) Culvert(ctx context.Context, w Workload, only route.ID) (*Result, error) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +43,7 @@ func Find(dirs []string, pid int) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("process %d has moved nothing, or ended a while ago: %w in %v", pid, fs.ErrNotExist, dirs)
+	return "", fmt.Errorf("process %d has moved nothing through Culvert, or ended a while ago: %w in %s", pid, fs.ErrNotExist, strings.Join(dirs, " or "))
 }
 
 // Read reads a segment.
