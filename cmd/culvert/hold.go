@@ -33,8 +33,8 @@ type holder struct {
 
 // newHolder takes the socket before anything is loaded, so that one that is in
 // use is known at once, and clients that come early wait.
-func newHolder(sock string, m *tensor.Model, mach *machine.Machine, drv *cufile.Driver) (h *holder, err error) {
-	h = &holder{gpus: seenGPUs{mach, drv}, engine: &hold.Engine{Engine: tensor.Cufile(drv)}}
+func newHolder(sock string, m *tensor.Model, p *tensor.Plan, mach *machine.Machine, drv *cufile.Driver) (h *holder, err error) {
+	h = &holder{gpus: seenGPUs{mach, drv}, engine: hold.NewEngine(tensor.Cufile(drv), p)}
 	if sock == "" {
 		return h, nil
 	}

@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,69 +28,82 @@ type Attached struct {
 
 // Attach gets the model that is held at path.
 func Attach(ctx context.Context, path string, gpus GPUs) (*Attached, error) {
-	a, files, err := fetch(ctx, path)
-	defer closeAll(files)
-	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", path, err)
-	}
-	m := &Attached{Model: Model{Name: a.Model, Metadata: a.Metadata}, Share: a.Share}
-	if err := m.take(a, files, gpus); err != nil {
+	m := &Attached{}
+	if err := m.attach(ctx, path, gpus); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach to %s: %w", path, err), m.Close())
 	}
 	return m, nil
 }
 
-// fetch asks for the model. The files are the caller's even if it fails.
-func fetch(ctx context.Context, path string) (*answer, []*os.File, error) {
+func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
-		return nil, nil, fmt.Errorf("nobody holds a model there (start one with: culvert load MODEL gpu:0 --hold %s): %w", path, err)
+		return fmt.Errorf("nobody holds a model there (start one with: culvert load MODEL gpu:0 --hold %s): %w", path, err)
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	c := conn.(*net.UnixConn)
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	a, files, err := ask(c)
+	if err := c.SetDeadline(time.Now().Add(waitAnswer)); err != nil {
+		return err
+	}
+	err = m.exchange(c, gpus)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // that is why the connection failed
 	}
-	return a, files, err
+	return err
 }
 
-// ask makes the exchange over a connection.
-func ask(c *net.UnixConn) (*answer, []*os.File, error) {
-	if err := c.SetDeadline(time.Now().Add(waitAnswer)); err != nil {
-		return nil, nil, err
+// exchange asks for the model and takes it. The list of tensors is read while
+// the memory is mapped: both take about as long.
+func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
+	text, err := encode(hello{protocol, Version})
+	if err != nil {
+		return err
 	}
-	if err := send(c, hello{protocol, Version}, nil); err != nil {
-		return nil, nil, err
+	if err := send(c, text, nil); err != nil {
+		return err
 	}
-	var a answer
-	files, err := receive(c, &a, maxAnswer)
-	switch {
-	case err != nil:
-		err = fmt.Errorf("reading the answer: %w", err)
-	case a.Error != "":
-		err = fmt.Errorf("the holder says: %s", a.Error)
-	default:
-		if err = a.hello.check("the holder"); err == nil {
-			err = a.check(len(files))
-		}
+	var h head
+	files, err := receive(c, &h, maxAnswer)
+	defer closeAll(files)
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
 	}
-	return &a, files, err
+	if err := h.check(len(files)); err != nil {
+		return err
+	}
+	m.Name, m.Metadata, m.Share = h.Model, h.Metadata, h.Share
+	mapped := make(chan error, 1)
+	go func() { mapped <- m.take(&h, files, gpus) }()
+	var tensors []wireTensor
+	more, err := receive(c, &tensors, maxAnswer)
+	closeAll(more) // nobody asked for any
+	if err == nil {
+		err = checkTensors(tensors, h.Buffers)
+	}
+	if merr := <-mapped; merr != nil || err != nil {
+		return cmp.Or(merr, err)
+	}
+	m.Tensors = make([]tensor.Tensor, len(tensors))
+	for i, t := range tensors {
+		b := &m.buffers[t.Buffer]
+		span := gpu.Span{Dev: b.dev.Info().Index, Base: b.base, Len: b.size}
+		m.Tensors[i] = tensor.Tensor{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Span: span.Slice(t.Off, t.Len)}
+	}
+	return nil
 }
 
-// take maps or copies the buffers and places the tensors in them.
-func (m *Attached) take(a *answer, files []*os.File, gpus GPUs) error {
+// take maps or copies the buffers.
+func (m *Attached) take(h *head, files []*os.File, gpus GPUs) error {
 	infos, err := gpus.Devices()
 	if err != nil {
 		return err
 	}
-	spans := make([]gpu.Span, len(a.Buffers))
-	for i, b := range a.Buffers {
+	for i, b := range h.Buffers {
 		n := find(infos, b.GPU)
 		if n < 0 {
 			return fmt.Errorf("the model is on %s, which this process does not see: it sees %s", b.GPU, names(infos))
@@ -98,16 +112,11 @@ func (m *Attached) take(a *answer, files []*os.File, gpus GPUs) error {
 		if err != nil {
 			return err
 		}
-		base, err := takeBuffer(dev, files[i], b.Size, a.Share)
+		base, err := takeBuffer(dev, files[i], b.Size, h.Share)
 		if err != nil {
 			return fmt.Errorf("%d bytes of gpu:%d: %w", b.Size, n, err)
 		}
 		m.buffers = append(m.buffers, buffer{dev, base, b.Size})
-		spans[i] = gpu.Span{Dev: n, Base: base, Len: b.Size}
-	}
-	m.Tensors = make([]tensor.Tensor, len(a.Tensors))
-	for i, t := range a.Tensors {
-		m.Tensors[i] = tensor.Tensor{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Span: spans[t.Buffer].Slice(t.Off, t.Len)}
 	}
 	return nil
 }

@@ -14,18 +14,21 @@
 //
 //	{"protocol": "culvert-hold", "version": 1}
 //
-// and the server answers with one message and closes the connection:
+// and the server answers with two messages and closes the connection. The first
+// says where the memory is:
 //
 //	{"protocol": "culvert-hold", "version": 1, "model": "/data/llama", "share": "descriptor",
 //	 "metadata": {"format": "pt"},
-//	 "buffers": [{"gpu": "GPU-6f…", "bytes": 8589934592}],
-//	 "tensors": [{"name": "lm_head.weight", "dtype": "BF16", "shape": [32000, 4096],
-//	              "buffer": 0, "offset": 0, "bytes": 262144000}, …]}
+//	 "buffers": [{"gpu": "GPU-6f…", "bytes": 8589934592}]}
 //
-// or with "error" instead of a model. The descriptors travel as SCM_RIGHTS with
-// the four bytes of length, one for each buffer, in the same order. A GPU is
-// named by its UUID because its number differs between processes
-// (CUDA_VISIBLE_DEVICES).
+// or it has an "error", and is the only one. The descriptors travel with the four
+// bytes of its length as SCM_RIGHTS, one for each buffer, in the same order. A GPU
+// is named by its UUID because its number differs between processes
+// (CUDA_VISIBLE_DEVICES). The second, which is read while the memory is mapped,
+// says what lies there:
+//
+//	[{"name": "lm_head.weight", "dtype": "BF16", "shape": [32000, 4096],
+//	  "buffer": 0, "offset": 0, "bytes": 262144000}, …]
 //
 // "share" says what the descriptors are. "descriptor": of virtual memory, for
 // cuMemImportFromShareableHandle; writes of one process are seen by all. "copy":

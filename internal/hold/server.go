@@ -36,7 +36,9 @@ type GPUs interface {
 
 // A Server hands a model to whoever connects.
 type Server struct {
-	answer  answer
+	share   Share
+	head    []byte // the two messages of the answer
+	tensors []byte
 	buffers []buffer
 	files   []*os.File // by buffer, where they are shared by descriptor
 	served  atomic.Int64
@@ -52,7 +54,7 @@ type buffer struct {
 // NewServer prepares to hand out a model. To be shared by descriptor its memory
 // must be of gpu.KindVirtual. The memory stays the caller's.
 func NewServer(m *Model, gpus GPUs, share Share) (*Server, error) {
-	s := &Server{answer: answer{hello: hello{protocol, Version}, Model: m.Name, Metadata: m.Metadata, Share: share}}
+	s := &Server{share: share}
 	if err := s.arrange(m, gpus); err != nil {
 		return nil, err
 	}
@@ -70,8 +72,10 @@ func NewServer(m *Model, gpus GPUs, share Share) (*Server, error) {
 	return s, nil
 }
 
-// arrange finds the allocations behind the tensors.
-func (s *Server) arrange(m *Model, gpus GPUs) error {
+// arrange finds the allocations behind the tensors and writes the answer.
+func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
+	h := head{hello: hello{protocol, Version}, Model: m.Name, Metadata: m.Metadata, Share: s.share}
+	tensors := make([]wireTensor, 0, len(m.Tensors))
 	type allocation struct {
 		dev  int
 		base gpu.Addr
@@ -99,19 +103,23 @@ func (s *Server) arrange(m *Model, gpus GPUs) error {
 		if end := t.Span.Off + t.Span.Len; end > s.buffers[n].size {
 			return fmt.Errorf("tensor %q ends at %d of an allocation of %d bytes", t.Name, end, s.buffers[n].size)
 		}
-		s.answer.Tensors = append(s.answer.Tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
+		tensors = append(tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
 	}
 	// They come in the order in which they became ready, which means nothing.
-	slices.SortFunc(s.answer.Tensors, func(a, b wireTensor) int {
+	slices.SortFunc(tensors, func(a, b wireTensor) int {
 		return cmp.Or(cmp.Compare(a.Buffer, b.Buffer), cmp.Compare(a.Off, b.Off), cmp.Compare(a.Name, b.Name))
 	})
 	if len(s.buffers) > maxBuffers {
 		return fmt.Errorf("the model lies in %d allocations, and one message carries %d: load it into one for each GPU", len(s.buffers), maxBuffers)
 	}
 	for _, b := range s.buffers {
-		s.answer.Buffers = append(s.answer.Buffers, wireBuffer{b.dev.Info().UUID, b.size})
+		h.Buffers = append(h.Buffers, wireBuffer{b.dev.Info().UUID, b.size})
 	}
-	return nil
+	if s.head, err = encode(h); err != nil {
+		return err
+	}
+	s.tensors, err = encode(tensors)
+	return err
 }
 
 // Served is how many clients have got the model.
@@ -153,14 +161,14 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 		return err
 	}
 	if err := h.check("the client"); err != nil {
-		return send(c, answer{hello: hello{protocol, Version}, Error: err.Error()}, nil)
+		return refuse(c, err)
 	}
 	files = s.files
-	if s.answer.Share == ByCopy {
+	if s.share == ByCopy {
 		copies, err := copyOut(ctx, s.buffers)
 		defer closeAll(copies)
 		if err != nil {
-			return errors.Join(err, send(c, answer{hello: hello{protocol, Version}, Error: err.Error()}, nil))
+			return refuse(c, err)
 		}
 		files = copies
 	}
@@ -168,11 +176,23 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 		return err
 	}
 	s.served.Add(1) // first, so that a client that has the model has been counted
-	if err := send(c, &s.answer, files); err != nil {
-		s.served.Add(-1)
-		return err
+	err = send(c, s.head, files)
+	if err == nil {
+		err = send(c, s.tensors, nil)
 	}
-	return nil
+	if err != nil {
+		s.served.Add(-1)
+	}
+	return err
+}
+
+// refuse tells a client why it gets nothing.
+func refuse(c *net.UnixConn, why error) error {
+	text, err := encode(head{hello: hello{protocol, Version}, Error: why.Error()})
+	if err == nil {
+		err = send(c, text, nil)
+	}
+	return errors.Join(why, err)
 }
 
 // Close lets go of the descriptors. Clients keep what they have mapped.

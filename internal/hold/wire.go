@@ -35,7 +35,7 @@ const (
 	ByCopy       Share = "copy"       // the same bytes in other memory
 )
 
-// hello is what a client begins with, and how an answer begins.
+// hello is what a client begins with, and how the answer begins.
 type hello struct {
 	Protocol string `json:"protocol"`
 	Version  int    `json:"version"`
@@ -48,15 +48,14 @@ func (h hello) check(who string) error {
 	return nil
 }
 
-// An answer is what the server sends.
-type answer struct {
+// A head is the first message of the answer.
+type head struct {
 	hello
 	Error    string            `json:"error,omitempty"`
 	Model    string            `json:"model,omitempty"`
 	Share    Share             `json:"share,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Buffers  []wireBuffer      `json:"buffers,omitempty"`
-	Tensors  []wireTensor      `json:"tensors,omitempty"`
 }
 
 // A wireBuffer is an allocation.
@@ -75,21 +74,32 @@ type wireTensor struct {
 	Len    uint64       `json:"bytes"`
 }
 
-// check holds an answer to what it promises: every tensor lies in its buffer and
-// has the size that its shape gives. Clients make views of memory of it.
-func (a *answer) check(descriptors int) error {
-	if len(a.Buffers) != descriptors {
-		return fmt.Errorf("%d buffers came with %d descriptors", len(a.Buffers), descriptors)
+// check holds a head to what came with it.
+func (h *head) check(descriptors int) error {
+	if h.Error != "" {
+		return fmt.Errorf("the holder says: %s", h.Error)
 	}
-	if a.Share != ByDescriptor && a.Share != ByCopy {
-		return fmt.Errorf("unknown share %q", a.Share)
+	if err := h.hello.check("the holder"); err != nil {
+		return err
 	}
-	for i := range a.Tensors {
-		t := &a.Tensors[i]
-		if t.Buffer < 0 || t.Buffer >= len(a.Buffers) {
-			return fmt.Errorf("tensor %q lies in buffer %d of %d", t.Name, t.Buffer, len(a.Buffers))
+	if len(h.Buffers) != descriptors {
+		return fmt.Errorf("%d buffers came with %d descriptors", len(h.Buffers), descriptors)
+	}
+	if h.Share != ByDescriptor && h.Share != ByCopy {
+		return fmt.Errorf("unknown share %q", h.Share)
+	}
+	return nil
+}
+
+// checkTensors holds tensors to what they promise: each lies in its buffer and
+// has the size that its shape gives. Clients make views of memory of them.
+func checkTensors(tensors []wireTensor, buffers []wireBuffer) error {
+	for i := range tensors {
+		t := &tensors[i]
+		if t.Buffer < 0 || t.Buffer >= len(buffers) {
+			return fmt.Errorf("tensor %q lies in buffer %d of %d", t.Name, t.Buffer, len(buffers))
 		}
-		if size := a.Buffers[t.Buffer].Size; t.Off > size || t.Len > size-t.Off {
+		if size := buffers[t.Buffer].Size; t.Off > size || t.Len > size-t.Off {
 			return fmt.Errorf("tensor %q lies at %d+%d of %d bytes", t.Name, t.Off, t.Len, size)
 		}
 		if n, ok := byteSize(t.Dtype, t.Shape); !ok || n != t.Len {
@@ -111,15 +121,17 @@ func byteSize(d tensor.Dtype, shape []int64) (uint64, bool) {
 	return n / 8, n%8 == 0
 }
 
-// send writes one message, with descriptors.
-func send(c *net.UnixConn, v any, files []*os.File) error {
+// encode makes the text of a message.
+func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
-	if err != nil {
-		return err
+	if err == nil && len(text) > maxAnswer {
+		err = fmt.Errorf("a message of %d bytes: the limit is %d", len(text), maxAnswer)
 	}
-	if len(text) > maxAnswer {
-		return fmt.Errorf("a message of %d bytes: the limit is %d", len(text), maxAnswer)
-	}
+	return text, err
+}
+
+// send writes one message, with descriptors.
+func send(c *net.UnixConn, text []byte, files []*os.File) error {
 	var length [4]byte
 	binary.LittleEndian.PutUint32(length[:], uint32(len(text)))
 	var rights []byte
@@ -133,7 +145,7 @@ func send(c *net.UnixConn, v any, files []*os.File) error {
 	if _, _, err := c.WriteMsgUnix(length[:], rights, nil); err != nil {
 		return err
 	}
-	_, err = c.Write(text)
+	_, err := c.Write(text)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -12,10 +13,11 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/tensor"
 )
 
 // impostor answers one client with any bytes and descriptors.
-func impostor(t *testing.T, reply []byte, descriptors int) string {
+func impostor(t *testing.T, reply []byte, descriptors int, room int64) string {
 	t.Helper()
 	path := socket(t)
 	l, err := Listen(path)
@@ -42,6 +44,9 @@ func impostor(t *testing.T, reply []byte, descriptors int) string {
 				return
 			}
 			defer unix.Close(fd)
+			if err := unix.Ftruncate(fd, room); err != nil {
+				t.Error(err)
+			}
 			fds = append(fds, fd)
 		}
 		if len(reply) > 0 {
@@ -68,10 +73,11 @@ func TestImpostors(t *testing.T) {
 	}
 	id := infos[0].UUID.String()
 	head := `{"protocol":"culvert-hold","version":1,"share":"copy",`
-	buffers := `"buffers":[{"gpu":"` + id + `","bytes":1024}],`
-	tensor := func(fields string) []byte {
-		return message(head + buffers + `"tensors":[{"name":"w",` + fields + `}]}`)
+	buffers := `"buffers":[{"gpu":"` + id + `","bytes":1024}]}`
+	list := func(fields string) []byte {
+		return append(message(head+buffers), message(`[{"name":"w",`+fields+`}]`)...)
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close forgotten files
 	before := openFiles(t)
 	for _, tt := range []struct {
 		name        string
@@ -87,29 +93,34 @@ func TestImpostors(t *testing.T) {
 		{"another protocol", message(`{"protocol":"http","version":1}`), 0, `speaks "http" version 1`},
 		{"another version", message(`{"protocol":"culvert-hold","version":2}`), 0, "version 2, this is"},
 		{"an error", message(`{"protocol":"culvert-hold","version":1,"error":"I am tired"}`), 0, "the holder says: I am tired"},
-		{"no descriptors", message(head + buffers + `"tensors":[]}`), 0, "1 buffers came with 0 descriptors"},
-		{"too many descriptors", message(head + buffers + `"tensors":[]}`), 3, "1 buffers came with 3 descriptors"},
+		{"no descriptors", message(head + buffers), 0, "1 buffers came with 0 descriptors"},
+		{"too many descriptors", message(head + buffers), 3, "1 buffers came with 3 descriptors"},
 		{"unknown share", message(strings.Replace(head, "copy", "telepathy", 1) + `"buffers":[]}`), 0, `unknown share "telepathy"`},
-		{"unknown dtype", tensor(`"dtype":"F80","shape":[1],"buffer":0,"offset":0,"bytes":10`), 1, `unknown dtype "F80"`},
-		{"no such buffer", tensor(`"dtype":"U8","shape":[1],"buffer":1,"offset":0,"bytes":1`), 1, "buffer 1 of 1"},
-		{"negative buffer", tensor(`"dtype":"U8","shape":[1],"buffer":-1,"offset":0,"bytes":1`), 1, "buffer -1 of 1"},
-		{"behind the end", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "lies at 1024+1 of 1024"},
-		{"sum wraps", tensor(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "lies at"},
-		{"too many bytes", tensor(`"dtype":"F32","shape":[1],"buffer":0,"offset":0,"bytes":8`), 1, "has 8 bytes"},
-		{"too few bytes", tensor(`"dtype":"F32","shape":[3],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
-		{"negative dimension", tensor(`"dtype":"F32","shape":[-1],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
-		{"nothing times less", tensor(`"dtype":"F32","shape":[0,-1],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
-		{"huge shape", tensor(`"dtype":"U8","shape":[4294967296,4294967296,16],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
-		{"an empty file", tensor(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "0 of them came"},
+		{"unknown dtype", list(`"dtype":"F80","shape":[1],"buffer":0,"offset":0,"bytes":10`), 1, `unknown dtype "F80"`},
+		{"no such buffer", list(`"dtype":"U8","shape":[1],"buffer":1,"offset":0,"bytes":1`), 1, "buffer 1 of 1"},
+		{"negative buffer", list(`"dtype":"U8","shape":[1],"buffer":-1,"offset":0,"bytes":1`), 1, "buffer -1 of 1"},
+		{"behind the end", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "lies at 1024+1 of 1024"},
+		{"sum wraps", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "lies at"},
+		{"too many bytes", list(`"dtype":"F32","shape":[1],"buffer":0,"offset":0,"bytes":8`), 1, "has 8 bytes"},
+		{"too few bytes", list(`"dtype":"F32","shape":[3],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
+		{"negative dimension", list(`"dtype":"F32","shape":[-1],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
+		{"nothing times less", list(`"dtype":"F32","shape":[0,-1],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
+		{"huge shape", list(`"dtype":"U8","shape":[4294967296,4294967296,16],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
+		{"half a list", append(message(head+buffers), message("[]")[:5]...), 1, "unexpected EOF"},
+		{"an empty file", list(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "0 of them came"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, err := Attach(t.Context(), impostor(t, tt.reply, tt.descriptors), w)
+			room := int64(1024)
+			if tt.name == "an empty file" {
+				room = 0
+			}
+			a, err := Attach(t.Context(), impostor(t, tt.reply, tt.descriptors, room), w)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, %v; want %q", a, err, tt.want)
 			}
 		})
 	}
-	if n := openFiles(t); n != before {
+	if n := openFiles(t); n > before {
 		t.Errorf("%d descriptors became %d", before, n)
 	}
 }
@@ -143,7 +154,7 @@ func TestStrangers(t *testing.T) {
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		var a answer
+		var a head
 		files, err := receive(c, &a, maxAnswer)
 		if len(files) > 0 {
 			t.Errorf("%s: got %d descriptors", name, len(files))
@@ -167,17 +178,17 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: an answer that passes has all tensors inside its buffers.
-func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(`{"share":"copy","buffers":[{"bytes":16}],"tensors":[{"name":"a","dtype":"F32","shape":[2,2],"buffer":0,"offset":0,"bytes":16}]}`))
-	f.Add([]byte(`{"share":"descriptor","tensors":[{"dtype":"F4","shape":[3]}]}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var a answer
-		if json.Unmarshal(text, &a) != nil || a.check(len(a.Buffers)) != nil {
+// FuzzTensors: tensors that pass lie inside their buffers.
+func FuzzTensors(f *testing.F) {
+	f.Add([]byte(`[{"name":"a","dtype":"F32","shape":[2,2],"buffer":0,"offset":0,"bytes":16}]`), uint64(16))
+	f.Add([]byte(`[{"dtype":"F4","shape":[3]}]`), uint64(0))
+	f.Fuzz(func(t *testing.T, text []byte, size uint64) {
+		var tensors []wireTensor
+		if json.Unmarshal(text, &tensors) != nil || checkTensors(tensors, []wireBuffer{{Size: size}}) != nil {
 			return
 		}
-		for _, x := range a.Tensors {
-			span := gpu.Span{Len: a.Buffers[x.Buffer].Size}.Slice(x.Off, x.Len) // panics outside
+		for _, x := range tensors {
+			span := gpu.Span{Len: size}.Slice(x.Off, x.Len) // panics outside
 			n := uint64(x.Dtype.Bits())
 			for _, dim := range x.Shape {
 				n *= uint64(dim)
@@ -189,6 +200,35 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
+func TestWorthMapping(t *testing.T) {
+	large := tensor.Read{Len: 64 << 20, Count: 1}
+	small := tensor.Read{Len: 4 << 10, Count: 3000}
+	for _, tt := range []struct {
+		name  string
+		size  uint64
+		reads []tensor.Read
+		want  bool
+	}{
+		{"nothing to gain", 1 << 20, []tensor.Read{large}, false},
+		{"nothing to lose", 1 << 20, []tensor.Read{large, {Len: 1, Count: 1}}, true},
+		{"few small ones in much memory", 8 << 30, []tensor.Read{large, small}, false},
+		{"many small ones", 2 << 30, []tensor.Read{large, small}, true},
+	} {
+		p := &tensor.Plan{Buffers: []tensor.Buffer{{Size: tt.size}}, Reads: tt.reads}
+		if got := worthMapping(p); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		fake := &countingEngine{}
+		c, err := NewEngine(fake, p).Register(gpu.Span{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil || (fake.closed == 1) != tt.want {
+			t.Errorf("%s: %d closed, %v", tt.name, fake.closed, err)
+		}
+	}
+}
+
 func TestEngineSettles(t *testing.T) {
 	dir := t.TempDir()
 	path := dir + "/x"
@@ -196,7 +236,7 @@ func TestEngineSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	fake := &countingEngine{}
-	e := &Engine{Engine: fake}
+	e := &Engine{Engine: fake, register: true}
 	r, err := e.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (d *Door) load(ctx context.Context, q *loadRequest) (*loadAnswer, error) {
 		return nil, err
 	}
 	start := time.Now()
-	engine := &hold.Engine{Engine: tensor.Cufile(drv)}
+	engine := hold.NewEngine(tensor.Cufile(drv), p.plan)
 	l, err := tensor.NewLoad(p.plan, engine, &tensor.LoadOptions{Verify: q.Verify})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", p.plan.Model, err)
