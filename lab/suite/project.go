@@ -5,24 +5,29 @@ import (
 	"strings"
 )
 
-// packages are the project's packages that touch storage, each with its own
-// tests on every file system and sector size.
+// packages are the project's packages that touch storage, with their own
+// tests. The ones that cut requests run on every file system and sector size,
+// the others on the two corners.
 func packages() []Suite {
 	var ss []Suite
 	for _, p := range []struct {
-		path string
-		min  int
-		skip []string
+		path   string
+		min    int
+		matrix bool
+		skip   []string
 	}{
-		{"internal/storage", 7, nil},
-		{"internal/uring", 8, nil},
-		{"internal/ring", 25, []string{"TestMeasurements"}}, // speed means nothing under emulation
-		{"route", 8, nil},
-		{"cufile", 15, []string{"TestShrinkingFile"}}, // waits for a race that an emulated processor does not lose
-		{"internal/transfer", 4, nil},
+		{"internal/storage", 7, false, nil},
+		{"internal/uring", 8, false, nil},
+		{"internal/ring", 25, true, []string{"TestMeasurements"}}, // speed means nothing under emulation
+		{"route", 8, true, nil},
+		{"cufile", 15, true, []string{"TestShrinkingFile"}}, // waits for a race that an emulated processor does not lose
+		{"internal/transfer", 4, false, nil},
 	} {
-		for _, fs := range fileSystems {
-			for _, sector := range sectors {
+		for i, fs := range fileSystems {
+			for j, sector := range sectors {
+				if i != j && !p.matrix {
+					continue
+				}
 				skip := p.skip
 				if p.path == "internal/ring" && sector != 512 {
 					skip = append(skip, "TestRead") // says itself that the file's alignment is 512
