@@ -12,8 +12,10 @@ def framework():
     """culvert.torch where torch is installed, else culvert.numpy."""
     if importlib.util.find_spec("torch") is not None:
         from . import torch as found
-    else:
+    elif importlib.util.find_spec("numpy") is not None:
         from . import numpy as found
+    else:
+        raise ModuleNotFoundError("culvert makes tensors of torch or numpy, and neither is installed: pip install numpy", name="numpy")
     return found
 
 
