@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
 )
@@ -189,6 +191,9 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 			j++
 		}
 		took, err := runLive(ctx, r, ops[i:j], res[i:j])
+		if err == nil {
+			err = gone(ops[i:j], res[i:j])
+		}
 		for k := i; k < j; k++ {
 			p.finish(&res[k], &ops[k], r.ID(), took)
 		}
@@ -199,6 +204,21 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 		i = j
 	}
 	return first
+}
+
+// gone finds the drive that was pulled out: the kernel lets a descriptor of it
+// read nothing, without an error, as if the device ended there.
+func gone(ops []Op, res []Receipt) error {
+	for i := range ops {
+		op, end := &ops[i], ops[i].Off+res[i].Bytes
+		if op.File == nil || op.Dir != Read || uint64(res[i].Bytes) == op.Mem.Len {
+			continue
+		}
+		if c := op.File.Facts.Capacity; end < c {
+			return fmt.Errorf("read %s: nothing comes from byte %d on of a device of %d bytes: it was removed: %w", op.File.Name, end, c, unix.ENXIO)
+		}
+	}
+	return nil
 }
 
 // choose finds the first rung that takes the op, and notes why those above it do

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
@@ -266,5 +268,21 @@ func TestBarWantsTheNodes(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A device that yields less than it holds has been removed; a file has ended.
+func TestPulledDriveIsAnError(t *testing.T) {
+	short := func(capacity int64) error {
+		o := op(4096)
+		o.File = &storage.File{Name: "/dev/drive", Facts: storage.Facts{Block: capacity > 0, Capacity: capacity}}
+		o.Off = 1 << 20
+		return gone([]Op{o}, []Receipt{{Bytes: 512}})
+	}
+	if err := short(1 << 30); !errors.Is(err, unix.ENXIO) {
+		t.Errorf("a drive that reads nothing: %v", err)
+	}
+	if err := errors.Join(short(1<<20+512), short(0)); err != nil {
+		t.Errorf("the end of a device and of a file: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -98,6 +99,9 @@ func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
 			break
 		}
 		err = m.window(op.File, op.Off+r.Bytes, n, op.Mem.Addr()+gpu.Addr(r.Bytes))
+		if _, bad := errors.AsType[*unreadable](err); bad {
+			return err
+		}
 		if err != nil {
 			if tries++; tries > mappedRetries {
 				return fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err)
@@ -118,11 +122,14 @@ func (m *MappedRoute) window(f *storage.File, off, n int64, to gpu.Addr) (err er
 	page := int64(os.Getpagesize())
 	start := off / page * page
 	length := (off + n - start + page - 1) / page * page
-	mem, err := unix.Mmap(f.Buffered(), start, int(length), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(f.Buffered(), start, int(length), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mmap: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Munmap(mem)) }()
+	if err := m.bring(f, mem, start); err != nil {
+		return err
+	}
 	host := gpu.HostAddr(mem)
 	if err := m.dev.Register(uintptr(host), uint64(length), gpu.RegisterReadOnly|gpu.RegisterDeviceMap); err != nil {
 		return err
@@ -130,3 +137,33 @@ func (m *MappedRoute) window(f *storage.File, off, n int64, to gpu.Addr) (err er
 	defer func() { err = errors.Join(err, m.dev.Unregister(uintptr(host))) }()
 	return m.dev.Copy(to, host+gpu.Addr(off-start), uint64(n))
 }
+
+// bring reads what is missing of a mapping into the page cache. To let pinning
+// do that would never end at a page that cannot be read: the kernel tries again
+// for ever. A read says what is wrong.
+func (m *MappedRoute) bring(f *storage.File, mem []byte, start int64) error {
+	marks, err := uptodate(mem)
+	if err != nil {
+		return err
+	}
+	page := os.Getpagesize()
+	var one [1]byte
+	for i, there := range marks {
+		if there&1 != 0 {
+			continue
+		}
+		if _, err := preadFull(f, one[:], start+int64(i*page)); err != nil && err != io.EOF {
+			return &unreadable{start + int64(i*page), err}
+		}
+	}
+	return nil
+}
+
+// An unreadable page is not a matter of trying again.
+type unreadable struct {
+	off int64
+	err error
+}
+
+func (u *unreadable) Error() string { return fmt.Sprintf("offset %d: %v", u.off, u.err) }
+func (u *unreadable) Unwrap() error { return u.err }

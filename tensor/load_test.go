@@ -210,7 +210,8 @@ func TestLoadStreams(t *testing.T) {
 	if n != count {
 		t.Errorf("%d tensors, want %d", n, count)
 	}
-	if most > window+ring+slack {
+	// Under the race detector device memory may be on the heap, and all memory has a shadow.
+	if most > window+ring+slack && !raceEnabled {
 		t.Errorf("%d MiB of host memory for a window of %d MiB", most>>20, window>>20)
 	}
 }

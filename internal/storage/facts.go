@@ -13,6 +13,8 @@ type Facts struct {
 	Inode  uint64 `json:"inode"`
 	FS     string `json:"file_system"` // "ext4"
 	Direct Direct `json:"o_direct"`
+	// Capacity is the size of a block device; 0 for a file, whose size changes.
+	Capacity int64 `json:"capacity,omitempty"`
 }
 
 // Direct says what O_DIRECT asks of a request.

@@ -58,6 +58,12 @@ func Adopt(fd int) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", f.Name, err)
 	}
+	if f.Facts.Block {
+		if f.Facts.Capacity, err = f.Size(); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
 	f.openTwins()
 	return f, nil
 }

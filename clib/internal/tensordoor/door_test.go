@@ -127,7 +127,7 @@ func TestMemoryGoes(t *testing.T) {
 	if n := free(); n != before {
 		t.Errorf("after 50 loads %d bytes are free, before %d", n, before)
 	}
-	if n := openFiles(t); n != files {
+	if n := openFiles(t); n > files { // fewer, when the collector has been
 		t.Errorf("after 50 loads %d descriptors, before %d", n, files)
 	}
 }
