@@ -136,7 +136,7 @@ func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) er
 		for _, r := range o.runs(workloads, routes) {
 			err := runOne(ctx, b, r, o, out)
 			if refused, ok := errors.AsType[*route.RequireError](err); ok && o.routes == "all" {
-				fmt.Fprintf(os.Stderr, "culvert: bs=%s skipped: %v\n", route.Size(r.w.Block), refused)
+				fmt.Fprintf(os.Stderr, "culvert: route %s left out for blocks of %s: %v\n", refused.Want, route.Size(r.w.Block), refused.Declined)
 				continue
 			}
 			if err != nil {

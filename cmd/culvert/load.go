@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,6 +127,16 @@ func (p *part) targets(gpus string) ([]tensor.Target, error) {
 	return targets, nil
 }
 
+// warnUncut says that tensor parallelism was asked for and cut nothing: the names
+// are not those that the rules know, and every rank would get everything.
+func warnUncut(w io.Writer, targets []tensor.Target, plan *tensor.Plan) {
+	wanted := slices.ContainsFunc(targets, func(t tensor.Target) bool { return t.Tensor.Of > 1 })
+	cut := slices.ContainsFunc(plan.Tensors, func(t tensor.Placed) bool { return t.Whole != nil })
+	if wanted && !cut {
+		fmt.Fprintln(w, "culvert: note: tp cuts none of these tensors, so every rank gets them whole; --rule says how to cut names that are not the usual ones")
+	}
+}
+
 func devices(targets []tensor.Target) []int {
 	var list []int
 	for _, t := range targets {
@@ -195,6 +206,7 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 	if err != nil {
 		return err
 	}
+	warnUncut(os.Stderr, targets, plan)
 	if o.dryRun {
 		return printPlan(out, plan, o.json)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -135,6 +136,7 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 	if err != nil {
 		return err
 	}
+	warnUncut(os.Stderr, targets, plan)
 	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
 	if err != nil {
 		return err

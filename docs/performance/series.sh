@@ -7,6 +7,7 @@
 # Each line of the tables is the median of five runs of one invocation, in which
 # Culvert and its peers take turns.
 set -eu
+[ $# -eq 2 ] || { echo "usage: series.sh CULVERT DIRECTORY > result.json" >&2; exit 2; }
 culvert=$1
 dir=$2
 large=$dir/culvert-8g.bin

@@ -63,7 +63,7 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	}
 	out, err := os.CreateTemp(filepath.Dir(dst), "."+filepath.Base(dst)+".culvert-*")
 	if err != nil {
-		return Result{}, err
+		return Result{}, fmt.Errorf("create %s: %w", dst, cause(err))
 	}
 	res := Result{Source: src, Dest: dst, GPU: o.GPU}
 	err = fill(ctx, drv, in, out, info.Size(), o, &res)
@@ -81,6 +81,14 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		return res, verify(ctx, &res)
 	}
 	return res, nil
+}
+
+// cause is an error without the name of the temporary file, which nobody knows.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err
+	}
+	return err
 }
 
 // publish gives the finished file its name.
@@ -120,8 +128,10 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	}
 	defer to.Close()
 	if o.Route != route.None {
-		if err := errors.Join(from.Require(o.GPU, o.Route), to.Require(o.GPU, o.Route)); err != nil {
-			return err
+		for _, f := range []*cufile.File{from, to} {
+			if err := f.Require(o.GPU, o.Route); err != nil {
+				return err
+			}
 		}
 	}
 	buf, free, err := gpuBuffer(drv, o.GPU, o.Buffer, size)
