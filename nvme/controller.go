@@ -241,6 +241,9 @@ func (c *Controller) freeAll() error {
 // says that the caller holds resetting.
 func (c *Controller) do(ctx context.Context, what string, cmd *abi.Command, held bool) (uint32, error) {
 	r := &Request{Op: opAdmin, admin: cmd, what: what}
+	if held && c.halted {
+		return 0, r.fail(c, ErrReset) // only the caller can bring it up again
+	}
 	if err := c.admin.submit(ctx, r); err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ var (
 	ErrClosed  = errors.New("the queue or controller is closed")
 	ErrBusy    = errors.New("commands are in flight")
 	ErrFull    = errors.New("the queue is full")
+	ErrIdle    = errors.New("no commands are in flight")
 	ErrRevoked = errors.New("the memory was freed while it was mapped")
 )
 

@@ -29,7 +29,8 @@ type slot struct {
 }
 
 // A Queue is a submission queue and its completion queue. It is safe for
-// concurrent use; callers that share one see each other's requests in Poll.
+// concurrent use. An answered request is handed out once: to whoever waits for
+// it, or to the next caller of Poll or Reap.
 type Queue struct {
 	c     *Controller
 	id    uint16
@@ -52,6 +53,9 @@ type Queue struct {
 	room    chan struct{} // gets a value when somebody is hungry and a slot is free
 	hungry  atomic.Int32
 
+	answered chan struct{} // gets a value when there are reapers and a request is answered
+	reapers  atomic.Int32
+
 	mu      sync.Mutex
 	going   sync.Cond // stopped became false, or dead was set
 	stopped bool      // while the controller is being reset
@@ -63,6 +67,7 @@ type Queue struct {
 	phase   bool
 	slots   []slot
 	free    []uint16
+	ready   list          // answered requests that nobody has taken
 	looked  time.Duration // when the controller's health was looked at
 	strays  uint64
 }
@@ -126,7 +131,7 @@ func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
 	q.sqdb, q.cqdb = abi.SQTDBL(q.id, c.cap.DSTRD()), abi.CQHDBL(q.id, c.cap.DSTRD())
 	q.token = make(chan struct{}, 1)
 	q.token <- struct{}{}
-	q.room = make(chan struct{}, 1)
+	q.room, q.answered = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.timer = time.NewTimer(time.Hour)
 	q.going.L = &q.mu
 	q.slots = make([]slot, q.depth)

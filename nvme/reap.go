@@ -11,71 +11,86 @@ import (
 // are in flight and none completes.
 const lookEvery = 10 * time.Millisecond
 
-// Poll answers requests whose completions have come and returns how many it
-// put into done, or answered when done is nil. It does not wait for
-// completions; but where the controller has failed it resets it.
+// Poll answers requests whose completions have come, puts answered ones into
+// done and returns how many. Without room in done they are left for the next
+// call. It does not wait for completions; but where the controller has failed
+// it resets it.
 func (q *Queue) Poll(done []*Request) int {
+	n := q.poll(done)
+	if n > 0 {
+		return n
+	}
 	q.mu.Lock()
-	n := q.reap(done)
-	look := n == 0 && len(q.free) < q.depth && q.c.now() >= q.looked+q.c.lookEvery()
+	look := len(q.free) < q.depth && q.c.now() >= q.looked+q.c.lookEvery()
 	q.mu.Unlock()
 	if look {
 		q.c.handle(q, q.look(), false)
+		return q.poll(done)
+	}
+	return 0
+}
+
+// poll is Poll without a look at the controller's health.
+func (q *Queue) poll(done []*Request) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reap()
+	for ; n < len(done) && q.ready.first != nil; n++ {
+		done[n] = q.ready.first
+		q.hand(done[n])
 	}
 	return n
 }
 
-// reap takes completions from the queue, as many as done has room for, and
-// says so. Call with mu held.
-func (q *Queue) reap(done []*Request) int {
+// hand gives an answered request to the caller. Call with mu held.
+func (q *Queue) hand(r *Request) {
+	q.ready.remove(r)
+	r.state.Store(taken)
+}
+
+// reap takes completions from the queue, and tells the controller. Call with
+// mu held.
+func (q *Queue) reap() {
 	if q.stopped {
-		return 0 // the reset takes what there is
+		return // the reset takes what there is
 	}
-	n, taken := q.take(done)
-	if taken > 0 {
+	if q.take() > 0 {
 		q.c.t.Store32(q.cqdb, q.cqHead)
 		q.feed()
 	}
-	return n
 }
 
-// take takes entries from the completion queue and answers n requests.
-func (q *Queue) take(done []*Request) (n int, taken uint32) {
+// take takes entries from the completion queue.
+func (q *Queue) take() (taken uint32) {
 	// Once round at most: a controller that writes without end holds nobody up.
-	for ; taken < q.n && (done == nil || n < len(done)); taken++ {
+	for ; taken < q.n; taken++ {
 		e := &q.cq[q.cqHead]
 		// The rest of the entry is valid once the phase tag is.
 		dw3 := atomic.LoadUint32(&e.DW3)
 		if abi.Phase(dw3) != q.phase {
 			break
 		}
-		r := q.answer(dw3, e)
+		if !q.answer(dw3, e) {
+			q.strays++
+		}
 		if q.cqHead++; q.cqHead == q.n {
 			q.cqHead, q.phase = 0, !q.phase
 		}
-		if r == nil {
-			q.strays++
-			continue
-		}
-		if done != nil {
-			done[n] = r
-		}
-		n++
 	}
-	return n, taken
+	return taken
 }
 
-// answer finishes the request that an entry belongs to: nil where there is
-// none. Call with mu held.
-func (q *Queue) answer(dw3 uint32, e *abi.Completion) *Request {
+// answer finishes the request that an entry belongs to, if there is one. Call
+// with mu held.
+func (q *Queue) answer(dw3 uint32, e *abi.Completion) bool {
 	cid := abi.CID(dw3)
 	i := int(cid & slotMask)
 	if i >= len(q.slots) || e.SQID != q.id {
-		return nil
+		return false
 	}
 	s := &q.slots[i]
 	if s.r == nil || s.cid != cid {
-		return nil
+		return false
 	}
 	// Commands are fetched in order: this one was, and all before it. That is
 	// as good as the head that the entry tells, and cannot be wrong.
@@ -90,7 +105,7 @@ func (q *Queue) answer(dw3 uint32, e *abi.Completion) *Request {
 	r.result = e.DW0
 	q.vacate(i)
 	r.finish(err)
-	return r
+	return true
 }
 
 // after reports whether a position lies between head and tail.
@@ -114,7 +129,7 @@ func (q *Queue) abandon(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped = true
-	q.take(nil) // what came before the end is a true answer
+	q.take() // what came before the end is a true answer
 	for i := range q.slots {
 		if r := q.slots[i].r; r != nil {
 			q.vacate(i)

@@ -57,6 +57,9 @@ func (c *Controller) Reset() error {
 	return c.Err()
 }
 
+// Resets is how often the controller was reset since it was opened.
+func (c *Controller) Resets() uint64 { return c.gen.Load() }
+
 // all is every queue there is.
 func (c *Controller) all() []*Queue {
 	c.mu.Lock()

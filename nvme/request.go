@@ -52,20 +52,24 @@ type Request struct {
 	state   atomic.Uint32
 	waiting atomic.Bool // somebody wants to be told
 	told    chan struct{}
-	cid     uint16 // guarded by Queue.mu
 	result  uint32 // dword 0 of the completion
 	err     error
+
+	q          *Queue // where it was submitted last; what follows is guarded by q.mu
+	cid        uint16
+	prev, next *Request // in q.ready, while done
 }
 
 // States of a request.
 const (
 	idle uint32 = iota
 	inFlight
-	done
+	done  // answered, and in the queue's list of those
+	taken // answered, and handed to the caller
 )
 
 // Done reports whether the request has been answered since it was submitted.
-func (r *Request) Done() bool { return r.state.Load() == done }
+func (r *Request) Done() bool { return r.state.Load() >= done }
 
 // Err is how a request that is done ended.
 func (r *Request) Err() error { return r.err }
@@ -128,7 +132,7 @@ func (r *Request) release() {
 }
 
 // start makes a request of it that is in flight.
-func (r *Request) start(cid uint16) {
+func (r *Request) start(q *Queue, cid uint16) {
 	if r.told == nil {
 		r.told = make(chan struct{}, 1)
 	}
@@ -136,20 +140,29 @@ func (r *Request) start(cid uint16) {
 	case <-r.told: // of an earlier use
 	default:
 	}
-	r.cid, r.err, r.result = cid, nil, 0
+	r.q, r.cid, r.err, r.result = q, cid, nil, 0
 	r.state.Store(inFlight)
 }
 
-// finish answers the request.
+// finish answers the request. Call with q.mu held.
 func (r *Request) finish(err error) {
 	r.err = err
 	r.release()
+	r.q.ready.add(r)
 	r.state.Store(done)
 	if r.waiting.Load() {
-		select {
-		case r.told <- struct{}{}:
-		default:
-		}
+		signal(r.told)
+	}
+	if r.q.reapers.Load() > 0 {
+		signal(r.q.answered)
+	}
+}
+
+// signal puts a value into a channel with room for one, unless it is there.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -166,4 +179,31 @@ func (r *Request) fail(c *Controller, err error) error {
 		}
 	}
 	return e
+}
+
+// A list of requests. The zero value is empty.
+type list struct{ first, last *Request }
+
+func (l *list) add(r *Request) {
+	r.prev, r.next = l.last, nil
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+}
+
+func (l *list) remove(r *Request) {
+	if r.prev == nil {
+		l.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next = nil, nil
 }

@@ -38,8 +38,14 @@ func (q *Queue) put(r *Request, now time.Duration) error {
 	if len(q.free) == 0 || (q.tail+1)%q.n == q.head {
 		return ErrFull
 	}
-	if r.state.Load() == inFlight {
+	switch state := r.state.Load(); {
+	case state == inFlight:
 		return r.fail(q.c, ErrBusy)
+	case state == done && r.q != q:
+		return r.fail(q.c, fmt.Errorf("it was answered in another queue, and is still to be taken from there: %w", ErrBusy))
+	case state == done:
+		q.ready.remove(r)
+		r.state.Store(taken)
 	}
 	if err := r.check(q.c); err != nil {
 		return r.fail(q.c, err)
@@ -47,7 +53,7 @@ func (q *Queue) put(r *Request, now time.Duration) error {
 	i := q.free[len(q.free)-1]
 	q.free = q.free[:len(q.free)-1]
 	s := &q.slots[i]
-	r.start(s.cid)
+	r.start(q, s.cid)
 	s.r, s.pos, s.aborted = r, q.tail, false
 	s.deadline = now + q.c.cfg.Timeout
 	cmd := &q.sq[q.tail]
@@ -74,7 +80,7 @@ func (q *Queue) submit(ctx context.Context, r *Request) error {
 		select {
 		case <-q.room:
 		case <-q.token:
-			t := q.lead(ctx.Done(), q.room, func() bool { q.pollInto(nil); return len(q.room) > 0 })
+			t := q.lead(ctx.Done(), q.room, func() bool { q.poll(nil); return len(q.room) > 0 })
 			q.token <- struct{}{}
 			q.c.handle(q, t, false)
 		case <-ctx.Done():
@@ -88,9 +94,6 @@ func (q *Queue) submit(ctx context.Context, r *Request) error {
 // feed tells one who waits for room that there may be some.
 func (q *Queue) feed() {
 	if q.hungry.Load() > 0 {
-		select {
-		case q.room <- struct{}{}:
-		default:
-		}
+		signal(q.room)
 	}
 }

@@ -2,6 +2,8 @@ package nvme
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -10,7 +12,8 @@ import (
 
 // Wait returns when a submitted request is done, with its error. When ctx ends
 // first the command is aborted, and Wait returns when it is answered all the
-// same: until then its memory is the controller's.
+// same: until then its memory is the controller's. The error of a command that
+// was given up for ctx is ctx's too.
 func (q *Queue) Wait(ctx context.Context, r *Request) error { return q.wait(ctx, r, false) }
 
 // wait is Wait. held says that the caller holds Controller.resetting.
@@ -18,6 +21,9 @@ func (q *Queue) Wait(ctx context.Context, r *Request) error { return q.wait(ctx,
 // Of all who wait for a queue one holds its token and looks for completions,
 // his own and the others'; they are told.
 func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
+	if r.q != q {
+		return r.fail(q.c, fmt.Errorf("wait: it was not submitted to queue %d", q.id))
+	}
 	r.waiting.Store(true)
 	defer r.waiting.Store(false)
 	cancelled := ctx.Done()
@@ -27,7 +33,7 @@ func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 		case <-r.told:
 			continue
 		case <-q.token:
-			t = q.lead(cancelled, r.told, func() bool { q.pollInto(nil); return r.state.Load() != inFlight })
+			t = q.lead(cancelled, r.told, func() bool { q.poll(nil); return r.state.Load() != inFlight })
 			q.token <- struct{}{}
 		case <-cancelled:
 		}
@@ -39,20 +45,39 @@ func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 		// who wants it.
 		q.c.handle(q, t, held)
 	}
+	q.claim(r)
+	if err := ctx.Err(); err != nil && errors.Is(r.err, StatusAborted) {
+		return fmt.Errorf("%w: %w", err, r.err)
+	}
 	return r.err
 }
 
-// Reap waits until at least one request is done, or ctx, and puts those that
-// are into done.
-func (q *Queue) Reap(ctx context.Context, done []*Request) (int, error) {
+// claim takes an answered request out of the list of those.
+func (q *Queue) claim(r *Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.state.Load() == done {
+		q.hand(r)
+	}
+}
+
+// Reap waits until at least one request is answered, or ctx ends, puts answered
+// ones into done and returns how many. When there is none to wait for it fails
+// with ErrIdle.
+func (q *Queue) Reap(ctx context.Context, done []*Request) (n int, err error) {
+	q.reapers.Add(1)
+	defer q.reapers.Add(-1)
 	for {
-		if n := q.Poll(done); n > 0 {
+		if n = q.Poll(done); n > 0 {
 			return n, nil
 		}
-		n := 0
+		if len(done) == 0 || q.quiet() {
+			return 0, ErrIdle
+		}
 		select {
+		case <-q.answered:
 		case <-q.token:
-			t := q.lead(ctx.Done(), nil, func() bool { n = q.pollInto(done); return n > 0 })
+			t := q.lead(ctx.Done(), q.answered, func() bool { n = q.poll(done); return n > 0 })
 			q.token <- struct{}{}
 			q.c.handle(q, t, false)
 		case <-ctx.Done():
@@ -66,10 +91,11 @@ func (q *Queue) Reap(ctx context.Context, done []*Request) (int, error) {
 	}
 }
 
-func (q *Queue) pollInto(done []*Request) int {
+// quiet reports whether there is nothing to wait for.
+func (q *Queue) quiet() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.reap(done)
+	return len(q.free) == q.depth && q.ready.first == nil
 }
 
 // lead polls until that gave enough, or somebody calls, or there is trouble.

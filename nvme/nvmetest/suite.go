@@ -23,6 +23,8 @@ type Drive struct {
 	// NoDataError is true where the drive, or the machine around it, does not
 	// notice DMA to addresses that lead nowhere.
 	NoDataError bool
+
+	unwatched bool // the test does what an audit would find
 }
 
 // area is how many bytes of the drive tests use, from its beginning.
@@ -68,7 +70,13 @@ type rig struct {
 
 func open(t testing.TB, d Drive, cfg nvme.Config) *rig {
 	t.Helper()
-	c, err := nvme.Open(d.Open(t), cfg)
+	tr := d.Open(t)
+	var watch *audit
+	if !d.unwatched {
+		watch = newAudit(t, tr)
+		tr = watch
+	}
+	c, err := nvme.Open(tr, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +90,9 @@ func open(t testing.TB, d Drive, cfg nvme.Config) *rig {
 		t.Fatal("the drive has no namespace")
 	}
 	r.ns = c.Namespaces()[0]
+	if watch != nil {
+		watch.block = r.ns.BlockSize()
+	}
 	if n := r.ns.Blocks() * uint64(r.ns.BlockSize()); n < area {
 		t.Fatalf("the drive has %d bytes: the suite needs %d", n, area)
 	}

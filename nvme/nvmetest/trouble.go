@@ -72,7 +72,7 @@ func testNowhere(t *testing.T, d Drive) {
 		t.Skip("needs an IOMMU or fabric that tells the drive of a bad address")
 	}
 	const size = 6 * 4096
-	r := open(t, Drive{Open: func(t testing.TB) nvme.Transport {
+	r := open(t, Drive{unwatched: true, Open: func(t testing.TB) nvme.Transport {
 		return detour{d.Open(t), size, func(p []uint64) {
 			for i := range p {
 				p[i] = 1<<38 + uint64(i)*4096

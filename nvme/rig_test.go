@@ -1,0 +1,123 @@
+package nvme_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/nvme"
+	softnvme "github.com/culvert-io/culvert/soft/nvme"
+	"github.com/culvert-io/culvert/soft/nvme/box"
+)
+
+// soon is a timeout for tests in which any command may be late: on a busy
+// machine even one that is not held up may be. Tests in which it must not use
+// patience.
+const (
+	soon     = 40 * time.Millisecond
+	patience = 500 * time.Millisecond
+)
+
+// A rig is a driver on a software drive whose faults the test controls.
+type rig struct {
+	testing.TB
+	ctx   context.Context
+	box   *box.Box
+	drive *softnvme.Controller
+	c     *nvme.Controller
+	ns    *nvme.Namespace
+	q     *nvme.Queue
+	buf   *nvme.Buffer
+}
+
+func newRig(t testing.TB, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *rig {
+	t.Helper()
+	r := &rig{TB: t, ctx: context.Background()}
+	r.box = newBox(t, box.Config{}, softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: fileDisk(t, 1<<20)}}})
+	r.drive = r.box.Drives[0]
+	var tr nvme.Transport = r.box.Transport(0)
+	if wrap != nil {
+		tr = wrap(tr)
+	}
+	var err error
+	r.c, err = nvme.Open(tr, cfg)
+	r.check(err)
+	t.Cleanup(func() {
+		r.drive.Tamper(nil)
+		if err := r.c.Close(); err != nil && r.c.Err() == nil {
+			t.Error(err)
+		}
+	})
+	r.ns = r.c.Namespaces()[0]
+	r.q, err = r.c.NewQueue(16)
+	r.check(err)
+	r.buf, err = r.c.AllocHost(1 << 20)
+	r.check(err)
+	return r
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// reads are n requests for one page each.
+func (r *rig) reads(n int) []*nvme.Request {
+	var list []*nvme.Request
+	for i := range n {
+		list = append(list, &nvme.Request{Op: nvme.OpRead, NS: r.ns, LBA: uint64(8 * i), Blocks: 8, Buf: r.buf, Off: uint64(i) * 4096})
+	}
+	return list
+}
+
+func (r *rig) submit(list []*nvme.Request) {
+	r.Helper()
+	if n, err := r.q.Submit(list...); n != len(list) {
+		r.Fatalf("%d of %d commands were submitted: %v", n, len(list), err)
+	}
+}
+
+// works writes to the whole drive and reads it back.
+func (r *rig) works() {
+	r.Helper()
+	b := r.buf.Bytes()
+	for i := range b {
+		b[i] = byte(i*11>>3) ^ byte(r.c.Resets())
+	}
+	want := bytes.Clone(b)
+	r.check(r.ns.Write(r.ctx, r.buf, 0, 0, 2048))
+	clear(b)
+	r.check(r.ns.Read(r.ctx, r.buf, 0, 0, 2048))
+	if !bytes.Equal(b, want) {
+		r.Fatal("read other bytes than were written")
+	}
+}
+
+// parked waits until the drive holds n commands up.
+func (r *rig) parked(n int) {
+	r.Helper()
+	for start := time.Now(); r.drive.Parked() != n; time.Sleep(100 * time.Microsecond) {
+		if time.Since(start) > 30*time.Second {
+			r.Fatalf("the drive holds %d commands up, want %d", r.drive.Parked(), n)
+		}
+	}
+}
+
+// lose has the drive lose the completions of the next n I/O commands.
+func (r *rig) lose(n int) {
+	var mu sync.Mutex
+	r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.SQID == 0 || n == 0 {
+			return []abi.Completion{e}
+		}
+		n--
+		return nil
+	})
+}
