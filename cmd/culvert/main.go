@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -29,7 +30,13 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	err := newRoot().ExecuteContext(ctx)
+	out := &output{w: os.Stdout}
+	root := newRoot()
+	root.SetOut(out)
+	err := root.ExecuteContext(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("the result could not be printed: %w", out.err)
+	}
 	if err == nil {
 		return 0
 	}
@@ -38,6 +45,21 @@ func run() int {
 	}
 	fmt.Fprintln(os.Stderr, "culvert:", err)
 	return statusOf(err)
+}
+
+// An output remembers the first error, so that a full disk behind it is not taken
+// for success.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // An exitStatus ends the process quietly: of a program that culvert ran, or

@@ -140,7 +140,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	}
 	defer free()
 
-	res.Read, res.Write = new(route.Receipt), new(route.Receipt)
+	res.Read, res.Write = &route.Receipt{Dir: route.Read}, &route.Receipt{Dir: route.Write}
 	start := time.Now()
 	err = pump(ctx, from, to, buf, size, o.Advance, res)
 	res.Seconds = time.Since(start).Seconds()
