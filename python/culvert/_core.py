@@ -13,9 +13,9 @@ ABI = 1
 _FORKED = -2
 _FAILED = -1
 
-# Operations that take as long as the bytes take. They run beside the main
-# thread, so that Ctrl-C reaches it.
-_LONG = {"load", "fill", "save"}
+# Operations that take as long as the bytes or a holder take. They run beside the
+# main thread, so that Ctrl-C reaches it.
+_LONG = {"attach", "fill", "load", "save"}
 
 _lock = threading.Lock()
 _library = None
@@ -38,10 +38,11 @@ def places():
 def library():
     """The library, loaded at first use."""
     global _library
-    with _lock:
-        if _library is None:
-            _library = _load()
-        return _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _load()
+    return _library
 
 
 def _load():

@@ -251,7 +251,7 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	sock := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+".sock")
+	sock := socket(t)
 	l, err := hold.Listen(sock)
 	if err != nil {
 		t.Fatal(err)
@@ -321,10 +321,10 @@ func TestFailures(t *testing.T) {
 		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
 		{"fill", fields{"plan": hostPlan.Plan, "addresses": []int{1}}, "other", 0, "1 addresses"},
 		{"save", fields{"path": "/nowhere/x", "tensors": []fields{}}, "os", unix.ENOENT, "/nowhere"},
-		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "F32", "shape": []int{-1}}}}, "format", 0, `"a"`},
-		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{2}, "bytes": 1, "address": cmem.PtrTo(&one[0])}}}, "other", 0, "unexpected EOF"},
-		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "memory": 7}}}, "other", 0, "handle"},
-		{"save", fields{"path": "/tmp/x", "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "gpu": 9}}}, "gpu", 0, "cuDevicePrimaryCtxRetain"},
+		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "F32", "shape": []int{-1}}}}, "format", 0, `"a"`},
+		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{2}, "bytes": 1, "address": cmem.PtrTo(&one[0])}}}, "other", 0, "unexpected EOF"},
+		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "memory": 7}}}, "other", 0, "handle"},
+		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "gpu": 9}}}, "gpu", 0, "cuDevicePrimaryCtxRetain"},
 	} {
 		f := c.fails(tt.op, tt.q)
 		if f.Kind != tt.kind || f.Errno != int(tt.errno) || !strings.Contains(f.Error, tt.want) {
@@ -416,7 +416,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the next call: %s", reply)
 	}
 	// While it waits, here for a holder that does not answer.
-	sock := filepath.Join(os.TempDir(), filepath.Base(t.TempDir())+".c")
+	sock := socket(t)
 	l, err := net.Listen("unix", sock)
 	if err != nil {
 		t.Fatal(err)

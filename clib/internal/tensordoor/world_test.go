@@ -41,7 +41,7 @@ func newCaller(t testing.TB) *caller {
 	return &caller{d, t}
 }
 
-// object is what JSON looks like to a program in another language.
+// fields are what JSON looks like to a program in another language.
 type fields map[string]any
 
 // call makes a request and takes the answer into out.
@@ -179,4 +179,15 @@ func openFiles(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// socket is a path that is short enough for one.
+func socket(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
 }
