@@ -9,6 +9,7 @@
 //	internal/cufiledoor what libcufile answers, on package cufile
 //	internal/softcuda   what libcuda answers, on the software GPU
 //	internal/softrt     what libcudart answers, on softcuda
+//	internal/tensordoor what the core answers to the Python package
 //	programs/           C programs that use the doors
 //
 // "make lib" builds the libraries into lib/. docs/drop-in.md tells how to use

@@ -11,8 +11,8 @@ import unittest
 os.environ["CULVERT_MACHINE"] = "soft"
 os.environ["CULVERT_SOFT"] = "gpus=2,memory=64M"
 
-import culvert  # noqa: E402  the machine is chosen before
-from culvert import _dtypes  # noqa: E402
+import culvert  # after the machine is chosen
+from culvert import _dtypes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CULVERT = os.environ.get("CULVERT_COMMAND") or str(ROOT / "bin" / "culvert")
@@ -68,4 +68,4 @@ class Case(unittest.TestCase):
         return self.dir / name
 
 
-__all__ = ["CULVERT", "Case", "DTYPES", "ROOT", "culvert", "random_bytes", "random_tensors", "size_of", "write_raw"]
+__all__ = ["CULVERT", "DTYPES", "ROOT", "Case", "culvert", "random_bytes", "random_tensors", "size_of", "write_raw"]

@@ -16,7 +16,7 @@ class DLManagedTensor(ctypes.Structure):
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
         ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
         ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
-    ]  # fmt: skip
+    ]
 
 
 def consume(capsule):
@@ -36,7 +36,8 @@ class Device(Case):
     def setUp(self):
         super().setUp()
         # Each load takes more than a third of the GPU's memory.
-        self.arrays = {"x": numpy.arange(24 << 18, dtype=numpy.float32).reshape(2, 3, -1), "h": numpy.ones(3, numpy.float16), "s": numpy.array(True)}
+        large = numpy.arange(24 << 18, dtype=numpy.float32).reshape(2, 3, -1)
+        self.arrays = {"x": large, "h": numpy.ones(3, numpy.float16), "s": numpy.array(True)}
         culvert.save_file(self.arrays, self.path())
 
     def load(self):

@@ -103,7 +103,8 @@ class Load(Case):
         file = r["files"][0]["receipt"]
         self.assertEqual(sum(file["bytes_by_route"].values()), 1000)
         self.assertTrue(all(d["route"] for d in file["declined"]))
-        self.assertRegex(str(r), r"^load model.safetensors tensors=1 bytes=1000 read=1000 time=.*ms rate=.*GB/s route=\w+ SOFTWARE-MACHINE$")
+        line = r"^load model.safetensors tensors=1 bytes=1000 read=1000 time=.*ms rate=.*GB/s route=\w+ SOFTWARE-MACHINE$"
+        self.assertRegex(str(r), line)
         seen = []
         t = threading.Thread(target=lambda: seen.append(culvert.last_receipt()))
         t.start()
