@@ -29,10 +29,8 @@ const (
 )
 
 // A BarRoute reads files straight into GPU memory: the registered buffer is
-// mapped through BAR1, and pread copies from the page cache into the mapping; of
-// a file that is read often and lies in the page cache the pages are mapped too,
-// and copied without a system call. No staging, no stream, no CUDA call: for
-// small requests nothing is faster.
+// mapped through BAR1, and pread copies from the page cache into the mapping.
+// No staging, no stream, no CUDA call: for small requests nothing is faster.
 //
 // CPU stores are not ordered with streams. As with every cuFile read, no GPU
 // work may use the range meanwhile; work submitted after the read sees it.
@@ -164,10 +162,6 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 	// The buffer stays registered while a transfer uses it, so the window needs no
 	// lock of its own here.
 	dst := w.Bytes()[op.Mem.Off : op.Mem.Off+op.Mem.Len]
-	if b.copyView(op, dst) {
-		r.Bytes = int64(len(dst))
-		return nil
-	}
 	for len(dst) > 0 {
 		n, err := unix.Pread(op.File.Buffered(), dst, op.Off+r.Bytes)
 		if errors.Is(err, unix.EINTR) {
@@ -183,21 +177,6 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 		r.Bytes += int64(n)
 		dst = dst[n:]
 	}
-	wc.Fence()
-	return nil
-}
-
-// copyView copies out of the file's mapping, where there is one and the pages are
-// there. It reports false where a pread must do it, also after the file was cut
-// short under way: what was stored is then written over or lies past the end.
-func (b *BarRoute) copyView(op *Op, dst []byte) bool {
-	src := op.File.View(op.Off, int64(len(dst)), now())
-	return src != nil && store(dst, src) == nil && op.File.Holds(op.Off+int64(len(dst)))
-}
-
-func store(dst, src []byte) (err error) {
-	defer wc.Guard(wc.Arm(), &err)
-	wc.Store(dst, src)
 	wc.Fence()
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +22,6 @@ type File struct {
 	own      int // our duplicate
 	buffered int // without O_DIRECT, or -1
 	direct   int // with O_DIRECT, or -1
-
-	views atomic.Int32 // small reads before there was a view
-	view  atomic.Pointer[view]
 
 	mu      sync.Mutex
 	closed  bool
