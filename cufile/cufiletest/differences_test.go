@@ -7,7 +7,6 @@ const (
 	harmless  = "the flag changes nothing for reads and writes at an offset"
 	checked   = "the range is checked before anything is copied, and the code says what is wrong"
 	behind    = "what lies behind the end of the file stays as it was; NVIDIA's library copies its whole staging buffer"
-	lost      = "after this write of managed memory NVIDIA's library does not know any more which descriptors are free"
 	unaligned = "O_DIRECT asks for alignment of the file system, not of the caller; NVIDIA's library passes host memory on as it is"
 )
 
@@ -30,13 +29,11 @@ var differences = []cufiletest.Difference{
 	{"check/*/registered-negative/*", "*: error 5017", "*: error 5030", checked},
 	{"check/read/wild/*", "read: error 5044", "read: error 1", "the message says EFAULT; errno 1 says nothing"},
 	{"check/*/freed/*", "*: error 5012", "*: error 5022", "the code says that the pointer is bad, the message that the memory was freed"},
+	{"check/write/size-0/pinned", "write: 0 bytes", "write: error 22", "a write of nothing is no error, whatever the memory; seen once in two recordings"},
 	{"check/write/read-only/*", "write: error 5019", "write: error 5", "the mirror of reading a write-only file, which NVIDIA's library answers with 5019"},
 
 	{"read/*/*/disk/*/*/*/*/across", "read: * bytes", "read: * bytes, the memory differs at *", behind},
 	{"sequence/*/disk/*/*", "read: * bytes", "read: * bytes, the memory differs at *", behind},
 	{"hole/*/disk/*", "read: * bytes", "read: * bytes, the memory differs at *", behind},
-	{"write/managed/wo/disk/4095/1048576/512/unregistered/at", "write: 1048576 bytes", "write: error 22", lost},
-	{"read/*/*/*/*/*/*/*/*", "register: ok", "register: error 5028", lost},
-	{"write/*/*/*/*/*/*/*/*", "register: ok", "register: error 5028", lost},
 	{"sequence/*/disk/rw-direct/pinned", "*: * bytes", "*: error [15]", unaligned},
 }
