@@ -26,9 +26,12 @@ func (n *Namespace) BlockSize() int { return 1 << n.shift }
 // Controller is whose namespace it is.
 func (n *Namespace) Controller() *Controller { return n.c }
 
+// maxNamespaces is more than any drive has.
+const maxNamespaces = 1024
+
 // findNamespaces asks for all active namespaces.
 func (c *Controller) findNamespaces() error {
-	last := uint32(0)
+	last, found := uint32(0), 0
 	for {
 		list, err := identify[abi.NamespaceList](c, "list namespaces", abi.CNS_ACTIVE_NAMESPACE, last)
 		if err != nil {
@@ -38,10 +41,14 @@ func (c *Controller) findNamespaces() error {
 			if id == 0 {
 				return nil
 			}
-			if id <= last {
+			switch {
+			case id <= last:
 				return fmt.Errorf("the controller lists namespace %d after %d", id, last)
+			case found == maxNamespaces:
+				return fmt.Errorf("the controller lists more than %d namespaces", maxNamespaces)
 			}
 			last = id
+			found++
 			if err := c.addNamespace(id); err != nil {
 				return err
 			}

@@ -121,3 +121,9 @@ func (r *rig) lose(n int) {
 		return nil
 	})
 }
+
+// The smallest machine there is.
+var (
+	boxConfig   box.Config
+	driveConfig softnvme.Config
+)

@@ -21,6 +21,8 @@ type Config struct {
 	Far    []nvme.Config   // below root ports of their own, through which no peer is reached
 	IOMMU  pcie.IOMMU
 	Points *hold.Points // of the fabric
+	// Fail, if any, makes allocations of nvidia_p2p fail.
+	Fail func(site string) bool
 }
 
 // A Box is the machine.
@@ -39,7 +41,7 @@ func New(cfg Config) (b *Box, err error) {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	root, err := b.Fabric.AddHostBridge(pcie.ForwardNone).AddRootPort("root0")
+	root, err := b.Fabric.AddHostBridge(pcie.ForwardOwn).AddRootPort("root0")
 	if err != nil {
 		return b, err
 	}
@@ -48,7 +50,7 @@ func New(cfg Config) (b *Box, err error) {
 		return b, err
 	}
 	near := func(name string) (*pcie.Slot, error) { return sw.AddSlot("slot of " + name) }
-	if err := b.addGPUs(cfg.GPUs, near); err != nil {
+	if err := b.addGPUs(cfg, near); err != nil {
 		return b, err
 	}
 	if err := b.addDrives(0x80, cfg.Drives, near); err != nil {
@@ -60,11 +62,11 @@ func New(cfg Config) (b *Box, err error) {
 	return b, b.addDrives(0xc0, cfg.Far, far)
 }
 
-func (b *Box) addGPUs(drv *softgpu.Driver, slot func(string) (*pcie.Slot, error)) error {
-	if drv == nil {
+func (b *Box) addGPUs(cfg Config, slot func(string) (*pcie.Slot, error)) error {
+	if cfg.GPUs == nil {
 		return nil
 	}
-	infos, err := drv.Devices()
+	infos, err := cfg.GPUs.Devices()
 	if err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func (b *Box) addGPUs(drv *softgpu.Driver, slot func(string) (*pcie.Slot, error)
 		}
 		b.GPUs = append(b.GPUs, fn)
 	}
-	b.RM, err = p2p.NewRM(p2p.Config{GPUs: drv, Ports: b.GPUs})
+	b.RM, err = p2p.NewRM(p2p.Config{GPUs: cfg.GPUs, Ports: b.GPUs, Fail: cfg.Fail})
 	return err
 }
 
