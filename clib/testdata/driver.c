@@ -53,7 +53,6 @@ static void devices(void)
 	printf("has a name: %d\n", strstr(name, "NVIDIA") != NULL);
 	SHOW(cuDeviceGetName(shortname, sizeof shortname, dev));
 	printf("cut off: %s\n", shortname);
-	SHOW(cuDeviceGetName(name, 0, dev));
 	SHOW(cuDeviceGetName(name, sizeof name, 64));
 	SHOW(cuDeviceGetUuid(&uuid, dev));
 	printf("uuid is not zero: %d\n", uuid.bytes[0] || uuid.bytes[1] || uuid.bytes[2]);
