@@ -152,7 +152,11 @@ func (m *MappedRoute) bring(f *storage.File, mem []byte, start int64) error {
 		if there&1 != 0 {
 			continue
 		}
-		if _, err := preadFull(f, one[:], start+int64(i*page)); err != nil && err != io.EOF {
+		switch _, err := preadFull(f, one[:], start+int64(i*page)); err {
+		case nil:
+		case io.EOF: // the file has shrunk, or the drive was pulled out
+			return io.ErrUnexpectedEOF
+		default:
 			return &unreadable{start + int64(i*page), err}
 		}
 	}

@@ -55,16 +55,11 @@ func anyOf(names []string) string {
 
 const datapathTests = module + "/lab/datapath"
 
-// withoutMapped leaves the mapped route out: mmap with MAP_POPULATE and mlock,
-// which it uses, do not return from a page that cannot be read.
-const withoutMapped = "CULVERT_LAB_WITHOUT=mapped"
-
 // datapath are tests of the project's code on drives that fail.
 func datapath() []Suite {
 	var ss []Suite
 	onto := func(s Suite, run string, min int) Suite {
 		s.Name, s.Package, s.Run, s.Min = "datapath/"+s.Name, datapathTests, run, min
-		s.Env = append(s.Env, withoutMapped)
 		return s
 	}
 	for _, s := range direct() {
@@ -77,8 +72,5 @@ func datapath() []Suite {
 		ss = append(ss, onto(s, "AtEveryPowerCut$", 2))
 	}
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
-	// A raw drive that is gone reads as 0 bytes, which is passed on as the
-	// end of the file.
-	pulled.Skip = "^TestUnplugUnderRead$/^hotraw$"
 	return append(ss, pulled)
 }
