@@ -11,6 +11,10 @@ import (
 // gpuPage is the size of the pages in which GPU memory is pinned.
 const gpuPage = 64 << 10
 
+// hostAlign is where host memory that the driver allocates begins: libnvm finds
+// maps by addresses that it rounds to this.
+const hostAlign = 64 << 10
+
 // A Buffer is memory that a controller can reach.
 type Buffer struct {
 	c     *Controller
@@ -58,6 +62,9 @@ func (c *Controller) AllocHost(n int) (*Buffer, error) {
 func (c *Controller) MapHost(mem []byte) (*Buffer, error) {
 	if len(mem) == 0 || len(mem)%pageSize != 0 || inPage(mem) != 0 {
 		return nil, fmt.Errorf("nvme %s: map %d bytes of host memory: want whole pages of %d bytes (AllocHost gives some)", c.Name(), len(mem), pageSize)
+	}
+	if err := c.mappable(); err != nil {
+		return nil, err
 	}
 	pages, size, unmap, err := c.t.MapHost(mem)
 	if err != nil {
@@ -109,6 +116,9 @@ func (c *Controller) MapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 	case !p.Contains(s.Addr(), s.Len):
 		return nil, fail("the allocation at %v has %d bytes: %w", p.Base, p.Size, gpu.ErrInvalidValue)
 	}
+	if err := c.mappable(); err != nil {
+		return nil, err
+	}
 	// Otherwise the driver may return from a copy before it is done, and the
 	// controller would read what was there before.
 	if err := d.SetSyncMemops(s.Addr(), true); err != nil {
@@ -119,6 +129,16 @@ func (c *Controller) MapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 		return nil, fmt.Errorf("nvme: %w", err)
 	}
 	return c.newBuffer(&Buffer{span: s, size: s.Len}, pages, size, unmap)
+}
+
+// mappable says that memory can be mapped, until the controller is closed.
+func (c *Controller) mappable() error {
+	c.bufMu.Lock()
+	defer c.bufMu.Unlock()
+	if c.buffers == nil {
+		return fmt.Errorf("nvme %s: map memory: %w", c.Name(), ErrClosed)
+	}
+	return nil
 }
 
 // newBuffer checks what a transport says and enters the buffer.

@@ -37,7 +37,7 @@ func (l *liar) Reset() error                           { return errors.ErrUnsupp
 func (l *liar) Interrupt(int) (<-chan struct{}, error) { return nil, errors.ErrUnsupported }
 func (l *liar) Load64(off uint64) uint64               { l.mu.Lock(); defer l.mu.Unlock(); return l.regs[off] }
 func (l *liar) Load32(off uint64) uint32               { return uint32(l.Load64(off)) }
-func (l *liar) Store64(off, v uint64) { l.mu.Lock(); defer l.mu.Unlock(); l.regs[off] = v }
+func (l *liar) Store64(off, v uint64)                  { l.mu.Lock(); defer l.mu.Unlock(); l.regs[off] = v }
 
 func (l *liar) MapGPU(gpu.Span) ([]uint64, uint64, func() error, error) {
 	return nil, 0, nil, errors.ErrUnsupported

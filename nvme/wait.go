@@ -157,15 +157,15 @@ const (
 
 // look looks at the controller's health and at the clock.
 func (q *Queue) look() trouble {
-	csts := q.c.t.Load32(abi.REG_CSTS)
 	now := q.c.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.looked = now
+	if q.stopped || len(q.free) == q.depth {
+		return trouble{} // there may be no registers any more
+	}
 	t := trouble{kind: broken, gen: q.gen}
-	switch {
-	case q.stopped || len(q.free) == q.depth:
-		return trouble{}
+	switch csts := q.c.t.Load32(abi.REG_CSTS); {
 	case csts == abi.GONE:
 		t.cause = ErrRemoved
 		return t

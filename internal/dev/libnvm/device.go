@@ -1,0 +1,195 @@
+package libnvm
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+
+	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
+	"github.com/culvert-io/culvert/internal/dev"
+)
+
+// A Device is a controller's open node. It is safe for concurrent use.
+type Device struct {
+	path  string
+	node  dev.Node
+	calls chan func()
+	ended chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	maps   []uint64 // addresses
+}
+
+// Paths are the nodes that the module shows, without gaps from the first.
+func Paths(o dev.OS) []string {
+	var list []string
+	for i := range abi.MaxControllers {
+		path := fmt.Sprintf(abi.Path, i)
+		n, err := o.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		list = append(list, path)
+		if err == nil {
+			_ = n.Close() // it was only looked for
+		}
+	}
+	return list
+}
+
+// Open opens a controller's node.
+func Open(o dev.OS, path string) (*Device, error) {
+	n, err := o.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: load the module libnvm and bind the drive to it (echo its PCI address to /sys/bus/pci/drivers/libnvm helper/bind)", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{path: path, node: n, calls: make(chan func()), ended: make(chan struct{})}
+	go d.thread()
+	return d, nil
+}
+
+// Path is the node's.
+func (d *Device) Path() string { return d.path }
+
+// thread makes the requests. It ends with its thread, so that no other
+// goroutine gets a thread that the module knows.
+func (d *Device) thread() {
+	runtime.LockOSThread()
+	defer close(d.ended)
+	for call := range d.calls {
+		call()
+	}
+}
+
+// BAR maps the first n bytes of the controller's registers.
+func (d *Device) BAR(n int) (dev.Mapping, error) {
+	return d.node.Mmap(0, n, syscall.PROT_READ|syscall.PROT_WRITE)
+}
+
+// MapHost maps host memory that begins at a page and consists of whole pages.
+// It returns the bus address of each page of 4 KiB.
+func (d *Device) MapHost(b []byte) ([]uint64, error) {
+	if len(b) == 0 || len(b)%abi.HOST_PAGE_SIZE != 0 {
+		return nil, fmt.Errorf("%s: map %d bytes of host memory: want whole pages of %d: %w", d.path, len(b), abi.HOST_PAGE_SIZE, syscall.EINVAL)
+	}
+	return d.mapMemory(abi.NVM_MAP_HOST_MEMORY, addrOf(b), len(b)/abi.HOST_PAGE_SIZE, abi.HOST_PAGE_SIZE)
+}
+
+// MapGPU maps n bytes of GPU memory at an address, both multiples of 64 KiB. It
+// returns the bus address of each page of 64 KiB.
+func (d *Device) MapGPU(addr, n uint64) ([]uint64, error) {
+	if n == 0 || n%abi.GPU_PAGE_SIZE != 0 {
+		return nil, fmt.Errorf("%s: map %d bytes of GPU memory: want whole pages of %d: %w", d.path, n, abi.GPU_PAGE_SIZE, syscall.EINVAL)
+	}
+	return d.mapMemory(abi.NVM_MAP_DEVICE_MEMORY, addr, int(n/abi.GPU_PAGE_SIZE), abi.GPU_PAGE_SIZE)
+}
+
+// nowhere marks words that the module did not fill.
+const nowhere = 1<<64 - 1
+
+func (d *Device) mapMemory(req uintptr, addr uint64, pages int, size uint64) ([]uint64, error) {
+	fail := func(err error) ([]uint64, error) {
+		return nil, fmt.Errorf("%s: map %d pages of %d bytes at %#x: %w", d.path, pages, size, addr, err)
+	}
+	if addr%size != 0 {
+		return fail(syscall.EINVAL)
+	}
+	if err := d.reserve(addr); err != nil {
+		return fail(err)
+	}
+	ioaddrs := make([]uint64, pages)
+	for i := range ioaddrs {
+		ioaddrs[i] = nowhere
+	}
+	var err error
+	d.call(func() { err = d.ioctlMap(req, addr, ioaddrs) })
+	if err != nil {
+		d.drop(addr)
+		return fail(err)
+	}
+	// The module maps what there is, and does not say that it is less.
+	if i := slices.Index(ioaddrs, nowhere); i >= 0 {
+		return fail(errors.Join(fmt.Errorf("only %d pages are there: %w", i, syscall.EFAULT), d.Unmap(addr)))
+	}
+	return ioaddrs, nil
+}
+
+// Unmap takes back the map that begins at an address. The error is EINVAL when
+// the module has lost it, because GPU memory was freed.
+func (d *Device) Unmap(addr uint64) error {
+	if !d.drop(addr) {
+		return fmt.Errorf("%s: unmap %#x: it is not mapped: %w", d.path, addr, syscall.EINVAL)
+	}
+	var err error
+	d.call(func() { err = d.ioctlUnmap(addr) })
+	if err != nil {
+		return fmt.Errorf("%s: unmap %#x: %w", d.path, addr, err)
+	}
+	return nil
+}
+
+// call runs fn on the device's thread.
+func (d *Device) call(fn func()) {
+	done := make(chan struct{})
+	d.calls <- func() {
+		defer close(done)
+		fn()
+	}
+	<-done
+}
+
+// reserve enters an address, unless the module could take it for another.
+func (d *Device) reserve(addr uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fs.ErrClosed
+	}
+	for _, m := range d.maps {
+		if m/abi.GPU_PAGE_SIZE == addr/abi.GPU_PAGE_SIZE {
+			return fmt.Errorf("memory at %#x is mapped, and the module cannot tell maps apart that begin in the same %d bytes: %w", m, abi.GPU_PAGE_SIZE, syscall.EBUSY)
+		}
+	}
+	d.maps = append(d.maps, addr)
+	return nil
+}
+
+// drop forgets an address, and reports whether it was known.
+func (d *Device) drop(addr uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.maps, addr)
+	if i >= 0 {
+		d.maps = slices.Delete(d.maps, i, i+1)
+	}
+	return i >= 0
+}
+
+// Close unmaps what is left and closes the node. Mappings of registers stay.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fmt.Errorf("%s: close: %w", d.path, fs.ErrClosed)
+	}
+	d.closed = true
+	left := slices.Clone(d.maps)
+	d.mu.Unlock()
+	var errs []error
+	for _, addr := range left {
+		if err := d.Unmap(addr); !errors.Is(err, syscall.EINVAL) {
+			errs = append(errs, err)
+		}
+	}
+	close(d.calls)
+	<-d.ended
+	return errors.Join(append(errs, d.node.Close())...)
+}

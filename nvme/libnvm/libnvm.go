@@ -1,0 +1,89 @@
+// Package libnvm reaches NVMe controllers through the kernel module of
+// ssd-gpu-dma (/dev/libnvm*), which maps host and GPU memory for them. The
+// module has no interrupts: the driver polls.
+package libnvm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	client "github.com/culvert-io/culvert/internal/dev/libnvm"
+	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/nvme/internal/mmio"
+)
+
+// The sizes of BAR0 that are tried, until the module maps one. The smallest
+// holds what every controller has.
+var barSizes = []int{64 << 10, 32 << 10, 16 << 10, 8 << 10}
+
+// The sizes of the pages that the module maps.
+const (
+	hostPage = 4 << 10
+	gpuPage  = 64 << 10
+)
+
+// A Transport is a controller that is bound to the module.
+type Transport struct {
+	mmio.Registers
+	d   *client.Device
+	bar dev.Mapping
+}
+
+var _ nvme.Transport = (*Transport)(nil)
+
+// Paths are the nodes of the controllers that are bound to the module.
+func Paths(o dev.OS) []string { return client.Paths(o) }
+
+// Open opens the controller with a node: "/dev/libnvm0".
+func Open(o dev.OS, path string) (*Transport, error) {
+	d, err := client.Open(o, path)
+	if err != nil {
+		return nil, fmt.Errorf("libnvm: %w", err)
+	}
+	t := &Transport{d: d}
+	for _, n := range barSizes {
+		if t.bar, err = d.BAR(n); err == nil {
+			t.Registers = mmio.Of(t.bar)
+			return t, nil
+		}
+	}
+	return nil, errors.Join(fmt.Errorf("libnvm: map registers: %w", err), d.Close())
+}
+
+// Name is the node: the module does not tell the PCI address.
+func (t *Transport) Name() string { return t.d.Path() }
+
+// MapHost maps host memory.
+func (t *Transport) MapHost(b []byte) (pages []uint64, size uint64, unmap func() error, err error) {
+	pages, err = t.d.MapHost(b)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	return pages, hostPage, t.unmap(uint64(gpu.HostAddr(b))), nil
+}
+
+// MapGPU maps GPU memory.
+func (t *Transport) MapGPU(s gpu.Span) (pages []uint64, size uint64, unmap func() error, err error) {
+	pages, err = t.d.MapGPU(uint64(s.Addr()), s.Len)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	return pages, gpuPage, t.unmap(uint64(s.Addr())), nil
+}
+
+func (t *Transport) unmap(addr uint64) func() error { return func() error { return t.d.Unmap(addr) } }
+
+// Interrupt fails: the module has none.
+func (t *Transport) Interrupt(int) (<-chan struct{}, error) {
+	return nil, fmt.Errorf("%s: interrupts: %w", t.Name(), errors.ErrUnsupported)
+}
+
+// Reset fails: the module has no way to do it.
+func (t *Transport) Reset() error {
+	return fmt.Errorf("%s: function level reset: %w", t.Name(), errors.ErrUnsupported)
+}
+
+// Close unmaps everything and closes the node.
+func (t *Transport) Close() error { return errors.Join(t.bar.Unmap(), t.d.Close()) }

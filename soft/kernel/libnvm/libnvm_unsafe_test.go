@@ -1,0 +1,275 @@
+package libnvm
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
+	"github.com/culvert-io/culvert/internal/dev"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/nvme"
+	"github.com/culvert-io/culvert/soft/nvme/box"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+const page = 4096
+
+// A rig is the module with two drives and a GPU.
+type rig struct {
+	*testing.T
+	box  *box.Box
+	dev  gpu.Device
+	os   *kernel.OS
+	m    *Module
+	node dev.Node
+	mem  []byte // 32 pages, the first at a multiple of 64 KiB
+}
+
+func newRig(t *testing.T, cuda bool) *rig {
+	t.Helper()
+	// The module knows threads: a test is one.
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	r := &rig{T: t}
+	model := softgpu.H200()
+	model.Memory, model.BAR1 = 16<<20, 16<<20
+	drv, err := softgpu.New(softgpu.Config{Models: []softgpu.Model{model}, Backing: softgpu.Heap})
+	r.check(err)
+	r.dev, err = drv.Open(0)
+	r.check(err)
+	r.box, err = box.New(box.Config{GPUs: drv, Drives: []nvme.Config{{Heap: true}, {Heap: true}}, IOMMU: pcie.Translating})
+	r.check(err)
+	r.os = kernel.New(os.DirFS("/"))
+	cfg := Config{Drives: r.box.Drives}
+	if cuda {
+		cfg.RM = r.box.RM
+	}
+	r.m, err = New(r.os, cfg)
+	r.check(err)
+	r.node, err = r.os.Open("/dev/libnvm0")
+	r.check(err)
+	b := make([]byte, 48*page)
+	r.mem = b[-uintptr(unsafe.Pointer(&b[0]))&(abi.GPU_PAGE_SIZE-1):][:32*page]
+	t.Cleanup(func() {
+		r.check(r.node.Close())
+		r.m.Close()
+		if n := r.m.Maps(); n != 0 {
+			t.Errorf("%d maps are left", n)
+		}
+		r.check(r.box.Close())
+		if u := r.box.Fabric.Usage(); u != (pcie.Usage{}) {
+			t.Errorf("the fabric is left with %+v", u)
+		}
+		r.check(r.dev.Close())
+		r.check(drv.Close())
+	})
+	return r
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+
+// call is a map request.
+func (r *rig) call(req uintptr, vaddr uint64, pages int) ([]uint64, error) {
+	out := make([]uint64, max(pages, 1))
+	arg := abi.Map{VaddrStart: vaddr, NPages: uint64(pages), Ioaddrs: unsafe.Pointer(&out[0])}
+	return out, r.node.Ioctl(req, unsafe.Pointer(&arg))
+}
+
+func (r *rig) host(b []byte) []uint64 {
+	r.Helper()
+	a, err := r.call(abi.NVM_MAP_HOST_MEMORY, addr(b), len(b)/page)
+	r.check(err)
+	return a
+}
+
+func (r *rig) unmap(vaddr uint64) error {
+	return r.node.Ioctl(abi.NVM_UNMAP_MEMORY, unsafe.Pointer(&vaddr))
+}
+
+// reach writes through the drive's port and reports whether that worked.
+func (r *rig) reach(bus uint64, text string) bool {
+	e := pcie.Engine{Port: r.box.Drives[0].Function()}
+	_, err := e.Write([]pcie.Range{{Bus: bus, Len: len(text)}}, []byte(text))
+	return err == nil
+}
+
+func wantErrno(t *testing.T, what string, err error, want syscall.Errno) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// TestOneAddressPerPage maps host memory and writes to each of its pages.
+func TestOneAddressPerPage(t *testing.T) {
+	r := newRig(t, true)
+	a := r.host(r.mem[:3*page])
+	for i, bus := range a {
+		if !r.reach(bus+8, string(rune('a'+i))) || r.mem[i*page+8] != byte('a'+i) {
+			t.Errorf("page %d at %#x is not the program's", i, bus)
+		}
+	}
+	// An address inside a page means the page.
+	r.check(r.unmap(addr(r.mem) + 100))
+	if r.reach(a[0], "x") {
+		t.Error("memory is within reach after unmap")
+	}
+	wantErrno(t, "unmap twice", r.unmap(addr(r.mem)), syscall.EINVAL)
+	b, err := r.call(abi.NVM_MAP_HOST_MEMORY, addr(r.mem)+page+5, 1)
+	r.check(err)
+	if !r.reach(b[0], "in the second") || !bytes.HasPrefix(r.mem[page:], []byte("in the second")) {
+		t.Error("an address inside a page was not rounded down")
+	}
+	r.check(r.unmap(addr(r.mem) + page))
+}
+
+func TestBadRequests(t *testing.T) {
+	r := newRig(t, true)
+	for _, c := range []struct {
+		name  string
+		req   uintptr
+		vaddr uint64
+		pages int
+		want  syscall.Errno
+	}{
+		{"no pages", abi.NVM_MAP_HOST_MEMORY, addr(r.mem), 0, syscall.EINVAL},
+		{"no pages of a GPU", abi.NVM_MAP_DEVICE_MEMORY, addr(r.mem), 0, syscall.EINVAL},
+		{"nothing there", abi.NVM_MAP_HOST_MEMORY, 0, 1, syscall.EFAULT},
+		{"nothing there either", abi.NVM_MAP_HOST_MEMORY, 1 << 62, 1, syscall.EFAULT},
+		{"host memory as the GPU's", abi.NVM_MAP_DEVICE_MEMORY, addr(r.mem), 1, syscall.EINVAL},
+	} {
+		_, err := r.call(c.req, c.vaddr, c.pages)
+		wantErrno(t, c.name, err, c.want)
+	}
+	arg := abi.Map{VaddrStart: addr(r.mem), NPages: 1 << 60, Ioaddrs: unsafe.Pointer(&r.mem[0])}
+	wantErrno(t, "too many pages", r.node.Ioctl(abi.NVM_MAP_HOST_MEMORY, unsafe.Pointer(&arg)), syscall.ENOMEM)
+	arg = abi.Map{VaddrStart: addr(r.mem), NPages: 1}
+	wantErrno(t, "no room for addresses", r.node.Ioctl(abi.NVM_MAP_HOST_MEMORY, unsafe.Pointer(&arg)), syscall.EFAULT)
+	for _, req := range []uintptr{abi.NVM_MAP_HOST_MEMORY, abi.NVM_UNMAP_MEMORY} {
+		wantErrno(t, "no argument", r.node.Ioctl(req, nil), syscall.EFAULT)
+	}
+	wantErrno(t, "unknown request", r.node.Ioctl(0x40088004, unsafe.Pointer(&arg)), syscall.EINVAL)
+	if n := r.m.Maps(); n != 0 {
+		t.Errorf("%d maps were made", n)
+	}
+	_, err := r.node.Mmap(0, int(r.box.Drives[0].BARSize())+page, unix.PROT_READ)
+	wantErrno(t, "more than BAR0", err, syscall.EINVAL)
+	_, err = r.node.Mmap(page, page, unix.PROT_READ)
+	wantErrno(t, "not from its beginning", err, syscall.EINVAL)
+}
+
+func TestBuiltWithoutCUDA(t *testing.T) {
+	r := newRig(t, false)
+	_, err := r.call(abi.NVM_MAP_DEVICE_MEMORY, 64<<10, 1)
+	wantErrno(t, "device memory", err, syscall.EINVAL)
+}
+
+// TestMapsBelongToThreads has another thread of the same process unmap.
+func TestMapsBelongToThreads(t *testing.T) {
+	r := newRig(t, true)
+	r.host(r.mem[:page])
+	other := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		other <- r.unmap(addr(r.mem))
+	}()
+	wantErrno(t, "unmap by another thread", <-other, syscall.EINVAL)
+	r.check(r.unmap(addr(r.mem)))
+}
+
+// TestMapsAreMixedUp shows how the module finds the wrong map.
+func TestMapsAreMixedUp(t *testing.T) {
+	r := newRig(t, true)
+	first := r.host(r.mem[:page])
+	second := r.host(r.mem[page : 2*page])
+	r.check(r.unmap(addr(r.mem) + page))
+	if r.reach(first[0], "x") || !r.reach(second[0], "x") {
+		t.Error("the younger map was unmapped, though the older one comes first and begins in the same 64 KiB")
+	}
+	r.check(r.unmap(addr(r.mem) + page))
+}
+
+// TestPartlyThere maps memory that ends early.
+func TestPartlyThere(t *testing.T) {
+	r := newRig(t, true)
+	b, err := unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	r.check(err)
+	defer unix.Munmap(b)
+	r.check(unix.Mprotect(b[2*page:], unix.PROT_READ))
+	out := []uint64{1, 2, 3, 4}
+	arg := abi.Map{VaddrStart: addr(b), NPages: 4, Ioaddrs: unsafe.Pointer(&out[0])}
+	r.check(r.node.Ioctl(abi.NVM_MAP_HOST_MEMORY, unsafe.Pointer(&arg)))
+	if out[0] == 1 || out[1] == 2 || !slices.Equal(out[2:], []uint64{3, 4}) {
+		t.Errorf("addresses %v, want two of them", out)
+	}
+	r.check(r.unmap(addr(b)))
+}
+
+// TestMapsOutliveTheFile closes the node.
+func TestMapsOutliveTheFile(t *testing.T) {
+	r := newRig(t, true)
+	a := r.host(r.mem[:page])
+	r.check(r.node.Close())
+	if !r.reach(a[0], "x") {
+		t.Error("the map went with the file")
+	}
+	var err error
+	r.node, err = r.os.Open("/dev/libnvm1") // there is one list for all
+	r.check(err)
+	r.check(r.unmap(addr(r.mem)))
+	r.host(r.mem[:page]) // left for the unloading of the module
+}
+
+func TestDeviceMemory(t *testing.T) {
+	r := newRig(t, true)
+	const n = 4 << 20
+	base, err := r.dev.Alloc(gpu.KindDevice, n, 0)
+	r.check(err)
+	a, err := r.call(abi.NVM_MAP_DEVICE_MEMORY, uint64(base)+500, 3)
+	r.check(err)
+	for i, bus := range a {
+		if !r.reach(bus, "to the GPU") {
+			t.Errorf("page %d at %#x is out of reach", i, bus)
+		}
+		got := make([]byte, 10)
+		r.check(r.dev.CopyOut(got, base+gpu.Addr(i*abi.GPU_PAGE_SIZE)))
+		if string(got) != "to the GPU" {
+			t.Errorf("page %d holds %q", i, got)
+		}
+	}
+	r.check(r.unmap(uint64(base)))
+	a, err = r.call(abi.NVM_MAP_DEVICE_MEMORY, uint64(base), 1)
+	r.check(err)
+	r.check(r.dev.Free(base))
+	if r.m.Maps() != 0 || r.reach(a[0], "x") {
+		t.Error("the map is left, though its memory was freed")
+	}
+	wantErrno(t, "unmap of memory that was freed", r.unmap(uint64(base)), syscall.EINVAL)
+	if n := r.box.RM.Live(); n != 0 {
+		t.Errorf("%d pins are left", n)
+	}
+}
+
+func TestTwoModules(t *testing.T) {
+	r := newRig(t, true)
+	if _, err := New(r.os, Config{Drives: r.box.Drives}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second module: %v", err)
+	}
+}

@@ -1,0 +1,133 @@
+package libnvm
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
+	"github.com/culvert-io/culvert/soft/kernel"
+	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/nvme"
+	"github.com/culvert-io/culvert/soft/nvme/dma"
+	"github.com/culvert-io/culvert/soft/pcie/hold"
+)
+
+// A Config is what the module finds.
+type Config struct {
+	Drives []*nvme.Controller // bound to the module: drive n is /dev/libnvmN
+	RM     *p2p.RM            // nil in a module that was built without CUDA
+	// Points, if any, are passed on the way: libnvm.mapped, libnvm.unmap,
+	// libnvm.callback. The id is the address.
+	Points *hold.Points
+}
+
+// A Module is libnvm, loaded.
+type Module struct {
+	cfg   Config
+	os    *kernel.OS
+	paths []string
+
+	mu   sync.Mutex
+	maps [2][]*mapping // of host memory, and of device memory
+}
+
+// Which of Module.maps.
+const (
+	host = iota
+	device
+)
+
+// A mapping is memory of a program, for a controller.
+type mapping struct {
+	owner int // thread
+	vaddr uint64
+	m     *dma.Map
+	lost  bool // its memory was freed; guarded by Module.mu
+}
+
+// New loads the module: it adds a node for each drive to an operating system.
+func New(o *kernel.OS, cfg Config) (*Module, error) {
+	m := &Module{cfg: cfg, os: o}
+	for i, d := range cfg.Drives {
+		path := fmt.Sprintf(abi.Path, i)
+		if err := o.Register(path, func() (kernel.File, error) { return &file{m, d}, nil }); err != nil {
+			m.Close()
+			return nil, fmt.Errorf("libnvm: %w", err)
+		}
+		m.paths = append(m.paths, path)
+	}
+	return m, nil
+}
+
+// Maps is the number of maps that were not unmapped.
+func (m *Module) Maps() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.maps[host]) + len(m.maps[device])
+}
+
+// Close unloads the module and ends the maps that are left.
+func (m *Module) Close() {
+	for _, p := range m.paths {
+		m.os.Unregister(p)
+	}
+	for _, kind := range []int{device, host} {
+		for {
+			m.mu.Lock()
+			list := m.maps[kind]
+			if len(list) == 0 {
+				m.mu.Unlock()
+				break
+			}
+			m.maps[kind] = list[1:]
+			m.mu.Unlock()
+			_ = list[0].m.Unmap() // lost memory needs no unmapping
+		}
+	}
+}
+
+// add enters a map, unless it is lost already. The newest is found last.
+func (m *Module) add(kind int, p *mapping) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !p.lost {
+		m.maps[kind] = append(m.maps[kind], p)
+	}
+}
+
+// lose is what the free callback does: the map is gone.
+func (m *Module) lose(p *mapping) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.lost = true
+	m.maps[device] = slices.DeleteFunc(m.maps[device], func(x *mapping) bool { return x == p })
+}
+
+// remove takes a map out of its list, and reports whether it was there.
+func (m *Module) remove(kind int, p *mapping) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.maps[kind], p)
+	if i >= 0 {
+		m.maps[kind] = slices.Delete(m.maps[kind], i, i+1)
+	}
+	return i >= 0
+}
+
+// take finds the map of a thread by an address, and takes it out of its list.
+func (m *Module) take(owner int, vaddr uint64) *mapping {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for kind := range m.maps {
+		i := slices.IndexFunc(m.maps[kind], func(p *mapping) bool {
+			return p.owner == owner && (p.vaddr == vaddr&^(abi.HOST_PAGE_SIZE-1) || p.vaddr == vaddr&^(abi.GPU_PAGE_SIZE-1))
+		})
+		if i >= 0 {
+			p := m.maps[kind][i]
+			m.maps[kind] = slices.Delete(m.maps[kind], i, i+1)
+			return p
+		}
+	}
+	return nil
+}
