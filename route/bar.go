@@ -67,6 +67,11 @@ func barDecline(err error) *Decline {
 // ID is Bar.
 func (b *BarRoute) ID() ID { return Bar }
 
+// Scope says which requests the route is for.
+func (b *BarRoute) Scope() string {
+	return fmt.Sprintf("reads up to %d KiB into registered buffers", barMax>>10)
+}
+
 // holds says that a window keeps its memory: stores into it after the owner
 // freed the memory hurt nobody.
 func (b *BarRoute) holds() {}

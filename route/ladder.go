@@ -122,6 +122,30 @@ func (p *Plan) Best() ID {
 // Usable lists the rungs that the file can use, best first.
 func (p *Plan) Usable() []ID { return ids(p.usable) }
 
+// A Use is a usable rung and the requests that it takes; "" where it takes all
+// that the rungs above it leave.
+type Use struct {
+	Route ID     `json:"route"`
+	For   string `json:"for,omitempty"`
+}
+
+// Uses lists the rungs that requests between the file and GPU memory will take,
+// best first, down to the one that takes everything.
+func (p *Plan) Uses() []Use {
+	var uses []Use
+	for _, r := range p.usable {
+		scope := ""
+		if s, ok := r.(interface{ Scope() string }); ok {
+			scope = s.Scope()
+		}
+		uses = append(uses, Use{r.ID(), scope})
+		if scope == "" {
+			break
+		}
+	}
+	return uses
+}
+
 // Declined lists the rungs that the file cannot use, best first, with reasons.
 func (p *Plan) Declined() []*Decline { return p.declined }
 
@@ -166,7 +190,11 @@ type RequireError struct {
 
 func (e *RequireError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "route %s was required, the best here is %s", e.Want, e.Got)
+	if e.Got == None {
+		fmt.Fprintf(&b, "route %s was required and does not take this request", e.Want)
+	} else {
+		fmt.Fprintf(&b, "route %s was required, the best here is %s", e.Want, e.Got)
+	}
 	for _, d := range e.Declined {
 		b.WriteString("; " + d.String())
 	}

@@ -114,7 +114,7 @@ static int with_file(const char *path)
 int main(int argc, char **argv)
 {
 	if (argc != 2) {
-		fprintf(stderr, "usage: %s FILE\n", argv[0]);
+		fprintf(stderr, "usage: %s FILE (which is overwritten with 4 MiB)\n", argv[0]);
 		return 2;
 	}
 	if (!cufile_ok(cuFileDriverOpen(), "cuFileDriverOpen"))

@@ -174,7 +174,16 @@ func printPath(out io.Writer, p *check.Path) {
 	}
 	d := p.Facts.Direct
 	fmt.Fprintf(out, "         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)\n", d.Supported, d.OffAlign, d.MemAlign, d.Source)
-	fmt.Fprintf(out, "route    %s\n", p.Best)
+	for i, u := range p.Uses {
+		label, scope := "route", u.For
+		if i > 0 {
+			label = ""
+		}
+		if scope == "" && i > 0 {
+			scope = "everything else"
+		}
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("%-8s %-8s %s", label, u.Route, scope), " "))
+	}
 	for _, d := range p.Declined {
 		fmt.Fprintf(out, "         not %s\n", d)
 	}

@@ -19,6 +19,7 @@ type Path struct {
 	Mount    *storage.Mount       `json:"mount,omitempty"`
 	Device   *storage.BlockDevice `json:"block_device,omitempty"`
 	Best     route.ID             `json:"best_route"`
+	Uses     []route.Use          `json:"routes"`
 	Usable   []route.ID           `json:"usable_routes"`
 	Declined []*route.Decline     `json:"declined_routes"`
 
@@ -65,6 +66,7 @@ func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {
 	if p.plan, err = h.Plan(dev); err != nil {
 		return err
 	}
-	p.Best, p.Usable, p.Declined = p.plan.Best(), p.plan.Usable(), p.plan.Declined()
+	p.Best, p.Uses = p.plan.Best(), p.plan.Uses()
+	p.Usable, p.Declined = p.plan.Usable(), p.plan.Declined()
 	return nil
 }
