@@ -23,6 +23,8 @@ def python(code, *args, **env):
 class Process(Case):
     def setUp(self):
         super().setUp()
+        # A shell ignores the signal for what it runs in the background, and that is inherited.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         culvert.save_file({"w": numpy.arange(1 << 20, dtype=numpy.uint8), "v": numpy.zeros(5)}, self.path())
 
     def run_python(self, code, *args, **env):
@@ -98,7 +100,8 @@ class Process(Case):
     def test_interrupt(self):
         command, environment = python(
             """
-            import sys, culvert
+            import signal, sys, culvert
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             print("ready", flush=True)
             while True:
                 culvert.load_file(sys.argv[1], "cpu")
