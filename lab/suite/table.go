@@ -56,7 +56,7 @@ var (
 // All returns the table.
 func All() []Suite {
 	return slices.Concat(
-		direct(), faults(), powerCuts(), crashes(), []Suite{unplug(), peer(), iommu(), network()},
+		direct(), faults(), powerCuts(), crashes(), vfio(), []Suite{unplug(), peer(), iommu(), network()},
 		packages(), datapath(),
 	)
 }

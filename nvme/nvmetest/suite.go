@@ -20,8 +20,8 @@ type Drive struct {
 	Open func(t testing.TB) nvme.Transport
 	// BadRead is a block whose reads fail, or 0.
 	BadRead uint64
-	// NoDataError is true where the drive, or the machine around it, does not
-	// notice DMA to addresses that lead nowhere.
+	// NoDataError is true where the drive does not hear of DMA that led
+	// nowhere, and reports success. Memory must not change there either.
 	NoDataError bool
 
 	unwatched bool // the test does what an audit would find
