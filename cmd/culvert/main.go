@@ -103,7 +103,7 @@ Without an NVIDIA GPU the same commands run on a software machine
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe())
 	return root
 }
 

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/nvme/libnvm"
+	"github.com/culvert-io/culvert/route"
+)
+
+const nvmeDrives = `DRIVE is one of
+
+  vfio:0000:01:00.0       a drive that is bound to vfio-pci (culvert nvme list)
+  libnvm:/dev/libnvm0     a drive that is bound to the libnvm module
+  soft:FILE               a software drive whose blocks lie in FILE; on the
+                          software machine it sits beside the GPUs`
+
+func newNVMe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nvme",
+		Short: "Drive NVMe controllers from user space, with host or GPU memory as the target",
+		Long: `nvme drives NVMe controllers without the kernel's block layer: its own queues, its
+own commands, and DMA to host memory or straight to the memory of a GPU.
+
+` + nvmeDrives,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNVMeList(), newNVMeIdentify(), newNVMeMove("read"), newNVMeMove("write"), newNVMeBench())
+	return cmd
+}
+
+func newNVMeList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the NVMe controllers of this machine, and how each can be driven",
+		Example: "  culvert nvme list\n  culvert nvme list --json",
+		Args:    args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := machine.Open()
+			if err != nil {
+				return err
+			}
+			return runNVMeList(m.OS, asJSON, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// A nvmeEntry is a line of the list.
+type nvmeEntry struct {
+	PCI    string `json:"pci,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	Group  string `json:"iommu_group,omitempty"`
+	Drive  string `json:"drive,omitempty"` // what to pass as DRIVE
+	Note   string `json:"note,omitempty"`
+}
+
+func runNVMeList(o dev.OS, asJSON bool, out io.Writer) error {
+	list, err := pciDrives(o.FS())
+	if err != nil {
+		return err
+	}
+	for _, p := range libnvm.Paths(o) {
+		list = append(list, nvmeEntry{Driver: "libnvm", Drive: "libnvm:" + p})
+	}
+	if asJSON {
+		return writeJSON(out, list)
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "no NVMe controllers here; soft:FILE makes a software drive of a file")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	for _, e := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(e.PCI), dash(e.Driver), dash(e.Drive), e.Note)
+	}
+	return w.Flush()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// pciDrives finds NVMe controllers among the PCI devices.
+func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
+	const dir, class = "sys/bus/pci/devices", "0x010802"
+	devices, err := fs.ReadDir(sys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []nvmeEntry{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := []nvmeEntry{}
+	for _, d := range devices {
+		at := path.Join(dir, d.Name())
+		b, err := fs.ReadFile(sys, path.Join(at, "class"))
+		if err != nil || strings.TrimSpace(string(b)) != class {
+			continue
+		}
+		e := nvmeEntry{PCI: d.Name(), Driver: linkName(sys, path.Join(at, "driver")), Group: linkName(sys, path.Join(at, "iommu_group"))}
+		switch {
+		case e.Driver == "vfio-pci" && e.Group != "":
+			e.Drive = "vfio:" + e.PCI
+		case e.Group == "":
+			e.Note = "in no IOMMU group: the IOMMU is off, and vfio needs it"
+		default:
+			e.Note = fmt.Sprintf("in use by the kernel; to take it: driverctl set-override %s vfio-pci", e.PCI)
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func linkName(sys fs.FS, name string) string {
+	target, err := fs.ReadLink(sys, name)
+	if err != nil {
+		return ""
+	}
+	return path.Base(target)
+}
+
+func newNVMeIdentify() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "identify DRIVE",
+		Short:   "Bring a controller up and show what it is",
+		Long:    "identify resets a controller, brings it up, and shows what it says of itself.\n\n" + nvmeDrives,
+		Example: "  culvert nvme identify vfio:0000:01:00.0\n  culvert nvme identify soft:disk.img --json",
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			d, err := openDrive(a[0], "")
+			if err != nil {
+				return err
+			}
+			return errors.Join(runNVMeIdentify(d, asJSON, cmd.OutOrStdout()), d.close())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// A nvmeNamespace describes a namespace.
+type nvmeNamespace struct {
+	ID        uint32 `json:"id"`
+	Blocks    uint64 `json:"blocks"`
+	BlockSize int    `json:"block_size"`
+}
+
+func runNVMeIdentify(d *drive, asJSON bool, out io.Writer) error {
+	info := d.c.Info()
+	spaces := []nvmeNamespace{}
+	for _, n := range d.c.Namespaces() {
+		spaces = append(spaces, nvmeNamespace{n.ID(), n.Blocks(), n.BlockSize()})
+	}
+	if asJSON {
+		return writeJSON(out, map[string]any{"controller": info, "namespaces": spaces})
+	}
+	fmt.Fprintf(out, "%s  %s  serial %s  firmware %s  NVMe %s\n", info.Name, info.Model, info.Serial, info.Firmware, info.Version)
+	fmt.Fprintf(out, "%d queue pairs of up to %d entries, %s per command, volatile write cache: %v\n",
+		info.Queues, info.MaxEntries, route.Size(int64(info.MaxTransfer)), info.WriteCache)
+	for _, n := range spaces {
+		fmt.Fprintf(out, "namespace %d  %d blocks of %d bytes  %s\n", n.ID, n.Blocks, n.BlockSize, route.Size(int64(n.Blocks)*int64(n.BlockSize)))
+	}
+	return nil
+}
+
+type nvmeMoveOptions struct {
+	lba, blocks uint64
+	nsid        uint32
+	via         string
+	force       bool
+}
+
+// newNVMeMove is read or write.
+func newNVMeMove(op string) *cobra.Command {
+	var o nvmeMoveOptions
+	write := op == "write"
+	cmd := &cobra.Command{
+		Use:   "read DRIVE FILE",
+		Short: "Read blocks of a drive into memory, and from there to a file",
+		Long: `read has the drive write blocks into host or GPU memory, and puts them into FILE
+(- is standard output).
+
+` + nvmeDrives,
+		Example: `  culvert nvme read soft:disk.img - --lba 0 --blocks 8
+  culvert nvme read vfio:0000:01:00.0 part.bin --lba 2048 --blocks 4096 --via gpu:0`,
+		Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			if o.blocks == 0 && !write {
+				return usageError{errors.New("--blocks says how many blocks to read")}
+			}
+			if write && !o.force && !strings.HasPrefix(a[0], "soft:") {
+				return usageError{fmt.Errorf("write destroys what %s holds: say --force if that is wanted", a[0])}
+			}
+			d, err := openDrive(a[0], o.via)
+			if err != nil {
+				return err
+			}
+			return errors.Join(runNVMeMove(cmd.Context(), d, o, write, a[1], cmd.OutOrStdout(), cmd.ErrOrStderr()), d.close())
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&o.lba, "lba", 0, "first block")
+	f.Uint32Var(&o.nsid, "nsid", 1, "namespace")
+	f.StringVar(&o.via, "via", "host", "memory that the drive moves to or from: host, or gpu:N")
+	if !write {
+		f.Uint64Var(&o.blocks, "blocks", 0, "how many blocks")
+		return cmd
+	}
+	cmd.Use, cmd.Short = "write DRIVE FILE", "Write a file to blocks of a drive"
+	cmd.Long = `write puts FILE into host or GPU memory, has the drive read it from there into
+blocks, and flushes. A last block that FILE does not fill is filled with zeros.
+
+` + nvmeDrives
+	cmd.Example = `  culvert nvme write soft:disk.img part.bin --lba 2048
+  culvert nvme write vfio:0000:01:00.0 part.bin --via gpu:0 --force`
+	f.BoolVar(&o.force, "force", false, "write to a real drive")
+	return cmd
+}
+
+func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, name string, out, errs io.Writer) error {
+	ns, err := d.namespace(o.nsid)
+	if err != nil {
+		return err
+	}
+	var data []byte
+	if write {
+		if data, err = os.ReadFile(name); err != nil {
+			return err
+		}
+		bs := uint64(ns.BlockSize())
+		o.blocks = (uint64(len(data)) + bs - 1) / bs
+		data = append(data, make([]byte, o.blocks*bs-uint64(len(data)))...)
+	}
+	r, data, err := d.move(ctx, ns, o.lba, o.blocks, write, data)
+	if err != nil {
+		return err
+	}
+	if !write {
+		if err := putFile(name, data, out); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(errs, r)
+	return nil
+}
+
+func putFile(name string, data []byte, out io.Writer) error {
+	if name == "-" {
+		_, err := out.Write(data)
+		return err
+	}
+	return os.WriteFile(name, data, 0o644)
+}

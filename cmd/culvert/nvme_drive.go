@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/nvme/libnvm"
+	"github.com/culvert-io/culvert/nvme/vfio"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/block"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	softnvme "github.com/culvert-io/culvert/soft/nvme"
+	"github.com/culvert-io/culvert/soft/nvme/box"
+)
+
+// A drive is an open controller with the memory that it moves to and from.
+type drive struct {
+	name string
+	via  string // "host" or "gpu:0"
+	m    *machine.Machine
+	dev  gpu.Device // nil for host memory
+	c    *nvme.Controller
+	box  *box.Box // of a software drive
+	ends []func() error
+}
+
+// openDrive opens a drive by its name on the command line. via may be empty
+// where no memory is needed.
+func openDrive(name, via string) (d *drive, err error) {
+	d = &drive{name: name, via: via}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if d.m, err = machine.Open(); err != nil {
+		return d, err
+	}
+	if via != "" && via != "host" {
+		n, err := parseGPU(via)
+		if err != nil {
+			return d, err
+		}
+		if d.dev, err = d.m.GPU.Open(n); err != nil {
+			return d, err
+		}
+		d.ends = append(d.ends, d.dev.Close)
+	}
+	t, err := d.transport()
+	if err != nil {
+		return d, err
+	}
+	if d.c, err = nvme.Open(t, nvme.Config{}); err == nil {
+		d.ends = append(d.ends, d.c.Close)
+	}
+	return d, err
+}
+
+// close undoes what openDrive did, last first.
+func (d *drive) close() error {
+	var errs []error
+	for i := len(d.ends) - 1; i >= 0; i-- {
+		errs = append(errs, d.ends[i]())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *drive) transport() (nvme.Transport, error) {
+	kind, rest, _ := strings.Cut(d.name, ":")
+	switch kind {
+	case "vfio":
+		return vfio.Open(rest, vfio.Config{View: d.view})
+	case "libnvm":
+		return libnvm.Open(d.m.OS, rest)
+	case "soft":
+		return d.software(rest)
+	}
+	return nil, usageError{fmt.Errorf("%q names no drive: want vfio:…, libnvm:… or soft:FILE", d.name)}
+}
+
+// view maps GPU memory into the process, for vfio.
+func (d *drive) view(s gpu.Span) ([]byte, func() error, error) {
+	mapper := rm.NewMapper(d.m.OS, d.dev, s.Len)
+	w, err := mapper.Map(s.Addr(), s.Len)
+	if err != nil {
+		return nil, nil, errors.Join(err, mapper.Close())
+	}
+	return w.Bytes(), func() error { return errors.Join(w.Close(), mapper.Close()) }, nil
+}
+
+// software makes a drive of a file.
+func (d *drive) software(name string) (nvme.Transport, error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrPermission) {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the drive has its own descriptor
+	disk, err := block.Adopt(f)
+	if err != nil {
+		return nil, err
+	}
+	d.ends = append(d.ends, disk.Close)
+	var gpus *softgpu.Driver
+	if s, ok := d.m.GPU.(*soft.Driver); ok {
+		gpus = s.Driver
+	}
+	d.box, err = box.New(box.Config{GPUs: gpus, Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
+	if err != nil {
+		return nil, err
+	}
+	d.ends = append(d.ends, d.box.Close)
+	return d.box.Transport(0), nil
+}
+
+func (d *drive) namespace(id uint32) (*nvme.Namespace, error) {
+	for _, n := range d.c.Namespaces() {
+		if n.ID() == id {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("%s has no namespace %d (culvert nvme identify lists them)", d.name, id)
+}
+
+// buffer is memory of the kind that --via asks for.
+func (d *drive) buffer(n uint64) (*nvme.Buffer, error) {
+	if d.dev != nil {
+		return d.c.AllocGPU(d.dev, n)
+	}
+	return d.c.AllocHost(int(n))
+}
+
+// A nvmeReceipt says what a command did.
+type nvmeReceipt struct {
+	drive, via string
+	write      bool
+	bytes      uint64
+	host       string // bytes of data through host memory, with the evidence
+	took       time.Duration
+}
+
+func (r nvmeReceipt) String() string {
+	from, to := r.drive, r.via
+	if r.write {
+		from, to = to, from
+	}
+	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", from, to, route.Size(int64(r.bytes)), r.host, route.Rate(float64(r.bytes)/r.took.Seconds()))
+}
+
+// move has the drive move blocks from or to memory of its own. What lies in
+// that memory comes from data, or is returned.
+func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64, write bool, data []byte) (nvmeReceipt, []byte, error) {
+	r := nvmeReceipt{drive: d.name, via: d.via, write: write, bytes: blocks * uint64(ns.BlockSize())}
+	const limit = 1 << 30 // a command line tool keeps the whole transfer in memory
+	if r.bytes == 0 || blocks > limit/uint64(ns.BlockSize()) {
+		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one, and at most %s", blocks, ns.BlockSize(), route.Size(limit))}
+	}
+	buf, err := d.buffer(r.bytes)
+	if err != nil {
+		return r, nil, err
+	}
+	if write {
+		if err := d.fill(buf, data); err != nil {
+			return r, nil, err
+		}
+	}
+	before := d.hostBytes()
+	start := time.Now()
+	if write {
+		err = ns.Write(ctx, buf, 0, lba, blocks)
+	} else {
+		err = ns.Read(ctx, buf, 0, lba, blocks)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	r.took = time.Since(start)
+	r.host = d.hostText(r.bytes, before)
+	if write {
+		return r, nil, errors.Join(ns.Flush(ctx), buf.Close())
+	}
+	data, err = d.fetch(buf, r.bytes)
+	return r, data, errors.Join(err, buf.Close())
+}
+
+func (d *drive) fill(buf *nvme.Buffer, data []byte) error {
+	if d.dev != nil {
+		return d.dev.CopyIn(buf.Span().Addr(), data)
+	}
+	copy(buf.Bytes(), data)
+	return nil
+}
+
+func (d *drive) fetch(buf *nvme.Buffer, n uint64) ([]byte, error) {
+	data := make([]byte, n)
+	if d.dev == nil {
+		copy(data, buf.Bytes())
+		return data, nil
+	}
+	if err := d.dev.FlushWrites(gpu.ScopeOwner); err != nil {
+		return nil, err
+	}
+	return data, d.dev.CopyOut(data, buf.Span().Addr())
+}
+
+// hostBytes is what a software machine's fabric has counted of a drive's data
+// in host memory: all that moved there, less queues and lists.
+func (d *drive) hostBytes() uint64 {
+	if d.box == nil {
+		return 0
+	}
+	t, s := d.box.Fabric.HostTraffic(), d.box.Drives[0].Stats()
+	return t.Read + t.Written - s.Fetched - s.Listed - s.Posted
+}
+
+// hostText is how much of a transfer went through host memory, and how that is
+// known.
+func (d *drive) hostText(n, before uint64) string {
+	switch {
+	case d.box != nil:
+		return fmt.Sprintf("%d(counted)", d.hostBytes()-before)
+	case d.dev != nil:
+		return "0(inferred)"
+	}
+	return fmt.Sprintf("%d(inferred)", n)
+}
