@@ -12,10 +12,11 @@
 // Memory of gpu.KindVirtual is exported as a descriptor and imported, by
 // documented calls. Plain gpu.KindDevice memory of the same process is
 // duplicated out of CUDA's own client; where CUDA keeps the handles is not
-// documented, so each such mapping is checked: a random word is written by
-// CUDA, read through the mapping, and the old one put back. On drivers that can
-// map an exported dma-buf this is preferred, and checked likewise. Everything
-// else is refused with an [*Unavailable] that says what was seen.
+// documented, so a mapper tries it on memory of its own first: random words are
+// written by CUDA and read through the mapping. Then each mapping is compared
+// with what the driver reads, without writing. On drivers that can map an
+// exported dma-buf this is preferred, and compared likewise. Everything else is
+// refused with an [*Unavailable] that says what was seen.
 //
 // # Ordering
 //

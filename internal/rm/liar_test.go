@@ -108,7 +108,7 @@ func (m *mappable) CopyOut(dst []byte, src gpu.Addr) error {
 	return err
 }
 
-// Export gives out a copy of the file for anything but the whole, so that the
+// Export gives out something else for anything but the whole, so that the
 // self-check has something to find.
 func (m *mappable) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	if as != gpu.ExportDMABuf {
@@ -121,7 +121,10 @@ func (m *mappable) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error)
 	if err != nil {
 		return nil, err
 	}
-	name := m.file.Name() + ".copy"
+	for i := range b {
+		b[i] = ^b[i]
+	}
+	name := m.file.Name() + ".other"
 	if err := os.WriteFile(name, b, 0o600); err != nil {
 		return nil, err
 	}
@@ -157,5 +160,41 @@ func TestDMABuf(t *testing.T) {
 	decline(t, err, "self-check")
 	if u := errors.Unwrap(err); u == nil || !bytes.Contains([]byte(err.Error()), []byte("IPC handle")) {
 		t.Errorf("error %v does not tell of both ways", err)
+	}
+}
+
+// A writer notices every write to memory that is not the mapper's own.
+type writer struct {
+	nvrm.Device
+	lo, hi gpu.Addr
+	writes int
+}
+
+func (w *writer) CopyIn(dst gpu.Addr, src []byte) error {
+	if dst < w.hi && dst+gpu.Addr(len(src)) > w.lo {
+		w.writes++
+	}
+	return w.Device.CopyIn(dst, src)
+}
+
+// GPU work may use memory while it is being mapped, so nothing is written to it,
+// not even to be put back.
+func TestMappingWritesNothing(t *testing.T) {
+	m := newMachine(t, config{})
+	d := m.device(t, 0)
+	const size = 4 << 20
+	for _, kind := range []gpu.Kind{gpu.KindDevice, gpu.KindVirtual} {
+		a := alloc(t, d, kind, size)
+		g := &writer{Device: d, lo: a, hi: a + size}
+		w, err := m.mapper(t, g).Map(a, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.writes > 0 {
+			t.Errorf("%v memory was written to %d times", kind, g.writes)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -17,6 +17,8 @@ type GPU interface {
 	Info() gpu.Info
 	Attribute(gpu.Attribute) (int, error)
 	Pointer(gpu.Addr) (gpu.Pointer, error)
+	Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error)
+	Free(gpu.Addr) error
 	Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error)
 	CopyIn(dst gpu.Addr, src []byte) error
 	CopyOut(dst []byte, src gpu.Addr) error
@@ -39,6 +41,9 @@ type Mapper struct {
 	gpu    GPU
 	budget uint64
 	mapped atomic.Uint64
+
+	trial    sync.Once // of the way of duplicate
+	trialErr error
 
 	mu     sync.Mutex
 	client *Client // opened at first need
@@ -65,9 +70,7 @@ func (m *Mapper) Probe() error {
 	return err
 }
 
-// Map makes n bytes from a visible to the CPU. For a short moment the first and
-// the last few bytes may hold other values (see the package comment), so no GPU
-// work may use the range during the call.
+// Map makes n bytes from a visible to the CPU.
 //
 // An error that wraps an [*Unavailable] says why this memory cannot be mapped.
 func (m *Mapper) Map(a gpu.Addr, n uint64) (*Window, error) {

@@ -94,8 +94,20 @@ func (m *Mapper) byImport(d *Device, r request) (*Window, error) {
 	return window(obj, r, uint64(r.addr-r.alloc.Base), WayImport)
 }
 
-// byDuplicate follows the handles that CUDA puts into an IPC handle.
+// byDuplicate goes the way of duplicate once it has shown that it leads there.
 func (m *Mapper) byDuplicate(d *Device, r request) (*Window, error) {
+	if err := m.try(d); err != nil {
+		return nil, err
+	}
+	w, err := m.duplicate(d, r)
+	if err != nil {
+		return nil, err
+	}
+	return m.compared(w)
+}
+
+// duplicate follows the handles that CUDA puts into an IPC handle.
+func (m *Mapper) duplicate(d *Device, r request) (*Window, error) {
 	x, ok := m.gpu.(IPCExporter)
 	if !ok {
 		return nil, unavailable("IPC handle", errors.New("this GPU's driver gives none out"))
@@ -115,11 +127,7 @@ func (m *Mapper) byDuplicate(d *Device, r request) (*Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := window(obj, r, uint64(h.Offset)+uint64(r.addr-r.alloc.Base), WayDuplicate)
-	if err != nil {
-		return nil, err
-	}
-	return m.verified(w)
+	return window(obj, r, uint64(h.Offset)+uint64(r.addr-r.alloc.Base), WayDuplicate)
 }
 
 // plausible says whether a handle can be what it is taken for.
@@ -175,7 +183,7 @@ func (m *Mapper) byDMABuf(r request) (*Window, error) {
 		return nil, unavailable("dma-buf", err)
 	}
 	w := &Window{base: r.addr, way: WayDMABuf, mem: dev.Bytes(mp)[e.skip : e.skip+r.n : e.skip+r.n], unmap: mp.Unmap}
-	return m.verified(w)
+	return m.compared(w)
 }
 
 // withFd gives the number of f's descriptor to fn. Fd would do too, but changes
