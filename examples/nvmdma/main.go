@@ -1,0 +1,213 @@
+// Nvmdma moves bytes between an NVMe drive and GPU memory with nothing between
+// them: a pattern that the GPU makes goes to the drive and comes back to another
+// place in GPU memory, where the GPU compares the two.
+//
+// Without a drive it makes one of a file, on the software machine, whose fabric
+// counts what crosses host memory. With -drive it takes a real one, and
+// overwrites its first blocks:
+//
+//	nvmdma -drive libnvm:/dev/libnvm0
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/nvme/libnvm"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/block"
+	softnvme "github.com/culvert-io/culvert/soft/nvme"
+	"github.com/culvert-io/culvert/soft/nvme/box"
+)
+
+func main() {
+	log.SetFlags(0)
+	drive := flag.String("drive", "", "a real drive, libnvm:/dev/libnvmN, whose first blocks are overwritten")
+	size := flag.Uint64("size", 8<<20, "bytes to move, a multiple of 64 KiB")
+	flag.Parse()
+	m, err := machine.Open()
+	if err == nil {
+		err = run(context.Background(), os.Stdout, m, *drive, *size)
+	}
+	if err != nil {
+		log.Fatal("nvmdma: ", err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, size uint64) (err error) {
+	t, traffic, done, err := transport(m, name, int64(size))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	c, err := nvme.Open(t, nvme.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	dev, err := m.GPU.Open(0)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	ns := c.Namespaces()[0]
+	fmt.Fprintf(out, "drive %s, %d blocks of %d bytes; GPU %s\n", c.Name(), ns.Blocks(), ns.BlockSize(), dev.Info().Name)
+	d := &demo{ctx: ctx, out: out, dev: dev, ns: ns, size: size, traffic: traffic}
+	for _, p := range []**nvme.Buffer{&d.from, &d.to} {
+		if *p, err = c.AllocGPU(dev, size); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, (*p).Close()) }()
+	}
+	return d.run()
+}
+
+// transport is the way to the drive, and what counts the bytes of its data that
+// cross host memory, where something does.
+func transport(m *machine.Machine, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
+	if path, ok := strings.CutPrefix(name, "libnvm:"); ok {
+		t, err = libnvm.Open(m.OS, path)
+		return t, nil, func() error { return nil }, err
+	}
+	gpus, ok := m.GPU.(*soft.Driver)
+	if name != "" || !ok {
+		return nil, nil, nil, fmt.Errorf("drive %q: want libnvm:/dev/libnvmN; without one the software machine is needed (CULVERT_MACHINE=soft)", name)
+	}
+	f, err := os.CreateTemp("", "nvmdma-")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer f.Close()
+	defer os.Remove(f.Name())
+	if err := f.Truncate(size); err != nil {
+		return nil, nil, nil, err
+	}
+	disk, err := block.Adopt(f)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b, err := box.New(box.Config{GPUs: gpus.Driver, Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, disk.Close())
+	}
+	traffic = func() uint64 {
+		// Queues and PRP lists lie in host memory; what is left is data.
+		h, s := b.Fabric.HostTraffic(), b.Drives[0].Stats()
+		return h.Read + h.Written - s.Fetched - s.Listed - s.Posted
+	}
+	return b.Transport(0), traffic, func() error { return errors.Join(b.Close(), disk.Close()) }, nil
+}
+
+// A demo walks the path once. Each step says what it did.
+type demo struct {
+	ctx      context.Context
+	out      io.Writer
+	dev      gpu.Device
+	ns       *nvme.Namespace
+	from, to *nvme.Buffer
+	size     uint64
+	traffic  func() uint64
+}
+
+func (d *demo) run() error {
+	blocks := d.size / uint64(d.ns.BlockSize())
+	a, b := d.from.Span().Addr(), d.to.Span().Addr()
+	if err := d.launch("culvert_fill", a, d.size, uint64(0x0123456789abcdef)); err != nil {
+		return err
+	}
+	if err := d.dev.Fill(b, 0, 1, d.size); err != nil {
+		return err
+	}
+	before := d.hostBytes()
+	if err := d.ns.Write(d.ctx, d.from, 0, 0, blocks); err != nil {
+		return err
+	}
+	if err := d.ns.Flush(d.ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "GPU -> drive  %d bytes at %v\n", d.size, a)
+	if err := d.ns.Read(d.ctx, d.to, 0, 0, blocks); err != nil {
+		return err
+	}
+	// What the drive wrote is visible to kernels from here on.
+	if err := d.dev.FlushWrites(gpu.ScopeOwner); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "drive -> GPU  %d bytes at %v\n", d.size, b)
+	differ, err := d.compare(a, b)
+	if err != nil {
+		return err
+	}
+	if differ > 0 {
+		return fmt.Errorf("the GPU finds %d bytes that differ", differ)
+	}
+	fmt.Fprintln(d.out, "the GPU compared them: equal")
+	if d.traffic == nil {
+		fmt.Fprintln(d.out, "host bytes 0 (inferred: the addresses are the GPU's)")
+		return nil
+	}
+	n := d.hostBytes() - before
+	fmt.Fprintf(d.out, "host bytes %d (counted by the fabric)\n", n)
+	if n > 0 {
+		return errors.New("bytes went through host memory")
+	}
+	return nil
+}
+
+func (d *demo) hostBytes() uint64 {
+	if d.traffic == nil {
+		return 0
+	}
+	return d.traffic()
+}
+
+// compare counts, on the GPU, the bytes that differ.
+func (d *demo) compare(a, b gpu.Addr) (uint64, error) {
+	word, err := d.dev.Alloc(gpu.KindDevice, 8, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer d.dev.Free(word)
+	if err := d.dev.Fill(word, 0, 1, 8); err != nil {
+		return 0, err
+	}
+	if err := d.launch("culvert_compare", a, b, d.size, word); err != nil {
+		return 0, err
+	}
+	var n [8]byte
+	err = d.dev.CopyOut(n[:], word)
+	return binary.LittleEndian.Uint64(n[:]), err
+}
+
+// launch runs a kernel to its end.
+func (d *demo) launch(name string, args ...any) error {
+	mod, err := d.dev.Load(kernels.PTX)
+	if err != nil {
+		return err
+	}
+	defer mod.Close()
+	f, err := mod.Func(name)
+	if err != nil {
+		return err
+	}
+	s, err := d.dev.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Launch(f, gpu.Dim{X: 64}, gpu.Dim{X: 256}, args...); err != nil {
+		return err
+	}
+	return s.Synchronize()
+}
