@@ -18,7 +18,8 @@ import (
 // of the process.
 type liar struct {
 	mu   sync.Mutex
-	data []byte // what Identify gives, over and over again
+	data []byte                              // what Identify gives, over and over again
+	fill func(cmd *abi.Command, page []byte) // gives it instead
 	next int
 	dw0  uint32
 	regs map[uint64]uint64
@@ -90,18 +91,25 @@ func (l *liar) Store32(off uint64, v uint32) {
 
 func (l *liar) answer(size uint32) {
 	cmd := at[abi.Command](l.regs[abi.REG_ASQ] + uint64(l.head)*abi.CommandSize)
-	if cmd.Opcode == abi.ADMIN_IDENTIFY && len(l.data) > 0 {
-		page := unsafe.Slice(at[byte](cmd.PRP1), abi.IdentifySize)
-		for i := range page {
-			page[i] = l.data[l.next%len(l.data)]
-			l.next++
-		}
+	if cmd.Opcode == abi.ADMIN_IDENTIFY {
+		l.identify(cmd, unsafe.Slice(at[byte](cmd.PRP1), abi.IdentifySize))
 	}
 	e := at[abi.Completion](l.regs[abi.REG_ACQ] + uint64(l.head)*abi.CompletionSize)
 	e.DW0, e.SQID = l.dw0, 0
 	atomic.StoreUint32(&e.DW3, abi.MakeDW3(cmd.CID, l.flip, abi.SUCCESS))
 	if l.head++; l.head == size {
 		l.head, l.flip = 0, !l.flip
+	}
+}
+
+func (l *liar) identify(cmd *abi.Command, page []byte) {
+	if l.fill != nil {
+		l.fill(cmd, page)
+		return
+	}
+	for i := range min(len(page), len(page)*len(l.data)) {
+		page[i] = l.data[l.next%len(l.data)]
+		l.next++
 	}
 }
 
@@ -136,4 +144,23 @@ func FuzzOpen(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestNamespacesWithoutEnd lists one namespace after the other.
+func TestNamespacesWithoutEnd(t *testing.T) {
+	l := newLiar(nil, 0, 1023|abi.CAP_CSS_NVM)
+	l.fill = func(cmd *abi.Command, page []byte) {
+		switch cmd.CDW10 {
+		case abi.CNS_CONTROLLER:
+			id := (*abi.IdentifyController)(unsafe.Pointer(&page[0]))
+			id.SQES, id.CQES = 0x66, 0x44
+		case abi.CNS_ACTIVE_NAMESPACE:
+			for i := range (*abi.NamespaceList)(unsafe.Pointer(&page[0])) {
+				(*abi.NamespaceList)(unsafe.Pointer(&page[0]))[i] = cmd.NSID + uint32(i) + 1
+			}
+		}
+	}
+	if _, err := nvme.Open(l, nvme.Config{}); err == nil {
+		t.Error("a controller with namespaces without end was opened")
+	}
 }

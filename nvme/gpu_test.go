@@ -250,6 +250,9 @@ func TestMapGPURefuses(t *testing.T) {
 		t.Errorf("%d bytes, of which the CPU sees %d", b.Len(), len(b.Bytes()))
 	}
 	r.check(b.Close())
+	if n := r.box.RM.Live(); n != 0 {
+		t.Errorf("%d pins are left", n)
+	}
 	if _, err := r.c.AllocGPU(r.dev, 0); err == nil {
 		t.Error("no memory was allocated")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ func TestHostileCompletions(t *testing.T) {
 			e.SQID += 5
 			return []abi.Completion{e}
 		}, resets: true, strays: true},
+		"late copy": {tamper: lateCopies(), strays: true},
 		"garbage head": {tamper: func(e abi.Completion) []abi.Completion {
 			e.SQHD = 0xbeef
 			return []abi.Completion{e}
@@ -103,6 +105,21 @@ func TestHostileCompletions(t *testing.T) {
 			r.check(r.c.Reset())
 			r.works()
 		})
+	}
+}
+
+// lateCopies posts each completion once more, before the next one and as an
+// error: by then its slot has another command in it.
+func lateCopies() func(abi.Completion) []abi.Completion {
+	var mu sync.Mutex
+	var last []abi.Completion
+	return func(e abi.Completion) []abi.Completion {
+		mu.Lock()
+		defer mu.Unlock()
+		out := append(slices.Clone(last), e)
+		e.DW3 |= uint32(abi.INTERNAL_ERROR) << 17
+		last = []abi.Completion{e}
+		return out
 	}
 }
 

@@ -57,7 +57,12 @@ func TestPRPsCoverExactlyTheTransfer(t *testing.T) {
 		mem := pageTable{scattered(t, count, size), size}
 		total := uint64(count) * size
 		off := 4 * rapid.Uint64Range(0, total/4-1).Draw(t, "offset")
-		n := rapid.Uint64Range(1, min(total-off, 6<<20)).Draw(t, "length")
+		// Lengths that fill pages and lists to the last entry matter most.
+		pages := rapid.SampledFrom([]uint64{1, 2, 3, 511, 512, 513, 514, 1023, 1024, 1025, 1500}).Draw(t, "pages")
+		n := pages*pageSize - off%pageSize - rapid.SampledFrom([]uint64{0, 0, 4, pageSize - 4}).Draw(t, "less")
+		if n = min(n, total-off); n-1 >= 6<<20 {
+			n = 4
+		}
 		lists := prpLists{
 			words: make([]uint64, listPages(6<<20)*perList),
 			table: pageTable{scattered(t, 16, pageSize), pageSize},

@@ -136,8 +136,11 @@ func FuzzParseRanges(f *testing.F) {
 	}
 	loop := slices.Clone(good)
 	*(*iovaCap)(unsafe.Pointer(&loop[24])) = iovaCap{Header: capHeader{ID: 3, Next: 24}}
+	many := slices.Clone(good)
+	*(*iovaCap)(unsafe.Pointer(&many[24])) = iovaCap{Header: capHeader{ID: 1}, NrIovas: 1000}
 	f.Add(good)
 	f.Add(loop)
+	f.Add(many)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if n := len(parseRanges(b)); n*16 > len(b) {
 			t.Errorf("%d ranges in %d bytes", n, len(b))

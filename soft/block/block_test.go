@@ -157,11 +157,14 @@ func TestManySegments(t *testing.T) {
 
 func TestAdoptLeavesTheFileAlone(t *testing.T) {
 	f, d := newFile(t, 8192, os.O_RDWR)
+	if _, err := f.WriteAt([]byte("data"), 5000); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.Seek(77, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.NextData(0); err != io.EOF {
-		t.Errorf("a file of holes has data: %v", err)
+	if _, end, err := d.NextData(0); err != nil || end < 5004 {
+		t.Errorf("the data ends at %d, %v", end, err)
 	}
 	if _, err := d.Size(); err != nil {
 		t.Error(err)
@@ -309,6 +312,22 @@ func TestDirectWhereItFits(t *testing.T) {
 		var s shelf
 		if got := s.get(c.segs).fits(c.off, a); got != c.want {
 			t.Errorf("%d segments at %d: direct %v, want %v", len(c.segs), c.off, got, c.want)
+		}
+	}
+}
+
+func TestAdvance(t *testing.T) {
+	mem := paged(t, 4096)
+	for n := range 300 {
+		var s shelf
+		v := s.get([][]byte{mem[:100], nil, mem[100:200], mem[200:300]})
+		v.advance(n)
+		left := 0
+		for _, iov := range v.left {
+			left += int(iov.Len)
+		}
+		if left != 300-n || v.left[0].Base != &mem[n] {
+			t.Fatalf("after %d bytes %d are left", n, left)
 		}
 	}
 }

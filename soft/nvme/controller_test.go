@@ -3,6 +3,7 @@ package nvme_test
 import (
 	"bytes"
 	"testing"
+	"time"
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
@@ -41,6 +42,10 @@ func TestNothingBeforeReady(t *testing.T) {
 	r.c.Store32(abi.SQTDBL(0, 0), 1)
 	r.c.Store32(abi.SQTDBL(1, 0), 1)
 	r.enable(8)
+	time.Sleep(5 * time.Millisecond) // for a controller that would go after it
+	if n := r.c.Stats().Commands; n != 0 {
+		t.Errorf("%d commands were fetched for doorbells that were rung too early", n)
+	}
 	q := r.queue(1, 8)
 	r.must(q.do(abi.Command{Opcode: abi.NVM_FLUSH, NSID: 1}))
 	before := r.c.Stats()
@@ -229,14 +234,19 @@ func TestBadTail(t *testing.T) {
 }
 
 func TestLastBlockIsNotFull(t *testing.T) {
-	r := newRaw(t, options{disk: 1000, file: true})
-	r.enable(8)
-	q := r.queue(1, 8)
-	data := r.alloc(1)
-	copy(r.mem[data:], bytes.Repeat([]byte{0xee}, 1024))
-	r.must(q.do(r.rw(abi.NVM_READ, 0, 2, data)))
-	if !bytes.Equal(r.mem[data:][:1024], make([]byte, 1024)) {
-		t.Error("behind the medium's end something was read")
+	var r *raw
+	var q *rawQueue
+	var data int
+	for _, file := range []bool{false, true} {
+		r = newRaw(t, options{disk: 1000, file: file})
+		r.enable(8)
+		q = r.queue(1, 8)
+		data = r.alloc(1)
+		copy(r.mem[data:], bytes.Repeat([]byte{0xee}, 1024))
+		r.must(q.do(r.rw(abi.NVM_READ, 0, 2, data)))
+		if !bytes.Equal(r.mem[data:][:1024], make([]byte, 1024)) {
+			t.Errorf("file %v: behind the medium's end something was read", file)
+		}
 	}
 	copy(r.mem[data:], bytes.Repeat([]byte{0xdd}, 512))
 	r.must(q.do(r.rw(abi.NVM_WRITE, 1, 1, data)))

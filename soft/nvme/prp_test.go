@@ -67,9 +67,9 @@ type prps struct {
 }
 
 func drawPRPs(t *rapid.T, r *raw, lists, pool int) (p prps) {
-	blocks := rapid.IntRange(1, 400).Draw(t, "blocks")
+	blocks := rapid.OneOf(rapid.IntRange(1, 400), rapid.SampledFrom([]int{8, 16, 24, 32})).Draw(t, "blocks")
 	p.lba = uint64(rapid.IntRange(0, 512-blocks).Draw(t, "lba"))
-	first := 4 * rapid.IntRange(0, page/4-1).Draw(t, "offset in the first page")
+	first := 4 * rapid.OneOf(rapid.Just(0), rapid.IntRange(0, page/4-1)).Draw(t, "offset in the first page")
 	order := rapid.Permutation(make64()).Draw(t, "pages")
 	left := blocks * 512
 	for off := first; left > 0; off = 0 {
