@@ -37,10 +37,10 @@ func (c *Controller) await(what string, mask, want uint32) error {
 		switch {
 		case csts == abi.GONE:
 			return ErrRemoved
-		case csts&mask == want:
-			return nil
 		case csts&abi.CSTS_CFS != 0 && want&abi.CSTS_RDY != 0:
 			return fmt.Errorf("%s: %w", what, ErrFatal)
+		case csts&mask == want:
+			return nil
 		case time.Since(start) > limit:
 			return fmt.Errorf("%s: CSTS is %#x after %v: %w", what, csts, limit, ErrTimeout)
 		}

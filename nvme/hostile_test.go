@@ -11,6 +11,7 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/nvme"
+	softnvme "github.com/culvert-io/culvert/soft/nvme"
 )
 
 // TestHostileCompletions has the controller answer commands in every wrong way.
@@ -57,10 +58,13 @@ func TestHostileCompletions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting
-			r := newRig(t, nvme.Config{Timeout: patience}, nil)
+			cfg := nvme.Config{Timeout: patience}
 			if c.resets {
-				r = newRig(t, nvme.Config{Timeout: soon}, nil)
+				cfg.Timeout = soon
 			}
+			// One worker, so that completions are posted in the order in which
+			// they were tampered with.
+			r := newRigOn(t, softnvme.Config{Workers: 1}, cfg, nil)
 			r.works()
 			r.drive.Tamper(func(e abi.Completion) []abi.Completion {
 				if e.SQID == 0 {

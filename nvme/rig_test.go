@@ -35,8 +35,14 @@ type rig struct {
 
 func newRig(t testing.TB, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *rig {
 	t.Helper()
+	return newRigOn(t, softnvme.Config{}, cfg, wrap)
+}
+
+func newRigOn(t testing.TB, drive softnvme.Config, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *rig {
+	t.Helper()
 	r := &rig{TB: t, ctx: context.Background()}
-	r.box = newBox(t, box.Config{}, softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: fileDisk(t, 1<<20)}}})
+	drive.Namespaces = []softnvme.Namespace{{Medium: fileDisk(t, 1<<20)}}
+	r.box = newBox(t, box.Config{}, drive)
 	r.drive = r.box.Drives[0]
 	var tr nvme.Transport = r.box.Transport(0)
 	if wrap != nil {

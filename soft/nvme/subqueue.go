@@ -65,7 +65,9 @@ func (w *worker) fetch(sq *subQueue) int {
 		return 0 // a tail that is none rings in vain
 	}
 	waiting := (tail + sq.size - head) % sq.size
-	n := min(max(waiting/uint32(c.cfg.Workers), 1), batch, sq.size-head)
+	// Half of a fair share, so that no worker sits on commands that another
+	// could carry out.
+	n := min(max(waiting/uint32(2*c.cfg.Workers), 1), batch, sq.size-head)
 	loan, err := c.fn.Lend(sq.base+uint64(head)*abi.CommandSize, int(n)*abi.CommandSize, pcie.Read)
 	if err != nil {
 		c.die()
