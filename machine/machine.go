@@ -4,7 +4,9 @@
 // CULVERT_MACHINE chooses: "real" fails where there is no NVIDIA GPU, "soft" is
 // always the software machine, and "auto" (the default) takes the real one where
 // there is one and says why not otherwise. CULVERT_SOFT describes the software
-// machine: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7".
+// machine: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7"; with
+// "peer=0000:03:00.0" its GPU's memory is that of a real PCI device, such as the
+// controller memory buffer of a drive, which others reach by peer-to-peer DMA.
 package machine
 
 import (

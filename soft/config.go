@@ -18,6 +18,7 @@ type Config struct {
 	Scatter bool   // allocations get frames that are not neighbours
 	Heap    bool   // device memory on the Go heap, for the race detector
 	Seed    uint64
+	Peer    string // PCI device whose memory the GPU has: see soft/gpu's Config
 }
 
 var models = map[string]func() softgpu.Model{
@@ -59,8 +60,10 @@ func (c *Config) set(key, value string) (err error) {
 		c.Heap, err = parseBool(value)
 	case "seed":
 		c.Seed, err = strconv.ParseUint(value, 0, 64)
+	case "peer":
+		c.Peer = value
 	default:
-		err = fmt.Errorf("no such key: there are gpus, model, memory, scatter, heap and seed")
+		err = fmt.Errorf("no such key: there are gpus, model, memory, scatter, heap, seed and peer")
 	}
 	return err
 }
@@ -99,6 +102,7 @@ func (c Config) gpu() softgpu.Config {
 		Models:  slices.Repeat([]softgpu.Model{m}, max(c.GPUs, 1)),
 		Scatter: c.Scatter,
 		Seed:    c.Seed,
+		Peer:    c.Peer,
 	}
 	if c.Heap {
 		g.Backing = softgpu.Heap

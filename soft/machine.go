@@ -62,6 +62,9 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 		return nil, err
 	}
 	dev := d.rm.Device(g)
+	if card := g.(*softgpu.Device).GPU(); card.Peer() != "" {
+		return &peerDevice{dev, card}, nil
+	}
 	return &dev, nil
 }
 

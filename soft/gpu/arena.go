@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -10,19 +11,20 @@ import (
 
 // An arena is the memory of a card, as frames.
 type arena struct {
-	file   *os.File // nil under the Heap backing
+	file   *os.File // nil where frames cannot be mapped a second time: on the heap and in peer memory
 	mapped []byte
 	chunks [][]byte // Heap: blockSize each, made on first use
 	fresh  []bool   // frames that were never used, by number
+	peer   bool     // the memory is a device's, slow to touch
 }
 
-func newArena(index int, size uint64, b Backing) (*arena, error) {
-	n := size / FrameSize
-	a := &arena{fresh: make([]bool, n)}
-	for i := range a.fresh {
-		a.fresh[i] = true
+func newArena(index int, size uint64, cfg Config) (*arena, error) {
+	if cfg.Peer != "" {
+		return newPeerArena(cfg.Peer, size)
 	}
-	if b == Heap {
+	n := size / FrameSize
+	a := freshArena(n)
+	if cfg.Backing == Heap {
 		a.chunks = make([][]byte, size/blockSize)
 		return a, nil
 	}
@@ -40,6 +42,14 @@ func newArena(index int, size uint64, b Backing) (*arena, error) {
 		return nil, closeAfter(a.file, os.NewSyscallError("mmap", err))
 	}
 	return a, nil
+}
+
+func freshArena(frames uint64) *arena {
+	a := &arena{fresh: make([]bool, frames)}
+	for i := range a.fresh {
+		a.fresh[i] = true
+	}
+	return a
 }
 
 func closeAfter(f *os.File, err error) error {
@@ -81,7 +91,7 @@ const (
 // dirty makes frames that were never used look as if they had been.
 func (a *arena) dirty(frames []uint64) {
 	n := FrameSize
-	if uint64(len(frames))*FrameSize > poisonWhole {
+	if a.peer || uint64(len(frames))*FrameSize > poisonWhole {
 		n = poisonPage
 	}
 	for _, f := range frames {
@@ -94,11 +104,12 @@ func (a *arena) dirty(frames []uint64) {
 }
 
 func (a *arena) close() error {
-	if a.file == nil {
+	if a.mapped == nil {
 		return nil
 	}
-	if err := unix.Munmap(a.mapped); err != nil {
-		return closeAfter(a.file, os.NewSyscallError("munmap", err))
+	err := os.NewSyscallError("munmap", unix.Munmap(a.mapped))
+	if a.file != nil {
+		err = errors.Join(err, a.file.Close())
 	}
-	return a.file.Close()
+	return err
 }

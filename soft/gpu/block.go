@@ -18,8 +18,8 @@ type block struct {
 	frames []uint64 // device memory
 	runs   []run
 
-	// foreign memory is the user's own, registered or plain. The user may unmap
-	// it under our hands, so it is touched with care.
+	// foreign memory is the user's own, registered or plain, or a device's. It may
+	// be unmapped or unplugged under our hands, so it is touched with care.
 	foreign, plain bool
 	// end does what remains to be done with host memory.
 	end func()

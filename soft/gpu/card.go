@@ -32,6 +32,13 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 	if m.Memory == 0 {
 		m.Memory = DefaultMemory
 	}
+	if d.cfg.Peer != "" {
+		free, err := peerFree(d.cfg.Peer)
+		if err != nil {
+			return nil, fmt.Errorf("software GPU %d: %w", i, err)
+		}
+		m.Memory = min(m.Memory, free)
+	}
 	m.Memory &^= blockSize - 1
 	n := m.Memory / FrameSize
 	g := &GPU{
@@ -46,7 +53,7 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 		},
 	}
 	var err error
-	if g.arena, err = newArena(i, m.Memory, d.cfg.Backing); err != nil {
+	if g.arena, err = newArena(i, m.Memory, d.cfg); err != nil {
 		return nil, fmt.Errorf("software GPU %d: %d bytes of memory: %w", i, m.Memory, err)
 	}
 	if g.window, err = newWindow(m.Memory); err != nil {
@@ -90,8 +97,8 @@ func (g *GPU) Model() Model { return g.model }
 func (g *GPU) Info() gpu.Info { return g.info }
 
 // Arena is the shared memory of all frames: frame f begins at f times
-// FrameSize. It is nil under the Heap backing. Whoever maps it must hold a
-// loan for what is mapped.
+// FrameSize. It is nil under the Heap backing and for peer memory. Whoever maps
+// it must hold a loan for what is mapped.
 func (g *GPU) Arena() *os.File { return g.arena.file }
 
 func (g *GPU) attribute(a gpu.Attribute) (int, bool) {
@@ -127,7 +134,7 @@ func (g *GPU) newBlock(size uint64) *block {
 		return nil
 	}
 	g.drv.gen++
-	b := &block{card: g, gen: g.drv.gen, size: size, frames: g.frames.take(n)}
+	b := &block{card: g, gen: g.drv.gen, size: size, frames: g.frames.take(n), foreign: g.arena.peer}
 	b.runs = g.runs(b.frames)
 	for _, f := range b.frames {
 		g.owners[f] = b

@@ -24,6 +24,10 @@ type Config struct {
 	Backing Backing
 	Scatter bool   // give allocations frames that are not neighbours
 	Seed    uint64 // of Scatter, and of the GPUs' UUIDs
+	// Peer is the address of a PCI device with peer memory ("0000:03:00.0"), such
+	// as the controller memory buffer of a drive: the memory of the one GPU is
+	// taken from there, and so real devices can reach it.
+	Peer string
 }
 
 // maxGPUs is how many GPUs have PCI bus numbers of their own, see pciBus.
@@ -38,6 +42,9 @@ func (c *Config) check() error {
 	}
 	if c.Backing > Heap {
 		return fmt.Errorf("software GPU: unknown backing %d: %w", c.Backing, gpu.ErrInvalidValue)
+	}
+	if c.Peer != "" && (len(c.Models) > 1 || c.Backing == Heap) {
+		return fmt.Errorf("software GPU: the memory of %s is for one GPU and is not the heap's: %w", c.Peer, gpu.ErrInvalidValue)
 	}
 	for i, m := range c.Models {
 		if m.Memory != 0 && m.Memory < blockSize {

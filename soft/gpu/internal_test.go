@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"math/bits"
 	"slices"
 	"strings"
@@ -157,4 +158,27 @@ func FuzzParseMapping(f *testing.F) {
 			t.Errorf("path %q of %q", m.path, line)
 		}
 	})
+}
+
+// Peer memory is taken as a whole or refused with the reason.
+func TestPeerIsRefusedWhereItMakesNoSense(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"two GPUs":    {Models: []Model{H200(), H200()}, Peer: "0000:03:00.0"},
+		"heap":        {Backing: Heap, Peer: "0000:03:00.0"},
+		"no device":   {Peer: "ffff:ff:1f.7"},
+		"not a place": {Peer: "../../../etc"},
+	} {
+		if d, err := New(cfg); err == nil {
+			d.Close()
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	d, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, _, err := d.gpus[0].LendPeer(0, 1); !errors.Is(err, gpu.ErrNotSupported) {
+		t.Errorf("peer memory of a GPU that has none: %v", err)
+	}
 }
