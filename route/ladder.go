@@ -209,7 +209,7 @@ var ErrNoRoute = errors.New("no route takes this request")
 // the receipts. Neighbouring ops that the same rung takes go to it as one batch.
 func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	var first error
-	for i := 0; i < len(ops); {
+	for i, tries := 0, 0; i < len(ops); {
 		r, why := p.choose(&ops[i], &res[i].Declined)
 		if r == nil {
 			return p.refuse(&ops[i], why)
@@ -219,6 +219,9 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 			j++
 		}
 		took, err := runLive(ctx, r, ops[i:j], res[i:j])
+		if tries++; tries <= len(p.usable) && refused(err, res[i:j]) {
+			continue // to the rung below
+		}
 		if err == nil {
 			err = gone(ops[i:j], res[i:j])
 		}
@@ -229,7 +232,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []Receipt) error {
 			first = err
 			break
 		}
-		i = j
+		i, tries = j, 0
 	}
 	return first
 }
@@ -281,7 +284,7 @@ func (p *Plan) refuse(op *Op, why *Decline) error {
 func (p *Plan) finish(r *Receipt, op *Op, id ID, took time.Duration) {
 	r.Dir = op.Dir
 	r.Time = took
-	if r.By[id] == 0 && r.Bytes > 0 {
+	if r.By == [numIDs]int64{} {
 		r.By[id] = r.Bytes
 	}
 	r.settle()
