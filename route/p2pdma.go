@@ -77,8 +77,9 @@ func (p *P2PDMARoute) Scope() string {
 // holds says that a window keeps its memory.
 func (p *P2PDMARoute) holds() {}
 
-// Probe wants a file that takes direct I/O, and for ragged ends a descriptor that
-// goes through the page cache. Whether the kernel lets the drive reach the GPU
+// Probe wants a file that takes direct I/O, on a drive (file systems in memory
+// take it too, and copy), and for ragged ends a descriptor that goes through the
+// page cache. Whether the kernel lets the drive reach the GPU
 // cannot be told by looking (it depends on switches, their access control, and a
 // list of host bridges), so that one block is read.
 func (p *P2PDMARoute) Probe(f *storage.File) Verdict {
@@ -87,6 +88,9 @@ func (p *P2PDMARoute) Probe(f *storage.File) Verdict {
 		return &Decline{P2PDMA, "O_DIRECT", f.Name + ": " + f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)"}
 	case f.Buffered() < 0:
 		return &Decline{P2PDMA, "descriptor", f.Name + " has O_DIRECT and cannot be opened again without", "mount /proc, or open the file without O_DIRECT"}
+	}
+	if _, err := storage.FindBlockDevice(p.root, f.Facts.Dev); err != nil {
+		return &Decline{P2PDMA, "block device", f.Facts.FS + ": " + err.Error(), "put the file on the file system of a drive (ext4, xfs)"}
 	}
 	if d, ok := (*p.known.Load())[keyOf(f)]; ok {
 		return d

@@ -45,9 +45,16 @@ func (g *peerGPU) PeerBytes(a gpu.Addr, n uint64) ([]byte, func(), error) {
 	return b[:n], func() { g.lent--; unix.Munmap(b) }, nil
 }
 
-// peerTree shows a device with peer memory.
-func peerTree() tree {
-	return tree{fstest.MapFS{"sys/bus/pci/devices/" + peerPCI + "/p2pmem/size": {}}}
+// peerTree shows a device with peer memory, and a drive below the file.
+func peerTree(f *storage.File) tree {
+	return tree{fstest.MapFS{
+		"sys/bus/pci/devices/" + peerPCI + "/p2pmem/size": {},
+		"sys/dev/block/" + f.Facts.Dev:                    link("../../devices/virtual/block/any"),
+	}}
+}
+
+func link(to string) *fstest.MapFile {
+	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte(to)}
 }
 
 func newPeerGPU(t *testing.T) *peerGPU {
@@ -114,7 +121,7 @@ func TestP2PDMAMovesTheRequestAndNothingElse(t *testing.T) {
 	data := noisy(size, 1)
 	f := directFile(t, data)
 	g := newPeerGPU(t)
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	if d := p.Probe(f); d != nil {
 		t.Fatal(d)
 	}
@@ -168,7 +175,7 @@ func TestP2PDMAWrites(t *testing.T) {
 	want := noisy(size, 2)
 	f := directFile(t, want)
 	g := newPeerGPU(t)
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	a := int64(f.Facts.Direct.OffAlign)
 	mem := gpu.Span{Base: 0x1000, Len: 1 << 20}
 	p.Register(mem, gpu.KindDevice)
@@ -200,7 +207,7 @@ func TestP2PDMAWrites(t *testing.T) {
 func TestP2PDMATakes(t *testing.T) {
 	f := directFile(t, noisy(1<<20, 3))
 	g := newPeerGPU(t)
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	mem := gpu.Span{Base: 0x1000, Len: 1 << 20}
 	p.Register(mem, gpu.KindDevice)
 	p.Register(gpu.Span{Base: 0x9000, Len: 4096}, gpu.KindHost)
@@ -232,7 +239,7 @@ func TestP2PDMARefusalIsADeclinedRung(t *testing.T) {
 	f := directFile(t, nil) // nothing to try with
 	g := newPeerGPU(t)
 	g.prot = unix.PROT_NONE // not even the kernel may: EFAULT
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	plan := NewLadder([]Route{p, NewHost(g)}, nil).Plan(f)
 	if plan.Best() != P2PDMA {
 		t.Fatalf("best is %v: %v", plan.Best(), plan.Declined())
@@ -276,14 +283,14 @@ func TestP2PDMARefusalIsADeclinedRung(t *testing.T) {
 func TestP2PDMAUnplugged(t *testing.T) {
 	f := directFile(t, noisy(1<<16, 5))
 	g := newPeerGPU(t)
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	if d := p.Probe(f); d != nil {
 		t.Fatal(d)
 	}
 	g.prot = unix.PROT_NONE
 	mem := gpu.Span{Base: 0x1000, Len: 1 << 16}
 	p.Register(mem, gpu.KindDevice)
-	p.root = fstest.MapFS{}
+	delete(p.root.(fstest.MapFS), "sys/bus/pci/devices/"+peerPCI+"/p2pmem/size")
 	plan := NewLadder([]Route{p, NewHost(g)}, nil).Plan(f)
 	err := plan.Run(context.Background(), []Op{{File: f, Mem: mem, Kind: gpu.KindDevice, Buf: always{}}}, make([]Receipt, 1))
 	if !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), peerPCI+" was removed") {
@@ -294,7 +301,7 @@ func TestP2PDMAUnplugged(t *testing.T) {
 func TestP2PDMACancelled(t *testing.T) {
 	f := directFile(t, noisy(1<<16, 6))
 	g := newPeerGPU(t)
-	p := peerRoute(t, g, peerTree())
+	p := peerRoute(t, g, peerTree(f))
 	mem := gpu.Span{Base: 0x1000, Len: 1 << 16}
 	p.Register(mem, gpu.KindDevice)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -307,18 +314,17 @@ func TestP2PDMACancelled(t *testing.T) {
 
 // What EREMOTEIO means depends on where the drive and the memory are.
 func TestP2PDMARefusals(t *testing.T) {
-	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte(to)} }
 	const sw = "0000:00:02.0/0000:01:00.0/"
 	root := fstest.MapFS{
 		"sys/bus/pci/devices/" + peerPCI: link("../../../devices/pci0000:00/" + sw + "0000:02:00.0/" + peerPCI),
 		// Below the same switch, on a root port, and without PCI.
 		"sys/dev/block/259:1": link("../../devices/pci0000:00/" + sw + "0000:02:01.0/0000:04:00.0/nvme/nvme1/nvme1n1"),
-		"sys/devices/pci0000:00/" + sw + "0000:02:01.0/0000:04:00.0/nvme/nvme1/nvme1n1/device/driver": link("../../bus/pci/drivers/nvme"),
-		"sys/bus/pci/devices/0000:04:00.0": link("../../../devices/pci0000:00/" + sw + "0000:02:01.0/0000:04:00.0"),
-		"sys/dev/block/259:2":              link("../../devices/pci0000:00/0000:00:05.0/nvme/nvme2/nvme2n1"),
-		"sys/devices/pci0000:00/0000:00:05.0/nvme/nvme2/nvme2n1/device/driver": link("../../bus/pci/drivers/nvme"),
-		"sys/bus/pci/devices/0000:00:05.0":                                     link("../../../devices/pci0000:00/0000:00:05.0"),
-		"sys/dev/block/253:0":                                                  link("../../devices/virtual/block/dm-0"),
+		"sys/devices/pci0000:00/" + sw + "0000:02:01.0/0000:04:00.0/driver": link("../../bus/pci/drivers/nvme"),
+		"sys/bus/pci/devices/0000:04:00.0":                                  link("../../../devices/pci0000:00/" + sw + "0000:02:01.0/0000:04:00.0"),
+		"sys/dev/block/259:2":                                               link("../../devices/pci0000:00/0000:00:05.0/nvme/nvme2/nvme2n1"),
+		"sys/devices/pci0000:00/0000:00:05.0/driver":                        link("../../bus/pci/drivers/nvme"),
+		"sys/bus/pci/devices/0000:00:05.0":                                  link("../../../devices/pci0000:00/0000:00:05.0"),
+		"sys/dev/block/253:0":                                               link("../../devices/virtual/block/dm-0"),
 	}
 	p := &P2PDMARoute{peer: &peerGPU{}, root: root}
 	for _, c := range []struct {

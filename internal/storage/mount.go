@@ -76,8 +76,13 @@ func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 		dir = path.Dir(dir)
 	}
 	b := BlockDevice{Name: path.Base(dir), PCI: pciOf(dir)}
-	if drv, err := fs.ReadLink(root, path.Join(dir, "device/driver")); err == nil {
-		b.Driver = path.Base(drv)
+	// An NVMe namespace's device is the controller, which has no driver of its
+	// own: the driver is that of the PCI function.
+	for _, of := range []string{path.Join(dir, "device"), "sys/bus/pci/devices/" + b.PCI} {
+		if drv, err := fs.ReadLink(root, of+"/driver"); err == nil {
+			b.Driver = path.Base(drv)
+			break
+		}
 	}
 	if slaves, err := fs.ReadDir(root, path.Join(dir, "slaves")); err == nil {
 		for _, s := range slaves {

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -29,10 +30,16 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	m, err := machine.FromSoft(soft.Config{Memory: 128 << 20}, "test")
+	return newWorldOn(t, soft.Config{Memory: 128 << 20})
+}
+
+func newWorldOn(t *testing.T, cfg soft.Config) *world {
+	t.Helper()
+	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
 	drv, err := cufile.Open(m)
 	if err != nil {
 		t.Fatal(err)

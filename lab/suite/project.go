@@ -72,5 +72,7 @@ func datapath() []Suite {
 		ss = append(ss, onto(s, "AtEveryPowerCut$", 2))
 	}
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
-	return append(ss, pulled)
+	p2pdma := onto(peer(), "^TestPeerRoute", 4)
+	p2pdma.Name = "p2pdma"
+	return append(ss, pulled, p2pdma)
 }
