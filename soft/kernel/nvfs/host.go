@@ -162,14 +162,14 @@ func zero(pages []Page) {
 	}
 }
 
-// memory is the memory of pages of one mgroup, which are neighbours.
-func memory(pages []Page) []byte {
+// Memory is the memory of pages of one mgroup, which are neighbours.
+func Memory(pages []Page) []byte {
 	return pages[0].Mem[: len(pages)*abi.BLOCK_SIZE : len(pages)*abi.BLOCK_SIZE]
 }
 
 // readPages is what a driver without hooks does.
 func (f *hostFile) readPages(off int64, pages []Page) (n int64, err error) {
-	b := memory(pages)
+	b := Memory(pages)
 	for len(b) > 0 {
 		k, err := f.pread(b, off+n)
 		if err != nil {
@@ -216,7 +216,7 @@ func (f *hostFile) write(m *Module, off int64, pages []Page) (int64, error) {
 		}
 		return int64(len(pages)) * abi.BLOCK_SIZE, nil
 	}
-	b := memory(pages)
+	b := Memory(pages)
 	for n := int64(0); ; {
 		k, err := unix.Pwrite(f.fd, b, off+n)
 		if errors.Is(err, syscall.EINTR) {

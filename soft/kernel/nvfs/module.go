@@ -2,6 +2,7 @@ package nvfs
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -70,6 +71,17 @@ func (m *Module) Close() {
 		m.os.Unregister(abi.Path(i))
 	}
 	m.async.Wait()
+}
+
+// Exit is the end of the program: the kernel unmaps what it has left mapped, and
+// does not wait for transfers.
+func (m *Module) Exit() {
+	m.mu.Lock()
+	left := slices.Clone(m.views)
+	m.mu.Unlock()
+	for _, v := range left {
+		_ = v.Unmap() // there is nobody left to tell
+	}
 }
 
 // Groups is the number of mgroups that live.
