@@ -83,6 +83,19 @@ var cuda = Library{
 		{Decl: "CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t n, CUmemRangeHandleType type, unsigned long long flags)"},
 		{Decl: "CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)"},
 
+		// Virtual memory.
+		{Decl: "CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)"},
+		{Decl: "CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)"},
+		{Decl: "CUresult cuMemRelease(CUmemGenericAllocationHandle handle)"},
+		{Decl: "CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)"},
+		{Decl: "CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)"},
+		{Decl: "CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)"},
+		{Decl: "CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)"},
+		{Decl: "CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)"},
+		{Decl: "CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)"},
+		{Decl: "CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)"},
+		{Decl: "CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)"},
+
 		// Copies. A host pointer of NULL is an address like any other here.
 		{Decl: "CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src?, size_t n)", PerThread: "ptds"},

@@ -6,9 +6,12 @@
 #	hardware.sh [--vendor] [DATA]
 #
 # DATA is a directory for files, by default a temporary one. The transcript goes
-# to standard output. With --vendor the misuse cases also run on NVIDIA's own
-# libcufile, for comparison; it wants a udev record for DATA's block device,
-# which is written if there is none.
+# to standard output. With --vendor the cases of package cufiletest are played on
+# our library and on NVIDIA's own, and what they answered goes to ours.json and
+# vendor.json in $OUT, by default DATA ("go run ./clib/differential compare"
+# judges them); NVIDIA's wants a udev record for DATA's block device, which is
+# written if there is none, and gets two directories there, because it takes no
+# file in memory at all.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 vendor=
@@ -67,7 +70,8 @@ echo "\$ pinned fail"
 show "fork" "$here/fork" forked
 show "quiet" "$here/quiet"
 show "context" "$here/context" kept
-show "stress" "$here/stress" "$data" 16 20 1
+show "stress" "$here/stress" "$data" 64 20 1
+show "cost" "$here/cost.sh" "$here/cost" "$here/cost-go" "$data/cost" 1.10
 compare driver "$here/driver.txt" "$here/driver"
 compare runtime "$here/runtime.txt" "$here/runtime"
 compare misuse "$here/misuse.txt" "$here/misuse" "$data/misused"
@@ -76,7 +80,15 @@ if [ -n "$vendor" ]; then
 	dev=$(stat -c %d "$data")
 	record=/run/udev/data/b$((dev >> 8)):$((dev & 255))
 	[ -e "$record" ] || { mkdir -p /run/udev/data; printf 'I:1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n' > "$record"; }
+	mkdir -p "$data/disk" "$data/second"
+	for who in ours vendor; do
+		lib="$here/lib/libcufile.so.0"
+		[ $who = vendor ] && lib="$cuda/libcufile.so.0"
+		show "play $who" "$here/play" "$lib" "$here/cases.txt" "$data/disk" "$data/second" "${OUT:-$data}/$who.json"
+	done
+	failures=$failed
 	LD_LIBRARY_PATH="$cuda" compare misuse-vendor "$here/misuse.txt" "$here/misuse-vendor" "$data/misused"
+	failed=$failures # it is known to differ, and to die
 fi
 [ $failed = 0 ] && echo "all as expected" || echo "not all as expected"
 exit $failed

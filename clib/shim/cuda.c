@@ -483,6 +483,105 @@ CULVERT_EXPORT CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTar
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+{
+	const uint64_t a[] = {(uint64_t)granularity, (uint64_t)prop, (uint64_t)option};
+	int64_t v;
+	if (!culvert_call(FN_cuMemGetAllocationGranularity, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)size, (uint64_t)prop, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuMemCreate, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	const uint64_t a[] = {(uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cuMemRelease, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)addr};
+	int64_t v;
+	if (!culvert_call(FN_cuMemRetainAllocationHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	const uint64_t a[] = {(uint64_t)prop, (uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cuMemGetAllocationPropertiesFromHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+{
+	const uint64_t a[] = {(uint64_t)ptr, (uint64_t)size, (uint64_t)alignment, (uint64_t)addr, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuMemAddressReserve, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	const uint64_t a[] = {(uint64_t)ptr, (uint64_t)size};
+	int64_t v;
+	if (!culvert_call(FN_cuMemAddressFree, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	const uint64_t a[] = {(uint64_t)ptr, (uint64_t)size, (uint64_t)offset, (uint64_t)handle, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuMemMap, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	const uint64_t a[] = {(uint64_t)ptr, (uint64_t)size};
+	int64_t v;
+	if (!culvert_call(FN_cuMemUnmap, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	const uint64_t a[] = {(uint64_t)ptr, (uint64_t)size, (uint64_t)desc, (uint64_t)count};
+	int64_t v;
+	if (!culvert_call(FN_cuMemSetAccess, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	const uint64_t a[] = {(uint64_t)flags, (uint64_t)location, (uint64_t)ptr};
+	int64_t v;
+	if (!culvert_call(FN_cuMemGetAccess, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)
 {
 	const uint64_t a[] = {(uint64_t)dst, (uint64_t)src, (uint64_t)n};
@@ -1252,21 +1351,14 @@ CULVERT_MISSING(cuLogsDumpToFile, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogsDumpToMemory, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogsRegisterCallback, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogsUnregisterCallback, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemAddressFree, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemAddressReserve, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemAllocFromPoolAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemBatchDecompressAsync, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardAndPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemExportToShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemGetAccess, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemGetAllocationGranularity, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemGetAllocationPropertiesFromHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetDefaultMemPool, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetMemPool, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemImportFromShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemMap, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemMapArrayAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemPoolCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemPoolDestroy, CUDA_ERROR_NOT_SUPPORTED)
@@ -1282,11 +1374,7 @@ CULVERT_MISSING(cuMemPoolTrimTo, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemRangeGetAttribute, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemRangeGetAttributes, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemRelease, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemRetainAllocationHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemSetAccess, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemSetMemPool, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemUnmap, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy2DAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy2DUnaligned_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy2D_v2, CUDA_ERROR_NOT_SUPPORTED)
@@ -1460,6 +1548,17 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemcpyDtoH", 0, (culvert_fn)cuMemcpyDtoH_v2},
 	{"cuMemcpyHtoD", 0, (culvert_fn)cuMemcpyHtoD_v2},
 	{"cuMemcpy", 0, (culvert_fn)cuMemcpy},
+	{"cuMemGetAccess", 0, (culvert_fn)cuMemGetAccess},
+	{"cuMemSetAccess", 0, (culvert_fn)cuMemSetAccess},
+	{"cuMemUnmap", 0, (culvert_fn)cuMemUnmap},
+	{"cuMemMap", 0, (culvert_fn)cuMemMap},
+	{"cuMemAddressFree", 0, (culvert_fn)cuMemAddressFree},
+	{"cuMemAddressReserve", 0, (culvert_fn)cuMemAddressReserve},
+	{"cuMemGetAllocationPropertiesFromHandle", 0, (culvert_fn)cuMemGetAllocationPropertiesFromHandle},
+	{"cuMemRetainAllocationHandle", 0, (culvert_fn)cuMemRetainAllocationHandle},
+	{"cuMemRelease", 0, (culvert_fn)cuMemRelease},
+	{"cuMemCreate", 0, (culvert_fn)cuMemCreate},
+	{"cuMemGetAllocationGranularity", 0, (culvert_fn)cuMemGetAllocationGranularity},
 	{"cuFlushGPUDirectRDMAWrites", 0, (culvert_fn)cuFlushGPUDirectRDMAWrites},
 	{"cuMemGetHandleForAddressRange", 0, (culvert_fn)cuMemGetHandleForAddressRange},
 	{"cuMemPrefetchAsync", 12020, (culvert_fn)cuMemPrefetchAsync_v2},

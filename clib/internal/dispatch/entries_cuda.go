@@ -284,6 +284,72 @@ var cudaEntries = []entry{
 	{"cuFlushGPUDirectRDMAWrites", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
 		return driverStatus(c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1])))
 	}},
+	{"cuMemGetAllocationGranularity", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		if a[1] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemGetAllocationGranularity(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
+	}},
+	{"cuMemCreate", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		if a[2] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemCreate(t, cmem.Ptr(a[0]), a[1], cmem.Ptr(a[2]), a[3]))
+	}},
+	{"cuMemRelease", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return driverStatus(c.CUDA.MemRelease(t, handle.ID(a[0])))
+	}},
+	{"cuMemRetainAllocationHandle", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		if a[1] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemRetainAllocationHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
+	}},
+	{"cuMemGetAllocationPropertiesFromHandle", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemGetAllocationPropertiesFromHandle(t, cmem.Ptr(a[0]), handle.ID(a[1])))
+	}},
+	{"cuMemAddressReserve", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemAddressReserve(t, cmem.Ptr(a[0]), a[1], a[2], gpu.Addr(a[3]), a[4]))
+	}},
+	{"cuMemAddressFree", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return driverStatus(c.CUDA.MemAddressFree(t, gpu.Addr(a[0]), a[1]))
+	}},
+	{"cuMemMap", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return driverStatus(c.CUDA.MemMap(t, gpu.Addr(a[0]), a[1], a[2], handle.ID(a[3]), a[4]))
+	}},
+	{"cuMemUnmap", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return driverStatus(c.CUDA.MemUnmap(t, gpu.Addr(a[0]), a[1]))
+	}},
+	{"cuMemSetAccess", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[2] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemSetAccess(t, gpu.Addr(a[0]), a[1], cmem.Ptr(a[2]), a[3]))
+	}},
+	{"cuMemGetAccess", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		if a[1] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.MemGetAccess(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2])))
+	}},
 	{"cuMemcpy", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
 		return driverStatus(c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2]))
 	}},

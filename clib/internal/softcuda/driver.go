@@ -33,6 +33,7 @@ type Driver struct {
 	events   *handle.Table[*event]
 	modules  *handle.Table[*module]
 	funcs    *handle.Table[*function]
+	virtual  virtual
 }
 
 // A machine is the GPUs, once they are there.
@@ -52,6 +53,7 @@ func New(open func() (*softgpu.Driver, error), call Caller) *Driver {
 		events:   handle.NewTable[*event](3),
 		modules:  handle.NewTable[*module](4),
 		funcs:    handle.NewTable[*function](5),
+		virtual:  newVirtual(),
 	}
 }
 

@@ -1,0 +1,20 @@
+#!/bin/sh
+# What the C door costs: 4 KiB reads through cuFileRead and by the Go call, in
+# turn, and the ratio of the medians.
+#
+#	cost.sh C-PROGRAM GO-PROGRAM FILE LIMIT
+#
+# It fails where the ratio is above LIMIT.
+set -eu
+c=$1 go=$2 file=$3 limit=$4
+head -c 8192 /dev/zero > "$file"
+for _ in 1 2 3 4 5; do
+	echo "door $("$c" "$file" | sed 's/.*read \([0-9]*\) ns/\1/')"
+	echo "go $("$go" "$file" | sed 's/read \([0-9]*\) ns/\1/')"
+done | sort -k1,1 -k2,2n | awk -v limit="$limit" '
+	{ ns[$1, ++n[$1]] = $2 }
+	END {
+		door = ns["door", 3]; call = ns["go", 3]; ratio = door / call
+		printf "a 4 KiB read: %d ns through the door, %d ns by the Go call, ratio %.2f\n", door, call, ratio
+		exit ratio > limit
+	}'
