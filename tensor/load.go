@@ -16,8 +16,9 @@ import (
 
 // LoadOptions refine a load. The zero value is the default.
 type LoadOptions struct {
-	// Depth is how many reads are in flight for each device. 0 is 4: a route
-	// cuts a large read itself, so a few keep it busy.
+	// Depth is how many parcels of reads are in flight for each device. 0 is 2
+	// where they are large, because a route cuts them itself, and 16 where they
+	// are of small pieces.
 	Depth int
 	// Kind is the memory to allocate: gpu.KindDevice, which is the default,
 	// gpu.KindVirtual for memory that is handed to other processes, or
@@ -27,12 +28,21 @@ type LoadOptions struct {
 	// used again as soon as the loop asks for the next one. It needs a plan with
 	// one allocation per tensor. 0 loads everything side by side.
 	Window uint64
-	// Verify compares each whole tensor with the manifest beside its file, after
-	// it has arrived. Parts of tensors have no sum of their own.
+	// Verify compares each whole tensor with the manifest beside its file before
+	// it is handed over, while others are on their way. Parts of tensors have no
+	// sum of their own.
 	Verify bool
+	// Sums keeps kernels for Verify from one load to the next. nil makes them
+	// for this load.
+	Sums *Sums
+
+	small int // Depth for parcels of small pieces
 }
 
-const defaultDepth = 4
+const (
+	defaultDepth = 2
+	smallDepth   = 16
+)
 
 // A Tensor has been loaded.
 type Tensor struct {
@@ -54,6 +64,9 @@ type Load struct {
 	devices map[int]*loadDevice
 	sums    []map[string]Sum // by file, for Verify
 
+	own *Sums // where the caller gave none
+
+	start   time.Time // of the transfer
 	mu      sync.Mutex
 	left    []int // reads that each tensor still waits for
 	report  Report
@@ -66,7 +79,8 @@ type loadDevice struct {
 	owned  []gpu.Addr
 	regs   []io.Closer
 	window *window
-	summer *summer
+	// checker is there where the load verifies.
+	checker *checker
 }
 
 // NewLoad opens the files of a plan and takes the device memory. opts may be nil.
@@ -75,8 +89,13 @@ func NewLoad(p *Plan, e Engine, opts *LoadOptions) (*Load, error) {
 	if opts != nil {
 		l.opts = *opts
 	}
+	l.opts.small = l.opts.Depth
 	if l.opts.Depth <= 0 {
-		l.opts.Depth = defaultDepth
+		l.opts.Depth, l.opts.small = defaultDepth, smallDepth
+	}
+	if l.opts.Verify && l.opts.Sums == nil {
+		l.own = &Sums{}
+		l.opts.Sums = l.own
 	}
 	if l.opts.Kind == gpu.KindNone {
 		l.opts.Kind = gpu.KindDevice
@@ -88,29 +107,30 @@ func NewLoad(p *Plan, e Engine, opts *LoadOptions) (*Load, error) {
 }
 
 func (l *Load) prepare() error {
+	l.report = newReport(l.plan)
+	begin := time.Now()
 	if err := l.openFiles(); err != nil {
 		return err
 	}
-	for _, i := range l.plan.Devices() {
-		dev, err := l.engine.Device(i)
-		if err != nil {
-			return err
-		}
-		d := &loadDevice{dev: dev}
-		l.devices[i] = d
-		if l.opts.Verify {
-			if d.summer, err = newSummer(dev); err != nil {
-				return fmt.Errorf("gpu:%d: preparing to verify: %w", i, err)
-			}
-		}
-	}
+	l.report.Open = time.Since(begin)
 	l.left = make([]int, len(l.plan.Tensors))
 	for i := range l.plan.Reads {
 		for t := l.plan.Reads[i].First; t <= l.plan.Reads[i].Last; t++ {
 			l.left[t]++
 		}
 	}
-	l.report = newReport(l.plan)
+	begin = time.Now()
+	defer func() { l.report.Alloc = time.Since(begin) }()
+	for _, i := range l.plan.Devices() {
+		dev, err := l.engine.Device(i)
+		if err != nil {
+			return err
+		}
+		l.devices[i] = &loadDevice{dev: dev}
+		if l.opts.Verify {
+			l.devices[i].checker = newChecker(l, i)
+		}
+	}
 	l.buffers = make([]gpu.Span, len(l.plan.Buffers))
 	if l.opts.Window > 0 {
 		return l.openWindows()
@@ -140,6 +160,17 @@ func (l *Load) openFiles() error {
 				return err
 			}
 			l.sums[i] = m.tensorSums()
+		}
+	}
+	return l.checkSums()
+}
+
+// checkSums finds the tensors that a manifest lacks before anything is read.
+func (l *Load) checkSums() error {
+	for i := range l.plan.Tensors {
+		p := &l.plan.Tensors[i]
+		if _, ok := l.sums[p.File][p.Name]; !ok && l.checks(i) {
+			return &ChecksumError{File: l.plan.Files[p.File], Tensor: p.Name, Detail: "the manifest does not have it"}
 		}
 	}
 	return nil
@@ -213,7 +244,7 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		}
 		l.started = true
 		ctx, cancel := context.WithCancel(ctx)
-		start := time.Now()
+		l.start = time.Now()
 		// Room for all, so that no worker waits for the loop.
 		ready := make(chan int, len(l.plan.Tensors))
 		g, gctx := errgroup.WithContext(ctx)
@@ -233,13 +264,13 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		}()
 		left := false
 		for i := range ready {
-			if left = left || !l.hand(i, start, yield); left {
+			if left = left || !l.hand(i, yield); left {
 				cancel()
 			}
 		}
 		err := <-done
 		l.mu.Lock()
-		l.report.Elapsed = time.Since(start)
+		l.report.Elapsed = time.Since(l.start)
 		l.mu.Unlock()
 		if err != nil && !left {
 			yield(nil, err)
@@ -248,11 +279,11 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 }
 
 // hand gives a tensor to the loop and takes its memory back where it streams.
-func (l *Load) hand(i int, start time.Time, yield func(*Tensor, error) bool) bool {
+func (l *Load) hand(i int, yield func(*Tensor, error) bool) bool {
 	p := &l.plan.Tensors[i]
 	l.mu.Lock()
 	span := l.buffers[p.Buffer]
-	l.report.handed(time.Since(start))
+	l.report.handed(time.Since(l.start))
 	l.mu.Unlock()
 	t := &Tensor{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape, Span: span.Slice(p.Off, p.Len)}
 	t.Verified = l.opts.Verify && p.Whole == nil
@@ -294,10 +325,10 @@ func (l *Load) Close() error {
 		for _, a := range d.owned {
 			errs = append(errs, d.dev.Free(a))
 		}
-		if d.summer != nil {
-			errs = append(errs, d.summer.close())
-		}
 		*d = loadDevice{}
+	}
+	if l.own != nil {
+		errs = append(errs, l.own.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -60,6 +60,8 @@ type Plan struct {
 	Buffers []Buffer `json:"buffers"`
 	Tensors []Placed `json:"tensors"`
 	Reads   []Read   `json:"reads"`
+
+	early bool // the reads are in the order in which tensors are needed
 }
 
 // A Buffer is an allocation that the plan needs.
@@ -117,7 +119,7 @@ func NewPlan(m *Model, targets []Target, opts *PlanOptions) (*Plan, error) {
 	if o.MaxRead < pageSize {
 		return nil, fmt.Errorf("reads of %d bytes: want %d at least", o.MaxRead, pageSize)
 	}
-	p := &Plan{Model: m.Path, Of: len(m.entries), Align: o.Align}
+	p := &Plan{Model: m.Path, Of: len(m.entries), Align: o.Align, early: o.Order == ByLayer}
 	for _, f := range m.Files {
 		p.Files = append(p.Files, f.Path)
 	}

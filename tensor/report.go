@@ -15,7 +15,10 @@ type Report struct {
 	First   time.Duration // until the first tensor was handed over
 	Last    time.Duration // until the last
 	Elapsed time.Duration
-	Files   []FileReport // those that were read
+	Open    time.Duration // opening files and reading manifests, before the transfer
+	Alloc   time.Duration // taking device memory, likewise
+	Moved   time.Duration // until the last byte was on its device; checking may go on
+	Files   []FileReport  // those that were read
 }
 
 // A FileReport sums the reads of one file up. Its receipt's time is the sum of

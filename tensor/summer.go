@@ -1,14 +1,62 @@
 package tensor
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
 )
+
+// Sums keeps what GPUs need to compute checksums from one load to the next:
+// loading a kernel takes longer than using it. The zero value is ready.
+type Sums struct {
+	mu     sync.Mutex
+	idle   []*summer
+	closed bool
+}
+
+// take lends a summer of a device.
+func (s *Sums) take(dev gpu.Device) (*summer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range s.idle {
+		if m.dev == dev {
+			s.idle = append(s.idle[:i], s.idle[i+1:]...)
+			return m, nil
+		}
+	}
+	return newSummer(dev)
+}
+
+// give takes a summer back, or ends it where nobody will ask for it again.
+func (s *Sums) give(m *summer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return m.close()
+	}
+	s.idle = append(s.idle, m)
+	return nil
+}
+
+// Close gives everything back to the GPUs. Loads may still run; they give back
+// what they have when they end.
+func (s *Sums) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var errs []error
+	for _, m := range s.idle {
+		errs = append(errs, m.close())
+	}
+	s.idle = nil
+	return errors.Join(errs...)
+}
 
 // A summer computes CRC-32C of device memory where it lies, so that what is
 // checked is what arrived, and nothing goes back over the bus.
@@ -16,10 +64,9 @@ type summer struct {
 	dev    gpu.Device
 	module gpu.Module
 	fn     gpu.Func
-
-	mu     sync.Mutex // one sum at a time: the word is shared
 	stream gpu.Stream
-	word   gpu.Addr
+	words  gpu.Addr // of the sums, on the device
+	host   gpu.Addr // and where they go
 }
 
 func newSummer(dev gpu.Device) (*summer, error) {
@@ -41,36 +88,69 @@ func (s *summer) open() (err error) {
 	if s.stream, err = s.dev.NewStream(); err != nil {
 		return err
 	}
-	s.word, err = s.dev.Alloc(gpu.KindDevice, 4, 0)
+	if s.words, err = s.dev.Alloc(gpu.KindDevice, 4*maxSums, 0); err != nil {
+		return err
+	}
+	s.host, err = s.dev.Alloc(gpu.KindHost, 4*maxSums, 0)
 	return err
 }
 
-// Threads of a launch: a stretch of a few hundred bytes for each keeps a GPU
-// busy without spending more on joining the sums than on computing them.
 const (
+	// maxSums is how many sums are computed at a time.
+	maxSums = 1024
+
+	// Threads of a launch: a stretch of a few hundred bytes for each keeps a GPU
+	// busy without spending more on joining the sums than on computing them.
 	sumBlock   = 256
 	sumStretch = 512
 	sumGrid    = 1024
+
+	// nap is how long to wait before asking whether sums are there. Waiting in
+	// the driver would take a core from those who read.
+	nap = 200 * time.Microsecond
 )
 
-func (s *summer) sum(span gpu.Span) (Sum, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.stream.Fill(s.word, 0, 4, 1); err != nil {
-		return 0, err
+// sum fills in the sums of at most maxSums stretches.
+func (s *summer) sum(ctx context.Context, list []arrival) error {
+	err := s.launch(list)
+	if err == nil {
+		err = s.wait(ctx)
 	}
-	grid := min(span.Len/(sumBlock*sumStretch)+1, sumGrid)
-	if err := s.stream.Launch(s.fn, gpu.Dim{X: uint32(grid)}, gpu.Dim{X: sumBlock}, span.Addr(), span.Len, s.word); err != nil {
-		return 0, err
+	if err != nil {
+		return errors.Join(err, s.stream.Synchronize())
 	}
-	if err := s.stream.Synchronize(); err != nil {
-		return 0, err
+	words := gpu.HostBytes(s.host, uint64(4*len(list)))
+	for i := range list {
+		list[i].sum = Sum(binary.LittleEndian.Uint32(words[4*i:]))
 	}
-	var word [4]byte
-	if err := s.dev.CopyOut(word[:], s.word); err != nil {
-		return 0, err
+	return nil
+}
+
+func (s *summer) launch(list []arrival) error {
+	if err := s.stream.Fill(s.words, 0, 4, uint64(len(list))); err != nil {
+		return err
 	}
-	return Sum(binary.LittleEndian.Uint32(word[:])), nil
+	for i := range list {
+		span := list[i].span
+		grid := min(span.Len/(sumBlock*sumStretch)+1, sumGrid)
+		err := s.stream.Launch(s.fn, gpu.Dim{X: uint32(grid)}, gpu.Dim{X: sumBlock}, span.Addr(), span.Len, s.words+gpu.Addr(4*i))
+		if err != nil {
+			return err
+		}
+	}
+	return s.stream.Copy(s.host, s.words, uint64(4*len(list)))
+}
+
+func (s *summer) wait(ctx context.Context) error {
+	for {
+		if done, err := s.stream.Done(); done || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		time.Sleep(nap)
+	}
 }
 
 func (s *summer) close() error {
@@ -78,8 +158,10 @@ func (s *summer) close() error {
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())
 	}
-	if s.word != 0 {
-		errs = append(errs, s.dev.Free(s.word))
+	for _, a := range []gpu.Addr{s.words, s.host} {
+		if a != 0 {
+			errs = append(errs, s.dev.Free(a))
+		}
 	}
 	if s.module != nil {
 		errs = append(errs, s.module.Close())

@@ -1,0 +1,140 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+// A parcel is reads of one file that travel together. A route keeps all its
+// lanes busy while a transfer lasts and drains them when it ends, so a few large
+// transfers are faster than many, and small tensors between large ones cost
+// nothing of their own.
+type parcel struct {
+	reads  []*Read
+	bytes  int64
+	pieces int64
+}
+
+const (
+	// A parcel is an eighth of what is left, within these bounds: large ones
+	// while there is plenty, smaller ones towards the end, so that checksums are
+	// not left behind.
+	minParcel = 128 << 20
+	maxParcel = 512 << 20
+	// An early start wants tensors soon.
+	earlyParcel = 64 << 20
+
+	// maxBatch is how many pieces are handed to a route at a time: enough to
+	// share the cost of a copy, few enough that stopping does not take long.
+	maxBatch = 4096
+	// smallPiece is the mean size below which a parcel is a matter of single
+	// reads on single cores, so that many parcels are carried side by side.
+	smallPiece = 256 << 10
+)
+
+// small reports whether the parcel consists of small pieces.
+func (p *parcel) small() bool { return p.bytes < p.pieces*smallPiece }
+
+// joins reports whether r may travel with the parcel, which is not empty. Runs
+// of a strided read are many already.
+func (p *parcel) joins(r *Read, limit int64) bool {
+	last := p.reads[len(p.reads)-1]
+	return r.File == last.File && r.Count == 1 && last.Count == 1 && p.pieces < maxBatch && p.bytes+r.Size() <= limit
+}
+
+func (p *parcel) add(r *Read) {
+	p.reads = append(p.reads, r)
+	p.bytes += r.Size()
+	p.pieces += r.Count
+}
+
+// parcels makes the parcels of a device, in the order of the plan, and gives
+// each to send.
+func (l *Load) parcels(ctx context.Context, device int, send func(*parcel) error) error {
+	var left int64
+	var reads []*Read
+	for i := range l.plan.Reads {
+		if r := &l.plan.Reads[i]; l.plan.Buffers[r.Buffer].Device == device {
+			reads = append(reads, r)
+			left += r.Size()
+		}
+	}
+	p := &parcel{}
+	limit := l.parcelSize(left)
+	for _, r := range reads {
+		if p.pieces > 0 && !p.joins(r, limit) {
+			left -= p.bytes
+			if err := send(p); err != nil {
+				return err
+			}
+			p, limit = &parcel{}, l.parcelSize(left)
+		}
+		if err := l.room(ctx, device, r.Buffer); err != nil {
+			return err
+		}
+		p.add(r)
+	}
+	if p.pieces == 0 {
+		return nil
+	}
+	return send(p)
+}
+
+// parcelSize is how large the next parcel may be when so many bytes are left.
+func (l *Load) parcelSize(left int64) int64 {
+	switch {
+	case l.opts.Window > 0:
+		// What waits for room must not keep back what makes it.
+		return 0
+	case l.plan.early:
+		return earlyParcel
+	}
+	return min(max(left/8, minParcel), maxParcel)
+}
+
+// move reads a parcel into its places.
+func (l *Load) move(ctx context.Context, p *parcel) (sum route.Receipt, err error) {
+	file := p.reads[0].File
+	var pieces []Piece
+	flush := func() error {
+		rec, err := l.files[file].Read(ctx, pieces)
+		sum.Add(&rec)
+		pieces = pieces[:0]
+		return err
+	}
+	for _, r := range p.reads {
+		dst := l.place(r)
+		for i := range r.Count {
+			pieces = append(pieces, Piece{r.Off + i*r.Stride, dst.Slice(uint64(i*r.Len), uint64(r.Len))})
+			if len(pieces) < maxBatch {
+				continue
+			}
+			if err := flush(); err != nil {
+				return sum, l.blame(p, err)
+			}
+		}
+	}
+	if len(pieces) > 0 {
+		err = flush()
+	}
+	if missing := p.bytes - sum.Bytes; err == nil && missing != 0 {
+		err = fmt.Errorf("%s is shorter than when it was planned: %d bytes are missing: %w", l.plan.Files[file], missing, io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return sum, l.blame(p, err)
+	}
+	return sum, nil
+}
+
+// blame names what a parcel was for.
+func (l *Load) blame(p *parcel, err error) error {
+	first, last := p.reads[0].First, p.reads[len(p.reads)-1].Last
+	name := l.plan.Tensors[first].Name
+	if last > first {
+		name += fmt.Sprintf(" and %d more", last-first)
+	}
+	return fmt.Errorf("loading %s to gpu:%d: %w", name, l.plan.Buffers[p.reads[0].Buffer].Device, err)
+}
