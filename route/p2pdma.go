@@ -187,8 +187,10 @@ func (p *P2PDMARoute) Takes(op *Op) *Decline {
 	if c.empty() {
 		return p2pdmaDeclineSmall
 	}
-	at := uint64(gpu.HostAddr(w.bytes)) + op.Mem.Off + uint64(c.from-op.Off)
-	if at%uint64(max(op.File.Facts.Direct.MemAlign, 1)) != 0 {
+	// Newer kernels take memory on a border of four bytes. Whole blocks are what
+	// all kernels and drives agree on.
+	want := uint64(max(op.File.Facts.Direct.MemAlign, op.File.Facts.Direct.OffAlign, 1))
+	if at := uint64(gpu.HostAddr(w.bytes)) + op.Mem.Off + uint64(c.from-op.Off); at%want != 0 {
 		return p2pdmaDeclineMemory
 	}
 	return nil

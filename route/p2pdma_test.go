@@ -220,7 +220,7 @@ func TestP2PDMATakes(t *testing.T) {
 		"not registered":    {Op{File: f, Mem: mem}, "buffer"},
 		"another buffer":    {Op{File: f, Mem: gpu.Span{Base: 0x9000, Len: 4096}, Buf: always{}}, "buffer"},
 		"less than a block": {Op{File: f, Off: 1, Mem: mem.Slice(1, 2*a-2), Buf: always{}}, "alignment"},
-		"crooked memory":    {Op{File: f, Off: 0, Mem: mem.Slice(1, 8*a), Buf: always{}}, "alignment"},
+		"crooked memory":    {Op{File: f, Off: 0, Mem: mem.Slice(4, 8*a), Buf: always{}}, "alignment"},
 	} {
 		got := ""
 		if d := p.Takes(&c.op); d != nil {
@@ -356,3 +356,40 @@ func TestP2PDMARefusals(t *testing.T) {
 		}
 	}
 }
+
+// A quitter takes a request, moves a part of it and is refused.
+type quitter struct {
+	fake
+	why *Decline
+}
+
+func (q *quitter) Takes(*Op) *Decline { return q.why }
+
+func (q *quitter) Run(_ context.Context, _ []Op, res []Receipt) error {
+	q.why = &Decline{q.id, "kernel", "no", ""}
+	res[0].Bytes, res[0].By[q.id], res[0].Host.Bytes = 3, 3, 3
+	return &Refusal{q.why, unix.EREMOTEIO}
+}
+
+// What was moved before a refusal is moved again, and counted once.
+func TestRefusedAttemptLeavesNoTrace(t *testing.T) {
+	top, bottom := &quitter{fake: fake{id: P2PDMA}}, &fake{id: Ring, max: 100}
+	res := make([]Receipt, 1)
+	if err := NewLadder([]Route{top, bottom}, nil).Plan(nil).Run(context.Background(), []Op{op(10)}, res); err != nil {
+		t.Fatal(err)
+	}
+	if r := &res[0]; r.Bytes != 10 || r.By[P2PDMA] != 0 || r.Host.Bytes != 0 || r.Declined[P2PDMA] != top.why {
+		t.Errorf("%v", r)
+	}
+	// A route that is refused and takes the same request again is an error, not a
+	// loop.
+	stubborn := &quitter{fake: fake{id: P2PDMA}}
+	err := NewLadder([]Route{forgetful{stubborn}, bottom}, nil).Plan(nil).Run(context.Background(), []Op{op(10)}, make([]Receipt, 1))
+	if !errors.Is(err, unix.EREMOTEIO) {
+		t.Errorf("a route that never declines: %v", err)
+	}
+}
+
+type forgetful struct{ *quitter }
+
+func (forgetful) Takes(*Op) *Decline { return nil }

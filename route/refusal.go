@@ -16,13 +16,13 @@ func (r *Refusal) Error() string { return r.Why.String() }
 func (r *Refusal) Unwrap() error { return r.Err }
 
 // refused reports whether err is a refusal, after which the ops are to be tried
-// again, and clears what the attempt left in their receipts.
+// again, and clears their receipts.
 func refused(err error, res []Receipt) bool {
 	if _, ok := errors.AsType[*Refusal](err); err == nil || !ok {
 		return false
 	}
 	for i := range res {
-		res[i] = Receipt{Declined: res[i].Declined}
+		res[i] = Receipt{}
 	}
 	return true
 }

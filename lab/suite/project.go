@@ -74,5 +74,21 @@ func datapath() []Suite {
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
 	p2pdma := onto(peer(), "^TestPeerRoute", 4)
 	p2pdma.Name = "p2pdma"
-	return append(ss, pulled, p2pdma)
+	return append(ss, pulled, p2pdma, onPeerMemory())
+}
+
+// onPeerMemory has the cuFile tests run on a GPU whose memory is a drive's, so
+// that every route, p2pdma among them, moves the same bytes there.
+func onPeerMemory() Suite {
+	g := peerGuest()
+	g.Memory = 1536
+	return Suite{
+		Name:    "cufile/p2pdma",
+		Package: module + "/cufile", Short: true, Min: 22,
+		// Two describe a machine without a direct route, one takes long and has
+		// nothing to do with where the memory is.
+		Skip:  anyOf([]string{"TestLogger", "TestProperties", "TestShrinkingFile"}),
+		Guest: g, Peer: true,
+		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0"}, // the first drive below the switch
+	}
 }

@@ -97,7 +97,7 @@ func unplug() Suite {
 // the same switch, and a drive on the root bus, out of reach for peers.
 func peerGuest() lab.Guest {
 	return lab.Guest{Drives: []lab.Drive{
-		{ID: "cmb", CMB: 64, Behind: "sw"},
+		{ID: "cmb", CMB: 256, Behind: "sw"},
 		{ID: "sibling", FS: "xfs", Behind: "sw"},
 		{ID: "onroot"},
 	}}
