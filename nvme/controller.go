@@ -32,6 +32,7 @@ type Controller struct {
 	resetting sync.Mutex
 	halted    bool // stopped, and not up again; guarded by resetting
 	shared    []*Queue
+	gpuQueue  *GPUQueue     // the one there is; guarded by resetting
 	turn      atomic.Uint32 // which of shared is next
 	gen       atomic.Uint64 // counts resets; written with resetting held
 
@@ -205,6 +206,9 @@ func (c *Controller) Close() error {
 	if c.admin != nil {
 		if errors.Is(c.Err(), ErrClosed) {
 			return fmt.Errorf("nvme %s: %w", c.Name(), ErrClosed)
+		}
+		if c.gpuQueue != nil {
+			errs = append(errs, c.gpuQueue.close(ErrClosed))
 		}
 		for _, q := range c.all()[1:] {
 			q.kill(ErrClosed)

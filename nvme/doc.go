@@ -34,8 +34,26 @@
 // command was done; a kernel that is already running needs
 // gpu.Device.FlushWrites.
 //
+// # Queues in GPU memory
+//
+// A [GPUQueue] is an experiment: the rings lie in GPU memory, and a kernel (in
+// package gpu/kernels, culvert_nvme) writes commands and PRP lists, rings the
+// doorbells through a mapping of BAR0 that the GPU was given, and polls for
+// completions. The host creates the queues and launches the kernel; it writes
+// no entry and sees none.
+//
+// On the software machine the kernel's Go half does that with the software
+// controller, through the libnvm module's maps: the fabric counts no byte in
+// host memory, neither of data nor of queues. The CUDA half makes the same
+// commands and takes the same completions as the Go half, on a processor that
+// emulates CUDA and, by the tests of package gpu/cuda, on a GPU. Not shown is a
+// real drive that hears a real GPU: that it takes the registers of the drive
+// (cuMemHostRegister with IOMEMORY), and that the machine lets the drive's
+// requests through to the rings. One thread serves the queue, with commands of
+// 64 KiB; for rates one would have many.
+//
 // # Lock order
 //
-// Controller.resetting, Controller.mu, Queue.mu. A Queue's token is held
-// without any of them.
+// Controller.resetting, GPUQueue.mu, Controller.mu, Queue.mu. A Queue's token
+// is held without any of them.
 package nvme

@@ -164,3 +164,88 @@ extern "C" __global__ void culvert_scatter(u64 base, const piece *table, u64 cou
 	for (u64 i = block_rank(); i < count; i += blocks())
 		copy(table[i].dst, base + table[i].src, table[i].len);
 }
+
+// NVMe in Go.
+struct nvme {
+	u64 sq, cq;
+	u64 sq_doorbell, cq_doorbell;
+	u64 lists, lists_bus;
+	u64 pages;
+	u64 lba;
+	u32 entries, nsid, opcode, blocks, count, looks;
+	u32 tail, head, phase;
+	u32 done, strays, status, failed, reserved;
+	u32 answered[16];
+};
+
+// Writes command n, for its page of 64 KiB, and the list of all its memory
+// pages but the first.
+static __device__ void nvme_put(nvme *q, u32 n)
+{
+	u64 bus = ((const u64 *)q->pages)[n];
+	u64 *list = (u64 *)(q->lists + 128 * (u64)n);
+	for (u32 i = 0; i < 15; i++)
+		list[i] = bus + 4096 * (u64)(i + 1);
+	u64 lba = q->lba + (u64)n * q->blocks;
+	u64 *cmd = (u64 *)(q->sq + 64 * (u64)q->tail);
+	cmd[0] = (u64)q->nsid << 32 | n << 16 | q->opcode;
+	cmd[1] = 0;
+	cmd[2] = 0;
+	cmd[3] = bus;
+	cmd[4] = q->lists_bus + 128 * (u64)n;
+	cmd[5] = lba;
+	cmd[6] = q->blocks - 1;
+	cmd[7] = 0;
+	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
+}
+
+// Takes a completion by its last word.
+static __device__ void nvme_take(nvme *q, u32 sent, u32 dw3)
+{
+	u32 n = dw3 & 0xffff, bit = 1u << (n & 31);
+	if (n >= sent || (q->answered[n >> 5] & bit)) {
+		q->strays++;
+		return;
+	}
+	q->answered[n >> 5] |= bit;
+	q->done++;
+	if (dw3 >> 17 != 0 && q->status == 0) {
+		q->status = dw3 >> 17;
+		q->failed = n;
+	}
+}
+
+// Has an NVMe controller carry out count commands. One thread does all of it:
+// it fills the submission queue, rings the doorbell, and polls the completion
+// queue for entries with the right phase.
+extern "C" __global__ void culvert_nvme(nvme *q)
+{
+	if (rank() != 0)
+		return;
+	for (u32 i = 0; i < 16; i++)
+		q->answered[i] = 0;
+	q->done = q->strays = q->status = q->failed = 0;
+	u32 sent = 0, looks = 0;
+	while (q->done < q->count && q->strays <= q->count) {
+		u32 before = sent;
+		while (sent < q->count && sent - q->done < q->entries - 1)
+			nvme_put(q, sent++);
+		if (sent != before) {
+			__threadfence_system();
+			*(volatile u32 *)q->sq_doorbell = q->tail;
+		}
+		u32 dw3 = ((volatile u32 *)q->cq)[4 * (u64)q->head + 3];
+		if ((dw3 >> 16 & 1) != q->phase) {
+			if (++looks >= q->looks)
+				return;
+			continue;
+		}
+		looks = 0;
+		nvme_take(q, sent, dw3);
+		if (++q->head == q->entries) {
+			q->head = 0;
+			q->phase ^= 1;
+		}
+		*(volatile u32 *)q->cq_doorbell = q->head;
+	}
+}

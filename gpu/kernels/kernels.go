@@ -14,6 +14,7 @@
 //	culvert_crc32c  (data, n, crc)          *crc uint32 ^= CRC-32C of the n bytes
 //	culvert_gather  (base, table, count)    copy each Piece from address Src to base+Dst
 //	culvert_scatter (base, table, count)    copy each Piece from base+Src to address Dst
+//	culvert_nvme    (queue)                 submit commands to an NVMe controller and take its answers; see NVMe
 //
 // Any launch shape gives the same result. Results are added to what the result
 // word holds, so that several launches can share one; it starts as zero.
@@ -85,6 +86,7 @@ var pairs = []Kernel{
 	{"culvert_crc32c", []int{8, 8, 8}, crc32c},
 	{"culvert_gather", []int{8, 8, 8}, gather},
 	{"culvert_scatter", []int{8, 8, 8}, scatter},
+	{"culvert_nvme", []int{8}, nvme},
 }
 
 var byName = sync.OnceValue(func() map[string]Kernel {

@@ -88,6 +88,16 @@ func (w word) store(v uint64) {
 	}
 }
 
+func (w word) load() uint64 {
+	switch {
+	case w.w32 != nil:
+		return uint64(w.w32.Load())
+	case w.w64 != nil:
+		return w.w64.Load()
+	}
+	return w.getSplit()
+}
+
 func (w word) getSplit() uint64 {
 	var raw [8]byte
 	n := 0

@@ -4,6 +4,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 
@@ -74,8 +75,45 @@ func (c *Case) args() []uint64 {
 		return c.table(true)
 	case "culvert_scatter":
 		return c.table(false)
+	case "culvert_nvme":
+		return c.nvme()
 	}
 	return nil
+}
+
+// nvme makes a pair of queues whose completions are there already, true and
+// false ones.
+func (c *Case) nvme() []uint64 {
+	const queue, sq, cq, doorbells, pages, lists = 0, 256, 768, 896, 1024, 2048
+	clear(c.Memory[:lists])
+	u32 := c.rng.Uint32N
+	q := kernels.NVMe{
+		SQ: gpu.Addr(c.at(sq)), CQ: gpu.Addr(c.at(cq)), SQDoorbell: gpu.Addr(c.at(doorbells)), CQDoorbell: gpu.Addr(c.at(doorbells + 4)),
+		Lists: gpu.Addr(c.at(lists)), ListsBus: c.rng.Uint64(), Pages: gpu.Addr(c.at(pages)), LBA: c.rng.Uint64N(1 << 40),
+		Entries: 2 + u32(7), NSID: u32(9), Opcode: u32(3), Blocks: []uint32{128, 16}[u32(2)], Count: u32(9), Looks: 1 + u32(3),
+	}
+	q.Tail, q.Head, q.Phase = u32(q.Entries), u32(q.Entries), u32(2)
+	le := binary.LittleEndian
+	for i := range q.Count {
+		le.PutUint64(c.Memory[pages+8*i:], c.rng.Uint64()&^0xffff)
+	}
+	// Once round from the head, with the phase that the kernel waits for.
+	for i := range q.Entries - u32(2) {
+		at := q.Head + i
+		dw3 := q.Phase<<16 | i
+		if at >= q.Entries {
+			at, dw3 = at-q.Entries, dw3^1<<16
+		}
+		if u32(4) == 0 {
+			dw3 ^= u32(12)
+		}
+		if u32(6) == 0 {
+			dw3 |= u32(1<<15) << 17
+		}
+		le.PutUint32(c.Memory[cq+16*at+12:], dw3)
+	}
+	q.Append(c.Memory[queue:queue])
+	return []uint64{c.at(queue)}
 }
 
 // table cuts pieces that do not overlap: sources in the first half of the

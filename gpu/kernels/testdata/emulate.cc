@@ -27,6 +27,8 @@ static unsigned atomicXor(unsigned *p, unsigned v)
 	return old;
 }
 
+static void __threadfence_system() {}
+
 #include "../kernels.cu"
 
 template <typename F> static void each(const unsigned *shape, F f)
@@ -64,6 +66,8 @@ extern "C" int emulate(const char *name, const unsigned *shape, const u64 *a)
 		each(shape, [a] { culvert_gather(a[0], (const piece *)a[1], a[2]); });
 	else if (is("culvert_scatter"))
 		each(shape, [a] { culvert_scatter(a[0], (const piece *)a[1], a[2]); });
+	else if (is("culvert_nvme"))
+		each(shape, [a] { culvert_nvme((nvme *)a[0]); });
 	else
 		return 0;
 	return 1;

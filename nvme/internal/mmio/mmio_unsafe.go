@@ -20,6 +20,9 @@ type Registers struct {
 // Of makes registers of a mapping, which must outlive them.
 func Of(m dev.Mapping) Registers { return Registers{dev.Bytes(m)} }
 
+// Mapped is the mapping, for a GPU that is to ring doorbells.
+func (r Registers) Mapped() []byte { return r.mem }
+
 // BARSize is the size of the mapping.
 func (r Registers) BARSize() uint64 { return uint64(len(r.mem)) }
 
