@@ -278,18 +278,26 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 	}
 }
 
-// hand gives a tensor to the loop and takes its memory back where it streams.
-func (l *Load) hand(i int, yield func(*Tensor, error) bool) bool {
+// Tensor is tensor i of the plan in its place, before its bytes are there: they
+// are when Tensors has handed it over. A load that streams has no places yet.
+func (l *Load) Tensor(i int) Tensor {
 	p := &l.plan.Tensors[i]
 	l.mu.Lock()
-	span := l.buffers[p.Buffer]
+	defer l.mu.Unlock()
+	return Tensor{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape, Span: l.buffers[p.Buffer].Slice(p.Off, p.Len)}
+}
+
+// hand gives a tensor to the loop and takes its memory back where it streams.
+func (l *Load) hand(i int, yield func(*Tensor, error) bool) bool {
+	t := l.Tensor(i)
+	t.Verified = l.opts.Verify && l.plan.Tensors[i].Whole == nil
+	l.mu.Lock()
+	buffer := l.buffers[l.plan.Tensors[i].Buffer]
 	l.report.handed(time.Since(l.start))
 	l.mu.Unlock()
-	t := &Tensor{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape, Span: span.Slice(p.Off, p.Len)}
-	t.Verified = l.opts.Verify && p.Whole == nil
-	ok := yield(t, nil)
-	if w := l.devices[span.Dev].window; w != nil {
-		w.free(span)
+	ok := yield(&t, nil)
+	if w := l.devices[buffer.Dev].window; w != nil {
+		w.free(buffer)
 	}
 	return ok
 }

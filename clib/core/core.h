@@ -19,7 +19,14 @@ struct culvert_thread {
 bool culvert_forked(void);
 
 /* The version of the functions in tensors.c: tensordoor.ABI in Go. */
-#define CULVERT_TENSOR_ABI 1
+#define CULVERT_TENSOR_ABI 2
+
+/* Answers of the functions in tensors.c that return int64_t. */
+enum {
+	CULVERT_FAILED = -1,  /* the reply, where there is one, says why */
+	CULVERT_FORKED = -2,  /* a child of the process that loaded the library */
+	CULVERT_PENDING = -3, /* not yet */
+};
 
 /* A tensor on its way into DLPack: tensordoor.View in Go. */
 #define CULVERT_TENSOR_DIMS 64

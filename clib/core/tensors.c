@@ -13,12 +13,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Answers of the functions that return int64_t. */
-enum {
-	FAILED = -1, /* the reply, where there is one, says why */
-	FORKED = -2, /* a child of the process that loaded the library */
-};
-
 /* DLPack 0.x, which every consumer takes. */
 typedef struct {
 	int32_t device_type;
@@ -56,16 +50,36 @@ EXPORT int64_t culvert_tensor_abi(void)
 }
 
 /* culvert_tensor_call answers a request of n bytes of JSON. *reply is the
- * answer, or the error where it returns FAILED; the caller frees it. */
-EXPORT int64_t culvert_tensor_call(uint64_t ticket, const char *request, uint64_t n, char **reply)
+ * answer, or the error where it returns CULVERT_FAILED; the caller frees it. */
+EXPORT int64_t culvert_tensor_call(const char *request, uint64_t n, char **reply)
 {
 	*reply = NULL;
 	if (culvert_forked())
-		return FORKED;
-	return culvertTensorCall(ticket, (void *)request, n, reply) ? 0 : FAILED;
+		return CULVERT_FORKED;
+	return culvertTensorCall((void *)request, n, reply) ? 0 : CULVERT_FAILED;
 }
 
-/* culvert_tensor_cancel stops the call that has this ticket, which is not 0. */
+/* culvert_tensor_begin starts to answer a request that may take long, under a
+ * ticket that the caller chooses. */
+EXPORT int64_t culvert_tensor_begin(uint64_t ticket, const char *request, uint64_t n)
+{
+	if (culvert_forked())
+		return CULVERT_FORKED;
+	culvertTensorBegin(ticket, (void *)request, n);
+	return 0;
+}
+
+/* culvert_tensor_wait is culvert_tensor_call for a request that was begun. It
+ * waits for the answer so long at most, and can then be called again. */
+EXPORT int64_t culvert_tensor_wait(uint64_t ticket, uint64_t milliseconds, char **reply)
+{
+	*reply = NULL;
+	if (culvert_forked())
+		return CULVERT_FORKED;
+	return culvertTensorWait(ticket, milliseconds, reply);
+}
+
+/* culvert_tensor_cancel stops a request that was begun; it is still waited for. */
 EXPORT void culvert_tensor_cancel(uint64_t ticket)
 {
 	if (!culvert_forked())
@@ -77,8 +91,8 @@ EXPORT int64_t culvert_tensor_copy(uint64_t memory, uint64_t index, uint64_t off
 {
 	*reply = NULL;
 	if (culvert_forked())
-		return FORKED;
-	return culvertTensorCopy(memory, index, off, host, n, reply) ? 0 : FAILED;
+		return CULVERT_FORKED;
+	return culvertTensorCopy(memory, index, off, host, n, reply) ? 0 : CULVERT_FAILED;
 }
 
 EXPORT void culvert_tensor_release(uint64_t object)
@@ -151,21 +165,27 @@ EXPORT int64_t culvert_tensor_dlpack(uint64_t memory, uint64_t first, uint64_t n
 {
 	*reply = NULL;
 	if (culvert_forked())
-		return FORKED;
-	for (uint64_t i = 0; i < n; i++) {
-		struct culvert_view from;
-		struct view *v = NULL;
-		if (culvertTensorView(memory, first + i, &from, reply)) {
-			v = new_view(memory, &from);
-			if (!v)
-				culvert_tensor_release(memory);
-		}
-		if (!v) {
-			while (i-- > 0)
-				delete_view(out[i]);
-			return FAILED;
-		}
-		out[i] = &v->managed;
+		return CULVERT_FORKED;
+	struct culvert_view *from = calloc(n ? n : 1, sizeof *from);
+	if (!from)
+		return CULVERT_FAILED;
+	if (!culvertTensorViews(memory, first, n, from, reply)) {
+		free(from);
+		return CULVERT_FAILED;
 	}
-	return 0;
+	uint64_t made = 0;
+	for (; made < n; made++) {
+		struct view *v = new_view(memory, &from[made]);
+		if (!v)
+			break;
+		out[made] = &v->managed;
+	}
+	free(from);
+	if (made == n)
+		return 0;
+	for (uint64_t i = made; i < n; i++)
+		culvert_tensor_release(memory);
+	while (made-- > 0)
+		delete_view(out[made]);
+	return CULVERT_FAILED;
 }

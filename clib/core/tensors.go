@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"encoding/json"
+	"time"
 	"unsafe"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
@@ -24,10 +25,28 @@ var (
 )
 
 //export culvertTensorCall
-func culvertTensorCall(ticket C.uint64_t, request unsafe.Pointer, n C.uint64_t, reply **C.char) C.bool {
-	text, ok := tensors.Call(uint64(ticket), unsafe.Slice((*byte)(request), n))
+func culvertTensorCall(request unsafe.Pointer, n C.uint64_t, reply **C.char) C.bool {
+	text, ok := tensors.Call(unsafe.Slice((*byte)(request), n))
 	give(reply, text)
 	return C.bool(ok)
+}
+
+//export culvertTensorBegin
+func culvertTensorBegin(ticket C.uint64_t, request unsafe.Pointer, n C.uint64_t) {
+	tensors.Begin(uint64(ticket), unsafe.Slice((*byte)(request), n))
+}
+
+//export culvertTensorWait
+func culvertTensorWait(ticket, milliseconds C.uint64_t, reply **C.char) C.int64_t {
+	text, ok, ready := tensors.Wait(uint64(ticket), time.Duration(milliseconds)*time.Millisecond)
+	if !ready {
+		return C.CULVERT_PENDING
+	}
+	give(reply, text)
+	if !ok {
+		return C.CULVERT_FAILED
+	}
+	return 0
 }
 
 //export culvertTensorCancel
@@ -42,16 +61,20 @@ func culvertTensorCopy(memory, index, off C.uint64_t, host unsafe.Pointer, n C.u
 	return refuse(err, reply)
 }
 
-//export culvertTensorView
-func culvertTensorView(memory, index C.uint64_t, out *C.struct_culvert_view, reply **C.char) C.bool {
-	v, err := tensors.View(handle.ID(memory), int(index))
+//export culvertTensorViews
+func culvertTensorViews(memory, first, n C.uint64_t, out *C.struct_culvert_view, reply **C.char) C.bool {
+	views, err := tensors.Views(handle.ID(memory), int(first), int(n))
 	if err != nil {
 		return refuse(err, reply)
 	}
-	out.address, out.gpu = C.uint64_t(v.Addr), C.int32_t(v.GPU)
-	out.code, out.bits, out.ndim = C.uint8_t(v.Code), C.uint8_t(v.Bits), C.int32_t(len(v.Shape))
-	for i, dim := range v.Shape {
-		out.shape[i] = C.int64_t(dim)
+	room := unsafe.Slice(out, len(views))
+	for i := range room {
+		v, to := &views[i], &room[i]
+		to.address, to.gpu = C.uint64_t(v.Addr), C.int32_t(v.GPU)
+		to.code, to.bits, to.ndim = C.uint8_t(v.Code), C.uint8_t(v.Bits), C.int32_t(len(v.Shape))
+		for j, dim := range v.Shape {
+			to.shape[j] = C.int64_t(dim)
+		}
 	}
 	return true
 }

@@ -22,8 +22,15 @@ const waitAnswer = 5 * time.Minute
 type Attached struct {
 	Model
 	Share Share
+	Took  Took
 
 	buffers []buffer
+}
+
+// Took is how long the steps of an attachment took. The list of tensors is read
+// while memory is mapped.
+type Took struct {
+	Connect, Answer, Map, List time.Duration
 }
 
 // Attach gets the model that is held at path.
@@ -37,6 +44,7 @@ func Attach(ctx context.Context, path string, gpus GPUs) (*Attached, error) {
 
 func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 	var d net.Dialer
+	begin := time.Now()
 	conn, err := d.DialContext(ctx, "unix", path)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("nobody holds a model there (start one with: culvert load MODEL gpu:0 --hold %s): %w", path, err)
@@ -44,6 +52,7 @@ func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 	if err != nil {
 		return err
 	}
+	m.Took.Connect = time.Since(begin)
 	c := conn.(*net.UnixConn)
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -64,6 +73,7 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	if err := send(c, text, nil); err != nil {
 		return err
 	}
@@ -77,14 +87,21 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 		return err
 	}
 	m.Name, m.Metadata, m.Share = h.Model, h.Metadata, h.Share
+	m.Took.Answer = time.Since(begin)
+	begin = time.Now()
 	mapped := make(chan error, 1)
-	go func() { mapped <- m.take(&h, files, gpus) }()
+	go func() {
+		err := m.take(&h, files, gpus)
+		m.Took.Map = time.Since(begin)
+		mapped <- err
+	}()
 	var tensors []wireTensor
 	more, err := receive(c, &tensors, maxAnswer)
 	closeAll(more) // nobody asked for any
 	if err == nil {
 		err = checkTensors(tensors, h.Buffers)
 	}
+	m.Took.List = time.Since(begin)
 	if merr := <-mapped; merr != nil || err != nil {
 		return cmp.Or(merr, err)
 	}

@@ -6,6 +6,7 @@ from . import _core
 from ._device import Memory
 from ._errors import RequestError
 from ._load import framework, on_device, parse_device
+from ._receipt import remember
 
 
 class Attached(Mapping):
@@ -21,16 +22,28 @@ class Attached(Mapping):
         self.model = answer["model"]
         self.metadata = answer["metadata"]
         self.shared = answer["shared"]
-        self._answer, self._memory = answer, memory
-        self._index = {}  # by name: the number, or None where there are several
-        for i, info in enumerate(answer["tensors"]):
-            if gpu is None or info["gpu"] == gpu:
-                self._index[info["name"]] = None if info["name"] in self._index else i
+        self._answer, self._memory, self._gpu = answer, memory, gpu
+        self._names = None
         self._made = {}
 
     def on(self, device):
         """The tensors on one GPU."""
         return Attached(self._answer, self._memory, parse_device(device))
+
+    @property
+    def _index(self):
+        """The tensors' numbers by name, None where there are several. The list is
+        asked for when somebody wants it."""
+        if self._names is None:
+            if "tensors" not in self._answer:
+                self._answer |= _core.call("tensors", memory=self._memory.number)
+                self._memory.addresses = self._answer["addresses"]
+            names = {}
+            for i, info in enumerate(self._answer["tensors"]):
+                if self._gpu is None or info["gpu"] == self._gpu:
+                    names[info["name"]] = None if info["name"] in names else i
+            self._names = names
+        return self._names
 
     def __getitem__(self, name):
         if name not in self._made:
@@ -40,6 +53,16 @@ class Attached(Mapping):
             infos = self._answer["tensors"][i : i + 1]
             self._made[name] = on_device(self._memory, infos, framework(), i)[0]
         return self._made[name]
+
+    def all(self):
+        """All tensors as a dict, made in one go."""
+        if None in self._index.values():
+            raise RequestError('tensors are on several GPUs: take them from on("cuda:0") or the like')
+        missing = [i for name, i in self._index.items() if name not in self._made]
+        if len(missing) == len(self._answer["tensors"]):
+            made = on_device(self._memory, self._answer["tensors"], framework())
+            self._made = {info["name"]: tensor for info, tensor in zip(self._answer["tensors"], made)}
+        return {name: self[name] for name in self}
 
     def __iter__(self):
         return iter(self._index)
@@ -55,4 +78,6 @@ class Attached(Mapping):
 def attach(path):
     """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" holds."""
     answer = _core.call("attach", path=_core.path_of(path))
-    return Attached(answer, Memory(answer))
+    memory = Memory(answer)
+    remember(answer["receipt"])
+    return Attached(answer, memory)

@@ -8,14 +8,16 @@ import threading
 
 from ._errors import CulvertError, ForkError, exception
 
-ABI = 1
+ABI = 2
 
-_FORKED = -2
 _FAILED = -1
+_FORKED = -2
+_PENDING = -3
 
-# Operations that take as long as the bytes or a holder take. They run beside the
-# main thread, so that Ctrl-C reaches it.
-_LONG = {"attach", "fill", "load", "save"}
+# Operations that take as long as the machine, the bytes or a holder take. They are
+# waited for in turns, between which Ctrl-C reaches the main thread.
+_LONG = {"attach", "fill", "finish", "load", "save"}
+_TURN_MS = 100
 
 _lock = threading.Lock()
 _library = None
@@ -66,7 +68,9 @@ def _declare(lib, path):
     u64, text = ctypes.c_uint64, ctypes.c_void_p  # of replies the address is needed, to free it
     reply = ctypes.POINTER(text)
     for name, result, arguments in (
-        ("call", ctypes.c_int64, [u64, ctypes.c_char_p, u64, reply]),
+        ("call", ctypes.c_int64, [ctypes.c_char_p, u64, reply]),
+        ("begin", ctypes.c_int64, [u64, ctypes.c_char_p, u64]),
+        ("wait", ctypes.c_int64, [u64, u64, reply]),
         ("cancel", None, [u64]),
         ("copy", ctypes.c_int64, [u64, u64, u64, ctypes.c_void_p, u64, reply]),
         ("dlpack", ctypes.c_int64, [u64, u64, u64, ctypes.POINTER(ctypes.c_void_p), reply]),
@@ -106,44 +110,36 @@ def call(op, **fields):
     lib = library()
     fields["op"] = op
     request = json.dumps(fields).encode()
-    if op in _LONG and threading.current_thread() is threading.main_thread():
-        return _take(lib, *_aside(lib, request))
+    if op in _LONG:
+        return _take(lib, *_patiently(lib, request))
     return _ask(lib, request)
 
 
 def _ask(lib, request):
     reply = ctypes.c_void_p()
-    status = lib.culvert_tensor_call(0, request, len(request), ctypes.byref(reply))
+    status = lib.culvert_tensor_call(request, len(request), ctypes.byref(reply))
     return _take(lib, status, reply)
 
 
-def _aside(lib, request):
-    """Makes the call in another thread, and stops it when this one is interrupted."""
-    ticket = next(_tickets)
-    reply, status, done = ctypes.c_void_p(), [_FAILED], threading.Event()
-
-    def work():
-        try:
-            status[0] = lib.culvert_tensor_call(ticket, request, len(request), ctypes.byref(reply))
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=work, name="culvert", daemon=True)
+def _patiently(lib, request):
+    """Makes a call that may take long, and stops it when this thread is interrupted."""
+    ticket, reply, status = next(_tickets), ctypes.c_void_p(), _PENDING
     try:
-        thread.start()
-        while not done.wait(3600):
-            pass
+        if lib.culvert_tensor_begin(ticket, request, len(request)) == _FORKED:
+            return _FORKED, reply
+        while status == _PENDING:
+            status = lib.culvert_tensor_wait(ticket, _TURN_MS, ctypes.byref(reply))
     except BaseException:
+        # Before it was begun there is nothing to wait for, and the core says so.
         lib.culvert_tensor_cancel(ticket)
-        # The interrupt may have come before the thread: then there is nothing to wait for.
-        while not done.wait(1) and thread.is_alive():
-            pass
-        if status[0] == 0:
+        while status == _PENDING:
+            status = lib.culvert_tensor_wait(ticket, _TURN_MS, ctypes.byref(reply))
+        if status == 0:
             _discard(lib, reply)
         elif reply.value:
             lib.culvert_tensor_free(reply)
         raise
-    return status[0], reply
+    return status, reply
 
 
 def _discard(lib, reply):
@@ -175,6 +171,11 @@ def copy(memory, index, offset, address, size):
 
 _DLTENSOR = b"dltensor"
 
+# A prototype of its own: ctypes.pythonapi is shared with everybody else.
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
 
 def capsules(memory, first, count):
     """DLPack capsules of loaded tensors, each with a share in the memory."""
@@ -182,9 +183,7 @@ def capsules(memory, first, count):
     views = (ctypes.c_void_p * count)()
     status = lib.culvert_tensor_dlpack(memory.number, first, count, views, ctypes.byref(reply))
     _take(lib, status, reply)
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    drop = ctypes.cast(lib.culvert_tensor_drop, ctypes.c_void_p)
+    new, drop = _new_capsule, ctypes.cast(lib.culvert_tensor_drop, ctypes.c_void_p)
     return [new(view, _DLTENSOR, drop) for view in views]
 
 

@@ -4,13 +4,13 @@ from . import _core
 
 
 class Memory(_core.Handle):
-    """GPU memory that the core loaded or mapped. It is freed when this and every
+    """GPU memory that the core loads or has mapped. It is freed when this and every
     tensor in it are gone."""
 
     def __init__(self, answer):
         super().__init__(answer["memory"])
         self.soft = answer["software_machine"]
-        self.addresses = answer["addresses"]
+        self.addresses = answer.get("addresses")  # later, where it was attached
 
 
 class DeviceTensor:

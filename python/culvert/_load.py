@@ -61,11 +61,16 @@ class Model(_core.Handle):
 
     def to_gpus(self, gpus, into, verify=False, **part):
         """Tensors on GPUs."""
-        plan, infos = self.plan(gpus, **part)
-        answer = _core.call("load", plan=plan.number, verify=verify)
-        memory = Memory(answer)
-        remember(answer["receipt"])
-        return on_device(memory, infos, into), infos
+        return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
+
+
+def to_gpus(into, **request):
+    """Loads to GPUs. The tensors are made while their bytes are on their way."""
+    answer = _core.call("load", **request)
+    memory, infos = Memory(answer), answer["tensors"]
+    tensors = on_device(memory, infos, into)
+    remember(_core.call("finish", memory=memory.number)["receipt"])
+    return tensors, infos
 
 
 def on_device(memory, infos, into, first=0):
@@ -78,19 +83,18 @@ def on_device(memory, infos, into, first=0):
 
 def load(into, filename, device, verify, **part):
     """load_file for a framework."""
-    model = Model(filename)
-    if not isinstance(device, (list, tuple)):
-        gpu = parse_device(device)
-        tensors, infos = model.to_host(into, verify, **part) if gpu is None else model.to_gpus([gpu], into, verify, **part)
-        return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
-    gpus = [parse_device(d) for d in device]
-    if None in gpus or not gpus or len(set(gpus)) < len(gpus):
+    several = isinstance(device, (list, tuple))
+    gpus = [parse_device(d) for d in (device if several else [device])]
+    if several and (None in gpus or not gpus or len(set(gpus)) < len(gpus)):
         raise ValueError(f"device {device!r}: several devices must be different GPUs")
+    if None in gpus:
+        tensors, infos = Model(filename).to_host(into, verify, **part)
+    else:
+        tensors, infos = to_gpus(into, path=_core.path_of(filename), gpus=gpus, verify=verify, **part)
     shares = {gpu: {} for gpu in gpus}
-    tensors, infos = model.to_gpus(gpus, into, verify, **part)
     for info, tensor in zip(infos, tensors):
-        shares[info["gpu"]][info["name"]] = tensor
-    return [shares[gpu] for gpu in gpus]
+        shares[info["gpu"] if gpus != [None] else None][info["name"]] = tensor
+    return [shares[gpu] for gpu in gpus] if several else shares[gpus[0]]
 
 
 def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False):

@@ -1,4 +1,4 @@
-"""What the last load or save of a thread did."""
+"""What the last load, save or attachment of a thread did."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ _last = threading.local()
 
 
 class Receipt(dict):
-    """What a load or a save did: bytes, times, and the route of each file with
+    """What a load, a save or an attachment did: bytes, times, and the route of each file with
     the reasons against better ones. A dict, which prints as one line."""
 
     def __str__(self):
@@ -19,7 +19,9 @@ class Receipt(dict):
                 words.append(f"verified={self['verified']}")
         else:
             words.append(f"bytes={self['bytes']}")
-        words.append(f"time={self['seconds'] * 1e3:.1f}ms rate={self['gb_per_second']:.3g}GB/s")
+        words.append(f"time={self['seconds'] * 1e3:.1f}ms")
+        if self["op"] != "attach":
+            words.append(f"rate={self['gb_per_second']:.3g}GB/s")
         routes = sorted({f["receipt"]["route"] for f in self.get("files") or ()})
         if routes:
             words.append("route=" + ",".join(routes))
@@ -33,5 +35,5 @@ def remember(receipt):
 
 
 def last_receipt():
-    """The receipt of this thread's last load or save, or None."""
+    """The receipt of this thread's last load, save or attachment, or None."""
     return getattr(_last, "receipt", None)

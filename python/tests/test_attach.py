@@ -47,10 +47,15 @@ class Attach(Case):
         self.assertIs(a["layers.1.w"], a["layers.1.w"])
         self.assertIn("released", self.end(holder))
         # What was attached stays.
-        for got in (dict(a), b, a.on("cuda:0")):
+        for got in (dict(a), b, b.all(), a.on("cuda:0"), a.on("cuda:0").all()):
             for name, want in self.arrays.items():
                 numpy.testing.assert_array_equal(got[name].numpy(), want)
-        self.assertEqual(len(a.on("cuda:1")), 0)
+        self.assertEqual((len(a.on("cuda:1")), a.on("cuda:1").all()), (0, {}))
+        self.assertIs(b.all()["layers.1.w"], b["layers.1.w"])
+        receipt = culvert.last_receipt()
+        self.assertEqual((receipt["op"], receipt["tensors"]), ("attach", 10))
+        self.assertEqual(set(receipt["phases"]), {"connect", "answer", "map", "list"})
+        self.assertRegex(str(receipt), "^attach model.safetensors tensors=10 bytes=180000 time=.*ms SOFTWARE-MACHINE$")
         with self.assertRaises(KeyError):
             a["none"]
 
@@ -62,6 +67,8 @@ class Attach(Case):
         name = "model.layers.0.mlp.up_proj.weight"
         with self.assertRaisesRegex(culvert.RequestError, "several GPUs"):
             a[name]
+        with self.assertRaisesRegex(culvert.RequestError, "several GPUs"):
+            a.all()
         for i in range(2):
             numpy.testing.assert_array_equal(a.on(i)[name].numpy(), self.arrays[name][4 * i : 4 * i + 4])
         self.end(holder)

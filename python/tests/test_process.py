@@ -121,7 +121,7 @@ class Process(Case):
         for status, text in ((-1, b'{"error":"cancelled","kind":"cancelled"}'), (0, b'{"memory":77}')):
             lib = Blocking(status, text)
             with self.assertRaises(KeyboardInterrupt):
-                _core._aside(lib, b"{}")
+                _core._patiently(lib, b"{}")
             self.assertTrue(lib.returned)
             self.assertEqual(lib.released, [77] if status == 0 else [])
             self.assertTrue(lib.freed)
@@ -173,23 +173,28 @@ def mapped(name):
 
 
 class Blocking:
-    """A library whose call waits until it is cancelled."""
+    """A library whose call is not answered until it is cancelled."""
 
     def __init__(self, status, text):
         self.status, self.text = status, ctypes.create_string_buffer(text)
-        self.cancelled = threading.Event()
-        self.returned = self.freed = False
+        self.cancelled = self.returned = self.freed = False
         self.released = []
 
-    def culvert_tensor_call(self, ticket, request, size, reply):
-        os.kill(os.getpid(), signal.SIGINT)
-        self.cancelled.wait(30)
+    def culvert_tensor_begin(self, ticket, request, size):
+        self.ticket = ticket
+        return 0
+
+    def culvert_tensor_wait(self, ticket, milliseconds, reply):
+        assert ticket == self.ticket and not self.returned
+        if not self.cancelled:
+            os.kill(os.getpid(), signal.SIGINT)
+            return -3
         reply._obj.value = ctypes.addressof(self.text)
         self.returned = True
         return self.status
 
     def culvert_tensor_cancel(self, ticket):
-        self.cancelled.set()
+        self.cancelled = True
 
     def culvert_tensor_free(self, reply):
         self.freed = True

@@ -15,10 +15,11 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/tensor"
 )
 
 // ABI is the version of requests, answers and C functions together.
-const ABI = 1
+const ABI = 2
 
 // A Door answers the Python package. The machine is opened by the first call
 // that needs one; models can be looked at and read into host memory without.
@@ -30,7 +31,9 @@ type Door struct {
 	machine *machine.Machine
 	drv     *cufile.Driver
 	devices map[int]gpu.Device
-	calls   map[uint64]context.CancelFunc // by ticket
+	calls   map[uint64]*pending // by ticket
+
+	sums tensor.Sums
 }
 
 // New returns a door to the machine that open opens.
@@ -39,7 +42,7 @@ func New(open func() (*machine.Machine, error)) *Door {
 		open:    open,
 		objects: handle.NewTable[*object](7),
 		devices: map[int]gpu.Device{},
-		calls:   map[uint64]context.CancelFunc{},
+		calls:   map[uint64]*pending{},
 	}
 }
 
@@ -50,9 +53,11 @@ var ops = map[string]func(*Door, context.Context, []byte) (any, error){
 	"open":        answer((*Door).openModel),
 	"plan":        answer((*Door).plan),
 	"load":        answer((*Door).load),
+	"finish":      answer((*Door).finish),
 	"fill":        answer((*Door).fill),
 	"save":        answer((*Door).save),
 	"attach":      answer((*Door).attach),
+	"tensors":     answer((*Door).tensors),
 	"machine":     answer((*Door).describeMachine),
 }
 
@@ -67,10 +72,14 @@ func answer[Q, A any](f func(*Door, context.Context, *Q) (A, error)) func(*Door,
 	}
 }
 
-// Call answers a request. ok is false where the answer describes an error. A
-// call with a ticket other than 0 can be stopped by Cancel.
-func (d *Door) Call(ticket uint64, request []byte) (reply []byte, ok bool) {
-	v, err := d.guarded(ticket, request)
+// Call answers a request that does not take long. ok is false where the answer
+// describes an error.
+func (d *Door) Call(request []byte) (reply []byte, ok bool) {
+	return d.reply(context.Background(), request)
+}
+
+func (d *Door) reply(ctx context.Context, request []byte) (reply []byte, ok bool) {
+	v, err := d.guarded(ctx, request)
 	if err == nil {
 		reply, err = encode(v)
 	}
@@ -96,7 +105,7 @@ func guard(err *error) {
 	}
 }
 
-func (d *Door) guarded(ticket uint64, request []byte) (v any, err error) {
+func (d *Door) guarded(ctx context.Context, request []byte) (v any, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	var head struct {
@@ -109,40 +118,7 @@ func (d *Door) guarded(ticket uint64, request []byte) (v any, err error) {
 	if !ok {
 		return nil, fmt.Errorf("request: unknown op %q", head.Op)
 	}
-	ctx, done := d.begin(ticket)
-	defer done()
 	return op(d, ctx, request)
-}
-
-// begin makes a call known to Cancel.
-func (d *Door) begin(ticket uint64) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	if ticket == 0 {
-		return ctx, cancel
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, early := d.calls[ticket]; early {
-		cancel()
-	}
-	d.calls[ticket] = cancel
-	return ctx, func() {
-		cancel()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.calls, ticket)
-	}
-}
-
-// Cancel stops the call with this ticket, also one that is about to begin.
-func (d *Door) Cancel(ticket uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if cancel := d.calls[ticket]; cancel != nil {
-		cancel()
-		return
-	}
-	d.calls[ticket] = nil
 }
 
 // session opens the machine and cuFile on it, once.
@@ -211,6 +187,7 @@ func (d *Door) Close() error {
 		errs = append(errs, dev.Close())
 		delete(d.devices, i)
 	}
+	errs = append(errs, d.sums.Close())
 	if d.drv != nil {
 		errs = append(errs, d.drv.Close())
 		d.drv = nil

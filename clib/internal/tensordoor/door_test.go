@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,25 +54,22 @@ func TestGPUs(t *testing.T) {
 	want := save(t, filepath.Join(dir, "model.safetensors"), infos...)
 	m := c.open(dir)
 
-	p := c.planned(m.Model, fields{"gpus": []int{1}, "order": "layer"})
-	var a loadAnswer
-	c.call("load", fields{"plan": p.Plan, "verify": true}, &a)
-	if !a.Soft || a.Receipt.Verified != len(infos) || a.Receipt.GPUs[0] != 1 || len(a.Addresses) != len(p.Tensors) {
+	a := c.load(m.Model, fields{"gpus": []int{1}, "order": "layer", "verify": true})
+	if !a.Soft || a.Receipt.Verified != len(infos) || a.Receipt.GPUs[0] != 1 || len(a.Addresses) != len(a.Tensors) {
 		t.Errorf("loaded %+v", a.Receipt)
 	}
-	for i, x := range p.Tensors {
+	for i, x := range a.Tensors {
 		if x.GPU != 1 || !bytes.Equal(c.bytes(a.Memory, i, x.Bytes), want[x.Name]) {
 			t.Errorf("%s on gpu:%d has other bytes", x.Name, x.GPU)
 		}
 	}
 
 	// Two ranks, each on its GPU: the tensors have the same names.
-	p = c.planned(m.Model, fields{"gpus": []int{0, 1}, "plan": "tp=2", "only": []string{"*up_proj*"}})
-	c.call("load", fields{"plan": p.Plan}, &a)
-	if len(p.Tensors) != 4 || a.Receipt.Tensors != 4 {
-		t.Fatalf("%+v", p)
+	a = c.load(m.Model, fields{"gpus": []int{0, 1}, "plan": "tp=2", "only": []string{"*up_proj*"}})
+	if len(a.Tensors) != 4 || a.Receipt.Tensors != 4 {
+		t.Fatalf("%+v", a)
 	}
-	for i, x := range p.Tensors {
+	for i, x := range a.Tensors {
 		half := want[x.Name][x.GPU*1024 : (x.GPU+1)*1024]
 		if x.Bytes != 1024 || !bytes.Equal(c.bytes(a.Memory, i, x.Bytes), half) {
 			t.Errorf("%s on gpu:%d is not its half", x.Name, x.GPU)
@@ -82,13 +83,7 @@ func TestMemoryGoes(t *testing.T) {
 	c := newCaller(t)
 	path, _ := sample(t)
 	m := c.open(path)
-	load := func() loadAnswer {
-		p := c.planned(m.Model, fields{"gpus": []int{0}})
-		var a loadAnswer
-		c.call("load", fields{"plan": p.Plan}, &a)
-		c.Release(p.Plan)
-		return a
-	}
+	load := func() complete { return c.load(m.Model, fields{"gpus": []int{0}}) }
 	free := func() uint64 {
 		dev, err := c.drv.Device(0)
 		if err != nil {
@@ -106,7 +101,7 @@ func TestMemoryGoes(t *testing.T) {
 	if n := openFiles(t); n != files {
 		t.Errorf("%d descriptors became %d while tensors are held", files, n)
 	}
-	if _, err := c.View(a.Memory, 0); err != nil {
+	if _, err := c.Views(a.Memory, 0, 1); err != nil {
 		t.Fatal(err)
 	}
 	c.Release(a.Memory)
@@ -118,7 +113,7 @@ func TestMemoryGoes(t *testing.T) {
 		t.Errorf("%d bytes were free, now %d", before, n)
 	}
 	c.Release(a.Memory) // once too often
-	if _, err := c.View(a.Memory, 0); err == nil {
+	if _, err := c.Views(a.Memory, 0, 1); err == nil {
 		t.Error("memory that is gone has a view")
 	}
 	for range 50 {
@@ -135,17 +130,14 @@ func TestMemoryGoes(t *testing.T) {
 func TestViews(t *testing.T) {
 	c := newCaller(t)
 	path, _ := sample(t)
-	p := c.planned(c.open(path).Model, fields{"gpus": []int{1}})
-	var a loadAnswer
-	c.call("load", fields{"plan": p.Plan}, &a)
-	if n, err := c.Count(a.Memory); err != nil || n != len(p.Tensors) {
-		t.Errorf("%d tensors, %v", n, err)
+	model := c.open(path).Model
+	a := c.load(model, fields{"gpus": []int{1}})
+	views, err := c.Views(a.Memory, 0, len(a.Tensors))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, x := range p.Tensors {
-		v, err := c.View(a.Memory, i)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i, x := range a.Tensors {
+		v := views[i]
 		n := int64(v.Bits)
 		for _, dim := range v.Shape {
 			n *= dim
@@ -158,9 +150,9 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s has code %d", x.Name, v.Code)
 		}
 	}
-	for _, i := range []int{-1, len(p.Tensors)} {
-		if _, err := c.View(a.Memory, i); err == nil {
-			t.Errorf("there is a view of tensor %d", i)
+	for _, r := range [][2]int{{-1, 1}, {len(a.Tensors), 1}, {0, len(a.Tensors) + 1}, {1, -1}, {math.MaxInt, 1}} {
+		if _, err := c.Views(a.Memory, r[0], r[1]); err == nil {
+			t.Errorf("there are views of tensors %v", r)
 		}
 	}
 	room := make([]byte, 8)
@@ -169,7 +161,7 @@ func TestViews(t *testing.T) {
 		memory handle.ID
 		i      int
 		off, n uint64
-	}{{a.Memory + 16, 0, 0, 1}, {p.Plan, 0, 0, 1}, {a.Memory, 99, 0, 1}, {a.Memory, 0, 1 << 40, 1}, {a.Memory, 0, ^uint64(0), 2}} {
+	}{{a.Memory + 16, 0, 0, 1}, {model, 0, 0, 1}, {a.Memory, 99, 0, 1}, {a.Memory, 0, 1 << 40, 1}, {a.Memory, 0, ^uint64(0), 2}} {
 		if err := c.CopyOut(bad.memory, bad.i, bad.off, at, bad.n); err == nil {
 			t.Errorf("%+v is copied", bad)
 		}
@@ -187,10 +179,8 @@ func TestDims(t *testing.T) {
 		shape[i] = 1
 	}
 	save(t, path, info("w", tensor.U8, shape...))
-	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
-	var a loadAnswer
-	c.call("load", fields{"plan": p.Plan}, &a)
-	if _, err := c.View(a.Memory, 0); err == nil || !strings.Contains(err.Error(), "65 dimensions") {
+	a := c.load(c.open(path).Model, fields{"gpus": []int{0}})
+	if _, err := c.Views(a.Memory, 0, 1); err == nil || !strings.Contains(err.Error(), "65 dimensions") {
 		t.Errorf("a view of 65 dimensions: %v", err)
 	}
 }
@@ -199,12 +189,10 @@ func TestSave(t *testing.T) {
 	c := newCaller(t)
 	path, want := sample(t)
 	m := c.open(path)
-	p := c.planned(m.Model, fields{"gpus": []int{0}})
-	var a loadAnswer
-	c.call("load", fields{"plan": p.Plan}, &a)
+	a := c.load(m.Model, fields{"gpus": []int{0}})
 	host := []byte("on the host")
 	specs := []fields{{"name": "host", "dtype": "U8", "shape": []int{11}, "bytes": 11, "address": cmem.PtrTo(&host[0])}}
-	for i, x := range p.Tensors {
+	for i, x := range a.Tensors {
 		spec := fields{"name": x.Name, "dtype": x.Dtype, "shape": x.Shape, "bytes": x.Bytes}
 		if i%2 == 0 {
 			spec["memory"], spec["index"] = a.Memory, i
@@ -223,7 +211,7 @@ func TestSave(t *testing.T) {
 		t.Error(err)
 	}
 	m = c.open(out)
-	p = c.planned(m.Model, fields{})
+	p := c.planned(m.Model, fields{})
 	data, _ := c.host(p, true)
 	want["host"] = host
 	for i, x := range p.Tensors {
@@ -239,9 +227,7 @@ func TestSave(t *testing.T) {
 func TestAttach(t *testing.T) {
 	c := newCaller(t)
 	path, want := sample(t)
-	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
-	var a loadAnswer
-	c.call("load", fields{"plan": p.Plan}, &a)
+	a := c.load(c.open(path).Model, fields{"gpus": []int{0}})
 	mem, _, err := lookup[*loaded](c.Door, a.Memory)
 	if err != nil {
 		t.Fatal(err)
@@ -261,10 +247,12 @@ func TestAttach(t *testing.T) {
 	go func() { done <- s.Serve(ctx, l) }()
 	var got attachAnswer
 	c.call("attach", fields{"path": sock}, &got)
-	if got.Shared || !got.Soft || got.Model != path || len(got.Tensors) != len(want) {
+	var list tensorsAnswer
+	c.call("tensors", fields{"memory": got.Memory}, &list)
+	if got.Shared || !got.Soft || got.Model != path || got.Receipt.Tensors != len(want) || len(list.Tensors) != len(want) || len(list.Addresses) != len(want) {
 		t.Errorf("attached %+v", got)
 	}
-	for i, x := range got.Tensors {
+	for i, x := range list.Tensors {
 		if !bytes.Equal(c.bytes(got.Memory, i, x.Bytes), want[x.Name]) {
 			t.Errorf("%s has other bytes", x.Name)
 		}
@@ -289,7 +277,6 @@ func TestFailures(t *testing.T) {
 	m := c.open(path)
 	hostPlan := c.planned(m.Model, fields{})
 	gpuPlan := c.planned(m.Model, fields{"gpus": []int{0}})
-	noGPU := c.planned(m.Model, fields{"gpus": []int{9}})
 	one := []byte{1}
 	for _, tt := range []struct {
 		op    string
@@ -316,8 +303,13 @@ func TestFailures(t *testing.T) {
 		{"plan", fields{"model": m.Model, "tensor": "large", "ranges": [][2]int{{0, 1}, {0, 3000}}}, "request", 0, "outside dimension 1"},
 		{"plan", fields{"model": m.Model, "tensor": "large", "squeeze": []int{0}}, "request", 0, "only 1 can be left out"},
 		{"plan", fields{"model": m.Model, "tensor": "all.F4", "ranges": [][2]int{{0, 8}, {1, 2}}}, "request", 0, "byte borders"},
-		{"load", fields{"plan": hostPlan.Plan}, "other", 0, "host memory"},
-		{"load", fields{"plan": noGPU.Plan}, "gpu", 0, "gpu:9"},
+		{"load", fields{"model": m.Model}, "other", 0, "without GPUs"},
+		{"load", fields{"model": 7, "gpus": []int{0}}, "other", 0, "handle 0x7"},
+		{"load", fields{"path": "/nowhere", "gpus": []int{0}}, "os", unix.ENOENT, "/nowhere"},
+		{"load", fields{"path": path, "gpus": []int{0}, "plan": "tp=2"}, "request", 0, "2 parts for 1 devices"},
+		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "gpu:9"},
+		{"finish", fields{"memory": 7}, "other", 0, "handle"},
+		{"tensors", fields{"memory": m.Model}, "other", 0, "handle"},
 		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
 		{"fill", fields{"plan": hostPlan.Plan, "addresses": []int{1}}, "other", 0, "1 addresses"},
 		{"save", fields{"path": "/nowhere/x", "tensors": []fields{}}, "os", unix.ENOENT, "/nowhere"},
@@ -331,7 +323,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s %v: %+v, want %s %d %q", tt.op, tt.q, f, tt.kind, tt.errno, tt.want)
 		}
 	}
-	if f := c.failsWith(0, []byte("{")); f.Kind != "other" {
+	reply, ok := c.Call([]byte("{"))
+	if f := c.failure(nil, reply, ok); f.Kind != "other" {
 		t.Errorf("no JSON: %+v", f)
 	}
 }
@@ -351,8 +344,7 @@ func TestOutOfMemory(t *testing.T) {
 	c := newCaller(t)
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	save(t, path, info("w", tensor.U8, 65<<20))
-	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
-	if f := c.fails("load", fields{"plan": p.Plan}); f.Kind != "memory" || !strings.Contains(f.Error, "gpu:0") {
+	if f := c.fails("load", fields{"path": path, "gpus": []int{0}}); f.Kind != "memory" || !strings.Contains(f.Error, "gpu:0") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -369,11 +361,17 @@ func TestDamage(t *testing.T) {
 	}
 	f.Close()
 	m := c.open(path)
-	p := c.planned(m.Model, fields{"gpus": []int{0}})
-	if f := c.fails("load", fields{"plan": p.Plan, "verify": true}); f.Kind != "checksum" || !strings.Contains(f.Error, `"large"`) {
+	var a loadAnswer
+	c.call("load", fields{"model": m.Model, "gpus": []int{0}, "verify": true}, &a)
+	if f := c.fails("finish", fields{"memory": a.Memory}); f.Kind != "checksum" || !strings.Contains(f.Error, `"large"`) {
 		t.Errorf("on the GPU: %+v", f)
 	}
-	p = c.planned(m.Model, fields{"tensor": "large"})
+	one := make([]byte, 1)
+	large := slices.IndexFunc(a.Tensors, func(d described) bool { return d.Name == "large" })
+	if err := c.CopyOut(a.Memory, large, 0, cmem.PtrTo(&one[0]), 1); !errors.Is(err, tensor.ErrChecksum) {
+		t.Errorf("a tensor of a load that failed: %v", err)
+	}
+	p := c.planned(m.Model, fields{"tensor": "large"})
 	room := make([]byte, p.Tensors[0].Bytes)
 	q := fields{"plan": p.Plan, "verify": true, "addresses": []cmem.Ptr{cmem.PtrTo(&room[0])}}
 	if f := c.fails("fill", q); f.Kind != "checksum" || !strings.Contains(f.Error, `"large"`) {
@@ -404,38 +402,75 @@ func TestShrunk(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	c := newCaller(t)
-	path, _ := sample(t)
-	p := c.planned(c.open(path).Model, fields{"gpus": []int{0}})
-	// Before it begins.
-	c.Cancel(5)
-	if f := c.failsWith(5, request(t, "load", fields{"plan": p.Plan})); f.Kind != "cancelled" {
-		t.Errorf("cancelled: %+v", f)
-	}
-	// The ticket is used up.
-	if reply, ok := c.Call(5, request(t, "load", fields{"plan": p.Plan})); !ok {
-		t.Errorf("the next call: %s", reply)
-	}
-	// While it waits, here for a holder that does not answer.
+	// A holder that does not answer.
 	sock := socket(t)
 	l, err := net.Listen("unix", sock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			c.Cancel(6)
-			conn.Read(make([]byte, 1024))
-			conn.Read(make([]byte, 1))
-			conn.Close()
-		}
-	}()
-	if f := c.failsWith(6, request(t, "attach", fields{"path": sock})); f.Kind != "cancelled" {
+	text := request(t, "attach", fields{"path": sock})
+	c.Begin(6, text)
+	clear(text) // the caller's memory is its own again
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if reply, _, ready := c.Wait(6, time.Millisecond); ready {
+		t.Fatalf("answered: %s", reply)
+	}
+	c.Cancel(6)
+	reply, ok := c.wait(6)
+	if f := c.failure(text, reply, ok); f.Kind != "cancelled" {
 		t.Errorf("cancelled: %+v", f)
+	}
+	c.Cancel(6) // it is over
+	reply, ok = c.wait(6)
+	if f := c.failure(text, reply, ok); !strings.Contains(f.Error, "no call with ticket 6") {
+		t.Errorf("taken twice: %+v", f)
 	}
 	if len(c.calls) != 0 {
 		t.Errorf("%d tickets are left", len(c.calls))
+	}
+}
+
+// TestCancelLoad: a load whose finish is cancelled, or whose memory is released
+// while it runs, has stopped when that returns.
+func TestCancelLoad(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	m := c.open(path)
+	free := func() uint64 {
+		dev, err := c.Device(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := dev.MemInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	c.Release(c.load(m.Model, fields{"gpus": []int{0}}).Memory)
+	before := free()
+	for range 20 {
+		var a loadAnswer
+		c.call("load", fields{"model": m.Model, "gpus": []int{0}}, &a)
+		if len(a.Tensors) != len(want) || len(a.Addresses) != len(want) {
+			t.Fatalf("begun: %+v", a)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.finish(ctx, &finishRequest{a.Memory}); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err) // it may have been too late
+		}
+		c.Release(a.Memory)
+		c.call("load", fields{"model": m.Model, "gpus": []int{0}}, &a)
+		c.Release(a.Memory)
+	}
+	if n := free(); n != before {
+		t.Errorf("%d bytes were free, now %d", before, n)
 	}
 }
 
@@ -448,9 +483,7 @@ func TestEmptyModel(t *testing.T) {
 	if len(data) != 0 || rec.Tensors != 0 {
 		t.Errorf("%d tensors, %+v", len(data), rec)
 	}
-	var a loadAnswer
-	c.call("load", fields{"plan": c.planned(m.Model, fields{"gpus": []int{0}}).Plan}, &a)
-	if len(a.Addresses) != 0 {
+	if a := c.load(m.Model, fields{"gpus": []int{0}}); len(a.Addresses) != 0 || a.Receipt.Tensors != 0 {
 		t.Errorf("loaded %+v", a)
 	}
 }
@@ -480,7 +513,8 @@ func TestMachine(t *testing.T) {
 func FuzzCall(f *testing.F) {
 	f.Add([]byte(`{"op":"open","path":"/dev/null"}`))
 	f.Add([]byte(`{"op":"plan","model":1,"tensor":"x","ranges":[[0,1]]}`))
-	f.Add([]byte(`{"op":"load","plan":1}`))
+	f.Add([]byte(`{"op":"load","model":1,"gpus":[0]}`))
+	f.Add([]byte(`{"op":"finish","memory":1}`))
 	f.Add([]byte(`{"op":"fill","plan":1,"addresses":[0]}`))
 	f.Add([]byte(`{"op":"attach","path":"/nowhere"}`))
 	c := newCaller(f)
@@ -488,7 +522,7 @@ func FuzzCall(f *testing.F) {
 		if bytes.Contains(text, []byte("save")) {
 			return // writes files, and believes addresses
 		}
-		reply, ok := c.Call(0, text)
+		reply, ok := c.Call(text)
 		if strings.Contains(string(reply), "panic:") || !json.Valid(reply) {
 			t.Errorf("%s: %s, %v", text, reply, ok)
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -37,8 +38,14 @@ type filler struct {
 	rep   tensor.Report
 }
 
+type fillRequest struct {
+	Plan      handle.ID `json:"plan"`
+	Addresses []uint64  `json:"addresses"` // where its tensors go
+	Verify    bool      `json:"verify"`
+}
+
 // fill carries a plan for the host out.
-func (d *Door) fill(ctx context.Context, q *loadRequest) (*loadAnswer, error) {
+func (d *Door) fill(ctx context.Context, q *fillRequest) (*finishAnswer, error) {
 	p, _, err := lookup[*planned](d, q.Plan)
 	if err != nil {
 		return nil, err
@@ -57,7 +64,7 @@ func (d *Door) fill(ctx context.Context, q *loadRequest) (*loadAnswer, error) {
 	}
 	r.report(&f.rep)
 	r.Seconds = time.Since(f.start).Seconds()
-	return &loadAnswer{Addresses: []uint64{}, Receipt: r}, nil
+	return &finishAnswer{r}, nil
 }
 
 func (f *filler) run(ctx context.Context) error {

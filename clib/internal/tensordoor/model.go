@@ -58,7 +58,7 @@ type planRequest struct {
 	GPUs  []int     `json:"gpus"` // none: host memory
 
 	// A part of the model, as the command line names it.
-	Plan  string   `json:"plan"`
+	Part  string   `json:"plan"`
 	Only  []string `json:"only"`
 	Rules []string `json:"rules"`
 	Order string   `json:"order"`
@@ -88,18 +88,9 @@ type planned struct {
 const hostRead = 8 << 20
 
 func (d *Door) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
-	m, _, err := lookup[*tensor.Model](d, q.Model)
+	p, err := d.planned(q)
 	if err != nil {
 		return nil, err
-	}
-	p := &planned{host: len(q.GPUs) == 0}
-	if q.Tensor != nil {
-		p.plan, err = q.planOne(m)
-	} else {
-		p.plan, err = q.planMany(m)
-	}
-	if err != nil {
-		return nil, requestError{err}
 	}
 	a := &planAnswer{Tensors: make([]described, len(p.plan.Tensors))}
 	for i := range p.plan.Tensors {
@@ -110,8 +101,30 @@ func (d *Door) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
 	return a, err
 }
 
+// planned plans for an open model.
+func (d *Door) planned(q *planRequest) (*planned, error) {
+	m, _, err := lookup[*tensor.Model](d, q.Model)
+	if err != nil {
+		return nil, err
+	}
+	return q.plan(m)
+}
+
+func (q *planRequest) plan(m *tensor.Model) (p *planned, err error) {
+	p = &planned{host: len(q.GPUs) == 0}
+	if q.Tensor != nil {
+		p.plan, err = q.planOne(m)
+	} else {
+		p.plan, err = q.planMany(m)
+	}
+	if err != nil {
+		return nil, requestError{err}
+	}
+	return p, nil
+}
+
 func (q *planRequest) planMany(m *tensor.Model) (*tensor.Plan, error) {
-	sel, err := tensor.ParseSelection(q.Plan)
+	sel, err := tensor.ParseSelection(q.Part)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	sources := make([]tensor.Source, len(q.Tensors))
 	for i := range q.Tensors {
 		t := &q.Tensors[i]
-		data, dev, err := d.source(t)
+		data, dev, err := d.source(ctx, t)
 		if err != nil {
 			return nil, fmt.Errorf("saving tensor %q: %w", t.Name, err)
 		}
@@ -74,7 +74,7 @@ func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 }
 
 // source is where the bytes of a tensor come from, and the GPU that has them.
-func (d *Door) source(t *saveTensor) (io.ReaderAt, gpu.Device, error) {
+func (d *Door) source(ctx context.Context, t *saveTensor) (io.ReaderAt, gpu.Device, error) {
 	switch {
 	case t.Memory != 0:
 		mem, _, err := lookup[*loaded](d, t.Memory)
@@ -83,6 +83,9 @@ func (d *Door) source(t *saveTensor) (io.ReaderAt, gpu.Device, error) {
 		}
 		if t.Index < 0 || t.Index >= len(mem.tensors) {
 			return nil, nil, fmt.Errorf("number %d of %d", t.Index, len(mem.tensors))
+		}
+		if err := mem.wait(ctx); err != nil {
+			return nil, nil, err
 		}
 		span := mem.tensors[t.Index].Span
 		if span.Len != uint64(t.Bytes) {

@@ -82,10 +82,7 @@ func TestSlices(t *testing.T) {
 		if !bytes.Equal(got[0], want) || rec.Bytes != int64(len(want)) {
 			rt.Fatalf("shape %v, ranges %v: %d bytes read\n%x, want\n%x", shape, ranges, rec.Bytes, got[0], want)
 		}
-		g := c.planned(m.Model, fields{"tensor": "w", "ranges": ranges, "gpus": []int{0}})
-		defer c.Release(g.Plan)
-		var a loadAnswer
-		c.call("load", fields{"plan": g.Plan}, &a)
+		a := c.load(m.Model, fields{"tensor": "w", "ranges": ranges, "gpus": []int{0}})
 		defer c.Release(a.Memory)
 		if !bytes.Equal(c.bytes(a.Memory, 0, int64(len(want))), want) || a.Receipt.Bytes != int64(len(want)) {
 			rt.Fatalf("shape %v, ranges %v: other bytes on the GPU", shape, ranges)

@@ -1,6 +1,7 @@
 package tensordoor
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 
@@ -39,37 +40,37 @@ var dlCodes = map[tensor.Dtype]uint8{
 	tensor.F16: dlFloat, tensor.F32: dlFloat, tensor.F64: dlFloat, tensor.BF16: dlBfloat, tensor.C64: dlComplex,
 }
 
-// Count is how many tensors lie in loaded memory.
-func (d *Door) Count(memory handle.ID) (int, error) {
-	m, _, err := lookup[*loaded](d, memory)
-	if err != nil {
-		return 0, err
-	}
-	return len(m.tensors), nil
-}
-
-// View describes tensor i of loaded memory and takes a reference to the memory,
-// which the view's owner releases. Packed tensors of less than a byte per element
-// have one dimension of bytes.
-func (d *Door) View(memory handle.ID, i int) (*View, error) {
+// Views describes n tensors of loaded memory from the first on, and takes a
+// reference to the memory for each, which the view's owner releases. Packed
+// tensors of less than a byte per element have one dimension of bytes.
+func (d *Door) Views(memory handle.ID, first, n int) ([]View, error) {
 	m, o, err := lookup[*loaded](d, memory)
 	if err != nil {
 		return nil, err
 	}
-	if i < 0 || i >= len(m.tensors) {
-		return nil, fmt.Errorf("tensor %d of %d", i, len(m.tensors))
+	if first < 0 || n < 0 || first > len(m.tensors) || n > len(m.tensors)-first {
+		return nil, fmt.Errorf("tensors %d+%d of %d", first, n, len(m.tensors))
 	}
-	t := &m.tensors[i]
-	v := &View{Addr: t.Span.Addr(), GPU: t.Span.Dev, Code: dlUint, Bits: 8, Shape: t.Shape}
+	views := make([]View, n)
+	for i := range views {
+		if views[i], err = viewOf(&m.tensors[first+i]); err != nil {
+			return nil, err
+		}
+	}
+	o.refs.Add(int64(n))
+	return views, nil
+}
+
+func viewOf(t *tensor.Tensor) (View, error) {
+	v := View{Addr: t.Span.Addr(), GPU: t.Span.Dev, Code: dlUint, Bits: 8, Shape: t.Shape}
 	if code, ok := dlCodes[t.Dtype]; ok {
 		v.Code, v.Bits = code, uint8(t.Dtype.Bits())
 	} else if t.Dtype.Bits() < 8 {
 		v.Shape = []int64{int64(t.Span.Len)}
 	}
 	if len(v.Shape) > MaxDims {
-		return nil, fmt.Errorf("tensor %q has %d dimensions: a view has at most %d", t.Name, len(v.Shape), MaxDims)
+		return v, fmt.Errorf("tensor %q has %d dimensions: a view has at most %d", t.Name, len(v.Shape), MaxDims)
 	}
-	o.refs.Add(1)
 	return v, nil
 }
 
@@ -90,6 +91,9 @@ func (d *Door) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint6
 	}
 	if n == 0 {
 		return nil
+	}
+	if err := m.wait(context.Background()); err != nil {
+		return err
 	}
 	dev, err := m.device(span.Dev)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -47,7 +48,7 @@ type fields map[string]any
 // call makes a request and takes the answer into out.
 func (c *caller) call(op string, q fields, out any) {
 	c.t.Helper()
-	reply, ok := c.Call(0, request(c.t, op, q))
+	reply, ok := c.Call(request(c.t, op, q))
 	if !ok {
 		c.t.Fatalf("%s %v: %s", op, q, reply)
 	}
@@ -59,12 +60,13 @@ func (c *caller) call(op string, q fields, out any) {
 // fails makes a request that must fail.
 func (c *caller) fails(op string, q fields) Failure {
 	c.t.Helper()
-	return c.failsWith(0, request(c.t, op, q))
+	text := request(c.t, op, q)
+	reply, ok := c.Call(text)
+	return c.failure(text, reply, ok)
 }
 
-func (c *caller) failsWith(ticket uint64, text []byte) (f Failure) {
+func (c *caller) failure(text, reply []byte, ok bool) (f Failure) {
 	c.t.Helper()
-	reply, ok := c.Call(ticket, text)
 	if ok {
 		c.t.Fatalf("%s is answered: %s", text, reply)
 	}
@@ -72,6 +74,31 @@ func (c *caller) failsWith(ticket uint64, text []byte) (f Failure) {
 		c.t.Fatalf("%v in %s", err, reply)
 	}
 	return f
+}
+
+// wait takes the answer of a call that was begun.
+func (c *caller) wait(ticket uint64) (reply []byte, ok bool) {
+	for {
+		reply, ok, ready := c.Wait(ticket, time.Minute)
+		if ready {
+			return reply, ok
+		}
+	}
+}
+
+// A complete load, with its receipt.
+type complete struct {
+	loadAnswer
+	finishAnswer
+}
+
+// load loads a part of an open model.
+func (c *caller) load(model handle.ID, q fields) (a complete) {
+	c.t.Helper()
+	q["model"] = model
+	c.call("load", q, &a.loadAnswer)
+	c.call("finish", fields{"memory": a.Memory}, &a.finishAnswer)
+	return a
 }
 
 func request(t testing.TB, op string, q fields) []byte {
@@ -111,7 +138,7 @@ func (c *caller) host(p planAnswer, verify bool) ([][]byte, *receipt) {
 			at[i] = uint64(cmem.PtrTo(&data[i][0]))
 		}
 	}
-	var a loadAnswer
+	var a finishAnswer
 	c.call("fill", fields{"plan": p.Plan, "addresses": at, "verify": verify}, &a)
 	return data, a.Receipt
 }
