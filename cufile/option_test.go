@@ -16,6 +16,7 @@ import (
 // What is decided is logged, once, with the reason; what is silent by default
 // stays so.
 func TestLogger(t *testing.T) {
+	t.Setenv("CULVERT_NVFS", "0")
 	var log bytes.Buffer
 	l := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	m, err := machine.FromSoft(softConfig(), "test")
@@ -37,7 +38,7 @@ func TestLogger(t *testing.T) {
 		`msg="cufile: register" file=` + f.path: 1,
 		`msg="cufile: register buffer" memory=`: 1,
 		`msg="cufile: plan" file=` + f.path:     1,
-		`nvfs: kernel module`:                   1,
+		`nvfs: consent`:                         1,
 	}
 	if plan.Best() == route.Bar { // which does not take a request of 1 MiB
 		want[`msg="cufile: fallback" file=`+f.path] = 2
@@ -54,7 +55,18 @@ func TestLogger(t *testing.T) {
 	}
 }
 
+// What is direct is what a route says that it is: on the software machine
+// nvidia-fs, unless it is turned off.
 func TestProperties(t *testing.T) {
+	t.Run("nvidia-fs", func(t *testing.T) { testProperties(t, cufile.TargetNVMe) })
+	t.Run("without", func(t *testing.T) {
+		t.Setenv("CULVERT_NVFS", "0")
+		testProperties(t, 0)
+	})
+}
+
+func testProperties(t *testing.T, direct cufile.Target) {
+	t.Helper()
 	m, err := machine.FromSoft(softConfig(), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +81,8 @@ func TestProperties(t *testing.T) {
 	if p.NVFS == [2]int{} || p.NVFS != closed.NVFS {
 		t.Errorf("nvidia-fs %v, closed %v: programs take 0.0 for no GPUDirect Storage", p.NVFS, closed.NVFS)
 	}
-	if p.Status != 0 || closed.Status != 0 {
-		t.Errorf("status %#x: nothing is direct on this machine", p.Status)
+	if p.Status != direct || closed.Status != 0 {
+		t.Errorf("status %#x, closed %#x, want %#x", p.Status, closed.Status, direct)
 	}
 	if p.Features&cufile.FeatureBatch == 0 {
 		t.Errorf("features %#x", p.Features)

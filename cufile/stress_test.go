@@ -136,7 +136,7 @@ func stressFiles(f *fixture) []stressFile {
 func stressHandles(f *fixture, path string, flags int) []*cufile.File {
 	f.t.Helper()
 	var list []*cufile.File
-	for _, id := range []route.ID{route.None, route.Bar, route.Ring, route.Mapped, route.Host} {
+	for _, id := range []route.ID{route.None, route.NVFS, route.Bar, route.Ring, route.Mapped, route.Host} {
 		file, err := os.OpenFile(path, flags, 0)
 		if errors.Is(err, unix.EINVAL) && flags&unix.O_DIRECT != 0 {
 			return nil // the file system has no O_DIRECT

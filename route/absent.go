@@ -11,14 +11,6 @@ import (
 
 // This file looks for what the direct routes stand on, and says what is missing.
 
-func lookNVFS(os dev.OS) *Decline {
-	const version = "proc/driver/nvidia-fs/version"
-	if _, err := fs.Stat(os.FS(), version); err != nil {
-		return &Decline{NVFS, "kernel module", "nvidia-fs is not loaded: no /" + version, "install nvidia-fs and run: modprobe nvidia-fs"}
-	}
-	return &Decline{NVFS, "client", "nvidia-fs is loaded, but this version of Culvert does not issue its ioctls", "NVIDIA's libcufile does (route vendor)"}
-}
-
 // lookP2PDMA goes through what O_DIRECT on GPU memory needs. The kernel's symbols
 // come last: reading them takes tens of milliseconds.
 func lookP2PDMA(os dev.OS) *Decline {

@@ -178,6 +178,7 @@ func (w *world) op(n uint64) Op {
 // A window is used only for a buffer that its user holds: another may be
 // deregistered, and the window unmapped, at any time.
 func TestBarWantsABufferThatIsHeld(t *testing.T) {
+	t.Setenv(nvfsSwitch, "0") // it stands above bar
 	w := newWorld(t)
 	plan := w.ladder.Plan(w.file)
 	held, loose := w.op(4096), w.op(4096)
@@ -196,6 +197,7 @@ func TestMeasure(t *testing.T) {
 	old := borders
 	borders = &borderCache{path: filepath.Join(t.TempDir(), "borders.json")}
 	defer func() { borders = old }()
+	t.Setenv(nvfsSwitch, "0") // it stands above both
 	w := newWorld(t)
 	if n, err := w.file.Resident(0, borderHigh); err != nil || n < borderHigh {
 		t.Skipf("needs cachestat and a warm file: %d, %v", n, err)

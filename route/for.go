@@ -9,7 +9,12 @@ import (
 // probes look for nodes and modules.
 func For(device gpu.Device, os dev.OS) (*Ladder, error) {
 	routes := []Route{NewRing(device), NewMapped(device), NewHost(device)}
-	absent := []*Decline{lookNVFS(os)}
+	var absent []*Decline
+	if n, d := findNVFS(device, os); d != nil {
+		absent = append(absent, d)
+	} else {
+		routes = append(routes, n)
+	}
 	if p, d := newP2PDMA(device, os); d != nil {
 		absent = append(absent, d)
 	} else {

@@ -157,6 +157,9 @@ func (p *Plan) Only(id ID) (*Plan, error) {
 			if b, ok := r.(*barUpTo); ok {
 				r = b.BarRoute // there is no border to an alternative that is not wanted
 			}
+			if s, ok := r.(interface{ strict() Route }); ok {
+				r = s.strict()
+			}
 			return &Plan{usable: []Route{r}, declined: p.declined, required: true}, nil
 		}
 	}

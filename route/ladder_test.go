@@ -148,7 +148,7 @@ func TestAbsentRungsOnCapturedMachines(t *testing.T) {
 		},
 		"nvidia-fs without a storage driver": {
 			fstest.MapFS{"proc/driver/nvidia-fs/version": file("version: 2.28\n"), "proc/driver/nvidia-fs/modules": file("\n")},
-			"client", "GPU driver", "direct",
+			"consent", "GPU driver", "direct",
 		},
 	} {
 		os := tree{c.tree}

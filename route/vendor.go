@@ -34,6 +34,9 @@ func findVendor(device gpu.Device, os dev.OS) (Route, *Decline) {
 	decline := func(test, evidence, fix string) (Route, *Decline) {
 		return nil, &Decline{Vendor, test, evidence, fix}
 	}
+	if dev.Simulated(os) {
+		return decline("machine", "NVIDIA's libcufile does not know the software machine", "")
+	}
 	if why := notDirect(os.FS()); why != nil {
 		return nil, why
 	}

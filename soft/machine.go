@@ -36,11 +36,11 @@ func New(cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("software PCIe fabric: %w", err), rm.Close(), g.Close())
 	}
-	m, err := load(k, g, b.ports)
+	m, err := load(k, g, b, cfg.Heap)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("software kernel: %w", err), rm.Close(), g.Close())
 	}
-	d := &Driver{Driver: g, rm: rm, board: b}
+	d := &Driver{Driver: g, rm: rm, board: b, modules: m}
 	// The modules hold memory of the resource manager, and that holds the GPUs'.
 	d.close = sync.OnceValue(func() error { return errors.Join(m.unload(), rm.Close(), g.Close()) })
 	return &Machine{GPU: d, OS: k}, nil
@@ -50,9 +50,10 @@ func New(cfg Config) (*Machine, error) {
 // name objects of the resource manager.
 type Driver struct {
 	*softgpu.Driver
-	rm    *nvrm.Manager
-	board *board
-	close func() error
+	rm      *nvrm.Manager
+	board   *board
+	modules *modules
+	close   func() error
 }
 
 // Open returns GPU i with its primary context retained.

@@ -47,7 +47,7 @@ func down(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) {
 	if err := errors.Join(d.Free(a), d.Close(), m.GPU.Close(), m.GPU.Close()); err != nil {
 		t.Error(err)
 	}
-	for _, path := range []string{"/dev/gdrdrv", "/dev/gpumem", "/dev/nvidiactl"} {
+	for _, path := range []string{"/dev/gdrdrv", "/dev/gpumem", "/dev/nvidia-fs0", "/dev/nvidiactl"} {
 		if _, err := m.OS.Open(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s after the end of the machine: %v", path, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/gpumem"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvme"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -16,12 +18,15 @@ type modules struct {
 	p2p    *p2p.RM
 	gdrdrv *gdrdrv.Module
 	gpumem *gpumem.Module
+	nvfs   *nvfs.Module
+	nvme   *nvme.Driver // the storage module under nvfs
 }
 
 // load loads the modules. What a module needs much memory for, it makes when
-// memory is pinned for the first time.
-func load(k *kernel.OS, g *softgpu.Driver, ports []*pcie.Function) (*modules, error) {
-	rm, err := p2p.NewRM(p2p.Config{GPUs: g, Ports: ports})
+// memory is pinned for the first time. The drive under nvidia-fs is plugged in
+// beside the first GPU when a file is first read or written.
+func load(k *kernel.OS, g *softgpu.Driver, b *board, heap bool) (*modules, error) {
+	rm, err := p2p.NewRM(p2p.Config{GPUs: g, Ports: b.ports})
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +38,21 @@ func load(k *kernel.OS, g *softgpu.Driver, ports []*pcie.Function) (*modules, er
 		m.gdrdrv.Close()
 		return nil, errors.Join(err, rm.Close())
 	}
+	m.nvme = nvme.New(func() (*pcie.Function, error) { return b.plug(0) }, heap)
+	if m.nvfs, err = nvfs.New(k, nvfs.Config{RM: rm, Storage: []nvfs.Storage{m.nvme, nvme.RDMA{}}}); err != nil {
+		m.gpumem.Close()
+		m.gdrdrv.Close()
+		return nil, errors.Join(err, rm.Close())
+	}
 	return m, nil
 }
 
 // unload ends what the process has pinned, then the modules.
 func (m *modules) unload() error {
+	m.nvfs.Exit()
 	m.p2p.Self.Exit()
+	m.nvfs.Close()
+	m.nvme.Close()
 	m.gpumem.Close()
 	m.gdrdrv.Close()
 	return m.p2p.Close()

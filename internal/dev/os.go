@@ -12,3 +12,10 @@ type OS interface {
 	// a leading slash. It may also be an fs.ReadLinkFS.
 	FS() fs.FS
 }
+
+// Simulated reports whether an operating system is a model, whose modules can harm
+// nobody, and not the one that this process runs on.
+func Simulated(o OS) bool {
+	s, ok := o.(interface{ Simulated() bool })
+	return ok && s.Simulated()
+}

@@ -55,6 +55,9 @@ func (o *OS) Mount(dir string, fsys fs.FS) { o.fs.mount(dir, fsys) }
 // FS is the file system with everything that is mounted.
 func (o *OS) FS() fs.FS { return &o.fs }
 
+// Simulated says that nothing of this is real.
+func (o *OS) Simulated() bool { return true }
+
 // Open opens a registered node. Nodes of the host are out of reach.
 func (o *OS) Open(path string) (dev.Node, error) {
 	o.mu.Lock()

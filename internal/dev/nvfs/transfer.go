@@ -107,6 +107,9 @@ func (b *Buffer) readPiece(f *File, p piece) (n int64, err error) {
 			return 0, err
 		}
 		if filled {
+			if n > b.sparse.Bytes() {
+				f.moved.Store(true)
+			}
 			return n, nil
 		}
 	}

@@ -53,6 +53,9 @@ func (e extents) next(off, most int64) (data bool, n int64, err error) {
 		return false, min(most, (start-off)/abi.BLOCK_SIZE), nil
 	}
 	end, err := unix.Seek(e.fd, start, unix.SEEK_HOLE)
+	if errors.Is(err, syscall.ENXIO) {
+		return false, most, nil // it was cut off meanwhile
+	}
 	if err != nil {
 		return false, 0, err
 	}

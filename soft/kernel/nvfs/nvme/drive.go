@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -102,7 +103,7 @@ func (d *drive) enable(admin *lane) error {
 	c.Store64(abi.REG_ACQ, admin.cqBus())
 	c.Store32(abi.REG_CC, abi.CC_EN|mps<<abi.CC_MPS_SHIFT|abi.SQES<<abi.CC_IOSQES_SHIFT|abi.CQES<<abi.CC_IOCQES_SHIFT)
 	limit := time.Duration(abi.CAP(c.Load64(abi.REG_CAP)).TO()) * 500 * time.Millisecond
-	for start := time.Now(); c.Load32(abi.REG_CSTS)&(abi.CSTS_RDY|abi.CSTS_CFS) != abi.CSTS_RDY; time.Sleep(20 * time.Microsecond) {
+	for start := time.Now(); c.Load32(abi.REG_CSTS)&(abi.CSTS_RDY|abi.CSTS_CFS) != abi.CSTS_RDY; runtime.Gosched() {
 		if s := c.Load32(abi.REG_CSTS); s&abi.CSTS_CFS != 0 || time.Since(start) > limit {
 			return fmt.Errorf("the drive does not become ready: CSTS is %#x", s)
 		}

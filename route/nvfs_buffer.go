@@ -1,0 +1,111 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev/nvfs"
+)
+
+const (
+	// nvfsShadow is the largest shadow buffer: what one request of the module can
+	// give the drive at a time. The module keeps that much host memory for it.
+	nvfsShadow = 4 << 20
+	// nvfsLanes is how many shadow buffers a registered buffer may have: each does
+	// one transfer at a time.
+	nvfsLanes = 8
+)
+
+// An nvfsBuffer is a registered buffer with its shadow buffers.
+type nvfsBuffer struct {
+	client *nvfs.Client
+	cfg    nvfs.Config
+
+	mu   sync.Mutex
+	all  []*nvfs.Buffer
+	idle []*nvfs.Buffer
+	turn int
+	full bool // more cannot be had
+}
+
+// tie makes the first shadow buffer of a registered one; nil where there can be
+// none.
+func (r *NVFSRoute) tie(span gpu.Span) *nvfsBuffer {
+	start := (uint64(span.Base) + nvfsBlock - 1) &^ (nvfsBlock - 1)
+	end := uint64(span.Base) + span.Len
+	if end < start+nvfsBlock {
+		return nil
+	}
+	b := &nvfsBuffer{client: r.client, cfg: r.config(start, end-start)}
+	first, err := b.client.Register(b.cfg)
+	if err != nil {
+		return nil
+	}
+	b.all, b.idle = []*nvfs.Buffer{first}, make([]*nvfs.Buffer, 1, nvfsLanes)
+	b.idle[0] = first
+	return b
+}
+
+// config describes GPU memory to the module.
+func (r *NVFSRoute) config(addr, n uint64) nvfs.Config {
+	cfg := nvfs.Config{
+		Addr: addr, Size: n, Location: location(r.dev.Info().PCI),
+		Zero: func(addr, n uint64) error { return r.dev.Fill(gpu.Addr(addr), 0, 1, n) },
+	}
+	if n > nvfsShadow {
+		cfg.Shadow = nvfsShadow
+	}
+	return cfg
+}
+
+// location is a PCI address as the module wants it.
+func location(pci string) uint64 {
+	var domain, bus, device, fn uint64
+	if _, err := fmt.Sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &device, &fn); err != nil {
+		return 0 // it serves statistics only
+	}
+	return domain<<32 | bus<<8 | device<<3 | fn
+}
+
+// get is a shadow buffer that nobody uses, if there is or can be one, and another
+// user's otherwise.
+func (b *nvfsBuffer) get() *nvfs.Buffer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.idle); n > 0 {
+		s := b.idle[n-1]
+		b.idle = b.idle[:n-1]
+		return s
+	}
+	if !b.full && len(b.all) < nvfsLanes {
+		if s, err := b.client.Register(b.cfg); err == nil {
+			b.all = append(b.all, s)
+			return s
+		}
+		b.full = true
+	}
+	b.turn++
+	return b.all[b.turn%len(b.all)]
+}
+
+// put gives it back.
+func (b *nvfsBuffer) put(s *nvfs.Buffer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range b.idle {
+		if x == s {
+			return // lent twice
+		}
+	}
+	b.idle = append(b.idle, s)
+}
+
+func (b *nvfsBuffer) close() error {
+	var errs []error
+	for _, s := range b.all {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
