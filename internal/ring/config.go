@@ -16,7 +16,7 @@ type Config struct {
 	Budget  int64 // limit on pinned memory in bytes; 0 is DefaultBudget
 	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 4 MiB
 	Depth   int   // slots of a lane; 0 is 2
-	Workers int   // lanes, and so pieces read or written at a time; 0 follows cores and link
+	Workers int   // pieces read or written at a time; 0 follows cores, link and what is measured
 	Logger  *slog.Logger
 
 	files files // nil is the kernel
@@ -30,15 +30,18 @@ const (
 	defaultSlot  = 4 << 20
 	defaultDepth = 2
 	minSlot      = 64 << 10
-	maxWorkers   = 16
+	// maxWorkers is how many threads are ever called in; callers bring their own,
+	// and find a lane while there are less than maxLanes at work.
+	maxWorkers = 16
+	maxLanes   = 24
 	// Waiting for a disk takes lanes but no cores.
 	minWorkers = 4
 
 	// smallLen is the size up to which a request runs in its caller: below it
 	// one core needs less time than it takes to call others in.
 	smallLen = 128 << 10
-	// smallSlot has room for an offset inside a page.
-	smallSlot = smallLen + page
+	// smallSlot has room for an offset inside a page, and a flag in a page behind.
+	smallSlot = smallLen + 2*page
 	// hintMax is the largest piece that is pushed out of a core's own cache.
 	hintMax   = 1 << 20
 	maxSmalls = 64
@@ -52,14 +55,16 @@ type plan struct {
 	slot   int64
 	depth  int
 	lanes  int
+	hands  int // threads that are called in, at most
 	smalls int
+	link   int64 // bytes per second; 0 where it is not known or does not matter
 }
 
 // laneBytes is what a lane pins. Alignment may cost a page.
 func (p plan) laneBytes() int64 { return int64(p.depth)*p.slot + page }
 
 func (c Config) plan(info gpu.Info, m machine) (plan, error) {
-	p := plan{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, lanes: c.Workers}
+	p := plan{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, lanes: c.Workers, hands: c.Workers}
 	if c.Budget < 0 || c.Slot < 0 || c.Depth < 0 || c.Workers < 0 {
 		return p, fmt.Errorf("ring: negative size in %+v", p)
 	}
@@ -69,8 +74,9 @@ func (c Config) plan(info gpu.Info, m machine) (plan, error) {
 	if p.budget == 0 {
 		p.budget = DefaultBudget
 	}
-	if p.lanes == 0 {
-		p.lanes = workers(runtime.GOMAXPROCS(0), m.link(info.PCI))
+	if c.Workers == 0 {
+		cores := max(runtime.GOMAXPROCS(0), minWorkers)
+		p.lanes, p.hands, p.link = min(cores, maxLanes), min(cores, maxWorkers), m.link(info.PCI)
 	}
 	p.fit(c)
 	// An eighth is for small requests, but at least one slot.
@@ -100,16 +106,4 @@ func (p *plan) fit(c Config) {
 	for c.Slot == 0 && p.slot > minSlot && tight() {
 		p.slot /= 2
 	}
-}
-
-// workers is the number of lanes for so many cores and a link of so many bytes
-// per second (0: not known). One thread reads some 3.5 GB/s from the page cache
-// when all do.
-func workers(cores int, link int64) int {
-	n := min(max(cores, minWorkers), maxWorkers)
-	const perThread = 3_500_000_000
-	if link > 0 {
-		n = min(n, max(int((link+perThread-1)/perThread), minWorkers))
-	}
-	return n
 }

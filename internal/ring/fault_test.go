@@ -209,6 +209,7 @@ func (*coldFiles) Warm(int, int64, int64) bool { return false }
 func TestGPUFaults(t *testing.T) {
 	dev := newOddGPU(openGPU(t))
 	r := openRing(t, dev, smallRing)
+	setFlags(t, r, false)
 	for _, verb := range []string{"copy", "record", "event", "synchronize"} {
 		for _, n := range faultLens {
 			for _, write := range []bool{false, true} {

@@ -22,6 +22,14 @@ func (l *lane) fill(s *slot) {
 	}
 }
 
+// filled is how many bytes the parts hold.
+func (s *slot) filled() (n int) {
+	for i := range s.parts {
+		n += s.parts[i].got
+	}
+	return n
+}
+
 // read reads what is missing of a part into its place in mem.
 func (r *Ring) read(q *Req, p *part, mem []byte) {
 	pos := q.Off + p.off

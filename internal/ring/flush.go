@@ -24,6 +24,9 @@ func (r *Ring) write(q *Req, p *part, mem []byte) {
 	if q.Sum {
 		p.crc = crc32.Checksum(mem[p.at:p.at+p.n], castagnoli)
 	}
+	if p.over {
+		r.overwrite(q, p, mem)
+	}
 	end := pos + int64(p.n)
 	if from, to := up(pos, q.border()), down(end, q.border()); q.Direct >= 0 && from < to {
 		r.writeTo(q.Buffered, q, p, mem, from)

@@ -84,7 +84,9 @@ func (l *lane) close() error {
 func (l *lane) start(s *slot) {
 	s.write = s.op.reqs[s.parts[0].req].Write
 	if !s.write {
+		began := time.Now()
 		l.fill(s)
+		l.r.pace.add(s.filled(), time.Since(began))
 		for i := range s.parts {
 			p := &s.parts[i]
 			hint(s.mem[p.at : p.at+p.got])

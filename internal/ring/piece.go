@@ -20,6 +20,8 @@ type part struct {
 	off int64 // in the request
 	at  int   // in the slot
 	n   int
+	// over asks for a write into the pages that the cache has.
+	over bool
 	// The outcome.
 	got     int // bytes that came through, from the start
 	direct  int // of these, by O_DIRECT
@@ -60,7 +62,7 @@ func (o *op) cut(s *slot, want int64) {
 	if room := down(int64(len(s.mem)), border); at+n > room || n > want+want/8 {
 		n = min(want, room) - at
 	}
-	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n)})
+	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n), over: p.over})
 	o.took(i, n)
 }
 

@@ -25,10 +25,14 @@ type Ring struct {
 	smalls   smalls
 	smallLen int64 // requests up to here run in the caller
 
+	flagOnce sync.Once
+	flags    bool // small requests wait for flags
+
 	packOnce sync.Once
 	packs    *packers // nil where the kernels do not load
 
 	copying atomic.Int64 // bytes in the queues of all lanes' streams
+	pace    pace
 
 	mu      sync.Mutex
 	plan    plan // lanes may shrink
@@ -173,7 +177,8 @@ func (r *Ring) await(o *op) {
 // reserveLen is the size from which a write looks for room first.
 const reserveLen = 8 << 20
 
-// reserve lets large writes that extend a file fail before they move anything.
+// reserve lets large writes that extend a file fail before they move anything,
+// and sees how those that do not are written best.
 func (r *Ring) reserve(o *op) {
 	for i := range o.reqs {
 		q := &o.reqs[i]
@@ -182,7 +187,9 @@ func (r *Ring) reserve(o *op) {
 		}
 		if err := r.files.Reserve(q.Buffered, q.Off, q.Len); err != nil {
 			o.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
+			continue
 		}
+		o.prog[i].over = q.Direct < 0 && r.files.Overwritable(q.Buffered, q.Off, q.Len, min(r.plan.lanes, r.plan.hands))
 	}
 }
 

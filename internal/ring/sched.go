@@ -32,15 +32,12 @@ func (r *Ring) startLocked(o *op) *lane {
 	return l
 }
 
-// spareLocked is how many lanes are not in use.
-func (r *Ring) spareLocked() int { return len(r.free) + r.plan.lanes - r.lanes }
-
 // pieceLocked is how large the next piece of an op should be: what is left,
 // shared among the lanes that work on it and those that could.
 func (r *Ring) pieceLocked(o *op) int64 {
 	spare := r.spareLocked()
 	least := int64(busyPiece)
-	if 2*spare > r.plan.lanes {
+	if 2*spare > r.handsLocked() {
 		least = minPiece
 	}
 	if o.gathers(o.next) {
@@ -85,8 +82,9 @@ func (r *Ring) takeLocked() *lane {
 // hand: not a last piece that its own caller is about to take.
 func (r *Ring) giveLocked(l *lane) {
 	r.free = append(r.free, l)
+	spare := r.spareLocked() > 0
 	for _, o := range r.active {
-		if !o.attended || o.left > r.pieceLocked(o) {
+		if !o.attended || spare && o.left > r.pieceLocked(o) {
 			r.callLocked(1)
 			return
 		}
@@ -235,7 +233,7 @@ func (r *Ring) help() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		for !r.ended && (len(r.active) == 0 || r.spareLocked() == 0) {
+		for !r.ended && !r.wantedLocked() {
 			r.asleep++
 			r.work.Wait()
 			r.asleep--

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -15,6 +18,13 @@ type small struct {
 	addr   gpu.Addr
 	mem    []byte
 	part   part
+
+	// The GPU writes seq into flag behind a copy, where that is seen earlier than
+	// the driver's own mark.
+	flagged  bool
+	flag     *atomic.Uint32
+	flagAddr gpu.Addr
+	seq      uint32
 }
 
 // smalls are lent last in, first out, so that few are used while few are needed.
@@ -83,9 +93,43 @@ func (r *Ring) newSmalls(n int) ([]*small, error) {
 		if s.stream, err = r.dev.NewStream(); err != nil {
 			return nil, errors.Join(fmt.Errorf("ring: %w", err), closeStreams(list))
 		}
+		s.flagAddr = s.addr + smallSlot - page
+		s.flag = hostWord(s.flagAddr)
 		list = append(list, s)
 	}
+	flagged := r.flagged(list[0])
+	for _, s := range list {
+		s.flagged = flagged
+	}
 	return list, nil
+}
+
+// flagRounds is how often each way to wait is tried.
+const flagRounds = 9
+
+// flagged measures, once for a ring, whether waiting for a flag is the faster way
+// to wait for a copy.
+func (r *Ring) flagged(s *small) bool {
+	r.flagOnce.Do(func() {
+		to, err := r.dev.Alloc(gpu.KindDevice, page, 0)
+		if err != nil {
+			return
+		}
+		defer r.dev.Free(to)
+		var took [2][]time.Duration
+		for i := range 2 * flagRounds {
+			began := time.Now()
+			s.flagged = i%2 == 1
+			if err := s.move(to, s.addr, page); err != nil {
+				return
+			}
+			took[i%2] = append(took[i%2], time.Since(began))
+		}
+		slices.Sort(took[0])
+		slices.Sort(took[1])
+		r.flags = took[1][flagRounds/2] < took[0][flagRounds/2]
+	})
+	return r.flags
 }
 
 func closeStreams(list []*small) (err error) {
@@ -159,14 +203,41 @@ func (r *Ring) writeSmall(q *Req, s *small) {
 }
 
 func (s *small) copy(dst, src gpu.Addr, n int, q *Req) {
-	err := s.stream.Copy(dst, src, uint64(n))
-	if err == nil {
-		if err = s.stream.Synchronize(); err != nil {
-			_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
-		}
-	}
-	if err != nil {
+	if err := s.move(dst, src, n); err != nil {
 		s.part.got, s.part.direct = 0, 0
 		s.part.err = &Error{"copy", q.Off, int64(n), q.Addr, err}
 	}
+}
+
+// move copies and waits.
+func (s *small) move(dst, src gpu.Addr, n int) error {
+	if err := s.stream.Copy(dst, src, uint64(n)); err != nil {
+		return err
+	}
+	if s.flagged && s.seen() {
+		return nil
+	}
+	err := s.stream.Synchronize()
+	if err != nil {
+		_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
+	}
+	return err
+}
+
+// flagSpins is how often a flag is looked at, some 50 us: after that the driver
+// waits, and says what is wrong. Behind an error the flag never comes.
+const flagSpins = 50_000
+
+// seen waits for the flag behind the copy.
+func (s *small) seen() bool {
+	s.seq++
+	if err := s.stream.Write(s.flagAddr, uint64(s.seq), 4); err != nil {
+		return false
+	}
+	for range flagSpins {
+		if s.flag.Load() == s.seq {
+			return true
+		}
+	}
+	return false
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -47,11 +48,11 @@ func TestPlan(t *testing.T) {
 		want plan
 		err  string
 	}{
-		{"default", Config{Workers: 16}, plan{256 << 20, 4 << 20, 2, 16, 64}, ""},
-		{"small budget", Config{Budget: 16 << 20, Workers: 8}, plan{16 << 20, 2 << 20, 2, 3, 15}, ""},
-		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, plan{1 << 20, 128 << 10, 2, 3, 1}, ""},
-		{"least budget", Config{Budget: 300 << 10, Workers: 8}, plan{300 << 10, 64 << 10, 2, 1, 1}, ""},
-		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, plan{64 << 20, 1 << 20, 8, 3, 62}, ""},
+		{"default", Config{Workers: 16}, plan{256 << 20, 4 << 20, 2, 16, 16, 64, 0}, ""},
+		{"small budget", Config{Budget: 16 << 20, Workers: 8}, plan{16 << 20, 2 << 20, 2, 3, 8, 15, 0}, ""},
+		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, plan{1 << 20, 128 << 10, 2, 3, 8, 1, 0}, ""},
+		{"least budget", Config{Budget: 300 << 10, Workers: 8}, plan{300 << 10, 64 << 10, 2, 1, 8, 1, 0}, ""},
+		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, plan{64 << 20, 1 << 20, 8, 3, 3, 60, 0}, ""},
 		{"no budget", Config{Budget: 200 << 10}, plan{}, "limited to 204800 bytes"},
 		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, plan{}, "limited to 8388608 bytes"},
 		{"odd slot", Config{Slot: 100_000}, plan{}, "multiple of 4096"},
@@ -73,8 +74,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestWorkers(t *testing.T) {
-	gen5 := machine{fstest.MapFS{
+func TestLink(t *testing.T) {
+	m := machine{fstest.MapFS{
 		"sys/bus/pci/devices/0000:65:00.0/max_link_speed": {Data: []byte("32.0 GT/s PCIe\n")},
 		"sys/bus/pci/devices/0000:65:00.0/max_link_width": {Data: []byte("16\n")},
 		"sys/bus/pci/devices/0000:66:00.0/max_link_speed": {Data: []byte("8.0 GT/s PCIe\n")},
@@ -83,28 +84,71 @@ func TestWorkers(t *testing.T) {
 		"sys/bus/pci/devices/0000:68:00.0/max_link_speed": {Data: []byte("5.0 GT/s PCIe\n")},
 		"sys/bus/pci/devices/0000:68:00.0/max_link_width": {Data: []byte("x\n")},
 	}}
+	for pci, want := range map[string]float64{
+		"0000:65:00.0": 63.0, "0000:66:00.0": 15.75, "0000:67:00.0": 0, "0000:68:00.0": 0, "none": 0,
+	} {
+		if got := float64(m.link(pci)) / 1e9; got < want-0.1 || got > want+0.1 {
+			t.Errorf("%s: link %v GB/s, want %v", pci, got, want)
+		}
+	}
+}
+
+// So many hands are called in as fill the link at their pace.
+func TestHands(t *testing.T) {
+	const gen5, gen3 = 63_000_000_000, 15_750_000_000
 	tests := []struct {
-		pci   string
-		cores int
-		link  float64 // GB/s
-		want  int
+		name         string
+		lanes, hands int
+		link         int64
+		pace         float64 // GB/s; 0: none measured yet
+		want         int
 	}{
-		{"0000:65:00.0", 16, 63.0, 16},
-		{"0000:65:00.0", 128, 63.0, 16},
-		{"0000:65:00.0", 2, 63.0, 4},
-		{"0000:66:00.0", 64, 15.75, 5},
-		{"0000:67:00.0", 64, 0, 16},
-		{"0000:68:00.0", 8, 0, 8},
-		{"none", 8, 0, 8},
+		{"at first", 16, 16, gen5, 0, 13},
+		{"fast cores", 16, 16, gen5, 6.5, 10},
+		{"slow cores", 16, 16, gen5, 2, 16},
+		{"slow link", 16, 16, gen3, 5, 4},
+		{"link not known", 16, 16, 0, 5, 16},
+		{"few cores", 4, 4, gen5, 5, 4},
+		{"a disk", 24, 16, gen5, 0.2, 16},
+		{"little memory", 3, 16, gen5, 5, 3},
 	}
 	for _, tt := range tests {
-		link := gen5.link(tt.pci)
-		if got := float64(link) / 1e9; got < tt.link-0.1 || got > tt.link+0.1 {
-			t.Errorf("%s: link %v GB/s, want %v", tt.pci, got, tt.link)
+		r := &Ring{plan: plan{lanes: tt.lanes, hands: tt.hands, link: tt.link}}
+		for range 200 {
+			if tt.pace > 0 {
+				r.pace.add(4<<20, time.Duration(4<<20/tt.pace))
+			}
 		}
-		if got := workers(tt.cores, link); got != tt.want {
-			t.Errorf("%s with %d cores: %d workers, want %d", tt.pci, tt.cores, got, tt.want)
+		if got := r.handsLocked(); got != tt.want {
+			t.Errorf("%s: %d hands, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// Callers are not turned away when there are hands enough.
+func TestSpare(t *testing.T) {
+	r := &Ring{plan: plan{lanes: 16, hands: 4}}
+	for used := range 17 {
+		r.lanes, r.free = used, nil
+		if got, want := r.spareLocked(), max(4-used, 0); got != want {
+			t.Errorf("%d at work: %d hands to spare, want %d", used, got, want)
+		}
+		if got := r.vacantLocked(); got != 16-used {
+			t.Errorf("%d at work: room for %d", used, got)
+		}
+	}
+	r.lanes = 15
+	r.active = []*op{{attended: true}}
+	if r.wantedLocked() {
+		t.Error("a helper is called to an op that has its caller")
+	}
+	r.active = append(r.active, &op{})
+	if !r.wantedLocked() {
+		t.Error("an op without a lane finds no helper")
+	}
+	r.lanes = 16
+	if r.wantedLocked() {
+		t.Error("a helper is called where there is no lane")
 	}
 }
 

@@ -203,7 +203,7 @@ type oddFiles struct {
 
 // A call is what the ring asks of the kernel.
 type call struct {
-	verb string // "pread", "pwrite", "fdatasync", "reserve"
+	verb string // "pread", "pwrite", "overwrite", "fdatasync", "reserve"
 	fd   int
 	off  int64
 	n    int
@@ -257,6 +257,13 @@ func (o *oddFiles) Reserve(fd int, off, n int64) error {
 		return err
 	}
 	return o.kernel.Reserve(fd, off, n)
+}
+
+func (o *oddFiles) Overwrite(fd int, p []byte, off int64) error {
+	if _, err := o.ask("overwrite", fd, off, len(p)); err != nil {
+		return err
+	}
+	return o.kernel.Overwrite(fd, p, off)
 }
 
 // oddGPU is a GPU with failures: before each call it asks odd.
@@ -360,6 +367,13 @@ func (s *oddStream) Record(e gpu.Event) error {
 		return err
 	}
 	return s.Stream.Record(e.(*oddEvent).Event)
+}
+
+func (s *oddStream) Write(a gpu.Addr, value uint64, width int) error {
+	if err := s.o.ask("write", uint64(width)); err != nil {
+		return err
+	}
+	return s.Stream.Write(a, value, width)
 }
 
 func (s *oddStream) Synchronize() error {
