@@ -97,8 +97,21 @@ func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
 
 // MapGPU maps GPU memory that begins at a multiple of 64 KiB and consists of
 // whole pages of that size. It must be plain device memory: managed memory
-// moves, and host memory is MapHost's.
+// moves, and host memory is MapHost's. The first time for a GPU it tries, with
+// memory of its own, whether the drive reaches it, and fails with
+// ErrUnreachable where it does not.
 func (c *Controller) MapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
+	b, err := c.mapGPU(d, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.reaches(d); err != nil {
+		return nil, errors.Join(fmt.Errorf("nvme %s: map %v: %w", c.Name(), s, err), b.Close())
+	}
+	return b, nil
+}
+
+func (c *Controller) mapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("nvme %s: map %v: %w", c.Name(), s, fmt.Errorf(format, args...))
 	}

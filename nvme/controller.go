@@ -38,6 +38,7 @@ type Controller struct {
 
 	bufMu   sync.Mutex
 	buffers map[*Buffer]bool // nil when closed
+	reached map[int]bool     // GPUs whose memory the drive reaches
 
 	pageMu sync.Mutex // held while page is in use
 	page   *Buffer    // for data of admin commands
@@ -67,7 +68,7 @@ type Info struct {
 // Open resets the controller, brings it up and finds its namespaces. The
 // transport is closed by Close, or here when Open fails.
 func Open(t Transport, cfg Config) (*Controller, error) {
-	c := &Controller{t: t, epoch: time.Now(), buffers: map[*Buffer]bool{}, queues: map[uint16]*Queue{}}
+	c := &Controller{t: t, epoch: time.Now(), buffers: map[*Buffer]bool{}, reached: map[int]bool{}, queues: map[uint16]*Queue{}}
 	err := c.open(cfg)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("nvme %s: open: %w", t.Name(), err), c.Close())

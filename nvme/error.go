@@ -18,6 +18,10 @@ var (
 	ErrFull    = errors.New("the queue is full")
 	ErrIdle    = errors.New("no commands are in flight")
 	ErrRevoked = errors.New("the memory was freed while it was mapped")
+
+	// ErrUnreachable is what mapping GPU memory fails with where the machine
+	// does not let the drive through to it.
+	ErrUnreachable = errors.New("the drive does not reach the GPU's memory (an IOMMU or a PCIe bridge between them does not pass requests from device to device: see ACS, and put both below one switch)")
 )
 
 // A Status is how a controller answered a command, less the bits beside type

@@ -356,20 +356,59 @@ func TestFreeWaitsForDMA(t *testing.T) {
 	}
 }
 
-// TestNoWayToTheGPU has the drive below another root port.
+// TestNoWayToTheGPU has the drive below another root port: the memory is not
+// mapped, with the reason, and nothing of the attempt is left.
 func TestNoWayToTheGPU(t *testing.T) {
 	r := newGPURig(t, gpuSetup{far: true})
-	b := r.alloc(64 << 10)
-	if err := r.ns.Read(r.ctx, b, 0, 0, 8); !errors.Is(err, nvme.StatusDataTransferError) {
-		t.Errorf("%v, want %v", err, nvme.StatusDataTransferError)
+	free, _, err := r.dev.MemInfo()
+	r.check(err)
+	for range 2 {
+		if _, err := r.c.AllocGPU(r.dev, 64<<10); !errors.Is(err, nvme.ErrUnreachable) || !errors.Is(err, nvme.StatusDataTransferError) {
+			t.Errorf("%v, want %v for %v", err, nvme.ErrUnreachable, nvme.StatusDataTransferError)
+		}
 	}
 	if n := r.drive.Function().Faults(); n == 0 {
 		t.Error("the fabric counted no fault")
 	}
-	r.check(b.Close())
+	if now, _, _ := r.dev.MemInfo(); now != free {
+		t.Errorf("%d bytes of GPU memory leaked", free-now)
+	}
 	host, err := r.c.AllocHost(4096)
 	r.check(err)
 	r.check(r.ns.Read(r.ctx, host, 0, 0, 8))
+}
+
+// astray is a transport whose maps of GPU memory lead elsewhere: to host memory
+// of the test.
+type astray struct {
+	nvme.Transport
+	mem []byte
+}
+
+func (a astray) MapGPU(s gpu.Span) ([]uint64, uint64, func() error, error) {
+	return a.MapHost(a.mem[:s.Len])
+}
+
+// TestWritesThatVanish has the drive report success for writes that do not
+// arrive.
+func TestWritesThatVanish(t *testing.T) {
+	r := newGPURig(t, gpuSetup{})
+	mem, err := r.c.AllocHost(4 << 20)
+	r.check(err)
+	c, err := nvme.Open(astray{r.c2(), mem.Bytes()}, nvme.Config{})
+	r.check(err)
+	if _, err := c.AllocGPU(r.dev, 1<<20); !errors.Is(err, nvme.ErrUnreachable) || !strings.Contains(err.Error(), "reports success") {
+		t.Errorf("%v, want %v", err, nvme.ErrUnreachable)
+	}
+	r.check(c.Close())
+	r.check(r.c.Reset())
+	// The GPU is within reach of the other driver, which asks once.
+	r.check(r.alloc(1 << 20).Close())
+	before := r.drive.Stats().Commands
+	r.check(r.alloc(1 << 20).Close())
+	if n := r.drive.Stats().Commands - before; n != 0 {
+		t.Errorf("%d commands for a GPU that is known to be within reach", n)
+	}
 }
 
 // TestCloseFreesWhatIsLeft closes the controller before its buffers.

@@ -15,7 +15,7 @@ func vfio() []Suite {
 		const bad = 100 << 10 // in units of 512 bytes
 		ss = append(ss, Suite{
 			Name:    fmt.Sprintf("vfio/%d", sector),
-			Package: module + "/nvme/vfio", Run: "^TestLab", Min: 5,
+			Package: module + "/nvme/vfio", Run: "^TestLab", Min: 8,
 			Guest: lab.Guest{IOMMU: true, Drives: []lab.Drive{
 				{ID: "nv0", Sector: sector, Faults: []lab.Fault{{Op: lab.Read, Sector: bad}}},
 				{ID: "cmb", CMB: 16},

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/lab/inside"
 	"github.com/culvert-io/culvert/nvme"
@@ -147,6 +149,9 @@ func TestLabFunctionReset(t *testing.T) {
 	}
 }
 
+// cmbBAR is where QEMU's drive has its memory.
+const cmbBAR = 2
+
 // TestLabPeer has one drive write into another device's BAR and read from it:
 // the controller memory buffer of a second drive, mapped into the process. No
 // module and no host memory lies between.
@@ -154,7 +159,6 @@ func TestLabPeer(t *testing.T) {
 	from, to := drive(t, "nv0"), drive(t, "cmb")
 	target := open(t, to)
 	defer target.Close()
-	const cmbBAR = 2
 	bar, err := target.MapRegion(cmbBAR)
 	if err != nil {
 		t.Fatal(err)
@@ -202,6 +206,186 @@ func TestLabPeer(t *testing.T) {
 		t.Error("the drive got other bytes from the BAR")
 	}
 	if err := peer.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A barGPU is a GPU that has nothing but memory: a mapping of another device's
+// BAR plays its BAR1. Allocations are never given back.
+type barGPU struct {
+	gpu.Device
+	bar  dev.Mapping
+	next uint64
+}
+
+// barBase is where the addresses of a barGPU begin.
+const barBase = 1 << 40
+
+func (g *barGPU) Info() gpu.Info                     { return gpu.Info{Name: "a drive's memory"} }
+func (g *barGPU) SetSyncMemops(gpu.Addr, bool) error { return nil }
+func (g *barGPU) FlushWrites(gpu.Scope) error        { return nil }
+func (g *barGPU) Free(gpu.Addr) error                { return nil }
+func (g *barGPU) Pointer(gpu.Addr) (gpu.Pointer, error) {
+	return gpu.Pointer{Kind: gpu.KindDevice, Base: barBase, Size: uint64(g.bar.Len())}, nil
+}
+
+func (g *barGPU) Alloc(_ gpu.Kind, n uint64, _ gpu.Flags) (gpu.Addr, error) {
+	a := g.next
+	g.next += n
+	return gpu.Addr(barBase + a), nil
+}
+
+func (g *barGPU) CopyIn(dst gpu.Addr, src []byte) error {
+	storeWords(dev.Bytes(g.bar)[dst-barBase:], src)
+	return nil
+}
+
+func (g *barGPU) CopyOut(dst []byte, src gpu.Addr) error {
+	loadWords(dst, dev.Bytes(g.bar)[src-barBase:][:len(dst)])
+	return nil
+}
+
+// view is what a Config takes.
+func (g *barGPU) view(s gpu.Span) ([]byte, func() error, error) {
+	return dev.Bytes(g.bar)[s.Addr()-barBase:][:s.Len:s.Len], func() error { return nil }, nil
+}
+
+// newBarGPU makes a GPU of a drive with memory.
+func newBarGPU(t *testing.T) (*barGPU, *Transport) {
+	t.Helper()
+	owner := open(t, drive(t, "cmb"))
+	t.Cleanup(func() { owner.Close() })
+	bar, err := owner.MapRegion(cmbBAR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bar.Unmap() })
+	return &barGPU{bar: bar}, owner
+}
+
+// TestLabGPU takes the way of a GPU's memory: a view of it, mapped for DMA.
+func TestLabGPU(t *testing.T) {
+	g, _ := newBarGPU(t)
+	tr, err := Open(drive(t, "nv0"), Config{View: g.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nvme.Open(tr, nvme.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 256 << 10
+	host, err := c.AllocHost(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range host.Bytes() {
+		host.Bytes()[i] = byte(i*11>>3) ^ byte(i>>13)
+	}
+	ns, ctx := c.Namespaces()[0], context.Background()
+	blocks := uint64(n / ns.BlockSize())
+	if err := ns.Write(ctx, host, 0, 0, blocks); err != nil {
+		t.Fatal(err)
+	}
+	there, err := c.AllocGPU(g, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Read(ctx, there, 0, 0, blocks); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, n)
+	if err := g.CopyOut(got, there.Span().Addr()); err != nil || !bytes.Equal(got, host.Bytes()) {
+		t.Errorf("the GPU's memory holds other bytes than the drive, %v", err)
+	}
+	if err := there.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// astray is a transport whose maps of GPU memory lead to addresses that the
+// IOMMU does not know.
+type astray struct{ *Transport }
+
+func (a astray) MapGPU(s gpu.Span) ([]uint64, uint64, func() error, error) {
+	_, size, unmap, err := a.Transport.MapGPU(s)
+	return []uint64{1 << 38}, size, unmap, err
+}
+
+// TestLabUnreachable has the IOMMU stop the drive's writes, of which this drive
+// hears nothing: the driver does, and declines.
+func TestLabUnreachable(t *testing.T) {
+	g, _ := newBarGPU(t)
+	tr, err := Open(drive(t, "nv0"), Config{View: g.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nvme.Open(astray{tr}, nvme.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.AllocGPU(g, 64<<10); !errors.Is(err, nvme.ErrUnreachable) {
+		t.Errorf("%v, want %v", err, nvme.ErrUnreachable)
+	} else {
+		t.Log(err)
+	}
+}
+
+// TestLabKernelRefuses maps what the kernel does not take for DMA: a BAR that
+// does not answer, and one that may not be written.
+func TestLabKernelRefuses(t *testing.T) {
+	g, owner := newBarGPU(t)
+	tr, err := Open(drive(t, "nv0"), Config{View: g.view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	span := gpu.Span{Base: barBase, Len: 64 << 10}
+	refused := func(what string) {
+		t.Helper()
+		before := len(tr.iovas.taken)
+		_, _, unmap, err := tr.MapGPU(span)
+		if err == nil {
+			t.Errorf("%s was mapped", what)
+			unmap()
+			return
+		}
+		t.Log(err)
+		if !strings.Contains(err.Error(), "does not take this memory for DMA") {
+			t.Errorf("%s: the reason is missing: %v", what, err)
+		}
+		if n := len(tr.iovas.taken); n != before {
+			t.Errorf("%s: %d addresses leaked", what, n-before)
+		}
+	}
+	if err := owner.command(func(c uint16) uint16 { return c &^ pciMemory }); err != nil {
+		t.Fatal(err)
+	}
+	refused("a BAR that does not answer")
+	if err := owner.enable(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := owner.region(cmbBAR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := g.bar
+	if g.bar, err = dev.MapFile(owner.device, int64(r.Offset), int(r.Size), unix.PROT_READ); err != nil {
+		t.Fatal(err)
+	}
+	refused("a BAR that may not be written")
+	if err := g.bar.Unmap(); err != nil {
+		t.Error(err)
+	}
+	// And as it should be.
+	g.bar = whole
+	_, _, unmap, err := tr.MapGPU(span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unmap(); err != nil {
 		t.Error(err)
 	}
 }
