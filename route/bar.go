@@ -39,6 +39,8 @@ type BarRoute struct {
 	root   fs.FS // with /proc and /sys
 	mapper *rm.Mapper
 
+	crowd crowd
+
 	mu      sync.Mutex // serialises changes of wins, and guards borders
 	wins    atomic.Pointer[map[gpu.Addr]*rm.Window]
 	borders map[string]*borderFinder // by file system

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// Up to borderLow reads go through BAR1 and from borderHigh on they do not, on
-// every machine that was looked at. What is better between the two depends on the
-// GPU, its link, the cores and the file system, and is measured.
+// Up to borderLow reads go through BAR1 and above borderHigh they do not, on every
+// machine that was looked at. What is better between the two depends on the GPU,
+// its link, the cores and the file system, and is measured.
 const (
 	borderLow  = 128 << 10
 	borderHigh = 1 << 20
 )
 
 // borderSizes are the requests that are measured, in ascending order.
-var borderSizes = []uint64{256 << 10, 512 << 10}
+var borderSizes = []uint64{256 << 10, 512 << 10, borderHigh}
 
 // A Border is where reads into registered buffers stop going through BAR1, as
 // found by a measurement.
@@ -28,7 +28,7 @@ type Border struct {
 // BorderSpeeds are bytes per second for requests of a size.
 type BorderSpeeds struct {
 	Size uint64  `json:"bytes"`
-	Bar  float64 `json:"bar"`
+	Bar  float64 `json:"bar"` // with the ring beside it
 	Ring float64 `json:"ring"`
 }
 
@@ -41,9 +41,6 @@ func newBorder(id Identity, speeds []BorderSpeeds) *Border {
 			break
 		}
 		b.Max = s.Size
-	}
-	if len(speeds) > 0 && b.Max == speeds[len(speeds)-1].Size {
-		b.Max = borderHigh - 1
 	}
 	return b
 }
@@ -61,15 +58,17 @@ func (b *Border) decline() *Decline {
 	return &Decline{Bar, "size", text, ""}
 }
 
-// A barUpTo is the bar route with the border of one file system.
+// A barUpTo is the bar route with the ring beside it and the border between the
+// two on one file system.
 type barUpTo struct {
 	*BarRoute
+	other  Route
 	border *borderFinder
 }
 
 // Takes is BarRoute's with the border of this file system.
 func (b *barUpTo) Takes(op *Op) *Decline {
-	if op.Mem.Len <= borderLow || op.Mem.Len >= borderHigh {
+	if op.Mem.Len <= borderLow || op.Mem.Len > borderHigh {
 		return b.takes(op, defaultBorder)
 	}
 	if k := b.border.known.Load(); k != nil {

@@ -26,7 +26,7 @@ type Identity struct {
 	Callers int    `json:"callers"` // side by side, as many as cores allow
 }
 
-const borderMethod = 1
+const borderMethod = 2
 
 func identify(info gpu.Info, root fs.FS, f *storage.File, callers int) Identity {
 	id := Identity{Method: borderMethod, GPU: info.UUID.String(), FS: f.Facts.FS, Dev: f.Facts.Dev, Callers: callers}
@@ -92,7 +92,7 @@ func (c *borderCache) load() map[Identity]*Border {
 		return known
 	}
 	for _, b := range list {
-		if b != nil && b.Max >= borderLow && b.Max < borderHigh {
+		if b != nil && b.Max >= borderLow && b.Max <= borderHigh {
 			known[b.Identity] = b
 		}
 	}

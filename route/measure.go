@@ -33,7 +33,7 @@ func (b *BarRoute) upTo(other Route, f *storage.File) Route {
 		border = &borderFinder{find: func(op *Op) *Border { return b.findBorder(other, op.File) }}
 		b.borders[on] = border
 	}
-	return &barUpTo{b, border}
+	return &barUpTo{b, other, border}
 }
 
 // findBorder looks the border for a file up, or measures it.
@@ -62,12 +62,13 @@ func (b *BarRoute) measure(other Route, f *storage.File, id Identity) *Border {
 		return nil
 	}
 	defer b.Deregister(mem)
+	mixed := &barUpTo{BarRoute: b, other: other}
 	var speeds []BorderSpeeds
 	for _, n := range borderSizes {
 		s := BorderSpeeds{Size: n}
 		var bar, ring []float64
 		for range measureRounds {
-			bar = append(bar, speed(b, f, mem, n, id.Callers))
+			bar = append(bar, speed(mixed, f, mem, n, id.Callers))
 			ring = append(ring, speed(other, f, mem, n, id.Callers))
 		}
 		slices.Sort(bar)
@@ -91,7 +92,7 @@ func speed(r Route, f *storage.File, mem gpu.Span, n uint64, callers int) float6
 			ops := []Op{{Dir: Read, File: f, Mem: mem.Slice(uint64(i)*part, n), Kind: gpu.KindDevice}}
 			res := make([]Receipt, 1)
 			for k := uint64(0); k < each && failed[i] == nil; k++ {
-				ops[0].Off = int64(k * n % (borderHigh - n + 1))
+				ops[0].Off = int64(k * n % borderHigh)
 				res[0] = Receipt{}
 				failed[i] = r.Run(context.Background(), ops, res)
 			}
