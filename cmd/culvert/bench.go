@@ -43,8 +43,9 @@ the share of the ceiling, which is a large pinned copy measured in the same run.
 
 Warm means that the file was read once before; with --cold its pages are dropped
 first, and a run whose file is still in the page cache is refused. Peers are
-measured in the same run: NVIDIA's libcufile, loaded by path, and pread with a
-synchronous copy.
+measured in the same run: NVIDIA's libcufile, loaded by path; pread with a
+synchronous copy; and memory, which reads or writes host memory alone and shows
+what is left to gain.
 
 On the software machine every line ends with SOFTWARE-MACHINE: such figures say
 nothing about hardware.
@@ -71,7 +72,7 @@ EXIT STATUS
 	f.StringVar(&o.mem, "mem", "device", "kind of memory: device, virtual, host or managed")
 	f.BoolVar(&o.noRegister, "no-register", false, "use unregistered buffers")
 	f.StringVar(&o.routes, "route", "", "a route, a list, or all that the file can use; empty lets the ladder choose")
-	f.StringSliceVar(&o.peers, "peer", nil, "also measure: libcufile, pread")
+	f.StringSliceVar(&o.peers, "peer", nil, "also measure: libcufile, pread (and a copy), memory (no GPU)")
 	f.StringVar(&o.libcufile, "libcufile", "", "path of NVIDIA's libcufile.so.0 (default: the usual places)")
 	f.BoolVar(&o.cold, "cold", false, "drop the file's page cache before each run")
 	f.BoolVar(&o.direct, "direct", false, "open the file with O_DIRECT")

@@ -28,11 +28,14 @@ bench() { "$culvert" bench "$@" --repeat 5 --json; }
 bench "$large" --bs 8G --size 16G --peer libcufile
 bench "$shm" --bs 8G --size 16G
 rm -f "$large" "$shm"
-bench "$file" --bs 1M,16M --threads 16 --time 400ms --peer libcufile
-bench "$file" --bs 64K --threads 8 --time 300ms --route bar,ring --peer libcufile
-bench "$file" --bs 4K --rw randread --threads 1 --time 300ms --route bar,ring,host --peer libcufile --peer pread
-bench "$file" --bs 4K --rw randread --threads 8,16 --time 300ms --route bar --peer libcufile
+bench "$file" --bs 1M,16M --threads 16 --time 400ms --peer libcufile --peer memory
+bench "$file" --bs 1M --threads 16 --time 400ms --route ring
+bench "$file" --bs 64K --threads 8 --time 300ms --peer libcufile --peer memory
+bench "$file" --bs 64K --threads 8 --time 300ms --route bar,ring
+bench "$file" --bs 256K,1M --threads 8 --time 300ms --peer libcufile
+bench "$file" --bs 4K --rw randread --threads 1 --time 300ms --route bar,ring,host --peer libcufile --peer pread --peer memory
+bench "$file" --bs 4K --rw randread --threads 8,16 --time 300ms --route bar --peer libcufile --peer memory
 bench "$file" --bs 4K --rw randread --threads 8 --batch 128 --time 300ms --route bar,ring --peer libcufile
 bench "$file" --bs 1M --threads 8 --cold --time 1s
-bench "$file" --rw write --overwrite --bs 2G --size 2G --peer libcufile
-bench "$file" --rw write --overwrite --bs 16M --threads 4 --time 300ms --peer libcufile
+bench "$file" --rw write --overwrite --bs 2G --size 2G --peer libcufile --peer memory
+bench "$file" --rw write --overwrite --bs 16M --threads 4 --time 300ms --peer libcufile --peer memory

@@ -86,14 +86,17 @@ type Peer string
 const (
 	PeerLibcufile Peer = "libcufile"
 	PeerPread     Peer = "pread"
+	// PeerMemory leaves the GPU out: what reading and writing alone cost.
+	PeerMemory Peer = "memory"
 )
 
 // Check tells whether there is such a peer.
 func (p Peer) Check() error {
-	if p != PeerLibcufile && p != PeerPread {
-		return fmt.Errorf("no peer %q: want libcufile or pread", p)
+	switch p {
+	case PeerLibcufile, PeerPread, PeerMemory:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("no peer %q: want libcufile, pread or memory", p)
 }
 
 // Find sets the path of NVIDIA's library, where the peer is that and the path is
@@ -129,8 +132,10 @@ func (b *Bench) Peer(ctx context.Context, w Workload, p Peer, libcufile string) 
 		return b.measure(ctx, w, e)
 	case PeerPread:
 		return b.measure(ctx, w, &pread{b.file, b.dev})
+	case PeerMemory:
+		return b.measure(ctx, w, &memory{b.file})
 	}
-	return nil, fmt.Errorf("no peer %q: want libcufile or pread", p)
+	return nil, p.Check()
 }
 
 func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, error) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -45,19 +46,40 @@ func run(files []string, out io.Writer) error {
 
 // A result is what the tables need of a bench.Result.
 type result struct {
-	Pattern bench.Pattern           `json:"pattern"`
-	Block   int64                   `json:"block"`
-	Threads int                     `json:"threads"`
-	Batch   int                     `json:"batch"`
-	Cold    bool                    `json:"cold"`
-	Engine  string                  `json:"engine"`
-	GBps    float64                 `json:"gb_per_second"`
-	IOPS    float64                 `json:"ops_per_second"`
-	CPU     float64                 `json:"cpu_seconds_per_gb"`
-	Share   float64                 `json:"share_of_ceiling"`
-	Soft    bool                    `json:"software_machine"`
-	Latency bench.Latency           `json:"latency_us"`
-	Receipt *struct{ Route string } `json:"receipt"`
+	Pattern bench.Pattern `json:"pattern"`
+	Block   int64         `json:"block"`
+	Threads int           `json:"threads"`
+	Batch   int           `json:"batch"`
+	Cold    bool          `json:"cold"`
+	Engine  string        `json:"engine"`
+	GBps    float64       `json:"gb_per_second"`
+	IOPS    float64       `json:"ops_per_second"`
+	CPU     float64       `json:"cpu_seconds_per_gb"`
+	Share   float64       `json:"share_of_ceiling"`
+	Soft    bool          `json:"software_machine"`
+	Latency bench.Latency `json:"latency_us"`
+	Receipt *receipt      `json:"receipt"`
+}
+
+type receipt struct {
+	Route string           `json:"route"`
+	Bytes int64            `json:"bytes"`
+	By    map[string]int64 `json:"bytes_by_route"`
+}
+
+// routes names the route, or those that shared the work: "bar+ring". What moved
+// less than a twentieth is not worth a name.
+func (r *receipt) routes() string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(r.By)) {
+		if 20*r.By[name] >= r.Bytes {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 2 {
+		return r.Route
+	}
+	return strings.Join(names, "+")
 }
 
 func read(r io.Reader) ([]result, error) {
@@ -122,7 +144,7 @@ func workload(r result) string {
 
 func engine(r result) string {
 	if r.Receipt != nil {
-		return "culvert, " + r.Receipt.Route
+		return "culvert, " + r.Receipt.routes()
 	}
 	return r.Engine
 }

@@ -28,6 +28,18 @@ func TestReport(t *testing.T) {
 	}
 }
 
+func TestRoutesOfAReceipt(t *testing.T) {
+	for want, r := range map[string]receipt{
+		"ring":     {Route: "ring"},
+		"bar":      {Route: "bar", Bytes: 100, By: map[string]int64{"bar": 96, "ring": 4}},
+		"bar+ring": {Route: "ring", Bytes: 100, By: map[string]int64{"ring": 60, "bar": 40}},
+	} {
+		if got := r.routes(); got != want {
+			t.Errorf("%+v: %q, want %q", r, got, want)
+		}
+	}
+}
+
 func TestSoftwareFiguresAreRefused(t *testing.T) {
 	if _, err := read(strings.NewReader(`{"software_machine":true}`)); err == nil {
 		t.Error("a figure of the software machine was taken")
