@@ -11,7 +11,7 @@ python-test: lib-core $(PYTHON_VENV)/stamp
 	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -W error::ResourceWarning -m unittest discover -s python/tests -t python/tests
 
 # What hardware.py needs on a machine without Go: the package with its library
-# inside, and the command.
+# inside, the command, and the measurements of package tensor.
 .PHONY: python-hardware
 ## python-hardware: bin/python-hardware, to be run on a machine with a GPU and torch
 python-hardware: lib-core
@@ -19,7 +19,8 @@ python-hardware: lib-core
 	cp python/culvert/*.py bin/python-hardware/culvert
 	cp $(LIB)/libculvert.so bin/python-hardware/culvert
 	cp python/hardware.py bin/python-hardware
-	CGO_ENABLED=0 go build -trimpath -o bin/python-hardware/culvert-command ./cmd/culvert
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/python-hardware/culvert-command ./cmd/culvert
+	CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o bin/python-hardware/tensor.test ./tensor
 
 $(PYTHON_VENV)/stamp: python/requirements.txt
 	$(PYTHON) -m venv $(PYTHON_VENV)

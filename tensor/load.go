@@ -36,7 +36,8 @@ type LoadOptions struct {
 	// for this load.
 	Sums *Sums
 
-	small int // Depth for parcels of small pieces
+	small  int   // Depth for parcels of small pieces
+	parcel int64 // size of parcels; 0 follows what is left
 }
 
 const (

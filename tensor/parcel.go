@@ -89,6 +89,8 @@ func (l *Load) parcelSize(left int64) int64 {
 	case l.opts.Window > 0:
 		// What waits for room must not keep back what makes it.
 		return 0
+	case l.opts.parcel > 0:
+		return l.opts.parcel
 	case l.plan.early:
 		return earlyParcel
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,8 @@ type SaveOptions struct {
 	// border: pinned memory makes copies from a GPU faster. nil takes ordinary
 	// memory.
 	Buffer func(n int) (buf []byte, free func(), err error)
+	// Times, where it is not nil, is told how long the steps took.
+	Times *SaveTimes
 
 	// hold is called before each step that a crash could follow.
 	hold func(point string)
@@ -30,7 +33,27 @@ type SaveOptions struct {
 	alone bool
 }
 
-const defaultWorkers = 8
+const (
+	defaultWorkers = 8
+	// ahead is how many chunks are filled and summed while as many as Workers
+	// are being written, so that storage never waits for them.
+	ahead = 4
+)
+
+// SaveTimes are how long the steps of a save took, one after the other.
+type SaveTimes struct {
+	Reserve time.Duration // finding room on the disk
+	Write   time.Duration // copying, summing and writing, side by side
+	Sync    time.Duration // forcing the file to storage
+	Publish time.Duration // the manifest, and both names
+}
+
+// lap adds the time since begin to a step and returns the time now.
+func lap(step *time.Duration, begin time.Time) time.Time {
+	now := time.Now()
+	*step += now.Sub(begin)
+	return now
+}
 
 // Save writes tensors into a safetensors file, and a manifest of checksums
 // beside it. The data starts on a page border and is written past the page cache
@@ -72,9 +95,11 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		}
 		defer unlock()
 	}
+	begin := time.Now()
 	if err := publish(ctx, data, m, mode, o.hold); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", path, err)
 	}
+	lap(&o.Times.Publish, begin)
 	return m, nil
 }
 
@@ -91,6 +116,9 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 	}
 	if c.Buffer == nil {
 		c.Buffer = mappedBuffer
+	}
+	if c.Times == nil {
+		c.Times = &SaveTimes{}
 	}
 	if c.hold == nil {
 		c.hold = func(string) {}
@@ -181,31 +209,37 @@ type writer struct {
 	sources []Source
 	header  []byte
 	out     *os.File
-	direct  int // a second descriptor with O_DIRECT, or -1
+	direct  int           // a second descriptor with O_DIRECT, or -1
+	writing chan struct{} // holds one for each write under way
 }
 
 func (w *writer) write(ctx context.Context) error {
-	size := w.tally.file.Size
+	size, begin := w.tally.file.Size, time.Now()
 	w.opts.hold("allocate")
 	if err := allocate(w.out, size); err != nil {
 		return err
 	}
+	begin = lap(&w.opts.Times.Reserve, begin)
 	w.direct = openDirect(w.out)
 	if w.direct >= 0 {
 		defer unix.Close(w.direct)
 	}
 	chunk := int(min(w.opts.Chunk, int64(alignUp(uint64(size), pageSize))))
 	buffer := func() ([]byte, func(), error) { return w.opts.Buffer(chunk) }
-	err := eachChunk(ctx, int64(len(w.tally.chunks)), w.opts.Workers, buffer, w.chunk)
+	w.writing = make(chan struct{}, w.opts.Workers)
+	err := eachChunk(ctx, int64(len(w.tally.chunks)), w.opts.Workers+ahead, buffer, w.chunk)
 	if err != nil {
 		return err
 	}
+	begin = lap(&w.opts.Times.Write, begin)
 	w.opts.hold("truncate") // direct writes are whole pages
 	if err := w.out.Truncate(size); err != nil {
 		return err
 	}
 	w.opts.hold("sync")
-	return os.NewSyscallError("fdatasync", unix.Fdatasync(int(w.out.Fd())))
+	err = os.NewSyscallError("fdatasync", unix.Fdatasync(int(w.out.Fd())))
+	lap(&w.opts.Times.Sync, begin)
+	return err
 }
 
 // chunk fills and writes one chunk of the file.
@@ -227,6 +261,8 @@ func (w *writer) chunk(k int64, buf []byte) error {
 		return err
 	}
 	w.tally.add(k, buf[:end-start])
+	w.writing <- struct{}{}
+	defer func() { <-w.writing }()
 	w.opts.hold("write")
 	return w.put(buf, int(end-start), start)
 }

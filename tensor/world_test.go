@@ -19,16 +19,7 @@ import (
 // test ends it checks that loads have closed and freed what they took.
 func softEngine(t testing.TB, memory uint64) Engine {
 	t.Helper()
-	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.GPUs, cfg.Memory = 2, memory
-	m, err := machine.FromSoft(cfg, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv, err := cufile.Open(m)
+	drv, err := cufile.Open(softMachine(t, memory))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +38,20 @@ func softEngine(t testing.TB, memory uint64) Engine {
 		}
 	})
 	return e
+}
+
+func softMachine(t testing.TB, memory uint64) *machine.Machine {
+	t.Helper()
+	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.GPUs, cfg.Memory = 2, memory
+	m, err := machine.FromSoft(cfg, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // A countingEngine knows what a load has opened and not closed, allocated and

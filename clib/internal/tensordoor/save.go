@@ -43,12 +43,20 @@ type saveReceipt struct {
 	Bytes    int64   `json:"bytes"`
 	Seconds  float64 `json:"seconds"`
 	GBps     float64 `json:"gb_per_second"`
+	// Phases are where the time went, in seconds, one after the other.
+	Phases struct {
+		Reserve float64 `json:"reserve"`
+		Write   float64 `json:"write"`
+		Sync    float64 `json:"sync"`
+		Publish float64 `json:"publish"`
+	} `json:"phases"`
 }
 
 // save writes tensors into a file.
 func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	start := time.Now()
-	opts := &tensor.SaveOptions{Metadata: q.Metadata}
+	took := &tensor.SaveTimes{}
+	opts := &tensor.SaveOptions{Metadata: q.Metadata, Times: took}
 	sources := make([]tensor.Source, len(q.Tensors))
 	for i := range q.Tensors {
 		t := &q.Tensors[i]
@@ -69,6 +77,8 @@ func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 		Op: "save", File: q.Path, Manifest: tensor.ManifestPath(q.Path),
 		Tensors: len(m.Tensors), Bytes: m.Size, Seconds: time.Since(start).Seconds(),
 	}
+	r.Phases.Reserve, r.Phases.Write = took.Reserve.Seconds(), took.Write.Seconds()
+	r.Phases.Sync, r.Phases.Publish = took.Sync.Seconds(), took.Publish.Seconds()
 	r.GBps = float64(r.Bytes) / r.Seconds / 1e9
 	return &saveAnswer{r}, nil
 }
