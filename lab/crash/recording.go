@@ -1,7 +1,7 @@
 // Package crash visits, inside a guest of the lab, the states in which a power
 // cut could have left a drive: the drive's writes are recorded while a test
-// runs, then repeated up to a chosen point, and the file system is mounted
-// there and looked at.
+// runs, then repeated up to a chosen point, without some that the drive had not
+// been told to keep, and the file system is mounted there and looked at.
 //
 // The drive's Guest description names a second drive in LogTo, which receives
 // the record.
@@ -10,7 +10,6 @@ package crash
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 
@@ -95,49 +94,41 @@ func (r *Recording) Now() (Point, error) {
 	return Point(n), err
 }
 
-// Points are the points from first on that are worth a visit: first itself,
-// the one after each flush or durable write, the last, and up to extra more
-// that the seed picks from the rest.
-func (r *Recording) Points(first Point, extra int, seed uint64) ([]Point, error) {
-	last, err := r.Now()
+// Cuts are the power cuts from a moment on that are worth a visit: at each flush
+// and durable write, and at extra more that the seed picks; with extra < 0, all.
+func (r *Recording) Cuts(first Point, extra int, seed uint64) ([]Cut, error) {
+	h, err := r.history()
 	if err != nil {
 		return nil, err
 	}
-	entries, err := r.log.Entries(int(last))
-	if err != nil {
-		return nil, err
+	if int(first) > len(h) {
+		return nil, fmt.Errorf("point %d of a record of %d writes", first, len(h))
 	}
-	if first > last {
-		return nil, fmt.Errorf("point %d of a record of %d writes", first, last)
+	cuts := h.marks(int(first))
+	if extra < 0 {
+		cuts = append(cuts, h.all(int(first))...)
+	} else {
+		cuts = append(cuts, h.some(int(first), extra, seed)...)
 	}
-	points := []Point{first, last}
-	var rest []Point
-	for i, e := range entries[first:] {
-		if p := first + Point(i) + 1; e.Durable() {
-			points = append(points, p)
-		} else {
-			rest = append(rest, p)
-		}
-	}
-	rng := rand.New(rand.NewPCG(seed, 0))
-	rng.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
-	points = append(points, rest[:min(extra, len(rest))]...)
-	slices.Sort(points)
-	return slices.Compact(points), nil
+	return distinct(cuts), nil
 }
 
-// Visit calls look at each point, in order, with the directory where the file
-// system of that moment is mounted. Its recovery has run, as after a real cut.
-// A file system that cannot be mounted is an error.
-func (r *Recording) Visit(points []Point, look func(p Point, dir string) error) error {
-	if len(points) == 0 {
-		return errors.New("no point to visit")
+func (r *Recording) history() (history, error) {
+	n, err := r.Now()
+	if err != nil {
+		return nil, err
 	}
-	last := slices.Max(points)
-	if err := r.refresh(); err != nil {
-		return err
+	return r.log.Entries(int(n))
+}
+
+// Visit calls look after each cut, in order, with the directory where the file
+// system is mounted as the cut left it. Its recovery has run, as after a real
+// one. A file system that cannot be mounted is an error.
+func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error {
+	if len(cuts) == 0 {
+		return errors.New("no power cut to visit")
 	}
-	entries, err := r.log.Entries(int(last))
+	h, err := r.history()
 	if err != nil {
 		return err
 	}
@@ -146,15 +137,33 @@ func (r *Recording) Visit(points []Point, look func(p Point, dir string) error) 
 		return err
 	}
 	defer s.Close()
-	for _, p := range slices.Sorted(slices.Values(points)) {
-		for ; s.applied < int(p); s.applied++ {
-			if err := r.log.Apply(entries[s.applied], s); err != nil {
-				return fmt.Errorf("point %d: %w", p, err)
-			}
-		}
-		if err := s.visit(r.fs, r.sector, func(dir string) error { return look(p, dir) }); err != nil {
-			return fmt.Errorf("power cut after write %d: %w", p, err)
+	for _, c := range distinct(slices.Clone(cuts)) {
+		if err := r.visit(h, s, c, look); err != nil {
+			return fmt.Errorf("%v: %w", c, err)
 		}
 	}
 	return nil
+}
+
+// visit brings the state, which is of an earlier cut, up to the last flush before
+// this one, and looks at a copy with the writes since then that are not lost.
+func (r *Recording) visit(h history, s *state, c Cut, look func(c Cut, dir string) error) error {
+	sure := h.flushed(c.At)
+	for ; s.applied < sure; s.applied++ {
+		if err := r.log.Apply(h[s.applied], s); err != nil {
+			return err
+		}
+	}
+	survived := func(copied *state) error {
+		for i := sure; i < c.At; i++ {
+			if _, lost := slices.BinarySearch(c.Lost, i); lost {
+				continue
+			}
+			if err := r.log.Apply(h[i], copied); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s.visit(r.fs, r.sector, survived, func(dir string) error { return look(c, dir) })
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// PointsEnv says how many points to visit beside the durable ones; "all"
-// visits every one.
+// PointsEnv says how many cuts to visit beside those at flushes; "all" visits
+// every one.
 const PointsEnv = "CULVERT_CRASH_POINTS"
 
 // defaultPoints is the number without PointsEnv.
@@ -19,7 +19,7 @@ func extraPoints() (int, error) {
 	case "":
 		return defaultPoints, nil
 	case "all":
-		return 1 << 30, nil
+		return -1, nil
 	default:
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
@@ -29,9 +29,9 @@ func extraPoints() (int, error) {
 	}
 }
 
-// CheckReplacements replaces something n times and then cuts the power at every
-// point that Points finds. There the version that was acknowledged last must be
-// found, or whole the next one; the very first is not in doubt.
+// CheckReplacements replaces something n times and then cuts the power in every
+// way that Cuts finds. After each cut the version that was acknowledged last must
+// be found, or whole the next one; the very first is not in doubt.
 //
 // replace installs version i and returns when it is durable. is reports, as an
 // error, how what it finds in a directory differs from version i.
@@ -51,14 +51,17 @@ func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(
 	if err != nil {
 		return "", err
 	}
-	points, err := r.Points(acknowledged[0], extra, 1)
+	cuts, err := r.Cuts(acknowledged[0], extra, 1)
 	if err != nil {
 		return "", err
 	}
-	early := 0
-	err = r.Visit(points, func(p Point, dir string) error {
+	early, lossy := 0, 0
+	err = r.Visit(cuts, func(c Cut, dir string) error {
+		if len(c.Lost) > 0 {
+			lossy++
+		}
 		latest := 0
-		for latest+1 < n && acknowledged[latest+1] <= p {
+		for latest+1 < n && int(acknowledged[latest+1]) <= c.At {
 			latest++
 		}
 		older := is(dir, latest)
@@ -71,9 +74,9 @@ func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(
 		}
 		return fmt.Errorf("neither version %d nor the next: %w", latest, older)
 	})
-	report = fmt.Sprintf("acknowledged after writes %v; %d points, the next version at %d of them", acknowledged, len(points), early)
-	if err == nil && len(points) < 2*n {
-		err = fmt.Errorf("%d points for %d versions: the record says too little", len(points), n)
+	report = fmt.Sprintf("acknowledged after writes %v; %d power cuts, %d with losses, the next version after %d of them", acknowledged, len(cuts), lossy, early)
+	if err == nil && len(cuts) < 2*n {
+		err = fmt.Errorf("%d power cuts for %d versions: the record says too little", len(cuts), n)
 	}
 	return report, err
 }

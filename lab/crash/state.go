@@ -52,8 +52,9 @@ func (s *state) Discard(off, n int64) error {
 	return unix.Fallocate(int(s.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-// visit mounts a copy of the state and looks at it.
-func (s *state) visit(fs string, sector int, look func(dir string) error) error {
+// visit mounts a copy of the state, to which finish adds the last writes, and
+// looks at it.
+func (s *state) visit(fs string, sector int, finish func(*state) error, look func(dir string) error) error {
 	st, err := s.Stat()
 	if err != nil {
 		return err
@@ -65,6 +66,9 @@ func (s *state) visit(fs string, sector int, look func(dir string) error) error 
 	defer c.Close()
 	if err := copySparse(c, s.File); err != nil {
 		return fmt.Errorf("copy the state: %w", err)
+	}
+	if err := finish(&state{File: c}); err != nil {
+		return err
 	}
 	dev, err := attach(c, sector)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestCopyAtEveryPowerCut(t *testing.T) {
 	w := newWorld(t)
 	dst := filepath.Join(inside.Dir("nv0"), "copied")
 	version := func(i int) []byte { return noise(700_000+12345*i, uint64(20+i)) }
-	report, err := rec.CheckReplacements(5, func(i int) error {
+	report, err := rec.CheckReplacements(4, func(i int) error {
 		src := filepath.Join("/tmp", fmt.Sprint("src", i))
 		defer os.Remove(src)
 		if err := os.WriteFile(src, version(i), 0o600); err != nil {
@@ -48,10 +48,21 @@ func TestCopyAtEveryPowerCut(t *testing.T) {
 	}
 }
 
-// TestSaveAtEveryPowerCut does the same with a saved model.
+// TestSaveAtEveryPowerCut does the same with a saved model, written past the page
+// cache and through it.
 func TestSaveAtEveryPowerCut(t *testing.T) {
+	testSave(t, "direct", nil)
+}
+
+// TestCachedSaveAtEveryPowerCut has memory that direct I/O does not take, so that
+// nothing but fdatasync brings the data to the drive.
+func TestCachedSaveAtEveryPowerCut(t *testing.T) {
+	testSave(t, "cached", func(n int) ([]byte, func(), error) { return make([]byte, n+1)[1:], func() {}, nil })
+}
+
+func testSave(t *testing.T, name string, buffer func(int) ([]byte, func(), error)) {
 	rec := record(t)
-	path := filepath.Join(inside.Dir("nv0"), "model.safetensors")
+	path := filepath.Join(inside.Dir("nv0"), name+".safetensors")
 	sources := func(i int) []tensor.Source {
 		weights := noise(300_000+4096*i, uint64(40+i))
 		return []tensor.Source{
@@ -60,8 +71,8 @@ func TestSaveAtEveryPowerCut(t *testing.T) {
 		}
 	}
 	saved := map[int][]byte{}
-	report, err := rec.CheckReplacements(5, func(i int) error {
-		if _, err := tensor.Save(context.Background(), path, sources(i), &tensor.SaveOptions{Chunk: 64 << 10}); err != nil {
+	report, err := rec.CheckReplacements(4, func(i int) error {
+		if _, err := tensor.Save(context.Background(), path, sources(i), &tensor.SaveOptions{Chunk: 64 << 10, Buffer: buffer}); err != nil {
 			return err
 		}
 		var err error

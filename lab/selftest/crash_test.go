@@ -1,9 +1,12 @@
 package selftest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/lab/crash"
 	"github.com/culvert-io/culvert/lab/inside"
@@ -52,4 +55,40 @@ func syncPath(path string) error {
 	}
 	defer f.Close()
 	return f.Sync()
+}
+
+// TestUnflushedWriteIsLost shows that the cuts reach into the drive's cache: a
+// block that is overwritten in place past the page cache is all on the drive
+// when the write returns, but only a flush keeps it there.
+func TestUnflushedWriteIsLost(t *testing.T) {
+	rec, err := crash.Open(drive, "log", inside.Wanted(t, "CULVERT_WANT_CRASH"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	for name, sync := range map[string]func(*os.File) error{
+		"flushed":     (*os.File).Sync,
+		"not flushed": func(*os.File) error { return nil },
+	} {
+		f := open(t, filepath.Join(inside.Dir(drive), "in place "+name), os.O_RDWR|os.O_CREATE|unix.O_DIRECT)
+		version := func(i int) []byte { return fill(page(t, 4096), uint64(70+i)) }
+		if n, err := pwrite(f, version(0), 0); n != 4096 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		report, err := rec.CheckReplacements(4, func(i int) error {
+			if n, err := pwrite(f, version(i), 0); n != 4096 || err != nil {
+				return fmt.Errorf("write: %d, %w", n, err)
+			}
+			return sync(f)
+		}, func(dir string, i int) error {
+			return crash.SameFile(filepath.Join(dir, "in place "+name), version(i))
+		})
+		t.Logf("%s: %s: %v", name, report, err)
+		if (err == nil) != (name == "flushed") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -69,7 +69,7 @@ func datapath() []Suite {
 		ss = append(ss, onto(s, "^(TestMediumError|TestCopyToFullDisk)$", 2))
 	}
 	for _, s := range crashes() {
-		ss = append(ss, onto(s, "AtEveryPowerCut$", 2))
+		ss = append(ss, onto(s, "AtEveryPowerCut$", 3))
 	}
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
 	p2pdma := onto(peer(), "^TestPeerRoute", 4)

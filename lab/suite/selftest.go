@@ -73,7 +73,7 @@ func crashes() []Suite {
 	for _, fs := range fileSystems {
 		ss = append(ss, Suite{
 			Name:    "crash/" + fs,
-			Package: selftest, Run: "^TestEveryPowerCut$", Min: 1,
+			Package: selftest, Run: "^(TestEveryPowerCut|TestUnflushedWriteIsLost)$", Min: 2,
 			Guest: recorded(fs, 512),
 			Env:   []string{"CULVERT_WANT_CRASH=" + fs},
 		})
