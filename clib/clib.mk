@@ -6,7 +6,7 @@ ifeq ($(origin CC),default)
 CC      := gcc
 endif
 LIB     ?= lib
-CLIB_CFLAGS = -std=gnu11 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
+CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
 CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl
 CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/door.c
 

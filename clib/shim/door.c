@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct culvert_core *core;
+static const struct culvert_core *_Atomic core;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Loading has begun in this process; a child forked since then must not go on. */
 static atomic_bool begun, forked;
@@ -48,9 +48,9 @@ static bool open_core(const char *path)
 	culvert_core_open_fn open;
 	*(void **)&open = dlsym(lib, CULVERT_CORE_SYMBOL);
 	const char *have = "none";
-	if (open)
-		core = open(CULVERT_DOOR_VERSION, &have);
-	if (!core) {
+	const struct culvert_core *c = open ? open(CULVERT_DOOR_VERSION, &have) : NULL;
+	atomic_store(&core, c);
+	if (!c) {
 		char detail[256];
 		snprintf(detail, sizeof detail, "it has door %s, this library %s; install both from one build", have, CULVERT_DOOR_VERSION);
 		complain(there, "cannot use", detail);
@@ -80,14 +80,22 @@ static void load(void)
 	complain(CULVERT_CORE_FILE, "cannot find", "it belongs beside this library");
 }
 
+/* entered is the core, loaded by the first who asks; NULL where there is none. */
+static const struct culvert_core *entered(void)
+{
+	const struct culvert_core *c = atomic_load_explicit(&core, memory_order_acquire);
+	if (!c) {
+		pthread_once(&once, load);
+		c = atomic_load(&core);
+	}
+	return c;
+}
+
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
 {
 	int saved = errno, err = 0;
-	bool answered = false;
-	if (!atomic_load_explicit(&forked, memory_order_relaxed)) {
-		pthread_once(&once, load);
-		answered = core && core->call(fn, args, value, &err);
-	}
+	const struct culvert_core *c = atomic_load_explicit(&forked, memory_order_relaxed) ? NULL : entered();
+	bool answered = c && c->call(fn, args, value, &err);
 	if (!answered)
 		err = fail_errno;
 	errno = err ? err : saved;

@@ -193,7 +193,7 @@ static void memory(void)
 	SHOW(cuMemHostAlloc((void **)&pinned, 4096, 0x100));
 	SHOW(cuMemHostAlloc((void **)&pinned, 0, 0));
 
-	unsigned char *map = mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *map = mmap(NULL, 2 * N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	SHOW(cuMemHostUnregister(map));
 	SHOW(cuMemHostRegister(map, N, 0));
 	SHOW(cuMemHostRegister(map, 4096, 0));

@@ -38,7 +38,7 @@ func (d *Door) transfer(do direction, id handle.ID, base cmem.Ptr, n uint64, off
 		return 0, unix.EIO // what a copy to an address before the buffer comes to
 	}
 	r, err := do(f, context.Background(), gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
-	if err != nil && !partial(&r, err) {
+	if err != nil && !partial(r.Bytes, err) {
 		return 0, err
 	}
 	return r.Bytes, nil
@@ -47,9 +47,9 @@ func (d *Door) transfer(do direction, id handle.ID, base cmem.Ptr, n uint64, off
 // partial reports whether the operating system stopped a transfer that had
 // begun, on a full disk for example. As with pwrite the caller gets what was
 // done, and the error with the next call.
-func partial(r *route.Receipt, err error) bool {
+func partial(done int64, err error) bool {
 	_, system := errors.AsType[unix.Errno](err)
-	return system && r.Bytes > 0
+	return system && done > 0
 }
 
 func (d *Door) file(id handle.ID) (*cufile.File, error) {

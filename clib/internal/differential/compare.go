@@ -54,16 +54,38 @@ func Lines(ours, theirs *cufiletest.Record) []Line {
 	for _, name := range slices.Sorted(maps.Keys(theirs.Cases)) {
 		o, t := ours.Cases[name], theirs.Cases[name]
 		for i := range max(len(o), len(t)) {
-			l := Line{Case: name, Step: i, Function: none, Ours: outcome(o, i), Theirs: outcome(t, i)}
-			if i < len(steps[name]) {
-				if f, ok := functions[steps[name][i].Call.String()]; ok {
-					l.Function = f
-				}
+			l := Line{Case: name, Step: i, Ours: outcome(o, i), Theirs: outcome(t, i)}
+			if s, ok := steps[name]; ok {
+				l.Function = functionOf(s, i)
+			} else {
+				l.Function = label(o, t, i)
 			}
 			lines = append(lines, l)
 		}
 	}
 	return lines
+}
+
+func functionOf(steps []cufiletest.Step, i int) string {
+	if i < len(steps) {
+		if f, ok := functions[steps[i].Call.String()]; ok {
+			return f
+		}
+	}
+	return none
+}
+
+// label is the function that outcome i names, in cases that are written in C.
+func label(o, t []string, i int) string {
+	for _, list := range [][]string{o, t} {
+		if i >= len(list) {
+			continue
+		}
+		if f, _, ok := strings.Cut(list[i], ": "); ok && f != "died" {
+			return f
+		}
+	}
+	return none
 }
 
 // outcome takes "read: 10 bytes, the memory differs at 7" apart.

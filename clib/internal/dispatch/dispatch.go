@@ -54,9 +54,12 @@ func (c *Core) Call(fn int, t *softcuda.Thread, a *Words) (value int64, errno in
 	return r.value, r.errno
 }
 
-// guarded calls the entry so that nothing can escape into C.
+// guarded calls the entry so that nothing can escape into C. That a fault is a
+// panic and not the end of the process is a property of the goroutine; the one
+// that answers C keeps it, which is cheaper than setting and restoring it for
+// each call.
 func (c *Core) guarded(e *entry, t *softcuda.Thread, a *Words) (r result) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	debug.SetPanicOnFault(true)
 	defer func() {
 		if p := recover(); p != nil {
 			r = e.broken(c, t, explain(p))

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,9 +95,11 @@ static void read_cases(const char *path)
 	fclose(f);
 }
 
-static void *need(void *lib, const char *name)
+static void *library;
+
+void *symbol(const char *name)
 {
-	void *p = dlsym(lib, name);
+	void *p = dlsym(library, name);
 	if (!p)
 		die("%s", dlerror());
 	return p;
@@ -104,37 +107,46 @@ static void *need(void *lib, const char *name)
 
 static void load(const char *path)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library)
 		die("%s", dlerror());
-	engine.open = need(lib, "cuFileDriverOpen");
-	engine.version = need(lib, "cuFileGetVersion");
-	engine.reg = need(lib, "cuFileHandleRegister");
-	engine.dereg = need(lib, "cuFileHandleDeregister");
-	engine.buf_reg = need(lib, "cuFileBufRegister");
-	engine.buf_dereg = need(lib, "cuFileBufDeregister");
-	engine.read = need(lib, "cuFileRead");
-	engine.write = need(lib, "cuFileWrite");
-	engine.ours = dlsym(lib, "culvert_marker") != NULL;
+	engine.open = symbol("cuFileDriverOpen");
+	engine.version = symbol("cuFileGetVersion");
+	engine.reg = symbol("cuFileHandleRegister");
+	engine.dereg = symbol("cuFileHandleDeregister");
+	engine.buf_reg = symbol("cuFileBufRegister");
+	engine.buf_dereg = symbol("cuFileBufDeregister");
+	engine.read = symbol("cuFileRead");
+	engine.write = symbol("cuFileWrite");
+	engine.ours = dlsym(library, "culvert_marker") != NULL;
 }
 
-/* describe writes what the record says about engine and machine. */
-static void describe(FILE *out)
+static CUdevice use_gpu(void)
 {
-	struct utsname u;
 	CUdevice dev;
 	CUcontext ctx;
-	char name[128] = "";
-	int version = 0, driver = 0;
-	size_t memory = 0;
 	if (cuInit(0) || cuDeviceGet(&dev, 0) || cuDevicePrimaryCtxRetain(&ctx, dev) || cuCtxSetCurrent(ctx))
 		die("no GPU");
-	cuDeviceGetName(name, sizeof name, dev);
-	cuDeviceTotalMem(&memory, dev);
-	cuDriverGetVersion(&driver);
+	return dev;
+}
+
+static void open_driver(void)
+{
 	CUfileError_t e = engine.open();
 	if (e.err)
 		die("cuFileDriverOpen: %d", (int)e.err);
+}
+
+/* describe writes what the record says about engine and machine. */
+static void describe(CUdevice dev, FILE *out)
+{
+	struct utsname u;
+	char name[128] = "";
+	int version = 0, driver = 0;
+	size_t memory = 0;
+	cuDeviceGetName(name, sizeof name, dev);
+	cuDeviceTotalMem(&memory, dev);
+	cuDriverGetVersion(&driver);
 	engine.version(&version);
 	uname(&u);
 	fprintf(out, "\t\"engine\": \"%s %d.%d\",\n", engine.ours ? "culvert, as libcufile" : "libcufile", version / 1000, version % 1000 / 10);
@@ -146,27 +158,74 @@ static void describe(FILE *out)
 /* What a child tells its parent, a line each. */
 static const char begun[] = "begun", ended[] = "ended";
 
-/* The exit status of a child that found the library confused by what came
- * before: the case is to be played again, first in a new child. */
-enum { AGAIN = 18, PATIENCE = 30 };
+/* Exit statuses of a child. AGAIN: the library was confused by what came before,
+ * the case is to be played again, first in a new child. NEXT: what follows wants
+ * a new child in any case. */
+enum { AGAIN = 18, NEXT = 19, PATIENCE = 30 };
 
-static void child(int first, const char *disk, const char *shm, FILE *out)
+/* The cases of the table come first, then those written in C. */
+static int total(void)
 {
-	struct outcomes o;
-	describe(out);
+	int n = table.count;
+	while (call_case(n - table.count))
+		n++;
+	return n;
+}
+
+static const char *case_name(int i)
+{
+	return i < table.count ? table.cases[i].name : call_case(i - table.count)->name;
+}
+
+/* The outcomes of the case that is being played. The parent sees them, too: what
+ * came before a death is worth knowing. */
+static struct outcomes *now;
+
+static void tell(FILE *out, int i)
+{
+	fprintf(out, "\t\t\"%s\": [", case_name(i));
+	for (int k = 0; k < now->count; k++)
+		fprintf(out, "%s\"%s\"", k ? ", " : "", now->text[k]);
+	fprintf(out, "]\n");
+	fflush(out);
+}
+
+static void play_table(int first, const char *disk, const char *shm, FILE *out)
+{
+	CUdevice dev = use_gpu();
+	open_driver();
+	describe(dev, out);
 	fprintf(out, "%s\n", begun);
 	for (int i = first; i < table.count; i++) {
 		struct item *c = &table.cases[i];
 		alarm(PATIENCE);
-		play(c, strcmp(c->place, "shm") == 0 ? shm : disk, &o);
-		if (i > first && o.count == 1 && strcmp(o.text[0], "register: error 5028") == 0)
+		play(c, strcmp(c->place, "shm") == 0 ? shm : disk, now);
+		if (i > first && now->count == 1 && strcmp(now->text[0], "register: error 5028") == 0)
 			_exit(AGAIN);
-		fprintf(out, "\t\t\"%s\": [", c->name);
-		for (int k = 0; k < o.count; k++)
-			fprintf(out, "%s\"%s\"", k ? ", " : "", o.text[k]);
-		fprintf(out, "]\n");
-		fflush(out);
+		tell(out, i);
 	}
+}
+
+static void play_calls(int i, const char *disk, FILE *out)
+{
+	use_gpu();
+	fprintf(out, "%s\n", begun);
+	fflush(out);
+	alarm(PATIENCE);
+	make_calls(call_case(i - table.count), disk, now);
+	tell(out, i);
+}
+
+/* child plays cases until it has to leave the rest to another. */
+static void child(int first, const char *disk, const char *shm, FILE *out)
+{
+	int next = table.count;
+	if (first < table.count)
+		play_table(first, disk, shm, out);
+	else
+		play_calls(first, disk, out), next = first + 1;
+	if (next < total())
+		_exit(NEXT);
 	fprintf(out, "%s\n", ended);
 	fflush(out);
 	_exit(0);
@@ -184,15 +243,16 @@ static void listen_to(FILE *in, struct told *head, struct told *cases)
 	char *line = NULL;
 	size_t room = 0;
 	int in_cases = 0;
-	head->count = 0;
 	while (getline(&line, &room, in) > 0) {
 		line[strcspn(line, "\n")] = 0;
 		struct told *t = in_cases ? cases : head;
+		if (!in_cases && head->done)
+			t = NULL;
 		if (strcmp(line, begun) == 0) {
-			in_cases = 1;
+			in_cases = head->done = 1;
 		} else if (strcmp(line, ended) == 0) {
 			cases->done = 1;
-		} else {
+		} else if (t) {
 			t->lines = grow(t->lines, t->count, sizeof *t->lines);
 			t->lines[t->count++] = strdup(line);
 		}
@@ -202,20 +262,28 @@ static void listen_to(FILE *in, struct told *head, struct told *cases)
 		die("the child could not begin");
 }
 
+/* note_death adds the death to the outcomes of the case, and tells them. */
 static void note_death(struct told *cases, int status)
 {
-	char line[256];
-	snprintf(line, sizeof line, "\t\t\"%s\": [\"died: %s %d\"]", table.cases[cases->count].name,
-		 WIFSIGNALED(status) ? "signal" : "exit status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	char *line = NULL;
+	size_t size = 0;
+	if (now->count < (int)(sizeof now->text / sizeof *now->text))
+		snprintf(now->text[now->count++], sizeof now->text[0], "died: %s %d", WIFSIGNALED(status) ? "signal" : "exit status",
+			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	FILE *text = open_memstream(&line, &size);
+	tell(text, cases->count);
+	fclose(text);
+	line[strcspn(line, "\n")] = 0;
 	fprintf(stderr, "%s\n", line);
 	cases->lines = grow(cases->lines, cases->count, sizeof *cases->lines);
-	cases->lines[cases->count++] = strdup(line);
+	cases->lines[cases->count++] = line;
 }
 
 static void play_all(const char *library, const char *disk, const char *shm, struct told *head, struct told *cases)
 {
-	while (!cases->done && cases->count < table.count) {
+	while (!cases->done && cases->count < total()) {
 		int pipes[2], status = 0;
+		memset(now, 0, sizeof *now);
 		if (pipe(pipes) != 0)
 			die("pipe: %s", strerror(errno));
 		pid_t pid = fork();
@@ -231,7 +299,7 @@ static void play_all(const char *library, const char *disk, const char *shm, str
 		listen_to(in, head, cases);
 		fclose(in);
 		waitpid(pid, &status, 0);
-		if (!cases->done && !(WIFEXITED(status) && WEXITSTATUS(status) == AGAIN))
+		if (!cases->done && !(WIFEXITED(status) && (WEXITSTATUS(status) == AGAIN || WEXITSTATUS(status) == NEXT)))
 			note_death(cases, status);
 	}
 }
@@ -243,6 +311,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s LIBRARY CASES DISK SHM OUT\n", argv[0]);
 		return 2;
 	}
+	now = mmap(NULL, sizeof *now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (now == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
 	read_cases(argv[2]);
 	play_all(argv[1], argv[3], argv[4], &head, &cases);
 	FILE *out = fopen(argv[5], "w");

@@ -1,4 +1,7 @@
-/* What play.c and rig.c share. */
+/* What all parts share. */
+#ifndef PLAY_H
+#define PLAY_H
+
 #include <cuda.h>
 #include <cufile.h>
 
@@ -31,7 +34,7 @@ struct item {
 };
 
 struct outcomes {
-	char text[16][160];
+	char text[64][160];
 	int count;
 };
 
@@ -50,5 +53,20 @@ extern struct engine {
 
 void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
+/* symbol is a function of the library by name. */
+void *symbol(const char *name);
+
+/* A case written in C. */
+struct call_case {
+	const char *name;
+	void (*play)(void);
+};
+
+extern const struct call_case queue_cases[]; /* up to one without a name */
+const struct call_case *call_case(int i);    /* or NULL, when there are no more */
+void make_calls(const struct call_case *c, const char *directory, struct outcomes *o);
+
 /* play plays one case with its file in a directory. */
 void play(const struct item *c, const char *directory, struct outcomes *o);
+
+#endif
