@@ -62,7 +62,7 @@ func TestAllocs(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		for _, n := range []int64{4096, 128 << 10, 1 << 20, 8 << 20} {
 			ctx := context.Background()
-			reqs := []Req{{Write: write, Buffered: f.buffered, Direct: f.direct, Align: 512, Addr: 4096, Len: n, Sum: true}}
+			reqs := []Req{{Write: write, Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: 4096, Len: n, Sum: true}}
 			res := make([]Res, 1)
 			if allocs := testing.AllocsPerRun(50, func() {
 				if err := r.Run(ctx, reqs, res); err != nil {

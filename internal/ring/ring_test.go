@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.plan.slot, direct, off, n)
 					q := Req{Buffered: f.buffered, Direct: -1, Off: off, Len: int64(n), Sum: true}
 					if direct {
-						q.Direct, q.Align = f.direct, 512
+						q.Direct, q.Align = f.direct, f.align
 						f.cool(t)
 					}
 					testRead(t, name, r, f, q)
@@ -76,7 +76,7 @@ func TestWarm(t *testing.T) {
 	}
 	r := openRing(t, openGPU(t), Config{})
 	b := newBuffer(t, r.dev, 4<<20)
-	q := Req{Buffered: f.buffered, Direct: f.direct, Align: 512, Addr: b.addr(), Len: 4 << 20}
+	q := Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: 4 << 20}
 	res, err := run1(r, q)
 	if err != nil || res.DirectBytes != 0 {
 		t.Errorf("dirty: %+v, %v", res, err)
@@ -121,7 +121,7 @@ func testWrite(t *testing.T, name string, r *Ring, direct bool, off int64, n int
 		if f.direct < 0 {
 			return
 		}
-		q.Direct, q.Align = f.direct, 512
+		q.Direct, q.Align = f.direct, f.align
 	}
 	res, err := run1(r, q)
 	if err != nil || res.N != int64(n) {
@@ -169,7 +169,7 @@ func TestBatch(t *testing.T) {
 				n = 200_000
 			}
 			off := (i * 7919 * 13) % (4<<20 - n)
-			reqs = append(reqs, Req{Buffered: f.buffered, Direct: f.direct, Align: 512, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n), Sum: true})
+			reqs = append(reqs, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n), Sum: true})
 			copy(want[at:], f.data[off:off+n])
 			at += n + i%3
 			if i%5 == 0 {

@@ -71,6 +71,7 @@ func noise(seed byte, n int) []byte {
 // A testFile is a file on disk and what is in it.
 type testFile struct {
 	buffered, direct int // direct is -1 where the file system has none
+	align            int // of direct I/O
 	data             []byte
 }
 
@@ -95,7 +96,21 @@ func openFile(t testing.TB, name string, data []byte) *testFile {
 		f.direct = fd
 		t.Cleanup(func() { unix.Close(fd) })
 	}
+	f.align = alignOf(t, f.buffered)
 	return f
+}
+
+// alignOf is what direct I/O asks of a file.
+func alignOf(t testing.TB, fd int) int {
+	t.Helper()
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Mask&unix.STATX_DIOALIGN == 0 || st.Dio_offset_align == 0 {
+		return 4096 // nobody wants more
+	}
+	return int(max(st.Dio_offset_align, st.Dio_mem_align))
 }
 
 // cool drops the file from the page cache.

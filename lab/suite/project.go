@@ -20,7 +20,7 @@ func packages() []Suite {
 		{"internal/uring", 8, false, nil},
 		{"internal/ring", 25, true, []string{"TestMeasurements"}}, // speed means nothing under emulation
 		{"route", 8, true, nil},
-		{"cufile", 15, true, []string{"TestShrinkingFile"}}, // waits for a race that an emulated processor does not lose
+		{"cufile", 16, true, nil},
 		{"internal/transfer", 4, false, nil},
 	} {
 		for i, fs := range fileSystems {
@@ -28,15 +28,11 @@ func packages() []Suite {
 				if i != j && !p.matrix {
 					continue
 				}
-				skip := p.skip
-				if p.path == "internal/ring" && sector != 512 {
-					skip = append(skip, "TestRead") // says itself that the file's alignment is 512
-				}
 				g := plain(fs, sector)
 				g.Memory = 2048
 				ss = append(ss, Suite{
 					Name:    fmt.Sprintf("%s/%s/%d", p.path, fs, sector),
-					Package: module + "/" + p.path, Short: true, Min: p.min, Skip: anyOf(skip),
+					Package: module + "/" + p.path, Short: true, Min: p.min, Skip: anyOf(p.skip),
 					Guest: g,
 				})
 			}
