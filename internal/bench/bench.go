@@ -147,6 +147,12 @@ func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, err
 	if err != nil {
 		return nil, err
 	}
+	if w.Pattern.Writes() {
+		// What an earlier run has left to the kernel to write is not this run's.
+		if err := b.file.Sync(); err != nil {
+			return nil, err
+		}
+	}
 	resident, err := b.setTemperature(w.Cold)
 	if err != nil {
 		return nil, err

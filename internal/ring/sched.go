@@ -27,9 +27,30 @@ func (r *Ring) startLocked(o *op) *lane {
 	r.active = append(r.active, o)
 	l := r.takeLocked()
 	o.attended = l != nil
-	size := r.pieceLocked(o)
-	r.callLocked(int(min((o.left-1)/size, int64(r.spareLocked()))))
+	r.callLocked(r.helpLocked(o))
 	return l
+}
+
+// Of those who write through the page cache a file lets in one at a time: while
+// one writes two copy from the GPU, and more would only spin. Stores into pages
+// have no such lock, but eight fill the memory.
+const (
+	pwriteHands = 3
+	storeHands  = 8
+)
+
+// helpLocked is how many helpers to call for an op that begins.
+func (r *Ring) helpLocked(o *op) int {
+	n := int(min((o.left-1)/r.pieceLocked(o), int64(r.spareLocked())))
+	switch q := &o.reqs[o.next]; {
+	case !q.Write || q.Direct >= 0:
+		return n
+	case o.prog[o.next].over:
+		return min(n, storeHands-1)
+	case len(r.active) > 1: // perhaps on the same file
+		return 0
+	}
+	return min(n, pwriteHands-1)
 }
 
 // pieceLocked is how large the next piece of an op should be: what is left,

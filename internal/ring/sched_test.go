@@ -208,3 +208,41 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("%d bytes pinned of at most %d", r.Pinned(), smallRing.Budget)
 	}
 }
+
+// A file lets in one pwrite at a time, so that few helpers are called for one.
+func TestFewWriters(t *testing.T) {
+	cfg := smallRing
+	cfg.Workers = 8
+	r := openRing(t, openGPU(t), cfg)
+	const n = 4 << 20
+	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
+	q := Req{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
+	if _, err := run1(r, q); err != nil || r.helpers > pwriteHands-1 {
+		t.Errorf("%d helpers for a write, %v", r.helpers, err)
+	}
+	o := newOp(0)
+	o.reset(context.Background(), []Req{q}, make([]Res, 1))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	helpers := func() int { return r.helpLocked(o) }
+	for _, tt := range []struct {
+		name   string
+		change func()
+		want   int
+	}{
+		{"through the page cache", func() {}, pwriteHands - 1},
+		{"over cached pages", func() { o.prog[0].over = true }, storeHands - 1},
+		{"by O_DIRECT", func() { o.reqs[0].Direct = f.direct }, 8},
+		{"a read", func() { o.reqs[0] = Req{Buffered: f.buffered, Direct: -1, Len: n} }, 8},
+	} {
+		if tt.change(); helpers() != tt.want {
+			t.Errorf("%s: %d helpers, want %d", tt.name, helpers(), tt.want)
+		}
+	}
+	o.reqs[0], o.prog[0].over = q, false
+	r.active = []*op{o, o}
+	if helpers() != 0 {
+		t.Errorf("%d helpers for one of several writes", helpers())
+	}
+	r.active = nil
+}
