@@ -178,7 +178,7 @@ func (g Guest) tempDir() string {
 // modules are the kernel modules that the guest needs where they are not built
 // in. crc32c_generic is what both file systems ask for by name at run time.
 func (g Guest) modules() []string {
-	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs"}
+	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs", "overlay"}
 	if len(g.NICs) > 0 {
 		ms = append(ms, "virtio_net")
 	}

@@ -3,6 +3,8 @@ package suite
 import (
 	"fmt"
 	"strings"
+
+	"github.com/culvert-io/culvert/lab"
 )
 
 // packages are the project's packages that touch storage, with their own
@@ -70,7 +72,21 @@ func datapath() []Suite {
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
 	p2pdma := onto(peer(), "^TestPeerRoute", 4)
 	p2pdma.Name = "p2pdma"
-	return append(ss, pulled, p2pdma, onPeerMemory())
+	return append(ss, pulled, handles(), p2pdma, onPeerMemory())
+}
+
+// handles has what is no file on a disk's file system.
+func handles() Suite {
+	return Suite{
+		Name:    "datapath/handles",
+		Package: datapathTests, Run: "^TestHandles$", Min: 1,
+		Guest: lab.Guest{Memory: 1024, Drives: []lab.Drive{
+			{ID: "nv0", FS: "xfs"},
+			{ID: "raw512", Size: 64 << 20},
+			{ID: "raw4096", Size: 64 << 20, Sector: 4096},
+		}},
+		Env: []string{"CULVERT_WANT_HANDLES=1"},
+	}
 }
 
 // onPeerMemory has the cuFile tests run on a GPU whose memory is a drive's, so
