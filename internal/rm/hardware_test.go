@@ -16,8 +16,10 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
+	"github.com/culvert-io/culvert/gpu/kernels"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/internal/wc"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
@@ -32,6 +34,7 @@ type hwReport struct {
 	Driver  string             `json:"driver"`
 	UID     int                `json:"uid"`
 	Rounds  map[string]int     `json:"rounds"`  // of store and verify, by way
+	Kernel  map[string]int     `json:"kernel"`  // of store and compare by a kernel, by way and kind of store
 	Windows map[string]int     `json:"windows"` // made and closed, by way
 	Memory  [2]uint64          `json:"free_memory"`
 	BAR1    [2]string          `json:"bar1_used"` // as nvidia-smi says it; empty without it
@@ -85,7 +88,7 @@ func TestHardwareSuite(t *testing.T) {
 func newReport(d gpu.Device, version string) *hwReport {
 	return &hwReport{
 		GPU: d.Info().Name, Driver: version, UID: os.Getuid(),
-		Rounds: map[string]int{}, Windows: map[string]int{}, Micros: map[string]float64{}, Ratios: map[string]float64{},
+		Rounds: map[string]int{}, Kernel: map[string]int{}, Windows: map[string]int{}, Micros: map[string]float64{}, Ratios: map[string]float64{},
 	}
 }
 
@@ -102,6 +105,9 @@ func (r *hwReport) run(t *testing.T, o dev.OS, d gpu.Device) {
 	}{{gpu.KindVirtual, rm.WayImport}, {gpu.KindDevice, rm.WayDuplicate}} {
 		t.Run(c.way.String(), func(t *testing.T) {
 			r.Rounds[c.way.String()] = storeRounds(t, d, mapper, c.kind, c.way)
+			for _, s := range stores {
+				r.Kernel[c.way.String()+", "+s.name] = kernelRounds(t, d, mapper, c.kind, s)
+			}
 			r.Windows[c.way.String()] = windowRounds(t, d, mapper, c.kind)
 		})
 	}
@@ -188,6 +194,78 @@ func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, way rm
 	}
 	if !bytes.Equal(content(t, d, a, size), whole) {
 		t.Fatal("bytes have changed that nobody wrote")
+	}
+	return *hwRounds
+}
+
+// A store is a way to put bytes into a window, some with the help of a file.
+type store struct {
+	name string
+	put  func(w *rm.Window, off uint64, src []byte, f *os.File) error
+}
+
+// The stores that users of a window have.
+var stores = []store{
+	{"store", func(w *rm.Window, off uint64, src []byte, _ *os.File) error { return w.Store(off, src) }},
+	{"pread", func(w *rm.Window, off uint64, src []byte, f *os.File) error {
+		mem, err := w.Acquire()
+		if err != nil {
+			return err
+		}
+		defer w.Release()
+		defer wc.Fence()
+		if _, err := f.WriteAt(src, 0); err != nil {
+			return err
+		}
+		_, err = f.ReadAt(mem[off:off+uint64(len(src))], 0)
+		return err
+	}},
+}
+
+// kernelRounds stores through the window and has a kernel, launched right behind
+// the store, compare the memory with what the driver has copied elsewhere.
+func kernelRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, s store) int {
+	const size, most = 8 << 20, 64 << 10
+	a, ref, diff := alloc(t, d, kind, size), alloc(t, d, gpu.KindDevice, most), alloc(t, d, gpu.KindDevice, 8)
+	w, err := m.Map(a, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mod, err := d.Load(kernels.PTX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mod.Close()
+	compare, err := mod.Func("culvert_compare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	rng := rand.New(rand.NewPCG(5, uint64(kind)))
+	count, zero := make([]byte, 8), make([]byte, 8)
+	for i := range *hwRounds {
+		n := 1 + rng.IntN(1<<rng.IntN(17))
+		off := uint64(rng.IntN(size - n))
+		fresh := pattern(n, rng.Uint64())
+		if err := errors.Join(d.CopyIn(ref, fresh), d.CopyIn(diff, zero)); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(s.put(w, off, fresh, f),
+			stream.Launch(compare, gpu.Dim{X: 4}, gpu.Dim{X: 128}, w.Base()+gpu.Addr(off), ref, uint64(n), diff),
+			stream.Synchronize(), d.CopyOut(count, diff))
+		if err != nil || !bytes.Equal(count, zero) {
+			t.Fatalf("round %d: %d bytes at %d by %s: the kernel counts %x bytes that differ, %v", i, n, off, s.name, count, err)
+		}
 	}
 	return *hwRounds
 }
