@@ -58,6 +58,8 @@ var cuda = Library{
 		{Decl: "CUresult cuCtxGetId(CUcontext ctx, unsigned long long *id)"},
 		{Decl: "CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)"},
 		{Decl: "CUresult cuCtxGetStreamPriorityRange(int *least?, int *greatest?)"},
+		{Decl: "CUresult cuCtxGetLimit(size_t *value, CUlimit limit)"},
+		{Decl: "CUresult cuCtxSetLimit(CUlimit limit, size_t value)"},
 		{Decl: "CUresult cuCtxSynchronize(void)"},
 
 		// Memory.

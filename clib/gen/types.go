@@ -34,6 +34,7 @@ var goTypes = map[string]goType{
 	"cudaStreamCallback_t":         {conv: "cmem.Ptr(%s)"},
 
 	"CUdevice_attribute":               {conv: "int32(%s)"},
+	"CUlimit":                          {conv: "int32(%s)"},
 	"CUfunction_attribute":             {conv: "int32(%s)"},
 	"CUpointer_attribute":              {conv: "int32(%s)"},
 	"CUmem_advise":                     {conv: "int32(%s)"},
@@ -44,6 +45,7 @@ var goTypes = map[string]goType{
 	"CUmemLocation":                    {conv: "int32(%s)", members: []string{"type", "id"}},
 
 	"enum cudaDeviceAttr":                     {conv: "int32(%s)"},
+	"enum cudaLimit":                          {conv: "int32(%s)"},
 	"enum cudaMemoryAdvise":                   {conv: "int32(%s)"},
 	"struct cudaMemLocation":                  {conv: "int32(%s)", members: []string{"type", "id"}},
 	"enum cudaMemcpyKind":                     {conv: "int32(%s)"},

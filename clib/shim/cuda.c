@@ -281,6 +281,24 @@ CULVERT_EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	const uint64_t a[] = {(uint64_t)value, (uint64_t)limit};
+	int64_t v;
+	if (!culvert_call(FN_cuCtxGetLimit, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	const uint64_t a[] = {(uint64_t)limit, (uint64_t)value};
+	int64_t v;
+	if (!culvert_call(FN_cuCtxSetLimit, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuCtxSynchronize(void)
 {
 	int64_t v;
@@ -1153,13 +1171,11 @@ CULVERT_MISSING(cuCtxGetCacheConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxGetDevResource, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxGetDevice_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxGetExecAffinity, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuCtxGetLimit, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxGetSharedMemConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxRecordEvent, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxResetPersistingL2Cache, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxSetCacheConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxSetFlags, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuCtxSetLimit, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxSetSharedMemConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxSynchronize_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuCtxWaitEvent, CUDA_ERROR_NOT_SUPPORTED)
@@ -1581,6 +1597,8 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemAlloc", 0, (culvert_fn)cuMemAlloc_v2},
 	{"cuMemGetInfo", 0, (culvert_fn)cuMemGetInfo_v2},
 	{"cuCtxSynchronize", 0, (culvert_fn)cuCtxSynchronize},
+	{"cuCtxSetLimit", 0, (culvert_fn)cuCtxSetLimit},
+	{"cuCtxGetLimit", 0, (culvert_fn)cuCtxGetLimit},
 	{"cuCtxGetStreamPriorityRange", 0, (culvert_fn)cuCtxGetStreamPriorityRange},
 	{"cuCtxGetApiVersion", 0, (culvert_fn)cuCtxGetApiVersion},
 	{"cuCtxGetId", 0, (culvert_fn)cuCtxGetId},

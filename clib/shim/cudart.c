@@ -63,6 +63,57 @@ CULVERT_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAtt
 	return (cudaError_t)v;
 }
 
+#if CULVERT_CUDART == 13
+CULVERT_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+	const uint64_t a[] = {(uint64_t)prop, (uint64_t)device};
+	int64_t v;
+	if (!culvert_call(FN_cudaGetDeviceProperties_13, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+#endif
+
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *prop, int device)
+{
+	const uint64_t a[] = {(uint64_t)prop, (uint64_t)device};
+	int64_t v;
+	if (!culvert_call(FN_cudaGetDeviceProperties_v2_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+#endif
+
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+	const uint64_t a[] = {(uint64_t)prop, (uint64_t)device};
+	int64_t v;
+	if (!culvert_call(FN_cudaGetDeviceProperties_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+#endif
+
+CULVERT_EXPORT cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
+{
+	const uint64_t a[] = {(uint64_t)value, (uint64_t)limit};
+	int64_t v;
+	if (!culvert_call(FN_cudaDeviceGetLimit, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
+{
+	const uint64_t a[] = {(uint64_t)limit, (uint64_t)value};
+	int64_t v;
+	if (!culvert_call(FN_cudaDeviceSetLimit, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
 CULVERT_EXPORT cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device)
 {
 	const uint64_t a[] = {(uint64_t)id, (uint64_t)len, (uint64_t)device};
@@ -669,7 +720,6 @@ CULVERT_MISSING(cudaDeviceGetDevResource, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetExecutionCtx, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetGraphMemAttribute, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetHostAtomicCapabilities, cudaErrorNotSupported)
-CULVERT_MISSING(cudaDeviceGetLimit, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetMemPool, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetP2PAtomicCapabilities, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceGetP2PAttribute, cudaErrorNotSupported)
@@ -679,7 +729,6 @@ CULVERT_MISSING(cudaDeviceGraphMemTrim, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceRegisterAsyncNotification, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceSetCacheConfig, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceSetGraphMemAttribute, cudaErrorNotSupported)
-CULVERT_MISSING(cudaDeviceSetLimit, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceSetMemPool, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceSetSharedMemConfig, cudaErrorNotSupported)
 CULVERT_MISSING(cudaDeviceUnregisterAsyncNotification, cudaErrorNotSupported)
@@ -703,8 +752,6 @@ CULVERT_MISSING(cudaFuncSetAttribute, cudaErrorNotSupported)
 CULVERT_MISSING(cudaFuncSetCacheConfig, cudaErrorNotSupported)
 CULVERT_MISSING(cudaFuncSetSharedMemConfig, cudaErrorNotSupported)
 CULVERT_MISSING(cudaGetChannelDesc, cudaErrorNotSupported)
-CULVERT_MISSING(cudaGetDeviceProperties, cudaErrorNotSupported)
-CULVERT_MISSING(cudaGetDeviceProperties_v2, cudaErrorNotSupported)
 CULVERT_MISSING(cudaGetExportTable, cudaErrorNotSupported)
 CULVERT_MISSING(cudaGetFuncBySymbol, cudaErrorNotSupported)
 CULVERT_MISSING(cudaGetKernel, cudaErrorNotSupported)

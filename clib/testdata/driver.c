@@ -213,8 +213,60 @@ static void memory(void)
 	SHOW(cuMemFree(m));
 	SHOW(cuMemAllocManaged(&m, N, 0));
 	SHOW(cuMemAllocManaged(&m, 0, CU_MEM_ATTACH_GLOBAL));
-	munmap(map, N);
+	munmap(map, 2 * N);
 	free(host);
+}
+
+/* Virtual memory: sizes and addresses are in units of the granularity. */
+static void virtual_memory(void)
+{
+	CUmemAllocationProp prop, told;
+	CUmemAccessDesc access;
+	CUmemGenericAllocationHandle h = 0, again = 0;
+	CUdeviceptr p = 0, base = 0;
+	size_t grain = 0, size = 0;
+	unsigned long long flags = 99;
+	char host[16] = "virtual memory", back[16] = "";
+	puts("# virtual memory");
+	memset(&prop, 0, sizeof prop);
+	memset(&told, 0, sizeof told);
+	memset(&access, 0, sizeof access);
+	SHOW(cuMemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	SHOW(cuMemGetAllocationGranularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	printf("2 MiB: %d\n", grain == 2 << 20);
+	SHOW(cuMemCreate(&h, grain + 1, &prop, 0));
+	SHOW(cuMemCreate(&h, 2 * grain, &prop, 0));
+	SHOW(cuMemGetAllocationPropertiesFromHandle(&told, h));
+	printf("told: %d %d\n", told.type == prop.type, told.location.type == prop.location.type);
+	SHOW(cuMemAddressReserve(&p, 100, 0, 0, 0));
+	SHOW(cuMemAddressReserve(&p, 4 * grain, 0, 0, 0));
+	printf("aligned: %d\n", p % grain == 0);
+	SHOW(cuMemMap(p, 2 * grain, 0, h, 0));
+	SHOW(cuMemMap(p, 2 * grain, 0, h, 0));
+	SHOW(cuMemMap(p + 64 * grain, 2 * grain, 0, h, 0));
+	access.location = prop.location;
+	access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	SHOW(cuMemSetAccess(p + 2 * grain, grain, &access, 1));
+	SHOW(cuMemSetAccess(p, 2 * grain, &access, 1));
+	SHOW(cuMemGetAccess(&flags, &prop.location, p));
+	printf("access %llu\n", flags);
+	SHOW(cuMemcpyHtoD(p + grain - 8, host, sizeof host));
+	SHOW(cuMemcpyDtoH(back, p + grain - 8, sizeof back));
+	printf("came back: %s\n", back);
+	SHOW(cuMemGetAddressRange(&base, &size, p + 5));
+	printf("range: %d %d\n", base == p, size == 2 * grain);
+	SHOW(cuMemFree(p));
+	SHOW(cuMemRetainAllocationHandle(&again, (void *)(p + 5)));
+	printf("the same: %d\n", again == h);
+	SHOW(cuMemRelease(again));
+	SHOW(cuMemRelease(h));
+	SHOW(cuMemcpyDtoH(back, p + grain - 8, sizeof back));
+	SHOW(cuMemAddressFree(p, 4 * grain));
+	SHOW(cuMemUnmap(p, 2 * grain));
+	SHOW(cuMemAddressFree(p, 4 * grain));
 }
 
 static void attribute(const char *kind, CUdeviceptr p)
@@ -441,6 +493,7 @@ int main(void)
 	devices();
 	contexts();
 	memory();
+	virtual_memory();
 	pointers();
 	streams();
 	kernels();

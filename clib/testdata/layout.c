@@ -40,6 +40,12 @@ int main(void)
 					    AT(CUfileStatsLevel3_t, per_gpu_stats));
 	STRUCT(struct cudaPointerAttributes, AT(struct cudaPointerAttributes, device) AT(struct cudaPointerAttributes, devicePointer)
 						     AT(struct cudaPointerAttributes, hostPointer));
+	STRUCT(struct cudaDeviceProp, AT(struct cudaDeviceProp, totalGlobalMem) AT(struct cudaDeviceProp, major)
+					      AT(struct cudaDeviceProp, pciBusID) AT(struct cudaDeviceProp, gpuDirectRDMASupported)
+						      AT(struct cudaDeviceProp, hostNumaId));
+	STRUCT(CUmemAllocationProp, AT(CUmemAllocationProp, requestedHandleTypes) AT(CUmemAllocationProp, location)
+					    AT(CUmemAllocationProp, allocFlags));
+	STRUCT(CUmemAccessDesc, AT(CUmemAccessDesc, flags));
 	STRUCT(CUuuid, AT(CUuuid, bytes));
 	return 0;
 }

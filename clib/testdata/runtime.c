@@ -41,6 +41,53 @@ static void devices(void)
 	SHOW(cudaGetLastError());
 }
 
+/* same compares a member with the attribute that it must be. */
+static void same(const char *what, long long got, int attr)
+{
+	int v = -1;
+	cudaError_t e = cudaDeviceGetAttribute(&v, (enum cudaDeviceAttr)attr, 0);
+	printf("%s: %s\n", what, e == cudaSuccess && got == v ? "as the attribute" : "not as the attribute");
+}
+
+static void properties(void)
+{
+	struct cudaDeviceProp p;
+	size_t free_mem = 0, total = 0, limit = 0;
+	puts("# properties");
+	memset(&p, 0xee, sizeof p);
+	SHOW(cudaGetDeviceProperties(&p, 64));
+	SHOW(cudaGetDeviceProperties(&p, 0));
+	SHOW(cudaGetLastError());
+	cudaMemGetInfo(&free_mem, &total);
+	printf("name: %d, memory: %d\n", strstr(p.name, "NVIDIA") != NULL, p.totalGlobalMem >= total);
+	same("warpSize", p.warpSize, 10);
+	same("maxThreadsPerBlock", p.maxThreadsPerBlock, 1);
+	same("maxGridSize[2]", p.maxGridSize[2], 7);
+	same("totalConstMem", (long long)p.totalConstMem, 9);
+	same("major", p.major, 75);
+	same("multiProcessorCount", p.multiProcessorCount, 16);
+	same("canMapHostMemory", p.canMapHostMemory, 19);
+	same("concurrentKernels", p.concurrentKernels, 31);
+	same("pciBusID", p.pciBusID, 33);
+	same("pciDomainID", p.pciDomainID, 50);
+	same("asyncEngineCount", p.asyncEngineCount, 40);
+	same("unifiedAddressing", p.unifiedAddressing, 41);
+	same("maxThreadsPerMultiProcessor", p.maxThreadsPerMultiProcessor, 39);
+	same("managedMemory", p.managedMemory, 83);
+	same("pageableMemoryAccess", p.pageableMemoryAccess, 88);
+	same("concurrentManagedAccess", p.concurrentManagedAccess, 89);
+	same("hostRegisterSupported", p.hostRegisterSupported, 99);
+	same("hostRegisterReadOnlySupported", p.hostRegisterReadOnlySupported, 113);
+	same("gpuDirectRDMASupported", p.gpuDirectRDMASupported, 116);
+	same("gpuDirectRDMAFlushWritesOptions", p.gpuDirectRDMAFlushWritesOptions, 117);
+	same("gpuDirectRDMAWritesOrdering", p.gpuDirectRDMAWritesOrdering, 118);
+	SHOW(cudaDeviceSetLimit(cudaLimitMallocHeapSize, 16 << 20));
+	SHOW(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+	printf("limit %zu\n", limit);
+	SHOW(cudaDeviceGetLimit(&limit, (enum cudaLimit)99));
+	SHOW(cudaGetLastError());
+}
+
 static void memory(void)
 {
 	char *d = NULL, *p = NULL, *m = NULL, host[4096];
@@ -171,6 +218,7 @@ static void streams(void)
 int main(void)
 {
 	devices();
+	properties();
 	memory();
 	pointers();
 	streams();

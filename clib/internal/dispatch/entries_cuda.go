@@ -173,6 +173,15 @@ var cudaEntries = []entry{
 	{"cuCtxGetStreamPriorityRange", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
 		return driverStatus(c.CUDA.CtxGetStreamPriorityRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
 	}},
+	{"cuCtxGetLimit", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return driverStatus(gpu.ErrInvalidValue)
+		}
+		return driverStatus(c.CUDA.CtxGetLimit(t, cmem.Ptr(a[0]), int32(a[1])))
+	}},
+	{"cuCtxSetLimit", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return driverStatus(c.CUDA.CtxSetLimit(t, int32(a[0]), a[1]))
+	}},
 	{"cuCtxSynchronize", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
 		return driverStatus(c.CUDA.CtxSynchronize(t))
 	}},

@@ -41,6 +41,33 @@ var cudartEntries = []entry{
 		}
 		return c.runtimeStatus(t, c.Runtime.DeviceGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
 	}},
+	{"cudaGetDeviceProperties", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return c.runtimeStatus(t, gpu.ErrInvalidValue)
+		}
+		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties(t, cmem.Ptr(a[0]), int32(a[1])))
+	}},
+	{"cudaGetDeviceProperties_v2", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return c.runtimeStatus(t, gpu.ErrInvalidValue)
+		}
+		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties12(t, cmem.Ptr(a[0]), int32(a[1])))
+	}},
+	{"cudaGetDeviceProperties", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return c.runtimeStatus(t, gpu.ErrInvalidValue)
+		}
+		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties11(t, cmem.Ptr(a[0]), int32(a[1])))
+	}},
+	{"cudaDeviceGetLimit", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
+		if a[0] == 0 {
+			return c.runtimeStatus(t, gpu.ErrInvalidValue)
+		}
+		return c.runtimeStatus(t, c.Runtime.DeviceGetLimit(t, cmem.Ptr(a[0]), int32(a[1])))
+	}},
+	{"cudaDeviceSetLimit", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
+		return c.runtimeStatus(t, c.Runtime.DeviceSetLimit(t, int32(a[0]), a[1]))
+	}},
 	{"cudaDeviceGetPCIBusId", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
 		if a[0] == 0 {
 			return c.runtimeStatus(t, gpu.ErrInvalidValue)

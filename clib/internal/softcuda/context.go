@@ -17,6 +17,7 @@ type context struct {
 	flags   uint32
 	primary bool
 	gpu     *softgpu.Device
+	limits  map[int32]uint64 // that were set; guarded by Driver.mu
 }
 
 // current is the context that the thread works in.

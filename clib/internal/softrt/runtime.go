@@ -136,6 +136,22 @@ func (r *Runtime) DeviceGetAttribute(t *softcuda.Thread, out cmem.Ptr, attr, dev
 	return r.cuda.DeviceGetAttribute(t, out, attr, dev)
 }
 
+// DeviceGetLimit is cudaDeviceGetLimit.
+func (r *Runtime) DeviceGetLimit(t *softcuda.Thread, out cmem.Ptr, limit int32) error {
+	if err := r.ensure(t); err != nil {
+		return err
+	}
+	return r.cuda.CtxGetLimit(t, out, limit)
+}
+
+// DeviceSetLimit is cudaDeviceSetLimit.
+func (r *Runtime) DeviceSetLimit(t *softcuda.Thread, limit int32, v uint64) error {
+	if err := r.ensure(t); err != nil {
+		return err
+	}
+	return r.cuda.CtxSetLimit(t, limit, v)
+}
+
 // DeviceGetPCIBusId is cudaDeviceGetPCIBusId.
 func (r *Runtime) DeviceGetPCIBusId(t *softcuda.Thread, out cmem.Ptr, n, dev int32) error {
 	if err := r.cuda.Start(); err != nil {

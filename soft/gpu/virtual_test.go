@@ -1,0 +1,58 @@
+package gpu_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
+)
+
+// Memory, addresses and mappings have lives of their own, and all of it comes
+// back.
+func TestVirtualMemoryInParts(t *testing.T) {
+	_, x := device(t, softgpu.Config{Scatter: true})
+	g, before := x.GPU(), freeMemory(t, x)
+	p, err := g.Create(2 * softgpu.Granularity)
+	must(t, err)
+	a, err := g.Reserve(4 * softgpu.Granularity)
+	must(t, err)
+	wantCode(t, "a copy to addresses without memory", x.CopyIn(a, make([]byte, 8)), gpu.ErrInvalidValue)
+	must(t, x.Map(p, a))
+	wantCode(t, "mapping over a mapping", x.Map(p, a+softgpu.Granularity), gpu.ErrInvalidValue)
+	must(t, x.Map(p, a+2*softgpu.Granularity)) // a second time, elsewhere
+	text, got := []byte("the same memory"), make([]byte, 15)
+	must(t, x.CopyIn(a+softgpu.Granularity-7, text))
+	must(t, x.CopyOut(got, a+3*softgpu.Granularity-7))
+	if !bytes.Equal(got, text) {
+		t.Errorf("by the other address it is %q", got)
+	}
+	must(t, x.Unmap(a))
+	p.Release()
+	must(t, x.CopyOut(got, a+3*softgpu.Granularity-7)) // it is still mapped there
+	other, err := x.Alloc(gpu.KindDevice, softgpu.Granularity, 0)
+	must(t, err)
+	if other >= a && other < a+4*softgpu.Granularity {
+		t.Errorf("%v lies in the reservation at %v", other, a)
+	}
+	must(t, x.Free(other))
+	must(t, x.Unmap(a+2*softgpu.Granularity))
+	wantCode(t, "unmapping twice", x.Unmap(a), gpu.ErrInvalidValue)
+	g.Unreserve(a, 4*softgpu.Granularity)
+	if after := freeMemory(t, x); after != before {
+		t.Errorf("%d bytes were free before, %d are now", before, after)
+	}
+}
+
+func TestVirtualMemoryRefuses(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	g := x.GPU()
+	for _, n := range []uint64{0, 1, softgpu.Granularity + 1, 1 << 50} {
+		if _, err := g.Create(n); err == nil {
+			t.Errorf("created %d bytes", n)
+		}
+		if _, err := g.Reserve(n); err == nil {
+			t.Errorf("reserved %d bytes", n)
+		}
+	}
+}
