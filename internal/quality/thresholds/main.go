@@ -5,8 +5,10 @@
 //	name | package | benchmark | compared with | lenient | strict
 //
 // The ratio is the time of the second over the time of the first: 0.9 means that
-// the first takes at most 1/0.9 of the second's time. The lenient bound is for
-// shared machines; -strict wants the other.
+// the first takes at most 1/0.9 of the second's time. A benchmark that is
+// compared with "itself" has both in it, turn by turn, and reports the ratio as a
+// metric of that name. The lenient bound is for shared machines; -strict wants
+// the other.
 package main
 
 import (
@@ -98,23 +100,36 @@ func (b bound) measure(benchtime string) ([]float64, error) {
 	}
 	var ratios []float64
 	for range pairs {
-		ours, err := runBench(bin, b.pkg, b.bench, benchtime)
+		ratio, err := b.ratio(bin, benchtime)
 		if err != nil {
 			return nil, err
 		}
-		base, err := runBench(bin, b.pkg, b.base, benchtime)
-		if err != nil {
-			return nil, err
-		}
-		ratios = append(ratios, base/ours)
+		ratios = append(ratios, ratio)
 	}
 	slices.Sort(ratios)
 	return ratios, nil
 }
 
-var nsPerOp = regexp.MustCompile(`(?m)^Benchmark\S+\s+\d+\s+([\d.]+) ns/op`)
+// ratio is that of one pair.
+func (b bound) ratio(bin, benchtime string) (float64, error) {
+	if b.base == "itself" {
+		return runBench(bin, b.pkg, b.bench, benchtime, reported)
+	}
+	ours, err := runBench(bin, b.pkg, b.bench, benchtime, nsPerOp)
+	if err != nil {
+		return 0, err
+	}
+	base, err := runBench(bin, b.pkg, b.base, benchtime, nsPerOp)
+	return base / ours, err
+}
 
-func runBench(bin, pkg, name, benchtime string) (float64, error) {
+// What is taken from a benchmark's line.
+var (
+	nsPerOp  = regexp.MustCompile(`(?m)^Benchmark\S+\s+\d+\s+([\d.]+) ns/op`)
+	reported = regexp.MustCompile(`(?m)^Benchmark\S+\s+\d+\s.*\s([\d.]+) ratio`)
+)
+
+func runBench(bin, pkg, name, benchtime string, figure *regexp.Regexp) (float64, error) {
 	// A benchmark of a package is run where its testdata is.
 	cmd := exec.Command(bin, "-test.run=^$", "-test.bench=^"+strings.ReplaceAll(name, "/", "$/^")+"$", "-test.benchtime="+benchtime)
 	cmd.Dir = pkg
@@ -122,9 +137,9 @@ func runBench(bin, pkg, name, benchtime string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s %s: %w: %s", pkg, name, err, out)
 	}
-	m := nsPerOp.FindSubmatch(out)
+	m := figure.FindSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("%s has no benchmark %s", pkg, name)
+		return 0, fmt.Errorf("%s has no benchmark %s with such a figure", pkg, name)
 	}
 	return strconv.ParseFloat(string(m[1]), 64)
 }
