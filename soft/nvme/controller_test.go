@@ -300,3 +300,40 @@ func TestTrafficIsCounted(t *testing.T) {
 		t.Errorf("host memory saw %+v, the controller %+v", host, s)
 	}
 }
+
+// TestInterrupts has queues with and without an interrupt.
+func TestInterrupts(t *testing.T) {
+	r := newRaw(t, options{})
+	r.enable(8)
+	data := r.alloc(1)
+	loud := r.queue(1, 4)
+	quiet := &rawQueue{r: r, id: 2, n: 4, sq: r.alloc(1), cq: r.alloc(1), phase: true, stride: r.admin.stride}
+	silent := quiet.createCQ()
+	silent.CDW11 &^= abi.CQ_IEN
+	r.must(r.admin.do(silent))
+	r.must(r.admin.do(quiet.createSQ(2)))
+	vector := func(i int) <-chan struct{} {
+		c, err := r.c.Interrupt(i)
+		r.check(err)
+		return c
+	}
+	<-vector(0) // of the admin queue
+	for range 5 {
+		r.must(quiet.do(r.rw(abi.NVM_READ, 0, 1, data)))
+		if n := len(vector(1)) + len(vector(2)); n != 0 {
+			t.Errorf("a queue without an interrupt raised %d", n)
+		}
+		loud.push(r.rw(abi.NVM_READ, 0, 1, data))
+		loud.ring()
+		<-vector(1)
+		if !loud.peek() {
+			t.Error("an interrupt came before the completion")
+		}
+		r.must(loud.pop(true))
+	}
+	for _, v := range []int{-1, 1 << 10} {
+		if _, err := r.c.Interrupt(v); err == nil {
+			t.Errorf("there is a vector %d", v)
+		}
+	}
+}
