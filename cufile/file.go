@@ -30,9 +30,15 @@ type File struct {
 	// plans holds what was found out, by place: a transfer pays an array index.
 	plans   [maxGPUs + 1]atomic.Pointer[route.Plan]
 	planMu  sync.Mutex
-	require route.ID // under planMu
+	require wish // under planMu
 
 	sums sums
+}
+
+// A wish is the route that transfers must take, or that and any better one.
+type wish struct {
+	route    route.ID // None for any
+	orBetter bool
 }
 
 // maxGPUs is more than one machine has had so far.
@@ -136,15 +142,22 @@ func (f *File) Plan(dev int) (*route.Plan, error) {
 
 // Require makes transfers between the file and GPUs fail unless they go by the
 // route id. It fails at once when the file and GPU dev cannot use it.
-func (f *File) Require(dev int, id route.ID) error {
+func (f *File) Require(dev int, id route.ID) error { return f.wishFor(dev, wish{route: id}) }
+
+// RequireAtLeast makes transfers between the file and GPUs fail unless all of
+// their bytes go by the route id or a better one. It fails at once when the file
+// and GPU dev have none.
+func (f *File) RequireAtLeast(dev int, id route.ID) error { return f.wishFor(dev, wish{id, true}) }
+
+func (f *File) wishFor(dev int, w wish) error {
 	f.planMu.Lock()
 	defer f.planMu.Unlock()
 	old := f.require
-	f.require = id
+	f.require = w
 	p, err := f.findPlan(placeOf(dev, gpu.KindDevice))
 	if err != nil {
 		f.require = old
-		return &Error{Op: "require " + id.String() + " for", Object: f.st.Name, Code: IONotSupported, Err: err}
+		return &Error{Op: "require " + w.route.String() + " for", Object: f.st.Name, Code: IONotSupported, Err: err}
 	}
 	for i := range f.plans {
 		f.plans[i].Store(nil)
@@ -182,10 +195,13 @@ func (f *File) findPlan(at place) (*route.Plan, error) {
 		return nil, err
 	}
 	p := l.Plan(f.st)
-	if at == 0 || f.require == route.None {
+	switch {
+	case at == 0 || f.require.route == route.None:
 		return p, nil
+	case f.require.orBetter:
+		return p.AtLeast(f.require.route)
 	}
-	return p.Only(f.require)
+	return p.Only(f.require.route)
 }
 
 // ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an

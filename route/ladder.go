@@ -80,7 +80,7 @@ func (l *Ladder) Close() error {
 type Plan struct {
 	usable   []Route
 	declined []*Decline // of the rungs that the file cannot use
-	required bool
+	required ID         // or better; None where any will do
 }
 
 // Plan probes every rung for the file.
@@ -154,17 +154,43 @@ func (p *Plan) Declined() []*Decline { return p.declined }
 func (p *Plan) Only(id ID) (*Plan, error) {
 	for _, r := range p.usable {
 		if r.ID() == id {
-			if b, ok := r.(*barUpTo); ok {
-				r = b.BarRoute // there is no border to an alternative that is not wanted
-			}
-			if s, ok := r.(interface{ strict() Route }); ok {
-				r = s.strict()
-			}
-			return &Plan{usable: []Route{r}, declined: p.declined, required: true}, nil
+			return &Plan{usable: []Route{alone(r)}, declined: p.declined, required: id}, nil
 		}
 	}
 	why := slices.DeleteFunc(p.reasons(id), func(d *Decline) bool { return d.Route != id })
 	return nil, &RequireError{Want: id, Got: p.Best(), Declined: why}
+}
+
+// alone is a rung that does without others: for what is ragged, and for what an
+// alternative would do faster.
+func alone(r Route) Route {
+	if b, ok := r.(*barUpTo); ok {
+		r = b.BarRoute
+	}
+	if s, ok := r.(interface{ strict() Route }); ok {
+		return s.strict()
+	}
+	return r
+}
+
+// AtLeast returns a plan that uses the rungs from the best down to id and fails
+// where none of them takes a request, or an error that says why the file can use
+// none of them.
+func (p *Plan) AtLeast(id ID) (*Plan, error) {
+	if err := p.Require(id); err != nil {
+		return nil, err
+	}
+	q := &Plan{declined: p.declined, required: id}
+	for _, r := range p.usable {
+		if r.ID() > id {
+			break
+		}
+		if id < Ring || id < Host && r.ID() != Bar {
+			r = alone(r) // its ragged ends may go by way of the host
+		}
+		q.usable = append(q.usable, r)
+	}
+	return q, nil
 }
 
 // Require returns an error unless the best usable rung is at least as good as id.
@@ -277,8 +303,8 @@ func (p *Plan) refuse(op *Op, why *Decline) error {
 	if why == nil {
 		return ErrNoRoute
 	}
-	if p.required {
-		return &RequireError{Want: why.Route, Got: None, Declined: []*Decline{why}}
+	if p.required != None {
+		return &RequireError{Want: p.required, Got: None, Declined: []*Decline{why}}
 	}
 	return fmt.Errorf("%w: %s", ErrNoRoute, why)
 }

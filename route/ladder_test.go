@@ -102,6 +102,39 @@ func TestPlanOnlyRefusesInsteadOfFallingBack(t *testing.T) {
 	}
 }
 
+// A picky rung has a strict form, which takes less.
+type picky struct{ *fake }
+
+func (p picky) strict() Route { return &fake{id: p.id, max: p.max / 2} }
+
+// With a route required or better, the rungs from there up share the work, each
+// without help from below; nothing falls further.
+func TestPlanAtLeast(t *testing.T) {
+	direct, small, large := picky{&fake{id: NVFS, max: 10}}, &fake{id: Bar, max: 100}, &fake{id: Ring, max: 1 << 40}
+	p := NewLadder([]Route{direct, small, large}, []*Decline{{Vendor, "library", "not there", ""}}).Plan(nil)
+	bar, err := p.AtLeast(Bar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := []Op{op(5), op(6), op(100)}
+	res := make([]Receipt, len(ops))
+	if err := bar.Run(context.Background(), ops, res); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []ID{NVFS, Bar, Bar} {
+		if res[i].Route != want {
+			t.Errorf("%d bytes go by %v, want %v", ops[i].Mem.Len, res[i].Route, want)
+		}
+	}
+	err = bar.Run(context.Background(), []Op{op(101)}, make([]Receipt, 1))
+	if re, ok := errors.AsType[*RequireError](err); !ok || re.Want != Bar || len(large.calls) != 0 {
+		t.Errorf("more than bar takes: %v", err)
+	}
+	if _, err := p.AtLeast(Vendor); err == nil || !strings.Contains(err.Error(), "not there") {
+		t.Errorf("nothing is that good: %v", err)
+	}
+}
+
 func TestRunStopsAtTheFirstError(t *testing.T) {
 	boom := errors.New("boom")
 	a, b := &fake{id: Bar, max: 10, err: boom}, &fake{id: Ring, max: 1 << 40}

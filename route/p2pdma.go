@@ -171,6 +171,7 @@ func (p *P2PDMARoute) change(edit func(map[gpu.Addr]*peerWindow)) {
 var (
 	p2pdmaDeclineBuffer = &Decline{P2PDMA, "buffer", "the memory is not a registered buffer with a mapping for peers", "register the buffer"}
 	p2pdmaDeclineSmall  = &Decline{P2PDMA, "alignment", "the request holds no whole block of the file", ""}
+	p2pdmaDeclineRagged = &Decline{P2PDMA, "alignment", "the request is not in whole blocks of the file", "without this route required, the ragged ends take another"}
 	p2pdmaDeclineMemory = &Decline{P2PDMA, "alignment", "the memory is not aligned as direct I/O wants it, relative to the file", "use buffer offsets that are congruent to the file's"}
 )
 
@@ -194,6 +195,26 @@ func (p *P2PDMARoute) Takes(op *Op) *Decline {
 		return p2pdmaDeclineMemory
 	}
 	return nil
+}
+
+// A p2pdmaWhole is the route where no other is wanted: nothing goes through the
+// page cache but what is left of the file's last block.
+type p2pdmaWhole struct{ *P2PDMARoute }
+
+// strict is the route without any other.
+func (p *P2PDMARoute) strict() Route { return p2pdmaWhole{p} }
+
+// Scope says which requests the route is for.
+func (p p2pdmaWhole) Scope() string {
+	return "requests in whole blocks, between registered buffers and the file"
+}
+
+// Takes takes whole blocks.
+func (p p2pdmaWhole) Takes(op *Op) *Decline {
+	if (uint64(op.Off)|op.Mem.Len)%uint64(max(op.File.Facts.Direct.OffAlign, 1)) != 0 {
+		return p2pdmaDeclineRagged
+	}
+	return p.P2PDMARoute.Takes(op)
 }
 
 // Run moves one op after the other.

@@ -17,6 +17,7 @@ import (
 type cpOptions struct {
 	via     string
 	route   string
+	require string
 	verify  bool
 	json    bool
 	receipt string
@@ -37,9 +38,11 @@ EXIT STATUS
   0  all bytes were copied (and verified, with --verify)
   1  an error; the message names the file and the cause
   2  the command line is wrong
-  3  the route asked for with --route is not available here`,
+  3  the copy would need another route than --route or --require-route allow; DEST
+     is as it was`,
 		Example: `  culvert cp model.bin copy.bin --via gpu:0 --verify
   culvert cp model.bin copy.bin --route ring --json
+  culvert cp model.bin copy.bin --require-route nvfs
   culvert cp model.bin copy.bin --receipt receipt.json`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
@@ -49,6 +52,7 @@ EXIT STATUS
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to go through")
 	f.StringVar(&o.route, "route", "", "use this route in both directions, or fail")
+	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte in both directions, or fail")
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
@@ -61,10 +65,8 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 		return err
 	}
 	opts := transfer.Options{GPU: dev, Verify: o.verify}
-	if o.route != "" {
-		if opts.Route, err = route.Parse(o.route); err != nil {
-			return usageError{err}
-		}
+	if err := o.parseRoutes(&opts); err != nil {
+		return usageError{err}
 	}
 	if st, err := os.Stat(dst); err == nil && st.IsDir() {
 		dst = filepath.Join(dst, filepath.Base(src))
@@ -92,6 +94,22 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 		}
 	}
 	return err
+}
+
+func (o *cpOptions) parseRoutes(opts *transfer.Options) error {
+	if o.route != "" && o.require != "" {
+		return errors.New("--route and --require-route: one of them")
+	}
+	for name, id := range map[string]*route.ID{o.route: &opts.Route, o.require: &opts.Require} {
+		if name == "" {
+			continue
+		}
+		var err error
+		if *id, err = route.Parse(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printCp(out io.Writer, res transfer.Result) {

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	GPU     int
 	Route   route.ID // the one route to use in both directions; None lets the ladder choose
+	Require route.ID // the worst route that may be used; None allows all
 	Verify  bool
 	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
 	Advance func(done, total int64) // called as bytes reach the destination; may be nil
@@ -127,11 +128,9 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 		return err
 	}
 	defer to.Close()
-	if o.Route != route.None {
-		for _, f := range []*cufile.File{from, to} {
-			if err := f.Require(o.GPU, o.Route); err != nil {
-				return err
-			}
+	for _, f := range []*cufile.File{from, to} {
+		if err := o.require(f); err != nil {
+			return err
 		}
 	}
 	buf, free, err := gpuBuffer(drv, o.GPU, o.Buffer, size)
@@ -145,6 +144,17 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	err = pump(ctx, from, to, buf, size, o.Advance, res)
 	res.Seconds = time.Since(start).Seconds()
 	return err
+}
+
+// require makes transfers of a file take the routes that were asked for.
+func (o *Options) require(f *cufile.File) error {
+	switch {
+	case o.Route != route.None:
+		return f.Require(o.GPU, o.Route)
+	case o.Require != route.None:
+		return f.RequireAtLeast(o.GPU, o.Require)
+	}
+	return nil
 }
 
 const halves = 2
