@@ -34,6 +34,13 @@ func newNVMe() *cobra.Command {
 own commands, and DMA to host memory or straight to the memory of a GPU.
 
 ` + nvmeDrives,
+		Example: `  # on any machine, with a software drive
+  truncate -s 64M disk.img
+  echo "hello drive" > hello.txt
+  culvert nvme identify soft:disk.img
+  culvert nvme write soft:disk.img hello.txt --via gpu:0
+  culvert nvme read soft:disk.img - --blocks 1 --via gpu:0
+  culvert nvme bench soft:disk.img --via gpu:0`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -81,7 +88,7 @@ func runNVMeList(o dev.OS, asJSON bool, out io.Writer) error {
 		return writeJSON(out, list)
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "no NVMe controllers here; soft:FILE makes a software drive of a file")
+		_, err := fmt.Fprintln(out, "no NVMe controllers here; a software drive can be made of any file: truncate -s 64M disk.img; culvert nvme identify soft:disk.img")
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
@@ -119,8 +126,12 @@ func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
 		switch {
 		case e.Driver == "vfio-pci" && e.Group != "":
 			e.Drive = "vfio:" + e.PCI
+		case e.Driver == "libnvm helper":
+			e.Note = "bound to the libnvm module: one of the libnvm: drives below"
 		case e.Group == "":
 			e.Note = "in no IOMMU group: the IOMMU is off, and vfio needs it"
+		case e.Driver == "":
+			e.Note = fmt.Sprintf("bound to no driver; to take it: driverctl set-override %s vfio-pci", e.PCI)
 		default:
 			e.Note = fmt.Sprintf("in use by the kernel; to take it: driverctl set-override %s vfio-pci", e.PCI)
 		}
@@ -187,6 +198,7 @@ type nvmeMoveOptions struct {
 	nsid        uint32
 	via         string
 	force       bool
+	json        bool
 }
 
 // newNVMeMove is read or write.
@@ -197,7 +209,7 @@ func newNVMeMove(op string) *cobra.Command {
 		Use:   "read DRIVE FILE",
 		Short: "Read blocks of a drive into memory, and from there to a file",
 		Long: `read has the drive write blocks into host or GPU memory, and puts them into FILE
-(- is standard output).
+(- is standard output). A receipt goes to standard error.
 
 ` + nvmeDrives,
 		Example: `  culvert nvme read soft:disk.img - --lba 0 --blocks 8
@@ -221,6 +233,7 @@ func newNVMeMove(op string) *cobra.Command {
 	f.Uint64Var(&o.lba, "lba", 0, "first block")
 	f.Uint32Var(&o.nsid, "nsid", 1, "namespace")
 	f.StringVar(&o.via, "via", "host", "memory that the drive moves to or from: host, or gpu:N")
+	f.BoolVar(&o.json, "json", false, "print the receipt as JSON")
 	if !write {
 		f.Uint64Var(&o.blocks, "blocks", 0, "how many blocks")
 		return cmd
@@ -228,6 +241,7 @@ func newNVMeMove(op string) *cobra.Command {
 	cmd.Use, cmd.Short = "write DRIVE FILE", "Write a file to blocks of a drive"
 	cmd.Long = `write puts FILE into host or GPU memory, has the drive read it from there into
 blocks, and flushes. A last block that FILE does not fill is filled with zeros.
+A receipt goes to standard error.
 
 ` + nvmeDrives
 	cmd.Example = `  culvert nvme write soft:disk.img part.bin --lba 2048
@@ -246,6 +260,9 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 		if data, err = os.ReadFile(name); err != nil {
 			return err
 		}
+		if len(data) == 0 {
+			return usageError{fmt.Errorf("%s is empty: there is nothing to write", name)}
+		}
 		bs := uint64(ns.BlockSize())
 		o.blocks = (uint64(len(data)) + bs - 1) / bs
 		data = append(data, make([]byte, o.blocks*bs-uint64(len(data)))...)
@@ -259,8 +276,11 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 			return err
 		}
 	}
-	fmt.Fprintln(errs, r)
-	return nil
+	if o.json {
+		return writeJSON(errs, r)
+	}
+	_, err = fmt.Fprintln(errs, r)
+	return err
 }
 
 func putFile(name string, data []byte, out io.Writer) error {

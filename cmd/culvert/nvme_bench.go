@@ -89,8 +89,13 @@ func (r nvmeBenchResult) String() string {
 
 func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writer) error {
 	sizes, err := bench.ParseSizes(o.size)
-	if err != nil || len(sizes) != 1 {
-		return usageError{fmt.Errorf("--bs %s: want one size: %w", o.size, err)}
+	switch {
+	case err != nil:
+		return usageError{fmt.Errorf("--bs %s: %w", o.size, err)}
+	case len(sizes) != 1:
+		return usageError{fmt.Errorf("--bs %s: want one size", o.size)}
+	case o.time <= 0:
+		return usageError{fmt.Errorf("--time %v: want some time", o.time)}
 	}
 	ns, err := d.namespace(o.nsid)
 	if err != nil {

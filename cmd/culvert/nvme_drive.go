@@ -103,6 +103,9 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 	if errors.Is(err, os.ErrPermission) {
 		f, err = os.Open(name)
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w (truncate -s 64M %s makes one)", err, name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,30 +146,29 @@ func (d *drive) buffer(n uint64) (*nvme.Buffer, error) {
 
 // A nvmeReceipt says what a command did.
 type nvmeReceipt struct {
-	drive, via string
-	write      bool
-	bytes      uint64
-	host       string // bytes of data through host memory, with the evidence
-	took       time.Duration
+	From    string  `json:"from"`
+	To      string  `json:"to"`
+	Bytes   uint64  `json:"bytes"`
+	Host    string  `json:"host_bytes"` // of data through host memory, with the evidence
+	Seconds float64 `json:"seconds"`
 }
 
 func (r nvmeReceipt) String() string {
-	from, to := r.drive, r.via
-	if r.write {
-		from, to = to, from
-	}
-	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", from, to, route.Size(int64(r.bytes)), r.host, route.Rate(float64(r.bytes)/r.took.Seconds()))
+	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, route.Size(int64(r.Bytes)), r.Host, route.Rate(float64(r.Bytes)/r.Seconds))
 }
 
 // move has the drive move blocks from or to memory of its own. What lies in
 // that memory comes from data, or is returned.
 func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64, write bool, data []byte) (nvmeReceipt, []byte, error) {
-	r := nvmeReceipt{drive: d.name, via: d.via, write: write, bytes: blocks * uint64(ns.BlockSize())}
+	r := nvmeReceipt{From: d.name, To: d.via, Bytes: blocks * uint64(ns.BlockSize())}
+	if write {
+		r.From, r.To = r.To, r.From
+	}
 	const limit = 1 << 30 // a command line tool keeps the whole transfer in memory
-	if r.bytes == 0 || blocks > limit/uint64(ns.BlockSize()) {
+	if r.Bytes == 0 || blocks > limit/uint64(ns.BlockSize()) {
 		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one, and at most %s", blocks, ns.BlockSize(), route.Size(limit))}
 	}
-	buf, err := d.buffer(r.bytes)
+	buf, err := d.buffer(r.Bytes)
 	if err != nil {
 		return r, nil, err
 	}
@@ -185,12 +187,12 @@ func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64
 	if err != nil {
 		return r, nil, err
 	}
-	r.took = time.Since(start)
-	r.host = d.hostText(r.bytes, before)
+	r.Seconds = time.Since(start).Seconds()
+	r.Host = d.hostText(r.Bytes, before)
 	if write {
 		return r, nil, errors.Join(ns.Flush(ctx), buf.Close())
 	}
-	data, err = d.fetch(buf, r.bytes)
+	data, err = d.fetch(buf, r.Bytes)
 	return r, data, errors.Join(err, buf.Close())
 }
 

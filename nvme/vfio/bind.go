@@ -42,7 +42,7 @@ func groupOf(pci string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return "", err
+		return "", fmt.Errorf("no such device: %w (culvert nvme list shows the drives)", err)
 	}
 	if d := Driver(pci); d != "vfio-pci" {
 		if d == "" {

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/culvert-io/culvert/soft/kernel"
+)
+
+// pciMachine has drives in all states, and a device that is none.
+func pciMachine() fstest.MapFS {
+	m := fstest.MapFS{}
+	add := func(pci, class, driver, group string) {
+		at := "sys/bus/pci/devices/" + pci + "/"
+		m[at+"class"] = &fstest.MapFile{Data: []byte(class + "\n")}
+		if driver != "" {
+			m[at+"driver"] = &fstest.MapFile{Data: []byte("../../../../bus/pci/drivers/" + driver), Mode: fs.ModeSymlink}
+		}
+		if group != "" {
+			m[at+"iommu_group"] = &fstest.MapFile{Data: []byte("../../../../kernel/iommu_groups/" + group), Mode: fs.ModeSymlink}
+		}
+	}
+	add("0000:01:00.0", "0x010802", "nvme", "7")
+	add("0000:02:00.0", "0x010802", "vfio-pci", "8")
+	add("0000:03:00.0", "0x010802", "nvme", "")
+	add("0000:04:00.0", "0x010802", "", "10")
+	add("0000:05:00.0", "0x010802", "libnvm helper", "11")
+	add("0000:65:00.0", "0x030200", "nvidia", "9")
+	return m
+}
+
+func TestNVMeList(t *testing.T) {
+	o := kernel.New(pciMachine())
+	var out bytes.Buffer
+	if err := runNVMeList(o, true, &out); err != nil {
+		t.Fatal(err)
+	}
+	var got []nvmeEntry
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []nvmeEntry{
+		{PCI: "0000:01:00.0", Driver: "nvme", Group: "7", Note: "in use by the kernel; to take it: driverctl set-override 0000:01:00.0 vfio-pci"},
+		{PCI: "0000:02:00.0", Driver: "vfio-pci", Group: "8", Drive: "vfio:0000:02:00.0"},
+		{PCI: "0000:03:00.0", Driver: "nvme", Note: "in no IOMMU group: the IOMMU is off, and vfio needs it"},
+		{PCI: "0000:04:00.0", Group: "10", Note: "bound to no driver; to take it: driverctl set-override 0000:04:00.0 vfio-pci"},
+		{PCI: "0000:05:00.0", Driver: "libnvm helper", Group: "11", Note: "bound to the libnvm module: one of the libnvm: drives below"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	out.Reset()
+	if err := runNVMeList(kernel.New(fstest.MapFS{}), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers here") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
