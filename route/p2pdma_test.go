@@ -230,6 +230,16 @@ func TestP2PDMATakes(t *testing.T) {
 			t.Errorf("%s: declined by %q, want %q", name, got, c.test)
 		}
 	}
+	// Alone, the route leaves nothing to others.
+	for _, o := range []Op{{File: f, Off: 1, Mem: mem.Slice(1, 8*a-1)}, {File: f, Mem: mem.Slice(0, 8*a-1)}} {
+		o.Buf = always{}
+		if d := p.Takes(&o); d != nil {
+			t.Errorf("ragged: %v", d)
+		}
+		if d := alone(p).Takes(&o); d != p2pdmaDeclineRagged {
+			t.Errorf("ragged, alone: %v", d)
+		}
+	}
 }
 
 // What the kernel refuses is declined, in this receipt and from then on, and the

@@ -58,8 +58,8 @@ func TestPeerRoute(t *testing.T) {
 			if _, err := cold(t, tt.name).WriteAt(want, 0); err != nil {
 				t.Fatal(err)
 			}
-			h := w.register(tt.name, os.O_RDWR)
-			if err := h.Require(0, route.P2PDMA); err != nil {
+			alone, best := w.register(tt.name, os.O_RDWR), w.register(tt.name, os.O_RDWR)
+			if err := alone.Require(0, route.P2PDMA); err != nil {
 				t.Fatal(err)
 			}
 			mem := w.buffer(size)
@@ -73,6 +73,10 @@ func TestPeerRoute(t *testing.T) {
 				{100, 128 << 10, 128<<10 - 512},
 				{511, 1026, 1024},
 			} {
+				h := alone
+				if c.direct != int64(c.n) {
+					h = best // the ragged ends take another way
+				}
 				part := mem.Slice(uint64(c.off%4096), c.n)
 				rc, err := h.ReadAt(t.Context(), part, c.off)
 				if err != nil || uint64(rc.Bytes) != c.n {

@@ -72,6 +72,7 @@ func datapath() []Suite {
 	pulled := onto(unplug(), "^TestUnplugUnderRead$", 1)
 	p2pdma := onto(peer(), "^TestPeerRoute", 4)
 	p2pdma.Name = "p2pdma"
+	p2pdma.Env = append(p2pdma.Env, withoutNVFS)
 	return append(ss, pulled, handles(), p2pdma, onPeerMemory())
 }
 
@@ -101,6 +102,10 @@ func onPeerMemory() Suite {
 		// nothing to do with where the memory is.
 		Skip:  anyOf([]string{"TestLogger", "TestProperties", "TestShrinkingFile"}),
 		Guest: g, Peer: true,
-		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0"}, // the first drive below the switch
+		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0", withoutNVFS}, // the first drive below the switch
 	}
 }
+
+// withoutNVFS leaves the software machine's own nvidia-fs out, which stands above
+// the kernel's peer-to-peer DMA.
+const withoutNVFS = "CULVERT_NVFS=0"
