@@ -24,7 +24,7 @@ func (r *Ring) write(q *Req, p *part, mem []byte) {
 	if q.Sum {
 		p.crc = crc32.Checksum(mem[p.at:p.at+p.n], castagnoli)
 	}
-	if p.over {
+	if p.over && r.stores.pay() {
 		r.overwrite(q, p, mem)
 	}
 	end := pos + int64(p.n)

@@ -14,7 +14,7 @@ const (
 	firstPace = 5_000_000_000
 	// paceWeight is how many pieces the mean goes over. Hands that count at the
 	// same time may lose one of them, which does no harm.
-	paceWeight = 16
+	paceWeight = 8
 	// paceLen is the size from which a piece tells anything.
 	paceLen = 1 << 20
 )

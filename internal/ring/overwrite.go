@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,6 +16,30 @@ import (
 // shared mapping of the same pages take no such lock, and reach 20 GB/s with
 // eight. They are for pages that are there already; to make new ones pwrite is
 // the better way.
+
+// How fast a store is depends on how the cache holds the file. Large folios, which
+// large writes and readahead make, cost one fault for many pages; where a fault
+// is needed for every page, a mapping is no faster than pwrite and takes several
+// times the processor. So the pace is watched.
+const (
+	// leastStore is the pace of a hand, in bytes per second, below which pwrite is
+	// the better way.
+	leastStore = 1_200_000_000
+	// storeTurns is how many pieces that could be stored are written before one is
+	// stored again, to see how it goes.
+	storeTurns = 64
+)
+
+// stores are the stores into pages so far.
+type stores struct {
+	pace pace
+	turn atomic.Uint32
+}
+
+// pay reports whether the next piece should be stored.
+func (s *stores) pay() bool {
+	return s.pace.get() >= leastStore || s.turn.Add(1)%storeTurns == 0
+}
 
 // mapHands is how many must be at work for a mapping to pay on tmpfs, where each
 // fault costs more.
@@ -101,9 +127,11 @@ func store(dst, src []byte) (err error) {
 // overwrite writes a part by Overwrite. Where that fails pwrite is to find out
 // what is wrong.
 func (r *Ring) overwrite(q *Req, p *part, mem []byte) {
+	began := time.Now()
 	if err := r.files.Overwrite(q.Buffered, mem[p.at:p.at+p.n], q.Off+p.off); err != nil {
 		p.retries++
 		return
 	}
+	r.stores.pace.add(p.n, time.Since(began))
 	p.got = p.n
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -199,4 +200,33 @@ func TestOverwritable(t *testing.T) {
 			t.Error("a pipe can be mapped")
 		}
 	})
+}
+
+// Stores that turn out to be slow are given up, and tried again now and then.
+func TestSlowStores(t *testing.T) {
+	var s stores
+	for range 100 {
+		if !s.pay() {
+			t.Fatal("given up before anything was measured")
+		}
+		s.pace.add(4<<20, time.Millisecond) // 4 GB/s
+	}
+	for range 30 {
+		s.pace.add(4<<20, 7*time.Millisecond) // 0.6 GB/s
+	}
+	tried := 0
+	for range 10 * storeTurns {
+		if s.pay() {
+			tried++
+		}
+	}
+	if tried != 10 {
+		t.Errorf("tried %d times in %d, want 10", tried, 10*storeTurns)
+	}
+	for range 30 {
+		s.pace.add(4<<20, time.Millisecond)
+	}
+	if !s.pay() {
+		t.Error("still given up when it is fast again")
+	}
 }

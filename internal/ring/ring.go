@@ -33,6 +33,7 @@ type Ring struct {
 
 	copying atomic.Int64 // bytes in the queues of all lanes' streams
 	pace    pace
+	stores  stores
 
 	mu      sync.Mutex
 	plan    plan // lanes may shrink
@@ -189,7 +190,7 @@ func (r *Ring) reserve(o *op) {
 			o.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
 			continue
 		}
-		o.prog[i].over = q.Direct < 0 && r.files.Overwritable(q.Buffered, q.Off, q.Len, min(r.plan.lanes, r.plan.hands))
+		o.prog[i].over = q.Direct < 0 && r.stores.pay() && r.files.Overwritable(q.Buffered, q.Off, q.Len, min(r.plan.lanes, r.plan.hands))
 	}
 }
 
