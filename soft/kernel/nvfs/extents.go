@@ -2,7 +2,6 @@ package nvfs
 
 import (
 	"errors"
-	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,11 +14,6 @@ import (
 type extents struct {
 	fd    int
 	whole bool // a device: everything exists
-}
-
-// reopen opens the file behind a descriptor once more.
-func reopen(fd, flags int) (int, error) {
-	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_CLOEXEC, 0)
 }
 
 func (f *hostFile) extents() (extents, error) {

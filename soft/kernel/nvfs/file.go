@@ -3,6 +3,7 @@ package nvfs
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -87,26 +88,27 @@ func (m *Module) mmap(size, prot int) (*view, error) {
 type view struct {
 	g    *mgroup
 	mem  []byte
-	once sync.Once
-	err  error
+	gone atomic.Bool
 }
 
 // Len is the number of bytes, in whole pages.
 func (v *view) Len() int { return len(v.mem) }
 
-// Unmap is the only way to undo MAP. It never waits for a transfer.
+// Unmap is the only way to undo MAP. It never waits for a transfer, nor for
+// another Unmap, after which there is nothing left to do.
 func (v *view) Unmap() error {
-	v.once.Do(func() {
-		m := v.g.m
-		m.at("nvfs.munmap", v.g)
-		m.mu.Lock()
-		m.views = slices.DeleteFunc(m.views, func(x *view) bool { return x == v })
-		m.mu.Unlock()
-		v.err = unix.Munmap(v.mem)
-		m.stats.munmap.Add(1)
-		v.g.unmapped()
-	})
-	return v.err
+	if v.gone.Swap(true) {
+		return nil
+	}
+	m := v.g.m
+	m.at("nvfs.munmap", v.g)
+	m.mu.Lock()
+	m.views = slices.DeleteFunc(m.views, func(x *view) bool { return x == v })
+	m.mu.Unlock()
+	err := unix.Munmap(v.mem)
+	m.stats.munmap.Add(1)
+	v.g.unmapped()
+	return err
 }
 
 // Split is munmap of a part, which is refused: the buffer stays whole.

@@ -16,29 +16,28 @@ type hostFile struct {
 	flags  int
 	direct bool
 	stat   unix.Stat_t
+	req    Request // to the storage module
 }
 
-// openHost looks up the file that a request names and makes sure that it is the
-// one that the program means.
-func openHost(a *abi.IOArgs, write bool) (*hostFile, error) {
-	fd, err := unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, syscall.EINVAL
+// open looks up the file that a request names and makes sure that it is the one
+// that the program means.
+func (f *hostFile) open(a *abi.IOArgs, write bool) (err error) {
+	if f.fd, err = unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return syscall.EINVAL
 	}
-	f := &hostFile{fd: fd}
 	if err := f.inspect(a, write); err != nil {
 		f.close()
-		return nil, err
+		return err
 	}
 	if write || f.flags&unix.O_ACCMODE != unix.O_WRONLY {
-		return f, nil
+		return nil
 	}
 	// The module reads below the check of the file's mode.
 	f.flags = f.flags&^unix.O_ACCMODE | unix.O_RDONLY
-	fd, err = reopen(f.fd, f.flags&(unix.O_DIRECT|unix.O_ACCMODE))
+	fd, err := reopen(f.fd, f.flags&(unix.O_DIRECT|unix.O_ACCMODE))
 	f.close()
 	f.fd = fd
-	return f, err
+	return err
 }
 
 func (f *hostFile) close() { _ = unix.Close(f.fd) } // a duplicate: nothing is written back
@@ -142,8 +141,7 @@ func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
 			return 0, err
 		}
 		if data {
-			r := Request{FD: f.fd, Off: off + i*abi.BLOCK_SIZE, Pages: pages[i : i+end]}
-			if err := s.Submit(&r); err != nil {
+			if err := f.submit(s, false, off+i*abi.BLOCK_SIZE, pages[i:i+end]); err != nil {
 				return 0, err
 			}
 		} else {
@@ -154,6 +152,12 @@ func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
 	// What was cut off meanwhile is no data.
 	size, err = f.size()
 	return min(n, max(0, size-off)), err
+}
+
+// submit gives a run of blocks to a storage module.
+func (f *hostFile) submit(s Storage, write bool, off int64, pages []Page) error {
+	f.req = Request{FD: f.fd, Write: write, Off: off, Pages: pages}
+	return s.Submit(&f.req)
 }
 
 func zero(pages []Page) {
@@ -211,7 +215,7 @@ func (f *hostFile) prepareWrite() error {
 // write is write_iter.
 func (f *hostFile) write(m *Module, off int64, pages []Page) (int64, error) {
 	if s := m.storage(f.fd); s != nil {
-		if err := s.Submit(&Request{FD: f.fd, Write: true, Off: off, Pages: pages}); err != nil {
+		if err := f.submit(s, true, off, pages); err != nil {
 			return 0, err
 		}
 		return int64(len(pages)) * abi.BLOCK_SIZE, nil

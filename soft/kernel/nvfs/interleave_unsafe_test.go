@@ -32,6 +32,8 @@ type play struct {
 	shadow uint64
 	va     uint64 // that is mapped
 	owned  uint64 // that is to be freed in the end: va, or what has taken its place
+	size   uint64 // of a read
+	room   uint64 // of an allocation
 	bad    string
 	fences []uint64 // of transfers that were accepted
 }
@@ -65,10 +67,11 @@ func (p *play) tie() {
 	p.expect("MAP", err, syscall.EINVAL)
 }
 
-// read reads the whole file, through three windows, or one when asynchronous.
+// read reads p.size bytes of the file, as a rule in three windows, or in one when
+// asynchronous.
 func (p *play) read(fence uint64) {
 	a := abi.IOArgs{
-		CPUVAddr: p.shadow, Size: playSize, Inum: p.st.Ino, Majdev: unix.Major(p.st.Dev), Mindev: unix.Minor(p.st.Dev),
+		CPUVAddr: p.shadow, Size: p.size, Inum: p.st.Ino, Majdev: unix.Major(p.st.Dev), Mindev: unix.Minor(p.st.Dev),
 		FD: int32(p.fd), Bits: abi.BitSync, EndFenceValue: fence,
 	}
 	if fence != 0 {
@@ -79,23 +82,23 @@ func (p *play) read(fence uint64) {
 	if err == nil && fence != 0 {
 		p.fences = append(p.fences, fence)
 	}
-	if err == nil && fence == 0 && n != playSize {
-		p.bad = fmt.Sprintf("READ of %d bytes moved %d", playSize, n)
+	if err == nil && fence == 0 && uint64(n) != p.size {
+		p.bad = fmt.Sprintf("READ of %d bytes moved %d", p.size, n)
 	}
 }
 
 // replace frees the memory and takes the frames for something else.
 func (p *play) replace() {
 	p.check(p.GPU.Free(gpu.Addr(p.va)))
-	other, err := p.GPU.Alloc(gpu.KindDevice, 2<<20, 0)
+	other, err := p.GPU.Alloc(gpu.KindDevice, p.room, 0)
 	p.check(err)
-	p.check(p.GPU.Fill(other, 0xee, 1, 2<<20))
+	p.check(p.GPU.Fill(other, 0xee, 1, p.room))
 	p.owned = uint64(other)
 }
 
 func (p *play) run(seed uint64) (trace []string) {
 	rng := rand.New(rand.NewPCG(seed, 9))
-	va, err := p.GPU.Alloc(gpu.KindDevice, 2<<20, 0)
+	va, err := p.GPU.Alloc(gpu.KindDevice, p.room, 0)
 	p.check(err)
 	p.va, p.owned, p.bad, p.fences = uint64(va), uint64(va), "", nil
 	clear(p.meta)
@@ -143,14 +146,21 @@ func (p *play) run(seed uint64) (trace []string) {
 	return trace
 }
 
-// finish holds what is left against the invariants.
+// finish ends a sequence.
 func (p *play) finish(seed uint64, freed bool, trace []string) {
+	if bad := p.verdict(freed); bad != "" {
+		p.t.Fatalf("seed %d: %s\nafter %q", seed, bad, trace)
+	}
+}
+
+// verdict holds what is left against the invariants and says what is wrong.
+func (p *play) verdict(freed bool) string {
 	for _, want := range p.fences {
 		if got := binary.LittleEndian.Uint64(p.meta[abi.MetaFence:]); got != want {
 			p.bad = fmt.Sprintf("the fence is %#x, want %#x: an accepted transfer did not complete", got, want)
 		}
 	}
-	if freed && !bytes.Equal(p.load(p.owned, 2<<20), bytes.Repeat([]byte{0xee}, 2<<20)) {
+	if freed && !bytes.Equal(p.load(p.owned, int(p.room)), bytes.Repeat([]byte{0xee}, int(p.room))) {
 		p.bad = "a device wrote to memory that was freed"
 	}
 	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric.Usage(); n != 0 || live != 0 || u.Loans != 0 || u.Mappings != 0 {
@@ -160,9 +170,7 @@ func (p *play) finish(seed uint64, freed bool, trace []string) {
 		p.bad += " " + err.Error()
 	}
 	p.check(p.GPU.Free(gpu.Addr(p.owned)))
-	if p.bad != "" {
-		p.t.Fatalf("seed %d: %s\nafter %q", seed, p.bad, trace)
-	}
+	return p.bad
 }
 
 // TestInterleavings lets MAP, transfers, a second transfer, a second MAP, the
@@ -176,7 +184,7 @@ func TestInterleavings(t *testing.T) {
 	}
 	for _, callback := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &play{world: newWorld(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize)}
+			p := &play{world: newWorld(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize), size: playSize, room: 2 << 20}
 			p.meta = p.memory(abi.MetaSize)
 			var err error
 			p.fd, err = unix.Open(p.file("a", playSize, map[int64][]byte{0: p.data}), unix.O_RDWR|unix.O_DIRECT, 0)

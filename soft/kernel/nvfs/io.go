@@ -3,6 +3,7 @@ package nvfs
 import (
 	"errors"
 	"math"
+	"sync"
 	"syscall"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 type transfer struct {
 	m     *Module
 	g     *mgroup
-	f     *hostFile
+	f     hostFile
 	write bool
 	async bool
 	off   int64
@@ -30,20 +31,25 @@ func (m *Module) accept(a *abi.IOArgs, write bool) (*transfer, error) {
 		a.Size > math.MaxInt64 || uint64(a.Offset)+a.Size > math.MaxInt64:
 		return nil, syscall.EINVAL
 	}
-	f, err := openHost(a, write)
-	if err != nil {
-		return nil, err
-	}
-	t := &transfer{
-		m: m, f: f, write: write, async: a.Bits&abi.BitSync == 0,
+	t := transfers.Get().(*transfer)
+	*t = transfer{
+		m: m, write: write, async: a.Bits&abi.BitSync == 0,
 		off: a.Offset, size: a.Size, fence: a.EndFenceValue,
 	}
+	if err := t.f.open(a, write); err != nil {
+		transfers.Put(t)
+		return nil, err
+	}
 	if err := t.take(a); err != nil {
-		f.close()
+		t.f.close()
+		transfers.Put(t)
 		return nil, err
 	}
 	return t, nil
 }
+
+// transfers are kept for use again: a request allocates nothing.
+var transfers = sync.Pool{New: func() any { return new(transfer) }}
 
 // take finds the mgroup and moves it to IN_PROGRESS.
 func (t *transfer) take(a *abi.IOArgs) error {
@@ -82,6 +88,7 @@ func (t *transfer) check(a *abi.IOArgs) error {
 func (t *transfer) cancel() {
 	t.f.close()
 	t.g.end()
+	transfers.Put(t)
 }
 
 // start runs a transfer, or has it run, and returns its bytes if it is over.
@@ -116,6 +123,7 @@ func (t *transfer) finish(n int64, err error) {
 	op.active.Add(-1)
 	t.f.close()
 	t.g.end()
+	transfers.Put(t)
 }
 
 // errnoOf is the number in an error of a file or device.

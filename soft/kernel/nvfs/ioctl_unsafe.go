@@ -1,6 +1,7 @@
 package nvfs
 
 import (
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -9,11 +10,15 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 )
 
+// args are kept for use again.
+var args = sync.Pool{New: func() any { return new(abi.Arg) }}
+
 // Ioctl answers a request. The argument is copied, whole, before the number is
 // looked at.
 func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
-	var a abi.Arg
-	if err := user.Get(&a, arg); err != nil {
+	a := args.Get().(*abi.Arg)
+	defer args.Put(a)
+	if err := user.Get(a, arg); err != nil {
 		return syscall.ENOMEM
 	}
 	m := f.m
@@ -21,28 +26,28 @@ func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	case abi.NVFS_IOCTL_REMOVE:
 		return nil
 	case abi.NVFS_IOCTL_READ, abi.NVFS_IOCTL_WRITE:
-		n, err := m.io(&a, req == abi.NVFS_IOCTL_WRITE)
-		return answer(arg, &a, n, err)
+		n, err := m.io(a, req == abi.NVFS_IOCTL_WRITE)
+		return answer(arg, a, n, err)
 	case abi.NVFS_IOCTL_MAP:
 		var p abi.MapArgs
 		p.Decode(a[:])
 		if err := m.mapBuffer(&p); err != nil {
-			return answer(arg, &a, 0, err)
+			return answer(arg, a, 0, err)
 		}
-		return user.Put(arg, &a)
+		return user.Put(arg, a)
 	case abi.NVFS_IOCTL_SET_RDMA_REG_INFO:
 		var p abi.SetRDMAArgs
 		p.Decode(a[:])
 		return m.setRDMA(&p)
 	case abi.NVFS_IOCTL_GET_RDMA_REG_INFO:
-		if err := m.getRDMA(&a); err != nil {
+		if err := m.getRDMA(a); err != nil {
 			return err
 		}
-		return user.Put(arg, &a)
+		return user.Put(arg, a)
 	case abi.NVFS_IOCTL_CLEAR_RDMA_REG_INFO:
-		return m.clearRDMA(&a)
+		return m.clearRDMA(a)
 	case abi.NVFS_IOCTL_BATCH_IO:
-		return m.batch(&a)
+		return m.batch(a)
 	}
 	return syscall.ENOTTY
 }

@@ -42,24 +42,21 @@ func (o *Ops) Features() uint64 {
 // mixed.
 func (o *Ops) BlkRqMapSG(pages []Page, sg []SG) ([]SG, int) {
 	before := len(sg)
-	var g *mgroup
 	cpu := 0
-	for i := range pages {
-		p := &pages[i]
-		if g == nil || g.base != p.Index/abi.MAX_BLOCKS {
-			g = o.m.group(p)
+	for len(pages) > 0 {
+		n := run(pages)
+		if g := o.m.group(&pages[0]); g == nil {
+			cpu += n
+		} else {
+			var ok bool
+			if sg, ok = g.segments(pages[:n], sg); !ok {
+				return sg[:before], Invalid
+			}
 		}
-		if g == nil {
-			cpu++
-			continue
-		}
-		var ok bool
-		if sg, ok = g.segment(int(p.Index%abi.MAX_BLOCKS), sg); !ok {
-			return sg[:before], Invalid
-		}
+		pages = pages[n:]
 	}
 	switch {
-	case cpu == len(pages):
+	case len(sg) == before:
 		return sg, NoGPUPages
 	case cpu > 0:
 		o.m.stats.mixed.Add(1)
@@ -68,11 +65,33 @@ func (o *Ops) BlkRqMapSG(pages []Page, sg []SG) ([]SG, int) {
 	return sg, len(sg) - before
 }
 
-// segment adds a block to a list, or to its last segment. The block must belong
-// to a transfer that runs.
-func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
+// run is how many pages at the beginning of a list belong to one mgroup.
+func run(pages []Page) int {
+	base := pages[0].Index / abi.MAX_BLOCKS
+	for i := range pages {
+		if pages[i].Index/abi.MAX_BLOCKS != base {
+			return i
+		}
+	}
+	return len(pages)
+}
+
+// segments adds the mgroup's own pages to a list.
+func (g *mgroup) segments(pages []Page, sg []SG) ([]SG, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for i := range pages {
+		var ok bool
+		if sg, ok = g.segment(int(pages[i].Index%abi.MAX_BLOCKS), sg); !ok {
+			return sg, false
+		}
+	}
+	return sg, true
+}
+
+// segment adds a block to a list, or to its last segment. The block must belong
+// to a transfer that runs. Call with mu held.
+func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
 	page, in := g.gpuBase+block/abi.BLOCKS_PER_PAGE, uint64(block%abi.BLOCKS_PER_PAGE)*abi.BLOCK_SIZE
 	if g.table == nil || block >= g.mapped || g.blocks[block] != abi.BLOCK_QUEUED || page >= len(g.table.Pages) {
 		return sg, false

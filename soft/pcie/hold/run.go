@@ -19,6 +19,7 @@ type waiter struct {
 
 // A schedule collects waiters and lets them go one at a time.
 type schedule struct {
+	prefix  string // of the points at which they stop
 	mu      sync.Mutex
 	waiting []*waiter
 	arrived int
@@ -26,6 +27,9 @@ type schedule struct {
 }
 
 func (s *schedule) at(name string, id uint64) {
+	if name != start && !strings.HasPrefix(name, s.prefix) {
+		return
+	}
 	w := &waiter{name: name, id: id, goOn: make(chan struct{})}
 	s.mu.Lock()
 	s.arrived++
@@ -54,12 +58,20 @@ func (d *Deadlock) Error() string {
 // settle must return when every other goroutine has come to rest: it is
 // testing/synctest.Wait, and Run must be called in its bubble.
 func (p *Points) Run(seed uint64, settle func(), actors ...func()) (trace []string, err error) {
-	s := &schedule{running: len(actors)}
+	return p.run("", rand.New(rand.NewPCG(seed, 0)).IntN, settle, actors)
+}
+
+// start is where every actor stands at first.
+const start = "start"
+
+// run lets the actors go on one by one. pick chooses among n.
+func (p *Points) run(prefix string, pick func(n int) int, settle func(), actors []func()) (trace []string, err error) {
+	s := &schedule{prefix: prefix, running: len(actors)}
 	p.Hook(s.at)
 	defer p.Hook(nil)
 	for i, fn := range actors {
 		go func() {
-			s.at("start", uint64(i))
+			s.at(start, uint64(i))
 			fn()
 			s.mu.Lock()
 			s.running--
@@ -67,9 +79,8 @@ func (p *Points) Run(seed uint64, settle func(), actors ...func()) (trace []stri
 		}()
 		settle()
 	}
-	rng := rand.New(rand.NewPCG(seed, 0))
 	for {
-		w, running := s.next(rng)
+		w, running := s.next(pick)
 		if w == nil {
 			if running > 0 {
 				return trace, &Deadlock{running, trace}
@@ -84,7 +95,7 @@ func (p *Points) Run(seed uint64, settle func(), actors ...func()) (trace []stri
 
 // next takes one of those who wait. Several may have arrived since the last
 // call, in any order, so they are sorted by what they are before one is chosen.
-func (s *schedule) next(rng *rand.Rand) (w *waiter, running int) {
+func (s *schedule) next(pick func(n int) int) (w *waiter, running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
@@ -93,7 +104,7 @@ func (s *schedule) next(rng *rand.Rand) (w *waiter, running int) {
 	slices.SortFunc(s.waiting, func(a, b *waiter) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id), cmp.Compare(a.seq, b.seq))
 	})
-	i := rng.IntN(len(s.waiting))
+	i := pick(len(s.waiting))
 	w = s.waiting[i]
 	s.waiting = slices.Delete(s.waiting, i, i+1)
 	return w, s.running
