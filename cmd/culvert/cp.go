@@ -21,18 +21,29 @@ type cpOptions struct {
 	verify  bool
 	json    bool
 	receipt string
+	// For directories.
+	jobs   int
+	follow bool
+	dryRun bool
 }
 
 func newCp() *cobra.Command {
 	var o cpOptions
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE DEST",
-		Short: "Copy a file through GPU memory",
+		Short: "Copy files and directories through GPU memory",
 		Long: `cp reads SOURCE into GPU memory and writes it from there to DEST, by the best
 routes that the two files and the GPU have, and prints a receipt for each way.
 
 DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
 the old file or the new one, and no temporary file.
+
+If SOURCE is a directory, what is in it goes into the directory DEST, which is
+made if it is not there: files, several at a time, directories, and symbolic links
+as links. Files that DEST has already are replaced, one by one; what else it has
+stays. If the copy is stopped, the same command again goes on with the files that
+are missing: ` + transfer.JournalName + ` in DEST says which are not, and goes away at
+the end.
 
 EXIT STATUS
   0  all bytes were copied (and verified, with --verify)
@@ -43,7 +54,9 @@ EXIT STATUS
 		Example: `  culvert cp model.bin copy.bin --via gpu:0 --verify
   culvert cp model.bin copy.bin --route ring --json
   culvert cp model.bin copy.bin --require-route nvfs
-  culvert cp model.bin copy.bin --receipt receipt.json`,
+  culvert cp model.bin copy.bin --receipt receipt.json
+  culvert cp models /mnt/models --dry-run
+  culvert cp models /mnt/models --jobs 8 --verify`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return runCp(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
@@ -56,6 +69,9 @@ EXIT STATUS
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
+	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
+	f.IntVar(&o.jobs, "jobs", 4, "files of a directory to copy at a time")
+	f.BoolVarP(&o.follow, "follow", "L", false, "in a directory, copy what symbolic links point to")
 	return cmd
 }
 
@@ -68,8 +84,21 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 	if err := o.parseRoutes(&opts); err != nil {
 		return usageError{err}
 	}
+	if o.jobs < 1 {
+		return usageError{fmt.Errorf("--jobs %d: want 1 at least", o.jobs)}
+	}
+	if st, err := os.Stat(src); err == nil && st.IsDir() {
+		return runCpTree(ctx, o, opts, src, dst, out)
+	}
 	if st, err := os.Stat(dst); err == nil && st.IsDir() {
 		dst = filepath.Join(dst, filepath.Base(src))
+	}
+	if o.dryRun {
+		plan, err := planFile(src, dst)
+		if err != nil {
+			return err
+		}
+		return printCopyPlan(out, o.json, plan)
 	}
 	_, drv, err := openDriver(dev)
 	if err != nil {

@@ -43,7 +43,7 @@ func run() int {
 	if code, ok := errors.AsType[exitStatus](err); ok {
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, "culvert:", err)
+	fmt.Fprintln(os.Stderr, "culvert:", explain(ctx, err, os.Args[1:]))
 	return statusOf(err)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -11,35 +12,46 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A meter shows progress on a terminal: one line, redrawn ten times a second.
-// Where there is no terminal it shows nothing: the receipt says it all.
+// A meter shows progress: on a terminal one line, redrawn ten times a second,
+// elsewhere a line now and then.
 type meter struct {
 	mu    sync.Mutex
-	w     *os.File
+	w     io.Writer
 	tty   bool
+	now   func() time.Time
 	start time.Time
 	drawn time.Time
 }
 
+// plainEvery is how often a log is told.
+const plainEvery = 10 * time.Second
+
 func newMeter(w *os.File) *meter {
-	return &meter{w: w, tty: term.IsTerminal(int(w.Fd())), start: time.Now()}
+	m := &meter{w: w, tty: term.IsTerminal(int(w.Fd())), now: time.Now}
+	m.start = m.now()
+	if !m.tty {
+		m.drawn = m.start // what is soon over needs no line
+	}
+	return m
 }
 
 func (m *meter) advance(done, total int64) {
-	if !m.tty {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	if now.Sub(m.drawn) < time.Second/10 {
+	now, every := m.now(), plainEvery
+	if m.tty {
+		every = time.Second / 10
+	}
+	if now.Sub(m.drawn) < every {
 		return
 	}
 	m.drawn = now
-	elapsed := now.Sub(m.start)
-	left := time.Duration(float64(elapsed) / float64(done) * float64(total-done))
-	fmt.Fprintf(m.w, "\r\x1b[K%3d%%  %s of %s  %s  %s left", 100*done/total, route.Size(done), route.Size(total),
-		route.Rate(float64(done)/elapsed.Seconds()), left.Round(time.Second))
+	line := fmt.Sprintf("%s of %s, %s", route.Size(done), route.Size(total), pace(done, total, done, now.Sub(m.start)))
+	if m.tty {
+		fmt.Fprint(m.w, "\r\x1b[K"+line)
+	} else {
+		fmt.Fprintln(m.w, line)
+	}
 }
 
 func (m *meter) done() {

@@ -4,12 +4,13 @@ package transfer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,11 @@ type Options struct {
 	Verify  bool
 	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
 	Advance func(done, total int64) // called as bytes reach the destination; may be nil
+
+	temp     string // the name of the unfinished file, where it needs one
+	keepTime bool   // give the copy the source's time of modification
+	named    bool   // as if the file system had no files without names
+	hold     func() // called before each step that a crash could follow
 }
 
 // A Result is what a copy did.
@@ -62,20 +68,28 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	if !info.Mode().IsRegular() {
 		return Result{}, fmt.Errorf("%s: not a regular file", src)
 	}
-	out, err := os.CreateTemp(filepath.Dir(dst), "."+filepath.Base(dst)+".culvert-*")
+	if o.hold == nil {
+		o.hold = func() {}
+	}
+	if o.temp == "" {
+		o.temp = ".culvert-" + strings.ToLower(rand.Text()[:12])
+	}
+	out, err := newOutput(dst, &o)
 	if err != nil {
 		return Result{}, fmt.Errorf("create %s: %w", dst, cause(err))
 	}
 	res := Result{Source: src, Dest: dst, GPU: o.GPU}
-	err = fill(ctx, drv, in, out, info.Size(), o, &res)
+	err = fill(ctx, drv, in, out.File, info.Size(), o, &res)
+	if err == nil && o.keepTime {
+		err = setTime(out.File, info.ModTime())
+	}
 	if err == nil {
-		err = publish(out, dst, info.Mode().Perm())
+		err = context.Cause(ctx)
 	}
-	if cerr := out.Close(); err == nil {
-		err = cerr
+	if err == nil {
+		err = out.publish(info.Mode().Perm())
 	}
-	if err != nil {
-		os.Remove(out.Name())
+	if err = errors.Join(err, out.discard()); err != nil {
 		return res, err
 	}
 	if o.Verify {
@@ -92,27 +106,10 @@ func cause(err error) error {
 	return err
 }
 
-// publish gives the finished file its name.
-func publish(out *os.File, dst string, mode os.FileMode) error {
-	if err := out.Chmod(mode); err != nil {
-		return err
-	}
-	if err := out.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(out.Name(), dst); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(dst))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	// Some file systems cannot sync a directory; the rename has happened.
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return nil
+// setTime gives a file that has no name yet its time.
+func setTime(f *os.File, t time.Time) error {
+	ts := unix.NsecToTimespec(t.UnixNano())
+	return os.NewSyscallError("futimens", unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{ts, ts}, 0))
 }
 
 // fill moves the bytes: one goroutine reads into half of the buffer while the
@@ -141,7 +138,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 
 	res.Read, res.Write = &route.Receipt{Dir: route.Read}, &route.Receipt{Dir: route.Write}
 	start := time.Now()
-	err = pump(ctx, from, to, buf, size, o.Advance, res)
+	err = pump(ctx, from, to, buf, size, &o, &flusher{fd: int(out.Fd())}, res)
 	res.Seconds = time.Since(start).Seconds()
 	return err
 }
@@ -188,7 +185,7 @@ type piece struct {
 	off int64
 }
 
-func pump(ctx context.Context, from, to *cufile.File, buf *cufile.Buffer, size int64, advance func(done, total int64), res *Result) error {
+func pump(ctx context.Context, from, to *cufile.File, buf *cufile.Buffer, size int64, o *Options, flush *flusher, res *Result) error {
 	half := buf.Span().Len / halves
 	empty := make(chan gpu.Span, halves)
 	for i := range uint64(halves) {
@@ -227,8 +224,10 @@ func pump(ctx context.Context, from, to *cufile.File, buf *cufile.Buffer, size i
 				return err
 			}
 			res.Bytes += r.Bytes
-			if advance != nil {
-				advance(res.Bytes, size)
+			flush.wrote(p)
+			o.hold()
+			if o.Advance != nil {
+				o.Advance(res.Bytes, size)
 			}
 			empty <- buf.Span().Slice(p.mem.Off-buf.Span().Off, half)
 		}

@@ -9,15 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newDriver(t *testing.T) *cufile.Driver {
 	t.Helper()

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// huge makes a file that takes far longer to copy than any test waits.
+func huge(t *testing.T, path, head string) {
+	t.Helper()
+	err := os.WriteFile(path, []byte(head), 0o600)
+	if err == nil {
+		err = os.Truncate(path, 1<<40+int64(len(head)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interrupt runs a command, sends it a signal when it says something that
+// contains the text, or for "" when it has read a lot, and returns what it said.
+func interrupt(t *testing.T, dir, when string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("culvert", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M")
+	r, w := io.Pipe()
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		w.Close()
+	}()
+	var said bytes.Buffer
+	var sent time.Time
+	stop := func() {
+		sent = time.Now()
+		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	}
+	if when == "" {
+		for hasRead(t, cmd.Process.Pid) < 256<<20 && len(ended) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		stop()
+	}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		fmt.Fprintln(&said, lines.Text())
+		if sent.IsZero() && strings.Contains(lines.Text(), when) {
+			stop()
+		}
+	}
+	if err := <-ended; err == nil || cmd.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("it ended with %v:\n%s", err, &said)
+	}
+	// A second is what is promised, on a machine that has nothing else to do.
+	if took := time.Since(sent); sent.IsZero() || took > 10*time.Second {
+		t.Errorf("it went on for %v:\n%s", took, &said)
+	}
+	return said.String()
+}
+
+// hasRead is how many bytes a process has read.
+func hasRead(t *testing.T, pid int) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "rchar: %d", &n)
+	}
+	if err != nil {
+		t.Log(err)
+	}
+	return n
+}
+
+// leftovers are the names in a directory that begin with a dot.
+func leftovers(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// A copy of a directory that is stopped has whole files and no others, and says
+// how to go on; that way leads to the end.
+func TestInterruptedCopyGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	if err := os.Mkdir(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	big := filepath.Join(src, "big")
+	huge(t, big, "")
+	if err := os.WriteFile(filepath.Join(src, "small"), []byte("small"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := interrupt(t, dir, "copied small", "cp", "src", "dst")
+	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; go on with: culvert cp src dst\n") {
+		t.Errorf("it said:\n%s", said)
+	}
+	if names := leftovers(t, dst); len(names) != 1 || names[0] != ".culvert-cp.journal" {
+		t.Errorf("left behind: %q", names)
+	}
+	if _, err := os.Lstat(filepath.Join(dst, "big")); err == nil {
+		t.Error("a part of a file has its name")
+	}
+	if err := os.Truncate(big, 100_000); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("culvert", "cp", "src", "dst")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "files=1 bytes=100000") || !strings.Contains(string(out), "done-before=1") {
+		t.Errorf("going on: %v\n%s", err, out)
+	}
+	if names := leftovers(t, dst); len(names) != 0 {
+		t.Errorf("left behind: %q", names)
+	}
+}
+
+// A load that is stopped says so.
+func TestInterruptedLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const each, count = 64 << 20, 4000
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, `,"layers.%d.w":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}`, i, each, i*each, (i+1)*each)
+	}
+	text := "{" + b.String()[1:] + "}"
+	head := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
+	path := filepath.Join(dir, "model.safetensors")
+	if err := os.WriteFile(path, append(head, text...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(len(head)+len(text)+each*count)); err != nil {
+		t.Fatal(err)
+	}
+	said := interrupt(t, dir, "", "load", "model.safetensors", "gpu:0", "--window", "128M")
+	if !strings.Contains(said, "culvert: stopped; begin again with: culvert load model.safetensors gpu:0") {
+		t.Errorf("it said:\n%s", said)
+	}
+}

@@ -1,0 +1,264 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/route"
+)
+
+// TreeOptions say how to copy a directory.
+type TreeOptions struct {
+	Options
+	Jobs  int   // files that are copied at a time; 0 is 4
+	Watch Watch // told about progress; may be nil
+}
+
+// A Watch is told about the progress of a copy, from several goroutines.
+type Watch interface {
+	Began(f *TreeFile)
+	Advanced(f *TreeFile, done int64)
+	Ended(f *TreeFile, res *Result, err error)
+}
+
+// A TreeResult is what copying a directory did.
+type TreeResult struct {
+	Source   string         `json:"source"`
+	Dest     string         `json:"destination"`
+	GPU      int            `json:"gpu"`
+	Files    int            `json:"files"`   // copied by this run
+	Done     int            `json:"done"`    // by earlier ones
+	Links    int            `json:"links"`   // copied as links
+	Skipped  []TreeSkip     `json:"skipped"` // not copied
+	Bytes    int64          `json:"bytes"`
+	Seconds  float64        `json:"seconds"`
+	Read     *route.Receipt `json:"read"`
+	Write    *route.Receipt `json:"write"`
+	Verified bool           `json:"verified"`
+}
+
+const defaultJobs = 4
+
+// A StoppedError says that a copy did not get through, and how far it came. The
+// same copy again goes on from there.
+type StoppedError struct {
+	Files, Of int
+	Err       error
+}
+
+func (e *StoppedError) Error() string {
+	return fmt.Sprintf("%d of %d files are complete: %v", e.Files, e.Of, e.Err)
+}
+
+func (e *StoppedError) Unwrap() error { return e.Err }
+
+// A treeCopy is a copy that runs.
+type treeCopy struct {
+	tree    *Tree
+	drv     *cufile.Driver
+	opts    TreeOptions
+	journal *journal
+
+	mu   sync.Mutex
+	res  TreeResult
+	errs []error
+}
+
+// Copy copies the files of the tree, several at a time. A file that cannot be
+// copied does not stop the others. What is complete is in the journal, so that
+// the next copy need not do it again; the journal goes when all is done.
+func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*TreeResult, error) {
+	if o.hold == nil {
+		o.hold = func() {}
+	}
+	if o.Jobs <= 0 {
+		o.Jobs = defaultJobs
+	}
+	c := &treeCopy{tree: t, drv: drv, opts: o}
+	c.res = TreeResult{
+		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped,
+		Read: &route.Receipt{Dir: route.Read}, Write: &route.Receipt{Dir: route.Write},
+	}
+	start := time.Now()
+	err := c.run(ctx)
+	c.res.Seconds = time.Since(start).Seconds()
+	c.res.Verified = o.Verify && err == nil
+	return &c.res, err
+}
+
+func (c *treeCopy) run(ctx context.Context) (err error) {
+	if err := c.makeDirs(); err != nil {
+		return err
+	}
+	c.opts.hold()
+	c.journal, err = openJournal(c.tree.Dest, c.tree.source)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.journal.close(err == nil)) }()
+	if err := c.clean(); err != nil {
+		return err
+	}
+	c.copyFiles(ctx)
+	if ctx.Err() == nil {
+		c.copyLinks()
+	}
+	if err := c.outcome(ctx); err != nil {
+		return err
+	}
+	return c.finishDirs()
+}
+
+// makeDirs makes the directories, open to the owner while files go into them.
+func (c *treeCopy) makeDirs() error {
+	for _, d := range c.tree.Dirs {
+		c.opts.hold()
+		path := filepath.Join(c.tree.Dest, d.Path)
+		if err := os.Mkdir(path, d.Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishDirs gives the directories the modes of the source, the innermost first:
+// one may be closed to its owner.
+func (c *treeCopy) finishDirs() error {
+	for i := len(c.tree.Dirs) - 1; i >= 0; i-- {
+		d := &c.tree.Dirs[i]
+		path := filepath.Join(c.tree.Dest, d.Path)
+		if err := syncDir(path); err != nil {
+			return err
+		}
+		if err := os.Chmod(path, d.Mode); err != nil {
+			return err
+		}
+	}
+	return syncDir(filepath.Dir(filepath.Clean(c.tree.Dest)))
+}
+
+// clean removes what a copy left that died: files under temporary names, which
+// have the journal's mark.
+func (c *treeCopy) clean() error {
+	dirs := map[string]bool{".": true}
+	for i := range c.tree.Files {
+		dirs[filepath.Dir(c.tree.Files[i].Path)] = true
+	}
+	mark := ".culvert-" + c.journal.id + "-"
+	for d := range dirs {
+		path := filepath.Join(c.tree.Dest, d)
+		list, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			if strings.HasPrefix(e.Name(), mark) {
+				if err := removeOld(filepath.Join(path, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (c *treeCopy) copyFiles(ctx context.Context) {
+	var g errgroup.Group
+	g.SetLimit(c.opts.Jobs)
+	for i := range c.tree.Files {
+		f := &c.tree.Files[i]
+		if f.Done {
+			c.res.Done++
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			c.copyFile(ctx, f)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are kept file by file
+}
+
+func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
+	c.opts.hold()
+	o := c.opts.Options
+	o.temp = c.journal.temp(f.Path)
+	o.keepTime = true
+	if w := c.opts.Watch; w != nil {
+		w.Began(f)
+		o.Advance = func(done, _ int64) { w.Advanced(f, done) }
+	}
+	res, err := Copy(ctx, c.drv, filepath.Join(c.tree.Source, f.Path), filepath.Join(c.tree.Dest, f.Path), o)
+	c.opts.hold()
+	if err == nil {
+		err = c.journal.add(f)
+	}
+	c.opts.hold()
+	if w := c.opts.Watch; w != nil {
+		w.Ended(f, &res, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.errs = append(c.errs, fmt.Errorf("%s: %w", f.Path, err))
+		return
+	}
+	c.res.Files++
+	c.res.Bytes += res.Bytes
+	c.res.Read.Add(res.Read)
+	c.res.Write.Add(res.Write)
+}
+
+// copyLinks makes the symbolic links, each at once under its name.
+func (c *treeCopy) copyLinks() {
+	for _, l := range c.tree.Links {
+		path := filepath.Join(c.tree.Dest, l.Path)
+		temp := filepath.Join(filepath.Dir(path), c.journal.temp(l.Path))
+		c.opts.hold()
+		err := removeOld(temp)
+		if err == nil {
+			err = os.Symlink(l.Target, temp)
+		}
+		if err == nil {
+			err = os.Rename(temp, path)
+		}
+		if err != nil {
+			c.errs = append(c.errs, errors.Join(fmt.Errorf("%s: %w", l.Path, err), removeOld(temp)))
+			continue
+		}
+		c.res.Links++
+	}
+}
+
+// maxErrors is how many errors are told: a full disk has one for each file.
+const maxErrors = 5
+
+// outcome is nil if everything was copied.
+func (c *treeCopy) outcome(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := ctx.Err()
+	if err == nil && len(c.errs) > 0 {
+		list := c.errs[:min(len(c.errs), maxErrors)]
+		if n := len(c.errs) - len(list); n > 0 {
+			list = append(list[:len(list):len(list)], fmt.Errorf("and %d errors more", n))
+		}
+		err = errors.Join(list...)
+	}
+	if err == nil {
+		return nil
+	}
+	return &StoppedError{c.res.Files + c.res.Done, len(c.tree.Files), err}
+}
