@@ -73,6 +73,10 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 // network card, an engine.
 func (d *Driver) Beside(i int) (*pcie.Function, error) { return d.board.plug(i) }
 
+// Drive is where the drive under nvidia-fs is plugged in, beside the first GPU: nil
+// before a file was first read or written by it.
+func (d *Driver) Drive() *pcie.Function { return d.modules.nvme.Port() }
+
 // Close takes the machine down, as if the process had ended: nodes that are
 // still open have nothing behind them any more. A second call does nothing and
 // answers as the first.

@@ -36,13 +36,37 @@ type drive struct {
 	ctrl *nvme.Controller
 	mem  []byte
 	dma  *dma.Map
-	free chan *lane
 	dead func() error // ends everything, once
+
+	mu   sync.Mutex
+	back sync.Cond // a lane has come
+	idle []*lane
+}
+
+// get takes the lane that was used last: what it keeps is warm.
+func (d *drive) get() *lane {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.idle) == 0 {
+		d.back.Wait()
+	}
+	n := len(d.idle) - 1
+	l := d.idle[n]
+	d.idle = d.idle[:n]
+	return l
+}
+
+func (d *drive) put(l *lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = append(d.idle, l)
+	d.back.Signal()
 }
 
 // newDrive plugs a drive in and brings it up.
 func newDrive(fn *pcie.Function, heap bool) (d *drive, err error) {
-	d = &drive{free: make(chan *lane, lanes)}
+	d = &drive{}
+	d.back.L = &d.mu
 	d.dead = sync.OnceValue(func() error { return d.ctrl.Reset() })
 	cfg := nvme.Config{
 		Queues: lanes, Entries: entries, MaxTransfer: maximum, Heap: heap,
@@ -89,7 +113,7 @@ func (d *drive) bringUp(fn *pcie.Function, all []*lane) (err error) {
 		if err := l.create(admin); err != nil {
 			return err
 		}
-		d.free <- l
+		d.put(l)
 	}
 	return nil
 }

@@ -136,8 +136,8 @@ func (d *Driver) Submit(r *nvfs.Request) error {
 		return err
 	}
 	defer d.mu.RUnlock()
-	l := <-dr.free
-	defer func() { dr.free <- l }()
+	l := dr.get()
+	defer dr.put(l)
 	var n int
 	l.sg, n = d.ops.BlkRqMapSG(r.Pages, l.sg[:0])
 	switch {
