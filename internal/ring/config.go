@@ -60,8 +60,12 @@ type plan struct {
 	link   int64 // bytes per second; 0 where it is not known or does not matter
 }
 
+// room is what a slot pins: a piece that does not begin on a page must not be cut
+// for that.
+func (p plan) room() int64 { return p.slot + page }
+
 // laneBytes is what a lane pins. Alignment may cost a page.
-func (p plan) laneBytes() int64 { return int64(p.depth)*p.slot + page }
+func (p plan) laneBytes() int64 { return int64(p.depth)*p.room() + page }
 
 func (c Config) plan(info gpu.Info, m machine) (plan, error) {
 	p := plan{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, lanes: c.Workers, hands: c.Workers}

@@ -46,14 +46,14 @@ func (r *Ring) newLane() (*lane, error) {
 		return nil, fmt.Errorf("ring: %w", err)
 	}
 	l := &lane{r: r, stream: stream, slots: make([]slot, r.plan.depth)}
-	addr, mem, err := r.pool.alloc(int64(r.plan.depth) * r.plan.slot)
+	addr, mem, err := r.pool.alloc(int64(r.plan.depth) * r.plan.room())
 	if err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	for i := range l.slots {
 		s := &l.slots[i]
-		off := int64(i) * r.plan.slot
-		s.addr, s.mem = addr+gpu.Addr(off), mem[off:off+r.plan.slot]
+		off := int64(i) * r.plan.room()
+		s.addr, s.mem = addr+gpu.Addr(off), mem[off:off+r.plan.room()]
 		if s.copied, err = r.dev.NewEvent(); err != nil {
 			return nil, errors.Join(fmt.Errorf("ring: %w", err), l.close())
 		}
@@ -86,11 +86,11 @@ func (l *lane) start(s *slot) {
 	if !s.write {
 		began := time.Now()
 		l.fill(s)
-		l.r.pace.add(s.filled(), time.Since(began))
 		for i := range s.parts {
 			p := &s.parts[i]
 			hint(s.mem[p.at : p.at+p.got])
 		}
+		l.r.pace.add(s.filled(), time.Since(began))
 	}
 	l.launch(s)
 	l.flying = append(l.flying, s)

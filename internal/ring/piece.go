@@ -58,12 +58,20 @@ func (o *op) cut(s *slot, want int64) {
 	q, p := &o.reqs[i], &o.prog[i]
 	border := q.border()
 	at := (q.Off + p.cut) & (border - 1)
-	n, want := p.len-p.cut, up(want, max(border, cutUnit))
+	n := p.len - p.cut
+	want = even(n, up(want, max(border, cutUnit)), max(border, cutUnit))
 	if room := down(int64(len(s.mem)), border); at+n > room || n > want+want/8 {
 		n = min(want, room) - at
 	}
 	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n), over: p.over})
 	o.took(i, n)
+}
+
+// even is a size, at most want, that cuts n without a small rest: a copy costs some
+// microseconds whatever its size.
+func even(n, want, unit int64) int64 {
+	pieces := (n + want - 1) / want
+	return min(up((n+pieces-1)/pieces, unit), want)
 }
 
 // gather takes whole requests of one direction.

@@ -286,3 +286,18 @@ req 1 [0,9) at 0; req 2 [0,9) at 4100`},
 		}
 	}
 }
+
+// Pieces of a request are of much the same size.
+func TestEven(t *testing.T) {
+	const unit, want = 64 << 10, 4 << 20
+	for _, n := range []int64{1, unit, want - 1, want, want + 1, want + unit, 2*want - 1, 2*want + 1, 10*want + 5, 1 << 33} {
+		size := even(n, want, unit)
+		pieces := (n + size - 1) / size
+		if size > want || size%unit != 0 || pieces != (n+want-1)/want {
+			t.Errorf("%d bytes: %d pieces of %d", n, pieces, size)
+		}
+		if rest := n - (pieces-1)*size; pieces > 1 && rest < size-pieces*unit {
+			t.Errorf("%d bytes: %d pieces of %d leave %d", n, pieces, size, rest)
+		}
+	}
+}
