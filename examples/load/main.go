@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
 	"os"
 
@@ -22,12 +23,12 @@ func main() {
 		log.Print("usage: load MODEL (a safetensors file, an index of shards, or a directory)")
 		os.Exit(2)
 	}
-	if err := load(context.Background(), os.Args[1]); err != nil {
+	if err := load(context.Background(), os.Stdout, os.Args[1]); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func load(ctx context.Context, path string) error {
+func load(ctx context.Context, out io.Writer, path string) error {
 	m, err := machine.Open()
 	if err != nil {
 		return err
@@ -57,11 +58,11 @@ func load(ctx context.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-60s %-8s %v at %v\n", t.Name, t.Dtype, t.Shape, t.Span.Addr())
+		fmt.Fprintf(out, "%-60s %-8s %v at %v\n", t.Name, t.Dtype, t.Shape, t.Span.Addr())
 	}
 	report := l.Report()
 	for i := range report.Files {
-		fmt.Println(report.Files[i].Path, &report.Files[i].Receipt)
+		fmt.Fprintln(out, report.Files[i].Path, &report.Files[i].Receipt)
 	}
 	return nil
 }

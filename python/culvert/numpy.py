@@ -9,21 +9,25 @@ import sys
 
 import numpy
 
-from . import _dtypes
+from . import _dtypes, _save
 from ._device import DeviceTensor
 from ._dtypes import dtype_of
 from ._load import load, patterns
-from ._save import save_file
 
 __all__ = ["dtype_of", "load_file", "save_file"]
 
 
-def load_file(filename, *, backend=None, plan="", only=(), rules=(), order="file", verify=False):
+def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False):
     """Loads a model as numpy arrays; see culvert.load_file. backend is for code
     that was written for safetensors, and makes no difference."""
     return load(
         sys.modules[__name__], filename, "cpu", verify, plan=plan, only=patterns(only), rules=patterns(rules), order=order
     )
+
+
+def save_file(tensor_dict, filename, metadata=None):
+    """Saves a dict of tensors; see culvert.save_file."""
+    _save.save_file(tensor_dict, filename, metadata)
 
 
 # What the loader needs of a framework: _empty, _on_device and _source.

@@ -18,7 +18,7 @@ __all__ = ["load_file", "save_file"]
 
 
 def load_file(
-    filename, device="cpu", *, backend=None, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
+    filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
 ):
     """Loads a model as torch tensors; see culvert.load_file. backend is for code
     that was written for safetensors, and makes no difference."""

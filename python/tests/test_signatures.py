@@ -1,0 +1,47 @@
+"""One import line changes, and no call: the signatures are those of safetensors."""
+
+import ast
+import pathlib
+import unittest
+
+import safetensors
+from support import ROOT
+
+THEIRS = pathlib.Path(safetensors.__file__).parent
+OURS = ROOT / "python" / "culvert"
+
+
+def signature(path, name):
+    """The parameters of a function in a source file, which need not be importable:
+    name, default and whether it goes by keyword only."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            break
+    else:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and any(a.name == name for a in node.names):
+                return signature(path.parent / f"{node.module}.py", name)
+        raise LookupError(f"{path} has no {name}")
+    args = node.args
+    assert not args.posonlyargs and not args.vararg and not args.kwarg
+    none = [None] * (len(args.args) - len(args.defaults))
+    plain = [(a.arg, d and ast.unparse(d), False) for a, d in zip(args.args, none + args.defaults)]
+    keyword = [(a.arg, d and ast.unparse(d), True) for a, d in zip(args.kwonlyargs, args.kw_defaults)]
+    return plain, keyword
+
+
+class Signatures(unittest.TestCase):
+    def test_functions(self):
+        for module in ("torch.py", "numpy.py"):
+            for name in ("load_file", "save_file"):
+                with self.subTest(module=module, name=name):
+                    theirs, ours = signature(THEIRS / module, name), signature(OURS / module, name)
+                    self.assertEqual(ours[0], theirs[0])
+                    # What we add goes by keyword, and has a default.
+                    self.assertEqual(ours[1][: len(theirs[1])], theirs[1])
+                    for parameter, default, _ in ours[1]:
+                        self.assertIsNotNone(default, parameter)
+
+
+if __name__ == "__main__":
+    unittest.main()
