@@ -12,6 +12,7 @@
  * here.
  */
 #define _GNU_SOURCE
+#include "async.h"
 #include "door.h"
 
 #include <dlfcn.h>
@@ -65,7 +66,7 @@ static void *current(void)
 
 static bool moves(enum culvert_entry fn)
 {
-	return fn == FN_cuFileRead || fn == FN_cuFileWrite || fn == FN_cuFileReadv || fn == FN_cuFileWritev;
+	return fn == FN_cuFileRead || fn == FN_cuFileWrite || fn == FN_cuFileReadv || fn == FN_cuFileWritev || fn == FN_cuFileBatchIOSubmit;
 }
 
 /* settle waits for the default stream of the caller's context. To ask first is
@@ -95,6 +96,11 @@ bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *val
 		int (*set)(void *) = atomic_load_explicit(&set_current, memory_order_relaxed);
 		if (set)
 			set(before);
+	}
+	if (answered && *value == 0 && (fn == FN_cuFileReadAsync || fn == FN_cuFileWriteAsync)) {
+		/* The core has nothing against it. */
+		CUfileError_t e = culvert_in_stream(fn == FN_cuFileWriteAsync, args);
+		*value = (int64_t)((uint64_t)(uint32_t)e.cu_err << 32 | (uint32_t)e.err);
 	}
 	errno = saved;
 	return answered;

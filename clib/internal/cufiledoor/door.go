@@ -20,14 +20,18 @@ type Door struct {
 
 	drv atomic.Pointer[cufile.Driver]
 
-	mu    sync.Mutex // orders registrations and the last close
-	files *handle.Table[*cufile.File]
-	props settings
+	mu      sync.Mutex // orders registrations and the last close
+	files   *handle.Table[*cufile.File]
+	batches *handle.Table[*batch]
+	streams map[handle.ID]bool // that were registered
+	params  parameters
+	bars    bars
+	stats   statistics
 }
 
 // New returns a door to the machine that open opens.
 func New(open func() (*machine.Machine, error)) *Door {
-	return &Door{open: open, files: handle.NewTable[*cufile.File](6), props: stock}
+	return &Door{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
 }
 
 func (d *Door) driver() (*cufile.Driver, error) {
@@ -63,11 +67,19 @@ func (d *Door) DriverClose() error {
 	if drv == nil {
 		return cufile.DriverNotInitialized
 	}
+	if drv.UseCount() == 1 { // the last one goes: nobody may be at work when memory is released
+		for _, b := range d.batches.RemoveFunc(func(*batch) bool { return true }) {
+			b.end()
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := drv.Close()
 	if drv.UseCount() == 0 {
 		d.files.RemoveFunc(func(*cufile.File) bool { return true })
+		clear(d.streams)
+		clear(d.params.live)
+		d.params.poll = false
 	}
 	return err
 }

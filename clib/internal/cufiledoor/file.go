@@ -37,6 +37,7 @@ func (d *Door) HandleRegister(out, in cmem.Ptr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f, err := drv.RegisterFD(int(de.FD))
+	d.stats.note(&d.stats.handles, err)
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (d *Door) HandleRegister(out, in cmem.Ptr) error {
 // HandleDeregister is cuFileHandleDeregister, which has no way to complain.
 func (d *Door) HandleDeregister(id handle.ID) {
 	if f, ok := d.files.Remove(id); ok {
-		f.Close()
+		d.stats.note(&d.stats.handlesEnded, f.Close())
 	}
 }
 
@@ -68,6 +69,7 @@ func (d *Door) BufRegister(base cmem.Ptr, n uint64, flags int32) error {
 		return err
 	}
 	_, err = drv.RegisterBuffer(gpu.Addr(base), n)
+	d.stats.note(&d.stats.buffers, err)
 	return err
 }
 
@@ -81,5 +83,7 @@ func (d *Door) BufDeregister(base cmem.Ptr) error {
 	if err != nil {
 		return err
 	}
-	return b.Close()
+	err = b.Close()
+	d.stats.note(&d.stats.buffersEnded, err)
+	return err
 }

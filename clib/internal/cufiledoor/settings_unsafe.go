@@ -1,6 +1,7 @@
 package cufiledoor
 
 import (
+	"fmt"
 	"structs"
 	"unsafe"
 
@@ -27,21 +28,15 @@ type drvProps struct {
 
 var _ [56]byte = [unsafe.Sizeof(drvProps{})]byte{}
 
+// featureStreams is a bit of fflags: the Go API needs no streams, C programs have
+// them.
+const featureStreams = 1 << 2
+
 // Bits of dcontrolflags.
 const (
 	controlPoll   = 1 << 0
 	controlCompat = 1 << 1
 )
-
-// settings are the properties that programs may set. They are limits of
-// NVIDIA's implementation that ours does not have: they are kept and reported.
-type settings struct {
-	poll                                bool
-	pollKB, directKB, cacheKB, pinnedKB uint64
-}
-
-// stock holds the values of an untouched driver.
-var stock = settings{pollKB: 4, directKB: 16384, cacheKB: 131072, pinnedKB: 33554432}
 
 // The nvidia-fs protocol that Culvert speaks. Programs take 0.0, which is what
 // NVIDIA's library says without the module, for "no GPUDirect Storage here"
@@ -51,58 +46,65 @@ const (
 	nvfsMinor = 28
 )
 
-// DriverGetProperties is cuFileDriverGetProperties.
+// DriverGetProperties is cuFileDriverGetProperties. Of a closed driver it tells
+// what an opened one would have.
 func (d *Door) DriverGetProperties(out cmem.Ptr) error {
+	has := cufile.Properties{Features: cufile.FeatureBatch | cufile.FeatureParallel}
+	if drv := d.drv.Load(); drv != nil {
+		has = drv.Properties()
+	}
 	d.mu.Lock()
-	s := d.props
-	d.mu.Unlock()
 	p := drvProps{
 		MajorVersion:          nvfsMajor,
 		MinorVersion:          nvfsMinor,
-		PollThreshSize:        s.pollKB,
-		MaxDirectIOSize:       s.directKB,
+		PollThreshSize:        d.size(paramPollKB, true),
+		MaxDirectIOSize:       d.size(paramDirectKB, true),
+		DStatusFlags:          uint32(has.Status),
 		DControlFlags:         controlCompat,
-		MaxDeviceCacheSize:    uint32(s.cacheKB),
-		PerBufferCacheSize:    1024,
-		MaxDevicePinnedSize:   uint32(s.pinnedKB),
-		MaxBatchIOSize:        128,
-		MaxBatchTimeoutMillis: 5,
+		FFlags:                uint32(has.Features) | featureStreams,
+		MaxDeviceCacheSize:    uint32(d.size(paramCacheKB, true)),
+		PerBufferCacheSize:    uint32(d.size(paramPerBufferKB, true)),
+		MaxDevicePinnedSize:   uint32(d.size(paramPinnedKB, true)),
+		MaxBatchIOSize:        uint32(d.size(paramBatch, true)),
+		MaxBatchTimeoutMillis: uint32(d.size(paramTimeout, true)),
 	}
-	if s.poll {
+	if d.params.poll || d.params.bools[paramPoll] {
 		p.DControlFlags |= controlPoll
 	}
+	d.mu.Unlock()
 	cmem.Store(out, p)
 	return nil
 }
 
 // DriverSetPollMode is cuFileDriverSetPollMode.
 func (d *Door) DriverSetPollMode(on bool, kb uint64) error {
-	return d.set(kb, 4, 1<<54, func(s *settings) { s.poll, s.pollKB = on, kb })
+	return d.set(paramPollKB, kb, func() { d.params.poll = on })
 }
 
 // DriverSetMaxDirectIOSize is cuFileDriverSetMaxDirectIOSize.
-func (d *Door) DriverSetMaxDirectIOSize(kb uint64) error {
-	return d.set(kb, 64, 16384, func(s *settings) { s.directKB = kb })
-}
+func (d *Door) DriverSetMaxDirectIOSize(kb uint64) error { return d.set(paramDirectKB, kb, nil) }
 
 // DriverSetMaxCacheSize is cuFileDriverSetMaxCacheSize.
-func (d *Door) DriverSetMaxCacheSize(kb uint64) error {
-	return d.set(kb, 0, 1<<32-4, func(s *settings) { s.cacheKB = kb })
-}
+func (d *Door) DriverSetMaxCacheSize(kb uint64) error { return d.set(paramCacheKB, kb, nil) }
 
 // DriverSetMaxPinnedMemSize is cuFileDriverSetMaxPinnedMemSize.
-func (d *Door) DriverSetMaxPinnedMemSize(kb uint64) error {
-	return d.set(kb, 64, 1<<32-4, func(s *settings) { s.pinnedKB = kb })
-}
+func (d *Door) DriverSetMaxPinnedMemSize(kb uint64) error { return d.set(paramPinnedKB, kb, nil) }
 
-// set keeps a limit within its range; it counts in pages.
-func (d *Door) set(kb, least, most uint64, keep func(*settings)) error {
+// set changes a limit of the running driver, within its range; it counts in
+// pages.
+func (d *Door) set(p int32, kb uint64, also func()) error {
 	const page = 4
-	if kb < least || kb > most || kb%page != 0 {
-		return cufile.DriverUnsupportedLimit
+	if kb < sizes[p].least || kb > d.most(p) || kb%page != 0 {
+		return &cufile.Error{
+			Op: "set", Object: "limit", Code: cufile.DriverUnsupportedLimit,
+			Err: fmt.Errorf("%d KiB is no multiple of %d from %d to %d", kb, page, sizes[p].least, d.most(p)),
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	keep(&d.props)
+	d.params.live[p] = kb
+	if also != nil {
+		also()
+	}
 	return nil
 }

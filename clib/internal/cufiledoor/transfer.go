@@ -14,19 +14,17 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-type direction func(*cufile.File, context.Context, gpu.Span, int64) (route.Receipt, error)
-
 // Read is cuFileRead.
 func (d *Door) Read(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
-	return d.transfer((*cufile.File).ReadAt, id, base, n, off, bufOff)
+	return d.transfer(route.Read, id, base, n, off, bufOff)
 }
 
 // Write is cuFileWrite.
 func (d *Door) Write(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
-	return d.transfer((*cufile.File).WriteAt, id, base, n, off, bufOff)
+	return d.transfer(route.Write, id, base, n, off, bufOff)
 }
 
-func (d *Door) transfer(do direction, id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+func (d *Door) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
 	f, err := d.file(id)
 	if err != nil {
 		return 0, err
@@ -37,7 +35,23 @@ func (d *Door) transfer(do direction, id handle.ID, base cmem.Ptr, n uint64, off
 	case bufOff < 0:
 		return 0, unix.EIO // what a copy to an address before the buffer comes to
 	}
-	r, err := do(f, context.Background(), gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
+	return d.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
+}
+
+// move moves the bytes, and counts them where that was asked for.
+func (d *Door) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int64, error) {
+	var (
+		r   route.Receipt
+		err error
+	)
+	if dir == route.Read {
+		r, err = f.ReadAt(context.Background(), mem, off)
+	} else {
+		r, err = f.WriteAt(context.Background(), mem, off)
+	}
+	if d.stats.on.Load() {
+		d.stats.transfer(&r, d.gpuOf(mem.Base), err)
+	}
 	if err != nil && !partial(r.Bytes, err) {
 		return 0, err
 	}
@@ -75,17 +89,17 @@ const maxVec = 1024
 
 // Readv is cuFileReadv: one range of the file into several buffers.
 func (d *Door) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return d.vector((*cufile.File).ReadAt, id, iov, count, off, flags)
+	return d.vector(route.Read, id, iov, count, off, flags)
 }
 
 // Writev is cuFileWritev.
 func (d *Door) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return d.vector((*cufile.File).WriteAt, id, iov, count, off, flags)
+	return d.vector(route.Write, id, iov, count, off, flags)
 }
 
 // vector goes from buffer to buffer until one is not filled. An error after
 // bytes have moved is left to the next call, as with readv.
-func (d *Door) vector(do direction, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+func (d *Door) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
 	if iov == 0 || count > maxVec || flags != 0 {
 		return 0, unix.EINVAL
 	}
@@ -98,7 +112,7 @@ func (d *Door) vector(do direction, id handle.ID, iov cmem.Ptr, count uint64, of
 		if v.Len == 0 {
 			continue
 		}
-		n, err := d.transfer(do, id, v.Base, v.Len, off+total, 0)
+		n, err := d.transfer(dir, id, v.Base, v.Len, off+total, 0)
 		if err != nil && total == 0 {
 			return 0, err
 		}

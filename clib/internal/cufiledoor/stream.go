@@ -1,0 +1,60 @@
+package cufiledoor
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+)
+
+// Stream I/O happens in the C half of the library (shim/async.c), which knows the
+// program's CUDA. Here is what needs no stream: whether the call may go on.
+
+const streamFlags = 1 | 2 | 4 | 8 // offsets and size are fixed, everything is aligned
+
+// StreamRegister is cuFileStreamRegister. There is nothing to prepare.
+func (d *Door) StreamRegister(stream handle.ID, flags uint32) error {
+	if _, err := d.driver(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if flags&^streamFlags != 0 || d.streams[stream] {
+		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x, registered before: %t", flags, d.streams[stream])}
+	}
+	d.streams[stream] = true
+	return nil
+}
+
+// StreamDeregister is cuFileStreamDeregister.
+func (d *Door) StreamDeregister(stream handle.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.streams[stream] {
+		return &cufile.Error{Op: "deregister", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("it is not registered")}
+	}
+	delete(d.streams, stream)
+	return nil
+}
+
+// ReadAsync is cuFileReadAsync, as far as it can be refused at once.
+func (d *Door) ReadAsync(id handle.ID, _, _, _, _, _ cmem.Ptr, _ handle.ID) error {
+	return d.mayGoOn(id)
+}
+
+// WriteAsync is cuFileWriteAsync.
+func (d *Door) WriteAsync(id handle.ID, _, _, _, _, _ cmem.Ptr, _ handle.ID) error {
+	return d.mayGoOn(id)
+}
+
+func (d *Door) mayGoOn(id handle.ID) error {
+	if id == 0 {
+		return cufile.InvalidValue
+	}
+	if _, ok := d.files.Get(id); !ok {
+		return cufile.HandleNotRegistered
+	}
+	return nil
+}

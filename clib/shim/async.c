@@ -1,0 +1,57 @@
+/*
+ * Stream I/O: cuFileReadAsync and cuFileWriteAsync.
+ *
+ * The call waits for what the stream has before it, moves the bytes, and
+ * returns: in the order of the stream, but not beside the program. To make the
+ * stream wait instead, for a word that a worker writes, would be easy and wrong:
+ * many CUDA calls of a transfer, the first one above all, wait for every stream
+ * of the context, and so for the one that waits for them.
+ *
+ * Sizes and offsets count as they are when the stream has got there.
+ */
+#define _GNU_SOURCE
+#include "async.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+
+static CUfileError_t status(CUfileOpError code, CUresult cuda_code)
+{
+	return (CUfileError_t){.err = code, .cu_err = cuda_code};
+}
+
+/* wait_for waits for a stream of NVIDIA's libcuda or the software machine's. */
+static CUresult wait_for(CUstream stream)
+{
+	static CUresult (*_Atomic known)(CUstream);
+	CUresult (*synchronize)(CUstream) = atomic_load(&known);
+	if (!synchronize) {
+		void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+		if (lib)
+			*(void **)&synchronize = dlsym(lib, "cuStreamSynchronize");
+		if (!synchronize)
+			return CUDA_ERROR_NOT_INITIALIZED;
+		atomic_store(&known, synchronize);
+	}
+	return synchronize(stream);
+}
+
+CUfileError_t culvert_in_stream(bool write, const uint64_t *a)
+{
+	CUfileHandle_t file = (CUfileHandle_t)a[0];
+	void *base = (void *)a[1];
+	const size_t *size = (const size_t *)a[2];
+	const off_t *file_offset = (const off_t *)a[3], *buf_offset = (const off_t *)a[4];
+	ssize_t *done = (ssize_t *)a[5], n;
+	CUresult r = wait_for((CUstream)a[6]);
+	if (r)
+		return status(CU_FILE_CUDA_DRIVER_ERROR, r);
+	errno = 0;
+	if (write)
+		n = cuFileWrite(file, base, *size, *file_offset, *buf_offset);
+	else
+		n = cuFileRead(file, base, *size, *file_offset, *buf_offset);
+	*done = n < 0 && errno ? -errno : n;
+	return status(CU_FILE_SUCCESS, CUDA_SUCCESS);
+}
