@@ -60,8 +60,18 @@ func OpenAs(kind string) (*Machine, error) {
 		}
 		return openSoft(whyNot(err))
 	}
-	return nil, fmt.Errorf("CULVERT_MACHINE=%s: want auto, real or soft", kind)
+	return nil, &SettingError{"CULVERT_MACHINE", fmt.Errorf("%q: want auto, real or soft", kind)}
 }
+
+// A SettingError says that a variable of the environment makes no sense.
+type SettingError struct {
+	Name string
+	Err  error
+}
+
+func (e *SettingError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+func (e *SettingError) Unwrap() error { return e.Err }
 
 // whyNot is the short form of why there is no real machine. The two usual cases
 // are no faults; whoever expected a GPU asks for it and gets the whole story.
@@ -86,7 +96,7 @@ func openReal() (*Machine, error) {
 func openSoft(why string) (*Machine, error) {
 	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
 	if err != nil {
-		return nil, fmt.Errorf("CULVERT_SOFT: %w", err)
+		return nil, &SettingError{"CULVERT_SOFT", err}
 	}
 	return FromSoft(cfg, why)
 }

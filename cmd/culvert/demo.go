@@ -41,7 +41,7 @@ func runDemo(ctx context.Context, out io.Writer) error {
 	defer drv.Close()
 	dir, err := os.MkdirTemp("", "culvert-demo-")
 	if err != nil {
-		return err
+		return fmt.Errorf("the demo needs a directory for its file: %w (TMPDIR names one that can be written to)", err)
 	}
 	defer os.RemoveAll(dir)
 	d := &demo{ctx: ctx, out: out, m: m, drv: drv, path: filepath.Join(dir, "hello.txt")}

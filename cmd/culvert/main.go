@@ -15,13 +15,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
 // The exit statuses of every command.
 const (
 	exitFailed = 1 // an error; the message names the file and the cause
-	exitUsage  = 2 // the command line is wrong
+	exitUsage  = 2 // the command line is wrong, or a variable of the environment
 	exitRoute  = 3 // a required route is not available here
 )
 
@@ -76,6 +77,9 @@ func statusOf(err error) int {
 		return exitRoute
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*machine.SettingError](err); ok {
 		return exitUsage
 	}
 	return exitFailed

@@ -34,16 +34,21 @@ type Attempt struct {
 // An OpenError lists the names that were tried in vain.
 type OpenError struct{ Tried []Attempt }
 
+// Error names the reasons, each once, with the names that they hold for.
 func (e *OpenError) Error() string {
-	var b strings.Builder
-	b.WriteString("no library could be loaded; tried ")
-	for i, t := range e.Tried {
-		if i > 0 {
-			b.WriteString("; ")
+	var reasons []string
+	names := map[string][]string{}
+	for _, t := range e.Tried {
+		why := strings.TrimPrefix(t.Err.Error(), t.Name+": ") // the loader repeats it
+		if names[why] == nil {
+			reasons = append(reasons, why)
 		}
-		b.WriteString(t.Name + " (" + t.Err.Error() + ")")
+		names[why] = append(names[why], t.Name)
 	}
-	return b.String()
+	for i, why := range reasons {
+		reasons[i] = strings.Join(names[why], ", ") + ": " + why
+	}
+	return "no library could be loaded: " + strings.Join(reasons, "; ")
 }
 
 // Unwrap gives what the loader said to errors.Is.
