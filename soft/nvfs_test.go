@@ -11,11 +11,14 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev/nvfs"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // files makes a file of random bytes and opens it for nvidia-fs.
 func files(t *testing.T, n int) (*nvfs.File, []byte, string) {

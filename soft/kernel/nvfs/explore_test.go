@@ -60,7 +60,7 @@ func (s *scene) set() (actors []func()) {
 }
 
 // after takes down what is left and holds it against the invariants.
-func (s *scene) after([]string) error {
+func (s *scene) after(trace []string) error {
 	s.Points.Hook(nil)
 	s.expect("munmap", s.view.Unmap())
 	s.f.Release()
@@ -71,6 +71,25 @@ func (s *scene) after([]string) error {
 	}
 	if bad := s.verdict(freed); bad != "" {
 		return errors.New(bad)
+	}
+	return waited(trace)
+}
+
+// waited makes sure that the free callback ended after every transfer that had
+// begun before.
+func waited(trace []string) error {
+	running := 0
+	for _, at := range trace {
+		switch name, _, _ := strings.Cut(at, "/"); name {
+		case "nvfs.io":
+			running++
+		case "nvfs.io.end":
+			running--
+		case "nvfs.callback.end":
+			if running > 0 {
+				return errors.New("the free callback did not wait for a transfer")
+			}
+		}
 	}
 	return nil
 }
