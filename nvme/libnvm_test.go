@@ -20,6 +20,7 @@ import (
 func TestLibnvm(t *testing.T) {
 	for name, mode := range map[string]pcie.IOMMU{"off": pcie.Off, "translating": pcie.Translating} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting
 			b := newBox(t, box.Config{IOMMU: mode}, softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: fileDisk(t, 16<<20)}}})
 			o := kernel.New(os.DirFS("/"))
 			m, err := twin.New(o, twin.Config{Drives: b.Drives})

@@ -79,6 +79,7 @@ func TestSoftwareController(t *testing.T) {
 		"odd":         {size: 4096, drive: softnvme.Config{Stride: 3, Queues: 3, Entries: 64, MaxTransfer: 32 << 10, Workers: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting
 			c.drive.Namespaces = []softnvme.Namespace{{Medium: fileDisk(t, 16<<20), BlockSize: c.size}}
 			b := newBox(t, box.Config{IOMMU: c.iommu}, c.drive)
 			blocks := uint64(bad * 512 / c.size)

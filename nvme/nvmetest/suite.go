@@ -45,6 +45,7 @@ func Run(t *testing.T, d Drive) {
 		{"Concurrent", testConcurrent},
 		{"Statuses", testStatuses},
 		{"Zeroes", testZeroes},
+		{"Walk", testWalk},
 		{"MediumError", testMediumError},
 		{"Nowhere", testNowhere},
 		{"Reset", testReset},

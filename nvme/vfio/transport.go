@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -102,6 +103,14 @@ func (t *Transport) openGroup(n string) (err error) {
 // openDevice maps the drive's registers.
 func (t *Transport) openDevice() error {
 	fd, err := deviceFD(t.group, t.pci)
+	// The kernel resets the device, unless it is busy with it at this moment.
+	for range 100 {
+		if !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+		fd, err = deviceFD(t.group, t.pci)
+	}
 	if err != nil {
 		return err
 	}
