@@ -6,7 +6,8 @@
 // counts what crosses host memory. With -drive it takes a real one, and
 // overwrites its first blocks:
 //
-//	nvmdma -drive libnvm:/dev/libnvm0
+//	nvmdma -drive vfio:0000:01:00.0    # bound to vfio-pci; GPU memory by its BAR1
+//	nvmdma -drive libnvm:/dev/libnvm0  # bound to libnvm, which pins GPU memory
 package main
 
 import (
@@ -22,9 +23,11 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
+	"github.com/culvert-io/culvert/nvme/vfio"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/block"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
@@ -33,7 +36,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	drive := flag.String("drive", "", "a real drive, libnvm:/dev/libnvmN, whose first blocks are overwritten")
+	drive := flag.String("drive", "", "a real drive, vfio:PCI-ADDRESS or libnvm:/dev/libnvmN, whose first blocks are overwritten")
 	size := flag.Uint64("size", 8<<20, "bytes to move, a multiple of 64 KiB")
 	flag.Parse()
 	m, err := machine.Open()
@@ -46,7 +49,12 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, size uint64) (err error) {
-	t, traffic, done, err := transport(m, name, int64(size))
+	dev, err := m.GPU.Open(0)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	t, traffic, done, err := transport(m, dev, name, int64(size))
 	if err != nil {
 		return err
 	}
@@ -56,11 +64,6 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	dev, err := m.GPU.Open(0)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
 	ns := c.Namespaces()[0]
 	fmt.Fprintf(out, "drive %s, %d blocks of %d bytes; GPU %s\n", c.Name(), ns.Blocks(), ns.BlockSize(), dev.Info().Name)
 	d := &demo{ctx: ctx, out: out, dev: dev, ns: ns, size: size, traffic: traffic}
@@ -75,14 +78,26 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 
 // transport is the way to the drive, and what counts the bytes of its data that
 // cross host memory, where something does.
-func transport(m *machine.Machine, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
+func transport(m *machine.Machine, dev gpu.Device, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
+	nothing := func() error { return nil }
 	if path, ok := strings.CutPrefix(name, "libnvm:"); ok {
 		t, err = libnvm.Open(m.OS, path)
-		return t, nil, func() error { return nil }, err
+		return t, nil, nothing, err
+	}
+	if pci, ok := strings.CutPrefix(name, "vfio:"); ok {
+		mapper := rm.NewMapper(m.OS, dev, uint64(size)*4)
+		t, err = vfio.Open(pci, vfio.Config{View: func(s gpu.Span) ([]byte, func() error, error) {
+			w, err := mapper.Map(s.Addr(), s.Len)
+			if err != nil {
+				return nil, nil, err
+			}
+			return w.Bytes(), w.Close, nil
+		}})
+		return t, nil, mapper.Close, err
 	}
 	gpus, ok := m.GPU.(*soft.Driver)
 	if name != "" || !ok {
-		return nil, nil, nil, fmt.Errorf("drive %q: want libnvm:/dev/libnvmN; without one the software machine is needed (CULVERT_MACHINE=soft)", name)
+		return nil, nil, nil, fmt.Errorf("drive %q: want vfio:PCI-ADDRESS or libnvm:/dev/libnvmN; without one the software machine is needed (CULVERT_MACHINE=soft)", name)
 	}
 	f, err := os.CreateTemp("", "nvmdma-")
 	if err != nil {

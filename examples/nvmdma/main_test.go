@@ -27,7 +27,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, out.String())
 		}
 	}
-	for _, name := range []string{"elsewhere", "libnvm:/dev/libnvm0"} {
+	for _, name := range []string{"elsewhere", "libnvm:/dev/libnvm0", "vfio:0000:ff:1f.7"} {
 		if err := run(context.Background(), &out, m, name, 1<<20); err == nil {
 			t.Errorf("drive %q was found", name)
 		}
