@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/culvert-io/culvert/route"
 )
@@ -24,8 +25,11 @@ const (
 	// not left behind.
 	minParcel = 128 << 20
 	maxParcel = 512 << 20
-	// An early start wants tensors soon.
-	earlyParcel = 64 << 20
+	// The first one is of this size, and each may be twice the one before. Where
+	// an early start is wanted they stay so.
+	firstParcel = 64 << 20
+	// Slow storage gets parcels that take about so long, so that progress shows.
+	parcelTime = time.Second / 4
 
 	// maxBatch is how many pieces are handed to a route at a time: enough to
 	// share the cost of a copy, few enough that stopping does not take long.
@@ -62,15 +66,16 @@ func (l *Load) parcels(ctx context.Context, device int, send func(*parcel) error
 			left += r.Size()
 		}
 	}
-	p := &parcel{}
-	limit := l.parcelSize(left)
+	p, n := &parcel{}, 0
+	limit := l.parcelSize(left, n)
 	for _, r := range reads {
 		if p.pieces > 0 && !p.joins(r, limit) {
 			left -= p.bytes
 			if err := send(p); err != nil {
 				return err
 			}
-			p, limit = &parcel{}, l.parcelSize(left)
+			n++
+			p, limit = &parcel{}, l.parcelSize(left, n)
 		}
 		if err := l.room(ctx, device, r.Buffer); err != nil {
 			return err
@@ -83,8 +88,8 @@ func (l *Load) parcels(ctx context.Context, device int, send func(*parcel) error
 	return send(p)
 }
 
-// parcelSize is how large the next parcel may be when so many bytes are left.
-func (l *Load) parcelSize(left int64) int64 {
+// parcelSize is how large parcel n may be when so many bytes are left.
+func (l *Load) parcelSize(left int64, n int) int64 {
 	switch {
 	case l.opts.Window > 0:
 		// What waits for room must not keep back what makes it.
@@ -92,9 +97,16 @@ func (l *Load) parcelSize(left int64) int64 {
 	case l.opts.parcel > 0:
 		return l.opts.parcel
 	case l.plan.early:
-		return earlyParcel
+		return firstParcel
 	}
-	return min(max(left/8, minParcel), maxParcel)
+	size := min(max(left/8, minParcel), maxParcel, firstParcel<<min(n, 3))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if moved := l.report.Bytes; moved > 0 {
+		rate := float64(moved) / time.Since(l.start).Seconds()
+		size = min(size, max(int64(rate*parcelTime.Seconds()), firstParcel))
+	}
+	return size
 }
 
 // move reads a parcel into its places.

@@ -2,8 +2,10 @@ package tensor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // What parcels promise: each read in one of them, in the order of the plan,
@@ -44,22 +46,36 @@ func TestParcels(t *testing.T) {
 		return all
 	}
 	whole := list(nil, 0)
-	if first, last := whole[0].bytes, whole[len(whole)-1].bytes; first < maxParcel*7/8 || first > maxParcel || last > minParcel {
-		t.Errorf("the first parcel has %d MiB, the last %d", first>>20, last>>20)
+	var sizes []int64
+	for _, p := range whole {
+		sizes = append(sizes, p.bytes>>20)
 	}
-	for i := range whole[1:] {
-		if whole[i+1].bytes > whole[i].bytes {
-			t.Errorf("parcel %d is larger than the one before", i+1)
-		}
+	// They grow, stay, and shrink.
+	most := slices.Index(sizes, slices.Max(sizes))
+	if sizes[0] > firstParcel>>20 || sizes[most] < maxParcel>>20*7/8 || sizes[most] > maxParcel>>20 || sizes[len(sizes)-1] > minParcel>>20 ||
+		!slices.IsSorted(sizes[:most+1]) || !slices.IsSortedFunc(sizes[most:], func(a, b int64) int { return int(b - a) }) {
+		t.Errorf("parcels of %v MiB", sizes)
 	}
 	for _, p := range list(&PlanOptions{Order: ByLayer}, 0) {
-		if p.bytes > earlyParcel {
+		if p.bytes > firstParcel {
 			t.Errorf("a parcel of %d MiB where an early start is wanted", p.bytes>>20)
 		}
 	}
 	for _, p := range list(&PlanOptions{Alloc: PerTensor}, 1<<30) {
 		if len(p.reads) != 1 {
 			t.Errorf("%d reads wait for room together", len(p.reads))
+		}
+	}
+}
+
+// Slow storage gets small parcels.
+func TestParcelsOfSlowStorage(t *testing.T) {
+	l := &Load{plan: &Plan{}, start: time.Now().Add(-10 * time.Second)}
+	for _, tt := range []struct{ moved, want int64 }{{0, maxParcel}, {100 << 20, firstParcel}, {8 << 30, 8 << 30 / 40}, {1 << 40, maxParcel}} {
+		l.report.Bytes = tt.moved
+		// The time since then is a little more than ten seconds by now.
+		if got := l.parcelSize(1<<40, 9); got > tt.want || got < tt.want*9/10 {
+			t.Errorf("%d MiB in ten seconds: parcels of %d MiB, want %d", tt.moved>>20, got>>20, tt.want>>20)
 		}
 	}
 }

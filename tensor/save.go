@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,9 @@ type SaveOptions struct {
 	// border: pinned memory makes copies from a GPU faster. nil takes ordinary
 	// memory.
 	Buffer func(n int) (buf []byte, free func(), err error)
+	// Advance, where it is not nil, is told how many bytes of the file have been
+	// written, from several goroutines.
+	Advance func(done, total int64)
 	// Times, where it is not nil, is told how long the steps took.
 	Times *SaveTimes
 
@@ -211,6 +215,7 @@ type writer struct {
 	out     *os.File
 	direct  int           // a second descriptor with O_DIRECT, or -1
 	writing chan struct{} // holds one for each write under way
+	written atomic.Int64
 }
 
 func (w *writer) write(ctx context.Context) error {
@@ -264,7 +269,13 @@ func (w *writer) chunk(k int64, buf []byte) error {
 	w.writing <- struct{}{}
 	defer func() { <-w.writing }()
 	w.opts.hold("write")
-	return w.put(buf, int(end-start), start)
+	if err := w.put(buf, int(end-start), start); err != nil {
+		return err
+	}
+	if done := w.written.Add(end - start); w.opts.Advance != nil {
+		w.opts.Advance(done, w.tally.file.Size)
+	}
+	return nil
 }
 
 // put writes n bytes of buf, whole pages of it where that goes past the cache.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +122,42 @@ func TestSave(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"m.safetensors", "m.safetensors.culvert.json"}, listDir(t, dir)); diff != "" {
 		t.Errorf("directory (-want +got):\n%s", diff)
+	}
+}
+
+// No more chunks are written at a time than were asked for, however many are
+// being filled, and all of them are told about.
+func TestSaveTellsHowFarItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	var active, most, last atomic.Int64
+	took := &SaveTimes{}
+	made, err := Save(t.Context(), path, []Source{source("w", U8, 1, 64*pageSize)}, &SaveOptions{
+		Chunk: pageSize, Workers: 2, Times: took,
+		hold: func(point string) {
+			if point == "write" {
+				for n := active.Add(1); n > most.Load(); {
+					most.Store(n)
+				}
+			}
+		},
+		Advance: func(done, total int64) {
+			active.Add(-1)
+			if done > total {
+				t.Errorf("%d of %d bytes", done, total)
+			}
+			if done == total {
+				last.Store(done)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.Load() != made.Size || most.Load() > 2 {
+		t.Errorf("told of %d of %d bytes, %d writes at a time", last.Load(), made.Size, most.Load())
+	}
+	if took.Reserve <= 0 || took.Write <= 0 || took.Sync <= 0 || took.Publish <= 0 {
+		t.Errorf("it took %+v", took)
 	}
 }
 

@@ -171,7 +171,9 @@ func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, gpus seenGPUs)
 }
 
 func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
-	opts := &tensor.SaveOptions{Metadata: metadata}
+	meter := newMeter(os.Stderr)
+	defer meter.done()
+	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.advance}
 	var sources []tensor.Source
 	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)
