@@ -2,6 +2,7 @@ package nvfs
 
 import (
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -62,9 +63,13 @@ func (f fencePage) sparse(s *abi.Sparse) {
 	if f.addr == 0 {
 		return
 	}
-	var room [512]byte
+	room := rooms.Get().(*[512]byte)
+	defer rooms.Put(room)
 	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), abi.AppendSparse(room[:0], s)) // a page that is gone has no reader
 }
+
+// rooms are for what is published: on xfs every READ has something to say.
+var rooms = sync.Pool{New: func() any { return new([512]byte) }}
 
 // died says that the GPU memory is gone.
 func (f fencePage) died() {
