@@ -94,8 +94,9 @@ lib-hardware: lib programs
 
 # The libraries go into a directory of their own: a libcuda.so.1 in a search path
 # would be found by everybody. "culvert run" knows the place; pkg-config tells it.
+# The version is what the command says of itself, without what pkg-config could
+# not compare.
 PREFIX ?= /usr/local
-VERSION ?= $(shell git describe --tags --always 2>/dev/null || echo 0)
 
 ## install: command, libraries and headers under PREFIX
 .PHONY: install
@@ -106,7 +107,8 @@ install: lib
 	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
 	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
 	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
+	version=$$($(BIN)/culvert --version | sed -e 's/^culvert version //' -e 's/ .*//' -e 's/^v//' -e 's/(devel)/0.0.0-devel/'); \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
 
 lib-clean:
 	rm -rf $(LIB)

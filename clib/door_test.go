@@ -1,7 +1,6 @@
 package clib_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -210,7 +209,7 @@ culvert: cuGraphCreate is not part of the software machine
 }
 
 func TestStress(t *testing.T) {
-	threads, rounds := "16", "40"
+	threads, rounds := "64", "40"
 	if testing.Short() {
 		threads = "4"
 	}
@@ -263,47 +262,93 @@ func TestSanitized(t *testing.T) {
 	}
 }
 
-// TestInstall: what make install leaves is enough to build and run a program.
+// TestInstall: what make install leaves is enough for a stranger to build and run
+// a program, in C and in C++, by pkg-config.
 func TestInstall(t *testing.T) {
 	libraries(t)
 	prefix := filepath.Join(t.TempDir(), "usr")
-	cmd := exec.Command("make", "-s", "-f", "clib/clib.mk", "install", "PREFIX="+prefix, "VERSION=1.2")
+	cmd := exec.Command("make", "-s", "-f", "clib/clib.mk", "install", "PREFIX="+prefix)
 	cmd.Dir = root(t)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
-	pc, err := os.ReadFile(filepath.Join(prefix, "lib/pkgconfig/culvert.pc"))
-	if err != nil || !strings.Contains(string(pc), "prefix="+prefix) || !strings.Contains(string(pc), "Version: 1.2\n") {
-		t.Errorf("culvert.pc: %v\n%s", err, pc)
+	culvert := filepath.Join(prefix, "bin/culvert")
+	said, err := exec.Command(culvert, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	exe := filepath.Join(prefix, "pinned")
-	lib := filepath.Join(prefix, "lib/culvert")
-	if out, err := exec.Command("gcc", "-I"+filepath.Join(prefix, "include/culvert"), "-o", exe, "programs/pinned.c",
-		"-L"+lib, "-L"+filepath.Join(lib, "soft"), "-lcufile", "-lcudart", "-lcuda").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	version := strings.NewReplacer("(devel)", "0.0.0-devel").Replace(strings.TrimPrefix(strings.Fields(string(said))[2], "v"))
+	if pc := pkgConfig(t, prefix, "--modversion"); !slices.Equal(pc, []string{version}) {
+		t.Errorf("culvert.pc has version %v, the command says %s", pc, said)
 	}
-	run := exec.Command(filepath.Join(prefix, "bin/culvert"), "run", "--", exe)
-	run.Env = softEnv()
-	run.Dir = prefix
-	if r := finish(t, run); r.status != 0 || !strings.Contains(r.stdout, "555.000000") {
-		t.Errorf("installed: %+v", r)
+	for _, lang := range [][]string{{"gcc", "-std=c11", "-D_GNU_SOURCE"}, {"g++", "-xc++", "-std=c++17"}} {
+		exe := filepath.Join(prefix, "stranger-"+lang[0])
+		args := slices.Concat(lang[1:], pkgConfig(t, prefix, "--cflags"), []string{"-o", exe, "programs/rw.c", "-xnone"}, pkgConfig(t, prefix, "--libs"))
+		if out, err := exec.Command(lang[0], args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s %v: %v\n%s", lang[0], args, err, out)
+		}
+		run := exec.Command(culvert, "run", "--", exe, "data")
+		run.Env = softEnv()
+		run.Dir = prefix
+		if r := finish(t, run); r.status != 0 || r.stdout != "wrote and read 4194304 bytes\n" {
+			t.Errorf("%s, installed: %+v", lang[0], r)
+		}
 	}
 }
 
-// TestCost: a 4 KiB read through the door takes at most 1.10 of what it takes
-// inside, where entering and leaving is what a call costs that does nothing.
-func TestCost(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "data")
-	if err := os.WriteFile(file, make([]byte, 8192), 0o644); err != nil {
+// pkgConfig asks pkg-config, or reads the file where there is none.
+func pkgConfig(t *testing.T, prefix, what string) []string {
+	t.Helper()
+	dir := filepath.Join(prefix, "lib/pkgconfig")
+	if _, err := exec.LookPath("pkg-config"); err == nil {
+		cmd := exec.Command("pkg-config", what, "culvert")
+		cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("pkg-config: %v\n%s", err, out)
+		}
+		return strings.Fields(string(out))
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "culvert.pc"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, libraries(t), compile(t, "cost.c", "-O2"), file)
-	var call, read float64
-	if _, err := fmt.Sscanf(r.stdout, "call %f ns, read %f ns", &call, &read); err != nil {
-		t.Fatalf("%v: %+v", err, r)
+	vars := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.Contains(k, ":") {
+			vars[k] = expand(v, vars)
+		}
+		key := map[string]string{"--modversion": "Version: ", "--cflags": "Cflags: ", "--libs": "Libs: "}[what]
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key); ok {
+			return strings.Fields(expand(v, vars))
+		}
 	}
-	t.Logf("call %.0f ns, read %.0f ns", call, read)
-	if read > 1.10*(read-call) {
-		t.Errorf("a read takes %.0f ns, of which %.0f are the door", read, call)
+	t.Fatalf("culvert.pc says nothing about %s:\n%s", what, text)
+	return nil
+}
+
+func expand(s string, vars map[string]string) string {
+	return os.Expand(s, func(k string) string { return vars[k] })
+}
+
+// TestCost measures a 4 KiB read through the door beside the Go call, in turn.
+// On hardware, where a read takes two microseconds, hardware.sh holds the ratio
+// to 1.10. On the software machine a read takes less than one, so that the
+// passage from C to Go and back weighs more: the limit here only finds a door
+// that has become heavy.
+func TestCost(t *testing.T) {
+	const limit = "1.9"
+	t.Setenv("CULVERT_NVFS", "0") // the twin of nvidia-fs takes fifty microseconds, beside which any door is cheap
+	lib, dir := libraries(t), t.TempDir()
+	goCost := filepath.Join(dir, "cost-go")
+	build := exec.Command("go", "build", "-o", goCost, "./cost")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := run(t, lib, "programs/cost.sh", compile(t, "cost.c", "-O2"), goCost, filepath.Join(dir, "data"), limit)
+	t.Log(strings.TrimSpace(r.stdout))
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, the limit is %s\n%s%s", r.status, limit, r.stdout, r.stderr)
 	}
 }

@@ -1,0 +1,118 @@
+package clib_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/clib/internal/differential"
+	"github.com/culvert-io/culvert/cufile/cufiletest"
+)
+
+// played is what our library answers on the software machine to all cases, with
+// a second directory in memory where there is one.
+func played(t *testing.T) *cufiletest.Record {
+	t.Helper()
+	lib := libraries(t)
+	dir := t.TempDir()
+	cases := filepath.Join(dir, "cases.txt")
+	f, err := os.Create(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := differential.WriteCases(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob("testdata/differential/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, out := filepath.Join(dir, "play"), filepath.Join(dir, "ours.json")
+	args := slices.Concat([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", exe}, sources,
+		[]string{"-L" + filepath.Join(lib, "soft"), "-lcuda", "-ldl"})
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, text)
+	}
+	second := t.TempDir()
+	if shm, err := os.MkdirTemp("/dev/shm", "differential"); err == nil {
+		defer os.RemoveAll(shm)
+		second = shm
+	}
+	if r := run(t, lib, exe, filepath.Join(lib, "libcufile.so.0"), cases, t.TempDir(), second, out); r.status != 0 || r.stderr != "" {
+		t.Fatalf("status %d: %s", r.status, r.stderr)
+	}
+	rec, err := cufiletest.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// floors are the least shares of answers that are NVIDIA's, by function; those
+// that are not listed have none, and all together have the one of "".
+var floors = map[string]float64{
+	"":                       0.95,
+	"cuFileHandleRegister":   0.99,
+	"cuFileHandleDeregister": 1,
+	"cuFileBufRegister":      1,
+	"cuFileBufDeregister":    0.97,
+	"cuFileRead":             0.90,
+	"cuFileWrite":            0.90,
+}
+
+// TestDifferential plays the cases on our library and compares them line by line
+// with what NVIDIA's answered on an H200, and ours there.
+func TestDifferential(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a few seconds: not in a short run")
+	}
+	ours := played(t)
+	t.Run("NVIDIA", func(t *testing.T) {
+		r := differential.Compare(ours, recording(t, "libcufile-1.15-h200.json"), differential.Reasons)
+		judge(t, r)
+		for name, least := range floors {
+			share := r.Functions[name]
+			if name == "" {
+				share = r.Total
+			}
+			if share.Share() < least {
+				t.Errorf("%s: %.3f of %d answers are NVIDIA's, want %.3f", name, share.Share(), share.Lines, least)
+			}
+		}
+		for _, x := range r.Idle {
+			t.Errorf("%s, %s: ours %q, theirs %q: expected (%s), but nothing differs so", x.Cases, x.Function, x.Ours, x.Theirs, x.Why)
+		}
+	})
+	t.Run("hardware", func(t *testing.T) {
+		judge(t, differential.Compare(ours, recording(t, "culvert-h200.json"), differential.OnHardware))
+	})
+}
+
+func recording(t *testing.T, name string) *cufiletest.Record {
+	t.Helper()
+	rec, err := cufiletest.Load(filepath.Join("testdata", "differential", name))
+	if os.IsNotExist(err) {
+		t.Skipf("needs the recording %s of a machine with a GPU: make lib-hardware and hardware.sh --vendor make it", name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// judge fails for differences without a reason and for whatever ours damaged.
+func judge(t *testing.T, r *differential.Report) {
+	t.Helper()
+	var b strings.Builder
+	r.Write(&b)
+	t.Log("\n" + b.String())
+	if len(r.Unexpected) > 0 || len(r.OurDamage) > 0 {
+		t.Errorf("%d lines differ without a reason, and in %d ours is damaged", len(r.Unexpected), len(r.OurDamage))
+	}
+}
