@@ -116,8 +116,11 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 	}
 	d.ends = append(d.ends, disk.Close)
 	var gpus *softgpu.Driver
-	if s, ok := d.m.GPU.(*soft.Driver); ok {
+	switch s, ok := d.m.GPU.(*soft.Driver); {
+	case ok:
 		gpus = s.Driver
+	case d.dev != nil:
+		return nil, usageError{fmt.Errorf("a software drive does not reach a real GPU: CULVERT_MACHINE=soft has GPUs that it reaches")}
 	}
 	d.box, err = box.New(box.Config{GPUs: gpus, Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
 	if err != nil {
