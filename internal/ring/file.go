@@ -16,10 +16,12 @@ type files interface {
 	// file's size. That there is no room is an error; that the file system
 	// cannot say is none.
 	Reserve(fd int, off, n int64) error
-	// Overwritable reports whether Overwrite, by so many hands, is the better way
-	// to write the range.
+	// Overwritable reports whether storing into the pages of the range, by so many
+	// hands, is the better way to write it.
 	Overwritable(fd int, off, n int64, hands int) bool
-	Overwrite(fd int, p []byte, off int64) error
+	Pages(fd int, off, n int64) (pages, error)
+	Release(pages) error
+	Store(dst, src []byte) error
 	// Warm reports whether a buffered read of the range is the better one.
 	Warm(fd int, off, n int64) bool
 }

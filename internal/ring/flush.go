@@ -24,8 +24,8 @@ func (r *Ring) write(q *Req, p *part, mem []byte) {
 	if q.Sum {
 		p.crc = crc32.Checksum(mem[p.at:p.at+p.n], castagnoli)
 	}
-	if p.over && r.stores.pay() {
-		r.overwrite(q, p, mem)
+	if p.over != nil && r.stores.pay() {
+		r.overwrite(p, mem)
 	}
 	end := pos + int64(p.n)
 	if from, to := up(pos, q.border()), down(end, q.border()); q.Direct >= 0 && from < to {

@@ -34,7 +34,7 @@ type progress struct {
 	good int64 // where the first shortfall is; len while there is none
 	err  error // of that shortfall; nil at the end of the file
 	sums sums
-	over bool // of pages that the cache has: see overwrite
+	over pages // to store into: see overwrite
 }
 
 // maxKept is how many requests an idle op keeps room for.

@@ -19,12 +19,12 @@ import (
 
 // How fast a store is depends on how the cache holds the file. Large folios, which
 // large writes and readahead make, cost one fault for many pages; where a fault
-// is needed for every page, a mapping is no faster than pwrite and takes several
-// times the processor. So the pace is watched.
+// is needed for every page, a mapping is hardly faster than pwrite and takes
+// several times the processor. So the pace is watched.
 const (
 	// leastStore is the pace of a hand, in bytes per second, below which pwrite is
 	// the better way.
-	leastStore = 1_200_000_000
+	leastStore = 800_000_000
 	// storeTurns is how many pieces that could be stored are written before one is
 	// stored again, to see how it goes.
 	storeTurns = 64
@@ -89,17 +89,37 @@ func cached(fd int, off, n int64) bool {
 	return unix.Cachestat(uint(fd), &r, &cs, 0) == nil && int64(cs.Cache)*page >= to-from
 }
 
-// Overwrite stores p into the file's pages at off. After an error some of it may
-// be there.
-func (kernel) Overwrite(fd int, p []byte, off int64) (err error) {
-	from := down(off, page)
-	mem, err := unix.Mmap(fd, from, int(off-from)+len(p), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("mmap: %w", err)
-	}
-	defer func() { err = errors.Join(err, unix.Munmap(mem)) }()
-	return store(mem[off-from:], p)
+// pages are a shared mapping of a range of a file.
+type pages struct {
+	mem  []byte
+	skip int // bytes of the first page before the range
 }
+
+// part is n bytes from off on, or nil where nothing is mapped.
+func (p pages) part(off, n int64) []byte {
+	if p.mem == nil {
+		return nil
+	}
+	return p.mem[int64(p.skip)+off : int64(p.skip)+off+n]
+}
+
+// Pages maps a range. One mapping serves a whole request: to make one for each
+// piece would have the hands wait for each other, and pieces that end inside a
+// folio would take a fault for each of its pages.
+func (kernel) Pages(fd int, off, n int64) (pages, error) {
+	from := down(off, page)
+	mem, err := unix.Mmap(fd, from, int(off-from+n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return pages{}, fmt.Errorf("mmap: %w", err)
+	}
+	return pages{mem, int(off - from)}, nil
+}
+
+// Release unmaps them.
+func (kernel) Release(p pages) error { return unix.Munmap(p.mem) }
+
+// Store copies into pages. After an error some of it may be there.
+func (kernel) Store(dst, src []byte) error { return store(dst, src) }
 
 var errFault = errors.New("the pages went away")
 
@@ -124,14 +144,43 @@ func store(dst, src []byte) (err error) {
 	return nil
 }
 
-// overwrite writes a part by Overwrite. Where that fails pwrite is to find out
-// what is wrong.
-func (r *Ring) overwrite(q *Req, p *part, mem []byte) {
+// overwrite stores a part. Where that fails pwrite is to find out what is wrong.
+func (r *Ring) overwrite(p *part, mem []byte) {
 	began := time.Now()
-	if err := r.files.Overwrite(q.Buffered, mem[p.at:p.at+p.n], q.Off+p.off); err != nil {
+	if err := r.files.Store(p.over, mem[p.at:p.at+p.n]); err != nil {
 		p.retries++
 		return
 	}
-	r.stores.pace.add(p.n, time.Since(began))
+	if int64(p.n) == r.plan.slot {
+		r.stores.pace.add(p.n, time.Since(began))
+	}
 	p.got = p.n
+}
+
+// mapPages maps what a request writes, if that is the better way to write it.
+func (r *Ring) mapPages(q *Req, p *progress) {
+	hands := min(r.plan.lanes, r.plan.hands)
+	if q.Direct >= 0 || !r.stores.pay() || !r.files.Overwritable(q.Buffered, q.Off, q.Len, hands) {
+		return
+	}
+	over, err := r.files.Pages(q.Buffered, q.Off, q.Len)
+	if err != nil {
+		r.log.Debug("ring: pages are written, not stored into", "error", err)
+		return
+	}
+	p.over = over
+}
+
+// releasePages unmaps what was mapped for an op.
+func (r *Ring) releasePages(o *op) {
+	for i := range o.prog {
+		p := &o.prog[i]
+		if p.over.mem == nil {
+			continue
+		}
+		if err := r.files.Release(p.over); err != nil {
+			r.log.Warn("ring: unmap the pages of a file", "error", err)
+		}
+		p.over = pages{}
+	}
 }

@@ -16,12 +16,11 @@ const (
 // A part is what a piece holds of one request. A piece of a large request is
 // one part; a piece of gathered requests is many whole ones.
 type part struct {
-	req int
-	off int64 // in the request
-	at  int   // in the slot
-	n   int
-	// over asks for a write into the pages that the cache has.
-	over bool
+	req  int
+	off  int64 // in the request
+	at   int   // in the slot
+	n    int
+	over []byte // the pages of the file to store into; nil for none
 	// The outcome.
 	got     int // bytes that came through, from the start
 	direct  int // of these, by O_DIRECT
@@ -63,7 +62,7 @@ func (o *op) cut(s *slot, want int64) {
 	if room := down(int64(len(s.mem)), border); at+n > room || n > want+want/8 {
 		n = min(want, room) - at
 	}
-	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n), over: p.over})
+	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n), over: p.over.part(p.cut, n)})
 	o.took(i, n)
 }
 

@@ -125,6 +125,7 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 		r.await(o)
 	}
 	o.settle()
+	r.releasePages(o)
 	r.sync(reqs, res)
 	r.leave(o)
 	for i := range reqs {
@@ -190,7 +191,7 @@ func (r *Ring) reserve(o *op) {
 			o.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
 			continue
 		}
-		o.prog[i].over = q.Direct < 0 && r.stores.pay() && r.files.Overwritable(q.Buffered, q.Off, q.Len, min(r.plan.lanes, r.plan.hands))
+		r.mapPages(q, &o.prog[i])
 	}
 }
 

@@ -45,7 +45,7 @@ func (r *Ring) helpLocked(o *op) int {
 	switch q := &o.reqs[o.next]; {
 	case !q.Write || q.Direct >= 0:
 		return n
-	case o.prog[o.next].over:
+	case o.prog[o.next].over.mem != nil:
 		return min(n, storeHands-1)
 	case len(r.active) > 1: // perhaps on the same file
 		return 0

@@ -231,7 +231,7 @@ func TestFewWriters(t *testing.T) {
 		want   int
 	}{
 		{"through the page cache", func() {}, pwriteHands - 1},
-		{"over cached pages", func() { o.prog[0].over = true }, storeHands - 1},
+		{"over cached pages", func() { o.prog[0].over.mem = []byte{0} }, storeHands - 1},
 		{"by O_DIRECT", func() { o.reqs[0].Direct = f.direct }, 8},
 		{"a read", func() { o.reqs[0] = Req{Buffered: f.buffered, Direct: -1, Len: n} }, 8},
 	} {
@@ -239,7 +239,7 @@ func TestFewWriters(t *testing.T) {
 			t.Errorf("%s: %d helpers, want %d", tt.name, helpers(), tt.want)
 		}
 	}
-	o.reqs[0], o.prog[0].over = q, false
+	o.reqs[0], o.prog[0].over = q, pages{}
 	r.active = []*op{o, o}
 	if helpers() != 0 {
 		t.Errorf("%d helpers for one of several writes", helpers())

@@ -218,7 +218,7 @@ type oddFiles struct {
 
 // A call is what the ring asks of the kernel.
 type call struct {
-	verb string // "pread", "pwrite", "overwrite", "fdatasync", "reserve"
+	verb string // "pread", "pwrite", "store", "fdatasync", "reserve"
 	fd   int
 	off  int64
 	n    int
@@ -274,11 +274,11 @@ func (o *oddFiles) Reserve(fd int, off, n int64) error {
 	return o.kernel.Reserve(fd, off, n)
 }
 
-func (o *oddFiles) Overwrite(fd int, p []byte, off int64) error {
-	if _, err := o.ask("overwrite", fd, off, len(p)); err != nil {
+func (o *oddFiles) Store(dst, src []byte) error {
+	if _, err := o.ask("store", -1, 0, len(src)); err != nil {
 		return err
 	}
-	return o.kernel.Overwrite(fd, p, off)
+	return o.kernel.Store(dst, src)
 }
 
 // oddGPU is a GPU with failures: before each call it asks odd.
