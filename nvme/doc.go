@@ -46,11 +46,14 @@
 // controller, through the libnvm module's maps: the fabric counts no byte in
 // host memory, neither of data nor of queues. The CUDA half makes the same
 // commands and takes the same completions as the Go half, on a processor that
-// emulates CUDA and, by the tests of package gpu/cuda, on a GPU. Not shown is a
-// real drive that hears a real GPU: that it takes the registers of the drive
-// (cuMemHostRegister with IOMEMORY), and that the machine lets the drive's
-// requests through to the rings. One thread serves the queue, with commands of
-// 64 KiB; for rates one would have many.
+// emulates CUDA and, by the tests of package gpu/cuda, on a GPU; and where there
+// is a GPU a test has it talk to the software controller through pinned memory
+// (TestGPUQueueOnAnyGPU).
+//
+// Not shown is a real drive that hears a real GPU: that the GPU takes the
+// registers of the drive (cuMemHostRegister with IOMEMORY), and that the machine
+// lets the drive's requests through to the rings. One thread serves the queue,
+// with commands of 64 KiB; for rates one would have many.
 //
 // # Lock order
 //
