@@ -35,7 +35,7 @@ func (m *Module) Idle() { m.async.Wait() }
 
 // HideBlocks has the module take all files for files of XFS, which keeps block
 // counts from the VFS.
-func (m *Module) HideBlocks() { m.vfsBlocks = func(int, int64) int64 { return 0 } }
+func (m *Module) HideBlocks() { m.hideBlocks = true }
 
 // A VMA is what a program can do to a mapping beyond the seam.
 type VMA interface {

@@ -10,29 +10,43 @@ import (
 )
 
 // extents says which blocks of a file exist. It has an open file of its own:
-// looking for data moves the offset, and the program's must stay.
+// looking for data moves the offset, and the program's must stay. An mgroup keeps
+// that of the file that was read last, because opening it takes longer than all
+// else that a READ does.
 type extents struct {
-	fd    int
-	whole bool // a device: everything exists
+	fd       int // valid when open
+	open     bool
+	whole    bool // a device: everything exists
+	dev, ino uint64
 }
 
-func (f *hostFile) extents() (extents, error) {
-	if f.stat.Mode&unix.S_IFMT == unix.S_IFBLK {
-		return extents{fd: -1, whole: true}, nil
+// of turns to a file.
+func (e *extents) of(f *hostFile) (err error) {
+	if e.open && e.dev == f.stat.Dev && e.ino == f.stat.Ino {
+		return nil // it cannot have become another: this one keeps its number
 	}
-	fd, err := reopen(f.fd, f.flags&unix.O_ACCMODE)
-	return extents{fd: fd}, err
+	e.close()
+	if e.whole = f.stat.Mode&unix.S_IFMT == unix.S_IFBLK; e.whole {
+		return nil
+	}
+	if e.fd, err = reopen(f.fd, f.flags&unix.O_ACCMODE); err != nil {
+		return err
+	}
+	e.open, e.dev, e.ino = true, f.stat.Dev, f.stat.Ino
+	return nil
 }
 
-func (e extents) close() {
-	if e.fd >= 0 {
+// close lets go of the file.
+func (e *extents) close() {
+	if e.open {
 		_ = unix.Close(e.fd) // it was only looked at
 	}
+	*e = extents{}
 }
 
 // next says of what kind the blocks from off on are, and how many of at most
 // most are of that kind. A block of which any byte exists does.
-func (e extents) next(off, most int64) (data bool, n int64, err error) {
+func (e *extents) next(off, most int64) (data bool, n int64, err error) {
 	if e.whole {
 		return true, most, nil
 	}

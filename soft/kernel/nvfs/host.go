@@ -2,6 +2,7 @@ package nvfs
 
 import (
 	"errors"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ type hostFile struct {
 	flags  int
 	direct bool
 	stat   unix.Stat_t
+	fresh  bool    // the file was looked at for this request
 	req    Request // to the storage module
 }
 
@@ -49,6 +51,7 @@ func (f *hostFile) inspect(a *abi.IOArgs, write bool) (err error) {
 	if err := unix.Fstat(f.fd, &f.stat); err != nil {
 		return syscall.EINVAL
 	}
+	f.fresh = true
 	f.direct = f.flags&unix.O_DIRECT != 0
 	mode := f.flags & unix.O_ACCMODE
 	readable := mode != unix.O_WRONLY || a.Bits&abi.BitAllowReads != 0
@@ -96,30 +99,51 @@ func (f *hostFile) size() (int64, error) {
 	if f.stat.Mode&unix.S_IFMT == unix.S_IFBLK {
 		return 1<<63 - 1, nil
 	}
+	if f.fresh {
+		f.fresh = false
+		return f.stat.Size, nil
+	}
 	err := unix.Fstat(f.fd, &f.stat)
 	return f.stat.Size, err
 }
 
 const xfsMagic = 0x58465342
 
-// vfsBlocks is the block count that the VFS has for a file, of which stat says
-// blocks. XFS keeps it to itself.
-func vfsBlocks(fd int, blocks int64) int64 {
-	var s unix.Statfs_t
-	if unix.Fstatfs(fd, &s) == nil && s.Type == xfsMagic {
-		return 0
-	}
-	return blocks
+// A fileSystem is one that was looked at.
+type fileSystem struct {
+	dev uint64
+	xfs bool
 }
 
-// looksSparse is what the module takes for a sign of holes.
+// lastFileSystem is the one that the last file was on.
+var lastFileSystem atomic.Pointer[fileSystem]
+
+// onXFS reports whether a file is on XFS.
+func onXFS(fd int, dev uint64) bool {
+	if last := lastFileSystem.Load(); last != nil && last.dev == dev {
+		return last.xfs
+	}
+	var s unix.Statfs_t
+	if unix.Fstatfs(fd, &s) != nil {
+		return false
+	}
+	lastFileSystem.Store(&fileSystem{dev, s.Type == xfsMagic})
+	return s.Type == xfsMagic
+}
+
+// looksSparse is what the module takes for a sign of holes: that the VFS has fewer
+// blocks for a file than its size asks for. XFS keeps their number to itself.
 func (f *hostFile) looksSparse(m *Module) bool {
-	return f.stat.Mode&unix.S_IFMT == unix.S_IFREG && m.vfsBlocks(f.fd, f.stat.Blocks)*512 < f.stat.Size
+	blocks := f.stat.Blocks
+	if m.hideBlocks || onXFS(f.fd, f.stat.Dev) {
+		blocks = 0
+	}
+	return f.stat.Mode&unix.S_IFMT == unix.S_IFREG && blocks*512 < f.stat.Size
 }
 
 // read is read_iter: it returns the bytes up to the end of the file. A storage
 // module gets the blocks that exist; without one the pages are filled.
-func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
+func (f *hostFile) read(m *Module, e *extents, off int64, pages []Page) (int64, error) {
 	size, err := f.size()
 	if err != nil || off >= size {
 		return 0, err
@@ -129,11 +153,9 @@ func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
 	if s == nil {
 		return f.readPages(off, pages)
 	}
-	e, err := f.extents()
-	if err != nil {
+	if err := e.of(f); err != nil {
 		return 0, err
 	}
-	defer e.close()
 	blocks := (n + abi.BLOCK_SIZE - 1) / abi.BLOCK_SIZE
 	for i := int64(0); i < blocks; {
 		data, end, err := e.next(off+i*abi.BLOCK_SIZE, blocks-i)
@@ -151,6 +173,9 @@ func (f *hostFile) read(m *Module, off int64, pages []Page) (int64, error) {
 	}
 	// What was cut off meanwhile is no data.
 	size, err = f.size()
+	if f.stat.Nlink == 0 {
+		e.close() // its space is wanted back
+	}
 	return min(n, max(0, size-off)), err
 }
 

@@ -194,7 +194,7 @@ func (g *mgroup) window(gpuPage, first, count int) {
 }
 
 func (t *transfer) readChunk(off int64, first, count int) (n int64, more bool, err error) {
-	n, err = t.f.read(t.m, off, t.g.pages[first:first+count])
+	n, err = t.f.read(t.m, &t.g.look, off, t.g.pages[first:first+count])
 	if err != nil {
 		return 0, false, err
 	}

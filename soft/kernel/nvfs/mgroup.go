@@ -33,6 +33,7 @@ type mgroup struct {
 	blocks  []abi.BlockState
 	gpuBase int // GPU page that block 0 stands for now
 
+	look    extents // of the file that was read last; belongs to the transfer that runs
 	fence   fencePage
 	rdma    *abi.RDMAInfo
 	buffer  gpuBuffer
@@ -222,6 +223,7 @@ func (g *mgroup) drop() {
 // for a callback that comes too late.
 func (g *mgroup) free() {
 	g.m.at("nvfs.free", g)
+	g.look.close()
 	if t := g.table; t != nil {
 		rm, task := g.m.cfg.RM, g.m.cfg.RM.Self.Task()
 		for peer, d := range g.peers {

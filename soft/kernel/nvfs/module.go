@@ -34,8 +34,8 @@ type Module struct {
 	os    *kernel.OS
 	ops   Ops
 	stats stats
-	// vfsBlocks is the block count that the VFS has for an open file.
-	vfsBlocks func(fd int, blocks int64) int64
+	// hideBlocks has all files look as on XFS.
+	hideBlocks bool
 
 	lastID atomic.Uint64
 	async  sync.WaitGroup
@@ -49,7 +49,7 @@ type Module struct {
 
 // New loads the module: it adds its nodes and its files to an operating system.
 func New(o *kernel.OS, cfg Config) (*Module, error) {
-	m := &Module{cfg: cfg, os: o, groups: map[uint64]*mgroup{}, vfsBlocks: vfsBlocks}
+	m := &Module{cfg: cfg, os: o, groups: map[uint64]*mgroup{}}
 	m.ops.m = m
 	for i := range abi.MaxDevices {
 		err := o.Register(abi.Path(i), func() (kernel.File, error) { return m.open(), nil })
