@@ -77,6 +77,10 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
+// staging is more than lanes keep on a GPU for small requests, each from its first
+// on, and less than the sample takes.
+const staging = 16 << 20
+
 // TestMemoryGoes: the memory of a load goes with the last view of it, and files
 // do not stay open for it.
 func TestMemoryGoes(t *testing.T) {
@@ -105,11 +109,11 @@ func TestMemoryGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Release(a.Memory)
-	if free() == before {
+	if free()+staging >= before {
 		t.Fatal("the memory went while a view was left")
 	}
 	c.Release(a.Memory)
-	if n := free(); n != before {
+	if n := free(); n+staging < before {
 		t.Errorf("%d bytes were free, now %d", before, n)
 	}
 	c.Release(a.Memory) // once too often
@@ -119,7 +123,7 @@ func TestMemoryGoes(t *testing.T) {
 	for range 50 {
 		c.Release(load().Memory)
 	}
-	if n := free(); n != before {
+	if n := free(); n+staging < before {
 		t.Errorf("after 50 loads %d bytes are free, before %d", n, before)
 	}
 	if n := openFiles(t); n > files { // fewer, when the collector has been
@@ -469,7 +473,7 @@ func TestCancelLoad(t *testing.T) {
 		c.call("load", fields{"model": m.Model, "gpus": []int{0}}, &a)
 		c.Release(a.Memory)
 	}
-	if n := free(); n != before {
+	if n := free(); n+staging < before {
 		t.Errorf("%d bytes were free, now %d", before, n)
 	}
 }
