@@ -24,6 +24,9 @@ threads: work
 refused: MEMORY_NOT_REGISTERED
 refused: HANDLE_NOT_REGISTERED
 cuFile: works
+refused: DRIVER_ALREADY_OPEN
+parameters, statistics: work
+batch: works
 forked child: refused
 `,
 		"kvikio_client.py": `host memory: works
@@ -31,6 +34,7 @@ device memory: works
 parallel reads: work
 unaligned write: works
 registered buffer: works
+stream: works
 `,
 	} {
 		t.Run(script, func(t *testing.T) {

@@ -1,5 +1,6 @@
 """cuda-python's bindings of the driver and of cuFile, on whatever machine there is."""
 
+import ctypes
 import os
 import sys
 import tempfile
@@ -106,6 +107,77 @@ def in_threads(handle, memory, context):
     print("threads: work")
 
 
+def settings():
+    """Parameters before and after the driver opens, and statistics."""
+    size = cufile.SizeTConfigParameter.PROPERTIES_IO_BATCHSIZE
+    cufile.set_parameter_size_t(size, 32)
+    cufile.set_parameter_bool(cufile.BoolConfigParameter.PREFER_IO_URING, True)
+    cufile.driver_open()
+    assert cufile.get_parameter_size_t(size) == 32
+    assert cufile.get_parameter_bool(cufile.BoolConfigParameter.PREFER_IO_URING)
+    low, high = cufile.get_parameter_min_max_value(size)
+    assert (low, high) == (1, 256)
+    fails("DRIVER_ALREADY_OPEN", cufile.set_parameter_size_t, size, 64)
+    assert cufile.get_bar_size_in_kb(0) > 0
+    cufile.set_stats_level(1)
+    cufile.stats_start()
+    with tempfile.NamedTemporaryFile(dir=".") as f:
+        f.write(b"x" * 4096)
+        f.flush()
+        fd = os.open(f.name, os.O_RDONLY)
+        handle = register(fd)
+        host = bytearray(4096)
+        assert cufile.read(handle, ctypes.addressof(ctypes.c_char.from_buffer(host)), 4096, 0, 0) == 4096
+        stats = cufile.StatsLevel1()
+        cufile.get_stats_l1(stats.ptr)
+        assert (int(stats.read_ops.ok), int(stats.read_bytes)) == (1, 4096)
+        cufile.handle_deregister(handle)
+        os.close(fd)
+    cufile.stats_stop()
+    cufile.driver_close()
+    print("parameters, statistics: work")
+
+
+def batch():
+    """Four reads at once, one of them across the end of the file."""
+    cufile.driver_open()
+    with tempfile.NamedTemporaryFile(dir=".") as f:
+        f.write(bytes(i % 251 for i in range(10000)))
+        f.flush()
+        fd = os.open(f.name, os.O_RDONLY)
+        handle = register(fd)
+        memory = int(ok(cu.cuMemAlloc(1 << 16)))
+        params = cufile.IOParams(4)
+        for i in range(4):
+            params[i].mode = cufile.BatchMode.BATCH
+            params[i].fh = handle
+            params[i].opcode = cufile.Opcode.READ
+            params[i].cookie = i
+            params[i].u.batch.dev_ptr_base = memory
+            params[i].u.batch.dev_ptr_offset = i * 4096
+            params[i].u.batch.file_offset = i * 3000
+            params[i].u.batch.size_ = 3000
+        ident = cufile.batch_io_set_up(4)
+        cufile.batch_io_submit(ident, 4, params.ptr, 0)
+        done = {}
+        while len(done) < 4:
+            events, n = cufile.IOEvents(4), ctypes.c_uint(4)
+            cufile.batch_io_get_status(ident, 1, ctypes.addressof(n), events.ptr, 0)
+            for e in range(n.value):
+                assert events[e].status == cufile.Status.COMPLETE
+                done[int(events[e].cookie)] = int(events[e].ret)
+        assert done == {0: 3000, 1: 3000, 2: 3000, 3: 1000}, done
+        host = bytearray(3000)
+        ok(cu.cuMemcpyDtoH(host, memory + 8192, 3000))
+        assert host == bytes(i % 251 for i in range(6000, 9000))
+        cufile.batch_io_destroy(ident)
+        ok(cu.cuMemFree(memory))
+        cufile.handle_deregister(handle)
+        os.close(fd)
+    cufile.driver_close()
+    print("batch: works")
+
+
 def forked(context):
     """A child of a process that has used the library gets errors, not a hang."""
     pid = os.fork()
@@ -123,5 +195,7 @@ def forked(context):
 if __name__ == "__main__":
     ctx = driver()
     files(ctx)
+    settings()
+    batch()
     forked(ctx)
     sys.exit(0)

@@ -2,6 +2,12 @@
 
 import os
 
+# KvikIO lets nobody near the calls for streams who has no configuration of
+# cuFile; what is in it is of no concern to it.
+os.environ["CUFILE_ENV_PATH_JSON"] = os.path.abspath("cufile.json")
+with open("cufile.json", "w") as config:
+    config.write("{}\n")
+
 import kvikio
 import kvikio.cufile_driver
 import kvikio.defaults
@@ -73,6 +79,14 @@ def main():
             kvikio.memory_deregister(device)
         assert (device.numpy()[:4096] == data[8192:12288]).all()
         print("registered buffer: works")
+
+        stream = ok(cu.cuStreamCreate(1))
+        with kvikio.CuFile(path, "r") as f:
+            ok(cu.cuMemsetD8Async(device.address, 0, device.n, stream))
+            future = f.raw_read_async(device, int(stream), 100_000, file_offset=12345, dev_offset=77)
+            assert future.check_bytes_done() == 100_000
+        assert (device.numpy()[77:100_077] == data[12345:112345]).all()
+        print("stream: works")
     os.remove(path)
 
 

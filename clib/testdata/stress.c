@@ -80,6 +80,55 @@ static void own(int id, unsigned *rnd)
 	cudaFree(dev);
 }
 
+/* A batch of writes, then one of reads, on a file and buffer of its own. */
+static void batch(int id, unsigned *rnd)
+{
+	enum { ENTRIES = 8, PART = SIZE / ENTRIES };
+	char path[4096], host[SIZE];
+	void *dev = NULL;
+	CUfileBatchHandle_t b = NULL;
+	CUfileIOParams_t e[ENTRIES];
+	CUfileIOEvents_t events[ENTRIES];
+	snprintf(path, sizeof path, "%s/batch%d", directory, id);
+	int fd = open(path, O_CREAT | O_RDWR, 0644), byte = rand_r(rnd) % 256;
+	CUfileHandle_t h = reg(fd);
+	if (cudaMalloc(&dev, SIZE) != cudaSuccess || cuFileBatchIOSetUp(&b, ENTRIES).err != CU_FILE_SUCCESS)
+		fail("batch", 0);
+	for (int opcode = CUFILE_WRITE; opcode >= CUFILE_READ; opcode--) {
+		cudaMemset(dev, opcode == CUFILE_WRITE ? byte : byte + 1, SIZE);
+		memset(e, 0, sizeof e);
+		for (int i = 0; i < ENTRIES; i++) {
+			e[i].mode = CUFILE_BATCH;
+			e[i].fh = h;
+			e[i].opcode = (CUfileOpcode_t)opcode;
+			e[i].u.batch.devPtr_base = dev;
+			e[i].u.batch.devPtr_offset = e[i].u.batch.file_offset = i * PART;
+			e[i].u.batch.size = PART;
+		}
+		if (cuFileBatchIOSubmit(b, ENTRIES, e, 0).err != CU_FILE_SUCCESS)
+			fail("submit", opcode);
+		for (unsigned left = ENTRIES, n = left; left > 0; left -= n, n = left) {
+			if (cuFileBatchIOGetStatus(b, 1, &n, events, NULL).err != CU_FILE_SUCCESS || n == 0) {
+				fail("status", n);
+				break;
+			}
+			for (unsigned i = 0; i < n; i++)
+				if (events[i].status != CUFILE_COMPLETE || events[i].ret != PART)
+					fail("event", (long)events[i].ret);
+		}
+	}
+	cuFileBatchIODestroy(b);
+	cudaMemcpy(host, dev, SIZE, cudaMemcpyDeviceToHost);
+	for (int i = 0; i < SIZE; i++)
+		if ((unsigned char)host[i] != byte) {
+			fail("byte of a batch", i);
+			break;
+		}
+	cuFileHandleDeregister(h);
+	close(fd);
+	cudaFree(dev);
+}
+
 /* A handle that others use and take away meanwhile: a result or a code. */
 static void common(unsigned *rnd)
 {
@@ -134,8 +183,10 @@ static void *worker(void *arg)
 	unsigned rnd = (unsigned)(seed + id * 7919);
 	for (int i = 0; i < rounds; i++) {
 		int what = rand_r(&rnd) % 100;
-		if (what < 30) {
+		if (what < 25) {
 			own(id, &rnd);
+		} else if (what < 30) {
+			batch(id, &rnd);
 		} else if (what < 94) {
 			common(&rnd);
 		} else if (what < 99) {
