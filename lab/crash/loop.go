@@ -4,12 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
+// attaching is held while a free device is looked for and taken.
+var attaching sync.Mutex
+
 // attach makes a block device of a file.
 func attach(f *os.File, sector int) (*os.File, error) {
+	attaching.Lock()
+	defer attaching.Unlock()
 	ctl, err := os.Open("/dev/loop-control")
 	if err != nil {
 		return nil, err

@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/lab/inside"
@@ -121,9 +123,13 @@ func (r *Recording) history() (history, error) {
 	return r.log.Entries(int(n))
 }
 
-// Visit calls look after each cut, in order, with the directory where the file
-// system is mounted as the cut left it. Its recovery has run, as after a real
-// one. A file system that cannot be mounted is an error.
+// together is how many file systems are visited at a time. Mounting and
+// unmounting one is mostly waiting.
+const together = 4
+
+// Visit calls look after each cut with the directory where the file system is
+// mounted as the cut left it. Its recovery has run, as after a real one. A file
+// system that cannot be mounted is an error. A few calls of look run at a time.
 func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error {
 	if len(cuts) == 0 {
 		return errors.New("no power cut to visit")
@@ -137,33 +143,51 @@ func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error 
 		return err
 	}
 	defer s.Close()
+	var g errgroup.Group
+	g.SetLimit(together)
+	var failed atomic.Bool
 	for _, c := range distinct(slices.Clone(cuts)) {
-		if err := r.visit(h, s, c, look); err != nil {
-			return fmt.Errorf("%v: %w", c, err)
+		after, err := r.after(h, s, c)
+		if err != nil {
+			return errors.Join(fmt.Errorf("%v: %w", c, err), g.Wait())
 		}
+		if failed.Load() {
+			after.Close()
+			break
+		}
+		g.Go(func() error {
+			defer after.Close()
+			err := after.visit(r.fs, r.sector, func(dir string) error { return look(c, dir) })
+			if err != nil {
+				failed.Store(true)
+				return fmt.Errorf("%v: %w", c, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
-// visit brings the state, which is of an earlier cut, up to the last flush before
-// this one, and looks at a copy with the writes since then that are not lost.
-func (r *Recording) visit(h history, s *state, c Cut, look func(c Cut, dir string) error) error {
+// after brings the state, which is of an earlier cut, up to the last flush before
+// this one, and returns a copy with the writes since then that are not lost.
+func (r *Recording) after(h history, s *state, c Cut) (*state, error) {
 	sure := h.flushed(c.At)
 	for ; s.applied < sure; s.applied++ {
 		if err := r.log.Apply(h[s.applied], s); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	survived := func(copied *state) error {
-		for i := sure; i < c.At; i++ {
-			if _, lost := slices.BinarySearch(c.Lost, i); lost {
-				continue
-			}
-			if err := r.log.Apply(h[i], copied); err != nil {
-				return err
-			}
-		}
-		return nil
+	cut, err := s.copy()
+	if err != nil {
+		return nil, fmt.Errorf("copy the state: %w", err)
 	}
-	return s.visit(r.fs, r.sector, survived, func(dir string) error { return look(c, dir) })
+	for i := sure; i < c.At; i++ {
+		if _, lost := slices.BinarySearch(c.Lost, i); lost {
+			continue
+		}
+		if err := r.log.Apply(h[i], cut); err != nil {
+			return nil, errors.Join(err, cut.Close())
+		}
+	}
+	return cut, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 )
 
 // PointsEnv says how many cuts to visit beside those at flushes; "all" visits
@@ -55,10 +56,10 @@ func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(
 	if err != nil {
 		return "", err
 	}
-	early, lossy := 0, 0
+	var early, lossy atomic.Int32
 	err = r.Visit(cuts, func(c Cut, dir string) error {
 		if len(c.Lost) > 0 {
-			lossy++
+			lossy.Add(1)
 		}
 		latest := 0
 		for latest+1 < n && int(acknowledged[latest+1]) <= c.At {
@@ -69,12 +70,12 @@ func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(
 			return nil
 		}
 		if latest+1 < n && is(dir, latest+1) == nil {
-			early++
+			early.Add(1)
 			return nil
 		}
 		return fmt.Errorf("neither version %d nor the next: %w", latest, older)
 	})
-	report = fmt.Sprintf("acknowledged after writes %v; %d power cuts, %d with losses, the next version after %d of them", acknowledged, len(cuts), lossy, early)
+	report = fmt.Sprintf("acknowledged after writes %v; %d power cuts, %d with losses, the next version after %d of them", acknowledged, len(cuts), lossy.Load(), early.Load())
 	if err == nil && len(cuts) < 2*n {
 		err = fmt.Errorf("%d power cuts for %d versions: the record says too little", len(cuts), n)
 	}

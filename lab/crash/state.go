@@ -22,7 +22,10 @@ const memory = "/run"
 
 func newState(size int64) (*state, error) {
 	f, err := temporary(size)
-	return &state{File: f}, err
+	if err != nil {
+		return nil, err
+	}
+	return &state{File: f}, nil
 }
 
 // temporary makes a file without a name.
@@ -52,30 +55,29 @@ func (s *state) Discard(off, n int64) error {
 	return unix.Fallocate(int(s.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-// visit mounts a copy of the state, to which finish adds the last writes, and
-// looks at it.
-func (s *state) visit(fs string, sector int, finish func(*state) error, look func(dir string) error) error {
+// copy is another state with the same contents.
+func (s *state) copy() (*state, error) {
 	st, err := s.Stat()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, err := temporary(st.Size())
+	c, err := newState(st.Size())
+	if err != nil {
+		return nil, err
+	}
+	if err := copySparse(c.File, s.File); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// visit mounts the state, which changes it, and looks at it.
+func (s *state) visit(fs string, sector int, look func(dir string) error) error {
+	dev, err := attach(s.File, sector)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	if err := copySparse(c, s.File); err != nil {
-		return fmt.Errorf("copy the state: %w", err)
-	}
-	if err := finish(&state{File: c}); err != nil {
-		return err
-	}
-	dev, err := attach(c, sector)
-	if err != nil {
-		return err
-	}
-	err = mounted(dev.Name(), fs, look)
-	return errors.Join(err, detach(dev))
+	return errors.Join(mounted(dev.Name(), fs, look), detach(dev))
 }
 
 // copySparse copies the parts of src that are there.

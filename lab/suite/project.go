@@ -98,9 +98,9 @@ func onPeerMemory() Suite {
 	return Suite{
 		Name:    "cufile/p2pdma",
 		Package: module + "/cufile", Short: true, Min: 22,
-		// Two describe a machine without a direct route, one takes long and has
-		// nothing to do with where the memory is.
-		Skip:  anyOf([]string{"TestLogger", "TestProperties", "TestShrinkingFile"}),
+		// Two describe a machine without a direct route; two take long and run on
+		// other guests, since most of what they do is not about where memory is.
+		Skip:  anyOf([]string{"TestLogger", "TestProperties", "TestShrinkingFile", "TestStress"}),
 		Guest: g, Peer: true,
 		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0", withoutNVFS}, // the first drive below the switch
 	}
