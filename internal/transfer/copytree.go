@@ -96,7 +96,8 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 }
 
 func (c *treeCopy) run(ctx context.Context) (err error) {
-	if err := c.makeDirs(); err != nil {
+	c.opts.hold()
+	if err := os.Mkdir(c.tree.Dest, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	c.opts.hold()
@@ -104,7 +105,15 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.journal.close(err == nil)) }()
+	defer func() {
+		err = errors.Join(err, c.journal.close(err == nil))
+		if err == nil {
+			err = c.finishRoot()
+		}
+	}()
+	if err := c.makeDirs(); err != nil {
+		return err
+	}
 	if err := c.clean(); err != nil {
 		return err
 	}
@@ -122,6 +131,10 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 func (c *treeCopy) makeDirs() error {
 	for _, d := range c.tree.Dirs {
 		c.opts.hold()
+		if err := c.journal.write(journalLine{Made: d.Path}); err != nil {
+			return err
+		}
+		c.opts.hold()
 		path := filepath.Join(c.tree.Dest, d.Path)
 		if err := os.Mkdir(path, d.Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
@@ -133,17 +146,30 @@ func (c *treeCopy) makeDirs() error {
 // finishDirs gives the directories the modes of the source, the innermost first:
 // one may be closed to its owner.
 func (c *treeCopy) finishDirs() error {
-	for i := len(c.tree.Dirs) - 1; i >= 0; i-- {
-		d := &c.tree.Dirs[i]
+	for i := len(c.tree.finish) - 1; i >= 0; i-- {
+		d := &c.tree.finish[i]
 		path := filepath.Join(c.tree.Dest, d.Path)
 		if err := syncDir(path); err != nil {
 			return err
+		}
+		if d.Path == "." {
+			continue // the journal is in it
 		}
 		if err := os.Chmod(path, d.Mode); err != nil {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(filepath.Clean(c.tree.Dest)))
+	return nil
+}
+
+// finishRoot does the same for the destination, when the journal is gone.
+func (c *treeCopy) finishRoot() error {
+	if len(c.tree.finish) > 0 && c.tree.finish[0].Path == "." {
+		if err := os.Chmod(c.tree.Dest, c.tree.finish[0].Mode); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(c.tree.Dest), syncDir(filepath.Dir(filepath.Clean(c.tree.Dest))))
 }
 
 // clean removes what a copy left that died: files under temporary names, which

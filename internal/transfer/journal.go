@@ -31,11 +31,13 @@ type journalHead struct {
 	ID      string `json:"id"`
 }
 
-// A journalLine is each of the others: a file that is complete.
+// A journalLine is each of the others: a file that is complete, or a directory
+// that was made and gets its mode at the end.
 type journalLine struct {
-	Done    string    `json:"done"` // path below the source
-	Size    int64     `json:"bytes"`
-	ModTime time.Time `json:"modified"`
+	Done    string    `json:"done,omitempty"` // path below the source
+	Size    int64     `json:"bytes,omitempty"`
+	ModTime time.Time `json:"modified,omitzero"`
+	Made    string    `json:"made,omitempty"`
 }
 
 // A journal remembers the files that are complete and on storage.
@@ -43,15 +45,20 @@ type journal struct {
 	path string
 	id   string
 	done map[string]journalLine
+	made map[string]bool
 
 	mu   sync.Mutex
 	file *os.File // locked while the copy runs
 }
 
+func newJournal(dst string) *journal {
+	return &journal{path: filepath.Join(dst, JournalName), done: map[string]journalLine{}, made: map[string]bool{}}
+}
+
 // readJournal looks at the journal of a destination without changing it; nil
 // where there is none.
 func readJournal(dst, source string) (*journal, error) {
-	j := &journal{path: filepath.Join(dst, JournalName), done: map[string]journalLine{}}
+	j := newJournal(dst)
 	text, err := os.ReadFile(j.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -78,8 +85,14 @@ func (j *journal) parse(text []byte, source string) error {
 		}
 		if n > 0 {
 			var l journalLine
-			if json.Unmarshal(line, &l) == nil && l.Done != "" {
+			if json.Unmarshal(line, &l) != nil {
+				continue
+			}
+			if l.Done != "" {
 				j.done[l.Done] = l
+			}
+			if l.Made != "" {
+				j.made[l.Made] = true
 			}
 			continue
 		}
@@ -97,12 +110,12 @@ func (j *journal) parse(text []byte, source string) error {
 
 // openJournal opens or makes the journal of a destination and keeps others out.
 func openJournal(dst, source string) (*journal, error) {
-	path := filepath.Join(dst, JournalName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	j := newJournal(dst)
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{path: path, done: map[string]journalLine{}, file: f}
+	j.file = f
 	if err := j.begin(source); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -147,7 +160,7 @@ func (j *journal) write(v any) error {
 func (j *journal) add(f *TreeFile) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.write(journalLine{f.Path, f.Size, f.ModTime})
+	return j.write(journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime})
 }
 
 // has reports whether the file was copied, is the same since, and is still there.

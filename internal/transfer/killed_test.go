@@ -138,7 +138,7 @@ func newDest(t *testing.T, dir string, n int) (dst string, old map[string]string
 	if n%2 == 0 {
 		return dst, nil
 	}
-	for _, name := range []string{"a.bin", "sub/deep/e.bin"} {
+	for _, name := range []string{"a.bin", "sub/c.bin"} {
 		path := filepath.Join(dst, name)
 		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("old "+name), 0o600))
 		if err != nil {

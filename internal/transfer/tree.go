@@ -24,7 +24,8 @@ type Tree struct {
 	Links   []TreeLink `json:"links"`
 	Skipped []TreeSkip `json:"skipped"`
 
-	source string // absolute, for the journal
+	source string    // absolute, for the journal
+	finish []TreeDir // get their modes at the end: those that this copy made, or began to
 }
 
 // A TreeDir is a directory that the destination lacks. The root's path is ".".
@@ -167,11 +168,15 @@ func (w *walker) needDir(rel string, mode fs.FileMode) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		w.tree.Dirs = append(w.tree.Dirs, TreeDir{rel, mode})
+		w.tree.finish = append(w.tree.finish, TreeDir{rel, mode})
 		return nil
 	case err != nil:
 		return err
 	case !st.IsDir():
 		return fmt.Errorf("%s is a file, and %s is a directory", path, filepath.Join(w.tree.Source, rel))
+	}
+	if w.journal != nil && w.journal.made[rel] {
+		w.tree.finish = append(w.tree.finish, TreeDir{rel, mode})
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ func forest(t *testing.T) string {
 		os.Symlink("sub/c.bin", filepath.Join(src, "link")),
 		os.Symlink("nowhere", filepath.Join(src, "sub/dangling")),
 		os.Chmod(filepath.Join(src, "a.bin"), 0o400),
+		os.Chmod(filepath.Join(src, "sub/deep"), 0o777), // which no umask leaves so
 	)
 	if err != nil {
 		t.Fatal(err)
