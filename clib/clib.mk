@@ -84,7 +84,7 @@ $(BIN)/clients/stamp: clib/clients/requirements.txt
 lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
-	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/testdata/*.txt $(BIN)/hardware
+	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/clients/*.py clib/testdata/*.txt $(BIN)/hardware
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/hardware/cost-go ./clib/cost
 	for p in driver runtime misuse fork quiet stress context cost; do \
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done

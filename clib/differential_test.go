@@ -12,11 +12,11 @@ import (
 	"github.com/culvert-io/culvert/cufile/cufiletest"
 )
 
-// played is what our library answers on the software machine to all cases, with
-// a second directory in memory where there is one.
-func played(t *testing.T) *cufiletest.Record {
+// played is what the libraries of lib answer on the software machine to all cases,
+// with a second directory in memory where there is one. The program is compiled
+// with the flags.
+func played(t *testing.T, lib string, flags ...string) *cufiletest.Record {
 	t.Helper()
-	lib := libraries(t)
 	dir := t.TempDir()
 	cases := filepath.Join(dir, "cases.txt")
 	f, err := os.Create(cases)
@@ -34,7 +34,7 @@ func played(t *testing.T) *cufiletest.Record {
 		t.Fatal(err)
 	}
 	exe, out := filepath.Join(dir, "play"), filepath.Join(dir, "ours.json")
-	args := slices.Concat([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", exe}, sources,
+	args := slices.Concat([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", exe}, flags, sources,
 		[]string{"-L" + filepath.Join(lib, "soft"), "-lcuda", "-ldl"})
 	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, text)
@@ -72,7 +72,7 @@ func TestDifferential(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a few seconds: not in a short run")
 	}
-	ours := played(t)
+	ours := played(t, libraries(t))
 	t.Run("NVIDIA", func(t *testing.T) {
 		r := differential.Compare(ours, recording(t, "libcufile-1.15-h200.json"), differential.Reasons)
 		judge(t, r)

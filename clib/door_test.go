@@ -250,10 +250,11 @@ func TestSanitized(t *testing.T) {
 	if err := os.Symlink(filepath.Join(lib, "libculvert.so"), filepath.Join(dir, "libculvert.so")); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:allow_user_segv_handler=1") // faults are Go's to catch
+	played(t, dir, strings.Fields(flags)...)
 	for _, name := range []string{"driver", "runtime", "misuse"} {
 		cmd := exec.Command(compile(t, name+".c", strings.Fields(flags)...), filepath.Join(dir, "data"))
-		cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+dir+":"+filepath.Join(dir, "soft"),
-			"ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allow_user_segv_handler=1") // faults are Go's to catch
+		cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+dir+":"+filepath.Join(dir, "soft"))
 		r := finish(t, cmd)
 		golden(t, name+".txt", r.stdout)
 		if r.status != 0 || r.stderr != "" {

@@ -90,5 +90,18 @@ if [ -n "$vendor" ]; then
 	LD_LIBRARY_PATH="$cuda" compare misuse-vendor "$here/misuse.txt" "$here/misuse-vendor" "$data/misused"
 	failed=$failures # it is known to differ, and to die
 fi
+# Programs that we did not write, where the machine has them.
+has() { python3 -c "import $1" > /dev/null 2>&1; }
+export LD_PRELOAD="$here/lib/libcufile.so.0"
+if has torch.cuda.gds; then
+	show "torch_gds.py" python3 "$here/torch_gds.py" "$data"
+fi
+if has cuda.bindings.cufile; then
+	show "cuda_python.py" python3 "$here/cuda_python.py"
+else
+	echo "cuda-python is not installed here"
+fi
+unset LD_PRELOAD
+
 [ $failed = 0 ] && echo "all as expected" || echo "not all as expected"
 exit $failed
