@@ -74,6 +74,41 @@ func BenchmarkWarm(b *testing.B) {
 	}
 }
 
+// The ring's own cost, where copies do not use the CPU, beside plain preads of the
+// same pieces by as many threads. thresholds.txt holds the two together.
+func BenchmarkOwnCost(b *testing.B) {
+	f, r, _ := newOwnCost(b)
+	for b.Loop() {
+		if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: ownCostLen}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOwnPreads(b *testing.B) {
+	f, r, mem := newOwnCost(b)
+	for b.Loop() {
+		timed(b, r.handsLocked(), r.plan.slot, ownCostLen, func(c int, off, n int64) error {
+			at := int64(c) * r.plan.slot // the ring uses its slots again, too
+			_, err := unix.Pread(f.buffered, mem[at:at+n], off)
+			return err
+		})
+	}
+}
+
+const ownCostLen = 64 << 20
+
+func newOwnCost(b *testing.B) (*testFile, *Ring, []byte) {
+	b.Helper()
+	b.SetBytes(ownCostLen)
+	mem, err := unix.Mmap(-1, 0, ownCostLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { unix.Munmap(mem) })
+	return newFile(b, noise(1, ownCostLen)), openRing(b, &nullGPU{t: b}, Config{}), mem
+}
+
 // timed lets callers take blocks in turn until all is done.
 func timed(t testing.TB, callers int, block, total int64, do func(c int, off, n int64) error) time.Duration {
 	var wg sync.WaitGroup
