@@ -14,9 +14,13 @@ large=$dir/culvert-8g.bin
 shm=/dev/shm/culvert-8g.bin
 file=$dir/culvert-2g.bin
 trap 'rm -f "$large" "$shm" "$file"' EXIT
-head -c 8589934592 /dev/zero > "$large"
-head -c 8589934592 /dev/zero > "$shm"
-head -c 2147483648 /dev/zero > "$file"
+# In large blocks, as downloads and checkpoints are written: the page cache keeps
+# such files in large folios.
+make() { dd if=/dev/zero of="$1" bs=16M count="$2" status=none; }
+make "$large" 512
+make "$shm" 512
+make "$file" 128
+sync
 
 # NVIDIA's library wants a udev record for the block device of the file.
 dev=$(stat -c %d "$file")
