@@ -99,10 +99,10 @@ const (
 	// maxSums is how many sums are computed at a time.
 	maxSums = 1024
 
-	// Threads of a launch: a stretch of a few hundred bytes for each keeps a GPU
+	// Threads of a launch: a stretch of some thousand bytes for each keeps a GPU
 	// busy without spending more on joining the sums than on computing them.
 	sumBlock   = 256
-	sumStretch = 512
+	sumStretch = 2048
 	sumGrid    = 1024
 
 	// nap is how long to wait before asking whether sums are there. Waiting in

@@ -77,17 +77,11 @@ extern "C" __global__ void culvert_compare(const u8 *a, const u8 *b, u64 n, u64 
 
 #define CASTAGNOLI 0x82f63b78u // x^32 + x^28 + ... + 1, lowest power in the highest bit
 
-// CRC-32C of the 16 values of four bits.
-__constant__ u32 nibble[16] = {
-	0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-	0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
-};
-
 // The product of two polynomials modulo CASTAGNOLI.
 static __device__ u32 multiply(u32 a, u32 b)
 {
 	u32 p = 0;
-#pragma unroll 1
+#pragma unroll 8
 	for (u32 m = 0x80000000u; m != 0; m >>= 1) {
 		if (a & m)
 			p ^= b;
@@ -96,16 +90,39 @@ static __device__ u32 multiply(u32 a, u32 b)
 	return p;
 }
 
+// x to the power 8 * 2^k.
+__constant__ u32 squares[64] = {
+	0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+	0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+	0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+	0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+	0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7, 0x88e56f72,
+	0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc, 0xfe7740e6,
+	0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc, 0xd289cabe,
+	0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000, 0x00008000,
+};
+
 // x to the power 8n: what n bytes after a message do to its remainder.
 static __device__ u32 shift_bytes(u64 n)
 {
-	u32 p = 0x80000000u, sq = 0x00800000u; // 1 and x^8
-	for (; n != 0; n >>= 1) {
+	u32 p = 0x80000000u; // 1
+#pragma unroll 1
+	for (int k = 0; n != 0; k++, n >>= 1) {
 		if (n & 1)
-			p = multiply(sq, p);
-		sq = multiply(sq, sq);
+			p = multiply(squares[k], p);
 	}
 	return p;
+}
+
+// The remainder c with so many bits more. It is computed bit by bit: a table that
+// each thread reads elsewhere makes them wait for each other.
+static __device__ u32 add_bits(u32 c, u32 word, int bits)
+{
+	c ^= word;
+#pragma unroll
+	for (int i = 0; i < bits; i++)
+		c = (c >> 1) ^ (CASTAGNOLI & (0u - (c & 1)));
+	return c;
 }
 
 // XORs the CRC-32C of the n bytes into *crc, which is 0 for a fresh sum. The
@@ -114,18 +131,27 @@ static __device__ u32 shift_bytes(u64 n)
 // final inversions amount to. So the order of the threads does not matter.
 extern "C" __global__ void culvert_crc32c(const u8 *data, u64 n, u32 *crc)
 {
-	u64 stretch = n / threads() + (n % threads() != 0);
+	// Multiples of 16, so that threads begin where a wide load may.
+	u64 stretch = (n / threads() + 16) & ~15ull;
 	u64 from = rank() * stretch;
 	u32 sum = 0;
 	if (from < n) {
-		u64 to = n - from < stretch ? n : from + stretch;
+		u64 to = n - from < stretch ? n : from + stretch, i = from;
 		u32 c = 0;
 #pragma unroll 1
-		for (u64 i = from; i < to; i++) {
-			c ^= data[i];
-			c = (c >> 4) ^ nibble[c & 15];
-			c = (c >> 4) ^ nibble[c & 15];
+		for (; i < to && ((u64)(data + i) & 15) != 0; i++)
+			c = add_bits(c, data[i], 8);
+#pragma unroll 1
+		for (; to - i >= 16; i += 16) {
+			uint4 v = *(const uint4 *)(data + i);
+			c = add_bits(c, v.x, 32);
+			c = add_bits(c, v.y, 32);
+			c = add_bits(c, v.z, 32);
+			c = add_bits(c, v.w, 32);
 		}
+#pragma unroll 1
+		for (; i < to; i++)
+			c = add_bits(c, data[i], 8);
 		sum = multiply(shift_bytes(n - to), c);
 	}
 	if (rank() == 0)
