@@ -24,9 +24,9 @@ func TestLogger(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFixtureOn(t, m, 1<<20, cufile.WithLogger(l))
-	h, buf := f.open(os.O_RDONLY), f.buffer(1<<20)
+	h, buf := f.open(os.O_RDWR), f.buffer(1<<20)
 	for range 2 {
-		if _, err := h.ReadAt(context.Background(), buf.Span(), 0); err != nil {
+		if _, err := h.WriteAt(context.Background(), buf.Span(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,10 +40,10 @@ func TestLogger(t *testing.T) {
 		`msg="cufile: plan" file=` + f.path:     1,
 		`nvfs: consent`:                         1,
 	}
-	if plan.Best() == route.Bar { // which does not take a request of 1 MiB
+	if plan.Best() == route.Bar { // which takes no writes
 		want[`msg="cufile: fallback" file=`+f.path] = 2
 		want[`route=ring`] = 2
-		want[`bar: size: `] = 2
+		want[`bar: direction: `] = 2
 	}
 	for text, n := range want {
 		if got := strings.Count(log.String(), text); got != n {
