@@ -34,6 +34,8 @@ func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, gpu.Code, string)
 	case r != nil && r.covers(a, n):
 		r.blk.holds++
 		return place{r.blk, r.off + uint64(a-r.base)}, gpu.Success, ""
+	case r != nil && r.joins && d.joined(a, n) != nil:
+		return place{d.joined(a, n).hold(), 0}, gpu.Success, ""
 	case r != nil:
 		return place{}, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes at %v leave the allocation of %d bytes at %v", n, a, r.size, r.base)
 	case w == wantAny && d.hostRange(a, n):

@@ -19,6 +19,7 @@ type region struct {
 	blk   *block
 	off   uint64 // of base in the block
 	sync  bool   // SYNC_MEMOPS
+	joins bool   // mapped by hand: one range with its neighbours that are, too
 }
 
 func (r *region) end() gpu.Addr { return r.base + gpu.Addr(r.size) }

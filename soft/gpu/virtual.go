@@ -88,7 +88,7 @@ func (x *Device) Map(p *Physical, a gpu.Addr) error {
 		return gpu.Fail(fmt.Sprintf("cuMemMap(%v, %d)", a, p.blk.size), gpu.ErrInvalidValue, fmt.Sprintf("%d bytes are mapped at %v", r.size, r.base))
 	}
 	p.blk.live++
-	d.space.insert(&region{kind: gpu.KindVirtual, base: a, size: p.blk.size, span: p.blk.size, dev: x, blk: p.blk})
+	d.space.insert(&region{kind: gpu.KindVirtual, base: a, size: p.blk.size, span: p.blk.size, dev: x, blk: p.blk, joins: true})
 	return nil
 }
 
@@ -124,4 +124,48 @@ func (w *window) takeAt(a gpu.Addr, n uint64) {
 			return
 		}
 	}
+}
+
+// A joint is a range over several mappings that follow each other, with parts
+// of their blocks.
+type joint struct {
+	drv   *Driver
+	parts []place
+	sizes []uint64
+}
+
+// joined finds the mappings under [a, a+n); nil when there is a gap. Call with
+// Driver.mu held.
+func (d *Driver) joined(a gpu.Addr, n uint64) *joint {
+	j := &joint{drv: d}
+	for n > 0 {
+		r := d.space.find(a)
+		if r == nil || !r.joins {
+			return nil
+		}
+		k := min(n, uint64(r.end()-a))
+		j.parts = append(j.parts, place{r.blk, r.off + uint64(a-r.base)})
+		j.sizes = append(j.sizes, k)
+		a, n = a+gpu.Addr(k), n-k
+	}
+	return j
+}
+
+// hold makes a block of the range, which holds the blocks under it until it is
+// dropped itself. Call with Driver.mu held.
+func (j *joint) hold() *block {
+	b := &block{holds: 1, end: func() {
+		for _, p := range j.parts {
+			j.drv.drop(p.blk)
+		}
+	}}
+	for i, p := range j.parts {
+		p.blk.holds++
+		b.foreign = b.foreign || p.blk.foreign
+		for _, seg := range p.blk.segs(p.off, j.sizes[i]) {
+			b.runs = append(b.runs, run{b.size, seg})
+			b.size += uint64(len(seg))
+		}
+	}
+	return b
 }

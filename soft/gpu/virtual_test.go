@@ -44,6 +44,43 @@ func TestVirtualMemoryInParts(t *testing.T) {
 	}
 }
 
+// Mappings that follow each other are one range to a copy, a fill and a stream;
+// a gap is not.
+func TestVirtualMemoryJoins(t *testing.T) {
+	_, x := device(t, softgpu.Config{Scatter: true})
+	g, before := x.GPU(), freeMemory(t, x)
+	const n = softgpu.Granularity
+	a, err := g.Reserve(4 * n)
+	must(t, err)
+	for _, at := range []gpu.Addr{a, a + n, a + 3*n} {
+		p, err := g.Create(n)
+		must(t, err)
+		must(t, x.Map(p, at))
+		p.Release()
+	}
+	want := bytes.Repeat([]byte("over the border "), n/8)
+	must(t, x.CopyIn(a, want))
+	if got := read(t, x, a, len(want)); !bytes.Equal(got, want) {
+		t.Error("other bytes came back")
+	}
+	must(t, x.Fill(a+n-8, 0x41, 1, 16))
+	s := stream(t, x)
+	must(t, s.Copy(a+n-100, a+n-8, 16))
+	must(t, s.Synchronize())
+	if got := read(t, x, a+n-100, 16); !bytes.Equal(got, bytes.Repeat([]byte("A"), 16)) {
+		t.Errorf("filled and copied over the border: %q", got)
+	}
+	wantCode(t, "a copy over a gap", x.CopyIn(a+n, make([]byte, 2*n+1)), gpu.ErrInvalidValue)
+	must(t, s.Close())
+	for _, at := range []gpu.Addr{a, a + n, a + 3*n} {
+		must(t, x.Unmap(at))
+	}
+	g.Unreserve(a, 4*n)
+	if after := freeMemory(t, x); after != before {
+		t.Errorf("%d bytes were free before, %d are now", before, after)
+	}
+}
+
 func TestVirtualMemoryRefuses(t *testing.T) {
 	_, x := device(t, softgpu.Config{})
 	g := x.GPU()

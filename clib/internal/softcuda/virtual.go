@@ -11,8 +11,8 @@ import (
 )
 
 // Virtual memory: physical memory by handle, reserved addresses, and mappings of
-// the one at the other. A mapping can be used once access was granted. What
-// spans two mappings is two ranges to the software GPU, not one.
+// the one at the other. A mapping can be used once access was granted; mappings
+// that follow each other are one range.
 
 // virtual is a process's virtual memory. Guarded by Driver.mu.
 type virtual struct {
