@@ -150,7 +150,7 @@ func (r *NVFSRoute) open(f *storage.File) (*nvfsFile, error) {
 // Register ties a buffer to the module. A buffer that cannot be tied is not an
 // error: its requests take another route.
 func (r *NVFSRoute) Register(span gpu.Span, kind gpu.Kind) {
-	if !kind.OnDevice() {
+	if !kind.OnDevice() || len(*r.bufs.Load()) >= nvfsMost {
 		return
 	}
 	if b := r.tie(span); b != nil {

@@ -16,6 +16,9 @@ const (
 	// nvfsLanes is how many shadow buffers a registered buffer may have: each does
 	// one transfer at a time.
 	nvfsLanes = 8
+	// nvfsMost is how many registered buffers are tied to the module. Each takes
+	// mappings of the process, of which Linux allows 65530.
+	nvfsMost = 4096
 )
 
 // An nvfsBuffer is a registered buffer with its shadow buffers.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -60,13 +62,45 @@ func (r *NVFSRoute) known(op *Op) *Decline {
 	return nil
 }
 
-// Run moves one op after the other.
+// Run moves the ops of a batch side by side, as far as their buffers have shadow
+// buffers.
 func (r *NVFSRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
-	for i := range ops {
-		op := &ops[i]
-		if err := r.run(ctx, op, &res[i], r.end); err != nil {
-			return r.explain(op, &res[i], err)
+	if len(ops) == 1 {
+		return r.one(ctx, &ops[0], &res[0])
+	}
+	var next atomic.Int64
+	errs := make([]error, min(len(ops), nvfsLanes))
+	var wg sync.WaitGroup
+	for w := range errs {
+		wg.Go(func() {
+			for errs[w] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(ops) {
+					return
+				}
+				errs[w] = r.one(ctx, &ops[i], &res[i])
+			}
+			next.Store(int64(len(ops))) // the others begin nothing more
+		})
+	}
+	wg.Wait()
+	return worst(errs)
+}
+
+// worst is the error that decides what becomes of a batch: a true one before a
+// refusal, after which all is tried again elsewhere.
+func worst(errs []error) (first error) {
+	for _, err := range errs {
+		if _, refusal := errors.AsType[*Refusal](err); err != nil && (first == nil || !refusal) {
+			first = err
 		}
+	}
+	return first
+}
+
+func (r *NVFSRoute) one(ctx context.Context, op *Op, rec *Receipt) error {
+	if err := r.run(ctx, op, rec, r.end); err != nil {
+		return r.explain(op, rec, err)
 	}
 	return nil
 }

@@ -264,6 +264,42 @@ func TestNVFSLanes(t *testing.T) {
 	}
 }
 
+// The ops of a batch go side by side, each by a shadow buffer of its own, and one
+// that fails ends the batch.
+func TestNVFSBatch(t *testing.T) {
+	l := newLab(t, true, false, nvfs.Config{})
+	const n, each = 32, labSize / 32
+	ops, res := make([]Op, n), make([]Receipt, n)
+	for i := range ops {
+		at := uint64(i) * each
+		ops[i] = Op{File: l.file, Off: int64(labSize - each - at), Mem: l.mem.Slice(at, each), Kind: gpu.KindDevice, Buf: always{}}
+	}
+	l.check(l.plan.Run(context.Background(), ops, res))
+	got := l.bytes()
+	for i := range ops {
+		if res[i].Route != NVFS || res[i].Bytes != each || !bytes.Equal(got[i*each:(i+1)*each], l.data[ops[i].Off:ops[i].Off+each]) {
+			t.Errorf("op %d: %v", i, &res[i])
+		}
+	}
+	l.Near.Unplug()
+	if err := l.plan.Run(context.Background(), ops, make([]Receipt, n)); !errors.Is(err, unix.EIO) {
+		t.Errorf("without a drive: %v", err)
+	}
+}
+
+// An error counts more than a refusal, which would have everything tried again.
+func TestWorst(t *testing.T) {
+	boom, no := errors.New("boom"), &Refusal{nvfsDeclineProof, unix.EIO}
+	for _, c := range []struct {
+		errs []error
+		want error
+	}{{[]error{nil, nil}, nil}, {[]error{nil, no}, no}, {[]error{no, boom, nil}, boom}, {[]error{boom, no}, boom}} {
+		if got := worst(c.errs); got != c.want {
+			t.Errorf("%v: %v, want %v", c.errs, got, c.want)
+		}
+	}
+}
+
 func TestLocation(t *testing.T) {
 	for pci, want := range map[string]uint64{"0000:65:00.0": 0x6500, "0001:0f:1c.3": 1<<32 | 0xf00 | 0x1c<<3 | 3, "": 0, "nonsense": 0} {
 		if got := location(pci); got != want {
