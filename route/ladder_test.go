@@ -188,14 +188,14 @@ func TestAbsentRungsOnCapturedMachines(t *testing.T) {
 		if d := lookNVFS(os); d.Test != c.nvfs {
 			t.Errorf("%s: nvfs declined by %q, want %q", name, d.Test, c.nvfs)
 		}
-		if d := lookP2PDMA(os); d.Test != c.p2pdma {
+		if d := lookP2PDMA(os, gpu.Info{}); d.Test != c.p2pdma {
 			t.Errorf("%s: p2pdma declined by %q, want %q", name, d.Test, c.p2pdma)
 		}
 		if d := notDirect(os.MapFS); d == nil || d.Test != c.vendor {
 			t.Errorf("%s: vendor declined by %v, want %q", name, d, c.vendor)
 		}
 	}
-	dgx := fstest.MapFS{"proc/driver/nvidia-fs/modules": file("nvme: nvme_v1_register_nvfs_dma_ops\n")}
+	dgx := fstest.MapFS{"dev/nvidia-fs0": file(""), "proc/driver/nvidia-fs/modules": file("nvme: 1\n")}
 	if d := notDirect(dgx); d != nil {
 		t.Errorf("a DGX with nvidia-fs and nvme: %v", d)
 	}

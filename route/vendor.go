@@ -61,12 +61,24 @@ func notDirect(root fs.FS) *Decline {
 	const modules = "proc/driver/nvidia-fs/modules"
 	text, err := fs.ReadFile(root, modules)
 	if err != nil {
+		if d := onWSL(Vendor, root); d != nil {
+			return d
+		}
 		return &Decline{
 			Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is not loaded (no /" + modules + ")",
 			"install nvidia-fs and run: modprobe nvidia-fs",
 		}
 	}
-	if !strings.Contains(string(text), "nvme") {
+	if _, err := fs.Stat(root, "dev/nvidia-fs0"); err != nil {
+		return &Decline{
+			Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is loaded, but there is no /dev/nvidia-fs0",
+			"hand the node to the container: --device /dev/nvidia-fs0",
+		}
+	}
+	// Drivers register with nvidia-fs when somebody opens its node, by a function
+	// that it looks up among the kernel's symbols.
+	hook := func(symbol string) bool { return strings.HasSuffix(symbol, "_register_nvfs_dma_ops") }
+	if !strings.Contains(string(text), "nvme") && !hasSymbol(root, hook) {
 		return &Decline{
 			Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs knows no storage driver (/" + modules + ")",
 			"load a storage driver that registers with nvidia-fs (NVIDIA's DOCA or MLNX_OFED)",
