@@ -216,7 +216,8 @@ func (q *GPUQueue) close(why error) error {
 }
 
 // Read has the GPU read blocks from lba into memory of its own, buf at off. All
-// of it comes in whole pages of 64 KiB.
+// of it comes in whole pages of 64 KiB. ctx is looked at between launches, which
+// move up to 32 MiB each.
 func (q *GPUQueue) Read(ctx context.Context, ns *Namespace, buf *Buffer, off uint64, lba, blocks uint64) error {
 	return q.transfer(ctx, ns, OpRead, buf, off, lba, blocks)
 }
