@@ -13,13 +13,12 @@ import (
 // run starts the goroutines of one device: one that gives its parcels out in
 // order, some that carry them, and one that checks what has arrived.
 func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready chan<- int) {
-	queue := make(chan *parcel)
+	queue, large := make(chan *parcel), make(chan struct{}, l.opts.Depth)
 	g.Go(func() error {
 		defer close(queue)
-		return l.feed(ctx, device, queue, ready)
+		return l.feed(ctx, device, queue, large, ready)
 	})
 	var carriers sync.WaitGroup
-	large := make(chan struct{}, l.opts.Depth)
 	for range max(l.opts.Depth, l.opts.small) {
 		carriers.Add(1)
 		g.Go(func() error {
@@ -43,8 +42,9 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 }
 
 // feed gives the parcels of a device out in the order of the plan. Where the load
-// streams, it waits for room.
-func (l *Load) feed(ctx context.Context, device int, queue chan<- *parcel, ready chan<- int) error {
+// streams, it waits for room. Only so many large parcels are under way: each uses
+// the whole machine.
+func (l *Load) feed(ctx context.Context, device int, queue chan<- *parcel, large chan<- struct{}, ready chan<- int) error {
 	for i := range l.plan.Tensors {
 		t := &l.plan.Tensors[i]
 		if t.Len > 0 || l.plan.Buffers[t.Buffer].Device != device {
@@ -57,6 +57,13 @@ func (l *Load) feed(ctx context.Context, device int, queue chan<- *parcel, ready
 		ready <- i
 	}
 	return l.parcels(ctx, device, func(p *parcel) error {
+		if !p.small() {
+			select {
+			case large <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		select {
 		case queue <- p:
 			return nil
@@ -90,15 +97,9 @@ func (l *Load) place(r *Read) gpu.Span {
 }
 
 // carry moves a parcel and tells who became ready by it, or lets that be checked.
-// Only so many large parcels are under way: each uses the whole machine.
-func (l *Load) carry(ctx context.Context, p *parcel, large chan struct{}, ready chan<- int) error {
+func (l *Load) carry(ctx context.Context, p *parcel, large <-chan struct{}, ready chan<- int) error {
 	if !p.small() {
-		select {
-		case large <- struct{}{}:
-			defer func() { <-large }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		defer func() { <-large }()
 	}
 	sum, err := l.move(ctx, p)
 	if err != nil {
