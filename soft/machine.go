@@ -36,7 +36,7 @@ func New(cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("software PCIe fabric: %w", err), rm.Close(), g.Close())
 	}
-	m, err := load(k, g, b, cfg.Heap)
+	m, err := load(k, g, b, cfg)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("software kernel: %w", err), rm.Close(), g.Close())
 	}
