@@ -64,6 +64,9 @@ func TestLibnvmGPU(t *testing.T) {
 	}
 	tr, err := libnvm.Open(o, "/dev/libnvm0")
 	r.check(err)
+	if err := tr.Reset(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a function level reset, for which the module has no way: %v", err)
+	}
 	c, err := nvme.Open(tr, nvme.Config{})
 	r.check(err)
 	b, err := c.AllocGPU(r.dev, diskSize)

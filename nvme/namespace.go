@@ -23,9 +23,6 @@ func (n *Namespace) Blocks() uint64 { return n.blocks }
 // BlockSize is the size of a block in bytes.
 func (n *Namespace) BlockSize() int { return 1 << n.shift }
 
-// Controller is whose namespace it is.
-func (n *Namespace) Controller() *Controller { return n.c }
-
 // maxNamespaces is more than any drive has.
 const maxNamespaces = 1024
 

@@ -12,11 +12,11 @@ import (
 
 // A command id is the number of a slot and, above it, a count of the slot's
 // uses, so that a completion which comes twice or late does not answer the
-// slot's next command.
+// slot's next command. There are fewer slots than their bits could count, so
+// that no id is 0xffff, which the specification keeps for itself.
 const (
 	slotBits = 10
 	slotMask = 1<<slotBits - 1
-	noCID    = 0xffff // which the specification keeps for itself
 )
 
 // A slot is a place for a command in flight.

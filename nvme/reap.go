@@ -117,9 +117,7 @@ func (q *Queue) after(pos uint32) bool {
 func (q *Queue) vacate(i int) {
 	s := &q.slots[i]
 	s.r = nil
-	if s.cid += 1 << slotBits; s.cid == noCID {
-		s.cid += 1 << slotBits
-	}
+	s.cid += 1 << slotBits
 	q.free = append(q.free, uint16(i))
 }
 
