@@ -1,7 +1,9 @@
 package cufiledoor
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
@@ -59,20 +61,24 @@ func TestBatchIsFullUntilCollected(t *testing.T) {
 
 // Destroying a batch waits for the jobs that have begun.
 func TestEndWaits(t *testing.T) {
-	b := waitingBatch(1)
-	if _, ok := b.take(); !ok {
-		t.Fatal("no job")
-	}
-	ended := make(chan struct{})
-	go func() {
-		b.end()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		t.Error("it ended while a job was at work")
-	default:
-	}
-	b.give(ioEvents{})
-	<-ended
+	synctest.Test(t, func(t *testing.T) {
+		b := waitingBatch(1)
+		if _, ok := b.take(); !ok {
+			t.Fatal("no job")
+		}
+		var ended atomic.Bool
+		go func() {
+			b.end()
+			ended.Store(true)
+		}()
+		synctest.Wait()
+		if ended.Load() {
+			t.Error("it ended while a job was at work")
+		}
+		b.give(ioEvents{})
+		synctest.Wait()
+		if !ended.Load() {
+			t.Error("it did not end after the last job")
+		}
+	})
 }

@@ -1,0 +1,218 @@
+package dispatch
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+)
+
+// file registers a file of the given content.
+func (p *program) file(content []byte) handle.ID {
+	p.t.Helper()
+	name := filepath.Join(p.t.TempDir(), "data")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { f.Close() })
+	descr, h := [3]uint64{1, uint64(f.Fd()), 0}, new(handle.ID)
+	p.must("cuFileHandleRegister", out(h), out(&descr))
+	return *h
+}
+
+// Numbers of parameters.
+const (
+	paramDirect  = 5
+	paramBatch   = 9
+	paramTimeout = 11
+)
+
+func (p *program) parameter(which uint64) uint64 {
+	p.t.Helper()
+	v := new(uint64)
+	p.must("cuFileGetParameterSizeT", which, out(v))
+	return *v
+}
+
+// What is set on a closed driver counts from the next open on, if it is in range;
+// what is set on an open one until it closes.
+func TestParameters(t *testing.T) {
+	p := start(t)
+	p.must("cuFileSetParameterSizeT", paramBatch, 32)
+	p.must("cuFileSetParameterSizeT", paramTimeout, 5000) // too much
+	if v := p.parameter(paramTimeout); v != 5000 {
+		t.Errorf("closed, the timeout is %d", v)
+	}
+	p.must("cuFileDriverOpen")
+	if b, o := p.parameter(paramBatch), p.parameter(paramTimeout); b != 32 || o != 5 {
+		t.Errorf("open, the batch size is %d, the timeout %d", b, o)
+	}
+	p.want(int64(cufile.DriverAlreadyOpen), "cuFileSetParameterSizeT", paramBatch, 64)
+	p.must("cuFileDriverSetMaxDirectIOSize", 1024)
+	if v := p.parameter(paramDirect); v != 1024 {
+		t.Errorf("the direct size is %d", v)
+	}
+	p.want(int64(cufile.DriverUnsupportedLimit), "cuFileDriverSetMaxDirectIOSize", 1023)
+	var batch handle.ID
+	p.want(int64(cufile.InvalidValue), "cuFileBatchIOSetUp", out(&batch), 33)
+	p.must("cuFileDriverClose_v2")
+	if v := p.parameter(paramDirect); v != 0 {
+		t.Errorf("closed again, the direct size is %d", v)
+	}
+	p.must("cuFileDriverOpen")
+	if v := p.parameter(paramDirect); v != 16384 {
+		t.Errorf("open again, the direct size is %d", v)
+	}
+	least, most := new(uint64), new(uint64)
+	p.must("cuFileGetParameterMinMaxValue", paramBatch, out(least), out(most))
+	if *least != 1 || *most != 256 {
+		t.Errorf("the batch size is from %d to %d", *least, *most)
+	}
+}
+
+// What is not there says so in words.
+func TestAbsentFunctionsSayWhy(t *testing.T) {
+	p := start(t)
+	flags := new(int32)
+	p.want(int64(cufile.InvalidValue), "cuFileDriverGetP2PFlags", 4, out(flags))
+	if got := p.log.String(); !strings.Contains(got, "cuFileDriverGetP2PFlags") || !strings.Contains(got, "is not there yet") {
+		t.Errorf("the log says %q", got)
+	}
+}
+
+func TestBARSize(t *testing.T) {
+	p := start(t)
+	kb := new(uint64)
+	p.must("cuFileGetBARSizeInKB", 0, out(kb))
+	if want := uint64(256 << 20); *kb != want {
+		t.Errorf("BAR1 has %d KiB, want %d", *kb, want)
+	}
+	p.want(int64(cufile.InvalidValue), "cuFileGetBARSizeInKB", 1, out(kb))
+}
+
+// An entry of a batch, as words.
+func entry8(h handle.ID, write bool, mem *[4096]byte, at, n, off, cookie uint64) [8]uint64 {
+	op := uint64(0)
+	if write {
+		op = 1
+	}
+	return [8]uint64{1, out(mem), off, at, n, uint64(h), op, cookie}
+}
+
+type event struct {
+	cookie uint64
+	status uint64
+	ret    int64
+}
+
+func TestBatch(t *testing.T) {
+	p := start(t)
+	h := p.file(bytes.Repeat([]byte("x"), 1000))
+	mem, batch := new([4096]byte), new(handle.ID)
+	p.must("cuFileBatchIOSetUp", out(batch), 3)
+	entries := [][8]uint64{
+		entry8(h, false, mem, 0, 100, 0, 1),
+		entry8(h, false, mem, 1000, 500, 900, 2), // across the end
+		entry8(h, false, mem, 2000, 100, 0, 3),
+	}
+	submit := func(list ...[8]uint64) int64 {
+		v, _ := p.call("cuFileBatchIOSubmit", uint64(*batch), uint64(len(list)), out(&list[0]), 0)
+		return v
+	}
+	bad := entry8(h+16, false, mem, 0, 1, 0, 9)
+	if v := submit(entries[0], bad); v != int64(cufile.InternalBatchSubmitError) {
+		t.Errorf("a batch with a file that is none = %d", v)
+	}
+	if v := submit(entries...); v != 0 {
+		t.Fatalf("submit = %d\n%s", v, p.log.String())
+	}
+	if v := submit(entries[0]); v == 0 {
+		t.Error("a full batch took an entry")
+	}
+	events, n := new([3]event), new(uint32)
+	*n = 3
+	p.must("cuFileBatchIOGetStatus", uint64(*batch), 3, out(n), out(events), 0)
+	got := map[uint64]int64{}
+	for _, e := range events {
+		if e.status&0xffffffff != 0x10 {
+			t.Errorf("event %+v is not complete", e)
+		}
+		got[e.cookie] = e.ret
+	}
+	if *n != 3 || got[1] != 100 || got[2] != 100 || got[3] != 100 {
+		t.Errorf("%d events: %v", *n, got)
+	}
+	if string(mem[:100]) != strings.Repeat("x", 100) || mem[100] != 0 || mem[1100] != 0 || mem[2099] != 'x' {
+		t.Error("the bytes are not where they belong")
+	}
+	p.call("cuFileBatchIODestroy", uint64(*batch))
+	*n = 1
+	p.want(int64(cufile.InternalBatchGetStatusError), "cuFileBatchIOGetStatus", uint64(*batch), 1, out(n), out(events), 0)
+}
+
+// A failed entry tells its errno, and the others do not mind.
+func TestBatchEntryFails(t *testing.T) {
+	p := start(t)
+	p.must("cudaFree", 0)
+	h := p.file(bytes.Repeat([]byte("x"), 1000))
+	dev, batch := new(uint64), new(handle.ID)
+	p.must("cuMemAlloc_v2", out(dev), 100)
+	p.must("cuFileBatchIOSetUp", out(batch), 2)
+	list := [][8]uint64{{1, *dev, 0, 0, 1000, uint64(h), 0, 1}, {1, *dev, 0, 0, 100, uint64(h), 0, 2}}
+	p.must("cuFileBatchIOSubmit", uint64(*batch), 2, out(&list[0]), 0)
+	events, n := new([2]event), new(uint32)
+	*n = 2
+	p.must("cuFileBatchIOGetStatus", uint64(*batch), 2, out(n), out(events), 0)
+	for _, e := range events {
+		want := event{2, 0x10, 100}
+		if e.cookie == 1 {
+			want = event{1, 0x40, -int64(unix.EIO)}
+		}
+		if e.status &= 0xffffffff; e != want {
+			t.Errorf("event %+v, want %+v", e, want)
+		}
+	}
+}
+
+// Statistics are counted between start and stop alone.
+func TestStatistics(t *testing.T) {
+	p := start(t)
+	h := p.file(bytes.Repeat([]byte("x"), 8192))
+	mem := new([8192]byte)
+	read := func() { p.call("cuFileRead", uint64(h), out(mem), 8192, 0, 0) }
+	all := new([512 / 8]uint64)
+	p.want(int64(cufile.InvalidValue), "cuFileGetStatsL1", out(all))
+	p.must("cuFileSetStatsLevel", 2)
+	read()
+	p.must("cuFileStatsStart")
+	read()
+	read()
+	p.call("cuFileRead", uint64(h), out(mem), 10, ^uint64(0), 0)
+	p.must("cuFileStatsStop")
+	read()
+	p.must("cuFileGetStatsL1", out(all))
+	if ok, failed, bytes := all[0], all[1], all[12]; ok != 2 || failed != 1 || bytes != 16384 {
+		t.Errorf("%d reads, %d failed, %d bytes; want 2, 1 and 16384", ok, failed, bytes)
+	}
+	two := new([1024 / 8]uint64)
+	p.must("cuFileGetStatsL2", out(two))
+	if n := two[512/8+1]; n != 2 {
+		t.Errorf("%d reads of up to 8 KiB, want 2", n)
+	}
+	p.want(int64(cufile.InvalidValue), "cuFileGetStatsL3", out(two))
+	p.must("cuFileStatsReset")
+	p.must("cuFileGetStatsL1", out(all))
+	if all[0] != 0 || all[12] != 0 {
+		t.Error("a reset left something")
+	}
+}
