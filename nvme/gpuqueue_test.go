@@ -164,7 +164,7 @@ func TestGPUQueueErrors(t *testing.T) {
 // queue is deleted, and the driver goes on.
 func TestGPUQueueGivesUp(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	r := newMappedRig(t, gpuSetup{}, nvme.Config{Timeout: patience / 2})
+	r := newMappedRig(t, gpuSetup{}, nvme.Config{Timeout: patience})
 	q := r.gpuQueue(4)
 	buf := r.alloc(8 << 16)
 	r.drive.Stall(1)
