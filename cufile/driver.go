@@ -147,6 +147,13 @@ func (d *Driver) Device(i int) (gpu.Device, error) {
 	return g.dev, nil
 }
 
+// KeepCeiling remembers how many bytes per second a copy of pinned memory to or
+// from a device was measured to move: receipts give their share of it, in this
+// process and in later ones.
+func (d *Driver) KeepCeiling(dev gpu.Device, dir route.Dir, bytesPerSecond float64) {
+	route.KeepCeiling(dev, d.m.OS, dir, bytesPerSecond)
+}
+
 func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	if g, ok := d.gpus[i]; ok {
 		return g, nil

@@ -30,5 +30,7 @@ func For(device gpu.Device, os dev.OS) (*Ladder, error) {
 	} else {
 		routes = append(routes, b)
 	}
-	return NewLadder(routes, absent), nil
+	l := NewLadder(routes, absent)
+	l.ceiling = ceilings.on(linkOf(device.Info(), os.FS()))
+	return l, nil
 }

@@ -29,16 +29,29 @@ type Identity struct {
 const borderMethod = 2
 
 func identify(info gpu.Info, root fs.FS, f *storage.File, callers int) Identity {
-	id := Identity{Method: borderMethod, GPU: info.UUID.String(), FS: f.Facts.FS, Dev: f.Facts.Dev, Callers: callers}
-	if text, err := fs.ReadFile(root, "proc/driver/nvidia/version"); err == nil {
-		line, _, _ := bytes.Cut(text, []byte("\n"))
-		id.Driver = string(line)
+	return Identity{
+		Method: borderMethod, GPU: info.UUID.String(), Driver: driverVersion(root), Kernel: kernelRelease(),
+		FS: f.Facts.FS, Dev: f.Facts.Dev, Callers: callers,
 	}
+}
+
+// driverVersion is what NVIDIA's kernel module says of itself; "" where there is
+// none.
+func driverVersion(root fs.FS) string {
+	text, err := fs.ReadFile(root, "proc/driver/nvidia/version")
+	if err != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	return string(line)
+}
+
+func kernelRelease() string {
 	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		id.Kernel = unix.ByteSliceToString(u.Release[:])
+	if unix.Uname(&u) != nil {
+		return ""
 	}
-	return id
+	return unix.ByteSliceToString(u.Release[:])
 }
 
 // A borderCache keeps what was measured, in memory and in a file. That the file
@@ -51,14 +64,16 @@ type borderCache struct {
 }
 
 // borders is the cache of this user.
-var borders = &borderCache{path: cachePath()}
+var borders = &borderCache{path: cachePath("borders.json")}
 
-func cachePath() string {
+// cachePath is where a file of measurements lies; "" where there is no place for
+// it.
+func cachePath(name string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(dir, "culvert", "borders.json")
+	return filepath.Join(dir, "culvert", name)
 }
 
 // get returns what is known, or finds it out with measure, which is called once
@@ -105,17 +120,23 @@ func (c *borderCache) save() {
 	for _, b := range c.known {
 		list = append(list, b)
 	}
+	replaceJSON(c.path, list)
+}
+
+// replaceJSON replaces a file of measurements, if it can: what is not kept is
+// measured again.
+func replaceJSON(path string, list any) {
 	text, err := json.MarshalIndent(list, "", "  ")
-	if err != nil || c.path == "" || os.MkdirAll(filepath.Dir(c.path), 0o700) != nil {
+	if err != nil || path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
-	f, err := os.CreateTemp(filepath.Dir(c.path), "borders")
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		return
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(append(text, '\n'))
 	if cerr := f.Close(); err == nil && cerr == nil {
-		_ = os.Rename(f.Name(), c.path) // or it is measured again next time
+		_ = os.Rename(f.Name(), path)
 	}
 }

@@ -19,12 +19,13 @@ type Ladder struct {
 	rungs []Route
 	// absent are the rungs that this machine does not have at all, with the
 	// reason; they stand in every plan.
-	absent []*Decline
+	absent  []*Decline
+	ceiling *ceiling // of the link to the GPU; nil where there is none
 }
 
 // NewLadder sorts the routes into their order.
 func NewLadder(routes []Route, absent []*Decline) *Ladder {
-	l := &Ladder{slices.Clone(routes), slices.Clone(absent)}
+	l := &Ladder{rungs: slices.Clone(routes), absent: slices.Clone(absent)}
 	slices.SortStableFunc(l.rungs, func(a, b Route) int { return int(a.ID()) - int(b.ID()) })
 	return l
 }
@@ -81,11 +82,12 @@ type Plan struct {
 	usable   []Route
 	declined []*Decline // of the rungs that the file cannot use
 	required ID         // or better; None where any will do
+	ceiling  *ceiling
 }
 
 // Plan probes every rung for the file.
 func (l *Ladder) Plan(f *storage.File) *Plan {
-	p := &Plan{declined: slices.Clone(l.absent)}
+	p := &Plan{declined: slices.Clone(l.absent), ceiling: l.ceiling}
 	for _, r := range l.rungs {
 		if d := r.Probe(f); d != nil {
 			p.declined = append(p.declined, d)
@@ -154,7 +156,7 @@ func (p *Plan) Declined() []*Decline { return p.declined }
 func (p *Plan) Only(id ID) (*Plan, error) {
 	for _, r := range p.usable {
 		if r.ID() == id {
-			return &Plan{usable: []Route{alone(r)}, declined: p.declined, required: id}, nil
+			return &Plan{usable: []Route{alone(r)}, declined: p.declined, required: id, ceiling: p.ceiling}, nil
 		}
 	}
 	why := slices.DeleteFunc(p.reasons(id), func(d *Decline) bool { return d.Route != id })
@@ -180,7 +182,7 @@ func (p *Plan) AtLeast(id ID) (*Plan, error) {
 	if err := p.Require(id); err != nil {
 		return nil, err
 	}
-	q := &Plan{declined: p.declined, required: id}
+	q := &Plan{declined: p.declined, required: id, ceiling: p.ceiling}
 	for _, r := range p.usable {
 		if r.ID() > id {
 			break
@@ -313,6 +315,7 @@ func (p *Plan) refuse(op *Op, why *Decline) error {
 func (p *Plan) finish(r *Receipt, op *Op, id ID, took time.Duration) {
 	r.Dir = op.Dir
 	r.Time = took
+	r.Ceiling = p.ceiling.of(op.Dir)
 	if r.By == [numIDs]int64{} {
 		r.By[id] = r.Bytes
 	}

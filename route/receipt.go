@@ -42,6 +42,9 @@ type Receipt struct {
 	Tail    int64
 	Retries int
 	Time    time.Duration
+	// Ceiling is how many bytes per second a copy of pinned memory to or from this
+	// GPU was last measured to move; 0 where that is not known.
+	Ceiling float64
 	// Declined holds, for each better rung, why it was not taken.
 	Declined Declined
 }
@@ -52,6 +55,14 @@ func (r *Receipt) Rate() float64 {
 		return 0
 	}
 	return float64(r.Bytes) / r.Time.Seconds()
+}
+
+// Share is the rate as a part of the ceiling; 0 where no ceiling is known.
+func (r *Receipt) Share() float64 {
+	if r.Ceiling <= 0 {
+		return 0
+	}
+	return r.Rate() / r.Ceiling
 }
 
 // Add sums another receipt of the same direction into r. Time adds up, so the
@@ -69,6 +80,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Tail += o.Tail
 	r.Retries += o.Retries
 	r.Time += o.Time
+	r.Ceiling = max(r.Ceiling, o.Ceiling)
 	r.settle()
 	for id, d := range o.Declined {
 		if d != nil {
@@ -108,6 +120,9 @@ func (r *Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s route=%s bytes=%d host_bytes=%d(%s) time=%s rate=%s",
 		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), Rate(r.Rate()))
+	if s := r.Share(); s > 0 {
+		fmt.Fprintf(&b, " share=%.3g", s)
+	}
 	if by := r.byRoute(); len(by) > 1 {
 		fmt.Fprintf(&b, " by=%s", by)
 	}
@@ -167,8 +182,9 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 		Retries  int              `json:"retries"`
 		Seconds  float64          `json:"seconds"`
 		GBps     float64          `json:"gb_per_second"`
+		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Declined.List()})
+	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }
 
 // Rate prints bytes per second for people: "51.2 GB/s".

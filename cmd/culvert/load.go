@@ -267,6 +267,7 @@ func ceilings(drv *cufile.Driver, gpus []int) (sum float64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		drv.KeepCeiling(dev, route.Read, c)
 		sum += c / 1e9
 	}
 	return sum, nil

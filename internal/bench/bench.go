@@ -174,6 +174,11 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 	}
 	c, err := Ceiling(b.dev, writes)
 	b.ceilings[writes] = c
+	dir := route.Read
+	if writes {
+		dir = route.Write
+	}
+	b.drv.KeepCeiling(b.dev, dir, c)
 	return c, err
 }
 
