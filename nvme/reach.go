@@ -19,6 +19,17 @@ func (c *Controller) reaches(d gpu.Device) error {
 	if c.knows(index) || len(c.namespaces) == 0 || c.namespaces[0].blocks == 0 || len(c.shared) == 0 {
 		return nil // or there is nothing to try it with
 	}
+	if err := c.try(d, index); err != nil {
+		return fmt.Errorf("to see whether the GPU is within reach: %w", err)
+	}
+	c.bufMu.Lock()
+	defer c.bufMu.Unlock()
+	c.reached[index] = true
+	return nil
+}
+
+// try has the controller write to memory that is taken for the purpose.
+func (c *Controller) try(d gpu.Device, index int) error {
 	host, err := c.AllocHost(gpuPage)
 	if err != nil {
 		return err
@@ -32,14 +43,7 @@ func (c *Controller) reaches(d gpu.Device) error {
 	if err != nil {
 		return errors.Join(err, d.Free(base), host.Close())
 	}
-	err = c.compare(d, host, there)
-	if err := errors.Join(err, there.Close(), d.Free(base), host.Close()); err != nil {
-		return err
-	}
-	c.bufMu.Lock()
-	defer c.bufMu.Unlock()
-	c.reached[index] = true
-	return nil
+	return errors.Join(c.compare(d, host, there), there.Close(), d.Free(base), host.Close())
 }
 
 func (c *Controller) knows(gpu int) bool {
@@ -53,7 +57,7 @@ func (c *Controller) knows(gpu int) bool {
 func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 	ns, ctx := c.namespaces[0], context.Background()
 	if err := ns.Read(ctx, host, 0, 0, 1); err != nil {
-		return fmt.Errorf("to see whether the GPU is within reach: %w", err)
+		return err
 	}
 	want := host.Bytes()[:ns.BlockSize()]
 	got := make([]byte, len(want))
