@@ -81,6 +81,7 @@ int main(int argc, char **argv)
 	status("buffer of 0 bytes", cuFileBufRegister(dev, 0, 0));
 	status("buffer past the allocation", cuFileBufRegister(dev, (1 << 20) + 1, 0));
 	status("buffer with flags that are none", cuFileBufRegister(dev, 4096, 0x40));
+	status("and back", cuFileBufDeregister(dev));
 	status("buffer managed", cuFileBufRegister(managed, 4096, 0));
 	status("buffer on the heap", cuFileBufRegister(host, sizeof host, 0));
 	status("buffer", cuFileBufRegister(dev, 65536, 0));

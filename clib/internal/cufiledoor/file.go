@@ -1,6 +1,7 @@
 package cufiledoor
 
 import (
+	"errors"
 	"fmt"
 	"structs"
 
@@ -58,12 +59,8 @@ func (d *Door) HandleDeregister(id handle.ID) {
 }
 
 // BufRegister is cuFileBufRegister. The flags are about RDMA registration,
-// which happens on demand.
-func (d *Door) BufRegister(base cmem.Ptr, n uint64, flags int32) error {
-	const rdma, relaxed = 1, 2
-	if flags&^(rdma|relaxed) != 0 {
-		return cufile.InvalidValue
-	}
+// which happens on demand; NVIDIA's library takes any, too.
+func (d *Door) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
 	drv, err := d.driver()
 	if err != nil {
 		return err
@@ -76,8 +73,8 @@ func (d *Door) BufRegister(base cmem.Ptr, n uint64, flags int32) error {
 // BufDeregister is cuFileBufDeregister.
 func (d *Door) BufDeregister(base cmem.Ptr) error {
 	drv := d.drv.Load()
-	if drv == nil {
-		return cufile.DriverNotInitialized
+	if drv == nil || drv.UseCount() == 0 {
+		return &cufile.Error{Op: "deregister buffer", Object: gpu.Addr(base).String(), Code: cufile.DriverClosing, Err: errors.New("the driver is closed, and with it every registration")}
 	}
 	b, err := drv.Buffer(gpu.Addr(base))
 	if err != nil {

@@ -71,8 +71,11 @@ func (d *Door) file(id handle.ID) (*cufile.File, error) {
 		return nil, unix.EINVAL
 	}
 	f, ok := d.files.Get(id)
-	if !ok {
+	if !ok && d.files.Stale(id) {
 		return nil, cufile.HandleNotRegistered
+	}
+	if !ok {
+		return nil, unix.EINVAL // as NVIDIA's library says of what was never a handle
 	}
 	return f, nil
 }

@@ -108,6 +108,15 @@ func (t *Table[T]) item(id ID) *item[T] {
 	return nil
 }
 
+// Stale reports whether an ID was given out by this table and its object is
+// gone. It need not remember IDs of long ago.
+func (t *Table[T]) Stale(id ID) bool {
+	slots := *t.slots.Load()
+	i := uint64(id) >> slotShift % maxSlots
+	ours := uint64(id)>>kindShift == uint64(t.kind) && uint64(id)%(1<<slotShift) == 0
+	return ours && i < uint64(len(slots)) && t.item(id) == nil
+}
+
 // Remove takes the object out. Only one of several callers gets it.
 func (t *Table[T]) Remove(id ID) (T, bool) {
 	var none T

@@ -118,3 +118,23 @@ func BenchmarkGet(b *testing.B) {
 		tab.Get(id)
 	}
 }
+
+// A handle of before is told from one that was made up.
+func TestStaleOrMadeUp(t *testing.T) {
+	tab := handle.NewTable[int](3)
+	id, _ := tab.Add(1)
+	if tab.Stale(id) {
+		t.Error("a live handle is stale")
+	}
+	tab.Remove(id)
+	if !tab.Stale(id) {
+		t.Error("a removed handle is not stale")
+	}
+	other := handle.NewTable[int](4)
+	foreign, _ := other.Add(1)
+	for _, made := range []handle.ID{0, 1, id + 1, id + 1<<20, foreign, 0x7fff12345678, ^handle.ID(0)} {
+		if tab.Stale(made) {
+			t.Errorf("%#x was made up", made)
+		}
+	}
+}
