@@ -52,11 +52,22 @@ func (c *Controller) knows(gpu int) bool {
 	return c.reached[gpu]
 }
 
-// compare reads the first block into both buffers. Before that the GPU's holds
-// what the block does not.
+// readable reads a block into a buffer, one of a few: a drive may have bad ones.
+func (n *Namespace) readable(ctx context.Context, buf *Buffer) (lba uint64, err error) {
+	for _, lba = range []uint64{0, n.blocks / 2, n.blocks - 1} {
+		if err = n.Read(ctx, buf, 0, lba, 1); err == nil {
+			break
+		}
+	}
+	return lba, err
+}
+
+// compare reads a block into both buffers. Before that the GPU's holds what the
+// block does not.
 func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 	ns, ctx := c.namespaces[0], context.Background()
-	if err := ns.Read(ctx, host, 0, 0, 1); err != nil {
+	lba, err := ns.readable(ctx, host)
+	if err != nil {
 		return err
 	}
 	want := host.Bytes()[:ns.BlockSize()]
@@ -69,7 +80,7 @@ func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 		return err
 	}
 	var status Status
-	err := ns.Read(ctx, there, 0, 0, 1)
+	err = ns.Read(ctx, there, 0, lba, 1)
 	if errors.As(err, &status) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
