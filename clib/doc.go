@@ -11,6 +11,8 @@
 //	internal/softrt     what libcudart answers, on softcuda
 //	internal/tensordoor what the core answers to the Python package
 //	programs/           C programs that use the doors
+//	differential/       our libcufile against NVIDIA's: the cases for C, and the judgement
+//	cost/               what a read costs by the Go call, beside testdata/cost.c
 //
 // "make lib" builds the libraries into lib/. docs/drop-in.md tells how to use
 // them with programs of others.
