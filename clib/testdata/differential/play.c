@@ -8,8 +8,8 @@
  * cases" writes. Files are made in DISK and, for cases that say so, in SHM. OUT
  * becomes JSON of the form that package cufiletest reads.
  *
- * The cases are played by a child. Where one kills it, or takes longer than
- * half a minute, that is the outcome of the case, and another child goes on
+ * The cases are played by a child. Where one kills it, or takes longer than a
+ * quarter of a minute, that is the outcome of the case, and another child goes on
  * with the next.
  */
 #define _GNU_SOURCE
@@ -161,7 +161,7 @@ static const char begun[] = "begun", ended[] = "ended";
 /* Exit statuses of a child. AGAIN: the library was confused by what came before,
  * the case is to be played again, first in a new child. NEXT: what follows wants
  * a new child in any case. */
-enum { AGAIN = 18, NEXT = 19, PATIENCE = 30 };
+enum { AGAIN = 18, NEXT = 19, PATIENCE = 15 };
 
 /* The cases of the table come first, then those written in C. */
 static int total(void)
