@@ -34,8 +34,8 @@ func (m *Module) Balance() error {
 func (m *Module) Idle() { m.async.Wait() }
 
 // HideBlocks has the module take all files for files of XFS, which keeps block
-// counts from the VFS.
-func (m *Module) HideBlocks() { m.hideBlocks = true }
+// counts from the VFS, or of another file system, whatever they lie on.
+func (m *Module) HideBlocks(xfs bool) { m.hidesBlocks = func(int, uint64) bool { return xfs } }
 
 // A VMA is what a program can do to a mapping beyond the seam.
 type VMA interface {

@@ -135,7 +135,7 @@ func onXFS(fd int, dev uint64) bool {
 // blocks for a file than its size asks for. XFS keeps their number to itself.
 func (f *hostFile) looksSparse(m *Module) bool {
 	blocks := f.stat.Blocks
-	if m.hideBlocks || onXFS(f.fd, f.stat.Dev) {
+	if m.hidesBlocks(f.fd, f.stat.Dev) {
 		blocks = 0
 	}
 	return f.stat.Mode&unix.S_IFMT == unix.S_IFREG && blocks*512 < f.stat.Size

@@ -34,8 +34,9 @@ type Module struct {
 	os    *kernel.OS
 	ops   Ops
 	stats stats
-	// hideBlocks has all files look as on XFS.
-	hideBlocks bool
+	// hidesBlocks says whether a file's file system keeps the number of its blocks
+	// to itself.
+	hidesBlocks func(fd int, dev uint64) bool
 
 	lastID atomic.Uint64
 	async  sync.WaitGroup
@@ -49,7 +50,7 @@ type Module struct {
 
 // New loads the module: it adds its nodes and its files to an operating system.
 func New(o *kernel.OS, cfg Config) (*Module, error) {
-	m := &Module{cfg: cfg, os: o, groups: map[uint64]*mgroup{}}
+	m := &Module{cfg: cfg, os: o, groups: map[uint64]*mgroup{}, hidesBlocks: onXFS}
 	m.ops.m = m
 	for i := range abi.MaxDevices {
 		err := o.Register(abi.Path(i), func() (kernel.File, error) { return m.open(), nil })

@@ -129,9 +129,7 @@ func replay(t *testing.T, c *transcript.Conversation, lines [][]byte) {
 		world: newWorld(t, hooks, nvfs.Config{Callback: true, RWStats: hooks}), b: transcript.Bindings{},
 		nodes: map[string]dev.Node{}, ro: map[string]bool{}, fds: map[string]int{}, views: map[uint64]dev.Mapping{}, raw: map[int]extra{},
 	}
-	if c.Name == "xfs" {
-		r.m.HideBlocks()
-	}
+	r.m.HideBlocks(c.Name == "xfs")
 	r.dataFiles()
 	r.gate.shut()
 	r.Points.Hook(r.gate.hook)
