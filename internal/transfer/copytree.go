@@ -96,9 +96,12 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 }
 
 func (c *treeCopy) run(ctx context.Context) (err error) {
-	c.opts.hold()
-	if err := os.Mkdir(c.tree.Dest, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+	// The destination is first: the journal is in it.
+	if len(c.tree.Dirs) > 0 && c.tree.Dirs[0].Path == "." {
+		c.opts.hold()
+		if err := os.Mkdir(c.tree.Dest, c.tree.Dirs[0].Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
 	}
 	c.opts.hold()
 	c.journal, err = openJournal(c.tree.Dest, c.tree.source)

@@ -100,7 +100,7 @@ func TestKilledCopy(t *testing.T) {
 func killCopies(t *testing.T, how string) {
 	src, dir := forest(t), t.TempDir()
 	steps := runCopier(t, src, filepath.Join(dir, "whole"), how, 0)
-	kills := 60
+	kills := 30
 	if testing.Short() {
 		kills = 6
 	}
