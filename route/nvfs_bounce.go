@@ -67,17 +67,21 @@ func (r *nvfsWhole) Takes(op *Op) *Decline {
 	return r.known(op)
 }
 
-// Run moves one op after the other.
+// Run moves the ops of a batch side by side.
 func (r *nvfsWhole) Run(ctx context.Context, ops []Op, res []Receipt) error {
-	for i := range ops {
-		op := &ops[i]
-		move := r.run
-		if r.NVFSRoute.Takes(op) != nil {
-			move = r.runBounced
-		}
-		if err := move(ctx, op, &res[i], r.bounce); err != nil {
-			return r.explain(op, &res[i], err)
-		}
+	if len(ops) == 1 {
+		return r.one(ctx, &ops[0], &res[0])
+	}
+	return sideBySide(ops, func(i int) error { return r.one(ctx, &ops[i], &res[i]) })
+}
+
+func (r *nvfsWhole) one(ctx context.Context, op *Op, rec *Receipt) error {
+	move := r.run
+	if r.NVFSRoute.Takes(op) != nil {
+		move = r.runBounced
+	}
+	if err := move(ctx, op, rec, r.bounce); err != nil {
+		return r.explain(op, rec, err)
 	}
 	return nil
 }

@@ -68,6 +68,11 @@ func (r *NVFSRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	if len(ops) == 1 {
 		return r.one(ctx, &ops[0], &res[0])
 	}
+	return sideBySide(ops, func(i int) error { return r.one(ctx, &ops[i], &res[i]) })
+}
+
+// sideBySide calls move for each op, several at a time, until one fails.
+func sideBySide(ops []Op, move func(i int) error) error {
 	var next atomic.Int64
 	errs := make([]error, min(len(ops), nvfsLanes))
 	var wg sync.WaitGroup
@@ -78,7 +83,7 @@ func (r *NVFSRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 				if i >= len(ops) {
 					return
 				}
-				errs[w] = r.one(ctx, &ops[i], &res[i])
+				errs[w] = move(i)
 			}
 			next.Store(int64(len(ops))) // the others begin nothing more
 		})
