@@ -102,7 +102,8 @@ func (m *Module) use() {
 		return
 	}
 	for _, s := range m.cfg.Storage {
-		if s.Register(&m.ops) == nil {
+		register, ok := s.(Registrar)
+		if _, both := s.(Unregistrar); ok && both && register.Register(&m.ops) == nil {
 			m.registered = append(m.registered, s)
 		}
 	}
@@ -116,7 +117,7 @@ func (m *Module) unuse() {
 		return
 	}
 	for _, s := range m.registered {
-		s.Unregister()
+		s.(Unregistrar).Unregister()
 	}
 	m.registered = nil
 }

@@ -2,20 +2,24 @@ package nvfs
 
 import abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 
-// A Storage is a storage module with nvidia-fs hooks: a block driver that knows
-// that pages may stand for GPU memory.
+// A Storage is a storage module. One with nvidia-fs hooks, which knows that pages
+// may stand for GPU memory, is a [Registrar] and an [Unregistrar]: nvidia-fs looks
+// both symbols up, and skips a module that lacks one.
 type Storage interface {
 	Name() string    // "nvme"
 	Version() string // as /proc shows it
-	// Register hands the table over. A module that fails is skipped. Unregister
-	// takes it back when nobody uses nvidia-fs any more.
-	Register(ops *Ops) error
-	Unregister()
 	// Serves reports whether an open file lies on the module's devices.
 	Serves(fd int) bool
 	// Submit performs a request and returns when it is done.
 	Submit(r *Request) error
 }
+
+// A Registrar takes the table when nvidia-fs is first used. A module that fails is
+// skipped.
+type Registrar interface{ Register(ops *Ops) error }
+
+// An Unregistrar gives it back when nobody uses nvidia-fs any more.
+type Unregistrar interface{ Unregister() }
 
 // A Request is a run of blocks between a file and pages.
 type Request struct {

@@ -25,7 +25,11 @@ type Disk struct {
 	work sync.Pool // of *work
 }
 
-var _ nvfs.Storage = (*Disk)(nil)
+var (
+	_ nvfs.Storage     = (*Disk)(nil)
+	_ nvfs.Registrar   = (*Disk)(nil)
+	_ nvfs.Unregistrar = (*Disk)(nil)
+)
 
 // work is what a request needs.
 type work struct {

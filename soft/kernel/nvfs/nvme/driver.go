@@ -34,7 +34,11 @@ type Driver struct {
 	err   error // why there is no drive
 }
 
-var _ nvfs.Storage = (*Driver)(nil)
+var (
+	_ nvfs.Storage     = (*Driver)(nil)
+	_ nvfs.Registrar   = (*Driver)(nil)
+	_ nvfs.Unregistrar = (*Driver)(nil)
+)
 
 // New loads the module. slot is asked once for a place to plug the drive in. heap
 // keeps the drive's registers where the race detector sees them.

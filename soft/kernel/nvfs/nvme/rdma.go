@@ -11,7 +11,11 @@ import (
 // reach such a drive by.
 type RDMA struct{}
 
-var _ nvfs.Storage = RDMA{}
+var (
+	_ nvfs.Storage     = RDMA{}
+	_ nvfs.Registrar   = RDMA{}
+	_ nvfs.Unregistrar = RDMA{}
+)
 
 // Name is the module's.
 func (RDMA) Name() string { return "nvme_rdma" }
