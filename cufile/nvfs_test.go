@@ -209,10 +209,16 @@ func TestNVFSSparse(t *testing.T) {
 		}
 		clear(f.data[hole[0] : hole[0]+hole[1]])
 	}
-	for _, c := range []struct{ off, n int64 }{{0, size}, {0, 4096}, {124 << 10, 64 << 10}, {60 << 10, 8192}, {768 << 10, 4096}} {
+	for _, c := range []struct{ off, n, holes int64 }{
+		{0, size, 64<<10 + 2*4096 + 512<<10},
+		{0, 4096, 4096},
+		{124 << 10, 64 << 10, 2 * 4096},
+		{60 << 10, 8192, 4096},
+		{768 << 10, 4096, 4096},
+	} {
 		f.canary(buf)
 		r, err := h.ReadAt(context.Background(), buf.Span().Slice(0, uint64(c.n)), c.off)
-		if err != nil || r.Bytes != c.n || r.By[route.NVFS] != c.n || r.Host.Bytes != 0 {
+		if err != nil || r.Bytes != c.n || r.By[route.NVFS] != c.n || r.Host.Bytes != 0 || r.Holes != c.holes {
 			t.Errorf("%+v: %v, %v", c, &r, err)
 		}
 		f.holds(buf, 0, f.data[c.off:c.off+c.n])

@@ -162,6 +162,10 @@ func (r *NVFSRoute) run(ctx context.Context, op *Op, rec *Receipt, ragged nvfsEn
 func (r *NVFSRoute) middle(ctx context.Context, op *Op, rec *Receipt, f *nvfsFile, b *nvfsBuffer, to int64) error {
 	s := b.get()
 	defer b.put(s)
+	if op.Dir == Read {
+		before := s.Zeroed()
+		defer func() { rec.Holes += s.Zeroed() - before }()
+	}
 	base := uint64(op.Mem.Addr()) - b.cfg.Addr
 	for at := op.Off + rec.Bytes; at < to; at = op.Off + rec.Bytes {
 		if err := ctx.Err(); err != nil {

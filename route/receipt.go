@@ -37,9 +37,12 @@ type Receipt struct {
 	By    [numIDs]int64
 	// Host is how many bytes were written into host memory on the way: 0 for a
 	// direct route, Bytes for one staging copy, more when some were staged twice.
-	Host    Figure
-	Head    int64 // ragged bytes at the start that took another way than the rest
-	Tail    int64
+	Host Figure
+	Head int64 // ragged bytes at the start that took another way than the rest
+	Tail int64
+	// Holes is how many bytes a direct route found no blocks for on the drive, and
+	// cleared in GPU memory instead. They count as moved.
+	Holes   int64
 	Retries int
 	Time    time.Duration
 	// Ceiling is how many bytes per second a copy of pinned memory to or from this
@@ -78,6 +81,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Host.Evidence = max(r.Host.Evidence, o.Host.Evidence)
 	r.Head += o.Head
 	r.Tail += o.Tail
+	r.Holes += o.Holes
 	r.Retries += o.Retries
 	r.Time += o.Time
 	r.Ceiling = max(r.Ceiling, o.Ceiling)
@@ -129,6 +133,9 @@ func (r *Receipt) String() string {
 	if r.Head+r.Tail > 0 {
 		fmt.Fprintf(&b, " ragged=%d+%d", r.Head, r.Tail)
 	}
+	if r.Holes > 0 {
+		fmt.Fprintf(&b, " holes=%d", r.Holes)
+	}
 	if r.Retries > 0 {
 		fmt.Fprintf(&b, " retries=%d", r.Retries)
 	}
@@ -179,12 +186,13 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 		Host     Figure           `json:"host_bytes"`
 		Head     int64            `json:"ragged_head"`
 		Tail     int64            `json:"ragged_tail"`
+		Holes    int64            `json:"hole_bytes,omitempty"`
 		Retries  int              `json:"retries"`
 		Seconds  float64          `json:"seconds"`
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }
 
 // Rate prints bytes per second for people: "51.2 GB/s".

@@ -10,7 +10,7 @@ import (
 )
 
 func exampleReceipt() Receipt {
-	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: Figure{4<<20 - 100, Counted}, Head: 60, Tail: 40, Retries: 1, Time: 100 * time.Microsecond}
+	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: Figure{4<<20 - 100, Counted}, Head: 60, Tail: 40, Holes: 4096, Retries: 1, Time: 100 * time.Microsecond}
 	r.By[Ring], r.By[Bar] = 4<<20-100, 100
 	r.Declined[NVFS] = &Decline{NVFS, "kernel module", "nvidia-fs is not loaded", "modprobe nvidia-fs"}
 	r.Declined[P2PDMA] = &Decline{P2PDMA, "kernel", "no symbol", ""}
@@ -20,7 +20,7 @@ func exampleReceipt() Receipt {
 
 func TestReceiptLine(t *testing.T) {
 	r := exampleReceipt()
-	want := "read route=ring bytes=4194304 host_bytes=4194204(counted) time=100µs rate=41.94GB/s by=bar:100,ring:4194204 ragged=60+40 retries=1 declined=nvfs:kernel-module,p2pdma:kernel"
+	want := "read route=ring bytes=4194304 host_bytes=4194204(counted) time=100µs rate=41.94GB/s by=bar:100,ring:4194204 ragged=60+40 holes=4096 retries=1 declined=nvfs:kernel-module,p2pdma:kernel"
 	if got := r.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -40,7 +40,7 @@ func TestReceiptJSON(t *testing.T) {
 		"direction": "read", "route": "ring", "bytes": 4194304.0,
 		"bytes_by_route": map[string]any{"ring": 4194204.0, "bar": 100.0},
 		"host_bytes":     map[string]any{"bytes": 4194204.0, "evidence": "counted"},
-		"ragged_head":    60.0, "ragged_tail": 40.0, "retries": 1.0, "seconds": 0.0001, "gb_per_second": 41.94304,
+		"ragged_head":    60.0, "ragged_tail": 40.0, "hole_bytes": 4096.0, "retries": 1.0, "seconds": 0.0001, "gb_per_second": 41.94304,
 		"declined": []any{
 			map[string]any{"route": "nvfs", "test": "kernel module", "evidence": "nvidia-fs is not loaded", "fix": "modprobe nvidia-fs"},
 			map[string]any{"route": "p2pdma", "test": "kernel", "evidence": "no symbol"},
@@ -57,7 +57,7 @@ func TestReceiptSum(t *testing.T) {
 	b.Host.Evidence = Inferred
 	sum.Add(&a)
 	sum.Add(&b)
-	if sum.Bytes != 8<<20 || sum.Host != (Figure{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
+	if sum.Bytes != 8<<20 || sum.Host != (Figure{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Holes != 8192 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
 		t.Errorf("the sum is %v", &sum)
 	}
 	if len(sum.Declined.List()) != 2 {

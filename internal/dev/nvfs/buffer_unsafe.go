@@ -39,7 +39,8 @@ type Buffer struct {
 	meta   []byte
 	arg    *abi.Arg
 	sparse abi.Sparse
-	hooked bool // a driver has registered
+	zeroed int64 // bytes of holes
+	hooked bool  // a driver has registered
 }
 
 // Register ties GPU memory to a shadow buffer.

@@ -131,8 +131,17 @@ func (b *Buffer) fillHoles(f *File, p piece, n int64) (ok bool, err error) {
 		if err := b.cfg.Zero(b.cfg.Addr+p.devOff+uint64(off-p.off), uint64(end-off)); err != nil {
 			return false, fmt.Errorf("zeroing a hole: %w", err)
 		}
+		b.zeroed += end - off
 	}
 	return true, nil
+}
+
+// Zeroed is how many bytes of holes the reads have met so far: memory that was
+// cleared instead of read to.
+func (b *Buffer) Zeroed() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.zeroed
 }
 
 // writePiece writes, once it is known that a driver asks the module for
