@@ -27,9 +27,9 @@ type nvfsBuffer struct {
 	cfg    nvfs.Config
 
 	mu   sync.Mutex
+	back sync.Cond // one has come
 	all  []*nvfs.Buffer
 	idle []*nvfs.Buffer
-	turn int
 	full bool // more cannot be had
 }
 
@@ -42,6 +42,7 @@ func (r *NVFSRoute) tie(span gpu.Span) *nvfsBuffer {
 		return nil
 	}
 	b := &nvfsBuffer{client: r.client, cfg: r.config(start, end-start)}
+	b.back.L = &b.mu
 	first, err := b.client.Register(b.cfg)
 	if err != nil {
 		return nil
@@ -72,37 +73,35 @@ func location(pci string) uint64 {
 	return domain<<32 | bus<<8 | device<<3 | fn
 }
 
-// get is a shadow buffer that nobody uses, if there is or can be one, and another
-// user's otherwise.
+// get is a shadow buffer that nobody else uses until it is put back.
 func (b *nvfsBuffer) get() *nvfs.Buffer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := len(b.idle); n > 0 {
-		s := b.idle[n-1]
-		b.idle = b.idle[:n-1]
+	for len(b.idle) == 0 {
+		if b.full || len(b.all) == nvfsLanes {
+			b.back.Wait()
+			continue
+		}
+		s, err := b.client.Register(b.cfg)
+		if err != nil {
+			b.full = true
+			continue
+		}
+		b.all = append(b.all, s)
 		return s
 	}
-	if !b.full && len(b.all) < nvfsLanes {
-		if s, err := b.client.Register(b.cfg); err == nil {
-			b.all = append(b.all, s)
-			return s
-		}
-		b.full = true
-	}
-	b.turn++
-	return b.all[b.turn%len(b.all)]
+	n := len(b.idle) - 1
+	s := b.idle[n]
+	b.idle = b.idle[:n]
+	return s
 }
 
 // put gives it back.
 func (b *nvfsBuffer) put(s *nvfs.Buffer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, x := range b.idle {
-		if x == s {
-			return // lent twice
-		}
-	}
 	b.idle = append(b.idle, s)
+	b.back.Signal()
 }
 
 func (b *nvfsBuffer) close() error {
