@@ -223,6 +223,9 @@ func TestPeerRouteUnplug(t *testing.T) {
 	if !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "was removed") {
 		t.Errorf("a read of a handle from before: %v", err)
 	}
+	if err := w.dev.CopyOut(make([]byte, 4096), mem.Addr()); err == nil {
+		t.Error("a copy from memory that is gone has no error")
+	}
 	for _, id := range ids {
 		if err := read(id); err == nil {
 			t.Errorf("%v: a read into memory that is gone has no error", id)
