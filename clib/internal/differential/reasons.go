@@ -31,7 +31,10 @@ var Reasons = []Reason{
 	{"check/write/read-only/*", "*", "error 5019", "error 5", readOnly},
 
 	{"sequence/*/*/rw-direct/pinned", "*", "* bytes", "error [15]", unaligned},
+	{"read/pinned/*-direct/*/*/*/*/*/*", "cuFileRead", "* bytes", "error 1", unaligned},
 }
 
-// OnHardware are the differences between the software machine and an H200: none.
-var OnHardware []Reason
+// OnHardware are the differences between the software machine and an H200.
+var OnHardware = []Reason{
+	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", "the software machine has nvidia-fs, and so reaches NVMe directly"},
+}
