@@ -89,6 +89,9 @@ func (d *Driver) CtxDestroy(t *Thread, id handle.ID) error {
 // CtxPushCurrent is cuCtxPushCurrent.
 func (d *Driver) CtxPushCurrent(t *Thread, id handle.ID) error {
 	if _, err := d.context(id); err != nil {
+		if id == 0 && errors.Is(err, gpu.ErrInvalidContext) {
+			return gpu.ErrInvalidValue
+		}
 		return err
 	}
 	if !t.push(id) {

@@ -152,8 +152,16 @@ func (d *Driver) MemAllocHost(t *Thread, out cmem.Ptr, n uint64) error {
 	return d.allocTo(t, out, gpu.KindHost, n, 0)
 }
 
-// MemHostAlloc is cuMemHostAlloc.
+// MemHostAlloc is cuMemHostAlloc, which gives nothing, gladly, to those who want
+// nothing.
 func (d *Driver) MemHostAlloc(t *Thread, out cmem.Ptr, n uint64, flags uint32) error {
+	if n == 0 {
+		_, err := d.current(t)
+		if err == nil {
+			cmem.Store(out, gpu.Addr(0))
+		}
+		return err
+	}
 	return d.allocTo(t, out, gpu.KindHost, n, flags)
 }
 
@@ -184,10 +192,13 @@ func (d *Driver) MemHostUnregister(t *Thread, p cmem.Ptr) error {
 		return err
 	}
 	al, ok := d.take(gpu.Addr(p), func(al *alloc) bool { return al.kind == gpu.KindRegistered })
-	if !ok {
-		return gpu.ErrHostMemoryNotRegistered
+	if ok {
+		return al.ctx.gpu.Unregister(uintptr(p))
 	}
-	return al.ctx.gpu.Unregister(uintptr(p))
+	if in, err := d.Pointer(t, gpu.Addr(p)); err == nil && in.Kind != gpu.KindNone {
+		return gpu.ErrInvalidValue // inside a registration, or memory of another kind
+	}
+	return gpu.ErrHostMemoryNotRegistered
 }
 
 // MemHostGetDevicePointer is cuMemHostGetDevicePointer.

@@ -70,7 +70,7 @@ func (d *Driver) PointerGetAttribute(t *Thread, out cmem.Ptr, attr int32, a gpu.
 	if err != nil {
 		return err
 	}
-	if p.Kind == gpu.KindNone && attr != attrMapped {
+	if p.Kind == gpu.KindNone || attr == attrHostPointer && p.Kind.OnDevice() {
 		return gpu.ErrInvalidValue
 	}
 	return p.store(out, attr)

@@ -87,11 +87,17 @@ func (d *Driver) card(p *allocationProp) (*softgpu.GPU, error) {
 	return m.drv.GPU(int(p.LocationID))
 }
 
-// MemGetAllocationGranularity is cuMemGetAllocationGranularity.
+// MemGetAllocationGranularity is cuMemGetAllocationGranularity. It answers for
+// properties that no memory could have, too.
 func (d *Driver) MemGetAllocationGranularity(_ *Thread, out, prop cmem.Ptr, option int32) error {
-	p := cmem.Load[allocationProp](prop)
-	if _, err := d.card(&p); err != nil {
+	m, err := d.machine()
+	if err != nil {
 		return err
+	}
+	if p := cmem.Load[allocationProp](prop); p.LocationType == locationDevice {
+		if _, err := m.drv.GPU(int(p.LocationID)); err != nil {
+			return err
+		}
 	}
 	if option != 0 && option != 1 {
 		return gpu.ErrInvalidValue
