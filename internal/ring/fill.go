@@ -9,7 +9,7 @@ import (
 
 // fill reads the parts of a slot.
 func (l *lane) fill(s *slot) {
-	if len(s.parts) >= minBatch {
+	if s.gathered && len(s.parts) >= minBatch {
 		l.fillBatch(s)
 	}
 	for i := range s.parts {

@@ -33,11 +33,13 @@ type slot struct {
 	mem    []byte
 	copied gpu.Event
 
-	op     *op
-	parts  []part
-	write  bool
-	queued bool  // copied was recorded
-	bytes  int64 // in the stream's queue
+	op    *op
+	parts []part
+	write bool
+	// gathered says that the parts are small requests, side by side.
+	gathered bool
+	queued   bool  // copied was recorded
+	bytes    int64 // in the stream's queue
 }
 
 func (r *Ring) newLane() (*lane, error) {
@@ -86,10 +88,7 @@ func (l *lane) start(s *slot) {
 	if !s.write {
 		began := time.Now()
 		l.fill(s)
-		for i := range s.parts {
-			p := &s.parts[i]
-			hint(s.mem[p.at : p.at+p.got])
-		}
+		s.hint()
 		l.r.pace.add(s.filled(), time.Since(began))
 	}
 	l.launch(s)
@@ -97,10 +96,21 @@ func (l *lane) start(s *slot) {
 	l.r.copying.Add(s.bytes)
 }
 
+// hint tells the processor about a short piece.
+func (s *slot) hint() {
+	if s.filled() > hintMax {
+		return
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		hint(s.mem[p.at : p.at+p.got])
+	}
+}
+
 // launch queues the copies of a slot.
 func (l *lane) launch(s *slot) {
 	s.bytes, s.queued = 0, false
-	if len(s.parts) >= minScatter && l.packed(s) {
+	if s.gathered && len(s.parts) >= minScatter && l.packed(s) {
 		return
 	}
 	for i := range s.parts {

@@ -11,10 +11,15 @@ const (
 	gatherRoom = 1 << 20
 	// cutUnit keeps pieces in whole folios where the page cache has large ones.
 	cutUnit = 64 << 10
+	// maxPacked is how many requests share a piece that are copied one by one, and
+	// minPacked the least of one that is worth to be cut off for it.
+	maxPacked = 16
+	minPacked = 256 << 10
 )
 
 // A part is what a piece holds of one request. A piece of a large request is
-// one part; a piece of gathered requests is many whole ones.
+// one part; of a batch it may be the end of one request and the next ones, so
+// that it is large in any case; a piece of gathered requests is many whole ones.
 type part struct {
 	req  int
 	off  int64 // in the request
@@ -36,10 +41,12 @@ func (o *op) take(s *slot, want int64) {
 		o.next++
 	}
 	s.op = o
-	if o.gathers(o.next) {
+	s.gathered = o.gathers(o.next)
+	if s.gathered {
 		o.gather(s, want)
 	} else {
 		o.cut(s, want)
+		o.pack(s, want)
 	}
 	o.busy++
 }
@@ -57,13 +64,44 @@ func (o *op) cut(s *slot, want int64) {
 	q, p := &o.reqs[i], &o.prog[i]
 	border := q.border()
 	at := (q.Off + p.cut) & (border - 1)
-	n := p.len - p.cut
-	want = even(n, up(want, max(border, cutUnit)), max(border, cutUnit))
+	n, want := p.len-p.cut, up(want, max(border, cutUnit))
+	if len(o.reqs) == 1 {
+		want = even(n, want, max(border, cutUnit))
+	}
 	if room := down(int64(len(s.mem)), border); at+n > room || n > want+want/8 {
 		n = min(want, room) - at
 	}
 	s.parts = append(s.parts, part{req: i, off: p.cut, at: int(at), n: int(n), over: p.over.part(p.cut, n)})
 	o.took(i, n)
+}
+
+// pack adds the next requests to a piece that is smaller than it could be: short
+// copies lose more of the link than they take.
+func (o *op) pack(s *slot, want int64) {
+	for len(s.parts) < maxPacked {
+		last := &s.parts[len(s.parts)-1]
+		i := last.req + 1
+		if o.prog[last.req].cut < o.prog[last.req].len || i == len(o.reqs) {
+			return
+		}
+		q, p := &o.reqs[i], &o.prog[i]
+		if p.cut != 0 || p.len == 0 || q.Write != o.reqs[last.req].Write {
+			return
+		}
+		border := q.border()
+		at := up(int64(last.at+last.n), max(border, o.reqs[last.req].border())) + q.Off&(border-1)
+		n := min(want, int64(len(s.mem))) - at
+		if n < p.len {
+			n = down(q.Off+n, max(border, cutUnit)) - q.Off
+			if n < minPacked {
+				return
+			}
+		}
+		n = min(n, p.len)
+		s.parts = append(s.parts, part{req: i, at: int(at), n: int(n), over: p.over.part(0, n)})
+		o.next = i
+		o.took(i, n)
+	}
 }
 
 // even is a size, at most want, that cuts n without a small rest: a copy costs some
