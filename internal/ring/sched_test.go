@@ -3,6 +3,7 @@ package ring
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -224,6 +225,11 @@ func TestFewWriters(t *testing.T) {
 	o.reset(context.Background(), []Req{q}, make([]Res, 1))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for r.spareLocked() < cfg.Workers { // a helper of the write is not back yet
+		r.mu.Unlock()
+		runtime.Gosched()
+		r.mu.Lock()
+	}
 	helpers := func() int { return r.helpLocked(o) }
 	for _, tt := range []struct {
 		name   string
