@@ -16,6 +16,9 @@ import (
 // lookP2PDMA goes through what O_DIRECT on GPU memory needs. The kernel's symbols
 // come last: reading them takes tens of milliseconds.
 func lookP2PDMA(os dev.OS, info gpu.Info) *Decline {
+	if dev.Simulated(os) {
+		return &Decline{P2PDMA, "machine", "the memory of this software GPU is not that of a PCI device", "CULVERT_SOFT=peer=ADDRESS makes one of a device with peer memory"}
+	}
 	const file = "proc/driver/nvidia/params"
 	params, err := fs.ReadFile(os.FS(), file)
 	if err != nil {

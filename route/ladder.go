@@ -160,6 +160,9 @@ func (p *Plan) Only(id ID) (*Plan, error) {
 		}
 	}
 	why := slices.DeleteFunc(p.reasons(id), func(d *Decline) bool { return d.Route != id })
+	if len(why) == 0 {
+		why = []*Decline{{id, "client", "this version of Culvert has no such route", ""}}
+	}
 	return nil, &RequireError{Want: id, Got: p.Best(), Declined: why}
 }
 

@@ -94,6 +94,9 @@ func TestPlanOnlyRefusesInsteadOfFallingBack(t *testing.T) {
 	if _, err := p.Only(NVFS); err == nil || !strings.Contains(err.Error(), "not loaded (fix: modprobe)") {
 		t.Errorf("Only(nvfs): %v", err)
 	}
+	if _, err := p.Only(RDMA); err == nil || !strings.Contains(err.Error(), "rdma: client: this version of Culvert has no such route") {
+		t.Errorf("Only(rdma): %v", err)
+	}
 	if err := p.Require(Ring); err != nil {
 		t.Errorf("bar is better than ring: %v", err)
 	}

@@ -56,17 +56,13 @@ var ErrDiffers = errors.New("the copy differs from the source")
 // under its name when all bytes are in it and on stable storage: a crash leaves
 // the old file or the new one.
 func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (Result, error) {
-	in, err := os.Open(src)
+	in, info, err := openSource(src)
 	if err != nil {
 		return Result{}, err
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return Result{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return Result{}, fmt.Errorf("%s: not a regular file", src)
+	if st, err := os.Lstat(dst); err == nil && !st.Mode().IsRegular() && st.Mode()&os.ModeSymlink == 0 {
+		return Result{}, fmt.Errorf("%s: not a regular file: it is not replaced", dst)
 	}
 	if o.hold == nil {
 		o.hold = func() {}
@@ -96,6 +92,29 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		return res, verify(ctx, &res)
 	}
 	return res, nil
+}
+
+// openSource opens a file whose bytes can be counted beforehand.
+func openSource(name string) (*os.File, os.FileInfo, error) {
+	// Looked at first, because to open a pipe waits for its writer.
+	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: not a regular file", name)
+	}
+	in, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := in.Stat()
+	if err == nil && info.Size() == 0 {
+		if n, _ := in.ReadAt(make([]byte, 1), 0); n > 0 {
+			err = fmt.Errorf("%s: it has more bytes than the 0 it claims, like files in /proc: copy it by other means", name)
+		}
+	}
+	if err != nil {
+		in.Close()
+		return nil, nil, err
+	}
+	return in, info, nil
 }
 
 // cause is an error without the name of the temporary file, which nobody knows.

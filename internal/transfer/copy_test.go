@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -135,6 +137,22 @@ func TestCopyRefuses(t *testing.T) {
 	ctx := context.Background()
 	if _, err := Copy(ctx, drv, dir, filepath.Join(dir, "x"), Options{}); err == nil {
 		t.Error("a directory was copied")
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Copy(ctx, drv, pipe, filepath.Join(dir, "x"), Options{}); err == nil {
+		t.Error("a pipe was copied")
+	}
+	if _, err := Copy(ctx, drv, "/proc/self/status", filepath.Join(dir, "x"), Options{}); err == nil {
+		t.Error("a file that hides its size was copied as if it were empty")
+	}
+	if _, err := Copy(ctx, drv, src, pipe, Options{}); err == nil {
+		t.Error("a pipe was replaced")
+	}
+	if st, err := os.Lstat(pipe); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the pipe is no more: %v, %v", st, err)
 	}
 	if _, err := Copy(ctx, drv, src, filepath.Join(dir, "none", "x"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that does not exist: %v", err)
