@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +82,7 @@ EXIT STATUS
 	f.DurationVar(&o.time, "time", 2*time.Second, "time of each run")
 	f.StringVar(&o.size, "size", "", "move so many bytes per run instead, e.g. 8G")
 	f.IntVar(&o.repeat, "repeat", 1, "repeat the whole series")
-	f.BoolVar(&o.json, "json", false, "print JSON, one object per run")
+	f.BoolVar(&o.json, "json", false, "print JSON, one object per run and line")
 	return cmd
 }
 
@@ -160,7 +162,7 @@ func runOne(ctx context.Context, b *bench.Bench, r benchRun, o benchOptions, out
 		return err
 	}
 	if o.json {
-		return writeJSON(out, res)
+		return json.NewEncoder(out).Encode(res)
 	}
 	fmt.Fprintln(out, res)
 	return nil
@@ -190,11 +192,14 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 	}
 	threads, err := bench.ParseSizes(o.threads)
 	if err != nil {
-		return nil, fmt.Errorf("--threads: %w", err)
+		return nil, fmt.Errorf("--threads %s: want numbers from 1 on", o.threads)
 	}
 	kind, ok := benchKinds[o.mem]
 	if !ok {
 		return nil, fmt.Errorf("no kind of memory %q: want device, virtual, host or managed", o.mem)
+	}
+	if o.time <= 0 {
+		return nil, fmt.Errorf("--time %v: want some time", o.time)
 	}
 	if o.batch < 1 || o.repeat < 1 {
 		return nil, errors.New("--batch and --repeat begin at 1")
@@ -203,6 +208,9 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 	if o.size != "" {
 		if w.Bytes, err = bench.ParseSize(o.size); err != nil {
 			return nil, err
+		}
+		if least := slices.Max(blocks) * int64(o.batch); w.Bytes < least {
+			return nil, fmt.Errorf("--size %s: less than one call, which moves %s", o.size, route.Size(least))
 		}
 		w.Time = 0
 	}

@@ -209,7 +209,8 @@ func newNVMeMove(op string) *cobra.Command {
 		Use:   "read DRIVE FILE",
 		Short: "Read blocks of a drive into memory, and from there to a file",
 		Long: `read has the drive write blocks into host or GPU memory, and puts them into FILE
-(- is standard output). A receipt goes to standard error.
+(- is standard output). A receipt goes to standard error; with --json it goes to
+standard output, unless the blocks do.
 
 ` + nvmeDrives,
 		Example: `  culvert nvme read soft:disk.img - --lba 0 --blocks 8
@@ -241,7 +242,7 @@ func newNVMeMove(op string) *cobra.Command {
 	cmd.Use, cmd.Short = "write DRIVE FILE", "Write a file to blocks of a drive"
 	cmd.Long = `write puts FILE into host or GPU memory, has the drive read it from there into
 blocks, and flushes. A last block that FILE does not fill is filled with zeros.
-A receipt goes to standard error.
+A receipt goes to standard error, with --json to standard output.
 
 ` + nvmeDrives
 	cmd.Example = `  culvert nvme write soft:disk.img part.bin --lba 2048
@@ -276,8 +277,11 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 			return err
 		}
 	}
+	if o.json && !write && name == "-" {
+		return writeJSON(errs, r) // the blocks are on standard output
+	}
 	if o.json {
-		return writeJSON(errs, r)
+		return writeJSON(out, r)
 	}
 	_, err = fmt.Fprintln(errs, r)
 	return err

@@ -64,23 +64,23 @@ and prints the rate, commands per second and percentiles of their latency.
 
 // A nvmeBenchResult is what a run measured.
 type nvmeBenchResult struct {
-	Drive     string  `json:"drive"`
-	Via       string  `json:"via"`
-	Op        string  `json:"op"`
-	Size      int64   `json:"bytes_per_command"`
-	Depth     int     `json:"depth"`
-	Commands  int     `json:"commands"`
-	Seconds   float64 `json:"seconds"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	HostBytes string  `json:"host_bytes"`
-	Soft      bool    `json:"software_drive"`
+	Drive     string       `json:"drive"`
+	Via       string       `json:"via"`
+	Op        string       `json:"op"`
+	Size      int64        `json:"bytes_per_command"`
+	Depth     int          `json:"depth"`
+	Commands  int          `json:"commands"`
+	Seconds   float64      `json:"seconds"`
+	P50       float64      `json:"p50_us"`
+	P99       float64      `json:"p99_us"`
+	HostBytes route.Figure `json:"host_bytes"`
+	Soft      bool         `json:"software_drive"`
 }
 
 func (r nvmeBenchResult) String() string {
 	rate := float64(r.Commands) / r.Seconds
 	s := fmt.Sprintf("nvme %s %s via=%s bs=%s depth=%d %s iops=%.0f p50=%.0fus p99=%.0fus host_bytes=%s",
-		r.Op, r.Drive, r.Via, route.Size(r.Size), r.Depth, route.Rate(rate*float64(r.Size)), rate, r.P50, r.P99, r.HostBytes)
+		r.Op, r.Drive, r.Via, route.Size(r.Size), r.Depth, route.Rate(rate*float64(r.Size)), rate, r.P50, r.P99, figure(r.HostBytes))
 	if r.Soft {
 		s += " SOFTWARE-DRIVE"
 	}
@@ -129,7 +129,7 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 	res := nvmeBenchResult{
 		Drive: d.name, Via: d.via, Op: b.op.String(), Size: size, Depth: q.Depth(), Commands: b.ended, Seconds: seconds,
 		P50: float64(b.hist.ValueAtQuantile(50)) / 1e3, P99: float64(b.hist.ValueAtQuantile(99)) / 1e3,
-		HostBytes: d.hostText(uint64(b.ended)*uint64(size), before), Soft: strings.HasPrefix(d.name, "soft:"),
+		HostBytes: d.through(uint64(b.ended)*uint64(size), before), Soft: strings.HasPrefix(d.name, "soft:"),
 	}
 	if o.json {
 		return writeJSON(out, res)

@@ -50,6 +50,9 @@ func openDrive(name, via string) (d *drive, err error) {
 		if err != nil {
 			return d, err
 		}
+		if err := hasGPUs(d.m, []int{n}); err != nil {
+			return d, err
+		}
 		if d.dev, err = d.m.GPU.Open(n); err != nil {
 			return d, err
 		}
@@ -149,15 +152,15 @@ func (d *drive) buffer(n uint64) (*nvme.Buffer, error) {
 
 // A nvmeReceipt says what a command did.
 type nvmeReceipt struct {
-	From    string  `json:"from"`
-	To      string  `json:"to"`
-	Bytes   uint64  `json:"bytes"`
-	Host    string  `json:"host_bytes"` // of data through host memory, with the evidence
-	Seconds float64 `json:"seconds"`
+	From    string       `json:"from"`
+	To      string       `json:"to"`
+	Bytes   uint64       `json:"bytes"`
+	Host    route.Figure `json:"host_bytes"` // of data through host memory
+	Seconds float64      `json:"seconds"`
 }
 
 func (r nvmeReceipt) String() string {
-	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, route.Size(int64(r.Bytes)), r.Host, route.Rate(float64(r.Bytes)/r.Seconds))
+	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, route.Size(int64(r.Bytes)), figure(r.Host), route.Rate(float64(r.Bytes)/r.Seconds))
 }
 
 // move has the drive move blocks from or to memory of its own. What lies in
@@ -191,7 +194,7 @@ func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64
 		return r, nil, err
 	}
 	r.Seconds = time.Since(start).Seconds()
-	r.Host = d.hostText(r.Bytes, before)
+	r.Host = d.through(r.Bytes, before)
 	if write {
 		return r, nil, errors.Join(ns.Flush(ctx), buf.Close())
 	}
@@ -229,14 +232,17 @@ func (d *drive) hostBytes() uint64 {
 	return t.Read + t.Written - s.Fetched - s.Listed - s.Posted
 }
 
-// hostText is how much of a transfer went through host memory, and how that is
+// through is how much of a transfer went through host memory, and how that is
 // known.
-func (d *drive) hostText(n, before uint64) string {
+func (d *drive) through(n, before uint64) route.Figure {
 	switch {
 	case d.box != nil:
-		return fmt.Sprintf("%d(counted)", d.hostBytes()-before)
+		return route.Figure{Bytes: int64(d.hostBytes() - before), Evidence: route.Counted}
 	case d.dev != nil:
-		return "0(inferred)"
+		return route.Figure{Evidence: route.Inferred}
 	}
-	return fmt.Sprintf("%d(inferred)", n)
+	return route.Figure{Bytes: int64(n), Evidence: route.Inferred}
 }
+
+// figure is one as receipts print it.
+func figure(f route.Figure) string { return fmt.Sprintf("%d(%s)", f.Bytes, f.Evidence) }

@@ -52,6 +52,9 @@ EXIT STATUS
   culvert save --from /run/user/1000/llama.sock llama.safetensors`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if cmd.Flags().Changed("step") && o.step < 0 {
+				return usageError{fmt.Errorf("--step %d: want a number from 0", o.step)}
+			}
 			if o.keep < 0 || (o.keep > 0 && o.step < 0) {
 				return usageError{fmt.Errorf("--keep %d: want a number from 1, with --step", o.keep)}
 			}

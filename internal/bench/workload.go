@@ -48,14 +48,14 @@ type Workload struct {
 
 // ParseSize reads "4K", "1M", "8G" or bytes.
 func ParseSize(s string) (int64, error) {
-	shift := 0
+	shift, text := 0, s
 	if i := strings.IndexByte("KMGT", last(s)); i >= 0 {
 		shift = 10 * (i + 1)
 		s = s[:len(s)-1]
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || n > 1<<62>>shift {
-		return 0, fmt.Errorf("%q is no size: want 4096, 4K, 16M or 8G", s)
+		return 0, fmt.Errorf("%q is no size: want 4096, 4K, 16M or 8G", text)
 	}
 	return n << shift, nil
 }
