@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,10 +84,13 @@ func parseSize(s string) (uint64, error) {
 		s = s[:len(s)-1]
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
-	if err == nil && n > 1<<50>>shift {
-		err = fmt.Errorf("%s is too large", s)
+	switch {
+	case err != nil:
+		return 0, errors.New("want a size such as 512M or 8G")
+	case n > 1<<50>>shift:
+		return 0, errors.New("too large")
 	}
-	return n << shift, err
+	return n << shift, nil
 }
 
 func (c Config) gpu() softgpu.Config {

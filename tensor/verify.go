@@ -52,6 +52,9 @@ func (e *ChecksumError) Error() string {
 		what := "the header"
 		if len(d.Tensors) > 0 {
 			what = strings.Join(d.Tensors[:min(len(d.Tensors), 3)], ", ")
+			if n := len(d.Tensors) - 3; n > 0 {
+				what += fmt.Sprintf(" and %d more", n)
+			}
 		}
 		fmt.Fprintf(&b, "; bytes [%d, %d) in %s", d.Off, d.Off+d.Len, what)
 	}

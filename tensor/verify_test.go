@@ -88,6 +88,10 @@ func TestVerifyFindsDamage(t *testing.T) {
 			}
 		}
 	}
+	many := &ChecksumError{File: "m", Damaged: []Damage{{Off: 8, Len: 2, Tensors: []string{"a", "b", "c", "d", "e"}}}}
+	if got, want := many.Error(), "m: checksum mismatch; bytes [8, 10) in a, b, c and 2 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	// Spaces behind the JSON are part of the file too.
 	bad := bytes.Clone(good)
 	bad[f.Data-1] = '\n'
