@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -61,10 +63,14 @@ const badFlags = unix.O_APPEND
 
 // Register registers an open file. It works on any regular file or block device
 // that can be read with pread, on any file system, with or without O_DIRECT.
-func (d *Driver) Register(f *os.File) (*File, error) { return d.RegisterFD(int(f.Fd())) }
+func (d *Driver) Register(f *os.File) (*File, error) { return d.register(int(f.Fd()), f.Name()) }
 
 // RegisterFD registers a descriptor.
-func (d *Driver) RegisterFD(fd int) (*File, error) {
+func (d *Driver) RegisterFD(fd int) (*File, error) { return d.register(fd, "") }
+
+// register registers a descriptor. called is what its owner calls the file, for
+// one that has no name yet.
+func (d *Driver) register(fd int, called string) (*File, error) {
 	fail := func(name string, c Code, err error, fix string) error {
 		return &Error{"register", name, c, err, fix}
 	}
@@ -85,6 +91,9 @@ func (d *Driver) RegisterFD(fd int) (*File, error) {
 		st.Close()
 		return nil, fail(st.Name, InvalidFileOpenFlag, errors.New("opened with O_APPEND"), "open it without: writes go to offsets")
 	}
+	if called != "" && nameless(st.Name) {
+		st.Name = called
+	}
 	f := &File{drv: d, fd: fd, st: st}
 	if err := d.addFile(f); err != nil {
 		st.Close()
@@ -92,6 +101,12 @@ func (d *Driver) RegisterFD(fd int) (*File, error) {
 	}
 	d.log.Debug("cufile: register", "file", st.Name, "file_system", st.Facts.FS, "o_direct", st.CallerDirect())
 	return f, nil
+}
+
+// nameless reports whether this is the kernel's name of a file that was opened
+// with O_TMPFILE.
+func nameless(name string) bool {
+	return strings.HasPrefix(filepath.Base(name), "#") && strings.HasSuffix(name, " (deleted)")
 }
 
 // addFile enters the file. A descriptor number that was closed and now stands
@@ -107,7 +122,8 @@ func (d *Driver) addFile(f *File) error {
 	return nil
 }
 
-// Name is the path of the file as the kernel tells it.
+// Name is the path of the file as the kernel tells it. A file that has no name
+// yet is called what its os.File calls it.
 func (f *File) Name() string { return f.st.Name }
 
 // Size is the size of the file now.
