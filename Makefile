@@ -85,7 +85,7 @@ clean:
 ## help: this list
 .PHONY: help
 help:
-	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 include clib/clib.mk
 include lab/lab.mk
