@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // A File is a safetensors file whose header has been read and found correct.
@@ -24,7 +26,8 @@ type File struct {
 // OpenFile reads and checks the header of a safetensors file. No tensor is
 // read, and the file does not stay open.
 func OpenFile(path string) (*File, error) {
-	f, err := os.Open(path)
+	// A pipe is refused below, and to open it must not wait for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,10 @@ func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Benc
 	if err != nil {
 		return nil, err
 	}
+	// Looked at first, because to open a pipe waits for its writer.
+	if st, err := os.Stat(name); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
+		return nil, fmt.Errorf("%s: %w", name, storage.ErrFileType)
+	}
 	f, err := os.OpenFile(name, flags, 0)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package check
 import (
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
@@ -31,7 +33,8 @@ func (p *Path) Require(id route.ID) error { return p.plan.Require(id) }
 
 // LookPath finds out how the file at name and GPU dev reach each other.
 func LookPath(m *machine.Machine, drv *cufile.Driver, name string, dev int) (*Path, error) {
-	f, err := os.Open(name)
+	// A pipe is refused below, and to open it must not wait for its writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
