@@ -36,7 +36,8 @@ func newCp() *cobra.Command {
 routes that the two files and the GPU have, and prints a receipt for each way.
 
 DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
-the old file or the new one, and no temporary file.
+the old file or the new one, and no temporary file. A symbolic link at DEST is
+replaced, not followed; a device or a pipe is refused.
 
 If SOURCE is a directory, what is in it goes into the directory DEST, which is
 made if it is not there: files, several at a time, directories, and symbolic links
