@@ -168,3 +168,41 @@ func TestInterruptedLoad(t *testing.T) {
 		t.Errorf("it said:\n%s", said)
 	}
 }
+
+// A command that waits for something that cannot be stopped, here for the writer
+// of a pipe, ends by the second signal.
+func TestSecondSignalEnds(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "disk"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("culvert", "nvme", "write", "soft:disk", "pipe")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	late := time.After(20 * time.Second)
+	for {
+		select {
+		case <-again.C:
+			_ = cmd.Process.Signal(unix.SIGINT)
+		case <-ended:
+			return
+		case <-late:
+			_ = cmd.Process.Kill()
+			<-ended
+			t.Fatal("it did not end")
+		}
+	}
+}

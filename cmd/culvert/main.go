@@ -31,6 +31,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal ends the process, whatever it waits for
 	out := &output{w: os.Stdout}
 	root := newRoot()
 	root.SetOut(out)
