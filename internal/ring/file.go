@@ -61,7 +61,8 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &r, &cs, 0)
 	if errors.Is(err, unix.ENOSYS) {
-		return warmByMincore(fd, off, n)
+		resident, total, err := residentByMincore(fd, off, n)
+		return err != nil || 2*resident >= total
 	}
 	// Where nobody can tell, a buffered read is never wrong: the kernel answers
 	// EPERM for files that the process could not write. Dirty pages would have

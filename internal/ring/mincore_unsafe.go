@@ -6,26 +6,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warmByMincore is for kernels before 6.5, which have no cachestat. Mapping the
-// range costs some microseconds.
-func warmByMincore(fd int, off, n int64) bool {
+// residentByMincore is for kernels without cachestat: those before 6.5, and some
+// later ones. It counts the pages of a range, and those of them that the page
+// cache has. Mapping the range costs some microseconds.
+func residentByMincore(fd int, off, n int64) (resident, total int, err error) {
 	from := down(off, page)
 	m, err := unix.Mmap(fd, from, int(off+n-from), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return true
+		return 0, 0, err
 	}
 	defer unix.Munmap(m)
-	var pages [1024]byte
-	resident, total := 0, (len(m)+page-1)/page
-	for at := 0; at < total; at += len(pages) {
-		part := pages[:min(len(pages), total-at)]
+	var marks [1024]byte
+	total = (len(m) + page - 1) / page
+	for at := 0; at < total; at += len(marks) {
+		part := marks[:min(len(marks), total-at)]
 		_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[at*page])), uintptr(len(part)*page), uintptr(unsafe.Pointer(&part[0])))
 		if errno != 0 {
-			return true
+			return 0, 0, errno
 		}
-		for _, p := range part {
-			resident += int(p & 1)
+		for _, mark := range part {
+			resident += int(mark & 1)
 		}
 	}
-	return 2*resident >= total
+	return resident, total, nil
 }

@@ -86,7 +86,12 @@ func cached(fd int, off, n int64) bool {
 	from, to := down(off, page), up(off+n, page)
 	r := unix.CachestatRange{Off: uint64(from), Len: uint64(to - from)}
 	var cs unix.Cachestat_t
-	return unix.Cachestat(uint(fd), &r, &cs, 0) == nil && int64(cs.Cache)*page >= to-from
+	err := unix.Cachestat(uint(fd), &r, &cs, 0)
+	if errors.Is(err, unix.ENOSYS) {
+		resident, total, err := residentByMincore(fd, off, n)
+		return err == nil && resident == total
+	}
+	return err == nil && int64(cs.Cache)*page >= to-from
 }
 
 // pages are a shared mapping of a range of a file.
