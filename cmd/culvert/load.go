@@ -106,6 +106,9 @@ func (p *part) targets(gpus string) ([]tensor.Target, error) {
 		if err != nil {
 			return nil, err
 		}
+		if slices.Contains(devices, dev) {
+			return nil, usageError{fmt.Errorf("%s is named twice", name)}
+		}
 		devices = append(devices, dev)
 	}
 	sel, err := tensor.ParseSelection(p.plan)
