@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/cufile"
@@ -33,7 +34,8 @@ func TestExitWithoutCloseLeavesNothing(t *testing.T) {
 		t.Errorf("left in TMPDIR: %v", left)
 	}
 	for _, name := range list(t, "/dev/shm") {
-		if !slices.Contains(before, name) {
+		// The suite of cufiletest, which may run beside this, has files there.
+		if !slices.Contains(before, name) && !strings.HasPrefix(name, "cufiletest") {
 			t.Errorf("left in /dev/shm: %s", name)
 		}
 	}
