@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 )
 
@@ -71,10 +72,7 @@ func (b *barUpTo) beside(ctx context.Context, ops []Op, res []Receipt, why *Decl
 		res[i].By[b.other.ID()] = res[i].Bytes
 		res[i].Declined[Bar] = why
 	}
-	if lerr := live(ops, 0); lerr != nil {
-		return lerr
-	}
-	return err
+	return errors.Join(live(ops, 0), err)
 }
 
 func length(ops []Op) (n uint64) {

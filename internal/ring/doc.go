@@ -17,8 +17,12 @@
 // The size of a piece follows from what is left of the op and how many lanes
 // could take part: large pieces while there is plenty, because a copy costs
 // some microseconds to launch whatever its size, smaller ones towards the end.
-// Small requests of a batch are gathered into one slot, go to the GPU in one
+// Requests of a batch share slots. Small ones are gathered, go to the GPU in one
 // copy, and are put in place there by a kernel.
+//
+// As many helpers are called in as fill the link at the pace at which they read.
+// Few write into a file at a time, because file systems let in only one; large
+// writes over pages that the cache has are stored into a mapping of them instead.
 //
 // # Warm and cold
 //

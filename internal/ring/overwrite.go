@@ -47,7 +47,8 @@ const mapHands = 8
 
 // Overwritable reports whether stores into a mapping do what pwrites would: the
 // range is part of a plain file, in the page cache, without holes that would
-// need room on the disk, and nobody counts on a side effect of write.
+// need room on the disk, and no flag asks for more. One difference stays: who
+// watches the file by inotify hears of it when it is closed, not before.
 func (kernel) Overwritable(fd int, off, n int64, hands int) bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

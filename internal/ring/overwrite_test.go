@@ -30,6 +30,22 @@ func overwritten(files *oddFiles, odd func(call) error) *atomic.Int32 {
 	return n
 }
 
+// newOverwrite prepares a write over all of a cached file.
+func newOverwrite(t *testing.T) (r *Ring, files *oddFiles, f *testFile, b *buffer, data []byte) {
+	t.Helper()
+	files = &oddFiles{}
+	cfg := smallRing
+	cfg.files = files
+	r = openRing(t, openGPU(t), cfg)
+	f, b = newFile(t, noise(1, overLen)), newBuffer(t, r.dev, overLen)
+	if !storable(f.buffered, cfg.Workers) {
+		t.Skip("needs a directory for temporary files on ext4, xfs or overlayfs")
+	}
+	data = noise(2, overLen)
+	b.set(t, data)
+	return r, files, f, b, data
+}
+
 // A large write over cached pages goes through a mapping; the bytes around it
 // stay. On file systems where it is not known to pay nothing of it holds.
 func TestOverwrite(t *testing.T) {
@@ -66,16 +82,7 @@ func TestOverwrite(t *testing.T) {
 
 // Where a mapping fails half-way pwrite does it, or says what is wrong.
 func TestOverwriteFails(t *testing.T) {
-	files := &oddFiles{}
-	cfg := smallRing
-	cfg.files = files
-	r := openRing(t, openGPU(t), cfg)
-	f, b := newFile(t, noise(1, overLen)), newBuffer(t, r.dev, overLen)
-	if !storable(f.buffered, cfg.Workers) {
-		t.Skip("needs a directory for temporary files on ext4, xfs or overlayfs")
-	}
-	data := noise(2, overLen)
-	b.set(t, data)
+	r, files, f, b, data := newOverwrite(t)
 	var calls atomic.Int32
 	overwritten(files, func(call) error {
 		if calls.Add(1)%2 == 0 {
@@ -94,16 +101,7 @@ func TestOverwriteFails(t *testing.T) {
 
 // A file that is cut short under the mapping is extended again, as pwrite does.
 func TestOverwriteShrinks(t *testing.T) {
-	files := &oddFiles{}
-	cfg := smallRing
-	cfg.files = files
-	r := openRing(t, openGPU(t), cfg)
-	f, b := newFile(t, noise(1, overLen)), newBuffer(t, r.dev, overLen)
-	if !storable(f.buffered, cfg.Workers) {
-		t.Skip("needs a directory for temporary files on ext4, xfs or overlayfs")
-	}
-	data := noise(2, overLen)
-	b.set(t, data)
+	r, files, f, b, data := newOverwrite(t)
 	var calls atomic.Int32
 	overwritten(files, func(call) error {
 		if calls.Add(1) == 20 {
