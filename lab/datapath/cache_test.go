@@ -14,5 +14,7 @@ func dropCache(name string) {
 		return
 	}
 	defer f.Close()
-	unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	forget(f)
 }
+
+func forget(f *os.File) { unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }

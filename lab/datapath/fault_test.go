@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/lab/inside"
 )
@@ -67,6 +68,26 @@ func TestMediumError(t *testing.T) {
 			equal(t, "the good block", w.bytes(mem.Slice(0, 4096)), data[at:at+4096])
 		})
 	}
+	t.Run("registered", func(t *testing.T) {
+		dropCache(name)
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		host, err := unix.Mmap(int(f.Fd()), block, 4096, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Munmap(host)
+		// Pinning a page that cannot be read must come to an end.
+		if err := w.dev.Register(uintptr(gpu.HostAddr(host)), 4096, gpu.RegisterReadOnly|gpu.RegisterDeviceMap); err == nil {
+			defer w.dev.Unregister(uintptr(gpu.HostAddr(host)))
+		}
+		if err := w.dev.Copy(mem.Addr(), gpu.HostAddr(host), 4096); err == nil {
+			t.Error("a copy out of a page that cannot be read succeeds")
+		}
+	})
 	t.Run("copy", func(t *testing.T) {
 		dir := "/tmp/copies" // in memory: the drive is full of the file
 		if err := os.Mkdir(dir, 0o700); err != nil {

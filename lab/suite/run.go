@@ -118,9 +118,10 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	return s.judge(*res, got.ExitCode)
 }
 
-// flags choose the suite's tests in a test binary.
+// flags choose the suite's tests in a test binary. A test that hangs ends
+// before its guest is stopped, so that its stacks are printed.
 func (s Suite) flags() []string {
-	flags := []string{"-test.run=" + s.Run}
+	flags := []string{"-test.run=" + s.Run, "-test.timeout=" + (s.timeout() * 3 / 4).String()}
 	if s.Skip != "" {
 		flags = append(flags, "-test.skip="+s.Skip)
 	}

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -56,10 +57,10 @@ FAIL
 
 func TestFlags(t *testing.T) {
 	got := Suite{Run: "A", Skip: "B", Short: true}.flags()
-	if diff := cmp.Diff([]string{"-test.run=A", "-test.skip=B", "-test.short"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"-test.run=A", "-test.timeout=1m30s", "-test.skip=B", "-test.short"}, got); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"-test.run="}, Suite{}.flags()); diff != "" {
+	if diff := cmp.Diff([]string{"-test.run=", "-test.timeout=45s"}, Suite{Timeout: time.Minute}.flags()); diff != "" {
 		t.Errorf("flags of a plain suite (-want +got):\n%s", diff)
 	}
 }

@@ -39,7 +39,7 @@ func (d *Driver) mapHost(n uint64, pinned bool) (*block, error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	if pinned {
-		d.lock.lock(b)
+		d.lock.own(b)
 	}
 	return hostBlock(b, false, func() {
 		if err := unix.Munmap(b); err != nil {

@@ -47,7 +47,7 @@ func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	}
 	d.space.insert(r)
 	if d.cfg.Backing == Mapped && f&gpu.RegisterIOMemory == 0 {
-		d.lock.lock(b)
+		d.lock.foreign(b)
 	}
 	return nil
 }
