@@ -162,37 +162,20 @@ func (t tree) Open(path string) (dev.Node, error) {
 // What keeps the direct rungs from being used is found by looking at the
 // machine, in the order in which it would be mended.
 func TestAbsentRungsOnCapturedMachines(t *testing.T) {
-	const kallsyms = "0000000000000000 T _text\n0000000000000000 d p2pdma_pgmap_ops\n"
 	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
-	set := "RegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\n"
 	for name, c := range map[string]struct {
-		tree                 fstest.MapFS
-		nvfs, p2pdma, vendor string
+		tree         fstest.MapFS
+		nvfs, vendor string
 	}{
-		"container without modules": {fstest.MapFS{}, "kernel module", "GPU driver", "direct"},
-		"plain VM with a GPU": {
-			fstest.MapFS{"proc/driver/nvidia/params": file("RegistryDwords: \"\"\n"), "proc/kallsyms": file("0 T _text\n")},
-			"kernel module", "GPU driver option", "direct",
-		},
-		"option set, kernel without P2PDMA": {
-			fstest.MapFS{"proc/driver/nvidia/params": file(set), "proc/kallsyms": file("0 T _text\n")},
-			"kernel module", "kernel", "direct",
-		},
-		"P2PDMA ready": {
-			fstest.MapFS{"proc/driver/nvidia/params": file(set), "proc/kallsyms": file(kallsyms)},
-			"kernel module", "client", "direct",
-		},
+		"container without modules": {fstest.MapFS{}, "kernel module", "direct"},
 		"nvidia-fs without a storage driver": {
 			fstest.MapFS{"proc/driver/nvidia-fs/version": file("version: 2.28\n"), "proc/driver/nvidia-fs/modules": file("\n")},
-			"consent", "GPU driver", "direct",
+			"consent", "direct",
 		},
 	} {
 		os := tree{c.tree}
 		if d := lookNVFS(os); d.Test != c.nvfs {
 			t.Errorf("%s: nvfs declined by %q, want %q", name, d.Test, c.nvfs)
-		}
-		if d := lookP2PDMA(os, gpu.Info{}); d.Test != c.p2pdma {
-			t.Errorf("%s: p2pdma declined by %q, want %q", name, d.Test, c.p2pdma)
 		}
 		if d := notDirect(os.MapFS); d == nil || d.Test != c.vendor {
 			t.Errorf("%s: vendor declined by %v, want %q", name, d, c.vendor)
@@ -201,6 +184,33 @@ func TestAbsentRungsOnCapturedMachines(t *testing.T) {
 	dgx := fstest.MapFS{"dev/nvidia-fs0": file(""), "proc/driver/nvidia-fs/modules": file("nvme: 1\n")}
 	if d := notDirect(dgx); d != nil {
 		t.Errorf("a DGX with nvidia-fs and nvme: %v", d)
+	}
+}
+
+// A real GPU has no peer pages for us, and no option, BAR or kernel changes that:
+// whatever the machine lacks, nobody is sent to mend it for this route.
+func TestNoP2PDMASendsNobodyInACircle(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	set := file("RegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\"\n")
+	drive := &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+	for name, c := range map[string]struct {
+		os        dev.OS
+		test, fix string
+	}{
+		"container without modules":   {tree{fstest.MapFS{}}, "client", ""},
+		"WSL":                         {tree{fstest.MapFS{"dev/dxg": {}}}, "client", ""},
+		"driver without the options":  {tree{fstest.MapFS{"proc/driver/nvidia/params": file("RegistryDwords: \"\"\n")}}, "client", ""},
+		"options, old kernel":         {tree{fstest.MapFS{"proc/driver/nvidia/params": set, "proc/kallsyms": file("0 T _text\n")}}, "client", ""},
+		"options, kernel with P2PDMA": {tree{fstest.MapFS{"proc/driver/nvidia/params": set, "proc/kallsyms": file("0 d p2pdma_pgmap_ops\n")}}, "client", ""},
+		"software, no peer memory":    {softTree{tree{fstest.MapFS{"sys/bus/pci/devices/0000:00:01.0": drive}}}, "machine", ""},
+		"software, a drive with peer memory": {
+			softTree{tree{fstest.MapFS{"sys/bus/pci/devices/0000:00:01.0": drive, "sys/bus/pci/devices/0000:03:00.0/p2pmem/allocate": file("")}}},
+			"machine", "set CULVERT_SOFT=peer=0000:03:00.0",
+		},
+	} {
+		if d := noP2PDMA(c.os); d.Route != P2PDMA || d.Test != c.test || d.Fix != c.fix {
+			t.Errorf("%s: %v, want %s with the fix %q", name, d, c.test, c.fix)
+		}
 	}
 }
 

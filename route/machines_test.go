@@ -20,12 +20,11 @@ import (
 var update = flag.Bool("update", false, "write what the probes find into testdata/machines")
 
 // A captured machine is what /proc, /sys and /dev of one show, as far as the probes
-// look there, with a GPU and the place of a file. The trees follow what is
+// look there, with the place of a file. The trees follow what is
 // published of such machines; that of the VM was seen. An entry "name -> target" is
 // a symbolic link.
 type captured struct {
 	tree
-	gpu  gpu.Info
 	file storage.Facts
 	want string
 }
@@ -42,8 +41,6 @@ func readMachine(t *testing.T, a *txtar.Archive) captured {
 		text := string(f.Data)
 		var err error
 		switch name, target, link := strings.Cut(f.Name, " -> "); {
-		case f.Name == "gpu":
-			_, err = fmt.Sscan(text, &c.gpu.PCI, &c.gpu.Memory)
 		case f.Name == "file":
 			_, err = fmt.Sscan(text, &c.file.Dev, &c.file.FS)
 		case f.Name == "want":
@@ -72,7 +69,7 @@ func (c captured) found() string {
 	}
 	say(Vendor, notDirect(c.FS()))
 	say(NVFS, lookNVFS(c))
-	say(P2PDMA, lookP2PDMA(c, c.gpu))
+	say(P2PDMA, noP2PDMA(c))
 	if _, err := fs.Stat(c.FS(), "dev/nvidiactl"); err != nil { // else the driver is asked
 		_, d := NewBar(plainGPU{}, c)
 		say(Bar, d)

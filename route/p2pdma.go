@@ -58,7 +58,7 @@ func keyOf(f *storage.File) deviceKey { return deviceKey{f.Facts.FS, f.Facts.Dev
 func newP2PDMA(device gpu.Device, os dev.OS) (*P2PDMARoute, *Decline) {
 	peer, ok := device.(PeerMemory)
 	if !ok {
-		return nil, lookP2PDMA(os, device.Info())
+		return nil, noP2PDMA(os)
 	}
 	p := &P2PDMARoute{dev: device, peer: peer, root: os.FS()}
 	p.wins.Store(&map[gpu.Addr]*peerWindow{})
