@@ -17,7 +17,7 @@ var (
 	nvfsDeclineBuffer = &Decline{NVFS, "buffer", "the memory is not a registered buffer that nvidia-fs has pinned", "register the buffer"}
 	nvfsDeclinePhase  = &Decline{NVFS, "alignment", "memory and file are not aligned alike in blocks of 4096 bytes", "use buffer offsets that are congruent to the file's"}
 	nvfsDeclineSmall  = &Decline{NVFS, "alignment", "the request holds no whole block of 4096 bytes", ""}
-	nvfsDeclineRagged = &Decline{NVFS, "alignment", "the write is not in whole blocks of 4096 bytes", "align its offset and length"}
+	nvfsDeclineRagged = &Decline{NVFS, "alignment", "the write is not in whole blocks of 4096 bytes", "write whole blocks and truncate the file to its length, or do not require the route: ragged ends then go by way of the host"}
 	nvfsDeclineProof  = &Decline{NVFS, "proof", "no read of this file has moved bytes yet, so that nobody knows whether its storage driver serves nvidia-fs", "read a block of the file first"}
 )
 

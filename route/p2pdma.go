@@ -171,7 +171,7 @@ func (p *P2PDMARoute) change(edit func(map[gpu.Addr]*peerWindow)) {
 var (
 	p2pdmaDeclineBuffer = &Decline{P2PDMA, "buffer", "the memory is not a registered buffer with a mapping for peers", "register the buffer"}
 	p2pdmaDeclineSmall  = &Decline{P2PDMA, "alignment", "the request holds no whole block of the file", ""}
-	p2pdmaDeclineRagged = &Decline{P2PDMA, "alignment", "the request is not in whole blocks of the file", "without this route required, the ragged ends take another"}
+	p2pdmaDeclineRagged = &Decline{P2PDMA, "alignment", "the request is not in whole blocks of the file", "move whole blocks and truncate the file to its length, or do not require the route: ragged ends then take another"}
 	p2pdmaDeclineMemory = &Decline{P2PDMA, "alignment", "the memory is not aligned as direct I/O wants it, relative to the file", "use buffer offsets that are congruent to the file's"}
 )
 

@@ -13,11 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -131,8 +129,7 @@ func setTime(f *os.File, t time.Time) error {
 	return os.NewSyscallError("futimens", unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{ts, ts}, 0))
 }
 
-// fill moves the bytes: one goroutine reads into half of the buffer while the
-// other writes the half that was filled before.
+// fill moves the bytes.
 func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64, o Options, res *Result) error {
 	from, err := drv.Register(in)
 	if err != nil {
@@ -149,15 +146,20 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 			return err
 		}
 	}
-	buf, free, err := gpuBuffer(drv, o.GPU, o.Buffer, size)
-	if err != nil {
+	p := pump{from: from, to: to, size: size, o: &o, flush: &flusher{fd: int(out.Fd())}, res: res}
+	if err := p.open(drv); err != nil {
 		return err
 	}
-	defer free()
+	defer p.close()
 
 	res.Read, res.Write = &route.Receipt{Dir: route.Read}, &route.Receipt{Dir: route.Write}
 	start := time.Now()
-	err = pump(ctx, from, to, buf, size, &o, &flusher{fd: int(out.Fd())}, res)
+	err = p.run(ctx)
+	if err == nil && o.wholeBlocks() {
+		if err = out.Truncate(size); err != nil {
+			err = fmt.Errorf("truncate to %d bytes: %w", size, cause(err))
+		}
+	}
 	res.Seconds = time.Since(start).Seconds()
 	return err
 }
@@ -173,86 +175,12 @@ func (o *Options) require(f *cufile.File) error {
 	return nil
 }
 
-const halves = 2
-
-// gpuBuffer allocates and registers GPU memory, no more than the file needs.
-func gpuBuffer(drv *cufile.Driver, dev int, want uint64, size int64) (*cufile.Buffer, func(), error) {
-	if want == 0 {
-		want = 64 << 20
-	}
-	const grain = 64 << 10 // a GPU page
-	half := min(want/halves, uint64(size))
-	half = max((half+grain-1)/grain*grain, grain)
-	g, err := drv.Device(dev)
-	if err != nil {
-		return nil, nil, err
-	}
-	addr, err := g.Alloc(gpu.KindDevice, halves*half, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	buf, err := drv.RegisterBuffer(addr, halves*half)
-	if err != nil {
-		return nil, nil, errors.Join(err, g.Free(addr))
-	}
-	return buf, func() { buf.Close(); g.Free(addr) }, nil
-}
-
-// A piece is a filled half of the buffer on its way to the destination.
-type piece struct {
-	mem gpu.Span
-	off int64
-}
-
-func pump(ctx context.Context, from, to *cufile.File, buf *cufile.Buffer, size int64, o *Options, flush *flusher, res *Result) error {
-	half := buf.Span().Len / halves
-	empty := make(chan gpu.Span, halves)
-	for i := range uint64(halves) {
-		empty <- buf.Span().Slice(i*half, half)
-	}
-	full := make(chan piece, halves)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer close(full)
-		for off := int64(0); off < size; {
-			var mem gpu.Span
-			select {
-			case mem = <-empty:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			mem = mem.Slice(0, min(half, uint64(size-off)))
-			r, err := from.ReadAt(ctx, mem, off)
-			res.Read.Add(&r)
-			if err != nil {
-				return err
-			}
-			if uint64(r.Bytes) < mem.Len {
-				return fmt.Errorf("%s: %w: the file shrank to %d bytes during the copy", res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
-			}
-			full <- piece{mem, off}
-			off += r.Bytes
-		}
-		return nil
-	})
-	g.Go(func() error {
-		for p := range full {
-			r, err := to.WriteAt(ctx, p.mem, p.off)
-			res.Write.Add(&r)
-			if err != nil {
-				return err
-			}
-			res.Bytes += r.Bytes
-			flush.wrote(p)
-			o.hold()
-			if o.Advance != nil {
-				o.Advance(res.Bytes, size)
-			}
-			empty <- buf.Span().Slice(p.mem.Off-buf.Span().Off, half)
-		}
-		return nil
-	})
-	return g.Wait()
+// wholeBlocks reports whether the required route moves whole blocks only. The last
+// one of a file is then read and written in full. Nobody else has the destination
+// yet, so that it can be cut to size.
+func (o *Options) wholeBlocks() bool {
+	id := max(o.Route, o.Require) // one of them is None
+	return id == route.NVFS || id == route.P2PDMA
 }
 
 // verify reads both files again by plain reads, which share nothing with the

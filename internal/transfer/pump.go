@@ -1,0 +1,153 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+const (
+	halves = 2
+	grain  = 64 << 10 // a GPU page
+	// block is what the routes that move whole blocks take for one.
+	block = 4096
+)
+
+// A pump moves the bytes of a file through a buffer of GPU memory: one goroutine
+// reads into half of it while the other writes the half that was filled before.
+type pump struct {
+	from, to *cufile.File
+	size     int64
+	o        *Options
+	flush    *flusher
+	res      *Result
+
+	dev  gpu.Device
+	buf  *cufile.Buffer
+	half uint64
+}
+
+// A piece is a filled half of the buffer on its way to the destination.
+type piece struct {
+	mem gpu.Span // n bytes, and what makes them whole blocks
+	off int64
+	n   int64
+}
+
+// open allocates and registers GPU memory, no more than the file needs.
+func (p *pump) open(drv *cufile.Driver) (err error) {
+	want := p.o.Buffer
+	if want == 0 {
+		want = 64 << 20
+	}
+	half := min(want/halves, uint64(p.size))
+	p.half = max((half+grain-1)/grain*grain, grain)
+	if p.dev, err = drv.Device(p.o.GPU); err != nil {
+		return err
+	}
+	addr, err := p.dev.Alloc(gpu.KindDevice, halves*p.half, 0)
+	if err != nil {
+		return err
+	}
+	if p.buf, err = drv.RegisterBuffer(addr, halves*p.half); err != nil {
+		return errors.Join(err, p.dev.Free(addr))
+	}
+	return nil
+}
+
+func (p *pump) close() {
+	addr := p.buf.Span().Base
+	p.buf.Close()
+	p.dev.Free(addr)
+}
+
+func (p *pump) run(ctx context.Context) error {
+	empty, full := make(chan gpu.Span, halves), make(chan piece, halves)
+	for i := range uint64(halves) {
+		empty <- p.buf.Span().Slice(i*p.half, p.half)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.read(ctx, empty, full) })
+	g.Go(func() error { return p.write(ctx, empty, full) })
+	return g.Wait()
+}
+
+func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- piece) error {
+	defer close(full)
+	for off := int64(0); off < p.size; {
+		var mem gpu.Span
+		select {
+		case mem = <-empty:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		n := min(p.half, uint64(p.size-off))
+		mem = mem.Slice(0, p.ask(n))
+		r, err := p.from.ReadAt(ctx, mem, off)
+		count(p.res.Read, &r, int64(n))
+		if err != nil {
+			return err
+		}
+		if uint64(r.Bytes) < n {
+			return fmt.Errorf("%s: %w: the file shrank to %d bytes during the copy", p.res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
+		}
+		full <- piece{mem, off, int64(n)}
+		off += int64(n)
+	}
+	return nil
+}
+
+func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan piece) error {
+	for got := range full {
+		if err := p.blank(got); err != nil {
+			return err
+		}
+		r, err := p.to.WriteAt(ctx, got.mem, got.off)
+		count(p.res.Write, &r, got.n)
+		if err != nil {
+			return err
+		}
+		p.res.Bytes += r.Bytes
+		p.flush.wrote(got)
+		p.o.hold()
+		if p.o.Advance != nil {
+			p.o.Advance(p.res.Bytes, p.size)
+		}
+		empty <- p.buf.Span().Slice(got.mem.Off-p.buf.Span().Off, p.half)
+	}
+	return nil
+}
+
+// ask is the length of a request for n bytes.
+func (p *pump) ask(n uint64) uint64 {
+	if !p.o.wholeBlocks() {
+		return n
+	}
+	return (n + block - 1) / block * block
+}
+
+// blank clears what a piece holds behind the end of the file: the disk gets it for
+// a moment, and memory of a GPU may hold somebody else's bytes.
+func (p *pump) blank(got piece) error {
+	rest := got.mem.Len - uint64(got.n)
+	if rest == 0 {
+		return nil
+	}
+	return p.dev.Fill(got.mem.Addr()+gpu.Addr(got.n), 0, 1, rest)
+}
+
+// count adds a receipt to a sum without what was moved behind the end of the file.
+func count(sum, r *route.Receipt, n int64) {
+	if more := r.Bytes - n; more > 0 {
+		r.Bytes -= more
+		r.By[r.Route] -= more
+	}
+	sum.Add(r)
+}

@@ -1,0 +1,107 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+// needsRoute skips where files here cannot take a route at all. That one does not
+// take a request is no reason.
+func needsRoute(t *testing.T, err error) {
+	t.Helper()
+	if re, ok := errors.AsType[*route.RequireError](err); ok && re.Got != route.None {
+		t.Skipf("needs a machine and a file system with the route: %v", err)
+	}
+}
+
+// A file of any length can be copied by routes that move whole blocks: its last one
+// goes by them too, and the copy has the file's length.
+func TestCopyByWholeBlocks(t *testing.T) {
+	for _, id := range []route.ID{route.NVFS, route.P2PDMA} {
+		for name, o := range map[string]Options{
+			"route " + id.String():   {Route: id},
+			"require " + id.String(): {Require: id},
+		} {
+			t.Run(name, func(t *testing.T) {
+				drv := newDriver(t)
+				for _, n := range []int{0, 1, 4095, 4096, 4097, 1<<20 - 5, 1<<20 + 3, 5<<20 + 17} {
+					dir := t.TempDir()
+					src, data := writeFile(t, dir, n)
+					dst := filepath.Join(dir, "dest")
+					o.Buffer, o.Verify = 1<<20, true
+					res, err := Copy(context.Background(), drv, src, dst, o)
+					needsRoute(t, err)
+					if err != nil || res.Bytes != int64(n) || !res.Verified {
+						t.Fatalf("%d bytes: %+v, %v", n, res, err)
+					}
+					if got, err := os.ReadFile(dst); err != nil || !bytes.Equal(got, data) {
+						t.Fatalf("%d bytes: the copy differs, %v", n, err)
+					}
+					for _, r := range []*route.Receipt{res.Read, res.Write} {
+						sum := int64(0)
+						for _, by := range r.By {
+							sum += by
+						}
+						if r.Bytes != int64(n) || sum != r.Bytes {
+							t.Errorf("%d bytes: the receipt has %d, by route %d: %v", n, r.Bytes, sum, r)
+						}
+						if id == route.NVFS && (r.Host.Bytes != 0 || r.By[id] != r.Bytes) {
+							t.Errorf("%d bytes: %v", n, r)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// What the disk gets behind the end of the file, until it is cut off, is nobody's.
+func TestLastBlockHoldsNothingElse(t *testing.T) {
+	drv := newDriver(t)
+	dir := t.TempDir()
+	const n = 3<<19 + 100 // the last piece takes a half of the buffer that was full
+	src, data := writeFile(t, dir, n)
+	longest := 0
+	o := Options{Route: route.NVFS, Buffer: 1 << 20, temp: "temp", named: true}
+	o.hold = func() {
+		got, err := os.ReadFile(filepath.Join(dir, o.temp))
+		if err != nil || len(got) <= n {
+			return
+		}
+		longest = len(got)
+		if !bytes.Equal(got, append(bytes.Clone(data), make([]byte, len(got)-n)...)) {
+			t.Error("the file holds something else than the source and zeros")
+		}
+	}
+	_, err := Copy(context.Background(), drv, src, filepath.Join(dir, "dest"), o)
+	needsRoute(t, err)
+	if err != nil || longest != 3<<19+4096 {
+		t.Errorf("the file was never a whole number of blocks (%d bytes), %v", longest, err)
+	}
+}
+
+// Bytes that a source gained meanwhile are neither copied nor counted.
+func TestSourceThatGrows(t *testing.T) {
+	drv := newDriver(t)
+	dir := t.TempDir()
+	src, data := writeFile(t, dir, 1<<20+100)
+	dst := filepath.Join(dir, "dest")
+	o := Options{Route: route.NVFS, Buffer: 1 << 20}
+	o.hold = func() {
+		if err := os.WriteFile(src, append(bytes.Clone(data), 1, 2, 3), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	res, err := Copy(context.Background(), drv, src, dst, o)
+	needsRoute(t, err)
+	got, rerr := os.ReadFile(dst)
+	if err != nil || rerr != nil || !bytes.Equal(got, data) || res.Read.Bytes != int64(len(data)) {
+		t.Errorf("%d bytes of %d, %v, %v, %v", len(got), len(data), res.Read, err, rerr)
+	}
+}
