@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"sync"
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
@@ -24,10 +22,7 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor)
 type Client struct {
 	node    dev.Node
 	version Version
-
-	mu   sync.Mutex
-	pins []*Pin
-	gone bool
+	pins    dev.Kept[*Pin]
 }
 
 // Open opens the node and makes sure that the module speaks our language.
@@ -110,47 +105,26 @@ func (c *Client) PinAround(addr, size uint64) (p *Pin, off uint64, err error) {
 	return p, off, err
 }
 
-// pin keeps what was pinned, so that Close can unpin it.
 func (c *Client) pin(addr, size uint64, call func() (handle uint64, err error)) (*Pin, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
-		return nil, fmt.Errorf("gdrdrv pin %#x+%#x: %w", addr, size, fs.ErrClosed)
-	}
-	h, err := call()
-	if err != nil {
+	p, err := c.pins.Take(func() (*Pin, error) {
+		h, err := call()
 		if errors.Is(err, syscall.EINVAL) {
 			err = fmt.Errorf("%w: it must be GPU memory of this process that lies in one allocation", err)
 		}
+		return &Pin{c: c, handle: h, addr: addr, size: size}, err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("gdrdrv pin %#x+%#x: %w", addr, size, err)
 	}
-	p := &Pin{c: c, handle: h, addr: addr, size: size}
-	c.pins = append(c.pins, p)
 	return p, nil
-}
-
-func (c *Client) forget(p *Pin) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pins = slices.DeleteFunc(c.pins, func(x *Pin) bool { return x == p })
 }
 
 // Close unmaps and unpins what is left, and closes the node. A second call is
 // fs.ErrClosed.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	gone := c.gone
-	c.gone = true
-	pins := slices.Clone(c.pins)
-	c.mu.Unlock()
-	if gone {
-		return fmt.Errorf("gdrdrv close: %w", fs.ErrClosed)
+	err := c.pins.Close((*Pin).Unpin)
+	if errors.Is(err, fs.ErrClosed) {
+		return fmt.Errorf("gdrdrv close: %w", err)
 	}
-	var errs []error
-	for _, p := range pins {
-		if err := p.Unpin(); !errors.Is(err, fs.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, c.node.Close())...)
+	return errors.Join(err, c.node.Close())
 }

@@ -184,7 +184,7 @@ func (p *Pin) Unpin() error {
 		}
 	}
 	p.gone = true
-	p.c.forget(p)
+	p.c.pins.Forget(p)
 	q := abi.UnpinBufferParams{Handle: p.handle}
 	if err := ioctl(p.c.node, abi.GDRDRV_IOC_UNPIN_BUFFER, &q); err != nil {
 		return p.fail("unpin", err)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"sync"
 	"syscall"
 	"unsafe"
 
@@ -15,11 +13,8 @@ import (
 
 // A Client is an open node. It is safe for concurrent use.
 type Client struct {
-	node dev.Node
-
-	mu    sync.Mutex
-	locks []*Lock
-	gone  bool
+	node  dev.Node
+	locks dev.Kept[*Lock]
 }
 
 // Open opens the node.
@@ -50,51 +45,36 @@ func (c *Client) Lock(addr, size uint64) (*Lock, error) {
 	if size == 0 || end <= addr {
 		return nil, fmt.Errorf("gpumem lock %#x+%#x: no range of memory: %w", addr, size, syscall.EINVAL)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
-		return nil, fmt.Errorf("gpumem lock %#x+%#x: %w", addr, size, fs.ErrClosed)
+	l, err := c.locks.Take(func() (*Lock, error) { return c.lock(addr, first, end) })
+	if err != nil {
+		return nil, fmt.Errorf("gpumem lock %#x+%#x: %w", addr, size, err)
 	}
-	// The module rounds the start down and leaves the end as it is, which
-	// newer drivers refuse: the end is rounded here.
-	p := abi.Lock{Addr: addr, Size: end - addr}
-	if err := ioctl(c.node, abi.IOCTL_GPUMEM_LOCK, unsafe.Pointer(&p)); err != nil {
-		return nil, fmt.Errorf("gpumem lock %#x+%#x: %w: it must be GPU memory of this process that lies in one allocation", addr, size, err)
-	}
-	l := &Lock{c: c, handle: p.Handle, addr: first, count: (end - first) / abi.GPU_BOUND_SIZE}
-	if p.PageCount != l.count {
-		err := fmt.Errorf("gpumem lock %#x+%#x: the module speaks of %d pages, there are %d: its pages are not of %d bytes",
-			addr, size, p.PageCount, l.count, abi.GPU_BOUND_SIZE)
-		return nil, errors.Join(err, l.unlock())
-	}
-	c.locks = append(c.locks, l)
 	return l, nil
 }
 
-func (c *Client) forget(l *Lock) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.locks = slices.DeleteFunc(c.locks, func(x *Lock) bool { return x == l })
+// lock has the end rounded: the module rounds the start down and leaves the end
+// as it is, which newer drivers refuse.
+func (c *Client) lock(addr, first, end uint64) (*Lock, error) {
+	p := abi.Lock{Addr: addr, Size: end - addr}
+	if err := ioctl(c.node, abi.IOCTL_GPUMEM_LOCK, unsafe.Pointer(&p)); err != nil {
+		return nil, fmt.Errorf("%w: it must be GPU memory of this process that lies in one allocation", err)
+	}
+	l := &Lock{c: c, handle: p.Handle, addr: first, count: (end - first) / abi.GPU_BOUND_SIZE}
+	if p.PageCount != l.count {
+		err := fmt.Errorf("the module speaks of %d pages, there are %d: its pages are not of %d bytes", p.PageCount, l.count, abi.GPU_BOUND_SIZE)
+		return nil, errors.Join(err, l.unlock())
+	}
+	return l, nil
 }
 
 // Close unmaps and unlocks what is left, and closes the node. A second call is
 // fs.ErrClosed.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	gone := c.gone
-	c.gone = true
-	locks := slices.Clone(c.locks)
-	c.mu.Unlock()
-	if gone {
-		return fmt.Errorf("gpumem close: %w", fs.ErrClosed)
+	err := c.locks.Close((*Lock).Unlock)
+	if errors.Is(err, fs.ErrClosed) {
+		return fmt.Errorf("gpumem close: %w", err)
 	}
-	var errs []error
-	for _, l := range locks {
-		if err := l.Unlock(); !errors.Is(err, fs.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, c.node.Close())...)
+	return errors.Join(err, c.node.Close())
 }
 
 // unlock tells the module.

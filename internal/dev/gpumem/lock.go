@@ -128,7 +128,7 @@ func (l *Lock) Unlock() error {
 		l.mappings = l.mappings[1:]
 	}
 	l.gone = true
-	l.c.forget(l)
+	l.c.locks.Forget(l)
 	if err := l.unlock(); err != nil {
 		return l.fail("unlock", err)
 	}

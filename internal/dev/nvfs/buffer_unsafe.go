@@ -46,10 +46,7 @@ type Buffer struct {
 // Register ties GPU memory to a shadow buffer.
 func (c *Client) Register(cfg Config) (*Buffer, error) {
 	b := &Buffer{c: c, cfg: cfg, arg: new(abi.Arg)}
-	if err := b.tie(); err != nil {
-		return nil, errors.Join(fmt.Errorf("nvidia-fs buffer %#x+%#x: %w", cfg.Addr, cfg.Size, err), b.release())
-	}
-	if err := c.add(b); err != nil {
+	if _, err := c.buffers.Take(func() (*Buffer, error) { return b, b.tie() }); err != nil {
 		return nil, errors.Join(fmt.Errorf("nvidia-fs buffer %#x+%#x: %w", cfg.Addr, cfg.Size, err), b.release())
 	}
 	return b, nil
@@ -121,7 +118,7 @@ func (b *Buffer) Close() error {
 	if b.shadow == nil {
 		return fmt.Errorf("nvidia-fs buffer %#x: %w", b.cfg.Addr, fs.ErrClosed)
 	}
-	b.c.forget(b)
+	b.c.buffers.Forget(b)
 	return b.release()
 }
 

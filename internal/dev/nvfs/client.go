@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
-	"sync"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	"github.com/culvert-io/culvert/internal/dev"
@@ -27,12 +25,9 @@ var (
 
 // A Client is an open node. It is safe for concurrent use.
 type Client struct {
-	os   dev.OS
-	node dev.Node
-
-	mu      sync.Mutex
-	buffers []*Buffer
-	gone    bool
+	os      dev.OS
+	node    dev.Node
+	buffers dev.Kept[*Buffer]
 }
 
 // Open opens the module's first node.
@@ -76,38 +71,12 @@ func (c *Client) hooked() error {
 	return err
 }
 
-func (c *Client) add(b *Buffer) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
-		return fs.ErrClosed
-	}
-	c.buffers = append(c.buffers, b)
-	return nil
-}
-
-func (c *Client) forget(b *Buffer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.buffers = slices.DeleteFunc(c.buffers, func(x *Buffer) bool { return x == b })
-}
-
 // Close closes the buffers that are left, and the node. A second call is
 // fs.ErrClosed.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	gone := c.gone
-	c.gone = true
-	left := slices.Clone(c.buffers)
-	c.mu.Unlock()
-	if gone {
-		return fmt.Errorf("nvidia-fs close: %w", fs.ErrClosed)
+	err := c.buffers.Close((*Buffer).Close)
+	if errors.Is(err, fs.ErrClosed) {
+		return fmt.Errorf("nvidia-fs close: %w", err)
 	}
-	var errs []error
-	for _, b := range left {
-		if err := b.Close(); !errors.Is(err, fs.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, c.node.Close())...)
+	return errors.Join(err, c.node.Close())
 }

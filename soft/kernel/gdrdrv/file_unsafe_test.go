@@ -28,8 +28,8 @@ func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 	t.Helper()
 	p := &p2p.Process{PID: 2}
 	object := w.RM.NewObject(p)
-	va := w.alloc(block)
-	w.check(object.Register(gpu.Addr(va)))
+	va := w.Alloc(block)
+	w.Check(object.Register(gpu.Addr(va)))
 	f := w.m.Open(p)
 	bad := ""
 	expect := func(what string, err error, allowed ...syscall.Errno) {
@@ -61,7 +61,7 @@ func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 			bad = "a handle was unpinned twice"
 		}
 	}
-	actors := []func(){user, func() { w.free(va) }}
+	actors := []func(){user, func() { w.Free(va) }}
 	if rng.IntN(2) == 0 {
 		actors = append(actors, user)
 	}
@@ -89,11 +89,11 @@ func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 func TestNoHandleWorksInAnotherProcess(t *testing.T) {
 	w := newWorld(t, rig.Config{}, false)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
 	defer f.Release()
 	pin := abi.PinBufferParams{Addr: va, Size: page}
-	w.check(call(f, abi.GDRDRV_IOC_PIN_BUFFER, &pin))
+	w.Check(call(f, abi.GDRDRV_IOC_PIN_BUFFER, &pin))
 	inherited := f.By(&p2p.Process{PID: 2})
 	for _, req := range []uintptr{abi.GDRDRV_IOC_GET_VERSION, abi.GDRDRV_IOC_UNPIN_BUFFER, 0xC008DA09} {
 		if err := call(inherited, req, &pin); !errors.Is(err, syscall.EACCES) {
@@ -115,14 +115,14 @@ func TestNoHandleWorksInAnotherProcess(t *testing.T) {
 		t.Errorf("the handle of another file: %v", err)
 	}
 	f.Release()
-	w.free(va)
+	w.Free(va)
 }
 
 // An answer that does not reach the program leaves nothing pinned.
 func TestUntoldPinIsUndone(t *testing.T) {
 	w := newWorld(t, rig.Config{}, false)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
 	defer f.Release()
 	// Memory that can be read and not written.
@@ -136,7 +136,7 @@ func TestUntoldPinIsUndone(t *testing.T) {
 	if err := f.Ioctl(abi.GDRDRV_IOC_PIN_BUFFER_V2, unsafe.Pointer(&ro[0])); !errors.Is(err, syscall.EFAULT) || w.m.Pins() != 0 {
 		t.Errorf("%v, %d pins", err, w.m.Pins())
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 func TestLoadTwice(t *testing.T) {
@@ -150,7 +150,7 @@ func TestLoadTwice(t *testing.T) {
 // Whatever a program sends, the twin answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
 	w := newWorld(f, rig.Config{}, true)
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	file := w.m.Open(w.RM.Self)
 	f.Add(uint64(abi.GDRDRV_IOC_PIN_BUFFER), []byte("0123456701234567"), va, uint64(page))
 	f.Add(uint64(abi.GDRDRV_IOC_UNPIN_BUFFER), []byte{}, uint64(0), uint64(0))

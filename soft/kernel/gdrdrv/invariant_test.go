@@ -28,7 +28,7 @@ import (
 func TestHandleRangesNeverOverlap(t *testing.T) {
 	w := newWorld(t, rig.Config{}, false)
 	defer w.close()
-	va := w.alloc(8 << 20)
+	va := w.Alloc(8 << 20)
 	type span struct{ first, pages uint64 }
 	var used []span
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,7 +59,7 @@ func TestHandleRangesNeverOverlap(t *testing.T) {
 			t.Errorf("handles %+v and %+v overlap", used[i-1], used[i])
 		}
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 // Invariants D: a handle has at most one mapping; mapping needs in-page offset
@@ -67,12 +67,12 @@ func TestHandleRangesNeverOverlap(t *testing.T) {
 func TestOneMappingPerHandle(t *testing.T) {
 	w := newWorld(t, rig.Config{Scatter: true}, false)
 	defer w.close()
-	va := w.alloc(block)
-	w.fill(va, block, 3)
+	va := w.Alloc(block)
+	w.Fill(va, block, 3)
 	p, err := w.c.Pin(va, 3*page)
-	w.check(err)
+	w.Check(err)
 	inside, err := w.c.Pin(va+8, page)
-	w.check(err)
+	w.Check(err)
 	if _, err := inside.Map(4096, rw); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "GPU page") {
 		t.Errorf("map of a pin that begins in a page: %v", err)
 	}
@@ -83,7 +83,7 @@ func TestOneMappingPerHandle(t *testing.T) {
 	}
 	for _, n := range []int{1, 4096, 5000, 3 * page} {
 		m, err := p.Map(n, rw)
-		w.check(err)
+		w.Check(err)
 		if _, err := p.Map(n, rw); !errors.Is(err, syscall.EAGAIN) {
 			t.Errorf("second mapping: %v", err)
 		}
@@ -99,12 +99,12 @@ func TestOneMappingPerHandle(t *testing.T) {
 			t.Error("the mapping shows other bytes")
 		}
 		for range 2 {
-			w.check(m.Unmap())
+			w.Check(m.Unmap())
 		}
 		if i, err := p.Info(); err != nil || i.Type != abi.GDR_MAPPING_TYPE_NONE {
 			t.Errorf("unmapped as %v, %v", i.Type, err)
 		}
-		w.check(p.RequestType(abi.GDR_MAPPING_TYPE_WC))
+		w.Check(p.RequestType(abi.GDR_MAPPING_TYPE_WC))
 	}
 	for _, typ := range []abi.MappingType{abi.GDR_MAPPING_TYPE_CACHING, abi.GDR_MAPPING_TYPE_DEVICE} {
 		if err := p.RequestType(typ); !errors.Is(err, syscall.EOPNOTSUPP) {
@@ -114,7 +114,7 @@ func TestOneMappingPerHandle(t *testing.T) {
 	if err := p.RequestType(4); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("type 4: %v", err)
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 // Invariants D: after a free callback the flag is 1, loads and stores fault, map
@@ -122,15 +122,15 @@ func TestOneMappingPerHandle(t *testing.T) {
 func TestAfterFreeCallback(t *testing.T) {
 	w := newWorld(t, rig.Config{}, true)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	p, err := w.c.Pin(va, 2*page)
-	w.check(err)
+	w.Check(err)
 	m, err := p.Map(2*page, rw)
-	w.check(err)
+	w.Check(err)
 	if gone, err := p.Revoked(); gone || err != nil {
 		t.Errorf("revoked %v, %v", gone, err)
 	}
-	w.free(va)
+	w.Free(va)
 	if gone, err := p.Revoked(); !gone || err != nil {
 		t.Errorf("revoked %v, %v", gone, err)
 	}
@@ -139,15 +139,15 @@ func TestAfterFreeCallback(t *testing.T) {
 			t.Errorf("byte %d can be read", i)
 		}
 	}
-	w.check(m.Unmap())
+	w.Check(m.Unmap())
 	if _, err := p.Map(page, rw); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("map: %v", err)
 	}
 	if i, err := p.Info(); err != nil || i.MappedSize != 2*page || i.Type != abi.GDR_MAPPING_TYPE_NONE {
 		t.Errorf("info %+v, %v", i, err)
 	}
-	w.check(p.RequestType(abi.GDR_MAPPING_TYPE_WC))
-	w.check(p.Unpin())
+	w.Check(p.RequestType(abi.GDR_MAPPING_TYPE_WC))
+	w.Check(p.Unpin())
 	if err := p.Unpin(); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("second unpin: %v", err)
 	}
@@ -158,23 +158,23 @@ func TestAfterFreeCallback(t *testing.T) {
 func TestPersistentMappingOutlivesFree(t *testing.T) {
 	w := newWorld(t, rig.Config{Memory: 4 << 20}, false)
 	defer w.close()
-	va := w.alloc(block)
-	w.fill(va, block, 7)
+	va := w.Alloc(block)
+	w.Fill(va, block, 7)
 	p, err := w.c.Pin(va, block)
-	w.check(err)
+	w.Check(err)
 	m, err := p.Map(block, rw)
-	w.check(err)
-	w.free(va)
-	other := w.alloc(block)
-	w.fill(other, block, 9)
+	w.Check(err)
+	w.Free(va)
+	other := w.Alloc(block)
+	w.Fill(other, block, 9)
 	if gone, err := p.Revoked(); gone || err != nil {
 		t.Errorf("revoked %v, %v", gone, err)
 	}
 	if b := dev.Bytes(m); !bytes.Equal(b, bytes.Repeat([]byte{7}, block)) {
 		t.Error("the bytes have changed")
 	}
-	w.check(p.Unpin()) // unmaps too
-	w.free(other)
+	w.Check(p.Unpin()) // unmaps too
+	w.Free(other)
 }
 
 // Invariants D: pin and unpin leave BAR1 use unchanged; pinning managed, host
@@ -182,13 +182,13 @@ func TestPersistentMappingOutlivesFree(t *testing.T) {
 func TestRefusedPinsPinNothing(t *testing.T) {
 	for _, callback := range []bool{false, true} {
 		w := newWorld(t, rig.Config{}, callback)
-		va := w.alloc(block)
+		va := w.Alloc(block)
 		host, err := w.GPU.Alloc(gpu.KindHost, block, 0)
-		w.check(err)
+		w.Check(err)
 		managed, err := w.GPU.Alloc(gpu.KindManaged, block, 0)
-		w.check(err)
-		gone := w.alloc(block)
-		w.free(gone)
+		w.Check(err)
+		gone := w.Alloc(block)
+		w.Free(gone)
 		for name, tc := range map[string]struct{ addr, size uint64 }{
 			"address 0":      {0, page},
 			"nothing":        {va, 0},
@@ -204,9 +204,9 @@ func TestRefusedPinsPinNothing(t *testing.T) {
 				t.Errorf("callback %v, %s: %v, %d pins", callback, name, err, w.RM.Live())
 			}
 		}
-		w.check(w.GPU.Free(host))
-		w.check(w.GPU.Free(managed))
-		w.free(va)
+		w.Check(w.GPU.Free(host))
+		w.Check(w.GPU.Free(managed))
+		w.Free(va)
 		w.close()
 	}
 }
@@ -247,12 +247,12 @@ func (p backendPin) Map() ([]byte, func() error, error) {
 // written through the map are read back by the GPU.
 func TestCopiesThroughGDRCopy(t *testing.T) {
 	w := newWorld(t, rig.Config{Scatter: true}, false)
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	s := gdrcopy.New(backend{w.c})
 	b, err := s.Pin(gpu.Addr(va+1234), 300_000)
-	w.check(err)
-	w.check(b.Map())
-	want := w.read(va, block)
+	w.Check(err)
+	w.Check(b.Map())
+	want := w.Read(va, block)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 500 {
 		n := rng.IntN(9000)
@@ -261,43 +261,43 @@ func TestCopiesThroughGDRCopy(t *testing.T) {
 		for i := range part {
 			part[i] = byte(rng.Uint32())
 		}
-		w.check(b.CopyTo(uint64(off), part))
+		w.Check(b.CopyTo(uint64(off), part))
 		copy(want[1234+off:], part)
 		got := make([]byte, n)
-		w.check(b.CopyFrom(got, uint64(off)))
+		w.Check(b.CopyFrom(got, uint64(off)))
 		if !bytes.Equal(got, part) {
 			t.Fatalf("%d bytes at %d come back otherwise", n, off)
 		}
 	}
-	w.check(b.CopyTo(300_000, nil))
-	if !bytes.Equal(w.read(va, block), want) {
+	w.Check(b.CopyTo(300_000, nil))
+	if !bytes.Equal(w.Read(va, block), want) {
 		t.Error("the GPU sees other bytes")
 	}
-	w.free(va)
-	w.check(b.CopyTo(0, []byte("the pin is persistent")))
-	w.check(s.Close())
+	w.Free(va)
+	w.Check(b.CopyTo(0, []byte("the pin is persistent")))
+	w.Check(s.Close())
 	w.m.Close()
-	w.check(w.Rig.Close())
+	w.Check(w.Rig.Close())
 }
 
 // A copy into memory that was revoked is an error, not the end of the process.
 func TestCopyAfterRevoke(t *testing.T) {
 	w := newWorld(t, rig.Config{}, true)
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	s := gdrcopy.New(backend{w.c})
 	b, err := s.Pin(gpu.Addr(va), page)
-	w.check(err)
-	w.check(b.Map())
-	w.free(va)
+	w.Check(err)
+	w.Check(b.Map())
+	w.Free(va)
 	if err := b.CopyTo(0, make([]byte, 100)); err == nil {
 		t.Error("a copy into revoked memory succeeded")
 	}
 	if err := b.CopyFrom(make([]byte, 100), 0); err == nil {
 		t.Error("a copy from revoked memory succeeded")
 	}
-	w.check(s.Close())
+	w.Check(s.Close())
 	w.m.Close()
-	w.check(w.Rig.Close())
+	w.Check(w.Rig.Close())
 }
 
 // Invariants D: pin, map, unmap, unpin, free and close in any order leave
@@ -308,30 +308,30 @@ func TestNothingLeaks(t *testing.T) {
 		rounds /= 50
 	}
 	w := newWorld(t, rig.Config{}, true)
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	for i := range rounds {
 		p, err := w.c.Pin(va, page)
-		w.check(err)
+		w.Check(err)
 		if i%16 == 0 {
 			m, err := p.Map(page, unix.PROT_READ)
-			w.check(err)
+			w.Check(err)
 			if i%32 == 0 {
-				w.check(m.Unmap())
+				w.Check(m.Unmap())
 			}
 		}
 		if i%512 == 0 { // the owner is faster
-			w.free(va)
-			va = w.alloc(block)
+			w.Free(va)
+			va = w.Alloc(block)
 		}
 		if i%128 == 0 { // close is faster
-			w.check(w.c.Close())
+			w.Check(w.c.Close())
 			w.c, err = client.Open(w.OS)
-			w.check(err)
+			w.Check(err)
 			continue
 		}
-		w.check(p.Unpin())
+		w.Check(p.Unpin())
 	}
-	w.free(va)
+	w.Free(va)
 	w.close()
 }
 

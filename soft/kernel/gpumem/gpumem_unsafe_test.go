@@ -36,61 +36,33 @@ const (
 	rw    = unix.PROT_READ | unix.PROT_WRITE
 )
 
-type fataler interface {
-	Helper()
-	Fatal(...any)
-	Errorf(string, ...any)
-}
-
 // A world is a machine with the module loaded and a client.
 type world struct {
-	*rig.Rig
-	t fataler
+	rig.Tested
 	m *gpumem.Module
 	c *client.Client
 }
 
-func newWorld(t fataler, cfg rig.Config) *world {
+func newWorld(t rig.T, cfg rig.Config) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{Tested: rig.NewTested(t, cfg)}
 	var err error
-	w.Rig, err = rig.New(cfg)
-	w.check(err)
 	w.m, err = gpumem.New(w.OS, gpumem.Config{RM: w.RM, Points: &w.Points})
-	w.check(err)
+	w.Check(err)
 	w.c, err = client.Open(w.OS)
-	w.check(err)
+	w.Check(err)
 	return w
-}
-
-func (w *world) check(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 // close wants everything back.
 func (w *world) close() {
-	w.t.Helper()
-	w.check(w.c.Close())
+	w.T.Helper()
+	w.Check(w.c.Close())
 	if n := w.m.Locks(); n != 0 {
-		w.t.Errorf("%d locks are left", n)
+		w.T.Errorf("%d locks are left", n)
 	}
 	w.m.Close()
-	w.check(w.Rig.Close())
-}
-
-func (w *world) alloc(n uint64) uint64 {
-	w.t.Helper()
-	a, err := w.GPU.Alloc(gpu.KindDevice, n, 0)
-	w.check(err)
-	return uint64(a)
-}
-
-func (w *world) free(a uint64) {
-	w.t.Helper()
-	w.check(w.GPU.Free(gpu.Addr(a)))
+	w.Check(w.Rig.Close())
 }
 
 // fault reports whether memory cannot be read.
@@ -107,12 +79,12 @@ func fault(b []byte) (f bool) {
 func TestPagesAreTheMemory(t *testing.T) {
 	for _, scatter := range []bool{false, true} {
 		w := newWorld(t, rig.Config{Scatter: scatter})
-		va := w.alloc(4 << 20)
+		va := w.Alloc(4 << 20)
 		content := make([]byte, 4<<20)
 		for i := range content {
 			content[i] = byte(i>>16) + byte(i)
 		}
-		w.check(w.GPU.CopyIn(gpu.Addr(va), content))
+		w.Check(w.GPU.CopyIn(gpu.Addr(va), content))
 		rapid.Check(t, func(t *rapid.T) {
 			addr := rapid.Uint64Range(0, 4<<20-1).Draw(t, "offset")
 			size := rapid.Uint64Range(1, 4<<20-addr).Draw(t, "size")
@@ -143,11 +115,11 @@ func TestPagesAreTheMemory(t *testing.T) {
 			dev.Bytes(m)[7], content[at+7] = b, b
 		})
 		got := make([]byte, 4<<20)
-		w.check(w.GPU.CopyOut(got, gpu.Addr(va)))
+		w.Check(w.GPU.CopyOut(got, gpu.Addr(va)))
 		if !bytes.Equal(got, content) {
 			t.Error("what was written through mappings is not what the GPU has")
 		}
-		w.free(va)
+		w.Free(va)
 		w.close()
 	}
 }
@@ -162,10 +134,10 @@ func raw(f kernel.File, req uintptr, words ...uint64) ([]uint64, error) {
 func TestWrongCountAndSecondUnlock(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
 	l, err := raw(f, abi.IOCTL_GPUMEM_LOCK, 0, va, 4*page, 0)
-	w.check(err)
+	w.Check(err)
 	for _, n := range []uint64{0, 3, 5, 1 << 62} {
 		words := []uint64{l[0], n, 9, 9, 9, 9, 9, 9, 9}
 		got, err := raw(f, abi.IOCTL_GPUMEM_STATE, slices.Clone(words)...)
@@ -174,11 +146,11 @@ func TestWrongCountAndSecondUnlock(t *testing.T) {
 		}
 	}
 	_, err = raw(f, abi.IOCTL_GPUMEM_UNLOCK, l[0])
-	w.check(err)
+	w.Check(err)
 	if _, err := raw(f, abi.IOCTL_GPUMEM_UNLOCK, l[0]); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("second unlock: %v", err)
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 // Invariants E: after the GPU free callback STATE must not report usable pages,
@@ -186,14 +158,14 @@ func TestWrongCountAndSecondUnlock(t *testing.T) {
 func TestAfterFreeCallback(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	l, err := w.c.Lock(va, 2*page)
-	w.check(err)
+	w.Check(err)
 	pages, err := l.Pages()
-	w.check(err)
+	w.Check(err)
 	m, err := l.Map(1, rw)
-	w.check(err)
-	w.free(va)
+	w.Check(err)
+	w.Free(va)
 	if _, err := l.Pages(); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("state: %v", err)
 	}
@@ -207,19 +179,19 @@ func TestAfterFreeCallback(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "Number of pages - 0\n") {
 		t.Errorf("%q, %v", text, err)
 	}
-	w.check(l.Unlock())
+	w.Check(l.Unlock())
 }
 
 // Invariants E: mmap is refused for addresses outside locked pages.
 func TestMmapOnlyLockedPages(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
 	l, err := w.c.Lock(va+page, 2*page)
-	w.check(err)
+	w.Check(err)
 	pages, err := l.Pages()
-	w.check(err)
+	w.Check(err)
 	for name, tc := range map[string]struct {
 		off int64
 		n   int
@@ -243,18 +215,18 @@ func TestMmapOnlyLockedPages(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
-			w.check(m.Unmap())
-			w.check(m.Unmap())
+			w.Check(m.Unmap())
+			w.Check(m.Unmap())
 		}
 	}
 	if _, err := f.MmapPrivate(int64(pages[0]), page, rw); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("private: %v", err)
 	}
-	w.check(l.Unlock())
+	w.Check(l.Unlock())
 	if _, err := f.Mmap(int64(pages[0]), page, rw); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("after unlock: %v", err)
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 // A mapping keeps its pages locked beyond UNLOCK, and not beyond the owner's
@@ -262,24 +234,24 @@ func TestMmapOnlyLockedPages(t *testing.T) {
 func TestMappingKeepsTheLock(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
 	l, err := raw(f, abi.IOCTL_GPUMEM_LOCK, 0, va, page, 0)
-	w.check(err)
+	w.Check(err)
 	s, err := raw(f, abi.IOCTL_GPUMEM_STATE, l[0], 1, 0, 0, 0)
-	w.check(err)
+	w.Check(err)
 	m, err := f.Mmap(int64(s[3]), page, rw)
-	w.check(err)
+	w.Check(err)
 	_, err = raw(f, abi.IOCTL_GPUMEM_UNLOCK, l[0])
-	w.check(err)
+	w.Check(err)
 	if fault(dev.Bytes(m)) || w.RM.Live() != 1 || w.m.Locks() != 0 {
 		t.Errorf("after unlock: %d pins, %d locks", w.RM.Live(), w.m.Locks())
 	}
-	w.free(va)
+	w.Free(va)
 	if !fault(dev.Bytes(m)) {
 		t.Error("after the free the mapping can be read")
 	}
-	w.check(m.Unmap())
+	w.Check(m.Unmap())
 	if w.RM.Live() != 0 {
 		t.Error("the pin is left")
 	}
@@ -290,22 +262,22 @@ func TestMappingKeepsTheLock(t *testing.T) {
 func TestProcessEndReleasesLocks(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	p := &p2p.Process{PID: 2}
 	object := w.RM.NewObject(p)
 	defer object.Close()
-	w.check(object.Register(gpu.Addr(va)))
+	w.Check(object.Register(gpu.Addr(va)))
 	f := w.m.Open(p)
 	l, err := raw(f, abi.IOCTL_GPUMEM_LOCK, 0, va, 2*page, 0)
-	w.check(err)
+	w.Check(err)
 	_, err = raw(f, abi.IOCTL_GPUMEM_LOCK, 0, va, page, 0)
-	w.check(err)
+	w.Check(err)
 	f.Release()
 	if w.m.Locks() != 2 {
 		t.Errorf("closing the node left %d locks", w.m.Locks())
 	}
 	s, err := raw(w.m.Open(p), abi.IOCTL_GPUMEM_STATE, l[0], 2, 0, 0, 0, 0)
-	w.check(err)
+	w.Check(err)
 	mine := f.By(w.RM.Self)
 	if got, err := raw(mine, abi.IOCTL_GPUMEM_STATE, l[0], 2, 9, 9, 9, 9); err != nil || got[2] != 9 {
 		t.Errorf("another process is told of pages: %#x, %v", got, err)
@@ -320,17 +292,17 @@ func TestProcessEndReleasesLocks(t *testing.T) {
 	if w.m.Locks() != 0 || w.RM.Live() != 0 {
 		t.Errorf("after the end of the process %d locks and %d pins are left", w.m.Locks(), w.RM.Live())
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 func TestRefusedLocksLockNothing(t *testing.T) {
 	w := newWorld(t, rig.Config{})
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	host, err := w.GPU.Alloc(gpu.KindHost, block, 0)
-	w.check(err)
+	w.Check(err)
 	managed, err := w.GPU.Alloc(gpu.KindManaged, block, 0)
-	w.check(err)
+	w.Check(err)
 	f := w.m.Open(w.RM.Self)
 	for name, tc := range map[string]struct{ addr, size uint64 }{
 		"nothing": {va, 0}, "address 0": {0, page}, "host memory": {uint64(host), page}, "managed memory": {uint64(managed), page},
@@ -344,17 +316,17 @@ func TestRefusedLocksLockNothing(t *testing.T) {
 	}
 	// A lock whose handle does not reach the program is undone.
 	ro, err := unix.Mmap(-1, 0, 4096, rw, unix.MAP_PRIVATE|unix.MAP_ANON)
-	w.check(err)
+	w.Check(err)
 	defer func() { _ = unix.Munmap(ro) }()
 	binary.NativeEndian.PutUint64(ro[8:], va)
 	binary.NativeEndian.PutUint64(ro[16:], page)
-	w.check(unix.Mprotect(ro, unix.PROT_READ))
+	w.Check(unix.Mprotect(ro, unix.PROT_READ))
 	if err := f.Ioctl(abi.IOCTL_GPUMEM_LOCK, unsafe.Pointer(&ro[0])); !errors.Is(err, syscall.EFAULT) || w.m.Locks() != 0 || w.RM.Live() != 0 {
 		t.Errorf("untold lock: %v, %d locks", err, w.m.Locks())
 	}
-	w.check(w.GPU.Free(host))
-	w.check(w.GPU.Free(managed))
-	w.free(va)
+	w.Check(w.GPU.Free(host))
+	w.Check(w.GPU.Free(managed))
+	w.Free(va)
 	if _, err := gpumem.New(w.OS, gpumem.Config{RM: w.RM}); err == nil {
 		t.Error("the module was loaded twice")
 	}
@@ -363,14 +335,14 @@ func TestRefusedLocksLockNothing(t *testing.T) {
 // Unloading unlocks what is left.
 func TestUnload(t *testing.T) {
 	w := newWorld(t, rig.Config{})
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	_, err := raw(w.m.Open(w.RM.Self), abi.IOCTL_GPUMEM_LOCK, 0, va, page, 0)
-	w.check(err)
+	w.Check(err)
 	w.m.Close()
 	if w.RM.Live() != 0 {
 		t.Error("a pin is left")
 	}
-	w.free(va)
+	w.Free(va)
 	w.close()
 }
 
@@ -380,27 +352,27 @@ func TestNothingLeaks(t *testing.T) {
 		rounds /= 50
 	}
 	w := newWorld(t, rig.Config{})
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	for i := range rounds {
 		l, err := w.c.Lock(va, 2*page)
-		w.check(err)
+		w.Check(err)
 		if i%16 == 0 {
 			_, err := l.Map(i%2, rw)
-			w.check(err)
+			w.Check(err)
 		}
 		if i%512 == 0 {
-			w.free(va)
-			va = w.alloc(block)
+			w.Free(va)
+			va = w.Alloc(block)
 		}
 		if i%128 == 0 {
-			w.check(w.c.Close())
+			w.Check(w.c.Close())
 			w.c, err = client.Open(w.OS)
-			w.check(err)
+			w.Check(err)
 			continue
 		}
-		w.check(l.Unlock())
+		w.Check(l.Unlock())
 	}
-	w.free(va)
+	w.Free(va)
 	w.close()
 }
 
@@ -433,8 +405,8 @@ func playLocks(t *testing.T, w *world, seed uint64) []string {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	p := &p2p.Process{PID: 2}
 	object := w.RM.NewObject(p)
-	va := w.alloc(block)
-	w.check(object.Register(gpu.Addr(va)))
+	va := w.Alloc(block)
+	w.Check(object.Register(gpu.Addr(va)))
 	f := w.m.Open(p)
 	bad := ""
 	user := func() {
@@ -465,7 +437,7 @@ func playLocks(t *testing.T, w *world, seed uint64) []string {
 		for i := range before {
 			w.Points.At("owner", uint64(i))
 		}
-		w.free(va)
+		w.Free(va)
 	}, func() {
 		for i := range wait {
 			w.Points.At("end", uint64(i))
@@ -490,7 +462,7 @@ func playLocks(t *testing.T, w *world, seed uint64) []string {
 // Whatever a program sends, the twin answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
 	w := newWorld(f, rig.Config{})
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	file := w.m.Open(w.RM.Self)
 	f.Add(uint64(abi.IOCTL_GPUMEM_LOCK), uint64(0), va, uint64(page), uint64(0))
 	f.Add(uint64(abi.IOCTL_GPUMEM_STATE), uint64(0xffff888000000040), uint64(1), uint64(0), uint64(0))

@@ -19,18 +19,18 @@ import (
 func TestDMABufKeepsMemory(t *testing.T) {
 	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
 		w := newWorld(t, rig.Config{Memory: 4 << 20, IOMMU: mode, Scatter: true}, false)
-		va := w.alloc(block)
-		w.check(w.GPU.Fill(gpu.Addr(va), 1, 1, block))
+		va := w.Alloc(block)
+		w.Check(w.GPU.Fill(gpu.Addr(va), 1, 1, block))
 		b, err := Export(w.RM, w.task, va+8192, 300<<10)
-		w.check(err)
+		w.Check(err)
 		a, sg, err := RegisterDMABuf(b, w.Far, 4096+10, 100_000, 10)
-		w.check(err)
+		w.Check(err)
 		near, _, err := RegisterDMABuf(b, w.Near, 0, b.Size(), 0)
-		w.check(err)
-		w.check(b.Close()) // the descriptor
-		w.free(va)
-		other := w.alloc(block)
-		w.check(w.GPU.Fill(gpu.Addr(other), 2, 1, block))
+		w.Check(err)
+		w.Check(b.Close()) // the descriptor
+		w.Free(va)
+		other := w.Alloc(block)
+		w.Check(w.GPU.Fill(gpu.Addr(other), 2, 1, block))
 		var ranges []pcie.Range
 		for _, s := range sg {
 			ranges = append(ranges, pcie.Range{Bus: s.Addr, Len: int(s.Len)})
@@ -47,15 +47,15 @@ func TestDMABufKeepsMemory(t *testing.T) {
 			ranges = append(ranges, pcie.Range{Bus: s.Addr, Len: int(s.Len)})
 		}
 		_, err = e.Read(ranges, whole)
-		w.check(err)
+		w.Check(err)
 		want := bytes.Repeat([]byte{1}, int(b.Size()))
 		copy(want[4096+10:], bytes.Repeat([]byte{3}, 100_000))
 		if !bytes.Equal(whole, want) {
 			t.Errorf("%v: the buffer holds other bytes", mode)
 		}
 		for _, x := range []*Attachment{a, near} {
-			w.check(x.Detach())
-			w.check(x.Detach())
+			w.Check(x.Detach())
+			w.Check(x.Detach())
 		}
 		if err := b.Close(); !errors.Is(err, syscall.EBADF) {
 			t.Errorf("close after the end: %v", err)
@@ -63,7 +63,7 @@ func TestDMABufKeepsMemory(t *testing.T) {
 		if _, err := b.Attach(w.Far, 0); !errors.Is(err, syscall.EBADF) {
 			t.Errorf("attach after the end: %v", err)
 		}
-		w.free(other)
+		w.Free(other)
 		w.close()
 	}
 }
@@ -73,13 +73,13 @@ func TestDMABufKeepsMemory(t *testing.T) {
 func TestDMABufAsksTheTopology(t *testing.T) {
 	w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, false)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	b, err := Export(w.RM, w.task, va, block)
-	w.check(err)
+	w.Check(err)
 	lonely, err := w.Fabric.AddHostBridge(pcie.ForwardNone).AddRootPort("root9")
-	w.check(err)
+	w.Check(err)
 	fn, err := lonely.AddFunction("lonely")
-	w.check(err)
+	w.Check(err)
 	if _, err := b.Attach(fn, 0); !errors.Is(err, abi.ENOTSUPP) {
 		t.Errorf("unreachable: %v", err)
 	}
@@ -87,32 +87,32 @@ func TestDMABufAsksTheTopology(t *testing.T) {
 		t.Errorf("nobody: %v", err)
 	}
 	near, err := b.Attach(w.Near, 0)
-	w.check(err)
+	w.Check(err)
 	if near.dma != nil || near.SG()[0].Addr != b.table.Pages[0] {
 		t.Error("below one switch bus addresses are not used")
 	}
-	w.check(near.Detach())
+	w.Check(near.Detach())
 	w.Slot.SetACS(true)
 	near, err = b.Attach(w.Near, 0)
-	w.check(err)
+	w.Check(err)
 	if near.dma == nil {
 		t.Error("with ACS the mapping does not go through the host bridge")
 	}
-	w.check(near.Detach())
+	w.Check(near.Detach())
 	w.fail = func(site string) bool { return site == "dma_mapping" }
 	if _, err := b.Attach(w.Near, 0); !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("no memory: %v", err)
 	}
 	w.fail = nil
-	w.check(b.Close())
-	w.free(va)
+	w.Check(b.Close())
+	w.Free(va)
 }
 
 // Invariant C: offset + length ≤ exported size, otherwise -EINVAL.
 func TestDMABufRanges(t *testing.T) {
 	w := newWorld(t, rig.Config{}, false)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	for name, tc := range map[string]struct{ va, n uint64 }{
 		"nothing": {va, 0}, "odd address": {va + 1, 4096}, "odd size": {va, 100}, "not there": {va + block, 4096}, "too long": {va, block + 4096}, "wraps": {va, 1<<64 - 4096},
 	} {
@@ -121,7 +121,7 @@ func TestDMABufRanges(t *testing.T) {
 		}
 	}
 	b, err := Export(w.RM, w.task, va+4096, 200<<10)
-	w.check(err)
+	w.Check(err)
 	for name, tc := range map[string]struct{ off, n, iova uint64 }{
 		"nothing": {0, 0, 0}, "too long": {4096, 200 << 10, 0}, "behind": {200<<10 + 1, 1, 1}, "wraps": {4096, 1<<64 - 1, 0}, "iova": {10, 100, 11},
 	} {
@@ -147,8 +147,8 @@ func TestDMABufRanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	w.check(b.Close())
-	w.free(va)
+	w.Check(b.Close())
+	w.Free(va)
 }
 
 // Segments are cut at the importer's limit, and hold the same bytes.

@@ -20,62 +20,33 @@ const (
 	block   = 2 << 20
 )
 
-type fataler interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-	Errorf(string, ...any)
-}
-
 // A world is a machine with nvidia-peermem loaded.
 type world struct {
-	*rig.Rig
-	t    fataler
+	rig.Tested
 	core *Core
 	nv   *NVIDIA
 	task *p2p.Task
 	fail func(string) bool
 }
 
-func newWorld(t fataler, cfg rig.Config, callback bool) *world {
+func newWorld(t rig.T, cfg rig.Config, callback bool) *world {
 	t.Helper()
-	w := &world{t: t}
-	cfg.Heap = true
+	w := new(world)
 	fail := func(site string) bool { return w.fail != nil && w.fail(site) }
-	cfg.Fail = fail
+	cfg.Heap, cfg.Fail = true, fail
+	w.Tested = rig.NewTested(t, cfg)
 	var err error
-	w.Rig, err = rig.New(cfg)
-	w.check(err)
 	w.core = New(Config{Points: &w.Points, Fail: fail})
 	w.nv, err = NewNVIDIA(w.core, w.RM, NVIDIAConfig{Callback: callback, Fail: fail})
-	w.check(err)
+	w.Check(err)
 	w.task = w.RM.Self.Task()
 	return w
 }
 
-func (w *world) check(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 func (w *world) close() {
-	w.t.Helper()
+	w.T.Helper()
 	w.nv.Close()
-	w.check(w.Rig.Close())
-}
-
-func (w *world) alloc(n uint64) uint64 {
-	w.t.Helper()
-	a, err := w.GPU.Alloc(gpu.KindDevice, n, 0)
-	w.check(err)
-	return uint64(a)
-}
-
-func (w *world) free(a uint64) {
-	w.t.Helper()
-	w.check(w.GPU.Free(gpu.Addr(a)))
+	w.Check(w.Rig.Close())
 }
 
 // An mr is a memory region of an adapter: a key over registered memory.
@@ -106,25 +77,25 @@ func TestNVIDIARegistersGPUMemory(t *testing.T) {
 	for _, callback := range []bool{false, true} {
 		for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
 			w := newWorld(t, rig.Config{IOMMU: mode, Scatter: true}, callback)
-			va := w.alloc(block)
-			w.check(w.GPU.Fill(gpu.Addr(va), 0, 1, block))
+			va := w.Alloc(block)
+			w.Check(w.GPU.Fill(gpu.Addr(va), 0, 1, block))
 			u, err := w.core.Get(w.task, w.Far, va+5000, 200_000, true, Allow|Invalidate)
-			w.check(err)
+			w.Check(err)
 			m := &mr{u: u}
 			u.Activate(func() { m.dead = true })
 			if u.Peer() != "nv_mem" {
 				t.Errorf("registered by %q", u.Peer())
 			}
 			data := bytes.Repeat([]byte{0x5a}, 300_000)
-			w.check(m.write(w, w.Far, data))
+			w.Check(m.write(w, w.Far, data))
 			got := make([]byte, block)
-			w.check(w.GPU.CopyOut(got, gpu.Addr(va)))
+			w.Check(w.GPU.CopyOut(got, gpu.Addr(va)))
 			// The pages of 4 KiB around what was registered, and no others.
 			if i, j := bytes.IndexByte(got, 0x5a), bytes.LastIndexByte(got, 0x5a); i != 4096 || j != 205_000&^4095+4095 {
 				t.Errorf("bytes [%d, %d] were written", i, j)
 			}
 			u.Release(w.task, true)
-			w.free(va)
+			w.Free(va)
 			w.close()
 		}
 	}
@@ -134,14 +105,14 @@ func TestNVIDIARegistersGPUMemory(t *testing.T) {
 func TestNoCallbackClient(t *testing.T) {
 	w := newWorld(t, rig.Config{}, true)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	u, err := w.core.Get(w.task, w.Far, va, gpuPage, true, Allow)
-	w.check(err)
+	w.Check(err)
 	if u.Peer() != "nv_mem_nc" || len(w.nv.Clients()) != 2 {
 		t.Errorf("registered by %q", u.Peer())
 	}
-	w.free(va) // the pin is persistent
-	w.check((&mr{u: u}).write(w, w.Far, []byte("still there")))
+	w.Free(va) // the pin is persistent
+	w.Check((&mr{u: u}).write(w, w.Far, []byte("still there")))
 	u.Release(w.task, false)
 }
 
@@ -150,16 +121,16 @@ func TestNoCallbackClient(t *testing.T) {
 func TestPersistentModeNeverInvalidates(t *testing.T) {
 	w := newWorld(t, rig.Config{Memory: 4 << 20}, false)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	u, err := w.core.Get(w.task, w.Near, va, block, true, Allow|Invalidate)
-	w.check(err)
+	w.Check(err)
 	u.Activate(func() { t.Error("invalidated") })
-	w.free(va)
-	other := w.alloc(block)
-	w.check(w.GPU.Fill(gpu.Addr(other), 1, 1, block))
-	w.check((&mr{u: u}).write(w, w.Near, bytes.Repeat([]byte{9}, block)))
+	w.Free(va)
+	other := w.Alloc(block)
+	w.Check(w.GPU.Fill(gpu.Addr(other), 1, 1, block))
+	w.Check((&mr{u: u}).write(w, w.Near, bytes.Repeat([]byte{9}, block)))
 	got := make([]byte, block)
-	w.check(w.GPU.CopyOut(got, gpu.Addr(other)))
+	w.Check(w.GPU.CopyOut(got, gpu.Addr(other)))
 	if bytes.IndexByte(got, 9) >= 0 {
 		t.Error("the NIC wrote into memory of somebody else")
 	}
@@ -167,7 +138,7 @@ func TestPersistentModeNeverInvalidates(t *testing.T) {
 		t.Error("a callback was counted")
 	}
 	u.Release(w.task, true)
-	w.free(other)
+	w.Free(other)
 }
 
 // Invariant C: after invalidate returns the NIC cannot touch the memory, and
@@ -176,9 +147,9 @@ func TestPersistentModeNeverInvalidates(t *testing.T) {
 func TestInvalidateStopsTheNIC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, rig.Config{Memory: 4 << 20}, true)
-		va := w.alloc(block)
+		va := w.Alloc(block)
 		u, err := w.core.Get(w.task, w.Far, va, block, true, Allow|Invalidate)
-		w.check(err)
+		w.Check(err)
 		m := &mr{u: u}
 		u.Activate(func() { m.dead = true })
 		gate := w.Points.Stop("engine.lent")
@@ -187,7 +158,7 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 		<-gate.Arrived()
 		freed := make(chan struct{})
 		go func() {
-			w.free(va)
+			w.Free(va)
 			close(freed)
 		}()
 		synctest.Wait()
@@ -200,11 +171,11 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 		default:
 		}
 		gate.Open()
-		w.check(<-wrote)
+		w.Check(<-wrote)
 		<-freed
-		next, other := w.alloc(block), w.alloc(block)
-		w.check(w.GPU.Fill(gpu.Addr(next), 1, 1, block))
-		w.check(w.GPU.Fill(gpu.Addr(other), 1, 1, block))
+		next, other := w.Alloc(block), w.Alloc(block)
+		w.Check(w.GPU.Fill(gpu.Addr(next), 1, 1, block))
+		w.Check(w.GPU.Fill(gpu.Addr(other), 1, 1, block))
 		if err := m.write(w, w.Far, []byte("late")); !errors.Is(err, errKey) {
 			t.Errorf("the key after invalidation: %v", err)
 		}
@@ -213,8 +184,8 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 			t.Error("the memory can be reached")
 		}
 		u.Release(w.task, true)
-		w.free(next)
-		w.free(other)
+		w.Free(next)
+		w.Free(other)
 		w.close()
 	})
 }
@@ -224,27 +195,27 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 func TestOnlyTheCallbackThreadSkips(t *testing.T) {
 	w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, true)
 	defer w.close()
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	ctx, mine := w.nv.acquire(w.task, va, gpuPage, false, 0)
 	if !mine {
 		t.Fatal("not mine")
 	}
 	x := ctx.(*nvContext)
-	w.check(x.get(w.task, noTicket))
+	w.Check(x.get(w.task, noTicket))
 	_, err := x.dmaMap(w.Far)
-	w.check(err)
+	w.Check(err)
 	x.callback = &p2p.Task{}
-	w.check(x.dmaUnmap(x.callback, w.Far))
+	w.Check(x.dmaUnmap(x.callback, w.Far))
 	x.put(x.callback)
 	if w.RM.Live() != 1 || w.Fabric.Usage().Mappings != 1 {
 		t.Error("the callback's own thread unmapped")
 	}
-	w.check(x.dmaUnmap(w.task, w.Far))
+	w.Check(x.dmaUnmap(w.task, w.Far))
 	x.put(w.task)
 	if w.RM.Live() != 0 || w.Fabric.Usage().Mappings != 0 {
 		t.Error("another thread did not unmap while a callback ran")
 	}
-	w.free(va)
+	w.Free(va)
 }
 
 // Failure injected at every allocation on the way, in the core, the client and
@@ -254,7 +225,7 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 		var sites []string
 		for failing := 1; ; failing++ {
 			w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, callback)
-			va := w.alloc(block)
+			va := w.Alloc(block)
 			calls := 0
 			w.fail = func(site string) bool {
 				if calls++; calls == failing {
@@ -275,10 +246,10 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 				t.Errorf("allocation %d: %d pins and %d mappings are left", failing, live, u.Mappings)
 			}
 			u, err = w.core.Get(w.task, w.Far, va, gpuPage, true, Allow|Invalidate)
-			w.check(err)
+			w.Check(err)
 			u.Activate(func() {})
 			u.Release(w.task, true)
-			w.free(va)
+			w.Free(va)
 			w.close() // waits for ever if a use is left
 			if calls < failing {
 				break
@@ -336,7 +307,7 @@ func TestInterleavings(t *testing.T) {
 
 func playRegion(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 	const sentinel, part = 0xd5, 4 * gpuPage
-	va := w.alloc(block)
+	va := w.Alloc(block)
 	size := uint64(1 + rng.IntN(3*gpuPage))
 	m := &mr{}
 	bad := ""
@@ -389,13 +360,13 @@ func playRegion(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 		for i := range before {
 			w.Points.At("owner", uint64(i))
 		}
-		w.free(va)
+		w.Free(va)
 		a, err := w.GPU.Alloc(gpu.KindDevice, block, 0)
 		if err != nil {
 			return
 		}
 		successor = a
-		w.check(w.GPU.Fill(a, sentinel, 1, part))
+		w.Check(w.GPU.Fill(a, sentinel, 1, part))
 	}
 	trace, err := w.Points.Run(seed, synctest.Wait, region, nic, owner)
 	if err != nil {
@@ -403,11 +374,11 @@ func playRegion(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 	}
 	if successor != 0 {
 		got := make([]byte, part)
-		w.check(w.GPU.CopyOut(got, successor))
+		w.Check(w.GPU.CopyOut(got, successor))
 		if !bytes.Equal(got, bytes.Repeat([]byte{sentinel}, part)) {
 			bad = "memory of somebody else was written"
 		}
-		w.check(w.GPU.Free(successor))
+		w.Check(w.GPU.Free(successor))
 	}
 	if err := w.Left(); bad != "" || err != nil || invalidated > 1 {
 		t.Fatalf("seed %d: %q, %v, invalidated %d times\nafter %q", seed, bad, err, invalidated, trace)
