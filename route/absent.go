@@ -30,8 +30,8 @@ func noP2PDMA(os dev.OS) *Decline {
 }
 
 // onWSL is the answer where Windows keeps the GPU to itself.
-func onWSL(id ID, root fs.FS) *Decline {
-	if _, err := fs.Stat(root, "dev/dxg"); err != nil {
+func onWSL(id ID, os dev.OS) *Decline {
+	if !dev.WSL(os) {
 		return nil
 	}
 	return &Decline{id, "GPU driver", "WSL reaches the GPU through /dev/dxg: there is no Linux driver of it", "run Linux on the machine itself"}

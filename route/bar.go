@@ -51,6 +51,9 @@ func NewBar(device gpu.Device, os dev.OS) (*BarRoute, *Decline) {
 	m := rm.NewMapper(os, device, barBudget)
 	if err := m.Probe(); err != nil {
 		m.Close()
+		if d := onWSL(Bar, os); d != nil {
+			return nil, d
+		}
 		return nil, barDecline(err)
 	}
 	b := &BarRoute{dev: device, root: os.FS(), mapper: m, borders: map[string]*borderFinder{}}

@@ -177,12 +177,12 @@ func TestAbsentRungsOnCapturedMachines(t *testing.T) {
 		if d := lookNVFS(os); d.Test != c.nvfs {
 			t.Errorf("%s: nvfs declined by %q, want %q", name, d.Test, c.nvfs)
 		}
-		if d := notDirect(os.MapFS); d == nil || d.Test != c.vendor {
+		if d := notDirect(os); d == nil || d.Test != c.vendor {
 			t.Errorf("%s: vendor declined by %v, want %q", name, d, c.vendor)
 		}
 	}
 	dgx := fstest.MapFS{"dev/nvidia-fs0": file(""), "proc/driver/nvidia-fs/modules": file("nvme: 1\n")}
-	if d := notDirect(dgx); d != nil {
+	if d := notDirect(tree{dgx}); d != nil {
 		t.Errorf("a DGX with nvidia-fs and nvme: %v", d)
 	}
 }
@@ -287,7 +287,7 @@ func TestDeclineIsNotedWhenItHappens(t *testing.T) {
 
 // Where the GPU's nodes are missing, as in a container without them or under
 // WSL, whose driver has others, there is no way through BAR1, and the reason
-// names the node.
+// names what is in its place.
 func TestBarWantsTheNodes(t *testing.T) {
 	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
 	if err != nil {
@@ -299,12 +299,15 @@ func TestBarWantsTheNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	for name, os := range map[string]tree{
-		"container": {fstest.MapFS{"proc/driver/nvidia/version": {}}},
-		"WSL":       {fstest.MapFS{"dev/dxg": {}, "proc/version": {Data: []byte("Linux version 6.6.87.2-microsoft-standard-WSL2")}}},
+	for name, os := range map[string]struct {
+		tree
+		needs string
+	}{
+		"container": {tree{fstest.MapFS{"proc/driver/nvidia/version": {}}}, "/dev/nvidiactl"},
+		"WSL":       {tree{fstest.MapFS{"dev/dxg": {}}}, "WSL reaches the GPU through /dev/dxg"},
 	} {
 		b, d := NewBar(device, os)
-		if b != nil || d == nil || d.Route != Bar || !strings.Contains(d.Evidence, "/dev/nvidiactl") {
+		if b != nil || d == nil || d.Route != Bar || !strings.Contains(d.Evidence, os.needs) {
 			t.Errorf("%s: %v", name, d)
 		}
 	}

@@ -67,7 +67,7 @@ func (c captured) found() string {
 		}
 		fmt.Fprintln(&b, d)
 	}
-	say(Vendor, notDirect(c.FS()))
+	say(Vendor, notDirect(c))
 	say(NVFS, lookNVFS(c))
 	say(P2PDMA, noP2PDMA(c))
 	if _, err := fs.Stat(c.FS(), "dev/nvidiactl"); err != nil { // else the driver is asked

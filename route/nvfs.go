@@ -85,10 +85,17 @@ func newNVFS(device gpu.Device, c *nvfs.Client, real bool) *NVFSRoute {
 func lookNVFS(o dev.OS) *Decline {
 	const version = "proc/driver/nvidia-fs/version"
 	asked := os.Getenv(nvfsSwitch)
+	soft := dev.Simulated(o)
 	if _, err := fs.Stat(o.FS(), version); err != nil {
+		if d := onWSL(NVFS, o); d != nil {
+			return d
+		}
+		if soft {
+			return &Decline{NVFS, "kernel module", "a software GPU with the memory of a PCI device has no nvidia-fs", "leave peer= out of CULVERT_SOFT"}
+		}
 		return &Decline{NVFS, "kernel module", "nvidia-fs is not loaded: no /" + version, "install nvidia-fs and run: modprobe nvidia-fs"}
 	}
-	switch soft := dev.Simulated(o); {
+	switch {
 	case soft && asked == "0":
 		return &Decline{NVFS, "consent", nvfsSwitch + "=0 turns the route off", "unset " + nvfsSwitch}
 	case !soft && asked != "1":

@@ -40,10 +40,11 @@ func TestNVFSMustBeAskedFor(t *testing.T) {
 	}{
 		{bare, "", "kernel module", "modprobe nvidia-fs"},
 		{bare, "1", "kernel module", "modprobe nvidia-fs"},
+		{tree{fstest.MapFS{"dev/dxg": {}}}, "1", "GPU driver", "run Linux on the machine itself"},
 		{loaded, "", "consent", "CULVERT_NVFS=1"},
 		{loaded, "0", "consent", "CULVERT_NVFS=1"},
 		{loaded, "1", "", ""},
-		{softTree{bare}, "", "kernel module", "modprobe nvidia-fs"},
+		{softTree{bare}, "", "kernel module", "leave peer= out of CULVERT_SOFT"},
 		{softTree{loaded}, "", "", ""},
 		{softTree{loaded}, "1", "", ""},
 		{softTree{loaded}, "0", "consent", "unset CULVERT_NVFS"},

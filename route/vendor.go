@@ -37,7 +37,7 @@ func findVendor(device gpu.Device, os dev.OS) (Route, *Decline) {
 	if dev.Simulated(os) {
 		return decline("machine", "NVIDIA's libcufile does not know the software machine", "")
 	}
-	if why := notDirect(os.FS()); why != nil {
+	if why := notDirect(os); why != nil {
 		return nil, why
 	}
 	path, err := vendor.Find()
@@ -57,11 +57,12 @@ func findVendor(device gpu.Device, os dev.OS) (Route, *Decline) {
 }
 
 // notDirect says why NVIDIA's library would stage through host memory here.
-func notDirect(root fs.FS) *Decline {
+func notDirect(os dev.OS) *Decline {
+	root := os.FS()
 	const modules = "proc/driver/nvidia-fs/modules"
 	text, err := fs.ReadFile(root, modules)
 	if err != nil {
-		if d := onWSL(Vendor, root); d != nil {
+		if d := onWSL(Vendor, os); d != nil {
 			return d
 		}
 		return &Decline{

@@ -128,7 +128,7 @@ func printMissing(out io.Writer, r *check.Report) {
 	for _, m := range r.Modules {
 		state, tail := "loaded", m.Detail
 		if !m.Loaded {
-			state, tail = "missing", fixText(m.Fix)
+			state, tail = "missing", m.Note+fixText(m.Fix)
 		}
 		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("         %-24s %-8s %s  %s", m.Name, state, m.For, tail), " "))
 	}
@@ -140,7 +140,7 @@ func printMissing(out io.Writer, r *check.Report) {
 }
 
 func printNode(out io.Writer, n check.Node) {
-	state, tail := "missing", fixText(n.Fix)
+	state, tail := "missing", n.Note+fixText(n.Fix)
 	switch {
 	case n.Usable && n.Version != "":
 		state, tail = "ok", "version "+n.Version

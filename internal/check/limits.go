@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -20,15 +21,16 @@ type Limit struct {
 // ringBudget is what the pinned ring may lock by default.
 const ringBudget = 256 << 20
 
-func lookLimits(root fs.FS) []Limit {
-	return []Limit{memlock(root), cgroup(root, "memory.max", "memory"), cgroup(root, "cpu.max", "processors")}
+func lookLimits(os dev.OS) []Limit {
+	root := os.FS()
+	return []Limit{memlock(os), cgroup(root, "memory.max", "memory"), cgroup(root, "cpu.max", "processors")}
 }
 
-// memlock matters to software pinning and io_uring; CUDA's own pinned memory is
-// locked by the driver and does not count.
-func memlock(root fs.FS) Limit {
+// memlock matters to software pinning; CUDA's own pinned memory is locked by the
+// driver and does not count.
+func memlock(os dev.OS) Limit {
 	l := Limit{Name: "locked memory (RLIMIT_MEMLOCK)", Value: "unknown"}
-	text, err := fs.ReadFile(root, "proc/self/limits")
+	text, err := fs.ReadFile(os.FS(), "proc/self/limits")
 	if err != nil {
 		l.Note = err.Error()
 		return l
@@ -38,16 +40,30 @@ func memlock(root fs.FS) Limit {
 		if !ok {
 			continue
 		}
-		l.Value = strings.Fields(rest)[0]
-		if n, err := strconv.ParseInt(l.Value, 10, 64); err == nil {
-			l.Value = route.Size(n)
-			if n < ringBudget {
-				l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", route.Size(ringBudget))
-				l.Fix = "ulimit -l unlimited"
-			}
+		fields := strings.Fields(rest)
+		if len(fields) < 2 {
+			break
+		}
+		l.Value = fields[0]
+		n, err := strconv.ParseInt(l.Value, 10, 64)
+		if err != nil {
+			break // unlimited
+		}
+		l.Value = route.Size(n)
+		if n < ringBudget && dev.Simulated(os) {
+			l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", route.Size(ringBudget))
+			l.Fix = moreMemlock(fields[1])
 		}
 	}
 	return l
+}
+
+// moreMemlock is how to lift the limit below a hard one, which only root can lift.
+func moreMemlock(hard string) string {
+	if n, err := strconv.ParseInt(hard, 10, 64); err == nil && n < ringBudget {
+		return "as root: ulimit -l unlimited; for a container: --ulimit memlock=-1"
+	}
+	return "ulimit -l $(ulimit -Hl)"
 }
 
 // cgroup reads a limit of the process's own control group (version 2).

@@ -3,6 +3,8 @@ package check
 import (
 	"io/fs"
 	"strings"
+
+	"github.com/culvert-io/culvert/internal/dev"
 )
 
 // A Module is a kernel module that one of the direct routes stands on.
@@ -12,6 +14,7 @@ type Module struct {
 	Detail string `json:"detail,omitempty"` // its version, where it tells
 	For    string `json:"for"`
 	Fix    string `json:"fix,omitempty"`
+	Note   string `json:"note,omitempty"` // where there is nothing to be done about it
 }
 
 // A sign is a file that a module shows when it is loaded. Its first line is the
@@ -45,7 +48,8 @@ var modules = []struct {
 	{"nvme", []sign{{"sys/module/nvme/version", true}}, "local NVMe drives", ""},
 }
 
-func lookModules(root fs.FS) []Module {
+func lookModules(os dev.OS) []Module {
+	root := os.FS()
 	list := make([]Module, 0, len(modules))
 	for _, m := range modules {
 		mod := Module{Name: m.name, For: m.purpose}
@@ -59,7 +63,9 @@ func lookModules(root fs.FS) []Module {
 			}
 		}
 		if !mod.Loaded {
-			mod.Fix = m.fix
+			if mod.Note = none(os); mod.Note == "" {
+				mod.Fix = m.fix
+			}
 		}
 		list = append(list, mod)
 	}

@@ -17,6 +17,7 @@ type Node struct {
 	For     string `json:"for"`
 	Version string `json:"version,omitempty"` // that the module behind it answers
 	Fix     string `json:"fix,omitempty"`     // where it is not usable
+	Note    string `json:"note,omitempty"`    // where there is nothing to be done about it
 }
 
 var nodes = []struct {
@@ -50,7 +51,10 @@ func lookNodes(os dev.OS) []Node {
 		switch {
 		case err == nil:
 		case errors.Is(err, fs.ErrNotExist):
-			node.Present, node.Fix = false, n.fix
+			node.Present = false
+			if node.Note = none(os); node.Note == "" {
+				node.Fix = n.fix
+			}
 		case errors.Is(err, fs.ErrPermission):
 			node.Err, node.Fix = err.Error(), "give this user access to the node"
 		default:
@@ -59,6 +63,18 @@ func lookNodes(os dev.OS) []Node {
 		list = append(list, node)
 	}
 	return list
+}
+
+// none is what to say of something that is not there and that nobody can bring to
+// this kind of machine; "" where somebody can.
+func none(os dev.OS) string {
+	switch {
+	case dev.Simulated(os):
+		return "the software machine has none"
+	case dev.WSL(os):
+		return "WSL has none: run Linux on the machine itself"
+	}
+	return ""
 }
 
 func try(os dev.OS, path string) error {

@@ -41,6 +41,11 @@ func register(t *testing.T, o *kernel.OS, path string, f kernel.File, err error)
 	}
 }
 
+// An asReal has nodes of software and passes for a real machine.
+type asReal struct{ *kernel.OS }
+
+func (asReal) Simulated() bool { return false }
+
 func TestNodesSayWhatIsWrong(t *testing.T) {
 	o := kernel.New(fstest.MapFS{})
 	register(t, o, "/dev/gdrdrv", mute{}, nil)
@@ -57,7 +62,7 @@ func TestNodesSayWhatIsWrong(t *testing.T) {
 		"/dev/nvidia0":    {present: true, err: "input/output error", fix: "install NVIDIA's driver"},
 		"/dev/nvidia-fs0": {fix: "modprobe nvidia-fs"},
 	} {
-		n := node(t, o, path)
+		n := node(t, asReal{o}, path)
 		if n.Present != want.present || n.Usable != want.usable || n.Version != "" ||
 			!strings.Contains(n.Err, want.err) || (n.Err == "") != (want.err == "") ||
 			!strings.Contains(n.Fix, want.fix) || (n.Fix == "") != (want.fix == "") {
@@ -79,7 +84,7 @@ func TestNodeAsJSON(t *testing.T) {
 	for path, want := range map[string]string{
 		"/dev/gdrdrv":     `{"path":"/dev/gdrdrv","present":true,"usable":true,"for":"GDRCopy","version":"2.6"}`,
 		"/dev/gpumem":     `{"path":"/dev/gpumem","present":true,"usable":true,"for":"gpumem: physical pages of GPU memory"}`,
-		"/dev/nvidia-uvm": `{"path":"/dev/nvidia-uvm","present":false,"usable":false,"for":"managed memory","fix":"modprobe nvidia-uvm"}`,
+		"/dev/nvidia-uvm": `{"path":"/dev/nvidia-uvm","present":false,"usable":false,"for":"managed memory","note":"the software machine has none"}`,
 	} {
 		got, err := json.Marshal(node(t, m.OS, path))
 		if d := cmp.Diff(want, string(got)); d != "" || err != nil {
@@ -102,7 +107,7 @@ func TestModules(t *testing.T) {
 		Fix    bool
 	}
 	got := map[string]state{}
-	for _, m := range lookModules(root) {
+	for _, m := range lookModules(tree{root}) {
 		got[m.Name] = state{m.Loaded, m.Detail, m.Fix != ""}
 	}
 	want := map[string]state{

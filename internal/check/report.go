@@ -48,8 +48,8 @@ func Look(m *machine.Machine) (*Report, error) {
 	r := &Report{
 		Machine: Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())},
 		Nodes:   lookNodes(m.OS),
-		Modules: lookModules(m.OS.FS()),
-		Limits:  lookLimits(m.OS.FS()),
+		Modules: lookModules(m.OS),
+		Limits:  lookLimits(m.OS),
 		Kernel:  kernelVersion(m.OS.FS()),
 	}
 	if m.Soft {

@@ -19,3 +19,10 @@ func Simulated(o OS) bool {
 	s, ok := o.(interface{ Simulated() bool })
 	return ok && s.Simulated()
 }
+
+// WSL reports whether this is Linux under Windows, which keeps the GPU to itself:
+// there are no kernel modules and no nodes of it, and none can be loaded.
+func WSL(o OS) bool {
+	_, err := fs.Stat(o.FS(), "dev/dxg")
+	return err == nil && !Simulated(o)
+}
