@@ -114,7 +114,7 @@ func (c *stressCounts) report(t *testing.T, ops int) {
 func stressFiles(f *fixture) []stressFile {
 	f.t.Helper()
 	dirs := []string{f.t.TempDir()}
-	if shm, err := os.MkdirTemp("/dev/shm", "culvert-stress"); err == nil {
+	if shm, err := os.MkdirTemp("/dev/shm", "cufile-stress"); err == nil {
 		f.t.Cleanup(func() { os.RemoveAll(shm) })
 		dirs = append(dirs, shm)
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // unplugTimeout is generous: a guest that waits for a second press of its
-// slot's button needs seconds.
-const unplugTimeout = 30 * time.Second
+// slot's button needs seconds, and many of them where it gets little time.
+const unplugTimeout = 3 * time.Minute
 
 // serve answers the requests of the guest until it ends.
 func (m *machine) serve(ctx context.Context, requests, monitor net.Conn) {

@@ -40,6 +40,7 @@ func TestStalledCommandIsAborted(t *testing.T) {
 func TestLostCompletion(t *testing.T) {
 	for _, poll := range []bool{false, true} {
 		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			r := newRig(t, nvme.Config{Timeout: soon, Poll: poll}, nil)
 			r.lose(2)
 			list := r.reads(10)
@@ -66,6 +67,7 @@ func TestLostCompletion(t *testing.T) {
 // TestPollAlone recovers without anybody who waits: a request that the reset
 // answers is handed out like the others.
 func TestPollAlone(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	r := newRig(t, nvme.Config{Timeout: soon}, nil)
 	r.lose(1)
 	list := r.reads(3)

@@ -151,6 +151,7 @@ func guarded(b []byte) bool { return bytes.Count(b, []byte{0xee}) == len(b) }
 // controller is used, reset and given new queues. Whatever happens, every
 // request is answered and the driver can be closed.
 func TestHostileMix(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	for seed := range uint64(6) {
 		r := newRig(t, nvme.Config{Timeout: soon / 2}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, false} })
 		var mu sync.Mutex
@@ -203,6 +204,7 @@ func TestHostileMix(t *testing.T) {
 // TestEndlessCompletions has the controller post without end: nobody is held up
 // for ever.
 func TestEndlessCompletions(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	r := newRig(t, nvme.Config{Timeout: soon}, nil)
 	r.drive.Tamper(func(e abi.Completion) []abi.Completion {
 		if e.SQID == 0 {

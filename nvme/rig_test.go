@@ -13,12 +13,12 @@ import (
 	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
-// soon is a timeout for tests in which any command may be late: on a busy
-// machine even one that is not held up may be. Tests in which it must not use
-// patience.
+// soon is a timeout for tests that wait for it several times and in which any
+// command may be late: on a busy machine even one that is not held up may be.
+// Tests in which it must not use patience.
 const (
-	soon     = 40 * time.Millisecond
-	patience = 500 * time.Millisecond
+	soon     = 250 * time.Millisecond
+	patience = 2 * time.Second
 )
 
 // A rig is a driver on a software drive whose faults the test controls.
@@ -108,7 +108,7 @@ func (r *rig) works() {
 func (r *rig) parked(n int) {
 	r.Helper()
 	for start := time.Now(); r.drive.Parked() != n; time.Sleep(100 * time.Microsecond) {
-		if time.Since(start) > 30*time.Second {
+		if time.Since(start) > 2*time.Minute {
 			r.Fatalf("the drive holds %d commands up, want %d", r.drive.Parked(), n)
 		}
 	}

@@ -81,12 +81,12 @@ func (r *reader) run(t *testing.T, f *os.File, h *cufile.File, mem gpu.Span) {
 	for ; r.err == nil; r.reads++ {
 		forget(f)
 		rc, r.err = h.ReadAt(t.Context(), mem, 0)
+		if r.reads == 0 {
+			close(r.started)
+		}
 		if r.err == nil && uint64(rc.Bytes) != mem.Len {
 			t.Errorf("%v: %d of %d bytes and no error: %v", r.id, rc.Bytes, mem.Len, &rc)
 			return
-		}
-		if r.reads == 0 {
-			close(r.started)
 		}
 	}
 }

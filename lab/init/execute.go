@@ -79,7 +79,7 @@ func onPorts(cmd *exec.Cmd) (int, error) {
 	return code, control.Ask(control.Drain, stdout.n, stderr.n)
 }
 
-const leftBehind = 5 * time.Second
+const leftBehind = 15 * time.Second
 
 func exitCode(cmd *exec.Cmd) (int, error) {
 	err := cmd.Run()

@@ -94,8 +94,9 @@ func mkfs(m job.Mount, dev string) error {
 	return nil
 }
 
-// driveTimeout is how long the kernel may take to find a drive.
-const driveTimeout = 20 * time.Second
+// driveTimeout is how long the kernel may take to find a drive, on a machine
+// that has a lot else to do.
+const driveTimeout = 3 * time.Minute
 
 // waitDisk polls: the kernel probes drives beside everything else, and says
 // so only by the device appearing.

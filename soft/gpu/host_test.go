@@ -3,7 +3,6 @@ package gpu_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -120,7 +119,7 @@ func TestRegisterRefusesWhatLinuxWouldNotPin(t *testing.T) {
 		if err := unix.Statfs(dir, &st); err != nil {
 			t.Skipf("needs %s: %v", dir, err)
 		}
-		f, err := os.Create(filepath.Join(dir, "culvert-register-test"))
+		f, err := os.CreateTemp(dir, "register-test")
 		must(t, err)
 		defer os.Remove(f.Name())
 		must(t, f.Truncate(n))

@@ -44,24 +44,23 @@ func TestCopiesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// fastest is the best of several runs, which is what the machine can do when
+// faster keeps the best of several runs, which is what the machine can do when
 // nobody disturbs.
-func fastest(runs int, do ...func()) []time.Duration {
-	best := make([]time.Duration, len(do))
-	for i := range runs {
+func faster(best []time.Duration, runs int, do ...func()) {
+	for range runs {
 		for k, f := range do {
 			start := time.Now()
 			f()
-			if d := time.Since(start); i == 0 || d < best[k] {
+			if d := time.Since(start); best[k] == 0 || d < best[k] {
 				best[k] = d
 			}
 		}
 	}
-	return best
 }
 
-// TestLargeCopyRunsAtTheSpeedOfMemory holds copies to nine tenths of Go's own.
-// Both run in turn, and a disturbed measurement gets another chance.
+// TestLargeCopyRunsAtTheSpeedOfMemory holds copies to three quarters of Go's own:
+// one that went through another buffer would come to half. All run in turn, and
+// where somebody disturbs they go on until each had its moment.
 func TestLargeCopyRunsAtTheSpeedOfMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("needs a build without the race detector")
@@ -72,21 +71,23 @@ func TestLargeCopyRunsAtTheSpeedOfMemory(t *testing.T) {
 	other := pages(t, n)
 	defer unmap(t, other)
 	host := gpu.HostBytes(h, n)
+	const want = 0.75
+	var best [3]time.Duration
 	var ratios [2]float64
-	for range 5 {
-		best := fastest(9,
+	for range 20 {
+		faster(best[:], 9,
 			func() { copy(other, host) },
 			func() { must(t, x.CopyIn(a, host)) },
 			func() { must(t, x.Copy(h, a, n)) },
 		)
 		ratios = [2]float64{float64(best[0]) / float64(best[1]), float64(best[0]) / float64(best[2])}
-		if ratios[0] >= 0.9 && ratios[1] >= 0.9 {
+		if ratios[0] >= want && ratios[1] >= want {
 			t.Logf("in %.2f, out %.2f of Go's copy", ratios[0], ratios[1])
 			return
 		}
 		runtime.GC()
 	}
-	t.Errorf("in %.2f, out %.2f of Go's copy, want 0.9", ratios[0], ratios[1])
+	t.Errorf("in %.2f, out %.2f of Go's copy, want %.2f", ratios[0], ratios[1], want)
 }
 
 func BenchmarkGoCopy(b *testing.B) {
