@@ -25,7 +25,12 @@ func newDemo() *cobra.Command {
 		Long: `demo makes a small file, brings it into GPU memory, reverses its text and sums its
 bytes there with a kernel, writes it back, and checks every step against the CPU.
 Then it copies a larger file through GPU memory, which takes the best route for
-whole blocks. It needs no GPU: without one it runs on the software machine.`,
+whole blocks. It needs no GPU: without one it runs on the software machine.
+
+EXIT STATUS
+  0  every step did what the CPU says it should
+  1  one did not, or an error
+  2  the command line is wrong`,
 		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo",
 		Args:    args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), cmd.OutOrStdout()) },

@@ -13,8 +13,19 @@ func newLab() *cobra.Command {
 		Long: `lab boots a real Linux kernel under QEMU in seconds, without privileges: for a
 prompt with culvert in the guest, for one program, or for the project's suites.
 It needs the source tree, Go and QEMU; "make lab" installs what is missing.
-docs/lab.md tells the rest.`,
+docs/lab.md tells the rest.
+
+COMMANDS
+` + cli.Commands() + `
+EXIT STATUS
+  that of what ran in the guest, for exec and shell
+  0    every suite passed
+  1    a suite failed
+  2    the command line is wrong
+  124  the time was up
+  125  the lab failed, not what ran in it`,
 		Example: `  culvert lab shell
+  culvert lab exec -h
   culvert lab suites -list
   culvert lab suites -run datapath`,
 		DisableFlagParsing: true, // they are the lab's

@@ -94,7 +94,14 @@ func newRoot() *cobra.Command {
 this machine really has, and says which one and why not a better one.
 
 Without an NVIDIA GPU the same commands run on a software machine
-(CULVERT_MACHINE=auto, real or soft).`,
+(CULVERT_MACHINE=auto, real or soft).
+
+EXIT STATUS
+  0  it is done
+  1  an error
+  2  the command line is wrong, or a variable of the environment
+  3  a required route is not available here
+  run and lab end with that of the program that they ran`,
 		Example: `  culvert demo                              # the whole path in one minute
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
@@ -104,12 +111,37 @@ Without an NVIDIA GPU the same commands run on a software machine
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe())
+	root.SetHelpCommand(newHelp(root))
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = noCommand, root.RunE
+		}
+	}
 	return root
+}
+
+// newHelp is cobra's help command, but for words that name no command.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Tell about a command",
+		RunE: func(_ *cobra.Command, a []string) error {
+			cmd, rest, err := root.Find(a)
+			if err == nil {
+				err = noCommand(cmd, rest)
+			}
+			if err != nil {
+				return err
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // version is what the go command stamped into the binary.
@@ -121,16 +153,17 @@ func version() string {
 	return info.Main.Version + " " + info.GoVersion
 }
 
-// noCommand refuses a word that names no command.
-func noCommand(root *cobra.Command, a []string) error {
+// noCommand refuses a word that names no command of cmd.
+func noCommand(cmd *cobra.Command, a []string) error {
 	if len(a) == 0 {
 		return nil
 	}
-	hint := "see culvert --help"
-	if near := root.SuggestionsFor(a[0]); len(near) > 0 {
+	hint := "see " + cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(a[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError{fmt.Errorf("no command %q (%s)", a[0], hint)}
+	return usageError{fmt.Errorf("no command %q (%s)", strings.TrimPrefix(cmd.CommandPath()+" "+a[0], "culvert "), hint)}
 }
 
 // args wraps a cobra validator so that a wrong number of arguments exits with

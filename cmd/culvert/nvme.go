@@ -24,7 +24,14 @@ const nvmeDrives = `DRIVE is one of
   vfio:0000:01:00.0       a drive that is bound to vfio-pci (culvert nvme list)
   libnvm:/dev/libnvm0     a drive that is bound to the libnvm module
   soft:FILE               a software drive whose blocks lie in FILE; on the
-                          software machine it sits beside the GPUs`
+                          software machine it sits beside the GPUs
+
+` + nvmeStatus
+
+const nvmeStatus = `EXIT STATUS
+  0  the drives were listed, or did what was asked
+  1  an error; the message names the drive and the cause
+  2  the command line is wrong`
 
 func newNVMe() *cobra.Command {
 	cmd := &cobra.Command{
@@ -41,7 +48,7 @@ own commands, and DMA to host memory or straight to the memory of a GPU.
   culvert nvme write soft:disk.img hello.txt --via gpu:0
   culvert nvme read soft:disk.img - --blocks 1 --via gpu:0
   culvert nvme bench soft:disk.img --via gpu:0`,
-		Args: args(cobra.NoArgs),
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newNVMeList(), newNVMeIdentify(), newNVMeMove("read"), newNVMeMove("write"), newNVMeBench())
@@ -53,6 +60,7 @@ func newNVMeList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the NVMe controllers of this machine, and how each can be driven",
+		Long:    "list shows the NVMe controllers among the PCI devices and the nodes of libnvm, with\nwhat to pass as DRIVE to the other commands.\n\n" + nvmeStatus,
 		Example: "  culvert nvme list\n  culvert nvme list --json",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,26 +44,32 @@ Usage: lab COMMAND [flags] [arguments]
 
 `
 
+// Commands is a line for each command.
+func Commands() string {
+	var b strings.Builder
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-8s %s\n", c.name, c.synopsis)
+	}
+	return b.String()
+}
+
 // Main runs a command line without the program's name and returns the exit
 // code.
 func Main(args []string, stdio IO) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if len(args) > 0 {
-		for _, c := range commands {
-			if c.name == args[0] {
-				return c.run(ctx, args[1:], stdio)
-			}
-		}
-	}
-	fmt.Fprint(stdio.Err, usage)
-	for _, c := range commands {
-		fmt.Fprintf(stdio.Err, "  %-8s %s\n", c.name, c.synopsis)
-	}
-	fmt.Fprintln(stdio.Err, "\nlab COMMAND -h tells about a command's flags.")
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		fmt.Fprint(stdio.Out, usage+Commands()+"\nlab COMMAND -h tells about a command's flags.\n")
 		return 0
 	}
+	names := make([]string, len(commands))
+	for i, c := range commands {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:], stdio)
+		}
+		names[i] = c.name
+	}
+	fmt.Fprintf(stdio.Err, "lab: no command %q: the commands are %s (see lab help)\n", args[0], strings.Join(names, ", "))
 	return exitUsage
 }
 

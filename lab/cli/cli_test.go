@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"", 0, "Usage: lab COMMAND"},
 		{"help", 0, "Usage: lab COMMAND"},
-		{"dance", 2, "Usage: lab COMMAND"},
+		{"dance", 2, `no command "dance": the commands are exec, suites, shell`},
 		{"exec", 2, "Usage: lab exec"},
 		{"exec -h", 0, "Usage: lab exec"},
 		{"exec -nonsense", 2, "not defined"},
@@ -33,9 +33,9 @@ func TestUsage(t *testing.T) {
 		{"suites -run nonsense", 125, "no suite matches"},
 		{"suites -run [", 125, "missing closing"},
 	} {
-		code, _, errs := run(strings.Fields(tt.args)...)
-		if code != tt.code || !strings.Contains(errs, tt.want) {
-			t.Errorf("lab %s: exit code %d, want %d, and %q in:\n%s", tt.args, code, tt.code, tt.want, errs)
+		code, out, errs := run(strings.Fields(tt.args)...)
+		if code != tt.code || !strings.Contains(out+errs, tt.want) {
+			t.Errorf("lab %s: exit code %d, want %d, and %q in:\n%s%s", tt.args, code, tt.code, tt.want, out, errs)
 		}
 	}
 }
