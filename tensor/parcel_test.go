@@ -73,8 +73,10 @@ func TestParcelsOfSlowStorage(t *testing.T) {
 	l := &Load{plan: &Plan{}, start: time.Now().Add(-10 * time.Second)}
 	for _, tt := range []struct{ moved, want int64 }{{0, maxParcel}, {100 << 20, firstParcel}, {8 << 30, 8 << 30 / 40}, {1 << 40, maxParcel}} {
 		l.report.Bytes = tt.moved
-		// The time since then is a little more than ten seconds by now.
-		if got := l.parcelSize(1<<40, 9); got > tt.want || got < tt.want*9/10 {
+		got := l.parcelSize(1<<40, 9)
+		// The time since then is more than ten seconds by now, if not by much.
+		least := int64(float64(tt.want) * 10 / time.Since(l.start).Seconds())
+		if got > tt.want || got < least {
 			t.Errorf("%d MiB in ten seconds: parcels of %d MiB, want %d", tt.moved>>20, got>>20, tt.want>>20)
 		}
 	}

@@ -78,7 +78,7 @@ func tainted(outcomes []string) bool {
 
 const (
 	maxDeaths = 200
-	patience  = 30 * time.Second // for one case
+	patience  = 2 * time.Minute // for one case
 )
 
 // supervise plays the suite in processes of this test binary until one comes

@@ -68,7 +68,7 @@ func host(b []byte) uintptr { return uintptr(gpu.HostAddr(b)) }
 
 // patience is how long something may take that takes no time at all. It only
 // bounds how long a broken driver is waited for.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // finishes reports whether do returns.
 func finishes(do func()) bool {
