@@ -28,10 +28,11 @@ type Options struct {
 	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
 	Advance func(done, total int64) // called as bytes reach the destination; may be nil
 
-	temp     string // the name of the unfinished file, where it needs one
-	keepTime bool   // give the copy the source's time of modification
-	named    bool   // as if the file system had no files without names
-	hold     func() // called before each step that a crash could follow
+	temp     string                                      // the name of the unfinished file, where it needs one
+	keepTime bool                                        // give the copy the source's time of modification
+	named    bool                                        // as if the file system had no files without names
+	hold     func()                                      // called before each step that a crash could follow
+	flush    func(fd int, off, n int64, flags int) error // nil is sync_file_range
 }
 
 // A Result is what a copy did.
@@ -64,6 +65,9 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	}
 	if o.hold == nil {
 		o.hold = func() {}
+	}
+	if o.flush == nil {
+		o.flush = unix.SyncFileRange
 	}
 	if o.temp == "" {
 		o.temp = ".culvert-" + strings.ToLower(rand.Text()[:12])
@@ -146,7 +150,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 			return err
 		}
 	}
-	p := pump{from: from, to: to, size: size, o: &o, flush: &flusher{fd: int(out.Fd())}, res: res}
+	p := pump{from: from, to: to, size: size, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
 	if err := p.open(drv); err != nil {
 		return err
 	}

@@ -165,3 +165,47 @@ func TestCopyRefuses(t *testing.T) {
 		t.Errorf("a route that is not there: %v", err)
 	}
 }
+
+// A disk that fails while the copy goes on fails the copy: the kernel tells a
+// descriptor of such an error once, and the sync at the end would know nothing.
+func TestDiskFails(t *testing.T) {
+	drv := newDriver(t)
+	for _, tt := range []struct {
+		name  string
+		flags int // of the call that fails; 0 for none
+		err   error
+		fails bool
+	}{
+		{"while it is written", unix.SYNC_FILE_RANGE_WRITE, unix.EIO, true},
+		{"while it is waited for", unix.SYNC_FILE_RANGE_WAIT_BEFORE, unix.EIO, true},
+		{"no room on a thin disk", unix.SYNC_FILE_RANGE_WAIT_BEFORE, unix.ENOSPC, true},
+		{"a sandbox without the call", unix.SYNC_FILE_RANGE_WRITE, unix.ENOSYS, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			src, data := writeFile(t, dir, 5<<20+17)
+			dst := filepath.Join(dir, "dest")
+			calls := 0
+			flush := func(_ int, _, _ int64, flags int) error {
+				if calls++; calls > 3 && flags&tt.flags != 0 {
+					return tt.err
+				}
+				return nil
+			}
+			_, err := Copy(context.Background(), drv, src, dst, Options{Buffer: 1 << 20, flush: flush})
+			if tt.fails {
+				if !errors.Is(err, tt.err) {
+					t.Errorf("error %v, want %v", err, tt.err)
+				}
+				if list, _ := os.ReadDir(dir); len(list) != 1 {
+					t.Errorf("%d files beside the source", len(list)-1)
+				}
+				return
+			}
+			got, rerr := os.ReadFile(dst)
+			if err != nil || rerr != nil || !bytes.Equal(got, data) {
+				t.Errorf("the copy: %v, %v", err, rerr)
+			}
+		})
+	}
+}

@@ -115,7 +115,12 @@ func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan pie
 			return err
 		}
 		p.res.Bytes += r.Bytes
-		p.flush.wrote(got)
+		if r.Bytes < got.n {
+			return fmt.Errorf("%s: %w: %d of %d bytes at offset %d", p.res.Dest, io.ErrShortWrite, r.Bytes, got.n, got.off)
+		}
+		if err := p.flush.wrote(got); err != nil {
+			return fmt.Errorf("%s: %w", p.res.Dest, err)
+		}
 		p.o.hold()
 		if p.o.Advance != nil {
 			p.o.Advance(p.res.Bytes, p.size)
