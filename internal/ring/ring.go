@@ -107,8 +107,10 @@ func (r *Ring) Run(ctx context.Context, reqs []Req, res []Res) error {
 		return err
 	}
 	if len(reqs) == 1 && reqs[0].Len <= r.smallLen {
-		res[0].Err = r.runSmall(&reqs[0], &res[0])
-		return res[0].Err
+		if err := r.runSmall(&reqs[0], &res[0]); err != errNoSmalls {
+			res[0].Err = err
+			return err
+		}
 	}
 	return r.runOp(ctx, reqs, res)
 }

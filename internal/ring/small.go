@@ -38,6 +38,9 @@ type smalls struct {
 	ended bool
 }
 
+// errNoSmalls means that not one small slot could be made.
+var errNoSmalls = errors.New("ring: no slots for small requests")
+
 // getSmall lends a slot, pins more while the budget allows, and else waits.
 func (r *Ring) getSmall() (*small, error) {
 	m := &r.smalls
@@ -46,6 +49,9 @@ func (r *Ring) getSmall() (*small, error) {
 	for {
 		if m.ended {
 			return nil, ErrClosed
+		}
+		if m.most == 0 {
+			return nil, errNoSmalls
 		}
 		if n := len(m.idle); n > 0 {
 			s := m.idle[n-1]
@@ -64,9 +70,6 @@ func (r *Ring) getSmall() (*small, error) {
 		m.back.Broadcast()
 		if err != nil {
 			m.most = len(m.all)
-			if m.most == 0 {
-				return nil, err
-			}
 			r.log.Warn("ring: going on with fewer small slots", "slots", m.most, "error", err)
 			continue
 		}
@@ -95,6 +98,7 @@ func (r *Ring) newSmalls(n int) ([]*small, error) {
 		}
 		s.flagAddr = s.addr + smallSlot - page
 		s.flag = hostWord(s.flagAddr)
+		s.flag.Store(0) // the memory may have been a ring's before
 		list = append(list, s)
 	}
 	flagged := r.flagged(list[0])
