@@ -148,3 +148,33 @@ func checkShared(t *rapid.T, i int, q *Req, res *Res, b *buffer, f *testFile, da
 		t.Fatalf("request %d %+v: %+v", i, q, res)
 	}
 }
+
+// What the GPU says of a slot, it says of all requests in it: nobody knows whose
+// bytes have arrived.
+func TestSharedSlotFails(t *testing.T) {
+	dev := newOddGPU(openGPU(t))
+	r := openRing(t, dev, Config{Budget: 16 << 20, Slot: 1 << 20, Workers: 1})
+	const n = 200_000
+	f, b := newFile(t, noise(1, 4*n)), newBuffer(t, dev.Device, 4*n)
+	reqs, res := make([]Req, 4), make([]Res, 4)
+	for _, verb := range []string{"record", "event"} {
+		for _, write := range []bool{false, true} {
+			for i := range reqs {
+				reqs[i] = Req{Write: write, Buffered: f.buffered, Direct: -1, Off: int64(i * n), Addr: b.addr() + gpu.Addr(i*n), Len: n}
+			}
+			dev.set(func(v string, _ uint64) error {
+				if v == verb {
+					return gpu.ErrLaunchFailed
+				}
+				return nil
+			})
+			err := r.Run(context.Background(), reqs, res)
+			dev.set(nil)
+			for i := range res {
+				if !errors.Is(err, gpu.ErrLaunchFailed) || !errors.Is(res[i].Err, gpu.ErrLaunchFailed) || res[i].N != 0 || res[i].HostBytes != 0 {
+					t.Errorf("%s fails, write %v: request %d: %+v, %v", verb, write, i, res[i], err)
+				}
+			}
+		}
+	}
+}
