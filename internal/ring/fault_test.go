@@ -328,6 +328,41 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// A write that is larger than the disk must not have all of the disk reserved
+// before that is noticed.
+func TestReserveTooMuch(t *testing.T) {
+	const mib = 1 << 20
+	disk := unix.Statfs_t{Blocks: 1000, Bfree: 100, Bsize: 4096, Frsize: mib}
+	for _, tt := range []struct {
+		name         string
+		size, blocks int64 // of the file, in MiB
+		on           unix.Statfs_t
+		n            int64
+		want         bool
+	}{
+		{"room", 10, 10, disk, 100 * mib, true},
+		{"no room", 10, 10, disk, 101 * mib, false},
+		{"reserved before", 10, 60, disk, 150 * mib, true},
+		{"too little reserved", 10, 60, disk, 151 * mib, false},
+		{"holes, and perhaps something behind", 100, 60, disk, 160 * mib, true},
+		{"blocks of another size", 0, 0, unix.Statfs_t{Blocks: 1000, Bfree: 100, Bsize: 4096}, 101 * 4096, false},
+		{"the disk does not say", 0, 0, unix.Statfs_t{}, mib, true},
+	} {
+		st := unix.Stat_t{Size: tt.size * mib, Blocks: tt.blocks * mib / 512}
+		if got := fits(&st, &tt.on, tt.n); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	f := newFile(t, []byte("before"))
+	var on unix.Statfs_t
+	if err := unix.Fstatfs(f.buffered, &on); err != nil || inMemory(&on) {
+		t.Skipf("needs a directory for temporary files on a disk: %v", err)
+	}
+	if err := (kernel{}).Reserve(f.buffered, 0, 1<<60); err != unix.ENOSPC {
+		t.Errorf("an exabyte: %v", err)
+	}
+}
+
 func TestSync(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing

@@ -39,8 +39,12 @@ func (kernel) Reserve(fd int, off, n int64) error {
 		return err
 	}
 	from, end := max(off, st.Size), off+n
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || from >= end || inMemory(fd) {
+	var on unix.Statfs_t
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || from >= end || unix.Fstatfs(fd, &on) != nil || inMemory(&on) {
 		return nil
+	}
+	if !fits(&st, &on, end-from) {
+		return unix.ENOSPC
 	}
 	err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, from, end-from)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
@@ -51,9 +55,27 @@ func (kernel) Reserve(fd int, off, n int64) error {
 
 // inMemory reports a file system whose fallocate takes the pages one by one:
 // there the writers do that better, side by side.
-func inMemory(fd int) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(fd, &st) == nil && (st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC)
+func inMemory(on *unix.Statfs_t) bool {
+	return on.Type == unix.TMPFS_MAGIC || on.Type == unix.RAMFS_MAGIC
+}
+
+// fits reports whether a file can have n bytes more behind its end, as far as one
+// can tell. It is looked at first because ext4 takes all that the disk has before
+// it finds out that this is not enough, and leaves it taken. What the file has
+// reserved already needs no room.
+func fits(st *unix.Stat_t, on *unix.Statfs_t, n int64) bool {
+	unit := uint64(on.Frsize)
+	if unit == 0 {
+		unit = uint64(on.Bsize)
+	}
+	if on.Blocks == 0 || unit == 0 {
+		return true // it does not say
+	}
+	reserved := st.Blocks * 512
+	if reserved >= st.Size { // else it has holes, and nobody knows where the blocks are
+		reserved -= st.Size
+	}
+	return uint64(max(n-reserved, 0))/unit <= on.Bfree
 }
 
 func (kernel) Warm(fd int, off, n int64) bool {

@@ -57,7 +57,7 @@ func (kernel) Overwritable(fd int, off, n int64, hands int) bool {
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG, off+n > st.Size, st.Blocks*512 < st.Size:
 		return false
-	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0: // write takes these away
+	case privileged(fd, st.Mode):
 		return false
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -65,6 +65,16 @@ func (kernel) Overwritable(fd int, off, n int64, hands int) bool {
 		return false
 	}
 	return storable(fd, hands) && cached(fd, off, n)
+}
+
+// privileged reports rights that a write takes from a file, and a store does not:
+// setuid, setgid and capabilities.
+func privileged(fd int, mode uint32) bool {
+	if mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+		return true
+	}
+	n, err := unix.Fgetxattr(fd, "security.capability", nil)
+	return err == nil && n > 0
 }
 
 // storable reports a file system that was tried.

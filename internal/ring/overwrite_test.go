@@ -155,18 +155,26 @@ func TestOverwritable(t *testing.T) {
 		off, n int64
 		want   bool
 	}{
-		{name: "plain", n: 4 * page, want: true},
-		{name: "unaligned", off: 5, n: 3 * page, want: true},
-		{name: "past the end", off: 1, n: 4 * page},
-		{name: "append", flags: unix.O_APPEND, n: 4 * page},
-		{name: "dsync", flags: unix.O_DSYNC, n: 4 * page},
-		{name: "a hole", n: 4 * page, change: func(t *testing.T, f *testFile) {
+		{name: "plain", flags: unix.O_RDWR, n: 4 * page, want: true},
+		{name: "unaligned", flags: unix.O_RDWR, off: 5, n: 3 * page, want: true},
+		{name: "past the end", flags: unix.O_RDWR, off: 1, n: 4 * page},
+		{name: "append", flags: unix.O_RDWR | unix.O_APPEND, n: 4 * page},
+		{name: "dsync", flags: unix.O_RDWR | unix.O_DSYNC, n: 4 * page},
+		{name: "a hole", flags: unix.O_RDWR, n: 4 * page, change: func(t *testing.T, f *testFile) {
 			err := errors.Join(unix.Ftruncate(f.buffered, 0), unix.Ftruncate(f.buffered, 4*page))
 			if _, err2 := unix.Pread(f.buffered, make([]byte, 4*page), 0); err != nil || err2 != nil {
 				t.Fatal(err, err2)
 			}
 		}},
-		{name: "setuid", n: 4 * page, change: func(t *testing.T, f *testFile) {
+		{name: "read-only", flags: unix.O_RDONLY, n: 4 * page},
+		{name: "write-only", flags: unix.O_WRONLY, n: 4 * page},
+		{name: "capabilities", flags: unix.O_RDWR, n: 4 * page, change: func(t *testing.T, f *testFile) {
+			const netRaw = "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" // cap_net_raw=ep
+			if err := unix.Fsetxattr(f.buffered, "security.capability", []byte(netRaw), 0); err != nil {
+				t.Skipf("needs the right to set capabilities: %v", err)
+			}
+		}},
+		{name: "setuid", flags: unix.O_RDWR, n: 4 * page, change: func(t *testing.T, f *testFile) {
 			if err := unix.Fchmod(f.buffered, 0o4700); err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +186,7 @@ func TestOverwritable(t *testing.T) {
 			if err := os.WriteFile(name, noise(1, 4*page), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			fd, err := unix.Open(name, unix.O_RDWR|tt.flags, 0)
+			fd, err := unix.Open(name, tt.flags, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
