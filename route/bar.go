@@ -179,6 +179,7 @@ func (b *BarRoute) run(op *Op, r *Receipt) error {
 			continue
 		}
 		if err != nil {
+			wc.Fence() // some may have come
 			return err
 		}
 		if n == 0 {

@@ -61,9 +61,12 @@ func (b *barUpTo) runOne(ctx context.Context, ops []Op, res []Receipt) error {
 	return b.BarRoute.Run(ctx, ops, res)
 }
 
-// beside hands ops to the other route. Unlike BAR1 it writes to addresses, so
-// that it matters whether the memory is still the buffer's.
+// beside hands ops to the other route, if it is there. Unlike BAR1 it writes to
+// addresses, so that it matters whether the memory is still the buffer's.
 func (b *barUpTo) beside(ctx context.Context, ops []Op, res []Receipt, why *Decline) error {
+	if b.other.Takes(&ops[0]) != nil {
+		return b.BarRoute.Run(ctx, ops, res)
+	}
 	if err := live(ops, 0); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +24,9 @@ const mappedWindow = 64 << 20
 // data that is read once (the ring is two to three times as fast on an H200), so
 // it stands below the ring and is taken when it is asked for.
 type MappedRoute struct {
-	dev    gpu.Device
-	absent *Decline // why this GPU cannot
+	dev     gpu.Device
+	absent  *Decline // why this GPU cannot
+	refused sync.Map // from *storage.File to *Decline
 }
 
 // NewMapped returns the mapped route to a GPU.
@@ -63,7 +65,23 @@ func (m *MappedRoute) Takes(op *Op) *Decline {
 	case !op.Kind.OnDevice():
 		return mappedDeclineMemory
 	}
+	if d, ok := m.refused.Load(op.File); ok {
+		return d.(*Decline)
+	}
 	return nil
+}
+
+// explain tells a file whose pages cannot be mapped or pinned, which is left to the
+// rungs below, from an error.
+func (m *MappedRoute) explain(op *Op, err error) error {
+	if _, ok := errors.AsType[*unpinnable](err); !ok {
+		return err
+	}
+	f, d := op.File, &Decline{Mapped, "pinning", err.Error(), ""}
+	if _, known := m.refused.LoadOrStore(f, d); !known {
+		f.OnClose(func() { m.refused.Delete(f) })
+	}
+	return &Refusal{d, err}
 }
 
 // Close has nothing to give back.
@@ -104,16 +122,14 @@ func (m *MappedRoute) run(ctx context.Context, op *Op, r *Receipt) error {
 		}
 		if err != nil {
 			if tries++; tries > mappedRetries {
-				return fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err)
+				return m.explain(op, fmt.Errorf("offset %d: %w", op.Off+r.Bytes, err))
 			}
 			r.Retries++
 			window = max(n/2, 1)
 			continue
 		}
 		window, tries = mappedWindow, 0
-		r.Bytes += n
-		// The bytes were in host memory already: they are the page cache.
-		r.Host.Bytes += n
+		r.Bytes += n // from the page cache, which does not count as host memory on the way
 	}
 	return nil
 }
@@ -124,7 +140,7 @@ func (m *MappedRoute) window(f *storage.File, off, n int64, to gpu.Addr) (err er
 	length := (off + n - start + page - 1) / page * page
 	mem, err := unix.Mmap(f.Buffered(), start, int(length), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("mmap: %w", err)
+		return &unpinnable{fmt.Errorf("mmap: %w", err)}
 	}
 	defer func() { err = errors.Join(err, unix.Munmap(mem)) }()
 	if err := m.bring(f, mem, start); err != nil {
@@ -132,7 +148,7 @@ func (m *MappedRoute) window(f *storage.File, off, n int64, to gpu.Addr) (err er
 	}
 	host := gpu.HostAddr(mem)
 	if err := m.dev.Register(uintptr(host), uint64(length), gpu.RegisterReadOnly|gpu.RegisterDeviceMap); err != nil {
-		return err
+		return &unpinnable{err}
 	}
 	defer func() { err = errors.Join(err, m.dev.Unregister(uintptr(host))) }()
 	return m.dev.Copy(to, host+gpu.Addr(off-start), uint64(n))
@@ -171,3 +187,9 @@ type unreadable struct {
 
 func (u *unreadable) Error() string { return fmt.Sprintf("offset %d: %v", u.off, u.err) }
 func (u *unreadable) Unwrap() error { return u.err }
+
+// An unpinnable window cannot be mapped or pinned.
+type unpinnable struct{ err error }
+
+func (u *unpinnable) Error() string { return u.err.Error() }
+func (u *unpinnable) Unwrap() error { return u.err }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/ring"
@@ -17,7 +18,8 @@ type RingRoute struct {
 
 	mu   sync.Mutex
 	ring *ring.Ring // made at first use: a process that only looks pins nothing
-	err  error
+	// absent says that there is no memory to pin.
+	absent atomic.Pointer[Decline]
 }
 
 // A ringBatch is the arguments of one call, reused.
@@ -49,16 +51,26 @@ func (r *RingRoute) Takes(op *Op) *Decline {
 	if !op.Kind.OnDevice() {
 		return ringDecline
 	}
-	return nil
+	return r.absent.Load()
 }
 
+// open makes the ring. Where it cannot be made, the rungs below do without.
 func (r *RingRoute) open() (*ring.Ring, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ring == nil && r.err == nil {
-		r.ring, r.err = ring.New(r.dev, ring.Config{})
+	if r.ring != nil {
+		return r.ring, nil
 	}
-	return r.ring, r.err
+	if d := r.absent.Load(); d != nil {
+		return nil, &Refusal{Why: d}
+	}
+	var err error
+	if r.ring, err = ring.New(r.dev, ring.Config{}); err != nil {
+		d := &Decline{Ring, "pinned memory", err.Error(), "give the process more memory (ulimit -l, the limit of the container) and start it again"}
+		r.absent.Store(d)
+		return nil, &Refusal{d, err}
+	}
+	return r.ring, nil
 }
 
 // Run hands the batch to the ring.
@@ -76,14 +88,22 @@ func (r *RingRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 		to.Bytes = from.N
 		to.Host.Bytes = from.HostBytes
 		to.Retries = from.Retries
-		if err == nil && from.Err != nil {
-			err = from.Err
-		}
 	}
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%s %s: %w", ops[0].Dir, ops[0].File.Name, err)
+		op := &ops[b.failed()]
+		err = fmt.Errorf("%s %s: %w", op.Dir, op.File.Name, err)
 	}
 	return err
+}
+
+// failed is the request whose error is that of the batch.
+func (b *ringBatch) failed() int {
+	for i := range b.res {
+		if b.res[i].Err != nil {
+			return i
+		}
+	}
+	return 0
 }
 
 func (b *ringBatch) set(ops []Op) {
