@@ -17,8 +17,8 @@ import (
 // command may be late: on a busy machine even one that is not held up may be.
 // Tests in which it must not use patience.
 const (
-	soon     = 250 * time.Millisecond
-	patience = 2 * time.Second
+	soon     = 500 * time.Millisecond
+	patience = 3 * time.Second
 )
 
 // A rig is a driver on a software drive whose faults the test controls.

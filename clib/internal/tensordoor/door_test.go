@@ -102,7 +102,7 @@ func TestMemoryGoes(t *testing.T) {
 	c.Release(load().Memory)
 	before, files := free(), openFiles(t)
 	a := load()
-	if n := openFiles(t); n != files {
+	if n := openFiles(t); n > files { // fewer, when the collector has been
 		t.Errorf("%d descriptors became %d while tensors are held", files, n)
 	}
 	if _, err := c.Views(a.Memory, 0, 1); err != nil {
