@@ -10,7 +10,8 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// proc is /proc/driver/nvidia-fs.
+// proc is /proc/driver/nvidia-fs. As in the recorded module peer_affinity is empty:
+// it has a table only with peer I/O statistics on, and they are off here.
 func (m *Module) proc() kernel.Tree {
 	text := func(s string) func() []byte { return func() []byte { return []byte(s) } }
 	return kernel.Tree{
