@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func interrupt(t *testing.T, dir, when string, args ...string) string {
 			stop()
 		}
 	}
-	if err := <-ended; err == nil || cmd.ProcessState.ExitCode() != exitFailed {
+	if err := <-ended; !endedBy(cmd, unix.SIGTERM) {
 		t.Errorf("it ended with %v:\n%s", err, &said)
 	}
 	// A second is what is promised, on a machine that has nothing else to do. The
@@ -77,6 +78,39 @@ func interrupt(t *testing.T, dir, when string, args ...string) string {
 		t.Errorf("it went on for %v:\n%s", took, &said)
 	}
 	return said.String()
+}
+
+// endedBy reports whether a signal ended a program.
+func endedBy(cmd *exec.Cmd, s unix.Signal) bool {
+	st, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && st.Signaled() && st.Signal() == s
+}
+
+// A command that prints to nobody ends quietly and leaves nothing behind.
+func TestNobodyReads(t *testing.T) {
+	for _, args := range [][]string{{"demo"}, {"check", "--json"}, {"--help"}, {"bench", "file", "--bs", "4K", "--time", "1ms", "--repeat", "100000"}} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		var said bytes.Buffer
+		cmd := exec.Command("culvert", args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, w, &said
+		cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M", "TMPDIR="+dir)
+		err = cmd.Run()
+		w.Close()
+		if cmd.ProcessState.ExitCode() != exitPipe || said.Len() != 0 {
+			t.Errorf("%s: %v, and said %q", args, err, &said)
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+			t.Errorf("%s left %v, %v", args, list, err)
+		}
+	}
 }
 
 // hasRead is how many bytes a process has read.

@@ -3,12 +3,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
 
@@ -24,18 +22,23 @@ const (
 	exitFailed = 1 // an error; the message names the file and the cause
 	exitUsage  = 2 // the command line is wrong, or a variable of the environment
 	exitRoute  = 3 // a required route is not available here
+	exitPipe   = 128 + int(unix.SIGPIPE)
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	i := catch()
+	os.Exit(i.end(run(i)))
+}
 
-func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the second signal ends the process, whatever it waits for
-	out := &output{w: os.Stdout}
+func run(i *interruption) int {
+	ctx := i.ctx
+	out := &output{w: os.Stdout, gone: i.cancel}
 	root := newRoot()
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
+	if errors.Is(out.err, unix.EPIPE) {
+		return exitPipe // whoever read it has seen enough
+	}
 	if err == nil && out.err != nil {
 		err = fmt.Errorf("the result could not be printed: %w", out.err)
 	}
@@ -50,16 +53,20 @@ func run() int {
 }
 
 // An output remembers the first error, so that a full disk behind it is not taken
-// for success.
+// for success, and stops the command when nobody reads what it prints.
 type output struct {
-	w   io.Writer
-	err error
+	w    io.Writer
+	err  error
+	gone func()
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
 	if o.err == nil {
 		o.err = err
+	}
+	if errors.Is(err, unix.EPIPE) {
+		o.gone()
 	}
 	return n, err
 }
@@ -101,7 +108,8 @@ EXIT STATUS
   1  an error
   2  the command line is wrong, or a variable of the environment
   3  a required route is not available here
-  run and lab end with that of the program that they ran`,
+  run and lab end with that of the program that they ran; a command that a signal
+  stops puts things in order and ends by that signal`,
 		Example: `  culvert demo                              # the whole path in one minute
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,

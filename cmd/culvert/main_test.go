@@ -1,14 +1,13 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"culvert": func() { os.Exit(run()) }})
+	testscript.Main(m, map[string]func(){"culvert": main})
 }
 
 // The scripts are the command line as a user types it, on the software machine.
