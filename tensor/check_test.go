@@ -1,10 +1,12 @@
 package tensor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,4 +201,47 @@ func (c *loadCounter) Device(i int) (gpu.Device, error) {
 		c.dev = loadCounterDevice{dev, &c.modules}
 	}
 	return c.dev, nil
+}
+
+// Small reads may bring nothing but what lies between two tensors that are read
+// together: it is nobody's, and does not get into a sum.
+func TestLoadVerifyOverGaps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gap.safetensors")
+	sources := []Source{
+		source("a", F32, 1, 4<<20/4), source("b", F32, 2, 32<<10/4), source("c", F32, 3, 4<<20/4),
+	}
+	if _, err := Save(t.Context(), path, sources, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := softEngine(t, 64<<20)
+	for _, read := range []int64{4096, 8192, 64 << 10, 0} {
+		p := planFor(t, m, Selection{Only: []string{"a", "c"}}, []int{0}, &PlanOptions{MaxRead: read})
+		if apart := p.Tensors[1].Off - p.Tensors[0].Off; apart != 4<<20+32<<10 {
+			t.Fatalf("the tensors are %d apart: they are not read together", apart)
+		}
+		l, err := NewLoad(p, e, &LoadOptions{Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for x, err := range l.Tensors(t.Context()) {
+			if err != nil {
+				t.Fatalf("reads of %d: %v", read, err)
+			}
+			if !x.Verified || !bytes.Equal(onDevice(t, e, x), readTensor(t, m, x.Name)) {
+				t.Errorf("reads of %d: %s is wrong", read, x.Name)
+			}
+			n++
+		}
+		if n != 2 {
+			t.Errorf("reads of %d: %d tensors", read, n)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -67,16 +67,36 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	if err != nil {
 		return nil, err
 	}
+	old, err := c.publish(dir, hold)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range old {
+		hold("remove")
+		err = errors.Join(err, os.RemoveAll(name))
+	}
+	return m, err
+}
+
+// publish gives a step its name, makes it the latest and puts away those that Keep
+// does not cover, which are the caller's to remove. Nobody else does so meanwhile:
+// the latest step would be pruned by whoever does not know of it yet.
+func (c *Checkpoints) publish(dir *temp, hold func(string)) (old []string, err error) {
+	unlock, err := lockDir(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := dir.commit(); err != nil {
 		return nil, err
 	}
 	if err := syncDir(c.Dir, hold); err != nil {
 		return nil, err
 	}
-	if err := c.point(target, hold); err != nil {
+	if err := c.point(dir.target, hold); err != nil {
 		return nil, err
 	}
-	return m, c.prune(target, hold)
+	return c.prune(dir.target, hold)
 }
 
 // makeDir makes the directory, if need be, so that it survives a crash.
@@ -92,11 +112,6 @@ func (c *Checkpoints) makeDir(hold func(string)) error {
 
 // point makes latest a link to a step, in one go.
 func (c *Checkpoints) point(target string, hold func(string)) error {
-	unlock, err := lockDir(c.Dir)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	name := filepath.Join(c.Dir, "."+latestName+tempSuffix)
 	// One is there if a process was killed just now.
 	if _, err := removeFile(name, hold); err != nil {
@@ -148,31 +163,25 @@ func (c *Checkpoints) Latest() (int64, error) {
 	return n, nil
 }
 
-// prune removes steps that Keep does not cover. The newest is always kept, and
-// so is the one that was just saved, even if its number is low.
-func (c *Checkpoints) prune(saved string, hold func(string)) error {
+// prune puts away the steps that Keep does not cover. The newest is always kept,
+// and so is the one that was just saved, even if its number is low.
+func (c *Checkpoints) prune(saved string, hold func(string)) (old []string, err error) {
 	steps, err := c.Steps()
 	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
-		return err
+		return nil, err
 	}
 	for _, step := range steps[:len(steps)-c.Keep] {
-		if dir := c.stepDir(step); dir != saved {
-			if err := retire(dir, hold); err != nil {
-				return err
-			}
+		dir := c.stepDir(step)
+		if dir == saved {
+			continue
 		}
+		// Half a step must not stand under its own name while it is removed.
+		name := filepath.Join(c.Dir, "."+filepath.Base(dir)+".old"+tempSuffix)
+		hold("rename")
+		if err := os.Rename(dir, name); err != nil {
+			return old, err
+		}
+		old = append(old, name)
 	}
-	return syncDir(c.Dir, hold)
-}
-
-// retire removes a step under another name, because half a step must not stand
-// under its own.
-func retire(dir string, hold func(string)) error {
-	name := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".old"+tempSuffix)
-	hold("rename")
-	if err := os.Rename(dir, name); err != nil {
-		return err
-	}
-	hold("remove")
-	return os.RemoveAll(name)
+	return old, syncDir(c.Dir, hold)
 }

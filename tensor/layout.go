@@ -125,9 +125,10 @@ func (l *layout) readRange(g *group, base uint64, first, last int) {
 			File: g.items[0].entry.File, Off: from, Len: to - from, Count: 1,
 			Buffer: l.buffer, Dst: base + uint64(from-g.from),
 		}
-		r.First, r.Last = l.touched(&r, first, last)
-		l.plan.Reads = append(l.plan.Reads, r)
 		from = to
+		if r.First, r.Last = l.touched(&r, first, last); l.brings(&r) {
+			l.plan.Reads = append(l.plan.Reads, r)
+		}
 	}
 }
 
@@ -141,6 +142,13 @@ func (l *layout) touched(r *Read, first, last int) (int, int) {
 		last--
 	}
 	return first, last
+}
+
+// brings reports whether a read has bytes of a tensor: a small one may lie between
+// two of them.
+func (l *layout) brings(r *Read) bool {
+	t := &l.plan.Tensors[r.First]
+	return t.Off < r.Dst+uint64(r.Len) && t.Off+t.Len > r.Dst
 }
 
 // readRuns reads a strided part of one tensor. The runs between its own are

@@ -62,7 +62,11 @@ func create(name string, dir bool, mode fs.FileMode) (*os.File, error) {
 	if err := os.Mkdir(name, mode); err != nil {
 		return nil, err
 	}
-	return os.Open(name)
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fs.ErrExist // somebody took it for a dead one: not this name
+	}
+	return f, err
 }
 
 // lock marks the file as alive, and reports whether it is still there.

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 )
 
@@ -414,6 +415,31 @@ func TestRemoveDead(t *testing.T) {
 	for _, p := range []string{other, alive.Name()} {
 		if _, err := os.Stat(p); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Whoever saves at the same time, and in whatever order, the latest step is there
+// and nobody trips over what another removes.
+func TestCheckpointsSideBySide(t *testing.T) {
+	for round := range 5 {
+		c := &Checkpoints{Dir: filepath.Join(t.TempDir(), "c"), Keep: 1}
+		var g errgroup.Group
+		for i := range int64(6) {
+			g.Go(func() error {
+				_, err := c.Save(t.Context(), 100-i, []Source{source("w", F32, 1, 64)}, nil)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		step, err := c.Latest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Verify(t.Context(), c.Path(step)); err != nil {
+			t.Fatalf("round %d: the latest step: %v", round, err)
 		}
 	}
 }
