@@ -2,6 +2,7 @@ package ring
 
 import (
 	"errors"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,7 +83,7 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if errors.Is(err, unix.ENOSYS) {
+	if noCachestat(err) {
 		resident, total, err := residentByMincore(fd, off, n)
 		return err != nil || 2*resident >= total
 	}
@@ -91,3 +92,21 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	// to be written out before O_DIRECT could read the range.
 	return err != nil || cs.Dirty > 0 || cs.Writeback > 0 || 2*int64(cs.Cache)*page >= n
 }
+
+// noCachestat reports an answer that says nothing about the file: a kernel has no
+// cachestat, or a container's filter forbids it.
+func noCachestat(err error) bool {
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) && cachestatForbidden()
+}
+
+// cachestatForbidden asks about memory of the process's own, of which the kernel
+// tells everything.
+var cachestatForbidden = sync.OnceValue(func() bool {
+	fd, err := unix.MemfdCreate("cachestat", unix.MFD_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var cs unix.Cachestat_t
+	return errors.Is(unix.Cachestat(uint(fd), &unix.CachestatRange{}, &cs, 0), unix.EPERM)
+})
