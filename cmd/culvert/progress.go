@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/route"
@@ -17,11 +16,11 @@ import (
 // A progress shows how far the copy of a directory is: on a terminal a few lines
 // that are redrawn, elsewhere a line for each file that is complete.
 type progress struct {
-	mu    sync.Mutex
-	w     *os.File
-	tty   bool
-	drawn time.Time
-	lines int // on the screen
+	mu     sync.Mutex
+	w      io.Writer
+	screen *screen // nil where there is none
+	drawn  time.Time
+	lines  int // on the screen
 
 	state copyState
 }
@@ -43,7 +42,7 @@ type activeFile struct {
 
 func newProgress(w *os.File, t *transfer.Tree) *progress {
 	of, files, total, bytes := t.Totals()
-	p := &progress{w: w, tty: term.IsTerminal(int(w.Fd()))}
+	p := &progress{w: w, screen: newScreen(w)}
 	p.state = copyState{start: time.Now(), files: files, of: of, bytes: bytes, total: total, before: bytes}
 	return p
 }
@@ -79,7 +78,7 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 	if err == nil {
 		s.files++
 		s.bytes += f.Size
-		if !p.tty {
+		if p.screen == nil {
 			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", f.Path, route.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
 		}
 	}
@@ -93,14 +92,11 @@ func (s *copyState) find(path string) int {
 // draw replaces what is on the screen, ten times a second at most.
 func (p *progress) draw() {
 	now := time.Now()
-	if !p.tty || now.Sub(p.drawn) < time.Second/10 {
+	if p.screen == nil || now.Sub(p.drawn) < time.Second/10 {
 		return
 	}
-	width, _, err := term.GetSize(int(p.w.Fd()))
-	if err != nil || width < 20 {
-		width = 80
-	}
-	lines := p.state.render(now, width-1)
+	width, height := p.screen.size()
+	lines := fit(p.state.render(now), width, height)
 	p.erase()
 	fmt.Fprint(p.w, strings.Join(lines, "\n")+"\n")
 	p.drawn, p.lines = now, len(lines)
@@ -118,11 +114,11 @@ func (p *progress) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.erase()
-	p.tty = false
+	p.screen = nil
 }
 
-// render is the picture at a time, in lines of at most so many characters.
-func (s *copyState) render(now time.Time, width int) []string {
+// render is the picture at a time.
+func (s *copyState) render(now time.Time) []string {
 	elapsed := now.Sub(s.start)
 	bytes := s.bytes
 	for _, a := range s.active {
@@ -135,11 +131,6 @@ func (s *copyState) render(now time.Time, width int) []string {
 	}
 	for _, a := range s.active {
 		lines = append(lines, fmt.Sprintf(" * %s: %s, %s", a.path, route.Size(a.size), pace(a.done, a.size, a.done, now.Sub(a.begun))))
-	}
-	for i, l := range lines {
-		if r := []rune(l); len(r) > width {
-			lines[i] = string(r[:width])
-		}
 	}
 	return lines
 }
