@@ -67,6 +67,13 @@ type cufileReader struct {
 
 func (r *cufileReader) Close() error { return r.file.Close() }
 
+// Direct reports whether a drive itself would fill registered memory of a GPU with
+// bytes of the file.
+func (r *cufileReader) Direct(device int) bool {
+	p, err := r.file.Plan(device)
+	return err == nil && (p.Best() == route.NVFS || p.Best() == route.P2PDMA)
+}
+
 func (r *cufileReader) Read(ctx context.Context, pieces []Piece) (route.Receipt, error) {
 	if len(pieces) == 1 {
 		return r.file.ReadAt(ctx, pieces[0].Dst, pieces[0].Off)

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -12,18 +13,19 @@ import (
 // registrations, which only the transfer needs, can be given back before it.
 type Engine struct {
 	tensor.Engine
-	register bool
+	mapping bool // is worth registering
 
-	mu   sync.Mutex
-	held []io.Closer
+	mu    sync.Mutex
+	files []tensor.Reader
+	held  []io.Closer
 }
 
 // NewEngine prepares e for one plan.
 func NewEngine(e tensor.Engine, p *tensor.Plan) *Engine {
-	return &Engine{Engine: e, register: worthMapping(p)}
+	return &Engine{Engine: e, mapping: worthMapping(p)}
 }
 
-// worthMapping weighs registration. It maps memory for the CPU, which takes some
+// worthMapping weighs registration where no drive gains by it. It maps memory for the CPU, which takes some
 // 2 ms for each GiB and as much again to undo; what it gains are a few
 // microseconds for each read that is small enough to go that way. A model of
 // many GiB in large reads is loaded faster without.
@@ -48,14 +50,27 @@ func (e *Engine) Open(path string) (tensor.Reader, error) {
 		return nil, err
 	}
 	once := &reader{r, closeOnce{c: r}}
-	e.keep(once)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.files, e.held = append(e.files, r), append(e.held, once)
 	return once, nil
 }
 
+// direct reports whether a drive would fill memory of a GPU itself, which it can
+// only where the memory is registered.
+func (e *Engine) direct(device int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.files, func(r tensor.Reader) bool {
+		d, ok := r.(interface{ Direct(device int) bool })
+		return ok && d.Direct(device)
+	})
+}
+
 // Register registers memory until Settle or until the load gives it back, where
-// that is worth it.
+// that is worth it. The load has opened its files.
 func (e *Engine) Register(span gpu.Span) (io.Closer, error) {
-	if !e.register {
+	if !e.mapping && !e.direct(span.Dev) {
 		return &closeOnce{c: io.NopCloser(nil)}, nil
 	}
 	c, err := e.Engine.Register(span)
@@ -63,14 +78,10 @@ func (e *Engine) Register(span gpu.Span) (io.Closer, error) {
 		return nil, err
 	}
 	once := &closeOnce{c: c}
-	e.keep(once)
-	return once, nil
-}
-
-func (e *Engine) keep(c io.Closer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.held = append(e.held, c)
+	e.held = append(e.held, once)
+	return once, nil
 }
 
 // Settle gives back everything but the memory. The transfers must have ended.
@@ -83,7 +94,7 @@ func (e *Engine) Settle() error {
 			first = err
 		}
 	}
-	e.held = nil
+	e.files, e.held = nil, nil
 	return first
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/soft"
 )
@@ -317,5 +319,26 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	if s.Served() != int64(cap(errs)) {
 		t.Errorf("%d were served", s.Served())
+	}
+}
+
+// A holder that runs out of descriptors for a moment goes on holding.
+func TestOutOfDescriptors(t *testing.T) {
+	ctx, cancel := contextOf(t)
+	answers := []error{unix.EMFILE, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.ENFILE)}}
+	accept := func() (*net.UnixConn, error) {
+		if len(answers) == 0 {
+			cancel()
+			return nil, net.ErrClosed
+		}
+		err := answers[0]
+		answers = answers[1:]
+		return nil, err
+	}
+	if err := new(Server).serve(ctx, accept); err != nil || len(answers) > 0 {
+		t.Errorf("%v, %d calls to come", err, len(answers))
+	}
+	if err := new(Server).serve(t.Context(), func() (*net.UnixConn, error) { return nil, unix.EBADF }); !errors.Is(err, unix.EBADF) {
+		t.Errorf("a listener that is gone: %v", err)
 	}
 }

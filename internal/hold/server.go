@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -131,14 +133,27 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
+	return s.serve(ctx, l.AcceptUnix)
+}
+
+// breather is how long a holder waits when it has no descriptors left.
+const breather = 100 * time.Millisecond
+
+func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {
-		c, err := l.AcceptUnix()
-		if err != nil && ctx.Err() != nil {
+		c, err := accept()
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case transient(err):
+			select {
+			case <-ctx.Done():
+			case <-time.After(breather):
+			}
+			continue
+		case err != nil:
 			return err
 		}
 		clients.Go(func() {
@@ -147,6 +162,13 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			_ = s.client(ctx, c) // a client that went away is no concern of the others
 		})
 	}
+}
+
+// transient reports that a client could not be let in for want of something that
+// will be there again: no reason to let go of a model.
+func transient(err error) bool {
+	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // client answers one client.

@@ -236,7 +236,7 @@ func TestEngineSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	fake := &countingEngine{}
-	e := &Engine{Engine: fake, register: true}
+	e := &Engine{Engine: fake, mapping: true}
 	r, err := e.Open(path)
 	if err != nil {
 		t.Fatal(err)
