@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -13,8 +14,11 @@ import (
 // This file is for the odd descriptor that has O_DIRECT set and cannot be opened
 // a second time without it: the privileges are gone, or /proc is not mounted.
 // Requests that are not aligned then read the aligned range around them, and
-// writes put it back. Two such writes to one block at a time would undo each
-// other, as they would for any user of O_DIRECT; a lock per file is the caller's.
+// writes put it back, one at a time: two in one block would undo each other, and
+// one that cuts the file to size would cut off what another has appended. Against
+// other processes, and other ways to write, there is no such protection.
+
+var raggedWrites sync.Mutex
 
 // around is the aligned range that contains [off, off+n).
 func around(f *storage.File, off int64, n int) (start int64, buf []byte) {
@@ -41,6 +45,8 @@ func preadAligned(f *storage.File, p []byte, off int64) (int, error) {
 }
 
 func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
+	raggedWrites.Lock()
+	defer raggedWrites.Unlock()
 	size, err := f.Size()
 	if err != nil {
 		return 0, err
@@ -59,16 +65,22 @@ func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
 		if err != nil {
 			return 0, err
 		}
 		done += n
 	}
-	// The aligned range may reach past the end that the write asked for.
-	if end := max(size, off+int64(len(p))); !f.Facts.Block && start+int64(len(buf)) > end {
-		if err := unix.Ftruncate(f.Direct(), end); err != nil {
-			return 0, err
-		}
+	// The aligned range may reach past the end that the write asked for. A file that
+	// ends elsewhere by now was extended by somebody else.
+	end := max(size, off+int64(len(p)))
+	if size, err = f.Size(); err == nil && !f.Facts.Block && size > end && size == start+int64(len(buf)) {
+		err = unix.Ftruncate(f.Direct(), end)
+	}
+	if err != nil {
+		return 0, err
 	}
 	return len(p), nil
 }

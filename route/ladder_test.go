@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -333,5 +334,34 @@ func TestPulledDriveIsAnError(t *testing.T) {
 	}
 	if err := errors.Join(short(1<<20+512), short(0)); err != nil {
 		t.Errorf("the end of a device and of a file: %v", err)
+	}
+}
+
+// Writers who extend a file side by side do not cut each other's bytes off.
+func TestAlignedDetourSideBySide(t *testing.T) {
+	st := adopt(t, "file", nil)
+	if st.Direct() < 0 {
+		t.Skipf("needs a file system with O_DIRECT: %s", st.Facts.Direct.Source)
+	}
+	const writers, stride, n = 8, 6000, 5000
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := w; i < 80; i += writers {
+				if k, err := pwriteAligned(st, noisy(n, byte(i+1)), int64(i*stride)); k != n || err != nil {
+					t.Errorf("write %d: %d, %v", i, k, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if size, err := st.Size(); err != nil || size != 79*stride+n {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	got := make([]byte, n)
+	for i := range 80 {
+		if _, err := preadFull(st, got, int64(i*stride)); err != nil || string(got) != string(noisy(n, byte(i+1))) {
+			t.Fatalf("write %d is not there, %v", i, err)
+		}
 	}
 }

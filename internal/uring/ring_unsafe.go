@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -201,12 +202,22 @@ func (r *Ring) settle() error {
 		if r.Reap(done[:]) > 0 {
 			continue
 		}
-		if err := r.Submit(1); err != nil {
-			return fmt.Errorf("io_uring: %d operations are still under way: %w", r.Busy(), err)
+		err := r.Submit(1)
+		switch {
+		case err == nil:
+		case r.single || r.begun() == 0:
+			return fmt.Errorf("io_uring: %d operations are not done: %w", r.Busy(), err)
+		default:
+			// The kernel has memory to write to, and tells when it has done so
+			// also without being asked.
+			time.Sleep(time.Millisecond)
 		}
 	}
 	return nil
 }
+
+// begun is how many operations the kernel has taken and not answered.
+func (r *Ring) begun() int { return r.Busy() - int(*r.sqTail+r.queued-load(r.sqHead)) }
 
 func load(p *uint32) uint32     { return atomic.LoadUint32(p) }
 func store(p *uint32, v uint32) { atomic.StoreUint32(p, v) }

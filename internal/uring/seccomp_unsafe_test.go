@@ -16,7 +16,7 @@ import (
 func TestSeccomp(t *testing.T) {
 	const marker = "CULVERT_TEST_SECCOMP"
 	if os.Getenv(marker) != "" {
-		refuseSetup(t)
+		refuse(t, unix.SYS_IO_URING_SETUP, unix.EPERM)
 		if _, err := New(Config{}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EPERM) {
 			t.Errorf("New under seccomp: %v, want ErrUnavailable and EPERM", err)
 		}
@@ -29,13 +29,49 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-// refuseSetup makes io_uring_setup fail with EPERM on this thread.
-func refuseSetup(t *testing.T) {
+// Memory is not given back while the kernel may still write to it, even if the
+// kernel refuses to be asked.
+func TestCloseWaitsForTheKernel(t *testing.T) {
+	const marker = "CULVERT_TEST_CLOSE"
+	if os.Getenv(marker) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCloseWaitsForTheKernel$")
+		cmd.Env = append(os.Environ(), marker+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	runtime.LockOSThread()
+	r := open(t, Config{})
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	if err := errors.Join(r.Read(pipe[0], got, -1, 0), r.Submit(0)); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error)
+	go func() {
+		_, err := unix.Write(pipe[1], []byte("hello"))
+		sent <- err
+	}()
+	refuse(t, unix.SYS_IO_URING_ENTER, unix.EAGAIN)
+	if err := r.settle(); err != nil || string(got) != "hello" {
+		t.Errorf("%v, read %q", err, got)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refuse makes a system call fail on this thread.
+func refuse(t *testing.T, call uint32, errno unix.Errno) {
 	runtime.LockOSThread() // for good: the thread ends with the test
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // seccomp_data.nr
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_IO_URING_SETUP, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
