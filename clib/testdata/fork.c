@@ -18,7 +18,7 @@ static void in_child(void (*fn)(void))
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0) {
-		alarm(20); /* a hang is a failure */
+		alarm(300); /* a hang is a failure */
 		fn();
 		fflush(stdout);
 		_exit(0);

@@ -16,6 +16,7 @@
 #include <cufile.h>
 
 static volatile sig_atomic_t alarms, users;
+static volatile sig_atomic_t sent; /* all signals that threads shall get */
 static sigjmp_buf back;
 
 static void on_signal(int sig)
@@ -53,7 +54,7 @@ static void *hammer(void *arg)
 {
 	int version = 0;
 	(void)arg;
-	for (int i = 0; i < 20000; i++)
+	for (int i = 0; i < 20000 || !sent; i++)
 		get_version(&version);
 	return NULL;
 }
@@ -79,6 +80,7 @@ int main(int argc, char **argv)
 		pthread_kill(t[i % 4], SIGUSR1);
 		usleep(50);
 	}
+	sent = 1;
 	for (int i = 0; i < 4; i++)
 		pthread_join(t[i], NULL);
 	memset(&often, 0, sizeof often);

@@ -157,7 +157,7 @@ static void child(void)
 	pid_t pid = fork();
 	if (pid == 0) {
 		char b[16];
-		alarm(30);
+		alarm(300);
 		errno = 0;
 		int ok = cuFileRead(atomic_load(&shared[0]), b, sizeof b, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED &&
 			 cudaMalloc((void **)b, 1) == cudaErrorInitializationError;

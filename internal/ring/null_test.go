@@ -64,11 +64,15 @@ func TestAllocs(t *testing.T) {
 			ctx := context.Background()
 			reqs := []Req{{Write: write, Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: 4096, Len: n, Sum: true}}
 			res := make([]Res, 1)
+			most := 0.
+			if write && f.direct < 0 { // on some file systems through a mapping, which package unix keeps a list of
+				most = 1
+			}
 			if allocs := testing.AllocsPerRun(50, func() {
 				if err := r.Run(ctx, reqs, res); err != nil {
 					t.Fatal(err)
 				}
-			}); allocs != 0 {
+			}); allocs > most {
 				t.Errorf("write %v of %d bytes: %v allocations", write, n, allocs)
 			}
 		}

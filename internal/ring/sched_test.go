@@ -237,7 +237,7 @@ func TestFewWriters(t *testing.T) {
 	}{
 		{"through the page cache", func() {}, pwriteHands - 1},
 		{"over cached pages", func() { o.prog[0].over.mem = []byte{0} }, storeHands - 1},
-		{"by O_DIRECT", func() { o.reqs[0].Direct = f.direct }, 8},
+		{"by O_DIRECT", func() { o.reqs[0].Direct = f.buffered }, 8},
 		{"a read", func() { o.reqs[0] = Req{Buffered: f.buffered, Direct: -1, Len: n} }, 8},
 	} {
 		if tt.change(); helpers() != tt.want {
