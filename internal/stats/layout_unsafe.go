@@ -35,7 +35,7 @@ type header struct {
 	Changes    atomic.Uint64 // odd while a slot changes hands
 	RouteNames [Routes][16]byte
 	Command    [nameSize]byte
-	_          [4096 - 48 - Routes*16 - nameSize]byte
+	_          [headerSize - 48 - Routes*16 - nameSize]byte
 }
 
 // A slot is a file's.
@@ -75,23 +75,26 @@ type segment struct {
 }
 
 const (
-	slotSize    = 12288
-	segmentSize = 4096 + slots*slotSize
-	endedOffset = 32 // of the header
+	headerSize    = 4096
+	slotSize      = 12288
+	segmentSize   = headerSize + slots*slotSize
+	endedOffset   = 32 // of the header
+	changesOffset = 40
 )
 
 var (
-	_ [4096]byte        = [unsafe.Sizeof(header{})]byte{}
-	_ [640]byte         = [unsafe.Sizeof(shard{})]byte{}
-	_ [slotSize]byte    = [unsafe.Sizeof(slot{})]byte{}
-	_ [segmentSize]byte = [unsafe.Sizeof(segment{})]byte{}
-	_ [endedOffset]byte = [unsafe.Offsetof(header{}.Ended)]byte{}
+	_ [headerSize]byte    = [unsafe.Sizeof(header{})]byte{}
+	_ [640]byte           = [unsafe.Sizeof(shard{})]byte{}
+	_ [slotSize]byte      = [unsafe.Sizeof(slot{})]byte{}
+	_ [segmentSize]byte   = [unsafe.Sizeof(segment{})]byte{}
+	_ [endedOffset]byte   = [unsafe.Offsetof(header{}.Ended)]byte{}
+	_ [changesOffset]byte = [unsafe.Offsetof(header{}.Changes)]byte{}
 )
 
-// at is the segment in mapped memory.
+// at is the segment in memory.
 func at(mem []byte) *segment {
 	if len(mem) < segmentSize {
-		panic("stats: a mapping smaller than a segment")
+		panic("stats: memory smaller than a segment")
 	}
 	return (*segment)(unsafe.Pointer(unsafe.SliceData(mem)))
 }

@@ -32,6 +32,7 @@ type Process struct {
 	err  error // why there is none
 
 	mu     sync.Mutex
+	made   int   // slots that have memory
 	closed []int // slots of closed files, the oldest first
 }
 
@@ -82,7 +83,7 @@ func (p *Process) create(dir string, routes []string) error {
 	if err := f.Close(); err != nil {
 		return errors.Join(err, os.Remove(path), unix.Munmap(mem))
 	}
-	p.mem, p.seg, p.path = mem, at(mem), path
+	p.mem, p.seg, p.path, p.made = mem, at(mem), path, others+1
 	h := &p.seg.Header
 	h.Version, h.Slots, h.PID, h.UID, h.Started = layoutVersion, slots, uint32(os.Getpid()), uint32(os.Getuid()), time.Now().UnixNano()
 	for i, name := range routes[:min(len(routes), Routes)] {
@@ -109,8 +110,8 @@ func exclusive(path string) (*os.File, error) {
 	return f, err
 }
 
-// prepare locks and maps a new file. The lock belongs to the open file, which
-// the mapping keeps when the descriptor is closed.
+// prepare locks and maps a new file, with memory for the first slot. The lock
+// belongs to the open file, which the mapping keeps when the descriptor is closed.
 func prepare(f *os.File) ([]byte, error) {
 	// Somebody who sweeps may hold the lock for a moment.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
@@ -119,8 +120,19 @@ func prepare(f *os.File) ([]byte, error) {
 	if err := f.Truncate(segmentSize); err != nil {
 		return nil, err
 	}
+	if err := reserve(f, 0, headerSize+slotSize); err != nil {
+		return nil, err
+	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, segmentSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return mem, os.NewSyscallError("mmap", err)
+}
+
+// reserve gives a part of the file memory: where /dev/shm is full that is an error
+// here, and a bus error for whoever would touch the mapping without. Memory is
+// taken bit by bit, because what is left of dead processes stays a while.
+func reserve(f *os.File, off, n int64) error {
+	_, err := f.WriteAt(make([]byte, n), off)
+	return err
 }
 
 // put writes a text, cut where it does not fit.
@@ -159,12 +171,12 @@ func (p *Process) Attach(name string) *File {
 	return &File{block: &s.Block, slot: i}
 }
 
-// take finds a slot: a free one, or that of the file that was closed first.
+// take finds a slot: one that nobody has had, or that of the file that was closed
+// first.
 func (p *Process) take() int {
-	for i := range p.seg.Slots {
-		if p.seg.Slots[i].State.Load() == free {
-			return i
-		}
+	if p.made < slots && p.make(p.made) == nil {
+		p.made++
+		return p.made - 1
 	}
 	if len(p.closed) == 0 {
 		return others
@@ -172,6 +184,15 @@ func (p *Process) take() int {
 	i := p.closed[0]
 	p.closed = p.closed[1:]
 	return i
+}
+
+// make gives a slot memory.
+func (p *Process) make(i int) error {
+	f, err := os.OpenFile(p.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(reserve(f, headerSize+int64(i)*slotSize, slotSize), f.Close())
 }
 
 // Detach ends a file, to which nobody may add any more, and returns its sums. Its

@@ -1,8 +1,10 @@
 package stats
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -60,12 +62,7 @@ func Read(path string) (*Snapshot, error) {
 	if !st.Mode().IsRegular() || st.Size() < segmentSize {
 		return nil, fmt.Errorf("%s: not a segment of statistics: %d bytes, want %d", path, st.Size(), segmentSize)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, segmentSize, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return nil, &fs.PathError{Op: "mmap", Path: path, Err: err}
-	}
-	defer unix.Munmap(mem)
-	s, err := at(mem).snapshot()
+	s, err := snapshot(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -74,20 +71,28 @@ func Read(path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// snapshot reads everything between two changes of slots.
-func (s *segment) snapshot() (*Snapshot, error) {
+// snapshot reads everything between two changes of slots. The file is not mapped:
+// whoever looks at a slot without memory in a mapping gives it some.
+func snapshot(f io.ReaderAt) (*Snapshot, error) {
+	mem := make([]byte, segmentSize)
+	s := at(mem)
 	h := &s.Header
-	if h.Magic != magic {
-		return nil, errors.New("not a segment of statistics")
-	}
-	if h.Version != layoutVersion || h.Slots != slots {
-		return nil, fmt.Errorf("statistics of version %d, this is %d: use the culvert of the program", h.Version, layoutVersion)
-	}
 	for range 1000 {
-		before := h.Changes.Load()
-		snap := s.read()
-		if before%2 == 0 && h.Changes.Load() == before {
-			return snap, nil
+		if _, err := f.ReadAt(mem, 0); err != nil { // the header first
+			return nil, err
+		}
+		if h.Magic != magic {
+			return nil, errors.New("not a segment of statistics")
+		}
+		if h.Version != layoutVersion || h.Slots != slots {
+			return nil, fmt.Errorf("statistics of version %d, this is %d: use the culvert of the program", h.Version, layoutVersion)
+		}
+		var after [8]byte
+		if _, err := f.ReadAt(after[:], changesOffset); err != nil {
+			return nil, err
+		}
+		if before := h.Changes.Load(); before%2 == 0 && binary.NativeEndian.Uint64(after[:]) == before {
+			return s.read(), nil
 		}
 		time.Sleep(time.Millisecond)
 	}

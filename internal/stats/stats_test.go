@@ -170,7 +170,9 @@ func TestHelper(t *testing.T) {
 	p := New([]string{dir}, routes)
 	p.Attach("/data/file").Add(3, &Transfer{Route: 2, Bytes: 4711})
 	fmt.Println("ready", p.path)
-	select {}
+	for {
+		unix.Pause() // where Go would see that nobody can wake it, it ends the process
+	}
 }
 
 func TestSegmentOutlivesItsProcess(t *testing.T) {
