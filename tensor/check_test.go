@@ -30,6 +30,9 @@ func damaged(t *testing.T, name string, at int64) (*Model, Entry) {
 	if err := errors.Join(err, werr, f.Close()); err != nil {
 		t.Fatal(err)
 	}
+	if m, err = Open(m.Path); err != nil {
+		t.Fatal(err)
+	}
 	return m, e
 }
 

@@ -21,6 +21,8 @@ type File struct {
 	Data     int64 // where the header ends and tensors begin
 	Metadata map[string]string
 	Tensors  []Info // by offset
+
+	stat os.FileInfo // of what was read; nil where it was no file
 }
 
 // OpenFile reads and checks the header of a safetensors file. No tensor is
@@ -47,8 +49,27 @@ func OpenFile(path string) (*File, error) {
 		}
 		return nil, fmt.Errorf("%s: reading the header: %w", path, err)
 	}
-	h.Path = path
+	h.Path, h.stat = path, st
 	return h, nil
+}
+
+// ErrChanged says that a file is not the one any more whose header was read.
+var ErrChanged = errors.New("the file was replaced or changed since its header was read")
+
+// check reports whether the file is still the one whose header was read: else
+// there would be other bytes where a tensor is said to be.
+func (f *File) check() error {
+	if f.stat == nil {
+		return nil
+	}
+	st, err := os.Stat(f.Path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(st, f.stat) || st.Size() != f.stat.Size() || !st.ModTime().Equal(f.stat.ModTime()) {
+		return fmt.Errorf("%s: %w: open it again", f.Path, ErrChanged)
+	}
+	return nil
 }
 
 // ReadHeader reads and checks the header of a safetensors file of the given

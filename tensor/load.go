@@ -154,6 +154,9 @@ func (l *Load) openFiles() error {
 			return err
 		}
 		l.files[i] = f
+		if err := l.plan.Check(i); err != nil {
+			return err
+		}
 		if l.opts.Verify {
 			m, err := ReadManifest(path)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -451,5 +452,61 @@ func TestSaveFromDevice(t *testing.T) {
 	}
 	if _, err := DeviceBytes(dev, gpu.Span{Len: 4}).ReadAt(make([]byte, 5), 0); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("reading past the end: %v", err)
+	}
+}
+
+// A file that is another one by the time it is read is refused: its tensors lie
+// elsewhere.
+func TestLoadOfAChangedFile(t *testing.T) {
+	save := func(path string, first, second int64) {
+		t.Helper()
+		if _, err := Save(t.Context(), path, []Source{source("a", U8, 1, first), source("b", U8, 2, second)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(path string) error
+		want   error
+	}{
+		{"untouched", func(string) error { return nil }, nil},
+		{"replaced by one of the same size and time", func(path string) error {
+			st, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			save(path, 5000, 3000)
+			return os.Chtimes(path, time.Time{}, st.ModTime())
+		}, ErrChanged},
+		{"written to", func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte{0}, 4096)
+			return errors.Join(err, f.Close(), os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)))
+		}, ErrChanged},
+		{"cut short", func(path string) error { return os.Truncate(path, 5000) }, ErrChanged},
+		{"removed", os.Remove, os.ErrNotExist},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "m.safetensors")
+			save(path, 3000, 5000)
+			m, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := planFor(t, m, Selection{}, []int{0}, nil)
+			if err := tt.change(path); err != nil {
+				t.Fatal(err)
+			}
+			l, err := NewLoad(p, softEngine(t, 16<<20), nil)
+			if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
+				t.Fatalf("error %v, want %v", err, tt.want)
+			}
+			if err == nil {
+				l.Close()
+			}
+		})
 	}
 }

@@ -62,6 +62,16 @@ type Plan struct {
 	Reads   []Read   `json:"reads"`
 
 	early bool // the reads are in the order in which tensors are needed
+	files []*File
+}
+
+// Check reports whether file i is still the one that was planned for. Who opens it
+// to carry the plan out does so and then asks.
+func (p *Plan) Check(i int) error {
+	if i >= len(p.files) {
+		return nil // it is of no model
+	}
+	return p.files[i].check()
 }
 
 // A Buffer is an allocation that the plan needs.
@@ -119,10 +129,8 @@ func NewPlan(m *Model, targets []Target, opts *PlanOptions) (*Plan, error) {
 	if o.MaxRead < pageSize {
 		return nil, fmt.Errorf("reads of %d bytes: want %d at least", o.MaxRead, pageSize)
 	}
-	p := &Plan{Model: m.Path, Of: len(m.entries), Align: o.Align, early: o.Order == ByLayer}
-	for _, f := range m.Files {
-		p.Files = append(p.Files, f.Path)
-	}
+	p := m.EmptyPlan()
+	p.Align, p.early = o.Align, o.Order == ByLayer
 	parts := examine(m.entries)
 	for _, t := range targets {
 		items, err := choose(m, parts, t.Selection)
@@ -133,6 +141,16 @@ func NewPlan(m *Model, targets []Target, opts *PlanOptions) (*Plan, error) {
 		l.place(items)
 	}
 	return p, nil
+}
+
+// EmptyPlan is a plan that reads nothing, for who arranges reads of the model's
+// files himself.
+func (m *Model) EmptyPlan() *Plan {
+	p := &Plan{Model: m.Path, Of: len(m.entries), Align: MinAlign, files: m.Files}
+	for _, f := range m.Files {
+		p.Files = append(p.Files, f.Path)
+	}
+	return p
 }
 
 // An item is a tensor, or a part of one, that a target wants.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -389,18 +390,43 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestShrunk: a file that became shorter after it was opened is an error.
+// TestShrunk: a file that becomes shorter while it is read is an error.
 func TestShrunk(t *testing.T) {
-	c := newCaller(t)
 	path, _ := sample(t)
-	p := c.planned(c.open(path).Model, fields{"tensor": "large"})
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
 	if err := os.Truncate(path, 8192); err != nil {
 		t.Fatal(err)
 	}
-	room := make([]byte, p.Tensors[0].Bytes)
-	f := c.fails("fill", fields{"plan": p.Plan, "addresses": []cmem.Ptr{cmem.PtrTo(&room[0])}})
-	if !strings.Contains(f.Error, "shorter") {
-		t.Errorf("%+v", f)
+	if err := pread(f, make([]byte, 4096), 8000); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestChanged: a file that was cut, or replaced by another, after it was opened is
+// an error, and not other bytes.
+func TestChanged(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"cut": func(path string) error { return os.Truncate(path, 8192) },
+		"replaced": func(path string) error {
+			other, _ := sample(t)
+			return os.Rename(other, path)
+		},
+	} {
+		c := newCaller(t)
+		path, _ := sample(t)
+		p := c.planned(c.open(path).Model, fields{"tensor": "large"})
+		if err := change(path); err != nil {
+			t.Fatal(err)
+		}
+		room := make([]byte, p.Tensors[0].Bytes)
+		f := c.fails("fill", fields{"plan": p.Plan, "addresses": []cmem.Ptr{cmem.PtrTo(&room[0])}})
+		if !strings.Contains(f.Error, "replaced or changed") {
+			t.Errorf("%s: %+v", name, f)
+		}
 	}
 }
 

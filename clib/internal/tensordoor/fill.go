@@ -124,6 +124,9 @@ func (f *filler) open() error {
 			return err
 		}
 		f.files[n] = file
+		if err := f.plan.Check(n); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func (q *planRequest) planMany(m *tensor.Model) (*tensor.Plan, error) {
 	}
 	// An empty model is a model, but has nothing to plan.
 	if len(m.Entries()) == 0 && len(q.Only) == 0 {
-		return &tensor.Plan{Model: m.Path, Align: tensor.MinAlign}, nil
+		return m.EmptyPlan(), nil
 	}
 	targets, err := tensor.Spread(sel, gpus)
 	if err != nil {

@@ -37,10 +37,7 @@ func planSlice(m *tensor.Model, e tensor.Entry, ranges [][2]int64, device int) (
 		whole = whole && shape[i] == dim
 		b.add(dim, r)
 	}
-	p := &tensor.Plan{Model: m.Path, Of: len(m.Entries()), Align: tensor.MinAlign}
-	for _, f := range m.Files {
-		p.Files = append(p.Files, f.Path)
-	}
+	p := m.EmptyPlan()
 	t := tensor.Placed{Name: e.Name, Dtype: e.Dtype, Shape: shape, File: e.File}
 	if !whole {
 		t.Whole = e.Shape
