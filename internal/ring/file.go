@@ -83,7 +83,7 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if noCachestat(err) {
+	if untold(fd, &cs, err) {
 		resident, total, err := residentByMincore(fd, off, n)
 		return err != nil || 2*resident >= total
 	}
@@ -93,10 +93,18 @@ func (kernel) Warm(fd int, off, n int64) bool {
 	return err != nil || cs.Dirty > 0 || cs.Writeback > 0 || 2*int64(cs.Cache)*page >= n
 }
 
-// noCachestat reports an answer that says nothing about the file: a kernel has no
-// cachestat, or a container's filter forbids it.
-func noCachestat(err error) bool {
-	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) && cachestatForbidden()
+// untold reports an answer of cachestat that says nothing about the file: a kernel
+// has no such call, a container's filter forbids it, or the file is one of
+// overlayfs, whose pages belong to the file below.
+func untold(fd int, cs *unix.Cachestat_t, err error) bool {
+	switch {
+	case err == nil:
+		var on unix.Statfs_t
+		return cs.Cache == 0 && unix.Fstatfs(fd, &on) == nil && on.Type == unix.OVERLAYFS_SUPER_MAGIC
+	case errors.Is(err, unix.EPERM):
+		return cachestatForbidden()
+	}
+	return errors.Is(err, unix.ENOSYS)
 }
 
 // cachestatForbidden asks about memory of the process's own, of which the kernel

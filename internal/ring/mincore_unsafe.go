@@ -7,7 +7,7 @@ import (
 )
 
 // residentByMincore is for kernels without cachestat: those before 6.5, and some
-// later ones. It counts the pages of a range, and those of them that the page
+// later ones; and for overlayfs. It counts the pages of a range, and those of them that the page
 // cache has. Mapping the range costs some microseconds.
 func residentByMincore(fd int, off, n int64) (resident, total int, err error) {
 	from := down(off, page)

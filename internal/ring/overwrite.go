@@ -98,7 +98,7 @@ func cached(fd int, off, n int64) bool {
 	r := unix.CachestatRange{Off: uint64(from), Len: uint64(to - from)}
 	var cs unix.Cachestat_t
 	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if noCachestat(err) {
+	if untold(fd, &cs, err) {
 		resident, total, err := residentByMincore(fd, off, n)
 		return err == nil && resident == total
 	}

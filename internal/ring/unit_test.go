@@ -234,6 +234,31 @@ func TestMincore(t *testing.T) {
 	}
 }
 
+// What cachestat says counts, unless it is no answer. EPERM is one, of files that
+// the process could not write.
+func TestUntold(t *testing.T) {
+	f := newFile(t, noise(1, 4096))
+	var on unix.Statfs_t
+	if err := unix.Fstatfs(f.buffered, &on); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		err   error
+		cache uint64
+		want  bool
+	}{
+		{unix.ENOSYS, 0, true},
+		{unix.EPERM, 0, cachestatForbidden()},
+		{unix.EBADF, 0, false},
+		{nil, 1, false},
+		{nil, 0, on.Type == unix.OVERLAYFS_SUPER_MAGIC},
+	} {
+		if got := untold(f.buffered, &unix.Cachestat_t{Cache: tt.cache}, tt.err); got != tt.want {
+			t.Errorf("%v, %d pages: %v", tt.err, tt.cache, got)
+		}
+	}
+}
+
 // mincore is the share of a range that is in memory, or -1.
 func mincore(fd int, off, n int64) float64 {
 	resident, total, err := residentByMincore(fd, off, n)

@@ -83,6 +83,10 @@ func (p *Process) create(dir string, routes []string) error {
 	if err := f.Close(); err != nil {
 		return errors.Join(err, os.Remove(path), unix.Munmap(mem))
 	}
+	if dead(path) {
+		err := errors.New("the file system does not keep the lock of a mapped file, as overlayfs")
+		return errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, os.Remove(path), unix.Munmap(mem))
+	}
 	p.mem, p.seg, p.path, p.made = mem, at(mem), path, others+1
 	h := &p.seg.Header
 	h.Version, h.Slots, h.PID, h.UID, h.Started = layoutVersion, slots, uint32(os.Getpid()), uint32(os.Getuid()), time.Now().UnixNano()

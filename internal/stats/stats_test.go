@@ -20,6 +20,25 @@ import (
 
 var routes = []string{"none", "vendor", "ring"}
 
+// segments is a directory whose file system keeps locks: overlayfs does not.
+func segments(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	var on unix.Statfs_t
+	if err := unix.Statfs(dir, &on); err != nil {
+		t.Fatal(err)
+	}
+	if on.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return dir
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "stats")
+	if err != nil {
+		t.Skipf("needs a directory outside of overlayfs: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func newProcess(t *testing.T, dir string) *Process {
 	t.Helper()
 	p := New([]string{dir}, routes)
@@ -49,7 +68,7 @@ func read(t *testing.T, path string) *Snapshot {
 
 // Many threads add, and what they added is read by way of the file.
 func TestSumsAreReadFromOutside(t *testing.T) {
-	p := newProcess(t, t.TempDir())
+	p := newProcess(t, segments(t))
 	f, g := p.Attach("/data/one"), p.Attach("/data/two")
 	var wg sync.WaitGroup
 	for i := range uint32(16) {
@@ -83,7 +102,7 @@ func TestSumsAreReadFromOutside(t *testing.T) {
 // However files come and go, more than there are slots, the process's totals are
 // those of all of them, and each file's are its own.
 func TestFilesAgainstAModel(t *testing.T) {
-	dir := t.TempDir()
+	dir := segments(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
@@ -132,7 +151,7 @@ func TestFilesAgainstAModel(t *testing.T) {
 
 // Totals never go back while slots change hands.
 func TestReadingDuringChanges(t *testing.T) {
-	p := newProcess(t, t.TempDir())
+	p := newProcess(t, segments(t))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -176,7 +195,7 @@ func TestHelper(t *testing.T) {
 }
 
 func TestSegmentOutlivesItsProcess(t *testing.T) {
-	dir := t.TempDir()
+	dir := segments(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHelper$")
 	cmd.Env = append(os.Environ(), "STATS_TEST_DIR="+dir)
 	out, err := cmd.StdoutPipe()
@@ -222,7 +241,7 @@ func TestSegmentOutlivesItsProcess(t *testing.T) {
 // A file of a dead process with the same number gives way; one of a living
 // process does not.
 func TestSameNumber(t *testing.T) {
-	dir := t.TempDir()
+	dir := segments(t)
 	first := newProcess(t, dir)
 	first.Attach("a").Add(0, &Transfer{Bytes: 5})
 	second := New([]string{dir}, routes)
@@ -245,7 +264,7 @@ func TestSameNumber(t *testing.T) {
 
 // What lies in the way is neither followed nor taken for a segment.
 func TestForeignFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := segments(t)
 	precious := filepath.Join(dir, "precious")
 	if err := os.WriteFile(precious, []byte("do not touch"), 0o600); err != nil {
 		t.Fatal(err)
@@ -280,7 +299,7 @@ func TestForeignFiles(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	p := New([]string{f.TempDir()}, routes)
+	p := New([]string{segments(f)}, routes)
 	p.Attach("x").Add(1, &Transfer{Bytes: 9})
 	image, err := os.ReadFile(p.path)
 	if err != nil {
@@ -311,7 +330,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestAddAllocatesNothing(t *testing.T) {
-	p := newProcess(t, t.TempDir())
+	p := newProcess(t, segments(t))
 	f := p.Attach("x")
 	tr := &Transfer{Bytes: 1, Route: 2, Host: 1}
 	if n := testing.AllocsPerRun(100, func() { f.Add(1, tr) }); n != 0 {
@@ -320,7 +339,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	p := New([]string{b.TempDir()}, routes)
+	p := New([]string{segments(b)}, routes)
 	f := p.Attach("x")
 	tr := &Transfer{Bytes: 1, Route: 2, Host: 1, Time: 1}
 	for b.Loop() {

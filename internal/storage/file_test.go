@@ -151,7 +151,7 @@ func TestResident(t *testing.T) {
 	st := adopt(t, tempFile(t, os.O_RDWR, data))
 	n, err := st.Resident(0, int64(len(data)))
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		t.Skipf("needs cachestat(2), Linux 6.5, and nobody who forbids it: %v", err)
+		t.Skipf("needs cachestat(2), Linux 6.5, nobody who forbids it, and no overlayfs: %v", err)
 	}
 	if err != nil || n != int64(len(data)) {
 		t.Fatalf("a file just written: %d bytes resident, %v", n, err)
