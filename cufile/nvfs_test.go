@@ -115,19 +115,20 @@ func TestNVFSDeclines(t *testing.T) {
 	h, buf := f.nvfs(os.O_RDWR), f.buffer(1<<20)
 	loose := f.alloc(64 << 10)
 	for name, c := range map[string]struct {
-		mem  gpu.Span
-		off  int64
-		test string
+		mem       gpu.Span
+		off       int64
+		test, fix string
 	}{
-		"no whole block":   {buf.Span().Slice(1, 5000), 1, "alignment"},
-		"aligned unlike":   {buf.Span().Slice(512, 64<<10), 0, "alignment"},
-		"not registered":   {gpu.Span{Base: loose, Len: 4096}, 0, "buffer"},
-		"a single byte":    {buf.Span().Slice(0, 1), 0, "alignment"},
-		"just not a block": {buf.Span().Slice(0, 4095), 4096, "alignment"},
+		"no whole block":   {buf.Span().Slice(1, 5000), 1, "alignment", ""},
+		"aligned unlike":   {buf.Span().Slice(512, 64<<10), 0, "alignment", "use buffer offsets that are congruent to the file's"},
+		"not registered":   {gpu.Span{Base: loose, Len: 4096}, 0, "buffer", "register the buffer"},
+		"small buffer":     {f.buffer(2048).Span(), 0, "alignment", ""},
+		"a single byte":    {buf.Span().Slice(0, 1), 0, "alignment", ""},
+		"just not a block": {buf.Span().Slice(0, 4095), 4096, "alignment", ""},
 	} {
 		r, err := h.ReadAt(context.Background(), c.mem, c.off)
 		d := r.Declined[route.NVFS]
-		if err != nil || r.Bytes != int64(c.mem.Len) || d == nil || d.Test != c.test || d.Evidence == "" || r.By[route.NVFS] != 0 {
+		if err != nil || r.Bytes != int64(c.mem.Len) || d == nil || d.Test != c.test || d.Fix != c.fix || d.Evidence == "" || r.By[route.NVFS] != 0 {
 			t.Errorf("%s: %v, %v, declined %v", name, &r, err, d)
 		}
 	}

@@ -94,11 +94,16 @@ func openReal() (*Machine, error) {
 }
 
 func openSoft(why string) (*Machine, error) {
-	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
+	text := os.Getenv("CULVERT_SOFT")
+	cfg, err := soft.ParseConfig(text)
 	if err != nil {
 		return nil, &SettingError{"CULVERT_SOFT", err}
 	}
-	return FromSoft(cfg, why)
+	m, err := FromSoft(cfg, why)
+	if err != nil && text != "" {
+		err = &SettingError{"CULVERT_SOFT=" + text, err}
+	}
+	return m, err
 }
 
 // FromSoft builds a software machine as described, whatever the environment says.

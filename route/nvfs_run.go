@@ -14,7 +14,8 @@ import (
 
 var (
 	nvfsDeclineMemory = &Decline{NVFS, "memory", "not device memory", ""}
-	nvfsDeclineBuffer = &Decline{NVFS, "buffer", "the memory is not a registered buffer that nvidia-fs has pinned", "register the buffer"}
+	nvfsDeclineBuffer = &Decline{NVFS, "buffer", "the memory is no registered buffer", "register the buffer"}
+	nvfsDeclinePin    = &Decline{NVFS, "buffer", "nvidia-fs has not pinned the registered buffer: it is smaller than a block, or the module refused it, or there are too many", ""}
 	nvfsDeclinePhase  = &Decline{NVFS, "alignment", "memory and file are not aligned alike in blocks of 4096 bytes", "use buffer offsets that are congruent to the file's"}
 	nvfsDeclineSmall  = &Decline{NVFS, "alignment", "the request holds no whole block of 4096 bytes", ""}
 	nvfsDeclineRagged = &Decline{NVFS, "alignment", "the write is not in whole blocks of 4096 bytes", "write whole blocks and truncate the file to its length, or do not require the route: ragged ends then go by way of the host"}
@@ -35,14 +36,17 @@ func (r *NVFSRoute) Takes(op *Op) *Decline {
 	if !op.Kind.OnDevice() {
 		return nvfsDeclineMemory
 	}
-	if op.Buf == nil || (*r.bufs.Load())[op.Mem.Base] == nil {
+	if op.Buf == nil {
 		return nvfsDeclineBuffer
-	}
-	if (uint64(op.Mem.Addr())-uint64(op.Off))%nvfsBlock != 0 {
-		return nvfsDeclinePhase
 	}
 	if from, to := nvfsCut(op.Off, op.Off+int64(op.Mem.Len)); from >= to {
 		return nvfsDeclineSmall
+	}
+	if (*r.bufs.Load())[op.Mem.Base] == nil {
+		return nvfsDeclinePin
+	}
+	if (uint64(op.Mem.Addr())-uint64(op.Off))%nvfsBlock != 0 {
+		return nvfsDeclinePhase
 	}
 	return r.known(op)
 }

@@ -41,7 +41,7 @@ type part struct {
 func newLoad() *cobra.Command {
 	var o loadOptions
 	cmd := &cobra.Command{
-		Use:   "load MODEL gpu:N[,gpu:N...]",
+		Use:   "load MODEL [gpu:N[,gpu:N...]]",
 		Short: "Load a model into GPU memory and measure it",
 		Long: `load reads the tensors of a model into GPU memory, each to the place where it
 stays, and reports how long the first and the last took, the rate, and the route
@@ -74,9 +74,13 @@ EXIT STATUS
   culvert load /data/llama gpu:0,gpu:1 --plan tp=2 --order layer --verify
   culvert load /data/huge gpu:0 --window 4G --json
   culvert load /data/llama gpu:0 --hold /run/user/1000/llama.sock`,
-		Args: args(cobra.ExactArgs(2)),
+		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			return runLoad(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+			gpus := "gpu:0"
+			if len(a) > 1 {
+				gpus = a[1]
+			}
+			return runLoad(cmd.Context(), o, a[0], gpus, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

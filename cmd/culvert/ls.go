@@ -103,7 +103,7 @@ func printLs(out io.Writer, res lsResult) {
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "%d tensors, %s, files: %d\n", len(res.Tensors), route.Size(res.Bytes), len(res.Files))
+	fmt.Fprintf(out, "tensors: %d, %s, files: %d\n", len(res.Tensors), route.Size(res.Bytes), len(res.Files))
 }
 
 func shape(dims []int64) string {

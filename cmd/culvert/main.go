@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -120,7 +121,7 @@ EXIT STATUS
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s (see %s --help)", plainly(err), cmd.CommandPath())}
 	})
 	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe())
 	root.SetHelpCommand(newHelp(root))
@@ -174,12 +175,22 @@ func noCommand(cmd *cobra.Command, a []string) error {
 	return usageError{fmt.Errorf("no command %q (%s)", strings.TrimPrefix(cmd.CommandPath()+" "+a[0], "culvert "), hint)}
 }
 
+// plainly is an error of a flag without the name of the function that found it.
+func plainly(err error) string {
+	text := err.Error()
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		text = strings.ReplaceAll(text, number.Error(), "no number that is possible there")
+	}
+	return text
+}
+
 // args wraps a cobra validator so that a wrong number of arguments exits with
 // the status of wrong usage.
 func args(v cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, a []string) error {
 		if err := v(cmd, a); err != nil {
-			return usageError{fmt.Errorf("%s: %w (usage: %s)", cmd.Name(), err, cmd.UseLine())}
+			text := strings.ReplaceAll(err.Error(), "arg(s)", "arguments")
+			return usageError{fmt.Errorf("%s: %s (usage: %s)", cmd.Name(), text, cmd.UseLine())}
 		}
 		return nil
 	}

@@ -48,7 +48,7 @@ func openDrive(name, via string) (d *drive, err error) {
 	if via != "" && via != "host" {
 		n, err := parseGPU(via)
 		if err != nil {
-			return d, err
+			return d, usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", via)}
 		}
 		if err := hasGPUs(d.m, []int{n}); err != nil {
 			return d, err

@@ -65,7 +65,32 @@ func runProgram(argv []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := complete(dir, m.Soft); err != nil {
+		return err
+	}
 	return notRun(stderr, path, unix.Exec(path, argv, preload(os.Environ(), dir, m.Soft)))
+}
+
+// complete looks for the libraries: the dynamic linker goes on without those that
+// are not there, and the program would run with others.
+func complete(dir string, soft bool) error {
+	for _, lib := range libraries(dir, soft) {
+		if _, err := os.Stat(lib); err != nil {
+			return fmt.Errorf("%w (make lib makes all of them)", err)
+		}
+	}
+	return nil
+}
+
+// libraries are those that are preloaded.
+func libraries(dir string, soft bool) []string {
+	libs := []string{filepath.Join(dir, "libcufile.so.0")}
+	if soft {
+		for _, name := range []string{"libcuda.so.1", "libcudart.so.13", "libcudart.so.12"} {
+			libs = append(libs, filepath.Join(dir, "soft", name))
+		}
+	}
+	return libs
 }
 
 // notRun says why, because the exit status alone ends the process quietly.
@@ -105,15 +130,11 @@ func findLibraries() (string, error) {
 // preload puts the libraries into an environment: preloaded, and in the search
 // path for programs that look for another of their names.
 func preload(env []string, dir string, soft bool) []string {
-	libs, dirs := []string{filepath.Join(dir, "libcufile.so.0")}, []string{dir}
+	dirs := []string{dir}
 	if soft {
-		under := filepath.Join(dir, "soft")
-		for _, name := range []string{"libcuda.so.1", "libcudart.so.13", "libcudart.so.12"} {
-			libs = append(libs, filepath.Join(under, name))
-		}
-		dirs = append(dirs, under)
+		dirs = append(dirs, filepath.Join(dir, "soft"))
 	}
-	env = prepend(env, "LD_PRELOAD", libs)
+	env = prepend(env, "LD_PRELOAD", libraries(dir, soft))
 	return prepend(env, "LD_LIBRARY_PATH", dirs)
 }
 
