@@ -10,6 +10,9 @@ PKGS    := ./...
 # on memory that it can see.
 RACE    := ./cufile/... ./route/... ./internal/ring/... ./internal/transfer/... ./tensor/... ./soft/... ./nvme/...
 
+# After which a package's tests hang, also on a machine with a lot else to do.
+HANG    ?= 30m
+
 .DEFAULT_GOAL := help
 
 ## test: lint, build, all tests, the race detector, mutants and thresholds
@@ -22,7 +25,7 @@ deps:
 	@missing=""; for c in gcc; do command -v $$c >/dev/null || missing="$$missing $$c"; done; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing libc6-dev >/dev/null; \
+			apt-get update -qq -o Acquire::Retries=3 && DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=3 -y -qq $$missing libc6-dev >/dev/null; \
 		else echo "missing:$$missing: install it to run all tests"; fi; \
 	fi
 
@@ -42,17 +45,17 @@ build:
 ## unit: all tests, with the numbers held to the manifest
 .PHONY: unit
 unit: lib
-	@$(GO) test -json $(PKGS) | $(GO) run ./internal/quality/suites suites.txt
+	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites suites.txt
 
 ## manifest: rewrite the manifest of suites after adding tests
 .PHONY: manifest
 manifest: lib
-	@$(GO) test -json $(PKGS) | $(GO) run ./internal/quality/suites -update suites.txt
+	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites -update suites.txt
 
 ## race: the concurrent packages under the race detector
 .PHONY: race
 race:
-	CULVERT_SOFT=heap $(GO) test -race -short $(RACE)
+	CULVERT_SOFT=heap $(GO) test -race -short -timeout $(HANG) $(RACE)
 
 ## mutants: the chief promises each have an edit that breaks them and a test that notices
 .PHONY: mutants

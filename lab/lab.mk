@@ -16,7 +16,7 @@ define lab_install
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "lab: installing$$missing"; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+		apt-get update -qq -o Acquire::Retries=3 && DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=3 -y -qq --no-install-recommends $$missing >/dev/null; \
 	else echo "lab: missing packages:$$missing" >&2; exit 1; fi
 endef
 
