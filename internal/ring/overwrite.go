@@ -64,7 +64,7 @@ func (kernel) Overwritable(fd int, off, n int64, hands int) bool {
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR || flags&(unix.O_APPEND|unix.O_DSYNC|unix.O_SYNC) != 0 {
 		return false
 	}
-	return storable(fd, hands) && cached(fd, off, n)
+	return faultsReturn() && storable(fd, hands) && cached(fd, off, n)
 }
 
 // privileged reports rights that a write takes from a file, and a store does not:

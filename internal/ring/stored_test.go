@@ -129,3 +129,20 @@ func TestSealedFile(t *testing.T) {
 		t.Error("a sealed file has changed")
 	}
 }
+
+// Where somebody else handles faults nothing is stored that could fault.
+func TestForeignFaultHandler(t *testing.T) {
+	f := newFile(t, noise(1, 4*page))
+	if !(kernel{}).Overwritable(f.buffered, 0, 4*page, mapHands) {
+		t.Skip("needs a directory for temporary files on ext4, xfs, overlayfs or tmpfs")
+	}
+	ours := swapBus(&sigaction{}) // the default: to end the process
+	got := (kernel{}).Overwritable(f.buffered, 0, 4*page, mapHands)
+	swapBus(&ours)
+	if got {
+		t.Error("a file would be stored into")
+	}
+	if !(kernel{}).Overwritable(f.buffered, 0, 4*page, mapHands) {
+		t.Error("not even with Go's handler back")
+	}
+}
