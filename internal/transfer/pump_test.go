@@ -94,7 +94,13 @@ func TestSourceThatGrows(t *testing.T) {
 	dst := filepath.Join(dir, "dest")
 	o := Options{Route: route.NVFS, Buffer: 1 << 20}
 	o.hold = func() {
-		if err := os.WriteFile(src, append(bytes.Clone(data), 1, 2, 3), 0o600); err != nil {
+		f, err := os.OpenFile(src, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, err = f.Write([]byte{1, 2, 3})
+		if err = errors.Join(err, f.Close()); err != nil {
 			t.Error(err)
 		}
 	}
