@@ -40,7 +40,7 @@ func newTemp(target string, dir bool, mode fs.FileMode, hold func(string)) (*tem
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, uncreated(target, err)
 		}
 		t := &temp{f, target, hold}
 		ok, err := t.lock()
@@ -53,6 +53,15 @@ func newTemp(target string, dir bool, mode fs.FileMode, hold func(string)) (*tem
 		}
 		f.Close() // somebody took it for a dead one
 	}
+}
+
+// uncreated is why a target cannot be made, without the name of the temporary file,
+// which nobody knows.
+func uncreated(target string, err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: "create", Path: target, Err: pe.Err}
+	}
+	return err
 }
 
 func create(name string, dir bool, mode fs.FileMode) (*os.File, error) {

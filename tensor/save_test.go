@@ -391,6 +391,17 @@ func TestSaveSteps(t *testing.T) {
 	}
 }
 
+// A file that cannot be made is named as the caller named it.
+func TestUncreatedHasItsName(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "none", "model")
+	for _, dir := range []bool{false, true} {
+		_, err := newTemp(target, dir, 0o600, func(string) {})
+		if want := "create " + target + ": no such file or directory"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("directory %t: %v, want %s", dir, err, want)
+		}
+	}
+}
+
 func TestRemoveDead(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "m.safetensors")

@@ -260,6 +260,9 @@ A receipt goes to standard error, with --json to standard output.
 }
 
 func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, name string, out, errs io.Writer) error {
+	if write && d.readOnly != nil {
+		return d.readOnly
+	}
 	ns, err := d.namespace(o.nsid)
 	if err != nil {
 		return err

@@ -88,6 +88,9 @@ func (r nvmeBenchResult) String() string {
 }
 
 func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writer) error {
+	if o.write && d.readOnly != nil {
+		return d.readOnly
+	}
 	sizes, err := bench.ParseSizes(o.size)
 	switch {
 	case err != nil:

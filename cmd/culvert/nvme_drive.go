@@ -31,6 +31,8 @@ type drive struct {
 	c    *nvme.Controller
 	box  *box.Box // of a software drive
 	ends []func() error
+	// readOnly is why the file of a software drive cannot be written to.
+	readOnly error
 }
 
 // openDrive opens a drive by its name on the command line. via may be empty
@@ -104,6 +106,7 @@ func (d *drive) view(s gpu.Span) ([]byte, func() error, error) {
 func (d *drive) software(name string) (nvme.Transport, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrPermission) {
+		d.readOnly = err
 		f, err = os.Open(name)
 	}
 	if errors.Is(err, os.ErrNotExist) {

@@ -3,12 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/machine"
@@ -65,6 +71,34 @@ func TestNVMeList(t *testing.T) {
 }
 
 // TestNVMeView has the memory that vfio would be given be the GPU's.
+// A software drive whose file cannot be written to says so, not that its medium has
+// a fault. The test runs as the owner of the file and without root's rights.
+func TestNVMeReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"disk": 0o400, "data": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 1<<20), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"write", "soft:disk", "data"}, {"bench", "soft:disk", "--write", "--force"}, {"read", "soft:disk", "data", "--blocks", "8"}} {
+		cmd := exec.Command("culvert", append([]string{"nvme"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}},
+		}
+		out, err := cmd.CombinedOutput()
+		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+			t.Skipf("needs user namespaces: %v", err)
+		}
+		if denied := strings.Contains(string(out), "culvert: open disk: permission denied\n"); denied != (err != nil) || denied != (args[0] != "read") {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
 func TestNVMeView(t *testing.T) {
 	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
 	if err != nil {
