@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -185,12 +186,16 @@ func plainly(err error) string {
 }
 
 // args wraps a cobra validator so that a wrong number of arguments exits with
-// the status of wrong usage.
+// the status of wrong usage. So does an empty one, which mostly is a variable of a
+// script that was not set; a program that culvert runs may want some.
 func args(v cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, a []string) error {
 		if err := v(cmd, a); err != nil {
 			text := strings.ReplaceAll(err.Error(), "arg(s)", "arguments")
 			return usageError{fmt.Errorf("%s: %s (usage: %s)", cmd.Name(), text, cmd.UseLine())}
+		}
+		if i := slices.Index(a, ""); i == 0 || i > 0 && cmd.Name() != "run" {
+			return usageError{fmt.Errorf("%s: argument %d is empty (usage: %s)", cmd.Name(), i+1, cmd.UseLine())}
 		}
 		return nil
 	}

@@ -81,6 +81,9 @@ func (d *drive) close() error {
 
 func (d *drive) transport() (nvme.Transport, error) {
 	kind, rest, _ := strings.Cut(d.name, ":")
+	if rest == "" {
+		kind = ""
+	}
 	switch kind {
 	case "vfio":
 		return vfio.Open(rest, vfio.Config{View: d.view})
