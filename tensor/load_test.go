@@ -470,14 +470,18 @@ func TestLoadOfAChangedFile(t *testing.T) {
 		want   error
 	}{
 		{"untouched", func(string) error { return nil }, nil},
-		{"replaced by one of the same size and time", func(path string) error {
+		{"replaced by one of the same size", func(path string) error {
+			save(path, 5000, 3000)
+			return os.Chtimes(path, time.Time{}, time.Unix(1e9, 0))
+		}, ErrChanged},
+		{"replaced by itself", func(path string) error {
 			st, err := os.Stat(path)
 			if err != nil {
 				return err
 			}
-			save(path, 5000, 3000)
+			save(path, 3000, 5000)
 			return os.Chtimes(path, time.Time{}, st.ModTime())
-		}, ErrChanged},
+		}, nil},
 		{"written to", func(path string) error {
 			f, err := os.OpenFile(path, os.O_WRONLY, 0)
 			if err != nil {
@@ -486,7 +490,13 @@ func TestLoadOfAChangedFile(t *testing.T) {
 			_, err = f.WriteAt([]byte{0}, 4096)
 			return errors.Join(err, f.Close(), os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)))
 		}, ErrChanged},
-		{"cut short", func(path string) error { return os.Truncate(path, 5000) }, ErrChanged},
+		{"cut short, at the same time", func(path string) error {
+			st, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.Truncate(path, 5000), os.Chtimes(path, time.Time{}, st.ModTime()))
+		}, ErrChanged},
 		{"removed", os.Remove, os.ErrNotExist},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
