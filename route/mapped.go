@@ -22,7 +22,8 @@ const mappedWindow = 64 << 20
 // A MappedRoute pins pages of the page cache where they are and lets the GPU
 // copy from them: the CPU touches no byte. Pinning costs more than it saves for
 // data that is read once (the ring is two to three times as fast on an H200), so
-// it stands below the ring and is taken when it is asked for.
+// it stands below the ring and is taken when it is asked for, or where there is
+// no ring.
 type MappedRoute struct {
 	dev     gpu.Device
 	absent  *Decline // why this GPU cannot
