@@ -27,14 +27,14 @@ type Suite struct {
 
 // DefaultTimeout ends a suite that hangs. It is many times what one takes, for
 // machines under load.
-const DefaultTimeout = 10 * time.Minute
+const DefaultTimeout = 20 * time.Minute
 
 // Soak is the suite without bounds on its time: every point of a crash suite,
 // no -short.
 func (s Suite) Soak() Suite {
 	s.Env = append(slices.Clip(s.Env), crash.PointsEnv+"=all")
 	s.Short = false
-	s.Timeout = 5 * s.timeout()
+	s.Timeout = 3 * s.timeout()
 	return s
 }
 
