@@ -22,9 +22,9 @@ lib-core:
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 
-$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/cufile.map $(CLIB_DEPS)
+$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/lease.c clib/shim/cufile.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/door.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/lease.c clib/shim/door.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
@@ -86,7 +86,7 @@ lib-hardware: lib programs
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
 	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/clients/*.py clib/testdata/*.txt $(BIN)/hardware
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/hardware/cost-go ./clib/cost
-	for p in driver runtime misuse fork quiet stress context cost; do \
+	for p in driver runtime misuse fork quiet stress context cost lease leases; do \
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	go run ./clib/differential cases $(BIN)/hardware/cases.txt
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl

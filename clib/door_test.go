@@ -179,7 +179,7 @@ const void *culvert_core_open(const char *version, const char **have) { (void)ve
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r = run(t, dir, exe)
-	if !strings.Contains(r.stderr, "it has door culvert-door-0, this library culvert-door-1-") || !strings.Contains(r.stdout, "version 0, 0 device") {
+	if !strings.Contains(r.stderr, "it has door culvert-door-0, this library culvert-door-2-") || !strings.Contains(r.stdout, "version 0, 0 device") {
 		t.Errorf("with a core of another build: %+v", r)
 	}
 }

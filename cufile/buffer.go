@@ -93,6 +93,7 @@ func (b *Buffer) Close() error {
 	if !b.io.Close() {
 		return &Error{Op: "deregister buffer", Object: b.span.String(), Code: MemoryNotRegistered}
 	}
+	b.drv.recallBuffer(b)
 	b.drv.buffers.remove(b)
 	b.ladder.Deregister(b.span)
 	return nil

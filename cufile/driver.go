@@ -25,6 +25,8 @@ type Driver struct {
 	gpus    map[int]*gpuState
 	probe   gpu.Device // any open GPU: pointers are looked up through it
 
+	borrower Borrower // nil where nobody borrows
+
 	buffers buffers
 	plain   *route.Ladder // for memory that is on no GPU
 }

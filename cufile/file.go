@@ -138,6 +138,7 @@ func (f *File) Close() error {
 		return &Error{Op: "deregister", Object: f.st.Name, Code: HandleNotRegistered}
 	}
 	d := f.drv
+	d.recallFile(f)
 	d.mu.Lock()
 	delete(d.files, f)
 	if d.byFD[f.fd] == f {
@@ -179,6 +180,7 @@ func (f *File) wishFor(dev int, w wish) error {
 		f.plans[i].Store(nil)
 	}
 	f.plans[placeOf(dev, gpu.KindDevice)].Store(p)
+	f.drv.recallFile(f)
 	f.logPlan(placeOf(dev, gpu.KindDevice), p)
 	return nil
 }

@@ -50,7 +50,8 @@ func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err er
 	if op.Kind, err = f.locate(op.Dir, &op.Mem, b); err != nil {
 		return err
 	}
-	p, err := f.plan(placeOf(op.Mem.Dev, op.Kind))
+	at := placeOf(op.Mem.Dev, op.Kind)
+	p, err := f.plan(at)
 	if err != nil {
 		return err
 	}
@@ -59,6 +60,9 @@ func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err er
 	c.ops[0] = route.Op{}
 	f.sums.add(f, c.shard, &c.res[0], op.Mem.Len, c.res[0].Time, err)
 	f.logFallback(ctx, p, &c.res[0])
+	if err == nil {
+		f.lend(p, at, b, &c.res[0], op.Mem.Len)
+	}
 	if err != nil && !errors.Is(err, ctx.Err()) {
 		err = f.fail(op.Dir, op.Mem, codeFor(err), err)
 	}

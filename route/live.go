@@ -25,14 +25,14 @@ type holder interface{ holds() }
 // took is the time of the run itself.
 func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) (took time.Duration, err error) {
 	_, keeps := r.(holder)
-	start := now()
+	start := Now()
 	if !keeps {
 		if err := live(ops, 0); err != nil {
 			return 0, err
 		}
 	}
 	err = r.Run(ctx, ops, res)
-	end := now()
+	end := Now()
 	lately := end
 	if !keeps {
 		lately = 0
@@ -43,9 +43,9 @@ func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) (took time.D
 	return end - start, err
 }
 
-// now is the time since the process began, as near as matters: one reading of
-// the clock, where time.Now takes two.
-func now() time.Duration { return time.Since(began) }
+// Now is the time since the process began, as near as matters: one reading of
+// the clock, where time.Now takes two. It is what LiveLately is told.
+func Now() time.Duration { return time.Since(began) }
 
 var began = time.Now()
 

@@ -1,6 +1,6 @@
 /*
- * The C half of the core: the handshake, the state of threads, and the guard
- * against forked children. The Go runtime does not survive a fork: of its
+ * The C half of the core: the handshake, the state of threads, the memory of
+ * leases, and the guard against forked children. The Go runtime does not survive a fork: of its
  * threads the child has one, and the first call that needs another goroutine
  * would wait for ever.
  */
@@ -17,9 +17,16 @@
 
 static atomic_bool forked;
 
+static bool call(int fn, const uint64_t *args, int64_t *value, int *err);
+
+struct culvert_lease culvert_lease_slots[CULVERT_LEASES] __attribute__((aligned(128)));
+
+static struct culvert_core core = {.call = call, .leases = culvert_lease_slots};
+
 static void child(void)
 {
 	atomic_store(&forked, true);
+	atomic_store(&core.leases, NULL);
 }
 
 /* Before the Go runtime starts, which the loader does next. */
@@ -47,7 +54,6 @@ static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
 __attribute__((visibility("default"))) const struct culvert_core *culvert_core_open(const char *version,
 										    const char **have)
 {
-	static const struct culvert_core core = {.call = call};
 	*have = CULVERT_DOOR_VERSION;
 	return strcmp(version, *have) == 0 ? &core : NULL;
 }

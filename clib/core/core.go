@@ -20,14 +20,20 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/dispatch"
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/lease"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/gpu"
 )
 
 func main() {} // a library has none, but Go wants it
 
-// Both halves must agree on the state of a thread.
-var _ [unsafe.Sizeof(C.struct_culvert_thread{})]byte = [unsafe.Sizeof(softcuda.Thread{})]byte{}
+// Both halves must agree on the state of a thread, and on leases.
+var (
+	_ [unsafe.Sizeof(C.struct_culvert_thread{})]byte      = [unsafe.Sizeof(softcuda.Thread{})]byte{}
+	_ [unsafe.Sizeof(C.culvert_lease_slots)]byte          = [unsafe.Sizeof(lease.Slots{})]byte{}
+	_ [unsafe.Offsetof(C.struct_culvert_lease{}.fd)]byte  = [unsafe.Offsetof(lease.Slot{}.FD)]byte{}
+	_ [unsafe.Offsetof(C.struct_culvert_lease{}.ops)]byte = [unsafe.Offsetof(lease.Slot{}.Ops)]byte{}
+)
 
 var core = newCore()
 
@@ -35,6 +41,7 @@ var core = newCore()
 // codes of failed calls do not say.
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
+	c.File.Lease((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
 	if os.Getenv("CULVERT_LOG") == "errors" {
 		c.Log = os.Stderr
 	}

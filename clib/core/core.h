@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../shim/lease.h"
+
 /* What CUDA keeps per thread: softcuda.Thread in Go. */
 #define CULVERT_MAX_DEPTH 62
 struct culvert_thread {
@@ -14,6 +16,9 @@ struct culvert_thread {
 	int32_t pad0;
 	uint64_t stack[CULVERT_MAX_DEPTH];
 };
+
+/* What C may read by itself: lease.Slots in Go. */
+extern struct culvert_lease culvert_lease_slots[CULVERT_LEASES];
 
 /* In a forked child the Go runtime must not be entered. */
 bool culvert_forked(void);

@@ -54,7 +54,7 @@ func number(libs []*Library) (*table, error) {
 			return nil, err
 		}
 	}
-	t.version = "culvert-door-1-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	t.version = "culvert-door-2-" + hex.EncodeToString(sum.Sum(nil)[:8])
 	return t, nil
 }
 

@@ -74,6 +74,9 @@ show "stress" "$here/stress" "$data" 64 20 1
 show "cost" "$here/cost.sh" "$here/cost" "$here/cost-go" "$data/cost" 1.10
 compare driver "$here/driver.txt" "$here/driver"
 compare runtime "$here/runtime.txt" "$here/runtime"
+mkdir -p "$data/leased"
+show "leases" "$here/leases" "$data/leased" 32 3000 1
+compare lease "$here/lease.txt" "$here/lease" "$data/leased"
 compare misuse "$here/misuse.txt" "$here/misuse" "$data/misused"
 
 if [ -n "$vendor" ]; then

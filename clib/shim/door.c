@@ -102,6 +102,12 @@ bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, i
 	return answered;
 }
 
+struct culvert_lease *culvert_leases(void)
+{
+	const struct culvert_core *c = atomic_load_explicit(&core, memory_order_acquire);
+	return c ? atomic_load_explicit(&c->leases, memory_order_relaxed) : NULL;
+}
+
 void culvert_missing(const char *name, atomic_flag *said)
 {
 	if (!atomic_flag_test_and_set(said))

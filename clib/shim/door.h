@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "entries.h"
+#include "lease.h"
 
 #define CULVERT_EXPORT __attribute__((visibility("default")))
 
@@ -40,6 +41,10 @@
  */
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno);
 
+/* culvert_leases is where the core keeps leases; NULL where there is no core yet,
+ * and in a forked child. */
+struct culvert_lease *culvert_leases(void);
+
 /* culvert_missing prints the name, the first time. */
 void culvert_missing(const char *name, atomic_flag *said);
 
@@ -50,6 +55,8 @@ void culvert_missing(const char *name, atomic_flag *said);
 struct culvert_core {
 	/* call is false in a forked child; err is the errno to set, or 0. */
 	bool (*call)(int fn, const uint64_t *args, int64_t *value, int *err);
+	/* leases is NULL in a forked child. */
+	struct culvert_lease *_Atomic leases;
 };
 
 #define CULVERT_CORE_FILE "libculvert.so"

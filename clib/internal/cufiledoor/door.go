@@ -27,6 +27,7 @@ type Door struct {
 	params  parameters
 	bars    bars
 	stats   statistics
+	leases  *leases // nil where C reads nothing by itself
 }
 
 // New returns a door to the machine that open opens.
@@ -47,7 +48,11 @@ func (d *Door) driver() (*cufile.Driver, error) {
 	if err != nil {
 		return nil, &cufile.Error{Op: "open", Object: "machine", Code: cufile.CUDADriverError, Err: err}
 	}
-	drv := cufile.New(m)
+	var opts []cufile.Option
+	if d.leases != nil {
+		opts = append(opts, cufile.WithBorrower(d.leases))
+	}
+	drv := cufile.New(m, opts...)
 	d.drv.Store(drv)
 	return drv, nil
 }
@@ -76,7 +81,9 @@ func (d *Door) DriverClose() error {
 	defer d.mu.Unlock()
 	err := drv.Close()
 	if drv.UseCount() == 0 {
-		d.files.RemoveFunc(func(*cufile.File) bool { return true })
+		for _, f := range d.files.RemoveFunc(func(*cufile.File) bool { return true }) {
+			d.leases.forget(f)
+		}
 		clear(d.streams)
 		clear(d.params.live)
 		d.params.poll = false

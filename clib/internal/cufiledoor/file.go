@@ -47,6 +47,7 @@ func (d *Door) HandleRegister(out, in cmem.Ptr) error {
 		f.Close()
 		return cufile.NoMemError
 	}
+	d.leases.know(f, id)
 	cmem.Store(out, id)
 	return nil
 }
@@ -55,6 +56,7 @@ func (d *Door) HandleRegister(out, in cmem.Ptr) error {
 func (d *Door) HandleDeregister(id handle.ID) {
 	if f, ok := d.files.Remove(id); ok {
 		d.stats.note(&d.stats.handlesEnded, f.Close())
+		d.leases.forget(f)
 	}
 }
 

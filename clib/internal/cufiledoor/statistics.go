@@ -214,6 +214,7 @@ func (d *Door) SetStatsLevel(level int32) error {
 	d.stats.level = level
 	if level == 0 {
 		d.stats.on.Store(false)
+		d.leases.pause(false)
 	}
 	return nil
 }
@@ -246,6 +247,7 @@ func (d *Door) StatsStart() error {
 	}
 	if !d.stats.on.Swap(true) {
 		d.stats.since = time.Now()
+		d.leases.pause(true)
 	}
 	return nil
 }
@@ -258,6 +260,7 @@ func (d *Door) StatsStop() error {
 		return err
 	}
 	d.stats.on.Store(false)
+	d.leases.pause(false)
 	return nil
 }
 

@@ -1,0 +1,285 @@
+package lease
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/route"
+)
+
+// loan is a loan of a buffer that is good for a while.
+func loan(base gpu.Addr, d time.Duration) *cufile.Loan {
+	return &cufile.Loan{
+		Base: base, FD: 7, Mem: make([]byte, 100), Below: 50, Until: route.Now() + d,
+		Count: stats.Counters{Ops: 1, Bytes: 2, Nanos: 3, Stride: 4},
+	}
+}
+
+// enter plays C's part: the slot, with the user in it, or nil.
+func (t *Table) enter(file handle.ID, base gpu.Addr, shard int) *Slot {
+	first := place(file, base)
+	for i := first; i < first+ways; i++ {
+		s := &t.slots[i]
+		if s.Handle.Load() != uint64(file) || s.Base.Load() != uint64(base) {
+			continue
+		}
+		s.shards[shard].in.Add(1)
+		if s.Handle.Load() == uint64(file) && s.Base.Load() == uint64(base) {
+			return s
+		}
+		s.leave(shard, false)
+	}
+	return nil
+}
+
+func (s *Slot) leave(shard int, done bool) {
+	n := ^uint64(0)
+	if done {
+		n += 1 << userBits
+	}
+	s.shards[shard].in.Add(n)
+}
+
+// there reports whether there is a lease.
+func (t *Table) there(file handle.ID, base gpu.Addr) bool {
+	s := t.enter(file, base, 0)
+	if s != nil {
+		s.leave(0, true)
+	}
+	return s != nil
+}
+
+const (
+	file   handle.ID = 0x60000010
+	buffer gpu.Addr  = 0x7f0000000000
+)
+
+func TestLease(t *testing.T) {
+	table := NewTable(new(Slots))
+	if table.there(file, buffer) {
+		t.Fatal("there is a lease before any was made")
+	}
+	l := loan(buffer, time.Hour)
+	table.Lend(file, l)
+	s := table.enter(file, buffer, 3)
+	if s == nil {
+		t.Fatal("the lease is not there")
+	}
+	if s.FD != 7 || s.Memory != address(l.Mem) || s.Length != 100 || s.Below != 50 || s.Ops != 1 || s.Bytes != 2 || s.Nanos != 3 || s.Stride != 4 {
+		t.Errorf("the slot is %+v", s)
+	}
+	if table.there(file, buffer+4096) || table.there(file+16, buffer) {
+		t.Error("a lease is there for others than its own")
+	}
+	l.Until += time.Minute
+	before := s.Until.Load()
+	table.Lend(file, l)
+	if after := s.Until.Load(); after != before+int64(time.Minute) {
+		t.Errorf("renewed, it is good %v longer", time.Duration(after-before))
+	}
+	s.leave(3, true)
+	if s.used() {
+		t.Error("somebody is in an empty slot")
+	}
+}
+
+// A lease never lasts longer than its loan, by C's clock.
+func TestClocks(t *testing.T) {
+	table := NewTable(new(Slots))
+	for range 100 {
+		first := route.Now()
+		monotonic := time.Duration(nanotime(t))
+		second := route.Now()
+		if table.clock > monotonic-first {
+			t.Fatalf("the clock is %v ahead, at most %v is true", table.clock, monotonic-first)
+		}
+		if late := monotonic - second - table.clock; late > 500*time.Microsecond {
+			t.Logf("leases are %v shorter than they could be", late)
+		}
+	}
+}
+
+// Taking back waits for those who are inside, and for them alone.
+func TestRecallWaits(t *testing.T) {
+	for name, recall := range map[string]func(*Table){
+		"file":   func(t *Table) { t.RecallFile(file) },
+		"buffer": func(t *Table) { t.RecallBuffer(buffer) },
+		// Its slot was wanted by others, but he who was in it is still there.
+		"after eviction": func(t *Table) {
+			t.slots[place(file, buffer)].Handle.Store(0)
+			t.RecallFile(file)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable(new(Slots))
+			table.Lend(file, loan(buffer, time.Hour))
+			table.Lend(file+16, loan(buffer+4096, time.Hour))
+			other := table.enter(file+16, buffer+4096, 1)
+			s := table.enter(file, buffer, 5)
+			var left atomic.Bool
+			done := make(chan bool)
+			go func() {
+				recall(table)
+				done <- left.Load()
+			}()
+			for s.Handle.Load() != 0 {
+				time.Sleep(time.Microsecond)
+			}
+			if table.there(file, buffer) {
+				t.Error("somebody got into a lease that is being taken back")
+			}
+			select {
+			case <-done:
+				t.Fatal("it was taken back with a user inside")
+			case <-time.After(5 * time.Millisecond):
+			}
+			left.Store(true)
+			s.leave(5, true)
+			if !<-done {
+				t.Error("it was taken back before the user had left")
+			}
+			if other.Handle.Load() == 0 {
+				t.Error("the lease of another pair is gone")
+			}
+			other.leave(1, true)
+		})
+	}
+}
+
+// Two who take one lease back both wait.
+func TestBothHalvesEnd(t *testing.T) {
+	table := NewTable(new(Slots))
+	table.Lend(file, loan(buffer, time.Hour))
+	s := table.enter(file, buffer, 0)
+	var back atomic.Int32
+	var wg sync.WaitGroup
+	wg.Go(func() { table.RecallFile(file); back.Add(1) })
+	for s.Handle.Load() != 0 {
+		time.Sleep(time.Microsecond)
+	}
+	wg.Go(func() { table.RecallBuffer(buffer); back.Add(1) })
+	time.Sleep(2 * time.Millisecond)
+	if back.Load() != 0 {
+		t.Error("it was taken back with a user inside")
+	}
+	s.leave(0, true)
+	wg.Wait()
+}
+
+// crowd are other pairs with the same place.
+func crowd(n int) (bases []gpu.Addr) {
+	for base := buffer + 4096; len(bases) < n; base += 4096 {
+		if place(file, base) == place(file, buffer) {
+			bases = append(bases, base)
+		}
+	}
+	return bases
+}
+
+// A lease that is in use keeps its slot; one that has run out makes room, unless
+// somebody is still in it.
+func TestRoom(t *testing.T) {
+	table := NewTable(new(Slots))
+	bases := crowd(ways + 1)
+	for _, b := range bases {
+		table.Lend(file, loan(b, time.Hour))
+	}
+	for i, b := range bases {
+		if table.there(file, b) != (i < ways) {
+			t.Errorf("lease %d of %d: %t", i, ways, table.there(file, b))
+		}
+	}
+	table = NewTable(new(Slots))
+	for _, b := range bases[:ways] {
+		table.Lend(file, loan(b, -time.Second))
+	}
+	in := table.enter(file, bases[0], 2)
+	table.Lend(file, loan(bases[ways], time.Hour))
+	if !table.there(file, bases[ways]) || table.there(file, bases[1]) {
+		t.Error("no room was made")
+	}
+	if in.Base.Load() != uint64(bases[0]) {
+		t.Error("a slot was filled with somebody in it")
+	}
+	in.leave(2, false)
+}
+
+func TestPause(t *testing.T) {
+	table := NewTable(new(Slots))
+	table.Lend(file, loan(buffer, time.Hour))
+	s := table.enter(file, buffer, 0) // a pause waits for nobody
+	table.Pause()
+	s.leave(0, true)
+	table.Lend(file, loan(buffer, time.Hour))
+	if table.there(file, buffer) {
+		t.Error("there is a lease in the pause")
+	}
+	table.Resume()
+	table.Lend(file, loan(buffer, time.Hour))
+	if !table.there(file, buffer) {
+		t.Error("there is none after it")
+	}
+}
+
+// Users come and go while files and buffers end: whoever is inside finds what
+// belongs to their handle, and nobody is inside what has ended.
+func TestUsersAgainstRecalls(t *testing.T) {
+	table := NewTable(new(Slots))
+	const pairs = 2 * ways
+	bases := crowd(pairs)
+	var alive [pairs]atomic.Bool
+	var hits atomic.Int64
+	var users, owners sync.WaitGroup
+	stop := make(chan struct{})
+	for u := range 8 {
+		users.Go(func() {
+			for i := u; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				runtime.Gosched()
+				k := i % pairs
+				s := table.enter(file, bases[k], u)
+				if s == nil {
+					continue
+				}
+				if !alive[k].Load() || s.Length != uint64(k) {
+					t.Errorf("pair %d: ended, or with the slot of pair %d", k, s.Length)
+				}
+				hits.Add(1)
+				s.leave(u, true)
+			}
+		})
+	}
+	for k := range pairs {
+		owners.Go(func() {
+			for range 400 {
+				alive[k].Store(true)
+				l := loan(bases[k], time.Microsecond)
+				l.Mem = make([]byte, k)
+				table.Lend(file, l)
+				before := hits.Load()
+				for tries := 0; tries < 10 && hits.Load() == before; tries++ {
+					runtime.Gosched()
+				}
+				table.RecallBuffer(bases[k])
+				alive[k].Store(false)
+			}
+		})
+	}
+	owners.Wait()
+	close(stop)
+	users.Wait()
+	if hits.Load() == 0 {
+		t.Error("nobody ever got in")
+	}
+}

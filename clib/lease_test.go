@@ -1,0 +1,124 @@
+package clib_test
+
+import (
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/route"
+)
+
+// withoutNVFS has small reads take the route bar, as on hardware: the twin of
+// nvidia-fs would be asked first.
+func withoutNVFS(t testing.TB) { t.Setenv("CULVERT_NVFS", "0") }
+
+// leaseSource is what C does with leases. It is embedded, so that "go test
+// -overlay" reaches it.
+//
+//go:embed shim/lease.c
+var leaseSource []byte
+
+// A build is the libraries with flags for the programs that use them.
+type build struct {
+	lib   string
+	flags []string
+}
+
+// leaseBuilds are the libraries as they are shipped, and with a libcufile made of
+// leaseSource and, where gcc has them, sanitizers.
+func leaseBuilds(t *testing.T) map[string]build {
+	t.Helper()
+	withoutNVFS(t)
+	t.Setenv("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:allow_user_segv_handler=1") // faults are Go's to catch
+	shipped := libraries(t)
+	dir := t.TempDir()
+	for _, name := range []string{"libculvert.so", "soft"} {
+		if err := os.Symlink(filepath.Join(shipped, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source := filepath.Join(dir, "lease.c")
+	if err := os.WriteFile(source, leaseSource, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Ishim", "-Iinclude",
+		"-Wl,-z,nodelete", "-Wl,-soname,libcufile.so.0", "-o", filepath.Join(dir, "libcufile.so.0"),
+		source, "shim/cufile.c", "shim/cufile_local.c", "shim/async.c", "shim/door.c", "-ldl",
+	}
+	own := build{dir, []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}}
+	if exec.Command("gcc", slices.Concat(own.flags, args)...).Run() != nil {
+		own.flags = nil
+		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+			t.Fatalf("gcc %v: %v\n%s", args, err, out)
+		}
+	}
+	return map[string]build{"shipped": {lib: shipped}, "sanitized": own}
+}
+
+// TestLease: small reads are done without entering Go, with the same bytes and
+// answers, and not a moment longer than they may.
+func TestLease(t *testing.T) {
+	for name, b := range leaseBuilds(t) {
+		r := run(t, b.lib, compile(t, "lease.c", b.flags...), t.TempDir())
+		golden(t, "lease.txt", r.stdout)
+		if r.status != 0 || r.stderr != "" {
+			t.Errorf("%s: status %d, stderr %q", name, r.status, r.stderr)
+		}
+	}
+}
+
+func TestLeaseStress(t *testing.T) {
+	milliseconds := "1500"
+	if testing.Short() {
+		milliseconds = "300"
+	}
+	for name, b := range leaseBuilds(t) {
+		r := run(t, b.lib, compile(t, "leases.c", b.flags...), t.TempDir(), "32", milliseconds, "1")
+		diff(t, name, r.stdout, "0 failures, many by leases, bytes compared, changes\n")
+		t.Log(name, strings.TrimSpace(r.stderr))
+	}
+}
+
+// TestLeaseCounts: what C has read by itself is in the statistics of the process,
+// to the last byte, also when the process was never asked for them.
+func TestLeaseCounts(t *testing.T) {
+	withoutNVFS(t)
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	data := filepath.Join(dir, "data")
+	if err := os.WriteFile(data, make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, libraries(t), compile(t, "cost.c"), data)
+	_, by, _ := strings.Cut(r.stdout, "ns, read ")
+	_, by, _ = strings.Cut(by, "ns, ")
+	var leased, all int64
+	if f := strings.Fields(by); len(f) != 5 {
+		t.Fatalf("%+v", r)
+	} else {
+		leased, _ = strconv.ParseInt(f[0], 10, 64)
+		all, _ = strconv.ParseInt(f[2], 10, 64)
+	}
+	if leased < all/2 || leased >= all {
+		t.Errorf("%d of %d reads by leases, want most, and not the first", leased, all)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "culvert-*.stats"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	s, err := stats.Read(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops, bytes := s.Totals.Ops[0][route.Bar], s.Totals.Bytes[0][route.Bar]
+	if ops != all || bytes != 4096*all || s.Totals.Time <= 0 || len(s.Files) != 1 || s.Files[0].Name != data || s.Files[0].Totals.Ops[0][route.Bar] != all {
+		t.Errorf("%d reads and %d bytes in %v are counted, want %d reads: %+v", ops, bytes, s.Totals.Time, all, s.Files)
+	}
+}

@@ -1,0 +1,257 @@
+/*
+ * Threads read small pieces of shared files into shared buffers, mostly by
+ * leases, while others take away what the leases speak of: handles, buffers,
+ * memory, the driver; start statistics, and fork. A read gets the bytes of the
+ * file that its handle stands for, or a code.
+ *
+ *	leases DIRECTORY READERS MILLISECONDS SEED
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cuda_runtime.h>
+#include <cufile.h>
+
+#include "leased.h"
+
+enum { FILES = 5, PAIRS = 4, PIECE = 4096, PIECES = 64, MAX_READERS = 64, BUFFER = MAX_READERS * PIECE };
+
+/* A handle and a buffer, and the file behind the handle. It is never changed and
+ * never freed, so that one can look at it when it is long gone. */
+struct pair {
+	CUfileHandle_t handle;
+	void *dev;
+	int file;
+};
+
+static const char *directory;
+static int seed;
+static _Atomic(const struct pair *) pairs[PAIRS];
+static atomic_bool stop;
+static atomic_int failures;
+static atomic_long right, refused, changes;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+
+static void fail(const char *what, long got)
+{
+	if (atomic_fetch_add(&failures, 1) < 10)
+		fprintf(stderr, "%s: %ld errno %d\n", what, got, errno);
+}
+
+/* Every word of a file says which file and which word it is. */
+static uint64_t word_of(int file, long word)
+{
+	return (uint64_t)file << 32 | (uint64_t)word;
+}
+
+static int open_file(int file)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/file%d", directory, file);
+	return open(path, O_CREAT | O_RDWR, 0600);
+}
+
+static void make_files(void)
+{
+	for (int f = 0; f < FILES; f++) {
+		static uint64_t content[PIECES * PIECE / 8];
+		for (long w = 0; w < PIECES * PIECE / 8; w++)
+			content[w] = word_of(f, w);
+		int fd = open_file(f);
+		if (pwrite(fd, content, sizeof content, 0) != sizeof content || close(fd))
+			exit(3);
+	}
+}
+
+static CUfileHandle_t reg(int file)
+{
+	CUfileDescr_t d;
+	CUfileHandle_t h = NULL;
+	memset(&d, 0, sizeof d);
+	d.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+	d.handle.fd = open_file(file);
+	CUfileError_t e = cuFileHandleRegister(&h, &d);
+	if (e.err != CU_FILE_SUCCESS)
+		fail("register", e.err);
+	close(d.handle.fd); /* the library has its own */
+	return h;
+}
+
+static void *memory(void)
+{
+	void *p = NULL;
+	if (cudaMalloc(&p, BUFFER) != cudaSuccess || cuFileBufRegister(p, BUFFER, 0).err != CU_FILE_SUCCESS)
+		fail("memory", 0);
+	return p;
+}
+
+static void publish(int slot, CUfileHandle_t handle, void *dev, int file)
+{
+	struct pair *p = malloc(sizeof *p);
+	*p = (struct pair){handle, dev, file};
+	atomic_store(&pairs[slot], p);
+}
+
+/* The codes that a read may get because of what the others do. */
+static int expected(int code)
+{
+	return code == CU_FILE_HANDLE_NOT_REGISTERED || code == CU_FILE_CUDA_POINTER_INVALID || code == EIO || code == EINVAL ||
+	       code == CU_FILE_DRIVER_NOT_INITIALIZED || code == CU_FILE_CUDA_POINTER_RANGE_ERROR || code == CU_FILE_CUDA_DRIVER_ERROR ||
+	       code == EFAULT;
+}
+
+static void *reader(void *arg)
+{
+	long id = (long)arg, at = id * PIECE;
+	unsigned rnd = (unsigned)(seed + id * 7919);
+	uint64_t got[PIECE / 8];
+	while (!atomic_load(&stop)) {
+		const struct pair *p = atomic_load(&pairs[rand_r(&rnd) % PAIRS]);
+		for (int i = 0; i < 50; i++) {
+			long piece = rand_r(&rnd) % PIECES;
+			errno = 0;
+			ssize_t n = cuFileRead(p->handle, p->dev, PIECE, piece * PIECE, at);
+			if (n != PIECE) {
+				atomic_fetch_add(&refused, 1);
+				if (n != -1 || !expected(errno))
+					fail("read", n);
+				break;
+			}
+			/* The piece of the buffer is this thread's alone, if it is still there. */
+			if (i % 8 || cudaMemcpy(got, (char *)p->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
+				continue;
+			const struct pair *now = p;
+			int same = 1;
+			for (long w = 0; w < PIECE / 8; w++)
+				same &= got[w] == word_of(p->file, piece * PIECE / 8 + w);
+			for (int s = 0; s < PAIRS; s++)
+				if (atomic_load(&pairs[s])->dev == p->dev)
+					now = atomic_load(&pairs[s]);
+			if (same)
+				atomic_fetch_add(&right, 1);
+			else if (now == p) /* or the memory was freed meanwhile */
+				fail("bytes", piece);
+		}
+		usleep(1000); /* there are others */
+	}
+	return NULL;
+}
+
+static void change_handle(int slot, unsigned *rnd)
+{
+	const struct pair *p = atomic_load(&pairs[slot]);
+	int file = rand_r(rnd) % FILES;
+	publish(slot, reg(file), p->dev, file);
+	cuFileHandleDeregister(p->handle);
+}
+
+static void change_buffer(int slot, int freed_first)
+{
+	const struct pair *p = atomic_load(&pairs[slot]);
+	if (freed_first)
+		cudaFree(p->dev);
+	void *dev = memory(); /* another address: the old one is registered */
+	publish(slot, p->handle, dev, p->file);
+	if (cuFileBufDeregister(p->dev).err != CU_FILE_SUCCESS)
+		fail("deregister", 0);
+	if (!freed_first)
+		cudaFree(p->dev);
+}
+
+static void change_driver(void)
+{
+	const struct pair *old[PAIRS];
+	for (int s = 0; s < PAIRS; s++)
+		old[s] = atomic_load(&pairs[s]);
+	if (cuFileDriverClose().err != CU_FILE_SUCCESS || cuFileDriverOpen().err != CU_FILE_SUCCESS)
+		fail("driver", cuFileUseCount());
+	for (int s = 0; s < PAIRS; s++) {
+		publish(s, reg(s), memory(), s);
+		cudaFree(old[s]->dev);
+	}
+}
+
+static void child(void)
+{
+	const struct pair *p = atomic_load(&pairs[0]);
+	pid_t pid = fork();
+	if (pid == 0) {
+		alarm(30);
+		errno = 0;
+		_exit(cuFileRead(p->handle, p->dev, PIECE, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED ? 0 : 1);
+	}
+	int status = 0;
+	if (waitpid(pid, &status, 0) != pid || status != 0)
+		fail("child", status);
+}
+
+static void *changer(void *arg)
+{
+	unsigned rnd = (unsigned)(seed + 31 * (long)arg);
+	while (!atomic_load(&stop)) {
+		int what = rand_r(&rnd) % 100, slot = rand_r(&rnd) % PAIRS;
+		usleep((unsigned)(rand_r(&rnd) % 3000)); /* so that there are leases to take away */
+		if (what >= 95) {
+			child(); /* beside the others */
+			continue;
+		}
+		pthread_mutex_lock(&changing);
+		if (what < 45) {
+			change_handle(slot, &rnd);
+		} else if (what < 75) {
+			change_buffer(slot, what < 60);
+		} else if (what < 85) {
+			cuFileSetStatsLevel(1);
+			cuFileStatsStart();
+			usleep(500);
+			cuFileStatsStop();
+		} else if (what < 88) {
+			change_driver();
+		}
+		atomic_fetch_add(&changes, 1);
+		pthread_mutex_unlock(&changing);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	enum { CHANGERS = 4 };
+	if (argc != 5)
+		return 2;
+	directory = argv[1];
+	int readers = atoi(argv[2]);
+	seed = atoi(argv[4]);
+	if (readers > MAX_READERS || cuFileDriverOpen().err != CU_FILE_SUCCESS)
+		return 1;
+	make_files();
+	for (int s = 0; s < PAIRS; s++)
+		publish(s, reg(s), memory(), s);
+	pthread_t threads[MAX_READERS + CHANGERS];
+	int n = 0;
+	for (long i = 0; i < readers; i++)
+		n += pthread_create(&threads[n], NULL, reader, (void *)i) == 0;
+	for (long i = 0; i < CHANGERS; i++)
+		n += pthread_create(&threads[n], NULL, changer, (void *)i) == 0;
+	usleep((unsigned)atoi(argv[3]) * 1000);
+	atomic_store(&stop, true);
+	alarm(60); /* who waits for a lease for ever is a failure */
+	for (int i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	if (cuFileDriverClose().err != CU_FILE_SUCCESS || cuFileUseCount() != 0)
+		fail("close", cuFileUseCount());
+	fprintf(stderr, "%ld right, %ld refused, %ld changes, %lu by leases\n", atomic_load(&right), atomic_load(&refused),
+		atomic_load(&changes), (unsigned long)leased());
+	printf("%d failures, %s, %s, %s\n", atomic_load(&failures), leased() > 1000 ? "many by leases" : "FEW BY LEASES",
+	       atomic_load(&right) > 100 ? "bytes compared" : "FEW COMPARED", atomic_load(&changes) > 20 ? "changes" : "FEW CHANGES");
+	return atomic_load(&failures) != 0;
+}
