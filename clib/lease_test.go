@@ -86,17 +86,40 @@ func TestLeaseStress(t *testing.T) {
 	}
 }
 
+// TestLeaseProtocol: whoever has begun to use a lease is seen by who takes it back,
+// and whoever begins later sees that it is gone.
+func TestLeaseProtocol(t *testing.T) {
+	libraries(t) // or there is no gcc
+	dir := t.TempDir()
+	source, exe := filepath.Join(dir, "lease.c"), filepath.Join(dir, "protocol")
+	if err := os.WriteFile(source, leaseSource, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-std=gnu11", "-O1", "-fno-inline", "-finstrument-functions", "-Wall", "-Wextra", "-Werror", "-pthread", "-Ishim", "-o", exe, "testdata/protocol.c", source}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %v: %v\n%s", args, err, out)
+	}
+	r := finish(t, exec.Command(exe, filepath.Join(dir, "data"), "500"))
+	diff(t, "protocol", r.stdout, "0 broken, many reads, counted 1\n")
+	t.Log(strings.TrimSpace(r.stderr))
+}
+
 // TestLeaseCounts: what C has read by itself is in the statistics of the process,
 // to the last byte, also when the process was never asked for them.
 func TestLeaseCounts(t *testing.T) {
-	withoutNVFS(t)
+	for name, b := range leaseBuilds(t) {
+		t.Run(name, func(t *testing.T) { leaseCounts(t, b) })
+	}
+}
+
+func leaseCounts(t *testing.T, b build) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	data := filepath.Join(dir, "data")
 	if err := os.WriteFile(data, make([]byte, 8192), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, libraries(t), compile(t, "cost.c"), data)
+	r := run(t, b.lib, compile(t, "cost.c", b.flags...), data)
 	_, by, _ := strings.Cut(r.stdout, "ns, read ")
 	_, by, _ = strings.Cut(by, "ns, ")
 	var leased, all int64

@@ -94,6 +94,7 @@ bool culvert_lease_read(const uint64_t *args, int64_t *value)
 	__atomic_fetch_add(in, 1, __ATOMIC_SEQ_CST);
 	bool done = is_for(l, handle, base) && run(l, mine, n, (int64_t)args[3], args[4]);
 	__atomic_fetch_add(in, (done ? UINT64_C(1) << CULVERT_LEASE_USERS : 0) - 1, __ATOMIC_RELEASE);
-	*value = (int64_t)n;
+	if (done)
+		*value = (int64_t)n;
 	return done;
 }

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,14 +221,19 @@ static void endings(void)
 	ssize_t n = get(h, dev, SMALL, 0, 0);
 	printf("handle deregistered: %zd errno %d\n", n, errno);
 
-	/* Other files, until one has the slot of the first: the generation tells. */
+	/* Other files under handles that were in use before, and under descriptors: a
+	 * place that is cleared for all is no lease of those who have no handle. */
 	int stale = 0, wrong = 0;
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 600; i++) {
 		other = reg(i % 2 ? fd2 : fd1);
 		if (!warm(other, dev) || get(other, dev, SMALL, i, 0) != SMALL || !same(dev, i % 2 ? 2 : 1, i, 0, SMALL))
 			wrong++;
 		stale += get(h, dev, SMALL, 0, 0) >= 0;
 		cuFileHandleDeregister(other);
+		int again[3] = {dup(fd1), dup(fd1), dup(fd1)};
+		stale += get(other, dev, SMALL, 0, 0) >= 0 || get(NULL, dev, SMALL, 0, 0) >= 0;
+		for (int k = 0; k < 3; k++)
+			close(again[k]);
 	}
 	printf("handles used again: %d wrong, %d stale\n", wrong, stale);
 
@@ -374,6 +381,67 @@ static void cancelled(void)
 	printf("cancelled: read %d, deregistered %d\n", survived, code);
 }
 
+static void *straddled;
+static CUfileHandle_t straddled_file;
+static atomic_int nap; /* 1: the reader sleeps, 2: its memory is freed */
+static atomic_bool warmed;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	atomic_store(&nap, 1);
+	while (atomic_load(&nap) != 2)
+		usleep(50);
+	usleep(2000);
+}
+
+static void *straddler(void *arg)
+{
+	ssize_t n;
+	(void)arg;
+	warm(straddled_file, straddled);
+	atomic_store(&warmed, true);
+	do
+		n = get(straddled_file, straddled, SMALL, 0, 0);
+	while (atomic_load(&nap) != 2);
+	return (void *)(intptr_t)n;
+}
+
+/* Memory is freed in the middle of a read that then takes another two
+ * milliseconds. The signal mostly arrives in the system call, which is most of a
+ * read; where it comes a moment later, the read was over before. */
+static void straddle(void)
+{
+	enum { TRIES = 30 };
+	int done = 0;
+	struct sigaction sa;
+	memset(&sa, 0, sizeof sa);
+	sa.sa_handler = on_signal;
+	sigaction(SIGUSR1, &sa, NULL);
+	straddled_file = reg(make_file(1, O_RDONLY));
+	for (int i = 0; i < TRIES; i++) {
+		pthread_t t;
+		void *got;
+		straddled = memory(BUFFER);
+		atomic_store(&nap, 0);
+		atomic_store(&warmed, false);
+		pthread_create(&t, NULL, straddler, NULL);
+		while (!atomic_load(&warmed))
+			usleep(50);
+		usleep(100);
+		pthread_kill(t, SIGUSR1);
+		while (atomic_load(&nap) != 1)
+			usleep(10);
+		cudaFree(straddled);
+		atomic_store(&nap, 2);
+		pthread_join(t, &got);
+		done += (intptr_t)got == SMALL;
+		cuFileBufDeregister(straddled);
+	}
+	printf("memory freed in the middle of a read: %s\n", done < TRIES / 2 ? "noticed" : "NOT NOTICED");
+	cuFileHandleDeregister(straddled_file);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -383,6 +451,7 @@ int main(int argc, char **argv)
 	answers();
 	forks();
 	cancelled();
+	straddle();
 	endings();
 	return 0;
 }
