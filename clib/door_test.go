@@ -331,25 +331,3 @@ func pkgConfig(t *testing.T, prefix, what string) []string {
 func expand(s string, vars map[string]string) string {
 	return os.Expand(s, func(k string) string { return vars[k] })
 }
-
-// TestCost measures a 4 KiB read through the door beside the Go call, in turn.
-// On hardware, where a read takes two microseconds, hardware.sh holds the ratio
-// to 1.10. On the software machine a read takes less than one, so that the
-// passage from C to Go and back weighs more: the limit here only finds a door
-// that has become heavy.
-func TestCost(t *testing.T) {
-	const limit = "1.9"
-	t.Setenv("CULVERT_NVFS", "0") // the twin of nvidia-fs takes fifty microseconds, beside which any door is cheap
-	lib, dir := libraries(t), t.TempDir()
-	goCost := filepath.Join(dir, "cost-go")
-	build := exec.Command("go", "build", "-o", goCost, "./cost")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	r := run(t, lib, "programs/cost.sh", compile(t, "cost.c", "-O2"), goCost, filepath.Join(dir, "data"), limit)
-	t.Log(strings.TrimSpace(r.stdout))
-	if r.status != 0 || r.stderr != "" {
-		t.Errorf("status %d, the limit is %s\n%s%s", r.status, limit, r.stdout, r.stderr)
-	}
-}

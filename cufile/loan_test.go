@@ -148,16 +148,14 @@ func TestNoLoan(t *testing.T) {
 		},
 	} {
 		h := f.open(os.O_RDWR)
-		read(h)
-		if n := b.has(); n != 0 {
-			t.Errorf("%s: %d loans", name, n)
+		if read(h); b.offers != 0 {
+			t.Fatalf("%s: %d loans", name, b.offers)
 		}
 		h.Close()
 	}
 	h := f.open(os.O_RDWR | unix.O_DIRECT)
-	f.read(h, small, 0)
-	if n := b.has(); n != 0 {
-		t.Errorf("O_DIRECT: %d loans", n)
+	if f.read(h, small, 0); b.offers != 0 {
+		t.Errorf("O_DIRECT: %d loans", b.offers)
 	}
 }
 

@@ -1,0 +1,68 @@
+package clib_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// goCost builds the program that reads by the Go call.
+func goCost(t testing.TB) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "cost-go")
+	build := exec.Command("go", "build", "-o", exe, "./cost")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return exe
+}
+
+// TestCost measures a 4 KiB read through the door beside the Go call, in turn.
+// On hardware hardware.sh holds the ratio to 1.10, and on a quiet machine
+// thresholds.txt does; here it is to find a door that has become heavy, on a
+// machine that others use, too.
+func TestCost(t *testing.T) {
+	const limit = "1.3"
+	withoutNVFS(t) // its twin takes fifty microseconds, beside which any door is cheap
+	r := run(t, libraries(t), "programs/cost.sh", compile(t, "cost.c", "-O2"), goCost(t), filepath.Join(t.TempDir(), "data"), limit)
+	t.Log(strings.TrimSpace(r.stdout))
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, the limit is %s\n%s%s", r.status, limit, r.stdout, r.stderr)
+	}
+}
+
+var readCost = regexp.MustCompile(`read (\d+) ns`)
+
+// BenchmarkReadAgainstGo is the time of a 4 KiB read by the Go call over that of
+// one through the door, both in processes of their own.
+func BenchmarkReadAgainstGo(b *testing.B) {
+	withoutNVFS(b)
+	lib, data := libraries(b), filepath.Join(b.TempDir(), "data")
+	if err := os.WriteFile(data, make([]byte, 8192), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	c, g := compile(b, "cost.c", "-O2"), goCost(b)
+	cost := func(program string) float64 {
+		r := run(b, lib, program, data)
+		m := readCost.FindStringSubmatch(r.stdout)
+		if m == nil {
+			b.Fatalf("%s: %+v", program, r)
+		}
+		ns, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ns
+	}
+	var door, call float64
+	for b.Loop() {
+		door += cost(c)
+		call += cost(g)
+	}
+	b.ReportMetric(call/door, "ratio")
+}
