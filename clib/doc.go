@@ -5,6 +5,7 @@
 //	gen/                one table of functions; it writes the shims and the Go dispatch
 //	shim/               the C libraries: generated forwarding, the way to the core, names of errors
 //	core/               libculvert.so: the Go half, entered by all shims
+//	internal/lease      what C may read without entering Go, and for how long
 //	internal/dispatch   from a function's number and words to a method
 //	internal/cufiledoor what libcufile answers, on package cufile
 //	internal/softcuda   what libcuda answers, on the software GPU

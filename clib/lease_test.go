@@ -1,13 +1,16 @@
 package clib_test
 
 import (
-	_ "embed"
+	"embed"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/culvert-io/culvert/internal/stats"
@@ -18,11 +21,11 @@ import (
 // nvidia-fs would be asked first.
 func withoutNVFS(t testing.TB) { t.Setenv("CULVERT_NVFS", "0") }
 
-// leaseSource is what C does with leases. It is embedded, so that "go test
+// shimSource is what C does with leases. It is embedded, so that "go test
 // -overlay" reaches it.
 //
-//go:embed shim/lease.c
-var leaseSource []byte
+//go:embed shim/lease.c shim/cufile_local.c
+var shimSource embed.FS
 
 // A build is the libraries with flags for the programs that use them.
 type build struct {
@@ -31,35 +34,59 @@ type build struct {
 }
 
 // leaseBuilds are the libraries as they are shipped, and with a libcufile made of
-// leaseSource and, where gcc has them, sanitizers.
+// shimSource and, where gcc has them, with sanitizers.
 func leaseBuilds(t *testing.T) map[string]build {
 	t.Helper()
 	withoutNVFS(t)
 	t.Setenv("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:allow_user_segv_handler=1") // faults are Go's to catch
 	shipped := libraries(t)
-	dir := t.TempDir()
-	for _, name := range []string{"libculvert.so", "soft"} {
-		if err := os.Symlink(filepath.Join(shipped, name), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+	sanitizedOnce.Do(func() { sanitized, sanitizedErr = buildSanitized(root(t), shipped) })
+	if sanitizedErr != nil {
+		t.Fatal(sanitizedErr)
 	}
-	source := filepath.Join(dir, "lease.c")
-	if err := os.WriteFile(source, leaseSource, 0o600); err != nil {
-		t.Fatal(err)
+	return map[string]build{"shipped": {lib: shipped}, "sanitized": sanitized}
+}
+
+var (
+	sanitizedOnce sync.Once
+	sanitized     build
+	sanitizedErr  error
+)
+
+func buildSanitized(root, shipped string) (build, error) {
+	b := build{filepath.Join(root, "bin", "sanitized"), []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}}
+	err := errors.Join(os.RemoveAll(b.lib), os.MkdirAll(b.lib, 0o755))
+	for _, name := range []string{"libculvert.so", "soft"} {
+		err = errors.Join(err, os.Symlink(filepath.Join(shipped, name), filepath.Join(b.lib, name)))
 	}
 	args := []string{
 		"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Ishim", "-Iinclude",
-		"-Wl,-z,nodelete", "-Wl,-soname,libcufile.so.0", "-o", filepath.Join(dir, "libcufile.so.0"),
-		source, "shim/cufile.c", "shim/cufile_local.c", "shim/async.c", "shim/door.c", "-ldl",
+		"-Wl,-z,nodelete", "-Wl,-soname,libcufile.so.0", "-o", filepath.Join(b.lib, "libcufile.so.0"), "shim/cufile.c", "shim/async.c", "shim/door.c",
 	}
-	own := build{dir, []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}}
-	if exec.Command("gcc", slices.Concat(own.flags, args)...).Run() != nil {
-		own.flags = nil
-		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-			t.Fatalf("gcc %v: %v\n%s", args, err, out)
-		}
+	for _, name := range []string{"lease.c", "cufile_local.c"} {
+		source, werr := writeShim(b.lib, name)
+		err = errors.Join(err, werr)
+		args = append(args, source)
 	}
-	return map[string]build{"shipped": {lib: shipped}, "sanitized": own}
+	if err != nil {
+		return b, err
+	}
+	args = append(args, "-ldl")
+	if exec.Command("gcc", slices.Concat(b.flags, args)...).Run() == nil {
+		return b, nil
+	}
+	b.flags = nil
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		return b, fmt.Errorf("gcc %v: %w\n%s", args, err, out)
+	}
+	return b, nil
+}
+
+// writeShim puts a file of shimSource into a directory.
+func writeShim(dir, name string) (string, error) {
+	text, err := shimSource.ReadFile("shim/" + name)
+	path := filepath.Join(dir, name)
+	return path, errors.Join(err, os.WriteFile(path, text, 0o600))
 }
 
 // TestLease: small reads are done without entering Go, with the same bytes and
@@ -91,10 +118,11 @@ func TestLeaseStress(t *testing.T) {
 func TestLeaseProtocol(t *testing.T) {
 	libraries(t) // or there is no gcc
 	dir := t.TempDir()
-	source, exe := filepath.Join(dir, "lease.c"), filepath.Join(dir, "protocol")
-	if err := os.WriteFile(source, leaseSource, 0o600); err != nil {
+	source, err := writeShim(dir, "lease.c")
+	if err != nil {
 		t.Fatal(err)
 	}
+	exe := filepath.Join(dir, "protocol")
 	args := []string{"-std=gnu11", "-O1", "-fno-inline", "-finstrument-functions", "-Wall", "-Wextra", "-Werror", "-pthread", "-Ishim", "-o", exe, "testdata/protocol.c", source}
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %v: %v\n%s", args, err, out)
@@ -102,6 +130,30 @@ func TestLeaseProtocol(t *testing.T) {
 	r := finish(t, exec.Command(exe, filepath.Join(dir, "data"), "500"))
 	diff(t, "protocol", r.stdout, "0 broken, many reads, counted 1\n")
 	t.Log(strings.TrimSpace(r.stderr))
+}
+
+// TestLeaseOrder: what the default stream has to do comes before a read by a lease.
+func TestLeaseOrder(t *testing.T) {
+	for name, b := range leaseBuilds(t) {
+		dir := t.TempDir()
+		for _, file := range []string{"libcufile.so.0", "libculvert.so", "soft"} {
+			if err := os.Symlink(filepath.Join(b.lib, file), filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := exec.Command("gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/fakecuda.c").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		r := run(t, dir, compile(t, "ordered.c", b.flags...), filepath.Join(dir, "data"))
+		out := strings.Split(r.stdout, "wait: memory is old\n")
+		if len(out) < 2 || strings.Join(out, "") != `idle: by leases 1, queries 100, waits 0
+busy: by a lease, waits 1, memory is new
+no context: by leases 1, queries 0
+context: kept, set 0 times
+` || r.stderr != "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
 }
 
 // TestLeaseCounts: what C has read by itself is in the statistics of the process,

@@ -390,8 +390,10 @@ static void on_signal(int sig)
 {
 	(void)sig;
 	atomic_store(&nap, 1);
-	while (atomic_load(&nap) != 2)
-		usleep(50);
+	/* Not for ever: the thread may be in the core, with something that freeing
+	 * needs. */
+	for (int i = 0; i < 100 && atomic_load(&nap) != 2; i++)
+		usleep(100);
 	usleep(2000);
 }
 
@@ -417,6 +419,7 @@ static void straddle(void)
 	struct sigaction sa;
 	memset(&sa, 0, sizeof sa);
 	sa.sa_handler = on_signal;
+	sa.sa_flags = SA_ONSTACK; /* in the core, stacks are small */
 	sigaction(SIGUSR1, &sa, NULL);
 	straddled_file = reg(make_file(1, O_RDONLY));
 	for (int i = 0; i < TRIES; i++) {
