@@ -11,7 +11,7 @@ type Counters struct {
 }
 
 // Counters are a file's, valid until it is detached. A file without a slot has
-// none: its sums are in memory that Go may move, or in two places.
+// none: its sums are in memory that is Go's alone, or in two places.
 func (f *File) Counters(write bool, route int) (Counters, bool) {
 	if f.slot == others {
 		return Counters{}, false
