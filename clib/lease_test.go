@@ -102,12 +102,12 @@ func TestLease(t *testing.T) {
 }
 
 func TestLeaseStress(t *testing.T) {
-	milliseconds := "1500"
+	changes := "300"
 	if testing.Short() {
-		milliseconds = "300"
+		changes = "50"
 	}
 	for name, b := range leaseBuilds(t) {
-		r := run(t, b.lib, compile(t, "leases.c", b.flags...), t.TempDir(), "32", milliseconds, "1")
+		r := run(t, b.lib, compile(t, "leases.c", b.flags...), t.TempDir(), "32", changes, "1")
 		diff(t, name, r.stdout, "0 failures, many by leases, bytes compared, changes\n")
 		t.Log(name, strings.TrimSpace(r.stderr))
 	}
@@ -127,7 +127,7 @@ func TestLeaseProtocol(t *testing.T) {
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %v: %v\n%s", args, err, out)
 	}
-	r := finish(t, exec.Command(exe, filepath.Join(dir, "data"), "500"))
+	r := finish(t, exec.Command(exe, filepath.Join(dir, "data"), "5000"))
 	diff(t, "protocol", r.stdout, "0 broken, many reads, counted 1\n")
 	t.Log(strings.TrimSpace(r.stderr))
 }

@@ -60,7 +60,9 @@ func (f *File) lend(p *route.Plan, at place, b *Buffer, r *route.Receipt, n uint
 	if !ok {
 		return
 	}
-	f.planMu.Lock()
+	if !f.planMu.TryLock() {
+		return // somebody else lends, or the route changes: the next read will do
+	}
 	defer f.planMu.Unlock()
 	if f.plans[at].Load() != p {
 		return // another route was required meanwhile

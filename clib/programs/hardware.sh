@@ -75,7 +75,7 @@ show "cost" "$here/cost.sh" "$here/cost" "$here/cost-go" "$data/cost" 1.10
 compare driver "$here/driver.txt" "$here/driver"
 compare runtime "$here/runtime.txt" "$here/runtime"
 mkdir -p "$data/leased"
-show "leases" "$here/leases" "$data/leased" 32 3000 1
+show "leases" "$here/leases" "$data/leased" 32 1000 1
 compare lease "$here/lease.txt" "$here/lease" "$data/leased"
 compare misuse "$here/misuse.txt" "$here/misuse" "$data/misused"
 

@@ -71,9 +71,12 @@ func place(file handle.ID, buffer gpu.Addr) int {
 }
 
 // Lend publishes a loan, or renews it. Where all slots are taken by others that
-// are in use it does nothing.
+// are in use, or somebody else is at the table, it does nothing: the read that
+// brought the loan must not wait, and the next one will bring it again.
 func (t *Table) Lend(file handle.ID, l *cufile.Loan) {
-	t.mu.Lock()
+	if !t.mu.TryLock() {
+		return
+	}
 	defer t.mu.Unlock()
 	if t.paused {
 		return
