@@ -25,10 +25,10 @@ func NewEngine(e tensor.Engine, p *tensor.Plan) *Engine {
 	return &Engine{Engine: e, mapping: worthMapping(p)}
 }
 
-// worthMapping weighs registration where no drive gains by it. It maps memory for the CPU, which takes some
-// 2 ms for each GiB and as much again to undo; what it gains are a few
-// microseconds for each read that is small enough to go that way. A model of
-// many GiB in large reads is loaded faster without.
+// worthMapping weighs registration where no drive gains by it. It maps memory for
+// the CPU, which takes some 2 ms for each GiB and as much again to undo; what it
+// gains are a few microseconds for each read that is small enough to go that way.
+// A model of many GiB in large reads is loaded faster without.
 func worthMapping(p *tensor.Plan) bool {
 	const (
 		small  = 256 << 10
