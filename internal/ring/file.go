@@ -61,22 +61,18 @@ func inMemory(on *unix.Statfs_t) bool {
 }
 
 // fits reports whether a file can have n bytes more behind its end, as far as one
-// can tell. It is looked at first because ext4 takes all that the disk has before
-// it finds out that this is not enough, and leaves it taken. What the file has
-// reserved already needs no room.
+// can tell. ext4 is asked first because it takes all that the disk has before it
+// finds out that this is not enough, and leaves it taken; overlayfs may stand on
+// it. What the file has reserved already needs no room.
 func fits(st *unix.Stat_t, on *unix.Statfs_t, n int64) bool {
-	unit := uint64(on.Frsize)
-	if unit == 0 {
-		unit = uint64(on.Bsize)
-	}
-	if on.Blocks == 0 || unit == 0 {
-		return true // it does not say
+	if on.Type != unix.EXT4_SUPER_MAGIC && on.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return true
 	}
 	reserved := st.Blocks * 512
 	if reserved >= st.Size { // else it has holes, and nobody knows where the blocks are
 		reserved -= st.Size
 	}
-	return uint64(max(n-reserved, 0))/unit <= on.Bfree
+	return max(n-reserved, 0)/max(on.Bsize, 1) <= int64(on.Bfree)
 }
 
 func (kernel) Warm(fd int, off, n int64) bool {
