@@ -19,7 +19,8 @@ import (
 )
 
 func newDemo() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole path: a file into GPU memory, work there, and back",
 		Long: `demo makes a small file, brings it into GPU memory, reverses its text and sums its
@@ -31,15 +32,32 @@ EXIT STATUS
   0  every step did what the CPU says it should
   1  one did not, or an error
   2  the command line is wrong`,
-		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo",
+		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo\n  culvert demo --json",
 		Args:    args(cobra.NoArgs),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), asJSON)
+		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipts as JSON, once all is verified")
+	return cmd
 }
 
 const demoText = "Hello, GPUDirect World!"
 
-func runDemo(ctx context.Context, out io.Writer) error {
+// A demoReport is what the demo has done. There is none if a step failed.
+type demoReport struct {
+	GPU       string         `json:"gpu"`
+	Soft      bool           `json:"soft"`
+	Why       string         `json:"why,omitempty"` // it is the software machine
+	Transfers []demoTransfer `json:"transfers"`
+}
+
+type demoTransfer struct {
+	File    string         `json:"file"`
+	Receipt *route.Receipt `json:"receipt"`
+}
+
+func runDemo(ctx context.Context, out io.Writer, asJSON bool) error {
 	m, drv, err := openDriver()
 	if err != nil {
 		return err
@@ -51,7 +69,14 @@ func runDemo(ctx context.Context, out io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	d := &demo{ctx: ctx, out: out, m: m, drv: drv, path: filepath.Join(dir, "hello.txt")}
-	return d.run()
+	if !asJSON {
+		return d.run()
+	}
+	d.out = io.Discard
+	if err := d.run(); err != nil {
+		return err
+	}
+	return writeJSON(out, &d.report)
 }
 
 // A demo walks the path once. Each step says what it did.
@@ -66,6 +91,8 @@ type demo struct {
 	file *cufile.File
 	text gpu.Span // the file's bytes and room for the NUL that strrev wants
 	word gpu.Addr // where kernels leave numbers
+
+	report demoReport
 }
 
 func (d *demo) run() (err error) {
@@ -78,8 +105,7 @@ func (d *demo) run() (err error) {
 	if err != nil {
 		return err
 	}
-	d.say("in ", in.Picture("hello.txt", "gpu:0"))
-	d.say("   ", in.String()+"\n")
+	d.moved("hello.txt", &in)
 	if err := d.work(); err != nil {
 		return err
 	}
@@ -87,12 +113,22 @@ func (d *demo) run() (err error) {
 	if err != nil {
 		return err
 	}
-	d.say("out", back.Picture("hello.txt", "gpu:0"))
-	d.say("   ", back.String()+"\n")
+	d.moved("hello.txt", &back)
 	if err := d.verify(); err != nil {
 		return err
 	}
 	return d.bulk()
+}
+
+// moved shows a transfer.
+func (d *demo) moved(file string, r *route.Receipt) {
+	label := "in "
+	if r.Dir == route.Write {
+		label = "out"
+	}
+	d.say(label, r.Picture(file, "gpu:0"))
+	d.say("   ", r.String()+"\n")
+	d.report.Transfers = append(d.report.Transfers, demoTransfer{file, r})
 }
 
 func (d *demo) say(label, text string) { fmt.Fprintf(d.out, "%s  %s", label, text) }
@@ -105,6 +141,7 @@ func (d *demo) setUp() (err error) {
 		return err
 	}
 	info := d.dev.Info()
+	d.report.GPU, d.report.Soft, d.report.Why = info.Name, d.m.Soft, d.m.Why
 	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, route.Size(int64(info.Memory)), d.m.GPU.Name())
 	if d.m.Soft {
 		fmt.Fprintf(d.out, "this is the software machine, because: %s\n", d.m.Why)

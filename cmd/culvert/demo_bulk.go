@@ -61,8 +61,7 @@ func (d *demo) bulkIn(path string, mem gpu.Span, data []byte) error {
 		if err != nil {
 			return err
 		}
-		d.say("in ", r.Picture("large.bin", "gpu:0"))
-		d.say("   ", r.String()+"\n")
+		d.moved("large.bin", &r)
 		mod, err := d.dev.Load(kernels.PTX)
 		if err != nil {
 			return err
@@ -78,8 +77,7 @@ func (d *demo) bulkOut(path string, mem gpu.Span) error {
 		if err != nil {
 			return err
 		}
-		d.say("out", r.Picture("copy.bin", "gpu:0"))
-		d.say("   ", r.String()+"\n")
+		d.moved("copy.bin", &r)
 		return nil
 	})
 }

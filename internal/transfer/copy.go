@@ -60,8 +60,8 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		return Result{}, err
 	}
 	defer in.Close()
-	if st, err := os.Lstat(dst); err == nil && !st.Mode().IsRegular() && st.Mode()&os.ModeSymlink == 0 {
-		return Result{}, fmt.Errorf("%s: not a regular file: it is not replaced", dst)
+	if err := replaceable(dst, info); err != nil {
+		return Result{}, err
 	}
 	if o.hold == nil {
 		o.hold = func() {}
@@ -94,6 +94,17 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		return res, verify(ctx, &res)
 	}
 	return res, nil
+}
+
+// replaceable refuses a destination that is no file, or the source.
+func replaceable(dst string, source os.FileInfo) error {
+	if st, err := os.Lstat(dst); err == nil && !st.Mode().IsRegular() && st.Mode()&os.ModeSymlink == 0 {
+		return fmt.Errorf("%s: not a regular file: it is not replaced", dst)
+	}
+	if st, err := os.Stat(dst); err == nil && os.SameFile(st, source) {
+		return fmt.Errorf("%s: it is the source itself", dst)
+	}
+	return nil
 }
 
 // openSource opens a file whose bytes can be counted beforehand.

@@ -154,6 +154,15 @@ func TestCopyRefuses(t *testing.T) {
 	if st, err := os.Lstat(pipe); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
 		t.Errorf("the pipe is no more: %v, %v", st, err)
 	}
+	link := filepath.Join(dir, "link")
+	if err := os.Link(src, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, same := range []string{src, link} {
+		if _, err := Copy(ctx, drv, src, same, Options{}); err == nil {
+			t.Errorf("%s was copied onto itself", same)
+		}
+	}
 	if _, err := Copy(ctx, drv, src, filepath.Join(dir, "none", "x"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that does not exist: %v", err)
 	}
