@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,9 +20,9 @@ func TestSumJoins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SliceOf(rapid.Byte()).Draw(t, "a")
 		b := rapid.SliceOf(rapid.Byte()).Draw(t, "b")
-		want := crc32.Checksum(append(bytes.Clone(a), b...), castagnoli)
-		if got := sumOf(a).join(sumOf(b), int64(len(b))); uint32(got) != want {
-			t.Fatalf("%v, want %08x", got, want)
+		want := sumOf(append(bytes.Clone(a), b...))
+		if got := sumOf(a).join(sumOf(b), int64(len(b))); got != want {
+			t.Fatalf("%v, want %v", got, want)
 		}
 	})
 }

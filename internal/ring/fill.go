@@ -2,9 +2,10 @@ package ring
 
 import (
 	"errors"
-	"hash/crc32"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // fill reads the parts of a slot.
@@ -17,7 +18,7 @@ func (l *lane) fill(s *slot) {
 		q := &s.op.reqs[p.req]
 		l.r.read(q, p, s.mem)
 		if q.Sum {
-			p.crc = crc32.Checksum(s.mem[p.at:p.at+p.got], castagnoli)
+			p.crc = crc32c.Sum(s.mem[p.at : p.at+p.got])
 		}
 	}
 }

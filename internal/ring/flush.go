@@ -2,9 +2,10 @@ package ring
 
 import (
 	"errors"
-	"hash/crc32"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // flush writes the parts of a slot out.
@@ -22,7 +23,7 @@ func (l *lane) flush(s *slot) {
 func (r *Ring) write(q *Req, p *part, mem []byte) {
 	pos := q.Off + p.off
 	if q.Sum {
-		p.crc = crc32.Checksum(mem[p.at:p.at+p.n], castagnoli)
+		p.crc = crc32c.Sum(mem[p.at : p.at+p.n])
 	}
 	if p.over != nil && r.stores.pay() {
 		r.overwrite(p, mem)
@@ -36,7 +37,7 @@ func (r *Ring) write(q *Req, p *part, mem []byte) {
 	}
 	r.writeTo(q.Buffered, q, p, mem, end)
 	if q.Sum && p.got < p.n {
-		p.crc = crc32.Checksum(mem[p.at:p.at+p.got], castagnoli)
+		p.crc = crc32c.Sum(mem[p.at : p.at+p.got])
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // sizes around every border that a request can meet.
@@ -57,7 +57,7 @@ func testRead(t *testing.T, name string, r *Ring, f *testFile, q Req) {
 	if got := b.bytes(t)[:len(want)]; !bytes.Equal(got, want) {
 		t.Fatalf("%s: wrong bytes", name)
 	}
-	if sum := crc32.Checksum(want, castagnoli); res.Sum != sum {
+	if sum := crc32c.Sum(want); res.Sum != sum {
 		t.Errorf("%s: sum %#x, want %#x", name, res.Sum, sum)
 	}
 	if res.HostBytes != res.N {
@@ -127,7 +127,7 @@ func testWrite(t *testing.T, name string, r *Ring, direct bool, off int64, n int
 	if err != nil || res.N != int64(n) {
 		t.Fatalf("%s: %+v, %v", name, res, err)
 	}
-	if sum := crc32.Checksum(data, castagnoli); res.Sum != sum {
+	if sum := crc32c.Sum(data); res.Sum != sum {
 		t.Errorf("%s: sum %#x, want %#x", name, res.Sum, sum)
 	}
 	want := make([]byte, max(len(f.data), int(off)+n))
@@ -186,7 +186,7 @@ func TestBatch(t *testing.T) {
 			if res[i].N != q.Len || res[i].Err != nil {
 				t.Errorf("request %d: %+v", i, res[i])
 			}
-			if q.Sum && res[i].Sum != crc32.Checksum(f.data[q.Off:q.Off+q.Len], castagnoli) {
+			if q.Sum && res[i].Sum != crc32c.Sum(f.data[q.Off:q.Off+q.Len]) {
 				t.Errorf("request %d: wrong sum", i)
 			}
 		}
@@ -214,7 +214,7 @@ func TestBatchEnd(t *testing.T) {
 	got := b.bytes(t)
 	for i := range reqs {
 		want := f.data[min(i*500, len(f.data)):min(i*500+1000, len(f.data))]
-		if res[i].N != int64(len(want)) || !bytes.Equal(got[i*1000:i*1000+len(want)], want) || res[i].Sum != crc32.Checksum(want, castagnoli) {
+		if res[i].N != int64(len(want)) || !bytes.Equal(got[i*1000:i*1000+len(want)], want) || res[i].Sum != crc32c.Sum(want) {
 			t.Errorf("request %d: %+v, want %d bytes", i, res[i], len(want))
 		}
 	}

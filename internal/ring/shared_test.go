@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"hash/crc32"
 	"sync/atomic"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // Requests that share slots answer for themselves: an error of the file is that
@@ -142,7 +142,7 @@ func checkShared(t *rapid.T, i int, q *Req, res *Res, b *buffer, f *testFile, da
 		}
 	}
 	switch {
-	case res.Err == nil && (res.N != q.Len || res.Sum != crc32.Checksum(want, castagnoli) || res.HostBytes != q.Len):
+	case res.Err == nil && (res.N != q.Len || res.Sum != crc32c.Sum(want) || res.HostBytes != q.Len):
 		t.Fatalf("request %d %+v: %+v and no error", i, q, res)
 	case res.Err != nil && res.N == q.Len, res.HostBytes < res.N, res.DirectBytes > res.HostBytes:
 		t.Fatalf("request %d %+v: %+v", i, q, res)

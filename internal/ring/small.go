@@ -3,13 +3,13 @@ package ring
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // A small is what a small request needs: a stream and a slot.
@@ -185,7 +185,7 @@ func (r *Ring) readSmall(q *Req, s *small) {
 	p := &s.part
 	r.read(q, p, s.mem)
 	if q.Sum {
-		p.crc = crc32.Checksum(s.mem[p.at:p.at+p.got], castagnoli)
+		p.crc = crc32c.Sum(s.mem[p.at : p.at+p.got])
 	}
 	if p.got > 0 {
 		hint(s.mem[p.at : p.at+p.got])

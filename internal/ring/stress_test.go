@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"hash/crc32"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // Random batches against a model, with interruptions, short calls, failures
@@ -125,7 +125,7 @@ func checkRun(t *rapid.T, err error, reqs []Req, res []Res, file, mem, out []byt
 			t.Fatalf("request %d %+v: %d bytes and no error", i, q, res[i].N)
 		case !bytes.Equal(have[:res[i].N], want[:res[i].N]):
 			t.Fatalf("request %d %+v: wrong bytes among the first %d", i, q, res[i].N)
-		case q.Sum && res[i].Err == nil && res[i].Sum != crc32.Checksum(want, castagnoli):
+		case q.Sum && res[i].Err == nil && res[i].Sum != crc32c.Sum(want):
 			t.Fatalf("request %d %+v: wrong sum", i, q)
 		case res[i].Err != nil && !errors.Is(res[i].Err, unix.EIO) && !errors.Is(res[i].Err, context.Canceled):
 			t.Fatalf("request %d %+v: %v", i, q, res[i].Err)

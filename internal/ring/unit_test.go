@@ -2,7 +2,6 @@ package ring
 
 import (
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // Sums of pieces in any order are the sum of the whole.
@@ -25,7 +25,7 @@ func TestSums(t *testing.T) {
 		slices.Sort(cuts)
 		var pieces []stretch
 		for i := 1; i < len(cuts); i++ {
-			pieces = append(pieces, stretch{int64(cuts[i-1]), int64(cuts[i]), crc32.Checksum(data[cuts[i-1]:cuts[i]], castagnoli)})
+			pieces = append(pieces, stretch{int64(cuts[i-1]), int64(cuts[i]), crc32c.Sum(data[cuts[i-1]:cuts[i]])})
 		}
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
 		var s sums
@@ -35,7 +35,7 @@ func TestSums(t *testing.T) {
 		if len(s) != 1 {
 			t.Fatalf("%d stretches are left: %v", len(s), s)
 		}
-		if got, want := s.prefix(int64(len(data))), crc32.Checksum(data, castagnoli); got != want {
+		if got, want := s.prefix(int64(len(data))), crc32c.Sum(data); got != want {
 			t.Fatalf("sum %#x, want %#x", got, want)
 		}
 	})

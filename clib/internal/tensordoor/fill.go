@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -23,8 +23,6 @@ import (
 // maxFillers bounds the threads that copy out of the page cache: beyond it they
 // wait for the same memory.
 const maxFillers = 16
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A filler reads the tensors of a plan into memory of the caller.
 type filler struct {
@@ -233,7 +231,7 @@ func (f *filler) compare(i int, sums map[string]tensor.Sum) error {
 	if t.Len > 0 {
 		p = cmem.Slice[byte](cmem.Ptr(f.to[i]), int(t.Len))
 	}
-	if got := tensor.Sum(crc32.Checksum(p, castagnoli)); got != want {
+	if got := tensor.Sum(crc32c.Sum(p)); got != want {
 		return &tensor.ChecksumError{File: f.plan.Files[t.File], Tensor: t.Name, Detail: fmt.Sprintf("CRC-32C in memory is %v, the manifest says %v", got, want)}
 	}
 	return nil

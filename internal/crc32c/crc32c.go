@@ -1,0 +1,49 @@
+// Package crc32c is CRC-32C of pieces: sums that are computed in any order, by as
+// many as like to, and joined afterwards.
+package crc32c
+
+import "hash/crc32"
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum is the CRC-32C of p.
+func Sum(p []byte) uint32 { return crc32.Checksum(p, table) }
+
+// Join is the sum of two pieces in a row, of which the second has n bytes.
+//
+// A CRC is the remainder of the data as a polynomial over GF(2). To append n bytes
+// is to multiply by x^8n, and the inversions at both ends of the second piece
+// cancel those of the first.
+func Join(first, second uint32, n int64) uint32 { return multiply(power(n), first) ^ second }
+
+// squares[k] is x^(8 * 2^k) modulo the polynomial.
+var squares = func() (s [63]uint32) {
+	s[0] = 1 << (31 - 8)
+	for k := 1; k < len(s); k++ {
+		s[k] = multiply(s[k-1], s[k-1])
+	}
+	return s
+}()
+
+// power is x^8n modulo the polynomial.
+func power(n int64) uint32 {
+	p := uint32(1 << 31)
+	for k := 0; n != 0; k, n = k+1, n>>1 {
+		if n&1 != 0 {
+			p = multiply(squares[k], p)
+		}
+	}
+	return p
+}
+
+// multiply is a product modulo the polynomial, lowest power in the highest bit.
+func multiply(a, b uint32) uint32 {
+	var p uint32
+	for ; a != 0; a <<= 1 {
+		if a>>31 != 0 {
+			p ^= b
+		}
+		b = b>>1 ^ crc32.Castagnoli&-(b&1)
+	}
+	return p
+}
