@@ -25,12 +25,18 @@
 
 enum { FILES = 5, PAIRS = 4, PIECE = 4096, PIECES = 64, MAX_READERS = 64, BUFFER = MAX_READERS * PIECE };
 
-/* A handle and a buffer, and the file behind the handle. It is never changed and
- * never freed, so that one can look at it when it is long gone. */
+/* A buffer. What is copied out of it once it is about to be freed says nothing. */
+struct buffer {
+	void *dev;
+	atomic_bool ended;
+};
+
+/* A handle, the file behind it, and a buffer. Neither is ever freed, so that one
+ * can look at them when they are long gone. */
 struct pair {
 	CUfileHandle_t handle;
-	void *dev;
 	int file;
+	struct buffer *buffer;
 };
 
 static const char *directory;
@@ -86,18 +92,18 @@ static CUfileHandle_t reg(int file)
 	return h;
 }
 
-static void *memory(void)
+static struct buffer *memory(void)
 {
-	void *p = NULL;
-	if (cudaMalloc(&p, BUFFER) != cudaSuccess || cuFileBufRegister(p, BUFFER, 0).err != CU_FILE_SUCCESS)
+	struct buffer *b = calloc(1, sizeof *b);
+	if (cudaMalloc(&b->dev, BUFFER) != cudaSuccess || cuFileBufRegister(b->dev, BUFFER, 0).err != CU_FILE_SUCCESS)
 		fail("memory", 0);
-	return p;
+	return b;
 }
 
-static void publish(int slot, CUfileHandle_t handle, void *dev, int file)
+static void publish(int slot, CUfileHandle_t handle, int file, struct buffer *buffer)
 {
 	struct pair *p = malloc(sizeof *p);
-	*p = (struct pair){handle, dev, file};
+	*p = (struct pair){handle, file, buffer};
 	atomic_store(&pairs[slot], p);
 }
 
@@ -119,7 +125,7 @@ static void *reader(void *arg)
 		for (int i = 0; i < 50; i++) {
 			long piece = rand_r(&rnd) % PIECES;
 			errno = 0;
-			ssize_t n = cuFileRead(p->handle, p->dev, PIECE, piece * PIECE, at);
+			ssize_t n = cuFileRead(p->handle, p->buffer->dev, PIECE, piece * PIECE, at);
 			if (n != PIECE) {
 				atomic_fetch_add(&refused, 1);
 				if (n != -1 || !expected(errno))
@@ -127,19 +133,15 @@ static void *reader(void *arg)
 				break;
 			}
 			/* The piece of the buffer is this thread's alone, if it is still there. */
-			if (i % 8 || cudaMemcpy(got, (char *)p->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
+			if (i % 8 || cudaMemcpy(got, (char *)p->buffer->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
 				continue;
-			const struct pair *now = p;
-			int same = 1;
-			for (long w = 0; w < PIECE / 8; w++)
-				same &= got[w] == word_of(p->file, piece * PIECE / 8 + w);
-			for (int s = 0; s < PAIRS; s++)
-				if (atomic_load(&pairs[s])->dev == p->dev)
-					now = atomic_load(&pairs[s]);
-			if (same)
+			long w = 0;
+			while (w < PIECE / 8 && got[w] == word_of(p->file, piece * PIECE / 8 + w))
+				w++;
+			if (w == PIECE / 8)
 				atomic_fetch_add(&right, 1);
-			else if (now == p) /* or the memory was freed meanwhile */
-				fail("bytes", piece);
+			else if (!atomic_load(&p->buffer->ended))
+				fail("bytes", (long)got[w]);
 		}
 		usleep(1000); /* there are others */
 	}
@@ -150,33 +152,44 @@ static void change_handle(int slot, unsigned *rnd)
 {
 	const struct pair *p = atomic_load(&pairs[slot]);
 	int file = rand_r(rnd) % FILES;
-	publish(slot, reg(file), p->dev, file);
+	publish(slot, reg(file), file, p->buffer);
 	cuFileHandleDeregister(p->handle);
 }
 
-static void change_buffer(int slot, int freed_first)
+static void reregister(const struct buffer *b)
+{
+	if (cuFileBufRegister(b->dev, BUFFER, 0).err != CU_FILE_SUCCESS)
+		fail("register buffer", 0);
+}
+
+static void change_registration(int slot)
+{
+	const struct buffer *b = atomic_load(&pairs[slot])->buffer;
+	if (cuFileBufDeregister(b->dev).err != CU_FILE_SUCCESS)
+		fail("deregister buffer", 0);
+	reregister(b);
+}
+
+/* Memory is freed while it is registered, and in use. */
+static void change_memory(int slot)
 {
 	const struct pair *p = atomic_load(&pairs[slot]);
-	if (freed_first)
-		cudaFree(p->dev);
-	void *dev = memory(); /* another address: the old one is registered */
-	publish(slot, p->handle, dev, p->file);
-	if (cuFileBufDeregister(p->dev).err != CU_FILE_SUCCESS)
-		fail("deregister", 0);
-	if (!freed_first)
-		cudaFree(p->dev);
+	struct buffer *old = p->buffer;
+	atomic_store(&old->ended, true);
+	cudaFree(old->dev);
+	publish(slot, p->handle, p->file, memory());
+	if (cuFileBufDeregister(old->dev).err != CU_FILE_SUCCESS)
+		fail("deregister freed buffer", 0);
 }
 
 static void change_driver(void)
 {
-	const struct pair *old[PAIRS];
-	for (int s = 0; s < PAIRS; s++)
-		old[s] = atomic_load(&pairs[s]);
 	if (cuFileDriverClose().err != CU_FILE_SUCCESS || cuFileDriverOpen().err != CU_FILE_SUCCESS)
 		fail("driver", cuFileUseCount());
 	for (int s = 0; s < PAIRS; s++) {
-		publish(s, reg(s), memory(), s);
-		cudaFree(old[s]->dev);
+		struct buffer *b = atomic_load(&pairs[s])->buffer;
+		reregister(b);
+		publish(s, reg(s), s, b);
 	}
 }
 
@@ -187,7 +200,7 @@ static void child(void)
 	if (pid == 0) {
 		alarm(30);
 		errno = 0;
-		_exit(cuFileRead(p->handle, p->dev, PIECE, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED ? 0 : 1);
+		_exit(cuFileRead(p->handle, p->buffer->dev, PIECE, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED ? 0 : 1);
 	}
 	int status = 0;
 	if (waitpid(pid, &status, 0) != pid || status != 0)
@@ -207,8 +220,10 @@ static void *changer(void *arg)
 		pthread_mutex_lock(&changing);
 		if (what < 45) {
 			change_handle(slot, &rnd);
+		} else if (what < 65) {
+			change_registration(slot);
 		} else if (what < 75) {
-			change_buffer(slot, what < 60);
+			change_memory(slot);
 		} else if (what < 85) {
 			cuFileSetStatsLevel(1);
 			cuFileStatsStart();
@@ -235,7 +250,7 @@ int main(int argc, char **argv)
 		return 1;
 	make_files();
 	for (int s = 0; s < PAIRS; s++)
-		publish(s, reg(s), memory(), s);
+		publish(s, reg(s), s, memory());
 	pthread_t threads[MAX_READERS + CHANGERS];
 	int n = 0;
 	for (long i = 0; i < readers; i++)
