@@ -57,7 +57,7 @@ FAIL
 
 func TestFlags(t *testing.T) {
 	got := Suite{Run: "A", Skip: "B", Short: true}.flags()
-	if diff := cmp.Diff([]string{"-test.run=A", "-test.timeout=15m0s", "-test.skip=B", "-test.short"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"-test.run=A", "-test.timeout=4m30s", "-test.skip=B", "-test.short"}, got); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"-test.run=", "-test.timeout=45s"}, Suite{Timeout: time.Minute}.flags()); diff != "" {

@@ -27,7 +27,7 @@ type Suite struct {
 
 // DefaultTimeout ends a suite that hangs. It is many times what one takes, for
 // machines under load.
-const DefaultTimeout = 20 * time.Minute
+const DefaultTimeout = 6 * time.Minute
 
 // Soak is the suite without bounds on its time: every point of a crash suite,
 // no -short.
