@@ -41,27 +41,31 @@ func softConfig() soft.Config {
 	return cfg
 }
 
-func newFixture(t *testing.T, cfg soft.Config, size int) *fixture {
+func newFixture(t *testing.T, cfg soft.Config, size int, opts ...cufile.Option) *fixture {
 	t.Helper()
-	m, err := openMachine(cfg)
+	if *machineKind == machine.Soft {
+		return newFixtureOn(t, softMachine(t, cfg), size, opts...)
+	}
+	m, err := machine.OpenAs(*machineKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newFixtureOn(t, m, size, opts...)
+}
+
+// softMachine is a software machine that ends with the test.
+func softMachine(t *testing.T, cfg soft.Config) *machine.Machine {
+	t.Helper()
+	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if c, ok := m.GPU.(io.Closer); ok {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+		if err := m.GPU.(io.Closer).Close(); err != nil {
+			t.Error(err)
 		}
 	})
-	return newFixtureOn(t, m, size)
-}
-
-func openMachine(cfg soft.Config) (*machine.Machine, error) {
-	if *machineKind != machine.Soft {
-		return machine.OpenAs(*machineKind)
-	}
-	return machine.FromSoft(cfg, "test")
+	return m
 }
 
 func newFixtureOn(t *testing.T, m *machine.Machine, size int, opts ...cufile.Option) *fixture {
@@ -410,12 +414,7 @@ func TestRequireRefuses(t *testing.T) {
 }
 
 func TestDriverIsCounted(t *testing.T) {
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.GPU.(interface{ Close() error }).Close()
-	d := cufile.New(m)
+	d := cufile.New(softMachine(t, softConfig()))
 	if err := d.Close(); cufile.CodeOf(err) != cufile.DriverNotInitialized {
 		t.Errorf("closing a closed driver: %v", err)
 	}

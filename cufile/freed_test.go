@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -182,11 +181,7 @@ func (d *numberedDriver) Open(i int) (gpu.Device, error) {
 // An address that was freed and belongs to somebody else now is not written to,
 // although everything but the allocation's number is as it was.
 func TestReusedAddressIsAnError(t *testing.T) {
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	m := softMachine(t, softConfig())
 	drv := &numberedDriver{Driver: m.GPU}
 	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: drv, OS: m.OS}, 8192)
 	for id := range f.usable() {

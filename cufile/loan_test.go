@@ -71,12 +71,8 @@ func newLending(t *testing.T) (*fixture, *borrower) {
 	t.Helper()
 	t.Setenv("CULVERT_NVFS", "0") // or it would be asked first
 	t.Cleanup(cufile.SetLately(time.Hour))
-	m, err := openMachine(softConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := &borrower{t: t}
-	f := newFixtureOn(t, m, 128<<10, cufile.WithBorrower(b))
+	f := newFixture(t, softConfig(), 128<<10, cufile.WithBorrower(b))
 	if _, ok := f.usable()[route.Bar]; !ok {
 		t.Skip("needs GPU memory that can be mapped")
 	}
@@ -164,10 +160,7 @@ func TestNoLoan(t *testing.T) {
 func TestNoLoanOfPieces(t *testing.T) {
 	t.Setenv("CULVERT_NVFS", "0")
 	defer cufile.SetLately(time.Hour)()
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := softMachine(t, softConfig())
 	b := &borrower{t: t}
 	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: &piecedDriver{Driver: m.GPU}, OS: m.OS}, 1<<20, cufile.WithBorrower(b))
 	a, err := f.dev.Alloc(gpu.KindVirtual, 4<<20, 0)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
@@ -250,11 +248,7 @@ func TestNVFSShrunkFile(t *testing.T) {
 // written before is in the file, and everything can be closed.
 func TestNVFSDriveVanishes(t *testing.T) {
 	cfg := softConfig()
-	m, err := machine.FromSoft(cfg, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	m := softMachine(t, cfg)
 	f := newFixtureOn(t, m, 1<<20)
 	h, buf := f.nvfs(os.O_RDWR), f.buffer(1<<20)
 	f.canary(buf)

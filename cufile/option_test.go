@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -19,10 +18,7 @@ func TestLogger(t *testing.T) {
 	t.Setenv("CULVERT_NVFS", "0")
 	var log bytes.Buffer
 	l := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := softMachine(t, softConfig())
 	f := newFixtureOn(t, m, 1<<20, cufile.WithLogger(l))
 	h, buf := f.open(os.O_RDWR), f.buffer(1<<20)
 	for range 2 {
@@ -67,10 +63,7 @@ func TestProperties(t *testing.T) {
 
 func testProperties(t *testing.T, direct cufile.Target) {
 	t.Helper()
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := softMachine(t, softConfig())
 	d := cufile.New(m)
 	closed := d.Properties()
 	if err := d.Open(); err != nil {

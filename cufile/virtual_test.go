@@ -47,10 +47,7 @@ func (d *piecedDriver) Open(i int) (gpu.Device, error) {
 
 // Memory that is mapped piece by piece without gaps is one range.
 func TestRangesOfVirtualMemory(t *testing.T) {
-	m, err := machine.FromSoft(softConfig(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := softMachine(t, softConfig())
 	drv := &piecedDriver{Driver: m.GPU}
 	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: drv, OS: m.OS}, 1<<20)
 	a, err := f.dev.Alloc(gpu.KindVirtual, 4<<20, 0)
