@@ -62,7 +62,7 @@ race:
 mutants: lib
 	@$(GO) run ./internal/quality/mutants mutants.txt
 
-## mutants-all: the same for every promise (some twenty minutes)
+## mutants-all: the same for every promise (more than half an hour)
 .PHONY: mutants-all
 mutants-all: lib
 	@$(GO) run ./internal/quality/mutants mutants.txt $$(git ls-files -co --exclude-standard '*/mutants.txt' | grep -v '^lab/')

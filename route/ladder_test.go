@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -218,24 +217,8 @@ func TestNoP2PDMASendsNobodyInACircle(t *testing.T) {
 // The path without a second descriptor: unaligned reads and writes through
 // O_DIRECT alone.
 func TestAlignedDetour(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "data")
 	want := []byte(strings.Repeat("0123456789abcdef", 1000))
-	if err := os.WriteFile(name, want, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	st, err := storage.Adopt(int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	if st.Direct() < 0 {
-		t.Skipf("needs a file system with O_DIRECT: %s", st.Facts.Direct.Source)
-	}
+	st := directFile(t, want)
 	p := make([]byte, 5000)
 	if n, err := preadAligned(st, p, 3); n != 5000 || err != nil || string(p) != string(want[3:5003]) {
 		t.Errorf("read %d, %v", n, err)
@@ -253,7 +236,7 @@ func TestAlignedDetour(t *testing.T) {
 		}
 		copy(want[c.off:], src)
 	}
-	got, err := os.ReadFile(name)
+	got, err := os.ReadFile(st.Name)
 	if err != nil || string(got) != string(want) {
 		t.Errorf("the file has %d bytes, want %d and the same; %v", len(got), len(want), err)
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -88,20 +87,7 @@ func peerRoute(t *testing.T, g *peerGPU, os dev.OS) *P2PDMARoute {
 // directFile is a file on a file system with O_DIRECT.
 func directFile(t *testing.T, data []byte) *storage.File {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "data")
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	st, err := storage.Adopt(int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := adopt(t, "data", data)
 	if st.Direct() < 0 {
 		t.Skipf("needs a file system with O_DIRECT: %s", st.Facts.Direct.Source)
 	}

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -32,7 +33,7 @@ func openDriver(t *testing.T) *cufile.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := drv.Close(); err != nil {
+		if err := errors.Join(drv.Close(), m.GPU.(io.Closer).Close()); err != nil {
 			t.Error(err)
 		}
 	})
