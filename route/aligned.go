@@ -22,7 +22,7 @@ var raggedWrites sync.Mutex
 
 // around is the aligned range that contains [off, off+n).
 func around(f *storage.File, off int64, n int) (start int64, buf []byte) {
-	a := int64(max(f.Facts.Direct.OffAlign, 512))
+	a := directUnit(f)
 	start = off / a * a
 	end := (off + int64(n) + a - 1) / a * a
 	return start, alignedBytes(int(end-start), hostPage)
@@ -30,7 +30,7 @@ func around(f *storage.File, off int64, n int) (start int64, buf []byte) {
 
 func preadAligned(f *storage.File, p []byte, off int64) (int, error) {
 	start, buf := around(f, off, len(p))
-	got, err := directRead(f.Direct(), buf, start)
+	got, err := directRead(f, buf, start)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +53,7 @@ func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
 	}
 	start, buf := around(f, off, len(p))
 	if f.Readable() {
-		if _, err := directRead(f.Direct(), buf, start); err != nil {
+		if _, err := directRead(f, buf, start); err != nil {
 			return 0, err
 		}
 	} else if start < size {
@@ -85,21 +85,11 @@ func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// directUnit is what offsets and lengths of direct I/O are multiples of.
+func directUnit(f *storage.File) int64 { return int64(max(f.Facts.Direct.OffAlign, 512)) }
+
 // directRead reads into buf until the file ends.
-func directRead(fd int, buf []byte, off int64) (int, error) {
-	done := 0
-	for done < len(buf) {
-		n, err := unix.Pread(fd, buf[done:], off+int64(done))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return done, err
-		}
-		done += n
-		if n == 0 || n%512 != 0 {
-			break
-		}
-	}
-	return done, nil
+func directRead(f *storage.File, buf []byte, off int64) (int, error) {
+	n, err := moveAll(unix.Pread, f.Direct(), buf, off, directUnit(f), new(int))
+	return int(n), err
 }

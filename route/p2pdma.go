@@ -115,7 +115,7 @@ func (p *P2PDMARoute) try(f *storage.File) *Decline {
 		return &Decline{P2PDMA, "peer memory", err.Error(), ""}
 	}
 	defer back()
-	_, err = moveAll(unix.Pread, f.Direct(), b, 0, new(int))
+	_, err = moveAll(unix.Pread, f.Direct(), b, 0, directUnit(f), new(int))
 	if p.unplugged() {
 		return &Decline{P2PDMA, "peer memory", "PCI device " + p.peer.PeerDevice() + " was removed", "plug it in and start again"}
 	}

@@ -65,7 +65,7 @@ func (p *P2PDMARoute) ragged(op *Op, r *Receipt, mem []byte, from, to int64) (in
 		return 0, nil
 	}
 	part := mem[from-op.Off : to-op.Off]
-	n, err := moveAll(syscallFor(op.Dir), op.File.Buffered(), part, from, &r.Retries)
+	n, err := moveAll(syscallFor(op.Dir), op.File.Buffered(), part, from, 1, &r.Retries)
 	r.Bytes += n
 	r.By[Bar] += n
 	r.Host.Bytes += n
@@ -79,7 +79,7 @@ func (p *P2PDMARoute) direct(ctx context.Context, op *Op, r *Receipt, mem []byte
 			return err
 		}
 		k := min(directStep, c.to-at)
-		n, err := moveAll(syscallFor(op.Dir), op.File.Direct(), mem[at-op.Off:at-op.Off+k], at, &r.Retries)
+		n, err := moveAll(syscallFor(op.Dir), op.File.Direct(), mem[at-op.Off:at-op.Off+k], at, directUnit(op.File), &r.Retries)
 		r.Bytes += n
 		r.By[P2PDMA] += n
 		at += n
@@ -103,8 +103,10 @@ func syscallFor(d Dir) transferCall {
 	return unix.Pread
 }
 
-// moveAll calls pread or pwrite until all of b was moved or the file ends.
-func moveAll(call transferCall, fd int, b []byte, off int64, retries *int) (int64, error) {
+// moveAll calls pread or pwrite until all of b was moved or the file ends. Behind a
+// count that is no multiple of unit the file has ended: if it grows at that moment,
+// direct I/O could not go on there.
+func moveAll(call transferCall, fd int, b []byte, off, unit int64, retries *int) (int64, error) {
 	done := 0
 	for done < len(b) {
 		n, err := call(fd, b[done:], off+int64(done))
@@ -115,10 +117,10 @@ func moveAll(call transferCall, fd int, b []byte, off int64, retries *int) (int6
 		if err != nil {
 			return int64(done), err
 		}
-		if n == 0 {
+		done += n
+		if n == 0 || int64(n)%unit != 0 {
 			break
 		}
-		done += n
 	}
 	return int64(done), nil
 }

@@ -389,3 +389,27 @@ func TestRefusedAttemptLeavesNoTrace(t *testing.T) {
 type forgetful struct{ *quitter }
 
 func (forgetful) Takes(*Op) *Decline { return nil }
+
+// A direct read that ended off the alignment was the file's end, even if the file
+// has grown since: there direct I/O cannot go on.
+func TestMoveAllEndsOffTheAlignment(t *testing.T) {
+	for _, c := range []struct {
+		unit, first int64
+		want        int64
+	}{{4096, 512, 512}, {4096, 8192, 12288}, {512, 512, 12288}, {512, 700, 700}, {1, 700, 12288}} {
+		b := make([]byte, 12288)
+		calls := 0
+		n, err := moveAll(func(_ int, left []byte, off int64) (int, error) {
+			if off%c.unit != 0 {
+				return 0, unix.EINVAL
+			}
+			if calls++; calls == 1 {
+				return int(c.first), nil
+			}
+			return len(left), nil
+		}, -1, b, 4096, c.unit, new(int))
+		if n != c.want || err != nil {
+			t.Errorf("%d bytes in units of %d: %d, %v; want %d", c.first, c.unit, n, err, c.want)
+		}
+	}
+}

@@ -30,6 +30,9 @@ func (g *Guest) Dismiss() error {
 // to say.
 const guestSize = 1 << 60
 
+// guestBlock is the coarsest unit in which file systems take direct I/O.
+const guestBlock = 4096
+
 // Size has no end.
 func (g *Guest) Size() (int64, error) { return guestSize, nil }
 
@@ -58,8 +61,8 @@ func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err err
 		}
 		v.advance(n)
 		moved += n
-		if n == 0 || n%Sector != 0 {
-			break // nothing of what follows is aligned: the file ends here
+		if n%guestBlock != 0 || n == 0 {
+			break // the file ends here; were it to grow now, the rest would not be aligned
 		}
 	}
 	return moved, nil

@@ -67,5 +67,8 @@ func (e *extents) next(off, most int64) (data bool, n int64, err error) {
 	if err != nil {
 		return false, 0, err
 	}
+	if end == off {
+		return false, 1, nil // it was cut off and has grown again meanwhile
+	}
 	return true, min(most, (end-off+abi.BLOCK_SIZE-1)/abi.BLOCK_SIZE), nil
 }
