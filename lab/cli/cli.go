@@ -56,7 +56,7 @@ func Commands() string {
 // Main runs a command line without the program's name and returns the exit
 // code.
 func Main(args []string, stdio IO) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), stops()...)
 	defer stop()
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		fmt.Fprint(stdio.Out, usage+Commands()+"\nlab COMMAND -h tells about a command's flags.\n")
@@ -71,6 +71,16 @@ func Main(args []string, stdio IO) int {
 	}
 	fmt.Fprintf(stdio.Err, "lab: no command %q: the commands are %s (see lab help)\n", args[0], strings.Join(names, ", "))
 	return exitUsage
+}
+
+// stops are the signals that end a command. The end of the terminal does, unless
+// nohup has it ignored.
+func stops() []os.Signal {
+	list := []os.Signal{unix.SIGINT, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		list = append(list, unix.SIGHUP)
+	}
+	return list
 }
 
 // newFlags is a flag set whose help starts with text.
