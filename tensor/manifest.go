@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 )
 
 // manifestSuffix is added to a file's name.
@@ -37,8 +39,22 @@ type TensorSum struct {
 // ErrNoManifest says that a file has no manifest beside it.
 var ErrNoManifest = errors.New("no manifest")
 
-// ManifestPath is where the manifest of a file is.
-func ManifestPath(path string) string { return path + manifestSuffix }
+// ManifestPath is where the manifest of a file is: beside it, or, if path is a
+// symbolic link with none beside it, beside the file that it leads to.
+func ManifestPath(path string) string {
+	beside := manifestBeside(path)
+	if _, err := os.Lstat(beside); !errors.Is(err, fs.ErrNotExist) {
+		return beside
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		if _, err := os.Lstat(manifestBeside(real)); err == nil {
+			return manifestBeside(real)
+		}
+	}
+	return beside
+}
+
+func manifestBeside(path string) string { return path + manifestSuffix }
 
 // ReadManifest reads the manifest of the safetensors file at path.
 func ReadManifest(path string) (*Manifest, error) {
@@ -56,7 +72,7 @@ func ReadManifest(path string) (*Manifest, error) {
 	if err := d.Decode(m); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
 	}
-	if err := m.check(filepath.Base(path)); err != nil {
+	if err := m.check(strings.TrimSuffix(filepath.Base(mp), manifestSuffix)); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
 	}
 	return m, nil

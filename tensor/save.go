@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,13 +63,14 @@ func lap(step *time.Duration, begin time.Time) time.Time {
 // Save writes tensors into a safetensors file, and a manifest of checksums
 // beside it. The data starts on a page border and is written past the page cache
 // where the file system allows that. If Save fails or the machine does, path is
-// what it was before, or complete; only its manifest may be missing then. opts
-// may be nil.
+// what it was before, or complete; only its manifest may be missing then. If path
+// is a symbolic link, all this is about the file that it leads to. opts may be nil.
 func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions) (*Manifest, error) {
 	o := opts.withDefaults()
 	if o.Chunk < pageSize || o.Chunk%pageSize != 0 || o.Chunk > maxChunk {
 		return nil, fmt.Errorf("chunks of %d bytes: want a multiple of %d up to %d", o.Chunk, pageSize, maxChunk)
 	}
+	stale := manifestBeside(path) // of a link, if path is one
 	path, mode, err := realTarget(path)
 	if err != nil {
 		return nil, err
@@ -100,7 +102,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		defer unlock()
 	}
 	begin := time.Now()
-	if err := publish(ctx, data, m, mode, o.hold); err != nil {
+	if err := publish(ctx, data, m, mode, stale, o.hold); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", path, err)
 	}
 	lap(&o.Times.Publish, begin)
@@ -132,9 +134,9 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 
 // publish gives a written file and its manifest their names. Each step is on
 // storage before the next begins: a manifest never stands beside a file that it
-// does not describe.
-func publish(ctx context.Context, data *temp, m *Manifest, mode fs.FileMode, hold func(string)) error {
-	dir, mpath := filepath.Dir(data.target), ManifestPath(data.target)
+// does not describe, nor, as stale might, beside the link that led to the file.
+func publish(ctx context.Context, data *temp, m *Manifest, mode fs.FileMode, stale string, hold func(string)) error {
+	dir, mpath := filepath.Dir(data.target), manifestBeside(data.target)
 	manifest, err := writeTemp(mpath, m, mode, hold)
 	if err != nil {
 		return err
@@ -144,13 +146,15 @@ func publish(ctx context.Context, data *temp, m *Manifest, mode fs.FileMode, hol
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	removed, err := removeFile(mpath, hold)
-	if err != nil {
-		return err
-	}
-	if removed {
-		if err := syncDir(dir, hold); err != nil {
+	for _, old := range slices.Compact([]string{stale, mpath}) {
+		removed, err := removeFile(old, hold)
+		if err != nil {
 			return err
+		}
+		if removed {
+			if err := syncDir(filepath.Dir(old), hold); err != nil {
+				return err
+			}
 		}
 	}
 	for _, t := range []*temp{data, manifest} {
@@ -171,10 +175,10 @@ func WriteManifest(path string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := removeDead(ManifestPath(path)); err != nil {
+	if err := removeDead(manifestBeside(path)); err != nil {
 		return err
 	}
-	t, err := writeTemp(ManifestPath(path), m, mode, hold)
+	t, err := writeTemp(manifestBeside(path), m, mode, hold)
 	if err != nil {
 		return err
 	}

@@ -327,6 +327,48 @@ func TestSaveKeepsModeAndLink(t *testing.T) {
 	}
 }
 
+// The manifest of what was saved through a link is found through the link, and one
+// of what the link led to before is gone first.
+func TestSaveThroughALinkIsVerified(t *testing.T) {
+	dir := t.TempDir()
+	blob, link := filepath.Join(dir, "blobs", "deadbeef"), filepath.Join(dir, "snapshots", "model.safetensors")
+	if err := errors.Join(os.Mkdir(filepath.Dir(blob), 0o755), os.Mkdir(filepath.Dir(link), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Save(t.Context(), blob, sample()[:2], nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink("../blobs/deadbeef", link), os.Remove(blob+manifestSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Describe(t.Context(), link)
+	if err == nil {
+		err = WriteManifest(link, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ManifestPath(link); got != link+manifestSuffix {
+		t.Errorf("the manifest is at %s", got)
+	}
+	opts := &SaveOptions{hold: func(point string) {
+		if _, err := os.Lstat(link + manifestSuffix); point == "rename" && err == nil {
+			t.Error("the file changes while the link has a manifest")
+		}
+	}}
+	if _, err := Save(t.Context(), link, sample(), opts); err != nil {
+		t.Fatal(err)
+	}
+	if got := ManifestPath(link); got != blob+manifestSuffix {
+		t.Errorf("the manifest is at %s", got)
+	}
+	for _, path := range []string{blob, link} {
+		if _, err := Verify(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Whoever saves last wins, and nobody sees a mixture.
 func TestSaveAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()

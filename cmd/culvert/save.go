@@ -38,7 +38,8 @@ checksums beside it. With --from it saves a model that another process holds
 (culvert load --hold), without loading anything.
 
 DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
-the old file or the new one, and no temporary file. With --step, DEST is a
+the old file or the new one, and no temporary file. A symbolic link at DEST is
+followed: the file that it leads to is replaced. With --step, DEST is a
 directory of checkpoints: DEST/step-000000100/model.safetensors, and DEST/latest
 points to the newest.
 
