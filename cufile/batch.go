@@ -46,7 +46,7 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 	defer batches.Put(b)
 	defer b.release()
 	for i := range reqs {
-		if err := b.add(&reqs[i]); err != nil {
+		if err := b.add(ctx, &reqs[i]); err != nil {
 			return err
 		}
 	}
@@ -55,17 +55,17 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 }
 
 // add checks a request and holds its file and buffer until release.
-func (b *batch) add(q *Request) error {
+func (b *batch) add(ctx context.Context, q *Request) error {
 	f, mem := q.File, q.Mem
 	if f == nil {
 		return &Error{Op: "batch", Object: "request", Code: InvalidValue, Err: errors.New("it has no file")}
 	}
 	if !f.io.Enter(b.shard) {
-		return f.fail(q.Dir, mem, HandleNotRegistered, errors.New("the handle was deregistered"))
+		return f.fail(q.Dir, mem, HandleNotRegistered, errDeregistered)
 	}
 	h := held{f, f.hold(mem.Base, b.shard)}
 	b.held = append(b.held, h)
-	if err := f.check(q.Dir, mem, q.Off); err != nil {
+	if err := f.check(ctx, q.Dir, mem, q.Off); err != nil {
 		return err
 	}
 	kind, err := f.locate(q.Dir, &mem, h.buf)
@@ -97,7 +97,10 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem.Len, took, err)
 			f.logFallback(ctx, b.plans[k], &res[k])
 		}
-		if err != nil {
+		switch {
+		case err != nil && errors.Is(err, ctx.Err()):
+			return err
+		case err != nil:
 			return &Error{Op: "batch", Object: b.held[i].file.Name(), Code: codeFor(err), Err: err}
 		}
 		i = j

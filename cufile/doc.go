@@ -36,6 +36,12 @@
 // it brought. (The C library waits for the default stream by itself, because
 // programs rely on it.)
 //
+// # Contexts and errors
+//
+// A transfer whose context ends stops between two pieces and returns the
+// context's error; its receipt says how far it came, and nothing touches the
+// memory any more. Every other error of a transfer is an *Error.
+//
 // # Differences on purpose
 //
 // Registration needs no udev database and works on every file system that can

@@ -160,6 +160,9 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	if g, ok := d.gpus[i]; ok {
 		return g, nil
 	}
+	if d.m == nil || d.m.GPU == nil {
+		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: errors.New("there is no machine"), Fix: "look at the error of machine.Open"}
+	}
 	dev, err := d.m.GPU.Open(i)
 	if err != nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}

@@ -63,7 +63,12 @@ const badFlags = unix.O_APPEND
 
 // Register registers an open file. It works on any regular file or block device
 // that can be read with pread, on any file system, with or without O_DIRECT.
-func (d *Driver) Register(f *os.File) (*File, error) { return d.register(int(f.Fd()), f.Name()) }
+func (d *Driver) Register(f *os.File) (*File, error) {
+	if f == nil {
+		return d.register(-1, "")
+	}
+	return d.register(int(f.Fd()), f.Name())
+}
 
 // RegisterFD registers a descriptor.
 func (d *Driver) RegisterFD(fd int) (*File, error) { return d.register(fd, "") }
@@ -127,7 +132,26 @@ func (d *Driver) addFile(f *File) error {
 func (f *File) Name() string { return f.st.Name }
 
 // Size is the size of the file now.
-func (f *File) Size() (int64, error) { return f.st.Size() }
+func (f *File) Size() (int64, error) {
+	if err := f.enter("find the size of"); err != nil {
+		return 0, err
+	}
+	defer f.leave()
+	return f.st.Size()
+}
+
+var errDeregistered = errors.New("the handle was deregistered")
+
+// enter keeps the file open until leave, for all but transfers, which have a
+// shard: the number of a descriptor that was closed may be another file's.
+func (f *File) enter(op string) error {
+	if !f.io.Enter(0) {
+		return &Error{Op: op, Object: f.st.Name, Code: HandleNotRegistered, Err: errDeregistered}
+	}
+	return nil
+}
+
+func (f *File) leave() { f.io.Leave(0) }
 
 // Close deregisters the file after the transfers that use it have ended. The
 // caller's descriptor stays open.
@@ -154,19 +178,42 @@ func (f *File) Stats() Stats { return f.sums.stats() }
 
 // Plan says how the file reaches GPU dev: the usable routes, and why not others.
 func (f *File) Plan(dev int) (*route.Plan, error) {
+	if err := f.enter("find a route for"); err != nil {
+		return nil, err
+	}
+	defer f.leave()
+	if dev < 0 {
+		return nil, f.noGPU(dev)
+	}
 	return f.plan(placeOf(dev, gpu.KindDevice))
 }
 
+func (f *File) noGPU(dev int) error {
+	return &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("there is no GPU %d", dev)}
+}
+
 // Require makes transfers between the file and GPUs fail unless they go by the
-// route id. It fails at once when the file and GPU dev cannot use it.
+// route id. It fails at once when the file and GPU dev cannot use it, and changes
+// nothing then. route.None takes the wish back.
 func (f *File) Require(dev int, id route.ID) error { return f.wishFor(dev, wish{route: id}) }
 
 // RequireAtLeast makes transfers between the file and GPUs fail unless all of
 // their bytes go by the route id or a better one. It fails at once when the file
-// and GPU dev have none.
+// and GPU dev have none, and changes nothing then.
 func (f *File) RequireAtLeast(dev int, id route.ID) error { return f.wishFor(dev, wish{id, true}) }
 
 func (f *File) wishFor(dev int, w wish) error {
+	op := "require " + w.route.String() + " for"
+	if err := f.enter(op); err != nil {
+		return err
+	}
+	defer f.leave()
+	switch {
+	case dev < 0:
+		return f.noGPU(dev)
+	case w.route > route.Host:
+		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: errors.New("there is no such route")}
+	}
 	f.planMu.Lock()
 	defer f.planMu.Unlock()
 	old := f.require
@@ -174,7 +221,7 @@ func (f *File) wishFor(dev int, w wish) error {
 	p, err := f.findPlan(placeOf(dev, gpu.KindDevice))
 	if err != nil {
 		f.require = old
-		return &Error{Op: "require " + w.route.String() + " for", Object: f.st.Name, Code: IONotSupported, Err: err}
+		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
 	}
 	for i := range f.plans {
 		f.plans[i].Store(nil)
@@ -187,7 +234,7 @@ func (f *File) wishFor(dev int, w wish) error {
 
 func (f *File) plan(at place) (*route.Plan, error) {
 	if at < 0 || int(at) >= len(f.plans) {
-		return nil, &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("there is no GPU %d", at-1)}
+		return nil, f.noGPU(int(at) - 1)
 	}
 	if p := f.plans[at].Load(); p != nil {
 		return p, nil
@@ -236,5 +283,9 @@ func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Rece
 
 // Sync puts what was written on stable storage.
 func (f *File) Sync() error {
+	if err := f.enter("sync"); err != nil {
+		return err
+	}
+	defer f.leave()
 	return os.NewSyscallError("fdatasync", unix.Fdatasync(f.st.FD()))
 }

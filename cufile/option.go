@@ -13,9 +13,13 @@ type Option func(*Driver)
 // WithLogger has the driver log what it does, at the level debug: files and
 // buffers that are registered, the plan that was found for a file and why it is
 // not a better one, and transfers that took another route than the plan's best.
-// Without it nothing is logged anywhere.
+// Without it, or with nil, nothing is logged anywhere.
 func WithLogger(l *slog.Logger) Option {
-	return func(d *Driver) { d.log = l }
+	return func(d *Driver) {
+		if l != nil {
+			d.log = l
+		}
+	}
 }
 
 // logPlan tells which routes a file has.

@@ -31,10 +31,10 @@ func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (
 	defer calls.Put(c)
 	c.res[0] = route.Receipt{Dir: dir}
 	if !f.io.Enter(c.shard) {
-		return c.res[0], f.fail(dir, mem, HandleNotRegistered, errors.New("the handle was deregistered"))
+		return c.res[0], f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
 	defer f.io.Leave(c.shard)
-	if err := f.check(dir, mem, off); err != nil || mem.Len == 0 {
+	if err := f.check(ctx, dir, mem, off); err != nil || mem.Len == 0 {
 		return c.res[0], err
 	}
 	b := f.hold(mem.Base, c.shard)
@@ -80,8 +80,12 @@ func (f *File) hold(base gpu.Addr, shard uint32) *Buffer {
 }
 
 // check holds the arguments against the rules that need no look-up.
-func (f *File) check(dir route.Dir, mem gpu.Span, off int64) error {
+func (f *File) check(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) error {
 	switch {
+	case ctx == nil:
+		return f.fail(dir, mem, InvalidValue, errors.New("there is no context"))
+	case dir > route.Write:
+		return f.fail(dir, mem, InvalidValue, errors.New("there is no such direction"))
 	case off < 0:
 		return f.fail(dir, mem, InvalidValue, fmt.Errorf("file offset %d is negative", off))
 	case mem.Len > math.MaxInt64-uint64(off):

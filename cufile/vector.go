@@ -27,7 +27,7 @@ func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off in
 	defer batches.Put(b)
 	defer b.release()
 	for _, m := range mem {
-		if err := b.add(&Request{dir, f, m, off}); err != nil {
+		if err := b.add(ctx, &Request{dir, f, m, off}); err != nil {
 			return route.Receipt{Dir: dir}, err
 		}
 		off += int64(m.Len) // add has seen that it does not overflow

@@ -18,7 +18,12 @@ const (
 
 var evidenceNames = [...]string{"counted", "reported", "inferred"}
 
-func (e Evidence) String() string { return evidenceNames[e] }
+func (e Evidence) String() string {
+	if int(e) < len(evidenceNames) {
+		return evidenceNames[e]
+	}
+	return fmt.Sprintf("Evidence(%d)", uint8(e))
+}
 
 // MarshalText makes JSON carry the word.
 func (e Evidence) MarshalText() ([]byte, error) { return []byte(e.String()), nil }

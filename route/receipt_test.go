@@ -102,3 +102,13 @@ func TestSizesAndRates(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesOfNothing(t *testing.T) {
+	for want, got := range map[string]string{
+		"ID(200)": ID(200).String(), "Dir(9)": Dir(9).String(), "Evidence(9)": Evidence(9).String(),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -17,10 +18,13 @@ const (
 )
 
 func (d Dir) String() string {
-	if d == Write {
+	switch d {
+	case Read:
+		return "read"
+	case Write:
 		return "write"
 	}
-	return "read"
+	return fmt.Sprintf("Dir(%d)", uint8(d))
 }
 
 // MarshalText makes JSON carry the word.
