@@ -28,6 +28,7 @@ type benchOptions struct {
 	peers                   []string
 	libcufile               string
 	cold, direct, overwrite bool
+	verify                  bool
 	time                    time.Duration
 	size                    string
 	repeat                  int
@@ -44,10 +45,14 @@ line per run: rate, operations per second, percentiles, CPU seconds per GB, and
 the share of the ceiling, which is a large pinned copy measured in the same run.
 
 Warm means that the file was read once before; with --cold its pages are dropped
-first, and a run whose file is still in the page cache is refused. Peers are
-measured in the same run: NVIDIA's libcufile, loaded by path; pread with a
-synchronous copy; and memory, which reads or writes host memory alone and shows
-what is left to gain.
+first, a run whose file is still in the page cache is refused, and one that goes
+through the file in order ends at its end. Peers are measured in the same run:
+NVIDIA's libcufile, loaded by path; pread with a synchronous copy; and memory,
+which reads or writes host memory alone and shows what is left to gain.
+
+There is no --depth, because calls wait for what they ask for: each of --threads
+callers hands over --batch requests with one call, so that up to threads x batch
+are under way. Peers do the requests of a batch one after the other.
 
 On the software machine every line ends with SOFTWARE-MACHINE: such figures say
 nothing about hardware.
@@ -70,7 +75,7 @@ EXIT STATUS
 	f.StringVar(&o.pattern, "rw", "read", "read, write, randread or randwrite")
 	f.StringVar(&o.sizes, "bs", "1M", "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
 	f.StringVar(&o.threads, "threads", "1", "callers: a number or a list 1,8,16")
-	f.IntVar(&o.batch, "batch", 1, "requests per call")
+	f.IntVar(&o.batch, "batch", 1, "requests per call: the depth of each caller")
 	f.StringVar(&o.mem, "mem", "device", "kind of memory: device, virtual, host or managed")
 	f.BoolVar(&o.noRegister, "no-register", false, "use unregistered buffers")
 	f.StringVar(&o.routes, "route", "", "a route, a list, or all that the file can use; empty lets the ladder choose")
@@ -78,6 +83,7 @@ EXIT STATUS
 	f.StringVar(&o.libcufile, "libcufile", "", "path of NVIDIA's libcufile.so.0 (default: the usual places)")
 	f.BoolVar(&o.cold, "cold", false, "drop the file's page cache before each run")
 	f.BoolVar(&o.direct, "direct", false, "open the file with O_DIRECT")
+	f.BoolVar(&o.verify, "verify", false, "after each run compare every caller's last call with the file, byte for byte")
 	f.BoolVar(&o.overwrite, "overwrite", false, "allow writing over FILE, which destroys its contents")
 	f.DurationVar(&o.time, "time", 2*time.Second, "time of each run")
 	f.StringVar(&o.size, "size", "", "move so many bytes per run instead, e.g. 8G")
@@ -204,7 +210,7 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 	if o.batch < 1 || o.repeat < 1 {
 		return nil, errors.New("--batch and --repeat begin at 1")
 	}
-	w := bench.Workload{Pattern: pattern, Batch: o.batch, Kind: kind, Register: !o.noRegister && kind != gpu.KindManaged, Cold: o.cold, Time: o.time}
+	w := bench.Workload{Pattern: pattern, Batch: o.batch, Kind: kind, Register: !o.noRegister && kind != gpu.KindManaged, Cold: o.cold, Verify: o.verify, Time: o.time}
 	if o.size != "" {
 		if w.Bytes, err = bench.ParseSize(o.size); err != nil {
 			return nil, err

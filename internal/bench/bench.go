@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
@@ -59,15 +62,19 @@ func (b *Bench) Close() error {
 
 // Warm reads the file once, so that the page cache holds it as far as it can.
 func (b *Bench) Warm() error {
-	buf := make([]byte, 4<<20)
-	for off := int64(0); off < b.size; {
-		n, err := b.file.ReadAt(buf, off)
-		if n == 0 && err != nil {
-			return err
-		}
-		off += int64(n)
+	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.NewSectionReader(cached{b.st}, 0, b.size), make([]byte, 4<<20)) // Discard alone would take small steps
+	return err
+}
+
+// cached reads a file through the page cache, however it was opened.
+type cached struct{ st *storage.File }
+
+func (c cached) ReadAt(p []byte, off int64) (int, error) {
+	fd := c.st.Buffered()
+	if fd < 0 {
+		fd = c.st.FD()
 	}
-	return nil
+	return transferAll(unix.Pread, fd, c.st.Name, p, off)
 }
 
 // Routes lists the routes that the file can use, best first.
@@ -106,8 +113,12 @@ func (p Peer) Check() error {
 // Find sets the path of NVIDIA's library, where the peer is that and the path is
 // empty, so that a missing one is noticed before anything is measured.
 func (p Peer) Find(libcufile *string) (err error) {
-	if p != PeerLibcufile || *libcufile != "" {
+	if p != PeerLibcufile {
 		return nil
+	}
+	if *libcufile != "" {
+		_, err := os.Stat(*libcufile)
+		return err
 	}
 	if *libcufile, err = vendor.Find(); err != nil {
 		return fmt.Errorf("%w (install it, name it with --libcufile, or leave out --peer libcufile)", err)
@@ -137,6 +148,7 @@ func (b *Bench) Peer(ctx context.Context, w Workload, p Peer, libcufile string) 
 	case PeerPread:
 		return b.measure(ctx, w, &pread{b.file, b.dev})
 	case PeerMemory:
+		w.Verify = false // no memory of ours has the bytes
 		return b.measure(ctx, w, &memory{b.file})
 	}
 	return nil, p.Check()
@@ -161,7 +173,10 @@ func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	r := &run{w: w, e: e, size: b.size, dev: b.dev}
+	if calls := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && calls > b.size {
+		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), route.Size(b.size), route.Size(calls))
+	}
+	r := &run{w: w, e: e, size: b.size, dev: b.dev, file: cached{b.st}}
 	res, err := r.do(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.name(), err)

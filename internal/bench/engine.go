@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -237,9 +238,10 @@ func (t *preadCaller) do(_ context.Context, dir route.Dir, offs []int64, block i
 }
 
 func (t *preadCaller) move(dir route.Dir, addr gpu.Addr, off int64) (int, error) {
+	fd, name := int(t.p.f.Fd()), t.p.f.Name()
 	if dir == route.Read {
-		n, err := unix.Pread(int(t.p.f.Fd()), t.buf, off)
-		if err != nil {
+		n, err := transferAll(unix.Pread, fd, name, t.buf, off)
+		if err != nil && err != io.EOF {
 			return 0, err
 		}
 		return n, t.p.dev.CopyIn(addr, t.buf[:n])
@@ -247,7 +249,27 @@ func (t *preadCaller) move(dir route.Dir, addr gpu.Addr, off int64) (int, error)
 	if err := t.p.dev.CopyOut(t.buf, addr); err != nil {
 		return 0, err
 	}
-	return unix.Pwrite(int(t.p.f.Fd()), t.buf, off)
+	return transferAll(unix.Pwrite, fd, name, t.buf, off)
+}
+
+// transferAll calls pread or pwrite until all is there or the file ends: one call
+// moves 2 GiB at most.
+func transferAll(call func(int, []byte, int64) (int, error), fd int, name string, p []byte, off int64) (done int, err error) {
+	for done < len(p) {
+		n, err := call(fd, p[done:], off+int64(done))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EINVAL:
+			return done, fmt.Errorf("%s: %d bytes at offset %d: %w (O_DIRECT wants whole sectors: choose another --bs, or leave out --direct)", name, len(p), off, err)
+		case err != nil:
+			return done, fmt.Errorf("%s: %d bytes at offset %d: %w", name, len(p), off, err)
+		case n == 0:
+			return done, io.EOF
+		}
+		done += n
+	}
+	return done, nil
 }
 
 func (t *preadCaller) close() {}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -37,17 +38,10 @@ func (t *memoryCaller) do(_ context.Context, dir route.Dir, offs []int64, block 
 		call = unix.Pwrite
 	}
 	for i, off := range offs {
-		rest := t.buf[int64(i)*block : int64(i+1)*block]
-		for len(rest) > 0 {
-			n, err := call(int(t.m.f.Fd()), rest, off)
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
-			rest, off = rest[n:], off+int64(n)
-			sum.Bytes += int64(n)
+		n, err := transferAll(call, int(t.m.f.Fd()), t.m.f.Name(), t.buf[int64(i)*block:int64(i+1)*block], off)
+		sum.Bytes += int64(n)
+		if err != nil && err != io.EOF {
+			return err
 		}
 	}
 	return nil

@@ -44,8 +44,8 @@ func newResult(r *run, threads []threadResult, took, cpu time.Duration) *Result 
 	var first, last time.Duration
 	for i := range threads {
 		t := &threads[i]
-		if t.hist == nil {
-			continue
+		if t.ops == 0 {
+			continue // it was called too late
 		}
 		sum.Add(&t.sum)
 		hist.Merge(t.hist)
@@ -80,9 +80,13 @@ func (r *Result) String() string {
 	if r.Receipt != nil {
 		via = fmt.Sprintf(" route=%s host_bytes=%d(%s)", r.Receipt.Route, r.Receipt.Host.Bytes, r.Receipt.Host.Evidence)
 	}
-	return fmt.Sprintf("bench %s engine=%s%s %s bs=%s threads=%d batch=%d mem=%s registered=%v GB/s=%.3f IOPS=%.0f p50=%.2fus p99=%.2fus first=%.0fus last=%.0fus cpu_s/GB=%.3f ceiling=%.1f share=%.3f%s",
+	verified := ""
+	if r.Verify {
+		verified = " verified"
+	}
+	return fmt.Sprintf("bench %s engine=%s%s %s bs=%s threads=%d batch=%d mem=%s registered=%v GB/s=%.3f IOPS=%.0f p50=%.2fus p99=%.2fus first=%.0fus last=%.0fus cpu_s/GB=%.3f ceiling=%.1f share=%.3f%s%s",
 		r.Pattern, r.Engine, via, temperature(r), ShortSize(r.Block), r.Threads, r.Batch, r.Memory, r.Register, r.GBps, r.IOPS,
-		r.Latency.P50, r.Latency.P99, r.FirstDone, r.LastDone, r.CPUPerGB, r.Ceiling, r.Share, softMark(r.Soft))
+		r.Latency.P50, r.Latency.P99, r.FirstDone, r.LastDone, r.CPUPerGB, r.Ceiling, r.Share, verified, softMark(r.Soft))
 }
 
 func temperature(r *Result) string {

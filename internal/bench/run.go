@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ type run struct {
 	e    engine
 	size int64      // of the file, in whole blocks
 	dev  gpu.Device // whose memory is used
+	file io.ReaderAt
 
 	next atomic.Int64 // sequential callers take turns on the file
 	done atomic.Int64 // bytes
@@ -35,6 +37,8 @@ type threadResult struct {
 	hist        *hdrhistogram.Histogram
 	ops         int64
 	first, last time.Duration
+	mem         gpu.Span
+	offs        []int64 // of the last call
 }
 
 // The histogram keeps three digits from 100 ns to ten minutes.
@@ -48,10 +52,11 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	ready, start, over := make(chan error, r.w.Threads), make(chan struct{}), make(chan struct{})
 	var working sync.WaitGroup
+	abandoned := false // set before start is closed
 	working.Add(r.w.Threads)
 	for i := range threads {
 		g.Go(func() error {
-			free, err := r.prepare(ctx, &callers[i])
+			free, err := r.prepare(ctx, &callers[i], &threads[i])
 			ready <- err
 			if err != nil {
 				working.Done()
@@ -59,9 +64,14 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 			}
 			defer free()
 			<-start
-			err = r.loop(ctx, callers[i], &threads[i], uint64(i))
+			if !abandoned {
+				err = r.loop(ctx, callers[i], &threads[i], uint64(i))
+			}
 			working.Done()
-			<-over // to give memory back is not what is measured
+			<-over // to compare and to give memory back is not what is measured
+			if err == nil && r.w.Verify {
+				err = r.verify(&threads[i])
+			}
 			return err
 		})
 	}
@@ -70,7 +80,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 		errs = errors.Join(errs, <-ready)
 	}
 	if errs != nil {
-		r.stop.Store(true)
+		abandoned = true
 		close(start)
 		close(over)
 		g.Wait()
@@ -92,13 +102,19 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 // prepare gives a caller its memory and lets it do a first, unmeasured call: what
 // is allocated once and kept is not what a run measures. It runs on the caller's
 // own thread. A cold run stays cold, so there the first call counts.
-func (r *run) prepare(ctx context.Context, c *caller) (free func(), err error) {
+func (r *run) prepare(ctx context.Context, c *caller, t *threadResult) (free func(), err error) {
 	n := uint64(r.w.Block) * uint64(r.w.Batch)
 	addr, err := r.dev.Alloc(r.w.Kind, n, 0)
 	if err != nil {
 		return nil, err
 	}
-	*c, err = r.e.caller(gpu.Span{Dev: r.dev.Info().Index, Base: addr, Len: n})
+	t.mem = gpu.Span{Dev: r.dev.Info().Index, Base: addr, Len: n}
+	if r.w.Verify && r.w.Pattern.Writes() {
+		err = r.fill(t.mem)
+	}
+	if err == nil {
+		*c, err = r.e.caller(t.mem)
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.dev.Free(addr))
 	}
@@ -122,12 +138,12 @@ func (r *run) dir() route.Dir {
 func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) error {
 	t.hist = newHistogram()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	offs := make([]int64, r.w.Batch)
+	offs, spare := make([]int64, r.w.Batch), make([]int64, r.w.Batch)
 	dir := r.dir()
 	t.sum.Dir = dir
 	began := time.Now()
 	var prev time.Duration
-	for !r.stop.Load() && r.offsets(offs, rng) {
+	for (t.ops == 0 || !r.stop.Load()) && r.offsets(offs, rng) { // one call at least, on a busy machine too
 		if err := c.do(ctx, dir, offs, r.w.Block, &t.sum); err != nil {
 			return err
 		}
@@ -139,6 +155,7 @@ func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) 
 		t.last = now
 		t.ops += int64(len(offs))
 		prev = now
+		t.offs, offs, spare = offs, spare, offs
 	}
 	return ctx.Err()
 }

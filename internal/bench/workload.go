@@ -42,8 +42,9 @@ type Workload struct {
 	Kind     gpu.Kind      `json:"-"`
 	Register bool          `json:"registered"`
 	Cold     bool          `json:"cold"` // drop the file's page cache first
-	Bytes    int64         `json:"-"`    // stop after so many; 0 means by time
-	Time     time.Duration `json:"-"`    // stop after so long
+	Verify   bool          `json:"verified,omitempty"`
+	Bytes    int64         `json:"-"` // stop after so many; 0 means by time
+	Time     time.Duration `json:"-"` // stop after so long
 }
 
 // ParseSize reads "4K", "1M", "8G" or bytes.

@@ -147,8 +147,15 @@ func openFDs(t *testing.T) int {
 }
 
 func TestResident(t *testing.T) {
+	for name, flags := range map[string]int{"read-write": os.O_RDWR, "read-only": os.O_RDONLY} {
+		t.Run(name, func(t *testing.T) { testResident(t, flags) })
+	}
+}
+
+// testResident drops a file that has just been written, by whoever it was.
+func testResident(t *testing.T, flags int) {
 	data := make([]byte, 1<<20)
-	st := adopt(t, tempFile(t, os.O_RDWR, data))
+	st := adopt(t, tempFile(t, flags, data))
 	n, err := st.Resident(0, int64(len(data)))
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skipf("needs cachestat(2), Linux 6.5, nobody who forbids it, and no overlayfs: %v", err)

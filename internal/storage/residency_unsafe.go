@@ -42,10 +42,9 @@ func (f *File) DropCache() error {
 	if f.buffered < 0 {
 		return nil
 	}
-	if f.Writable() {
-		if err := unix.Fdatasync(f.buffered); err != nil {
-			return os.NewSyscallError("fdatasync", err)
-		}
+	// A file that we only read may have been written by others.
+	if err := unix.Fdatasync(f.buffered); err != nil && f.Writable() {
+		return os.NewSyscallError("fdatasync", err)
 	}
 	return os.NewSyscallError("fadvise", unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED))
 }

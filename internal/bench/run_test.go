@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// A mover is an engine over a file in memory. It loses the blocks from lost on.
+type mover struct {
+	dev  gpu.Device
+	file []byte
+	lost int64
+}
+
+func (m *mover) name() string { return "mover" }
+func (m *mover) close()       {}
+
+func (m *mover) caller(mem gpu.Span) (caller, error) { return &moverCaller{m, mem}, nil }
+
+type moverCaller struct {
+	m   *mover
+	mem gpu.Span
+}
+
+func (c *moverCaller) close() {}
+
+func (c *moverCaller) do(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
+	for i, off := range offs {
+		sum.Bytes += block
+		if off >= c.m.lost {
+			continue
+		}
+		at, part := c.mem.Addr()+gpu.Addr(int64(i)*block), c.m.file[off:off+block]
+		move := func() error { return c.m.dev.CopyIn(at, part) }
+		if dir == route.Write {
+			move = func() error { return c.m.dev.CopyOut(part, at) }
+		}
+		if err := move(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestVerifyNoticesWhatWasNotMoved(t *testing.T) {
+	dev := openGPU(t)
+	const size, block = 4 << 20, 2 << 20 // more than a stride
+	for _, pattern := range []Pattern{SeqRead, SeqWrite} {
+		for _, lost := range []int64{size, block} {
+			m := &mover{dev, make([]byte, size), lost}
+			for i := range m.file {
+				m.file[i] = byte(i >> 14)
+			}
+			w := Workload{Pattern: pattern, Block: block, Threads: 1, Batch: 2, Kind: gpu.KindDevice, Verify: true, Bytes: size}
+			r := &run{w: w, e: m, size: size, dev: dev, file: bytes.NewReader(m.file)}
+			_, err := r.do(t.Context())
+			if whole := lost == size; whole != (err == nil) {
+				t.Errorf("%s with all below %d moved: %v", pattern, lost, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "at offset 2097152") {
+				t.Errorf("%s: %v does not say where", pattern, err)
+			}
+		}
+	}
+}
+
+func openGPU(t *testing.T) gpu.Device {
+	t.Helper()
+	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := m.GPU.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		dev.Close()
+		m.GPU.(io.Closer).Close()
+	})
+	return dev
+}
+
+// TestFirstIsOfWhoDidSomething: a caller who came too late was not the first.
+func TestFirstIsOfWhoDidSomething(t *testing.T) {
+	did := threadResult{hist: newHistogram(), ops: 1, first: 5 * time.Microsecond, last: 7 * time.Microsecond}
+	late := threadResult{hist: newHistogram()}
+	r := &run{w: Workload{Threads: 3}, e: &mover{}}
+	for _, threads := range [][]threadResult{{did, late, late}, {late, did, late}, {late, late, did}} {
+		if res := newResult(r, threads, time.Second, 0); res.FirstDone != 5 || res.LastDone != 7 || res.Ops != 1 {
+			t.Errorf("first %v, last %v, %d operations", res.FirstDone, res.LastDone, res.Ops)
+		}
+	}
+}
+
+func TestTransferAll(t *testing.T) {
+	data := "the file"
+	steps := 0
+	call := func(fd int, p []byte, off int64) (int, error) {
+		if steps++; steps == 1 {
+			return -1, unix.EINTR
+		}
+		return copy(p[:min(3, len(p))], data[min(off, int64(len(data))):]), nil
+	}
+	p := make([]byte, 7)
+	if n, err := transferAll(call, 0, "x", p, 0); n != 7 || err != nil || string(p) != "the fil" {
+		t.Errorf("%d, %v: %q", n, err, p)
+	}
+	if n, err := transferAll(call, 0, "x", p, 4); n != 4 || err != io.EOF || string(p[:n]) != "file" {
+		t.Errorf("%d, %v: %q", n, err, p)
+	}
+	refuse := func(int, []byte, int64) (int, error) { return -1, unix.EINVAL }
+	_, err := transferAll(refuse, 0, "x", p, 5)
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "x: 7 bytes at offset 5") || !strings.Contains(err.Error(), "--direct") {
+		t.Errorf("%v names neither the place nor the fix", err)
+	}
+}
