@@ -97,15 +97,24 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem.Len, took, err)
 			f.logFallback(ctx, b.plans[k], &res[k])
 		}
-		switch {
-		case err != nil && errors.Is(err, ctx.Err()):
-			return err
-		case err != nil:
-			return &Error{Op: "batch", Object: b.held[i].file.Name(), Code: codeFor(err), Err: err}
+		if err != nil {
+			return b.fail(ctx, i, err)
 		}
 		i = j
 	}
 	return nil
+}
+
+// fail is the error of requests from the i'th on.
+func (b *batch) fail(ctx context.Context, i int, err error) error {
+	if errors.Is(err, ctx.Err()) {
+		return err
+	}
+	e := &Error{Op: "batch", Object: b.held[i].file.Name(), Code: codeFor(err), Err: err}
+	if op, ok := err.(*route.OpError); ok {
+		e.Object, e.Err = op.File, op.Err
+	}
+	return e
 }
 
 func (b *batch) release() {

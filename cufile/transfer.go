@@ -125,6 +125,9 @@ func (f *File) locate(dir route.Dir, mem *gpu.Span, b *Buffer) (gpu.Kind, error)
 }
 
 func (f *File) fail(dir route.Dir, mem gpu.Span, c Code, err error) error {
+	if op, ok := err.(*route.OpError); ok {
+		err = op.Err // the file is named here
+	}
 	return &Error{Op: dir.String(), Object: f.st.Name + " <-> " + mem.String(), Code: c, Err: err}
 }
 

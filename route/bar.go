@@ -158,7 +158,7 @@ func (b *BarRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 			return err
 		}
 		if err := b.run(&ops[i], &res[i]); err != nil {
-			return fmt.Errorf("read %s at offset %d through BAR1: %w", ops[i].File.Name, ops[i].Off, err)
+			return ops[i].failAt(ops[i].Off, " through BAR1", err)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -77,7 +76,7 @@ func (h *HostRoute) run(ctx context.Context, op *Op, r *Receipt, buf []byte) err
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s %s at offset %d: %w", op.Dir, op.File.Name, off+int64(n), err)
+			return op.failAt(off+int64(n), "", err)
 		}
 	}
 	return nil

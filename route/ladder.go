@@ -280,7 +280,7 @@ func gone(ops []Op, res []Receipt) error {
 			continue
 		}
 		if c := op.File.Facts.Capacity; end < c {
-			return fmt.Errorf("read %s: nothing comes from byte %d on of a device of %d bytes: it was removed: %w", op.File.Name, end, c, unix.ENXIO)
+			return op.failAt(end, "", fmt.Errorf("nothing comes from here on of a device of %d bytes: it was removed: %w", c, unix.ENXIO))
 		}
 	}
 	return nil

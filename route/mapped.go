@@ -92,7 +92,7 @@ func (m *MappedRoute) Close() error { return nil }
 func (m *MappedRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	for i := range ops {
 		if err := m.run(ctx, &ops[i], &res[i]); err != nil {
-			return fmt.Errorf("%s %s by mapping: %w", ops[i].Dir, ops[i].File.Name, err)
+			return ops[i].fail(fmt.Errorf("by mapping: %w", err))
 		}
 	}
 	return nil

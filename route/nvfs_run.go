@@ -231,5 +231,5 @@ func (r *NVFSRoute) explain(op *Op, rec *Receipt, err error) error {
 		}
 		return &Refusal{d, err}
 	}
-	return fmt.Errorf("%s %s at offset %d by nvidia-fs: %w", op.Dir, op.File.Name, op.Off+rec.Bytes, err)
+	return op.failAt(op.Off+rec.Bytes, " by nvidia-fs", err)
 }

@@ -235,14 +235,14 @@ func (p *P2PDMARoute) explain(op *Op, r *Receipt, err error) error {
 	}
 	at := op.Off + r.Bytes
 	if p.unplugged() {
-		return fmt.Errorf("%s %s at offset %d by peer-to-peer DMA: the GPU's memory is gone: PCI device %s was removed: %w (%w)",
-			op.Dir, op.File.Name, at, p.peer.PeerDevice(), unix.ENODEV, err)
+		err = fmt.Errorf("the GPU's memory is gone: PCI device %s was removed: %w (%w)", p.peer.PeerDevice(), unix.ENODEV, err)
+		return op.failAt(at, " by peer-to-peer DMA", err)
 	}
 	if d := p.refusal(op.File, err); d != nil {
 		p.learn(op.File, d)
 		return &Refusal{d, err}
 	}
-	return fmt.Errorf("%s %s at offset %d by peer-to-peer DMA: %w", op.Dir, op.File.Name, at, err)
+	return op.failAt(at, " by peer-to-peer DMA", err)
 }
 
 // Close gives all mappings back.

@@ -2,7 +2,6 @@ package route
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -91,7 +90,7 @@ func (r *RingRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	}
 	if err != nil && ctx.Err() == nil {
 		op := &ops[b.failed()]
-		err = fmt.Errorf("%s %s: %w", op.Dir, op.File.Name, err)
+		err = op.fail(err)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package route
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
@@ -146,7 +145,7 @@ func (v *VendorRoute) Run(ctx context.Context, ops []Op, res []Receipt) error {
 	defer unbind()
 	for i := range ops {
 		if err := v.run(ctx, &ops[i], &res[i]); err != nil {
-			return fmt.Errorf("%s %s at offset %d: %w", ops[i].Dir, ops[i].File.Name, ops[i].Off, err)
+			return ops[i].failAt(ops[i].Off, "", err)
 		}
 	}
 	return nil

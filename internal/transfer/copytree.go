@@ -241,13 +241,22 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.errs = append(c.errs, fmt.Errorf("%s: %w", f.Path, err))
+		c.errs = append(c.errs, about(f.Path, err))
 		return
 	}
 	c.res.Files++
 	c.res.Bytes += res.Bytes
 	c.res.Read.Add(res.Read)
 	c.res.Write.Add(res.Write)
+}
+
+// about is the error of a file, whose name is in most of them with that of the source
+// or the destination before it.
+func about(path string, err error) error {
+	if strings.Contains(err.Error(), string(filepath.Separator)+path) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // copyLinks makes the symbolic links, each at once under its name.
@@ -264,7 +273,7 @@ func (c *treeCopy) copyLinks() {
 			err = os.Rename(temp, path)
 		}
 		if err != nil {
-			c.errs = append(c.errs, errors.Join(fmt.Errorf("%s: %w", l.Path, err), removeOld(temp)))
+			c.errs = append(c.errs, errors.Join(about(l.Path, err), removeOld(temp)))
 			continue
 		}
 		c.res.Links++

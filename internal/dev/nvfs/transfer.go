@@ -14,7 +14,7 @@ import (
 func (b *Buffer) Read(f *File, off int64, n, devOff uint64) (int64, error) {
 	done, err := b.transfer(f, off, n, devOff, b.readPiece)
 	if err != nil {
-		err = fmt.Errorf("nvidia-fs read of %s at %d+%d: %w", f.name, off, n, err)
+		err = fmt.Errorf("READ of %d bytes: %w", n, err)
 	}
 	return done, err
 }
@@ -24,7 +24,7 @@ func (b *Buffer) Read(f *File, off int64, n, devOff uint64) (int64, error) {
 func (b *Buffer) Write(f *File, off int64, n, devOff uint64) (int64, error) {
 	done, err := b.transfer(f, off, n, devOff, b.writePiece)
 	if err != nil {
-		err = fmt.Errorf("nvidia-fs write of %s at %d+%d: %w", f.name, off, n, err)
+		err = fmt.Errorf("WRITE of %d bytes: %w", n, err)
 	}
 	return done, err
 }
