@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Checkpoints is a directory of saves, one below it for each step:
@@ -47,10 +49,10 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	}
 	target := c.stepDir(step)
 	if _, err := os.Lstat(target); err == nil {
-		return nil, fmt.Errorf("checkpoint %s: %w", target, fs.ErrExist)
+		return nil, fmt.Errorf("checkpoint %s: %w, and a step is not replaced", target, fs.ErrExist)
 	}
 	o := opts.withDefaults()
-	o.alone = true
+	o.alone, o.as = true, c.Path(step)
 	hold := o.hold
 	if err := c.makeDir(hold); err != nil {
 		return nil, err
@@ -101,7 +103,10 @@ func (c *Checkpoints) publish(dir *temp, hold func(string)) (old []string, err e
 
 // makeDir makes the directory, if need be, so that it survives a crash.
 func (c *Checkpoints) makeDir(hold func(string)) error {
-	if _, err := os.Stat(c.Dir); err == nil {
+	if st, err := os.Stat(c.Dir); err == nil {
+		if !st.IsDir() {
+			return fmt.Errorf("checkpoints in %s: %w", c.Dir, unix.ENOTDIR)
+		}
 		return nil
 	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {

@@ -113,7 +113,7 @@ func removeDead(target string) error {
 	dir, base := filepath.Split(target)
 	list, err := os.ReadDir(filepath.Clean(dir + "."))
 	if err != nil {
-		return err
+		return uncreated(target, err)
 	}
 	for _, e := range list {
 		if !strings.HasPrefix(e.Name(), "."+base) || !strings.HasSuffix(e.Name(), tempSuffix) {

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type SaveOptions struct {
 	hold func(point string)
 	// alone says that nobody else can save into this directory.
 	alone bool
+	// as is what errors call the file, where its own name is a temporary one.
+	as string
 }
 
 const (
@@ -75,9 +78,10 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	if err != nil {
 		return nil, err
 	}
+	name := cmp.Or(o.as, path)
 	f, sources, header, err := arrange(tensors, o.Metadata)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f.Path = path
 	if err := removeDead(path); err != nil {
@@ -90,7 +94,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	defer data.discard()
 	w := &writer{opts: o, tally: newTally(f, o.Chunk), sources: sources, header: header, out: data.File}
 	if err := w.write(ctx); err != nil {
-		return nil, fmt.Errorf("saving %s: %w", path, err)
+		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	m := w.tally.manifest()
 	if !o.alone {
@@ -103,7 +107,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	}
 	begin := time.Now()
 	if err := publish(ctx, data, m, mode, stale, o.hold); err != nil {
-		return nil, fmt.Errorf("saving %s: %w", path, err)
+		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	lap(&o.Times.Publish, begin)
 	return m, nil

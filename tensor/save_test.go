@@ -369,6 +369,37 @@ func TestSaveThroughALinkIsVerified(t *testing.T) {
 	}
 }
 
+// Errors name what was asked for, not the temporary file that it is made in.
+func TestSaveErrorsNameTheTarget(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := []Source{{"a", U8, []int64{3}, bytes.NewReader(nil)}}
+	save := func(path string) error {
+		_, err := Save(t.Context(), path, short, nil)
+		return err
+	}
+	step := func(dir string, step int64) error {
+		_, err := (&Checkpoints{Dir: dir}).Save(t.Context(), step, short, nil)
+		return err
+	}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{save(filepath.Join(dir, "none", "m.safetensors")), "create " + filepath.Join(dir, "none", "m.safetensors") + ": no such file or directory"},
+		{save(filepath.Join(dir, "m.safetensors")), "saving " + filepath.Join(dir, "m.safetensors") + `: reading tensor "a" at 0: unexpected EOF`},
+		{step(file, 1), "checkpoints in " + file + ": not a directory"},
+		{step(filepath.Join(dir, "run"), 7), "saving " + filepath.Join(dir, "run", "step-000000007", "model.safetensors") + `: reading tensor "a" at 0: unexpected EOF`},
+	} {
+		if tt.err == nil || tt.err.Error() != tt.want {
+			t.Errorf("%v, want %s", tt.err, tt.want)
+		}
+	}
+}
+
 // Whoever saves last wins, and nobody sees a mixture.
 func TestSaveAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()

@@ -235,7 +235,7 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 	}
 	l, err := res.load(ctx, plan, held, loadOpts)
 	if err != nil {
-		return fmt.Errorf("load %s: %w", path, err)
+		return about("load", path, err)
 	}
 	defer l.Close()
 	if err := res.print(out, o); err != nil || held.listener == nil {
@@ -245,6 +245,15 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 		out = os.Stderr // after the JSON nothing else
 	}
 	return held.serve(ctx, out)
+}
+
+// about is the error of an operation on a path, which begins with that path where it
+// is about a file there.
+func about(op, path string, err error) error {
+	if rest, ok := strings.CutPrefix(err.Error(), path); ok && strings.IndexAny(rest, ":/") == 0 {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return fmt.Errorf("%s %s: %w", op, path, err)
 }
 
 func (r *loadResult) print(out io.Writer, o loadOptions) error {

@@ -149,7 +149,7 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 	var tensors []tensor.Tensor
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
-			return fmt.Errorf("save %s: %w", src, err)
+			return about("save", src, err)
 		}
 		tensors = append(tensors, *t)
 	}
