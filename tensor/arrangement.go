@@ -16,7 +16,8 @@ import (
 )
 
 // A Source is a tensor to be saved. Data gives its bytes, packed and
-// little-endian, and is read from several goroutines at a time.
+// little-endian, and is read from several goroutines at a time. It may be nil
+// where there are none.
 type Source struct {
 	Name  string
 	Dtype Dtype
@@ -24,7 +25,8 @@ type Source struct {
 	Data  io.ReaderAt
 }
 
-// DeviceBytes reads GPU memory, for [Source].
+// DeviceBytes reads GPU memory, for [Source]. A read that leaves the span is
+// io.ErrUnexpectedEOF and moves nothing.
 func DeviceBytes(dev gpu.Device, span gpu.Span) io.ReaderAt { return deviceBytes{dev, span} }
 
 type deviceBytes struct {
@@ -110,6 +112,9 @@ func describe(s Source) (Info, error) {
 	n, broken := byteSize(s.Dtype, s.Shape)
 	if broken != "" {
 		return Info{}, fmt.Errorf("dtype %v, shape %v: %w", s.Dtype, s.Shape, broken)
+	}
+	if s.Data == nil && n > 0 {
+		return Info{}, fmt.Errorf("its Data is nil, and it has %d bytes", n)
 	}
 	return Info{Name: s.Name, Dtype: s.Dtype, Shape: append([]int64{}, s.Shape...), Len: n}, nil
 }

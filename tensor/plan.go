@@ -28,12 +28,15 @@ const (
 // promises, and what vector loads and copy engines like.
 const MinAlign = 256
 
+// maxAlign is far more than anybody wants, and far from where sums overflow.
+const maxAlign = 1 << 30
+
 // PlanOptions refine a plan. The zero value is the default.
 type PlanOptions struct {
 	Order Order
 	Alloc Allocation
-	// Align is the alignment of each tensor's address, a power of two. 0 is
-	// MinAlign, and less is not taken.
+	// Align is the alignment of each tensor's address, a power of two up to 1 GiB.
+	// What is less than MinAlign counts as MinAlign.
 	Align uint64
 	// MaxRead bounds a single read, so that tensors become ready while others
 	// are still on their way. 0 is 64 MiB.
@@ -120,8 +123,8 @@ func NewPlan(m *Model, targets []Target, opts *PlanOptions) (*Plan, error) {
 	}
 	o := *opts
 	o.Align = max(o.Align, MinAlign)
-	if o.Align&(o.Align-1) != 0 {
-		return nil, fmt.Errorf("alignment %d is not a power of two", o.Align)
+	if o.Align&(o.Align-1) != 0 || o.Align > maxAlign {
+		return nil, fmt.Errorf("alignment %d is not a power of two up to %d", o.Align, maxAlign)
 	}
 	if o.MaxRead == 0 {
 		o.MaxRead = defaultMaxRead

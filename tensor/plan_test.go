@@ -293,3 +293,12 @@ func checkPlan(t interface {
 		t.Errorf("reads %d for %d", s.Read, s.Wanted)
 	}
 }
+
+func TestPlanRefusesAlignments(t *testing.T) {
+	m := &Model{}
+	for align, ok := range map[uint64]bool{0: true, 3: true, 256: true, 300: false, 1 << 30: true, 1 << 31: false, 1 << 63: false} {
+		if _, err := NewPlan(m, nil, &PlanOptions{Align: align}); (err == nil) != ok {
+			t.Errorf("alignment %d: %v", align, err)
+		}
+	}
+}

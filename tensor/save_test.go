@@ -242,6 +242,14 @@ func TestSaveRefuses(t *testing.T) {
 			}
 		})
 	}
+	// A source without bytes is found before a worker reads it.
+	_, err := Save(t.Context(), filepath.Join(t.TempDir(), "m"), one(Source{"a", U8, []int64{3}, nil}), nil)
+	if err == nil || !strings.Contains(err.Error(), `tensor "a": its Data is nil`) {
+		t.Errorf("no data: %v", err)
+	}
+	if _, err := Save(t.Context(), filepath.Join(t.TempDir(), "m"), one(Source{"a", U8, []int64{0}, nil}), nil); err != nil {
+		t.Errorf("no data for no bytes: %v", err)
+	}
 	for _, chunk := range []int64{-4096, 1000, 5000, maxChunk + pageSize} {
 		if _, err := Save(t.Context(), filepath.Join(t.TempDir(), "m"), nil, &SaveOptions{Chunk: chunk}); err == nil {
 			t.Errorf("chunks of %d were accepted", chunk)

@@ -94,6 +94,9 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 	if st, err := os.Stat(dst); err == nil && st.IsDir() {
 		dst = filepath.Join(dst, filepath.Base(src))
 	}
+	if err := o.checkReceipt(src, dst); err != nil {
+		return err
+	}
 	if o.dryRun {
 		plan, err := planFile(src, dst)
 		if err != nil {
@@ -124,6 +127,28 @@ func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) err
 		}
 	}
 	return err
+}
+
+// checkReceipt keeps the receipt from being written over what was copied.
+func (o *cpOptions) checkReceipt(src, dst string) error {
+	for _, path := range []string{src, dst} {
+		if o.receipt != "" && samePath(o.receipt, path) {
+			return usageError{fmt.Errorf("--receipt %s: that is %s itself: name another file", o.receipt, path)}
+		}
+	}
+	return nil
+}
+
+// samePath reports whether two names are of one file, or would be.
+func samePath(a, b string) bool {
+	sa, errA := os.Stat(a)
+	sb, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return os.SameFile(sa, sb)
+	}
+	a, errA = filepath.Abs(a)
+	b, errB = filepath.Abs(b)
+	return errA == nil && errB == nil && a == b
 }
 
 func (o *cpOptions) parseRoutes(opts *transfer.Options) error {

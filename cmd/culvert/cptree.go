@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ func runCpTree(ctx context.Context, o cpOptions, opts transfer.Options, src, dst
 	tree, err := transfer.PlanTree(src, dst, o.follow)
 	if err != nil {
 		return fmt.Errorf("cp %s %s: %w", src, dst, err)
+	}
+	if err := o.checkReceiptOf(tree); err != nil {
+		return err
 	}
 	if o.dryRun {
 		return printCopyPlan(out, o.json, tree)
@@ -44,6 +48,21 @@ func runCpTree(ctx context.Context, o cpOptions, opts transfer.Options, src, dst
 		}
 	}
 	return err
+}
+
+// checkReceiptOf is checkReceipt for a directory.
+func (o *cpOptions) checkReceiptOf(tree *transfer.Tree) error {
+	if o.receipt == "" {
+		return nil
+	}
+	for _, f := range tree.Files {
+		for _, root := range []string{tree.Source, tree.Dest} {
+			if path := filepath.Join(root, f.Path); filepath.Base(path) == filepath.Base(o.receipt) && samePath(path, o.receipt) {
+				return o.checkReceipt(path, path)
+			}
+		}
+	}
+	return nil
 }
 
 func printCopyPlan(out io.Writer, asJSON bool, plan fmt.Stringer) error {

@@ -231,6 +231,9 @@ standard output, unless the blocks do.
 			if write && !o.force && !strings.HasPrefix(a[0], "soft:") {
 				return usageError{fmt.Errorf("write destroys what %s holds: say --force if that is wanted", a[0])}
 			}
+			if disk, ok := strings.CutPrefix(a[0], "soft:"); ok && samePath(disk, a[1]) {
+				return usageError{fmt.Errorf("%s is the drive itself: name another file", a[1])}
+			}
 			d, err := openDrive(a[0], o.via)
 			if err != nil {
 				return err

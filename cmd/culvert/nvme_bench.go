@@ -71,6 +71,8 @@ type nvmeBenchResult struct {
 	Depth     int          `json:"depth"`
 	Commands  int          `json:"commands"`
 	Seconds   float64      `json:"seconds"`
+	GBps      float64      `json:"gb_per_second"`
+	IOPS      float64      `json:"ops_per_second"`
 	P50       float64      `json:"p50_us"`
 	P99       float64      `json:"p99_us"`
 	HostBytes route.Figure `json:"host_bytes"`
@@ -78,9 +80,8 @@ type nvmeBenchResult struct {
 }
 
 func (r nvmeBenchResult) String() string {
-	rate := float64(r.Commands) / r.Seconds
 	s := fmt.Sprintf("nvme %s %s via=%s bs=%s depth=%d %s iops=%.0f p50=%.0fus p99=%.0fus host_bytes=%s",
-		r.Op, r.Drive, r.Via, route.Size(r.Size), r.Depth, route.Rate(rate*float64(r.Size)), rate, r.P50, r.P99, figure(r.HostBytes))
+		r.Op, r.Drive, r.Via, route.Size(r.Size), r.Depth, route.Rate(r.GBps*1e9), r.IOPS, r.P50, r.P99, figure(r.HostBytes))
 	if r.Soft {
 		s += " SOFTWARE-DRIVE"
 	}
@@ -129,8 +130,10 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 	if err != nil {
 		return err
 	}
+	rate := float64(b.ended) / seconds
 	res := nvmeBenchResult{
 		Drive: d.name, Via: d.via, Op: b.op.String(), Size: size, Depth: q.Depth(), Commands: b.ended, Seconds: seconds,
+		GBps: rate * float64(size) / 1e9, IOPS: rate,
 		P50: float64(b.hist.ValueAtQuantile(50)) / 1e3, P99: float64(b.hist.ValueAtQuantile(99)) / 1e3,
 		HostBytes: d.through(uint64(b.ended)*uint64(size), before), Soft: strings.HasPrefix(d.name, "soft:"),
 	}
