@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -61,7 +60,7 @@ func softMachine(t *testing.T, cfg soft.Config) *machine.Machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.GPU.(io.Closer).Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,6 +12,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -28,6 +29,15 @@ type Machine struct {
 	Why string
 	GPU gpu.Driver
 	OS  dev.OS
+}
+
+// Close takes a software machine down, as if the process had ended: what uses its
+// GPUs and nodes must be closed before. A real machine stays as it is.
+func (m *Machine) Close() error {
+	if c, ok := m.GPU.(io.Closer); ok && m.Soft {
+		return c.Close()
+	}
+	return nil
 }
 
 // The values of CULVERT_MACHINE.

@@ -19,6 +19,15 @@ func TestOpenSoft(t *testing.T) {
 	if err != nil || !m.Soft || len(infos) != 2 || m.Why == "" {
 		t.Errorf("soft %v, why %q, %d GPUs, %v", m.Soft, m.Why, len(infos), err)
 	}
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if d, err := m.GPU.Open(0); err == nil {
+		d.Close()
+		t.Error("a machine that was closed still has GPUs")
+	}
 }
 
 // A machine that was asked for by name is that machine or an error.

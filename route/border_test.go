@@ -2,7 +2,6 @@ package route
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,7 +133,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	t.Cleanup(func() { m.Close() })
 	w := new(world)
 	if w.device, err = m.GPU.Open(0); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -277,7 +276,7 @@ func TestBarWantsTheNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.GPU.(io.Closer).Close()
+	defer m.Close()
 	device, err := m.GPU.Open(0)
 	if err != nil {
 		t.Fatal(err)

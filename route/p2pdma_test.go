@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -62,7 +61,7 @@ func newPeerGPU(t *testing.T) *peerGPU {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	t.Cleanup(func() { m.Close() })
 	device, err := m.GPU.Open(0)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +56,7 @@ func softDevice(t *testing.T) (gpu.Device, *machine.Machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	t.Cleanup(func() { m.Close() })
 	dev, err := m.GPU.Open(0)
 	if err != nil {
 		t.Fatal(err)

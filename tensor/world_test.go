@@ -51,6 +51,11 @@ func softMachine(t testing.TB, memory uint64) *machine.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return m
 }
 

@@ -104,6 +104,7 @@ func TestNVMeView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.Close()
 	d := &drive{m: m}
 	if d.dev, err = m.GPU.Open(0); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package cufiletest_test
 
 import (
 	"flag"
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -47,7 +46,7 @@ func openMachine(t *testing.T) *machine.Machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.GPU.(io.Closer).Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -19,7 +19,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, m, "backend: gdrdrv 2.6\n")
-	if err := m.GPU.(*soft.Driver).Close(); err != nil {
+	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,7 +18,7 @@ func TestSoftware(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := m.GPU.(*soft.Driver).Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -41,6 +41,7 @@ func TestNoModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.Close()
 	m.OS = kernel.New(kernel.Tree{})
 	var out bytes.Buffer
 	if err := on(&out, m, 1<<20); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "insmod") {

@@ -15,6 +15,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.Close()
 	var out strings.Builder
 	if err := run(context.Background(), &out, m, "", 2<<20); err != nil {
 		t.Fatal(err)

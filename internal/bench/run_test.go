@@ -88,7 +88,7 @@ func openGPU(t *testing.T) gpu.Device {
 	}
 	t.Cleanup(func() {
 		dev.Close()
-		m.GPU.(io.Closer).Close()
+		m.Close()
 	})
 	return dev
 }

@@ -33,7 +33,7 @@ func openDriver(t *testing.T) *cufile.Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(drv.Close(), m.GPU.(io.Closer).Close()); err != nil {
+		if err := errors.Join(drv.Close(), m.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -47,6 +47,9 @@ func newWorld(t testing.TB, cfg soft.Config) *world {
 				t.Error(err)
 			}
 		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	return w
 }

@@ -34,7 +34,7 @@ func newDriver(t *testing.T) *cufile.Driver {
 	}
 	t.Cleanup(func() {
 		drv.Close()
-		m.GPU.(interface{ Close() error }).Close()
+		m.Close()
 	})
 	return drv
 }

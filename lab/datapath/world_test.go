@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"bytes"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -39,7 +38,7 @@ func newWorldOn(t *testing.T, cfg soft.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.GPU.(io.Closer).Close() })
+	t.Cleanup(func() { m.Close() })
 	drv, err := cufile.Open(m)
 	if err != nil {
 		t.Fatal(err)
