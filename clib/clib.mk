@@ -18,7 +18,7 @@ lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.s
 lib-core:
 	@mkdir -p $(LIB)/soft
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath \
-		-ldflags "-s -w -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
+		-ldflags "-s -w -X runtime.godebugDefault=gcshrinkstackoff=1 -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 

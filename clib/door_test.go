@@ -232,6 +232,22 @@ load after that 1
 	}
 }
 
+// TestSignals: signals that the program waits for reach it, its threads keep their
+// masks, and a handler without SA_ONSTACK harms nobody.
+func TestSignals(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "signals.c"), filepath.Join(t.TempDir(), "data"))
+	diff(t, "signals", r.stdout, `register: 0
+interrupted: 1, failed 0
+SIGUSR1: 20 of 20
+SIGCHLD: 20 of 20
+SIGRTMIN: 20 of 20
+SIGPROF: 20 of 20
+`)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+}
+
 // TestSanitized runs the call-by-call programs with shims that were compiled
 // with the address and undefined-behaviour sanitizers.
 func TestSanitized(t *testing.T) {

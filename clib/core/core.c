@@ -35,15 +35,18 @@ __attribute__((constructor(101))) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, child);
 }
 
-bool culvert_forked(void)
+bool culvert_enter(void)
 {
-	return atomic_load_explicit(&forked, memory_order_relaxed);
+	if (atomic_load_explicit(&forked, memory_order_relaxed))
+		return false;
+	culvert_bind_thread();
+	return true;
 }
 
 static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
 {
 	static _Thread_local struct culvert_thread thread;
-	if (culvert_forked())
+	if (!culvert_enter())
 		return false;
 	int32_t e = 0;
 	*value = culvertCall(fn, &thread, (void *)args, &e);

@@ -48,6 +48,21 @@ func newCore() *dispatch.Core {
 	return c
 }
 
+// culvertBind is a thread's first call. It gives the thread's goroutine, which it
+// keeps, a stack with room for a signal handler of the program: one without
+// SA_ONSTACK runs wherever the thread is. The build has Go never shrink stacks.
+//
+//export culvertBind
+func culvertBind() {
+	var room [headroom]byte
+	touch(&room)
+}
+
+const headroom = 64 << 10
+
+//go:noinline
+func touch(room *[headroom]byte) { room[0] = 1 }
+
 //export culvertCall
 func culvertCall(fn C.int, thread *C.struct_culvert_thread, args unsafe.Pointer, errno *C.int32_t) C.int64_t {
 	t := (*softcuda.Thread)(unsafe.Pointer(thread))

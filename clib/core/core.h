@@ -20,8 +20,13 @@ struct culvert_thread {
 /* What C may read by itself: lease.Slots in Go. */
 extern struct culvert_lease culvert_lease_slots[CULVERT_LEASES];
 
-/* In a forked child the Go runtime must not be entered. */
-bool culvert_forked(void);
+/* culvert_enter says whether the Go runtime may be entered: not in a forked child.
+ * The thread is ready for it then. */
+bool culvert_enter(void);
+
+/* culvert_bind_thread makes the thread known to the Go runtime, as the first call
+ * would, and leaves its signal mask as it was. */
+void culvert_bind_thread(void);
 
 /* The version of the functions in tensors.c: tensordoor.ABI in Go. */
 #define CULVERT_TENSOR_ABI 2

@@ -54,7 +54,7 @@ EXPORT int64_t culvert_tensor_abi(void)
 EXPORT int64_t culvert_tensor_call(const char *request, uint64_t n, char **reply)
 {
 	*reply = NULL;
-	if (culvert_forked())
+	if (!culvert_enter())
 		return CULVERT_FORKED;
 	return culvertTensorCall((void *)request, n, reply) ? 0 : CULVERT_FAILED;
 }
@@ -63,7 +63,7 @@ EXPORT int64_t culvert_tensor_call(const char *request, uint64_t n, char **reply
  * ticket that the caller chooses. */
 EXPORT int64_t culvert_tensor_begin(uint64_t ticket, const char *request, uint64_t n)
 {
-	if (culvert_forked())
+	if (!culvert_enter())
 		return CULVERT_FORKED;
 	culvertTensorBegin(ticket, (void *)request, n);
 	return 0;
@@ -74,7 +74,7 @@ EXPORT int64_t culvert_tensor_begin(uint64_t ticket, const char *request, uint64
 EXPORT int64_t culvert_tensor_wait(uint64_t ticket, uint64_t milliseconds, char **reply)
 {
 	*reply = NULL;
-	if (culvert_forked())
+	if (!culvert_enter())
 		return CULVERT_FORKED;
 	return culvertTensorWait(ticket, milliseconds, reply);
 }
@@ -82,7 +82,7 @@ EXPORT int64_t culvert_tensor_wait(uint64_t ticket, uint64_t milliseconds, char 
 /* culvert_tensor_cancel stops a request that was begun; it is still waited for. */
 EXPORT void culvert_tensor_cancel(uint64_t ticket)
 {
-	if (!culvert_forked())
+	if (culvert_enter())
 		culvertTensorCancel(ticket);
 }
 
@@ -90,14 +90,14 @@ EXPORT void culvert_tensor_cancel(uint64_t ticket)
 EXPORT int64_t culvert_tensor_copy(uint64_t memory, uint64_t index, uint64_t off, void *host, uint64_t n, char **reply)
 {
 	*reply = NULL;
-	if (culvert_forked())
+	if (!culvert_enter())
 		return CULVERT_FORKED;
 	return culvertTensorCopy(memory, index, off, host, n, reply) ? 0 : CULVERT_FAILED;
 }
 
 EXPORT void culvert_tensor_release(uint64_t object)
 {
-	if (!culvert_forked())
+	if (culvert_enter())
 		culvertTensorRelease(object);
 }
 
@@ -164,7 +164,7 @@ EXPORT void culvert_tensor_drop(void *capsule)
 EXPORT int64_t culvert_tensor_dlpack(uint64_t memory, uint64_t first, uint64_t n, void **out, char **reply)
 {
 	*reply = NULL;
-	if (culvert_forked())
+	if (!culvert_enter())
 		return CULVERT_FORKED;
 	struct culvert_view *from = calloc(n ? n : 1, sizeof *from);
 	if (!from)

@@ -133,6 +133,10 @@ int main(int argc, char **argv)
 	status("properties into nowhere", cuFileDriverGetProperties((CUfileDrvProps_t *)0x10000));
 	status("register from nowhere", cuFileHandleRegister(&h, (CUfileDescr_t *)0x10000));
 
+	int again = dup(fd);
+	status("register into nowhere", reg((CUfileHandle_t *)0x10000, CU_FILE_HANDLE_TYPE_OPAQUE_FD, again));
+	status("and properly", reg(&h, CU_FILE_HANDLE_TYPE_OPAQUE_FD, again));
+
 	status("last close", cuFileDriverClose());
 	status("close once more", cuFileDriverClose());
 	count("read after the last close", cuFileRead(other, dev, 10, 0, 0));

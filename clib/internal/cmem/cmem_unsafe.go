@@ -27,6 +27,10 @@ func Load[T any](p Ptr) T { return *(*T)(p.pointer()) }
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { *(*T)(p.pointer()) = v }
 
+// Touch faults if the word at p cannot be written, before something is made whose
+// name could then not be told. The word stays as it is.
+func Touch(p Ptr) { Store(p, Load[uint64](p)) }
+
 // Slice is the array of n elements at p, in place.
 func Slice[T any](p Ptr, n int) []T { return unsafe.Slice((*T)(p.pointer()), n) }
 

@@ -84,6 +84,7 @@ func (d *Door) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 	if most := d.size(paramBatch, true); n == 0 || uint64(n) > most {
 		return refused("set up", cufile.InvalidValue, "%d entries: from 1 to %d are possible", n, most)
 	}
+	cmem.Touch(out)
 	id, ok := d.batches.Add(&batch{room: int(n), changed: make(chan struct{})})
 	if !ok {
 		return cufile.NoMemError

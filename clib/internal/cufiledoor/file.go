@@ -31,6 +31,7 @@ func (d *Door) HandleRegister(out, in cmem.Ptr) error {
 	if de.Type != handleTypeFD {
 		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d: only descriptors are supported", de.Type)}
 	}
+	cmem.Touch(out)
 	drv, err := d.driver()
 	if err != nil {
 		return err
