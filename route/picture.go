@@ -2,7 +2,10 @@ package route
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // hops are the places that bytes pass on each route between file and GPU.
@@ -23,6 +26,7 @@ var hops = [numIDs][]string{
 //	in.bin ══ 4.0 MiB ══▶ [host memory] ══ 4.0 MiB ══▶ gpu:0
 func (r *Receipt) Picture(file, gpu string) string {
 	var b strings.Builder
+	file = Name(file)
 	for _, e := range r.byRoute() {
 		from, to := file, gpu
 		if r.Dir == Write {
@@ -36,6 +40,16 @@ func (r *Receipt) Picture(file, gpu string) string {
 		b.WriteString(arrow + to + "\n")
 	}
 	return b.String()
+}
+
+// Name prints the name of a file or a tensor, which others have chosen, in a line:
+// quoted where it is empty, or would break the line or steer a terminal.
+func Name(s string) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, odd) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // Size prints a number of bytes for people: "4.0 MiB".

@@ -103,6 +103,23 @@ func TestSizesAndRates(t *testing.T) {
 	}
 }
 
+// A name that others chose stays in its line and does nothing else.
+func TestNamesStayInLine(t *testing.T) {
+	for name, want := range map[string]string{
+		"model.norm.weight": "model.norm.weight", "with space \"日本\"": "with space \"日本\"", "": `""`,
+		"two\nlines": `"two\nlines"`, "\x1b[2J": `"\x1b[2J"`, "tab\t": `"tab\t"`, "bad\xff": `"bad\xff"`, "\u202eabc": `"\u202eabc"`,
+	} {
+		if got := Name(name); got != want {
+			t.Errorf("Name(%q) = %s, want %s", name, got, want)
+		}
+	}
+	r := Receipt{Route: Host, Bytes: 1}
+	r.By[Host] = 1
+	if got := r.Picture("two\nlines", "gpu:0"); strings.Count(got, "\n") != 1 {
+		t.Errorf("a picture of %d lines:\n%s", strings.Count(got, "\n"), got)
+	}
+}
+
 func TestNamesOfNothing(t *testing.T) {
 	for want, got := range map[string]string{
 		"ID(200)": ID(200).String(), "Dir(9)": Dir(9).String(), "Evidence(9)": Evidence(9).String(),

@@ -51,6 +51,8 @@ const (
 	// less, and maxOverRead bounds their share of a merged read: 1 in 64.
 	maxGap      = 64 << 10
 	maxOverRead = 64
+	// maxRefused is how many tensors that cannot be cut are told one by one.
+	maxRefused = 5
 )
 
 // A Plan says which bytes of which files go where. Every byte goes straight to
@@ -207,8 +209,11 @@ func choose(m *Model, parts anatomy, sel Selection) ([]item, error) {
 		}
 		items = append(items, it)
 	}
+	if more := len(errs) - maxRefused; more > 0 {
+		errs = append(errs[:maxRefused], fmt.Errorf("and %d tensors more", more))
+	}
 	if len(errs) > 0 {
-		return nil, errors.Join(errs[:min(len(errs), 5)]...)
+		return nil, errors.Join(errs...)
 	}
 	if len(items) == 0 {
 		return nil, fmt.Errorf("no tensor of %s is selected", m.Path)

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/culvert-io/culvert/route"
 )
 
 // defaultChunk is the grid of checksums and of writes: large enough for storage,
@@ -51,7 +53,10 @@ func (e *ChecksumError) Error() string {
 		}
 		what := "the header"
 		if len(d.Tensors) > 0 {
-			what = strings.Join(d.Tensors[:min(len(d.Tensors), 3)], ", ")
+			what = route.Name(d.Tensors[0])
+			for _, name := range d.Tensors[1:min(len(d.Tensors), 3)] {
+				what += ", " + route.Name(name)
+			}
 			if n := len(d.Tensors) - 3; n > 0 {
 				what += fmt.Sprintf(" and %d more", n)
 			}

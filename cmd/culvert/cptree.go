@@ -77,7 +77,7 @@ func printTree(out io.Writer, res *transfer.TreeResult) {
 	fmt.Fprintln(out, res.Read)
 	fmt.Fprintln(out, res.Write)
 	for _, s := range res.Skipped {
-		fmt.Fprintf(out, "skipped %s: %s\n", s.Path, s.Why)
+		fmt.Fprintf(out, "skipped %s: %s\n", route.Name(s.Path), s.Why)
 	}
 	took := time.Duration(res.Seconds * float64(time.Second))
 	fmt.Fprintf(out, "copied %s to %s files=%d bytes=%d links=%d time=%s rate=%s", res.Source, res.Dest, res.Files, res.Bytes, res.Links,

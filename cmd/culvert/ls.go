@@ -96,7 +96,7 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 func printLs(out io.Writer, res lsResult) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, t := range res.Tensors {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s", t.Name, t.Dtype, shape(t.Shape), route.Size(t.Len))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s", route.Name(t.Name), t.Dtype, shape(t.Shape), route.Size(t.Len))
 		if len(res.Files) > 1 {
 			fmt.Fprintf(w, "\t%s", filepath.Base(t.File))
 		}

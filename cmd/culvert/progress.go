@@ -79,7 +79,7 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 		s.files++
 		s.bytes += f.Size
 		if p.screen == nil {
-			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", f.Path, route.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
+			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", route.Name(f.Path), route.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
 		}
 	}
 	p.draw()

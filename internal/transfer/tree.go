@@ -188,6 +188,9 @@ func (w *walker) entry(rel string, above []fs.FileInfo) error {
 		look = os.Stat
 	}
 	st, err := look(path)
+	if w.follow && errors.Is(err, os.ErrNotExist) {
+		err = dangling(path, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -203,6 +206,14 @@ func (w *walker) entry(rel string, above []fs.FileInfo) error {
 	}
 	w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "it is neither a file nor a directory nor a link"})
 	return nil
+}
+
+// dangling is the error of a link that leads nowhere.
+func dangling(path string, err error) error {
+	if target, lerr := os.Readlink(path); lerr == nil {
+		return fmt.Errorf("%s leads to %s, which is not there: %w (remove the link, or copy links as links, without --follow)", path, target, os.ErrNotExist)
+	}
+	return err
 }
 
 func (w *walker) file(rel string, st fs.FileInfo) error {
@@ -245,7 +256,7 @@ func (t *Tree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 func (t *Tree) String() string {
 	var b strings.Builder
 	for _, d := range t.Dirs {
-		fmt.Fprintf(&b, "mkdir    %s\n", d.Path)
+		fmt.Fprintf(&b, "mkdir    %s\n", route.Name(d.Path))
 	}
 	for i := range t.Files {
 		f := &t.Files[i]
@@ -256,13 +267,13 @@ func (t *Tree) String() string {
 		case f.Replace:
 			verb = "replace"
 		}
-		fmt.Fprintf(&b, "%-8s %s %s\n", verb, f.Path, route.Size(f.Size))
+		fmt.Fprintf(&b, "%-8s %s %s\n", verb, route.Name(f.Path), route.Size(f.Size))
 	}
 	for _, l := range t.Links {
-		fmt.Fprintf(&b, "link     %s -> %s\n", l.Path, l.Target)
+		fmt.Fprintf(&b, "link     %s -> %s\n", route.Name(l.Path), route.Name(l.Target))
 	}
 	for _, s := range t.Skipped {
-		fmt.Fprintf(&b, "skip     %s: %s\n", s.Path, s.Why)
+		fmt.Fprintf(&b, "skip     %s: %s\n", route.Name(s.Path), s.Why)
 	}
 	files, done, bytes, doneBytes := t.Totals()
 	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", t.Source, t.Dest, files-done, files, route.Size(bytes-doneBytes), route.Size(bytes))
