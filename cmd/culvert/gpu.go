@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,21 @@ func parseGPU(s string) (int, error) {
 		return 0, usageError{fmt.Errorf("%q names no GPU: want gpu:0, gpu:1, …", s)}
 	}
 	return int(n), nil
+}
+
+// parseGPUs reads "gpu:0,gpu:1".
+func parseGPUs(list string) (devices []int, err error) {
+	for name := range strings.SplitSeq(list, ",") {
+		dev, err := parseGPU(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(devices, dev) {
+			return nil, usageError{fmt.Errorf("%s is named twice", name)}
+		}
+		devices = append(devices, dev)
+	}
+	return devices, nil
 }
 
 // openDriver opens the machine that the environment asks for, and cuFile on it.

@@ -104,16 +104,9 @@ func (p *part) flags(cmd *cobra.Command) {
 
 // targets reads the devices and what goes to each.
 func (p *part) targets(gpus string) ([]tensor.Target, error) {
-	var devices []int
-	for name := range strings.SplitSeq(gpus, ",") {
-		dev, err := parseGPU(name)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(devices, dev) {
-			return nil, usageError{fmt.Errorf("%s is named twice", name)}
-		}
-		devices = append(devices, dev)
+	devices, err := parseGPUs(gpus)
+	if err != nil {
+		return nil, err
 	}
 	sel, err := tensor.ParseSelection(p.plan)
 	if err != nil {

@@ -35,7 +35,8 @@ func newSave() *cobra.Command {
 		Long: `save loads MODEL, or a part of it, into GPU memory and saves it from there into
 one safetensors file that starts its data on a page border, with a manifest of
 checksums beside it. With --from it saves a model that another process holds
-(culvert load --hold), without loading anything.
+(culvert load --hold), without loading anything. Of ranks that are held on several
+GPUs --via names the one to save.
 
 DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
 the old file or the new one, and no temporary file. A symbolic link at DEST is
@@ -67,7 +68,7 @@ EXIT STATUS
 	}
 	o.part.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.via, "via", "gpu:0", "GPU to save from")
+	f.StringVar(&o.via, "via", "", "GPU to save from: for MODEL the one to load it into (default gpu:0), with --from the one whose tensors are meant")
 	f.StringVar(&o.from, "from", "", "save the model that is held at this socket")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
 	f.IntVar(&o.keep, "keep", 0, "keep so many of the newest steps, 0 for all")
@@ -100,14 +101,24 @@ func (o *saveOptions) check(n int) error {
 }
 
 func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) error {
-	mach, drv, err := openDriver()
+	if o.via == "" && o.from == "" {
+		o.via = "gpu:0"
+	}
+	var devices []int // of a held model nil means all
+	if o.via != "" {
+		var err error
+		if devices, err = parseGPUs(o.via); err != nil {
+			return err
+		}
+	}
+	mach, drv, err := openDriver(devices...)
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
 	res := saveResult{File: a[len(a)-1], Soft: mach.Soft}
 	if o.from != "" {
-		err = res.saveHeld(ctx, o, seenGPUs{mach, drv})
+		err = res.saveHeld(ctx, o, devices, seenGPUs{mach, drv})
 	} else {
 		err = res.saveModel(ctx, o, a[0], drv)
 	}
@@ -156,8 +167,8 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 	return r.save(ctx, o, tensors, metadata(m), drv)
 }
 
-// saveHeld saves a model that another process holds.
-func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, gpus seenGPUs) error {
+// saveHeld saves a model that another process holds, or what of it is on some GPUs.
+func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, devices []int, gpus seenGPUs) error {
 	wanted, err := tensor.AnyOf(o.only)
 	if err != nil {
 		return usageError{err}
@@ -167,11 +178,29 @@ func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, gpus seenGPUs)
 		return err
 	}
 	defer held.Close()
-	tensors := slices.DeleteFunc(held.Tensors, func(t tensor.Tensor) bool { return !wanted(t.Name) })
+	tensors := slices.DeleteFunc(held.Tensors, func(t tensor.Tensor) bool {
+		return !wanted(t.Name) || devices != nil && !slices.Contains(devices, t.Span.Dev)
+	})
 	if len(tensors) == 0 {
 		return fmt.Errorf("no tensor of the model that %s holds is selected", o.from)
 	}
+	if err := apart(tensors); err != nil {
+		return fmt.Errorf("save what %s holds: %w", o.from, err)
+	}
 	return r.save(ctx, o, tensors, held.Metadata, gpus.Driver)
+}
+
+// apart refuses ranks of one model: their tensors have the same names, and one file
+// holds a name once.
+func apart(tensors []tensor.Tensor) error {
+	on := map[string]int{}
+	for _, t := range tensors {
+		if dev, ok := on[t.Name]; ok {
+			return fmt.Errorf("%q is on gpu:%d and on gpu:%d, a rank on each: save one, with --via gpu:%d", t.Name, dev, t.Span.Dev, dev)
+		}
+		on[t.Name] = t.Span.Dev
+	}
+	return nil
 }
 
 func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
