@@ -3,6 +3,7 @@
 // that says which way the bytes went.
 //
 //	m, _ := machine.Open()              // a real machine, or the software one
+//	defer m.Close()
 //	drv, _ := cufile.Open(m)
 //	defer drv.Close()
 //	f, _ := drv.Register(file)          // any regular file or block device

@@ -23,12 +23,12 @@ import (
 
 // A Machine is the devices that a process sees.
 type Machine struct {
-	Soft bool
+	Soft bool // the software machine
 	// Why says how the choice was made: for a software machine, what kept the
 	// real one from being used.
 	Why string
 	GPU gpu.Driver
-	OS  dev.OS
+	OS  dev.OS // where nodes, /proc and /sys are looked for
 }
 
 // Close takes a software machine down, as if the process had ended: what uses its

@@ -2,10 +2,13 @@ package machine
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu/cuda"
+	"github.com/culvert-io/culvert/soft"
 )
 
 func TestOpenSoft(t *testing.T) {
@@ -43,4 +46,46 @@ func TestRealIsNotAFallback(t *testing.T) {
 	if _, err := OpenAs("virtual"); err == nil {
 		t.Error("a kind that does not exist was opened")
 	}
+}
+
+// TestCloseGivesTheAddressesBack: a software machine reserves more addresses than
+// a process has for some hundred of them.
+func TestCloseGivesTheAddressesBack(t *testing.T) {
+	open := func() *Machine {
+		m, err := FromSoft(soft.Config{}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.GPU.Open(0); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	before := addressSpace(t)
+	for range 3 {
+		m := open()
+		reserved := addressSpace(t) - before
+		if err := errors.Join(m.Close(), m.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if left := addressSpace(t) - before; 2*left > reserved {
+			t.Fatalf("%d bytes of addresses were reserved, and %d are left", reserved, left)
+		}
+	}
+	if err := (&Machine{}).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func addressSpace(t *testing.T) int64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages int64
+	if _, err := fmt.Sscan(string(text), &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }
