@@ -12,7 +12,7 @@ import numpy
 from . import _dtypes, _save
 from ._device import DeviceTensor
 from ._dtypes import dtype_of
-from ._load import load, patterns
+from ._load import load as _load, patterns as _patterns
 
 __all__ = ["dtype_of", "load_file", "save_file"]
 
@@ -20,8 +20,8 @@ __all__ = ["dtype_of", "load_file", "save_file"]
 def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False):
     """Loads a model as numpy arrays; see culvert.load_file. backend is for code
     that was written for safetensors, and makes no difference."""
-    return load(
-        sys.modules[__name__], filename, "cpu", verify, plan=plan, only=patterns(only), rules=patterns(rules), order=order
+    return _load(
+        sys.modules[__name__], filename, "cpu", verify, plan=plan, only=_patterns(only), rules=_patterns(rules), order=order
     )
 
 

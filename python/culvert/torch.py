@@ -11,7 +11,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from . import _core, _dtypes
-from ._load import load, patterns
+from ._load import load as _load, patterns as _patterns
 from ._save import save_file
 
 __all__ = ["load_file", "save_file"]
@@ -22,9 +22,9 @@ def load_file(
 ):
     """Loads a model as torch tensors; see culvert.load_file. backend is for code
     that was written for safetensors, and makes no difference."""
-    return load(
+    return _load(
         sys.modules[__name__], filename, device, verify,
-        plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor,
+        plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor,
     )
 
 

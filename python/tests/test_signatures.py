@@ -30,6 +30,17 @@ def signature(path, name):
     return plain, keyword
 
 
+def names(path):
+    """The functions that a module defines or imports from its package."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            found.update(alias.asname or alias.name for alias in node.names)
+    return found
+
+
 class Signatures(unittest.TestCase):
     def test_functions(self):
         for module in ("torch.py", "numpy.py"):
@@ -41,6 +52,15 @@ class Signatures(unittest.TestCase):
                     self.assertEqual(ours[1][: len(theirs[1])], theirs[1])
                     for parameter, default, _ in ours[1]:
                         self.assertIsNotNone(default, parameter)
+
+
+    def test_no_name_of_theirs_means_something_else(self):
+        """What we do not have, such as load and save of bytes, must not be there by chance."""
+        for module in ("torch.py", "numpy.py"):
+            theirs = names(THEIRS / module)
+            self.assertIn("load", theirs)
+            found = {n for n in names(OURS / module) & theirs if not n.startswith("_")}
+            self.assertEqual(found - {"load_file", "save_file"}, set(), module)
 
 
 if __name__ == "__main__":
