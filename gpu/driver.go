@@ -174,8 +174,8 @@ const (
 type Scope int
 
 const (
-	ScopeOwner      Scope = 100
-	ScopeAllDevices Scope = 200
+	ScopeOwner      Scope = 100 // the GPU that has the memory
+	ScopeAllDevices Scope = 200 // every GPU
 )
 
 // A Cond is how Wait compares the word at the address with its value.

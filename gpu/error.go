@@ -58,6 +58,7 @@ func CodeOf(err error) Code {
 var drivers = []string{
 	"github.com/culvert-io/culvert/gpu.",
 	"github.com/culvert-io/culvert/gpu/cuda.",
+	"github.com/culvert-io/culvert/soft.",
 	"github.com/culvert-io/culvert/soft/gpu.",
 }
 

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
 	"github.com/culvert-io/culvert/soft"
 )
@@ -88,4 +90,17 @@ func addressSpace(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return pages * int64(os.Getpagesize())
+}
+
+// TestBlameIsTheCallers: of an error no line of the machine itself is to blame.
+func TestBlameIsTheCallers(t *testing.T) {
+	m, err := FromSoft(soft.Config{Memory: 64 << 20}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	_, err = m.GPU.Open(7)
+	if e, ok := errors.AsType[*gpu.Error](err); !ok || filepath.Base(e.File) != "machine_test.go" {
+		t.Errorf("%v", err)
+	}
 }

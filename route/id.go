@@ -10,16 +10,16 @@ import (
 type ID uint8
 
 const (
-	None   ID = iota
-	Vendor    // NVIDIA's libcufile, where it would be direct
-	NVFS      // our own client of nvidia-fs
-	P2PDMA    // O_DIRECT on peer memory that the kernel knows
-	NVMe      // user-space NVMe
-	Bar       // pread and stores straight into BAR1
-	Ring      // a ring of pinned memory
-	Mapped    // page-cache pages pinned in place
-	RDMA      // remote memory
-	Host      // pread into host memory, then a copy
+	None   ID = iota // no route: nothing was moved, or none is asked for
+	Vendor           // NVIDIA's libcufile, where it would be direct
+	NVFS             // our own client of nvidia-fs
+	P2PDMA           // O_DIRECT on peer memory that the kernel knows
+	NVMe             // user-space NVMe
+	Bar              // pread and stores straight into BAR1
+	Ring             // a ring of pinned memory
+	Mapped           // page-cache pages pinned in place
+	RDMA             // remote memory
+	Host             // pread into host memory, then a copy
 
 	numIDs = iota
 )
