@@ -248,6 +248,25 @@ SIGPROF: 20 of 20
 	}
 }
 
+// TestStreams: stream I/O needs no libcuda in a program that has the runtime, and
+// pointers that lead nowhere are codes.
+func TestStreams(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "streams.c", "-Wl,--as-needed"), filepath.Join(t.TempDir(), "data"))
+	diff(t, "streams", r.stdout, `read: 0, 4096 bytes
+write: 0, 4096 bytes
+default stream: 0, 4096 bytes
+size nowhere: 5022, 0 bytes
+file offset nowhere: 5022, 0 bytes
+buffer offset nowhere: 5022, 0 bytes
+result nowhere: 5022, 0 bytes
+result in a constant: 5022, 0 bytes
+stream nowhere: 5011, 0 bytes
+`)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+}
+
 // TestSanitized runs the call-by-call programs with shims that were compiled
 // with the address and undefined-behaviour sanitizers.
 func TestSanitized(t *testing.T) {

@@ -21,15 +21,35 @@ static CUfileError_t status(CUfileOpError code, CUresult cuda_code)
 	return (CUfileError_t){.err = code, .cu_err = cuda_code};
 }
 
-/* wait_for waits for a stream of NVIDIA's libcuda or the software machine's. */
+typedef CUresult (*synchronize_fn)(CUstream);
+
+/* find_synchronize finds what waits for a stream: NVIDIA's libcuda or the software
+ * machine's. A program that uses the runtime alone has no libcuda of the software
+ * machine, but its libcudart. */
+static synchronize_fn find_synchronize(void)
+{
+	static const char *const where[][2] = {
+		{"libcuda.so.1", "cuStreamSynchronize"},
+		{"libcudart.so.13", "cudaStreamSynchronize"},
+		{"libcudart.so.12", "cudaStreamSynchronize"},
+	};
+	for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+		void *lib = dlopen(where[i][0], RTLD_NOW | RTLD_NOLOAD);
+		synchronize_fn fn = NULL;
+		if (lib)
+			*(void **)&fn = dlsym(lib, where[i][1]);
+		if (fn)
+			return fn;
+	}
+	return NULL;
+}
+
 static CUresult wait_for(CUstream stream)
 {
-	static CUresult (*_Atomic known)(CUstream);
-	CUresult (*synchronize)(CUstream) = atomic_load(&known);
+	static _Atomic synchronize_fn known;
+	synchronize_fn synchronize = atomic_load(&known);
 	if (!synchronize) {
-		void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-		if (lib)
-			*(void **)&synchronize = dlsym(lib, "cuStreamSynchronize");
+		synchronize = find_synchronize();
 		if (!synchronize)
 			return CUDA_ERROR_NOT_INITIALIZED;
 		atomic_store(&known, synchronize);

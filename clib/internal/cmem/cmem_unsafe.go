@@ -27,6 +27,11 @@ func Load[T any](p Ptr) T { return *(*T)(p.pointer()) }
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { *(*T)(p.pointer()) = v }
 
+// Probe faults if the word at p cannot be read.
+func Probe(p Ptr) { probed.Store(Load[uint64](p)) }
+
+var probed atomic.Uint64 // so that the compiler does not leave the reading out
+
 // Touch faults if the word at p cannot be written, before something is made whose
 // name could then not be told. The word stays as it is.
 func Touch(p Ptr) { Store(p, Load[uint64](p)) }
