@@ -227,6 +227,9 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 		}
 	}
 	l, err := res.load(ctx, plan, held, loadOpts)
+	if errors.Is(err, gpu.ErrOutOfMemory) {
+		err = fmt.Errorf("%w (--plan and --only take a part of the model, several GPUs share it, --window streams it through)", err)
+	}
 	if err != nil {
 		return about("load", path, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -80,6 +81,9 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	var h head
 	files, err := receive(c, &h, maxAnswer)
 	defer closeAll(files)
+	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the holder ended before it had answered: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}

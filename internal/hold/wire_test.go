@@ -85,8 +85,8 @@ func TestImpostors(t *testing.T) {
 		descriptors int
 		want        string
 	}{
-		{"silence", nil, 0, "reading the answer"},
-		{"half a length", []byte{1, 2}, 0, "reading the answer"},
+		{"silence", nil, 0, "the holder ended before it had answered"},
+		{"half a length", []byte{1, 2}, 0, "the holder ended before it had answered"},
 		{"half a message", message("{}")[:5], 0, "unexpected EOF"},
 		{"too long", binary.LittleEndian.AppendUint32(nil, 1<<31), 0, "the limit is"},
 		{"no JSON", message("hello"), 0, "invalid character"},
