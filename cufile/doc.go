@@ -9,7 +9,7 @@
 //	f, _ := drv.Register(file)          // any regular file or block device
 //	buf, _ := drv.RegisterBuffer(addr, n)
 //	receipt, err := f.ReadAt(ctx, buf.Span(), 0)
-//	fmt.Println(&receipt)               // read route=ring bytes=… host_bytes=…(counted) …
+//	fmt.Println(receipt)                // read route=ring bytes=… host_bytes=…(counted) …
 //
 // # Names
 //

@@ -125,7 +125,7 @@ func (r *Receipt) settle() {
 }
 
 // String is one line of key=value, made to be grepped.
-func (r *Receipt) String() string {
+func (r Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s route=%s bytes=%d host_bytes=%d(%s) time=%s rate=%s",
 		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), Rate(r.Rate()))
@@ -178,7 +178,7 @@ func (by byRoute) String() string {
 }
 
 // MarshalJSON is the receipt's stable form.
-func (r *Receipt) MarshalJSON() ([]byte, error) {
+func (r Receipt) MarshalJSON() ([]byte, error) {
 	by := map[string]int64{}
 	for _, e := range r.byRoute() {
 		by[e.id.String()] = e.n
@@ -200,7 +200,7 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }
 
-// Rate prints bytes per second for people: "51.2 GB/s".
+// Rate prints bytes per second for people: "51.2GB/s".
 func Rate(bps float64) string {
 	for _, u := range []struct {
 		unit string

@@ -2,6 +2,7 @@ package route
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,26 @@ func TestReceiptJSON(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestReceiptIsAValue: transfers return one, and it prints and encodes as such.
+func TestReceiptIsAValue(t *testing.T) {
+	r := exampleReceipt()
+	if got, want := fmt.Sprint(r), r.String(); got != want {
+		t.Errorf("printed %s, want %s", got, want)
+	}
+	type holder struct{ Receipt Receipt }
+	got, err := json.Marshal(holder{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(&holder{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) || !strings.Contains(string(got), `"bytes_by_route"`) {
+		t.Errorf("encoded\n%s, want\n%s", got, want)
 	}
 }
 
