@@ -248,6 +248,15 @@ SIGPROF: 20 of 20
 	}
 }
 
+// TestCancelled: a thread that is cancelled ends after the call, not within.
+func TestCancelled(t *testing.T) {
+	r := run(t, libraries(t), compile(t, "cancel.c"))
+	diff(t, "cancel", r.stdout+r.stderr, `first call 0
+cancelled 1
+call of another thread 0
+`)
+}
+
 // TestStreams: stream I/O needs no libcuda in a program that has the runtime, and
 // pointers that lead nowhere are codes.
 func TestStreams(t *testing.T) {

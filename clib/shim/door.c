@@ -93,11 +93,14 @@ static const struct culvert_core *entered(void)
 
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
 {
-	int saved = errno, err = 0;
+	int saved = errno, err = 0, cancel;
+	/* A thread that was cancelled must not end inside of the core, with its locks. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	const struct culvert_core *c = atomic_load_explicit(&forked, memory_order_relaxed) ? NULL : entered();
 	bool answered = c && c->call(fn, args, value, &err);
 	if (!answered)
 		err = fail_errno;
+	pthread_setcancelstate(cancel, NULL);
 	errno = err ? err : saved;
 	return answered;
 }
