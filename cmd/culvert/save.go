@@ -68,7 +68,7 @@ EXIT STATUS
 	}
 	o.part.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.via, "via", "", "GPU to save from: for MODEL the one to load it into (default gpu:0), with --from the one whose tensors are meant")
+	f.StringVar(&o.via, "via", "", "GPU to save from (default gpu:0, with --from all that it holds)")
 	f.StringVar(&o.from, "from", "", "save the model that is held at this socket")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
 	f.IntVar(&o.keep, "keep", 0, "keep so many of the newest steps, 0 for all")
@@ -157,14 +157,25 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 		return err
 	}
 	defer l.Close()
-	var tensors []tensor.Tensor
-	for t, err := range l.Tensors(ctx) {
-		if err != nil {
-			return about("save", src, err)
-		}
-		tensors = append(tensors, *t)
+	tensors, err := all(ctx, l, plan.Totals().Read)
+	if err != nil {
+		return about("save", src, err)
 	}
 	return r.save(ctx, o, tensors, metadata(m), drv)
+}
+
+// all is what a load brings, of so many bytes.
+func all(ctx context.Context, l *tensor.Load, total int64) (tensors []tensor.Tensor, err error) {
+	meter := newMeter(os.Stderr)
+	defer meter.done()
+	for t, err := range l.Tensors(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		tensors = append(tensors, *t)
+		meter.advance(l.Progress(), total)
+	}
+	return tensors, nil
 }
 
 // saveHeld saves a model that another process holds, or what of it is on some GPUs.
