@@ -11,12 +11,12 @@ import (
 func identify[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceList](c *Controller, what string, cns, nsid uint32) (*T, error) {
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	clear(c.page.Bytes())
+	clear(c.page.host)
 	cmd := abi.Command{Opcode: abi.ADMIN_IDENTIFY, NSID: nsid, CDW10: cns, PRP1: c.page.table.at(0)}
 	if _, err := c.do(context.Background(), what, &cmd, false); err != nil {
 		return nil, err
 	}
-	return view[T](c.page.Bytes()), nil
+	return view[T](c.page.host), nil
 }
 
 // grant asks for queues and returns how many pairs the controller has. Call

@@ -33,8 +33,16 @@ type Buffer struct {
 // Len is the number of bytes.
 func (b *Buffer) Len() uint64 { return b.size }
 
-// Bytes is the memory of a host buffer, nil for GPU memory.
-func (b *Buffer) Bytes() []byte { return b.host }
+// Bytes is the memory of a host buffer; nil for GPU memory, and when the buffer
+// is closed.
+func (b *Buffer) Bytes() []byte {
+	b.c.bufMu.Lock()
+	defer b.c.bufMu.Unlock()
+	if b.closed {
+		return nil
+	}
+	return b.host
+}
 
 // Span is the memory of a GPU buffer, zero for host memory.
 func (b *Buffer) Span() gpu.Span { return b.span }
@@ -76,9 +84,9 @@ func (c *Controller) MapHost(mem []byte) (*Buffer, error) {
 // AllocGPU allocates n bytes of GPU memory, rounded up to whole pages of 64
 // KiB, and maps them.
 func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
-	n = (n + gpuPage - 1) &^ (gpuPage - 1)
-	if n == 0 {
-		return nil, fmt.Errorf("nvme %s: allocate 0 bytes of GPU memory", c.Name())
+	asked := n
+	if n = (n + gpuPage - 1) &^ (gpuPage - 1); n == 0 {
+		return nil, fmt.Errorf("nvme %s: allocate %d bytes of GPU memory", c.Name(), asked)
 	}
 	// An allocation may begin anywhere: take a page more and begin at a page.
 	base, err := d.Alloc(gpu.KindDevice, n+gpuPage-1, 0)

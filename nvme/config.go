@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// A Config says how to drive a controller. Its zero values mean the defaults
-// below.
+// A Config says how to drive a controller. Zero values mean the defaults.
 type Config struct {
-	Queues      int           // queue pairs that Read and Write share
-	Depth       int           // commands in flight in each of them
-	MaxTransfer int           // bytes of one command, at most; the controller may want less
-	Timeout     time.Duration // after which a command is aborted; after twice that the controller is reset
+	Queues      int           // queue pairs that Read and Write share: 2
+	Depth       int           // commands in flight in each of them: 63
+	MaxTransfer int           // bytes of one command, at most; the controller may want less: 1 MiB
+	Timeout     time.Duration // after which a command is aborted; after twice that the controller is reset: 30 s
 	Poll        bool          // do not use interrupts
 }
 

@@ -1,6 +1,7 @@
 package nvme_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -144,6 +145,52 @@ func TestReapBesideWait(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	r.check(other.Wait(r.ctx, held[0]))
+}
+
+// A countdown is a context that ends when it has been looked at so many times.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCancelledTransferStops: commands that were answered before anybody waited
+// for them do not keep a long transfer going.
+func TestCancelledTransferStops(t *testing.T) {
+	r := newRig(t, nvme.Config{MaxTransfer: 4096}, nil)
+	for _, looks := range []int{0, 3} {
+		mem := r.buf.Bytes()
+		for i := range mem {
+			mem[i] = 0xA5
+		}
+		blocks := r.buf.Len() / uint64(r.ns.BlockSize())
+		err := r.ns.Read(&countdown{r.ctx, looks}, r.buf, 0, 0, blocks)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("after %d looks: %v", looks, err)
+		}
+		if moved := bytes.IndexByte(mem, 0xA5); moved > looks*4096 {
+			t.Errorf("after %d looks %d bytes were moved", looks, moved)
+		}
+	}
+}
+
+func TestBytesOfAClosedBuffer(t *testing.T) {
+	r := newRig(t, nvme.Config{}, nil)
+	b, err := r.c.AllocHost(4096)
+	r.check(err)
+	if len(b.Bytes()) != 4096 {
+		t.Errorf("%d bytes", len(b.Bytes()))
+	}
+	r.check(b.Close())
+	if b.Bytes() != nil {
+		t.Error("a closed buffer shows memory that is unmapped")
+	}
 }
 
 func TestCancelledContext(t *testing.T) {

@@ -121,7 +121,7 @@ func (t pageTable) contiguous(off, end int) bool {
 }
 
 func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
-	b := q.mem.Bytes()
+	b := q.mem.host
 	q.sq, q.cq = commands(b[at.sq:at.cq])[:q.n], completions(b[at.cq:at.lists])[:q.n]
 	q.sqBus, q.cqBus = q.mem.table.at(uint64(at.sq)), q.mem.table.at(uint64(at.cq))
 	if q.perSlot > 0 {

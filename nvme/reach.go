@@ -70,7 +70,7 @@ func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 	if err != nil {
 		return err
 	}
-	want := host.Bytes()[:ns.BlockSize()]
+	want := host.host[:ns.BlockSize()]
 	got := make([]byte, len(want))
 	for i, b := range want {
 		got[i] = ^b

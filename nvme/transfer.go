@@ -7,8 +7,9 @@ import (
 )
 
 // Read reads blocks from lba into buf at off, which is a multiple of 4, in as
-// many commands as it takes. When one fails the others are waited for, and the
-// error is the first one's; what the buffer then holds is undefined.
+// many commands as it takes. When one fails, or ctx ends, no further ones are
+// sent and the others are waited for, and the error is the first one's; what the
+// buffer then holds is undefined.
 func (n *Namespace) Read(ctx context.Context, buf *Buffer, off uint64, lba, blocks uint64) error {
 	return n.transfer(ctx, OpRead, buf, off, lba, blocks)
 }
@@ -80,6 +81,10 @@ func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64
 		if count == window {
 			finish()
 			continue
+		}
+		if err = ctx.Err(); err != nil {
+			err = fmt.Errorf("nvme %s: %v of namespace %d: %w", n.c.Name(), op, n.id, err)
+			break
 		}
 		r := n.c.spare.get()
 		r.Op, r.NS, r.LBA, r.Blocks, r.Buf, r.Off = op, n, lba, uint32(min(blocks, most)), buf, off
