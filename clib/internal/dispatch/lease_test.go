@@ -27,6 +27,7 @@ func newTenant(t *testing.T) *tenant {
 	p.must("cuMemAlloc_v2", out(dev), 1<<20)
 	p.dev = *dev
 	p.must("cuFileBufRegister", p.dev, 1<<20, 0)
+	t.Cleanup(func() { p.call("cuFileDriverClose_v2") }) // files have counters, of which there are few
 	return p
 }
 
