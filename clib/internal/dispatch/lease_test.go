@@ -18,7 +18,8 @@ type tenant struct {
 
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
-	t.Setenv("CULVERT_NVFS", "0") // or it would be asked first
+	t.Setenv("CULVERT_NVFS", "0")          // or it would be asked first
+	t.Setenv("CULVERT_SOFT", "memory=64M") // on the heap there is nothing for C to reach
 	p := &tenant{program: start(t), slots: new(lease.Slots)}
 	p.core.File.Lease(p.slots)
 	p.must("cudaFree", 0)
