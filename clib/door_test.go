@@ -233,10 +233,11 @@ load after that 1
 }
 
 // TestSignals: signals that the program waits for reach it, its threads keep their
-// masks, and a handler without SA_ONSTACK harms nobody.
+// masks, and handlers without SA_ONSTACK harm nobody and have room.
 func TestSignals(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "signals.c"), filepath.Join(t.TempDir(), "data"))
 	diff(t, "signals", r.stdout, `register: 0
+set early: 1
 interrupted: 1, failed 0
 SIGUSR1: 20 of 20
 SIGCHLD: 20 of 20

@@ -7,10 +7,13 @@
  *   SIGPROF, SIGRTMIN and others for good: whoever waits for one of them by
  *   sigwait or signalfd waits in vain, or is killed by it.
  * - It runs on small stacks, where a handler without SA_ONSTACK, which is what
- *   most programs have, writes over what lies below.
+ *   most programs have, writes over what lies below. To handlers that it finds it
+ *   gives that flag; its alternate stacks are small as well, and then such a
+ *   handler runs on one wherever the thread is.
  *
  * So Go's threads have everything blocked here that Go can do without, a thread
- * that enters Go keeps its mask, and gets a stack there that has room.
+ * that enters Go keeps its mask, and gets a stack there that has room, and handlers
+ * stay as the program has set them.
  */
 #define _GNU_SOURCE
 #include "core.h"
@@ -40,9 +43,35 @@ static void on_done(int sig, siginfo_t *info, void *context)
 	sigaddset(&c->uc_sigmask, SIGRTMIN);
 }
 
+/* The handlers without SA_ONSTACK that there were before Go, by signal. */
+static void (*off_stack[_NSIG])(int);
+
+static bool handled_off_stack(int sig, struct sigaction *sa)
+{
+	return sigaction(sig, NULL, sa) == 0 && sa->sa_handler != SIG_DFL && sa->sa_handler != SIG_IGN && !(sa->sa_flags & SA_ONSTACK);
+}
+
+/* restore takes the flag away that Go has given to handlers of the program. Those
+ * that Go has replaced by its own are Go's. */
+static void restore(void)
+{
+	for (int sig = 1; sig < _NSIG; sig++) {
+		struct sigaction sa;
+		if (!off_stack[sig] || sigaction(sig, NULL, &sa) != 0 || sa.sa_handler != off_stack[sig] || !(sa.sa_flags & SA_ONSTACK))
+			continue;
+		sa.sa_flags &= ~SA_ONSTACK;
+		sigaction(sig, &sa, NULL);
+	}
+}
+
 /* Before the Go runtime starts, which the loader does next. */
 __attribute__((constructor(102))) static void prepare(void)
 {
+	for (int sig = 1; sig < _NSIG; sig++) {
+		struct sigaction sa;
+		if (handled_off_stack(sig, &sa))
+			off_stack[sig] = sa.sa_handler;
+	}
 	struct sigaction old, done = {.sa_sigaction = on_done, .sa_flags = SA_SIGINFO | SA_RESTART};
 	sigfillset(&done.sa_mask);
 	if (sigaction(DONE, NULL, &old) == 0 && !(old.sa_flags & SA_SIGINFO) && old.sa_handler == SIG_DFL)
@@ -94,12 +123,14 @@ static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 void culvert_bind_thread(void)
 {
 	static _Thread_local bool bound;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	sigset_t mask;
 	if (bound)
 		return;
 	bound = true;
 	pthread_sigmask(SIG_SETMASK, NULL, &mask);
-	culvertBind();
+	culvertBind(); /* returns when Go has set up its handlers */
+	pthread_once(&once, restore);
 	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
 		sigdelset(&mask, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);

@@ -22,7 +22,7 @@ enum { THREADS = 4, SIGNALS = 300, ROUNDS = 20, FILE_SIZE = 4 << 20 };
 
 static CUfileHandle_t file;
 static atomic_bool sent;
-static atomic_int taken, failed;
+static atomic_int taken, failed, early;
 
 /* use_stack writes over n bytes of stack. */
 static __attribute__((noinline)) void use_stack(int n)
@@ -42,6 +42,14 @@ static void on_signal(int sig)
 	use_stack(16 << 10);
 	taken++;
 	errno = saved;
+}
+
+/* on_early is set before the first call, and needs a lot of stack. */
+static void on_early(int sig)
+{
+	(void)sig;
+	use_stack(256 << 10);
+	early++;
 }
 
 static char expected(size_t offset)
@@ -130,7 +138,11 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof blocked / sizeof *blocked; i++)
 		sigaddset(&mask, blocked[i]);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	struct sigaction sa = {.sa_handler = on_early};
+	sigaction(SIGWINCH, &sa, NULL);
 	prepare(argv[1]);
+	raise(SIGWINCH);
+	printf("set early: %d\n", early);
 	interrupted();
 	pthread_sigmask(SIG_SETMASK, NULL, &now);
 	for (int sig = 1; sig < SIGRTMAX; sig++)
