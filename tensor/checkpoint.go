@@ -44,13 +44,10 @@ func (c *Checkpoints) stepDir(step int64) string {
 // Save saves a step, makes it the latest, and removes those that Keep does not
 // cover. A step that exists is not replaced. opts may be nil.
 func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, opts *SaveOptions) (*Manifest, error) {
-	if step < 0 {
-		return nil, fmt.Errorf("checkpoint step %d: want a number from 0", step)
+	if err := c.Free(step); err != nil {
+		return nil, err
 	}
 	target := c.stepDir(step)
-	if _, err := os.Lstat(target); err == nil {
-		return nil, fmt.Errorf("checkpoint %s: %w, and a step is not replaced", target, fs.ErrExist)
-	}
 	o := opts.withDefaults()
 	o.alone, o.as = true, c.Path(step)
 	hold := o.hold
@@ -78,6 +75,17 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 		err = errors.Join(err, os.RemoveAll(name))
 	}
 	return m, err
+}
+
+// Free is nil where a step can be saved, and else the reason: mostly, that it exists.
+func (c *Checkpoints) Free(step int64) error {
+	if step < 0 {
+		return fmt.Errorf("checkpoint step %d: want a number from 0", step)
+	}
+	if _, err := os.Lstat(c.stepDir(step)); err == nil {
+		return fmt.Errorf("checkpoint %s: %w, and a step is not replaced", c.stepDir(step), fs.ErrExist)
+	}
+	return nil
 }
 
 // publish gives a step its name, makes it the latest and puts away those that Keep

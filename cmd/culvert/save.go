@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -101,6 +102,10 @@ func (o *saveOptions) check(n int) error {
 }
 
 func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) error {
+	dest := a[len(a)-1]
+	if err := o.writable(dest); err != nil {
+		return err
+	}
 	if o.via == "" && o.from == "" {
 		o.via = "gpu:0"
 	}
@@ -116,7 +121,7 @@ func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) erro
 		return err
 	}
 	defer drv.Close()
-	res := saveResult{File: a[len(a)-1], Soft: mach.Soft}
+	res := saveResult{File: dest, Soft: mach.Soft}
 	if o.from != "" {
 		err = res.saveHeld(ctx, o, devices, seenGPUs{mach, drv})
 	} else {
@@ -134,6 +139,17 @@ func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) erro
 		fmt.Fprint(out, " SOFTWARE-MACHINE")
 	}
 	fmt.Fprintln(out)
+	return nil
+}
+
+// writable finds a destination that will not do before a model is loaded for it.
+func (o *saveOptions) writable(dest string) error {
+	if o.step >= 0 {
+		return (&tensor.Checkpoints{Dir: dest}).Free(o.step)
+	}
+	if _, err := os.Stat(filepath.Dir(dest)); err != nil {
+		return fmt.Errorf("save to %s: %w", dest, err)
+	}
 	return nil
 }
 
