@@ -41,7 +41,7 @@ func Adopt(fd int) (*File, error) {
 	if flags&unix.O_PATH != 0 {
 		return nil, fmt.Errorf("descriptor %d: opened with O_PATH: %w", fd, unix.EBADF)
 	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	own, err := duplicate(fd)
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d: duplicate: %w", fd, err)
 	}
@@ -83,10 +83,23 @@ func (f *File) openTwins() {
 
 func reopen(fd, flags int) int {
 	twin, err := unix.Open(procFD(fd), flags, 0)
+	if err == nil && twin < afterStandard {
+		low := twin
+		twin, err = duplicate(low)
+		unix.Close(low)
+	}
 	if err != nil {
 		return -1
 	}
 	return twin
+}
+
+// afterStandard is the first descriptor that nobody prints to. A program may have
+// closed its standard output: what it prints must not go into a file of ours.
+const afterStandard = 3
+
+func duplicate(fd int) (int, error) {
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, afterStandard)
 }
 
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

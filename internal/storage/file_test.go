@@ -199,3 +199,26 @@ func TestSame(t *testing.T) {
 		t.Error("a second open is the same open file")
 	}
 }
+
+// A program that has closed its standard input gets no file of ours in its place.
+func TestStandardDescriptorsStayFree(t *testing.T) {
+	f := tempFile(t, os.O_RDWR, make([]byte, 4096))
+	stdin, err := duplicate(0)
+	if err != nil {
+		t.Skip("needs a standard input: ", err)
+	}
+	defer unix.Close(stdin)
+	if err := unix.Close(0); err != nil {
+		t.Fatal(err)
+	}
+	st, err := Adopt(int(f.Fd()))
+	if back := unix.Dup2(stdin, 0); back != nil || err != nil {
+		t.Fatal(back, err)
+	}
+	defer st.Close()
+	for _, fd := range []int{st.FD(), st.Buffered(), st.Direct()} {
+		if fd >= 0 && fd < afterStandard {
+			t.Errorf("the file has descriptor %d", fd)
+		}
+	}
+}
