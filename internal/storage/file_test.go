@@ -212,7 +212,7 @@ func TestStandardDescriptorsStayFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := Adopt(int(f.Fd()))
-	if back := unix.Dup2(stdin, 0); back != nil || err != nil {
+	if back := unix.Dup3(stdin, 0, 0); back != nil || err != nil {
 		t.Fatal(back, err)
 	}
 	defer st.Close()
