@@ -55,7 +55,7 @@ func TestPlanOpensNoClosedDriver(t *testing.T) {
 	before := openDescriptors(t)
 	_, err := h.Plan(0)
 	wantCode(t, "plan", err, cufile.HandleNotRegistered)
-	if after := openDescriptors(t); after != before {
+	if after := openDescriptors(t); after > before {
 		t.Errorf("%d descriptors are open, there were %d", after, before)
 	}
 }

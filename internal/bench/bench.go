@@ -159,6 +159,9 @@ func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, err
 	if w.Block > b.size {
 		return nil, fmt.Errorf("%s has %s: a block of %s does not fit", b.file.Name(), route.Size(b.size), route.Size(w.Block))
 	}
+	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > b.size {
+		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), route.Size(b.size), route.Size(call))
+	}
 	ceiling, err := b.ceiling(w.Pattern.Writes())
 	if err != nil {
 		return nil, err
@@ -173,11 +176,11 @@ func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	if calls := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && calls > b.size {
-		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), route.Size(b.size), route.Size(calls))
-	}
 	r := &run{w: w, e: e, size: b.size, dev: b.dev, file: cached{b.st}}
 	res, err := r.do(ctx)
+	if err == nil && res.Ops == 0 {
+		err = errors.New("the callers share the file's blocks, and none of them had enough for one call: take fewer callers or a smaller batch")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.name(), err)
 	}
