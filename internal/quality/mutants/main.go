@@ -80,14 +80,20 @@ func readList(path string) ([]mutant, error) {
 	return list, nil
 }
 
+// source is the file, in which the old text stands once.
+func (m mutant) source() ([]byte, error) {
+	src, err := os.ReadFile(m.file)
+	if n := bytes.Count(src, []byte(m.old)); err == nil && n != 1 {
+		err = fmt.Errorf("the old text stands %d times in the file, want once", n)
+	}
+	return src, err
+}
+
 // run returns nil when the test failed, as it must.
 func (m mutant) run() error {
-	src, err := os.ReadFile(m.file)
+	src, err := m.source()
 	if err != nil {
 		return err
-	}
-	if n := bytes.Count(src, []byte(m.old)); n != 1 {
-		return fmt.Errorf("the old text stands %d times in the file, want once", n)
 	}
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
