@@ -39,7 +39,8 @@ the current directory. CULVERT_LOG=errors has them explain on standard error
 every call that fails.
 
 EXIT STATUS
-  that of the program; 126 if it cannot be run, 127 if it is not found`,
+  that of the program; 126 if it cannot be run, 127 if it is not found,
+  1 if the libraries are missing, 2 if the command line is wrong`,
 		Example: `  culvert run -- ./strrev test.txt
   CULVERT_MACHINE=soft culvert run -- python3 -m pytest tests/
   CULVERT_LOG=errors culvert run -- ./program`,
