@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,6 +55,8 @@ func holding(t *testing.T, dir, shell string, during func(p *os.Process)) (strin
 // A terminal that goes away stops a command as Ctrl-C does: nothing is left.
 func TestHangupStops(t *testing.T) {
 	t.Parallel()
+	// Or the command inherits it ignored, where nohup runs the test.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	dir := t.TempDir()
 	said, err := holding(t, dir, "", func(p *os.Process) {
 		if err := p.Signal(unix.SIGHUP); err != nil {
