@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,6 +21,16 @@ func TestScripts(t *testing.T) {
 			env.Setenv("CULVERT_SOFT", "memory=256M")
 			env.Setenv("TMPDIR", env.WorkDir)
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "pty" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+			if err == nil {
+				f.Close()
+			}
+			return err == nil, nil
 		},
 	})
 }
