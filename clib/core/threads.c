@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <ucontext.h>
 
 #include "_cgo_export.h"
@@ -84,13 +85,19 @@ struct start {
 	void *arg;
 };
 
+/* ask_for_done has on_done called when Go unblocks the signal: all are blocked. */
+static void ask_for_done(void)
+{
+	struct sigaction now;
+	if (sigaction(DONE, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_done)
+		pthread_kill(pthread_self(), DONE);
+}
+
 static void *begin(void *arg)
 {
 	struct start s = *(struct start *)arg;
-	struct sigaction now;
 	free(arg);
-	if (sigaction(DONE, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_done)
-		pthread_kill(pthread_self(), DONE); /* waits, as all are blocked */
+	ask_for_done();
 	return s.run(s.arg);
 }
 
@@ -120,16 +127,26 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
  * effect but that the process ends. */
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 
+/* Nothing may interrupt a thread while its stack in Go is still small: all signals
+ * are blocked until Go sets its own mask, and DONE waits for that moment to block
+ * again what Go has unblocked. */
 void culvert_bind_thread(void)
 {
 	static _Thread_local bool bound;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	sigset_t mask;
+	const struct timespec now = {0, 0};
+	sigset_t all, mask, done;
 	if (bound)
 		return;
 	bound = true;
-	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	sigfillset(&all);
+	sigemptyset(&done);
+	sigaddset(&done, DONE);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	ask_for_done();
 	culvertBind(); /* returns when Go has set up its handlers */
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	sigtimedwait(&done, NULL, &now); /* where Go knew the thread and set nothing */
 	pthread_once(&once, restore);
 	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
 		sigdelset(&mask, faults[i]);
