@@ -85,9 +85,6 @@ func pwriteAligned(f *storage.File, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// directUnit is what offsets and lengths of direct I/O are multiples of.
-func directUnit(f *storage.File) int64 { return int64(max(f.Facts.Direct.OffAlign, 512)) }
-
 // directRead reads into buf until the file ends.
 func directRead(f *storage.File, buf []byte, off int64) (int, error) {
 	n, err := moveAll(unix.Pread, f.Direct(), buf, off, directUnit(f), new(int))

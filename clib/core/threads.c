@@ -32,8 +32,8 @@
  * one that Go unblocks; nothing else has had a use for this one since the 387. */
 #define DONE SIGSTKFLT
 
-/* on_done runs as soon as Go has set the mask of a thread that it has started. What
- * the mask is in the context is what it will be. */
+/* on_done runs as soon as Go has set the mask of a thread, one of its own or one that
+ * enters it. What the mask is in the context is what it will be. */
 static void on_done(int sig, siginfo_t *info, void *context)
 {
 	static const int not_ours[] = {SIGCHLD, SIGPROF, DONE};
