@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,33 @@ func TestShared(t *testing.T) {
 	}
 	if got := w.read(t, a.Tensors[0].Span)[:7]; string(got) != "changed" {
 		t.Errorf("the client sees %q", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOrder: a model comes in the order of memory, whatever became ready first.
+func TestOrder(t *testing.T) {
+	w := newWorld(t, soft.Config{GPUs: 2})
+	m, want := w.model(t, gpu.KindVirtual, 2)
+	slices.Reverse(m.Tensors)
+	slices.Reverse(want)
+	s, err := NewServer(m, w, ByDescriptor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Attach(t.Context(), serve(t, s), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, a, m, want)
+	var names []string
+	for _, got := range a.Tensors {
+		names = append(names, got.Name)
+	}
+	if !slices.IsSorted(names) { // as the model has placed them
+		t.Errorf("the order is %q", names)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

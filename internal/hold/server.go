@@ -83,8 +83,7 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 		base gpu.Addr
 	}
 	index := map[allocation]int{}
-	for i := range m.Tensors {
-		t := &m.Tensors[i]
+	for _, t := range inMemoryOrder(m.Tensors) {
 		a := allocation{t.Span.Dev, t.Span.Base}
 		n, ok := index[a]
 		if !ok {
@@ -107,10 +106,6 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 		}
 		tensors = append(tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
 	}
-	// They come in the order in which they became ready, which means nothing.
-	slices.SortFunc(tensors, func(a, b wireTensor) int {
-		return cmp.Or(cmp.Compare(a.Buffer, b.Buffer), cmp.Compare(a.Off, b.Off), cmp.Compare(a.Name, b.Name))
-	})
 	if len(s.buffers) > maxBuffers {
 		return fmt.Errorf("the model lies in %d allocations, and one message carries %d: load it into one for each GPU", len(s.buffers), maxBuffers)
 	}
@@ -122,6 +117,20 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 	}
 	s.tensors, err = encode(tensors)
 	return err
+}
+
+// inMemoryOrder sorts tensors by GPU and address. They come in the order in which
+// they became ready, which means nothing and is another one each time.
+func inMemoryOrder(tensors []tensor.Tensor) []*tensor.Tensor {
+	sorted := make([]*tensor.Tensor, len(tensors))
+	for i := range tensors {
+		sorted[i] = &tensors[i]
+	}
+	slices.SortFunc(sorted, func(a, b *tensor.Tensor) int {
+		return cmp.Or(cmp.Compare(a.Span.Dev, b.Span.Dev), cmp.Compare(a.Span.Base, b.Span.Base),
+			cmp.Compare(a.Span.Off, b.Span.Off), cmp.Compare(a.Name, b.Name))
+	})
+	return sorted
 }
 
 // Served is how many clients have got the model.
