@@ -86,8 +86,8 @@ lib-hardware: lib programs
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
 	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/clients/*.py clib/testdata/*.txt $(BIN)/hardware
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/hardware/cost-go ./clib/cost
-	for p in driver runtime misuse fork quiet stress context cost lease leases; do \
-		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
+	for p in driver runtime misuse fork quiet stress context cost lease leases host signals cancel streams; do \
+		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -Wl,--as-needed -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	go run ./clib/differential cases $(BIN)/hardware/cases.txt
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)

@@ -78,6 +78,10 @@ mkdir -p "$data/leased"
 show "leases" "$here/leases" "$data/leased" 32 1000 1
 compare lease "$here/lease.txt" "$here/lease" "$data/leased"
 compare misuse "$here/misuse.txt" "$here/misuse" "$data/misused"
+compare host "$here/host.txt" "$here/host"
+compare signals "$here/signals.txt" "$here/signals" "$data/signalled"
+compare cancel "$here/cancel.txt" "$here/cancel"
+compare streams "$here/streams.txt" "$here/streams" "$data/streamed"
 
 if [ -n "$vendor" ]; then
 	dev=$(stat -c %d "$data")
