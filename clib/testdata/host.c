@@ -59,6 +59,9 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
+// An address that the compiler does not recognise as a mistake.
+static volatile char *volatile nowhere = (volatile char *)16;
+
 int main(int argc, char **argv)
 {
 	struct sigaction sa;
@@ -91,7 +94,7 @@ int main(int argc, char **argv)
 	sa.sa_flags = SA_NODEFER;
 	sigaction(SIGSEGV, &sa, NULL);
 	if (sigsetjmp(back, 1) == 0) {
-		*(volatile char *)16 = 1;
+		*nowhere = 1;
 		puts("not reached");
 	} else {
 		puts("the program's own fault is its own");
@@ -99,6 +102,6 @@ int main(int argc, char **argv)
 	printf("load after that %d\n", load());
 	signal(SIGSEGV, SIG_DFL);
 	fflush(stdout);
-	*(volatile char *)16 = 1;
+	*nowhere = 1;
 	return 0;
 }
