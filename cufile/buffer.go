@@ -39,7 +39,9 @@ func (b *Buffer) Kind() gpu.Kind { return b.kind }
 //
 // Memory that is freed while it is registered is noticed: transfers then fail
 // with CUDAPointerInvalid, whatever has come to lie at its address. Reads by the
-// route bar, which keep the memory they write to, notice within a millisecond.
+// route bar notice within a millisecond: until then they write to memory that they
+// keep, or that still lies at the address they were given. Other memory at that
+// address can be registered at once, which ends the registration of the first.
 func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	fail := func(c Code, err error, fix string) error {
 		return &Error{"register buffer", memName(base, n), c, err, fix}
@@ -70,12 +72,28 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	}
 	b.mu.Lock() // nobody closes the buffer before the routes know it
 	defer b.mu.Unlock()
-	if !d.buffers.add(b) {
+	if !d.addBuffer(b) {
 		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
 	}
 	ladder.Register(b.span, b.kind)
 	d.log.Debug("cufile: register buffer", "memory", b.span, "kind", b.kind)
 	return b, nil
+}
+
+// addBuffer puts b into the table, in the place of one whose memory is gone: CUDA
+// hands the address of freed memory out again at once.
+func (d *Driver) addBuffer(b *Buffer) bool {
+	for !d.buffers.add(b) {
+		old := d.buffers.find(b.span.Base)
+		if old == nil {
+			continue // it has just ended
+		}
+		if old.Live(old.span) == nil {
+			return false
+		}
+		_ = old.Close() // somebody else may have
+	}
+	return true
 }
 
 // Buffer finds the registered buffer with exactly this base.
@@ -94,8 +112,8 @@ func (b *Buffer) Close() error {
 		return &Error{Op: "deregister buffer", Object: b.span.String(), Code: MemoryNotRegistered}
 	}
 	b.drv.recallBuffer(b)
-	b.drv.buffers.remove(b)
 	b.ladder.Deregister(b.span)
+	b.drv.buffers.remove(b) // last: now the base can be registered again
 	return nil
 }
 

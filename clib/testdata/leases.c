@@ -4,13 +4,18 @@
  * memory, the driver; start statistics, and fork. A read gets the bytes of the
  * file that its handle stands for, or a code.
  *
- *	leases DIRECTORY READERS CHANGES SEED
+ *	leases DIRECTORY READERS CHANGES SEED [orderly]
+ *
+ * Memory is freed whoever reads into it. NVIDIA's libcuda hangs or dies where that
+ * happens under a copy, the program's own or one of ours, so that on hardware it
+ * goes orderly: memory is freed between reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +51,8 @@ static atomic_bool stop;
 static atomic_int failures;
 static atomic_long right, refused, changes;
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t freeing = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static bool orderly;
 
 static void fail(const char *what, long got)
 {
@@ -115,33 +122,52 @@ static int expected(int code)
 	       code == EFAULT;
 }
 
+/* compare looks for the piece of the file in the thread's own piece of the buffer,
+ * if that is still there. */
+static void compare(const struct pair *p, long at, long piece)
+{
+	uint64_t got[PIECE / 8];
+	if (orderly && atomic_load(&p->buffer->ended))
+		return;
+	if (cudaMemcpy(got, (char *)p->buffer->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
+		return;
+	long w = 0;
+	while (w < PIECE / 8 && got[w] == word_of(p->file, piece * PIECE / 8 + w))
+		w++;
+	if (w == PIECE / 8)
+		atomic_fetch_add(&right, 1);
+	else if (!atomic_load(&p->buffer->ended))
+		fail("bytes", (long)got[w]);
+}
+
+static bool read_piece(const struct pair *p, long at, long piece, bool look)
+{
+	errno = 0;
+	ssize_t n = cuFileRead(p->handle, p->buffer->dev, PIECE, piece * PIECE, at);
+	if (n != PIECE) {
+		atomic_fetch_add(&refused, 1);
+		if (n != -1 || !expected(errno))
+			fail("read", n);
+		return false;
+	}
+	if (look)
+		compare(p, at, piece);
+	return true;
+}
+
 static void *reader(void *arg)
 {
-	long id = (long)arg, at = id * PIECE;
+	long id = (long)arg;
 	unsigned rnd = (unsigned)(seed + id * 7919);
-	uint64_t got[PIECE / 8];
 	while (!atomic_load(&stop)) {
 		const struct pair *p = atomic_load(&pairs[rand_r(&rnd) % PAIRS]);
-		for (int i = 0; i < 50; i++) {
-			long piece = rand_r(&rnd) % PIECES;
-			errno = 0;
-			ssize_t n = cuFileRead(p->handle, p->buffer->dev, PIECE, piece * PIECE, at);
-			if (n != PIECE) {
-				atomic_fetch_add(&refused, 1);
-				if (n != -1 || !expected(errno))
-					fail("read", n);
-				break;
-			}
-			/* The piece of the buffer is this thread's alone, if it is still there. */
-			if (i % 8 || cudaMemcpy(got, (char *)p->buffer->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
-				continue;
-			long w = 0;
-			while (w < PIECE / 8 && got[w] == word_of(p->file, piece * PIECE / 8 + w))
-				w++;
-			if (w == PIECE / 8)
-				atomic_fetch_add(&right, 1);
-			else if (!atomic_load(&p->buffer->ended))
-				fail("bytes", (long)got[w]);
+		bool good = true;
+		for (int i = 0; good && i < 50; i++) {
+			if (orderly)
+				pthread_rwlock_rdlock(&freeing);
+			good = read_piece(p, id * PIECE, rand_r(&rnd) % PIECES, i % 8 == 0);
+			if (orderly)
+				pthread_rwlock_unlock(&freeing);
 		}
 		usleep(1000); /* there are others */
 	}
@@ -176,10 +202,13 @@ static void change_memory(int slot)
 	const struct pair *p = atomic_load(&pairs[slot]);
 	struct buffer *old = p->buffer;
 	atomic_store(&old->ended, true);
+	pthread_rwlock_wrlock(&freeing); /* disorderly readers do not care */
 	cudaFree(old->dev);
-	publish(slot, p->handle, p->file, memory());
+	pthread_rwlock_unlock(&freeing);
+	usleep(300); /* time to read into what is no more */
 	if (cuFileBufDeregister(old->dev).err != CU_FILE_SUCCESS)
 		fail("deregister freed buffer", 0);
+	publish(slot, p->handle, p->file, memory()); /* at the same address, maybe */
 }
 
 static void change_driver(void)
@@ -241,8 +270,9 @@ static void *changer(void *arg)
 int main(int argc, char **argv)
 {
 	enum { CHANGERS = 4 };
-	if (argc != 5)
+	if (argc < 5 || argc > 6)
 		return 2;
+	orderly = argc == 6;
 	directory = argv[1];
 	int readers = atoi(argv[2]);
 	seed = atoi(argv[4]);

@@ -18,7 +18,8 @@ const Version = 1150
 type Door struct {
 	open func() (*machine.Machine, error)
 
-	drv atomic.Pointer[cufile.Driver]
+	drv  atomic.Pointer[cufile.Driver]
+	real bool // CUDA is NVIDIA's; known when there is a driver
 
 	mu      sync.Mutex // orders registrations and the last close
 	files   *handle.Table[*cufile.File]
@@ -53,6 +54,7 @@ func (d *Door) driver() (*cufile.Driver, error) {
 		opts = append(opts, cufile.WithBorrower(d.leases))
 	}
 	drv := cufile.New(m, opts...)
+	d.real = !m.Soft
 	d.drv.Store(drv)
 	return drv, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
 )
 
 // Stream I/O happens in the C half of the library (shim/async.c), which knows the
@@ -40,18 +41,18 @@ func (d *Door) StreamDeregister(stream handle.ID) error {
 }
 
 // ReadAsync is cuFileReadAsync, as far as it can be refused at once.
-func (d *Door) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, _ handle.ID) error {
-	return d.mayGoOn(id, size, off, bufOff, done)
+func (d *Door) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return d.mayGoOn(id, size, off, bufOff, done, stream)
 }
 
 // WriteAsync is cuFileWriteAsync.
-func (d *Door) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, _ handle.ID) error {
-	return d.mayGoOn(id, size, off, bufOff, done)
+func (d *Door) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return d.mayGoOn(id, size, off, bufOff, done, stream)
 }
 
 // mayGoOn looks at the arguments. Pointers that lead nowhere fault here, where that
 // is a code.
-func (d *Door) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr) error {
+func (d *Door) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
 	if id == 0 {
 		return cufile.InvalidValue
 	}
@@ -62,5 +63,27 @@ func (d *Door) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr) error {
 		cmem.Probe(p)
 	}
 	cmem.Touch(done)
+	if d.real {
+		return checkStream(stream)
+	}
+	return nil
+}
+
+// lastNamed is the last of the numbers that stand for a stream: the default
+// stream, the legacy one, and the one of the thread.
+const lastNamed = 2
+
+// checkStream finds a stream that leads nowhere. NVIDIA's are pointers, which
+// libcuda follows without a look.
+func checkStream(stream handle.ID) (err error) {
+	if stream <= lastNamed {
+		return nil
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = &cufile.Error{Op: "wait for", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: gpu.ErrInvalidHandle}
+		}
+	}()
+	cmem.Probe(cmem.Ptr(stream))
 	return nil
 }
