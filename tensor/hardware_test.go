@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 
 // hwOptions say what TestHardware measures.
 type hwOptions struct {
-	model, out string
-	runs       int
+	model, out, only string
+	runs             int
 }
 
 var hwFlags hwOptions
@@ -25,6 +26,7 @@ var hwFlags hwOptions
 func init() {
 	flag.StringVar(&hwFlags.model, "tensor.model", "", "model for TestHardware, with a manifest; its files should be in the page cache")
 	flag.StringVar(&hwFlags.out, "tensor.json", "", "file for TestHardware's results as JSON")
+	flag.StringVar(&hwFlags.only, "tensor.only", "", "regular expression: which measurements of TestHardware to run")
 	flag.IntVar(&hwFlags.runs, "tensor.runs", 3, "runs of each measurement of TestHardware")
 }
 
@@ -85,7 +87,11 @@ func measureLoads(t *testing.T, m *machine.Machine, o hwOptions) {
 	p := planFor(t, model, Selection{}, []int{0}, nil)
 	ceiling := pinnedCopy(t, e)
 	lines := []loadLine{{Name: "ceiling: pinned copy", GBps: ceiling}}
+	only := regexp.MustCompile(o.only)
 	one := func(name string, opts LoadOptions) {
+		if !only.MatchString(name) {
+			return
+		}
 		l := measureLoad(t, e, p, opts, o.runs)
 		l.Name, l.Ceiling = name, l.GBps/ceiling
 		lines = append(lines, l)

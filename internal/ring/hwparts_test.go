@@ -133,6 +133,13 @@ func (h *bench) ceilings() {
 	h.h2d, h.d2h = in.GBps, out.GBps
 	h.add(in)
 	h.add(out)
+	n -= page
+	for _, off := range []gpu.Addr{4, 8, 16, 32, 64, 128} {
+		name := "ceiling: pinned copy to the GPU, source off by " + itoa(int(off))
+		if h.wanted(name) {
+			h.add(h.rate(name, h.opt.runs, copies(dev, func(int) gpu.Addr { return a + off })))
+		}
+	}
 }
 
 // calls are the costs of single calls, from which the ways for small requests
