@@ -56,6 +56,17 @@ func (r *Ring) read(q *Req, p *part, mem []byte) {
 	}
 }
 
+// fromDisk reports a single read that fits into a slot and is for the disk to
+// answer: it is the kernel that cuts such a one for the disk, and a helper would
+// come when it is over.
+func (r *Ring) fromDisk(reqs []Req) bool {
+	if len(reqs) != 1 {
+		return false
+	}
+	q := &reqs[0]
+	return !q.Write && q.Direct >= 0 && q.Len > smallLen && q.Len <= r.plan.slot && !r.files.Warm(q.Buffered, q.Off, q.Len)
+}
+
 // readDirect reads the aligned range around a part by O_DIRECT, as far as that
 // goes. What it leaves is the page cache's: the rest behind a read that ended
 // off the alignment, which is the end of the file or nearly so, or everything

@@ -96,14 +96,16 @@ func (l *lane) start(s *slot) {
 	l.r.copying.Add(s.bytes)
 }
 
-// hint tells the processor about a short piece.
+// hint tells the processor about a short piece. What a disk has put there lies in
+// no core's cache.
 func (s *slot) hint() {
 	if s.filled() > hintMax {
 		return
 	}
 	for i := range s.parts {
-		p := &s.parts[i]
-		hint(s.mem[p.at : p.at+p.got])
+		if p := &s.parts[i]; p.direct == 0 {
+			hint(s.mem[p.at : p.at+p.got])
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type op struct {
 	done    chan struct{}
 
 	attended bool // the caller has a lane
+	whole    bool // not worth to be cut: see fromDisk
 
 	gatherLen int64 // requests up to here share a slot
 
@@ -44,7 +45,7 @@ func newOp(gatherLen int64) *op { return &op{done: make(chan struct{}, 1), gathe
 
 func (o *op) reset(ctx context.Context, reqs []Req, res []Res) {
 	o.ctx, o.reqs, o.res = ctx, reqs, res
-	o.next, o.left, o.busy, o.share, o.waiting, o.attended = 0, 0, 0, 0, false, false
+	o.next, o.left, o.busy, o.share, o.waiting, o.attended, o.whole = 0, 0, 0, 0, false, false, false
 	switch {
 	case len(reqs) == 1:
 		o.one[0] = progress{sums: o.oneSums[:0]}

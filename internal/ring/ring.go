@@ -121,6 +121,7 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 		return err
 	}
 	o.reset(ctx, reqs, res)
+	o.whole = r.fromDisk(reqs)
 	r.reserve(o)
 	if o.left > 0 {
 		r.attend(o)

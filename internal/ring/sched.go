@@ -56,6 +56,9 @@ func (r *Ring) helpLocked(o *op) int {
 // pieceLocked is how large the next piece of an op should be: what is left,
 // shared among the lanes that work on it and those that could.
 func (r *Ring) pieceLocked(o *op) int64 {
+	if o.whole {
+		return r.plan.slot
+	}
 	spare := r.spareLocked()
 	least := int64(busyPiece)
 	if 2*spare > r.handsLocked() {
