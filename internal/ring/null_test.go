@@ -27,7 +27,11 @@ func (g *nullGPU) Alloc(_ gpu.Kind, n uint64, _ gpu.Flags) (gpu.Addr, error) {
 	return gpu.HostAddr(m), nil
 }
 
-func (g *nullGPU) Free(gpu.Addr) error                   { return nil }
+func (g *nullGPU) Free(gpu.Addr) error { return nil }
+
+func (g *nullGPU) Register(uintptr, uint64, gpu.Flags) error { return nil }
+func (g *nullGPU) Unregister(uintptr) error                  { return nil }
+
 func (g *nullGPU) NewStream() (gpu.Stream, error)        { return nullStream{}, nil }
 func (g *nullGPU) NewEvent() (gpu.Event, error)          { return nullEvent{}, nil }
 func (g *nullGPU) Bind() (func(), error)                 { return func() {}, nil }

@@ -19,7 +19,7 @@ type pool struct {
 
 	mu     sync.Mutex
 	pinned int64
-	slabs  []gpu.Addr
+	slabs  []slab
 }
 
 // alloc pins n bytes on a page border.
@@ -30,9 +30,9 @@ func (p *pool) alloc(n int64) (gpu.Addr, []byte, error) {
 	if p.pinned+n > p.budget {
 		return 0, nil, fmt.Errorf("ring: pinned memory is limited to %d bytes, of which %d are taken: %d more do not fit", p.budget, p.pinned, n)
 	}
-	var a gpu.Addr
+	var s slab
 	err := beside(p.near, func() (err error) {
-		a, err = p.dev.Alloc(gpu.KindHost, uint64(n), 0)
+		s, err = pin(p.dev, n)
 		return err
 	})
 	if err != nil {
@@ -40,9 +40,9 @@ func (p *pool) alloc(n int64) (gpu.Addr, []byte, error) {
 			n, p.pinned, p.budget, err)
 	}
 	p.pinned += n
-	p.slabs = append(p.slabs, a)
-	skip := uint64(-a) % page
-	return a + gpu.Addr(skip), gpu.HostBytes(a, uint64(n))[skip : skip+uint64(n)-page], nil
+	p.slabs = append(p.slabs, s)
+	skip := uint64(-s.addr) % page
+	return s.addr + gpu.Addr(skip), gpu.HostBytes(s.addr, uint64(n))[skip : skip+uint64(n)-page], nil
 }
 
 func (p *pool) size() int64 {
@@ -55,8 +55,8 @@ func (p *pool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	for _, a := range p.slabs {
-		err = errors.Join(err, p.dev.Free(a))
+	for _, s := range p.slabs {
+		err = errors.Join(err, s.free(p.dev))
 	}
 	p.slabs, p.pinned = nil, 0
 	return err

@@ -365,8 +365,8 @@ func TestBudget(t *testing.T) {
 	refuse := func(from int32) {
 		var pins atomic.Int32
 		dev.set(func(verb string, n uint64) error {
-			if verb == "alloc host" && pins.Add(1) >= from {
-				return gpu.Fail("cuMemHostAlloc", gpu.ErrOutOfMemory, "")
+			if verb == "register" || verb == "alloc host" && pins.Add(1) >= from {
+				return gpu.Fail(verb, gpu.ErrOutOfMemory, "")
 			}
 			return nil
 		})

@@ -345,6 +345,26 @@ func (o *oddGPU) Free(a gpu.Addr) error {
 	return o.Device.Free(a)
 }
 
+func (o *oddGPU) Register(host uintptr, n uint64, f gpu.Flags) error {
+	err := o.ask("register", n)
+	if err == nil {
+		err = o.Device.Register(host, n, f)
+	}
+	if err == nil {
+		o.mu.Lock()
+		o.alive[gpu.Addr(host)] = n
+		o.mu.Unlock()
+	}
+	return err
+}
+
+func (o *oddGPU) Unregister(host uintptr) error {
+	o.mu.Lock()
+	delete(o.alive, gpu.Addr(host))
+	o.mu.Unlock()
+	return o.Device.Unregister(host)
+}
+
 func (o *oddGPU) NewStream() (gpu.Stream, error) {
 	if err := o.ask("stream", 0); err != nil {
 		return nil, err

@@ -1,0 +1,58 @@
+package ring
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A slab is a stretch of pinned memory.
+type slab struct {
+	addr    gpu.Addr
+	mapping []byte // what it was made of; nil where the driver has made it
+}
+
+const hugePage = 2 << 20
+
+// pin pins n bytes: large slabs in huge pages, small ones, and where there is no
+// way to pin memory in place, as the driver likes. What a disk is told of a read
+// is a list of contiguous memory, and on the driver's pages that list is long.
+func pin(dev gpu.Device, n int64) (slab, error) {
+	if n >= hugePage {
+		if s, err := pinHuge(dev, n); err == nil {
+			return s, nil
+		}
+	}
+	a, err := dev.Alloc(gpu.KindHost, uint64(n), 0)
+	return slab{addr: a}, err
+}
+
+// pinHuge pins memory of the process in huge pages, as far as the kernel has some.
+func pinHuge(dev gpu.Device, n int64) (slab, error) {
+	m, err := unix.Mmap(-1, 0, int(n+hugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return slab{}, err
+	}
+	base := gpu.HostAddr(m)
+	s := slab{addr: (base + hugePage - 1) &^ (hugePage - 1), mapping: m}
+	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a kernel without them has other pages
+	// Without this, a program that forks would go on with a copy, and the GPU with
+	// the original.
+	err = unix.Madvise(m, unix.MADV_DONTFORK)
+	if err == nil {
+		err = dev.Register(uintptr(s.addr), uint64(n), 0)
+	}
+	if err != nil {
+		return slab{}, errors.Join(err, unix.Munmap(m))
+	}
+	return s, nil
+}
+
+func (s slab) free(dev gpu.Device) error {
+	if s.mapping == nil {
+		return dev.Free(s.addr)
+	}
+	return errors.Join(dev.Unregister(uintptr(s.addr)), unix.Munmap(s.mapping))
+}
