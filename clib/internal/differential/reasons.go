@@ -12,6 +12,19 @@ const (
 	nothing   = "a write of nothing is no error, whatever the memory"
 	unaligned = "O_DIRECT asks for alignment of the file system, not of the caller; NVIDIA's library passes host memory on as it is and fails"
 	nowhere   = "EFAULT says that the pointer leads nowhere"
+
+	undefined = "flags and operations that mean nothing are refused, and nothing is moved"
+	survives  = "NVIDIA's library dies"
+	routing   = "dynamic routing is not claimed: there is none"
+	asSet     = "what was set is what is reported, also of what was set before the driver is opened; NVIDIA's properties stay as they were"
+	asWillBe  = "before the driver is opened a parameter has the value that it will have; NVIDIA's library says 0, or nothing"
+	zero      = "a limit of nothing at all is refused, as other limits that are too small"
+	calls     = "one read is counted as one"
+	leftAlone = "a call that is refused leaves the result alone"
+	anyOffset = "stream I/O has no alignment of its own"
+	sameCode  = "the code that a read at a negative offset has everywhere"
+	cutOff    = "a string that does not fit is an error, and is not cut off"
+	logDir    = "a parameter that has no value yet has an empty one"
 )
 
 // Reasons are all differences that are meant.
@@ -32,6 +45,27 @@ var Reasons = []Reason{
 
 	{"sequence/*/*/rw-direct/pinned", "*", "* bytes", "error [15]", unaligned},
 	{"read/pinned/*-direct/*/*/*/*/*/*", "cuFileRead", "* bytes", "error 1", unaligned},
+
+	{"calls/batch-bad", "cuFileBatchIOSubmit", "* = 5040", "* = 0", undefined},
+	{"calls/batch-null", "cuFileBatchIOSetUp", "NULL = 5022", "died*", survives},
+	{"calls/*", "cuFileDriverGetProperties", "* features 0xe", "* features 0xf", routing},
+	{"calls/*", "cuFileDriverGetProperties", "* per buffer 1024", "* per buffer 0", asSet},
+	{"calls/properties", "cuFileDriverGetProperties", "set *", "set *", asSet},
+	{"calls/properties", "cuFileDriverSetMaxPinnedMemSize", "0 = 5003", "0 = 0", zero},
+	{"calls/set-then-open", "cuFileDriverGetProperties", "opened *", "opened *", asSet},
+	{"calls/set-then-open", "cuFileGetParameterSizeT", "batch after close is 32", "batch after close is 128", asSet},
+	{"calls/sizes-closed", "cuFileGetParameterSizeT", "closed *", "closed * value 0", asWillBe},
+	{"calls/strings", "cuFileGetParameterString", "closed 0 = 0 value ERROR", "closed 0 = 0 value *", asWillBe},
+	{"calls/strings", "cuFileGetParameterString", "* 1 = 0 value -", "* 1 = 5022 value -", logDir},
+	{"calls/strings", "cuFileGetParameterString", "2 bytes = 5022", "2 bytes = 0", cutOff},
+	{"calls/slabs", "cuFileGetParameterPosixPoolSlabArray", "closed 3 = 0", "closed 3 = 5022", asWillBe},
+	{"calls/statistics", "cuFileGetStatsL1", "reads 1 *", "reads 2 *", calls},
+	{"calls/stream-bad", "cuFileReadAsync", "done -77", "done -22", leftAlone},
+	{"calls/stream-reads", "cuFileReadAsync", "unaligned * done 5000", "unaligned * done -5", anyOffset},
+	{"calls/stream-reads", "cuFileReadAsync", "bytes 7 1 7 1", "bytes 7 1 1 1", anyOffset},
+	{"calls/stream-reads", "cuFileReadAsync", "negative offset * done -5022", "negative offset * done -1", sameCode},
+	{"calls/stream-register", "cuFileStreamRegister", "flags 16 = 5022", "flags 16 = 0", undefined},
+	{"calls/stream-register", "cuFileStreamRegister", "flags 0 = 0", "flags 0 = 5022", "follows from the difference before it in the case"},
 }
 
 // OnHardware are the differences between the software machine and an H200.
