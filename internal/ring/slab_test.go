@@ -34,6 +34,9 @@ func vmFlags(t *testing.T, a gpu.Addr) []string {
 // Slots lie in huge pages where the kernel has some, are not copied by fork, and
 // go away with the ring.
 func TestSlotsInHugePages(t *testing.T) {
+	if !inPlace {
+		t.Skip("needs a build without the race detector, which does not see such memory")
+	}
 	dev := newOddGPU(openGPU(t))
 	r, err := New(dev, Config{Workers: 1})
 	if err != nil {
