@@ -167,6 +167,44 @@ func TestRegisterInPlaceOfFreed(t *testing.T) {
 	}
 }
 
+// A registration that begins while another of the same base ends has its routes.
+func TestRegisterWhileClosing(t *testing.T) {
+	f := newFixture(t, softConfig(), 8192)
+	h := f.by(route.Bar)
+	const n = 2 << 20
+	a := f.alloc(n)
+	old, err := f.drv.RegisterBuffer(a, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.ReadAt(context.Background(), old.Span().Slice(0, 4096), 0); err != nil {
+		t.Skip(err)
+	}
+	for i := range rounds(500) {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := old.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		var next *cufile.Buffer
+		for {
+			if next, err = f.drv.RegisterBuffer(a, n); err == nil {
+				break
+			}
+			if cufile.CodeOf(err) != cufile.MemoryAlreadyRegistered {
+				t.Fatal(err)
+			}
+			runtime.Gosched()
+		}
+		wg.Wait()
+		if _, err := h.ReadAt(context.Background(), next.Span().Slice(0, 4096), 0); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		old = next
+	}
+}
+
 // Memory that is freed during reads makes them fail from then on, and what is
 // allocated next stays untouched.
 func TestFreedInFlight(t *testing.T) {

@@ -77,8 +77,7 @@ func (b *BarRoute) Scope() string {
 	return fmt.Sprintf("reads up to %d KiB into registered buffers", barMax>>10)
 }
 
-// holds says that a window keeps its memory: stores into it after the owner
-// freed the memory hurt nobody.
+// holds says that a window keeps its memory, see holder.
 func (b *BarRoute) holds() {}
 
 // Probe wants a descriptor that goes through the page cache: O_DIRECT cannot

@@ -12,16 +12,17 @@ import (
 // for something else.
 var ErrFreed = errors.New("the memory was freed after it was registered")
 
-// A holder is a route that writes to registered memory by a mapping of its own,
-// which keeps the memory from being used for anything else. The others write to
-// addresses.
+// A holder is a route that writes to registered memory by a mapping of its own.
+// When the owner frees the memory the mapping keeps it from others; of memory that
+// CUDA has cut from a block it shows what has come to lie at the same address. The
+// other routes write to addresses.
 type holder interface{ holds() }
 
 // runLive runs the ops of a rung and makes sure that their buffers outlive them.
 // An address is looked at before it is written to, because somebody else may own
 // it by now, and afterwards, because what was freed under way must not be
-// reported as done. A mapping keeps its memory, so that a late answer does no
-// harm; two prompt ones would cost a small read through BAR1 half of its time.
+// reported as done. A mapping writes to memory that nobody else has, or to
+// the address that it was given, so that the answer may come late; two prompt ones would cost a small read through BAR1 half of its time.
 // took is the time of the run itself.
 func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) (took time.Duration, err error) {
 	_, keeps := r.(holder)

@@ -37,7 +37,11 @@ func pinHuge(dev gpu.Device, n int64) (slab, error) {
 	}
 	base := gpu.HostAddr(m)
 	s := slab{addr: (base + hugePage - 1) &^ (hugePage - 1), mapping: m}
-	_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a kernel without them has other pages
+	// Only whole huge pages: the budget does not count what would lie behind the
+	// last one. A kernel that has none has other pages.
+	whole := s.mapping[s.addr-base:][:n&^(hugePage-1)]
+	_ = unix.Madvise(whole, unix.MADV_HUGEPAGE)
+	_ = unix.Madvise(s.mapping[int(s.addr-base)+len(whole):], unix.MADV_NOHUGEPAGE)
 	// Without this, a program that forks would go on with a copy, and the GPU with
 	// the original.
 	err = unix.Madvise(m, unix.MADV_DONTFORK)

@@ -11,24 +11,68 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// vmFlags are the kernel's flags of the mapping at an address; none where nothing
-// is mapped.
-func vmFlags(t *testing.T, a gpu.Addr) []string {
+// A vma is a mapping as the kernel has it.
+type vma struct {
+	from, to gpu.Addr
+	resident int64
+	flags    []string
+}
+
+// vmas are the mappings in [from, to).
+func vmas(t *testing.T, from, to gpu.Addr) (list []vma) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		t.Skipf("needs /proc/self/smaps: %v", err)
 	}
-	inside := false
+	var v vma
 	for line := range strings.Lines(string(text)) {
-		var from, to gpu.Addr
-		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
-			inside = from <= a && a < to
-		} else if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && inside {
-			return strings.Fields(flags)
+		var a, b gpu.Addr
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &a, &b); n == 2 {
+			v = vma{from: a, to: b}
+		}
+		if n, _ := fmt.Sscanf(line, "Rss: %d kB", &v.resident); n == 1 {
+			v.resident <<= 10
+		}
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && v.from < to && from < v.to {
+			v.flags = strings.Fields(flags)
+			list = append(list, v)
 		}
 	}
+	return list
+}
+
+// vmFlags are the kernel's flags of the mapping at an address; none where nothing
+// is mapped.
+func vmFlags(t *testing.T, a gpu.Addr) []string {
+	t.Helper()
+	for _, v := range vmas(t, a, a+1) {
+		return v.flags
+	}
 	return nil
+}
+
+// What the budget counts of a slab is what it takes, once it is pinned.
+func TestSlotsAreAccountedFor(t *testing.T) {
+	const n = 4*hugePage + 3*page
+	s, err := pinHuge(&nullGPU{t: t}, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := gpu.HostAddr(s.mapping)
+	for at := s.addr; at < s.addr+n; at += page {
+		s.mapping[at-base] = 1
+	}
+	var resident int64
+	for _, v := range vmas(t, base, base+gpu.Addr(len(s.mapping))) {
+		resident += v.resident
+	}
+	if resident != n {
+		t.Errorf("%d bytes are resident for %d", resident, n)
+	}
+	if err := s.free(&nullGPU{t: t}); err != nil {
+		t.Error(err)
+	}
 }
 
 // Slots lie in huge pages where the kernel has some, are not copied by fork, and
