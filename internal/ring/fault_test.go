@@ -205,8 +205,7 @@ type coldFiles struct{ oddFiles }
 
 func (*coldFiles) Warm(int, int64, int64) bool { return false }
 
-// A read from the disk that fits into a slot is one call, however many could help;
-// one from the page cache is cut.
+// A read from the disk that fits into a slot is one call, however many could help.
 func TestColdReadsAreWhole(t *testing.T) {
 	const n = 1 << 20
 	f := newFile(t, noise(1, n))
@@ -215,31 +214,22 @@ func TestColdReadsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(direct) })
-	cold, warm := new(coldFiles), new(oddFiles)
-	for name, c := range map[string]struct {
-		files files
-		set   func(func(call) (int, error))
-		calls func(int32) bool
-	}{
-		"cold": {cold, cold.set, func(n int32) bool { return n == 1 }},
-		"warm": {warm, warm.set, func(n int32) bool { return n > 1 }},
-	} {
-		r := openRing(t, openGPU(t), Config{Workers: 4, files: c.files})
-		b := newBuffer(t, r.dev, n)
-		var calls atomic.Int32
-		c.set(func(c call) (int, error) {
-			if c.verb == "pread" {
-				calls.Add(1)
-			}
-			return whole, nil
-		})
-		res, err := run1(r, Req{Buffered: f.buffered, Direct: direct, Align: 512, Addr: b.addr(), Len: n})
-		if err != nil || res.N != n || !bytes.Equal(b.bytes(t), f.data) {
-			t.Errorf("%s: %+v, %v", name, res, err)
+	cold := new(coldFiles)
+	r := openRing(t, openGPU(t), Config{Workers: 4, files: cold})
+	b := newBuffer(t, r.dev, n)
+	var calls atomic.Int32
+	cold.set(func(c call) (int, error) {
+		if c.verb == "pread" {
+			calls.Add(1)
 		}
-		if !c.calls(calls.Load()) {
-			t.Errorf("%s: %d calls", name, calls.Load())
-		}
+		return whole, nil
+	})
+	res, err := run1(r, Req{Buffered: f.buffered, Direct: direct, Align: 512, Addr: b.addr(), Len: n})
+	if err != nil || res.N != n || res.DirectBytes != n || !bytes.Equal(b.bytes(t), f.data) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if calls.Load() != 1 {
+		t.Errorf("%d calls", calls.Load())
 	}
 }
 
