@@ -52,26 +52,27 @@ func vmFlags(t *testing.T, a gpu.Addr) []string {
 	return nil
 }
 
-// What the budget counts of a slab is what it takes, once it is pinned.
+// What the budget counts of a slab is what it takes, once it is pinned. Where the
+// kernel has placed it decides whether it could take more, so there are several.
 func TestSlotsAreAccountedFor(t *testing.T) {
 	const n = 4*hugePage + 3*page
-	s, err := pinHuge(&nullGPU{t: t}, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := gpu.HostAddr(s.mapping)
-	for at := s.addr; at < s.addr+n; at += page {
-		s.mapping[at-base] = 1
-	}
-	var resident int64
-	for _, v := range vmas(t, base, base+gpu.Addr(len(s.mapping))) {
-		resident += v.resident
-	}
-	if resident != n {
-		t.Errorf("%d bytes are resident for %d", resident, n)
-	}
-	if err := s.free(&nullGPU{t: t}); err != nil {
-		t.Error(err)
+	for range 6 {
+		s, err := pinHuge(&nullGPU{t: t}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.free(&nullGPU{t: t})
+		base := gpu.HostAddr(s.mapping)
+		for at := s.addr; at < s.addr+n; at += page {
+			s.mapping[at-base] = 1
+		}
+		var resident int64
+		for _, v := range vmas(t, base, base+gpu.Addr(len(s.mapping))) {
+			resident += v.resident
+		}
+		if resident != n {
+			t.Fatalf("%d bytes are resident for %d", resident, n)
+		}
 	}
 }
 
