@@ -180,7 +180,7 @@ func TestRegisterWhileClosing(t *testing.T) {
 	if _, err := h.ReadAt(context.Background(), old.Span().Slice(0, 4096), 0); err != nil {
 		t.Skip(err)
 	}
-	for i := range rounds(500) {
+	for i := range rounds(2000) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if err := old.Close(); err != nil {
