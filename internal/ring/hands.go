@@ -42,7 +42,7 @@ const linkShare = 0.88
 // for memory, and burn processor time doing so. Callers at work with a lane of
 // their own count, but are never turned away.
 func (r *Ring) handsLocked() int {
-	most := min(r.plan.lanes, r.plan.hands)
+	most := min(r.limit, r.plan.hands)
 	if r.plan.link == 0 {
 		return most
 	}
@@ -58,7 +58,7 @@ func (r *Ring) spareLocked() int {
 }
 
 // vacantLocked is how many lanes nobody uses, made or not.
-func (r *Ring) vacantLocked() int { return len(r.free) + r.plan.lanes - r.lanes }
+func (r *Ring) vacantLocked() int { return len(r.free) + r.limit - r.lanes }
 
 // wantedLocked reports whether a helper should take a lane.
 func (r *Ring) wantedLocked() bool {

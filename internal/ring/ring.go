@@ -31,12 +31,13 @@ type Ring struct {
 	packOnce sync.Once
 	packs    *packers // nil where the kernels do not load
 
+	plan    plan
 	copying atomic.Int64 // bytes in the queues of all lanes' streams
 	pace    pace
 	stores  stores
 
 	mu      sync.Mutex
-	plan    plan // lanes may shrink
+	limit   int // lanes that there may be: as planned, or what could be made
 	active  []*op
 	idle    []*op   // to be used again
 	free    []*lane // the last one given back is the first one taken
@@ -65,7 +66,7 @@ func newRing(dev gpu.Device, cfg Config, m machine) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{dev: dev, info: info, log: cfg.Logger, files: cfg.files, plain: cfg.plain, plan: p}
+	r := &Ring{dev: dev, info: info, log: cfg.Logger, files: cfg.files, plain: cfg.plain, plan: p, limit: p.lanes}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}

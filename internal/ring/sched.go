@@ -67,7 +67,7 @@ func (r *Ring) pieceLocked(o *op) int64 {
 	if o.gathers(o.next) {
 		least = gatherPiece
 	}
-	sharers := int64(spare + min(o.busy+1, r.plan.lanes))
+	sharers := int64(spare + min(o.busy+1, r.limit))
 	return min(max(o.left/sharers, min(least, r.plan.slot)), r.plan.slot)
 }
 
@@ -78,7 +78,7 @@ func (r *Ring) callLocked(n int) {
 		case r.asleep > r.called:
 			r.called++
 			r.work.Signal()
-		case r.helpers < r.plan.lanes:
+		case r.helpers < r.limit:
 			r.helpers++
 			r.helping.Go(r.help)
 		default:
@@ -95,7 +95,7 @@ func (r *Ring) takeLocked() *lane {
 		r.free = r.free[:n-1]
 		return l
 	}
-	if r.lanes < r.plan.lanes {
+	if r.lanes < r.limit {
 		r.lanes++
 		return &lane{r: r}
 	}
@@ -129,7 +129,7 @@ func (r *Ring) ready(l *lane) *lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lanes--
-	r.plan.lanes = min(r.plan.lanes, r.lanes)
+	r.limit = min(r.limit, r.lanes)
 	return nil
 }
 

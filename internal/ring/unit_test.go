@@ -113,7 +113,7 @@ func TestHands(t *testing.T) {
 		{"little memory", 3, 16, gen5, 5, 3},
 	}
 	for _, tt := range tests {
-		r := &Ring{plan: plan{lanes: tt.lanes, hands: tt.hands, link: tt.link}}
+		r := &Ring{plan: plan{hands: tt.hands, link: tt.link}, limit: tt.lanes}
 		for range 200 {
 			if tt.pace > 0 {
 				r.pace.add(4<<20, time.Duration(4<<20/tt.pace))
@@ -127,7 +127,7 @@ func TestHands(t *testing.T) {
 
 // Callers are not turned away when there are hands enough.
 func TestSpare(t *testing.T) {
-	r := &Ring{plan: plan{lanes: 16, hands: 4}}
+	r := &Ring{plan: plan{hands: 4}, limit: 16}
 	for used := range 17 {
 		r.lanes, r.free = used, nil
 		if got, want := r.spareLocked(), max(4-used, 0); got != want {
