@@ -106,30 +106,12 @@ func TestFreedBufferIsAnError(t *testing.T) {
 	}
 }
 
-// A recycler is a GPU whose memory can be freed and allocated again at the same
-// address, as CUDA does at once and the software GPU takes care not to do.
-type recycler struct {
-	gpu.Device
-	times *atomic.Uint64
-}
-
-func (r recycler) BufferID(gpu.Addr) (uint64, error) { return 1 + r.times.Load(), nil }
-
-type recyclerDriver struct {
-	gpu.Driver
-	times atomic.Uint64
-}
-
-func (d *recyclerDriver) Open(i int) (gpu.Device, error) {
-	dev, err := d.Driver.Open(i)
-	return recycler{dev, &d.times}, err
-}
-
 // Memory at the address of memory that was freed while it was registered can be
 // registered, and what was there before is no longer.
 func TestRegisterInPlaceOfFreed(t *testing.T) {
 	m := softMachine(t, softConfig())
-	gpus := &recyclerDriver{Driver: m.GPU}
+	gpus := &numberedDriver{Driver: m.GPU}
+	gpus.id.Store(1)
 	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: gpus, OS: m.OS}, 8192)
 	const n = 2 << 20
 	a := f.alloc(n)
@@ -140,7 +122,7 @@ func TestRegisterInPlaceOfFreed(t *testing.T) {
 	if _, err := f.drv.RegisterBuffer(a, n); cufile.CodeOf(err) != cufile.MemoryAlreadyRegistered {
 		t.Fatalf("live memory registered twice: %v", err)
 	}
-	gpus.times.Add(1)
+	gpus.id.Store(2) // it was freed, and the address handed out again
 	h := f.by(route.Ring)
 	mem := old.Span().Slice(0, 8192)
 	if _, err := h.ReadAt(context.Background(), mem, 0); cufile.CodeOf(err) != cufile.CUDAPointerInvalid {

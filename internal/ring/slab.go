@@ -20,7 +20,7 @@ const hugePage = 2 << 20
 // way to pin memory in place, as the driver likes. What a disk is told of a read
 // is a list of contiguous memory, and on the driver's pages that list is long.
 func pin(dev gpu.Device, n int64) (slab, error) {
-	if inPlace && n >= hugePage {
+	if !race && n >= hugePage {
 		if s, err := pinHuge(dev, n); err == nil {
 			return s, nil
 		}

@@ -79,7 +79,7 @@ func TestSlotsAreAccountedFor(t *testing.T) {
 // Slots lie in huge pages where the kernel has some, are not copied by fork, and
 // go away with the ring.
 func TestSlotsInHugePages(t *testing.T) {
-	if !inPlace {
+	if race {
 		t.Skip("needs a build without the race detector, which does not see such memory")
 	}
 	dev := newOddGPU(openGPU(t))

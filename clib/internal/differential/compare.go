@@ -160,7 +160,7 @@ func Compare(ours, theirs *cufiletest.Record, reasons []Reason) *Report {
 			continue
 		}
 		if before == l.Case && (l.Ours.Answer == never || l.Theirs.Answer == never) {
-			r.Explained["follows from the difference before it in the case"]++
+			r.Explained[follows]++
 			continue
 		}
 		before = l.Case

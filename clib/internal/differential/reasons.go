@@ -13,6 +13,8 @@ const (
 	unaligned = "O_DIRECT asks for alignment of the file system, not of the caller; NVIDIA's library passes host memory on as it is and fails"
 	nowhere   = "EFAULT says that the pointer leads nowhere"
 
+	follows = "follows from the difference before it in the case"
+
 	undefined = "flags and operations that mean nothing are refused, and nothing is moved"
 	survives  = "NVIDIA's library dies"
 	routing   = "dynamic routing is not claimed: there is none"
@@ -65,7 +67,7 @@ var Reasons = []Reason{
 	{"calls/stream-reads", "cuFileReadAsync", "bytes 7 1 7 1", "bytes 7 1 1 1", anyOffset},
 	{"calls/stream-reads", "cuFileReadAsync", "negative offset * done -5022", "negative offset * done -1", sameCode},
 	{"calls/stream-register", "cuFileStreamRegister", "flags 16 = 5022", "flags 16 = 0", undefined},
-	{"calls/stream-register", "cuFileStreamRegister", "flags 0 = 0", "flags 0 = 5022", "follows from the difference before it in the case"},
+	{"calls/stream-register", "cuFileStreamRegister", "flags 0 = 0", "flags 0 = 5022", follows},
 }
 
 // OnHardware are the differences between the software machine and an H200.
