@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -28,8 +29,21 @@ const (
 )
 
 func main() {
+	makeRoom()
 	i := catch()
 	os.Exit(i.end(run(i)))
+}
+
+// makeRoom lets more goroutines run than there are cores, since those that move
+// bytes are in system calls and in CUDA most of the time. With one for each core
+// the scheduler takes the place of one that is in a call, starts a thread to look
+// for other work and finds none: sixteen callers on sixteen cores then wait for
+// each other, a millisecond in one call of a hundred.
+func makeRoom() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		n := runtime.GOMAXPROCS(0)
+		runtime.GOMAXPROCS(n + max(n/4, 1))
+	}
 }
 
 func run(i *interruption) int {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dl"
 )
 
 // A Stream is a CUstream that does not synchronise with the default stream.
@@ -45,6 +46,28 @@ func (t *Stream) Copy(dst, src gpu.Addr, n uint64) error {
 		return t.d.fail(s, c, "", dst, src, n)
 	}
 	return nil
+}
+
+// CopyWrite enqueues a copy and, behind it, a store of a 4-byte value, in one
+// transition to C.
+func (t *Stream) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error {
+	s, w := &t.d.symbols.cuMemcpyAsync, &t.d.symbols.cuStreamWriteValue32
+	if t.closed.Load() || t.d.closed.Load() {
+		return t.d.fail(s, t.d.unusable(), "", dst, src, n)
+	}
+	if w.fn == 0 {
+		return t.d.fail(w, gpu.ErrNotSupported, "", at, value)
+	}
+	c, step := dl.Chain(t.d.current(),
+		dl.Step{Fn: s.fn, Args: [maxStepArgs]uintptr{uintptr(dst), uintptr(src), uintptr(n), t.handle}},
+		dl.Step{Fn: w.fn, Args: [maxStepArgs]uintptr{t.handle, uintptr(at), uintptr(value), 0}})
+	switch {
+	case c == 0:
+		return nil
+	case step == 2:
+		return t.d.fail(w, gpu.Code(c), "", at, value)
+	}
+	return t.d.fail(s, gpu.Code(c), "", dst, src, n)
 }
 
 // Fill enqueues a fill.

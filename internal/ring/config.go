@@ -42,8 +42,12 @@ const (
 	smallLen = 128 << 10
 	// smallSlot has room for an offset inside a page, and a flag in a page behind.
 	smallSlot = smallLen + 2*page
-	// hintMax is the largest piece that is pushed out of a core's own cache.
+	// hintMin and hintMax are the smallest and the largest piece that is pushed out
+	// of a core's own cache, and hintQueue how many of its size must be on their way
+	// for that.
+	hintMin   = 32 << 10
 	hintMax   = 1 << 20
+	hintQueue = 2
 	maxSmalls = 64
 	// smallSlab is how many small slots are pinned at a time.
 	smallSlab = 8

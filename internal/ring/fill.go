@@ -10,13 +10,18 @@ import (
 
 // fill reads the parts of a slot.
 func (l *lane) fill(s *slot) {
-	if s.gathered && len(s.parts) >= minBatch {
+	switch {
+	case s.gathered && len(s.parts) >= minBatch:
 		l.fillBatch(s)
+	case s.op.whole && s.parts[0].n >= minHalved:
+		l.fillHalves(s)
 	}
 	for i := range s.parts {
 		p := &s.parts[i]
 		q := &s.op.reqs[p.req]
-		l.r.read(q, p, s.mem)
+		if p.got < p.n && p.err == nil {
+			l.r.read(q, p, s.mem)
+		}
 		if q.Sum {
 			p.crc = crc32c.Sum(s.mem[p.at : p.at+p.got])
 		}
@@ -73,9 +78,7 @@ func (r *Ring) fromDisk(reqs []Req) bool {
 // where the file system refuses.
 func (r *Ring) readDirect(q *Req, p *part, mem []byte) {
 	align := q.align()
-	from := down(int64(p.at), align)
-	to := min(up(int64(p.at+p.n), align), int64(len(mem)))
-	pos := q.Off + p.off - (int64(p.at) - from) // of mem[from]
+	from, to, pos := p.around(q, len(mem))
 	at := from
 	for at < to {
 		n, err := r.files.Pread(q.Direct, mem[at:to], pos+at-from)
@@ -98,6 +101,14 @@ func (r *Ring) readDirect(q *Req, p *part, mem []byte) {
 	}
 	p.got = int(min(max(at-int64(p.at), 0), int64(p.n)))
 	p.direct = p.got
+}
+
+// around is the aligned range around a part: in its slot, and where it begins in
+// the file.
+func (p *part) around(q *Req, slot int) (from, to, pos int64) {
+	from = down(int64(p.at), q.align())
+	to = min(up(int64(p.at+p.n), q.align()), int64(slot))
+	return from, to, q.Off + p.off - (int64(p.at) - from)
 }
 
 // refused reports an error that says "not by O_DIRECT" rather than "not at all".

@@ -92,25 +92,107 @@ func TestFlagLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.putSmall(s)
-	real := s.stream
-	s.stream = lostFlags{real}
-	if s.seen() {
+	if loses(t, s) {
 		t.Error("a flag was seen that nobody wrote")
 	}
-	s.stream = real
 	if err := s.stream.Write(s.flagAddr, uint64(s.seq), 4); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.stream.Synchronize(); err != nil {
 		t.Fatal(err)
 	}
-	s.stream = lostFlags{real}
-	if s.seen() {
+	if loses(t, s) {
 		t.Error("an old flag was taken for the new one")
 	}
-	s.stream = real
+}
+
+// loses launches a copy whose flag gets lost, and reports whether it was seen.
+func loses(t *testing.T, s *small) bool {
+	t.Helper()
+	real := s.stream
+	defer func(flagged bool) { s.stream, s.flagged = real, flagged }(s.flagged)
+	s.stream, s.flagged = lostFlags{real}, true
+	marked, err := s.launch(s.addr+page, s.addr, 64)
+	if err != nil || !marked {
+		t.Fatalf("launch: %v, %v", marked, err)
+	}
+	defer real.Synchronize()
+	return s.seen()
 }
 
 type lostFlags struct{ gpu.Stream }
 
 func (lostFlags) Write(gpu.Addr, uint64, int) error { return nil }
+
+// A stream that takes copy and flag in one call is asked once, and where that
+// fails half-way the copy is made again and waited for.
+func TestMarks(t *testing.T) {
+	broken := errors.New("broken")
+	odd := newOddGPU(openGPU(t))
+	r := openRing(t, odd, smallRing)
+	const n = 5000
+	f, b := newFile(t, noise(1, n)), newBuffer(t, odd.Device, n)
+	setFlags(t, r, true)
+	s, err := r.getSmall()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.putSmall(s)
+	for _, tt := range []struct {
+		name       string
+		copy, mark error // of the call for both
+		after      error // of copies after it
+		copies     int   // by themselves
+		waits      bool
+	}{
+		{name: "works"},
+		{name: "no copy", copy: broken, copies: 1, waits: true},
+		{name: "a copy without a flag", mark: broken, copies: 1, waits: true},
+		{name: "nothing works", copy: broken, after: broken, copies: 1, waits: true},
+		{name: "no flag, then nothing works", mark: broken, after: broken, copies: 1, waits: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var copies, waits int
+			odd.set(func(verb string, _ uint64) error {
+				switch verb {
+				case "copy":
+					copies++
+					return tt.after
+				case "synchronize":
+					waits++
+				}
+				return nil
+			})
+			defer odd.set(nil)
+			s.marks = &fakeMarks{s.stream.(*oddStream).Stream, tt.copy, tt.mark}
+			defer func() { s.marks = nil }()
+			b.set(t, make([]byte, n))
+			res, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+			if !errors.Is(err, tt.after) || tt.after == nil && (err != nil || res.N != n) {
+				t.Fatalf("%+v, %v, want %v", res, err, tt.after)
+			}
+			if err == nil && !bytes.Equal(b.bytes(t), f.data) {
+				t.Error("wrong bytes")
+			}
+			if copies != tt.copies || tt.waits && waits == 0 {
+				t.Errorf("%d copies by themselves, want %d; %d waits", copies, tt.copies, waits)
+			}
+		})
+	}
+}
+
+// fakeMarks does both by a stream that takes them one by one.
+type fakeMarks struct {
+	gpu.Stream
+	copy, mark error
+}
+
+func (m *fakeMarks) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error {
+	if m.copy != nil {
+		return m.copy
+	}
+	if err := m.Stream.Copy(dst, src, n); err != nil || m.mark != nil {
+		return errors.Join(err, m.mark)
+	}
+	return m.Stream.Write(at, uint64(value), 4)
+}

@@ -160,11 +160,7 @@ func (l *lane) fillBatch(s *slot) {
 			}
 		}
 		if err := b.Submit((b.Busy() + 1) / 2); err != nil {
-			l.r.log.Warn("ring: io_uring failed, going on without", "error", err)
-			l.batch = nil
-			if err := b.Close(); err != nil {
-				l.r.log.Warn("ring: close io_uring", "error", err)
-			}
+			l.dropBatch(err)
 			return
 		}
 		for _, d := range l.done[:b.Reap(l.done)] {
@@ -187,4 +183,13 @@ func (l *lane) openBatch() *uring.Ring {
 	}
 	l.batch, l.done = b, make([]uring.Done, batchDepth)
 	return b
+}
+
+// dropBatch goes on without io_uring.
+func (l *lane) dropBatch(cause error) {
+	l.r.log.Warn("ring: io_uring failed, going on without", "error", cause)
+	if err := l.batch.Close(); err != nil {
+		l.r.log.Warn("ring: close io_uring", "error", err)
+	}
+	l.batch = nil
 }

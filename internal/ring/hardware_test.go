@@ -104,6 +104,8 @@ type line struct {
 	Max       float64 `json:"max"`
 	OfCeiling float64 `json:"of_ceiling,omitempty"` // the pinned copy in the same run
 	OfPeer    float64 `json:"of_peer,omitempty"`    // plain preads or pwrites in the same run
+	OfPeerMin float64 `json:"of_peer_min,omitempty"`
+	OfPeerMax float64 `json:"of_peer_max,omitempty"`
 	IOPS      float64 `json:"iops,omitempty"`
 	LatencyUS float64 `json:"latency_us,omitempty"` // median
 	P99US     float64 `json:"p99_us,omitempty"`
@@ -146,6 +148,8 @@ func (h *bench) add(l line) {
 	}{
 		{"of_ceiling", l.OfCeiling},
 		{"of_peer", l.OfPeer},
+		{"of_peer_min", l.OfPeerMin},
+		{"of_peer_max", l.OfPeerMax},
 		{"iops", l.IOPS},
 		{"lat_us", l.LatencyUS},
 		{"p99_us", l.P99US},

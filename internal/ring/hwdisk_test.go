@@ -15,25 +15,29 @@ func spread(v []float64) (mid, lo, hi float64) {
 	return s[len(s)/2], s[0], s[len(s)-1]
 }
 
-// duel runs ours and theirs in turns.
-func (h *bench) duel(name string, runs int, ours, theirs func() int64) {
+// duel runs theirs, ours, ours and theirs, so many times: a disk that others use,
+// too, is seldom as fast as it was a second ago. The ratio is the median of those
+// of the turns.
+func (h *bench) duel(name string, turns int, ours, theirs func() int64) {
 	if !h.wanted(name) {
 		return
 	}
-	rate := func(do func() int64) float64 {
+	var bytes int64
+	seconds := func(do func() int64) float64 {
 		start := time.Now()
-		n := do()
-		return float64(n) / time.Since(start).Seconds() / 1e9
+		bytes = do()
+		return time.Since(start).Seconds()
 	}
-	var mine, peer []float64
-	for range runs {
-		peer = append(peer, rate(theirs))
-		mine = append(mine, rate(ours))
+	var mine, ratios []float64
+	for range turns {
+		b := seconds(theirs)
+		a := seconds(ours) + seconds(ours)
+		b += seconds(theirs)
+		mine, ratios = append(mine, 2*float64(bytes)/a/1e9), append(ratios, b/a)
 	}
 	l := line{Name: name}
 	l.GBps, l.Min, l.Max = spread(mine)
-	base, _, _ := spread(peer)
-	l.OfPeer = l.GBps / base
+	l.OfPeer, l.OfPeerMin, l.OfPeerMax = spread(ratios)
 	h.add(l)
 }
 
@@ -100,16 +104,19 @@ func (h *bench) writes(f *hwFile) {
 	}
 }
 
+// coldTurns is odd, for the median.
+const coldTurns = 15
+
 // cold measures O_DIRECT from disk against plain O_DIRECT preads by as many
 // threads, the cache dropped before each.
 func (h *bench) cold(f *hwFile) {
 	if f.direct < 0 || !h.wanted("cold "+f.name) {
 		return
 	}
-	total := min(f.size, 2<<30)
+	total := min(f.size, 256<<20)
 	part := &hwFile{buffered: f.buffered, direct: f.direct, size: total}
 	lanes, slot := h.r.plan.lanes, h.r.plan.slot
-	mem := h.hostMem(16 * max(slot, 1<<20))
+	mem := h.hostMem(max(16, int64(lanes)) * max(slot, 4<<20))
 	drop := func() {
 		if err := unix.Fdatasync(f.buffered); err != nil {
 			h.t.Error(err)
@@ -130,11 +137,19 @@ func (h *bench) cold(f *hwFile) {
 	}
 	like := Req{Buffered: f.buffered, Direct: f.direct, Align: 512}
 	drop()
-	h.duel("cold "+f.name+" one request, of O_DIRECT preads", 3,
+	turns := 1
+	if h.opt.runs > 1 {
+		turns = coldTurns
+	}
+	// How far the same reads differ from themselves says what the others are worth.
+	h.duel("cold "+f.name+" O_DIRECT preads of themselves", turns, raw(16, 1<<20), raw(16, 1<<20))
+	h.duel("cold "+f.name+" one request, of O_DIRECT preads", turns,
 		func() int64 { return h.move(part, 1, total, like) }, raw(lanes, slot))
-	h.duel("cold "+f.name+" 16x1M, of O_DIRECT preads", 3,
+	h.duel("cold "+f.name+" 16x1M, of O_DIRECT preads", turns,
 		func() int64 { return h.move(part, 16, 1<<20, like) }, raw(16, 1<<20))
-	h.duel("cold "+f.name+" 1x1M, of O_DIRECT preads", 2,
+	h.duel("cold "+f.name+" 16x4M, of O_DIRECT preads", turns,
+		func() int64 { return h.move(part, 16, 4<<20, like) }, raw(16, 4<<20))
+	h.duel("cold "+f.name+" 1x1M, of O_DIRECT preads", turns,
 		func() int64 { return h.move(&hwFile{size: total / 4}, 1, 1<<20, like) },
 		func() int64 {
 			timed(h.t, 1, 1<<20, total/4, func(c int, off, n int64) error {

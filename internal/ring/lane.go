@@ -85,10 +85,11 @@ func (l *lane) close() error {
 // copy launched, a write's copy is launched.
 func (l *lane) start(s *slot) {
 	s.write = s.op.reqs[s.parts[0].req].Write
+	s.bytes, s.queued = 0, false
 	if !s.write {
 		began := time.Now()
 		l.fill(s)
-		s.hint()
+		s.hint(l.r)
 		l.r.pace.add(s.filled(), time.Since(began))
 	}
 	l.launch(s)
@@ -98,8 +99,8 @@ func (l *lane) start(s *slot) {
 
 // hint tells the processor about a short piece. What a disk has put there lies in
 // no core's cache.
-func (s *slot) hint() {
-	if s.filled() > hintMax {
+func (s *slot) hint(r *Ring) {
+	if n := s.filled(); n > hintMax || !r.crowded(n) {
 		return
 	}
 	for i := range s.parts {
@@ -109,33 +110,41 @@ func (s *slot) hint() {
 	}
 }
 
-// launch queues the copies of a slot.
+// crowded reports whether a copy of n bytes will wait for others. Only then is
+// it worth the caller's time to make it shorter.
+func (r *Ring) crowded(n int) bool { return r.copying.Load() >= hintQueue*int64(n) }
+
+// launch queues the copies of a slot, as far as they are not under way already.
 func (l *lane) launch(s *slot) {
-	s.bytes, s.queued = 0, false
 	if s.gathered && len(s.parts) >= minScatter && l.packed(s) {
 		return
 	}
 	for i := range s.parts {
-		p := &s.parts[i]
-		n := p.n
-		if !s.write {
-			n = p.got
-		}
-		if n == 0 {
-			continue
-		}
-		host, dev := s.addr+gpu.Addr(p.at), s.op.reqs[p.req].Addr+gpu.Addr(p.off)
-		dst, src := dev, host
-		if s.write {
-			dst, src = host, dev
-		}
-		if err := l.stream.Copy(dst, src, uint64(n)); err != nil {
-			s.copyFailed(p, err)
-			continue
-		}
-		s.bytes += int64(n)
+		l.send(s, &s.parts[i])
 	}
 	l.record(s)
+}
+
+// send queues the copy of one part.
+func (l *lane) send(s *slot, p *part) {
+	n := p.n
+	if !s.write {
+		n = p.got
+	}
+	if n == 0 || p.sent {
+		return
+	}
+	host, dev := s.addr+gpu.Addr(p.at), s.op.reqs[p.req].Addr+gpu.Addr(p.off)
+	dst, src := dev, host
+	if s.write {
+		dst, src = host, dev
+	}
+	if err := l.stream.Copy(dst, src, uint64(n)); err != nil {
+		s.copyFailed(p, err)
+		return
+	}
+	p.sent = true
+	s.bytes += int64(n)
 }
 
 // record marks the end of the slot's copies.

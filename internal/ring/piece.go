@@ -26,6 +26,7 @@ type part struct {
 	at   int   // in the slot
 	n    int
 	over []byte // the pages of the file to store into; nil for none
+	sent bool   // its copy is queued
 	// The outcome.
 	got     int // bytes that came through, from the start
 	direct  int // of these, by O_DIRECT

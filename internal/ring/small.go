@@ -22,9 +22,16 @@ type small struct {
 	// The GPU writes seq into flag behind a copy, where that is seen earlier than
 	// the driver's own mark.
 	flagged  bool
+	marks    marker // nil where copy and mark are two calls
 	flag     *atomic.Uint32
 	flagAddr gpu.Addr
 	seq      uint32
+}
+
+// A marker is a stream that takes a copy, and the mark to store behind it, in one
+// call.
+type marker interface {
+	CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error
 }
 
 // smalls are lent last in, first out, so that few are used while few are needed.
@@ -96,6 +103,7 @@ func (r *Ring) newSmalls(n int) ([]*small, error) {
 		if s.stream, err = r.dev.NewStream(); err != nil {
 			return nil, errors.Join(fmt.Errorf("ring: %w", err), closeStreams(list))
 		}
+		s.marks, _ = s.stream.(marker)
 		s.flagAddr = s.addr + smallSlot - page
 		s.flag = hostWord(s.flagAddr)
 		s.flag.Store(0) // the memory may have been a ring's before
@@ -108,8 +116,12 @@ func (r *Ring) newSmalls(n int) ([]*small, error) {
 	return list, nil
 }
 
-// flagRounds is how often each way to wait is tried.
-const flagRounds = 9
+// flagRounds is how often each way to wait is tried, the first few not counted:
+// some hundred microseconds in all.
+const (
+	flagRounds = 25
+	flagWarmUp = 4
+)
 
 // flagged measures, once for a ring, whether waiting for a flag is the faster way
 // to wait for a copy.
@@ -121,13 +133,15 @@ func (r *Ring) flagged(s *small) bool {
 		}
 		defer r.dev.Free(to)
 		var took [2][]time.Duration
-		for i := range 2 * flagRounds {
+		for i := range 2 * (flagWarmUp + flagRounds) {
 			began := time.Now()
 			s.flagged = i%2 == 1
 			if err := s.move(to, s.addr, page); err != nil {
 				return
 			}
-			took[i%2] = append(took[i%2], time.Since(began))
+			if i >= 2*flagWarmUp {
+				took[i%2] = append(took[i%2], time.Since(began))
+			}
 		}
 		slices.Sort(took[0])
 		slices.Sort(took[1])
@@ -187,10 +201,18 @@ func (r *Ring) readSmall(q *Req, s *small) {
 	if q.Sum {
 		p.crc = crc32c.Sum(s.mem[p.at : p.at+p.got])
 	}
-	if p.got > 0 {
-		hint(s.mem[p.at : p.at+p.got])
-		s.copy(q.Addr, s.addr+gpu.Addr(p.at), p.got, q)
+	if p.got == 0 {
+		return
 	}
+	n := p.got
+	if n >= hintMin {
+		if r.crowded(n) {
+			hint(s.mem[p.at : p.at+n])
+		}
+		r.copying.Add(int64(n))
+		defer r.copying.Add(-int64(n))
+	}
+	s.copy(q.Addr, s.addr+gpu.Addr(p.at), n, q)
 }
 
 func (r *Ring) writeSmall(q *Req, s *small) {
@@ -215,17 +237,38 @@ func (s *small) copy(dst, src gpu.Addr, n int, q *Req) {
 
 // move copies and waits.
 func (s *small) move(dst, src gpu.Addr, n int) error {
-	if err := s.stream.Copy(dst, src, uint64(n)); err != nil {
+	marked, err := s.launch(dst, src, uint64(n))
+	if err != nil || marked && s.seen() {
 		return err
 	}
-	if s.flagged && s.seen() {
-		return nil
-	}
-	err := s.stream.Synchronize()
+	err = s.stream.Synchronize()
 	if err != nil {
 		_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
 	}
 	return err
+}
+
+// launch queues a copy, and the flag behind it where that is how to wait.
+func (s *small) launch(dst, src gpu.Addr, n uint64) (marked bool, err error) {
+	if !s.flagged {
+		return false, s.stream.Copy(dst, src, n)
+	}
+	s.seq++
+	if s.marks == nil {
+		if err := s.stream.Copy(dst, src, n); err != nil {
+			return false, err
+		}
+		return s.stream.Write(s.flagAddr, uint64(s.seq), 4) == nil, nil
+	}
+	if s.marks.CopyWrite(dst, src, n, s.flagAddr, s.seq) == nil {
+		return true, nil
+	}
+	// The copy may be under way without its flag.
+	if err := s.stream.Copy(dst, src, n); err != nil {
+		_ = s.stream.Synchronize()
+		return false, err
+	}
+	return false, nil
 }
 
 // flagSpins is how often a flag is looked at, some 50 us: after that the driver
@@ -234,10 +277,6 @@ const flagSpins = 50_000
 
 // seen waits for the flag behind the copy.
 func (s *small) seen() bool {
-	s.seq++
-	if err := s.stream.Write(s.flagAddr, uint64(s.seq), 4); err != nil {
-		return false
-	}
 	for range flagSpins {
 		if s.flag.Load() == s.seq {
 			return true
