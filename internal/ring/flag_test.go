@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// setFlags decides how small requests wait, which is otherwise measured. It wants
-// a ring that nobody uses yet.
+// setFlags decides how few small requests wait, which is otherwise measured. It
+// wants a ring that nobody uses yet.
 func setFlags(t *testing.T, r *Ring, flags bool) {
 	t.Helper()
 	s, err := r.getSmall()
@@ -18,9 +18,6 @@ func setFlags(t *testing.T, r *Ring, flags bool) {
 	}
 	r.putSmall(s)
 	r.flags = flags
-	for _, s := range r.smalls.all {
-		s.flagged = flags
-	}
 }
 
 // Small requests that wait for a flag move the same bytes, and where the flag
@@ -123,6 +120,42 @@ func loses(t *testing.T, s *small) bool {
 type lostFlags struct{ gpu.Stream }
 
 func (lostFlags) Write(gpu.Addr, uint64, int) error { return nil }
+
+// Flags are for few callers, and for copies to the GPU.
+func TestFlagCallers(t *testing.T) {
+	odd := newOddGPU(openGPU(t))
+	r := openRing(t, odd, smallRing)
+	f, b := newFile(t, noise(1, page)), newBuffer(t, odd.Device, page)
+	setFlags(t, r, true)
+	for i := range flagCallers + 1 {
+		s, err := r.getSmall()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.putSmall(s)
+		if want := i < flagCallers; s.flagged != want {
+			t.Errorf("caller %d waits for a flag: %v, want %v", i, s.flagged, want)
+		}
+	}
+	r2 := openRing(t, odd, smallRing)
+	setFlags(t, r2, true)
+	var flags int
+	odd.set(func(verb string, _ uint64) error {
+		if verb == "write" {
+			flags++
+		}
+		return nil
+	})
+	defer odd.set(nil)
+	for i, write := range []bool{true, false} {
+		if _, err := run1(r2, Req{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: page}); err != nil {
+			t.Fatal(err)
+		}
+		if flags != i {
+			t.Errorf("write %v: %d flags, want %d", write, flags, i)
+		}
+	}
+}
 
 // A stream that takes copy and flag in one call is asked once, and where that
 // fails half-way the copy is made again and waited for.

@@ -19,8 +19,8 @@ type small struct {
 	mem    []byte
 	part   part
 
-	// The GPU writes seq into flag behind a copy, where that is seen earlier than
-	// the driver's own mark.
+	// The GPU writes seq into flag behind a copy to it, where that is seen earlier
+	// than the driver's own mark.
 	flagged  bool
 	marks    marker // nil where copy and mark are two calls
 	flag     *atomic.Uint32
@@ -63,6 +63,7 @@ func (r *Ring) getSmall() (*small, error) {
 		if n := len(m.idle); n > 0 {
 			s := m.idle[n-1]
 			m.idle = m.idle[:n-1]
+			s.flagged = r.flags && len(m.all)-len(m.idle) <= flagCallers
 			return s, nil
 		}
 		if len(m.all) >= m.most || m.grows {
@@ -109,12 +110,13 @@ func (r *Ring) newSmalls(n int) ([]*small, error) {
 		s.flag.Store(0) // the memory may have been a ring's before
 		list = append(list, s)
 	}
-	flagged := r.flagged(list[0])
-	for _, s := range list {
-		s.flagged = flagged
-	}
+	r.flagOnce.Do(func() { r.flags = r.flagsPay(list[0]) })
 	return list, nil
 }
+
+// flagCallers is how many callers may wait for flags: a flag is a call more, and
+// the driver lets in one at a time.
+const flagCallers = 2
 
 // flagRounds is how often each way to wait is tried, the first few not counted:
 // some hundred microseconds in all.
@@ -123,31 +125,27 @@ const (
 	flagWarmUp = 4
 )
 
-// flagged measures, once for a ring, whether waiting for a flag is the faster way
-// to wait for a copy.
-func (r *Ring) flagged(s *small) bool {
-	r.flagOnce.Do(func() {
-		to, err := r.dev.Alloc(gpu.KindDevice, page, 0)
-		if err != nil {
-			return
+// flagsPay measures whether waiting for a flag is the faster way to wait for a copy.
+func (r *Ring) flagsPay(s *small) bool {
+	to, err := r.dev.Alloc(gpu.KindDevice, page, 0)
+	if err != nil {
+		return false
+	}
+	defer r.dev.Free(to)
+	var took [2][]time.Duration
+	for i := range 2 * (flagWarmUp + flagRounds) {
+		began := time.Now()
+		s.flagged = i%2 == 1
+		if err := s.move(to, s.addr, page); err != nil {
+			return false
 		}
-		defer r.dev.Free(to)
-		var took [2][]time.Duration
-		for i := range 2 * (flagWarmUp + flagRounds) {
-			began := time.Now()
-			s.flagged = i%2 == 1
-			if err := s.move(to, s.addr, page); err != nil {
-				return
-			}
-			if i >= 2*flagWarmUp {
-				took[i%2] = append(took[i%2], time.Since(began))
-			}
+		if i >= 2*flagWarmUp {
+			took[i%2] = append(took[i%2], time.Since(began))
 		}
-		slices.Sort(took[0])
-		slices.Sort(took[1])
-		r.flags = took[1][flagRounds/2] < took[0][flagRounds/2]
-	})
-	return r.flags
+	}
+	slices.Sort(took[0])
+	slices.Sort(took[1])
+	return took[1][flagRounds/2] < took[0][flagRounds/2]
 }
 
 func closeStreams(list []*small) (err error) {
@@ -217,6 +215,7 @@ func (r *Ring) readSmall(q *Req, s *small) {
 
 func (r *Ring) writeSmall(q *Req, s *small) {
 	p := &s.part
+	s.flagged = false // behind a copy from the GPU a flag comes late
 	if s.copy(s.addr+gpu.Addr(p.at), q.Addr, p.n, q); p.err != nil {
 		return
 	}
