@@ -82,6 +82,7 @@ func TestCalls(t *testing.T) {
 		{"Stream.Fill 2", func() error { return s.Fill(0x10, 0x1ffff, 2, 3) }, []string{"cuMemsetD16Async(0x10, 0xffff, 3, 0x51)"}},
 		{"Stream.Fill 4", func() error { return s.Fill(0x10, 0xfffffffe, 4, 3) }, []string{"cuMemsetD32Async(0x10, 0xfffffffe, 3, 0x51)"}},
 		{"Stream.Write 4", func() error { return s.Write(0x10, 1<<32|7, 4) }, []string{"cuStreamWriteValue32_v2(0x51, 0x10, 7, 0)"}},
+		{"Stream.CopyWrite", func() error { return s.CopyWrite(0x10, 0x20, 3, 0x30, 7) }, []string{"cuMemcpyAsync(0x10, 0x20, 3, 0x51)", "cuStreamWriteValue32_v2(0x51, 0x30, 7, 0)"}},
 		{"Stream.Write 8", func() error { return s.Write(0x10, 1<<32|7, 8) }, []string{"cuStreamWriteValue64_v2(0x51, 0x10, 4294967303, 0)"}},
 		{"Stream.Wait 4", func() error { return s.Wait(0x10, 9, 4, gpu.CondNOR) }, []string{"cuStreamWaitValue32_v2(0x51, 0x10, 9, 3)"}},
 		{"Stream.Wait 8", func() error { return s.Wait(0x10, 1<<32, 8, gpu.CondEQ) }, []string{"cuStreamWaitValue64_v2(0x51, 0x10, 4294967296, 1)"}},

@@ -116,3 +116,27 @@ func TestBadInput(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Copy and store are one call to C, but each answers for itself.
+func TestCopyWriteErrors(t *testing.T) {
+	f := openFake(t)
+	d := f.device()
+	stream, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stream.(*cuda.Stream)
+	for _, name := range []string{"cuMemcpyAsync", "cuStreamWriteValue32_v2"} {
+		f.answer(name, gpu.ErrIllegalAddress, 0)
+		err := s.CopyWrite(0x10, 0x20, 3, 0x30, 7)
+		if gpu.CodeOf(err) != gpu.ErrIllegalAddress || !strings.Contains(err.Error(), strings.TrimSuffix(name, "_v2")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CopyWrite(0x10, 0x20, 3, 0x30, 7); gpu.CodeOf(err) != gpu.ErrInvalidHandle {
+		t.Errorf("closed: %v", err)
+	}
+}

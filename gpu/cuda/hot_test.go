@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpu/cuda"
 )
 
 func TestHotCallsDoNotAllocate(t *testing.T) {
@@ -26,6 +27,7 @@ func TestHotCallsDoNotAllocate(t *testing.T) {
 		"Fill":         func() { _ = d.Fill(a, 1, 4, 8) },
 		"Stream.Copy":  func() { _ = s.Copy(a, a+8, 8) },
 		"Stream.Write": func() { _ = s.Write(a, 1, 4) },
+		"CopyWrite":    func() { _ = s.(*cuda.Stream).CopyWrite(a, a+8, 8, a+16, 1) },
 		"Record":       func() { _ = s.Record(e) },
 		"Event.Done":   func() { _, _ = e.Done() },
 		"Synchronize":  func() { _ = s.Synchronize() },

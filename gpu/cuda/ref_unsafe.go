@@ -7,21 +7,8 @@ import (
 	"github.com/culvert-io/culvert/internal/dl"
 )
 
-// escape.to is never written, but the compiler does not know: what might be
-// stored in it lives on the heap, where it does not move.
-var escape struct {
-	ever bool
-	to   unsafe.Pointer
-}
-
-// ref is the address of *p as an argument. It forces *p onto the heap; the
-// caller keeps it alive past the call, by reading it or by runtime.KeepAlive.
-func ref[T any](p *T) uintptr {
-	if escape.ever {
-		escape.to = unsafe.Pointer(p)
-	}
-	return uintptr(unsafe.Pointer(p))
-}
+// ref is the address of *p as an argument; see dl.Ref.
+func ref[T any](p *T) uintptr { return dl.Ref(p) }
 
 // refBytes is the address of the first byte of b, by the rules of ref.
 func refBytes(b []byte) uintptr { return ref(unsafe.SliceData(b)) }

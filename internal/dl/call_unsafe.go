@@ -116,7 +116,7 @@ func (l *Library) Path() string {
 		return l.name
 	}
 	link := new(*[2]*byte)
-	if Func(dlinfo).Call(l.handle, rtldDILinkMap, uintptr(unsafe.Pointer(link))) != 0 || *link == nil {
+	if Func(dlinfo).Call(l.handle, rtldDILinkMap, Ref(link)) != 0 || *link == nil {
 		return l.name
 	}
 	if path := String((*link)[1]); path != "" {

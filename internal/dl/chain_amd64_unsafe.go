@@ -25,12 +25,19 @@ var chainPC uintptr
 //lint:ignore U1000 declared for vet, which compares it with the assembly
 func chainC()
 
+// cgocall calls a C function of one word: what purego calls, too, after it has
+// laid out its arguments, of which a chain has none. The runtime keeps it for
+// such packages.
+//
+//go:linkname cgocall runtime.cgocall
+func cgocall(fn, arg unsafe.Pointer) int32
+
 func chain(steps []Step) (int32, int) {
 	f := chainFrames.Get().(*chainFrame)
 	f.left = uintptr(copy(f.steps[:], steps))
 	f.result = 0
 	if f.left > 0 {
-		Func(chainPC).Call(uintptr(unsafe.Pointer(f)))
+		cgocall(*(*unsafe.Pointer)(unsafe.Pointer(&chainPC)), unsafe.Pointer(f))
 	}
 	result, done := int32(f.result), len(steps)-int(f.left)
 	runtime.KeepAlive(f)

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"unsafe"
 )
 
 func TestChain(t *testing.T) {
@@ -26,7 +25,7 @@ func TestChain(t *testing.T) {
 		log := new([2]uint64)
 		var steps []Step
 		for i, r := range c.results {
-			steps = append(steps, Step{step, [6]uintptr{uintptr(unsafe.Pointer(log)), uintptr(i + 1), 2, 3, 4, uintptr(uint32(r))}})
+			steps = append(steps, Step{step, [6]uintptr{Ref(log), uintptr(i + 1), 2, 3, 4, uintptr(uint32(r))}})
 		}
 		got, at := Chain(steps...)
 		if got != c.want || at != c.at || log[0] != c.log {
@@ -45,7 +44,7 @@ func TestChainFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			log := new([2]uint64)
-			s := Step{step, [6]uintptr{uintptr(unsafe.Pointer(log)), 0, 0, 0, 1, 0}}
+			s := Step{step, [6]uintptr{Ref(log), 0, 0, 0, 1, 0}}
 			for i := range 1000 {
 				if r, at := Chain(s, s); r != 0 || at != 2 {
 					t.Errorf("result %d at %d", r, at)
@@ -54,6 +53,9 @@ func TestChainFromManyGoroutines(t *testing.T) {
 				if i%100 == 0 {
 					runtime.GC()
 				}
+			}
+			if log[1] != 0 {
+				t.Error("the stack was not aligned")
 			}
 		})
 	}
@@ -66,10 +68,11 @@ func TestChainDoesNotAllocate(t *testing.T) {
 	}
 	step := sym(t, callee(t), "callee_step")
 	log := new([2]uint64)
-	s := Step{step, [6]uintptr{uintptr(unsafe.Pointer(log))}}
+	s := Step{step, [6]uintptr{Ref(log)}}
 	if n := testing.AllocsPerRun(1000, func() { Chain(s, s) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+	runtime.KeepAlive(log)
 }
 
 func BenchmarkTwoCalls(b *testing.B) {
@@ -83,8 +86,9 @@ func BenchmarkTwoCalls(b *testing.B) {
 func BenchmarkChainOfTwo(b *testing.B) {
 	step := sym(b, callee(b), "callee_step")
 	log := new([2]uint64)
-	s := Step{step, [6]uintptr{uintptr(unsafe.Pointer(log))}}
+	s := Step{step, [6]uintptr{Ref(log)}}
 	for b.Loop() {
 		Chain(s, s)
 	}
+	runtime.KeepAlive(log)
 }

@@ -273,6 +273,9 @@ func (h *bench) reads(f *hwFile) {
 
 // small measures single requests of 4 KiB, and batches of them.
 func (h *bench) small(f *hwFile) {
+	if h.wanted("latency") {
+		h.move(f, 16, 1<<20, Req{Buffered: f.buffered, Direct: -1}) // into the page cache
+	}
 	ctx := context.Background()
 	q, res := make([]Req, 1), make([]Res, 1)
 	for _, n := range []int64{4 << 10, 64 << 10} {

@@ -210,11 +210,14 @@ func (r *Ring) settle() error {
 		default:
 			// The kernel has memory to write to, and tells when it has done so
 			// also without being asked.
-			time.Sleep(time.Millisecond)
+			pause(time.Millisecond)
 		}
 	}
 	return nil
 }
+
+// pause is replaced by tests, which answer in it.
+var pause = time.Sleep
 
 // begun is how many operations the kernel has taken and not answered.
 func (r *Ring) begun() int { return r.Busy() - int(*r.sqTail+r.queued-load(r.sqHead)) }

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dl"
@@ -99,7 +99,7 @@ func (l *Library) Path() string { return l.lib.Path() }
 // Version is the library's: 1150 for 1.15.
 func (l *Library) Version() (int, error) {
 	v := new(int32)
-	err := status("cuFileGetVersion", l.getVersion.Call(uintptr(unsafe.Pointer(v))))
+	err := status("cuFileGetVersion", l.getVersion.Call(dl.Ref(v)))
 	return int(*v), err
 }
 
@@ -150,7 +150,9 @@ type Handle struct {
 func (l *Library) Register(fd int) (*Handle, error) {
 	h := new(uintptr)
 	d := &descr{kind: opaqueFD, fd: int32(fd)}
-	if err := status("cuFileHandleRegister", l.handleRegister.Call(uintptr(unsafe.Pointer(h)), uintptr(unsafe.Pointer(d)))); err != nil {
+	err := status("cuFileHandleRegister", l.handleRegister.Call(dl.Ref(h), dl.Ref(d)))
+	runtime.KeepAlive(d)
+	if err != nil {
 		return nil, err
 	}
 	return &Handle{l, *h}, nil

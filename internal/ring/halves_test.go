@@ -1,0 +1,178 @@
+package ring
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/culvert-io/culvert/internal/uring"
+)
+
+// Halves lie side by side, in the file and in the slot, and meet on a border.
+func TestHalve(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Req{
+			Off:   rapid.Int64Range(0, 1<<40).Draw(t, "off"),
+			Len:   rapid.Int64Range(minHalved, defaultSlot).Draw(t, "len"),
+			Align: 1 << rapid.IntRange(9, 15).Draw(t, "align"),
+		}
+		at := int(q.Off & (q.border() - 1))
+		s := slot{op: &op{reqs: []Req{q}}, parts: []part{{at: at, n: int(q.Len)}}}
+		s.halve()
+		a, b := s.parts[0], s.parts[1]
+		if len(s.parts) != 2 || a.off != 0 || a.at != at || a.n+b.n != int(q.Len) {
+			t.Fatalf("%+v", s.parts)
+		}
+		if b.off != int64(a.n) || b.at != at+a.n || (q.Off+b.off)%max(q.border(), cutUnit) != 0 {
+			t.Fatalf("%+v", s.parts)
+		}
+		if a.n < minHalved/4 || b.n < minHalved/4 {
+			t.Fatalf("halves of %d and %d bytes", a.n, b.n)
+		}
+		_, end, _ := a.around(&q, defaultSlot+page)
+		from, _, pos := b.around(&q, defaultSlot+page)
+		if end != from || pos != q.Off+b.off {
+			t.Fatalf("one half is read up to %d, the other from %d, file offset %d", end, from, pos)
+		}
+	})
+}
+
+// coldFile is a file that the page cache has dropped.
+func coldFile(t *testing.T, n int) *testFile {
+	t.Helper()
+	f := newFile(t, noise(7, n))
+	if f.direct < 0 {
+		t.Skip("needs a file system with O_DIRECT, on a disk")
+	}
+	f.cool(t)
+	if (kernel{}).Warm(f.buffered, 0, int64(n)) {
+		t.Skip("needs a page cache that can be dropped")
+	}
+	return f
+}
+
+func needUring(t *testing.T) {
+	t.Helper()
+	b, err := uring.New(uring.Config{Entries: 2})
+	if err != nil {
+		t.Skipf("needs io_uring: %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A read that waits for a disk goes in halves, each copied by itself, wherever the
+// file ends.
+func TestHalves(t *testing.T) {
+	needUring(t)
+	const size = 1<<20 + 777
+	odd := newOddGPU(openGPU(t))
+	for _, tt := range []struct {
+		name   string
+		cfg    Config
+		off    int64
+		n      int
+		copies int
+	}{
+		{"aligned", Config{}, 0, 1 << 20, 2},
+		{"off every border", Config{}, 1234, 700<<10 + 77, 2},
+		{"just large enough", Config{}, 4096, minHalved, 2},
+		{"too small", Config{}, 4096, minHalved - 1, 1},
+		{"without io_uring", Config{plain: true}, 0, 1 << 20, 1},
+		{"to the end", Config{}, 300 << 10, size - 300<<10, 2},
+		{"the end in the second half", Config{}, 300 << 10, 1 << 20, 2},
+		{"the end in the first half", Config{}, 900 << 10, 1 << 20, 1},
+		{"behind the end", Config{}, 2 << 20, 1 << 20, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, b := coldFile(t, size), newBuffer(t, odd.Device, tt.n)
+			r := openRing(t, odd, tt.cfg)
+			var mu sync.Mutex
+			var copies int
+			odd.set(func(verb string, _ uint64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if verb == "copy" {
+					copies++
+				}
+				return nil
+			})
+			defer odd.set(nil)
+			res, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: tt.off, Addr: b.addr(), Len: int64(tt.n)})
+			want := f.data[min(tt.off, size):min(tt.off+int64(tt.n), size)]
+			if err != nil || int(res.N) != len(want) {
+				t.Fatalf("%+v, %v, want %d bytes", res, err, len(want))
+			}
+			if !bytes.Equal(b.bytes(t)[:len(want)], want) {
+				t.Error("wrong bytes")
+			}
+			if copies != tt.copies {
+				t.Errorf("%d copies, want %d", copies, tt.copies)
+			}
+			if res.DirectBytes < res.N/2 {
+				t.Errorf("%d of %d bytes by O_DIRECT", res.DirectBytes, res.N)
+			}
+		})
+	}
+}
+
+// When the copy of either half fails, what lies before it is in place.
+func TestHalvesFail(t *testing.T) {
+	needUring(t)
+	const n = 1 << 20
+	broken := errors.New("broken")
+	odd := newOddGPU(openGPU(t))
+	r := openRing(t, odd, Config{})
+	b := newBuffer(t, odd.Device, n)
+	const off = 100 << 10 // so that the halves differ in size
+	for second := range 2 {
+		f := coldFile(t, n+off)
+		var sizes []uint64
+		s := slot{op: &op{reqs: []Req{{Off: off, Len: n, Align: f.align}}}, parts: []part{{n: n}}}
+		s.halve()
+		bad := uint64(s.parts[second].n)
+		odd.set(func(verb string, n uint64) error {
+			if verb == "copy" {
+				if sizes = append(sizes, n); n == bad {
+					return broken
+				}
+			}
+			return nil
+		})
+		b.set(t, make([]byte, n))
+		res, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: off, Addr: b.addr(), Len: n})
+		odd.set(nil)
+		if want := s.parts[second].off; !errors.Is(err, broken) || res.N != want {
+			t.Fatalf("half %d of %d bytes: %+v, %v, want %d bytes; copies of %d", second, bad, res, err, want, sizes)
+		}
+		if len(sizes) != 2 {
+			t.Errorf("copies of %d bytes, want two", sizes)
+		}
+		if !bytes.Equal(b.bytes(t)[:res.N], f.data[off:off+res.N]) {
+			t.Error("wrong bytes")
+		}
+	}
+}
+
+// A copy is made shorter by work on the CPU only while others wait with it.
+func TestCrowded(t *testing.T) {
+	r := openRing(t, openGPU(t), smallRing)
+	for _, tt := range []struct {
+		queued int64
+		want   bool
+	}{
+		{0, false},
+		{hintQueue<<20 - 1, false},
+		{hintQueue << 20, true},
+	} {
+		r.copying.Store(tt.queued)
+		if got := r.crowded(1 << 20); got != tt.want {
+			t.Errorf("%d bytes on their way: %v", tt.queued, got)
+		}
+	}
+	r.copying.Store(0)
+}
