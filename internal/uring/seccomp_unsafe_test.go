@@ -48,6 +48,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Close(pipe[1]) // ends the read in any case
 	got := make([]byte, 5)
 	if err := errors.Join(r.Read(pipe[0], got, -1, 0), r.Submit(0)); err != nil {
 		t.Fatal(err)

@@ -131,11 +131,11 @@ func status(call string, r uintptr) error {
 
 // descr is CUfileDescr_t.
 type descr struct {
-	kind  int32
-	_     [4]byte
-	fd    int32
-	_     [4]byte
-	fsOps uintptr
+	kind int32
+	_    [4]byte
+	fd   int32
+	_    [4]byte
+	_    uintptr // fs_ops
 }
 
 const opaqueFD = 1 // CU_FILE_HANDLE_TYPE_OPAQUE_FD
