@@ -14,8 +14,10 @@ for _ in 1 2 3 4 5 6 7; do
 	echo "door $("$c" "$file" | sed 's/.*read \([0-9]*\) ns, \([0-9]*\) of \([0-9]*\) by leases/\1 \2 \3/')"
 	echo "go $("$go" "$file" | sed 's/read \([0-9]*\) ns/\1/')"
 done | sort -k1,1 -k2,2n | awk -v limit="$limit" '
+	$2 !~ /^[0-9]+$/ { bad = 1; next } # a run that died
 	{ ns[$1, ++n[$1]] = $2; leased += $3; all += $4 }
 	END {
+		if (bad || !n["door"] || !n["go"]) { print "not every run told how long it took"; exit 1 }
 		door = ns["door", 1]; call = ns["go", 1]; ratio = door / call
 		printf "a 4 KiB read: %d ns through the door, %d ns by the Go call, ratio %.2f\n", door, call, ratio
 		printf "%d of %d reads through the door by leases\n", leased, all

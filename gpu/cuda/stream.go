@@ -9,7 +9,7 @@ import (
 )
 
 // A Stream is a CUstream that does not synchronise with the default stream.
-// Besides [gpu.Stream] it copies in batches.
+// Besides [gpu.Stream] it copies in batches, and with a mark behind the copy.
 type Stream struct {
 	d      *Device
 	handle uintptr

@@ -53,6 +53,10 @@ const (
 	smallSlab = 8
 )
 
+// cores is how many there were when the process began: a program may let more
+// goroutines run than it has cores, since most of them are in calls.
+var cores = runtime.GOMAXPROCS(0)
+
 // A plan is a Config with everything decided.
 type plan struct {
 	budget int64
@@ -83,8 +87,8 @@ func (c Config) plan(info gpu.Info, m machine) (plan, error) {
 		p.budget = DefaultBudget
 	}
 	if c.Workers == 0 {
-		cores := max(runtime.GOMAXPROCS(0), minWorkers)
-		p.lanes, p.hands, p.link = min(cores, maxLanes), min(cores, maxWorkers), m.link(info.PCI)
+		n := max(cores, minWorkers)
+		p.lanes, p.hands, p.link = min(n, maxLanes), min(n, maxWorkers), m.link(info.PCI)
 	}
 	p.fit(c)
 	// An eighth is for small requests, but at least one slot.

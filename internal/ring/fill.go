@@ -40,7 +40,7 @@ func (s *slot) filled() (n int) {
 func (r *Ring) read(q *Req, p *part, mem []byte) {
 	pos := q.Off + p.off
 	// For a small request a look whether it is cold would cost too much.
-	if q.Direct >= 0 && q.Len > smallLen && !r.files.Warm(q.Buffered, pos, int64(p.n)) {
+	if p.got == 0 && q.Direct >= 0 && q.Len > smallLen && !r.files.Warm(q.Buffered, pos, int64(p.n)) {
 		r.readDirect(q, p, mem)
 	}
 	for p.got < p.n && p.err == nil {

@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -107,8 +108,8 @@ func TestFlagLost(t *testing.T) {
 func loses(t *testing.T, s *small) bool {
 	t.Helper()
 	real := s.stream
-	defer func(flagged bool) { s.stream, s.flagged = real, flagged }(s.flagged)
-	s.stream, s.flagged = lostFlags{real}, true
+	defer func(flagged bool, marks marker) { s.stream, s.flagged, s.marks = real, flagged, marks }(s.flagged, s.marks)
+	s.stream, s.flagged, s.marks = lostFlags{real}, true, nil
 	marked, err := s.launch(s.addr+page, s.addr, 64)
 	if err != nil || !marked {
 		t.Fatalf("launch: %v, %v", marked, err)
@@ -197,7 +198,8 @@ func TestMarks(t *testing.T) {
 				return nil
 			})
 			defer odd.set(nil)
-			s.marks = &fakeMarks{s.stream.(*oddStream).Stream, tt.copy, tt.mark}
+			marks := &fakeMarks{Stream: s.stream.(*oddStream).Stream, flag: s.flag, copy: tt.copy, mark: tt.mark}
+			s.marks = marks
 			defer func() { s.marks = nil }()
 			b.set(t, make([]byte, n))
 			res, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
@@ -207,25 +209,29 @@ func TestMarks(t *testing.T) {
 			if err == nil && !bytes.Equal(b.bytes(t), f.data) {
 				t.Error("wrong bytes")
 			}
-			if copies != tt.copies || tt.waits && waits == 0 {
-				t.Errorf("%d copies by themselves, want %d; %d waits", copies, tt.copies, waits)
+			if marks.calls != 1 || copies != tt.copies || (waits > 0) != tt.waits {
+				t.Errorf("%d calls, %d copies by themselves, want %d; %d waits, want some: %v", marks.calls, copies, tt.copies, waits, tt.waits)
 			}
 		})
 	}
 }
 
-// fakeMarks does both by a stream that takes them one by one.
+// fakeMarks does both, and has done so when it returns.
 type fakeMarks struct {
 	gpu.Stream
+	flag       *atomic.Uint32
 	copy, mark error
+	calls      int
 }
 
-func (m *fakeMarks) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error {
+func (m *fakeMarks) CopyWrite(dst, src gpu.Addr, n uint64, _ gpu.Addr, value uint32) error {
+	m.calls++
 	if m.copy != nil {
 		return m.copy
 	}
-	if err := m.Stream.Copy(dst, src, n); err != nil || m.mark != nil {
-		return errors.Join(err, m.mark)
+	err := errors.Join(m.Stream.Copy(dst, src, n), m.Stream.Synchronize(), m.mark)
+	if err == nil {
+		m.flag.Store(value)
 	}
-	return m.Stream.Write(at, uint64(value), 4)
+	return err
 }

@@ -178,7 +178,7 @@ func (l *lane) openBatch() *uring.Ring {
 	l.tried = true
 	b, err := uring.New(uring.Config{Entries: batchDepth})
 	if err != nil {
-		l.r.log.Debug("ring: gathered reads go one by one", "error", err)
+		l.r.log.Debug("ring: reads go one by one", "error", err)
 		return nil
 	}
 	l.batch, l.done = b, make([]uring.Done, batchDepth)

@@ -6,9 +6,9 @@ import "runtime"
 const minHalved = 512 << 10
 
 // fillHalves reads a piece by O_DIRECT in two halves at once, and sends the one
-// that comes first on its way to the GPU while the disk is at work on the other.
-// A disk is not slower for it, and the caller waits for half a copy instead of a
-// whole one. What does not come through in full is left to read.
+// that comes first on its way to the GPU while the disk is at work on the other:
+// the caller waits for half a copy instead of a whole one. What does not come
+// through in full is left to read.
 func (l *lane) fillHalves(s *slot) {
 	b := l.openBatch()
 	if b == nil {
@@ -32,12 +32,19 @@ func (l *lane) fillHalves(s *slot) {
 		}
 		for _, d := range l.done[:b.Reap(l.done)] {
 			p := &s.parts[d.User]
-			if from, to, _ := p.around(q, len(s.mem)); int64(d.Res) == to-from {
-				p.got, p.direct = p.n, p.n
+			if p.came(q, len(s.mem), int64(d.Res)); p.got == p.n {
 				l.send(s, p)
 			}
 		}
 	}
+}
+
+// came notes what a read of the aligned range around a part has brought. Where the
+// file ends that is less than the range, and may be all of the part.
+func (p *part) came(q *Req, slot int, n int64) {
+	from, _, _ := p.around(q, slot)
+	p.got = int(min(max(from+n-int64(p.at), 0), int64(p.n)))
+	p.direct = p.got
 }
 
 // halve cuts the one part of a slot on a border of the file.

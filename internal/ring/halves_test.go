@@ -3,9 +3,15 @@ package ring
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/internal/uring"
@@ -118,6 +124,104 @@ func TestHalves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Wherever the file ends, the disk is asked once.
+func TestHalvesReadOnce(t *testing.T) {
+	needUring(t)
+	r := openRing(t, openGPU(t), Config{})
+	b := newBuffer(t, r.dev, 4<<20)
+	for _, tt := range []struct{ size, n int }{
+		{1 << 20, 1 << 20},
+		{1<<20 + 777, 1<<20 + 777},
+		{4<<20 - 1, 4<<20 - 1},
+		{3<<20 + 777, 4 << 20},
+		{3584 << 10, 4 << 20},
+	} {
+		f := coldFile(t, tt.size)
+		before := bytesRead(t)
+		res, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: int64(tt.n)})
+		if err != nil || res.N != int64(tt.size) {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if n := bytesRead(t) - before; n > int64(tt.size)*11/10 {
+			t.Errorf("for %d bytes of %d the disk was asked for %d", tt.n, tt.size, n)
+		}
+	}
+}
+
+// bytesRead is how much the process had from disks.
+func bytesRead(t *testing.T) (n int64) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		t.Skipf("needs a kernel that counts I/O: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(b), "\nread_bytes: ")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		t.Fatalf("%v in %s", err, b)
+	}
+	return n
+}
+
+// Where io_uring breaks, reads go on without.
+func TestHalvesRingBreaks(t *testing.T) {
+	needUring(t)
+	const n = 1 << 20
+	f := coldFile(t, n)
+	r := openRing(t, openGPU(t), Config{Workers: 1})
+	b := newBuffer(t, r.dev, n)
+	read := func() {
+		t.Helper()
+		b.set(t, make([]byte, n))
+		res, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: n})
+		if err != nil || res.N != n || res.DirectBytes != n || !bytes.Equal(b.bytes(t), f.data) {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	before := rings(t)
+	read()
+	made := rings(t)
+	made = slices.DeleteFunc(made, func(fd int) bool { return slices.Contains(before, fd) })
+	if len(made) != 1 {
+		t.Fatalf("%d io_urings were made", len(made))
+	}
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(null)
+	if err := unix.Dup3(null, made[0], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	f.cool(t)
+	read()
+	if l := r.free[0]; l.batch != nil || !l.tried {
+		t.Error("the lane keeps the broken one")
+	}
+	if _, err := unix.FcntlInt(uintptr(made[0]), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+		t.Errorf("it was not closed: %v", err)
+	}
+}
+
+// rings are the descriptors of the process's io_urings.
+func rings(t *testing.T) (list []int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err != nil || to != "anon_inode:[io_uring]" {
+			continue
+		}
+		n, err := strconv.Atoi(fd.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 // When the copy of either half fails, what lies before it is in place.

@@ -22,18 +22,18 @@ func (h *bench) duel(name string, turns int, ours, theirs func() int64) {
 	if !h.wanted(name) {
 		return
 	}
-	var bytes int64
-	seconds := func(do func() int64) float64 {
+	// perByte is how long something takes.
+	perByte := func(do func() int64) float64 {
 		start := time.Now()
-		bytes = do()
-		return time.Since(start).Seconds()
+		n := do()
+		return time.Since(start).Seconds() / float64(n)
 	}
 	var mine, ratios []float64
 	for range turns {
-		b := seconds(theirs)
-		a := seconds(ours) + seconds(ours)
-		b += seconds(theirs)
-		mine, ratios = append(mine, 2*float64(bytes)/a/1e9), append(ratios, b/a)
+		b := perByte(theirs)
+		a := perByte(ours) + perByte(ours)
+		b += perByte(theirs)
+		mine, ratios = append(mine, 2/a/1e9), append(ratios, b/a)
 	}
 	l := line{Name: name}
 	l.GBps, l.Min, l.Max = spread(mine)

@@ -20,9 +20,9 @@ type lane struct {
 	idle   []*slot // the first one used is the first one taken: the others' memory may still be in a core's own cache
 	flying []*slot // in the order of the stream
 
-	// For gathered requests; each made on first use.
-	staging gpu.Addr    // on the GPU
-	batch   *uring.Ring // nil where there is none
+	// Each made on first use.
+	staging gpu.Addr    // on the GPU, for gathered requests
+	batch   *uring.Ring // for these and for halves; nil where there is none
 	done    []uring.Done
 	tried   bool // to make batch
 }

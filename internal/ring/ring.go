@@ -32,7 +32,7 @@ type Ring struct {
 	packs    *packers // nil where the kernels do not load
 
 	plan    plan
-	copying atomic.Int64 // bytes in the queues of all lanes' streams
+	copying atomic.Int64 // bytes on their way to or from the GPU, but for requests below hintMin
 	pace    pace
 	stores  stores
 

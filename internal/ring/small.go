@@ -136,7 +136,11 @@ func (r *Ring) flagsPay(s *small) bool {
 	for i := range 2 * (flagWarmUp + flagRounds) {
 		began := time.Now()
 		s.flagged = i%2 == 1
-		if err := s.move(to, s.addr, page); err != nil {
+		marked, err := s.launch(to, s.addr, page)
+		if err == nil {
+			err = s.await(marked)
+		}
+		if err != nil || s.flagged != marked {
 			return false
 		}
 		if i >= 2*flagWarmUp {
@@ -237,10 +241,18 @@ func (s *small) copy(dst, src gpu.Addr, n int, q *Req) {
 // move copies and waits.
 func (s *small) move(dst, src gpu.Addr, n int) error {
 	marked, err := s.launch(dst, src, uint64(n))
-	if err != nil || marked && s.seen() {
+	if err != nil {
 		return err
 	}
-	err = s.stream.Synchronize()
+	return s.await(marked)
+}
+
+// await waits for a copy: for its flag, or by the driver.
+func (s *small) await(marked bool) error {
+	if marked && s.seen() {
+		return nil
+	}
+	err := s.stream.Synchronize()
 	if err != nil {
 		_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
 	}

@@ -55,6 +55,9 @@ func openRing(t testing.TB, dev gpu.Device, cfg Config) *Ring {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
+		if n := r.copying.Load(); n != 0 {
+			t.Errorf("%d bytes are still on their way", n)
+		}
 	})
 	return r
 }

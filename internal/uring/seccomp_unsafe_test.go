@@ -53,7 +53,8 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	if err := errors.Join(r.Read(pipe[0], got, -1, 0), r.Submit(0)); err != nil {
 		t.Fatal(err)
 	}
-	// What the kernel waits for comes when settle has been told to wait.
+	// What the kernel waits for comes when settle has been told to wait. The process
+	// has no other test to do.
 	pause = func(time.Duration) {
 		if _, err := unix.Write(pipe[1], []byte("hello")); err != nil {
 			t.Error(err)
