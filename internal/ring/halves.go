@@ -1,9 +1,36 @@
 package ring
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
-// minHalved is the size from which a read that waits for a disk is halved.
+// minHalved is the size from which a read that waits for a disk may be halved.
 const minHalved = 512 << 10
+
+// compete decides whether an op is one read for a disk, and whether that goes in
+// halves. On most machines it should, but not on all; began is zero where there is
+// no choice.
+func (r *Ring) compete(o *op) (began time.Time) {
+	o.whole = r.fromDisk(o.reqs)
+	if !o.whole || o.reqs[0].Len < minHalved {
+		return began
+	}
+	o.halved = r.halves.pick() == 1
+	return time.Now()
+}
+
+// judge tells the contest how an op went that came through in full.
+func (r *Ring) judge(o *op, began time.Time) {
+	if began.IsZero() || o.res[0].Err != nil || o.res[0].N < o.reqs[0].Len {
+		return
+	}
+	way := 0
+	if o.halved {
+		way = 1
+	}
+	r.halves.add(way, o.res[0].N, time.Since(began))
+}
 
 // fillHalves reads a piece by O_DIRECT in two halves at once, and sends the one
 // that comes first on its way to the GPU while the disk is at work on the other:

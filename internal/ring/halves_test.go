@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -71,6 +72,13 @@ func needUring(t *testing.T) {
 	}
 }
 
+// halve makes halves win the ring's next reads.
+func halve(r *Ring) {
+	r.halves.turns.Store(contestFirst + 1)
+	r.halves.took[0].Store(math.MaxInt64)
+	r.halves.took[1].Store(1)
+}
+
 // A read that waits for a disk goes in halves, each copied by itself, wherever the
 // file ends.
 func TestHalves(t *testing.T) {
@@ -97,6 +105,7 @@ func TestHalves(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f, b := coldFile(t, size), newBuffer(t, odd.Device, tt.n)
 			r := openRing(t, odd, tt.cfg)
+			halve(r)
 			var mu sync.Mutex
 			var copies int
 			odd.set(func(verb string, _ uint64) error {
@@ -130,6 +139,7 @@ func TestHalves(t *testing.T) {
 func TestHalvesReadOnce(t *testing.T) {
 	needUring(t)
 	r := openRing(t, openGPU(t), Config{})
+	halve(r)
 	b := newBuffer(t, r.dev, 4<<20)
 	for _, tt := range []struct{ size, n int }{
 		{1 << 20, 1 << 20},
@@ -170,6 +180,7 @@ func TestHalvesRingBreaks(t *testing.T) {
 	const n = 1 << 20
 	f := coldFile(t, n)
 	r := openRing(t, openGPU(t), Config{Workers: 1})
+	halve(r)
 	b := newBuffer(t, r.dev, n)
 	read := func() {
 		t.Helper()
@@ -224,6 +235,35 @@ func rings(t *testing.T) (list []int) {
 	return list
 }
 
+// Cold reads are timed both ways, and those that end early not at all.
+func TestHalvesCompete(t *testing.T) {
+	needUring(t)
+	const n = 1 << 20
+	f := coldFile(t, n)
+	r := openRing(t, openGPU(t), Config{})
+	b := newBuffer(t, r.dev, n)
+	read := func(off int64) {
+		t.Helper()
+		if _, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: off, Addr: b.addr(), Len: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := func() (a, b uint64) { return r.halves.took[0].Load(), r.halves.took[1].Load() }
+	read(4096)
+	read(4096)
+	if a, b := took(); a != 0 || b != 0 {
+		t.Errorf("reads past the end of the file count: %d, %d", a, b)
+	}
+	read(0)
+	if a, b := took(); a == 0 || b != 0 {
+		t.Errorf("after one read as a whole: %d, %d", a, b)
+	}
+	read(0)
+	if a, b := took(); a == 0 || b == 0 {
+		t.Errorf("after one each: %d, %d", a, b)
+	}
+}
+
 // When the copy of either half fails, what lies before it is in place.
 func TestHalvesFail(t *testing.T) {
 	needUring(t)
@@ -231,6 +271,7 @@ func TestHalvesFail(t *testing.T) {
 	broken := errors.New("broken")
 	odd := newOddGPU(openGPU(t))
 	r := openRing(t, odd, Config{})
+	halve(r)
 	b := newBuffer(t, odd.Device, n)
 	const off = 100 << 10 // so that the halves differ in size
 	for second := range 2 {

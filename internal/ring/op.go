@@ -19,6 +19,7 @@ type op struct {
 
 	attended bool // the caller has a lane
 	whole    bool // not worth to be cut: see fromDisk
+	halved   bool // but read in halves, as the contest has it
 
 	gatherLen int64 // requests up to here share a slot
 
@@ -45,7 +46,7 @@ func newOp(gatherLen int64) *op { return &op{done: make(chan struct{}, 1), gathe
 
 func (o *op) reset(ctx context.Context, reqs []Req, res []Res) {
 	o.ctx, o.reqs, o.res = ctx, reqs, res
-	o.next, o.left, o.busy, o.share, o.waiting, o.attended, o.whole = 0, 0, 0, 0, false, false, false
+	o.next, o.left, o.busy, o.share, o.waiting, o.attended, o.whole, o.halved = 0, 0, 0, 0, false, false, false, false
 	switch {
 	case len(reqs) == 1:
 		o.one[0] = progress{sums: o.oneSums[:0]}

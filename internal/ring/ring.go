@@ -34,6 +34,7 @@ type Ring struct {
 	plan    plan
 	copying atomic.Int64 // bytes on their way to or from the GPU, but for requests below hintMin
 	pace    pace
+	halves  contest // of cold reads as a whole and in halves
 	stores  stores
 
 	mu      sync.Mutex
@@ -122,13 +123,14 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 		return err
 	}
 	o.reset(ctx, reqs, res)
-	o.whole = r.fromDisk(reqs)
+	began := r.compete(o)
 	r.reserve(o)
 	if o.left > 0 {
 		r.attend(o)
 		r.await(o)
 	}
 	o.settle()
+	r.judge(o, began)
 	r.releasePages(o)
 	r.sync(reqs, res)
 	r.leave(o)
