@@ -207,7 +207,10 @@ func TestHalvesRingBreaks(t *testing.T) {
 	}
 	f.cool(t)
 	read()
-	if l := r.free[0]; l.batch != nil || !l.tried {
+	r.mu.Lock()
+	l := r.free[0]
+	r.mu.Unlock()
+	if l.batch != nil || !l.tried {
 		t.Error("the lane keeps the broken one")
 	}
 	if _, err := unix.FcntlInt(uintptr(made[0]), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
