@@ -13,7 +13,7 @@ func (l *lane) fill(s *slot) {
 	switch {
 	case s.gathered && len(s.parts) >= minBatch:
 		l.fillBatch(s)
-	case s.op.halved:
+	case s.op.halved && s.parts[0].n >= minHalved:
 		l.fillHalves(s)
 	}
 	for i := range s.parts {

@@ -238,6 +238,23 @@ func rings(t *testing.T) (list []int) {
 	return list
 }
 
+// A read that is cut because it lies far from a border leaves a rest, which is not
+// halved.
+func TestHalvesRest(t *testing.T) {
+	needUring(t)
+	const align = maxAlign
+	f := coldFile(t, 5<<20)
+	r := openRing(t, openGPU(t), Config{})
+	halve(r)
+	b := newBuffer(t, r.dev, defaultSlot)
+	for _, off := range []int64{align - 512, 2*align - 512, 2*align - 8192} {
+		res, err := run1(r, Req{Buffered: f.buffered, Direct: f.direct, Align: align, Off: off, Addr: b.addr(), Len: defaultSlot})
+		if err != nil || res.N != defaultSlot || !bytes.Equal(b.bytes(t), f.data[off:off+defaultSlot]) {
+			t.Errorf("at %d: %+v, %v", off, res, err)
+		}
+	}
+}
+
 // Cold reads are timed both ways, and those that end early not at all.
 func TestHalvesCompete(t *testing.T) {
 	needUring(t)
