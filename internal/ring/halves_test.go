@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
@@ -253,6 +254,30 @@ func TestHalvesRest(t *testing.T) {
 			t.Errorf("at %d: %+v, %v", off, res, err)
 		}
 	}
+}
+
+// Any cold read brings the bytes of the file, and nothing else.
+func TestHalvesAnywhere(t *testing.T) {
+	needUring(t)
+	const size = 5<<20 + 777
+	f := coldFile(t, size)
+	r := openRing(t, openGPU(t), Config{})
+	b := newBuffer(t, r.dev, defaultSlot)
+	rapid.Check(t, func(t *rapid.T) {
+		halve(r)
+		off := rapid.Int64Range(0, size).Draw(t, "off")
+		n := rapid.Int64Range(minHalved-8192, defaultSlot).Draw(t, "len")
+		align := max(f.align, 1<<rapid.IntRange(9, 15).Draw(t, "align"))
+		q := Req{Buffered: f.buffered, Direct: f.direct, Align: align, Off: off, Addr: b.addr(), Len: n, Sum: true}
+		res, err := run1(r, q)
+		want := f.data[off:min(off+n, size)]
+		if err != nil || res.N != int64(len(want)) || res.Sum != crc32c.Sum(want) {
+			t.Fatalf("%+v, %v, want %d bytes", res, err, len(want))
+		}
+		if !bytes.Equal(b.bytes(t)[:len(want)], want) {
+			t.Fatal("wrong bytes")
+		}
+	})
 }
 
 // Cold reads are timed both ways, and those that end early not at all.
