@@ -73,3 +73,36 @@ func BenchmarkReadAgainstGo(b *testing.B) {
 	b.ReportMetric(best, "ours-ns")
 	b.ReportMetric(base, "base-ns")
 }
+
+// What cost.sh judges: the best times, of runs that all came to their end.
+func TestCostGate(t *testing.T) {
+	dir := t.TempDir()
+	script := func(name, body string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	call := script("go", "echo read 1000 ns")
+	once := `count=$(cat "$1.n" 2>/dev/null || echo 0); echo $((count + 1)) > "$1.n"; [ $count = 3 ] && `
+	for _, tt := range []struct {
+		name, door string
+		status     int
+	}{
+		{"cheap", "echo read 1050 ns, 9 of 10 by leases", 0},
+		{"dear", "echo read 9000 ns, 9 of 10 by leases", 1},
+		{"cheap once", once + "echo read 1050 ns, 9 of 10 by leases || echo read 9000 ns, 9 of 10 by leases", 0},
+		{"dies once", once + "exit 139; echo read 1050 ns, 9 of 10 by leases", 1},
+		{"says nothing", "true", 1},
+	} {
+		out, err := exec.Command("programs/cost.sh", script("door", tt.door), call, filepath.Join(dir, tt.name), "1.10").CombinedOutput()
+		status := 0
+		if err != nil {
+			status = 1
+		}
+		if status != tt.status {
+			t.Errorf("%s: status %d, want %d\n%s", tt.name, status, tt.status, out)
+		}
+	}
+}

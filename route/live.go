@@ -21,8 +21,9 @@ type holder interface{ holds() }
 // runLive runs the ops of a rung and makes sure that their buffers outlive them.
 // An address is looked at before it is written to, because somebody else may own
 // it by now, and afterwards, because what was freed under way must not be
-// reported as done. A mapping writes to memory that nobody else has, or to
-// the address that it was given, so that the answer may come late; two prompt ones would cost a small read through BAR1 half of its time.
+// reported as done. A mapping writes to memory that nobody else has, or to the
+// address that it was given, so that the answer may come late; two prompt ones
+// would cost a small read through BAR1 half of its time.
 // took is the time of the run itself.
 func runLive(ctx context.Context, r Route, ops []Op, res []Receipt) (took time.Duration, err error) {
 	_, keeps := r.(holder)

@@ -25,11 +25,7 @@ const threeParams = `
 func TestCalls(t *testing.T) {
 	f := openFake(t)
 	d := f.device()
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := stream.(*cuda.Stream)
+	s := must(d.NewStream())(t).(*cuda.Stream)
 	ev1, err1 := d.NewEvent()
 	ev2, err2 := d.NewEvent()
 	mod, err3 := d.Load([]byte(threeParams))

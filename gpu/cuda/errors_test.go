@@ -55,11 +55,7 @@ func TestErrors(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	f := openFake(t)
 	d := f.device()
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := stream.(*cuda.Stream)
+	s := must(d.NewStream())(t).(*cuda.Stream)
 	mod, err := d.Load([]byte(threeParams))
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +117,7 @@ func second[T any](_ T, err error) error { return err }
 func TestCopyWriteErrors(t *testing.T) {
 	f := openFake(t)
 	d := f.device()
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := stream.(*cuda.Stream)
+	s := must(d.NewStream())(t).(*cuda.Stream)
 	for _, name := range []string{"cuMemcpyAsync", "cuStreamWriteValue32_v2"} {
 		f.answer(name, gpu.ErrIllegalAddress, 0)
 		err := s.CopyWrite(0x10, 0x20, 3, 0x30, 7)

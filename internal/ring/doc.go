@@ -29,7 +29,8 @@
 // A range that the page cache holds is read through it; a cold one by O_DIRECT,
 // where the caller gave a descriptor for that. Ends that are not aligned do not
 // need a read of their own: the slot takes the aligned range around the piece,
-// and the copy only its inner part.
+// and the copy only its inner part. A cold read that fits into a slot goes as a
+// whole or in two halves at once, whichever has been faster.
 //
 // # Locks
 //

@@ -99,8 +99,7 @@ func (r *Ring) readDirect(q *Req, p *part, mem []byte) {
 			break
 		}
 	}
-	p.got = int(min(max(at-int64(p.at), 0), int64(p.n)))
-	p.direct = p.got
+	p.came(q, len(mem), at-from)
 }
 
 // around is the aligned range around a part: in its slot, and where it begins in
@@ -109,6 +108,14 @@ func (p *part) around(q *Req, slot int) (from, to, pos int64) {
 	from = down(int64(p.at), q.align())
 	to = min(up(int64(p.at+p.n), q.align()), int64(slot))
 	return from, to, q.Off + p.off - (int64(p.at) - from)
+}
+
+// came notes what reading the aligned range around a part by O_DIRECT has brought.
+// Where the file ends that is less than the range, and may be all of the part.
+func (p *part) came(q *Req, slot int, n int64) {
+	from, _, _ := p.around(q, slot)
+	p.got = int(min(max(from+n-int64(p.at), 0), int64(p.n)))
+	p.direct = p.got
 }
 
 // refused reports an error that says "not by O_DIRECT" rather than "not at all".

@@ -66,14 +66,6 @@ func (l *lane) fillHalves(s *slot) {
 	}
 }
 
-// came notes what a read of the aligned range around a part has brought. Where the
-// file ends that is less than the range, and may be all of the part.
-func (p *part) came(q *Req, slot int, n int64) {
-	from, _, _ := p.around(q, slot)
-	p.got = int(min(max(from+n-int64(p.at), 0), int64(p.n)))
-	p.direct = p.got
-}
-
 // halve cuts the one part of a slot on a border of the file.
 func (s *slot) halve() {
 	p := &s.parts[0]
