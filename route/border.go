@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // Up to borderLow reads go through BAR1 and above borderHigh they do not, on every
@@ -51,7 +53,7 @@ func (b *Border) decline() *Decline {
 	for _, s := range b.Speeds {
 		if s.Bar < s.Ring {
 			text += fmt.Sprintf("; measured on %s with %d callers: at %d KiB ring moves %s, bar %s",
-				b.Identity.FS, b.Identity.Callers, s.Size>>10, Rate(s.Ring), Rate(s.Bar))
+				b.Identity.FS, b.Identity.Callers, s.Size>>10, human.Rate(s.Ring), human.Rate(s.Bar))
 			break
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // Evidence says how a figure is known.
@@ -128,7 +130,7 @@ func (r *Receipt) settle() {
 func (r Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s route=%s bytes=%d host_bytes=%d(%s) time=%s rate=%s",
-		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), Rate(r.Rate()))
+		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), human.Rate(r.Rate()))
 	if s := r.Share(); s > 0 {
 		fmt.Fprintf(&b, " share=%.3g", s)
 	}
@@ -198,17 +200,4 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
 	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
-}
-
-// Rate prints bytes per second for people: "51.2GB/s".
-func Rate(bps float64) string {
-	for _, u := range []struct {
-		unit string
-		size float64
-	}{{"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}} {
-		if bps >= u.size {
-			return fmt.Sprintf("%.4g%s", bps/u.size, u.unit)
-		}
-	}
-	return fmt.Sprintf("%.4gB/s", bps)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/culvert-io/culvert/internal/human"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
@@ -54,7 +55,12 @@ func (c *Config) set(key, value string) (err error) {
 		}
 		c.Model = value
 	case "memory":
-		c.Memory, err = parseSize(value)
+		var n int64
+		n, err = human.ParseSize(value)
+		if n > 1<<50 {
+			err = errors.New("too large")
+		}
+		c.Memory = uint64(n)
 	case "scatter":
 		c.Scatter, err = parseBool(value)
 	case "heap":
@@ -75,22 +81,6 @@ func parseBool(value string) (bool, error) {
 		return true, nil
 	}
 	return strconv.ParseBool(value)
-}
-
-// parseSize reads "64K", "512M", "8G" or bytes.
-func parseSize(s string) (uint64, error) {
-	shift := 10 * (1 + strings.IndexByte("KMG", append([]byte(s), 0)[max(len(s)-1, 0)]))
-	if shift > 0 {
-		s = s[:len(s)-1]
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	switch {
-	case err != nil:
-		return 0, errors.New("want a size such as 512M or 8G")
-	case n > 1<<50>>shift:
-		return 0, errors.New("too large")
-	}
-	return n << shift, nil
 }
 
 func (c Config) gpu() softgpu.Config {

@@ -20,7 +20,7 @@ func TestParseConfig(t *testing.T) {
 		{text: "scatter=false", want: Config{}},
 		{text: "memory=", err: "memory"},
 		{text: "memory=G", err: "memory"},
-		{text: "memory=1X", err: "memory=1X: want a size such as 512M"},
+		{text: "memory=1X", err: "memory=1X: invalid size"},
 		{text: "memory=99999999999G", err: "too large"},
 		{text: "gpus=0", err: "between 1 and 16"},
 		{text: "model=h100", err: "there are h200, small-bar and pageable"},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // WriteTo prints the plan for people: what goes where, the reads in the order
@@ -42,7 +42,7 @@ func (p *Plan) writeTensors(w io.Writer) {
 			tw.Flush()
 			fmt.Fprintf(w, "\ngpu:%d buffer %d, %d bytes\n", p.Buffers[buffer].Device, buffer, p.Buffers[buffer].Size)
 		}
-		fmt.Fprintf(tw, "  %#x\t%s\t%s\t%s\n", t.Off, t.Dtype, t.shapeText(), route.Name(t.Name))
+		fmt.Fprintf(tw, "  %#x\t%s\t%s\t%s\n", t.Off, t.Dtype, t.shapeText(), human.Name(t.Name))
 	}
 	tw.Flush()
 }
@@ -56,9 +56,9 @@ func (p *Plan) writeReads(w io.Writer) {
 		if r.Count > 1 {
 			from = fmt.Sprintf("%d+%d x%d every %d", r.Off, r.Len, r.Count, r.Stride)
 		}
-		what := route.Name(p.Tensors[r.First].Name)
+		what := human.Name(p.Tensors[r.First].Name)
 		if r.Last > r.First {
-			what += fmt.Sprintf(" .. %s (%d)", route.Name(p.Tensors[r.Last].Name), r.Last-r.First+1)
+			what += fmt.Sprintf(" .. %s (%d)", human.Name(p.Tensors[r.Last].Name), r.Last-r.First+1)
 		}
 		fmt.Fprintf(tw, "  %s\t%s\t-> gpu:%d %d+%#x\t%s\n", p.fileName(r.File), from, p.Buffers[r.Buffer].Device, r.Buffer, r.Dst, what)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // defaultChunk is the grid of checksums and of writes: large enough for storage,
@@ -53,9 +53,9 @@ func (e *ChecksumError) Error() string {
 		}
 		what := "the header"
 		if len(d.Tensors) > 0 {
-			what = route.Name(d.Tensors[0])
+			what = human.Name(d.Tensors[0])
 			for _, name := range d.Tensors[1:min(len(d.Tensors), 3)] {
-				what += ", " + route.Name(name)
+				what += ", " + human.Name(name)
 			}
 			if n := len(d.Tensors) - 3; n > 0 {
 				what += fmt.Sprintf(" and %d more", n)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -145,7 +146,7 @@ func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) er
 		for _, r := range o.runs(workloads, routes) {
 			err := runOne(ctx, b, r, o, out)
 			if refused, ok := errors.AsType[*route.RequireError](err); ok && o.routes == "all" {
-				fmt.Fprintf(os.Stderr, "culvert: route %s left out for blocks of %s: %v\n", refused.Want, route.Size(r.w.Block), refused.Declined)
+				fmt.Fprintf(os.Stderr, "culvert: route %s left out for blocks of %s: %v\n", refused.Want, human.Size(r.w.Block), refused.Declined)
 				continue
 			}
 			if err != nil {
@@ -192,11 +193,11 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := bench.ParseSizes(o.sizes)
+	blocks, err := human.ParseSizes(o.sizes)
 	if err != nil {
 		return nil, err
 	}
-	threads, err := bench.ParseSizes(o.threads)
+	threads, err := human.ParseSizes(o.threads)
 	if err != nil {
 		return nil, fmt.Errorf("--threads %s: want numbers from 1 on", o.threads)
 	}
@@ -212,11 +213,11 @@ func (o benchOptions) workloads() ([]bench.Workload, error) {
 	}
 	w := bench.Workload{Pattern: pattern, Batch: o.batch, Kind: kind, Register: !o.noRegister && kind != gpu.KindManaged, Cold: o.cold, Verify: o.verify, Time: o.time}
 	if o.size != "" {
-		if w.Bytes, err = bench.ParseSize(o.size); err != nil {
+		if w.Bytes, err = human.ParseSize(o.size); err != nil {
 			return nil, err
 		}
 		if least := slices.Max(blocks) * int64(o.batch); w.Bytes < least {
-			return nil, fmt.Errorf("--size %s: less than one call, which moves %s", o.size, route.Size(least))
+			return nil, fmt.Errorf("--size %s: less than one call, which moves %s", o.size, human.Size(least))
 		}
 		w.Time = 0
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/internal/check"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -106,7 +107,7 @@ func printReport(out io.Writer, r *check.Report) {
 
 func printGPU(out io.Writer, g check.GPU) {
 	fmt.Fprintf(out, "\ngpu:%d    %s  %s  %s  %s of memory, %s free\n", g.Index, g.Name, g.PCI, g.UUID,
-		route.Size(int64(g.Memory)), route.Size(int64(g.Free)))
+		human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
 	if g.Err != "" {
 		fmt.Fprintf(out, "         error: %s\n", g.Err)
 	}
@@ -161,7 +162,7 @@ func fixText(fix string) string {
 
 func printPath(out io.Writer, p *check.Path) {
 	fmt.Fprintf(out, "\n%s <-> gpu:%d\n", p.File, p.GPU)
-	fmt.Fprintf(out, "         size %s on %s", route.Size(p.Size), p.Facts.FS)
+	fmt.Fprintf(out, "         size %s on %s", human.Size(p.Size), p.Facts.FS)
 	if p.Mount != nil {
 		fmt.Fprintf(out, " at %s (%s)", p.Mount.Point, p.Mount.Source)
 	}
@@ -170,7 +171,7 @@ func printPath(out io.Writer, p *check.Path) {
 	}
 	fmt.Fprintln(out)
 	if p.Resident != nil {
-		fmt.Fprintf(out, "         in the page cache: %s\n", route.Size(*p.Resident))
+		fmt.Fprintf(out, "         in the page cache: %s\n", human.Size(*p.Resident))
 	}
 	d := p.Facts.Direct
 	fmt.Fprintf(out, "         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)\n", d.Supported, d.OffAlign, d.MemAlign, d.Source)

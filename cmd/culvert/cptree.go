@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/transfer"
-	"github.com/culvert-io/culvert/route"
 )
 
 // runCpTree copies the contents of a directory.
@@ -77,11 +77,11 @@ func printTree(out io.Writer, res *transfer.TreeResult) {
 	fmt.Fprintln(out, res.Read)
 	fmt.Fprintln(out, res.Write)
 	for _, s := range res.Skipped {
-		fmt.Fprintf(out, "skipped %s: %s\n", route.Name(s.Path), s.Why)
+		fmt.Fprintf(out, "skipped %s: %s\n", human.Name(s.Path), s.Why)
 	}
 	took := time.Duration(res.Seconds * float64(time.Second))
 	fmt.Fprintf(out, "copied %s to %s files=%d bytes=%d links=%d time=%s rate=%s", res.Source, res.Dest, res.Files, res.Bytes, res.Links,
-		took.Round(time.Microsecond), route.Rate(float64(res.Bytes)/res.Seconds))
+		took.Round(time.Microsecond), human.Rate(float64(res.Bytes)/res.Seconds))
 	if res.Done > 0 {
 		fmt.Fprintf(out, " done-before=%d", res.Done)
 	}
@@ -113,7 +113,7 @@ func (p *filePlan) String() string {
 	if p.Replace {
 		verb = "replace"
 	}
-	return fmt.Sprintf("%-8s %s -> %s %s\n", verb, p.Source, p.Dest, route.Size(p.Size))
+	return fmt.Sprintf("%-8s %s -> %s %s\n", verb, p.Source, p.Dest, human.Size(p.Size))
 }
 
 // explain says of a command that was stopped how to go on. What a copy of a

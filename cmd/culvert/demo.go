@@ -14,6 +14,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -142,7 +143,7 @@ func (d *demo) setUp() (err error) {
 	}
 	info := d.dev.Info()
 	d.report.GPU, d.report.Soft, d.report.Why = info.Name, d.m.Soft, d.m.Why
-	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, route.Size(int64(info.Memory)), d.m.GPU.Name())
+	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, human.Size(int64(info.Memory)), d.m.GPU.Name())
 	if d.m.Soft {
 		fmt.Fprintf(d.out, "this is the software machine, because: %s\n", d.m.Why)
 	}

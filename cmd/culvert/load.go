@@ -16,6 +16,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -156,7 +157,7 @@ func (o *loadOptions) options() (*tensor.PlanOptions, *tensor.LoadOptions, error
 		return nil, nil, usageError{fmt.Errorf("--order %s: want file or layer", o.order)}
 	}
 	if o.window != "" {
-		n, err := bench.ParseSize(o.window)
+		n, err := human.ParseSize(o.window)
 		if err != nil || n <= 0 {
 			return nil, nil, usageError{fmt.Errorf("--window %s: want a size such as 512M or 4G", o.window)}
 		}
@@ -318,9 +319,9 @@ func printLoad(out io.Writer, r *loadResult, verify bool) {
 		return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
 	}
 	fmt.Fprintf(out, "loaded %s tensors=%d bytes=%d read=%d first=%s last=%s rate=%s",
-		filepath.Base(r.Model), r.Tensors, r.Wanted, r.Bytes, seconds(r.First), seconds(r.Last), route.Rate(r.GBps*1e9))
+		filepath.Base(r.Model), r.Tensors, r.Wanted, r.Bytes, seconds(r.First), seconds(r.Last), human.Rate(r.GBps*1e9))
 	if r.Ceiling > 0 {
-		fmt.Fprintf(out, " ceiling=%s share=%.2f", route.Rate(r.Ceiling*1e9), r.Share)
+		fmt.Fprintf(out, " ceiling=%s share=%.2f", human.Rate(r.Ceiling*1e9), r.Share)
 	}
 	if verify {
 		fmt.Fprintf(out, " verified=%d", r.Verified)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -96,14 +96,14 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 func printLs(out io.Writer, res lsResult) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, t := range res.Tensors {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s", route.Name(t.Name), t.Dtype, shape(t.Shape), route.Size(t.Len))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s", human.Name(t.Name), t.Dtype, shape(t.Shape), human.Size(t.Len))
 		if len(res.Files) > 1 {
 			fmt.Fprintf(w, "\t%s", filepath.Base(t.File))
 		}
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "tensors: %d, %s, files: %d\n", len(res.Tensors), route.Size(res.Bytes), len(res.Files))
+	fmt.Fprintf(out, "tensors: %d, %s, files: %d\n", len(res.Tensors), human.Size(res.Bytes), len(res.Files))
 }
 
 func shape(dims []int64) string {

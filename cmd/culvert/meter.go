@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // A meter shows progress: on a terminal one line, redrawn ten times a second,
@@ -44,7 +44,7 @@ func (m *meter) advance(done, total int64) {
 		return
 	}
 	m.drawn = now
-	line := fmt.Sprintf("%s of %s, %s", route.Size(done), route.Size(total), pace(done, total, done, now.Sub(m.start)))
+	line := fmt.Sprintf("%s of %s, %s", human.Size(done), human.Size(total), pace(done, total, done, now.Sub(m.start)))
 	if m.screen != nil {
 		width, _ := m.screen.size()
 		fmt.Fprint(m.w, "\r\x1b[K"+fit([]string{line}, width, 2)[0])

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme/libnvm"
-	"github.com/culvert-io/culvert/route"
 )
 
 const nvmeDrives = `DRIVE is one of
@@ -194,9 +194,9 @@ func runNVMeIdentify(d *drive, asJSON bool, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s  %s  serial %s  firmware %s  NVMe %s\n", info.Name, info.Model, info.Serial, info.Firmware, info.Version)
 	fmt.Fprintf(out, "%d queue pairs of up to %d entries, %s per command, volatile write cache: %v\n",
-		info.Queues, info.MaxEntries, route.Size(int64(info.MaxTransfer)), info.WriteCache)
+		info.Queues, info.MaxEntries, human.Size(int64(info.MaxTransfer)), info.WriteCache)
 	for _, n := range spaces {
-		fmt.Fprintf(out, "namespace %d  %d blocks of %d bytes  %s\n", n.ID, n.Blocks, n.BlockSize, route.Size(int64(n.Blocks)*int64(n.BlockSize)))
+		fmt.Fprintf(out, "namespace %d  %d blocks of %d bytes  %s\n", n.ID, n.Blocks, n.BlockSize, human.Size(int64(n.Blocks)*int64(n.BlockSize)))
 	}
 	return nil
 }

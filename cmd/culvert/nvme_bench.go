@@ -12,7 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
-	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/route"
 )
@@ -81,7 +81,7 @@ type nvmeBenchResult struct {
 
 func (r nvmeBenchResult) String() string {
 	s := fmt.Sprintf("nvme %s %s via=%s bs=%s depth=%d %s iops=%.0f p50=%.0fus p99=%.0fus host_bytes=%s",
-		r.Op, r.Drive, r.Via, route.Size(r.Size), r.Depth, route.Rate(r.GBps*1e9), r.IOPS, r.P50, r.P99, figure(r.HostBytes))
+		r.Op, r.Drive, r.Via, human.Size(r.Size), r.Depth, human.Rate(r.GBps*1e9), r.IOPS, r.P50, r.P99, figure(r.HostBytes))
 	if r.Soft {
 		s += " SOFTWARE-DRIVE"
 	}
@@ -92,7 +92,7 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 	if o.write && d.readOnly != nil {
 		return d.readOnly
 	}
-	sizes, err := bench.ParseSizes(o.size)
+	sizes, err := human.ParseSizes(o.size)
 	switch {
 	case err != nil:
 		return usageError{fmt.Errorf("--bs %s: %w", o.size, err)}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
@@ -166,7 +167,7 @@ type nvmeReceipt struct {
 }
 
 func (r nvmeReceipt) String() string {
-	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, route.Size(int64(r.Bytes)), figure(r.Host), route.Rate(float64(r.Bytes)/r.Seconds))
+	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, human.Size(int64(r.Bytes)), figure(r.Host), human.Rate(float64(r.Bytes)/r.Seconds))
 }
 
 // move has the drive move blocks from or to memory of its own. What lies in
@@ -178,7 +179,7 @@ func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64
 	}
 	const limit = 1 << 30 // a command line tool keeps the whole transfer in memory
 	if r.Bytes == 0 || blocks > limit/uint64(ns.BlockSize()) {
-		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one, and at most %s", blocks, ns.BlockSize(), route.Size(limit))}
+		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one, and at most %s", blocks, ns.BlockSize(), human.Size(limit))}
 	}
 	buf, err := d.buffer(r.Bytes)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/transfer"
-	"github.com/culvert-io/culvert/route"
 )
 
 // A progress shows how far the copy of a directory is: on a terminal a few lines
@@ -79,7 +79,7 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 		s.files++
 		s.bytes += f.Size
 		if p.screen == nil {
-			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", route.Name(f.Path), route.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
+			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
 		}
 	}
 	p.draw()
@@ -125,12 +125,12 @@ func (s *copyState) render(now time.Time) []string {
 		bytes += a.done
 	}
 	lines := []string{
-		fmt.Sprintf("Transferred: %s / %s, %s", route.Size(bytes), route.Size(s.total), pace(bytes, s.total, bytes-s.before, elapsed)),
+		fmt.Sprintf("Transferred: %s / %s, %s", human.Size(bytes), human.Size(s.total), pace(bytes, s.total, bytes-s.before, elapsed)),
 		fmt.Sprintf("Files:       %d / %d, %d%%", s.files, s.of, percent(int64(s.files), int64(s.of))),
 		fmt.Sprintf("Elapsed:     %s", elapsed.Round(time.Second/10)),
 	}
 	for _, a := range s.active {
-		lines = append(lines, fmt.Sprintf(" * %s: %s, %s", a.path, route.Size(a.size), pace(a.done, a.size, a.done, now.Sub(a.begun))))
+		lines = append(lines, fmt.Sprintf(" * %s: %s, %s", a.path, human.Size(a.size), pace(a.done, a.size, a.done, now.Sub(a.begun))))
 	}
 	return lines
 }
@@ -146,7 +146,7 @@ func pace(done, total, moved int64, took time.Duration) string {
 	if took > 0 {
 		rate = float64(moved) / took.Seconds()
 	}
-	return fmt.Sprintf("%d%%, %s, ETA %s", percent(done, total), route.Rate(rate), left)
+	return fmt.Sprintf("%d%%, %s, ETA %s", percent(done, total), human.Rate(rate), left)
 }
 
 func percent(n, of int64) int64 {

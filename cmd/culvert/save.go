@@ -15,7 +15,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/hold"
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -134,7 +134,7 @@ func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) erro
 		return writeJSON(out, res)
 	}
 	fmt.Fprintf(out, "saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s", res.File, res.Tensors, res.Bytes,
-		time.Duration(res.Seconds*float64(time.Second)).Round(time.Microsecond), route.Rate(res.GBps*1e9), res.Manifest)
+		time.Duration(res.Seconds*float64(time.Second)).Round(time.Microsecond), human.Rate(res.GBps*1e9), res.Manifest)
 	if res.Soft {
 		fmt.Fprint(out, " SOFTWARE-MACHINE")
 	}

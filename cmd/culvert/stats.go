@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
-	"github.com/culvert-io/culvert/route"
 )
 
 type statsOptions struct {
@@ -133,14 +133,14 @@ func printStats(out io.Writer, r statsResult) {
 	printCounts(w, "total", r.Total.statsCounts)
 	w.Flush()
 	fmt.Fprintf(out, "through host memory %s, errors %d, retries %d, %.3g s in transfers\n",
-		route.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, r.Total.Seconds)
+		human.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, r.Total.Seconds)
 	for _, f := range r.Files {
 		printStatsFile(out, f)
 	}
 }
 
 func printCounts(w io.Writer, name string, c statsCounts) {
-	fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t\n", name, c.Reads, route.Size(c.ReadBytes), c.Writes, route.Size(c.WriteBytes))
+	fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t\n", name, c.Reads, human.Size(c.ReadBytes), c.Writes, human.Size(c.WriteBytes))
 }
 
 func printStatsFile(out io.Writer, f statsFile) {
@@ -149,7 +149,7 @@ func printStatsFile(out io.Writer, f statsFile) {
 		state = "closed"
 	}
 	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d; by",
-		f.Name, state, route.Size(f.ReadBytes), route.Size(f.WriteBytes), route.Size(f.HostBytes), f.Errors)
+		f.Name, state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors)
 	for _, e := range f.Routes {
 		fmt.Fprintf(out, " %s", e.Route)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/route"
@@ -157,10 +158,10 @@ func (b *Bench) Peer(ctx context.Context, w Workload, p Peer, libcufile string) 
 func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, error) {
 	defer e.close()
 	if w.Block > b.size {
-		return nil, fmt.Errorf("%s has %s: a block of %s does not fit", b.file.Name(), route.Size(b.size), route.Size(w.Block))
+		return nil, fmt.Errorf("%s has %s: a block of %s does not fit", b.file.Name(), human.Size(b.size), human.Size(w.Block))
 	}
 	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > b.size {
-		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), route.Size(b.size), route.Size(call))
+		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), human.Size(b.size), human.Size(call))
 	}
 	ceiling, err := b.ceiling(w.Pattern.Writes())
 	if err != nil {

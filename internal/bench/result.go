@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -85,7 +86,7 @@ func (r *Result) String() string {
 		verified = " verified"
 	}
 	return fmt.Sprintf("bench %s engine=%s%s %s bs=%s threads=%d batch=%d mem=%s registered=%v GB/s=%.3f IOPS=%.0f p50=%.2fus p99=%.2fus first=%.0fus last=%.0fus cpu_s/GB=%.3f ceiling=%.1f share=%.3f%s%s",
-		r.Pattern, r.Engine, via, temperature(r), ShortSize(r.Block), r.Threads, r.Batch, r.Memory, r.Register, r.GBps, r.IOPS,
+		r.Pattern, r.Engine, via, temperature(r), human.ShortSize(r.Block), r.Threads, r.Batch, r.Memory, r.Register, r.GBps, r.IOPS,
 		r.Latency.P50, r.Latency.P99, r.FirstDone, r.LastDone, r.CPUPerGB, r.Ceiling, r.Share, verified, softMark(r.Soft))
 }
 
@@ -107,14 +108,4 @@ func softMark(soft bool) string {
 		return " SOFTWARE-MACHINE"
 	}
 	return ""
-}
-
-// ShortSize prints a size as ParseSize reads it: "4K".
-func ShortSize(n int64) string {
-	for i, u := range []string{"G", "M", "K"} {
-		if unit := int64(1) << (30 - 10*i); n >= unit && n%unit == 0 {
-			return fmt.Sprintf("%d%s", n/unit, u)
-		}
-	}
-	return fmt.Sprint(n)
 }

@@ -2,8 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -45,65 +43,4 @@ type Workload struct {
 	Verify   bool          `json:"verified,omitempty"`
 	Bytes    int64         `json:"-"` // stop after so many; 0 means by time
 	Time     time.Duration `json:"-"` // stop after so long
-}
-
-// ParseSize reads "4K", "1M", "8G" or bytes.
-func ParseSize(s string) (int64, error) {
-	shift, text := 0, s
-	if i := strings.IndexByte("KMGT", last(s)); i >= 0 {
-		shift = 10 * (i + 1)
-		s = s[:len(s)-1]
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > 1<<62>>shift {
-		return 0, fmt.Errorf("%q is no size: want 4096, 4K, 16M or 8G", text)
-	}
-	return n << shift, nil
-}
-
-func last(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
-}
-
-// ParseSizes reads a size, a list "4K,64K", or a range "4K:16M:x4" that grows by
-// a factor.
-func ParseSizes(s string) ([]int64, error) {
-	if parts := strings.Split(s, ":"); len(parts) == 3 {
-		return sizeRange(parts[0], parts[1], parts[2])
-	}
-	var list []int64
-	for _, item := range strings.Split(s, ",") {
-		n, err := ParseSize(item)
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			return nil, fmt.Errorf("a block of 0 bytes moves nothing")
-		}
-		list = append(list, n)
-	}
-	return list, nil
-}
-
-func sizeRange(from, to, step string) ([]int64, error) {
-	lo, err := ParseSize(from)
-	if err != nil {
-		return nil, err
-	}
-	hi, err := ParseSize(to)
-	if err != nil {
-		return nil, err
-	}
-	factor, err := strconv.ParseInt(strings.TrimPrefix(step, "x"), 10, 32)
-	if err != nil || factor < 2 || lo < 1 || hi < lo {
-		return nil, fmt.Errorf("%s:%s:%s is no range of sizes: want 4K:16M:x4", from, to, step)
-	}
-	var list []int64
-	for n := lo; n <= hi; n *= factor {
-		list = append(list, n)
-	}
-	return list, nil
 }

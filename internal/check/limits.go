@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // A Limit is something that the system puts on this process.
@@ -49,9 +49,9 @@ func memlock(os dev.OS) Limit {
 		if err != nil {
 			break // unlimited
 		}
-		l.Value = route.Size(n)
+		l.Value = human.Size(n)
 		if n < ringBudget && dev.Simulated(os) {
-			l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", route.Size(ringBudget))
+			l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", human.Size(ringBudget))
 			l.Fix = moreMemlock(fields[1])
 		}
 	}
@@ -100,7 +100,7 @@ func cgroupValue(fields []string) string {
 		}
 	case len(fields) == 1:
 		if n, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
-			return route.Size(n)
+			return human.Size(n)
 		}
 	}
 	return strings.Join(fields, " ")

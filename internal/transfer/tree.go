@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // A Tree is what copying a directory amounts to, found out before anything is
@@ -256,7 +256,7 @@ func (t *Tree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 func (t *Tree) String() string {
 	var b strings.Builder
 	for _, d := range t.Dirs {
-		fmt.Fprintf(&b, "mkdir    %s\n", route.Name(d.Path))
+		fmt.Fprintf(&b, "mkdir    %s\n", human.Name(d.Path))
 	}
 	for i := range t.Files {
 		f := &t.Files[i]
@@ -267,15 +267,15 @@ func (t *Tree) String() string {
 		case f.Replace:
 			verb = "replace"
 		}
-		fmt.Fprintf(&b, "%-8s %s %s\n", verb, route.Name(f.Path), route.Size(f.Size))
+		fmt.Fprintf(&b, "%-8s %s %s\n", verb, human.Name(f.Path), human.Size(f.Size))
 	}
 	for _, l := range t.Links {
-		fmt.Fprintf(&b, "link     %s -> %s\n", route.Name(l.Path), route.Name(l.Target))
+		fmt.Fprintf(&b, "link     %s -> %s\n", human.Name(l.Path), human.Name(l.Target))
 	}
 	for _, s := range t.Skipped {
-		fmt.Fprintf(&b, "skip     %s: %s\n", route.Name(s.Path), s.Why)
+		fmt.Fprintf(&b, "skip     %s: %s\n", human.Name(s.Path), s.Why)
 	}
 	files, done, bytes, doneBytes := t.Totals()
-	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", t.Source, t.Dest, files-done, files, route.Size(bytes-doneBytes), route.Size(bytes))
+	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", t.Source, t.Dest, files-done, files, human.Size(bytes-doneBytes), human.Size(bytes))
 	return b.String()
 }

@@ -79,16 +79,3 @@ func TestGuestFlags(t *testing.T) {
 		t.Errorf("guest of a suite: %+v, %q", got, env)
 	}
 }
-
-func TestParseSize(t *testing.T) {
-	for in, want := range map[string]int64{"4096": 4096, "64M": 64 << 20, "2G": 2 << 30, "1T": 1 << 40, "1K": 1024} {
-		if got, err := parseSize(in); got != want || err != nil {
-			t.Errorf("parseSize(%q) = %d, %v", in, got, err)
-		}
-	}
-	for _, in := range []string{"", "M", "0", "-1", "1MB", "1.5G", "9999999T"} {
-		if n, err := parseSize(in); err == nil {
-			t.Errorf("parseSize(%q) = %d", in, n)
-		}
-	}
-}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/lab"
 	"github.com/culvert-io/culvert/lab/suite"
 )
@@ -53,7 +55,9 @@ func (g *guestFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&g.drive.FS, "fs", g.drive.FS, "file system on the drive: ext4, xfs, or none for a raw drive")
 	fs.IntVar(&g.drive.Sector, "sector", g.drive.Sector, "the drive's sector size: 512 or 4096")
 	fs.Func("size", "the drive's size, such as 64M or 2G (default 1G)", func(s string) (err error) {
-		g.drive.Size, err = parseSize(s)
+		if g.drive.Size, err = human.ParseSize(s); err == nil && g.drive.Size == 0 {
+			err = errors.New("a drive needs at least one sector")
+		}
 		return err
 	})
 	fs.IntVar(&g.drive.CMB, "cmb", 0, "MiB of controller memory buffer on the drive")
@@ -149,18 +153,4 @@ func (f *faultFlag) Set(s string) error {
 	}
 	*f = append(*f, lab.Fault{Op: lab.Op(op), Sector: n})
 	return nil
-}
-
-// parseSize reads a number of bytes with an optional binary unit.
-func parseSize(s string) (int64, error) {
-	shift := 0
-	if i := strings.IndexAny(s, "KMGT"); i >= 0 && i == len(s)-1 {
-		shift = 10 * (strings.IndexByte("KMGT", s[i]) + 1)
-		s = s[:i]
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n <= 0 || n > 1<<62>>shift {
-		return 0, fmt.Errorf("want a number of bytes such as 4096, 64M or 2G")
-	}
-	return n << shift, nil
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 func main() {
@@ -139,7 +140,7 @@ func workload(r result) string {
 	if r.Threads > 1 {
 		callers = fmt.Sprintf("%d callers", r.Threads)
 	}
-	return fmt.Sprintf("%s %s, %s, %s%s", r.Pattern, bench.ShortSize(r.Block), callers, temperature, batch)
+	return fmt.Sprintf("%s %s, %s, %s%s", r.Pattern, human.ShortSize(r.Block), callers, temperature, batch)
 }
 
 func engine(r result) string {

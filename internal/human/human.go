@@ -1,0 +1,58 @@
+// Package human prints what people read (sizes, rates, names) and parses the
+// sizes that they type.
+package human
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Size prints a number of bytes with a binary unit: "4.0 MiB".
+func Size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n), ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v /= 1 << 10; v < 1<<10 {
+			break
+		}
+	}
+	return fmt.Sprintf("%.1f %s", v, unit)
+}
+
+// ShortSize prints a number of bytes exactly, as ParseSize reads it: "4K".
+func ShortSize(n int64) string {
+	for i, u := range []string{"G", "M", "K"} {
+		if unit := int64(1) << (30 - 10*i); n >= unit && n%unit == 0 {
+			return fmt.Sprintf("%d%s", n/unit, u)
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Rate prints bytes per second with a decimal unit: "51.2GB/s".
+func Rate(bps float64) string {
+	for _, u := range []struct {
+		unit string
+		size float64
+	}{{"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}} {
+		if bps >= u.size {
+			return fmt.Sprintf("%.4g%s", bps/u.size, u.unit)
+		}
+	}
+	return fmt.Sprintf("%.4gB/s", bps)
+}
+
+// Name prints the name of a file or tensor on one line. It quotes a name that is
+// empty, or that has characters which break the line or control the terminal.
+func Name(s string) string {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if s == "" || !utf8.ValidString(s) || strings.ContainsFunc(s, unprintable) {
+		return strconv.Quote(s)
+	}
+	return s
+}

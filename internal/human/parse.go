@@ -1,0 +1,65 @@
+package human
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseSize reads a number of bytes with an optional binary unit: "4096", "4K",
+// "16M", "8G" or "1T".
+func ParseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if i := strings.IndexAny(s, "KMGT"); i >= 0 && i == len(s)-1 {
+		digits, shift = s[:i], 10*(1+strings.IndexByte("KMGT", s[i]))
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || n > 1<<62>>shift:
+		return 0, fmt.Errorf("size %q is too large", s)
+	case err != nil || n < 0:
+		return 0, fmt.Errorf("invalid size %q (want bytes, or a size such as 4K, 512M or 8G)", s)
+	}
+	return n << shift, nil
+}
+
+// ParseSizes reads a size, a list "4K,64K", or a range "4K:16M:x4" that grows by
+// a factor. No size may be 0.
+func ParseSizes(s string) ([]int64, error) {
+	if parts := strings.Split(s, ":"); len(parts) == 3 {
+		return sizeRange(parts[0], parts[1], parts[2])
+	}
+	var list []int64
+	for _, item := range strings.Split(s, ",") {
+		n, err := ParseSize(item)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("size %q must not be 0", item)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+func sizeRange(from, to, step string) ([]int64, error) {
+	lo, err := ParseSize(from)
+	if err != nil {
+		return nil, err
+	}
+	hi, err := ParseSize(to)
+	if err != nil {
+		return nil, err
+	}
+	factor, err := strconv.ParseInt(strings.TrimPrefix(step, "x"), 10, 32)
+	if err != nil || factor < 2 || lo < 1 || hi < lo {
+		return nil, fmt.Errorf("invalid range of sizes %s:%s:%s (want one such as 4K:16M:x4)", from, to, step)
+	}
+	var list []int64
+	for n := lo; n <= hi; n *= factor {
+		list = append(list, n)
+	}
+	return list, nil
+}
