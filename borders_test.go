@@ -78,6 +78,7 @@ var below = map[string][]string{
 	"machine":           {"gpu", "internal/dev", "soft", "nvme", "rdma"},
 	"cufile":            {"gpu", "internal/gate", "internal/stats", "internal/storage", "machine", "route"},
 	"internal/gate":     {},
+	"internal/tune":     {"gpu"},
 	"internal/crc32c":   {},
 	"internal/human":    {},
 	"internal/stats":    {},

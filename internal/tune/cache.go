@@ -1,0 +1,188 @@
+package tune
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// Version is the version of the cache file's format.
+const Version = 1
+
+// maxAge is how long a result applies.
+const maxAge = 90 * 24 * time.Hour
+
+// A Subject is what a measurement applies to. A result is used only where all of
+// it is the same.
+type Subject struct {
+	GPU     string `json:"gpu"` // UUID
+	Driver  string `json:"driver,omitempty"`
+	Kernel  string `json:"kernel"`
+	FS      string `json:"file_system,omitempty"`
+	Dev     string `json:"device,omitempty"`  // of the file system
+	Callers int    `json:"callers,omitempty"` // concurrent transfers
+}
+
+// Link is the subject of measurements between host memory and a GPU. root has the
+// directory /proc.
+func Link(info gpu.Info, root fs.FS) Subject {
+	s := Subject{GPU: info.UUID.String()}
+	if text, err := fs.ReadFile(root, "proc/driver/nvidia/version"); err == nil {
+		s.Driver = firstLine(text)
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		s.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return s
+}
+
+func firstLine(text []byte) string {
+	if i := slices.Index(text, '\n'); i >= 0 {
+		text = text[:i]
+	}
+	return string(text)
+}
+
+// An Entry is one measurement.
+type Entry struct {
+	What     string          `json:"what"` // "bar-crossover"
+	Subject  Subject         `json:"subject"`
+	Measured time.Time       `json:"measured"`
+	Result   json.RawMessage `json:"result"`
+}
+
+// A Cache keeps measurements in a file. Its methods are safe for concurrent use;
+// of two processes that store at the same moment the later one wins.
+type Cache struct {
+	path string // empty if there is no cache directory
+
+	mu      sync.Mutex
+	loaded  bool
+	entries []Entry
+}
+
+// User is the cache of the user who runs the process.
+var User = sync.OnceValue(func() *Cache {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return NewCache("")
+	}
+	return NewCache(filepath.Join(dir, "culvert", "tune.json"))
+})
+
+// NewCache returns the cache in a file, which need not exist. With an empty path
+// results last as long as the process.
+func NewCache(path string) *Cache { return &Cache{path: path} }
+
+// Path is the name of the file; empty if there is none.
+func (c *Cache) Path() string { return c.path }
+
+// Load finds a result and decodes it. It reports whether there is one.
+func (c *Cache) Load(what string, s Subject, result any) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.loaded {
+		c.entries, c.loaded = c.read(), true
+	}
+	i := c.index(what, s)
+	return i >= 0 && json.Unmarshal(c.entries[i].Result, result) == nil
+}
+
+// Store keeps a result, in memory and in the file. An error means that later
+// processes will not find it.
+func (c *Cache) Store(what string, s Subject, result any) error {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("tune: encode %s: %w", what, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.path != "" || !c.loaded {
+		c.entries, c.loaded = c.read(), true // what other processes have stored
+	}
+	e := Entry{what, s, time.Now().UTC().Truncate(time.Second), text}
+	if i := c.index(what, s); i >= 0 {
+		c.entries[i] = e
+	} else {
+		c.entries = append(c.entries, e)
+	}
+	return c.write()
+}
+
+func (c *Cache) index(what string, s Subject) int {
+	return slices.IndexFunc(c.entries, func(e Entry) bool { return e.What == what && e.Subject == s })
+}
+
+// Entries lists what the file has.
+func (c *Cache) Entries() []Entry { return c.read() }
+
+// Clear removes the file and forgets every result.
+func (c *Cache) Clear() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries, c.loaded = nil, true
+	if c.path == "" {
+		return nil
+	}
+	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// file is the format of the cache file.
+type file struct {
+	Version int     `json:"version"`
+	Entries []Entry `json:"entries"`
+}
+
+// read returns the entries that still apply.
+func (c *Cache) read() []Entry {
+	if c.path == "" {
+		return c.entries
+	}
+	text, err := os.ReadFile(c.path)
+	if err != nil {
+		return nil
+	}
+	var f file
+	if json.Unmarshal(text, &f) != nil || f.Version != Version {
+		return nil
+	}
+	return slices.DeleteFunc(f.Entries, func(e Entry) bool { return time.Since(e.Measured) > maxAge })
+}
+
+func (c *Cache) write() error {
+	if c.path == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(file{Version, c.entries}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("tune: encode the cache: %w", err)
+	}
+	dir := filepath.Dir(c.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("tune: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, ".tune-*")
+	if err != nil {
+		return fmt.Errorf("tune: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(append(text, '\n'))
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return fmt.Errorf("tune: %w", err)
+	}
+	return os.Rename(tmp.Name(), c.path)
+}
