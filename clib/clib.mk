@@ -8,7 +8,7 @@ endif
 LIB     ?= lib
 CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
 CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl
-CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/door.c
+CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/gocore.c
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
@@ -24,12 +24,12 @@ lib-core:
 
 $(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/lease.c clib/shim/cufile.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/lease.c clib/shim/door.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/lease.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/door.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/shim/cuda.map
 
 # NVIDIA's libcudart gives its symbols a version named after the library, and
@@ -37,7 +37,7 @@ $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda
 $(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/cudart.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
 	sed 's/@NODE@/libcudart.so.$*/' clib/shim/cudart.map > $@.map
-	$(CC) $(CLIB_CFLAGS) -DCULVERT_CUDART=$* -o $@ clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/door.c \
+	$(CC) $(CLIB_CFLAGS) -DCULVERT_CUDART=$* -o $@ clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/gocore.c \
 		$(CLIB_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
 	@rm -f $@.map
 

@@ -24,13 +24,13 @@ func goCost(t testing.TB) string {
 	return exe
 }
 
-// TestCost measures a 4 KiB read through the door beside the Go call, in turn.
+// TestCost measures a 4 KiB read through the C library beside the Go call, in turn.
 // On hardware hardware.sh holds the ratio to 1.10, and on a quiet machine
-// thresholds.txt does; here it is to find a door that has become heavy, on a
+// thresholds.txt does; here it is to find a library that has become slow, on a
 // machine that others use, too.
 func TestCost(t *testing.T) {
 	const limit = "1.3"
-	withoutNVFS(t) // its twin takes fifty microseconds, beside which any door is cheap
+	withoutNVFS(t) // its twin takes fifty microseconds, beside which any library is cheap
 	r := run(t, libraries(t), "programs/cost.sh", compile(t, "cost.c", "-O2"), goCost(t), filepath.Join(t.TempDir(), "data"), limit)
 	t.Log(strings.TrimSpace(r.stdout))
 	if r.status != 0 || r.stderr != "" {
@@ -41,7 +41,7 @@ func TestCost(t *testing.T) {
 var readCost = regexp.MustCompile(`read (\d+) ns`)
 
 // BenchmarkReadAgainstGo is the time of a 4 KiB read by the Go call over that of
-// one through the door, both in processes of their own.
+// one through the C library, both in processes of their own.
 func BenchmarkReadAgainstGo(b *testing.B) {
 	withoutNVFS(b)
 	lib, data := libraries(b), filepath.Join(b.TempDir(), "data")
@@ -64,9 +64,9 @@ func BenchmarkReadAgainstGo(b *testing.B) {
 	var ratios []float64
 	best, base := math.Inf(1), math.Inf(1)
 	for b.Loop() {
-		door, call := cost(c), cost(g)
-		ratios = append(ratios, call/door)
-		best, base = min(best, door), min(base, call)
+		ours, call := cost(c), cost(g)
+		ratios = append(ratios, call/ours)
+		best, base = min(best, ours), min(base, call)
 	}
 	slices.Sort(ratios)
 	b.ReportMetric(ratios[len(ratios)/2], "ratio")
@@ -87,8 +87,8 @@ func TestCostGate(t *testing.T) {
 	call := script("go", "echo read 1000 ns")
 	once := `count=$(cat "$1.n" 2>/dev/null || echo 0); echo $((count + 1)) > "$1.n"; [ $count = 3 ] && `
 	for _, tt := range []struct {
-		name, door string
-		status     int
+		name, lib string
+		status    int
 	}{
 		{"cheap", "echo read 1050 ns, 9 of 10 by leases", 0},
 		{"dear", "echo read 9000 ns, 9 of 10 by leases", 1},
@@ -96,7 +96,7 @@ func TestCostGate(t *testing.T) {
 		{"dies once", once + "exit 139; echo read 1050 ns, 9 of 10 by leases", 1},
 		{"says nothing", "true", 1},
 	} {
-		out, err := exec.Command("programs/cost.sh", script("door", tt.door), call, filepath.Join(dir, tt.name), "1.10").CombinedOutput()
+		out, err := exec.Command("programs/cost.sh", script("lib", tt.lib), call, filepath.Join(dir, tt.name), "1.10").CombinedOutput()
 		status := 0
 		if err != nil {
 			status = 1

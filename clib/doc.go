@@ -1,4 +1,4 @@
-// Package clib holds the C front doors of Culvert: libcufile.so.0 and, for
+// Package clib holds the C libraries of Culvert: libcufile.so.0 and, for
 // machines without a GPU, libcuda.so.1 and libcudart.so. It has no Go API.
 //
 //	include/            headers, written from the published interfaces
@@ -7,11 +7,11 @@
 //	core/               libculvert.so: the Go half, entered by all shims
 //	internal/lease      what C may read without entering Go, and for how long
 //	internal/dispatch   from a function's number and words to a method
-//	internal/cufiledoor what libcufile answers, on package cufile
+//	internal/cufileapi  what libcufile answers, on package cufile
 //	internal/softcuda   what libcuda answers, on the software GPU
 //	internal/softrt     what libcudart answers, on softcuda
 //	internal/tensordoor what the core answers to the Python package
-//	programs/           C programs that use the doors
+//	programs/           C programs that use the libraries
 //	differential/       our libcufile against NVIDIA's: the cases for C, and the judgement
 //	cost/               what a read costs by the Go call, beside testdata/cost.c
 //

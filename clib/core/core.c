@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "../shim/door.h"
+#include "../shim/gocore.h"
 #include "_cgo_export.h"
 
 static atomic_bool forked;
@@ -57,7 +57,7 @@ static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
 __attribute__((visibility("default"))) const struct culvert_core *culvert_core_open(const char *version,
 										    const char **have)
 {
-	*have = CULVERT_DOOR_VERSION;
+	*have = CULVERT_TABLE_VERSION;
 	return strcmp(version, *have) == 0 ? &core : NULL;
 }
 

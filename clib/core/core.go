@@ -41,7 +41,7 @@ var core = newCore()
 // codes of failed calls do not say.
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
-	c.File.Lease((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
+	c.File.PublishLeases((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
 	if os.Getenv("CULVERT_LOG") == "errors" {
 		c.Log = os.Stderr
 	}

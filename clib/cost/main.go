@@ -1,6 +1,6 @@
 // Command cost measures a 4 KiB read into registered GPU memory by the Go API,
 // as testdata/cost.c measures it by cuFileRead: nanoseconds per call, the best
-// of several rounds. One beside the other says what the C door costs.
+// of several rounds. The difference is the cost of the C library.
 //
 //	cost FILE
 package main

@@ -1,5 +1,5 @@
 // Command gen writes the C shims of libcufile, libcuda and libcudart and the Go
-// code that answers them, from one table, so that the two sides of the door
+// code that answers them, from one table, so that shim and Go core
 // cannot disagree about a name, a number or an argument.
 //
 //	go run ./clib/gen

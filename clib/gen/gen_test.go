@@ -74,8 +74,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDoorVersion: any change of the table changes the version.
-func TestDoorVersion(t *testing.T) {
+// TestTableVersion: any change of the table changes the version.
+func TestTableVersion(t *testing.T) {
 	version := func(decl string) string {
 		l := &Library{Name: "x", Results: map[string]Result{"int": {}}, Funcs: []Func{{Decl: decl}}}
 		tab, err := number([]*Library{l})

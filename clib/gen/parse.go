@@ -13,7 +13,7 @@ import (
 type table struct {
 	libs    []*Library
 	entries []*entry
-	version string // of the door: shim and core must have the same
+	version string // of the table: shim and Go core must have the same
 }
 
 // An entry is a function of the table.
@@ -54,7 +54,7 @@ func number(libs []*Library) (*table, error) {
 			return nil, err
 		}
 	}
-	t.version = "culvert-door-2-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	t.version = "culvert-table-2-" + hex.EncodeToString(sum.Sum(nil)[:8])
 	return t, nil
 }
 

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// entriesHeader numbers the entries for C and names the version of the door.
+// entriesHeader numbers the entries for C and defines the version of the table.
 func entriesHeader(t *table) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "/* %s */\n#ifndef CULVERT_ENTRIES_H\n#define CULVERT_ENTRIES_H\n\n", notice)
-	fmt.Fprintf(&b, "/* Shim and core work together only when they were made from one table. */\n#define CULVERT_DOOR_VERSION %q\n\nenum culvert_entry {\n", t.version)
+	fmt.Fprintf(&b, "/* Shim and core work together only when they were made from one table. */\n#define CULVERT_TABLE_VERSION %q\n\nenum culvert_entry {\n", t.version)
 	for _, e := range t.entries {
 		fmt.Fprintf(&b, "\t%s = %d,\n", e.constant(), e.index)
 	}

@@ -1,6 +1,6 @@
 /* What the generated cuda.c needs. */
 #include "../include/cuda.h"
-#include "door.h"
+#include "gocore.h"
 
 /* The public header maps unversioned names to the newest variant; here both
  * are functions of their own. */

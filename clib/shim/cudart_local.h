@@ -1,4 +1,4 @@
 /* What the generated cudart.c needs. CULVERT_CUDART is the major version of
  * the library being built. */
 #include "../include/cuda_runtime.h"
-#include "door.h"
+#include "gocore.h"

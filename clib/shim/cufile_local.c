@@ -13,7 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "async.h"
-#include "door.h"
+#include "gocore.h"
 #include "lease.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* What the generated cufile.c needs. */
 #include "../include/cufile.h"
-#include "door.h"
+#include "gocore.h"
 
 #undef cuFileDriverClose
 

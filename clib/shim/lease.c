@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "door.h"
+#include "gocore.h"
 
 /* shard spreads threads over the places of a slot. */
 static unsigned shard(void)

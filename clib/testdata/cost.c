@@ -1,5 +1,5 @@
 /*
- * What the door costs: nanoseconds per call that does nothing, and per 4 KiB
+ * What the C library costs: nanoseconds per call that does nothing, and per 4 KiB
  * read into registered GPU memory, the best of several rounds; and how many of
  * the reads were done by a lease, without entering Go.
  *

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 
-#include "../shim/door.h"
+#include "../shim/gocore.h"
 
 static uint64_t leased(void)
 {
@@ -15,7 +15,7 @@ static uint64_t leased(void)
 	culvert_core_open_fn open;
 	const char *have;
 	*(void **)&open = dlsym(lib, CULVERT_CORE_SYMBOL);
-	const struct culvert_core *core = open ? open(CULVERT_DOOR_VERSION, &have) : NULL;
+	const struct culvert_core *core = open ? open(CULVERT_TABLE_VERSION, &have) : NULL;
 	struct culvert_lease *all = core ? core->leases : NULL;
 	uint64_t n = 0;
 	for (int i = 0; all && i < CULVERT_LEASES; i++)

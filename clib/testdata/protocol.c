@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../shim/door.h"
+#include "../shim/gocore.h"
 
 enum { USERS = 3, FEW = 300, SIZE = 64, HANDLE = 0x60000010 };
 static const uint64_t base = 0x7f0000000000;

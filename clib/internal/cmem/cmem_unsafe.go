@@ -1,9 +1,9 @@
 // Package cmem reads and writes memory that belongs to C: the arguments that a
-// program's pointers lead to. It is the only place behind the C door that
+// program's pointers lead to. It is the only package of the C API layer that
 // handles raw pointers.
 //
-// A pointer that leads nowhere faults. The door turns the fault into an error
-// code (see package dispatch), so that a wild pointer does not take the program
+// A pointer that leads nowhere faults. Package dispatch turns the fault into an
+// error code, so that a wild pointer does not take the program
 // down from inside the library.
 package cmem
 

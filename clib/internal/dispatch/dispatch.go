@@ -1,4 +1,4 @@
-// Package dispatch is the Go side of the C door. A shim sends the number of a
+// Package dispatch is the Go side of the C libraries. A shim sends the number of a
 // function and its arguments as words; the generated table takes the words
 // apart and calls the method that answers. Whatever goes wrong on the way, a
 // panic or a fault at a wild pointer included, comes back as a code.

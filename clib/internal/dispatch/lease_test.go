@@ -21,7 +21,7 @@ func newTenant(t *testing.T) *tenant {
 	t.Setenv("CULVERT_NVFS", "0")          // or it would be asked first
 	t.Setenv("CULVERT_SOFT", "memory=64M") // on the heap there is nothing for C to reach
 	p := &tenant{program: start(t), slots: new(lease.Slots)}
-	p.core.File.Lease(p.slots)
+	p.core.File.PublishLeases(p.slots)
 	p.must("cudaFree", 0)
 	p.file = p.program.file(bytes.Repeat([]byte("x"), 8192))
 	dev := new(uint64)

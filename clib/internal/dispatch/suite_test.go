@@ -16,7 +16,7 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// TestSuite plays cuFile's suite through the door: what C programs get is what
+// TestSuite plays cuFile's suite through the C API: what C programs get is what
 // the Go API gives, down to the bytes around the buffers.
 func TestSuite(t *testing.T) {
 	cufiletest.Run(t, openMachine, cufiletest.Options{
@@ -62,14 +62,14 @@ func (e engine) status(name string, args ...uint64) error {
 	return nil
 }
 
-func (e engine) Name() string { return "C door" }
+func (e engine) Name() string { return "C library" }
 
 func (e engine) Register(fd int) (cufiletest.Handle, error) {
 	descr, h := &[3]uint64{1, uint64(uint32(int32(fd))), 0}, new(handle.ID)
 	if err := e.status("cuFileHandleRegister", out(h), out(descr)); err != nil {
 		return nil, err
 	}
-	return doorFile{e, *h}, nil
+	return libFile{e, *h}, nil
 }
 
 func (e engine) RegisterBuffer(base gpu.Addr, n uint64) error {
@@ -87,12 +87,12 @@ func (e engine) Code(err error) int {
 
 func (e engine) Close() error { return nil }
 
-type doorFile struct {
+type libFile struct {
 	e engine
 	h handle.ID
 }
 
-func (f doorFile) transfer(name string, base gpu.Addr, n uint64, off, buf int64) (int64, error) {
+func (f libFile) transfer(name string, base gpu.Addr, n uint64, off, buf int64) (int64, error) {
 	got, errno := f.e.call(name, uint64(f.h), uint64(cmem.Ptr(base)), n, uint64(off), uint64(buf))
 	if got < 0 {
 		return 0, code(errno)
@@ -100,15 +100,15 @@ func (f doorFile) transfer(name string, base gpu.Addr, n uint64, off, buf int64)
 	return got, nil
 }
 
-func (f doorFile) Read(base gpu.Addr, n uint64, off, buf int64) (int64, error) {
+func (f libFile) Read(base gpu.Addr, n uint64, off, buf int64) (int64, error) {
 	return f.transfer("cuFileRead", base, n, off, buf)
 }
 
-func (f doorFile) Write(base gpu.Addr, n uint64, off, buf int64) (int64, error) {
+func (f libFile) Write(base gpu.Addr, n uint64, off, buf int64) (int64, error) {
 	return f.transfer("cuFileWrite", base, n, off, buf)
 }
 
-func (f doorFile) Close() error {
+func (f libFile) Close() error {
 	f.e.call("cuFileHandleDeregister", uint64(f.h))
 	return nil
 }

@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"fmt"
@@ -48,61 +48,61 @@ const (
 
 // DriverGetProperties is cuFileDriverGetProperties. Of a closed driver it tells
 // what an opened one would have.
-func (d *Door) DriverGetProperties(out cmem.Ptr) error {
+func (a *API) DriverGetProperties(out cmem.Ptr) error {
 	has := cufile.Properties{Features: cufile.FeatureBatch | cufile.FeatureParallel}
-	if drv := d.drv.Load(); drv != nil {
+	if drv := a.drv.Load(); drv != nil {
 		has = drv.Properties()
 	}
-	d.mu.Lock()
+	a.mu.Lock()
 	p := drvProps{
 		MajorVersion:          nvfsMajor,
 		MinorVersion:          nvfsMinor,
-		PollThreshSize:        d.size(paramPollKB, true),
-		MaxDirectIOSize:       d.size(paramDirectKB, true),
+		PollThreshSize:        a.size(paramPollKB, true),
+		MaxDirectIOSize:       a.size(paramDirectKB, true),
 		DStatusFlags:          uint32(has.Status),
 		DControlFlags:         controlCompat,
 		FFlags:                uint32(has.Features) | featureStreams,
-		MaxDeviceCacheSize:    uint32(d.size(paramCacheKB, true)),
-		PerBufferCacheSize:    uint32(d.size(paramPerBufferKB, true)),
-		MaxDevicePinnedSize:   uint32(d.size(paramPinnedKB, true)),
-		MaxBatchIOSize:        uint32(d.size(paramBatch, true)),
-		MaxBatchTimeoutMillis: uint32(d.size(paramTimeout, true)),
+		MaxDeviceCacheSize:    uint32(a.size(paramCacheKB, true)),
+		PerBufferCacheSize:    uint32(a.size(paramPerBufferKB, true)),
+		MaxDevicePinnedSize:   uint32(a.size(paramPinnedKB, true)),
+		MaxBatchIOSize:        uint32(a.size(paramBatch, true)),
+		MaxBatchTimeoutMillis: uint32(a.size(paramTimeout, true)),
 	}
-	if d.params.poll || d.params.bools[paramPoll] {
+	if a.params.poll || a.params.bools[paramPoll] {
 		p.DControlFlags |= controlPoll
 	}
-	d.mu.Unlock()
+	a.mu.Unlock()
 	cmem.Store(out, p)
 	return nil
 }
 
 // DriverSetPollMode is cuFileDriverSetPollMode.
-func (d *Door) DriverSetPollMode(on bool, kb uint64) error {
-	return d.set(paramPollKB, kb, func() { d.params.poll = on })
+func (a *API) DriverSetPollMode(on bool, kb uint64) error {
+	return a.set(paramPollKB, kb, func() { a.params.poll = on })
 }
 
 // DriverSetMaxDirectIOSize is cuFileDriverSetMaxDirectIOSize.
-func (d *Door) DriverSetMaxDirectIOSize(kb uint64) error { return d.set(paramDirectKB, kb, nil) }
+func (a *API) DriverSetMaxDirectIOSize(kb uint64) error { return a.set(paramDirectKB, kb, nil) }
 
 // DriverSetMaxCacheSize is cuFileDriverSetMaxCacheSize.
-func (d *Door) DriverSetMaxCacheSize(kb uint64) error { return d.set(paramCacheKB, kb, nil) }
+func (a *API) DriverSetMaxCacheSize(kb uint64) error { return a.set(paramCacheKB, kb, nil) }
 
 // DriverSetMaxPinnedMemSize is cuFileDriverSetMaxPinnedMemSize.
-func (d *Door) DriverSetMaxPinnedMemSize(kb uint64) error { return d.set(paramPinnedKB, kb, nil) }
+func (a *API) DriverSetMaxPinnedMemSize(kb uint64) error { return a.set(paramPinnedKB, kb, nil) }
 
 // set changes a limit of the running driver, within its range; it counts in
 // pages.
-func (d *Door) set(p int32, kb uint64, also func()) error {
+func (a *API) set(p int32, kb uint64, also func()) error {
 	const page = 4
-	if kb < sizes[p].least || kb > d.most(p) || kb%page != 0 {
+	if kb < sizes[p].least || kb > a.most(p) || kb%page != 0 {
 		return &cufile.Error{
 			Op: "set", Object: "limit", Code: cufile.DriverUnsupportedLimit,
-			Err: fmt.Errorf("%d KiB is no multiple of %d from %d to %d", kb, page, sizes[p].least, d.most(p)),
+			Err: fmt.Errorf("%d KiB is no multiple of %d from %d to %d", kb, page, sizes[p].least, a.most(p)),
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.params.live[p] = kb
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.params.live[p] = kb
 	if also != nil {
 		also()
 	}

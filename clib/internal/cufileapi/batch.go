@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"errors"
@@ -78,14 +78,14 @@ func refused(op string, code cufile.Code, format string, args ...any) error {
 }
 
 // BatchIOSetUp is cuFileBatchIOSetUp.
-func (d *Door) BatchIOSetUp(out cmem.Ptr, n uint32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if most := d.size(paramBatch, true); n == 0 || uint64(n) > most {
+func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if most := a.size(paramBatch, true); n == 0 || uint64(n) > most {
 		return refused("set up", cufile.InvalidValue, "%d entries: from 1 to %d are possible", n, most)
 	}
 	cmem.Touch(out)
-	id, ok := d.batches.Add(&batch{room: int(n), changed: make(chan struct{})})
+	id, ok := a.batches.Add(&batch{room: int(n), changed: make(chan struct{})})
 	if !ok {
 		return cufile.NoMemError
 	}
@@ -94,9 +94,9 @@ func (d *Door) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 }
 
 // BatchIOSubmit is cuFileBatchIOSubmit: all of the entries, or none.
-func (d *Door) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint32) error {
+func (a *API) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint32) error {
 	const op = "submit"
-	b, ok := d.batches.Get(id)
+	b, ok := a.batches.Get(id)
 	switch {
 	case !ok:
 		return refused(op, cufile.InternalBatchSubmitError, "no such batch")
@@ -108,16 +108,16 @@ func (d *Door) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint
 	jobs := make([]job, n)
 	for i := range jobs {
 		p := cmem.Load[ioParams](cmem.At[ioParams](params, i))
-		if err := d.job(&p, &jobs[i]); err != nil {
+		if err := a.job(&p, &jobs[i]); err != nil {
 			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: cufile.InternalBatchSubmitError, Err: err}
 		}
 	}
-	return b.submit(d, jobs)
+	return b.submit(a, jobs)
 }
 
 // job checks an entry.
-func (d *Door) job(p *ioParams, j *job) error {
-	f, ok := d.files.Get(p.File)
+func (a *API) job(p *ioParams, j *job) error {
+	f, ok := a.files.Get(p.File)
 	switch {
 	case !ok:
 		return errors.New("the file is not registered")
@@ -135,7 +135,7 @@ func (d *Door) job(p *ioParams, j *job) error {
 }
 
 // submit takes jobs in and sees to it that enough workers are there.
-func (b *batch) submit(d *Door, jobs []job) error {
+func (b *batch) submit(a *API, jobs []job) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if left := b.room - len(b.waiting) - b.active - len(b.events); len(jobs) > left {
@@ -144,19 +144,19 @@ func (b *batch) submit(d *Door, jobs []job) error {
 	b.waiting = append(b.waiting, jobs...)
 	for range min(len(jobs), batchWorkers-b.workers) {
 		b.workers++
-		go b.work(d)
+		go b.work(a)
 	}
 	return nil
 }
 
 // work does jobs until none wait.
-func (b *batch) work(d *Door) {
+func (b *batch) work(a *API) {
 	for {
 		j, ok := b.take()
 		if !ok {
 			return
 		}
-		b.give(j.run(d))
+		b.give(j.run(a))
 	}
 }
 
@@ -180,8 +180,8 @@ func (b *batch) give(e ioEvents) {
 	b.signal()
 }
 
-func (j *job) run(d *Door) ioEvents {
-	n, err := d.move(j.dir, j.file, j.mem, j.off)
+func (j *job) run(a *API) ioEvents {
+	n, err := a.move(j.dir, j.file, j.mem, j.off)
 	if err != nil {
 		return ioEvents{Cookie: j.cookie, Status: statusFailed, Ret: -int64(errnoOf(err))}
 	}
@@ -204,8 +204,8 @@ func (b *batch) signal() {
 
 // BatchIOGetStatus is cuFileBatchIOGetStatus: it waits until least events are
 // there, for as long as it may, and hands out as many as there is room for.
-func (d *Door) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout cmem.Ptr) error {
-	b, ok := d.batches.Get(id)
+func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout cmem.Ptr) error {
+	b, ok := a.batches.Get(id)
 	if !ok {
 		return refused("status", cufile.InternalBatchGetStatusError, "no such batch")
 	}
@@ -250,8 +250,8 @@ func (b *batch) collect(least, most int, after <-chan time.Time) []ioEvents {
 }
 
 // BatchIOCancel is cuFileBatchIOCancel: what has not begun does not begin.
-func (d *Door) BatchIOCancel(id handle.ID) error {
-	if b, ok := d.batches.Get(id); ok {
+func (a *API) BatchIOCancel(id handle.ID) error {
+	if b, ok := a.batches.Get(id); ok {
 		b.cancel()
 	}
 	return nil
@@ -269,8 +269,8 @@ func (b *batch) cancel() {
 
 // BatchIODestroy is cuFileBatchIODestroy. It waits for what has begun: the
 // caller may free the memory next.
-func (d *Door) BatchIODestroy(id handle.ID) {
-	if b, ok := d.batches.Remove(id); ok {
+func (a *API) BatchIODestroy(id handle.ID) {
+	if b, ok := a.batches.Remove(id); ok {
 		b.end()
 	}
 }

@@ -171,7 +171,7 @@ func TestHandshake(t *testing.T) {
 	}
 	other := filepath.Join(dir, "other.c")
 	if err := os.WriteFile(other, []byte(`#include <stddef.h>
-const void *culvert_core_open(const char *version, const char **have) { (void)version; *have = "culvert-door-0"; return NULL; }
+const void *culvert_core_open(const char *version, const char **have) { (void)version; *have = "culvert-table-0"; return NULL; }
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ const void *culvert_core_open(const char *version, const char **have) { (void)ve
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r = run(t, dir, exe)
-	if !strings.Contains(r.stderr, "it has door culvert-door-0, this library culvert-door-2-") || !strings.Contains(r.stdout, "version 0, 0 device") {
+	if !strings.Contains(r.stderr, "its version is culvert-table-0, this library needs culvert-table-2-") || !strings.Contains(r.stdout, "version 0, 0 device") {
 		t.Errorf("with a core of another build: %+v", r)
 	}
 }

@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"errors"
@@ -16,54 +16,54 @@ import (
 const streamFlags = 1 | 2 | 4 | 8 // offsets and size are fixed, everything is aligned
 
 // StreamRegister is cuFileStreamRegister. There is nothing to prepare.
-func (d *Door) StreamRegister(stream handle.ID, flags uint32) error {
-	if _, err := d.driver(); err != nil {
+func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
+	if _, err := a.driver(); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if flags&^streamFlags != 0 || d.streams[stream] {
-		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x, registered before: %t", flags, d.streams[stream])}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if flags&^streamFlags != 0 || a.streams[stream] {
+		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x, registered before: %t", flags, a.streams[stream])}
 	}
-	d.streams[stream] = true
+	a.streams[stream] = true
 	return nil
 }
 
 // StreamDeregister is cuFileStreamDeregister.
-func (d *Door) StreamDeregister(stream handle.ID) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.streams[stream] {
+func (a *API) StreamDeregister(stream handle.ID) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.streams[stream] {
 		return &cufile.Error{Op: "deregister", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("it is not registered")}
 	}
-	delete(d.streams, stream)
+	delete(a.streams, stream)
 	return nil
 }
 
 // ReadAsync is cuFileReadAsync, as far as it can be refused at once.
-func (d *Door) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return d.mayGoOn(id, size, off, bufOff, done, stream)
+func (a *API) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return a.mayGoOn(id, size, off, bufOff, done, stream)
 }
 
 // WriteAsync is cuFileWriteAsync.
-func (d *Door) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return d.mayGoOn(id, size, off, bufOff, done, stream)
+func (a *API) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return a.mayGoOn(id, size, off, bufOff, done, stream)
 }
 
 // mayGoOn looks at the arguments. Pointers that lead nowhere fault here, where that
 // is a code.
-func (d *Door) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+func (a *API) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
 	if id == 0 {
 		return cufile.InvalidValue
 	}
-	if _, ok := d.files.Get(id); !ok {
+	if _, ok := a.files.Get(id); !ok {
 		return cufile.HandleNotRegistered
 	}
 	for _, p := range []cmem.Ptr{size, off, bufOff} {
 		cmem.Probe(p)
 	}
 	cmem.Touch(done)
-	if d.real {
+	if a.real {
 		return checkStream(stream)
 	}
 	return nil

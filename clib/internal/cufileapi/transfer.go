@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 )
 
 // Read is cuFileRead.
-func (d *Door) Read(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
-	return d.transfer(route.Read, id, base, n, off, bufOff)
+func (a *API) Read(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	return a.transfer(route.Read, id, base, n, off, bufOff)
 }
 
 // Write is cuFileWrite.
-func (d *Door) Write(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
-	return d.transfer(route.Write, id, base, n, off, bufOff)
+func (a *API) Write(id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	return a.transfer(route.Write, id, base, n, off, bufOff)
 }
 
-func (d *Door) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
-	f, err := d.file(id)
+func (a *API) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off, bufOff int64) (int64, error) {
+	f, err := a.file(id)
 	if err != nil {
 		return 0, err
 	}
@@ -35,11 +35,11 @@ func (d *Door) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, of
 	case bufOff < 0:
 		return 0, unix.EIO // what a copy to an address before the buffer comes to
 	}
-	return d.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
+	return a.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
 }
 
 // move moves the bytes, and counts them where that was asked for.
-func (d *Door) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int64, error) {
+func (a *API) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int64, error) {
 	var (
 		r   route.Receipt
 		err error
@@ -49,8 +49,8 @@ func (d *Door) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int
 	} else {
 		r, err = f.WriteAt(context.Background(), mem, off)
 	}
-	if d.stats.on.Load() {
-		d.stats.transfer(&r, d.gpuOf(mem.Base), err)
+	if a.stats.on.Load() {
+		a.stats.transfer(&r, a.gpuOf(mem.Base), err)
 	}
 	if err != nil && !partial(r.Bytes, err) {
 		return 0, err
@@ -66,12 +66,12 @@ func partial(done int64, err error) bool {
 	return system && done > 0
 }
 
-func (d *Door) file(id handle.ID) (*cufile.File, error) {
+func (a *API) file(id handle.ID) (*cufile.File, error) {
 	if id == 0 {
 		return nil, unix.EINVAL
 	}
-	f, ok := d.files.Get(id)
-	if !ok && d.files.Stale(id) {
+	f, ok := a.files.Get(id)
+	if !ok && a.files.Stale(id) {
 		return nil, cufile.HandleNotRegistered
 	}
 	if !ok {
@@ -91,22 +91,22 @@ type ioVec struct {
 const maxVec = 1024
 
 // Readv is cuFileReadv: one range of the file into several buffers.
-func (d *Door) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return d.vector(route.Read, id, iov, count, off, flags)
+func (a *API) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+	return a.vector(route.Read, id, iov, count, off, flags)
 }
 
 // Writev is cuFileWritev.
-func (d *Door) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return d.vector(route.Write, id, iov, count, off, flags)
+func (a *API) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+	return a.vector(route.Write, id, iov, count, off, flags)
 }
 
 // vector goes from buffer to buffer until one is not filled. An error after
 // bytes have moved is left to the next call, as with readv.
-func (d *Door) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
+func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
 	if iov == 0 || count > maxVec || flags != 0 {
 		return 0, unix.EINVAL
 	}
-	if _, err := d.file(id); err != nil {
+	if _, err := a.file(id); err != nil {
 		return 0, err
 	}
 	var total int64
@@ -115,7 +115,7 @@ func (d *Door) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, o
 		if v.Len == 0 {
 			continue
 		}
-		n, err := d.transfer(dir, id, v.Base, v.Len, off+total, 0)
+		n, err := a.transfer(dir, id, v.Base, v.Len, off+total, 0)
 		if err != nil && total == 0 {
 			return 0, err
 		}

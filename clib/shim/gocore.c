@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "door.h"
+#include "gocore.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -48,11 +48,11 @@ static bool open_core(const char *path)
 	culvert_core_open_fn open;
 	*(void **)&open = dlsym(lib, CULVERT_CORE_SYMBOL);
 	const char *have = "none";
-	const struct culvert_core *c = open ? open(CULVERT_DOOR_VERSION, &have) : NULL;
+	const struct culvert_core *c = open ? open(CULVERT_TABLE_VERSION, &have) : NULL;
 	atomic_store(&core, c);
 	if (!c) {
 		char detail[256];
-		snprintf(detail, sizeof detail, "it has door %s, this library %s; install both from one build", have, CULVERT_DOOR_VERSION);
+		snprintf(detail, sizeof detail, "its version is %s, this library needs %s; install both from one build", have, CULVERT_TABLE_VERSION);
 		complain(there, "cannot use", detail);
 	}
 	return true;

@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/culvert-io/culvert/clib/internal/cufiledoor"
+	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/clib/internal/softrt"
 	"github.com/culvert-io/culvert/gpu"
@@ -17,7 +17,7 @@ import (
 
 // A Core answers all functions of a process.
 type Core struct {
-	File    *cufiledoor.Door
+	File    *cufileapi.API
 	CUDA    *softcuda.Driver
 	Runtime *softrt.Runtime
 	// Log gets a line for every call that fails, with what the code does not
@@ -31,7 +31,7 @@ type Core struct {
 // New returns a core that opens its machine when a call needs one.
 func New(call softcuda.Caller) *Core {
 	c := &Core{}
-	c.File = cufiledoor.New(c.Machine)
+	c.File = cufileapi.New(c.Machine)
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	return c

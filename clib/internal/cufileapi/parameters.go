@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"fmt"
@@ -66,7 +66,7 @@ const stringParams = 3
 
 var stringValues = [stringParams]string{"ERROR", "", ""}
 
-// parameters are what a program has set. Guarded by Door.mu.
+// parameters are what a program has set. Guarded by API.mu.
 type parameters struct {
 	sizes   map[int32]uint64 // for the next open
 	bools   map[int32]bool
@@ -86,100 +86,100 @@ func newParameters() parameters {
 	}
 }
 
-// size is the value in effect. Call with Door.mu held.
-func (d *Door) size(p int32, open bool) uint64 {
-	set, isSet := d.params.sizes[p]
+// size is the value in effect. Call with API.mu held.
+func (a *API) size(p int32, open bool) uint64 {
+	set, isSet := a.params.sizes[p]
 	if !open {
 		if isSet {
 			return set
 		}
 		return sizes[p].builtIn
 	}
-	if v, ok := d.params.live[p]; ok {
+	if v, ok := a.params.live[p]; ok {
 		return v
 	}
-	if isSet && set >= sizes[p].least && set <= d.most(p) {
+	if isSet && set >= sizes[p].least && set <= a.most(p) {
 		return set
 	}
 	return sizes[p].opened // a value out of range is dropped when the driver opens
 }
 
 // most is the largest value of a parameter.
-func (d *Door) most(p int32) uint64 {
+func (a *API) most(p int32) uint64 {
 	if m := sizes[p].most; m != barLimited {
 		return m
 	}
-	kb, err := d.barKB(0)
+	kb, err := a.barKB(0)
 	if err != nil {
 		return 1<<32 - 4 // as much as the properties can tell
 	}
 	return kb
 }
 
-func (d *Door) isOpen() bool { return d.UseCount() > 0 }
+func (a *API) isOpen() bool { return a.UseCount() > 0 }
 
 func unknown(kind string, p int32) error {
 	return &cufile.Error{Op: "parameter", Object: kind, Code: cufile.InvalidValue, Err: fmt.Errorf("there is none with the number %d", p)}
 }
 
 // closedOnly refuses to set a parameter while the driver is open.
-func (d *Door) closedOnly() error {
-	if d.isOpen() {
+func (a *API) closedOnly() error {
+	if a.isOpen() {
 		return &cufile.Error{Op: "set", Object: "parameter", Code: cufile.DriverAlreadyOpen, Fix: "set it before cuFileDriverOpen"}
 	}
 	return nil
 }
 
 // GetParameterSizeT is cuFileGetParameterSizeT.
-func (d *Door) GetParameterSizeT(p int32, out cmem.Ptr) error {
+func (a *API) GetParameterSizeT(p int32, out cmem.Ptr) error {
 	if p < 0 || p >= sizeParams {
 		return unknown("size_t", p)
 	}
-	open := d.isOpen()
-	d.mu.Lock()
-	v := d.size(p, open)
-	d.mu.Unlock()
+	open := a.isOpen()
+	a.mu.Lock()
+	v := a.size(p, open)
+	a.mu.Unlock()
 	cmem.Store(out, v)
 	return nil
 }
 
 // SetParameterSizeT is cuFileSetParameterSizeT. The range is looked at when the
 // driver opens.
-func (d *Door) SetParameterSizeT(p int32, v uint64) error {
-	if err := d.closedOnly(); err != nil {
+func (a *API) SetParameterSizeT(p int32, v uint64) error {
+	if err := a.closedOnly(); err != nil {
 		return err
 	}
 	if p < 0 || p >= sizeParams {
 		return unknown("size_t", p)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.params.sizes[p] = v
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.params.sizes[p] = v
 	return nil
 }
 
 // GetParameterMinMaxValue is cuFileGetParameterMinMaxValue.
-func (d *Door) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
+func (a *API) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
 	if p <= paramStats || p >= sizeParams {
 		return unknown("size_t", p)
 	}
 	cmem.Store(least, sizes[p].least)
-	cmem.Store(most, d.most(p))
+	cmem.Store(most, a.most(p))
 	return nil
 }
 
 // GetParameterBool is cuFileGetParameterBool.
-func (d *Door) GetParameterBool(p int32, out cmem.Ptr) error {
+func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
 	if p < 0 || p >= boolParams {
 		return unknown("bool", p)
 	}
-	open := d.isOpen()
-	d.mu.Lock()
-	v, ok := d.params.bools[p]
+	open := a.isOpen()
+	a.mu.Lock()
+	v, ok := a.params.bools[p]
 	if open && p == paramPoll {
-		v, ok = v || d.params.poll, true
+		v, ok = v || a.params.poll, true
 	}
-	d.mu.Unlock()
+	a.mu.Unlock()
 	if !ok {
 		v = open && openedBools[p]
 	}
@@ -188,28 +188,28 @@ func (d *Door) GetParameterBool(p int32, out cmem.Ptr) error {
 }
 
 // SetParameterBool is cuFileSetParameterBool.
-func (d *Door) SetParameterBool(p int32, v bool) error {
-	if err := d.closedOnly(); err != nil {
+func (a *API) SetParameterBool(p int32, v bool) error {
+	if err := a.closedOnly(); err != nil {
 		return err
 	}
 	if p < 0 || p >= boolParams {
 		return unknown("bool", p)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.params.bools[p] = v
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.params.bools[p] = v
 	return nil
 }
 
 // GetParameterString is cuFileGetParameterString, which wants room for all of
 // it.
-func (d *Door) GetParameterString(p int32, out cmem.Ptr, n int32) error {
+func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 	if p < 0 || p >= stringParams {
 		return unknown("string", p)
 	}
-	d.mu.Lock()
-	v, ok := d.params.strings[p]
-	d.mu.Unlock()
+	a.mu.Lock()
+	v, ok := a.params.strings[p]
+	a.mu.Unlock()
 	if !ok {
 		v = stringValues[p]
 	}
@@ -222,8 +222,8 @@ func (d *Door) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 
 // SetParameterString is cuFileSetParameterString. There is no log file that a
 // string could be about.
-func (d *Door) SetParameterString(p int32, text cmem.Ptr) error {
-	if err := d.closedOnly(); err != nil {
+func (a *API) SetParameterString(p int32, text cmem.Ptr) error {
+	if err := a.closedOnly(); err != nil {
 		return err
 	}
 	const longest = 4096
@@ -231,15 +231,15 @@ func (d *Door) SetParameterString(p int32, text cmem.Ptr) error {
 	if p < 0 || p >= stringParams || !ok {
 		return unknown("string", p)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.params.strings[p] = v
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.params.strings[p] = v
 	return nil
 }
 
 // SetParameterPosixPoolSlabArray is cuFileSetParameterPosixPoolSlabArray.
-func (d *Door) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	if err := d.closedOnly(); err != nil {
+func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
+	if err := a.closedOnly(); err != nil {
 		return err
 	}
 	const mostSlabs = 1024
@@ -250,18 +250,18 @@ func (d *Door) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error
 	for i := range list {
 		list[i] = slab{cmem.Load[uint64](cmem.At[uint64](kb, i)), cmem.Load[uint64](cmem.At[uint64](count, i))}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.params.slabs = list
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.params.slabs = list
 	return nil
 }
 
 // GetParameterPosixPoolSlabArray is cuFileGetParameterPosixPoolSlabArray, which
 // wants the exact length.
-func (d *Door) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	d.mu.Lock()
-	list := d.params.slabs
-	d.mu.Unlock()
+func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
+	a.mu.Lock()
+	list := a.params.slabs
+	a.mu.Unlock()
 	if int(n) != len(list) {
 		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("there are %d, not %d", len(list), n)}
 	}

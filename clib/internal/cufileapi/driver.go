@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"sync"
@@ -13,9 +13,9 @@ import (
 // Version is the release whose API is answered, as cuFileGetVersion tells it.
 const Version = 1150
 
-// A Door answers the cuFile API. The machine is opened by the first call that
+// An API answers the cuFile API. The machine is opened by the first call that
 // needs one.
-type Door struct {
+type API struct {
 	open func() (*machine.Machine, error)
 
 	drv  atomic.Pointer[cufile.Driver]
@@ -31,37 +31,37 @@ type Door struct {
 	leases  *leases // nil where C reads nothing by itself
 }
 
-// New returns a door to the machine that open opens.
-func New(open func() (*machine.Machine, error)) *Door {
-	return &Door{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
+// New returns an API on the machine that open opens.
+func New(open func() (*machine.Machine, error)) *API {
+	return &API{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
 }
 
-func (d *Door) driver() (*cufile.Driver, error) {
-	if drv := d.drv.Load(); drv != nil {
+func (a *API) driver() (*cufile.Driver, error) {
+	if drv := a.drv.Load(); drv != nil {
 		return drv, nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if drv := d.drv.Load(); drv != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if drv := a.drv.Load(); drv != nil {
 		return drv, nil
 	}
-	m, err := d.open()
+	m, err := a.open()
 	if err != nil {
 		return nil, &cufile.Error{Op: "open", Object: "machine", Code: cufile.CUDADriverError, Err: err}
 	}
 	var opts []cufile.Option
-	if d.leases != nil {
-		opts = append(opts, cufile.WithBorrower(d.leases))
+	if a.leases != nil {
+		opts = append(opts, cufile.WithBorrower(a.leases))
 	}
 	drv := cufile.New(m, opts...)
-	d.real = !m.Soft
-	d.drv.Store(drv)
+	a.real = !m.Soft
+	a.drv.Store(drv)
 	return drv, nil
 }
 
 // DriverOpen is cuFileDriverOpen.
-func (d *Door) DriverOpen() error {
-	drv, err := d.driver()
+func (a *API) DriverOpen() error {
+	drv, err := a.driver()
 	if err != nil {
 		return err
 	}
@@ -69,40 +69,40 @@ func (d *Door) DriverOpen() error {
 }
 
 // DriverClose is cuFileDriverClose. With the last reference all handles end.
-func (d *Door) DriverClose() error {
-	drv := d.drv.Load()
+func (a *API) DriverClose() error {
+	drv := a.drv.Load()
 	if drv == nil {
 		return cufile.DriverNotInitialized
 	}
 	if drv.UseCount() == 1 { // the last one goes: nobody may be at work when memory is released
-		for _, b := range d.batches.RemoveFunc(func(*batch) bool { return true }) {
+		for _, b := range a.batches.RemoveFunc(func(*batch) bool { return true }) {
 			b.end()
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	err := drv.Close()
 	if drv.UseCount() == 0 {
-		for _, f := range d.files.RemoveFunc(func(*cufile.File) bool { return true }) {
-			d.leases.forget(f)
+		for _, f := range a.files.RemoveFunc(func(*cufile.File) bool { return true }) {
+			a.leases.forget(f)
 		}
-		clear(d.streams)
-		clear(d.params.live)
-		d.params.poll = false
+		clear(a.streams)
+		clear(a.params.live)
+		a.params.poll = false
 	}
 	return err
 }
 
 // UseCount is cuFileUseCount.
-func (d *Door) UseCount() int64 {
-	if drv := d.drv.Load(); drv != nil {
+func (a *API) UseCount() int64 {
+	if drv := a.drv.Load(); drv != nil {
 		return int64(drv.UseCount())
 	}
 	return 0
 }
 
 // GetVersion is cuFileGetVersion.
-func (d *Door) GetVersion(out cmem.Ptr) error {
+func (a *API) GetVersion(out cmem.Ptr) error {
 	cmem.Store(out, int32(Version))
 	return nil
 }

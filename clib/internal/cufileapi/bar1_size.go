@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"errors"
@@ -17,23 +17,23 @@ type bars struct {
 }
 
 // barKB is the size of BAR1 of a GPU.
-func (d *Door) barKB(gpu int32) (uint64, error) {
-	d.bars.mu.Lock()
-	defer d.bars.mu.Unlock()
-	if d.bars.kb == nil {
-		if err := d.bars.ask(d); err != nil {
+func (a *API) barKB(gpu int32) (uint64, error) {
+	a.bars.mu.Lock()
+	defer a.bars.mu.Unlock()
+	if a.bars.kb == nil {
+		if err := a.bars.ask(a); err != nil {
 			return 0, err
 		}
 	}
-	if gpu < 0 || int(gpu) >= len(d.bars.kb) {
-		return 0, &cufile.Error{Op: "size of BAR1", Object: fmt.Sprintf("gpu:%d", gpu), Code: cufile.InvalidValue, Err: fmt.Errorf("there are %d GPUs", len(d.bars.kb))}
+	if gpu < 0 || int(gpu) >= len(a.bars.kb) {
+		return 0, &cufile.Error{Op: "size of BAR1", Object: fmt.Sprintf("gpu:%d", gpu), Code: cufile.InvalidValue, Err: fmt.Errorf("there are %d GPUs", len(a.bars.kb))}
 	}
-	return d.bars.kb[gpu], nil
+	return a.bars.kb[gpu], nil
 }
 
 // ask asks the kernel driver.
-func (b *bars) ask(d *Door) (err error) {
-	m, err := d.open()
+func (b *bars) ask(a *API) (err error) {
+	m, err := a.open()
 	if err != nil {
 		return &cufile.Error{Op: "open", Object: "machine", Code: cufile.CUDADriverError, Err: err}
 	}
@@ -63,8 +63,8 @@ func (b *bars) ask(d *Door) (err error) {
 }
 
 // GetBARSizeInKB is cuFileGetBARSizeInKB.
-func (d *Door) GetBARSizeInKB(gpu int32, out cmem.Ptr) error {
-	kb, err := d.barKB(gpu)
+func (a *API) GetBARSizeInKB(gpu int32, out cmem.Ptr) error {
+	kb, err := a.barKB(gpu)
 	if err != nil {
 		return err
 	}

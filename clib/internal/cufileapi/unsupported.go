@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"errors"
@@ -22,26 +22,26 @@ const (
 )
 
 // SetParameterGpuBounceBufferSlabArray is cuFileSetParameterGpuBounceBufferSlabArray.
-func (d *Door) SetParameterGpuBounceBufferSlabArray(_, _ cmem.Ptr, _ int32) error {
+func (a *API) SetParameterGpuBounceBufferSlabArray(_, _ cmem.Ptr, _ int32) error {
 	return absent("cuFileSetParameterGpuBounceBufferSlabArray", cufile.DriverInvalidProps, noBounce)
 }
 
 // GetParameterGpuBounceBufferSlabArray is cuFileGetParameterGpuBounceBufferSlabArray.
-func (d *Door) GetParameterGpuBounceBufferSlabArray(_, _ cmem.Ptr, _ int32) error {
+func (a *API) GetParameterGpuBounceBufferSlabArray(_, _ cmem.Ptr, _ int32) error {
 	return absent("cuFileGetParameterGpuBounceBufferSlabArray", cufile.DriverInvalidProps, noBounce)
 }
 
 // DriverSetP2PFlags is cuFileDriverSetP2PFlags.
-func (d *Door) DriverSetP2PFlags(_, _ int32) error {
+func (a *API) DriverSetP2PFlags(_, _ int32) error {
 	return absent("cuFileDriverSetP2PFlags", cufile.InvalidValue, noP2PFlags)
 }
 
 // DriverGetP2PFlags is cuFileDriverGetP2PFlags.
-func (d *Door) DriverGetP2PFlags(_ int32, _ cmem.Ptr) error {
+func (a *API) DriverGetP2PFlags(_ int32, _ cmem.Ptr) error {
 	return absent("cuFileDriverGetP2PFlags", cufile.InvalidValue, noP2PFlags)
 }
 
 // ExportPCIeTopology is cuFileExportPCIeTopology.
-func (d *Door) ExportPCIeTopology(_ cmem.Ptr) error {
+func (a *API) ExportPCIeTopology(_ cmem.Ptr) error {
 	return absent("cuFileExportPCIeTopology", cufile.PlatformNotSupported, noTopology)
 }

@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"math/bits"
@@ -205,108 +205,108 @@ func (s *statistics) level2() statsLevel2 {
 }
 
 // SetStatsLevel is cuFileSetStatsLevel.
-func (d *Door) SetStatsLevel(level int32) error {
+func (a *API) SetStatsLevel(level int32) error {
 	if level < 0 || level > maxLevel {
 		return cufile.InvalidValue
 	}
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	d.stats.level = level
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	a.stats.level = level
 	if level == 0 {
-		d.stats.on.Store(false)
-		d.leases.pause(false)
+		a.stats.on.Store(false)
+		a.leases.pause(false)
 	}
 	return nil
 }
 
 // GetStatsLevel is cuFileGetStatsLevel.
-func (d *Door) GetStatsLevel(out cmem.Ptr) error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	cmem.Store(out, d.stats.level)
+func (a *API) GetStatsLevel(out cmem.Ptr) error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	cmem.Store(out, a.stats.level)
 	return nil
 }
 
 // running is for calls that want an open driver and statistics of a level.
-func (d *Door) running(level int32) error {
-	if !d.isOpen() {
+func (a *API) running(level int32) error {
+	if !a.isOpen() {
 		return cufile.DriverNotInitialized
 	}
-	if d.stats.level < level {
+	if a.stats.level < level {
 		return &cufile.Error{Op: "statistics", Object: "driver", Code: cufile.InvalidValue, Fix: "cuFileSetStatsLevel first"}
 	}
 	return nil
 }
 
 // StatsStart is cuFileStatsStart.
-func (d *Door) StatsStart() error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(1); err != nil {
+func (a *API) StatsStart() error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(1); err != nil {
 		return err
 	}
-	if !d.stats.on.Swap(true) {
-		d.stats.since = time.Now()
-		d.leases.pause(true)
+	if !a.stats.on.Swap(true) {
+		a.stats.since = time.Now()
+		a.leases.pause(true)
 	}
 	return nil
 }
 
 // StatsStop is cuFileStatsStop.
-func (d *Door) StatsStop() error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(1); err != nil {
+func (a *API) StatsStop() error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(1); err != nil {
 		return err
 	}
-	d.stats.on.Store(false)
-	d.leases.pause(false)
+	a.stats.on.Store(false)
+	a.leases.pause(false)
 	return nil
 }
 
 // StatsReset is cuFileStatsReset.
-func (d *Door) StatsReset() error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(1); err != nil {
+func (a *API) StatsReset() error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(1); err != nil {
 		return err
 	}
-	s := &d.stats
+	s := &a.stats
 	s.flows, s.gpus, s.since = [2]flow{}, [maxGPUs]gpuStats{}, time.Now()
 	s.handles, s.handlesEnded, s.buffers, s.buffersEnded = counter{}, counter{}, counter{}, counter{}
 	return nil
 }
 
 // GetStatsL1 is cuFileGetStatsL1.
-func (d *Door) GetStatsL1(out cmem.Ptr) error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(1); err != nil {
+func (a *API) GetStatsL1(out cmem.Ptr) error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(1); err != nil {
 		return err
 	}
-	cmem.Store(out, d.stats.level1())
+	cmem.Store(out, a.stats.level1())
 	return nil
 }
 
 // GetStatsL2 is cuFileGetStatsL2.
-func (d *Door) GetStatsL2(out cmem.Ptr) error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(2); err != nil {
+func (a *API) GetStatsL2(out cmem.Ptr) error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(2); err != nil {
 		return err
 	}
-	cmem.Store(out, d.stats.level2())
+	cmem.Store(out, a.stats.level2())
 	return nil
 }
 
 // GetStatsL3 is cuFileGetStatsL3.
-func (d *Door) GetStatsL3(out cmem.Ptr) error {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	if err := d.running(maxLevel); err != nil {
+func (a *API) GetStatsL3(out cmem.Ptr) error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	if err := a.running(maxLevel); err != nil {
 		return err
 	}
-	m, err := d.open()
+	m, err := a.open()
 	if err != nil {
 		return &cufile.Error{Op: "open", Object: "machine", Code: cufile.CUDADriverError, Err: err}
 	}
@@ -314,7 +314,7 @@ func (d *Door) GetStatsL3(out cmem.Ptr) error {
 	if err != nil {
 		return &cufile.Error{Op: "list", Object: "GPUs", Code: cufile.CUDADriverError, Err: err}
 	}
-	all := statsLevel3{Detailed: d.stats.level2(), NumGPUs: uint32(min(len(infos), maxGPUs)), PerGPU: d.stats.gpus}
+	all := statsLevel3{Detailed: a.stats.level2(), NumGPUs: uint32(min(len(infos), maxGPUs)), PerGPU: a.stats.gpus}
 	for i := range all.NumGPUs {
 		all.PerGPU[i].UUID = infos[i].UUID
 	}
@@ -323,11 +323,11 @@ func (d *Door) GetStatsL3(out cmem.Ptr) error {
 }
 
 // gpuOf is the GPU of an address, for level 3; -1 for host memory.
-func (d *Door) gpuOf(a gpu.Addr) int {
-	d.stats.mu.Lock()
-	level := d.stats.level
-	d.stats.mu.Unlock()
-	drv := d.drv.Load()
+func (a *API) gpuOf(at gpu.Addr) int {
+	a.stats.mu.Lock()
+	level := a.stats.level
+	a.stats.mu.Unlock()
+	drv := a.drv.Load()
 	if level < maxLevel || drv == nil {
 		return -1
 	}
@@ -335,7 +335,7 @@ func (d *Door) gpuOf(a gpu.Addr) int {
 	if err != nil {
 		return -1
 	}
-	p, err := dev.Pointer(a)
+	p, err := dev.Pointer(at)
 	if err != nil || !p.Kind.OnDevice() {
 		return -1
 	}

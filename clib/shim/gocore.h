@@ -6,8 +6,8 @@
  * `import torch` loads libcufile in every process, and a Go runtime that
  * nobody asked for must not start there.
  */
-#ifndef CULVERT_DOOR_H
-#define CULVERT_DOOR_H
+#ifndef CULVERT_GOCORE_H
+#define CULVERT_GOCORE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -49,7 +49,7 @@ struct culvert_lease *culvert_leases(void);
 void culvert_missing(const char *name, atomic_flag *said);
 
 /*
- * The core's side of the door. It is entered through one symbol, so that the
+ * The Go core's side. It is entered through one symbol, so that the
  * version is checked before anything else can go wrong.
  */
 struct culvert_core {

@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"errors"
@@ -26,56 +26,56 @@ type descr struct {
 
 // HandleRegister is cuFileHandleRegister. Of the types of handles only
 // descriptors of the operating system are there.
-func (d *Door) HandleRegister(out, in cmem.Ptr) error {
+func (a *API) HandleRegister(out, in cmem.Ptr) error {
 	de := cmem.Load[descr](in)
 	if de.Type != handleTypeFD {
 		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d: only descriptors are supported", de.Type)}
 	}
 	cmem.Touch(out)
-	drv, err := d.driver()
+	drv, err := a.driver()
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	f, err := drv.RegisterFD(int(de.FD))
-	d.stats.note(&d.stats.handles, err)
+	a.stats.note(&a.stats.handles, err)
 	if err != nil {
 		return err
 	}
-	id, ok := d.files.Add(f)
+	id, ok := a.files.Add(f)
 	if !ok {
 		f.Close()
 		return cufile.NoMemError
 	}
-	d.leases.know(f, id)
+	a.leases.know(f, id)
 	cmem.Store(out, id)
 	return nil
 }
 
 // HandleDeregister is cuFileHandleDeregister, which has no way to complain.
-func (d *Door) HandleDeregister(id handle.ID) {
-	if f, ok := d.files.Remove(id); ok {
-		d.stats.note(&d.stats.handlesEnded, f.Close())
-		d.leases.forget(f)
+func (a *API) HandleDeregister(id handle.ID) {
+	if f, ok := a.files.Remove(id); ok {
+		a.stats.note(&a.stats.handlesEnded, f.Close())
+		a.leases.forget(f)
 	}
 }
 
 // BufRegister is cuFileBufRegister. The flags are about RDMA registration,
 // which happens on demand; NVIDIA's library takes any, too.
-func (d *Door) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
-	drv, err := d.driver()
+func (a *API) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
+	drv, err := a.driver()
 	if err != nil {
 		return err
 	}
 	_, err = drv.RegisterBuffer(gpu.Addr(base), n)
-	d.stats.note(&d.stats.buffers, err)
+	a.stats.note(&a.stats.buffers, err)
 	return err
 }
 
 // BufDeregister is cuFileBufDeregister.
-func (d *Door) BufDeregister(base cmem.Ptr) error {
-	drv := d.drv.Load()
+func (a *API) BufDeregister(base cmem.Ptr) error {
+	drv := a.drv.Load()
 	if drv == nil || drv.UseCount() == 0 {
 		return &cufile.Error{Op: "deregister buffer", Object: gpu.Addr(base).String(), Code: cufile.DriverClosing, Err: errors.New("the driver is closed, and with it every registration")}
 	}
@@ -84,6 +84,6 @@ func (d *Door) BufDeregister(base cmem.Ptr) error {
 		return err
 	}
 	err = b.Close()
-	d.stats.note(&d.stats.buffersEnded, err)
+	a.stats.note(&a.stats.buffersEnded, err)
 	return err
 }

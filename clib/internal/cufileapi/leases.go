@@ -1,4 +1,4 @@
-package cufiledoor
+package cufileapi
 
 import (
 	"sync"
@@ -15,9 +15,9 @@ type leases struct {
 	ids   sync.Map // handle.ID by *cufile.File
 }
 
-// Lease has the door publish leases in slots that C reads. It is called before
-// anything else.
-func (d *Door) Lease(s *lease.Slots) { d.leases = &leases{table: lease.NewTable(s)} }
+// PublishLeases makes the driver publish leases in slots that C reads. It must be
+// called before any other method.
+func (a *API) PublishLeases(s *lease.Slots) { a.leases = &leases{table: lease.NewTable(s)} }
 
 // know notes the handle of a file, before C has it.
 func (l *leases) know(f *cufile.File, id handle.ID) {
