@@ -23,8 +23,8 @@ type RingRoute struct {
 
 // A ringBatch is the arguments of one call, reused.
 type ringBatch struct {
-	reqs []ring.Req
-	res  []ring.Res
+	reqs []ring.Request
+	res  []ring.Result
 }
 
 // NewRing returns the ring route to a GPU.
@@ -109,7 +109,7 @@ func (b *ringBatch) set(ops []Op) {
 	b.reqs, b.res = b.reqs[:0], b.res[:0]
 	for i := range ops {
 		op := &ops[i]
-		req := ring.Req{
+		req := ring.Request{
 			Write:    op.Dir == Write,
 			Buffered: op.File.Buffered(),
 			Direct:   op.File.Direct(),
@@ -123,7 +123,7 @@ func (b *ringBatch) set(ops []Op) {
 			req.Direct = -1
 		}
 		b.reqs = append(b.reqs, req)
-		b.res = append(b.res, ring.Res{})
+		b.res = append(b.res, ring.Result{})
 	}
 }
 

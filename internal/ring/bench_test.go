@@ -50,8 +50,8 @@ func BenchmarkWarm(b *testing.B) {
 				// Plain preads of one large request use as many threads as there
 				// are lanes, in slots of the same size.
 				threads, step := bb.callers, bb.block
-				if bb.callers == 1 && bb.block > r.plan.slot {
-					threads, step = r.plan.lanes, r.plan.slot
+				if bb.callers == 1 && bb.block > r.sizing.slot {
+					threads, step = r.sizing.pipelines, r.sizing.slot
 				}
 				b.SetBytes(fileLen)
 				for b.Loop() {
@@ -60,9 +60,9 @@ func BenchmarkWarm(b *testing.B) {
 						return err
 					})
 					ring := timed(b, bb.callers, bb.block, fileLen, func(_ int, off, n int64) error {
-						var q [1]Req
-						var res [1]Res
-						q[0] = Req{Buffered: f.buffered, Direct: -1, Off: off, Addr: addr + gpu.Addr(off), Len: n}
+						var q [1]Request
+						var res [1]Result
+						q[0] = Request{Buffered: f.buffered, Direct: -1, Off: off, Addr: addr + gpu.Addr(off), Len: n}
 						return r.Run(context.Background(), q[:], res[:])
 					})
 					ratios = append(ratios, plain.Seconds()/ring.Seconds())
@@ -79,7 +79,7 @@ func BenchmarkWarm(b *testing.B) {
 func BenchmarkOwnCost(b *testing.B) {
 	f, r, _ := newOwnCost(b)
 	for b.Loop() {
-		if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: ownCostLen}); err != nil {
+		if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: ownCostLen}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -88,8 +88,8 @@ func BenchmarkOwnCost(b *testing.B) {
 func BenchmarkOwnPreads(b *testing.B) {
 	f, r, mem := newOwnCost(b)
 	for b.Loop() {
-		timed(b, r.handsLocked(), r.plan.slot, ownCostLen, func(c int, off, n int64) error {
-			at := int64(c) * r.plan.slot // the ring uses its slots again, too
+		timed(b, r.workerTargetLocked(), r.sizing.slot, ownCostLen, func(c int, off, n int64) error {
+			at := int64(c) * r.sizing.slot // the ring uses its slots again, too
 			_, err := unix.Pread(f.buffered, mem[at:at+n], off)
 			return err
 		})

@@ -39,7 +39,7 @@ func TestPatience(t *testing.T) {
 				want = noise(2, int(n))
 				b.set(t, want)
 			}
-			res, err := run1(r, Req{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+			res, err := run1(r, Request{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
 			if err != nil || res.N != n || res.Retries == 0 {
 				t.Errorf("write %v of %d bytes: %+v, %v", write, n, res, err)
 			}
@@ -86,7 +86,7 @@ func TestFileFaults(t *testing.T) {
 				want = noise(2, int(n))
 				b.set(t, want)
 			}
-			res, err := run1(r, Req{Write: tt.write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sum: true})
+			res, err := run1(r, Request{Write: tt.write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sum: true})
 			var e *Error
 			if !errors.Is(err, tt.err) || !errors.As(err, &e) || e.Off != bad || res.N != bad {
 				t.Errorf("%s in %d bytes: %+v, %v, want %d bytes and that offset", tt.name, n, res, err, bad)
@@ -113,7 +113,7 @@ func TestFirstFailure(t *testing.T) {
 		}
 		return min(c.n, 300_000-int(c.off)), nil
 	})
-	res, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+	res, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
 	if !errors.Is(err, unix.EIO) || res.N != 300_000 {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -124,7 +124,7 @@ func TestFirstFailure(t *testing.T) {
 		}
 		return max(0, min(c.n, 300_000-int(c.off))), nil
 	})
-	res, err = run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+	res, err = run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
 	if err != nil || res.N != 300_000 {
 		t.Errorf("end of file before a failure: %+v, %v", res, err)
 	}
@@ -147,8 +147,8 @@ func TestDirectFaults(t *testing.T) {
 		t.Cleanup(func() { unix.Close(direct) })
 		b := newBuffer(t, r.dev, n)
 		data := noise(2, n)
-		q := Req{Write: write, Buffered: f.buffered, Direct: direct, Align: 512, Off: 700, Addr: b.addr(), Len: n, Sum: true}
-		try := func(name string, want error, odd func(c call) (int, error)) Res {
+		q := Request{Write: write, Buffered: f.buffered, Direct: direct, Align: 512, Off: 700, Addr: b.addr(), Len: n, Sum: true}
+		try := func(name string, want error, odd func(c call) (int, error)) Result {
 			t.Helper()
 			files.set(odd)
 			if write {
@@ -224,7 +224,7 @@ func TestColdReadsAreWhole(t *testing.T) {
 		}
 		return whole, nil
 	})
-	res, err := run1(r, Req{Buffered: f.buffered, Direct: direct, Align: 512, Addr: b.addr(), Len: n})
+	res, err := run1(r, Request{Buffered: f.buffered, Direct: direct, Align: 512, Addr: b.addr(), Len: n})
 	if err != nil || res.N != n || res.DirectBytes != n || !bytes.Equal(b.bytes(t), f.data) {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -252,7 +252,7 @@ func TestGPUFaults(t *testing.T) {
 					}
 					return nil
 				})
-				q := Req{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
+				q := Request{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
 				res, err := run1(r, q)
 				failed := verb == "copy" || (n > r.smallLen) == (verb != "synchronize")
 				var e *Error
@@ -273,13 +273,13 @@ func TestGPUFaults(t *testing.T) {
 
 // A kernel that does not launch, or GPU memory that is not to be had, only
 // concerns gathered requests.
-func TestGatherFaults(t *testing.T) {
+func TestCoalesceFaults(t *testing.T) {
 	dev := newOddGPU(openGPU(t))
 	r := openRing(t, dev, Config{Workers: 1}) // so that the batch is one piece
 	f, b := newFile(t, noise(1, 64*4096)), newBuffer(t, dev, 64*4096)
-	reqs, res := make([]Req, 64), make([]Res, 64)
+	reqs, res := make([]Request, 64), make([]Result, 64)
 	for i := range reqs {
-		reqs[i] = Req{Buffered: f.buffered, Direct: -1, Off: int64(i) * 4096, Addr: b.addr() + gpu.Addr(i*4096), Len: 4096}
+		reqs[i] = Request{Buffered: f.buffered, Direct: -1, Off: int64(i) * 4096, Addr: b.addr() + gpu.Addr(i*4096), Len: 4096}
 	}
 	ctx := context.Background()
 	dev.set(func(v string, _ uint64) error {
@@ -331,7 +331,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%s although there is no room", c.verb)
 		return whole, nil
 	})
-	q := Req{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
+	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
 	if res, err := run1(r, q); !errors.Is(err, unix.ENOSPC) || res.N != 0 {
 		t.Errorf("no room: %+v, %v", res, err)
 	}
@@ -406,9 +406,9 @@ func TestSync(t *testing.T) {
 			}
 			return whole, nil
 		})
-		q := Req{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sync: true}
-		res := make([]Res, 3)
-		if err := r.Run(context.Background(), []Req{q, q, q}, res); err != nil || syncs.Load() != 1 {
+		q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sync: true}
+		res := make([]Result, 3)
+		if err := r.Run(context.Background(), []Request{q, q, q}, res); err != nil || syncs.Load() != 1 {
 			t.Errorf("three writes to a file: %d syncs, %v", syncs.Load(), err)
 		}
 		if res, err := run1(r, q); !errors.Is(err, unix.EIO) || res.N != n {

@@ -135,7 +135,7 @@ func (h *bench) wanted(name string) bool { return h.only.MatchString(name) }
 
 func (h *bench) add(l line) {
 	if h.r != nil {
-		l.Workers, l.Slot, l.Depth, l.Pinned = h.r.plan.lanes, h.r.plan.slot, h.r.plan.depth, h.r.Pinned()
+		l.Workers, l.Slot, l.Depth, l.Pinned = h.r.sizing.pipelines, h.r.sizing.slot, h.r.sizing.depth, h.r.Pinned()
 	}
 	h.lines = append(h.lines, l)
 	s := fmt.Sprintf("%-44s", l.Name)
@@ -236,7 +236,7 @@ func (h *bench) read(name string, f *hwFile, callers int, block int64, runs int)
 		return
 	}
 	l := h.rate(name, runs, func() int64 {
-		return h.move(f, callers, block, Req{Buffered: f.buffered, Direct: -1})
+		return h.move(f, callers, block, Request{Buffered: f.buffered, Direct: -1})
 	})
 	l.OfCeiling = l.GBps / h.h2d
 	h.add(l)
@@ -245,10 +245,10 @@ func (h *bench) read(name string, f *hwFile, callers int, block int64, runs int)
 
 // move runs all blocks of a file once, in an order that is not the file's when
 // there are many.
-func (h *bench) move(f *hwFile, callers int, block int64, like Req) int64 {
+func (h *bench) move(f *hwFile, callers int, block int64, like Request) int64 {
 	total := min(f.size, int64(callers)*max(block*4096, 1<<30)) // small blocks: not the whole file
 	total = total / block * block
-	reqs, res := make([]Req, callers), make([]Res, callers)
+	reqs, res := make([]Request, callers), make([]Result, callers)
 	timed(h.t, callers, block, total, func(c int, off, n int64) error {
 		reqs[c] = like
 		reqs[c].Off, reqs[c].Addr, reqs[c].Len = off, h.mem+gpu.Addr(off), n

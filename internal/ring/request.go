@@ -11,7 +11,7 @@ import (
 )
 
 // A Req is one transfer: Len bytes between a file at Off and GPU memory at Addr.
-type Req struct {
+type Request struct {
 	Write    bool // GPU to file; else file to GPU
 	Buffered int  // descriptor without O_DIRECT
 	Direct   int  // descriptor of the same file with O_DIRECT; -1 for none
@@ -26,7 +26,7 @@ type Req struct {
 }
 
 // A Res is the outcome of a Req.
-type Res struct {
+type Result struct {
 	// N is how many bytes from the start are in place. After an error bytes
 	// behind them may have been moved, too. A read is short without an error
 	// at the end of the file.
@@ -59,7 +59,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrClosed is the answer of a ring that was closed.
 var ErrClosed = errors.New("ring: closed")
 
-func (q *Req) check() error {
+func (q *Request) check() error {
 	switch {
 	case q.Buffered < 0:
 		return fmt.Errorf("ring: descriptor %d: %w", q.Buffered, unix.EBADF)
@@ -80,7 +80,7 @@ const (
 	maxAlign = minSlot / 2
 )
 
-func (q *Req) verb() string {
+func (q *Request) verb() string {
 	if q.Write {
 		return "write"
 	}
@@ -90,10 +90,10 @@ func (q *Req) verb() string {
 // border is the alignment of the places where a request may be cut. It is at
 // least a page, so that no page is written in part through the page cache and
 // in part by O_DIRECT.
-func (q *Req) border() int64 { return int64(max(q.Align, page)) }
+func (q *Request) boundary() int64 { return int64(max(q.Align, page)) }
 
 // align is what O_DIRECT asks for.
-func (q *Req) align() int64 {
+func (q *Request) align() int64 {
 	if q.Align == 0 {
 		return page
 	}

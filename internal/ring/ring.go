@@ -18,56 +18,56 @@ type Ring struct {
 	dev   gpu.Device
 	info  gpu.Info
 	log   *slog.Logger
-	files files
+	files syscalls
 	plain bool // without io_uring
 
-	pool     pool
-	smalls   smalls
-	smallLen int64 // requests up to here run in the caller
+	pool       pinnedPool
+	smallSlots smallSlots
+	smallLen   int64 // requests up to here run in the caller
 
 	flagOnce sync.Once
 	flags    bool // small requests wait for flags
 
-	packOnce sync.Once
-	packs    *packers // nil where the kernels do not load
+	kernelsOnce sync.Once
+	kernels     *coalesceKernels // nil where the kernels do not load
 
-	plan    plan
-	copying atomic.Int64 // bytes on their way to or from the GPU, but for requests below hintMin
-	pace    pace
-	halves  contest // of cold reads as a whole and in halves
-	stores  stores
+	sizing     sizing
+	copying    atomic.Int64 // bytes on their way to or from the GPU, but for requests below hintMin
+	readRate   rate
+	splitReads adaptive // of cold reads as a whole and in halves
+	storeRate  storeRate
 
-	mu      sync.Mutex
-	limit   int // lanes that there may be: as planned, or what could be made
-	active  []*op
-	idle    []*op   // to be used again
-	free    []*lane // the last one given back is the first one taken
-	lanes   int     // made or being made
-	running int     // ops
-	closed  bool    // for new ops
-	ended   bool    // for helpers, too
+	mu        sync.Mutex
+	limit     int // lanes that there may be: as planned, or what could be made
+	active    []*batch
+	idle      []*batch    // to be used again
+	free      []*pipeline // the last one given back is the first one taken
+	pipelines int         // made or being made
+	running   int         // ops
+	closed    bool        // for new ops
+	stopped   bool        // for helpers, too
 
-	work    sync.Cond // for helpers
-	helpers int
-	asleep  int
-	called  int            // of those asleep
-	helping sync.WaitGroup // helpers
-	quiet   sync.Cond      // running is 0
+	wake        sync.Cond // for helpers
+	workers     int
+	asleep      int
+	woken       int            // of those asleep
+	workerGroup sync.WaitGroup // helpers
+	drained     sync.Cond      // running is 0
 }
 
 // New makes a ring for a GPU. It pins a first lane, so that a machine without
 // memory to pin says so here.
 func New(dev gpu.Device, cfg Config) (*Ring, error) {
-	return newRing(dev, cfg, machine{os.DirFS("/")})
+	return newRing(dev, cfg, topology{os.DirFS("/")})
 }
 
-func newRing(dev gpu.Device, cfg Config, m machine) (*Ring, error) {
+func newRing(dev gpu.Device, cfg Config, m topology) (*Ring, error) {
 	info := dev.Info()
-	p, err := cfg.plan(info, m)
+	p, err := cfg.resolve(info, m)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{dev: dev, info: info, log: cfg.Logger, files: cfg.files, plain: cfg.plain, plan: p, limit: p.lanes}
+	r := &Ring{dev: dev, info: info, log: cfg.Logger, files: cfg.files, plain: cfg.plain, sizing: p, limit: p.pipelines}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
@@ -76,19 +76,19 @@ func newRing(dev gpu.Device, cfg Config, m machine) (*Ring, error) {
 	} else {
 		r.plain = true
 	}
-	r.pool = pool{dev: dev, budget: p.budget}
+	r.pool = pinnedPool{dev: dev, budget: p.budget}
 	if near, ok := m.near(info.PCI); ok {
 		r.pool.near = &near
 	}
 	r.smallLen = min(smallLen, p.slot)
-	r.smalls.most = p.smalls
-	r.smalls.back.L = &r.smalls.mu
-	r.work.L, r.quiet.L = &r.mu, &r.mu
-	l, err := r.newLane()
+	r.smallSlots.limit = p.smallSlots
+	r.smallSlots.returned.L = &r.smallSlots.mu
+	r.wake.L, r.drained.L = &r.mu, &r.mu
+	l, err := r.newPipeline()
 	if err != nil {
 		return nil, errors.Join(err, r.pool.close())
 	}
-	r.free, r.lanes = append(r.free, l), 1
+	r.free, r.pipelines = append(r.free, l), 1
 	return r, nil
 }
 
@@ -100,7 +100,7 @@ func (r *Ring) Pinned() int64 { return r.pool.size() }
 // is that of the first request that has one; the others are done nevertheless.
 // When ctx is cancelled Run returns as soon as the pieces under way are through.
 // After Run nothing touches files or memory any more.
-func (r *Ring) Run(ctx context.Context, reqs []Req, res []Res) error {
+func (r *Ring) Run(ctx context.Context, reqs []Request, res []Result) error {
 	if len(res) < len(reqs) {
 		return fmt.Errorf("ring: %d requests, but room for %d results", len(reqs), len(res))
 	}
@@ -109,29 +109,29 @@ func (r *Ring) Run(ctx context.Context, reqs []Req, res []Res) error {
 		return err
 	}
 	if len(reqs) == 1 && reqs[0].Len <= r.smallLen {
-		if err := r.runSmall(&reqs[0], &res[0]); err != errNoSmalls {
+		if err := r.runSmall(&reqs[0], &res[0]); err != errNoSmallSlots {
 			res[0].Err = err
 			return err
 		}
 	}
-	return r.runOp(ctx, reqs, res)
+	return r.runBatch(ctx, reqs, res)
 }
 
-func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
+func (r *Ring) runBatch(ctx context.Context, reqs []Request, res []Result) error {
 	o, err := r.enter()
 	if err != nil {
 		return err
 	}
 	o.reset(ctx, reqs, res)
-	began := r.compete(o)
+	began := r.chooseSplit(o)
 	r.reserve(o)
 	if o.left > 0 {
-		r.attend(o)
+		r.participate(o)
 		r.await(o)
 	}
-	o.settle()
-	r.judge(o, began)
-	r.releasePages(o)
+	o.finish()
+	r.recordSplit(o, began)
+	r.unmapFiles(o)
 	r.sync(reqs, res)
 	r.leave(o)
 	for i := range reqs {
@@ -143,27 +143,27 @@ func (r *Ring) runOp(ctx context.Context, reqs []Req, res []Res) error {
 }
 
 // attend starts an op and lets the caller work on it, if there is a lane.
-func (r *Ring) attend(o *op) {
+func (r *Ring) participate(o *batch) {
 	r.mu.Lock()
 	l := r.startLocked(o)
 	r.mu.Unlock()
-	l = r.ready(l)
+	l = r.ensurePipeline(l)
 	if l != nil {
 		r.drive(l, o)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o.attended = false
+	o.hasCaller = false
 	if l != nil {
-		r.giveLocked(l)
+		r.releasePipelineLocked(l)
 	} else {
-		r.callLocked(min(1, len(r.free))) // one may have come back meanwhile
+		r.wakeWorkersLocked(min(1, len(r.free))) // one may have come back meanwhile
 	}
 }
 
 // await waits until the op is finished. A cancelled op is finished when its
 // pieces under way are.
-func (r *Ring) await(o *op) {
+func (r *Ring) await(o *batch) {
 	r.mu.Lock()
 	o.waiting = !o.finished()
 	wait := o.waiting
@@ -187,7 +187,7 @@ const reserveLen = 8 << 20
 
 // reserve lets large writes that extend a file fail before they move anything,
 // and sees how those that do not are written best.
-func (r *Ring) reserve(o *op) {
+func (r *Ring) reserve(o *batch) {
 	for i := range o.reqs {
 		q := &o.reqs[i]
 		if !q.Write || o.prog[i].len < reserveLen {
@@ -197,12 +197,12 @@ func (r *Ring) reserve(o *op) {
 			o.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
 			continue
 		}
-		r.mapPages(q, &o.prog[i])
+		r.mapFile(q, &o.prog[i])
 	}
 }
 
 // sync flushes the files of writes that ask for it.
-func (r *Ring) sync(reqs []Req, res []Res) {
+func (r *Ring) sync(reqs []Request, res []Result) {
 	last, lastErr := -1, error(nil)
 	for i := range reqs {
 		q := &reqs[i]
@@ -218,7 +218,7 @@ func (r *Ring) sync(reqs []Req, res []Res) {
 	}
 }
 
-func (r *Ring) enter() (*op, error) {
+func (r *Ring) enter() (*batch, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -227,19 +227,19 @@ func (r *Ring) enter() (*op, error) {
 	r.running++
 	n := len(r.idle)
 	if n == 0 {
-		return newOp(min(gatherLen, r.plan.slot/4)), nil
+		return newBatch(min(coalesceLen, r.sizing.slot/4)), nil
 	}
 	o := r.idle[n-1]
 	r.idle = r.idle[:n-1]
 	return o, nil
 }
 
-func (r *Ring) leave(o *op) {
+func (r *Ring) leave(o *batch) {
 	o.release()
 	r.mu.Lock()
 	r.idle = append(r.idle, o)
 	if r.running--; r.running == 0 && r.closed {
-		r.quiet.Signal()
+		r.drained.Signal()
 	}
 	r.mu.Unlock()
 }
@@ -253,18 +253,18 @@ func (r *Ring) Close() error {
 	}
 	r.closed = true
 	for r.running > 0 {
-		r.quiet.Wait()
+		r.drained.Wait()
 	}
-	r.ended = true
-	r.work.Broadcast()
+	r.stopped = true
+	r.wake.Broadcast()
 	r.mu.Unlock()
-	r.helping.Wait()
-	err := r.closeSmalls()
+	r.workerGroup.Wait()
+	err := r.closeSmallSlots()
 	for _, l := range r.free {
 		err = errors.Join(err, l.close())
 	}
-	if r.packs != nil {
-		err = errors.Join(err, r.packs.module.Close())
+	if r.kernels != nil {
+		err = errors.Join(err, r.kernels.module.Close())
 	}
 	return errors.Join(err, r.pool.close())
 }

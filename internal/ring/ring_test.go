@@ -32,8 +32,8 @@ func TestRead(t *testing.T) {
 			}
 			for _, off := range []int64{0, 1, 4096, 5000, 1<<20 + 512} {
 				for _, n := range sizes(64 << 10) {
-					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.plan.slot, direct, off, n)
-					q := Req{Buffered: f.buffered, Direct: -1, Off: off, Len: int64(n), Sum: true}
+					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.sizing.slot, direct, off, n)
+					q := Request{Buffered: f.buffered, Direct: -1, Off: off, Len: int64(n), Sum: true}
 					if direct {
 						q.Direct, q.Align = f.direct, f.align
 						f.cool(t)
@@ -45,7 +45,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func testRead(t *testing.T, name string, r *Ring, f *testFile, q Req) {
+func testRead(t *testing.T, name string, r *Ring, f *testFile, q Request) {
 	t.Helper()
 	b := newBuffer(t, r.dev, int(q.Len))
 	q.Addr = b.addr()
@@ -76,7 +76,7 @@ func TestWarm(t *testing.T) {
 	}
 	r := openRing(t, openGPU(t), Config{})
 	b := newBuffer(t, r.dev, 4<<20)
-	q := Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: 4 << 20}
+	q := Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: 4 << 20}
 	res, err := run1(r, q)
 	if err != nil || res.DirectBytes != 0 {
 		t.Errorf("dirty: %+v, %v", res, err)
@@ -102,7 +102,7 @@ func TestWrite(t *testing.T) {
 		for _, direct := range []bool{false, true} {
 			for _, off := range []int64{0, 1, 4096, 5000, 1<<20 + 512} {
 				for _, n := range sizes(64 << 10) {
-					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.plan.slot, direct, off, n)
+					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.sizing.slot, direct, off, n)
 					testWrite(t, name, r, direct, off, n)
 				}
 			}
@@ -116,7 +116,7 @@ func testWrite(t *testing.T, name string, r *Ring, direct bool, off int64, n int
 	b := newBuffer(t, r.dev, n)
 	data := noise(3, n)
 	b.set(t, data)
-	q := Req{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: int64(n), Sum: true, Sync: n%2 == 0}
+	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: int64(n), Sum: true, Sync: n%2 == 0}
 	if direct {
 		if f.direct < 0 {
 			return
@@ -161,7 +161,7 @@ func TestBatch(t *testing.T) {
 		src.set(t, noise(5, 1<<20))
 		want := bytes.Repeat([]byte{canary}, 8<<20)
 		wantOut := []byte{}
-		var reqs []Req
+		var reqs []Request
 		at := 0
 		for i := range 700 {
 			n := []int{4096, 1, 16 << 10, 300, 0, 4097}[i%6]
@@ -169,16 +169,16 @@ func TestBatch(t *testing.T) {
 				n = 200_000
 			}
 			off := (i * 7919 * 13) % (4<<20 - n)
-			reqs = append(reqs, Req{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n), Sum: true})
+			reqs = append(reqs, Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n), Sum: true})
 			copy(want[at:], f.data[off:off+n])
 			at += n + i%3
 			if i%5 == 0 {
 				n := 100 + i
-				reqs = append(reqs, Req{Write: true, Buffered: out.buffered, Direct: -1, Off: int64(len(wantOut)), Addr: src.addr() + gpu.Addr(i), Len: int64(n)})
+				reqs = append(reqs, Request{Write: true, Buffered: out.buffered, Direct: -1, Off: int64(len(wantOut)), Addr: src.addr() + gpu.Addr(i), Len: int64(n)})
 				wantOut = append(wantOut, noise(5, 1<<20)[i:i+n]...)
 			}
 		}
-		res := make([]Res, len(reqs))
+		res := make([]Result, len(reqs))
 		if err := r.Run(context.Background(), reqs, res); err != nil {
 			t.Fatal(err)
 		}
@@ -204,9 +204,9 @@ func TestBatch(t *testing.T) {
 func TestBatchEnd(t *testing.T) {
 	r := openRing(t, openGPU(t), smallRing)
 	f, b := newFile(t, noise(6, 10_500)), newBuffer(t, r.dev, 40*1000)
-	reqs, res := make([]Req, 40), make([]Res, 40)
+	reqs, res := make([]Request, 40), make([]Result, 40)
 	for i := range reqs {
-		reqs[i] = Req{Buffered: f.buffered, Direct: -1, Off: int64(i) * 500, Addr: b.addr() + gpu.Addr(i*1000), Len: 1000, Sum: true}
+		reqs[i] = Request{Buffered: f.buffered, Direct: -1, Off: int64(i) * 500, Addr: b.addr() + gpu.Addr(i*1000), Len: 1000, Sum: true}
 	}
 	if err := r.Run(context.Background(), reqs, res); err != nil {
 		t.Fatal(err)
@@ -225,30 +225,30 @@ func TestBatchErrors(t *testing.T) {
 	r := openRing(t, openGPU(t), smallRing)
 	f := newFile(t, noise(6, 1<<20))
 	b := newBuffer(t, r.dev, 1<<20)
-	good := Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 1000}
-	with := func(change func(q *Req)) Req {
+	good := Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 1000}
+	with := func(change func(q *Request)) Request {
 		q := good
 		change(&q)
 		return q
 	}
 	tests := []struct {
 		name string
-		q    Req
+		q    Request
 		want error
 	}{
 		{"good", good, nil},
-		{"no descriptor", with(func(q *Req) { q.Buffered = -1 }), unix.EBADF},
-		{"closed descriptor", with(func(q *Req) { q.Buffered = 1 << 20 }), unix.EBADF},
-		{"negative length", with(func(q *Req) { q.Len = -1 }), unix.EINVAL},
-		{"negative offset", with(func(q *Req) { q.Off = -5 }), unix.EINVAL},
-		{"odd alignment", with(func(q *Req) { q.Align = 1000 }), unix.EINVAL},
-		{"huge alignment", with(func(q *Req) { q.Align = 1 << 20 }), unix.EINVAL},
-		{"offset overflow", with(func(q *Req) { q.Off = 1<<63 - 10 }), unix.EINVAL},
-		{"address overflow", with(func(q *Req) { q.Addr = ^gpu.Addr(0) - 5 }), unix.EINVAL},
-		{"no such memory", with(func(q *Req) { q.Addr = 1 << 62 }), gpu.ErrInvalidValue},
-		{"good at the end", with(func(q *Req) { q.Off = 1<<20 - 10 }), nil},
+		{"no descriptor", with(func(q *Request) { q.Buffered = -1 }), unix.EBADF},
+		{"closed descriptor", with(func(q *Request) { q.Buffered = 1 << 20 }), unix.EBADF},
+		{"negative length", with(func(q *Request) { q.Len = -1 }), unix.EINVAL},
+		{"negative offset", with(func(q *Request) { q.Off = -5 }), unix.EINVAL},
+		{"odd alignment", with(func(q *Request) { q.Align = 1000 }), unix.EINVAL},
+		{"huge alignment", with(func(q *Request) { q.Align = 1 << 20 }), unix.EINVAL},
+		{"offset overflow", with(func(q *Request) { q.Off = 1<<63 - 10 }), unix.EINVAL},
+		{"address overflow", with(func(q *Request) { q.Addr = ^gpu.Addr(0) - 5 }), unix.EINVAL},
+		{"no such memory", with(func(q *Request) { q.Addr = 1 << 62 }), gpu.ErrInvalidValue},
+		{"good at the end", with(func(q *Request) { q.Off = 1<<20 - 10 }), nil},
 	}
-	reqs, res := make([]Req, len(tests)), make([]Res, len(tests))
+	reqs, res := make([]Request, len(tests)), make([]Result, len(tests))
 	for i, tt := range tests {
 		reqs[i] = tt.q
 		one, err := run1(r, tt.q)
@@ -285,11 +285,11 @@ func TestClose(t *testing.T) {
 	f := newFile(t, noise(1, 1<<20))
 	b := newBuffer(t, dev, 1<<20)
 	for _, n := range []int64{100, 1 << 20} {
-		if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
+		if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, r, func() bool { return r.asleep == r.helpers })
+	waitFor(t, r, func() bool { return r.asleep == r.workers })
 	if got := int64(dev.pinned()); got != r.Pinned() || got == 0 {
 		t.Errorf("%d bytes pinned, Pinned says %d", got, r.Pinned())
 	}
@@ -303,7 +303,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("second Close: %v", err)
 	}
 	for _, n := range []int64{100, 1 << 20} {
-		if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); !errors.Is(err, ErrClosed) {
+		if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Run of %d bytes after Close: %v", n, err)
 		}
 	}
@@ -331,7 +331,7 @@ func TestCloseWaits(t *testing.T) {
 		})
 		ran, closed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
+			_, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
 			ran <- err
 		}()
 		<-inside
@@ -380,7 +380,7 @@ func TestBudget(t *testing.T) {
 	}
 	f := newFile(t, noise(1, 4<<20))
 	b := newBuffer(t, dev, 4<<20)
-	q := Req{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 4 << 20} // writes of the same bytes may overlap
+	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: 4 << 20} // writes of the same bytes may overlap
 	b.set(t, f.data)
 	for from := int32(2); from <= 3; from++ {
 		refuse(from)

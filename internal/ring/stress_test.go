@@ -30,7 +30,7 @@ func TestRandom(t *testing.T) {
 	back := noise(2, memLen)
 	rapid.Check(t, func(t *rapid.T) {
 		reqs := drawReqs(t, f, out, b, fileLen, memLen)
-		res := make([]Res, len(reqs))
+		res := make([]Result, len(reqs))
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		after := rapid.Int32Range(1, 200).Draw(t, "cancel after")
@@ -69,12 +69,12 @@ func writeAll(fd int, p []byte) error {
 
 // drawReqs draws requests whose destinations do not overlap. Reads go to the
 // first half of the memory, writes come from the second.
-func drawReqs(t *rapid.T, f, out *testFile, b *buffer, fileLen, memLen int) []Req {
-	var reqs []Req
+func drawReqs(t *rapid.T, f, out *testFile, b *buffer, fileLen, memLen int) []Request {
+	var reqs []Request
 	memAt, fileAt := 0, 0
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
 		n := rapid.OneOf(rapid.IntRange(0, 5000), rapid.IntRange(0, 70_000), rapid.IntRange(100_000, 300_000)).Draw(t, "len")
-		q := Req{Buffered: f.buffered, Direct: -1, Align: 512, Len: int64(n), Sum: rapid.Bool().Draw(t, "sum")}
+		q := Request{Buffered: f.buffered, Direct: -1, Align: 512, Len: int64(n), Sum: rapid.Bool().Draw(t, "sum")}
 		direct := rapid.Bool().Draw(t, "direct")
 		if rapid.IntRange(0, 3).Draw(t, "write") == 0 {
 			if fileAt+n > fileLen {
@@ -102,7 +102,7 @@ func drawReqs(t *rapid.T, f, out *testFile, b *buffer, fileLen, memLen int) []Re
 	return reqs
 }
 
-func checkRun(t *rapid.T, err error, reqs []Req, res []Res, file, mem, out []byte, b *buffer) {
+func checkRun(t *rapid.T, err error, reqs []Request, res []Result, file, mem, out []byte, b *buffer) {
 	got := b.bytes(t)
 	touched := make([]bool, len(got))
 	var first error
@@ -155,15 +155,15 @@ func TestSoak(t *testing.T) {
 			wg.Go(func() {
 				for i := range 15 {
 					ctx, cancel := context.WithCancel(context.Background())
-					reqs := make([]Req, 1+i%3*20)
+					reqs := make([]Request, 1+i%3*20)
 					n := []int{1000, 300_000}[(i+c)%2] / len(reqs)
 					for k := range reqs {
-						reqs[k] = Req{Buffered: f.buffered, Direct: -1, Off: int64(k) * 1000, Addr: b.addr() + gpu.Addr(k*n), Len: int64(n)}
+						reqs[k] = Request{Buffered: f.buffered, Direct: -1, Off: int64(k) * 1000, Addr: b.addr() + gpu.Addr(k*n), Len: int64(n)}
 					}
 					if i%4 == 3 {
 						go cancel()
 					}
-					err := r.Run(ctx, reqs, make([]Res, len(reqs)))
+					err := r.Run(ctx, reqs, make([]Result, len(reqs)))
 					cancel()
 					if err != nil && !errors.Is(err, context.Canceled) {
 						t.Error(err)

@@ -17,18 +17,18 @@ import (
 )
 
 // Sums of pieces in any order are the sum of the whole.
-func TestSums(t *testing.T) {
+func TestChecksums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := noise(7, rapid.IntRange(1, 5000).Draw(t, "bytes"))
 		cuts := rapid.SliceOfN(rapid.IntRange(0, len(data)), 0, 20).Draw(t, "cuts")
 		cuts = append(cuts, 0, len(data))
 		slices.Sort(cuts)
-		var pieces []stretch
+		var pieces []summedRange
 		for i := 1; i < len(cuts); i++ {
-			pieces = append(pieces, stretch{int64(cuts[i-1]), int64(cuts[i]), crc32c.Sum(data[cuts[i-1]:cuts[i]])})
+			pieces = append(pieces, summedRange{int64(cuts[i-1]), int64(cuts[i]), crc32c.Sum(data[cuts[i-1]:cuts[i]])})
 		}
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
-		var s sums
+		var s checksums
 		for _, p := range pieces {
 			s.add(p)
 		}
@@ -41,26 +41,26 @@ func TestSums(t *testing.T) {
 	})
 }
 
-func TestPlan(t *testing.T) {
+func TestSizing(t *testing.T) {
 	tests := []struct {
 		name string
 		cfg  Config
-		want plan
+		want sizing
 		err  string
 	}{
-		{"default", Config{Workers: 16}, plan{256 << 20, 4 << 20, 2, 16, 16, 64, 0}, ""},
-		{"small budget", Config{Budget: 16 << 20, Workers: 8}, plan{16 << 20, 2 << 20, 2, 3, 8, 15, 0}, ""},
-		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, plan{1 << 20, 128 << 10, 2, 3, 8, 1, 0}, ""},
-		{"least budget", Config{Budget: 300 << 10, Workers: 8}, plan{300 << 10, 64 << 10, 2, 1, 8, 1, 0}, ""},
-		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, plan{64 << 20, 1 << 20, 8, 3, 3, 60, 0}, ""},
-		{"no budget", Config{Budget: 200 << 10}, plan{}, "limited to 204800 bytes"},
-		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, plan{}, "limited to 8388608 bytes"},
-		{"odd slot", Config{Slot: 100_000}, plan{}, "multiple of 4096"},
-		{"small slot", Config{Slot: 4096}, plan{}, "from 65536 on"},
-		{"negative", Config{Workers: -1}, plan{}, "negative"},
+		{"default", Config{Workers: 16}, sizing{256 << 20, 4 << 20, 2, 16, 16, 64, 0}, ""},
+		{"small budget", Config{Budget: 16 << 20, Workers: 8}, sizing{16 << 20, 2 << 20, 2, 3, 8, 15, 0}, ""},
+		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0}, ""},
+		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0}, ""},
+		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0}, ""},
+		{"no budget", Config{Budget: 200 << 10}, sizing{}, "limited to 204800 bytes"},
+		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, sizing{}, "limited to 8388608 bytes"},
+		{"odd slot", Config{Slot: 100_000}, sizing{}, "multiple of 4096"},
+		{"small slot", Config{Slot: 4096}, sizing{}, "from 65536 on"},
+		{"negative", Config{Workers: -1}, sizing{}, "negative"},
 	}
 	for _, tt := range tests {
-		got, err := tt.cfg.plan(gpu.Info{}, machine{fstest.MapFS{}})
+		got, err := tt.cfg.resolve(gpu.Info{}, topology{fstest.MapFS{}})
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -68,14 +68,14 @@ func TestPlan(t *testing.T) {
 			}
 		case err != nil || got != tt.want:
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
-		case int64(got.lanes)*got.laneBytes()+int64(got.smalls)*smallSlot > got.budget:
+		case int64(got.pipelines)*got.pipelineBytes()+int64(got.smallSlots)*smallSlotBytes > got.budget:
 			t.Errorf("%s: %+v is over its budget", tt.name, got)
 		}
 	}
 }
 
 func TestLink(t *testing.T) {
-	m := machine{fstest.MapFS{
+	m := topology{fstest.MapFS{
 		"sys/bus/pci/devices/0000:65:00.0/max_link_speed": {Data: []byte("32.0 GT/s PCIe\n")},
 		"sys/bus/pci/devices/0000:65:00.0/max_link_width": {Data: []byte("16\n")},
 		"sys/bus/pci/devices/0000:66:00.0/max_link_speed": {Data: []byte("8.0 GT/s PCIe\n")},
@@ -94,7 +94,7 @@ func TestLink(t *testing.T) {
 }
 
 // So many hands are called in as fill the link at their pace.
-func TestHands(t *testing.T) {
+func TestWorkerTarget(t *testing.T) {
 	const gen5, gen3 = 63_000_000_000, 15_750_000_000
 	tests := []struct {
 		name         string
@@ -113,41 +113,41 @@ func TestHands(t *testing.T) {
 		{"little memory", 3, 16, gen5, 5, 3},
 	}
 	for _, tt := range tests {
-		r := &Ring{plan: plan{hands: tt.hands, link: tt.link}, limit: tt.lanes}
+		r := &Ring{sizing: sizing{workers: tt.hands, link: tt.link}, limit: tt.lanes}
 		for range 200 {
 			if tt.pace > 0 {
-				r.pace.add(4<<20, time.Duration(4<<20/tt.pace))
+				r.readRate.add(4<<20, time.Duration(4<<20/tt.pace))
 			}
 		}
-		if got := r.handsLocked(); got != tt.want {
+		if got := r.workerTargetLocked(); got != tt.want {
 			t.Errorf("%s: %d hands, want %d", tt.name, got, tt.want)
 		}
 	}
 }
 
 // Callers are not turned away when there are hands enough.
-func TestSpare(t *testing.T) {
-	r := &Ring{plan: plan{hands: 4}, limit: 16}
+func TestSpareWorkers(t *testing.T) {
+	r := &Ring{sizing: sizing{workers: 4}, limit: 16}
 	for used := range 17 {
-		r.lanes, r.free = used, nil
-		if got, want := r.spareLocked(), max(4-used, 0); got != want {
+		r.pipelines, r.free = used, nil
+		if got, want := r.spareWorkersLocked(), max(4-used, 0); got != want {
 			t.Errorf("%d at work: %d hands to spare, want %d", used, got, want)
 		}
-		if got := r.vacantLocked(); got != 16-used {
+		if got := r.freePipelinesLocked(); got != 16-used {
 			t.Errorf("%d at work: room for %d", used, got)
 		}
 	}
-	r.lanes = 15
-	r.active = []*op{{attended: true}}
-	if r.wantedLocked() {
+	r.pipelines = 15
+	r.active = []*batch{{hasCaller: true}}
+	if r.workerNeededLocked() {
 		t.Error("a helper is called to an op that has its caller")
 	}
-	r.active = append(r.active, &op{})
-	if !r.wantedLocked() {
+	r.active = append(r.active, &batch{})
+	if !r.workerNeededLocked() {
 		t.Error("an op without a lane finds no helper")
 	}
-	r.lanes = 16
-	if r.wantedLocked() {
+	r.pipelines = 16
+	if r.workerNeededLocked() {
 		t.Error("a helper is called where there is no lane")
 	}
 }
@@ -166,8 +166,8 @@ func TestNear(t *testing.T) {
 	if len(cpus) < 2 {
 		t.Skip("needs two CPUs")
 	}
-	at := func(list string) machine {
-		return machine{fstest.MapFS{"sys/bus/pci/devices/a/local_cpulist": {Data: []byte(list)}}}
+	at := func(list string) topology {
+		return topology{fstest.MapFS{"sys/bus/pci/devices/a/local_cpulist": {Data: []byte(list)}}}
 	}
 	if _, ok := at("0-4095").near("a"); ok {
 		t.Error("all CPUs are near, so none is nearer")
@@ -187,13 +187,13 @@ func TestNear(t *testing.T) {
 	}
 	r.pool.near = &near
 	f := newFile(t, noise(1, 4<<20))
-	if _, err := run1(r, Req{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: 4 << 20}); err != nil {
+	if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: 4 << 20}); err != nil {
 		t.Error(err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := beside(&near, func() error { return nil }); err != nil {
+	if err := runNear(&near, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	var after unix.CPUSet
@@ -236,7 +236,7 @@ func TestMincore(t *testing.T) {
 
 // What cachestat says counts, unless it is no answer. EPERM is one, of files that
 // the process could not write.
-func TestUntold(t *testing.T) {
+func TestCachestatUseless(t *testing.T) {
 	f := newFile(t, noise(1, 4096))
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(f.buffered, &on); err != nil {
@@ -253,7 +253,7 @@ func TestUntold(t *testing.T) {
 		{nil, 1, false},
 		{nil, 0, on.Type == unix.OVERLAYFS_SUPER_MAGIC},
 	} {
-		if got := untold(f.buffered, &unix.Cachestat_t{Cache: tt.cache}, tt.err); got != tt.want {
+		if got := cachestatUseless(f.buffered, &unix.Cachestat_t{Cache: tt.cache}, tt.err); got != tt.want {
 			t.Errorf("%v, %d pages: %v", tt.err, tt.cache, got)
 		}
 	}
@@ -270,47 +270,47 @@ func mincore(fd int, off, n int64) float64 {
 
 // The plan of a request is text: what is taken, in which order, into which
 // place of a slot.
-func TestPieces(t *testing.T) {
+func TestChunks(t *testing.T) {
 	const slotLen = 128 << 10
 	tests := []struct {
 		name string
-		reqs []Req
+		reqs []Request
 		want int64
 		text string
 	}{
-		{"aligned", []Req{{Len: 300 << 10}}, 64 << 10, `
+		{"aligned", []Request{{Len: 300 << 10}}, 64 << 10, `
 req 0 [0,65536) at 0
 req 0 [65536,131072) at 0
 req 0 [131072,196608) at 0
 req 0 [196608,262144) at 0
 req 0 [262144,307200) at 0`},
-		{"ragged: only the first piece is off the border", []Req{{Off: 5000, Len: 200 << 10}}, 128 << 10, `
+		{"ragged: only the first piece is off the border", []Request{{Off: 5000, Len: 200 << 10}}, 128 << 10, `
 req 0 [0,130168) at 904
 req 0 [130168,204800) at 0`},
-		{"a short rest goes with the piece before", []Req{{Off: 100, Len: 64 << 10}}, 64 << 10, `
+		{"a short rest goes with the piece before", []Request{{Off: 100, Len: 64 << 10}}, 64 << 10, `
 req 0 [0,65536) at 100`},
-		{"unless the slot is full", []Req{{Off: 100, Len: 128 << 10}}, 128 << 10, `
+		{"unless the slot is full", []Request{{Off: 100, Len: 128 << 10}}, 128 << 10, `
 req 0 [0,130972) at 100
 req 0 [130972,131072) at 0`},
-		{"wide alignment", []Req{{Off: 20000, Len: 100 << 10, Direct: 5, Align: 16 << 10}}, 64 << 10, `
+		{"wide alignment", []Request{{Off: 20000, Len: 100 << 10, Direct: 5, Align: 16 << 10}}, 64 << 10, `
 req 0 [0,61920) at 3616
 req 0 [61920,102400) at 0`},
-		{"gathered, with a large one between", []Req{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
+		{"gathered, with a large one between", []Request{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
 req 0 [0,100) at 0; req 2 [0,4096) at 128
 req 3 [0,70000) at 0
 req 4 [0,7) at 0`},
-		{"directions do not mix, and O_DIRECT keeps its place", []Req{{Len: 9}, {Write: true, Direct: -1, Len: 9}, {Write: true, Direct: 5, Off: 4100, Len: 9}}, 64 << 10, `
+		{"directions do not mix, and O_DIRECT keeps its place", []Request{{Len: 9}, {Write: true, Direct: -1, Len: 9}, {Write: true, Direct: 5, Off: 4100, Len: 9}}, 64 << 10, `
 req 0 [0,9) at 0
 req 1 [0,9) at 0; req 2 [0,9) at 4100`},
 	}
 	for _, tt := range tests {
-		o := newOp(slotLen / 4)
-		o.reset(t.Context(), tt.reqs, make([]Res, len(tt.reqs)))
+		o := newBatch(slotLen / 4)
+		o.reset(t.Context(), tt.reqs, make([]Result, len(tt.reqs)))
 		var text strings.Builder
 		for o.left > 0 {
 			s := &slot{mem: make([]byte, slotLen)}
 			o.take(s, tt.want)
-			for i, p := range s.parts {
+			for i, p := range s.segments {
 				text.WriteString([]string{"\n", "; "}[min(i, 1)])
 				fmt.Fprintf(&text, "req %d [%d,%d) at %d", p.req, p.off, p.off+int64(p.n), p.at)
 			}

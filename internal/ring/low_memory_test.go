@@ -1,0 +1,78 @@
+package ring
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A machine that has no memory left to pin for small requests serves them with
+// what there is, as often as they come.
+func TestNoSmallSlots(t *testing.T) {
+	for _, verb := range []string{"alloc host", "stream"} {
+		t.Run(verb, func(t *testing.T) {
+			dev := newOddGPU(openGPU(t))
+			r := openRing(t, dev, smallRing)
+			dev.set(func(v string, _ uint64) error {
+				if v == verb {
+					return gpu.Fail(v, gpu.ErrOutOfMemory, "")
+				}
+				return nil
+			})
+			const n = 50_000
+			f, b := newFile(t, noise(1, n)), newBuffer(t, dev.Device, n)
+			q := Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sum: true}
+			for i := range 3 {
+				b.set(t, make([]byte, n))
+				done := make(chan Result, 1)
+				go func() {
+					res, _ := run1(r, q)
+					done <- res
+				}()
+				select {
+				case res := <-done:
+					if res.Err != nil || res.N != n || !bytes.Equal(b.bytes(t), f.data) {
+						t.Fatalf("request %d: %+v", i, res)
+					}
+				case <-time.After(time.Minute):
+					t.Fatalf("request %d waits for a slot that never comes", i)
+				}
+			}
+			if r.Pinned() > smallRing.Budget {
+				t.Errorf("%d bytes pinned of at most %d", r.Pinned(), smallRing.Budget)
+			}
+		})
+	}
+}
+
+// Pinned memory that was used before may hold what looks like a flag.
+func TestFlagInUsedMemory(t *testing.T) {
+	dev := &usedGPU{openGPU(t)}
+	r := openRing(t, dev, smallRing)
+	s, err := r.acquireSmall()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.releaseSmall(s)
+	for _, s := range r.smallSlots.all {
+		if loses(t, s) {
+			t.Fatalf("flag %d was seen, which nobody wrote", s.seq)
+		}
+	}
+}
+
+// usedGPU gives out pinned memory in which every word is the first flag.
+type usedGPU struct{ gpu.Device }
+
+func (u *usedGPU) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
+	a, err := u.Device.Alloc(k, n, f)
+	if err == nil && k == gpu.KindHost {
+		for mem := gpu.HostBytes(a, n); len(mem) >= 4; mem = mem[4:] {
+			binary.LittleEndian.PutUint32(mem, 1)
+		}
+	}
+	return a, err
+}

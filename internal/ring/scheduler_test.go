@@ -1,0 +1,253 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A cancelled Run comes back after the pieces under way, and leaves the rest
+// of the buffer alone.
+func TestCancel(t *testing.T) {
+	files := &oddFiles{}
+	cfg := smallRing
+	cfg.files = files
+	r := openRing(t, openGPU(t), cfg)
+	const n = 8 << 20
+	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
+	for _, write := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var calls, after atomic.Int32
+		files.set(func(call) (int, error) {
+			if ctx.Err() != nil {
+				after.Add(1)
+			}
+			if calls.Add(1) == 10 {
+				cancel()
+			}
+			return whole, nil
+		})
+		q := []Request{{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}}
+		res := make([]Result, 1)
+		err := r.Run(ctx, q, res)
+		if !errors.Is(err, context.Canceled) || !errors.Is(res[0].Err, context.Canceled) {
+			t.Errorf("write %v: %v, %+v", write, err, res[0])
+		}
+		// Every lane may have one piece under way and one about to be taken; a
+		// write's copies are flushed.
+		if limit := int32(cfg.Workers * (cfg.Depth + 1)); after.Load() > limit {
+			t.Errorf("write %v: %d pieces after the cancellation, at most %d", write, after.Load(), limit)
+		}
+		files.set(nil)
+		if !write {
+			got := b.bytes(t)
+			for i := range got[:res[0].N] {
+				if got[i] != f.data[i] {
+					t.Fatalf("byte %d is wrong", i)
+				}
+			}
+		}
+		if err := r.Run(ctx, q, res); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled before: %v", err)
+		}
+		cancel()
+	}
+}
+
+// A caller that has no lane and only waits can be cancelled, too.
+func TestCancelWaiting(t *testing.T) {
+	files := &oddFiles{}
+	cfg := smallRing
+	cfg.Workers, cfg.files = 1, files
+	r := openRing(t, openGPU(t), cfg)
+	const n = 1 << 20
+	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
+	q := Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	files.set(func(call) (int, error) {
+		if first.CompareAndSwap(false, true) {
+			close(inside)
+			<-goOn
+		}
+		return whole, nil
+	})
+	holder := make(chan error)
+	go func() {
+		_, err := run1(r, q)
+		holder <- err
+	}()
+	<-inside // the only lane is busy
+	ctx, cancel := context.WithCancel(context.Background())
+	waiter := make(chan error)
+	go func() { waiter <- r.Run(ctx, []Request{q}, make([]Result, 1)) }()
+	waitFor(t, r, func() bool { return len(r.active) == 2 })
+	cancel()
+	if err := <-waiter; !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting: %v", err)
+	}
+	close(goOn)
+	if err := <-holder; err != nil {
+		t.Errorf("the other caller: %v", err)
+	}
+}
+
+// waitFor waits until cond, which is asked with the ring's lock held.
+func waitFor(t *testing.T, r *Ring, cond func() bool) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < 2*time.Minute; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		ok := cond()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+	}
+	t.Fatal("it never happened")
+}
+
+// Callers share the lanes: a short request does not wait for a long one that
+// came first.
+func TestFairness(t *testing.T) {
+	files := &oddFiles{}
+	cfg := smallRing
+	cfg.Workers, cfg.files = 1, files
+	r := openRing(t, openGPU(t), cfg)
+	const long, short = 8 << 20, 1 << 20
+	f, g := newFile(t, noise(1, long)), newFile(t, noise(2, short))
+	b := newBuffer(t, r.dev, long)
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	var longs, shorts, atEnd int // there is one lane, so one call at a time
+	files.set(func(c call) (int, error) {
+		if c.fd == f.buffered {
+			if longs++; longs == 3 {
+				close(inside)
+				<-goOn
+			}
+		} else if shorts++; shorts == short/cfg.Slot {
+			atEnd = longs
+		}
+		return whole, nil
+	})
+	done := make(chan error, 2)
+	go func() {
+		_, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: long})
+		done <- err
+	}()
+	<-inside
+	go func() {
+		_, err := run1(r, Request{Buffered: g.buffered, Direct: -1, Addr: b.addr(), Len: short})
+		done <- err
+	}()
+	waitFor(t, r, func() bool { return len(r.active) == 2 })
+	close(goOn)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if limit := 3 + short/cfg.Slot + 4; atEnd == 0 || atEnd > limit {
+		t.Errorf("the short request was through after %d pieces of the long one, want at most %d", atEnd, limit)
+	}
+}
+
+// One large request calls helpers in, until all lanes are at work.
+func TestWorkers(t *testing.T) {
+	files := &oddFiles{}
+	cfg := smallRing
+	cfg.files = files
+	r := openRing(t, openGPU(t), cfg)
+	const n = 4 << 20
+	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
+	var inside atomic.Int32
+	together := make(chan struct{})
+	files.set(func(call) (int, error) {
+		if inside.Add(1) == int32(cfg.Workers) {
+			close(together)
+		}
+		<-together // hangs unless as many as there are lanes come here
+		return whole, nil
+	})
+	if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, r, func() bool { return len(r.free) == cfg.Workers && r.asleep == r.workers })
+	if r.workers > cfg.Workers {
+		t.Errorf("%d helpers for %d lanes", r.workers, cfg.Workers)
+	}
+}
+
+// Many callers of all sizes, more than there are lanes and small slots.
+func TestManyCallers(t *testing.T) {
+	r := openRing(t, openGPU(t), smallRing)
+	f := newFile(t, noise(1, 1<<20))
+	const callers = 24
+	errs := make(chan error, callers)
+	for c := range callers {
+		n := []int64{4096, 200_000, 1 << 20}[c%3]
+		b := newBuffer(t, r.dev, int(n))
+		go func() {
+			var err error
+			for range 20 {
+				if _, err = run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
+					break
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range callers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if r.Pinned() > smallRing.Budget {
+		t.Errorf("%d bytes pinned of at most %d", r.Pinned(), smallRing.Budget)
+	}
+}
+
+// A file lets in one pwrite at a time, so that few helpers are called for one.
+func TestFewWriters(t *testing.T) {
+	cfg := smallRing
+	cfg.Workers = 8
+	r := openRing(t, openGPU(t), cfg)
+	const n = 4 << 20
+	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
+	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
+	if _, err := run1(r, q); err != nil || r.workers > pwriteWorkers-1 {
+		t.Errorf("%d helpers for a write, %v", r.workers, err)
+	}
+	o := newBatch(0)
+	o.reset(context.Background(), []Request{q}, make([]Result, 1))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.spareWorkersLocked() < cfg.Workers { // a helper of the write is not back yet
+		r.mu.Unlock()
+		runtime.Gosched()
+		r.mu.Lock()
+	}
+	helpers := func() int { return r.extraWorkersLocked(o) }
+	for _, tt := range []struct {
+		name   string
+		change func()
+		want   int
+	}{
+		{"through the page cache", func() {}, pwriteWorkers - 1},
+		{"over cached pages", func() { o.prog[0].mapped.mem = []byte{0} }, storeWorkers - 1},
+		{"by O_DIRECT", func() { o.reqs[0].Direct = f.buffered }, 8},
+		{"a read", func() { o.reqs[0] = Request{Buffered: f.buffered, Direct: -1, Len: n} }, 8},
+	} {
+		if tt.change(); helpers() != tt.want {
+			t.Errorf("%s: %d helpers, want %d", tt.name, helpers(), tt.want)
+		}
+	}
+	o.reqs[0], o.prog[0].mapped = q, mappedPages{}
+	r.active = []*batch{o, o}
+	if helpers() != 0 {
+		t.Errorf("%d helpers for one of several writes", helpers())
+	}
+	r.active = nil
+}
