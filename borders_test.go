@@ -76,7 +76,7 @@ var below = map[string][]string{
 	"internal/ring":     {"gpu", "internal/crc32c", "internal/uring", "internal/storage"},
 	"route":             {"gpu", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "nvme", "rdma", "internal/human"},
 	"machine":           {"gpu", "internal/dev", "soft", "nvme", "rdma"},
-	"cufile":            {"gpu", "internal/gate", "internal/stats", "internal/storage", "machine", "route"},
+	"cufile":            {"gpu", "internal/dev", "internal/gate", "internal/stats", "internal/storage", "machine", "route"},
 	"internal/gate":     {},
 	"internal/tune":     {"gpu"},
 	"internal/crc32c":   {},

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -152,8 +153,8 @@ func (d *Driver) Device(i int) (gpu.Device, error) {
 // KeepCeiling remembers how many bytes per second a copy of pinned memory to or
 // from a device was measured to move: receipts give their share of it, in this
 // process and in later ones.
-func (d *Driver) KeepCeiling(dev gpu.Device, dir route.Dir, bytesPerSecond float64) {
-	route.KeepCeiling(dev, d.m.OS, dir, bytesPerSecond)
+func (d *Driver) KeepCeiling(g gpu.Device, dir route.Dir, bytesPerSecond float64) {
+	route.KeepCeiling(g, dev.Of(d.m), dir, bytesPerSecond)
 }
 
 func (d *Driver) gpuLocked(i int) (*gpuState, error) {
@@ -163,16 +164,16 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	if d.m == nil || d.m.GPU == nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: errors.New("there is no machine"), Fix: "look at the error of machine.Open"}
 	}
-	dev, err := d.m.GPU.Open(i)
+	device, err := d.m.GPU.Open(i)
 	if err != nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
 	}
-	ladder, err := route.For(dev, d.m.OS)
+	ladder, err := route.For(device, dev.Of(d.m))
 	if err != nil {
-		dev.Close()
+		device.Close()
 		return nil, &Error{Op: "find routes to", Object: gpuName(i), Code: NVFSSetupError, Err: err}
 	}
-	g := &gpuState{dev, ladder}
+	g := &gpuState{device, ladder}
 	d.gpus[i] = g
 	return g, nil
 }

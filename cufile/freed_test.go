@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -112,7 +113,7 @@ func TestRegisterInPlaceOfFreed(t *testing.T) {
 	m := softMachine(t, softConfig())
 	gpus := &numberedDriver{Driver: m.GPU}
 	gpus.id.Store(1)
-	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: gpus, OS: m.OS}, 8192)
+	f := newFixtureOn(t, dev.With(&machine.Machine{Soft: true, GPU: gpus}, dev.Of(m)), 8192)
 	const n = 2 << 20
 	a := f.alloc(n)
 	old, err := f.drv.RegisterBuffer(a, n)
@@ -264,7 +265,7 @@ func (d *numberedDriver) Open(i int) (gpu.Device, error) {
 func TestReusedAddressIsAnError(t *testing.T) {
 	m := softMachine(t, softConfig())
 	drv := &numberedDriver{Driver: m.GPU}
-	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: drv, OS: m.OS}, 8192)
+	f := newFixtureOn(t, dev.With(&machine.Machine{Soft: true, GPU: drv}, dev.Of(m)), 8192)
 	for id := range f.usable() {
 		drv.id.Store(1)
 		h, buf := f.by(id), f.buffer(65536)

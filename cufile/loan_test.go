@@ -14,6 +14,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -162,7 +163,7 @@ func TestNoLoanOfPieces(t *testing.T) {
 	defer cufile.SetLately(time.Hour)()
 	m := softMachine(t, softConfig())
 	b := &borrower{t: t}
-	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: &piecedDriver{Driver: m.GPU}, OS: m.OS}, 1<<20, cufile.WithBorrower(b))
+	f := newFixtureOn(t, dev.With(&machine.Machine{Soft: true, GPU: &piecedDriver{Driver: m.GPU}}, dev.Of(m)), 1<<20, cufile.WithBorrower(b))
 	a, err := f.dev.Alloc(gpu.KindVirtual, 4<<20, 0)
 	if err != nil {
 		t.Fatal(err)

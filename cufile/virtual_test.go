@@ -8,6 +8,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -49,7 +50,7 @@ func (d *piecedDriver) Open(i int) (gpu.Device, error) {
 func TestRangesOfVirtualMemory(t *testing.T) {
 	m := softMachine(t, softConfig())
 	drv := &piecedDriver{Driver: m.GPU}
-	f := newFixtureOn(t, &machine.Machine{Soft: true, GPU: drv, OS: m.OS}, 1<<20)
+	f := newFixtureOn(t, dev.With(&machine.Machine{Soft: true, GPU: drv}, dev.Of(m)), 1<<20)
 	a, err := f.dev.Alloc(gpu.KindVirtual, 4<<20, 0)
 	if err != nil {
 		t.Fatal(err)

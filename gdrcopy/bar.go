@@ -7,6 +7,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/machine"
 )
 
 // bar is the backend that needs no module: the process is its own client of
@@ -49,13 +50,14 @@ func (p barPin) Map() ([]byte, func() error, error) {
 
 func (p barPin) Unpin() error { return p.w.Close() }
 
-// Import is the way of a process that has no driver library: it maps the first
-// n bytes of memory that another process exported (gpu.ExportPosixFD) and sent
-// as f. pci is the address of the GPU in the form of gpu.Info. The buffer comes
-// mapped, and has a session of its own. os is as in Open; nil is this computer's.
-func Import(o dev.OS, pci string, f *os.File, n uint64) (*Buffer, error) {
-	if o == nil {
-		o = dev.Host()
+// Import maps the first n bytes of memory that another process exported
+// (gpu.ExportPosixFD) and sent as f. It needs no driver library: with a nil m it
+// uses the device nodes of this computer. pci is the GPU's address as in gpu.Info.
+// The buffer is mapped and has a session of its own.
+func Import(m *machine.Machine, pci string, f *os.File, n uint64) (*Buffer, error) {
+	o := dev.Host()
+	if m != nil {
+		o = dev.Of(m)
 	}
 	w, err := rm.ImportFile(o, pci, f, n)
 	if err != nil {

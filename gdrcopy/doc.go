@@ -3,7 +3,7 @@
 // few kilobytes nothing is faster: a store takes a fraction of a microsecond,
 // where a copy by the driver takes several.
 //
-//	s, err := gdrcopy.Open(device, m.OS) // of a machine.Machine
+//	s, err := gdrcopy.Open(m, device) // m, err := machine.Open()
 //	b, err := s.Pin(addr, 4096)
 //	err = b.Map()
 //	err = b.CopyTo(0, header)

@@ -18,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/gdrcopy"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
@@ -79,7 +80,7 @@ func open(t *testing.T, kind gpu.Kind, loaded bool) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := gdrcopy.Open(d, o)
+	s, err := gdrcopy.Open(on(o), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +97,8 @@ func open(t *testing.T, kind gpu.Kind, loaded bool) world {
 	})
 	return world{s, d, a, o}
 }
+
+func on(o dev.OS) *machine.Machine { return dev.With(&machine.Machine{Soft: true}, o) }
 
 // load loads gdrdrv. Unloading it fails when pins are left.
 func load(t *testing.T, o *kernel.OS, drv *softgpu.Driver) (unload func() error) {
@@ -243,7 +246,7 @@ func states(t *testing.T, w world) {
 
 func TestNoBackend(t *testing.T) {
 	w := open(t, gpu.KindVirtual, false)
-	_, err := gdrcopy.Open(w.d, kernel.New(fstest.MapFS{}))
+	_, err := gdrcopy.Open(on(kernel.New(fstest.MapFS{})), w.d)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/dev/nvidiactl") || !strings.Contains(err.Error(), "modprobe gdrdrv") {
 		t.Errorf("without a driver: %v", err)
 	}
@@ -263,7 +266,7 @@ func TestModuleThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := w.o.OpenFiles()
-	s, err := gdrcopy.Open(w.d, w.o)
+	s, err := gdrcopy.Open(on(w.o), w.d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +286,7 @@ func TestImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b, err := gdrcopy.Import(o, d.Info().PCI, f, 1000)
+	b, err := gdrcopy.Import(on(o), d.Info().PCI, f, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

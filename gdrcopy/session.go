@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
 )
 
 // A Session is GDRCopy's gdr_t. It is safe for concurrent use.
@@ -29,15 +30,14 @@ type SessionInfo struct {
 	Declined string `json:"declined,omitempty"`
 }
 
-// Open finds a backend for a GPU: GDRCopy's module where it is loaded and
-// answers, else the GPU's driver. os is the operating system of the machine that
-// the GPU belongs to: machine.Machine has both.
-func Open(d gpu.Device, os dev.OS) (*Session, error) {
-	m, declined := newModule(os)
+// Open opens a session for memory of d, a GPU of m. It uses GDRCopy's kernel
+// module if that is loaded and answers, else the GPU's driver.
+func Open(m *machine.Machine, d gpu.Device) (*Session, error) {
+	mod, declined := newModule(dev.Of(m))
 	if declined == nil {
-		return New(m), nil
+		return New(mod), nil
 	}
-	b, err := newBAR(d, os)
+	b, err := newBAR(d, dev.Of(m))
 	if err != nil {
 		return nil, fmt.Errorf("gdrcopy: no way to map memory of gpu %d: %w", d.Info().Index, errors.Join(declined, err))
 	}

@@ -28,8 +28,12 @@ type Machine struct {
 	// real one from being used.
 	Why string
 	GPU gpu.Driver
-	OS  dev.OS // where nodes, /proc and /sys are looked for
+
+	seam // the operating system: device nodes, /proc and /sys
 }
+
+// seam is embedded unexported, so that users do not see an internal type.
+type seam = dev.Seam
 
 // Close takes a software machine down, as if the process had ended: what uses its
 // GPUs and nodes must be closed before. A real machine stays as it is.
@@ -100,7 +104,7 @@ func openReal() (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("real machine: %w", err)
 	}
-	return &Machine{GPU: drv, OS: dev.Host(), Why: drv.Name()}, nil
+	return dev.With(&Machine{GPU: drv, Why: drv.Name()}, dev.Host()), nil
 }
 
 func openSoft(why string) (*Machine, error) {
@@ -122,5 +126,5 @@ func FromSoft(cfg soft.Config, why string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{Soft: true, GPU: m.GPU, OS: m.OS, Why: why}, nil
+	return dev.With(&Machine{Soft: true, GPU: m.GPU, Why: why}, dev.Of(m)), nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -33,7 +35,7 @@ func newMappedRig(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuRig {
 	o := kernel.New(os.DirFS("/"))
 	m, err := twin.New(o, twin.Config{Drives: r.box.Drives, RM: r.box.RM})
 	r.check(err)
-	tr, err := libnvm.Open(o, "/dev/libnvm0")
+	tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
 	r.check(err)
 	r.c, err = nvme.Open(tr, cfg)
 	r.check(err)

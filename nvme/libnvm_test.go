@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 	"github.com/culvert-io/culvert/nvme/nvmetest"
@@ -40,7 +42,7 @@ func TestLibnvm(t *testing.T) {
 			nvmetest.Run(t, nvmetest.Drive{
 				BadRead: 10 << 10,
 				Open: func(t testing.TB) nvme.Transport {
-					tr, err := libnvm.Open(o, "/dev/libnvm0")
+					tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -59,10 +61,10 @@ func TestLibnvmGPU(t *testing.T) {
 	m, err := twin.New(o, twin.Config{Drives: r.box.Drives, RM: r.box.RM})
 	r.check(err)
 	defer m.Close()
-	if list := libnvm.Paths(o); len(list) != 1 || list[0] != "/dev/libnvm0" {
+	if list := libnvm.Paths(dev.With(&machine.Machine{}, o)); len(list) != 1 || list[0] != "/dev/libnvm0" {
 		t.Errorf("nodes: %v", list)
 	}
-	tr, err := libnvm.Open(o, "/dev/libnvm0")
+	tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
 	r.check(err)
 	if err := tr.Reset(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a function level reset, for which the module has no way: %v", err)
@@ -86,7 +88,7 @@ func TestLibnvmGPU(t *testing.T) {
 	if err := b.Close(); !errors.Is(err, nvme.ErrRevoked) {
 		t.Errorf("close: %v, want %v", err, nvme.ErrRevoked)
 	}
-	if _, err := libnvm.Open(o, "/dev/libnvm1"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm1"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	r.check(c.Close())

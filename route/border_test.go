@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
@@ -139,7 +140,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.device.Close() })
-	if w.ladder, err = For(w.device, m.OS); err != nil {
+	if w.ladder, err = For(w.device, dev.Of(m)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -294,7 +294,7 @@ func TestBarWantsTheNodes(t *testing.T) {
 			t.Errorf("%s: %v", name, d)
 		}
 	}
-	b, d := NewBar(device, m.OS)
+	b, d := NewBar(device, dev.Of(m))
 	if d != nil {
 		t.Fatalf("with the nodes: %v", d)
 	}

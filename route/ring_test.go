@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
@@ -67,9 +68,9 @@ func softDevice(t *testing.T) (gpu.Device, *machine.Machine) {
 
 // Where no memory can be pinned the host route does it, and the receipt says why.
 func TestNothingToPin(t *testing.T) {
-	dev, m := softDevice(t)
-	poor := &pinless{Device: dev}
-	ladder, err := For(poor, m.OS)
+	device, m := softDevice(t)
+	poor := &pinless{Device: device}
+	ladder, err := For(poor, dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +79,11 @@ func TestNothingToPin(t *testing.T) {
 	data := noisy(n, 3)
 	file := adopt(t, "file", data)
 	plan := ladder.Plan(file)
-	a, err := dev.Alloc(gpu.KindDevice, n, 0)
+	a, err := device.Alloc(gpu.KindDevice, n, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Free(a)
+	defer device.Free(a)
 	ops := []Op{{File: file, Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice}}
 	for range 3 {
 		res := make([]Receipt, 1)
@@ -97,7 +98,7 @@ func TestNothingToPin(t *testing.T) {
 		}
 	}
 	got := make([]byte, n)
-	if err := dev.CopyOut(got, a); err != nil || string(got) != string(data) {
+	if err := device.CopyOut(got, a); err != nil || string(got) != string(data) {
 		t.Errorf("wrong bytes, %v", err)
 	}
 	if poor.tries != 1 {

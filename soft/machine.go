@@ -17,8 +17,12 @@ import (
 // A Machine is the devices of a software machine, ready to be opened.
 type Machine struct {
 	GPU *Driver
-	OS  dev.OS
+
+	seam // the operating system, with the emulated modules' device nodes
 }
+
+// seam is embedded unexported, so that users do not see an internal type.
+type seam = dev.Seam
 
 // New builds a machine. Its operating system shows the files of the real one,
 // with the software machine's nodes and entries laid over them.
@@ -43,7 +47,7 @@ func New(cfg Config) (*Machine, error) {
 	d := &Driver{Driver: g, rm: rm, board: b, modules: m}
 	// The modules hold memory of the resource manager, and that holds the GPUs'.
 	d.close = sync.OnceValue(func() error { return errors.Join(m.unload(), rm.Close(), g.Close()) })
-	return &Machine{GPU: d, OS: k}, nil
+	return dev.With(&Machine{GPU: d}, k), nil
 }
 
 // A Driver is the software GPUs as CUDA would show them: with IPC handles, which

@@ -48,7 +48,7 @@ func down(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) {
 		t.Error(err)
 	}
 	for _, path := range []string{"/dev/gdrdrv", "/dev/gpumem", "/dev/nvidia-fs0", "/dev/nvidiactl"} {
-		if _, err := m.OS.Open(path); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := dev.Of(m).Open(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s after the end of the machine: %v", path, err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestModulesShowTheGPUsMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, d, a := build(t, cfg)
-			c, err := gdrdrv.Open(m.OS)
+			c, err := gdrdrv.Open(dev.Of(m))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestModulesShowTheGPUsMemory(t *testing.T) {
 // engineWrites locks memory by gpumem and has an engine write its first page.
 func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
 	t.Helper()
-	c, err := gpumem.Open(m.OS)
+	c, err := gpumem.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := fs.ReadFile(m.OS.FS(), "proc/gpumem")
+	text, err := fs.ReadFile(dev.Of(m).FS(), "proc/gpumem")
 	if err != nil || !strings.Contains(string(text), "Number of pages - 16") {
 		t.Errorf("/proc/gpumem is %q, %v", text, err)
 	}
@@ -153,7 +153,7 @@ func TestBesideHasLimits(t *testing.T) {
 func TestHeapDeclinesMappings(t *testing.T) {
 	m, d, a := build(t, Config{Heap: true})
 	engineWrites(t, m, 0, a)
-	c, err := gdrdrv.Open(m.OS)
+	c, err := gdrdrv.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,14 +173,14 @@ func TestHeapDeclinesMappings(t *testing.T) {
 // The machine goes down under clients that have not closed their nodes.
 func TestCloseUnderPins(t *testing.T) {
 	m, d, a := build(t, Config{})
-	g, err := gdrdrv.Open(m.OS)
+	g, err := gdrdrv.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.Pin(uint64(a), 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	l, err := gpumem.Open(m.OS)
+	l, err := gpumem.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/dev/nvfs"
 )
 
@@ -48,7 +49,7 @@ func files(t *testing.T, n int) (*nvfs.File, []byte, string) {
 
 func register(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) (*nvfs.Client, *nvfs.Buffer) {
 	t.Helper()
-	c, err := nvfs.Open(m.OS)
+	c, err := nvfs.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func register(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) (*nvfs.Client,
 
 func procModules(t *testing.T, m *Machine) string {
 	t.Helper()
-	text, err := fs.ReadFile(m.OS.FS(), "proc/driver/nvidia-fs/modules")
+	text, err := fs.ReadFile(dev.Of(m).FS(), "proc/driver/nvidia-fs/modules")
 	if err != nil {
 		t.Fatal(err)
 	}

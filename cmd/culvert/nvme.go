@@ -68,7 +68,7 @@ func newNVMeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runNVMeList(m.OS, asJSON, cmd.OutOrStdout())
+			return runNVMeList(m, asJSON, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -84,12 +84,12 @@ type nvmeEntry struct {
 	Note   string `json:"note,omitempty"`
 }
 
-func runNVMeList(o dev.OS, asJSON bool, out io.Writer) error {
-	list, err := pciDrives(o.FS())
+func runNVMeList(m *machine.Machine, asJSON bool, out io.Writer) error {
+	list, err := pciDrives(dev.Of(m).FS())
 	if err != nil {
 		return err
 	}
-	for _, p := range libnvm.Paths(o) {
+	for _, p := range libnvm.Paths(m) {
 		list = append(list, nvmeEntry{Driver: "libnvm", Drive: "libnvm:" + p})
 	}
 	if asJSON {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
@@ -89,7 +90,7 @@ func (d *drive) transport() (nvme.Transport, error) {
 	case "vfio":
 		return vfio.Open(rest, vfio.Config{View: d.view})
 	case "libnvm":
-		return libnvm.Open(d.m.OS, rest)
+		return libnvm.Open(d.m, rest)
 	case "soft":
 		return d.software(rest)
 	}
@@ -98,7 +99,7 @@ func (d *drive) transport() (nvme.Transport, error) {
 
 // view maps GPU memory into the process, for vfio.
 func (d *drive) view(s gpu.Span) ([]byte, func() error, error) {
-	mapper := rm.NewMapper(d.m.OS, d.dev, s.Len)
+	mapper := rm.NewMapper(dev.Of(d.m), d.dev, s.Len)
 	w, err := mapper.Map(s.Addr(), s.Len)
 	if err != nil {
 		return nil, nil, errors.Join(err, mapper.Close())

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -47,7 +48,7 @@ func pciMachine() fstest.MapFS {
 func TestNVMeList(t *testing.T) {
 	o := kernel.New(pciMachine())
 	var out bytes.Buffer
-	if err := runNVMeList(o, true, &out); err != nil {
+	if err := runNVMeList(dev.With(&machine.Machine{}, o), true, &out); err != nil {
 		t.Fatal(err)
 	}
 	var got []nvmeEntry
@@ -65,7 +66,7 @@ func TestNVMeList(t *testing.T) {
 		t.Error(diff)
 	}
 	out.Reset()
-	if err := runNVMeList(kernel.New(fstest.MapFS{}), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers here") {
+	if err := runNVMeList(dev.With(&machine.Machine{}, kernel.New(fstest.MapFS{})), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers here") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -91,7 +91,7 @@ func start(m *machine.Machine, socket *os.File) (wait func() error, err error) {
 	if m.Soft {
 		done := make(chan error, 1)
 		get := func(pci string, f *os.File, n uint64) (*gdrcopy.Buffer, error) {
-			return gdrcopy.Import(m.OS, pci, f, n)
+			return gdrcopy.Import(m, pci, f, n)
 		}
 		go func() { done <- fill(socket, get) }()
 		return func() error { return <-done }, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -45,7 +46,7 @@ func newMachine(t *testing.T) *machine.Machine {
 			t.Error(err)
 		}
 	})
-	return &machine.Machine{Soft: true, GPU: drv, OS: o}
+	return dev.With(&machine.Machine{Soft: true, GPU: drv}, o)
 }
 
 func TestRun(t *testing.T) {
@@ -63,7 +64,7 @@ func TestRun(t *testing.T) {
 // A child that cannot reach the memory makes the parent fail, not hang.
 func TestLostChild(t *testing.T) {
 	m := newMachine(t)
-	m.OS.(*kernel.OS).Unregister("/dev/nvidiactl")
+	dev.Of(m).(*kernel.OS).Unregister("/dev/nvidiactl")
 	var out bytes.Buffer
 	err := run(&out, m, 1<<20)
 	if err == nil || !strings.Contains(err.Error(), "/dev/nvidiactl") {

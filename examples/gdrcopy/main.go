@@ -46,7 +46,7 @@ func run(out io.Writer, m *machine.Machine, limit int, each time.Duration) error
 		return err
 	}
 	defer d.Free(a)
-	s, err := gdrcopy.Open(d, m.OS)
+	s, err := gdrcopy.Open(m, d)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
@@ -37,7 +38,7 @@ func TestWithoutModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer twin.Close()
-	expect(t, &machine.Machine{Soft: true, GPU: drv, OS: o}, "backend: BAR1", "not gdrdrv: open /dev/gdrdrv")
+	expect(t, dev.With(&machine.Machine{Soft: true, GPU: drv}, o), "backend: BAR1", "not gdrdrv: open /dev/gdrdrv")
 	if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
 		t.Errorf("%d things are left in the kernel", n)
 	}

@@ -48,14 +48,14 @@ func on(out io.Writer, m *machine.Machine, size uint64) error {
 	}
 	board, ok := m.GPU.(*soft.Driver)
 	if !ok {
-		return errors.Join(run(out, d, m.OS, nil, size), d.Close())
+		return errors.Join(run(out, d, dev.Of(m), nil, size), d.Close())
 	}
 	fmt.Fprintf(out, "Software machine: %s\n", m.Why)
 	port, err := board.Beside(0)
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
-	if err := errors.Join(run(out, d, m.OS, &pcie.Engine{Port: port}, size), d.Close()); err != nil {
+	if err := errors.Join(run(out, d, dev.Of(m), &pcie.Engine{Port: port}, size), d.Close()); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "The engine moved %d bytes over its link, %d of them to host memory.\n",

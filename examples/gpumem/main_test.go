@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -42,7 +43,7 @@ func TestNoModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	m.OS = kernel.New(kernel.Tree{})
+	dev.With(m, kernel.New(kernel.Tree{}))
 	var out bytes.Buffer
 	if err := on(&out, m, 1<<20); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "insmod") {
 		t.Errorf("got %v", err)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
@@ -78,14 +79,14 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 
 // transport is the way to the drive, and what counts the bytes of its data that
 // cross host memory, where something does.
-func transport(m *machine.Machine, dev gpu.Device, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
+func transport(m *machine.Machine, g gpu.Device, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
 	nothing := func() error { return nil }
 	if path, ok := strings.CutPrefix(name, "libnvm:"); ok {
-		t, err = libnvm.Open(m.OS, path)
+		t, err = libnvm.Open(m, path)
 		return t, nil, nothing, err
 	}
 	if pci, ok := strings.CutPrefix(name, "vfio:"); ok {
-		mapper := rm.NewMapper(m.OS, dev, uint64(size)*4)
+		mapper := rm.NewMapper(dev.Of(m), g, uint64(size)*4)
 		t, err = vfio.Open(pci, vfio.Config{View: func(s gpu.Span) ([]byte, func() error, error) {
 			w, err := mapper.Map(s.Addr(), s.Len)
 			if err != nil {

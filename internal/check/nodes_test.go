@@ -86,7 +86,7 @@ func TestNodeAsJSON(t *testing.T) {
 		"/dev/gpumem":     `{"path":"/dev/gpumem","present":true,"usable":true,"for":"gpumem: physical pages of GPU memory"}`,
 		"/dev/nvidia-uvm": `{"path":"/dev/nvidia-uvm","present":false,"usable":false,"for":"managed memory","note":"the software machine has none"}`,
 	} {
-		got, err := json.Marshal(node(t, m.OS, path))
+		got, err := json.Marshal(node(t, dev.Of(m), path))
 		if d := cmp.Diff(want, string(got)); d != "" || err != nil {
 			t.Errorf("%s: %v %s", path, err, d)
 		}

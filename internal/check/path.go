@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -31,8 +32,8 @@ type Path struct {
 // Require returns an error unless the best route is at least as good as id.
 func (p *Path) Require(id route.ID) error { return p.plan.Require(id) }
 
-// LookPath finds out how the file at name and GPU dev reach each other.
-func LookPath(m *machine.Machine, drv *cufile.Driver, name string, dev int) (*Path, error) {
+// LookPath finds out how the file at name and GPU i reach each other.
+func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path, error) {
 	// A pipe is refused below, and to open it must not wait for its writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -44,20 +45,20 @@ func LookPath(m *machine.Machine, drv *cufile.Driver, name string, dev int) (*Pa
 		return nil, err
 	}
 	defer st.Close()
-	p := &Path{File: name, GPU: dev, Facts: st.Facts}
+	p := &Path{File: name, GPU: i, Facts: st.Facts}
 	if p.Size, err = st.Size(); err != nil {
 		return nil, err
 	}
 	if n, err := st.Resident(0, p.Size); err == nil {
 		p.Resident = &n
 	}
-	if mount, err := storage.FindMount(m.OS.FS(), st.Facts.Dev); err == nil {
+	if mount, err := storage.FindMount(dev.Of(m).FS(), st.Facts.Dev); err == nil {
 		p.Mount = &mount
 	}
-	if bd, err := storage.FindBlockDevice(m.OS.FS(), st.Facts.Dev); err == nil {
+	if bd, err := storage.FindBlockDevice(dev.Of(m).FS(), st.Facts.Dev); err == nil {
 		p.Device = &bd
 	}
-	return p, p.addRoutes(drv, f, dev)
+	return p, p.addRoutes(drv, f, i)
 }
 
 func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {

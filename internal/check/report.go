@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -47,10 +48,10 @@ type Attribute struct {
 func Look(m *machine.Machine) (*Report, error) {
 	r := &Report{
 		Machine: Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())},
-		Nodes:   lookNodes(m.OS),
-		Modules: lookModules(m.OS),
-		Limits:  lookLimits(m.OS),
-		Kernel:  kernelVersion(m.OS.FS()),
+		Nodes:   lookNodes(dev.Of(m)),
+		Modules: lookModules(dev.Of(m)),
+		Limits:  lookLimits(dev.Of(m)),
+		Kernel:  kernelVersion(dev.Of(m).FS()),
 	}
 	if m.Soft {
 		r.Machine.Kind = "soft"

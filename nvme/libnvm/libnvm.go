@@ -10,6 +10,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/libnvm"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/internal/mmio"
 )
@@ -33,12 +34,12 @@ type Transport struct {
 
 var _ nvme.Transport = (*Transport)(nil)
 
-// Paths are the nodes of the controllers that are bound to the module.
-func Paths(o dev.OS) []string { return client.Paths(o) }
+// Paths returns the device nodes of the controllers that are bound to the module.
+func Paths(m *machine.Machine) []string { return client.Paths(dev.Of(m)) }
 
-// Open opens the controller with a node: "/dev/libnvm0".
-func Open(o dev.OS, path string) (*Transport, error) {
-	d, err := client.Open(o, path)
+// Open opens the controller with a device node of m, such as "/dev/libnvm0".
+func Open(m *machine.Machine, path string) (*Transport, error) {
+	d, err := client.Open(dev.Of(m), path)
 	if err != nil {
 		return nil, fmt.Errorf("libnvm: %w", err)
 	}

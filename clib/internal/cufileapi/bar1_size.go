@@ -7,6 +7,7 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
 )
 
@@ -41,7 +42,7 @@ func (b *bars) ask(a *API) (err error) {
 	if err != nil {
 		return &cufile.Error{Op: "list", Object: "GPUs", Code: cufile.CUDADriverError, Err: err}
 	}
-	client, err := rm.Open(m.OS)
+	client, err := rm.Open(dev.Of(m))
 	if err != nil {
 		return &cufile.Error{Op: "ask for", Object: "BAR1", Code: cufile.PlatformNotSupported, Err: err}
 	}
