@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 	"github.com/culvert-io/culvert/internal/storage"
 )
 
@@ -33,7 +34,7 @@ type MappedRoute struct {
 // NewMapped returns the mapped route to a GPU.
 func NewMapped(dev gpu.Device) *MappedRoute {
 	m := &MappedRoute{dev: dev}
-	if v, err := dev.Attribute(gpu.AttrReadOnlyHostRegister); err != nil || v == 0 {
+	if v, err := dev.Attribute(abi.AttrReadOnlyHostRegister); err != nil || v == 0 {
 		m.absent = &Decline{Mapped, "GPU", "READ_ONLY_HOST_REGISTER_SUPPORTED is 0", ""}
 	}
 	return m

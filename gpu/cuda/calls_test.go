@@ -12,6 +12,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 const threeParams = `
@@ -142,7 +143,7 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	if v, err := d.Attribute(gpu.AttrMultiprocessors); v != 132 || err != nil {
+	if v, err := d.Attribute(abi.AttrMultiprocessors); v != 132 || err != nil {
 		t.Errorf("attribute %d, %v", v, err)
 	}
 	if _, err := d.Attribute(9999); !errors.Is(err, gpu.ErrInvalidValue) {

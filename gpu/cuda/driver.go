@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // A Driver is a loaded and initialised libcuda. It is never unloaded: the
@@ -100,8 +101,8 @@ func (d *Driver) attribute(dev int32, a gpu.Attribute) (int, error) {
 func (d *Driver) info(i int, dev int32) (gpu.Info, error) {
 	info := gpu.Info{Index: i}
 	attributes := [...]gpu.Attribute{
-		gpu.AttrPCIDomainID, gpu.AttrPCIBusID, gpu.AttrPCIDeviceID, gpu.AttrCapabilityMajor, gpu.AttrCapabilityMinor,
-		gpu.AttrMultiprocessors, gpu.AttrUnifiedAddressing,
+		abi.AttrPCIDomainID, abi.AttrPCIBusID, abi.AttrPCIDeviceID, abi.AttrCapabilityMajor, abi.AttrCapabilityMinor,
+		abi.AttrMultiprocessors, abi.AttrUnifiedAddressing,
 	}
 	var v [len(attributes)]int
 	for k, a := range attributes {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 type module struct {
@@ -25,9 +26,9 @@ type function struct {
 
 // Load compiles PTX text for the GPU. The compiler's complaint is part of the
 // error.
-func (d *Device) Load(ptx []byte) (gpu.Module, error) {
+func (d *Device) Load(text []byte) (gpu.Module, error) {
 	s := &d.symbols.cuModuleLoadDataEx
-	image := append(append(make([]byte, 0, len(ptx)+1), ptx...), 0)
+	image := append(append(make([]byte, 0, len(text)+1), text...), 0)
 	handle, options := new(uintptr), newJITOptions()
 	c := d.call(s, ref(handle), refBytes(image), uintptr(len(options.keys)), ref(&options.keys), ref(&options.values))
 	runtime.KeepAlive(image)
@@ -35,7 +36,7 @@ func (d *Device) Load(ptx []byte) (gpu.Module, error) {
 		return nil, d.fail(s, c, strings.TrimSpace(cString(options.log[:])))
 	}
 	m := &module{d: d, handle: *handle, entries: make(map[string][]int)}
-	entries, err := gpu.ParsePTX(ptx)
+	entries, err := ptx.Parse(text)
 	if err != nil {
 		_ = m.Close() // of no use without the parameters
 		return nil, d.fail(s, gpu.ErrInvalidImage, err.Error())
@@ -57,10 +58,10 @@ func (m *module) Func(name string) (gpu.Func, error) {
 	if !ok {
 		return nil, m.d.fail(s, gpu.ErrNotFound, "", name)
 	}
-	text := append([]byte(name), 0)
+	cname := append([]byte(name), 0)
 	h := new(uintptr)
-	c := m.d.call(s, ref(h), m.handle, refBytes(text))
-	runtime.KeepAlive(text)
+	c := m.d.call(s, ref(h), m.handle, refBytes(cname))
+	runtime.KeepAlive(cname)
 	if c != gpu.Success {
 		return nil, m.d.fail(s, c, "", name)
 	}
@@ -121,7 +122,7 @@ func (t *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 }
 
 func (l *argList) encode(k *function, args []any) error {
-	words, err := gpu.EncodeArgs(l.words, k, args)
+	words, err := ptx.EncodeArgs(l.words, k, args)
 	if err != nil {
 		return err
 	}

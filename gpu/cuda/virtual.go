@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // allocVirtual makes physical memory, maps it and drops the handle: the
@@ -45,7 +46,7 @@ func (d *Device) virtualProp() (*memAllocationProp, error) {
 		Type:     memAllocationPinned,
 		Location: memLocation{Type: memLocationTypeDevice, ID: d.dev},
 	}
-	fd, err := d.Attribute(gpu.AttrPosixFDHandles)
+	fd, err := d.Attribute(abi.AttrPosixFDHandles)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (d *Device) virtualProp() (*memAllocationProp, error) {
 		p.RequestedHandleTypes = memHandlePosixFD
 	}
 	// Drivers that do not know this attribute do not know the flag either.
-	if rdma, err := d.Attribute(gpu.AttrGPUDirectRDMAWithVMM); err == nil && rdma != 0 {
+	if rdma, err := d.Attribute(abi.AttrGPUDirectRDMAWithVMM); err == nil && rdma != 0 {
 		p.GPUDirectRDMACapable = 1
 	}
 	return p, nil

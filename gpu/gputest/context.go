@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 var contextCases = []testCase{
@@ -51,7 +52,7 @@ func attributes(b *bench) {
 
 // machineAttributes differ between machines with the same GPU.
 var machineAttributes = map[gpu.Attribute]bool{
-	gpu.AttrClockRate: true, gpu.AttrPCIBusID: true, gpu.AttrPCIDeviceID: true, gpu.AttrPCIDomainID: true,
+	abi.AttrClockRate: true, abi.AttrPCIBusID: true, abi.AttrPCIDeviceID: true, abi.AttrPCIDomainID: true,
 }
 
 // handles shows that all handles of a GPU share its primary context, and that

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 var exportCases = []testCase{
@@ -100,7 +101,7 @@ func importWrong(b *bench) {
 }
 
 func exportDMABuf(b *bench) {
-	v, err := b.dev.Attribute(gpu.AttrDMABuf)
+	v, err := b.dev.Attribute(abi.AttrDMABuf)
 	b.needs(err == nil && v == 1, "DMA_BUF_SUPPORTED")
 	const n = 4 << 20
 	try := func(step string, a gpu.Addr, n uint64) {

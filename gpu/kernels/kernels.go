@@ -46,7 +46,7 @@ type Mem interface {
 // A Launch is one execution of a kernel.
 type Launch struct {
 	Grid, Block gpu.Dim
-	Args        []uint64 // as gpu.EncodeArgs makes them
+	Args        []uint64 // as ptx.EncodeArgs makes them
 	Mem         Mem
 }
 

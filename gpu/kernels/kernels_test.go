@@ -13,10 +13,11 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 func TestPTXAgreesWithPairs(t *testing.T) {
-	entries, err := gpu.ParsePTX(kernels.PTX)
+	entries, err := ptx.Parse(kernels.PTX)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	cudaabi "github.com/culvert-io/culvert/internal/abi/cuda"
 	abi "github.com/culvert-io/culvert/internal/abi/nvrm"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
@@ -88,7 +89,7 @@ func newMappable(t *testing.T, g rm.GPU) *mappable {
 }
 
 func (m *mappable) Attribute(a gpu.Attribute) (int, error) {
-	if a == gpu.AttrDMABufMmap {
+	if a == cudaabi.AttrDMABufMmap {
 		return 1, nil
 	}
 	return m.GPU.Attribute(a)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 	"github.com/culvert-io/culvert/internal/dev"
 )
@@ -162,7 +163,7 @@ func window(obj *Object, r request, off uint64, way Way) (*Window, error) {
 }
 
 func (m *Mapper) mapsDMABuf() bool {
-	v, err := m.gpu.Attribute(gpu.AttrDMABufMmap)
+	v, err := m.gpu.Attribute(abi.AttrDMABufMmap)
 	return err == nil && v == 1
 }
 

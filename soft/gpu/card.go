@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // A GPU is a card: its memory, as other devices and kernel modules see it.
@@ -49,7 +50,7 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 		info: gpu.Info{
 			Index: i, Name: m.Name, Memory: m.Memory, Capability: m.Capability, Multiprocs: m.Multiprocs,
 			UUID: uuid(d.cfg.Seed, i), PCI: fmt.Sprintf("0000:%02x:00.0", pciBus(i)),
-			UnifiedAddrs: m.Attributes[gpu.AttrUnifiedAddressing] == 1,
+			UnifiedAddrs: m.Attributes[abi.AttrUnifiedAddressing] == 1,
 		},
 	}
 	var err error
@@ -103,15 +104,15 @@ func (g *GPU) Arena() *os.File { return g.arena.file }
 
 func (g *GPU) attribute(a gpu.Attribute) (int, bool) {
 	switch a {
-	case gpu.AttrMultiprocessors:
+	case abi.AttrMultiprocessors:
 		return g.model.Multiprocs, true
-	case gpu.AttrCapabilityMajor:
+	case abi.AttrCapabilityMajor:
 		return g.model.Capability[0], true
-	case gpu.AttrCapabilityMinor:
+	case abi.AttrCapabilityMinor:
 		return g.model.Capability[1], true
-	case gpu.AttrPCIBusID:
+	case abi.AttrPCIBusID:
 		return pciBus(g.index), true
-	case gpu.AttrPCIDeviceID, gpu.AttrPCIDomainID:
+	case abi.AttrPCIDeviceID, abi.AttrPCIDomainID:
 		return 0, true
 	}
 	v, ok := g.model.Attributes[a]

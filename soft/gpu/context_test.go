@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
@@ -64,7 +65,7 @@ func TestMachinesAreDescribedAsData(t *testing.T) {
 		g, err := d.GPU(i)
 		must(t, err)
 		m := g.Model()
-		if m.BAR1 != want.bar1 || m.Multiprocs != want.sms || m.Attributes[gpu.AttrGPUDirectRDMA] != want.rdma ||
+		if m.BAR1 != want.bar1 || m.Multiprocs != want.sms || m.Attributes[abi.AttrGPUDirectRDMA] != want.rdma ||
 			m.Attributes[gpu.AttrPageableMemoryAccess] != want.pageable {
 			t.Errorf("GPU %d: %+v, want %+v", i, m, want)
 		}

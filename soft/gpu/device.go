@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // A Device is a handle of a context, and the owner of what was allocated and
@@ -59,7 +60,7 @@ func (x *Device) FlushWrites(s gpu.Scope) error {
 	switch {
 	case s != gpu.ScopeOwner && s != gpu.ScopeAllDevices:
 		return gpu.Fail(op, gpu.ErrInvalidValue, "unknown scope")
-	case !x.ctx.card.has(gpu.AttrGPUDirectRDMA):
+	case !x.ctx.card.has(abi.AttrGPUDirectRDMA):
 		return gpu.Fail(op, gpu.ErrNotSupported, x.ctx.card.model.Name+" has no GPU_DIRECT_RDMA_SUPPORTED")
 	}
 	return nil

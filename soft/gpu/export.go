@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // An export is memory that has a descriptor.
@@ -75,7 +76,7 @@ func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) (gpu.Cod
 	switch {
 	case as != gpu.ExportPosixFD && as != gpu.ExportDMABuf:
 		return gpu.ErrInvalidValue, fmt.Sprintf("unknown form %d", as)
-	case as == gpu.ExportDMABuf && !g.has(gpu.AttrDMABuf):
+	case as == gpu.ExportDMABuf && !g.has(abi.AttrDMABuf):
 		return gpu.ErrNotSupported, g.model.Name + " has no DMA_BUF_SUPPORTED"
 	case r == nil || !r.kind.OnDevice():
 		return gpu.ErrInvalidValue, "not device memory"

@@ -6,6 +6,8 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 // A launch is a kernel with its arguments.
@@ -30,7 +32,7 @@ func (s *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 	if why := s.ctx.card.refuses(grid, block); why != "" {
 		return gpu.Fail(op(), gpu.ErrInvalidValue, why)
 	}
-	words, err := gpu.EncodeArgs(nil, fn, args)
+	words, err := ptx.EncodeArgs(nil, fn, args)
 	if err != nil {
 		return gpu.Fail(op(), gpu.ErrInvalidValue, err.Error())
 	}
@@ -41,7 +43,7 @@ func (s *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 // the same for all cards that we model.
 func (g *GPU) refuses(grid, block gpu.Dim) string {
 	const maxGridX, maxGridYZ, maxBlockXY, maxBlockZ = 1<<31 - 1, 1<<16 - 1, 1024, 64
-	limit := uint64(g.model.Attributes[gpu.AttrMaxThreadsPerBlock])
+	limit := uint64(g.model.Attributes[abi.AttrMaxThreadsPerBlock])
 	switch {
 	case block.X > maxBlockXY || block.Y > maxBlockXY || block.Z > maxBlockZ:
 		return fmt.Sprintf("a block has at most %d x %d x %d threads", maxBlockXY, maxBlockXY, maxBlockZ)

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // A Model describes a card. The zero values of Memory and Attributes mean
@@ -50,13 +51,13 @@ func SmallBAR() Model {
 		Attributes: maps.Clone(dataCentre),
 	}
 	maps.Copy(m.Attributes, map[gpu.Attribute]int{
-		gpu.AttrClockRate:                   1695000,
-		gpu.AttrAsyncEngines:                2,
-		gpu.AttrGPUDirectRDMA:               0,
-		gpu.AttrGPUDirectRDMAWithVMM:        0,
-		gpu.AttrGPUDirectRDMAFlushOptions:   0,
-		gpu.AttrGPUDirectRDMAWritesOrdering: 0,
-		gpu.AttrDMABuf:                      0,
+		abi.AttrClockRate:                   1695000,
+		abi.AttrAsyncEngines:                2,
+		abi.AttrGPUDirectRDMA:               0,
+		abi.AttrGPUDirectRDMAWithVMM:        0,
+		abi.AttrGPUDirectRDMAFlushOptions:   0,
+		abi.AttrGPUDirectRDMAWritesOrdering: 0,
+		abi.AttrDMABuf:                      0,
 	})
 	return m
 }
@@ -74,30 +75,30 @@ func Pageable() Model {
 // Attribute 152 (DMA_BUF_MMAP_SUPPORTED) is missing because that driver does
 // not know it.
 var dataCentre = map[gpu.Attribute]int{
-	gpu.AttrMaxThreadsPerBlock:          1024,
-	gpu.AttrClockRate:                   1980000,
-	gpu.AttrIntegrated:                  0,
-	gpu.AttrCanMapHostMemory:            1,
-	gpu.AttrAsyncEngines:                3,
-	gpu.AttrUnifiedAddressing:           1,
-	gpu.AttrManagedMemory:               1,
-	gpu.AttrHostNativeAtomics:           0,
+	abi.AttrMaxThreadsPerBlock:          1024,
+	abi.AttrClockRate:                   1980000,
+	abi.AttrIntegrated:                  0,
+	abi.AttrCanMapHostMemory:            1,
+	abi.AttrAsyncEngines:                3,
+	abi.AttrUnifiedAddressing:           1,
+	abi.AttrManagedMemory:               1,
+	abi.AttrHostNativeAtomics:           0,
 	gpu.AttrPageableMemoryAccess:        0,
-	gpu.AttrConcurrentManagedAccess:     1,
-	gpu.AttrHostPointerForRegistered:    1,
-	gpu.AttrFlushRemoteWrites:           0,
-	gpu.AttrHostRegister:                1,
-	gpu.AttrPageableUsesHostTables:      0,
-	gpu.AttrDirectManagedAccess:         0,
-	gpu.AttrVirtualMemory:               1,
-	gpu.AttrPosixFDHandles:              1,
-	gpu.AttrGPUDirectRDMAWithVMM:        1,
-	gpu.AttrReadOnlyHostRegister:        1,
-	gpu.AttrGPUDirectRDMA:               1,
-	gpu.AttrGPUDirectRDMAFlushOptions:   1,
-	gpu.AttrGPUDirectRDMAWritesOrdering: 100,
-	gpu.AttrStreamMemOps64:              1,
-	gpu.AttrStreamWaitNOR:               1,
-	gpu.AttrDMABuf:                      1,
-	gpu.AttrHostAllocDMABuf:             0,
+	abi.AttrConcurrentManagedAccess:     1,
+	abi.AttrHostPointerForRegistered:    1,
+	abi.AttrFlushRemoteWrites:           0,
+	abi.AttrHostRegister:                1,
+	abi.AttrPageableUsesHostTables:      0,
+	abi.AttrDirectManagedAccess:         0,
+	abi.AttrVirtualMemory:               1,
+	abi.AttrPosixFDHandles:              1,
+	abi.AttrGPUDirectRDMAWithVMM:        1,
+	abi.AttrReadOnlyHostRegister:        1,
+	abi.AttrGPUDirectRDMA:               1,
+	abi.AttrGPUDirectRDMAFlushOptions:   1,
+	abi.AttrGPUDirectRDMAWritesOrdering: 100,
+	abi.AttrStreamMemOps64:              1,
+	abi.AttrStreamWaitNOR:               1,
+	abi.AttrDMABuf:                      1,
+	abi.AttrHostAllocDMABuf:             0,
 }

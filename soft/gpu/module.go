@@ -8,12 +8,13 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 // A Module is a gpu.Module: kernels by name, each with its half in Go.
 type Module struct {
 	dev     *Device
-	entries []gpu.Entry
+	entries []ptx.Kernel
 	closed  atomic.Bool
 }
 
@@ -21,16 +22,16 @@ var _ gpu.Module = (*Module)(nil)
 
 // Load takes PTX text, up to the first NUL. It refuses what CUDA's compiler
 // would refuse, as far as checkPTX sees.
-func (x *Device) Load(ptx []byte) (gpu.Module, error) {
+func (x *Device) Load(text []byte) (gpu.Module, error) {
 	const op = "cuModuleLoadData"
 	if err := x.check(op); err != nil {
 		return nil, err
 	}
-	ptx, _, _ = bytes.Cut(ptx, []byte{0})
-	if code, why := checkPTX(string(ptx), x.ctx.card.model.Capability); code != gpu.Success {
+	text, _, _ = bytes.Cut(text, []byte{0})
+	if code, why := checkPTX(string(text), x.ctx.card.model.Capability); code != gpu.Success {
 		return nil, gpu.Fail(op, code, why)
 	}
-	entries, err := gpu.ParsePTX(ptx)
+	entries, err := ptx.Parse(text)
 	if err != nil {
 		return nil, gpu.Fail(op, gpu.ErrInvalidPTX, err.Error())
 	}
@@ -46,7 +47,7 @@ func (m *Module) Func(name string) (gpu.Func, error) {
 	if err := m.dev.check(op); err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(m.entries, func(e gpu.Entry) bool { return e.Name == name })
+	i := slices.IndexFunc(m.entries, func(e ptx.Kernel) bool { return e.Name == name })
 	if i < 0 {
 		return nil, gpu.Fail(op, gpu.ErrNotFound, "the PTX has no such entry")
 	}

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 const registerFlags = gpu.RegisterPortable | gpu.RegisterDeviceMap | gpu.RegisterIOMemory | gpu.RegisterReadOnly
@@ -25,9 +26,9 @@ func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 		return gpu.Fail(op, gpu.ErrNotSupported, "processes have no such addresses")
 	case f&^registerFlags != 0:
 		return gpu.Fail(op, gpu.ErrInvalidValue, "unknown flags")
-	case !g.has(gpu.AttrHostRegister):
+	case !g.has(abi.AttrHostRegister):
 		return gpu.Fail(op, gpu.ErrNotSupported, g.model.Name+" has no HOST_REGISTER_SUPPORTED")
-	case f&gpu.RegisterReadOnly != 0 && !g.has(gpu.AttrReadOnlyHostRegister):
+	case f&gpu.RegisterReadOnly != 0 && !g.has(abi.AttrReadOnlyHostRegister):
 		return gpu.Fail(op, gpu.ErrNotSupported, g.model.Name+" has no READ_ONLY_HOST_REGISTER_SUPPORTED")
 	}
 	if code, detail := d.registrable(a, n); code != gpu.Success {

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 func main() {
@@ -36,19 +36,19 @@ func run(lib, in, out, arch string) error {
 	if err != nil {
 		return err
 	}
-	ptx, err := c.compile(in, src, "--gpu-architecture="+arch)
+	text, err := c.compile(in, src, "--gpu-architecture="+arch)
 	if err != nil {
 		return err
 	}
-	ptx = dropTargets(ptx)
-	entries, err := gpu.ParsePTX(ptx)
+	text = dropTargets(text)
+	entries, err := ptx.Parse(text)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(out, ptx, 0o644); err != nil {
+	if err := os.WriteFile(out, text, 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d kernels, %d bytes, by NVRTC %s\n", out, len(entries), len(ptx), c.version)
+	fmt.Printf("%s: %d kernels, %d bytes, by NVRTC %s\n", out, len(entries), len(text), c.version)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package gpu_test
+package ptx_test
 
 import (
 	"math"
@@ -8,36 +8,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 const head = ".version 8.0\n.target sm_70\n.address_size 64\n"
 
-func TestParsePTX(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		text string
-		want []gpu.Entry
+		want []ptx.Kernel
 	}{
 		{"no kernels", head, nil},
-		{"no parameters", head + ".visible .entry k() { ret; }", []gpu.Entry{{Name: "k"}}},
-		{"no list", head + ".entry k\n{ ret; }", []gpu.Entry{{Name: "k"}}},
+		{"no parameters", head + ".visible .entry k() { ret; }", []ptx.Kernel{{Name: "k"}}},
+		{"no list", head + ".entry k\n{ ret; }", []ptx.Kernel{{Name: "k"}}},
 		{
 			"sizes", head + ".visible .entry _k$1(\n\t.param .u64 a,\n\t.param .f32 b,\n\t.param .b8 c,\n\t.param .s16 d\n)\n{ ret; }",
-			[]gpu.Entry{{Name: "_k$1", Params: []int{8, 4, 1, 2}}},
+			[]ptx.Kernel{{Name: "_k$1", Params: []int{8, 4, 1, 2}}},
 		},
-		{"struct by value", head + ".entry k(.param .align 8 .b8 k_param_0[24], .param .u32 n) { }", []gpu.Entry{{Name: "k", Params: []int{24, 4}}}},
-		{"pointer attributes", head + ".entry k(.param .u64 .ptr .global .align 16 p) { }", []gpu.Entry{{Name: "k", Params: []int{8}}}},
+		{"struct by value", head + ".entry k(.param .align 8 .b8 k_param_0[24], .param .u32 n) { }", []ptx.Kernel{{Name: "k", Params: []int{24, 4}}}},
+		{"pointer attributes", head + ".entry k(.param .u64 .ptr .global .align 16 p) { }", []ptx.Kernel{{Name: "k", Params: []int{8}}}},
 		{
 			"comments", head + "// .entry no()\n/* .entry neither(.param .u64 x)\n */ .entry k(/* .param .u8 x, */ .param .u64 a // .param .u8 y\n) { }",
-			[]gpu.Entry{{Name: "k", Params: []int{8}}},
+			[]ptx.Kernel{{Name: "k", Params: []int{8}}},
 		},
 		{
 			"two, and functions are not kernels", head + ".func f(.param .u64 a) { ret; }\n.entry a(.param .u64 x) { }\n.weak .entry b() { }",
-			[]gpu.Entry{{Name: "a", Params: []int{8}}, {Name: "b"}},
+			[]ptx.Kernel{{Name: "a", Params: []int{8}}, {Name: "b"}},
 		},
-		{"NUL at the end", head + ".entry k() { }\x00", []gpu.Entry{{Name: "k"}}},
+		{"NUL at the end", head + ".entry k() { }\x00", []ptx.Kernel{{Name: "k"}}},
 	} {
-		got, err := gpu.ParsePTX([]byte(tt.text))
+		got, err := ptx.Parse([]byte(tt.text))
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -47,23 +48,23 @@ func TestParsePTX(t *testing.T) {
 	}
 }
 
-func TestParsePTXErrors(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for _, text := range []string{
 		"", "\x7fELF", "// " + strings.ReplaceAll(head, "\n", " "),
 		head + ".entry k(.param .b99999999999999999999 x) { }",
 		head + ".entry k(.param .b8 x[99999999999999999999]) { }",
 	} {
-		if got, err := gpu.ParsePTX([]byte(text)); err == nil {
+		if got, err := ptx.Parse([]byte(text)); err == nil {
 			t.Errorf("%q gives %v", text, got)
 		}
 	}
 }
 
-func FuzzParsePTX(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + ".visible .entry k(.param .align 8 .b8 a[24], .param .u64 .ptr b) { ret; }"))
 	f.Add([]byte(head + "/* .entry"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		entries, err := gpu.ParsePTX(text)
+		entries, err := ptx.Parse(text)
 		if err != nil {
 			return
 		}
@@ -87,7 +88,7 @@ func (k kernel) Params() []int { return k }
 
 func TestEncodeArgs(t *testing.T) {
 	k := kernel{8, 8, 8, 4, 4, 8, 4}
-	got, err := gpu.EncodeArgs(nil, k, []any{
+	got, err := ptx.EncodeArgs(nil, k, []any{
 		gpu.Addr(1 << 40), uint64(7), int64(-1), uint32(1 << 31), int32(-1), math.Pi, float32(555),
 	})
 	if err != nil {
@@ -97,14 +98,14 @@ func TestEncodeArgs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	again, err := gpu.EncodeArgs(got, kernel{4}, []any{uint32(3)})
+	again, err := ptx.EncodeArgs(got, kernel{4}, []any{uint32(3)})
 	if err != nil || len(again) != 1 || &again[0] != &got[0] {
 		t.Errorf("the words' memory is not reused: %v, %v", again, err)
 	}
 	for name, args := range map[string][]any{
 		"none": nil, "too many": {uint64(1), uint64(2)}, "int": {1}, "string": {"x"}, "nil": {nil}, "too short": {uint32(1)}, "bool": {true},
 	} {
-		if words, err := gpu.EncodeArgs(nil, kernel{8}, args); err == nil {
+		if words, err := ptx.EncodeArgs(nil, kernel{8}, args); err == nil {
 			t.Errorf("%s gives %v", name, words)
 		}
 	}

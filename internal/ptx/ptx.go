@@ -1,4 +1,7 @@
-package gpu
+// Package ptx reads the kernels and parameters that PTX text declares, and
+// encodes kernel arguments. CUDA takes arguments as untyped pointers, so both
+// GPU drivers check their number and sizes against the text.
+package ptx
 
 import (
 	"fmt"
@@ -7,8 +10,8 @@ import (
 	"strings"
 )
 
-// An Entry is a kernel as PTX text declares it.
-type Entry struct {
+// A Kernel is an entry function as PTX text declares it.
+type Kernel struct {
 	Name   string
 	Params []int // sizes in bytes
 }
@@ -22,33 +25,31 @@ var (
 // maxParam is CUDA's limit on the parameters of a kernel, in bytes.
 const maxParam = 32764
 
-// ParsePTX lists the kernels of a PTX text. Both drivers need it: CUDA takes
-// arguments as bare pointers, so their number and sizes can only be checked
-// against the text.
-func ParsePTX(text []byte) ([]Entry, error) {
+// Parse lists the kernels of a PTX text.
+func Parse(text []byte) ([]Kernel, error) {
 	src := ptxComment.ReplaceAllString(strings.TrimRight(string(text), "\x00"), " ")
 	if !strings.Contains(src, ".version") || !strings.Contains(src, ".target") {
 		return nil, fmt.Errorf("not PTX: no .version and .target directives")
 	}
-	var entries []Entry
+	var kernels []Kernel
 	for _, m := range ptxEntry.FindAllStringSubmatch(src, -1) {
-		e := Entry{Name: m[1]}
+		k := Kernel{Name: m[1]}
 		for _, p := range ptxParam.FindAllStringSubmatch(m[2], -1) {
 			bits, err := strconv.Atoi(p[2])
 			if err != nil {
-				return nil, fmt.Errorf("kernel %s: parameter type .%s%s: %w", e.Name, p[1], p[2], err)
+				return nil, fmt.Errorf("kernel %s: parameter type .%s%s: %w", k.Name, p[1], p[2], err)
 			}
 			size := bits / 8
 			if p[3] != "" {
 				n, err := strconv.Atoi(p[3])
 				if err != nil || n > maxParam {
-					return nil, fmt.Errorf("kernel %s: a parameter of %s elements: all parameters together have at most %d bytes", e.Name, p[3], maxParam)
+					return nil, fmt.Errorf("kernel %s: parameter of %s elements exceeds the limit of %d bytes for all parameters", k.Name, p[3], maxParam)
 				}
 				size *= n
 			}
-			e.Params = append(e.Params, size)
+			k.Params = append(k.Params, size)
 		}
-		entries = append(entries, e)
+		kernels = append(kernels, k)
 	}
-	return entries, nil
+	return kernels, nil
 }

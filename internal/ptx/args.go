@@ -1,13 +1,15 @@
-package gpu
+package ptx
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/culvert-io/culvert/gpu"
 )
 
-// EncodeArgs turns kernel arguments into words and checks them against the
-// kernel's parameters. dst is reused when it has room.
-func EncodeArgs(dst []uint64, f Func, args []any) ([]uint64, error) {
+// EncodeArgs converts kernel arguments to 64-bit words, after checking their
+// number and sizes against the parameters of f. It reuses the memory of dst.
+func EncodeArgs(dst []uint64, f gpu.Func, args []any) ([]uint64, error) {
 	params := f.Params()
 	if len(args) != len(params) {
 		return nil, fmt.Errorf("kernel %s takes %d arguments, not %d", f.Name(), len(params), len(args))
@@ -16,10 +18,10 @@ func EncodeArgs(dst []uint64, f Func, args []any) ([]uint64, error) {
 	for i, a := range args {
 		w, size := encodeArg(a)
 		if size == 0 {
-			return nil, fmt.Errorf("kernel %s: argument %d has type %T: want gpu.Addr or a number of 4 or 8 bytes", f.Name(), i, a)
+			return nil, fmt.Errorf("kernel %s: argument %d has type %T; it must be a gpu.Addr or a number of 4 or 8 bytes", f.Name(), i, a)
 		}
 		if size != params[i] {
-			return nil, fmt.Errorf("kernel %s: argument %d (%T) has %d bytes, the parameter %d", f.Name(), i, a, size, params[i])
+			return nil, fmt.Errorf("kernel %s: argument %d (%T) has %d bytes, its parameter has %d", f.Name(), i, a, size, params[i])
 		}
 		dst = append(dst, w)
 	}
@@ -28,7 +30,7 @@ func EncodeArgs(dst []uint64, f Func, args []any) ([]uint64, error) {
 
 func encodeArg(a any) (word uint64, size int) {
 	switch v := a.(type) {
-	case Addr:
+	case gpu.Addr:
 		return uint64(v), 8
 	case uint64:
 		return v, 8
