@@ -94,8 +94,6 @@ lib-hardware: lib programs
 
 # The libraries go into a directory of their own: a libcuda.so.1 in a search path
 # would be found by everybody. "culvert run" knows the place; pkg-config tells it.
-# The version is what the command says of itself, without what pkg-config could
-# not compare.
 PREFIX ?= /usr/local
 
 ## install: command, libraries and headers under PREFIX
@@ -107,7 +105,7 @@ install: lib
 	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
 	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
 	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
-	version=$$($(BIN)/culvert --version | sed -e 's/^culvert version //' -e 's/ .*//' -e 's/^v//' -e 's/(devel)/0.0.0-devel/'); \
+	version=$$($(BIN)/culvert version | cut -d ' ' -f 3); \
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
 
 lib-clean:

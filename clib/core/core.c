@@ -15,6 +15,9 @@
 #include "../shim/gocore.h"
 #include "_cgo_export.h"
 
+/* The version of this library, readable without a call. */
+const char culvert_version[] = CULVERT_VERSION;
+
 static atomic_bool forked;
 
 static bool call(int fn, const uint64_t *args, int64_t *value, int *err);

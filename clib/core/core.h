@@ -7,6 +7,9 @@
 
 #include "../shim/lease.h"
 
+/* The version of the module: culvert.Version in Go. */
+#define CULVERT_VERSION "0.1.0"
+
 /* What CUDA keeps per thread: softcuda.Thread in Go. */
 #define CULVERT_MAX_DEPTH 62
 struct culvert_thread {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,7 +137,7 @@ EXIT STATUS
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%s (see %s --help)", plainly(err), cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -166,15 +165,6 @@ func newHelp(root *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-}
-
-// version is what the go command stamped into the binary.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version + " " + info.GoVersion
 }
 
 // noCommand refuses a word that names no command of cmd.
