@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // Checkpoints is a directory of saves, one below it for each step:
@@ -50,28 +52,25 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	target := c.stepDir(step)
 	o := opts.withDefaults()
 	o.alone, o.as = true, c.Path(step)
-	hold := o.hold
-	if err := c.makeDir(hold); err != nil {
+	if err := c.makeDir(o.step); err != nil {
 		return nil, err
 	}
-	if err := removeDead(filepath.Join(c.Dir, stepPrefix)); err != nil {
-		return nil, err
-	}
-	dir, err := newTemp(target, true, 0o755, hold)
+	atomicfile.Sweep(filepath.Join(c.Dir, stepPrefix))
+	dir, err := atomicfile.Create(target, atomicfile.Options{Mode: 0o755, Dir: true, Step: o.step})
 	if err != nil {
 		return nil, err
 	}
-	defer dir.discard()
+	defer dir.Discard()
 	m, err := Save(ctx, filepath.Join(dir.Name(), modelName), tensors, &o)
 	if err != nil {
 		return nil, err
 	}
-	old, err := c.publish(dir, hold)
+	old, err := c.publish(dir, target, o.step)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range old {
-		hold("remove")
+		o.step("remove")
 		err = errors.Join(err, os.RemoveAll(name))
 	}
 	return m, err
@@ -91,26 +90,27 @@ func (c *Checkpoints) Free(step int64) error {
 // publish gives a step its name, makes it the latest and puts away those that Keep
 // does not cover, which are the caller's to remove. Nobody else does so meanwhile:
 // the latest step would be pruned by whoever does not know of it yet.
-func (c *Checkpoints) publish(dir *temp, hold func(string)) (old []string, err error) {
-	unlock, err := lockDir(c.Dir)
+func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(string)) (old []string, err error) {
+	unlock, err := atomicfile.LockDir(c.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := dir.commit(); err != nil {
+	if err := dir.Commit(); err != nil {
 		return nil, err
 	}
-	if err := syncDir(c.Dir, hold); err != nil {
+	latest, temp := filepath.Join(c.Dir, latestName), filepath.Join(c.Dir, "."+latestName+atomicfile.Suffix)
+	if err := atomicfile.Symlink(filepath.Base(target), latest, temp, step); err != nil {
 		return nil, err
 	}
-	if err := c.point(dir.target, hold); err != nil {
+	if err := syncDir(c.Dir, step); err != nil {
 		return nil, err
 	}
-	return c.prune(dir.target, hold)
+	return c.prune(target, step)
 }
 
 // makeDir makes the directory, if need be, so that it survives a crash.
-func (c *Checkpoints) makeDir(hold func(string)) error {
+func (c *Checkpoints) makeDir(step func(string)) error {
 	if st, err := os.Stat(c.Dir); err == nil {
 		if !st.IsDir() {
 			return fmt.Errorf("checkpoints in %s: %w", c.Dir, unix.ENOTDIR)
@@ -120,25 +120,7 @@ func (c *Checkpoints) makeDir(hold func(string)) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), hold)
-}
-
-// point makes latest a link to a step, in one go.
-func (c *Checkpoints) point(target string, hold func(string)) error {
-	name := filepath.Join(c.Dir, "."+latestName+tempSuffix)
-	// One is there if a process was killed just now.
-	if _, err := removeFile(name, hold); err != nil {
-		return err
-	}
-	hold("link")
-	if err := os.Symlink(filepath.Base(target), name); err != nil {
-		return err
-	}
-	hold("rename")
-	if err := os.Rename(name, filepath.Join(c.Dir, latestName)); err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return syncDir(c.Dir, hold)
+	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), step)
 }
 
 // Steps lists the complete steps, oldest first.
@@ -178,23 +160,23 @@ func (c *Checkpoints) Latest() (int64, error) {
 
 // prune puts away the steps that Keep does not cover. The newest is always kept,
 // and so is the one that was just saved, even if its number is low.
-func (c *Checkpoints) prune(saved string, hold func(string)) (old []string, err error) {
+func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err error) {
 	steps, err := c.Steps()
 	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
 		return nil, err
 	}
-	for _, step := range steps[:len(steps)-c.Keep] {
-		dir := c.stepDir(step)
+	for _, n := range steps[:len(steps)-c.Keep] {
+		dir := c.stepDir(n)
 		if dir == saved {
 			continue
 		}
 		// Half a step must not stand under its own name while it is removed.
-		name := filepath.Join(c.Dir, "."+filepath.Base(dir)+".old"+tempSuffix)
-		hold("rename")
+		name := filepath.Join(c.Dir, "."+filepath.Base(dir)+".old"+atomicfile.Suffix)
+		step("rename")
 		if err := os.Rename(dir, name); err != nil {
 			return old, err
 		}
 		old = append(old, name)
 	}
-	return old, syncDir(c.Dir, hold)
+	return old, syncDir(c.Dir, step)
 }

@@ -41,14 +41,14 @@ func versionSources(v int64) []Source {
 }
 
 // saver is the child: it saves a few versions and is killed before step kill of
-// all of them, counted through every hold point. kill 0 prints their number.
+// all of them, counted through every step. kill 0 prints their number.
 func saver() error {
 	args := strings.Split(os.Getenv("CULVERT_TEST_SAVER"), ":")
 	kind, path := args[0], args[1]
 	first, _ := strconv.ParseInt(args[2], 10, 64)
 	kill, _ := strconv.ParseInt(args[3], 10, 64)
 	var steps atomic.Int64
-	opts := &SaveOptions{Chunk: pageSize, Workers: 3, hold: func(string) {
+	opts := &SaveOptions{Chunk: pageSize, Workers: 3, step: func(string) {
 		if steps.Add(1) == kill {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -107,9 +108,10 @@ func (m *Manifest) tensorSums() map[string]Sum {
 	return sums
 }
 
-func (m *Manifest) encode() ([]byte, error) {
-	text, err := json.MarshalIndent(m, "", " ")
-	return append(text, '\n'), err
+func (m *Manifest) write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(m)
 }
 
 // manifest is what a complete tally amounts to.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // SaveOptions refine a save. The zero value is the default.
@@ -33,8 +35,8 @@ type SaveOptions struct {
 	// Times, where it is not nil, is told how long the steps took.
 	Times *SaveTimes
 
-	// hold is called before each step that a crash could follow.
-	hold func(point string)
+	// step is called before each step that a crash can follow.
+	step func(name string)
 	// alone says that nobody else can save into this directory.
 	alone bool
 	// as is what errors call the file, where its own name is a temporary one.
@@ -84,14 +86,12 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f.Path = path
-	if err := removeDead(path); err != nil {
-		return nil, err
-	}
-	data, err := newTemp(path, false, mode, o.hold)
+	atomicfile.Sweep(path)
+	data, err := atomicfile.Create(path, atomicfile.Options{Mode: mode, Step: o.step})
 	if err != nil {
 		return nil, err
 	}
-	defer data.discard()
+	defer data.Discard()
 	w := &writer{opts: o, tally: newTally(f, o.Chunk), sources: sources, header: header, out: data.File}
 	if err := w.write(ctx); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", name, err)
@@ -99,14 +99,14 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	m := w.tally.manifest()
 	if !o.alone {
 		// Two at a time could leave one's file with the other's manifest.
-		unlock, err := lockDir(filepath.Dir(path))
+		unlock, err := atomicfile.LockDir(filepath.Dir(path))
 		if err != nil {
 			return nil, err
 		}
 		defer unlock()
 	}
 	begin := time.Now()
-	if err := publish(ctx, data, m, mode, stale, o.hold); err != nil {
+	if err := publish(ctx, data, path, m, mode, stale, o.step); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	lap(&o.Times.Publish, begin)
@@ -130,8 +130,8 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 	if c.Times == nil {
 		c.Times = &SaveTimes{}
 	}
-	if c.hold == nil {
-		c.hold = func(string) {}
+	if c.step == nil {
+		c.step = func(string) {}
 	}
 	return c
 }
@@ -139,79 +139,85 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 // publish gives a written file and its manifest their names. Each step is on
 // storage before the next begins: a manifest never stands beside a file that it
 // does not describe, nor, as stale might, beside the link that led to the file.
-func publish(ctx context.Context, data *temp, m *Manifest, mode fs.FileMode, stale string, hold func(string)) error {
-	dir, mpath := filepath.Dir(data.target), manifestBeside(data.target)
-	manifest, err := writeTemp(mpath, m, mode, hold)
+func publish(ctx context.Context, data *atomicfile.File, path string, m *Manifest, mode fs.FileMode, stale string, step func(string)) error {
+	mpath := manifestBeside(path)
+	manifest, err := atomicfile.Create(mpath, atomicfile.Options{Mode: mode, Step: step})
 	if err != nil {
 		return err
 	}
-	defer manifest.discard()
+	defer manifest.Discard()
+	step("write manifest")
+	if err := m.write(manifest); err != nil {
+		return err
+	}
+	step("sync manifest")
+	if err := manifest.Sync(); err != nil {
+		return err
+	}
 	// The point of no return.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	for _, old := range slices.Compact([]string{stale, mpath}) {
-		removed, err := removeFile(old, hold)
-		if err != nil {
+		if err := removeFile(old, step); err != nil {
 			return err
-		}
-		if removed {
-			if err := syncDir(filepath.Dir(old), hold); err != nil {
-				return err
-			}
 		}
 	}
-	for _, t := range []*temp{data, manifest} {
-		if err := t.commit(); err != nil {
-			return err
-		}
-		if err := syncDir(dir, hold); err != nil {
+	for _, f := range []*atomicfile.File{data, manifest} {
+		if err := f.Commit(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// removeFile removes a file that need not exist, so that a crash does not bring it
+// back.
+func removeFile(path string, step func(string)) error {
+	step("remove")
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path), step)
+}
+
+func syncDir(dir string, step func(string)) error {
+	step("sync directory")
+	return atomicfile.SyncDir(dir)
+}
+
+// realTarget follows a symbolic link, so that the file is replaced and not the
+// link, and finds the mode that the new file should have.
+func realTarget(path string) (string, fs.FileMode, error) {
+	const mode = 0o644
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, mode, nil
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	st, err := os.Stat(real)
+	if err != nil {
+		return "", 0, err
+	}
+	if !st.Mode().IsRegular() {
+		return "", 0, fmt.Errorf("%s: not a regular file", path)
+	}
+	return real, st.Mode().Perm(), nil
+}
+
 // WriteManifest puts a manifest beside its file, replacing one that is there.
 func WriteManifest(path string, m *Manifest) error {
-	hold := func(string) {}
 	_, mode, err := realTarget(path)
 	if err != nil {
 		return err
 	}
-	if err := removeDead(manifestBeside(path)); err != nil {
-		return err
-	}
-	t, err := writeTemp(manifestBeside(path), m, mode, hold)
-	if err != nil {
-		return err
-	}
-	defer t.discard()
-	if err := t.commit(); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path), hold)
-}
-
-func writeTemp(path string, m *Manifest, mode fs.FileMode, hold func(string)) (*temp, error) {
-	text, err := m.encode()
-	if err != nil {
-		return nil, err
-	}
-	t, err := newTemp(path, false, mode, hold)
-	if err != nil {
-		return nil, err
-	}
-	hold("write manifest")
-	_, err = t.Write(text)
-	if err == nil {
-		hold("sync manifest")
-		err = t.Sync()
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.discard())
-	}
-	return t, nil
+	return atomicfile.Write(manifestBeside(path), mode, m.write)
 }
 
 // A writer fills a temporary file.
@@ -228,7 +234,7 @@ type writer struct {
 
 func (w *writer) write(ctx context.Context) error {
 	size, begin := w.tally.file.Size, time.Now()
-	w.opts.hold("allocate")
+	w.opts.step("allocate")
 	if err := allocate(w.out, size); err != nil {
 		return err
 	}
@@ -245,11 +251,11 @@ func (w *writer) write(ctx context.Context) error {
 		return err
 	}
 	begin = lap(&w.opts.Times.Write, begin)
-	w.opts.hold("truncate") // direct writes are whole pages
+	w.opts.step("truncate") // direct writes are whole pages
 	if err := w.out.Truncate(size); err != nil {
 		return err
 	}
-	w.opts.hold("sync")
+	w.opts.step("sync")
 	err = os.NewSyscallError("fdatasync", unix.Fdatasync(int(w.out.Fd())))
 	lap(&w.opts.Times.Sync, begin)
 	return err
@@ -276,7 +282,7 @@ func (w *writer) chunk(k int64, buf []byte) error {
 	w.tally.add(k, buf[:end-start])
 	w.writing <- struct{}{}
 	defer func() { <-w.writing }()
-	w.opts.hold("write")
+	w.opts.step("write")
 	if err := w.put(buf, int(end-start), start); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // noise is n bytes that do not repeat.
@@ -134,7 +135,7 @@ func TestSaveTellsHowFarItIs(t *testing.T) {
 	took := &SaveTimes{}
 	made, err := Save(t.Context(), path, []Source{source("w", U8, 1, 64*pageSize)}, &SaveOptions{
 		Chunk: pageSize, Workers: 2, Times: took,
-		hold: func(point string) {
+		step: func(point string) {
 			if point == "write" {
 				for n := active.Add(1); n > most.Load(); {
 					most.Store(n)
@@ -359,7 +360,7 @@ func TestSaveThroughALinkIsVerified(t *testing.T) {
 	if got := ManifestPath(link); got != link+manifestSuffix {
 		t.Errorf("the manifest is at %s", got)
 	}
-	opts := &SaveOptions{hold: func(point string) {
+	opts := &SaveOptions{step: func(point string) {
 		if _, err := os.Lstat(link + manifestSuffix); point == "rename" && err == nil {
 			t.Error("the file changes while the link has a manifest")
 		}
@@ -434,7 +435,7 @@ func TestSaveAtTheSameTime(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range listDir(t, dir) {
-		if strings.HasSuffix(name, tempSuffix) {
+		if strings.HasSuffix(name, atomicfile.Suffix) {
 			t.Errorf("left behind: %s", name)
 		}
 	}
@@ -447,7 +448,7 @@ func TestSaveSteps(t *testing.T) {
 	for range 2 { // the second one replaces
 		var mu sync.Mutex
 		var log []string
-		hold := func(p string) {
+		step := func(p string) {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(log) == 0 || log[len(log)-1] != p {
@@ -458,7 +459,7 @@ func TestSaveSteps(t *testing.T) {
 		if _, err := os.Stat(path); err == nil {
 			replaced = true
 		}
-		if _, err := Save(t.Context(), path, sample(), &SaveOptions{hold: hold, Chunk: 8192}); err != nil {
+		if _, err := Save(t.Context(), path, sample(), &SaveOptions{step: step, Chunk: 8192}); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"create", "allocate", "write", "truncate", "sync", "create", "write manifest", "sync manifest", "remove"}
@@ -468,45 +469,6 @@ func TestSaveSteps(t *testing.T) {
 		want = append(want, "rename", "sync directory", "rename", "sync directory")
 		if diff := cmp.Diff(want, log); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)
-		}
-	}
-}
-
-// A file that cannot be made is named as the caller named it.
-func TestUncreatedHasItsName(t *testing.T) {
-	target := filepath.Join(t.TempDir(), "none", "model")
-	for _, dir := range []bool{false, true} {
-		_, err := newTemp(target, dir, 0o600, func(string) {})
-		if want := "create " + target + ": no such file or directory"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("directory %t: %v, want %s", dir, err, want)
-		}
-	}
-}
-
-func TestRemoveDead(t *testing.T) {
-	dir := t.TempDir()
-	target := filepath.Join(dir, "m.safetensors")
-	dead := filepath.Join(dir, ".m.safetensors.AAAAAAAA"+tempSuffix)
-	other := filepath.Join(dir, ".x.AAAAAAAA"+tempSuffix)
-	for _, p := range []string{dead, other} {
-		if err := os.WriteFile(p, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	alive, err := newTemp(target, false, 0o600, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer alive.discard()
-	if err := removeDead(target); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dead); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the dead file: %v", err)
-	}
-	for _, p := range []string{other, alive.Name()} {
-		if _, err := os.Stat(p); err != nil {
-			t.Error(err)
 		}
 	}
 }

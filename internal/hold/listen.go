@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // ErrHeld says that another process listens on the socket.
@@ -21,7 +23,7 @@ var ErrHeld = errors.New("another process holds a model there")
 // socket, is not. Closing the listener removes the socket.
 func Listen(path string) (*net.UnixListener, error) {
 	// Two holders that start at once must not each take the other for dead.
-	unlock, err := lockDir(filepath.Dir(path))
+	unlock, err := atomicfile.LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -67,26 +69,4 @@ func clearStale(path string) error {
 		return os.Remove(path)
 	}
 	return fmt.Errorf("is anybody there? %w", err)
-}
-
-func lockDir(dir string) (unlock func() error, err error) {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		return func() error { return nil }, nil // it can be written to, not listed
-	}
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(d.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	// A file system without locks has no second holder more often than others.
-	if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOLCK) && !errors.Is(err, unix.EINVAL) {
-		d.Close()
-		return nil, &os.PathError{Op: "flock", Path: dir, Err: err}
-	}
-	return d.Close, nil
 }

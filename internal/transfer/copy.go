@@ -4,18 +4,17 @@ package transfer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -28,7 +27,7 @@ type Options struct {
 	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
 	Advance func(done, total int64) // called as bytes reach the destination; may be nil
 
-	temp     string                                      // the name of the unfinished file, where it needs one
+	temp     string                                      // the name of the unfinished file; empty: one that the next copy recognizes
 	keepTime bool                                        // give the copy the source's time of modification
 	named    bool                                        // as if the file system had no files without names
 	hold     func()                                      // called before each step that a crash could follow
@@ -70,11 +69,11 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		o.flush = unix.SyncFileRange
 	}
 	if o.temp == "" {
-		o.temp = ".culvert-" + strings.ToLower(rand.Text()[:12])
+		atomicfile.Sweep(dst)
 	}
 	out, err := newOutput(dst, &o)
 	if err != nil {
-		return Result{}, fmt.Errorf("create %s: %w", dst, cause(err))
+		return Result{}, err
 	}
 	res := Result{Source: src, Dest: dst, GPU: o.GPU}
 	err = fill(ctx, drv, in, out.File, info.Size(), o, &res)
@@ -85,9 +84,9 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = out.publish(info.Mode().Perm())
+		err = publish(out, info.Mode().Perm(), &o)
 	}
-	if err = errors.Join(err, out.discard()); err != nil {
+	if err = errors.Join(err, out.Discard()); err != nil {
 		return res, err
 	}
 	if o.Verify {

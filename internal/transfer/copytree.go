@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -152,7 +154,7 @@ func (c *treeCopy) finishDirs() error {
 	for i := len(c.tree.finish) - 1; i >= 0; i-- {
 		d := &c.tree.finish[i]
 		path := filepath.Join(c.tree.Dest, d.Path)
-		if err := syncDir(path); err != nil {
+		if err := atomicfile.SyncDir(path); err != nil {
 			return err
 		}
 		if d.Path == "." {
@@ -172,7 +174,7 @@ func (c *treeCopy) finishRoot() error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(c.tree.Dest), syncDir(filepath.Dir(filepath.Clean(c.tree.Dest))))
+	return errors.Join(atomicfile.SyncDir(c.tree.Dest), atomicfile.SyncDir(filepath.Dir(filepath.Clean(c.tree.Dest))))
 }
 
 // clean removes what a copy left that died: files under temporary names, which
@@ -191,7 +193,7 @@ func (c *treeCopy) clean() error {
 		}
 		for _, e := range list {
 			if strings.HasPrefix(e.Name(), mark) {
-				if err := removeOld(filepath.Join(path, e.Name())); err != nil {
+				if err := os.Remove(filepath.Join(path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
 			}
@@ -264,16 +266,8 @@ func (c *treeCopy) copyLinks() {
 	for _, l := range c.tree.Links {
 		path := filepath.Join(c.tree.Dest, l.Path)
 		temp := filepath.Join(filepath.Dir(path), c.journal.temp(l.Path))
-		c.opts.hold()
-		err := removeOld(temp)
-		if err == nil {
-			err = os.Symlink(l.Target, temp)
-		}
-		if err == nil {
-			err = os.Rename(temp, path)
-		}
-		if err != nil {
-			c.errs = append(c.errs, errors.Join(about(l.Path, err), removeOld(temp)))
+		if err := atomicfile.Symlink(l.Target, path, temp, func(string) { c.opts.hold() }); err != nil {
+			c.errs = append(c.errs, about(l.Path, err))
 			continue
 		}
 		c.res.Links++

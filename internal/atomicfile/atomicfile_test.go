@@ -1,0 +1,158 @@
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func names(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	failed := errors.New("failed")
+	for _, text := range []string{"one", "two"} {
+		err := Write(path, 0o640, func(w io.Writer) error {
+			_, err := io.WriteString(w, text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(path, 0o640, func(io.Writer) error { return failed }); err != failed {
+			t.Errorf("a failed write: %v", err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"f"}, names(t, dir)); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// However the temporary file is kept, the target is the old file or the new one.
+func TestCommitAndDiscard(t *testing.T) {
+	for name, o := range map[string]Options{
+		"unique":  {Mode: 0o600},
+		"unnamed": {Mode: 0o600, Unnamed: true},
+		"given":   {Mode: 0o600, Temp: ".mine"},
+		"both":    {Mode: 0o600, Temp: ".mine", Unnamed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "f")
+			for _, commit := range []string{"first", "second"} {
+				for _, text := range []string{"discarded", commit} {
+					f, err := Create(path, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := f.WriteString(text); err != nil {
+						t.Fatal(err)
+					}
+					if text == commit {
+						if err := f.Commit(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := f.Discard(); err != nil {
+						t.Error(err)
+					}
+				}
+				if got, err := os.ReadFile(path); err != nil || string(got) != commit {
+					t.Errorf("%q, %v", got, err)
+				}
+				if diff := cmp.Diff([]string{"f"}, names(t, dir)); diff != "" {
+					t.Errorf("names (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// An error names the target, not the temporary file.
+func TestCreateNamesTheTarget(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "none", "model")
+	for _, o := range []Options{{}, {Dir: true}, {Unnamed: true}} {
+		_, err := Create(target, o)
+		if want := "create " + target + ": no such file or directory"; err == nil || err.Error() != want || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%+v: %v, want %s", o, err, want)
+		}
+	}
+}
+
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "f")
+	dead, other := ".f.AAAAAAAA"+Suffix, ".x.AAAAAAAA"+Suffix
+	for _, name := range []string{dead, other} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Opening these must neither wait nor lead elsewhere.
+	fifo, link := ".f.FIFO"+Suffix, ".f.LINK"+Suffix
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, fifo), 0o600), os.Symlink(".", filepath.Join(dir, link))); err != nil {
+		t.Fatal(err)
+	}
+	alive, err := Create(target, Options{Mode: 0o600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Discard()
+	Sweep(target)
+	for _, name := range []string{dead, fifo} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{other, link, filepath.Base(alive.Name())} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSymlink(t *testing.T) {
+	dir := t.TempDir()
+	path, temp := filepath.Join(dir, "latest"), filepath.Join(dir, ".latest")
+	if err := os.Symlink("left", temp); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"a", "b"} {
+		if err := Symlink(to, path, temp, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(path); err != nil || got != to {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Symlink("c", filepath.Join(dir, "sub"), temp, func(string) {}); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if diff := cmp.Diff([]string{"latest", "sub"}, names(t, dir)); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
