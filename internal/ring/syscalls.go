@@ -2,9 +2,10 @@ package ring
 
 import (
 	"errors"
-	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // files is what the ring asks of the operating system, so that tests can put
@@ -76,41 +77,7 @@ func fits(st *unix.Stat_t, on *unix.Statfs_t, n int64) bool {
 }
 
 func (kernel) Warm(fd int, off, n int64) bool {
-	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
-	var cs unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if cachestatUseless(fd, &cs, err) {
-		resident, total, err := residentByMincore(fd, off, n)
-		return err != nil || 2*resident >= total
-	}
-	// Where nobody can tell, a buffered read is never wrong: the kernel answers
-	// EPERM for files that the process could not write. Dirty pages would have
-	// to be written out before O_DIRECT could read the range.
-	return err != nil || cs.Dirty > 0 || cs.Writeback > 0 || 2*int64(cs.Cache)*page >= n
+	r, err := storage.PageCache(fd, off, n)
+	// If the kernel does not tell, a buffered read is always correct.
+	return err != nil || r.Dirty || 2*r.Cached >= r.Pages
 }
-
-// untold reports an answer of cachestat that says nothing about the file: a kernel
-// has no such call, a container's filter forbids it, or the file is one of
-// overlayfs, whose pages belong to the file below.
-func cachestatUseless(fd int, cs *unix.Cachestat_t, err error) bool {
-	switch {
-	case err == nil:
-		var on unix.Statfs_t
-		return cs.Cache == 0 && unix.Fstatfs(fd, &on) == nil && on.Type == unix.OVERLAYFS_SUPER_MAGIC
-	case errors.Is(err, unix.EPERM):
-		return cachestatForbidden()
-	}
-	return errors.Is(err, unix.ENOSYS)
-}
-
-// cachestatForbidden asks about memory of the process's own, of which the kernel
-// tells everything.
-var cachestatForbidden = sync.OnceValue(func() bool {
-	fd, err := unix.MemfdCreate("cachestat", unix.MFD_CLOEXEC)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	var cs unix.Cachestat_t
-	return errors.Is(unix.Cachestat(uint(fd), &unix.CachestatRange{}, &cs, 0), unix.EPERM)
-})

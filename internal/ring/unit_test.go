@@ -214,60 +214,6 @@ func FuzzCPUs(f *testing.F) {
 	})
 }
 
-// cachestat and mincore agree on what is warm.
-func TestMincore(t *testing.T) {
-	f := newFile(t, noise(1, 4<<20))
-	f.content(t)
-	k := kernel{}
-	if !k.Warm(f.buffered, 0, 4<<20) || mincore(f.buffered, 0, 4<<20) != 1 {
-		t.Error("a file that was just read is not warm")
-	}
-	if f.direct < 0 {
-		return // a file system in memory is never cold
-	}
-	f.cool(t)
-	if k.Warm(f.buffered, 0, 4<<20) || mincore(f.buffered, 100, 4<<20-100) > 0.5 {
-		t.Error("a file that was dropped is warm")
-	}
-	if _, _, err := residentByMincore(-1, 0, 4096); err == nil {
-		t.Error("of no file it says what is in memory")
-	}
-}
-
-// What cachestat says counts, unless it is no answer. EPERM is one, of files that
-// the process could not write.
-func TestCachestatUseless(t *testing.T) {
-	f := newFile(t, noise(1, 4096))
-	var on unix.Statfs_t
-	if err := unix.Fstatfs(f.buffered, &on); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		err   error
-		cache uint64
-		want  bool
-	}{
-		{unix.ENOSYS, 0, true},
-		{unix.EPERM, 0, cachestatForbidden()},
-		{unix.EBADF, 0, false},
-		{nil, 1, false},
-		{nil, 0, on.Type == unix.OVERLAYFS_SUPER_MAGIC},
-	} {
-		if got := cachestatUseless(f.buffered, &unix.Cachestat_t{Cache: tt.cache}, tt.err); got != tt.want {
-			t.Errorf("%v, %d pages: %v", tt.err, tt.cache, got)
-		}
-	}
-}
-
-// mincore is the share of a range that is in memory, or -1.
-func mincore(fd int, off, n int64) float64 {
-	resident, total, err := residentByMincore(fd, off, n)
-	if err != nil {
-		return -1
-	}
-	return float64(resident) / float64(total)
-}
-
 // The plan of a request is text: what is taken, in which order, into which
 // place of a slot.
 func TestChunks(t *testing.T) {

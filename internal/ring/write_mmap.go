@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // File systems let one writer at a time into a file, so a dozen threads that
@@ -92,17 +94,10 @@ func storeSupported(fd, hands int) bool {
 	return false
 }
 
-// cached reports that all of a range is in the page cache.
+// cached reports whether all of a range is in the page cache.
 func cached(fd int, off, n int64) bool {
-	from, to := down(off, page), up(off+n, page)
-	r := unix.CachestatRange{Off: uint64(from), Len: uint64(to - from)}
-	var cs unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &r, &cs, 0)
-	if cachestatUseless(fd, &cs, err) {
-		resident, total, err := residentByMincore(fd, off, n)
-		return err == nil && resident == total
-	}
-	return err == nil && int64(cs.Cache)*page >= to-from
+	r, err := storage.PageCache(fd, off, n)
+	return err == nil && r.Cached >= r.Pages
 }
 
 // pages are a shared mapping of a range of a file.

@@ -146,34 +146,6 @@ func openFDs(t *testing.T) int {
 	return len(list)
 }
 
-func TestResident(t *testing.T) {
-	for name, flags := range map[string]int{"read-write": os.O_RDWR, "read-only": os.O_RDONLY} {
-		t.Run(name, func(t *testing.T) { testResident(t, flags) })
-	}
-}
-
-// testResident drops a file that has just been written, by whoever it was.
-func testResident(t *testing.T, flags int) {
-	data := make([]byte, 1<<20)
-	st := adopt(t, tempFile(t, flags, data))
-	n, err := st.Resident(0, int64(len(data)))
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		t.Skipf("needs cachestat(2), Linux 6.5, nobody who forbids it, and no overlayfs: %v", err)
-	}
-	if err != nil || n != int64(len(data)) {
-		t.Fatalf("a file just written: %d bytes resident, %v", n, err)
-	}
-	if st.Facts.FS == "tmpfs" {
-		t.Skip("needs a file system on a disk: tmpfs has nowhere else to keep its pages")
-	}
-	if err := st.DropCache(); err != nil {
-		t.Fatal(err)
-	}
-	if n, _ := st.Resident(0, int64(len(data))); n > int64(len(data))/2 {
-		t.Errorf("after DropCache %d of %d bytes are resident", n, len(data))
-	}
-}
-
 func TestSame(t *testing.T) {
 	f := tempFile(t, os.O_RDONLY, []byte("x"))
 	dup, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

@@ -1,43 +1,121 @@
 package storage
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// sysCachestat is cachestat(2), Linux 6.5. The number is the same on all
-// architectures.
-const sysCachestat = 451
+// A Residency says how much of a range of a file the page cache holds.
+type Residency struct {
+	Pages  int64 // of the range, including those that it covers in part
+	Cached int64
+	// Dirty reports pages that must be written out before O_DIRECT can read the
+	// range. It is false if only mincore could answer.
+	Dirty bool
+}
 
-type cachestatRange struct{ off, length uint64 }
+var pageSize = int64(os.Getpagesize())
 
-type cachestat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 }
+// PageCache reports what the page cache holds of [off, off+n) of a file. The error
+// is EPERM for a file that the process may not write: the kernel does not tell
+// then. A caller treats such a range as cached, because a buffered read is always
+// correct.
+//
+// It asks cachestat(2). Where that has no answer it asks mincore(2) about a mapping
+// of the range, which costs some microseconds more.
+func PageCache(fd int, off, n int64) (Residency, error) {
+	if n <= 0 {
+		return Residency{}, nil
+	}
+	first, last := off/pageSize, (off+n-1)/pageSize
+	r := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
+	var cs unix.Cachestat_t
+	err := unix.Cachestat(uint(fd), &r, &cs, 0)
+	if noCachestat(fd, cs.Cache, err) {
+		cached, err := mincorePages(fd, first, last-first+1)
+		return Residency{Pages: last - first + 1, Cached: cached}, err
+	}
+	return Residency{last - first + 1, int64(cs.Cache), cs.Dirty > 0 || cs.Writeback > 0}, err
+}
 
-// Resident is how many bytes of [off, off+n) the page cache holds, by
-// cachestat(2); where the kernel lacks it the error is ENOSYS, and a caller
-// should then treat the range as warm: a buffered read is never wrong. So it is
-// on overlayfs, where the kernel does not look for the pages at the file below.
+// noCachestat reports an answer of cachestat that says nothing about the file: the
+// kernel is older than Linux 6.5, a seccomp filter forbids the call, or the file is
+// on overlayfs, where the pages belong to the file below.
+func noCachestat(fd int, cached uint64, err error) bool {
+	switch {
+	case err == nil:
+		var on unix.Statfs_t
+		return cached == 0 && unix.Fstatfs(fd, &on) == nil && on.Type == unix.OVERLAYFS_SUPER_MAGIC
+	case errors.Is(err, unix.EPERM):
+		return cachestatForbidden()
+	}
+	return errors.Is(err, unix.ENOSYS)
+}
+
+// cachestatForbidden asks about a file that the process owns: EPERM then comes from
+// a seccomp filter and not from the file's permissions.
+var cachestatForbidden = sync.OnceValue(func() bool {
+	fd, err := unix.MemfdCreate("cachestat", unix.MFD_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var cs unix.Cachestat_t
+	return errors.Is(unix.Cachestat(uint(fd), &unix.CachestatRange{}, &cs, 0), unix.EPERM)
+})
+
+// mincorePages counts the cached ones of n pages of a file.
+func mincorePages(fd int, first, n int64) (cached int64, err error) {
+	mem, err := unix.Mmap(fd, first*pageSize, int(n*pageSize), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return 0, os.NewSyscallError("mmap", err)
+	}
+	defer unix.Munmap(mem)
+	var marks [1024]byte
+	for at := int64(0); at < n; at += int64(len(marks)) {
+		some := marks[:min(int64(len(marks)), n-at)]
+		if err := Mincore(mem[at*pageSize:(at+int64(len(some)))*pageSize], some); err != nil {
+			return 0, err
+		}
+		for _, m := range some {
+			cached += int64(m & 1)
+		}
+	}
+	return cached, nil
+}
+
+// Mincore sets bit 0 of a mark for each page of a file mapping that the page cache
+// holds with valid contents. A page whose read failed is in the cache without them.
+// mem begins on a page, and there is a mark for each page of it.
+func Mincore(mem, marks []byte) error {
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(unsafe.SliceData(marks))))
+	if errno != 0 {
+		return os.NewSyscallError("mincore", errno)
+	}
+	return nil
+}
+
+// Resident returns how many bytes of [off, off+n) the page cache holds: see
+// [PageCache].
 func (f *File) Resident(off, n int64) (int64, error) {
 	if f.buffered < 0 {
 		return 0, os.ErrInvalid
 	}
-	r := cachestatRange{uint64(off), uint64(n)}
-	var cs cachestat
-	_, _, errno := unix.Syscall6(sysCachestat, uintptr(f.buffered), uintptr(unsafe.Pointer(&r)), uintptr(unsafe.Pointer(&cs)), 0, 0, 0)
-	if errno == 0 && cs.cache == 0 && f.Facts.FS == "overlay" {
-		errno = unix.ENOSYS
+	r, err := PageCache(f.buffered, off, n)
+	if err != nil {
+		return 0, fmt.Errorf("%s: page cache: %w", f.Name, err)
 	}
-	if errno != 0 {
-		return 0, os.NewSyscallError("cachestat", errno)
-	}
-	return min(int64(cs.cache)*int64(os.Getpagesize()), n), nil
+	return min(r.Cached*pageSize, n), nil
 }
 
-// DropCache asks the kernel to forget the cached pages of the file. Dirty pages
-// are written first; pages that are mapped or being written stay, so a caller
-// who needs a cold file checks with Resident.
+// DropCache asks the kernel to drop the file's cached pages. Dirty pages are written
+// first. Pages that are mapped or being written stay, so a caller that needs a cold
+// file must check with Resident.
 func (f *File) DropCache() error {
 	if f.buffered < 0 {
 		return nil
