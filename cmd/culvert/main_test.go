@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"culvert": main})
+	testscript.Main(m, map[string]func(){"culvert": main, "at": at, "other": other, "third": third})
 }
 
 // The scripts are the command line as a user types it, on the software machine.
