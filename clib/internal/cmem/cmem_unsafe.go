@@ -36,6 +36,17 @@ var probed atomic.Uint64 // so that the compiler does not leave the reading out
 // name could then not be told. The word stays as it is.
 func Touch(p Ptr) { Store(p, Load[uint64](p)) }
 
+// Fault reports whether a recovered panic is a fault at an address that the
+// program gave. A fault in the first page is a nil pointer of Go code.
+func Fault(p any) (addr uintptr, ok bool) {
+	const page = 4096
+	f, ok := p.(interface{ Addr() uintptr })
+	if !ok || f.Addr() < page {
+		return 0, false
+	}
+	return f.Addr(), true
+}
+
 // Slice is the array of n elements at p, in place.
 func Slice[T any](p Ptr, n int) []T { return unsafe.Slice((*T)(p.pointer()), n) }
 

@@ -1,8 +1,10 @@
 package cufileapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"structs"
 	"sync"
 	"time"
@@ -48,32 +50,35 @@ const (
 	statusFailed   = 0x40
 )
 
-// batchWorkers is how many entries of a batch run at a time.
-const batchWorkers = 16
+const (
+	// batchWorkers is the number of groups of a batch that run at a time.
+	batchWorkers = 16
+	// A group has at most groupEntries entries and groupBytes bytes, so that
+	// small entries share one call and no entry waits long for its neighbours.
+	groupEntries = 16
+	groupBytes   = 1 << 20
+)
 
-// A batch is a CUfileBatchHandle_t: entries that were submitted and whose events
-// were not collected.
+// A batch is a CUfileBatchHandle_t: the entries that were submitted and whose
+// events were not collected.
 type batch struct {
 	room int
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew with every event
+	changed chan struct{} // closed and replaced with every event
 	waiting []job
-	active  int // jobs that a worker has
+	active  int // jobs that workers run
 	workers int
 	events  []ioEvents
 }
 
-// A job is an entry whose arguments were found right.
+// A job is an entry whose arguments are valid.
 type job struct {
-	dir    route.Dir
-	file   *cufile.File
-	mem    gpu.Span
-	off    int64
+	cufile.Request
 	cookie cmem.Ptr
 }
 
-func refused(op string, code cufile.Code, format string, args ...any) error {
+func batchError(op string, code cufile.Code, format string, args ...any) error {
 	return &cufile.Error{Op: op, Object: "batch", Code: code, Err: fmt.Errorf(format, args...)}
 }
 
@@ -82,7 +87,7 @@ func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if most := a.size(paramBatch, true); n == 0 || uint64(n) > most {
-		return refused("set up", cufile.InvalidValue, "%d entries: from 1 to %d are possible", n, most)
+		return batchError("set up", cufile.InvalidValue, "%d entries: must be from 1 to %d", n, most)
 	}
 	cmem.Touch(out)
 	id, ok := a.batches.Add(&batch{room: int(n), changed: make(chan struct{})})
@@ -93,23 +98,23 @@ func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 	return nil
 }
 
-// BatchIOSubmit is cuFileBatchIOSubmit: all of the entries, or none.
+// BatchIOSubmit is cuFileBatchIOSubmit. It accepts all of the entries or none.
 func (a *API) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint32) error {
-	const op = "submit"
+	const op, code = "submit", cufile.InternalBatchSubmitError
 	b, ok := a.batches.Get(id)
 	switch {
 	case !ok:
-		return refused(op, cufile.InternalBatchSubmitError, "no such batch")
+		return batchError(op, code, "unknown batch handle")
 	case n == 0 || flags != 0:
-		return refused(op, cufile.InternalBatchSubmitError, "%d entries, flags %#x", n, flags)
+		return batchError(op, code, "%d entries, flags %#x: needs entries and no flags", n, flags)
 	case int(n) > b.room:
-		return refused(op, cufile.InternalBatchSubmitError, "%d entries, and the batch was set up for %d", n, b.room)
+		return batchError(op, code, "%d entries exceed the %d of the batch", n, b.room)
 	}
 	jobs := make([]job, n)
 	for i := range jobs {
 		p := cmem.Load[ioParams](cmem.At[ioParams](params, i))
 		if err := a.job(&p, &jobs[i]); err != nil {
-			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: cufile.InternalBatchSubmitError, Err: err}
+			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: code, Err: err}
 		}
 	}
 	return b.submit(a, jobs)
@@ -120,75 +125,126 @@ func (a *API) job(p *ioParams, j *job) error {
 	f, ok := a.files.Get(p.File)
 	switch {
 	case !ok:
-		return errors.New("the file is not registered")
+		return errors.New("file is not registered")
 	case p.Mode != modeBatch:
-		return fmt.Errorf("mode %d", p.Mode)
+		return fmt.Errorf("invalid mode %d", p.Mode)
 	case p.Opcode != int32(route.Read) && p.Opcode != int32(route.Write):
-		return fmt.Errorf("opcode %d", p.Opcode)
+		return fmt.Errorf("invalid opcode %d", p.Opcode)
 	case p.Base == 0 || p.BufOff < 0:
-		return fmt.Errorf("memory at %#x, offset %d", p.Base, p.BufOff)
+		return fmt.Errorf("invalid memory: address %#x, offset %d", p.Base, p.BufOff)
 	case p.FileOff < 0:
-		return fmt.Errorf("file offset %d", p.FileOff)
+		return fmt.Errorf("negative file offset %d", p.FileOff)
 	}
-	*j = job{route.Dir(p.Opcode), f, gpu.Span{Base: gpu.Addr(p.Base), Off: uint64(p.BufOff), Len: p.Size}, p.FileOff, p.Cookie}
+	mem := gpu.Span{Base: gpu.Addr(p.Base), Off: uint64(p.BufOff), Len: p.Size}
+	*j = job{cufile.Request{Dir: route.Dir(p.Opcode), File: f, Mem: mem, Off: p.FileOff}, p.Cookie}
 	return nil
 }
 
-// submit takes jobs in and sees to it that enough workers are there.
+// submit queues jobs and starts a worker for each group, up to batchWorkers.
 func (b *batch) submit(a *API, jobs []job) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if left := b.room - len(b.waiting) - b.active - len(b.events); len(jobs) > left {
-		return refused("submit", cufile.InternalBatchSubmitError, "%d entries, and there is room for %d until events are collected", len(jobs), left)
+		return batchError("submit", cufile.InternalBatchSubmitError, "%d entries, but only %d free until events are collected", len(jobs), left)
 	}
 	b.waiting = append(b.waiting, jobs...)
-	for range min(len(jobs), batchWorkers-b.workers) {
+	for rest := jobs; len(rest) > 0 && b.workers < batchWorkers; rest = rest[group(rest):] {
 		b.workers++
 		go b.work(a)
 	}
 	return nil
 }
 
-// work does jobs until none wait.
-func (b *batch) work(a *API) {
-	for {
-		j, ok := b.take()
-		if !ok {
-			return
+// group is the number of jobs, from the first on, that run in one call: those
+// of one file and direction.
+func group(jobs []job) int {
+	var bytes uint64
+	for i := range jobs {
+		j := &jobs[i]
+		if i == groupEntries || j.File != jobs[0].File || j.Dir != jobs[0].Dir || i > 0 && j.Mem.Len > groupBytes-bytes {
+			return i
 		}
-		b.give(j.run(a))
+		if bytes += min(j.Mem.Len, groupBytes); bytes == groupBytes {
+			return i + 1
+		}
+	}
+	return len(jobs)
+}
+
+// work runs groups until no job waits.
+func (b *batch) work(a *API) {
+	for jobs := b.take(); len(jobs) > 0; jobs = b.take() {
+		b.deliver(a.run(jobs))
 	}
 }
 
-func (b *batch) take() (j job, ok bool) {
+func (b *batch) take() []job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiting) == 0 {
+	n := group(b.waiting)
+	if n == 0 {
 		b.workers--
-		return job{}, false
 	}
-	j, b.waiting = b.waiting[0], b.waiting[1:]
-	b.active++
-	return j, true
+	jobs := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
+	b.active += n
+	return jobs
 }
 
-func (b *batch) give(e ioEvents) {
+func (b *batch) deliver(events []ioEvents) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.active--
-	b.events = append(b.events, e)
+	b.active -= len(events)
+	b.events = append(b.events, events...)
 	b.signal()
 }
 
-func (j *job) run(a *API) ioEvents {
-	n, err := a.move(j.dir, j.file, j.mem, j.off)
-	if err != nil {
-		return ioEvents{Cookie: j.cookie, Status: statusFailed, Ret: -int64(errnoOf(err))}
+// run moves a group in one call and returns its events. If the call fails, the
+// entries that it did not complete run one by one: Do returns one error for all.
+func (a *API) run(jobs []job) []ioEvents {
+	reqs, res := make([]cufile.Request, len(jobs)), make([]route.Receipt, len(jobs))
+	for i := range jobs {
+		reqs[i] = jobs[i].Request
 	}
-	return ioEvents{Cookie: j.cookie, Status: statusComplete, Ret: n}
+	together := len(jobs) > 1 && guard(func() error {
+		return a.drv.Load().Do(context.Background(), reqs, res)
+	}) == nil
+	events := make([]ioEvents, len(jobs))
+	for i, q := range reqs {
+		r, n := &res[i], res[i].Bytes
+		var err error
+		if together || n > 0 && uint64(n) == q.Mem.Len {
+			a.stats.transfer(a, r, q.Mem.Base, nil)
+		} else {
+			err = guard(func() (err error) {
+				n, err = a.move(q.Dir, q.File, q.Mem, q.Off)
+				return err
+			})
+		}
+		events[i] = ioEvents{Cookie: jobs[i].cookie, Status: statusComplete, Ret: n}
+		if err != nil {
+			events[i].Status, events[i].Ret = statusFailed, -int64(errnoOf(err))
+		}
+	}
+	return events
 }
 
-// errnoOf is the errno for an event, which has no room for cuFile's codes.
+// guard runs fn. A fault at an address of the program becomes EFAULT: workers
+// are outside of the guard of package dispatch.
+func guard(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		p := recover()
+		if _, ok := cmem.Fault(p); ok {
+			err = unix.EFAULT
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	return fn()
+}
+
+// errnoOf is the errno of an event, which cannot carry cuFile's codes.
 func errnoOf(err error) unix.Errno {
 	if e, ok := errors.AsType[unix.Errno](err); ok {
 		return e
@@ -196,22 +252,22 @@ func errnoOf(err error) unix.Errno {
 	return unix.EIO
 }
 
-// signal wakes those who wait. Call with b.mu held.
+// signal wakes the callers that wait for events. Call with b.mu held.
 func (b *batch) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// BatchIOGetStatus is cuFileBatchIOGetStatus: it waits until least events are
-// there, for as long as it may, and hands out as many as there is room for.
+// BatchIOGetStatus is cuFileBatchIOGetStatus. It waits for the timeout at most
+// until there are least events, and returns as many as there is room for.
 func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout cmem.Ptr) error {
 	b, ok := a.batches.Get(id)
 	if !ok {
-		return refused("status", cufile.InternalBatchGetStatusError, "no such batch")
+		return batchError("status", cufile.InternalBatchGetStatusError, "unknown batch handle")
 	}
 	n := cmem.Load[uint32](room)
 	if least > n {
-		return refused("status", cufile.InvalidValue, "at least %d events are wanted, and there is room for %d", least, n)
+		return batchError("status", cufile.InvalidValue, "minimum of %d events exceeds the room for %d", least, n)
 	}
 	var after <-chan time.Time
 	if timeout != 0 {
@@ -226,8 +282,8 @@ func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout
 	return nil
 }
 
-// collect takes up to most events, once there are least of them or no more can
-// come.
+// collect removes up to most events as soon as there are least of them or no
+// more can arrive.
 func (b *batch) collect(least, most int, after <-chan time.Time) []ioEvents {
 	for {
 		b.mu.Lock()
@@ -249,7 +305,8 @@ func (b *batch) collect(least, most int, after <-chan time.Time) []ioEvents {
 	}
 }
 
-// BatchIOCancel is cuFileBatchIOCancel: what has not begun does not begin.
+// BatchIOCancel is cuFileBatchIOCancel. Entries that have not started are
+// canceled; the others finish.
 func (a *API) BatchIOCancel(id handle.ID) error {
 	if b, ok := a.batches.Get(id); ok {
 		b.cancel()
@@ -267,8 +324,8 @@ func (b *batch) cancel() {
 	b.signal()
 }
 
-// BatchIODestroy is cuFileBatchIODestroy. It waits for what has begun: the
-// caller may free the memory next.
+// BatchIODestroy is cuFileBatchIODestroy. It waits for entries in flight,
+// because the caller may free the memory next.
 func (a *API) BatchIODestroy(id handle.ID) {
 	if b, ok := a.batches.Remove(id); ok {
 		b.end()

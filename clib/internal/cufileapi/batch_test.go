@@ -1,12 +1,18 @@
 package cufileapi
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 func ptr(i int) cmem.Ptr { return cmem.Ptr(i) }
@@ -63,8 +69,8 @@ func TestBatchIsFullUntilCollected(t *testing.T) {
 func TestEndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingBatch(1)
-		if _, ok := b.take(); !ok {
-			t.Fatal("no job")
+		if jobs := b.take(); len(jobs) != 1 {
+			t.Fatalf("%d jobs", len(jobs))
 		}
 		var ended atomic.Bool
 		go func() {
@@ -75,10 +81,55 @@ func TestEndWaits(t *testing.T) {
 		if ended.Load() {
 			t.Error("it ended while a job was at work")
 		}
-		b.give(ioEvents{})
+		b.deliver(make([]ioEvents, 1))
 		synctest.Wait()
 		if !ended.Load() {
 			t.Error("it did not end after the last job")
 		}
 	})
+}
+
+func TestGroup(t *testing.T) {
+	f, g := new(cufile.File), new(cufile.File)
+	of := func(f *cufile.File, dir route.Dir, sizes ...uint64) (jobs []job) {
+		for _, n := range sizes {
+			jobs = append(jobs, job{Request: cufile.Request{Dir: dir, File: f, Mem: gpu.Span{Len: n}}})
+		}
+		return jobs
+	}
+	for _, tt := range []struct {
+		name string
+		jobs []job
+		want int
+	}{
+		{"nothing", nil, 0},
+		{"neighbours", of(f, route.Read, 4096, 0, 4096), 3},
+		{"two files", slices.Concat(of(f, route.Read, 1, 1), of(g, route.Read, 1)), 2},
+		{"two directions", slices.Concat(of(f, route.Read, 1), of(f, route.Write, 1)), 1},
+		{"many", of(f, route.Read, make([]uint64, 100)...), groupEntries},
+		{"full", of(f, route.Read, groupBytes/2, groupBytes/2, 1), 2},
+		{"too much", of(f, route.Read, groupBytes/2, groupBytes/2+1), 1},
+		{"large", of(f, route.Read, 1<<63, 1<<63), 1},
+	} {
+		if got := group(tt.jobs); got != tt.want {
+			t.Errorf("%s: %d entries, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A wild pointer fails its entry; a mistake of Go code stays a panic.
+func TestGuard(t *testing.T) {
+	const wild = cmem.Ptr(0xdead0000)
+	if err := guard(func() error { cmem.Probe(wild); return nil }); err != unix.EFAULT {
+		t.Errorf("a wild pointer: %v, want EFAULT", err)
+	}
+	if err := guard(func() error { return unix.EIO }); err != unix.EIO {
+		t.Errorf("an error: %v, want EIO", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a mistake went unnoticed")
+		}
+	}()
+	guard(func() error { panic("a mistake") })
 }

@@ -131,8 +131,12 @@ func (s *statistics) note(which *counter, err error) {
 	which.add(err)
 }
 
-// transfer counts a read or a write.
-func (s *statistics) transfer(r *route.Receipt, dev int, err error) {
+// transfer counts a read or a write, where statistics are on.
+func (s *statistics) transfer(a *API, r *route.Receipt, mem gpu.Addr, err error) {
+	if !s.on.Load() { // transfers
+		return
+	}
+	dev := a.gpuOf(mem)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &s.flows[r.Dir]

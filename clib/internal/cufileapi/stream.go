@@ -69,18 +69,18 @@ func (a *API) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr, stream han
 	return nil
 }
 
-// lastNamed is the last of the numbers that stand for a stream: the default
-// stream, the legacy one, and the one of the thread.
-const lastNamed = 2
+// lastDefault is the last of the numbers of default streams: NULL, the legacy
+// one and that of the thread.
+const lastDefault = 2
 
-// checkStream finds a stream that leads nowhere. NVIDIA's are pointers, which
-// libcuda follows without a look.
+// checkStream rejects an invalid stream. NVIDIA's are pointers, which libcuda
+// follows without a check.
 func checkStream(stream handle.ID) (err error) {
-	if stream <= lastNamed {
+	if stream <= lastDefault {
 		return nil
 	}
 	defer func() {
-		if fault := recover(); fault != nil {
+		if recover() != nil {
 			err = &cufile.Error{Op: "wait for", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: gpu.ErrInvalidHandle}
 		}
 	}()

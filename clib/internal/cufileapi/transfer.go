@@ -38,7 +38,7 @@ func (a *API) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off
 	return a.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
 }
 
-// move moves the bytes, and counts them where that was asked for.
+// move transfers one range and counts it where statistics are on.
 func (a *API) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int64, error) {
 	var (
 		r   route.Receipt
@@ -49,9 +49,7 @@ func (a *API) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int6
 	} else {
 		r, err = f.WriteAt(context.Background(), mem, off)
 	}
-	if a.stats.on.Load() {
-		a.stats.transfer(&r, a.gpuOf(mem.Base), err)
-	}
+	a.stats.transfer(a, &r, mem.Base, err)
 	if err != nil && !partial(r.Bytes, err) {
 		return 0, err
 	}
@@ -87,7 +85,7 @@ type ioVec struct {
 	Len  uint64
 }
 
-// maxVec is the kernel's limit for readv, which fits here as well as any.
+// maxVec is the kernel's limit for readv.
 const maxVec = 1024
 
 // Readv is cuFileReadv: one range of the file into several buffers.
@@ -100,29 +98,59 @@ func (a *API) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags 
 	return a.vector(route.Write, id, iov, count, off, flags)
 }
 
-// vector goes from buffer to buffer until one is not filled. An error after
-// bytes have moved is left to the next call, as with readv.
+// vector moves all buffers in one call. If the call fails before any byte has
+// moved, they are moved one by one: as with readv, buffers before an invalid one
+// count.
 func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
 	if iov == 0 || count > maxVec || flags != 0 {
 		return 0, unix.EINVAL
 	}
-	if _, err := a.file(id); err != nil {
+	f, err := a.file(id)
+	if err != nil {
 		return 0, err
 	}
-	var total int64
-	for i := range int(count) {
+	mem, err := loadVec(iov, int(count))
+	if err != nil || len(mem) == 0 {
+		return 0, err
+	}
+	var r route.Receipt
+	if dir == route.Read {
+		r, err = f.ReadvAt(context.Background(), mem, off)
+	} else {
+		r, err = f.WritevAt(context.Background(), mem, off)
+	}
+	if err != nil && r.Bytes == 0 {
+		return a.oneByOne(dir, f, mem, off)
+	}
+	a.stats.transfer(a, &r, mem[0].Base, err)
+	return r.Bytes, nil // an error after bytes have moved is left to the next call
+}
+
+// loadVec reads the buffers up to the first without an address.
+func loadVec(iov cmem.Ptr, count int) (mem []gpu.Span, err error) {
+	for i := range count {
 		v := cmem.Load[ioVec](cmem.At[ioVec](iov, i))
-		if v.Len == 0 {
-			continue
+		switch {
+		case v.Len == 0:
+		case v.Base != 0:
+			mem = append(mem, gpu.Span{Base: gpu.Addr(v.Base), Len: v.Len})
+		case len(mem) == 0:
+			return nil, unix.EINVAL
+		default:
+			return mem, nil
 		}
-		n, err := a.transfer(dir, id, v.Base, v.Len, off+total, 0)
+	}
+	return mem, nil
+}
+
+// oneByOne moves buffers until one fails or is not filled.
+func (a *API) oneByOne(dir route.Dir, f *cufile.File, mem []gpu.Span, off int64) (total int64, err error) {
+	for _, m := range mem {
+		n, err := a.move(dir, f, m, off+total)
 		if err != nil && total == 0 {
 			return 0, err
 		}
-		if err != nil {
-			break
-		}
-		if total += n; uint64(n) < v.Len {
+		if total += n; err != nil || uint64(n) < m.Len {
 			break
 		}
 	}

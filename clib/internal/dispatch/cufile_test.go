@@ -16,11 +16,16 @@ import (
 // file registers a file of the given content.
 func (p *program) file(content []byte) handle.ID {
 	p.t.Helper()
+	return p.open(content, os.O_RDWR)
+}
+
+func (p *program) open(content []byte, flags int) handle.ID {
+	p.t.Helper()
 	name := filepath.Join(p.t.TempDir(), "data")
 	if err := os.WriteFile(name, content, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	f, err := os.OpenFile(name, flags, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -181,6 +186,79 @@ func TestBatchEntryFails(t *testing.T) {
 		if e.status &= 0xffffffff; e != want {
 			t.Errorf("event %+v, want %+v", e, want)
 		}
+	}
+}
+
+// Entries of one file and direction share a call. An entry that fails does not
+// fail the others, and a wild pointer is an errno, not a crash.
+func TestBatchGroups(t *testing.T) {
+	const wild, entries = 0xdead0000, 40
+	p := start(t)
+	a, b := p.open(bytes.Repeat([]byte("a"), 4096), os.O_RDWR|unix.O_DIRECT), p.file(bytes.Repeat([]byte("b"), 4096))
+	mem, batch := new([4096]byte), new(handle.ID)
+	p.must("cuFileBatchIOSetUp", out(batch), entries)
+	var list [][8]uint64
+	want := map[uint64]event{}
+	for i := range uint64(entries) {
+		e, ret, status := entry8(a, false, mem, 10*i, 10, 0, i), int64(10), uint64(0x10)
+		switch i {
+		case 7:
+			e[1], ret, status = wild, -int64(unix.EFAULT), 0x40
+		case 8:
+			e[4], ret = 0, 0
+		case 20, 21:
+			e[5] = uint64(b)
+		case 30:
+			e = entry8(b, true, mem, 3000, 10, 4090, i) // makes the file longer
+		}
+		list = append(list, e)
+		want[i] = event{i, status, ret}
+	}
+	p.must("cuFileBatchIOSubmit", uint64(*batch), entries, out(&list[0]), 0)
+	events, n := new([entries]event), new(uint32)
+	for left := uint32(entries); left > 0; left -= *n {
+		*n = left
+		p.must("cuFileBatchIOGetStatus", uint64(*batch), 1, out(n), out(events), 0)
+		for _, e := range events[:*n] {
+			if e.status &= 0xffffffff; e != want[e.cookie] {
+				t.Errorf("event %+v, want %+v", e, want[e.cookie])
+			}
+			delete(want, e.cookie)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no events for %v", want)
+	}
+	if got := string(mem[195:205]) + string(mem[215:225]); got != "aaaaabbbbbbbbbbaaaaa" && got != "aaaaabbbbbbbbbbbaaaa" {
+		t.Errorf("around entries 20 and 21 the memory has %q", got)
+	}
+}
+
+// As with readv, the buffers before an invalid one count.
+func TestVector(t *testing.T) {
+	p := start(t)
+	h := p.file([]byte("0123456789"))
+	mem := new([64]byte)
+	at := out(mem)
+	for _, tt := range []struct {
+		iov   [][2]uint64
+		want  int64
+		errno int32
+	}{
+		{[][2]uint64{{at, 3}, {0, 0}, {at + 8, 3}}, 6, 0},
+		{[][2]uint64{{at, 8}, {at + 8, 8}, {at + 16, 8}}, 10, 0}, // across the end
+		{[][2]uint64{{at, 2}, {at + 8, 2}, {0xdead0000, 3}, {at + 16, 1}}, 4, 0},
+		{[][2]uint64{{at, 2}, {0, 3}}, 2, 0},
+		{[][2]uint64{{0xdead0000, 3}, {at, 3}}, -1, int32(unix.EFAULT)},
+		{[][2]uint64{{0, 3}, {at, 3}}, -1, int32(unix.EINVAL)},
+	} {
+		n, errno := p.call("cuFileReadv", uint64(h), out(&tt.iov[0]), uint64(len(tt.iov)), 0, 0)
+		if n != tt.want || errno != tt.errno {
+			t.Errorf("%x: %d, errno %d, want %d and %d", tt.iov, n, errno, tt.want, tt.errno)
+		}
+	}
+	if string(mem[:2]) != "01" || string(mem[8:10]) != "23" {
+		t.Errorf("the memory has %q", mem[:])
 	}
 }
 

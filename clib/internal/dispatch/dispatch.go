@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
@@ -78,9 +79,8 @@ func (p wildPointer) Error() string {
 // explain tells a fault, which is the caller's wild pointer, from a mistake of
 // ours, which is worth a trace.
 func explain(p any) error {
-	const page = 4096 // a fault in the first one is a nil pointer of ours
-	if fault, ok := p.(interface{ Addr() uintptr }); ok && fault.Addr() >= page {
-		return wildPointer(fault.Addr())
+	if addr, ok := cmem.Fault(p); ok {
+		return wildPointer(addr)
 	}
 	return fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 }
