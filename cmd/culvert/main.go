@@ -123,7 +123,7 @@ EXIT STATUS
   1  an error
   2  the command line is wrong, or a variable of the environment
   3  a required route is not available here
-  run and lab end with that of the program that they ran; a command that a signal
+  run ends with that of the program that it ran; a command that a signal
   stops puts things in order and ends by that signal`,
 		Example: `  culvert demo                              # the whole path in one minute
   culvert check                             # what this machine can do
@@ -137,7 +137,7 @@ EXIT STATUS
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%s (see %s --help)", plainly(err), cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newLab(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

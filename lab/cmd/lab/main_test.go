@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"github.com/culvert-io/culvert/lab"
 )
 
-func run(args ...string) (code int, out, errs string) {
+func runLab(args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = Main(args, IO{&o, &e})
+	code = run(args, stdio{&o, &e})
 	return code, o.String(), e.String()
 }
 
@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"", 0, "Usage: lab COMMAND"},
 		{"help", 0, "Usage: lab COMMAND"},
-		{"dance", 2, `no command "dance": the commands are exec, suites, shell`},
+		{"dance", 2, `unknown command "dance" (commands: exec, suites, shell)`},
 		{"exec", 2, "Usage: lab exec"},
 		{"exec -h", 0, "Usage: lab exec"},
 		{"exec -nonsense", 2, "not defined"},
@@ -33,7 +33,7 @@ func TestUsage(t *testing.T) {
 		{"suites -run nonsense", 125, "no suite matches"},
 		{"suites -run [", 125, "missing closing"},
 	} {
-		code, out, errs := run(strings.Fields(tt.args)...)
+		code, out, errs := runLab(strings.Fields(tt.args)...)
 		if code != tt.code || !strings.Contains(out+errs, tt.want) {
 			t.Errorf("lab %s: exit code %d, want %d, and %q in:\n%s%s", tt.args, code, tt.code, tt.want, out, errs)
 		}
@@ -41,7 +41,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	code, out, _ := run("suites", "-list", "-run", "^direct/")
+	code, out, _ := runLab("suites", "-list", "-run", "^direct/")
 	if code != 0 || strings.Count(out, "\n") != 4 || !strings.Contains(out, "direct/xfs/4096") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
@@ -53,9 +53,7 @@ func TestGuestFlags(t *testing.T) {
 	parseFlags := func(args ...string) (lab.Guest, []string) {
 		t.Helper()
 		var g guestFlags
-		fs := newFlags("test", "", IO{})
-		g.register(fs)
-		if err := fs.Parse(args); err != nil {
+		if _, err := parse("test", "", args, stdio{}, g.register); err != nil {
 			t.Fatal(err)
 		}
 		guest, env, err := g.describe()
