@@ -176,7 +176,7 @@ func (l *pipeline) openUring() *uring.Ring {
 		return l.uring
 	}
 	l.triedUring = true
-	b, err := uring.New(uring.Config{Entries: uringDepth})
+	b, err := uring.New(uringDepth)
 	if err != nil {
 		l.r.log.Debug("ring: reads go one by one", "error", err)
 		return nil

@@ -64,7 +64,7 @@ func coldFile(t *testing.T, n int) *testFile {
 
 func needUring(t *testing.T) {
 	t.Helper()
-	b, err := uring.New(uring.Config{Entries: 2})
+	b, err := uring.New(2)
 	if err != nil {
 		t.Skipf("needs io_uring: %v", err)
 	}

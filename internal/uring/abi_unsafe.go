@@ -10,30 +10,17 @@ const (
 	IORING_OFF_SQ_RING = 0
 	IORING_OFF_SQES    = 0x10000000
 
-	IORING_SETUP_CLAMP         = 1 << 4
-	IORING_SETUP_SUBMIT_ALL    = 1 << 7  // Linux 5.18
-	IORING_SETUP_COOP_TASKRUN  = 1 << 8  // Linux 5.19
-	IORING_SETUP_SINGLE_ISSUER = 1 << 12 // Linux 6.0
-	IORING_SETUP_DEFER_TASKRUN = 1 << 13 // Linux 6.1
+	IORING_SETUP_CLAMP        = 1 << 4
+	IORING_SETUP_SUBMIT_ALL   = 1 << 7 // Linux 5.18
+	IORING_SETUP_COOP_TASKRUN = 1 << 8 // Linux 5.19
 
 	IORING_FEAT_SINGLE_MMAP = 1 << 0
 	IORING_FEAT_NODROP      = 1 << 1 // Linux 5.5
-	IORING_FEAT_RW_CUR_POS  = 1 << 3 // Linux 5.6, as are IORING_OP_READ and WRITE
+	IORING_FEAT_RW_CUR_POS  = 1 << 3 // Linux 5.6, as is IORING_OP_READ
 
 	IORING_ENTER_GETEVENTS = 1 << 0
 
-	IORING_REGISTER_BUFFERS = 0
-
-	IORING_OP_NOP         = 0
-	IORING_OP_READV       = 1
-	IORING_OP_WRITEV      = 2
-	IORING_OP_FSYNC       = 3
-	IORING_OP_READ_FIXED  = 4
-	IORING_OP_WRITE_FIXED = 5
-	IORING_OP_READ        = 22
-	IORING_OP_WRITE       = 23
-
-	IORING_FSYNC_DATASYNC = 1 << 0
+	IORING_OP_READ = 22
 )
 
 // sqringOffsets is struct io_sqring_offsets.
@@ -79,7 +66,7 @@ type params struct {
 	CqOff        cqringOffsets
 }
 
-// sqe is struct io_uring_sqe, as far as reads, writes and fsync use it.
+// sqe is struct io_uring_sqe, as far as reads use it.
 type sqe struct {
 	_           structs.HostLayout
 	Opcode      uint8
@@ -89,7 +76,7 @@ type sqe struct {
 	Off         uint64
 	Addr        uint64
 	Len         uint32
-	RwFlags     uint32 // fsync_flags for IORING_OP_FSYNC
+	RwFlags     uint32
 	UserData    uint64
 	BufIndex    uint16
 	Personality uint16

@@ -8,109 +8,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Done is a completed operation.
+// A Done is a completed read.
 type Done struct {
-	User uint64 // as given with the operation
+	User uint64 // as given to Read
 	Res  int32  // bytes, or a negated errno
 }
 
-// Result is the count, or the errno as an error.
-func (d Done) Result() (int, error) {
-	if d.Res < 0 {
-		return 0, unix.Errno(-d.Res)
-	}
-	return int(d.Res), nil
-}
-
-// maxLen is the most that one read or write moves in Linux.
+// maxLen is the most that one read moves in Linux.
 const maxLen = 0x7ffff000
 
-// Read queues a read into p. p is the ring's until the completion is reaped.
+// Read queues a read into p, which must not be used until the completion is reaped.
+// A full ring returns ErrFull.
 func (r *Ring) Read(fd int, p []byte, off int64, user uint64) error {
-	return r.bytes(IORING_OP_READ, fd, p, off, 0, user)
-}
-
-// Write queues a write of p.
-func (r *Ring) Write(fd int, p []byte, off int64, user uint64) error {
-	return r.bytes(IORING_OP_WRITE, fd, p, off, 0, user)
-}
-
-// ReadFixed queues a read into a part of registered buffer buf.
-func (r *Ring) ReadFixed(fd int, p []byte, off int64, buf int, user uint64) error {
-	return r.bytes(IORING_OP_READ_FIXED, fd, p, off, buf, user)
-}
-
-// WriteFixed queues a write of a part of registered buffer buf.
-func (r *Ring) WriteFixed(fd int, p []byte, off int64, buf int, user uint64) error {
-	return r.bytes(IORING_OP_WRITE_FIXED, fd, p, off, buf, user)
-}
-
-// Readv queues a read into the pieces of iov, which stay in place until the
-// completion is reaped.
-func (r *Ring) Readv(fd int, iov []unix.Iovec, off int64, user uint64) error {
-	return r.vector(IORING_OP_READV, fd, iov, off, user)
-}
-
-// Writev queues a write of the pieces of iov.
-func (r *Ring) Writev(fd int, iov []unix.Iovec, off int64, user uint64) error {
-	return r.vector(IORING_OP_WRITEV, fd, iov, off, user)
-}
-
-// Fdatasync queues a flush of the file. It is not ordered after writes that
-// have not completed.
-func (r *Ring) Fdatasync(fd int, user uint64) error {
-	e, err := r.next(nil, user)
-	if err != nil {
-		return err
-	}
-	e.Opcode, e.Fd, e.RwFlags = IORING_OP_FSYNC, int32(fd), IORING_FSYNC_DATASYNC
-	return nil
-}
-
-func (r *Ring) bytes(op uint8, fd int, p []byte, off int64, buf int, user uint64) error {
-	if len(p) > maxLen {
-		p = p[:maxLen]
-	}
-	mem := unsafe.Pointer(unsafe.SliceData(p))
-	e, err := r.next(mem, user)
-	if err != nil {
-		return err
-	}
-	e.Opcode, e.Fd, e.Off, e.BufIndex = op, int32(fd), uint64(off), uint16(buf)
-	e.Addr, e.Len = uint64(uintptr(mem)), uint32(len(p))
-	return nil
-}
-
-func (r *Ring) vector(op uint8, fd int, iov []unix.Iovec, off int64, user uint64) error {
-	mem := unsafe.Pointer(unsafe.SliceData(iov))
-	e, err := r.next(mem, user)
-	if err != nil {
-		return err
-	}
-	e.Opcode, e.Fd, e.Off = op, int32(fd), uint64(off)
-	e.Addr, e.Len = uint64(uintptr(mem)), uint32(len(iov))
-	return nil
-}
-
-// next takes a cleared entry. There are as many flights as entries, and the
-// completion queue is twice that long, so that neither queue can overflow.
-func (r *Ring) next(mem unsafe.Pointer, user uint64) (*sqe, error) {
 	last := len(r.idle) - 1
 	if last < 0 {
-		return nil, ErrFull
+		return ErrFull
 	}
 	i := r.idle[last]
 	r.idle = r.idle[:last]
-	r.flights[i] = flight{mem, user}
-	e := &r.sqes[(*r.sqTail+r.queued)&r.sqMask]
-	*e = sqe{UserData: uint64(i)}
+	mem := unsafe.Pointer(unsafe.SliceData(p))
+	r.reads[i] = read{mem, user}
+	r.sqes[(*r.sqTail+r.queued)&r.sqMask] = sqe{
+		Opcode: IORING_OP_READ, Fd: int32(fd), Off: uint64(off), Addr: uint64(uintptr(mem)), Len: uint32(min(len(p), maxLen)), UserData: uint64(i),
+	}
 	r.queued++
-	return e, nil
+	return nil
 }
 
-// Submit hands the queued operations to the kernel and waits until at least
-// wait completions can be reaped (no more than are under way, or it would
-// never return). A refusal leaves the operations queued.
+// Submit gives the queued reads to the kernel and waits until at least wait
+// completions can be reaped, or all if fewer are in flight. After an error the reads
+// stay queued.
 func (r *Ring) Submit(wait int) error {
 	wait = min(wait, r.Busy())
 	store(r.sqTail, *r.sqTail+r.queued)
@@ -118,11 +45,11 @@ func (r *Ring) Submit(wait int) error {
 	for {
 		submit := *r.sqTail - load(r.sqHead)
 		ready := int(load(r.cqTail) - *r.cqHead)
-		if submit == 0 && ready >= wait && !r.single {
+		if submit == 0 && ready >= wait {
 			return nil
 		}
 		var flags uintptr
-		if wait > 0 || r.single {
+		if wait > 0 {
 			flags = IORING_ENTER_GETEVENTS
 		}
 		_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(submit), uintptr(wait), flags, 0, 0)
@@ -131,9 +58,9 @@ func (r *Ring) Submit(wait int) error {
 			continue
 		case errno == unix.EAGAIN || errno == unix.EBUSY:
 			if ready > 0 {
-				return nil // reaping makes room; the rest goes with the next call
+				return nil // reaping frees memory; the next call submits the rest
 			}
-			return fmt.Errorf("io_uring_enter: %w: the kernel has no memory for more operations", errno)
+			return fmt.Errorf("io_uring_enter: %w: the kernel has no memory for more reads", errno)
 		case errno != 0:
 			return os.NewSyscallError("io_uring_enter", errno)
 		}
@@ -143,16 +70,16 @@ func (r *Ring) Submit(wait int) error {
 	}
 }
 
-// Reap takes completions that are there, in no order, and returns how many. It
+// Reap returns how many completions it has put into dst, in no particular order. It
 // makes no system call.
 func (r *Ring) Reap(dst []Done) int {
 	head, tail := *r.cqHead, load(r.cqTail)
 	n := 0
 	for ; n < len(dst) && head != tail; n++ {
 		c := r.cqes[head&r.cqMask]
-		f := &r.flights[c.UserData]
+		f := &r.reads[c.UserData]
 		dst[n] = Done{User: f.user, Res: c.Res}
-		*f = flight{}
+		*f = read{}
 		r.idle = append(r.idle, uint32(c.UserData))
 		head++
 	}

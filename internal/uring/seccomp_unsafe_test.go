@@ -18,7 +18,7 @@ func TestSeccomp(t *testing.T) {
 	const marker = "CULVERT_TEST_SECCOMP"
 	if os.Getenv(marker) != "" {
 		refuse(t, unix.SYS_IO_URING_SETUP, unix.EPERM)
-		if _, err := New(Config{}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EPERM) {
+		if _, err := New(8); !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EPERM) {
 			t.Errorf("New under seccomp: %v, want ErrUnavailable and EPERM", err)
 		}
 		return
@@ -43,7 +43,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 		return
 	}
 	runtime.LockOSThread()
-	r := open(t, Config{})
+	r := open(t, 8)
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	if err := errors.Join(r.Read(pipe[0], got, -1, 0), r.Submit(0)); err != nil {
 		t.Fatal(err)
 	}
-	// What the kernel waits for comes when settle has been told to wait. The process
+	// What the kernel waits for comes when drain has been told to wait. The process
 	// has no other test to do.
 	pause = func(time.Duration) {
 		if _, err := unix.Write(pipe[1], []byte("hello")); err != nil {
@@ -61,7 +61,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 		}
 	}
 	refuse(t, unix.SYS_IO_URING_ENTER, unix.EAGAIN)
-	if err := r.settle(); err != nil || string(got) != "hello" {
+	if err := r.drain(); err != nil || string(got) != "hello" {
 		t.Errorf("%v, read %q", err, got)
 	}
 }
