@@ -15,7 +15,7 @@ import (
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/nvme/box"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 const diskSize = 4 << 20
@@ -30,7 +30,7 @@ type gpuRig struct {
 	c       *nvme.Controller
 	ns      *nvme.Namespace
 	content []byte // of the drive
-	points  hold.Points
+	points  syncpoint.Points
 }
 
 type gpuSetup struct {

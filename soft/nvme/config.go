@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Medium holds the bytes of a namespace. It is called concurrently.
@@ -37,7 +37,7 @@ type Config struct {
 	Workers     int   // commands carried out at the same time
 	// Heap keeps the registers on the Go heap, for the race detector.
 	Heap   bool
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 const (

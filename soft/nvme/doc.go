@@ -24,7 +24,7 @@
 // the completion queue has no room, or a command that a fault holds up, is
 // parked.
 //
-// # Hold points
+// # Sync points
 //
 // nvme.fetched, nvme.lent, nvme.moved and nvme.post. The id is that of the
 // submission queue.

@@ -17,7 +17,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 func TestMediumErrors(t *testing.T) {
@@ -181,7 +181,7 @@ func TestBadAdminQueues(t *testing.T) {
 
 // TestUnplugUnderIO takes the drive out while it has memory on loan.
 func TestUnplugUnderIO(t *testing.T) {
-	var points hold.Points
+	var points syncpoint.Points
 	r := newRaw(t, options{cfg: nvme.Config{Points: &points}})
 	r.enable(8)
 	q := r.queue(1, 8)
@@ -271,7 +271,7 @@ func TestPeerRingsDoorbell(t *testing.T) {
 // TestResetUnderIO resets while commands are under way: after RDY is 0 no
 // memory is on loan, and nothing is posted.
 func TestResetUnderIO(t *testing.T) {
-	var points hold.Points
+	var points syncpoint.Points
 	r := newRaw(t, options{cfg: nvme.Config{Points: &points}})
 	r.enable(8)
 	q := r.queue(1, 8)

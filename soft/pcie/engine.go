@@ -1,6 +1,6 @@
 package pcie
 
-import "github.com/culvert-io/culvert/soft/pcie/hold"
+import "github.com/culvert-io/culvert/soft/pcie/syncpoint"
 
 // An Engine is a device of somebody else that can do nothing but DMA: an FPGA
 // with a list of addresses. Tests and examples drive it. It is safe for
@@ -9,7 +9,7 @@ type Engine struct {
 	Port Port
 	// Points, if any, are passed by every transfer: "engine.lent" before the
 	// bytes move, "engine.moved" after.
-	Points *hold.Points
+	Points *syncpoint.Points
 	ID     uint64 // for Points
 }
 

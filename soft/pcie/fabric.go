@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config describes a fabric. The zero value has no IOMMU.
@@ -15,7 +15,7 @@ type Config struct {
 	// Points, if any, are passed by every DMA: "pcie.lent" when the memory has
 	// been lent, "pcie.return" before it is given back. A hook that takes its
 	// time is a slow fabric.
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 // The address map. Bus addresses that the IOMMU makes up lie apart from

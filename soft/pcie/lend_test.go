@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 func TestWritesAndReadsReachMemory(t *testing.T) {
@@ -199,7 +199,7 @@ func TestReturn(t *testing.T) {
 
 // A removal waits for what is in flight, and nothing is lent meanwhile.
 func TestRemoveWaitsForLoans(t *testing.T) {
-	var points hold.Points
+	var points syncpoint.Points
 	m := newMachine(t, Config{Points: &points}, ForwardAll)
 	h, mem := host(t, m.Fabric, pageSize)
 	b, dev := bar(t, m.b, pageSize)
@@ -248,7 +248,7 @@ func TestRemoveWaitsForLoans(t *testing.T) {
 }
 
 func TestHoldPoints(t *testing.T) {
-	var points hold.Points
+	var points syncpoint.Points
 	m := newMachine(t, Config{Points: &points}, ForwardAll)
 	h, _ := host(t, m.Fabric, pageSize)
 	for _, name := range []string{"pcie.lent", "pcie.return", "engine.lent", "engine.moved"} {

@@ -18,7 +18,7 @@ const tscKHz = 1_000_000
 // A buffer is pinned memory of a file.
 type buffer struct {
 	f      *File
-	id     uint64 // for hold points
+	id     uint64 // for sync points
 	handle uint64
 	va     uint64 // of the first page
 	offset uint64 // of what was asked for in it

@@ -9,7 +9,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config is how the module is loaded.
@@ -20,7 +20,7 @@ type Config struct {
 	Callback bool
 	// Points, if any, are passed on the way: gdrdrv.pinned, gdrdrv.unpin,
 	// gdrdrv.zapped, gdrdrv.callback, gdrdrv.release.
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 // A Module is gdrdrv, loaded.

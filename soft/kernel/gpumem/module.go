@@ -8,7 +8,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config is how the module is loaded.
@@ -16,7 +16,7 @@ type Config struct {
 	RM *p2p.RM
 	// Points, if any, are passed on the way: gpumem.locked, gpumem.unlock,
 	// gpumem.put, gpumem.callback.
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 // A Module is gpumem, loaded.

@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/nvme/dma"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config is what the module finds.
@@ -19,7 +19,7 @@ type Config struct {
 	RM     *p2p.RM            // nil in a module that was built without CUDA
 	// Points, if any, are passed on the way: libnvm.mapped, libnvm.unmap,
 	// libnvm.callback. The id is the address.
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 // A Module is libnvm, loaded.

@@ -29,7 +29,7 @@
 // that unmaps it loses the answers, and the page cache, which is the host's, is
 // not counted.
 //
-// # Hold points
+// # Sync points
 //
 // nvfs.map.pinned; nvfs.io, nvfs.chunk, nvfs.io.end, nvfs.async; nvfs.callback,
 // nvfs.callback.end; nvfs.munmap, nvfs.free. The id is the mgroup's number.
@@ -37,5 +37,5 @@
 // # Lock order
 //
 // Module.mu, then mgroup.mu. Neither is held while pages are pinned or put, a
-// file is accessed, or a hold point is passed.
+// file is accessed, or a sync point is passed.
 package nvfs

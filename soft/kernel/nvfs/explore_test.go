@@ -113,7 +113,7 @@ func subsets(names []string, most int) (all [][]string) {
 }
 
 // TestEveryInterleaving lets any three of what can happen to an mgroup meet in
-// every order in which they can pass the module's hold points: on one that was
+// every order in which they can pass the module's sync points: on one that was
 // MAPped before, and on one that is being MAPped. Invariants A: it is freed exactly
 // once, nobody waits for ever, munmap, close and exit wait for nobody, the free
 // callback waits for transfers, no device touches memory that was freed, every

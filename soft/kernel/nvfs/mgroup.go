@@ -14,7 +14,7 @@ import (
 // An mgroup is a shadow buffer and the GPU memory that it stands for.
 type mgroup struct {
 	m     *Module
-	id    uint64 // for hold points
+	id    uint64 // for sync points
 	base  uint64 // base_index, by which a page finds its mgroup
 	mem   []byte
 	pages []Page

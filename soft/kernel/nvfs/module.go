@@ -9,7 +9,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config is how the module is loaded.
@@ -25,7 +25,7 @@ type Config struct {
 	// they are looked for. The first that serves a file gets it.
 	Storage []Storage
 	// Points, if any, are passed on the way; see the package's comment.
-	Points *hold.Points
+	Points *syncpoint.Points
 }
 
 // A Module is nvidia-fs, loaded.

@@ -25,7 +25,7 @@
 // [Task] a thread of it: what the kernel calls current. The program that the
 // software machine runs in is RM.Self.
 //
-// # Hold points
+// # Sync points
 //
 // p2p.get.lent, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
 // .hidden, .woken;
@@ -36,5 +36,5 @@
 // # Lock order
 //
 // RM.mu, then aperture.mu. Neither is held while callbacks run, DMA is waited
-// for, or a hold point is passed.
+// for, or a sync point is passed.
 package p2p

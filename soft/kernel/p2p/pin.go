@@ -161,7 +161,7 @@ func (p *pin) abandon() {
 	p.rm.settle(p, dead)
 }
 
-// endPoints are hold points on the way to a pin's end.
+// endPoints are sync points on the way to a pin's end.
 type endPoints struct{ unmapped, hidden string }
 
 // end takes everything away that hangs on the pin, and the pages. It waits for

@@ -8,14 +8,14 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A rig is a machine with GPUs, a resource manager, and two engines that are
 // after the GPUs' memory: one below the first GPU's switch, one elsewhere.
 type rig struct {
 	t         fataler
-	points    hold.Points
+	points    syncpoint.Points
 	fabric    *pcie.Fabric
 	drv       *softgpu.Driver
 	dev       gpu.Device

@@ -15,7 +15,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config says what the resource manager manages.
@@ -29,7 +29,7 @@ type Config struct {
 	// Cacheable is true on platforms where that way is coherent.
 	Cacheable bool
 
-	Points *hold.Points
+	Points *syncpoint.Points
 	// Fail, if any, is asked at every allocation and makes it fail.
 	Fail func(site string) bool
 }

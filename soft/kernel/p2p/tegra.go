@@ -7,14 +7,14 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // Tegra is nvidia_p2p_* as integrated GPUs have it: their memory is the
 // process's. It is safe for concurrent use.
 type Tegra struct {
 	Fabric *pcie.Fabric
-	Points *hold.Points
+	Points *syncpoint.Points
 	// Fail, if any, is asked at every allocation and makes it fail.
 	Fail func(site string) bool
 

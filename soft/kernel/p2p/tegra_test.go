@@ -12,13 +12,13 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A soc is a machine with an integrated GPU: it has nothing but user memory.
 type soc struct {
 	t      fataler
-	points hold.Points
+	points syncpoint.Points
 	fabric *pcie.Fabric
 	peer   *pcie.Function
 	tg     *Tegra

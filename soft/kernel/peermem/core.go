@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config describes a core.
@@ -19,7 +19,7 @@ type Config struct {
 	// nil Pin stands for a process that has none.
 	Pin func(dev *pcie.Function, addr, size uint64) (sg []Segment, unpin func(), err error)
 
-	Points *hold.Points
+	Points *syncpoint.Points
 	// Fail, if any, is asked at every allocation and makes it fail.
 	Fail func(site string) bool
 }

@@ -22,7 +22,7 @@
 // holds it, and deadlocks when the GPU's free callback waits for it while
 // put_pages waits for the callback.)
 //
-// # Hold points
+// # Sync points
 //
 // peermem.acquired, .got, .mapped; peermem.invalidate, .found, .notified;
 // peermem.release, .stopped; peermem.unregister. The id is the registration's

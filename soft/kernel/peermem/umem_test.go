@@ -14,7 +14,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 var task = (&p2p.Process{PID: 1}).Task()
@@ -388,7 +388,7 @@ func TestInvalidateWaitsForActivate(t *testing.T) {
 // one that has found its registration is waited for.
 func TestReleaseWaitsForInvalidate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var points hold.Points
+		var points syncpoint.Points
 		dev := adapter(t, pcie.Off)
 		c := New(Config{Points: &points})
 		f := newFake("f", 0, 1<<40, 4096)

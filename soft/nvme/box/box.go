@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config says what is in the box.
@@ -20,7 +20,7 @@ type Config struct {
 	Drives []nvme.Config   // below the GPUs' switch
 	Far    []nvme.Config   // below root ports of their own, through which no peer is reached
 	IOMMU  pcie.IOMMU
-	Points *hold.Points // of the fabric
+	Points *syncpoint.Points // of the fabric
 	// Fail, if any, makes allocations of nvidia_p2p fail.
 	Fail func(site string) bool
 }

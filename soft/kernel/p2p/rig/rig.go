@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
-	"github.com/culvert-io/culvert/soft/pcie/hold"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config describes the machine. The zero value has no IOMMU, and 16 MiB of
@@ -29,7 +29,7 @@ type Config struct {
 
 // A Rig is the machine.
 type Rig struct {
-	Points hold.Points
+	Points syncpoint.Points
 	Fabric *pcie.Fabric
 	GPUs   *softgpu.Driver
 	GPU    gpu.Device

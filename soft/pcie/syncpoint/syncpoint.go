@@ -1,4 +1,4 @@
-// Package hold names places in the software machine where its traffic can be
+// Package syncpoint names places in the software machine where its traffic can be
 // stopped. A race between a DMA and a revoke cannot be tested by luck: the code
 // that may race passes a named point, and a test decides who goes on first.
 //
@@ -8,14 +8,14 @@
 // A point never stands inside a mutex, and whoever waits for another waits on a
 // channel or a condition, not on a mutex. So everybody who does not run stands
 // still at a point or in such a wait, which is what Run relies on.
-package hold
+package syncpoint
 
 import (
 	"sync"
 	"sync/atomic"
 )
 
-// Points are the hold points of one machine. A nil *Points has none. The zero
+// Points are the sync points of one machine. A nil *Points has none. The zero
 // value is ready for use.
 type Points struct {
 	hook atomic.Pointer[func(name string, id uint64)]
