@@ -53,7 +53,7 @@ func TestLoadVerifyFindsDamage(t *testing.T) {
 		for _, at := range []int64{0, 4095, 4096, size - 1} {
 			m, e := damaged(t, "model.layers.3.mlp.down_proj.weight", at)
 			tt.load.Verify = true
-			l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &tt.opts), softEngine(t, 64<<20), &tt.load)
+			l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &tt.opts), softEngine(t, 64<<20), &tt.load)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestLoadVerifiesBesideReads(t *testing.T) {
 	m := transformer(t)
 	got := make(chan struct{})
 	var reads atomic.Int64
-	e := hookedEngine{softEngine(t, 64<<20), func(ctx context.Context, _ []Piece) error {
+	e := hookedEngine{softEngine(t, 64<<20), func(ctx context.Context, _ []segment) error {
 		if reads.Add(1) == 1 {
 			return nil
 		}
@@ -91,7 +91,7 @@ func TestLoadVerifiesBesideReads(t *testing.T) {
 		}
 		return ctx.Err()
 	}}
-	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), e, &LoadOptions{Verify: true, Depth: 1})
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), e, &LoadOptions{Verify: true, Depth: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestLoadVerifyNeedsEverySum(t *testing.T) {
 	if err := WriteManifest(path, manifest); err != nil {
 		t.Fatal(err)
 	}
-	_, err = NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+	_, err = newLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
 	if !errors.Is(err, ErrChecksum) || !strings.Contains(err.Error(), gone) {
 		t.Errorf("error %v", err)
 	}
@@ -153,11 +153,11 @@ func TestJoinedInAnyOrder(t *testing.T) {
 func TestSumsAreKept(t *testing.T) {
 	m := transformer(t)
 	e := softEngine(t, 64<<20)
-	counted := &loadCounter{Engine: e}
+	counted := &loadCounter{engine: e}
 	sums := &Sums{}
 	p := planFor(t, m, Selection{}, []int{0}, nil)
 	for range 3 {
-		l, err := NewLoad(p, counted, &LoadOptions{Verify: true, Sums: sums})
+		l, err := newLoad(p, counted, &LoadOptions{Verify: true, Sums: sums})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestSumsAreKept(t *testing.T) {
 
 // A loadCounter counts the modules that are loaded on its devices.
 type loadCounter struct {
-	Engine
+	engine
 	dev     gpu.Device
 	modules atomic.Int64
 }
@@ -195,9 +195,9 @@ func (d loadCounterDevice) Load(ptx []byte) (gpu.Module, error) {
 	return d.Device.Load(ptx)
 }
 
-func (c *loadCounter) Device(i int) (gpu.Device, error) {
+func (c *loadCounter) device(i int) (gpu.Device, error) {
 	if c.dev == nil {
-		dev, err := c.Engine.Device(i)
+		dev, err := c.engine.device(i)
 		if err != nil {
 			return nil, err
 		}
@@ -226,7 +226,7 @@ func TestLoadVerifyOverGaps(t *testing.T) {
 		if apart := p.Tensors[1].Off - p.Tensors[0].Off; apart != 4<<20+32<<10 {
 			t.Fatalf("the tensors are %d apart: they are not read together", apart)
 		}
-		l, err := NewLoad(p, e, &LoadOptions{Verify: true})
+		l, err := newLoad(p, e, &LoadOptions{Verify: true})
 		if err != nil {
 			t.Fatal(err)
 		}

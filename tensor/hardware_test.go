@@ -3,7 +3,6 @@ package tensor
 import (
 	"encoding/json"
 	"flag"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -66,18 +65,13 @@ type loadLine struct {
 	Free     float64 `json:"free_ms"`
 }
 
-// An unregistered engine leaves memory alone, as large loads do.
-type unregistered struct{ Engine }
-
-func (unregistered) Register(gpu.Span) (io.Closer, error) { return io.NopCloser(nil), nil }
-
 func measureLoads(t *testing.T, m *machine.Machine, o hwOptions) {
 	drv, err := cufile.Open(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer drv.Close()
-	e := unregistered{Cufile(drv)}
+	e := cufileEngine{drv}
 	model, err := Open(o.model)
 	if err != nil {
 		t.Fatal(err)
@@ -136,12 +130,12 @@ func sizeName(n int64) string {
 	return map[int64]string{64 << 20: "64M", 128 << 20: "128M", 256 << 20: "256M", 512 << 20: "512M"}[n]
 }
 
-func measureLoad(t *testing.T, e Engine, p *Plan, opts LoadOptions, runs int, rest time.Duration) loadLine {
+func measureLoad(t *testing.T, e engine, p *Plan, opts LoadOptions, runs int, rest time.Duration) loadLine {
 	t.Helper()
 	var all []loadLine
 	for range runs + 1 {
 		time.Sleep(rest)
-		l, err := NewLoad(p, e, &opts)
+		l, err := newLoad(p, e, &opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +166,10 @@ func measureLoad(t *testing.T, e Engine, p *Plan, opts LoadOptions, runs int, re
 }
 
 // pinnedCopy is what the link carries, in GB/s.
-func pinnedCopy(t *testing.T, e Engine) float64 {
+func pinnedCopy(t *testing.T, e engine) float64 {
 	t.Helper()
 	const size, rounds = 16 << 20, 16
-	dev, err := e.Device(0)
+	dev, err := e.device(0)
 	if err != nil {
 		t.Fatal(err)
 	}

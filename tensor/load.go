@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 )
 
@@ -57,9 +58,9 @@ type Tensor struct {
 type Load struct {
 	plan   *Plan
 	opts   LoadOptions
-	engine Engine
+	engine engine
 
-	files   []Reader // nil where the plan reads nothing
+	files   []reader // nil where the plan reads nothing
 	buffers []gpu.Span
 	devices map[int]*loadDevice
 	sums    []map[string]Sum // by file, for Verify
@@ -83,8 +84,13 @@ type loadDevice struct {
 	checker *checker
 }
 
-// NewLoad opens the files of a plan and takes the device memory. opts may be nil.
-func NewLoad(p *Plan, e Engine, opts *LoadOptions) (*Load, error) {
+// NewLoad opens the files of a plan and allocates the device memory. It registers
+// the memory with the driver where that makes the load faster. opts may be nil.
+func NewLoad(p *Plan, drv *cufile.Driver, opts *LoadOptions) (*Load, error) {
+	return newLoad(p, cufileEngine{drv}, opts)
+}
+
+func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {
 	l := &Load{plan: p, engine: e, devices: map[int]*loadDevice{}}
 	if opts != nil {
 		l.opts = *opts
@@ -122,7 +128,7 @@ func (l *Load) prepare() error {
 	begin = time.Now()
 	defer func() { l.report.Alloc = time.Since(begin) }()
 	for _, i := range l.plan.Devices() {
-		dev, err := l.engine.Device(i)
+		dev, err := l.engine.device(i)
 		if err != nil {
 			return err
 		}
@@ -143,13 +149,13 @@ func (l *Load) openFiles() error {
 	for i := range l.plan.Tensors {
 		used[l.plan.Tensors[i].File] = true
 	}
-	l.files = make([]Reader, len(l.plan.Files))
+	l.files = make([]reader, len(l.plan.Files))
 	l.sums = make([]map[string]Sum, len(l.plan.Files))
 	for i, path := range l.plan.Files {
 		if !used[i] {
 			continue
 		}
-		f, err := l.engine.Open(path)
+		f, err := l.engine.open(path)
 		if err != nil {
 			return err
 		}
@@ -179,14 +185,14 @@ func (l *Load) checkSums() error {
 	return nil
 }
 
-// Tensors moves the bytes and hands each tensor over when it is complete. It
-// ends with the last tensor or the first error. Leaving the loop or cancelling
-// ctx stops the reads; when the loop has ended, nothing writes to the memory any
-// more. It can be called once.
+// Tensors moves the bytes and yields each tensor when it is complete. It ends with
+// the last tensor or the first error. Leaving the loop or cancelling ctx stops the
+// reads. After the loop nothing writes to the memory, the files are closed and the
+// memory is no longer registered. Tensors may be called only once.
 func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 	return func(yield func(*Tensor, error) bool) {
 		if l.started {
-			yield(nil, errors.New("the tensors of a load can be taken once"))
+			yield(nil, errors.New("Tensors may be called only once per Load"))
 			return
 		}
 		l.started = true
@@ -216,8 +222,12 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 			}
 		}
 		err := <-done
+		elapsed, begin := time.Since(l.start), time.Now()
+		if rerr := l.release(); err == nil {
+			err = rerr
+		}
 		l.mu.Lock()
-		l.report.Elapsed = time.Since(l.start)
+		l.report.Elapsed, l.report.Release = elapsed, time.Since(begin)
 		l.mu.Unlock()
 		if err != nil && !left {
 			yield(nil, err)
@@ -263,13 +273,12 @@ func (l *Load) Progress() int64 {
 	return l.report.Bytes
 }
 
-// Close closes the files and frees the device memory. The loop over Tensors
-// must have ended.
-func (l *Load) Close() error {
+// release gives back what only the transfer needs: files and registrations.
+func (l *Load) release() error {
 	var errs []error
 	for i, f := range l.files {
 		if f != nil {
-			errs = append(errs, f.Close())
+			errs = append(errs, f.close())
 			l.files[i] = nil
 		}
 	}
@@ -277,6 +286,16 @@ func (l *Load) Close() error {
 		for _, r := range d.regs {
 			errs = append(errs, r.Close())
 		}
+		d.regs = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Close closes the files and frees the device memory. The loop over Tensors
+// must have ended.
+func (l *Load) Close() error {
+	errs := []error{l.release()}
+	for _, d := range l.devices {
 		for _, a := range d.owned {
 			errs = append(errs, d.dev.Free(a))
 		}

@@ -31,13 +31,13 @@ func planFor(t testing.TB, m *Model, sel Selection, devices []int, opts *PlanOpt
 }
 
 // onDevice is the bytes of a loaded tensor.
-func onDevice(t testing.TB, e Engine, x *Tensor) []byte {
+func onDevice(t testing.TB, e engine, x *Tensor) []byte {
 	t.Helper()
 	b := make([]byte, x.Span.Len)
 	if len(b) == 0 {
 		return b
 	}
-	dev, err := e.Device(x.Span.Dev)
+	dev, err := e.device(x.Span.Dev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestLoad(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := softEngine(t, 64<<20)
 			p := planFor(t, m, tt.sel, tt.devices, &tt.opts)
-			l, err := NewLoad(p, e, &tt.load)
+			l, err := newLoad(p, e, &tt.load)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestLoadOrder(t *testing.T) {
 	m := transformer(t)
 	e := softEngine(t, 64<<20)
 	p := planFor(t, m, Selection{}, []int{0}, &PlanOptions{Order: ByLayer})
-	l, err := NewLoad(p, e, &LoadOptions{Depth: 1})
+	l, err := newLoad(p, e, &LoadOptions{Depth: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestLoadStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := softEngine(t, 2*window)
-	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), e, &LoadOptions{Window: window})
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), e, &LoadOptions{Window: window})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,13 +268,13 @@ func TestLoadErrors(t *testing.T) {
 	t.Run("read fails", func(t *testing.T) {
 		m := transformer(t)
 		var reads atomic.Int64
-		e := hookedEngine{softEngine(t, 64<<20), func(context.Context, []Piece) error {
+		e := hookedEngine{softEngine(t, 64<<20), func(context.Context, []segment) error {
 			if reads.Add(1) == 2 {
 				return broken
 			}
 			return nil
 		}}
-		l, err := NewLoad(planFor(t, m, Selection{}, []int{0, 1}, &PlanOptions{MaxRead: 4096}), e, nil)
+		l, err := newLoad(planFor(t, m, Selection{}, []int{0, 1}, &PlanOptions{MaxRead: 4096}), e, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +288,7 @@ func TestLoadErrors(t *testing.T) {
 	})
 	t.Run("file became shorter", func(t *testing.T) {
 		m := transformer(t)
-		l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
+		l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,12 +304,12 @@ func TestLoadErrors(t *testing.T) {
 	t.Run("cancelled while reading", func(t *testing.T) {
 		m := transformer(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		e := hookedEngine{softEngine(t, 64<<20), func(ctx context.Context, _ []Piece) error {
+		e := hookedEngine{softEngine(t, 64<<20), func(ctx context.Context, _ []segment) error {
 			cancel()
 			<-ctx.Done()
 			return ctx.Err()
 		}}
-		l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
+		l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +321,7 @@ func TestLoadErrors(t *testing.T) {
 	t.Run("loop left early", func(t *testing.T) {
 		m := transformer(t)
 		for _, window := range []uint64{0, 32 << 10} {
-			l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), softEngine(t, 64<<20), &LoadOptions{Window: window})
+			l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Alloc: PerTensor}), softEngine(t, 64<<20), &LoadOptions{Window: window})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -334,7 +334,7 @@ func TestLoadErrors(t *testing.T) {
 		}
 	})
 	t.Run("loop panics", func(t *testing.T) {
-		l, err := NewLoad(planFor(t, transformer(t), Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
+		l, err := newLoad(planFor(t, transformer(t), Selection{}, []int{0}, nil), softEngine(t, 64<<20), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +375,7 @@ func TestNewLoadErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			func() {
-				l, err := NewLoad(tt.plan, softEngine(t, 64<<20), &tt.opts)
+				l, err := newLoad(tt.plan, softEngine(t, 64<<20), &tt.opts)
 				if err == nil {
 					l.Close()
 					t.Fatal("accepted")
@@ -391,7 +391,7 @@ func TestNewLoadErrors(t *testing.T) {
 func TestLoadVerify(t *testing.T) {
 	t.Run("parts are not verified and do not say so", func(t *testing.T) {
 		m := transformer(t)
-		l, err := NewLoad(planFor(t, m, Selection{Tensor: Rank{1, 2}}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+		l, err := newLoad(planFor(t, m, Selection{Tensor: Rank{1, 2}}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -410,7 +410,7 @@ func TestLoadVerify(t *testing.T) {
 		if err := os.Remove(ManifestPath(m.Files[1].Path)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
+		_, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})
 		if !errors.Is(err, ErrNoManifest) {
 			t.Errorf("error %v", err)
 		}
@@ -421,12 +421,12 @@ func TestLoadVerify(t *testing.T) {
 func TestSaveFromDevice(t *testing.T) {
 	m := transformer(t)
 	e := softEngine(t, 64<<20)
-	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	dev, err := e.Device(0)
+	dev, err := e.device(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,7 +510,7 @@ func TestLoadOfAChangedFile(t *testing.T) {
 			if err := tt.change(path); err != nil {
 				t.Fatal(err)
 			}
-			l, err := NewLoad(p, softEngine(t, 16<<20), nil)
+			l, err := newLoad(p, softEngine(t, 16<<20), nil)
 			if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
 				t.Fatalf("error %v, want %v", err, tt.want)
 			}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -20,11 +21,14 @@ func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 	}
 	d.owned = append(d.owned, addr)
 	all := gpu.Span{Dev: device, Base: addr, Len: n + pad}
-	reg, err := l.engine.Register(all)
-	if err != nil {
-		return gpu.Span{}, err
+	direct := slices.ContainsFunc(l.files, func(f reader) bool { return f != nil && f.direct(device) })
+	if worthRegistering(l.plan, direct) {
+		reg, err := l.engine.register(all)
+		if err != nil {
+			return gpu.Span{}, err
+		}
+		d.regs = append(d.regs, reg)
 	}
-	d.regs = append(d.regs, reg)
 	skip := alignUp(uint64(addr), l.plan.Align) - uint64(addr)
 	if skip > pad {
 		return gpu.Span{}, fmt.Errorf("gpu:%d: an allocation at %v, which is not a multiple of %d", device, addr, MinAlign)

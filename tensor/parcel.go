@@ -112,18 +112,18 @@ func (l *Load) parcelSize(left int64, n int) int64 {
 // move reads a parcel into its places.
 func (l *Load) move(ctx context.Context, p *parcel) (sum route.Receipt, err error) {
 	file := p.reads[0].File
-	var pieces []Piece
+	var segments []segment
 	flush := func() error {
-		rec, err := l.files[file].Read(ctx, pieces)
+		rec, err := l.files[file].read(ctx, segments)
 		sum.Add(&rec)
-		pieces = pieces[:0]
+		segments = segments[:0]
 		return err
 	}
 	for _, r := range p.reads {
 		dst := l.place(r)
 		for i := range r.Count {
-			pieces = append(pieces, Piece{r.Off + i*r.Stride, dst.Slice(uint64(i*r.Len), uint64(r.Len))})
-			if len(pieces) < maxBatch {
+			segments = append(segments, segment{r.Off + i*r.Stride, dst.Slice(uint64(i*r.Len), uint64(r.Len))})
+			if len(segments) < maxBatch {
 				continue
 			}
 			if err := flush(); err != nil {
@@ -131,7 +131,7 @@ func (l *Load) move(ctx context.Context, p *parcel) (sum route.Receipt, err erro
 			}
 		}
 	}
-	if len(pieces) > 0 {
+	if len(segments) > 0 {
 		err = flush()
 	}
 	if missing := p.bytes - sum.Bytes; err == nil && missing != 0 {

@@ -92,10 +92,10 @@ func TestEarlyStart(t *testing.T) {
 	var mu sync.Mutex
 	var asked int64
 	first := make(chan struct{})
-	e := hookedEngine{softEngine(t, 1<<30), func(ctx context.Context, pieces []Piece) error {
+	e := hookedEngine{softEngine(t, 1<<30), func(ctx context.Context, pieces []segment) error {
 		mu.Lock()
 		for _, p := range pieces {
-			asked += int64(p.Dst.Len)
+			asked += int64(p.dst.Len)
 		}
 		late := asked > each*count/2
 		mu.Unlock()
@@ -107,7 +107,7 @@ func TestEarlyStart(t *testing.T) {
 		}
 		return ctx.Err()
 	}}
-	l, err := NewLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Order: ByLayer}), e, nil)
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Order: ByLayer}), e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

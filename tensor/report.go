@@ -18,6 +18,7 @@ type Report struct {
 	Open    time.Duration // opening files and reading manifests, before the transfer
 	Alloc   time.Duration // taking device memory, likewise
 	Moved   time.Duration // until the last byte was on its device; checking may go on
+	Release time.Duration // closing files and registrations, after the transfer
 	Files   []FileReport  // those that were read
 }
 

@@ -17,20 +17,20 @@ import (
 
 // softEngine is a software machine with two GPUs of the given memory. When the
 // test ends it checks that loads have closed and freed what they took.
-func softEngine(t testing.TB, memory uint64) Engine {
+func softEngine(t testing.TB, memory uint64) engine {
 	t.Helper()
 	drv, err := cufile.Open(softMachine(t, memory))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &countingEngine{Engine: Cufile(drv), devices: map[int]*countingDevice{}}
+	e := &countingEngine{engine: cufileEngine{drv}, devices: map[int]*countingDevice{}}
 	t.Cleanup(func() {
 		for i, d := range e.devices {
 			if n := d.live.Load(); n != 0 {
 				t.Errorf("gpu:%d: %d allocations were not freed", i, n)
 			}
 		}
-		if n := e.open.Load(); n != 0 {
+		if n := e.files.Load(); n != 0 {
 			t.Errorf("%d files were not closed", n)
 		}
 		if err := drv.Close(); err != nil {
@@ -62,28 +62,28 @@ func softMachine(t testing.TB, memory uint64) *machine.Machine {
 // A countingEngine knows what a load has opened and not closed, allocated and
 // not freed.
 type countingEngine struct {
-	Engine
+	engine
 	devices map[int]*countingDevice
-	open    atomic.Int64
+	files   atomic.Int64
 }
 
 type countingReader struct {
-	Reader
-	open *atomic.Int64
+	reader
+	files *atomic.Int64
 }
 
-func (e *countingEngine) Open(path string) (Reader, error) {
-	r, err := e.Engine.Open(path)
+func (e *countingEngine) open(path string) (reader, error) {
+	r, err := e.engine.open(path)
 	if err != nil {
 		return nil, err
 	}
-	e.open.Add(1)
-	return countingReader{r, &e.open}, nil
+	e.files.Add(1)
+	return countingReader{r, &e.files}, nil
 }
 
-func (r countingReader) Close() error {
-	r.open.Add(-1)
-	return r.Reader.Close()
+func (r countingReader) close() error {
+	r.files.Add(-1)
+	return r.reader.close()
 }
 
 type countingDevice struct {
@@ -91,11 +91,11 @@ type countingDevice struct {
 	live atomic.Int64
 }
 
-func (e *countingEngine) Device(i int) (gpu.Device, error) {
+func (e *countingEngine) device(i int) (gpu.Device, error) {
 	if d, ok := e.devices[i]; ok {
 		return d, nil
 	}
-	dev, err := e.Engine.Device(i)
+	dev, err := e.engine.device(i)
 	if err != nil {
 		return nil, err
 	}
@@ -118,25 +118,25 @@ func (d *countingDevice) Free(a gpu.Addr) error {
 
 // A hookedEngine asks before every read.
 type hookedEngine struct {
-	Engine
-	before func(ctx context.Context, pieces []Piece) error
+	engine
+	before func(ctx context.Context, pieces []segment) error
 }
 
 type hookedReader struct {
-	Reader
-	before func(ctx context.Context, pieces []Piece) error
+	reader
+	before func(ctx context.Context, pieces []segment) error
 }
 
-func (h hookedEngine) Open(path string) (Reader, error) {
-	r, err := h.Engine.Open(path)
+func (h hookedEngine) open(path string) (reader, error) {
+	r, err := h.engine.open(path)
 	return hookedReader{r, h.before}, err
 }
 
-func (h hookedReader) Read(ctx context.Context, pieces []Piece) (route.Receipt, error) {
+func (h hookedReader) read(ctx context.Context, pieces []segment) (route.Receipt, error) {
 	if err := h.before(ctx, pieces); err != nil {
 		return route.Receipt{}, err
 	}
-	return h.Reader.Read(ctx, pieces)
+	return h.reader.read(ctx, pieces)
 }
 
 // transformer is a small sharded model: two files and an index.

@@ -26,15 +26,14 @@ func (g seenGPUs) Devices() ([]gpu.Info, error) { return g.mach.GPU.Devices() }
 // nothing.
 type holder struct {
 	gpus     seenGPUs
-	engine   *hold.Engine
 	model    hold.Model
 	listener *net.UnixListener
 }
 
 // newHolder takes the socket before anything is loaded, so that one that is in
 // use is known at once, and clients that come early wait.
-func newHolder(sock string, m *tensor.Model, p *tensor.Plan, mach *machine.Machine, drv *cufile.Driver) (h *holder, err error) {
-	h = &holder{gpus: seenGPUs{mach, drv}, engine: hold.NewEngine(tensor.Cufile(drv), p)}
+func newHolder(sock string, m *tensor.Model, mach *machine.Machine, drv *cufile.Driver) (h *holder, err error) {
+	h = &holder{gpus: seenGPUs{mach, drv}}
 	if sock == "" {
 		return h, nil
 	}
@@ -69,9 +68,6 @@ func (h *holder) keep(t *tensor.Tensor) {
 
 // serve hands the model out until the command is stopped.
 func (h *holder) serve(ctx context.Context, out io.Writer) error {
-	if err := h.engine.Settle(); err != nil {
-		return err
-	}
 	share := hold.ByDescriptor
 	if h.gpus.mach.Soft {
 		share = hold.ByCopy

@@ -216,7 +216,7 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 		return err
 	}
 	defer drv.Close()
-	held, err := newHolder(o.hold, m, plan, mach, drv)
+	held, err := newHolder(o.hold, m, mach, drv)
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func ceilings(drv *cufile.Driver, gpus []int) (sum float64, err error) {
 
 // load loads everything, and keeps in held what is to be held.
 func (r *loadResult) load(ctx context.Context, p *tensor.Plan, held *holder, opts *tensor.LoadOptions) (*tensor.Load, error) {
-	l, err := tensor.NewLoad(p, held.engine, opts)
+	l, err := tensor.NewLoad(p, held.gpus.Driver, opts)
 	if err != nil {
 		return nil, err
 	}

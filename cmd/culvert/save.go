@@ -168,7 +168,7 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 		return err
 	}
 	warnUncut(os.Stderr, targets, plan)
-	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
+	l, err := tensor.NewLoad(plan, drv, nil)
 	if err != nil {
 		return err
 	}

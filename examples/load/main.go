@@ -48,7 +48,7 @@ func load(ctx context.Context, out io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	l, err := tensor.NewLoad(plan, tensor.Cufile(drv), nil)
+	l, err := tensor.NewLoad(plan, drv, nil)
 	if err != nil {
 		return err
 	}

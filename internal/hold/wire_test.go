@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"net"
-	"os"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/tensor"
 )
 
 // impostor answers one client with any bytes and descriptors.
@@ -198,63 +196,4 @@ func FuzzTensors(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestWorthMapping(t *testing.T) {
-	large := tensor.Read{Len: 64 << 20, Count: 1}
-	small := tensor.Read{Len: 4 << 10, Count: 3000}
-	for _, tt := range []struct {
-		name  string
-		size  uint64
-		reads []tensor.Read
-		want  bool
-	}{
-		{"nothing to gain", 1 << 20, []tensor.Read{large}, false},
-		{"nothing to lose", 1 << 20, []tensor.Read{large, {Len: 1, Count: 1}}, true},
-		{"few small ones in much memory", 8 << 30, []tensor.Read{large, small}, false},
-		{"many small ones", 2 << 30, []tensor.Read{large, small}, true},
-	} {
-		p := &tensor.Plan{Buffers: []tensor.Buffer{{Size: tt.size}}, Reads: tt.reads}
-		if got := worthMapping(p); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
-		fake := &countingEngine{}
-		c, err := NewEngine(fake, p).Register(gpu.Span{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Close(); err != nil || (fake.closed == 1) != tt.want {
-			t.Errorf("%s: %d closed, %v", tt.name, fake.closed, err)
-		}
-	}
-}
-
-func TestEngineSettles(t *testing.T) {
-	dir := t.TempDir()
-	path := dir + "/x"
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	fake := &countingEngine{}
-	e := &Engine{Engine: fake, mapping: true}
-	r, err := e.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := e.Register(gpu.Span{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Settle(); err != nil || fake.closed != 2 {
-		t.Errorf("settled: %d closed, %v", fake.closed, err)
-	}
-	if err := r.Close(); err != nil {
-		t.Errorf("closing again: %v", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Errorf("closing again: %v", err)
-	}
-	if err := e.Settle(); err != nil || fake.closed != 2 {
-		t.Errorf("%d closed, %v", fake.closed, err)
-	}
 }

@@ -3,7 +3,6 @@ package hold
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -201,23 +200,4 @@ func openFiles(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return len(list)
-}
-
-// A countingEngine gives out things that count how often they are closed.
-type countingEngine struct {
-	tensor.Engine
-	closed int
-}
-
-func (e *countingEngine) Open(string) (tensor.Reader, error)   { return countingReader{e: e}, nil }
-func (e *countingEngine) Register(gpu.Span) (io.Closer, error) { return countingReader{e: e}, nil }
-
-type countingReader struct {
-	tensor.Reader
-	e *countingEngine
-}
-
-func (r countingReader) Close() error {
-	r.e.closed++
-	return nil
 }

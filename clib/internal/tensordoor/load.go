@@ -70,6 +70,7 @@ func (r *receipt) report(rep *tensor.Report) {
 	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
 	r.Phases.Open, r.Phases.Allocate = rep.Open.Seconds(), rep.Alloc.Seconds()
 	r.Phases.Move, r.Phases.Verify = rep.Moved.Seconds(), max(rep.Last-rep.Moved, 0).Seconds()
+	r.Phases.Settle = rep.Release.Seconds()
 }
 
 // loaded tensors are in GPU memory, or on their way there.
@@ -98,8 +99,7 @@ func (d *Door) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 		return nil, err
 	}
 	r.Soft = m.Soft
-	engine := hold.NewEngine(tensor.Cufile(drv), p)
-	l, err := tensor.NewLoad(p, engine, &tensor.LoadOptions{Verify: q.Verify, Sums: &d.sums})
+	l, err := tensor.NewLoad(p, drv, &tensor.LoadOptions{Verify: q.Verify, Sums: &d.sums})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}
@@ -112,7 +112,7 @@ func (d *Door) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	ctx, mem.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(mem.done)
-		mem.err = r.run(ctx, l, engine)
+		mem.err = r.run(ctx, l)
 		r.Seconds = time.Since(start).Seconds()
 	}()
 	a := &loadAnswer{Tensors: describeAll(mem.tensors), Addresses: mem.addresses(), Soft: m.Soft}
@@ -147,8 +147,8 @@ func (d *Door) planLoad(q *loadRequest) (*tensor.Plan, error) {
 	return p.plan, nil
 }
 
-// run takes all tensors and gives back what only the transfer needed.
-func (r *receipt) run(ctx context.Context, l *tensor.Load, engine *hold.Engine) (err error) {
+// run takes all tensors.
+func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 	defer guard(&err)
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
@@ -160,10 +160,7 @@ func (r *receipt) run(ctx context.Context, l *tensor.Load, engine *hold.Engine) 
 	}
 	rep := l.Report()
 	r.report(&rep)
-	begin := time.Now()
-	err = engine.Settle()
-	r.Phases.Settle = time.Since(begin).Seconds()
-	return err
+	return nil
 }
 
 // finish waits until a load has ended.

@@ -1,0 +1,90 @@
+package tensor
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// An engine is what a load needs of a cuFile session. Tests replace it.
+type engine interface {
+	open(path string) (reader, error)
+	// device returns an open GPU, which the load must not close.
+	device(i int) (gpu.Device, error)
+	register(span gpu.Span) (io.Closer, error)
+}
+
+// A reader is an open file. It is safe for concurrent use.
+type reader interface {
+	// read fills all segments and returns one receipt for them. Fewer bytes
+	// without an error mean that the file ended.
+	read(ctx context.Context, segments []segment) (route.Receipt, error)
+	// direct reports whether a drive can fill registered memory of a GPU with
+	// bytes of the file, without host memory.
+	direct(device int) bool
+	close() error
+}
+
+// A segment is a range of a file and the memory that it goes to.
+type segment struct {
+	off int64
+	dst gpu.Span
+}
+
+type cufileEngine struct{ drv *cufile.Driver }
+
+func (e cufileEngine) device(i int) (gpu.Device, error) { return e.drv.Device(i) }
+
+func (e cufileEngine) register(s gpu.Span) (io.Closer, error) {
+	return e.drv.RegisterBuffer(s.Addr(), s.Len)
+}
+
+func (e cufileEngine) open(path string) (reader, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	// The registered file has a descriptor of its own.
+	defer f.Close()
+	h, err := e.drv.Register(f)
+	if err != nil {
+		return nil, err
+	}
+	return &cufileReader{e.drv, h}, nil
+}
+
+type cufileReader struct {
+	drv  *cufile.Driver
+	file *cufile.File
+}
+
+func (r *cufileReader) close() error { return r.file.Close() }
+
+func (r *cufileReader) direct(device int) bool {
+	p, err := r.file.Plan(device)
+	return err == nil && (p.Best() == route.NVFS || p.Best() == route.P2PDMA)
+}
+
+func (r *cufileReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {
+	if len(segments) == 1 {
+		return r.file.ReadAt(ctx, segments[0].dst, segments[0].off)
+	}
+	reqs := make([]cufile.Request, len(segments))
+	res := make([]route.Receipt, len(segments))
+	for i, s := range segments {
+		reqs[i] = cufile.Request{Dir: route.Read, File: r.file, Mem: s.dst, Off: s.off}
+	}
+	err := r.drv.Do(ctx, reqs, res)
+	var sum route.Receipt
+	for i := range res {
+		if i > 0 {
+			res[i].Time = 0 // they ran together
+		}
+		sum.Add(&res[i])
+	}
+	return sum, err
+}
