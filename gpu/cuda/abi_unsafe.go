@@ -13,7 +13,6 @@ const (
 	memAccessReadWrite     = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 	memGranularityMinimum  = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 	memRangeDMABuf         = 1 // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
-	memcpySrcOrderStream   = 1 // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
 	streamNonBlocking      = 1 // CU_STREAM_NON_BLOCKING
 	eventDefault           = 0 // CU_EVENT_DEFAULT
 	jitErrorLogBuffer      = 5 // CU_JIT_ERROR_LOG_BUFFER
@@ -60,30 +59,20 @@ type memAccessDesc struct {
 	Flags    int32
 }
 
-// memcpyAttributes is CUmemcpyAttributes.
-type memcpyAttributes struct {
-	_              structs.HostLayout
-	SrcAccessOrder int32
-	SrcLocHint     memLocation
-	DstLocHint     memLocation
-	Flags          uint32
-}
-
 var (
 	_ [32]byte = [unsafe.Sizeof(memAllocationProp{})]byte{}
 	_ [12]byte = [unsafe.Sizeof(memAccessDesc{})]byte{}
-	_ [24]byte = [unsafe.Sizeof(memcpyAttributes{})]byte{}
 )
 
-// pointerAttributes are what Pointer asks for, in the order of pointerQuery's
-// values.
+// pointerAttributes are the attributes that Pointer reads, in the order of
+// pointerQuery's values.
 var pointerAttributes = [...]int32{
 	pointerMemoryType, pointerHost, pointerSyncMemops, pointerIsManaged, pointerDeviceOrdinal,
 	pointerRangeStart, pointerRangeSize, pointerHandleTypes,
 }
 
 // A pointerQuery is the memory that cuPointerGetAttributes reads and writes.
-// Every value has eight bytes of its own, whatever its type in cuda.h.
+// Each value has eight bytes, even those that are smaller in cuda.h.
 type pointerQuery struct {
 	attributes [len(pointerAttributes)]int32
 	data       [len(pointerAttributes)]*uint64
@@ -101,8 +90,8 @@ func newPointerQuery() *pointerQuery {
 	return q
 }
 
-// jitOptions are the options with which modules are loaded: where to put the
-// compiler's complaints.
+// jitOptions are the options for loading a module: the buffer for the
+// compiler's error log.
 type jitOptions struct {
 	keys   [2]int32
 	values [2]uintptr

@@ -66,10 +66,10 @@ func TestCalls(t *testing.T) {
 		}, []string{"cuMemHostGetDevicePointer_v2(0x7000, 0)"}},
 		{"SetSyncMemops", func() error { return d.SetSyncMemops(0x123, true) }, []string{"cuPointerSetAttribute(1, 6, 0x123)"}},
 		{"clear SyncMemops", func() error { return d.SetSyncMemops(0x123, false) }, []string{"cuPointerSetAttribute(0, 6, 0x123)"}},
-		{"CopyIn settles", func() error { return d.CopyIn(mem, make([]byte, 100)) }, []string{"cuMemcpyHtoD_v2(100)", "cuStreamSynchronize(0)"}},
+		{"CopyIn waits", func() error { return d.CopyIn(mem, make([]byte, 100)) }, []string{"cuMemcpyHtoD_v2(100)", "cuStreamSynchronize(0)"}},
 		{"CopyOut", func() error { return d.CopyOut(make([]byte, 100), mem) }, []string{"cuMemcpyDtoH_v2(100)"}},
-		{"Copy settles", func() error { return d.Copy(mem+8, mem, 8) }, []string{"cuMemcpy(8)", "cuStreamSynchronize(0)"}},
-		{"Fill 1 settles", func() error { return d.Fill(mem, 0xabcd12, 1, 5) }, []string{"cuMemsetD8_v2(0x12, 5)", "cuStreamSynchronize(0)"}},
+		{"Copy waits", func() error { return d.Copy(mem+8, mem, 8) }, []string{"cuMemcpy(8)", "cuStreamSynchronize(0)"}},
+		{"Fill 1 waits", func() error { return d.Fill(mem, 0xabcd12, 1, 5) }, []string{"cuMemsetD8_v2(0x12, 5)", "cuStreamSynchronize(0)"}},
 		{"Fill 2", func() error { return d.Fill(mem, 0xabcd12, 2, 5) }, []string{"cuMemsetD16_v2(0xcd12, 5)", "cuStreamSynchronize(0)"}},
 		{"Fill 4", func() error { return d.Fill(mem, 0xabcd12, 4, 1<<40) }, []string{"cuMemsetD32_v2(0xabcd12, 1099511627776)", "cuStreamSynchronize(0)"}},
 		{"Synchronize", d.Synchronize, []string{"cuCtxSynchronize()"}},
@@ -92,12 +92,6 @@ func TestCalls(t *testing.T) {
 			}
 			return nil
 		}, []string{"cuStreamQuery(0x51)"}},
-		{"Stream.CopyBatch", func() error {
-			return s.CopyBatch([]gpu.Addr{0x10, 0x20}, []gpu.Addr{0x30, 0x40}, []uint64{5, 1 << 33})
-		}, []string{
-			"cuMemcpyBatchAsync(2)", "copy(0x10, 0x30, 5)", "copy(0x20, 0x40, 8589934592)",
-			"attributes(1: order 1 locations 0 0 flags 0 from 0, 0x51)",
-		}},
 		{"Event.Done", func() error { _, err := ev1.Done(); return err }, []string{"cuEventQuery(0xe1)"}},
 		{"Event.Synchronize", ev2.Synchronize, []string{"cuEventSynchronize(0xe2)"}},
 		{"Event.Since", func() error {
@@ -162,11 +156,6 @@ func TestNewestNames(t *testing.T) {
 	f := openFake(t, "CTX_V4")
 	d := f.device()
 	defer d.Close()
-	stream, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
 	got := f.logged(func() {
 		c, err := d.NewContext(gpu.ContextMapHost)
 		if err != nil {
@@ -175,13 +164,9 @@ func TestNewestNames(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := stream.(*cuda.Stream).CopyBatch([]gpu.Addr{1}, []gpu.Addr{2}, []uint64{3}); err != nil {
-			t.Error(err)
-		}
 	})
 	want := []string{
 		"cuCtxCreate_v4((nil), 0x8, 1)", "cuCtxPopCurrent_v2()", "cuCtxDestroy_v2()",
-		"cuMemcpyBatchAsync_v2(1)", "copy(0x1, 0x2, 3)", "attributes(1: order 1 locations 0 0 flags 0 from 0, 0x51)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -8,13 +8,12 @@ import (
 	"github.com/culvert-io/culvert/internal/dl"
 )
 
-// settled calls s and waits until it has taken effect. CUDA lets copies from
+// callAndWait calls s and waits for the default stream. CUDA lets copies from
 // pageable memory, copies within a device and fills of device memory return
-// early; they run on the default stream, so waiting for that stream is enough,
-// and when the call was complete already it costs no more than asking. The other
-// remedy, SYNC_MEMOPS on every allocation, would also change how memory behaves
-// in other libraries' hands.
-func (d *Device) settled(s *symbol, args ...uintptr) (*symbol, gpu.Code) {
+// early, but runs them on the default stream. Waiting for a stream without work
+// costs no more than a query. The alternative, SYNC_MEMOPS on every allocation,
+// would also change how other libraries see the memory.
+func (d *Device) callAndWait(s *symbol, args ...uintptr) (*symbol, gpu.Code) {
 	if d.closed.Load() {
 		return s, gpu.ErrContextDestroyed
 	}
@@ -29,7 +28,7 @@ func (d *Device) settled(s *symbol, args ...uintptr) (*symbol, gpu.Code) {
 
 // CopyIn copies host memory to the GPU.
 func (d *Device) CopyIn(dst gpu.Addr, src []byte) error {
-	s, c := d.settled(&d.symbols.cuMemcpyHtoD, uintptr(dst), refBytes(src), uintptr(len(src)))
+	s, c := d.callAndWait(&d.symbols.cuMemcpyHtoD, uintptr(dst), refBytes(src), uintptr(len(src)))
 	runtime.KeepAlive(src)
 	if c != gpu.Success {
 		return d.fail(s, c, "", dst, "host", len(src))
@@ -51,7 +50,7 @@ func (d *Device) CopyOut(dst []byte, src gpu.Addr) error {
 
 // Copy copies between any two addresses.
 func (d *Device) Copy(dst, src gpu.Addr, n uint64) error {
-	if s, c := d.settled(&d.symbols.cuMemcpy, uintptr(dst), uintptr(src), uintptr(n)); c != gpu.Success {
+	if s, c := d.callAndWait(&d.symbols.cuMemcpy, uintptr(dst), uintptr(src), uintptr(n)); c != gpu.Success {
 		return d.fail(s, c, "", dst, src, n)
 	}
 	return nil
@@ -59,36 +58,33 @@ func (d *Device) Copy(dst, src gpu.Addr, n uint64) error {
 
 // Fill writes n elements of 1, 2 or 4 bytes.
 func (d *Device) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
-	s, ok := d.memset(width)
-	if why := refusesFill(ok, width, n); why != "" {
-		return d.fail(s, gpu.ErrInvalidValue, why, dst, value, n)
+	sym := d.symbols
+	s, invalid := memset(width, n, &sym.cuMemsetD8, &sym.cuMemsetD16, &sym.cuMemsetD32)
+	if invalid != "" {
+		return d.fail(s, gpu.ErrInvalidValue, invalid, dst, value, n)
 	}
-	if s, c := d.settled(s, uintptr(dst), uintptr(value), uintptr(n)); c != gpu.Success {
+	if s, c := d.callAndWait(s, uintptr(dst), uintptr(value), uintptr(n)); c != gpu.Success {
 		return d.fail(s, c, "", dst, value, n)
 	}
 	return nil
 }
 
-// refusesFill says what is wrong with a fill that must not reach the driver. Of
-// a size that overflows an H200's fills what is left of it, and says success.
-func refusesFill(known bool, width int, n uint64) string {
-	switch {
-	case !known:
-		return "elements have 1, 2 or 4 bytes"
-	case n > math.MaxUint64/uint64(width):
-		return "the size overflows"
-	}
-	return ""
-}
-
-func (d *Device) memset(width int) (s *symbol, ok bool) {
+// memset chooses the function for elements of width bytes, or says why the fill
+// is invalid. An H200 fills less than was asked for if the size in bytes
+// overflows, and reports success.
+func memset(width int, n uint64, d8, d16, d32 *symbol) (s *symbol, invalid string) {
 	switch width {
 	case 1:
-		return &d.symbols.cuMemsetD8, true
+		s = d8
 	case 2:
-		return &d.symbols.cuMemsetD16, true
+		s = d16
 	case 4:
-		return &d.symbols.cuMemsetD32, true
+		s = d32
+	default:
+		return d8, "element width must be 1, 2 or 4 bytes"
 	}
-	return &d.symbols.cuMemsetD8, false
+	if n > math.MaxUint64/uint64(width) {
+		return s, "size overflows"
+	}
+	return s, ""
 }

@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -164,37 +163,6 @@ func TestCopyInHasArrived(t *testing.T) {
 		b.must(b.CopyOut(word[:], result))
 		if got, want := binary.LittleEndian.Uint64(word[:]), uint64(byte(round))*n; got != want {
 			t.Fatalf("round %d: sum %d, want %d", round, got, want)
-		}
-	}
-}
-
-func TestCopyBatch(t *testing.T) {
-	b := newBench(t)
-	const n, count = 4096, 100
-	mem := b.alloc(n * count)
-	pinned, err := b.Alloc(gpu.KindHost, n*count, 0)
-	b.must(err)
-	view := gpu.HostBytes(pinned, n*count)
-	var dst, src []gpu.Addr
-	var sizes []uint64
-	for i := range count {
-		for k := range n {
-			view[i*n+k] = byte(i + k)
-		}
-		// Backwards, so that the order of the lists matters.
-		dst, src, sizes = append(dst, mem+gpu.Addr((count-1-i)*n)), append(src, pinned+gpu.Addr(i*n)), append(sizes, n)
-	}
-	err = b.stream.(*cuda.Stream).CopyBatch(dst, src, sizes)
-	if errors.Is(err, gpu.ErrNotSupported) {
-		t.Skipf("needs CUDA 12.8: %v", err)
-	}
-	b.must(err)
-	b.must(b.stream.Synchronize())
-	got := make([]byte, n*count)
-	b.must(b.CopyOut(got, mem))
-	for i := range count {
-		if !bytes.Equal(got[(count-1-i)*n:][:n], view[i*n:][:n]) {
-			t.Fatalf("copy %d of %d is wrong", i, count)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/internal/dl"
 )
 
-// A Device is a context on a GPU. Besides [gpu.Device] it tells its CUcontext
-// and an allocation's IPC handle.
+// A Device is a context on a GPU. Besides [gpu.Device] it gives its CUcontext,
+// and the IPC handle and the number of an allocation.
 type Device struct {
 	drv     *Driver
 	symbols *symbols
@@ -21,7 +21,7 @@ type Device struct {
 	primary bool
 	closed  atomic.Bool
 	allocs  allocations
-	parts   parts
+	objects objects
 }
 
 var _ gpu.Device = (*Device)(nil)
@@ -30,8 +30,8 @@ func newDevice(d *Driver, dev int32, info gpu.Info, ctx uintptr, primary bool) *
 	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary, allocs: newAllocations()}
 }
 
-// enter locks the goroutine to its thread and makes the context current. It
-// is followed by leave if and only if it succeeds.
+// enter locks the goroutine to its thread and makes the context current. The
+// caller must call leave if it succeeds.
 func (d *Device) enter() gpu.Code {
 	if d.closed.Load() {
 		return gpu.ErrContextDestroyed
@@ -66,7 +66,7 @@ func (d *Device) call(s *symbol, args ...uintptr) gpu.Code {
 	return gpu.Code(c)
 }
 
-// callLong is call for functions with more arguments than a step holds.
+// callLong is call for functions with more arguments than a step has.
 func (d *Device) callLong(s *symbol, args []uintptr) gpu.Code {
 	if c := d.enter(); c != gpu.Success {
 		return c
@@ -82,7 +82,7 @@ func (d *Device) current() dl.Step {
 	return dl.Step{Fn: d.symbols.cuCtxSetCurrent.fn, Args: [maxStepArgs]uintptr{d.ctx}}
 }
 
-// maxStepArgs is how many arguments a step holds.
+// maxStepArgs is the number of arguments that a step has.
 const maxStepArgs = len(dl.Step{}.Args)
 
 func step(s *symbol, args []uintptr) dl.Step {
@@ -91,7 +91,7 @@ func step(s *symbol, args []uintptr) dl.Step {
 	return st
 }
 
-// unusable is what a closed stream, event or module answers.
+// unusable is the code for use of a closed stream, event or module.
 func (d *Device) unusable() gpu.Code {
 	if d.closed.Load() {
 		return gpu.ErrContextDestroyed
@@ -103,43 +103,37 @@ func (d *Device) fail(s *symbol, c gpu.Code, detail string, args ...any) error {
 	return d.drv.fail(s, c, detail, args...)
 }
 
+func (d *Device) check(s *symbol, c gpu.Code, args ...any) error { return d.drv.check(s, c, args...) }
+
 // Info describes the GPU.
 func (d *Device) Info() gpu.Info { return d.info }
 
 // Context is the CUcontext.
 func (d *Device) Context() uintptr { return d.ctx }
 
-// Attribute asks for a device attribute. One that the driver does not know
-// is ErrInvalidValue.
+// Attribute reads a device attribute. It fails with ErrInvalidValue if the
+// driver does not know the attribute.
 func (d *Device) Attribute(a gpu.Attribute) (int, error) { return d.drv.attribute(d.dev, a) }
 
 // MemInfo is the GPU's free and total memory.
 func (d *Device) MemInfo() (free, total uint64, err error) {
 	v := new([2]uint64)
 	s := &d.symbols.cuMemGetInfo
-	if c := d.call(s, ref(&v[0]), ref(&v[1])); c != gpu.Success {
-		return 0, 0, d.fail(s, c, "")
-	}
-	return v[0], v[1], nil
+	err = d.check(s, d.call(s, ref(&v[0]), ref(&v[1])))
+	return v[0], v[1], err
 }
 
 // Synchronize waits for all work of the context.
 func (d *Device) Synchronize() error {
 	s := &d.symbols.cuCtxSynchronize
-	if c := d.call(s); c != gpu.Success {
-		return d.fail(s, c, "")
-	}
-	return nil
+	return d.check(s, d.call(s))
 }
 
 // FlushWrites makes writes of other devices visible.
 func (d *Device) FlushWrites(scope gpu.Scope) error {
 	const currentContext = 0 // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX
 	s := &d.symbols.cuFlushGPUDirectRDMAWrites
-	if c := d.call(s, currentContext, uintptr(scope)); c != gpu.Success {
-		return d.fail(s, c, "", int(scope))
-	}
-	return nil
+	return d.check(s, d.call(s, currentContext, uintptr(scope)), int(scope))
 }
 
 // NewContext creates a further context on the same GPU.
@@ -147,22 +141,21 @@ func (d *Device) NewContext(f gpu.Flags) (gpu.Device, error) {
 	if d.closed.Load() {
 		return nil, d.fail(&d.symbols.cuCtxCreate_v2, gpu.ErrContextDestroyed, "", f, d.dev)
 	}
-	ctx, old := new(uintptr), new(uintptr)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s, params := &d.symbols.cuCtxCreate_v2, []uintptr{ref(ctx), uintptr(f), uintptr(d.dev)}
+	s, args := &d.symbols.cuCtxCreate_v2, []any{f, d.dev}
 	if s.fn == 0 {
-		s, params = &d.symbols.cuCtxCreate_v4, []uintptr{ref(ctx), 0, uintptr(f), uintptr(d.dev)}
+		s, args = &d.symbols.cuCtxCreate_v4, []any{0, f, d.dev} // 0: no parameters
 	}
-	if c := s.call(params...); c != gpu.Success {
-		return nil, d.fail(s, c, "", f, d.dev)
+	ctx, err := get[uintptr](d.drv, s, args...)
+	if err != nil {
+		return nil, err
 	}
-	// A new context is pushed onto the thread's stack.
-	pop := &d.symbols.cuCtxPopCurrent
-	if c := pop.call(ref(old)); c != gpu.Success {
-		return nil, errors.Join(d.fail(pop, c, ""), d.destroy(*ctx))
+	// The driver has pushed the new context onto the thread's stack.
+	if _, err := get[uintptr](d.drv, &d.symbols.cuCtxPopCurrent); err != nil {
+		return nil, errors.Join(err, d.destroy(ctx))
 	}
-	return newDevice(d.drv, d.dev, d.info, *ctx, false), nil
+	return newDevice(d.drv, d.dev, d.info, ctx, false), nil
 }
 
 // Bind locks the goroutine to its thread and pushes the context.
@@ -182,42 +175,36 @@ func (d *Device) Bind() (unbind func(), err error) {
 			return
 		}
 		bound = false
-		pop.call(ref(old)) // fails only where the thread has no context left, which is the aim
+		pop.call(ref(old)) // fails only if the thread has no context left, which is fine
 		runtime.UnlockOSThread()
 	}, nil
 }
 
-// Close closes the streams, events and modules of the Device, frees what was
-// allocated and unregisters what was registered through it, and gives up the
-// context. Others may still hold a primary context, so nothing goes by itself.
+// Close closes the streams, events and modules of the Device, frees and
+// unregisters its memory, and releases the context. It frees explicitly because
+// a primary context lives on if the process has other users of it.
 func (d *Device) Close() error {
 	s := &d.symbols.cuDevicePrimaryCtxRelease
 	if !d.primary {
 		s = &d.symbols.cuCtxDestroy
 	}
 	if d.closed.Load() {
-		return d.fail(s, gpu.ErrContextDestroyed, "closed before")
+		return d.fail(s, gpu.ErrContextDestroyed, "already closed")
 	}
-	err := d.parts.close()
+	err := d.objects.close()
 	if d.closed.Swap(true) {
-		return d.fail(s, gpu.ErrContextDestroyed, "closed before")
+		return d.fail(s, gpu.ErrContextDestroyed, "already closed")
 	}
 	err = errors.Join(err, d.freeAll())
 	if !d.primary {
 		return errors.Join(err, d.destroy(d.ctx))
 	}
-	if c := s.call(uintptr(d.dev)); c != gpu.Success {
-		err = errors.Join(err, d.fail(s, c, "", d.dev))
-	}
-	return err
+	return errors.Join(err, d.check(s, s.call(uintptr(d.dev)), d.dev))
 }
 
 func (d *Device) destroy(ctx uintptr) error {
 	s := &d.symbols.cuCtxDestroy
-	if c := s.call(ctx); c != gpu.Success {
-		return d.fail(s, c, "")
-	}
-	return nil
+	return d.check(s, s.call(ctx))
 }
 
 // cString is the text before the first NUL.

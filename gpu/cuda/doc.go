@@ -1,31 +1,30 @@
-// Package cuda is the driver for NVIDIA hardware: libcuda.so.1, loaded at run
-// time, without cgo.
+// Package cuda implements package gpu for NVIDIA hardware, through libcuda.so.1,
+// which it loads at run time, without cgo.
 //
 // # Which library
 //
-// [Open] tries the usual names and places; the environment variable
-// CULVERT_LIBCUDA names one file instead. Culvert's own software libcuda is
-// refused with [ErrOwnLibrary], since a driver that opened it would be driving
-// itself.
+// [Open] tries the usual names and paths, or only the file that the environment
+// variable CULVERT_LIBCUDA names. It rejects Culvert's own software libcuda with
+// [ErrOwnLibrary]: a driver that loaded it would call itself.
 //
 // # Threads
 //
 // CUDA's current context belongs to a thread. Every call here locks the
 // goroutine to its thread, makes the device's context current and calls the
-// driver; the context stays current on that thread afterwards. Asking whether
-// it already is would cost as much as setting it, and remembering it would be
-// wrong as soon as another library in the process sets its own.
+// driver. The context stays current on that thread. Querying the current
+// context would cost as much as setting it, and a cached answer would be wrong
+// once another library sets its own context.
 //
-// Code that runs on a thread it does not own (a callback from C) wraps its
-// calls in [Device.Bind], which puts the thread's own context back. A bound
-// goroutine that calls another Device's methods leaves that other context
+// Code that runs on a thread of another library (a callback from C) wraps its
+// calls in [Device.Bind], which restores the thread's context. If a bound
+// goroutine calls methods of another Device, that Device's context stays
 // current.
 //
 // # Completion
 //
-// CUDA's "synchronous" calls are not all complete when they return: a copy
-// from pageable memory may still be on its way from a staging buffer, and
-// copies within the device and fills are only queued. Package gpu promises
-// completion, so these calls are followed by a wait for the default stream
-// (see settle). Culvert's streams do not synchronise with the default stream.
+// Not all of CUDA's "synchronous" calls are complete when they return: a copy
+// from pageable memory may still be in flight from a staging buffer, and copies
+// within the device and fills are only queued. Package gpu guarantees
+// completion, so these calls also wait for the default stream (callAndWait).
+// Culvert's streams do not synchronise with the default stream.
 package cuda

@@ -8,7 +8,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// A Driver is a loaded and initialised libcuda. It is never unloaded: the
+// A Driver is a loaded and initialized libcuda. It is never unloaded: the
 // library has threads of its own.
 type Driver struct {
 	path    string
@@ -30,14 +30,10 @@ func (d *Driver) Version() int {
 	return int(*v)
 }
 
-func (d *Driver) count() (int, error) {
-	n := new(int32)
-	s := &d.symbols.cuDeviceGetCount
-	if c := s.call(ref(n)); c != gpu.Success {
-		return 0, d.fail(s, c, "")
-	}
-	return int(*n), nil
-}
+// call calls s without a context.
+func (d *Driver) call(s *symbol, args ...uintptr) gpu.Code { return s.call(args...) }
+
+func (d *Driver) count() (int32, error) { return get[int32](d, &d.symbols.cuDeviceGetCount) }
 
 // Devices describes the GPUs.
 func (d *Driver) Devices() ([]gpu.Info, error) {
@@ -68,34 +64,25 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := new(uintptr)
-	s := &d.symbols.cuDevicePrimaryCtxRetain
-	if c := s.call(ref(ctx), uintptr(dev)); c != gpu.Success {
-		return nil, d.fail(s, c, "", dev)
+	ctx, err := get[uintptr](d, &d.symbols.cuDevicePrimaryCtxRetain, dev)
+	if err != nil {
+		return nil, err
 	}
-	return newDevice(d, dev, info, *ctx, true), nil
+	return newDevice(d, dev, info, ctx, true), nil
 }
 
 // device is the CUdevice of GPU i.
 func (d *Driver) device(i int) (int32, error) {
-	dev := new(int32)
 	s := &d.symbols.cuDeviceGet
 	if i != int(int32(i)) { // C would see another number
 		return 0, d.fail(s, gpu.ErrInvalidDevice, "", i)
 	}
-	if c := s.call(ref(dev), uintptr(i)); c != gpu.Success {
-		return 0, d.fail(s, c, "", i)
-	}
-	return *dev, nil
+	return get[int32](d, s, i)
 }
 
 func (d *Driver) attribute(dev int32, a gpu.Attribute) (int, error) {
-	v := new(int32)
-	s := &d.symbols.cuDeviceGetAttribute
-	if c := s.call(ref(v), uintptr(a), uintptr(dev)); c != gpu.Success {
-		return 0, d.fail(s, c, "", a, dev)
-	}
-	return int(*v), nil
+	v, err := get[int32](d, &d.symbols.cuDeviceGetAttribute, a, dev)
+	return int(v), err
 }
 
 func (d *Driver) info(i int, dev int32) (gpu.Info, error) {
@@ -115,23 +102,14 @@ func (d *Driver) info(i int, dev int32) (gpu.Info, error) {
 	info.Capability = [2]int{v[3], v[4]}
 	info.Multiprocs, info.UnifiedAddrs = v[5], v[6] != 0
 
-	name := make([]byte, 256)
-	s := &d.symbols.cuDeviceGetName
-	if c := s.call(refBytes(name), uintptr(len(name)), uintptr(dev)); c != gpu.Success {
-		return info, d.fail(s, c, "", dev)
+	name, err := get[[256]byte](d, &d.symbols.cuDeviceGetName, 256, dev)
+	if err != nil {
+		return info, err
 	}
-	info.Name = cString(name)
-	uuid := new(gpu.UUID)
-	s = &d.symbols.cuDeviceGetUuid
-	if c := s.call(ref(uuid), uintptr(dev)); c != gpu.Success {
-		return info, d.fail(s, c, "", dev)
+	info.Name = cString(name[:])
+	if info.UUID, err = get[gpu.UUID](d, &d.symbols.cuDeviceGetUuid, dev); err != nil {
+		return info, err
 	}
-	info.UUID = *uuid
-	total := new(uint64)
-	s = &d.symbols.cuDeviceTotalMem
-	if c := s.call(ref(total), uintptr(dev)); c != gpu.Success {
-		return info, d.fail(s, c, "", dev)
-	}
-	info.Memory = *total
-	return info, nil
+	info.Memory, err = get[uint64](d, &d.symbols.cuDeviceTotalMem, dev)
+	return info, err
 }

@@ -38,7 +38,7 @@ func TestErrors(t *testing.T) {
 	}
 	f.answer("cuStreamSynchronize", gpu.ErrIllegalAddress, 0)
 	if err := d.Fill(0, 0, 4, 1); !errors.Is(err, gpu.ErrIllegalAddress) || !strings.Contains(err.Error(), "cuStreamSynchronize") {
-		t.Errorf("settle: %v", err)
+		t.Errorf("wait: %v", err)
 	}
 	_, err = d.Load([]byte("broken"))
 	if !errors.Is(err, gpu.ErrInvalidPTX) || !strings.Contains(err.Error(), "line 5; fatal   : broken") {
@@ -88,8 +88,6 @@ func TestBadInput(t *testing.T) {
 		{"stream fill width", s.Fill(0, 0, 8, 1), gpu.ErrInvalidValue},
 		{"write width", s.Write(0, 0, 2), gpu.ErrInvalidValue},
 		{"wait width", s.Wait(0, 0, 16, gpu.CondEQ), gpu.ErrInvalidValue},
-		{"batch of nothing", s.CopyBatch(nil, nil, nil), gpu.ErrInvalidValue},
-		{"batch of different lengths", s.CopyBatch([]gpu.Addr{1}, nil, []uint64{1}), gpu.ErrInvalidValue},
 		{"no function", s.Do(nil), gpu.ErrInvalidValue},
 		{"no event", s.Record(nil), gpu.ErrInvalidHandle},
 		{"wait for no event", s.WaitEvent(nil), gpu.ErrInvalidHandle},

@@ -2,31 +2,26 @@ package cuda
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-type event struct {
-	d      *Device
-	handle uintptr
-	closed atomic.Bool
-}
+type event struct{ object }
 
 // NewEvent creates an event with timing.
 func (d *Device) NewEvent() (gpu.Event, error) {
 	h := new(uintptr)
 	s := &d.symbols.cuEventCreate
-	if c := d.call(s, ref(h), eventDefault); c != gpu.Success {
-		return nil, d.fail(s, c, "")
+	if err := d.check(s, d.call(s, ref(h), eventDefault)); err != nil {
+		return nil, err
 	}
-	e := &event{d: d, handle: *h}
-	d.parts.add(e)
+	e := new(event)
+	d.adopt(&e.object, *h, &d.symbols.cuEventDestroy)
 	return e, nil
 }
 
-// handleOf is the CUevent of an event that is ours and open.
+// handleOf is the CUevent of an open event of this package.
 func handleOf(e gpu.Event) (uintptr, bool) {
 	ours, ok := e.(*event)
 	if !ok || ours == nil || ours.closed.Load() {
@@ -35,85 +30,47 @@ func handleOf(e gpu.Event) (uintptr, bool) {
 	return ours.handle, true
 }
 
-// Record marks the stream's present end by the event.
+func (d *Device) notAnEvent(s *symbol) error {
+	return d.fail(s, d.unusable(), "not an open CUDA event")
+}
+
+// Record places the event behind the work that the stream has now.
 func (t *Stream) Record(e gpu.Event) error {
 	s := &t.d.symbols.cuEventRecord
 	h, ok := handleOf(e)
 	if !ok {
-		return t.d.fail(s, t.d.unusable(), "not an open CUDA event")
+		return t.d.notAnEvent(s)
 	}
-	if c := t.call(s, h, t.handle); c != gpu.Success {
-		return t.d.fail(s, c, "")
-	}
-	return nil
+	return t.d.check(s, t.call(s, h, t.handle))
 }
 
-// WaitEvent holds the stream until the event has happened.
+// WaitEvent makes later work of the stream wait for the event.
 func (t *Stream) WaitEvent(e gpu.Event) error {
 	s := &t.d.symbols.cuStreamWaitEvent
 	h, ok := handleOf(e)
 	if !ok {
-		return t.d.fail(s, t.d.unusable(), "not an open CUDA event")
+		return t.d.notAnEvent(s)
 	}
-	if c := t.call(s, t.handle, h, 0); c != gpu.Success {
-		return t.d.fail(s, c, "")
-	}
-	return nil
+	return t.d.check(s, t.call(s, t.handle, h, 0))
 }
 
-func (e *event) call(s *symbol, args ...uintptr) gpu.Code {
-	if e.closed.Load() {
-		return e.d.unusable()
-	}
-	return e.d.call(s, args...)
-}
+// Done reports whether the stream has reached the event. It is true for an
+// event that was never recorded.
+func (e *event) Done() (bool, error) { return e.done(&e.d.symbols.cuEventQuery) }
 
-// Done reports whether the event has happened. One that was never recorded
-// has.
-func (e *event) Done() (bool, error) {
-	s := &e.d.symbols.cuEventQuery
-	switch c := e.call(s, e.handle); c {
-	case gpu.Success:
-		return true, nil
-	case gpu.ErrNotReady:
-		return false, nil
-	default:
-		return true, e.d.fail(s, c, "")
-	}
-}
-
-// Synchronize waits until the event has happened.
-func (e *event) Synchronize() error {
-	s := &e.d.symbols.cuEventSynchronize
-	if c := e.call(s, e.handle); c != gpu.Success {
-		return e.d.fail(s, c, "")
-	}
-	return nil
-}
+// Synchronize waits until the stream has reached the event.
+func (e *event) Synchronize() error { return e.synchronize(&e.d.symbols.cuEventSynchronize) }
 
 // Since is the time from start to e.
 func (e *event) Since(start gpu.Event) (time.Duration, error) {
 	s := &e.d.symbols.cuEventElapsedTime
 	h, ok := handleOf(start)
 	if !ok {
-		return 0, e.d.fail(s, e.d.unusable(), "not an open CUDA event")
+		return 0, e.d.notAnEvent(s)
 	}
 	ms := new(float32)
-	if c := e.call(s, ref(ms), h, e.handle); c != gpu.Success {
-		return 0, e.d.fail(s, c, "")
+	if err := e.d.check(s, e.call(s, ref(ms), h, e.handle)); err != nil {
+		return 0, err
 	}
 	return time.Duration(math.Round(float64(*ms) * 1e6)), nil
-}
-
-// Close destroys the event.
-func (e *event) Close() error {
-	s := &e.d.symbols.cuEventDestroy
-	if e.closed.Swap(true) {
-		return e.d.fail(s, e.d.unusable(), "closed before")
-	}
-	e.d.parts.remove(e)
-	if c := e.d.call(s, e.handle); c != gpu.Success {
-		return e.d.fail(s, c, "")
-	}
-	return nil
 }

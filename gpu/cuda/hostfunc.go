@@ -6,11 +6,11 @@ import (
 	"github.com/culvert-io/culvert/internal/dl"
 )
 
-// hostFuncs are the functions that wait in streams. C holds their numbers.
+// hostFuncs are the functions waiting in streams. C has their numbers.
 var hostFuncs funcTable
 
-// hostCallback is what the driver calls for all of them. C functions made of
-// Go functions are few and for ever, hence one for the process.
+// hostCallback is the C function that calls them. There is one for the process,
+// because callbacks are limited in number and cannot be freed.
 var hostCallback = sync.OnceValue(func() dl.Func {
 	return dl.Callback(func(id uintptr) {
 		if f := hostFuncs.take(id); f != nil {

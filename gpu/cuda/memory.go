@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// allocations remembers what came from Alloc, Import and Register: Free must
-// know how an address was made, and must not free what is not ours.
+// allocations records the memory that came from Alloc, Import and Register.
+// Free needs to know how an address was made, and must free no other memory.
 type allocations struct {
 	mu    sync.Mutex
 	made  map[gpu.Addr]allocation
@@ -19,7 +20,7 @@ type allocations struct {
 
 type allocation struct {
 	kind gpu.Kind
-	size uint64 // mapped size of KindVirtual, else the size asked for
+	size uint64 // mapped size of KindVirtual, else the requested size
 }
 
 func newAllocations() allocations {
@@ -32,8 +33,8 @@ func (t *allocations) add(a gpu.Addr, x allocation) {
 	t.made[a] = x
 }
 
-// take removes and returns the allocation at a, so that of two concurrent
-// Frees one fails.
+// take removes and returns the allocation at a. Of two concurrent Frees, one
+// fails.
 func (t *allocations) take(a gpu.Addr) (allocation, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +55,7 @@ func (t *allocations) unregister(host uintptr) {
 	delete(t.hosts, host)
 }
 
-// registered finds the registered range that an address lies in.
+// registered finds the registered range that contains an address.
 func (t *allocations) registered(a uintptr) (host uintptr, n uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,82 +67,48 @@ func (t *allocations) registered(a uintptr) (host uintptr, n uint64, ok bool) {
 	return 0, 0, false
 }
 
-// left lists what has not been freed.
+// left lists the memory that was not freed.
 func (t *allocations) left() (made []gpu.Addr, hosts []uintptr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.made)), slices.Collect(maps.Keys(t.hosts))
 }
 
-// Alloc allocates memory of a kind. n 0 and flags that the kind does not have
-// are ErrInvalidValue.
+// Alloc allocates memory of a kind. It fails with ErrInvalidValue if n is 0 or
+// the kind does not have the flags.
 func (d *Device) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
-	s, call := d.allocator(k)
-	if n == 0 {
-		return 0, d.fail(s, gpu.ErrInvalidValue, "size 0", n)
-	}
-	if call == nil {
-		return 0, d.fail(s, gpu.ErrInvalidValue, "memory of kind "+k.String()+" cannot be allocated", n)
-	}
-	return call(n, f)
-}
-
-// allocator is the driver function behind a kind, and how to call it.
-func (d *Device) allocator(k gpu.Kind) (*symbol, func(uint64, gpu.Flags) (gpu.Addr, error)) {
+	s, args := &d.symbols.cuMemAlloc, []any{n}
 	switch k {
 	case gpu.KindDevice:
-		return &d.symbols.cuMemAlloc, d.allocDevice
 	case gpu.KindHost:
-		return &d.symbols.cuMemHostAlloc, d.allocHost
+		s, args = &d.symbols.cuMemHostAlloc, []any{n, f}
 	case gpu.KindManaged:
-		return &d.symbols.cuMemAllocManaged, d.allocManaged
+		s, args = &d.symbols.cuMemAllocManaged, []any{n, cmp.Or(f, gpu.ManagedGlobal)}
 	case gpu.KindVirtual:
-		return &d.symbols.cuMemCreate, d.allocVirtual
+		s = &d.symbols.cuMemCreate
+	default:
+		return 0, d.fail(s, gpu.ErrInvalidValue, "memory of kind "+k.String()+" cannot be allocated", n)
 	}
-	return &d.symbols.cuMemAlloc, nil
+	switch {
+	case n == 0:
+		return 0, d.fail(s, gpu.ErrInvalidValue, "size 0", n)
+	case f != 0 && k.OnDevice():
+		return 0, d.fail(s, gpu.ErrInvalidValue, k.String()+" memory has no flags", n)
+	case k == gpu.KindVirtual:
+		return d.allocVirtual(n)
+	}
+	a, err := get[gpu.Addr](d, s, args...)
+	if err == nil {
+		d.allocs.add(a, allocation{k, n})
+	}
+	return a, err
 }
 
-func (d *Device) allocDevice(n uint64, f gpu.Flags) (gpu.Addr, error) {
-	s := &d.symbols.cuMemAlloc
-	if f != 0 {
-		return 0, d.fail(s, gpu.ErrInvalidValue, "device memory takes no flags", n)
-	}
-	a := new(gpu.Addr)
-	if c := d.call(s, ref(a), uintptr(n)); c != gpu.Success {
-		return 0, d.fail(s, c, "", n)
-	}
-	d.allocs.add(*a, allocation{gpu.KindDevice, n})
-	return *a, nil
-}
-
-func (d *Device) allocHost(n uint64, f gpu.Flags) (gpu.Addr, error) {
-	a := new(gpu.Addr)
-	s := &d.symbols.cuMemHostAlloc
-	if c := d.call(s, ref(a), uintptr(n), uintptr(f)); c != gpu.Success {
-		return 0, d.fail(s, c, "", n, f)
-	}
-	d.allocs.add(*a, allocation{gpu.KindHost, n})
-	return *a, nil
-}
-
-func (d *Device) allocManaged(n uint64, f gpu.Flags) (gpu.Addr, error) {
-	if f == 0 {
-		f = gpu.ManagedGlobal
-	}
-	a := new(gpu.Addr)
-	s := &d.symbols.cuMemAllocManaged
-	if c := d.call(s, ref(a), uintptr(n), uintptr(f)); c != gpu.Success {
-		return 0, d.fail(s, c, "", n, f)
-	}
-	d.allocs.add(*a, allocation{gpu.KindManaged, n})
-	return *a, nil
-}
-
-// Free frees an address that Alloc or Import of this Device returned; any
-// other is ErrInvalidValue.
+// Free frees an address that Alloc or Import of this Device returned. For any
+// other it fails with ErrInvalidValue.
 func (d *Device) Free(a gpu.Addr) error {
-	if c := d.enter(); c != gpu.Success {
-		return d.fail(&d.symbols.cuMemFree, c, "", a)
+	if err := d.check(&d.symbols.cuMemFree, d.enter(), a); err != nil {
+		return err
 	}
 	defer d.leave()
 	return d.free(a)
@@ -159,10 +126,7 @@ func (d *Device) free(a gpu.Addr) error {
 	case x.kind == gpu.KindHost:
 		s = &d.symbols.cuMemFreeHost
 	}
-	if c := s.call(uintptr(a)); c != gpu.Success {
-		return d.fail(s, c, "", a)
-	}
-	return nil
+	return d.check(s, s.call(uintptr(a)), a)
 }
 
 // freeAll frees what is left when the Device is closed.
@@ -171,8 +135,8 @@ func (d *Device) freeAll() error {
 	if len(made)+len(hosts) == 0 {
 		return nil
 	}
-	if c := d.enterClosed(); c != gpu.Success {
-		return d.fail(&d.symbols.cuCtxSetCurrent, c, "")
+	if err := d.check(&d.symbols.cuCtxSetCurrent, d.enterClosed()); err != nil {
+		return err
 	}
 	defer d.leave()
 	var errs []error
@@ -181,9 +145,7 @@ func (d *Device) freeAll() error {
 	}
 	for _, h := range hosts {
 		s := &d.symbols.cuMemHostUnregister
-		if c := s.call(h); c != gpu.Success {
-			errs = append(errs, d.fail(s, c, "", gpu.Addr(h)))
-		}
+		errs = append(errs, d.check(s, s.call(h), gpu.Addr(h)))
 		d.allocs.unregister(h)
 	}
 	return errors.Join(errs...)
@@ -192,8 +154,8 @@ func (d *Device) freeAll() error {
 // Register pins host memory in place. The memory must not be Go's.
 func (d *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	s := &d.symbols.cuMemHostRegister
-	if c := d.call(s, host, uintptr(n), uintptr(f)); c != gpu.Success {
-		return d.fail(s, c, "", gpu.Addr(host), n, f)
+	if err := d.check(s, d.call(s, host, uintptr(n), uintptr(f)), gpu.Addr(host), n, f); err != nil {
+		return err
 	}
 	d.allocs.register(host, n)
 	return nil
@@ -202,8 +164,8 @@ func (d *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 // Unregister undoes Register.
 func (d *Device) Unregister(host uintptr) error {
 	s := &d.symbols.cuMemHostUnregister
-	if c := d.call(s, host); c != gpu.Success {
-		return d.fail(s, c, "", gpu.Addr(host))
+	if err := d.check(s, d.call(s, host), gpu.Addr(host)); err != nil {
+		return err
 	}
 	d.allocs.unregister(host)
 	return nil
@@ -211,21 +173,11 @@ func (d *Device) Unregister(host uintptr) error {
 
 // DevicePointer is the GPU's address of pinned or registered host memory.
 func (d *Device) DevicePointer(host uintptr) (gpu.Addr, error) {
-	a := new(gpu.Addr)
-	s := &d.symbols.cuMemHostGetDevicePointer
-	if c := d.call(s, ref(a), host, 0); c != gpu.Success {
-		return 0, d.fail(s, c, "", gpu.Addr(host))
-	}
-	return *a, nil
+	return get[gpu.Addr](d, &d.symbols.cuMemHostGetDevicePointer, gpu.Addr(host), 0)
 }
 
-// IPCHandle is the CUipcMemHandle of the allocation that a lies in. Memory of
-// other kinds than gpu.KindDevice has none.
+// IPCHandle is the CUipcMemHandle of the allocation that contains a. Only
+// memory of gpu.KindDevice has one.
 func (d *Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
-	h := new([64]byte)
-	s := &d.symbols.cuIpcGetMemHandle
-	if c := d.call(s, ref(h), uintptr(a)); c != gpu.Success {
-		return [64]byte{}, d.fail(s, c, "", a)
-	}
-	return *h, nil
+	return get[[64]byte](d, &d.symbols.cuIpcGetMemHandle, a)
 }

@@ -4,17 +4,14 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/ptx"
 )
 
 type module struct {
-	d       *Device
-	handle  uintptr
-	closed  atomic.Bool
-	entries map[string][]int // parameter sizes by kernel
+	object
+	params map[string][]int // parameter sizes by kernel
 }
 
 type function struct {
@@ -24,8 +21,7 @@ type function struct {
 	params []int
 }
 
-// Load compiles PTX text for the GPU. The compiler's complaint is part of the
-// error.
+// Load compiles PTX text for the GPU. Its error contains the compiler's log.
 func (d *Device) Load(text []byte) (gpu.Module, error) {
 	s := &d.symbols.cuModuleLoadDataEx
 	image := append(append(make([]byte, 0, len(text)+1), text...), 0)
@@ -35,16 +31,16 @@ func (d *Device) Load(text []byte) (gpu.Module, error) {
 	if c != gpu.Success {
 		return nil, d.fail(s, c, strings.TrimSpace(cString(options.log[:])))
 	}
-	m := &module{d: d, handle: *handle, entries: make(map[string][]int)}
-	entries, err := ptx.Parse(text)
+	m := &module{params: make(map[string][]int)}
+	d.adopt(&m.object, *handle, &d.symbols.cuModuleUnload)
+	kernels, err := ptx.Parse(text)
 	if err != nil {
-		_ = m.Close() // of no use without the parameters
+		_ = m.Close() // the parse error is the one to report
 		return nil, d.fail(s, gpu.ErrInvalidImage, err.Error())
 	}
-	for _, e := range entries {
-		m.entries[e.Name] = e.Params
+	for _, k := range kernels {
+		m.params[k.Name] = k.Params
 	}
-	d.parts.add(m)
 	return m, nil
 }
 
@@ -52,9 +48,9 @@ func (d *Device) Load(text []byte) (gpu.Module, error) {
 func (m *module) Func(name string) (gpu.Func, error) {
 	s := &m.d.symbols.cuModuleGetFunction
 	if m.closed.Load() {
-		return nil, m.d.fail(s, m.d.unusable(), "the module is closed", name)
+		return nil, m.d.fail(s, m.d.unusable(), "module is closed", name)
 	}
-	params, ok := m.entries[name]
+	params, ok := m.params[name]
 	if !ok {
 		return nil, m.d.fail(s, gpu.ErrNotFound, "", name)
 	}
@@ -62,23 +58,10 @@ func (m *module) Func(name string) (gpu.Func, error) {
 	h := new(uintptr)
 	c := m.d.call(s, ref(h), m.handle, refBytes(cname))
 	runtime.KeepAlive(cname)
-	if c != gpu.Success {
-		return nil, m.d.fail(s, c, "", name)
+	if err := m.d.check(s, c, name); err != nil {
+		return nil, err
 	}
 	return &function{m, *h, name, params}, nil
-}
-
-// Close unloads the module. Its kernels must not be running.
-func (m *module) Close() error {
-	s := &m.d.symbols.cuModuleUnload
-	if m.closed.Swap(true) {
-		return m.d.fail(s, m.d.unusable(), "closed before")
-	}
-	m.d.parts.remove(m)
-	if c := m.d.call(s, m.handle); c != gpu.Success {
-		return m.d.fail(s, c, "")
-	}
-	return nil
 }
 
 // Name is the kernel's name in PTX.
@@ -87,8 +70,8 @@ func (f *function) Name() string { return f.name }
 // Params are the sizes of the parameters.
 func (f *function) Params() []int { return f.params }
 
-// An argList is the memory of a kernel's arguments: the driver takes a list
-// of pointers to them and copies them before the launch returns.
+// An argList is the memory of a kernel's arguments. The driver takes a list of
+// pointers to them and copies the arguments before the launch returns.
 type argList struct {
 	words    []uint64
 	pointers []uintptr

@@ -10,11 +10,11 @@ import (
 )
 
 var (
-	// ErrNoLibrary says that no libcuda could be loaded.
+	// ErrNoLibrary means that no libcuda could be loaded.
 	ErrNoLibrary = errors.New("NVIDIA's driver library is not installed")
-	// ErrOwnLibrary says that the libcuda found is Culvert's software one.
+	// ErrOwnLibrary means that the libcuda found is Culvert's software one.
 	ErrOwnLibrary = errors.New("this libcuda is Culvert's software GPU, not NVIDIA's driver")
-	// ErrOldDriver says that libcuda lacks a function that Culvert needs.
+	// ErrOldDriver means that libcuda lacks a function that Culvert needs.
 	ErrOldDriver = errors.New("NVIDIA's driver is too old")
 )
 
@@ -24,8 +24,8 @@ const EnvLibrary = "CULVERT_LIBCUDA"
 // ownMarker is exported by Culvert's own libraries.
 const ownMarker = "culvert_soft_machine"
 
-// libraryNames are the names to try: the loader's own search, then places that
-// container runtimes and WSL use without telling the loader.
+// libraryNames are the names to try: the loader's search path, then paths that
+// container runtimes and WSL use without configuring the loader.
 func libraryNames() []string {
 	if name := os.Getenv(EnvLibrary); name != "" {
 		return []string{name}
@@ -38,19 +38,19 @@ func libraryNames() []string {
 	}
 }
 
-// Open loads the driver library and initialises it. It fails with an error
+// Open loads the driver library and initializes it. It fails with an error
 // that wraps [ErrNoLibrary], [ErrOwnLibrary], [ErrOldDriver] or the gpu.Code
 // of the driver (gpu.ErrNoDevice where there is a driver but no GPU).
 func Open() (*Driver, error) {
 	lib, err := dl.Open(libraryNames()...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w (install the NVIDIA driver, or in a container start it with --gpus all; %s names a library elsewhere)",
+		return nil, fmt.Errorf("%w: %w (fix: install the NVIDIA driver, start the container with --gpus all, or set %s to the path of the library)",
 			ErrNoLibrary, err, EnvLibrary)
 	}
 	if lib.Has(ownMarker) {
 		path := lib.Path()
-		_ = lib.Close() // refused either way
-		return nil, fmt.Errorf("%s: %w (put NVIDIA's library before it in the loader's path, or name it by %s)", path, ErrOwnLibrary, EnvLibrary)
+		_ = lib.Close() // the library is rejected either way
+		return nil, fmt.Errorf("%s: %w (fix: put NVIDIA's library first in the loader's path, or set %s to its path)", path, ErrOwnLibrary, EnvLibrary)
 	}
 	d := &Driver{path: lib.Path()}
 	if err := d.symbols.resolve(lib); err != nil {
@@ -67,7 +67,7 @@ func (d *Driver) tooOld(err error) error {
 	if d.symbols.cuDriverGetVersion.fn != 0 {
 		of = " (CUDA " + versionText(d.Version()) + ")"
 	}
-	return fmt.Errorf("%w: %s%s: %w (install NVIDIA driver 470 or newer)", ErrOldDriver, d.path, of, err)
+	return fmt.Errorf("%w: %s%s: %w (fix: install NVIDIA driver 470 or newer)", ErrOldDriver, d.path, of, err)
 }
 
 func (d *Driver) init() error {
@@ -85,12 +85,12 @@ func (d *Driver) init() error {
 	return nil
 }
 
-// initHints say what to do when the driver does not start.
+// initHints are fixes for a driver that does not start.
 var initHints = map[gpu.Code]string{
 	gpu.ErrNoDevice:             "check nvidia-smi, /dev/nvidia0 and CUDA_VISIBLE_DEVICES; a container needs --gpus",
-	gpu.ErrStubLibrary:          "this is the CUDA toolkit's stub: take its stubs directory out of LD_LIBRARY_PATH",
-	gpu.ErrSystemDriverMismatch: "library and kernel module are of different releases: reboot, or reload the nvidia modules",
+	gpu.ErrStubLibrary:          "this is the CUDA toolkit's stub library: remove its stubs directory from LD_LIBRARY_PATH",
+	gpu.ErrSystemDriverMismatch: "library and kernel module are different releases: reboot, or reload the nvidia modules",
 	gpu.ErrSystemNotReady:       "start nvidia-fabricmanager and wait for it",
-	gpu.ErrUnknown:              "load nvidia-uvm (nvidia-modprobe -u -c 0) and check the access rights of /dev/nvidia-uvm",
-	gpu.ErrOperatingSystem:      "check the access rights of /dev/nvidia*",
+	gpu.ErrUnknown:              "load nvidia-uvm (nvidia-modprobe -u -c 0) and check the permissions of /dev/nvidia-uvm",
+	gpu.ErrOperatingSystem:      "check the permissions of /dev/nvidia*",
 }

@@ -129,7 +129,6 @@ func TestOldDriver(t *testing.T) {
 		"cuMemGetHandleForAddressRange": func() error { _, err := d.Export(1, 1, gpu.ExportDMABuf); return err },
 		"cuFlushGPUDirectRDMAWrites":    func() error { return d.FlushWrites(gpu.ScopeOwner) },
 		"cuLaunchHostFunc":              func() error { return s.Do(func() { t.Error("called") }) },
-		"cuMemcpyBatchAsync":            func() error { return s.(*cuda.Stream).CopyBatch([]gpu.Addr{1}, []gpu.Addr{2}, []uint64{3}) },
 	} {
 		err := do()
 		if !errors.Is(err, gpu.ErrNotSupported) {

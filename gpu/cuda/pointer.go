@@ -2,17 +2,18 @@ package cuda
 
 import (
 	"runtime"
+	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Pointer looks an address up, whoever allocated it. Of memory that another part
-// of the process made the driver does not tell all: what was registered is
-// reported as KindHost, and what was imported as KindDevice.
+// Pointer looks an address up, also one that another library allocated. Of such
+// memory, the driver reports registered memory as KindHost and imported memory
+// as KindDevice.
 func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	s := &d.symbols.cuPointerGetAttributes
-	if c := d.enter(); c != gpu.Success {
-		return gpu.Pointer{}, d.fail(s, c, "", a)
+	if err := d.check(s, d.enter(), a); err != nil {
+		return gpu.Pointer{}, err
 	}
 	defer d.leave()
 	q := newPointerQuery()
@@ -20,7 +21,7 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	runtime.KeepAlive(q)
 	switch c {
 	case gpu.Success:
-	case gpu.ErrInvalidValue, gpu.ErrInvalidContext: // not an address of CUDA's
+	case gpu.ErrInvalidValue, gpu.ErrInvalidContext: // an address that CUDA does not know
 		return gpu.Pointer{}, nil
 	default:
 		return gpu.Pointer{}, d.fail(s, c, "", a)
@@ -30,8 +31,7 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 		Base: gpu.Addr(q.values.start), Size: q.values.size,
 		Host: uintptr(q.values.host), SyncMemops: q.values.syncMemops != 0,
 	}
-	// To the driver, imported memory cannot be exported again, like all memory
-	// but virtual memory.
+	// The driver reports imported memory as not exportable, like device memory.
 	if _, ok := d.drv.imports.Load(p.Base); ok && p.Kind == gpu.KindDevice {
 		p.Kind = gpu.KindVirtual
 	}
@@ -39,7 +39,7 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	case gpu.KindNone:
 		return gpu.Pointer{}, nil
 	case gpu.KindVirtual:
-		// The range is the reservation, in which other mappings may lie.
+		// The range so far is the reservation, which may contain other mappings.
 		return p, d.addressRange(a, &p.Base, &p.Size)
 	case gpu.KindHost:
 		if host, n, ok := d.allocs.registered(p.Host); ok {
@@ -51,10 +51,7 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 
 func (d *Device) addressRange(a gpu.Addr, base *gpu.Addr, size *uint64) error {
 	s := &d.symbols.cuMemGetAddressRange
-	if c := s.call(ref(base), ref(size), uintptr(a)); c != gpu.Success {
-		return d.fail(s, c, "", a)
-	}
-	return nil
+	return d.check(s, s.call(ref(base), ref(size), uintptr(a)), a)
 }
 
 func (q *pointerQuery) kind() gpu.Kind {
@@ -81,8 +78,22 @@ func (d *Device) SetSyncMemops(a gpu.Addr, on bool) error {
 	s := &d.symbols.cuPointerSetAttribute
 	c := d.call(s, ref(v), pointerSyncMemops, uintptr(a))
 	runtime.KeepAlive(v)
-	if c != gpu.Success {
-		return d.fail(s, c, "", "SYNC_MEMOPS", a)
+	return d.check(s, c, "SYNC_MEMOPS", a)
+}
+
+// bufferIDs is memory for the driver's results: BufferID is called for every
+// transfer and must not allocate.
+var bufferIDs = sync.Pool{New: func() any { return new(uint64) }}
+
+// BufferID is the number of the allocation at a, which is unique in the life of
+// the process. It is much faster than Pointer.
+func (d *Device) BufferID(a gpu.Addr) (uint64, error) {
+	v := bufferIDs.Get().(*uint64)
+	defer bufferIDs.Put(v)
+	*v = 0
+	s := &d.symbols.cuPointerGetAttribute
+	if c := d.call(s, ref(v), pointerBufferID, uintptr(a)); c != gpu.Success {
+		return 0, d.fail(s, c, "", "BUFFER_ID", a)
 	}
-	return nil
+	return *v, nil
 }

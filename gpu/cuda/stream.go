@@ -1,20 +1,13 @@
 package cuda
 
 import (
-	"runtime"
-	"sync/atomic"
-
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dl"
 )
 
 // A Stream is a CUstream that does not synchronise with the default stream.
-// Besides [gpu.Stream] it copies in batches, and with a mark behind the copy.
-type Stream struct {
-	d      *Device
-	handle uintptr
-	closed atomic.Bool
-}
+// Besides [gpu.Stream] it has CopyWrite.
+type Stream struct{ object }
 
 var _ gpu.Stream = (*Stream)(nil)
 
@@ -22,21 +15,12 @@ var _ gpu.Stream = (*Stream)(nil)
 func (d *Device) NewStream() (gpu.Stream, error) {
 	h := new(uintptr)
 	s := &d.symbols.cuStreamCreate
-	if c := d.call(s, ref(h), streamNonBlocking); c != gpu.Success {
-		return nil, d.fail(s, c, "")
+	if err := d.check(s, d.call(s, ref(h), streamNonBlocking)); err != nil {
+		return nil, err
 	}
-	t := &Stream{d: d, handle: *h}
-	d.parts.add(t)
+	t := new(Stream)
+	d.adopt(&t.object, *h, &d.symbols.cuStreamDestroy)
 	return t, nil
-}
-
-// call calls s with the stream's context current. A closed stream's handle
-// must not reach the driver, which does not check it.
-func (t *Stream) call(s *symbol, args ...uintptr) gpu.Code {
-	if t.closed.Load() {
-		return t.d.unusable()
-	}
-	return t.d.call(s, args...)
 }
 
 // Copy enqueues a copy.
@@ -48,7 +32,7 @@ func (t *Stream) Copy(dst, src gpu.Addr, n uint64) error {
 	return nil
 }
 
-// CopyWrite enqueues a copy and, behind it, a store of a 4-byte value, in one
+// CopyWrite enqueues a copy and, after it, a store of a 4-byte value, in one
 // transition to C.
 func (t *Stream) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error {
 	s, w := &t.d.symbols.cuMemcpyAsync, &t.d.symbols.cuStreamWriteValue32
@@ -72,9 +56,10 @@ func (t *Stream) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint3
 
 // Fill enqueues a fill.
 func (t *Stream) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
-	s, ok := t.memset(width)
-	if why := refusesFill(ok, width, n); why != "" {
-		return t.d.fail(s, gpu.ErrInvalidValue, why, dst, value, n)
+	sym := t.d.symbols
+	s, invalid := memset(width, n, &sym.cuMemsetD8Async, &sym.cuMemsetD16Async, &sym.cuMemsetD32Async)
+	if invalid != "" {
+		return t.d.fail(s, gpu.ErrInvalidValue, invalid, dst, value, n)
 	}
 	if c := t.call(s, uintptr(dst), uintptr(value), uintptr(n), t.handle); c != gpu.Success {
 		return t.d.fail(s, c, "", dst, value, n)
@@ -82,20 +67,8 @@ func (t *Stream) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
 	return nil
 }
 
-func (t *Stream) memset(width int) (s *symbol, ok bool) {
-	switch width {
-	case 1:
-		return &t.d.symbols.cuMemsetD8Async, true
-	case 2:
-		return &t.d.symbols.cuMemsetD16Async, true
-	case 4:
-		return &t.d.symbols.cuMemsetD32Async, true
-	}
-	return &t.d.symbols.cuMemsetD8Async, false
-}
-
-// Do enqueues a function on the host. It runs on a thread of the driver and
-// is dropped if the context fails before its turn.
+// Do enqueues a function on the host. It runs on a thread of the driver, and
+// never runs if the context fails before its turn.
 func (t *Stream) Do(f func()) error {
 	s := &t.d.symbols.cuLaunchHostFunc
 	if f == nil {
@@ -105,16 +78,15 @@ func (t *Stream) Do(f func()) error {
 	c := t.call(s, t.handle, uintptr(hostCallback()), id)
 	if c != gpu.Success {
 		hostFuncs.take(id)
-		return t.d.fail(s, c, "")
 	}
-	return nil
+	return t.d.check(s, c)
 }
 
 // Write enqueues a store.
 func (t *Stream) Write(a gpu.Addr, value uint64, width int) error {
 	s, ok := wide(width, &t.d.symbols.cuStreamWriteValue32, &t.d.symbols.cuStreamWriteValue64)
 	if !ok {
-		return t.d.fail(s, gpu.ErrInvalidValue, "values have 4 or 8 bytes", a, value)
+		return t.d.fail(s, gpu.ErrInvalidValue, "value width must be 4 or 8 bytes", a, value)
 	}
 	if c := t.call(s, t.handle, uintptr(a), uintptr(value), 0); c != gpu.Success {
 		return t.d.fail(s, c, "", a, value)
@@ -122,16 +94,13 @@ func (t *Stream) Write(a gpu.Addr, value uint64, width int) error {
 	return nil
 }
 
-// Wait enqueues a wait for a value.
+// Wait makes later work of the stream wait for a value.
 func (t *Stream) Wait(a gpu.Addr, value uint64, width int, cond gpu.Cond) error {
 	s, ok := wide(width, &t.d.symbols.cuStreamWaitValue32, &t.d.symbols.cuStreamWaitValue64)
 	if !ok {
-		return t.d.fail(s, gpu.ErrInvalidValue, "values have 4 or 8 bytes", a, value)
+		return t.d.fail(s, gpu.ErrInvalidValue, "value width must be 4 or 8 bytes", a, value)
 	}
-	if c := t.call(s, t.handle, uintptr(a), uintptr(value), uintptr(cond)); c != gpu.Success {
-		return t.d.fail(s, c, "", a, value, cond)
-	}
-	return nil
+	return t.d.check(s, t.call(s, t.handle, uintptr(a), uintptr(value), uintptr(cond)), a, value, cond)
 }
 
 func wide(width int, w32, w64 *symbol) (s *symbol, ok bool) {
@@ -141,71 +110,8 @@ func wide(width int, w32, w64 *symbol) (s *symbol, ok bool) {
 	return w32, width == 4
 }
 
-// CopyBatch enqueues copies of n[i] bytes from src[i] to dst[i] in one call.
-// They run in any order among themselves. Before CUDA 12.8 it is
-// ErrNotSupported.
-func (t *Stream) CopyBatch(dst, src []gpu.Addr, n []uint64) error {
-	s := &t.d.symbols.cuMemcpyBatchAsync_v2
-	if s.fn == 0 {
-		s = &t.d.symbols.cuMemcpyBatchAsync
-	}
-	if len(dst) == 0 || len(dst) != len(src) || len(dst) != len(n) {
-		return t.d.fail(s, gpu.ErrInvalidValue, "lists of different lengths, or empty", len(dst), len(src), len(n))
-	}
-	attributes := &struct {
-		attr  memcpyAttributes
-		first uint64 // of the copies that attr is for
-		fail  uint64
-	}{attr: memcpyAttributes{SrcAccessOrder: memcpySrcOrderStream}}
-	var c gpu.Code
-	if s == &t.d.symbols.cuMemcpyBatchAsync {
-		c = t.call(s, ref(&dst[0]), ref(&src[0]), ref(&n[0]), uintptr(len(n)),
-			ref(&attributes.attr), ref(&attributes.first), 1, ref(&attributes.fail), t.handle)
-	} else {
-		c = t.call(s, ref(&dst[0]), ref(&src[0]), ref(&n[0]), uintptr(len(n)),
-			ref(&attributes.attr), ref(&attributes.first), 1, t.handle)
-	}
-	runtime.KeepAlive(dst)
-	runtime.KeepAlive(src)
-	runtime.KeepAlive(n)
-	runtime.KeepAlive(attributes)
-	if c != gpu.Success {
-		return t.d.fail(s, c, "", len(n), "copies")
-	}
-	return nil
-}
-
 // Done reports whether all work has finished.
-func (t *Stream) Done() (bool, error) {
-	s := &t.d.symbols.cuStreamQuery
-	switch c := t.call(s, t.handle); c {
-	case gpu.Success:
-		return true, nil
-	case gpu.ErrNotReady:
-		return false, nil
-	default:
-		return true, t.d.fail(s, c, "")
-	}
-}
+func (t *Stream) Done() (bool, error) { return t.done(&t.d.symbols.cuStreamQuery) }
 
 // Synchronize waits for all work.
-func (t *Stream) Synchronize() error {
-	s := &t.d.symbols.cuStreamSynchronize
-	if c := t.call(s, t.handle); c != gpu.Success {
-		return t.d.fail(s, c, "")
-	}
-	return nil
-}
-
-// Close destroys the stream. Work that it holds still runs.
-func (t *Stream) Close() error {
-	s := &t.d.symbols.cuStreamDestroy
-	if t.closed.Swap(true) {
-		return t.d.fail(s, t.d.unusable(), "closed before")
-	}
-	t.d.parts.remove(t)
-	if c := t.d.call(s, t.handle); c != gpu.Success {
-		return t.d.fail(s, c, "")
-	}
-	return nil
-}
+func (t *Stream) Synchronize() error { return t.synchronize(&t.d.symbols.cuStreamSynchronize) }

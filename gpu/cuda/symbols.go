@@ -10,13 +10,13 @@ import (
 
 // A symbol is a function of the driver.
 type symbol struct {
-	fn    dl.Func // 0 where the library lacks it
+	fn    dl.Func // 0 if the library lacks it
 	name  string  // without the suffix of its version
-	since string  // the CUDA release it came with, where that may be news
+	since string  // the first CUDA release that has it; empty for required functions
 }
 
-// call calls the function without a context. A function that is missing is
-// not supported.
+// call calls the function without a context. A missing function returns
+// ErrNotSupported.
 func (s *symbol) call(args ...uintptr) gpu.Code {
 	if s.fn == 0 {
 		return gpu.ErrNotSupported
@@ -24,11 +24,10 @@ func (s *symbol) call(args ...uintptr) gpu.Code {
 	return gpu.Code(int32(s.fn.Call(args...)))
 }
 
-// symbols are the functions in use, each under its exported name. The tag v2
-// says that the name has the suffix _v2 in today's libraries: "or bare" where
-// the bare name is the same function, "only" where it is one of another time
-// (mostly with 32-bit sizes) and must not be called. Functions with the tag
-// since are optional.
+// symbols are the functions that Culvert calls. The tag v2 adds the suffix _v2
+// to the name: "or bare" if the name without it is the same function, "only" if
+// that is an older one (mostly with 32-bit sizes), which must not be called.
+// Functions with the tag since are optional.
 type symbols struct {
 	cuInit             symbol
 	cuDriverGetVersion symbol
@@ -88,23 +87,21 @@ type symbols struct {
 	cuMemsetD16  symbol `v2:"only"`
 	cuMemsetD32  symbol `v2:"only"`
 
-	cuStreamCreate        symbol
-	cuStreamDestroy       symbol `v2:"only"`
-	cuStreamSynchronize   symbol
-	cuStreamQuery         symbol
-	cuStreamWaitEvent     symbol
-	cuStreamWriteValue32  symbol `v2:"or bare" since:"8.0"`
-	cuStreamWriteValue64  symbol `v2:"or bare" since:"9.0"`
-	cuStreamWaitValue32   symbol `v2:"or bare" since:"8.0"`
-	cuStreamWaitValue64   symbol `v2:"or bare" since:"9.0"`
-	cuLaunchHostFunc      symbol `since:"10.0"`
-	cuMemcpyAsync         symbol
-	cuMemcpyBatchAsync_v2 symbol `since:"13.0"` // without failIdx
-	cuMemcpyBatchAsync    symbol `since:"12.8"`
-	cuMemsetD8Async       symbol
-	cuMemsetD16Async      symbol
-	cuMemsetD32Async      symbol
-	cuLaunchKernel        symbol
+	cuStreamCreate       symbol
+	cuStreamDestroy      symbol `v2:"only"`
+	cuStreamSynchronize  symbol
+	cuStreamQuery        symbol
+	cuStreamWaitEvent    symbol
+	cuStreamWriteValue32 symbol `v2:"or bare" since:"8.0"`
+	cuStreamWriteValue64 symbol `v2:"or bare" since:"9.0"`
+	cuStreamWaitValue32  symbol `v2:"or bare" since:"8.0"`
+	cuStreamWaitValue64  symbol `v2:"or bare" since:"9.0"`
+	cuLaunchHostFunc     symbol `since:"10.0"`
+	cuMemcpyAsync        symbol
+	cuMemsetD8Async      symbol
+	cuMemsetD16Async     symbol
+	cuMemsetD32Async     symbol
+	cuLaunchKernel       symbol
 
 	cuEventCreate      symbol
 	cuEventDestroy     symbol `v2:"only"`
@@ -118,8 +115,8 @@ type symbols struct {
 	cuModuleGetFunction symbol
 }
 
-// resolve finds all functions. The error is the first that is missing and not
-// optional.
+// resolve finds all functions. Its error names the first missing one that is
+// not optional.
 func (s *symbols) resolve(lib *dl.Library) error {
 	var missing error
 	v := reflect.ValueOf(s).Elem()

@@ -11,44 +11,38 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// allocVirtual makes physical memory, maps it and drops the handle: the
-// mapping keeps the memory, and export can ask for a handle again. Memory is
-// exportable as a descriptor and reachable by other devices where the GPU
-// offers that.
-func (d *Device) allocVirtual(n uint64, f gpu.Flags) (gpu.Addr, error) {
+// allocVirtual makes physical memory, maps it and releases the handle: the
+// mapping keeps the memory, and Export can retain a handle again. Where the GPU
+// supports it, the memory can be exported and other devices can access it.
+func (d *Device) allocVirtual(n uint64) (gpu.Addr, error) {
 	create := &d.symbols.cuMemCreate
-	if f != 0 {
-		return 0, d.fail(create, gpu.ErrInvalidValue, "virtual memory takes no flags", n)
-	}
-	if c := d.enter(); c != gpu.Success {
-		return 0, d.fail(create, c, "", n)
-	}
-	defer d.leave()
-	prop, err := d.virtualProp()
-	if err != nil {
+	if err := d.check(create, d.enter(), n); err != nil {
 		return 0, err
 	}
-	size, err := d.granular(n, prop)
+	defer d.leave()
+	prop, size, err := d.virtualProp(n)
 	if err != nil {
 		return 0, err
 	}
 	handle := new(uint64)
 	c := create.call(ref(handle), uintptr(size), ref(prop), 0)
 	runtime.KeepAlive(prop)
-	if c != gpu.Success {
-		return 0, d.fail(create, c, "", size)
+	if err := d.check(create, c, size); err != nil {
+		return 0, err
 	}
 	return d.mapHandle(*handle, size)
 }
 
-func (d *Device) virtualProp() (*memAllocationProp, error) {
-	p := &memAllocationProp{
+// virtualProp describes virtual memory of n bytes, and rounds n up to the
+// driver's granularity.
+func (d *Device) virtualProp(n uint64) (p *memAllocationProp, size uint64, err error) {
+	p = &memAllocationProp{
 		Type:     memAllocationPinned,
 		Location: memLocation{Type: memLocationTypeDevice, ID: d.dev},
 	}
 	fd, err := d.Attribute(abi.AttrPosixFDHandles)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if fd != 0 {
 		p.RequestedHandleTypes = memHandlePosixFD
@@ -57,31 +51,26 @@ func (d *Device) virtualProp() (*memAllocationProp, error) {
 	if rdma, err := d.Attribute(abi.AttrGPUDirectRDMAWithVMM); err == nil && rdma != 0 {
 		p.GPUDirectRDMACapable = 1
 	}
-	return p, nil
-}
-
-// granular rounds n up to what the driver maps.
-func (d *Device) granular(n uint64, prop *memAllocationProp) (uint64, error) {
 	g := new(uint64)
 	s := &d.symbols.cuMemGetAllocationGranularity
-	c := s.call(ref(g), ref(prop), memGranularityMinimum)
-	runtime.KeepAlive(prop)
-	if c != gpu.Success {
-		return 0, d.fail(s, c, "")
+	c := s.call(ref(g), ref(p), memGranularityMinimum)
+	runtime.KeepAlive(p)
+	if err := d.check(s, c); err != nil {
+		return nil, 0, err
 	}
-	size := (n + *g - 1) / *g * *g
+	size = (n + *g - 1) / *g * *g
 	if size < n {
-		return 0, d.fail(&d.symbols.cuMemCreate, gpu.ErrOutOfMemory, "", n)
+		return nil, 0, d.fail(&d.symbols.cuMemCreate, gpu.ErrOutOfMemory, "", n)
 	}
-	return size, nil
+	return p, size, nil
 }
 
-// mapHandle gives memory an address, and the handle away.
+// mapHandle maps the memory of a handle and releases the handle.
 func (d *Device) mapHandle(handle, size uint64) (gpu.Addr, error) {
 	a, err := d.mapAt(handle, size)
 	s := &d.symbols.cuMemRelease
-	if c := s.call(uintptr(handle)); c != gpu.Success && err == nil {
-		err = errors.Join(d.fail(s, c, ""), d.unmap(a, size))
+	if rerr := d.check(s, s.call(uintptr(handle))); rerr != nil && err == nil {
+		err = errors.Join(rerr, d.unmap(a, size))
 	}
 	if err != nil {
 		return 0, err
@@ -93,33 +82,33 @@ func (d *Device) mapHandle(handle, size uint64) (gpu.Addr, error) {
 func (d *Device) mapAt(handle, size uint64) (gpu.Addr, error) {
 	a := new(gpu.Addr)
 	s := &d.symbols.cuMemAddressReserve
-	if c := s.call(ref(a), uintptr(size), 0, 0, 0); c != gpu.Success {
-		return 0, d.fail(s, c, "", size)
+	if err := d.check(s, s.call(ref(a), uintptr(size), 0, 0, 0), size); err != nil {
+		return 0, err
 	}
 	s = &d.symbols.cuMemMap
-	if c := s.call(uintptr(*a), uintptr(size), 0, uintptr(handle), 0); c != gpu.Success {
-		return 0, errors.Join(d.fail(s, c, "", *a, size), d.unreserve(*a, size))
+	if err := d.check(s, s.call(uintptr(*a), uintptr(size), 0, uintptr(handle), 0), *a, size); err != nil {
+		return 0, errors.Join(err, d.unreserve(*a, size))
 	}
 	access := &memAccessDesc{Location: memLocation{Type: memLocationTypeDevice, ID: d.dev}, Flags: memAccessReadWrite}
 	s = &d.symbols.cuMemSetAccess
 	c := s.call(uintptr(*a), uintptr(size), ref(access), 1)
 	runtime.KeepAlive(access)
-	if c != gpu.Success {
-		return 0, errors.Join(d.fail(s, c, "", *a, size), d.unmap(*a, size))
+	if err := d.check(s, c, *a, size); err != nil {
+		return 0, errors.Join(err, d.unmap(*a, size))
 	}
 	return *a, nil
 }
 
-// unmap frees virtual memory. Other kinds of memory are freed only when the
-// work that uses them has finished; here that must be waited for.
+// unmap frees virtual memory. It waits for running work, as the driver itself
+// does for other kinds of memory.
 func (d *Device) unmap(a gpu.Addr, size uint64) error {
 	s := &d.symbols.cuCtxSynchronize
-	if c := s.call(); c != gpu.Success {
-		return d.fail(s, c, "")
+	if err := d.check(s, s.call()); err != nil {
+		return err
 	}
 	s = &d.symbols.cuMemUnmap
-	if c := s.call(uintptr(a), uintptr(size)); c != gpu.Success {
-		return d.fail(s, c, "", a, size)
+	if err := d.check(s, s.call(uintptr(a), uintptr(size)), a, size); err != nil {
+		return err
 	}
 	d.drv.imports.Delete(a)
 	return d.unreserve(a, size)
@@ -127,14 +116,11 @@ func (d *Device) unmap(a gpu.Addr, size uint64) error {
 
 func (d *Device) unreserve(a gpu.Addr, size uint64) error {
 	s := &d.symbols.cuMemAddressFree
-	if c := s.call(uintptr(a), uintptr(size)); c != gpu.Success {
-		return d.fail(s, c, "", a, size)
-	}
-	return nil
+	return d.check(s, s.call(uintptr(a), uintptr(size)), a, size)
 }
 
-// Export gives memory a descriptor. As ExportPosixFD it stands for the whole
-// mapping that a lies in, whoever made it; n must not be 0.
+// Export makes a descriptor for memory. ExportPosixFD exports the whole mapping
+// that contains a, also one that another library made; n must not be 0.
 func (d *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	switch as {
 	case gpu.ExportPosixFD:
@@ -142,7 +128,7 @@ func (d *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	case gpu.ExportDMABuf:
 		return d.exportDMABuf(a, n)
 	}
-	return nil, d.fail(&d.symbols.cuMemExportToShareableHandle, gpu.ErrInvalidValue, "unknown form of export", a, n)
+	return nil, d.fail(&d.symbols.cuMemExportToShareableHandle, gpu.ErrInvalidValue, "unknown kind of export", a, n)
 }
 
 func (d *Device) exportPosixFD(a gpu.Addr, n uint64) (*os.File, error) {
@@ -150,31 +136,30 @@ func (d *Device) exportPosixFD(a gpu.Addr, n uint64) (*os.File, error) {
 	if n == 0 {
 		return nil, d.fail(export, gpu.ErrInvalidValue, "size 0", a, n)
 	}
-	if c := d.enter(); c != gpu.Success {
-		return nil, d.fail(export, c, "", a, n)
+	if err := d.check(export, d.enter(), a, n); err != nil {
+		return nil, err
 	}
 	defer d.leave()
 	handle, fd := new(uint64), new(int32)
 	if c := retain.call(ref(handle), uintptr(a)); c != gpu.Success {
-		return nil, d.fail(retain, c, "only memory of kind virtual has a handle", a)
+		return nil, d.fail(retain, c, "only virtual memory has a handle", a)
 	}
 	c := export.call(ref(fd), uintptr(*handle), memHandlePosixFD, 0)
 	if rc := release.call(uintptr(*handle)); rc != gpu.Success && c == gpu.Success {
 		return nil, errors.Join(d.fail(release, rc, ""), unix.Close(int(*fd)))
 	}
-	if c != gpu.Success {
-		return nil, d.fail(export, c, "", a, n)
+	if err := d.check(export, c, a, n); err != nil {
+		return nil, err
 	}
 	return exported("cuda:"+a.String(), *fd), nil
 }
 
 func (d *Device) exportDMABuf(a gpu.Addr, n uint64) (*os.File, error) {
-	fd := new(int32)
-	s := &d.symbols.cuMemGetHandleForAddressRange
-	if c := d.call(s, ref(fd), uintptr(a), uintptr(n), memRangeDMABuf, 0); c != gpu.Success {
-		return nil, d.fail(s, c, "", a, n)
+	fd, err := get[int32](d, &d.symbols.cuMemGetHandleForAddressRange, a, n, memRangeDMABuf, 0)
+	if err != nil {
+		return nil, err
 	}
-	return exported("dma-buf:"+a.String(), *fd), nil
+	return exported("dma-buf:"+a.String(), fd), nil
 }
 
 func exported(name string, fd int32) *os.File {
@@ -188,15 +173,11 @@ func (d *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	if n == 0 {
 		return 0, d.fail(s, gpu.ErrInvalidValue, "size 0", f.Name(), n)
 	}
-	if c := d.enter(); c != gpu.Success {
-		return 0, d.fail(s, c, "", f.Name(), n)
-	}
-	defer d.leave()
-	prop, err := d.virtualProp()
-	if err != nil {
+	if err := d.check(s, d.enter(), f.Name(), n); err != nil {
 		return 0, err
 	}
-	size, err := d.granular(n, prop)
+	defer d.leave()
+	_, size, err := d.virtualProp(n)
 	if err != nil {
 		return 0, err
 	}
@@ -209,8 +190,8 @@ func (d *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	if err := conn.Control(func(fd uintptr) { c = s.call(ref(handle), fd, memHandlePosixFD) }); err != nil {
 		return 0, d.fail(s, gpu.ErrInvalidValue, err.Error(), f.Name(), n)
 	}
-	if c != gpu.Success {
-		return 0, d.fail(s, c, "", f.Name(), n)
+	if err := d.check(s, c, f.Name(), n); err != nil {
+		return 0, err
 	}
 	a, err := d.mapHandle(*handle, size)
 	if err == nil {

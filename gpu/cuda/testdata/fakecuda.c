@@ -22,7 +22,6 @@ typedef uint64_t ptr;
 typedef uint64_t word;
 typedef struct { int32_t type, handles, loc, id; void *win32; uint8_t compression, rdma; uint16_t usage; uint8_t rest[4]; } prop_t;
 typedef struct { int32_t loc, id, flags; } access_t;
-typedef struct { int32_t order, sloc, sid, dloc, did; uint32_t flags; } cpattr_t;
 
 // ---- control ----
 
@@ -334,25 +333,6 @@ res cuLaunchHostFunc(word s, void (*fn)(void *), void *arg)
 	pthread_create(&t, 0, work, &j);
 	pthread_join(t, 0);
 	return 0;
-}
-static res batch(ptr *d, ptr *s, size_t *n, size_t count, cpattr_t *a, size_t *idx, size_t na, word st)
-{
-	for (size_t i = 0; i < count; i++)
-		enter("copy", "%#lx, %#lx, %zu", d[i], s[i], n[i]);
-	return enter("attributes", "%zu: order %d locations %d %d flags %u from %zu, %#lx", na, a->order, a->sloc, a->dloc, a->flags, *idx, st);
-}
-#ifdef CTX_V4
-res cuMemcpyBatchAsync_v2(ptr *d, ptr *s, size_t *n, size_t count, cpattr_t *a, size_t *idx, size_t na, word st)
-{
-	ENTER("%zu", count);
-	return batch(d, s, n, count, a, idx, na, st);
-}
-#endif
-res cuMemcpyBatchAsync(ptr *d, ptr *s, size_t *n, size_t count, cpattr_t *a, size_t *idx, size_t na, size_t *fail, word st)
-{
-	ENTER("%zu", count);
-	*fail = 0;
-	return batch(d, s, n, count, a, idx, na, st);
 }
 #endif
 
