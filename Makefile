@@ -1,4 +1,4 @@
-# make test   everything that needs no special hardware, in under ten minutes on two cores
+# make test   everything that needs no special hardware: under ten minutes on two cores
 # make lab    the same code on a real Linux kernel under QEMU
 # make lib    the C libraries, into lib/
 # make help   all targets
@@ -6,11 +6,11 @@
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 PKGS    := ./...
-# Packages whose goroutines share memory are also run under the race detector,
-# on memory that it can see.
-RACE    := ./cufile/... ./route/... ./internal/ring/... ./internal/transfer/... ./tensor/... ./soft/... ./nvme/...
+# Packages whose goroutines share memory also run under the race detector, on
+# memory that it can see.
+RACE     = $(shell awk '!/^\#/ && / race/ {print "./" $$1}' suites.txt)
 
-# After which a package's tests hang, also on a machine with a lot else to do.
+# Tests of a package that run longer hang, even on a busy machine.
 HANG    ?= 30m
 
 .DEFAULT_GOAL := help
@@ -19,7 +19,7 @@ HANG    ?= 30m
 .PHONY: test
 test: deps lint build unit race mutants thresholds
 
-## deps: install what the tests need and the machine lacks (apt, where allowed)
+## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps
 deps:
 	@missing=""; for c in gcc; do command -v $$c >/dev/null || missing="$$missing $$c"; done; \
@@ -42,27 +42,22 @@ build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/culvert ./cmd/culvert
 	CGO_ENABLED=0 $(GO) build -tags nodl -o /dev/null ./cmd/culvert
 
-## unit: all tests, with the numbers held to the manifest
+## unit: all tests on the software machine
 .PHONY: unit
 unit: lib
-	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites suites.txt
-
-## manifest: rewrite the manifest of suites after adding tests
-.PHONY: manifest
-manifest: lib
-	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites -update suites.txt
+	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites -on unit suites.txt
 
 ## race: the concurrent packages under the race detector
 .PHONY: race
 race:
-	CULVERT_SOFT=heap $(GO) test -race -short -timeout $(HANG) $(RACE)
+	@CULVERT_SOFT=heap $(GO) test -race -short -timeout $(HANG) -json $(RACE) | $(GO) run ./internal/quality/suites -on race suites.txt
 
-## mutants: the chief promises each have an edit that breaks them and a test that notices
+## mutants: break the chief guarantees one by one; a test must fail each time
 .PHONY: mutants
 mutants: lib
 	@$(GO) run ./internal/quality/mutants mutants.txt
 
-## mutants-all: the same for every promise (more than half an hour)
+## mutants-all: the same for every guarantee (more than half an hour)
 .PHONY: mutants-all
 mutants-all: lib
 	@$(GO) run ./internal/quality/mutants mutants.txt $$(git ls-files -co --exclude-standard '*/mutants.txt' | grep -v '^lab/')
@@ -80,12 +75,12 @@ fuzz:
 		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
-## clean: what was built
+## clean: remove build outputs
 .PHONY: clean
 clean:
 	rm -rf bin lib
 
-## help: this list
+## help: print this list
 .PHONY: help
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{printf "  %-15s %s\n", $$1, $$2}'

@@ -1,8 +1,10 @@
 package suite
 
 import (
+	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +33,28 @@ func TestTable(t *testing.T) {
 	}
 	if _, err := Named("nonsense"); err == nil {
 		t.Error("a suite that does not exist was found")
+	}
+}
+
+// The packages of the table are those that suites.txt lists for the lab.
+func TestListedSuites(t *testing.T) {
+	text, err := os.ReadFile("../../suites.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); !strings.HasPrefix(line, "#") && slices.Contains(f[1:], "lab") {
+			want = append(want, module+"/"+f[0])
+		}
+	}
+	var got []string
+	for _, s := range All() {
+		got = append(got, s.Package)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+		t.Errorf("packages of the table (-suites.txt +table):\n%s", diff)
 	}
 }
 

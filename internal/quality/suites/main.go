@@ -1,15 +1,11 @@
-// Command suites reads the output of go test -json, prints a line per package
-// with what it ran, and holds the numbers to a manifest: a suite that runs fewer
-// tests than it did is a failure, so that tests cannot quietly go away. Skips
-// are shown with their reason.
+// Command suites reads the output of go test -json, prints one line per package,
+// and compares the packages with a list of suites:
 //
-//	go test -json ./... | suites manifest.txt
+//	go test -json ./... | suites -on unit suites.txt
 //
-// A line of the manifest is a package path below the module, the least number of
-// tests that must pass there, how many skip, and how many tests there are at the
-// top level. Where more skip than that, because the machine lacks something, fewer
-// may pass, but all tests must still be there. With -update the manifest is
-// rewritten.
+// A line of the list is the path of a package below the module and the backends
+// on which its tests must run. It is an error if a listed suite did not run, if
+// none of its tests passed, or if a test was skipped without a reason.
 package main
 
 import (
@@ -25,13 +21,13 @@ import (
 )
 
 func main() {
-	update := flag.Bool("update", false, "rewrite the manifest from this run")
+	backend := flag.String("on", "unit", "backend that the tests ran on")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go test -json ./... | suites [-update] MANIFEST")
+		fmt.Fprintln(os.Stderr, "usage: go test -json ./... | suites [-on BACKEND] LIST")
 		os.Exit(2)
 	}
-	if err := run(flag.Arg(0), *update, os.Stdin, os.Stdout); err != nil {
+	if err := run(flag.Arg(0), *backend, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "suites:", err)
 		os.Exit(1)
 	}
@@ -41,202 +37,154 @@ func main() {
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64
-	FailedBuild, ImportPath       string
 }
 
-// A suite is what one package did.
+// A suite is the result of one package.
 type suite struct {
 	passed, failed, skipped int
-	top                     int // of these, not below another
-	elapsed                 float64
-	verdict                 string
-	output                  map[string]*strings.Builder // by test
-	skips, failures         []string
+	output                  map[string]string // by test
+	lines                   []string          // of the report
+	problems                []string
 }
 
-func run(manifest string, update bool, in io.Reader, out io.Writer) error {
-	suites, builds, err := collect(in)
+func run(list, backend string, in io.Reader, out io.Writer) error {
+	listed, err := readList(list, backend)
 	if err != nil {
 		return err
 	}
-	bad := report(out, suites)
-	if len(builds) > 0 {
-		fmt.Fprint(out, strings.Join(builds, ""))
-	}
-	if update {
-		return write(manifest, suites)
-	}
-	least, err := read(manifest)
+	suites, err := collect(in, out)
 	if err != nil {
 		return err
 	}
-	for _, pkg := range slices.Sorted(maps.Keys(least)) {
+	for _, pkg := range listed {
+		if suites[pkg] == nil {
+			suites[pkg] = &suite{}
+		}
+		if s := suites[pkg]; s.passed == 0 {
+			s.problems = append(s.problems, "no test passed")
+		}
+	}
+	var passed, failed, skipped, bad int
+	for _, pkg := range slices.Sorted(maps.Keys(suites)) {
 		s := suites[pkg]
-		if s == nil {
-			s = new(suite)
+		for _, line := range s.lines {
+			fmt.Fprintln(out, line)
 		}
-		got, want := s.passed, least[pkg]
-		switch {
-		case s.top < want.top:
-			fmt.Fprintf(out, "FEWER %s: %d tests at the top level, the manifest has %d\n", pkg, s.top, want.top)
-			bad++
-		case got >= want.passed:
-		case s.skipped > want.skipped && want.top > 0:
-			fmt.Fprintf(out, "note %s: %d tests passed instead of %d, %d skipped instead of %d\n", pkg, got, want.passed, s.skipped, want.skipped)
-		default:
-			fmt.Fprintf(out, "FEWER %s: %d tests passed, the manifest wants %d\n", pkg, got, want.passed)
-			bad++
+		for _, problem := range s.problems {
+			fmt.Fprintf(out, "BAD  %s: %s\n", pkg, problem)
 		}
+		passed, failed, skipped = passed+s.passed, failed+s.failed, skipped+s.skipped
+		bad += min(len(s.problems), 1)
 	}
-	total(out, suites)
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	if bad > 0 {
-		return fmt.Errorf("%d packages failed", bad)
+		return fmt.Errorf("%d suites failed", bad)
 	}
 	return nil
 }
 
+// readList returns the packages that must run on a backend.
+func readList(path, backend string) (list []string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || strings.HasPrefix(line, "#"):
+		case len(fields) == 1:
+			return nil, fmt.Errorf("%s: package %s has no backend", path, fields[0])
+		case slices.Contains(fields[1:], backend):
+			list = append(list, fields[0])
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no package runs on backend %q", path, backend)
+	}
+	return list, nil
+}
+
 const module = "github.com/culvert-io/culvert"
 
-func collect(in io.Reader) (map[string]*suite, []string, error) {
+// collect reads events. Output of the go command and the compiler goes to out.
+func collect(in io.Reader, out io.Writer) (map[string]*suite, error) {
 	suites := map[string]*suite{}
-	var builds []string
 	sc := bufio.NewScanner(in)
 	sc.Buffer(nil, 16<<20)
 	for sc.Scan() {
 		var e event
 		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {
-			builds = append(builds, sc.Text()+"\n") // what the go command itself says
-			continue
-		}
-		if e.Action == "build-output" {
-			builds = append(builds, e.Output)
+			fmt.Fprintln(out, sc.Text())
 			continue
 		}
 		if e.Package == "" {
+			fmt.Fprint(out, e.Output)
 			continue
 		}
-		pkg := strings.TrimPrefix(strings.TrimPrefix(e.Package, module), "/")
-		if pkg == "" {
-			pkg = "."
+		pkg := "."
+		if e.Package != module {
+			pkg = strings.TrimPrefix(e.Package, module+"/")
 		}
 		if suites[pkg] == nil {
-			suites[pkg] = &suite{output: map[string]*strings.Builder{}}
+			suites[pkg] = &suite{output: map[string]string{}}
 		}
-		suites[pkg].add(e)
+		suites[pkg].add(pkg, e)
 	}
-	return suites, builds, sc.Err()
+	return suites, sc.Err()
 }
 
-func (s *suite) add(e event) {
+func (s *suite) add(pkg string, e event) {
 	switch e.Action {
 	case "output":
-		b := s.output[e.Test]
-		if b == nil {
-			b = new(strings.Builder)
-			s.output[e.Test] = b
-		}
-		b.WriteString(e.Output)
+		s.output[e.Test] += e.Output
 	case "pass", "fail", "skip":
-		s.end(e)
+		if e.Test == "" {
+			s.end(pkg, e)
+		} else {
+			s.endTest(e)
+		}
 	}
 }
 
-func (s *suite) end(e event) {
-	if e.Test == "" {
-		s.verdict, s.elapsed = e.Action, e.Elapsed
-		if e.Action == "fail" && s.failed == 0 && s.output[""] != nil {
-			s.failures = append(s.failures, s.output[""].String())
+func (s *suite) end(pkg string, e event) {
+	if e.Action == "fail" {
+		s.problems = append(s.problems, "failed")
+		if s.failed == 0 {
+			s.lines = append(s.lines, s.output[""]) // a test that did not build, or a panic
 		}
-		return
 	}
-	text := ""
-	if b := s.output[e.Test]; b != nil {
-		text = b.String()
-		delete(s.output, e.Test)
+	if s.passed+s.failed+s.skipped > 0 {
+		summary := fmt.Sprintf("%-4s %-36s %4d passed %3d skipped %7.1fs", e.Action, pkg, s.passed, s.skipped, e.Elapsed)
+		s.lines = slices.Insert(s.lines, 0, summary)
 	}
-	if !strings.Contains(e.Test, "/") {
-		s.top++
-	}
+}
+
+func (s *suite) endTest(e event) {
+	text := s.output[e.Test]
+	delete(s.output, e.Test)
 	switch e.Action {
 	case "pass":
 		s.passed++
-	case "skip":
-		s.skipped++
-		s.skips = append(s.skips, e.Test+": "+reason(text))
 	case "fail":
 		s.failed++
-		s.failures = append(s.failures, text)
+		s.lines = append(s.lines, strings.TrimRight(text, "\n"))
+	case "skip":
+		s.skipped++
+		why := reason(text)
+		if why == "" {
+			s.problems = append(s.problems, e.Test+" was skipped without a reason")
+		}
+		s.lines = append(s.lines, "     skipped "+e.Test+": "+why)
 	}
 }
 
-// reason is the line of a skipped test's output that says why.
+// reason returns the first line that a skipped test printed.
 func reason(text string) string {
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(strings.TrimSpace(line), "--- ") {
 			return strings.TrimSpace(line)
 		}
 	}
-	return "no reason given"
-}
-
-func report(out io.Writer, suites map[string]*suite) (bad int) {
-	for _, pkg := range slices.Sorted(maps.Keys(suites)) {
-		s := suites[pkg]
-		if s.passed+s.failed+s.skipped == 0 && s.verdict != "fail" {
-			continue
-		}
-		fmt.Fprintf(out, "%-4s %-36s %4d passed %3d skipped %7.1fs\n", s.verdict, pkg, s.passed, s.skipped, s.elapsed)
-		for _, skip := range s.skips {
-			fmt.Fprintln(out, "     skipped", skip)
-		}
-		if s.verdict == "fail" {
-			bad++
-			fmt.Fprint(out, strings.Join(s.failures, ""))
-		}
-	}
-	return bad
-}
-
-func total(out io.Writer, suites map[string]*suite) {
-	var p, f, k int
-	for _, s := range suites {
-		p, f, k = p+s.passed, f+s.failed, k+s.skipped
-	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", p, f, k)
-}
-
-// A line of the manifest, but for the package.
-type line struct{ passed, skipped, top int }
-
-func read(path string) (map[string]line, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	least := map[string]line{}
-	for row := range strings.Lines(string(text)) {
-		if strings.TrimSpace(row) == "" || strings.HasPrefix(row, "#") {
-			continue
-		}
-		var pkg string
-		var l line
-		// A line without the last two numbers allows for no skips.
-		fields := len(strings.Fields(row))
-		if n, _ := fmt.Sscan(row, &pkg, &l.passed, &l.skipped, &l.top); n != fields || n != 2 && n != 4 {
-			return nil, fmt.Errorf("%s: bad line %q: want a package and three numbers", path, strings.TrimSpace(row))
-		}
-		least[pkg] = l
-	}
-	return least, nil
-}
-
-func write(path string, suites map[string]*suite) error {
-	var b strings.Builder
-	b.WriteString("# By package: the least number of tests that must pass, how many skip, and tests at the top level. Rewritten by: make manifest\n")
-	for _, pkg := range slices.Sorted(maps.Keys(suites)) {
-		if s := suites[pkg]; s.passed > 0 {
-			fmt.Fprintf(&b, "%-40s %4d %3d %4d\n", pkg, s.passed, s.skipped, s.top)
-		}
-	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return ""
 }

@@ -13,67 +13,37 @@ const events = `{"Action":"run","Package":"github.com/culvert-io/culvert/gpu","T
 {"Action":"output","Package":"github.com/culvert-io/culvert/gpu","Test":"TestB","Output":"    b_test.go:1: needs a GPU\n"}
 {"Action":"skip","Package":"github.com/culvert-io/culvert/gpu","Test":"TestB"}
 {"Action":"pass","Package":"github.com/culvert-io/culvert/gpu","Elapsed":0.5}
+{"Action":"skip","Package":"github.com/culvert-io/culvert/notests","Elapsed":0}
 `
 
-func runOn(t *testing.T, events, manifest string) (string, error) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "suites.txt")
-	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	err := run(path, false, strings.NewReader(events), &out)
-	return out.String(), err
-}
-
-func TestManifestHoldsTheNumbers(t *testing.T) {
-	out, err := runOn(t, events, "gpu 1\n")
-	if err != nil || !strings.Contains(out, "1 passed, 0 failed, 1 skipped") || !strings.Contains(out, "TestB: b_test.go:1: needs a GPU") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if out, err := runOn(t, events, "gpu 2\n"); err == nil || !strings.Contains(out, "FEWER gpu: 1 tests passed, the manifest wants 2") {
-		t.Errorf("one test fewer: %v\n%s", err, out)
-	}
-	if _, err := runOn(t, events, "gpu 1\nroute 3\n"); err == nil {
-		t.Error("a suite that did not run at all was not missed")
-	}
-	if _, err := runOn(t, events, "gpu 1 two 3\n"); err == nil {
-		t.Error("a line that is none was taken")
-	}
-}
-
-// A machine that lacks something has fewer tests pass, and more skip; none may
-// have gone away.
-func TestManifestAllowsForSkips(t *testing.T) {
-	out, err := runOn(t, events, "gpu 20 0 2\n")
-	if err != nil || !strings.Contains(out, "note gpu: 1 tests passed instead of 20, 1 skipped instead of 0") {
-		t.Errorf("one more skips: %v\n%s", err, out)
-	}
-	if out, err := runOn(t, events, "gpu 20 1 2\n"); err == nil || !strings.Contains(out, "FEWER gpu: 1 tests passed") {
-		t.Errorf("no more skip: %v\n%s", err, out)
-	}
-	if out, err := runOn(t, events, "gpu 1 0 3\n"); err == nil || !strings.Contains(out, "FEWER gpu: 2 tests at the top level, the manifest has 3") {
-		t.Errorf("one test fewer: %v\n%s", err, out)
-	}
-}
-
-// What is written is what is read.
-func TestUpdate(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "suites.txt")
-	for _, update := range []bool{true, false} {
-		var out strings.Builder
-		if err := run(path, update, strings.NewReader(events), &out); err != nil {
-			t.Errorf("update %v: %v\n%s", update, err, &out)
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		name, list, events, backend string
+		want                        string // in the output or the error
+		bad                         bool
+	}{
+		{"as listed", "# all\ngpu unit race\nlab lab\n", events, "unit", "1 passed, 0 failed, 1 skipped", false},
+		{"reason of a skip", "gpu unit\n", events, "unit", "skipped TestB: b_test.go:1: needs a GPU", false},
+		{"did not run", "gpu unit\nroute unit\n", events, "unit", "BAD  route: no test passed", true},
+		{"all skipped", "gpu unit\n", strings.Replace(events, `"pass"`, `"skip"`, 1), "unit", "BAD  gpu: no test passed", true},
+		{"other backend", "gpu unit\nroute race\n", events, "race", "BAD  route: no test passed", true},
+		{"no reason", "gpu unit\n", strings.Replace(events, "    b_test.go:1: needs a GPU", "--- SKIP: TestB", 1), "unit", "TestB was skipped without a reason", true},
+		{"failure", "gpu unit\n", strings.ReplaceAll(events, `"pass"`, `"fail"`), "unit", "BAD  gpu: failed", true},
+		{"no backend", "gpu\n", events, "unit", "package gpu has no backend", true},
+		{"unknown backend", "gpu unit\n", events, "mars", `no package runs on backend "mars"`, true},
+		{"build output", "gpu unit\n", "go: cannot find module\n" + events, "unit", "go: cannot find module", false},
+	} {
+		path := filepath.Join(t.TempDir(), "suites.txt")
+		if err := os.WriteFile(path, []byte(tt.list), 0o600); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if got, err := read(path); err != nil || got["gpu"] != (line{passed: 1, skipped: 1, top: 2}) {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func TestFailuresAreFailures(t *testing.T) {
-	failed := strings.ReplaceAll(events, `"pass"`, `"fail"`)
-	if out, err := runOn(t, failed, ""); err == nil {
-		t.Errorf("a failed test went through:\n%s", out)
+		var out strings.Builder
+		err := run(path, tt.backend, strings.NewReader(tt.events), &out)
+		if err != nil {
+			out.WriteString(err.Error())
+		}
+		if (err != nil) != tt.bad || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: want %q in:\n%s", tt.name, tt.want, &out)
+		}
 	}
 }
