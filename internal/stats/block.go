@@ -13,28 +13,32 @@ type Transfer struct {
 	Failed  bool
 }
 
-// Add counts a transfer in a shard, any number.
+// Add counts a transfer in a shard, which may be any number.
 func (b *Block) Add(shard uint32, t *Transfer) {
 	s := &b.shards[shard%Shards]
-	dir := direction(t.Write)
-	r := uint(t.Route) % Routes
-	s.ops[dir][r].Add(1)
+	i := index(t.Write, t.Route)
+	s[opsAt+i].Add(1)
 	if t.Bytes != 0 {
-		s.bytes[dir][r].Add(t.Bytes)
+		s[bytesAt+i].Add(t.Bytes)
 	}
 	if t.Host != 0 {
-		s.host.Add(t.Host)
+		s[hostAt].Add(t.Host)
 	}
 	if t.Retries != 0 {
-		s.retries.Add(int64(t.Retries))
+		s[retriesAt].Add(int64(t.Retries))
 	}
 	if t.Failed {
-		s.errors.Add(1)
+		s[errorsAt].Add(1)
 	}
-	s.nanos.Add(int64(t.Time))
+	s[nanosAt].Add(int64(t.Time))
 }
 
-// direction is the index of reads and writes.
+// AddBytes counts bytes of a transfer that another route moved than most of them.
+func (b *Block) AddBytes(shard uint32, write bool, route int, n int64) {
+	b.shards[shard%Shards][bytesAt+index(write, route)].Add(n)
+}
+
+// direction is 0 for reads and 1 for writes.
 func direction(write bool) int {
 	if write {
 		return 1
@@ -42,10 +46,31 @@ func direction(write bool) int {
 	return 0
 }
 
-// AddBytes counts bytes of a transfer that went by another route than the most.
-func (b *Block) AddBytes(shard uint32, write bool, route int, n int64) {
-	dir := direction(write)
-	b.shards[shard%Shards].bytes[dir][uint(route)%Routes].Add(n)
+// index is the position of a direction and route among those of one kind.
+func index(write bool, route int) int { return direction(write)*Routes + int(uint(route)%Routes) }
+
+// counts are the sums of a block's shards, by position.
+type counts [counters]int64
+
+func (c *counts) add(b *Block) {
+	for i := range b.shards {
+		for k := range c {
+			c[k] += b.shards[i][k].Load()
+		}
+	}
+}
+
+// moveTo adds the block's counts to another one and clears them. No transfer may be
+// added at the same time.
+func (b *Block) moveTo(to *Block) {
+	var c counts
+	c.add(b)
+	for k := range c {
+		to.shards[0][k].Add(c[k])
+		for i := range b.shards {
+			b.shards[i][k].Store(0)
+		}
+	}
 }
 
 // Totals are the sum of a block.
@@ -55,28 +80,26 @@ type Totals struct {
 	Host    int64
 	Errors  int64
 	Retries int64
-	Time    time.Duration // summed over transfers, of which many run at a time
+	Time    time.Duration // summed over transfers, many of which run at a time
 }
 
 // Totals adds the shards up.
-func (b *Block) Totals() (t Totals) {
-	for i := range b.shards {
-		s := &b.shards[i]
-		for dir := range s.ops {
-			for r := range s.ops[dir] {
-				t.Ops[dir][r] += s.ops[dir][r].Load()
-				t.Bytes[dir][r] += s.bytes[dir][r].Load()
-			}
-		}
-		t.Host += s.host.Load()
-		t.Errors += s.errors.Load()
-		t.Retries += s.retries.Load()
-		t.Time += time.Duration(s.nanos.Load())
+func (b *Block) Totals() Totals {
+	var c counts
+	c.add(b)
+	return c.totals()
+}
+
+func (c *counts) totals() Totals {
+	t := Totals{Host: c[hostAt], Errors: c[errorsAt], Retries: c[retriesAt], Time: time.Duration(c[nanosAt])}
+	for dir := range t.Ops {
+		copy(t.Ops[dir][:], c[opsAt+dir*Routes:])
+		copy(t.Bytes[dir][:], c[bytesAt+dir*Routes:])
 	}
 	return t
 }
 
-// Sum is over all routes: operations and bytes of a direction.
+// Sum returns the operations and bytes of a direction, over all routes.
 func (t *Totals) Sum(write bool) (ops, bytes int64) {
 	dir := direction(write)
 	for r := range t.Ops[dir] {
@@ -84,51 +107,4 @@ func (t *Totals) Sum(write bool) (ops, bytes int64) {
 		bytes += t.Bytes[dir][r]
 	}
 	return ops, bytes
-}
-
-// add is the sum of two totals.
-func (t *Totals) add(o *Totals) {
-	for dir := range t.Ops {
-		for r := range t.Ops[dir] {
-			t.Ops[dir][r] += o.Ops[dir][r]
-			t.Bytes[dir][r] += o.Bytes[dir][r]
-		}
-	}
-	t.Host += o.Host
-	t.Errors += o.Errors
-	t.Retries += o.Retries
-	t.Time += o.Time
-}
-
-// absorb adds another block's sums and clears it. Nobody may add to it.
-func (b *Block) absorb(o *Block) {
-	t := o.Totals()
-	s := &b.shards[0]
-	for dir := range t.Ops {
-		for r := range t.Ops[dir] {
-			s.ops[dir][r].Add(t.Ops[dir][r])
-			s.bytes[dir][r].Add(t.Bytes[dir][r])
-		}
-	}
-	s.host.Add(t.Host)
-	s.errors.Add(t.Errors)
-	s.retries.Add(t.Retries)
-	s.nanos.Add(int64(t.Time))
-	o.clear()
-}
-
-func (b *Block) clear() {
-	for i := range b.shards {
-		s := &b.shards[i]
-		for dir := range s.ops {
-			for r := range s.ops[dir] {
-				s.ops[dir][r].Store(0)
-				s.bytes[dir][r].Store(0)
-			}
-		}
-		s.host.Store(0)
-		s.errors.Store(0)
-		s.retries.Store(0)
-		s.nanos.Store(0)
-	}
 }

@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// The layout of a segment. Whoever changes it raises layoutVersion.
+// The layout of a segment. A change must raise layoutVersion.
 const (
 	layoutVersion = 1
 
-	// Shards is the number of places in which a block counts. Users that run at
-	// the same time should name different ones.
+	// Shards is the number of places in which a block counts. Concurrent users
+	// name different ones, so that they do not share cache lines.
 	Shards = 16
-	// Routes is the room for routes, which are known by number.
+	// Routes is the number of routes that a block has counters for.
 	Routes = 16
 
 	slots    = 64
@@ -22,7 +22,7 @@ const (
 
 var magic = [8]byte{'c', 'u', 'l', 'v', 's', 't', 'a', 't'}
 
-// A header begins the segment.
+// A header is the start of the segment.
 type header struct {
 	_          structs.HostLayout
 	Magic      [8]byte
@@ -32,13 +32,13 @@ type header struct {
 	UID        uint32
 	Started    int64         // in nanoseconds since 1970
 	Ended      atomic.Int64  // when the process was found dead; 0 before
-	Changes    atomic.Uint64 // odd while a slot changes hands
+	Changes    atomic.Uint64 // odd while a slot is given to another file
 	RouteNames [Routes][16]byte
 	Command    [nameSize]byte
 	_          [headerSize - 48 - Routes*16 - nameSize]byte
 }
 
-// A slot is a file's.
+// A slot is the record of one file.
 type slot struct {
 	_     structs.HostLayout
 	State atomic.Uint32
@@ -49,23 +49,25 @@ type slot struct {
 	_     [1024]byte
 }
 
-// A Block sums transfers. Its zero value is ready.
+// A Block sums transfers. Its zero value is ready to use.
 type Block struct {
 	_      structs.HostLayout
 	shards [Shards]shard
 }
 
-// A shard fills whole pairs of cache lines.
-type shard struct {
-	_       structs.HostLayout
-	ops     [2][Routes]atomic.Int64 // by direction and route
-	bytes   [2][Routes]atomic.Int64
-	host    atomic.Int64
-	errors  atomic.Int64
-	retries atomic.Int64
-	nanos   atomic.Int64
-	_       [96]byte
-}
+// A shard fills whole pairs of cache lines: the counters, then 96 unused bytes.
+type shard [80]atomic.Int64
+
+// The positions of a shard's counters.
+const (
+	opsAt     = 0          // by direction and route: see index
+	bytesAt   = 2 * Routes // likewise
+	hostAt    = 4 * Routes
+	errorsAt  = hostAt + 1
+	retriesAt = hostAt + 2
+	nanosAt   = hostAt + 3
+	counters  = hostAt + 4
+)
 
 // A segment is the whole file.
 type segment struct {
@@ -91,7 +93,7 @@ var (
 	_ [changesOffset]byte = [unsafe.Offsetof(header{}.Changes)]byte{}
 )
 
-// at is the segment in memory.
+// at returns the segment in mapped memory.
 func at(mem []byte) *segment {
 	if len(mem) < segmentSize {
 		panic("stats: memory smaller than a segment")

@@ -20,14 +20,14 @@ const (
 	closed
 )
 
-// others is the slot that holds the sums of files whose slots are used again,
-// and of files that found none.
+// others is the slot for files without one of their own: those whose slots were
+// reused, and those that found none.
 const others = 0
 
 // A Process is the segment of this process. It is safe for concurrent use.
 type Process struct {
-	mem  []byte   // of the segment; the mapping carries the lock, too
-	seg  *segment // nil where there is none
+	mem  []byte   // of the segment; the mapping keeps the lock
+	seg  *segment // nil if there is none
 	path string
 	err  error // why there is none
 
@@ -36,13 +36,11 @@ type Process struct {
 	closed []int // slots of closed files, the oldest first
 }
 
-// Path is the file's name; empty where there is none, and then the error says
-// why.
+// Path is the file's name. If there is no file, the error says why.
 func (p *Process) Path() (string, error) { return p.path, p.err }
 
-// New makes the segment of this process in the first directory where that works.
-// Without one, sums are kept all the same, for this process alone. routes are
-// the names of the routes by number.
+// New makes the segment of this process in the first directory that allows it. If
+// none does, the totals stay in this process. routes are the names by number.
 func New(dirs []string, routes []string) *Process {
 	p := new(Process)
 	var errs []error
@@ -66,7 +64,7 @@ func Dirs() []string {
 	return dirs
 }
 
-// fileName is how the segment of a process is called.
+// fileName is the name of a process's segment.
 func fileName(uid, pid int) string { return fmt.Sprintf("culvert-%d-%d.stats", uid, pid) }
 
 func (p *Process) create(dir string, routes []string) error {
@@ -84,7 +82,7 @@ func (p *Process) create(dir string, routes []string) error {
 		return errors.Join(err, os.Remove(path), unix.Munmap(mem))
 	}
 	if dead(path) {
-		err := errors.New("the file system does not keep the lock of a mapped file, as overlayfs")
+		err := errors.New("the file system drops the lock of a mapped file when its descriptor is closed, as overlayfs does")
 		return errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, os.Remove(path), unix.Munmap(mem))
 	}
 	p.mem, p.seg, p.path, p.made = mem, at(mem), path, others+1
@@ -96,12 +94,12 @@ func (p *Process) create(dir string, routes []string) error {
 	put(&h.Command, strings.Join(os.Args, " "))
 	p.seg.Slots[others].State.Store(open)
 	h.Ended.Store(0)
-	h.Magic = magic // last: it says that the rest is there
+	h.Magic = magic // last: it says that the rest is valid
 	return nil
 }
 
-// exclusive creates a file that was not there. One that a dead process with our
-// number has left goes first.
+// exclusive creates a file that does not exist. A file left by a dead process with
+// our process ID is removed first.
 func exclusive(path string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
 	f, err := os.OpenFile(path, flags, 0o600)
@@ -115,9 +113,9 @@ func exclusive(path string) (*os.File, error) {
 }
 
 // prepare locks and maps a new file, with memory for the first slot. The lock
-// belongs to the open file, which the mapping keeps when the descriptor is closed.
+// belongs to the open file, which the mapping keeps open.
 func prepare(f *os.File) ([]byte, error) {
-	// Somebody who sweeps may hold the lock for a moment.
+	// A process that sweeps may hold the lock for a moment.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return nil, os.NewSyscallError("flock", err)
 	}
@@ -131,15 +129,15 @@ func prepare(f *os.File) ([]byte, error) {
 	return mem, os.NewSyscallError("mmap", err)
 }
 
-// reserve gives a part of the file memory: where /dev/shm is full that is an error
-// here, and a bus error for whoever would touch the mapping without. Memory is
-// taken bit by bit, because what is left of dead processes stays a while.
+// reserve allocates memory for a part of the file. If /dev/shm is full that is an
+// error here; without it, access to the mapping would be a bus error. Slots get
+// memory one by one, because files of dead processes stay for a minute.
 func reserve(f *os.File, off, n int64) error {
 	_, err := f.WriteAt(make([]byte, n), off)
 	return err
 }
 
-// put writes a text, cut where it does not fit.
+// put writes a text, truncated if it does not fit.
 func put(to *[nameSize]byte, text string) {
 	clear(to[:])
 	copy(to[:len(to)-1], text)
@@ -148,12 +146,12 @@ func put(to *[nameSize]byte, text string) {
 // A File counts the transfers of one file.
 type File struct {
 	block *Block
-	more  *Block // counted there, too: the file has no slot
+	more  *Block // counts the same transfers if the file has no slot
 	slot  int
 }
 
-// Attach gives a file a slot. Where none is to be had, the file's transfers are
-// counted among the others.
+// Attach gives a file a slot. If there is none, its transfers are counted among the
+// others.
 func (p *Process) Attach(name string) *File {
 	if p.seg == nil {
 		return &File{block: new(Block)}
@@ -167,7 +165,7 @@ func (p *Process) Attach(name string) *File {
 	s := &p.seg.Slots[i]
 	p.seg.Header.Changes.Add(1)
 	if s.State.Load() == closed {
-		p.seg.Slots[others].Block.absorb(&s.Block)
+		s.Block.moveTo(&p.seg.Slots[others].Block)
 	}
 	put(&s.Name, name)
 	s.State.Store(open)
@@ -175,8 +173,7 @@ func (p *Process) Attach(name string) *File {
 	return &File{block: &s.Block, slot: i}
 }
 
-// take finds a slot: one that nobody has had, or that of the file that was closed
-// first.
+// take finds a slot: an unused one, or that of the file that was closed first.
 func (p *Process) take() int {
 	if p.made < slots && p.make(p.made) == nil {
 		p.made++
@@ -190,7 +187,7 @@ func (p *Process) take() int {
 	return i
 }
 
-// make gives a slot memory.
+// make allocates memory for a slot.
 func (p *Process) make(i int) error {
 	f, err := os.OpenFile(p.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -199,8 +196,8 @@ func (p *Process) make(i int) error {
 	return errors.Join(reserve(f, headerSize+int64(i)*slotSize, slotSize), f.Close())
 }
 
-// Detach ends a file, to which nobody may add any more, and returns its sums. Its
-// slot keeps them until another file needs it.
+// Detach ends a file, to which no transfer may be added any more, and returns its
+// totals. Its slot keeps them until another file needs it.
 func (p *Process) Detach(f *File) Totals {
 	t := f.block.Totals()
 	if f.slot == others {
@@ -221,7 +218,7 @@ func (f *File) Add(shard uint32, t *Transfer) {
 	}
 }
 
-// AddBytes counts bytes of a transfer that went by another route than the most.
+// AddBytes counts bytes of a transfer that another route moved than most of them.
 func (f *File) AddBytes(shard uint32, write bool, route int, n int64) {
 	f.block.AddBytes(shard, write, route, n)
 	if f.more != nil {
@@ -229,5 +226,5 @@ func (f *File) AddBytes(shard uint32, write bool, route int, n int64) {
 	}
 }
 
-// Totals are the file's sums.
+// Totals are the sums of the file's transfers.
 func (f *File) Totals() Totals { return f.block.Totals() }

@@ -27,15 +27,15 @@ type Snapshot struct {
 	Files   []FileSnapshot
 }
 
-// A FileSnapshot is the part of one file.
+// A FileSnapshot is what a segment has of one file.
 type FileSnapshot struct {
 	Name   string
 	Open   bool
 	Totals Totals
 }
 
-// Find returns the segment of a process in one of the directories: this user's,
-// or where there is none anybody's that may be read.
+// Find returns the segment of a process in one of the directories: this user's, or
+// any other that may be read.
 func Find(dirs []string, pid int) (string, error) {
 	for _, dir := range dirs {
 		for _, user := range []string{fmt.Sprint(os.Getuid()), "*"} {
@@ -45,7 +45,7 @@ func Find(dirs []string, pid int) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("process %d has moved nothing through Culvert, or ended a while ago: %w in %s", pid, fs.ErrNotExist, strings.Join(dirs, " or "))
+	return "", fmt.Errorf("process %d has moved nothing through Culvert, or ended more than a minute ago: %w in %s", pid, fs.ErrNotExist, strings.Join(dirs, " or "))
 }
 
 // Read reads a segment.
@@ -60,7 +60,7 @@ func Read(path string) (*Snapshot, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() < segmentSize {
-		return nil, fmt.Errorf("%s: not a segment of statistics: %d bytes, want %d", path, st.Size(), segmentSize)
+		return nil, fmt.Errorf("%s: not a statistics file: %d bytes, want %d", path, st.Size(), segmentSize)
 	}
 	s, err := snapshot(f)
 	if err != nil {
@@ -71,8 +71,8 @@ func Read(path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// snapshot reads everything between two changes of slots. The file is not mapped:
-// whoever looks at a slot without memory in a mapping gives it some.
+// snapshot reads everything between two changes of slots. It does not map the file,
+// because reading an unused slot through a mapping would allocate its memory.
 func snapshot(f io.ReaderAt) (*Snapshot, error) {
 	mem := make([]byte, segmentSize)
 	s := at(mem)
@@ -82,10 +82,10 @@ func snapshot(f io.ReaderAt) (*Snapshot, error) {
 			return nil, err
 		}
 		if h.Magic != magic {
-			return nil, errors.New("not a segment of statistics")
+			return nil, errors.New("not a statistics file")
 		}
 		if h.Version != layoutVersion || h.Slots != slots {
-			return nil, fmt.Errorf("statistics of version %d, this is %d: use the culvert of the program", h.Version, layoutVersion)
+			return nil, fmt.Errorf("statistics version %d is not supported (want %d): use the culvert command of the program's version", h.Version, layoutVersion)
 		}
 		var after [8]byte
 		if _, err := f.ReadAt(after[:], changesOffset); err != nil {
@@ -96,7 +96,7 @@ func snapshot(f io.ReaderAt) (*Snapshot, error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return nil, errors.New("the process died while it changed the table of files")
+	return nil, errors.New("the process died while it changed the file table")
 }
 
 func (s *segment) read() *Snapshot {
@@ -105,20 +105,21 @@ func (s *segment) read() *Snapshot {
 	for i := range h.RouteNames {
 		snap.Routes = append(snap.Routes, text(h.RouteNames[i][:]))
 	}
+	var all counts
 	for i := range s.Slots {
 		slot := &s.Slots[i]
 		state := slot.State.Load()
 		if state == free {
 			continue
 		}
-		t := slot.Block.Totals()
-		snap.Totals.add(&t)
+		all.add(&slot.Block)
 		if i != others {
-			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, t})
+			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, slot.Block.Totals()})
 		}
 	}
+	snap.Totals = all.totals()
 	return snap
 }
 
-// text is the part before the first NUL.
+// text is what comes before the first NUL.
 func text(b []byte) string { return unix.ByteSliceToString(b) }

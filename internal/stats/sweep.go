@@ -13,9 +13,9 @@ import (
 // keep is how long a segment stays after its process was found dead.
 const keep = time.Minute
 
-// sweep looks at the segments of this user's processes: those of dead ones are
-// marked, and removed when they were marked long enough ago. Errors are not
-// worth reporting: the next process tries again.
+// sweep notes in the segments of this user's dead processes when they were found,
+// and removes those found long enough ago. It ignores errors, because the next
+// process tries again.
 func sweep(dir string, now time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("culvert-%d-*.stats", os.Getuid())))
 	for _, path := range paths {
@@ -30,8 +30,7 @@ func sweep(dir string, now time.Time) {
 	}
 }
 
-// openDead opens a segment whose process has ended, with its lock, or returns
-// nil.
+// openDead opens and locks a segment whose process has ended, or returns nil.
 func openDead(path string) *os.File {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -53,8 +52,8 @@ func dead(path string) bool {
 	return true
 }
 
-// mark notes in a dead process's segment that it was found, unless somebody has,
-// and returns when that was.
+// mark notes in a dead process's segment when it was found first, and returns that
+// time.
 func mark(f *os.File, now time.Time) (ended time.Time, ok bool) {
 	var word [8]byte
 	if _, err := f.ReadAt(word[:], endedOffset); err != nil {
