@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -17,11 +19,11 @@ import (
 
 // at runs a program and does something when it is about to make a system call:
 //
-//	at ACTION CALL[:NAME] [ACTION CALL[:NAME] ...] -- PROGRAM ARGUMENT...
+//	at ACTION CALL[:NAME[+SKIP]] [ACTION CALL ...] -- PROGRAM ARGUMENT...
 //
 // CALL is open, tmpfile (an open of a file without a name), rename, link, symlink or
-// sync. With a NAME only calls count that have a path which ends in it. The actions
-// are
+// sync. With a NAME only calls count that have a path which ends in it, without the
+// first SKIP of them. The actions are
 //
 //	stop   create the file "stopped" and go on when there is a file "go"; once
 //	kill   kill the program
@@ -56,12 +58,20 @@ var atCalls = map[uint32]atCall{
 	unix.SYS_FDATASYNC: {"sync", nil, true},
 }
 
-type atRule struct{ action, call, name string }
+type atRule struct {
+	action, call, name string
+	skip               atomic.Int64
+}
 
-func parseAt(args []string) (rules []atRule, program []string, err error) {
+func parseAt(args []string) (rules []*atRule, program []string, err error) {
 	for len(args) > 2 && args[0] != "--" {
 		call, name, _ := strings.Cut(args[1], ":")
-		rules = append(rules, atRule{args[0], call, name})
+		name, skip, _ := strings.Cut(name, "+")
+		r := &atRule{action: args[0], call: call, name: name}
+		if n, err := strconv.ParseInt(skip, 10, 64); err == nil {
+			r.skip.Store(n)
+		}
+		rules = append(rules, r)
 		args = args[2:]
 	}
 	if len(args) < 2 || args[0] != "--" || len(rules) == 0 {
@@ -101,10 +111,10 @@ func runAt(args []string) (int, error) {
 
 // listen sends the calls of the rules, made by this thread and its children, to a
 // listener.
-func listen(rules []atRule) (int, error) {
+func listen(rules []*atRule) (int, error) {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // seccomp_data.nr
 	for nr, c := range atCalls {
-		if slices.ContainsFunc(rules, func(r atRule) bool { return r.call == c.name || r.call == "tmpfile" && c.name == "open" }) {
+		if slices.ContainsFunc(rules, func(r *atRule) bool { return r.call == c.name || r.call == "tmpfile" && c.name == "open" }) {
 			filter = append(filter,
 				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jf: 1},
 				unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
@@ -140,7 +150,7 @@ type verdict struct {
 	flags uint32
 }
 
-func answer(listener int, rules []atRule) error {
+func answer(listener int, rules []*atRule) error {
 	for {
 		var n notice
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
@@ -164,15 +174,14 @@ func answer(listener int, rules []atRule) error {
 }
 
 // act does what the rules say and returns the action that ends the call, or "".
-func act(n *notice, rules []atRule) string {
+func act(n *notice, rules []*atRule) string {
 	call := atCalls[uint32(n.nr)]
 	if n.nr == unix.SYS_OPENAT && n.args[2]&unix.O_TMPFILE == unix.O_TMPFILE {
 		call.name = "tmpfile"
 	}
 	paths := n.paths(call)
-	for i := range rules {
-		r := &rules[i]
-		if r.call != call.name || !slices.ContainsFunc(paths, func(p string) bool { return strings.HasSuffix(p, r.name) }) {
+	for _, r := range rules {
+		if r.call != call.name || !slices.ContainsFunc(paths, func(p string) bool { return strings.HasSuffix(p, r.name) }) || r.skip.Add(-1) >= 0 {
 			continue
 		}
 		switch r.action {

@@ -5,45 +5,18 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/quality/defects"
 )
 
 // TestKnownDefects runs scripts that fail today, each at the line that it names.
-func TestKnownDefects(t *testing.T) {
-	culvert, err := exec.LookPath("culvert")
-	if err != nil {
-		t.Fatal(err)
-	}
-	programs := filepath.Dir(filepath.Dir(culvert))
-	defects.Run(t, testscript.Params{
-		Dir: "testdata/defects",
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("CULVERT_MACHINE", "soft")
-			env.Setenv("CULVERT_SOFT", "memory=256M")
-			env.Setenv("TMPDIR", env.WorkDir)
-			// A second user gets in, too.
-			return errors.Join(os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(programs, 0o755))
-		},
-		Condition: func(name string) (bool, error) {
-			switch name {
-			case "root":
-				return os.Getuid() == 0, nil
-			case "gpu":
-				_, err := os.Stat("/dev/nvidiactl")
-				return err == nil, nil
-			}
-			return false, fmt.Errorf("unknown condition %s", name)
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await},
-	})
-}
+func TestKnownDefects(t *testing.T) { defects.Run(t, scripts(t, "testdata/defects")) }
 
 // asUser becomes a program that runs as another user.
 func asUser(id int) {
@@ -73,4 +46,17 @@ func await(ts *testscript.TestScript, _ bool, names []string) {
 			}
 		}
 	}
+}
+
+// xattr sets an extended attribute of a file, or prints it.
+func xattr(ts *testscript.TestScript, _ bool, args []string) {
+	path, name := ts.MkAbs(args[0]), "user."+args[1]
+	if len(args) > 2 {
+		ts.Check(unix.Setxattr(path, name, []byte(args[2]), 0))
+		return
+	}
+	buf := make([]byte, 256)
+	n, err := unix.Getxattr(path, name, buf)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%s\n", buf[:n])
 }

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -13,24 +17,42 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are the command line as a user types it, on the software machine.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "testdata")) }
+
+// scripts are the parameters of the scripts in a directory.
+func scripts(t *testing.T, dir string) testscript.Params {
+	culvert, err := exec.LookPath("culvert")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := filepath.Dir(filepath.Dir(culvert))
+	return testscript.Params{
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CULVERT_MACHINE", "soft")
 			env.Setenv("CULVERT_SOFT", "memory=256M")
 			env.Setenv("TMPDIR", env.WorkDir)
-			return nil
+			// Another user takes part.
+			return errors.Join(os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(programs, 0o755))
 		},
 		Condition: func(name string) (bool, error) {
-			if name != "pty" {
-				return false, fmt.Errorf("unknown condition %s", name)
+			switch name {
+			case "pty":
+				f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+				if err == nil {
+					f.Close()
+				}
+				return err == nil, nil
+			case "root":
+				return os.Getuid() == 0, nil
+			case "gpu":
+				_, err := os.Stat("/dev/nvidiactl")
+				return err == nil, nil
+			case "xattr":
+				return unix.Setxattr(programs, "user.culvert", nil, 0) == nil, nil
 			}
-			f, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-			if err == nil {
-				f.Close()
-			}
-			return err == nil, nil
+			return false, fmt.Errorf("unknown condition %s", name)
 		},
-	})
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "xattr": xattr},
+	}
 }
