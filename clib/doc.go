@@ -10,7 +10,7 @@
 //	internal/cufileapi  what libcufile answers, on package cufile
 //	internal/softcuda   what libcuda answers, on the software GPU
 //	internal/softrt     what libcudart answers, on softcuda
-//	internal/tensordoor what the core answers to the Python package
+//	internal/pythonapi what the core answers to the Python package
 //	programs/           C programs that use the libraries
 //	differential/       our libcufile against NVIDIA's: the cases for C, and the judgement
 //	cost/               what a read costs by the Go call, beside testdata/cost.c

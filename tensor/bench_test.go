@@ -53,7 +53,7 @@ func BenchmarkReadHeader(b *testing.B) {
 
 func BenchmarkTally(b *testing.B) {
 	f := &File{Data: pageSize, Size: pageSize + defaultChunk, Tensors: []Info{{"w", U8, []int64{defaultChunk}, pageSize, defaultChunk}}}
-	t, p := newTally(f, defaultChunk), make([]byte, defaultChunk)
+	t, p := newChunkSums(f, defaultChunk), make([]byte, defaultChunk)
 	b.SetBytes(defaultChunk)
 	for b.Loop() {
 		t.add(0, p)

@@ -28,5 +28,5 @@ func (s *Sum) UnmarshalText(b []byte) error {
 
 func sumOf(p []byte) Sum { return Sum(crc32c.Sum(p)) }
 
-// join is the sum of two pieces in a row, of which the second has n bytes.
+// join is the sum of two segments in a row, of which the second has n bytes.
 func (s Sum) join(next Sum, n int64) Sum { return Sum(crc32c.Join(uint32(s), uint32(next), n)) }

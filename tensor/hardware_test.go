@@ -29,7 +29,7 @@ func init() {
 	flag.IntVar(&hwFlags.runs, "tensor.runs", 3, "runs of each measurement of TestHardware")
 }
 
-// TestHardware measures loads on a real GPU: how large parcels should be, how
+// TestHardware measures loads on a real GPU: how large batches should be, how
 // many, and what verification costs beside them. It fails where bytes are wrong,
 // not where they are slow.
 func TestHardware(t *testing.T) {
@@ -100,12 +100,12 @@ func measureLoads(t *testing.T, m *machine.Machine, o hwOptions) {
 	}
 	one("default", LoadOptions{})
 	one("default, verified", LoadOptions{Verify: true, Sums: sums})
-	for _, parcel := range []int64{64 << 20, 128 << 20, 256 << 20, 512 << 20, 1 << 30, 1 << 40} {
+	for _, batch := range []int64{64 << 20, 128 << 20, 256 << 20, 512 << 20, 1 << 30, 1 << 40} {
 		for _, depth := range []int{1, 2, 4} {
-			one("parcels of "+sizeName(parcel)+", "+string('0'+rune(depth)), LoadOptions{parcel: parcel, Depth: depth})
+			one("batches of "+sizeName(batch)+", "+string('0'+rune(depth)), LoadOptions{batch: batch, Depth: depth})
 		}
 	}
-	one("parcels of 64M, 2, verified", LoadOptions{parcel: 64 << 20, Depth: 2, Verify: true, Sums: sums})
+	one("batches of 64M, 2, verified", LoadOptions{batch: 64 << 20, Depth: 2, Verify: true, Sums: sums})
 	one("default again", LoadOptions{})
 	one("default again, verified", LoadOptions{Verify: true, Sums: sums})
 	if o.out == "" {

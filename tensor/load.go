@@ -16,9 +16,9 @@ import (
 
 // LoadOptions refine a load. The zero value is the default.
 type LoadOptions struct {
-	// Depth is how many parcels of reads are in flight for each device. 0 is 2
+	// Depth is how many batches of reads are in flight for each device. 0 is 2
 	// where they are large, because a route cuts them itself, and 16 where they
-	// are of small pieces.
+	// are of small segments.
 	Depth int
 	// Kind is the memory to allocate: gpu.KindDevice, which is the default,
 	// gpu.KindVirtual for memory that is handed to other processes, or
@@ -36,8 +36,8 @@ type LoadOptions struct {
 	// for this load.
 	Sums *Sums
 
-	small  int   // Depth for parcels of small pieces
-	parcel int64 // size of parcels; 0 follows what is left
+	small int   // Depth for batches of small segments
+	batch int64 // size of batches; 0 follows what is left
 }
 
 const (

@@ -114,8 +114,8 @@ func (m *Manifest) write(w io.Writer) error {
 	return e.Encode(m)
 }
 
-// manifest is what a complete tally amounts to.
-func (t *tally) manifest() *Manifest {
+// manifest is what a complete chunkSums amounts to.
+func (t *chunkSums) manifest() *Manifest {
 	m := &Manifest{
 		Version: manifestVersion, File: filepath.Base(t.file.Path), Size: t.file.Size,
 		Chunk: t.chunk, Chunks: t.chunks, Tensors: []TensorSum{},

@@ -170,7 +170,7 @@ type item struct {
 func (it *item) off() int64 { return it.entry.Off + it.reg.off }
 
 // choose finds what a selection wants of a model.
-func choose(m *Model, parts anatomy, sel Selection) ([]item, error) {
+func choose(m *Model, parts layerNames, sel Selection) ([]item, error) {
 	if err := sel.check(); err != nil {
 		return nil, err
 	}

@@ -92,11 +92,11 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		return nil, err
 	}
 	defer data.Discard()
-	w := &writer{opts: o, tally: newTally(f, o.Chunk), sources: sources, header: header, out: data.File}
+	w := &writer{opts: o, sums: newChunkSums(f, o.Chunk), sources: sources, header: header, out: data.File}
 	if err := w.write(ctx); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
-	m := w.tally.manifest()
+	m := w.sums.manifest()
 	if !o.alone {
 		// Two at a time could leave one's file with the other's manifest.
 		unlock, err := atomicfile.LockDir(filepath.Dir(path))
@@ -223,7 +223,7 @@ func WriteManifest(path string, m *Manifest) error {
 // A writer fills a temporary file.
 type writer struct {
 	opts    SaveOptions
-	tally   *tally
+	sums    *chunkSums
 	sources []Source
 	header  []byte
 	out     *os.File
@@ -233,7 +233,7 @@ type writer struct {
 }
 
 func (w *writer) write(ctx context.Context) error {
-	size, begin := w.tally.file.Size, time.Now()
+	size, begin := w.sums.file.Size, time.Now()
 	w.opts.step("allocate")
 	if err := allocate(w.out, size); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (w *writer) write(ctx context.Context) error {
 	chunk := int(min(w.opts.Chunk, int64(alignUp(uint64(size), pageSize))))
 	buffer := func() ([]byte, func(), error) { return w.opts.Buffer(chunk) }
 	w.writing = make(chan struct{}, w.opts.Workers)
-	err := eachChunk(ctx, int64(len(w.tally.chunks)), w.opts.Workers+ahead, buffer, w.chunk)
+	err := eachChunk(ctx, int64(len(w.sums.chunks)), w.opts.Workers+ahead, buffer, w.chunk)
 	if err != nil {
 		return err
 	}
@@ -263,14 +263,14 @@ func (w *writer) write(ctx context.Context) error {
 
 // chunk fills and writes one chunk of the file.
 func (w *writer) chunk(k int64, buf []byte) error {
-	start, end := w.tally.bounds(k)
-	err := w.tally.each(k, func(tensor int, from, to int64) error {
+	start, end := w.sums.bounds(k)
+	err := w.sums.each(k, func(tensor int, from, to int64) error {
 		p := buf[from-start : to-start]
 		if tensor == inHeader {
 			copy(p, w.header[from:to])
 			return nil
 		}
-		info := w.tally.file.Tensors[tensor]
+		info := w.sums.file.Tensors[tensor]
 		if err := readFull(w.sources[tensor].Data, p, from-info.Off); err != nil {
 			return fmt.Errorf("reading tensor %q at %d: %w", info.Name, from-info.Off, err)
 		}
@@ -279,7 +279,7 @@ func (w *writer) chunk(k int64, buf []byte) error {
 	if err != nil {
 		return err
 	}
-	w.tally.add(k, buf[:end-start])
+	w.sums.add(k, buf[:end-start])
 	w.writing <- struct{}{}
 	defer func() { <-w.writing }()
 	w.opts.step("write")
@@ -287,7 +287,7 @@ func (w *writer) chunk(k int64, buf []byte) error {
 		return err
 	}
 	if done := w.written.Add(end - start); w.opts.Advance != nil {
-		w.opts.Advance(done, w.tally.file.Size)
+		w.opts.Advance(done, w.sums.file.Size)
 	}
 	return nil
 }

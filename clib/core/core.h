@@ -31,7 +31,7 @@ bool culvert_enter(void);
  * would, and leaves its signal mask as it was. */
 void culvert_bind_thread(void);
 
-/* The version of the functions in tensors.c: tensordoor.ABI in Go. */
+/* The version of the functions in tensors.c: pythonapi.ABI in Go. */
 #define CULVERT_TENSOR_ABI 2
 
 /* Answers of the functions in tensors.c that return int64_t. */
@@ -41,7 +41,7 @@ enum {
 	CULVERT_PENDING = -3, /* not yet */
 };
 
-/* A tensor on its way into DLPack: tensordoor.View in Go. */
+/* A tensor on its way into DLPack: pythonapi.View in Go. */
 #define CULVERT_TENSOR_DIMS 64
 struct culvert_view {
 	uint64_t address;

@@ -12,16 +12,16 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
-	"github.com/culvert-io/culvert/clib/internal/tensordoor"
+	"github.com/culvert-io/culvert/clib/internal/pythonapi"
 )
 
 // tensors answers the Python package, on the machine that the core works on.
-var tensors = tensordoor.New(core.Machine)
+var tensors = pythonapi.New(core.Machine)
 
 // Both halves must agree on the version and on the size of a shape.
 var (
-	_ [C.CULVERT_TENSOR_ABI]byte  = [tensordoor.ABI]byte{}
-	_ [C.CULVERT_TENSOR_DIMS]byte = [tensordoor.MaxDims]byte{}
+	_ [C.CULVERT_TENSOR_ABI]byte  = [pythonapi.ABI]byte{}
+	_ [C.CULVERT_TENSOR_DIMS]byte = [pythonapi.MaxDims]byte{}
 )
 
 //export culvertTensorCall
@@ -84,7 +84,7 @@ func refuse(err error, reply **C.char) C.bool {
 	if err == nil {
 		return true
 	}
-	text, _ := json.Marshal(tensordoor.Explain(err)) // strings and numbers: cannot fail
+	text, _ := json.Marshal(pythonapi.Explain(err)) // strings and numbers: cannot fail
 	give(reply, text)
 	return false
 }

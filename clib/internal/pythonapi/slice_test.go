@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"bytes"

@@ -114,7 +114,7 @@ func (l *layout) reserve(g *group) uint64 {
 
 func alignUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
-// readRange reads a contiguous group, in pieces that end on page borders.
+// readRange reads a contiguous group, in segments that end on page borders.
 func (l *layout) readRange(g *group, base uint64, first, last int) {
 	for from := g.from; from < g.to; {
 		to := g.to

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type openAnswer struct {
 }
 
 // openModel reads the headers of a model.
-func (d *Door) openModel(_ context.Context, q *openRequest) (*openAnswer, error) {
+func (d *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) {
 	m, err := tensor.Open(q.Path)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ type planned struct {
 // tensor.
 const hostRead = 8 << 20
 
-func (d *Door) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
+func (d *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
 	p, err := d.planned(q)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (d *Door) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
 }
 
 // planned plans for an open model.
-func (d *Door) planned(q *planRequest) (*planned, error) {
+func (d *API) planned(q *planRequest) (*planned, error) {
 	m, _, err := lookup[*tensor.Model](d, q.Model)
 	if err != nil {
 		return nil, err

@@ -10,10 +10,10 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// run starts the goroutines of one device: one that gives its parcels out in
+// run starts the goroutines of one device: one that gives its batches out in
 // order, some that carry them, and one that checks what has arrived.
 func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready chan<- int) {
-	queue, large := make(chan *parcel), make(chan struct{}, l.opts.Depth)
+	queue, large := make(chan *readBatch), make(chan struct{}, l.opts.Depth)
 	g.Go(func() error {
 		defer close(queue)
 		return l.feed(ctx, device, queue, large, ready)
@@ -41,10 +41,10 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 	}
 }
 
-// feed gives the parcels of a device out in the order of the plan. Where the load
-// streams, it waits for room. Only so many large parcels are under way: each uses
+// feed gives the batches of a device out in the order of the plan. Where the load
+// streams, it waits for room. Only so many large batches are under way: each uses
 // the whole machine.
-func (l *Load) feed(ctx context.Context, device int, queue chan<- *parcel, large chan<- struct{}, ready chan<- int) error {
+func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, large chan<- struct{}, ready chan<- int) error {
 	for i := range l.plan.Tensors {
 		t := &l.plan.Tensors[i]
 		if t.Len > 0 || l.plan.Buffers[t.Buffer].Device != device {
@@ -56,7 +56,7 @@ func (l *Load) feed(ctx context.Context, device int, queue chan<- *parcel, large
 		}
 		ready <- i
 	}
-	return l.parcels(ctx, device, func(p *parcel) error {
+	return l.batches(ctx, device, func(p *readBatch) error {
 		if !p.small() {
 			select {
 			case large <- struct{}{}:
@@ -96,8 +96,8 @@ func (l *Load) place(r *Read) gpu.Span {
 	return l.buffers[r.Buffer].Slice(r.Dst, uint64(r.Size()))
 }
 
-// carry moves a parcel and tells who became ready by it, or lets that be checked.
-func (l *Load) carry(ctx context.Context, p *parcel, large <-chan struct{}, ready chan<- int) error {
+// carry moves a batch and tells who became ready by it, or lets that be checked.
+func (l *Load) carry(ctx context.Context, p *readBatch, large <-chan struct{}, ready chan<- int) error {
 	if !p.small() {
 		defer func() { <-large }()
 	}

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"bytes"
@@ -233,7 +233,7 @@ func TestAttach(t *testing.T) {
 	c := newCaller(t)
 	path, want := sample(t)
 	a := c.load(c.open(path).Model, fields{"gpus": []int{0}})
-	mem, _, err := lookup[*loaded](c.Door, a.Memory)
+	mem, _, err := lookup[*loaded](c.API, a.Memory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// What parcels promise: each read in one of them, in the order of the plan,
+// What batches promise: each read in one of them, in the order of the plan,
 // of one file, large while there is plenty and smaller towards the end.
-func TestParcels(t *testing.T) {
+func TestBatches(t *testing.T) {
 	const each, count = 32 << 20, 256
 	m, err := Open(sparse(t, each, count))
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := func(opts *PlanOptions, window uint64) []*parcel {
+	list := func(opts *PlanOptions, window uint64) []*readBatch {
 		p := planFor(t, m, Selection{}, []int{0}, opts)
 		l := &Load{plan: p, opts: LoadOptions{Window: window}, devices: map[int]*loadDevice{0: {}}}
-		var all []*parcel
-		if err := l.parcels(t.Context(), 0, func(p *parcel) error {
+		var all []*readBatch
+		if err := l.batches(t.Context(), 0, func(p *readBatch) error {
 			all = append(all, p)
 			return nil
 		}); err != nil {
@@ -37,7 +37,7 @@ func TestParcels(t *testing.T) {
 				bytes += r.Size()
 			}
 			if bytes != x.bytes || x.small() {
-				t.Errorf("a parcel of %d bytes says %d, small is %v", bytes, x.bytes, x.small())
+				t.Errorf("a batch of %d bytes says %d, small is %v", bytes, x.bytes, x.small())
 			}
 		}
 		if n != len(p.Reads) {
@@ -52,13 +52,13 @@ func TestParcels(t *testing.T) {
 	}
 	// They grow, stay, and shrink.
 	most := slices.Index(sizes, slices.Max(sizes))
-	if sizes[0] > firstParcel>>20 || sizes[most] < maxParcel>>20*7/8 || sizes[most] > maxParcel>>20 || sizes[len(sizes)-1] > minParcel>>20 ||
+	if sizes[0] > firstBatch>>20 || sizes[most] < maxBatch>>20*7/8 || sizes[most] > maxBatch>>20 || sizes[len(sizes)-1] > minBatch>>20 ||
 		!slices.IsSorted(sizes[:most+1]) || !slices.IsSortedFunc(sizes[most:], func(a, b int64) int { return int(b - a) }) {
-		t.Errorf("parcels of %v MiB", sizes)
+		t.Errorf("batches of %v MiB", sizes)
 	}
 	for _, p := range list(&PlanOptions{Order: ByLayer}, 0) {
-		if p.bytes > firstParcel {
-			t.Errorf("a parcel of %d MiB where an early start is wanted", p.bytes>>20)
+		if p.bytes > firstBatch {
+			t.Errorf("a batch of %d MiB where an early start is wanted", p.bytes>>20)
 		}
 	}
 	for _, p := range list(&PlanOptions{Alloc: PerTensor}, 1<<30) {
@@ -68,16 +68,16 @@ func TestParcels(t *testing.T) {
 	}
 }
 
-// Slow storage gets small parcels.
-func TestParcelsOfSlowStorage(t *testing.T) {
+// Slow storage gets small batches.
+func TestBatchesOfSlowStorage(t *testing.T) {
 	l := &Load{plan: &Plan{}, start: time.Now().Add(-10 * time.Second)}
-	for _, tt := range []struct{ moved, want int64 }{{0, maxParcel}, {100 << 20, firstParcel}, {8 << 30, 8 << 30 / 40}, {1 << 40, maxParcel}} {
+	for _, tt := range []struct{ moved, want int64 }{{0, maxBatch}, {100 << 20, firstBatch}, {8 << 30, 8 << 30 / 40}, {1 << 40, maxBatch}} {
 		l.report.Bytes = tt.moved
-		got := l.parcelSize(1<<40, 9)
+		got := l.batchSize(1<<40, 9)
 		// The time since then is more than ten seconds by now, if not by much.
 		least := int64(float64(tt.want) * 10 / time.Since(l.start).Seconds())
 		if got > tt.want || got < least {
-			t.Errorf("%d MiB in ten seconds: parcels of %d MiB, want %d", tt.moved>>20, got>>20, tt.want>>20)
+			t.Errorf("%d MiB in ten seconds: batches of %d MiB, want %d", tt.moved>>20, got>>20, tt.want>>20)
 		}
 	}
 }
@@ -92,9 +92,9 @@ func TestEarlyStart(t *testing.T) {
 	var mu sync.Mutex
 	var asked int64
 	first := make(chan struct{})
-	e := hookedEngine{softEngine(t, 1<<30), func(ctx context.Context, pieces []segment) error {
+	e := hookedEngine{softEngine(t, 1<<30), func(ctx context.Context, segments []segment) error {
 		mu.Lock()
-		for _, p := range pieces {
+		for _, p := range segments {
 			asked += int64(p.dst.Len)
 		}
 		late := asked > each*count/2

@@ -109,7 +109,7 @@ func TestLoadVerifiesBesideReads(t *testing.T) {
 		}
 	}
 	if reads.Load() != 2 {
-		t.Errorf("%d parcels for two files", reads.Load())
+		t.Errorf("%d batches for two files", reads.Load())
 	}
 }
 

@@ -53,13 +53,13 @@ func number(s string) (int, bool) {
 	return n, err == nil
 }
 
-// An anatomy is what the names of a model say about the model.
-type anatomy struct {
+// A layerNames is what the names of a model say about the model.
+type layerNames struct {
 	layers, experts int
 	head            bool // there is an output head beside the embeddings
 }
 
-func examine(entries []Entry) (a anatomy) {
+func examine(entries []Entry) (a layerNames) {
 	for _, e := range entries {
 		layer := layerOf(e.Name)
 		a.layers = max(a.layers, layer+1)
@@ -88,7 +88,7 @@ func share(r Rank, n int) Range { return Range{r.Index * n / r.Of, (r.Index + 1)
 // wantsLayer decides by layer. What stands in front of the layers goes with the
 // first, what stands behind them with the last. A model without an output head
 // uses its embeddings there too.
-func (s *Selection) wantsLayer(a anatomy, name string) bool {
+func (s *Selection) wantsLayer(a layerNames, name string) bool {
 	r := s.Layers
 	if s.Pipeline.Of > 1 {
 		r = share(s.Pipeline, a.layers)
@@ -110,7 +110,7 @@ func (s *Selection) wantsLayer(a anatomy, name string) bool {
 }
 
 // wantsExpert decides by expert. Of fused experts it returns the cut.
-func (s *Selection) wantsExpert(a anatomy, info Info) (want bool, cut *Cut) {
+func (s *Selection) wantsExpert(a layerNames, info Info) (want bool, cut *Cut) {
 	n, fused, ok := expertOf(info)
 	r := s.Experts
 	if s.Expert.Of > 1 {

@@ -16,12 +16,12 @@ import (
 // loading a kernel takes longer than using it. The zero value is ready.
 type Sums struct {
 	mu     sync.Mutex
-	idle   []*summer
+	idle   []*gpuCRC
 	closed bool
 }
 
-// take lends a summer of a device.
-func (s *Sums) take(dev gpu.Device) (*summer, error) {
+// take lends a gpuCRC of a device.
+func (s *Sums) take(dev gpu.Device) (*gpuCRC, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, m := range s.idle {
@@ -30,11 +30,11 @@ func (s *Sums) take(dev gpu.Device) (*summer, error) {
 			return m, nil
 		}
 	}
-	return newSummer(dev)
+	return newGPUCRC(dev)
 }
 
-// give takes a summer back, or ends it where nobody will ask for it again.
-func (s *Sums) give(m *summer) error {
+// give takes a gpuCRC back, or ends it where nobody will ask for it again.
+func (s *Sums) give(m *gpuCRC) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -58,9 +58,9 @@ func (s *Sums) Close() error {
 	return errors.Join(errs...)
 }
 
-// A summer computes CRC-32C of device memory where it lies, so that what is
+// A gpuCRC computes CRC-32C of device memory where it lies, so that what is
 // checked is what arrived, and nothing goes back over the bus.
-type summer struct {
+type gpuCRC struct {
 	dev    gpu.Device
 	module gpu.Module
 	fn     gpu.Func
@@ -69,8 +69,8 @@ type summer struct {
 	host   gpu.Addr // and where they go
 }
 
-func newSummer(dev gpu.Device) (*summer, error) {
-	s := &summer{dev: dev}
+func newGPUCRC(dev gpu.Device) (*gpuCRC, error) {
+	s := &gpuCRC{dev: dev}
 	err := s.open()
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -78,7 +78,7 @@ func newSummer(dev gpu.Device) (*summer, error) {
 	return s, nil
 }
 
-func (s *summer) open() (err error) {
+func (s *gpuCRC) open() (err error) {
 	if s.module, err = s.dev.Load(kernels.PTX); err != nil {
 		return fmt.Errorf("loading kernels: %w", err)
 	}
@@ -111,7 +111,7 @@ const (
 )
 
 // sum fills in the sums of at most maxSums stretches.
-func (s *summer) sum(ctx context.Context, list []arrival) error {
+func (s *gpuCRC) sum(ctx context.Context, list []arrival) error {
 	err := s.launch(list)
 	if err == nil {
 		err = s.wait(ctx)
@@ -126,7 +126,7 @@ func (s *summer) sum(ctx context.Context, list []arrival) error {
 	return nil
 }
 
-func (s *summer) launch(list []arrival) error {
+func (s *gpuCRC) launch(list []arrival) error {
 	if err := s.stream.Fill(s.words, 0, 4, uint64(len(list))); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *summer) launch(list []arrival) error {
 	return s.stream.Copy(s.host, s.words, uint64(4*len(list)))
 }
 
-func (s *summer) wait(ctx context.Context) error {
+func (s *gpuCRC) wait(ctx context.Context) error {
 	for {
 		if done, err := s.stream.Done(); done || err != nil {
 			return err
@@ -153,7 +153,7 @@ func (s *summer) wait(ctx context.Context) error {
 	}
 }
 
-func (s *summer) close() error {
+func (s *gpuCRC) close() error {
 	var errs []error
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"context"
@@ -53,7 +53,7 @@ type saveReceipt struct {
 }
 
 // save writes tensors into a file.
-func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
+func (d *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	start := time.Now()
 	took := &tensor.SaveTimes{}
 	opts := &tensor.SaveOptions{Metadata: q.Metadata, Times: took}
@@ -84,7 +84,7 @@ func (d *Door) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 }
 
 // source is where the bytes of a tensor come from, and the GPU that has them.
-func (d *Door) source(ctx context.Context, t *saveTensor) (io.ReaderAt, gpu.Device, error) {
+func (d *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, gpu.Device, error) {
 	switch {
 	case t.Memory != 0:
 		mem, _, err := lookup[*loaded](d, t.Memory)

@@ -4,39 +4,39 @@ import (
 	"sort"
 )
 
-// A tally computes the sums of a file chunk by chunk, in any order and from
+// A chunkSums computes the sums of a file chunk by chunk, in any order and from
 // several goroutines, each byte once. Chunks are cut on a grid of the file, as
-// direct I/O wants them; a tensor's sum is joined from its pieces in them.
-type tally struct {
-	file   *File
-	chunk  int64
-	chunks []Sum
-	pieces [][]Sum // of each tensor, one for each chunk that it touches
+// direct I/O wants them; a tensor's sum is joined from its segments in them.
+type chunkSums struct {
+	file     *File
+	chunk    int64
+	chunks   []Sum
+	segments [][]Sum // of each tensor, one for each chunk that it touches
 }
 
-// inHeader stands for a tensor where a piece belongs to the header.
+// inHeader stands for a tensor where a segment belongs to the header.
 const inHeader = -1
 
-func newTally(f *File, chunk int64) *tally {
-	t := &tally{file: f, chunk: chunk}
+func newChunkSums(f *File, chunk int64) *chunkSums {
+	t := &chunkSums{file: f, chunk: chunk}
 	t.chunks = make([]Sum, (f.Size+chunk-1)/chunk)
-	t.pieces = make([][]Sum, len(f.Tensors))
+	t.segments = make([][]Sum, len(f.Tensors))
 	for i, info := range f.Tensors {
 		if info.Len > 0 {
-			t.pieces[i] = make([]Sum, (info.Off+info.Len-1)/chunk-info.Off/chunk+1)
+			t.segments[i] = make([]Sum, (info.Off+info.Len-1)/chunk-info.Off/chunk+1)
 		}
 	}
 	return t
 }
 
 // bounds are where chunk k starts and ends.
-func (t *tally) bounds(k int64) (from, to int64) {
+func (t *chunkSums) bounds(k int64) (from, to int64) {
 	return k * t.chunk, min((k+1)*t.chunk, t.file.Size)
 }
 
-// each calls do for the pieces of chunk k in order: what they are of, and their
+// each calls do for the segments of chunk k in order: what they are of, and their
 // range in the file.
-func (t *tally) each(k int64, do func(tensor int, from, to int64) error) error {
+func (t *chunkSums) each(k int64, do func(tensor int, from, to int64) error) error {
 	from, to := t.bounds(k)
 	if from < t.file.Data {
 		if err := do(inHeader, from, min(to, t.file.Data)); err != nil {
@@ -57,13 +57,13 @@ func (t *tally) each(k int64, do func(tensor int, from, to int64) error) error {
 }
 
 // add takes the bytes of chunk k.
-func (t *tally) add(k int64, p []byte) {
+func (t *chunkSums) add(k int64, p []byte) {
 	start, _ := t.bounds(k)
 	var all Sum
 	t.each(k, func(tensor int, from, to int64) error {
 		s := sumOf(p[from-start : to-start])
 		if tensor != inHeader {
-			t.pieces[tensor][k-t.file.Tensors[tensor].Off/t.chunk] = s
+			t.segments[tensor][k-t.file.Tensors[tensor].Off/t.chunk] = s
 		}
 		all = all.join(s, to-from)
 		return nil
@@ -72,10 +72,10 @@ func (t *tally) add(k int64, p []byte) {
 }
 
 // tensor is the sum of a tensor all of whose chunks were added.
-func (t *tally) tensor(i int) Sum {
+func (t *chunkSums) tensor(i int) Sum {
 	var all Sum
 	info := t.file.Tensors[i]
-	for j, s := range t.pieces[i] {
+	for j, s := range t.segments[i] {
 		from, to := t.bounds(info.Off/t.chunk + int64(j))
 		all = all.join(s, min(to, info.Off+info.Len)-max(from, info.Off))
 	}

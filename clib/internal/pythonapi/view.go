@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"context"
@@ -43,7 +43,7 @@ var dlCodes = map[tensor.Dtype]uint8{
 // Views describes n tensors of loaded memory from the first on, and takes a
 // reference to the memory for each, which the view's owner releases. Packed
 // tensors of less than a byte per element have one dimension of bytes.
-func (d *Door) Views(memory handle.ID, first, n int) ([]View, error) {
+func (d *API) Views(memory handle.ID, first, n int) ([]View, error) {
 	m, o, err := lookup[*loaded](d, memory)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func viewOf(t *tensor.Tensor) (View, error) {
 }
 
 // CopyOut copies n bytes at off of tensor i into memory of the caller.
-func (d *Door) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) (err error) {
+func (d *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	m, _, err := lookup[*loaded](d, memory)

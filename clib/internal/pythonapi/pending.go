@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ type pending struct {
 
 // Begin starts to answer a request. The ticket is the caller's choice, and not in
 // use.
-func (d *Door) Begin(ticket uint64, request []byte) {
+func (d *API) Begin(ticket uint64, request []byte) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pending{cancel: cancel, done: make(chan struct{})}
 	d.mu.Lock()
@@ -35,7 +35,7 @@ func (d *Door) Begin(ticket uint64, request []byte) {
 
 // Wait takes the answer of a call that was begun. ready is false where it is not
 // there within the time; once taken, the ticket is void.
-func (d *Door) Wait(ticket uint64, most time.Duration) (reply []byte, ok, ready bool) {
+func (d *API) Wait(ticket uint64, most time.Duration) (reply []byte, ok, ready bool) {
 	d.mu.Lock()
 	p := d.calls[ticket]
 	d.mu.Unlock()
@@ -57,7 +57,7 @@ func (d *Door) Wait(ticket uint64, most time.Duration) (reply []byte, ok, ready 
 }
 
 // Cancel stops a call that was begun. Its answer must still be taken.
-func (d *Door) Cancel(ticket uint64) {
+func (d *API) Cancel(ticket uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.calls[ticket]; p != nil {

@@ -119,12 +119,12 @@ func (d *countingDevice) Free(a gpu.Addr) error {
 // A hookedEngine asks before every read.
 type hookedEngine struct {
 	engine
-	before func(ctx context.Context, pieces []segment) error
+	before func(ctx context.Context, segments []segment) error
 }
 
 type hookedReader struct {
 	reader
-	before func(ctx context.Context, pieces []segment) error
+	before func(ctx context.Context, segments []segment) error
 }
 
 func (h hookedEngine) open(path string) (reader, error) {
@@ -132,11 +132,11 @@ func (h hookedEngine) open(path string) (reader, error) {
 	return hookedReader{r, h.before}, err
 }
 
-func (h hookedReader) read(ctx context.Context, pieces []segment) (route.Receipt, error) {
-	if err := h.before(ctx, pieces); err != nil {
+func (h hookedReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {
+	if err := h.before(ctx, segments); err != nil {
 		return route.Receipt{}, err
 	}
-	return h.reader.read(ctx, pieces)
+	return h.reader.read(ctx, segments)
 }
 
 // transformer is a small sharded model: two files and an index.

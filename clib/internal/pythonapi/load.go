@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"context"
@@ -86,7 +86,7 @@ type loaded struct {
 
 // load plans and begins to load to GPUs. The tensors have their places when it
 // answers, so that the caller can prepare for them; finish waits for the bytes.
-func (d *Door) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
+func (d *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	start := time.Now()
 	p, err := d.planLoad(q)
 	if err != nil {
@@ -125,7 +125,7 @@ func (d *Door) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 }
 
 // planLoad plans for GPUs.
-func (d *Door) planLoad(q *loadRequest) (*tensor.Plan, error) {
+func (d *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
 	if len(q.GPUs) == 0 {
 		return nil, errors.New("a load without GPUs")
 	}
@@ -164,7 +164,7 @@ func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 }
 
 // finish waits until a load has ended.
-func (d *Door) finish(ctx context.Context, q *finishRequest) (*finishAnswer, error) {
+func (d *API) finish(ctx context.Context, q *finishRequest) (*finishAnswer, error) {
 	m, _, err := lookup[*loaded](d, q.Memory)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ type attachReceipt struct {
 }
 
 // attach gets the tensors that another process holds.
-func (d *Door) attach(ctx context.Context, q *attachRequest) (*attachAnswer, error) {
+func (d *API) attach(ctx context.Context, q *attachRequest) (*attachAnswer, error) {
 	start := time.Now()
 	held, err := hold.Attach(ctx, q.Path, d)
 	if err != nil {
@@ -262,7 +262,7 @@ type tensorsAnswer struct {
 }
 
 // tensors lists what lies in memory.
-func (d *Door) tensors(_ context.Context, q *tensorsRequest) (*tensorsAnswer, error) {
+func (d *API) tensors(_ context.Context, q *tensorsRequest) (*tensorsAnswer, error) {
 	m, _, err := lookup[*loaded](d, q.Memory)
 	if err != nil {
 		return nil, err

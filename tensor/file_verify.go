@@ -106,7 +106,7 @@ func Describe(ctx context.Context, path string) (*Manifest, error) {
 	return t.manifest(), nil
 }
 
-func (t *tally) compare(want *Manifest) error {
+func (t *chunkSums) compare(want *Manifest) error {
 	e := &ChecksumError{File: t.file.Path}
 	for k, s := range t.chunks {
 		if s != want.Chunks[k] {
@@ -130,7 +130,7 @@ func (t *tally) compare(want *Manifest) error {
 	return nil
 }
 
-func (t *tally) damage(k int64) Damage {
+func (t *chunkSums) damage(k int64) Damage {
 	from, to := t.bounds(k)
 	d := Damage{Off: from, Len: to - from, Tensors: []string{}}
 	t.each(k, func(tensor int, _, _ int64) error {
@@ -143,13 +143,13 @@ func (t *tally) damage(k int64) Damage {
 }
 
 // sumFile reads all of a file.
-func sumFile(ctx context.Context, f *File, chunk int64) (*tally, error) {
+func sumFile(ctx context.Context, f *File, chunk int64) (*chunkSums, error) {
 	r, err := os.Open(f.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	t := newTally(f, chunk)
+	t := newChunkSums(f, chunk)
 	err = eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), heapBuffer(min(chunk, f.Size)), func(k int64, buf []byte) error {
 		from, to := t.bounds(k)
 		if err := readFull(r, buf[:to-from], from); err != nil {

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"bytes"
@@ -21,9 +21,9 @@ import (
 // ABI is the version of requests, answers and C functions together.
 const ABI = 2
 
-// A Door answers the Python package. The machine is opened by the first call
+// A API answers the Python package. The machine is opened by the first call
 // that needs one; models can be looked at and read into host memory without.
-type Door struct {
+type API struct {
 	open    func() (*machine.Machine, error)
 	objects *handle.Table[*object]
 
@@ -37,8 +37,8 @@ type Door struct {
 }
 
 // New returns a door to the machine that open opens.
-func New(open func() (*machine.Machine, error)) *Door {
-	return &Door{
+func New(open func() (*machine.Machine, error)) *API {
+	return &API{
 		open:    open,
 		objects: handle.NewTable[*object](7),
 		devices: map[int]gpu.Device{},
@@ -48,22 +48,22 @@ func New(open func() (*machine.Machine, error)) *Door {
 
 // ops are the operations by name. Each takes its own request and makes its own
 // answer.
-var ops = map[string]func(*Door, context.Context, []byte) (any, error){
-	"environment": answer((*Door).environment),
-	"open":        answer((*Door).openModel),
-	"plan":        answer((*Door).plan),
-	"load":        answer((*Door).load),
-	"finish":      answer((*Door).finish),
-	"fill":        answer((*Door).fill),
-	"save":        answer((*Door).save),
-	"attach":      answer((*Door).attach),
-	"tensors":     answer((*Door).tensors),
-	"machine":     answer((*Door).describeMachine),
+var ops = map[string]func(*API, context.Context, []byte) (any, error){
+	"environment": answer((*API).environment),
+	"open":        answer((*API).openModel),
+	"plan":        answer((*API).plan),
+	"load":        answer((*API).load),
+	"finish":      answer((*API).finish),
+	"fill":        answer((*API).fill),
+	"save":        answer((*API).save),
+	"attach":      answer((*API).attach),
+	"tensors":     answer((*API).tensors),
+	"machine":     answer((*API).describeMachine),
 }
 
 // answer takes a request apart for an operation.
-func answer[Q, A any](f func(*Door, context.Context, *Q) (A, error)) func(*Door, context.Context, []byte) (any, error) {
-	return func(d *Door, ctx context.Context, text []byte) (any, error) {
+func answer[Q, A any](f func(*API, context.Context, *Q) (A, error)) func(*API, context.Context, []byte) (any, error) {
+	return func(d *API, ctx context.Context, text []byte) (any, error) {
 		q := new(Q)
 		if err := json.Unmarshal(text, q); err != nil {
 			return nil, fmt.Errorf("request: %w", err)
@@ -74,11 +74,11 @@ func answer[Q, A any](f func(*Door, context.Context, *Q) (A, error)) func(*Door,
 
 // Call answers a request that does not take long. ok is false where the answer
 // describes an error.
-func (d *Door) Call(request []byte) (reply []byte, ok bool) {
+func (d *API) Call(request []byte) (reply []byte, ok bool) {
 	return d.reply(context.Background(), request)
 }
 
-func (d *Door) reply(ctx context.Context, request []byte) (reply []byte, ok bool) {
+func (d *API) reply(ctx context.Context, request []byte) (reply []byte, ok bool) {
 	v, err := d.guarded(ctx, request)
 	if err == nil {
 		reply, err = encode(v)
@@ -105,7 +105,7 @@ func guard(err *error) {
 	}
 }
 
-func (d *Door) guarded(ctx context.Context, request []byte) (v any, err error) {
+func (d *API) guarded(ctx context.Context, request []byte) (v any, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	var head struct {
@@ -122,7 +122,7 @@ func (d *Door) guarded(ctx context.Context, request []byte) (v any, err error) {
 }
 
 // session opens the machine and cuFile on it, once.
-func (d *Door) session() (*machine.Machine, *cufile.Driver, error) {
+func (d *API) session() (*machine.Machine, *cufile.Driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.openMachine(); err != nil {
@@ -139,7 +139,7 @@ func (d *Door) session() (*machine.Machine, *cufile.Driver, error) {
 }
 
 // openMachine wants d.mu held.
-func (d *Door) openMachine() (err error) {
+func (d *API) openMachine() (err error) {
 	if d.machine == nil {
 		d.machine, err = d.open()
 	}
@@ -147,7 +147,7 @@ func (d *Door) openMachine() (err error) {
 }
 
 // Devices are the GPUs of the machine.
-func (d *Door) Devices() ([]gpu.Info, error) {
+func (d *API) Devices() ([]gpu.Info, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.openMachine(); err != nil {
@@ -158,7 +158,7 @@ func (d *Door) Devices() ([]gpu.Info, error) {
 
 // Device is a hold on a GPU, without the routes to it, which cost time that only
 // loads need to spend.
-func (d *Door) Device(i int) (gpu.Device, error) {
+func (d *API) Device(i int) (gpu.Device, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.openMachine(); err != nil {
@@ -176,7 +176,7 @@ func (d *Door) Device(i int) (gpu.Device, error) {
 }
 
 // Close gives the machine back. Tensors that are still held end with it.
-func (d *Door) Close() error {
+func (d *API) Close() error {
 	var errs []error
 	for _, o := range d.objects.RemoveFunc(func(*object) bool { return true }) {
 		errs = append(errs, o.end())
@@ -202,7 +202,7 @@ type environmentRequest struct {
 	Variables map[string]string `json:"variables"`
 }
 
-func (d *Door) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
+func (d *API) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
 	for name, value := range q.Variables {
 		if !strings.HasPrefix(name, "CULVERT_") {
 			return struct{}{}, fmt.Errorf("%s is none of Culvert's variables", name)
@@ -221,7 +221,7 @@ type machineAnswer struct {
 	GPUs []gpu.Info `json:"gpus"`
 }
 
-func (d *Door) describeMachine(_ context.Context, _ *struct{}) (*machineAnswer, error) {
+func (d *API) describeMachine(_ context.Context, _ *struct{}) (*machineAnswer, error) {
 	infos, err := d.Devices()
 	if err != nil {
 		return nil, err

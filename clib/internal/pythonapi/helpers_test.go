@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A caller plays Python's part.
 type caller struct {
-	*Door
+	*API
 	t testing.TB
 }
 

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type fillRequest struct {
 }
 
 // fill carries a plan for the host out.
-func (d *Door) fill(ctx context.Context, q *fillRequest) (*finishAnswer, error) {
+func (d *API) fill(ctx context.Context, q *fillRequest) (*finishAnswer, error) {
 	p, _, err := lookup[*planned](d, q.Plan)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package tensordoor
+package pythonapi
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type object struct {
 }
 
 // add makes a handle with one reference. If it fails, v has ended.
-func (d *Door) add(v any, end func() error) (handle.ID, error) {
+func (d *API) add(v any, end func() error) (handle.ID, error) {
 	o := &object{value: v, end: end}
 	o.refs.Store(1)
 	id, ok := d.objects.Add(o)
@@ -27,7 +27,7 @@ func (d *Door) add(v any, end func() error) (handle.ID, error) {
 }
 
 // lookup finds the object of a handle.
-func lookup[T any](d *Door, id handle.ID) (v T, o *object, err error) {
+func lookup[T any](d *API, id handle.ID) (v T, o *object, err error) {
 	o, ok := d.objects.Get(id)
 	if ok {
 		v, ok = o.value.(T)
@@ -40,7 +40,7 @@ func lookup[T any](d *Door, id handle.ID) (v T, o *object, err error) {
 
 // Release drops a reference, and the object with the last one. It is called from
 // destructors, which have nobody to report to.
-func (d *Door) Release(id handle.ID) {
+func (d *API) Release(id handle.ID) {
 	o, ok := d.objects.Get(id)
 	if !ok || o.refs.Add(-1) > 0 {
 		return
