@@ -6,7 +6,6 @@ import (
 	"time"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
-	p2pabi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
@@ -27,7 +26,6 @@ type buffer struct {
 
 	mu      sync.Mutex
 	table   *p2p.PageTable // nil when the pages are lost
-	types   [4]bool        // of mappings that are supported
 	mapping *mapping
 	revoked bool
 }
@@ -61,12 +59,11 @@ func (f *File) pin(addr, size, token uint64, space, flags uint32) (*buffer, erro
 		return nil, err
 	}
 	b := &buffer{f: f, id: f.m.lastID.Add(1), va: start, offset: addr - start, size: n}
-	b.types[abi.GDR_MAPPING_TYPE_NONE] = true
 	task := f.owner.Task()
 	began := time.Now()
 	var table *p2p.PageTable
 	if callback {
-		table, err = rm.GetPages(task, token, space, start, n, b.lost)
+		table, err = rm.GetPages(task, start, n, b.lost)
 	} else {
 		table, err = rm.GetPagesPersistent(task, start, n, flags)
 	}
@@ -91,20 +88,14 @@ func (b *buffer) keep(t *p2p.PageTable) {
 	if !b.revoked {
 		b.table = t
 	}
-	if t.Flags&p2pabi.NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE != 0 {
-		b.types[abi.GDR_MAPPING_TYPE_CACHING] = true
-		return
-	}
-	b.types[abi.GDR_MAPPING_TYPE_WC] = true
 }
 
 // lost is the free callback.
-func (b *buffer) lost(_ *p2p.Task, t *p2p.PageTable) {
+func (b *buffer) lost(*p2p.Task, *p2p.PageTable) {
 	b.f.m.cfg.Points.At("gdrdrv.callback", b.id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.revoked = true
-	_ = b.f.m.cfg.RM.FreePageTable(t) // always succeeds
 	b.zap()
 	b.table = nil
 }
@@ -130,7 +121,7 @@ func (b *buffer) unpin() error {
 	points.At("gdrdrv.zapped", b.id)
 	b.f.m.pins.Add(-1)
 	if b.f.m.cfg.Callback {
-		return rm.PutPages(b.f.owner.Task(), 0, 0, b.va, table)
+		return rm.PutPages(b.f.owner.Task(), b.va, table)
 	}
 	return rm.PutPagesPersistent(b.f.owner.Task(), b.va, table, 0)
 }
@@ -165,11 +156,8 @@ func (m *mapping) Unmap() error {
 
 // mappingType is that of the mapping that lives. Call with mu held.
 func (b *buffer) mappingType() abi.MappingType {
-	switch {
-	case b.mapping == nil:
+	if b.mapping == nil {
 		return abi.GDR_MAPPING_TYPE_NONE
-	case b.types[abi.GDR_MAPPING_TYPE_CACHING]:
-		return abi.GDR_MAPPING_TYPE_CACHING
 	}
 	return abi.GDR_MAPPING_TYPE_WC
 }
@@ -182,7 +170,7 @@ func (b *buffer) request(t abi.MappingType) error {
 	switch {
 	case b.mapping != nil:
 		return syscall.EBUSY
-	case !b.types[t]:
+	case t != abi.GDR_MAPPING_TYPE_NONE && t != abi.GDR_MAPPING_TYPE_WC:
 		return syscall.EOPNOTSUPP
 	}
 	return nil

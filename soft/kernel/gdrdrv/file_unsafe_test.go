@@ -27,9 +27,8 @@ func call[T any](f kernel.File, req uintptr, arg *T) error { return f.Ioctl(req,
 func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 	t.Helper()
 	p := &p2p.Process{PID: 2}
-	object := w.RM.NewObject(p)
 	va := w.Alloc(block)
-	w.Check(object.Register(gpu.Addr(va)))
+	w.Check(w.RM.Give(p, gpu.Addr(va)))
 	f := w.m.Open(p)
 	bad := ""
 	expect := func(what string, err error, allowed ...syscall.Errno) {
@@ -78,7 +77,6 @@ func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 	}
 	f.Release()
 	p.Exit()
-	object.Close()
 	if n, live, used := w.m.Pins(), w.RM.Live(), w.RM.BAR1Used(0); bad != "" || n != 0 || live != 0 || used != 0 {
 		t.Fatalf("seed %d: %q; left over: %d buffers, %d pins, %d bytes of BAR1\nafter %q", seed, bad, n, live, used, trace)
 	}

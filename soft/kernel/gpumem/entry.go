@@ -30,7 +30,7 @@ func (m *Module) lock(p *p2p.Process, addr, size uint64) (*entry, error) {
 		return nil, syscall.EINVAL
 	}
 	e := &entry{m: m, owner: p, handle: m.number(), va: start, refs: 1}
-	table, err := m.cfg.RM.GetPages(p.Task(), 0, 0, start, addr+size-start, e.lost)
+	table, err := m.cfg.RM.GetPages(p.Task(), start, addr+size-start, e.lost)
 	if err != nil {
 		return nil, syscall.EINVAL
 	}
@@ -41,12 +41,11 @@ func (m *Module) lock(p *p2p.Process, addr, size uint64) (*entry, error) {
 }
 
 // lost is the free callback. The resource manager zaps what is mapped.
-func (e *entry) lost(_ *p2p.Task, t *p2p.PageTable) {
+func (e *entry) lost(*p2p.Task, *p2p.PageTable) {
 	e.m.cfg.Points.At("gpumem.callback", e.handle)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.revoked = true
-	_ = e.m.cfg.RM.FreePageTable(t) // always succeeds
 }
 
 // gone reports whether the owner freed the memory.
@@ -77,7 +76,7 @@ func (e *entry) drop() {
 		return
 	}
 	e.m.cfg.Points.At("gpumem.put", e.handle)
-	_ = e.m.cfg.RM.PutPages(e.owner.Task(), 0, 0, e.va, e.table) // nobody else puts this table
+	_ = e.m.cfg.RM.PutPages(e.owner.Task(), e.va, e.table) // nobody else puts this table
 }
 
 // at is where in the lock n physical bytes lie that follow each other there.

@@ -264,9 +264,7 @@ func TestProcessEndReleasesLocks(t *testing.T) {
 	defer w.close()
 	va := w.Alloc(block)
 	p := &p2p.Process{PID: 2}
-	object := w.RM.NewObject(p)
-	defer object.Close()
-	w.Check(object.Register(gpu.Addr(va)))
+	w.Check(w.RM.Give(p, gpu.Addr(va)))
 	f := w.m.Open(p)
 	l, err := raw(f, abi.IOCTL_GPUMEM_LOCK, 0, va, 2*page, 0)
 	w.Check(err)
@@ -404,9 +402,8 @@ func TestInterleavings(t *testing.T) {
 func playLocks(t *testing.T, w *world, seed uint64) []string {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	p := &p2p.Process{PID: 2}
-	object := w.RM.NewObject(p)
 	va := w.Alloc(block)
-	w.Check(object.Register(gpu.Addr(va)))
+	w.Check(w.RM.Give(p, gpu.Addr(va)))
 	f := w.m.Open(p)
 	bad := ""
 	user := func() {
@@ -452,7 +449,6 @@ func playLocks(t *testing.T, w *world, seed uint64) []string {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	p.Exit()
-	object.Close()
 	if n, live, used := w.m.Locks(), w.RM.Live(), w.RM.BAR1Used(0); bad != "" || n != 0 || live != 0 || used != 0 {
 		t.Fatalf("seed %d: %q; left over: %d locks, %d pins, %d bytes of BAR1\nafter %q", seed, bad, n, live, used, trace)
 	}

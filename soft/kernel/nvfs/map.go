@@ -100,7 +100,7 @@ func (g *mgroup) pinBuffer(b gpuBuffer) error {
 	var t *p2p.PageTable
 	var err error
 	if g.m.cfg.Callback {
-		t, err = rm.GetPages(task, 0, 0, b.start, b.n, g.freed)
+		t, err = rm.GetPages(task, b.start, b.n, g.freed)
 	} else {
 		t, err = rm.GetPagesPersistent(task, b.start, b.n, 0)
 	}

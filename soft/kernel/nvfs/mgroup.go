@@ -230,7 +230,7 @@ func (g *mgroup) free() {
 			_ = rm.DMAUnmapPages(peer, t, d) // one that a revoke has ended is as good as unmapped
 		}
 		if g.m.cfg.Callback {
-			_ = rm.PutPages(task, 0, 0, g.buffer.start, t) // the same holds for the pin
+			_ = rm.PutPages(task, g.buffer.start, t) // the same holds for the pin
 		} else {
 			_ = rm.PutPagesPersistent(task, g.buffer.start, t, 0)
 		}

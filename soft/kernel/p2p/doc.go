@@ -1,14 +1,9 @@
-// Package p2p is nvidia_p2p_* in software: how kernel modules pin GPU memory,
-// get bus addresses for it, and have it taken away again. There are two
-// implementations with one name in the field and different manners:
-//
-//   - [RM], the resource manager's, for discrete GPUs: 64 KiB pages of one
-//     allocation, seen through BAR1. The client's callback runs only when the
-//     memory is lost under its hands: freed by its owner, or with the process.
-//     Persistent pins have no callback and outlive the owner's free.
-//   - [Tegra], for integrated GPUs: 4 KiB pages of user memory, watched by a
-//     notifier. The callback runs at every end of a pin, also a voluntary one,
-//     and the client must release the pages in it.
+// Package p2p emulates nvidia_p2p_*: kernel modules pin GPU memory with it, get
+// bus addresses, and lose the memory when its owner frees it. It is the resource
+// manager's implementation, for discrete GPUs: 64 KiB pages of one allocation,
+// seen through BAR1. A client's callback runs only when the memory is lost: freed
+// by its owner, or with the process. Persistent pins have no callback and outlive
+// the owner's free.
 //
 // # The life of a pin
 //
@@ -30,8 +25,7 @@
 // p2p.get.lent, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
 // .hidden, .woken;
 // p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
-// p2p.unmap; tegra.pinned, tegra.put, tegra.ending, tegra.called, tegra.woken,
-// tegra.free. The id is the pin's number.
+// p2p.unmap. The id is the pin's number.
 //
 // # Lock order
 //

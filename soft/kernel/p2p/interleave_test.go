@@ -84,7 +84,7 @@ func (d *drama) client(p *played, peers []*pcie.Function, unmap bool) func() {
 		if p.persistent {
 			p.table, err = d.rm.GetPagesPersistent(d.task, d.buf.va, d.buf.n, 0)
 		} else {
-			p.table, err = d.rm.GetPages(d.task, 0, 0, d.buf.va, d.buf.n, d.callback(p))
+			p.table, err = d.rm.GetPages(d.task, d.buf.va, d.buf.n, d.callback(p))
 		}
 		if err != nil {
 			d.expect("get", err, syscall.EINVAL)
@@ -107,7 +107,7 @@ func (d *drama) client(p *played, peers []*pcie.Function, unmap bool) func() {
 		if p.persistent {
 			err = d.rm.PutPagesPersistent(d.task, d.buf.va, p.table, 0)
 		} else {
-			err = d.rm.PutPages(d.task, 0, 0, d.buf.va, p.table)
+			err = d.rm.PutPages(d.task, d.buf.va, p.table)
 		}
 		d.expect("put", err)
 		p.put = true
@@ -119,14 +119,12 @@ func (d *drama) callback(p *played) func(*Task, *PageTable) {
 	return func(t *Task, table *PageTable) {
 		p.calls++
 		p.callAfter = p.put
-		if err := d.rm.PutPages(t, 0, 0, d.buf.va, table); !errors.Is(err, syscall.EDEADLK) {
+		if err := d.rm.PutPages(t, d.buf.va, table); !errors.Is(err, syscall.EDEADLK) {
 			d.fail("put inside the callback: %v", err)
 		}
 		for _, m := range p.maps {
 			d.expect("unmap in callback", d.rm.DMAUnmapPages(m.Peer, m.table, m))
-			d.expect("free mapping", d.rm.FreeDMAMapping(m))
 		}
-		d.expect("free table", d.rm.FreePageTable(table))
 	}
 }
 

@@ -73,7 +73,7 @@ func (m *model) pinRange(p *modelPin) (err error) {
 	if p.persistent {
 		p.table, err = m.rm.GetPagesPersistent(m.task, p.va, p.n, 0)
 	} else {
-		p.table, err = m.rm.GetPages(m.task, 0, 0, p.va, p.n, func(*Task, *PageTable) { p.calls++ })
+		p.table, err = m.rm.GetPages(m.task, p.va, p.n, func(*Task, *PageTable) { p.calls++ })
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (m *model) putOne(t *rapid.T) {
 	if p.persistent {
 		err = m.rm.PutPagesPersistent(m.task, p.va, p.table, 0)
 	} else {
-		err = m.rm.PutPages(m.task, 0, 0, p.va, p.table)
+		err = m.rm.PutPages(m.task, p.va, p.table)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func (m *model) freeOne(t *rapid.T) {
 // strike clears the stage for the next sequence, whatever became of this one.
 func (m *model) strike() {
 	for _, p := range m.pins {
-		_ = m.rm.PutPages(m.task, 0, 0, p.va, p.table)
+		_ = m.rm.PutPages(m.task, p.va, p.table)
 		_ = m.rm.PutPagesPersistent(m.task, p.va, p.table, 0)
 	}
 	for va := range m.blocks {

@@ -44,11 +44,11 @@ type pin struct {
 
 // GetPages pins the pages of one allocation that t's process owns. free is
 // called, once, should the pages be lost before they are put: from the thread
-// that frees them, and possibly before GetPages has returned. The token and the
-// address space mean nothing since all GPUs share one.
-func (rm *RM) GetPages(t *Task, _ uint64, _ uint32, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
+// that frees them, and possibly before GetPages has returned. The table is freed
+// when the callback has returned.
+func (rm *RM) GetPages(t *Task, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
 	if free == nil {
-		return nil, errno(statusInvalid)
+		return nil, syscall.EINVAL
 	}
 	p, err := rm.newPin(t, va, n, func(p *pin) { p.free = free })
 	if err != nil {
@@ -59,15 +59,15 @@ func (rm *RM) GetPages(t *Task, _ uint64, _ uint32, va, n uint64, free func(*Tas
 	switch {
 	case err != nil:
 		p.abandon()
-		return nil, errno(statusNotFound)
+		return nil, syscall.EINVAL
 	case !p.sameBlock():
 		p.cancel()
 		p.abandon()
-		return nil, errno(statusNotFound)
+		return nil, syscall.EINVAL
 	case rm.fails("callback"):
 		p.cancel()
 		p.abandon()
-		return nil, errno(statusNoMemory)
+		return nil, syscall.ENOMEM
 	}
 	rm.at("p2p.get.registered", p)
 	rm.settle(p, live)
@@ -89,9 +89,9 @@ func (rm *RM) GetPagesPersistent(t *Task, va, n uint64, flags uint32) (*PageTabl
 	force := flags == abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
 	switch {
 	case flags&^abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING != 0:
-		return nil, errno(statusInvalid)
+		return nil, syscall.EINVAL
 	case force && !rm.cfg.ForceBAR1:
-		return nil, errno(statusUnsupported)
+		return nil, abi.ENOTSUPP
 	}
 	p, err := rm.newPin(t, va, n, func(p *pin) { p.persistent, p.forced = true, force })
 	if err != nil {
@@ -108,10 +108,10 @@ var allocations = []string{"mem_info", "physical_addresses", "wreqmb_h", "rreqmb
 // newPin does what both ways to pin have in common.
 func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 	if va == 0 || n == 0 || va%PageSize != 0 || n%PageSize != 0 || va+n < va {
-		return nil, errno(statusInvalid)
+		return nil, syscall.EINVAL
 	}
 	if slices.ContainsFunc(allocations, rm.fails) {
-		return nil, errno(statusNoMemory)
+		return nil, syscall.ENOMEM
 	}
 	card, loan, err := rm.find(t, va, n)
 	if err != nil {
@@ -132,9 +132,6 @@ func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 	p.table = &PageTable{
 		Version: abi.NVIDIA_P2P_PAGE_TABLE_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
 		Pages: pages, UUID: card.gpu.Info().UUID, pin: p,
-	}
-	if rm.cfg.Cacheable && !p.forced {
-		p.table.Flags = abi.NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
 	}
 	rm.mu.Lock()
 	rm.pins[p] = true
@@ -193,12 +190,12 @@ func (p *pin) end(points endPoints) {
 // PutPages unpins. For a table that was revoked, or is being so, it waits and
 // says that all is well. Other than the original, which loses the pin in
 // silence, it refuses an address that is not the pin's.
-func (rm *RM) PutPages(t *Task, _ uint64, _ uint32, va uint64, table *PageTable) error {
+func (rm *RM) PutPages(t *Task, va uint64, table *PageTable) error {
 	if table == nil {
 		return nil
 	}
 	if table.pin == nil || table.pin.persistent || table.pin.va != va {
-		return errno(statusInvalid)
+		return syscall.EINVAL
 	}
 	return rm.put(t, table.pin)
 }
@@ -209,14 +206,14 @@ func (rm *RM) PutPagesPersistent(t *Task, va uint64, table *PageTable, flags uin
 		return nil
 	}
 	if flags != 0 || table.pin == nil || !table.pin.persistent || table.pin.va != va {
-		return errno(statusInvalid)
+		return syscall.EINVAL
 	}
 	return rm.put(t, table.pin)
 }
 
 func (rm *RM) put(t *Task, p *pin) error {
 	if p.rm != rm {
-		return errno(statusInvalid)
+		return syscall.EINVAL
 	}
 	rm.at("p2p.put", p)
 	rm.mu.Lock()
@@ -236,7 +233,7 @@ func (rm *RM) put(t *Task, p *pin) error {
 		return nil
 	default: // put before
 		rm.mu.Unlock()
-		return errno(statusInvalid)
+		return syscall.EINVAL
 	}
 	if p.cancel != nil {
 		p.cancel() // else freed is on its way, and waits for us

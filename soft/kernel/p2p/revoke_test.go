@@ -135,11 +135,11 @@ func TestPutDuringCallback(t *testing.T) {
 		va := r.alloc(2 << 20)
 		inside, leave := make(chan struct{}), make(chan struct{})
 		calls := 0
-		table, err := r.rm.GetPages(r.task, 0, 0, va, PageSize, func(task *Task, table *PageTable) {
+		table, err := r.rm.GetPages(r.task, va, PageSize, func(task *Task, table *PageTable) {
 			calls++
 			close(inside)
 			<-leave
-			if err := r.rm.PutPages(task, 0, 0, va, table); !errors.Is(err, syscall.EDEADLK) {
+			if err := r.rm.PutPages(task, va, table); !errors.Is(err, syscall.EDEADLK) {
 				t.Errorf("put inside the callback: %v", err)
 			}
 		})
@@ -147,7 +147,7 @@ func TestPutDuringCallback(t *testing.T) {
 		go func() { r.free(va) }()
 		<-inside
 		put := make(chan error, 1)
-		go func() { put <- r.rm.PutPages(r.task, 0, 0, va, table) }()
+		go func() { put <- r.rm.PutPages(r.task, va, table) }()
 		synctest.Wait()
 		select {
 		case err := <-put:
@@ -162,7 +162,7 @@ func TestPutDuringCallback(t *testing.T) {
 			t.Errorf("put during the callback: %v", err)
 		}
 		for range 2 {
-			if err := r.rm.PutPages(r.task, 0, 0, va, table); err != nil {
+			if err := r.rm.PutPages(r.task, va, table); err != nil {
 				t.Errorf("put after the callback: %v", err)
 			}
 		}
@@ -220,7 +220,7 @@ func TestCallbackBeforeGetReturns(t *testing.T) {
 			}
 			got := make(chan result)
 			go func() {
-				table, err := r.rm.GetPages(r.task, 0, 0, va, PageSize, func(*Task, *PageTable) { calls++ })
+				table, err := r.rm.GetPages(r.task, va, PageSize, func(*Task, *PageTable) { calls++ })
 				got <- result{table, err}
 			}()
 			<-gate.Arrived()
@@ -248,7 +248,7 @@ func TestAddressReusedDuringGet(t *testing.T) {
 		gate := r.points.Stop("p2p.get.pinned")
 		got := make(chan error)
 		go func() {
-			_, err := r.rm.GetPages(r.task, 0, 0, va, PageSize, func(*Task, *PageTable) { t.Error("called back") })
+			_, err := r.rm.GetPages(r.task, va, PageSize, func(*Task, *PageTable) { t.Error("called back") })
 			got <- err
 		}()
 		<-gate.Arrived()

@@ -151,14 +151,14 @@ func (r *rig) read(va uint64, n int) []byte {
 func (r *rig) pin(va, n uint64) (*PageTable, *int) {
 	r.t.Helper()
 	calls := new(int)
-	t, err := r.rm.GetPages(r.task, 0, 0, va, n, func(*Task, *PageTable) { *calls++ })
+	t, err := r.rm.GetPages(r.task, va, n, func(*Task, *PageTable) { *calls++ })
 	r.check(err)
 	return t, calls
 }
 
 func (r *rig) put(va uint64, t *PageTable) {
 	r.t.Helper()
-	r.check(r.rm.PutPages(r.task, 0, 0, va, t))
+	r.check(r.rm.PutPages(r.task, va, t))
 }
 
 func ranges(addrs []uint64) []pcie.Range {

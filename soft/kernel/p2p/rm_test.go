@@ -39,7 +39,7 @@ func TestGetPagesErrors(t *testing.T) {
 		{"freed memory", gone, PageSize},
 		{"no GPU's", 1 << 20, PageSize},
 	} {
-		if table, err := r.rm.GetPages(r.task, 0, 0, tc.va, tc.n, cb); table != nil || !errors.Is(err, syscall.EINVAL) {
+		if table, err := r.rm.GetPages(r.task, tc.va, tc.n, cb); table != nil || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v, want EINVAL", tc.name, err)
 		}
 		if table, err := r.rm.GetPagesPersistent(r.task, tc.va, tc.n, 0); table != nil || !errors.Is(err, syscall.EINVAL) {
@@ -49,7 +49,7 @@ func TestGetPagesErrors(t *testing.T) {
 			t.Fatalf("%s: something stayed pinned", tc.name)
 		}
 	}
-	if _, err := r.rm.GetPages(r.task, 0, 0, a, PageSize, nil); !errors.Is(err, syscall.EINVAL) {
+	if _, err := r.rm.GetPages(r.task, a, PageSize, nil); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("no callback: %v", err)
 	}
 	for flags, want := range map[uint32]error{2: syscall.EINVAL, 3: syscall.EINVAL, abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING: abi.ENOTSUPP} {
@@ -105,11 +105,11 @@ func TestOtherCalls(t *testing.T) {
 		err  error
 		want error
 	}{
-		"put nothing":                    {r.rm.PutPages(r.task, 0, 0, va, nil), nil},
+		"put nothing":                    {r.rm.PutPages(r.task, va, nil), nil},
 		"put nothing, persistent":        {r.rm.PutPagesPersistent(r.task, va, nil, 0), nil},
-		"put at another address":         {r.rm.PutPages(r.task, 0, 0, va+PageSize, table), syscall.EINVAL},
-		"put a table of nobody":          {r.rm.PutPages(r.task, 0, 0, va, &PageTable{}), syscall.EINVAL},
-		"put into another RM":            {other.rm.PutPages(r.task, 0, 0, va, table), syscall.EINVAL},
+		"put at another address":         {r.rm.PutPages(r.task, va+PageSize, table), syscall.EINVAL},
+		"put a table of nobody":          {r.rm.PutPages(r.task, va, &PageTable{}), syscall.EINVAL},
+		"put into another RM":            {other.rm.PutPages(r.task, va, table), syscall.EINVAL},
 		"put with flags":                 {r.rm.PutPagesPersistent(r.task, va, persistent, 1), syscall.EINVAL},
 		"map nothing":                    {mapErr(r.rm.DMAMapPages(r.near, nil)), syscall.EINVAL},
 		"map for nobody":                 {mapErr(r.rm.DMAMapPages(nil, table)), syscall.EINVAL},
@@ -119,23 +119,12 @@ func TestOtherCalls(t *testing.T) {
 		"unmap of no table":              {r.rm.DMAUnmapPages(r.near, nil, m), syscall.EINVAL},
 		"unmap of another table":         {r.rm.DMAUnmapPages(r.near, persistent, m), syscall.EINVAL},
 		"unmap for nobody":               {r.rm.DMAUnmapPages(nil, table, m), syscall.EINVAL},
-		"free a table":                   {r.rm.FreePageTable(table), nil},
-		"free a mapping":                 {r.rm.FreeDMAMapping(m), nil},
-		"init mapping":                   {r.rm.InitMapping(), abi.ENOTSUPP},
-		"destroy mapping":                {r.rm.DestroyMapping(), abi.ENOTSUPP},
-		"rsync registers":                {r.rm.GetRsyncRegisters(), syscall.ENODEV},
-		"rsync driver":                   {r.rm.RegisterRsyncDriver(), nil},
 		"map a page of nobody for a CPU": {vmaErr(r.rm.Mmap(&PageTable{}, 0, 4096, 0)), syscall.EINVAL},
 	} {
 		if !errors.Is(tc.err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, tc.err, tc.want)
 		}
 	}
-	if err := r.rm.RegisterRsyncDriver(); !errors.Is(err, syscall.EBUSY) {
-		t.Errorf("second rsync driver: %v", err)
-	}
-	r.rm.UnregisterRsyncDriver()
-	r.check(r.rm.RegisterRsyncDriver())
 	if err := r.rm.Close(); err == nil || !strings.Contains(err.Error(), "2 pins") {
 		t.Errorf("Close with pins: %v", err)
 	}
@@ -155,7 +144,7 @@ func TestWrongPutIsRejected(t *testing.T) {
 	table, _ := r.pin(va, PageSize)
 	persistent, err := r.rm.GetPagesPersistent(r.task, va, PageSize, 0)
 	r.check(err)
-	if err := r.rm.PutPages(r.task, 0, 0, va, persistent); !errors.Is(err, syscall.EINVAL) {
+	if err := r.rm.PutPages(r.task, va, persistent); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("put of a persistent pin: %v", err)
 	}
 	if err := r.rm.PutPagesPersistent(r.task, va, table, 0); !errors.Is(err, syscall.EINVAL) {
@@ -165,7 +154,7 @@ func TestWrongPutIsRejected(t *testing.T) {
 		t.Errorf("%d pins are left of 2", r.rm.Live())
 	}
 	r.put(va, table)
-	if err := r.rm.PutPages(r.task, 0, 0, va, table); !errors.Is(err, syscall.EINVAL) {
+	if err := r.rm.PutPages(r.task, va, table); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("second put: %v", err)
 	}
 	r.check(r.rm.PutPagesPersistent(r.task, va, persistent, 0))
@@ -175,14 +164,12 @@ func TestForceBAR1(t *testing.T) {
 	r := newRig(t, setup{force: true})
 	defer r.close()
 	va := r.alloc(2 << 20)
-	r.rm.cfg.Cacheable = true
 	forced, err := r.rm.GetPagesPersistent(r.task, va, PageSize, abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING)
 	r.check(err)
 	plain, err := r.rm.GetPagesPersistent(r.task, va, PageSize, 0)
 	r.check(err)
-	if forced.Flags != 0 || plain.Flags != abi.NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE {
-		t.Errorf("flags %d forced, %d else", forced.Flags, plain.Flags)
-	}
+	_, err = r.rm.DMAMapPages(r.near, plain)
+	r.check(err)
 	if _, err := r.rm.DMAMapPages(r.near, forced); !errors.Is(err, abi.ENOTSUPP) {
 		t.Errorf("DMA mapping of a forced pin: %v", err)
 	}
@@ -198,7 +185,7 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 		r := newRig(t, setup{fail: func(string) bool { calls++; return armed && calls == failing }})
 		va := r.alloc(2 << 20)
 		try := func() error {
-			table, err := r.rm.GetPages(r.task, 0, 0, va, 2*PageSize, func(*Task, *PageTable) {})
+			table, err := r.rm.GetPages(r.task, va, 2*PageSize, func(*Task, *PageTable) {})
 			if err != nil {
 				return err
 			}
@@ -225,22 +212,14 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 	}
 }
 
-// Invariant B: the lookup key is the calling process. Another's memory cannot
-// be pinned, and a process with two objects gets an error.
+// Invariant B: the lookup key is the calling process. Memory of another process
+// cannot be pinned.
 func TestProcesses(t *testing.T) {
 	r := newRig(t, setup{})
 	defer r.close()
 	mine, theirs := r.alloc(2<<20), r.alloc(2<<20)
 	other := &Process{PID: 2}
-	object := r.rm.NewObject(other)
-	r.check(object.Register(gpu.Addr(theirs)))
-	get := func(p *Process, va uint64) error {
-		table, err := r.rm.GetPagesPersistent(p.Task(), va, PageSize, 0)
-		if err == nil {
-			r.check(r.rm.PutPagesPersistent(p.Task(), va, table, 0))
-		}
-		return err
-	}
+	r.check(r.rm.Give(other, gpu.Addr(theirs)))
 	for _, tc := range []struct {
 		p    *Process
 		va   uint64
@@ -251,35 +230,24 @@ func TestProcesses(t *testing.T) {
 		{r.rm.Self, theirs, syscall.EINVAL},
 		{other, mine, syscall.EINVAL},
 		{&Process{PID: 3}, mine, syscall.EINVAL},
+		{&Process{PID: 3}, theirs, syscall.EINVAL},
 	} {
-		if err := get(tc.p, tc.va); !errors.Is(err, tc.want) {
-			t.Errorf("%v pins: %v, want %v", tc.p, err, tc.want)
+		table, err := r.rm.GetPagesPersistent(tc.p.Task(), tc.va, PageSize, 0)
+		if !errors.Is(err, tc.want) {
+			t.Errorf("process %d pins: %v, want %v", tc.p.PID, err, tc.want)
 		}
-	}
-	second := r.rm.NewObject(other)
-	if err := get(other, theirs); !errors.Is(err, syscall.EIO) {
-		t.Errorf("two objects match: %v", err)
-	}
-	second.Close()
-	r.check(object.Serve(&Process{PID: 3}))
-	for i := range 300 {
-		err := object.Serve(&Process{PID: 100 + i})
-		if want := i >= 254; (err != nil) != want || want && !errors.Is(err, syscall.ENOMEM) {
-			t.Fatalf("client %d: %v", i+3, err)
+		if err == nil {
+			r.check(r.rm.PutPagesPersistent(tc.p.Task(), tc.va, table, 0))
 		}
 	}
 	for _, va := range []uint64{0, theirs + 64<<20} {
-		if err := object.Register(gpu.Addr(va)); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("register %#x: %v", va, err)
+		if err := r.rm.Give(other, gpu.Addr(va)); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("give %#x: %v", va, err)
 		}
 	}
 	r.free(theirs)
 	if len(r.rm.owners) != 0 {
 		t.Error("the owner of freed memory is still known")
-	}
-	object.Close()
-	if err := get(other, mine); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("after the object's end: %v", err)
 	}
 }
 
@@ -289,22 +257,21 @@ func TestExitWithPins(t *testing.T) {
 	defer r.close()
 	p := &Process{PID: 2}
 	va := r.alloc(2 << 20)
-	object := r.rm.NewObject(p)
-	r.check(object.Register(gpu.Addr(va)))
+	r.check(r.rm.Give(p, gpu.Addr(va)))
 	order := ""
 	p.OnExit(func() { order += "memory "; r.free(va) })
 	cancel := p.OnExit(func() { order += "cancelled " })
-	p.OnExit(func() { order += "object "; object.Close() })
+	p.OnExit(func() { order += "file " })
 	cancel()
 	calls := 0
-	table, err := r.rm.GetPages(p.Task(), 0, 0, va, PageSize, func(*Task, *PageTable) { calls++ })
+	table, err := r.rm.GetPages(p.Task(), va, PageSize, func(*Task, *PageTable) { calls++ })
 	r.check(err)
 	p.Exit()
 	p.Exit()
-	if calls != 1 || order != "memory object " {
+	if calls != 1 || order != "memory file " {
 		t.Errorf("called back %d times, in the order %s", calls, order)
 	}
-	if err := r.rm.PutPages(p.Task(), 0, 0, va, table); err != nil {
+	if err := r.rm.PutPages(p.Task(), va, table); err != nil {
 		t.Errorf("put after exit: %v", err)
 	}
 }

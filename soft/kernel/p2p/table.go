@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"slices"
+	"syscall"
 
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
@@ -15,7 +16,6 @@ type PageTable struct {
 	PageSize abi.PageSize
 	Pages    []uint64 // physical addresses
 	UUID     gpu.UUID
-	Flags    uint8
 
 	pin *pin
 }
@@ -45,19 +45,19 @@ func (m *DMAMapping) Entries() uint32 { return uint32(len(m.Addresses)) }
 // reach them is not asked: the fabric says so when it tries.
 func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error) {
 	if peer == nil || t == nil || t.pin == nil || t.pin.rm != rm || t.UUID == (gpu.UUID{}) {
-		return nil, errno(statusInvalid)
+		return nil, syscall.EINVAL
 	}
 	p := t.pin
 	rm.at("p2p.map", p)
 	if rm.fails("dma_mapping") || rm.fails("dma_addresses") {
-		return nil, errno(statusNoMemory)
+		return nil, syscall.ENOMEM
 	}
 	if p.forced {
-		return nil, errno(statusUnsupported)
+		return nil, abi.ENOTSUPP
 	}
 	m, err := peer.Map(t.Pages, PageSize)
 	if err != nil {
-		return nil, errno(statusNoMemory)
+		return nil, syscall.ENOMEM
 	}
 	d := &DMAMapping{
 		Version: abi.NVIDIA_P2P_DMA_MAPPING_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
@@ -71,7 +71,7 @@ func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error
 	rm.mu.Unlock()
 	if !live {
 		m.Unmap()
-		return nil, errno(statusInvalid)
+		return nil, syscall.EINVAL
 	}
 	return d, nil
 }
@@ -81,7 +81,7 @@ func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error
 // left alone.
 func (rm *RM) DMAUnmapPages(peer *pcie.Function, t *PageTable, m *DMAMapping) error {
 	if peer == nil || t == nil || m == nil || m.Peer != peer || m.table != t || t.pin.rm != rm {
-		return errno(statusInvalid)
+		return syscall.EINVAL
 	}
 	rm.at("p2p.unmap", t.pin)
 	m.m.Unmap()
@@ -90,10 +90,3 @@ func (rm *RM) DMAUnmapPages(peer *pcie.Function, t *PageTable, m *DMAMapping) er
 	t.pin.maps = slices.DeleteFunc(t.pin.maps, func(x *DMAMapping) bool { return x == m })
 	return nil
 }
-
-// FreePageTable is for callbacks, and does nothing: the resource manager frees
-// the table when the callback has returned.
-func (rm *RM) FreePageTable(*PageTable) error { return nil }
-
-// FreeDMAMapping is for callbacks, and does nothing either.
-func (rm *RM) FreeDMAMapping(*DMAMapping) error { return nil }

@@ -104,12 +104,12 @@ func (n *NVIDIA) acquire(t *p2p.Task, addr, size uint64, persistent bool, index 
 	if n.fails("context") {
 		return nil, false
 	}
-	dummy := func(_ *p2p.Task, table *p2p.PageTable) { _ = n.rm.FreePageTable(table) }
-	table, err := n.rm.GetPages(t, 0, 0, x.va, x.size, dummy)
+	dummy := func(*p2p.Task, *p2p.PageTable) {}
+	table, err := n.rm.GetPages(t, x.va, x.size, dummy)
 	if err != nil {
 		return nil, false
 	}
-	if err := n.rm.PutPages(t, 0, 0, x.va, table); err != nil {
+	if err := n.rm.PutPages(t, x.va, table); err != nil {
 		return nil, false
 	}
 	return x, true
@@ -122,7 +122,7 @@ func (x *nvContext) get(t *p2p.Task, ticket uint64) error {
 	if x.persistent {
 		table, err = x.n.rm.GetPagesPersistent(t, x.va, x.size, 0)
 	} else {
-		table, err = x.n.rm.GetPages(t, 0, 0, x.va, x.size, x.lost)
+		table, err = x.n.rm.GetPages(t, x.va, x.size, x.lost)
 	}
 	if err != nil {
 		return err
@@ -134,17 +134,14 @@ func (x *nvContext) get(t *p2p.Task, ticket uint64) error {
 }
 
 // lost is the free callback: the core is told, and the adapter stops.
-func (x *nvContext) lost(t *p2p.Task, table *p2p.PageTable) {
+func (x *nvContext) lost(t *p2p.Task, _ *p2p.PageTable) {
 	x.mu.Lock()
 	x.callback = t
-	mapping := x.mapping
 	x.mu.Unlock()
 	x.n.regs[x.index].Invalidate(t, x.ticket)
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.callback = nil
-	x.mu.Unlock()
-	_ = x.n.rm.FreeDMAMapping(mapping) // these two always succeed
-	_ = x.n.rm.FreePageTable(table)
 }
 
 // inCallback reports whether t is the thread that runs the callback.
@@ -202,5 +199,5 @@ func (x *nvContext) put(t *p2p.Task) {
 		_ = x.n.rm.PutPagesPersistent(t, x.va, table, 0) // nobody else puts this table
 		return
 	}
-	_ = x.n.rm.PutPages(t, 0, 0, x.va, table)
+	_ = x.n.rm.PutPages(t, x.va, table)
 }

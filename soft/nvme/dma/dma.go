@@ -112,13 +112,13 @@ func (h *hostMap) end() error {
 // gone.
 func GPU(fn *pcie.Function, rm *p2p.RM, t *p2p.Task, va, n uint64, lost func()) (*Map, error) {
 	g := &gpuMap{rm: rm, task: t, fn: fn, va: va, lost: lost}
-	table, err := rm.GetPages(t, 0, 0, va, n, g.free)
+	table, err := rm.GetPages(t, va, n, g.free)
 	if err != nil {
 		return nil, err
 	}
 	m, err := rm.DMAMapPages(fn, table)
 	if err != nil {
-		return nil, errors.Join(err, rm.PutPages(t, 0, 0, va, table))
+		return nil, errors.Join(err, rm.PutPages(t, va, table))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,5 +163,5 @@ func (g *gpuMap) end() error {
 	if gone {
 		return syscall.EINVAL
 	}
-	return errors.Join(g.rm.DMAUnmapPages(g.fn, g.table, g.m), g.rm.PutPages(g.task, 0, 0, g.va, g.table))
+	return errors.Join(g.rm.DMAUnmapPages(g.fn, g.table, g.m), g.rm.PutPages(g.task, g.va, g.table))
 }
