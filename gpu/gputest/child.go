@@ -14,8 +14,7 @@ import (
 
 var childFile = flag.String("gputest.child", "", "for the suite's own use: run cases that lose a context here, and write the outcomes to this `file`")
 
-// runChild runs the case of this test in a process of its own and takes over
-// what it recorded.
+// runChild runs the case of this test in its own process and adds its record.
 func runChild(t *testing.T, r *recorder, c testCase) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -28,7 +27,7 @@ func runChild(t *testing.T, r *recorder, c testCase) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("the case left no outcomes: %v\n%s", err, out)
+		t.Fatalf("the case wrote no outcomes: %v\n%s", err, out)
 	}
 	var theirs Record
 	if err := json.Unmarshal(text, &theirs); err != nil {
@@ -49,19 +48,19 @@ func onlyTest(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// beChild runs the one case that -test.run lets through.
+// beChild runs the case that -test.run selects.
 func beChild(t *testing.T, open Opener) {
 	for _, c := range lostCases {
 		t.Run(c.name, func(t *testing.T) {
 			d := open(t)
 			r := newRecorder(t, d)
-			defer r.save(t, *childFile) // also when the case gives up
+			defer r.save(t, *childFile) // also if the case fails early
 			c.run(newBench(t, d, r, c.name))
 		})
 	}
 }
 
-// merge adds what another process recorded.
+// merge adds the record of another process.
 func (r *recorder) merge(theirs Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,8 +23,7 @@ func openWrong(b *bench) {
 	infos, err := b.drv.Devices()
 	b.ok("devices", err)
 	for name, i := range map[string]int{"minus-one": -1, "count": len(infos), "huge": 1 << 20} {
-		_, err := b.drv.Open(i)
-		b.want(name, err, gpu.ErrInvalidDevice)
+		b.want(name, errOf(b.drv.Open(i)), gpu.ErrInvalidDevice)
 	}
 	b.equal("info-same", b.dev.Info() == infos[0], true)
 	b.fact("name", infos[0].Name)
@@ -45,8 +44,7 @@ func attributes(b *bench) {
 		}
 	}
 	for _, a := range []gpu.Attribute{0, 9999, -1} {
-		_, err := b.dev.Attribute(a)
-		b.want(fmt.Sprintf("unknown.%d", a), err, gpu.ErrInvalidValue)
+		b.want(fmt.Sprintf("unknown.%d", a), errOf(b.dev.Attribute(a)), gpu.ErrInvalidValue)
 	}
 }
 
@@ -55,123 +53,95 @@ var machineAttributes = map[gpu.Attribute]bool{
 	abi.AttrClockRate: true, abi.AttrPCIBusID: true, abi.AttrPCIDeviceID: true, abi.AttrPCIDomainID: true,
 }
 
-// handles shows that all handles of a GPU share its primary context, and that
-// each closes for itself.
+// handles shows that all Devices of a GPU share its primary context, and that
+// closing one leaves the others open.
 func handles(b *bench) {
 	two, err := b.drv.Open(0)
 	b.ok("open", err)
 	a := b.alloc(gpu.KindDevice, 4096)
 	b.ok("copy", two.CopyIn(a, pattern(41, 4096)))
-	b.holds("copy.read", a, pattern(41, 4096))
-	p, err := two.Pointer(a)
-	b.must(err)
-	b.equal("pointer", p.Kind, gpu.KindDevice)
+	b.contains("copy.read", a, pattern(41, 4096))
+	b.equal("pointer", b.on(two).pointer(a).Kind, gpu.KindDevice)
 	b.ok("close", two.Close())
-	b.holds("after-close", a, pattern(41, 4096))
+	b.contains("after-close", a, pattern(41, 4096))
 	b.ok("still-works", b.dev.Synchronize())
 }
 
-// closed calls everything on a device that was closed.
+// closed calls every method of a closed Device.
 func closed(b *bench) {
-	d, err := b.drv.Open(0)
-	b.must(err)
-	a, err := d.Alloc(gpu.KindDevice, 4096, 0)
-	b.must(err)
-	s, err := d.NewStream()
-	b.must(err)
-	e, err := d.NewEvent()
-	b.must(err)
+	d := b.open()
+	a, s, e := b.on(d).alloc(gpu.KindDevice, 4096), b.on(d).stream(), b.on(d).event()
 	b.must(d.Close())
 
 	const gone = gpu.ErrContextDestroyed
-	_, _, err = d.MemInfo()
+	_, _, err := d.MemInfo()
 	b.want("mem-info", err, gone)
 	for _, k := range kinds {
-		_, err = d.Alloc(k, 4096, 0)
-		b.want("alloc."+k.String(), err, gone)
+		b.want("alloc."+k.String(), errOf(d.Alloc(k, 4096, 0)), gone)
 	}
 	b.want("free", d.Free(a), gone)
 	plain := pages(b, 4096, rw)
 	b.want("register", d.Register(host(plain), 4096, 0), gone)
 	b.want("unregister", d.Unregister(host(plain)), gone)
-	_, err = d.DevicePointer(host(plain))
-	b.want("device-pointer", err, gone)
-	_, err = d.Pointer(a)
-	b.want("pointer", err, gone)
+	b.want("device-pointer", errOf(d.DevicePointer(host(plain))), gone)
+	b.want("pointer", errOf(d.Pointer(a)), gone)
 	b.want("sync-memops", d.SetSyncMemops(a, true), gone)
-	_, err = d.Export(a, 4096, gpu.ExportDMABuf)
-	b.want("export", err, gone)
+	b.want("export", errOf(d.Export(a, 4096, gpu.ExportDMABuf)), gone)
 	b.want("copy-in", d.CopyIn(a, plain), gone)
 	b.want("copy-out", d.CopyOut(plain, a), gone)
 	b.want("copy", d.Copy(a, a+8, 8), gone)
 	b.want("fill", d.Fill(a, 0, 1, 8), gone)
-	_, err = d.NewStream()
-	b.want("new-stream", err, gone)
-	_, err = d.NewEvent()
-	b.want("new-event", err, gone)
-	_, err = d.Load([]byte(".version 7.0\n.target sm_70\n"))
-	b.want("load", err, gone)
+	b.want("new-stream", errOf(d.NewStream()), gone)
+	b.want("new-event", errOf(d.NewEvent()), gone)
+	b.want("load", errOf(d.Load([]byte(".version 7.0\n.target sm_70\n"))), gone)
 	b.want("synchronise", d.Synchronize(), gone)
 	b.want("flush", d.FlushWrites(gpu.ScopeOwner), gone)
-	_, err = d.NewContext(0)
-	b.want("new-context", err, gone)
-	_, err = d.Bind()
-	b.want("bind", err, gone)
+	b.want("new-context", errOf(d.NewContext(0)), gone)
+	b.want("bind", errOf(d.Bind()), gone)
 	b.want("close", d.Close(), gone)
 	b.want("stream-synchronise", s.Synchronize(), gone)
 	b.want("stream-copy", s.Copy(a, a+8, 8), gone)
 	b.want("event-synchronise", e.Synchronize(), gone)
 }
 
-// closeFrees leaves memory and registrations to Close.
+// closeFrees shows that Close frees memory and unregisters.
 func closeFrees(b *bench) {
 	const n = 256 << 20
-	free, _, err := b.dev.MemInfo()
-	b.must(err)
+	free := b.freeMemory()
 	b.needs(free > 2*n, "512 MiB of free GPU memory")
 	plain := pages(b, 65536, rw)
 	for range 3 {
-		d, err := b.drv.Open(0)
-		b.must(err)
-		for _, k := range []gpu.Kind{gpu.KindDevice, gpu.KindVirtual} {
-			_, err = d.Alloc(k, n/2, 0)
-			b.must(err)
-		}
-		_, err = d.Alloc(gpu.KindHost, 1<<20, 0)
-		b.must(err)
+		d := b.open()
+		b.on(d).alloc(gpu.KindDevice, n/2)
+		b.on(d).alloc(gpu.KindVirtual, n/2)
+		b.on(d).alloc(gpu.KindHost, 1<<20)
 		b.must(d.Register(host(plain), 65536, 0))
 		b.ok("close", d.Close())
 	}
-	after, _, err := b.dev.MemInfo()
-	b.must(err)
+	after := b.freeMemory()
 	b.equal("memory-back", after+n/2 > free, true)
 	b.ok("register-again", b.dev.Register(host(plain), 65536, 0))
 	b.must(b.dev.Unregister(host(plain)))
 }
 
 func contextOther(b *bench) {
-	o, err := b.dev.NewContext(gpu.ContextSchedAuto | gpu.ContextMapHost)
+	o, err := b.dev.NewContext(gpu.ContextMapHost)
 	b.ok("new", err)
-	theirs, err := o.Alloc(gpu.KindDevice, 4096, 0)
-	b.must(err)
+	theirs := b.on(o).alloc(gpu.KindDevice, 4096)
 	b.must(o.CopyIn(theirs, pattern(42, 4096)))
 	mine := b.alloc(gpu.KindDevice, 4096)
 	if b.note("copy-between", b.dev.Copy(mine, theirs, 4096)) == gpu.Success {
-		b.holds("copy-between.read", mine, pattern(42, 4096))
+		b.contains("copy-between.read", mine, pattern(42, 4096))
 	}
 	buf := make([]byte, 4096)
 	b.note("copy-out-foreign", b.dev.CopyOut(buf, theirs))
 	p, err := b.dev.Pointer(theirs)
 	b.note("pointer-foreign", err)
 	b.result("pointer-foreign.kind", p.Kind)
-	h, err := o.Alloc(gpu.KindHost, 4096, 0)
-	b.must(err)
-	b.note("host-foreign", b.dev.Fill(h, 1, 1, 4096))
+	b.note("host-foreign", b.dev.Fill(b.on(o).alloc(gpu.KindHost, 4096), 1, 1, 4096))
 	b.ok("close", o.Close())
 	b.want("closed", o.Synchronize(), gpu.ErrContextDestroyed)
-	p, err = b.dev.Pointer(theirs)
-	b.must(err)
-	b.equal("memory-gone", p.Kind, gpu.KindNone)
+	b.equal("memory-gone", b.pointer(theirs).Kind, gpu.KindNone)
 	b.ok("primary-works", b.dev.Fill(mine, 0, 1, 4096))
 }
 

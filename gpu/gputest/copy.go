@@ -28,9 +28,9 @@ func copySizes(b *bench) {
 			step := fmt.Sprintf("%d-at-%d", n, off)
 			in := pattern(n+int(off), n)
 			b.must(b.dev.CopyIn(a+off, in))
-			b.holds(step+".in-out", a+off, in)
+			b.contains(step+".in-out", a+off, in)
 			b.must(b.dev.Copy(c+off/2, a+off, uint64(n)))
-			b.holds(step+".between", c+off/2, in)
+			b.contains(step+".between", c+off/2, in)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func copyKinds(b *bench) {
 			dst := b.alloc(to, n)
 			b.must(b.dev.Fill(dst, 0, 1, n))
 			b.ok(fmt.Sprintf("%v-%v", from, to), b.dev.Copy(dst, src, n))
-			b.holds(fmt.Sprintf("%v-%v.read", from, to), dst, in)
+			b.contains(fmt.Sprintf("%v-%v.read", from, to), dst, in)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func copyPastEnd(b *bench) {
 	for _, k := range kinds {
 		for _, n := range []int{100, 65536, 1 << 20, 3 << 20} {
 			if !k.OnDevice() && n != 100 {
-				continue // what follows in the process is not ours to write to
+				continue // the bytes behind it may be in use
 			}
 			a := b.alloc(k, uint64(n))
 			if k == gpu.KindVirtual {
@@ -106,8 +106,7 @@ func copyFreed(b *bench) {
 	b.note("virtual.in", b.dev.CopyIn(v, buf))
 }
 
-// copyPlainHost gives memory that the driver does not know where it wants
-// device memory.
+// copyPlainHost passes unregistered host memory where device memory is expected.
 func copyPlainHost(b *bench) {
 	b.apart()
 	const n = 8192
@@ -119,7 +118,7 @@ func copyPlainHost(b *bench) {
 
 	copy(plain, pattern(12, n))
 	if b.note("copy-from", b.dev.Copy(a, addr(plain), n)) == gpu.Success {
-		b.holds("copy-from.read", a, plain)
+		b.contains("copy-from.read", a, plain)
 	}
 	b.must(b.dev.CopyIn(a, pattern(13, n)))
 	if b.note("copy-to", b.dev.Copy(addr(plain), a, n)) == gpu.Success {
@@ -129,7 +128,7 @@ func copyPlainHost(b *bench) {
 	copy(plain, pattern(14, n))
 	if b.note("stream-from", s.Copy(a, addr(plain), n)) == gpu.Success {
 		b.must(s.Synchronize())
-		b.holds("stream-from.read", a, plain)
+		b.contains("stream-from.read", a, plain)
 	}
 	b.must(b.dev.CopyIn(a, pattern(15, n)))
 	if b.note("stream-to", s.Copy(addr(plain), a, n)) == gpu.Success {
@@ -140,8 +139,8 @@ func copyPlainHost(b *bench) {
 	b.note("context", s.Synchronize())
 }
 
-// copyGarbage uses addresses that nobody has. It comes late, because a driver
-// might touch them.
+// copyGarbage uses invalid addresses. It runs late, because a driver might
+// access them.
 func copyGarbage(b *bench) {
 	b.apart()
 	buf := make([]byte, 16)
@@ -163,7 +162,7 @@ func copyNeighbours(b *bench) {
 		b.must(b.dev.CopyIn(addrs[i], pattern(i, n)))
 	}
 	for i, n := range slices.Backward(sizes) {
-		b.holds(fmt.Sprint(n), addrs[i], pattern(i, n))
+		b.contains(fmt.Sprint(n), addrs[i], pattern(i, n))
 	}
 }
 
@@ -183,7 +182,7 @@ func fillWidths(b *bench) {
 			want := slices.Concat([]byte{0xee, 0xee, 0xee, 0xee}, bytes.Repeat(c.unit, n), []byte{0xee})
 			b.must(b.dev.CopyIn(a, bytes.Repeat([]byte{0xee}, len(want))))
 			b.must(b.dev.Fill(a+4, c.value, c.width, uint64(n)))
-			b.holds(fmt.Sprintf("%dx%d", c.width, n), a, want)
+			b.contains(fmt.Sprintf("%dx%d", c.width, n), a, want)
 		}
 	}
 }

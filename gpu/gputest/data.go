@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// pattern is n bytes that depend on seed and do not repeat soon.
+// pattern is n pseudo-random bytes for a seed.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	x := uint32(seed)*2654435761 + 1
@@ -29,8 +29,8 @@ func (b *bench) read(a gpu.Addr, n int) []byte {
 	return out
 }
 
-// holds asserts what the memory at a holds.
-func (b *bench) holds(step string, a gpu.Addr, want []byte) {
+// contains asserts the contents of the memory at a.
+func (b *bench) contains(step string, a gpu.Addr, want []byte) {
 	b.Helper()
 	b.equal(step, bytes.Equal(b.read(a, len(want)), want), true)
 }
@@ -66,8 +66,8 @@ func addr(b []byte) gpu.Addr { return gpu.HostAddr(b) }
 
 func host(b []byte) uintptr { return uintptr(gpu.HostAddr(b)) }
 
-// patience is how long something may take that takes no time at all. It only
-// bounds how long a broken driver is waited for.
+// patience limits the wait for a broken driver. What it limits takes no time on
+// a working one.
 const patience = 2 * time.Minute
 
 // finishes reports whether do returns.
@@ -85,7 +85,7 @@ func finishes(do func()) bool {
 	}
 }
 
-// finished asserts that the stream comes to its end.
+// finished asserts that the stream finishes its work.
 func (b *bench) finished(step string, s gpu.Stream) {
 	b.Helper()
 	var err error

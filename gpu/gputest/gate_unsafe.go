@@ -23,8 +23,8 @@ func (b *bench) gate() gate {
 	return g
 }
 
-// hold makes the stream wait for the gate.
-func (g gate) hold(b *bench, s gpu.Stream) {
+// block makes the stream wait until the gate opens.
+func (g gate) block(b *bench, s gpu.Stream) {
 	b.Helper()
 	b.must(s.Wait(g.a, 1, 4, gpu.CondEQ))
 }

@@ -22,15 +22,10 @@ var kernelCases = []testCase{
 	{"module-context", moduleContext},
 }
 
-// kernel loads one of our kernels.
+// kernel loads a kernel of package kernels.
 func (b *bench) kernel(name string) gpu.Func {
 	b.Helper()
-	return b.kernelOf(b.dev, name)
-}
-
-func (b *bench) kernelOf(d gpu.Device, name string) gpu.Func {
-	b.Helper()
-	m, err := d.Load(kernels.PTX)
+	m, err := b.dev.Load(kernels.PTX)
 	b.must(err)
 	f, err := m.Func(name)
 	b.must(err)
@@ -90,14 +85,14 @@ func kernelResults(b *bench) {
 	b.must(s.Launch(b.kernel("culvert_fill"), grid, block, a+1, uint64(n-2), uint64(0x0807060504030201)))
 	b.must(s.Synchronize())
 	want := bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, n/8+1)[:n-2]
-	b.holds("fill", a+1, want)
-	b.holds("fill-before", a, data[:1])
-	b.holds("fill-after", a+n-1, data[n-1:])
+	b.contains("fill", a+1, want)
+	b.contains("fill-before", a, data[:1])
+	b.contains("fill-after", a+n-1, data[n-1:])
 
 	b.must(b.dev.CopyIn(a, []byte("culvert\x00")))
 	b.must(s.Launch(b.kernel("strrev"), one(), one(), a, r))
 	b.must(s.Synchronize())
-	b.holds("strrev", a, []byte("trevluc\x00"))
+	b.contains("strrev", a, []byte("trevluc\x00"))
 	b.equal("strrev-length", b.word(r), uint32(7))
 }
 
@@ -159,7 +154,7 @@ func kernelShape(b *bench) {
 	b.finished("synchronise", s)
 }
 
-// kernelPageable lets a kernel touch memory that nobody told the driver of.
+// kernelPageable lets a kernel access memory that was never registered.
 func kernelPageable(b *bench) {
 	v, err := b.dev.Attribute(gpu.AttrPageableMemoryAccess)
 	b.needs(err == nil && v == 1, "PAGEABLE_MEMORY_ACCESS")
@@ -174,19 +169,15 @@ func kernelPageable(b *bench) {
 func moduleFuncs(b *bench) {
 	m, err := b.dev.Load(kernels.PTX)
 	b.ok("load", err)
-	_, err = m.Func("culvert_no_such_kernel")
-	b.want("unknown", err, gpu.ErrNotFound)
-	_, err = m.Func("")
-	b.want("empty", err, gpu.ErrNotFound)
+	b.want("unknown", errOf(m.Func("culvert_no_such_kernel")), gpu.ErrNotFound)
+	b.want("empty", errOf(m.Func("")), gpu.ErrNotFound)
 	f, err := m.Func("culvert_counter")
 	b.ok("func", err)
 	b.ok("close", m.Close())
-	_, err = m.Func("culvert_counter")
-	b.want("func-closed", err, gpu.ErrInvalidHandle)
+	b.want("func-closed", errOf(m.Func("culvert_counter")), gpu.ErrInvalidHandle)
 	b.want("launch-closed", b.stream().Launch(f, one(), one(), b.alloc(gpu.KindDevice, 4)), gpu.ErrInvalidHandle)
 	b.want("twice", m.Close(), gpu.ErrInvalidHandle)
-	_, err = b.dev.Load(append(bytes.Clone(kernels.PTX), 0))
-	b.note("nul-terminated", err)
+	b.note("nul-terminated", errOf(b.dev.Load(append(bytes.Clone(kernels.PTX), 0))))
 }
 
 func moduleBad(b *bench) {
@@ -201,15 +192,12 @@ func moduleBad(b *bench) {
 		{"bad-instruction", ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n\tfrobnicate;\n\tret;\n}\n"},
 		{"elf", "\x7fELF\x02\x01\x01"},
 	} {
-		_, err := b.dev.Load([]byte(c.text))
-		b.note(c.name, err)
+		b.note(c.name, errOf(b.dev.Load([]byte(c.text))))
 	}
 }
 
 func moduleContext(b *bench) {
-	o := b.other()
-	f := b.kernelOf(o, "culvert_counter")
-	s := b.stream()
+	f, s := b.on(b.other()).kernel("culvert_counter"), b.stream()
 	a := b.alloc(gpu.KindDevice, 4)
 	b.note("launch-foreign", s.Launch(f, one(), one(), a))
 	b.must(s.Synchronize())

@@ -16,61 +16,50 @@ var lostCases = []testCase{
 	{"lost-after", lostAfter},
 }
 
-// lose runs a kernel that touches the word at a, and notes what becomes of the
-// context.
-func (b *bench) lose(o gpu.Device, a gpu.Addr) {
+// lose runs a kernel that writes the word at a, and notes the state of the
+// context afterwards.
+func (b *bench) lose(a gpu.Addr) {
 	b.Helper()
-	b.lost = true
-	s, err := o.NewStream()
-	b.must(err)
-	b.note("launch", s.Launch(b.kernelOf(o, "culvert_counter"), one(), one(), a))
+	*b.lost = true
+	s := b.stream()
+	b.note("launch", s.Launch(b.kernel("culvert_counter"), one(), one(), a))
 	b.note("synchronise", s.Synchronize())
-	b.note("device", o.Synchronize())
+	b.note("device", b.dev.Synchronize())
 }
 
-// lostPlainHost has a kernel touch memory that the driver does not know.
+// lostPlainHost lets a kernel access memory that was never registered.
 func lostPlainHost(b *bench) {
 	v, err := b.dev.Attribute(gpu.AttrPageableMemoryAccess)
 	b.needs(err == nil && v == 0, "a GPU without PAGEABLE_MEMORY_ACCESS")
-	o := b.other()
+	b.apart()
 	plain := pages(b, 4096, rw)
 	before := plain[0]
-	b.lose(o, addr(plain))
+	b.lose(addr(plain))
 	b.equal("unchanged", plain[0] == before, true)
 }
 
-// lostGarbage looks at every call after the context was lost.
+// lostGarbage tries every call after the context was lost.
 func lostGarbage(b *bench) {
-	o := b.other()
-	a, err := o.Alloc(gpu.KindDevice, 4096, 0)
-	b.must(err)
-	s, err := o.NewStream()
-	b.must(err)
-	e, err := o.NewEvent()
-	b.must(err)
+	b.apart()
+	o := b.dev
+	a, s, e := b.alloc(gpu.KindDevice, 4096), b.stream(), b.event()
 	m, err := o.Load(kernels.PTX)
 	b.must(err)
-	b.lose(o, 0x10000)
+	b.lose(0x10000)
 	b.note("again", o.Synchronize())
 	b.note("copy-in", o.CopyIn(a, make([]byte, 8)))
 	b.note("copy-out", o.CopyOut(make([]byte, 8), a))
 	b.note("fill", o.Fill(a, 0, 1, 8))
-	_, err = o.Alloc(gpu.KindDevice, 4096, 0)
-	b.note("alloc", err)
-	_, err = o.Alloc(gpu.KindHost, 4096, 0)
-	b.note("alloc-host", err)
+	b.note("alloc", errOf(o.Alloc(gpu.KindDevice, 4096, 0)))
+	b.note("alloc-host", errOf(o.Alloc(gpu.KindHost, 4096, 0)))
 	_, _, err = o.MemInfo()
 	b.note("mem-info", err)
-	_, err = o.Pointer(a)
-	b.note("pointer", err)
-	_, err = o.NewStream()
-	b.note("new-stream", err)
+	b.note("pointer", errOf(o.Pointer(a)))
+	b.note("new-stream", errOf(o.NewStream()))
 	b.note("stream-fill", s.Fill(a, 0, 1, 8))
-	_, err = s.Done()
-	b.note("stream-done", err)
+	b.note("stream-done", errOf(s.Done()))
 	b.note("event-synchronise", e.Synchronize())
-	_, err = m.Func("culvert_counter")
-	b.note("func", err)
+	b.note("func", errOf(m.Func("culvert_counter")))
 	b.note("free", o.Free(a))
 	b.note("stream-close", s.Close())
 	b.note("event-close", e.Close())
@@ -79,34 +68,31 @@ func lostGarbage(b *bench) {
 }
 
 func lostFreed(b *bench) {
-	o := b.other()
-	a, err := o.Alloc(gpu.KindDevice, 4<<20, 0)
-	b.must(err)
-	b.must(o.Free(a))
-	b.lose(o, a)
+	b.apart()
+	a := b.alloc(gpu.KindDevice, 4<<20)
+	b.must(b.dev.Free(a))
+	b.lose(a)
 }
 
 func lostMisaligned(b *bench) {
-	o := b.other()
-	a, err := o.Alloc(gpu.KindDevice, 4096, 0)
-	b.must(err)
-	b.lose(o, a+2)
+	b.apart()
+	b.lose(b.alloc(gpu.KindDevice, 4096) + 2)
 }
 
-// lostForeign has a kernel touch memory of another context.
+// lostForeign lets a kernel access memory of another context.
 func lostForeign(b *bench) {
-	b.lose(b.other(), b.alloc(gpu.KindDevice, 4<<20))
+	b.on(b.other()).lose(b.alloc(gpu.KindDevice, 4<<20))
 }
 
-// lostQueue looks at what becomes of work behind the kernel that fails.
+// lostQueue shows what happens to work queued behind a kernel that fails.
 func lostQueue(b *bench) {
 	b.apart()
-	b.lost = true
+	*b.lost = true
 	h := b.alloc(gpu.KindHost, 8)
 	v := gpu.HostBytes(h, 8)
 	v[0] = 1
 	f, s, e, g := b.kernel("culvert_counter"), b.stream(), b.event(), b.gate()
-	g.hold(b, s) // until all is in the queue
+	g.block(b, s) // until all is in the queue
 	b.must(s.Launch(f, one(), one(), gpu.Addr(0x10000)))
 	b.note("fill", s.Fill(h, 2, 1, 8))
 	b.note("record", s.Record(e))
@@ -116,11 +102,11 @@ func lostQueue(b *bench) {
 	b.note("event", e.Synchronize())
 }
 
-// lostAfter asks whether the rest of the process can go on: with the contexts
-// there were, with a new one, and when all have been given up.
+// lostAfter shows whether the process can continue: with the other contexts,
+// with a new one, and after all were closed.
 func lostAfter(b *bench) {
 	lost := b.other()
-	b.lose(lost, 0x10000)
+	b.on(lost).lose(0x10000)
 	a, err := b.dev.Alloc(gpu.KindDevice, 4096, 0)
 	b.note("primary-alloc", err)
 	if err == nil {

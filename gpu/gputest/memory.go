@@ -46,8 +46,7 @@ func allocKinds(b *bench) {
 		b.equal(name+".freed-kind", p.Kind, gpu.KindNone)
 	}
 	for _, k := range []gpu.Kind{gpu.KindNone, gpu.KindRegistered, 77} {
-		_, err := b.dev.Alloc(k, n, 0)
-		b.want(fmt.Sprint(k), err, gpu.ErrInvalidValue)
+		b.want(fmt.Sprint(k), errOf(b.dev.Alloc(k, n, 0)), gpu.ErrInvalidValue)
 	}
 }
 
@@ -59,23 +58,18 @@ func allocFlags(b *bench) {
 		b.equal(fmt.Sprintf("host.%d.byte", f), gpu.HostBytes(a, 4096)[4095], byte(0x5a))
 	}
 	for _, f := range []gpu.Flags{gpu.ManagedGlobal, gpu.ManagedHost} {
-		_, err := b.dev.Alloc(gpu.KindManaged, 4096, f)
-		b.ok(fmt.Sprintf("managed.%d", f), err)
+		b.ok(fmt.Sprintf("managed.%d", f), errOf(b.dev.Alloc(gpu.KindManaged, 4096, f)))
 	}
 	for _, k := range kinds {
-		_, err := b.dev.Alloc(k, 4096, 1<<30)
-		b.want(k.String()+".unknown", err, gpu.ErrInvalidValue)
+		b.want(k.String()+".unknown", errOf(b.dev.Alloc(k, 4096, 1<<30)), gpu.ErrInvalidValue)
 	}
-	_, err := b.dev.Alloc(gpu.KindManaged, 4096, 3)
-	b.note("managed.both", err)
-	_, err = b.dev.Alloc(gpu.KindDevice, 4096, 1)
-	b.want("device.1", err, gpu.ErrInvalidValue)
+	b.note("managed.both", errOf(b.dev.Alloc(gpu.KindManaged, 4096, 3)))
+	b.want("device.1", errOf(b.dev.Alloc(gpu.KindDevice, 4096, 1)), gpu.ErrInvalidValue)
 }
 
 func allocSize(b *bench) {
 	for _, k := range kinds {
-		_, err := b.dev.Alloc(k, 0, 0)
-		b.want(k.String()+".0", err, gpu.ErrInvalidValue)
+		b.want(k.String()+".0", errOf(b.dev.Alloc(k, 0, 0)), gpu.ErrInvalidValue)
 		// Sizes that no machine has: more than there are addresses, so that
 		// nothing is tried page by page.
 		for _, n := range []uint64{1 << 50, 1 << 62, 1<<63 - 1, 1 << 63, math.MaxUint64 - 4095, math.MaxUint64} {
@@ -88,10 +82,8 @@ func allocSize(b *bench) {
 	}
 	_, total, err := b.dev.MemInfo()
 	b.must(err)
-	_, err = b.dev.Alloc(gpu.KindDevice, total+1, 0)
-	b.want("device.too-much", err, gpu.ErrOutOfMemory)
-	_, err = b.dev.Alloc(gpu.KindVirtual, total+1, 0)
-	b.want("virtual.too-much", err, gpu.ErrOutOfMemory)
+	b.want("device.too-much", errOf(b.dev.Alloc(gpu.KindDevice, total+1, 0)), gpu.ErrOutOfMemory)
+	b.want("virtual.too-much", errOf(b.dev.Alloc(gpu.KindVirtual, total+1, 0)), gpu.ErrOutOfMemory)
 }
 
 func allocPlace(b *bench) {
@@ -112,11 +104,10 @@ func allocPlace(b *bench) {
 	}
 }
 
-// allocLarge crosses the borders at which 32-bit sizes break.
+// allocLarge crosses the boundaries at which 32-bit sizes fail.
 func allocLarge(b *bench) {
 	const n = 3 << 30
-	free, _, err := b.dev.MemInfo()
-	b.must(err)
+	free := b.freeMemory()
 	b.needs(free > n+1<<30, "4 GiB of free GPU memory")
 	a, err := b.dev.Alloc(gpu.KindDevice, n, 0)
 	b.ok("alloc", err)
@@ -124,15 +115,15 @@ func allocLarge(b *bench) {
 	const border, half = 1 << 31, 16 << 20
 	for _, at := range []gpu.Addr{0, border - half - 8192, border + half, n - 8192} {
 		b.must(b.dev.CopyIn(a+at, text))
-		b.holds(fmt.Sprintf("at-%#x", uint64(at)), a+at, text)
+		b.contains(fmt.Sprintf("at-%#x", uint64(at)), a+at, text)
 	}
 	b.ok("fill", b.dev.Fill(a+border-half, 0x01020304, 4, 2*half/4))
-	b.holds("fill-start", a+border-half, []byte{4, 3, 2, 1})
-	b.holds("fill-end", a+border+half-4, []byte{4, 3, 2, 1})
-	b.holds("fill-before", a+border-half-8192, text)
-	b.holds("fill-after", a+border+half, text)
+	b.contains("fill-start", a+border-half, []byte{4, 3, 2, 1})
+	b.contains("fill-end", a+border+half-4, []byte{4, 3, 2, 1})
+	b.contains("fill-before", a+border-half-8192, text)
+	b.contains("fill-after", a+border+half, text)
 	b.ok("copy", b.dev.Copy(a+n-half, a+border-half/2, half))
-	b.holds("copy-end", a+n-4, []byte{4, 3, 2, 1})
+	b.contains("copy-end", a+n-4, []byte{4, 3, 2, 1})
 	p, err := b.dev.Pointer(a + n - 1)
 	b.ok("pointer", err)
 	b.equal("pointer-base", p.Base == a, true)
@@ -157,8 +148,7 @@ func freeWrong(b *bench) {
 
 func freeOther(b *bench) {
 	a := b.alloc(gpu.KindDevice, 4096)
-	same, err := b.drv.Open(0)
-	b.must(err)
+	same := b.open()
 	b.want("same-context", same.Free(a), gpu.ErrInvalidValue)
 	b.must(same.Close())
 	b.want("other-context", b.other().Free(a), gpu.ErrInvalidValue)
@@ -171,16 +161,13 @@ func memInfo(b *bench) {
 	b.ok("info", err)
 	b.equal("free-below-total", before <= total, true)
 	a := b.alloc(gpu.KindDevice, n)
-	during, _, err := b.dev.MemInfo()
-	b.must(err)
+	during := b.freeMemory()
 	b.equal("alloc-takes", before-during >= n, true)
 	b.must(b.dev.Free(a))
-	after, _, err := b.dev.MemInfo()
-	b.must(err)
+	after := b.freeMemory()
 	b.equal("free-gives", after-during >= n, true)
 	small := b.alloc(gpu.KindDevice, 1)
-	with, _, err := b.dev.MemInfo()
-	b.must(err)
+	with := b.freeMemory()
 	b.fact("one-byte-takes", after-with)
 	b.must(b.dev.Free(small))
 	b.fact("total", total)
@@ -198,14 +185,11 @@ func pointer(b *bench) {
 	b.equal("plain-host.kind", p.Kind, gpu.KindNone)
 	for _, n := range []uint64{1, 100, 8191, 3<<20 + 1} {
 		a := b.alloc(gpu.KindDevice, n)
-		first, err := b.dev.Pointer(a)
-		b.must(err)
-		last, err := b.dev.Pointer(a + gpu.Addr(n) - 1)
-		b.must(err)
+		first := b.pointer(a)
+		last := b.pointer(a + gpu.Addr(n) - 1)
 		b.equal(fmt.Sprintf("device.%d.same", n), first.Base == last.Base && first.Size == last.Size, true)
 		b.result(fmt.Sprintf("device.%d.size", n), first.Size)
-		after, err := b.dev.Pointer(a + gpu.Addr(first.Size))
-		b.must(err)
+		after := b.pointer(a + gpu.Addr(first.Size))
 		b.equal(fmt.Sprintf("device.%d.past-end", n), after.Base == a, false)
 	}
 }
@@ -219,24 +203,18 @@ func devicePointer(b *bench) {
 	b.ok("host.inside", err)
 	b.equal("host.inside.same", d == h+100, true)
 	plain := pages(b, 8192, rw)
-	_, err = b.dev.DevicePointer(host(plain))
-	b.note("plain", err)
+	b.note("plain", errOf(b.dev.DevicePointer(host(plain))))
 	b.must(b.dev.Register(host(plain), 8192, 0))
 	d, err = b.dev.DevicePointer(host(plain))
 	b.note("registered", err)
 	b.result("registered.same", d == addr(plain))
 	b.must(b.dev.Unregister(host(plain)))
-	_, err = b.dev.DevicePointer(host(plain))
-	b.note("unregistered", err)
-	_, err = b.dev.DevicePointer(uintptr(b.alloc(gpu.KindDevice, 4096)))
-	b.note("device", err)
-	_, err = b.dev.DevicePointer(uintptr(b.alloc(gpu.KindManaged, 4096)))
-	b.note("managed", err)
-	_, err = b.dev.DevicePointer(0)
-	b.note("zero", err)
+	b.note("unregistered", errOf(b.dev.DevicePointer(host(plain))))
+	b.note("device", errOf(b.dev.DevicePointer(uintptr(b.alloc(gpu.KindDevice, 4096)))))
+	b.note("managed", errOf(b.dev.DevicePointer(uintptr(b.alloc(gpu.KindManaged, 4096)))))
+	b.note("zero", errOf(b.dev.DevicePointer(0)))
 	b.must(b.dev.Free(h))
-	_, err = b.dev.DevicePointer(uintptr(h))
-	b.note("freed", err)
+	b.note("freed", errOf(b.dev.DevicePointer(uintptr(h))))
 }
 
 // pinned uses a host pointer as a device pointer.
@@ -249,9 +227,9 @@ func pinned(b *bench) {
 	d := b.alloc(gpu.KindDevice, 100)
 	copy(v, pattern(3, 100))
 	b.ok("copy", b.dev.Copy(d, h, 100))
-	b.holds("gpu-sees", d, pattern(3, 100))
+	b.contains("gpu-sees", d, pattern(3, 100))
 	b.ok("copy-in", b.dev.CopyIn(h, pattern(4, 100)))
-	b.holds("copy-in.read", h, pattern(4, 100))
+	b.contains("copy-in.read", h, pattern(4, 100))
 }
 
 func managed(b *bench) {
@@ -260,7 +238,7 @@ func managed(b *bench) {
 	copy(gpu.HostBytes(m, n), pattern(5, n))
 	d := b.alloc(gpu.KindDevice, n)
 	b.ok("to-device", b.dev.Copy(d, m, n))
-	b.holds("gpu-sees", d, pattern(5, n))
+	b.contains("gpu-sees", d, pattern(5, n))
 	b.ok("fill", b.dev.Fill(m, 7, 1, n))
 	b.must(b.dev.Synchronize())
 	b.equal("cpu-sees", gpu.HostBytes(m, n)[n-1], byte(7))
@@ -269,11 +247,10 @@ func managed(b *bench) {
 func syncMemops(b *bench) {
 	a := b.alloc(gpu.KindDevice, 2<<20)
 	b.ok("on", b.dev.SetSyncMemops(a, true))
-	p, err := b.dev.Pointer(a)
-	b.must(err)
+	p := b.pointer(a)
 	b.equal("is-on", p.SyncMemops, true)
 	b.must(b.dev.CopyIn(a, pattern(6, 4096)))
-	b.holds("copy", a, pattern(6, 4096))
+	b.contains("copy", a, pattern(6, 4096))
 	b.note("inside", b.dev.SetSyncMemops(a+4096, true))
 	b.note("off", b.dev.SetSyncMemops(a, false))
 	b.note("virtual", b.dev.SetSyncMemops(b.alloc(gpu.KindVirtual, 4096), true))
@@ -285,7 +262,7 @@ func syncMemops(b *bench) {
 	b.note("freed", b.dev.SetSyncMemops(a, true))
 }
 
-// rounds repeats what a program does all day and looks for leaks.
+// rounds repeats the life of memory, streams and events, and looks for leaks.
 func rounds(b *bench) {
 	round := func() {
 		for _, k := range kinds {
@@ -299,12 +276,10 @@ func rounds(b *bench) {
 		b.must(e.Close())
 	}
 	round()
-	before, _, err := b.dev.MemInfo()
-	b.must(err)
+	before := b.freeMemory()
 	for range 100 {
 		round()
 	}
-	after, _, err := b.dev.MemInfo()
-	b.must(err)
+	after := b.freeMemory()
 	b.equal("free-memory-same", after+16<<20 >= before, true)
 }

@@ -22,17 +22,14 @@ func twoGPUs(b *bench) {
 
 	const n = 1 << 20
 	a := b.alloc(gpu.KindDevice, n)
-	c, err := two.Alloc(gpu.KindDevice, n, 0)
-	b.must(err)
+	c := b.on(two).alloc(gpu.KindDevice, n)
 	b.must(b.dev.CopyIn(a, pattern(61, n)))
 	b.ok("copy", b.dev.Copy(c, a, n))
 	buf := make([]byte, n)
 	b.ok("copy-out", two.CopyOut(buf, c))
 	b.equal("copy.read", string(buf) == string(pattern(61, n)), true)
 	for name, d := range map[string]gpu.Device{"first": b.dev, "second": two} {
-		p, err := d.Pointer(c)
-		b.must(err)
-		b.equal(name+".device", p.Device, 1)
+		b.equal(name+".device", b.on(d).pointer(c).Device, 1)
 	}
 	b.want("free-wrong", b.dev.Free(c), gpu.ErrInvalidValue)
 	b.ok("free", two.Free(c))

@@ -16,7 +16,7 @@ import (
 
 var recordFile = flag.String("gputest.record", "", "write the outcomes of gputest.Run to this `file`")
 
-// A Record is what a driver answered.
+// A Record has the results of a driver.
 type Record struct {
 	Driver  string   `json:"driver"`
 	Version int      `json:"version"`
@@ -27,15 +27,15 @@ type Record struct {
 	Outcomes map[string]string `json:"outcomes"`
 	// Skipped are cases that could not run, with the reason.
 	Skipped map[string]string `json:"skipped,omitempty"`
-	// Facts are for people: sizes, times, alignments. Nothing compares them.
+	// Facts are sizes, times and alignments. Replay ignores them.
 	Facts map[string]string `json:"facts,omitempty"`
 }
 
 //go:embed *.go
 var source embed.FS
 
-// suiteHash tells which suite made a record. Tests of the suite and the reader
-// of records do not count: they change nothing in what is recorded.
+// suiteHash identifies the suite that made a record. Tests of the suite and the
+// reader of records do not count, since they do not change records.
 func suiteHash() string {
 	h := sha256.New()
 	files, err := source.ReadDir(".")
@@ -67,7 +67,7 @@ func newRecorder(t *testing.T, d gpu.Driver) *recorder {
 		t.Fatal(err)
 	}
 	if len(infos) == 0 {
-		t.Fatal("the driver has no GPU")
+		t.Fatal("driver has no GPU")
 	}
 	return &recorder{rec: Record{
 		Driver: d.Name(), Version: d.Version(), Device: infos[0], GPUs: len(infos), Suite: suiteHash(),

@@ -9,17 +9,16 @@ import (
 	"testing"
 )
 
-// A Difference is an outcome that the software GPU may answer otherwise than
-// the hardware in a record. Steps is a pattern of path.Match for "case/step".
+// A Difference is an outcome in which the software GPU may differ from recorded
+// hardware. Steps is a pattern of path.Match for "case/step".
 type Difference struct {
 	Steps  string
 	Reason string
 }
 
 // Replay runs the suite and compares the outcomes with a record of hardware.
-// Every difference must be in accepted, and every entry there must be needed by
-// some step. A record made with another suite is held against what both have,
-// and says that there should be a new one.
+// Every difference must be in accepted, and every entry of accepted must match
+// one. Of a record made with another suite, only common steps are compared.
 func Replay(t *testing.T, open Opener, file string, accepted []Difference) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -34,13 +33,13 @@ func Replay(t *testing.T, open Opener, file string, accepted []Difference) {
 		t.Errorf("%s (%s): %s", file, want.Driver, complaint)
 	}
 	if want.Suite != r.rec.Suite {
-		t.Logf("%s was recorded with another suite (%s, now %s): steps that both have were compared; record it again", file, want.Suite, r.rec.Suite)
+		t.Logf("%s was recorded with another suite (%s, now %s), so only common steps were compared: record it again", file, want.Suite, r.rec.Suite)
 	}
 }
 
-// compare lists how got differs from want without leave. A step that only one
-// of them has is a difference, unless its case was skipped by the other or the
-// suites differ.
+// compare lists the differences between got and want that are not accepted. A
+// step that only one of them has is a difference, unless the other skipped its
+// case or the suites differ.
 func compare(got, want Record, accepted []Difference) []string {
 	var complaints []string
 	needed := make([]bool, len(accepted))
@@ -58,7 +57,7 @@ func compare(got, want Record, accepted []Difference) []string {
 		g, ok := got.Outcomes[step]
 		switch {
 		case !ok && same && !got.skipped(step):
-			complain(step, "was "+w+", is not tried any more")
+			complain(step, "was "+w+", is no longer tried")
 		case ok && g != w:
 			complain(step, "was "+w+", is "+g)
 		}
@@ -71,7 +70,7 @@ func compare(got, want Record, accepted []Difference) []string {
 	slices.Sort(complaints)
 	for i, a := range accepted {
 		if !needed[i] {
-			complaints = append(complaints, a.Steps+": accepted as different ("+a.Reason+"), but is not")
+			complaints = append(complaints, a.Steps+": accepted as different ("+a.Reason+"), but does not differ")
 		}
 	}
 	return complaints

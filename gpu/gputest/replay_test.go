@@ -30,9 +30,9 @@ func TestCompare(t *testing.T) {
 		"other": {
 			with(func(r *Record) { r.Outcomes["copy/in"] = "X" }),
 			[]Difference{{"copy/out", "r"}},
-			[]string{"copy/in: was", "copy/out: accepted as different (r), but is not"},
+			[]string{"copy/in: was", "copy/out: accepted as different (r), but does not differ"},
 		},
-		"lost":    {with(func(r *Record) { delete(r.Outcomes, "copy/in") }), nil, []string{"copy/in: was CUDA_SUCCESS, is not tried"}},
+		"lost":    {with(func(r *Record) { delete(r.Outcomes, "copy/in") }), nil, []string{"copy/in: was CUDA_SUCCESS, is no longer tried"}},
 		"new":     {with(func(r *Record) { r.Outcomes["copy/new"] = "X" }), nil, []string{"copy/new: is X, was not recorded"}},
 		"skipped": {with(func(r *Record) { delete(r.Outcomes, "pair/open"); r.Skipped["pair"] = "needs two" }), nil, nil},
 		"unused":  {hardware, all, []string{"copy/*: accepted as different"}},

@@ -35,21 +35,21 @@ func streamOrder(b *bench) {
 	b.equal("last", v[0] == 49 && v[n-4] == 49 && v[n-1] == 0, true)
 }
 
-// streamIndependent shows that a wait holds only its own stream, and neither
-// others nor synchronous calls.
+// streamIndependent shows that a wait blocks only its own stream, and neither
+// other streams nor synchronous calls.
 func streamIndependent(b *bench) {
 	g := b.gate()
 	held, free := b.stream(), b.stream()
 	a := b.alloc(gpu.KindDevice, 8)
 	b.must(b.dev.Fill(a, 1, 4, 2))
-	g.hold(b, held)
+	g.block(b, held)
 	b.must(held.Fill(a, 2, 4, 1))
 	b.must(free.Fill(a+4, 3, 4, 1))
 	b.finished("other-stream", free)
-	b.holds("synchronous-call", a, []byte{1, 0, 0, 0, 3, 0, 0, 0})
+	b.contains("synchronous-call", a, []byte{1, 0, 0, 0, 3, 0, 0, 0})
 	g.open()
 	b.finished("opened", held)
-	b.holds("opened.read", a, []byte{2, 0, 0, 0, 3, 0, 0, 0})
+	b.contains("opened.read", a, []byte{2, 0, 0, 0, 3, 0, 0, 0})
 }
 
 func streamHostFunction(b *bench) {
@@ -83,7 +83,7 @@ func streamDone(b *bench) {
 	done, err := s.Done()
 	b.ok("empty", err)
 	b.equal("empty.done", done, true)
-	g.hold(b, s)
+	g.block(b, s)
 	done, err = s.Done()
 	b.ok("held", err)
 	b.equal("held.done", done, false)
@@ -104,9 +104,8 @@ func streamClose(b *bench) {
 	}
 	b.ok("with-work", s.Close())
 	b.must(b.dev.Synchronize())
-	b.holds("work-done", a+n-1, []byte{9})
-	_, err := s.Done()
-	b.want("done", err, gpu.ErrInvalidHandle)
+	b.contains("work-done", a+n-1, []byte{9})
+	b.want("done", errOf(s.Done()), gpu.ErrInvalidHandle)
 	b.want("twice", s.Close(), gpu.ErrInvalidHandle)
 	b.want("copy", s.Copy(a, a+8, 8), gpu.ErrInvalidHandle)
 	b.want("fill", s.Fill(a, 0, 1, 8), gpu.ErrInvalidHandle)
@@ -118,7 +117,7 @@ func streamClose(b *bench) {
 	b.want("synchronise", s.Synchronize(), gpu.ErrInvalidHandle)
 }
 
-// streamMany has many goroutines use many streams of one device.
+// streamMany uses many streams of one device from many goroutines.
 func streamMany(b *bench) {
 	const streams, n = 16, 65536
 	a := b.alloc(gpu.KindDevice, streams*n)
@@ -145,7 +144,7 @@ func streamMany(b *bench) {
 	}
 	wg.Wait()
 	for i := range streams {
-		b.holds(fmt.Sprint(i), a+gpu.Addr((i+1)*n-4), []byte{byte(i + 19), 0, 0, 0})
+		b.contains(fmt.Sprint(i), a+gpu.Addr((i+1)*n-4), []byte{byte(i + 19), 0, 0, 0})
 	}
 }
 
@@ -155,18 +154,18 @@ func streamSynchroniseAll(b *bench) {
 	b.must(b.dev.Fill(a, 0, 1, 64))
 	for i := range 8 {
 		s := b.stream()
-		g.hold(b, s)
+		g.block(b, s)
 		b.must(s.Fill(a+gpu.Addr(8*i), 5, 1, 8))
 	}
 	b.equal("returns", finishes(func() {
 		go g.open()
 		b.note("synchronise", b.dev.Synchronize())
 	}), true)
-	b.holds("all-done", a, bytes.Repeat([]byte{5}, 64))
+	b.contains("all-done", a, bytes.Repeat([]byte{5}, 64))
 }
 
-// streamFree finds out which calls wait for work that is under way. Programs
-// free memory right after they launched the last kernel that uses it.
+// streamFree notes which calls wait for work in flight. Programs free memory
+// right after they launched the last kernel that uses it.
 func streamFree(b *bench) {
 	calls := map[string]func() error{
 		"free-device":  freeing(b, gpu.KindDevice),
@@ -180,7 +179,7 @@ func streamFree(b *bench) {
 	for name, call := range calls {
 		g := b.gate()
 		s := b.stream()
-		g.hold(b, s)
+		g.block(b, s)
 		returned := make(chan error, 1)
 		go func() { returned <- call() }()
 		select {

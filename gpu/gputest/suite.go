@@ -1,19 +1,18 @@
-// Package gputest is the suite that every gpu.Driver passes: the software GPU
-// in any test run, CUDA on hardware. It asserts results, and the codes that
-// bad input must get.
+// Package gputest is the conformance suite that every gpu.Driver passes: the
+// software GPU in any test run, CUDA on hardware. It asserts results, and the
+// codes for invalid input.
 //
-// Where CUDA's documents do not say what a driver answers, a case notes the
-// answer and asserts nothing: the hardware decides. A run with
-// -gputest.record=FILE writes all that was asserted and noted as JSON. Such a
-// record of real hardware lies in testdata, and Replay holds the software GPU
-// against it.
+// Where CUDA's documentation does not define a result, a case notes it and
+// asserts nothing: the hardware decides. A run with -gputest.record=FILE writes
+// everything that was asserted or noted as JSON. testdata has such a record of
+// an H200, and Replay compares the software GPU with it.
 //
-// Some cases lose a context, after which a GPU is of no use until its driver is
-// loaded anew. Each of them has a driver of its own, or, where a driver cannot
-// be had twice, a process of its own: the test binary once more.
+// Some cases lose a context, after which the driver must be loaded again. Each
+// of them has its own driver, or its own process (the test binary again) if a
+// process can load the driver only once.
 //
-// The suite needs nothing but a Linux machine and a driver: kernels are
-// embedded, files are made where they are needed. A test binary made with
+// The suite needs only Linux and a driver: kernels are embedded, files are
+// created as needed. A test binary made with
 //
 //	CGO_ENABLED=0 go test -c ./gpu/cuda
 //
@@ -29,32 +28,32 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A testCase has a name for life: records refer to it.
+// A testCase keeps its name for ever, because records refer to it.
 type testCase struct {
 	name string
 	run  func(*bench)
 }
 
-// cases are the cases that leave the GPU as they found it; lostCases do not.
-// Those come last that might touch what is not theirs.
+// cases are the cases that do not lose the GPU. Cases that may access foreign
+// memory come last.
 func cases() []testCase {
 	return slices.Concat(memoryCases, copyCases, registerCases, streamCases, waitCases, eventCases, kernelCases,
 		contextCases, exportCases, pairCases)
 }
 
-// An Opener gives the driver to test. Where the GPU of a former driver was lost,
-// it gives one with a new GPU.
+// An Opener returns the driver to test. If the GPU of the previous driver was
+// lost, it returns one with a new GPU.
 type Opener func(*testing.T) gpu.Driver
 
-// Run runs the suite on GPU 0 of the driver that open returns, and on GPU 1
-// where there is one.
+// Run runs the suite on GPU 0 of the driver that open returns, and on GPU 1 if
+// it exists.
 func Run(t *testing.T, open Opener) {
 	t.Helper()
 	runAll(t, open, *recordFile, inDriver(open))
 }
 
-// RunInProcesses is Run for a driver that is lost to the whole process when a
-// context is.
+// RunInProcesses is Run for a driver that becomes unusable for the whole process
+// when a context is lost.
 func RunInProcesses(t *testing.T, open Opener) {
 	t.Helper()
 	if *childFile != "" {
@@ -69,14 +68,13 @@ func inDriver(open Opener) func(*testing.T, *recorder, testCase) {
 	return func(t *testing.T, r *recorder, c testCase) { c.run(newBench(t, open(t), r, c.name)) }
 }
 
-// runAll runs all cases, those that lose a context by means of lose, and saves
-// the record after each: a driver that takes the process down leaves a record of
-// what came before.
+// runAll runs all cases, and those that lose a context through lose. It saves
+// the record after each, so that a crash keeps the results so far.
 func runAll(t *testing.T, open Opener, save string, lose func(*testing.T, *recorder, testCase)) *recorder {
 	t.Helper()
 	d := open(t)
 	r := newRecorder(t, d)
-	keeper, err := d.Open(0) // so that not every case pays for a context
+	keeper, err := d.Open(0) // keeps the primary context alive between cases
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,15 +92,15 @@ func runAll(t *testing.T, open Opener, save string, lose func(*testing.T, *recor
 	return r
 }
 
-// A bench is what a case works on: a device of its own, which is closed (and
-// with it all that was allocated) at the end.
+// A bench is the fixture of a case: its own Device, which is closed at the end,
+// with all that was allocated.
 type bench struct {
 	*testing.T
 	drv  gpu.Driver
 	dev  gpu.Device
 	rec  *recorder
 	name string
-	lost bool // the case has lost the GPU: nothing can be freed any more
+	lost *bool // the case has lost the GPU: nothing can be freed any more
 }
 
 func newBench(t *testing.T, d gpu.Driver, r *recorder, name string) *bench {
@@ -110,21 +108,20 @@ func newBench(t *testing.T, d gpu.Driver, r *recorder, name string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, drv: d, dev: dev, rec: r, name: name}
+	b := &bench{T: t, drv: d, dev: dev, rec: r, name: name, lost: new(bool)}
 	b.Cleanup(func() {
-		if err := dev.Close(); err != nil && !b.lost && gpu.CodeOf(err) != gpu.ErrContextDestroyed {
+		if err := dev.Close(); err != nil && !*b.lost && gpu.CodeOf(err) != gpu.ErrContextDestroyed {
 			t.Errorf("close: %v", err)
 		}
 	})
 	return b
 }
 
-// note records the outcome of a call without judging it. An error must carry
-// a code.
+// note records the outcome of a call and asserts only that an error has a code.
 func (b *bench) note(step string, err error) gpu.Code {
 	b.Helper()
 	c := gpu.CodeOf(err)
-	// CodeOf says ErrUnknown also for errors without a code.
+	// CodeOf is ErrUnknown for errors without a code, too.
 	if err != nil && !errors.Is(err, c) {
 		b.Errorf("%s: no code in the error %v", step, err)
 	}
@@ -140,7 +137,7 @@ func (b *bench) want(step string, err error, code gpu.Code) {
 	}
 }
 
-// ok asserts success; without it there is no point in going on.
+// ok asserts success, and ends the case otherwise.
 func (b *bench) ok(step string, err error) {
 	b.Helper()
 	b.note(step, err)
@@ -149,7 +146,7 @@ func (b *bench) ok(step string, err error) {
 	}
 }
 
-// must is ok for calls that other cases are about.
+// must is ok for calls that other cases test and record.
 func (b *bench) must(err error) {
 	b.Helper()
 	if err != nil {
@@ -157,7 +154,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// result records what a call did without judging it.
+// result records a result and asserts nothing.
 func (b *bench) result(step string, v any) { b.rec.outcome(b.name+"/"+step, fmt.Sprint(v)) }
 
 // equal asserts a result.
@@ -169,10 +166,10 @@ func (b *bench) equal(step string, got, want any) {
 	}
 }
 
-// fact records something that differs between machines and is not compared.
+// fact records a result that differs between machines. Replay ignores it.
 func (b *bench) fact(step string, v any) { b.rec.fact(b.name+"/"+step, fmt.Sprint(v)) }
 
-// needs skips the case, and says in the record why.
+// needs skips the case unless ok, and records the reason.
 func (b *bench) needs(ok bool, what string) {
 	b.Helper()
 	if !ok {
@@ -187,6 +184,31 @@ func (b *bench) alloc(k gpu.Kind, n uint64) gpu.Addr {
 	a, err := b.dev.Alloc(k, n, 0)
 	b.must(err)
 	return a
+}
+
+// errOf is the error of a call with one more result.
+func errOf[T any](_ T, err error) error { return err }
+
+func (b *bench) pointer(a gpu.Addr) gpu.Pointer {
+	b.Helper()
+	p, err := b.dev.Pointer(a)
+	b.must(err)
+	return p
+}
+
+func (b *bench) freeMemory() uint64 {
+	b.Helper()
+	free, _, err := b.dev.MemInfo()
+	b.must(err)
+	return free
+}
+
+// done reports whether a stream or an event is done.
+func (b *bench) done(x interface{ Done() (bool, error) }) bool {
+	b.Helper()
+	done, err := x.Done()
+	b.must(err)
+	return done
 }
 
 func (b *bench) stream() gpu.Stream {
@@ -204,10 +226,25 @@ func (b *bench) event() gpu.Event {
 }
 
 // apart moves the case to a context of its own: on some driver its calls might
-// take the context down, which must not be that of the other cases.
+// destroy the context, which must not be that of the other cases.
 func (b *bench) apart() {
 	b.Helper()
 	b.dev = b.other()
+}
+
+// on is the bench with another Device.
+func (b *bench) on(d gpu.Device) *bench {
+	c := *b
+	c.dev = d
+	return &c
+}
+
+// open is a further Device for the primary context.
+func (b *bench) open() gpu.Device {
+	b.Helper()
+	d, err := b.drv.Open(0)
+	b.must(err)
+	return d
 }
 
 // other is a further context on the same GPU.

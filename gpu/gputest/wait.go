@@ -27,7 +27,7 @@ func writeValue(b *bench) {
 	}
 }
 
-// writeOrder shows that a write is seen only after the work before it.
+// writeOrder shows that a written value is visible only after earlier work.
 func writeOrder(b *bench) {
 	const n = 64 << 20
 	flag, a, h := b.gate(), b.alloc(gpu.KindDevice, n), b.alloc(gpu.KindHost, 8)
@@ -39,7 +39,7 @@ func writeOrder(b *bench) {
 	b.must(s.Write(flag.a, 1, 4))
 	seen := finishes(func() {
 		for flag.w.Load() != 1 {
-			_, _ = s.Done() // gives the processor up, and on some drivers makes the stream move
+			_, _ = s.Done() // yields the processor, and some drivers make progress only here
 		}
 	})
 	b.equal("seen", seen, true)
@@ -47,14 +47,14 @@ func writeOrder(b *bench) {
 	b.finished("synchronise", s)
 }
 
-// waitConditions tries each comparison on both sides of its border.
+// waitConditions tries each comparison on both sides of its limit.
 func waitConditions(b *bench) {
 	const top32, top64 = 1 << 31, 1 << 63
 	for _, c := range []struct {
-		cond        gpu.Cond
-		width       int
-		value       uint64
-		holds, lets uint64 // words that hold the stream, and that let it go on
+		cond         gpu.Cond
+		width        int
+		value        uint64
+		blocks, lets uint64 // words that block the stream, and that let it continue
 	}{
 		{gpu.CondGEQ, 4, 5, 4, 5},
 		{gpu.CondGEQ, 4, 5, 5 + top32, 5 + top32 - 1}, // the compare is cyclic
@@ -70,16 +70,14 @@ func waitConditions(b *bench) {
 	} {
 		step := fmt.Sprintf("%d.%d.%#x", c.cond, c.width, c.value)
 		g := b.gate()
-		g.w.Store(c.holds)
+		g.w.Store(c.blocks)
 		s, other := b.stream(), b.stream()
 		if b.note(step, s.Wait(g.a, c.value, c.width, c.cond)) != gpu.Success {
 			continue
 		}
 		b.must(other.Fill(b.alloc(gpu.KindDevice, 4), 0, 4, 1))
 		b.must(other.Synchronize())
-		done, err := s.Done()
-		b.must(err)
-		b.equal(step+".holds", done, false)
+		b.equal(step+".holds", b.done(s), false)
 		g.w.Store(c.lets)
 		b.finished(step+".lets", s)
 		b.must(s.Close())
@@ -87,7 +85,7 @@ func waitConditions(b *bench) {
 	}
 }
 
-// waitPlaces waits for a condition that is met already in memory of all kinds.
+// waitPlaces waits for a condition that is already true, in memory of all kinds.
 func waitPlaces(b *bench) {
 	for _, k := range kinds {
 		a := b.alloc(k, 64)
