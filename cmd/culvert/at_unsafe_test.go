@@ -94,7 +94,7 @@ func runAt(args []string) (int, error) {
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	go func() {
-		if err := answer(listener, rules); err != nil {
+		if err := decide(listener, rules); err != nil {
 			fmt.Fprintln(os.Stderr, "at:", err)
 			os.Exit(125)
 		}
@@ -150,7 +150,7 @@ type verdict struct {
 	flags uint32
 }
 
-func answer(listener int, rules []*atRule) error {
+func decide(listener int, rules []*atRule) error {
 	for {
 		var n notice
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))

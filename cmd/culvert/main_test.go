@@ -13,7 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"culvert": main, "at": at, "other": other, "third": third})
+	testscript.Main(m, map[string]func(){
+		"culvert": main, "at": at, "other": other, "third": third, "crowd": crowd, "answer": answer,
+	})
 }
 
 // The scripts are the command line as a user types it, on the software machine.
@@ -32,8 +34,11 @@ func scripts(t *testing.T, dir string) testscript.Params {
 			env.Setenv("CULVERT_MACHINE", "soft")
 			env.Setenv("CULVERT_SOFT", "memory=256M")
 			env.Setenv("TMPDIR", env.WorkDir)
-			// Another user takes part.
-			return errors.Join(os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(programs, 0o755))
+			// Other users take part in some, and have their statistics there, too.
+			run := filepath.Join(env.WorkDir, ".run")
+			env.Setenv("XDG_RUNTIME_DIR", run)
+			return errors.Join(os.Mkdir(run, 0o700), os.Chmod(run, 0o777|os.ModeSticky),
+				os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(programs, 0o755))
 		},
 		Condition: func(name string) (bool, error) {
 			switch name {
@@ -45,6 +50,8 @@ func scripts(t *testing.T, dir string) testscript.Params {
 				return err == nil, nil
 			case "root":
 				return os.Getuid() == 0, nil
+			case "mounts":
+				return exec.Command("unshare", "-m", "true").Run() == nil, nil
 			case "gpu":
 				_, err := os.Stat("/dev/nvidiactl")
 				return err == nil, nil
