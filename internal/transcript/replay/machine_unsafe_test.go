@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"errors"
@@ -18,28 +18,28 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
-// A machine is a software machine with one module loaded, in the state in which
-// conversations were recorded.
+// A machine is a software machine with one emulated module, in the state in
+// which conversations were recorded.
 type machine struct {
-	*transcript.World
+	*transcript.Target
 	module string
 	rig    *rig.Rig
 	child  *p2p.Process
-	fail   int // pins that are to fail
+	fail   int // number of pins that fail
 	bufs   []gpu.Addr
 	unload func()
 }
 
-const bufferSize = 2 << 20 // of what stood for an allocation
+const bufferSize = 2 << 20 // of the allocations in the recordings
 
 func newMachine(c *transcript.Conversation) (*machine, error) {
 	m := &machine{module: c.Module, child: &p2p.Process{PID: 2}}
 	var err error
-	// What stood for the driver accepted all flags.
+	// The stand-in for the driver accepted all flags.
 	if m.rig, err = rig.New(rig.Config{ForceBAR1: true, Fail: m.failing}); err != nil {
 		return nil, err
 	}
-	m.World = &transcript.World{
+	m.Target = &transcript.Target{
 		OS: m.rig.OS, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
 		Load:  func(a uint64, p []byte) error { return m.rig.GPU.CopyOut(p, gpu.Addr(a)) },
 		Store: func(a uint64, p []byte) error { return m.rig.GPU.CopyIn(gpu.Addr(a), p) },
@@ -47,23 +47,23 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 	return m, m.load(c)
 }
 
-// load loads the module that the conversation was held with.
+// load loads the emulated module of the conversation.
 func (m *machine) load(c *transcript.Conversation) error {
 	switch c.Module {
 	case "gdrdrv":
-		twin, err := gdrdrv.New(m.rig.OS, gdrdrv.Config{RM: m.rig.RM, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
+		module, err := gdrdrv.New(m.rig.OS, gdrdrv.Config{RM: m.rig.RM, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
 		if err != nil {
 			return err
 		}
-		m.unload, m.Judge = twin.Close, newGdrdrvJudge()
+		m.unload, m.Judge = module.Close, newGdrdrvJudge()
 	case "gpumem":
-		twin, err := gpumem.New(m.rig.OS, gpumem.Config{RM: m.rig.RM})
+		module, err := gpumem.New(m.rig.OS, gpumem.Config{RM: m.rig.RM})
 		if err != nil {
 			return err
 		}
-		m.unload, m.Judge = twin.Close, newGpumemJudge()
+		m.unload, m.Judge = module.Close, newGpumemJudge()
 	default:
-		return fmt.Errorf("no twin of module %q is known here", c.Module)
+		return fmt.Errorf("module %q is not emulated", c.Module)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (m *machine) useClient() {
 	}
 }
 
-// close unloads the module and wants everything back.
+// close unloads the module, and fails if anything was not released.
 func (m *machine) close() error {
 	m.unload()
 	var errs []error
@@ -120,7 +120,7 @@ func (m *machine) knob(name, value string) (int64, error) {
 	case "live":
 		return int64(m.rig.RM.Live()), nil
 	}
-	return 0, fmt.Errorf("no such knob: %q", name)
+	return 0, fmt.Errorf("unknown knob %q", name)
 }
 
 // file is the module's side of a node.
@@ -131,7 +131,7 @@ func (m *machine) file(n dev.Node) kernel.File {
 	return m.rig.OS.File(n.Fd())
 }
 
-// inherit is a node in the hands of a child process.
+// inherit is a node as a child process uses it.
 func (m *machine) inherit(n dev.Node) dev.Node {
 	f, ok := m.file(n).(interface {
 		By(*p2p.Process) kernel.File
