@@ -54,7 +54,7 @@ func openDrive(name, via string) (d *drive, err error) {
 		if err != nil {
 			return d, usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", via)}
 		}
-		if err := hasGPUs(d.m, []int{n}); err != nil {
+		if err := checkGPUs(d.m, n); err != nil {
 			return d, err
 		}
 		if d.dev, err = d.m.GPU.Open(n); err != nil {
