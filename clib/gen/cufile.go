@@ -9,15 +9,13 @@ var cufile = Library{
 	Field:  "File",
 	Results: map[string]Result{
 		"CUfileError_t": {
-			Fail:   "culvert_file_error(CU_FILE_DRIVER_NOT_INITIALIZED)",
-			Null:   "fileStatus(cufile.InvalidValue)",
-			Wrap:   "fileStatus",
-			Broken: "brokenFile",
-			C:      "culvert_file_status(%s)",
+			Fail: "culvert_file_error(CU_FILE_DRIVER_NOT_INITIALIZED)",
+			Go:   "fileStatus",
+			C:    "culvert_file_status(%s)",
 		},
-		"ssize_t": {Broken: "brokenCount", Fail: "-1", Errno: "CU_FILE_DRIVER_NOT_INITIALIZED", Wrap: "fileCount", C: "(ssize_t)%s"},
-		"long":    {Broken: "brokenVoid", Fail: "0", C: "(long)%s"},
-		"void":    {Broken: "brokenVoid"},
+		"ssize_t": {Go: "fileCount", Fail: "-1", Errno: "CU_FILE_DRIVER_NOT_INITIALIZED", C: "(ssize_t)%s"},
+		"long":    {Go: "value", Fail: "0", C: "(long)%s"},
+		"void":    {Go: "value"},
 	},
 	Markers: []string{"culvert_marker"},
 	Funcs: []Func{
@@ -42,7 +40,7 @@ var cufile = Library{
 		{Decl: "CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)"},
 		{Decl: "CUfileError_t cuFileBufDeregister(const void *base)"},
 
-		// Synchronous I/O. NULL is answered by the methods, with errno.
+		// Synchronous I/O. The methods answer NULL, with errno.
 		{Decl: "ssize_t cuFileRead(CUfileHandle_t fh, void *base?, size_t size, off_t file_offset, off_t buf_offset)"},
 		{Decl: "ssize_t cuFileWrite(CUfileHandle_t fh, const void *base?, size_t size, off_t file_offset, off_t buf_offset)"},
 		{Decl: "ssize_t cuFileReadv(CUfileHandle_t fh, const CUfileIOVec_t *iov?, size_t iovcnt, off_t file_offset, unsigned flags)"},

@@ -32,7 +32,12 @@ type param struct {
 	ctype    string
 	name     string
 	nullable bool
+	address  bool
+	device   bool
 }
+
+// marks are what may follow a parameter's name in Func.Decl.
+const marks = "?@#"
 
 func (p param) pointer() bool { return strings.Contains(p.ctype, "*") }
 
@@ -58,13 +63,13 @@ func number(libs []*Library) (*table, error) {
 	return t, nil
 }
 
-// unique holds that no version of the library has a name twice.
+// unique checks that no version of the library has a name twice.
 func unique(l *Library) error {
 	for _, v := range []int{12, 13} {
 		seen := map[string]bool{}
 		for _, name := range symbols(l, v) {
 			if seen[name] {
-				return fmt.Errorf("%s: %s is there twice", l.Name, name)
+				return fmt.Errorf("%s: duplicate name %s", l.Name, name)
 			}
 			seen[name] = true
 		}
@@ -101,16 +106,43 @@ func parse(l *Library, f *Func) (*entry, error) {
 }
 
 func parseParam(s string) (param, error) {
-	s, nullable := strings.CutSuffix(strings.TrimSpace(s), "?")
+	s = strings.TrimSpace(s)
 	at := strings.LastIndexAny(s, " *")
 	if at < 0 {
 		return param{}, fmt.Errorf("cannot read the parameter %q", s)
 	}
-	p := param{strings.TrimSpace(s[:at+1]), s[at+1:], nullable}
+	name := strings.TrimRight(s[at+1:], marks)
+	has := func(mark string) bool { return strings.Contains(s[at+1+len(name):], mark) }
+	p := param{strings.TrimSpace(s[:at+1]), name, has("?"), has("@"), has("#")}
 	if _, ok := goTypes[p.ctype]; !ok && !p.pointer() {
 		return param{}, fmt.Errorf("parameter %s has type %s, which goTypes does not know", p.name, p.ctype)
 	}
 	return p, nil
+}
+
+// need is what the function needs, and the parameter that names it; -1 if none
+// does.
+func (e *entry) need() (need, int) {
+	switch {
+	case !e.lib.Calls:
+		return nothing, -1
+	case e.Needs != "":
+		return e.Needs, -1
+	}
+	for _, n := range []need{"Stream", "Event", "Device"} {
+		if i := slices.IndexFunc(e.params, func(p param) bool { return p.names() == n }); i >= 0 {
+			return n, i
+		}
+	}
+	return context, -1
+}
+
+// names is the need that a parameter names, if any.
+func (p param) names() need {
+	if p.device {
+		return "Device"
+	}
+	return goTypes[p.ctype].need
 }
 
 // symbols are the names that a library of the given major version exports.

@@ -50,7 +50,7 @@ func shimFunc(b *bytes.Buffer, e *entry) {
 	if e.Only != 0 {
 		fmt.Fprintf(b, "\n#if CULVERT_CUDART == %d", e.Only)
 	}
-	decl := strings.ReplaceAll(e.Decl, "?", "")
+	decl := strings.NewReplacer("?", "", "@", "", "#", "").Replace(e.Decl)
 	fmt.Fprintf(b, "\nCULVERT_EXPORT %s\n{\n", decl)
 	var words []string
 	for _, p := range e.params {
@@ -73,8 +73,7 @@ func shimFunc(b *bytes.Buffer, e *entry) {
 	}
 }
 
-// shimCall writes the call itself: the core's answer, or what stands for
-// having none.
+// shimCall writes the call: the Go core's answer, or the failure to load it.
 func shimCall(b *bytes.Buffer, e *entry, args string) {
 	res := e.lib.Results[e.ret]
 	if e.ret == "void" {

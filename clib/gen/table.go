@@ -6,25 +6,35 @@ type Library struct {
 	Header  string // in clib/include, checked by the compiler against the table
 	Prefix  string // of the function names; what follows names the Go method
 	Field   string // of dispatch.Core, the receiver of the Go methods
-	Thread  bool   // methods take the calling thread's state
+	Calls   bool   // methods take a softcuda.Call
 	Results map[string]Result
 	Markers []string // symbols without a function
 	Funcs   []Func
-	// Local are functions written in C by hand, which never reach the core.
+	// Local are functions written in C by hand, which never reach the Go core.
 	Local []string
-	// Missing are public names that exist only to say that they are not there.
+	// Missing are public names that only report that they are not supported.
 	Missing []string
-	// MissingCode is what they answer.
+	// MissingCode is their result.
 	MissingCode string
 }
 
-// A Func is a C function that the core answers.
+// A Func is a C function that the Go core answers.
 type Func struct {
-	// Decl is the C declaration. A '?' after a parameter's name allows NULL;
-	// every other pointer is checked before the Go method sees it.
+	// Decl is the C declaration. Marks may follow a parameter's name:
+	//
+	//	?  NULL is allowed; every other pointer is checked before the call
+	//	@  the pointer is an address of the GPU: gpu.Addr in Go
+	//	#  the number is that of a device
 	Decl string
 	// Go names the method; by default the C name without prefix and version.
 	Go string
+	// Driver is set for a function of the runtime that a method of the driver
+	// answers.
+	Driver bool
+	// Needs is what is looked up before the call. By default the first stream,
+	// event or device among the parameters, in this order, and otherwise a
+	// current context.
+	Needs need
 	// Since is the CUDA version of this variant, where cuGetProcAddress has to
 	// choose between several.
 	Since int
@@ -32,29 +42,34 @@ type Func struct {
 	Aliases []string
 	// PerThread adds the name that programs built for per-thread default
 	// streams import: "ptsz" or "ptds". They share the legacy default stream,
-	// which orders more than they ask for.
+	// which orders more than they require.
 	PerThread string
-	// Only is the major version of the library that has the function, where it
-	// is not in all.
+	// Only is the major version of the library that has the function, where not
+	// all have it.
 	Only int
 	// Plain methods return the C value itself instead of an error.
 	Plain bool
 }
 
+// A need is the name of a constant of softcuda without its prefix.
+type need string
+
+const (
+	nothing need = "Nothing"
+	driver  need = "Driver"
+	context need = "Context"
+)
+
 // A Result says how a C return type is made.
 type Result struct {
-	// Fail is the C expression for "there is no core to ask": it could not be
-	// loaded, or this is a forked child.
+	// Fail is the C expression for "no Go core": it could not be loaded, or this
+	// is a forked child.
 	Fail string
-	// Null is the Go expression for a NULL where none may be.
-	Null string
-	// Wrap is the Go function that turns the method's results into a word.
-	Wrap string
-	// Broken is the Go function that answers for a call that panicked.
-	Broken string
-	// C turns the word into the return type, "%s" being the call.
+	// Go is the variable of package dispatch that makes the result.
+	Go string
+	// C converts the word to the return type; "%s" is the word.
 	C string
-	// Errno is the C expression for errno beside Fail; empty leaves it alone.
+	// Errno is the C expression for errno beside Fail; empty keeps errno.
 	Errno string
 }
 

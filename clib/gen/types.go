@@ -1,7 +1,7 @@
 package main
 
-// goTypes says what a C type is to a Go method. Pointers are cmem.Ptr and do
-// not appear. A struct passed by value becomes its members, one word each.
+// goTypes says what a C type is in Go. Pointers, which are cmem.Ptr, are not in
+// it. A struct passed by value becomes its members, one word each.
 var goTypes = map[string]goType{
 	"bool":               {conv: "%s != 0"},
 	"char":               {conv: "int8(%s)"},
@@ -17,14 +17,14 @@ var goTypes = map[string]goType{
 	"off_t":              {conv: "int64(%s)"},
 
 	"CUdeviceptr":                  {conv: "gpu.Addr(%s)"},
-	"CUdevice":                     {conv: "int32(%s)"},
+	"CUdevice":                     {conv: "int32(%s)", need: "Device"},
 	"CUcontext":                    {conv: "handle.ID(%s)"},
-	"CUstream":                     {conv: "handle.ID(%s)"},
-	"CUevent":                      {conv: "handle.ID(%s)"},
+	"CUstream":                     {conv: "handle.ID(%s)", need: "Stream"},
+	"CUevent":                      {conv: "handle.ID(%s)", need: "Event"},
 	"CUmodule":                     {conv: "handle.ID(%s)"},
 	"CUfunction":                   {conv: "handle.ID(%s)"},
-	"cudaStream_t":                 {conv: "handle.ID(%s)"},
-	"cudaEvent_t":                  {conv: "handle.ID(%s)"},
+	"cudaStream_t":                 {conv: "handle.ID(%s)", need: "Stream"},
+	"cudaEvent_t":                  {conv: "handle.ID(%s)", need: "Event"},
 	"CUfileHandle_t":               {conv: "handle.ID(%s)"},
 	"CUfileBatchHandle_t":          {conv: "handle.ID(%s)"},
 	"CUmemGenericAllocationHandle": {conv: "handle.ID(%s)"},
@@ -60,7 +60,8 @@ var goTypes = map[string]goType{
 }
 
 type goType struct {
-	conv    string   // Go expression, "%s" being the word
+	conv    string   // Go expression; "%s" is the word
+	need    need     // that the handle or number names
 	members []string // of a struct
 }
 
@@ -77,7 +78,10 @@ func (p param) words() []string {
 }
 
 func (p param) conv() string {
-	if p.pointer() {
+	switch {
+	case p.address:
+		return "gpu.Addr(%s)"
+	case p.pointer():
 		return "cmem.Ptr(%s)"
 	}
 	return goTypes[p.ctype].conv

@@ -326,10 +326,13 @@ func (b *batch) cancel() {
 
 // BatchIODestroy is cuFileBatchIODestroy. It waits for entries in flight,
 // because the caller may free the memory next.
-func (a *API) BatchIODestroy(id handle.ID) {
-	if b, ok := a.batches.Remove(id); ok {
-		b.end()
+func (a *API) BatchIODestroy(id handle.ID) error {
+	b, ok := a.batches.Remove(id)
+	if !ok {
+		return cufile.InvalidValue
 	}
+	b.end()
+	return nil
 }
 
 func (b *batch) end() {

@@ -53,12 +53,16 @@ func (a *API) HandleRegister(out, in cmem.Ptr) error {
 	return nil
 }
 
-// HandleDeregister is cuFileHandleDeregister, which has no way to complain.
-func (a *API) HandleDeregister(id handle.ID) {
-	if f, ok := a.files.Remove(id); ok {
-		a.stats.note(&a.stats.handlesEnded, f.Close())
-		a.leases.forget(f)
+// HandleDeregister is cuFileHandleDeregister. C does not see its error.
+func (a *API) HandleDeregister(id handle.ID) error {
+	f, ok := a.files.Remove(id)
+	if !ok {
+		return cufile.HandleNotRegistered
 	}
+	err := f.Close()
+	a.stats.note(&a.stats.handlesEnded, err)
+	a.leases.forget(f)
+	return err
 }
 
 // BufRegister is cuFileBufRegister. The flags are about RDMA registration,

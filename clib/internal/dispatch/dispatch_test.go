@@ -85,7 +85,7 @@ func TestEntriesHaveNames(t *testing.T) {
 		t.Error("the entries are not numbered as the shims number them")
 	}
 	for _, e := range entries {
-		if e.call == nil || e.broken == nil {
+		if e.call == nil || e.returns == nil {
 			t.Errorf("%s answers nothing", e.name)
 		}
 	}
@@ -122,21 +122,49 @@ func TestPanic(t *testing.T) {
 				like = e
 			}
 		}
-		bad := entry{tt.like, like.broken, func(*Core, *softcuda.Thread, *Words) result { panic("a mistake") }}
-		if r := p.core.guarded(&bad, p.thread, nil); r.value != tt.value || r.errno != tt.errno || !strings.Contains(r.err.Error(), "a mistake") {
-			t.Errorf("%s after a panic: %+v", tt.like, r)
-		}
-		wild := entry{tt.like, like.broken, func(*Core, *softcuda.Thread, *Words) result {
-			cmem.Store(cmem.Ptr(0x10000), uint64(1))
-			return result{}
-		}}
-		if r := p.core.guarded(&wild, p.thread, nil); r.value != tt.wild || r.errno != tt.wildErr || !strings.Contains(r.err.Error(), "0x10000") {
-			t.Errorf("%s after a fault: %+v", tt.like, r)
+		for _, crash := range []struct {
+			call  func(*Core, softcuda.Call, *Words) (int64, error)
+			text  string
+			value int64
+			errno int32
+		}{
+			{func(*Core, softcuda.Call, *Words) (int64, error) { panic("a mistake") }, "a mistake", tt.value, tt.errno},
+			{func(*Core, softcuda.Call, *Words) (int64, error) {
+				cmem.Store(cmem.Ptr(0x10000), uint64(1))
+				return 0, nil
+			}, "0x10000", tt.wild, tt.wildErr},
+		} {
+			n, err := p.core.guarded(&entry{call: crash.call}, p.thread, nil)
+			value, errno := like.returns.make(p.core, p.thread, n, err)
+			if value != crash.value || errno != crash.errno || !strings.Contains(err.Error(), crash.text) {
+				t.Errorf("%s after %q: %d, errno %d, %v", tt.like, crash.text, value, errno, err)
+			}
 		}
 	}
 	if p.thread.LastError != int32(gpu.ErrInvalidValue) {
 		t.Errorf("the runtime remembers %d", p.thread.LastError)
 	}
+}
+
+// TestNeeds: what the table says that a function needs is checked before the
+// call, a NULL first.
+func TestNeeds(t *testing.T) {
+	p := start(t)
+	value := new(uint64)
+	const wrong = 1 << 40
+	p.want(int64(gpu.ErrInvalidValue), "cuDeviceGetCount", 0)
+	p.want(int64(gpu.ErrNotInitialized), "cuDeviceGetCount", out(value))
+	p.want(int64(gpu.ErrNotInitialized), "cuStreamQuery", wrong)
+	p.must("cuInit", 0)
+	p.want(int64(gpu.ErrInvalidDevice), "cuDeviceGetName", out(value), 8, 7)
+	p.want(int64(gpu.ErrInvalidContext), "cuCtxGetFlags", out(value))
+	p.want(int64(gpu.ErrInvalidContext), "cuStreamQuery", 0)
+	p.want(int64(gpu.ErrInvalidHandle), "cuStreamQuery", wrong)
+	p.want(int64(gpu.ErrInvalidHandle), "cuEventQuery", wrong)
+	p.must("cudaEventCreate", out(value)) // the runtime makes a context current
+	p.must("cuCtxGetFlags", out(value))
+	p.must("cuStreamQuery", 0)
+	p.want(int64(cufile.InvalidValue), "cuFileGetVersion", 0)
 }
 
 func TestLogSaysWhatCodesDoNot(t *testing.T) {
@@ -170,12 +198,10 @@ func TestTransferErrno(t *testing.T) {
 
 // TestCUDACodeTravels: where CUDA is the cause, both codes come back.
 func TestCUDACodeTravels(t *testing.T) {
-	r := fileStatus(&cufile.Error{Code: cufile.CUDADriverError, Err: gpu.ErrNoDevice})
-	if r.value != 5011|100<<32 {
-		t.Errorf("value %#x", r.value)
-	}
-	if r := fileStatus(&cufile.Error{Code: cufile.DeviceNotFound, Err: gpu.ErrNoDevice}); r.value != 5029 {
-		t.Errorf("value %#x", r.value)
+	for code, want := range map[cufile.Code]int64{cufile.CUDADriverError: 5011 | 100<<32, cufile.DeviceNotFound: 5029} {
+		if v, _ := makeFileStatus(nil, nil, 0, &cufile.Error{Code: code, Err: gpu.ErrNoDevice}); v != want {
+			t.Errorf("%v is %#x, want %#x", code, v, want)
+		}
 	}
 }
 

@@ -11,607 +11,344 @@ import (
 
 // cudaEntries are numbered as in shim/entries.h.
 var cudaEntries = []entry{
-	{"cuInit", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.Init(t, uint32(a[0])))
-	}},
-	{"cuDriverGetVersion", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DriverGetVersion(t, cmem.Ptr(a[0])))
-	}},
-	{"cuDeviceGet", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGet(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cuDeviceGetCount", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetCount(t, cmem.Ptr(a[0])))
-	}},
-	{"cuDeviceGetName", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetName(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cuDeviceGetUuid_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetUuid(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cuDeviceTotalMem_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceTotalMem(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cuDeviceGetAttribute", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cuDeviceGetPCIBusId", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetPCIBusId(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cuDeviceGetByPCIBusId", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceGetByPCIBusId(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuDeviceComputeCapability", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceComputeCapability(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuDeviceCanAccessPeer", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DeviceCanAccessPeer(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cuDevicePrimaryCtxRetain", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DevicePrimaryCtxRetain(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cuDevicePrimaryCtxRelease_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.DevicePrimaryCtxRelease(t, int32(a[0])))
-	}},
-	{"cuDevicePrimaryCtxReset_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.DevicePrimaryCtxReset(t, int32(a[0])))
-	}},
-	{"cuDevicePrimaryCtxSetFlags_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.DevicePrimaryCtxSetFlags(t, int32(a[0]), uint32(a[1])))
-	}},
-	{"cuDevicePrimaryCtxGetState", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.DevicePrimaryCtxGetState(t, int32(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2])))
-	}},
-	{"cuCtxCreate_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxCreate(t, cmem.Ptr(a[0]), uint32(a[1]), int32(a[2])))
-	}},
-	{"cuCtxCreate_v3", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxCreateAffinity(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]), uint32(a[3]), int32(a[4])))
-	}},
-	{"cuCtxCreate_v4", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxCreateParams(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]), int32(a[3])))
-	}},
-	{"cuCtxDestroy_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxDestroy(t, handle.ID(a[0])))
-	}},
-	{"cuCtxPushCurrent_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxPushCurrent(t, handle.ID(a[0])))
-	}},
-	{"cuCtxPopCurrent_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxPopCurrent(t, cmem.Ptr(a[0])))
-	}},
-	{"cuCtxSetCurrent", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxSetCurrent(t, handle.ID(a[0])))
-	}},
-	{"cuCtxGetCurrent", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetCurrent(t, cmem.Ptr(a[0])))
-	}},
-	{"cuCtxGetDevice", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetDevice(t, cmem.Ptr(a[0])))
-	}},
-	{"cuCtxGetFlags", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetFlags(t, cmem.Ptr(a[0])))
-	}},
-	{"cuCtxGetId", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetId(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuCtxGetApiVersion", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetApiVersion(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuCtxGetStreamPriorityRange", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxGetStreamPriorityRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuCtxGetLimit", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.CtxGetLimit(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cuCtxSetLimit", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxSetLimit(t, int32(a[0]), a[1]))
-	}},
-	{"cuCtxSynchronize", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.CtxSynchronize(t))
-	}},
-	{"cuMemGetInfo_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuMemAlloc_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAlloc(t, cmem.Ptr(a[0]), a[1]))
-	}},
-	{"cuMemAllocPitch_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAllocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3], uint32(a[4])))
-	}},
-	{"cuMemFree_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemFree(t, gpu.Addr(a[0])))
-	}},
-	{"cuMemGetAddressRange_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemGetAddressRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2])))
-	}},
-	{"cuMemAllocHost_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAllocHost(t, cmem.Ptr(a[0]), a[1]))
-	}},
-	{"cuMemFreeHost", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemFreeHost(t, cmem.Ptr(a[0])))
-	}},
-	{"cuMemHostAlloc", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemHostAlloc(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cuMemHostGetDevicePointer_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemHostGetDevicePointer(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2])))
-	}},
-	{"cuMemHostGetFlags", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemHostGetFlags(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuMemHostRegister_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemHostRegister(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cuMemHostUnregister", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemHostUnregister(t, cmem.Ptr(a[0])))
-	}},
-	{"cuMemAllocManaged", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAllocManaged(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cuMemAllocAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAllocAsync(t, cmem.Ptr(a[0]), a[1], handle.ID(a[2])))
-	}},
-	{"cuMemFreeAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemFreeAsync(t, gpu.Addr(a[0]), handle.ID(a[1])))
-	}},
-	{"cuMemAdvise", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemAdvise(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3])))
-	}},
-	{"cuMemAdvise_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemAdviseLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4])))
-	}},
-	{"cuMemPrefetchAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemPrefetchAsync(t, gpu.Addr(a[0]), a[1], int32(a[2]), handle.ID(a[3])))
-	}},
-	{"cuMemPrefetchAsync_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemPrefetchLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]), handle.ID(a[5])))
-	}},
-	{"cuMemGetHandleForAddressRange", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemGetHandleForAddressRange(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2], int32(a[3]), a[4]))
-	}},
-	{"cuFlushGPUDirectRDMAWrites", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1])))
-	}},
-	{"cuMemGetAllocationGranularity", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemGetAllocationGranularity(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuMemCreate", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemCreate(t, cmem.Ptr(a[0]), a[1], cmem.Ptr(a[2]), a[3]))
-	}},
-	{"cuMemRelease", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemRelease(t, handle.ID(a[0])))
-	}},
-	{"cuMemRetainAllocationHandle", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemRetainAllocationHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuMemGetAllocationPropertiesFromHandle", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemGetAllocationPropertiesFromHandle(t, cmem.Ptr(a[0]), handle.ID(a[1])))
-	}},
-	{"cuMemAddressReserve", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemAddressReserve(t, cmem.Ptr(a[0]), a[1], a[2], gpu.Addr(a[3]), a[4]))
-	}},
-	{"cuMemAddressFree", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemAddressFree(t, gpu.Addr(a[0]), a[1]))
-	}},
-	{"cuMemMap", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemMap(t, gpu.Addr(a[0]), a[1], a[2], handle.ID(a[3]), a[4]))
-	}},
-	{"cuMemUnmap", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemUnmap(t, gpu.Addr(a[0]), a[1]))
-	}},
-	{"cuMemSetAccess", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemSetAccess(t, gpu.Addr(a[0]), a[1], cmem.Ptr(a[2]), a[3]))
-	}},
-	{"cuMemGetAccess", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemGetAccess(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2])))
-	}},
-	{"cuMemcpy", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2]))
-	}},
-	{"cuMemcpyHtoD_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyHtoD(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2]))
-	}},
-	{"cuMemcpyDtoH_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyDtoH(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2]))
-	}},
-	{"cuMemcpyDtoD_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyDtoD(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2]))
-	}},
-	{"cuMemcpyPeer", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyPeer(t, gpu.Addr(a[0]), handle.ID(a[1]), gpu.Addr(a[2]), handle.ID(a[3]), a[4]))
-	}},
-	{"cuMemcpyAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyAsync(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemcpyHtoDAsync_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyHtoDAsync(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemcpyDtoHAsync_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyDtoHAsync(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemcpyDtoDAsync_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyDtoDAsync(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemcpyPeerAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemcpyPeerAsync(t, gpu.Addr(a[0]), handle.ID(a[1]), gpu.Addr(a[2]), handle.ID(a[3]), a[4], handle.ID(a[5])))
-	}},
-	{"cuMemcpyBatchAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemcpyBatchAsync(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6], cmem.Ptr(a[7]), handle.ID(a[8])))
-	}},
-	{"cuMemcpyBatchAsync_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.MemcpyBatchAsync2(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6], handle.ID(a[7])))
-	}},
-	{"cuMemsetD8_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD8(t, gpu.Addr(a[0]), uint8(a[1]), a[2]))
-	}},
-	{"cuMemsetD16_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD16(t, gpu.Addr(a[0]), uint16(a[1]), a[2]))
-	}},
-	{"cuMemsetD32_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD32(t, gpu.Addr(a[0]), uint32(a[1]), a[2]))
-	}},
-	{"cuMemsetD8Async", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD8Async(t, gpu.Addr(a[0]), uint8(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemsetD16Async", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD16Async(t, gpu.Addr(a[0]), uint16(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuMemsetD32Async", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.MemsetD32Async(t, gpu.Addr(a[0]), uint32(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cuPointerGetAttribute", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.PointerGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), gpu.Addr(a[2])))
-	}},
-	{"cuPointerGetAttributes", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.PointerGetAttributes(t, uint32(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), gpu.Addr(a[3])))
-	}},
-	{"cuPointerSetAttribute", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.PointerSetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), gpu.Addr(a[2])))
-	}},
-	{"cuModuleLoad", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.ModuleLoad(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuModuleLoadData", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.ModuleLoadData(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuModuleLoadDataEx", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.ModuleLoadDataEx(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4])))
-	}},
-	{"cuModuleUnload", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.ModuleUnload(t, handle.ID(a[0])))
-	}},
-	{"cuModuleGetFunction", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		if a[2] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.ModuleGetFunction(t, cmem.Ptr(a[0]), handle.ID(a[1]), cmem.Ptr(a[2])))
-	}},
-	{"cuFuncGetAttribute", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.FuncGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), handle.ID(a[2])))
-	}},
-	{"cuLaunchKernel", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.LaunchKernel(t, handle.ID(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3]), uint32(a[4]), uint32(a[5]), uint32(a[6]), uint32(a[7]), handle.ID(a[8]), cmem.Ptr(a[9]), cmem.Ptr(a[10])))
-	}},
-	{"cuLaunchHostFunc", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.LaunchHostFunc(t, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2])))
-	}},
-	{"cuStreamCreate", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamCreate(t, cmem.Ptr(a[0]), uint32(a[1])))
-	}},
-	{"cuStreamCreateWithPriority", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamCreateWithPriority(t, cmem.Ptr(a[0]), uint32(a[1]), int32(a[2])))
-	}},
-	{"cuStreamDestroy_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamDestroy(t, handle.ID(a[0])))
-	}},
-	{"cuStreamSynchronize", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamSynchronize(t, handle.ID(a[0])))
-	}},
-	{"cuStreamQuery", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamQuery(t, handle.ID(a[0])))
-	}},
-	{"cuStreamWaitEvent", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamWaitEvent(t, handle.ID(a[0]), handle.ID(a[1]), uint32(a[2])))
-	}},
-	{"cuStreamAddCallback", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamAddCallback(t, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3])))
-	}},
-	{"cuStreamGetFlags", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetFlags(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamGetPriority", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetPriority(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamGetCtx", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetCtx(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamGetCtx_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetCtx2(t, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2])))
-	}},
-	{"cuStreamGetDevice", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetDevice(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamGetId", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamGetId(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamIsCapturing", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.StreamIsCapturing(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cuStreamAttachMemAsync", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamAttachMemAsync(t, handle.ID(a[0]), gpu.Addr(a[1]), a[2], uint32(a[3])))
-	}},
-	{"cuStreamWaitValue32_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamWaitValue32(t, handle.ID(a[0]), gpu.Addr(a[1]), uint32(a[2]), uint32(a[3])))
-	}},
-	{"cuStreamWaitValue64_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamWaitValue64(t, handle.ID(a[0]), gpu.Addr(a[1]), a[2], uint32(a[3])))
-	}},
-	{"cuStreamWriteValue32_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamWriteValue32(t, handle.ID(a[0]), gpu.Addr(a[1]), uint32(a[2]), uint32(a[3])))
-	}},
-	{"cuStreamWriteValue64_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.StreamWriteValue64(t, handle.ID(a[0]), gpu.Addr(a[1]), a[2], uint32(a[3])))
-	}},
-	{"cuEventCreate", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.EventCreate(t, cmem.Ptr(a[0]), uint32(a[1])))
-	}},
-	{"cuEventDestroy_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.EventDestroy(t, handle.ID(a[0])))
-	}},
-	{"cuEventRecord", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.EventRecord(t, handle.ID(a[0]), handle.ID(a[1])))
-	}},
-	{"cuEventRecordWithFlags", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.EventRecordWithFlags(t, handle.ID(a[0]), handle.ID(a[1]), uint32(a[2])))
-	}},
-	{"cuEventQuery", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.EventQuery(t, handle.ID(a[0])))
-	}},
-	{"cuEventSynchronize", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return driverStatus(c.CUDA.EventSynchronize(t, handle.ID(a[0])))
-	}},
-	{"cuEventElapsedTime_v2", brokenDriver, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return driverStatus(gpu.ErrInvalidValue)
-		}
-		return driverStatus(c.CUDA.EventElapsedTime(t, cmem.Ptr(a[0]), handle.ID(a[1]), handle.ID(a[2])))
+	{"cuInit", &driverStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.Init(t, uint32(a[0])) }},
+	{"cuDriverGetVersion", &driverStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DriverGetVersion(t, cmem.Ptr(a[0]))
+	}},
+	{"cuDeviceGet", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.DeviceGet(t, cmem.Ptr(a[0])) }},
+	{"cuDeviceGetCount", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetCount(t, cmem.Ptr(a[0]))
+	}},
+	{"cuDeviceGetName", &driverStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetName(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cuDeviceGetUuid_v2", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetUuid(t, cmem.Ptr(a[0]))
+	}},
+	{"cuDeviceTotalMem_v2", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceTotalMem(t, cmem.Ptr(a[0]))
+	}},
+	{"cuDeviceGetAttribute", &driverStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cuDeviceGetPCIBusId", &driverStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetPCIBusId(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cuDeviceGetByPCIBusId", &driverStatus, softcuda.NeedDriver, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetByPCIBusId(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuDeviceComputeCapability", &driverStatus, softcuda.NeedDevice, 2, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceComputeCapability(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuDeviceCanAccessPeer", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceCanAccessPeer(t, cmem.Ptr(a[0]), int32(a[2]))
+	}},
+	{"cuDevicePrimaryCtxRetain", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DevicePrimaryCtxRetain(t, cmem.Ptr(a[0]))
+	}},
+	{"cuDevicePrimaryCtxRelease_v2", &driverStatus, softcuda.NeedDevice, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.DevicePrimaryCtxRelease(t) }},
+	{"cuDevicePrimaryCtxReset_v2", &driverStatus, softcuda.NeedDevice, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.DevicePrimaryCtxReset(t) }},
+	{"cuDevicePrimaryCtxSetFlags_v2", &driverStatus, softcuda.NeedDevice, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DevicePrimaryCtxSetFlags(t, uint32(a[1]))
+	}},
+	{"cuDevicePrimaryCtxGetState", &driverStatus, softcuda.NeedDevice, 0, 0b110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DevicePrimaryCtxGetState(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cuCtxCreate_v2", &driverStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxCreate(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cuCtxCreate_v3", &driverStatus, softcuda.NeedDevice, 4, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxCreateAffinity(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]), uint32(a[3]))
+	}},
+	{"cuCtxCreate_v4", &driverStatus, softcuda.NeedDevice, 3, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxCreateParams(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cuCtxDestroy_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxDestroy(t, handle.ID(a[0]))
+	}},
+	{"cuCtxPushCurrent_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxPushCurrent(t, handle.ID(a[0]))
+	}},
+	{"cuCtxPopCurrent_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxPopCurrent(t, cmem.Ptr(a[0]))
+	}},
+	{"cuCtxSetCurrent", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxSetCurrent(t, handle.ID(a[0]))
+	}},
+	{"cuCtxGetCurrent", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetCurrent(t, cmem.Ptr(a[0]))
+	}},
+	{"cuCtxGetDevice", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetDevice(t, cmem.Ptr(a[0]))
+	}},
+	{"cuCtxGetFlags", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetFlags(t, cmem.Ptr(a[0]))
+	}},
+	{"cuCtxGetId", &driverStatus, softcuda.NeedDriver, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetId(t, handle.ID(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuCtxGetApiVersion", &driverStatus, softcuda.NeedDriver, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetApiVersion(t, handle.ID(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuCtxGetStreamPriorityRange", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetStreamPriorityRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuCtxGetLimit", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetLimit(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cuCtxSetLimit", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxSetLimit(t, int32(a[0]), a[1])
+	}},
+	{"cuCtxSynchronize", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.CtxSynchronize(t) }},
+	{"cuMemGetInfo_v2", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuMemAlloc_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAlloc(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cuMemAllocPitch_v2", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAllocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3], uint32(a[4]))
+	}},
+	{"cuMemFree_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.MemFree(t, gpu.Addr(a[0])) }},
+	{"cuMemGetAddressRange_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetAddressRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2]))
+	}},
+	{"cuMemAllocHost_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAllocHost(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cuMemFreeHost", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemFreeHost(t, cmem.Ptr(a[0]))
+	}},
+	{"cuMemHostAlloc", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostAlloc(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cuMemHostGetDevicePointer_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostGetDevicePointer(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cuMemHostGetFlags", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostGetFlags(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuMemHostRegister_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostRegister(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cuMemHostUnregister", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostUnregister(t, cmem.Ptr(a[0]))
+	}},
+	{"cuMemAllocManaged", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAllocManaged(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cuMemAllocAsync", &driverStatus, softcuda.NeedStream, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAlloc(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cuMemFreeAsync", &driverStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemFreeAsync(t, gpu.Addr(a[0]))
+	}},
+	{"cuMemAdvise", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAdvise(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]))
+	}},
+	{"cuMemAdvise_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAdviseLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4]))
+	}},
+	{"cuMemPrefetchAsync", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemPrefetchAsync(t, gpu.Addr(a[0]), a[1], int32(a[2]))
+	}},
+	{"cuMemPrefetchAsync_v2", &driverStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemPrefetchLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]))
+	}},
+	{"cuMemGetHandleForAddressRange", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetHandleForAddressRange(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2], int32(a[3]), a[4])
+	}},
+	{"cuFlushGPUDirectRDMAWrites", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1]))
+	}},
+	{"cuMemGetAllocationGranularity", &driverStatus, softcuda.NeedDriver, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetAllocationGranularity(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
+	}},
+	{"cuMemCreate", &driverStatus, softcuda.NeedDriver, -1, 0b101, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemCreate(t, cmem.Ptr(a[0]), a[1], cmem.Ptr(a[2]), a[3])
+	}},
+	{"cuMemRelease", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemRelease(t, handle.ID(a[0]))
+	}},
+	{"cuMemRetainAllocationHandle", &driverStatus, softcuda.NeedDriver, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemRetainAllocationHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuMemGetAllocationPropertiesFromHandle", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetAllocationPropertiesFromHandle(t, cmem.Ptr(a[0]), handle.ID(a[1]))
+	}},
+	{"cuMemAddressReserve", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAddressReserve(t, cmem.Ptr(a[0]), a[1], a[2], gpu.Addr(a[3]), a[4])
+	}},
+	{"cuMemAddressFree", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAddressFree(t, gpu.Addr(a[0]), a[1])
+	}},
+	{"cuMemMap", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemMap(t, gpu.Addr(a[0]), a[1], a[2], handle.ID(a[3]), a[4])
+	}},
+	{"cuMemUnmap", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemUnmap(t, gpu.Addr(a[0]), a[1])
+	}},
+	{"cuMemSetAccess", &driverStatus, softcuda.NeedDriver, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemSetAccess(t, gpu.Addr(a[0]), a[1], cmem.Ptr(a[2]), a[3])
+	}},
+	{"cuMemGetAccess", &driverStatus, softcuda.NeedDriver, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetAccess(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2]))
+	}},
+	{"cuMemcpy", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyHtoD_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyHtoD(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2])
+	}},
+	{"cuMemcpyDtoH_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyDtoH(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyDtoD_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyDtoD(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyPeer", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyPeer(t, gpu.Addr(a[0]), handle.ID(a[1]), gpu.Addr(a[2]), handle.ID(a[3]), a[4])
+	}},
+	{"cuMemcpyAsync", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyHtoDAsync_v2", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyHtoD(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2])
+	}},
+	{"cuMemcpyDtoHAsync_v2", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyDtoH(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyDtoDAsync_v2", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyDtoD(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+	}},
+	{"cuMemcpyPeerAsync", &driverStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyPeer(t, gpu.Addr(a[0]), handle.ID(a[1]), gpu.Addr(a[2]), handle.ID(a[3]), a[4])
+	}},
+	{"cuMemcpyBatchAsync", &driverStatus, softcuda.NeedStream, 8, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyBatchAsync(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6], cmem.Ptr(a[7]))
+	}},
+	{"cuMemcpyBatchAsync_v2", &driverStatus, softcuda.NeedStream, 7, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyBatchAsync2(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6])
+	}},
+	{"cuMemsetD8_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD8(t, gpu.Addr(a[0]), uint8(a[1]), a[2])
+	}},
+	{"cuMemsetD16_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD16(t, gpu.Addr(a[0]), uint16(a[1]), a[2])
+	}},
+	{"cuMemsetD32_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD32(t, gpu.Addr(a[0]), uint32(a[1]), a[2])
+	}},
+	{"cuMemsetD8Async", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD8(t, gpu.Addr(a[0]), uint8(a[1]), a[2])
+	}},
+	{"cuMemsetD16Async", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD16(t, gpu.Addr(a[0]), uint16(a[1]), a[2])
+	}},
+	{"cuMemsetD32Async", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD32(t, gpu.Addr(a[0]), uint32(a[1]), a[2])
+	}},
+	{"cuPointerGetAttribute", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.PointerGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), gpu.Addr(a[2]))
+	}},
+	{"cuPointerGetAttributes", &driverStatus, softcuda.NeedDriver, -1, 0b110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.PointerGetAttributes(t, uint32(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), gpu.Addr(a[3]))
+	}},
+	{"cuPointerSetAttribute", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.PointerSetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), gpu.Addr(a[2]))
+	}},
+	{"cuModuleLoad", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleLoad(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuModuleLoadData", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleLoadData(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cuModuleLoadDataEx", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleLoadDataEx(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]))
+	}},
+	{"cuModuleUnload", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleUnload(t, handle.ID(a[0]))
+	}},
+	{"cuModuleGetFunction", &driverStatus, softcuda.NeedDriver, -1, 0b101, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleGetFunction(t, cmem.Ptr(a[0]), handle.ID(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cuFuncGetAttribute", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.FuncGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), handle.ID(a[2]))
+	}},
+	{"cuLaunchKernel", &driverStatus, softcuda.NeedStream, 8, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LaunchKernel(t, handle.ID(a[0]), uint32(a[1]), uint32(a[2]), uint32(a[3]), uint32(a[4]), uint32(a[5]), uint32(a[6]), uint32(a[7]), cmem.Ptr(a[9]), cmem.Ptr(a[10]))
+	}},
+	{"cuLaunchHostFunc", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LaunchHostFunc(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cuStreamCreate", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamCreate(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cuStreamCreateWithPriority", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamCreateWithPriority(t, cmem.Ptr(a[0]), uint32(a[1]), int32(a[2]))
+	}},
+	{"cuStreamDestroy_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamDestroy(t, handle.ID(a[0]))
+	}},
+	{"cuStreamSynchronize", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.StreamSynchronize(t) }},
+	{"cuStreamQuery", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.StreamQuery(t) }},
+	{"cuStreamWaitEvent", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWaitEvent(t, handle.ID(a[1]), uint32(a[2]))
+	}},
+	{"cuStreamAddCallback", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamAddCallback(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3]))
+	}},
+	{"cuStreamGetFlags", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetFlags(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamGetPriority", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetPriority(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamGetCtx", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCtx(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamGetCtx_v2", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCtx2(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cuStreamGetDevice", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetDevice(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamGetId", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetId(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamIsCapturing", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamIsCapturing(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamAttachMemAsync", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamAttachMemAsync(t, gpu.Addr(a[1]), a[2], uint32(a[3]))
+	}},
+	{"cuStreamWaitValue32_v2", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWaitValue32(t, gpu.Addr(a[1]), uint32(a[2]), uint32(a[3]))
+	}},
+	{"cuStreamWaitValue64_v2", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWaitValue64(t, gpu.Addr(a[1]), a[2], uint32(a[3]))
+	}},
+	{"cuStreamWriteValue32_v2", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWriteValue32(t, gpu.Addr(a[1]), uint32(a[2]), uint32(a[3]))
+	}},
+	{"cuStreamWriteValue64_v2", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWriteValue64(t, gpu.Addr(a[1]), a[2], uint32(a[3]))
+	}},
+	{"cuEventCreate", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventCreate(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cuEventDestroy_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventDestroy(t, handle.ID(a[0]))
+	}},
+	{"cuEventRecord", &driverStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventRecord(t, handle.ID(a[0]))
+	}},
+	{"cuEventRecordWithFlags", &driverStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventRecordWithFlags(t, handle.ID(a[0]), uint32(a[2]))
+	}},
+	{"cuEventQuery", &driverStatus, softcuda.NeedEvent, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.EventQuery(t) }},
+	{"cuEventSynchronize", &driverStatus, softcuda.NeedEvent, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.EventSynchronize(t) }},
+	{"cuEventElapsedTime_v2", &driverStatus, softcuda.NeedEvent, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventElapsedTime(t, cmem.Ptr(a[0]), handle.ID(a[2]))
 	}},
 }

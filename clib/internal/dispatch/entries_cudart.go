@@ -11,355 +11,205 @@ import (
 
 // cudartEntries are numbered as in shim/entries.h.
 var cudartEntries = []entry{
-	{"cudaSetDevice", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.SetDevice(t, int32(a[0])))
-	}},
-	{"cudaGetDevice", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDevice(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaGetDeviceCount", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDeviceCount(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaInitDevice", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.InitDevice(t, int32(a[0]), uint32(a[1]), uint32(a[2])))
-	}},
-	{"cudaDeviceSynchronize", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.DeviceSynchronize(t))
-	}},
-	{"cudaDeviceReset", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.DeviceReset(t))
-	}},
-	{"cudaDeviceGetAttribute", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DeviceGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cudaGetDeviceProperties", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cudaGetDeviceProperties_v2", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties12(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cudaGetDeviceProperties", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDeviceProperties11(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cudaDeviceGetLimit", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DeviceGetLimit(t, cmem.Ptr(a[0]), int32(a[1])))
-	}},
-	{"cudaDeviceSetLimit", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.DeviceSetLimit(t, int32(a[0]), a[1]))
-	}},
-	{"cudaDeviceGetPCIBusId", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DeviceGetPCIBusId(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cudaDeviceGetByPCIBusId", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DeviceGetByPCIBusId(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaDeviceCanAccessPeer", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DeviceCanAccessPeer(t, cmem.Ptr(a[0]), int32(a[1]), int32(a[2])))
-	}},
-	{"cudaDeviceGetStreamPriorityRange", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.DeviceGetStreamPriorityRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaDeviceFlushGPUDirectRDMAWrites", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.DeviceFlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1])))
-	}},
-	{"cudaGetDeviceFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.GetDeviceFlags(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaSetDeviceFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.SetDeviceFlags(t, uint32(a[0])))
-	}},
-	{"cudaDriverGetVersion", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.DriverGetVersion(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaGetLastError", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return result{value: int64(c.Runtime.GetLastError(t))}
-	}},
-	{"cudaPeekAtLastError", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return result{value: int64(c.Runtime.PeekAtLastError(t))}
-	}},
-	{"cudaMemGetInfo", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaMalloc", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.Malloc(t, cmem.Ptr(a[0]), a[1]))
-	}},
-	{"cudaMallocPitch", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MallocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3]))
-	}},
-	{"cudaFree", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.Free(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaMallocHost", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MallocHost(t, cmem.Ptr(a[0]), a[1]))
-	}},
-	{"cudaHostAlloc", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.HostAlloc(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cudaFreeHost", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.FreeHost(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaHostRegister", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.HostRegister(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cudaHostUnregister", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.HostUnregister(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaHostGetDevicePointer", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.HostGetDevicePointer(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2])))
-	}},
-	{"cudaHostGetFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.HostGetFlags(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaMallocManaged", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MallocManaged(t, cmem.Ptr(a[0]), a[1], uint32(a[2])))
-	}},
-	{"cudaMallocAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MallocAsync(t, cmem.Ptr(a[0]), a[1], handle.ID(a[2])))
-	}},
-	{"cudaFreeAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.FreeAsync(t, cmem.Ptr(a[0]), handle.ID(a[1])))
-	}},
-	{"cudaPointerGetAttributes", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.PointerGetAttributes(t, cmem.Ptr(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaMemAdvise", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemAdvise(t, cmem.Ptr(a[0]), a[1], int32(a[2]), int32(a[3])))
-	}},
-	{"cudaMemAdvise_v2", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemAdviseLocation(t, cmem.Ptr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4])))
-	}},
-	{"cudaMemAdvise", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemAdviseLocation(t, cmem.Ptr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4])))
-	}},
-	{"cudaMemPrefetchAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemPrefetchAsync(t, cmem.Ptr(a[0]), a[1], int32(a[2]), handle.ID(a[3])))
-	}},
-	{"cudaMemPrefetchAsync_v2", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemPrefetchLocation(t, cmem.Ptr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]), handle.ID(a[5])))
-	}},
-	{"cudaMemPrefetchAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.MemPrefetchLocation(t, cmem.Ptr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]), handle.ID(a[5])))
-	}},
-	{"cudaMemcpy", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.Memcpy(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], int32(a[3])))
-	}},
-	{"cudaMemcpyAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.MemcpyAsync(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], int32(a[3]), handle.ID(a[4])))
-	}},
-	{"cudaMemcpyPeer", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.MemcpyPeer(t, cmem.Ptr(a[0]), int32(a[1]), cmem.Ptr(a[2]), int32(a[3]), a[4]))
-	}},
-	{"cudaMemcpyPeerAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.MemcpyPeerAsync(t, cmem.Ptr(a[0]), int32(a[1]), cmem.Ptr(a[2]), int32(a[3]), a[4], handle.ID(a[5])))
-	}},
-	{"cudaMemcpy2D", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.Memcpy2D(t, cmem.Ptr(a[0]), a[1], cmem.Ptr(a[2]), a[3], a[4], a[5], int32(a[6])))
-	}},
-	{"cudaMemcpy2DAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.Memcpy2DAsync(t, cmem.Ptr(a[0]), a[1], cmem.Ptr(a[2]), a[3], a[4], a[5], int32(a[6]), handle.ID(a[7])))
-	}},
-	{"cudaMemset", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.Memset(t, cmem.Ptr(a[0]), int32(a[1]), a[2]))
-	}},
-	{"cudaMemsetAsync", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.MemsetAsync(t, cmem.Ptr(a[0]), int32(a[1]), a[2], handle.ID(a[3])))
-	}},
-	{"cudaStreamCreate", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamCreate(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaStreamCreateWithFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamCreateWithFlags(t, cmem.Ptr(a[0]), uint32(a[1])))
-	}},
-	{"cudaStreamCreateWithPriority", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamCreateWithPriority(t, cmem.Ptr(a[0]), uint32(a[1]), int32(a[2])))
-	}},
-	{"cudaStreamDestroy", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.StreamDestroy(t, handle.ID(a[0])))
-	}},
-	{"cudaStreamSynchronize", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.StreamSynchronize(t, handle.ID(a[0])))
-	}},
-	{"cudaStreamQuery", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.StreamQuery(t, handle.ID(a[0])))
-	}},
-	{"cudaStreamWaitEvent", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.StreamWaitEvent(t, handle.ID(a[0]), handle.ID(a[1]), uint32(a[2])))
-	}},
-	{"cudaStreamAddCallback", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.StreamAddCallback(t, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3])))
-	}},
-	{"cudaStreamGetFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamGetFlags(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaStreamGetPriority", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamGetPriority(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaStreamGetId", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamGetId(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaStreamGetDevice", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamGetDevice(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaStreamIsCapturing", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.StreamIsCapturing(t, handle.ID(a[0]), cmem.Ptr(a[1])))
-	}},
-	{"cudaLaunchHostFunc", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.LaunchHostFunc(t, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2])))
-	}},
-	{"cudaEventCreate", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.EventCreate(t, cmem.Ptr(a[0])))
-	}},
-	{"cudaEventCreateWithFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.EventCreateWithFlags(t, cmem.Ptr(a[0]), uint32(a[1])))
-	}},
-	{"cudaEventDestroy", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.EventDestroy(t, handle.ID(a[0])))
-	}},
-	{"cudaEventRecord", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.EventRecord(t, handle.ID(a[0]), handle.ID(a[1])))
-	}},
-	{"cudaEventRecordWithFlags", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.EventRecordWithFlags(t, handle.ID(a[0]), handle.ID(a[1]), uint32(a[2])))
-	}},
-	{"cudaEventQuery", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.EventQuery(t, handle.ID(a[0])))
-	}},
-	{"cudaEventSynchronize", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return c.runtimeStatus(t, c.Runtime.EventSynchronize(t, handle.ID(a[0])))
-	}},
-	{"cudaEventElapsedTime", brokenRuntime, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return c.runtimeStatus(t, gpu.ErrInvalidValue)
-		}
-		return c.runtimeStatus(t, c.Runtime.EventElapsedTime(t, cmem.Ptr(a[0]), handle.ID(a[1]), handle.ID(a[2])))
+	{"cudaSetDevice", &runtimeStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.SetDevice(t, int32(a[0])) }},
+	{"cudaGetDevice", &runtimeStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.GetDevice(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaGetDeviceCount", &runtimeStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.GetDeviceCount(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaInitDevice", &runtimeStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.InitDevice(t, int32(a[0]), uint32(a[1]), uint32(a[2]))
+	}},
+	{"cudaDeviceSynchronize", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.CtxSynchronize(t) }},
+	{"cudaDeviceReset", &runtimeStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.DeviceReset(t) }},
+	{"cudaDeviceGetAttribute", &runtimeStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cudaGetDeviceProperties", &runtimeStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.GetDeviceProperties(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaGetDeviceProperties_v2", &runtimeStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.GetDeviceProperties12(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaGetDeviceProperties", &runtimeStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.GetDeviceProperties11(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaDeviceGetLimit", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetLimit(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cudaDeviceSetLimit", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxSetLimit(t, int32(a[0]), a[1])
+	}},
+	{"cudaDeviceGetPCIBusId", &runtimeStatus, softcuda.NeedDevice, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetPCIBusId(t, cmem.Ptr(a[0]), int32(a[1]))
+	}},
+	{"cudaDeviceGetByPCIBusId", &runtimeStatus, softcuda.NeedDriver, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceGetByPCIBusId(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cudaDeviceCanAccessPeer", &runtimeStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DeviceCanAccessPeer(t, cmem.Ptr(a[0]), int32(a[2]))
+	}},
+	{"cudaDeviceGetStreamPriorityRange", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetStreamPriorityRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cudaDeviceFlushGPUDirectRDMAWrites", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1]))
+	}},
+	{"cudaGetDeviceFlags", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.CtxGetFlags(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaSetDeviceFlags", &runtimeStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.SetDeviceFlags(t, uint32(a[0]))
+	}},
+	{"cudaDriverGetVersion", &runtimeStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.DriverGetVersion(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaGetLastError", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return int64(c.Runtime.GetLastError(t)), nil }},
+	{"cudaPeekAtLastError", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return int64(c.Runtime.PeekAtLastError(t)), nil
+	}},
+	{"cudaMemGetInfo", &runtimeStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cudaMalloc", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Malloc(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cudaMallocPitch", &runtimeStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.MallocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3])
+	}},
+	{"cudaFree", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.Free(t, gpu.Addr(a[0])) }},
+	{"cudaMallocHost", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.MallocHost(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cudaHostAlloc", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.HostAlloc(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cudaFreeHost", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.FreeHost(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaHostRegister", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostRegister(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cudaHostUnregister", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostUnregister(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaHostGetDevicePointer", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostGetDevicePointer(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cudaHostGetFlags", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemHostGetFlags(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cudaMallocManaged", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAllocManaged(t, cmem.Ptr(a[0]), a[1], uint32(a[2]))
+	}},
+	{"cudaMallocAsync", &runtimeStatus, softcuda.NeedStream, 2, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAlloc(t, cmem.Ptr(a[0]), a[1])
+	}},
+	{"cudaFreeAsync", &runtimeStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.FreeAsync(t, gpu.Addr(a[0]))
+	}},
+	{"cudaPointerGetAttributes", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.PointerGetAttributes(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
+	{"cudaMemAdvise", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAdvise(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]))
+	}},
+	{"cudaMemAdvise_v2", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAdviseLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4]))
+	}},
+	{"cudaMemAdvise", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemAdviseLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), int32(a[4]))
+	}},
+	{"cudaMemPrefetchAsync", &runtimeStatus, softcuda.NeedStream, 3, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemPrefetchAsync(t, gpu.Addr(a[0]), a[1], int32(a[2]))
+	}},
+	{"cudaMemPrefetchAsync_v2", &runtimeStatus, softcuda.NeedStream, 5, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemPrefetchLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]))
+	}},
+	{"cudaMemPrefetchAsync", &runtimeStatus, softcuda.NeedStream, 5, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemPrefetchLocation(t, gpu.Addr(a[0]), a[1], int32(a[2]), int32(a[3]), uint32(a[4]))
+	}},
+	{"cudaMemcpy", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], int32(a[3]))
+	}},
+	{"cudaMemcpyAsync", &runtimeStatus, softcuda.NeedStream, 4, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], int32(a[3]))
+	}},
+	{"cudaMemcpyPeer", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.MemcpyPeer(t, gpu.Addr(a[0]), int32(a[1]), gpu.Addr(a[2]), int32(a[3]), a[4])
+	}},
+	{"cudaMemcpyPeerAsync", &runtimeStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.MemcpyPeer(t, gpu.Addr(a[0]), int32(a[1]), gpu.Addr(a[2]), int32(a[3]), a[4])
+	}},
+	{"cudaMemcpy2D", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memcpy2D(t, gpu.Addr(a[0]), a[1], gpu.Addr(a[2]), a[3], a[4], a[5], int32(a[6]))
+	}},
+	{"cudaMemcpy2DAsync", &runtimeStatus, softcuda.NeedStream, 7, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memcpy2D(t, gpu.Addr(a[0]), a[1], gpu.Addr(a[2]), a[3], a[4], a[5], int32(a[6]))
+	}},
+	{"cudaMemset", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memset(t, gpu.Addr(a[0]), int32(a[1]), a[2])
+	}},
+	{"cudaMemsetAsync", &runtimeStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memset(t, gpu.Addr(a[0]), int32(a[1]), a[2])
+	}},
+	{"cudaStreamCreate", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.StreamCreate(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaStreamCreateWithFlags", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamCreate(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cudaStreamCreateWithPriority", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamCreateWithPriority(t, cmem.Ptr(a[0]), uint32(a[1]), int32(a[2]))
+	}},
+	{"cudaStreamDestroy", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamDestroy(t, handle.ID(a[0]))
+	}},
+	{"cudaStreamSynchronize", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.StreamSynchronize(t) }},
+	{"cudaStreamQuery", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.StreamQuery(t) }},
+	{"cudaStreamWaitEvent", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamWaitEvent(t, handle.ID(a[1]), uint32(a[2]))
+	}},
+	{"cudaStreamAddCallback", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamAddCallback(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3]))
+	}},
+	{"cudaStreamGetFlags", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetFlags(t, cmem.Ptr(a[1]))
+	}},
+	{"cudaStreamGetPriority", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetPriority(t, cmem.Ptr(a[1]))
+	}},
+	{"cudaStreamGetId", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetId(t, cmem.Ptr(a[1]))
+	}},
+	{"cudaStreamGetDevice", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetDevice(t, cmem.Ptr(a[1]))
+	}},
+	{"cudaStreamIsCapturing", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamIsCapturing(t, cmem.Ptr(a[1]))
+	}},
+	{"cudaLaunchHostFunc", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LaunchHostFunc(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cudaEventCreate", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.EventCreate(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaEventCreateWithFlags", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventCreate(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cudaEventDestroy", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventDestroy(t, handle.ID(a[0]))
+	}},
+	{"cudaEventRecord", &runtimeStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventRecord(t, handle.ID(a[0]))
+	}},
+	{"cudaEventRecordWithFlags", &runtimeStatus, softcuda.NeedStream, 1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventRecordWithFlags(t, handle.ID(a[0]), uint32(a[2]))
+	}},
+	{"cudaEventQuery", &runtimeStatus, softcuda.NeedEvent, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.EventQuery(t) }},
+	{"cudaEventSynchronize", &runtimeStatus, softcuda.NeedEvent, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.EventSynchronize(t) }},
+	{"cudaEventElapsedTime", &runtimeStatus, softcuda.NeedEvent, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.EventElapsedTime(t, cmem.Ptr(a[0]), handle.ID(a[2]))
 	}},
 }

@@ -6,281 +6,131 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
-	"github.com/culvert-io/culvert/cufile"
 )
 
 // cufileEntries are numbered as in shim/entries.h.
 var cufileEntries = []entry{
-	{"cuFileDriverOpen", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverOpen())
+	{"cuFileDriverOpen", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.DriverOpen() }},
+	{"cuFileDriverClose_v2", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.DriverClose() }},
+	{"cuFileUseCount", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return int64(c.File.UseCount()), nil }},
+	{"cuFileDriverGetProperties", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverGetProperties(cmem.Ptr(a[0]))
 	}},
-	{"cuFileDriverClose_v2", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverClose())
+	{"cuFileDriverSetPollMode", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverSetPollMode(a[0] != 0, a[1])
 	}},
-	{"cuFileUseCount", brokenVoid, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return result{value: int64(c.File.UseCount())}
+	{"cuFileDriverSetMaxDirectIOSize", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverSetMaxDirectIOSize(a[0])
 	}},
-	{"cuFileDriverGetProperties", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.DriverGetProperties(cmem.Ptr(a[0])))
+	{"cuFileDriverSetMaxCacheSize", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.DriverSetMaxCacheSize(a[0]) }},
+	{"cuFileDriverSetMaxPinnedMemSize", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverSetMaxPinnedMemSize(a[0])
 	}},
-	{"cuFileDriverSetPollMode", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverSetPollMode(a[0] != 0, a[1]))
+	{"cuFileGetVersion", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.GetVersion(cmem.Ptr(a[0])) }},
+	{"cuFileGetBARSizeInKB", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetBARSizeInKB(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileDriverSetMaxDirectIOSize", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverSetMaxDirectIOSize(a[0]))
+	{"cuFileDriverSetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverSetP2PFlags(int32(a[0]), int32(a[1]))
 	}},
-	{"cuFileDriverSetMaxCacheSize", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverSetMaxCacheSize(a[0]))
+	{"cuFileDriverGetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverGetP2PFlags(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileDriverSetMaxPinnedMemSize", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverSetMaxPinnedMemSize(a[0]))
+	{"cuFileExportPCIeTopology", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.ExportPCIeTopology(cmem.Ptr(a[0]))
 	}},
-	{"cuFileGetVersion", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetVersion(cmem.Ptr(a[0])))
+	{"cuFileHandleRegister", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.HandleRegister(cmem.Ptr(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileGetBARSizeInKB", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetBARSizeInKB(int32(a[0]), cmem.Ptr(a[1])))
+	{"cuFileHandleDeregister", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.HandleDeregister(handle.ID(a[0]))
 	}},
-	{"cuFileDriverSetP2PFlags", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.DriverSetP2PFlags(int32(a[0]), int32(a[1])))
+	{"cuFileBufRegister", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BufRegister(cmem.Ptr(a[0]), a[1], int32(a[2]))
 	}},
-	{"cuFileDriverGetP2PFlags", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.DriverGetP2PFlags(int32(a[0]), cmem.Ptr(a[1])))
+	{"cuFileBufDeregister", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BufDeregister(cmem.Ptr(a[0]))
 	}},
-	{"cuFileExportPCIeTopology", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.ExportPCIeTopology(cmem.Ptr(a[0])))
+	{"cuFileRead", &fileCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return c.File.Read(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), int64(a[4]))
 	}},
-	{"cuFileHandleRegister", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.HandleRegister(cmem.Ptr(a[0]), cmem.Ptr(a[1])))
+	{"cuFileWrite", &fileCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return c.File.Write(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), int64(a[4]))
 	}},
-	{"cuFileHandleDeregister", brokenVoid, func(c *Core, t *softcuda.Thread, a *Words) result {
-		c.File.HandleDeregister(handle.ID(a[0]))
-		return result{}
+	{"cuFileReadv", &fileCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return c.File.Readv(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), uint32(a[4]))
 	}},
-	{"cuFileBufRegister", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.BufRegister(cmem.Ptr(a[0]), a[1], int32(a[2])))
+	{"cuFileWritev", &fileCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return c.File.Writev(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), uint32(a[4]))
 	}},
-	{"cuFileBufDeregister", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.BufDeregister(cmem.Ptr(a[0])))
+	{"cuFileBatchIOSetUp", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BatchIOSetUp(cmem.Ptr(a[0]), uint32(a[1]))
 	}},
-	{"cuFileRead", brokenCount, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileCount(c.File.Read(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), int64(a[4])))
+	{"cuFileBatchIOSubmit", &fileStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BatchIOSubmit(handle.ID(a[0]), uint32(a[1]), cmem.Ptr(a[2]), uint32(a[3]))
 	}},
-	{"cuFileWrite", brokenCount, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileCount(c.File.Write(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), int64(a[4])))
+	{"cuFileBatchIOGetStatus", &fileStatus, softcuda.NeedNothing, -1, 0b1100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BatchIOGetStatus(handle.ID(a[0]), uint32(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]))
 	}},
-	{"cuFileReadv", brokenCount, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileCount(c.File.Readv(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), uint32(a[4])))
+	{"cuFileBatchIOCancel", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BatchIOCancel(handle.ID(a[0]))
 	}},
-	{"cuFileWritev", brokenCount, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileCount(c.File.Writev(handle.ID(a[0]), cmem.Ptr(a[1]), a[2], int64(a[3]), uint32(a[4])))
+	{"cuFileBatchIODestroy", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.BatchIODestroy(handle.ID(a[0]))
 	}},
-	{"cuFileBatchIOSetUp", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.BatchIOSetUp(cmem.Ptr(a[0]), uint32(a[1])))
+	{"cuFileStreamRegister", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.StreamRegister(handle.ID(a[0]), uint32(a[1]))
 	}},
-	{"cuFileBatchIOSubmit", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[2] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.BatchIOSubmit(handle.ID(a[0]), uint32(a[1]), cmem.Ptr(a[2]), uint32(a[3])))
+	{"cuFileStreamDeregister", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.StreamDeregister(handle.ID(a[0]))
 	}},
-	{"cuFileBatchIOGetStatus", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[2] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[3] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.BatchIOGetStatus(handle.ID(a[0]), uint32(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4])))
+	{"cuFileReadAsync", &fileStatus, softcuda.NeedNothing, -1, 0b111110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.ReadAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
 	}},
-	{"cuFileBatchIOCancel", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.BatchIOCancel(handle.ID(a[0])))
+	{"cuFileWriteAsync", &fileStatus, softcuda.NeedNothing, -1, 0b111110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.WriteAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
 	}},
-	{"cuFileBatchIODestroy", brokenVoid, func(c *Core, t *softcuda.Thread, a *Words) result {
-		c.File.BatchIODestroy(handle.ID(a[0]))
-		return result{}
+	{"cuFileGetParameterSizeT", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterSizeT(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileStreamRegister", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.StreamRegister(handle.ID(a[0]), uint32(a[1])))
+	{"cuFileGetParameterBool", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterBool(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileStreamDeregister", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.StreamDeregister(handle.ID(a[0])))
+	{"cuFileGetParameterString", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterString(int32(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileReadAsync", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[2] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[3] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[4] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[5] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.ReadAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6])))
+	{"cuFileSetParameterSizeT", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterSizeT(int32(a[0]), a[1])
 	}},
-	{"cuFileWriteAsync", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[2] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[3] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[4] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[5] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.WriteAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6])))
+	{"cuFileSetParameterBool", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterBool(int32(a[0]), a[1] != 0)
 	}},
-	{"cuFileGetParameterSizeT", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterSizeT(int32(a[0]), cmem.Ptr(a[1])))
+	{"cuFileSetParameterString", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterString(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileGetParameterBool", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterBool(int32(a[0]), cmem.Ptr(a[1])))
+	{"cuFileGetParameterMinMaxValue", &fileStatus, softcuda.NeedNothing, -1, 0b110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterMinMaxValue(int32(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]))
 	}},
-	{"cuFileGetParameterString", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterString(int32(a[0]), cmem.Ptr(a[1]), int32(a[2])))
+	{"cuFileSetParameterPosixPoolSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterPosixPoolSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileSetParameterSizeT", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.SetParameterSizeT(int32(a[0]), a[1]))
+	{"cuFileGetParameterPosixPoolSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterPosixPoolSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileSetParameterBool", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.SetParameterBool(int32(a[0]), a[1] != 0))
+	{"cuFileSetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileSetParameterString", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.SetParameterString(int32(a[0]), cmem.Ptr(a[1])))
+	{"cuFileGetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileGetParameterMinMaxValue", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[2] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterMinMaxValue(int32(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2])))
+	{"cuFileSetStatsLevel", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.SetStatsLevel(int32(a[0])) }},
+	{"cuFileGetStatsLevel", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetStatsLevel(cmem.Ptr(a[0]))
 	}},
-	{"cuFileSetParameterPosixPoolSlabArray", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.SetParameterPosixPoolSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuFileGetParameterPosixPoolSlabArray", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterPosixPoolSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuFileSetParameterGpuBounceBufferSlabArray", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.SetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuFileGetParameterGpuBounceBufferSlabArray", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		if a[1] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2])))
-	}},
-	{"cuFileSetStatsLevel", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.SetStatsLevel(int32(a[0])))
-	}},
-	{"cuFileGetStatsLevel", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetStatsLevel(cmem.Ptr(a[0])))
-	}},
-	{"cuFileStatsStart", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.StatsStart())
-	}},
-	{"cuFileStatsStop", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.StatsStop())
-	}},
-	{"cuFileStatsReset", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		return fileStatus(c.File.StatsReset())
-	}},
-	{"cuFileGetStatsL1", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetStatsL1(cmem.Ptr(a[0])))
-	}},
-	{"cuFileGetStatsL2", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetStatsL2(cmem.Ptr(a[0])))
-	}},
-	{"cuFileGetStatsL3", brokenFile, func(c *Core, t *softcuda.Thread, a *Words) result {
-		if a[0] == 0 {
-			return fileStatus(cufile.InvalidValue)
-		}
-		return fileStatus(c.File.GetStatsL3(cmem.Ptr(a[0])))
-	}},
+	{"cuFileStatsStart", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.StatsStart() }},
+	{"cuFileStatsStop", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.StatsStop() }},
+	{"cuFileStatsReset", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.StatsReset() }},
+	{"cuFileGetStatsL1", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.GetStatsL1(cmem.Ptr(a[0])) }},
+	{"cuFileGetStatsL2", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.GetStatsL2(cmem.Ptr(a[0])) }},
+	{"cuFileGetStatsL3", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.GetStatsL3(cmem.Ptr(a[0])) }},
 }

@@ -2,6 +2,7 @@ package softcuda
 
 import (
 	"errors"
+	"math"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -17,38 +18,10 @@ type context struct {
 	flags   uint32
 	primary bool
 	gpu     *softgpu.Device
-	limits  map[int32]uint64 // that were set; guarded by Driver.mu
+	limits  map[int32]uint64 // as set by the program; guarded by Driver.mu
 }
 
-// current is the context that the thread works in.
-func (d *Driver) current(t *Thread) (*context, error) {
-	if _, err := d.machine(); err != nil {
-		return nil, err
-	}
-	id := t.top()
-	if id == 0 {
-		return nil, gpu.ErrInvalidContext
-	}
-	c, ok := d.contexts.Get(id)
-	if !ok {
-		return nil, gpu.ErrContextDestroyed
-	}
-	return c, nil
-}
-
-// context finds a CUcontext that was passed in.
-func (d *Driver) context(id handle.ID) (*context, error) {
-	if _, err := d.machine(); err != nil {
-		return nil, err
-	}
-	c, ok := d.contexts.Get(id)
-	if !ok {
-		return nil, gpu.ErrInvalidContext
-	}
-	return c, nil
-}
-
-// Current reports the device of the thread's context; ok is false without one.
+// Current returns the device of the thread's context; ok is false without one.
 func (d *Driver) Current(t *Thread) (dev int32, ok bool) {
 	c, err := d.current(t)
 	if err != nil {
@@ -58,49 +31,47 @@ func (d *Driver) Current(t *Thread) (dev int32, ok bool) {
 }
 
 // enter makes a handle for a context. Call with d.mu held.
-func (d *Driver) enter(c *context) error {
-	d.nextID++
-	c.num = d.nextID
-	id, ok := d.contexts.Add(c)
+func (d *Driver) enter(x *context) error {
+	x.num = d.id()
+	id, ok := d.contexts.Add(x)
 	if !ok {
 		return gpu.ErrOutOfMemory
 	}
-	c.id = id
+	x.id = id
 	return nil
 }
 
-// leave ends a context: what was made in it is gone.
-func (d *Driver) leave(c *context) error {
-	if _, ok := d.contexts.Remove(c.id); !ok {
+// leave ends a context and everything that was created in it.
+func (d *Driver) leave(x *context) error {
+	if _, ok := d.contexts.Remove(x.id); !ok {
 		return gpu.ErrInvalidContext
 	}
-	for _, s := range d.streams.RemoveFunc(func(s *stream) bool { return s.ctx == c }) {
-		s.gpu.Close() // the context is going: nobody can be told
+	for _, s := range d.streams.RemoveFunc(func(s *stream) bool { return s.ctx == x }) {
+		s.gpu.Close() // its error has no caller
 	}
-	d.events.RemoveFunc(func(e *event) bool { return e.ctx == c })
-	d.modules.RemoveFunc(func(m *module) bool { return m.ctx == c })
-	d.funcs.RemoveFunc(func(f *function) bool { return f.ctx == c })
+	d.events.RemoveFunc(func(e *event) bool { return e.ctx == x })
+	d.modules.RemoveFunc(func(m *module) bool { return m.ctx == x })
+	d.funcs.RemoveFunc(func(f *function) bool { return f.ctx == x })
 	d.mu.Lock()
 	for a, al := range d.allocs {
-		if al.ctx == c {
+		if al.ctx == x {
 			delete(d.allocs, a)
 		}
 	}
 	d.mu.Unlock()
-	return c.gpu.Close()
+	return x.gpu.Close()
 }
 
-// Retain takes the primary context of a device and returns its handle.
+// Retain retains the primary context of a device and returns its handle.
 func (d *Driver) Retain(dev int32) (handle.ID, error) {
 	x, err := d.device(dev)
 	if err != nil {
 		return 0, err
 	}
-	m := d.ready.Load()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if x.primary == nil {
-		g, err := m.drv.Open(int(dev))
+		g, err := d.ready.Load().drv.Open(int(dev))
 		if err != nil {
 			return 0, err
 		}
@@ -114,98 +85,68 @@ func (d *Driver) Retain(dev int32) (handle.ID, error) {
 	return x.primary.id, nil
 }
 
+// Alive reports whether a handle is that of a context.
+func (d *Driver) Alive(id handle.ID) bool {
+	_, ok := d.contexts.Get(id)
+	return ok
+}
+
 // DevicePrimaryCtxRetain is cuDevicePrimaryCtxRetain.
-func (d *Driver) DevicePrimaryCtxRetain(_ *Thread, out cmem.Ptr, dev int32) error {
-	id, err := d.Retain(dev)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, id)
-	return nil
+func (d *Driver) DevicePrimaryCtxRetain(c Call, out cmem.Ptr) error {
+	id, err := d.Retain(c.dev.num)
+	return store(out, id, err)
 }
 
 // DevicePrimaryCtxRelease is cuDevicePrimaryCtxRelease.
-func (d *Driver) DevicePrimaryCtxRelease(_ *Thread, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	if x.refs == 0 {
-		d.mu.Unlock()
-		return gpu.ErrInvalidContext
-	}
-	x.refs--
-	var last *context
-	if x.refs == 0 {
-		last, x.primary = x.primary, nil
-	}
-	d.mu.Unlock()
-	if last != nil {
-		return d.leave(last)
-	}
-	return nil
+func (d *Driver) DevicePrimaryCtxRelease(c Call) error {
+	return d.dropPrimary(c.dev, 1, gpu.ErrInvalidContext)
 }
 
-// DevicePrimaryCtxReset is cuDevicePrimaryCtxReset: the context ends whoever
-// retains it, and begins anew for them.
-func (d *Driver) DevicePrimaryCtxReset(_ *Thread, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
+// DevicePrimaryCtxReset is cuDevicePrimaryCtxReset: the context ends even if it
+// is retained.
+func (d *Driver) DevicePrimaryCtxReset(c Call) error {
+	return d.dropPrimary(c.dev, math.MaxInt, nil)
+}
+
+// dropPrimary drops references to the primary context; none is the answer if
+// there is no such context.
+func (d *Driver) dropPrimary(x *device, refs int, none error) error {
 	d.mu.Lock()
 	old := x.primary
-	x.primary, x.refs = nil, 0
+	if x.refs -= refs; x.refs <= 0 {
+		x.primary, x.refs = nil, 0
+	}
+	ended := x.primary == nil
 	d.mu.Unlock()
-	if old != nil {
+	switch {
+	case old == nil:
+		return none
+	case ended:
 		return d.leave(old)
 	}
 	return nil
 }
 
 // DevicePrimaryCtxSetFlags is cuDevicePrimaryCtxSetFlags.
-func (d *Driver) DevicePrimaryCtxSetFlags(_ *Thread, dev int32, flags uint32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	if !validContextFlags(flags) {
+func (d *Driver) DevicePrimaryCtxSetFlags(c Call, flags uint32) error {
+	const sched, rest = 0x7, uint32(gpu.ContextMapHost | gpu.ContextSyncMemops)
+	if flags&^(sched|rest) != 0 || flags&sched == 3 || flags&sched > 4 {
 		return gpu.ErrInvalidValue
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x.flags = flags
-	if x.primary != nil {
-		x.primary.flags = flags
+	c.dev.flags = flags
+	if c.dev.primary != nil {
+		c.dev.primary.flags = flags
 	}
 	return nil
 }
 
 // DevicePrimaryCtxGetState is cuDevicePrimaryCtxGetState.
-func (d *Driver) DevicePrimaryCtxGetState(_ *Thread, dev int32, flags, active cmem.Ptr) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
+func (d *Driver) DevicePrimaryCtxGetState(c Call, flags, active cmem.Ptr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	on := int32(0)
-	if x.primary != nil {
-		on = 1
-	}
-	cmem.Store(flags, x.flags)
-	cmem.Store(active, on)
+	cmem.Store(flags, c.dev.flags)
+	cmem.Store(active, flag(c.dev.primary != nil))
 	return nil
-}
-
-func validContextFlags(f uint32) bool {
-	const sched, rest = 0x7, uint32(gpu.ContextMapHost | gpu.ContextSyncMemops)
-	return f&^(sched|rest) == 0 && f&sched != 3 && f&sched <= 4
-}
-
-// Alive reports whether a context still is one.
-func (d *Driver) Alive(id handle.ID) bool {
-	_, ok := d.contexts.Get(id)
-	return ok
 }

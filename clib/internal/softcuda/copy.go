@@ -6,192 +6,125 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// known refuses an address that is nobody's where the call wants the GPU's
-// side. A GPU with pageable access takes any.
-func (c *context) known(a gpu.Addr, n uint64) error {
+// A method of this file is two C functions: the one that waits, and the one
+// with a stream, whose name ends in Async.
+
+// A copier copies and fills memory: a device waits for the end, a stream does not.
+type copier interface {
+	Copy(dst, src gpu.Addr, n uint64) error
+	Fill(dst gpu.Addr, value uint32, width int, n uint64) error
+}
+
+func (c Call) copier() copier {
+	if c.stream != nil {
+		return c.stream.gpu
+	}
+	return c.ctx.gpu
+}
+
+// known rejects an unknown address that the call claims to be the GPU's. A GPU
+// with pageable access accepts any.
+func (x *context) known(a gpu.Addr, n uint64) error {
 	if n == 0 {
 		return nil
 	}
-	p, err := c.gpu.Pointer(a)
+	p, err := x.gpu.Pointer(a)
 	if err != nil || p.Kind != gpu.KindNone {
 		return err
 	}
-	if v, err := c.gpu.Attribute(gpu.AttrPageableMemoryAccess); err == nil && v != 0 {
+	if v, err := x.gpu.Attribute(gpu.AttrPageableMemoryAccess); err == nil && v != 0 {
 		return nil
 	}
 	return gpu.ErrInvalidValue
 }
 
-// Copy is a synchronous copy in the current context. Those of the two
-// addresses that are given as device must be known to the driver.
-func (d *Driver) Copy(t *Thread, dst, src gpu.Addr, n uint64, device ...gpu.Addr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
+// Copy copies memory. Those of the two addresses that are given as device must
+// be known to the driver.
+func (d *Driver) Copy(c Call, dst, src gpu.Addr, n uint64, device ...gpu.Addr) error {
 	for _, a := range device {
-		if err := c.known(a, n); err != nil {
+		if err := c.ctx.known(a, n); err != nil {
 			return err
 		}
 	}
-	return c.gpu.Copy(dst, src, n)
-}
-
-// CopyAsync enqueues a copy.
-func (d *Driver) CopyAsync(t *Thread, dst, src gpu.Addr, n uint64, id handle.ID, device ...gpu.Addr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	for _, a := range device {
-		if err := s.ctx.known(a, n); err != nil {
-			return err
-		}
-	}
-	return s.gpu.Copy(dst, src, n)
+	return c.copier().Copy(dst, src, n)
 }
 
 // Memcpy is cuMemcpy, which looks both addresses up.
-func (d *Driver) Memcpy(t *Thread, dst, src gpu.Addr, n uint64) error {
-	return d.Copy(t, dst, src, n)
+func (d *Driver) Memcpy(c Call, dst, src gpu.Addr, n uint64) error {
+	return d.Copy(c, dst, src, n)
 }
 
 // MemcpyHtoD is cuMemcpyHtoD.
-func (d *Driver) MemcpyHtoD(t *Thread, dst gpu.Addr, src cmem.Ptr, n uint64) error {
-	return d.Copy(t, dst, gpu.Addr(src), n, dst)
+func (d *Driver) MemcpyHtoD(c Call, dst gpu.Addr, src cmem.Ptr, n uint64) error {
+	return d.Copy(c, dst, gpu.Addr(src), n, dst)
 }
 
 // MemcpyDtoH is cuMemcpyDtoH.
-func (d *Driver) MemcpyDtoH(t *Thread, dst cmem.Ptr, src gpu.Addr, n uint64) error {
-	return d.Copy(t, gpu.Addr(dst), src, n, src)
+func (d *Driver) MemcpyDtoH(c Call, dst cmem.Ptr, src gpu.Addr, n uint64) error {
+	return d.Copy(c, gpu.Addr(dst), src, n, src)
 }
 
 // MemcpyDtoD is cuMemcpyDtoD.
-func (d *Driver) MemcpyDtoD(t *Thread, dst, src gpu.Addr, n uint64) error {
-	return d.Copy(t, dst, src, n, dst, src)
+func (d *Driver) MemcpyDtoD(c Call, dst, src gpu.Addr, n uint64) error {
+	return d.Copy(c, dst, src, n, dst, src)
 }
 
-// MemcpyPeer is cuMemcpyPeer. Addresses say by themselves where they belong;
-// the contexts only have to be contexts.
-func (d *Driver) MemcpyPeer(t *Thread, dst gpu.Addr, dstCtx handle.ID, src gpu.Addr, srcCtx handle.ID, n uint64) error {
-	if err := d.contextsExist(dstCtx, srcCtx); err != nil {
-		return err
+// MemcpyPeer is cuMemcpyPeer. Addresses imply their GPU; the contexts only have
+// to exist.
+func (d *Driver) MemcpyPeer(c Call, dst gpu.Addr, dstCtx handle.ID, src gpu.Addr, srcCtx handle.ID, n uint64) error {
+	if !d.Alive(dstCtx) || !d.Alive(srcCtx) {
+		return gpu.ErrInvalidContext
 	}
-	return d.Copy(t, dst, src, n, dst, src)
+	return d.Copy(c, dst, src, n, dst, src)
 }
 
-// MemcpyAsync is cuMemcpyAsync.
-func (d *Driver) MemcpyAsync(t *Thread, dst, src gpu.Addr, n uint64, id handle.ID) error {
-	return d.CopyAsync(t, dst, src, n, id)
-}
-
-// MemcpyHtoDAsync is cuMemcpyHtoDAsync.
-func (d *Driver) MemcpyHtoDAsync(t *Thread, dst gpu.Addr, src cmem.Ptr, n uint64, id handle.ID) error {
-	return d.CopyAsync(t, dst, gpu.Addr(src), n, id, dst)
-}
-
-// MemcpyDtoHAsync is cuMemcpyDtoHAsync.
-func (d *Driver) MemcpyDtoHAsync(t *Thread, dst cmem.Ptr, src gpu.Addr, n uint64, id handle.ID) error {
-	return d.CopyAsync(t, gpu.Addr(dst), src, n, id, src)
-}
-
-// MemcpyDtoDAsync is cuMemcpyDtoDAsync.
-func (d *Driver) MemcpyDtoDAsync(t *Thread, dst, src gpu.Addr, n uint64, id handle.ID) error {
-	return d.CopyAsync(t, dst, src, n, id, dst, src)
-}
-
-// MemcpyPeerAsync is cuMemcpyPeerAsync.
-func (d *Driver) MemcpyPeerAsync(t *Thread, dst gpu.Addr, dstCtx handle.ID, src gpu.Addr, srcCtx handle.ID, n uint64, id handle.ID) error {
-	if err := d.contextsExist(dstCtx, srcCtx); err != nil {
-		return err
-	}
-	return d.CopyAsync(t, dst, src, n, id, dst, src)
-}
-
-func (d *Driver) contextsExist(ids ...handle.ID) error {
-	for _, id := range ids {
-		if _, err := d.context(id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// MemcpyBatchAsync is cuMemcpyBatchAsync of CUDA 12.8, which says at which
-// copy it failed.
-func (d *Driver) MemcpyBatchAsync(t *Thread, dsts, srcs, sizes cmem.Ptr, count uint64, attrs, idxs cmem.Ptr, num uint64, failed cmem.Ptr, id handle.ID) error {
-	at, err := d.copyBatch(t, dsts, srcs, sizes, count, id)
+// MemcpyBatchAsync is cuMemcpyBatchAsync of CUDA 12.8, which tells the copy that
+// failed.
+func (d *Driver) MemcpyBatchAsync(c Call, dsts, srcs, sizes cmem.Ptr, count uint64, attrs, idxs cmem.Ptr, num uint64, failed cmem.Ptr) error {
+	at, err := d.copyBatch(c, dsts, srcs, sizes, count)
 	if err != nil && failed != 0 {
 		cmem.Store(failed, at)
 	}
 	return err
 }
 
-// MemcpyBatchAsync2 is cuMemcpyBatchAsync of CUDA 13. The attributes are hints
-// about when sources are read and where copies run.
-func (d *Driver) MemcpyBatchAsync2(t *Thread, dsts, srcs, sizes cmem.Ptr, count uint64, attrs, idxs cmem.Ptr, num uint64, id handle.ID) error {
-	_, err := d.copyBatch(t, dsts, srcs, sizes, count, id)
+// MemcpyBatchAsync2 is cuMemcpyBatchAsync of CUDA 13. The attributes are hints about
+// when sources are read and where copies run.
+func (d *Driver) MemcpyBatchAsync2(c Call, dsts, srcs, sizes cmem.Ptr, count uint64, attrs, idxs cmem.Ptr, num uint64) error {
+	_, err := d.copyBatch(c, dsts, srcs, sizes, count)
 	return err
 }
 
-func (d *Driver) copyBatch(t *Thread, dsts, srcs, sizes cmem.Ptr, count uint64, id handle.ID) (at uint64, err error) {
-	if count == 0 || id == 0 { // the default stream is not allowed here
+func (d *Driver) copyBatch(c Call, dsts, srcs, sizes cmem.Ptr, count uint64) (at uint64, err error) {
+	if count == 0 || c.arg == 0 { // the default stream is not allowed here
 		return ^uint64(0), gpu.ErrInvalidValue
 	}
 	for i := range count {
 		off := cmem.Ptr(8 * i)
 		dst, src, n := cmem.Load[gpu.Addr](dsts+off), cmem.Load[gpu.Addr](srcs+off), cmem.Load[uint64](sizes+off)
-		if err := d.CopyAsync(t, dst, src, n, id); err != nil {
+		if err := d.Copy(c, dst, src, n); err != nil {
 			return i, err
 		}
 	}
 	return 0, nil
 }
 
-// Fill is a synchronous fill in the current context.
-func (d *Driver) Fill(t *Thread, dst gpu.Addr, value uint32, width int, n uint64) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
-	return c.gpu.Fill(dst, value, width, n)
-}
-
-// FillAsync enqueues a fill.
-func (d *Driver) FillAsync(t *Thread, dst gpu.Addr, value uint32, width int, n uint64, id handle.ID) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	return s.gpu.Fill(dst, value, width, n)
+// Fill fills memory with values of width bytes.
+func (d *Driver) Fill(c Call, dst gpu.Addr, value uint32, width int, n uint64) error {
+	return c.copier().Fill(dst, value, width, n)
 }
 
 // MemsetD8 is cuMemsetD8.
-func (d *Driver) MemsetD8(t *Thread, dst gpu.Addr, v uint8, n uint64) error {
-	return d.Fill(t, dst, uint32(v), 1, n)
+func (d *Driver) MemsetD8(c Call, dst gpu.Addr, v uint8, n uint64) error {
+	return d.Fill(c, dst, uint32(v), 1, n)
 }
 
 // MemsetD16 is cuMemsetD16.
-func (d *Driver) MemsetD16(t *Thread, dst gpu.Addr, v uint16, n uint64) error {
-	return d.Fill(t, dst, uint32(v), 2, n)
+func (d *Driver) MemsetD16(c Call, dst gpu.Addr, v uint16, n uint64) error {
+	return d.Fill(c, dst, uint32(v), 2, n)
 }
 
 // MemsetD32 is cuMemsetD32.
-func (d *Driver) MemsetD32(t *Thread, dst gpu.Addr, v uint32, n uint64) error {
-	return d.Fill(t, dst, v, 4, n)
-}
-
-// MemsetD8Async is cuMemsetD8Async.
-func (d *Driver) MemsetD8Async(t *Thread, dst gpu.Addr, v uint8, n uint64, id handle.ID) error {
-	return d.FillAsync(t, dst, uint32(v), 1, n, id)
-}
-
-// MemsetD16Async is cuMemsetD16Async.
-func (d *Driver) MemsetD16Async(t *Thread, dst gpu.Addr, v uint16, n uint64, id handle.ID) error {
-	return d.FillAsync(t, dst, uint32(v), 2, n, id)
-}
-
-// MemsetD32Async is cuMemsetD32Async.
-func (d *Driver) MemsetD32Async(t *Thread, dst gpu.Addr, v uint32, n uint64, id handle.ID) error {
-	return d.FillAsync(t, dst, v, 4, n, id)
+func (d *Driver) MemsetD32(c Call, dst gpu.Addr, v uint32, n uint64) error {
+	return d.Fill(c, dst, v, 4, n)
 }

@@ -10,19 +10,16 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// CtxCreate is cuCtxCreate_v2: the new context becomes the thread's.
-func (d *Driver) CtxCreate(t *Thread, out cmem.Ptr, flags uint32, dev int32) error {
-	if _, err := d.device(dev); err != nil {
-		return err
-	}
-	if t.Depth == maxDepth {
+// CtxCreate is cuCtxCreate_v2. The new context becomes current.
+func (d *Driver) CtxCreate(c Call, out cmem.Ptr, flags uint32) error {
+	if c.Depth == maxDepth {
 		return gpu.ErrOutOfMemory
 	}
-	c := &context{dev: dev, flags: flags}
-	err := d.visit(dev, func(x gpu.Device) error {
-		g, err := x.NewContext(gpu.Flags(flags))
+	x := &context{dev: c.dev.num, flags: flags}
+	err := d.visit(x.dev, func(g gpu.Device) error {
+		made, err := g.NewContext(gpu.Flags(flags))
 		if err == nil {
-			c.gpu = g.(*softgpu.Device)
+			x.gpu = made.(*softgpu.Device)
 		}
 		return err
 	})
@@ -30,23 +27,23 @@ func (d *Driver) CtxCreate(t *Thread, out cmem.Ptr, flags uint32, dev int32) err
 		return err
 	}
 	d.mu.Lock()
-	err = d.enter(c)
+	err = d.enter(x)
 	d.mu.Unlock()
 	if err != nil {
-		return errors.Join(err, c.gpu.Close())
+		return errors.Join(err, x.gpu.Close())
 	}
-	t.push(c.id)
-	cmem.Store(out, c.id)
+	c.push(x.id)
+	cmem.Store(out, x.id)
 	return nil
 }
 
-// CtxCreateAffinity is cuCtxCreate_v3. Limits on multiprocessors mean nothing
-// here and are refused.
-func (d *Driver) CtxCreateAffinity(t *Thread, out, params cmem.Ptr, n int32, flags uint32, dev int32) error {
+// CtxCreateAffinity is cuCtxCreate_v3. Limits on multiprocessors are not
+// supported.
+func (d *Driver) CtxCreateAffinity(c Call, out, params cmem.Ptr, n int32, flags uint32) error {
 	if params != 0 || n != 0 {
 		return gpu.ErrNotSupported
 	}
-	return d.CtxCreate(t, out, flags, dev)
+	return d.CtxCreate(c, out, flags)
 }
 
 // ctxCreateParams is CUctxCreateParams.
@@ -59,57 +56,53 @@ type ctxCreateParams struct {
 }
 
 // CtxCreateParams is cuCtxCreate_v4.
-func (d *Driver) CtxCreateParams(t *Thread, out, params cmem.Ptr, flags uint32, dev int32) error {
+func (d *Driver) CtxCreateParams(c Call, out, params cmem.Ptr, flags uint32) error {
+	var p ctxCreateParams
 	if params != 0 {
-		p := cmem.Load[ctxCreateParams](params)
-		if p.Cig != 0 {
-			return gpu.ErrNotSupported
-		}
-		return d.CtxCreateAffinity(t, out, p.Affinity, p.NumAffinity, flags, dev)
+		p = cmem.Load[ctxCreateParams](params)
 	}
-	return d.CtxCreate(t, out, flags, dev)
+	if p.Cig != 0 {
+		return gpu.ErrNotSupported
+	}
+	return d.CtxCreateAffinity(c, out, p.Affinity, p.NumAffinity, flags)
 }
 
-// CtxDestroy is cuCtxDestroy. Other threads that have the context current find
-// out with their next call.
-func (d *Driver) CtxDestroy(t *Thread, id handle.ID) error {
-	c, err := d.context(id)
+// CtxDestroy is cuCtxDestroy. Threads on which the context is current fail in
+// their next call.
+func (d *Driver) CtxDestroy(c Call, id handle.ID) error {
+	x, err := find(d.contexts, id, gpu.ErrInvalidContext)
 	if err != nil {
 		return err
 	}
-	if c.primary {
+	if x.primary {
 		return gpu.ErrInvalidContext
 	}
-	if t.top() == id {
-		t.setTop(0)
+	if c.top() == id {
+		c.setTop(0)
 	}
-	return d.leave(c)
+	return d.leave(x)
 }
 
 // CtxPushCurrent is cuCtxPushCurrent.
-func (d *Driver) CtxPushCurrent(t *Thread, id handle.ID) error {
-	if _, err := d.context(id); err != nil {
-		if id == 0 && errors.Is(err, gpu.ErrInvalidContext) {
-			return gpu.ErrInvalidValue
-		}
-		return err
-	}
-	if !t.push(id) {
+func (d *Driver) CtxPushCurrent(c Call, id handle.ID) error {
+	switch {
+	case id == 0:
+		return gpu.ErrInvalidValue
+	case !d.Alive(id):
+		return gpu.ErrInvalidContext
+	case !c.push(id):
 		return gpu.ErrOutOfMemory
 	}
 	return nil
 }
 
 // CtxPopCurrent is cuCtxPopCurrent.
-func (d *Driver) CtxPopCurrent(t *Thread, out cmem.Ptr) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
-	id := t.top()
+func (d *Driver) CtxPopCurrent(c Call, out cmem.Ptr) error {
+	id := c.top()
 	if id == 0 {
 		return gpu.ErrInvalidContext
 	}
-	t.setTop(0)
+	c.setTop(0)
 	if out != 0 {
 		cmem.Store(out, id)
 	}
@@ -117,78 +110,58 @@ func (d *Driver) CtxPopCurrent(t *Thread, out cmem.Ptr) error {
 }
 
 // CtxSetCurrent is cuCtxSetCurrent.
-func (d *Driver) CtxSetCurrent(t *Thread, id handle.ID) error {
-	if id != 0 {
-		if _, err := d.context(id); err != nil {
-			return err
-		}
-	} else if _, err := d.machine(); err != nil {
-		return err
+func (d *Driver) CtxSetCurrent(c Call, id handle.ID) error {
+	if id != 0 && !d.Alive(id) {
+		return gpu.ErrInvalidContext
 	}
-	t.setTop(id)
+	c.setTop(id)
 	return nil
 }
 
-// CtxGetCurrent is cuCtxGetCurrent: NULL where there is none.
-func (d *Driver) CtxGetCurrent(t *Thread, out cmem.Ptr) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
-	cmem.Store(out, t.top())
+// CtxGetCurrent is cuCtxGetCurrent. It returns NULL if there is none.
+func (d *Driver) CtxGetCurrent(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.top())
 	return nil
 }
 
 // CtxGetDevice is cuCtxGetDevice.
-func (d *Driver) CtxGetDevice(t *Thread, out cmem.Ptr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, c.dev)
+func (d *Driver) CtxGetDevice(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.ctx.dev)
 	return nil
 }
 
 // CtxGetFlags is cuCtxGetFlags.
-func (d *Driver) CtxGetFlags(t *Thread, out cmem.Ptr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, c.flags)
+func (d *Driver) CtxGetFlags(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.ctx.flags)
 	return nil
 }
 
-// CtxGetId is cuCtxGetId; NULL means the current context.
-func (d *Driver) CtxGetId(t *Thread, id handle.ID, out cmem.Ptr) error {
-	c, err := d.contextOrCurrent(t, id)
+// CtxGetId is cuCtxGetId.
+func (d *Driver) CtxGetId(c Call, id handle.ID, out cmem.Ptr) error {
+	x, err := d.contextOrCurrent(c, id)
 	if err != nil {
 		return err
 	}
-	cmem.Store(out, c.num)
+	cmem.Store(out, x.num)
 	return nil
 }
 
 // CtxGetApiVersion is cuCtxGetApiVersion.
-func (d *Driver) CtxGetApiVersion(t *Thread, id handle.ID, out cmem.Ptr) error {
-	if _, err := d.contextOrCurrent(t, id); err != nil {
-		return err
-	}
-	cmem.Store(out, uint32(3020))
-	return nil
+func (d *Driver) CtxGetApiVersion(c Call, id handle.ID, out cmem.Ptr) error {
+	_, err := d.contextOrCurrent(c, id)
+	return store(out, uint32(3020), err)
 }
 
-func (d *Driver) contextOrCurrent(t *Thread, id handle.ID) (*context, error) {
+// contextOrCurrent looks a context up; 0 is the current one.
+func (d *Driver) contextOrCurrent(c Call, id handle.ID) (*context, error) {
 	if id == 0 {
-		return d.current(t)
+		return d.current(c.Thread)
 	}
-	return d.context(id)
+	return find(d.contexts, id, gpu.ErrInvalidContext)
 }
 
-// CtxGetStreamPriorityRange is cuCtxGetStreamPriorityRange: there is only one.
-func (d *Driver) CtxGetStreamPriorityRange(t *Thread, least, greatest cmem.Ptr) error {
-	if _, err := d.current(t); err != nil {
-		return err
-	}
+// CtxGetStreamPriorityRange is cuCtxGetStreamPriorityRange: 0 is the only one.
+func (d *Driver) CtxGetStreamPriorityRange(_ Call, least, greatest cmem.Ptr) error {
 	for _, out := range []cmem.Ptr{least, greatest} {
 		if out != 0 {
 			cmem.Store(out, int32(0))
@@ -198,10 +171,45 @@ func (d *Driver) CtxGetStreamPriorityRange(t *Thread, least, greatest cmem.Ptr) 
 }
 
 // CtxSynchronize is cuCtxSynchronize.
-func (d *Driver) CtxSynchronize(t *Thread) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
+func (d *Driver) CtxSynchronize(c Call) error { return c.ctx.gpu.Synchronize() }
+
+// limits are CUlimit by number, with the values of a new context. They concern
+// kernels of programs, which do not run here: they are only kept and reported.
+var limits = [...]uint64{
+	1024,    // STACK_SIZE
+	1 << 20, // PRINTF_FIFO_SIZE
+	8 << 20, // MALLOC_HEAP_SIZE
+	2,       // DEV_RUNTIME_SYNC_DEPTH
+	2048,    // DEV_RUNTIME_PENDING_LAUNCH_COUNT
+	64,      // MAX_L2_FETCH_GRANULARITY
+	0,       // PERSISTING_L2_CACHE_SIZE
+}
+
+// CtxGetLimit is cuCtxGetLimit.
+func (d *Driver) CtxGetLimit(c Call, out cmem.Ptr, limit int32) error {
+	if limit < 0 || int(limit) >= len(limits) {
+		return gpu.ErrInvalidValue
 	}
-	return c.gpu.Synchronize()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v, ok := c.ctx.limits[limit]
+	if !ok {
+		v = limits[limit]
+	}
+	cmem.Store(out, v)
+	return nil
+}
+
+// CtxSetLimit is cuCtxSetLimit.
+func (d *Driver) CtxSetLimit(c Call, limit int32, v uint64) error {
+	if limit < 0 || int(limit) >= len(limits) {
+		return gpu.ErrInvalidValue
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.ctx.limits == nil {
+		c.ctx.limits = map[int32]uint64{}
+	}
+	c.ctx.limits[limit] = v
+	return nil
 }

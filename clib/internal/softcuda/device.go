@@ -11,113 +11,70 @@ import (
 
 // A device is a GPU with its primary context. Guarded by Driver.mu.
 type device struct {
+	num     int32
 	info    gpu.Info
-	primary *context // nil while nobody retains it
+	primary *context // nil while refs is 0
 	refs    int
 	flags   uint32
 }
 
-func (d *Driver) device(i int32) (*device, error) {
-	m, err := d.machine()
-	if err != nil {
-		return nil, err
-	}
-	if i < 0 || int(i) >= len(m.devices) {
-		return nil, gpu.ErrInvalidDevice
-	}
-	return m.devices[i], nil
-}
-
-// Count is the number of GPUs.
-func (d *Driver) Count() (int, error) {
-	m, err := d.machine()
-	if err != nil {
-		return 0, err
-	}
-	return len(m.devices), nil
-}
+// Info describes the device of the call.
+func (c Call) Info() gpu.Info { return c.dev.info }
 
 // DeviceGet is cuDeviceGet: a CUdevice is the ordinal.
-func (d *Driver) DeviceGet(_ *Thread, out cmem.Ptr, ordinal int32) error {
-	if _, err := d.device(ordinal); err != nil {
-		return err
-	}
-	cmem.Store(out, ordinal)
+func (d *Driver) DeviceGet(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.dev.num)
 	return nil
 }
 
 // DeviceGetCount is cuDeviceGetCount.
-func (d *Driver) DeviceGetCount(_ *Thread, out cmem.Ptr) error {
-	n, err := d.Count()
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, int32(n))
+func (d *Driver) DeviceGetCount(_ Call, out cmem.Ptr) error {
+	cmem.Store(out, int32(len(d.ready.Load().devices)))
 	return nil
 }
 
-// DeviceGetName is cuDeviceGetName, which cuts a long name off.
-func (d *Driver) DeviceGetName(_ *Thread, out cmem.Ptr, n, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
+// DeviceGetName is cuDeviceGetName, which truncates a long name.
+func (d *Driver) DeviceGetName(c Call, out cmem.Ptr, n int32) error {
 	if n <= 0 {
 		return gpu.ErrInvalidValue
 	}
-	cmem.PutString(out, int(n), x.info.Name)
+	cmem.PutString(out, int(n), c.dev.info.Name)
 	return nil
 }
 
 // DeviceGetUuid is cuDeviceGetUuid.
-func (d *Driver) DeviceGetUuid(_ *Thread, out cmem.Ptr, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, x.info.UUID)
+func (d *Driver) DeviceGetUuid(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.dev.info.UUID)
 	return nil
 }
 
 // DeviceTotalMem is cuDeviceTotalMem.
-func (d *Driver) DeviceTotalMem(_ *Thread, out cmem.Ptr, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, x.info.Memory)
+func (d *Driver) DeviceTotalMem(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.dev.info.Memory)
 	return nil
 }
 
 // DeviceGetAttribute is cuDeviceGetAttribute.
-func (d *Driver) DeviceGetAttribute(_ *Thread, out cmem.Ptr, attr, dev int32) error {
-	v, err := d.Attribute(dev, gpu.Attribute(attr))
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, int32(v))
-	return nil
+func (d *Driver) DeviceGetAttribute(c Call, out cmem.Ptr, attr int32) error {
+	v, err := d.Attribute(c, gpu.Attribute(attr))
+	return store(out, int32(v), err)
 }
 
-// Attribute is an attribute of a device.
-func (d *Driver) Attribute(dev int32, a gpu.Attribute) (int, error) {
-	if _, err := d.device(dev); err != nil {
-		return 0, err
-	}
+// Attribute returns an attribute of the call's device.
+func (d *Driver) Attribute(c Call, a gpu.Attribute) (v int, err error) {
 	if v, ok := fixedAttributes[a]; ok {
 		return v, nil
 	}
-	var v int
-	err := d.visit(dev, func(x gpu.Device) (err error) {
-		v, err = x.Attribute(a)
+	err = d.visit(c.dev.num, func(g gpu.Device) (err error) {
+		v, err = g.Attribute(a)
 		return err
 	})
 	return v, err
 }
 
-// fixedAttributes are those that package gpu has no use for but programs ask
-// for: limits that every card of the modelled generations has, and features
-// that this driver does not have.
+// fixedAttributes are those that package gpu does not use but programs ask for:
+// limits that every card of the modelled generations has, and features that
+// this driver lacks.
 var fixedAttributes = map[gpu.Attribute]int{
 	2:   1024,      // MAX_BLOCK_DIM_X
 	3:   1024,      // MAX_BLOCK_DIM_Y
@@ -142,48 +99,40 @@ var fixedAttributes = map[gpu.Attribute]int{
 	115: 0,         // MEMORY_POOLS_SUPPORTED
 }
 
-// visit runs fn on the device without anything having to be current. The
-// primary context is retained for the visit alone.
+// visit runs fn on a device, whether or not a context is current. The primary
+// context is retained meanwhile.
 func (d *Driver) visit(dev int32, fn func(gpu.Device) error) error {
 	m, err := d.machine()
 	if err != nil {
 		return err
 	}
-	x, err := m.drv.Open(int(dev))
+	g, err := m.drv.Open(int(dev))
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(x), x.Close())
+	return errors.Join(fn(g), g.Close())
 }
 
-// DeviceGetPCIBusId is cuDeviceGetPCIBusId, which wants room for all of it.
-func (d *Driver) DeviceGetPCIBusId(_ *Thread, out cmem.Ptr, n, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	if int(n) <= len(x.info.PCI) {
+// DeviceGetPCIBusId is cuDeviceGetPCIBusId, which needs room for all of it.
+func (d *Driver) DeviceGetPCIBusId(c Call, out cmem.Ptr, n int32) error {
+	if int(n) <= len(c.dev.info.PCI) {
 		return gpu.ErrInvalidValue
 	}
-	cmem.PutString(out, int(n), strings.ToUpper(x.info.PCI))
+	cmem.PutString(out, int(n), strings.ToUpper(c.dev.info.PCI))
 	return nil
 }
 
-// DeviceGetByPCIBusId is cuDeviceGetByPCIBusId. Domain and function may be
-// left out.
-func (d *Driver) DeviceGetByPCIBusId(_ *Thread, out, text cmem.Ptr) error {
-	m, err := d.machine()
-	if err != nil {
-		return err
-	}
+// DeviceGetByPCIBusId is cuDeviceGetByPCIBusId. Domain and function are
+// optional.
+func (d *Driver) DeviceGetByPCIBusId(_ Call, out, text cmem.Ptr) error {
 	s, ok := cmem.String(text, 32)
 	want, known := parsePCI(s)
 	if !ok || !known {
 		return gpu.ErrInvalidValue
 	}
-	for i, x := range m.devices {
+	for _, x := range d.ready.Load().devices {
 		if have, _ := parsePCI(x.info.PCI); have == want {
-			cmem.Store(out, int32(i))
+			cmem.Store(out, x.num)
 			return nil
 		}
 	}
@@ -209,23 +158,14 @@ func parsePCI(s string) (at [4]int, ok bool) {
 }
 
 // DeviceComputeCapability is cuDeviceComputeCapability.
-func (d *Driver) DeviceComputeCapability(_ *Thread, major, minor cmem.Ptr, dev int32) error {
-	x, err := d.device(dev)
-	if err != nil {
-		return err
-	}
-	cmem.Store(major, int32(x.info.Capability[0]))
-	cmem.Store(minor, int32(x.info.Capability[1]))
+func (d *Driver) DeviceComputeCapability(c Call, major, minor cmem.Ptr) error {
+	cmem.Store(major, int32(c.dev.info.Capability[0]))
+	cmem.Store(minor, int32(c.dev.info.Capability[1]))
 	return nil
 }
 
 // DeviceCanAccessPeer is cuDeviceCanAccessPeer: software GPUs have no peers.
-func (d *Driver) DeviceCanAccessPeer(_ *Thread, out cmem.Ptr, dev, peer int32) error {
-	for _, i := range []int32{dev, peer} {
-		if _, err := d.device(i); err != nil {
-			return err
-		}
-	}
-	cmem.Store(out, int32(0))
-	return nil
+func (d *Driver) DeviceCanAccessPeer(_ Call, out cmem.Ptr, peer int32) error {
+	_, err := d.device(peer)
+	return store(out, int32(0), err)
 }

@@ -1,6 +1,7 @@
 package softcuda
 
 import (
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -10,7 +11,7 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// A Caller calls C functions that a program gave us.
+// A Caller calls C functions of the program.
 type Caller interface {
 	// HostFunc calls a CUhostFn.
 	HostFunc(fn, user cmem.Ptr)
@@ -18,7 +19,7 @@ type Caller interface {
 	StreamCallback(fn cmem.Ptr, stream handle.ID, status gpu.Code, user cmem.Ptr)
 }
 
-// A Driver answers the driver API. It does nothing before Init.
+// A Driver answers the driver API. Most calls fail before Init.
 type Driver struct {
 	open func() (*softgpu.Driver, error)
 	call Caller
@@ -36,13 +37,13 @@ type Driver struct {
 	virtual  virtual
 }
 
-// A machine is the GPUs, once they are there.
+// A machine is the GPUs of an initialized driver.
 type machine struct {
 	drv     *softgpu.Driver
 	devices []*device
 }
 
-// New returns a driver that gets its GPUs from open, which Init calls.
+// New returns a driver whose Init calls open for the GPUs.
 func New(open func() (*softgpu.Driver, error), call Caller) *Driver {
 	return &Driver{
 		open:     open,
@@ -58,14 +59,14 @@ func New(open func() (*softgpu.Driver, error), call Caller) *Driver {
 }
 
 // Init is cuInit.
-func (d *Driver) Init(_ *Thread, flags uint32) error {
+func (d *Driver) Init(_ Call, flags uint32) error {
 	if flags != 0 {
 		return gpu.ErrInvalidValue
 	}
 	return d.Start()
 }
 
-// Start makes the driver ready, as cuInit does.
+// Start initializes the driver, as cuInit does.
 func (d *Driver) Start() error {
 	if d.ready.Load() != nil {
 		return nil
@@ -84,30 +85,56 @@ func (d *Driver) Start() error {
 		return err
 	}
 	m := &machine{drv: drv}
-	for _, info := range infos {
-		m.devices = append(m.devices, &device{info: info})
+	for i, info := range infos {
+		m.devices = append(m.devices, &device{num: int32(i), info: info})
 	}
 	d.ready.Store(m)
 	return nil
 }
 
-// DriverGetVersion works before cuInit, as in CUDA.
-func (d *Driver) DriverGetVersion(_ *Thread, out cmem.Ptr) error {
+// DriverGetVersion is cuDriverGetVersion, which works before cuInit.
+func (d *Driver) DriverGetVersion(_ Call, out cmem.Ptr) error {
 	cmem.Store(out, int32((*softgpu.Driver)(nil).Version()))
 	return nil
 }
 
-func (d *Driver) machine() (*machine, error) {
-	if m := d.ready.Load(); m != nil {
-		return m, nil
-	}
-	return nil, gpu.ErrNotInitialized
-}
-
-// id is a number that nothing else in the process has.
+// id is a number that is unique in the process. Call with d.mu held.
 func (d *Driver) id() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.nextID++
 	return d.nextID
+}
+
+// find looks a handle up; an unknown one is answered with code.
+func find[T any](t *handle.Table[T], id handle.ID, code gpu.Code) (T, error) {
+	v, ok := t.Get(id)
+	if !ok {
+		return v, code
+	}
+	return v, nil
+}
+
+// add makes a handle for v and stores it.
+func add[T any](t *handle.Table[T], out cmem.Ptr, v T) error {
+	id, ok := t.Add(v)
+	if !ok {
+		return gpu.ErrOutOfMemory
+	}
+	cmem.Store(out, id)
+	return nil
+}
+
+// closeOn closes what a failed call has made.
+func closeOn(err error, made io.Closer) error {
+	if err != nil {
+		made.Close()
+	}
+	return err
+}
+
+// store stores v unless there is an error, which it returns.
+func store[T any](out cmem.Ptr, v T, err error) error {
+	if err == nil {
+		cmem.Store(out, v)
+	}
+	return err
 }

@@ -17,7 +17,7 @@ type (
 		gpu gpu.Module
 
 		mu    sync.Mutex
-		funcs map[string]handle.ID // a function has one handle, however often it is asked for
+		funcs map[string]handle.ID // each function has one handle
 	}
 	function struct {
 		ctx *context
@@ -29,37 +29,36 @@ type (
 // maxPTX bounds the search for the end of PTX text in memory.
 const maxPTX = 64 << 20
 
-// Images that are not PTX text, by their first bytes.
-const (
-	magicELF      = 0x464c457f
-	magicFatBin   = 0xba55ed50
-	magicFatBinV2 = 0x466243b1
-)
+// machineCode reports whether an image is not PTX text, by its first bytes.
+// Machine code cannot run on the software GPU.
+func machineCode(magic uint32) bool {
+	const elf, fatBin, fatBin2 = 0x464c457f, 0xba55ed50, 0x466243b1
+	return magic == elf || magic == fatBin || magic == fatBin2
+}
 
-// ModuleLoadData is cuModuleLoadData. Machine code cannot run here.
-func (d *Driver) ModuleLoadData(t *Thread, out, image cmem.Ptr) error {
-	switch cmem.Load[uint32](image) {
-	case magicELF, magicFatBin, magicFatBinV2:
-		return gpu.Fail("cuModuleLoadData", gpu.ErrNoBinaryForGPU, "the software GPU takes PTX text")
+// ModuleLoadData is cuModuleLoadData.
+func (d *Driver) ModuleLoadData(c Call, out, image cmem.Ptr) error {
+	if machineCode(cmem.Load[uint32](image)) {
+		return gpu.Fail("cuModuleLoadData", gpu.ErrNoBinaryForGPU, "the software GPU needs PTX text")
 	}
 	text, ok := cmem.String(image, maxPTX)
 	if !ok {
 		return gpu.ErrInvalidImage
 	}
-	return d.load(t, out, []byte(text))
+	return d.load(c, out, []byte(text))
 }
 
-// ModuleLoadDataEx is cuModuleLoadDataEx; there is no compiler whose options
-// would matter.
-func (d *Driver) ModuleLoadDataEx(t *Thread, out, image cmem.Ptr, n uint32, options, values cmem.Ptr) error {
+// ModuleLoadDataEx is cuModuleLoadDataEx. The options are a compiler's, and there
+// is none.
+func (d *Driver) ModuleLoadDataEx(c Call, out, image cmem.Ptr, n uint32, options, values cmem.Ptr) error {
 	if n > 0 && (options == 0 || values == 0) {
 		return gpu.ErrInvalidValue
 	}
-	return d.ModuleLoadData(t, out, image)
+	return d.ModuleLoadData(c, out, image)
 }
 
 // ModuleLoad is cuModuleLoad.
-func (d *Driver) ModuleLoad(t *Thread, out, name cmem.Ptr) error {
+func (d *Driver) ModuleLoad(c Call, out, name cmem.Ptr) error {
 	path, ok := cmem.String(name, 4096)
 	if !ok {
 		return gpu.ErrInvalidValue
@@ -68,38 +67,22 @@ func (d *Driver) ModuleLoad(t *Thread, out, name cmem.Ptr) error {
 	if err != nil {
 		return gpu.Fail("cuModuleLoad("+path+")", gpu.ErrFileNotFound, err.Error())
 	}
-	if len(text) >= 4 {
-		switch binary.LittleEndian.Uint32(text) {
-		case magicELF, magicFatBin, magicFatBinV2:
-			return gpu.ErrNoBinaryForGPU
-		}
+	if len(text) >= 4 && machineCode(binary.LittleEndian.Uint32(text)) {
+		return gpu.ErrNoBinaryForGPU
 	}
-	return d.load(t, out, text)
+	return d.load(c, out, text)
 }
 
-func (d *Driver) load(t *Thread, out cmem.Ptr, text []byte) error {
-	c, err := d.current(t)
+func (d *Driver) load(c Call, out cmem.Ptr, text []byte) error {
+	m, err := c.ctx.gpu.Load(text)
 	if err != nil {
 		return err
 	}
-	m, err := c.gpu.Load(text)
-	if err != nil {
-		return err
-	}
-	id, ok := d.modules.Add(&module{ctx: c, gpu: m, funcs: map[string]handle.ID{}})
-	if !ok {
-		m.Close()
-		return gpu.ErrOutOfMemory
-	}
-	cmem.Store(out, id)
-	return nil
+	return closeOn(add(d.modules, out, &module{ctx: c.ctx, gpu: m, funcs: map[string]handle.ID{}}), m)
 }
 
-// ModuleUnload is cuModuleUnload: its functions are gone, too.
-func (d *Driver) ModuleUnload(_ *Thread, id handle.ID) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
+// ModuleUnload is cuModuleUnload. The functions of the module end with it.
+func (d *Driver) ModuleUnload(_ Call, id handle.ID) error {
 	m, ok := d.modules.Remove(id)
 	if !ok {
 		return gpu.ErrInvalidHandle
@@ -109,24 +92,17 @@ func (d *Driver) ModuleUnload(_ *Thread, id handle.ID) error {
 }
 
 // ModuleGetFunction is cuModuleGetFunction.
-func (d *Driver) ModuleGetFunction(_ *Thread, out cmem.Ptr, id handle.ID, name cmem.Ptr) error {
-	if _, err := d.machine(); err != nil {
+func (d *Driver) ModuleGetFunction(_ Call, out cmem.Ptr, id handle.ID, name cmem.Ptr) error {
+	m, err := find(d.modules, id, gpu.ErrInvalidHandle)
+	if err != nil {
 		return err
-	}
-	m, ok := d.modules.Get(id)
-	if !ok {
-		return gpu.ErrInvalidHandle
 	}
 	s, ok := cmem.String(name, 4096)
 	if !ok {
 		return gpu.ErrInvalidValue
 	}
 	fid, err := d.function(m, s)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, fid)
-	return nil
+	return store(out, fid, err)
 }
 
 func (d *Driver) function(m *module, name string) (handle.ID, error) {
@@ -147,9 +123,9 @@ func (d *Driver) function(m *module, name string) (handle.ID, error) {
 	return id, nil
 }
 
-// FuncGetAttribute is cuFuncGetAttribute: the pairs use no shared or constant
-// memory and no registers to speak of.
-func (d *Driver) FuncGetAttribute(_ *Thread, out cmem.Ptr, attr int32, id handle.ID) error {
+// FuncGetAttribute is cuFuncGetAttribute. Built-in kernels use no shared or
+// constant memory.
+func (d *Driver) FuncGetAttribute(_ Call, out cmem.Ptr, attr int32, id handle.ID) error {
 	const maxThreads, ptxVersion, binaryVersion, last = 0, 5, 6, 15
 	f, ok := d.funcs.Get(id)
 	if !ok {
@@ -170,11 +146,7 @@ func (d *Driver) FuncGetAttribute(_ *Thread, out cmem.Ptr, attr int32, id handle
 }
 
 // LaunchKernel is cuLaunchKernel.
-func (d *Driver) LaunchKernel(t *Thread, id handle.ID, gx, gy, gz, bx, by, bz, shared uint32, to handle.ID, params, extra cmem.Ptr) error {
-	s, err := d.stream(t, to)
-	if err != nil {
-		return err
-	}
+func (d *Driver) LaunchKernel(c Call, id handle.ID, gx, gy, gz, bx, by, bz, shared uint32, params, extra cmem.Ptr) error {
 	f, ok := d.funcs.Get(id)
 	if !ok {
 		return gpu.ErrInvalidHandle
@@ -182,7 +154,10 @@ func (d *Driver) LaunchKernel(t *Thread, id handle.ID, gx, gy, gz, bx, by, bz, s
 	if gx == 0 || gy == 0 || gz == 0 || bx == 0 || by == 0 || bz == 0 || params != 0 && extra != 0 {
 		return gpu.ErrInvalidValue
 	}
-	var args []any
+	var (
+		args []any
+		err  error
+	)
 	if extra != 0 {
 		args, err = packedArgs(f.gpu.Params(), extra)
 	} else {
@@ -191,7 +166,7 @@ func (d *Driver) LaunchKernel(t *Thread, id handle.ID, gx, gy, gz, bx, by, bz, s
 	if err != nil {
 		return err
 	}
-	return s.gpu.Launch(f.gpu, gpu.Dim{X: gx, Y: gy, Z: gz}, gpu.Dim{X: bx, Y: by, Z: bz}, args...)
+	return c.stream.gpu.Launch(f.gpu, gpu.Dim{X: gx, Y: gy, Z: gz}, gpu.Dim{X: bx, Y: by, Z: bz}, args...)
 }
 
 // pointedArgs reads arguments from kernelParams: a pointer to each.
@@ -211,7 +186,7 @@ func pointedArgs(sizes []int, params cmem.Ptr) ([]any, error) {
 }
 
 // packedArgs reads arguments from "extra": one buffer with all of them, each
-// at a multiple of its size.
+// aligned to its size.
 func packedArgs(sizes []int, extra cmem.Ptr) ([]any, error) {
 	const end, buffer, length = 0, 1, 2
 	var base, room cmem.Ptr

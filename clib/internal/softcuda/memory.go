@@ -3,6 +3,8 @@ package softcuda
 import (
 	"math/bits"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -15,30 +17,26 @@ type alloc struct {
 	flags uint32
 }
 
-// Alloc allocates in the current context.
-func (d *Driver) Alloc(t *Thread, k gpu.Kind, n uint64, flags uint32) (gpu.Addr, error) {
-	c, err := d.current(t)
+// Alloc allocates in the context of the call and stores the address.
+func (d *Driver) Alloc(c Call, out cmem.Ptr, k gpu.Kind, n uint64, flags uint32) error {
+	a, err := c.ctx.gpu.Alloc(k, n, gpu.Flags(flags))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	a, err := c.gpu.Alloc(k, n, gpu.Flags(flags))
-	if err != nil {
-		return 0, err
-	}
-	d.note(a, &alloc{ctx: c, kind: k, flags: flags})
-	return a, nil
+	d.note(a, &alloc{ctx: c.ctx, kind: k, flags: flags})
+	cmem.Store(out, a)
+	return nil
 }
 
 func (d *Driver) note(a gpu.Addr, al *alloc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.nextID++
-	al.id = d.nextID
+	al.id = d.id()
 	d.allocs[a] = al
 }
 
-// take removes what is noted at a if ok says so, and reports whether it was
-// there. Of two threads that free the same memory one gets it.
+// take removes the allocation at a if ok accepts it. If two threads free the
+// same memory, one of them gets it.
 func (d *Driver) take(a gpu.Addr, ok func(*alloc) bool) (*alloc, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +48,7 @@ func (d *Driver) take(a gpu.Addr, ok func(*alloc) bool) (*alloc, bool) {
 	return al, true
 }
 
-// Free frees what ok accepts.
+// free frees memory that ok accepts.
 func (d *Driver) free(a gpu.Addr, ok func(*alloc) bool) error {
 	al, found := d.take(a, ok)
 	if !found {
@@ -63,12 +61,8 @@ func onDevice(al *alloc) bool { return al.kind.OnDevice() || al.kind == gpu.Kind
 func pinned(al *alloc) bool   { return al.kind == gpu.KindHost }
 
 // MemGetInfo is cuMemGetInfo.
-func (d *Driver) MemGetInfo(t *Thread, free, total cmem.Ptr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
-	f, n, err := c.gpu.MemInfo()
+func (d *Driver) MemGetInfo(c Call, free, total cmem.Ptr) error {
+	f, n, err := c.ctx.gpu.MemInfo()
 	if err != nil {
 		return err
 	}
@@ -78,21 +72,12 @@ func (d *Driver) MemGetInfo(t *Thread, free, total cmem.Ptr) error {
 }
 
 // MemAlloc is cuMemAlloc.
-func (d *Driver) MemAlloc(t *Thread, out cmem.Ptr, n uint64) error {
-	return d.allocTo(t, out, gpu.KindDevice, n, 0)
-}
-
-func (d *Driver) allocTo(t *Thread, out cmem.Ptr, k gpu.Kind, n uint64, flags uint32) error {
-	a, err := d.Alloc(t, k, n, flags)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, a)
-	return nil
+func (d *Driver) MemAlloc(c Call, out cmem.Ptr, n uint64) error {
+	return d.Alloc(c, out, gpu.KindDevice, n, 0)
 }
 
 // MemAllocPitch is cuMemAllocPitch: rows begin at multiples of 512 bytes.
-func (d *Driver) MemAllocPitch(t *Thread, out, pitch cmem.Ptr, width, height uint64, element uint32) error {
+func (d *Driver) MemAllocPitch(c Call, out, pitch cmem.Ptr, width, height uint64, element uint32) error {
 	if width == 0 || height == 0 || element != 4 && element != 8 && element != 16 {
 		return gpu.ErrInvalidValue
 	}
@@ -102,28 +87,15 @@ func (d *Driver) MemAllocPitch(t *Thread, out, pitch cmem.Ptr, width, height uin
 	if over != 0 || row < width {
 		return gpu.ErrInvalidValue
 	}
-	if err := d.allocTo(t, out, gpu.KindDevice, n, 0); err != nil {
-		return err
-	}
-	cmem.Store(pitch, row)
-	return nil
+	return store(pitch, row, d.Alloc(c, out, gpu.KindDevice, n, 0))
 }
 
 // MemFree is cuMemFree.
-func (d *Driver) MemFree(t *Thread, a gpu.Addr) error {
-	if _, err := d.current(t); err != nil {
-		return err
-	}
-	return d.free(a, onDevice)
-}
+func (d *Driver) MemFree(_ Call, a gpu.Addr) error { return d.free(a, onDevice) }
 
 // MemGetAddressRange is cuMemGetAddressRange.
-func (d *Driver) MemGetAddressRange(t *Thread, base, size cmem.Ptr, a gpu.Addr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
-	p, err := c.gpu.Pointer(a)
+func (d *Driver) MemGetAddressRange(c Call, base, size cmem.Ptr, a gpu.Addr) error {
+	p, err := c.ctx.gpu.Pointer(a)
 	if err != nil {
 		return err
 	}
@@ -140,90 +112,63 @@ func (d *Driver) MemGetAddressRange(t *Thread, base, size cmem.Ptr, a gpu.Addr) 
 }
 
 // MemAllocManaged is cuMemAllocManaged.
-func (d *Driver) MemAllocManaged(t *Thread, out cmem.Ptr, n uint64, flags uint32) error {
+func (d *Driver) MemAllocManaged(c Call, out cmem.Ptr, n uint64, flags uint32) error {
 	if flags != uint32(gpu.ManagedGlobal) && flags != uint32(gpu.ManagedHost) {
 		return gpu.ErrInvalidValue
 	}
-	return d.allocTo(t, out, gpu.KindManaged, n, flags)
+	return d.Alloc(c, out, gpu.KindManaged, n, flags)
 }
 
 // MemAllocHost is cuMemAllocHost.
-func (d *Driver) MemAllocHost(t *Thread, out cmem.Ptr, n uint64) error {
-	return d.allocTo(t, out, gpu.KindHost, n, 0)
+func (d *Driver) MemAllocHost(c Call, out cmem.Ptr, n uint64) error {
+	return d.Alloc(c, out, gpu.KindHost, n, 0)
 }
 
-// MemHostAlloc is cuMemHostAlloc, which gives nothing, gladly, to those who want
-// nothing.
-func (d *Driver) MemHostAlloc(t *Thread, out cmem.Ptr, n uint64, flags uint32) error {
+// MemHostAlloc is cuMemHostAlloc, which returns NULL for a size of 0.
+func (d *Driver) MemHostAlloc(c Call, out cmem.Ptr, n uint64, flags uint32) error {
 	if n == 0 {
-		_, err := d.current(t)
-		if err == nil {
-			cmem.Store(out, gpu.Addr(0))
-		}
-		return err
+		cmem.Store(out, gpu.Addr(0))
+		return nil
 	}
-	return d.allocTo(t, out, gpu.KindHost, n, flags)
+	return d.Alloc(c, out, gpu.KindHost, n, flags)
 }
 
 // MemFreeHost is cuMemFreeHost.
-func (d *Driver) MemFreeHost(t *Thread, p cmem.Ptr) error {
-	if _, err := d.current(t); err != nil {
-		return err
-	}
-	return d.free(gpu.Addr(p), pinned)
-}
+func (d *Driver) MemFreeHost(_ Call, p cmem.Ptr) error { return d.free(gpu.Addr(p), pinned) }
 
 // MemHostRegister is cuMemHostRegister.
-func (d *Driver) MemHostRegister(t *Thread, p cmem.Ptr, n uint64, flags uint32) error {
-	c, err := d.current(t)
-	if err != nil {
+func (d *Driver) MemHostRegister(c Call, p cmem.Ptr, n uint64, flags uint32) error {
+	if err := c.ctx.gpu.Register(uintptr(p), n, gpu.Flags(flags)); err != nil {
 		return err
 	}
-	if err := c.gpu.Register(uintptr(p), n, gpu.Flags(flags)); err != nil {
-		return err
-	}
-	d.note(gpu.Addr(p), &alloc{ctx: c, kind: gpu.KindRegistered, flags: flags})
+	d.note(gpu.Addr(p), &alloc{ctx: c.ctx, kind: gpu.KindRegistered, flags: flags})
 	return nil
 }
 
 // MemHostUnregister is cuMemHostUnregister.
-func (d *Driver) MemHostUnregister(t *Thread, p cmem.Ptr) error {
-	if _, err := d.current(t); err != nil {
-		return err
-	}
+func (d *Driver) MemHostUnregister(c Call, p cmem.Ptr) error {
 	al, ok := d.take(gpu.Addr(p), func(al *alloc) bool { return al.kind == gpu.KindRegistered })
 	if ok {
 		return al.ctx.gpu.Unregister(uintptr(p))
 	}
-	if in, err := d.Pointer(t, gpu.Addr(p)); err == nil && in.Kind != gpu.KindNone {
+	if in, err := d.Pointer(c, gpu.Addr(p)); err == nil && in.Kind != gpu.KindNone {
 		return gpu.ErrInvalidValue // inside a registration, or memory of another kind
 	}
 	return gpu.ErrHostMemoryNotRegistered
 }
 
 // MemHostGetDevicePointer is cuMemHostGetDevicePointer.
-func (d *Driver) MemHostGetDevicePointer(t *Thread, out, p cmem.Ptr, flags uint32) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
+func (d *Driver) MemHostGetDevicePointer(c Call, out, p cmem.Ptr, flags uint32) error {
 	if flags != 0 {
 		return gpu.ErrInvalidValue
 	}
-	a, err := c.gpu.DevicePointer(uintptr(p))
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, a)
-	return nil
+	a, err := c.ctx.gpu.DevicePointer(uintptr(p))
+	return store(out, a, err)
 }
 
 // MemHostGetFlags is cuMemHostGetFlags. Under unified addressing pinned memory
-// is always mapped and portable, and says so.
-func (d *Driver) MemHostGetFlags(t *Thread, out, p cmem.Ptr) error {
-	if _, err := d.current(t); err != nil {
-		return err
-	}
+// is always mapped and portable.
+func (d *Driver) MemHostGetFlags(_ Call, out, p cmem.Ptr) error {
 	d.mu.Lock()
 	al := d.allocs[gpu.Addr(p)]
 	d.mu.Unlock()
@@ -236,38 +181,31 @@ func (d *Driver) MemHostGetFlags(t *Thread, out, p cmem.Ptr) error {
 
 // MemGetHandleForAddressRange is cuMemGetHandleForAddressRange: device memory
 // as a dma-buf.
-func (d *Driver) MemGetHandleForAddressRange(t *Thread, out cmem.Ptr, a gpu.Addr, n uint64, kind int32, flags uint64) error {
+func (d *Driver) MemGetHandleForAddressRange(c Call, out cmem.Ptr, a gpu.Addr, n uint64, kind int32, flags uint64) error {
 	const dmaBuf = 1
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
 	switch {
 	case kind != dmaBuf:
 		return gpu.ErrInvalidValue
 	case flags != 0:
 		return gpu.ErrNotSupported
 	}
-	f, err := c.gpu.Export(a, n, gpu.ExportDMABuf)
+	f, err := c.ctx.gpu.Export(a, n, gpu.ExportDMABuf)
 	if err != nil {
 		return err
 	}
-	fd, err := release(f)
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the program closes it
 	if err != nil {
-		return err
+		return gpu.ErrOperatingSystem
 	}
 	cmem.Store(out, int32(fd))
 	return nil
 }
 
 // FlushGPUDirectRDMAWrites is cuFlushGPUDirectRDMAWrites.
-func (d *Driver) FlushGPUDirectRDMAWrites(t *Thread, target, scope int32) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
+func (d *Driver) FlushGPUDirectRDMAWrites(c Call, target, scope int32) error {
 	if target != 0 {
 		return gpu.ErrInvalidValue
 	}
-	return c.gpu.FlushWrites(gpu.Scope(scope))
+	return c.ctx.gpu.FlushWrites(gpu.Scope(scope))
 }

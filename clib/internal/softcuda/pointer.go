@@ -32,26 +32,26 @@ const (
 	memoryDevice int32 = 2
 )
 
-// A Pointer is what is known of an address.
+// A Pointer describes an address.
 type Pointer struct {
 	gpu.Pointer
 	Addr    gpu.Addr
-	Context handle.ID // 0 for memory that no program allocated
+	Context handle.ID // 0 for memory that the program did not allocate
 	Buffer  uint64
 }
 
-// Pointer looks an address up. An unknown one has KindNone.
-func (d *Driver) Pointer(t *Thread, a gpu.Addr) (Pointer, error) {
-	p := Pointer{Addr: a}
-	look := func(x gpu.Device) (err error) {
-		p.Pointer, err = x.Pointer(a)
+// Pointer looks an address up. An unknown one has KindNone. It needs no current
+// context.
+func (d *Driver) Pointer(c Call, a gpu.Addr) (p Pointer, err error) {
+	p.Addr = a
+	look := func(g gpu.Device) (err error) {
+		p.Pointer, err = g.Pointer(a)
 		return err
 	}
-	c, err := d.current(t)
-	if err == nil {
-		err = look(c.gpu)
+	if x, none := d.current(c.Thread); none == nil {
+		err = look(x.gpu)
 	} else {
-		err = d.visit(0, look) // being current is not asked of this call
+		err = d.visit(0, look)
 	}
 	if err != nil || p.Kind == gpu.KindNone {
 		return p, err
@@ -65,8 +65,8 @@ func (d *Driver) Pointer(t *Thread, a gpu.Addr) (Pointer, error) {
 }
 
 // PointerGetAttribute is cuPointerGetAttribute.
-func (d *Driver) PointerGetAttribute(t *Thread, out cmem.Ptr, attr int32, a gpu.Addr) error {
-	p, err := d.Pointer(t, a)
+func (d *Driver) PointerGetAttribute(c Call, out cmem.Ptr, attr int32, a gpu.Addr) error {
+	p, err := d.Pointer(c, a)
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,10 @@ func (d *Driver) PointerGetAttribute(t *Thread, out cmem.Ptr, attr int32, a gpu.
 	return p.store(out, attr)
 }
 
-// PointerGetAttributes is cuPointerGetAttributes: of an unknown address all
-// attributes are zero, which is no error.
-func (d *Driver) PointerGetAttributes(t *Thread, n uint32, attrs, outs cmem.Ptr, a gpu.Addr) error {
-	p, err := d.Pointer(t, a)
+// PointerGetAttributes is cuPointerGetAttributes. An unknown address is no
+// error: its attributes are zero.
+func (d *Driver) PointerGetAttributes(c Call, n uint32, attrs, outs cmem.Ptr, a gpu.Addr) error {
+	p, err := d.Pointer(c, a)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (d *Driver) PointerGetAttributes(t *Thread, n uint32, attrs, outs cmem.Ptr,
 	return nil
 }
 
-// store writes an attribute in C's type for it.
+// store stores an attribute in its C type.
 func (p *Pointer) store(out cmem.Ptr, attr int32) error {
 	known := p.Kind != gpu.KindNone
 	device := p.Kind.OnDevice()
@@ -138,7 +138,7 @@ func (p *Pointer) store(out cmem.Ptr, attr int32) error {
 	return nil
 }
 
-// memoryType says device of managed memory, as CUDA does.
+// memoryType is device for managed memory, as in CUDA.
 func (p *Pointer) memoryType() int32 {
 	switch p.Kind {
 	case gpu.KindNone:
@@ -149,7 +149,7 @@ func (p *Pointer) memoryType() int32 {
 	return memoryDevice
 }
 
-// ordinal is CUDA's CU_DEVICE_INVALID for an unknown address.
+// ordinal is CU_DEVICE_INVALID for an unknown address.
 func (p *Pointer) ordinal() int32 {
 	if p.Kind == gpu.KindNone {
 		return -2
@@ -172,14 +172,10 @@ func flag(on bool) uint32 {
 	return 0
 }
 
-// PointerSetAttribute is cuPointerSetAttribute, which knows SYNC_MEMOPS alone.
-func (d *Driver) PointerSetAttribute(t *Thread, value cmem.Ptr, attr int32, a gpu.Addr) error {
-	c, err := d.current(t)
-	if err != nil {
-		return err
-	}
+// PointerSetAttribute is cuPointerSetAttribute, for SYNC_MEMOPS only.
+func (d *Driver) PointerSetAttribute(c Call, value cmem.Ptr, attr int32, a gpu.Addr) error {
 	if attr != attrSyncMemops {
 		return gpu.ErrInvalidValue
 	}
-	return c.gpu.SetSyncMemops(a, cmem.Load[uint32](value) != 0)
+	return c.ctx.gpu.SetSyncMemops(a, cmem.Load[uint32](value) != 0)
 }

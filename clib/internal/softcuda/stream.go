@@ -15,62 +15,26 @@ type stream struct {
 	gpu   *softgpu.Stream
 }
 
-// The streams that have no handle: NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD.
-const lastDefault handle.ID = 2
-
-// stream finds the stream that work is for.
-func (d *Driver) stream(t *Thread, id handle.ID) (*stream, error) {
-	if id <= lastDefault {
-		c, err := d.current(t)
-		if err != nil {
-			return nil, err
-		}
-		s, err := c.gpu.DefaultStream()
-		if err != nil {
-			return nil, err
-		}
-		return &stream{ctx: c, gpu: s}, nil
-	}
-	if _, err := d.machine(); err != nil {
-		return nil, err
-	}
-	s, ok := d.streams.Get(id)
-	if !ok {
-		return nil, gpu.ErrInvalidHandle
-	}
-	return s, nil
-}
-
 // StreamCreate is cuStreamCreate.
-func (d *Driver) StreamCreate(t *Thread, out cmem.Ptr, flags uint32) error {
-	c, err := d.current(t)
+func (d *Driver) StreamCreate(c Call, out cmem.Ptr, flags uint32) error {
+	g, err := c.ctx.gpu.NewStreamFlags(softgpu.StreamFlags(flags))
 	if err != nil {
 		return err
 	}
-	g, err := c.gpu.NewStreamFlags(softgpu.StreamFlags(flags))
-	if err != nil {
-		return err
-	}
-	id, ok := d.streams.Add(&stream{c, d.id(), flags, g})
-	if !ok {
-		g.Close()
-		return gpu.ErrOutOfMemory
-	}
-	cmem.Store(out, id)
-	return nil
+	d.mu.Lock()
+	num := d.id()
+	d.mu.Unlock()
+	return closeOn(add(d.streams, out, &stream{c.ctx, num, flags, g}), g)
 }
 
 // StreamCreateWithPriority is cuStreamCreateWithPriority: a priority out of
-// range is brought into it, and the range is one value wide.
-func (d *Driver) StreamCreateWithPriority(t *Thread, out cmem.Ptr, flags uint32, _ int32) error {
-	return d.StreamCreate(t, out, flags)
+// range is clamped, and the range has one value.
+func (d *Driver) StreamCreateWithPriority(c Call, out cmem.Ptr, flags uint32, _ int32) error {
+	return d.StreamCreate(c, out, flags)
 }
 
-// StreamDestroy is cuStreamDestroy: work that is enqueued is still done.
-func (d *Driver) StreamDestroy(_ *Thread, id handle.ID) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
+// StreamDestroy is cuStreamDestroy. Enqueued work is still done.
+func (d *Driver) StreamDestroy(_ Call, id handle.ID) error {
 	s, ok := d.streams.Remove(id)
 	if !ok {
 		return gpu.ErrInvalidHandle
@@ -79,21 +43,13 @@ func (d *Driver) StreamDestroy(_ *Thread, id handle.ID) error {
 }
 
 // StreamSynchronize is cuStreamSynchronize.
-func (d *Driver) StreamSynchronize(t *Thread, id handle.ID) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	return s.gpu.Synchronize()
-}
+func (d *Driver) StreamSynchronize(c Call) error { return c.stream.gpu.Synchronize() }
 
 // StreamQuery is cuStreamQuery.
-func (d *Driver) StreamQuery(t *Thread, id handle.ID) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	done, err := s.gpu.Done()
+func (d *Driver) StreamQuery(c Call) error { return ready(c.stream.gpu.Done()) }
+
+// ready turns a query into its code.
+func ready(done bool, err error) error {
 	if err == nil && !done {
 		return gpu.ErrNotReady
 	}
@@ -101,127 +57,118 @@ func (d *Driver) StreamQuery(t *Thread, id handle.ID) error {
 }
 
 // StreamWaitEvent is cuStreamWaitEvent.
-func (d *Driver) StreamWaitEvent(t *Thread, id, ev handle.ID, _ uint32) error {
-	s, err := d.stream(t, id)
+func (d *Driver) StreamWaitEvent(c Call, id handle.ID, _ uint32) error {
+	e, err := d.event(id)
 	if err != nil {
 		return err
 	}
-	e, ok := d.events.Get(ev)
-	if !ok {
-		return gpu.ErrInvalidHandle
-	}
-	return s.gpu.WaitEvent(e.gpu)
+	return c.stream.gpu.WaitEvent(e.gpu)
 }
 
 // LaunchHostFunc is cuLaunchHostFunc.
-func (d *Driver) LaunchHostFunc(t *Thread, id handle.ID, fn, user cmem.Ptr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
+func (d *Driver) LaunchHostFunc(c Call, fn, user cmem.Ptr) error {
 	if fn == 0 {
 		return gpu.ErrInvalidValue
 	}
-	return s.gpu.Do(func() { d.call.HostFunc(fn, user) })
+	return c.stream.gpu.Do(func() { d.call.HostFunc(fn, user) })
 }
 
 // StreamAddCallback is cuStreamAddCallback.
-func (d *Driver) StreamAddCallback(t *Thread, id handle.ID, fn, user cmem.Ptr, flags uint32) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
+func (d *Driver) StreamAddCallback(c Call, fn, user cmem.Ptr, flags uint32) error {
 	if fn == 0 || flags != 0 {
 		return gpu.ErrInvalidValue
 	}
-	return s.gpu.Do(func() { d.call.StreamCallback(fn, id, gpu.Success, user) })
+	return c.stream.gpu.Do(func() { d.call.StreamCallback(fn, c.arg, gpu.Success, user) })
 }
 
 // StreamGetFlags is cuStreamGetFlags.
-func (d *Driver) StreamGetFlags(t *Thread, id handle.ID, out cmem.Ptr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, s.flags)
+func (d *Driver) StreamGetFlags(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.stream.flags)
 	return nil
 }
 
 // StreamGetPriority is cuStreamGetPriority.
-func (d *Driver) StreamGetPriority(t *Thread, id handle.ID, out cmem.Ptr) error {
-	if _, err := d.stream(t, id); err != nil {
-		return err
-	}
+func (d *Driver) StreamGetPriority(_ Call, out cmem.Ptr) error {
 	cmem.Store(out, int32(0))
 	return nil
 }
 
 // StreamGetCtx is cuStreamGetCtx.
-func (d *Driver) StreamGetCtx(t *Thread, id handle.ID, out cmem.Ptr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, s.ctx.id)
+func (d *Driver) StreamGetCtx(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.stream.ctx.id)
 	return nil
 }
 
 // StreamGetCtx2 is cuStreamGetCtx_v2; there are no green contexts.
-func (d *Driver) StreamGetCtx2(t *Thread, id handle.ID, out, green cmem.Ptr) error {
+func (d *Driver) StreamGetCtx2(c Call, out, green cmem.Ptr) error {
 	if green != 0 {
 		cmem.Store(green, uint64(0))
 	}
-	return d.StreamGetCtx(t, id, out)
+	return d.StreamGetCtx(c, out)
 }
 
 // StreamGetDevice is cuStreamGetDevice.
-func (d *Driver) StreamGetDevice(t *Thread, id handle.ID, out cmem.Ptr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, s.ctx.dev)
+func (d *Driver) StreamGetDevice(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.stream.ctx.dev)
 	return nil
 }
 
 // StreamGetId is cuStreamGetId.
-func (d *Driver) StreamGetId(t *Thread, id handle.ID, out cmem.Ptr) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
-	cmem.Store(out, s.num)
+func (d *Driver) StreamGetId(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.stream.num)
 	return nil
 }
 
 // StreamIsCapturing is cuStreamIsCapturing: never, there are no graphs.
-func (d *Driver) StreamIsCapturing(t *Thread, id handle.ID, out cmem.Ptr) error {
-	if _, err := d.stream(t, id); err != nil {
-		return err
-	}
+func (d *Driver) StreamIsCapturing(_ Call, out cmem.Ptr) error {
 	cmem.Store(out, int32(0))
 	return nil
 }
 
-// MemAllocAsync is cuMemAllocAsync. The memory is there at once, which is
-// earlier than promised.
-func (d *Driver) MemAllocAsync(t *Thread, out cmem.Ptr, n uint64, id handle.ID) error {
-	if _, err := d.stream(t, id); err != nil {
-		return err
-	}
-	return d.MemAlloc(t, out, n)
-}
-
-// MemFreeAsync is cuMemFreeAsync: the memory goes when the stream gets there.
-func (d *Driver) MemFreeAsync(t *Thread, a gpu.Addr, id handle.ID) error {
-	s, err := d.stream(t, id)
-	if err != nil {
-		return err
-	}
+// MemFreeAsync is cuMemFreeAsync. The memory is freed in the order of the
+// stream.
+func (d *Driver) MemFreeAsync(c Call, a gpu.Addr) error {
 	al, ok := d.take(a, onDevice)
 	if !ok {
 		return gpu.ErrInvalidValue
 	}
-	// Freeing waits for the whole context, so it cannot happen on the stream.
-	return s.gpu.Do(func() { go al.ctx.gpu.Free(a) })
+	// Free waits for the whole context, so it cannot run on the stream.
+	return c.stream.gpu.Do(func() { go al.ctx.gpu.Free(a) })
+}
+
+// StreamWaitValue32 is cuStreamWaitValue32.
+func (d *Driver) StreamWaitValue32(c Call, a gpu.Addr, v, flags uint32) error {
+	return c.waitValue(a, uint64(v), 4, flags)
+}
+
+// StreamWaitValue64 is cuStreamWaitValue64.
+func (d *Driver) StreamWaitValue64(c Call, a gpu.Addr, v uint64, flags uint32) error {
+	return c.waitValue(a, v, 8, flags)
+}
+
+func (c Call) waitValue(a gpu.Addr, v uint64, width int, flags uint32) error {
+	const flush = 1 << 30
+	cond := gpu.Cond(flags &^ flush)
+	if cond > gpu.CondNOR {
+		return gpu.ErrInvalidValue
+	}
+	return c.stream.gpu.Wait(a, v, width, cond)
+}
+
+// StreamWriteValue32 is cuStreamWriteValue32.
+func (d *Driver) StreamWriteValue32(c Call, a gpu.Addr, v, flags uint32) error {
+	return c.writeValue(a, uint64(v), 4, flags)
+}
+
+// StreamWriteValue64 is cuStreamWriteValue64.
+func (d *Driver) StreamWriteValue64(c Call, a gpu.Addr, v uint64, flags uint32) error {
+	return c.writeValue(a, v, 8, flags)
+}
+
+func (c Call) writeValue(a gpu.Addr, v uint64, width int, flags uint32) error {
+	const noBarrier = 1
+	if flags&^noBarrier != 0 {
+		return gpu.ErrInvalidValue
+	}
+	return c.stream.gpu.Write(a, v, width)
 }

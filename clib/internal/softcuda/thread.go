@@ -6,18 +6,18 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 )
 
-// maxDepth is how many contexts a thread can have pushed.
+// maxDepth is the number of contexts that a thread can push.
 const maxDepth = 62
 
 // A Thread is the state that CUDA keeps per thread of the operating system. It
-// is a variable of the core in C (struct culvert_thread): goroutines move
+// is a thread-local variable in C (struct culvert_thread): goroutines move
 // between threads, C programs do not.
 type Thread struct {
 	_ structs.HostLayout
 
 	Depth     int32 // of Stack
-	Device    int32 // of the runtime: what cudaSetDevice chose
-	LastError int32 // of the runtime: what cudaGetLastError is to tell
+	Device    int32 // of the runtime, set by cudaSetDevice
+	LastError int32 // of the runtime, for cudaGetLastError
 	Pad0      [4]byte
 	Stack     [maxDepth]handle.ID
 }
@@ -29,7 +29,7 @@ func (t *Thread) top() handle.ID {
 	return t.Stack[t.Depth-1]
 }
 
-// setTop replaces the current context; 0 leaves the thread with none there.
+// setTop replaces the current context; 0 removes it.
 func (t *Thread) setTop(id handle.ID) {
 	switch {
 	case t.Depth > 0 && id == 0:

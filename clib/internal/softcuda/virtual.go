@@ -11,8 +11,8 @@ import (
 )
 
 // Virtual memory: physical memory by handle, reserved addresses, and mappings of
-// the one at the other. A mapping can be used once access was granted; mappings
-// that follow each other are one range.
+// physical memory at them. A mapping can be used after MemSetAccess; adjacent
+// mappings are one range.
 
 // virtual is a process's virtual memory. Guarded by Driver.mu.
 type virtual struct {
@@ -25,9 +25,8 @@ type virtual struct {
 type physical struct {
 	id     handle.ID
 	mem    *softgpu.Physical
-	dev    int32
 	prop   allocationProp
-	refs   int // handles given out
+	refs   int // handles that the program has
 	mapped int
 }
 
@@ -38,6 +37,7 @@ type reservation struct {
 
 // A mapping is physical memory at an address.
 type mapping struct {
+	base   gpu.Addr
 	phys   *physical
 	access int32
 	via    *softgpu.Device // while access is granted
@@ -49,21 +49,25 @@ func newVirtual() virtual {
 
 // allocationProp is CUmemAllocationProp.
 type allocationProp struct {
-	_            structs.HostLayout
-	Type         int32
-	HandleTypes  int32
-	LocationType int32
-	LocationID   int32
-	Win32        cmem.Ptr
-	Flags        [8]byte
+	_           structs.HostLayout
+	Type        int32
+	HandleTypes int32
+	Location    memLocation
+	Win32       cmem.Ptr
+	Flags       [8]byte
+}
+
+// memLocation is CUmemLocation.
+type memLocation struct {
+	_        structs.HostLayout
+	Type, ID int32
 }
 
 // accessDesc is CUmemAccessDesc.
 type accessDesc struct {
-	_            structs.HostLayout
-	LocationType int32
-	LocationID   int32
-	Flags        int32
+	_        structs.HostLayout
+	Location memLocation
+	Flags    int32
 }
 
 const (
@@ -75,27 +79,16 @@ const (
 	accessReadWrite = 3
 )
 
-// card is the GPU that a property names.
-func (d *Driver) card(p *allocationProp) (*softgpu.GPU, error) {
-	if p.Type != allocationPinned || p.LocationType != locationDevice || p.HandleTypes&^handlePosixFD != 0 {
-		return nil, gpu.ErrInvalidValue
-	}
-	m, err := d.machine()
-	if err != nil {
-		return nil, err
-	}
-	return m.drv.GPU(int(p.LocationID))
+// card is the GPU at a location.
+func (d *Driver) card(at memLocation) (*softgpu.GPU, error) {
+	return d.ready.Load().drv.GPU(int(at.ID))
 }
 
-// MemGetAllocationGranularity is cuMemGetAllocationGranularity. It answers for
-// properties that no memory could have, too.
-func (d *Driver) MemGetAllocationGranularity(_ *Thread, out, prop cmem.Ptr, option int32) error {
-	m, err := d.machine()
-	if err != nil {
-		return err
-	}
-	if p := cmem.Load[allocationProp](prop); p.LocationType == locationDevice {
-		if _, err := m.drv.GPU(int(p.LocationID)); err != nil {
+// MemGetAllocationGranularity is cuMemGetAllocationGranularity. It accepts
+// properties that memory cannot have.
+func (d *Driver) MemGetAllocationGranularity(_ Call, out, prop cmem.Ptr, option int32) error {
+	if p := cmem.Load[allocationProp](prop); p.Location.Type == locationDevice {
+		if _, err := d.card(p.Location); err != nil {
 			return err
 		}
 	}
@@ -107,27 +100,26 @@ func (d *Driver) MemGetAllocationGranularity(_ *Thread, out, prop cmem.Ptr, opti
 }
 
 // MemCreate is cuMemCreate.
-func (d *Driver) MemCreate(_ *Thread, out cmem.Ptr, n uint64, prop cmem.Ptr, flags uint64) error {
+func (d *Driver) MemCreate(_ Call, out cmem.Ptr, n uint64, prop cmem.Ptr, flags uint64) error {
 	p := cmem.Load[allocationProp](prop)
-	card, err := d.card(&p)
+	if p.Type != allocationPinned || p.Location.Type != locationDevice || p.HandleTypes&^handlePosixFD != 0 || flags != 0 {
+		return gpu.ErrInvalidValue
+	}
+	card, err := d.card(p.Location)
 	if err != nil {
 		return err
-	}
-	if flags != 0 {
-		return gpu.ErrInvalidValue
 	}
 	mem, err := card.Create(n)
 	if err != nil {
 		return err
 	}
-	ph := &physical{mem: mem, dev: p.LocationID, prop: p}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.give(ph, out)
+	return d.retain(&physical{mem: mem, prop: p}, out)
 }
 
-// give hands a handle of ph out. Call with d.mu held.
-func (d *Driver) give(ph *physical, out cmem.Ptr) error {
+// retain gives the program a handle of ph. Call with d.mu held.
+func (d *Driver) retain(ph *physical, out cmem.Ptr) error {
 	if ph.refs == 0 {
 		id, ok := d.virtual.physicals.Add(ph)
 		if !ok {
@@ -140,59 +132,42 @@ func (d *Driver) give(ph *physical, out cmem.Ptr) error {
 	return nil
 }
 
-// settle lets memory go that nobody holds. Call with d.mu held.
-func (ph *physical) settle() {
+// free frees memory without handles and mappings. Call with d.mu held.
+func (ph *physical) free() {
 	if ph.refs == 0 && ph.mapped == 0 {
 		ph.mem.Release()
 	}
 }
 
-func (d *Driver) physical(id handle.ID) (*physical, error) {
-	if _, err := d.machine(); err != nil {
-		return nil, err
-	}
-	ph, ok := d.virtual.physicals.Get(id)
-	if !ok {
-		return nil, gpu.ErrInvalidValue
-	}
-	return ph, nil
-}
-
 // MemRelease is cuMemRelease.
-func (d *Driver) MemRelease(_ *Thread, id handle.ID) error {
-	ph, err := d.physical(id)
-	if err != nil {
-		return err
-	}
+func (d *Driver) MemRelease(_ Call, id handle.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ph.refs == 0 {
-		return gpu.ErrInvalidValue
+	ph, err := find(d.virtual.physicals, id, gpu.ErrInvalidValue)
+	if err != nil {
+		return err
 	}
 	if ph.refs--; ph.refs == 0 {
 		d.virtual.physicals.Remove(id)
 	}
-	ph.settle()
+	ph.free()
 	return nil
 }
 
 // MemRetainAllocationHandle is cuMemRetainAllocationHandle.
-func (d *Driver) MemRetainAllocationHandle(_ *Thread, out, addr cmem.Ptr) error {
+func (d *Driver) MemRetainAllocationHandle(_ Call, out, addr cmem.Ptr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for a, m := range d.virtual.mappings {
-		if in(gpu.Addr(addr), a, m.phys.mem.Size()) {
-			return d.give(m.phys, out)
-		}
+	m, err := d.mappingAt(gpu.Addr(addr))
+	if err != nil {
+		return err
 	}
-	return gpu.ErrInvalidValue
+	return d.retain(m.phys, out)
 }
 
-func in(a, base gpu.Addr, n uint64) bool { return a >= base && uint64(a-base) < n }
-
 // MemGetAllocationPropertiesFromHandle is the call of that name.
-func (d *Driver) MemGetAllocationPropertiesFromHandle(_ *Thread, out cmem.Ptr, id handle.ID) error {
-	ph, err := d.physical(id)
+func (d *Driver) MemGetAllocationPropertiesFromHandle(_ Call, out cmem.Ptr, id handle.ID) error {
+	ph, err := find(d.virtual.physicals, id, gpu.ErrInvalidValue)
 	if err != nil {
 		return err
 	}
@@ -200,19 +175,14 @@ func (d *Driver) MemGetAllocationPropertiesFromHandle(_ *Thread, out cmem.Ptr, i
 	return nil
 }
 
-// MemAddressReserve is cuMemAddressReserve. The wish for an address is not
-// granted, which CUDA allows. Addresses are those of the first GPU unless the
-// thread works on another.
-func (d *Driver) MemAddressReserve(t *Thread, out cmem.Ptr, n, align uint64, _ gpu.Addr, flags uint64) error {
-	m, err := d.machine()
-	if err != nil {
-		return err
-	}
+// MemAddressReserve is cuMemAddressReserve. It ignores the requested address,
+// which CUDA allows. Addresses are those of the thread's GPU, or of the first.
+func (d *Driver) MemAddressReserve(c Call, out cmem.Ptr, n, align uint64, _ gpu.Addr, flags uint64) error {
 	if flags != 0 || align&(align-1) != 0 || align > softgpu.Granularity {
 		return gpu.ErrInvalidValue
 	}
-	dev, _ := d.Current(t)
-	card, err := m.drv.GPU(int(dev))
+	dev, _ := d.Current(c.Thread)
+	card, err := d.card(memLocation{ID: dev})
 	if err != nil {
 		return err
 	}
@@ -227,16 +197,12 @@ func (d *Driver) MemAddressReserve(t *Thread, out cmem.Ptr, n, align uint64, _ g
 	return nil
 }
 
-// MemAddressFree is cuMemAddressFree, for a whole reservation in which nothing
-// is mapped.
-func (d *Driver) MemAddressFree(_ *Thread, a gpu.Addr, n uint64) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
+// MemAddressFree is cuMemAddressFree, for a whole reservation without mappings.
+func (d *Driver) MemAddressFree(_ Call, a gpu.Addr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r, ok := d.virtual.reservations[a]
-	if !ok || r.size != n || len(d.mapped(a, n)) > 0 {
+	if !ok || r.size != n || d.overlaps(a, n) {
 		return gpu.ErrInvalidValue
 	}
 	delete(d.virtual.reservations, a)
@@ -244,34 +210,38 @@ func (d *Driver) MemAddressFree(_ *Thread, a gpu.Addr, n uint64) error {
 	return nil
 }
 
-// mapped are the addresses of the mappings that begin in [a, a+n). Call with
-// d.mu held.
-func (d *Driver) mapped(a gpu.Addr, n uint64) (list []gpu.Addr) {
-	for at := range d.virtual.mappings {
-		if in(at, a, n) {
-			list = append(list, at)
-		}
-	}
-	return list
-}
-
 // MemMap is cuMemMap, of all of the memory.
-func (d *Driver) MemMap(_ *Thread, a gpu.Addr, n, off uint64, id handle.ID, flags uint64) error {
-	ph, err := d.physical(id)
+func (d *Driver) MemMap(_ Call, a gpu.Addr, n, off uint64, id handle.ID, flags uint64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ph, err := find(d.virtual.physicals, id, gpu.ErrInvalidValue)
 	if err != nil {
 		return err
 	}
 	if off != 0 || flags != 0 || n != ph.mem.Size() || a%softgpu.Granularity != 0 {
 		return gpu.ErrInvalidValue
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !d.reserved(a, n) || d.overlaps(a, n) {
 		return gpu.ErrInvalidValue
 	}
 	ph.mapped++
-	d.virtual.mappings[a] = &mapping{phys: ph}
+	d.virtual.mappings[a] = &mapping{base: a, phys: ph}
 	return nil
+}
+
+func in(a, base gpu.Addr, n uint64) bool { return a >= base && uint64(a-base) < n }
+
+func (m *mapping) size() uint64 { return m.phys.mem.Size() }
+
+// The functions below are called with d.mu held.
+
+func (d *Driver) mappingAt(a gpu.Addr) (*mapping, error) {
+	for _, m := range d.virtual.mappings {
+		if in(a, m.base, m.size()) {
+			return m, nil
+		}
+	}
+	return nil, gpu.ErrInvalidValue
 }
 
 func (d *Driver) reserved(a gpu.Addr, n uint64) bool {
@@ -285,20 +255,21 @@ func (d *Driver) reserved(a gpu.Addr, n uint64) bool {
 
 func (d *Driver) overlaps(a gpu.Addr, n uint64) bool {
 	for base, m := range d.virtual.mappings {
-		if in(a, base, m.phys.mem.Size()) || in(base, a, n) {
+		if in(a, base, m.size()) || in(base, a, n) {
 			return true
 		}
 	}
 	return false
 }
 
-// whole are the mappings that make up [a, a+n) without a gap. Call with d.mu
-// held.
-func (d *Driver) whole(a gpu.Addr, n uint64) ([]gpu.Addr, error) {
-	list := d.mapped(a, n)
+// whole returns the mappings that fill [a, a+n) without a gap.
+func (d *Driver) whole(a gpu.Addr, n uint64) (list []*mapping, err error) {
 	var sum uint64
-	for _, at := range list {
-		sum += d.virtual.mappings[at].phys.mem.Size()
+	for at, m := range d.virtual.mappings {
+		if in(at, a, n) {
+			list = append(list, m)
+			sum += m.size()
+		}
 	}
 	if n == 0 || sum != n || d.virtual.mappings[a] == nil {
 		return nil, gpu.ErrInvalidValue
@@ -307,49 +278,37 @@ func (d *Driver) whole(a gpu.Addr, n uint64) ([]gpu.Addr, error) {
 }
 
 // MemUnmap is cuMemUnmap, of whole mappings.
-func (d *Driver) MemUnmap(_ *Thread, a gpu.Addr, n uint64) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
+func (d *Driver) MemUnmap(_ Call, a gpu.Addr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list, err := d.whole(a, n)
-	if err != nil {
-		return err
-	}
-	for _, at := range list {
-		m := d.virtual.mappings[at]
-		err = errors.Join(err, m.deny(at))
-		delete(d.virtual.mappings, at)
+	for _, m := range list {
+		err = errors.Join(err, m.deny())
+		delete(d.virtual.mappings, m.base)
 		m.phys.mapped--
-		m.phys.settle()
+		m.phys.free()
 	}
 	return err
 }
 
-// deny takes access away.
-func (m *mapping) deny(a gpu.Addr) error {
+// deny revokes access.
+func (m *mapping) deny() error {
 	if m.via == nil {
 		return nil
 	}
-	err := m.via.Unmap(a)
-	err = errors.Join(err, m.via.Close())
+	err := errors.Join(m.via.Unmap(m.base), m.via.Close())
 	m.via, m.access = nil, accessNone
 	return err
 }
 
-// MemSetAccess is cuMemSetAccess, for whole mappings and for the GPU that has
-// the memory: there are no peers. Reading alone is not told from writing.
-func (d *Driver) MemSetAccess(_ *Thread, a gpu.Addr, n uint64, desc cmem.Ptr, count uint64) error {
-	m, err := d.machine()
-	if err != nil {
-		return err
-	}
+// MemSetAccess is cuMemSetAccess, for whole mappings and for the GPU of the
+// memory: there are no peers. Read access includes writing.
+func (d *Driver) MemSetAccess(_ Call, a gpu.Addr, n uint64, desc cmem.Ptr, count uint64) error {
 	if count != 1 {
 		return gpu.ErrInvalidValue
 	}
 	want := cmem.Load[accessDesc](desc)
-	if want.Flags != accessNone && want.Flags != accessRead && want.Flags != accessReadWrite || want.LocationType != locationDevice {
+	if want.Flags != accessNone && want.Flags != accessRead && want.Flags != accessReadWrite || want.Location.Type != locationDevice {
 		return gpu.ErrInvalidValue
 	}
 	d.mu.Lock()
@@ -358,30 +317,29 @@ func (d *Driver) MemSetAccess(_ *Thread, a gpu.Addr, n uint64, desc cmem.Ptr, co
 	if err != nil {
 		return err
 	}
-	for _, at := range list {
-		mp := d.virtual.mappings[at]
-		if mp.phys.dev != want.LocationID {
+	for _, m := range list {
+		if m.phys.prop.Location.ID != want.Location.ID {
 			return gpu.ErrInvalidDevice
 		}
-		if err := mp.grant(m, at, want.Flags); err != nil {
+		if err := d.grant(m, want.Flags); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// grant gives access, or takes it away.
-func (m *mapping) grant(ma *machine, a gpu.Addr, access int32) error {
+// grant grants access, or revokes it.
+func (d *Driver) grant(m *mapping, access int32) error {
 	if access == accessNone {
-		return m.deny(a)
+		return m.deny()
 	}
 	if m.via == nil {
-		x, err := ma.drv.Open(int(m.phys.dev))
+		g, err := d.ready.Load().drv.Open(int(m.phys.prop.Location.ID))
 		if err != nil {
 			return err
 		}
-		via := x.(*softgpu.Device)
-		if err := via.Map(m.phys.mem, a); err != nil {
+		via := g.(*softgpu.Device)
+		if err := via.Map(m.phys.mem, m.base); err != nil {
 			return errors.Join(err, via.Close())
 		}
 		m.via = via
@@ -391,24 +349,18 @@ func (m *mapping) grant(ma *machine, a gpu.Addr, access int32) error {
 }
 
 // MemGetAccess is cuMemGetAccess.
-func (d *Driver) MemGetAccess(_ *Thread, out, location cmem.Ptr, a gpu.Addr) error {
-	if _, err := d.machine(); err != nil {
-		return err
-	}
-	const pair = 4
-	kind, id := cmem.Load[int32](location), cmem.Load[int32](location+pair)
+func (d *Driver) MemGetAccess(_ Call, out, at cmem.Ptr, a gpu.Addr) error {
+	loc := cmem.Load[memLocation](at)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for base, m := range d.virtual.mappings {
-		if !in(a, base, m.phys.mem.Size()) {
-			continue
-		}
-		var access int32
-		if kind == locationDevice && id == m.phys.dev {
-			access = m.access
-		}
-		cmem.Store(out, uint64(access))
-		return nil
+	m, err := d.mappingAt(a)
+	if err != nil {
+		return err
 	}
-	return gpu.ErrInvalidValue
+	var access int32
+	if loc.Type == locationDevice && loc.ID == m.phys.prop.Location.ID {
+		access = m.access
+	}
+	cmem.Store(out, uint64(access))
+	return nil
 }

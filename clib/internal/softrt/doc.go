@@ -1,5 +1,6 @@
 // Package softrt is CUDA's runtime API on the software GPU: what the software
-// machine's libcudart answers. It is the driver API of package softcuda with
-// the runtime's habits: the first call initialises, each thread has a device
-// and with it that device's primary context, and the last error is remembered.
+// machine's libcudart answers. It adds to package softcuda what only the runtime
+// does: the first call initializes, each thread has a device and uses its primary
+// context, and the last error is kept. The other functions of the runtime are
+// those of the driver, by the table in clib/gen.
 package softrt

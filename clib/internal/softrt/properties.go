@@ -17,9 +17,9 @@ const (
 	cuda13 release = 13
 )
 
-// A member is one of struct cudaDeviceProp: so many numbers of so many bytes,
-// each an attribute of the device. Attribute 0 is none: what is there is put in
-// by hand or stays zero. Releases before from and after to do not have it.
+// A member is one of struct cudaDeviceProp: numbers of size bytes, each an
+// attribute of the device; attribute 0 stays zero. Releases before from and
+// after to do not have it.
 type member struct {
 	size     int
 	attrs    []gpu.Attribute
@@ -33,8 +33,8 @@ func since(r release, attrs ...gpu.Attribute) member {
 	return member{4, attrs, r, cuda13}
 }
 
-// The struct begins with the name, the UUID and an identifier for Windows with
-// its mask; then comes the size of the memory.
+// The struct begins with the name, the UUID, an identifier for Windows with its
+// mask, and the size of the memory.
 const (
 	nameSize = 256
 	uuidAt   = nameSize
@@ -56,32 +56,29 @@ var members = []member{
 	since(cuda13, 130, 131, 133, 134, 139, 140, 143),
 }
 
-// reserved is how many unused numbers end the struct.
+// reserved is the number of unused numbers at the end of the struct.
 var reserved = map[release]int{cuda12: 63, cuda13: 56}
 
 // properties fills a struct cudaDeviceProp.
-func (r *Runtime) properties(t *softcuda.Thread, out cmem.Ptr, dev int32, rel release) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
+func (r *Runtime) properties(c softcuda.Call, out cmem.Ptr, rel release) error {
+	info := c.Info()
 	head := make([]byte, headSize)
-	at := cmem.PtrTo(&head[0])
-	if err := r.cuda.DeviceGetName(t, at, nameSize, dev); err != nil {
-		return err
-	}
-	if err := r.cuda.DeviceGetUuid(t, at+uuidAt, dev); err != nil {
-		return err
-	}
-	if err := r.cuda.DeviceTotalMem(t, at+totalAt, dev); err != nil {
-		return err
-	}
-	b := r.members(head, dev, rel)
+	copy(head[:nameSize-1], info.Name)
+	copy(head[uuidAt:], info.UUID[:])
+	binary.LittleEndian.PutUint64(head[totalAt:], info.Memory)
+	b := appendMembers(head, rel, func(a gpu.Attribute) int {
+		v, err := r.cuda.Attribute(c, a)
+		if err != nil {
+			return 0 // the model has no such attribute
+		}
+		return v
+	})
 	copy(cmem.Slice[byte](out, len(b)), b)
 	return nil
 }
 
-// members appends them to the head.
-func (r *Runtime) members(b []byte, dev int32, rel release) []byte {
+// appendMembers appends the members to the head.
+func appendMembers(b []byte, rel release, attribute func(gpu.Attribute) int) []byte {
 	for _, m := range members {
 		if rel < m.from || rel > m.to {
 			continue
@@ -90,11 +87,7 @@ func (r *Runtime) members(b []byte, dev int32, rel release) []byte {
 			b = append(b, 0)
 		}
 		for _, a := range m.attrs {
-			v, err := r.cuda.Attribute(dev, a)
-			if err != nil {
-				v = 0 // the model has no such attribute
-			}
-			b = append(b, binary.LittleEndian.AppendUint64(nil, uint64(v))[:m.size]...)
+			b = append(b, binary.LittleEndian.AppendUint64(nil, uint64(attribute(a)))[:m.size]...)
 		}
 	}
 	b = append(b, make([]byte, 4*reserved[rel])...)
@@ -105,16 +98,16 @@ func (r *Runtime) members(b []byte, dev int32, rel release) []byte {
 }
 
 // GetDeviceProperties is cudaGetDeviceProperties of CUDA 13.
-func (r *Runtime) GetDeviceProperties(t *softcuda.Thread, out cmem.Ptr, dev int32) error {
-	return r.properties(t, out, dev, cuda13)
+func (r *Runtime) GetDeviceProperties(c softcuda.Call, out cmem.Ptr) error {
+	return r.properties(c, out, cuda13)
 }
 
 // GetDeviceProperties12 is cudaGetDeviceProperties_v2 of CUDA 12.
-func (r *Runtime) GetDeviceProperties12(t *softcuda.Thread, out cmem.Ptr, dev int32) error {
-	return r.properties(t, out, dev, cuda12)
+func (r *Runtime) GetDeviceProperties12(c softcuda.Call, out cmem.Ptr) error {
+	return r.properties(c, out, cuda12)
 }
 
-// GetDeviceProperties11 is what programs of before CUDA 12 call.
-func (r *Runtime) GetDeviceProperties11(t *softcuda.Thread, out cmem.Ptr, dev int32) error {
-	return r.properties(t, out, dev, cuda11)
+// GetDeviceProperties11 is what programs built before CUDA 12 call.
+func (r *Runtime) GetDeviceProperties11(c softcuda.Call, out cmem.Ptr) error {
+	return r.properties(c, out, cuda11)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Codes that the runtime has beside the driver's.
+// Codes that only the runtime has.
 const (
 	errInvalidPitch     gpu.Code = 12
 	errInvalidDirection gpu.Code = 21
@@ -23,28 +23,43 @@ type Runtime struct {
 	primary map[int32]handle.ID // the primary contexts that the runtime retains
 }
 
-// New returns a runtime on a driver, which others may use as well.
+// New returns a runtime on a driver, which the program may use as well.
 func New(d *softcuda.Driver) *Runtime {
 	return &Runtime{cuda: d, primary: map[int32]handle.ID{}}
 }
 
-// ensure makes sure that the thread has a current context: the one that it was
-// given through the driver API, or the primary one of its device.
+// Prepare looks up what a function needs, as softcuda does. If that is a context
+// and the thread has none, the primary one of its device becomes current.
+func (r *Runtime) Prepare(t *softcuda.Thread, n softcuda.Need, arg uint64) (softcuda.Call, error) {
+	err := r.cuda.Start()
+	if err == nil && n != softcuda.NeedDriver && n != softcuda.NeedDevice {
+		err = r.ensure(t)
+	}
+	if err != nil {
+		return softcuda.Call{}, err
+	}
+	return r.cuda.Prepare(t, n, arg)
+}
+
+// ensure keeps the current context, which the driver API may have set, or makes
+// the primary one current.
 func (r *Runtime) ensure(t *softcuda.Thread) error {
 	if _, ok := r.cuda.Current(t); ok {
 		return nil
 	}
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	id, err := r.retain(t.Device)
+	return r.use(t, t.Device)
+}
+
+// use makes the primary context of a device current.
+func (r *Runtime) use(t *softcuda.Thread, dev int32) error {
+	id, err := r.retain(dev)
 	if err != nil {
 		return err
 	}
-	return r.cuda.CtxSetCurrent(t, id)
+	return r.cuda.CtxSetCurrent(softcuda.Call{Thread: t}, id)
 }
 
-// retain holds the primary context of a device, once for the whole runtime.
+// retain retains the primary context of a device, once for the whole runtime.
 func (r *Runtime) retain(dev int32) (handle.ID, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,177 +73,95 @@ func (r *Runtime) retain(dev int32) (handle.ID, error) {
 	return id, err
 }
 
+// device is the device of the thread.
+func (r *Runtime) device(t *softcuda.Thread) int32 {
+	if dev, ok := r.cuda.Current(t); ok {
+		return dev
+	}
+	return t.Device
+}
+
 // SetDevice is cudaSetDevice.
-func (r *Runtime) SetDevice(t *softcuda.Thread, dev int32) error {
-	if err := r.cuda.Start(); err != nil {
+func (r *Runtime) SetDevice(c softcuda.Call, dev int32) error {
+	if err := r.use(c.Thread, dev); err != nil {
 		return err
 	}
-	id, err := r.retain(dev)
-	if err != nil {
-		return err
-	}
-	t.Device = dev
-	return r.cuda.CtxSetCurrent(t, id)
+	c.Device = dev
+	return nil
 }
 
 // GetDevice is cudaGetDevice.
-func (r *Runtime) GetDevice(t *softcuda.Thread, out cmem.Ptr) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	dev := t.Device
-	if cur, ok := r.cuda.Current(t); ok {
-		dev = cur
-	}
-	cmem.Store(out, dev)
+func (r *Runtime) GetDevice(c softcuda.Call, out cmem.Ptr) error {
+	cmem.Store(out, r.device(c.Thread))
 	return nil
 }
 
 // GetDeviceCount is cudaGetDeviceCount.
-func (r *Runtime) GetDeviceCount(t *softcuda.Thread, out cmem.Ptr) error {
+func (r *Runtime) GetDeviceCount(c softcuda.Call, out cmem.Ptr) error {
 	if err := r.cuda.Start(); err != nil {
 		cmem.Store(out, int32(0))
 		return gpu.ErrNoDevice
 	}
-	return r.cuda.DeviceGetCount(t, out)
+	return r.cuda.DeviceGetCount(c, out)
 }
 
 // InitDevice is cudaInitDevice.
-func (r *Runtime) InitDevice(_ *softcuda.Thread, dev int32, _, _ uint32) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
+func (r *Runtime) InitDevice(_ softcuda.Call, dev int32, _, _ uint32) error {
 	_, err := r.retain(dev)
 	return err
 }
 
-// DeviceSynchronize is cudaDeviceSynchronize.
-func (r *Runtime) DeviceSynchronize(t *softcuda.Thread) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.CtxSynchronize(t)
-}
-
-// DeviceReset is cudaDeviceReset: everything on the device is gone.
-func (r *Runtime) DeviceReset(t *softcuda.Thread) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	dev := t.Device
-	if cur, ok := r.cuda.Current(t); ok {
-		dev = cur
-	}
+// DeviceReset is cudaDeviceReset: everything on the device ends.
+func (r *Runtime) DeviceReset(c softcuda.Call) error {
+	dev := r.device(c.Thread)
 	r.mu.Lock()
 	delete(r.primary, dev)
 	r.mu.Unlock()
-	if err := r.cuda.CtxSetCurrent(t, 0); err != nil {
+	if err := r.cuda.CtxSetCurrent(c, 0); err != nil {
 		return err
 	}
-	return r.cuda.DevicePrimaryCtxReset(t, dev)
-}
-
-// DeviceGetAttribute is cudaDeviceGetAttribute; the numbers are the driver's.
-func (r *Runtime) DeviceGetAttribute(t *softcuda.Thread, out cmem.Ptr, attr, dev int32) error {
-	if err := r.cuda.Start(); err != nil {
+	c, err := r.cuda.Prepare(c.Thread, softcuda.NeedDevice, uint64(dev))
+	if err != nil {
 		return err
 	}
-	return r.cuda.DeviceGetAttribute(t, out, attr, dev)
-}
-
-// DeviceGetLimit is cudaDeviceGetLimit.
-func (r *Runtime) DeviceGetLimit(t *softcuda.Thread, out cmem.Ptr, limit int32) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.CtxGetLimit(t, out, limit)
-}
-
-// DeviceSetLimit is cudaDeviceSetLimit.
-func (r *Runtime) DeviceSetLimit(t *softcuda.Thread, limit int32, v uint64) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.CtxSetLimit(t, limit, v)
-}
-
-// DeviceGetPCIBusId is cudaDeviceGetPCIBusId.
-func (r *Runtime) DeviceGetPCIBusId(t *softcuda.Thread, out cmem.Ptr, n, dev int32) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	return r.cuda.DeviceGetPCIBusId(t, out, n, dev)
-}
-
-// DeviceGetByPCIBusId is cudaDeviceGetByPCIBusId.
-func (r *Runtime) DeviceGetByPCIBusId(t *softcuda.Thread, out, text cmem.Ptr) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	return r.cuda.DeviceGetByPCIBusId(t, out, text)
-}
-
-// DeviceCanAccessPeer is cudaDeviceCanAccessPeer.
-func (r *Runtime) DeviceCanAccessPeer(t *softcuda.Thread, out cmem.Ptr, dev, peer int32) error {
-	if err := r.cuda.Start(); err != nil {
-		return err
-	}
-	return r.cuda.DeviceCanAccessPeer(t, out, dev, peer)
-}
-
-// DeviceGetStreamPriorityRange is cudaDeviceGetStreamPriorityRange.
-func (r *Runtime) DeviceGetStreamPriorityRange(t *softcuda.Thread, least, greatest cmem.Ptr) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.CtxGetStreamPriorityRange(t, least, greatest)
-}
-
-// DeviceFlushGPUDirectRDMAWrites is cudaDeviceFlushGPUDirectRDMAWrites.
-func (r *Runtime) DeviceFlushGPUDirectRDMAWrites(t *softcuda.Thread, target, scope int32) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.FlushGPUDirectRDMAWrites(t, target, scope)
-}
-
-// GetDeviceFlags is cudaGetDeviceFlags.
-func (r *Runtime) GetDeviceFlags(t *softcuda.Thread, out cmem.Ptr) error {
-	if err := r.ensure(t); err != nil {
-		return err
-	}
-	return r.cuda.CtxGetFlags(t, out)
+	return r.cuda.DevicePrimaryCtxReset(c)
 }
 
 // SetDeviceFlags is cudaSetDeviceFlags.
-func (r *Runtime) SetDeviceFlags(t *softcuda.Thread, flags uint32) error {
-	if err := r.cuda.Start(); err != nil {
+func (r *Runtime) SetDeviceFlags(c softcuda.Call, flags uint32) error {
+	c, err := r.cuda.Prepare(c.Thread, softcuda.NeedDevice, uint64(c.Device))
+	if err != nil {
 		return err
 	}
-	return r.cuda.DevicePrimaryCtxSetFlags(t, t.Device, flags)
+	return r.cuda.DevicePrimaryCtxSetFlags(c, flags)
 }
 
-// DriverGetVersion is cudaDriverGetVersion.
-func (r *Runtime) DriverGetVersion(t *softcuda.Thread, out cmem.Ptr) error {
-	return r.cuda.DriverGetVersion(t, out)
-}
-
-// GetLastError is cudaGetLastError, which forgets it.
-func (r *Runtime) GetLastError(t *softcuda.Thread) int32 {
-	e := t.LastError
-	t.LastError = 0
+// GetLastError is cudaGetLastError, which resets it.
+func (r *Runtime) GetLastError(c softcuda.Call) int32 {
+	e := c.LastError
+	c.LastError = 0
 	return e
 }
 
 // PeekAtLastError is cudaPeekAtLastError.
-func (r *Runtime) PeekAtLastError(t *softcuda.Thread) int32 { return t.LastError }
+func (r *Runtime) PeekAtLastError(c softcuda.Call) int32 { return c.LastError }
 
-// Status is the runtime's code for an error, which it remembers for
-// cudaGetLastError. That something is not ready yet is no error to remember.
-func (r *Runtime) Status(t *softcuda.Thread, err error) int32 {
-	c := int32(gpu.CodeOf(err))
-	if c != 0 && gpu.Code(c) != gpu.ErrNotReady {
-		t.LastError = c
+// Status returns the runtime's code for an error and keeps it for
+// cudaGetLastError. "Not ready" is not kept.
+func (r *Runtime) Status(t *softcuda.Thread, err error) gpu.Code {
+	code := gpu.CodeOf(err)
+	if code != gpu.Success && code != gpu.ErrNotReady {
+		t.LastError = int32(code)
 	}
-	return c
+	return code
+}
+
+// StreamCreate is cudaStreamCreate.
+func (r *Runtime) StreamCreate(c softcuda.Call, out cmem.Ptr) error {
+	return r.cuda.StreamCreate(c, out, 0)
+}
+
+// EventCreate is cudaEventCreate.
+func (r *Runtime) EventCreate(c softcuda.Call, out cmem.Ptr) error {
+	return r.cuda.EventCreate(c, out, 0)
 }

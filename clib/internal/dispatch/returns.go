@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/clib/internal/softcuda"
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// A returns is a kind of C result.
+type returns struct {
+	// make makes the result and errno of a method's results.
+	make func(c *Core, t *softcuda.Thread, n int64, err error) (value int64, errno int32)
+	// null is the error for a NULL that is not allowed.
+	null error
+	// prepare looks up what a function needs.
+	prepare func(*Core, *softcuda.Thread, softcuda.Need, uint64) (softcuda.Call, error)
+}
+
+var (
+	// driverStatus is a CUresult.
+	driverStatus = returns{
+		make: func(_ *Core, _ *softcuda.Thread, _ int64, err error) (int64, int32) { return int64(gpu.CodeOf(err)), 0 },
+		null: gpu.ErrInvalidValue,
+		prepare: func(c *Core, t *softcuda.Thread, n softcuda.Need, arg uint64) (softcuda.Call, error) {
+			return c.CUDA.Prepare(t, n, arg)
+		},
+	}
+	// runtimeStatus is a cudaError_t, which the thread remembers.
+	runtimeStatus = returns{
+		make: func(c *Core, t *softcuda.Thread, _ int64, err error) (int64, int32) {
+			return int64(c.Runtime.Status(t, err)), 0
+		},
+		null: gpu.ErrInvalidValue,
+		prepare: func(c *Core, t *softcuda.Thread, n softcuda.Need, arg uint64) (softcuda.Call, error) {
+			return c.Runtime.Prepare(t, n, arg)
+		},
+	}
+	// fileStatus is a CUfileError_t.
+	fileStatus = returns{make: makeFileStatus, null: cufile.InvalidValue}
+	// fileCount is the result of a read or a write.
+	fileCount = returns{make: makeFileCount}
+	// value is the number that the method returns, or nothing.
+	value = returns{make: func(_ *Core, _ *softcuda.Thread, n int64, _ error) (int64, int32) { return n, 0 }}
+)
+
+// makeFileStatus makes a CUfileError_t: the code in the low half and, if that is
+// a driver error, CUDA's in the high half.
+func makeFileStatus(_ *Core, _ *softcuda.Thread, _ int64, err error) (int64, int32) {
+	code := cufile.CodeOf(err)
+	v := int64(uint32(code))
+	if code == cufile.CUDADriverError {
+		v |= int64(gpu.CodeOf(err)) << 32
+	}
+	return v, 0
+}
+
+// makeFileCount makes a count of bytes, or -1 with errno.
+func makeFileCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int32) {
+	if err == nil {
+		return n, 0
+	}
+	return -1, fileErrno(err)
+}
+
+// fileErrno is the errno of a failed transfer: the operating system's if there
+// is one, EIO if memory or CUDA failed, and otherwise cuFile's code, as in
+// NVIDIA's library.
+func fileErrno(err error) int32 {
+	if e, ok := errors.AsType[unix.Errno](err); ok {
+		return int32(e)
+	}
+	switch code := cufile.CodeOf(err); code {
+	case cufile.CUDAPointerRangeError, cufile.CUDADriverError, cufile.IOError:
+		return int32(unix.EIO)
+	default:
+		return int32(code)
+	}
+}
