@@ -17,7 +17,7 @@ import (
 // newRead prepares reads of a warm file by one route, and the same by hand.
 func newRead(b *testing.B, id route.ID, n int) (h *cufile.File, mem gpu.Span, dev gpu.Device, fd int) {
 	b.Helper()
-	b.Cleanup(cufile.SetLately(time.Millisecond)) // as outside of tests
+	b.Cleanup(cufile.SetCheckInterval(time.Millisecond)) // as outside of tests
 	m, err := machine.FromSoft(softConfig(), "benchmark")
 	if err != nil {
 		b.Fatal(err)

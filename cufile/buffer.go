@@ -8,22 +8,22 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/gate"
-	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/internal/ladder"
 )
 
-// A Buffer is memory that was registered once so that transfers need not look it
-// up, map it or pin it again.
+// A Buffer is registered memory: transfers need not look it up, map it or pin it
+// again.
 type Buffer struct {
-	drv  *Driver
-	span gpu.Span
-	kind gpu.Kind
-	live liveness
+	drv   *Driver
+	span  gpu.Span
+	kind  gpu.Kind
+	alloc allocationCheck
 
-	looked atomic.Int64 // when the memory was last seen to be there, for LiveLately
+	checked atomic.Int64 // when CheckAllocated last succeeded, for CheckAllocatedCached
 
-	ladder *route.Ladder // that knows the buffer
-	mu     sync.Mutex    // serialises Close
-	io     gate.Gate     // transfers pass through: deregistration waits for them
+	ladder *ladder.Ladder // that the buffer is registered with
+	mu     sync.Mutex     // serialises Close
+	io     gate.Gate      // transfers pass through: Close waits for them
 }
 
 // Span is the whole buffer.
@@ -33,21 +33,21 @@ func (b *Buffer) Span() gpu.Span { return b.span }
 func (b *Buffer) Kind() gpu.Kind { return b.kind }
 
 // RegisterBuffer registers n bytes at base. Device memory must lie inside one
-// allocation, or one range of virtual memory that is mapped without gaps; memory
-// that the driver does not know is taken as host memory. Managed memory is
-// refused, as cuFile does: use it unregistered.
+// allocation, or one range of virtual memory that is mapped without gaps. Memory that
+// the driver does not know counts as host memory. Managed memory is refused, as by
+// cuFile: use it unregistered.
 //
-// Memory that is freed while it is registered is noticed: transfers then fail
-// with CUDAPointerInvalid, whatever has come to lie at its address. Reads by the
-// route bar notice within a millisecond: until then they write to memory that they
-// keep, or that still lies at the address they were given. Other memory at that
-// address can be registered at once, which ends the registration of the first.
+// Memory that is freed while it is registered is detected: transfers then fail with
+// CUDAPointerInvalid, even if the address was reused. Reads over the route bar detect
+// it within 1 ms; until then they write to memory that they keep allocated, or that is
+// now at the address they were given. New memory at that address can be registered at
+// once, which ends the old registration.
 func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	fail := func(c Code, err error, fix string) error {
 		return &Error{"register buffer", memName(base, n), c, err, fix}
 	}
 	if base == 0 || n == 0 {
-		return nil, fail(InvalidValue, errors.New("a buffer has an address and a length"), "")
+		return nil, fail(InvalidValue, errors.New("address and length must be non-zero"), "")
 	}
 	if err := d.use(); err != nil {
 		return nil, fail(CodeOf(err), err, "")
@@ -60,38 +60,38 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	case p.Kind == gpu.KindManaged:
 		return nil, fail(CUDAMemoryTypeInvalid, errors.New("managed memory cannot be registered"), "read and write it unregistered")
 	case p.Kind.OnDevice() && !p.Contains(base, n):
-		return nil, fail(CUDAPointerRangeError, fmt.Errorf("the allocation is %d bytes at %v", p.Size, p.Base), "")
+		return nil, fail(CUDAPointerRangeError, fmt.Errorf("range exceeds its allocation of %d bytes at %v", p.Size, p.Base), "")
 	}
-	ladder, err := d.ladderOf(p.Device, p.Kind)
+	l, err := d.ladderOf(p.Device, p.Kind)
 	if err != nil {
 		return nil, fail(CodeOf(err), err, "")
 	}
-	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: ladder}
-	if b.live, err = d.identify(b.span, b.kind); err != nil {
+	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: l}
+	if b.alloc, err = d.identify(b.span, b.kind); err != nil {
 		return nil, fail(codeFor(err), err, "")
 	}
-	b.mu.Lock() // nobody closes the buffer before the routes know it
+	b.mu.Lock() // Close waits until the routes know the buffer
 	defer b.mu.Unlock()
 	if !d.addBuffer(b) {
-		return nil, fail(MemoryAlreadyRegistered, errors.New("this base is registered"), "deregister it first")
+		return nil, fail(MemoryAlreadyRegistered, errors.New("a buffer at this address is already registered"), "deregister it first")
 	}
-	ladder.Register(b.span, b.kind)
+	l.Register(b.span, b.kind)
 	d.log.Debug("cufile: register buffer", "memory", b.span, "kind", b.kind)
 	return b, nil
 }
 
-// addBuffer puts b into the table, in the place of one whose memory is gone: CUDA
-// hands the address of freed memory out again at once.
+// addBuffer puts b into the table, in place of one whose memory was freed: CUDA reuses
+// the address of freed memory at once.
 func (d *Driver) addBuffer(b *Buffer) bool {
 	for !d.buffers.add(b) {
 		old := d.buffers.find(b.span.Base)
 		if old == nil {
-			continue // it has just ended
+			continue // it was closed just now
 		}
-		if old.Live(old.span) == nil {
+		if old.CheckAllocated(old.span) == nil {
 			return false
 		}
-		_ = old.Close() // somebody else may have
+		_ = old.Close() // another caller may have closed it
 	}
 	return true
 }
@@ -104,16 +104,16 @@ func (d *Driver) Buffer(base gpu.Addr) (*Buffer, error) {
 	return nil, &Error{Op: "find buffer", Object: base.String(), Code: MemoryNotRegistered}
 }
 
-// Close deregisters the buffer after the transfers that use it have ended.
+// Close waits for transfers that use the buffer, then deregisters it.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.io.Close() {
 		return &Error{Op: "deregister buffer", Object: b.span.String(), Code: MemoryNotRegistered}
 	}
-	b.drv.recallBuffer(b)
+	b.drv.revokeBuffer(b)
 	b.ladder.Deregister(b.span)
-	b.drv.buffers.remove(b) // last: now the base can be registered again
+	b.drv.buffers.remove(b) // last: now the address can be registered again
 	return nil
 }
 

@@ -201,10 +201,10 @@ func (f *fixture) roundTrip(h *cufile.File, buf *cufile.Buffer, id route.ID, at 
 	if len(want) > 0 && (r.Route != id || r.By[id]+r.Head+r.Tail != r.Bytes) {
 		f.t.Errorf("[%d,+%d): the receipt says %v", off, n, &r)
 	}
-	host := route.Figure{Bytes: r.Bytes} // every route but those that fill GPU memory without a copy in between
+	host := route.ByteCount{Bytes: r.Bytes} // every route but those that fill GPU memory without a copy in between
 	switch {
 	case id == route.P2PDMA:
-		host = route.Figure{Bytes: r.Head + r.Tail, Evidence: route.Inferred}
+		host = route.ByteCount{Bytes: r.Head + r.Tail, Evidence: route.Inferred}
 	case id < route.Ring, id == route.Mapped:
 		host.Bytes = 0
 	}

@@ -7,13 +7,15 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/ladder"
+	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Driver is a session of the cuFile API on one machine. It is counted: each
-// Open wants a Close, and the last Close releases every handle and buffer. The
-// first registration opens it implicitly, as cuFile does.
+// A Driver is a session of the cuFile API on one machine. Opens are counted: each one
+// needs a Close, and the last Close releases every handle and buffer. The first
+// registration opens the driver implicitly, as in cuFile.
 type Driver struct {
 	m   *machine.Machine
 	log *slog.Logger
@@ -26,16 +28,16 @@ type Driver struct {
 	gpus    map[int]*gpuState
 	probe   gpu.Device // any open GPU: pointers are looked up through it
 
-	borrower Borrower // nil where nobody borrows
+	leases LeaseHolder // nil if no leases are granted
 
-	buffers buffers
-	plain   *route.Ladder // for memory that is on no GPU
+	buffers bufferTable
+	plain   *ladder.Ladder // for memory that is on no GPU
 }
 
 // gpuState is a GPU that the driver has opened and the routes to it.
 type gpuState struct {
 	dev    gpu.Device
-	ladder *route.Ladder
+	ladder *ladder.Ladder
 }
 
 // New returns a closed driver.
@@ -46,7 +48,7 @@ func New(m *machine.Machine, opts ...Option) *Driver {
 		files: map[*File]struct{}{},
 		byFD:  map[int]*File{},
 		gpus:  map[int]*gpuState{},
-		plain: route.NewLadder([]route.Route{route.NewHost(nil)}, nil),
+		plain: ladder.HostMemory(),
 	}
 	for _, o := range opts {
 		o(d)
@@ -81,7 +83,7 @@ func (d *Driver) openLocked() error {
 	return nil
 }
 
-// use opens the driver if nobody has.
+// use opens the driver if it is closed.
 func (d *Driver) use() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,8 +137,8 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// Device is the driver's own hold on GPU i, for callers who want to allocate
-// there or launch kernels. It closes with the driver.
+// Device is GPU i as the driver has opened it, to allocate memory or launch kernels.
+// It closes with the driver.
 func (d *Driver) Device(i int) (gpu.Device, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,11 +152,10 @@ func (d *Driver) Device(i int) (gpu.Device, error) {
 	return g.dev, nil
 }
 
-// KeepCeiling remembers how many bytes per second a copy of pinned memory to or
-// from a device was measured to move: receipts give their share of it, in this
-// process and in later ones.
-func (d *Driver) KeepCeiling(g gpu.Device, dir route.Dir, bytesPerSecond float64) {
-	route.KeepCeiling(g, dev.Of(d.m), dir, bytesPerSecond)
+// KeepCeiling records the pinned-copy rate that was measured to or from a device:
+// receipts report their share of it, in this process and in later ones.
+func (d *Driver) KeepCeiling(device gpu.Device, dir route.Dir, bytesPerSecond float64) error {
+	return tune.StorePinned(device.Info(), dev.Of(d.m).FS(), dir == route.Write, bytesPerSecond)
 }
 
 func (d *Driver) gpuLocked(i int) (*gpuState, error) {
@@ -162,23 +163,18 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 		return g, nil
 	}
 	if d.m == nil || d.m.GPU == nil {
-		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: errors.New("there is no machine"), Fix: "look at the error of machine.Open"}
+		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: errors.New("machine is nil"), Fix: "check the error of machine.Open"}
 	}
 	device, err := d.m.GPU.Open(i)
 	if err != nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
 	}
-	ladder, err := route.For(device, dev.Of(d.m))
-	if err != nil {
-		device.Close()
-		return nil, &Error{Op: "find routes to", Object: gpuName(i), Code: NVFSSetupError, Err: err}
-	}
-	g := &gpuState{device, ladder}
+	g := &gpuState{device, ladder.Open(device, dev.Of(d.m), d.log)}
 	d.gpus[i] = g
 	return g, nil
 }
 
-// pointer asks the driver what it knows of an address.
+// pointer asks the GPU driver about an address.
 func (d *Driver) pointer(a gpu.Addr) (gpu.Pointer, error) {
 	d.mu.Lock()
 	dev := d.probe
@@ -190,7 +186,7 @@ func (d *Driver) pointer(a gpu.Addr) (gpu.Pointer, error) {
 }
 
 // ladderOf is the ladder for memory of a kind on GPU dev.
-func (d *Driver) ladderOf(dev int, kind gpu.Kind) (*route.Ladder, error) {
+func (d *Driver) ladderOf(dev int, kind gpu.Kind) (*ladder.Ladder, error) {
 	if !kind.OnDevice() {
 		return d.plain, nil
 	}

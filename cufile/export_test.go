@@ -2,13 +2,13 @@ package cufile
 
 import "time"
 
-// SetLately changes how old an answer LiveLately may rely on, and returns what
-// changes it back.
-func SetLately(d time.Duration) (restore func()) {
-	old := lately
-	lately = d
-	return func() { lately = old }
+// SetCheckInterval changes how old a result CheckAllocatedCached may use, and returns
+// what restores it.
+func SetCheckInterval(d time.Duration) (restore func()) {
+	old := checkInterval
+	checkInterval = d
+	return func() { checkInterval = old }
 }
 
-// Tests want to be told at once, except for those that say otherwise.
-func init() { lately = 0 }
+// Tests check at once, except for those that set an interval.
+func init() { checkInterval = 0 }

@@ -1,7 +1,6 @@
 package cufile
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/gate"
+	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
@@ -25,20 +25,21 @@ type File struct {
 	drv *Driver
 	fd  int // the caller's number, under which it was registered
 	st  *storage.File
+	src ladder.Source // st
 
 	mu sync.Mutex // serialises Close
 	io gate.Gate  // transfers pass through: closing waits for them
 
-	// plans holds what was found out, by place: a transfer pays an array index.
-	plans   [maxGPUs + 1]atomic.Pointer[route.Plan]
+	// plans are indexed by location: a transfer pays an array index.
+	plans   [maxGPUs + 1]atomic.Pointer[ladder.Plan]
 	planMu  sync.Mutex
-	require wish // under planMu
+	require requirement // under planMu
 
 	sums sums
 }
 
-// A wish is the route that transfers must take, or that and any better one.
-type wish struct {
+// A requirement is the route that transfers must take, or that and any better one.
+type requirement struct {
 	route    route.ID // None for any
 	orBetter bool
 }
@@ -46,19 +47,18 @@ type wish struct {
 // maxGPUs is more than one machine has had so far.
 const maxGPUs = 64
 
-// A place is where memory is, as far as a plan cares: 0 is host memory, i+1 is
-// GPU i.
-type place int
+// A location is where memory is: 0 is host memory, i+1 is GPU i.
+type location int
 
-func placeOf(dev int, kind gpu.Kind) place {
+func locationOf(dev int, kind gpu.Kind) location {
 	if !kind.OnDevice() {
 		return 0
 	}
-	return place(dev + 1)
+	return location(dev + 1)
 }
 
-// badFlags are the open flags that cuFile refuses: they change what an offset
-// means, or whether the file has one.
+// badFlags are the open flags that cuFile refuses: they change the meaning of an
+// offset.
 const badFlags = unix.O_APPEND
 
 // Register registers an open file. It works on any regular file or block device
@@ -73,8 +73,8 @@ func (d *Driver) Register(f *os.File) (*File, error) {
 // RegisterFD registers a descriptor.
 func (d *Driver) RegisterFD(fd int) (*File, error) { return d.register(fd, "") }
 
-// register registers a descriptor. called is what its owner calls the file, for
-// one that has no name yet.
+// register registers a descriptor. called is the owner's name for a file that has no
+// name yet.
 func (d *Driver) register(fd int, called string) (*File, error) {
 	fail := func(name string, c Code, err error, fix string) error {
 		return &Error{"register", name, c, err, fix}
@@ -94,12 +94,12 @@ func (d *Driver) register(fd int, called string) (*File, error) {
 		return nil, fail(name, InvalidValue, err, "")
 	case st.Flags()&badFlags != 0:
 		st.Close()
-		return nil, fail(st.Name, InvalidFileOpenFlag, errors.New("opened with O_APPEND"), "open it without: writes go to offsets")
+		return nil, fail(st.Name, InvalidFileOpenFlag, errors.New("opened with O_APPEND"), "open it without O_APPEND; writes use explicit offsets")
 	}
 	if called != "" && nameless(st.Name) {
 		st.Name = called
 	}
-	f := &File{drv: d, fd: fd, st: st}
+	f := &File{drv: d, fd: fd, st: st, src: ladder.FileSource(st)}
 	if err := d.addFile(f); err != nil {
 		st.Close()
 		return nil, err
@@ -108,27 +108,26 @@ func (d *Driver) register(fd int, called string) (*File, error) {
 	return f, nil
 }
 
-// nameless reports whether this is the kernel's name of a file that was opened
-// with O_TMPFILE.
+// nameless reports the kernel's name of a file that was opened with O_TMPFILE.
 func nameless(name string) bool {
 	return strings.HasPrefix(filepath.Base(name), "#") && strings.HasSuffix(name, " (deleted)")
 }
 
-// addFile enters the file. A descriptor number that was closed and now stands
-// for another open file is not "registered twice".
+// addFile enters the file. A descriptor number that was closed and reused for another
+// open file is not "registered twice".
 func (d *Driver) addFile(f *File) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old, ok := d.byFD[f.fd]; ok && old.st.Same(f.st) {
-		return &Error{"register", f.st.Name, HandleAlreadyRegistered, fmt.Errorf("descriptor %d is registered", f.fd), "deregister it first"}
+		return &Error{"register", f.st.Name, HandleAlreadyRegistered, fmt.Errorf("descriptor %d is already registered", f.fd), "deregister it first"}
 	}
 	d.files[f] = struct{}{}
 	d.byFD[f.fd] = f
 	return nil
 }
 
-// Name is the path of the file as the kernel tells it. A file that has no name
-// yet is called what its os.File calls it.
+// Name is the path of the file as the kernel reports it. A file that has no name yet
+// has the name of its os.File.
 func (f *File) Name() string { return f.st.Name }
 
 // Size is the size of the file now.
@@ -142,8 +141,7 @@ func (f *File) Size() (int64, error) {
 
 var errDeregistered = errors.New("the handle was deregistered")
 
-// enter keeps the file open until leave, for all but transfers, which have a
-// shard: the number of a descriptor that was closed may be another file's.
+// enter keeps the file open until leave. Transfers use a shard of their own instead.
 func (f *File) enter(op string) error {
 	if !f.io.Enter(0) {
 		return &Error{Op: op, Object: f.st.Name, Code: HandleNotRegistered, Err: errDeregistered}
@@ -153,8 +151,8 @@ func (f *File) enter(op string) error {
 
 func (f *File) leave() { f.io.Leave(0) }
 
-// Close deregisters the file after the transfers that use it have ended. The
-// caller's descriptor stays open.
+// Close waits for transfers that use the file, then deregisters it. The caller's
+// descriptor stays open.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +160,7 @@ func (f *File) Close() error {
 		return &Error{Op: "deregister", Object: f.st.Name, Code: HandleNotRegistered}
 	}
 	d := f.drv
-	d.recallFile(f)
+	d.revokeFile(f)
 	d.mu.Lock()
 	delete(d.files, f)
 	if d.byFD[f.fd] == f {
@@ -176,7 +174,8 @@ func (f *File) Close() error {
 // Stats is the sum of all transfers of the file so far.
 func (f *File) Stats() Stats { return f.sums.stats() }
 
-// Plan says how the file reaches GPU dev: the usable routes, and why not others.
+// Plan lists the routes between the file and GPU dev. If only a transfer can tell
+// whether a route works, Plan reads one block of the file.
 func (f *File) Plan(dev int) (*route.Plan, error) {
 	if err := f.enter("find a route for"); err != nil {
 		return nil, err
@@ -185,25 +184,33 @@ func (f *File) Plan(dev int) (*route.Plan, error) {
 	if dev < 0 {
 		return nil, f.noGPU(dev)
 	}
-	return f.plan(placeOf(dev, gpu.KindDevice))
+	p, err := f.plan(locationOf(dev, gpu.KindDevice))
+	if err != nil {
+		return nil, err
+	}
+	return p.Try(f.src).Describe(), nil
 }
 
 func (f *File) noGPU(dev int) error {
-	return &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("there is no GPU %d", dev)}
+	return &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("GPU %d not found", dev)}
 }
 
-// Require makes transfers between the file and GPUs fail unless they go by the
-// route id. It fails at once when the file and GPU dev cannot use it, and changes
-// nothing then. route.None takes the wish back.
-func (f *File) Require(dev int, id route.ID) error { return f.wishFor(dev, wish{route: id}) }
+// Require makes transfers between the file and GPUs fail unless they use the route id.
+// It fails at once if the file and GPU dev cannot use it, and changes nothing then.
+// route.None removes the requirement.
+func (f *File) Require(dev int, id route.ID) error {
+	return f.setRequirement(dev, requirement{route: id})
+}
 
-// RequireAtLeast makes transfers between the file and GPUs fail unless all of
-// their bytes go by the route id or a better one. It fails at once when the file
-// and GPU dev have none, and changes nothing then.
-func (f *File) RequireAtLeast(dev int, id route.ID) error { return f.wishFor(dev, wish{id, true}) }
+// RequireAtLeast makes transfers between the file and GPUs fail unless all of their
+// bytes use the route id or a better one. It fails at once if the file and GPU dev
+// have none, and changes nothing then.
+func (f *File) RequireAtLeast(dev int, id route.ID) error {
+	return f.setRequirement(dev, requirement{id, true})
+}
 
-func (f *File) wishFor(dev int, w wish) error {
-	op := "require " + w.route.String() + " for"
+func (f *File) setRequirement(dev int, r requirement) error {
+	op := "require " + r.route.String() + " for"
 	if err := f.enter(op); err != nil {
 		return err
 	}
@@ -211,28 +218,46 @@ func (f *File) wishFor(dev int, w wish) error {
 	switch {
 	case dev < 0:
 		return f.noGPU(dev)
-	case w.route > route.Host:
-		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: errors.New("there is no such route")}
+	case r.route > route.Host:
+		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("unknown route %d", r.route)}
 	}
+	at := locationOf(dev, gpu.KindDevice)
 	f.planMu.Lock()
 	defer f.planMu.Unlock()
-	old := f.require
-	f.require = w
-	p, err := f.findPlan(placeOf(dev, gpu.KindDevice))
+	l, err := f.drv.ladderOf(dev, gpu.KindDevice)
 	if err != nil {
-		f.require = old
 		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
 	}
+	p := l.Plan(f.src)
+	if r.route != route.None {
+		p = p.Try(f.src)
+	}
+	if p, err = r.apply(p); err != nil {
+		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
+	}
+	f.require = r
 	for i := range f.plans {
 		f.plans[i].Store(nil)
 	}
-	f.plans[placeOf(dev, gpu.KindDevice)].Store(p)
-	f.drv.recallFile(f)
-	f.logPlan(placeOf(dev, gpu.KindDevice), p)
+	f.plans[at].Store(p)
+	f.drv.revokeFile(f)
+	f.logPlan(at, p)
 	return nil
 }
 
-func (f *File) plan(at place) (*route.Plan, error) {
+// apply restricts a plan to the required routes.
+func (r requirement) apply(p *ladder.Plan) (*ladder.Plan, error) {
+	switch {
+	case r.route == route.None:
+		return p, nil
+	case r.orBetter:
+		return p.AtLeast(r.route)
+	}
+	return p.Only(r.route)
+}
+
+// plan returns the plan for memory at a location; the first call probes the routes.
+func (f *File) plan(at location) (*ladder.Plan, error) {
 	if at < 0 || int(at) >= len(f.plans) {
 		return nil, f.noGPU(int(at) - 1)
 	}
@@ -241,16 +266,6 @@ func (f *File) plan(at place) (*route.Plan, error) {
 	}
 	f.planMu.Lock()
 	defer f.planMu.Unlock()
-	p, err := f.findPlan(at)
-	if err == nil {
-		f.plans[at].Store(p)
-		f.logPlan(at, p)
-	}
-	return p, err
-}
-
-// findPlan probes the routes. The caller holds planMu.
-func (f *File) findPlan(at place) (*route.Plan, error) {
 	kind := gpu.KindDevice
 	if at == 0 {
 		kind = gpu.KindNone
@@ -259,29 +274,18 @@ func (f *File) findPlan(at place) (*route.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := l.Plan(f.st)
-	switch {
-	case at == 0 || f.require.route == route.None:
-		return p, nil
-	case f.require.orBetter:
-		return p.AtLeast(f.require.route)
+	p := l.Plan(f.src)
+	if at != 0 {
+		if p, err = f.require.apply(p); err != nil {
+			return nil, err
+		}
 	}
-	return p.Only(f.require.route)
+	f.plans[at].Store(p)
+	f.logPlan(at, p)
+	return p, nil
 }
 
-// ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
-// error means that the file ended. The receipt is valid also with an error.
-func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.do(ctx, route.Read, mem, off)
-}
-
-// WriteAt writes mem to the file at off. The bytes are on stable storage only
-// after Sync.
-func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.do(ctx, route.Write, mem, off)
-}
-
-// Sync puts what was written on stable storage.
+// Sync writes the file to stable storage.
 func (f *File) Sync() error {
 	if err := f.enter("sync"); err != nil {
 		return err

@@ -69,7 +69,7 @@ func openDescriptors(t *testing.T) int {
 	return len(list)
 }
 
-func TestWrongWishes(t *testing.T) {
+func TestInvalidRequirements(t *testing.T) {
 	f := newFixture(t, softConfig(), 4096)
 	h := f.open(os.O_RDONLY)
 	_, err := h.Plan(-1)

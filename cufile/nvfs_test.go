@@ -29,7 +29,7 @@ func (f *fixture) nvfs(flags int) *cufile.File {
 		f.t.Fatal(err)
 	}
 	if !slices.Contains(plan.Usable(), route.NVFS) {
-		f.t.Skipf("needs nvidia-fs and a file system with O_DIRECT: %v", plan.Declined())
+		f.t.Skipf("needs nvidia-fs and a file system with O_DIRECT: %v", plan.Declined)
 	}
 	return h
 }
@@ -75,15 +75,15 @@ func TestNVFSIsTheDefault(t *testing.T) {
 	ctx := context.Background()
 	f.canary(buf)
 	r, err := h.ReadAt(ctx, buf.Span().Slice(4096, 128<<10), 64<<10)
-	if err != nil || r.Route != route.NVFS || r.By[route.NVFS] != 128<<10 || r.Host != (route.Figure{}) {
+	if err != nil || r.Route != route.NVFS || r.By[route.NVFS] != 128<<10 || r.Host != (route.ByteCount{}) {
 		t.Errorf("read: %v, %v", &r, err)
 	}
 	f.holds(buf, 4096, f.data[64<<10:192<<10])
-	if p := r.Picture("f", "g"); p != "f ══ 128.0 KiB ══▶ [drive DMA] ══ 128.0 KiB ══▶ g\n" {
+	if p := r.Diagram("f", "g"); p != "f ══ 128.0 KiB ══▶ [drive DMA] ══ 128.0 KiB ══▶ g\n" {
 		t.Error(p)
 	}
 	r, err = h.WriteAt(ctx, buf.Span().Slice(4096, 4096), 512<<10)
-	if err != nil || r.Route != route.NVFS || r.Bytes != 4096 || r.Host != (route.Figure{}) {
+	if err != nil || r.Route != route.NVFS || r.Bytes != 4096 || r.Host != (route.ByteCount{}) {
 		t.Errorf("write: %v, %v", &r, err)
 	}
 	copy(f.data[512<<10:], f.data[64<<10:64<<10+4096])
@@ -102,7 +102,7 @@ func TestNVFSIsTheDefault(t *testing.T) {
 	if r, err = h.ReadAt(ctx, buf.Span(), 0); err != nil || r.Host.Bytes != size {
 		t.Errorf("by the host: %v, %v", &r, err)
 	}
-	if p := r.Picture("f", "g"); strings.Count(p, "1.0 MiB") != 2 || !strings.Contains(p, "host memory") {
+	if p := r.Diagram("f", "g"); strings.Count(p, "1.0 MiB") != 2 || !strings.Contains(p, "host memory") {
 		t.Error(p)
 	}
 }

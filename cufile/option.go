@@ -4,16 +4,16 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/route"
 )
 
 // An Option changes how a driver works.
 type Option func(*Driver)
 
-// WithLogger has the driver log what it does, at the level debug: files and
-// buffers that are registered, the plan that was found for a file and why it is
-// not a better one, and transfers that took another route than the plan's best.
-// Without it, or with nil, nothing is logged anywhere.
+// WithLogger makes the driver log at level debug: registered files and buffers, the
+// route plan of a file with the reasons, transfers that did not use the best route of
+// the plan, and what the ring decides. Without it, or with nil, nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(d *Driver) {
 		if l != nil {
@@ -22,22 +22,23 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// logPlan tells which routes a file has.
-func (f *File) logPlan(at place, p *route.Plan) {
+// logPlan logs the routes of a file.
+func (f *File) logPlan(at location, p *ladder.Plan) {
 	if !f.drv.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	f.drv.log.Debug("cufile: plan", "file", f.st.Name, "gpu", int(at)-1, "best", p.Best(), "usable", p.Usable(), "declined", p.Declined())
+	d := p.Describe()
+	f.drv.log.Debug("cufile: plan", "file", f.st.Name, "gpu", int(at)-1, "best", d.Best(), "usable", d.Usable(), "declined", d.Declined)
 }
 
-// logFallback tells that a transfer did not take the best route of its plan.
-func (f *File) logFallback(ctx context.Context, p *route.Plan, r *route.Receipt) {
+// logFallback logs a transfer that did not use the best route of its plan.
+func (f *File) logFallback(ctx context.Context, p *ladder.Plan, r *route.Receipt) {
 	if r.Bytes == 0 || r.Route == p.Best() || !f.drv.log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	why := r.Declined[p.Best()]
 	if why == nil {
-		return // part of it did
+		return // a part of it did
 	}
 	f.drv.log.DebugContext(ctx, "cufile: fallback", "file", f.st.Name, "direction", r.Dir, "bytes", r.Bytes, "route", r.Route, "declined", why)
 }

@@ -54,14 +54,14 @@ func TestLogger(t *testing.T) {
 // What is direct is what a route says that it is: on the software machine
 // nvidia-fs, unless it is turned off.
 func TestProperties(t *testing.T) {
-	t.Run("nvidia-fs", func(t *testing.T) { testProperties(t, cufile.TargetNVMe) })
+	t.Run("nvidia-fs", func(t *testing.T) { testProperties(t, 1<<4) })
 	t.Run("without", func(t *testing.T) {
 		t.Setenv("CULVERT_NVFS", "0")
 		testProperties(t, 0)
 	})
 }
 
-func testProperties(t *testing.T, direct cufile.Target) {
+func testProperties(t *testing.T, direct uint32) {
 	t.Helper()
 	m := softMachine(t, softConfig())
 	d := cufile.New(m)
@@ -77,7 +77,7 @@ func testProperties(t *testing.T, direct cufile.Target) {
 	if p.Status != direct || closed.Status != 0 {
 		t.Errorf("status %#x, closed %#x, want %#x", p.Status, closed.Status, direct)
 	}
-	if p.Features&cufile.FeatureBatch == 0 {
+	if p.Features&(1<<1) == 0 {
 		t.Errorf("features %#x", p.Features)
 	}
 }

@@ -7,91 +7,229 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A call is one transfer on its way. Calls are pooled, so that a transfer
-// allocates nothing; and since pools are per processor, a call's shard keeps
-// threads out of each other's cache lines.
-type call struct {
-	ops   [1]route.Op
-	res   [1]route.Receipt
+// A Request is one transfer of a batch.
+type Request struct {
+	Dir  route.Dir
+	File *File
+	Mem  gpu.Span
+	Off  int64
+}
+
+// ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
+// error mean that the file ended. The receipt is valid also with an error.
+func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
+	return f.vector(ctx, route.Read, off, mem)
+}
+
+// WriteAt writes mem to the file at off. The bytes are on stable storage only after
+// Sync.
+func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
+	return f.vector(ctx, route.Write, off, mem)
+}
+
+// ReadvAt reads one range of the file, from off on, into several spans of memory, one
+// after the other. They may be of different kinds and on different GPUs. Fewer bytes
+// without an error mean that the file ended. With an error the receipt counts the
+// bytes before the first that is missing.
+func (f *File) ReadvAt(ctx context.Context, mem []gpu.Span, off int64) (route.Receipt, error) {
+	return f.vector(ctx, route.Read, off, mem...)
+}
+
+// WritevAt is the mirror of ReadvAt.
+func (f *File) WritevAt(ctx context.Context, mem []gpu.Span, off int64) (route.Receipt, error) {
+	return f.vector(ctx, route.Write, off, mem...)
+}
+
+// Do runs a batch and fills res, one receipt per request. All requests are checked
+// first: an invalid one is returned as the error, and nothing has been moved then.
+// Small requests of a batch share copies, which costs much less than running them
+// one by one.
+func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) error {
+	if len(res) < len(reqs) {
+		return &Error{Op: "batch", Object: "of requests", Code: InvalidValue, Err: fmt.Errorf("%d requests but only %d receipts", len(reqs), len(res))}
+	}
+	b := batches.Get().(*batch)
+	defer b.release()
+	for i := range reqs {
+		q := &reqs[i]
+		if q.File == nil {
+			return &Error{Op: "batch", Object: "request", Code: InvalidValue, Err: errors.New("File is nil")}
+		}
+		if err := b.add(ctx, q.File, q.Dir, q.Mem, q.Off); err != nil {
+			return err
+		}
+	}
+	clear(res[:len(reqs)])
+	return b.run(ctx, res[:len(reqs)])
+}
+
+// vector moves one range of a file to or from several spans of memory.
+func (f *File) vector(ctx context.Context, dir route.Dir, off int64, mem ...gpu.Span) (route.Receipt, error) {
+	b := batches.Get().(*batch)
+	defer b.release()
+	for _, m := range mem {
+		if err := b.add(ctx, f, dir, m, off); err != nil {
+			return route.Receipt{Dir: dir}, err
+		}
+		off += int64(m.Len) // add has checked that it does not overflow
+	}
+	for range mem {
+		b.res = append(b.res, route.Receipt{})
+	}
+	if len(mem) == 1 {
+		err := b.run(ctx, b.res)
+		return b.res[0], err
+	}
+	start := time.Now()
+	err := b.run(ctx, b.res)
+	sum := b.prefix(dir)
+	sum.Time = time.Since(start)
+	return sum, err
+}
+
+// A batch is the state of the requests of one call. Batches are pooled, so that a
+// transfer allocates nothing; and since pools are per processor, a batch's shard
+// keeps threads off each other's cache lines.
+type batch struct {
+	ops   []ladder.Op
+	users []user // at the same index
+	res   []route.Receipt
 	shard uint32
 }
 
+// A user is what a request keeps from being closed, and the plan that it follows.
+type user struct {
+	file *File
+	buf  *Buffer
+	plan *ladder.Plan // nil for a request of no bytes
+}
+
 var (
-	calls     = sync.Pool{New: func() any { return &call{shard: nextShard.Add(1)} }}
+	batches   = sync.Pool{New: func() any { return &batch{shard: nextShard.Add(1)} }}
 	nextShard atomic.Uint32
 )
 
-func (f *File) do(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (route.Receipt, error) {
-	c := calls.Get().(*call)
-	defer calls.Put(c)
-	c.res[0] = route.Receipt{Dir: dir}
-	if !f.io.Enter(c.shard) {
-		return c.res[0], f.fail(dir, mem, HandleNotRegistered, errDeregistered)
+// add checks a request and keeps its file and buffer open until release.
+func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64) error {
+	if !f.io.Enter(b.shard) {
+		return f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
-	defer f.io.Leave(c.shard)
-	if err := f.check(ctx, dir, mem, off); err != nil || mem.Len == 0 {
-		return c.res[0], err
-	}
-	b := f.hold(mem.Base, c.shard)
-	if b != nil {
-		defer b.io.Leave(c.shard)
-	}
-	err := f.run(ctx, c, route.Op{Dir: dir, File: f.st, Off: off, Mem: mem, Buf: b.registration()}, b)
-	return c.res[0], err
-}
-
-// run finds where the memory is and the plan for it, and moves the bytes.
-func (f *File) run(ctx context.Context, c *call, op route.Op, b *Buffer) (err error) {
-	if op.Kind, err = f.locate(op.Dir, &op.Mem, b); err != nil {
+	buf := f.drv.buffers.enter(mem.Base, b.shard)
+	b.users = append(b.users, user{file: f, buf: buf})
+	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
 	}
-	at := placeOf(op.Mem.Dev, op.Kind)
-	p, err := f.plan(at)
-	if err != nil {
+	op := ladder.Op{Dir: dir, Src: f.src, Off: off, Mem: mem}
+	if mem.Len > 0 {
+		var err error
+		if op.Kind, err = f.locate(dir, &op.Mem, buf); err != nil {
+			return err
+		}
+		if b.users[len(b.users)-1].plan, err = f.plan(locationOf(op.Mem.Dev, op.Kind)); err != nil {
+			return err
+		}
+		if buf != nil {
+			op.Buf = buf
+		}
+	}
+	b.ops = append(b.ops, op)
+	return nil
+}
+
+// run gives neighbouring requests with the same plan to it in one call.
+func (b *batch) run(ctx context.Context, res []route.Receipt) error {
+	for i := 0; i < len(b.ops); {
+		plan, j := b.users[i].plan, i+1
+		if plan == nil {
+			res[i].Dir = b.ops[i].Dir
+			i = j
+			continue
+		}
+		for j < len(b.ops) && b.users[j].plan == plan {
+			j++
+		}
+		err := plan.Run(ctx, b.ops[i:j], res[i:j])
+		for k := i; k < j; k++ {
+			f, took := b.users[k].file, res[k].Time
+			if k > i { // they ran together, and each has the time of all
+				took = 0
+			}
+			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem.Len, took, err)
+			f.logFallback(ctx, plan, &res[k])
+		}
+		if err != nil {
+			return b.fail(ctx, i, res[i:j], err)
+		}
+		if len(b.ops) == 1 {
+			b.offerLease(&res[0])
+		}
+		i = j
+	}
+	return nil
+}
+
+// fail is the error of the first request from the i'th on that is not complete.
+func (b *batch) fail(ctx context.Context, i int, res []route.Receipt, err error) error {
+	if errors.Is(err, ctx.Err()) {
 		return err
 	}
-	c.ops[0] = op
-	err = p.Run(ctx, c.ops[:], c.res[:])
-	c.ops[0] = route.Op{}
-	f.sums.add(f, c.shard, &c.res[0], op.Mem.Len, c.res[0].Time, err)
-	f.logFallback(ctx, p, &c.res[0])
-	if err == nil {
-		f.lend(p, at, b, &c.res[0], op.Mem.Len)
+	for k := range res {
+		if uint64(res[k].Bytes) < b.ops[i+k].Mem.Len {
+			i += k
+			break
+		}
 	}
-	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = f.fail(op.Dir, op.Mem, codeFor(err), err)
-	}
-	return err
+	op := &b.ops[i]
+	return b.users[i].file.fail(op.Dir, op.Mem, codeFor(err), err)
 }
 
-// hold finds the registered buffer with this base and keeps it registered until
-// its gate is left; nil where there is none.
-func (f *File) hold(base gpu.Addr, shard uint32) *Buffer {
-	b := f.drv.buffers.find(base)
-	if b == nil || !b.io.Enter(shard) {
-		return nil
+// prefix sums the receipts up to the first that is short.
+func (b *batch) prefix(dir route.Dir) route.Receipt {
+	var sum route.Receipt
+	for i := range b.res {
+		sum.Add(&b.res[i])
+		if uint64(b.res[i].Bytes) < b.ops[i].Mem.Len {
+			break
+		}
 	}
-	return b
+	sum.Dir = dir
+	return sum
 }
 
-// check holds the arguments against the rules that need no look-up.
+func (b *batch) release() {
+	for _, u := range b.users {
+		if u.buf != nil {
+			u.buf.io.Leave(b.shard)
+		}
+		u.file.io.Leave(b.shard)
+	}
+	clear(b.ops)
+	clear(b.users)
+	clear(b.res)
+	b.ops, b.users, b.res = b.ops[:0], b.users[:0], b.res[:0]
+	batches.Put(b)
+}
+
+// check tests the arguments against the rules that need no look-up.
 func (f *File) check(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) error {
 	switch {
 	case ctx == nil:
-		return f.fail(dir, mem, InvalidValue, errors.New("there is no context"))
+		return f.fail(dir, mem, InvalidValue, errors.New("context is nil"))
 	case dir > route.Write:
-		return f.fail(dir, mem, InvalidValue, errors.New("there is no such direction"))
+		return f.fail(dir, mem, InvalidValue, fmt.Errorf("invalid direction %d", dir))
 	case off < 0:
 		return f.fail(dir, mem, InvalidValue, fmt.Errorf("file offset %d is negative", off))
 	case mem.Len > math.MaxInt64-uint64(off):
 		return f.fail(dir, mem, InvalidValue, fmt.Errorf("offset %d plus length %d overflows", off, mem.Len))
 	case mem.Base == 0:
-		return f.fail(dir, mem, InvalidValue, errors.New("the memory has no address"))
+		return f.fail(dir, mem, InvalidValue, errors.New("memory address is 0"))
 	case dir == route.Read && !f.st.Readable():
 		return f.fail(dir, mem, InvalidFileOpenFlag, errors.New("the file was opened write-only"))
 	case dir == route.Write && !f.st.Writable():
@@ -100,13 +238,13 @@ func (f *File) check(ctx context.Context, dir route.Dir, mem gpu.Span, off int64
 	return nil
 }
 
-// locate finds out what mem is, by its registration or by asking the driver, and
+// locate finds the kind of mem, from its registration or by asking the driver, and
 // sets its GPU.
 func (f *File) locate(dir route.Dir, mem *gpu.Span, b *Buffer) (gpu.Kind, error) {
 	if b != nil {
 		mem.Dev = b.span.Dev
 		if mem.Off > b.span.Len || mem.Len > b.span.Len-mem.Off {
-			return gpu.KindNone, f.fail(dir, *mem, InvalidMappingRange, fmt.Errorf("the registered buffer has %d bytes", b.span.Len))
+			return gpu.KindNone, f.fail(dir, *mem, InvalidMappingRange, fmt.Errorf("range exceeds the registered buffer of %d bytes", b.span.Len))
 		}
 		return b.kind, nil
 	}
@@ -118,14 +256,15 @@ func (f *File) locate(dir route.Dir, mem *gpu.Span, b *Buffer) (gpu.Kind, error)
 		return gpu.KindNone, f.fail(dir, *mem, codeFor(err), err)
 	}
 	if p.Kind != gpu.KindNone && !p.Contains(mem.Addr(), mem.Len) {
-		return gpu.KindNone, f.fail(dir, *mem, CUDAPointerRangeError, fmt.Errorf("the allocation is %d bytes at %v", p.Size, p.Base))
+		return gpu.KindNone, f.fail(dir, *mem, CUDAPointerRangeError, fmt.Errorf("range exceeds its allocation of %d bytes at %v", p.Size, p.Base))
 	}
 	mem.Dev = p.Device
 	return p.Kind, nil
 }
 
+// fail is the error of a transfer.
 func (f *File) fail(dir route.Dir, mem gpu.Span, c Code, err error) error {
-	if op, ok := err.(*route.OpError); ok {
+	if op, ok := err.(*ladder.OpError); ok {
 		err = op.Err // the file is named here
 	}
 	return &Error{Op: dir.String(), Object: f.st.Name + " <-> " + mem.String(), Code: c, Err: err}

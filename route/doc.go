@@ -1,13 +1,10 @@
-// Package route decides how bytes get between a file and GPU memory, moves them
-// that way, and says afterwards what was done.
+// Package route is the vocabulary of transfers: the routes that data can take
+// between storage and GPU memory ([ID]), the record of one transfer ([Receipt]),
+// the reasons why a route was not used ([Decline]), and the routes of one file on
+// one GPU ([Plan]).
 //
-// A [Route] is one way: NVIDIA's own library, nvidia-fs, peer-to-peer DMA, CPU
-// stores through BAR1, a ring of pinned memory, or plain pread and copy. The
-// routes of a GPU form a [Ladder], best rung first. For a file the ladder probes
-// each rung once and keeps the answer as a [Plan]; for a request it takes the
-// first usable rung that accepts it. Every transfer returns a [Receipt]: which
-// route, how many bytes crossed host memory and how we know, and for each better
-// rung the first test that it failed.
-//
-// Falling back is never silent, and it can be refused: see [Plan.Require].
+// Every transfer of package cufile returns a Receipt: which route moved the bytes,
+// how many of them were written to host memory and how that is known, and for each
+// better route the first check that failed. A required route that cannot be used
+// is a [RequireError]; nothing falls back silently.
 package route

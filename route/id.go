@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// An ID names a route. The order is the ladder's: lower is better.
+// An ID identifies a route. Routes are ordered: lower is better.
 type ID uint8
 
 const (
-	None   ID = iota // no route: nothing was moved, or none is asked for
-	Vendor           // NVIDIA's libcufile, where it would be direct
-	NVFS             // our own client of nvidia-fs
-	P2PDMA           // O_DIRECT on peer memory that the kernel knows
-	NVMe             // user-space NVMe
-	Bar              // pread and stores straight into BAR1
-	Ring             // a ring of pinned memory
+	None   ID = iota // no route: nothing was moved, or none is required
+	Vendor           // NVIDIA's libcufile, only where it bypasses host memory
+	NVFS             // DMA between drive and GPU memory by nvidia-fs
+	P2PDMA           // O_DIRECT on GPU memory mapped as P2PDMA pages
+	NVMe             // user-space NVMe driver
+	Bar              // pread into a BAR1 mapping
+	Ring             // staging through a ring of pinned memory
 	Mapped           // page-cache pages pinned in place
 	RDMA             // remote memory
 	Host             // pread into host memory, then a copy
@@ -33,7 +33,7 @@ func (id ID) String() string {
 	return fmt.Sprintf("ID(%d)", uint8(id))
 }
 
-// Names are the names of all routes by number.
+// Names lists the names of all routes, indexed by ID.
 func Names() []string { return slices.Clone(idNames[:]) }
 
 // Parse is the inverse of String.
@@ -43,10 +43,10 @@ func Parse(name string) (ID, error) {
 			return ID(id), nil
 		}
 	}
-	return None, fmt.Errorf("no route %q: the routes are %s", name, strings.Join(idNames[1:], ", "))
+	return None, fmt.Errorf("unknown route %q (routes: %s)", name, strings.Join(idNames[1:], ", "))
 }
 
-// MarshalText makes JSON carry the name.
+// MarshalText encodes the route as its name.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -9,11 +9,11 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 )
 
-// Evidence says how a figure is known.
+// Evidence says how a byte count is known.
 type Evidence uint8
 
 const (
-	Counted  Evidence = iota // by us, byte for byte
+	Counted  Evidence = iota // by Culvert, byte for byte
 	Reported                 // by a driver's or library's statistics
 	Inferred                 // from what the route does by construction
 )
@@ -27,35 +27,51 @@ func (e Evidence) String() string {
 	return fmt.Sprintf("Evidence(%d)", uint8(e))
 }
 
-// MarshalText makes JSON carry the word.
+// MarshalText encodes the evidence as its name.
 func (e Evidence) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// A Figure is a number of bytes with its evidence.
-type Figure struct {
+// A ByteCount is a number of bytes and how it is known.
+type ByteCount struct {
 	Bytes    int64    `json:"bytes"`
 	Evidence Evidence `json:"evidence"`
 }
 
-// A Receipt says what a transfer did.
+// ByRoute is bytes per route, indexed by ID.
+type ByRoute [numIDs]int64
+
+// Most is the route that moved most of the bytes; the better one of two that moved
+// the same, and None if nothing was moved.
+func (by *ByRoute) Most() ID {
+	most := None
+	for id, n := range by {
+		if n > by[most] {
+			most = ID(id)
+		}
+	}
+	return most
+}
+
+// A Receipt is the record of one transfer.
 type Receipt struct {
 	Dir   Dir
 	Route ID    // that moved most of the bytes
 	Bytes int64 // moved in all
-	By    [numIDs]int64
-	// Host is how many bytes were written into host memory on the way: 0 for a
-	// direct route, Bytes for one staging copy, more when some were staged twice.
-	Host Figure
-	Head int64 // ragged bytes at the start that took another way than the rest
-	Tail int64
-	// Holes is how many bytes a direct route found no blocks for on the drive, and
-	// cleared in GPU memory instead. They count as moved.
+	By    ByRoute
+	// Host counts the bytes written to host memory: 0 for a direct route, Bytes for
+	// one staging copy, more if some were staged twice.
+	Host ByteCount
+	// Head and Tail are the unaligned bytes at the start and the end that took
+	// another route than the rest.
+	Head, Tail int64
+	// Holes counts the bytes for which a direct route found no blocks on the drive.
+	// They were cleared in GPU memory and count as moved.
 	Holes   int64
 	Retries int
 	Time    time.Duration
-	// Ceiling is how many bytes per second a copy of pinned memory to or from this
-	// GPU was last measured to move; 0 where that is not known.
+	// Ceiling is the pinned-copy rate last measured on this GPU, in bytes per
+	// second; 0 if unknown.
 	Ceiling float64
-	// Declined holds, for each better rung, why it was not taken.
+	// Declined says, for each better route, why it was not used.
 	Declined Declined
 }
 
@@ -67,7 +83,7 @@ func (r *Receipt) Rate() float64 {
 	return float64(r.Bytes) / r.Time.Seconds()
 }
 
-// Share is the rate as a part of the ceiling; 0 where no ceiling is known.
+// Share is the rate divided by the pinned-copy rate; 0 if that is unknown.
 func (r *Receipt) Share() float64 {
 	if r.Ceiling <= 0 {
 		return 0
@@ -75,9 +91,9 @@ func (r *Receipt) Share() float64 {
 	return r.Rate() / r.Ceiling
 }
 
-// Add sums another receipt of the same direction into r. Time adds up, so the
-// rate of a sum is that of a transfer done one after the other; callers who
-// measure a whole set Time themselves.
+// Add adds another receipt of the same direction to r. Times are added as well, so
+// the rate of a sum is that of consecutive transfers; callers who time a whole set
+// Time themselves.
 func (r *Receipt) Add(o *Receipt) {
 	r.Dir = o.Dir
 	r.Bytes += o.Bytes
@@ -92,7 +108,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Retries += o.Retries
 	r.Time += o.Time
 	r.Ceiling = max(r.Ceiling, o.Ceiling)
-	r.settle()
+	r.Route = r.By.Most()
 	for id, d := range o.Declined {
 		if d != nil {
 			r.Declined[id] = d
@@ -100,33 +116,7 @@ func (r *Receipt) Add(o *Receipt) {
 	}
 }
 
-// Declined is indexed by route: nil where a rung was not declined.
-type Declined [numIDs]*Decline
-
-// List is the declines, best rung first.
-func (ds *Declined) List() []*Decline {
-	list := []*Decline{}
-	for _, d := range ds {
-		if d != nil {
-			list = append(list, d)
-		}
-	}
-	return list
-}
-
-// settle names the route that moved most of the bytes.
-func (r *Receipt) settle() {
-	for id := range r.By {
-		if r.By[id] > r.By[r.Route] || r.Route == None {
-			r.Route = ID(id)
-		}
-	}
-	if r.By[r.Route] == 0 {
-		r.Route = None
-	}
-}
-
-// String is one line of key=value, made to be grepped.
+// String formats the receipt as one line of key=value fields.
 func (r Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s route=%s bytes=%d host_bytes=%d(%s) time=%s rate=%s",
@@ -153,7 +143,7 @@ func (r Receipt) String() string {
 	return b.String()
 }
 
-// byRoute lists the routes that moved something.
+// byRoute lists the routes that moved data.
 type byRoute []routeBytes
 
 type routeBytes struct {
@@ -179,7 +169,7 @@ func (by byRoute) String() string {
 	return strings.Join(parts, ",")
 }
 
-// MarshalJSON is the receipt's stable form.
+// MarshalJSON encodes the receipt. Its keys do not change between versions.
 func (r Receipt) MarshalJSON() ([]byte, error) {
 	by := map[string]int64{}
 	for _, e := range r.byRoute() {
@@ -190,7 +180,7 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Route    ID               `json:"route"`
 		Bytes    int64            `json:"bytes"`
 		By       map[string]int64 `json:"bytes_by_route"`
-		Host     Figure           `json:"host_bytes"`
+		Host     ByteCount        `json:"host_bytes"`
 		Head     int64            `json:"ragged_head"`
 		Tail     int64            `json:"ragged_tail"`
 		Holes    int64            `json:"hole_bytes,omitempty"`

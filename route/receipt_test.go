@@ -11,11 +11,11 @@ import (
 )
 
 func exampleReceipt() Receipt {
-	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: Figure{4<<20 - 100, Counted}, Head: 60, Tail: 40, Holes: 4096, Retries: 1, Time: 100 * time.Microsecond}
+	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: ByteCount{4<<20 - 100, Counted}, Head: 60, Tail: 40, Holes: 4096, Retries: 1, Time: 100 * time.Microsecond}
 	r.By[Ring], r.By[Bar] = 4<<20-100, 100
 	r.Declined[NVFS] = &Decline{NVFS, "kernel module", "nvidia-fs is not loaded", "modprobe nvidia-fs"}
 	r.Declined[P2PDMA] = &Decline{P2PDMA, "kernel", "no symbol", ""}
-	r.settle()
+	r.Route = r.By.Most()
 	return r
 }
 
@@ -78,7 +78,7 @@ func TestReceiptSum(t *testing.T) {
 	b.Host.Evidence = Inferred
 	sum.Add(&a)
 	sum.Add(&b)
-	if sum.Bytes != 8<<20 || sum.Host != (Figure{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Holes != 8192 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
+	if sum.Bytes != 8<<20 || sum.Host != (ByteCount{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Holes != 8192 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
 		t.Errorf("the sum is %v", &sum)
 	}
 	if len(sum.Declined.List()) != 2 {
@@ -90,7 +90,7 @@ func TestPicture(t *testing.T) {
 	r := Receipt{Dir: Write, Bytes: 5 << 10}
 	r.By[Host] = 5 << 10
 	want := "gpu:0 ══ 5.0 KiB ══▶ [host memory] ══ 5.0 KiB ══▶ out.bin\n"
-	if got := r.Picture("out.bin", "gpu:0"); got != want {
+	if got := r.Diagram("out.bin", "gpu:0"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for id := Vendor; id < numIDs; id++ {
@@ -115,7 +115,7 @@ func TestParseIsTheInverseOfString(t *testing.T) {
 func TestNamesStayInLine(t *testing.T) {
 	r := Receipt{Route: Host, Bytes: 1}
 	r.By[Host] = 1
-	if got := r.Picture("two\nlines", "gpu:0"); strings.Count(got, "\n") != 1 {
+	if got := r.Diagram("two\nlines", "gpu:0"); strings.Count(got, "\n") != 1 {
 		t.Errorf("a picture of %d lines:\n%s", strings.Count(got, "\n"), got)
 	}
 }

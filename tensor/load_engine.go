@@ -66,7 +66,7 @@ func (r *cufileReader) close() error { return r.file.Close() }
 
 func (r *cufileReader) direct(device int) bool {
 	p, err := r.file.Plan(device)
-	return err == nil && (p.Best() == route.NVFS || p.Best() == route.P2PDMA)
+	return err == nil && (p.Uses[0].Direct && p.Uses[0].Registered)
 }
 
 func (r *cufileReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {

@@ -276,11 +276,11 @@ func ceilings(drv *cufile.Driver, gpus []int) (sum float64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		c, err := bench.PinnedCopyRate(dev, false)
+		c, err := bench.Ceiling(dev, false)
 		if err != nil {
 			return 0, err
 		}
-		drv.KeepCeiling(dev, route.Read, c)
+		_ = drv.KeepCeiling(dev, route.Read, c)
 		sum += c / 1e9
 	}
 	return sum, nil
@@ -292,8 +292,8 @@ func (r *loadResult) load(ctx context.Context, p *tensor.Plan, held *holder, opt
 	if err != nil {
 		return nil, err
 	}
-	meter := human.NewMeter(os.Stderr)
-	defer meter.Done()
+	meter := newMeter(os.Stderr)
+	defer meter.done()
 	total := p.Totals().Read
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
@@ -303,7 +303,7 @@ func (r *loadResult) load(ctx context.Context, p *tensor.Plan, held *holder, opt
 			r.Verified++
 		}
 		held.keep(t)
-		meter.Advance(l.Progress(), total)
+		meter.advance(l.Progress(), total)
 	}
 	rep := l.Report()
 	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files

@@ -75,7 +75,7 @@ type nvmeBenchResult struct {
 	IOPS      float64      `json:"ops_per_second"`
 	P50       float64      `json:"p50_us"`
 	P99       float64      `json:"p99_us"`
-	HostBytes route.Figure `json:"host_bytes"`
+	HostBytes route.ByteCount `json:"host_bytes"`
 	Soft      bool         `json:"software_drive"`
 }
 

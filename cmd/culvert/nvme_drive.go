@@ -54,7 +54,7 @@ func openDrive(name, via string) (d *drive, err error) {
 		if err != nil {
 			return d, usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", via)}
 		}
-		if err := checkGPUs(d.m, n); err != nil {
+		if err := hasGPUs(d.m, []int{n}); err != nil {
 			return d, err
 		}
 		if d.dev, err = d.m.GPU.Open(n); err != nil {
@@ -163,7 +163,7 @@ type nvmeReceipt struct {
 	From    string       `json:"from"`
 	To      string       `json:"to"`
 	Bytes   uint64       `json:"bytes"`
-	Host    route.Figure `json:"host_bytes"` // of data through host memory
+	Host    route.ByteCount `json:"host_bytes"` // of data through host memory
 	Seconds float64      `json:"seconds"`
 }
 
@@ -242,15 +242,15 @@ func (d *drive) hostBytes() uint64 {
 
 // through is how much of a transfer went through host memory, and how that is
 // known.
-func (d *drive) through(n, before uint64) route.Figure {
+func (d *drive) through(n, before uint64) route.ByteCount {
 	switch {
 	case d.box != nil:
-		return route.Figure{Bytes: int64(d.hostBytes() - before), Evidence: route.Counted}
+		return route.ByteCount{Bytes: int64(d.hostBytes() - before), Evidence: route.Counted}
 	case d.dev != nil:
-		return route.Figure{Evidence: route.Inferred}
+		return route.ByteCount{Evidence: route.Inferred}
 	}
-	return route.Figure{Bytes: int64(n), Evidence: route.Inferred}
+	return route.ByteCount{Bytes: int64(n), Evidence: route.Inferred}
 }
 
 // figure is one as receipts print it.
-func figure(f route.Figure) string { return fmt.Sprintf("%d(%s)", f.Bytes, f.Evidence) }
+func figure(f route.ByteCount) string { return fmt.Sprintf("%d(%s)", f.Bytes, f.Evidence) }

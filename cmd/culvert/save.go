@@ -182,14 +182,14 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 
 // all is what a load brings, of so many bytes.
 func all(ctx context.Context, l *tensor.Load, total int64) (tensors []tensor.Tensor, err error) {
-	meter := human.NewMeter(os.Stderr)
-	defer meter.Done()
+	meter := newMeter(os.Stderr)
+	defer meter.done()
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		tensors = append(tensors, *t)
-		meter.Advance(l.Progress(), total)
+		meter.advance(l.Progress(), total)
 	}
 	return tensors, nil
 }
@@ -231,9 +231,9 @@ func apart(tensors []tensor.Tensor) error {
 }
 
 func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
-	meter := human.NewMeter(os.Stderr)
-	defer meter.Done()
-	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance}
+	meter := newMeter(os.Stderr)
+	defer meter.done()
+	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.advance}
 	var sources []tensor.Source
 	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)

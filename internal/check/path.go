@@ -70,7 +70,7 @@ func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {
 	if p.plan, err = h.Plan(dev); err != nil {
 		return err
 	}
-	p.Best, p.Uses = p.plan.Best(), p.plan.Uses()
-	p.Usable, p.Declined = p.plan.Usable(), p.plan.Declined()
+	p.Best, p.Uses = p.plan.Best(), p.plan.Taken()
+	p.Usable, p.Declined = p.plan.Usable(), p.plan.Declined
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,16 +46,6 @@ type Result struct {
 	Write    *route.Receipt `json:"write"`
 	Verified bool           `json:"verified"`
 	CRC32C   string         `json:"crc32c,omitempty"`
-}
-
-// String draws the path of the data and prints a receipt per direction.
-func (r Result) String() string {
-	name := fmt.Sprintf("gpu:%d", r.GPU)
-	text := fmt.Sprintf("%s%s%v\n%v\n", r.Read.Picture(r.Source, name), r.Write.Picture(r.Dest, name), r.Read, r.Write)
-	if r.Verified {
-		text += fmt.Sprintf("verified crc32c=%s\n", r.CRC32C)
-	}
-	return text
 }
 
 // ErrDiffers is returned when verification finds the destination different.
@@ -171,6 +162,9 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 		}
 	}
 	p := pump{from: from, to: to, size: size, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
+	if p.whole, err = o.wholeBlocks(from); err != nil {
+		return err
+	}
 	if err := p.open(drv); err != nil {
 		return err
 	}
@@ -179,7 +173,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	res.Read, res.Write = &route.Receipt{Dir: route.Read}, &route.Receipt{Dir: route.Write}
 	start := time.Now()
 	err = p.run(ctx)
-	if err == nil && o.wholeBlocks() {
+	if err == nil && p.whole {
 		if err = out.Truncate(size); err != nil {
 			err = fmt.Errorf("truncate to %d bytes: %w", size, cause(err))
 		}
@@ -199,12 +193,18 @@ func (o *Options) require(f *cufile.File) error {
 	return nil
 }
 
-// wholeBlocks reports whether the required route moves whole blocks only. The last
-// one of a file is then read and written in full. Nobody else has the destination
-// yet, so that it can be cut to size.
-func (o *Options) wholeBlocks() bool {
-	id := max(o.Route, o.Require) // one of them is None
-	return id == route.NVFS || id == route.P2PDMA
+// wholeBlocks reports whether the required routes of a file move whole blocks only.
+// The last block of the file is then read and written in full, and the destination,
+// which no other process has open yet, is truncated to its length.
+func (o *Options) wholeBlocks(f *cufile.File) (bool, error) {
+	if o.Route == route.None && o.Require == route.None {
+		return false, nil
+	}
+	p, err := f.Plan(o.GPU)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(p.Uses, func(u route.Use) bool { return u.Block == 0 }), nil
 }
 
 // verify reads both files again by plain reads, which share nothing with the

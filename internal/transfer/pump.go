@@ -23,6 +23,7 @@ const (
 // A pump moves the bytes of a file through a buffer of GPU memory: one goroutine
 // reads into half of it while the other writes the half that was filled before.
 type pump struct {
+	whole    bool // requests are in whole blocks
 	from, to *cufile.File
 	size     int64
 	o        *Options
@@ -132,7 +133,7 @@ func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan pie
 
 // ask is the length of a request for n bytes.
 func (p *pump) ask(n uint64) uint64 {
-	if !p.o.wholeBlocks() {
+	if !p.whole {
 		return n
 	}
 	return (n + block - 1) / block * block

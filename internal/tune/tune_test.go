@@ -1,11 +1,15 @@
 package tune
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
+
+	"github.com/culvert-io/culvert/gpu"
 )
 
 func TestRate(t *testing.T) {
@@ -154,5 +158,37 @@ func TestCacheIgnores(t *testing.T) {
 	c := NewCache("")
 	if err := c.Store("x", s, 7); err != nil || !c.Load("x", s, &got) || got != 7 {
 		t.Errorf("without a file: %d, %v", got, err)
+	}
+}
+
+// TestPinnedRate checks that a measured rate outlives the process, that callers who
+// asked before see it, and that an impossible one is not stored.
+func TestPinnedRate(t *testing.T) {
+	cache := NewCache(filepath.Join(t.TempDir(), "tune.json"))
+	old := User
+	User = func() *Cache { return cache }
+	t.Cleanup(func() { User = old; pinnedRates = pinnedTable{} })
+	pinnedRates = pinnedTable{}
+	info, root := gpu.Info{UUID: gpu.UUID{1}}, fstest.MapFS{}
+	early := Pinned(info, root)
+	for _, rate := range []float64{55e9, 0, -1, math.NaN(), math.Inf(1)} {
+		if err := StorePinned(info, root, false, rate); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if early.Get(false) != 55e9 || early.Get(true) != 0 {
+		t.Errorf("who asked early sees %v and %v", early.Get(false), early.Get(true))
+	}
+	pinnedRates = pinnedTable{} // another process
+	if p := Pinned(info, root); p.Get(false) != 55e9 || p.Get(true) != 0 {
+		t.Errorf("another process sees %v and %v", p.Get(false), p.Get(true))
+	}
+	driver := fstest.MapFS{"proc/driver/nvidia/version": {Data: []byte("590\n")}}
+	if p := Pinned(info, driver); p.Get(false) != 0 {
+		t.Error("another driver has the same rate")
+	}
+	var none *PinnedRate
+	if none.Get(false) != 0 {
+		t.Error("no rate is not 0")
 	}
 }

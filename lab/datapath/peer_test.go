@@ -177,7 +177,7 @@ func TestPeerRouteRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range p.Declined() {
+	for _, d := range p.Declined {
 		if d.Route == route.P2PDMA {
 			t.Logf("tmpfs: %v", d)
 			return

@@ -21,7 +21,7 @@ func packages() []Suite {
 		{"internal/storage", 7, false, nil},
 		{"internal/uring", 8, false, nil},
 		{"internal/ring", 25, true, []string{"TestMeasurements"}}, // speed means nothing under emulation
-		{"route", 8, true, nil},
+		{"internal/ladder", 8, true, nil},
 		{"cufile", 16, true, nil},
 		{"internal/transfer", 4, false, nil},
 	} {

@@ -51,7 +51,7 @@ func (a *API) driver() (*cufile.Driver, error) {
 	}
 	var opts []cufile.Option
 	if a.leases != nil {
-		opts = append(opts, cufile.WithBorrower(a.leases))
+		opts = append(opts, cufile.WithLeases(a.leases))
 	}
 	drv := cufile.New(m, opts...)
 	a.real = !m.Soft

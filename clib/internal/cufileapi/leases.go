@@ -33,24 +33,24 @@ func (l *leases) forget(f *cufile.File) {
 	}
 }
 
-// Lend publishes a loan. A file that has no handle yet cannot be asked for.
-func (l *leases) Lend(loan cufile.Loan) {
-	if id, ok := l.ids.Load(loan.File); ok {
-		l.table.Lend(id.(handle.ID), &loan)
+// Grant publishes a lease. C cannot ask for a file that has no handle yet.
+func (l *leases) Grant(g cufile.Lease) {
+	if id, ok := l.ids.Load(g.File); ok {
+		l.table.Grant(id.(handle.ID), &g)
 	}
 }
 
-// RecallFile is called when the file ends or its routes change.
-func (l *leases) RecallFile(f *cufile.File) {
+// RevokeFile is called when the file is closed or its routes change.
+func (l *leases) RevokeFile(f *cufile.File) {
 	if id, ok := l.ids.Load(f); ok {
-		l.table.RecallFile(id.(handle.ID))
+		l.table.RevokeFile(id.(handle.ID))
 	}
 }
 
-// RecallBuffer is called when the buffer ends.
-func (l *leases) RecallBuffer(base gpu.Addr) { l.table.RecallBuffer(base) }
+// RevokeBuffer is called when the buffer is deregistered.
+func (l *leases) RevokeBuffer(base gpu.Addr) { l.table.RevokeBuffer(base) }
 
-// pause has every read come to Go, where statistics are kept.
+// pause makes every read enter Go, where statistics are kept.
 func (l *leases) pause(on bool) {
 	switch {
 	case l == nil:

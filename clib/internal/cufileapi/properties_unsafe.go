@@ -49,10 +49,11 @@ const (
 // DriverGetProperties is cuFileDriverGetProperties. Of a closed driver it tells
 // what an opened one would have.
 func (a *API) DriverGetProperties(out cmem.Ptr) error {
-	has := cufile.Properties{Features: cufile.FeatureBatch | cufile.FeatureParallel}
-	if drv := a.drv.Load(); drv != nil {
-		has = drv.Properties()
+	drv := a.drv.Load()
+	if drv == nil {
+		drv = cufile.New(nil)
 	}
+	has := drv.Properties()
 	a.mu.Lock()
 	p := drvProps{
 		MajorVersion:          nvfsMajor,

@@ -25,13 +25,12 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/route"
 )
 
 // A Table publishes leases. It is safe for concurrent use.
 type Table struct {
 	slots *Slots
-	clock time.Duration // what CLOCK_MONOTONIC is ahead of route.Now
+	clock time.Duration // what CLOCK_MONOTONIC is ahead of cufile.Since
 
 	mu     sync.Mutex
 	paused bool
@@ -49,7 +48,7 @@ type owner struct {
 // NewTable makes a table of slots in which nobody is.
 func NewTable(s *Slots) *Table { return &Table{slots: s, clock: ahead()} }
 
-// ahead is what CLOCK_MONOTONIC is ahead of route.Now, which is the same clock
+// ahead is what CLOCK_MONOTONIC is ahead of cufile.Since, which is the same clock
 // from another beginning. Between the two readings time passes, which makes the
 // difference smaller and leases shorter; the largest of a few is the nearest.
 func ahead() time.Duration {
@@ -59,7 +58,7 @@ func ahead() time.Duration {
 		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
 			return 0
 		}
-		best = max(best, time.Duration(ts.Nano())-route.Now())
+		best = max(best, time.Duration(ts.Nano())-cufile.Since())
 	}
 	return best
 }
@@ -70,10 +69,10 @@ func place(file handle.ID, buffer gpu.Addr) int {
 	return int(mixed>>58) * ways
 }
 
-// Lend publishes a loan, or renews it. Where all slots are taken by others that
+// Grant publishes a lease, or renews it. Where all slots are taken by others that
 // are in use, or somebody else is at the table, it does nothing: the read that
 // brought the loan must not wait, and the next one will bring it again.
-func (t *Table) Lend(file handle.ID, l *cufile.Loan) {
+func (t *Table) Grant(file handle.ID, l *cufile.Lease) {
 	if !t.mu.TryLock() {
 		return
 	}
@@ -96,7 +95,7 @@ func (t *Table) Lend(file handle.ID, l *cufile.Loan) {
 // room finds a slot for a lease: one that is clear, or one whose lease has run
 // out, which it clears. Somebody may still be in either.
 func (t *Table) room(first int) (int, bool) {
-	for _, old := range []int64{0, int64(route.Now() + t.clock)} {
+	for _, old := range []int64{0, int64(cufile.Since() + t.clock)} {
 		for i := first; i < first+ways; i++ {
 			s := &t.slots[i]
 			if s.Handle.Load() != 0 && s.Until.Load() > old {
@@ -112,30 +111,30 @@ func (t *Table) room(first int) (int, bool) {
 }
 
 // fill writes a lease into a slot that is clear and empty. The handle comes last.
-func (t *Table) fill(i int, file handle.ID, l *cufile.Loan) {
+func (t *Table) fill(i int, file handle.ID, l *cufile.Lease) {
 	o, s := &t.owners[i], &t.slots[i]
 	o.file, o.buffer = file, l.Base
 	o.fills.Add(1)
 	s.Base.Store(uint64(l.Base))
 	s.Until.Store(int64(l.Until + t.clock))
 	s.Memory, s.Length, s.Below = address(l.Mem), uint64(len(l.Mem)), l.Below
-	s.Ops, s.Bytes, s.Nanos, s.Stride = uint64(l.Count.Ops), uint64(l.Count.Bytes), uint64(l.Count.Nanos), uint64(l.Count.Stride)
+	s.Ops, s.Bytes, s.Nanos, s.Stride = uint64(l.Ops), uint64(l.Bytes), uint64(l.Nanos), uint64(l.Stride)
 	s.FD = int32(l.FD)
 	s.Handle.Store(uint64(file))
 }
 
-// RecallFile ends the leases of a file and returns when nobody uses one.
-func (t *Table) RecallFile(file handle.ID) {
-	t.recall(func(o *owner) bool { return o.file == file })
+// RevokeFile ends the leases of a file and returns when nobody uses one.
+func (t *Table) RevokeFile(file handle.ID) {
+	t.revoke(func(o *owner) bool { return o.file == file })
 }
 
-// RecallBuffer ends the leases of the buffer at base and returns when nobody uses
+// RevokeBuffer ends the leases of the buffer at base and returns when nobody uses
 // one.
-func (t *Table) RecallBuffer(base gpu.Addr) {
-	t.recall(func(o *owner) bool { return o.buffer == base })
+func (t *Table) RevokeBuffer(base gpu.Addr) {
+	t.revoke(func(o *owner) bool { return o.buffer == base })
 }
 
-func (t *Table) recall(match func(*owner) bool) {
+func (t *Table) revoke(match func(*owner) bool) {
 	type visit struct {
 		slot  int
 		fills uint64

@@ -10,15 +10,13 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/stats"
-	"github.com/culvert-io/culvert/route"
 )
 
 // loan is a loan of a buffer that is good for a while.
-func loan(base gpu.Addr, d time.Duration) *cufile.Loan {
-	return &cufile.Loan{
-		Base: base, FD: 7, Mem: make([]byte, 100), Below: 50, Until: route.Now() + d,
-		Count: stats.Counters{Ops: 1, Bytes: 2, Nanos: 3, Stride: 4},
+func loan(base gpu.Addr, d time.Duration) *cufile.Lease {
+	return &cufile.Lease{
+		Base: base, FD: 7, Mem: make([]byte, 100), Below: 50, Until: cufile.Since() + d,
+		Ops: 1, Bytes: 2, Nanos: 3, Stride: 4,
 	}
 }
 
@@ -67,7 +65,7 @@ func TestLease(t *testing.T) {
 		t.Fatal("there is a lease before any was made")
 	}
 	l := loan(buffer, time.Hour)
-	table.Lend(file, l)
+	table.Grant(file, l)
 	s := table.enter(file, buffer, 3)
 	if s == nil {
 		t.Fatal("the lease is not there")
@@ -80,7 +78,7 @@ func TestLease(t *testing.T) {
 	}
 	l.Until += time.Minute
 	before := s.Until.Load()
-	table.Lend(file, l)
+	table.Grant(file, l)
 	if after := s.Until.Load(); after != before+int64(time.Minute) {
 		t.Errorf("renewed, it is good %v longer", time.Duration(after-before))
 	}
@@ -94,9 +92,9 @@ func TestLease(t *testing.T) {
 func TestClocks(t *testing.T) {
 	table := NewTable(new(Slots))
 	for range 100 {
-		first := route.Now()
+		first := cufile.Since()
 		monotonic := time.Duration(nanotime(t))
-		second := route.Now()
+		second := cufile.Since()
 		if table.clock > monotonic-first {
 			t.Fatalf("the clock is %v ahead, at most %v is true", table.clock, monotonic-first)
 		}
@@ -109,18 +107,18 @@ func TestClocks(t *testing.T) {
 // Taking back waits for those who are inside, and for them alone.
 func TestRecallWaits(t *testing.T) {
 	for name, recall := range map[string]func(*Table){
-		"file":   func(t *Table) { t.RecallFile(file) },
-		"buffer": func(t *Table) { t.RecallBuffer(buffer) },
+		"file":   func(t *Table) { t.RevokeFile(file) },
+		"buffer": func(t *Table) { t.RevokeBuffer(buffer) },
 		// Its slot was wanted by others, but he who was in it is still there.
 		"after eviction": func(t *Table) {
 			t.slots[place(file, buffer)].Handle.Store(0)
-			t.RecallFile(file)
+			t.RevokeFile(file)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := NewTable(new(Slots))
-			table.Lend(file, loan(buffer, time.Hour))
-			table.Lend(file+16, loan(buffer+4096, time.Hour))
+			table.Grant(file, loan(buffer, time.Hour))
+			table.Grant(file+16, loan(buffer+4096, time.Hour))
 			other := table.enter(file+16, buffer+4096, 1)
 			s := table.enter(file, buffer, 5)
 			var left atomic.Bool
@@ -156,15 +154,15 @@ func TestRecallWaits(t *testing.T) {
 // Two who take one lease back both wait.
 func TestBothHalvesEnd(t *testing.T) {
 	table := NewTable(new(Slots))
-	table.Lend(file, loan(buffer, time.Hour))
+	table.Grant(file, loan(buffer, time.Hour))
 	s := table.enter(file, buffer, 0)
 	var back atomic.Int32
 	var wg sync.WaitGroup
-	wg.Go(func() { table.RecallFile(file); back.Add(1) })
+	wg.Go(func() { table.RevokeFile(file); back.Add(1) })
 	for s.Handle.Load() != 0 {
 		time.Sleep(time.Microsecond)
 	}
-	wg.Go(func() { table.RecallBuffer(buffer); back.Add(1) })
+	wg.Go(func() { table.RevokeBuffer(buffer); back.Add(1) })
 	time.Sleep(2 * time.Millisecond)
 	if back.Load() != 0 {
 		t.Error("it was taken back with a user inside")
@@ -189,7 +187,7 @@ func TestRoom(t *testing.T) {
 	table := NewTable(new(Slots))
 	bases := crowd(ways + 1)
 	for _, b := range bases {
-		table.Lend(file, loan(b, time.Hour))
+		table.Grant(file, loan(b, time.Hour))
 	}
 	for i, b := range bases {
 		if table.there(file, b) != (i < ways) {
@@ -198,10 +196,10 @@ func TestRoom(t *testing.T) {
 	}
 	table = NewTable(new(Slots))
 	for _, b := range bases[:ways] {
-		table.Lend(file, loan(b, -time.Second))
+		table.Grant(file, loan(b, -time.Second))
 	}
 	in := table.enter(file, bases[0], 2)
-	table.Lend(file, loan(bases[ways], time.Hour))
+	table.Grant(file, loan(bases[ways], time.Hour))
 	if !table.there(file, bases[ways]) || table.there(file, bases[1]) {
 		t.Error("no room was made")
 	}
@@ -213,16 +211,16 @@ func TestRoom(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	table := NewTable(new(Slots))
-	table.Lend(file, loan(buffer, time.Hour))
+	table.Grant(file, loan(buffer, time.Hour))
 	s := table.enter(file, buffer, 0) // a pause waits for nobody
 	table.Pause()
 	s.leave(0, true)
-	table.Lend(file, loan(buffer, time.Hour))
+	table.Grant(file, loan(buffer, time.Hour))
 	if table.there(file, buffer) {
 		t.Error("there is a lease in the pause")
 	}
 	table.Resume()
-	table.Lend(file, loan(buffer, time.Hour))
+	table.Grant(file, loan(buffer, time.Hour))
 	if !table.there(file, buffer) {
 		t.Error("there is none after it")
 	}
@@ -266,12 +264,12 @@ func TestUsersAgainstRecalls(t *testing.T) {
 				alive[k].Store(true)
 				l := loan(bases[k], time.Microsecond)
 				l.Mem = make([]byte, k)
-				table.Lend(file, l)
+				table.Grant(file, l)
 				before := hits.Load()
 				for tries := 0; tries < 10 && hits.Load() == before; tries++ {
 					runtime.Gosched()
 				}
-				table.RecallBuffer(bases[k])
+				table.RevokeBuffer(bases[k])
 				alive[k].Store(false)
 			}
 		})

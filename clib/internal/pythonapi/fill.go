@@ -150,7 +150,7 @@ func (f *filler) carry(ctx context.Context, r *tensor.Read) error {
 			return fmt.Errorf("loading %s: %w", t.Name, err)
 		}
 	}
-	rec := route.Receipt{Dir: route.Read, Bytes: r.Size(), Host: route.Figure{Bytes: r.Size()}, Time: time.Since(start)}
+	rec := route.Receipt{Dir: route.Read, Bytes: r.Size(), Host: route.ByteCount{Bytes: r.Size()}, Time: time.Since(start)}
 	rec.By[route.Host] = r.Size()
 	f.mu.Lock()
 	defer f.mu.Unlock()

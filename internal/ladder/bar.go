@@ -1,0 +1,159 @@
+package ladder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/internal/wc"
+	"github.com/culvert-io/culvert/route"
+)
+
+// barBudget is how much registered memory is kept mapped. A mapping costs page
+// tables (2 MiB per GiB) and 2 ms per GiB to make.
+const barBudget = 16 << 30
+
+// BAR1 and the copy engine share the link, and neither fills it: CPU stores through
+// BAR1 reach 34 GB/s on an H200 whose link carries 55, and the ring's callers wait
+// for their copies. So six larger reads at a time go through BAR1, which fills it,
+// and the others use the ring: together they carry a third more than either alone.
+var barLimit = Limit{From: 64 << 10, Reads: 6, Batch: 1 << 20}
+
+// A barRoute reads files into GPU memory with the CPU: the registered buffer is
+// mapped through BAR1, and pread copies from the page cache into the mapping.
+// No staging, no stream, no CUDA call: for small requests nothing is faster.
+//
+// CPU stores are not ordered with streams. As with every cuFile read, no GPU work
+// may use the range meanwhile; work submitted after the read sees it.
+type barRoute struct {
+	basic
+	dev    gpu.Device
+	root   fs.FS // with /proc and /sys
+	mapper *rm.Mapper
+
+	inFlight atomic.Int32 // reads of barLimit.From bytes and more
+	maps     table[*rm.Window]
+}
+
+// findBar returns the route, or why this machine does not have it.
+func findBar(device gpu.Device, os dev.OS) (Route, *route.Decline) {
+	m := rm.NewMapper(os, device, barBudget)
+	if err := m.Probe(); err != nil {
+		m.Close()
+		if d := onWSL(route.Bar, os); d != nil {
+			return nil, d
+		}
+		d := decline(route.Bar, "mapping", err.Error(), "")
+		if u, ok := errors.AsType[*rm.Unavailable](err); ok {
+			d.Test, d.Evidence, d.Fix = u.Test, u.Err.Error(), u.Fix
+		}
+		return nil, d
+	}
+	return &barRoute{dev: device, root: os.FS(), mapper: m}, nil
+}
+
+var barTexts = [numReasons]*route.Decline{
+	badDirection: decline(route.Bar, "direction", "writes are not supported: BAR1 loads are slower than a GPU copy", ""),
+	hostMemory:   decline(route.Bar, "buffer", "not device memory", ""),
+	unregistered: decline(route.Bar, "buffer", "memory is not a registered buffer", "register the buffer"),
+	unprepared:   decline(route.Bar, "buffer", "the registered buffer has no BAR1 mapping", ""),
+	notCached:    decline(route.Bar, "page cache", "the file was opened with O_DIRECT and the range is not in the page cache", ""),
+	busy:         decline(route.Bar, "load", "BAR1 read limit reached; request used the ring", ""),
+	largeBatch:   decline(route.Bar, "batch", "large batch: the ring runs it on several threads", ""),
+}
+
+// Traits needs a descriptor that goes through the page cache: O_DIRECT cannot write
+// into a mapping of a device.
+func (b *barRoute) Traits(src Source) (Traits, *route.Decline) {
+	f := src.File()
+	if f == nil || f.Buffered() < 0 || !f.Readable() {
+		return Traits{}, decline(route.Bar, "descriptor", src.Name()+" cannot be read through the page cache", "open it readable and without O_DIRECT")
+	}
+	c := b.crossover(f)
+	texts := barTexts
+	texts[tooLarge] = c.decline()
+	return Traits{
+		ID: route.Bar, Scope: fmt.Sprintf("reads up to %d KiB into registered buffers", c.Max>>10),
+		Reads: true, Registered: true, KeepsMemory: true,
+		Max: c.Max, Limit: barLimit, SinglePread: barLimit.From, texts: &texts,
+	}, nil
+}
+
+// Register maps a buffer.
+func (b *barRoute) Register(span gpu.Span, kind gpu.Kind) {
+	if !kind.OnDevice() {
+		return
+	}
+	if w, err := b.mapper.Map(span.Base, span.Len); err == nil {
+		b.maps.set(span.Base, w)
+	}
+}
+
+// Deregister unmaps it.
+func (b *barRoute) Deregister(span gpu.Span) {
+	if w, ok := b.maps.remove(span.Base); ok {
+		w.Close()
+	}
+}
+
+// State looks up the mapping of a buffer, the load and, for a file opened with
+// O_DIRECT, the page cache.
+func (b *barRoute) State(op *Op) State {
+	w, ok := b.maps.get(op.Mem.Base)
+	if !ok {
+		return State{}
+	}
+	s := State{Prepared: true, Mapping: w.Bytes(), InFlight: int(b.inFlight.Load())}
+	if f := op.file(); f.CallerDirect() {
+		n, err := f.Resident(op.Off, int64(op.Mem.Len))
+		s.NotCached = err != nil || n < int64(op.Mem.Len)
+	}
+	return s
+}
+
+// Run reads each op with one pread.
+func (b *barRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	for i := range ops {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := b.run(&ops[i], &res[i]); err != nil {
+			return ops[i].failAt(ops[i].Off, " through BAR1", err)
+		}
+	}
+	return nil
+}
+
+func (b *barRoute) run(op *Op, r *route.Receipt) error {
+	if op.Mem.Len >= barLimit.From {
+		b.inFlight.Add(1)
+		defer b.inFlight.Add(-1)
+	}
+	// The buffer stays registered while a transfer uses it, so the mapping needs no
+	// lock of its own here.
+	w, ok := b.maps.get(op.Mem.Base)
+	if !ok {
+		return rm.ErrClosed
+	}
+	dst := w.Bytes()[op.Mem.Off : op.Mem.Off+op.Mem.Len]
+	n, err := moveAll(unix.Pread, op.file().Buffered(), dst, op.Off, 1, &r.Retries)
+	wc.Fence() // also after an error: some bytes may have arrived
+	r.Bytes += n
+	return err
+}
+
+// Close unmaps everything.
+func (b *barRoute) Close() error {
+	var errs []error
+	for _, w := range b.maps.clear() {
+		errs = append(errs, w.Close())
+	}
+	return errors.Join(append(errs, b.mapper.Close())...)
+}

@@ -1,0 +1,175 @@
+package ladder
+
+import "github.com/culvert-io/culvert/route"
+
+// Traits are all that choosing knows about a route for one source.
+type Traits struct {
+	ID    route.ID
+	Scope string // the requests that it accepts, for people; empty for all
+
+	Direct      bool // the drive moves the bytes; none enter host memory
+	Parallel    bool // one request or batch is moved by several threads
+	KeepsMemory bool // the route's own mapping keeps registered memory from reuse
+
+	Reads, Writes bool
+	HostMemory    bool   // also accepts memory that is not on a GPU
+	Registered    bool   // accepts only buffers that the route has prepared
+	Max           uint64 // the largest request; 0 for any
+	// Block is the unit in which the route moves data; 0 for any range. Unaligned
+	// ends go through host memory, unless the route is required.
+	Block uint64
+	// Bounce means that a required route moves what is unaligned or not registered
+	// through GPU memory of its own. It cannot do so for unaligned writes.
+	Bounce bool
+	// Limit is the load beyond which a parallel route is faster.
+	Limit Limit
+	// SinglePread is the length below which a read into a prepared buffer is one
+	// pread into State.Mapping; 0 if no read is.
+	SinglePread uint64
+
+	texts *[numReasons]*route.Decline
+}
+
+// A Limit is the load up to which a route is worth using.
+type Limit struct {
+	From  uint64 // requests of this length and more count
+	Reads int    // that many at a time
+	Batch uint64 // bytes of a batch
+}
+
+// A Shape is what choosing knows about a request.
+type Shape struct {
+	Dir        route.Dir
+	Off        int64
+	Len        uint64
+	Batch      uint64 // bytes of the batch that it is part of; 0 if it is alone
+	OnDevice   bool   // the memory is on a GPU
+	Registered bool   // the memory is part of a registered buffer
+	Required   bool   // no part may take another route
+}
+
+// A State is what a route knows about a request at this moment.
+type State struct {
+	Prepared   bool           // the route has prepared the registered buffer
+	Mapping    []byte         // the buffer as the CPU sees it, if it is mapped
+	Misaligned bool           // memory and offset differ modulo Block
+	NotCached  bool           // opened with O_DIRECT, and not in the page cache
+	InFlight   int            // requests of Limit.From and more that run now
+	Learned    *route.Decline // an earlier transfer was rejected
+}
+
+// A reason says why a route does not accept a request.
+type reason uint8
+
+const (
+	accepted reason = iota
+	badDirection
+	hostMemory
+	tooLarge
+	unaligned    // required, and not in whole blocks
+	unregistered // the memory is not a registered buffer
+	noBlock      // contains no whole block
+	unprepared   // registered, but the route could not prepare the buffer
+	misaligned   // memory and offset differ modulo the block size
+	learned      // rejected before
+	notCached
+	busy       // the limit of concurrent reads is reached
+	largeBatch // the batch is over the limit
+
+	numReasons = iota
+)
+
+// choose returns the index of the route for a request: the first that accepts it.
+// A route over its limit is passed over only if a parallel route follows that
+// accepts the request. now is the state of route i; it is asked once for each route
+// that is considered. Reasons of the better routes are added to why. The result is
+// -1 if no route accepts the request.
+func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined) int {
+	over := -1
+	for i := range plan {
+		t, state := &plan[i], now(i)
+		switch r := admit(t, op, &state); {
+		case r == accepted && (over < 0 || t.Parallel):
+			return i
+		case r == busy || r == largeBatch:
+			if over < 0 {
+				over = i
+			}
+			fallthrough
+		default:
+			if d := t.decline(r, &state); d != nil {
+				why[t.ID] = d
+			}
+		}
+	}
+	if over >= 0 { // no parallel route: better over the limit than a worse route
+		for i := over; i < len(plan); i++ {
+			why[plan[i].ID] = nil
+		}
+	}
+	return over
+}
+
+// decline is the text of a reason; nil for a route that would have accepted.
+func (t *Traits) decline(r reason, now *State) *route.Decline {
+	if r == learned {
+		return now.Learned
+	}
+	return t.texts[r]
+}
+
+// admit checks a request against the traits and the state of one route.
+func admit(t *Traits, op *Shape, now *State) reason {
+	switch {
+	case op.Dir == route.Read && !t.Reads, op.Dir == route.Write && !t.Writes:
+		return badDirection
+	case !op.OnDevice && !t.HostMemory:
+		return hostMemory
+	case t.Max > 0 && op.Len > t.Max:
+		return tooLarge
+	}
+	if r := t.fits(op, now); r != accepted {
+		return r
+	}
+	switch {
+	case now.Learned != nil:
+		return learned
+	case now.NotCached:
+		return notCached
+	case t.Limit.Batch > 0 && op.Batch > t.Limit.Batch:
+		return largeBatch
+	case t.Limit.Reads > 0 && op.Len >= t.Limit.From && now.InFlight >= t.Limit.Reads:
+		return busy
+	}
+	return accepted
+}
+
+// fits checks registration and alignment.
+func (t *Traits) fits(op *Shape, now *State) reason {
+	whole := t.Block == 0 || (uint64(op.Off)|op.Len)%t.Block == 0
+	if op.Required && t.Bounce {
+		if op.Dir == route.Write && !whole {
+			return unaligned
+		}
+		return accepted
+	}
+	switch {
+	case op.Required && !whole:
+		return unaligned
+	case t.Registered && !op.Registered:
+		return unregistered
+	case t.Block > 0 && !hasBlock(op, t.Block):
+		return noBlock
+	case t.Registered && !now.Prepared:
+		return unprepared
+	case t.Block > 0 && now.Misaligned:
+		return misaligned
+	}
+	return accepted
+}
+
+// hasBlock reports whether a request contains a whole block.
+func hasBlock(op *Shape, block uint64) bool {
+	from := (uint64(op.Off) + block - 1) / block
+	return (uint64(op.Off)+op.Len)/block > from
+}

@@ -1,0 +1,104 @@
+package ladder
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// hostChunk is how much the host route stages at a time: enough that the launch of
+// a copy to the GPU does not dominate.
+const hostChunk = 1 << 20
+
+// hostPage is the alignment of staging memory, sufficient for O_DIRECT anywhere.
+const hostPage = 4096
+
+// A hostRoute reads into host memory and copies, or the reverse. It accepts every
+// request and is the reference for all other routes. Memory that the CPU can reach
+// is read and written in place.
+type hostRoute struct {
+	basic
+	dev  gpu.Device
+	pool sync.Pool // of *[]byte, hostChunk long, page aligned
+}
+
+func newHost(dev gpu.Device) *hostRoute {
+	h := &hostRoute{dev: dev}
+	h.pool.New = func() any {
+		b := alignedBytes(hostChunk, hostPage)
+		return &b
+	}
+	return h
+}
+
+// Traits accepts every source and request.
+func (h *hostRoute) Traits(Source) (Traits, *route.Decline) {
+	return Traits{ID: route.Host, Reads: true, Writes: true, HostMemory: true}, nil
+}
+
+// State has nothing to add.
+func (h *hostRoute) State(*Op) State { return State{} }
+
+// Run stages one chunk after the other.
+func (h *hostRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	bufp := h.pool.Get().(*[]byte)
+	defer h.pool.Put(bufp)
+	for i := range ops {
+		if err := h.run(ctx, &ops[i], &res[i], *bufp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *hostRoute) run(ctx context.Context, op *Op, r *route.Receipt, buf []byte) error {
+	for done := uint64(0); done < op.Mem.Len; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		off := op.Off + int64(done)
+		n, err := h.chunk(op, buf[:min(uint64(len(buf)), op.Mem.Len-done)], off, op.Mem.Addr()+gpu.Addr(done))
+		r.Bytes += int64(n)
+		r.Host.Bytes += int64(n)
+		done += uint64(n)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return op.failAt(off+int64(n), "", err)
+		}
+	}
+	return nil
+}
+
+// chunk moves len(stage) bytes, through stage if the CPU cannot reach the memory.
+// The kernel finds a wild host pointer: EFAULT.
+func (h *hostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr) (int, error) {
+	switch {
+	case op.Kind.OnDevice() && op.Dir == route.Read:
+		n, err := op.Src.ReadAt(stage, off)
+		if n > 0 {
+			if cerr := h.dev.CopyIn(addr, stage[:n]); cerr != nil {
+				return 0, cerr
+			}
+		}
+		return n, err
+	case op.Kind.OnDevice():
+		if err := h.dev.CopyOut(stage, addr); err != nil {
+			return 0, err
+		}
+		return op.Src.WriteAt(stage, off)
+	}
+	mem := gpu.HostBytes(addr, uint64(len(stage)))
+	if op.Dir == route.Read {
+		return op.Src.ReadAt(mem, off)
+	}
+	// The caller's memory need not be aligned for O_DIRECT.
+	if f := op.file(); f != nil {
+		return pwriteBuffered(f, mem, off)
+	}
+	return op.Src.WriteAt(mem, off)
+}

@@ -1,0 +1,77 @@
+package ladder
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/tune"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Ladder holds the routes to one GPU, best first.
+type Ladder struct {
+	routes []Route
+	// absent are the routes that this machine does not have, with reasons. They are
+	// part of every plan.
+	absent []*route.Decline
+	pinned *tune.PinnedRate
+}
+
+// Open finds the routes to a GPU. Probes look for device nodes and modules in os.
+func Open(device gpu.Device, os dev.OS, log *slog.Logger) *Ladder {
+	l := &Ladder{pinned: tune.Pinned(device.Info(), os.FS())}
+	l.add(findVendor(device, os))
+	l.add(findNVFS(device, os))
+	l.add(findP2PDMA(device, os))
+	l.add(findBar(device, os))
+	l.add(newRing(device, log), nil)
+	l.add(newMapped(device))
+	l.add(newHost(device), nil)
+	return l
+}
+
+// HostMemory is the ladder for memory that is on no GPU.
+func HostMemory() *Ladder { return &Ladder{routes: []Route{newHost(nil)}} }
+
+func (l *Ladder) add(r Route, absent *route.Decline) {
+	if absent != nil {
+		l.absent = append(l.absent, absent)
+		return
+	}
+	l.routes = append(l.routes, r)
+}
+
+// Register tells the routes about a buffer that will be used again.
+func (l *Ladder) Register(span gpu.Span, kind gpu.Kind) {
+	for _, r := range l.routes {
+		r.Register(span, kind)
+	}
+}
+
+// Deregister is the inverse of Register. No transfer may use the buffer.
+func (l *Ladder) Deregister(span gpu.Span) {
+	for _, r := range l.routes {
+		r.Deregister(span)
+	}
+}
+
+// Has reports whether the machine has a route.
+func (l *Ladder) Has(id route.ID) bool {
+	for _, d := range l.absent {
+		if d.Route == id {
+			return false
+		}
+	}
+	return true
+}
+
+// Close closes the routes.
+func (l *Ladder) Close() error {
+	var errs []error
+	for _, r := range l.routes {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}

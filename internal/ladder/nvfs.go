@@ -1,0 +1,196 @@
+package ladder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// nvfsBlock is the unit in which nvidia-fs moves bytes.
+const nvfsBlock = 4096
+
+// An nvfsRoute has nvidia-fs, the kernel module under cuFile, move data between files
+// and registered buffers: the drive accesses GPU memory, and no byte enters host
+// memory. The unaligned ends of a request go through host memory; if the route is
+// required, through a bounce buffer in GPU memory.
+type nvfsRoute struct {
+	basic
+	dev       gpu.Device
+	client    *nvfs.Client
+	unaligned *hostRoute
+	pool      sync.Pool // of *nvfsEnd
+	// real means a module that can do harm: it gets a WRITE of a file only after a
+	// READ has shown that the storage driver under the file supports nvidia-fs, and
+	// what it says of host memory is only reported.
+	real bool
+
+	files  sync.Map // from *storage.File to *nvfsFile
+	bufs   table[*nvfsBuffer]
+	bounce nvfsBounce
+}
+
+// An nvfsFile is a file and what transfers have shown about it.
+type nvfsFile struct {
+	*nvfs.File
+	rejected atomic.Pointer[route.Decline]
+}
+
+// nvfsSwitch is the variable that enables the route on a real machine, and disables it
+// on the software machine.
+const nvfsSwitch = "CULVERT_NVFS"
+
+// findNVFS returns the route, or why this machine does not have it.
+func findNVFS(device gpu.Device, o dev.OS) (Route, *route.Decline) {
+	if d := lookNVFS(o); d != nil {
+		return nil, d
+	}
+	c, err := nvfs.Open(o)
+	if err != nil {
+		return nil, decline(route.NVFS, "node", err.Error(), "")
+	}
+	drivers, err := c.Drivers()
+	switch {
+	case err != nil:
+		c.Close()
+		return nil, decline(route.NVFS, "storage driver", err.Error(), "")
+	case len(drivers) == 0:
+		c.Close()
+		return nil, decline(route.NVFS, "storage driver", "none has registered with nvidia-fs (/proc/driver/nvidia-fs/modules)",
+			"load a storage driver that registers with nvidia-fs (NVIDIA's DOCA or MLNX_OFED)")
+	}
+	return newNVFS(device, c, !dev.Simulated(o)), nil
+}
+
+func newNVFS(device gpu.Device, c *nvfs.Client, real bool) *nvfsRoute {
+	r := &nvfsRoute{dev: device, client: c, unaligned: newHost(device), real: real}
+	r.pool.New = func() any { return new(nvfsEnd) }
+	return r
+}
+
+// lookNVFS says why the route is not tried. On a real machine, raw requests to a
+// module with known kernel crashes must be enabled by the user.
+func lookNVFS(o dev.OS) *route.Decline {
+	const version = "proc/driver/nvidia-fs/version"
+	asked := os.Getenv(nvfsSwitch)
+	soft := dev.Simulated(o)
+	if _, err := fs.Stat(o.FS(), version); err != nil {
+		if d := onWSL(route.NVFS, o); d != nil {
+			return d
+		}
+		if soft {
+			return decline(route.NVFS, "kernel module", "a software GPU with the memory of a PCI device has no nvidia-fs", "leave peer= out of CULVERT_SOFT")
+		}
+		return decline(route.NVFS, "kernel module", "nvidia-fs is not loaded: no /"+version, "install nvidia-fs and run: modprobe nvidia-fs")
+	}
+	switch {
+	case soft && asked == "0":
+		return decline(route.NVFS, "consent", nvfsSwitch+"=0 disables the route", "unset "+nvfsSwitch)
+	case !soft && asked != "1":
+		return decline(route.NVFS, "consent", "nvidia-fs is loaded but disabled: some of its failures crash the kernel",
+			"set "+nvfsSwitch+"=1; NVIDIA's libcufile (route vendor) needs no consent")
+	}
+	return nil
+}
+
+var nvfsTexts = [numReasons]*route.Decline{
+	hostMemory:   decline(route.NVFS, "memory", "not device memory", ""),
+	unregistered: decline(route.NVFS, "buffer", "memory is not a registered buffer", "register the buffer"),
+	unprepared:   decline(route.NVFS, "buffer", "nvidia-fs did not pin the buffer: under 4096 bytes, rejected, or too many", ""),
+	misaligned:   decline(route.NVFS, "alignment", "GPU address and file offset differ modulo 4096", "use buffer offsets that are congruent to the file's"),
+	noBlock:      decline(route.NVFS, "alignment", "request contains no whole 4096-byte block", ""),
+	unaligned:    decline(route.NVFS, "alignment", "the write is not in whole 4096-byte blocks", "write whole blocks and truncate the file to its length, or do not require the route: unaligned ends then go through host memory"),
+}
+
+// nvfsUnconfirmed declines writes to a real module before a read has moved data.
+var nvfsUnconfirmed = decline(route.NVFS, "proof", "nvidia-fs support of the storage driver is unconfirmed: no read of this file has moved data", "read a block of the file first")
+
+// Traits needs a file that supports direct I/O and, for unaligned ends, a descriptor
+// that goes through the page cache.
+func (r *nvfsRoute) Traits(src Source) (t Traits, d *route.Decline) {
+	if d := needsBuffered(route.NVFS, src); d != nil {
+		return t, d
+	}
+	f := src.File()
+	switch {
+	case f.Direct() < 0:
+		return t, decline(route.NVFS, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
+	case f.Facts.Direct.OffAlign > nvfsBlock:
+		return t, decline(route.NVFS, "block size", fmt.Sprintf("%s has blocks of %d bytes, nvidia-fs of %d", src.Name(), f.Facts.Direct.OffAlign, nvfsBlock), "")
+	}
+	n, err := r.open(f)
+	if err != nil {
+		return t, decline(route.NVFS, "file", err.Error(), "")
+	}
+	return Traits{
+		ID: route.NVFS, Scope: "whole blocks of 4 KiB, to and from registered buffers",
+		Direct: true, Reads: true, Writes: true, Registered: true, Block: nvfsBlock, Bounce: true, texts: &nvfsTexts,
+	}, n.rejected.Load()
+}
+
+// State looks up the shadow buffers of a buffer and what earlier transfers of the
+// file have shown.
+func (r *nvfsRoute) State(op *Op) State {
+	var s State
+	_, s.Prepared = r.bufs.get(op.Mem.Base)
+	s.Misaligned = (uint64(op.Mem.Addr())-uint64(op.Off))%nvfsBlock != 0
+	if f, ok := r.files.Load(op.file()); ok {
+		s.Learned = f.(*nvfsFile).rejected.Load()
+		if s.Learned == nil && r.real && op.Dir == route.Write && !f.(*nvfsFile).Moved() {
+			s.Learned = nvfsUnconfirmed
+		}
+	}
+	return s
+}
+
+// open opens a file for the module, once.
+func (r *nvfsRoute) open(f *storage.File) (*nvfsFile, error) {
+	if n, ok := r.files.Load(f); ok {
+		return n.(*nvfsFile), nil
+	}
+	// One of the two descriptors was opened by Culvert: nothing else uses its offset.
+	look := f.Buffered()
+	if look == f.FD() {
+		look = f.Direct()
+	}
+	n, err := nvfs.Borrow(f.Name, f.Direct(), look)
+	if err != nil {
+		return nil, err
+	}
+	got, known := r.files.LoadOrStore(f, &nvfsFile{File: n})
+	if !known {
+		f.OnClose(func() { r.files.Delete(f) })
+	}
+	return got.(*nvfsFile), nil
+}
+
+// Register binds a buffer to shadow buffers of the module.
+func (r *nvfsRoute) Register(span gpu.Span, kind gpu.Kind) {
+	if !kind.OnDevice() || r.bufs.len() >= nvfsMaxBuffers {
+		return
+	}
+	if b := r.bind(span); b != nil {
+		r.bufs.set(span.Base, b)
+	}
+}
+
+// Deregister releases them.
+func (r *nvfsRoute) Deregister(span gpu.Span) {
+	if b, ok := r.bufs.remove(span.Base); ok {
+		b.close()
+	}
+}
+
+// Close closes the device node, which releases all shadow buffers.
+func (r *nvfsRoute) Close() error {
+	r.bufs.clear()
+	return errors.Join(r.bounce.close(r.dev), r.client.Close())
+}

@@ -1,0 +1,104 @@
+package ladder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// rejection explains an error of direct I/O on peer memory; nil if the kernel did not
+// reject the request.
+func (p *p2pdmaRoute) rejection(f *storage.File, err error) *route.Decline {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return nil
+	}
+	said := fmt.Sprintf("direct I/O returns %s (%v)", unix.ErrnoName(errno), errno)
+	switch errno {
+	case unix.EREMOTEIO:
+		return p.noPath(f, said)
+	case unix.EOPNOTSUPP:
+		return decline(route.P2PDMA, "block driver", drive(p.root, f).String()+" does not accept P2PDMA pages: "+said, "put the file on an NVMe drive, without RAID or encryption in between")
+	case unix.EINVAL:
+		return decline(route.P2PDMA, "alignment", fmt.Sprintf("%s requires more than %d bytes of alignment: %s", f.Name, f.Facts.Direct.OffAlign, said), "")
+	case unix.EFAULT:
+		return decline(route.P2PDMA, "peer pages", "kernel rejects the GPU mapping as an I/O buffer: "+said, "use Linux 6.2 or later with CONFIG_PCI_P2PDMA")
+	}
+	return nil
+}
+
+// noPath finds the cause of EREMOTEIO: the block driver does not support peer memory,
+// or the drive cannot reach the device.
+func (p *p2pdmaRoute) noPath(f *storage.File, said string) *route.Decline {
+	d, peer := drive(p.root, f), p.peer.PeerDevice()
+	if d.PCI == "" || d.Driver != "nvme" {
+		return decline(route.P2PDMA, "block driver", d.String()+" does not accept P2PDMA pages: "+said, "put the file on an NVMe drive, without RAID or encryption in between")
+	}
+	if above := commonBridge(p.root, d.PCI, peer); above != "" {
+		return decline(route.P2PDMA, "PCIe access control", fmt.Sprintf("%s and the GPU's memory at %s are both below %s, but the kernel allows no traffic between them: %s", d, peer, above, said),
+			"boot with pci=disable_acs_redir="+above)
+	}
+	return decline(route.P2PDMA, "PCIe distance", fmt.Sprintf("%s and the GPU's memory at %s have no switch in common, and the kernel does not trust the host bridge: %s", d, peer, said),
+		"put both below one PCIe switch")
+}
+
+// unplugged reports whether the device that has the memory is gone.
+func (p *p2pdmaRoute) unplugged() bool {
+	_, err := fs.Stat(p.root, "sys/bus/pci/devices/"+p.peer.PeerDevice()+"/p2pmem")
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// A driveName formats the drive below a file for messages.
+type driveName struct{ storage.BlockDevice }
+
+func drive(root fs.FS, f *storage.File) driveName {
+	d, err := storage.FindBlockDevice(root, f.Facts.Dev)
+	if err != nil {
+		d.Name = f.Facts.FS
+	}
+	return driveName{d}
+}
+
+func (d driveName) String() string {
+	s := d.Name
+	if d.Driver != "" {
+		s += " (" + d.Driver + ")"
+	}
+	if d.PCI != "" {
+		s += " at " + d.PCI
+	}
+	return s
+}
+
+// commonBridge is the nearest PCI bridge above two devices; "" if only the host bridge
+// is above both.
+func commonBridge(root fs.FS, a, b string) string {
+	x, y := bridges(root, a), bridges(root, b)
+	last := ""
+	for i := 0; i < min(len(x), len(y)) && x[i] == y[i]; i++ {
+		last = x[i]
+	}
+	return last
+}
+
+// bridges are the PCI addresses above a device, from the host bridge down.
+func bridges(root fs.FS, pci string) []string {
+	link, err := fs.ReadLink(root, "sys/bus/pci/devices/"+pci)
+	if err != nil {
+		return nil
+	}
+	var list []string
+	for _, part := range strings.Split(path.Dir(link), "/") {
+		if strings.Count(part, ":") == 2 {
+			list = append(list, part)
+		}
+	}
+	return list
+}

@@ -1,0 +1,261 @@
+package ladder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/tune"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Plan is what a ladder found for one source: the routes that can be used, with
+// their traits, and why the others cannot. It does not change.
+type Plan struct {
+	routes   []Route
+	traits   []Traits // of routes, at the same index
+	declined []*route.Decline
+	required route.ID // or better; None for any
+	strict   bool     // no part of a request may take a route that is not in routes
+	pinned   *tune.PinnedRate
+}
+
+// Plan probes every route for a source.
+func (l *Ladder) Plan(src Source) *Plan {
+	p := &Plan{declined: slices.Clone(l.absent), pinned: l.pinned}
+	for _, r := range l.routes {
+		t, d := r.Traits(src)
+		if d != nil {
+			p.declined = append(p.declined, d)
+			continue
+		}
+		p.routes, p.traits = append(p.routes, r), append(p.traits, t)
+	}
+	p.sort()
+	return p
+}
+
+func (p *Plan) sort() {
+	slices.SortStableFunc(p.declined, func(a, b *route.Decline) int { return int(a.Route) - int(b.Route) })
+}
+
+// Try has each route read one block of the source if only a transfer can tell
+// whether it works, and returns a plan without those that do not.
+func (p *Plan) Try(src Source) *Plan {
+	q := *p
+	q.routes, q.traits, q.declined = nil, nil, slices.Clone(p.declined)
+	for i, r := range p.routes {
+		if d := r.Try(src); d != nil {
+			q.declined = append(q.declined, d)
+			continue
+		}
+		q.routes, q.traits = append(q.routes, r), append(q.traits, p.traits[i])
+	}
+	q.sort()
+	return &q
+}
+
+// Describe returns the plan for people and programs.
+func (p *Plan) Describe() *route.Plan {
+	d := &route.Plan{Declined: p.declined}
+	for i := range p.traits {
+		t := &p.traits[i]
+		d.Uses = append(d.Uses, route.Use{Route: t.ID, For: t.Scope, Direct: t.Direct, Registered: t.Registered, Block: int64(t.Block)})
+	}
+	return d
+}
+
+// Best is the first usable route.
+func (p *Plan) Best() route.ID {
+	if len(p.traits) == 0 {
+		return route.None
+	}
+	return p.traits[0].ID
+}
+
+// Only returns a plan that uses one route and fails where it does not accept a
+// request, or an error that says why the source cannot use it.
+func (p *Plan) Only(id route.ID) (*Plan, error) {
+	for i := range p.traits {
+		if p.traits[i].ID == id {
+			q := p.slice(i, i+1)
+			q.required, q.strict = id, true
+			return q, nil
+		}
+	}
+	e := &route.RequireError{Want: id, Got: p.Best()}
+	for _, d := range p.declined {
+		if d.Route == id {
+			e.Declined = append(e.Declined, d)
+		}
+	}
+	if len(e.Declined) == 0 {
+		e.Declined = []*route.Decline{decline(id, "client", "route is not implemented", "")}
+	}
+	return nil, e
+}
+
+// AtLeast returns a plan that uses the routes from the best down to id and fails
+// where none of them accepts a request, or an error that says why the source can
+// use none of them.
+func (p *Plan) AtLeast(id route.ID) (*Plan, error) {
+	if err := p.Describe().Require(id); err != nil {
+		return nil, err
+	}
+	n := 0
+	for n < len(p.traits) && p.traits[n].ID <= id {
+		n++
+	}
+	q := p.slice(0, n)
+	// Unaligned ends go through host memory, which only the last route allows.
+	q.required, q.strict = id, id < route.Host
+	return q, nil
+}
+
+func (p *Plan) slice(from, to int) *Plan {
+	q := *p
+	q.routes, q.traits = p.routes[from:to], p.traits[from:to]
+	return &q
+}
+
+// SinglePread says which reads into the registered buffer of op are one pread and
+// nothing else: those of fewer than below bytes, into mem, which is the whole
+// buffer as the CPU sees it. below is 0 if no read is.
+//
+// The route must be the first of the plan, since one above it would have to be
+// asked about every request. A file opened with O_DIRECT must be asked what of it
+// is in the page cache.
+func (p *Plan) SinglePread(op *Op) (mem []byte, below uint64) {
+	if len(p.traits) == 0 || p.traits[0].SinglePread == 0 || op.file().CallerDirect() {
+		return nil, 0
+	}
+	if mem = p.routes[0].State(op).Mapping; mem == nil {
+		return nil, 0
+	}
+	return mem, p.traits[0].SinglePread
+}
+
+// Run moves the ops of a batch, each over the first route that accepts it, and
+// fills the receipts. Neighbouring ops with the same route are run as one batch.
+func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	var batch uint64
+	if len(ops) > 1 {
+		batch = totalLen(ops)
+	}
+	for i, tries := 0, 0; i < len(ops); {
+		at := p.choose(&ops[i], batch, &res[i].Declined)
+		if at < 0 {
+			return p.refuse(&res[i].Declined)
+		}
+		j := i + 1
+		for j < len(ops) && p.choose(&ops[j], batch, &res[j].Declined) == at {
+			j++
+		}
+		took, err := p.runChecked(ctx, at, ops[i:j], res[i:j])
+		if tries++; tries <= len(p.routes) && rejected(err, res[i:j]) {
+			continue // with the next route
+		}
+		if err == nil {
+			err = removed(ops[i:j], res[i:j])
+		}
+		for k := i; k < j; k++ {
+			p.finish(&res[k], &ops[k], p.traits[at].ID, took)
+		}
+		if err != nil {
+			return err
+		}
+		i, tries = j, 0
+	}
+	return nil
+}
+
+func totalLen(ops []Op) (n uint64) {
+	for i := range ops {
+		n += ops[i].Mem.Len
+	}
+	return n
+}
+
+// choose picks the route for an op.
+func (p *Plan) choose(op *Op, batch uint64, why *route.Declined) int {
+	op.strict = p.strict
+	shape := Shape{
+		Dir: op.Dir, Off: op.Off, Len: op.Mem.Len, Batch: batch,
+		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, Required: p.strict,
+	}
+	return choose(p.traits, &shape, func(i int) State { return p.routes[i].State(op) }, why)
+}
+
+// refuse is the error for a request that no route accepts; the last route's reason
+// is given.
+func (p *Plan) refuse(why *route.Declined) error {
+	if len(p.traits) == 0 {
+		return route.ErrNoRoute
+	}
+	last := why[p.traits[len(p.traits)-1].ID]
+	if p.required != route.None {
+		return &route.RequireError{Want: p.required, Got: route.None, Declined: []*route.Decline{last}}
+	}
+	return fmt.Errorf("%w: %s", route.ErrNoRoute, last)
+}
+
+// removed finds a drive that was unplugged: the kernel then reads nothing from its
+// descriptor, without an error, as if the device ended there.
+func removed(ops []Op, res []route.Receipt) error {
+	for i := range ops {
+		op := &ops[i]
+		if op.Dir != route.Read || uint64(res[i].Bytes) == op.Mem.Len || op.Src == nil || op.file() == nil {
+			continue
+		}
+		if end, size := op.Off+res[i].Bytes, op.file().Facts.Capacity; end < size {
+			return op.failAt(end, "", fmt.Errorf("device of %d bytes was removed: %w", size, unix.ENXIO))
+		}
+	}
+	return nil
+}
+
+// finish fills in what is the same for every route.
+func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration) {
+	r.Dir = op.Dir
+	r.Time = took
+	r.Ceiling = p.pinned.Get(op.Dir == route.Write)
+	if r.By == (route.ByRoute{}) {
+		r.By[id] = r.Bytes
+	}
+	r.Route = r.By.Most()
+	for _, d := range p.declined { // the routes that the source cannot use at all
+		if d.Route < id {
+			r.Declined[d.Route] = d
+		}
+	}
+}
+
+// runChecked runs ops on one route and makes sure that their buffers outlive them.
+// An address is checked before it is written to, because it may have another owner
+// by now, and afterwards, because memory that was freed meanwhile must not be
+// reported as filled. A route that keeps the memory by a mapping of its own writes
+// to nobody else's, so a result up to 1 ms old will do: two fresh ones would take a
+// small read through BAR1 half of its time. took is the time of the run itself.
+func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Receipt) (took time.Duration, err error) {
+	keeps := p.traits[at].KeepsMemory
+	start := Now()
+	if !keeps {
+		if err := checkAllocated(ops, 0); err != nil {
+			return 0, err
+		}
+	}
+	err = p.routes[at].Run(ctx, ops, res)
+	end := Now()
+	cached := end
+	if !keeps {
+		cached = 0
+	}
+	if cerr := checkAllocated(ops, cached); cerr != nil {
+		err = errors.Join(cerr, err)
+	}
+	return end - start, err
+}

@@ -1,0 +1,142 @@
+package ladder
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ring"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A ringRoute stages through pinned memory that is allocated once and reused.
+type ringRoute struct {
+	basic
+	dev  gpu.Device
+	log  *slog.Logger
+	pool sync.Pool // of *ringBatch
+
+	mu   sync.Mutex
+	ring *ring.Ring // made at first use: a process that moves nothing pins nothing
+	// absent says that no memory can be pinned.
+	absent atomic.Pointer[route.Decline]
+}
+
+// A ringBatch holds the arguments of one call, reused.
+type ringBatch struct {
+	reqs []ring.Request
+	res  []ring.Result
+}
+
+func newRing(dev gpu.Device, log *slog.Logger) *ringRoute {
+	return &ringRoute{dev: dev, log: log, pool: sync.Pool{New: func() any { return new(ringBatch) }}}
+}
+
+var ringTexts = [numReasons]*route.Decline{
+	hostMemory: decline(route.Ring, "memory", "not device memory: it needs no staging", ""),
+}
+
+// Traits needs a descriptor that goes through the page cache, for unaligned ends.
+func (r *ringRoute) Traits(src Source) (Traits, *route.Decline) {
+	t := Traits{ID: route.Ring, Reads: true, Writes: true, Parallel: true, texts: &ringTexts}
+	return t, needsBuffered(route.Ring, src)
+}
+
+// needsBuffered declines a source that cannot be accessed through the page cache.
+func needsBuffered(id route.ID, src Source) *route.Decline {
+	if src.File() == nil {
+		return decline(id, "source", src.Name()+" is not a local file", "")
+	}
+	if src.File().Buffered() < 0 {
+		return decline(id, "descriptor", src.Name()+" is open with O_DIRECT and cannot be reopened without it", "mount /proc, or open the file without O_DIRECT")
+	}
+	return nil
+}
+
+// State says whether memory can be pinned.
+func (r *ringRoute) State(*Op) State { return State{Learned: r.absent.Load()} }
+
+// open makes the ring. If it cannot be made, the next routes get the requests.
+func (r *ringRoute) open() (*ring.Ring, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring != nil {
+		return r.ring, nil
+	}
+	if d := r.absent.Load(); d != nil {
+		return nil, &RejectedError{Why: d}
+	}
+	var err error
+	if r.ring, err = ring.New(r.dev, ring.Config{Logger: r.log}); err != nil {
+		d := decline(route.Ring, "pinned memory", err.Error(), "raise ulimit -l or the container memory limit, then restart")
+		r.absent.Store(d)
+		return nil, &RejectedError{d, err}
+	}
+	return r.ring, nil
+}
+
+// Run hands the batch to the ring.
+func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	rg, err := r.open()
+	if err != nil {
+		return err
+	}
+	b := r.pool.Get().(*ringBatch)
+	defer r.pool.Put(b)
+	b.set(ops)
+	err = rg.Run(ctx, b.reqs, b.res)
+	for i := range b.res {
+		from, to := &b.res[i], &res[i]
+		to.Bytes = from.N
+		to.Host.Bytes = from.HostBytes
+		to.Retries = from.Retries
+	}
+	if err != nil && ctx.Err() == nil {
+		err = ops[b.failed()].fail(err)
+	}
+	return err
+}
+
+// failed is the request whose error is that of the batch.
+func (b *ringBatch) failed() int {
+	for i := range b.res {
+		if b.res[i].Err != nil {
+			return i
+		}
+	}
+	return 0
+}
+
+func (b *ringBatch) set(ops []Op) {
+	b.reqs, b.res = b.reqs[:0], b.res[:0]
+	for i := range ops {
+		op, f := &ops[i], ops[i].file()
+		req := ring.Request{
+			Write:    op.Dir == route.Write,
+			Buffered: f.Buffered(),
+			Direct:   f.Direct(),
+			Align:    max(f.Facts.Direct.OffAlign, f.Facts.Direct.MemAlign),
+			Off:      op.Off,
+			Addr:     op.Mem.Addr(),
+			Len:      int64(op.Mem.Len),
+		}
+		// Writes bypass the page cache only if the caller opened the file so.
+		if req.Write && !f.CallerDirect() {
+			req.Direct = -1
+		}
+		b.reqs = append(b.reqs, req)
+		b.res = append(b.res, ring.Result{})
+	}
+}
+
+// Close unpins the memory.
+func (r *ringRoute) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring == nil {
+		return nil
+	}
+	return r.ring.Close()
+}

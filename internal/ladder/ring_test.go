@@ -1,0 +1,100 @@
+package ladder
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/route"
+)
+
+// pinless is a GPU on a machine that has no memory to pin.
+type pinless struct {
+	gpu.Device
+	tries int
+}
+
+func (p *pinless) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
+	if k == gpu.KindHost {
+		p.tries++
+		return 0, gpu.ErrOutOfMemory
+	}
+	return p.Device.Alloc(k, n, f)
+}
+
+func (p *pinless) Register(uintptr, uint64, gpu.Flags) error { return gpu.ErrOutOfMemory }
+
+// Where no memory can be pinned the host route does it, and the receipt says why.
+func TestNothingToPin(t *testing.T) {
+	device, m := softDevice(t)
+	poor := &pinless{Device: device}
+	ladder := Open(poor, dev.Of(m), nil)
+	defer ladder.Close()
+	const n = 300_000
+	data := noisy(n, 3)
+	file := adopt(t, "file", data)
+	plan := ladder.Plan(FileSource(file))
+	a, err := device.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(a)
+	ops := []Op{{Src: FileSource(file), Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice}}
+	for range 3 {
+		res := make([]route.Receipt, 1)
+		if err := plan.Run(context.Background(), ops, res); err != nil || res[0].Route != route.Host || res[0].Bytes != n || res[0].Host.Bytes != n {
+			t.Fatalf("%v, %v", &res[0], err)
+		}
+		if d := res[0].Declined[route.Ring]; d == nil || d.Test != "pinned memory" || !strings.Contains(d.Evidence, "pin") {
+			t.Errorf("the ring was declined for %v", d)
+		}
+		if d := res[0].Declined[route.Mapped]; d == nil || d.Test != "pinning" {
+			t.Errorf("mapping was declined for %v", d)
+		}
+	}
+	got := make([]byte, n)
+	if err := device.CopyOut(got, a); err != nil || string(got) != string(data) {
+		t.Errorf("wrong bytes, %v", err)
+	}
+	if poor.tries != 1 {
+		t.Errorf("%d attempts to pin", poor.tries)
+	}
+	only, err := plan.Only(route.Ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = only.Run(context.Background(), ops, make([]route.Receipt, 1))
+	if _, ok := errors.AsType[*route.RequireError](err); !ok {
+		t.Errorf("with the ring required: %v", err)
+	}
+}
+
+// The error of a batch names the file that it is about.
+func TestRingNamesTheFile(t *testing.T) {
+	dev, _ := softDevice(t)
+	r := newRing(dev, nil)
+	defer r.Close()
+	const n = 100_000
+	a, err := dev.Alloc(gpu.KindDevice, 2*n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Free(a)
+	good, bad := adopt(t, "good", noisy(n, 1)), adopt(t, "bad", noisy(n, 2))
+	ops := []Op{
+		{Src: FileSource(good), Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice},
+		{Src: FileSource(bad), Mem: gpu.Span{Base: 1 << 62, Len: n}, Kind: gpu.KindDevice},
+		{Src: FileSource(good), Mem: gpu.Span{Base: a, Off: n, Len: n}, Kind: gpu.KindDevice},
+	}
+	res := make([]route.Receipt, len(ops))
+	err = r.Run(context.Background(), ops, res)
+	if err == nil || !strings.Contains(err.Error(), bad.Name) || strings.Contains(err.Error(), good.Name) {
+		t.Errorf("the error: %v", err)
+	}
+	if res[0].Bytes != n || res[1].Bytes != 0 || res[2].Bytes != n {
+		t.Errorf("%d, %d and %d bytes", res[0].Bytes, res[1].Bytes, res[2].Bytes)
+	}
+}

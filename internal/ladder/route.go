@@ -1,0 +1,41 @@
+package ladder
+
+import (
+	"context"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Route moves data one way between sources and one GPU. It splits requests for
+// itself.
+type Route interface {
+	// Traits describes the route for a source, or says why the source cannot use
+	// it. It may look at /proc and /sys, but moves no data.
+	Traits(Source) (Traits, *route.Decline)
+	// Try reads one block of a source if only a transfer can tell whether the route
+	// works. It returns nil if the route works or nothing is known.
+	Try(Source) *route.Decline
+	// State is what the route knows about an op now. It does no I/O; the page cache
+	// may be asked about.
+	State(*Op) State
+	// Run fills res[i] for every op and returns the first error; res[i].Bytes then
+	// says how far op i came. A short count at the end of the source is no error.
+	// When Run returns, also because ctx was cancelled, nothing touches the memory
+	// any more. Run is safe for concurrent use and allocates nothing in steady state.
+	Run(ctx context.Context, ops []Op, res []route.Receipt) error
+	// Register prepares a buffer that will be used again. A buffer that cannot be
+	// prepared is not an error: its requests take another route.
+	Register(gpu.Span, gpu.Kind)
+	// Deregister is the inverse of Register. No transfer uses the buffer.
+	Deregister(gpu.Span)
+	Close() error
+}
+
+// basic has the methods of a route that needs no trial and prepares no buffers.
+type basic struct{}
+
+func (basic) Try(Source) *route.Decline   { return nil }
+func (basic) Register(gpu.Span, gpu.Kind) {}
+func (basic) Deregister(gpu.Span)         {}
+func (basic) Close() error                { return nil }

@@ -1,0 +1,170 @@
+package ladder
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/vendor"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A vendorRoute hands requests to NVIDIA's libcufile. It is the best route where that
+// library bypasses host memory; where it would stage, our ring is faster, so the
+// route is declined.
+type vendorRoute struct {
+	basic
+	dev gpu.Device
+	lib *vendor.Library
+
+	mu      sync.Mutex
+	handles map[*storage.File]*vendor.Handle
+}
+
+// findVendor returns the route, or why this machine does not have it.
+func findVendor(device gpu.Device, os dev.OS) (Route, *route.Decline) {
+	absent := func(test, evidence, fix string) (Route, *route.Decline) {
+		return nil, decline(route.Vendor, test, evidence, fix)
+	}
+	if dev.Simulated(os) {
+		return absent("machine", "NVIDIA's libcufile does not support the software machine", "")
+	}
+	if why := notDirect(os); why != nil {
+		return nil, why
+	}
+	path, err := vendor.Find()
+	if err != nil {
+		return absent("library", err.Error(), "install NVIDIA's libcufile")
+	}
+	unbind, err := device.Bind()
+	if err != nil {
+		return absent("context", err.Error(), "")
+	}
+	defer unbind()
+	lib, err := vendor.Open(path)
+	if err != nil {
+		return absent("library", err.Error(), "")
+	}
+	return &vendorRoute{dev: device, lib: lib, handles: map[*storage.File]*vendor.Handle{}}, nil
+}
+
+// notDirect says why NVIDIA's library would stage through host memory here.
+func notDirect(os dev.OS) *route.Decline {
+	root := os.FS()
+	const modules = "proc/driver/nvidia-fs/modules"
+	text, err := fs.ReadFile(root, modules)
+	if err != nil {
+		if d := onWSL(route.Vendor, os); d != nil {
+			return d
+		}
+		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is not loaded (no /"+modules+")",
+			"install nvidia-fs and run: modprobe nvidia-fs")
+	}
+	if _, err := fs.Stat(root, "dev/nvidia-fs0"); err != nil {
+		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is loaded, but there is no /dev/nvidia-fs0",
+			"hand the node to the container: --device /dev/nvidia-fs0")
+	}
+	// Drivers register with nvidia-fs when its device node is opened, by a function
+	// that it looks up among the kernel's symbols.
+	hook := func(symbol string) bool { return strings.HasSuffix(symbol, "_register_nvfs_dma_ops") }
+	if !strings.Contains(string(text), "nvme") && !hasSymbol(root, hook) {
+		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs knows no storage driver (/"+modules+")",
+			"load a storage driver that registers with nvidia-fs (NVIDIA's DOCA or MLNX_OFED)")
+	}
+	return nil
+}
+
+var vendorTexts = [numReasons]*route.Decline{
+	hostMemory: decline(route.Vendor, "memory", "not device memory", ""),
+}
+
+// Traits registers the file with the library.
+func (v *vendorRoute) Traits(src Source) (Traits, *route.Decline) {
+	f := src.File()
+	if f == nil {
+		return Traits{}, needsBuffered(route.Vendor, src)
+	}
+	if f.Direct() < 0 {
+		return Traits{}, decline(route.Vendor, "O_DIRECT", src.Name()+" on "+f.Facts.FS+": "+f.Facts.Direct.Source, "use ext4 or xfs on NVMe")
+	}
+	if _, err := v.handle(f); err != nil {
+		return Traits{}, decline(route.Vendor, "registration", err.Error(), "")
+	}
+	return Traits{ID: route.Vendor, Direct: true, Reads: true, Writes: true, texts: &vendorTexts}, nil
+}
+
+// State has nothing to add.
+func (v *vendorRoute) State(*Op) State { return State{} }
+
+func (v *vendorRoute) handle(f *storage.File) (*vendor.Handle, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if h, ok := v.handles[f]; ok {
+		return h, nil
+	}
+	h, err := v.lib.Register(f.Direct())
+	if err != nil {
+		return nil, err
+	}
+	v.handles[f] = h
+	f.OnClose(func() { v.forget(f) })
+	return h, nil
+}
+
+func (v *vendorRoute) forget(f *storage.File) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if h, ok := v.handles[f]; ok {
+		h.Close()
+		delete(v.handles, f)
+	}
+}
+
+// Run calls the library with the GPU's context current.
+func (v *vendorRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	unbind, err := v.dev.Bind()
+	if err != nil {
+		return err
+	}
+	defer unbind()
+	for i := range ops {
+		if err := v.run(ctx, &ops[i], &res[i]); err != nil {
+			return ops[i].failAt(ops[i].Off, "", err)
+		}
+	}
+	return nil
+}
+
+func (v *vendorRoute) run(ctx context.Context, op *Op, r *route.Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h, err := v.handle(op.file())
+	if err != nil {
+		return err
+	}
+	if op.Dir == route.Read {
+		r.Bytes, err = h.Read(op.Mem, op.Off)
+	} else {
+		r.Bytes, err = h.Write(op.Mem, op.Off)
+	}
+	// The library does not report its path. The route exists only where that path
+	// bypasses host memory.
+	r.Host.Evidence = route.Inferred
+	return err
+}
+
+// Close deregisters the files and closes the library's driver.
+func (v *vendorRoute) Close() error {
+	v.mu.Lock()
+	for f, h := range v.handles {
+		h.Close()
+		delete(v.handles, f)
+	}
+	v.mu.Unlock()
+	return v.lib.Close()
+}
