@@ -18,7 +18,7 @@ import (
 // are left out: nothing here follows any.
 func machineTree(t *testing.T, name string) tree {
 	t.Helper()
-	a, err := txtar.ParseFile(filepath.Join("../../route/testdata/machines", name+".txtar"))
+	a, err := txtar.ParseFile(filepath.Join("../../internal/ladder/testdata/machines", name+".txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package ladder
 import (
 	"fmt"
 	"runtime"
-	"strings"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
@@ -21,7 +20,7 @@ const (
 	crossoverDefault = 256 << 10
 )
 
-// knownCrossovers are crossovers measured on GPUs by name prefix. On an H200, six
+// knownCrossovers are crossovers measured on GPUs, by name. On an H200, six
 // reads of 1 MiB through BAR1 with the ring beside them reach 37 to 40 GB/s, and the
 // ring alone 25 to 34.
 var knownCrossovers = map[string]uint64{"NVIDIA H200": crossoverHigh}
@@ -92,10 +91,8 @@ func (b *barRoute) crossover(f *storage.File) Crossover {
 }
 
 func builtInCrossover(info gpu.Info) uint64 {
-	for name, n := range knownCrossovers {
-		if strings.HasPrefix(info.Name, name) {
-			return n
-		}
+	if n, ok := knownCrossovers[info.Name]; ok {
+		return n
 	}
 	return crossoverDefault
 }

@@ -32,7 +32,7 @@ func TestCrossoverFollowsTheRates(t *testing.T) {
 }
 
 func TestBuiltInCrossover(t *testing.T) {
-	for name, want := range map[string]uint64{"NVIDIA H200": 1 << 20, "NVIDIA H200 NVL": 1 << 20, "NVIDIA L4": 256 << 10, "": 256 << 10} {
+	for name, want := range map[string]uint64{"NVIDIA H200": 1 << 20, "NVIDIA H200 (software)": 256 << 10, "NVIDIA L4": 256 << 10, "": 256 << 10} {
 		if got := builtInCrossover(gpu.Info{Name: name}); got != want {
 			t.Errorf("%q: %d, want %d", name, got, want)
 		}
