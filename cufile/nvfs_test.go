@@ -256,7 +256,8 @@ func TestNVFSDriveVanishes(t *testing.T) {
 		t.Fatalf("%v, %v", &r, err)
 	}
 	copy(f.data, bytes.Repeat([]byte{canaryByte}, 64<<10))
-	m.GPU.(*soft.Driver).Drive().Unplug()
+	machine, _ := soft.Of(m.GPU)
+	machine.StoragePort().Unplug()
 	for _, call := range []func(context.Context, gpu.Span, int64) (route.Receipt, error){h.ReadAt, h.WriteAt} {
 		r, err := call(context.Background(), buf.Span(), 0)
 		if r.Bytes != 0 || cufile.CodeOf(err) != cufile.IOError || !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), f.path) {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/block"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 // The driver and the software controller together are compared with plain
@@ -125,7 +125,7 @@ func newDriven(b *testing.B, f *os.File, size, depth int) *driven {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { d.Close() })
-	m := newBox(b, box.Config{}, softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: d}}, Workers: benchThreads})
+	m := newMachine(b, soft.Config{}, soft.Drive{Config: softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: d}}, Workers: benchThreads}})
 	c, err := nvme.Open(m.Transport(0), nvme.Config{})
 	if err != nil {
 		b.Fatal(err)

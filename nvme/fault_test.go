@@ -327,7 +327,7 @@ func TestHang(t *testing.T) {
 			if err := r.ns.Flush(r.ctx); !errors.Is(err, nvme.ErrTimeout) {
 				t.Errorf("flush: %v", err)
 			}
-			r.check(r.drive.Reset()) // so that the box can be closed
+			r.check(r.drive.Reset()) // so that the machine can be closed
 		})
 	}
 }

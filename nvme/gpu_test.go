@@ -11,9 +11,8 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/nvme"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 	"github.com/culvert-io/culvert/soft/pcie"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
@@ -24,7 +23,7 @@ const diskSize = 4 << 20
 type gpuRig struct {
 	testing.TB
 	ctx     context.Context
-	box     *box.Box
+	m       *soft.Machine
 	drive   *softnvme.Controller
 	dev     gpu.Device
 	c       *nvme.Controller
@@ -43,43 +42,27 @@ type gpuSetup struct {
 func newGPURig(t testing.TB, s gpuSetup) *gpuRig {
 	t.Helper()
 	r := &gpuRig{TB: t, ctx: context.Background()}
-	m := softgpu.H200()
-	m.Memory, m.BAR1 = 64<<20, 64<<20
-	cfg := softgpu.Config{Models: []softgpu.Model{m}, Scatter: s.scatter, Seed: 5}
-	if raceEnabled {
-		cfg.Backing = softgpu.Heap
-	}
-	drv, err := softgpu.New(cfg)
-	r.check(err)
-	t.Cleanup(func() {
-		if err := drv.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	r.dev, err = drv.Open(0)
-	r.check(err)
-	t.Cleanup(func() { r.dev.Close() })
 	disk := fileDisk(t, diskSize)
 	r.content = make([]byte, diskSize)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(r.content)
-	_, err = disk.WriteV([][]byte{r.content}, 0)
+	_, err := disk.WriteV([][]byte{r.content}, 0)
 	r.check(err)
-	drive := softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: disk}}, Points: &r.points}
+	drive := soft.Drive{Config: softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: disk}}, Points: &r.points}}
 	if s.far {
-		drive.Heap = raceEnabled
-		r.box = newBox(t, box.Config{GPUs: drv, IOMMU: s.iommu, Fail: s.fail, Far: []softnvme.Config{drive}}, softnvme.Config{})
-		r.drive = r.box.Drives[1]
-	} else {
-		r.box = newBox(t, box.Config{GPUs: drv, IOMMU: s.iommu, Fail: s.fail}, drive)
-		r.drive = r.box.Drives[0]
+		drive.GPU = -1
 	}
-	r.c, err = nvme.Open(r.drive.Transport(r.box.RM, nil), nvme.Config{})
+	r.m = newMachine(t, soft.Config{Scatter: s.scatter, Seed: 5, IOMMU: s.iommu, Isolated: s.far, Fail: s.fail}, drive)
+	r.drive = r.m.Drives()[0]
+	r.dev, err = r.m.GPU.Open(0)
+	r.check(err)
+	t.Cleanup(func() { r.dev.Close() })
+	r.c, err = nvme.Open(r.m.Transport(0), nvme.Config{})
 	r.check(err)
 	t.Cleanup(func() {
 		if err := r.c.Close(); err != nil && !errors.Is(err, nvme.ErrClosed) {
 			t.Error(err)
 		}
-		if n := r.box.RM.Live(); n != 0 {
+		if n := r.m.P2P().Live(); n != 0 {
 			t.Errorf("%d pins are left", n)
 		}
 	})
@@ -116,7 +99,7 @@ type account struct {
 }
 
 func (r *gpuRig) account() account {
-	return account{r.box.Fabric.HostTraffic(), r.drive.Stats(), r.box.GPUs[0].Traffic()}
+	return account{r.m.Fabric().HostTraffic(), r.drive.Stats(), r.m.Port(0).Traffic()}
 }
 
 // dataBytes is what of the drive's data went through host memory since an
@@ -190,7 +173,7 @@ func TestBounceIsCounted(t *testing.T) {
 		sg = append(sg, pcie.Range{Bus: p, Len: int(size)})
 	}
 	got := make([]byte, diskSize)
-	e := pcie.Engine{Port: r.box.GPUs[0]}
+	e := pcie.Engine{Port: r.m.Port(0)}
 	_, err = e.Read(sg, got)
 	r.check(err)
 	r.check(r.dev.CopyIn(base, got))
@@ -250,7 +233,7 @@ func TestMapGPURefuses(t *testing.T) {
 		t.Errorf("%d bytes, of which the CPU sees %d", b.Len(), len(b.Bytes()))
 	}
 	r.check(b.Close())
-	if n := r.box.RM.Live(); n != 0 {
+	if n := r.m.P2P().Live(); n != 0 {
 		t.Errorf("%d pins are left", n)
 	}
 	if _, err := r.c.AllocGPU(r.dev, 0); err == nil {
@@ -274,7 +257,7 @@ func TestMapGPUReleasesOnEveryPath(t *testing.T) {
 		if now, _, _ := r.dev.MemInfo(); now != free {
 			t.Errorf("%s: %d bytes of GPU memory leaked", failing, free-now)
 		}
-		if n := r.box.RM.Live(); n != 0 {
+		if n := r.m.P2P().Live(); n != 0 {
 			t.Errorf("%s: %d pins leaked", failing, n)
 		}
 	}
@@ -312,7 +295,7 @@ func TestFreedWhileMapped(t *testing.T) {
 			if err := b.Close(); !errors.Is(err, nvme.ErrRevoked) {
 				t.Errorf("close: %v, want %v", err, nvme.ErrRevoked)
 			}
-			if n := r.box.RM.Live(); n != 0 {
+			if n := r.m.P2P().Live(); n != 0 {
 				t.Errorf("%d pins are left", n)
 			}
 			r.check(r.dev.Free(again))

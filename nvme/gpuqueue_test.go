@@ -5,17 +5,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
-	"github.com/culvert-io/culvert/internal/dev"
-	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
-	"github.com/culvert-io/culvert/soft/kernel"
-	twin "github.com/culvert-io/culvert/soft/kernel/libnvm"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -32,10 +27,7 @@ func newMappedRig(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuRig {
 	}
 	r := newGPURig(t, s)
 	r.check(r.c.Close())
-	o := kernel.New(os.DirFS("/"))
-	m, err := twin.New(o, twin.Config{Drives: r.box.Drives, RM: r.box.RM})
-	r.check(err)
-	tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
+	tr, err := libnvm.Open(seen(r.m), "/dev/libnvm0")
 	r.check(err)
 	r.c, err = nvme.Open(tr, cfg)
 	r.check(err)
@@ -49,10 +41,6 @@ func newMappedRig(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuRig {
 		if now, _, _ := r.dev.MemInfo(); now != free {
 			t.Errorf("%d bytes of GPU memory leaked", free-now)
 		}
-		if n := m.Maps(); n != 0 {
-			t.Errorf("%d maps are left", n)
-		}
-		m.Close()
 	})
 	return r
 }

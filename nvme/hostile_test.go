@@ -11,6 +11,7 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/soft"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
 )
 
@@ -279,7 +280,7 @@ func TestHostileRegisters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting
-			b := newBox(t, boxConfig, driveConfig)
+			b := newMachine(t, soft.Config{}, soft.Drive{})
 			l.Transport = b.Transport(0)
 			start := time.Now()
 			c, err := nvme.Open(l, nvme.Config{Timeout: patience})

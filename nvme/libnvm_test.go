@@ -10,39 +10,26 @@ import (
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 	"github.com/culvert-io/culvert/nvme/nvmetest"
-	"github.com/culvert-io/culvert/soft/kernel"
-	twin "github.com/culvert-io/culvert/soft/kernel/libnvm"
+	"github.com/culvert-io/culvert/soft"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// TestLibnvm runs the driver's suite through the module's client and its twin:
-// registers in mapped memory, and no interrupts.
+// seen is a software machine as package machine shows it.
+func seen(m *soft.Machine) *machine.Machine { return dev.With(&machine.Machine{Soft: true}, dev.Of(m)) }
+
+// TestLibnvm runs the driver's suite through the module's client and the emulated
+// module: registers in mapped memory, and no interrupts.
 func TestLibnvm(t *testing.T) {
 	for name, mode := range map[string]pcie.IOMMU{"off": pcie.Off, "translating": pcie.Translating} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // much of it is waiting
-			b := newBox(t, box.Config{IOMMU: mode}, softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: fileDisk(t, 16<<20)}}})
-			o := kernel.New(os.DirFS("/"))
-			m, err := twin.New(o, twin.Config{Drives: b.Drives})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if n := m.Maps(); n != 0 {
-					t.Errorf("%d maps are left", n)
-				}
-				if n := o.OpenFiles(); n != 0 {
-					t.Errorf("%d files are left open", n)
-				}
-				m.Close()
-			})
-			b.Drives[0].FailBlock(1, 10<<10, softnvme.Read)
+			m := newMachine(t, soft.Config{IOMMU: mode}, soft.Drive{Config: softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: fileDisk(t, 16<<20)}}}})
+			m.Drives()[0].FailBlock(1, 10<<10, softnvme.Read)
 			nvmetest.Run(t, nvmetest.Drive{
 				BadRead: 10 << 10,
 				Open: func(t testing.TB) nvme.Transport {
-					tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
+					tr, err := libnvm.Open(seen(m), "/dev/libnvm0")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -57,14 +44,11 @@ func TestLibnvm(t *testing.T) {
 // mapped.
 func TestLibnvmGPU(t *testing.T) {
 	r := newGPURig(t, gpuSetup{})
-	o := kernel.New(os.DirFS("/"))
-	m, err := twin.New(o, twin.Config{Drives: r.box.Drives, RM: r.box.RM})
-	r.check(err)
-	defer m.Close()
-	if list := libnvm.Paths(dev.With(&machine.Machine{}, o)); len(list) != 1 || list[0] != "/dev/libnvm0" {
+	m := seen(r.m)
+	if list := libnvm.Paths(m); len(list) != 1 || list[0] != "/dev/libnvm0" {
 		t.Errorf("nodes: %v", list)
 	}
-	tr, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm0")
+	tr, err := libnvm.Open(m, "/dev/libnvm0")
 	r.check(err)
 	if err := tr.Reset(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a function level reset, for which the module has no way: %v", err)
@@ -88,12 +72,9 @@ func TestLibnvmGPU(t *testing.T) {
 	if err := b.Close(); !errors.Is(err, nvme.ErrRevoked) {
 		t.Errorf("close: %v, want %v", err, nvme.ErrRevoked)
 	}
-	if _, err := libnvm.Open(dev.With(&machine.Machine{}, o), "/dev/libnvm1"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := libnvm.Open(m, "/dev/libnvm1"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	r.check(c.Close())
-	if n := m.Maps(); n != 0 {
-		t.Errorf("%d maps are left", n)
-	}
 	r.check(r.c.Reset()) // the rig's own driver goes on
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/culvert-io/culvert/gpu/cuda"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/nvme"
-	"github.com/culvert-io/culvert/soft/block"
+	"github.com/culvert-io/culvert/soft"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 // A pinnedGPU is a GPU whose memory is pinned host memory, which a software
@@ -99,7 +98,7 @@ func converse(t *testing.T, drv gpu.Driver) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	disk := block.NewMemory(diskSize)
+	disk := fileDisk(t, diskSize)
 	content := make([]byte, diskSize)
 	for i := range content {
 		content[i] = byte(i*13>>4) ^ byte(i>>16)
@@ -107,12 +106,12 @@ func converse(t *testing.T, drv gpu.Driver) {
 	if _, err := disk.WriteV([][]byte{content}, 0); err != nil {
 		t.Fatal(err)
 	}
-	b, err := box.New(box.Config{Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
+	b, err := soft.New(soft.Config{Drives: []soft.Drive{{Config: softnvme.Config{Namespaces: []softnvme.Namespace{{Medium: disk}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	bar, err := b.Drives[0].MapBAR(int(b.Drives[0].BARSize()), unix.PROT_READ|unix.PROT_WRITE)
+	bar, err := b.Drives()[0].MapBAR(int(b.Drives()[0].BARSize()), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/culvert-io/culvert/soft/block"
-	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
+	"github.com/culvert-io/culvert/soft"
 )
 
 // TestTroubleIsHandledOnce has two who noticed the same trouble deal with it.
 func TestTroubleIsHandledOnce(t *testing.T) {
-	b, err := box.New(box.Config{Drives: []softnvme.Config{{Heap: true, Namespaces: []softnvme.Namespace{{Medium: block.NewMemory(1 << 20)}}}}})
+	b, err := soft.New(soft.Config{Memory: 2 << 20, Heap: true, Drives: []soft.Drive{{Size: 1 << 20}}})
 	if err != nil {
 		t.Fatal(err)
 	}

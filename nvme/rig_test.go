@@ -9,8 +9,8 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/nvme"
+	"github.com/culvert-io/culvert/soft"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 // soon is a timeout for tests that wait for it several times and in which any
@@ -25,7 +25,7 @@ const (
 type rig struct {
 	testing.TB
 	ctx   context.Context
-	box   *box.Box
+	m     *soft.Machine
 	drive *softnvme.Controller
 	c     *nvme.Controller
 	ns    *nvme.Namespace
@@ -42,9 +42,9 @@ func newRigOn(t testing.TB, drive softnvme.Config, cfg nvme.Config, wrap func(nv
 	t.Helper()
 	r := &rig{TB: t, ctx: context.Background()}
 	drive.Namespaces = []softnvme.Namespace{{Medium: fileDisk(t, 1<<20)}}
-	r.box = newBox(t, box.Config{}, drive)
-	r.drive = r.box.Drives[0]
-	var tr nvme.Transport = r.box.Transport(0)
+	r.m = newMachine(t, soft.Config{}, soft.Drive{Config: drive})
+	r.drive = r.m.Drives()[0]
+	var tr nvme.Transport = r.m.Transport(0)
 	if wrap != nil {
 		tr = wrap(tr)
 	}
@@ -127,9 +127,3 @@ func (r *rig) lose(n int) {
 		return nil
 	})
 }
-
-// The smallest machine there is.
-var (
-	boxConfig   box.Config
-	driveConfig softnvme.Config
-)

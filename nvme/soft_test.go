@@ -1,6 +1,7 @@
 package nvme_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,9 +11,9 @@ import (
 
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/nvmetest"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/block"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -20,28 +21,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ nvme.Transport = (*softnvme.Transport)(nil)
 
-// newBox is a machine with one drive. When the test ends nothing must be left
-// in use.
-func newBox(t testing.TB, cfg box.Config, drive softnvme.Config) *box.Box {
+// newMachine returns a machine with one drive. When the test ends nothing may be in
+// use.
+func newMachine(t testing.TB, cfg soft.Config, drive soft.Drive) *soft.Machine {
 	t.Helper()
-	drive.Heap = raceEnabled
 	if len(drive.Namespaces) == 0 {
-		drive.Namespaces = []softnvme.Namespace{{Medium: block.NewMemory(16 << 20)}}
+		drive.Size = 16 << 20
 	}
-	cfg.Drives = append(cfg.Drives, drive)
-	b, err := box.New(cfg)
+	cfg.Memory, cfg.Heap, cfg.Drives = 64<<20, raceEnabled, []soft.Drive{drive}
+	m, err := soft.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		if err := errors.Join(m.InUse(), m.Close()); err != nil {
 			t.Error(err)
 		}
-		if u := b.Fabric.Usage(); u != (pcie.Usage{}) {
-			t.Errorf("the fabric is left with %+v", u)
-		}
 	})
-	return b
+	return m
 }
 
 // fileDisk is a drive in a file.
@@ -81,16 +78,16 @@ func TestSoftwareController(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // much of it is waiting
 			c.drive.Namespaces = []softnvme.Namespace{{Medium: fileDisk(t, 16<<20), BlockSize: c.size}}
-			b := newBox(t, box.Config{IOMMU: c.iommu}, c.drive)
+			m := newMachine(t, soft.Config{IOMMU: c.iommu}, soft.Drive{Config: c.drive})
 			blocks := uint64(bad * 512 / c.size)
-			b.Drives[0].FailBlock(1, blocks, softnvme.Read)
+			m.Drives()[0].FailBlock(1, blocks, softnvme.Read)
 			nvmetest.Run(t, nvmetest.Drive{
 				BadRead: blocks,
 				Open: func(testing.TB) nvme.Transport {
 					if c.scatter {
-						return b.Drives[0].Transport(b.RM, rand.New(rand.NewPCG(3, 4)))
+						return m.Drives()[0].Transport(m.P2P(), rand.New(rand.NewPCG(3, 4)))
 					}
-					return b.Transport(0)
+					return m.Transport(0)
 				},
 			})
 		})

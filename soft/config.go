@@ -9,6 +9,8 @@ import (
 
 	"github.com/culvert-io/culvert/internal/human"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/pcie"
+	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config describes a software machine. The zero value is a machine with one
@@ -21,6 +23,21 @@ type Config struct {
 	Heap    bool   // device memory on the Go heap, for the race detector
 	Seed    uint64
 	Peer    string // PCI device whose memory the GPU has: see soft/gpu's Config
+
+	BAR1     uint64 // of each GPU; 0 means the model's
+	IOMMU    pcie.IOMMU
+	Isolated bool     // the host bridge forwards nothing between root ports
+	Drives   []Drive  // NVMe drives for user-space drivers
+	Without  []string // emulated kernel modules that are not loaded, of [Modules]
+	// Callback has gdrdrv and nvidia-fs pin with free callbacks, so that freeing
+	// memory revokes their pins. Otherwise pins outlive the free.
+	Callback bool
+	// ForceBAR1 has pins through BAR1 on request, as on platforms whose processor
+	// reaches GPU memory by a faster path.
+	ForceBAR1 bool
+	Points    *syncpoint.Points // passed by fabric, pins and modules; may be nil
+	// Fail, if not nil, is called for each allocation of nvidia_p2p and makes it fail.
+	Fail func(site string) bool
 }
 
 var models = map[string]func() softgpu.Model{
@@ -91,6 +108,9 @@ func (c Config) gpu() softgpu.Config {
 	m := model()
 	if c.Memory != 0 {
 		m.Memory = c.Memory
+	}
+	if c.BAR1 != 0 {
+		m.BAR1 = c.BAR1
 	}
 	g := softgpu.Config{
 		Models:  slices.Repeat([]softgpu.Model{m}, max(c.GPUs, 1)),

@@ -14,7 +14,7 @@ func TestParseConfig(t *testing.T) {
 		err  string
 	}{
 		{text: "", want: Config{}},
-		{text: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,peer=0000:03:00.0", want: Config{2, "small-bar", 1 << 30, true, true, 7, "0000:03:00.0"}},
+		{text: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,peer=0000:03:00.0", want: Config{GPUs: 2, Model: "small-bar", Memory: 1 << 30, Scatter: true, Heap: true, Seed: 7, Peer: "0000:03:00.0"}},
 		{text: "memory=64K", want: Config{Memory: 64 << 10}},
 		{text: "memory=4096", want: Config{Memory: 4096}},
 		{text: "scatter=false", want: Config{}},

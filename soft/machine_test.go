@@ -17,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev/gdrdrv"
 	"github.com/culvert-io/culvert/internal/dev/gpumem"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/internal/topology"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -113,7 +114,7 @@ func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := m.GPU.Beside(i)
+	port, err := m.Plug(i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,20 +130,20 @@ func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
 	}
 }
 
-func TestBesideHasLimits(t *testing.T) {
+func TestPlugHasLimits(t *testing.T) {
 	m, d, a := build(t, Config{GPUs: 16, Memory: 2 << 20})
-	for _, i := range []int{-1, 16} {
-		if _, err := m.GPU.Beside(i); err == nil {
+	for _, i := range []int{-2, 16} {
+		if _, err := m.Plug(i); err == nil {
 			t.Errorf("a device was plugged in beside GPU %d", i)
 		}
 	}
 	for i := range 16 {
-		for range slots - 1 {
-			if _, err := m.GPU.Beside(i); err != nil {
+		for range topology.Slots - 1 {
+			if _, err := m.Plug(i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := m.GPU.Beside(i); err == nil || !strings.Contains(err.Error(), "taken") {
+		if _, err := m.Plug(i); err == nil || !strings.Contains(err.Error(), "taken") {
 			t.Errorf("one device too many beside GPU %d: %v", i, err)
 		}
 	}

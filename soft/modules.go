@@ -1,68 +1,69 @@
 package soft
 
 import (
-	"errors"
+	"fmt"
+	"slices"
 
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
-	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/gpumem"
+	"github.com/culvert-io/culvert/soft/kernel/libnvm"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvme"
-	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// modules are the kernel modules that pin GPU memory, and what they stand on.
-type modules struct {
-	p2p    *p2p.RM
-	gdrdrv *gdrdrv.Module
-	gpumem *gpumem.Module
-	nvfs   *nvfs.Module // nil where there is none
-	nvme   *nvme.Driver // the storage module under nvfs
+// Modules returns the names of the emulated kernel modules, for Config.Without.
+func Modules() []string { return []string{"gdrdrv", "gpumem", "libnvm", "nvidia-fs"} }
+
+// load loads the modules. A module allocates large tables when memory is first
+// pinned, and the drive under nvidia-fs is plugged in beside the first GPU when a
+// file is first read or written.
+func (m *Machine) load() error {
+	for _, name := range m.cfg.Without {
+		if !slices.Contains(Modules(), name) {
+			return fmt.Errorf("unknown kernel module %q (modules: %q)", name, Modules())
+		}
+	}
+	for _, name := range Modules() {
+		if slices.Contains(m.cfg.Without, name) {
+			continue
+		}
+		if err := m.loadModule(name); err != nil {
+			return err
+		}
+	}
+	// The process ends, with its pins, before the modules are unloaded.
+	m.onClose(func() error { m.p2p.Self.Exit(); return nil })
+	return nil
 }
 
-// load loads the modules. What a module needs much memory for, it makes when
-// memory is pinned for the first time. The drive under nvidia-fs is plugged in
-// beside the first GPU when a file is first read or written. GPUs with the memory
-// of a real device have no nvidia-fs: they are there for what the real kernel does
-// with such memory, and a model above it would hide that.
-func load(k *kernel.OS, g *softgpu.Driver, b *board, cfg Config) (*modules, error) {
-	rm, err := p2p.NewRM(p2p.Config{GPUs: g, Ports: b.ports})
-	if err != nil {
-		return nil, err
+func (m *Machine) loadModule(name string) error {
+	switch name {
+	case "gdrdrv":
+		mod, err := gdrdrv.New(m.os, gdrdrv.Config{RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points})
+		return m.loaded(mod, err)
+	case "gpumem":
+		mod, err := gpumem.New(m.os, gpumem.Config{RM: m.p2p, Points: m.cfg.Points})
+		return m.loaded(mod, err)
+	case "libnvm":
+		m.libnvm = libnvm.New(m.os, libnvm.Config{RM: m.p2p, Points: m.cfg.Points})
+		return m.loaded(m.libnvm, nil)
 	}
-	m := &modules{p2p: rm}
-	if m.gdrdrv, err = gdrdrv.New(k, gdrdrv.Config{RM: rm}); err != nil {
-		return nil, errors.Join(err, rm.Close())
+	if m.cfg.Peer != "" {
+		return nil // such memory is for the real kernel's direct I/O
 	}
-	if m.gpumem, err = gpumem.New(k, gpumem.Config{RM: rm}); err != nil {
-		m.gdrdrv.Close()
-		return nil, errors.Join(err, rm.Close())
-	}
-	m.nvme = nvme.New(func() (*pcie.Function, error) { return b.plug(0) }, cfg.Heap)
-	if cfg.Peer != "" {
-		return m, nil
-	}
-	if m.nvfs, err = nvfs.New(k, nvfs.Config{RM: rm, Storage: []nvfs.Storage{m.nvme, nvme.RDMA{}}}); err != nil {
-		m.gpumem.Close()
-		m.gdrdrv.Close()
-		return nil, errors.Join(err, rm.Close())
-	}
-	return m, nil
+	m.storage = nvmestorage.New(func() (*pcie.Function, error) { return m.topology.Plug(0) }, m.cfg.Heap)
+	_ = m.loaded(m.storage, nil)
+	mod, err := nvfs.New(m.os, nvfs.Config{
+		RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points, Storage: []nvfs.Storage{m.storage, nvmestorage.RDMA{}},
+	})
+	return m.loaded(mod, err)
 }
 
-// unload ends what the process has pinned, then the modules.
-func (m *modules) unload() error {
-	if m.nvfs != nil {
-		m.nvfs.Exit()
+// loaded has a module unloaded when the machine is closed.
+func (m *Machine) loaded(mod interface{ Close() }, err error) error {
+	if err == nil {
+		m.onClose(func() error { mod.Close(); return nil })
 	}
-	m.p2p.Self.Exit()
-	if m.nvfs != nil {
-		m.nvfs.Close()
-	}
-	m.nvme.Close()
-	m.gpumem.Close()
-	m.gdrdrv.Close()
-	return m.p2p.Close()
+	return err
 }

@@ -121,7 +121,7 @@ func TestNvidiaFSMovesFiles(t *testing.T) {
 // drive's link has carried the data, and host memory has seen queues alone.
 func checkTraffic(t *testing.T, m *Machine, read, written uint64) {
 	t.Helper()
-	st, port := m.GPU.modules.nvme.Stats(), m.GPU.modules.nvme.Port()
+	st, port := m.storage.Stats(), m.StoragePort()
 	if st.Out != read || st.In != written {
 		t.Errorf("the drive moved %d and %d bytes, want %d and %d", st.Out, st.In, read, written)
 	}
@@ -143,7 +143,7 @@ func TestNvidiaFSDriveVanishes(t *testing.T) {
 	if _, err := b.Read(f, 0, 1<<20, 0); err != nil {
 		t.Fatal(err)
 	}
-	m.GPU.modules.nvme.Port().Unplug()
+	m.StoragePort().Unplug()
 	for range 2 {
 		if n, err := b.Read(f, 0, 1<<20, 0); n != 0 || !errors.Is(err, syscall.EIO) {
 			t.Errorf("read: %d, %v", n, err)

@@ -9,19 +9,13 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
-	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 	"github.com/culvert-io/culvert/nvme/vfio"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/soft/block"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
-	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 // A drive is an open controller with the memory that it moves to and from.
@@ -31,7 +25,7 @@ type drive struct {
 	m    *machine.Machine
 	dev  gpu.Device // nil for host memory
 	c    *nvme.Controller
-	box  *box.Box // of a software drive
+	soft *soft.Machine // of a software drive
 	ends []func() error
 	// readOnly is why the file of a software drive cannot be written to.
 	readOnly error
@@ -49,6 +43,7 @@ func openDrive(name, via string) (d *drive, err error) {
 	if d.m, err = machine.Open(); err != nil {
 		return d, err
 	}
+	d.ends = append(d.ends, d.m.Close)
 	if via != "" && via != "host" {
 		n, err := parseGPU(via)
 		if err != nil {
@@ -88,23 +83,13 @@ func (d *drive) transport() (nvme.Transport, error) {
 	}
 	switch kind {
 	case "vfio":
-		return vfio.Open(rest, vfio.Config{View: d.view})
+		return vfio.Open(rest, vfio.Config{View: vfio.BAR1(d.m, d.dev)})
 	case "libnvm":
 		return libnvm.Open(d.m, rest)
 	case "soft":
 		return d.software(rest)
 	}
 	return nil, usageError{fmt.Errorf("%q names no drive: want vfio:…, libnvm:… or soft:FILE", d.name)}
-}
-
-// view maps GPU memory into the process, for vfio.
-func (d *drive) view(s gpu.Span) ([]byte, func() error, error) {
-	mapper := rm.NewMapper(dev.Of(d.m), d.dev, s.Len)
-	w, err := mapper.Map(s.Addr(), s.Len)
-	if err != nil {
-		return nil, nil, errors.Join(err, mapper.Close())
-	}
-	return w.Bytes(), func() error { return errors.Join(w.Close(), mapper.Close()) }, nil
 }
 
 // software makes a drive of a file.
@@ -121,24 +106,21 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 		return nil, err
 	}
 	defer f.Close() // the drive has its own descriptor
-	disk, err := block.Adopt(f)
-	if err != nil {
+	m, ok := soft.Of(d.m.GPU)
+	if !ok {
+		if d.dev != nil {
+			return nil, usageError{errors.New("a software drive does not reach a real GPU: CULVERT_MACHINE=soft has GPUs that it reaches")}
+		}
+		if m, err = soft.New(soft.Config{}); err != nil {
+			return nil, err
+		}
+		d.ends = append(d.ends, m.Close)
+	}
+	if _, err := m.AddDrive(soft.Drive{File: f}); err != nil {
 		return nil, err
 	}
-	d.ends = append(d.ends, disk.Close)
-	var gpus *softgpu.Driver
-	switch s, ok := d.m.GPU.(*soft.Driver); {
-	case ok:
-		gpus = s.Driver
-	case d.dev != nil:
-		return nil, usageError{fmt.Errorf("a software drive does not reach a real GPU: CULVERT_MACHINE=soft has GPUs that it reaches")}
-	}
-	d.box, err = box.New(box.Config{GPUs: gpus, Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
-	if err != nil {
-		return nil, err
-	}
-	d.ends = append(d.ends, d.box.Close)
-	return d.box.Transport(0), nil
+	d.soft = m
+	return m.Transport(0), nil
 }
 
 func (d *drive) namespace(id uint32) (*nvme.Namespace, error) {
@@ -230,21 +212,20 @@ func (d *drive) fetch(buf *nvme.Buffer, n uint64) ([]byte, error) {
 	return data, d.dev.CopyOut(data, buf.Span().Addr())
 }
 
-// hostBytes is what a software machine's fabric has counted of a drive's data
-// in host memory: all that moved there, less queues and lists.
+// hostBytes returns how many bytes of a software drive's data have been in host
+// memory.
 func (d *drive) hostBytes() uint64 {
-	if d.box == nil {
+	if d.soft == nil {
 		return 0
 	}
-	t, s := d.box.Fabric.HostTraffic(), d.box.Drives[0].Stats()
-	return t.Read + t.Written - s.Fetched - s.Listed - s.Posted
+	return d.soft.HostBytes()
 }
 
 // through is how much of a transfer went through host memory, and how that is
 // known.
 func (d *drive) through(n, before uint64) route.ByteCount {
 	switch {
-	case d.box != nil:
+	case d.soft != nil:
 		return route.ByteCount{Bytes: int64(d.hostBytes() - before), Evidence: route.Counted}
 	case d.dev != nil:
 		return route.ByteCount{Evidence: route.Inferred}

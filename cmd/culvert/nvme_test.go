@@ -16,10 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
-	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
@@ -71,7 +69,6 @@ func TestNVMeList(t *testing.T) {
 	}
 }
 
-// TestNVMeView has the memory that vfio would be given be the GPU's.
 // A software drive whose file cannot be written to says so, not that its medium has
 // a fault. The test runs as the owner of the file and without root's rights.
 func TestNVMeReadOnly(t *testing.T) {
@@ -97,38 +94,5 @@ func TestNVMeReadOnly(t *testing.T) {
 		if denied := strings.Contains(string(out), "culvert: open disk: permission denied\n"); denied != (err != nil) || denied != (args[0] != "read") {
 			t.Errorf("%s: %v\n%s", args, err, out)
 		}
-	}
-}
-
-func TestNVMeView(t *testing.T) {
-	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	d := &drive{m: m}
-	if d.dev, err = m.GPU.Open(0); err != nil {
-		t.Fatal(err)
-	}
-	defer d.dev.Close()
-	const n = 2 << 20
-	base, err := d.dev.Alloc(gpu.KindDevice, n, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mem, release, err := d.view(gpu.Span{Base: base, Off: 1 << 20, Len: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(mem) != 64<<10 || uintptr(gpu.HostAddr(mem))%4096 != 0 {
-		t.Errorf("%d bytes at %v: vfio wants whole pages", len(mem), gpu.HostAddr(mem))
-	}
-	copy(mem, "by the drive")
-	got := make([]byte, 12)
-	if err := d.dev.CopyOut(got, base+1<<20); err != nil || string(got) != "by the drive" {
-		t.Errorf("the GPU's memory holds %q, %v", got, err)
-	}
-	if err := release(); err != nil {
-		t.Error(err)
 	}
 }

@@ -46,12 +46,12 @@ func on(out io.Writer, m *machine.Machine, size uint64) error {
 	if err != nil {
 		return err
 	}
-	board, ok := m.GPU.(*soft.Driver)
+	s, ok := soft.Of(m.GPU)
 	if !ok {
 		return errors.Join(run(out, d, dev.Of(m), nil, size), d.Close())
 	}
 	fmt.Fprintf(out, "Software machine: %s\n", m.Why)
-	port, err := board.Beside(0)
+	port, err := s.Plug(0)
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}

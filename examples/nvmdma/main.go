@@ -1,12 +1,11 @@
-// Nvmdma moves bytes between an NVMe drive and GPU memory with nothing between
-// them: a pattern that the GPU makes goes to the drive and comes back to another
-// place in GPU memory, where the GPU compares the two.
+// Nvmdma moves bytes between an NVMe drive and GPU memory, bypassing host memory. The
+// GPU makes a pattern, which goes to the drive and back to another address; the GPU
+// compares the two.
 //
-// Without a drive it makes one of a file, on the software machine, whose fabric
-// counts what crosses host memory. With -drive it takes a real one, and
-// overwrites its first blocks:
+// Without -drive it adds a drive to the software machine, whose fabric counts the
+// bytes in host memory. With -drive it overwrites the first blocks of a real one:
 //
-//	nvmdma -drive vfio:0000:01:00.0    # bound to vfio-pci; GPU memory by its BAR1
+//	nvmdma -drive vfio:0000:01:00.0    # bound to vfio-pci; GPU memory through BAR1
 //	nvmdma -drive libnvm:/dev/libnvm0  # bound to libnvm, which pins GPU memory
 package main
 
@@ -23,16 +22,11 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
-	"github.com/culvert-io/culvert/internal/dev"
-	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 	"github.com/culvert-io/culvert/nvme/vfio"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/soft/block"
-	softnvme "github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 func main() {
@@ -55,11 +49,10 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 		return err
 	}
 	defer dev.Close()
-	t, traffic, done, err := transport(m, dev, name, int64(size))
+	t, hostBytes, err := transport(m, dev, name, int64(size))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, done()) }()
 	c, err := nvme.Open(t, nvme.Config{})
 	if err != nil {
 		return err
@@ -67,7 +60,7 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 	defer func() { err = errors.Join(err, c.Close()) }()
 	ns := c.Namespaces()[0]
 	fmt.Fprintf(out, "drive %s, %d blocks of %d bytes; GPU %s\n", c.Name(), ns.Blocks(), ns.BlockSize(), dev.Info().Name)
-	d := &demo{ctx: ctx, out: out, dev: dev, ns: ns, size: size, traffic: traffic}
+	d := &demo{ctx: ctx, out: out, dev: dev, ns: ns, size: size, hostBytes: hostBytes}
 	for _, p := range []**nvme.Buffer{&d.from, &d.to} {
 		if *p, err = c.AllocGPU(dev, size); err != nil {
 			return err
@@ -77,55 +70,28 @@ func run(ctx context.Context, out io.Writer, m *machine.Machine, name string, si
 	return d.run()
 }
 
-// transport is the way to the drive, and what counts the bytes of its data that
-// cross host memory, where something does.
-func transport(m *machine.Machine, g gpu.Device, name string, size int64) (t nvme.Transport, traffic func() uint64, done func() error, err error) {
-	nothing := func() error { return nil }
+// transport connects to the drive. hostBytes, if not nil, counts the bytes of its
+// data that were in host memory.
+func transport(m *machine.Machine, g gpu.Device, name string, size int64) (t nvme.Transport, hostBytes func() uint64, err error) {
 	if path, ok := strings.CutPrefix(name, "libnvm:"); ok {
 		t, err = libnvm.Open(m, path)
-		return t, nil, nothing, err
+		return t, nil, err
 	}
 	if pci, ok := strings.CutPrefix(name, "vfio:"); ok {
-		mapper := rm.NewMapper(dev.Of(m), g, uint64(size)*4)
-		t, err = vfio.Open(pci, vfio.Config{View: func(s gpu.Span) ([]byte, func() error, error) {
-			w, err := mapper.Map(s.Addr(), s.Len)
-			if err != nil {
-				return nil, nil, err
-			}
-			return w.Bytes(), w.Close, nil
-		}})
-		return t, nil, mapper.Close, err
+		t, err = vfio.Open(pci, vfio.Config{View: vfio.BAR1(m, g)})
+		return t, nil, err
 	}
-	gpus, ok := m.GPU.(*soft.Driver)
+	s, ok := soft.Of(m.GPU)
 	if name != "" || !ok {
-		return nil, nil, nil, fmt.Errorf("drive %q: want vfio:PCI-ADDRESS or libnvm:/dev/libnvmN; without one the software machine is needed (CULVERT_MACHINE=soft)", name)
+		return nil, nil, fmt.Errorf("drive %q must be vfio:PCI-ADDRESS or libnvm:/dev/libnvmN; without one the software machine is needed (CULVERT_MACHINE=soft)", name)
 	}
-	f, err := os.CreateTemp("", "nvmdma-")
-	if err != nil {
-		return nil, nil, nil, err
+	if _, err := s.AddDrive(soft.Drive{Size: size}); err != nil {
+		return nil, nil, err
 	}
-	defer f.Close()
-	defer os.Remove(f.Name())
-	if err := f.Truncate(size); err != nil {
-		return nil, nil, nil, err
-	}
-	disk, err := block.Adopt(f)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	b, err := box.New(box.Config{GPUs: gpus.Driver, Drives: []softnvme.Config{{Namespaces: []softnvme.Namespace{{Medium: disk}}}}})
-	if err != nil {
-		return nil, nil, nil, errors.Join(err, disk.Close())
-	}
-	traffic = func() uint64 {
-		// Queues and PRP lists lie in host memory; what is left is data.
-		h, s := b.Fabric.HostTraffic(), b.Drives[0].Stats()
-		return h.Read + h.Written - s.Fetched - s.Listed - s.Posted
-	}
-	return b.Transport(0), traffic, func() error { return errors.Join(b.Close(), disk.Close()) }, nil
+	return s.Transport(len(s.Drives()) - 1), s.HostBytes, nil
 }
 
-// A demo walks the path once. Each step says what it did.
+// A demo moves the pattern once and prints each step.
 type demo struct {
 	ctx      context.Context
 	out      io.Writer
@@ -133,7 +99,8 @@ type demo struct {
 	ns       *nvme.Namespace
 	from, to *nvme.Buffer
 	size     uint64
-	traffic  func() uint64
+	// hostBytes counts the drive's data in host memory. It is nil where nothing counts.
+	hostBytes func() uint64
 }
 
 func (d *demo) run() error {
@@ -145,7 +112,10 @@ func (d *demo) run() error {
 	if err := d.dev.Fill(b, 0, 1, d.size); err != nil {
 		return err
 	}
-	before := d.hostBytes()
+	before := uint64(0)
+	if d.hostBytes != nil {
+		before = d.hostBytes()
+	}
 	if err := d.ns.Write(d.ctx, d.from, 0, 0, blocks); err != nil {
 		return err
 	}
@@ -169,7 +139,7 @@ func (d *demo) run() error {
 		return fmt.Errorf("the GPU finds %d bytes that differ", differ)
 	}
 	fmt.Fprintln(d.out, "the GPU compared them: equal")
-	if d.traffic == nil {
+	if d.hostBytes == nil {
 		fmt.Fprintln(d.out, "host bytes 0 (inferred: the addresses are the GPU's)")
 		return nil
 	}
@@ -179,13 +149,6 @@ func (d *demo) run() error {
 		return errors.New("bytes went through host memory")
 	}
 	return nil
-}
-
-func (d *demo) hostBytes() uint64 {
-	if d.traffic == nil {
-		return 0
-	}
-	return d.traffic()
 }
 
 // compare counts, on the GPU, the bytes that differ.

@@ -17,9 +17,10 @@ import (
 	client "github.com/culvert-io/culvert/internal/dev/nvfs"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvme"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -72,7 +73,9 @@ func TestVendorIsNotForTheSoftwareMachine(t *testing.T) {
 
 // A lab is a GPU, the module and a file.
 type lab struct {
-	*rig.Rig
+	*soft.Machine
+	GPU   gpu.Device
+	near  *pcie.Function // the drive
 	t     *testing.T
 	m     *nvfs.Module
 	route *nvfsRoute
@@ -91,15 +94,19 @@ func newLab(t *testing.T, serves, real bool, cfg nvfs.Config) *lab {
 	t.Helper()
 	l := &lab{t: t, path: filepath.Join(t.TempDir(), "f"), data: noisy(labSize, 9)}
 	var err error
-	l.Rig, err = rig.New(rig.Config{})
+	l.Machine, err = soft.New(soft.Config{Memory: 16 << 20, Without: []string{"nvidia-fs"}})
 	l.check(err)
-	cfg.RM, cfg.Storage = l.RM, []nvfs.Storage{nvme.RDMA{}}
+	l.GPU, err = l.Machine.GPU.Open(0)
+	l.check(err)
+	l.near, err = l.Plug(0)
+	l.check(err)
+	cfg.RM, cfg.Storage = l.P2P(), []nvfs.Storage{nvmestorage.RDMA{}}
 	if serves {
-		cfg.Storage = append(cfg.Storage, nvme.New(func() (*pcie.Function, error) { return l.Near, nil }, false))
+		cfg.Storage = append(cfg.Storage, nvmestorage.New(func() (*pcie.Function, error) { return l.near, nil }, false))
 	}
-	l.m, err = nvfs.New(l.OS, cfg)
+	l.m, err = nvfs.New(dev.Of(l.Machine).(*kernel.OS), cfg)
 	l.check(err)
-	c, err := client.Open(l.OS)
+	c, err := client.Open(dev.Of(l.Machine))
 	l.check(err)
 	l.route = newNVFS(l.GPU, c, real)
 	l.open()
@@ -113,7 +120,7 @@ func newLab(t *testing.T, serves, real bool, cfg nvfs.Config) *lab {
 		l.route.Deregister(l.mem)
 		l.check(errors.Join(l.route.Close(), l.GPU.Free(a)))
 		l.m.Close()
-		l.check(errors.Join(l.file.Close(), l.Rig.Close()))
+		l.check(errors.Join(l.file.Close(), l.InUse(), l.GPU.Close(), l.Machine.Close()))
 	})
 	return l
 }
@@ -219,7 +226,7 @@ func TestNVFSRevoked(t *testing.T) {
 	if r, err := l.run(context.Background(), route.Read, 0, labSize); err != nil || r.Route != route.NVFS {
 		t.Fatalf("%v, %v", &r, err)
 	}
-	l.RM.Revoke()
+	l.P2P().Revoke()
 	for _, dir := range []route.Dir{route.Read, route.Write} {
 		if r, err := l.run(context.Background(), dir, 0, labSize); !errors.Is(err, route.ErrFreed) || r.Bytes != 0 {
 			t.Errorf("%v: %v, %v", dir, &r, err)
@@ -301,7 +308,7 @@ func TestNVFSBatch(t *testing.T) {
 			t.Errorf("op %d: %v", i, &res[i])
 		}
 	}
-	l.Near.Unplug()
+	l.near.Unplug()
 	if err := l.plan.Run(context.Background(), ops, make([]route.Receipt, n)); !errors.Is(err, unix.EIO) {
 		t.Errorf("without a drive: %v", err)
 	}

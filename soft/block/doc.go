@@ -6,6 +6,3 @@
 // are blocks that were never written, and a read goes from the file straight
 // into the segments that the caller was lent, without a copy in between.
 package block
-
-// Sector is the unit in which a drive's size is counted.
-const Sector = 512

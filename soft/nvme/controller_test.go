@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
-	"github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -65,9 +64,9 @@ func TestNothingBeforeReady(t *testing.T) {
 }
 
 func TestIdentify(t *testing.T) {
-	m := block.NewMemory(1000) // ends inside a block
+	m := memory(t, 1000) // ends inside a block
 	r := newRaw(t, options{cfg: nvme.Config{
-		Namespaces: []nvme.Namespace{{Medium: m}, {Medium: block.NewMemory(1 << 20), BlockSize: 4096}},
+		Namespaces: []nvme.Namespace{{Medium: m}, {Medium: memory(t, 1<<20), BlockSize: 4096}},
 		Serial:     "S1", MaxTransfer: 128 << 10, Queues: 3,
 	}})
 	r.enable(8)
@@ -291,7 +290,7 @@ func TestTrafficIsCounted(t *testing.T) {
 	cmd.PRP2 = r.bus + uint64(list)
 	r.must(q.do(cmd))
 	r.must(q.do(r.rw(abi.NVM_WRITE, 0, 16, data)))
-	s, host := r.c.Stats(), r.box.Fabric.HostTraffic()
+	s, host := r.c.Stats(), r.m.Fabric().HostTraffic()
 	want := nvme.Stats{Commands: 4, Fetched: 4 * 64, Listed: 3 * 8, Posted: 4 * 16, In: 2 * page, Out: 4 * page}
 	if s != want {
 		t.Errorf("%+v, want %+v", s, want)

@@ -287,7 +287,7 @@ func TestResetUnderIO(t *testing.T) {
 	}
 	gate.Open()
 	r.wait("RDY to go", func() bool { return r.csts()&abi.CSTS_RDY == 0 })
-	if n := r.box.Fabric.Usage().Loans; n != 0 {
+	if n := r.m.Fabric().Usage().Loans; n != 0 {
 		t.Errorf("%d loans are out after the reset", n)
 	}
 	r.enableAgain()

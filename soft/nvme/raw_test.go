@@ -2,7 +2,6 @@ package nvme_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -13,9 +12,9 @@ import (
 	"go.uber.org/goleak"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -34,7 +33,7 @@ type fataler interface {
 // the controller do not depend on a driver.
 type raw struct {
 	t    fataler
-	box  *box.Box
+	m    *soft.Machine
 	c    *nvme.Controller
 	mem  []byte // host memory, mapped as a whole
 	bus  uint64 // of mem, in one piece
@@ -76,22 +75,22 @@ func openRaw(t fataler, dir string, o options) *raw {
 	if o.disk == 0 {
 		o.disk = 1 << 20
 	}
-	if len(o.cfg.Namespaces) == 0 {
-		var m nvme.Medium = block.NewMemory(o.disk)
-		if o.file {
-			f, err := os.Create(filepath.Join(dir, "disk"))
-			r.check(err)
-			r.check(f.Truncate(o.disk))
-			m, err = block.Adopt(f)
-			r.check(errors.Join(err, f.Close()))
-		}
-		o.cfg.Namespaces = []nvme.Namespace{{Medium: m}}
+	drive := soft.Drive{Config: o.cfg}
+	switch {
+	case len(o.cfg.Namespaces) > 0:
+	case o.file:
+		var err error
+		drive.File, err = os.Create(filepath.Join(dir, "disk"))
+		r.check(err)
+		defer drive.File.Close()
+		r.check(drive.File.Truncate(o.disk))
+	default:
+		drive.Size = o.disk
 	}
-	o.cfg.Heap = raceEnabled
 	var err error
-	r.box, err = box.New(box.Config{Drives: []nvme.Config{o.cfg}, IOMMU: o.iommu})
+	r.m, err = soft.New(soft.Config{Memory: 2 << 20, Heap: raceEnabled, IOMMU: o.iommu, Drives: []soft.Drive{drive}})
 	r.check(err)
-	r.c = r.box.Drives[0]
+	r.c = r.m.Drives()[0]
 	r.mem = alignedPages(512)
 	addrs, size, unmap, err := r.c.Transport(nil, nil).MapHost(r.mem)
 	r.check(err)
@@ -100,6 +99,17 @@ func openRaw(t fataler, dir string, o options) *raw {
 	}
 	r.bus, r.free = addrs[0], unmap
 	return r
+}
+
+// memory is what a namespace of n bytes is in.
+func memory(t testing.TB, n int64) *block.File {
+	t.Helper()
+	m, err := block.NewMemory(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
 }
 
 // alignedPages is heap memory that begins at a page.
@@ -111,9 +121,9 @@ func alignedPages(n int) []byte {
 
 func (r *raw) close() {
 	r.t.Helper()
-	r.check(r.box.Close())
+	r.check(r.m.Close())
 	r.check(r.free())
-	if u := r.box.Fabric.Usage(); u != (pcie.Usage{}) {
+	if u := r.m.Fabric().Usage(); u != (pcie.Usage{}) {
 		r.t.Errorf("the fabric is left with %+v", u)
 	}
 }

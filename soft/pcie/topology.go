@@ -121,6 +121,9 @@ func (s *Slot) AddFunction(name string) (*Function, error) {
 // Name is the device's PCI address.
 func (fn *Function) Name() string { return fn.name }
 
+// Slot returns the slot that the device is in.
+func (fn *Function) Slot() *Slot { return fn.slot }
+
 // Fabric is where the device is plugged in.
 func (fn *Function) Fabric() *Fabric { return fn.f }
 

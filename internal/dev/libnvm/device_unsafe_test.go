@@ -3,7 +3,6 @@ package libnvm
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -15,25 +14,19 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
-	twin "github.com/culvert-io/culvert/soft/kernel/libnvm"
-	"github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T) (*Device, *twin.Module, *kernel.OS) {
+func open(t *testing.T) (*Device, *soft.Machine, *kernel.OS) {
 	t.Helper()
-	b, err := box.New(box.Config{Drives: []nvme.Config{{Heap: true}, {Heap: true}}})
+	m, err := soft.New(soft.Config{Memory: 2 << 20, Heap: true, Drives: []soft.Drive{{}, {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := kernel.New(os.DirFS("/"))
-	m, err := twin.New(o, twin.Config{Drives: b.Drives})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := dev.Of(m).(*kernel.OS)
 	d, err := Open(o, "/dev/libnvm0")
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +35,7 @@ func open(t *testing.T) (*Device, *twin.Module, *kernel.OS) {
 		if err := d.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
 			t.Error(err)
 		}
-		if n := m.Maps(); n != 0 {
-			t.Errorf("%d maps are left", n)
-		}
-		m.Close()
-		if err := b.Close(); err != nil {
+		if err := errors.Join(m.InUse(), m.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -82,7 +71,7 @@ func TestAnyGoroutine(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := m.Maps(); n != 0 {
+	if n := m.Fabric().Usage().Mappings; n != 0 {
 		t.Errorf("%d maps are left", n)
 	}
 }
@@ -100,7 +89,7 @@ func TestAmbiguousMaps(t *testing.T) {
 	if _, err := d.MapHost(mem[16*abi.HOST_PAGE_SIZE:]); err != nil {
 		t.Errorf("a map in the next 64 KiB: %v", err)
 	}
-	if n := m.Maps(); n != 2 {
+	if n := m.Fabric().Usage().Mappings; n != 2 {
 		t.Errorf("%d maps, want 2", n)
 	}
 	if err := d.Close(); err != nil { // which unmaps both
@@ -121,7 +110,7 @@ func TestPartlyThere(t *testing.T) {
 	if _, err := d.MapHost(b); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("memory that is partly there: %v", err)
 	}
-	if n := m.Maps(); n != 0 {
+	if n := m.Fabric().Usage().Mappings; n != 0 {
 		t.Errorf("%d maps are left", n)
 	}
 	if _, err := d.MapHost(b[:3*abi.HOST_PAGE_SIZE]); err != nil {
@@ -147,7 +136,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, syscall.EINVAL)
 		}
 	}
-	if n := m.Maps(); n != 0 {
+	if n := m.Fabric().Usage().Mappings; n != 0 {
 		t.Errorf("%d maps were made", n)
 	}
 	if got := Paths(o); !slices.Equal(got, []string{"/dev/libnvm0", "/dev/libnvm1"}) {

@@ -11,11 +11,11 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/transcript"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/gpumem"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 // A machine is a software machine with one module loaded, in the state in which
@@ -23,7 +23,9 @@ import (
 type machine struct {
 	*transcript.World
 	module string
-	rig    *rig.Rig
+	soft   *soft.Machine
+	os     *kernel.OS
+	gpu    gpu.Device
 	child  *p2p.Process
 	fail   int // pins that are to fail
 	bufs   []gpu.Addr
@@ -36,13 +38,18 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 	m := &machine{module: c.Module, child: &p2p.Process{PID: 2}}
 	var err error
 	// What stood for the driver accepted all flags.
-	if m.rig, err = rig.New(rig.Config{ForceBAR1: true, Fail: m.failing}); err != nil {
+	cfg := soft.Config{Memory: 16 << 20, Without: soft.Modules(), ForceBAR1: true, Fail: m.failing}
+	if m.soft, err = soft.New(cfg); err != nil {
 		return nil, err
 	}
+	if m.gpu, err = m.soft.GPU.Open(0); err != nil {
+		return nil, err
+	}
+	m.os = dev.Of(m.soft).(*kernel.OS)
 	m.World = &transcript.World{
-		OS: m.rig.OS, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
-		Load:  func(a uint64, p []byte) error { return m.rig.GPU.CopyOut(p, gpu.Addr(a)) },
-		Store: func(a uint64, p []byte) error { return m.rig.GPU.CopyIn(gpu.Addr(a), p) },
+		OS: m.os, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
+		Load:  func(a uint64, p []byte) error { return m.gpu.CopyOut(p, gpu.Addr(a)) },
+		Store: func(a uint64, p []byte) error { return m.gpu.CopyIn(gpu.Addr(a), p) },
 	}
 	return m, m.load(c)
 }
@@ -51,19 +58,19 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 func (m *machine) load(c *transcript.Conversation) error {
 	switch c.Module {
 	case "gdrdrv":
-		twin, err := gdrdrv.New(m.rig.OS, gdrdrv.Config{RM: m.rig.RM, Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
+		mod, err := gdrdrv.New(m.os, gdrdrv.Config{RM: m.soft.P2P(), Callback: strings.Contains(c.Mode, "use_persistent_mapping=0")})
 		if err != nil {
 			return err
 		}
-		m.unload, m.Judge = twin.Close, newGdrdrvJudge()
+		m.unload, m.Judge = mod.Close, newGdrdrvJudge()
 	case "gpumem":
-		twin, err := gpumem.New(m.rig.OS, gpumem.Config{RM: m.rig.RM})
+		mod, err := gpumem.New(m.os, gpumem.Config{RM: m.soft.P2P()})
 		if err != nil {
 			return err
 		}
-		m.unload, m.Judge = twin.Close, newGpumemJudge()
+		m.unload, m.Judge = mod.Close, newGpumemJudge()
 	default:
-		return fmt.Errorf("no twin of module %q is known here", c.Module)
+		return fmt.Errorf("no emulated module %q", c.Module)
 	}
 	return nil
 }
@@ -71,10 +78,10 @@ func (m *machine) load(c *transcript.Conversation) error {
 func (m *machine) useClient() {
 	switch m.module {
 	case "gdrdrv":
-		c := newGdrdrvClient(m.rig.OS)
+		c := newGdrdrvClient(m.os)
 		m.OS, m.Client = c, c
 	case "gpumem":
-		c := newGpumemClient(m.rig.OS)
+		c := newGpumemClient(m.os)
 		m.OS, m.Client = c, c
 	}
 }
@@ -84,19 +91,19 @@ func (m *machine) close() error {
 	m.unload()
 	var errs []error
 	for _, a := range m.bufs {
-		errs = append(errs, m.rig.GPU.Free(a))
+		errs = append(errs, m.gpu.Free(a))
 	}
-	return errors.Join(append(errs, m.rig.Close())...)
+	return errors.Join(append(errs, m.soft.InUse(), m.gpu.Close(), m.soft.Close())...)
 }
 
 // buffer allocates memory and clears it.
 func (m *machine) buffer(string) (uint64, error) {
-	a, err := m.rig.GPU.Alloc(gpu.KindDevice, bufferSize, 0)
+	a, err := m.gpu.Alloc(gpu.KindDevice, bufferSize, 0)
 	if err != nil {
 		return 0, err
 	}
 	m.bufs = append(m.bufs, a)
-	return uint64(a), m.rig.GPU.Fill(a, 0, 4, bufferSize/4)
+	return uint64(a), m.gpu.Fill(a, 0, 4, bufferSize/4)
 }
 
 // failing makes pins fail at their first allocation.
@@ -111,14 +118,14 @@ func (m *machine) failing(site string) bool {
 func (m *machine) knob(name, value string) (int64, error) {
 	switch name {
 	case "revoke":
-		m.rig.RM.Revoke()
+		m.soft.P2P().Revoke()
 		return 0, nil
 	case "fail_next":
 		n, err := strconv.Atoi(value)
 		m.fail = n
 		return 0, err
 	case "live":
-		return int64(m.rig.RM.Live()), nil
+		return int64(m.soft.P2P().Live()), nil
 	}
 	return 0, fmt.Errorf("no such knob: %q", name)
 }
@@ -128,7 +135,7 @@ func (m *machine) file(n dev.Node) kernel.File {
 	if s, ok := n.(*transcript.Spy); ok {
 		n = s.Node
 	}
-	return m.rig.OS.File(n.Fd())
+	return m.os.File(n.Fd())
 }
 
 // inherit is a node in the hands of a child process.

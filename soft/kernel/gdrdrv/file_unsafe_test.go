@@ -12,10 +12,10 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 // call issues a request with a struct as its argument.
@@ -24,7 +24,7 @@ func call[T any](f kernel.File, req uintptr, arg *T) error { return f.Ioctl(req,
 // playFiles runs one sequence: a process with an open file whose threads pin,
 // map and unpin, while the owner frees, and the file is closed or the process
 // ends.
-func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
+func playFiles(t *testing.T, w *fixture, rng *rand.Rand, seed uint64) []string {
 	t.Helper()
 	p := &p2p.Process{PID: 2}
 	va := w.Alloc(block)
@@ -85,7 +85,7 @@ func playFiles(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 
 // Invariants D: no handle of one process works in another.
 func TestNoHandleWorksInAnotherProcess(t *testing.T) {
-	w := newWorld(t, rig.Config{}, false)
+	w := newFixture(t, soft.Config{}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
@@ -118,7 +118,7 @@ func TestNoHandleWorksInAnotherProcess(t *testing.T) {
 
 // An answer that does not reach the program leaves nothing pinned.
 func TestUntoldPinIsUndone(t *testing.T) {
-	w := newWorld(t, rig.Config{}, false)
+	w := newFixture(t, soft.Config{}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
@@ -138,7 +138,7 @@ func TestUntoldPinIsUndone(t *testing.T) {
 }
 
 func TestLoadTwice(t *testing.T) {
-	w := newWorld(t, rig.Config{}, false)
+	w := newFixture(t, soft.Config{}, false)
 	defer w.close()
 	if _, err := gdrdrv.New(w.OS, gdrdrv.Config{RM: w.RM}); err == nil {
 		t.Error("the module was loaded twice")
@@ -147,7 +147,7 @@ func TestLoadTwice(t *testing.T) {
 
 // Whatever a program sends, the twin answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
-	w := newWorld(f, rig.Config{}, true)
+	w := newFixture(f, soft.Config{}, true)
 	va := w.Alloc(block)
 	file := w.m.Open(w.RM.Self)
 	f.Add(uint64(abi.GDRDRV_IOC_PIN_BUFFER), []byte("0123456701234567"), va, uint64(page))

@@ -20,13 +20,13 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/gdrdrv"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
+	"github.com/culvert-io/culvert/soft"
 )
 
 // Invariants D: handle ranges [h, h + pages) never overlap; the pin range is
 // 64 KiB aligned and contains what was asked for.
 func TestHandleRangesNeverOverlap(t *testing.T) {
-	w := newWorld(t, rig.Config{}, false)
+	w := newFixture(t, soft.Config{}, false)
 	defer w.close()
 	va := w.Alloc(8 << 20)
 	type span struct{ first, pages uint64 }
@@ -65,7 +65,7 @@ func TestHandleRangesNeverOverlap(t *testing.T) {
 // Invariants D: a handle has at most one mapping; mapping needs in-page offset
 // 0 and length ≤ mapped_size; the type can change only while unmapped.
 func TestOneMappingPerHandle(t *testing.T) {
-	w := newWorld(t, rig.Config{Scatter: true}, false)
+	w := newFixture(t, soft.Config{Scatter: true}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	w.Fill(va, block, 3)
@@ -120,7 +120,7 @@ func TestOneMappingPerHandle(t *testing.T) {
 // Invariants D: after a free callback the flag is 1, loads and stores fault, map
 // gives -EINVAL, unpin still succeeds once.
 func TestAfterFreeCallback(t *testing.T) {
-	w := newWorld(t, rig.Config{}, true)
+	w := newFixture(t, soft.Config{}, true)
 	defer w.close()
 	va := w.Alloc(block)
 	p, err := w.c.Pin(va, 2*page)
@@ -156,7 +156,7 @@ func TestAfterFreeCallback(t *testing.T) {
 // Invariants D: in persistent mode the flag stays 0 and the mapping stays valid
 // after the owner frees.
 func TestPersistentMappingOutlivesFree(t *testing.T) {
-	w := newWorld(t, rig.Config{Memory: 4 << 20}, false)
+	w := newFixture(t, soft.Config{Memory: 4 << 20}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	w.Fill(va, block, 7)
@@ -181,7 +181,7 @@ func TestPersistentMappingOutlivesFree(t *testing.T) {
 // or freed memory gives -EINVAL and pins nothing.
 func TestRefusedPinsPinNothing(t *testing.T) {
 	for _, callback := range []bool{false, true} {
-		w := newWorld(t, rig.Config{}, callback)
+		w := newFixture(t, soft.Config{}, callback)
 		va := w.Alloc(block)
 		host, err := w.GPU.Alloc(gpu.KindHost, block, 0)
 		w.Check(err)
@@ -246,7 +246,7 @@ func (p backendPin) Map() ([]byte, func() error, error) {
 // Invariants D: copy_to and copy_from handle any alignment and size 0; bytes
 // written through the map are read back by the GPU.
 func TestCopiesThroughGDRCopy(t *testing.T) {
-	w := newWorld(t, rig.Config{Scatter: true}, false)
+	w := newFixture(t, soft.Config{Scatter: true}, false)
 	va := w.Alloc(block)
 	s := gdrcopy.New(backend{w.c})
 	b, err := s.Pin(gpu.Addr(va+1234), 300_000)
@@ -277,12 +277,12 @@ func TestCopiesThroughGDRCopy(t *testing.T) {
 	w.Check(b.CopyTo(0, []byte("the pin is persistent")))
 	w.Check(s.Close())
 	w.m.Close()
-	w.Check(w.Rig.Close())
+	w.Machine.Close()
 }
 
 // A copy into memory that was revoked is an error, not the end of the process.
 func TestCopyAfterRevoke(t *testing.T) {
-	w := newWorld(t, rig.Config{}, true)
+	w := newFixture(t, soft.Config{}, true)
 	va := w.Alloc(block)
 	s := gdrcopy.New(backend{w.c})
 	b, err := s.Pin(gpu.Addr(va), page)
@@ -297,7 +297,7 @@ func TestCopyAfterRevoke(t *testing.T) {
 	}
 	w.Check(s.Close())
 	w.m.Close()
-	w.Check(w.Rig.Close())
+	w.Machine.Close()
 }
 
 // Invariants D: pin, map, unmap, unpin, free and close in any order leave
@@ -307,7 +307,7 @@ func TestNothingLeaks(t *testing.T) {
 	if testing.Short() {
 		rounds /= 50
 	}
-	w := newWorld(t, rig.Config{}, true)
+	w := newFixture(t, soft.Config{}, true)
 	va := w.Alloc(block)
 	for i := range rounds {
 		p, err := w.c.Pin(va, page)
@@ -344,11 +344,11 @@ func TestInterleavings(t *testing.T) {
 		n /= 20
 	}
 	synctest.Test(t, func(t *testing.T) {
-		worlds := []*world{newWorld(t, rig.Config{}, true), newWorld(t, rig.Config{Scatter: true}, false)}
+		fixtures := []*fixture{newFixture(t, soft.Config{}, true), newFixture(t, soft.Config{Scatter: true}, false)}
 		passed := map[string]int{}
 		for seed := range n {
 			rng := rand.New(rand.NewPCG(seed, 3))
-			for _, at := range playFiles(t, worlds[rng.IntN(2)], rng, seed) {
+			for _, at := range playFiles(t, fixtures[rng.IntN(2)], rng, seed) {
 				name, _, _ := strings.Cut(at, "/")
 				passed[name]++
 			}
@@ -358,7 +358,7 @@ func TestInterleavings(t *testing.T) {
 				t.Errorf("%s was passed %d times in %d sequences", at, passed[at], n)
 			}
 		}
-		for _, w := range worlds {
+		for _, w := range fixtures {
 			w.close()
 		}
 	})

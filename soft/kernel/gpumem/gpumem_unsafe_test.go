@@ -22,10 +22,11 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/gpumem"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/gpumem"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,16 +37,16 @@ const (
 	rw    = unix.PROT_READ | unix.PROT_WRITE
 )
 
-// A world is a machine with the module loaded and a client.
-type world struct {
-	rig.Tested
+// A fixture is a machine with the module loaded and a client.
+type fixture struct {
+	*machinetest.Machine
 	m *gpumem.Module
 	c *client.Client
 }
 
-func newWorld(t rig.T, cfg rig.Config) *world {
+func newFixture(t machinetest.T, cfg soft.Config) *fixture {
 	t.Helper()
-	w := &world{Tested: rig.NewTested(t, cfg)}
+	w := &fixture{Machine: machinetest.New(t, cfg)}
 	var err error
 	w.m, err = gpumem.New(w.OS, gpumem.Config{RM: w.RM, Points: &w.Points})
 	w.Check(err)
@@ -55,14 +56,14 @@ func newWorld(t rig.T, cfg rig.Config) *world {
 }
 
 // close wants everything back.
-func (w *world) close() {
+func (w *fixture) close() {
 	w.T.Helper()
 	w.Check(w.c.Close())
 	if n := w.m.Locks(); n != 0 {
 		w.T.Errorf("%d locks are left", n)
 	}
 	w.m.Close()
-	w.Check(w.Rig.Close())
+	w.Machine.Close()
 }
 
 // fault reports whether memory cannot be read.
@@ -78,7 +79,7 @@ func fault(b []byte) (f bool) {
 // [i·64 KiB, (i+1)·64 KiB) of the locked range.
 func TestPagesAreTheMemory(t *testing.T) {
 	for _, scatter := range []bool{false, true} {
-		w := newWorld(t, rig.Config{Scatter: scatter})
+		w := newFixture(t, soft.Config{Scatter: scatter})
 		va := w.Alloc(4 << 20)
 		content := make([]byte, 4<<20)
 		for i := range content {
@@ -132,7 +133,7 @@ func raw(f kernel.File, req uintptr, words ...uint64) ([]uint64, error) {
 // Invariants E: STATE with a wrong page_count changes nothing and is -EINVAL;
 // UNLOCK succeeds exactly once per handle.
 func TestWrongCountAndSecondUnlock(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
@@ -156,7 +157,7 @@ func TestWrongCountAndSecondUnlock(t *testing.T) {
 // Invariants E: after the GPU free callback STATE must not report usable pages,
 // UNLOCK still succeeds. What is mapped faults.
 func TestAfterFreeCallback(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	l, err := w.c.Lock(va, 2*page)
@@ -184,7 +185,7 @@ func TestAfterFreeCallback(t *testing.T) {
 
 // Invariants E: mmap is refused for addresses outside locked pages.
 func TestMmapOnlyLockedPages(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
@@ -232,7 +233,7 @@ func TestMmapOnlyLockedPages(t *testing.T) {
 // A mapping keeps its pages locked beyond UNLOCK, and not beyond the owner's
 // free.
 func TestMappingKeepsTheLock(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
@@ -260,7 +261,7 @@ func TestMappingKeepsTheLock(t *testing.T) {
 // Invariants E: process end releases all locks. Until then closing the node
 // releases nothing, and no other process can use them.
 func TestProcessEndReleasesLocks(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	p := &p2p.Process{PID: 2}
@@ -294,7 +295,7 @@ func TestProcessEndReleasesLocks(t *testing.T) {
 }
 
 func TestRefusedLocksLockNothing(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
 	host, err := w.GPU.Alloc(gpu.KindHost, block, 0)
@@ -332,7 +333,7 @@ func TestRefusedLocksLockNothing(t *testing.T) {
 
 // Unloading unlocks what is left.
 func TestUnload(t *testing.T) {
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	va := w.Alloc(block)
 	_, err := raw(w.m.Open(w.RM.Self), abi.IOCTL_GPUMEM_LOCK, 0, va, page, 0)
 	w.Check(err)
@@ -349,7 +350,7 @@ func TestNothingLeaks(t *testing.T) {
 	if testing.Short() {
 		rounds /= 50
 	}
-	w := newWorld(t, rig.Config{})
+	w := newFixture(t, soft.Config{})
 	va := w.Alloc(block)
 	for i := range rounds {
 		l, err := w.c.Lock(va, 2*page)
@@ -382,7 +383,7 @@ func TestInterleavings(t *testing.T) {
 		n /= 20
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, rig.Config{})
+		w := newFixture(t, soft.Config{})
 		passed := map[string]int{}
 		for seed := range n {
 			for _, at := range playLocks(t, w, seed) {
@@ -399,7 +400,7 @@ func TestInterleavings(t *testing.T) {
 	})
 }
 
-func playLocks(t *testing.T, w *world, seed uint64) []string {
+func playLocks(t *testing.T, w *fixture, seed uint64) []string {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	p := &p2p.Process{PID: 2}
 	va := w.Alloc(block)
@@ -457,7 +458,7 @@ func playLocks(t *testing.T, w *world, seed uint64) []string {
 
 // Whatever a program sends, the twin answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
-	w := newWorld(f, rig.Config{})
+	w := newFixture(f, soft.Config{})
 	va := w.Alloc(block)
 	file := w.m.Open(w.RM.Self)
 	f.Add(uint64(abi.IOCTL_GPUMEM_LOCK), uint64(0), va, uint64(page), uint64(0))

@@ -1,4 +1,4 @@
-package libnvm
+package libnvm_test
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
 	"github.com/culvert-io/culvert/internal/dev"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/nvme"
-	"github.com/culvert-io/culvert/soft/nvme/box"
+	"github.com/culvert-io/culvert/soft/kernel/libnvm"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -27,10 +27,10 @@ const page = 4096
 // A rig is the module with two drives and a GPU.
 type rig struct {
 	*testing.T
-	box  *box.Box
+	s    *machinetest.Machine
 	dev  gpu.Device
 	os   *kernel.OS
-	m    *Module
+	m    *libnvm.Module
 	node dev.Node
 	mem  []byte // 32 pages, the first at a multiple of 64 KiB
 }
@@ -41,21 +41,17 @@ func newRig(t *testing.T, cuda bool) *rig {
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	r := &rig{T: t}
-	model := softgpu.H200()
-	model.Memory, model.BAR1 = 16<<20, 16<<20
-	drv, err := softgpu.New(softgpu.Config{Models: []softgpu.Model{model}, Backing: softgpu.Heap})
-	r.check(err)
-	r.dev, err = drv.Open(0)
-	r.check(err)
-	r.box, err = box.New(box.Config{GPUs: drv, Drives: []nvme.Config{{Heap: true}, {Heap: true}}, IOMMU: pcie.Translating})
-	r.check(err)
-	r.os = kernel.New(os.DirFS("/"))
-	cfg := Config{Drives: r.box.Drives}
+	r.s = machinetest.New(t, soft.Config{Heap: true, Drives: []soft.Drive{{}, {}}, IOMMU: pcie.Translating})
+	r.dev, r.os = r.s.GPU, r.s.OS
+	cfg := libnvm.Config{}
 	if cuda {
-		cfg.RM = r.box.RM
+		cfg.RM = r.s.RM
 	}
-	r.m, err = New(r.os, cfg)
-	r.check(err)
+	r.m = libnvm.New(r.os, cfg)
+	for _, d := range r.s.Drives() {
+		r.check(r.m.Bind(d))
+	}
+	var err error
 	r.node, err = r.os.Open("/dev/libnvm0")
 	r.check(err)
 	b := make([]byte, 48*page)
@@ -66,12 +62,7 @@ func newRig(t *testing.T, cuda bool) *rig {
 		if n := r.m.Maps(); n != 0 {
 			t.Errorf("%d maps are left", n)
 		}
-		r.check(r.box.Close())
-		if u := r.box.Fabric.Usage(); u != (pcie.Usage{}) {
-			t.Errorf("the fabric is left with %+v", u)
-		}
-		r.check(r.dev.Close())
-		r.check(drv.Close())
+		r.s.Close()
 	})
 	return r
 }
@@ -105,7 +96,7 @@ func (r *rig) unmap(vaddr uint64) error {
 
 // reach writes through the drive's port and reports whether that worked.
 func (r *rig) reach(bus uint64, text string) bool {
-	e := pcie.Engine{Port: r.box.Drives[0].Function()}
+	e := pcie.Engine{Port: r.s.Drives()[0].Function()}
 	_, err := e.Write([]pcie.Range{{Bus: bus, Len: len(text)}}, []byte(text))
 	return err == nil
 }
@@ -169,7 +160,7 @@ func TestBadRequests(t *testing.T) {
 	if n := r.m.Maps(); n != 0 {
 		t.Errorf("%d maps were made", n)
 	}
-	_, err := r.node.Mmap(0, int(r.box.Drives[0].BARSize())+page, unix.PROT_READ)
+	_, err := r.node.Mmap(0, int(r.s.Drives()[0].BARSize())+page, unix.PROT_READ)
 	wantErrno(t, "more than BAR0", err, syscall.EINVAL)
 	_, err = r.node.Mmap(page, page, unix.PROT_READ)
 	wantErrno(t, "not from its beginning", err, syscall.EINVAL)
@@ -262,14 +253,14 @@ func TestDeviceMemory(t *testing.T) {
 		t.Error("the map is left, though its memory was freed")
 	}
 	wantErrno(t, "unmap of memory that was freed", r.unmap(uint64(base)), syscall.EINVAL)
-	if n := r.box.RM.Live(); n != 0 {
+	if n := r.s.RM.Live(); n != 0 {
 		t.Errorf("%d pins are left", n)
 	}
 }
 
 func TestTwoModules(t *testing.T) {
 	r := newRig(t, true)
-	if _, err := New(r.os, Config{Drives: r.box.Drives}); !errors.Is(err, os.ErrExist) {
+	if err := libnvm.New(r.os, libnvm.Config{}).Bind(r.s.Drives()[0]); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second module: %v", err)
 	}
 }

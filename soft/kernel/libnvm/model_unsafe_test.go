@@ -1,10 +1,11 @@
-package libnvm
+package libnvm_test
 
 import (
 	"errors"
 	"slices"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -131,7 +132,7 @@ func checkMaps(t *rapid.T, r *rig, live, dead []modelMap) {
 			got := make([]byte, 3)
 			at := m.vaddr + uint64(i+1)*m.size - 3
 			if m.gpu < 0 {
-				copy(got, bytesAt(at, 3))
+				copy(got, hostBytes(at, 3))
 			} else if err := r.dev.CopyOut(got, gpu.Addr(at)); err != nil {
 				t.Fatal(err)
 			}
@@ -147,4 +148,9 @@ func checkMaps(t *rapid.T, r *rig, live, dead []modelMap) {
 			}
 		}
 	}
+}
+
+// hostBytes is memory of the test.
+func hostBytes(vaddr, n uint64) []byte {
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&vaddr)), n)
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config is what the module finds.
+// A Config is how the module is loaded.
 type Config struct {
-	Drives []*nvme.Controller // bound to the module: drive n is /dev/libnvmN
-	RM     *p2p.RM            // nil in a module that was built without CUDA
+	RM *p2p.RM // nil in a module that was built without CUDA
 	// Points, if any, are passed on the way: libnvm.mapped, libnvm.unmap,
 	// libnvm.callback. The id is the address.
 	Points *syncpoint.Points
@@ -24,12 +23,12 @@ type Config struct {
 
 // A Module is libnvm, loaded.
 type Module struct {
-	cfg   Config
-	os    *kernel.OS
-	paths []string
+	cfg Config
+	os  *kernel.OS
 
-	mu   sync.Mutex
-	maps [2][]*mapping // of host memory, and of device memory
+	mu    sync.Mutex
+	paths []string      // of the drives, by number
+	maps  [2][]*mapping // of host memory, and of device memory
 }
 
 // Which of Module.maps.
@@ -46,18 +45,19 @@ type mapping struct {
 	lost  bool // its memory was freed; guarded by Module.mu
 }
 
-// New loads the module: it adds a node for each drive to an operating system.
-func New(o *kernel.OS, cfg Config) (*Module, error) {
-	m := &Module{cfg: cfg, os: o}
-	for i, d := range cfg.Drives {
-		path := fmt.Sprintf(abi.Path, i)
-		if err := o.Register(path, func() (kernel.File, error) { return &file{m, d}, nil }); err != nil {
-			m.Close()
-			return nil, fmt.Errorf("libnvm: %w", err)
-		}
-		m.paths = append(m.paths, path)
+// New loads the module into an operating system.
+func New(o *kernel.OS, cfg Config) *Module { return &Module{cfg: cfg, os: o} }
+
+// Bind adds the device node of a drive: the first is /dev/libnvm0.
+func (m *Module) Bind(d *nvme.Controller) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	path := fmt.Sprintf(abi.Path, len(m.paths))
+	if err := m.os.Register(path, func() (kernel.File, error) { return &file{m, d}, nil }); err != nil {
+		return fmt.Errorf("libnvm: %w", err)
 	}
-	return m, nil
+	m.paths = append(m.paths, path)
+	return nil
 }
 
 // Maps is the number of maps that were not unmapped.

@@ -16,27 +16,27 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	client "github.com/culvert-io/culvert/internal/dev/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvme"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A session is a client with a buffer in a world.
+// A session is a client with a buffer in a fixture.
 type session struct {
-	*world
+	*fixture
 	c     *client.Client
 	b     *client.Buffer
 	addr  uint64
-	drive *nvme.Driver // that has hooks
+	drive *nvmestorage.Driver // that has hooks
 }
 
 func newSession(t testing.TB, hooks bool, cfg nvfs.Config, size uint64, shadow int) *session {
 	t.Helper()
 	s := &session{}
 	if hooks {
-		s.drive = nvme.New(func() (*pcie.Function, error) { return s.Near, nil }, false)
+		s.drive = nvmestorage.New(func() (*pcie.Function, error) { return s.Near, nil }, false)
 		cfg.Storage = []nvfs.Storage{s.drive}
 	}
-	s.world = newWorld(t, false, cfg)
+	s.fixture = newFixture(t, false, cfg)
 	var err error
 	s.c, err = client.Open(s.OS)
 	s.check(err)
@@ -53,10 +53,10 @@ func (s *session) zero(addr, n uint64) error {
 func (s *session) close() {
 	s.t.Helper()
 	s.check(s.c.Close())
-	s.world.close()
+	s.fixture.close()
 }
 
-// open opens a file of the world for the client.
+// open opens a file of the fixture for the client.
 func (s *session) open(path string) *client.File {
 	s.t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
@@ -92,7 +92,7 @@ func TestBytesLandWhereTheyShould(t *testing.T) {
 		}
 		f := s.open(s.file("f", int64(len(model)), parts))
 		mem := bytes.Repeat([]byte{0xee}, size)
-		s.store(s.addr, mem)
+		s.Write(s.addr, mem)
 		for i := range 150 {
 			n := rng.IntN(size/block/4) * block
 			off, to := rng.IntN(size/block+8)*block, rng.IntN((size-n)/block+1)*block
@@ -115,12 +115,12 @@ func TestBytesLandWhereTheyShould(t *testing.T) {
 			if want > 0 {
 				copy(mem[to:], model[off:off+want])
 				if tail := want % block; tail != 0 { // a device reads whole blocks
-					rest := s.load(s.addr+uint64(to+want), block-tail)
+					rest := s.Read(s.addr+uint64(to+want), block-tail)
 					copy(mem[to+want:], rest)
 				}
 			}
 		}
-		if d := firstDiff(s.load(s.addr, size), mem); d != "" {
+		if d := firstDiff(s.Read(s.addr, size), mem); d != "" {
 			t.Errorf("shadow of %d: GPU memory: %s", shadow, d)
 		}
 		file, err := os.ReadFile(filepath.Join(s.dir, "f"))
@@ -129,7 +129,7 @@ func TestBytesLandWhereTheyShould(t *testing.T) {
 			t.Errorf("shadow of %d: file: %s", shadow, d)
 		}
 		// What host memory has seen are commands, lists and completions.
-		st, h := s.drive.Stats(), s.Fabric.HostTraffic()
+		st, h := s.drive.Stats(), s.Fabric().HostTraffic()
 		if h.Read != st.Fetched+st.Listed || h.Written != st.Posted || st.Out == 0 || st.In == 0 {
 			t.Errorf("host memory has seen %+v, the drive's queues are %+v", h, st)
 		}
@@ -142,7 +142,7 @@ func TestBytesLandWhereTheyShould(t *testing.T) {
 func TestSparseAnswerIsNotTakenForData(t *testing.T) {
 	s := newSession(t, false, nvfs.Config{}, 1<<20, 0)
 	canary := bytes.Repeat([]byte{0xcc}, 1<<20)
-	s.store(s.addr, canary)
+	s.Write(s.addr, canary)
 	data := pattern(7, 1<<20)
 	path := s.file("a", 1<<20, map[int64][]byte{0: data})
 	f := s.open(path)
@@ -152,7 +152,7 @@ func TestSparseAnswerIsNotTakenForData(t *testing.T) {
 	if n, err := s.b.Write(f, 0, page, 0); n != 0 || !errors.Is(err, client.ErrNotDirect) {
 		t.Errorf("write: %d, %v", n, err)
 	}
-	if d := firstDiff(s.load(s.addr, 1<<20), canary); d != "" {
+	if d := firstDiff(s.Read(s.addr, 1<<20), canary); d != "" {
 		t.Errorf("GPU memory: %s", d)
 	}
 	got, err := os.ReadFile(path)
@@ -165,7 +165,7 @@ func TestSparseAnswerIsNotTakenForData(t *testing.T) {
 	if n, err := s.b.Read(h, 0, 1<<20, 0); n != 1<<20 || err != nil {
 		t.Errorf("hole: %d, %v", n, err)
 	}
-	if d := firstDiff(s.load(s.addr, 1<<20), make([]byte, 1<<20)); d != "" {
+	if d := firstDiff(s.Read(s.addr, 1<<20), make([]byte, 1<<20)); d != "" {
 		t.Errorf("hole: %s", d)
 	}
 	s.close()
@@ -226,7 +226,7 @@ func TestTransfersAreLinedUp(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if d := firstDiff(s.load(s.addr, 1<<20), data); d != "" {
+	if d := firstDiff(s.Read(s.addr, 1<<20), data); d != "" {
 		t.Error(d)
 	}
 	s.close()
@@ -289,7 +289,7 @@ func BenchmarkRead(b *testing.B) {
 
 // BenchmarkPread is what BenchmarkRead is measured against.
 func BenchmarkPread(b *testing.B) {
-	w := newWorld(b, false, nvfs.Config{})
+	w := newFixture(b, false, nvfs.Config{})
 	f, err := os.OpenFile(w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}), os.O_RDWR|unix.O_DIRECT, 0)
 	w.check(err)
 	mem := w.memory(1 << 20)

@@ -129,7 +129,7 @@ func TestEveryInterleaving(t *testing.T) {
 	for _, callback := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			// One window, so that the orders can be counted.
-			p := &play{world: newWorld(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize), size: page, room: playSize}
+			p := &play{fixture: newFixture(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize), size: page, room: playSize}
 			p.meta = p.memory(abi.MetaSize)
 			var err error
 			p.fd, err = unix.Open(p.file("a", playSize, map[int64][]byte{0: p.data}), unix.O_RDWR|unix.O_DIRECT, 0)

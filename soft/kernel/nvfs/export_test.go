@@ -63,3 +63,6 @@ func (m *Module) State(addr uint64) (abi.State, int) {
 // OpenFile is an open of a node that the OS does not know of: closing it waits
 // for nobody.
 func (m *Module) OpenFile() *File { return m.open() }
+
+// Exit is the end of the process.
+func (m *Module) Exit() { m.exit() }

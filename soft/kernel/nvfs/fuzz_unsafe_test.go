@@ -22,7 +22,7 @@ func FuzzIoctl(f *testing.F) {
 		f.Add(req, uint8(0), a[:])
 	}
 	f.Fuzz(func(t *testing.T, req, known uint8, b []byte) {
-		w := newWorld(t, true, nvfs.Config{Callback: true})
+		w := newFixture(t, true, nvfs.Config{Callback: true})
 		n := w.node()
 		s := w.newShadow(n, w.file("a", page, map[int64][]byte{0: pattern(7, page)}))
 		fresh, err := n.Mmap(0, page, rw)

@@ -23,7 +23,7 @@ import (
 // A play is one sequence: threads of a program that map, read, read at the same
 // time, unmap and close, while the owner frees the GPU memory.
 type play struct {
-	*world
+	*fixture
 	f      *nvfs.File
 	fd     int
 	st     unix.Stat_t
@@ -160,10 +160,10 @@ func (p *play) verdict(freed bool) string {
 			p.bad = fmt.Sprintf("the fence is %#x, want %#x: an accepted transfer did not complete", got, want)
 		}
 	}
-	if freed && !bytes.Equal(p.load(p.owned, int(p.room)), bytes.Repeat([]byte{0xee}, int(p.room))) {
+	if freed && !bytes.Equal(p.Read(p.owned, int(p.room)), bytes.Repeat([]byte{0xee}, int(p.room))) {
 		p.bad = "a device wrote to memory that was freed"
 	}
-	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric.Usage(); n != 0 || live != 0 || u.Loans != 0 || u.Mappings != 0 {
+	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric().Usage(); n != 0 || live != 0 || u.Loans != 0 || u.Mappings != 0 {
 		p.bad += fmt.Sprintf(" left over: %d mgroups, %d pins, %+v", n, live, u)
 	}
 	if err := p.m.Balance(); err != nil {
@@ -184,7 +184,7 @@ func TestInterleavings(t *testing.T) {
 	}
 	for _, callback := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &play{world: newWorld(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize), size: playSize, room: 2 << 20}
+			p := &play{fixture: newFixture(t, true, nvfs.Config{Callback: callback}), data: pattern(7, playSize), size: playSize, room: 2 << 20}
 			p.meta = p.memory(abi.MetaSize)
 			var err error
 			p.fd, err = unix.Open(p.file("a", playSize, map[int64][]byte{0: p.data}), unix.O_RDWR|unix.O_DIRECT, 0)

@@ -19,7 +19,7 @@ import (
 
 // A shadow is a mapped buffer, used without a client.
 type shadow struct {
-	*world
+	*fixture
 	n    dev.Node
 	m    dev.Mapping
 	meta []byte
@@ -28,9 +28,9 @@ type shadow struct {
 }
 
 // newShadow maps a buffer of 1 MiB with a window of one GPU page.
-func (w *world) newShadow(n dev.Node, path string) *shadow {
+func (w *fixture) newShadow(n dev.Node, path string) *shadow {
 	w.t.Helper()
-	s := &shadow{world: w, n: n, meta: w.memory(abi.MetaSize), gpu: w.alloc(1 << 20)}
+	s := &shadow{fixture: w, n: n, meta: w.memory(abi.MetaSize), gpu: w.alloc(1 << 20)}
 	var err error
 	s.m, err = n.Mmap(0, page, rw)
 	w.check(err)
@@ -62,7 +62,7 @@ func (s *shadow) read(change func(a *abi.IOArgs)) (int64, error) {
 	return arg.Return(), err
 }
 
-func (w *world) node() dev.Node {
+func (w *fixture) node() dev.Node {
 	w.t.Helper()
 	n, err := w.OS.Open(abi.Path(3))
 	w.check(err)
@@ -73,12 +73,12 @@ func (w *world) node() dev.Node {
 // checked before any data moves, and a refused request leaves the mgroup READY
 // with the references that it had.
 func TestRefusedRequestsMoveNothing(t *testing.T) {
-	w := newWorld(t, true, nvfs.Config{Callback: true})
+	w := newFixture(t, true, nvfs.Config{Callback: true})
 	n := w.node()
 	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
 	canary := bytes.Repeat([]byte{0xcc}, 1<<20)
 	rapid.Check(t, func(t *rapid.T) {
-		s.store(s.gpu, canary)
+		s.Write(s.gpu, canary)
 		odd := rapid.SampledFrom([]uint64{1, 512, 4095, 4097, 1 << 20, 1<<20 + 4096, 1 << 62, math.MaxUint64 - 4095})
 		wants := syscall.EINVAL
 		change := rapid.SampledFrom([]func(a *abi.IOArgs){
@@ -104,7 +104,7 @@ func TestRefusedRequestsMoveNothing(t *testing.T) {
 		if state, refs := w.m.State(s.args.CPUVAddr); state != abi.IO_READY || refs != 2 {
 			t.Fatalf("%v, %d references", state, refs)
 		}
-		if d := firstDiff(s.load(s.gpu, 1<<20), canary); d != "" {
+		if d := firstDiff(s.Read(s.gpu, 1<<20), canary); d != "" {
 			t.Fatal(d)
 		}
 	})
@@ -119,7 +119,7 @@ func TestRefusedRequestsMoveNothing(t *testing.T) {
 // Invariants A: a second transfer gives EBUSY and moves no data, and another
 // mgroup does not notice.
 func TestSecondTransferPoisonsItsMgroupAlone(t *testing.T) {
-	w := newWorld(t, true, nvfs.Config{Callback: true})
+	w := newFixture(t, true, nvfs.Config{Callback: true})
 	n := w.node()
 	path := w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)})
 	s, other := w.newShadow(n, path), w.newShadow(n, path)
@@ -155,7 +155,7 @@ func TestSecondTransferPoisonsItsMgroupAlone(t *testing.T) {
 // Invariants A: a batch of which one entry is refused starts nothing and leaves
 // every mgroup READY.
 func TestRefusedBatchStartsNothing(t *testing.T) {
-	w := newWorld(t, true, nvfs.Config{})
+	w := newFixture(t, true, nvfs.Config{})
 	n := w.node()
 	path := w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)})
 	all := []*shadow{w.newShadow(n, path), w.newShadow(n, path), w.newShadow(n, path)}
@@ -177,7 +177,7 @@ func TestRefusedBatchStartsNothing(t *testing.T) {
 			if state, refs := w.m.State(s.args.CPUVAddr); state != abi.IO_READY || refs != 2 {
 				t.Errorf("mgroup %d: %v, %d references", i, state, refs)
 			}
-			if moved := s.load(s.gpu, 1)[0] != 0; moved != (bad == 3) {
+			if moved := s.Read(s.gpu, 1)[0] != 0; moved != (bad == 3) {
 				t.Errorf("mgroup %d, entry %d is bad: data moved: %v", i, bad, moved)
 			}
 		}
@@ -230,7 +230,7 @@ func (*decliner) Register(*nvfs.Ops) error { return syscall.EOPNOTSUPP }
 // whole; what the table says of a page is true.
 func TestTable(t *testing.T) {
 	p := &prober{}
-	w := newWorld(t, false, nvfs.Config{Storage: []nvfs.Storage{plain{t}, half{plain{t}}, &decliner{}, p}})
+	w := newFixture(t, false, nvfs.Config{Storage: []nvfs.Storage{plain{t}, half{plain{t}}, &decliner{}, p}})
 	n := w.node()
 	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
 	p.probe = func(r *nvfs.Request) error {
@@ -294,7 +294,7 @@ func TestTable(t *testing.T) {
 // storage module, for the memory that a segment stands for.
 func TestTableKnowsRDMAKeys(t *testing.T) {
 	p := &prober{}
-	w := newWorld(t, false, nvfs.Config{Storage: []nvfs.Storage{p}})
+	w := newFixture(t, false, nvfs.Config{Storage: []nvfs.Storage{p}})
 	n := w.node()
 	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
 	var got abi.RDMAInfo
@@ -364,7 +364,7 @@ func TestFileShrinks(t *testing.T) {
 		t.Errorf("read: %d, %v", n, err)
 	}
 	s.Points.Hook(nil)
-	if d := firstDiff(s.load(s.addr, int(n)), data[:n]); d != "" {
+	if d := firstDiff(s.Read(s.addr, int(n)), data[:n]); d != "" {
 		t.Error(d)
 	}
 	s.close()

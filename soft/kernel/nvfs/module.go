@@ -40,6 +40,7 @@ type Module struct {
 
 	lastID atomic.Uint64
 	async  sync.WaitGroup
+	leave  func() // cancels exit
 
 	mu         sync.Mutex
 	users      int // opens and pinned mgroups
@@ -62,6 +63,7 @@ func New(o *kernel.OS, cfg Config) (*Module, error) {
 		}
 	}
 	o.Mount(abi.ProcDir, m.proc())
+	m.leave = cfg.RM.Self.OnExit(m.exit)
 	return m, nil
 }
 
@@ -72,11 +74,12 @@ func (m *Module) Close() {
 		m.os.Unregister(abi.Path(i))
 	}
 	m.async.Wait()
+	m.leave()
 }
 
-// Exit is the end of the program: the kernel unmaps what it has left mapped, and
-// does not wait for transfers.
-func (m *Module) Exit() {
+// exit is the end of the process: the kernel unmaps what is still mapped, and does
+// not wait for transfers.
+func (m *Module) exit() {
 	m.mu.Lock()
 	left := slices.Clone(m.views)
 	m.mu.Unlock()

@@ -49,12 +49,12 @@ func TestClientSendsWhatWasRecorded(t *testing.T) {
 	}
 	defer file.Close()
 	c := parse(t, file)["dma"]
-	w := newWorld(t, true, nvfs.Config{Callback: true})
+	w := newFixture(t, true, nvfs.Config{Callback: true})
 	w.dataFiles()
 	spy := &spyOS{OS: w.OS}
 	cl, err := client.Open(spy)
 	w.check(err)
-	s := &session{world: w, c: cl, addr: w.alloc(2 << 20)}
+	s := &session{fixture: w, c: cl, addr: w.alloc(2 << 20)}
 	s.b, err = cl.Register(client.Config{Addr: s.addr, Size: 1 << 20, Location: 0x100, Shadow: page, Zero: s.zero})
 	w.check(err)
 	bind := transcript.Bindings{"gpu0": s.addr}

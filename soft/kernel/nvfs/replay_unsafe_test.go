@@ -61,7 +61,7 @@ var inFlight = []string{"meta.async_before", "busy.second", "munmap.in_flight", 
 
 // A replayer holds a conversation against the twin.
 type replayer struct {
-	*world
+	*fixture
 	b     transcript.Bindings
 	gate  asyncGate
 	nodes map[string]dev.Node
@@ -126,7 +126,7 @@ func parse(t *testing.T, r io.Reader) map[string]*transcript.Conversation {
 func replay(t *testing.T, c *transcript.Conversation, lines [][]byte) {
 	hooks := c.Name == "dma"
 	r := &replayer{
-		world: newWorld(t, hooks, nvfs.Config{Callback: true, RWStats: hooks}), b: transcript.Bindings{},
+		fixture: newFixture(t, hooks, nvfs.Config{Callback: true, RWStats: hooks}), b: transcript.Bindings{},
 		nodes: map[string]dev.Node{}, ro: map[string]bool{}, fds: map[string]int{}, views: map[uint64]dev.Mapping{}, raw: map[int]extra{},
 	}
 	r.m.HideBlocks(c.Name == "xfs")
@@ -355,7 +355,7 @@ func (r *replayer) isGPU(addr uint64) bool {
 // bytes are those at an address, whoever owns it.
 func (r *replayer) bytes(addr uint64, n int) []byte {
 	if r.isGPU(addr) {
-		return r.load(addr, n)
+		return r.Read(addr, n)
 	}
 	return bytes.Clone(at(addr, n))
 }
@@ -382,7 +382,7 @@ func (r *replayer) access(s *transcript.Step) string {
 		r.t.Fatalf("access with %q", s.Args.With)
 	}
 	if r.isGPU(addr) {
-		r.store(addr, data)
+		r.Write(addr, data)
 	} else {
 		copy(at(addr, n), data)
 	}
@@ -421,7 +421,7 @@ func (r *replayer) wanted(with string, off, n int) []byte {
 	if m := fromGPU.FindStringSubmatch(with); m != nil {
 		start, err := strconv.ParseUint(m[2], 0, 64)
 		r.check(err)
-		return r.load(r.b[m[1]]+start, n)
+		return r.Read(r.b[m[1]]+start, n)
 	}
 	r.t.Fatalf("a comparison with %q", with)
 	return nil

@@ -16,7 +16,7 @@ const mib = 1 << 20
 // A drive is what reads a file into GPU memory: a descriptor, and pinned and
 // mapped memory to read into.
 type drive struct {
-	*rig
+	*fixture
 	fd    int
 	va, n uint64
 	table *PageTable
@@ -38,7 +38,7 @@ func newDrive(b *testing.B, n uint64, s setup) *drive {
 		}
 	}
 	s.mapped, s.memory = true, 2*n
-	d := &drive{rig: newRig(b, s), fd: int(f.Fd()), n: n}
+	d := &drive{fixture: newFixture(b, s), fd: int(f.Fd()), n: n}
 	d.va = d.alloc(n)
 	d.fill(d.va, int(n), 1) // no page faults in what is measured
 	d.table, _ = d.pin(d.va, n)
@@ -51,7 +51,7 @@ func newDrive(b *testing.B, n uint64, s setup) *drive {
 func (d *drive) close() {
 	d.put(d.va, d.table)
 	d.free(d.va)
-	d.rig.close()
+	d.fixture.close()
 }
 
 // whole is a DMA as one list of pages, as a drive gets it.
@@ -106,7 +106,7 @@ func benchmarkLent(b *testing.B, s setup) {
 func BenchmarkPinAndMap(b *testing.B) {
 	for _, n := range []uint64{64, 256, 1024} {
 		b.Run(fmt.Sprintf("%dMiB", n), func(b *testing.B) {
-			r := newRig(b, setup{memory: 2 * n * mib, mapped: true, iommu: pcie.Translating})
+			r := newFixture(b, setup{memory: 2 * n * mib, mapped: true, iommu: pcie.Translating})
 			va := r.alloc(n * mib)
 			b.SetBytes(int64(n * mib))
 			for b.Loop() {

@@ -23,7 +23,7 @@ const sequences = 10_000
 // A drama is a cast of actors that fight over the memory of one GPU. What they
 // do is drawn from the seed, who goes on when is too.
 type drama struct {
-	*rig
+	*fixture
 	buf    buffer
 	pins   []*played
 	broken []string
@@ -154,7 +154,7 @@ func (d *drama) engine(fn *pcie.Function, p *played, id uint64) func() {
 }
 
 // stage is where plays are given, one after the other: machines of all kinds.
-func stage(t fataler) (rigs []*rig) {
+func stage(t fataler) (rigs []*fixture) {
 	for _, s := range []setup{
 		{iommu: pcie.Off},
 		{iommu: pcie.Off, scatter: true},
@@ -165,15 +165,15 @@ func stage(t fataler) (rigs []*rig) {
 		if s.memory == 0 {
 			s.memory = 8 << 20
 		}
-		rigs = append(rigs, newRig(t, s))
+		rigs = append(rigs, newFixture(t, s))
 	}
 	return rigs
 }
 
 // cast draws the actors.
-func cast(rigs []*rig, seed uint64) (*drama, []func()) {
+func cast(rigs []*fixture, seed uint64) (*drama, []func()) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := &drama{rig: rigs[rng.IntN(len(rigs))]}
+	d := &drama{fixture: rigs[rng.IntN(len(rigs))]}
 	d.buf = buffer{va: d.alloc(2 << 20), n: uint64(1+rng.IntN(3)) * PageSize}
 	var actors []func()
 	for range 1 + rng.IntN(2) {
@@ -217,7 +217,7 @@ func (d *drama) curtain() {
 }
 
 // play runs one sequence. It returns the names of the points in order.
-func play(t *testing.T, rigs []*rig, seed uint64) []string {
+func play(t *testing.T, rigs []*fixture, seed uint64) []string {
 	d, actors := cast(rigs, seed)
 	trace, err := d.points.Run(seed, synctest.Wait, actors...)
 	if err != nil {

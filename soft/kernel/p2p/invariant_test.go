@@ -17,7 +17,7 @@ import (
 // A model is what part B says of pins, in the plainest words: sequences of calls
 // are drawn, and what can be seen is held against it after every step.
 type model struct {
-	*rig
+	*fixture
 	blocks map[uint64]modelBlock
 	pins   []*modelPin
 	ended  []*modelPin // put
@@ -301,11 +301,11 @@ func TestInvariants(t *testing.T) {
 		"translating": {memory: 32 << 20, iommu: pcie.Translating},
 		"small BAR1":  {memory: 128 << 20, bar1: 64 << 20},
 	} {
-		r := newRig(t, s)
+		r := newFixture(t, s)
 		for name, holds := range invariantsB {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
-					m := &model{rig: r, blocks: map[uint64]modelBlock{}}
+					m := &model{fixture: r, blocks: map[uint64]modelBlock{}}
 					defer m.strike()
 					t.Repeat(map[string]func(*rapid.T){
 						"alloc": m.newBlock, "get": m.get, "bad get": m.badGet, "map": m.mapFor, "unmap": m.unmap,
@@ -324,7 +324,7 @@ func TestInvariants(t *testing.T) {
 
 // Invariant B: exhaustion of BAR1 is -ENOMEM and leaves nothing pinned.
 func TestBAR1Exhaustion(t *testing.T) {
-	r := newRig(t, setup{memory: 128 << 20, bar1: 64 << 20})
+	r := newFixture(t, setup{memory: 128 << 20, bar1: 64 << 20})
 	defer r.close()
 	va := r.alloc(64 << 20)
 	// 64 MiB, of which 36 MiB are kept back.
@@ -356,7 +356,7 @@ func TestBAR1Exhaustion(t *testing.T) {
 // owner's free, until put.
 func TestPersistentPinsOutliveFree(t *testing.T) {
 	for _, scatter := range []bool{false, true} {
-		r := newRig(t, setup{memory: 4 << 20, scatter: scatter})
+		r := newFixture(t, setup{memory: 4 << 20, scatter: scatter})
 		va := r.alloc(2 << 20)
 		r.fill(va, 2<<20, 0x3c)
 		table, err := r.rm.GetPagesPersistent(r.task, va, 2<<20, 0)
@@ -385,7 +385,7 @@ func TestPersistentPinsOutliveFree(t *testing.T) {
 
 // Invariant B: a DMA mapping is valid only for the peer it was made for.
 func TestMappingOnlyForItsPeer(t *testing.T) {
-	r := newRig(t, setup{iommu: pcie.Translating})
+	r := newFixture(t, setup{iommu: pcie.Translating})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	table, _ := r.pin(va, PageSize)

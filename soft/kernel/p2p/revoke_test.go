@@ -19,7 +19,7 @@ func TestRevokeWaitsForDMAInFlight(t *testing.T) {
 	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Passthrough, pcie.Translating} {
 		for _, at := range []string{"engine.lent", "engine.moved", "pcie.return"} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, setup{iommu: mode, memory: 4 << 20})
+				r := newFixture(t, setup{iommu: mode, memory: 4 << 20})
 				va := r.alloc(2 << 20)
 				r.fill(va, 2<<20, 0x11)
 				table, calls := r.pin(va, 4*PageSize)
@@ -81,7 +81,7 @@ func TestRevokeWaitsForDMAInFlight(t *testing.T) {
 // pin of the same pages allows.
 func TestPutWaitsForItsOwnDMA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{})
+		r := newFixture(t, setup{})
 		va := r.alloc(2 << 20)
 		first, _ := r.pin(va, 2*PageSize)
 		second, _ := r.pin(va+PageSize, PageSize)
@@ -131,7 +131,7 @@ func TestPutWaitsForItsOwnDMA(t *testing.T) {
 // nothing twice; it blocks until the callback is finished.
 func TestPutDuringCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{})
+		r := newFixture(t, setup{})
 		va := r.alloc(2 << 20)
 		inside, leave := make(chan struct{}), make(chan struct{})
 		calls := 0
@@ -179,7 +179,7 @@ func TestPutDuringCallback(t *testing.T) {
 func TestFreeDuringPut(t *testing.T) {
 	for _, at := range []string{"p2p.put.marked", "p2p.put.unmapped", "p2p.put.hidden"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, setup{})
+			r := newFixture(t, setup{})
 			va := r.alloc(2 << 20)
 			table, calls := r.pin(va, PageSize)
 			gate := r.points.Stop(at)
@@ -210,7 +210,7 @@ func TestFreeDuringPut(t *testing.T) {
 func TestCallbackBeforeGetReturns(t *testing.T) {
 	for at, want := range map[string]error{"p2p.get.lent": syscall.EINVAL, "p2p.get.pinned": syscall.EINVAL, "p2p.get.registered": nil, "p2p.get.done": nil} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, setup{})
+			r := newFixture(t, setup{})
 			va := r.alloc(2 << 20)
 			gate := r.points.Stop(at)
 			calls := 0
@@ -243,7 +243,7 @@ func TestCallbackBeforeGetReturns(t *testing.T) {
 // Addresses may mean other memory by the time the callback is registered.
 func TestAddressReusedDuringGet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{memory: 4 << 20})
+		r := newFixture(t, setup{memory: 4 << 20})
 		va := r.alloc(2 << 20)
 		gate := r.points.Stop("p2p.get.pinned")
 		got := make(chan error)
@@ -272,7 +272,7 @@ func TestAddressReusedDuringGet(t *testing.T) {
 
 // Revoke without free, as a reset: callbacks come, the memory stays.
 func TestReset(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	r.fill(va, 2<<20, 9)
@@ -305,7 +305,7 @@ func TestNothingLeaks(t *testing.T) {
 	if testing.Short() {
 		rounds /= 50
 	}
-	r := newRig(t, setup{iommu: pcie.Translating})
+	r := newFixture(t, setup{iommu: pcie.Translating})
 	va := r.alloc(2 << 20)
 	for i := range rounds {
 		if i%1000 == 999 { // now and then the owner frees first

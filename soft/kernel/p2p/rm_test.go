@@ -12,7 +12,7 @@ import (
 )
 
 func TestGetPagesErrors(t *testing.T) {
-	r := newRig(t, setup{gpus: 2})
+	r := newFixture(t, setup{gpus: 2})
 	defer r.close()
 	a, b := r.alloc(2<<20), r.alloc(2<<20)
 	host, err := r.dev.Alloc(gpu.KindHost, 2<<20, 0)
@@ -72,7 +72,7 @@ func TestGetPagesErrors(t *testing.T) {
 
 // Invariant B: entries = len / 65536, and the table says what it is.
 func TestEntriesPerPage(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	va := r.alloc(4 << 20)
 	for n := uint64(PageSize); n <= 4<<20; n += 7 * PageSize {
@@ -91,7 +91,7 @@ func TestEntriesPerPage(t *testing.T) {
 }
 
 func TestOtherCalls(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	table, _ := r.pin(va, PageSize)
@@ -99,7 +99,7 @@ func TestOtherCalls(t *testing.T) {
 	r.check(err)
 	m, err := r.rm.DMAMapPages(r.near, table)
 	r.check(err)
-	other := newRig(t, setup{})
+	other := newFixture(t, setup{})
 	defer other.close()
 	for name, tc := range map[string]struct {
 		err  error
@@ -138,7 +138,7 @@ func vmaErr(_ *VMA, err error) error        { return err }
 // Invariant B: put_pages_persistent on a non-persistent table, or the reverse,
 // is a caller error that the model rejects.
 func TestWrongPutIsRejected(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	table, _ := r.pin(va, PageSize)
@@ -161,7 +161,7 @@ func TestWrongPutIsRejected(t *testing.T) {
 }
 
 func TestForceBAR1(t *testing.T) {
-	r := newRig(t, setup{force: true})
+	r := newFixture(t, setup{force: true})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	forced, err := r.rm.GetPagesPersistent(r.task, va, PageSize, abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING)
@@ -182,7 +182,7 @@ func TestForceBAR1(t *testing.T) {
 func TestFailureAtEveryAllocation(t *testing.T) {
 	for failing := 0; ; failing++ {
 		calls, armed := 0, true
-		r := newRig(t, setup{fail: func(string) bool { calls++; return armed && calls == failing }})
+		r := newFixture(t, setup{fail: func(string) bool { calls++; return armed && calls == failing }})
 		va := r.alloc(2 << 20)
 		try := func() error {
 			table, err := r.rm.GetPages(r.task, va, 2*PageSize, func(*Task, *PageTable) {})
@@ -215,7 +215,7 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 // Invariant B: the lookup key is the calling process. Memory of another process
 // cannot be pinned.
 func TestProcesses(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	mine, theirs := r.alloc(2<<20), r.alloc(2<<20)
 	other := &Process{PID: 2}
@@ -253,7 +253,7 @@ func TestProcesses(t *testing.T) {
 
 // A process that exits with pins held loses them: its memory is freed.
 func TestExitWithPins(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	p := &Process{PID: 2}
 	va := r.alloc(2 << 20)
@@ -278,7 +278,7 @@ func TestExitWithPins(t *testing.T) {
 
 // nvidia_p2p maps regardless of the topology; the fabric decides.
 func TestMapsRegardlessOfTopology(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	lonely, err := r.fabric.AddHostBridge(pcie.ForwardNone).AddRootPort("root9")
 	r.check(err)
@@ -297,7 +297,7 @@ func TestMapsRegardlessOfTopology(t *testing.T) {
 
 // A resource manager that cannot be made leaves nothing on the fabric.
 func TestNewRMFails(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newFixture(t, setup{})
 	defer r.close()
 	_, err := NewRM(Config{GPUs: r.drv, Ports: []*pcie.Function{r.near, r.far}})
 	if err == nil || !strings.Contains(err.Error(), "GPU 1") {

@@ -38,7 +38,7 @@ const rw = unix.PROT_READ | unix.PROT_WRITE
 
 func TestCPUMapping(t *testing.T) {
 	for _, scatter := range []bool{false, true} {
-		r := newRig(t, setup{mapped: true, scatter: scatter})
+		r := newFixture(t, setup{mapped: true, scatter: scatter})
 		before := mappings(t)
 		va := r.alloc(2 << 20)
 		r.fill(va, 2<<20, 5)
@@ -81,7 +81,7 @@ func TestCPUMapping(t *testing.T) {
 }
 
 func TestCPUMappingRevoked(t *testing.T) {
-	r := newRig(t, setup{mapped: true})
+	r := newFixture(t, setup{mapped: true})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	r.fill(va, 2<<20, 5)
@@ -116,7 +116,7 @@ func TestCPUMappingRevoked(t *testing.T) {
 }
 
 func TestBadCPUMappings(t *testing.T) {
-	r := newRig(t, setup{mapped: true})
+	r := newFixture(t, setup{mapped: true})
 	defer r.close()
 	va := r.alloc(2 << 20)
 	table, _ := r.pin(va, 2*PageSize)
@@ -126,7 +126,7 @@ func TestBadCPUMappings(t *testing.T) {
 		}
 	}
 	r.put(va, table)
-	heap := newRig(t, setup{})
+	heap := newFixture(t, setup{})
 	defer heap.close()
 	va = heap.alloc(2 << 20)
 	table, _ = heap.pin(va, PageSize)
@@ -140,7 +140,7 @@ func TestBadCPUMappings(t *testing.T) {
 // ends the process, so another one has to show it.
 func TestZappedMappingRaisesSIGBUS(t *testing.T) {
 	if os.Getenv("P2P_TEST_CRASH") != "" {
-		r := newRig(t, setup{mapped: true})
+		r := newFixture(t, setup{mapped: true})
 		va := r.alloc(2 << 20)
 		table, _ := r.pin(va, PageSize)
 		v, err := r.rm.Mmap(table, 0, PageSize, rw)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -18,7 +18,7 @@ import (
 // keeps memory alive after free.
 func TestDMABufKeepsMemory(t *testing.T) {
 	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
-		w := newWorld(t, rig.Config{Memory: 4 << 20, IOMMU: mode, Scatter: true}, false)
+		w := newFixture(t, soft.Config{Memory: 4 << 20, IOMMU: mode, Scatter: true}, false)
 		va := w.Alloc(block)
 		w.Check(w.GPU.Fill(gpu.Addr(va), 1, 1, block))
 		b, err := Export(w.RM, w.task, va+8192, 300<<10)
@@ -71,12 +71,12 @@ func TestDMABufKeepsMemory(t *testing.T) {
 // dma-buf asks the topology: what cannot be reached is refused, and mapped is
 // what can be.
 func TestDMABufAsksTheTopology(t *testing.T) {
-	w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, false)
+	w := newFixture(t, soft.Config{IOMMU: pcie.Translating}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	b, err := Export(w.RM, w.task, va, block)
 	w.Check(err)
-	lonely, err := w.Fabric.AddHostBridge(pcie.ForwardNone).AddRootPort("root9")
+	lonely, err := w.Fabric().AddHostBridge(pcie.ForwardNone).AddRootPort("root9")
 	w.Check(err)
 	fn, err := lonely.AddFunction("lonely")
 	w.Check(err)
@@ -92,7 +92,7 @@ func TestDMABufAsksTheTopology(t *testing.T) {
 		t.Error("below one switch bus addresses are not used")
 	}
 	w.Check(near.Detach())
-	w.Slot.SetACS(true)
+	w.Port(0).Slot().SetACS(true)
 	near, err = b.Attach(w.Near, 0)
 	w.Check(err)
 	if near.dma == nil {
@@ -110,7 +110,7 @@ func TestDMABufAsksTheTopology(t *testing.T) {
 
 // Invariant C: offset + length ≤ exported size, otherwise -EINVAL.
 func TestDMABufRanges(t *testing.T) {
-	w := newWorld(t, rig.Config{}, false)
+	w := newFixture(t, soft.Config{}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	for name, tc := range map[string]struct{ va, n uint64 }{

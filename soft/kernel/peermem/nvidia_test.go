@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -20,21 +21,21 @@ const (
 	block   = 2 << 20
 )
 
-// A world is a machine with nvidia-peermem loaded.
-type world struct {
-	rig.Tested
+// A fixture is a machine with nvidia-peermem loaded.
+type fixture struct {
+	*machinetest.Machine
 	core *Core
 	nv   *NVIDIA
 	task *p2p.Task
 	fail func(string) bool
 }
 
-func newWorld(t rig.T, cfg rig.Config, callback bool) *world {
+func newFixture(t machinetest.T, cfg soft.Config, callback bool) *fixture {
 	t.Helper()
-	w := new(world)
+	w := new(fixture)
 	fail := func(site string) bool { return w.fail != nil && w.fail(site) }
 	cfg.Heap, cfg.Fail = true, fail
-	w.Tested = rig.NewTested(t, cfg)
+	w.Machine = machinetest.New(t, cfg)
 	var err error
 	w.core = New(Config{Points: &w.Points, Fail: fail})
 	w.nv, err = NewNVIDIA(w.core, w.RM, NVIDIAConfig{Callback: callback, Fail: fail})
@@ -43,10 +44,10 @@ func newWorld(t rig.T, cfg rig.Config, callback bool) *world {
 	return w
 }
 
-func (w *world) close() {
+func (w *fixture) close() {
 	w.T.Helper()
 	w.nv.Close()
-	w.Check(w.Rig.Close())
+	w.Machine.Close()
 }
 
 // An mr is a memory region of an adapter: a key over registered memory.
@@ -58,7 +59,7 @@ type mr struct {
 var errKey = errors.New("remote key error")
 
 // write is an RDMA write that arrives at the adapter.
-func (m *mr) write(w *world, fn *pcie.Function, data []byte) error {
+func (m *mr) write(w *fixture, fn *pcie.Function, data []byte) error {
 	u := m.u
 	w.Points.At("rdma", 0)
 	if m.dead {
@@ -76,7 +77,7 @@ func (m *mr) write(w *world, fn *pcie.Function, data []byte) error {
 func TestNVIDIARegistersGPUMemory(t *testing.T) {
 	for _, callback := range []bool{false, true} {
 		for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
-			w := newWorld(t, rig.Config{IOMMU: mode, Scatter: true}, callback)
+			w := newFixture(t, soft.Config{IOMMU: mode, Scatter: true}, callback)
 			va := w.Alloc(block)
 			w.Check(w.GPU.Fill(gpu.Addr(va), 0, 1, block))
 			u, err := w.core.Get(w.task, w.Far, va+5000, 200_000, true, Allow|Invalidate)
@@ -103,7 +104,7 @@ func TestNVIDIARegistersGPUMemory(t *testing.T) {
 
 // Without support for invalidation it is nv_mem_nc that answers.
 func TestNoCallbackClient(t *testing.T) {
-	w := newWorld(t, rig.Config{}, true)
+	w := newFixture(t, soft.Config{}, true)
 	defer w.close()
 	va := w.Alloc(block)
 	u, err := w.core.Get(w.task, w.Far, va, gpuPage, true, Allow)
@@ -119,7 +120,7 @@ func TestNoCallbackClient(t *testing.T) {
 // Invariant C: persistent mode: no invalidate ever; GPU memory stays valid for
 // the NIC until deregistration.
 func TestPersistentModeNeverInvalidates(t *testing.T) {
-	w := newWorld(t, rig.Config{Memory: 4 << 20}, false)
+	w := newFixture(t, soft.Config{Memory: 4 << 20}, false)
 	defer w.close()
 	va := w.Alloc(block)
 	u, err := w.core.Get(w.task, w.Near, va, block, true, Allow|Invalidate)
@@ -146,7 +147,7 @@ func TestPersistentModeNeverInvalidates(t *testing.T) {
 // its hands when the owner frees.
 func TestInvalidateStopsTheNIC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, rig.Config{Memory: 4 << 20}, true)
+		w := newFixture(t, soft.Config{Memory: 4 << 20}, true)
 		va := w.Alloc(block)
 		u, err := w.core.Get(w.task, w.Far, va, block, true, Allow|Invalidate)
 		w.Check(err)
@@ -193,7 +194,7 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 // Invariant C: callback_task suppresses unmap only in the thread that runs the
 // callback.
 func TestOnlyTheCallbackThreadSkips(t *testing.T) {
-	w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, true)
+	w := newFixture(t, soft.Config{IOMMU: pcie.Translating}, true)
 	defer w.close()
 	va := w.Alloc(block)
 	ctx, mine := w.nv.acquire(w.task, va, gpuPage, false, 0)
@@ -207,12 +208,12 @@ func TestOnlyTheCallbackThreadSkips(t *testing.T) {
 	x.callback = &p2p.Task{}
 	w.Check(x.dmaUnmap(x.callback, w.Far))
 	x.put(x.callback)
-	if w.RM.Live() != 1 || w.Fabric.Usage().Mappings != 1 {
+	if w.RM.Live() != 1 || w.Fabric().Usage().Mappings != 1 {
 		t.Error("the callback's own thread unmapped")
 	}
 	w.Check(x.dmaUnmap(w.task, w.Far))
 	x.put(w.task)
-	if w.RM.Live() != 0 || w.Fabric.Usage().Mappings != 0 {
+	if w.RM.Live() != 0 || w.Fabric().Usage().Mappings != 0 {
 		t.Error("another thread did not unmap while a callback ran")
 	}
 	w.Free(va)
@@ -224,7 +225,7 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 	for _, callback := range []bool{false, true} {
 		var sites []string
 		for failing := 1; ; failing++ {
-			w := newWorld(t, rig.Config{IOMMU: pcie.Translating}, callback)
+			w := newFixture(t, soft.Config{IOMMU: pcie.Translating}, callback)
 			va := w.Alloc(block)
 			calls := 0
 			w.fail = func(site string) bool {
@@ -242,7 +243,7 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 			} else if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EFAULT) { // EFAULT: acquire said no
 				t.Errorf("allocation %d (%s): %v", failing, sites[len(sites)-1], err)
 			}
-			if live, u := w.RM.Live(), w.Fabric.Usage(); live != 0 || u.Mappings != 0 {
+			if live, u := w.RM.Live(), w.Fabric().Usage(); live != 0 || u.Mappings != 0 {
 				t.Errorf("allocation %d: %d pins and %d mappings are left", failing, live, u.Mappings)
 			}
 			u, err = w.core.Get(w.task, w.Far, va, gpuPage, true, Allow|Invalidate)
@@ -281,15 +282,15 @@ func TestInterleavings(t *testing.T) {
 		n /= 20
 	}
 	synctest.Test(t, func(t *testing.T) {
-		worlds := []*world{
-			newWorld(t, rig.Config{Memory: 8 << 20}, true),
-			newWorld(t, rig.Config{Memory: 8 << 20, IOMMU: pcie.Translating}, true),
-			newWorld(t, rig.Config{Memory: 8 << 20, Scatter: true}, false),
+		fixtures := []*fixture{
+			newFixture(t, soft.Config{Memory: 8 << 20}, true),
+			newFixture(t, soft.Config{Memory: 8 << 20, IOMMU: pcie.Translating}, true),
+			newFixture(t, soft.Config{Memory: 8 << 20, Scatter: true}, false),
 		}
 		passed := map[string]int{}
 		for seed := range n {
 			rng := rand.New(rand.NewPCG(seed, 5))
-			for _, at := range playRegion(t, worlds[rng.IntN(len(worlds))], rng, seed) {
+			for _, at := range playRegion(t, fixtures[rng.IntN(len(fixtures))], rng, seed) {
 				name, _, _ := strings.Cut(at, "/")
 				passed[name]++
 			}
@@ -299,13 +300,13 @@ func TestInterleavings(t *testing.T) {
 				t.Errorf("%s was passed %d times in %d sequences", at, passed[at], n)
 			}
 		}
-		for _, w := range worlds {
+		for _, w := range fixtures {
 			w.close()
 		}
 	})
 }
 
-func playRegion(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
+func playRegion(t *testing.T, w *fixture, rng *rand.Rand, seed uint64) []string {
 	const sentinel, part = 0xd5, 4 * gpuPage
 	va := w.Alloc(block)
 	size := uint64(1 + rng.IntN(3*gpuPage))
@@ -380,7 +381,7 @@ func playRegion(t *testing.T, w *world, rng *rand.Rand, seed uint64) []string {
 		}
 		w.Check(w.GPU.Free(successor))
 	}
-	if err := w.Left(); bad != "" || err != nil || invalidated > 1 {
+	if err := w.InUse(); bad != "" || err != nil || invalidated > 1 {
 		t.Fatalf("seed %d: %q, %v, invalidated %d times\nafter %q", seed, bad, err, invalidated, trace)
 	}
 	return trace

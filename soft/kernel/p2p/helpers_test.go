@@ -2,18 +2,18 @@ package p2p
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/internal/topology"
 	"github.com/culvert-io/culvert/soft/pcie"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A rig is a machine with GPUs, a resource manager, and two engines that are
-// after the GPUs' memory: one below the first GPU's switch, one elsewhere.
-type rig struct {
+// A fixture is a machine with GPUs, a resource manager and two engines: one below
+// the first GPU's switch, one at another root port.
+type fixture struct {
 	t         fataler
 	points    syncpoint.Points
 	fabric    *pcie.Fabric
@@ -39,23 +39,19 @@ type setup struct {
 	mapped  bool // memory that can be mapped, not heap
 	scatter bool
 	force   bool
-	forward pcie.Forwarding
 	fail    func(string) bool
 }
 
-func newRig(t fataler, s setup) *rig {
+func newFixture(t fataler, s setup) *fixture {
 	t.Helper()
-	r := &rig{t: t}
+	r := &fixture{t: t}
 	if s.memory == 0 {
 		s.memory = 16 << 20
 	}
 	m := softgpu.H200()
 	m.Memory = s.memory
-	if m.BAR1 = 256 << 20; s.bar1 != 0 {
+	if s.bar1 != 0 {
 		m.BAR1 = s.bar1
-	}
-	for m.BAR1 < s.memory && s.bar1 == 0 {
-		m.BAR1 *= 2
 	}
 	cfg := softgpu.Config{Scatter: s.scatter, Seed: 1, Backing: softgpu.Heap}
 	for range max(s.gpus, 1) {
@@ -69,35 +65,26 @@ func newRig(t fataler, s setup) *rig {
 	r.check(err)
 	r.dev, err = r.drv.Open(0)
 	r.check(err)
-	r.fabric = pcie.New(pcie.Config{IOMMU: s.iommu, Points: &r.points})
-	host := r.fabric.AddHostBridge(max(s.forward, pcie.ForwardOwn))
-	root, err := host.AddRootPort("root0")
+	infos, err := r.drv.Devices()
 	r.check(err)
-	sw, err := root.AddSwitch("switch0")
-	r.check(err)
-	plug := func(name string) *pcie.Function {
-		slot, err := sw.AddSlot("slot of " + name)
-		r.check(err)
-		fn, err := slot.AddFunction(name)
-		r.check(err)
-		return fn
+	var gpus []string
+	for _, info := range infos {
+		gpus = append(gpus, info.PCI)
 	}
-	var ports []*pcie.Function
-	for i := range cfg.Models {
-		ports = append(ports, plug(fmt.Sprintf("gpu%d", i)))
-	}
-	r.near = plug("near")
-	other, err := host.AddRootPort("root1")
+	pci, err := topology.New(pcie.Config{IOMMU: s.iommu, Points: &r.points}, pcie.ForwardOwn, gpus)
 	r.check(err)
-	r.far, err = other.AddFunction("far")
+	r.fabric = pci.Fabric
+	r.near, err = pci.Plug(0)
 	r.check(err)
-	r.rm, err = NewRM(Config{GPUs: r.drv, Ports: ports, Points: &r.points, ForceBAR1: s.force, Fail: s.fail})
+	r.far, err = pci.Plug(-1)
+	r.check(err)
+	r.rm, err = NewRM(Config{GPUs: r.drv, Ports: pci.GPUs, Points: &r.points, ForceBAR1: s.force, Fail: s.fail})
 	r.check(err)
 	r.task = r.rm.Self.Task()
 	return r
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
@@ -105,7 +92,7 @@ func (r *rig) check(err error) {
 }
 
 // close takes the machine apart and fails on what is left over.
-func (r *rig) close() {
+func (r *fixture) close() {
 	r.t.Helper()
 	if n := r.rm.Live(); n != 0 {
 		r.t.Errorf("%d pins are left", n)
@@ -123,24 +110,24 @@ func (r *rig) close() {
 	r.check(r.drv.Close()) // says so when loans are left
 }
 
-func (r *rig) alloc(n uint64) uint64 {
+func (r *fixture) alloc(n uint64) uint64 {
 	r.t.Helper()
 	a, err := r.dev.Alloc(gpu.KindDevice, n, 0)
 	r.check(err)
 	return uint64(a)
 }
 
-func (r *rig) free(va uint64) {
+func (r *fixture) free(va uint64) {
 	r.t.Helper()
 	r.check(r.dev.Free(gpu.Addr(va)))
 }
 
-func (r *rig) fill(va uint64, n int, b byte) {
+func (r *fixture) fill(va uint64, n int, b byte) {
 	r.t.Helper()
 	r.check(r.dev.CopyIn(gpu.Addr(va), bytes.Repeat([]byte{b}, n)))
 }
 
-func (r *rig) read(va uint64, n int) []byte {
+func (r *fixture) read(va uint64, n int) []byte {
 	r.t.Helper()
 	p := make([]byte, n)
 	r.check(r.dev.CopyOut(p, gpu.Addr(va)))
@@ -148,7 +135,7 @@ func (r *rig) read(va uint64, n int) []byte {
 }
 
 // pin pins with a callback that counts.
-func (r *rig) pin(va, n uint64) (*PageTable, *int) {
+func (r *fixture) pin(va, n uint64) (*PageTable, *int) {
 	r.t.Helper()
 	calls := new(int)
 	t, err := r.rm.GetPages(r.task, va, n, func(*Task, *PageTable) { *calls++ })
@@ -156,7 +143,7 @@ func (r *rig) pin(va, n uint64) (*PageTable, *int) {
 	return t, calls
 }
 
-func (r *rig) put(va uint64, t *PageTable) {
+func (r *fixture) put(va uint64, t *PageTable) {
 	r.t.Helper()
 	r.check(r.rm.PutPages(r.task, va, t))
 }

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	client "github.com/culvert-io/culvert/internal/dev/gdrdrv"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,16 +21,16 @@ const (
 	rw    = unix.PROT_READ | unix.PROT_WRITE
 )
 
-// A world is a machine with the module loaded and a client.
-type world struct {
-	rig.Tested
+// A fixture is a machine with the module loaded and a client.
+type fixture struct {
+	*machinetest.Machine
 	m *gdrdrv.Module
 	c *client.Client
 }
 
-func newWorld(t rig.T, cfg rig.Config, callback bool) *world {
+func newFixture(t machinetest.T, cfg soft.Config, callback bool) *fixture {
 	t.Helper()
-	w := &world{Tested: rig.NewTested(t, cfg)}
+	w := &fixture{Machine: machinetest.New(t, cfg)}
 	var err error
 	w.m, err = gdrdrv.New(w.OS, gdrdrv.Config{RM: w.RM, Callback: callback, Points: &w.Points})
 	w.Check(err)
@@ -39,14 +40,14 @@ func newWorld(t rig.T, cfg rig.Config, callback bool) *world {
 }
 
 // close wants everything back: closing the descriptor equals unpinning all.
-func (w *world) close() {
+func (w *fixture) close() {
 	w.T.Helper()
 	w.Check(w.c.Close())
 	if n := w.m.Pins(); n != 0 {
 		w.T.Errorf("%d buffers are left pinned", n)
 	}
 	w.m.Close()
-	w.Check(w.Rig.Close())
+	w.Machine.Close()
 }
 
 // load reads a byte and reports whether that faulted.

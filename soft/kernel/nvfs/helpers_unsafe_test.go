@@ -15,9 +15,9 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/nvfs/disk"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/rig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,9 +27,9 @@ const (
 	rw   = unix.PROT_READ | unix.PROT_WRITE
 )
 
-// A world is a machine with the module loaded, and a directory of files.
-type world struct {
-	*rig.Rig
+// A fixture is a machine with the module loaded, and a directory of files.
+type fixture struct {
+	*machinetest.Machine
 	t    testing.TB
 	m    *nvfs.Module
 	dir  string
@@ -38,28 +38,27 @@ type world struct {
 	mem  [][]byte
 }
 
-func newWorld(t testing.TB, hooks bool, cfg nvfs.Config) *world {
+func newFixture(t testing.TB, hooks bool, cfg nvfs.Config) *fixture {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
-	var err error
-	w.Rig, err = rig.New(rig.Config{Fail: func(site string) bool {
+	w := &fixture{t: t, dir: t.TempDir()}
+	w.Machine = machinetest.New(t, soft.Config{Fail: func(site string) bool {
 		if site != "mem_info" || w.fail == 0 {
 			return false
 		}
 		w.fail--
 		return true
 	}})
-	w.check(err)
 	cfg.RM, cfg.Points = w.RM, &w.Points
 	if hooks {
-		cfg.Storage = []nvfs.Storage{disk.New(w.Near, "nvme", "(null)")}
+		cfg.Storage = []nvfs.Storage{&disk{port: w.Near}}
 	}
+	var err error
 	w.m, err = nvfs.New(w.OS, cfg)
 	w.check(err)
 	return w
 }
 
-func (w *world) check(err error) {
+func (w *fixture) check(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -67,7 +66,7 @@ func (w *world) check(err error) {
 }
 
 // close wants everything back.
-func (w *world) close() {
+func (w *fixture) close() {
 	w.t.Helper()
 	w.m.Close()
 	for _, a := range w.bufs {
@@ -79,14 +78,14 @@ func (w *world) close() {
 	if err := w.m.Balance(); err != nil {
 		w.t.Error(err)
 	}
-	w.check(w.Rig.Close())
+	w.Machine.Close()
 	for _, b := range w.mem {
 		w.check(unix.Munmap(b))
 	}
 }
 
 // alloc is GPU memory, cleared.
-func (w *world) alloc(n uint64) uint64 {
+func (w *fixture) alloc(n uint64) uint64 {
 	w.t.Helper()
 	a, err := w.GPU.Alloc(gpu.KindDevice, n, 0)
 	w.check(err)
@@ -95,20 +94,8 @@ func (w *world) alloc(n uint64) uint64 {
 	return uint64(a)
 }
 
-func (w *world) load(a uint64, n int) []byte {
-	w.t.Helper()
-	b := make([]byte, n)
-	w.check(w.GPU.CopyOut(b, gpu.Addr(a)))
-	return b
-}
-
-func (w *world) store(a uint64, b []byte) {
-	w.t.Helper()
-	w.check(w.GPU.CopyIn(gpu.Addr(a), b))
-}
-
 // memory is n bytes of the program, from a page boundary on.
-func (w *world) memory(n int) []byte {
+func (w *fixture) memory(n int) []byte {
 	w.t.Helper()
 	b, err := unix.Mmap(-1, 0, n, rw, unix.MAP_SHARED|unix.MAP_ANON)
 	w.check(err)
@@ -133,7 +120,7 @@ func pattern(seed, n int) []byte {
 }
 
 // file makes a file with bytes at places.
-func (w *world) file(name string, size int64, parts map[int64][]byte) string {
+func (w *fixture) file(name string, size int64, parts map[int64][]byte) string {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
 	f, err := os.Create(path)
@@ -149,7 +136,7 @@ func (w *world) file(name string, size int64, parts map[int64][]byte) string {
 }
 
 // dataFiles are those of the recordings.
-func (w *world) dataFiles() {
+func (w *fixture) dataFiles() {
 	w.t.Helper()
 	const size = 1 << 20
 	b := pattern(7, size)

@@ -1,4 +1,4 @@
-package nvme
+package nvmestorage
 
 import (
 	"syscall"
@@ -6,9 +6,8 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 )
 
-// RDMA is the storage module nvme_rdma: drives behind a network. It registers with
-// nvidia-fs and serves no file: the software machine has no network adapter to
-// reach such a drive by.
+// RDMA is the storage module nvme_rdma, for drives behind a network. It registers
+// with nvidia-fs and serves no file: the software machine has no network adapter.
 type RDMA struct{}
 
 var (
@@ -17,20 +16,20 @@ var (
 	_ nvfs.Unregistrar = RDMA{}
 )
 
-// Name is the module's.
+// Name returns the module's name.
 func (RDMA) Name() string { return "nvme_rdma" }
 
-// Version is the module's.
+// Version returns the module's version.
 func (RDMA) Version() string { return "1.0" }
 
-// Register takes the table, which it has no use for.
+// Register ignores the table.
 func (RDMA) Register(*nvfs.Ops) error { return nil }
 
-// Unregister gives it back.
+// Unregister does nothing.
 func (RDMA) Unregister() {}
 
-// Serves says no.
+// Serves returns false.
 func (RDMA) Serves(int) bool { return false }
 
-// Submit has no drive to give a request to.
+// Submit fails with ENODEV.
 func (RDMA) Submit(*nvfs.Request) error { return syscall.ENODEV }

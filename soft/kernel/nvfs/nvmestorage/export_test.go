@@ -1,0 +1,18 @@
+package nvmestorage
+
+import (
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/pcie"
+)
+
+// QueuePairs is the number of requests in flight at a time.
+const QueuePairs = queuePairs
+
+// Status is status.
+var Status = status
+
+// PRPs is queuePair.prps.
+func PRPs(cmd *abi.Command, ranges []pcie.Range) (int, bool) {
+	q := &queuePair{list: make([]byte, page)}
+	return q.prps(cmd, ranges)
+}
