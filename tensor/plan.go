@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // An Order says which reads of a device come first.
@@ -255,7 +257,7 @@ func (p *Plan) Devices() (devices []int) {
 	return slices.Compact(devices)
 }
 
-func (p *Plan) fileName(i int) string { return filepath.Base(p.Files[i]) }
+func (p *Plan) fileName(i int) string { return human.Name(filepath.Base(p.Files[i])) }
 
 // sortReads puts the reads of one device, in file order so far, into layers.
 func sortReads(reads []Read, tensors []Placed) {

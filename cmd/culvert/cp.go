@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/route"
 )
@@ -21,10 +23,10 @@ type cpOptions struct {
 	verify  bool
 	json    bool
 	receipt string
+	dryRun  bool
 	// For directories.
 	jobs   int
 	follow bool
-	dryRun bool
 }
 
 func newCp() *cobra.Command {
@@ -32,26 +34,23 @@ func newCp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE DEST",
 		Short: "Copy files and directories through GPU memory",
-		Long: `cp reads SOURCE into GPU memory and writes it from there to DEST, by the best
-routes that the two files and the GPU have, and prints a receipt for each way.
+		Long: `Copy SOURCE to DEST through GPU memory, each way over the best route, and print a
+receipt per direction.
 
-DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
-the old file or the new one, and no temporary file. A symbolic link at DEST is
-replaced, not followed; a device or a pipe is refused.
+DEST is replaced atomically once all data is on stable storage. A crash or Ctrl-C
+leaves the old or the new file, no temporary one. A symbolic link at DEST is
+replaced, not followed; a device or a pipe is an error.
 
-If SOURCE is a directory, what is in it goes into the directory DEST, which is
-made if it is not there: files, several at a time, directories, and symbolic links
-as links. Files that DEST has already are replaced, one by one; what else it has
-stays. If the copy is stopped, the same command again goes on with the files that
-are missing: ` + transfer.JournalName + ` in DEST says which are not, and goes away at
-the end.
+If SOURCE is a directory, copy its contents into DEST (created if missing): files
+in parallel, symbolic links as links. Existing files are replaced one by one,
+others kept. To resume, rerun: DEST/` + transfer.JournalName + ` lists finished
+files and is removed at the end.
 
 EXIT STATUS
-  0  all bytes were copied (and verified, with --verify)
+  0  all data was copied (and verified, with --verify)
   1  an error; the message names the file and the cause
-  2  the command line is wrong
-  3  the copy would need another route than --route or --require-route allow; DEST
-     is as it was`,
+  2  invalid command line
+  3  --route or --require-route cannot be met; DEST is unchanged`,
 		Example: `  culvert cp model.bin copy.bin --via gpu:0 --verify
   culvert cp model.bin copy.bin --route ring --json
   culvert cp model.bin copy.bin --require-route nvfs
@@ -60,86 +59,101 @@ EXIT STATUS
   culvert cp models /mnt/models --jobs 8 --verify`,
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			return runCp(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout())
+			if err := runCp(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout()); err != nil {
+				return fmt.Errorf("cp %s %s: %w", a[0], a[1], err)
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.via, "via", "gpu:0", "GPU to go through")
+	f.StringVar(&o.via, "via", "gpu:0", "GPU to copy through")
 	f.StringVar(&o.route, "route", "", "use this route in both directions, or fail")
 	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte in both directions, or fail")
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
-	f.IntVar(&o.jobs, "jobs", 4, "files of a directory to copy at a time")
-	f.BoolVarP(&o.follow, "follow", "L", false, "in a directory, copy what symbolic links point to")
+	f.IntVar(&o.jobs, "jobs", 4, "files to copy in parallel")
+	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
 	return cmd
 }
 
+// A copyJob is a planned copy of a file or a directory. It prints as its plan.
+type copyJob interface {
+	fmt.Stringer
+	paths() []string // sources and destinations
+	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error)
+}
+
 func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) error {
-	dev, err := parseGPU(o.via)
+	opts, err := o.parse()
+	if err != nil {
+		return usageError{err}
+	}
+	job, err := planCopy(src, dst, o.follow)
 	if err != nil {
 		return err
 	}
-	opts := transfer.Options{GPU: dev, Verify: o.verify}
-	if err := o.parseRoutes(&opts); err != nil {
+	if err := o.checkReceipt(job); err != nil {
 		return usageError{err}
 	}
-	if o.jobs < 1 {
-		return usageError{fmt.Errorf("--jobs %d: want 1 at least", o.jobs)}
-	}
-	if st, err := os.Stat(src); err == nil && st.IsDir() {
-		return runCpTree(ctx, o, opts, src, dst, out)
-	}
-	if st, err := os.Stat(dst); err == nil && st.IsDir() {
-		dst = filepath.Join(dst, filepath.Base(src))
-	}
-	if err := o.checkReceipt(src, dst); err != nil {
-		return err
-	}
 	if o.dryRun {
-		plan, err := planFile(src, dst)
-		if err != nil {
-			return err
-		}
-		return printCopyPlan(out, o.json, plan)
+		return show(out, o.json, job)
 	}
-	_, drv, err := openDriver(dev)
+	_, drv, err := openDriver(opts.GPU)
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
-	meter := newMeter(os.Stderr)
-	opts.Advance = meter.advance
-	res, err := transfer.Copy(ctx, drv, src, dst, opts)
-	meter.done()
+	res, err := job.run(ctx, drv, opts)
 	if err != nil {
-		return fmt.Errorf("cp %s %s: %w", src, dst, err)
+		return err
 	}
-	if o.json {
-		err = writeJSON(out, res)
-	} else {
-		printCp(out, res)
-	}
+	err = show(out, o.json, res)
 	if o.receipt != "" {
 		if rerr := saveJSON(o.receipt, res); rerr != nil {
-			err = errors.Join(err, fmt.Errorf("%s is complete, but not its receipt: %w", dst, rerr))
+			err = errors.Join(err, fmt.Errorf("the copy is complete, but its receipt is not: %w", rerr))
 		}
 	}
 	return err
 }
 
-// checkReceipt keeps the receipt from being written over what was copied.
-func (o *cpOptions) checkReceipt(src, dst string) error {
-	for _, path := range []string{src, dst} {
-		if o.receipt != "" && samePath(o.receipt, path) {
-			return usageError{fmt.Errorf("--receipt %s: that is %s itself: name another file", o.receipt, path)}
+func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
+	opts.Verify, opts.Jobs = o.verify, o.jobs
+	if o.jobs < 1 {
+		return opts, fmt.Errorf("--jobs %d must be at least 1", o.jobs)
+	}
+	if opts.GPU, err = parseGPU(o.via); err != nil {
+		return opts, err
+	}
+	if o.route != "" && o.require != "" {
+		return opts, errors.New("--route and --require-route are mutually exclusive")
+	}
+	for name, id := range map[string]*route.ID{o.route: &opts.Route, o.require: &opts.Require} {
+		if name == "" {
+			continue
+		}
+		if *id, err = route.Parse(name); err != nil {
+			return opts, err
+		}
+	}
+	return opts, nil
+}
+
+// checkReceipt keeps the receipt from overwriting a copied file.
+func (o *cpOptions) checkReceipt(job copyJob) error {
+	if o.receipt == "" {
+		return nil
+	}
+	for _, path := range job.paths() {
+		if filepath.Base(path) == filepath.Base(o.receipt) && samePath(path, o.receipt) {
+			return fmt.Errorf("--receipt %s is a file of the copy, %s (fix: name another file)", o.receipt, path)
 		}
 	}
 	return nil
 }
 
-// samePath reports whether two names are of one file, or would be.
+// samePath reports whether two paths name one file, or would.
 func samePath(a, b string) bool {
 	sa, errA := os.Stat(a)
 	sb, errB := os.Stat(b)
@@ -151,41 +165,60 @@ func samePath(a, b string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-func (o *cpOptions) parseRoutes(opts *transfer.Options) error {
-	if o.route != "" && o.require != "" {
-		return errors.New("--route and --require-route: one of them")
-	}
-	for name, id := range map[string]*route.ID{o.route: &opts.Route, o.require: &opts.Require} {
-		if name == "" {
-			continue
-		}
-		var err error
-		if *id, err = route.Parse(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func printCp(out io.Writer, res transfer.Result) {
-	gpuName := fmt.Sprintf("gpu:%d", res.GPU)
-	fmt.Fprint(out, res.Read.Diagram(res.Source, gpuName))
-	fmt.Fprint(out, res.Write.Diagram(res.Dest, gpuName))
-	fmt.Fprintln(out, res.Read)
-	fmt.Fprintln(out, res.Write)
-	if res.Verified {
-		fmt.Fprintf(out, "verified crc32c=%s\n", res.CRC32C)
-	}
-}
-
-func saveJSON(path string, v any) error {
-	f, err := os.Create(path)
+func planCopy(src, dst string, follow bool) (copyJob, error) {
+	st, err := os.Stat(src)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := writeJSON(f, v); err != nil {
-		f.Close()
-		return err
+	if st.IsDir() {
+		tree, err := transfer.PlanTree(src, dst, follow)
+		return treeCopy{tree}, err
 	}
-	return f.Close()
+	if d, err := os.Stat(dst); err == nil && d.IsDir() {
+		dst = filepath.Join(dst, filepath.Base(src))
+	}
+	_, err = os.Lstat(dst)
+	return &fileCopy{src, dst, st.Size(), err == nil}, nil
+}
+
+// A fileCopy copies one file.
+type fileCopy struct {
+	Source  string `json:"source"`
+	Dest    string `json:"destination"`
+	Size    int64  `json:"bytes"`
+	Replace bool   `json:"replace"`
+}
+
+func (c *fileCopy) String() string {
+	verb := "copy"
+	if c.Replace {
+		verb = "replace"
+	}
+	return fmt.Sprintf("%-8s %s -> %s %s", verb, human.Name(c.Source), human.Name(c.Dest), human.Size(c.Size))
+}
+
+func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
+
+func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+	meter := human.NewMeter(os.Stderr)
+	defer meter.Done()
+	opts.Advance = meter.Advance
+	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
+}
+
+// A treeCopy copies the contents of a directory.
+type treeCopy struct{ *transfer.Tree }
+
+func (c treeCopy) paths() (list []string) {
+	for _, f := range c.Files {
+		list = append(list, filepath.Join(c.Source, f.Path), filepath.Join(c.Dest, f.Path))
+	}
+	return list
+}
+
+func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+	p := newProgress(os.Stderr, c.Tree)
+	defer p.done()
+	opts.Watch = p
+	return c.Copy(ctx, drv, opts)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/kernels"
 	"github.com/culvert-io/culvert/internal/human"
-	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -23,33 +23,36 @@ func newDemo() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole path: a file into GPU memory, work there, and back",
-		Long: `demo makes a small file, brings it into GPU memory, reverses its text and sums its
-bytes there with a kernel, writes it back, and checks every step against the CPU.
-Then it copies a larger file through GPU memory, which takes the best route for
-whole blocks. It needs no GPU: without one it runs on the software machine.
+		Short: "Show the data path: a file into GPU memory, kernels on it, and back",
+		Long: `Read a small file into GPU memory, reverse its text and sum its bytes there with
+kernels, write it back, and check every step against the CPU. Then copy a larger
+file through GPU memory over the best route for whole blocks. Without a GPU, demo
+runs on the software machine.
 
 EXIT STATUS
-  0  every step did what the CPU says it should
-  1  one did not, or an error
-  2  the command line is wrong`,
+  0  all results match the CPU
+  1  a result differs, or an error
+  2  invalid command line`,
 		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo\n  culvert demo --json",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDemo(cmd.Context(), cmd.OutOrStdout(), asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipts as JSON, once all is verified")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipts as JSON once all results are verified")
 	return cmd
 }
 
-const demoText = "Hello, GPUDirect World!"
+const (
+	demoText = "Hello, GPUDirect World!"
+	demoBulk = 1 << 20 // size of the larger file: whole blocks
+)
 
-// A demoReport is what the demo has done. There is none if a step failed.
+// A demoReport is printed as JSON if every step succeeded.
 type demoReport struct {
 	GPU       string         `json:"gpu"`
 	Soft      bool           `json:"soft"`
-	Why       string         `json:"why,omitempty"` // it is the software machine
+	Why       string         `json:"why,omitempty"` // this machine was opened
 	Transfers []demoTransfer `json:"transfers"`
 }
 
@@ -58,144 +61,123 @@ type demoTransfer struct {
 	Receipt *route.Receipt `json:"receipt"`
 }
 
-func runDemo(ctx context.Context, out io.Writer, asJSON bool) error {
+// A demo runs the steps. Each step prints what it did.
+type demo struct {
+	ctx    context.Context
+	out    io.Writer
+	dir    string // of the files
+	drv    *cufile.Driver
+	dev    gpu.Device
+	mod    gpu.Module
+	mem    gpu.Span // demoBulk bytes, registered
+	word   gpu.Addr // result of a kernel
+	report demoReport
+}
+
+func runDemo(ctx context.Context, out io.Writer, asJSON bool) (err error) {
 	m, drv, err := openDriver()
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
-	dir, err := os.MkdirTemp("", "culvert-demo-")
-	if err != nil {
-		return fmt.Errorf("the demo needs a directory for its file: %w (TMPDIR names one that can be written to)", err)
+	d := &demo{ctx: ctx, out: out, drv: drv, report: demoReport{Soft: m.Soft, Why: m.Why}}
+	if asJSON {
+		d.out = io.Discard
 	}
-	defer os.RemoveAll(dir)
-	d := &demo{ctx: ctx, out: out, m: m, drv: drv, path: filepath.Join(dir, "hello.txt")}
-	if !asJSON {
-		return d.run()
+	if d.dir, err = os.MkdirTemp("", "culvert-demo-"); err != nil {
+		return fmt.Errorf("create a directory for the demo's files: %w (fix: set TMPDIR to a writable directory)", err)
 	}
-	d.out = io.Discard
-	if err := d.run(); err != nil {
+	defer os.RemoveAll(d.dir)
+	if err := d.allocate(); err != nil {
+		return err
+	}
+	defer d.mod.Close()
+	info := d.dev.Info()
+	d.report.GPU = info.Name
+	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, human.Size(int64(info.Memory)), m.GPU.Name())
+	if m.Soft {
+		fmt.Fprintf(d.out, "this is the software machine, because: %s\n", m.Why)
+	}
+	if err := d.reverseText(); err != nil {
+		return err
+	}
+	if err := d.copyBulk(); err != nil || !asJSON {
 		return err
 	}
 	return writeJSON(out, &d.report)
 }
 
-// A demo walks the path once. Each step says what it did.
-type demo struct {
-	ctx  context.Context
-	out  io.Writer
-	m    *machine.Machine
-	drv  *cufile.Driver
-	path string
-
-	dev  gpu.Device
-	file *cufile.File
-	text gpu.Span // the file's bytes and room for the NUL that strrev wants
-	word gpu.Addr // where kernels leave numbers
-
-	report demoReport
-}
-
-func (d *demo) run() (err error) {
-	if err := d.setUp(); err != nil {
-		return err
-	}
-	defer d.file.Close()
-	mem := d.text.Slice(0, uint64(len(demoText)))
-	in, err := d.file.ReadAt(d.ctx, mem, 0)
-	if err != nil {
-		return err
-	}
-	d.moved("hello.txt", &in)
-	if err := d.work(); err != nil {
-		return err
-	}
-	back, err := d.file.WriteAt(d.ctx, mem, 0)
-	if err != nil {
-		return err
-	}
-	d.moved("hello.txt", &back)
-	if err := d.verify(); err != nil {
-		return err
-	}
-	return d.bulk()
-}
-
-// moved shows a transfer.
-func (d *demo) moved(file string, r *route.Receipt) {
-	label := "in "
-	if r.Dir == route.Write {
-		label = "out"
-	}
-	d.say(label, r.Diagram(file, "gpu:0"))
-	d.say("   ", r.String()+"\n")
-	d.report.Transfers = append(d.report.Transfers, demoTransfer{file, r})
-}
-
-func (d *demo) say(label, text string) { fmt.Fprintf(d.out, "%s  %s", label, text) }
-
-func (d *demo) setUp() (err error) {
-	if err := os.WriteFile(d.path, []byte(demoText), 0o644); err != nil {
-		return err
-	}
+func (d *demo) allocate() (err error) {
 	if d.dev, err = d.drv.Device(0); err != nil {
 		return err
 	}
-	info := d.dev.Info()
-	d.report.GPU, d.report.Soft, d.report.Why = info.Name, d.m.Soft, d.m.Why
-	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, human.Size(int64(info.Memory)), d.m.GPU.Name())
-	if d.m.Soft {
-		fmt.Fprintf(d.out, "this is the software machine, because: %s\n", d.m.Why)
+	if d.mod, err = d.dev.Load(kernels.PTX); err != nil {
+		return err
 	}
+	const size = demoBulk + 4096 // and room for the word
+	base, err := d.dev.Alloc(gpu.KindDevice, size, 0)
+	if err != nil {
+		return err
+	}
+	if err := d.dev.Fill(base, 0, 1, size); err != nil {
+		return err
+	}
+	buf, err := d.drv.RegisterBuffer(base, size)
+	if err != nil {
+		return err
+	}
+	d.mem, d.word = buf.Span().Slice(0, demoBulk), base+demoBulk
+	return nil
+}
+
+// reverseText reverses the text of a small file on the GPU.
+func (d *demo) reverseText() error {
 	fmt.Fprintf(d.out, "hello.txt holds %q\n\n", demoText)
-	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
+	want := []byte(demoText)
+	if err := d.read("hello.txt", want); err != nil {
+		return err
+	}
+	n, err := d.launch("culvert_strrev", d.mem.Addr(), d.word) // the text ends with a NUL
 	if err != nil {
 		return err
 	}
-	defer f.Close() // the handle has its own descriptor
-	if d.file, err = d.drv.Register(f); err != nil {
+	fmt.Fprintf(d.out, "gpu  reversed a text of %d bytes\n", uint32(n))
+	slices.Reverse(want)
+	if err := d.write("hello.txt", want); err != nil {
 		return err
 	}
-	const room = 64 << 10
-	base, err := d.dev.Alloc(gpu.KindDevice, room, 0)
-	if err != nil {
-		return err
-	}
-	if err := d.dev.Fill(base, 0, 1, room); err != nil {
-		return err
-	}
-	buf, err := d.drv.RegisterBuffer(base, room)
-	if err != nil {
-		return err
-	}
-	d.text, d.word = buf.Span(), base+room/2
+	fmt.Fprintf(d.out, "\nhello.txt holds %q\n\n", want)
 	return nil
 }
 
-// work sums the bytes and reverses the text on the GPU.
-func (d *demo) work() error {
-	mod, err := d.dev.Load(kernels.PTX)
-	if err != nil {
+// copyBulk copies a larger file through GPU memory.
+func (d *demo) copyBulk() error {
+	data := make([]byte, demoBulk)
+	for i := range data {
+		data[i] = byte(i ^ i>>8)
+	}
+	if err := d.read("large.bin", data); err != nil {
 		return err
 	}
-	defer mod.Close()
-	if err := d.sum(mod, d.text.Addr(), []byte(demoText)); err != nil {
+	if err := d.write("copy.bin", data); err != nil {
 		return err
 	}
-	n, err := d.launch(mod, "culvert_strrev", d.text.Addr(), d.word+8)
-	if err != nil {
-		return err
-	}
-	d.say("gpu", fmt.Sprintf("reversed a text of %d bytes\n", uint32(n)))
+	fmt.Fprintln(d.out, "\ncopy.bin holds the data of large.bin\nverified")
 	return nil
 }
 
-// sum has the GPU sum bytes that the CPU knows.
-func (d *demo) sum(mod gpu.Module, at gpu.Addr, data []byte) error {
-	if err := d.dev.Fill(d.word, 0, 4, 2); err != nil { // the kernel adds to what is there
+// read makes a file, reads it into GPU memory, and compares sums with the CPU.
+func (d *demo) read(name string, data []byte) error {
+	if err := os.WriteFile(filepath.Join(d.dir, name), data, 0o644); err != nil {
 		return err
 	}
-	total, err := d.launch(mod, "culvert_sum", at, uint64(len(data)), d.word)
+	if err := d.transfer(route.Read, name, len(data)); err != nil {
+		return err
+	}
+	if err := d.dev.Fill(d.word, 0, 4, 2); err != nil { // the kernel adds to it
+		return err
+	}
+	got, err := d.launch("culvert_sum", d.mem.Addr(), uint64(len(data)), d.word)
 	if err != nil {
 		return err
 	}
@@ -203,16 +185,53 @@ func (d *demo) sum(mod gpu.Module, at gpu.Addr, data []byte) error {
 	for _, b := range data {
 		want += uint64(b)
 	}
-	if total != want {
-		return fmt.Errorf("the GPU summed the bytes to %d, the CPU to %d", total, want)
+	if got != want {
+		return fmt.Errorf("sum of the bytes of %s: %d on the GPU, %d on the CPU", name, got, want)
 	}
-	d.say("gpu", fmt.Sprintf("sum of the bytes = %d, as on the CPU\n", total))
+	fmt.Fprintf(d.out, "gpu  sum of the bytes = %d, as on the CPU\n", got)
+	return nil
+}
+
+// write writes GPU memory to a file, which must then hold want.
+func (d *demo) write(name string, want []byte) error {
+	if err := d.transfer(route.Write, name, len(want)); err != nil {
+		return err
+	}
+	got, err := os.ReadFile(filepath.Join(d.dir, name))
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("%s does not hold the data of the GPU", name)
+	}
+	return err
+}
+
+// transfer moves n bytes and prints their path and the receipt.
+func (d *demo) transfer(dir route.Dir, name string, n int) error {
+	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	file, err := d.drv.Register(f)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	label, move := "in ", file.ReadAt
+	if dir == route.Write {
+		label, move = "out", file.WriteAt
+	}
+	r, err := move(d.ctx, d.mem.Slice(0, uint64(n)), 0)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "%s  %s     %s\n", label, r.Diagram(name, "gpu:0"), r)
+	d.report.Transfers = append(d.report.Transfers, demoTransfer{name, &r})
 	return nil
 }
 
 // launch runs a kernel whose last argument is the address of its result.
-func (d *demo) launch(mod gpu.Module, name string, args ...any) (uint64, error) {
-	fn, err := mod.Func(name)
+func (d *demo) launch(name string, args ...any) (uint64, error) {
+	fn, err := d.mod.Func(name)
 	if err != nil {
 		return 0, err
 	}
@@ -228,22 +247,6 @@ func (d *demo) launch(mod gpu.Module, name string, args ...any) (uint64, error) 
 		return 0, err
 	}
 	var word [8]byte
-	err = d.dev.CopyOut(word[:], args[len(args)-1].(gpu.Addr))
+	err = d.dev.CopyOut(word[:], d.word)
 	return binary.LittleEndian.Uint64(word[:]), err
-}
-
-func (d *demo) verify() error {
-	got, err := os.ReadFile(d.path)
-	if err != nil {
-		return err
-	}
-	want := []byte(demoText)
-	for i, j := 0, len(want)-1; i < j; i, j = i+1, j-1 {
-		want[i], want[j] = want[j], want[i]
-	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("hello.txt holds %q, want %q", got, want)
-	}
-	fmt.Fprintf(d.out, "\nhello.txt holds %q\n", got)
-	return nil
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +15,17 @@ func parseGPU(s string) (int, error) {
 	digits, ok := strings.CutPrefix(s, "gpu:")
 	n, err := strconv.ParseUint(digits, 10, 8)
 	if !ok || err != nil {
-		return 0, usageError{fmt.Errorf("%q names no GPU: want gpu:0, gpu:1, …", s)}
+		return 0, usageError{fmt.Errorf("invalid GPU %q (want gpu:0, gpu:1, …)", s)}
 	}
 	return int(n), nil
+}
+
+// gpuArg reads the second argument, which names a GPU; gpu:0 if there is none.
+func gpuArg(a []string) (int, error) {
+	if len(a) < 2 {
+		return 0, nil
+	}
+	return parseGPU(a[1])
 }
 
 // parseGPUs reads "gpu:0,gpu:1".
@@ -37,41 +43,34 @@ func parseGPUs(list string) (devices []int, err error) {
 	return devices, nil
 }
 
-// openDriver opens the machine that the environment asks for, and cuFile on it.
-// The machine must have the GPUs that are named.
+// openDriver opens the machine that the environment selects, and cuFile on it.
+// The machine must have the named GPUs.
 func openDriver(gpus ...int) (*machine.Machine, *cufile.Driver, error) {
 	m, err := machine.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := hasGPUs(m, gpus); err != nil {
+	if err := checkGPUs(m, gpus...); err != nil {
 		return nil, nil, err
 	}
 	drv, err := cufile.Open(m)
 	return m, drv, err
 }
 
-func hasGPUs(m *machine.Machine, gpus []int) error {
-	there, err := m.GPU.Devices()
+func checkGPUs(m *machine.Machine, gpus ...int) error {
+	have, err := m.GPU.Devices()
 	if err != nil {
 		return err
 	}
 	for _, n := range gpus {
-		if n < len(there) {
+		if n < len(have) {
 			continue
 		}
 		fix := "culvert check lists them"
 		if m.Soft {
 			fix = fmt.Sprintf("CULVERT_SOFT=gpus=%d gives the software machine more", n+1)
 		}
-		return fmt.Errorf("no gpu:%d: GPUs in this machine: %d (%s)", n, len(there), fix)
+		return fmt.Errorf("gpu:%d not found: this machine has %d (%s)", n, len(have), fix)
 	}
 	return nil
-}
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

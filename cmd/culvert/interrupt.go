@@ -2,36 +2,40 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/transfer"
 )
 
-// An interruption is a signal that stops a command. The command puts things in
-// order and then ends by that signal and not by an exit status: a shell goes on
-// with its script after a program that took Ctrl-C for an error of its own.
+// An interruption is a signal that stops a command. The command cleans up and
+// then ends by that signal, not by an exit status: after an exit status a shell
+// would continue its script.
 type interruption struct {
-	ctx    context.Context // cancelled by the signal
-	cancel context.CancelFunc
-	signal atomic.Int32 // 0 where there was none
-	deaf   bool         // the one who started us has Ctrl-C ignored
+	ctx        context.Context // cancelled by the signal
+	cancel     context.CancelFunc
+	signal     atomic.Int32 // 0 if there was none
+	intIgnored bool         // the parent process ignores SIGINT
 }
 
-// catch makes signals stop a command. The second one ends the process, whatever it
-// waits for. A pipe that nobody reads is an error of the write. The end of the
-// terminal stops a command too, unless nohup has it ignored.
+// catch makes signals stop a command. The second one ends the process at once.
+// SIGPIPE becomes an error of the write. SIGHUP is ignored if nohup ignores it.
 func catch() *interruption {
-	i := &interruption{deaf: signal.Ignored(unix.SIGINT)}
+	i := &interruption{intIgnored: signal.Ignored(unix.SIGINT)}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, unix.SIGINT, unix.SIGTERM)
 	if !signal.Ignored(unix.SIGHUP) {
 		signal.Notify(stops, unix.SIGHUP)
 	}
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // the write tells
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	go func() {
 		i.signal.Store(int32((<-stops).(unix.Signal)))
 		signal.Stop(stops)
@@ -40,17 +44,45 @@ func catch() *interruption {
 	return i
 }
 
-// end ends a process that a signal kept from succeeding as the signal would, and
-// else returns the exit status.
+// end re-raises the signal if it kept the command from succeeding. Otherwise it
+// returns the exit status.
 func (i *interruption) end(code int) int {
 	s := unix.Signal(i.signal.Load())
 	if s == 0 || code == 0 {
 		return code
 	}
-	if s != unix.SIGINT || !i.deaf {
+	if s != unix.SIGINT || !i.intIgnored {
 		signal.Reset(s)
 		_ = unix.Kill(os.Getpid(), s)
-		time.Sleep(time.Second) // it arrives, and we do not return
+		time.Sleep(time.Second) // until the signal arrives
 	}
 	return 128 + int(s)
+}
+
+// explain returns the message of an error. For a command that was stopped, it is
+// the command line to run next. A rerun of a directory copy resumes.
+func explain(ctx context.Context, err error, args []string) string {
+	again := commandLine(args)
+	if stopped, ok := errors.AsType[*transfer.StoppedError](err); ok {
+		if ctx.Err() != nil {
+			return fmt.Sprintf("stopped with %d of %d files complete; to resume: %s", stopped.Files, stopped.Of, again)
+		}
+		return fmt.Sprintf("%v\ncomplete files are not copied again; to resume: %s", err, again)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return "stopped; to start again: " + again
+	}
+	return err.Error()
+}
+
+// commandLine quotes a command for a shell.
+func commandLine(args []string) string {
+	words := []string{"culvert"}
+	for _, a := range args {
+		if a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") != "" {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
 }

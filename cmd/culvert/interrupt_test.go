@@ -156,7 +156,7 @@ func TestInterruptedCopyGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := interrupt(t, dir, "copied small", "cp", "src", "dst")
-	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; go on with: culvert cp src dst\n") {
+	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; to resume: culvert cp src dst\n") {
 		t.Errorf("it said:\n%s", said)
 	}
 	if names := leftovers(t, dst); len(names) != 1 || names[0] != ".culvert-cp.journal" {
@@ -199,7 +199,7 @@ func TestInterruptedLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := interrupt(t, dir, "", "load", "model.safetensors", "gpu:0", "--window", "128M")
-	if !strings.Contains(said, "culvert: stopped; begin again with: culvert load model.safetensors gpu:0") {
+	if !strings.Contains(said, "culvert: stopped; to start again: culvert load model.safetensors gpu:0") {
 		t.Errorf("it said:\n%s", said)
 	}
 }

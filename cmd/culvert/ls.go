@@ -23,14 +23,13 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls MODEL",
 		Short: "List the tensors of a model",
-		Long: `ls reads the headers of a model, checks them strictly, and lists the tensors in
-the order in which they lie in the files. MODEL is a safetensors file, an index
-of shards (*.index.json), or a directory that holds one.
+		Long: `Validate the headers of MODEL and list its tensors in file order. MODEL is a
+safetensors file, a shard index (*.index.json), or a directory with one of them.
 
 EXIT STATUS
-  0  the model is well formed
-  1  it is not, or cannot be read; the message names file, tensor and rule
-  2  the command line is wrong`,
+  0  the model is valid
+  1  invalid or unreadable model; the error names file, tensor and rule
+  2  invalid command line`,
 		Example: `  culvert ls model.safetensors
   culvert ls /data/llama --only '*.layers.0.*'
   culvert ls /data/llama --json`,
@@ -45,13 +44,12 @@ EXIT STATUS
 	return cmd
 }
 
-// A lsTensor is a line of the list.
 type lsTensor struct {
 	tensor.Info
 	File string `json:"file"`
 }
 
-// A lsResult is what ls prints as JSON.
+// A lsResult is what ls prints.
 type lsResult struct {
 	Model    string            `json:"model"`
 	Files    []string          `json:"files"`
@@ -70,12 +68,9 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	res := lsResult{Model: path, Metadata: map[string]string{}, Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	res := &lsResult{Model: path, Metadata: metadata(m), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
 	for _, f := range m.Files {
 		res.Files = append(res.Files, f.Path)
-		for k, v := range f.Metadata {
-			res.Metadata[k] = v
-		}
 	}
 	for _, e := range m.Entries() {
 		if wanted(e.Name) {
@@ -83,29 +78,23 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 			res.Bytes += e.Len
 		}
 	}
-	if o.json {
-		return writeJSON(out, res)
+	if n := len(m.Unlisted); n > 0 && !o.json {
+		fmt.Fprintf(errs, "culvert: note: %d tensors of the files are not in the index, %q first\n", n, m.Unlisted[0])
 	}
-	printLs(out, res)
-	if n := len(m.Unlisted); n > 0 {
-		fmt.Fprintf(errs, "culvert: %d tensors in the files are not in the index and no part of the model, %q first\n", n, m.Unlisted[0])
-	}
-	return nil
+	return show(out, o.json, res)
 }
 
-func printLs(out io.Writer, res lsResult) {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+func (res *lsResult) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for _, t := range res.Tensors {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s", human.Name(t.Name), t.Dtype, shape(t.Shape), human.Size(t.Len))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s", human.Name(t.Name), t.Dtype, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ","), human.Size(t.Len))
 		if len(res.Files) > 1 {
-			fmt.Fprintf(w, "\t%s", filepath.Base(t.File))
+			fmt.Fprintf(w, "\t%s", human.Name(filepath.Base(t.File)))
 		}
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "tensors: %d, %s, files: %d\n", len(res.Tensors), human.Size(res.Bytes), len(res.Files))
-}
-
-func shape(dims []int64) string {
-	return strings.ReplaceAll(fmt.Sprint(dims), " ", ",")
+	fmt.Fprintf(&b, "tensors: %d, %s, files: %d", len(res.Tensors), human.Size(res.Bytes), len(res.Files))
+	return b.String()
 }

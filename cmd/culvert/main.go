@@ -1,11 +1,10 @@
-// Command culvert moves bytes between storage and GPU memory, and says which way
-// they went.
+// Command culvert moves data between storage and GPU memory and reports the route
+// it took.
 package main
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -22,23 +22,22 @@ import (
 // The exit statuses of every command.
 const (
 	exitFailed = 1 // an error; the message names the file and the cause
-	exitUsage  = 2 // the command line is wrong, or a variable of the environment
-	exitRoute  = 3 // a required route is not available here
+	exitUsage  = 2 // invalid command line or environment variable
+	exitRoute  = 3 // a required route is not available
 	exitPipe   = 128 + int(unix.SIGPIPE)
 )
 
 func main() {
-	makeRoom()
+	raiseMaxProcs()
 	i := catch()
 	os.Exit(i.end(run(i)))
 }
 
-// makeRoom lets more goroutines run than there are cores, since those that move
-// bytes are in system calls and in CUDA most of the time. With one for each core
-// the scheduler takes the place of one that is in a call, starts a thread to look
-// for other work and finds none: sixteen callers on sixteen cores then wait for
-// each other, a millisecond in one call of a hundred.
-func makeRoom() {
+// raiseMaxProcs sets GOMAXPROCS above the core count, because goroutines that move
+// data are mostly in system calls and CUDA. With as many callers as cores, the
+// scheduler takes the P of a caller in such a call and starts a thread, which finds
+// no work: one call in a hundred took 1 ms.
+func raiseMaxProcs() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		n := runtime.GOMAXPROCS(0)
 		runtime.GOMAXPROCS(n + max(n/4, 1))
@@ -52,10 +51,10 @@ func run(i *interruption) int {
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
 	if errors.Is(out.err, unix.EPIPE) {
-		return exitPipe // whoever read it has seen enough
+		return exitPipe // as a program that SIGPIPE ended
 	}
 	if err == nil && out.err != nil {
-		err = fmt.Errorf("the result could not be printed: %w", out.err)
+		err = fmt.Errorf("print the result: %w", out.err)
 	}
 	if err == nil {
 		return 0
@@ -63,36 +62,16 @@ func run(i *interruption) int {
 	if code, ok := errors.AsType[exitStatus](err); ok {
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, "culvert:", explain(ctx, err, os.Args[1:]))
+	fmt.Fprintln(os.Stderr, "culvert:", human.Text(explain(ctx, err, os.Args[1:])))
 	return statusOf(err)
 }
 
-// An output remembers the first error, so that a full disk behind it is not taken
-// for success, and stops the command when nobody reads what it prints.
-type output struct {
-	w    io.Writer
-	err  error
-	gone func()
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	n, err := o.w.Write(p)
-	if o.err == nil {
-		o.err = err
-	}
-	if errors.Is(err, unix.EPIPE) {
-		o.gone()
-	}
-	return n, err
-}
-
-// An exitStatus ends the process quietly: of a program that culvert ran, or
-// after everything has been said.
+// An exitStatus ends the process without a message, which has been printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// A usageError is the command line's fault.
+// A usageError is an invalid command line.
 type usageError struct{ error }
 
 func statusOf(err error) int {
@@ -112,20 +91,20 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "culvert",
 		Short: "The GPUDirect data path: storage to GPU memory and back, with a receipt",
-		Long: `culvert moves bytes between storage and GPU memory by the shortest route that
-this machine really has, and says which one and why not a better one.
+		Long: `Move data between storage and GPU memory over the most direct route available;
+report it and why better ones were not used.
 
 Without an NVIDIA GPU the same commands run on a software machine
 (CULVERT_MACHINE=auto, real or soft).
 
 EXIT STATUS
-  0  it is done
+  0  success
   1  an error
-  2  the command line is wrong, or a variable of the environment
-  3  a required route is not available here
-  run ends with that of the program that it ran; a command that a signal
-  stops puts things in order and ends by that signal`,
-		Example: `  culvert demo                              # the whole path in one minute
+  2  invalid command line or environment variable
+  3  a required route is not available
+  run returns the program's exit status. A command that a signal stops cleans up
+  and ends by that signal.`,
+		Example: `  culvert demo                              # the data path in one minute
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
 		Version:       version(),
@@ -135,7 +114,11 @@ EXIT STATUS
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%s (see %s --help)", plainly(err), cmd.CommandPath())}
+		text := err.Error()
+		if number, ok := errors.AsType[*strconv.NumError](err); ok { // without the name of the function
+			text = strings.ReplaceAll(text, number.Error(), "invalid number")
+		}
+		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
 	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newVersion())
 	root.SetHelpCommand(newHelp(root))
@@ -148,11 +131,11 @@ EXIT STATUS
 	return root
 }
 
-// newHelp is cobra's help command, but for words that name no command.
+// newHelp is cobra's help command, but rejects unknown commands.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Tell about a command",
+		Short: "Show help for a command",
 		RunE: func(_ *cobra.Command, a []string) error {
 			cmd, rest, err := root.Find(a)
 			if err == nil {
@@ -167,7 +150,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// noCommand refuses a word that names no command of cmd.
+// noCommand rejects a word that is not a command of cmd.
 func noCommand(cmd *cobra.Command, a []string) error {
 	if len(a) == 0 {
 		return nil
@@ -177,21 +160,11 @@ func noCommand(cmd *cobra.Command, a []string) error {
 	if near := cmd.SuggestionsFor(a[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError{fmt.Errorf("no command %q (%s)", strings.TrimPrefix(cmd.CommandPath()+" "+a[0], "culvert "), hint)}
+	return usageError{fmt.Errorf("unknown command %q (%s)", strings.TrimPrefix(cmd.CommandPath()+" "+a[0], "culvert "), hint)}
 }
 
-// plainly is an error of a flag without the name of the function that found it.
-func plainly(err error) string {
-	text := err.Error()
-	if number, ok := errors.AsType[*strconv.NumError](err); ok {
-		text = strings.ReplaceAll(text, number.Error(), "no number that is possible there")
-	}
-	return text
-}
-
-// args wraps a cobra validator so that a wrong number of arguments exits with
-// the status of wrong usage. So does an empty one, which mostly is a variable of a
-// script that was not set; a program that culvert runs may want some.
+// args makes a cobra validator return usage errors. It also rejects an empty
+// argument, which usually is an unset variable of a script; run passes those on.
 func args(v cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, a []string) error {
 		if err := v(cmd, a); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,22 +24,24 @@ const nvmeDrives = `DRIVE is one of
 
   vfio:0000:01:00.0       a drive that is bound to vfio-pci (culvert nvme list)
   libnvm:/dev/libnvm0     a drive that is bound to the libnvm module
-  soft:FILE               a software drive whose blocks lie in FILE; on the
-                          software machine it sits beside the GPUs
+  soft:FILE               a software drive that stores its blocks in FILE; it
+                          reaches the GPUs of the software machine
 
 ` + nvmeStatus
 
 const nvmeStatus = `EXIT STATUS
-  0  the drives were listed, or did what was asked
+  0  success
   1  an error; the message names the drive and the cause
-  2  the command line is wrong`
+  2  invalid command line`
+
+const viaUsage = "DMA memory: host or gpu:N"
 
 func newNVMe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nvme",
-		Short: "Drive NVMe controllers from user space, with host or GPU memory as the target",
-		Long: `nvme drives NVMe controllers without the kernel's block layer: its own queues, its
-own commands, and DMA to host memory or straight to the memory of a GPU.
+		Short: "Access NVMe drives from user space, with DMA to host or GPU memory",
+		Long: `Access NVMe drives from user space, with DMA to host or GPU memory. Queues and
+commands bypass the kernel's block layer.
 
 ` + nvmeDrives,
 		Example: `  # on any machine, with a software drive
@@ -59,8 +62,8 @@ func newNVMeList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the NVMe controllers of this machine, and how each can be driven",
-		Long:    "list shows the NVMe controllers among the PCI devices and the nodes of libnvm, with\nwhat to pass as DRIVE to the other commands.\n\n" + nvmeStatus,
+		Short:   "List NVMe controllers and their DRIVE arguments",
+		Long:    "List the NVMe controllers among the PCI devices and the device nodes of libnvm,\nwith the DRIVE argument of the other commands.\n\n" + nvmeStatus,
 		Example: "  culvert nvme list\n  culvert nvme list --json",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,12 +78,12 @@ func newNVMeList() *cobra.Command {
 	return cmd
 }
 
-// A nvmeEntry is a line of the list.
+// A nvmeEntry is a controller.
 type nvmeEntry struct {
 	PCI    string `json:"pci,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	Group  string `json:"iommu_group,omitempty"`
-	Drive  string `json:"drive,omitempty"` // what to pass as DRIVE
+	Drive  string `json:"drive,omitempty"` // the DRIVE argument
 	Note   string `json:"note,omitempty"`
 }
 
@@ -96,34 +99,24 @@ func runNVMeList(m *machine.Machine, asJSON bool, out io.Writer) error {
 		return writeJSON(out, list)
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "no NVMe controllers here; a software drive can be made of any file: truncate -s 64M disk.img; culvert nvme identify soft:disk.img")
+		_, err := fmt.Fprintln(out, "no NVMe controllers found; any file can be a software drive: truncate -s 64M disk.img; culvert nvme identify soft:disk.img")
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, e := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(e.PCI), dash(e.Driver), dash(e.Drive), e.Note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cmp.Or(e.PCI, "-"), cmp.Or(e.Driver, "-"), cmp.Or(e.Drive, "-"), e.Note)
 	}
 	return w.Flush()
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// pciDrives finds NVMe controllers among the PCI devices.
+// pciDrives lists the NVMe controllers among the PCI devices.
 func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
 	const dir, class = "sys/bus/pci/devices", "0x010802"
+	list := []nvmeEntry{}
 	devices, err := fs.ReadDir(sys, dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return []nvmeEntry{}, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	list := []nvmeEntry{}
 	for _, d := range devices {
 		at := path.Join(dir, d.Name())
 		b, err := fs.ReadFile(sys, path.Join(at, "class"))
@@ -137,11 +130,11 @@ func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
 		case e.Driver == "libnvm helper":
 			e.Note = "bound to the libnvm module: one of the libnvm: drives below"
 		case e.Group == "":
-			e.Note = "in no IOMMU group: the IOMMU is off, and vfio needs it"
+			e.Note = "not in an IOMMU group (fix: turn the IOMMU on, which vfio needs)"
 		case e.Driver == "":
-			e.Note = fmt.Sprintf("bound to no driver; to take it: driverctl set-override %s vfio-pci", e.PCI)
+			e.Note = fmt.Sprintf("not bound to a driver (fix: driverctl set-override %s vfio-pci)", e.PCI)
 		default:
-			e.Note = fmt.Sprintf("in use by the kernel; to take it: driverctl set-override %s vfio-pci", e.PCI)
+			e.Note = fmt.Sprintf("in use by the kernel (fix: driverctl set-override %s vfio-pci)", e.PCI)
 		}
 		list = append(list, e)
 	}
@@ -160,8 +153,8 @@ func newNVMeIdentify() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "identify DRIVE",
-		Short:   "Bring a controller up and show what it is",
-		Long:    "identify resets a controller, brings it up, and shows what it says of itself.\n\n" + nvmeDrives,
+		Short:   "Print the Identify data of a controller",
+		Long:    "Reset and enable a controller and print its Identify data.\n\n" + nvmeDrives,
 		Example: "  culvert nvme identify vfio:0000:01:00.0\n  culvert nvme identify soft:disk.img --json",
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
@@ -176,7 +169,6 @@ func newNVMeIdentify() *cobra.Command {
 	return cmd
 }
 
-// A nvmeNamespace describes a namespace.
 type nvmeNamespace struct {
 	ID        uint32 `json:"id"`
 	Blocks    uint64 `json:"blocks"`
@@ -209,16 +201,16 @@ type nvmeMoveOptions struct {
 	json        bool
 }
 
-// newNVMeMove is read or write.
+// newNVMeMove returns the command read or write.
 func newNVMeMove(op string) *cobra.Command {
 	var o nvmeMoveOptions
 	write := op == "write"
 	cmd := &cobra.Command{
 		Use:   "read DRIVE FILE",
-		Short: "Read blocks of a drive into memory, and from there to a file",
-		Long: `read has the drive write blocks into host or GPU memory, and puts them into FILE
-(- is standard output). A receipt goes to standard error; with --json it goes to
-standard output, unless the blocks do.
+		Short: "Read blocks of a drive into a file, through host or GPU memory",
+		Long: `Read blocks into host or GPU memory by DMA and write them to FILE (- is standard
+output). Print a receipt to standard error, with --json to standard output unless
+the blocks go there.
 
 ` + nvmeDrives,
 		Example: `  culvert nvme read soft:disk.img - --lba 0 --blocks 8
@@ -226,13 +218,13 @@ standard output, unless the blocks do.
 		Args: args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if o.blocks == 0 && !write {
-				return usageError{errors.New("--blocks says how many blocks to read")}
+				return usageError{errors.New("missing --blocks, the number of blocks to read")}
 			}
 			if write && !o.force && !strings.HasPrefix(a[0], "soft:") {
-				return usageError{fmt.Errorf("write destroys what %s holds: say --force if that is wanted", a[0])}
+				return usageError{fmt.Errorf("write overwrites %s: use --force to confirm", a[0])}
 			}
 			if disk, ok := strings.CutPrefix(a[0], "soft:"); ok && samePath(disk, a[1]) {
-				return usageError{fmt.Errorf("%s is the drive itself: name another file", a[1])}
+				return usageError{fmt.Errorf("%s is the drive itself (fix: name another file)", a[1])}
 			}
 			d, err := openDrive(a[0], o.via)
 			if err != nil {
@@ -244,16 +236,16 @@ standard output, unless the blocks do.
 	f := cmd.Flags()
 	f.Uint64Var(&o.lba, "lba", 0, "first block")
 	f.Uint32Var(&o.nsid, "nsid", 1, "namespace")
-	f.StringVar(&o.via, "via", "host", "memory that the drive moves to or from: host, or gpu:N")
+	f.StringVar(&o.via, "via", "host", viaUsage)
 	f.BoolVar(&o.json, "json", false, "print the receipt as JSON")
 	if !write {
-		f.Uint64Var(&o.blocks, "blocks", 0, "how many blocks")
+		f.Uint64Var(&o.blocks, "blocks", 0, "number of blocks")
 		return cmd
 	}
 	cmd.Use, cmd.Short = "write DRIVE FILE", "Write a file to blocks of a drive"
-	cmd.Long = `write puts FILE into host or GPU memory, has the drive read it from there into
-blocks, and flushes. A last block that FILE does not fill is filled with zeros.
-A receipt goes to standard error, with --json to standard output.
+	cmd.Long = `Copy FILE to host or GPU memory, write it from there to blocks by DMA, and flush.
+The last block is padded with zeros. Print a receipt to standard error, with
+--json to standard output.
 
 ` + nvmeDrives
 	cmd.Example = `  culvert nvme write soft:disk.img part.bin --lba 2048
@@ -276,7 +268,7 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 			return err
 		}
 		if len(data) == 0 {
-			return usageError{fmt.Errorf("%s is empty: there is nothing to write", name)}
+			return usageError{fmt.Errorf("%s is empty", name)}
 		}
 		bs := uint64(ns.BlockSize())
 		o.blocks = (uint64(len(data)) + bs - 1) / bs
@@ -291,14 +283,10 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 			return err
 		}
 	}
-	if o.json && !write && name == "-" {
-		return writeJSON(errs, r) // the blocks are on standard output
+	if !o.json || !write && name == "-" {
+		out = errs // the blocks are on standard output
 	}
-	if o.json {
-		return writeJSON(out, r)
-	}
-	_, err = fmt.Fprintln(errs, r)
-	return err
+	return show(out, o.json, r)
 }
 
 func putFile(name string, data []byte, out io.Writer) error {

@@ -31,9 +31,9 @@ func newNVMeBench() *cobra.Command {
 	var o nvmeBenchOptions
 	cmd := &cobra.Command{
 		Use:   "bench DRIVE",
-		Short: "Measure commands at random places of a drive",
-		Long: `bench keeps a queue of a drive full with commands of one size at random places,
-and prints the rate, commands per second and percentiles of their latency.
+		Short: "Measure random I/O at a fixed queue depth",
+		Long: `Measure random I/O at a fixed queue depth. Print rate, commands/s and latency
+percentiles.
 
 ` + nvmeDrives,
 		Example: `  culvert nvme bench soft:disk.img --bs 4K --depth 32
@@ -41,7 +41,7 @@ and prints the rate, commands per second and percentiles of their latency.
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if o.write && !o.force {
-				return usageError{fmt.Errorf("--write destroys what %s holds: say --force if that is wanted", a[0])}
+				return usageError{fmt.Errorf("--write overwrites %s: use --force to confirm", a[0])}
 			}
 			d, err := openDrive(a[0], o.via)
 			if err != nil {
@@ -51,32 +51,32 @@ and prints the rate, commands per second and percentiles of their latency.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.size, "bs", "4K", "bytes of a command")
+	f.StringVar(&o.size, "bs", "4K", "bytes per command")
 	f.IntVar(&o.depth, "depth", 32, "commands in flight")
-	f.StringVar(&o.via, "via", "host", "memory that the drive moves to or from: host, or gpu:N")
+	f.StringVar(&o.via, "via", "host", viaUsage)
 	f.Uint32Var(&o.nsid, "nsid", 1, "namespace")
-	f.DurationVar(&o.time, "time", 2*time.Second, "how long")
+	f.DurationVar(&o.time, "time", 2*time.Second, "duration of the run")
 	f.BoolVar(&o.write, "write", false, "write instead of reading")
-	f.BoolVar(&o.force, "force", false, "allow --write, which destroys what the drive holds")
+	f.BoolVar(&o.force, "force", false, "allow --write, which overwrites the drive")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
 // A nvmeBenchResult is what a run measured.
 type nvmeBenchResult struct {
-	Drive     string       `json:"drive"`
-	Via       string       `json:"via"`
-	Op        string       `json:"op"`
-	Size      int64        `json:"bytes_per_command"`
-	Depth     int          `json:"depth"`
-	Commands  int          `json:"commands"`
-	Seconds   float64      `json:"seconds"`
-	GBps      float64      `json:"gb_per_second"`
-	IOPS      float64      `json:"ops_per_second"`
-	P50       float64      `json:"p50_us"`
-	P99       float64      `json:"p99_us"`
+	Drive     string          `json:"drive"`
+	Via       string          `json:"via"`
+	Op        string          `json:"op"`
+	Size      int64           `json:"bytes_per_command"`
+	Depth     int             `json:"depth"`
+	Commands  int             `json:"commands"`
+	Seconds   float64         `json:"seconds"`
+	GBps      float64         `json:"gb_per_second"`
+	IOPS      float64         `json:"ops_per_second"`
+	P50       float64         `json:"p50_us"`
+	P99       float64         `json:"p99_us"`
 	HostBytes route.ByteCount `json:"host_bytes"`
-	Soft      bool         `json:"software_drive"`
+	Soft      bool            `json:"software_drive"`
 }
 
 func (r nvmeBenchResult) String() string {
@@ -99,7 +99,7 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 	case len(sizes) != 1:
 		return usageError{fmt.Errorf("--bs %s: want one size", o.size)}
 	case o.time <= 0:
-		return usageError{fmt.Errorf("--time %v: want some time", o.time)}
+		return usageError{fmt.Errorf("--time %v must be positive", o.time)}
 	}
 	ns, err := d.namespace(o.nsid)
 	if err != nil {
@@ -108,9 +108,9 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 	size := sizes[0]
 	switch bs := int64(ns.BlockSize()); {
 	case size%bs != 0 || size > int64(d.c.Info().MaxTransfer):
-		return usageError{fmt.Errorf("--bs %s: want a multiple of %d up to %d", o.size, bs, d.c.Info().MaxTransfer)}
+		return usageError{fmt.Errorf("--bs %s must be a multiple of %d, at most %d", o.size, bs, d.c.Info().MaxTransfer)}
 	case uint64(size/bs) > ns.Blocks():
-		return usageError{fmt.Errorf("--bs %s: the namespace has %d blocks of %d bytes", o.size, ns.Blocks(), bs)}
+		return usageError{fmt.Errorf("--bs %s exceeds the namespace of %d blocks of %d bytes", o.size, ns.Blocks(), bs)}
 	}
 	q, err := d.c.NewQueue(o.depth)
 	if err != nil {
@@ -137,11 +137,7 @@ func runNVMeBench(ctx context.Context, d *drive, o nvmeBenchOptions, out io.Writ
 		P50: float64(b.hist.ValueAtQuantile(50)) / 1e3, P99: float64(b.hist.ValueAtQuantile(99)) / 1e3,
 		HostBytes: d.through(uint64(b.ended)*uint64(size), before), Soft: strings.HasPrefix(d.name, "soft:"),
 	}
-	if o.json {
-		return writeJSON(out, res)
-	}
-	_, err = fmt.Fprintln(out, res)
-	return err
+	return show(out, o.json, res)
 }
 
 // A nvmeBench keeps a queue full.
@@ -155,7 +151,7 @@ type nvmeBench struct {
 	ended int
 }
 
-// run returns the seconds that it took.
+// run returns its duration in seconds.
 func (b *nvmeBench) run(ctx context.Context, buf *nvme.Buffer, limit time.Duration) (float64, error) {
 	depth := b.q.Depth()
 	blocks := uint32(b.size / int64(b.ns.BlockSize()))
@@ -183,7 +179,7 @@ func (b *nvmeBench) run(ctx context.Context, buf *nvme.Buffer, limit time.Durati
 		if inFlight == 0 {
 			return time.Since(start).Seconds(), ctx.Err()
 		}
-		// Without ctx: commands that are in flight are waited for.
+		// Without ctx: wait for all commands in flight.
 		n, err := b.q.Reap(context.Background(), done)
 		if err != nil {
 			return 0, err

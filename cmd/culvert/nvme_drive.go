@@ -18,7 +18,7 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// A drive is an open controller with the memory that it moves to and from.
+// A drive is an open controller and its DMA memory.
 type drive struct {
 	name string
 	via  string // "host" or "gpu:0"
@@ -27,12 +27,12 @@ type drive struct {
 	c    *nvme.Controller
 	soft *soft.Machine // of a software drive
 	ends []func() error
-	// readOnly is why the file of a software drive cannot be written to.
+	// readOnly is the error of opening the file of a software drive for writing.
 	readOnly error
 }
 
-// openDrive opens a drive by its name on the command line. via may be empty
-// where no memory is needed.
+// openDrive opens the drive of a DRIVE argument. via is empty if no memory is
+// needed.
 func openDrive(name, via string) (d *drive, err error) {
 	d = &drive{name: name, via: via}
 	defer func() {
@@ -49,7 +49,7 @@ func openDrive(name, via string) (d *drive, err error) {
 		if err != nil {
 			return d, usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", via)}
 		}
-		if err := hasGPUs(d.m, []int{n}); err != nil {
+		if err := checkGPUs(d.m, n); err != nil {
 			return d, err
 		}
 		if d.dev, err = d.m.GPU.Open(n); err != nil {
@@ -67,7 +67,7 @@ func openDrive(name, via string) (d *drive, err error) {
 	return d, err
 }
 
-// close undoes what openDrive did, last first.
+// close reverses openDrive.
 func (d *drive) close() error {
 	var errs []error
 	for i := len(d.ends) - 1; i >= 0; i-- {
@@ -89,10 +89,10 @@ func (d *drive) transport() (nvme.Transport, error) {
 	case "soft":
 		return d.software(rest)
 	}
-	return nil, usageError{fmt.Errorf("%q names no drive: want vfio:…, libnvm:… or soft:FILE", d.name)}
+	return nil, usageError{fmt.Errorf("invalid drive %q (want vfio:…, libnvm:… or soft:FILE)", d.name)}
 }
 
-// software makes a drive of a file.
+// software opens a file as a drive.
 func (d *drive) software(name string) (nvme.Transport, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrPermission) {
@@ -100,7 +100,7 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 		f, err = os.Open(name)
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w (truncate -s 64M %s makes one)", err, name)
+		return nil, fmt.Errorf("%w (fix: truncate -s 64M %s)", err, name)
 	}
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 	m, ok := soft.Of(d.m.GPU)
 	if !ok {
 		if d.dev != nil {
-			return nil, usageError{errors.New("a software drive does not reach a real GPU: CULVERT_MACHINE=soft has GPUs that it reaches")}
+			return nil, usageError{errors.New("a software drive cannot reach a real GPU (fix: set CULVERT_MACHINE=soft)")}
 		}
 		if m, err = soft.New(soft.Config{}); err != nil {
 			return nil, err
@@ -132,7 +132,7 @@ func (d *drive) namespace(id uint32) (*nvme.Namespace, error) {
 	return nil, fmt.Errorf("%s has no namespace %d (culvert nvme identify lists them)", d.name, id)
 }
 
-// buffer is memory of the kind that --via asks for.
+// buffer allocates memory as --via says.
 func (d *drive) buffer(n uint64) (*nvme.Buffer, error) {
 	if d.dev != nil {
 		return d.c.AllocGPU(d.dev, n)
@@ -140,29 +140,28 @@ func (d *drive) buffer(n uint64) (*nvme.Buffer, error) {
 	return d.c.AllocHost(int(n))
 }
 
-// A nvmeReceipt says what a command did.
+// A nvmeReceipt is the record of one transfer.
 type nvmeReceipt struct {
-	From    string       `json:"from"`
-	To      string       `json:"to"`
-	Bytes   uint64       `json:"bytes"`
-	Host    route.ByteCount `json:"host_bytes"` // of data through host memory
-	Seconds float64      `json:"seconds"`
+	From    string          `json:"from"`
+	To      string          `json:"to"`
+	Bytes   uint64          `json:"bytes"`
+	Host    route.ByteCount `json:"host_bytes"`
+	Seconds float64         `json:"seconds"`
 }
 
 func (r nvmeReceipt) String() string {
 	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, human.Size(int64(r.Bytes)), figure(r.Host), human.Rate(float64(r.Bytes)/r.Seconds))
 }
 
-// move has the drive move blocks from or to memory of its own. What lies in
-// that memory comes from data, or is returned.
+// move transfers blocks through a buffer: from data, or to the data it returns.
 func (d *drive) move(ctx context.Context, ns *nvme.Namespace, lba, blocks uint64, write bool, data []byte) (nvmeReceipt, []byte, error) {
 	r := nvmeReceipt{From: d.name, To: d.via, Bytes: blocks * uint64(ns.BlockSize())}
 	if write {
 		r.From, r.To = r.To, r.From
 	}
-	const limit = 1 << 30 // a command line tool keeps the whole transfer in memory
+	const limit = 1 << 30 // the whole transfer is in memory
 	if r.Bytes == 0 || blocks > limit/uint64(ns.BlockSize()) {
-		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one, and at most %s", blocks, ns.BlockSize(), human.Size(limit))}
+		return r, nil, usageError{fmt.Errorf("%d blocks of %d bytes: want at least one block, at most %s", blocks, ns.BlockSize(), human.Size(limit))}
 	}
 	buf, err := d.buffer(r.Bytes)
 	if err != nil {
@@ -221,8 +220,7 @@ func (d *drive) hostBytes() uint64 {
 	return d.soft.HostBytes()
 }
 
-// through is how much of a transfer went through host memory, and how that is
-// known.
+// through returns how many bytes of a transfer went through host memory.
 func (d *drive) through(n, before uint64) route.ByteCount {
 	switch {
 	case d.soft != nil:

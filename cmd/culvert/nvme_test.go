@@ -54,23 +54,23 @@ func TestNVMeList(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []nvmeEntry{
-		{PCI: "0000:01:00.0", Driver: "nvme", Group: "7", Note: "in use by the kernel; to take it: driverctl set-override 0000:01:00.0 vfio-pci"},
+		{PCI: "0000:01:00.0", Driver: "nvme", Group: "7", Note: "in use by the kernel (fix: driverctl set-override 0000:01:00.0 vfio-pci)"},
 		{PCI: "0000:02:00.0", Driver: "vfio-pci", Group: "8", Drive: "vfio:0000:02:00.0"},
-		{PCI: "0000:03:00.0", Driver: "nvme", Note: "in no IOMMU group: the IOMMU is off, and vfio needs it"},
-		{PCI: "0000:04:00.0", Group: "10", Note: "bound to no driver; to take it: driverctl set-override 0000:04:00.0 vfio-pci"},
+		{PCI: "0000:03:00.0", Driver: "nvme", Note: "not in an IOMMU group (fix: turn the IOMMU on, which vfio needs)"},
+		{PCI: "0000:04:00.0", Group: "10", Note: "not bound to a driver (fix: driverctl set-override 0000:04:00.0 vfio-pci)"},
 		{PCI: "0000:05:00.0", Driver: "libnvm helper", Group: "11", Note: "bound to the libnvm module: one of the libnvm: drives below"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	out.Reset()
-	if err := runNVMeList(dev.With(&machine.Machine{}, kernel.New(fstest.MapFS{})), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers here") {
+	if err := runNVMeList(dev.With(&machine.Machine{}, kernel.New(fstest.MapFS{})), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers found") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
 
-// A software drive whose file cannot be written to says so, not that its medium has
-// a fault. The test runs as the owner of the file and without root's rights.
+// A read-only file of a software drive is an error of permissions, not of the
+// medium. The test runs as the owner of the file, without root's rights.
 func TestNVMeReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"disk": 0o400, "data": 0o600} {

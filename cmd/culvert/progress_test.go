@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,56 +31,6 @@ func TestProgressPicture(t *testing.T) {
 	}
 	if !strings.Contains((&copyState{start: start}).render(start)[0], "0 B / 0 B, 100%, 0B/s, ETA -") {
 		t.Error("nothing at all is not shown as such")
-	}
-}
-
-// Where there is no terminal a long transfer is told about now and then, in lines
-// without control characters, and a short one not at all.
-func TestMeterInALog(t *testing.T) {
-	var b bytes.Buffer
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	m := &meter{w: &b, now: func() time.Time { return now }, start: now, drawn: now}
-	for i := range int64(250) {
-		m.advance(i<<20, 1<<30)
-		now = now.Add(time.Second / 10)
-	}
-	m.done()
-	want := "100.0 MiB of 1.0 GiB, 9%, 10.49MB/s, ETA 1m32s\n200.0 MiB of 1.0 GiB, 19%, 10.49MB/s, ETA 1m22s\n"
-	if d := cmp.Diff(want, b.String()); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-func TestMeterOnATerminal(t *testing.T) {
-	var b bytes.Buffer
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	m := &meter{w: &b, screen: &screen{-1}, now: func() time.Time { return now }, start: now}
-	for i := range int64(30) {
-		m.advance(i, 100)
-		now = now.Add(time.Second / 100)
-	}
-	m.done()
-	if n := strings.Count(b.String(), "\r\x1b[K"); n != 4 || strings.Contains(b.String(), "\n") || !strings.HasSuffix(b.String(), "\r\x1b[K") {
-		t.Errorf("drawn %d times: %q", n, b.String())
-	}
-}
-
-// However small the window and however odd the names, what is drawn can be erased.
-func TestFit(t *testing.T) {
-	lines := []string{"Transferred: 3.5 GiB", "two", "a\nb\x1b[2J", "four", "fünf"}
-	for _, c := range []struct {
-		width, height int
-		want          []string
-	}{
-		{80, 24, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf"}},
-		{80, 6, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf"}},
-		{80, 5, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", " and 2 more"}},
-		{4, 24, []string{"Tra", "two", "a?b", "fou", "fün"}},
-		{1, 1, []string{" "}},
-	} {
-		if d := cmp.Diff(c.want, fit(slices.Clone(lines), c.width, c.height)); d != "" {
-			t.Errorf("%d by %d (-want +got):\n%s", c.width, c.height, d)
-		}
 	}
 }
 

@@ -27,20 +27,19 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [--] PROGRAM [ARGUMENT...]",
 		Short: "Run a program with Culvert's libcufile, and without a GPU with its software CUDA",
-		Long: `run starts a program with Culvert's libcufile.so.0 in front of any other. On a
-software machine (CULVERT_MACHINE) it puts the software libcuda.so.1 and
-libcudart.so there as well, so that programs that use the CUDA driver API or the
-shared runtime, and no kernels of their own, run without a GPU.
+		Long: `Run PROGRAM with Culvert's libcufile.so.0 preloaded. On a software machine
+(CULVERT_MACHINE) the software libcuda.so.1 and libcudart.so are preloaded, too:
+programs that use the CUDA driver API or the shared runtime, and no kernels of
+their own, then run without a GPU.
 
-The libraries are preloaded, because the RPATH of Python wheels beats
-LD_LIBRARY_PATH. They come from $CULVERT_LIB, or from where "make lib" and "make
-install" put them: lib/ beside or above this program, ../lib/culvert, or lib/ in
-the current directory. CULVERT_LOG=errors has them explain on standard error
-every call that fails.
+Preloading is needed because the RPATH of Python wheels precedes LD_LIBRARY_PATH.
+The libraries are in $CULVERT_LIB, or where "make lib" and "make install" put
+them: lib/ beside or above this program, ../lib/culvert, or lib/ in the current
+directory. CULVERT_LOG=errors logs every failed call to standard error.
 
 EXIT STATUS
   that of the program; 126 if it cannot be run, 127 if it is not found,
-  1 if the libraries are missing, 2 if the command line is wrong`,
+  1 if the libraries are missing, 2 for an invalid command line`,
 		Example: `  culvert run -- ./strrev test.txt
   CULVERT_MACHINE=soft culvert run -- python3 -m pytest tests/
   CULVERT_LOG=errors culvert run -- ./program`,
@@ -51,12 +50,12 @@ EXIT STATUS
 	return cmd
 }
 
-// runProgram replaces this process: the program gets its signals and gives its
-// exit status by itself.
+// runProgram replaces this process, so that the program receives its signals and
+// returns its exit status.
 func runProgram(argv []string, stderr io.Writer) error {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return notRun(stderr, argv[0], err)
+		return runError(stderr, argv[0], err)
 	}
 	dir, err := findLibraries()
 	if err != nil {
@@ -66,24 +65,24 @@ func runProgram(argv []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := complete(dir, m.Soft); err != nil {
+	if err := checkLibraries(dir, m.Soft); err != nil {
 		return err
 	}
-	return notRun(stderr, path, unix.Exec(path, argv, preload(os.Environ(), dir, m.Soft)))
+	return runError(stderr, path, unix.Exec(path, argv, preload(os.Environ(), dir, m.Soft)))
 }
 
-// complete looks for the libraries: the dynamic linker goes on without those that
-// are not there, and the program would run with others.
-func complete(dir string, soft bool) error {
+// checkLibraries finds missing libraries. The dynamic linker would ignore them, and
+// the program would run with others.
+func checkLibraries(dir string, soft bool) error {
 	for _, lib := range libraries(dir, soft) {
 		if _, err := os.Stat(lib); err != nil {
-			return fmt.Errorf("%w (make lib makes all of them)", err)
+			return fmt.Errorf("%w (fix: make lib)", err)
 		}
 	}
 	return nil
 }
 
-// libraries are those that are preloaded.
+// libraries lists what is preloaded.
 func libraries(dir string, soft bool) []string {
 	libs := []string{filepath.Join(dir, "libcufile.so.0")}
 	if soft {
@@ -94,8 +93,8 @@ func libraries(dir string, soft bool) []string {
 	return libs
 }
 
-// notRun says why, because the exit status alone ends the process quietly.
-func notRun(stderr io.Writer, name string, err error) error {
+// runError prints why a program was not run and returns its exit status.
+func runError(stderr io.Writer, name string, err error) error {
 	fmt.Fprintf(stderr, "culvert: run %s: %v\n", name, err)
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return exitStatus(exitNotFound)
@@ -103,7 +102,7 @@ func notRun(stderr io.Writer, name string, err error) error {
 	return exitStatus(exitCannotRun)
 }
 
-// findLibraries is the directory with the C libraries.
+// findLibraries returns the directory of the C libraries.
 func findLibraries() (string, error) {
 	var dirs []string
 	if dir := os.Getenv("CULVERT_LIB"); dir != "" {
@@ -121,15 +120,15 @@ func findLibraries() (string, error) {
 		}
 		dir, err := filepath.Abs(dir)
 		if strings.ContainsAny(dir, ": ") {
-			err = fmt.Errorf("the dynamic linker cannot preload from %s: its list of libraries knows no colons and spaces in names", dir)
+			err = fmt.Errorf("cannot preload from %s: LD_PRELOAD allows no colons or spaces", dir)
 		}
 		return dir, err
 	}
-	return "", fmt.Errorf("no libculvert.so in %s: run make lib, or set CULVERT_LIB to where it is", strings.Join(dirs, ", "))
+	return "", fmt.Errorf("libculvert.so not found in %s (fix: run make lib, or set CULVERT_LIB to its directory)", strings.Join(dirs, ", "))
 }
 
-// preload puts the libraries into an environment: preloaded, and in the search
-// path for programs that look for another of their names.
+// preload adds the libraries to an environment. They are also in the search path,
+// for programs that load them by another name.
 func preload(env []string, dir string, soft bool) []string {
 	dirs := []string{dir}
 	if soft {
@@ -139,7 +138,7 @@ func preload(env []string, dir string, soft bool) []string {
 	return prepend(env, "LD_LIBRARY_PATH", dirs)
 }
 
-// prepend puts values before those that a list in the environment has.
+// prepend adds values to the front of a list in the environment.
 func prepend(env []string, name string, values []string) []string {
 	list := strings.Join(values, ":")
 	i := slices.IndexFunc(env, func(s string) bool { return strings.HasPrefix(s, name+"=") })

@@ -33,35 +33,27 @@ func newSave() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save {MODEL | --from SOCK} DEST",
 		Short: "Save a model from GPU memory, with checksums",
-		Long: `save loads MODEL, or a part of it, into GPU memory and saves it from there into
-one safetensors file that starts its data on a page border, with a manifest of
-checksums beside it. With --from it saves a model that another process holds
-(culvert load --hold), without loading anything. Of ranks that are held on several
-GPUs --via names the one to save.
+		Long: `Load MODEL or part of it and save a safetensors file with page-aligned data and a
+manifest. --from saves a served model (culvert load --hold); if it has several
+ranks, --via selects one.
 
-DEST appears when it is complete and on stable storage: a crash or Ctrl-C leaves
-the old file or the new one, and no temporary file. A symbolic link at DEST is
-followed: the file that it leads to is replaced. With --step, DEST is a
-directory of checkpoints: DEST/step-000000100/model.safetensors, and DEST/latest
-points to the newest.
+DEST is replaced atomically once all data is on stable storage. A crash or Ctrl-C
+leaves the old or the new file, no temporary one. If DEST is a symbolic link, the
+file that it points to is replaced. With --step, DEST is a directory of
+checkpoints: DEST/step-000000100/model.safetensors, and DEST/latest points to the
+newest.
 
 EXIT STATUS
   0  the file and its manifest are on stable storage
   1  an error; the message names the file, the tensor and the cause
-  2  the command line is wrong`,
+  2  invalid command line`,
 		Example: `  culvert save /data/llama llama.safetensors
   culvert save /data/llama slice.safetensors --plan tp=4,rank=1
   culvert save model.safetensors /data/run --step 1000 --keep 3
   culvert save --from /run/user/1000/llama.sock llama.safetensors`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			if cmd.Flags().Changed("step") && o.step < 0 {
-				return usageError{fmt.Errorf("--step %d: want a number from 0", o.step)}
-			}
-			if o.keep < 0 || (o.keep > 0 && o.step < 0) {
-				return usageError{fmt.Errorf("--keep %d: want a number from 1, with --step", o.keep)}
-			}
-			if err := o.check(len(a)); err != nil {
+			if err := o.check(len(a), cmd.Flags().Changed("step")); err != nil {
 				return usageError{err}
 			}
 			return runSave(cmd.Context(), o, a, cmd.OutOrStdout())
@@ -69,47 +61,39 @@ EXIT STATUS
 	}
 	o.part.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.via, "via", "", "GPU to save from (default gpu:0, with --from all that it holds)")
-	f.StringVar(&o.from, "from", "", "save the model that is held at this socket")
+	f.StringVar(&o.via, "via", "", "GPU to save from (default gpu:0; with --from, all of the served model)")
+	f.StringVar(&o.from, "from", "", "save the model served on this socket")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
-	f.IntVar(&o.keep, "keep", 0, "keep so many of the newest steps, 0 for all")
+	f.IntVar(&o.keep, "keep", 0, "newest steps to keep (0 = all)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
-// A saveResult is what save prints.
-type saveResult struct {
-	File     string  `json:"file"`
-	Manifest string  `json:"manifest"`
-	Tensors  int     `json:"tensors"`
-	Bytes    int64   `json:"bytes"`
-	Seconds  float64 `json:"seconds"`
-	GBps     float64 `json:"gb_per_second"`
-	Soft     bool    `json:"software_machine"`
-}
-
-// check holds the arguments to what --from leaves to say.
-func (o *saveOptions) check(n int) error {
+func (o *saveOptions) check(args int, stepSet bool) error {
 	switch {
-	case o.from == "" && n != 2:
+	case stepSet && o.step < 0:
+		return fmt.Errorf("--step %d must be at least 0", o.step)
+	case o.keep < 0 || o.keep > 0 && o.step < 0:
+		return fmt.Errorf("--keep %d must be at least 1 and needs --step", o.keep)
+	case o.from == "" && args != 2:
 		return errors.New("want MODEL and DEST, or --from SOCK and DEST")
-	case o.from != "" && n != 1:
-		return errors.New("--from names what is saved: want DEST alone")
+	case o.from != "" && args != 1:
+		return errors.New("--from excludes MODEL: want DEST alone")
 	case o.from != "" && (o.plan != "" || len(o.rules) > 0):
-		return errors.New("a held model is saved as it lies: --plan and --rule go with its load")
+		return errors.New("--from excludes --plan and --rule, which the load of the served model set")
 	}
 	return nil
 }
 
 func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) error {
 	dest := a[len(a)-1]
-	if err := o.writable(dest); err != nil {
+	if err := o.checkDest(dest); err != nil {
 		return err
 	}
 	if o.via == "" && o.from == "" {
 		o.via = "gpu:0"
 	}
-	var devices []int // of a held model nil means all
+	var devices []int // nil means all of a served model
 	if o.via != "" {
 		var err error
 		if devices, err = parseGPUs(o.via); err != nil {
@@ -123,27 +107,18 @@ func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) erro
 	defer drv.Close()
 	res := saveResult{File: dest, Soft: mach.Soft}
 	if o.from != "" {
-		err = res.saveHeld(ctx, o, devices, seenGPUs{mach, drv})
+		err = res.saveServed(ctx, o, devices, machineGPUs{mach, drv})
 	} else {
 		err = res.saveModel(ctx, o, a[0], drv)
 	}
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return writeJSON(out, res)
-	}
-	fmt.Fprintf(out, "saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s", res.File, res.Tensors, res.Bytes,
-		time.Duration(res.Seconds*float64(time.Second)).Round(time.Microsecond), human.Rate(res.GBps*1e9), res.Manifest)
-	if res.Soft {
-		fmt.Fprint(out, " SOFTWARE-MACHINE")
-	}
-	fmt.Fprintln(out)
-	return nil
+	return show(out, o.json, res)
 }
 
-// writable finds a destination that will not do before a model is loaded for it.
-func (o *saveOptions) writable(dest string) error {
+// checkDest finds an unusable destination before a model is loaded.
+func (o *saveOptions) checkDest(dest string) error {
 	if o.step >= 0 {
 		return (&tensor.Checkpoints{Dir: dest}).Free(o.step)
 	}
@@ -153,87 +128,67 @@ func (o *saveOptions) writable(dest string) error {
 	return nil
 }
 
+// A saveResult is what save prints.
+type saveResult struct {
+	File     string  `json:"file"`
+	Manifest string  `json:"manifest"`
+	Tensors  int     `json:"tensors"`
+	Bytes    int64   `json:"bytes"`
+	Seconds  float64 `json:"seconds"`
+	GBps     float64 `json:"gb_per_second"`
+	Soft     bool    `json:"software_machine"`
+}
+
+func (r saveResult) String() string {
+	return fmt.Sprintf("saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s%s", human.Name(r.File), r.Tensors, r.Bytes,
+		human.Seconds(r.Seconds), human.Rate(r.GBps*1e9), human.Name(r.Manifest), softMark(r.Soft))
+}
+
 // saveModel loads a model and saves it from the GPU.
 func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, drv *cufile.Driver) error {
-	targets, err := o.targets(o.via)
+	m, plan, _, err := o.open(src, o.via, nil)
 	if err != nil {
 		return err
 	}
-	m, err := tensor.Open(src)
+	l, tensors, err := loadAll(ctx, plan, drv, nil)
 	if err != nil {
-		return err
-	}
-	plan, err := tensor.NewPlan(m, targets, nil)
-	if err != nil {
-		return err
-	}
-	warnUncut(os.Stderr, targets, plan)
-	l, err := tensor.NewLoad(plan, drv, nil)
-	if err != nil {
-		return err
+		return modelError("save", src, err)
 	}
 	defer l.Close()
-	tensors, err := all(ctx, l, plan.Totals().Read)
-	if err != nil {
-		return about("save", src, err)
-	}
 	return r.save(ctx, o, tensors, metadata(m), drv)
 }
 
-// all is what a load brings, of so many bytes.
-func all(ctx context.Context, l *tensor.Load, total int64) (tensors []tensor.Tensor, err error) {
-	meter := newMeter(os.Stderr)
-	defer meter.done()
-	for t, err := range l.Tensors(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		tensors = append(tensors, *t)
-		meter.advance(l.Progress(), total)
-	}
-	return tensors, nil
-}
-
-// saveHeld saves a model that another process holds, or what of it is on some GPUs.
-func (r *saveResult) saveHeld(ctx context.Context, o saveOptions, devices []int, gpus seenGPUs) error {
+// saveServed saves a model that another process serves, or its part on some GPUs.
+func (r *saveResult) saveServed(ctx context.Context, o saveOptions, devices []int, gpus machineGPUs) error {
 	wanted, err := tensor.AnyOf(o.only)
 	if err != nil {
 		return usageError{err}
 	}
-	held, err := hold.Attach(ctx, o.from, gpus)
+	served, err := hold.Attach(ctx, o.from, gpus)
 	if err != nil {
 		return err
 	}
-	defer held.Close()
-	tensors := slices.DeleteFunc(held.Tensors, func(t tensor.Tensor) bool {
+	defer served.Close()
+	tensors := slices.DeleteFunc(served.Tensors, func(t tensor.Tensor) bool {
 		return !wanted(t.Name) || devices != nil && !slices.Contains(devices, t.Span.Dev)
 	})
 	if len(tensors) == 0 {
-		return fmt.Errorf("no tensor of the model that %s holds is selected", o.from)
+		return fmt.Errorf("save from %s: no tensor of the served model is selected", o.from)
 	}
-	if err := apart(tensors); err != nil {
-		return fmt.Errorf("save what %s holds: %w", o.from, err)
-	}
-	return r.save(ctx, o, tensors, held.Metadata, gpus.Driver)
-}
-
-// apart refuses ranks of one model: their tensors have the same names, and one file
-// holds a name once.
-func apart(tensors []tensor.Tensor) error {
 	on := map[string]int{}
-	for _, t := range tensors {
+	for _, t := range tensors { // ranks have tensors of the same names
 		if dev, ok := on[t.Name]; ok {
-			return fmt.Errorf("%q is on gpu:%d and on gpu:%d, a rank on each: save one, with --via gpu:%d", t.Name, dev, t.Span.Dev, dev)
+			return fmt.Errorf("save from %s: tensor %q is on gpu:%d and gpu:%d, one rank each (fix: save one rank with --via gpu:%d)", o.from, t.Name, dev, t.Span.Dev, dev)
 		}
 		on[t.Name] = t.Span.Dev
 	}
-	return nil
+	return r.save(ctx, o, tensors, served.Metadata, gpus.Driver)
 }
 
 func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
-	meter := newMeter(os.Stderr)
-	defer meter.done()
-	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.advance}
+	meter := human.NewMeter(os.Stderr)
+	defer meter.Done()
+	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance}
 	var sources []tensor.Source
 	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)

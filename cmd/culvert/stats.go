@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,29 +23,28 @@ func newStats() *cobra.Command {
 	var o statsOptions
 	cmd := &cobra.Command{
 		Use:   "stats -p PID",
-		Short: "Print what a process has moved, and by which routes",
-		Long: `stats reads the sums of a process's receipts from shared memory: by route, and
-for each file. Any program counts that moves bytes through Culvert, also by way of
-its libcufile.so.0. The process need not be asked, and may have ended: its figures
-stay for a minute at least.
+		Short: "Print the transfer totals of a process",
+		Long: `Print a process's transfer totals by route and file. They include transfers
+through Culvert's libcufile.so.0. The process is not interrupted; totals remain at
+least a minute after exit.
 
 EXIT STATUS
-  0  the figures were printed
+  0  the totals were printed
   1  the process has none, or they cannot be read
-  2  the command line is wrong`,
+  2  invalid command line`,
 		Example: `  culvert stats -p 4711
   culvert stats -p $(pgrep -n python3) --json`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStats(o, cmd.OutOrStdout()) },
 	}
-	cmd.Flags().IntVarP(&o.pid, "pid", "p", 0, "number of the process")
+	cmd.Flags().IntVarP(&o.pid, "pid", "p", 0, "process ID")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
 func runStats(o statsOptions, out io.Writer) error {
 	if o.pid <= 0 {
-		return usageError{fmt.Errorf("stats: which process? (usage: culvert stats -p PID)")}
+		return usageError{errors.New("missing -p PID")}
 	}
 	path, err := stats.Find(stats.Dirs(), o.pid)
 	if err != nil {
@@ -53,15 +54,10 @@ func runStats(o statsOptions, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("stats: %w", err)
 	}
-	res := newStatsResult(s)
-	if o.json {
-		return writeJSON(out, res)
-	}
-	printStats(out, res)
-	return nil
+	return show(out, o.json, newStatsResult(s))
 }
 
-// A statsResult is what stats prints as JSON.
+// A statsResult is what stats prints.
 type statsResult struct {
 	PID     int         `json:"pid"`
 	Command string      `json:"command"`
@@ -82,7 +78,7 @@ type statsSums struct {
 	HostBytes int64        `json:"host_bytes"`
 	Errors    int64        `json:"errors"`
 	Retries   int64        `json:"retries"`
-	Seconds   float64      `json:"seconds"` // summed over transfers, of which many run at a time
+	Seconds   float64      `json:"seconds"` // summed over transfers, also parallel ones
 	Routes    []statsRoute `json:"routes"`
 }
 
@@ -119,7 +115,8 @@ func newStatsSums(t *stats.Totals, names []string) statsSums {
 	return s
 }
 
-func printStats(out io.Writer, r statsResult) {
+func (r statsResult) String() string {
+	out := new(strings.Builder)
 	state := "running"
 	if !r.Alive {
 		state = "ended"
@@ -137,6 +134,7 @@ func printStats(out io.Writer, r statsResult) {
 	for _, f := range r.Files {
 		printStatsFile(out, f)
 	}
+	return out.String()
 }
 
 func printCounts(w io.Writer, name string, c statsCounts) {
@@ -149,7 +147,7 @@ func printStatsFile(out io.Writer, f statsFile) {
 		state = "closed"
 	}
 	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d; by",
-		f.Name, state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors)
+		human.Name(f.Name), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors)
 	for _, e := range f.Routes {
 		fmt.Fprintf(out, " %s", e.Route)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -20,19 +21,19 @@ func newVerify() *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify MODEL...",
-		Short: "Compare models with the checksums that were saved beside them",
-		Long: `verify reads the safetensors files of each MODEL and compares them with the
-manifests beside them (FILE.culvert.json). It checks all of them before it fails,
-and says which bytes of which tensors have changed. MODEL is a file, an index of
-shards, or a directory that holds one, such as a checkpoint.
+		Short: "Verify models against their checksum manifests",
+		Long: `Read the safetensors files of each MODEL and compare them with their manifests
+(FILE.culvert.json). All files are checked; errors name the changed bytes and
+tensors. MODEL is a file, a shard index, or a directory with one of them, such as
+a checkpoint.
 
-Files that another program wrote have no manifest; --create makes one of what is
-there now.
+Files that another program wrote have no manifest; --create writes one from the
+current contents.
 
 EXIT STATUS
-  0  every file is what was saved (or has a manifest now, with --create)
+  0  every file matches its manifest (or has one now, with --create)
   1  a file is damaged, has no manifest, or cannot be read
-  2  the command line is wrong`,
+  2  invalid command line`,
 		Example: `  culvert verify model.safetensors
   culvert verify /data/run/latest /data/run/step-000001000
   culvert verify --create /data/llama`,
@@ -42,12 +43,12 @@ EXIT STATUS
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.create, "create", false, "make manifests instead of checking them")
+	f.BoolVar(&o.create, "create", false, "write manifests instead of checking them")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
-// A verifyResult is what was found out about one file.
+// A verifyResult is the result for one file.
 type verifyResult struct {
 	File    string          `json:"file"`
 	OK      bool            `json:"ok"`
@@ -74,9 +75,9 @@ func runVerify(ctx context.Context, o verifyOptions, models []string, out io.Wri
 			if err == nil && !o.json {
 				word := "ok"
 				if o.create {
-					word = "manifest made for"
+					word = "created manifest of"
 				}
-				fmt.Fprintf(out, "%s %s bytes=%d tensors=%d\n", word, res.File, res.Bytes, res.Tensors)
+				fmt.Fprintf(out, "%s %s bytes=%d tensors=%d\n", word, human.Name(res.File), res.Bytes, res.Tensors)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ type Bench struct {
 	size int64
 	soft bool
 
-	ceilings map[bool]float64 // by "writes"
+	ceilings map[bool]float64 // pinned-copy rates, by "writes"
 }
 
 // Open prepares the file at name for measuring. flags are os.OpenFile's.
@@ -35,7 +35,7 @@ func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Benc
 	if err != nil {
 		return nil, err
 	}
-	// Looked at first, because to open a pipe waits for its writer.
+	// Checked first: opening a pipe would wait for its writer.
 	if st, err := os.Stat(name); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("%s: %w", name, storage.ErrFileType)
 	}
@@ -61,13 +61,14 @@ func (b *Bench) Close() error {
 	return b.file.Close()
 }
 
-// Warm reads the file once, so that the page cache holds it as far as it can.
+// Warm reads the file once, so that the page cache holds as much of it as fits.
 func (b *Bench) Warm() error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.NewSectionReader(cached{b.st}, 0, b.size), make([]byte, 4<<20)) // Discard alone would take small steps
+	// io.Discard itself would read in small steps.
+	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.NewSectionReader(cached{b.st}, 0, b.size), make([]byte, 4<<20))
 	return err
 }
 
-// cached reads a file through the page cache, however it was opened.
+// cached reads a file through the page cache, even if it was opened with O_DIRECT.
 type cached struct{ st *storage.File }
 
 func (c cached) ReadAt(p []byte, off int64) (int, error) {
@@ -92,83 +93,82 @@ func (b *Bench) Routes() ([]route.ID, error) {
 	return p.Usable(), nil
 }
 
-// A Peer is an engine other than Culvert.
+// A Peer is a baseline: another method measured in the same run.
 type Peer string
 
 const (
 	PeerLibcufile Peer = "libcufile"
 	PeerPread     Peer = "pread"
-	// PeerMemory leaves the GPU out: what reading and writing alone cost.
-	PeerMemory Peer = "memory"
+	PeerMemory    Peer = "memory" // file I/O alone, without the GPU
 )
 
-// Check tells whether there is such a peer.
+// Check reports an unknown peer.
 func (p Peer) Check() error {
 	switch p {
 	case PeerLibcufile, PeerPread, PeerMemory:
 		return nil
 	}
-	return fmt.Errorf("no peer %q: want libcufile, pread or memory", p)
+	return fmt.Errorf("unknown peer %q (want libcufile, pread or memory)", p)
 }
 
-// Find sets the path of NVIDIA's library, where the peer is that and the path is
-// empty, so that a missing one is noticed before anything is measured.
-func (p Peer) Find(libcufile *string) (err error) {
-	if p != PeerLibcufile {
-		return nil
-	}
-	if *libcufile != "" {
-		_, err := os.Stat(*libcufile)
-		return err
-	}
-	if *libcufile, err = vendor.Find(); err != nil {
-		return fmt.Errorf("%w (install it, name it with --libcufile, or leave out --peer libcufile)", err)
-	}
-	return nil
+// A Method is what to measure: a baseline, or Culvert over one route or, if that is
+// None, over the one that it chooses.
+type Method struct {
+	Peer  Peer // "" means Culvert
+	Route route.ID
 }
 
-// Culvert measures a workload by the ladder, or by one route.
-func (b *Bench) Culvert(ctx context.Context, w Workload, only route.ID) (*Result, error) {
-	e, err := newCulvert(b.drv, b.file, b.dev.Info().Index, only, w.Register)
+// FindLibcufile returns the path of NVIDIA's library; path, if it is not empty, or
+// where it is usually installed.
+func FindLibcufile(path string) (string, error) {
+	if path != "" {
+		_, err := os.Stat(path)
+		return path, err
+	}
+	path, err := vendor.Find()
+	if err != nil {
+		err = fmt.Errorf("%w (fix: install it, set --libcufile, or omit --peer libcufile)", err)
+	}
+	return path, err
+}
+
+// Measure runs a workload. libcufile is the path of NVIDIA's library.
+func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile string) (*Result, error) {
+	var e *engine
+	var err error
+	switch m.Peer {
+	case "":
+		e, err = culvertEngine(b.drv, b.file, b.dev.Info().Index, m.Route, w.Register)
+	case PeerLibcufile:
+		e, err = libcufileEngine(b.dev, b.file, libcufile, w.Register)
+	case PeerPread:
+		e = preadEngine(b.file, b.dev)
+	case PeerMemory:
+		w.Verify = false // GPU memory does not get the data
+		e = memoryEngine(b.file)
+	default:
+		err = m.Peer.Check()
+	}
 	if err != nil {
 		return nil, err
 	}
+	defer e.close()
 	return b.measure(ctx, w, e)
 }
 
-// Peer measures a workload by a peer. libcufile is the path of NVIDIA's library;
-// empty means the usual places.
-func (b *Bench) Peer(ctx context.Context, w Workload, p Peer, libcufile string) (*Result, error) {
-	switch p {
-	case PeerLibcufile:
-		e, err := newLibcufile(b.dev, b.file, libcufile, w.Register)
-		if err != nil {
-			return nil, err
-		}
-		return b.measure(ctx, w, e)
-	case PeerPread:
-		return b.measure(ctx, w, &pread{b.file, b.dev})
-	case PeerMemory:
-		w.Verify = false // no memory of ours has the bytes
-		return b.measure(ctx, w, &memory{b.file})
-	}
-	return nil, p.Check()
-}
-
-func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, error) {
-	defer e.close()
+func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, error) {
 	if w.Block > b.size {
-		return nil, fmt.Errorf("%s has %s: a block of %s does not fit", b.file.Name(), human.Size(b.size), human.Size(w.Block))
+		return nil, fmt.Errorf("%s: block of %s exceeds the file of %s", b.file.Name(), human.Size(w.Block), human.Size(b.size))
 	}
 	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > b.size {
-		return nil, fmt.Errorf("%s has %s, which a cold run reads once, and one call moves %s: take a smaller batch", b.file.Name(), human.Size(b.size), human.Size(call))
+		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.file.Name(), human.Size(call), human.Size(b.size))
 	}
 	ceiling, err := b.ceiling(w.Pattern.Writes())
 	if err != nil {
 		return nil, err
 	}
 	if w.Pattern.Writes() {
-		// What an earlier run has left to the kernel to write is not this run's.
+		// Dirty pages of an earlier run must not be written during this one.
 		if err := b.file.Sync(); err != nil {
 			return nil, err
 		}
@@ -180,10 +180,10 @@ func (b *Bench) measure(ctx context.Context, w Workload, e engine) (*Result, err
 	r := &run{w: w, e: e, size: b.size, dev: b.dev, file: cached{b.st}}
 	res, err := r.do(ctx)
 	if err == nil && res.Ops == 0 {
-		err = errors.New("the callers share the file's blocks, and none of them had enough for one call: take fewer callers or a smaller batch")
+		err = errors.New("callers share the file's blocks, and no caller had enough for one call (fix: fewer threads or a smaller batch)")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.name(), err)
+		return nil, fmt.Errorf("%s: %w", e.name, err)
 	}
 	res.Resident, res.Soft = resident, b.soft
 	res.Ceiling = ceiling / 1e9
@@ -195,7 +195,7 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 	if c, ok := b.ceilings[writes]; ok {
 		return c, nil
 	}
-	c, err := Ceiling(b.dev, writes)
+	c, err := PinnedCopyRate(b.dev, writes)
 	b.ceilings[writes] = c
 	dir := route.Read
 	if writes {
@@ -205,8 +205,8 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 	return c, err
 }
 
-// setTemperature drops the file's pages for a cold run and returns the share that
-// is resident now: what is called cold has been looked at.
+// setTemperature drops the file's pages for a cold run. It returns the fraction of
+// the file that is resident, and fails if a cold file is not cold.
 func (b *Bench) setTemperature(cold bool) (float64, error) {
 	if cold {
 		if err := b.st.DropCache(); err != nil {
@@ -219,7 +219,7 @@ func (b *Bench) setTemperature(cold bool) (float64, error) {
 	}
 	share := float64(n) / float64(b.size)
 	if cold && share > 0.01 {
-		return 0, fmt.Errorf("%s: %.0f%% of the file is still in the page cache: it is in use elsewhere, or on tmpfs; a cold run is not possible", b.file.Name(), 100*share)
+		return 0, fmt.Errorf("%s: cold run not possible: %.0f%% of the file is still in the page cache (in use elsewhere, or on tmpfs)", b.file.Name(), 100*share)
 	}
 	return share, nil
 }

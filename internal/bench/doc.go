@@ -1,5 +1,5 @@
 // Package bench measures transfers between a file and GPU memory, by Culvert's
-// routes and by its peers in the same run, against the ceiling of the same
-// machine: absolute figures of different runs are not comparable, ratios inside
-// one run are.
+// routes and by baselines in the same run, and compares them with a pinned copy
+// on the same machine. Absolute numbers of different runs are not comparable,
+// ratios inside one run are.
 package bench

@@ -14,124 +14,103 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// An engine moves blocks: Culvert, or a peer that it is compared with.
-type engine interface {
-	name() string
-	// caller prepares one thread with memory for its requests.
-	caller(mem gpu.Span) (caller, error)
-	close()
+// An engine moves blocks: Culvert, or a baseline that it is compared with.
+type engine struct {
+	name string
+	// caller prepares the calling thread, with memory for its requests.
+	caller func(mem gpu.Span) (*caller, error)
+	close  func()
 }
 
-// A caller is one thread of a run. Its methods are not called concurrently.
-type caller interface {
+// A caller is one thread of a run. Its functions are not called concurrently.
+type caller struct {
 	// do moves the blocks at offs and adds to sum.
-	do(ctx context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error
-	close()
+	do    func(ctx context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error
+	close func()
 }
 
-// culvert is the product, by the ladder or by one required route.
-type culvert struct {
-	drv  *cufile.Driver
-	file *cufile.File
-	only route.ID
-	reg  bool
+// oneByOne is a caller that moves the blocks of a batch sequentially.
+func oneByOne(mem gpu.Span, move func(dir route.Dir, mem gpu.Span, off int64) (int64, error), close func()) *caller {
+	do := func(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
+		for i, off := range offs {
+			n, err := move(dir, mem.Slice(uint64(int64(i)*block), uint64(block)), off)
+			sum.Bytes += n
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return &caller{do, close}
 }
 
-func newCulvert(drv *cufile.Driver, f *os.File, dev int, only route.ID, register bool) (engine, error) {
-	h, err := drv.Register(f)
+// culvertEngine is Culvert over one required route, or over the one it chooses.
+func culvertEngine(drv *cufile.Driver, f *os.File, dev int, only route.ID, register bool) (*engine, error) {
+	file, err := drv.Register(f)
 	if err != nil {
 		return nil, err
 	}
+	e := &engine{name: "culvert", close: func() { file.Close() }}
 	if only != route.None {
-		if err := h.Require(dev, only); err != nil {
-			h.Close()
+		if err := file.Require(dev, only); err != nil {
+			file.Close()
 			return nil, err
 		}
+		e.name += "/" + only.String()
 	}
-	return &culvert{drv, h, only, register}, nil
-}
-
-func (c *culvert) name() string {
-	if c.only != route.None {
-		return "culvert/" + c.only.String()
-	}
-	return "culvert"
-}
-
-func (c *culvert) close() { c.file.Close() }
-
-func (c *culvert) caller(mem gpu.Span) (caller, error) {
-	t := &culvertCaller{c: c, mem: mem}
-	if c.reg {
-		buf, err := c.drv.RegisterBuffer(mem.Addr(), mem.Len)
+	e.caller = func(mem gpu.Span) (*caller, error) {
+		c := &culvertCaller{drv: drv, file: file, mem: mem}
+		if !register {
+			return &caller{c.do, func() {}}, nil
+		}
+		buf, err := drv.RegisterBuffer(mem.Addr(), mem.Len)
 		if err != nil {
 			return nil, err
 		}
-		t.buf = buf
-		t.mem = buf.Span()
+		c.mem = buf.Span()
+		return &caller{c.do, func() { buf.Close() }}, nil
 	}
-	return t, nil
+	return e, nil
 }
 
 type culvertCaller struct {
-	c    *culvert
+	drv  *cufile.Driver
+	file *cufile.File
 	mem  gpu.Span
-	buf  *cufile.Buffer
 	reqs []cufile.Request
 	res  []route.Receipt
 }
 
-func (t *culvertCaller) do(ctx context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
+func (c *culvertCaller) do(ctx context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
 	if len(offs) == 1 {
-		return t.one(ctx, dir, offs[0], block, sum)
+		return c.one(ctx, dir, offs[0], block, sum)
 	}
-	t.reqs = t.reqs[:0]
+	c.reqs = c.reqs[:0]
 	for i, off := range offs {
-		t.reqs = append(t.reqs, cufile.Request{Dir: dir, File: t.c.file, Mem: t.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: off})
+		c.reqs = append(c.reqs, cufile.Request{Dir: dir, File: c.file, Mem: c.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: off})
 	}
-	if len(t.res) < len(offs) {
-		t.res = make([]route.Receipt, len(offs))
+	if len(c.res) < len(offs) {
+		c.res = make([]route.Receipt, len(offs))
 	}
-	err := t.c.drv.Do(ctx, t.reqs, t.res)
+	err := c.drv.Do(ctx, c.reqs, c.res)
 	for i := range offs {
-		sum.Add(&t.res[i])
+		sum.Add(&c.res[i])
 	}
 	return err
 }
 
-func (t *culvertCaller) one(ctx context.Context, dir route.Dir, off, block int64, sum *route.Receipt) error {
-	var r route.Receipt
-	var err error
-	if dir == route.Read {
-		r, err = t.c.file.ReadAt(ctx, t.mem.Slice(0, uint64(block)), off)
-	} else {
-		r, err = t.c.file.WriteAt(ctx, t.mem.Slice(0, uint64(block)), off)
+func (c *culvertCaller) one(ctx context.Context, dir route.Dir, off, block int64, sum *route.Receipt) error {
+	move := c.file.ReadAt
+	if dir == route.Write {
+		move = c.file.WriteAt
 	}
+	r, err := move(ctx, c.mem.Slice(0, uint64(block)), off)
 	sum.Add(&r)
 	return err
 }
 
-func (t *culvertCaller) close() {
-	if t.buf != nil {
-		t.buf.Close()
-	}
-}
-
-// libcufile is NVIDIA's library, called from threads with a current context.
-type libcufile struct {
-	lib *vendor.Library
-	h   *vendor.Handle
-	dev gpu.Device
-	reg bool
-}
-
-func newLibcufile(dev gpu.Device, f *os.File, path string, register bool) (engine, error) {
-	if path == "" {
-		var err error
-		if path, err = vendor.Find(); err != nil {
-			return nil, err
-		}
-	}
+// libcufileEngine is NVIDIA's library, called from threads with a current context.
+func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*engine, error) {
 	unbind, err := dev.Bind()
 	if err != nil {
 		return nil, err
@@ -144,116 +123,94 @@ func newLibcufile(dev gpu.Device, f *os.File, path string, register bool) (engin
 	h, err := lib.Register(int(f.Fd()))
 	if err != nil {
 		lib.Close()
-		return nil, fmt.Errorf("%w (NVIDIA's libcufile wants a udev record for the file's block device)", err)
+		return nil, fmt.Errorf("%w (NVIDIA's libcufile needs a udev record of the file's block device)", err)
 	}
-	return &libcufile{lib, h, dev, register}, nil
-}
-
-func (l *libcufile) name() string { return "libcufile" }
-
-func (l *libcufile) close() {
-	l.h.Close()
-	l.lib.Close()
-}
-
-func (l *libcufile) caller(mem gpu.Span) (caller, error) {
-	unbind, err := l.dev.Bind()
-	if err != nil {
-		return nil, err
-	}
-	base := mem.Addr()
-	if l.reg {
-		if err := l.lib.RegisterBuffer(base, mem.Len); err != nil {
-			unbind()
+	prepare := func(mem gpu.Span) (*caller, error) {
+		unbind, err := dev.Bind()
+		if err != nil {
 			return nil, err
 		}
-	}
-	return &libcufileCaller{l, gpu.Span{Dev: mem.Dev, Base: base, Len: mem.Len}, unbind}, nil
-}
-
-type libcufileCaller struct {
-	l      *libcufile
-	mem    gpu.Span
-	unbind func()
-}
-
-func (t *libcufileCaller) do(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
-	for i, off := range offs {
-		mem := t.mem.Slice(uint64(int64(i)*block), uint64(block))
-		var n int64
-		var err error
-		if dir == route.Read {
-			n, err = t.l.h.Read(mem, off)
-		} else {
-			n, err = t.l.h.Write(mem, off)
+		if register {
+			if err := lib.RegisterBuffer(mem.Addr(), mem.Len); err != nil {
+				unbind()
+				return nil, err
+			}
 		}
+		move := func(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
+			if dir == route.Read {
+				return h.Read(mem, off)
+			}
+			return h.Write(mem, off)
+		}
+		mem = gpu.Span{Dev: mem.Dev, Base: mem.Addr(), Len: mem.Len}
+		return oneByOne(mem, move, func() {
+			if register {
+				lib.DeregisterBuffer(mem.Base)
+			}
+			unbind()
+		}), nil
+	}
+	return &engine{"libcufile", prepare, func() { h.Close(); lib.Close() }}, nil
+}
+
+// preadEngine is what a program without a library does: pread into host memory,
+// then a synchronous copy to the GPU.
+func preadEngine(f *os.File, dev gpu.Device) *engine {
+	prepare := func(mem gpu.Span) (*caller, error) {
+		var buf []byte // of one block
+		move := func(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
+			if buf == nil {
+				buf = make([]byte, mem.Len)
+			}
+			if dir == route.Write {
+				if err := dev.CopyOut(buf, mem.Addr()); err != nil {
+					return 0, err
+				}
+				return fileIO(f, dir, buf, off)
+			}
+			n, err := fileIO(f, dir, buf, off)
+			if err != nil {
+				return 0, err
+			}
+			return n, dev.CopyIn(mem.Addr(), buf[:n])
+		}
+		return oneByOne(mem, move, func() {}), nil
+	}
+	return &engine{"pread", prepare, func() {}}
+}
+
+// memoryEngine reads into host memory and writes from it, without the GPU: the
+// time that any route takes on which the CPU touches the data.
+func memoryEngine(f *os.File) *engine {
+	prepare := func(mem gpu.Span) (*caller, error) {
+		buf, err := unix.Mmap(-1, 0, int(mem.Len), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("allocate %d bytes of host memory: %w", mem.Len, err)
 		}
-		sum.Bytes += n
-	}
-	return nil
-}
-
-func (t *libcufileCaller) close() {
-	if t.l.reg {
-		t.l.lib.DeregisterBuffer(t.mem.Base)
-	}
-	t.unbind()
-}
-
-// pread is what a person writes by hand: pread into memory, then a synchronous
-// copy, one block after the other.
-type pread struct {
-	f   *os.File
-	dev gpu.Device
-}
-
-func (p *pread) name() string { return "pread" }
-func (p *pread) close()       {}
-
-func (p *pread) caller(mem gpu.Span) (caller, error) {
-	return &preadCaller{p, mem, nil}, nil
-}
-
-type preadCaller struct {
-	p   *pread
-	mem gpu.Span
-	buf []byte
-}
-
-func (t *preadCaller) do(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
-	if t.buf == nil {
-		t.buf = make([]byte, block)
-	}
-	for i, off := range offs {
-		addr := t.mem.Slice(uint64(int64(i)*block), uint64(block)).Addr()
-		n, err := t.move(dir, addr, off)
-		sum.Bytes += int64(n)
-		if err != nil {
-			return err
+		move := func(dir route.Dir, block gpu.Span, off int64) (int64, error) {
+			at := block.Addr() - mem.Addr()
+			return fileIO(f, dir, buf[at:][:block.Len], off)
 		}
+		return oneByOne(mem, move, func() { unix.Munmap(buf) }), nil
 	}
-	return nil
+	return &engine{"memory", prepare, func() {}}
 }
 
-func (t *preadCaller) move(dir route.Dir, addr gpu.Addr, off int64) (int, error) {
-	fd, name := int(t.p.f.Fd()), t.p.f.Name()
-	if dir == route.Read {
-		n, err := transferAll(unix.Pread, fd, name, t.buf, off)
-		if err != nil && err != io.EOF {
-			return 0, err
-		}
-		return n, t.p.dev.CopyIn(addr, t.buf[:n])
+// fileIO moves one block between a file and host memory, or less at its end.
+func fileIO(f *os.File, dir route.Dir, p []byte, off int64) (int64, error) {
+	call := unix.Pread
+	if dir == route.Write {
+		call = unix.Pwrite
 	}
-	if err := t.p.dev.CopyOut(t.buf, addr); err != nil {
-		return 0, err
+	n, err := transferAll(call, int(f.Fd()), f.Name(), p, off)
+	if err == io.EOF {
+		err = nil
 	}
-	return transferAll(unix.Pwrite, fd, name, t.buf, off)
+	return int64(n), err
 }
 
-// transferAll calls pread or pwrite until all is there or the file ends: one call
-// moves 2 GiB at most.
+// transferAll calls pread or pwrite until all is moved or the file ends: one call
+// moves at most 2 GiB.
 func transferAll(call func(int, []byte, int64) (int, error), fd int, name string, p []byte, off int64) (done int, err error) {
 	for done < len(p) {
 		n, err := call(fd, p[done:], off+int64(done))
@@ -261,7 +218,7 @@ func transferAll(call func(int, []byte, int64) (int, error), fd int, name string
 		case err == unix.EINTR:
 			continue
 		case err == unix.EINVAL:
-			return done, fmt.Errorf("%s: %d bytes at offset %d: %w (O_DIRECT wants whole sectors: choose another --bs, or leave out --direct)", name, len(p), off, err)
+			return done, fmt.Errorf("%s: %d bytes at offset %d: %w (O_DIRECT needs whole sectors: change --bs, or omit --direct)", name, len(p), off, err)
 		case err != nil:
 			return done, fmt.Errorf("%s: %d bytes at offset %d: %w", name, len(p), off, err)
 		case n == 0:
@@ -271,5 +228,3 @@ func transferAll(call func(int, []byte, int64) (int, error), fd int, name string
 	}
 	return done, nil
 }
-
-func (t *preadCaller) close() {}

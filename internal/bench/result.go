@@ -24,7 +24,7 @@ type Result struct {
 	CPUPerGB  float64        `json:"cpu_seconds_per_gb"`
 	Ceiling   float64        `json:"ceiling_gb_per_second"`
 	Share     float64        `json:"share_of_ceiling"`
-	Resident  float64        `json:"resident_before"` // share of the file in the page cache before the run; -1 unknown
+	Resident  float64        `json:"resident_before"` // fraction of the file in the page cache before the run; -1 if unknown
 	Soft      bool           `json:"software_machine"`
 	Receipt   *route.Receipt `json:"receipt,omitempty"`
 }
@@ -40,13 +40,13 @@ type Latency struct {
 }
 
 func newResult(r *run, threads []threadResult, took, cpu time.Duration) *Result {
-	res := &Result{Workload: r.w, Memory: r.w.Kind.String(), Engine: r.e.name(), Seconds: took.Seconds()}
+	res := &Result{Workload: r.w, Memory: r.w.Kind.String(), Engine: r.e.name, Seconds: took.Seconds()}
 	sum, hist := new(route.Receipt), newHistogram()
 	var first, last time.Duration
 	for i := range threads {
 		t := &threads[i]
 		if t.ops == 0 {
-			continue // it was called too late
+			continue // it started too late
 		}
 		sum.Add(&t.sum)
 		hist.Merge(t.hist)
@@ -75,7 +75,7 @@ func newResult(r *run, threads []threadResult, took, cpu time.Duration) *Result 
 	return res
 }
 
-// String is one line, made to be grepped.
+// String is one line of key=value.
 func (r *Result) String() string {
 	via := ""
 	if r.Receipt != nil {
@@ -101,8 +101,7 @@ func temperature(r *Result) string {
 	return fmt.Sprintf("%s(%.0f%% resident)", name, 100*r.Resident)
 }
 
-// softMark keeps a figure of the software machine from being taken for one of
-// hardware.
+// softMark marks a number that says nothing about hardware.
 func softMark(soft bool) string {
 	if soft {
 		return " SOFTWARE-MACHINE"

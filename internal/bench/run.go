@@ -18,10 +18,10 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A run is one engine doing one workload on one file.
+// A run is one workload on one file by one engine.
 type run struct {
 	w    Workload
-	e    engine
+	e    *engine
 	size int64      // of the file, in whole blocks
 	dev  gpu.Device // whose memory is used
 	file io.ReaderAt
@@ -31,7 +31,7 @@ type run struct {
 	stop atomic.Bool
 }
 
-// A threadResult is what one caller measured.
+// A threadResult is the result of one caller.
 type threadResult struct {
 	sum         route.Receipt
 	hist        *hdrhistogram.Histogram
@@ -48,7 +48,7 @@ func newHistogram() *hdrhistogram.Histogram {
 
 func (r *run) do(ctx context.Context) (*Result, error) {
 	threads := make([]threadResult, r.w.Threads)
-	callers := make([]caller, r.w.Threads)
+	callers := make([]*caller, r.w.Threads)
 	g, ctx := errgroup.WithContext(ctx)
 	ready, start, over := make(chan error, r.w.Threads), make(chan struct{}), make(chan struct{})
 	var working sync.WaitGroup
@@ -68,7 +68,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 				err = r.loop(ctx, callers[i], &threads[i], uint64(i))
 			}
 			working.Done()
-			<-over // to compare and to give memory back is not what is measured
+			<-over // comparing and freeing memory are not measured
 			if err == nil && r.w.Verify {
 				err = r.verify(&threads[i])
 			}
@@ -99,10 +99,9 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	return newResult(r, threads, took, cpu), err
 }
 
-// prepare gives a caller its memory and lets it do a first, unmeasured call: what
-// is allocated once and kept is not what a run measures. It runs on the caller's
-// own thread. A cold run stays cold, so there the first call counts.
-func (r *run) prepare(ctx context.Context, c *caller, t *threadResult) (free func(), err error) {
+// prepare allocates memory for a caller, on its own thread. Unless the run is cold,
+// it makes one unmeasured call: allocations that are kept are not measured.
+func (r *run) prepare(ctx context.Context, c **caller, t *threadResult) (free func(), err error) {
 	n := uint64(r.w.Block) * uint64(r.w.Batch)
 	addr, err := r.dev.Alloc(r.w.Kind, n, 0)
 	if err != nil {
@@ -135,7 +134,7 @@ func (r *run) dir() route.Dir {
 	return route.Read
 }
 
-func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) error {
+func (r *run) loop(ctx context.Context, c *caller, t *threadResult, seed uint64) error {
 	t.hist = newHistogram()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	offs, spare := make([]int64, r.w.Batch), make([]int64, r.w.Batch)
@@ -143,11 +142,11 @@ func (r *run) loop(ctx context.Context, c caller, t *threadResult, seed uint64) 
 	t.sum.Dir = dir
 	began := time.Now()
 	var prev time.Duration
-	for (t.ops == 0 || !r.stop.Load()) && r.offsets(offs, rng) { // one call at least, on a busy machine too
+	for (t.ops == 0 || !r.stop.Load()) && r.offsets(offs, rng) { // at least one call, even on a busy machine
 		if err := c.do(ctx, dir, offs, r.w.Block, &t.sum); err != nil {
 			return err
 		}
-		now := time.Since(began) // one reading of the clock, where time.Now takes two
+		now := time.Since(began) // reads one clock; time.Now reads two
 		t.hist.RecordValue(int64(now - prev))
 		if t.ops == 0 {
 			t.first = now
@@ -188,18 +187,18 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Ceiling measures what the link to the GPU gives one large pinned copy, in bytes
-// per second: no route through host memory can be faster.
-func Ceiling(dev gpu.Device, write bool) (float64, error) {
+// PinnedCopyRate measures a large copy between pinned and GPU memory, in bytes per
+// second. No route through host memory can be faster.
+func PinnedCopyRate(dev gpu.Device, write bool) (float64, error) {
 	const n = 256 << 20
 	host, err := dev.Alloc(gpu.KindHost, n, 0)
 	if err != nil {
-		return 0, fmt.Errorf("ceiling: %w", err)
+		return 0, fmt.Errorf("measure the pinned-copy rate: %w", err)
 	}
 	defer dev.Free(host)
 	mem, err := dev.Alloc(gpu.KindDevice, n, 0)
 	if err != nil {
-		return 0, fmt.Errorf("ceiling: %w", err)
+		return 0, fmt.Errorf("measure the pinned-copy rate: %w", err)
 	}
 	defer dev.Free(mem)
 	clear(gpu.HostBytes(host, n))

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -24,34 +23,20 @@ type mover struct {
 	lost int64
 }
 
-func (m *mover) name() string { return "mover" }
-func (m *mover) close()       {}
-
-func (m *mover) caller(mem gpu.Span) (caller, error) { return &moverCaller{m, mem}, nil }
-
-type moverCaller struct {
-	m   *mover
-	mem gpu.Span
+func (m *mover) engine() *engine {
+	caller := func(mem gpu.Span) (*caller, error) { return oneByOne(mem, m.move, func() {}), nil }
+	return &engine{"mover", caller, func() {}}
 }
 
-func (c *moverCaller) close() {}
-
-func (c *moverCaller) do(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
-	for i, off := range offs {
-		sum.Bytes += block
-		if off >= c.m.lost {
-			continue
-		}
-		at, part := c.mem.Addr()+gpu.Addr(int64(i)*block), c.m.file[off:off+block]
-		move := func() error { return c.m.dev.CopyIn(at, part) }
-		if dir == route.Write {
-			move = func() error { return c.m.dev.CopyOut(part, at) }
-		}
-		if err := move(); err != nil {
-			return err
-		}
+func (m *mover) move(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
+	n := int64(mem.Len)
+	switch {
+	case off >= m.lost:
+		return n, nil
+	case dir == route.Write:
+		return n, m.dev.CopyOut(m.file[off:off+n], mem.Addr())
 	}
-	return nil
+	return n, m.dev.CopyIn(mem.Addr(), m.file[off:off+n])
 }
 
 func TestVerifyNoticesWhatWasNotMoved(t *testing.T) {
@@ -64,7 +49,7 @@ func TestVerifyNoticesWhatWasNotMoved(t *testing.T) {
 				m.file[i] = byte(i >> 14)
 			}
 			w := Workload{Pattern: pattern, Block: block, Threads: 1, Batch: 2, Kind: gpu.KindDevice, Verify: true, Bytes: size}
-			r := &run{w: w, e: m, size: size, dev: dev, file: bytes.NewReader(m.file)}
+			r := &run{w: w, e: m.engine(), size: size, dev: dev, file: bytes.NewReader(m.file)}
 			_, err := r.do(t.Context())
 			if whole := lost == size; whole != (err == nil) {
 				t.Errorf("%s with all below %d moved: %v", pattern, lost, err)
@@ -93,11 +78,11 @@ func openGPU(t *testing.T) gpu.Device {
 	return dev
 }
 
-// TestFirstIsOfWhoDidSomething: a caller who came too late was not the first.
+// TestFirstIsOfWhoDidSomething: a caller that made no call does not count.
 func TestFirstIsOfWhoDidSomething(t *testing.T) {
 	did := threadResult{hist: newHistogram(), ops: 1, first: 5 * time.Microsecond, last: 7 * time.Microsecond}
 	late := threadResult{hist: newHistogram()}
-	r := &run{w: Workload{Threads: 3}, e: &mover{}}
+	r := &run{w: Workload{Threads: 3}, e: new(engine)}
 	for _, threads := range [][]threadResult{{did, late, late}, {late, did, late}, {late, late, did}} {
 		if res := newResult(r, threads, time.Second, 0); res.FirstDone != 5 || res.LastDone != 7 || res.Ops != 1 {
 			t.Errorf("first %v, last %v, %d operations", res.FirstDone, res.LastDone, res.Ops)

@@ -7,7 +7,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Pattern is what the callers do.
+// A Pattern is the kind and order of accesses.
 type Pattern string
 
 const (
@@ -28,7 +28,7 @@ func ParsePattern(s string) (Pattern, error) {
 	case SeqRead, SeqWrite, RandRead, RandWrite:
 		return p, nil
 	}
-	return "", fmt.Errorf("no pattern %q: want read, write, randread or randwrite", s)
+	return "", fmt.Errorf("unknown pattern %q (want read, write, randread or randwrite)", s)
 }
 
 // A Workload is one measurement.
@@ -41,6 +41,6 @@ type Workload struct {
 	Register bool          `json:"registered"`
 	Cold     bool          `json:"cold"` // drop the file's page cache first
 	Verify   bool          `json:"verified,omitempty"`
-	Bytes    int64         `json:"-"` // stop after so many; 0 means by time
-	Time     time.Duration `json:"-"` // stop after so long
+	Bytes    int64         `json:"-"` // to move; 0 means run for Time
+	Time     time.Duration `json:"-"`
 }

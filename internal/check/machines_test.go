@@ -14,11 +14,11 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// machineTree reads one of the machines that package route keeps. Symbolic links
+// machineTree reads one of the machines that package ladder keeps. Symbolic links
 // are left out: nothing here follows any.
 func machineTree(t *testing.T, name string) tree {
 	t.Helper()
-	a, err := txtar.ParseFile(filepath.Join("../../internal/ladder/testdata/machines", name+".txtar"))
+	a, err := txtar.ParseFile(filepath.Join("../ladder/testdata/machines", name+".txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}

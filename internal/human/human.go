@@ -56,3 +56,19 @@ func Name(s string) string {
 	}
 	return s
 }
+
+// Text escapes characters that control a terminal in a text of several lines, such
+// as an error that contains names.
+func Text(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(s[:n])
+		} else {
+			b.WriteString(strings.Trim(strconv.Quote(s[:n]), `"`))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}

@@ -30,6 +30,17 @@ func TestName(t *testing.T) {
 	}
 }
 
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"open a: no such file": "open a: no such file", "two\nlines\tü \"q\"": "two\nlines\tü \"q\"",
+		"\x1b[2Jx\a": `\x1b[2Jx\a`, "bad\xff\u202e": `bad\xff\u202e`, "": "",
+	} {
+		if got := Text(text); got != want {
+			t.Errorf("Text(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestParseSize(t *testing.T) {
 	for in, want := range map[string]int64{"0": 0, "4096": 4096, "64M": 64 << 20, "2G": 2 << 30, "1T": 1 << 40, "1K": 1024} {
 		if got, err := ParseSize(in); got != want || err != nil {

@@ -48,6 +48,16 @@ type Result struct {
 	CRC32C   string         `json:"crc32c,omitempty"`
 }
 
+// String draws the path of the data and prints a receipt per direction.
+func (r Result) String() string {
+	name := fmt.Sprintf("gpu:%d", r.GPU)
+	text := fmt.Sprintf("%s%s%v\n%v\n", r.Read.Diagram(r.Source, name), r.Write.Diagram(r.Dest, name), r.Read, r.Write)
+	if r.Verified {
+		text += fmt.Sprintf("verified crc32c=%s\n", r.CRC32C)
+	}
+	return text
+}
+
 // ErrDiffers is returned when verification finds the destination different.
 var ErrDiffers = errors.New("the copy differs from the source")
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -46,6 +47,24 @@ type TreeResult struct {
 	Read     *route.Receipt `json:"read"`
 	Write    *route.Receipt `json:"write"`
 	Verified bool           `json:"verified"`
+}
+
+// String prints a receipt per direction, what was skipped, and totals.
+func (r *TreeResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v\n%v\n", r.Read, r.Write)
+	for _, s := range r.Skipped {
+		fmt.Fprintf(&b, "skipped %s: %s\n", human.Name(s.Path), s.Why)
+	}
+	fmt.Fprintf(&b, "copied %s to %s files=%d bytes=%d links=%d time=%s rate=%s", r.Source, r.Dest, r.Files, r.Bytes, r.Links,
+		human.Seconds(r.Seconds), human.Rate(float64(r.Bytes)/r.Seconds))
+	if r.Done > 0 {
+		fmt.Fprintf(&b, " done-before=%d", r.Done)
+	}
+	if r.Verified {
+		b.WriteString(" verified")
+	}
+	return b.String()
 }
 
 const defaultJobs = 4

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+// A part selects a part of a model on the command line.
+type part struct {
+	plan  string
+	only  []string
+	rules []string
+}
+
+func (p *part) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.plan, "plan", "", "part of the model, such as tp=4,rank=1")
+	f.StringArrayVar(&p.only, "only", nil, "tensors whose name matches this pattern (may be repeated)")
+	f.StringArrayVar(&p.rules, "rule", nil, "split for tensor parallelism: PATTERN=DIM, PATTERN=DIM/PARTS or PATTERN=whole (may be repeated)")
+}
+
+// open opens a model and plans the load of the part. It returns the GPUs named.
+func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model, *tensor.Plan, []int, error) {
+	targets, devices, err := p.targets(gpus)
+	if err != nil {
+		return nil, nil, nil, usageError{err}
+	}
+	m, err := tensor.Open(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	plan, err := tensor.NewPlan(m, targets, opts)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	split := slices.ContainsFunc(plan.Tensors, func(t tensor.Placed) bool { return t.Whole != nil })
+	if !split && slices.ContainsFunc(targets, func(t tensor.Target) bool { return t.Tensor.Of > 1 }) {
+		fmt.Fprintln(os.Stderr, "culvert: note: tp splits no tensor of this model, so every rank gets all of them (fix: --rule sets the split for names that are not known)")
+	}
+	return m, plan, devices, nil
+}
+
+// targets returns the GPUs and what goes to each.
+func (p *part) targets(gpus string) ([]tensor.Target, []int, error) {
+	devices, err := parseGPUs(gpus)
+	if err != nil {
+		return nil, nil, err
+	}
+	sel, err := tensor.ParseSelection(p.plan)
+	if err != nil {
+		return nil, nil, err
+	}
+	sel.Only = p.only
+	for _, r := range p.rules {
+		rule, err := tensor.ParseSplitRule(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		sel.Rules = append(sel.Rules, rule)
+	}
+	targets, err := tensor.Spread(sel, devices)
+	return targets, devices, err
+}
+
+// loadAll runs a load and returns its tensors, whose memory belongs to the load.
+func loadAll(ctx context.Context, p *tensor.Plan, drv *cufile.Driver, opts *tensor.LoadOptions) (*tensor.Load, []tensor.Tensor, error) {
+	l, err := tensor.NewLoad(p, drv, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	meter := human.NewMeter(os.Stderr)
+	defer meter.Done()
+	total := p.Totals().Read
+	var tensors []tensor.Tensor
+	for t, err := range l.Tensors(ctx) {
+		if err != nil {
+			return nil, nil, errors.Join(err, l.Close())
+		}
+		tensors = append(tensors, *t)
+		meter.Advance(l.Progress(), total)
+	}
+	return l, tensors, nil
+}
+
+// metadata merges the metadata of all files.
+func metadata(m *tensor.Model) map[string]string {
+	all := map[string]string{}
+	for _, f := range m.Files {
+		for k, v := range f.Metadata {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+// modelError adds operation and path to an error, unless it starts with the path
+// of a file there.
+func modelError(op, path string, err error) error {
+	if rest, ok := strings.CutPrefix(err.Error(), path); ok && strings.IndexAny(rest, ":/") == 0 {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return fmt.Errorf("%s %s: %w", op, path, err)
+}
+
+// machineGPUs are the GPUs of the machine, opened through cuFile.
+type machineGPUs struct {
+	mach *machine.Machine
+	*cufile.Driver
+}
+
+func (g machineGPUs) Devices() ([]gpu.Info, error) { return g.mach.GPU.Devices() }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// An output keeps the first write error, so that a full disk is not reported as
+// success. It stops the command if the reader of a pipe has gone.
+type output struct {
+	w    io.Writer
+	err  error
+	gone func()
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	if errors.Is(err, unix.EPIPE) {
+		o.gone()
+	}
+	return n, err
+}
+
+// show prints a result as JSON or as text.
+func show(out io.Writer, asJSON bool, result fmt.Stringer) error {
+	if asJSON {
+		return writeJSON(out, result)
+	}
+	_, err := fmt.Fprintln(out, strings.TrimSuffix(result.String(), "\n"))
+	return err
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// saveJSON writes a result to a file.
+func saveJSON(path string, v any) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeJSON(f, v), f.Close())
+}
+
+// softMark ends a line of numbers measured on the software machine, which say
+// nothing about hardware.
+func softMark(soft bool) string {
+	if soft {
+		return " SOFTWARE-MACHINE"
+	}
+	return ""
+}

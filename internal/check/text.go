@@ -1,0 +1,115 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/culvert-io/culvert/internal/human"
+)
+
+// String is the report as text.
+func (r *Report) String() string {
+	var t text
+	t.line("machine  %s (%s)", r.Machine.Kind, r.Machine.Why)
+	t.line("driver   %s, CUDA %s\nkernel   %s", r.Machine.Driver, r.Machine.Version, r.Kernel)
+	for _, g := range r.GPUs {
+		t.gpu(g)
+	}
+	t.line("\nnodes")
+	for _, n := range r.Nodes {
+		t.item(n.Path, n.state(), n.For, cmp.Or(n.versionText(), n.Note, fixText(n.Fix)))
+	}
+	t.line("modules")
+	for _, m := range r.Modules {
+		state := "missing"
+		if m.Loaded {
+			state = "loaded"
+		}
+		t.item(m.Name, state, m.For, cmp.Or(m.Detail, m.Note, fixText(m.Fix)))
+	}
+	t.line("limits")
+	for _, l := range r.Limits {
+		t.line("         %-32s %-8s %s  %s", l.Name, l.Value, l.Note, fixText(l.Fix))
+	}
+	if r.Path != nil {
+		t.path(r.Path)
+	}
+	return t.String()
+}
+
+type text struct{ strings.Builder }
+
+// line prints a line without blanks at its end.
+func (t *text) line(format string, args ...any) {
+	t.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
+}
+
+func (t *text) item(name, state, purpose, note string) {
+	t.line("         %-24s %-8s %s  %s", name, state, purpose, note)
+}
+
+func (n *Node) state() string {
+	switch {
+	case n.Usable:
+		return "ok"
+	case n.Present:
+		return n.Err
+	}
+	return "missing"
+}
+
+func (n *Node) versionText() string {
+	if n.Version == "" {
+		return ""
+	}
+	return "version " + n.Version
+}
+
+func fixText(fix string) string {
+	if fix == "" {
+		return ""
+	}
+	return "fix: " + fix
+}
+
+func (t *text) gpu(g GPU) {
+	t.line("\ngpu:%d    %s  %s  %s  %s of memory, %s free", g.Index, g.Name, g.PCI, g.UUID, human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
+	if g.Err != "" {
+		t.line("         error: %s", g.Err)
+	}
+	for _, a := range g.Attributes {
+		value := fmt.Sprint(a.Value)
+		if !a.Known {
+			value = "unknown to this driver"
+		}
+		t.line("         %-45s %s", a.Name, value)
+	}
+}
+
+func (t *text) path(p *Path) {
+	t.line("\n%s <-> gpu:%d", human.Name(p.File), p.GPU)
+	place := fmt.Sprintf("         size %s on %s", human.Size(p.Size), p.Facts.FS)
+	if p.Mount != nil {
+		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
+	}
+	if p.Device != nil {
+		place += fmt.Sprintf(", block device %s, driver %s", p.Device.Name, cmp.Or(p.Device.Driver, "unknown"))
+	}
+	t.line("%s", place)
+	if p.Resident != nil {
+		t.line("         in the page cache: %s", human.Size(*p.Resident))
+	}
+	d := p.Facts.Direct
+	t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
+	for i, u := range p.Uses {
+		if i == 0 {
+			t.line("%-8s %-8s %s", "route", u.Route, u.For)
+		} else {
+			t.line("%-8s %-8s %s", "", u.Route, cmp.Or(u.For, "everything else"))
+		}
+	}
+	for _, d := range p.Declined {
+		t.line("         not %s", d)
+	}
+}

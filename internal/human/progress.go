@@ -1,0 +1,150 @@
+package human
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+)
+
+// A Display redraws lines on a terminal. The zero value is no terminal, and draws
+// nothing.
+type Display struct {
+	w     io.Writer
+	size  func() (width, height int) // nil if w is not a terminal
+	now   func() time.Time
+	drawn time.Time
+	lines int // on the screen
+}
+
+// NewDisplay returns a Display on f.
+func NewDisplay(f *os.File) Display {
+	d := Display{w: f, now: time.Now}
+	if fd := int(f.Fd()); term.IsTerminal(fd) && os.Getenv("TERM") != "dumb" {
+		d.size = func() (int, int) {
+			width, height, err := term.GetSize(fd)
+			if err != nil || width <= 0 || height <= 0 {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	return d
+}
+
+// Terminal reports whether Draw draws.
+func (d *Display) Terminal() bool { return d.size != nil }
+
+// Draw replaces the lines on the screen, at most ten times a second.
+func (d *Display) Draw(render func(now time.Time) []string) {
+	if d.size == nil || d.now().Sub(d.drawn) < time.Second/10 {
+		return
+	}
+	d.drawn = d.now()
+	width, height := d.size()
+	lines := fit(render(d.drawn), width, height)
+	d.Erase()
+	fmt.Fprint(d.w, strings.Join(lines, "\n")+"\n")
+	d.lines = len(lines)
+}
+
+// Erase leaves the screen as it was.
+func (d *Display) Erase() {
+	if d.lines > 0 {
+		fmt.Fprintf(d.w, "\x1b[%dA\r\x1b[J", d.lines)
+	}
+	d.lines = 0
+}
+
+// fit makes lines fit a screen with the cursor below them: none wraps, and none
+// scrolls off the top, so that Erase finds them all.
+func fit(lines []string, width, height int) []string {
+	width, height = max(width-1, 1), max(height-1, 1)
+	if more := len(lines) - height; more > 0 {
+		lines = append(lines[:height-1:height-1], fmt.Sprintf(" and %d more", more+1))
+	}
+	for i, l := range lines {
+		runes := []rune(strings.Map(printable, l))
+		lines[i] = string(runes[:min(len(runes), width)])
+	}
+	return lines
+}
+
+// printable keeps names from moving the cursor.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return '?'
+	}
+	return r
+}
+
+// A Meter shows the progress of one transfer: a line that is redrawn on a
+// terminal, otherwise a line every ten seconds.
+type Meter struct {
+	mu      sync.Mutex
+	display Display
+	start   time.Time
+	logged  time.Time
+}
+
+// NewMeter returns a Meter that starts now.
+func NewMeter(f *os.File) *Meter { return newMeter(NewDisplay(f)) }
+
+func newMeter(d Display) *Meter {
+	now := d.now()
+	return &Meter{display: d, start: now, logged: now}
+}
+
+// Advance shows that done of total bytes have been moved.
+func (m *Meter) Advance(done, total int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	render := func(now time.Time) []string {
+		return []string{fmt.Sprintf("%s of %s, %s", Size(done), Size(total), Pace(done, total, done, now.Sub(m.start)))}
+	}
+	if m.display.Terminal() {
+		m.display.Draw(render)
+	} else if now := m.display.now(); now.Sub(m.logged) >= 10*time.Second {
+		m.logged = now
+		fmt.Fprintln(m.display.w, render(now)[0])
+	}
+}
+
+// Done removes the line from a terminal.
+func (m *Meter) Done() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.display.Erase()
+}
+
+// Pace prints how much of a transfer is done, its rate and the time left. Of done
+// bytes, moved were moved in the time took.
+func Pace(done, total, moved int64, took time.Duration) string {
+	left := "-"
+	if moved > 0 {
+		left = time.Duration(float64(took) / float64(moved) * float64(total-done)).Round(time.Second).String()
+	}
+	rate := 0.0
+	if took > 0 {
+		rate = float64(moved) / took.Seconds()
+	}
+	return fmt.Sprintf("%d%%, %s, ETA %s", Percent(done, total), Rate(rate), left)
+}
+
+// Percent is n of total; all of nothing is 100.
+func Percent(n, total int64) int64 {
+	if total == 0 {
+		return 100
+	}
+	return 100 * n / total
+}
+
+// Seconds prints a time in seconds as a duration, to the microsecond.
+func Seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Microsecond).String()
+}
