@@ -37,15 +37,15 @@ func (c *Controller) grant() (int, error) {
 // create tells the controller of a queue pair: the completion queue first. Call
 // with resetting held.
 func (c *Controller) create(q *Queue) error {
-	size := (q.n-1)<<abi.QUEUE_SIZE_SHIFT | uint32(q.id)
-	cq := abi.Command{Opcode: abi.ADMIN_CREATE_CQ, PRP1: q.cqBus, CDW10: size, CDW11: abi.QUEUE_PC}
+	vector := -1
 	if q.irq != nil {
-		cq.CDW11 |= abi.CQ_IEN | uint32(q.id)<<abi.CQ_IV_SHIFT
+		vector = int(q.id)
 	}
+	cq := abi.CreateCQ(q.id, q.n, q.cqBus, vector)
 	if _, err := c.do(context.Background(), "create completion queue", &cq, true); err != nil {
 		return err
 	}
-	sq := abi.Command{Opcode: abi.ADMIN_CREATE_SQ, PRP1: q.sqBus, CDW10: size, CDW11: abi.QUEUE_PC | uint32(q.id)<<abi.SQ_CQID_SHIFT}
+	sq := abi.CreateSQ(q.id, q.n, q.sqBus)
 	if _, err := c.do(context.Background(), "create submission queue", &sq, true); err != nil {
 		if derr := c.delete(abi.ADMIN_DELETE_CQ, q.id); derr != nil && !c.halted {
 			c.halt(derr) // it would go on to own the memory

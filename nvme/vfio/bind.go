@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// sysfs is where the kernel shows PCI devices.
+// sysfs has the kernel's PCI devices and drivers.
 const sysfs = "/sys/bus/pci"
 
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 func devicePath(pci string) (string, error) {
 	if !pciAddress.MatchString(pci) {
-		return "", fmt.Errorf("%q is no PCI address: want one like 0000:01:00.0", pci)
+		return "", fmt.Errorf("invalid PCI address %q (example: 0000:01:00.0)", pci)
 	}
 	return filepath.Join(sysfs, "devices", pci), nil
 }
 
-// Driver is the kernel driver that a device is bound to, or "".
+// Driver is the kernel driver of a device, or "".
 func Driver(pci string) string {
 	dir, err := devicePath(pci)
 	if err != nil {
@@ -42,17 +42,17 @@ func groupOf(pci string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Stat(dir); err != nil {
-		return "", fmt.Errorf("no such device: %w (culvert nvme list shows the drives)", err)
+		return "", fmt.Errorf("device not found: %w (culvert nvme list shows the drives)", err)
 	}
 	if d := Driver(pci); d != "vfio-pci" {
 		if d == "" {
 			d = "no driver"
 		}
-		return "", fmt.Errorf("the drive is bound to %s, not to vfio-pci: bind it first (vfio.Bind, or driverctl set-override %s vfio-pci)", d, pci)
+		return "", fmt.Errorf("drive is bound to %s, not to vfio-pci (fix: vfio.Bind, or driverctl set-override %s vfio-pci)", d, pci)
 	}
 	link, err := os.Readlink(filepath.Join(dir, "iommu_group"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("the drive is in no IOMMU group: the IOMMU is off (intel_iommu=on or amd_iommu=on): %w", err)
+		return "", fmt.Errorf("drive has no IOMMU group: %w (fix: boot with intel_iommu=on or amd_iommu=on)", err)
 	}
 	if err != nil {
 		return "", err
@@ -60,7 +60,7 @@ func groupOf(pci string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// members lists the devices of a group and their drivers.
+// members lists the devices of an IOMMU group with their drivers.
 func members(group string) string {
 	list, err := os.ReadDir("/sys/kernel/iommu_groups/" + group + "/devices")
 	if err != nil {
@@ -73,11 +73,11 @@ func members(group string) string {
 	return strings.Join(out, ", ")
 }
 
-// Bind takes a drive from its driver and binds it to vfio-pci. Its block device
-// vanishes, with whatever is mounted from it. It needs root.
+// Bind unbinds a drive from its driver and binds it to vfio-pci. Its block
+// device disappears, also if it is mounted. Bind needs root.
 func Bind(pci string) error { return rebind(pci, "vfio-pci") }
 
-// Unbind gives a drive back to the driver that the kernel would choose.
+// Unbind returns a drive to the driver that the kernel chooses.
 func Unbind(pci string) error { return rebind(pci, "") }
 
 func rebind(pci, driver string) error {
@@ -99,12 +99,12 @@ func rebind(pci, driver string) error {
 		return fail(err)
 	}
 	if got := Driver(pci); driver != "" && got != driver {
-		return fail(fmt.Errorf("it is bound to %q now (is the module %s loaded?)", got, driver))
+		return fail(fmt.Errorf("bound to %q instead (fix: modprobe %s)", got, driver))
 	}
 	return nil
 }
 
-// write writes to a file of sysfs, which must be there.
+// write writes to an existing file of sysfs.
 func write(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

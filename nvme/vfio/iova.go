@@ -1,27 +1,32 @@
 package vfio
 
-import "slices"
+import (
+	"slices"
 
-// An iovas hands out bus addresses, in turn, so that an address which was given
-// back does not mean other memory soon.
+	abi "github.com/culvert-io/culvert/internal/abi/vfio"
+)
+
+// An iovas allocates I/O virtual addresses, in ascending order, so that a freed
+// address is not soon reused for other memory.
 type iovas struct {
-	ranges []iovaRange // that may be used
-	taken  []iovaRange // sorted
+	ranges []abi.IOVARange // usable
+	taken  []abi.IOVARange // sorted
 	next   uint64
 }
 
-// firstIOVA keeps clear of low addresses, which a null pointer or a 32-bit
-// remainder would hit.
+// firstIOVA excludes low addresses, which a null pointer or a truncated 32-bit
+// address would hit.
 const firstIOVA = 1 << 32
 
-// defaultRange is for kernels that do not tell: what the smallest IOMMUs have.
-var defaultRange = []iovaRange{{Start: firstIOVA, End: 1<<39 - 1}}
+// defaultRange is for kernels that do not report ranges: 39 bits, as in the
+// smallest IOMMUs.
+var defaultRange = []abi.IOVARange{{Start: firstIOVA, End: 1<<39 - 1}}
 
-func newIOVAs(ranges []iovaRange) *iovas {
+func newIOVAs(ranges []abi.IOVARange) *iovas {
 	s := &iovas{next: firstIOVA}
 	for _, r := range ranges {
 		if r.End >= firstIOVA {
-			s.ranges = append(s.ranges, iovaRange{Start: max(r.Start, firstIOVA), End: r.End})
+			s.ranges = append(s.ranges, abi.IOVARange{Start: max(r.Start, firstIOVA), End: r.End})
 		}
 	}
 	if len(s.ranges) == 0 {
@@ -33,12 +38,12 @@ func newIOVAs(ranges []iovaRange) *iovas {
 	return s
 }
 
-// take finds n free addresses that begin at a page.
+// take allocates n addresses, aligned to a page.
 func (s *iovas) take(n uint64) (uint64, bool) {
 	for _, from := range []uint64{s.next, 0} {
 		for _, r := range s.ranges {
 			if a, i, ok := s.fit(max(from, r.Start), r.End, n); ok {
-				s.taken = slices.Insert(s.taken, i, iovaRange{Start: a, End: a + n - 1})
+				s.taken = slices.Insert(s.taken, i, abi.IOVARange{Start: a, End: a + n - 1})
 				s.next = a + n
 				return a, true
 			}
@@ -47,8 +52,7 @@ func (s *iovas) take(n uint64) (uint64, bool) {
 	return 0, false
 }
 
-// fit looks for n addresses between start and last, and where they belong among
-// those that are taken.
+// fit finds n free addresses between start and last, and their index in taken.
 func (s *iovas) fit(start, last, n uint64) (a uint64, index int, ok bool) {
 	a = (start + pageSize - 1) &^ (pageSize - 1)
 	if a < start {
@@ -69,5 +73,5 @@ func (s *iovas) fit(start, last, n uint64) (a uint64, index int, ok bool) {
 }
 
 func (s *iovas) give(a uint64) {
-	s.taken = slices.DeleteFunc(s.taken, func(t iovaRange) bool { return t.Start == a })
+	s.taken = slices.DeleteFunc(s.taken, func(t abi.IOVARange) bool { return t.Start == a })
 }

@@ -7,13 +7,15 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	abi "github.com/culvert-io/culvert/internal/abi/vfio"
 )
 
-// maxVectors is more than the driver has queues.
+// maxVectors covers the admin queue and the 64 I/O queues of the driver.
 const maxVectors = 65
 
-// irqs are a device's MSI-X vectors, each with an event counter that the
-// kernel raises.
+// irqs are a device's MSI-X vectors, each with an eventfd that the kernel
+// signals.
 type irqs struct {
 	mu      sync.Mutex
 	events  []*os.File
@@ -22,7 +24,7 @@ type irqs struct {
 	closed  bool
 }
 
-// Interrupt is a channel that gets a value when the device sends a vector.
+// Interrupt is a channel that receives a value for each interrupt of a vector.
 func (t *Transport) Interrupt(vector int) (<-chan struct{}, error) {
 	q := &t.irqs
 	q.mu.Lock()
@@ -36,7 +38,7 @@ func (t *Transport) Interrupt(vector int) (<-chan struct{}, error) {
 		}
 	}
 	if vector < 0 || vector >= len(q.events) {
-		return nil, fmt.Errorf("vfio %s: interrupt vector %d: the device has %d: %w", t.pci, vector, len(q.events), errors.ErrUnsupported)
+		return nil, fmt.Errorf("vfio %s: interrupt vector %d: device has %d vectors: %w", t.pci, vector, len(q.events), errors.ErrUnsupported)
 	}
 	c := q.chans[vector]
 	if c == nil {
@@ -48,7 +50,7 @@ func (t *Transport) Interrupt(vector int) (<-chan struct{}, error) {
 	return c, nil
 }
 
-// pass hands events on until the counter is closed.
+// pass forwards events until the eventfd is closed.
 func pass(f *os.File, c chan struct{}) {
 	var count [8]byte
 	for {
@@ -62,21 +64,21 @@ func pass(f *os.File, c chan struct{}) {
 	}
 }
 
-// open gives every vector its counter. They are set at once: kernels before
-// 6.5 cannot add one later.
+// open gives every vector an eventfd, all at once: kernels before 6.5 cannot add
+// one later.
 func (q *irqs) open(device *os.File) error {
-	info := irqInfo{Argsz: uint32(sizeOf[irqInfo]()), Index: VFIO_PCI_MSIX_IRQ_INDEX}
-	if _, err := ioctlOn(device, "VFIO_DEVICE_GET_IRQ_INFO", VFIO_DEVICE_GET_IRQ_INFO, &info); err != nil {
+	info := abi.IRQInfo{Argsz: sizeOf[abi.IRQInfo](), Index: abi.VFIO_PCI_MSIX_IRQ_INDEX}
+	if err := ioctlOn(device, abi.VFIO_DEVICE_GET_IRQ_INFO, &info); err != nil {
 		return err
 	}
 	n := min(int(info.Count), maxVectors)
 	if n == 0 {
-		return fmt.Errorf("the device has no MSI-X: %w", errors.ErrUnsupported)
+		return fmt.Errorf("device has no MSI-X: %w", errors.ErrUnsupported)
 	}
 	fds := make([]int32, n)
 	var events []*os.File
 	for i := range fds {
-		// Not blocking, so that the runtime waits for all of them at once.
+		// Nonblocking, so that the runtime polls it instead of using a thread.
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			closeAll(events)
@@ -99,7 +101,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// close ends interrupts, and those who wait for them.
+// close disables interrupts and stops the goroutines that wait for them.
 func (q *irqs) close(device *os.File) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,10 +109,10 @@ func (q *irqs) close(device *os.File) error {
 	if q.events == nil {
 		return nil
 	}
-	off := irqSet{
-		Argsz: uint32(sizeOf[irqSet]()), Flags: VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER, Index: VFIO_PCI_MSIX_IRQ_INDEX,
+	off := abi.IRQSet{
+		Argsz: sizeOf[abi.IRQSet](), Flags: abi.VFIO_IRQ_SET_DATA_NONE | abi.VFIO_IRQ_SET_ACTION_TRIGGER, Index: abi.VFIO_PCI_MSIX_IRQ_INDEX,
 	}
-	_, err := ioctlOn(device, "VFIO_DEVICE_SET_IRQS", VFIO_DEVICE_SET_IRQS, &off)
+	err := ioctlOn(device, abi.VFIO_DEVICE_SET_IRQS, &off)
 	closeAll(q.events)
 	q.waiting.Wait()
 	q.events = nil

@@ -159,7 +159,7 @@ func TestLabPeer(t *testing.T) {
 	from, to := drive(t, "nv0"), drive(t, "cmb")
 	target := open(t, to)
 	defer target.Close()
-	bar, err := target.MapRegion(cmbBAR)
+	bar, err := target.mapRegion(cmbBAR)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func newBarGPU(t *testing.T) (*barGPU, *Transport) {
 	t.Helper()
 	owner := open(t, drive(t, "cmb"))
 	t.Cleanup(func() { owner.Close() })
-	bar, err := owner.MapRegion(cmbBAR)
+	bar, err := owner.mapRegion(cmbBAR)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestLabRefusals(t *testing.T) {
 	if _, _, _, err := tr.MapHost(mem[:100]); err == nil {
 		t.Error("100 bytes were mapped")
 	}
-	if _, err := tr.MapRegion(5); err == nil {
+	if _, err := tr.mapRegion(5); err == nil {
 		t.Error("a BAR was mapped that is not there")
 	}
 	if err := tr.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/vfio"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/nvme/internal/mmio"
@@ -18,14 +19,14 @@ import (
 
 const pageSize = 4096
 
-// A Config says what a transport can do beside host memory.
+// A Config has the optional abilities of a transport.
 type Config struct {
-	// View maps GPU memory into the process, through BAR1. The drive's DMA then
-	// goes there. Without it GPU memory cannot be mapped.
+	// View maps GPU memory into the process, through BAR1, so that the drive's
+	// DMA can go there. Without it GPU memory cannot be mapped.
 	View func(gpu.Span) (mem []byte, release func() error, err error)
 }
 
-// A Transport is a controller that is bound to vfio-pci.
+// A Transport is a controller bound to vfio-pci.
 type Transport struct {
 	mmio.Registers
 	pci       string
@@ -33,7 +34,7 @@ type Transport struct {
 	container *os.File
 	group     *os.File
 	device    *os.File
-	info      deviceInfo
+	info      abi.DeviceInfo
 	bar       dev.Mapping
 	irqs      irqs
 
@@ -44,7 +45,7 @@ type Transport struct {
 
 var _ nvme.Transport = (*Transport)(nil)
 
-// Open opens a drive that is bound to vfio-pci, by its PCI address.
+// Open opens the drive at a PCI address. It must be bound to vfio-pci.
 func Open(pci string, cfg Config) (t *Transport, err error) {
 	t = &Transport{pci: pci, cfg: cfg}
 	defer func() {
@@ -65,31 +66,31 @@ func Open(pci string, cfg Config) (t *Transport, err error) {
 	return t, t.enable()
 }
 
-// openGroup makes a container with the drive's group in it.
+// openGroup opens the drive's IOMMU group and puts it into a new container.
 func (t *Transport) openGroup(n string) (err error) {
 	if t.container, err = os.OpenFile("/dev/vfio/vfio", os.O_RDWR, 0); err != nil {
-		return fmt.Errorf("%w (is the module vfio loaded?)", err)
+		return fmt.Errorf("%w (fix: modprobe vfio-pci)", err)
 	}
-	if v, err := ioctl(t.container, "VFIO_GET_API_VERSION", VFIO_GET_API_VERSION, 0); err != nil || v != VFIO_API_VERSION {
-		return fmt.Errorf("vfio speaks version %d, not %d: %w", v, VFIO_API_VERSION, errors.Join(err, errors.ErrUnsupported))
+	if v, err := ioctl(t.container, abi.VFIO_GET_API_VERSION, 0); err != nil || v != abi.VFIO_API_VERSION {
+		return fmt.Errorf("vfio has API version %d, want %d: %w", v, abi.VFIO_API_VERSION, errors.Join(err, errors.ErrUnsupported))
 	}
-	if ok, err := ioctl(t.container, "VFIO_CHECK_EXTENSION", VFIO_CHECK_EXTENSION, VFIO_TYPE1v2_IOMMU); err != nil || ok == 0 {
-		return fmt.Errorf("the kernel has no type 1 IOMMU for vfio (module vfio_iommu_type1): %w", errors.Join(err, errors.ErrUnsupported))
+	if ok, err := ioctl(t.container, abi.VFIO_CHECK_EXTENSION, abi.VFIO_TYPE1v2_IOMMU); err != nil || ok == 0 {
+		return fmt.Errorf("no type 1 IOMMU (fix: modprobe vfio_iommu_type1): %w", errors.Join(err, errors.ErrUnsupported))
 	}
 	if t.group, err = os.OpenFile("/dev/vfio/"+n, os.O_RDWR, 0); err != nil {
-		return fmt.Errorf("%w (the group of a drive that is in use by another program is busy)", err)
+		return fmt.Errorf("%w (busy: another program uses a drive of this group)", err)
 	}
-	status := groupStatus{Argsz: uint32(sizeOf[groupStatus]())}
-	if _, err := ioctlOn(t.group, "VFIO_GROUP_GET_STATUS", VFIO_GROUP_GET_STATUS, &status); err != nil {
+	status := abi.GroupStatus{Argsz: sizeOf[abi.GroupStatus]()}
+	if err := ioctlOn(t.group, abi.VFIO_GROUP_GET_STATUS, &status); err != nil {
 		return err
 	}
-	if status.Flags&VFIO_GROUP_FLAGS_VIABLE == 0 {
+	if status.Flags&abi.VFIO_GROUP_FLAGS_VIABLE == 0 {
 		return fmt.Errorf("IOMMU group %s is not viable: all its devices must be bound to vfio-pci (%s)", n, members(n))
 	}
 	if err := setContainer(t.group, t.container); err != nil {
 		return err
 	}
-	if _, err := ioctl(t.container, "VFIO_SET_IOMMU", VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU); err != nil {
+	if _, err := ioctl(t.container, abi.VFIO_SET_IOMMU, abi.VFIO_TYPE1v2_IOMMU); err != nil {
 		return err
 	}
 	ranges, err := iovaRanges(t.container)
@@ -100,10 +101,10 @@ func (t *Transport) openGroup(n string) (err error) {
 	return nil
 }
 
-// openDevice maps the drive's registers.
+// openDevice opens the drive and maps its registers.
 func (t *Transport) openDevice() error {
 	fd, err := deviceFD(t.group, t.pci)
-	// The kernel resets the device, unless it is busy with it at this moment.
+	// EAGAIN: the kernel is still resetting the device.
 	for range 100 {
 		if !errors.Is(err, unix.EAGAIN) {
 			break
@@ -115,14 +116,14 @@ func (t *Transport) openDevice() error {
 		return err
 	}
 	t.device = os.NewFile(uintptr(fd), t.pci)
-	t.info = deviceInfo{Argsz: uint32(sizeOf[deviceInfo]())}
-	if _, err := ioctlOn(t.device, "VFIO_DEVICE_GET_INFO", VFIO_DEVICE_GET_INFO, &t.info); err != nil {
+	t.info = abi.DeviceInfo{Argsz: sizeOf[abi.DeviceInfo]()}
+	if err := ioctlOn(t.device, abi.VFIO_DEVICE_GET_INFO, &t.info); err != nil {
 		return err
 	}
-	if t.info.Flags&VFIO_DEVICE_FLAGS_PCI == 0 {
+	if t.info.Flags&abi.VFIO_DEVICE_FLAGS_PCI == 0 {
 		return fmt.Errorf("not a PCI device: flags %#x", t.info.Flags)
 	}
-	t.bar, err = t.MapRegion(VFIO_PCI_BAR0_REGION_INDEX)
+	t.bar, err = t.mapRegion(abi.VFIO_PCI_BAR0_REGION_INDEX)
 	if err != nil {
 		return err
 	}
@@ -130,22 +131,21 @@ func (t *Transport) openDevice() error {
 	return nil
 }
 
-// region asks where a region of the device lies.
-func (t *Transport) region(index uint32) (regionInfo, error) {
-	r := regionInfo{Argsz: uint32(sizeOf[regionInfo]()), Index: index}
-	_, err := ioctlOn(t.device, "VFIO_DEVICE_GET_REGION_INFO", VFIO_DEVICE_GET_REGION_INFO, &r)
+// region describes a region of the device.
+func (t *Transport) region(index uint32) (abi.RegionInfo, error) {
+	r := abi.RegionInfo{Argsz: sizeOf[abi.RegionInfo](), Index: index}
+	err := ioctlOn(t.device, abi.VFIO_DEVICE_GET_REGION_INFO, &r)
 	return r, err
 }
 
-// MapRegion maps a BAR of the device into the process, for other devices to
-// reach (nvme.Controller.MapHost takes it) or to look at.
-func (t *Transport) MapRegion(index uint32) (dev.Mapping, error) {
+// mapRegion maps a BAR of the device into the process.
+func (t *Transport) mapRegion(index uint32) (dev.Mapping, error) {
 	r, err := t.region(index)
 	if err != nil {
 		return nil, err
 	}
-	if r.Flags&VFIO_REGION_INFO_FLAG_MMAP == 0 || r.Size == 0 {
-		return nil, fmt.Errorf("BAR%d of %d bytes cannot be mapped", index, r.Size)
+	if r.Flags&abi.VFIO_REGION_INFO_FLAG_MMAP == 0 || r.Size == 0 {
+		return nil, fmt.Errorf("BAR%d (%d bytes) cannot be mapped", index, r.Size)
 	}
 	return dev.MapFile(t.device, int64(r.Offset), int(r.Size), unix.PROT_READ|unix.PROT_WRITE)
 }
@@ -153,7 +153,7 @@ func (t *Transport) MapRegion(index uint32) (dev.Mapping, error) {
 // The command word of PCI configuration space.
 const (
 	pciCommand = 0x04
-	pciMemory  = 1 << 1 // the device answers at its BARs
+	pciMemory  = 1 << 1 // the device decodes its BARs
 	pciMaster  = 1 << 2 // the device may do DMA
 )
 
@@ -163,7 +163,7 @@ func (t *Transport) enable() error {
 }
 
 func (t *Transport) command(change func(uint16) uint16) error {
-	r, err := t.region(VFIO_PCI_CONFIG_REGION_INDEX)
+	r, err := t.region(abi.VFIO_PCI_CONFIG_REGION_INDEX)
 	if err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (t *Transport) command(change func(uint16) uint16) error {
 // Name is the PCI address.
 func (t *Transport) Name() string { return t.pci }
 
-// MapHost gives the drive access to memory of the process: host memory, which
-// is locked, or a mapping of another device's BAR.
+// MapHost maps memory of the process for DMA: host memory, which the kernel
+// locks, or a mapping of another device's BAR.
 func (t *Transport) MapHost(b []byte) (pages []uint64, size uint64, unmap func() error, err error) {
 	if len(b) == 0 || len(b)%pageSize != 0 || addrOf(b)%pageSize != 0 {
-		return nil, 0, nil, fmt.Errorf("vfio %s: map %d bytes: want whole pages of %d: %w", t.pci, len(b), pageSize, syscall.EINVAL)
+		return nil, 0, nil, fmt.Errorf("vfio %s: map %d bytes: address and size must be multiples of %d: %w", t.pci, len(b), pageSize, syscall.EINVAL)
 	}
 	iova, err := t.mapDMA(addrOf(b), uint64(len(b)))
 	if err != nil {
@@ -208,21 +208,21 @@ func (t *Transport) mapDMA(vaddr, n uint64) (uint64, error) {
 	}
 	iova, ok := t.iovas.take(n)
 	if !ok {
-		return 0, fmt.Errorf("the IOMMU has no %d addresses left: %w", n, syscall.ENOMEM)
+		return 0, fmt.Errorf("no free range of %d I/O addresses: %w", n, syscall.ENOMEM)
 	}
-	m := dmaMap{
-		Argsz: uint32(sizeOf[dmaMap]()), Flags: VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE,
+	m := abi.DMAMap{
+		Argsz: sizeOf[abi.DMAMap](), Flags: abi.VFIO_DMA_MAP_FLAG_READ | abi.VFIO_DMA_MAP_FLAG_WRITE,
 		Vaddr: vaddr, Iova: iova, Size: n,
 	}
-	_, err := ioctlOn(t.container, "VFIO_IOMMU_MAP_DMA", VFIO_IOMMU_MAP_DMA, &m)
+	err := ioctlOn(t.container, abi.VFIO_IOMMU_MAP_DMA, &m)
 	if err != nil {
 		t.iovas.give(iova)
 	}
 	switch {
 	case errors.Is(err, unix.ENOMEM):
-		err = fmt.Errorf("%w (the memory is locked: ulimit -l may be too low)", err)
+		err = fmt.Errorf("%w (fix: raise the locked memory limit, ulimit -l)", err)
 	case errors.Is(err, unix.EFAULT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPERM):
-		err = fmt.Errorf("%w (the kernel does not take this memory for DMA: it is not mapped, or of a kind that it cannot pin)", err)
+		err = fmt.Errorf("%w (the kernel does not accept this memory for DMA: not mapped, or cannot be pinned)", err)
 	}
 	return iova, err
 }
@@ -231,24 +231,24 @@ func (t *Transport) unmapDMA(iova, n uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone {
-		return nil // it went with the container
+		return nil // closing the container has unmapped it
 	}
 	t.iovas.give(iova)
-	u := dmaUnmap{Argsz: uint32(sizeOf[dmaUnmap]()), Iova: iova, Size: n}
-	if _, err := ioctlOn(t.container, "VFIO_IOMMU_UNMAP_DMA", VFIO_IOMMU_UNMAP_DMA, &u); err != nil {
+	u := abi.DMAUnmap{Argsz: sizeOf[abi.DMAUnmap](), Iova: iova, Size: n}
+	if err := ioctlOn(t.container, abi.VFIO_IOMMU_UNMAP_DMA, &u); err != nil {
 		return fmt.Errorf("vfio %s: unmap: %w", t.pci, err)
 	}
 	return nil
 }
 
-// MapGPU gives the drive access to GPU memory through a view of it.
+// MapGPU maps GPU memory for DMA, through Config.View.
 func (t *Transport) MapGPU(s gpu.Span) (pages []uint64, size uint64, unmap func() error, err error) {
 	if t.cfg.View == nil {
-		return nil, 0, nil, fmt.Errorf("vfio %s: map %v: no way to map GPU memory into the process was given: %w", t.pci, s, errors.ErrUnsupported)
+		return nil, 0, nil, fmt.Errorf("vfio %s: map %v: GPU memory needs Config.View: %w", t.pci, s, errors.ErrUnsupported)
 	}
 	mem, release, err := t.cfg.View(s)
 	if err != nil {
-		return nil, 0, nil, fmt.Errorf("vfio %s: view of %v: %w", t.pci, s, err)
+		return nil, 0, nil, fmt.Errorf("vfio %s: map %v through BAR1: %w", t.pci, s, err)
 	}
 	pages, size, undo, err := t.MapHost(mem)
 	if err != nil {
@@ -257,18 +257,18 @@ func (t *Transport) MapGPU(s gpu.Span) (pages []uint64, size uint64, unmap func(
 	return pages, size, func() error { return errors.Join(undo(), release()) }, nil
 }
 
-// Reset is a function level reset, where the device has one.
+// Reset does a function level reset, if the device supports it.
 func (t *Transport) Reset() error {
-	if t.info.Flags&VFIO_DEVICE_FLAGS_RESET == 0 {
-		return fmt.Errorf("vfio %s: the device has no function level reset: %w", t.pci, errors.ErrUnsupported)
+	if t.info.Flags&abi.VFIO_DEVICE_FLAGS_RESET == 0 {
+		return fmt.Errorf("vfio %s: device has no function level reset: %w", t.pci, errors.ErrUnsupported)
 	}
-	if _, err := ioctl(t.device, "VFIO_DEVICE_RESET", VFIO_DEVICE_RESET, 0); err != nil {
+	if _, err := ioctl(t.device, abi.VFIO_DEVICE_RESET, 0); err != nil {
 		return fmt.Errorf("vfio %s: %w", t.pci, err)
 	}
 	return t.enable()
 }
 
-// Close gives the drive back to vfio, which stops its DMA and resets it.
+// Close stops DMA and releases the drive, which vfio then resets.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	t.gone = true

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// Path is the module's node, and ParamsPath shows how it was loaded.
+// Path is the module's device node; ParamsPath has its parameters.
 const (
 	Path       = "/dev/gdrdrv"
 	ParamsPath = "proc/driver/gdrdrv/params"
 )
 
-// The requests, from gdrdrv.h. Most carry size 8 whatever their struct has,
-// because the macro was given a pointer.
+// Requests, from gdrdrv.h. Most encode size 8 whatever the size of their struct
+// is, because the macro was given a pointer.
 const (
 	GDRDRV_IOCTL                 = 0xDA
 	GDRDRV_IOC_PIN_BUFFER        = 0xC028DA01
@@ -82,7 +82,7 @@ type UnpinBufferParams struct {
 type GetCBFlagParams struct {
 	_      structs.HostLayout
 	Handle uint64
-	Flag   uint32 // out: 1 when the pages were revoked
+	Flag   uint32 // out: 1 if the pages were revoked
 	Pad0   [4]byte
 }
 
@@ -134,7 +134,7 @@ type GetVersionParams struct {
 	MinimumGdrAPIVersion uint32 // out
 }
 
-// The module copies exactly these many bytes.
+// The module copies exactly this number of bytes.
 var (
 	_ [40]byte = [unsafe.Sizeof(PinBufferParams{})]byte{}
 	_ [32]byte = [unsafe.Sizeof(PinBufferParamsV2{})]byte{}
@@ -147,8 +147,8 @@ var (
 	_ [8]byte  = [unsafe.Sizeof(GetVersionParams{})]byte{}
 )
 
-// ArgSize is how many bytes the module copies for a request, or 0 where it does
-// not know the request.
+// ArgSize is the number of bytes that the module copies for a request, or 0 for
+// unknown requests.
 func ArgSize(req uintptr) int {
 	switch req {
 	case GDRDRV_IOC_PIN_BUFFER:

@@ -3,7 +3,7 @@ package gdrdrv
 import (
 	"testing"
 
-	"github.com/culvert-io/culvert/internal/abi/p2p/cproof"
+	"github.com/culvert-io/culvert/internal/abi/cproof"
 )
 
 // header declares the structs once more, in C.

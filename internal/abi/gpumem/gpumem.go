@@ -1,5 +1,5 @@
-// Package gpumem mirrors the ioctl interface of gpumem, the module of the
-// gpudma project, which tells a program the physical addresses of GPU memory.
+// Package gpumem mirrors the ioctl interface of gpumem, the module of the gpudma
+// project, which returns the physical addresses of GPU memory.
 package gpumem
 
 import (
@@ -7,13 +7,13 @@ import (
 	"unsafe"
 )
 
-// Path is the module's node; ProcPath lists what is locked.
+// Path is the module's device node; ProcPath lists locked memory.
 const (
 	Path     = "/dev/gpumem"
 	ProcPath = "proc/gpumem"
 )
 
-// The requests, from gpumemioctl.h. They carry neither direction nor size.
+// Requests, from gpumemioctl.h. They encode neither direction nor size.
 const (
 	IOCTL_GPUMEM_LOCK   = 0x670A // _IO('g', 10)
 	IOCTL_GPUMEM_UNLOCK = 0x670B
@@ -55,16 +55,12 @@ var (
 )
 
 const (
-	// StateHeader is how much the module reads of the argument of STATE.
+	// StateHeader is the number of bytes that the module reads of STATE's argument.
 	StateHeader = 32
-	// StatePages is where the addresses of the pages begin in it.
+	// StatePages is the offset of the page addresses in it.
 	StatePages = 24
 )
 
-// StateSize is how much the module writes for n pages: an address for each, and
-// a zero more. A buffer without room for the zero is a fault.
+// StateSize is the number of bytes that the module writes for n pages: their
+// addresses and one zero. A buffer without room for the zero faults.
 func StateSize(n uint64) uint64 { return StateHeader + 8*n }
-
-// MaxPages bounds page counts, so that StateSize cannot overflow: more memory
-// than any GPU has.
-const MaxPages = 1 << 32

@@ -1,6 +1,6 @@
 // Package libnvm mirrors the ioctl interface of the kernel module of
-// ssd-gpu-dma, which lets a program map memory for an NVMe controller and reach
-// the controller's registers.
+// ssd-gpu-dma, which maps memory for an NVMe controller, and the controller's
+// registers into the process.
 package libnvm
 
 import (
@@ -8,21 +8,21 @@ import (
 	"unsafe"
 )
 
-// Path is the node of controller n: fmt.Sprintf(Path, n).
+// Path is the device node of controller n: fmt.Sprintf(Path, n).
 const Path = "/dev/libnvm%d"
 
-// MaxControllers is how many nodes the module makes: 8 unless it is told
-// otherwise; BaM's has 64.
+// MaxControllers is the largest number of device nodes: 8 by default, 64 in BaM's
+// module.
 const MaxControllers = 64
 
-// The requests, from module/ioctl.h.
+// Requests, from module/ioctl.h.
 const (
 	NVM_MAP_HOST_MEMORY   = 0x40188001 // _IOW(0x80, 1, struct nvm_ioctl_map)
 	NVM_MAP_DEVICE_MEMORY = 0x40188002 // _IOW(0x80, 2, struct nvm_ioctl_map)
 	NVM_UNMAP_MEMORY      = 0x40088003 // _IOW(0x80, 3, uint64_t)
 )
 
-// The sizes of pages, to which addresses are rounded down.
+// Page sizes, to which the module rounds addresses down.
 const (
 	HOST_PAGE_SIZE = 1 << 12
 	GPU_PAGE_SIZE  = 1 << 16
@@ -36,5 +36,5 @@ type Map struct {
 	Ioaddrs    unsafe.Pointer // to NPages words, which the module fills
 }
 
-// The module copies exactly this many bytes.
+// The module copies exactly this number of bytes.
 var _ [24]byte = [unsafe.Sizeof(Map{})]byte{}

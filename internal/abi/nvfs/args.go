@@ -7,13 +7,13 @@ var le = binary.LittleEndian
 // An Arg is the argument of any request: a union.
 type Arg [ArgSize]byte
 
-// Return is what the module left: bytes, or -errno.
+// Return is the module's result: a number of bytes, or -errno.
 func (a *Arg) Return() int64 { return int64(le.Uint64(a[ReturnAt:])) }
 
-// SetReturn leaves it.
+// SetReturn sets the result.
 func (a *Arg) SetReturn(v int64) { le.PutUint64(a[ReturnAt:], uint64(v)) }
 
-// MapArgs are those of MAP (48 bytes).
+// MapArgs are the arguments of MAP (48 bytes).
 type MapArgs struct {
 	Size           int64  // of the GPU buffer
 	PDevInfo       uint64 // domain<<32 | bus<<8 | dev<<3 | func
@@ -22,38 +22,23 @@ type MapArgs struct {
 	EndFenceAddr   uint64 // of a page
 	SbufBlock      uint32 // blocks of the shadow buffer
 	IsBounceBuffer uint16
+	_              [2]byte
 }
 
-// MapArgsSize is the number of bytes that MapArgs take.
+// MapArgsSize is the size of MapArgs in bytes.
 const MapArgsSize = 48
 
 // Encode writes the arguments to the beginning of b.
-func (m *MapArgs) Encode(b []byte) {
-	le.PutUint64(b[0:], uint64(m.Size))
-	le.PutUint64(b[8:], m.PDevInfo)
-	le.PutUint64(b[16:], m.CPUVAddr)
-	le.PutUint64(b[24:], m.GPUVAddr)
-	le.PutUint64(b[32:], m.EndFenceAddr)
-	le.PutUint32(b[40:], m.SbufBlock)
-	le.PutUint16(b[44:], m.IsBounceBuffer)
-}
+func (m *MapArgs) Encode(b []byte) { encode(b, m) }
 
 // Decode reads them.
-func (m *MapArgs) Decode(b []byte) {
-	m.Size = int64(le.Uint64(b[0:]))
-	m.PDevInfo = le.Uint64(b[8:])
-	m.CPUVAddr = le.Uint64(b[16:])
-	m.GPUVAddr = le.Uint64(b[24:])
-	m.EndFenceAddr = le.Uint64(b[32:])
-	m.SbufBlock = le.Uint32(b[40:])
-	m.IsBounceBuffer = le.Uint16(b[44:])
-}
+func (m *MapArgs) Decode(b []byte) { decode(b, m) }
 
-// The bits of IOArgs. Those from OpShift on are the direction in a batch.
+// Bits of IOArgs. The bits from OpShift are the direction in a batch.
 const (
 	BitSync       = 1 << 0
 	BitHipri      = 1 << 1
-	BitAllowReads = 1 << 2 // a file open for writing alone may be read
+	BitAllowReads = 1 << 2 // a file open only for writing may be read
 	BitUseRkeys   = 1 << 3
 	OpShift       = 4
 	OpMask        = 7 << OpShift
@@ -61,15 +46,15 @@ const (
 	OpWrite       = 1 << OpShift
 )
 
-// IOArgs are those of READ, WRITE and of an entry of a batch (80 bytes).
+// IOArgs are the arguments of READ, WRITE and an entry of a batch (80 bytes).
 type IOArgs struct {
 	CPUVAddr      uint64
 	Offset        int64 // in the file
 	Size          uint64
 	EndFenceValue uint64 // published when an asynchronous transfer ends
 	IoctlReturn   int64
-	Inum          uint64 // the file's identity, from here on
-	Generation    uint32 // 0 is not compared
+	Inum          uint64 // the file's identity starts here
+	Generation    uint32 // 0: not compared
 	Majdev        uint32
 	Mindev        uint32
 	DevPtrOff     uint64 // in the GPU buffer
@@ -77,7 +62,7 @@ type IOArgs struct {
 	Bits          uint8
 }
 
-// IOArgsSize is the number of bytes that IOArgs take.
+// IOArgsSize is the size of IOArgs in bytes.
 const IOArgsSize = 80
 
 // Encode writes the arguments to the beginning of b.
@@ -112,25 +97,33 @@ func (a *IOArgs) Decode(b []byte) {
 	a.Bits = b[76]
 }
 
-// BatchArgs are those of BATCH_IO (24 bytes).
+// BatchArgs are the arguments of BATCH_IO (24 bytes).
 type BatchArgs struct {
 	CtxID     uint64
 	Nents     uint64
 	IOEntries uint64 // address of the entries
 }
 
-// BatchArgsSize is the number of bytes that BatchArgs take, and all that is
-// copied back.
+// BatchArgsSize is the size of BatchArgs in bytes. The module copies no more
+// back.
 const BatchArgsSize = 24
 
 // Encode writes the arguments to the beginning of b.
-func (a *BatchArgs) Encode(b []byte) {
-	le.PutUint64(b[0:], a.CtxID)
-	le.PutUint64(b[8:], a.Nents)
-	le.PutUint64(b[16:], a.IOEntries)
-}
+func (a *BatchArgs) Encode(b []byte) { encode(b, a) }
 
 // Decode reads them.
-func (a *BatchArgs) Decode(b []byte) {
-	a.CtxID, a.Nents, a.IOEntries = le.Uint64(b[0:]), le.Uint64(b[8:]), le.Uint64(b[16:])
+func (a *BatchArgs) Decode(b []byte) { decode(b, a) }
+
+// encode writes a struct without padding. It uses reflection, so IOArgs, which
+// every transfer has, are encoded by hand.
+func encode(b []byte, v any) {
+	if _, err := binary.Encode(b, le, v); err != nil {
+		panic("nvfs: " + err.Error()) // b is too short
+	}
+}
+
+func decode(b []byte, v any) {
+	if _, err := binary.Decode(b, le, v); err != nil {
+		panic("nvfs: " + err.Error()) // b is too short
+	}
 }

@@ -2,8 +2,8 @@ package nvfs
 
 import "fmt"
 
-// The end-fence page, in which the module publishes what a return value cannot
-// say.
+// The end-fence page has the results of READs that a return value cannot
+// express.
 const (
 	MetaSize = 4096
 
@@ -20,25 +20,24 @@ const (
 	META_SPARSE = 1
 	META_DIED   = 2
 
-	META_VERSION     = 1
-	MAX_HOLES        = 768
-	SPARSE_MAGIC     = 0xabc0cba1abc2cba3
-	SPARSE_END_MAGIC = 0x3abc2cba1abc0cba
-	holeSize         = 4
-	sparseEnd        = MetaList + MAX_HOLES*holeSize
+	META_VERSION = 1
+	MAX_HOLES    = 768
+	SPARSE_MAGIC = 0xabc0cba1abc2cba3
+	holeSize     = 4
+	sparseEnd    = MetaList + MAX_HOLES*holeSize
 )
 
 // A Hole is a run of blocks that no device wrote.
 type Hole struct{ Start, Blocks uint16 }
 
-// A Sparse is what a READ leaves in the page: fields from MetaState on.
+// A Sparse is the part of the page that a READ writes: the fields from MetaState.
 type Sparse struct {
 	State  uint32
 	Offset int64
 	Holes  []Hole
 }
 
-// Bytes is how many bytes the holes hold.
+// Bytes is the size of the holes in bytes.
 func (s *Sparse) Bytes() (n int64) {
 	for _, h := range s.Holes {
 		n += int64(h.Blocks) * BLOCK_SIZE
@@ -60,9 +59,8 @@ func AppendSparse(b []byte, s *Sparse) []byte {
 	return b
 }
 
-// ParseSparse reads a page. The holes are those of a READ only if the page was
-// cleared before it: the module leaves those of an earlier one. They go to the
-// end of s.Holes[:0].
+// ParseSparse reads a page, and reuses the memory of s.Holes. The page must have
+// been cleared before the READ: the module does not remove earlier holes.
 func ParseSparse(page []byte, s *Sparse) error {
 	s.Holes = s.Holes[:0]
 	if len(page) < sparseEnd {

@@ -1,20 +1,20 @@
 // Package nvfs mirrors the interface of nvidia-fs, the kernel module under
-// cuFile, as of version 2.28.4. Its structs are packed, with a 64-bit field at
-// offset 20, so they are encoded by hand and not laid over memory.
+// cuFile, version 2.28.4. Its structs are packed, with a 64-bit field at offset
+// 20, so they are encoded, not laid over memory.
 package nvfs
 
 import "fmt"
 
-// MaxDevices is the number of nodes: /dev/nvidia-fs0 and so on.
+// MaxDevices is the number of device nodes: /dev/nvidia-fs0 and so on.
 const MaxDevices = 16
 
-// Path is a node's.
+// Path is the path of device node i.
 func Path(i int) string { return fmt.Sprintf("/dev/nvidia-fs%d", i) }
 
-// ProcDir is where the module describes itself.
+// ProcDir has the module's statistics and version.
 const ProcDir = "proc/driver/nvidia-fs"
 
-// The requests. The size in each number says 4, whatever the argument is.
+// Request numbers. Each encodes size 4, whatever the argument is.
 const (
 	NVFS_IOCTL_REMOVE              = 0x40047401
 	NVFS_IOCTL_READ                = 0x40047402
@@ -27,9 +27,9 @@ const (
 )
 
 const (
-	// ArgSize is what the module copies from the program, for any request.
+	// ArgSize is the number of bytes that the module copies, for any request.
 	ArgSize = 104
-	// ReturnAt is where READ, WRITE and MAP leave bytes or -errno.
+	// ReturnAt is the offset of the result of READ, WRITE and MAP.
 	ReturnAt = 32
 
 	BLOCK_SIZE      = 4096
@@ -40,11 +40,9 @@ const (
 	MAX_BATCH       = 256
 	MAX_RDMA_KEYS   = 16
 	MIN_RDMA_VER    = 2
-	// MAX_CONTIG is the longest run of GPU pages that counts as one chunk.
-	MAX_CONTIG = 65535
 )
 
-// A State is where an mgroup is: io_state.
+// A State is the state of an mgroup: io_state.
 type State uint32
 
 const (
@@ -68,7 +66,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint32(s))
 }
 
-// A BlockState is where a block of a shadow buffer is.
+// A BlockState is the state of a block of a shadow buffer.
 type BlockState uint8
 
 const (
@@ -81,13 +79,11 @@ const (
 	BLOCK_DMA_ERROR
 )
 
-// The features in the table that storage modules get: ft_bmap.
+// Features in the table that storage modules get: ft_bmap.
 const (
 	FT_PREP_SGLIST = 1 << iota
 	FT_MAP_SGLIST
 	FT_IS_GPU_PAGE
 	FT_DEVICE_PRIORITY
 	FT_RDMA_INFO
-	FT_BLOCK_ITER_START
-	FT_BLOCK_ITER_NEXT
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/culvert-io/culvert/internal/abi/p2p/cproof"
+	"github.com/culvert-io/culvert/internal/abi/cproof"
 )
 
 // header declares the structs once more, in C.

@@ -1,7 +1,7 @@
-// Package nvme mirrors the parts of the NVM Express base specification, as of
-// version 1.4, that a driver and a controller need of each other: registers,
-// queue entries, data structures and numbers. Names are the specification's.
+// Package nvme mirrors the parts of the NVM Express base specification, version
+// 1.4, that drivers and controllers share: registers, queue entries, data
+// structures and numbers. Names are the specification's.
 //
-// All integers are little endian, as on the wire, so the structs are what a
-// little-endian machine has in memory.
+// All integers are little endian, so on a little-endian machine the structs can
+// be laid over memory.
 package nvme

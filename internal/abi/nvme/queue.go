@@ -9,7 +9,6 @@ import (
 const (
 	ADMIN_DELETE_SQ    = 0x00
 	ADMIN_CREATE_SQ    = 0x01
-	ADMIN_GET_LOG_PAGE = 0x02
 	ADMIN_DELETE_CQ    = 0x04
 	ADMIN_CREATE_CQ    = 0x05
 	ADMIN_IDENTIFY     = 0x06
@@ -62,7 +61,7 @@ type Completion struct {
 	DW3  uint32 // CID, phase tag and status: see MakeDW3
 }
 
-// CID is the command that dword 3 of a completion answers.
+// CID is the command id in dword 3 of a completion.
 func CID(dw3 uint32) uint16 { return uint16(dw3) }
 
 // Phase is the phase tag in dword 3 of a completion.
@@ -80,7 +79,7 @@ func MakeDW3(cid uint16, phase bool, s Status) uint32 {
 	return dw3
 }
 
-// Sizes of queue entries. Controllers fetch and post exactly these many bytes.
+// Sizes of queue entries in bytes.
 const (
 	CommandSize    = 64
 	CompletionSize = 16
@@ -94,7 +93,6 @@ var (
 // Fields of dwords 10 and 11 of Create I/O Completion Queue and Create I/O
 // Submission Queue.
 const (
-	QUEUE_ID_MASK    = 0xffff
 	QUEUE_SIZE_SHIFT = 16 // of the size, less one, in dword 10
 	QUEUE_PC         = 1 << 0
 	CQ_IEN           = 1 << 1
@@ -112,16 +110,37 @@ const (
 // Feature identifiers.
 const (
 	FEAT_ARBITRATION = 0x01
-	FEAT_POWER       = 0x02
-	FEAT_TEMPERATURE = 0x04
 	FEAT_VWC         = 0x06 // Volatile Write Cache
 	FEAT_NUM_QUEUES  = 0x07
-	FEAT_ASYNC_EVENT = 0x0b
 )
 
-// ABORT_NOT_DONE in dword 0 of the completion of Abort says that the command
+// ABORT_NOT_DONE in dword 0 of the completion of Abort means that the command
 // was not aborted.
 const ABORT_NOT_DONE = 1 << 0
 
 // NSID_ALL means all namespaces.
 const NSID_ALL = 1<<32 - 1
+
+// CreateCQ is the command that creates completion queue id with n entries at
+// prp. A vector below 0 means no interrupts.
+func CreateCQ(id uint16, n uint32, prp uint64, vector int) Command {
+	c := Command{Opcode: ADMIN_CREATE_CQ, PRP1: prp, CDW10: (n-1)<<QUEUE_SIZE_SHIFT | uint32(id), CDW11: QUEUE_PC}
+	if vector >= 0 {
+		c.CDW11 |= CQ_IEN | uint32(vector)<<CQ_IV_SHIFT
+	}
+	return c
+}
+
+// CreateSQ is the command that creates submission queue id, whose completion
+// queue has the same id, with n entries at prp.
+func CreateSQ(id uint16, n uint32, prp uint64) Command {
+	return Command{
+		Opcode: ADMIN_CREATE_SQ, PRP1: prp, CDW10: (n-1)<<QUEUE_SIZE_SHIFT | uint32(id),
+		CDW11: QUEUE_PC | uint32(id)<<SQ_CQID_SHIFT,
+	}
+}
+
+// Blocks is a command of the NVM command set for n blocks from lba.
+func Blocks(opcode uint8, nsid uint32, lba uint64, n uint32) Command {
+	return Command{Opcode: opcode, NSID: nsid, CDW10: uint32(lba), CDW11: uint32(lba >> 32), CDW12: n - 1}
+}

@@ -5,10 +5,8 @@ const (
 	REG_CAP   = 0x00 // Controller Capabilities, 64 bit
 	REG_VS    = 0x08 // Version
 	REG_INTMS = 0x0c // Interrupt Mask Set
-	REG_INTMC = 0x10 // Interrupt Mask Clear
 	REG_CC    = 0x14 // Controller Configuration
 	REG_CSTS  = 0x1c // Controller Status
-	REG_NSSR  = 0x20 // NVM Subsystem Reset
 	REG_AQA   = 0x24 // Admin Queue Attributes
 	REG_ASQ   = 0x28 // Admin Submission Queue Base Address, 64 bit
 	REG_ACQ   = 0x30 // Admin Completion Queue Base Address, 64 bit
@@ -29,10 +27,10 @@ type CAP uint64
 // MQES is the largest queue, less one.
 func (c CAP) MQES() uint16 { return uint16(c) }
 
-// CQR says that queues must be physically contiguous.
+// CQR means that queues must be physically contiguous.
 func (c CAP) CQR() bool { return c>>16&1 != 0 }
 
-// TO is the longest that RDY may take to follow EN, in units of 500 ms.
+// TO is the longest time from EN to RDY, in units of 500 ms.
 func (c CAP) TO() uint8 { return uint8(c >> 24) }
 
 // DSTRD is the distance of doorbells: 4 << DSTRD bytes.
@@ -47,7 +45,7 @@ func (c CAP) MPSMIN() uint8 { return uint8(c>>48) & 0xf }
 // MPSMAX is the largest memory page: 1 << (12 + MPSMAX).
 func (c CAP) MPSMAX() uint8 { return uint8(c>>52) & 0xf }
 
-// Fields of CAP, for those who make one.
+// Fields of CAP, for controllers.
 const (
 	CAP_CQR          = 1 << 16
 	CAP_TO_SHIFT     = 24
@@ -62,7 +60,6 @@ const (
 	CC_EN           = 1 << 0
 	CC_CSS_SHIFT    = 4
 	CC_MPS_SHIFT    = 7
-	CC_AMS_SHIFT    = 11
 	CC_SHN_SHIFT    = 14
 	CC_SHN_MASK     = 3 << CC_SHN_SHIFT
 	CC_SHN_NORMAL   = 1 << CC_SHN_SHIFT
@@ -79,7 +76,7 @@ const (
 	CSTS_SHST_COMPLETE = 2 << CSTS_SHST_SHIFT
 )
 
-// GONE is what a read of any register of a device that is not there gives.
+// GONE is the value of every register of a removed device.
 const GONE = 1<<32 - 1
 
 // Fields of AQA: sizes of the admin queues, less one.
@@ -89,7 +86,7 @@ const (
 	AQA_MASK       = 0xfff
 )
 
-// PageSize is the size of the memory page that an MPS value means.
+// PageSize is the size of the memory page of an MPS value.
 func PageSize(mps uint8) uint64 { return 1 << (12 + mps) }
 
 // The sizes of queue entries, as powers of two.

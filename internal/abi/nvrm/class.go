@@ -7,11 +7,10 @@ import (
 
 // Classes of objects, for NVOS64Parameters.HClass.
 const (
-	NV01_ROOT              = 0x0
-	NV01_ROOT_NON_PRIV     = 0x1
-	NV01_ROOT_CLIENT       = 0x41
-	NV01_DEVICE_0          = 0x80
-	NV01_MEMORY_LOCAL_USER = 0x40
+	NV01_ROOT          = 0x0
+	NV01_ROOT_NON_PRIV = 0x1
+	NV01_ROOT_CLIENT   = 0x41
+	NV01_DEVICE_0      = 0x80
 )
 
 // NV0080AllocParameters is NV0080_ALLOC_PARAMETERS, for NV01_DEVICE_0.

@@ -44,7 +44,7 @@ const NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM = 1
 type ExportObjectToFDParams struct {
 	_      structs.HostLayout
 	Object ExportObject
-	FD     int32 // in: an open of /dev/nvidiactl that holds nothing yet
+	FD     int32 // in: an unused open file of /dev/nvidiactl
 	Flags  uint32
 }
 
@@ -69,7 +69,7 @@ type ExportObjectsToFDParams struct {
 	_          structs.HostLayout
 	FD         int32
 	HDevice    Handle
-	MaxObjects uint16 // honoured by the first call on a descriptor
+	MaxObjects uint16 // used by the first call on a descriptor
 	Metadata   [NV0000_OS_UNIX_EXPORT_OBJECT_FD_BUFFER_SIZE]byte
 	Pad0       [2]byte
 	Objects    [NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_MAX_OBJECTS]Handle
@@ -89,7 +89,7 @@ type ImportObjectsFromFDParams struct {
 	Index       uint16
 }
 
-// A control with parameters of another size is refused.
+// The driver rejects parameters of another size.
 var (
 	_ [32]byte   = [unsafe.Sizeof(GPUGetIDInfoV2Params{})]byte{}
 	_ [16]byte   = [unsafe.Sizeof(ExportObject{})]byte{}

@@ -1,12 +1,12 @@
-// Package nvrm mirrors the part of the NVIDIA kernel driver's interface that a
-// process needs to be a client of the resource manager (RM): to allocate a
-// client and a device, to take over memory that another client owns, and to
-// map it through BAR1.
+// Package nvrm mirrors the interface between a process and NVIDIA's resource
+// manager (RM): allocate a client and a device, import memory of another client,
+// map it through BAR1. The client is internal/rm, the emulation
+// soft/kernel/nvrm.
 //
-// Constants carry NVIDIA's names; types say in their comment which C type they
-// are. All numbers and layouts are those of the public headers of the open
-// kernel modules. [FamilyOf] says for which releases they hold.
+// Constants have NVIDIA's names; the comment of a type names its C type. Numbers
+// and layouts are those of the public headers of the open kernel modules, for
+// the releases that [FamilyOf] accepts.
 //
-// Every ioctl goes to /dev/nvidiactl. It succeeds as a system call even when
-// the resource manager refuses: the answer is the Status field.
+// Every ioctl goes to /dev/nvidiactl. It succeeds as a system call even if the
+// resource manager rejects it: the result is the Status field.
 package nvrm

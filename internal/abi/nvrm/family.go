@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Family is a branch of the driver for which the layouts of this package are
-// known to hold: they were compared with the headers of every release of the
-// open kernel modules from First to Last. A later release of the same branch
-// is taken to be alike; the driver checks the size of every struct itself.
+// A Family is a driver branch for which the layouts of this package are correct:
+// they were compared with the headers of every release of the open kernel
+// modules from First to Last. Later releases of the branch are assumed to be
+// equal; the driver checks the size of every struct.
 type Family struct {
 	Branch      int
 	First, Last string
@@ -30,18 +30,18 @@ var Families = []Family{
 	{595, "595.44.02", "595.45.04"},
 }
 
-// An UnknownVersionError says that nobody compared the layouts with those of
+// An UnknownVersionError means that the layouts were not compared with those of
 // this driver.
 type UnknownVersionError struct{ Version string }
 
 func (e *UnknownVersionError) Error() string {
-	return fmt.Sprintf("NVIDIA driver %q is not one whose interface is known (branches %d to %d)",
+	return fmt.Sprintf("NVIDIA driver %q has an unknown interface (known: branches %d to %d)",
 		e.Version, Families[0].Branch, Families[len(Families)-1].Branch)
 }
 
-// FamilyOf finds the branch of a version such as "580.159.04". An unknown one
-// is an *[UnknownVersionError]: its structs may differ, so nothing may be
-// asked of it.
+// FamilyOf finds the branch of a version such as "580.159.04". It fails with an
+// *[UnknownVersionError] for others: their structs may differ, so the driver
+// must not be called.
 func FamilyOf(version string) (Family, error) {
 	branch, rest, ok := strings.Cut(version, ".")
 	if !ok || !dotted(rest) {

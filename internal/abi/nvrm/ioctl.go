@@ -17,8 +17,7 @@ const (
 	NV_ESC_CHECK_VERSION_STR = 210
 )
 
-// Device nodes. The kernel numbers GPUs by minor, which need not be CUDA's
-// order.
+// Device nodes. The kernel's minor numbers need not be in CUDA's order.
 const (
 	CtlPath      = "/dev/nvidiactl"
 	DevicePrefix = "/dev/nvidia" // followed by the minor
@@ -40,9 +39,9 @@ const (
 	IoctlCheckVersion = iowr | NV_ESC_CHECK_VERSION_STR | unsafe.Sizeof(RMAPIVersion{})<<16
 )
 
-// IoctlNumber and IoctlSize take a request number apart, as the driver does:
-// it looks at these two fields alone.
+// IoctlNumber is the number of a request. The driver uses it and [IoctlSize],
+// and no other field.
 func IoctlNumber(req uintptr) int { return int(req & 0xff) }
 
-// IoctlSize is the size of the argument: see [IoctlNumber].
+// IoctlSize is the size of the argument of a request.
 func IoctlSize(req uintptr) int { return int(req >> 16 & 0x3fff) }

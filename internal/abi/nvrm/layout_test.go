@@ -1,25 +1,15 @@
 package nvrm
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"reflect"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/culvert-io/culvert/internal/abi/cproof"
 )
 
 // header declares the driver's types once more, in C, as its public headers
 // describe them: natural alignment, with 8-byte alignment of 64-bit members
 // and addresses.
 const header = `
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 typedef uint32_t handle;
 typedef uint64_t u64 __attribute__((aligned(8)));
 
@@ -41,91 +31,29 @@ struct export1 { struct object object; int32_t fd; uint32_t flags; };
 struct import1 { int32_t fd; struct object object; };
 struct exportn { int32_t fd; handle device; uint16_t max; uint8_t meta[64]; handle objects[512]; uint16_t num, index; };
 struct importn { int32_t fd; handle parent; handle objects[128]; uint8_t types[128]; uint16_t num, index; };
-#define S(t) printf("%s %zu\n", #t, sizeof(struct t))
-#define O(t, f) printf("%s.%s %zu\n", #t, #f, offsetof(struct t, f))
 `
 
-// layouts pairs each Go type with its C twin, member by member. Padding has no
-// twin.
-var layouts = []struct {
-	c       string
-	members string
-	value   any
-}{
-	{"nvos00", "root parent old status", NVOS00Parameters{}},
-	{"nvos33", "client device memory offset length linear status flags", NVOS33Parameters{}},
-	{"nvos33fd", "params fd", NVOS33ParametersWithFD{}},
-	{"nvos34", "client device memory linear status flags", NVOS34Parameters{}},
-	{"nvos54", "client object cmd flags params size status", NVOS54Parameters{}},
-	{"nvos55", "client parent object clientSrc objectSrc flags status", NVOS55Parameters{}},
-	{"nvos64", "root parent new class params rights size flags status", NVOS64Parameters{}},
-	{"pci", "domain bus slot function vendor device", PCIInfo{}},
-	{"card", "valid pci gpuid irq reg regsize fb fbsize minor name", CardInfo{}},
-	{"version", "cmd reply str", RMAPIVersion{}},
-	{"regfd", "ctl", RegisterFD{}},
-	{"nv0080", "id share tclient tdevice flags size start limit mode", NV0080AllocParameters{}},
-	{"idinfo", "id flags dev sub sli board inst numa", GPUGetIDInfoV2Params{}},
-	{"object", "type data.rm.device data.rm.parent data.rm.object", ExportObject{}},
-	{"export1", "object fd flags", ExportObjectToFDParams{}},
-	{"import1", "fd object", ImportObjectFromFDParams{}},
-	{"exportn", "fd device max meta objects num index", ExportObjectsToFDParams{}},
-	{"importn", "fd parent objects types num index", ImportObjectsFromFDParams{}},
-}
-
 func TestLayoutsAgainstC(t *testing.T) {
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("needs gcc, to compare the layouts with a C compiler's")
-	}
-	var src, want strings.Builder
-	src.WriteString(header + "int main(void) {\n")
-	for _, l := range layouts {
-		typ := reflect.TypeOf(l.value)
-		fmt.Fprintf(&src, "S(%s);\n", l.c)
-		fmt.Fprintf(&want, "%s %d\n", l.c, typ.Size())
-		fields := members(typ)
-		names := strings.Fields(l.members)
-		if len(names) != len(fields) {
-			t.Fatalf("%v has %d fields, the table names %d", typ, len(fields), len(names))
-		}
-		for i, name := range names {
-			fmt.Fprintf(&src, "O(%s, %s);\n", l.c, name)
-			fmt.Fprintf(&want, "%s.%s %d\n", l.c, name, fields[i].Offset)
-		}
-	}
-	src.WriteString("return 0; }\n")
-	if diff := cmp.Diff(want.String(), compileAndRun(t, gcc, src.String())); diff != "" {
-		t.Errorf("Go and C disagree (-Go +C):\n%s", diff)
-	}
-}
-
-func members(typ reflect.Type) []reflect.StructField {
-	var fields []reflect.StructField
-	for f := range typ.Fields() {
-		if f.Name != "_" && !strings.HasPrefix(f.Name, "Pad") {
-			fields = append(fields, f)
-		}
-	}
-	return fields
-}
-
-func compileAndRun(t *testing.T, gcc, src string) string {
-	t.Helper()
-	dir := t.TempDir()
-	file, bin := filepath.Join(dir, "layout.c"), filepath.Join(dir, "layout")
-	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(gcc, "-o", bin, file).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	var out bytes.Buffer
-	cmd := exec.Command(bin)
-	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	cproof.Check(t, header, []cproof.Layout{
+		{C: "struct nvos00", Members: "root parent old status", Go: NVOS00Parameters{}},
+		{C: "struct nvos33", Members: "client device memory offset length linear status flags", Go: NVOS33Parameters{}},
+		{C: "struct nvos33fd", Members: "params fd", Go: NVOS33ParametersWithFD{}},
+		{C: "struct nvos34", Members: "client device memory linear status flags", Go: NVOS34Parameters{}},
+		{C: "struct nvos54", Members: "client object cmd flags params size status", Go: NVOS54Parameters{}},
+		{C: "struct nvos55", Members: "client parent object clientSrc objectSrc flags status", Go: NVOS55Parameters{}},
+		{C: "struct nvos64", Members: "root parent new class params rights size flags status", Go: NVOS64Parameters{}},
+		{C: "struct pci", Members: "domain bus slot function vendor device", Go: PCIInfo{}},
+		{C: "struct card", Members: "valid pci gpuid irq reg regsize fb fbsize minor name", Go: CardInfo{}},
+		{C: "struct version", Members: "cmd reply str", Go: RMAPIVersion{}},
+		{C: "struct regfd", Members: "ctl", Go: RegisterFD{}},
+		{C: "struct nv0080", Members: "id share tclient tdevice flags size start limit mode", Go: NV0080AllocParameters{}},
+		{C: "struct idinfo", Members: "id flags dev sub sli board inst numa", Go: GPUGetIDInfoV2Params{}},
+		{C: "struct object", Members: "type data.rm.device data.rm.parent data.rm.object", Go: ExportObject{}},
+		{C: "struct export1", Members: "object fd flags", Go: ExportObjectToFDParams{}},
+		{C: "struct import1", Members: "fd object", Go: ImportObjectFromFDParams{}},
+		{C: "struct exportn", Members: "fd device max meta objects num index", Go: ExportObjectsToFDParams{}},
+		{C: "struct importn", Members: "fd parent objects types num index", Go: ImportObjectsFromFDParams{}},
+	})
 }
 
 // The numbers below were seen on the wire of driver 580.159.04.

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// A Handle is an NvHandle: a client's name for one of its objects. The driver
-// picks the client's own; the client picks the rest, or passes 0 to have one
-// picked.
+// A Handle is an NvHandle: a client's number for one of its objects. The driver
+// chooses that of the client itself. The client chooses the others, or passes 0
+// to let the driver choose.
 type Handle uint32
 
 // NVOS00Parameters is NVOS00_PARAMETERS, the argument of NV_ESC_RM_FREE.
@@ -38,15 +38,14 @@ type NVOS33Parameters struct {
 type NVOS33ParametersWithFD struct {
 	_      structs.HostLayout
 	Params NVOS33Parameters
-	FD     int32 // in: an open of the GPU's node that has no mapping yet
+	FD     int32 // in: an open file of the GPU's device node without a mapping
 	Pad0   [4]byte
 }
 
-// Fields of NVOS33Parameters.Flags as the driver gives them back.
+// Fields of NVOS33Parameters.Flags as the driver returns them.
 const (
 	NVOS33_FLAGS_MAPPING_REFLECTED          = 2 << 15
 	NVOS33_FLAGS_CACHING_TYPE_WRITECOMBINED = 2 << 23
-	NVOS33_FLAGS_CACHING_TYPE_DEFAULT       = 6 << 23
 )
 
 // NVOS34Parameters is NVOS34_PARAMETERS, the argument of
@@ -101,7 +100,7 @@ type NVOS64Parameters struct {
 	Pad0             [4]byte
 }
 
-// The driver refuses any other size.
+// The driver rejects any other size.
 var (
 	_ [16]byte = [unsafe.Sizeof(NVOS00Parameters{})]byte{}
 	_ [48]byte = [unsafe.Sizeof(NVOS33Parameters{})]byte{}

@@ -2,16 +2,14 @@ package nvrm
 
 import "fmt"
 
-// A Status is an NV_STATUS: what the resource manager answers. It is an error,
-// so that errors.Is finds it in whatever wraps it.
+// A Status is an NV_STATUS, the result of a call of the resource manager. It is
+// an error that errors.Is finds in any error that wraps it.
 type Status uint32
 
-// The statuses that the client acts upon or its twin gives, from
-// nvstatuscodes.h. The driver may answer others.
+// The statuses that the client handles or the emulated module returns, from
+// nvstatuscodes.h. The driver may return others.
 const (
 	NV_OK                           Status = 0x0
-	NV_ERR_CARD_NOT_PRESENT         Status = 0x5
-	NV_ERR_GPU_IS_LOST              Status = 0xf
 	NV_ERR_INSERT_DUPLICATE_NAME    Status = 0x19
 	NV_ERR_INSUFFICIENT_RESOURCES   Status = 0x1a
 	NV_ERR_INSUFFICIENT_PERMISSIONS Status = 0x1b
@@ -19,13 +17,11 @@ const (
 	NV_ERR_INVALID_BASE             Status = 0x20
 	NV_ERR_INVALID_CLASS            Status = 0x22
 	NV_ERR_INVALID_CLIENT           Status = 0x23
-	NV_ERR_INVALID_DEVICE           Status = 0x26
 	NV_ERR_INVALID_LIMIT            Status = 0x2e
 	NV_ERR_INVALID_OBJECT_HANDLE    Status = 0x33
 	NV_ERR_INVALID_OBJECT_PARENT    Status = 0x36
 	NV_ERR_INVALID_PARAM_STRUCT     Status = 0x3a
 	NV_ERR_INVALID_PARAMETER        Status = 0x3b
-	NV_ERR_INVALID_POINTER          Status = 0x3d
 	NV_ERR_INVALID_STATE            Status = 0x40
 	NV_ERR_NO_MEMORY                Status = 0x51
 	NV_ERR_NOT_SUPPORTED            Status = 0x56
@@ -43,11 +39,11 @@ func (s Status) Name() string {
 	return fmt.Sprintf("NV_STATUS_%#x", uint32(s))
 }
 
-// Error gives the name and the number: both are searched for.
+// Error has the name and the number.
 func (s Status) Error() string { return fmt.Sprintf("%s (%#x)", s.Name(), uint32(s)) }
 
-// Err is nil for NV_OK and the status for everything else: a warning too means
-// that the resource manager did not do quite what was asked.
+// Err is nil for NV_OK and the status otherwise, also for warnings: then the
+// resource manager did something else than requested.
 func (s Status) Err() error {
 	if s == NV_OK {
 		return nil

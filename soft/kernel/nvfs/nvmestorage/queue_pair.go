@@ -136,17 +136,9 @@ func (q *queuePair) plain(r *nvfs.Request) error {
 
 // create creates the queues, by commands to the admin queues.
 func (q *queuePair) create(admin *queuePair) error {
-	const size = (entries - 1) << abi.QUEUE_SIZE_SHIFT
-	id := uint32(q.id)
-	return errors.Join(
-		admin.do(&abi.Command{
-			Opcode: abi.ADMIN_CREATE_CQ, PRP1: q.cqBus(),
-			CDW10: size | id, CDW11: abi.QUEUE_PC | abi.CQ_IEN | id<<abi.CQ_IV_SHIFT,
-		}),
-		admin.do(&abi.Command{
-			Opcode: abi.ADMIN_CREATE_SQ, PRP1: q.sqBus(),
-			CDW10: size | id, CDW11: abi.QUEUE_PC | id<<abi.SQ_CQID_SHIFT,
-		}))
+	cq := abi.CreateCQ(q.id, entries, q.cqBus(), int(q.id))
+	sq := abi.CreateSQ(q.id, entries, q.sqBus())
+	return errors.Join(admin.do(&cq), admin.do(&sq))
 }
 
 const (

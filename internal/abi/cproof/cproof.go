@@ -1,5 +1,6 @@
-// Package cproof proves layouts of Go structs against a C compiler. Client and
-// twin share a struct, so a wrong offset in it would pass all their tests.
+// Package cproof compares the layouts of Go structs with those of a C compiler.
+// Client and emulated module share a struct, so their tests cannot find a wrong
+// offset.
 package cproof
 
 import (
@@ -17,7 +18,7 @@ import (
 )
 
 // A Layout pairs a Go struct with a C one. Members are the C names of the Go
-// fields, in order; fields called Pad have none.
+// fields, in order, without fields called Pad.
 type Layout struct {
 	C       string // "struct pin_params"
 	Members string
@@ -28,12 +29,7 @@ type Layout struct {
 // header and compares them with Go's.
 func Check(t *testing.T, header string, layouts []Layout) {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("needs gcc, to compare the layouts with a C compiler's")
-	}
 	var src, want strings.Builder
-	src.WriteString("#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n" + header + "\nint main(void) {\n")
 	for _, l := range layouts {
 		typ := reflect.TypeOf(l.Go)
 		fmt.Fprintf(&src, "printf(\"%s %%zu\\n\", sizeof(%s));\n", l.C, l.C)
@@ -54,8 +50,7 @@ func Check(t *testing.T, header string, layouts []Layout) {
 			t.Fatalf("%v has no field for %v", typ, names)
 		}
 	}
-	src.WriteString("return 0; }\n")
-	if diff := cmp.Diff(want.String(), run(t, gcc, src.String())); diff != "" {
+	if diff := cmp.Diff(want.String(), run(t, header, src.String())); diff != "" {
 		t.Errorf("Go and C disagree (-Go +C):\n%s", diff)
 	}
 }
@@ -63,27 +58,27 @@ func Check(t *testing.T, header string, layouts []Layout) {
 // Numbers compares constants: each C expression must have the Go value.
 func Numbers(t *testing.T, header string, want map[string]uint64) {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("needs gcc, to compare the numbers with a C compiler's")
-	}
 	exprs := slices.Sorted(maps.Keys(want))
 	var src, numbers strings.Builder
-	fmt.Fprintf(&src, "#include <stdint.h>\n#include <stdio.h>\n#include <sys/ioctl.h>\n%s\nint main(void) {\n", header)
 	for _, e := range exprs {
 		fmt.Fprintf(&src, "printf(\"%%#lx\\n\", (unsigned long)(%s));\n", e)
 		fmt.Fprintf(&numbers, "%#x\n", want[e])
 	}
-	src.WriteString("return 0; }\n")
-	if diff := cmp.Diff(numbers.String(), run(t, gcc, src.String())); diff != "" {
+	if diff := cmp.Diff(numbers.String(), run(t, header, src.String())); diff != "" {
 		t.Errorf("Go and C disagree on %q (-Go +C):\n%s", exprs, diff)
 	}
 }
 
-func run(t *testing.T, gcc, src string) string {
+// run compiles and runs statements, and returns what they print.
+func run(t *testing.T, header, statements string) string {
 	t.Helper()
-	dir := t.TempDir()
-	file, bin := filepath.Join(dir, "proof.c"), filepath.Join(dir, "proof")
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("needs gcc, to compare with a C compiler")
+	}
+	const includes = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <sys/ioctl.h>\n"
+	file, bin := filepath.Join(t.TempDir(), "proof.c"), filepath.Join(t.TempDir(), "proof")
+	src := includes + header + "\nint main(void) {\n" + statements + "return 0; }\n"
 	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
