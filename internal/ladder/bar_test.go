@@ -57,7 +57,7 @@ func TestNothingIsMeasuredByTransfers(t *testing.T) {
 	for _, n := range []uint64{4096, 300 << 10, 1 << 20} {
 		w.run(t, w.ladder.Plan(w.src), n)
 	}
-	if e := cache.Entries(); len(e) != 0 {
+	if e, err := cache.Entries(); len(e) != 0 || err != nil {
 		t.Errorf("transfers stored %v", e)
 	}
 	bar := w.ladder.Plan(w.src).keep(route.Bar).routes[0].(*barRoute)
@@ -92,7 +92,7 @@ func TestTuneBar(t *testing.T) {
 	if len(c.Rates) != 3 || c.Rates[0].Bar == 0 || c.Rates[1].Ring == 0 || c.Max < crossoverLow || c.Max > crossoverHigh {
 		t.Errorf("%+v", c)
 	}
-	if e := cache.Entries(); len(e) != 1 || e[0].What != whatCrossover {
+	if e, err := cache.Entries(); err != nil || len(e) != 1 || e[0].What != whatCrossover {
 		t.Errorf("stored %v", e)
 	}
 	if after, _, err := w.device.MemInfo(); err != nil || after != free {

@@ -97,8 +97,11 @@ func (j *journal) parse(text []byte, source string) error {
 			continue
 		}
 		var h journalHead
-		if err := json.Unmarshal(line, &h); err != nil || h.Version != journalVersion || strings.ContainsAny(h.ID, "/\x00") {
-			return fmt.Errorf("%s: not a journal of this release (remove it to copy everything)", j.path)
+		if err := json.Unmarshal(line, &h); err != nil || h.Version <= 0 || strings.ContainsAny(h.ID, "/\x00") {
+			return fmt.Errorf("%s: not a journal (fix: remove it to copy everything)", j.path)
+		}
+		if h.Version != journalVersion {
+			return fmt.Errorf("%s: journal version %d is not supported (want %d) (fix: finish with the release that began, or remove it to copy everything)", j.path, h.Version, journalVersion)
 		}
 		if h.Source != source {
 			return fmt.Errorf("%s belongs to an unfinished copy of %s: finish that one (culvert cp %s %s), or remove the file", j.path, h.Source, h.Source, filepath.Dir(j.path))

@@ -93,7 +93,7 @@ func (c *Cache) Load(what string, s Subject, result any) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.loaded {
-		c.entries, c.loaded = c.read(), true
+		c.entries, c.loaded = c.usable(), true
 	}
 	i := c.index(what, s)
 	return i >= 0 && json.Unmarshal(c.entries[i].Result, result) == nil
@@ -109,7 +109,7 @@ func (c *Cache) Store(what string, s Subject, result any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.path != "" || !c.loaded {
-		c.entries, c.loaded = c.read(), true // what other processes have stored
+		c.entries, c.loaded = c.usable(), true // what other processes have stored
 	}
 	e := Entry{what, s, time.Now().UTC().Truncate(time.Second), text}
 	if i := c.index(what, s); i >= 0 {
@@ -124,8 +124,8 @@ func (c *Cache) index(what string, s Subject) int {
 	return slices.IndexFunc(c.entries, func(e Entry) bool { return e.What == what && e.Subject == s })
 }
 
-// Entries lists what the file has.
-func (c *Cache) Entries() []Entry { return c.read() }
+// Entries lists the results that the file has and that still apply.
+func (c *Cache) Entries() ([]Entry, error) { return c.read() }
 
 // Clear removes the file and forgets every result.
 func (c *Cache) Clear() error {
@@ -147,20 +147,40 @@ type file struct {
 	Entries []Entry `json:"entries"`
 }
 
+// usable is read for transfers: a file that cannot be read counts as empty.
+func (c *Cache) usable() []Entry {
+	entries, _ := c.read()
+	return entries
+}
+
 // read returns the entries that still apply.
-func (c *Cache) read() []Entry {
+func (c *Cache) read() ([]Entry, error) {
 	if c.path == "" {
-		return c.entries
+		return c.entries, nil
 	}
 	text, err := os.ReadFile(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("tune: %w", err)
 	}
+	entries, err := decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("tune: %s: %w (fix: culvert tune --clear)", c.path, err)
+	}
+	return slices.DeleteFunc(entries, func(e Entry) bool { return time.Since(e.Measured) > maxAge }), nil
+}
+
+func decode(text []byte) ([]Entry, error) {
 	var f file
-	if json.Unmarshal(text, &f) != nil || f.Version != Version {
-		return nil
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, err
 	}
-	return slices.DeleteFunc(f.Entries, func(e Entry) bool { return time.Since(e.Measured) > maxAge })
+	if f.Version != Version {
+		return nil, fmt.Errorf("tune cache version %d is not supported (want %d)", f.Version, Version)
+	}
+	return f.Entries, nil
 }
 
 func (c *Cache) write() error {

@@ -107,8 +107,8 @@ func TestCache(t *testing.T) {
 	if later.Load("y", here, &got) {
 		t.Error("a result of another measurement was found")
 	}
-	if n := len(later.Entries()); n != 2 {
-		t.Errorf("%d entries, want 2", n)
+	if e, err := later.Entries(); len(e) != 2 || err != nil {
+		t.Errorf("%d entries, want 2: %v", len(e), err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
