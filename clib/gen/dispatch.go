@@ -64,6 +64,8 @@ func (e *entry) goEntry() string {
 	}
 	call := fmt.Sprintf("c.%s.%s(%s)", field, e.method, strings.Join(args, ", "))
 	switch {
+	case e.Unsupported != "":
+		call = "0, " + e.Unsupported
 	case e.Plain:
 		call, result = fmt.Sprintf("int64(%s), nil", call), "value"
 	case e.ret != "ssize_t":

@@ -49,6 +49,9 @@ type Func struct {
 	Only int
 	// Plain methods return the C value itself instead of an error.
 	Plain bool
+	// Unsupported is set for a function without a method: the error of package
+	// dispatch that it returns.
+	Unsupported string
 }
 
 // A need is the name of a constant of softcuda without its prefix.

@@ -27,6 +27,14 @@ func Load[T any](p Ptr) T { return *(*T)(p.pointer()) }
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { *(*T)(p.pointer()) = v }
 
+// Put stores v unless there is an error, which it returns.
+func Put[T any](p Ptr, v T, err error) error {
+	if err == nil {
+		Store(p, v)
+	}
+	return err
+}
+
 // Probe faults if the word at p cannot be read.
 func Probe(p Ptr) { probed.Store(Load[uint64](p)) }
 

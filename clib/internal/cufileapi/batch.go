@@ -214,7 +214,7 @@ func (a *API) run(jobs []job) []ioEvents {
 		r, n := &res[i], res[i].Bytes
 		var err error
 		if together || n > 0 && uint64(n) == q.Mem.Len {
-			a.stats.transfer(a, r, q.Mem.Base, nil)
+			a.transferred(r, q.Mem.Base, nil)
 		} else {
 			err = guard(func() (err error) {
 				n, err = a.move(q.Dir, q.File, q.Mem, q.Off)

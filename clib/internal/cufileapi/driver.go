@@ -26,14 +26,16 @@ type API struct {
 	batches *handle.Table[*batch]
 	streams map[handle.ID]bool // that were registered
 	params  parameters
-	bars    bars
+	bars    func() ([]uint64, error) // sizes of BAR1 in KiB by GPU, read once
 	stats   statistics
 	leases  *leases // nil where C reads nothing by itself
 }
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	return &API{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
+	a := &API{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
+	a.bars = sync.OnceValues(a.readBars)
+	return a
 }
 
 func (a *API) driver() (*cufile.Driver, error) {

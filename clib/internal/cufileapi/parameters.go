@@ -7,9 +7,9 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 )
 
-// Parameters are knobs of NVIDIA's implementation. Ours needs none of them: they
-// are kept, reported and held to NVIDIA's rules, so that programs that set them
-// and read them back find what they expect.
+// Parameters are settings of NVIDIA's implementation. Culvert needs none of them:
+// they are kept, reported and checked by NVIDIA's rules, so that programs read
+// back what they set.
 
 // CUFileSizeTConfigParameter_t.
 const (
@@ -28,11 +28,11 @@ const (
 	sizeParams
 )
 
-// A sizeParam has a value that is built in, one with which a driver opens, and
-// the range that it may be set to.
+// A sizeParam has a built-in value, the value with which a driver opens, and the
+// range to which it can be set.
 type sizeParam struct{ builtIn, opened, least, most uint64 }
 
-// barLimited stands for the size of BAR1 as an upper limit.
+// barLimited is an upper limit that is the size of BAR1.
 const barLimited = 0
 
 var sizes = [sizeParams]sizeParam{
@@ -68,12 +68,26 @@ var stringValues = [stringParams]string{"ERROR", "", ""}
 
 // parameters are what a program has set. Guarded by API.mu.
 type parameters struct {
-	sizes   map[int32]uint64 // for the next open
-	bools   map[int32]bool
-	strings map[int32]string
+	sizes   settings[uint64] // for the next open
+	bools   settings[bool]
+	strings settings[string]
 	slabs   []slab
-	live    map[int32]uint64 // set on the open driver, until it closes
+	live    map[int32]uint64 // sizes of the open driver, until it closes
 	poll    bool
+}
+
+// settings are parameters of one type, by number.
+type settings[T any] struct {
+	name  string
+	count int32
+	set   map[int32]T
+}
+
+func (s *settings[T]) check(p int32) error {
+	if p < 0 || p >= s.count {
+		return &cufile.Error{Op: "parameter", Object: s.name, Code: cufile.InvalidValue, Err: fmt.Errorf("unknown parameter %d", p)}
+	}
+	return nil
 }
 
 // A slab is a size in KiB and a count, of staging memory.
@@ -81,14 +95,17 @@ type slab struct{ kb, count uint64 }
 
 func newParameters() parameters {
 	return parameters{
-		sizes: map[int32]uint64{}, bools: map[int32]bool{}, strings: map[int32]string{},
-		slabs: []slab{{4, 128}, {1024, 64}, {16384, 64}}, live: map[int32]uint64{},
+		sizes:   settings[uint64]{"size_t", sizeParams, map[int32]uint64{}},
+		bools:   settings[bool]{"bool", boolParams, map[int32]bool{}},
+		strings: settings[string]{"string", stringParams, map[int32]string{}},
+		slabs:   []slab{{4, 128}, {1024, 64}, {16384, 64}},
+		live:    map[int32]uint64{},
 	}
 }
 
 // size is the value in effect. Call with API.mu held.
 func (a *API) size(p int32, open bool) uint64 {
-	set, isSet := a.params.sizes[p]
+	set, isSet := a.params.sizes.set[p]
 	if !open {
 		if isSet {
 			return set
@@ -111,18 +128,14 @@ func (a *API) most(p int32) uint64 {
 	}
 	kb, err := a.barKB(0)
 	if err != nil {
-		return 1<<32 - 4 // as much as the properties can tell
+		return 1<<32 - 4 // the most that the properties can report
 	}
 	return kb
 }
 
 func (a *API) isOpen() bool { return a.UseCount() > 0 }
 
-func unknown(kind string, p int32) error {
-	return &cufile.Error{Op: "parameter", Object: kind, Code: cufile.InvalidValue, Err: fmt.Errorf("there is none with the number %d", p)}
-}
-
-// closedOnly refuses to set a parameter while the driver is open.
+// closedOnly rejects a call while the driver is open.
 func (a *API) closedOnly() error {
 	if a.isOpen() {
 		return &cufile.Error{Op: "set", Object: "parameter", Code: cufile.DriverAlreadyOpen, Fix: "set it before cuFileDriverOpen"}
@@ -130,38 +143,66 @@ func (a *API) closedOnly() error {
 	return nil
 }
 
-// GetParameterSizeT is cuFileGetParameterSizeT.
-func (a *API) GetParameterSizeT(p int32, out cmem.Ptr) error {
-	if p < 0 || p >= sizeParams {
-		return unknown("size_t", p)
-	}
-	open := a.isOpen()
-	a.mu.Lock()
-	v := a.size(p, open)
-	a.mu.Unlock()
-	cmem.Store(out, v)
-	return nil
-}
-
-// SetParameterSizeT is cuFileSetParameterSizeT. The range is looked at when the
-// driver opens.
-func (a *API) SetParameterSizeT(p int32, v uint64) error {
+// setParameter sets a parameter of a closed driver.
+func setParameter[T any](a *API, s *settings[T], p int32, v T) error {
 	if err := a.closedOnly(); err != nil {
 		return err
 	}
-	if p < 0 || p >= sizeParams {
-		return unknown("size_t", p)
+	if err := s.check(p); err != nil {
+		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.params.sizes[p] = v
+	s.set[p] = v
 	return nil
+}
+
+// SetParameterSizeT is cuFileSetParameterSizeT. The range is checked when the
+// driver opens.
+func (a *API) SetParameterSizeT(p int32, v uint64) error {
+	return setParameter(a, &a.params.sizes, p, v)
+}
+
+// SetParameterBool is cuFileSetParameterBool.
+func (a *API) SetParameterBool(p int32, v bool) error {
+	return setParameter(a, &a.params.bools, p, v)
+}
+
+// SetParameterString is cuFileSetParameterString.
+func (a *API) SetParameterString(p int32, text cmem.Ptr) error {
+	const longest = 4096
+	v, ok := cmem.String(text, longest)
+	if !ok {
+		p = -1
+	}
+	return setParameter(a, &a.params.strings, p, v)
+}
+
+// getParameter returns the value that value makes of what is set.
+func getParameter[T any](a *API, s *settings[T], p int32, value func(set T, isSet, open bool) T) (v T, err error) {
+	if err := s.check(p); err != nil {
+		return v, err
+	}
+	open := a.isOpen()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	set, isSet := s.set[p]
+	return value(set, isSet, open), nil
+}
+
+// GetParameterSizeT is cuFileGetParameterSizeT.
+func (a *API) GetParameterSizeT(p int32, out cmem.Ptr) error {
+	v, err := getParameter(a, &a.params.sizes, p, func(_ uint64, _, open bool) uint64 { return a.size(p, open) })
+	return cmem.Put(out, v, err)
 }
 
 // GetParameterMinMaxValue is cuFileGetParameterMinMaxValue.
 func (a *API) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
-	if p <= paramStats || p >= sizeParams {
-		return unknown("size_t", p)
+	if p == paramStats {
+		p = -1 // it has no range
+	}
+	if err := a.params.sizes.check(p); err != nil {
+		return err
 	}
 	cmem.Store(least, sizes[p].least)
 	cmem.Store(most, a.most(p))
@@ -170,70 +211,34 @@ func (a *API) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
 
 // GetParameterBool is cuFileGetParameterBool.
 func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
-	if p < 0 || p >= boolParams {
-		return unknown("bool", p)
-	}
-	open := a.isOpen()
-	a.mu.Lock()
-	v, ok := a.params.bools[p]
-	if open && p == paramPoll {
-		v, ok = v || a.params.poll, true
-	}
-	a.mu.Unlock()
-	if !ok {
-		v = open && openedBools[p]
-	}
-	cmem.Store(out, v)
-	return nil
+	v, err := getParameter(a, &a.params.bools, p, func(set, isSet, open bool) bool {
+		switch {
+		case open && p == paramPoll:
+			return set || a.params.poll
+		case isSet:
+			return set
+		}
+		return open && openedBools[p]
+	})
+	return cmem.Put(out, v, err)
 }
 
-// SetParameterBool is cuFileSetParameterBool.
-func (a *API) SetParameterBool(p int32, v bool) error {
-	if err := a.closedOnly(); err != nil {
-		return err
-	}
-	if p < 0 || p >= boolParams {
-		return unknown("bool", p)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.params.bools[p] = v
-	return nil
-}
-
-// GetParameterString is cuFileGetParameterString, which wants room for all of
-// it.
+// GetParameterString is cuFileGetParameterString, which needs room for all of
+// the string.
 func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
-	if p < 0 || p >= stringParams {
-		return unknown("string", p)
-	}
-	a.mu.Lock()
-	v, ok := a.params.strings[p]
-	a.mu.Unlock()
-	if !ok {
-		v = stringValues[p]
+	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, _ bool) string {
+		if isSet {
+			return set
+		}
+		return stringValues[p]
+	})
+	if err != nil {
+		return err
 	}
 	if int(n) <= len(v) {
-		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: fmt.Errorf("%d bytes are needed, there is room for %d", len(v)+1, n)}
+		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: fmt.Errorf("buffer of %d bytes is too small for %d", n, len(v)+1)}
 	}
 	cmem.PutString(out, int(n), v)
-	return nil
-}
-
-// SetParameterString is cuFileSetParameterString. There is no log file that a
-// string could be about.
-func (a *API) SetParameterString(p int32, text cmem.Ptr) error {
-	if err := a.closedOnly(); err != nil {
-		return err
-	}
-	const longest = 4096
-	v, ok := cmem.String(text, longest)
-	if p < 0 || p >= stringParams || !ok {
-		return unknown("string", p)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.params.strings[p] = v
 	return nil
 }
 
@@ -257,13 +262,13 @@ func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error 
 }
 
 // GetParameterPosixPoolSlabArray is cuFileGetParameterPosixPoolSlabArray, which
-// wants the exact length.
+// needs the exact length.
 func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
 	a.mu.Lock()
 	list := a.params.slabs
 	a.mu.Unlock()
 	if int(n) != len(list) {
-		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("there are %d, not %d", len(list), n)}
+		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("room for %d slabs, must be %d", n, len(list))}
 	}
 	for i, s := range list {
 		cmem.Store(cmem.At[uint64](kb, i), s.kb)

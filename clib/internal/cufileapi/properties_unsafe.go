@@ -69,7 +69,7 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 		MaxBatchIOSize:        uint32(a.size(paramBatch, true)),
 		MaxBatchTimeoutMillis: uint32(a.size(paramTimeout, true)),
 	}
-	if a.params.poll || a.params.bools[paramPoll] {
+	if a.params.poll || a.params.bools.set[paramPoll] {
 		p.DControlFlags |= controlPoll
 	}
 	a.mu.Unlock()

@@ -39,7 +39,7 @@ func (a *API) HandleRegister(out, in cmem.Ptr) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f, err := drv.RegisterFD(int(de.FD))
-	a.stats.note(&a.stats.handles, err)
+	a.stats.note(&a.stats.total.Basic.HdlRegisterOps, err)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (a *API) HandleDeregister(id handle.ID) error {
 		return cufile.HandleNotRegistered
 	}
 	err := f.Close()
-	a.stats.note(&a.stats.handlesEnded, err)
+	a.stats.note(&a.stats.total.Basic.HdlDeregisterOps, err)
 	a.leases.forget(f)
 	return err
 }
@@ -73,7 +73,7 @@ func (a *API) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
 		return err
 	}
 	_, err = drv.RegisterBuffer(gpu.Addr(base), n)
-	a.stats.note(&a.stats.buffers, err)
+	a.stats.note(&a.stats.total.Basic.BufRegisterOps, err)
 	return err
 }
 
@@ -88,6 +88,6 @@ func (a *API) BufDeregister(base cmem.Ptr) error {
 		return err
 	}
 	err = b.Close()
-	a.stats.note(&a.stats.buffersEnded, err)
+	a.stats.note(&a.stats.total.Basic.BufDeregisterOps, err)
 	return err
 }

@@ -13,9 +13,15 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// Statistics in the form of cuFileGetStatsL1 to L3. Culvert's own, with routes
-// and host bytes, are kept always and are in culvert stats; these are kept when
-// a program asks for them.
+// Statistics in the form of cuFileGetStatsL1 to L3, kept if the program asks for
+// them. Culvert's own, with routes and host bytes, are always kept: culvert stats
+// prints them.
+
+const (
+	maxLevel  = 3
+	maxGPUs   = 16
+	histogram = 32
+)
 
 // counter is CUfileOpCounter_t.
 type counter struct {
@@ -31,47 +37,27 @@ func (c *counter) add(err error) {
 	}
 }
 
-// flow is what level 1 has of one direction.
-type flow struct {
-	ops   counter
-	bytes uint64
-	took  time.Duration
-	sizes [histogram]uint64
-}
-
-const histogram = 32
-
-// statsLevel1 is CUfileStatsLevel1_t.
+// statsLevel1 is CUfileStatsLevel1_t. Pairs are indexed by route.Dir.
 type statsLevel1 struct {
-	_                                          structs.HostLayout
-	ReadOps, WriteOps                          counter
-	HdlRegisterOps, HdlDeregisterOps           counter
-	BufRegisterOps, BufDeregisterOps           counter
-	ReadBytes, WriteBytes                      uint64
-	ReadBWBytesPerSec, WriteBWBytesPerSec      uint64
-	ReadLatAvgUs, WriteLatAvgUs                uint64
-	ReadOpsPerSec, WriteOpsPerSec              uint64
-	ReadLatSumUs, WriteLatSumUs                uint64
-	BatchSubmitOps, BatchCompleteOps           counter
-	BatchSetupOps, BatchCancelOps              counter
-	BatchDestroyOps, BatchEnqueuedOps          counter
-	BatchPosixEnqueuedOps, BatchProcessedOps   counter
-	BatchPosixProcessedOps, BatchNvfsSubmitOps counter
-	BatchP2PSubmitOps, BatchAioSubmitOps       counter
-	BatchIouringSubmitOps, BatchMixedSubmitOps counter
-	BatchTotalSubmitOps                        counter
-	Batch                                      [12]uint64 // bytes, rates and latencies of batches
+	_                                structs.HostLayout
+	Ops                              [2]counter
+	HdlRegisterOps, HdlDeregisterOps counter
+	BufRegisterOps, BufDeregisterOps counter
+	Bytes, BytesPerSec, LatAvgUs     [2]uint64
+	OpsPerSec, LatSumUs              [2]uint64
+	BatchOps                         [15]counter // not counted
+	Batch                            [12]uint64  // not counted
 }
 
 // statsLevel2 is CUfileStatsLevel2_t.
 type statsLevel2 struct {
-	_                           structs.HostLayout
-	Basic                       statsLevel1
-	ReadSizeKBHist, WriteKBHist [histogram]uint64
+	_     structs.HostLayout
+	Basic statsLevel1
+	Sizes [2][histogram]uint64 // by route.Dir
 }
 
-// gpuFlow is what level 3 has of one GPU and direction. How often a request was
-// unaligned, and dynamic routing, are NVIDIA's.
+// gpuFlow is one direction of a GPU. NVIDIA's counts of unaligned requests and
+// of dynamic routing stay 0.
 type gpuFlow struct {
 	_                    structs.HostLayout
 	Bytes, BWBytesPerSec uint64
@@ -104,46 +90,41 @@ type statsLevel3 struct {
 	PerGPU   [maxGPUs]gpuStats
 }
 
-const maxGPUs = 16
-
-const maxLevel = 3
-
 // statistics are kept from StatsStart to StatsStop.
 type statistics struct {
-	on atomic.Bool // looked at by every call
+	on atomic.Bool // every call reads it
 
-	mu                    sync.Mutex
-	level                 int32
-	since                 time.Time
-	flows                 [2]flow // by route.Dir
-	handles, handlesEnded counter
-	buffers, buffersEnded counter
-	gpus                  [maxGPUs]gpuStats
+	mu    sync.Mutex
+	level int32
+	since time.Time
+	total statsLevel2 // without rates and latencies
+	took  [2]time.Duration
+	gpus  [maxGPUs]gpuStats
 }
 
-// note counts a call that is no transfer.
-func (s *statistics) note(which *counter, err error) {
+// count runs fn if statistics are on.
+func (s *statistics) count(fn func()) {
 	if !s.on.Load() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	which.add(err)
+	fn()
 }
 
-// transfer counts a read or a write, where statistics are on.
-func (s *statistics) transfer(a *API, r *route.Receipt, mem gpu.Addr, err error) {
-	if !s.on.Load() { // transfers
-		return
-	}
-	dev := a.gpuOf(mem)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := &s.flows[r.Dir]
-	f.ops.add(err)
-	f.bytes += uint64(r.Bytes)
-	f.took += r.Time
-	f.sizes[bin(r.Bytes)]++
+// note counts a call that is no transfer.
+func (s *statistics) note(which *counter, err error) { s.count(func() { which.add(err) }) }
+
+// transferred counts a read or a write of memory at mem.
+func (a *API) transferred(r *route.Receipt, mem gpu.Addr, err error) {
+	a.stats.count(func() { a.stats.transfer(r, a.gpuOf(mem), err) })
+}
+
+func (s *statistics) transfer(r *route.Receipt, dev int, err error) {
+	s.total.Basic.Ops[r.Dir].add(err)
+	s.total.Basic.Bytes[r.Dir] += uint64(r.Bytes)
+	s.total.Sizes[r.Dir][bin(r.Bytes)]++
+	s.took[r.Dir] += r.Time
 	if dev < 0 || dev >= maxGPUs {
 		return
 	}
@@ -168,44 +149,28 @@ func (s *statistics) transfer(a *API, r *route.Receipt, mem gpu.Addr, err error)
 	}
 }
 
-// bin is where a size belongs: up to 4 KiB, up to 8, and so on.
+// bin is the place of a size in the histogram: up to 4 KiB, up to 8 KiB, and so
+// on.
 func bin(n int64) int {
 	const first = 12
 	return min(max(bits.Len64(uint64(max(n-1, 0)))-first, 0), histogram-1)
 }
 
-// level1 is what has been counted. Call with s.mu held.
-func (s *statistics) level1() statsLevel1 {
-	r, w := &s.flows[route.Read], &s.flows[route.Write]
+// detailed is the totals with rates and latencies. Call with s.mu held.
+func (s *statistics) detailed() statsLevel2 {
+	all := s.total
+	b := &all.Basic
 	seconds := uint64(max(time.Since(s.since)/time.Second, 1))
-	return statsLevel1{
-		ReadOps: r.ops, WriteOps: w.ops,
-		HdlRegisterOps: s.handles, HdlDeregisterOps: s.handlesEnded,
-		BufRegisterOps: s.buffers, BufDeregisterOps: s.buffersEnded,
-		ReadBytes: r.bytes, WriteBytes: w.bytes,
-		ReadBWBytesPerSec: r.rate(), WriteBWBytesPerSec: w.rate(),
-		ReadLatAvgUs: r.average(), WriteLatAvgUs: w.average(),
-		ReadOpsPerSec: r.ops.OK / seconds, WriteOpsPerSec: w.ops.OK / seconds,
-		ReadLatSumUs: uint64(r.took.Microseconds()), WriteLatSumUs: uint64(w.took.Microseconds()),
+	for dir, took := range s.took {
+		ok := b.Ops[dir].OK
+		b.OpsPerSec[dir] = ok / seconds
+		b.LatSumUs[dir] = uint64(took.Microseconds())
+		b.LatAvgUs[dir] = b.LatSumUs[dir] / max(ok, 1)
+		if took > 0 {
+			b.BytesPerSec[dir] = uint64(float64(b.Bytes[dir]) / took.Seconds())
+		}
 	}
-}
-
-func (f *flow) rate() uint64 {
-	if f.took <= 0 {
-		return 0
-	}
-	return uint64(float64(f.bytes) / f.took.Seconds())
-}
-
-func (f *flow) average() uint64 {
-	if f.ops.OK == 0 {
-		return 0
-	}
-	return uint64(f.took.Microseconds()) / f.ops.OK
-}
-
-func (s *statistics) level2() statsLevel2 {
-	return statsLevel2{Basic: s.level1(), ReadSizeKBHist: s.flows[route.Read].sizes, WriteKBHist: s.flows[route.Write].sizes}
+	return all
 }
 
 // SetStatsLevel is cuFileSetStatsLevel.
@@ -217,8 +182,7 @@ func (a *API) SetStatsLevel(level int32) error {
 	defer a.stats.mu.Unlock()
 	a.stats.level = level
 	if level == 0 {
-		a.stats.on.Store(false)
-		a.leases.pause(false)
+		a.switchStats(false)
 	}
 	return nil
 }
@@ -231,111 +195,94 @@ func (a *API) GetStatsLevel(out cmem.Ptr) error {
 	return nil
 }
 
-// running is for calls that want an open driver and statistics of a level.
-func (a *API) running(level int32) error {
-	if !a.isOpen() {
+// withStats runs fn with stats.mu held, if the driver is open and statistics
+// have the level.
+func (a *API) withStats(level int32, fn func(*statistics) error) error {
+	a.stats.mu.Lock()
+	defer a.stats.mu.Unlock()
+	switch {
+	case !a.isOpen():
 		return cufile.DriverNotInitialized
+	case a.stats.level < level:
+		return &cufile.Error{Op: "statistics", Object: "driver", Code: cufile.InvalidValue, Fix: "call cuFileSetStatsLevel first"}
 	}
-	if a.stats.level < level {
-		return &cufile.Error{Op: "statistics", Object: "driver", Code: cufile.InvalidValue, Fix: "cuFileSetStatsLevel first"}
-	}
-	return nil
+	return fn(&a.stats)
+}
+
+// switchStats starts or stops counting. Meanwhile C reads nothing by leases,
+// which would not be counted.
+func (a *API) switchStats(on bool) {
+	a.stats.on.Store(on)
+	a.leases.pause(on)
 }
 
 // StatsStart is cuFileStatsStart.
 func (a *API) StatsStart() error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(1); err != nil {
-		return err
-	}
-	if !a.stats.on.Swap(true) {
-		a.stats.since = time.Now()
-		a.leases.pause(true)
-	}
-	return nil
+	return a.withStats(1, func(s *statistics) error {
+		if s.on.Load() {
+			return nil
+		}
+		s.since = time.Now()
+		a.switchStats(true)
+		return nil
+	})
 }
 
 // StatsStop is cuFileStatsStop.
 func (a *API) StatsStop() error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(1); err != nil {
-		return err
-	}
-	a.stats.on.Store(false)
-	a.leases.pause(false)
-	return nil
+	return a.withStats(1, func(*statistics) error {
+		a.switchStats(false)
+		return nil
+	})
 }
 
 // StatsReset is cuFileStatsReset.
 func (a *API) StatsReset() error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(1); err != nil {
-		return err
-	}
-	s := &a.stats
-	s.flows, s.gpus, s.since = [2]flow{}, [maxGPUs]gpuStats{}, time.Now()
-	s.handles, s.handlesEnded, s.buffers, s.buffersEnded = counter{}, counter{}, counter{}, counter{}
-	return nil
+	return a.withStats(1, func(s *statistics) error {
+		s.total, s.took, s.gpus, s.since = statsLevel2{}, [2]time.Duration{}, [maxGPUs]gpuStats{}, time.Now()
+		return nil
+	})
 }
 
 // GetStatsL1 is cuFileGetStatsL1.
 func (a *API) GetStatsL1(out cmem.Ptr) error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(1); err != nil {
-		return err
-	}
-	cmem.Store(out, a.stats.level1())
-	return nil
+	return a.withStats(1, func(s *statistics) error {
+		cmem.Store(out, s.detailed().Basic)
+		return nil
+	})
 }
 
 // GetStatsL2 is cuFileGetStatsL2.
 func (a *API) GetStatsL2(out cmem.Ptr) error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(2); err != nil {
-		return err
-	}
-	cmem.Store(out, a.stats.level2())
-	return nil
+	return a.withStats(2, func(s *statistics) error {
+		cmem.Store(out, s.detailed())
+		return nil
+	})
 }
 
 // GetStatsL3 is cuFileGetStatsL3.
 func (a *API) GetStatsL3(out cmem.Ptr) error {
-	a.stats.mu.Lock()
-	defer a.stats.mu.Unlock()
-	if err := a.running(maxLevel); err != nil {
-		return err
-	}
-	m, err := a.open()
-	if err != nil {
-		return &cufile.Error{Op: "open", Object: "machine", Code: cufile.CUDADriverError, Err: err}
-	}
-	infos, err := m.GPU.Devices()
-	if err != nil {
-		return &cufile.Error{Op: "list", Object: "GPUs", Code: cufile.CUDADriverError, Err: err}
-	}
-	all := statsLevel3{Detailed: a.stats.level2(), NumGPUs: uint32(min(len(infos), maxGPUs)), PerGPU: a.stats.gpus}
-	for i := range all.NumGPUs {
-		all.PerGPU[i].UUID = infos[i].UUID
-	}
-	cmem.Store(out, all)
-	return nil
+	return a.withStats(maxLevel, func(s *statistics) error {
+		_, infos, err := a.gpus()
+		if err != nil {
+			return err
+		}
+		all := statsLevel3{Detailed: s.detailed(), NumGPUs: uint32(min(len(infos), maxGPUs)), PerGPU: s.gpus}
+		for i := range all.NumGPUs {
+			all.PerGPU[i].UUID = infos[i].UUID
+		}
+		cmem.Store(out, all)
+		return nil
+	})
 }
 
-// gpuOf is the GPU of an address, for level 3; -1 for host memory.
+// gpuOf is the GPU of an address, for level 3; -1 for host memory. Call with
+// stats.mu held.
 func (a *API) gpuOf(at gpu.Addr) int {
-	a.stats.mu.Lock()
-	level := a.stats.level
-	a.stats.mu.Unlock()
-	drv := a.drv.Load()
-	if level < maxLevel || drv == nil {
+	if a.stats.level < maxLevel {
 		return -1
 	}
-	dev, err := drv.Device(0)
+	dev, err := a.drv.Load().Device(0)
 	if err != nil {
 		return -1
 	}

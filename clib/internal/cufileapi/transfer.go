@@ -49,7 +49,7 @@ func (a *API) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int6
 	} else {
 		r, err = f.WriteAt(context.Background(), mem, off)
 	}
-	a.stats.transfer(a, &r, mem.Base, err)
+	a.transferred(&r, mem.Base, err)
 	if err != nil && !partial(r.Bytes, err) {
 		return 0, err
 	}
@@ -122,7 +122,7 @@ func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, of
 	if err != nil && r.Bytes == 0 {
 		return a.oneByOne(dir, f, mem, off)
 	}
-	a.stats.transfer(a, &r, mem[0].Base, err)
+	a.transferred(&r, mem[0].Base, err)
 	return r.Bytes, nil // an error after bytes have moved is left to the next call
 }
 

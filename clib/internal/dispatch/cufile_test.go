@@ -85,12 +85,12 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// What is not there says so in words.
-func TestAbsentFunctionsSayWhy(t *testing.T) {
+// An unsupported function explains itself in the log.
+func TestUnsupportedFunctionsSayWhy(t *testing.T) {
 	p := start(t)
 	flags := new(int32)
 	p.want(int64(cufile.InvalidValue), "cuFileDriverGetP2PFlags", 4, out(flags))
-	if got := p.log.String(); !strings.Contains(got, "cuFileDriverGetP2PFlags") || !strings.Contains(got, "is not there yet") {
+	if got := p.log.String(); !strings.Contains(got, "cuFileDriverGetP2PFlags") || !strings.Contains(got, "not implemented") {
 		t.Errorf("the log says %q", got)
 	}
 }

@@ -47,6 +47,18 @@ var (
 	value = returns{make: func(_ *Core, _ *softcuda.Thread, n int64, _ error) (int64, int32) { return n, 0 }}
 )
 
+// Errors of functions that exist because programs look all of them up. They
+// belong to releases after 1.15, and the codes are those that callers expect.
+var (
+	errNoBounceBuffers = notImplemented(cufile.DriverInvalidProps, "Culvert has no bounce buffers on the GPU")
+	errNoP2PFlags      = notImplemented(cufile.InvalidValue, "routes are chosen by file and memory; culvert check shows which and why")
+	errNoTopology      = notImplemented(cufile.PlatformNotSupported, "culvert check shows the known topology")
+)
+
+func notImplemented(code cufile.Code, why string) error {
+	return &cufile.Error{Op: "call", Object: "cuFile", Code: code, Err: errors.New("not implemented: " + why)}
+}
+
 // makeFileStatus makes a CUfileError_t: the code in the low half and, if that is
 // a driver error, CUDA's in the high half.
 func makeFileStatus(_ *Core, _ *softcuda.Thread, _ int64, err error) (int64, int32) {

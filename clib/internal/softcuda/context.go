@@ -94,7 +94,7 @@ func (d *Driver) Alive(id handle.ID) bool {
 // DevicePrimaryCtxRetain is cuDevicePrimaryCtxRetain.
 func (d *Driver) DevicePrimaryCtxRetain(c Call, out cmem.Ptr) error {
 	id, err := d.Retain(c.dev.num)
-	return store(out, id, err)
+	return cmem.Put(out, id, err)
 }
 
 // DevicePrimaryCtxRelease is cuDevicePrimaryCtxRelease.
@@ -147,6 +147,6 @@ func (d *Driver) DevicePrimaryCtxGetState(c Call, flags, active cmem.Ptr) error 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cmem.Store(flags, c.dev.flags)
-	cmem.Store(active, flag(c.dev.primary != nil))
+	cmem.Store(active, int32(flag(c.dev.primary != nil)))
 	return nil
 }

@@ -149,7 +149,7 @@ func (d *Driver) CtxGetId(c Call, id handle.ID, out cmem.Ptr) error {
 // CtxGetApiVersion is cuCtxGetApiVersion.
 func (d *Driver) CtxGetApiVersion(c Call, id handle.ID, out cmem.Ptr) error {
 	_, err := d.contextOrCurrent(c, id)
-	return store(out, uint32(3020), err)
+	return cmem.Put(out, uint32(3020), err)
 }
 
 // contextOrCurrent looks a context up; 0 is the current one.

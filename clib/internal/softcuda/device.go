@@ -57,7 +57,7 @@ func (d *Driver) DeviceTotalMem(c Call, out cmem.Ptr) error {
 // DeviceGetAttribute is cuDeviceGetAttribute.
 func (d *Driver) DeviceGetAttribute(c Call, out cmem.Ptr, attr int32) error {
 	v, err := d.Attribute(c, gpu.Attribute(attr))
-	return store(out, int32(v), err)
+	return cmem.Put(out, int32(v), err)
 }
 
 // Attribute returns an attribute of the call's device.
@@ -167,5 +167,5 @@ func (d *Driver) DeviceComputeCapability(c Call, major, minor cmem.Ptr) error {
 // DeviceCanAccessPeer is cuDeviceCanAccessPeer: software GPUs have no peers.
 func (d *Driver) DeviceCanAccessPeer(_ Call, out cmem.Ptr, peer int32) error {
 	_, err := d.device(peer)
-	return store(out, int32(0), err)
+	return cmem.Put(out, int32(0), err)
 }

@@ -130,11 +130,3 @@ func closeOn(err error, made io.Closer) error {
 	}
 	return err
 }
-
-// store stores v unless there is an error, which it returns.
-func store[T any](out cmem.Ptr, v T, err error) error {
-	if err == nil {
-		cmem.Store(out, v)
-	}
-	return err
-}

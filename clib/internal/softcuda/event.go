@@ -76,5 +76,5 @@ func (d *Driver) EventElapsedTime(c Call, out cmem.Ptr, end handle.ID) error {
 		return gpu.ErrInvalidHandle
 	}
 	took, err := to.gpu.Since(c.event.gpu)
-	return store(out, float32(took)/float32(time.Millisecond), err)
+	return cmem.Put(out, float32(took)/float32(time.Millisecond), err)
 }

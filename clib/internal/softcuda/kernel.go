@@ -102,7 +102,7 @@ func (d *Driver) ModuleGetFunction(_ Call, out cmem.Ptr, id handle.ID, name cmem
 		return gpu.ErrInvalidValue
 	}
 	fid, err := d.function(m, s)
-	return store(out, fid, err)
+	return cmem.Put(out, fid, err)
 }
 
 func (d *Driver) function(m *module, name string) (handle.ID, error) {

@@ -87,7 +87,7 @@ func (d *Driver) MemAllocPitch(c Call, out, pitch cmem.Ptr, width, height uint64
 	if over != 0 || row < width {
 		return gpu.ErrInvalidValue
 	}
-	return store(pitch, row, d.Alloc(c, out, gpu.KindDevice, n, 0))
+	return cmem.Put(pitch, row, d.Alloc(c, out, gpu.KindDevice, n, 0))
 }
 
 // MemFree is cuMemFree.
@@ -163,7 +163,7 @@ func (d *Driver) MemHostGetDevicePointer(c Call, out, p cmem.Ptr, flags uint32) 
 		return gpu.ErrInvalidValue
 	}
 	a, err := c.ctx.gpu.DevicePointer(uintptr(p))
-	return store(out, a, err)
+	return cmem.Put(out, a, err)
 }
 
 // MemHostGetFlags is cuMemHostGetFlags. Under unified addressing pinned memory

@@ -1,36 +1,44 @@
 package softcuda
 
 import (
+	"encoding/binary"
+
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// CUpointer_attribute, as far as it is answered.
+// A pointerAttribute is a CUpointer_attribute: its size in C, and its value for
+// a known address. For an unknown one it is 0, or the value of unknown.
+type pointerAttribute struct {
+	size    int
+	unknown int64
+	of      func(*Pointer) uint64
+}
+
 const (
-	attrContext       = 1
-	attrMemoryType    = 2
-	attrDevicePointer = 3
-	attrHostPointer   = 4
-	attrSyncMemops    = 6
-	attrBufferID      = 7
-	attrIsManaged     = 8
-	attrDeviceOrdinal = 9
-	attrIPCCapable    = 10
-	attrRangeStart    = 11
-	attrRangeSize     = 12
-	attrMapped        = 13
-	attrHandleTypes   = 14
-	attrRDMACapable   = 15
-	attrAccessFlags   = 16
-	attrMemPool       = 17
+	attrHostPointer = 4
+	attrSyncMemops  = 6
 )
 
-// CUmemorytype.
-const (
-	memoryHost   int32 = 1
-	memoryDevice int32 = 2
-)
+var pointerAttributes = map[int32]pointerAttribute{
+	1:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Context) }},               // CONTEXT
+	2:               {4, 0, (*Pointer).memoryType},                                              // MEMORY_TYPE
+	3:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Addr) }},                  // DEVICE_POINTER
+	attrHostPointer: {8, 0, func(p *Pointer) uint64 { return uint64(p.Host) }},                  // HOST_POINTER
+	attrSyncMemops:  {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.SyncMemops)) }},      // SYNC_MEMOPS
+	7:               {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // BUFFER_ID
+	8:               {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindManaged) }}, // IS_MANAGED
+	9:               {4, -2, func(p *Pointer) uint64 { return uint64(p.Device) }},               // DEVICE_ORDINAL, or CU_DEVICE_INVALID
+	10:              {4, 0, func(*Pointer) uint64 { return 0 }},                                 // IS_LEGACY_CUDA_IPC_CAPABLE
+	11:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                  // RANGE_START_ADDR
+	12:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                          // RANGE_SIZE
+	13:              {4, 0, func(*Pointer) uint64 { return 1 }},                                 // MAPPED
+	14:              {8, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindVirtual) }}, // ALLOWED_HANDLE_TYPES: a POSIX descriptor
+	15:              {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.Kind.OnDevice())) }}, // IS_GPU_DIRECT_RDMA_CAPABLE
+	16:              {4, 0, func(*Pointer) uint64 { return 3 }},                                 // ACCESS_FLAGS: read and write
+	17:              {8, 0, func(*Pointer) uint64 { return 0 }},                                 // MEMPOOL_HANDLE
+}
 
 // A Pointer describes an address.
 type Pointer struct {
@@ -97,75 +105,28 @@ func (d *Driver) PointerGetAttributes(c Call, n uint32, attrs, outs cmem.Ptr, a 
 
 // store stores an attribute in its C type.
 func (p *Pointer) store(out cmem.Ptr, attr int32) error {
-	known := p.Kind != gpu.KindNone
-	device := p.Kind.OnDevice()
-	switch attr {
-	case attrContext:
-		cmem.Store(out, p.Context)
-	case attrMemoryType:
-		cmem.Store(out, p.memoryType())
-	case attrDevicePointer:
-		cmem.Store(out, when(known, p.Addr))
-	case attrHostPointer:
-		cmem.Store(out, uint64(p.Host))
-	case attrSyncMemops:
-		cmem.Store(out, flag(p.SyncMemops))
-	case attrBufferID:
-		cmem.Store(out, p.Buffer)
-	case attrIsManaged:
-		cmem.Store(out, flag(p.Kind == gpu.KindManaged))
-	case attrDeviceOrdinal:
-		cmem.Store(out, p.ordinal())
-	case attrIPCCapable:
-		cmem.Store(out, flag(false))
-	case attrRangeStart:
-		cmem.Store(out, p.Base)
-	case attrRangeSize:
-		cmem.Store(out, p.Size)
-	case attrMapped:
-		cmem.Store(out, flag(known))
-	case attrHandleTypes:
-		cmem.Store(out, uint64(flag(p.Kind == gpu.KindVirtual))) // bit 0: a POSIX descriptor
-	case attrRDMACapable:
-		cmem.Store(out, flag(device))
-	case attrAccessFlags:
-		cmem.Store(out, when(known, int32(3))) // read and write
-	case attrMemPool:
-		cmem.Store(out, uint64(0))
-	default:
+	x, ok := pointerAttributes[attr]
+	if !ok {
 		return gpu.ErrInvalidValue
 	}
+	v := uint64(x.unknown)
+	if p.Kind != gpu.KindNone {
+		v = x.of(p)
+	}
+	copy(cmem.Slice[byte](out, x.size), binary.LittleEndian.AppendUint64(nil, v))
 	return nil
 }
 
-// memoryType is device for managed memory, as in CUDA.
-func (p *Pointer) memoryType() int32 {
-	switch p.Kind {
-	case gpu.KindNone:
-		return 0
-	case gpu.KindHost, gpu.KindRegistered:
-		return memoryHost
+// memoryType is a CUmemorytype: device for managed memory, as in CUDA.
+func (p *Pointer) memoryType() uint64 {
+	const host, device = 1, 2
+	if p.Kind == gpu.KindHost || p.Kind == gpu.KindRegistered {
+		return host
 	}
-	return memoryDevice
+	return device
 }
 
-// ordinal is CU_DEVICE_INVALID for an unknown address.
-func (p *Pointer) ordinal() int32 {
-	if p.Kind == gpu.KindNone {
-		return -2
-	}
-	return int32(p.Device)
-}
-
-func when[T any](ok bool, v T) T {
-	if ok {
-		return v
-	}
-	var zero T
-	return zero
-}
-
-func flag(on bool) uint32 {
+func flag(on bool) uint64 {
 	if on {
 		return 1
 	}
