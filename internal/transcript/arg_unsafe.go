@@ -14,11 +14,11 @@ const page = 4096
 // argRoom is the largest argument.
 const argRoom = 1 << 20
 
-// argMemory is where arguments of ioctls lie: memory that ends at a page
-// without access. Around an argument it is filled, to find stray writes.
+// argMemory is the memory for arguments of ioctls. It ends at an inaccessible
+// page. A filler around each argument shows stray writes.
 type argMemory struct {
-	mem        []byte // with the page
-	start, end int    // of the argument that is there
+	mem        []byte // with the inaccessible page
+	start, end int    // of the current argument
 }
 
 const filler = 0xa5
@@ -35,10 +35,10 @@ func newArgMemory() (*argMemory, error) {
 	return a, nil
 }
 
-// place puts an argument into the memory: at its end, or with room behind.
+// place copies an argument into the memory, at its end or in the middle.
 func (a *argMemory) place(in []byte, atEnd bool) (unsafe.Pointer, error) {
 	if len(in) > argRoom/2 {
-		return nil, fmt.Errorf("an argument of %d bytes", len(in))
+		return nil, fmt.Errorf("argument of %d bytes exceeds %d", len(in), argRoom/2)
 	}
 	end := argRoom + page
 	if !atEnd {
@@ -54,12 +54,12 @@ func (a *argMemory) place(in []byte, atEnd bool) (unsafe.Pointer, error) {
 	return unsafe.Pointer(&a.mem[a.start]), nil
 }
 
-// around is a page on either side of the argument, as far as there is one.
+// around is the accessible memory around the argument, a page on each side.
 func (a *argMemory) around() [2][]byte {
 	return [2][]byte{a.mem[a.start-page : a.start], a.mem[a.end:min(a.end+page, argRoom+page)]}
 }
 
-// result is the argument after a call. Nothing beside it may have changed.
+// result is the argument after a call. It fails if memory around it changed.
 func (a *argMemory) result() ([]byte, error) {
 	for _, side := range a.around() {
 		for i, b := range side {
@@ -78,7 +78,7 @@ func (a *argMemory) bad() unsafe.Pointer {
 
 func (a *argMemory) close() error { return unix.Munmap(a.mem) }
 
-// touch runs fn, which accesses memory that may not be there.
+// touch runs fn and reports whether a memory access of it faulted.
 func touch(fn func()) (fault bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { fault = recover() != nil }()

@@ -1,9 +1,8 @@
-// Package transcript reads recorded conversations with kernel modules and holds
-// them against whatever claims to be such a module.
+// Package transcript replays recorded kernel-module calls. A client must send
+// the recorded requests, an emulated module must give the recorded answers. A
+// [Judge] lists intended differences.
 //
-// A conversation is a list of system calls with their answers, byte for byte: a
-// client must send these bytes, a software twin must give these answers. The
-// format is that of the files in testdata, one JSON object on a line; README.md
-// there explains it. Where a twin is safer than the module on purpose, a [Judge]
-// says so, with the reason.
+// A conversation is a list of system calls with their answers, byte for byte.
+// The files in testdata have one JSON object per line; README.md there
+// describes the format.
 package transcript

@@ -39,11 +39,11 @@ func TestBadFiles(t *testing.T) {
 	const header = `{"header":"gpumem","conversation":"all"}` + "\n"
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":        {"x", "line 1"},
-		"no header":      {`{"step":"a","call":"ioctl"}`, "before any header"},
+		"no header":      {`{"step":"a","call":"ioctl"}`, "before the first header"},
 		"no name":        {header + `{"call":"ioctl"}`, "needs a name"},
-		"bad request":    {header + `{"step":"a","call":"ioctl","req":"x"}`, `line 2, step "a": request`},
-		"bad bytes":      {header + `{"step":"a","call":"ioctl","in":"0"}`, "in: bytes"},
-		"bad answer":     {header + `{"step":"a","call":"ioctl","out":"<"}`, "out: placeholder"},
+		"bad request":    {header + `{"step":"a","call":"ioctl","req":"x"}`, `line 2, step "a": strconv`},
+		"bad bytes":      {header + `{"step":"a","call":"ioctl","in":"0"}`, `step "a": bytes`},
+		"bad answer":     {header + `{"step":"a","call":"ioctl","out":"<"}`, `step "a": placeholder`},
 		"endless line":   {header + strings.Repeat(" ", maxLine+1), "too long"},
 		"wrong type":     {header + `{"step":1}`, "line 2"},
 		"bad args":       {header + `{"step":"a","call":"x","args":[]}`, "line 2"},

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// ioctl sends the recorded bytes, or has the client send them, and compares
-// every byte that comes back.
+// ioctl sends the recorded bytes, or lets the client send them, and compares
+// every byte of the answer.
 func (r *replay) ioctl(e *Event) (string, error) {
 	n, err := r.node(e)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *replay) ioctl(e *Event) (string, error) {
 		}
 	}
 	if spy, ok := n.(*Spy); ok {
-		n = spy.Node // it would look at arguments that cannot be read
+		n = spy.Node // the spy would read arguments that cannot be read
 	}
 	arg, err := r.argument(e)
 	if err != nil {
@@ -59,14 +59,14 @@ func (r *replay) argument(e *Event) (unsafe.Pointer, error) {
 	return r.arg.place(e.Sent, e.Args.Placement != "")
 }
 
-// exchanged compares what a client sent and got.
+// exchanged compares the request and the answer of a client.
 func (r *replay) exchanged(e *Event, x Exchange) string {
-	if uint64(x.Req) != e.Req {
-		return fmt.Sprintf("the client sends request %#x, want %#x", x.Req, e.Req)
+	if Number(x.Req) != e.Req {
+		return fmt.Sprintf("client sent request %#x, want %#x", x.Req, e.Req)
 	}
-	// A client's argument has no bytes beyond what the module looks at.
+	// A client's argument ends where the module stops reading.
 	if n := len(x.In); n > len(e.Sent) || string(x.In) != string(e.Sent[:n]) {
-		return fmt.Sprintf("the client sends %x, want %x", x.In, e.Sent)
+		return fmt.Sprintf("client sent %x, want %x", x.In, e.Sent)
 	}
 	diff := e.answer(x.Err)
 	e.Got.Out = append(append([]byte{}, x.Out...), e.Sent[len(x.In):]...)
@@ -84,7 +84,7 @@ func (r *replay) compare(e *Event, diff string) string {
 	return ""
 }
 
-// buffers makes the memory that placeholders stand for.
+// buffers allocates the memory that placeholders stand for.
 func (r *replay) buffers(names []string) error {
 	for _, name := range names {
 		if _, known := r.b[name]; known || len(name) < 4 || name[:3] != "buf" || r.Buffer == nil {

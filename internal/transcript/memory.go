@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// mmap maps, and remembers the mapping under its name.
+// mmap maps, and keeps the mapping under its name.
 func (r *replay) mmap(e *Event) (string, error) {
 	n, err := r.node(e)
 	if err != nil {
@@ -38,8 +38,8 @@ func (r *replay) mmap(e *Event) (string, error) {
 		return diff, nil
 	}
 	e.Got.Ret = "mapping"
-	name := nameIn(e.Ret)
-	if name == "" { // it should have been refused
+	name := nameIn(string(e.Ret))
+	if name == "" { // the recorded call failed
 		return diff, m.Unmap()
 	}
 	r.b[name] = uint64(m.Addr())
@@ -57,7 +57,7 @@ func protection(s string) (prot int) {
 	return prot
 }
 
-// find is the mapping that [addr, addr+n) lies in, or nil.
+// find is the mapping that contains [addr, addr+n), or nil.
 func (r *replay) find(addr, n uint64) (v *view, off uint64) {
 	for _, v := range r.views {
 		if start := uint64(v.Addr()); addr >= start && addr-start <= uint64(v.Len()) && n <= uint64(v.Len())-(addr-start) {
@@ -67,8 +67,8 @@ func (r *replay) find(addr, n uint64) (v *view, off uint64) {
 	return nil, 0
 }
 
-// munmap unmaps. A part of a mapping loses its access instead: the seam unmaps
-// only wholes, and does so when the last part has gone.
+// munmap unmaps. A part of a mapping only loses its access rights: dev.Mapping
+// is unmapped as a whole, when the last part goes.
 func (r *replay) munmap(e *Event) (string, error) {
 	var err error
 	if e.Addr, err = eval(e.Args.At, r.b); err != nil {
@@ -115,8 +115,8 @@ func (r *replay) access(e *Event) (string, error) {
 	} else {
 		e.Got.Ret = "0"
 	}
-	if want := strings.Replace(e.Ret, "SIGBUS", "fault", 1); e.Got.Ret != want {
-		return fmt.Sprintf("the access ends in %q, want %q", e.Got.Ret, want), nil
+	if want := strings.Replace(string(e.Ret), "SIGBUS", "fault", 1); e.Got.Ret != want {
+		return fmt.Sprintf("access returned %q, want %q", e.Got.Ret, want), nil
 	}
 	if e.Got.Out = data; load && e.Out != nil && e.Got.Ret == "0" {
 		if err := e.Out.Match(data, r.b, volatile); err != nil {
@@ -134,7 +134,7 @@ func move(mem, data []byte, load bool) {
 	copy(mem, data)
 }
 
-// own is how the owner of memory gets at it.
+// own accesses memory as its owner, the GPU.
 func (r *replay) own(addr uint64, data []byte, load bool) error {
 	if r.Load == nil || r.Store == nil {
 		return fmt.Errorf("the step needs the owner of the memory")
@@ -145,11 +145,11 @@ func (r *replay) own(addr uint64, data []byte, load bool) error {
 	return r.Store(addr, data)
 }
 
-// data is what to store, or room for what is loaded.
+// data is the bytes to store, or room for the bytes to load.
 func (r *replay) data(e *Event) ([]byte, error) {
 	const most = 64 << 20
 	if e.Args.Length > most {
-		return nil, fmt.Errorf("an access of %d bytes", e.Args.Length)
+		return nil, fmt.Errorf("access of %d bytes exceeds %d", e.Args.Length, most)
 	}
 	data := make([]byte, e.Args.Length)
 	switch e.Args.Op {
@@ -171,11 +171,11 @@ func (r *replay) data(e *Event) ([]byte, error) {
 			return nil, err
 		}
 		if len(in) != len(data) {
-			return nil, fmt.Errorf("%d bytes to store, of %d", len(in), len(data))
+			return nil, fmt.Errorf("%d bytes to store, want %d", len(in), len(data))
 		}
 		copy(data, in)
 	default:
-		return nil, fmt.Errorf("no such access: %q", e.Args.Op)
+		return nil, fmt.Errorf("unknown access %q", e.Args.Op)
 	}
 	return data, nil
 }

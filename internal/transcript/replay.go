@@ -11,16 +11,16 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// volatile placeholders are clocks and numbers that mean nothing elsewhere.
+// volatile placeholders are clocks and numbers that differ in every run.
 var volatile = map[string]bool{"tm_cycles": true, "tsc_khz": true, "fd": true, "n": true}
 
-// A replay is a conversation under way.
+// A replay is a conversation in progress.
 type replay struct {
-	*World
+	*Target
 	b       Bindings
 	files   map[string]*file
 	views   []*view
-	missing map[string]string // placeholders that a step should have made, with the step
+	missing map[string]string // placeholders that a rejected step should have bound, with its name
 	arg     *argMemory
 }
 
@@ -37,14 +37,14 @@ type view struct {
 	gone int // bytes
 }
 
-// Replay holds a conversation against a world and judges every step. The error
-// is about the conversation itself.
-func Replay(c *Conversation, w *World) ([]Result, error) {
+// Replay performs a conversation on a target and judges every step. Its error is
+// about the conversation itself.
+func Replay(c *Conversation, w *Target) ([]Result, error) {
 	arg, err := newArgMemory()
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{World: w, b: Bindings{}, files: map[string]*file{}, missing: map[string]string{}, arg: arg}
+	r := &replay{Target: w, b: Bindings{}, files: map[string]*file{}, missing: map[string]string{}, arg: arg}
 	var results []Result
 	for _, s := range c.Steps {
 		res, err := r.step(s)
@@ -57,7 +57,7 @@ func Replay(c *Conversation, w *World) ([]Result, error) {
 	return results, r.close()
 }
 
-// close ends what the conversation has left open.
+// close closes everything that the conversation left open.
 func (r *replay) close() error {
 	var errs []error
 	for _, v := range r.views {
@@ -77,7 +77,7 @@ func (r *replay) step(s *Step) (Result, error) {
 	}
 	diff, err := r.do(e)
 	if u, ok := errors.AsType[*Unbound](err); ok && r.missing[u.Name] != "" {
-		return Result{Step: s, Diff: err.Error(), Reason: "it was refused in step " + r.missing[u.Name]}, nil
+		return Result{Step: s, Diff: err.Error(), Reason: "rejected in step " + r.missing[u.Name]}, nil
 	}
 	if err != nil {
 		return Result{}, err
@@ -98,7 +98,7 @@ func (r *replay) step(s *Step) (Result, error) {
 		return res, nil
 	}
 	res.Reason = v.Reason
-	if name := nameIn(s.Ret); s.Call == "mmap" && name != "" && e.Got.Errno != 0 {
+	if name := nameIn(string(s.Ret)); s.Call == "mmap" && name != "" && e.Got.Errno != 0 {
 		r.missing[name] = s.Name
 		delete(r.b, name)
 	}
@@ -108,7 +108,7 @@ func (r *replay) step(s *Step) (Result, error) {
 	return res, err
 }
 
-// do performs the call, and says how the answer differs.
+// do performs the call and returns how the answer differs.
 func (r *replay) do(e *Event) (diff string, err error) {
 	calls := map[string]func(*Event) (string, error){
 		"open": r.open, "close": r.closeFile, "ioctl": r.ioctl, "mmap": r.mmap, "munmap": r.munmap,
@@ -116,19 +116,19 @@ func (r *replay) do(e *Event) (diff string, err error) {
 	}
 	call := calls[e.Call]
 	if call == nil {
-		return "", fmt.Errorf("no way to replay a call of %q", e.Call)
+		return "", fmt.Errorf("cannot replay call %q", e.Call)
 	}
 	return call(e)
 }
 
-// answer writes the outcome of a call down and compares what every call has.
+// answer notes the outcome of a call and compares its errno.
 func (e *Event) answer(err error) string {
 	e.Got.Ret = "0"
 	if err != nil {
 		e.Got.Ret = "-1"
 		no, ok := errors.AsType[syscall.Errno](err)
 		if !ok {
-			return fmt.Sprintf("an error without errno: %v", err)
+			return fmt.Sprintf("error without errno: %v", err)
 		}
 		e.Got.Errno = int(no)
 	}
@@ -142,8 +142,8 @@ func (r *replay) open(e *Event) (string, error) {
 	n, err := r.OS.Open(e.Args.Path)
 	diff := e.answer(err)
 	if err == nil {
-		// The seam opens for reading and writing. What the kernel refuses for
-		// a descriptor that was opened otherwise is refused here.
+		// dev.OS opens for reading and writing. mmap rejects what the kernel
+		// rejects for a read-only descriptor.
 		r.files[e.FD] = &file{n, e.Args.Flags == "0"}
 	}
 	return diff, nil
@@ -179,7 +179,7 @@ func (r *replay) stub(e *Event) (string, error) {
 	}
 	v, err := r.Knob(e.Args.Knob, e.Args.Value)
 	diff := e.answer(err)
-	if e.Got.Ret = fmt.Sprint(v); diff == "" && e.Got.Ret != e.Ret {
+	if e.Got.Ret = fmt.Sprint(v); diff == "" && e.Got.Ret != string(e.Ret) {
 		diff = fmt.Sprintf("%s is %d, want %s", e.Args.Knob, v, e.Ret)
 	}
 	return diff, nil

@@ -61,14 +61,14 @@ const opening = `{"header":"fake","conversation":"c"}
 {"step":"open","call":"open","fd":"f","args":{"path":"/dev/fake","flags":"02"},"ret":"<fd>","errno":0}
 `
 
-func run(t *testing.T, steps string, w *World) (string, error) {
+func run(t *testing.T, steps string, w *Target) (string, error) {
 	t.Helper()
 	list, err := Parse(strings.NewReader(opening + steps))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if w == nil {
-		w = &World{}
+		w = &Target{}
 	}
 	w.OS = &fake{fstest.MapFS{"proc/x": {Data: []byte("x is 0x10\n")}}, make([]byte, 8192)}
 	results, err := Replay(list[0], w)
@@ -162,14 +162,14 @@ func TestJudge(t *testing.T) {
 {"step":"load","call":"access","args":{"at":"<m>","length":1,"op":"load"},"ret":0,"errno":0,"out":"00"}
 `
 	then := 0
-	w := &World{Judge: judgeFunc(func(e *Event) Verdict {
+	w := &Target{Judge: judgeFunc(func(e *Event) Verdict {
 		if e.Name == "map" && e.Got.Errno == 22 && e.Offset == 0x1000 {
 			return Verdict{Reason: "good reason", Then: func() error { then++; return nil }}
 		}
 		return Verdict{}
 	})}
 	out, err := run(t, steps, w)
-	if err != nil || strings.Contains(out, "DIFFERS") || !strings.Contains(out, "good reason") || !strings.Contains(out, "refused in step map") || then != 1 {
+	if err != nil || strings.Contains(out, "DIFFERS") || !strings.Contains(out, "good reason") || !strings.Contains(out, "rejected in step map") || then != 1 {
 		t.Errorf("%v, then %d times\n%s", err, then, out)
 	}
 	if _, err := run(t, steps, nil); err == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A Spy is a node that writes down what goes through it.
+// A Spy is a node that records the last ioctl.
 type Spy struct {
 	dev.Node
-	// Size says how many bytes a request's argument has; word is its i-th
+	// Size is the size of a request's argument in bytes; word is its i-th
 	// 64-bit word.
 	Size func(req uintptr, word func(i int) uint64) int
 	// Last is the last ioctl.

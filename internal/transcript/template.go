@@ -11,8 +11,8 @@ import (
 )
 
 // A Template is bytes of which some are not known in advance: addresses,
-// handles, clocks. They are written as placeholders: <name>, <name+0x1000> for
-// 8 bytes, <name:4> for 4.
+// handles, clocks. Placeholders stand for them: <name> or <name+0x1000> for 8
+// bytes, <name:4> for 4.
 type Template struct{ parts []part }
 
 // A part is literal bytes, or a placeholder when it has a name.
@@ -51,7 +51,7 @@ func ParseTemplate(s string) (Template, error) {
 	return t, nil
 }
 
-// parsePlaceholder reads what stands between < and >.
+// parsePlaceholder parses the text between < and >.
 func parsePlaceholder(s string) (part, error) {
 	p := part{size: 8}
 	name, size, sized := strings.Cut(s, ":")
@@ -100,7 +100,7 @@ type Unbound struct{ Name string }
 
 func (e *Unbound) Error() string { return fmt.Sprintf("<%s> has no value", e.Name) }
 
-// Fill puts values in the place of placeholders.
+// Fill replaces placeholders by their values.
 func (t Template) Fill(b Bindings) ([]byte, error) {
 	out := make([]byte, 0, t.Len())
 	for _, p := range t.parts {
@@ -121,8 +121,8 @@ func number(v uint64, size int) []byte {
 	return binary.LittleEndian.AppendUint64(nil, v)[:size]
 }
 
-// Match compares. Placeholders without a value get one, provided that all else
-// matches; those that are volatile match anything.
+// Match compares. If everything else matches, it binds placeholders without a
+// value. Volatile ones match anything.
 func (t Template) Match(got []byte, b Bindings, volatile map[string]bool) error {
 	if len(got) != t.Len() {
 		return fmt.Errorf("%d bytes, want %d", len(got), t.Len())
@@ -135,7 +135,7 @@ func (t Template) Match(got []byte, b Bindings, volatile map[string]bool) error 
 		switch v, bound := lookup(p.name, b, fresh); {
 		case p.name == "":
 			if !bytes.Equal(have, p.lit) {
-				return fmt.Errorf("bytes from %d on are %x, want %x", off, have, p.lit)
+				return fmt.Errorf("bytes from %d are %x, want %x", off, have, p.lit)
 			}
 		case volatile[p.name]:
 		case bound:

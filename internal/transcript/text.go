@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// matchText compares text that has placeholders in the place of numbers, which
-// are printed as 0x1234. Those without a value get one.
+// matchText compares text with placeholders for numbers, which are printed as
+// 0x1234. It binds placeholders without a value.
 func matchText(want, got string, b Bindings, volatile map[string]bool) error {
 	var pattern strings.Builder
 	var parts []part
@@ -70,7 +70,7 @@ func eval(s string, b Bindings) (uint64, error) {
 	}
 	inside, ok = strings.CutSuffix(inside, ">")
 	if !ok {
-		return 0, fmt.Errorf("%q is no number", s)
+		return 0, fmt.Errorf("%q is not a number", s)
 	}
 	p, err := parsePlaceholder(inside)
 	if err != nil {

@@ -1,9 +1,8 @@
-package main
+package replay
 
 import (
 	"bytes"
 	"flag"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -30,8 +29,8 @@ func load(t *testing.T, path string) []*transcript.Conversation {
 	return list
 }
 
-// onPurpose is the number of steps in which a twin differs on purpose. Another
-// one must be written down here and in the list of reasons.
+// onPurpose is the number of steps in which an emulated module differs from the
+// real one on purpose. Others need an entry here and in the list of reasons.
 var onPurpose = map[string]int{
 	"gdrdrv callback":     12,
 	"gdrdrv fault":        0,
@@ -41,11 +40,11 @@ var onPurpose = map[string]int{
 	"gpumem all":          5,
 }
 
-// reasons is the whole list.
+// reasons is the complete list.
 var reasons = []string{gdrUnknownHandle, gdrForgotten, gdrPrivate, gpumemNotLocked, gpumemRevoked}
 
-// TestReplay holds the recorded conversations against the twins, with the bytes
-// as they are and with the clients sending what they can.
+// TestReplay replays the recorded conversations on the emulated modules, once
+// with the recorded bytes and once with the clients sending what they can.
 func TestReplay(t *testing.T) {
 	paths, err := filepath.Glob("../testdata/*.jsonl")
 	if err != nil || len(paths) < 2 {
@@ -97,7 +96,7 @@ func checkReason(t *testing.T, r transcript.Result) {
 			return
 		}
 	}
-	if !strings.HasPrefix(r.Reason, "it was refused in step ") {
+	if !strings.HasPrefix(r.Reason, "rejected in step ") {
 		t.Errorf("%s: no listed reason: %q", r.Name, r.Reason)
 	}
 }
@@ -121,16 +120,26 @@ func TestReplayFindsLies(t *testing.T) {
 			if err := os.WriteFile(p, lie, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			failed, err := replayFile(io.Discard, p, false, false)
-			if err == nil && failed == 0 {
+			if !differs(t, p) {
 				t.Errorf("not found: %s", what)
 			}
 		}
 	}
 }
 
-// excused are parts of the names of steps whose answers cannot be compared: the
-// twin has refused something.
+// differs reports whether a file cannot be replayed, or differs without reason.
+func differs(t *testing.T, path string) bool {
+	for _, c := range load(t, path) {
+		results, err := replay(c, false)
+		if err != nil || slices.ContainsFunc(results, transcript.Result.Failed) {
+			return true
+		}
+	}
+	return false
+}
+
+// excused are parts of the names of steps whose answers cannot be compared,
+// because the emulated module rejected an earlier step.
 var excused = []string{"quirk", "refused_second", "unlisted", "map.load", "map0.after_unpin", "map1.after_revoke"}
 
 // falsify changes one recorded answer that no judge excuses.
@@ -171,27 +180,26 @@ func btoi(b bool) int {
 }
 
 func TestUnknownModule(t *testing.T) {
-	p := filepath.Join(t.TempDir(), "x.jsonl")
-	if err := os.WriteFile(p, []byte(`{"header":"teapot","conversation":"c"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := replayFile(io.Discard, p, false, false); err == nil || !strings.Contains(err.Error(), "teapot") {
+	c := &transcript.Conversation{Module: "teapot"}
+	if _, err := replay(c, false); err == nil || !strings.Contains(err.Error(), "teapot") {
 		t.Errorf("got %v", err)
-	}
-	if _, err := replayFile(io.Discard, p+"x", false, false); err == nil {
-		t.Error("a file that is not there")
 	}
 }
 
-// The report names every difference and counts the steps.
-func TestReport(t *testing.T) {
-	var out bytes.Buffer
-	if failed, err := replayFile(&out, "../testdata/gpumem.jsonl", true, true); failed != 0 || err != nil {
-		t.Fatal(failed, err)
+// replay replays a conversation on the emulated module. With client, our client
+// sends every request that it can; the rest, such as poisoned padding, is sent
+// as recorded.
+func replay(c *transcript.Conversation, client bool) ([]transcript.Result, error) {
+	m, err := newMachine(c)
+	if err != nil {
+		return nil, err
 	}
-	for _, want := range []string{"mmap.unlisted", "the module maps any physical address", "103 steps, 14 of them sent by the client, 5 differ on purpose, 0 differ"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in the report", want)
-		}
+	if client {
+		m.useClient()
 	}
+	results, err := transcript.Replay(c, m.Target)
+	if err != nil {
+		return nil, err
+	}
+	return results, m.close()
 }

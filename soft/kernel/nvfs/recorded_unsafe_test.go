@@ -68,7 +68,7 @@ func TestClientSendsWhatWasRecorded(t *testing.T) {
 			s.perform(step, bind, spy)
 		}
 		x := spy.seen[0]
-		if uint64(x.Req) != step.Req {
+		if transcript.Number(x.Req) != step.Req {
 			t.Errorf("%s: request %#x", step.Name, x.Req)
 		}
 		if err := step.In.Match(x.In, bind, nil); err != nil {

@@ -329,7 +329,7 @@ func (r *replayer) mmap(s *transcript.Step) string {
 		return diff
 	}
 	addr := uint64(m.Addr())
-	r.b[strings.Trim(s.Ret, "<>")] = addr
+	r.b[strings.Trim(string(s.Ret), "<>")] = addr
 	r.views[addr] = m
 	return ""
 }
@@ -471,7 +471,7 @@ func (r *replayer) stub(s *transcript.Step) string {
 	case "fail_next":
 		r.fail = 1
 	case "live":
-		if got := strconv.Itoa(r.RM.Live()); got != s.Ret {
+		if got := strconv.Itoa(r.RM.Live()); got != string(s.Ret) {
 			return fmt.Sprintf("%s pins live, want %s", got, s.Ret)
 		}
 	case "revoke":

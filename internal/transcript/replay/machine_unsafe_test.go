@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"errors"
@@ -18,26 +18,26 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
-// A machine is a software machine with one module loaded, in the state in which
-// conversations were recorded.
+// A machine is a software machine with one emulated module, in the state in
+// which conversations were recorded.
 type machine struct {
-	*transcript.World
+	*transcript.Target
 	module string
 	soft   *soft.Machine
 	os     *kernel.OS
 	gpu    gpu.Device
 	child  *p2p.Process
-	fail   int // pins that are to fail
+	fail   int // number of pins that fail
 	bufs   []gpu.Addr
 	unload func()
 }
 
-const bufferSize = 2 << 20 // of what stood for an allocation
+const bufferSize = 2 << 20 // of the allocations in the recordings
 
 func newMachine(c *transcript.Conversation) (*machine, error) {
 	m := &machine{module: c.Module, child: &p2p.Process{PID: 2}}
 	var err error
-	// What stood for the driver accepted all flags.
+	// The stand-in for the driver accepted all flags.
 	cfg := soft.Config{Memory: 16 << 20, Without: soft.Modules(), ForceBAR1: true, Fail: m.failing}
 	if m.soft, err = soft.New(cfg); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 		return nil, err
 	}
 	m.os = dev.Of(m.soft).(*kernel.OS)
-	m.World = &transcript.World{
+	m.Target = &transcript.Target{
 		OS: m.os, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
 		Load:  func(a uint64, p []byte) error { return m.gpu.CopyOut(p, gpu.Addr(a)) },
 		Store: func(a uint64, p []byte) error { return m.gpu.CopyIn(gpu.Addr(a), p) },
@@ -54,7 +54,7 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 	return m, m.load(c)
 }
 
-// load loads the module that the conversation was held with.
+// load loads the emulated module of the conversation.
 func (m *machine) load(c *transcript.Conversation) error {
 	switch c.Module {
 	case "gdrdrv":
@@ -86,7 +86,7 @@ func (m *machine) useClient() {
 	}
 }
 
-// close unloads the module and wants everything back.
+// close unloads the module, and fails if anything was not released.
 func (m *machine) close() error {
 	m.unload()
 	var errs []error
@@ -127,7 +127,7 @@ func (m *machine) knob(name, value string) (int64, error) {
 	case "live":
 		return int64(m.soft.P2P().Live()), nil
 	}
-	return 0, fmt.Errorf("no such knob: %q", name)
+	return 0, fmt.Errorf("unknown knob %q", name)
 }
 
 // file is the module's side of a node.
@@ -138,7 +138,7 @@ func (m *machine) file(n dev.Node) kernel.File {
 	return m.os.File(n.Fd())
 }
 
-// inherit is a node in the hands of a child process.
+// inherit is a node as a child process uses it.
 func (m *machine) inherit(n dev.Node) dev.Node {
 	f, ok := m.file(n).(interface {
 		By(*p2p.Process) kernel.File

@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"encoding/binary"
@@ -9,11 +9,10 @@ import (
 	"github.com/culvert-io/culvert/internal/transcript"
 )
 
-// Why the twin of gpumem differs. The list is whole: a difference that none of
-// these explains fails.
+// The intended differences of the emulated gpumem. All others fail.
 const (
-	gpumemNotLocked = "a page that the process has not locked: the module maps any physical address, the twin its own"
-	gpumemRevoked   = "the owner freed the memory: the module goes on with a table that was freed, the twin says ENODEV"
+	gpumemNotLocked = "page not locked by the process: the module maps any physical address, the emulation only locked ones"
+	gpumemRevoked   = "memory freed by its owner: the module keeps using a freed table, the emulation returns ENODEV"
 )
 
 // A gpumemJudge knows which pages are locked from the recorded answers.
@@ -73,8 +72,8 @@ func (j *gpumemJudge) ioctl(e *transcript.Event) (v transcript.Verdict) {
 	return v
 }
 
-// locked reports whether all pages of a physical range are locked. Those that
-// were never asked for count as not locked: only their owner could know.
+// locked reports whether all pages of a physical range are locked. Pages that
+// the conversation never queried count as not locked.
 func (j *gpumemJudge) locked(phys, n uint64) bool {
 	known := map[uint64]bool{}
 	for _, pages := range j.locks {

@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"bytes"
@@ -11,23 +11,22 @@ import (
 	"github.com/culvert-io/culvert/internal/transcript"
 )
 
-// Why the twin of gdrdrv differs. The list is whole: a difference that none of
-// these explains fails.
+// The intended differences of the emulated gdrdrv. All others fail.
 const (
-	gdrUnknownHandle = "a handle that the file does not know: the module answers for the oldest pin of the file, the twin with EINVAL"
-	gdrForgotten     = "the module forgets a mapping when it refuses a second one, the twin keeps it, and zaps it in time"
-	gdrPrivate       = "the module allows a private mapping and believes the handle mapped ever after, the twin refuses it"
+	gdrUnknownHandle = "unknown handle: the module uses the oldest pin of the file, the emulation returns EINVAL"
+	gdrForgotten     = "the module forgets a mapping when it rejects a second one, the emulation keeps it and removes it in time"
+	gdrPrivate       = "the module allows a private mapping and then treats the handle as mapped for ever, the emulation rejects it"
 )
 
 // A gdrdrvJudge knows the module's state from the recorded answers.
 type gdrdrvJudge struct {
 	files map[string]*gdrFile
 	// zapped are the addresses of mappings that the module forgot, and so did
-	// not zap.
+	// not remove.
 	zapped map[uint64]bool
 }
 
-// A gdrFile is what the module knows of an open file.
+// A gdrFile is the module's state of an open file.
 type gdrFile struct {
 	pins      []uint64 // handles, oldest first
 	mapped    map[uint64]uint64
@@ -125,7 +124,7 @@ func (f *gdrFile) pinned(e *transcript.Event, at int) {
 	}
 }
 
-// unpin notes which pin the module let go, and has the twin let go of the same.
+// unpin notes which pin the module released, and releases it in the emulation.
 func (j *gdrdrvJudge) unpin(e *transcript.Event, f *gdrFile, handle uint64, v transcript.Verdict) transcript.Verdict {
 	if e.Err != 0 || len(f.pins) == 0 {
 		return v
@@ -160,7 +159,7 @@ func (j *gdrdrvJudge) mmap(e *transcript.Event, f *gdrFile) (v transcript.Verdic
 	case f.private[handle] && e.Err == int(syscall.EINVAL) && e.Got.Errno == 0:
 		v.Reason = gdrPrivate
 	case known && e.Err == 0:
-		f.mapped[handle] = e.Bindings[strings.Trim(e.Ret, "<>")]
+		f.mapped[handle] = e.Bindings[strings.Trim(string(e.Ret), "<>")]
 		delete(j.zapped, f.mapped[handle])
 	case known && e.Err == int(syscall.EINVAL) && f.mapped[handle] != 0:
 		f.forgotten[handle] = true
@@ -168,7 +167,7 @@ func (j *gdrdrvJudge) mmap(e *transcript.Event, f *gdrFile) (v transcript.Verdic
 	return v
 }
 
-// munmap ends a mapping, and what is remembered of it.
+// munmap forgets a mapping.
 func (j *gdrdrvJudge) munmap(e *transcript.Event) {
 	delete(j.zapped, e.Addr)
 	for _, f := range j.files {

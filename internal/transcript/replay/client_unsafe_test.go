@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"bytes"
@@ -17,13 +17,13 @@ import (
 	"github.com/culvert-io/culvert/internal/transcript"
 )
 
-// unpinGdrdrv unpins by hand.
+// unpinGdrdrv unpins without the client.
 func unpinGdrdrv(n dev.Node, handle uint64) error {
 	p := gdrabi.UnpinBufferParams{Handle: handle}
 	return n.Ioctl(gdrabi.GDRDRV_IOC_UNPIN_BUFFER, unsafe.Pointer(&p))
 }
 
-// one is an operating system with one node, open already.
+// one is an operating system with one open node.
 type one struct{ dev.Node }
 
 func (o one) Open(string) (dev.Node, error) { return o.Node, nil }
@@ -35,6 +35,22 @@ type clients[C any] struct {
 	size  func(req uintptr, word func(int) uint64) int
 	start func(dev.OS) (C, error)
 	open  map[dev.Node]C
+	// call is the client's call that sends the bytes of a step, or nil.
+	call func(*transcript.Event, *transcript.Spy) func() error
+}
+
+// Ioctl lets the client send a request.
+func (c *clients[C]) Ioctl(e *transcript.Event) (x transcript.Exchange, handled bool, err error) {
+	spy, ok := e.Node.(*transcript.Spy)
+	if !ok || e.Args.Pointer != "" || e.Args.Placement != "" || len(e.Sent) < 8 || strings.HasPrefix(e.Name, "child.") {
+		return x, false, nil
+	}
+	send := c.call(e, spy)
+	if send == nil {
+		return x, false, nil
+	}
+	err = send()
+	return spy.Last, true, err
 }
 
 func (c *clients[C]) Open(path string) (dev.Node, error) {
@@ -49,25 +65,16 @@ func (c *clients[C]) Open(path string) (dev.Node, error) {
 	return spy, nil
 }
 
-// spyOf is the spy that a step goes through; nil where no client would send it.
-func spyOf(e *transcript.Event) *transcript.Spy {
-	if e.Args.Pointer != "" || e.Args.Placement != "" || strings.HasPrefix(e.Name, "child.") {
-		return nil
-	}
-	spy, _ := e.Node.(*transcript.Spy)
-	return spy
-}
-
-// zero reports whether fields that are only answered are left empty.
+// zero reports whether the fields of the answer are zero in the request.
 func zero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
-// agree compares what the client made of an answer.
+// agree compares the client's result with the answer.
 func agree(err, answered error, same bool) error {
 	switch {
 	case (err == nil) != (answered == nil) || err != nil && !errors.Is(err, answered) && !errors.Is(err, errors.Unwrap(answered)):
-		return fmt.Errorf("the node said %v, the client %w", answered, err)
+		return fmt.Errorf("the node returned %v, the client %w", answered, err)
 	case err == nil && !same:
-		return errors.New("the client has misread the answer")
+		return errors.New("the client misread the answer")
 	}
 	return nil
 }
@@ -80,28 +87,18 @@ type gdrdrvClient struct {
 
 func newGdrdrvClient(o dev.OS) *gdrdrvClient {
 	size := func(req uintptr, _ func(int) uint64) int { return gdrabi.ArgSize(req) }
-	return &gdrdrvClient{
-		clients[*gdrdrv.Client]{o, size, gdrdrv.Open, map[dev.Node]*gdrdrv.Client{}},
+	c := &gdrdrvClient{
+		clients[*gdrdrv.Client]{OS: o, size: size, start: gdrdrv.Open, open: map[dev.Node]*gdrdrv.Client{}},
 		map[dev.Node]map[uint64]*gdrdrv.Pin{},
 	}
+	c.call = c.send
+	return c
 }
 
-// Ioctl has the client send a request.
-func (c *gdrdrvClient) Ioctl(e *transcript.Event) (x transcript.Exchange, handled bool, err error) {
-	spy := spyOf(e)
-	if spy == nil || len(e.Sent) != gdrabi.ArgSize(uintptr(e.Req)) || len(e.Sent) == 0 {
-		return x, false, nil
+func (c *gdrdrvClient) send(e *transcript.Event, spy *transcript.Spy) func() error {
+	if len(e.Sent) != gdrabi.ArgSize(uintptr(e.Req)) {
+		return nil
 	}
-	send := c.call(e, spy)
-	if send == nil {
-		return x, false, nil
-	}
-	err = send()
-	return spy.Last, true, err
-}
-
-// call is the client's call that sends these bytes, or nil.
-func (c *gdrdrvClient) call(e *transcript.Event, spy *transcript.Spy) func() error {
 	client := c.open[spy]
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(e.Sent[8*i:]) }
 	out := func(i int) uint64 { return binary.LittleEndian.Uint64(spy.Last.Out[8*i:]) }
@@ -188,7 +185,7 @@ type gpumemClient struct {
 	locks map[lockName]*gpumem.Lock
 }
 
-// A lockName is a lock as a file knows it: the client of another does not.
+// A lockName is a lock of one open file; other files do not know it.
 type lockName struct {
 	spy    *transcript.Spy
 	handle uint64
@@ -206,34 +203,21 @@ func newGpumemClient(o dev.OS) *gpumemClient {
 		}
 		return 0
 	}
-	return &gpumemClient{
-		clients[*gpumem.Client]{o, size, gpumem.Open, map[dev.Node]*gpumem.Client{}},
+	c := &gpumemClient{
+		clients[*gpumem.Client]{OS: o, size: size, start: gpumem.Open, open: map[dev.Node]*gpumem.Client{}},
 		map[lockName]*gpumem.Lock{},
 	}
+	c.call = c.send
+	return c
 }
 
-// Ioctl has the client send a request.
-func (c *gpumemClient) Ioctl(e *transcript.Event) (x transcript.Exchange, handled bool, err error) {
-	spy := spyOf(e)
-	if spy == nil || len(e.Sent) < 8 {
-		return x, false, nil
-	}
-	send := c.call(e, spy)
-	if send == nil {
-		return x, false, nil
-	}
-	err = send()
-	return spy.Last, true, err
-}
-
-// call is the client's call that sends these bytes, or nil.
-func (c *gpumemClient) call(e *transcript.Event, spy *transcript.Spy) func() error {
+func (c *gpumemClient) send(e *transcript.Event, spy *transcript.Spy) func() error {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(e.Sent[8*i:]) }
 	out := func(i int) uint64 { return binary.LittleEndian.Uint64(spy.Last.Out[8*i:]) }
 	l := c.locks[lockName{spy, word(0)}]
 	switch {
 	case e.Req == memabi.IOCTL_GPUMEM_LOCK && len(e.Sent) == 32:
-		// The client rounds the end up, and sends nothing for nothing.
+		// The client rounds the end up, and does not send empty ranges.
 		if word(0) != 0 || word(3) != 0 || word(2) == 0 || (word(1)+word(2))%memabi.GPU_BOUND_SIZE != 0 {
 			return nil
 		}
