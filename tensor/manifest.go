@@ -67,6 +67,11 @@ func ReadManifest(path string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A later version may have fields that are unknown here.
+	var later struct{ Version int }
+	if json.Unmarshal(text, &later) == nil && later.Version > manifestVersion {
+		return nil, fmt.Errorf("%s: %w", mp, unsupportedManifest(later.Version))
+	}
 	m := &Manifest{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -79,10 +84,14 @@ func ReadManifest(path string) (*Manifest, error) {
 	return m, nil
 }
 
+func unsupportedManifest(version int) error {
+	return fmt.Errorf("manifest version %d is not supported (want %d)", version, manifestVersion)
+}
+
 func (m *Manifest) check(name string) error {
 	switch {
 	case m.Version != manifestVersion:
-		return fmt.Errorf("manifest of version %d, this is %d", m.Version, manifestVersion)
+		return unsupportedManifest(m.Version)
 	case m.File != name:
 		return fmt.Errorf("it is the manifest of %q", m.File)
 	case m.Size < 0 || m.Chunk <= 0 || m.Chunk > maxChunk:
