@@ -92,3 +92,50 @@ func TestGlossaryPackages(t *testing.T) {
 		t.Errorf("found %d words in the glossary", words)
 	}
 }
+
+// TestNotices checks that every required module is in the notices and in
+// docs/dependencies.md, with its version.
+func TestNotices(t *testing.T) {
+	notices, reasons := readText(t, "THIRD_PARTY_NOTICES.md"), readText(t, "docs/dependencies.md")
+	require := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)( // indirect)?$`)
+	for _, m := range require.FindAllStringSubmatch(readText(t, "go.mod"), -1) {
+		row := regexp.MustCompile(regexp.QuoteMeta(m[1]) + "`?( \\|)? " + regexp.QuoteMeta(m[2]) + `\b`)
+		if !row.MatchString(notices) {
+			t.Errorf("THIRD_PARTY_NOTICES.md: no %s %s", m[1], m[2])
+		}
+		if m[3] == "" && !row.MatchString(reasons) {
+			t.Errorf("docs/dependencies.md: no %s %s", m[1], m[2])
+		}
+	}
+}
+
+// TestDefectScripts checks that the scripts that SECURITY.md names exist.
+func TestDefectScripts(t *testing.T) {
+	for _, m := range regexp.MustCompile("`([a-z/]+/defects/[a-z-]+\\.txtar)`").FindAllStringSubmatch(readText(t, "SECURITY.md"), -1) {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Errorf("SECURITY.md: %v", err)
+		}
+	}
+}
+
+// TestFormatVersions checks the table of persistent formats: each constant has that
+// value, and its golden files and test exist.
+func TestFormatVersions(t *testing.T) {
+	row := regexp.MustCompile("\\| (\\d+) \\| `(\\w+)` in `([^`]+)` \\| `([^`]+)`, `(Test\\w+)` \\|")
+	rows := row.FindAllStringSubmatch(readText(t, "docs/compatibility.md"), -1)
+	if len(rows) < 5 {
+		t.Fatalf("found %d formats", len(rows))
+	}
+	for _, m := range rows {
+		version, constant, file, dir, test := m[1], m[2], m[3], m[4], m[5]
+		if !regexp.MustCompile(`\b` + constant + `\s*=\s*` + version + `\b`).MatchString(readText(t, file)) {
+			t.Errorf("%s: %s is not %s", file, constant, version)
+		}
+		if golden, _ := filepath.Glob(dir + "/*"); len(golden) == 0 {
+			t.Errorf("%s: no golden files", dir)
+		}
+		if !strings.Contains(readText(t, path.Join(path.Dir(file), "formats_test.go")), "func "+test+"(") {
+			t.Errorf("%s: no %s", file, test)
+		}
+	}
+}
