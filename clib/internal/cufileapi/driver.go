@@ -6,11 +6,12 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/lease"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/machine"
 )
 
-// Version is the release whose API is answered, as cuFileGetVersion tells it.
+// Version is the release whose API is implemented, as cuFileGetVersion reports it.
 const Version = 1150
 
 // An API answers the cuFile API. The machine is opened by the first call that
@@ -24,11 +25,11 @@ type API struct {
 	mu      sync.Mutex // orders registrations and the last close
 	files   *handle.Table[*cufile.File]
 	batches *handle.Table[*batch]
-	streams map[handle.ID]bool // that were registered
+	streams map[handle.ID]bool // registered ones
 	params  parameters
 	bars    func() ([]uint64, error) // sizes of BAR1 in KiB by GPU, read once
 	stats   statistics
-	leases  *leases // nil where C reads nothing by itself
+	leases  *lease.Table // nil if all reads enter Go
 }
 
 // New returns an API on the machine that open opens.
@@ -38,6 +39,11 @@ func New(open func() (*machine.Machine, error)) *API {
 	return a
 }
 
+// PublishLeases makes the driver publish leases in slots that C reads. It must be
+// called before any other method.
+func (a *API) PublishLeases(s *lease.Slots) { a.leases = lease.NewTable(s) }
+
+// driver creates the driver in the first call.
 func (a *API) driver() (*cufile.Driver, error) {
 	if drv := a.drv.Load(); drv != nil {
 		return drv, nil
@@ -70,13 +76,13 @@ func (a *API) DriverOpen() error {
 	return drv.Open()
 }
 
-// DriverClose is cuFileDriverClose. With the last reference all handles end.
+// DriverClose is cuFileDriverClose. All handles end with the last reference.
 func (a *API) DriverClose() error {
 	drv := a.drv.Load()
 	if drv == nil {
 		return cufile.DriverNotInitialized
 	}
-	if drv.UseCount() == 1 { // the last one goes: nobody may be at work when memory is released
+	if drv.UseCount() == 1 { // the last close: end transfers before memory is released
 		for _, b := range a.batches.RemoveFunc(func(*batch) bool { return true }) {
 			b.end()
 		}
@@ -86,7 +92,7 @@ func (a *API) DriverClose() error {
 	err := drv.Close()
 	if drv.UseCount() == 0 {
 		for _, f := range a.files.RemoveFunc(func(*cufile.File) bool { return true }) {
-			a.leases.forget(f)
+			a.leases.RemoveFile(f)
 		}
 		clear(a.streams)
 		clear(a.params.live)

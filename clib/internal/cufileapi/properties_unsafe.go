@@ -28,8 +28,8 @@ type drvProps struct {
 
 var _ [56]byte = [unsafe.Sizeof(drvProps{})]byte{}
 
-// featureStreams is a bit of fflags: the Go API needs no streams, C programs have
-// them.
+// featureStreams is a bit of fflags that only the C library sets: the Go API has no
+// stream I/O.
 const featureStreams = 1 << 2
 
 // Bits of dcontrolflags.
@@ -38,16 +38,16 @@ const (
 	controlCompat = 1 << 1
 )
 
-// The nvidia-fs protocol that Culvert speaks. Programs take 0.0, which is what
-// NVIDIA's library says without the module, for "no GPUDirect Storage here"
-// and walk around the library; the status flags say honestly what is direct.
+// The version of the nvidia-fs protocol that Culvert implements. NVIDIA's library
+// reports 0.0 without the module, and programs then bypass the library. The status
+// flags tell which storage is reached directly.
 const (
 	nvfsMajor = 2
 	nvfsMinor = 28
 )
 
-// DriverGetProperties is cuFileDriverGetProperties. Of a closed driver it tells
-// what an opened one would have.
+// DriverGetProperties is cuFileDriverGetProperties. For a closed driver it reports
+// the properties that an open one would have.
 func (a *API) DriverGetProperties(out cmem.Ptr) error {
 	drv := a.drv.Load()
 	if drv == nil {
@@ -91,14 +91,13 @@ func (a *API) DriverSetMaxCacheSize(kb uint64) error { return a.set(paramCacheKB
 // DriverSetMaxPinnedMemSize is cuFileDriverSetMaxPinnedMemSize.
 func (a *API) DriverSetMaxPinnedMemSize(kb uint64) error { return a.set(paramPinnedKB, kb, nil) }
 
-// set changes a limit of the running driver, within its range; it counts in
-// pages.
+// set changes a limit of the open driver, within its range and in pages.
 func (a *API) set(p int32, kb uint64, also func()) error {
 	const page = 4
 	if kb < sizes[p].least || kb > a.most(p) || kb%page != 0 {
 		return &cufile.Error{
 			Op: "set", Object: "limit", Code: cufile.DriverUnsupportedLimit,
-			Err: fmt.Errorf("%d KiB is no multiple of %d from %d to %d", kb, page, sizes[p].least, a.most(p)),
+			Err: fmt.Errorf("%d KiB must be a multiple of %d from %d to %d", kb, page, sizes[p].least, a.most(p)),
 		}
 	}
 	a.mu.Lock()

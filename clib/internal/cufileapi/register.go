@@ -24,12 +24,11 @@ type descr struct {
 	FSOps cmem.Ptr
 }
 
-// HandleRegister is cuFileHandleRegister. Of the types of handles only
-// descriptors of the operating system are there.
+// HandleRegister is cuFileHandleRegister. Only file descriptors are supported.
 func (a *API) HandleRegister(out, in cmem.Ptr) error {
 	de := cmem.Load[descr](in)
 	if de.Type != handleTypeFD {
-		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d: only descriptors are supported", de.Type)}
+		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d is not supported (only file descriptors)", de.Type)}
 	}
 	cmem.Touch(out)
 	drv, err := a.driver()
@@ -48,7 +47,7 @@ func (a *API) HandleRegister(out, in cmem.Ptr) error {
 		f.Close()
 		return cufile.NoMemError
 	}
-	a.leases.know(f, id)
+	a.leases.AddFile(f, id)
 	cmem.Store(out, id)
 	return nil
 }
@@ -61,12 +60,12 @@ func (a *API) HandleDeregister(id handle.ID) error {
 	}
 	err := f.Close()
 	a.stats.note(&a.stats.total.Basic.HdlDeregisterOps, err)
-	a.leases.forget(f)
+	a.leases.RemoveFile(f)
 	return err
 }
 
-// BufRegister is cuFileBufRegister. The flags are about RDMA registration,
-// which happens on demand; NVIDIA's library takes any, too.
+// BufRegister is cuFileBufRegister. The flags concern RDMA registration, which
+// happens on demand; NVIDIA's library accepts any, too.
 func (a *API) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
 	drv, err := a.driver()
 	if err != nil {
@@ -81,7 +80,7 @@ func (a *API) BufRegister(base cmem.Ptr, n uint64, _ int32) error {
 func (a *API) BufDeregister(base cmem.Ptr) error {
 	drv := a.drv.Load()
 	if drv == nil || drv.UseCount() == 0 {
-		return &cufile.Error{Op: "deregister buffer", Object: gpu.Addr(base).String(), Code: cufile.DriverClosing, Err: errors.New("the driver is closed, and with it every registration")}
+		return &cufile.Error{Op: "deregister buffer", Object: gpu.Addr(base).String(), Code: cufile.DriverClosing, Err: errors.New("driver is closed; closing it ended all registrations")}
 	}
 	b, err := drv.Buffer(gpu.Addr(base))
 	if err != nil {

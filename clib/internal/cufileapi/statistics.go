@@ -213,7 +213,7 @@ func (a *API) withStats(level int32, fn func(*statistics) error) error {
 // which would not be counted.
 func (a *API) switchStats(on bool) {
 	a.stats.on.Store(on)
-	a.leases.pause(on)
+	a.leases.Pause(on)
 }
 
 // StatsStart is cuFileStatsStart.

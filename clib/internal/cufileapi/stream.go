@@ -10,12 +10,12 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Stream I/O happens in the C half of the library (shim/async.c), which knows the
-// program's CUDA. Here is what needs no stream: whether the call may go on.
+// Stream I/O runs in the C half of the library (shim/async.c), which has the
+// program's CUDA. The methods here only check the arguments.
 
-const streamFlags = 1 | 2 | 4 | 8 // offsets and size are fixed, everything is aligned
+const streamFlags = 1 | 2 | 4 | 8 // offsets and size are fixed, all are aligned
 
-// StreamRegister is cuFileStreamRegister. There is nothing to prepare.
+// StreamRegister is cuFileStreamRegister. It only records the stream.
 func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	if _, err := a.driver(); err != nil {
 		return err
@@ -23,7 +23,7 @@ func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if flags&^streamFlags != 0 || a.streams[stream] {
-		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x, registered before: %t", flags, a.streams[stream])}
+		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x must be within %#x, and the stream not registered (it is: %t)", flags, streamFlags, a.streams[stream])}
 	}
 	a.streams[stream] = true
 	return nil
@@ -34,25 +34,25 @@ func (a *API) StreamDeregister(stream handle.ID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.streams[stream] {
-		return &cufile.Error{Op: "deregister", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("it is not registered")}
+		return &cufile.Error{Op: "deregister", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("not registered")}
 	}
 	delete(a.streams, stream)
 	return nil
 }
 
-// ReadAsync is cuFileReadAsync, as far as it can be refused at once.
+// ReadAsync checks the arguments of cuFileReadAsync.
 func (a *API) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.mayGoOn(id, size, off, bufOff, done, stream)
+	return a.checkAsync(id, size, off, bufOff, done, stream)
 }
 
-// WriteAsync is cuFileWriteAsync.
+// WriteAsync checks those of cuFileWriteAsync.
 func (a *API) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.mayGoOn(id, size, off, bufOff, done, stream)
+	return a.checkAsync(id, size, off, bufOff, done, stream)
 }
 
-// mayGoOn looks at the arguments. Pointers that lead nowhere fault here, where that
-// is a code.
-func (a *API) mayGoOn(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+// checkAsync checks the arguments. A wild pointer faults here, where a fault
+// becomes a code.
+func (a *API) checkAsync(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
 	if id == 0 {
 		return cufile.InvalidValue
 	}

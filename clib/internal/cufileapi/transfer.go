@@ -33,7 +33,7 @@ func (a *API) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off
 	case base == 0:
 		return 0, unix.EINVAL
 	case bufOff < 0:
-		return 0, unix.EIO // what a copy to an address before the buffer comes to
+		return 0, unix.EIO // as for any address outside of the allocation
 	}
 	return a.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
 }
@@ -56,9 +56,9 @@ func (a *API) move(dir route.Dir, f *cufile.File, mem gpu.Span, off int64) (int6
 	return r.Bytes, nil
 }
 
-// partial reports whether the operating system stopped a transfer that had
-// begun, on a full disk for example. As with pwrite the caller gets what was
-// done, and the error with the next call.
+// partial reports whether the operating system stopped a transfer in the middle,
+// for example on a full disk. As with pwrite, the caller gets the bytes moved, and
+// the error from the next call.
 func partial(done int64, err error) bool {
 	_, system := errors.AsType[unix.Errno](err)
 	return system && done > 0
@@ -73,7 +73,7 @@ func (a *API) file(id handle.ID) (*cufile.File, error) {
 		return nil, cufile.HandleNotRegistered
 	}
 	if !ok {
-		return nil, unix.EINVAL // as NVIDIA's library says of what was never a handle
+		return nil, unix.EINVAL // never a handle: as NVIDIA's library
 	}
 	return f, nil
 }

@@ -14,12 +14,11 @@ const (
 	userBits = 24
 )
 
-// A Slot is struct culvert_lease. Whoever is inside and has found the handle
-// that they came with may rely on everything else, so that only Handle says
-// whether there is a lease, and the rest changes when nobody is inside.
+// A Slot is struct culvert_lease. A user that has counted itself in and found its
+// handle may use all other fields: they change only while the slot has no users.
 type Slot struct {
 	_                         structs.HostLayout
-	Handle                    atomic.Uint64 // 0: nobody may enter
+	Handle                    atomic.Uint64 // 0: no lease
 	Base                      atomic.Uint64
 	Until                     atomic.Int64 // by CLOCK_MONOTONIC, in nanoseconds
 	Memory, Length, Below     uint64
@@ -30,8 +29,8 @@ type Slot struct {
 	shards                    [shards]shard
 }
 
-// A shard has a pair of cache lines for itself. Its low bits count who is inside,
-// the others the reads that went well.
+// A shard has a pair of cache lines of its own. Its low bits count users, the
+// others completed reads.
 type shard struct {
 	_  structs.HostLayout
 	in atomic.Uint64
@@ -44,8 +43,8 @@ var (
 	_ [80]byte                 = [unsafe.Offsetof(Slot{}.FD)]byte{}
 )
 
-// Slots are all that there are, in memory that C has, too.
+// Slots are all slots, in memory shared with C.
 type Slots [slots]Slot
 
-// address is where C finds memory.
+// address is the address of mem for C.
 func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }

@@ -1,18 +1,16 @@
-// Package lease lets C read small pieces of files into GPU memory without
+// Package lease lets C read small ranges of files into GPU memory without
 // entering Go, which would cost more than a third of such a read.
 //
-// What it takes (package cufile calls it a loan) is published in a slot that C
-// looks up by the handle of the file and the base of the buffer; shim/lease.c is
-// the half that uses it. Nothing rests on C's goodwill: a lease ends by itself
-// after a millisecond, unless a call that comes to Go renews it, and it is taken
-// back before anything that it speaks of ends.
+// A lease (cufile.Lease) is published in a slot, which C looks up by the handle of
+// the file and the base of the buffer; shim/lease.c is the other half. A lease
+// expires after 1 ms unless a call that enters Go renews it, and is revoked before
+// its file or buffer ends.
 //
 // # The protocol
 //
-// A user adds itself to the slot and then looks whether the handle there is its
-// own. Who takes a lease back clears the handle and then waits until no user is
-// there. Both are sequentially consistent, so that one of them sees the other. A
-// slot is filled only when its handle is clear and nobody is in it.
+// A user counts itself in, then checks the handle. A revoker clears the handle,
+// then waits for zero users. Both are sequentially consistent, so one sees the
+// other. A slot is filled only while its handle is clear and it has no users.
 package lease
 
 import (
@@ -27,10 +25,12 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Table publishes leases. It is safe for concurrent use.
+// A Table publishes leases: it is the cufile.LeaseHolder of the C library. It is
+// safe for concurrent use; a nil Table has no leases.
 type Table struct {
 	slots *Slots
 	clock time.Duration // what CLOCK_MONOTONIC is ahead of cufile.Since
+	ids   sync.Map      // handle.ID by *cufile.File: C knows handles, package cufile files
 
 	mu     sync.Mutex
 	paused bool
@@ -38,19 +38,19 @@ type Table struct {
 }
 
 // An owner is the pair that a slot was last filled for. It stays when the lease
-// has ended: somebody may still be inside.
+// has ended, because users may still be inside.
 type owner struct {
 	file   handle.ID
 	buffer gpu.Addr
 	fills  atomic.Uint64
 }
 
-// NewTable makes a table of slots in which nobody is.
+// NewTable makes a table of slots without users.
 func NewTable(s *Slots) *Table { return &Table{slots: s, clock: ahead()} }
 
 // ahead is what CLOCK_MONOTONIC is ahead of cufile.Since, which is the same clock
-// from another beginning. Between the two readings time passes, which makes the
-// difference smaller and leases shorter; the largest of a few is the nearest.
+// with another origin. Time passes between the two readings, which makes the
+// difference smaller and leases shorter; the largest of eight is the best.
 func ahead() time.Duration {
 	var best time.Duration
 	for range 8 {
@@ -69,10 +69,31 @@ func place(file handle.ID, buffer gpu.Addr) int {
 	return int(mixed>>58) * ways
 }
 
-// Grant publishes a lease, or renews it. Where all slots are taken by others that
-// are in use, or somebody else is at the table, it does nothing: the read that
-// brought the loan must not wait, and the next one will bring it again.
-func (t *Table) Grant(file handle.ID, l *cufile.Lease) {
+// AddFile notes the handle of a file, before C has it.
+func (t *Table) AddFile(f *cufile.File, id handle.ID) {
+	if t != nil {
+		t.ids.Store(f, id)
+	}
+}
+
+// RemoveFile forgets a closed file.
+func (t *Table) RemoveFile(f *cufile.File) {
+	if t != nil {
+		t.ids.Delete(f)
+	}
+}
+
+// Grant publishes a lease. C cannot ask for a file that has no handle yet.
+func (t *Table) Grant(l cufile.Lease) {
+	if id, ok := t.ids.Load(l.File); ok {
+		t.grant(id.(handle.ID), &l)
+	}
+}
+
+// grant publishes a lease, or renews it. It does nothing if all slots are in use
+// or another call holds the lock: the read that brought the lease must not wait,
+// and the next read brings it again.
+func (t *Table) grant(file handle.ID, l *cufile.Lease) {
 	if !t.mu.TryLock() {
 		return
 	}
@@ -92,8 +113,8 @@ func (t *Table) Grant(file handle.ID, l *cufile.Lease) {
 	}
 }
 
-// room finds a slot for a lease: one that is clear, or one whose lease has run
-// out, which it clears. Somebody may still be in either.
+// room finds a slot without users: a clear one, or one whose lease has expired,
+// which it clears.
 func (t *Table) room(first int) (int, bool) {
 	for _, old := range []int64{0, int64(cufile.Since() + t.clock)} {
 		for i := first; i < first+ways; i++ {
@@ -110,7 +131,7 @@ func (t *Table) room(first int) (int, bool) {
 	return 0, false
 }
 
-// fill writes a lease into a slot that is clear and empty. The handle comes last.
+// fill writes a lease into a clear slot without users. The handle comes last.
 func (t *Table) fill(i int, file handle.ID, l *cufile.Lease) {
 	o, s := &t.owners[i], &t.slots[i]
 	o.file, o.buffer = file, l.Base
@@ -123,13 +144,16 @@ func (t *Table) fill(i int, file handle.ID, l *cufile.Lease) {
 	s.Handle.Store(uint64(file))
 }
 
-// RevokeFile ends the leases of a file and returns when nobody uses one.
-func (t *Table) RevokeFile(file handle.ID) {
-	t.revoke(func(o *owner) bool { return o.file == file })
+// RevokeFile ends the leases of a file and returns when none is in use. It is
+// called when the file is closed or its routes change.
+func (t *Table) RevokeFile(f *cufile.File) {
+	if id, ok := t.ids.Load(f); ok {
+		t.revoke(func(o *owner) bool { return o.file == id.(handle.ID) })
+	}
 }
 
-// RevokeBuffer ends the leases of the buffer at base and returns when nobody uses
-// one.
+// RevokeBuffer ends the leases of the buffer at base and returns when none is in
+// use.
 func (t *Table) RevokeBuffer(base gpu.Addr) {
 	t.revoke(func(o *owner) bool { return o.buffer == base })
 }
@@ -153,8 +177,8 @@ func (t *Table) revoke(match func(*owner) bool) {
 	}
 }
 
-// wait returns when those have left a cleared slot who were in it: when it is
-// seen empty, or was filled again, which presupposes that it was.
+// wait waits for the users of a cleared slot: until it has none, or was filled
+// again, which implies that it had none.
 func (t *Table) wait(i int, fills uint64) {
 	const longest = time.Millisecond
 	for pause := time.Microsecond; t.slots[i].used() && t.owners[i].fills.Load() == fills; pause = min(2*pause, longest) {
@@ -162,26 +186,22 @@ func (t *Table) wait(i int, fills uint64) {
 	}
 }
 
-// Pause ends all leases, without waiting for those who use one, and makes no new
-// ones until Resume.
-func (t *Table) Pause() {
+// Pause ends all leases, without waiting for their users, and grants none until
+// it is switched off.
+func (t *Table) Pause(on bool) {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.paused = true
+	t.paused = on
 	for i := range t.slots {
 		t.slots[i].Handle.Store(0)
 	}
 }
 
-// Resume ends a pause.
-func (t *Table) Resume() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.paused = false
-}
-
-// used reports whether somebody is in the slot. One who is being turned away
-// counts, too.
+// used reports whether the slot has users. One that is about to find another
+// handle counts, too.
 func (s *Slot) used() bool {
 	for i := range s.shards {
 		if s.shards[i].in.Load()%(1<<userBits) != 0 {

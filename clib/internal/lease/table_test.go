@@ -12,8 +12,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// loan is a loan of a buffer that is good for a while.
-func loan(base gpu.Addr, d time.Duration) *cufile.Lease {
+// granted is a lease of a buffer for a while.
+func granted(base gpu.Addr, d time.Duration) *cufile.Lease {
 	return &cufile.Lease{
 		Base: base, FD: 7, Mem: make([]byte, 100), Below: 50, Until: cufile.Since() + d,
 		Ops: 1, Bytes: 2, Nanos: 3, Stride: 4,
@@ -59,13 +59,16 @@ const (
 	buffer gpu.Addr  = 0x7f0000000000
 )
 
+// ofFile matches the slots of file.
+func ofFile(o *owner) bool { return o.file == file }
+
 func TestLease(t *testing.T) {
 	table := NewTable(new(Slots))
 	if table.there(file, buffer) {
 		t.Fatal("there is a lease before any was made")
 	}
-	l := loan(buffer, time.Hour)
-	table.Grant(file, l)
+	l := granted(buffer, time.Hour)
+	table.grant(file, l)
 	s := table.enter(file, buffer, 3)
 	if s == nil {
 		t.Fatal("the lease is not there")
@@ -78,7 +81,7 @@ func TestLease(t *testing.T) {
 	}
 	l.Until += time.Minute
 	before := s.Until.Load()
-	table.Grant(file, l)
+	table.grant(file, l)
 	if after := s.Until.Load(); after != before+int64(time.Minute) {
 		t.Errorf("renewed, it is good %v longer", time.Duration(after-before))
 	}
@@ -88,7 +91,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A lease never lasts longer than its loan, by C's clock.
+// A slot never lasts longer than its lease, by C's clock.
 func TestClocks(t *testing.T) {
 	table := NewTable(new(Slots))
 	for range 100 {
@@ -107,18 +110,18 @@ func TestClocks(t *testing.T) {
 // Taking back waits for those who are inside, and for them alone.
 func TestRecallWaits(t *testing.T) {
 	for name, recall := range map[string]func(*Table){
-		"file":   func(t *Table) { t.RevokeFile(file) },
+		"file":   func(t *Table) { t.revoke(ofFile) },
 		"buffer": func(t *Table) { t.RevokeBuffer(buffer) },
 		// Its slot was wanted by others, but he who was in it is still there.
 		"after eviction": func(t *Table) {
 			t.slots[place(file, buffer)].Handle.Store(0)
-			t.RevokeFile(file)
+			t.revoke(ofFile)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := NewTable(new(Slots))
-			table.Grant(file, loan(buffer, time.Hour))
-			table.Grant(file+16, loan(buffer+4096, time.Hour))
+			table.grant(file, granted(buffer, time.Hour))
+			table.grant(file+16, granted(buffer+4096, time.Hour))
 			other := table.enter(file+16, buffer+4096, 1)
 			s := table.enter(file, buffer, 5)
 			var left atomic.Bool
@@ -154,11 +157,11 @@ func TestRecallWaits(t *testing.T) {
 // Two who take one lease back both wait.
 func TestBothHalvesEnd(t *testing.T) {
 	table := NewTable(new(Slots))
-	table.Grant(file, loan(buffer, time.Hour))
+	table.grant(file, granted(buffer, time.Hour))
 	s := table.enter(file, buffer, 0)
 	var back atomic.Int32
 	var wg sync.WaitGroup
-	wg.Go(func() { table.RevokeFile(file); back.Add(1) })
+	wg.Go(func() { table.revoke(ofFile); back.Add(1) })
 	for s.Handle.Load() != 0 {
 		time.Sleep(time.Microsecond)
 	}
@@ -187,7 +190,7 @@ func TestRoom(t *testing.T) {
 	table := NewTable(new(Slots))
 	bases := crowd(ways + 1)
 	for _, b := range bases {
-		table.Grant(file, loan(b, time.Hour))
+		table.grant(file, granted(b, time.Hour))
 	}
 	for i, b := range bases {
 		if table.there(file, b) != (i < ways) {
@@ -196,10 +199,10 @@ func TestRoom(t *testing.T) {
 	}
 	table = NewTable(new(Slots))
 	for _, b := range bases[:ways] {
-		table.Grant(file, loan(b, -time.Second))
+		table.grant(file, granted(b, -time.Second))
 	}
 	in := table.enter(file, bases[0], 2)
-	table.Grant(file, loan(bases[ways], time.Hour))
+	table.grant(file, granted(bases[ways], time.Hour))
 	if !table.there(file, bases[ways]) || table.there(file, bases[1]) {
 		t.Error("no room was made")
 	}
@@ -211,16 +214,16 @@ func TestRoom(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	table := NewTable(new(Slots))
-	table.Grant(file, loan(buffer, time.Hour))
+	table.grant(file, granted(buffer, time.Hour))
 	s := table.enter(file, buffer, 0) // a pause waits for nobody
-	table.Pause()
+	table.Pause(true)
 	s.leave(0, true)
-	table.Grant(file, loan(buffer, time.Hour))
+	table.grant(file, granted(buffer, time.Hour))
 	if table.there(file, buffer) {
 		t.Error("there is a lease in the pause")
 	}
-	table.Resume()
-	table.Grant(file, loan(buffer, time.Hour))
+	table.Pause(false)
+	table.grant(file, granted(buffer, time.Hour))
 	if !table.there(file, buffer) {
 		t.Error("there is none after it")
 	}
@@ -262,9 +265,9 @@ func TestUsersAgainstRecalls(t *testing.T) {
 		owners.Go(func() {
 			for range 400 {
 				alive[k].Store(true)
-				l := loan(bases[k], time.Microsecond)
+				l := granted(bases[k], time.Microsecond)
 				l.Mem = make([]byte, k)
-				table.Grant(file, l)
+				table.grant(file, l)
 				before := hits.Load()
 				for tries := 0; tries < 10 && hits.Load() == before; tries++ {
 					runtime.Gosched()
