@@ -1,29 +1,33 @@
 package ring
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-// An op is one Run. All of it is guarded by Ring.mu, except that the caller
-// owns it before it is started and after it is finished.
+// A batch is the requests of one Run. scheduler.mu guards it; its caller owns it
+// before scheduler.run and afterwards.
 type batch struct {
 	ctx  context.Context
 	reqs []Request
 	res  []Result
-	prog []progress // one for each request
+	prog []progress // one per request
 
 	next    int   // the request to take from
 	left    int64 // bytes not yet taken
-	busy    int   // pieces under way
-	share   int64 // bytes taken, for fairness: see Ring.pick
+	busy    int   // chunks in flight
+	share   int64 // bytes taken, for fairness: see scheduler.pickLocked
 	waiting bool  // the caller sleeps on done
 	done    chan struct{}
 
-	hasCaller bool // the caller has a lane
-	oneChunk  bool // not worth to be cut: see fromDisk
-	split     bool // but read in halves, as the contest has it
+	hasCaller bool // the caller works on it, with a pipeline
+	oneChunk  bool // not to be split for workers: see fileIO.singleColdRead
+	split     bool // but read in two halves: see splitReads
+	began     time.Time
 
-	coalesceLen int64 // requests up to here share a slot
+	coalesceLen int64 // requests up to this size share a slot
 
-	// Room that stays with the op when it is used again.
+	// Memory that is kept for the next Run.
 	one     [1]progress
 	oneSums [8]summedRange
 	many    []progress
@@ -31,98 +35,108 @@ type batch struct {
 
 // progress is how far a request has come.
 type progress struct {
-	len    int64 // of the request; 0 where it was refused
+	len    int64 // of the request; 0 if it was rejected
 	cut    int64 // bytes taken, from the start
-	good   int64 // where the first shortfall is; len while there is none
+	good   int64 // where the first shortfall is; len if there is none
 	err    error // of that shortfall; nil at the end of the file
 	sums   checksums
-	mapped mappedPages // to store into: see overwrite
+	mapped fileMapping // to store into: see mappedWrites
 }
 
-// maxKept is how many requests an idle op keeps room for.
+// maxKept is how many requests an idle batch keeps memory for.
 const maxKept = 4096
 
-func newBatch(gatherLen int64) *batch {
-	return &batch{done: make(chan struct{}, 1), coalesceLen: gatherLen}
+func newBatch(coalesceLen int64) *batch {
+	return &batch{done: make(chan struct{}, 1), coalesceLen: coalesceLen}
 }
 
-func (o *batch) reset(ctx context.Context, reqs []Request, res []Result) {
-	o.ctx, o.reqs, o.res = ctx, reqs, res
-	o.next, o.left, o.busy, o.share, o.waiting, o.hasCaller, o.oneChunk, o.split = 0, 0, 0, 0, false, false, false, false
+func (b *batch) reset(ctx context.Context, reqs []Request, res []Result) {
+	b.ctx, b.reqs, b.res = ctx, reqs, res
+	b.next, b.left, b.busy, b.share = 0, 0, 0, 0
+	b.waiting, b.hasCaller, b.oneChunk, b.split = false, false, false, false
 	switch {
 	case len(reqs) == 1:
-		o.one[0] = progress{sums: o.oneSums[:0]}
-		o.prog = o.one[:]
-	case len(reqs) > cap(o.many):
-		o.many = make([]progress, len(reqs))
-		o.prog = o.many
+		b.one[0] = progress{sums: b.oneSums[:0]}
+		b.prog = b.one[:]
+	case len(reqs) > cap(b.many):
+		b.many = make([]progress, len(reqs))
+		b.prog = b.many
 	default:
-		o.prog = o.many[:len(reqs)]
-		clear(o.prog)
+		b.prog = b.many[:len(reqs)]
+		clear(b.prog)
 	}
 	for i := range reqs {
-		p := &o.prog[i]
+		p := &b.prog[i]
 		if err := reqs[i].check(); err != nil {
 			p.err = err
 			continue
 		}
 		p.len, p.good = reqs[i].Len, reqs[i].Len
-		o.left += p.len
+		b.left += p.len
 	}
 }
 
 // release forgets the caller's memory.
-func (o *batch) release() {
-	o.ctx, o.reqs, o.res, o.prog = nil, nil, nil, nil
-	if cap(o.many) > maxKept {
-		o.many = nil
+func (b *batch) release() {
+	b.ctx, b.reqs, b.res, b.prog = nil, nil, nil, nil
+	if cap(b.many) > maxKept {
+		b.many = nil
 	}
 }
 
-// fail ends request i at n, unless it ended earlier already. What was not taken
-// yet is not taken any more.
-func (o *batch) fail(i int, n int64, err error) {
-	p := &o.prog[i]
+// fail ends request i at n, unless it ended earlier. What was not taken yet is
+// skipped.
+func (b *batch) fail(i int, n int64, err error) {
+	p := &b.prog[i]
 	if n < p.good {
 		p.good, p.err = n, err
 	}
-	o.left -= p.len - p.cut
+	b.left -= p.len - p.cut
 	p.cut = p.len
 }
 
-// cancel drops all that was not taken yet.
-func (o *batch) cancel(cause error) {
-	for i := o.next; i < len(o.reqs); i++ {
-		q, p := &o.reqs[i], &o.prog[i]
+// cancel skips all that was not taken yet.
+func (b *batch) cancel(cause error) {
+	for i := b.next; i < len(b.reqs); i++ {
+		q, p := &b.reqs[i], &b.prog[i]
 		if p.cut < p.len {
-			o.fail(i, p.cut, &Error{q.verb(), q.Off + p.cut, p.len - p.cut, q.Addr, cause})
+			b.fail(i, p.cut, &Error{q.verb(), q.Off + p.cut, p.len - p.cut, q.Addr, cause})
 		}
 	}
 }
 
-func (o *batch) finished() bool { return o.left == 0 && o.busy == 0 }
+func (b *batch) finished() bool { return b.left == 0 && b.busy == 0 }
 
-// account adds the outcome of a part.
-func (o *batch) account(p *segment) {
-	res := &o.res[p.req]
-	res.HostBytes += int64(p.got)
-	res.DirectBytes += int64(p.direct)
-	res.Retries += p.retries
-	if o.reqs[p.req].Sum {
-		o.prog[p.req].sums.add(summedRange{p.off, p.off + int64(p.got), p.crc})
+// account adds the outcome of a segment.
+func (b *batch) account(seg *segment) {
+	res := &b.res[seg.req]
+	res.HostBytes += int64(seg.got)
+	res.DirectBytes += int64(seg.direct)
+	res.Retries += seg.retries
+	if b.reqs[seg.req].Sum {
+		b.prog[seg.req].sums.add(summedRange{seg.off, seg.off + int64(seg.got), seg.crc})
 	}
-	if p.got < p.n || p.err != nil {
-		o.fail(p.req, p.off+int64(p.got), p.err)
+	if seg.got < seg.n || seg.err != nil {
+		b.fail(seg.req, seg.off+int64(seg.got), seg.err)
 	}
 }
 
-// settle writes the results of a finished op.
-func (o *batch) finish() {
-	for i := range o.prog {
-		p, res := &o.prog[i], &o.res[i]
+// finish writes the results of a finished batch.
+func (b *batch) finish() {
+	for i := range b.prog {
+		p, res := &b.prog[i], &b.res[i]
 		res.N, res.Err = p.good, p.err
-		if o.reqs[i].Sum && p.err == nil {
+		if b.reqs[i].Sum && p.err == nil {
 			res.Sum = p.sums.prefix(p.good)
 		}
+	}
+}
+
+// wakeCaller tells a caller that waits that its batch is finished, once. The
+// scheduler is locked.
+func (b *batch) wakeCaller() {
+	if b.waiting && b.finished() {
+		b.waiting = false
+		b.done <- struct{}{}
 	}
 }

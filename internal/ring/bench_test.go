@@ -88,7 +88,7 @@ func BenchmarkOwnCost(b *testing.B) {
 func BenchmarkOwnPreads(b *testing.B) {
 	f, r, mem := newOwnCost(b)
 	for b.Loop() {
-		timed(b, r.workerTargetLocked(), r.sizing.slot, ownCostLen, func(c int, off, n int64) error {
+		timed(b, r.sched.workerTargetLocked(), r.sizing.slot, ownCostLen, func(c int, off, n int64) error {
 			at := int64(c) * r.sizing.slot // the ring uses its slots again, too
 			_, err := unix.Pread(f.buffered, mem[at:at+n], off)
 			return err

@@ -2,7 +2,7 @@
 
 // func cldemoteLines(p *byte, n int)
 //
-// CLDEMOTE (0F 1C /0) on every line. Processors without it take it for a NOP.
+// CLDEMOTE (0F 1C /0) on every line. Processors without it execute a NOP.
 TEXT ·cldemoteLines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), CX

@@ -2,5 +2,5 @@
 
 package ring
 
-// hint would tell the processor that a device will read b next.
-func hint([]byte) {}
+// cldemote does nothing: only amd64 has the instruction.
+func cldemote([]byte) {}

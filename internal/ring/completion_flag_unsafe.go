@@ -8,6 +8,6 @@ import (
 )
 
 // hostWord is a word of pinned memory that the GPU writes.
-func completionFlag(a gpu.Addr) *atomic.Uint32 {
+func hostWord(a gpu.Addr) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(gpu.HostBytes(a, 4))))
 }

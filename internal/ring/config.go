@@ -4,118 +4,102 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-
-	"github.com/culvert-io/culvert/gpu"
 )
 
-// DefaultBudget is the limit on pinned memory of a ring.
+// DefaultBudget is the default limit on a ring's pinned memory, in bytes.
 const DefaultBudget = 256 << 20
 
-// Config sizes a ring. The zero value is chosen from the machine.
+// Config sizes a ring. Zero fields are chosen from the machine.
 type Config struct {
-	Budget  int64 // limit on pinned memory in bytes; 0 is DefaultBudget
-	Slot    int   // bytes of a slot, and so of the largest piece; 0 is 4 MiB
-	Depth   int   // slots of a lane; 0 is 2
-	Workers int   // pieces read or written at a time; 0 follows cores, link and what is measured
-	Logger  *slog.Logger
+	Budget  int64        // limit on pinned memory in bytes (default DefaultBudget)
+	Slot    int          // bytes per slot, the largest chunk (default 4 MiB)
+	Depth   int          // slots per pipeline (default 2)
+	Workers int          // chunks processed at a time (default: from cores, link and measured rate)
+	Logger  *slog.Logger // receives degradations as warnings and choices as debug messages (default: discarded)
 
-	files syscalls // nil is the kernel
-	plain bool     // no io_uring
+	sys     syscalls // nil: the kernel
+	noUring bool
 }
 
 const (
-	// A piece of 4 MiB keeps a PCIe 5 link busy for 75 us, beside which the
-	// launch of its copy is small, and is too large to stay in a core's own
-	// cache: on such a link 2 MiB lose 4 %, 1 MiB 11 %. See docs/performance.md.
+	// A chunk of 4 MiB keeps a PCIe 5 link busy for 75 us, long compared with the
+	// launch of its copy, and exceeds a core's own cache: 2 MiB chunks lose 4 % on
+	// such a link, 1 MiB chunks 11 %. See docs/performance.md.
 	defaultSlot  = 4 << 20
 	defaultDepth = 2
 	minSlot      = 64 << 10
-	// maxWorkers is how many threads are ever called in; callers bring their own,
-	// and find a lane while there are less than maxLanes at work.
+	// maxWorkers is the most threads that the ring starts. Callers use their own,
+	// and find a pipeline while fewer than maxPipelines are in use.
 	maxWorkers   = 16
 	maxPipelines = 24
-	// Waiting for a disk takes lanes but no cores.
+	// A worker that waits for a disk needs a pipeline but no core.
 	minWorkers = 4
 
-	// smallLen is the size up to which a request runs in its caller: below it
-	// one core needs less time than it takes to call others in.
+	// smallLen is the size up to which a single request runs in its caller: one
+	// core is done before others could be woken.
 	smallLen = 128 << 10
-	// smallSlot has room for an offset inside a page, and a flag in a page behind.
+	// smallSlotBytes has room for an offset inside a page, and a completion flag in
+	// the last page.
 	smallSlotBytes = smallLen + 2*page
-	// hintMin and hintMax are the smallest and the largest piece that is pushed out
-	// of a core's own cache, and hintQueue how many of its size must be on their way
-	// for that.
-	demoteMin     = 32 << 10
-	demoteMax     = 1 << 20
-	demoteQueue   = 2
-	maxSmallSlots = 64
-	// smallSlab is how many small slots are pinned at a time.
+	maxSmallSlots  = 64
+	// smallSlotsPerSlab is how many small slots are pinned at a time.
 	smallSlotsPerSlab = 8
 )
 
-// cores is how many there were when the process began: a program may let more
-// goroutines run than it has cores, since most of them are in calls.
+// startCores is GOMAXPROCS at the start of the process: a program may raise it
+// above the number of cores, since most goroutines are in system calls.
 var startCores = runtime.GOMAXPROCS(0)
 
-// A plan is a Config with everything decided.
+// A sizing is a Config with all values chosen.
 type sizing struct {
 	budget     int64
 	slot       int64
 	depth      int
 	pipelines  int
-	workers    int // threads that are called in, at most
+	workers    int // threads that the ring starts, at most
 	smallSlots int
-	link       int64 // bytes per second; 0 where it is not known or does not matter
+	link       int64 // bytes per second; 0: unknown, or the number of workers is given
 }
 
-// room is what a slot pins: a piece that does not begin on a page must not be cut
-// for that.
-func (p sizing) slotBytes() int64 { return p.slot + page }
+// slotBytes is what a slot pins: one page more than a chunk, so that a chunk that
+// does not start on a page is not shortened.
+func (s sizing) slotBytes() int64 { return s.slot + page }
 
-// laneBytes is what a lane pins. Alignment may cost a page.
-func (p sizing) pipelineBytes() int64 { return int64(p.depth)*p.slotBytes() + page }
+// pipelineBytes is what a pipeline pins. Alignment may cost a page.
+func (s sizing) pipelineBytes() int64 { return int64(s.depth)*s.slotBytes() + page }
 
-func (c Config) resolve(info gpu.Info, m topology) (sizing, error) {
-	p := sizing{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, pipelines: c.Workers, workers: c.Workers}
+// resolve chooses what the caller did not. link is the GPU's, in bytes per second.
+func (c Config) resolve(link int64) (sizing, error) {
+	s := sizing{budget: c.Budget, slot: int64(c.Slot), depth: c.Depth, pipelines: c.Workers, workers: c.Workers}
 	if c.Budget < 0 || c.Slot < 0 || c.Depth < 0 || c.Workers < 0 {
-		return p, fmt.Errorf("ring: negative size in %+v", p)
+		return s, fmt.Errorf("ring: budget %d, slot size %d, depth %d, workers %d: none may be negative", c.Budget, c.Slot, c.Depth, c.Workers)
 	}
 	if c.Slot != 0 && (c.Slot < minSlot || c.Slot%page != 0) {
-		return p, fmt.Errorf("ring: slot of %d bytes: want a multiple of %d from %d on", c.Slot, page, minSlot)
+		return s, fmt.Errorf("ring: slot size %d must be a multiple of %d, at least %d", c.Slot, page, minSlot)
 	}
-	if p.budget == 0 {
-		p.budget = DefaultBudget
+	if s.budget == 0 {
+		s.budget = DefaultBudget
+	}
+	if s.depth == 0 {
+		s.depth = defaultDepth
 	}
 	if c.Workers == 0 {
 		n := max(startCores, minWorkers)
-		p.pipelines, p.workers, p.link = min(n, maxPipelines), min(n, maxWorkers), m.link(info.PCI)
+		s.pipelines, s.workers, s.link = min(n, maxPipelines), min(n, maxWorkers), link
 	}
-	p.fit(c)
-	// An eighth is for small requests, but at least one slot.
-	p.smallSlots = int(min(max(p.budget/8/smallSlotBytes, 1), maxSmallSlots))
-	room := p.budget - int64(p.smallSlots)*smallSlotBytes - page*int64((p.smallSlots+smallSlotsPerSlab-1)/smallSlotsPerSlab)
-	if p.pipelineBytes() > room {
-		return p, fmt.Errorf("ring: pinned memory is limited to %d bytes: %d slots of %d bytes and %d of %d do not fit (raise the budget or make slots smaller)",
-			p.budget, p.depth, p.slot, p.smallSlots, smallSlotBytes)
-	}
-	p.pipelines = int(min(int64(p.pipelines), room/p.pipelineBytes()))
-	return p, nil
-}
-
-// fit chooses slot and depth where the caller did not, smaller ones where the
-// budget would not hold two lanes.
-func (p *sizing) fit(c Config) {
 	if c.Slot == 0 {
-		p.slot = defaultSlot
+		s.slot = defaultSlot
+		for s.slot > minSlot && 2*s.pipelineBytes() > s.budget*3/4 {
+			s.slot /= 2 // so that two pipelines fit
+		}
 	}
-	if c.Depth == 0 {
-		p.depth = defaultDepth
+	// One eighth is for small requests, but at least one slot.
+	s.smallSlots = int(min(max(s.budget/8/smallSlotBytes, 1), maxSmallSlots))
+	room := s.budget - int64(s.smallSlots)*smallSlotBytes - page*int64((s.smallSlots+smallSlotsPerSlab-1)/smallSlotsPerSlab)
+	if s.pipelineBytes() > room {
+		return s, fmt.Errorf("ring: %d slots of %d bytes and %d of %d bytes exceed the pinned-memory budget of %d bytes (fix: raise the budget or use smaller slots)",
+			s.depth, s.slot, s.smallSlots, smallSlotBytes, s.budget)
 	}
-	tight := func() bool { return 2*p.pipelineBytes() > p.budget*3/4 }
-	for c.Depth == 0 && p.depth > 2 && tight() {
-		p.depth--
-	}
-	for c.Slot == 0 && p.slot > minSlot && tight() {
-		p.slot /= 2
-	}
+	s.pipelines = int(min(int64(s.pipelines), room/s.pipelineBytes()))
+	return s, nil
 }

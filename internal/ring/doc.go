@@ -1,40 +1,45 @@
-// Package ring moves bytes between files and GPU memory through pinned host
-// memory: read into a slot, copy the slot to the GPU, use the slot again. On
-// machines without a direct path this is the fastest way there is, provided
-// that the memory is pinned once and kept, that reading and copying overlap,
-// and that nobody waits for a hand-over that could be avoided.
+// Package ring moves data between files and GPU memory through pinned slots, which
+// stay pinned; I/O overlaps copies. A single request up to 128 KiB runs in its
+// caller. Others are split into chunks for the caller and workers, each with its own
+// pipeline.
 //
-// # How a request runs
+// # How a batch runs
 //
-// A [Ring.Run] of one small request runs in the caller: a slot is borrowed, one
-// pread, one copy, back. Anything larger becomes an op, which is cut into pieces
-// as they are needed. Pieces are worked on by whoever holds a lane: a stream
-// and a few slots. The caller takes a lane when one is free, so that sixteen
-// callers cost no hand-over at all, and helpers, which are goroutines on locked
-// threads, take the others, so that one caller gets the whole machine. While
-// one slot is being copied the lane reads into the next.
+// [Ring.Run] makes a batch of its requests, and the scheduler cuts it into chunks
+// when they are needed. A pipeline (a stream and a few slots) processes one chunk
+// after the other: read into a slot, copy the slot to the GPU, reuse the slot when
+// the copy is done. The caller takes a pipeline if one is free, so that sixteen
+// callers need no other thread. Workers, which are goroutines on locked threads,
+// take the others, so that one caller gets the whole machine.
 //
-// The size of a piece follows from what is left of the op and how many lanes
-// could take part: large pieces while there is plenty, because a copy costs
-// some microseconds to launch whatever its size, smaller ones towards the end.
-// Requests of a batch share slots. Small ones are gathered, go to the GPU in one
-// copy, and are put in place there by a kernel.
+// The size of a chunk depends on what is left of the batch and how many pipelines
+// could take part: large while there is plenty, because a copy costs some
+// microseconds to launch whatever its size, and smaller towards the end. Small
+// requests of a batch are coalesced: they share a slot and one copy, and a kernel on
+// the GPU puts them in place.
 //
-// As many helpers are called in as fill the link at the pace at which they read.
-// Few write into a file at a time, because file systems let in only one; large
-// writes over pages that the cache has are stored into a mapping of them instead.
+// The scheduler uses as many workers as fill the link at the rate at which they read.
+// Few write to a file at a time, because file systems admit only one. Large writes
+// over cached pages are stored into a mapping of the file instead.
 //
 // # Warm and cold
 //
-// A range that the page cache holds is read through it; a cold one by O_DIRECT,
-// where the caller gave a descriptor for that. Ends that are not aligned do not
-// need a read of their own: the slot takes the aligned range around the piece,
-// and the copy only its inner part. A cold read that fits into a slot goes as a
-// whole or in two halves at once, whichever has been faster.
+// A warm range, which the page cache has, is read through it. A cold one is read
+// with O_DIRECT if the caller gave a descriptor for that. Unaligned ends need no read
+// of their own: the slot takes the aligned range around the chunk, and the copy only
+// its inner part. A cold read that fits into a slot is read as a whole or in two
+// concurrent halves, whichever has been faster.
+//
+// # Choices
+//
+// What depends on the machine is chosen by package tune from transfers that happen
+// anyway, and logged at debug level: the number of workers, split or whole cold
+// reads, stores or pwrites over cached pages, completion flags or the driver's wait.
 //
 // # Locks
 //
-// Ring.mu guards ops, lanes that are free and the helpers; pool.mu the budget;
-// smalls.mu the slots of small requests. No two are held at the same time, and
-// none during I/O. A lane belongs to its holder alone.
+// scheduler.mu guards batches, free pipelines and workers; smallSlots.mu the slots of
+// small requests; pinnedPool.mu the budget. No two are held at the same time. Only
+// pinnedPool.mu is held during a slow call, the pinning itself. A pipeline and a
+// small slot belong to the goroutine that acquired them.
 package ring

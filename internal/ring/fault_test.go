@@ -19,7 +19,7 @@ var faultLens = []int64{50_000, 2 << 20}
 func TestPatience(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	for _, n := range faultLens {
 		for _, write := range []bool{false, true} {
@@ -56,7 +56,7 @@ func TestPatience(t *testing.T) {
 func TestFileFaults(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	tests := []struct {
 		name  string
@@ -103,7 +103,7 @@ func TestFileFaults(t *testing.T) {
 func TestFirstFailure(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 1 << 20
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
@@ -135,7 +135,7 @@ func TestFirstFailure(t *testing.T) {
 func TestDirectFaults(t *testing.T) {
 	files := &coldFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 1<<20 + 300
 	for _, write := range []bool{false, true} {
@@ -215,7 +215,7 @@ func TestColdReadsAreWhole(t *testing.T) {
 	}
 	t.Cleanup(func() { unix.Close(direct) })
 	cold := new(coldFiles)
-	r := openRing(t, openGPU(t), Config{Workers: 4, files: cold})
+	r := openRing(t, openGPU(t), Config{Workers: 4, sys: cold})
 	b := newBuffer(t, r.dev, n)
 	var calls atomic.Int32
 	cold.set(func(c call) (int, error) {
@@ -237,7 +237,6 @@ func TestColdReadsAreWhole(t *testing.T) {
 func TestGPUFaults(t *testing.T) {
 	dev := newOddGPU(openGPU(t))
 	r := openRing(t, dev, smallRing)
-	setFlags(t, r, false)
 	for _, verb := range []string{"copy", "record", "event", "synchronize"} {
 		for _, n := range faultLens {
 			for _, write := range []bool{false, true} {
@@ -247,14 +246,14 @@ func TestGPUFaults(t *testing.T) {
 					if v != verb {
 						return nil
 					}
-					if k := asked.Add(1); k == 1 && n <= r.smallLen || k == 5 {
+					if k := asked.Add(1); k == 1 && n <= r.small.maxLen || k == 5 {
 						return gpu.Fail(verb, gpu.ErrIllegalAddress, "")
 					}
 					return nil
 				})
 				q := Request{Write: write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
 				res, err := run1(r, q)
-				failed := verb == "copy" || (n > r.smallLen) == (verb != "synchronize")
+				failed := verb == "copy" || (n > r.small.maxLen) == (verb != "synchronize")
 				var e *Error
 				if failed && (!errors.Is(err, gpu.ErrIllegalAddress) || !errors.As(err, &e) || e.Op != "copy" || res.N != e.Off) {
 					t.Errorf("%s, write %v, %d bytes: %+v, %v", verb, write, n, res, err)
@@ -320,7 +319,7 @@ func TestCoalesceFaults(t *testing.T) {
 func TestReserve(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 16 << 20
 	f, b := newFile(t, []byte("before")), newBuffer(t, r.dev, n)
@@ -395,7 +394,7 @@ func TestReserveTooMuch(t *testing.T) {
 func TestSync(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	f, b := newFile(t, nil), newBuffer(t, r.dev, 1<<20)
 	for _, n := range []int64{50_000, 1 << 20} {

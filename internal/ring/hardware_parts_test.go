@@ -179,7 +179,7 @@ func (h *bench) calls() {
 		}
 		return err
 	})
-	flag := completionFlag(a + 512<<10)
+	flag := hostWord(a + 512<<10)
 	h.latency("call: stream copy 4K, write a flag, spin", 2000, func(i int) error {
 		err := firstOf(s.Copy(h.mem, a, n), s.Write(a+512<<10, uint64(i), 4))
 		for err == nil && flag.Load() != uint32(i) {
@@ -199,23 +199,12 @@ func (h *bench) calls() {
 		}
 		return s.Synchronize()
 	})
-	if b, ok := s.(interface {
-		CopyBatch(dst, src []gpu.Addr, n []uint64) error
-	}); ok {
-		dst, src, lens := make([]gpu.Addr, many), make([]gpu.Addr, many), make([]uint64, many)
-		for i := range many {
-			dst[i], src[i], lens[i] = at(i), a+gpu.Addr(i*n), n
-		}
-		h.latency("call: batched copy of 128 x 4K, synchronize", 200, func(int) error {
-			return firstOf(b.CopyBatch(dst, src, lens), s.Synchronize())
-		})
-	}
-	k, err := loadCoalesceKernels(h.dev)
-	if err != nil {
+	k := coalescer{dev: h.dev}
+	if err := k.load(); err != nil {
 		h.t.Errorf("kernels: %v", err)
 		return
 	}
-	defer k.module.Close()
+	defer k.close()
 	staging, err := h.dev.Alloc(gpu.KindDevice, 1<<20, 0)
 	if err != nil {
 		h.t.Fatal(err)
@@ -292,7 +281,7 @@ func (h *bench) small(f *hwFile) {
 		}
 	}
 	h.latency("latency pread 4K alone", 3000, func(int) error {
-		_, err := unix.Pread(f.buffered, h.r.smallSlots.all[0].mem[:4096], rand.Int64N(f.size/page)*page)
+		_, err := unix.Pread(f.buffered, h.r.small.all[0].mem[:4096], rand.Int64N(f.size/page)*page)
 		return err
 	})
 }

@@ -71,7 +71,7 @@ func measure(t *testing.T, dev gpu.Device, opt hwOptions) {
 		h.sums(files[0])
 		h.batches(files[0], "")
 	})
-	h.withRing("without io_uring", Config{plain: true}, func() { h.batches(files[0], " without io_uring") })
+	h.withRing("without io_uring", Config{noUring: true}, func() { h.batches(files[0], " without io_uring") })
 	h.sweep(files[0])
 	// Writes come last: they spoil the files.
 	h.withRing("default", Config{}, func() {

@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -55,7 +56,7 @@ func openRing(t testing.TB, dev gpu.Device, cfg Config) *Ring {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		if n := r.copying.Load(); n != 0 {
+		if n := r.copies.Load(); n != 0 {
 			t.Errorf("%d bytes are still on their way", n)
 		}
 	})
@@ -297,6 +298,7 @@ type oddGPU struct {
 	mu    sync.Mutex
 	odd   func(verb string, n uint64) error
 	alive map[gpu.Addr]uint64 // pinned memory
+	flags bool                // streams have CopyWrite
 }
 
 func newOddGPU(dev gpu.Device) *oddGPU {
@@ -373,6 +375,9 @@ func (o *oddGPU) NewStream() (gpu.Stream, error) {
 		return nil, err
 	}
 	s, err := o.Device.NewStream()
+	if o.flags {
+		return &flagStream{oddStream{s, o}}, err
+	}
 	return &oddStream{s, o}, err
 }
 
@@ -414,18 +419,35 @@ func (s *oddStream) Record(e gpu.Event) error {
 	return s.Stream.Record(e.(*oddEvent).Event)
 }
 
-func (s *oddStream) Write(a gpu.Addr, value uint64, width int) error {
-	if err := s.o.ask("write", uint64(width)); err != nil {
-		return err
-	}
-	return s.Stream.Write(a, value, width)
-}
-
 func (s *oddStream) Synchronize() error {
 	if err := s.o.ask("synchronize", 0); err != nil {
 		return err
 	}
 	return s.Stream.Synchronize()
+}
+
+// A flagStream has CopyWrite, as CUDA's streams have. The copy and the flag are done
+// when it returns.
+type flagStream struct{ oddStream }
+
+// errLost, as the answer to "write", loses a completion flag.
+var errLost = errors.New("lost")
+
+func (s *flagStream) CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error {
+	if err := s.o.ask("copywrite", n); err != nil {
+		return err
+	}
+	if err := s.Stream.Copy(dst, src, n); err != nil {
+		return err
+	}
+	err := s.o.ask("write", 4)
+	switch err {
+	case nil:
+		err = s.Stream.Write(at, uint64(value), 4)
+	case errLost:
+		err = nil
+	}
+	return errors.Join(err, s.Stream.Synchronize())
 }
 
 type oddEvent struct {

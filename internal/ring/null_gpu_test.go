@@ -42,7 +42,6 @@ type nullStream struct{ gpu.Stream }
 
 func (nullStream) Copy(_, _ gpu.Addr, _ uint64) error { return nil }
 func (nullStream) Record(gpu.Event) error             { return nil }
-func (nullStream) Write(gpu.Addr, uint64, int) error  { return gpu.ErrNotSupported }
 func (nullStream) Synchronize() error                 { return nil }
 func (nullStream) Close() error                       { return nil }
 

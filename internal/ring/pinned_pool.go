@@ -10,25 +10,25 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A pool pins memory within a budget. What it gives out stays until close:
-// pinning costs far more than any transfer that could use it.
+// A pinnedPool pins memory within a budget. It stays pinned until close, because
+// pinning costs far more than a transfer that uses it.
 type pinnedPool struct {
 	dev    gpu.Device
-	near   *unix.CPUSet // nil: anywhere
+	near   *unix.CPUSet // where memory is touched first; nil: anywhere
 	budget int64
 
-	mu     sync.Mutex
+	mu     sync.Mutex // held while memory is pinned, so that the budget is kept
 	pinned int64
 	slabs  []slab
 }
 
-// alloc pins n bytes on a page border.
+// alloc pins n bytes that start on a page.
 func (p *pinnedPool) alloc(n int64) (gpu.Addr, []byte, error) {
 	n += page
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pinned+n > p.budget {
-		return 0, nil, fmt.Errorf("ring: pinned memory is limited to %d bytes, of which %d are taken: %d more do not fit", p.budget, p.pinned, n)
+		return 0, nil, fmt.Errorf("ring: pin %d bytes: over budget (%d of %d bytes pinned)", n, p.pinned, p.budget)
 	}
 	var s slab
 	err := runNear(p.near, func() (err error) {
@@ -36,7 +36,7 @@ func (p *pinnedPool) alloc(n int64) (gpu.Addr, []byte, error) {
 		return err
 	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("ring: pin %d bytes of host memory (%d of at most %d are pinned; see the memory limit of the container or lower the budget): %w",
+		return 0, nil, fmt.Errorf("ring: pin %d bytes of host memory (%d of %d bytes pinned; fix: raise ulimit -l or the container memory limit): %w",
 			n, p.pinned, p.budget, err)
 	}
 	p.pinned += n
@@ -62,17 +62,17 @@ func (p *pinnedPool) close() error {
 	return err
 }
 
-// A slab is a stretch of pinned memory.
+// A slab is one pinned allocation.
 type slab struct {
 	addr    gpu.Addr
-	mapping []byte // what it was made of; nil where the driver has made it
+	mapping []byte // nil if the driver has allocated it
 }
 
 const hugePage = 2 << 20
 
-// pin pins n bytes: large slabs in huge pages, small ones, and where there is no
-// way to pin memory in place, as the driver likes. What a disk is told of a read
-// is a list of contiguous memory, and on the driver's pages that list is long.
+// pin pins n bytes: in huge pages if the slab is large, or else in memory of the
+// driver. A disk read with O_DIRECT is described by a list of contiguous memory,
+// which is long for the driver's single pages.
 func pin(dev gpu.Device, n int64) (slab, error) {
 	if !race && n >= hugePage {
 		if s, err := pinHuge(dev, n); err == nil {
@@ -83,7 +83,7 @@ func pin(dev gpu.Device, n int64) (slab, error) {
 	return slab{addr: a}, err
 }
 
-// pinHuge pins memory of the process in huge pages, as far as the kernel has some.
+// pinHuge pins memory of the process, in huge pages if the kernel has some.
 func pinHuge(dev gpu.Device, n int64) (slab, error) {
 	m, err := unix.Mmap(-1, 0, int(n+hugePage), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -91,13 +91,13 @@ func pinHuge(dev gpu.Device, n int64) (slab, error) {
 	}
 	base := gpu.HostAddr(m)
 	s := slab{addr: (base + hugePage - 1) &^ (hugePage - 1), mapping: m}
-	// Only whole huge pages: the budget does not count what would lie behind the
-	// last one. A kernel that has none has other pages.
+	// Only whole huge pages: the budget does not count what would follow the slab in
+	// the last one. A kernel without huge pages uses others.
 	whole := s.mapping[s.addr-base:][:n&^(hugePage-1)]
 	_ = unix.Madvise(whole, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(s.mapping[int(s.addr-base)+len(whole):], unix.MADV_NOHUGEPAGE)
-	// Without this, a program that forks would go on with a copy, and the GPU with
-	// the original.
+	// Otherwise a program that forks would continue with a copy of the memory, and
+	// the GPU with the original.
 	err = unix.Madvise(m, unix.MADV_DONTFORK)
 	if err == nil {
 		err = dev.Register(uintptr(s.addr), uint64(n), 0)

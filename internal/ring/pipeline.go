@@ -3,6 +3,8 @@ package ring
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,33 +13,39 @@ import (
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
-// A lane is a stream and some slots: what it takes to work on pieces. It
-// belongs to one goroutine at a time.
+// A pipeline is a stream and some slots: while one slot is copied, the next is read.
+// It belongs to one goroutine at a time.
 type pipeline struct {
-	r        *Ring
+	dev     gpu.Device
+	log     *slog.Logger
+	sched   *scheduler
+	io      *fileIO
+	copies  *copyQueue
+	coal    *coalescer
+	noUring bool
+
 	stream   gpu.Stream
 	slots    []slot
-	idle     []*slot // the first one used is the first one taken: the others' memory may still be in a core's own cache
+	idle     []*slot // the one used first is taken first: the others' memory may still be in a core's own cache
 	inFlight []*slot // in the order of the stream
 
-	// Each made on first use.
-	staging    gpu.Addr    // on the GPU, for gathered requests
-	uring      *uring.Ring // for these and for halves; nil where there is none
+	// Each is made when it is first needed.
+	staging    gpu.Addr    // on the GPU, for coalesced requests
+	uring      *uring.Ring // nil if there is none
 	done       []uring.Done
-	triedUring bool // to make batch
+	triedUring bool
 }
 
-// A slot is a stretch of pinned memory and the piece in it.
+// A slot is a range of pinned memory and the chunk in it.
 type slot struct {
 	addr   gpu.Addr
 	mem    []byte
 	copied gpu.Event
 
-	op       *batch
-	segments []segment
-	write    bool
-	// gathered says that the parts are small requests, side by side.
-	coalesced bool
+	batch     *batch
+	segments  []segment
+	write     bool
+	coalesced bool  // the segments are small requests
 	queued    bool  // copied was recorded
 	bytes     int64 // in the stream's queue
 }
@@ -47,181 +55,212 @@ func (r *Ring) newPipeline() (*pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ring: %w", err)
 	}
-	l := &pipeline{r: r, stream: stream, slots: make([]slot, r.sizing.depth)}
-	addr, mem, err := r.pool.alloc(int64(r.sizing.depth) * r.sizing.slotBytes())
+	p := &pipeline{
+		dev: r.dev, log: r.log, sched: &r.sched, io: &r.io, copies: &r.copies, coal: &r.coal, noUring: r.noUring,
+		stream: stream, slots: make([]slot, r.sizing.depth),
+	}
+	size := r.sizing.slotBytes()
+	addr, mem, err := r.pool.alloc(int64(len(p.slots)) * size)
 	if err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, errors.Join(err, p.close())
 	}
-	for i := range l.slots {
-		s := &l.slots[i]
-		off := int64(i) * r.sizing.slotBytes()
-		s.addr, s.mem = addr+gpu.Addr(off), mem[off:off+r.sizing.slotBytes()]
+	for i := range p.slots {
+		s := &p.slots[i]
+		off := int64(i) * size
+		s.addr, s.mem = addr+gpu.Addr(off), mem[off:off+size]
 		if s.copied, err = r.dev.NewEvent(); err != nil {
-			return nil, errors.Join(fmt.Errorf("ring: %w", err), l.close())
+			return nil, errors.Join(fmt.Errorf("ring: %w", err), p.close())
 		}
-		l.idle = append(l.idle, s)
+		p.idle = append(p.idle, s)
 	}
-	return l, nil
+	return p, nil
 }
 
-// close gives all back but the slots' memory, which is the pool's.
-func (l *pipeline) close() error {
+// close frees everything but the slots' memory, which the pool owns.
+func (p *pipeline) close() error {
 	var err error
-	if l.uring != nil {
-		err = l.uring.Close()
+	if p.uring != nil {
+		err = p.uring.Close()
 	}
-	for i := range l.slots {
-		if e := l.slots[i].copied; e != nil {
+	for i := range p.slots {
+		if e := p.slots[i].copied; e != nil {
 			err = errors.Join(err, e.Close())
 		}
 	}
-	if l.staging != 0 {
-		err = errors.Join(err, l.r.dev.Free(l.staging))
+	if p.staging != 0 {
+		err = errors.Join(err, p.dev.Free(p.staging))
 	}
-	return errors.Join(err, l.stream.Close())
+	return errors.Join(err, p.stream.Close())
 }
 
-// start begins the piece in s, which take has filled: a read is read and its
-// copy launched, a write's copy is launched.
-func (l *pipeline) start(s *slot) {
-	s.write = s.op.reqs[s.segments[0].req].Write
+// start processes the chunk in s: it reads a read and queues its copy, or queues a
+// write's copy.
+func (p *pipeline) start(s *slot) {
+	s.write = s.batch.reqs[s.segments[0].req].Write
 	s.bytes, s.queued = 0, false
 	if !s.write {
 		began := time.Now()
-		l.read(s)
-		s.demote(l.r)
-		l.r.readRate.add(s.filled(), time.Since(began))
+		p.read(s)
+		n := s.filled()
+		s.demote(p.copies, n)
+		if n >= rateLen {
+			p.sched.readRate.Add(int64(n), time.Since(began))
+		}
 	}
-	l.launch(s)
-	l.inFlight = append(l.inFlight, s)
-	l.r.copying.Add(s.bytes)
+	p.launch(s)
+	p.inFlight = append(p.inFlight, s)
+	p.copies.Add(s.bytes)
 }
 
-// hint tells the processor about a short piece. What a disk has put there lies in
-// no core's cache.
-func (s *slot) demote(r *Ring) {
-	if n := s.filled(); n > demoteMax || !r.crowded(n) {
+// filled is how many bytes the segments contain.
+func (s *slot) filled() (n int) {
+	for i := range s.segments {
+		n += s.segments[i].got
+	}
+	return n
+}
+
+// demote pushes a short chunk out of the core's own cache. What a disk has written
+// is in no core's cache.
+func (s *slot) demote(copies *copyQueue, n int) {
+	if n > demoteMax || !copies.behind(n) {
 		return
 	}
 	for i := range s.segments {
-		if p := &s.segments[i]; p.direct == 0 {
-			cldemote(s.mem[p.at : p.at+p.got])
+		if seg := &s.segments[i]; seg.direct == 0 {
+			cldemote(s.mem[seg.at : seg.at+seg.got])
 		}
 	}
 }
 
-// crowded reports whether a copy of n bytes will wait for others. Only then is
-// it worth the caller's time to make it shorter.
-func (r *Ring) crowded(n int) bool { return r.copying.Load() >= demoteQueue*int64(n) }
+// A copyQueue counts the bytes that all streams have queued for copies, except
+// small requests below demoteMin.
+type copyQueue struct{ atomic.Int64 }
 
-// launch queues the copies of a slot, as far as they are not under way already.
-func (l *pipeline) launch(s *slot) {
-	if s.coalesced && len(s.segments) >= minScatter && l.launchCoalesced(s) {
+const (
+	// demoteMin and demoteMax are the smallest and the largest chunk that is pushed
+	// out of a core's own cache, and demoteQueue how many copies of its size must be
+	// queued.
+	demoteMin   = 32 << 10
+	demoteMax   = 1 << 20
+	demoteQueue = 2
+)
+
+// behind reports whether a copy of n bytes will wait for others. Only then is it
+// worth CPU time to make it shorter.
+func (c *copyQueue) behind(n int) bool { return c.Load() >= demoteQueue*int64(n) }
+
+// launch queues a slot's copies, except those that are queued already.
+func (p *pipeline) launch(s *slot) {
+	if s.coalesced && len(s.segments) >= minScatter && p.launchCoalesced(s) {
 		return
 	}
 	for i := range s.segments {
-		l.send(s, &s.segments[i])
+		p.send(s, &s.segments[i])
 	}
-	l.record(s)
+	p.record(s)
 }
 
-// send queues the copy of one part.
-func (l *pipeline) send(s *slot, p *segment) {
-	n := p.n
+// send queues the copy of one segment.
+func (p *pipeline) send(s *slot, seg *segment) {
+	n := seg.n
 	if !s.write {
-		n = p.got
+		n = seg.got
 	}
-	if n == 0 || p.sent {
+	if n == 0 || seg.sent {
 		return
 	}
-	host, dev := s.addr+gpu.Addr(p.at), s.op.reqs[p.req].Addr+gpu.Addr(p.off)
+	host, dev := s.addr+gpu.Addr(seg.at), s.batch.reqs[seg.req].Addr+gpu.Addr(seg.off)
 	dst, src := dev, host
 	if s.write {
 		dst, src = host, dev
 	}
-	if err := l.stream.Copy(dst, src, uint64(n)); err != nil {
-		s.copyFailed(p, err)
+	if err := p.stream.Copy(dst, src, uint64(n)); err != nil {
+		s.copyFailed(seg, err)
 		return
 	}
-	p.sent = true
+	seg.sent = true
 	s.bytes += int64(n)
 }
 
 // record marks the end of the slot's copies.
-func (l *pipeline) record(s *slot) {
+func (p *pipeline) record(s *slot) {
 	if s.bytes == 0 {
 		return
 	}
-	if err := l.stream.Record(s.copied); err != nil {
-		// Without a mark only the stream's end says that the slot is free.
-		s.allFailed(errors.Join(err, l.stream.Synchronize()))
+	if err := p.stream.Record(s.copied); err != nil {
+		// Without an event only the stream's end says that the slot is free.
+		s.allFailed(errors.Join(err, p.stream.Synchronize()))
 		return
 	}
 	s.queued = true
 }
 
-// finish waits for the copies of the oldest slot, writes it out if that is what
-// it is for, and gives it back.
-func (l *pipeline) finish() {
-	s := l.inFlight[0]
-	copy(l.inFlight, l.inFlight[1:])
-	l.inFlight = l.inFlight[:len(l.inFlight)-1]
+// finish waits for the oldest slot's copies, writes a write to its file, and makes
+// the slot idle.
+func (p *pipeline) finish() {
+	s := p.inFlight[0]
+	copy(p.inFlight, p.inFlight[1:])
+	p.inFlight = p.inFlight[:len(p.inFlight)-1]
 	if s.queued {
-		if err := l.wait(s); err != nil {
-			s.allFailed(errors.Join(err, l.stream.Synchronize()))
+		if err := p.wait(s); err != nil {
+			s.allFailed(errors.Join(err, p.stream.Synchronize()))
 		}
 	}
-	l.r.copying.Add(-s.bytes)
+	p.copies.Add(-s.bytes)
 	if s.write {
-		l.write(s)
+		for i := range s.segments {
+			if seg := &s.segments[i]; seg.err == nil {
+				p.io.write(&s.batch.reqs[seg.req], seg, s.mem)
+			}
+		}
 	}
-	l.r.complete(s)
-	s.op, s.segments = nil, s.segments[:0]
-	l.idle = append(l.idle, s)
+	p.sched.complete(s)
+	s.batch, s.segments = nil, s.segments[:0]
+	p.idle = append(p.idle, s)
 }
 
-// reap finishes what needs no waiting.
-func (l *pipeline) reap() {
-	for len(l.inFlight) > 0 {
-		if s := l.inFlight[0]; s.queued {
+// reap finishes the slots whose copies are done.
+func (p *pipeline) reap() {
+	for len(p.inFlight) > 0 {
+		if s := p.inFlight[0]; s.queued {
 			if done, _ := s.copied.Done(); !done {
 				return
 			}
 		}
-		l.finish()
+		p.finish()
 	}
 }
 
 const (
-	// patience is how much may lie in the queues of all streams while waiting is
-	// still left to the driver, which spins. Behind a longer queue a lane whose
-	// slots are all on their way loses nothing by sleeping, and the core is
-	// somebody else's meanwhile.
-	patience = 8 << 20
-	nap      = 50 * time.Microsecond
+	// maxSpin is how many bytes may be queued while the driver waits, which spins.
+	// Behind a longer queue, a pipeline without idle slots loses nothing by
+	// sleeping, and the core is free meanwhile.
+	maxSpin = 8 << 20
+	nap     = 50 * time.Microsecond
 )
 
-func (l *pipeline) wait(s *slot) error {
-	for len(l.idle) == 0 && l.r.copying.Load() > patience {
+func (p *pipeline) wait(s *slot) error {
+	for len(p.idle) == 0 && p.copies.Load() > maxSpin {
 		if done, err := s.copied.Done(); done || err != nil {
 			return err
 		}
 		ts := unix.NsecToTimespec(int64(nap))
-		_ = unix.Nanosleep(&ts, nil) // woken early, it asks early
+		_ = unix.Nanosleep(&ts, nil) // if interrupted, it only polls earlier
 	}
 	return s.copied.Synchronize()
 }
 
-func (s *slot) copyFailed(p *segment, err error) {
-	q := &s.op.reqs[p.req]
-	p.got, p.direct = 0, 0
-	p.err = &Error{"copy", q.Off + p.off, int64(p.n), q.Addr + gpu.Addr(p.off), err}
+func (s *slot) copyFailed(seg *segment, err error) {
+	q := &s.batch.reqs[seg.req]
+	seg.got, seg.direct = 0, 0
+	seg.err = &Error{"copy", q.Off + seg.off, int64(seg.n), q.Addr + gpu.Addr(seg.off), err}
 }
 
 func (s *slot) allFailed(err error) {
 	for i := range s.segments {
-		if p := &s.segments[i]; p.err == nil || p.got > 0 {
-			s.copyFailed(p, err)
+		if seg := &s.segments[i]; seg.err == nil || seg.got > 0 {
+			s.copyFailed(seg, err)
 		}
 	}
 }

@@ -2,6 +2,6 @@
 
 package ring
 
-// race says that the race detector runs. It does not see memory that is mapped, so
-// that slots are the driver's then, which the software GPU can have on the heap.
+// race is true in builds with the race detector. It does not see mapped memory, so
+// that the driver allocates slots then: the software GPU can use the heap.
 const race = true

@@ -1,79 +1,89 @@
 package ring
 
 import (
+	"log/slog"
 	"runtime"
 	"time"
+
+	"github.com/culvert-io/culvert/internal/tune"
 )
 
-// minHalved is the size from which a read that waits for a disk may be halved.
+// minSplit is the size from which a cold read may be split.
 const minSplit = 512 << 10
 
-// compete decides whether an op is one read for a disk, and whether that goes in
-// halves. On most machines it should, but not on all; began is zero where there is
-// no choice.
-func (r *Ring) chooseSplit(o *batch) (began time.Time) {
-	o.oneChunk = r.singleColdRead(o.reqs)
-	if !o.oneChunk || o.reqs[0].Len < minSplit {
-		return began
-	}
-	o.split = r.splitReads.pick() == 1
-	return time.Now()
+// splitReads chooses between reading a single cold request in two halves (the
+// default) and as a whole. Halves were faster on three machines of four, by 7 to
+// 17 %, and slower on the fourth, by 32 %: see docs/performance.md.
+type splitReads struct {
+	choice tune.Choice
+	log    *slog.Logger
 }
 
-// judge tells the contest how an op went that came through in full.
-func (r *Ring) recordSplit(o *batch, began time.Time) {
-	if began.IsZero() || o.res[0].Err != nil || o.res[0].N < o.reqs[0].Len {
+// choose decides for a batch that is a single cold read.
+func (r *splitReads) choose(b *batch) {
+	b.began = time.Time{}
+	if !b.oneChunk || b.reqs[0].Len < minSplit {
 		return
 	}
-	way := 0
-	if o.split {
-		way = 1
-	}
-	r.splitReads.add(way, o.res[0].N, time.Since(began))
+	b.split = r.choice.Pick(b.reqs[0].Len) == tune.Default
+	b.began = time.Now()
 }
 
-// fillHalves reads a piece by O_DIRECT in two halves at once, and sends the one
-// that comes first on its way to the GPU while the disk is at work on the other:
-// the caller waits for half a copy instead of a whole one. What does not come
-// through in full is left to read.
-func (l *pipeline) readSplit(s *slot) {
-	b := l.openUring()
-	if b == nil {
+// record adds the time of such a batch, if all of it was read.
+func (r *splitReads) record(b *batch) {
+	if b.began.IsZero() || b.res[0].Err != nil || b.res[0].N < b.reqs[0].Len {
+		return
+	}
+	method := tune.Alternative
+	if b.split {
+		method = tune.Default
+	}
+	if r.choice.Add(method, b.res[0].N, time.Since(b.began)) {
+		r.log.Debug("ring: the faster cold read has changed", "split", r.choice.Faster() == tune.Default)
+	}
+}
+
+// readSplit reads a chunk with O_DIRECT in two concurrent halves, and copies the one
+// that arrives first while the disk reads the other: the caller waits for half a copy
+// instead of a whole one. fileIO.read completes a half that comes back short.
+func (p *pipeline) readSplit(s *slot) {
+	u := p.openUring()
+	if u == nil {
 		return
 	}
 	s.split()
 	// The kernel completes reads on the thread that submitted them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	q := &s.op.reqs[s.segments[0].req]
+	q := &s.batch.reqs[s.segments[0].req]
 	for i := range s.segments {
 		from, to, pos := s.segments[i].around(q, len(s.mem))
-		if b.Read(q.Direct, s.mem[from:to], pos, uint64(i)) != nil {
+		if u.Read(q.Direct, s.mem[from:to], pos, uint64(i)) != nil {
 			break
 		}
 	}
-	for b.Busy() > 0 {
-		if err := b.Submit(1); err != nil {
-			l.dropUring(err)
+	for u.Busy() > 0 {
+		if err := u.Submit(1); err != nil {
+			p.dropUring(err)
 			return
 		}
-		for _, d := range l.done[:b.Reap(l.done)] {
-			p := &s.segments[d.User]
-			if p.readDirectDone(q, len(s.mem), int64(d.Res)); p.got == p.n {
-				l.send(s, p)
+		for _, d := range p.done[:u.Reap(p.done)] {
+			seg := &s.segments[d.User]
+			if seg.readAround(q, len(s.mem), int64(d.Res)); seg.got == seg.n {
+				p.send(s, seg)
 			}
 		}
 	}
 }
 
-// halve cuts the one part of a slot on a border of the file.
+// split divides the only segment of a slot at a boundary of the file.
 func (s *slot) split() {
-	p := &s.segments[0]
-	q := &s.op.reqs[p.req]
-	pos := q.Off + p.off
-	n := int(down(pos+int64(p.n/2), max(q.boundary(), cutUnit)) - pos)
-	rest := *p
-	rest.off, rest.at, rest.n = p.off+int64(n), p.at+n, p.n-n
-	p.n = n
+	seg := &s.segments[0]
+	q := &s.batch.reqs[seg.req]
+	pos := q.Off + seg.off
+	n := int(down(pos+int64(seg.n/2), max(q.boundary(), cutUnit)) - pos)
+	rest := *seg
+	rest.off, rest.at, rest.n = seg.off+int64(n), seg.at+n, seg.n-n
+	seg.n = n
 	s.segments = append(s.segments, rest)
 }

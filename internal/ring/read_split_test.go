@@ -4,18 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/internal/crc32c"
+	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
@@ -28,7 +29,7 @@ func TestSplit(t *testing.T) {
 			Align: 1 << rapid.IntRange(9, 15).Draw(t, "align"),
 		}
 		at := int(q.Off & (q.boundary() - 1))
-		s := slot{op: &batch{reqs: []Request{q}}, segments: []segment{{at: at, n: int(q.Len)}}}
+		s := slot{batch: &batch{reqs: []Request{q}}, segments: []segment{{at: at, n: int(q.Len)}}}
 		s.split()
 		a, b := s.segments[0], s.segments[1]
 		if len(s.segments) != 2 || a.off != 0 || a.at != at || a.n+b.n != int(q.Len) {
@@ -73,13 +74,6 @@ func needUring(t *testing.T) {
 	}
 }
 
-// halve makes halves win the ring's next reads.
-func halve(r *Ring) {
-	r.splitReads.turns.Store(adaptiveFirst + 1)
-	r.splitReads.took[0].Store(math.MaxInt64)
-	r.splitReads.took[1].Store(1)
-}
-
 // A read that waits for a disk goes in halves, each copied by itself, wherever the
 // file ends.
 func TestSplitRead(t *testing.T) {
@@ -97,7 +91,7 @@ func TestSplitRead(t *testing.T) {
 		{"off every border", Config{}, 1234, 700<<10 + 77, 2},
 		{"just large enough", Config{}, 4096, minSplit, 2},
 		{"too small", Config{}, 4096, minSplit - 1, 1},
-		{"without io_uring", Config{plain: true}, 0, 1 << 20, 1},
+		{"without io_uring", Config{noUring: true}, 0, 1 << 20, 1},
 		{"to the end", Config{}, 300 << 10, size - 300<<10, 2},
 		{"the end in the second half", Config{}, 300 << 10, 1 << 20, 2},
 		{"the end in the first half", Config{}, 900 << 10, 1 << 20, 1},
@@ -106,7 +100,6 @@ func TestSplitRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f, b := coldFile(t, size), newBuffer(t, odd.Device, tt.n)
 			r := openRing(t, odd, tt.cfg)
-			halve(r)
 			var mu sync.Mutex
 			var copies int
 			odd.set(func(verb string, _ uint64) error {
@@ -140,7 +133,6 @@ func TestSplitRead(t *testing.T) {
 func TestSplitReadOnce(t *testing.T) {
 	needUring(t)
 	r := openRing(t, openGPU(t), Config{})
-	halve(r)
 	b := newBuffer(t, r.dev, 4<<20)
 	for _, tt := range []struct{ size, n int }{
 		{1 << 20, 1 << 20},
@@ -181,7 +173,6 @@ func TestSplitReadUringBreaks(t *testing.T) {
 	const n = 1 << 20
 	f := coldFile(t, n)
 	r := openRing(t, openGPU(t), Config{Workers: 1})
-	halve(r)
 	b := newBuffer(t, r.dev, n)
 	read := func() {
 		t.Helper()
@@ -208,9 +199,9 @@ func TestSplitReadUringBreaks(t *testing.T) {
 	}
 	f.cool(t)
 	read()
-	r.mu.Lock()
-	l := r.free[0]
-	r.mu.Unlock()
+	r.sched.mu.Lock()
+	l := r.sched.free[0]
+	r.sched.mu.Unlock()
 	if l.uring != nil || !l.triedUring {
 		t.Error("the lane keeps the broken one")
 	}
@@ -246,7 +237,6 @@ func TestSplitReadRemainder(t *testing.T) {
 	const align = maxAlign
 	f := coldFile(t, 5<<20)
 	r := openRing(t, openGPU(t), Config{})
-	halve(r)
 	b := newBuffer(t, r.dev, defaultSlot)
 	for _, off := range []int64{align - 512, 2*align - 512, 2*align - 8192} {
 		res, err := run1(r, Request{Buffered: f.buffered, Direct: f.direct, Align: align, Off: off, Addr: b.addr(), Len: defaultSlot})
@@ -264,7 +254,6 @@ func TestSplitReadAnywhere(t *testing.T) {
 	r := openRing(t, openGPU(t), Config{})
 	b := newBuffer(t, r.dev, defaultSlot)
 	rapid.Check(t, func(t *rapid.T) {
-		halve(r)
 		off := rapid.Int64Range(0, size).Draw(t, "off")
 		n := rapid.Int64Range(minSplit-8192, defaultSlot).Draw(t, "len")
 		align := max(f.align, 1<<rapid.IntRange(9, 15).Draw(t, "align"))
@@ -280,32 +269,40 @@ func TestSplitReadAnywhere(t *testing.T) {
 	})
 }
 
-// Cold reads are timed both ways, and those that end early not at all.
+// TestSplitReadTimed holds that cold reads are timed, except those that end early,
+// and that the faster method is used.
 func TestSplitReadTimed(t *testing.T) {
 	needUring(t)
 	const n = 1 << 20
 	f := coldFile(t, n)
-	r := openRing(t, openGPU(t), Config{})
-	b := newBuffer(t, r.dev, n)
-	read := func(off int64) {
+	odd := newOddGPU(openGPU(t))
+	r := openRing(t, odd, Config{})
+	b := newBuffer(t, odd.Device, n)
+	var copies atomic.Int32
+	odd.set(func(verb string, _ uint64) error {
+		if verb == "copy" {
+			copies.Add(1)
+		}
+		return nil
+	})
+	read := func(off int64) int32 {
 		t.Helper()
+		copies.Store(0)
 		if _, err := run1(r, Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: off, Addr: b.addr(), Len: n}); err != nil {
 			t.Fatal(err)
 		}
+		return copies.Load()
 	}
-	took := func() (a, b uint64) { return r.splitReads.took[0].Load(), r.splitReads.took[1].Load() }
+	r.split.choice.Add(tune.Alternative, n, 1) // whole reads are faster than anything that can be measured
 	read(4096)
-	read(4096)
-	if a, b := took(); a != 0 || b != 0 {
-		t.Errorf("reads past the end of the file count: %d, %d", a, b)
+	if r.split.choice.Faster() != tune.Default {
+		t.Error("a read past the end of the file was timed")
 	}
-	read(0)
-	if a, b := took(); a == 0 || b != 0 {
-		t.Errorf("after one read as a whole: %d, %d", a, b)
+	if n := read(0); n != 2 || r.split.choice.Faster() != tune.Alternative {
+		t.Errorf("a split read made %d copies, want 2; the faster method is %v", n, r.split.choice.Faster())
 	}
-	read(0)
-	if a, b := took(); a == 0 || b == 0 {
-		t.Errorf("after one each: %d, %d", a, b)
+	if n := read(0); n != 1 {
+		t.Errorf("a whole read made %d copies", n)
 	}
 }
 
@@ -316,13 +313,12 @@ func TestSplitReadCopyFails(t *testing.T) {
 	broken := errors.New("broken")
 	odd := newOddGPU(openGPU(t))
 	r := openRing(t, odd, Config{})
-	halve(r)
 	b := newBuffer(t, odd.Device, n)
 	const off = 100 << 10 // so that the halves differ in size
 	for second := range 2 {
 		f := coldFile(t, n+off)
 		var sizes []uint64
-		s := slot{op: &batch{reqs: []Request{{Off: off, Len: n, Align: f.align}}}, segments: []segment{{n: n}}}
+		s := slot{batch: &batch{reqs: []Request{{Off: off, Len: n, Align: f.align}}}, segments: []segment{{n: n}}}
 		s.split()
 		bad := uint64(s.segments[second].n)
 		odd.set(func(verb string, n uint64) error {
@@ -359,10 +355,10 @@ func TestDemoteOnlyBehindCopies(t *testing.T) {
 		{demoteQueue<<20 - 1, false},
 		{demoteQueue << 20, true},
 	} {
-		r.copying.Store(tt.queued)
-		if got := r.crowded(1 << 20); got != tt.want {
+		r.copies.Store(tt.queued)
+		if got := r.copies.behind(1 << 20); got != tt.want {
 			t.Errorf("%d bytes on their way: %v", tt.queued, got)
 		}
 	}
-	r.copying.Store(0)
+	r.copies.Store(0)
 }

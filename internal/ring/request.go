@@ -10,39 +10,39 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Req is one transfer: Len bytes between a file at Off and GPU memory at Addr.
+// A Request is one transfer: Len bytes between a file at Off and GPU memory at Addr.
 type Request struct {
-	Write    bool // GPU to file; else file to GPU
+	Write    bool // GPU to file; otherwise file to GPU
 	Buffered int  // descriptor without O_DIRECT
 	Direct   int  // descriptor of the same file with O_DIRECT; -1 for none
-	Align    int  // what O_DIRECT asks of offset, length and memory; 0 is 4096
+	Align    int  // what O_DIRECT requires of offset, length and memory; 0 is 4096
 	Off      int64
 	// Addr is memory of the ring's GPU in the ring's context, or any memory that
 	// the GPU's driver can copy.
 	Addr gpu.Addr
 	Len  int64
 	Sync bool // Write: fdatasync the file before Run returns
-	Sum  bool // take the CRC-32C of the bytes
+	Sum  bool // compute the CRC-32C of the bytes
 }
 
-// A Res is the outcome of a Req.
+// A Result is the outcome of a Request.
 type Result struct {
-	// N is how many bytes from the start are in place. After an error bytes
-	// behind them may have been moved, too. A read is short without an error
-	// at the end of the file.
+	// N is how many bytes from the start are in place. After an error, bytes after
+	// them may have been moved, too. A read is short without an error at the end
+	// of the file.
 	N           int64
 	Err         error
 	HostBytes   int64  // moved through host memory
-	DirectBytes int64  // of these, read or written by O_DIRECT
-	Retries     int    // interrupted and short calls, and O_DIRECT refusals
-	Sum         uint32 // CRC-32C of the N bytes, when asked for and Err is nil
+	DirectBytes int64  // of these, read or written with O_DIRECT
+	Retries     int    // interrupted and short calls, and rejections of O_DIRECT
+	Sum         uint32 // CRC-32C of the N bytes, if requested and Err is nil
 }
 
-// An Error says which part of a request failed.
+// An Error names the range of a request that failed.
 type Error struct {
-	Op   string // "read", "write", "sync", "reserve", or "copy" for the GPU's part
+	Op   string // "read", "write", "sync", "reserve", or "copy" for the GPU copy
 	Off  int64  // in the file
-	Len  int64  // of the part that failed
+	Len  int64  // of the range that failed
 	Addr gpu.Addr
 	Err  error
 }
@@ -56,8 +56,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrClosed is the answer of a ring that was closed.
+// ErrClosed is returned by a ring that was closed.
 var ErrClosed = errors.New("ring: closed")
+
+const (
+	page     = 4096
+	maxAlign = minSlot / 2
+)
 
 func (q *Request) check() error {
 	switch {
@@ -67,18 +72,11 @@ func (q *Request) check() error {
 		return fmt.Errorf("ring: %d bytes at file offset %d: %w", q.Len, q.Off, unix.EINVAL)
 	case uint64(q.Addr)+uint64(q.Len) < uint64(q.Addr):
 		return fmt.Errorf("ring: %d bytes at GPU address %v: %w", q.Len, q.Addr, unix.EINVAL)
-	case q.Align < 0 || q.Align&(q.Align-1) != 0:
-		return fmt.Errorf("ring: alignment %d is not a power of two: %w", q.Align, unix.EINVAL)
-	case q.Align > maxAlign:
-		return fmt.Errorf("ring: alignment %d is more than the %d that slots allow: %w", q.Align, maxAlign, unix.EINVAL)
+	case q.Align < 0 || q.Align&(q.Align-1) != 0 || q.Align > maxAlign:
+		return fmt.Errorf("ring: alignment %d must be a power of two, at most %d: %w", q.Align, maxAlign, unix.EINVAL)
 	}
 	return nil
 }
-
-const (
-	page     = 4096
-	maxAlign = minSlot / 2
-)
 
 func (q *Request) verb() string {
 	if q.Write {
@@ -87,12 +85,11 @@ func (q *Request) verb() string {
 	return "read"
 }
 
-// border is the alignment of the places where a request may be cut. It is at
-// least a page, so that no page is written in part through the page cache and
-// in part by O_DIRECT.
+// boundary is the alignment of the offsets where a request may be split: at least a
+// page, so that no page is written both through the page cache and with O_DIRECT.
 func (q *Request) boundary() int64 { return int64(max(q.Align, page)) }
 
-// align is what O_DIRECT asks for.
+// align is what O_DIRECT requires.
 func (q *Request) align() int64 {
 	if q.Align == 0 {
 		return page

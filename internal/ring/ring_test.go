@@ -289,7 +289,7 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, r, func() bool { return r.asleep == r.workers })
+	waitFor(t, r, func() bool { return r.sched.asleep == r.sched.workers })
 	if got := int64(dev.pinned()); got != r.Pinned() || got == 0 {
 		t.Errorf("%d bytes pinned, Pinned says %d", got, r.Pinned())
 	}
@@ -314,7 +314,7 @@ func TestCloseWaits(t *testing.T) {
 	for _, n := range []int64{1000, 1 << 20} {
 		files := &oddFiles{}
 		cfg := smallRing
-		cfg.files = files
+		cfg.sys = files
 		r, err := New(openGPU(t), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +336,7 @@ func TestCloseWaits(t *testing.T) {
 		}()
 		<-inside
 		go func() { closed <- r.Close() }()
-		waitFor(t, r, func() bool { return r.closed })
+		waitFor(t, r, func() bool { return r.sched.closed })
 		select {
 		case <-closed:
 			t.Fatalf("Close returned while %d bytes were being read", n)
@@ -409,7 +409,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := r.pool.alloc(3 << 20); err == nil || !strings.Contains(err.Error(), "limited to 3145728") {
+	if _, _, err := r.pool.alloc(3 << 20); err == nil || !strings.Contains(err.Error(), "of 3145728 bytes") {
 		t.Errorf("over the budget: %v", err)
 	}
 	if r.Pinned() > 3<<20 {

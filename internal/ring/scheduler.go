@@ -1,279 +1,331 @@
 package ring
 
 import (
+	"errors"
+	"log/slog"
 	"math"
-	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/tune"
 )
+
+// A scheduler gives chunks of batches to pipelines, and pipelines to callers and
+// workers. A pipeline belongs to one goroutine until it is released.
+type scheduler struct {
+	dev      gpu.Device
+	near     *unix.CPUSet // where workers run; nil: anywhere
+	log      *slog.Logger
+	sizing   sizing
+	make     func() (*pipeline, error)
+	readRate tune.Rate // of one thread while the others read
+
+	// mu guards what follows, and all batches between run and leave. It is never
+	// held during I/O, and no other lock is taken while it is held.
+	mu      sync.Mutex
+	active  []*batch // with bytes left to take
+	idle    []*batch // for reuse
+	running int      // batches between enter and leave
+	closed  bool     // for new batches
+	drained sync.Cond
+
+	free      []*pipeline // the last one released is acquired first
+	pipelines int         // made or being made
+	limit     int         // of pipelines: as sized, or as many as could be made
+
+	workers int
+	asleep  int
+	woken   int // of those asleep
+	stopped bool
+	wake    sync.Cond
+	group   sync.WaitGroup
+}
 
 const (
-	// minPiece is worth calling a helper in; busyPiece is the smallest when most
-	// lanes are taken, because many launches then only lengthen the queue.
-	minChunk     = 256 << 10
-	busyChunk    = 2 << 20
-	minCoalesced = 128 << 10
+	// minChunk is worth waking a worker. busyChunk is the smallest while most
+	// pipelines are in use: many launches would only lengthen the queue.
+	minChunk      = 256 << 10
+	busyChunk     = 2 << 20
+	minCoalescing = 128 << 10
 )
 
-// startLocked makes the op's work known and calls helpers in. It returns a lane
-// for the caller to work with, if there is a free one.
-func (r *Ring) startLocked(o *batch) *pipeline {
-	if len(r.active) > 0 {
-		o.share = math.MaxInt64
-		for _, other := range r.active {
-			o.share = min(o.share, other.share)
+func (sc *scheduler) init(r *Ring) {
+	sc.dev, sc.near, sc.log, sc.sizing, sc.make = r.dev, r.pool.near, r.log, r.sizing, r.newPipeline
+	sc.limit = r.sizing.pipelines
+	sc.drained.L, sc.wake.L = &sc.mu, &sc.mu
+	seed(&sc.readRate)
+}
+
+// addFirst makes the pipeline that every ring has.
+func (sc *scheduler) addFirst() error {
+	p, err := sc.make()
+	if err == nil {
+		sc.free, sc.pipelines = append(sc.free, p), 1
+	}
+	return err
+}
+
+// enter returns a batch for one Run, which ends with leave.
+func (sc *scheduler) enter() (*batch, error) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.closed {
+		return nil, ErrClosed
+	}
+	sc.running++
+	n := len(sc.idle)
+	if n == 0 {
+		return newBatch(min(coalesceLen, sc.sizing.slot/4)), nil
+	}
+	b := sc.idle[n-1]
+	sc.idle = sc.idle[:n-1]
+	return b, nil
+}
+
+func (sc *scheduler) leave(b *batch) {
+	b.release()
+	sc.mu.Lock()
+	sc.idle = append(sc.idle, b)
+	if sc.running--; sc.running == 0 && sc.closed {
+		sc.drained.Signal()
+	}
+	sc.mu.Unlock()
+}
+
+// run works on a batch, if there is a pipeline for the caller, and waits until it is
+// finished. A cancelled batch is finished when its chunks in flight are.
+func (sc *scheduler) run(b *batch) {
+	sc.mu.Lock()
+	p := sc.startLocked(b)
+	sc.mu.Unlock()
+	if p = sc.ready(p); p != nil {
+		sc.drive(p, b)
+	}
+	sc.mu.Lock()
+	b.hasCaller = false
+	if p != nil {
+		sc.releaseLocked(p)
+	} else {
+		sc.wakeLocked(min(1, len(sc.free))) // one may have been released meanwhile
+	}
+	b.waiting = !b.finished()
+	wait := b.waiting
+	sc.mu.Unlock()
+	if !wait {
+		return
+	}
+	select {
+	case <-b.done:
+		return
+	case <-b.ctx.Done():
+	}
+	sc.mu.Lock()
+	sc.cancelLocked(b, b.ctx.Err())
+	sc.mu.Unlock()
+	<-b.done
+}
+
+// startLocked makes the batch's work known and wakes workers. It returns a pipeline
+// for the caller, if one is free.
+func (sc *scheduler) startLocked(b *batch) *pipeline {
+	if len(sc.active) > 0 {
+		b.share = math.MaxInt64
+		for _, other := range sc.active {
+			b.share = min(b.share, other.share)
 		}
 	}
-	r.active = append(r.active, o)
-	l := r.acquirePipelineLocked()
-	o.hasCaller = l != nil
-	r.wakeWorkersLocked(r.extraWorkersLocked(o))
-	return l
+	sc.active = append(sc.active, b)
+	p := sc.acquireLocked()
+	b.hasCaller = p != nil
+	sc.wakeLocked(sc.extraWorkersLocked(b))
+	return p
 }
 
-// Of those who write through the page cache a file lets in one at a time: while
-// one writes two copy from the GPU, and more would only spin. Stores into pages
-// have no such lock, but eight fill the memory.
-const (
-	pwriteWorkers = 3
-	storeWorkers  = 8
-)
-
-// helpLocked is how many helpers to call for an op that begins.
-func (r *Ring) extraWorkersLocked(o *batch) int {
-	n := int(min((o.left-1)/r.chunkSizeLocked(o), int64(r.spareWorkersLocked())))
-	switch q := &o.reqs[o.next]; {
-	case !q.Write || q.Direct >= 0:
-		return n
-	case o.prog[o.next].mapped.mem != nil:
-		return min(n, storeWorkers-1)
-	case len(r.active) > 1: // perhaps on the same file
-		return 0
+// chunkSizeLocked is the size of a batch's next chunk: what is left, divided among
+// the pipelines that work on it and those that could.
+func (sc *scheduler) chunkSizeLocked(b *batch) int64 {
+	slot := sc.sizing.slot
+	if b.oneChunk {
+		return slot
 	}
-	return min(n, pwriteWorkers-1)
-}
-
-// pieceLocked is how large the next piece of an op should be: what is left,
-// shared among the lanes that work on it and those that could.
-func (r *Ring) chunkSizeLocked(o *batch) int64 {
-	if o.oneChunk {
-		return r.sizing.slot
-	}
-	spare := r.spareWorkersLocked()
+	spare := sc.spareWorkersLocked()
 	least := int64(busyChunk)
-	if 2*spare > r.workerTargetLocked() {
+	if 2*spare > sc.workerTargetLocked() {
 		least = minChunk
 	}
-	if o.coalesces(o.next) {
-		least = minCoalesced
+	if b.coalesces(b.next) {
+		least = minCoalescing
 	}
-	sharers := int64(spare + min(o.busy+1, r.limit))
-	return min(max(o.left/sharers, min(least, r.sizing.slot)), r.sizing.slot)
+	sharers := int64(spare + min(b.busy+1, sc.limit))
+	return min(max(b.left/sharers, min(least, slot)), slot)
 }
 
-// callLocked wakes n helpers, or makes them.
-func (r *Ring) wakeWorkersLocked(n int) {
-	for ; n > 0; n-- {
-		switch {
-		case r.asleep > r.woken:
-			r.woken++
-			r.wake.Signal()
-		case r.workers < r.limit:
-			r.workers++
-			r.workerGroup.Go(r.worker)
-		default:
-			return
-		}
+// acquireLocked takes a free pipeline. One without a stream must be made by ready.
+func (sc *scheduler) acquireLocked() *pipeline {
+	if n := len(sc.free); n > 0 {
+		p := sc.free[n-1]
+		sc.free = sc.free[:n-1]
+		return p
 	}
-}
-
-// takeLocked takes a free lane, or leave to make one, which is a lane without a
-// stream.
-func (r *Ring) acquirePipelineLocked() *pipeline {
-	if n := len(r.free); n > 0 {
-		l := r.free[n-1]
-		r.free = r.free[:n-1]
-		return l
-	}
-	if r.pipelines < r.limit {
-		r.pipelines++
-		return &pipeline{r: r}
+	if sc.pipelines < sc.limit {
+		sc.pipelines++
+		return new(pipeline)
 	}
 	return nil
 }
 
-// giveLocked takes a lane back, and sees to it that work which is left finds a
-// hand: not a last piece that its own caller is about to take.
-func (r *Ring) releasePipelineLocked(l *pipeline) {
-	r.free = append(r.free, l)
-	spare := r.spareWorkersLocked() > 0
-	for _, o := range r.active {
-		if !o.hasCaller || spare && o.left > r.chunkSizeLocked(o) {
-			r.wakeWorkersLocked(1)
-			return
-		}
+// ready makes an acquired pipeline usable. If that fails the ring continues with
+// those it has: New made the first.
+func (sc *scheduler) ready(p *pipeline) *pipeline {
+	if p == nil || p.stream != nil {
+		return p
 	}
-}
-
-// ready makes a lane usable. Where that fails the ring goes on with the lanes
-// it has: the first was made by New.
-func (r *Ring) ensurePipeline(l *pipeline) *pipeline {
-	if l == nil || l.stream != nil {
-		return l
-	}
-	made, err := r.newPipeline()
+	p, err := sc.make()
 	if err == nil {
-		return made
+		return p
 	}
-	r.log.Warn("ring: going on with fewer lanes", "error", err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pipelines--
-	r.limit = min(r.limit, r.pipelines)
+	sc.mu.Lock()
+	sc.pipelines--
+	sc.limit = min(sc.limit, sc.pipelines)
+	limit := sc.limit
+	sc.mu.Unlock()
+	sc.log.Warn("ring: cannot create a pipeline; continuing with fewer", "pipelines", limit, "error", err)
 	return nil
 }
 
-// nextLocked takes the next piece into s and reports whether there was one; for
-// a caller only as long as its own op has work left.
-func (r *Ring) nextChunkLocked(s *slot, own *batch) bool {
+// releaseLocked takes a pipeline back and wakes a worker if there is work for one:
+// not for a last chunk that the batch's caller is about to take.
+func (sc *scheduler) releaseLocked(p *pipeline) {
+	sc.free = append(sc.free, p)
+	spare := sc.spareWorkersLocked() > 0
+	for _, b := range sc.active {
+		if !b.hasCaller || spare && b.left > sc.chunkSizeLocked(b) {
+			sc.wakeLocked(1)
+			return
+		}
+	}
+}
+
+// drive processes chunks until there are none: for a caller, none of its own batch.
+func (sc *scheduler) drive(p *pipeline, own *batch) {
+	for {
+		if len(p.idle) == 0 {
+			p.finish()
+		}
+		s := p.idle[0]
+		sc.mu.Lock()
+		ok := sc.nextChunkLocked(s, own)
+		sc.mu.Unlock()
+		if !ok {
+			break
+		}
+		p.idle = append(p.idle[:0], p.idle[1:]...)
+		p.start(s)
+		// One copy ahead is enough for writes: the file is slower than the GPU.
+		for s.write && len(p.inFlight) > 1 {
+			p.finish()
+		}
+		p.reap()
+	}
+	for len(p.inFlight) > 0 {
+		p.finish()
+	}
+}
+
+// nextChunkLocked takes the next chunk into s and reports whether there was one; for
+// a caller only as long as its own batch has bytes left.
+func (sc *scheduler) nextChunkLocked(s *slot, own *batch) bool {
 	for own == nil || own.left > 0 {
-		o := r.pickBatchLocked(own)
-		if o == nil {
+		b := sc.pickLocked(own)
+		if b == nil {
 			return false
 		}
-		if err := o.ctx.Err(); err != nil {
-			r.cancelLocked(o, err)
+		if err := b.ctx.Err(); err != nil {
+			sc.cancelLocked(b, err)
 			continue
 		}
-		o.take(s, r.chunkSizeLocked(o))
-		r.deactivateLocked(o)
+		b.take(s, sc.chunkSizeLocked(b))
+		sc.deactivateLocked(b)
 		return true
 	}
 	return false
 }
 
-// pickLocked chooses the op that had the least. A caller at work prefers its
-// own unless another is behind by more than some slots.
-func (r *Ring) pickBatchLocked(own *batch) *batch {
+// pickLocked selects the batch that has got the least. A caller prefers its own
+// unless another is behind by more than two slots.
+func (sc *scheduler) pickLocked(own *batch) *batch {
 	var least *batch
-	for _, o := range r.active {
-		if least == nil || o.share < least.share {
-			least = o
+	for _, b := range sc.active {
+		if least == nil || b.share < least.share {
+			least = b
 		}
 	}
-	if own != nil && own.left > 0 && own.share <= least.share+2*r.sizing.slot {
+	if own != nil && own.left > 0 && own.share <= least.share+2*sc.sizing.slot {
 		return own
 	}
 	return least
 }
 
-// dropIdleLocked takes an op without work left from the list.
-func (r *Ring) deactivateLocked(o *batch) {
-	if o.left > 0 {
+// deactivateLocked removes a batch without bytes left from the active ones.
+func (sc *scheduler) deactivateLocked(b *batch) {
+	if b.left > 0 {
 		return
 	}
-	for i, a := range r.active {
-		if a == o {
-			last := len(r.active) - 1
-			r.active[i] = r.active[last]
-			r.active[last] = nil
-			r.active = r.active[:last]
+	for i, a := range sc.active {
+		if a == b {
+			last := len(sc.active) - 1
+			sc.active[i] = sc.active[last]
+			sc.active[last] = nil
+			sc.active = sc.active[:last]
 			return
 		}
 	}
 }
 
-// cancelLocked leaves what was not taken yet of an op undone.
-func (r *Ring) cancelLocked(o *batch, cause error) {
-	o.cancel(cause)
-	r.deactivateLocked(o)
-	r.wakeLocked(o)
+// cancelLocked skips what was not taken yet of a batch.
+func (sc *scheduler) cancelLocked(b *batch, cause error) {
+	b.cancel(cause)
+	sc.deactivateLocked(b)
+	b.wakeCaller()
 }
 
-// wakeLocked tells a caller who waits that its op is finished, once.
-func (r *Ring) wakeLocked(o *batch) {
-	if o.waiting && o.finished() {
-		o.waiting = false
-		o.done <- struct{}{}
-	}
-}
-
-// complete accounts for a piece.
-func (r *Ring) complete(s *slot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o := s.op
-	o.busy--
+// complete accounts for a chunk.
+func (sc *scheduler) complete(s *slot) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	b := s.batch
+	b.busy--
 	for i := range s.segments {
-		o.account(&s.segments[i])
+		b.account(&s.segments[i])
 	}
-	r.deactivateLocked(o)
-	r.wakeLocked(o)
+	sc.deactivateLocked(b)
+	b.wakeCaller()
 }
 
-// drive works on pieces until there is none: for a caller, none of its own op.
-func (r *Ring) drive(l *pipeline, own *batch) {
-	for {
-		if len(l.idle) == 0 {
-			l.finish()
-		}
-		s := l.idle[0]
-		r.mu.Lock()
-		ok := r.nextChunkLocked(s, own)
-		r.mu.Unlock()
-		if !ok {
-			break
-		}
-		l.idle = append(l.idle[:0], l.idle[1:]...)
-		l.start(s)
-		// One copy ahead is enough for writes: the file is the slower side.
-		for s.write && len(l.inFlight) > 1 {
-			l.finish()
-		}
-		l.reap()
+// stop waits for batches and workers to end.
+func (sc *scheduler) stop() error {
+	sc.mu.Lock()
+	if sc.closed {
+		sc.mu.Unlock()
+		return ErrClosed
 	}
-	for len(l.inFlight) > 0 {
-		l.finish()
+	sc.closed = true
+	for sc.running > 0 {
+		sc.drained.Wait()
 	}
+	sc.stopped = true
+	sc.wake.Broadcast()
+	sc.mu.Unlock()
+	sc.group.Wait()
+	return nil
 }
 
-// help is a helper: a goroutine with a thread of its own, on which the GPU's
-// context is current.
-func (r *Ring) worker() {
-	unbind, err := r.dev.Bind()
-	if err != nil {
-		r.log.Warn("ring: bind a helper's thread", "error", err)
-	} else {
-		defer unbind()
+// closePipelines follows stop.
+func (sc *scheduler) closePipelines() (err error) {
+	for _, p := range sc.free {
+		err = errors.Join(err, p.close())
 	}
-	if r.pool.near != nil {
-		// The thread is not to be used for anything else afterwards: it ends
-		// with the goroutine, which is locked once more than it is unlocked.
-		runtime.LockOSThread()
-		if err := unix.SchedSetaffinity(0, r.pool.near); err != nil {
-			r.log.Debug("ring: helper not beside the GPU", "error", err)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for {
-		for !r.stopped && !r.workerNeededLocked() {
-			r.asleep++
-			r.wake.Wait()
-			r.asleep--
-			r.woken = max(r.woken-1, 0)
-		}
-		if r.stopped {
-			return
-		}
-		l := r.acquirePipelineLocked()
-		r.mu.Unlock()
-		if l = r.ensurePipeline(l); l != nil {
-			r.drive(l, nil)
-		}
-		r.mu.Lock()
-		if l != nil {
-			r.releasePipelineLocked(l)
-		}
-	}
+	return err
 }

@@ -14,7 +14,7 @@ import (
 func TestCancel(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 8 << 20
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
@@ -61,7 +61,7 @@ func TestCancel(t *testing.T) {
 func TestCancelWaiting(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.Workers, cfg.files = 1, files
+	cfg.Workers, cfg.sys = 1, files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 1 << 20
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
@@ -84,7 +84,7 @@ func TestCancelWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	waiter := make(chan error)
 	go func() { waiter <- r.Run(ctx, []Request{q}, make([]Result, 1)) }()
-	waitFor(t, r, func() bool { return len(r.active) == 2 })
+	waitFor(t, r, func() bool { return len(r.sched.active) == 2 })
 	cancel()
 	if err := <-waiter; !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting: %v", err)
@@ -99,9 +99,9 @@ func TestCancelWaiting(t *testing.T) {
 func waitFor(t *testing.T, r *Ring, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < 2*time.Minute; time.Sleep(time.Millisecond) {
-		r.mu.Lock()
+		r.sched.mu.Lock()
 		ok := cond()
-		r.mu.Unlock()
+		r.sched.mu.Unlock()
 		if ok {
 			return
 		}
@@ -114,7 +114,7 @@ func waitFor(t *testing.T, r *Ring, cond func() bool) {
 func TestFairness(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.Workers, cfg.files = 1, files
+	cfg.Workers, cfg.sys = 1, files
 	r := openRing(t, openGPU(t), cfg)
 	const long, short = 8 << 20, 1 << 20
 	f, g := newFile(t, noise(1, long)), newFile(t, noise(2, short))
@@ -142,7 +142,7 @@ func TestFairness(t *testing.T) {
 		_, err := run1(r, Request{Buffered: g.buffered, Direct: -1, Addr: b.addr(), Len: short})
 		done <- err
 	}()
-	waitFor(t, r, func() bool { return len(r.active) == 2 })
+	waitFor(t, r, func() bool { return len(r.sched.active) == 2 })
 	close(goOn)
 	for range 2 {
 		if err := <-done; err != nil {
@@ -158,7 +158,7 @@ func TestFairness(t *testing.T) {
 func TestWorkers(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const n = 4 << 20
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
@@ -174,9 +174,9 @@ func TestWorkers(t *testing.T) {
 	if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, r, func() bool { return len(r.free) == cfg.Workers && r.asleep == r.workers })
-	if r.workers > cfg.Workers {
-		t.Errorf("%d helpers for %d lanes", r.workers, cfg.Workers)
+	waitFor(t, r, func() bool { return len(r.sched.free) == cfg.Workers && r.sched.asleep == r.sched.workers })
+	if r.sched.workers > cfg.Workers {
+		t.Errorf("%d helpers for %d lanes", r.sched.workers, cfg.Workers)
 	}
 }
 
@@ -217,19 +217,19 @@ func TestFewWriters(t *testing.T) {
 	const n = 4 << 20
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
 	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
-	if _, err := run1(r, q); err != nil || r.workers > pwriteWorkers-1 {
-		t.Errorf("%d helpers for a write, %v", r.workers, err)
+	if _, err := run1(r, q); err != nil || r.sched.workers > pwriteWorkers-1 {
+		t.Errorf("%d helpers for a write, %v", r.sched.workers, err)
 	}
 	o := newBatch(0)
 	o.reset(context.Background(), []Request{q}, make([]Result, 1))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.spareWorkersLocked() < cfg.Workers { // a helper of the write is not back yet
-		r.mu.Unlock()
+	r.sched.mu.Lock()
+	defer r.sched.mu.Unlock()
+	for r.sched.spareWorkersLocked() < cfg.Workers { // a helper of the write is not back yet
+		r.sched.mu.Unlock()
 		runtime.Gosched()
-		r.mu.Lock()
+		r.sched.mu.Lock()
 	}
-	helpers := func() int { return r.extraWorkersLocked(o) }
+	helpers := func() int { return r.sched.extraWorkersLocked(o) }
 	for _, tt := range []struct {
 		name   string
 		change func()
@@ -244,10 +244,10 @@ func TestFewWriters(t *testing.T) {
 			t.Errorf("%s: %d helpers, want %d", tt.name, helpers(), tt.want)
 		}
 	}
-	o.reqs[0], o.prog[0].mapped = q, mappedPages{}
-	r.active = []*batch{o, o}
+	o.reqs[0], o.prog[0].mapped = q, fileMapping{}
+	r.sched.active = []*batch{o, o}
 	if helpers() != 0 {
 		t.Errorf("%d helpers for one of several writes", helpers())
 	}
-	r.active = nil
+	r.sched.active = nil
 }

@@ -20,7 +20,7 @@ import (
 // neighbour's.
 func TestSharedSlots(t *testing.T) {
 	files, dev := &coldFiles{}, newOddGPU(openGPU(t))
-	r := openRing(t, dev, Config{Budget: 16 << 20, Slot: 1 << 20, Workers: 2, files: files})
+	r := openRing(t, dev, Config{Budget: 16 << 20, Slot: 1 << 20, Workers: 2, sys: files})
 	const room = 8 << 20
 	b, data := newBuffer(t, dev.Device, room), noise(1, room)
 	src, dst := newFile(t, data), newFile(t, make([]byte, room))
@@ -84,7 +84,7 @@ func TestSharedSlots(t *testing.T) {
 		if (err == nil) != (len(failed) == 0) && !errors.Is(err, context.Canceled) {
 			t.Fatalf("Run says %v, the requests %v", err, failed)
 		}
-		if s := r.copying.Load(); s != 0 {
+		if s := r.copies.Load(); s != 0 {
 			t.Fatalf("%d bytes are said to be under way", s)
 		}
 	})

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sigaction is the kernel's, of which only the handler is looked at. It comes first.
+// sigaction is the kernel's struct, of which only the handler is used. It is first.
 type sigaction [4]uint64
 
 func (s *sigaction) handler() uint64 { return s[0] }
 
-// swapBus sets the action for SIGBUS, unless it is nil, and returns the one before.
+// swapSIGBUS sets the action for SIGBUS, unless it is nil, and returns the old one.
 func swapSIGBUS(next *sigaction) (before sigaction) {
 	const maskLen = 8
 	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGBUS), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(&before)), maskLen, 0, 0)
@@ -20,9 +20,9 @@ func swapSIGBUS(next *sigaction) (before sigaction) {
 
 var goSIGBUS = swapSIGBUS(nil)
 
-// faultsReturn reports whether a fault in a mapping comes back as an error: Go's
-// handler does that. In a program of another language somebody may have put his
-// own in its place, and that would end the process.
+// faultsRecoverable reports whether a fault in a mapping can become an error, which
+// needs Go's handler. A program in another language may have replaced it; then a
+// fault would end the process.
 func faultsRecoverable() bool {
 	now := swapSIGBUS(nil)
 	return now.handler() == goSIGBUS.handler()

@@ -3,54 +3,56 @@ package ring
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
-// A small is what a small request needs: a stream and a slot.
+// smallSlots run small requests in their callers' goroutines.
+type smallSlots struct {
+	dev    gpu.Device
+	log    *slog.Logger
+	pool   *pinnedPool
+	io     *fileIO
+	copies *copyQueue
+	maxLen int64
+	flags  flagChoice
+
+	// mu guards what follows. It is not held during I/O, nor while memory is pinned.
+	mu      sync.Mutex
+	changed sync.Cond    // a slot was released, or more were pinned
+	idle    []*smallSlot // last in, first out, so that few are used while few are needed
+	all     []*smallSlot
+	limit   int
+	growing bool // a caller pins more
+	closed  bool
+}
+
+// A smallSlot is a stream and a slot.
 type smallSlot struct {
 	stream  gpu.Stream
 	addr    gpu.Addr
 	mem     []byte
 	segment segment
-
-	// The GPU writes seq into flag behind a copy to it, where that is seen earlier
-	// than the driver's own mark.
-	useFlag    bool
-	copyWriter copyWriter // nil where copy and mark are two calls
-	flag       *atomic.Uint32
-	flagAddr   gpu.Addr
-	seq        uint32
+	flag    completionFlag
+	few     bool // so few callers that completion flags may be faster
+	reads   uint32
 }
 
-// A marker is a stream that takes a copy, and the mark to store behind it, in one
-// call.
-type copyWriter interface {
-	CopyWrite(dst, src gpu.Addr, n uint64, at gpu.Addr, value uint32) error
-}
-
-// smalls are lent last in, first out, so that few are used while few are needed.
-type smallSlots struct {
-	mu       sync.Mutex
-	returned sync.Cond
-	idle     []*smallSlot
-	all      []*smallSlot
-	limit    int
-	growing  bool // somebody is pinning more
-	closed   bool
-}
-
-// errNoSmalls means that not one small slot could be made.
+// errNoSmallSlots means that not one small slot could be made.
 var errNoSmallSlots = errors.New("ring: no slots for small requests")
 
-// getSmall lends a slot, pins more while the budget allows, and else waits.
-func (r *Ring) acquireSmall() (*smallSlot, error) {
-	m := &r.smallSlots
+func (m *smallSlots) init(r *Ring) {
+	m.dev, m.log, m.pool, m.io, m.copies = r.dev, r.log, &r.pool, &r.io, &r.copies
+	m.maxLen = min(smallLen, r.sizing.slot)
+	m.limit = r.sizing.smallSlots
+	m.changed.L = &m.mu
+}
+
+// acquire takes a slot. It pins more while the budget allows, and otherwise waits.
+func (m *smallSlots) acquire() (*smallSlot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
@@ -63,22 +65,26 @@ func (r *Ring) acquireSmall() (*smallSlot, error) {
 		if n := len(m.idle); n > 0 {
 			s := m.idle[n-1]
 			m.idle = m.idle[:n-1]
-			s.useFlag = r.flags && len(m.all)-len(m.idle) <= flagCallers
+			s.few = len(m.all)-len(m.idle) <= flagCallers
 			return s, nil
 		}
 		if len(m.all) >= m.limit || m.growing {
-			m.returned.Wait()
+			m.changed.Wait()
 			continue
 		}
 		m.growing = true
+		have := len(m.all)
+		n := min(smallSlotsPerSlab, m.limit-have)
 		m.mu.Unlock()
-		more, err := r.newSmallSlots(min(smallSlotsPerSlab, m.limit-len(m.all)))
+		more, err := m.pin(n)
+		if err != nil {
+			m.log.Warn("ring: cannot pin slots for small requests; continuing with fewer", "slots", have, "error", err)
+		}
 		m.mu.Lock()
 		m.growing = false
-		m.returned.Broadcast()
+		m.changed.Broadcast()
 		if err != nil {
-			m.limit = len(m.all)
-			r.log.Warn("ring: going on with fewer small slots", "slots", m.limit, "error", err)
+			m.limit = have
 			continue
 		}
 		m.all = append(m.all, more...)
@@ -86,70 +92,29 @@ func (r *Ring) acquireSmall() (*smallSlot, error) {
 	}
 }
 
-func (r *Ring) releaseSmall(s *smallSlot) {
-	r.smallSlots.mu.Lock()
-	r.smallSlots.idle = append(r.smallSlots.idle, s)
-	r.smallSlots.mu.Unlock()
-	r.smallSlots.returned.Signal()
+func (m *smallSlots) release(s *smallSlot) {
+	m.mu.Lock()
+	m.idle = append(m.idle, s)
+	m.mu.Unlock()
+	m.changed.Signal()
 }
 
-func (r *Ring) newSmallSlots(n int) ([]*smallSlot, error) {
-	addr, mem, err := r.pool.alloc(int64(n) * smallSlotBytes)
+// pin makes n slots.
+func (m *smallSlots) pin(n int) ([]*smallSlot, error) {
+	addr, mem, err := m.pool.alloc(int64(n) * smallSlotBytes)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]*smallSlot, 0, n)
 	for i := range n {
 		s := &smallSlot{addr: addr + gpu.Addr(i*smallSlotBytes), mem: mem[i*smallSlotBytes : (i+1)*smallSlotBytes]}
-		if s.stream, err = r.dev.NewStream(); err != nil {
+		if s.stream, err = m.dev.NewStream(); err != nil {
 			return nil, errors.Join(fmt.Errorf("ring: %w", err), closeStreams(list))
 		}
-		s.copyWriter, _ = s.stream.(copyWriter)
-		s.flagAddr = s.addr + smallSlotBytes - page
-		s.flag = completionFlag(s.flagAddr)
-		s.flag.Store(0) // the memory may have been a ring's before
+		s.flag.init(s.stream, s.addr+smallSlotBytes-page)
 		list = append(list, s)
 	}
-	r.flagOnce.Do(func() { r.flags = r.flagsFaster(list[0]) })
 	return list, nil
-}
-
-// flagCallers is how many callers may wait for flags: a flag is a call more, and
-// the driver lets in one at a time.
-const flagCallers = 2
-
-// flagRounds is how often each way to wait is tried, the first few not counted:
-// some hundred microseconds in all.
-const (
-	flagRounds = 25
-	flagWarmUp = 4
-)
-
-// flagsPay measures whether waiting for a flag is the faster way to wait for a copy.
-func (r *Ring) flagsFaster(s *smallSlot) bool {
-	to, err := r.dev.Alloc(gpu.KindDevice, page, 0)
-	if err != nil {
-		return false
-	}
-	defer r.dev.Free(to)
-	var took [2][]time.Duration
-	for i := range 2 * (flagWarmUp + flagRounds) {
-		began := time.Now()
-		s.useFlag = i%2 == 1
-		marked, err := s.launch(to, s.addr, page)
-		if err == nil {
-			err = s.wait(marked)
-		}
-		if err != nil || s.useFlag != marked {
-			return false
-		}
-		if i >= 2*flagWarmUp {
-			took[i%2] = append(took[i%2], time.Since(began))
-		}
-	}
-	slices.Sort(took[0])
-	slices.Sort(took[1])
-	return took[1][flagRounds/2] < took[0][flagRounds/2]
 }
 
 func closeStreams(list []*smallSlot) (err error) {
@@ -159,139 +124,97 @@ func closeStreams(list []*smallSlot) (err error) {
 	return err
 }
 
-// closeSmalls waits until all are back.
-func (r *Ring) closeSmallSlots() error {
-	m := &r.smallSlots
+// close waits until all slots are released.
+func (m *smallSlots) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	m.returned.Broadcast()
+	m.changed.Broadcast()
 	for m.growing || len(m.idle) < len(m.all) {
-		m.returned.Wait()
+		m.changed.Wait()
 	}
 	return closeStreams(m.all)
 }
 
-// runSmall does a small request in the caller's goroutine.
-func (r *Ring) runSmall(q *Request, res *Result) error {
+// run runs a request.
+func (m *smallSlots) run(q *Request, res *Result) error {
 	if err := q.check(); err != nil || q.Len == 0 {
 		return err
 	}
-	s, err := r.acquireSmall()
+	s, err := m.acquire()
 	if err != nil {
 		return err
 	}
-	p := &s.segment
-	*p = segment{at: int(q.Off & (page - 1)), n: int(q.Len)}
+	seg := &s.segment
+	*seg = segment{at: int(q.Off & (page - 1)), n: int(q.Len)}
 	if q.Write {
-		r.writeSmall(q, s)
+		m.write(q, s)
 	} else {
-		r.readSmall(q, s)
+		m.read(q, s)
 	}
-	*res = Result{N: int64(p.got), HostBytes: int64(p.got), DirectBytes: int64(p.direct), Retries: p.retries}
-	err = p.err
+	*res = Result{N: int64(seg.got), HostBytes: int64(seg.got), DirectBytes: int64(seg.direct), Retries: seg.retries}
+	err = seg.err
 	if q.Sum && err == nil {
-		res.Sum = p.crc
+		res.Sum = seg.crc
 	}
-	r.releaseSmall(s)
+	m.release(s)
 	return err
 }
 
-func (r *Ring) readSmall(q *Request, s *smallSlot) {
-	p := &s.segment
-	r.read(q, p, s.mem)
+func (m *smallSlots) read(q *Request, s *smallSlot) {
+	seg := &s.segment
+	m.io.read(q, seg, s.mem)
+	n := seg.got
 	if q.Sum {
-		p.crc = crc32c.Sum(s.mem[p.at : p.at+p.got])
+		seg.crc = crc32c.Sum(s.mem[seg.at : seg.at+n])
 	}
-	if p.got == 0 {
+	if n == 0 {
 		return
 	}
-	n := p.got
 	if n >= demoteMin {
-		if r.crowded(n) {
-			cldemote(s.mem[p.at : p.at+n])
+		if m.copies.behind(n) {
+			cldemote(s.mem[seg.at : seg.at+n])
 		}
-		r.copying.Add(int64(n))
-		defer r.copying.Add(-int64(n))
+		m.copies.Add(int64(n))
+		defer m.copies.Add(-int64(n))
 	}
-	s.copy(q.Addr, s.addr+gpu.Addr(p.at), n, q)
+	s.copied(q, n, m.copyToGPU(s, q.Addr, n))
 }
 
-func (r *Ring) writeSmall(q *Request, s *smallSlot) {
-	p := &s.segment
-	s.useFlag = false // behind a copy from the GPU a flag comes late
-	if s.copy(s.addr+gpu.Addr(p.at), q.Addr, p.n, q); p.err != nil {
+func (m *smallSlots) write(q *Request, s *smallSlot) {
+	seg := &s.segment
+	// After a copy from the GPU a completion flag is late: 43 us instead of 9.
+	if s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n))); seg.err != nil {
 		return
 	}
-	r.write(q, p, s.mem)
-	if q.Sync && p.err == nil {
-		if err := r.files.Fdatasync(q.Buffered); err != nil {
-			p.err = &Error{"sync", q.Off, q.Len, q.Addr, err}
+	m.io.write(q, seg, s.mem)
+	if q.Sync && seg.err == nil {
+		if err := m.io.sys.Fdatasync(q.Buffered); err != nil {
+			seg.err = &Error{"sync", q.Off, q.Len, q.Addr, err}
 		}
 	}
 }
 
-func (s *smallSlot) copy(dst, src gpu.Addr, n int, q *Request) {
-	if err := s.move(dst, src, n); err != nil {
+// copied records the outcome of the slot's copy of n bytes.
+func (s *smallSlot) copied(q *Request, n int, err error) {
+	if err != nil {
 		s.segment.got, s.segment.direct = 0, 0
 		s.segment.err = &Error{"copy", q.Off, int64(n), q.Addr, err}
 	}
 }
 
-// move copies and waits.
-func (s *smallSlot) move(dst, src gpu.Addr, n int) error {
-	marked, err := s.launch(dst, src, uint64(n))
-	if err != nil {
+// copy copies and waits for the driver.
+func (s *smallSlot) copy(dst, src gpu.Addr, n uint64) error {
+	if err := s.stream.Copy(dst, src, n); err != nil {
 		return err
 	}
-	return s.wait(marked)
+	return s.wait()
 }
 
-// await waits for a copy: for its flag, or by the driver.
-func (s *smallSlot) wait(marked bool) error {
-	if marked && s.flagSeen() {
-		return nil
-	}
+func (s *smallSlot) wait() error {
 	err := s.stream.Synchronize()
 	if err != nil {
-		_ = s.stream.Synchronize() // once more, lest the copy outlives the loan of the slot
+		_ = s.stream.Synchronize() // again, so that no copy outlives the use of the slot
 	}
 	return err
-}
-
-// launch queues a copy, and the flag behind it where that is how to wait.
-func (s *smallSlot) launch(dst, src gpu.Addr, n uint64) (marked bool, err error) {
-	if !s.useFlag {
-		return false, s.stream.Copy(dst, src, n)
-	}
-	s.seq++
-	if s.copyWriter == nil {
-		if err := s.stream.Copy(dst, src, n); err != nil {
-			return false, err
-		}
-		return s.stream.Write(s.flagAddr, uint64(s.seq), 4) == nil, nil
-	}
-	if s.copyWriter.CopyWrite(dst, src, n, s.flagAddr, s.seq) == nil {
-		return true, nil
-	}
-	// The copy may be under way without its flag.
-	if err := s.stream.Copy(dst, src, n); err != nil {
-		_ = s.stream.Synchronize()
-		return false, err
-	}
-	return false, nil
-}
-
-// flagSpins is how often a flag is looked at, some 50 us: after that the driver
-// waits, and says what is wrong. Behind an error the flag never comes.
-const flagSpins = 50_000
-
-// seen waits for the flag behind the copy.
-func (s *smallSlot) flagSeen() bool {
-	for range flagSpins {
-		if s.flag.Load() == s.seq {
-			return true
-		}
-	}
-	return false
 }

@@ -21,7 +21,7 @@ import (
 func TestRandom(t *testing.T) {
 	files := &coldFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	const fileLen, memLen = 1 << 20, 1 << 20
 	f := newFile(t, noise(1, fileLen))

@@ -8,23 +8,22 @@ import (
 	"github.com/culvert-io/culvert/internal/storage"
 )
 
-// files is what the ring asks of the operating system, so that tests can put
-// failures in the middle of it.
+// syscalls are what the ring needs of the operating system. Tests replace them to
+// inject failures.
 type syscalls interface {
 	Pread(fd int, p []byte, off int64) (int, error)
 	Pwrite(fd int, p []byte, off int64) (int, error)
 	Fdatasync(fd int) error
-	// Reserve finds room for a write of [off, off+n) without changing the
-	// file's size. That there is no room is an error; that the file system
-	// cannot say is none.
+	// Reserve reserves space for a write of [off, off+n) without changing the
+	// file's size. No space is an error; a file system that cannot tell is not.
 	Reserve(fd int, off, n int64) error
-	// Overwritable reports whether storing into the pages of the range, by so many
-	// hands, is the better way to write it.
-	CanStore(fd int, off, n int64, hands int) bool
-	Map(fd int, off, n int64) (mappedPages, error)
-	Unmap(mappedPages) error
+	// CanStore reports whether so many threads may store into a mapping of the
+	// range instead of writing it.
+	CanStore(fd int, off, n int64, workers int) bool
+	Map(fd int, off, n int64) ([]byte, error)
+	Unmap(mem []byte) error
 	Store(dst, src []byte) error
-	// Warm reports whether a buffered read of the range is the better one.
+	// Warm reports whether a buffered read of the range is faster than O_DIRECT.
 	Warm(fd int, off, n int64) bool
 }
 
@@ -34,6 +33,18 @@ type kernel struct{}
 func (kernel) Pread(fd int, p []byte, off int64) (int, error)  { return unix.Pread(fd, p, off) }
 func (kernel) Pwrite(fd int, p []byte, off int64) (int, error) { return unix.Pwrite(fd, p, off) }
 func (kernel) Fdatasync(fd int) error                          { return unix.Fdatasync(fd) }
+func (kernel) Unmap(mem []byte) error                          { return unix.Munmap(mem) }
+
+func (kernel) Map(fd int, off, n int64) ([]byte, error) {
+	return unix.Mmap(fd, off, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func (kernel) Warm(fd int, off, n int64) bool {
+	r, err := storage.PageCache(fd, off, n)
+	// If the kernel does not tell, a buffered read is always correct. Dirty pages
+	// would have to be written out before O_DIRECT could read the range.
+	return err != nil || r.Dirty || 2*r.Cached >= r.Pages
+}
 
 func (kernel) Reserve(fd int, off, n int64) error {
 	var st unix.Stat_t
@@ -55,29 +66,23 @@ func (kernel) Reserve(fd int, off, n int64) error {
 	return nil
 }
 
-// inMemory reports a file system whose fallocate takes the pages one by one:
-// there the writers do that better, side by side.
+// inMemory reports a file system whose fallocate allocates the pages one by one: the
+// writers do that faster, concurrently.
 func inMemory(on *unix.Statfs_t) bool {
 	return on.Type == unix.TMPFS_MAGIC || on.Type == unix.RAMFS_MAGIC
 }
 
-// fits reports whether a file can have n bytes more behind its end, as far as one
-// can tell. ext4 is asked first because it takes all that the disk has before it
-// finds out that this is not enough, and leaves it taken; overlayfs may stand on
-// it. What the file has reserved already needs no room.
+// fits reports whether a file can grow by n bytes, as far as that is known. ext4 is
+// asked first, because its fallocate takes all space of the disk before it finds that
+// this is not enough, and keeps it; overlayfs may be on ext4. What the file has
+// reserved already needs no space.
 func fits(st *unix.Stat_t, on *unix.Statfs_t, n int64) bool {
 	if on.Type != unix.EXT4_SUPER_MAGIC && on.Type != unix.OVERLAYFS_SUPER_MAGIC {
 		return true
 	}
 	reserved := st.Blocks * 512
-	if reserved >= st.Size { // else it has holes, and nobody knows where the blocks are
+	if reserved >= st.Size { // otherwise it has holes, and the blocks may be anywhere
 		reserved -= st.Size
 	}
 	return max(n-reserved, 0)/max(on.Bsize, 1) <= int64(on.Bfree)
-}
-
-func (kernel) Warm(fd int, off, n int64) bool {
-	r, err := storage.PageCache(fd, off, n)
-	// If the kernel does not tell, a buffered read is always correct.
-	return err != nil || r.Dirty || 2*r.Cached >= r.Pages
 }

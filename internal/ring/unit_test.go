@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
@@ -53,14 +52,14 @@ func TestSizing(t *testing.T) {
 		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0}, ""},
 		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0}, ""},
 		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0}, ""},
-		{"no budget", Config{Budget: 200 << 10}, sizing{}, "limited to 204800 bytes"},
-		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, sizing{}, "limited to 8388608 bytes"},
+		{"no budget", Config{Budget: 200 << 10}, sizing{}, "budget of 204800 bytes"},
+		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, sizing{}, "budget of 8388608 bytes"},
 		{"odd slot", Config{Slot: 100_000}, sizing{}, "multiple of 4096"},
-		{"small slot", Config{Slot: 4096}, sizing{}, "from 65536 on"},
+		{"small slot", Config{Slot: 4096}, sizing{}, "at least 65536"},
 		{"negative", Config{Workers: -1}, sizing{}, "negative"},
 	}
 	for _, tt := range tests {
-		got, err := tt.cfg.resolve(gpu.Info{}, topology{fstest.MapFS{}})
+		got, err := tt.cfg.resolve(0)
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
@@ -93,15 +92,15 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// So many hands are called in as fill the link at their pace.
+// As many workers are used as fill the link at their rate.
 func TestWorkerTarget(t *testing.T) {
 	const gen5, gen3 = 63_000_000_000, 15_750_000_000
 	tests := []struct {
-		name         string
-		lanes, hands int
-		link         int64
-		pace         float64 // GB/s; 0: none measured yet
-		want         int
+		name               string
+		pipelines, workers int
+		link               int64
+		rate               float64 // GB/s; 0: none measured yet
+		want               int
 	}{
 		{"at first", 16, 16, gen5, 0, 13},
 		{"fast cores", 16, 16, gen5, 6.5, 10},
@@ -113,42 +112,42 @@ func TestWorkerTarget(t *testing.T) {
 		{"little memory", 3, 16, gen5, 5, 3},
 	}
 	for _, tt := range tests {
-		r := &Ring{sizing: sizing{workers: tt.hands, link: tt.link}, limit: tt.lanes}
+		sc := &scheduler{sizing: sizing{workers: tt.workers, link: tt.link}, limit: tt.pipelines}
 		for range 200 {
-			if tt.pace > 0 {
-				r.readRate.add(4<<20, time.Duration(4<<20/tt.pace))
+			if tt.rate > 0 {
+				sc.readRate.Add(4<<20, time.Duration(4<<20/tt.rate))
 			}
 		}
-		if got := r.workerTargetLocked(); got != tt.want {
-			t.Errorf("%s: %d hands, want %d", tt.name, got, tt.want)
+		if got := sc.workerTargetLocked(); got != tt.want {
+			t.Errorf("%s: %d workers, want %d", tt.name, got, tt.want)
 		}
 	}
 }
 
-// Callers are not turned away when there are hands enough.
+// Callers are not turned away when there are workers enough.
 func TestSpareWorkers(t *testing.T) {
-	r := &Ring{sizing: sizing{workers: 4}, limit: 16}
+	sc := &scheduler{sizing: sizing{workers: 4}, limit: 16}
 	for used := range 17 {
-		r.pipelines, r.free = used, nil
-		if got, want := r.spareWorkersLocked(), max(4-used, 0); got != want {
-			t.Errorf("%d at work: %d hands to spare, want %d", used, got, want)
+		sc.pipelines, sc.free = used, nil
+		if got, want := sc.spareWorkersLocked(), max(4-used, 0); got != want {
+			t.Errorf("%d in use: %d workers to spare, want %d", used, got, want)
 		}
-		if got := r.freePipelinesLocked(); got != 16-used {
-			t.Errorf("%d at work: room for %d", used, got)
+		if got := sc.unusedLocked(); got != 16-used {
+			t.Errorf("%d in use: %d unused", used, got)
 		}
 	}
-	r.pipelines = 15
-	r.active = []*batch{{hasCaller: true}}
-	if r.workerNeededLocked() {
-		t.Error("a helper is called to an op that has its caller")
+	sc.pipelines = 15
+	sc.active = []*batch{{hasCaller: true}}
+	if sc.neededLocked() {
+		t.Error("a worker takes a batch that has its caller")
 	}
-	r.active = append(r.active, &batch{})
-	if !r.workerNeededLocked() {
-		t.Error("an op without a lane finds no helper")
+	sc.active = append(sc.active, &batch{})
+	if !sc.neededLocked() {
+		t.Error("a batch without a pipeline finds no worker")
 	}
-	r.pipelines = 16
-	if r.workerNeededLocked() {
-		t.Error("a helper is called where there is no lane")
+	sc.pipelines = 16
+	if sc.neededLocked() {
+		t.Error("a worker is needed where there is no pipeline")
 	}
 }
 
@@ -169,23 +168,23 @@ func TestNear(t *testing.T) {
 	at := func(list string) topology {
 		return topology{fstest.MapFS{"sys/bus/pci/devices/a/local_cpulist": {Data: []byte(list)}}}
 	}
-	if _, ok := at("0-4095").near("a"); ok {
+	if at("0-4095").near("a") != nil {
 		t.Error("all CPUs are near, so none is nearer")
 	}
-	if _, ok := at("").near("a"); ok {
+	if at("").near("a") != nil {
 		t.Error("an empty list tells nothing")
 	}
-	near, ok := at(fmt.Sprint(cpus[0])).near("a")
-	if !ok || near.Count() != 1 || !near.IsSet(cpus[0]) {
-		t.Errorf("near %v, %v", near.Count(), ok)
+	near := at(fmt.Sprint(cpus[0])).near("a")
+	if near == nil || near.Count() != 1 || !near.IsSet(cpus[0]) {
+		t.Fatalf("near: %v", near)
 	}
-	// A ring beside such a GPU works, and puts threads back as they were.
+	// A ring for such a GPU works, and puts threads back as they were.
 	g := &nullGPU{t: t}
 	r, err := newRing(g, Config{Workers: 2, Slot: 64 << 10}, at(fmt.Sprint(cpus[0])))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.pool.near = &near
+	r.pool.near, r.sched.near = near, near // nullGPU has no PCI address
 	f := newFile(t, noise(1, 4<<20))
 	if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: 4096, Len: 4 << 20}); err != nil {
 		t.Error(err)
@@ -193,7 +192,7 @@ func TestNear(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := runNear(&near, func() error { return nil }); err != nil {
+	if err := runNear(near, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 	var after unix.CPUSet

@@ -8,63 +8,90 @@ import (
 	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
-// flush writes the parts of a slot out.
-func (l *pipeline) write(s *slot) {
-	for i := range s.segments {
-		if p := &s.segments[i]; p.err == nil {
-			l.r.write(&s.op.reqs[p.req], p, s.mem)
-		}
-	}
-}
-
-// write writes a part: the middle by O_DIRECT where there is one and the
-// alignment allows, the ends through the page cache. They share no page with
-// the middle, whose pages the kernel drops from the cache.
-func (r *Ring) write(q *Request, p *segment, mem []byte) {
-	pos := q.Off + p.off
+// write writes a segment: the aligned middle with O_DIRECT if there is a descriptor
+// for it, the ends through the page cache. The ends share no page with the middle,
+// whose pages the kernel drops from the cache.
+func (f *fileIO) write(q *Request, seg *segment, mem []byte) {
+	pos := q.Off + seg.off
 	if q.Sum {
-		p.crc = crc32c.Sum(mem[p.at : p.at+p.n])
+		seg.crc = crc32c.Sum(mem[seg.at : seg.at+seg.n])
 	}
-	if p.mapped != nil && r.storeRate.pay() {
-		r.store(p, mem)
+	if seg.mapped != nil {
+		f.mapped.store(seg, mem)
 	}
-	end := pos + int64(p.n)
+	end := pos + int64(seg.n)
 	if from, to := up(pos, q.boundary()), down(end, q.boundary()); q.Direct >= 0 && from < to {
-		r.writeTo(q.Buffered, q, p, mem, from)
-		before := p.got
-		r.writeTo(q.Direct, q, p, mem, to)
-		p.direct = p.got - before
+		f.writeTo(q.Buffered, q, seg, mem, from)
+		before := seg.got
+		f.writeTo(q.Direct, q, seg, mem, to)
+		seg.direct = seg.got - before
 	}
-	r.writeTo(q.Buffered, q, p, mem, end)
-	if q.Sum && p.got < p.n {
-		p.crc = crc32c.Sum(mem[p.at : p.at+p.got])
+	f.writeTo(q.Buffered, q, seg, mem, end)
+	if q.Sum && seg.got < seg.n {
+		seg.crc = crc32c.Sum(mem[seg.at : seg.at+seg.got])
 	}
 }
 
-// writeTo writes through fd until the part is written up to file offset end.
-func (r *Ring) writeTo(fd int, q *Request, p *segment, mem []byte, end int64) {
-	pos := q.Off + p.off
-	for p.err == nil && pos+int64(p.got) < end {
-		at := pos + int64(p.got)
-		n, err := r.files.Pwrite(fd, mem[p.at+p.got:p.at+int(end-pos)], at)
+// writeTo writes through fd until the segment is written up to file offset end.
+func (f *fileIO) writeTo(fd int, q *Request, seg *segment, mem []byte, end int64) {
+	pos := q.Off + seg.off
+	for seg.err == nil && pos+int64(seg.got) < end {
+		at := pos + int64(seg.got)
+		n, err := f.sys.Pwrite(fd, mem[seg.at+seg.got:seg.at+int(end-pos)], at)
 		switch {
 		case errors.Is(err, unix.EINTR):
-			p.retries++
-		case fd == q.Direct && directRefused(err):
-			p.retries++
-			return // the page cache takes the rest
+			seg.retries++
+		case fd == q.Direct && directRejected(err):
+			seg.retries++
+			return // the rest goes through the page cache
 		case err != nil:
-			p.err = &Error{"write", at, end - at, q.Addr, err}
+			seg.err = &Error{"write", at, end - at, q.Addr, err}
 		case n == 0:
-			p.err = &Error{"write", at, end - at, q.Addr, unix.EIO}
+			seg.err = &Error{"write", at, end - at, q.Addr, unix.EIO}
 		default:
-			p.got += n
+			seg.got += n
 			if at+int64(n) < end {
-				p.retries++
+				seg.retries++
 			}
 			if fd == q.Direct && (at+int64(n))%q.align() != 0 {
 				return // off the alignment: likewise
 			}
+		}
+	}
+}
+
+// largeWrite is the size from which a write reserves space and may be mapped.
+const largeWrite = 8 << 20
+
+// prepareWrites reserves space for large writes that extend a file, so that they fail
+// before anything is moved, and maps those that do not.
+func (f *fileIO) prepareWrites(b *batch) {
+	for i := range b.reqs {
+		q := &b.reqs[i]
+		if !q.Write || b.prog[i].len < largeWrite {
+			continue
+		}
+		if err := f.sys.Reserve(q.Buffered, q.Off, q.Len); err != nil {
+			b.fail(i, 0, &Error{"reserve", q.Off, q.Len, q.Addr, err})
+			continue
+		}
+		f.mapped.mapFile(q, &b.prog[i])
+	}
+}
+
+// syncWrites flushes the files of writes that ask for it, each file once.
+func (f *fileIO) syncWrites(reqs []Request, res []Result) {
+	last, lastErr := -1, error(nil)
+	for i := range reqs {
+		q := &reqs[i]
+		if !q.Write || !q.Sync || res[i].Err != nil {
+			continue
+		}
+		if q.Buffered != last {
+			last, lastErr = q.Buffered, f.sys.Fdatasync(q.Buffered)
+		}
+		if lastErr != nil {
+			res[i].Err = &Error{"sync", q.Off, q.Len, q.Addr, lastErr}
 		}
 	}
 }

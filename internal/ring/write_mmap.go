@@ -2,56 +2,131 @@ package ring
 
 import (
 	"errors"
-	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/tune"
 )
 
-// File systems let one writer at a time into a file, so a dozen threads that
-// pwrite over cached pages are no faster than one: 4 to 6 GB/s. Stores into a
-// shared mapping of the same pages take no such lock, and reach 20 GB/s with
-// eight. They are for pages that are there already; to make new ones pwrite is
-// the better way.
+// mappedWrites stores large writes into a shared mapping of the file.
+//
+// File systems admit one writer per file at a time, so a dozen threads that pwrite
+// over cached pages are no faster than one: 4 to 6 GB/s. Stores into a mapping of the
+// same pages take no such lock and reach 20 GB/s with eight threads. They are for
+// cached pages; new ones are made faster by pwrite.
+//
+// How fast a store is depends on the page cache. Large folios, which large writes and
+// readahead make, cost one fault for many pages. If every page faults, a mapping is
+// hardly faster than pwrite and takes several times the CPU time. So the rate is
+// measured.
+type mappedWrites struct {
+	sys     syscalls
+	log     *slog.Logger
+	workers int
+	slot    int64
+	rate    tune.Rate // of one thread
+	explore tune.Explorer
+}
 
-// How fast a store is depends on how the cache holds the file. Large folios, which
-// large writes and readahead make, cost one fault for many pages; where a fault
-// is needed for every page, a mapping is hardly faster than pwrite and takes
-// several times the processor. So the pace is watched.
 const (
-	// leastStore is the pace of a hand, in bytes per second, below which pwrite is
-	// the better way.
+	// minStoreRate is the rate of one thread, in bytes per second, below which
+	// pwrite is better.
 	minStoreRate = 800_000_000
-	// storeTurns is how many pieces that could be stored are written before one is
-	// stored again, to see how it goes.
-	storeRetry = 64
+	// tmpfsWorkers is how many threads a mapping on tmpfs needs to be faster than
+	// pwrite: each fault costs more there.
+	tmpfsWorkers = 8
 )
 
-// stores are the stores into pages so far.
-type storeRate struct {
-	rate    rate
-	skipped atomic.Uint32
+func (w *mappedWrites) init(sys syscalls, size sizing, log *slog.Logger) {
+	w.sys, w.log, w.slot, w.workers = sys, log, size.slot, min(size.pipelines, size.workers)
+	seed(&w.rate)
 }
 
-// pay reports whether the next piece should be stored.
-func (s *storeRate) pay() bool {
-	return s.rate.get() >= minStoreRate || s.skipped.Add(1)%storeRetry == 0
+func (w *mappedWrites) fast() bool { return w.rate.Get(firstRate) >= minStoreRate }
+
+// A fileMapping is the mapped range of a request.
+type fileMapping struct {
+	writes  *mappedWrites
+	mem     []byte
+	skip    int64 // bytes of the first page before the range
+	explore bool  // store even if that was slow before
 }
 
-// mapHands is how many must be at work for a mapping to pay on tmpfs, where each
-// fault costs more.
-const tmpfsStoreWorkers = 8
+// slice is n bytes from off on; nil if they are to be written with pwrite.
+func (m *fileMapping) slice(off, n int64) []byte {
+	if m.mem == nil || !m.explore && !m.writes.fast() {
+		return nil
+	}
+	return m.mem[m.skip+off : m.skip+off+n]
+}
 
-// Overwritable reports whether stores into a mapping do what pwrites would: the
-// range is part of a plain file, in the page cache, without holes that would
-// need room on the disk, and no flag asks for more. One difference stays: who
-// watches the file by inotify hears of it when it is closed, not before.
-func (kernel) CanStore(fd int, off, n int64, hands int) bool {
+// mapFile maps what a request writes, if that is faster. One mapping serves the whole
+// request: with one per chunk, threads would wait for each other in mmap, and a chunk
+// that ends inside a folio would fault for each of its pages.
+func (w *mappedWrites) mapFile(q *Request, p *progress) {
+	if q.Direct >= 0 {
+		return
+	}
+	explore := false
+	if !w.fast() {
+		if explore = w.explore.Try(q.Len); !explore {
+			return
+		}
+	}
+	if !w.sys.CanStore(q.Buffered, q.Off, q.Len, w.workers) {
+		return
+	}
+	from := down(q.Off, page)
+	mem, err := w.sys.Map(q.Buffered, from, q.Off-from+q.Len)
+	if err != nil {
+		w.log.Debug("ring: map the file; writing with pwrite", "error", err)
+		return
+	}
+	p.mapped = fileMapping{w, mem, q.Off - from, explore}
+}
+
+// unmap removes the mappings of a batch.
+func (w *mappedWrites) unmap(b *batch) {
+	for i := range b.prog {
+		p := &b.prog[i]
+		if p.mapped.mem == nil {
+			continue
+		}
+		if err := w.sys.Unmap(p.mapped.mem); err != nil {
+			w.log.Warn("ring: unmap a file", "error", err)
+		}
+		p.mapped = fileMapping{}
+	}
+}
+
+// store writes a segment into the mapping. If that fails, pwrite finds out why.
+func (w *mappedWrites) store(seg *segment, mem []byte) {
+	began := time.Now()
+	if err := w.sys.Store(seg.mapped, mem[seg.at:seg.at+seg.n]); err != nil {
+		seg.retries++
+		return
+	}
+	seg.got = seg.n
+	if int64(seg.n) < max(w.slot, rateLen) {
+		return
+	}
+	before := w.fast()
+	w.rate.Add(int64(seg.n), time.Since(began))
+	if now := w.fast(); now != before {
+		w.log.Debug("ring: the faster write over cached pages has changed", "mapped", now, "bytes_per_second", int64(w.rate.Get(firstRate)))
+	}
+}
+
+// CanStore reports whether stores into a mapping have the effect of pwrites: the
+// range is part of a regular file, in the page cache, without holes that would need
+// disk space, and no flag demands more. One difference remains: inotify reports the
+// change only when the file is closed.
+func (kernel) CanStore(fd int, off, n int64, workers int) bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false
@@ -66,10 +141,10 @@ func (kernel) CanStore(fd int, off, n int64, hands int) bool {
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR || flags&(unix.O_APPEND|unix.O_DSYNC|unix.O_SYNC) != 0 {
 		return false
 	}
-	return faultsRecoverable() && storeSupported(fd, hands) && cached(fd, off, n)
+	return faultsRecoverable() && storeSupported(fd, workers) && cached(fd, off, n)
 }
 
-// privileged reports rights that a write takes from a file, and a store does not:
+// privileged reports rights that a write removes from a file and a store does not:
 // setuid, setgid and capabilities.
 func privileged(fd int, mode uint32) bool {
 	if mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
@@ -79,8 +154,8 @@ func privileged(fd int, mode uint32) bool {
 	return err == nil && n > 0
 }
 
-// storable reports a file system that was tried.
-func storeSupported(fd, hands int) bool {
+// storeSupported reports a file system on which stores were tested.
+func storeSupported(fd, workers int) bool {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return false
@@ -89,7 +164,7 @@ func storeSupported(fd, hands int) bool {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
 		return true
 	case unix.TMPFS_MAGIC:
-		return hands >= tmpfsStoreWorkers
+		return workers >= tmpfsWorkers
 	}
 	return false
 }
@@ -100,43 +175,11 @@ func cached(fd int, off, n int64) bool {
 	return err == nil && r.Cached >= r.Pages
 }
 
-// pages are a shared mapping of a range of a file.
-type mappedPages struct {
-	mem  []byte
-	skip int // bytes of the first page before the range
-}
+var errFault = errors.New("fault in file mapping: file truncated or disk full")
 
-// part is n bytes from off on, or nil where nothing is mapped.
-func (p mappedPages) slice(off, n int64) []byte {
-	if p.mem == nil {
-		return nil
-	}
-	return p.mem[int64(p.skip)+off : int64(p.skip)+off+n]
-}
-
-// Pages maps a range. One mapping serves a whole request: to make one for each
-// piece would have the hands wait for each other, and pieces that end inside a
-// folio would take a fault for each of its pages.
-func (kernel) Map(fd int, off, n int64) (mappedPages, error) {
-	from := down(off, page)
-	mem, err := unix.Mmap(fd, from, int(off-from+n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return mappedPages{}, fmt.Errorf("mmap: %w", err)
-	}
-	return mappedPages{mem, int(off - from)}, nil
-}
-
-// Release unmaps them.
-func (kernel) Unmap(p mappedPages) error { return unix.Munmap(p.mem) }
-
-// Store copies into pages. After an error some of it may be there.
-func (kernel) Store(dst, src []byte) error { return store(dst, src) }
-
-var errFault = errors.New("the pages went away")
-
-// store copies, and turns the fault into an error that comes when the file is cut
-// short meanwhile or the disk has no room.
-func store(dst, src []byte) (err error) {
+// Store copies into a mapping. A fault, because the file was truncated or the disk is
+// full, is an error; some of the bytes may be stored then.
+func (kernel) Store(dst, src []byte) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
@@ -153,45 +196,4 @@ func store(dst, src []byte) (err error) {
 	}()
 	copy(dst, src)
 	return nil
-}
-
-// overwrite stores a part. Where that fails pwrite is to find out what is wrong.
-func (r *Ring) store(p *segment, mem []byte) {
-	began := time.Now()
-	if err := r.files.Store(p.mapped, mem[p.at:p.at+p.n]); err != nil {
-		p.retries++
-		return
-	}
-	if int64(p.n) == r.sizing.slot {
-		r.storeRate.rate.add(p.n, time.Since(began))
-	}
-	p.got = p.n
-}
-
-// mapPages maps what a request writes, if that is the better way to write it.
-func (r *Ring) mapFile(q *Request, p *progress) {
-	hands := min(r.sizing.pipelines, r.sizing.workers)
-	if q.Direct >= 0 || !r.storeRate.pay() || !r.files.CanStore(q.Buffered, q.Off, q.Len, hands) {
-		return
-	}
-	over, err := r.files.Map(q.Buffered, q.Off, q.Len)
-	if err != nil {
-		r.log.Debug("ring: pages are written, not stored into", "error", err)
-		return
-	}
-	p.mapped = over
-}
-
-// releasePages unmaps what was mapped for an op.
-func (r *Ring) unmapFiles(o *batch) {
-	for i := range o.prog {
-		p := &o.prog[i]
-		if p.mapped.mem == nil {
-			continue
-		}
-		if err := r.files.Unmap(p.mapped); err != nil {
-			r.log.Warn("ring: unmap the pages of a file", "error", err)
-		}
-		p.mapped = mappedPages{}
-	}
 }

@@ -92,7 +92,7 @@ func TestStoredIntoFullDisk(t *testing.T) {
 	if err := unix.Ftruncate(f.buffered, overLen+8<<20); err != nil {
 		t.Fatal(err)
 	}
-	r := openRing(t, openGPU(t), Config{Budget: 4 << 20, Slot: 64 << 10, Workers: 3, files: &boldFiles{}})
+	r := openRing(t, openGPU(t), Config{Budget: 4 << 20, Slot: 64 << 10, Workers: 3, sys: &boldFiles{}})
 	b, data := newBuffer(t, r.dev, overLen+8<<20), noise(2, overLen+8<<20)
 	b.set(t, data)
 	res, err := run1(r, Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: int64(len(data)), Sum: true})
@@ -119,7 +119,7 @@ func TestSealedFile(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err != nil {
 		t.Fatal(err)
 	}
-	r := openRing(t, openGPU(t), Config{Budget: 4 << 20, Slot: 64 << 10, Workers: 3, files: &boldFiles{}})
+	r := openRing(t, openGPU(t), Config{Budget: 4 << 20, Slot: 64 << 10, Workers: 3, sys: &boldFiles{}})
 	b := newBuffer(t, r.dev, overLen)
 	res, err := run1(r, Request{Write: true, Buffered: fd, Direct: -1, Addr: b.addr(), Len: overLen})
 	if !errors.Is(err, os.ErrPermission) || res.N != 0 {
@@ -133,16 +133,16 @@ func TestSealedFile(t *testing.T) {
 // Where somebody else handles faults nothing is stored that could fault.
 func TestForeignFaultHandler(t *testing.T) {
 	f := newFile(t, noise(1, 4*page))
-	if !(kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsStoreWorkers) {
+	if !(kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsWorkers) {
 		t.Skip("needs a directory for temporary files on ext4, xfs, overlayfs or tmpfs")
 	}
 	ours := swapSIGBUS(&sigaction{}) // the default: to end the process
-	got := (kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsStoreWorkers)
+	got := (kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsWorkers)
 	swapSIGBUS(&ours)
 	if got {
 		t.Error("a file would be stored into")
 	}
-	if !(kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsStoreWorkers) {
+	if !(kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsWorkers) {
 		t.Error("not even with Go's handler back")
 	}
 }

@@ -3,6 +3,7 @@ package ring
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,7 @@ import (
 )
 
 // overLen is enough for a write that is looked at more closely.
-const overLen = reserveLen + 12_345
+const overLen = largeWrite + 12_345
 
 // overwritten counts the pieces that went into a mapping.
 func overwritten(files *oddFiles, odd func(call) error) *atomic.Int32 {
@@ -35,7 +36,7 @@ func newOverwrite(t *testing.T) (r *Ring, files *oddFiles, f *testFile, b *buffe
 	t.Helper()
 	files = &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r = openRing(t, openGPU(t), cfg)
 	f, b = newFile(t, noise(1, overLen)), newBuffer(t, r.dev, overLen)
 	if !storeSupported(f.buffered, cfg.Workers) {
@@ -51,7 +52,7 @@ func newOverwrite(t *testing.T) (r *Ring, files *oddFiles, f *testFile, b *buffe
 func TestStore(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
-	cfg.files = files
+	cfg.sys = files
 	r := openRing(t, openGPU(t), cfg)
 	for _, off := range []int64{0, 4096, 777} {
 		f, b := newFile(t, noise(1, overLen+10_000)), newBuffer(t, r.dev, overLen)
@@ -136,16 +137,16 @@ func TestStoreFaults(t *testing.T) {
 	if err := unix.Ftruncate(f.buffered, page); err != nil {
 		t.Fatal(err)
 	}
-	if err := store(mem, make([]byte, 3*page)); !errors.Is(err, errFault) {
+	if err := (kernel{}).Store(mem, make([]byte, 3*page)); !errors.Is(err, errFault) {
 		t.Errorf("%v, want %v", err, errFault)
 	}
-	if err := store(mem[:page], make([]byte, page)); err != nil {
+	if err := (kernel{}).Store(mem[:page], make([]byte, page)); err != nil {
 		t.Errorf("what is left of the file: %v", err)
 	}
 }
 
 func TestCanStore(t *testing.T) {
-	if f := newFile(t, noise(1, 4*page)); !storeSupported(f.buffered, tmpfsStoreWorkers) {
+	if f := newFile(t, noise(1, 4*page)); !storeSupported(f.buffered, tmpfsWorkers) {
 		t.Skip("needs a directory for temporary files on ext4, xfs, overlayfs or tmpfs")
 	}
 	tests := []struct {
@@ -194,7 +195,7 @@ func TestCanStore(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, &testFile{buffered: fd})
 			}
-			if got := (kernel{}).CanStore(fd, tt.off, tt.n, tmpfsStoreWorkers); got != tt.want {
+			if got := (kernel{}).CanStore(fd, tt.off, tt.n, tmpfsWorkers); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
@@ -206,37 +207,58 @@ func TestCanStore(t *testing.T) {
 		}
 		defer r.Close()
 		defer w.Close()
-		if (kernel{}).CanStore(int(w.Fd()), 0, 1, tmpfsStoreWorkers) {
+		if (kernel{}).CanStore(int(w.Fd()), 0, 1, tmpfsWorkers) {
 			t.Error("a pipe can be mapped")
 		}
 	})
 }
 
-// Stores that turn out to be slow are given up, and tried again now and then.
+// TestSlowStores holds that stores are given up when they are slow, then tried with at
+// most 1 % of the bytes, and used again when they are fast.
 func TestSlowStores(t *testing.T) {
-	var s storeRate
+	var w mappedWrites
+	w.init(alwaysMap{}, sizing{slot: 4 << 20, pipelines: 8, workers: 8}, slog.New(slog.DiscardHandler))
+	q := &Request{Write: true, Direct: -1, Off: 5, Len: 1000}
+	mapped := func() fileMapping {
+		var p progress
+		w.mapFile(q, &p)
+		return p.mapped
+	}
+	before := mapped()
 	for range 100 {
-		if !s.pay() {
+		if before.slice(0, 10) == nil {
 			t.Fatal("given up before anything was measured")
 		}
-		s.rate.add(4<<20, time.Millisecond) // 4 GB/s
+		w.rate.Add(4<<20, time.Millisecond) // 4 GB/s
 	}
 	for range 30 {
-		s.rate.add(4<<20, 8*time.Millisecond) // 0.5 GB/s
+		w.rate.Add(4<<20, 8*time.Millisecond) // 0.5 GB/s
+	}
+	if before.slice(0, 10) != nil {
+		t.Error("a batch goes on storing when that is slow")
 	}
 	tried := 0
-	for range 10 * storeRetry {
-		if s.pay() {
+	for range 1000 {
+		if m := mapped(); m.mem != nil {
 			tried++
+			if m.slice(990, 10) == nil {
+				t.Error("a request that is to explore does not store")
+			}
 		}
 	}
-	if tried != 10 {
-		t.Errorf("tried %d times in %d, want 10", tried, 10*storeRetry)
+	if tried == 0 || tried > 10 {
+		t.Errorf("tried %d times in 1000, want some, at most 10", tried)
 	}
 	for range 30 {
-		s.rate.add(4<<20, time.Millisecond)
+		w.rate.Add(4<<20, time.Millisecond)
 	}
-	if !s.pay() {
+	if before.slice(0, 10) == nil {
 		t.Error("still given up when it is fast again")
 	}
 }
+
+// alwaysMap maps memory instead of files.
+type alwaysMap struct{ kernel }
+
+func (alwaysMap) CanStore(int, int64, int64, int) bool  { return true }
+func (alwaysMap) Map(_ int, _, n int64) ([]byte, error) { return make([]byte, n), nil }

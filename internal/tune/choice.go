@@ -13,33 +13,49 @@ const (
 	Alternative
 )
 
-const (
-	// exploreShare is the fraction of bytes, 1 in exploreShare, that the slower
-	// method may get.
-	exploreShare = 100
-	// spikeLimit is how many times the average a single observation may count: a
-	// disk has hiccups.
-	spikeLimit = 4
-)
+// exploreShare is the fraction of bytes, 1 in exploreShare, that a slower method may
+// get.
+const exploreShare = 100
+
+// An Explorer limits how many bytes are given to a method that looks slower, to see
+// whether it still is: at most 1 %, and none of the first transfers. Its zero value
+// is ready to use, by several goroutines.
+type Explorer struct {
+	seen     atomic.Int64
+	explored atomic.Int64
+}
+
+// Try counts a transfer of n bytes and reports whether the slower method may have it.
+func (e *Explorer) Try(n int64) bool {
+	limit := (e.seen.Add(n) - n) / exploreShare
+	if e.explored.Load()+n > limit {
+		return false
+	}
+	if e.explored.Add(n) > limit { // another transfer took the bytes
+		e.explored.Add(-n)
+		return false
+	}
+	return true
+}
+
+// spikeLimit is how many times the average a single observation may count: a disk
+// has hiccups.
+const spikeLimit = 4
 
 // A Choice selects the faster of two methods from the times of transfers that
 // happen anyway. Its zero value is ready to use. It is safe for concurrent use; of
 // two observations made at the same time one may be lost.
 type Choice struct {
-	seen     atomic.Int64     // bytes picked so far
-	explored atomic.Int64     // of which were given to the slower method
-	cost     [2]atomic.Uint64 // nanoseconds per MiB, moving average; 0 if unknown
+	explore Explorer
+	cost    [2]atomic.Uint64 // nanoseconds per MiB, moving average; 0 if unknown
 }
 
 // Pick selects the method for a transfer of n bytes.
 func (c *Choice) Pick(n int64) Method {
-	faster := c.Faster()
-	before := c.seen.Add(n) - n
-	if c.explored.Load()+n > before/exploreShare {
-		return faster
+	if c.explore.Try(n) {
+		return 1 - c.Faster()
 	}
-	c.explored.Add(n)
-	return 1 - faster
+	return c.Faster()
 }
 
 // Faster is the method that Pick returns when it does not explore.
@@ -51,16 +67,18 @@ func (c *Choice) Faster() Method {
 	return Default
 }
 
-// Add records that n bytes took so long with a method.
-func (c *Choice) Add(m Method, n int64, took time.Duration) {
+// Add records that n bytes took so long with a method, and reports whether another
+// method is the faster one now.
+func (c *Choice) Add(m Method, n int64, took time.Duration) (changed bool) {
 	if n <= 0 || took <= 0 {
-		return
+		return false
 	}
+	before := c.Faster()
 	now := max(uint64(float64(took)/float64(n)*(1<<20)), 1)
 	mean := c.cost[m].Load()
 	if mean == 0 {
-		c.cost[m].Store(now)
-		return
+		mean = now
 	}
 	c.cost[m].Store(max(mean-mean/averageOver+min(now, spikeLimit*mean)/averageOver, 1))
+	return c.Faster() != before
 }
