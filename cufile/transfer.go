@@ -80,6 +80,7 @@ func (f *File) vector(ctx context.Context, dir route.Dir, off int64, mem ...gpu.
 		}
 		off += int64(m.Len) // add has checked that it does not overflow
 	}
+	b.res = b.res[:0]
 	for range mem {
 		b.res = append(b.res, route.Receipt{})
 	}
@@ -117,7 +118,7 @@ var (
 )
 
 // add checks a request and keeps its file and buffer open until release.
-func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64) error {
+func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64) (err error) {
 	if !f.io.Enter(b.shard) {
 		return f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
@@ -126,21 +127,19 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
 	}
-	op := ladder.Op{Dir: dir, Src: f.src, Off: off, Mem: mem}
-	if mem.Len > 0 {
-		var err error
-		if op.Kind, err = f.locate(dir, &op.Mem, buf); err != nil {
-			return err
-		}
-		if b.users[len(b.users)-1].plan, err = f.plan(locationOf(op.Mem.Dev, op.Kind)); err != nil {
-			return err
-		}
-		if buf != nil {
-			op.Buf = buf
-		}
+	b.ops = append(b.ops, ladder.Op{Dir: dir, Src: f.src, Off: off, Mem: mem})
+	if mem.Len == 0 {
+		return nil
 	}
-	b.ops = append(b.ops, op)
-	return nil
+	op := &b.ops[len(b.ops)-1]
+	if op.Kind, err = f.locate(dir, &op.Mem, buf); err != nil {
+		return err
+	}
+	if buf != nil {
+		op.Buf = buf
+	}
+	b.users[len(b.users)-1].plan, err = f.plan(locationOf(op.Mem.Dev, op.Kind))
+	return err
 }
 
 // run gives neighbouring requests with the same plan to it in one call.
@@ -210,10 +209,7 @@ func (b *batch) release() {
 		}
 		u.file.io.Leave(b.shard)
 	}
-	clear(b.ops)
-	clear(b.users)
-	clear(b.res)
-	b.ops, b.users, b.res = b.ops[:0], b.users[:0], b.res[:0]
+	b.ops, b.users = b.ops[:0], b.users[:0]
 	batches.Put(b)
 }
 

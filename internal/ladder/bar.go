@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +11,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/internal/wc"
 	"github.com/culvert-io/culvert/route"
 )
@@ -35,8 +35,8 @@ var barLimit = Limit{From: 64 << 10, Reads: 6, Batch: 1 << 20}
 type barRoute struct {
 	basic
 	dev    gpu.Device
-	root   fs.FS // with /proc and /sys
 	mapper *rm.Mapper
+	link   tune.Subject // this GPU, its driver and the kernel
 
 	inFlight atomic.Int32 // reads of barLimit.From bytes and more
 	maps     table[*rm.Window]
@@ -56,7 +56,7 @@ func findBar(device gpu.Device, os dev.OS) (Route, *route.Decline) {
 		}
 		return nil, d
 	}
-	return &barRoute{dev: device, root: os.FS(), mapper: m}, nil
+	return &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS())}, nil
 }
 
 var barTexts = [numReasons]*route.Decline{
@@ -105,17 +105,24 @@ func (b *barRoute) Deregister(span gpu.Span) {
 
 // State looks up the mapping of a buffer, the load and, for a file opened with
 // O_DIRECT, the page cache.
-func (b *barRoute) State(op *Op) State {
-	w, ok := b.maps.get(op.Mem.Base)
-	if !ok {
-		return State{}
+func (b *barRoute) State(op *Op) (s State) {
+	if _, ok := b.maps.get(op.Mem.Base); !ok {
+		return s
 	}
-	s := State{Prepared: true, Mapping: w.Bytes(), InFlight: int(b.inFlight.Load())}
+	s.Prepared, s.InFlight = true, b.inFlight.Load()
 	if f := op.file(); f.CallerDirect() {
 		n, err := f.Resident(op.Off, int64(op.Mem.Len))
 		s.NotCached = err != nil || n < int64(op.Mem.Len)
 	}
 	return s
+}
+
+// Mapping is the BAR1 mapping of a buffer.
+func (b *barRoute) Mapping(base gpu.Addr) []byte {
+	if w, ok := b.maps.get(base); ok {
+		return w.Bytes()
+	}
+	return nil
 }
 
 // Run reads each op with one pread.
@@ -132,10 +139,15 @@ func (b *barRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error
 }
 
 func (b *barRoute) run(op *Op, r *route.Receipt) error {
-	if op.Mem.Len >= barLimit.From {
-		b.inFlight.Add(1)
-		defer b.inFlight.Add(-1)
+	if op.Mem.Len < barLimit.From {
+		return b.read(op, r)
 	}
+	b.inFlight.Add(1)
+	defer b.inFlight.Add(-1)
+	return b.read(op, r)
+}
+
+func (b *barRoute) read(op *Op, r *route.Receipt) error {
 	// The buffer stays registered while a transfer uses it, so the mapping needs no
 	// lock of its own here.
 	w, ok := b.maps.get(op.Mem.Base)

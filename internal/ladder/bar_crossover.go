@@ -68,7 +68,7 @@ func (c *Crossover) decline() *route.Decline {
 
 // crossoverSubject is what a crossover applies to.
 func (b *barRoute) crossoverSubject(f *storage.File) tune.Subject {
-	s := tune.Link(b.dev.Info(), b.root)
+	s := b.link
 	s.FS, s.Dev, s.Callers = f.Facts.FS, f.Facts.Dev, crossoverCallers()
 	return s
 }

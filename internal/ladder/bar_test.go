@@ -121,7 +121,7 @@ func TestBarCountsLargeReads(t *testing.T) {
 	if r := w.run(t, p, barLimit.From); r.Route != route.Bar || bar.inFlight.Load() != 0 {
 		t.Errorf("%v, %d in flight afterwards", &r, bar.inFlight.Load())
 	}
-	bar.inFlight.Store(int32(barLimit.Reads))
+	bar.inFlight.Store(barLimit.Reads)
 	defer bar.inFlight.Store(0)
 	if r := w.run(t, p, barLimit.From); r.Route != route.Ring || r.Declined[route.Bar] != barTexts[busy] {
 		t.Errorf("at the limit: %v", &r)

@@ -24,7 +24,7 @@ type Traits struct {
 	// Limit is the load beyond which a parallel route is faster.
 	Limit Limit
 	// SinglePread is the length below which a read into a prepared buffer is one
-	// pread into State.Mapping; 0 if no read is.
+	// pread into Route.Mapping; 0 if no read is.
 	SinglePread uint64
 
 	texts *[numReasons]*route.Decline
@@ -33,7 +33,7 @@ type Traits struct {
 // A Limit is the load up to which a route is worth using.
 type Limit struct {
 	From  uint64 // requests of this length and more count
-	Reads int    // that many at a time
+	Reads int32  // that many at a time
 	Batch uint64 // bytes of a batch
 }
 
@@ -51,10 +51,9 @@ type Shape struct {
 // A State is what a route knows about a request at this moment.
 type State struct {
 	Prepared   bool           // the route has prepared the registered buffer
-	Mapping    []byte         // the buffer as the CPU sees it, if it is mapped
 	Misaligned bool           // memory and offset differ modulo Block
 	NotCached  bool           // opened with O_DIRECT, and not in the page cache
-	InFlight   int            // requests of Limit.From and more that run now
+	InFlight   int32          // requests of Limit.From and more that run now
 	Learned    *route.Decline // an earlier transfer was rejected
 }
 
@@ -81,14 +80,14 @@ const (
 
 // choose returns the index of the route for a request: the first that accepts it.
 // A route over its limit is passed over only if a parallel route follows that
-// accepts the request. now is the state of route i; it is asked once for each route
-// that is considered. Reasons of the better routes are added to why. The result is
+// accepts the request. now returns the state of route i; it is called once for each
+// route that is considered. Reasons of the better routes are added to why. The result is
 // -1 if no route accepts the request.
 func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined) int {
 	over := -1
 	for i := range plan {
 		t, state := &plan[i], now(i)
-		switch r := admit(t, op, &state); {
+		switch r := admit(t, op, state); {
 		case r == accepted && (over < 0 || t.Parallel):
 			return i
 		case r == busy || r == largeBatch:
@@ -97,7 +96,7 @@ func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined
 			}
 			fallthrough
 		default:
-			if d := t.decline(r, &state); d != nil {
+			if d := t.decline(r, state); d != nil {
 				why[t.ID] = d
 			}
 		}
@@ -111,7 +110,7 @@ func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined
 }
 
 // decline is the text of a reason; nil for a route that would have accepted.
-func (t *Traits) decline(r reason, now *State) *route.Decline {
+func (t *Traits) decline(r reason, now State) *route.Decline {
 	if r == learned {
 		return now.Learned
 	}
@@ -119,7 +118,7 @@ func (t *Traits) decline(r reason, now *State) *route.Decline {
 }
 
 // admit checks a request against the traits and the state of one route.
-func admit(t *Traits, op *Shape, now *State) reason {
+func admit(t *Traits, op *Shape, now State) reason {
 	switch {
 	case op.Dir == route.Read && !t.Reads, op.Dir == route.Write && !t.Writes:
 		return badDirection
@@ -145,7 +144,7 @@ func admit(t *Traits, op *Shape, now *State) reason {
 }
 
 // fits checks registration and alignment.
-func (t *Traits) fits(op *Shape, now *State) reason {
+func (t *Traits) fits(op *Shape, now State) reason {
 	whole := t.Block == 0 || (uint64(op.Off)|op.Len)%t.Block == 0
 	if op.Required && t.Bounce {
 		if op.Dir == route.Write && !whole {

@@ -138,8 +138,7 @@ func (r *nvfsRoute) Traits(src Source) (t Traits, d *route.Decline) {
 
 // State looks up the shadow buffers of a buffer and what earlier transfers of the
 // file have shown.
-func (r *nvfsRoute) State(op *Op) State {
-	var s State
+func (r *nvfsRoute) State(op *Op) (s State) {
 	_, s.Prepared = r.bufs.get(op.Mem.Base)
 	s.Misaligned = (uint64(op.Mem.Addr())-uint64(op.Off))%nvfsBlock != 0
 	if f, ok := r.files.Load(op.file()); ok {

@@ -133,7 +133,7 @@ func (p *Plan) SinglePread(op *Op) (mem []byte, below uint64) {
 	if len(p.traits) == 0 || p.traits[0].SinglePread == 0 || op.file().CallerDirect() {
 		return nil, 0
 	}
-	if mem = p.routes[0].State(op).Mapping; mem == nil {
+	if mem = p.routes[0].Mapping(op.Mem.Base); mem == nil {
 		return nil, 0
 	}
 	return mem, p.traits[0].SinglePread
@@ -223,10 +223,11 @@ func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration)
 	r.Dir = op.Dir
 	r.Time = took
 	r.Ceiling = p.pinned.Get(op.Dir == route.Write)
-	if r.By == (route.ByRoute{}) {
-		r.By[id] = r.Bytes
+	if r.By != (route.ByRoute{}) {
+		r.Route = r.By.Most()
+	} else if r.Bytes > 0 { // all by one route
+		r.By[id], r.Route = r.Bytes, id
 	}
-	r.Route = r.By.Most()
 	for _, d := range p.declined { // the routes that the source cannot use at all
 		if d.Route < id {
 			r.Declined[d.Route] = d

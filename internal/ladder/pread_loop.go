@@ -35,7 +35,7 @@ func moveAll(call transferCall, fd int, b []byte, off, unit int64, retries *int)
 			return int64(done), err
 		}
 		done += n
-		if n == 0 || int64(n)%unit != 0 {
+		if n == 0 || unit > 1 && int64(n)%unit != 0 {
 			break
 		}
 	}

@@ -16,9 +16,12 @@ type Route interface {
 	// Try reads one block of a source if only a transfer can tell whether the route
 	// works. It returns nil if the route works or nothing is known.
 	Try(Source) *route.Decline
-	// State is what the route knows about an op now. It does no I/O; the page cache
-	// may be asked about.
+	// State is what the route knows about an op now. It does no I/O, but may ask about
+	// the page cache.
 	State(*Op) State
+	// Mapping is the registered buffer at base as the CPU sees it; nil if the route
+	// has not mapped it.
+	Mapping(base gpu.Addr) []byte
 	// Run fills res[i] for every op and returns the first error; res[i].Bytes then
 	// says how far op i came. A short count at the end of the source is no error.
 	// When Run returns, also because ctx was cancelled, nothing touches the memory
@@ -38,4 +41,5 @@ type basic struct{}
 func (basic) Try(Source) *route.Decline   { return nil }
 func (basic) Register(gpu.Span, gpu.Kind) {}
 func (basic) Deregister(gpu.Span)         {}
+func (basic) Mapping(gpu.Addr) []byte     { return nil }
 func (basic) Close() error                { return nil }
