@@ -13,8 +13,8 @@ import (
 
 const initPackage = "github.com/culvert-io/culvert/lab/init"
 
-// buildInit builds init into the cache. The go command leaves an up-to-date
-// binary alone; the lock keeps two guests from writing it at once.
+// buildInit builds init into the cache. The go command keeps an up-to-date binary;
+// the lock keeps two guests from writing it concurrently.
 func buildInit(ctx context.Context) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -32,14 +32,14 @@ func buildInit(ctx context.Context) (string, error) {
 	return init, GoBuild(ctx, "build", "-o", init, initPackage)
 }
 
-// GoBuild runs a go command that builds something for the guest: static,
-// without the parts of the project that load shared libraries.
+// GoBuild runs a go command that builds for the guest: static, without the parts of
+// the project that load shared libraries.
 func GoBuild(ctx context.Context, verb string, args ...string) error {
 	_, err := goCommand(ctx, append([]string{verb, "-tags", "nodl"}, args...)...)
 	return err
 }
 
-// PackageDir is the directory of a package of this module.
+// PackageDir returns the directory of a package of this module.
 func PackageDir(ctx context.Context, pkg string) (string, error) {
 	out, err := goCommand(ctx, "list", "-f", "{{.Dir}}", pkg)
 	return strings.TrimSpace(out), err

@@ -20,9 +20,8 @@ const (
 	bzHeaderEnd     = 0x250
 )
 
-// extractVmlinux takes the ELF kernel out of a bzImage. QEMU starts an ELF
-// kernel directly, which saves the guest its own decompression: under
-// emulation that is the largest part of a boot.
+// extractVmlinux extracts the ELF kernel from a bzImage. QEMU starts an ELF kernel
+// directly: decompression under emulation would be the largest part of a boot.
 func extractVmlinux(bz []byte) ([]byte, error) {
 	payload, err := bzPayload(bz)
 	if err != nil {
@@ -44,7 +43,7 @@ func bzPayload(bz []byte) ([]byte, error) {
 		return nil, errors.New("not a bzImage: no setup header")
 	}
 	if v := le.Uint16(bz[bzVersion:]); v < 0x208 {
-		return nil, fmt.Errorf("bzImage with boot protocol %#x: 2.08 is the first to say where the payload is", v)
+		return nil, fmt.Errorf("bzImage has boot protocol %#x, want at least 2.08", v)
 	}
 	sectors := int64(bz[bzSetupSectors])
 	if sectors == 0 {
@@ -53,13 +52,13 @@ func bzPayload(bz []byte) ([]byte, error) {
 	start := (sectors+1)*512 + int64(le.Uint32(bz[bzPayloadOffset:]))
 	end := start + int64(le.Uint32(bz[bzPayloadLength:]))
 	if end > int64(len(bz)) {
-		return nil, fmt.Errorf("bzImage of %d bytes is cut short: its payload ends at %d", len(bz), end)
+		return nil, fmt.Errorf("bzImage of %d bytes is truncated: its payload ends at %d", len(bz), end)
 	}
 	return bz[start:end], nil
 }
 
-// decompress recognises the format by its first bytes. The kernel's build
-// appends the unpacked size, which is no part of the stream.
+// decompress recognizes the format by its first bytes. The kernel's build appends
+// the unpacked size, which is not part of the stream.
 func decompress(b []byte) ([]byte, error) {
 	switch {
 	case bytes.HasPrefix(b, []byte("\x1f\x8b")):
@@ -74,10 +73,10 @@ func decompress(b []byte) ([]byte, error) {
 	case bytes.HasPrefix(b, []byte("\x28\xb5\x2f\xfd")):
 		return filter(b[:max(0, len(b)-4)], "zstd", "--decompress", "--stdout")
 	}
-	return nil, fmt.Errorf("compressed in an unknown way (it starts with % x): gzip, xz and zstd are known", b[:min(6, len(b))])
+	return nil, fmt.Errorf("unknown compression, starting with % x (want gzip, xz or zstd)", b[:min(6, len(b))])
 }
 
-// filter runs a program of the host that unpacks its input.
+// filter runs a program of the host that decompresses its input.
 func filter(in []byte, name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = bytes.NewReader(in)

@@ -3,48 +3,41 @@ package lab
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/culvert-io/culvert/lab/internal/control"
-	"github.com/culvert-io/culvert/lab/internal/qmp"
+	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// unplugTimeout is generous: a guest that waits for a second press of its
-// slot's button needs seconds, and many of them where it gets little time.
-const unplugTimeout = 3 * time.Minute
-
 // serve answers the requests of the guest until it ends.
-func (m *machine) serve(ctx context.Context, requests, monitor net.Conn) {
-	client, err := qmp.New(ctx, monitor)
+func (m *machine) serve(ctx context.Context, requests, qmp net.Conn) {
+	defer qmp.Close()
+	qemu, err := openMonitor(qmp)
 	if err != nil {
-		return // QEMU did not start; its exit says why
+		return // QEMU did not start; its exit status is the error
 	}
-	defer client.Close()
 	sc := bufio.NewScanner(requests)
 	for sc.Scan() {
-		answer := control.OK
-		if err := m.request(ctx, client, sc.Text()); err != nil {
+		answer := job.OK
+		if err := m.request(ctx, qemu, sc.Text()); err != nil {
 			answer = strings.ReplaceAll(err.Error(), "\n", " ")
 		}
 		fmt.Fprintln(requests, answer)
 	}
 }
 
-func (m *machine) request(ctx context.Context, client *qmp.Client, line string) error {
+func (m *machine) request(ctx context.Context, qemu *monitor, line string) error {
 	verb, args, _ := strings.Cut(line, " ")
 	switch verb {
-	case control.PowerCut:
+	case job.PowerCut:
 		m.stop(errPowerCut)
 		return nil
-	case control.Unplug:
-		return unplug(ctx, client, args)
-	case control.Drain:
+	case job.Unplug:
+		return qemu.unplug(args)
+	case job.Drain:
 		var stdout, stderr int64
 		if _, err := fmt.Sscan(args, &stdout, &stderr); err != nil {
 			return err
@@ -54,21 +47,7 @@ func (m *machine) request(ctx context.Context, client *qmp.Client, line string) 
 	return fmt.Errorf("unknown request %q", line)
 }
 
-// unplug waits until the guest's kernel has let go of the device.
-func unplug(ctx context.Context, client *qmp.Client, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, unplugTimeout)
-	defer cancel()
-	if _, err := client.Execute(ctx, "device_del", map[string]string{"id": id}); err != nil {
-		return err
-	}
-	_, err := client.Await(ctx, func(e qmp.Event) bool {
-		var data struct{ Device string }
-		return e.Name == "DEVICE_DELETED" && json.Unmarshal(e.Data, &data) == nil && data.Device == id
-	})
-	return err
-}
-
-// drain waits until that many bytes of output have been passed on.
+// drain waits until the guest's output, so many bytes, has been passed on.
 func (m *machine) drain(ctx context.Context, stdout, stderr int64) error {
 	if err := m.stdout.reach(ctx, stdout); err != nil {
 		return err
@@ -76,14 +55,14 @@ func (m *machine) drain(ctx context.Context, stdout, stderr int64) error {
 	return m.stderr.reach(ctx, stderr)
 }
 
-// A counter passes bytes on and counts them. It never fails: an unread stream
-// would stop the guest.
+// A counter counts the bytes that it writes. It never fails: an unread stream would
+// stop the guest.
 type counter struct {
 	w io.Writer
 
 	mu      sync.Mutex
 	n       int64
-	changed chan struct{} // closed when n grows; nil while nobody waits
+	changed chan struct{} // closed when n grows; nil if nothing waits
 }
 
 func (c *counter) Write(p []byte) (int, error) {

@@ -3,13 +3,12 @@
 // I/O, real peer-to-peer DMA and real faults, without privileges and without
 // touching the host.
 //
-// A [Guest] describes a machine as data. [Open] finds a kernel; [Lab.Run]
-// packs an initial root file system, starts the guest, passes output on as it
-// comes and returns the program's exit code. A test in the guest uses package
-// inside to find its drives, to have one unplugged, or to have the power cut
-// and to go on after the next boot.
+// A [Guest] describes a machine as data. [Open] finds a kernel; [Lab.Run] packs an
+// initial root file system, starts the guest, passes its output on and returns the
+// program's exit code. A test in the guest uses package inside to find its drives,
+// to unplug one, or to cut the power and continue after the next boot.
 //
-// The command lab/cmd/lab puts this behind go test -exec.
+// The command lab/cmd/lab is for go test -exec.
 //
 // # Environment
 //

@@ -23,11 +23,11 @@ type Guest struct {
 type Drive struct {
 	ID     string  // name in QEMU and serial number in the guest
 	Size   int64   // in bytes; 0 means 1 GiB
-	Image  string  // file that holds its contents, kept afterwards; "" means a blank one, thrown away
+	Image  string  // file with its contents, kept afterwards; "" means a blank one, removed afterwards
 	Sector int     // logical block size; 0 means 512
-	CMB    int     // controller memory buffer in MiB: memory on the drive that peers can reach
-	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch it sits below
-	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" leaves the drive raw
+	CMB    int     // controller memory buffer in MiB: memory on the drive for peer-to-peer DMA
+	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch above it
+	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" means a raw drive
 	Faults []Fault // medium errors
 	LogTo  string  // id of the drive that receives a record of all writes to this one (package crash)
 }
@@ -35,8 +35,7 @@ type Drive struct {
 // RootPort is the Drive.Behind of a drive in a hot-plug slot of its own.
 const RootPort = "port"
 
-// A Fault makes every access in one direction to one sector fail, as worn
-// flash does.
+// A Fault makes every access in one direction to one sector fail, like worn flash.
 type Fault struct {
 	Op     Op
 	Sector int64 // in units of 512 bytes, whatever the drive's block size
@@ -51,8 +50,8 @@ const (
 	Write Op = "write"
 )
 
-// A NIC is a virtio network card. Without a link it is connected to nothing,
-// which is enough for traffic of a guest with itself.
+// A NIC is a virtio network card. Without a link it carries only traffic of a guest
+// with itself.
 type NIC struct {
 	Local, Remote string // unix datagram sockets that link two guests: one's Local is the other's Remote
 }
@@ -64,8 +63,7 @@ const (
 	defaultSector = 512
 )
 
-// withDefaults returns a copy with every zero that means something else
-// replaced.
+// withDefaults returns a copy with defaults in place of zeros.
 func (g Guest) withDefaults() Guest {
 	if g.CPUs == 0 {
 		g.CPUs = defaultCPUs
@@ -87,22 +85,22 @@ func (g Guest) withDefaults() Guest {
 	return g
 }
 
-// idPattern keeps names free of what QEMU's option syntax gives a meaning to.
+// idPattern excludes characters with a meaning in QEMU's option syntax.
 var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,18}$`)
 
-// Validate finds what QEMU or the guest's init would stumble over.
+// Validate finds descriptions that QEMU or init would reject.
 func (g Guest) Validate() error {
 	g = g.withDefaults()
 	seen := map[string]bool{}
 	for _, d := range g.Drives {
 		if l := d.LogTo; l != "" && (l == d.ID || !slices.ContainsFunc(g.Drives, func(o Drive) bool { return o.ID == l && o.LogTo == "" })) {
-			return fmt.Errorf("drive %s: its writes cannot be recorded on %q: want another drive that is not recorded", d.ID, l)
+			return fmt.Errorf("drive %s: LogTo %q must be another drive without LogTo", d.ID, l)
 		}
 		if !idPattern.MatchString(d.ID) {
-			return fmt.Errorf("drive %q: an id is a lower-case letter and up to 18 letters or digits", d.ID)
+			return fmt.Errorf("drive %q: id must be a lower-case letter and up to 18 letters or digits", d.ID)
 		}
 		if seen[d.ID] {
-			return fmt.Errorf("drive %s: the id is used twice", d.ID)
+			return fmt.Errorf("drive %s: duplicate id", d.ID)
 		}
 		seen[d.ID] = true
 		if err := d.validate(); err != nil {
@@ -111,7 +109,7 @@ func (g Guest) Validate() error {
 	}
 	for i, n := range g.NICs {
 		if (n.Local == "") != (n.Remote == "") {
-			return fmt.Errorf("network card %d: a link needs both Local and Remote", i)
+			return fmt.Errorf("network card %d: Local and Remote must both be set", i)
 		}
 	}
 	return nil
@@ -120,29 +118,29 @@ func (g Guest) Validate() error {
 func (d Drive) validate() error {
 	switch {
 	case d.Sector != 512 && d.Sector != 4096:
-		return fmt.Errorf("sector size %d: want 512 or 4096", d.Sector)
+		return fmt.Errorf("sector size %d must be 512 or 4096", d.Sector)
 	case d.Size <= 0 || d.Size%int64(d.Sector) != 0:
-		return fmt.Errorf("size %d is no multiple of the sector size %d", d.Size, d.Sector)
+		return fmt.Errorf("size %d must be a multiple of the sector size %d", d.Size, d.Sector)
 	case d.FS != "" && d.FS != "ext4" && d.FS != "xfs":
-		return fmt.Errorf("file system %q: want ext4, xfs or none", d.FS)
+		return fmt.Errorf("unknown file system %q (want ext4, xfs or none)", d.FS)
 	case d.CMB < 0:
-		return fmt.Errorf("controller memory buffer of %d MiB", d.CMB)
+		return fmt.Errorf("controller memory buffer of %d MiB must not be negative", d.CMB)
 	case d.Behind != "" && !idPattern.MatchString(d.Behind):
-		return fmt.Errorf("behind %q: want %q or the name of a switch", d.Behind, RootPort)
+		return fmt.Errorf("behind %q must be %q or the name of a switch", d.Behind, RootPort)
 	}
 	for _, f := range d.Faults {
 		if f.Op != Read && f.Op != Write {
-			return fmt.Errorf("fault in direction %q: want %q or %q", f.Op, Read, Write)
+			return fmt.Errorf("fault direction %q must be %q or %q", f.Op, Read, Write)
 		}
 		if f.Sector < 0 || f.Sector >= d.Size/512 {
-			return fmt.Errorf("fault at sector %d of a drive with %d", f.Sector, d.Size/512)
+			return fmt.Errorf("fault at sector %d exceeds the drive of %d sectors", f.Sector, d.Size/512)
 		}
 	}
 	return nil
 }
 
-// q35 reports whether the guest needs the machine type with PCI Express. The
-// older one starts faster.
+// q35 reports whether the guest needs the machine type with PCI Express. The older
+// one boots faster.
 func (g Guest) q35() bool {
 	if g.IOMMU {
 		return true
@@ -155,7 +153,7 @@ func (g Guest) q35() bool {
 	return false
 }
 
-// mounts are the drives with a file system, in order.
+// mounts returns the drives with a file system, in order.
 func (g Guest) mounts() []job.Mount {
 	var ms []job.Mount
 	for _, d := range g.Drives {
@@ -166,8 +164,8 @@ func (g Guest) mounts() []job.Mount {
 	return ms
 }
 
-// tempDir is the guest's TMPDIR: on the first drive with a file system, so
-// that tests that use t.TempDir work on it without knowing.
+// tempDir is the guest's TMPDIR: on the first drive with a file system, so that
+// tests with t.TempDir use it.
 func (g Guest) tempDir() string {
 	if ms := g.mounts(); len(ms) > 0 {
 		return filepath.Join(job.MountRoot, ms[0].Drive)
@@ -175,8 +173,8 @@ func (g Guest) tempDir() string {
 	return "/tmp"
 }
 
-// modules are the kernel modules that the guest needs where they are not built
-// in. crc32c_generic is what both file systems ask for by name at run time.
+// modules returns the kernel modules that the guest needs if they are not built in.
+// Both file systems load crc32c_generic by name at run time.
 func (g Guest) modules() []string {
 	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs", "overlay"}
 	if len(g.NICs) > 0 {

@@ -12,19 +12,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/culvert-io/culvert/lab/internal/cpio"
-	"github.com/culvert-io/culvert/lab/internal/elfdeps"
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// packer writes an initial root file system and remembers which paths are in
-// it.
+// packer writes an initial root file system and knows which paths are in it.
 type packer struct {
-	cpio *cpio.Writer
+	cpio *cpioWriter
 	have map[string]bool
 }
 
-func newPacker(w io.Writer) *packer { return &packer{cpio.NewWriter(w), map[string]bool{}} }
+func newPacker(w io.Writer) *packer { return &packer{&cpioWriter{w: w}, map[string]bool{}} }
 
 // parents adds the directories above a path.
 func (p *packer) parents(name string) error {
@@ -36,10 +33,10 @@ func (p *packer) parents(name string) error {
 		return err
 	}
 	p.have[dir] = true
-	return p.cpio.Dir(dir, 0o755)
+	return p.cpio.dir(dir, 0o755)
 }
 
-// claim prepares the place of a new entry, and reports false if it is taken.
+// claim prepares a new entry, and reports false if there is one.
 func (p *packer) claim(guest string) (name string, ok bool, err error) {
 	name = strings.TrimPrefix(path.Clean(guest), "/")
 	if p.have[name] {
@@ -54,7 +51,7 @@ func (p *packer) bytes(guest string, perm uint32, b []byte) error {
 	if !ok || err != nil {
 		return err
 	}
-	return p.cpio.File(name, perm, int64(len(b)), bytes.NewReader(b))
+	return p.cpio.file(name, perm, int64(len(b)), bytes.NewReader(b))
 }
 
 // file copies a file of the host.
@@ -72,13 +69,12 @@ func (p *packer) file(guest, host string) error {
 	if err != nil {
 		return err
 	}
-	return p.cpio.File(name, 0o755, st.Size(), f)
+	return p.cpio.file(name, 0o755, st.Size(), f)
 }
 
-// program copies a program of the host and the libraries that it needs, those
-// at the paths where the host has them.
+// program copies a program of the host and its libraries, which keep their paths.
 func (p *packer) program(guest, host string) error {
-	libs, err := elfdeps.Walk(elfdeps.SystemDirs, host)
+	libs, err := libraries(host)
 	if err != nil {
 		return err
 	}
@@ -90,18 +86,17 @@ func (p *packer) program(guest, host string) error {
 	return p.file(guest, host)
 }
 
-// contents is what one guest's root file system is made of.
+// contents describes the root file system of one guest.
 type contents struct {
 	init     string            // init's binary
 	programs map[string]string // programs of the host, by their path in the guest
-	mkfs     []string          // file systems to bring the tools for
+	mkfs     []string          // file systems whose mkfs is needed
 	kernel   Kernel
 	modules  []string
 	job      job.Job
 }
 
-// pack writes the root file system. It fills in the parts of the job that
-// depend on what was packed.
+// pack writes the root file system, with the job and the modules it needs.
 func (c contents) pack(w io.Writer) error {
 	p := newPacker(w)
 	if err := p.file("/init", c.init); err != nil {
@@ -127,7 +122,7 @@ func (c contents) pack(w io.Writer) error {
 	if err := p.bytes(job.Path, 0o644, b); err != nil {
 		return err
 	}
-	return p.cpio.Close()
+	return p.cpio.close()
 }
 
 func (c contents) packTools(p *packer) error {
@@ -148,8 +143,8 @@ func (c contents) packTools(p *packer) error {
 	return p.program("/bin/busybox", host)
 }
 
-// findTool looks where administrators' programs lie too, which is not in
-// everybody's PATH.
+// findTool also looks in the directories of administrators' programs, which are not
+// in every PATH.
 func findTool(name string) (string, error) {
 	if p, err := exec.LookPath(name); err == nil {
 		return p, nil
@@ -163,8 +158,7 @@ func findTool(name string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
 }
 
-// packModules adds the kernel's modules, unpacked, and lists them in load
-// order.
+// packModules adds the kernel's modules, decompressed, and lists them in load order.
 func (c contents) packModules(p *packer) ([]string, error) {
 	if c.kernel.Modules == "" {
 		return nil, nil

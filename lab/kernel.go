@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// KernelEnv names a ready kernel.
+// KernelEnv is the variable with the path of a kernel.
 const KernelEnv = "CULVERT_LAB_KERNEL"
 
 // A Kernel is what a guest boots.
@@ -22,14 +22,14 @@ type Kernel struct {
 	Modules string // its directory of modules; "" when everything is built in
 }
 
-// PeerDMA reports whether the kernel has PCI peer-to-peer DMA. The name of the
-// directory that it shows in sysfs then stands in the image.
+// PeerDMA reports whether the kernel has PCI peer-to-peer DMA: the image then
+// contains the name of its directory in sysfs.
 func (k Kernel) PeerDMA() (bool, error) {
 	b, err := os.ReadFile(k.Image)
 	return bytes.Contains(b, []byte("\x00p2pmem\x00")), err
 }
 
-// cacheDir is where kernels and the guest's init are kept between runs.
+// cacheDir is where kernels and init are kept between runs.
 func cacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -42,9 +42,9 @@ func cacheDir() (string, error) {
 	return dir, nil
 }
 
-// ResolveKernel finds the kernel to boot: the one that the environment names,
-// the one that "make lab-kernel" built, or Debian's newest, which is
-// downloaded on first use. log hears of downloads.
+// ResolveKernel finds the kernel to boot: the one of KernelEnv, the one that "make
+// lab-kernel" built, or Debian's newest, downloaded on first use. Downloads are
+// reported to log.
 func ResolveKernel(ctx context.Context, log io.Writer) (Kernel, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -63,13 +63,13 @@ func ResolveKernel(ctx context.Context, log io.Writer) (Kernel, error) {
 	}
 	k, err := debianKernel(ctx, filepath.Join(cache, "debian"), log)
 	if err != nil {
-		return Kernel{}, fmt.Errorf("no kernel for the lab: %w (build one with make lab-kernel, or name one in %s)", err, KernelEnv)
+		return Kernel{}, fmt.Errorf("no kernel for the lab: %w (fix: run make lab-kernel, or set %s)", err, KernelEnv)
 	}
 	return k, nil
 }
 
-// readyKernel takes a vmlinux as it is, and unpacks a compressed one into the
-// cache once per version of the file.
+// readyKernel returns a vmlinux; a compressed one is unpacked into the cache, once
+// per version of the file.
 func readyKernel(cache, path string) (Kernel, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -94,8 +94,7 @@ func readyKernel(cache, path string) (Kernel, error) {
 	return Kernel{Image: image}, writeFile(image, elf)
 }
 
-// writeFile creates a file whole or not at all: several guests may start at
-// once.
+// writeFile creates a file atomically: several guests may start at once.
 func writeFile(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -114,7 +113,7 @@ func writeFile(path string, b []byte) error {
 
 var imageDepends = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\d[^\s]*)$`)
 
-// debianKernel gives Debian's newest kernel. The package is unpacked, never
+// debianKernel returns Debian's newest kernel. The package is unpacked, not
 // installed.
 func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, error) {
 	out, err := exec.CommandContext(ctx, "apt-cache", "depends", "linux-image-amd64").Output()
@@ -123,7 +122,7 @@ func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, err
 	}
 	m := imageDepends.FindSubmatch(out)
 	if m == nil {
-		return Kernel{}, errors.New("apt-cache knows no linux-image (try: apt-get update)")
+		return Kernel{}, errors.New("apt-cache has no linux-image (fix: apt-get update)")
 	}
 	pkg := string(m[1])
 	dir := filepath.Join(cache, pkg)
@@ -149,7 +148,7 @@ func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, err
 	return k, nil
 }
 
-// unpackDebian fills dir with vmlinux and modules out of a kernel package.
+// unpackDebian extracts vmlinux and modules from a kernel package into dir.
 func unpackDebian(ctx context.Context, dir, pkg string) error {
 	if err := command(ctx, dir, "apt-get", "-o", "APT::Sandbox::User=root", "download", pkg); err != nil {
 		return err
@@ -174,8 +173,7 @@ func unpackDebian(ctx context.Context, dir, pkg string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", bzImage, err)
 	}
-	// The package carries no table of dependencies: depmod makes it when the
-	// package is installed.
+	// The package has no table of dependencies: depmod writes it at installation.
 	version := strings.TrimPrefix(filepath.Base(bzImage), "vmlinuz-")
 	if err := command(ctx, dir, "depmod", "--basedir", root, version); err != nil {
 		return err

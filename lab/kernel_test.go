@@ -72,8 +72,8 @@ func TestExtractVmlinuxRefuses(t *testing.T) {
 		{"empty", nil, "no setup header"},
 		{"ELF", fakeELF, "no setup header"},
 		{"old", old, "boot protocol 0x207"},
-		{"cut", cut[:len(cut)-20], "cut short"},
-		{"unknown", bzImage([]byte("LZMA?!")), "unknown way"},
+		{"cut", cut[:len(cut)-20], "truncated"},
+		{"unknown", bzImage([]byte("LZMA?!")), "unknown compression"},
 		{"not ELF", bzImage(gzipped([]byte("MZ"))), "not an ELF file"},
 	}
 	for _, tt := range tests {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// A Lab starts guests. It may be used for several at once.
+// A Lab starts guests. It may be used concurrently.
 type Lab struct {
 	Kernel Kernel
 
@@ -25,8 +26,8 @@ type Lab struct {
 	accel string
 }
 
-// Open finds the kernel and builds the guest's init, which needs the go
-// command and a working directory in this module. log hears of downloads.
+// Open finds the kernel and builds init, which needs the go command and a working
+// directory in this module. Downloads are reported to log.
 func Open(ctx context.Context, log io.Writer) (*Lab, error) {
 	if _, err := exec.LookPath(qemu); err != nil {
 		return nil, fmt.Errorf("%w (package qemu-system-x86)", err)
@@ -42,8 +43,8 @@ func Open(ctx context.Context, log io.Writer) (*Lab, error) {
 	return &Lab{Kernel: kernel, init: init, accel: accelerator("/proc/cpuinfo", "/dev/kvm")}, nil
 }
 
-// accelerator picks KVM only where the processor itself can virtualise: the
-// device node exists on machines where it cannot.
+// accelerator chooses KVM only if the processor supports virtualization: the device
+// node exists on machines without it.
 func accelerator(cpuinfo, kvm string) string {
 	const emulate = "tcg,thread=multi"
 	b, err := os.ReadFile(cpuinfo)
@@ -66,41 +67,39 @@ func accelerator(cpuinfo, kvm string) string {
 
 // A Command is what a guest runs.
 type Command struct {
-	// Args is the command line. A first word with a slash is a program of
-	// the host, which is brought into the guest with its libraries; one
-	// without is a command of the guest, such as a busybox applet.
+	// Args is the command line. A first word with a slash is a program of the
+	// host, which is copied to the guest with its libraries; one without is a
+	// command of the guest, such as a busybox applet.
 	Args []string
 	Env  []string
 	// Dir is the working directory. It is shared with the guest, read-only,
 	// with everything below the nearest go.mod above it.
 	Dir string
-	// Programs are more programs of the host to bring, by their path in
-	// the guest.
+	// Programs are more programs of the host to copy, by their path in the guest.
 	Programs map[string]string
 	// Terminal connects the command to QEMU's own standard input and
 	// output. Stdout and Stderr are then not used.
 	Terminal       bool
 	Stdout, Stderr io.Writer
-	// Console receives what the kernel prints. When nil, an error shows the
-	// end of it.
+	// Console receives the kernel's messages. If nil, an error shows their end.
 	Console io.Writer
 }
 
-// A Result is how a command in a guest ended.
+// A Result is the result of a command in a guest.
 type Result struct {
 	ExitCode int
-	Boots    int // 1, and one more for each power cut that the command asked for
+	Boots    int // 1, and one more for each power cut
 }
 
-// ErrNoReport means that a guest ended without an exit code: the kernel
-// panicked, QEMU failed to start it, or somebody killed it.
-var ErrNoReport = errors.New("the guest ended without reporting an exit code")
+// ErrNoReport means that a guest ended without an exit code: the kernel panicked,
+// or QEMU failed to start or was killed.
+var ErrNoReport = errors.New("guest ended without reporting an exit code")
 
 // ErrSetup means that a guest started but could not run its command.
-var ErrSetup = errors.New("the guest could not run the command")
+var ErrSetup = errors.New("guest could not run the command")
 
-// Run starts a guest, runs the command in it and removes every trace. Ending
-// ctx kills the guest.
+// Run starts a guest, runs the command in it and removes all temporary files.
+// Cancelling ctx kills the guest.
 func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 	g = g.withDefaults()
 	if err := g.Validate(); err != nil {
@@ -141,7 +140,7 @@ func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 	}
 }
 
-// makeImages creates what the drives keep their data in, blank and sparse.
+// makeImages creates the drives' files, blank and sparse.
 func makeImages(dir string, drives []Drive) (map[string]string, error) {
 	images := map[string]string{}
 	for _, d := range drives {
@@ -161,8 +160,8 @@ func makeImages(dir string, drives []Drive) (map[string]string, error) {
 	return images, nil
 }
 
-// shares is the directory to share: the module that the working directory is
-// in, so that a test finds its testdata and its neighbours'.
+// shares returns the directory to share: the module of the working directory, so
+// that a test finds testdata.
 func (c Command) shares() ([]job.Share, error) {
 	if c.Dir == "" {
 		return nil, nil
@@ -182,11 +181,8 @@ func (c Command) shares() ([]job.Share, error) {
 }
 
 func (l *Lab) contents(g Guest, c Command, shares []job.Share, boot int) contents {
-	args := append([]string(nil), c.Args...)
-	programs := map[string]string{}
-	for guest, host := range c.Programs {
-		programs[guest] = host
-	}
+	args, programs := slices.Clone(c.Args), map[string]string{}
+	maps.Copy(programs, c.Programs)
 	if strings.Contains(args[0], "/") {
 		guest := "/lab/bin/" + filepath.Base(args[0])
 		programs[guest] = args[0]

@@ -18,7 +18,7 @@ import (
 
 const qemu = "qemu-system-x86_64"
 
-// errPowerCut ends a boot that the guest asked to have cut short.
+// errPowerCut ends a boot on the guest's request.
 var errPowerCut = errors.New("power cut")
 
 // A machine is one boot of a guest.
@@ -58,7 +58,7 @@ func (m *machine) run(ctx context.Context) (int, error) {
 	streams.Go(func() { m.serve(ctx, control, monitor) })
 
 	status, err := m.process(ctx, &links)
-	// QEMU's ends are closed now: the streams drain and end.
+	// QEMU has closed its ends: the streams drain and end.
 	streams.Wait()
 	return m.outcome(ctx, status, err)
 }
@@ -77,8 +77,8 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// process runs QEMU and returns its exit status. It stays on one thread,
-// because the kernel kills the child when the thread that started it ends.
+// process runs QEMU and returns its exit status. It stays on one thread, because the
+// kernel kills the child when the thread that started it ends.
 func (m *machine) process(ctx context.Context, links *links) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -120,12 +120,12 @@ func (m *machine) outcome(ctx context.Context, status int, err error) (int, erro
 		err = fmt.Errorf("%w (%s ended with status %d)", ErrNoReport, qemu, status)
 	}
 	if text := m.console.String(); text != "" {
-		err = fmt.Errorf("%w; its console ended with:\n%s", err, text)
+		err = fmt.Errorf("%w; console:\n%s", err, text)
 	}
 	return 0, err
 }
 
-// links are the sockets between us and QEMU, which inherits its ends.
+// links are sockets to QEMU, which inherits the other ends.
 type links struct {
 	ours   []net.Conn
 	theirs []*os.File

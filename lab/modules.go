@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// moduleTable is what depmod wrote about one kernel's modules.
+// moduleTable is depmod's tables of one kernel.
 type moduleTable struct {
 	files   map[string]string   // path of each module, by name
 	deps    map[string][]string // paths that a path needs
-	builtin map[string]bool     // names that the kernel holds already
+	builtin map[string]bool     // names that are built into the kernel
 }
 
-// moduleName is how a module calls itself: the file name without endings, with
-// underscores.
+// moduleName is the file name without endings, with underscores.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
@@ -51,8 +50,8 @@ func eachLine(file string, f func(string)) error {
 	return sc.Err()
 }
 
-// order lists the files to load for the named modules, each after what it
-// needs. modules.dep holds a module's whole chain, the deepest last.
+// order lists the files to load for the named modules, each after its dependencies.
+// modules.dep lists a module's whole chain, the deepest last.
 func (t *moduleTable) order(names []string) ([]string, error) {
 	var files []string
 	add := func(f string) {
@@ -67,7 +66,7 @@ func (t *moduleTable) order(names []string) ([]string, error) {
 		}
 		f, ok := t.files[n]
 		if !ok {
-			return nil, fmt.Errorf("the kernel has no module %s", n)
+			return nil, fmt.Errorf("kernel has no module %s", n)
 		}
 		for _, d := range slices.Backward(t.deps[f]) {
 			add(d)

@@ -91,18 +91,18 @@ func TestValidate(t *testing.T) {
 		g    Guest
 		want string
 	}{
-		{"id", Guest{Drives: []Drive{{ID: "a,b"}}}, "an id is"},
-		{"twice", Guest{Drives: []Drive{{ID: "a"}, {ID: "a"}}}, "used twice"},
+		{"id", Guest{Drives: []Drive{{ID: "a,b"}}}, "id must be"},
+		{"twice", Guest{Drives: []Drive{{ID: "a"}, {ID: "a"}}}, "duplicate id"},
 		{"sector", Guest{Drives: []Drive{{ID: "a", Sector: 1024}}}, "sector size 1024"},
-		{"size", Guest{Drives: []Drive{{ID: "a", Size: 1000}}}, "no multiple"},
+		{"size", Guest{Drives: []Drive{{ID: "a", Size: 1000}}}, "multiple of"},
 		{"fs", Guest{Drives: []Drive{{ID: "a", FS: "btrfs"}}}, `file system "btrfs"`},
 		{"cmb", Guest{Drives: []Drive{{ID: "a", CMB: -1}}}, "controller memory buffer"},
 		{"behind", Guest{Drives: []Drive{{ID: "a", Behind: "no such"}}}, `behind "no such"`},
 		{"fault op", Guest{Drives: []Drive{{ID: "a", Faults: []Fault{{"erase", 0}}}}}, `direction "erase"`},
 		{"fault sector", Guest{Drives: []Drive{{ID: "a", Size: 1 << 20, Faults: []Fault{{Read, 2048}}}}}, "sector 2048"},
-		{"log", Guest{Drives: []Drive{{ID: "a", LogTo: "b"}}}, `recorded on "b"`},
-		{"own log", Guest{Drives: []Drive{{ID: "a", LogTo: "a"}}}, `recorded on "a"`},
-		{"link", Guest{NICs: []NIC{{Local: "/run/a"}}}, "both Local and Remote"},
+		{"log", Guest{Drives: []Drive{{ID: "a", LogTo: "b"}}}, `LogTo "b" must be`},
+		{"own log", Guest{Drives: []Drive{{ID: "a", LogTo: "a"}}}, `LogTo "a" must be`},
+		{"link", Guest{NICs: []NIC{{Local: "/run/a"}}}, "must both be set"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// A tail keeps the end of what is written to it: enough of a console to show
-// why a guest died.
+// A tail keeps the end of what is written to it, to show why a guest died.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/culvert-io/culvert/lab/writelog"
 )
 
 // A Cut is a power cut: the moment, and what was in the drive's cache then and is
@@ -25,13 +23,13 @@ func (c Cut) String() string {
 }
 
 // A history is what was written to a drive.
-type history []writelog.Entry
+type history []entry
 
 // flushed is the number of writes that are on the medium for sure at a moment:
 // those before the last flush.
 func (h history) flushed(at int) int {
 	for i := at - 1; i >= 0; i-- {
-		if h[i].Flags&writelog.Flush != 0 {
+		if h[i].flags&flagFlush != 0 {
 			return i
 		}
 	}
@@ -46,8 +44,8 @@ func (h history) flushed(at int) int {
 func (h history) loose(at int) []int {
 	var list []int
 	for i := h.flushed(at); i < at; i++ {
-		forced := h[i].Flags&writelog.FUA != 0 || i > 0 && h[i-1].Flags&writelog.Flush != 0
-		if h[i].Len > 0 && h[i].Flags&writelog.Mark == 0 && !forced {
+		forced := h[i].flags&flagFUA != 0 || i > 0 && h[i-1].flags&flagFlush != 0
+		if h[i].len > 0 && h[i].flags&flagMark == 0 && !forced {
 			list = append(list, i)
 		}
 	}
@@ -59,7 +57,7 @@ func (h history) loose(at int) []int {
 func (h history) marks(first int) []Cut {
 	cuts := []Cut{{At: first}}
 	for i := first; i < len(h); i++ {
-		if h[i].Durable() || i+1 == len(h) {
+		if h[i].durable() || i+1 == len(h) {
 			cuts = append(cuts, Cut{At: i + 1})
 		}
 	}

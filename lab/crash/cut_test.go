@@ -7,17 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/culvert-io/culvert/lab/writelog"
 )
 
-func write(flags writelog.Flags) writelog.Entry { return writelog.Entry{Len: 512, Flags: flags} }
+func write(flags uint64) entry { return entry{len: 512, flags: flags} }
 
-var flush = writelog.Entry{Flags: writelog.Flush}
+var flush = entry{flags: flagFlush}
 
 func TestLoose(t *testing.T) {
 	// Two writes, a commit record behind a flush, two more of which one is forced.
-	h := history{write(0), write(0), flush, write(0), write(0), write(writelog.FUA), {Flags: writelog.Mark}, write(writelog.Discard)}
+	h := history{write(0), write(0), flush, write(0), write(0), write(flagFUA), {flags: flagMark}, write(flagDiscard)}
 	for at, want := range map[int][]int{
 		0: nil,
 		1: {0},
@@ -42,7 +40,7 @@ func TestLoose(t *testing.T) {
 // has all of the others.
 func TestCutsLoseOnlyWhatIsLoose(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := history(rapid.SliceOfN(rapid.SampledFrom([]writelog.Entry{write(0), write(0), write(0), write(writelog.FUA), flush}), 1, 20).Draw(t, "writes"))
+		h := history(rapid.SliceOfN(rapid.SampledFrom([]entry{write(0), write(0), write(0), write(flagFUA), flush}), 1, 20).Draw(t, "writes"))
 		first := rapid.IntRange(0, len(h)).Draw(t, "first")
 		seed := rapid.Uint64().Draw(t, "seed")
 		for _, c := range slices.Concat(h.marks(first), h.some(first, 20, seed), h.all(first)) {
@@ -51,12 +49,12 @@ func TestCutsLoseOnlyWhatIsLoose(t *testing.T) {
 			}
 			last := -1
 			for i, e := range h[:c.At] {
-				if e.Flags&writelog.Flush != 0 {
+				if e.flags&flagFlush != 0 {
 					last = i
 				}
 			}
 			for _, i := range c.Lost {
-				if i < last || i >= c.At || h[i].Flags != 0 || i > 0 && h[i-1].Flags == writelog.Flush {
+				if i < last || i >= c.At || h[i].flags != 0 || i > 0 && h[i-1].flags == flagFlush {
 					t.Fatalf("%v: write %d of %v is durable", c, i, h)
 				}
 			}

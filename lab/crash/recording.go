@@ -1,10 +1,9 @@
 // Package crash visits, inside a guest of the lab, the states in which a power
-// cut could have left a drive: the drive's writes are recorded while a test
-// runs, then repeated up to a chosen point, without some that the drive had not
-// been told to keep, and the file system is mounted there and looked at.
+// cut could have left a drive. The drive's writes are recorded while a test runs,
+// then repeated up to a chosen point, without some that were not flushed, and the
+// file system is mounted and checked.
 //
-// The drive's Guest description names a second drive in LogTo, which receives
-// the record.
+// LogTo in the drive's description is the drive for the record.
 package crash
 
 import (
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/lab/inside"
-	"github.com/culvert-io/culvert/lab/writelog"
 )
 
 // A Point is a moment between two writes: the number of writes before it.
@@ -30,7 +28,7 @@ type Recording struct {
 	size   int64
 	sector int
 	file   *os.File
-	log    *writelog.Log
+	log    *writeLog
 }
 
 // Open opens the record of a mounted drive. recorded and log are the drives'
@@ -57,7 +55,7 @@ func Open(recorded, log, fs string) (*Recording, error) {
 		f.Close()
 		return nil, err
 	}
-	if r.log, err = writelog.Open(f); err != nil {
+	if r.log, err = openLog(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("drive %s: %w", log, err)
 	}
@@ -92,7 +90,7 @@ func (r *Recording) Now() (Point, error) {
 	if err := r.refresh(); err != nil {
 		return 0, err
 	}
-	n, err := r.log.Len()
+	n, err := r.log.length()
 	return Point(n), err
 }
 
@@ -120,7 +118,7 @@ func (r *Recording) history() (history, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.log.Entries(int(n))
+	return r.log.entries(int(n))
 }
 
 // together is how many file systems are visited at a time. Mounting and
@@ -173,7 +171,7 @@ func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error 
 func (r *Recording) after(h history, s *state, c Cut) (*state, error) {
 	sure := h.flushed(c.At)
 	for ; s.applied < sure; s.applied++ {
-		if err := r.log.Apply(h[s.applied], s); err != nil {
+		if err := r.log.apply(h[s.applied], s); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +183,7 @@ func (r *Recording) after(h history, s *state, c Cut) (*state, error) {
 		if _, lost := slices.BinarySearch(c.Lost, i); lost {
 			continue
 		}
-		if err := r.log.Apply(h[i], cut); err != nil {
+		if err := r.log.apply(h[i], cut); err != nil {
 			return nil, errors.Join(err, cut.Close())
 		}
 	}

@@ -11,14 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/lab/internal/control"
+	"github.com/culvert-io/culvert/lab/inside"
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
 const busybox = "/bin/busybox"
 
-// installTools makes busybox's applets commands: tests of a command line call
-// a shell.
+// installTools installs busybox's applets: tests of a command line call a shell.
 func installTools() error {
 	if out, err := exec.Command(busybox, "--install", "-s", "/bin").CombinedOutput(); err != nil {
 		return fmt.Errorf("install busybox: %w: %s", err, out)
@@ -28,7 +27,7 @@ func installTools() error {
 
 // execute runs the job's command and returns its exit code.
 func execute(j job.Job) (int, error) {
-	// Look commands up in the PATH of the job, not in init's empty one.
+	// Commands are found in the PATH of the job; init's is empty.
 	os.Clearenv()
 	for _, kv := range j.Env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -43,7 +42,7 @@ func execute(j job.Job) (int, error) {
 	return onPorts(cmd)
 }
 
-// onTerminal runs a command as a login does.
+// onTerminal runs a command with the console as its terminal.
 func onTerminal(cmd *exec.Cmd) (int, error) {
 	tty, err := os.OpenFile("/dev/ttyS0", os.O_RDWR, 0)
 	if err != nil {
@@ -55,9 +54,9 @@ func onTerminal(cmd *exec.Cmd) (int, error) {
 	return exitCode(cmd)
 }
 
-// onPorts runs a command whose output goes to the host, and waits until it has
-// arrived there: a write to a port returns when the data is queued, and ending
-// the machine would drop the queue.
+// onPorts runs a command whose output goes to the host, and waits until the host has
+// it: a write to a port returns when the data is queued, and ending the machine
+// would drop the queue.
 func onPorts(cmd *exec.Cmd) (int, error) {
 	stdout, err := openPort(job.PortStdout)
 	if err != nil {
@@ -70,16 +69,16 @@ func onPorts(cmd *exec.Cmd) (int, error) {
 	}
 	defer stderr.f.Close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	// A process that the command left behind may hold its output open.
-	cmd.WaitDelay = leftBehind
+	// A child of the command may keep its output open.
+	cmd.WaitDelay = waitDelay
 	code, err := exitCode(cmd)
 	if err != nil {
 		return 0, err
 	}
-	return code, control.Ask(control.Drain, stdout.n, stderr.n)
+	return code, inside.Ask(job.Drain, stdout.n, stderr.n)
 }
 
-const leftBehind = 15 * time.Second
+const waitDelay = 15 * time.Second
 
 func exitCode(cmd *exec.Cmd) (int, error) {
 	err := cmd.Run()
@@ -96,18 +95,14 @@ func exitCode(cmd *exec.Cmd) (int, error) {
 	return exit.ExitCode(), nil
 }
 
-// A port is a stream to the host that counts.
+// A port is a stream to the host that counts bytes.
 type port struct {
 	f *os.File
 	n int64
 }
 
 func openPort(name string) (*port, error) {
-	node, err := control.Port(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(node, os.O_WRONLY, 0)
+	f, err := inside.OpenPort(name, os.O_WRONLY)
 	return &port{f: f}, err
 }
 

@@ -1,6 +1,6 @@
-// Command init is the first process of a guest of the lab. It mounts what a
-// program expects of Linux, prepares the drives and shares that its job names,
-// runs one command and reports its exit code by ending the machine.
+// Command init is the first process of a guest of the lab. It mounts the usual file
+// systems of Linux and those of its job, runs one command and reports its exit code
+// by ending the machine.
 package main
 
 import (
@@ -17,19 +17,19 @@ import (
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "init: this is the first process of a guest of the lab; it does nothing elsewhere")
+		fmt.Fprintln(os.Stderr, "init: must be the first process of a guest of the lab")
 		os.Exit(2)
 	}
 	code, err := run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab init:", err)
 	}
-	// What was printed must be out before the machine ends.
+	// Output must be written before the machine ends.
 	unix.IoctlSetInt(int(os.Stderr.Fd()), unix.TCSBRK, 1)
 	if err := report(code); err != nil {
 		fmt.Fprintln(os.Stderr, "lab init:", err)
 	}
-	// Reached only without the exit device: power off without a report.
+	// Reached only without the exit device: power off without an exit code.
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
@@ -55,7 +55,7 @@ func run() (int, error) {
 	return code, unmount(j)
 }
 
-// prepare does what has to be there before the command runs.
+// prepare sets up everything that the command needs.
 func prepare(j job.Job) error {
 	if err := seedRandom(j.Seed); err != nil {
 		return err
@@ -100,8 +100,43 @@ func report(code int) error {
 	unix.Sync()
 	f, err := os.OpenFile("/dev/port", os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("exit code %d is lost: %w", code, err)
+		return fmt.Errorf("report exit code %d: %w", code, err)
 	}
 	_, err = f.WriteAt([]byte{job.ExitByte(code)}, job.ExitPort)
 	return err
+}
+
+// loopbackUp enables 127.0.0.1, where tests listen.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	return nil
+}
+
+// seedRandom seeds the kernel's random number generator from the host. Without it a
+// guest has no randomness for seconds, and mkfs waits for some.
+func seedRandom(seed []byte) error {
+	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(seed); err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.RNDADDTOENTCNT, 8*len(seed)); err != nil {
+		return fmt.Errorf("credit randomness: %w", err)
+	}
+	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// system lists what a program expects of any Linux. The optional ones depend
-// on the kernel's configuration.
+// system lists the usual file systems of Linux. The optional ones depend on the
+// kernel's configuration.
 var system = []struct {
 	fs, path string
 	optional bool
@@ -45,8 +45,8 @@ func mountSystem() error {
 	return os.Symlink("/proc/self/fd", "/dev/fd")
 }
 
-// mountShare mounts a directory of the host. Caching is safe: the host does
-// not change it while the guest runs.
+// mountShare mounts a directory of the host. Caching is safe: the host does not
+// change it while the guest runs.
 func mountShare(s job.Share) error {
 	if err := os.MkdirAll(s.Path, 0o755); err != nil {
 		return err
@@ -59,8 +59,7 @@ func mountShare(s job.Share) error {
 }
 
 // mountDrive makes a file system on a fresh drive and mounts it below
-// job.MountRoot. After a power cut the drive is mounted as it is, which is
-// when the file system's own recovery runs.
+// job.MountRoot. After a power cut it only mounts it, and the file system recovers.
 func mountDrive(m job.Mount, fresh bool) error {
 	dev, err := waitDisk(m.Drive)
 	if err != nil {
@@ -94,12 +93,10 @@ func mkfs(m job.Mount, dev string) error {
 	return nil
 }
 
-// driveTimeout is how long the kernel may take to find a drive, on a machine
-// that has a lot else to do.
+// driveTimeout is how long the kernel may take to find a drive on a busy machine.
 const driveTimeout = 3 * time.Minute
 
-// waitDisk polls: the kernel probes drives beside everything else, and says
-// so only by the device appearing.
+// waitDisk polls for a drive: the kernel probes drives in the background.
 func waitDisk(id string) (string, error) {
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		dev, err := inside.Disk(id)
@@ -114,8 +111,7 @@ func waitDisk(id string) (string, error) {
 	}
 }
 
-// unmount takes the drives' file systems down. A drive that was unplugged
-// cannot be written to any more, which is no fault of the command.
+// unmount unmounts the drives' file systems.
 func unmount(j job.Job) error {
 	var errs []error
 	for _, m := range j.Mounts {

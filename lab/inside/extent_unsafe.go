@@ -44,13 +44,12 @@ var (
 	_ [88]byte = [unsafe.Sizeof(fiemap{})]byte{}
 )
 
-// ErrNotInFile means that a sector belongs to no part of a file.
-var ErrNotInFile = errors.New("the sector holds nothing of the file")
+// ErrNotInFile means that a sector is not part of a file.
+var ErrNotInFile = errors.New("sector is not part of the file")
 
-// OffsetOf finds where in a file the given sector of its drive shows, in units
-// of 512 bytes: that is how a test reaches a medium error through a file
-// system. The drive has no partitions, so the file system's blocks count from
-// the drive's start.
+// OffsetOf returns the offset in a file of a sector of its drive, in units of 512
+// bytes, so that a test can reach a medium error through a file system. The drive
+// has no partitions, so the file system's blocks count from the drive's start.
 func OffsetOf(f *os.File, sector int64) (int64, error) {
 	want := uint64(sector) * 512
 	for start := uint64(0); ; {
@@ -69,14 +68,14 @@ func OffsetOf(f *os.File, sector int64) (int64, error) {
 	}
 }
 
-// GrowOver appends data to a file, again and again, until the given sector of
-// the drive lies in it, and returns where: with that a test puts a file on top
-// of a medium error. data must fit direct I/O if the file was opened for it.
+// GrowOver appends data to a file until the given sector of the drive is part of it,
+// and returns its offset: a test puts a file on a medium error with it. data must be
+// aligned if the file was opened with O_DIRECT.
 func GrowOver(f *os.File, sector int64, data []byte) (int64, error) {
-	unix.Sync() // a file system may keep the blocks of a removed file until then
+	unix.Sync() // only then are the blocks of removed files free
 	for size := int64(0); ; size += int64(len(data)) {
 		if _, err := f.WriteAt(data, size); err != nil {
-			return 0, fmt.Errorf("no part of the file lies on sector %d: %w", sector, err)
+			return 0, fmt.Errorf("extend the file to sector %d: %w", sector, err)
 		}
 		off, err := OffsetOf(f, sector)
 		if !errors.Is(err, ErrNotInFile) {

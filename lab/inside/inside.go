@@ -1,8 +1,7 @@
-// Package inside is what a test uses when it runs in a guest of the lab: which
-// boot this is, where the drives are, and requests to the host, which can pull
-// a drive out or cut the power.
+// Package inside is for tests that run in a guest of the lab: which boot this is,
+// where the drives are, and requests to the host to unplug a drive or cut the power.
 //
-// It depends on the kernel alone and never on the code under test.
+// It depends on the kernel, never on the code under test.
 package inside
 
 import (
@@ -14,12 +13,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/culvert-io/culvert/lab/internal/control"
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// Boot is 0 outside of a guest, 1 in a fresh one, and one more after each
-// power cut.
+// Boot is 0 outside of a guest, 1 in a fresh one, and one more after each power cut.
 func Boot() int {
 	n, _ := strconv.Atoi(os.Getenv(job.BootEnv))
 	return n
@@ -37,8 +34,8 @@ func Require(t interface {
 	}
 }
 
-// Wanted is a fact about the guest that its suite states in the environment.
-// Without it the test is skipped: it runs on another guest.
+// Wanted returns a variable that the suites of a test set. Without it the test is
+// skipped: it is for another guest.
 func Wanted(t interface {
 	Helper()
 	Skip(args ...any)
@@ -55,8 +52,7 @@ func Wanted(t interface {
 
 var namespaceName = regexp.MustCompile(`^nvme\d+n\d+$`)
 
-// Disk is the block device of the drive with the given id, such as
-// /dev/nvme0n1.
+// Disk returns the block device of the drive with the given id: /dev/nvme0n1.
 func Disk(id string) (string, error) {
 	ctrl, err := controller(id)
 	if err != nil {
@@ -74,7 +70,7 @@ func Disk(id string) (string, error) {
 	return "", fmt.Errorf("drive %s: %s has no namespace yet: %w", id, ctrl, os.ErrNotExist)
 }
 
-// PCI is the sysfs directory of the PCI function behind a drive.
+// PCI returns the sysfs directory of a drive's PCI function.
 func PCI(id string) (string, error) {
 	ctrl, err := controller(id)
 	if err != nil {
@@ -83,33 +79,35 @@ func PCI(id string) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(ctrl, "device"))
 }
 
-// Dir is where the drive with the given id is mounted, when the guest's
-// description gives it a file system.
+// Dir returns where the drive with the given id is mounted, if it has a file system.
 func Dir(id string) string { return filepath.Join(job.MountRoot, id) }
 
-func controller(id string) (string, error) {
-	serials, err := filepath.Glob("/sys/class/nvme/*/serial")
+// controller is the sysfs directory of an NVMe controller.
+func controller(id string) (string, error) { return find("/sys/class/nvme/*/serial", id) }
+
+// find returns the directory of the file that matches pattern and holds text.
+func find(pattern, text string) (string, error) {
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		return "", err
 	}
-	for _, s := range serials {
-		if b, err := os.ReadFile(s); err == nil && strings.TrimSpace(string(b)) == id {
-			return filepath.Dir(s), nil
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.TrimSpace(string(b)) == text {
+			return filepath.Dir(f), nil
 		}
 	}
-	return "", fmt.Errorf("no NVMe drive with serial number %q: %w", id, os.ErrNotExist)
+	return "", fmt.Errorf("no %s with %q: %w", pattern, text, os.ErrNotExist)
 }
 
-// Unplug asks the host to remove a drive from its slot, and returns when the
-// slot is empty: after the kernel has let go of the drive.
-func Unplug(id string) error { return control.Ask(control.Unplug, id) }
+// Unplug asks the host to remove a drive from its slot. It returns when the kernel
+// has released the drive.
+func Unplug(id string) error { return Ask(job.Unplug, id) }
 
-// PowerCut ends this guest between two instructions and starts it again with
-// the same drives. The same command runs again, with a higher Boot. PowerCut
-// returns only on failure.
+// PowerCut kills this guest and starts it again with the same drives. The same
+// command runs again, with a higher Boot. PowerCut returns only on failure.
 func PowerCut() error {
-	if err := control.Ask(control.PowerCut); err != nil {
+	if err := Ask(job.PowerCut); err != nil {
 		return err
 	}
-	return errors.New("powercut: the guest still runs")
+	return errors.New("powercut: the guest is still running")
 }

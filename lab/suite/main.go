@@ -5,17 +5,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/lab"
 	"github.com/culvert-io/culvert/lab/inside"
 )
 
-// Main is the TestMain of a package that lives in the lab. It adds a flag:
-// with -lab NAME the test binary boots the guest of that suite and runs itself
-// there, so that plain "go test ./lab/selftest -lab peer" does it.
+// Main is the TestMain of a package of the lab. With the flag -lab NAME the test
+// binary boots the guest of that suite and runs itself there:
+// go test ./lab/selftest -lab peer.
 func Main(m *testing.M) {
 	name := flag.String("lab", "", "run on the guest of this suite of the lab")
 	flag.Parse()
@@ -49,26 +47,15 @@ func runSelf(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	args := []string{self}
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name != "lab" {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
 	res, err := l.Run(ctx, s.Guest, lab.Command{
-		Args: append([]string{self}, withoutFlag(os.Args[1:])...),
+		Args: append(args, flag.Args()...),
 		Env:  s.Env, Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
 	return res.ExitCode, err
-}
-
-// withoutFlag drops -lab, which has done its work.
-func withoutFlag(args []string) []string {
-	isFlag := func(a string) bool {
-		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
-		return strings.HasPrefix(a, "-") && name == "lab"
-	}
-	i := slices.IndexFunc(args, isFlag)
-	if i < 0 {
-		return args
-	}
-	n := 1
-	if !strings.Contains(args[i], "=") {
-		n = 2 // the value is the next argument
-	}
-	return slices.Delete(slices.Clone(args), i, min(i+n, len(args)))
 }

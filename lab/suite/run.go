@@ -14,7 +14,7 @@ import (
 	"github.com/culvert-io/culvert/lab"
 )
 
-// The outcomes of a suite.
+// Outcomes of a suite.
 const (
 	OK   = "ok"
 	Fail = "FAIL"
@@ -52,7 +52,7 @@ func (r Result) String() string {
 	return s
 }
 
-// A Runner runs suites one after the other and compiles each package once.
+// A Runner runs suites sequentially and compiles each package once.
 type Runner struct {
 	lab      *lab.Lab
 	dir      string            // compiled tests
@@ -118,8 +118,8 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	return s.judge(*res, got.ExitCode)
 }
 
-// flags choose the suite's tests in a test binary. A test that hangs ends
-// before its guest is stopped, so that its stacks are printed.
+// flags select the suite's tests in a test binary. A test that hangs ends before
+// its guest is stopped, so that its stacks are printed.
 func (s Suite) flags() []string {
 	flags := []string{"-test.run=" + s.Run, "-test.timeout=" + (s.timeout() * 3 / 4).String()}
 	if s.Skip != "" {
@@ -131,13 +131,13 @@ func (s Suite) flags() []string {
 	return flags
 }
 
-// judge says what is wrong with a run that reached its end.
+// judge returns why a run that reached its end failed.
 func (s Suite) judge(res Result, exitCode int) error {
 	switch {
 	case exitCode != 0:
 		return fmt.Errorf("exit code %d", exitCode)
 	case res.Passed < s.Min:
-		return fmt.Errorf("%d tests passed, the table wants %d", res.Passed, s.Min)
+		return fmt.Errorf("%d tests passed, want at least %d", res.Passed, s.Min)
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (r *Runner) compile(ctx context.Context, pkg string) (binary, dir string, e
 
 var noise = regexp.MustCompile(`^\s*(=== (RUN|PAUSE|CONT|NAME) |--- (PASS|SKIP): )`)
 
-// interesting drops what verbose output says about tests that did not fail.
+// interesting removes lines about tests that did not fail.
 func interesting(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {
@@ -171,7 +171,7 @@ func interesting(out string) string {
 	return b.String()
 }
 
-// count reads the verbose output of a test binary. Subtests are indented and
+// count reads the verbose output of a test binary. Subtests, which are indented,
 // do not count.
 func (r *Result) count(out string) {
 	for line := range strings.Lines(out) {

@@ -120,16 +120,3 @@ func TestResultLine(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
-
-func TestWithoutFlag(t *testing.T) {
-	for _, tt := range []struct{ in, want []string }{
-		{[]string{"-test.v", "-lab=peer", "-test.run=A"}, []string{"-test.v", "-test.run=A"}},
-		{[]string{"--lab", "peer", "-test.v"}, []string{"-test.v"}},
-		{[]string{"-label=x", "lab"}, []string{"-label=x", "lab"}},
-		{[]string{"-lab"}, []string{}},
-	} {
-		if got := withoutFlag(tt.in); !slices.Equal(got, tt.want) {
-			t.Errorf("withoutFlag(%q) = %q, want %q", tt.in, got, tt.want)
-		}
-	}
-}

@@ -1,77 +1,42 @@
-// Package suite is the table of what the lab runs: which tests, on which
-// guest. A suite joins by adding an entry to the table.
 package suite
 
 import (
 	"fmt"
 	"slices"
-	"time"
+	"strconv"
+	"strings"
 
 	"github.com/culvert-io/culvert/lab"
-	"github.com/culvert-io/culvert/lab/crash"
 )
 
-// A Suite is a set of tests of one package on one guest.
-type Suite struct {
-	Name    string
-	Package string // import path
-	Run     string // pattern of top-level tests, as go test -run; "" means all
-	Skip    string // pattern of tests to leave out, as go test -skip, with the reason beside it in the table
-	Short   bool   // run with -short
-	Min     int    // top-level tests that must pass: fewer means that tests vanished or skip
-	Guest   lab.Guest
-	Env     []string
-	Peer    bool          // needs a kernel with peer-to-peer DMA
-	Timeout time.Duration // 0 means DefaultTimeout
-}
-
-// DefaultTimeout ends a suite that hangs. It is many times what one takes, for
-// machines under load.
-const DefaultTimeout = 6 * time.Minute
-
-// Soak is the suite without bounds on its time: every point of a crash suite,
-// no -short.
-func (s Suite) Soak() Suite {
-	s.Env = append(slices.Clip(s.Env), crash.PointsEnv+"=all")
-	s.Short = false
-	s.Timeout = 3 * s.timeout()
-	return s
-}
-
-func (s Suite) timeout() time.Duration {
-	if s.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return s.Timeout
-}
-
-const module = "github.com/culvert-io/culvert"
-
-// The matrix that storage suites run on.
-var (
-	fileSystems = []string{"ext4", "xfs"}
-	sectors     = []int{512, 4096}
+const (
+	module   = "github.com/culvert-io/culvert"
+	selftest = module + "/lab/selftest" // of the lab itself
+	datapath = module + "/lab/datapath" // of the project, on drives that fail
 )
 
 // All returns the table.
 func All() []Suite {
 	return slices.Concat(
-		direct(), faults(), powerCuts(), crashes(), vfio(), []Suite{unplug(), peer(), iommu(), network()},
-		packages(), datapath(),
+		direct(), eachFS(faults), eachFS(powerCut), eachFS(crashes), vfio(), []Suite{unplug(), peer(), iommu(), network()},
+		packages(), datapaths(),
 	)
 }
 
-// Named returns the suite with the given name.
-func Named(name string) (Suite, error) {
-	for _, s := range All() {
-		if s.Name == name {
-			return s, nil
-		}
+// Storage suites run on a matrix of file systems and sector sizes.
+var (
+	fileSystems = []string{"ext4", "xfs"}
+	sectors     = []int{512, 4096}
+)
+
+func eachFS(suite func(fs string) Suite) (ss []Suite) {
+	for _, fs := range fileSystems {
+		ss = append(ss, suite(fs))
 	}
-	return Suite{}, fmt.Errorf("no suite is called %q (lab suites -list shows them)", name)
+	return ss
 }
 
-// plain is a guest with one drive that carries a file system.
+// plain is a guest with one drive that has a file system.
 func plain(fs string, sector int) lab.Guest {
 	return lab.Guest{Drives: []lab.Drive{{ID: "nv0", FS: fs, Sector: sector}}}
 }
@@ -82,4 +47,213 @@ func minSize(fs string) int64 {
 		return 320 << 20
 	}
 	return 64 << 20
+}
+
+func direct() (ss []Suite) {
+	for _, fs := range fileSystems {
+		for _, sector := range sectors {
+			ss = append(ss, Suite{
+				Name:    fmt.Sprintf("direct/%s/%d", fs, sector),
+				Package: selftest, Run: "^(TestGuestIsAsDescribed|TestDirect.*)$", Min: 3,
+				Guest: plain(fs, sector),
+				Env:   []string{"CULVERT_WANT_FS=" + fs, "CULVERT_WANT_SECTOR=" + strconv.Itoa(sector)},
+			})
+		}
+	}
+	return ss
+}
+
+func faults(fs string) Suite {
+	// Shortly after a block group starts: no metadata of either file system.
+	bad := minSize(fs)/512*7/8 + 4096
+	fault := []lab.Fault{{Op: lab.Read, Sector: bad}}
+	return Suite{
+		Name:    "faults/" + fs,
+		Package: selftest, Run: "^(TestMediumError.*|TestFullDisk)$", Min: 4,
+		Guest: lab.Guest{Drives: []lab.Drive{
+			{ID: "nv0", FS: fs, Size: minSize(fs), Faults: fault},
+			{ID: "small", FS: fs, Size: minSize(fs)},
+			{ID: "raw", Size: minSize(fs), Faults: fault},
+		}},
+		Env: []string{"CULVERT_WANT_BAD_SECTOR=" + strconv.FormatInt(bad, 10)},
+	}
+}
+
+func powerCut(fs string) Suite {
+	return Suite{
+		Name:    "powercut/" + fs,
+		Package: selftest, Run: "^TestPowerCut$", Min: 1,
+		Guest: plain(fs, 512),
+		Env:   []string{"CULVERT_WANT_POWERCUT=1"},
+	}
+}
+
+// crashes records all writes of the first drive on the second. The states to test
+// are kept in memory.
+func crashes(fs string) Suite {
+	return Suite{
+		Name:    "crash/" + fs,
+		Package: selftest, Run: "^(TestEveryPowerCut|TestUnflushedWriteIsLost)$", Min: 2,
+		Guest: lab.Guest{Memory: 1536, Drives: []lab.Drive{
+			{ID: "nv0", FS: fs, Sector: 512, Size: minSize(fs), LogTo: "log"},
+			{ID: "log"},
+		}},
+		Env: []string{"CULVERT_WANT_CRASH=" + fs},
+	}
+}
+
+// vfio runs the user-space NVMe driver on QEMU's controllers, one of which has
+// memory in place of a GPU's BAR.
+func vfio() (ss []Suite) {
+	for _, sector := range sectors {
+		const bad = 100 << 10 // in units of 512 bytes
+		ss = append(ss, Suite{
+			Name:    fmt.Sprintf("vfio/%d", sector),
+			Package: module + "/nvme/vfio", Run: "^TestLab", Min: 8,
+			Guest: lab.Guest{IOMMU: true, Drives: []lab.Drive{
+				{ID: "nv0", Sector: sector, Faults: []lab.Fault{{Op: lab.Read, Sector: bad}}},
+				{ID: "cmb", CMB: 16},
+			}},
+			Env: []string{"CULVERT_WANT_BAD_BLOCK=" + strconv.Itoa(bad*512/sector)},
+		})
+	}
+	return ss
+}
+
+func unplug() Suite {
+	return Suite{
+		Name:    "unplug",
+		Package: selftest, Run: "^TestUnplug", Min: 2,
+		Guest: lab.Guest{Drives: []lab.Drive{
+			{ID: "hotraw", Behind: lab.RootPort},
+			{ID: "hotfs", FS: "xfs", Behind: lab.RootPort},
+		}},
+		Env: []string{"CULVERT_WANT_UNPLUG=1"},
+	}
+}
+
+// peer has a drive with memory in place of a GPU's, a sibling below the same
+// switch, and a drive on the root bus, which peers cannot reach.
+func peer() Suite {
+	return Suite{
+		Name:    "peer",
+		Package: selftest, Run: "^TestPeer", Min: 4,
+		Guest: lab.Guest{Drives: []lab.Drive{
+			{ID: "cmb", CMB: 256, Behind: "sw"},
+			{ID: "sibling", FS: "xfs", Behind: "sw"},
+			{ID: "onroot"},
+		}},
+		Env:  []string{"CULVERT_WANT_PEER=1"},
+		Peer: true,
+	}
+}
+
+func iommu() Suite {
+	return Suite{
+		Name:    "iommu",
+		Package: selftest, Run: "^TestIOMMU$", Min: 1,
+		Guest: lab.Guest{IOMMU: true, Drives: []lab.Drive{{ID: "nv0"}}},
+		Env:   []string{"CULVERT_WANT_IOMMU=1"},
+	}
+}
+
+func network() Suite {
+	return Suite{
+		Name:    "network",
+		Package: selftest, Run: "^TestNetwork$", Min: 1,
+		Guest: lab.Guest{NICs: []lab.NIC{{}, {}}},
+		Env:   []string{"CULVERT_WANT_NICS=1"},
+	}
+}
+
+// packages are the project's packages that use storage, with their own tests.
+// Those that split requests run on the whole matrix, the others on two corners.
+func packages() (ss []Suite) {
+	for _, p := range []struct {
+		path   string
+		min    int
+		matrix bool
+		skip   string
+	}{
+		{"internal/storage", 7, false, ""},
+		{"internal/uring", 5, false, ""},
+		{"internal/ring", 25, true, only("TestMeasurements")}, // speed means nothing under emulation
+		{"internal/ladder", 8, true, ""},
+		{"cufile", 16, true, ""},
+		{"internal/transfer", 4, false, ""},
+	} {
+		for i, fs := range fileSystems {
+			for j, sector := range sectors {
+				if i != j && !p.matrix {
+					continue
+				}
+				g := plain(fs, sector)
+				g.Memory = 2048
+				ss = append(ss, Suite{
+					Name:    fmt.Sprintf("%s/%s/%d", p.path, fs, sector),
+					Package: module + "/" + p.path, Short: true, Min: p.min, Skip: p.skip,
+					Guest: g,
+				})
+			}
+		}
+	}
+	return ss
+}
+
+// only is a pattern for exactly these names.
+func only(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
+
+// withoutNVFS disables the software machine's nvidia-fs, which is preferred to the
+// kernel's peer-to-peer DMA.
+const withoutNVFS = "CULVERT_NVFS=0"
+
+// datapaths run tests of the project on the guests of other suites.
+func datapaths() (ss []Suite) {
+	on := func(s Suite, run string, min int) Suite {
+		s.Name, s.Package, s.Run, s.Min = "datapath/"+s.Name, datapath, run, min
+		return s
+	}
+	for _, s := range direct() {
+		ss = append(ss, on(s, "^TestColdReadIsDirect$", 1))
+	}
+	for _, s := range eachFS(faults) {
+		ss = append(ss, on(s, "^(TestMediumError|TestCopyToFullDisk)$", 2))
+	}
+	for _, s := range eachFS(crashes) {
+		ss = append(ss, on(s, "AtEveryPowerCut$", 3))
+	}
+	p2pdma := on(peer(), "^TestPeerRoute", 4)
+	p2pdma.Name = "p2pdma"
+	p2pdma.Env = append(p2pdma.Env, withoutNVFS)
+	return append(ss, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory())
+}
+
+// handles has files that are not on a disk's file system.
+func handles() Suite {
+	return Suite{
+		Name:    "datapath/handles",
+		Package: datapath, Run: "^TestHandles$", Min: 1,
+		Guest: lab.Guest{Memory: 1024, Drives: []lab.Drive{
+			{ID: "nv0", FS: "xfs"},
+			{ID: "raw512", Size: 64 << 20},
+			{ID: "raw4096", Size: 64 << 20, Sector: 4096},
+		}},
+		Env: []string{"CULVERT_WANT_HANDLES=1"},
+	}
+}
+
+// onPeerMemory runs the cuFile tests on a GPU whose memory is a drive's, so that
+// every route, including p2pdma, moves data there.
+func onPeerMemory() Suite {
+	g := peer().Guest
+	g.Memory = 1536
+	return Suite{
+		Name:    "cufile/p2pdma",
+		Package: module + "/cufile", Short: true, Min: 22,
+		// Two describe a machine without a direct route; two take long, run on other
+		// guests and hardly depend on where memory is.
+		Skip:  only("TestLogger", "TestProperties", "TestShrinkingFile", "TestStress"),
+		Guest: g, Peer: true,
+		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0", withoutNVFS}, // the first drive below the switch
+	}
 }

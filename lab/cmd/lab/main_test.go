@@ -29,7 +29,7 @@ func TestUsage(t *testing.T) {
 		{"exec -h", 0, "Usage: lab exec"},
 		{"exec -nonsense", 2, "not defined"},
 		{"exec -fault flip:3 -- true", 125, `direction "flip"`},
-		{"exec -suite nonsense -- true", 125, "no suite"},
+		{"exec -suite nonsense -- true", 125, "unknown suite"},
 		{"suites -run nonsense", 125, "no suite matches"},
 		{"suites -run [", 125, "missing closing"},
 	} {

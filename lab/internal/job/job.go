@@ -1,28 +1,36 @@
-// Package job is the contract between the host and the guest's init: what to
-// set up, what to run, and how the outcome comes back.
+// Package job is the protocol between the host and the guest's init: what to set up,
+// what to run, and how the exit code is returned.
 package job
 
 // Path is where init finds its job, as JSON.
 const Path = "/lab/job.json"
 
-// Names of the virtio serial ports that carry the command's output and the
-// requests that a test makes of the host.
+// Names of the virtio serial ports for the command's output and requests to the
+// host.
 const (
 	PortStdout  = "lab.stdout"
 	PortStderr  = "lab.stderr"
 	PortControl = "lab.control"
 )
 
-// BootEnv is the environment variable that holds the number of the boot,
-// counted from 1: it tells a test that it is in a guest, and how often the
-// power was cut before.
+// The requests of a guest, each with its arguments after blanks.
+const (
+	Unplug   = "unplug"   // a drive's id: remove the drive from its slot
+	PowerCut = "powercut" // kill the guest and boot it again
+	Drain    = "drain"    // byte counts of stdout and stderr: answer when the host has them
+)
+
+// OK is the answer to a request that succeeded; any other is an error.
+const OK = "ok"
+
+// BootEnv is the variable with the number of the boot, from 1: a test knows by it
+// that it runs in a guest, and how often the power was cut.
 const BootEnv = "CULVERT_LAB_BOOT"
 
-// MountRoot is the directory below which each formatted drive is mounted, by
-// its id.
+// MountRoot is the directory in which drives with a file system are mounted, by id.
 const MountRoot = "/mnt"
 
-// A Job is all that init does between the start of the kernel and its end.
+// A Job is what init does.
 type Job struct {
 	Boot     int      // 1 for the first start of this guest
 	Seed     []byte   // for the kernel's random number generator
@@ -35,7 +43,7 @@ type Job struct {
 	Env      []string // its whole environment but BootEnv and TMPDIR
 }
 
-// A Mount is a drive that carries a file system.
+// A Mount is a drive with a file system.
 type Mount struct {
 	Drive  string // the drive's id, which is its serial number
 	FS     string // "ext4" or "xfs"
@@ -48,23 +56,22 @@ type Share struct {
 	Path string
 }
 
-// The guest ends by writing one byte to the isa-debug-exit device at ExitPort;
-// QEMU then exits with byte<<1|1. The byte carries a mark beside the exit
-// code, because QEMU's own exit with status 1 would look like success.
+// The guest ends by writing one byte to the isa-debug-exit device at ExitPort; QEMU
+// then exits with byte<<1|1. The byte has a mark besides the exit code, because
+// QEMU's own exit status 1 would mean success.
 const (
 	ExitPort = 0xf4
 	exitMark = 0x40
 	codeMask = 0x3f
 )
 
-// Exit codes with a meaning of their own.
+// Special exit codes.
 const (
 	SetupFailed = 63 // init did not get as far as running the command
 	Signalled   = 62 // the command was killed, or its code does not fit
 )
 
-// ExitByte is the byte that reports an exit code. Codes that do not fit are
-// reported as Signalled.
+// ExitByte encodes an exit code. Codes that do not fit become Signalled.
 func ExitByte(code int) byte {
 	if code < 0 || code > SetupFailed {
 		code = Signalled
@@ -72,8 +79,8 @@ func ExitByte(code int) byte {
 	return exitMark | byte(code)
 }
 
-// ExitCode reads an exit code out of the exit status of QEMU, and reports
-// whether there was one: a guest that died before its report has none.
+// ExitCode decodes the exit status of QEMU, and reports whether it has an exit code:
+// a guest that died before its report has none.
 func ExitCode(status int) (code int, ok bool) {
 	b := status >> 1
 	if status&1 == 0 || b&^codeMask != exitMark {
