@@ -139,3 +139,24 @@ func TestFormatVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestPackageMap compares the package map of docs/architecture.md with the packages
+// that exist: each entry is a directory, and each package is an entry or below one.
+func TestPackageMap(t *testing.T) {
+	_, after, _ := strings.Cut(readText(t, "docs/architecture.md"), "\n## Packages\n")
+	_, block, _ := strings.Cut(after, "```\n")
+	block, _, _ = strings.Cut(block, "```")
+	var listed []string
+	for line := range strings.Lines(block) {
+		dir, _, _ := strings.Cut(line, " ")
+		listed = append(listed, dir)
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range sources(t) {
+		if dir := s.dir(); dir != "." && !within(dir, listed) {
+			t.Errorf("%s is not in the package map", dir)
+		}
+	}
+}
