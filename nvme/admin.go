@@ -7,7 +7,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// identify gets a data structure.
+// identify reads a data structure.
 func identify[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceList](c *Controller, what string, cns, nsid uint32) (*T, error) {
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
@@ -19,8 +19,8 @@ func identify[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceLi
 	return view[T](c.page.host), nil
 }
 
-// grant asks for queues and returns how many pairs the controller has. Call
-// with resetting held.
+// grant requests queues and returns the number of pairs that the controller
+// granted. The caller holds resetting.
 func (c *Controller) grant() (int, error) {
 	cmd := abi.Command{Opcode: abi.ADMIN_SET_FEATURES, CDW10: abi.FEAT_NUM_QUEUES, CDW11: (maxQueues-1)<<16 | (maxQueues - 1)}
 	dw0, err := c.do(context.Background(), "set number of queues", &cmd, true)
@@ -34,8 +34,8 @@ func (c *Controller) grant() (int, error) {
 	return n, nil
 }
 
-// create tells the controller of a queue pair: the completion queue first. Call
-// with resetting held.
+// create creates a queue pair in the controller: the completion queue first. The
+// caller holds resetting.
 func (c *Controller) create(q *Queue) error {
 	vector := -1
 	if q.irq != nil {
@@ -48,15 +48,15 @@ func (c *Controller) create(q *Queue) error {
 	sq := abi.CreateSQ(q.id, q.n, q.sqBus)
 	if _, err := c.do(context.Background(), "create submission queue", &sq, true); err != nil {
 		if derr := c.delete(abi.ADMIN_DELETE_CQ, q.id); derr != nil && !c.halted {
-			c.halt(derr) // it would go on to own the memory
+			c.halt(derr) // the controller would keep using the memory
 		}
 		return err
 	}
 	return nil
 }
 
-// remove takes a queue pair from the controller: the submission queue first.
-// Call with resetting held.
+// remove deletes a queue pair in the controller: the submission queue first. The
+// caller holds resetting.
 func (c *Controller) remove(q *Queue) error {
 	if err := c.delete(abi.ADMIN_DELETE_SQ, q.id); err != nil {
 		return err

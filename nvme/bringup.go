@@ -8,28 +8,28 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// readCAP reads what the controller is capable of, and refuses what the driver
-// cannot work with.
+// readCAP reads the controller's capabilities, and fails if the driver does not
+// support them.
 func (c *Controller) readCAP() error {
 	c.cap = abi.CAP(c.t.Load64(abi.REG_CAP))
 	switch {
 	case uint64(c.cap) == 1<<64-1:
 		return ErrRemoved
 	case c.cap.MQES() < 1:
-		return fmt.Errorf("CAP %#x: queues of %d entries: the specification wants 2 at least", uint64(c.cap), c.cap.MQES()+1)
+		return fmt.Errorf("CAP %#x: queues of %d entries: the specification requires 2", uint64(c.cap), c.cap.MQES()+1)
 	case c.cap.CSS()&1 == 0:
-		return fmt.Errorf("CAP %#x: the controller has no NVM command set", uint64(c.cap))
+		return fmt.Errorf("CAP %#x: controller has no NVM command set", uint64(c.cap))
 	case c.cap.MPSMIN() > 0:
-		return fmt.Errorf("CAP %#x: the smallest memory page is %d bytes: the driver uses %d", uint64(c.cap), abi.PageSize(c.cap.MPSMIN()), pageSize)
+		return fmt.Errorf("CAP %#x: smallest memory page of %d bytes exceeds the driver's %d", uint64(c.cap), abi.PageSize(c.cap.MPSMIN()), pageSize)
 	case abi.CQHDBL(1, c.cap.DSTRD())+4 > c.t.BARSize():
-		return fmt.Errorf("CAP %#x: doorbells of the first queue at %#x lie outside of BAR0, which has %d bytes", uint64(c.cap), abi.SQTDBL(1, c.cap.DSTRD()), c.t.BARSize())
+		return fmt.Errorf("CAP %#x: doorbells of the first queue at %#x are outside BAR0 of %d bytes", uint64(c.cap), abi.SQTDBL(1, c.cap.DSTRD()), c.t.BARSize())
 	}
 	return nil
 }
 
 // await waits until CSTS & mask == want.
 func (c *Controller) await(what string, mask, want uint32) error {
-	// CAP.TO is the worst case; some controllers say 0, and machines are busy.
+	// CAP.TO is the worst case, but some controllers report 0.
 	limit := time.Duration(c.cap.TO())*500*time.Millisecond + time.Second
 	pause := 10 * time.Microsecond
 	for start := time.Now(); ; {
@@ -49,8 +49,8 @@ func (c *Controller) await(what string, mask, want uint32) error {
 	}
 }
 
-// disable resets the controller: CC.EN to 0, until it is not ready. Afterwards
-// it has no queues and touches no memory.
+// disable resets the controller: it clears CC.EN and waits for CSTS.RDY to
+// clear. Then the controller has no queues and does no DMA.
 func (c *Controller) disable() error {
 	cc := c.t.Load32(abi.REG_CC)
 	if cc == abi.GONE {
@@ -62,7 +62,7 @@ func (c *Controller) disable() error {
 	return c.await("reset", abi.CSTS_RDY, 0)
 }
 
-// enable brings the controller up with its admin queues.
+// enable enables the controller with its admin queues.
 func (c *Controller) enable() error {
 	last := c.admin.n - 1
 	c.t.Store32(abi.REG_AQA, last<<abi.AQA_ASQS_SHIFT|last<<abi.AQA_ACQS_SHIFT)
@@ -72,7 +72,7 @@ func (c *Controller) enable() error {
 	return c.await("enable", abi.CSTS_RDY, abi.CSTS_RDY)
 }
 
-// shutdown tells the controller that power may go.
+// shutdown prepares the controller for power off.
 func (c *Controller) shutdown() error {
 	cc := c.t.Load32(abi.REG_CC)
 	if cc == abi.GONE || cc&abi.CC_EN == 0 || c.t.Load32(abi.REG_CSTS)&abi.CSTS_RDY == 0 {

@@ -11,11 +11,11 @@ import (
 // gpuPage is the size of the pages in which GPU memory is pinned.
 const gpuPage = 64 << 10
 
-// hostAlign is where host memory that the driver allocates begins: libnvm finds
-// maps by addresses that it rounds to this.
+// hostAlign is the alignment of allocated host memory: libnvm finds mappings by
+// addresses rounded down to it.
 const hostAlign = 64 << 10
 
-// A Buffer is memory that a controller can reach.
+// A Buffer is memory that is mapped for a controller.
 type Buffer struct {
 	c     *Controller
 	table pageTable
@@ -30,11 +30,11 @@ type Buffer struct {
 	closed bool
 }
 
-// Len is the number of bytes.
+// Len is the size in bytes.
 func (b *Buffer) Len() uint64 { return b.size }
 
-// Bytes is the memory of a host buffer; nil for GPU memory, and when the buffer
-// is closed.
+// Bytes is the memory of a host buffer. It is nil for GPU memory and closed
+// buffers.
 func (b *Buffer) Bytes() []byte {
 	b.c.bufMu.Lock()
 	defer b.c.bufMu.Unlock()
@@ -44,14 +44,14 @@ func (b *Buffer) Bytes() []byte {
 	return b.host
 }
 
-// Span is the memory of a GPU buffer, zero for host memory.
+// Span is the memory of a GPU buffer. It is zero for host memory.
 func (b *Buffer) Span() gpu.Span { return b.span }
 
 // AllocHost allocates n bytes of host memory, rounded up to whole pages, and
 // maps them.
 func (c *Controller) AllocHost(n int) (*Buffer, error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("nvme %s: allocate %d bytes of host memory", c.Name(), n)
+		return nil, fmt.Errorf("nvme %s: allocate %d bytes of host memory: size must be positive", c.Name(), n)
 	}
 	mem, free, err := allocPages((n + pageSize - 1) &^ (pageSize - 1))
 	if err != nil {
@@ -65,11 +65,11 @@ func (c *Controller) AllocHost(n int) (*Buffer, error) {
 	return b, nil
 }
 
-// MapHost maps host memory that begins at a page and consists of whole pages.
-// It must not move or go away while it is mapped: it is the heap's or mapped.
+// MapHost maps host memory, whose address and size must be multiples of 4 KiB.
+// It must not move or be freed while it is mapped: use heap memory or a mapping.
 func (c *Controller) MapHost(mem []byte) (*Buffer, error) {
 	if len(mem) == 0 || len(mem)%pageSize != 0 || inPage(mem) != 0 {
-		return nil, fmt.Errorf("nvme %s: map %d bytes of host memory: want whole pages of %d bytes (AllocHost gives some)", c.Name(), len(mem), pageSize)
+		return nil, fmt.Errorf("nvme %s: map %d bytes of host memory: address and size must be multiples of %d (fix: use AllocHost)", c.Name(), len(mem), pageSize)
 	}
 	if err := c.mappable(); err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func (c *Controller) MapHost(mem []byte) (*Buffer, error) {
 func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
 	asked := n
 	if n = (n + gpuPage - 1) &^ (gpuPage - 1); n == 0 {
-		return nil, fmt.Errorf("nvme %s: allocate %d bytes of GPU memory", c.Name(), asked)
+		return nil, fmt.Errorf("nvme %s: allocate %d bytes of GPU memory: invalid size", c.Name(), asked)
 	}
-	// An allocation may begin anywhere: take a page more and begin at a page.
+	// Allocations are not aligned to pages: allocate one page more.
 	base, err := d.Alloc(gpu.KindDevice, n+gpuPage-1, 0)
 	if err != nil {
 		return nil, fmt.Errorf("nvme %s: %w", c.Name(), err)
@@ -103,17 +103,16 @@ func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
 	return b, nil
 }
 
-// MapGPU maps GPU memory that begins at a multiple of 64 KiB and consists of
-// whole pages of that size. It must be plain device memory: managed memory
-// moves, and host memory is MapHost's. The first time for a GPU it tries, with
-// memory of its own, whether the drive reaches it, and fails with
-// ErrUnreachable where it does not.
+// MapGPU maps device memory, whose address and size must be multiples of 64 KiB.
+// Managed memory is rejected, because it moves. The first call for a GPU tests,
+// with its own memory, whether the drive can reach the GPU, and fails with
+// ErrUnreachable if not.
 func (c *Controller) MapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 	b, err := c.mapGPU(d, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.reaches(d); err != nil {
+	if err := c.checkReach(d); err != nil {
 		return nil, errors.Join(fmt.Errorf("nvme %s: map %v: %w", c.Name(), s, err), b.Close())
 	}
 	return b, nil
@@ -124,24 +123,24 @@ func (c *Controller) mapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 		return fmt.Errorf("nvme %s: map %v: %w", c.Name(), s, fmt.Errorf(format, args...))
 	}
 	if s.Len == 0 || uint64(s.Addr())%gpuPage != 0 || s.Len%gpuPage != 0 {
-		return nil, fail("want whole pages of %d bytes (AllocGPU gives some): %w", gpuPage, gpu.ErrInvalidValue)
+		return nil, fail("address and size must be multiples of %d (fix: use AllocGPU): %w", gpuPage, gpu.ErrInvalidValue)
 	}
 	p, err := d.Pointer(s.Addr())
 	switch {
 	case err != nil:
 		return nil, fail("%w", err)
 	case p.Kind == gpu.KindManaged:
-		return nil, fail("managed memory moves between host and GPU and cannot be pinned: use plain device memory: %w", gpu.ErrInvalidValue)
+		return nil, fail("managed memory cannot be pinned (fix: use device memory): %w", gpu.ErrInvalidValue)
 	case !p.Kind.OnDevice():
-		return nil, fail("memory of kind %v is not the GPU's: %w", p.Kind, gpu.ErrInvalidValue)
+		return nil, fail("%v memory is not on the GPU: %w", p.Kind, gpu.ErrInvalidValue)
 	case !p.Contains(s.Addr(), s.Len):
-		return nil, fail("the allocation at %v has %d bytes: %w", p.Base, p.Size, gpu.ErrInvalidValue)
+		return nil, fail("range exceeds its allocation at %v of %d bytes: %w", p.Base, p.Size, gpu.ErrInvalidValue)
 	}
 	if err := c.mappable(); err != nil {
 		return nil, err
 	}
-	// Otherwise the driver may return from a copy before it is done, and the
-	// controller would read what was there before.
+	// Without it the GPU's driver may return from a copy before the data is in
+	// GPU memory, and the controller would read old data.
 	if err := d.SetSyncMemops(s.Addr(), true); err != nil {
 		return nil, fail("%w", err)
 	}
@@ -152,7 +151,7 @@ func (c *Controller) mapGPU(d gpu.Device, s gpu.Span) (*Buffer, error) {
 	return c.newBuffer(&Buffer{span: s, size: s.Len}, pages, size, unmap)
 }
 
-// mappable says that memory can be mapped, until the controller is closed.
+// mappable fails if the controller is closed.
 func (c *Controller) mappable() error {
 	c.bufMu.Lock()
 	defer c.bufMu.Unlock()
@@ -162,14 +161,14 @@ func (c *Controller) mappable() error {
 	return nil
 }
 
-// newBuffer checks what a transport says and enters the buffer.
+// newBuffer checks the result of a transport and registers the buffer.
 func (c *Controller) newBuffer(b *Buffer, pages []uint64, size uint64, unmap func() error) (*Buffer, error) {
 	ok := size >= pageSize && size%pageSize == 0 && uint64(len(pages)) == (b.size+size-1)/size
 	for _, p := range pages {
 		ok = ok && p%pageSize == 0
 	}
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("nvme %s: the transport mapped %d bytes as %d pages of %d bytes", c.Name(), b.size, len(pages), size), unmap())
+		return nil, errors.Join(fmt.Errorf("nvme %s: transport returned invalid addresses: %d bytes as %d pages of %d bytes", c.Name(), b.size, len(pages), size), unmap())
 	}
 	b.c, b.table, b.unmap = c, pageTable{pages, size}, unmap
 	c.bufMu.Lock()
@@ -181,8 +180,8 @@ func (c *Controller) newBuffer(b *Buffer, pages []uint64, size uint64, unmap fun
 	return b, nil
 }
 
-// hold keeps the buffer mapped for a command.
-func (b *Buffer) hold() bool {
+// acquire keeps the buffer mapped for a command, unless it is closed.
+func (b *Buffer) acquire() bool {
 	b.c.bufMu.Lock()
 	defer b.c.bufMu.Unlock()
 	if b.closed {
@@ -192,16 +191,15 @@ func (b *Buffer) hold() bool {
 	return true
 }
 
-func (b *Buffer) drop() {
+func (b *Buffer) release() {
 	b.c.bufMu.Lock()
 	defer b.c.bufMu.Unlock()
 	b.users--
 }
 
-// Close takes the memory from the controller, and frees it if the driver
-// allocated it. It fails with ErrBusy, and changes nothing, while commands use
-// the memory; and with ErrRevoked, having let go, when GPU memory was freed
-// while it was mapped.
+// Close unmaps the memory, and frees it if the driver allocated it. While
+// commands use the memory it fails with ErrBusy and changes nothing. If GPU
+// memory was freed while mapped, it unmaps and returns ErrRevoked.
 func (b *Buffer) Close() error {
 	b.c.bufMu.Lock()
 	switch {
@@ -215,11 +213,11 @@ func (b *Buffer) Close() error {
 	b.closed = true
 	delete(b.c.buffers, b)
 	b.c.bufMu.Unlock()
-	return b.release()
+	return b.dispose()
 }
 
-// release lets the memory go. Nobody uses it any more.
-func (b *Buffer) release() error {
+// dispose unmaps and frees unused memory.
+func (b *Buffer) dispose() error {
 	err := b.unmap()
 	if b.host == nil && errors.Is(err, syscall.EINVAL) {
 		return fmt.Errorf("nvme %s: unmap %v: %w", b.c.Name(), b.span, ErrRevoked)

@@ -12,13 +12,13 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// maxQueues is how many I/O queue pairs the driver uses at most.
+// maxQueues is the largest number of I/O queue pairs that the driver uses.
 const maxQueues = 64
 
-// adminDepth makes admin queues that fit into a page.
+// adminDepth makes admin queues that fit into one page.
 const adminDepth = 31
 
-// A Controller is an NVMe controller that is up. It is safe for concurrent use.
+// A Controller is an enabled NVMe controller. It is safe for concurrent use.
 type Controller struct {
 	t           Transport
 	cfg         Config
@@ -27,29 +27,29 @@ type Controller struct {
 	info        Info
 	maxTransfer int
 	namespaces  []*Namespace
-	limit       int // I/O queue pairs that the controller grants
+	limit       int // I/O queue pairs that the controller granted
 
 	resetting sync.Mutex
-	halted    bool // stopped, and not up again; guarded by resetting
+	halted    bool // stopped and not reinitialized; guarded by resetting
 	shared    []*Queue
-	gpuQueue  *GPUQueue     // the one there is; guarded by resetting
-	turn      atomic.Uint32 // which of shared is next
+	gpuQueue  *GPUQueue     // nil if there is none; guarded by resetting
+	turn      atomic.Uint32 // index of the next shared queue
 	gen       atomic.Uint64 // counts resets; written with resetting held
 
 	bufMu   sync.Mutex
-	buffers map[*Buffer]bool // nil when closed
-	reached map[int]bool     // GPUs whose memory the drive reaches
+	buffers map[*Buffer]bool // nil if closed
+	reached map[int]bool     // GPUs whose memory the drive can reach
 
-	pageMu sync.Mutex // held while page is in use
-	page   *Buffer    // for data of admin commands
+	pageMu sync.Mutex
+	page   *Buffer // for data of admin commands; guarded by pageMu
 
 	mu     sync.Mutex
 	admin  *Queue
 	queues map[uint16]*Queue
-	taken  [maxQueues + 1]bool // ids
+	taken  [maxQueues + 1]bool // queue ids in use
 	dead   error
 
-	spare shelf
+	spare requestPool
 }
 
 // Info describes a controller.
@@ -62,11 +62,11 @@ type Info struct {
 	MaxTransfer int    `json:"max_transfer"` // bytes of one command
 	MaxEntries  int    `json:"max_entries"`  // of a queue
 	Queues      int    `json:"queues"`       // I/O queue pairs
-	WriteCache  bool   `json:"write_cache"`  // volatile: Flush makes writes durable
+	WriteCache  bool   `json:"write_cache"`  // volatile write cache: Flush makes writes durable
 }
 
-// Open resets the controller, brings it up and finds its namespaces. The
-// transport is closed by Close, or here when Open fails.
+// Open resets and enables the controller and finds its namespaces. Close closes
+// the transport; so does Open if it fails.
 func Open(t Transport, cfg Config) (*Controller, error) {
 	c := &Controller{t: t, epoch: time.Now(), buffers: map[*Buffer]bool{}, reached: map[int]bool{}, queues: map[uint16]*Queue{}}
 	err := c.open(cfg)
@@ -117,17 +117,17 @@ func (c *Controller) open(cfg Config) (err error) {
 	return nil
 }
 
-// identify asks the controller what it is, and what it has.
+// identify reads the controller's Identify data and finds its namespaces.
 func (c *Controller) identify() error {
 	id, err := identify[abi.IdentifyController](c, "identify controller", abi.CNS_CONTROLLER, 0)
 	if err != nil {
 		return err
 	}
 	if s := id.SQES & 0xf; s > abi.SQES || id.SQES>>4 < abi.SQES {
-		return fmt.Errorf("submission queue entries of 64 bytes are not supported (SQES %#x)", id.SQES)
+		return fmt.Errorf("controller does not support submission queue entries of 64 bytes (SQES %#x)", id.SQES)
 	}
 	if s := id.CQES & 0xf; s > abi.CQES || id.CQES>>4 < abi.CQES {
-		return fmt.Errorf("completion queue entries of 16 bytes are not supported (CQES %#x)", id.CQES)
+		return fmt.Errorf("controller does not support completion queue entries of 16 bytes (CQES %#x)", id.CQES)
 	}
 	if id.MDTS > 0 && id.MDTS < 20 {
 		c.maxTransfer = min(c.maxTransfer, pageSize<<id.MDTS)
@@ -141,7 +141,7 @@ func (c *Controller) identify() error {
 	return c.findNamespaces()
 }
 
-// text is a field of printable characters, padded with spaces.
+// text is the printable part of a field that is padded with spaces.
 func text(b []byte) string {
 	return string(bytes.TrimSpace(bytes.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -157,14 +157,14 @@ func (c *Controller) Name() string { return c.t.Name() }
 // Info describes the controller.
 func (c *Controller) Info() Info { return c.info }
 
-// Namespaces are those that the controller has active, by id.
+// Namespaces are the active namespaces, by id.
 func (c *Controller) Namespaces() []*Namespace { return c.namespaces }
 
 func (c *Controller) now() time.Duration { return time.Since(c.epoch) }
 
-func (c *Controller) lookEvery() time.Duration { return min(lookEvery, c.cfg.Timeout/4) }
+func (c *Controller) healthInterval() time.Duration { return min(healthInterval, c.cfg.Timeout/4) }
 
-// interrupt is the channel of a vector, or nil when the queue is to be polled.
+// interrupt is the channel of a vector, or nil if the queue must be polled.
 func (c *Controller) interrupt(vector int) <-chan struct{} {
 	if c.cfg.Poll {
 		return nil
@@ -176,8 +176,8 @@ func (c *Controller) interrupt(vector int) <-chan struct{} {
 	return ch
 }
 
-// takeID finds a number for a queue pair.
-func (c *Controller) takeID() (uint16, error) {
+// allocID allocates the id of a queue pair.
+func (c *Controller) allocID() (uint16, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead != nil {
@@ -189,17 +189,17 @@ func (c *Controller) takeID() (uint16, error) {
 			return uint16(id), nil
 		}
 	}
-	return 0, fmt.Errorf("nvme %s: all %d queue pairs of the controller are in use", c.Name(), c.limit)
+	return 0, fmt.Errorf("nvme %s: new queue: all %d queue pairs of the controller are in use", c.Name(), c.limit)
 }
 
-func (c *Controller) dropID(id uint16) {
+func (c *Controller) freeID(id uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.taken[id] = false
 }
 
-// Close shuts the controller down, answers what is in flight, unmaps the
-// buffers that are left and closes the transport.
+// Close shuts the controller down, ends the requests in flight with ErrClosed,
+// unmaps all buffers and closes the transport.
 func (c *Controller) Close() error {
 	c.lock()
 	defer c.unlock()
@@ -212,19 +212,19 @@ func (c *Controller) Close() error {
 			errs = append(errs, c.gpuQueue.close(ErrClosed))
 		}
 		for _, q := range c.all()[1:] {
-			q.kill(ErrClosed)
+			q.rejectSubmits(ErrClosed)
 			if c.Err() == nil && !c.halted {
 				errs = append(errs, c.remove(q))
 			}
 		}
 		errs = append(errs, c.shutdown())
 		c.halt(ErrClosed)
-		c.bury(ErrClosed)
+		c.markDead(ErrClosed)
 	}
 	return errors.Join(append(errs, c.freeAll(), c.t.Close())...)
 }
 
-// freeAll lets all mapped memory go.
+// freeAll unmaps and frees all buffers.
 func (c *Controller) freeAll() error {
 	c.bufMu.Lock()
 	list := c.buffers
@@ -235,19 +235,19 @@ func (c *Controller) freeAll() error {
 	c.bufMu.Unlock()
 	var errs []error
 	for b := range list {
-		if err := b.release(); !errors.Is(err, ErrRevoked) {
+		if err := b.dispose(); !errors.Is(err, ErrRevoked) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// do carries out an admin command and returns dword 0 of its completion. held
-// says that the caller holds resetting.
+// do runs an admin command and returns dword 0 of its completion. held means
+// that the caller holds resetting.
 func (c *Controller) do(ctx context.Context, what string, cmd *abi.Command, held bool) (uint32, error) {
 	r := &Request{Op: opAdmin, admin: cmd, what: what}
 	if held && c.halted {
-		return 0, r.fail(c, ErrReset) // only the caller can bring it up again
+		return 0, r.fail(c, ErrReset) // the caller has to reinitialize it
 	}
 	if err := c.admin.submit(ctx, r); err != nil {
 		return 0, err

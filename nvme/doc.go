@@ -1,10 +1,10 @@
-// Package nvme is a driver for NVMe drives in user space, whose DMA goes to
-// host memory or straight to the memory of a GPU.
+// Package nvme is a user-space driver for NVMe drives, with DMA to host memory or
+// directly to the memory of a GPU.
 //
-// A [Transport] is a way to one controller: through vfio, through the libnvm
-// kernel module, or on a software machine. [Open] brings the controller up as
-// the specification has it, and the driver maps memory for it ([Buffer]), cuts
-// transfers into commands, and reads and writes namespaces:
+// A [Transport] gives access to one controller: through vfio, through the libnvm
+// kernel module, or on a software machine. [Open] resets and enables the
+// controller. The driver maps memory for it ([Buffer]), splits transfers into
+// commands, and reads and writes namespaces:
 //
 //	c, err := nvme.Open(transport, nvme.Config{})
 //	buf, err := c.AllocGPU(device, 1<<20) // or AllocHost
@@ -13,50 +13,47 @@
 //
 // # Queues
 //
-// Read and Write share a few queue pairs of the controller. Who wants many
-// commands in flight without a goroutine for each takes a [Queue] of his own
-// and submits a [Request] for each command, which allocates nothing.
+// Read and Write share a few queue pairs of the controller. To keep many
+// commands in flight without a goroutine for each, make a [Queue] with NewQueue
+// and submit a [Request] per command, which allocates nothing.
 //
-// # Who owns the memory of a command
+// # Memory of a command
 //
-// From Submit until a request is done its memory is the controller's. A
-// request is always done in the end, exactly once: by a completion; by a reset
-// of the controller, when it does not answer within [Config.Timeout] even after
-// an Abort, or reports a fatal error; or because the drive was removed. A
-// cancelled context asks for an Abort, and still waits for one of these.
+// From Submit until a request is done, its memory belongs to the controller.
+// Every request is done in the end, exactly once: by a completion; by a reset of
+// the controller, after a fatal error or when a command is not completed within
+// [Config.Timeout] even after an Abort; or because the drive was removed. If its
+// context is cancelled, a command is aborted, but still ends in one of these
+// ways.
 //
 // # GPU memory
 //
-// Plain device memory can be mapped, in whole pages of 64 KiB. When it is freed
-// while mapped its addresses are gone: commands that point there fail with
-// [StatusDataTransferError], and closing the buffer says [ErrRevoked]. The
-// controller's writes are visible to work that is launched on the GPU after the
-// command was done; a kernel that is already running needs
-// gpu.Device.FlushWrites.
+// Device memory can be mapped in pages of 64 KiB. If it is freed while mapped,
+// its bus addresses become invalid: commands that use them fail with
+// [StatusDataTransferError], and closing the buffer returns [ErrRevoked]. Work
+// launched on the GPU after a command is done sees the data. A kernel that is
+// already running needs gpu.Device.FlushWrites.
 //
 // # Queues in GPU memory
 //
-// A [GPUQueue] is an experiment: the rings lie in GPU memory, and a kernel (in
-// package gpu/kernels, culvert_nvme) writes commands and PRP lists, rings the
-// doorbells through a mapping of BAR0 that the GPU was given, and polls for
-// completions. The host creates the queues and launches the kernel; it writes
-// no entry and sees none.
+// A [GPUQueue] is an experiment. Its rings are in GPU memory. A kernel (package
+// gpu/kernels, culvert_nvme) writes commands and PRP lists, writes the doorbells
+// through a mapping of BAR0 that is registered with the GPU, and polls for
+// completions. The host only creates the queues and launches the kernel.
 //
-// On the software machine the kernel's Go half does that with the software
-// controller, through the libnvm module's maps: the fabric counts no byte in
-// host memory, neither of data nor of queues. The CUDA half makes the same
-// commands and takes the same completions as the Go half, on a processor that
-// emulates CUDA and, by the tests of package gpu/cuda, on a GPU; and where there
-// is a GPU a test has it talk to the software controller through pinned memory
-// (TestGPUQueueOnAnyGPU).
+// On the software machine the Go version of the kernel does this with the
+// software controller, and no byte of data or queues goes through host memory.
+// The CUDA version is compared with the Go version on a CPU (gpu/kernels) and on
+// a GPU (gpu/cuda); TestGPUQueueOnAnyGPU runs it on a GPU against the software
+// controller, in pinned memory.
 //
-// Not shown is a real drive that hears a real GPU: that the GPU takes the
-// registers of the drive (cuMemHostRegister with IOMEMORY), and that the machine
-// lets the drive's requests through to the rings. One thread serves the queue,
-// with commands of 64 KiB; for rates one would have many.
+// Not tested is a real drive with a real GPU: whether the GPU accepts the
+// drive's registers (cuMemHostRegister with IOMEMORY), and whether the drive can
+// reach the rings. One thread serves the queue, with commands of 64 KiB; for
+// high rates it would need many.
 //
 // # Lock order
 //
-// Controller.resetting, GPUQueue.mu, Controller.mu, Queue.mu. A Queue's token
-// is held without any of them.
+// Controller.resetting, GPUQueue.mu, Controller.mu, Queue.mu. A goroutine that
+// has a Queue's token takes none of them before it returns the token.
 package nvme

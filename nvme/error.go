@@ -7,28 +7,27 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// Why a command was not carried out, beside a [Status].
+// Reasons of failed commands, besides a [Status].
 var (
-	ErrRemoved = errors.New("the controller was removed")
-	ErrFatal   = errors.New("the controller reports a fatal error")
-	ErrTimeout = errors.New("the controller does not answer")
-	ErrReset   = errors.New("the controller was reset")
-	ErrClosed  = errors.New("the queue or controller is closed")
+	ErrRemoved = errors.New("controller was removed")
+	ErrFatal   = errors.New("controller reports a fatal error")
+	ErrTimeout = errors.New("controller does not respond")
+	ErrReset   = errors.New("controller was reset")
+	ErrClosed  = errors.New("already closed")
 	ErrBusy    = errors.New("commands are in flight")
-	ErrFull    = errors.New("the queue is full")
+	ErrFull    = errors.New("queue is full")
 	ErrIdle    = errors.New("no commands are in flight")
-	ErrRevoked = errors.New("the memory was freed while it was mapped")
+	ErrRevoked = errors.New("memory was freed while it was mapped")
 
-	// ErrUnreachable is what mapping GPU memory fails with where the machine
-	// does not let the drive through to it.
-	ErrUnreachable = errors.New("the drive does not reach the GPU's memory (an IOMMU or a PCIe bridge between them does not pass requests from device to device: see ACS, and put both below one switch)")
+	// ErrUnreachable means that the machine blocks DMA between drive and GPU.
+	ErrUnreachable = errors.New("drive cannot reach GPU memory (IOMMU or PCIe bridge blocks peer-to-peer: check ACS, put both below one switch)")
 )
 
-// A Status is how a controller answered a command, less the bits beside type
-// and code. It is an error when it is not 0.
+// A Status is the type and code of a completion's status. Values other than 0
+// are errors.
 type Status uint16
 
-// Statuses that callers look for.
+// Statuses that callers may test for.
 const (
 	StatusInvalidOpcode     = Status(abi.INVALID_OPCODE)
 	StatusInvalidField      = Status(abi.INVALID_FIELD)
@@ -44,7 +43,7 @@ const (
 
 func (s Status) Error() string { return abi.Status(s).String() }
 
-// An OpError is a command that failed.
+// An OpError is a failed command.
 type OpError struct {
 	Controller string
 	Op         string // "read", "identify"

@@ -206,13 +206,13 @@ func TestMapGPURefuses(t *testing.T) {
 		span gpu.Span
 		text string
 	}{
-		{"managed", gpu.Span{Base: managed, Off: aligned(managed), Len: 64 << 10}, "managed memory moves"},
-		{"host", gpu.Span{Base: host, Off: aligned(host), Len: 64 << 10}, "is not the GPU's"},
-		{"unknown", gpu.Span{Base: 64 << 10, Len: 64 << 10}, "is not the GPU's"},
-		{"odd address", gpu.Span{Base: device, Off: 4096, Len: 64 << 10}, "whole pages of 65536"},
-		{"odd length", gpu.Span{Base: device, Len: 4096}, "whole pages of 65536"},
-		{"empty", gpu.Span{Base: device}, "whole pages of 65536"},
-		{"too long", gpu.Span{Base: device, Len: n + 64<<10}, "the allocation at"},
+		{"managed", gpu.Span{Base: managed, Off: aligned(managed), Len: 64 << 10}, "managed memory cannot be pinned"},
+		{"host", gpu.Span{Base: host, Off: aligned(host), Len: 64 << 10}, "is not on the GPU"},
+		{"unknown", gpu.Span{Base: 64 << 10, Len: 64 << 10}, "is not on the GPU"},
+		{"odd address", gpu.Span{Base: device, Off: 4096, Len: 64 << 10}, "multiples of 65536"},
+		{"odd length", gpu.Span{Base: device, Len: 4096}, "multiples of 65536"},
+		{"empty", gpu.Span{Base: device}, "multiples of 65536"},
+		{"too long", gpu.Span{Base: device, Len: n + 64<<10}, "exceeds its allocation at"},
 	} {
 		b, err := r.c.MapGPU(r.dev, c.span)
 		if err == nil {
@@ -380,7 +380,7 @@ func TestWritesThatVanish(t *testing.T) {
 	r.check(err)
 	c, err := nvme.Open(astray{r.c2(), mem.Bytes()}, nvme.Config{})
 	r.check(err)
-	if _, err := c.AllocGPU(r.dev, 1<<20); !errors.Is(err, nvme.ErrUnreachable) || !strings.Contains(err.Error(), "reports success") {
+	if _, err := c.AllocGPU(r.dev, 1<<20); !errors.Is(err, nvme.ErrUnreachable) || !strings.Contains(err.Error(), "reported success") {
 		t.Errorf("%v, want %v", err, nvme.ErrUnreachable)
 	}
 	r.check(c.Close())

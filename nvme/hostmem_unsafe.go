@@ -10,20 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocPages is n bytes of host memory for DMA, all zero, that begin at a
-// multiple of hostAlign. It is not the garbage collector's, and children of the
-// process do not get it: a copy on write would leave the device with the wrong
-// one.
+// allocPages allocates n zeroed bytes of host memory for DMA, aligned to
+// hostAlign, outside of Go's heap. Child processes do not inherit it: after a
+// copy on write the device could use the wrong copy.
 func allocPages(n int) (b []byte, free func() error, err error) {
 	fail := func(op string, err error) error {
-		return fmt.Errorf("%d bytes of host memory: %w", n, os.NewSyscallError(op, err))
+		return fmt.Errorf("allocate %d bytes of host memory: %w", n, os.NewSyscallError(op, err))
 	}
 	room := uintptr(n) + hostAlign - pageSize
 	p, err := unix.MmapPtr(-1, 0, nil, room, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, nil, fail("mmap", err)
 	}
-	// What lies before and behind is given back.
+	// Unmap the unaligned head and tail.
 	head := -uintptr(p) & (hostAlign - 1)
 	at := unsafe.Add(p, head)
 	if head > 0 {

@@ -6,7 +6,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// Memory that is shared with a controller, as what it holds.
+// Views of memory that is shared with a controller.
 
 func commands(b []byte) []abi.Command {
 	return unsafe.Slice((*abi.Command)(unsafe.Pointer(&b[0])), len(b)/abi.CommandSize)
@@ -20,10 +20,10 @@ func words(b []byte) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8)
 }
 
-// inPage is where in its page the memory begins.
+// inPage is the offset of the memory in its page.
 func inPage(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) % pageSize }
 
-// view is a copy of a data structure at the beginning of b.
+// view is a copy of the data structure at the start of b.
 func view[T abi.IdentifyController | abi.IdentifyNamespace | abi.NamespaceList](b []byte) *T {
 	v := *(*T)(unsafe.Pointer(&b[:abi.IdentifySize][0]))
 	return &v

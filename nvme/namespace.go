@@ -6,7 +6,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// A Namespace is blocks of a drive.
+// A Namespace is a range of blocks of a drive.
 type Namespace struct {
 	c      *Controller
 	id     uint32
@@ -17,16 +17,16 @@ type Namespace struct {
 // ID is the namespace's number.
 func (n *Namespace) ID() uint32 { return n.id }
 
-// Blocks is how many blocks the namespace had when the controller was opened.
+// Blocks is the number of blocks when the controller was opened.
 func (n *Namespace) Blocks() uint64 { return n.blocks }
 
 // BlockSize is the size of a block in bytes.
 func (n *Namespace) BlockSize() int { return 1 << n.shift }
 
-// maxNamespaces is more than any drive has.
+// maxNamespaces limits a list from a faulty controller.
 const maxNamespaces = 1024
 
-// findNamespaces asks for all active namespaces.
+// findNamespaces adds all active namespaces.
 func (c *Controller) findNamespaces() error {
 	last, found := uint32(0), 0
 	for {
@@ -40,9 +40,9 @@ func (c *Controller) findNamespaces() error {
 			}
 			switch {
 			case id <= last:
-				return fmt.Errorf("the controller lists namespace %d after %d", id, last)
+				return fmt.Errorf("controller lists namespace %d after %d", id, last)
 			case found == maxNamespaces:
-				return fmt.Errorf("the controller lists more than %d namespaces", maxNamespaces)
+				return fmt.Errorf("controller lists more than %d namespaces", maxNamespaces)
 			}
 			last = id
 			found++
@@ -53,7 +53,7 @@ func (c *Controller) findNamespaces() error {
 	}
 }
 
-// addNamespace enters a namespace, unless its format is not for this driver.
+// addNamespace adds a namespace, unless the driver does not support its format.
 func (c *Controller) addNamespace(nsid uint32) error {
 	id, err := identify[abi.IdentifyNamespace](c, "identify namespace", abi.CNS_NAMESPACE, nsid)
 	if err != nil {
@@ -61,10 +61,10 @@ func (c *Controller) addNamespace(nsid uint32) error {
 	}
 	f := id.LBAF[id.FLBAS&abi.FLBAS_INDEX_MASK]
 	if f.LBADS < 9 || f.LBADS > 16 || 1<<f.LBADS > c.maxTransfer || f.MS != 0 {
-		return nil // blocks with metadata, or of a size that no command takes
+		return nil // metadata, or a block size that no command can transfer
 	}
 	if id.NSZE > 1<<63>>f.LBADS {
-		return fmt.Errorf("namespace %d has %d blocks of %d bytes: no drive has", nsid, id.NSZE, 1<<f.LBADS)
+		return fmt.Errorf("namespace %d: invalid size: %d blocks of %d bytes", nsid, id.NSZE, 1<<f.LBADS)
 	}
 	c.namespaces = append(c.namespaces, &Namespace{c: c, id: nsid, blocks: id.NSZE, shift: uint(f.LBADS)})
 	return nil

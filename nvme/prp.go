@@ -3,10 +3,10 @@ package nvme
 // pageSize is the controller's memory page: CC.MPS is always 0.
 const pageSize = 4096
 
-// perList is how many entries a page of a PRP list holds.
+// perList is the number of entries in a page of a PRP list.
 const perList = pageSize / 8
 
-// A pageTable is the bus addresses of mapped memory.
+// A pageTable has the bus addresses of mapped memory.
 type pageTable struct {
 	pages []uint64
 	size  uint64 // of a page: a multiple of pageSize
@@ -15,9 +15,9 @@ type pageTable struct {
 // at is the bus address of a byte.
 func (t pageTable) at(off uint64) uint64 { return t.pages[off/t.size] + off%t.size }
 
-// listPages is how many pages of lists a transfer of n bytes may need.
+// listPages is the largest number of list pages for a transfer of n bytes.
 func listPages(n int) int {
-	entries := n / pageSize // beside PRP1, when that begins inside a page
+	entries := n / pageSize // besides PRP1, if that starts inside a page
 	pages := 1
 	for ; entries > perList; entries -= perList - 1 {
 		pages++
@@ -25,17 +25,17 @@ func listPages(n int) int {
 	return pages
 }
 
-// prpLists is memory for the lists of one command, page after page.
+// prpLists is the memory for the lists of one command.
 type prpLists struct {
 	words []uint64
 	table pageTable
 	off   uint64 // of the memory in table
 }
 
-// putPRPs describes n bytes from off of the memory: PRP1, which alone may begin
-// inside a page, and PRP2, which is the second page or leads to a list of the
-// rest. The last entry of a page of the list leads to the next page where more
-// than one is left.
+// putPRPs describes n bytes from off of the memory. PRP1 may start inside a page.
+// PRP2 is the second page, or points to a list of all pages but the first. The
+// last entry of a list page points to the next list page if more than one page
+// is left.
 func putPRPs(mem pageTable, off, n uint64, l prpLists) (prp1, prp2 uint64) {
 	prp1 = mem.at(off)
 	end := off + n

@@ -10,18 +10,18 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// A command id is the number of a slot and, above it, a count of the slot's
-// uses, so that a completion which comes twice or late does not answer the
-// slot's next command. There are fewer slots than their bits could count, so
-// that no id is 0xffff, which the specification keeps for itself.
+// A command id has the index of a slot in its low bits and a count of the slot's
+// uses above, so that a repeated or late completion does not complete the slot's
+// next command. The highest index is unused, because the specification reserves
+// id 0xffff.
 const (
 	slotBits = 10
 	slotMask = 1<<slotBits - 1
 )
 
-// A slot is a place for a command in flight.
+// A slot is the state of a command in flight.
 type slot struct {
-	r        *Request // nil when the slot is free
+	r        *Request // nil if the slot is free
 	cid      uint16
 	pos      uint32        // in the submission queue
 	deadline time.Duration // since Controller.epoch
@@ -29,50 +29,50 @@ type slot struct {
 }
 
 // A Queue is a submission queue and its completion queue. It is safe for
-// concurrent use. An answered request is handed out once: to whoever waits for
-// it, or to the next caller of Poll or Reap.
+// concurrent use. Each completed request is delivered once: to the caller that
+// waits for it, or to the next caller of Poll or Reap.
 type Queue struct {
 	c     *Controller
 	id    uint16
 	depth int
 	n     uint32 // entries of either queue: depth + 1
 
-	mem     *Buffer // of the queues and of PRP lists
-	sqBus   uint64
-	cqBus   uint64
-	sq      []abi.Command
-	cq      []abi.Completion
-	lists   []uint64
-	listOff uint64 // offset in mem
-	perSlot int    // bytes of lists
-	irq     <-chan struct{}
-	sqdb    uint64 // doorbells
-	cqdb    uint64
-	token   chan struct{} // whoever holds it looks for completions
-	timer   *time.Timer   // the token holder's
-	room    chan struct{} // gets a value when somebody is hungry and a slot is free
-	hungry  atomic.Int32
+	mem         *Buffer // of the queues and of PRP lists
+	sqBus       uint64
+	cqBus       uint64
+	sq          []abi.Command
+	cq          []abi.Completion
+	lists       []uint64
+	listOff     uint64 // offset in mem
+	perSlot     int    // bytes of lists
+	irq         <-chan struct{}
+	sqdb        uint64 // doorbells
+	cqdb        uint64
+	token       chan struct{} // the goroutine that has it polls for completions
+	timer       *time.Timer   // of the goroutine that has the token
+	room        chan struct{} // receives a value if there are roomWaiters and a slot is free
+	roomWaiters atomic.Int32
 
-	answered chan struct{} // gets a value when there are reapers and a request is answered
+	answered chan struct{} // receives a value if there are reapers and a request is done
 	reapers  atomic.Int32
 
-	mu      sync.Mutex
-	going   sync.Cond // stopped became false, or dead was set
-	stopped bool      // while the controller is being reset
-	dead    error     // why there will be no more commands
-	gen     uint64    // the controller's, at the last reset
-	tail    uint32
-	head    uint32 // of the submission queue: what the controller has fetched for sure
-	cqHead  uint32
-	phase   bool
-	slots   []slot
-	free    []uint16
-	ready   list          // answered requests that nobody has taken
-	looked  time.Duration // when the controller's health was looked at
-	strays  uint64
+	mu        sync.Mutex
+	resumed   sync.Cond // stopped became false, or dead was set
+	stopped   bool      // during a reset of the controller
+	dead      error     // why the queue accepts no commands
+	gen       uint64    // Controller.gen after the last reset
+	tail      uint32
+	head      uint32 // of the submission queue: commands before it were fetched
+	cqHead    uint32
+	phase     bool
+	slots     []slot
+	free      []uint16
+	ready     list          // done, not yet delivered
+	checkedAt time.Duration // time of the last health check
+	strays    uint64
 }
 
-// layout says where in a queue's memory what lies.
+// layout has the offsets in a queue's memory.
 type layout struct{ sq, cq, lists, total int }
 
 func (c *Controller) layout(n uint32, depth, perSlot int) layout {
@@ -82,12 +82,11 @@ func (c *Controller) layout(n uint32, depth, perSlot int) layout {
 	return layout{0, sq, sq + cq, sq + cq + depth*perSlot}
 }
 
-// newQueue makes the memory of a queue pair. The controller does not know of it
-// yet.
+// newQueue allocates a queue pair. create makes it known to the controller.
 func (c *Controller) newQueue(id uint16, depth int) (*Queue, error) {
 	perSlot := listPages(c.maxTransfer) * pageSize
 	if id == 0 {
-		perSlot = 0 // admin commands transfer one page
+		perSlot = 0 // admin commands transfer at most one page
 	}
 	for {
 		n := uint32(depth + 1)
@@ -96,8 +95,8 @@ func (c *Controller) newQueue(id uint16, depth int) (*Queue, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A queue is in one piece on the bus. Without an IOMMU host memory of
-		// more than a page may not be: then the queue is a page.
+		// A queue must be contiguous on the bus. Without an IOMMU, host memory
+		// may be contiguous only within a page: then the queue is one page.
 		if !mem.table.contiguous(0, at.cq) || !mem.table.contiguous(at.cq, at.lists) {
 			if err := mem.Close(); err != nil {
 				return nil, err
@@ -109,8 +108,8 @@ func (c *Controller) newQueue(id uint16, depth int) (*Queue, error) {
 	}
 }
 
-// contiguous reports whether the bytes from off to end have addresses in one
-// piece.
+// contiguous reports whether the bytes from off to end have contiguous bus
+// addresses.
 func (t pageTable) contiguous(off, end int) bool {
 	for o := off; o < end; o += pageSize {
 		if t.at(uint64(o)) != t.at(uint64(off))+uint64(o-off) {
@@ -133,7 +132,7 @@ func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
 	q.token <- struct{}{}
 	q.room, q.answered = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.timer = time.NewTimer(time.Hour)
-	q.going.L = &q.mu
+	q.resumed.L = &q.mu
 	q.slots = make([]slot, q.depth)
 	for i := range q.slots {
 		q.slots[i].cid = uint16(i)
@@ -144,38 +143,38 @@ func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
 	return q
 }
 
-// rewind makes an empty queue of it. Call with mu held, or alone.
+// rewind empties the queue. The caller holds mu, or is the only user.
 func (q *Queue) rewind() {
 	clear(q.cq)
 	q.tail, q.head, q.cqHead, q.phase = 0, 0, 0, true
 }
 
-// slotLists is the memory for PRP lists of a slot.
+// slotLists is the memory for the PRP lists of a slot.
 func (q *Queue) slotLists(i int) prpLists {
 	n := q.perSlot / 8
 	return prpLists{q.lists[i*n : (i+1)*n], q.mem.table, q.listOff + uint64(i*q.perSlot)}
 }
 
-// NewQueue makes a queue pair with room for depth commands in flight, or fewer
-// where the machine's memory is in pieces: see Depth.
+// NewQueue makes a queue pair for depth commands in flight. Depth is smaller if
+// the host memory is not contiguous on the bus.
 func (c *Controller) NewQueue(depth int) (*Queue, error) {
 	if depth < 1 || depth > maxDepth {
-		return nil, fmt.Errorf("nvme %s: a queue of depth %d: want 1 to %d", c.Name(), depth, maxDepth)
+		return nil, fmt.Errorf("nvme %s: new queue: depth %d must be 1 to %d", c.Name(), depth, maxDepth)
 	}
 	c.lock()
 	defer c.unlock()
-	id, err := c.takeID()
+	id, err := c.allocID()
 	if err != nil {
 		return nil, err
 	}
 	q, err := c.newQueue(id, min(depth, int(c.cap.MQES())))
 	if err != nil {
-		c.dropID(id)
+		c.freeID(id)
 		return nil, err
 	}
 	q.irq = c.interrupt(int(id))
 	if err := c.create(q); err != nil {
-		c.dropID(id)
+		c.freeID(id)
 		return nil, errors.Join(err, q.mem.Close())
 	}
 	c.mu.Lock()
@@ -184,18 +183,18 @@ func (c *Controller) NewQueue(depth int) (*Queue, error) {
 	return q, nil
 }
 
-// Depth is how many commands can be in flight.
+// Depth is the largest number of commands in flight.
 func (q *Queue) Depth() int { return q.depth }
 
-// Strays is how many completions answered no command in flight. A controller
-// that is in order has none.
+// Strays is the number of completions that belong to no command in flight. It is
+// 0 for a correct controller.
 func (q *Queue) Strays() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.strays
 }
 
-// Close deletes the queue pair. Commands in flight are answered.
+// Close deletes the queue pair. Requests in flight end with ErrClosed.
 func (q *Queue) Close() error {
 	c := q.c
 	c.lock()
@@ -207,22 +206,22 @@ func (q *Queue) Close() error {
 	if !known {
 		return fmt.Errorf("nvme %s: queue %d: %w", c.Name(), q.id, ErrClosed)
 	}
-	q.kill(ErrClosed)
+	q.rejectSubmits(ErrClosed)
 	err := c.remove(q)
 	if err != nil && !c.halted {
-		c.halt(err) // to be sure that nothing is written there any more
+		c.halt(err) // so that the controller does not write to the memory
 	}
-	q.abandon(ErrClosed)
-	c.dropID(q.id)
+	q.failInFlight(ErrClosed)
+	c.freeID(q.id)
 	return errors.Join(err, q.mem.Close())
 }
 
-// kill ends submissions.
-func (q *Queue) kill(err error) {
+// rejectSubmits makes further submissions fail with err.
+func (q *Queue) rejectSubmits(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.dead == nil {
 		q.dead = err
 	}
-	q.going.Broadcast()
+	q.resumed.Broadcast()
 }

@@ -9,18 +9,17 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// reaches makes sure, once for each GPU, that what the controller writes to the
-// GPU's memory arrives there. A bridge or an IOMMU that does not pass requests
-// between devices drops writes, and the drive may hear nothing of it and report
-// success. So a block is read twice, into host memory and into the GPU's, and
-// compared.
-func (c *Controller) reaches(d gpu.Device) error {
+// checkReach tests, once for each GPU, that the controller's writes arrive in GPU
+// memory. A bridge or IOMMU between the devices may drop writes without an error,
+// and the drive reports success. So it reads one block into host memory and into
+// GPU memory and compares.
+func (c *Controller) checkReach(d gpu.Device) error {
 	index := d.Info().Index
-	if c.knows(index) || len(c.namespaces) == 0 || c.namespaces[0].blocks == 0 || len(c.shared) == 0 {
-		return nil // or there is nothing to try it with
+	if c.isReached(index) || len(c.namespaces) == 0 || c.namespaces[0].blocks == 0 || len(c.shared) == 0 {
+		return nil // tested, or there is no block to read
 	}
-	if err := c.try(d, index); err != nil {
-		return fmt.Errorf("to see whether the GPU is within reach: %w", err)
+	if err := c.tryReach(d, index); err != nil {
+		return fmt.Errorf("test DMA from drive to GPU: %w", err)
 	}
 	c.bufMu.Lock()
 	defer c.bufMu.Unlock()
@@ -28,8 +27,8 @@ func (c *Controller) reaches(d gpu.Device) error {
 	return nil
 }
 
-// try has the controller write to memory that is taken for the purpose.
-func (c *Controller) try(d gpu.Device, index int) error {
+// tryReach compares in newly allocated memory.
+func (c *Controller) tryReach(d gpu.Device, index int) error {
 	host, err := c.AllocHost(gpuPage)
 	if err != nil {
 		return err
@@ -46,14 +45,14 @@ func (c *Controller) try(d gpu.Device, index int) error {
 	return errors.Join(c.compare(d, host, there), there.Close(), d.Free(base), host.Close())
 }
 
-func (c *Controller) knows(gpu int) bool {
+func (c *Controller) isReached(gpu int) bool {
 	c.bufMu.Lock()
 	defer c.bufMu.Unlock()
 	return c.reached[gpu]
 }
 
-// readable reads a block into a buffer, one of a few: a drive may have bad ones.
-func (n *Namespace) readable(ctx context.Context, buf *Buffer) (lba uint64, err error) {
+// readAnyBlock reads one of three blocks: some may be unreadable.
+func (n *Namespace) readAnyBlock(ctx context.Context, buf *Buffer) (lba uint64, err error) {
 	for _, lba = range []uint64{0, n.blocks / 2, n.blocks - 1} {
 		if err = n.Read(ctx, buf, 0, lba, 1); err == nil {
 			break
@@ -62,11 +61,11 @@ func (n *Namespace) readable(ctx context.Context, buf *Buffer) (lba uint64, err 
 	return lba, err
 }
 
-// compare reads a block into both buffers. Before that the GPU's holds what the
-// block does not.
+// compare reads a block into both buffers. Before that it fills the GPU's with
+// the inverted block.
 func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 	ns, ctx := c.namespaces[0], context.Background()
-	lba, err := ns.readable(ctx, host)
+	lba, err := ns.readAnyBlock(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (c *Controller) compare(d gpu.Device, host, there *Buffer) error {
 		return err
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%w: the drive reports success, and the bytes are not there", ErrUnreachable)
+		return fmt.Errorf("%w: drive reported success but the data did not arrive", ErrUnreachable)
 	}
 	return nil
 }

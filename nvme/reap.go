@@ -7,62 +7,60 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// lookEvery is how often the controller's health is looked at while commands
-// are in flight and none completes.
-const lookEvery = 10 * time.Millisecond
+// healthInterval is the interval of health checks while commands are in flight
+// and none completes.
+const healthInterval = 10 * time.Millisecond
 
-// Poll answers requests whose completions have come, puts answered ones into
-// done and returns how many. Without room in done they are left for the next
-// call. It does not wait for completions; but where the controller has failed
-// it resets it.
+// Poll processes completions, stores completed requests in done and returns
+// their number. Requests that do not fit stay for the next call. It does not
+// wait for completions, but resets a failed controller.
 func (q *Queue) Poll(done []*Request) int {
 	n := q.poll(done)
 	if n > 0 {
 		return n
 	}
 	q.mu.Lock()
-	look := len(q.free) < q.depth && q.c.now() >= q.looked+q.c.lookEvery()
+	look := len(q.free) < q.depth && q.c.now() >= q.checkedAt+q.c.healthInterval()
 	q.mu.Unlock()
 	if look {
-		q.c.handle(q, q.look(), false)
+		q.c.handle(q, q.checkHealth(), false)
 		return q.poll(done)
 	}
 	return 0
 }
 
-// poll is Poll without a look at the controller's health.
+// poll is Poll without a health check.
 func (q *Queue) poll(done []*Request) (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reap()
 	for ; n < len(done) && q.ready.first != nil; n++ {
 		done[n] = q.ready.first
-		q.hand(done[n])
+		q.deliver(done[n])
 	}
 	return n
 }
 
-// hand gives an answered request to the caller. Call with mu held.
-func (q *Queue) hand(r *Request) {
+// deliver passes a completed request to the caller. The caller holds mu.
+func (q *Queue) deliver(r *Request) {
 	q.ready.remove(r)
 	r.state.Store(taken)
 }
 
-// reap takes completions from the queue, and tells the controller. Call with
-// mu held.
+// reap takes completions and writes the doorbell. The caller holds mu.
 func (q *Queue) reap() {
 	if q.stopped {
-		return // the reset takes what there is
+		return // the reset takes the completions
 	}
-	if q.take() > 0 {
+	if q.takeCompletions() > 0 {
 		q.c.t.Store32(q.cqdb, q.cqHead)
-		q.feed()
+		q.signalRoom()
 	}
 }
 
-// take takes entries from the completion queue.
-func (q *Queue) take() (taken uint32) {
-	// Once round at most: a controller that writes without end holds nobody up.
+// takeCompletions processes new entries of the completion queue.
+func (q *Queue) takeCompletions() (taken uint32) {
+	// At most one round: a controller that writes endlessly must not block us.
 	for ; taken < q.n; taken++ {
 		e := &q.cq[q.cqHead]
 		// The rest of the entry is valid once the phase tag is.
@@ -80,8 +78,8 @@ func (q *Queue) take() (taken uint32) {
 	return taken
 }
 
-// answer finishes the request that an entry belongs to, if there is one. Call
-// with mu held.
+// answer completes the request of an entry and reports whether there was one.
+// The caller holds mu.
 func (q *Queue) answer(dw3 uint32, e *abi.Completion) bool {
 	cid := abi.CID(dw3)
 	i := int(cid & slotMask)
@@ -92,8 +90,8 @@ func (q *Queue) answer(dw3 uint32, e *abi.Completion) bool {
 	if s.r == nil || s.cid != cid {
 		return false
 	}
-	// Commands are fetched in order: this one was, and all before it. That is
-	// as good as the head that the entry tells, and cannot be wrong.
+	// Commands are fetched in order, so this one and all before it were. Unlike
+	// the head in the entry, this cannot be wrong.
 	if q.after(s.pos) {
 		q.head = (s.pos + 1) % q.n
 	}
@@ -103,36 +101,37 @@ func (q *Queue) answer(dw3 uint32, e *abi.Completion) bool {
 		err = r.fail(q.c, Status(st))
 	}
 	r.result = e.DW0
-	q.vacate(i)
+	q.freeSlot(i)
 	r.finish(err)
 	return true
 }
 
-// after reports whether a position lies between head and tail.
+// after reports whether a position is between head and tail.
 func (q *Queue) after(pos uint32) bool {
 	return (pos+q.n-q.head)%q.n < (q.tail+q.n-q.head)%q.n
 }
 
-// vacate frees a slot, whose next command has another id. Call with mu held.
-func (q *Queue) vacate(i int) {
+// freeSlot frees a slot and changes the id of its next command. The caller holds
+// mu.
+func (q *Queue) freeSlot(i int) {
 	s := &q.slots[i]
 	s.r = nil
 	s.cid += 1 << slotBits
 	q.free = append(q.free, uint16(i))
 }
 
-// abandon answers whatever is in flight and leaves the queue stopped. The
-// controller must have been stopped, or have deleted the queue.
-func (q *Queue) abandon(err error) {
+// failInFlight ends all requests in flight with err and leaves the queue stopped.
+// The controller must be stopped, or have deleted the queue.
+func (q *Queue) failInFlight(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped = true
-	q.take() // what came before the end is a true answer
+	q.takeCompletions() // completions before the stop are valid
 	for i := range q.slots {
 		if r := q.slots[i].r; r != nil {
-			q.vacate(i)
+			q.freeSlot(i)
 			r.finish(r.fail(q.c, err))
 		}
 	}
-	q.feed()
+	q.signalRoom()
 }

@@ -8,12 +8,12 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// handle does something about trouble of a queue. held says that the caller
-// holds resetting: then a controller that is broken is only stopped, and the
-// caller's unlock brings it up again.
-func (c *Controller) handle(q *Queue, t trouble, held bool) {
+// handle handles a problem of a queue: it aborts a command or resets the
+// controller. If the caller holds resetting (held), the controller is only
+// stopped, and the caller's unlock reinitializes it.
+func (c *Controller) handle(q *Queue, t problem, held bool) {
 	switch t.kind {
-	case late:
+	case overdue:
 		c.abortCommand(q.id, t.cid)
 	case broken:
 		if !held {
@@ -26,41 +26,41 @@ func (c *Controller) handle(q *Queue, t trouble, held bool) {
 	}
 }
 
-// abortCommand has the controller give a command up, if it can. The command is
-// answered either way; should the controller not answer this one, it is reset.
+// abortCommand aborts a command, if the controller can. The command completes
+// either way. If the Abort does not complete, the controller is reset.
 func (c *Controller) abortCommand(sqid, cid uint16) {
 	cmd := abi.Command{Opcode: abi.ADMIN_ABORT, CDW10: uint32(sqid) | uint32(cid)<<16}
 	_, _ = c.do(context.Background(), "abort", &cmd, false)
 }
 
-// lock keeps the set of queues as it is, and resets away.
+// lock excludes resets and changes of the set of queues.
 func (c *Controller) lock() { c.resetting.Lock() }
 
-// unlock brings a controller that was stopped up again.
+// unlock reinitializes the controller if it was stopped.
 func (c *Controller) unlock() {
 	defer c.resetting.Unlock()
 	if !c.halted {
 		return
 	}
-	if err := c.revive(); err != nil {
-		c.halt(err) // it may have come up half way
-		c.bury(fmt.Errorf("the controller does not come up again: %w", err))
+	if err := c.reinit(); err != nil {
+		c.halt(err) // it may be partly enabled
+		c.markDead(fmt.Errorf("reinitialize controller: %w", err))
 	}
 }
 
-// Reset resets the controller. Commands in flight fail with ErrReset; queues,
-// buffers and namespaces stay what they are.
+// Reset resets the controller. Commands in flight fail with ErrReset. Queues,
+// buffers and namespaces stay valid.
 func (c *Controller) Reset() error {
 	c.lock()
-	c.halt(errors.New("as asked for"))
+	c.halt(errors.New("reset requested"))
 	c.unlock()
 	return c.Err()
 }
 
-// Resets is how often the controller was reset since it was opened.
+// Resets is the number of resets since Open.
 func (c *Controller) Resets() uint64 { return c.gen.Load() }
 
-// all is every queue there is.
+// all is a list of all queues, the admin queue first.
 func (c *Controller) all() []*Queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,9 +73,8 @@ func (c *Controller) all() []*Queue {
 	return list
 }
 
-// halt stops the controller and answers everything that is in flight. When a
-// command is answered the controller does not touch its memory any more. Call
-// with resetting held.
+// halt stops the controller, then ends all commands in flight: the controller no
+// longer accesses their memory. The caller holds resetting.
 func (c *Controller) halt(cause error) {
 	if c.halted || c.Err() != nil {
 		return
@@ -91,14 +90,14 @@ func (c *Controller) halt(cause error) {
 	answer := fmt.Errorf("%w: %w", ErrReset, cause)
 	if err != nil {
 		answer = err
-		c.bury(err)
+		c.markDead(err)
 	}
 	for _, q := range c.all() {
-		q.abandon(answer)
+		q.failInFlight(answer)
 	}
 }
 
-// stop ends all activity of the controller, by force if need be.
+// stop disables the controller, by a function level reset if necessary.
 func (c *Controller) stop() error {
 	err := c.disable()
 	if err == nil || errors.Is(err, ErrRemoved) {
@@ -110,8 +109,8 @@ func (c *Controller) stop() error {
 	return c.disable()
 }
 
-// bury gives the controller up. Call with resetting held.
-func (c *Controller) bury(err error) {
+// markDead makes all further calls fail with err. The caller holds resetting.
+func (c *Controller) markDead(err error) {
 	c.mu.Lock()
 	if c.dead == nil {
 		c.dead = err
@@ -119,20 +118,20 @@ func (c *Controller) bury(err error) {
 	c.mu.Unlock()
 	c.halted = false
 	for _, q := range c.all() {
-		q.kill(err)
+		q.rejectSubmits(err)
 	}
 }
 
-// Err is why the controller was given up, or nil.
+// Err is the reason why the controller is unusable, or nil.
 func (c *Controller) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dead
 }
 
-// revive brings a controller that was stopped up again, with the queues that it
-// had. Call with resetting held.
-func (c *Controller) revive() error {
+// reinit enables a stopped controller and creates its queues again. The caller
+// holds resetting.
+func (c *Controller) reinit() error {
 	c.halted = false
 	queues := c.all()
 	for _, q := range queues {
@@ -156,10 +155,10 @@ func (c *Controller) revive() error {
 	return nil
 }
 
-// resume lets submissions in.
+// resume accepts submissions again.
 func (q *Queue) resume(gen uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped, q.gen = false, gen
-	q.going.Broadcast()
+	q.resumed.Broadcast()
 }

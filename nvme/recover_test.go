@@ -20,7 +20,7 @@ func TestTroubleIsHandledOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	seen := trouble{kind: broken, cause: ErrFatal, gen: c.gen.Load()}
+	seen := problem{kind: broken, cause: ErrFatal, gen: c.gen.Load()}
 	for range 2 {
 		c.handle(c.shared[0], seen, false)
 	}
@@ -29,7 +29,7 @@ func TestTroubleIsHandledOnce(t *testing.T) {
 	}
 	// Who holds the lock only stops it: what follows fails until it is unlocked.
 	c.lock()
-	c.handle(c.admin, trouble{kind: broken, cause: ErrTimeout, gen: c.gen.Load()}, true)
+	c.handle(c.admin, problem{kind: broken, cause: ErrTimeout, gen: c.gen.Load()}, true)
 	if err := c.delete(0, 1); !errors.Is(err, ErrReset) {
 		t.Errorf("a command to a controller that is down: %v", err)
 	}

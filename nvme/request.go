@@ -7,14 +7,14 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// An Op is what a request asks for.
+// An Op is the operation of a request.
 type Op uint8
 
 const (
 	OpRead Op = iota
 	OpWrite
-	OpFlush       // of a whole namespace; has no blocks and no buffer
-	OpWriteZeroes // has no buffer
+	OpFlush       // of a whole namespace; without blocks and buffer
+	OpWriteZeroes // without buffer
 	opAdmin
 )
 
@@ -36,26 +36,26 @@ func (o Op) String() string {
 	return fmt.Sprintf("Op(%d)", uint8(o))
 }
 
-// A Request is one command. Its fields belong to the caller while it is not in
-// flight. It can be submitted again when it is done, and must not be copied.
+// A Request is one command. The caller must not change it while it is in flight.
+// It can be submitted again after it is done. It must not be copied.
 type Request struct {
 	Op     Op
 	NS     *Namespace
 	LBA    uint64
 	Blocks uint32
 	Buf    *Buffer
-	Off    uint64 // of the data in Buf: a multiple of 4
+	Off    uint64 // offset of the data in Buf, a multiple of 4
 
 	admin *abi.Command // of opAdmin
 	what  string       // of opAdmin, for errors
 
 	state   atomic.Uint32
-	waiting atomic.Bool // somebody wants to be told
-	told    chan struct{}
+	waiting atomic.Bool // a goroutine waits for notify
+	notify  chan struct{}
 	result  uint32 // dword 0 of the completion
 	err     error
 
-	q          *Queue // where it was submitted last; what follows is guarded by q.mu
+	q          *Queue // of the last Submit; it guards the following fields
 	cid        uint16
 	prev, next *Request // in q.ready, while done
 }
@@ -64,46 +64,46 @@ type Request struct {
 const (
 	idle uint32 = iota
 	inFlight
-	done  // answered, and in the queue's list of those
-	taken // answered, and handed to the caller
+	done  // completed, in Queue.ready
+	taken // completed and delivered
 )
 
-// Done reports whether the request has been answered since it was submitted.
+// Done reports whether the request has completed since it was submitted.
 func (r *Request) Done() bool { return r.state.Load() >= done }
 
-// Err is how a request that is done ended.
+// Err is the error of a completed request.
 func (r *Request) Err() error { return r.err }
 
-// check finds what would go wrong before the controller could say so: that the
-// memory is not the command's to touch.
+// check rejects invalid requests, above all those that exceed their buffer, which
+// the controller cannot know. It acquires the buffer.
 func (r *Request) check(c *Controller) error {
 	if r.Op == opAdmin {
 		return nil
 	}
 	switch {
 	case r.Op > OpWriteZeroes:
-		return fmt.Errorf("no such operation")
+		return fmt.Errorf("unknown operation")
 	case r.NS == nil || r.NS.c != c:
-		return fmt.Errorf("no namespace of this controller")
+		return fmt.Errorf("NS is not a namespace of this controller")
 	case r.Op == OpFlush:
 		return nil
 	case r.Blocks < 1 || r.Blocks > 1<<16:
-		return fmt.Errorf("%d blocks: want 1 to %d", r.Blocks, 1<<16)
+		return fmt.Errorf("%d blocks: must be 1 to %d", r.Blocks, 1<<16)
 	case r.Op == OpWriteZeroes:
 		return nil
 	case r.Buf == nil || r.Buf.c != c:
-		return fmt.Errorf("no buffer of this controller")
+		return fmt.Errorf("Buf is not a buffer of this controller")
 	}
 	n := uint64(r.Blocks) << r.NS.shift
 	switch {
 	case n > uint64(c.maxTransfer):
-		return fmt.Errorf("%d bytes: at most %d at once", n, c.maxTransfer)
+		return fmt.Errorf("%d bytes exceed the limit of %d per command", n, c.maxTransfer)
 	case r.Off%4 != 0:
-		return fmt.Errorf("data at byte %d of the buffer: want a multiple of 4", r.Off)
+		return fmt.Errorf("buffer offset %d must be a multiple of 4", r.Off)
 	case r.Off > r.Buf.size || n > r.Buf.size-r.Off:
-		return fmt.Errorf("data at [%d:+%d] of a buffer of %d bytes", r.Off, n, r.Buf.size)
-	case !r.Buf.hold():
-		return fmt.Errorf("the buffer is closed: %w", ErrClosed)
+		return fmt.Errorf("range [%d:+%d] exceeds the buffer of %d bytes", r.Off, n, r.Buf.size)
+	case !r.Buf.acquire():
+		return fmt.Errorf("buffer: %w", ErrClosed)
 	}
 	return nil
 }
@@ -124,41 +124,41 @@ func (r *Request) encode(cmd *abi.Command, l prpLists) {
 	}
 }
 
-// release gives back what check took.
-func (r *Request) release() {
+// releaseBuffer undoes the acquire of check.
+func (r *Request) releaseBuffer() {
 	if r.Op == OpRead || r.Op == OpWrite {
-		r.Buf.drop()
+		r.Buf.release()
 	}
 }
 
-// start makes a request of it that is in flight.
+// start marks the request as in flight.
 func (r *Request) start(q *Queue, cid uint16) {
-	if r.told == nil {
-		r.told = make(chan struct{}, 1)
+	if r.notify == nil {
+		r.notify = make(chan struct{}, 1)
 	}
 	select {
-	case <-r.told: // of an earlier use
+	case <-r.notify: // left from an earlier use
 	default:
 	}
 	r.q, r.cid, r.err, r.result = q, cid, nil, 0
 	r.state.Store(inFlight)
 }
 
-// finish answers the request. Call with q.mu held.
+// finish completes the request. The caller holds q.mu.
 func (r *Request) finish(err error) {
 	r.err = err
-	r.release()
+	r.releaseBuffer()
 	r.q.ready.add(r)
 	r.state.Store(done)
 	if r.waiting.Load() {
-		signal(r.told)
+		signal(r.notify)
 	}
 	if r.q.reapers.Load() > 0 {
 		signal(r.q.answered)
 	}
 }
 
-// signal puts a value into a channel with room for one, unless it is there.
+// signal sends to a channel with a buffer of one, unless it is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -166,7 +166,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// fail names the command in an error.
+// fail is an error that names the command.
 func (r *Request) fail(c *Controller, err error) error {
 	e := &OpError{Controller: c.Name(), Op: r.Op.String(), Err: err}
 	switch {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Submit starts the requests, in order, and rings the doorbell once. It returns
-// how many it started: fewer than all with ErrFull when there is no room, or
-// with an error that says what is wrong with the next one. During a reset of
-// the controller it waits.
+// Submit starts the requests, in order, and writes the doorbell once. It returns
+// the number started. If that is not all, the error is ErrFull if the queue is
+// full, or tells what is wrong with the next request. It waits during a reset of
+// the controller.
 func (q *Queue) Submit(rs ...*Request) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.stopped && q.dead == nil {
-		q.going.Wait()
+		q.resumed.Wait()
 	}
 	if q.dead != nil {
 		return 0, fmt.Errorf("nvme %s: queue %d: %w", q.c.Name(), q.id, q.dead)
@@ -32,8 +32,7 @@ func (q *Queue) Submit(rs ...*Request) (n int, err error) {
 	return n, err
 }
 
-// put writes one request's command into the submission queue. Call with mu
-// held.
+// put writes a request's command to the submission queue. The caller holds mu.
 func (q *Queue) put(r *Request, now time.Duration) error {
 	if len(q.free) == 0 || (q.tail+1)%q.n == q.head {
 		return ErrFull
@@ -42,7 +41,7 @@ func (q *Queue) put(r *Request, now time.Duration) error {
 	case state == inFlight:
 		return r.fail(q.c, ErrBusy)
 	case state == done && r.q != q:
-		return r.fail(q.c, fmt.Errorf("it was answered in another queue, and is still to be taken from there: %w", ErrBusy))
+		return r.fail(q.c, fmt.Errorf("completed on another queue, not yet collected: %w", ErrBusy))
 	case state == done:
 		q.ready.remove(r)
 		r.state.Store(taken)
@@ -63,24 +62,24 @@ func (q *Queue) put(r *Request, now time.Duration) error {
 	return nil
 }
 
-// submit is Submit of one request that waits for room.
+// submit is Submit of one request, but waits while the queue is full.
 func (q *Queue) submit(ctx context.Context, r *Request) error {
 	n, err := q.Submit(r)
 	if n == 1 || err != ErrFull {
 		return err
 	}
-	q.hungry.Add(1)
-	defer q.hungry.Add(-1)
+	q.roomWaiters.Add(1)
+	defer q.roomWaiters.Add(-1)
 	for {
 		n, err := q.Submit(r)
 		if n == 1 || err != ErrFull {
-			q.feed() // there may be more
+			q.signalRoom() // there may be more room
 			return err
 		}
 		select {
 		case <-q.room:
 		case <-q.token:
-			t := q.lead(ctx.Done(), q.room, func() bool { q.poll(nil); return len(q.room) > 0 })
+			t := q.pollUntil(ctx.Done(), q.room, func() bool { q.poll(nil); return len(q.room) > 0 })
 			q.token <- struct{}{}
 			q.c.handle(q, t, false)
 		case <-ctx.Done():
@@ -91,9 +90,9 @@ func (q *Queue) submit(ctx context.Context, r *Request) error {
 	}
 }
 
-// feed tells one who waits for room that there may be some.
-func (q *Queue) feed() {
-	if q.hungry.Load() > 0 {
+// signalRoom wakes one goroutine that waits for room.
+func (q *Queue) signalRoom() {
+	if q.roomWaiters.Load() > 0 {
 		signal(q.room)
 	}
 }

@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// Read reads blocks from lba into buf at off, which is a multiple of 4, in as
-// many commands as it takes. When one fails, or ctx ends, no further ones are
-// sent and the others are waited for, and the error is the first one's; what the
-// buffer then holds is undefined.
+// Read reads blocks from lba into buf at off, a multiple of 4. It splits the
+// transfer into commands. If one fails or ctx ends, it sends no more, waits for
+// the others, and returns the first error; the contents of the buffer are then
+// undefined.
 func (n *Namespace) Read(ctx context.Context, buf *Buffer, off uint64, lba, blocks uint64) error {
 	return n.transfer(ctx, OpRead, buf, off, lba, blocks)
 }
 
-// Write writes blocks from lba with what buf holds at off. It is durable after
-// a Flush.
+// Write writes blocks from lba with the data of buf at off. It is durable after
+// Flush.
 func (n *Namespace) Write(ctx context.Context, buf *Buffer, off uint64, lba, blocks uint64) error {
 	return n.transfer(ctx, OpWrite, buf, off, lba, blocks)
 }
 
-// WriteZeroes makes blocks read as zeros. Not every drive can.
+// WriteZeroes makes blocks read as zeros, if the drive supports it.
 func (n *Namespace) WriteZeroes(ctx context.Context, lba, blocks uint64) error {
 	return n.transfer(ctx, OpWriteZeroes, nil, 0, lba, blocks)
 }
 
-// Flush makes durable what was written.
+// Flush makes all completed writes durable.
 func (n *Namespace) Flush(ctx context.Context) error {
 	q, err := n.c.queue()
 	if err != nil {
@@ -40,18 +40,18 @@ func (n *Namespace) Flush(ctx context.Context) error {
 	return q.Wait(ctx, r)
 }
 
-// queue is the next of the shared queues.
+// queue is the next shared queue.
 func (c *Controller) queue() (*Queue, error) {
 	if len(c.shared) == 0 {
-		return nil, fmt.Errorf("nvme %s: the driver was opened without shared queues (Config.Queues)", c.Name())
+		return nil, fmt.Errorf("nvme %s: no shared queues", c.Name())
 	}
 	return c.shared[int(c.turn.Add(1))%len(c.shared)], nil
 }
 
-// window is how many commands of one transfer are in flight.
+// window is the largest number of commands in flight for one transfer.
 const window = 16
 
-// transfer cuts a transfer into commands and keeps some of them in flight.
+// transfer splits a transfer into commands and keeps up to window in flight.
 func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64, lba, blocks uint64) error {
 	q, err := n.c.queue()
 	if err != nil {
@@ -60,18 +60,18 @@ func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64
 	most := min(uint64(n.c.maxTransfer)>>n.shift, 1<<16)
 	switch {
 	case blocks == 0 || blocks > 1<<63>>n.shift:
-		return fmt.Errorf("nvme %s: %v of %d blocks of namespace %d", n.c.Name(), op, blocks, n.id)
+		return fmt.Errorf("nvme %s: %v of %d blocks of namespace %d: invalid size", n.c.Name(), op, blocks, n.id)
 	case op == OpWriteZeroes:
 		most = 1 << 16
 	case buf == nil || off > buf.size || blocks<<n.shift > buf.size-off:
-		return fmt.Errorf("nvme %s: %v of %d blocks of %d bytes: the buffer has no room for them at %d", n.c.Name(), op, blocks, n.BlockSize(), off)
+		return fmt.Errorf("nvme %s: %v of %d blocks of %d bytes: range exceeds the buffer at offset %d", n.c.Name(), op, blocks, n.BlockSize(), off)
 	}
-	var flying [window]*Request
+	var started [window]*Request
 	first, count := 0, 0
 	finish := func() {
-		r := flying[first]
+		r := started[first]
 		first, count = (first+1)%window, count-1
-		// A command of a transfer that has failed is still waited for.
+		// After a failure, too, the remaining commands must complete.
 		if werr := q.Wait(ctx, r); err == nil {
 			err = werr
 		}
@@ -92,7 +92,7 @@ func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64
 			n.c.spare.put(r)
 			break
 		}
-		flying[(first+count)%window] = r
+		started[(first+count)%window] = r
 		count++
 		lba += uint64(r.Blocks)
 		off += uint64(r.Blocks) << n.shift
@@ -104,13 +104,13 @@ func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64
 	return err
 }
 
-// A shelf keeps requests for use again.
-type shelf struct {
+// A requestPool keeps requests for reuse.
+type requestPool struct {
 	mu   sync.Mutex
 	free []*Request
 }
 
-func (s *shelf) get() *Request {
+func (s *requestPool) get() *Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.free)
@@ -122,7 +122,7 @@ func (s *shelf) get() *Request {
 	return r
 }
 
-func (s *shelf) put(r *Request) {
+func (s *requestPool) put(r *Request) {
 	r.NS, r.Buf = nil, nil
 	s.mu.Lock()
 	defer s.mu.Unlock()

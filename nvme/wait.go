@@ -10,30 +10,30 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// Wait returns when a submitted request is done, with its error. When ctx ends
-// first the command is aborted, and Wait returns when it is answered all the
-// same: until then its memory is the controller's. The error of a command that
-// was given up for ctx is ctx's too.
+// Wait waits until a submitted request is done and returns its error. If ctx
+// ends first, Wait aborts the command, but still waits: until the request is
+// done, its memory belongs to the controller. The error of a command aborted for
+// ctx wraps ctx's error.
 func (q *Queue) Wait(ctx context.Context, r *Request) error { return q.wait(ctx, r, false) }
 
-// wait is Wait. held says that the caller holds Controller.resetting.
+// wait is Wait. held means that the caller holds Controller.resetting.
 //
-// Of all who wait for a queue one holds its token and looks for completions,
-// his own and the others'; they are told.
+// One of the goroutines that wait for a queue has its token: it polls for all of
+// them and notifies the others.
 func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 	if r.q != q {
-		return r.fail(q.c, fmt.Errorf("wait: it was not submitted to queue %d", q.id))
+		return r.fail(q.c, fmt.Errorf("wait: not submitted to queue %d", q.id))
 	}
 	r.waiting.Store(true)
 	defer r.waiting.Store(false)
 	cancelled := ctx.Done()
 	for r.state.Load() == inFlight {
-		t := trouble{}
+		t := problem{}
 		select {
-		case <-r.told:
+		case <-r.notify:
 			continue
 		case <-q.token:
-			t = q.lead(cancelled, r.told, func() bool { q.poll(nil); return r.state.Load() != inFlight })
+			t = q.pollUntil(cancelled, r.notify, func() bool { q.poll(nil); return r.state.Load() != inFlight })
 			q.token <- struct{}{}
 		case <-cancelled:
 		}
@@ -41,8 +41,8 @@ func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 			cancelled = nil
 			q.abort(r)
 		}
-		// Without the token: what follows may take long, or wait for somebody
-		// who wants it.
+		// The token is returned: handle may take long, or wait for a goroutine
+		// that needs it.
 		q.c.handle(q, t, held)
 	}
 	q.claim(r)
@@ -52,18 +52,18 @@ func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 	return r.err
 }
 
-// claim takes an answered request out of the list of those.
+// claim delivers a completed request, unless Poll or Reap has.
 func (q *Queue) claim(r *Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if r.state.Load() == done {
-		q.hand(r)
+		q.deliver(r)
 	}
 }
 
-// Reap waits until at least one request is answered, or ctx ends, puts answered
-// ones into done and returns how many. When there is none to wait for it fails
-// with ErrIdle.
+// Reap waits until at least one request is done or ctx ends, stores completed
+// requests in done and returns their number. It fails with ErrIdle if no request
+// is in flight.
 func (q *Queue) Reap(ctx context.Context, done []*Request) (n int, err error) {
 	q.reapers.Add(1)
 	defer q.reapers.Add(-1)
@@ -71,13 +71,13 @@ func (q *Queue) Reap(ctx context.Context, done []*Request) (n int, err error) {
 		if n = q.Poll(done); n > 0 {
 			return n, nil
 		}
-		if len(done) == 0 || q.quiet() {
+		if len(done) == 0 || q.isIdle() {
 			return 0, ErrIdle
 		}
 		select {
 		case <-q.answered:
 		case <-q.token:
-			t := q.lead(ctx.Done(), q.answered, func() bool { n = q.poll(done); return n > 0 })
+			t := q.pollUntil(ctx.Done(), q.answered, func() bool { n = q.poll(done); return n > 0 })
 			q.token <- struct{}{}
 			q.c.handle(q, t, false)
 		case <-ctx.Done():
@@ -91,25 +91,25 @@ func (q *Queue) Reap(ctx context.Context, done []*Request) (n int, err error) {
 	}
 }
 
-// quiet reports whether there is nothing to wait for.
-func (q *Queue) quiet() bool {
+// isIdle reports whether nothing is in flight or undelivered.
+func (q *Queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.free) == q.depth && q.ready.first == nil
 }
 
-// lead polls until that gave enough, or somebody calls, or there is trouble.
-// The caller holds the token.
-func (q *Queue) lead(cancelled, called <-chan struct{}, poll func() (enough bool)) trouble {
+// pollUntil polls until poll returns true, called or cancelled receives, or there
+// is a problem. The caller has the token.
+func (q *Queue) pollUntil(cancelled, called <-chan struct{}, poll func() (enough bool)) problem {
 	for spins := 0; ; spins++ {
 		if poll() {
-			return trouble{}
+			return problem{}
 		}
 		if q.irq == nil && spins < 100 {
 			runtime.Gosched()
 			continue
 		}
-		pause := q.c.lookEvery()
+		pause := q.c.healthInterval()
 		if q.irq == nil {
 			pause = min(pause, time.Duration(spins)*time.Microsecond)
 		}
@@ -117,54 +117,54 @@ func (q *Queue) lead(cancelled, called <-chan struct{}, poll func() (enough bool
 		select {
 		case <-q.irq:
 		case <-q.timer.C:
-			if t := q.lookSometimes(); t.kind != noTrouble {
+			if t := q.checkHealthIfDue(); t.kind != noProblem {
 				return t
 			}
 		case <-called:
-			return trouble{}
+			return problem{}
 		case <-cancelled:
-			return trouble{}
+			return problem{}
 		}
 	}
 }
 
-// lookSometimes is look, unless it was called a moment ago.
-func (q *Queue) lookSometimes() trouble {
+// checkHealthIfDue is checkHealth, unless the last one was a moment ago.
+func (q *Queue) checkHealthIfDue() problem {
 	q.mu.Lock()
-	due := q.c.now() >= q.looked+q.c.lookEvery()
+	due := q.c.now() >= q.checkedAt+q.c.healthInterval()
 	q.mu.Unlock()
 	if !due {
-		return trouble{}
+		return problem{}
 	}
-	return q.look()
+	return q.checkHealth()
 }
 
-// A trouble is what keeps commands from being answered.
-type trouble struct {
-	kind  troubleKind
+// A problem keeps commands from completing.
+type problem struct {
+	kind  problemKind
 	cause error  // of a reset
-	gen   uint64 // of the controller that has it
-	cid   uint16 // of a command to be aborted
+	gen   uint64 // Controller.gen when it was found
+	cid   uint16 // of the command to abort
 }
 
-type troubleKind uint8
+type problemKind uint8
 
 const (
-	noTrouble troubleKind = iota
-	late                  // a command is overdue
-	broken                // only a reset helps
+	noProblem problemKind = iota
+	overdue               // a command must be aborted
+	broken                // the controller must be reset
 )
 
-// look looks at the controller's health and at the clock.
-func (q *Queue) look() trouble {
+// checkHealth checks the controller's status and the deadlines of commands.
+func (q *Queue) checkHealth() problem {
 	now := q.c.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.looked = now
+	q.checkedAt = now
 	if q.stopped || len(q.free) == q.depth {
-		return trouble{} // there may be no registers any more
+		return problem{} // the registers may be unmapped
 	}
-	t := trouble{kind: broken, gen: q.gen}
+	t := problem{kind: broken, gen: q.gen}
 	switch csts := q.c.t.Load32(abi.REG_CSTS); {
 	case csts == abi.GONE:
 		t.cause = ErrRemoved
@@ -183,19 +183,19 @@ func (q *Queue) look() trouble {
 		default:
 			s.aborted = true
 			s.deadline = now + q.c.cfg.Timeout
-			return trouble{kind: late, cid: s.cid}
+			return problem{kind: overdue, cid: s.cid}
 		}
 	}
-	return trouble{}
+	return problem{}
 }
 
-// abort asks the controller to give a request up.
+// abort sends an Abort for a request.
 func (q *Queue) abort(r *Request) {
 	q.mu.Lock()
-	flying := r.state.Load() == inFlight && q.id != 0
+	abortable := r.state.Load() == inFlight && q.id != 0
 	cid := r.cid
 	q.mu.Unlock()
-	if flying {
+	if abortable {
 		q.c.abortCommand(q.id, cid)
 	}
 }

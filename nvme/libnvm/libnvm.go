@@ -1,6 +1,6 @@
-// Package libnvm reaches NVMe controllers through the kernel module of
-// ssd-gpu-dma (/dev/libnvm*), which maps host and GPU memory for them. The
-// module has no interrupts: the driver polls.
+// Package libnvm is the nvme.Transport over the kernel module of ssd-gpu-dma
+// (/dev/libnvm*), which maps host and GPU memory for a controller. The module has
+// no interrupts: the driver polls.
 package libnvm
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/culvert-io/culvert/nvme/internal/mmio"
 )
 
-// The sizes of BAR0 that are tried, until the module maps one. The smallest
-// holds what every controller has.
+// barSizes are the sizes of BAR0 to try, largest first. Every controller has the
+// smallest.
 var barSizes = []int{64 << 10, 32 << 10, 16 << 10, 8 << 10}
 
-// The sizes of the pages that the module maps.
+// Sizes of the pages that the module maps.
 const (
 	hostPage = 4 << 10
 	gpuPage  = 64 << 10
 )
 
-// A Transport is a controller that is bound to the module.
+// A Transport is a controller bound to the module.
 type Transport struct {
 	mmio.Registers
 	d   *client.Device
@@ -53,7 +53,7 @@ func Open(m *machine.Machine, path string) (*Transport, error) {
 	return nil, errors.Join(fmt.Errorf("libnvm: map registers: %w", err), d.Close())
 }
 
-// Name is the node: the module does not tell the PCI address.
+// Name is the device node: the module does not report the PCI address.
 func (t *Transport) Name() string { return t.d.Path() }
 
 // MapHost maps host memory.
@@ -81,10 +81,10 @@ func (t *Transport) Interrupt(int) (<-chan struct{}, error) {
 	return nil, fmt.Errorf("%s: interrupts: %w", t.Name(), errors.ErrUnsupported)
 }
 
-// Reset fails: the module has no way to do it.
+// Reset fails: the module does not support it.
 func (t *Transport) Reset() error {
 	return fmt.Errorf("%s: function level reset: %w", t.Name(), errors.ErrUnsupported)
 }
 
-// Close unmaps everything and closes the node.
+// Close unmaps everything and closes the device node.
 func (t *Transport) Close() error { return errors.Join(t.bar.Unmap(), t.d.Close()) }

@@ -353,7 +353,7 @@ func TestLabKernelRefuses(t *testing.T) {
 			return
 		}
 		t.Log(err)
-		if !strings.Contains(err.Error(), "does not take this memory for DMA") {
+		if !strings.Contains(err.Error(), "does not accept this memory for DMA") {
 			t.Errorf("%s: the reason is missing: %v", what, err)
 		}
 		if n := len(tr.iovas.taken); n != before {

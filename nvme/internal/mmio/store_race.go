@@ -4,6 +4,6 @@ package mmio
 
 import "sync/atomic"
 
-// store is atomic here: the registers are those of a software controller, in
-// memory that the race detector watches.
+// store is atomic with the race detector, which watches the memory of a software
+// controller's registers.
 func store(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
