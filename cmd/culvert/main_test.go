@@ -50,6 +50,8 @@ func scripts(t *testing.T, dir string) testscript.Params {
 				return err == nil, nil
 			case "root":
 				return os.Getuid() == 0, nil
+			case "at":
+				return exec.Command("at", "log", "sync", "--", "true").Run() == nil, nil
 			case "mounts":
 				return exec.Command("unshare", "-m", "true").Run() == nil, nil
 			case "gpu":
