@@ -120,7 +120,7 @@ EXIT STATUS
 		}
 		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newTune(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

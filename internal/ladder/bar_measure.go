@@ -23,9 +23,12 @@ const (
 // crossoverLens are the request lengths that are measured, in ascending order.
 var crossoverLens = []uint64{256 << 10, 512 << 10, crossoverHigh}
 
+// TuneBytes is how much of a source TuneBar reads, from its start.
+const TuneBytes = crossoverHigh
+
 // TuneBar measures the crossover between BAR1 and the ring for the file system of a
-// source, and keeps it in the user's cache. The first MiB of the source must be in
-// the page cache.
+// source, and keeps it in the user's cache. The first TuneBytes of the source must be
+// in the page cache.
 func (l *Ladder) TuneBar(ctx context.Context, src Source) (Crossover, error) {
 	p := l.Plan(src)
 	both, alone := p.keep(route.Bar, route.Ring), p.keep(route.Ring)
