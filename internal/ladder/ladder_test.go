@@ -210,26 +210,46 @@ func TestReceiptShare(t *testing.T) {
 	}
 }
 
-// A source without a descriptor goes through host memory.
+// TestSourceWithoutDescriptor moves a source that is no file, as an object will be, by
+// the ring and through host memory: small, large, and past the end.
 func TestSourceWithoutDescriptor(t *testing.T) {
 	device, m := softDevice(t)
 	l := Open(device, dev.Of(m), nil)
 	defer l.Close()
-	src := memorySource(noisy(3<<20+5, 7))
-	a, err := device.Alloc(gpu.KindDevice, 4<<20, 0)
+	const size = 9<<20 + 5
+	a, err := device.Alloc(gpu.KindDevice, size, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer device.Free(a)
-	p := l.Plan(src)
-	ops := []Op{{Src: src, Off: 3, Mem: gpu.Span{Base: a, Len: 4 << 20}, Kind: gpu.KindDevice}}
-	res := make([]route.Receipt, 1)
-	if err := p.Run(context.Background(), ops, res); err != nil || res[0].Bytes != int64(len(src))-3 {
-		t.Fatalf("%v, %v; plan %+v", &res[0], err, p.Describe())
+	src := memorySource(noisy(size, 7))
+	for _, id := range []route.ID{route.Ring, route.Host} {
+		p, err := l.Plan(src).Only(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct{ off, n int }{{3, 100}, {0, 300 << 10}, {5, size - 5}, {size - 10, 4096}, {size, 10}} {
+			mem := gpu.Span{Base: a, Len: uint64(c.n)}
+			want := src[c.off:min(c.off+c.n, size)]
+			res := make([]route.Receipt, 1)
+			if err := p.Run(context.Background(), []Op{{Src: src, Off: int64(c.off), Mem: mem, Kind: gpu.KindDevice}}, res); err != nil || res[0].Bytes != int64(len(want)) {
+				t.Fatalf("%v, %+v: %v, %v", id, c, &res[0], err)
+			}
+			got := make([]byte, len(want))
+			if err := device.CopyOut(got, a); err != nil || string(got) != string(want) {
+				t.Errorf("%v, %+v: wrong bytes, %v", id, c, err)
+			}
+			if c.off+c.n > size {
+				continue
+			}
+			back := make(memorySource, size)
+			if err := p.Run(context.Background(), []Op{{Dir: route.Write, Src: back, Off: int64(c.off), Mem: mem, Kind: gpu.KindDevice}}, make([]route.Receipt, 1)); err != nil || string(back[c.off:c.off+c.n]) != string(want) {
+				t.Errorf("%v, %+v: written back: %v", id, c, err)
+			}
+		}
 	}
-	got := make([]byte, len(src)-3)
-	if err := device.CopyOut(got, a); err != nil || string(got) != string(src[3:]) {
-		t.Errorf("wrong bytes, %v", err)
+	if best := l.Plan(src).Best(); best != route.Ring {
+		t.Errorf("the best route is %v", best)
 	}
 }
 

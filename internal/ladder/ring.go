@@ -38,9 +38,13 @@ var ringTexts = [numReasons]*route.Decline{
 	hostMemory: decline(route.Ring, "memory", "not device memory: it needs no staging", ""),
 }
 
-// Traits needs a descriptor that goes through the page cache, for unaligned ends.
+// Traits needs, for a file, a descriptor that goes through the page cache: unaligned
+// ends do. Any other source is read into slots.
 func (r *ringRoute) Traits(src Source) (Traits, *route.Decline) {
 	t := Traits{ID: route.Ring, Reads: true, Writes: true, Parallel: true, texts: &ringTexts}
+	if src.File() == nil {
+		return t, nil
+	}
 	return t, needsBuffered(route.Ring, src)
 }
 
@@ -112,19 +116,19 @@ func (b *ringBatch) failed() int {
 func (b *ringBatch) set(ops []Op) {
 	b.reqs, b.res = b.reqs[:0], b.res[:0]
 	for i := range ops {
-		op, f := &ops[i], ops[i].file()
+		op := &ops[i]
 		req := ring.Request{
-			Write:    op.Dir == route.Write,
-			Buffered: f.Buffered(),
-			Direct:   f.Direct(),
-			Align:    max(f.Facts.Direct.OffAlign, f.Facts.Direct.MemAlign),
-			Off:      op.Off,
-			Addr:     op.Mem.Addr(),
-			Len:      int64(op.Mem.Len),
+			Write: op.Dir == route.Write, Buffered: -1, Direct: -1,
+			Off: op.Off, Addr: op.Mem.Addr(), Len: int64(op.Mem.Len),
 		}
-		// Writes bypass the page cache only if the caller opened the file so.
-		if req.Write && !f.CallerDirect() {
-			req.Direct = -1
+		if f := op.file(); f == nil {
+			req.Source = op.Src
+		} else {
+			req.Buffered, req.Align = f.Buffered(), max(f.Facts.Direct.OffAlign, f.Facts.Direct.MemAlign)
+			// Writes bypass the page cache only if the caller opened the file so.
+			if !req.Write || f.CallerDirect() {
+				req.Direct = f.Direct()
+			}
 		}
 		b.reqs = append(b.reqs, req)
 		b.res = append(b.res, ring.Result{})

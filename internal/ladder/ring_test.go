@@ -3,7 +3,10 @@ package ladder
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -97,4 +100,71 @@ func TestRingNamesTheFile(t *testing.T) {
 	if res[0].Bytes != n || res[1].Bytes != 0 || res[2].Bytes != n {
 		t.Errorf("%d, %d and %d bytes", res[0].Bytes, res[1].Bytes, res[2].Bytes)
 	}
+}
+
+// TestRingLogs checks that the ring reports through the ladder's logger: here, that a
+// second pipeline cannot be pinned.
+func TestRingLogs(t *testing.T) {
+	device, m := softDevice(t)
+	var log syncBuffer
+	l := Open(&onePipeline{Device: device}, dev.Of(m), slog.New(slog.NewTextHandler(&log, nil)))
+	defer l.Close()
+	const n = 32 << 20
+	a, err := device.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(a)
+	p, err := l.Plan(FileSource(adopt(t, "file", noisy(n, 1)))).Only(route.Ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // a worker must have tried
+		ops := []Op{{Src: FileSource(adopt(t, "file", noisy(n, 1))), Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice}}
+		if err := p.Run(context.Background(), ops, make([]route.Receipt, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(log.String(), "continuing with fewer") {
+			return
+		}
+	}
+	t.Errorf("logged: %s", log.String())
+}
+
+// onePipeline is a GPU that can pin memory once.
+type onePipeline struct {
+	gpu.Device
+	pinned atomic.Int32
+}
+
+func (p *onePipeline) Register(host uintptr, n uint64, f gpu.Flags) error {
+	if p.pinned.Add(1) > 1 {
+		return gpu.ErrOutOfMemory
+	}
+	return p.Device.Register(host, n, f)
+}
+
+func (p *onePipeline) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
+	if k == gpu.KindHost && p.pinned.Add(1) > 1 {
+		return 0, gpu.ErrOutOfMemory
+	}
+	return p.Device.Alloc(k, n, f)
+}
+
+// A syncBuffer is written by several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

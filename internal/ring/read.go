@@ -2,6 +2,7 @@ package ring
 
 import (
 	"errors"
+	"io"
 
 	"golang.org/x/sys/unix"
 
@@ -43,7 +44,7 @@ func (f *fileIO) read(q *Request, seg *segment, mem []byte) {
 		f.readDirect(q, seg, mem)
 	}
 	for seg.got < seg.n && seg.err == nil {
-		n, err := f.sys.Pread(q.Buffered, mem[seg.at+seg.got:seg.at+seg.n], pos+int64(seg.got))
+		n, err := f.pread(q, mem[seg.at+seg.got:seg.at+seg.n], pos+int64(seg.got))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			seg.retries++
@@ -58,6 +59,18 @@ func (f *fileIO) read(q *Request, seg *segment, mem []byte) {
 			}
 		}
 	}
+}
+
+// pread reads through the page cache, or from a source; 0 is the end.
+func (f *fileIO) pread(q *Request, p []byte, off int64) (int, error) {
+	if q.Source == nil {
+		return f.sys.Pread(q.Buffered, p, off)
+	}
+	n, err := q.Source.ReadAt(p, off)
+	if n > 0 || err == io.EOF {
+		err = nil
+	}
+	return n, err
 }
 
 // singleColdRead reports a single read that fits into a slot and must come from the

@@ -3,6 +3,7 @@ package ring
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -10,12 +11,19 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
+// A Source is storage without a descriptor: an object, or memory of another machine.
+type Source interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
 // A Request is one transfer: Len bytes between a file at Off and GPU memory at Addr.
 type Request struct {
-	Write    bool // GPU to file; otherwise file to GPU
-	Buffered int  // descriptor without O_DIRECT
-	Direct   int  // descriptor of the same file with O_DIRECT; -1 for none
-	Align    int  // what O_DIRECT requires of offset, length and memory; 0 is 4096
+	Write    bool   // GPU to file; otherwise file to GPU
+	Source   Source // used instead of the descriptors, which are -1 then
+	Buffered int    // descriptor without O_DIRECT
+	Direct   int    // descriptor of the same file with O_DIRECT; -1 for none
+	Align    int    // what O_DIRECT requires of offset, length and memory; 0 is 4096
 	Off      int64
 	// Addr is memory of the ring's GPU in the ring's context, or any memory that
 	// the GPU's driver can copy.
@@ -66,7 +74,7 @@ const (
 
 func (q *Request) check() error {
 	switch {
-	case q.Buffered < 0:
+	case q.Buffered < 0 && q.Source == nil:
 		return fmt.Errorf("ring: descriptor %d: %w", q.Buffered, unix.EBADF)
 	case q.Len < 0 || q.Off < 0 || q.Off > math.MaxInt64-q.Len:
 		return fmt.Errorf("ring: %d bytes at file offset %d: %w", q.Len, q.Off, unix.EINVAL)

@@ -188,7 +188,7 @@ func (m *smallSlots) write(q *Request, s *smallSlot) {
 		return
 	}
 	m.io.write(q, seg, s.mem)
-	if q.Sync && seg.err == nil {
+	if q.Sync && q.Source == nil && seg.err == nil {
 		if err := m.io.sys.Fdatasync(q.Buffered); err != nil {
 			seg.err = &Error{"sync", q.Off, q.Len, q.Addr, err}
 		}

@@ -37,11 +37,11 @@ func (f *fileIO) writeTo(fd int, q *Request, seg *segment, mem []byte, end int64
 	pos := q.Off + seg.off
 	for seg.err == nil && pos+int64(seg.got) < end {
 		at := pos + int64(seg.got)
-		n, err := f.sys.Pwrite(fd, mem[seg.at+seg.got:seg.at+int(end-pos)], at)
+		n, err := f.pwrite(fd, q, mem[seg.at+seg.got:seg.at+int(end-pos)], at)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			seg.retries++
-		case fd == q.Direct && directRejected(err):
+		case fd == q.Direct && q.Source == nil && directRejected(err):
 			seg.retries++
 			return // the rest goes through the page cache
 		case err != nil:
@@ -53,11 +53,18 @@ func (f *fileIO) writeTo(fd int, q *Request, seg *segment, mem []byte, end int64
 			if at+int64(n) < end {
 				seg.retries++
 			}
-			if fd == q.Direct && (at+int64(n))%q.align() != 0 {
+			if fd == q.Direct && q.Source == nil && (at+int64(n))%q.align() != 0 {
 				return // off the alignment: likewise
 			}
 		}
 	}
+}
+
+func (f *fileIO) pwrite(fd int, q *Request, p []byte, off int64) (int, error) {
+	if q.Source != nil {
+		return q.Source.WriteAt(p, off)
+	}
+	return f.sys.Pwrite(fd, p, off)
 }
 
 // largeWrite is the size from which a write reserves space and may be mapped.
@@ -68,7 +75,7 @@ const largeWrite = 8 << 20
 func (f *fileIO) prepareWrites(b *batch) {
 	for i := range b.reqs {
 		q := &b.reqs[i]
-		if !q.Write || b.prog[i].len < largeWrite {
+		if !q.Write || q.Source != nil || b.prog[i].len < largeWrite {
 			continue
 		}
 		if err := f.sys.Reserve(q.Buffered, q.Off, q.Len); err != nil {
@@ -84,7 +91,7 @@ func (f *fileIO) syncWrites(reqs []Request, res []Result) {
 	last, lastErr := -1, error(nil)
 	for i := range reqs {
 		q := &reqs[i]
-		if !q.Write || !q.Sync || res[i].Err != nil {
+		if !q.Write || !q.Sync || q.Source != nil || res[i].Err != nil {
 			continue
 		}
 		if q.Buffered != last {
