@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -15,27 +16,20 @@ func strrev(l Launch) error {
 		return err
 	}
 	if n > math.MaxInt32 {
-		return gpu.ErrIllegalAddress // the GPU counts with an int, too
+		return gpu.ErrIllegalAddress // the CUDA version counts with an int, too
 	}
-	segs, err := l.Mem.Bytes(text, n)
+	buf, err := load(l.Mem, text, n)
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 0, n)
-	for _, s := range segs {
-		buf = append(buf, s...)
-	}
-	for _, s := range segs {
-		for i := range s {
-			s[i] = buf[len(buf)-1]
-			buf = buf[:len(buf)-1]
-		}
+	slices.Reverse(buf)
+	if err := store(l.Mem, text, buf); err != nil {
+		return err
 	}
 	return withWord(l.Mem, length, 4, func(w word) { w.store(n) })
 }
 
-// textLen looks at one byte after the other, because only the text itself says
-// how much memory is there.
+// textLen reads byte by byte, because the memory may end right after the text.
 func textLen(m Mem, text gpu.Addr) (uint64, error) {
 	for n := uint64(0); ; n++ {
 		segs, err := bytesOf(m, text+gpu.Addr(n), 1)
@@ -82,8 +76,8 @@ func fill(l Launch) error {
 	return nil
 }
 
-// fillFrom writes the pattern as it stands at offset at of the whole range:
-// one turn of it, then copies of what is there.
+// fillFrom fills s, which is at offset at of the whole range: one period of the
+// pattern, then copies of it.
 func fillFrom(s []byte, pattern uint64, at int) {
 	var turn [8]byte
 	for i := range turn {
@@ -133,15 +127,15 @@ func crc32c(l Launch) error {
 	return withWord(l.Mem, gpu.Addr(l.Args[2]), 4, func(w word) { w.xor(uint64(crc)) })
 }
 
-// A Piece is one entry of the table that gather and scatter take. One of Src
-// and Dst is an address, the other an offset; see the package comment.
-type Piece struct{ Src, Dst, Len uint64 }
+// A Segment is an entry of the table for gather and scatter. One of Src and Dst
+// is an address, the other an offset; see the package comment.
+type Segment struct{ Src, Dst, Len uint64 }
 
-// PieceSize is the size of a Piece in memory: three little-endian words.
-const PieceSize = 24
+// SegmentSize is the size of a Segment in memory: three little-endian words.
+const SegmentSize = 24
 
-// Append adds the piece to b as it stands in memory.
-func (p Piece) Append(b []byte) []byte {
+// Append appends the segment as it is in memory.
+func (p Segment) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, p.Src)
 	b = binary.LittleEndian.AppendUint64(b, p.Dst)
 	return binary.LittleEndian.AppendUint64(b, p.Len)
@@ -149,30 +143,26 @@ func (p Piece) Append(b []byte) []byte {
 
 func gather(l Launch) error {
 	base := l.Args[0]
-	return eachPiece(l, func(p Piece) error { return move(l.Mem, base+p.Dst, p.Src, p.Len) })
+	return eachSegment(l, func(p Segment) error { return move(l.Mem, base+p.Dst, p.Src, p.Len) })
 }
 
 func scatter(l Launch) error {
 	base := l.Args[0]
-	return eachPiece(l, func(p Piece) error { return move(l.Mem, p.Dst, base+p.Src, p.Len) })
+	return eachSegment(l, func(p Segment) error { return move(l.Mem, p.Dst, base+p.Src, p.Len) })
 }
 
-func eachPiece(l Launch, do func(Piece) error) error {
+func eachSegment(l Launch, do func(Segment) error) error {
 	table, count := gpu.Addr(l.Args[1]), l.Args[2]
 	if table%8 != 0 && count != 0 {
 		return gpu.ErrMisalignedAddress
 	}
 	for i := range count {
-		segs, err := bytesOf(l.Mem, table+gpu.Addr(i*PieceSize), PieceSize)
+		raw, err := load(l.Mem, table+gpu.Addr(i*SegmentSize), SegmentSize)
 		if err != nil {
 			return err
 		}
-		raw := make([]byte, 0, PieceSize)
-		for _, s := range segs {
-			raw = append(raw, s...)
-		}
 		le := binary.LittleEndian
-		if err := do(Piece{le.Uint64(raw), le.Uint64(raw[8:]), le.Uint64(raw[16:])}); err != nil {
+		if err := do(Segment{le.Uint64(raw), le.Uint64(raw[8:]), le.Uint64(raw[16:])}); err != nil {
 			return err
 		}
 	}

@@ -160,7 +160,7 @@ extern "C" __global__ void culvert_crc32c(const u8 *data, u64 n, u32 *crc)
 		atomicXor(crc, sum);
 }
 
-// Piece in Go.
+// Segment in Go.
 struct piece {
 	u64 src, dst, len;
 };

@@ -1,10 +1,10 @@
-// Package kernels holds Culvert's GPU kernels. Each is a pair: CUDA C (in
-// kernels.cu, committed as PTX for CUDA's driver to compile) and a Go function
-// with the same effect, which the software GPU runs in its place. A pair is
-// simpler to trust than an interpreter of PTX: both halves are checked against
-// published vectors and, on hardware, against each other.
+// Package kernels has Culvert's GPU kernels. Each has two versions: CUDA C
+// (kernels.cu, committed as PTX, which CUDA's driver compiles) and a Go function
+// with the same effect for the software GPU. That is simpler to verify than an
+// interpreter of PTX: both versions are checked against published vectors and,
+// on hardware, against each other.
 //
-// The pairs and their parameters:
+// The kernels and their parameters:
 //
 //	strrev, culvert_strrev (text, len)      reverse NUL-terminated text in place; *len int32 = its length
 //	culvert_counter (count)                 *count uint32 += number of threads
@@ -12,19 +12,18 @@
 //	culvert_fill    (dst, n, pattern)       repeat the 8 bytes of pattern, lowest first, over n bytes
 //	culvert_compare (a, b, n, diff)         *diff uint64 += number of differing bytes
 //	culvert_crc32c  (data, n, crc)          *crc uint32 ^= CRC-32C of the n bytes
-//	culvert_gather  (base, table, count)    copy each Piece from address Src to base+Dst
-//	culvert_scatter (base, table, count)    copy each Piece from base+Src to address Dst
-//	culvert_nvme    (queue)                 submit commands to an NVMe controller and take its answers; see NVMe
+//	culvert_gather  (base, table, count)    copy each Segment from address Src to base+Dst
+//	culvert_scatter (base, table, count)    copy each Segment from base+Src to address Dst
+//	culvert_nvme    (queue)                 submit commands to an NVMe controller and process completions; see NVMe
 //
-// Any launch shape gives the same result. Results are added to what the result
-// word holds, so that several launches can share one; it starts as zero.
+// The launch shape does not change the result. Results are added to the result
+// word, which starts as zero, so that several launches can share it.
 package kernels
 
 import (
-	_ "embed"
+	_ "embed" // for PTX
 	"fmt"
 	"sync"
-	// for PTX
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -36,28 +35,28 @@ import (
 //go:embed kernels.ptx
 var PTX []byte
 
-// A Mem is the memory that a kernel sees.
+// A Mem is the memory of a kernel.
 type Mem interface {
-	// Bytes lends n bytes from a as segments in order. Memory that the GPU
-	// cannot reach is an error that wraps gpu.ErrIllegalAddress.
+	// Bytes is the n bytes from a, as a list of slices. For memory that the GPU
+	// cannot access, the error wraps gpu.ErrIllegalAddress.
 	Bytes(a gpu.Addr, n uint64) ([][]byte, error)
 }
 
 // A Launch is one execution of a kernel.
 type Launch struct {
 	Grid, Block gpu.Dim
-	Args        []uint64 // as ptx.EncodeArgs makes them
+	Args        []uint64 // as encoded by the driver
 	Mem         Mem
 }
 
 // Threads is the number of threads of the launch.
 func (l Launch) Threads() uint64 { return l.Grid.Threads() * l.Block.Threads() }
 
-// A Kernel is the Go half of a pair.
+// A Kernel is the Go version of a kernel.
 type Kernel struct {
 	Name   string
 	Params []int // sizes in bytes
-	// Run does what the launch would do on a GPU. Its error wraps a gpu.Code.
+	// Run has the effect of the launch on a GPU. Its error wraps a gpu.Code.
 	Run func(Launch) error
 }
 
@@ -67,16 +66,16 @@ func Lookup(name string) (Kernel, bool) {
 	return k, ok
 }
 
-// Names lists the kernels in the order of their source.
+// Names lists the kernels in source order.
 func Names() []string {
-	names := make([]string, len(pairs))
-	for i, k := range pairs {
+	names := make([]string, len(all))
+	for i, k := range all {
 		names[i] = k.Name
 	}
 	return names
 }
 
-var pairs = []Kernel{
+var all = []Kernel{
 	{"strrev", []int{8, 8}, strrev},
 	{"culvert_strrev", []int{8, 8}, strrev},
 	{"culvert_counter", []int{8}, counter},
@@ -90,14 +89,14 @@ var pairs = []Kernel{
 }
 
 var byName = sync.OnceValue(func() map[string]Kernel {
-	m := make(map[string]Kernel, len(pairs))
-	for _, k := range pairs {
+	m := make(map[string]Kernel, len(all))
+	for _, k := range all {
 		m[k.Name] = Kernel{k.Name, k.Params, k.checked()}
 	}
 	return m
 })
 
-// checked is Run for callers that did not go through gpu.EncodeArgs.
+// checked is Run with a check of the number of arguments.
 func (k Kernel) checked() func(Launch) error {
 	return func(l Launch) error {
 		if len(l.Args) != len(k.Params) {

@@ -176,7 +176,7 @@ func TestBadLaunches(t *testing.T) {
 	for i := range m.data {
 		m.data[i] = 'x' // no NUL anywhere
 	}
-	table := kernels.Piece{Src: m.at(0), Dst: 0, Len: 1 << 20}.Append(nil)
+	table := kernels.Segment{Src: m.at(0), Dst: 0, Len: 1 << 20}.Append(nil)
 	copy(m.data[512:], table)
 	for _, tt := range []struct {
 		name string
@@ -224,10 +224,10 @@ func TestEmptyLaunches(t *testing.T) {
 	m.run(t, "culvert_scatter", 0, 1, 0)
 }
 
-func TestPieceLayout(t *testing.T) {
-	b := kernels.Piece{Src: 0x0102030405060708, Dst: 0x11, Len: 0x22}.Append([]byte{0xff})
+func TestSegmentLayout(t *testing.T) {
+	b := kernels.Segment{Src: 0x0102030405060708, Dst: 0x11, Len: 0x22}.Append([]byte{0xff})
 	want := []byte{0xff, 8, 7, 6, 5, 4, 3, 2, 1, 0x11, 0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0}
-	if diff := cmp.Diff(want, b); diff != "" || len(b)-1 != kernels.PieceSize {
+	if diff := cmp.Diff(want, b); diff != "" || len(b)-1 != kernels.SegmentSize {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -10,18 +10,19 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A word is a result in memory that launches on several streams may change at
-// the same time. Exactly one of its fields is set.
+// A word is a result in memory that launches on several streams may change
+// concurrently. Exactly one of its fields is set.
 type word struct {
 	w32   *atomic.Uint32
 	w64   *atomic.Uint64
-	split [][]byte // a word that is not whole and aligned in one segment
+	split [][]byte // a word that is split or not aligned in host memory
 }
 
-// splitMu stands in for atomicity where a word is split.
+// splitMu replaces atomic operations on split words.
 var splitMu sync.Mutex
 
-// withWord lends the word of size 4 or 8 at a. As on a GPU it must be aligned.
+// withWord calls do with the word of size 4 or 8 at a, which must be aligned, as
+// on a GPU.
 func withWord(m Mem, a gpu.Addr, size uint64, do func(word)) error {
 	if uint64(a)%size != 0 {
 		return fmt.Errorf("word of %d bytes at %v: %w", size, a, gpu.ErrMisalignedAddress)
@@ -45,48 +46,24 @@ func withWord(m Mem, a gpu.Addr, size uint64, do func(word)) error {
 	return nil
 }
 
-func (w word) add(n uint64) {
-	switch {
-	case w.w32 != nil:
-		w.w32.Add(uint32(n))
-	case w.w64 != nil:
-		w.w64.Add(n)
-	default:
-		w.putSplit(w.getSplit() + n)
+// update replaces the word's value by f of it.
+func (w word) update(f func(uint64) uint64) {
+	for {
+		switch old := w.load(); {
+		case w.w32 != nil && !w.w32.CompareAndSwap(uint32(old), uint32(f(old))):
+		case w.w64 != nil && !w.w64.CompareAndSwap(old, f(old)):
+		case w.split != nil:
+			w.putSplit(f(old))
+			return
+		default:
+			return
+		}
 	}
 }
 
-func (w word) xor(bits uint64) {
-	switch {
-	case w.w32 != nil:
-		for {
-			old := w.w32.Load()
-			if w.w32.CompareAndSwap(old, old^uint32(bits)) {
-				return
-			}
-		}
-	case w.w64 != nil:
-		for {
-			old := w.w64.Load()
-			if w.w64.CompareAndSwap(old, old^bits) {
-				return
-			}
-		}
-	default:
-		w.putSplit(w.getSplit() ^ bits)
-	}
-}
-
-func (w word) store(v uint64) {
-	switch {
-	case w.w32 != nil:
-		w.w32.Store(uint32(v))
-	case w.w64 != nil:
-		w.w64.Store(v)
-	default:
-		w.putSplit(v)
-	}
-}
+func (w word) add(n uint64)    { w.update(func(old uint64) uint64 { return old + n }) }
+func (w word) xor(bits uint64) { w.update(func(old uint64) uint64 { return old ^ bits }) }
+func (w word) store(v uint64)  { w.update(func(uint64) uint64 { return v }) }
 
 func (w word) load() uint64 {
 	switch {

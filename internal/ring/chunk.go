@@ -127,7 +127,7 @@ func (b *batch) coalesce(s *slot, want int64) {
 			break
 		}
 		at := position(end, q)
-		if at+p.len+int64(len(s.segments)+2)*kernels.PieceSize > room {
+		if at+p.len+int64(len(s.segments)+2)*kernels.SegmentSize > room {
 			break // never the first: see batch.coalesceLen
 		}
 		s.segments = append(s.segments, segment{req: i, at: int(at), n: int(p.len)})

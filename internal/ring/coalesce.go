@@ -88,9 +88,9 @@ func (p *pipeline) launchCoalesced(s *slot) bool {
 		seg := &s.segments[i]
 		addr := uint64(s.batch.reqs[seg.req].Addr)
 		if s.write {
-			table = kernels.Piece{Src: addr, Dst: uint64(seg.at), Len: uint64(seg.n)}.Append(table)
+			table = kernels.Segment{Src: addr, Dst: uint64(seg.at), Len: uint64(seg.n)}.Append(table)
 		} else {
-			table = kernels.Piece{Src: uint64(seg.at), Dst: addr, Len: uint64(seg.got)}.Append(table)
+			table = kernels.Segment{Src: uint64(seg.at), Dst: addr, Len: uint64(seg.got)}.Append(table)
 		}
 	}
 	s.bytes = int64(end + len(table))

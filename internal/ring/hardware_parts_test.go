@@ -212,7 +212,7 @@ func (h *bench) calls() {
 	defer h.dev.Free(staging)
 	table := host[many*n : many*n]
 	for i := range many {
-		table = kernels.Piece{Src: uint64(i * n), Dst: uint64(at(i)), Len: n}.Append(table)
+		table = kernels.Segment{Src: uint64(i * n), Dst: uint64(at(i)), Len: n}.Append(table)
 	}
 	h.latency("call: copy, scatter 128 x 4K, synchronize", 200, func(int) error {
 		return firstOf(s.Copy(staging, a, many*n+uint64(len(table))),

@@ -1,8 +1,8 @@
-// Gen compiles kernels.cu to kernels.ptx with NVRTC, NVIDIA's run-time
-// compiler, which needs neither a GPU nor the CUDA toolkit: the library is in
-// the Python wheel nvidia-cuda-nvrtc-cu12. Take an old one (12.0), since the
-// PTX version that it writes decides which drivers can read the text. Run it
-// by go generate in package kernels.
+// Gen compiles kernels.cu to kernels.ptx with NVRTC, NVIDIA's run-time compiler,
+// which needs neither a GPU nor the CUDA toolkit: the Python wheel
+// nvidia-cuda-nvrtc-cu12 has the library. Use an old one (12.0): older drivers
+// cannot read the PTX of newer compilers. Run it with go generate in package
+// kernels.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	lib := flag.String("nvrtc", cmp.Or(os.Getenv("CULVERT_NVRTC"), "libnvrtc.so.12"), "path of libnvrtc.so (also CULVERT_NVRTC)")
 	in := flag.String("in", "kernels.cu", "CUDA C source")
 	out := flag.String("out", "kernels.ptx", "PTX to write")
-	arch := flag.String("arch", "compute_70", "virtual architecture: the oldest GPU that can run it")
+	arch := flag.String("arch", "compute_70", "virtual architecture of the oldest supported GPU")
 	flag.Parse()
 	if err := run(*lib, *in, *out, *arch); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
@@ -52,8 +52,7 @@ func run(lib, in, out, arch string) error {
 	return nil
 }
 
-// dropTargets removes the constants of NVRTC's built-in header nv/target,
-// which nothing uses.
+// dropTargets removes the unused constants of NVRTC's built-in header nv/target.
 func dropTargets(ptx []byte) []byte {
 	var kept [][]byte
 	for line := range bytes.Lines(ptx) {

@@ -21,7 +21,7 @@ type compiler struct {
 func openCompiler(path string) (*compiler, error) {
 	lib, err := dl.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w (unpack the wheel nvidia-cuda-nvrtc-cu12 12.0 and name its libnvrtc.so.12 by -nvrtc)", err)
+		return nil, fmt.Errorf("%w (fix: unpack the wheel nvidia-cuda-nvrtc-cu12 12.0 and pass its libnvrtc.so.12 with -nvrtc)", err)
 	}
 	c := &compiler{}
 	var version dl.Func
@@ -56,13 +56,13 @@ func (c *compiler) compile(name string, src []byte, options ...string) ([]byte, 
 	}
 	r := c.compileProgram.Call(*program, uintptr(len(list)), word(unsafe.SliceData(list)))
 	if err := check("nvrtcCompileProgram", r); err != nil {
-		log, _ := c.fetch(*program, c.getLogSize, c.getLog) // the first error counts
+		log, _ := c.fetch(*program, c.getLogSize, c.getLog) // the compile error is the one to report
 		return nil, fmt.Errorf("%w\n%s", err, strings.TrimSpace(string(log)))
 	}
 	return c.fetch(*program, c.getPTXSize, c.getPTX)
 }
 
-// fetch gets one of the texts of a program.
+// fetch gets the log or the PTX of a program.
 func (c *compiler) fetch(program uintptr, size, get dl.Func) ([]byte, error) {
 	n := new(uint64)
 	if err := check("nvrtcGet...Size", size.Call(program, word(n))); err != nil {
@@ -85,8 +85,8 @@ func check(op string, result uintptr) error {
 
 func cString(s string) *byte { return &append([]byte(s), 0)[0] }
 
-// held keeps what C was given on the heap and alive: this program compiles
-// once and ends.
+// held keeps arguments of C functions alive. It is never freed: this program
+// compiles once and exits.
 var held []unsafe.Pointer
 
 func word[T any](p *T) uintptr {

@@ -1,6 +1,6 @@
-// Package kerneltest makes launches of Culvert's kernels for tests that hold
-// the two halves of a pair against each other: on a CPU that emulates CUDA,
-// on the software GPU, and on hardware.
+// Package kerneltest makes launches of Culvert's kernels for tests that compare
+// the CUDA and the Go version of a kernel: on a CPU that emulates CUDA, on the
+// software GPU, and on hardware.
 package kerneltest
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/culvert-io/culvert/gpu/kernels"
 )
 
-// Layout of a case's memory: data, a table of pieces, the result word.
+// Layout of a case's memory: data, a table of segments, the result word.
 const (
-	dataSize  = 4 << 10
-	tableAt   = dataSize
-	maxPieces = 8
-	resultAt  = tableAt + maxPieces*kernels.PieceSize
+	dataSize    = 4 << 10
+	tableAt     = dataSize
+	maxSegments = 8
+	resultAt    = tableAt + maxSegments*kernels.SegmentSize
 
-	// Size is how many bytes of memory a case needs. They must start at a
-	// multiple of 16.
+	// Size is the memory of a case in bytes. Its address must be a multiple of
+	// 16.
 	Size = resultAt + 16
 )
 
-// A Case is a launch and the memory that it finds.
+// A Case is a launch and the memory before it.
 type Case struct {
 	Kernel      string
 	Grid, Block gpu.Dim
@@ -35,8 +35,7 @@ type Case struct {
 	rng  *rand.Rand
 }
 
-// New makes a case of a kernel for memory at base. Equal seeds make equal
-// cases.
+// New makes a case of a kernel for memory at base. Equal seeds give equal cases.
 func New(kernel string, base gpu.Addr, seed uint64) *Case {
 	c := &Case{Kernel: kernel, Memory: make([]byte, Size), base: base, rng: rand.New(rand.NewPCG(seed, seed))}
 	for i := range dataSize {
@@ -54,7 +53,7 @@ func (c *Case) dim() gpu.Dim {
 
 func (c *Case) at(off int) uint64 { return uint64(c.base) + uint64(off) }
 
-// args makes arguments that fit the kernel; nil for a kernel it does not know.
+// args makes arguments for the kernel, or nil for unknown kernels.
 func (c *Case) args() []uint64 {
 	n := c.rng.IntN(1500)
 	off := c.rng.IntN(dataSize - n)
@@ -81,8 +80,7 @@ func (c *Case) args() []uint64 {
 	return nil
 }
 
-// nvme makes a pair of queues whose completions are there already, true and
-// false ones.
+// nvme makes a queue pair with completions, valid and invalid ones.
 func (c *Case) nvme() []uint64 {
 	const queue, sq, cq, doorbells, pages, lists = 0, 256, 768, 896, 1024, 2048
 	clear(c.Memory[:lists])
@@ -97,7 +95,7 @@ func (c *Case) nvme() []uint64 {
 	for i := range q.Count {
 		le.PutUint64(c.Memory[pages+8*i:], c.rng.Uint64()&^0xffff)
 	}
-	// Once round from the head, with the phase that the kernel waits for.
+	// One round from the head, with the phase that the kernel waits for.
 	for i := range q.Entries - u32(2) {
 		at := q.Head + i
 		dw3 := q.Phase<<16 | i
@@ -116,13 +114,13 @@ func (c *Case) nvme() []uint64 {
 	return []uint64{c.at(queue)}
 }
 
-// table cuts pieces that do not overlap: sources in the first half of the
+// table makes segments that do not overlap: sources in the first half of the
 // data, destinations in the second.
 func (c *Case) table(gather bool) []uint64 {
-	const half, slot = dataSize / 2, dataSize / 2 / maxPieces
+	const half, slot = dataSize / 2, dataSize / 2 / maxSegments
 	align := []int{1, 1, 16}[c.rng.IntN(3)]
 	upTo := func(limit int) int { return c.rng.IntN(limit/align+1) * align }
-	count := c.rng.IntN(maxPieces + 1)
+	count := c.rng.IntN(maxSegments + 1)
 	table := c.Memory[tableAt:tableAt]
 	for i := range count {
 		length := upTo(slot)
@@ -132,7 +130,7 @@ func (c *Case) table(gather bool) []uint64 {
 		} else {
 			dst += c.at(half)
 		}
-		table = kernels.Piece{Src: src, Dst: dst, Len: uint64(length)}.Append(table)
+		table = kernels.Segment{Src: src, Dst: dst, Len: uint64(length)}.Append(table)
 	}
 	base := c.at(0)
 	if gather {
@@ -141,8 +139,8 @@ func (c *Case) table(gather bool) []uint64 {
 	return []uint64{base, c.at(tableAt), uint64(count)}
 }
 
-// Want is the memory after the Go half has run on a copy of it that is lent in
-// odd segments.
+// Want is the memory after the Go version has run on a copy of it, in slices of
+// random lengths.
 func (c *Case) Want() ([]byte, error) {
 	k, ok := kernels.Lookup(c.Kernel)
 	if !ok {
@@ -153,7 +151,7 @@ func (c *Case) Want() ([]byte, error) {
 	return m.data, err
 }
 
-// Diff says where got is not what Want would be, or "".
+// Diff describes the first difference between got and Want, or is "".
 func (c *Case) Diff(got []byte) string {
 	want, err := c.Want()
 	if err != nil {
@@ -161,7 +159,7 @@ func (c *Case) Diff(got []byte) string {
 	}
 	for i := range want {
 		if want[i] != got[i] {
-			return fmt.Sprintf("%s%v, grid %v, block %v: byte %d is %#x, the Go half makes it %#x, before it was %#x",
+			return fmt.Sprintf("%s%v, grid %v, block %v: byte %d is %#x, the Go version gives %#x, before it was %#x",
 				c.Kernel, c.Args, c.Grid, c.Block, i, got[i], want[i], c.Memory[i])
 		}
 	}

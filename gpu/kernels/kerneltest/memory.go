@@ -7,12 +7,12 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Memory is a range of addresses, lent in segments of random lengths.
+// A Memory is a range of addresses in slices of random lengths.
 type Memory struct {
 	base gpu.Addr
 	data []byte
 	rng  *rand.Rand
-	max  int // longest segment
+	max  int // longest slice
 }
 
 // NewMemory is data at base.
@@ -20,7 +20,7 @@ func NewMemory(base gpu.Addr, data []byte, rng *rand.Rand) *Memory {
 	return &Memory{base, data, rng, []int{1, 3, 7, 64, 4096}[rng.IntN(5)]}
 }
 
-// Bytes lends n bytes from a.
+// Bytes is the n bytes from a.
 func (m *Memory) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	off := uint64(a - m.base)
 	if a < m.base || off > uint64(len(m.data)) || n > uint64(len(m.data))-off {
