@@ -1,4 +1,4 @@
-package soft
+package soft_test
 
 import (
 	"errors"
@@ -13,9 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpumem"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/dev/gdrdrv"
-	"github.com/culvert-io/culvert/internal/dev/gpumem"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/internal/topology"
 	"github.com/culvert-io/culvert/soft/pcie"
@@ -23,12 +25,12 @@ import (
 
 const rw = unix.PROT_READ | unix.PROT_WRITE
 
-func build(t *testing.T, cfg Config) (*Machine, gpu.Device, gpu.Addr) {
+func build(t *testing.T, cfg soft.Config) (*soft.Machine, gpu.Device, gpu.Addr) {
 	t.Helper()
 	if cfg.Memory == 0 {
 		cfg.Memory = 64 << 20
 	}
-	m, err := New(cfg)
+	m, err := soft.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +45,7 @@ func build(t *testing.T, cfg Config) (*Machine, gpu.Device, gpu.Addr) {
 	return m, d, a
 }
 
-func down(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) {
+func down(t *testing.T, m *soft.Machine, d gpu.Device, a gpu.Addr) {
 	t.Helper()
 	if err := errors.Join(d.Free(a), d.Close(), m.GPU.Close(), m.GPU.Close()); err != nil {
 		t.Error(err)
@@ -58,7 +60,7 @@ func down(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) {
 // The CPU, the GPU and a device beside it see the same bytes, on the last of
 // several GPUs too.
 func TestModulesShowTheGPUsMemory(t *testing.T) {
-	for name, cfg := range map[string]Config{
+	for name, cfg := range map[string]soft.Config{
 		"H200":      {},
 		"scattered": {Scatter: true, Seed: 3},
 		"small BAR": {Model: "small-bar", Memory: 512 << 20},
@@ -96,13 +98,13 @@ func TestModulesShowTheGPUsMemory(t *testing.T) {
 }
 
 // engineWrites locks memory by gpumem and has an engine write its first page.
-func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
+func engineWrites(t *testing.T, m *soft.Machine, i int, a gpu.Addr) {
 	t.Helper()
-	c, err := gpumem.Open(dev.Of(m))
+	c, err := gpumem.Open(dev.With(&machine.Machine{}, dev.Of(m)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.Lock(uint64(a), 1<<20)
+	l, err := c.Lock(a, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +133,7 @@ func engineWrites(t *testing.T, m *Machine, i int, a gpu.Addr) {
 }
 
 func TestPlugHasLimits(t *testing.T) {
-	m, d, a := build(t, Config{GPUs: 16, Memory: 2 << 20})
+	m, d, a := build(t, soft.Config{GPUs: 16, Memory: 2 << 20})
 	for _, i := range []int{-2, 16} {
 		if _, err := m.Plug(i); err == nil {
 			t.Errorf("a device was plugged in beside GPU %d", i)
@@ -152,7 +154,7 @@ func TestPlugHasLimits(t *testing.T) {
 
 // Memory on the heap can be pinned and reached by devices, but not mapped.
 func TestHeapDeclinesMappings(t *testing.T) {
-	m, d, a := build(t, Config{Heap: true})
+	m, d, a := build(t, soft.Config{Heap: true})
 	engineWrites(t, m, 0, a)
 	c, err := gdrdrv.Open(dev.Of(m))
 	if err != nil {
@@ -173,7 +175,7 @@ func TestHeapDeclinesMappings(t *testing.T) {
 
 // The machine goes down under clients that have not closed their nodes.
 func TestCloseUnderPins(t *testing.T) {
-	m, d, a := build(t, Config{})
+	m, d, a := build(t, soft.Config{})
 	g, err := gdrdrv.Open(dev.Of(m))
 	if err != nil {
 		t.Fatal(err)
@@ -181,11 +183,11 @@ func TestCloseUnderPins(t *testing.T) {
 	if _, err := g.Pin(uint64(a), 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	l, err := gpumem.Open(dev.Of(m))
+	l, err := gpumem.Open(dev.With(&machine.Machine{}, dev.Of(m)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Lock(uint64(a), 1<<20); err != nil {
+	if _, err := l.Lock(a, 1<<20); err != nil {
 		t.Fatal(err)
 	}
 	down(t, m, d, a)
@@ -194,10 +196,10 @@ func TestCloseUnderPins(t *testing.T) {
 // Machines that are opened and closed leave no descriptors, and what is around
 // the GPUs takes little while nobody uses it: every command opens a machine.
 func TestMachinesAreCheap(t *testing.T) {
-	gpus := allocated(t, func() (io.Closer, error) { return softgpu.New(Config{}.gpu()) })
+	gpus := allocated(t, func() (io.Closer, error) { return softgpu.New(softgpu.Config{}) })
 	before := descriptors(t)
 	whole := allocated(t, func() (io.Closer, error) {
-		m, err := New(Config{})
+		m, err := soft.New(soft.Config{})
 		if err != nil {
 			return nil, err
 		}
@@ -241,7 +243,7 @@ func descriptors(t *testing.T) int {
 
 func BenchmarkNew(b *testing.B) {
 	for b.Loop() {
-		m, err := New(Config{})
+		m, err := soft.New(soft.Config{})
 		if err != nil {
 			b.Fatal(err)
 		}

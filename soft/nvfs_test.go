@@ -1,4 +1,4 @@
-package soft
+package soft_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/soft"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +48,7 @@ func files(t *testing.T, n int) (*nvfs.File, []byte, string) {
 	return nf, data, path
 }
 
-func register(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) (*nvfs.Client, *nvfs.Buffer) {
+func register(t *testing.T, m *soft.Machine, d gpu.Device, a gpu.Addr) (*nvfs.Client, *nvfs.Buffer) {
 	t.Helper()
 	c, err := nvfs.Open(dev.Of(m))
 	if err != nil {
@@ -62,7 +63,7 @@ func register(t *testing.T, m *Machine, d gpu.Device, a gpu.Addr) (*nvfs.Client,
 	return c, b
 }
 
-func procModules(t *testing.T, m *Machine) string {
+func procModules(t *testing.T, m *soft.Machine) string {
 	t.Helper()
 	text, err := fs.ReadFile(dev.Of(m).FS(), "proc/driver/nvidia-fs/modules")
 	if err != nil {
@@ -75,7 +76,7 @@ func procModules(t *testing.T, m *Machine) string {
 // and none of them through host memory. The storage modules register with the
 // first open and go with the last close.
 func TestNvidiaFSMovesFiles(t *testing.T) {
-	for name, cfg := range map[string]Config{
+	for name, cfg := range map[string]soft.Config{
 		"H200":      {},
 		"scattered": {Scatter: true, Seed: 3},
 		"heap":      {Heap: true},
@@ -119,9 +120,9 @@ func TestNvidiaFSMovesFiles(t *testing.T) {
 
 // checkTraffic holds the fabric's counters against what was read and written: the
 // drive's link has carried the data, and host memory has seen queues alone.
-func checkTraffic(t *testing.T, m *Machine, read, written uint64) {
+func checkTraffic(t *testing.T, m *soft.Machine, read, written uint64) {
 	t.Helper()
-	st, port := m.storage.Stats(), m.StoragePort()
+	st, port := m.StorageStats(), m.StoragePort()
 	if st.Out != read || st.In != written {
 		t.Errorf("the drive moved %d and %d bytes, want %d and %d", st.Out, st.In, read, written)
 	}
@@ -137,7 +138,7 @@ func checkTraffic(t *testing.T, m *Machine, read, written uint64) {
 // A drive that is pulled out is an error and no hang, and so is every request
 // after it.
 func TestNvidiaFSDriveVanishes(t *testing.T) {
-	m, d, a := build(t, Config{})
+	m, d, a := build(t, soft.Config{})
 	c, b := register(t, m, d, a)
 	f, _, _ := files(t, 1<<20)
 	if _, err := b.Read(f, 0, 1<<20, 0); err != nil {
@@ -160,7 +161,7 @@ func TestNvidiaFSDriveVanishes(t *testing.T) {
 
 // The file system's own error reaches the program: a full one is no broken drive.
 func TestNvidiaFSFull(t *testing.T) {
-	m, d, a := build(t, Config{})
+	m, d, a := build(t, soft.Config{})
 	c, b := register(t, m, d, a)
 	f, data, path := files(t, 64<<10)
 	var was unix.Rlimit
@@ -190,7 +191,7 @@ func TestNvidiaFSFull(t *testing.T) {
 
 // The machine goes down under a client that has not closed its node, after I/O.
 func TestNvidiaFSCloseUnderClient(t *testing.T) {
-	m, d, a := build(t, Config{})
+	m, d, a := build(t, soft.Config{})
 	_, b := register(t, m, d, a)
 	f, _, _ := files(t, 64<<10)
 	if _, err := b.Read(f, 0, 64<<10, 0); err != nil {

@@ -8,18 +8,11 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gdrcopy"
+	"github.com/culvert-io/culvert/machine"
 )
 
-// An importer maps memory behind a descriptor.
-type importer func(pci string, f *os.File, n uint64) (*gdrcopy.Buffer, error)
-
-// hostImporter asks the driver of this computer.
-func hostImporter(pci string, f *os.File, n uint64) (*gdrcopy.Buffer, error) {
-	return gdrcopy.Import(nil, pci, f, n)
-}
-
-// fill is the child's whole life.
-func fill(socket *os.File, get importer) (err error) {
+// fill is the whole child. A nil machine is this computer.
+func fill(socket *os.File, m *machine.Machine) (err error) {
 	conn, err := connect(socket)
 	if err != nil {
 		return err
@@ -30,7 +23,7 @@ func fill(socket *os.File, get importer) (err error) {
 		return err
 	}
 	defer f.Close()
-	b, err := get(want.PCI, f, want.Size)
+	b, err := gdrcopy.Import(m, want.PCI, f, want.Size)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/culvert-io/culvert/gdrcopy"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/machine"
 )
@@ -26,7 +25,7 @@ func main() {
 	flag.Parse()
 	var err error
 	if *child {
-		err = fill(os.NewFile(3, "socket"), hostImporter)
+		err = fill(os.NewFile(3, "socket"), nil)
 	} else {
 		err = parent(os.Stdout, *size)
 	}
@@ -90,10 +89,7 @@ func run(out io.Writer, m *machine.Machine, size uint64) (err error) {
 func start(m *machine.Machine, socket *os.File) (wait func() error, err error) {
 	if m.Soft {
 		done := make(chan error, 1)
-		get := func(pci string, f *os.File, n uint64) (*gdrcopy.Buffer, error) {
-			return gdrcopy.Import(m, pci, f, n)
-		}
-		go func() { done <- fill(socket, get) }()
+		go func() { done <- fill(socket, m) }()
 		return func() error { return <-done }, nil
 	}
 	defer socket.Close()

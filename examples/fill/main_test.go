@@ -11,9 +11,8 @@ import (
 
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 )
 
 // TestMain lets the test binary be the child that run starts.
@@ -29,24 +28,17 @@ func TestMain(m *testing.M) {
 
 func newMachine(t *testing.T) *machine.Machine {
 	t.Helper()
-	drv, err := softgpu.New(softgpu.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := kernel.New(os.DirFS("/"))
-	twin, err := nvrm.New(o, drv, "")
+	m, err := machine.FromSoft(soft.Config{}, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
-			t.Errorf("%d things are left in the kernel", n)
-		}
-		if err := errors.Join(twin.Close(), drv.Close()); err != nil {
+		s, _ := soft.Of(m.GPU)
+		if err := errors.Join(s.InUse(), m.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return dev.With(&machine.Machine{Soft: true, GPU: drv}, o)
+	return m
 }
 
 func TestRun(t *testing.T) {
@@ -117,7 +109,7 @@ func TestBrokenOrders(t *testing.T) {
 		if err := ours.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := fill(theirs, hostImporter); err == nil {
+		if err := fill(theirs, nil); err == nil {
 			t.Errorf("%s: the child is content", name)
 		}
 	}

@@ -2,16 +2,11 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
-	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 )
 
 func TestRun(t *testing.T) {
@@ -27,20 +22,13 @@ func TestRun(t *testing.T) {
 
 // A machine without the module works by the driver, and says why.
 func TestWithoutModule(t *testing.T) {
-	drv, err := softgpu.New(softgpu.Config{})
+	m, err := machine.FromSoft(soft.Config{Without: []string{"gdrdrv"}}, "a test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer drv.Close()
-	o := kernel.New(os.DirFS("/"))
-	twin, err := nvrm.New(o, drv, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer twin.Close()
-	expect(t, dev.With(&machine.Machine{Soft: true, GPU: drv}, o), "backend: BAR1", "not gdrdrv: open /dev/gdrdrv")
-	if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
-		t.Errorf("%d things are left in the kernel", n)
+	expect(t, m, "backend: BAR1", "not gdrdrv: open /dev/gdrdrv")
+	if err := m.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -16,11 +16,8 @@ import (
 	"log"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/dev"
-	"github.com/culvert-io/culvert/internal/dev/gpumem"
+	"github.com/culvert-io/culvert/gpumem"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/pcie"
@@ -48,14 +45,14 @@ func on(out io.Writer, m *machine.Machine, size uint64) error {
 	}
 	s, ok := soft.Of(m.GPU)
 	if !ok {
-		return errors.Join(run(out, d, dev.Of(m), nil, size), d.Close())
+		return errors.Join(run(out, m, d, nil, size), d.Close())
 	}
 	fmt.Fprintf(out, "Software machine: %s\n", m.Why)
 	port, err := s.Plug(0)
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
-	if err := errors.Join(run(out, d, dev.Of(m), &pcie.Engine{Port: port}, size), d.Close()); err != nil {
+	if err := errors.Join(run(out, m, d, &pcie.Engine{Port: port}, size), d.Close()); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "The engine moved %d bytes over its link, %d of them to host memory.\n",
@@ -64,7 +61,7 @@ func on(out io.Writer, m *machine.Machine, size uint64) error {
 }
 
 // run does it all. e is nil where there is no engine.
-func run(out io.Writer, d gpu.Device, o dev.OS, e *pcie.Engine, size uint64) (err error) {
+func run(out io.Writer, m *machine.Machine, d gpu.Device, e *pcie.Engine, size uint64) (err error) {
 	fmt.Fprintf(out, "%s\n", d.Info().Name)
 	// Whole pages, and enough of them that the driver does not put other
 	// allocations into the same pages: they are overwritten below.
@@ -79,12 +76,12 @@ func run(out io.Writer, d gpu.Device, o dev.OS, e *pcie.Engine, size uint64) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, d.SetSyncMemops(a, false)) }()
-	c, err := gpumem.Open(o)
+	c, err := gpumem.Open(m)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }() // unmaps and unlocks
-	l, err := c.Lock(uint64(a), size)
+	l, err := c.Lock(a, size)
 	if err != nil {
 		return err
 	}
@@ -104,7 +101,7 @@ func run(out io.Writer, d gpu.Device, o dev.OS, e *pcie.Engine, size uint64) (er
 }
 
 func list(out io.Writer, l *gpumem.Lock, pages []uint64) {
-	fmt.Fprintf(out, "%d pages of %d bytes are locked at %#x:\n", len(pages), gpumem.PageSize, l.Addr())
+	fmt.Fprintf(out, "%d pages of %d bytes are locked at %v:\n", len(pages), gpumem.PageSize, l.Addr())
 	for i, p := range pages {
 		if i == 4 && len(pages) > 6 {
 			fmt.Fprintf(out, "  ... %d more\n", len(pages)-i)
@@ -132,11 +129,11 @@ func expect(d gpu.Device, at gpu.Addr, want []byte) error {
 // mapAndWrite writes the number of each page into it, through a mapping.
 func mapAndWrite(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock) error {
 	for i := range l.Len() {
-		m, err := l.Map(i, unix.PROT_READ|unix.PROT_WRITE)
+		m, err := l.Map(i)
 		if err != nil {
 			return err
 		}
-		copy(dev.Bytes(m), bytes.Repeat([]byte{byte(i + 1)}, gpumem.PageSize))
+		copy(m.Bytes(), bytes.Repeat([]byte{byte(i + 1)}, gpumem.PageSize))
 		if err := m.Unmap(); err != nil {
 			return err
 		}

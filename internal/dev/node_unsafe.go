@@ -1,6 +1,10 @@
 package dev
 
-import "unsafe"
+import (
+	"errors"
+	"syscall"
+	"unsafe"
+)
 
 // A Node is an open device node. It is safe for concurrent use; after Close
 // its methods fail with fs.ErrClosed. Errors are *fs.PathError and hold the
@@ -20,6 +24,17 @@ type Node interface {
 	Fd() int
 	// Close waits for calls in progress.
 	Close() error
+}
+
+// Ioctl issues a request with a struct as its argument, again when interrupted. It is
+// for modules that are interrupted only before a request has begun.
+func Ioctl[T any](n Node, req uintptr, arg *T) error {
+	for {
+		err := n.Ioctl(req, unsafe.Pointer(arg))
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
 }
 
 // A Mapping is memory of a node in the process's address space.

@@ -65,7 +65,7 @@ func (c *Client) init() error {
 
 func queryVersion(ctl dev.Node) (string, error) {
 	v := nvrm.RMAPIVersion{Cmd: nvrm.NV_RM_API_VERSION_CMD_QUERY}
-	if err := ioctl(ctl, nvrm.IoctlCheckVersion, &v); err != nil {
+	if err := dev.Ioctl(ctl, nvrm.IoctlCheckVersion, &v); err != nil {
 		return "", err
 	}
 	if v.Reply != nvrm.NV_RM_API_VERSION_REPLY_RECOGNIZED {
@@ -115,7 +115,7 @@ func (c *Client) shutdown() error {
 
 func (c *Client) free(parent, h nvrm.Handle) error {
 	p := nvrm.NVOS00Parameters{HRoot: c.handle, HObjectParent: parent, HObjectOld: h}
-	err := ioctl(c.ctl, nvrm.IoctlFree, &p)
+	err := dev.Ioctl(c.ctl, nvrm.IoctlFree, &p)
 	if err == nil {
 		err = p.Status.Err()
 	}

@@ -21,7 +21,7 @@ type Card struct {
 // Cards lists the GPUs, whether this process may open their nodes or not.
 func (c *Client) Cards() ([]Card, error) {
 	var info [nvrm.MaxCards]nvrm.CardInfo
-	if err := ioctl(c.ctl, nvrm.IoctlCardInfo, &info); err != nil {
+	if err := dev.Ioctl(c.ctl, nvrm.IoctlCardInfo, &info); err != nil {
 		return nil, unavailable("list of GPUs", err)
 	}
 	var cards []Card

@@ -1,26 +1,13 @@
 package rm
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 	"github.com/culvert-io/culvert/internal/dev"
 )
-
-// ioctl issues one request. The driver is interrupted only before it has begun
-// to work on a request, so that a repetition is safe.
-func ioctl[T any](n dev.Node, req uintptr, arg *T) error {
-	for {
-		err := n.Ioctl(req, unsafe.Pointer(arg))
-		if !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-	}
-}
 
 // alloc makes an object. params may be nil.
 func alloc[T any](n dev.Node, p *nvrm.NVOS64Parameters, params *T) error {
@@ -31,7 +18,7 @@ func alloc[T any](n dev.Node, p *nvrm.NVOS64Parameters, params *T) error {
 		p.PAllocParms = uint64(uintptr(unsafe.Pointer(params)))
 		p.ParamsSize = uint32(unsafe.Sizeof(*params))
 	}
-	if err := ioctl(n, nvrm.IoctlAlloc, p); err != nil {
+	if err := dev.Ioctl(n, nvrm.IoctlAlloc, p); err != nil {
 		return err
 	}
 	return p.Status.Err()
@@ -46,7 +33,7 @@ func control[T any](n dev.Node, client nvrm.Handle, cmd uint32, params *T) error
 		HClient: client, HObject: client, Cmd: cmd,
 		Params: uint64(uintptr(unsafe.Pointer(params))), ParamsSize: uint32(unsafe.Sizeof(*params)),
 	}
-	if err := ioctl(n, nvrm.IoctlControl, &p); err != nil {
+	if err := dev.Ioctl(n, nvrm.IoctlControl, &p); err != nil {
 		return err
 	}
 	if err := p.Status.Err(); err != nil {

@@ -44,7 +44,7 @@ func (d *Device) Dup(client, object nvrm.Handle) (*Object, error) {
 			HClient: d.client.handle, HParent: d.handle, HObject: h,
 			HClientSrc: client, HObjectSrc: object,
 		}
-		err := ioctl(d.client.ctl, nvrm.IoctlDupObject, &p)
+		err := dev.Ioctl(d.client.ctl, nvrm.IoctlDupObject, &p)
 		if err == nil {
 			err = p.Status.Err()
 		}
@@ -139,7 +139,7 @@ func (o *Object) mapMemory(off, n uint64) (*Mapping, error) {
 		Params: nvrm.NVOS33Parameters{HClient: c.handle, HDevice: d.handle, HMemory: o.handle, Offset: off, Length: n},
 		FD:     int32(node.Fd()),
 	}
-	if err := ioctl(c.ctl, nvrm.IoctlMapMemory, &p); err != nil {
+	if err := dev.Ioctl(c.ctl, nvrm.IoctlMapMemory, &p); err != nil {
 		return nil, err
 	}
 	if err := p.Params.Status.Err(); err != nil {
@@ -173,7 +173,7 @@ func (m *Mapping) Unmap() error {
 func (m *Mapping) unmapMemory() error {
 	d, c := m.obj.dev, m.obj.dev.client
 	p := nvrm.NVOS34Parameters{HClient: c.handle, HDevice: d.handle, HMemory: m.obj.handle, PLinearAddress: m.linear}
-	err := ioctl(c.ctl, nvrm.IoctlUnmapMemory, &p)
+	err := dev.Ioctl(c.ctl, nvrm.IoctlUnmapMemory, &p)
 	if err == nil {
 		err = p.Status.Err()
 	}

@@ -51,7 +51,7 @@ func explain(err error) error {
 
 func (c *Client) handshake() error {
 	var p abi.GetVersionParams
-	if err := ioctl(c.node, abi.GDRDRV_IOC_GET_VERSION, &p); err != nil {
+	if err := dev.Ioctl(c.node, abi.GDRDRV_IOC_GET_VERSION, &p); err != nil {
 		return fmt.Errorf("gdrdrv version: %w", err)
 	}
 	c.version = Version{int(p.GdrdrvVersion >> 16), int(p.GdrdrvVersion & 0xffff), p.MinimumGdrAPIVersion}
@@ -71,7 +71,7 @@ func (c *Client) Version() Version { return c.version }
 // Attr asks for an attribute: abi.GDRDRV_ATTR_*. Modules before 2.5 know none.
 func (c *Client) Attr(attr uint32) (uint32, error) {
 	p := abi.GetAttrParams{Attr: attr}
-	if err := ioctl(c.node, abi.GDRDRV_IOC_GET_ATTR, &p); err != nil {
+	if err := dev.Ioctl(c.node, abi.GDRDRV_IOC_GET_ATTR, &p); err != nil {
 		return 0, fmt.Errorf("gdrdrv attribute %d: %w", attr, err)
 	}
 	return p.Val, nil
@@ -82,7 +82,7 @@ func (c *Client) Attr(attr uint32) (uint32, error) {
 func (c *Client) Pin(addr, size uint64) (*Pin, error) {
 	p := abi.PinBufferParams{Addr: addr, Size: size}
 	return c.pin(addr, size, func() (uint64, error) {
-		err := ioctl(c.node, abi.GDRDRV_IOC_PIN_BUFFER, &p)
+		err := dev.Ioctl(c.node, abi.GDRDRV_IOC_PIN_BUFFER, &p)
 		return p.Handle, err
 	})
 }
@@ -92,7 +92,7 @@ func (c *Client) Pin(addr, size uint64) (*Pin, error) {
 func (c *Client) PinFlags(addr, size uint64, flags uint32) (*Pin, error) {
 	p := abi.PinBufferParamsV2{Addr: addr, Size: size, Flags: flags}
 	return c.pin(addr, size, func() (uint64, error) {
-		err := ioctl(c.node, abi.GDRDRV_IOC_PIN_BUFFER_V2, &p)
+		err := dev.Ioctl(c.node, abi.GDRDRV_IOC_PIN_BUFFER_V2, &p)
 		return p.Handle, err
 	})
 }

@@ -57,7 +57,7 @@ func (p *Pin) Info() (Info, error) {
 	}
 	defer p.mu.Unlock()
 	q := abi.GetInfoParamsV2{Handle: p.handle}
-	err := ioctl(p.c.node, abi.GDRDRV_IOC_GET_INFO_V2, &q)
+	err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_GET_INFO_V2, &q)
 	if errors.Is(err, syscall.ENOTTY) {
 		return p.infoV1()
 	}
@@ -70,7 +70,7 @@ func (p *Pin) Info() (Info, error) {
 // infoV1 asks a module before 2.4.
 func (p *Pin) infoV1() (Info, error) {
 	q := abi.GetInfoParams{Handle: p.handle}
-	if err := ioctl(p.c.node, abi.GDRDRV_IOC_GET_INFO, &q); err != nil {
+	if err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_GET_INFO, &q); err != nil {
 		return Info{}, p.fail("info of", err)
 	}
 	i := Info{q.VA, q.MappedSize, q.PageSize, cycles(q.TmCycles, q.TscKHz), abi.GDR_MAPPING_TYPE_NONE}
@@ -100,7 +100,7 @@ func (p *Pin) Revoked() (bool, error) {
 	}
 	defer p.mu.Unlock()
 	q := abi.GetCBFlagParams{Handle: p.handle}
-	if err := ioctl(p.c.node, abi.GDRDRV_IOC_GET_CB_FLAG, &q); err != nil {
+	if err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_GET_CB_FLAG, &q); err != nil {
 		return false, p.fail("callback flag of", err)
 	}
 	return q.Flag != 0, nil
@@ -114,7 +114,7 @@ func (p *Pin) RequestType(t abi.MappingType) error {
 	}
 	defer p.mu.Unlock()
 	q := abi.ReqMappingTypeParams{Handle: p.handle, MappingType: t}
-	if err := ioctl(p.c.node, abi.GDRDRV_IOC_REQ_MAPPING_TYPE, &q); err != nil {
+	if err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_REQ_MAPPING_TYPE, &q); err != nil {
 		return p.fail("request a mapping type for", err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (p *Pin) Unpin() error {
 	p.gone = true
 	p.c.pins.Forget(p)
 	q := abi.UnpinBufferParams{Handle: p.handle}
-	if err := ioctl(p.c.node, abi.GDRDRV_IOC_UNPIN_BUFFER, &q); err != nil {
+	if err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_UNPIN_BUFFER, &q); err != nil {
 		return p.fail("unpin", err)
 	}
 	return nil

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/gpumem"
 	gdrabi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	memabi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/dev/gdrdrv"
-	"github.com/culvert-io/culvert/internal/dev/gpumem"
 	"github.com/culvert-io/culvert/internal/transcript"
+	publicmachine "github.com/culvert-io/culvert/machine"
 )
 
 // unpinGdrdrv unpins without the client.
@@ -191,6 +193,10 @@ type lockName struct {
 	handle uint64
 }
 
+func openGpumem(o dev.OS) (*gpumem.Client, error) {
+	return gpumem.Open(dev.With(&publicmachine.Machine{}, o))
+}
+
 func newGpumemClient(o dev.OS) *gpumemClient {
 	size := func(req uintptr, word func(int) uint64) int {
 		switch req {
@@ -204,7 +210,7 @@ func newGpumemClient(o dev.OS) *gpumemClient {
 		return 0
 	}
 	c := &gpumemClient{
-		clients[*gpumem.Client]{OS: o, size: size, start: gpumem.Open, open: map[dev.Node]*gpumem.Client{}},
+		clients[*gpumem.Client]{OS: o, size: size, start: openGpumem, open: map[dev.Node]*gpumem.Client{}},
 		map[lockName]*gpumem.Lock{},
 	}
 	c.call = c.send
@@ -222,7 +228,7 @@ func (c *gpumemClient) send(e *transcript.Event, spy *transcript.Spy) func() err
 			return nil
 		}
 		return func() error {
-			l, err := c.open[spy].Lock(word(1), word(2))
+			l, err := c.open[spy].Lock(gpu.Addr(word(1)), word(2))
 			if err == nil {
 				c.locks[lockName{spy, l.Handle()}] = l
 			}

@@ -19,9 +19,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
+	client "github.com/culvert-io/culvert/gpumem"
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/internal/dev"
-	client "github.com/culvert-io/culvert/internal/dev/gpumem"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -50,7 +51,7 @@ func newFixture(t machinetest.T, cfg soft.Config) *fixture {
 	var err error
 	w.m, err = gpumem.New(w.OS, gpumem.Config{RM: w.RM, Points: &w.Points})
 	w.Check(err)
-	w.c, err = client.Open(w.OS)
+	w.c, err = client.Open(dev.With(&machine.Machine{}, w.OS))
 	w.Check(err)
 	return w
 }
@@ -89,7 +90,7 @@ func TestPagesAreTheMemory(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			addr := rapid.Uint64Range(0, 4<<20-1).Draw(t, "offset")
 			size := rapid.Uint64Range(1, 4<<20-addr).Draw(t, "size")
-			l, err := w.c.Lock(va+addr, size)
+			l, err := w.c.Lock(gpu.Addr(va+addr), size)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,16 +105,16 @@ func TestPagesAreTheMemory(t *testing.T) {
 				t.Fatalf("pages %#x repeat", pages)
 			}
 			i := rapid.IntRange(0, len(pages)-1).Draw(t, "page")
-			m, err := l.Map(i, rw)
+			m, err := l.Map(i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := l.Addr() - va + uint64(i)*page
-			if !bytes.Equal(dev.Bytes(m), content[at:at+page]) {
+			at := uint64(l.Addr()) - va + uint64(i)*page
+			if !bytes.Equal(m.Bytes(), content[at:at+page]) {
 				t.Fatalf("page %d at %#x shows other bytes", i, pages[i])
 			}
 			b := byte(rapid.IntRange(0, 255).Draw(t, "byte"))
-			dev.Bytes(m)[7], content[at+7] = b, b
+			m.Bytes()[7], content[at+7] = b, b
 		})
 		got := make([]byte, 4<<20)
 		w.Check(w.GPU.CopyOut(got, gpu.Addr(va)))
@@ -160,17 +161,17 @@ func TestAfterFreeCallback(t *testing.T) {
 	w := newFixture(t, soft.Config{})
 	defer w.close()
 	va := w.Alloc(block)
-	l, err := w.c.Lock(va, 2*page)
+	l, err := w.c.Lock(gpu.Addr(va), 2*page)
 	w.Check(err)
 	pages, err := l.Pages()
 	w.Check(err)
-	m, err := l.Map(1, rw)
+	m, err := l.Map(1)
 	w.Check(err)
 	w.Free(va)
 	if _, err := l.Pages(); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("state: %v", err)
 	}
-	if !fault(dev.Bytes(m)) {
+	if !fault(m.Bytes()) {
 		t.Error("the mapping can be read")
 	}
 	if _, err := w.m.Open(w.RM.Self).Mmap(int64(pages[0]), page, rw); !errors.Is(err, syscall.EINVAL) {
@@ -189,7 +190,7 @@ func TestMmapOnlyLockedPages(t *testing.T) {
 	defer w.close()
 	va := w.Alloc(block)
 	f := w.m.Open(w.RM.Self)
-	l, err := w.c.Lock(va+page, 2*page)
+	l, err := w.c.Lock(gpu.Addr(va+page), 2*page)
 	w.Check(err)
 	pages, err := l.Pages()
 	w.Check(err)
@@ -353,10 +354,10 @@ func TestNothingLeaks(t *testing.T) {
 	w := newFixture(t, soft.Config{})
 	va := w.Alloc(block)
 	for i := range rounds {
-		l, err := w.c.Lock(va, 2*page)
+		l, err := w.c.Lock(gpu.Addr(va), 2*page)
 		w.Check(err)
 		if i%16 == 0 {
-			_, err := l.Map(i%2, rw)
+			_, err := l.Map(i % 2)
 			w.Check(err)
 		}
 		if i%512 == 0 {
@@ -365,7 +366,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		if i%128 == 0 {
 			w.Check(w.c.Close())
-			w.c, err = client.Open(w.OS)
+			w.c, err = client.Open(dev.With(&machine.Machine{}, w.OS))
 			w.Check(err)
 			continue
 		}

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/machine"
 )
 
 // A fake is an operating system whose node answers as it is told.
@@ -93,9 +95,11 @@ func good() *fake {
 	return f
 }
 
+func on(o dev.OS) *machine.Machine { return dev.With(&machine.Machine{}, o) }
+
 func mustOpen(t testing.TB, f *fake) *Client {
 	t.Helper()
-	c, err := Open(f)
+	c, err := Open(on(f))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,10 +107,10 @@ func mustOpen(t testing.TB, f *fake) *Client {
 }
 
 func TestOpen(t *testing.T) {
-	if _, err := Open(&fake{open: syscall.ENOENT}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "insmod gpumem.ko") {
+	if _, err := Open(on(&fake{open: syscall.ENOENT})); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "insmod gpumem.ko") {
 		t.Errorf("no node: %v", err)
 	}
-	if _, err := Open(&fake{open: syscall.EACCES}); !errors.Is(err, fs.ErrPermission) {
+	if _, err := Open(on(&fake{open: syscall.EACCES})); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("no access: %v", err)
 	}
 }
@@ -127,7 +131,7 @@ func TestLockRounds(t *testing.T) {
 	}
 	n := len(f.sent)
 	for _, tc := range []struct{ addr, size uint64 }{{0x50000, 0}, {0x50000, 1<<64 - 0x50000}, {1 << 63, 1 << 63}, {^uint64(0), 1}} {
-		if _, err := c.Lock(tc.addr, tc.size); !errors.Is(err, syscall.EINVAL) || len(f.sent) != n {
+		if _, err := c.Lock(gpu.Addr(tc.addr), tc.size); !errors.Is(err, syscall.EINVAL) || len(f.sent) != n {
 			t.Errorf("lock %#x+%#x: %v", tc.addr, tc.size, err)
 		}
 	}
@@ -154,7 +158,7 @@ func TestBadAnswers(t *testing.T) {
 		if _, err := l.Pages(); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}
-		if _, err := l.Map(0, 0); !errors.Is(err, tc.want) || len(f.maps) != 0 {
+		if _, err := l.Map(0); !errors.Is(err, tc.want) || len(f.maps) != 0 {
 			t.Errorf("%s: map: %v", name, err)
 		}
 	}
@@ -191,11 +195,11 @@ func TestClientCleansUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if _, err := l.Map(i, 0); err != nil {
+		if _, err := l.Map(i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m, err := l.Map(0, 0)
+	m, err := l.Map(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +207,7 @@ func TestClientCleansUp(t *testing.T) {
 		t.Error(err)
 	}
 	for _, i := range []int{-1, 2} {
-		if _, err := l.Map(i, 0); !errors.Is(err, syscall.EINVAL) {
+		if _, err := l.Map(i); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("map of page %d: %v", i, err)
 		}
 	}
@@ -260,7 +264,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("pages %#x", pages)
 			}
 			for i := range 4 {
-				_, _ = l.Map(i, 0)
+				_, _ = l.Map(i)
 			}
 		}
 		_ = c.Close()
