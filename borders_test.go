@@ -36,7 +36,10 @@ func (s source) imports() (paths []string) {
 	return paths
 }
 
-func sources(t *testing.T) []source {
+// sources returns all files, with imports and comments only.
+func sources(t *testing.T) []source { return parse(t, parser.ImportsOnly|parser.ParseComments) }
+
+func parse(t *testing.T, mode parser.Mode) []source {
 	t.Helper()
 	var list []source
 	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
@@ -49,7 +52,7 @@ func sources(t *testing.T) []source {
 		if !strings.HasSuffix(p, ".go") {
 			return nil
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly|parser.ParseComments)
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, mode)
 		list = append(list, source{filepath.ToSlash(p), f})
 		return err
 	})
@@ -59,8 +62,8 @@ func sources(t *testing.T) []source {
 	return list
 }
 
-// below says for a room which rooms it may stand on. Rooms are matched by the
-// longest prefix; what is not listed may import anything.
+// below says for a directory which others it may import. Directories are matched by
+// the longest prefix; one that is not listed may import any.
 var below = map[string][]string{
 	"gpu":                 {"gpu", "internal/abi/cuda"},
 	"gpu/cuda":            {"gpu", "internal/abi/cuda", "internal/dl", "internal/ptx"},
@@ -88,6 +91,9 @@ var below = map[string][]string{
 	"internal/vendor":     {"gpu", "internal/dl"},
 	"internal/bench":      {"gpu", "cufile", "route", "internal/storage", "internal/vendor", "internal/human"},
 	"soft":                {"gpu", "internal/abi", "internal/dev", "internal/ptx", "soft", "internal/human"},
+	"softtest":            {"gpu", "machine", "soft"},
+	"gdrcopy":             {"gpu", "internal/dev", "internal/rm", "internal/wc", "machine"},
+	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
 	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/storage", "internal/human"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "route", "internal/storage", "internal/dev", "machine", "internal/human"},
@@ -139,13 +145,16 @@ func TestOnlyHere(t *testing.T) {
 	}{
 		{"github.com/ebitengine/purego", []string{"internal/dl"}, "one package loads shared libraries"},
 		{"github.com/spf13/cobra", []string{"cmd", "lab"}, "the library has no command line"},
-		{module + "soft", []string{"machine", "soft", "clib"}, "code must not know which machine it runs on"},
-		{module + "gpu/cuda", []string{"machine", "gpu/cuda"}, "code must not know which machine it runs on"},
+		{module + "soft", []string{"machine", "soft", "softtest", "cmd", "clib", "examples", "lab"}, "code must not know which machine it runs on"},
+		{module + "gpu/cuda", []string{"machine", "gpu/cuda", "gpu/kernels/gen"}, "code must not know which machine it runs on"},
 	}
 	for _, s := range sources(t) {
 		for _, im := range s.imports() {
+			if strings.Contains(im, "/internal/") && within(s.dir(), []string{"examples"}) && !s.test() {
+				t.Errorf("%s imports %s: users copy examples", s.path, im)
+			}
 			for _, o := range only {
-				if within(im, []string{o.imported}) && !within(s.dir(), o.rooms) && !s.test() && !s.main() {
+				if within(im, []string{o.imported}) && !within(s.dir(), o.rooms) && !s.test() {
 					t.Errorf("%s imports %s: %s", s.path, im, o.why)
 				}
 			}

@@ -19,29 +19,25 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
-	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
-	"github.com/culvert-io/culvert/soft/kernel/nvrm"
-	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/pcie"
 )
 
 const size = 3 << 20
 
-// A world is a software machine with a session on it, and memory.
-type world struct {
+// A fixture is a software machine with a session on it, and memory.
+type fixture struct {
+	m *machine.Machine
 	s *gdrcopy.Session
-	d nvrm.Device
+	d gpu.Device
 	a gpu.Addr
-	o *kernel.OS
 }
 
 // backends are the two ways: with GDRCopy's module loaded, and without.
 var backends = map[string]bool{"gdrdrv": true, "BAR1": false}
 
 // both runs a test on each backend.
-func both(t *testing.T, kind gpu.Kind, test func(*testing.T, world)) {
+func both(t *testing.T, kind gpu.Kind, test func(*testing.T, fixture)) {
 	for name, loaded := range backends {
 		t.Run(name, func(t *testing.T) {
 			w := open(t, kind, loaded)
@@ -53,76 +49,41 @@ func both(t *testing.T, kind gpu.Kind, test func(*testing.T, world)) {
 	}
 }
 
-// open makes a world. What is left in its kernel at the end is an error.
-func open(t *testing.T, kind gpu.Kind, loaded bool) world {
+// open makes a fixture. At the end nothing of its machine may be in use.
+func open(t *testing.T, kind gpu.Kind, loaded bool) fixture {
 	t.Helper()
-	model := softgpu.H200()
-	model.Memory = 32 << 20
-	drv, err := softgpu.New(softgpu.Config{Models: []softgpu.Model{model}, Scatter: true})
+	cfg := soft.Config{Memory: 32 << 20, Scatter: true}
+	if !loaded {
+		cfg.Without = []string{"gdrdrv"}
+	}
+	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := kernel.New(fstest.MapFS{})
-	twin, err := nvrm.New(o, drv, "")
+	d, err := m.GPU.Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	unload := func() error { return nil }
-	if loaded {
-		unload = load(t, o, drv)
-	}
-	raw, err := drv.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := twin.Device(raw)
 	a, err := d.Alloc(kind, size, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := gdrcopy.Open(on(o), d)
+	s, err := gdrcopy.Open(m, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := fixture{m, s, d, a}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if n := twin.Objects() + twin.Mappings() + o.OpenFiles(); n != 0 {
-			t.Errorf("%d things are left in the kernel", n)
-		}
-		if err := errors.Join(unload(), d.Free(a), d.Close(), twin.Close(), drv.Close()); err != nil {
+		if err := errors.Join(s.Close(), w.soft().InUse(), d.Free(a), d.Close(), m.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return world{s, d, a, o}
+	return w
 }
 
-func on(o dev.OS) *machine.Machine { return dev.With(&machine.Machine{Soft: true}, o) }
-
-// load loads gdrdrv. Unloading it fails when pins are left.
-func load(t *testing.T, o *kernel.OS, drv *softgpu.Driver) (unload func() error) {
-	t.Helper()
-	root, err := pcie.New(pcie.Config{}).AddHostBridge(pcie.ForwardOwn).AddRootPort("0000:00:01.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := root.AddFunction("0000:0f:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rm, err := p2p.NewRM(p2p.Config{GPUs: drv, Ports: []*pcie.Function{port}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := gdrdrv.New(o, gdrdrv.Config{RM: rm})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() error {
-		m.Close()
-		return rm.Close()
-	}
+func (w fixture) soft() *soft.Machine {
+	m, _ := soft.Of(w.m.GPU)
+	return m
 }
 
 func random(n int, seed uint64) []byte {
@@ -140,7 +101,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func copies(t *testing.T, w world) {
+func copies(t *testing.T, w fixture) {
 	// Neither the first byte nor the last lies at a border of a page.
 	const first, n = 70001, size - 70001 - 4321
 	b, err := w.s.Pin(w.a+first, n)
@@ -182,7 +143,7 @@ func copies(t *testing.T, w world) {
 
 func TestStates(t *testing.T) { both(t, gpu.KindVirtual, states) }
 
-func states(t *testing.T, w world) {
+func states(t *testing.T, w fixture) {
 	s, a, page := w.s, w.a, uint64(4096)
 	if strings.HasPrefix(s.Info().Backend, "gdrdrv") {
 		page = 65536
@@ -246,7 +207,7 @@ func states(t *testing.T, w world) {
 
 func TestNoBackend(t *testing.T) {
 	w := open(t, gpu.KindVirtual, false)
-	_, err := gdrcopy.Open(on(kernel.New(fstest.MapFS{})), w.d)
+	_, err := gdrcopy.Open(dev.With(&machine.Machine{}, dev.Of(kernel.New(fstest.MapFS{}))), w.d)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/dev/nvidiactl") || !strings.Contains(err.Error(), "modprobe gdrdrv") {
 		t.Errorf("without a driver: %v", err)
 	}
@@ -255,38 +216,39 @@ func TestNoBackend(t *testing.T) {
 // A mute node opens and answers nothing.
 type mute struct{}
 
-func (mute) Ioctl(uintptr, unsafe.Pointer) error       { return syscall.ENOTTY }
-func (mute) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.ENODEV }
-func (mute) Release()                                  {}
+func (mute) Ioctl(uintptr, unsafe.Pointer) error          { return syscall.ENOTTY }
+func (mute) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.ENODEV }
+func (mute) Release()                                     {}
 
 // A module that does not answer is passed over, and the session says so.
 func TestModuleThatDoesNotAnswer(t *testing.T) {
 	w := open(t, gpu.KindVirtual, false)
-	if err := w.o.Register("/dev/gdrdrv", func() (kernel.File, error) { return mute{}, nil }); err != nil {
+	k := w.soft().Kernel()
+	if err := k.Register("/dev/gdrdrv", func() (kernel.File, error) { return mute{}, nil }); err != nil {
 		t.Fatal(err)
 	}
-	files := w.o.OpenFiles()
-	s, err := gdrcopy.Open(on(w.o), w.d)
+	files := k.OpenFiles()
+	s, err := gdrcopy.Open(w.m, w.d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if i := s.Info(); !strings.Contains(i.Backend, "BAR1") || !strings.Contains(i.Declined, "gdrdrv version") {
 		t.Errorf("session is %+v", i)
 	}
-	if err := s.Close(); err != nil || w.o.OpenFiles() != files {
-		t.Errorf("close: %v, %d files are open, %d were", err, w.o.OpenFiles(), files)
+	if err := s.Close(); err != nil || k.OpenFiles() != files {
+		t.Errorf("close: %v, %d files are open, %d were", err, k.OpenFiles(), files)
 	}
 }
 
 func TestImport(t *testing.T) {
 	w := open(t, gpu.KindVirtual, false)
-	d, a, o := w.d, w.a, w.o
+	d, a := w.d, w.a
 	f, err := d.Export(a, size, gpu.ExportPosixFD)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b, err := gdrcopy.Import(on(o), d.Info().PCI, f, 1000)
+	b, err := gdrcopy.Import(w.m, d.Info().PCI, f, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +266,7 @@ func TestImport(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) { both(t, gpu.KindVirtual, concurrentUse) }
 
-func concurrentUse(t *testing.T, w world) {
+func concurrentUse(t *testing.T, w fixture) {
 	b, err := w.s.Pin(w.a, size)
 	if err != nil {
 		t.Fatal(err)

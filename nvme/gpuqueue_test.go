@@ -199,26 +199,26 @@ func TestGPUQueueHostile(t *testing.T) {
 		q := r.gpuQueue(5)
 		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+		r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.SQID == 0 {
-				return []abi.Completion{e}
+				return []softnvme.Completion{e}
 			}
 			b := e
 			switch rnd.IntN(8) {
 			case 0:
-				return []abi.Completion{e, e}
+				return []softnvme.Completion{e, e}
 			case 1:
 				b.DW3 ^= 1 << rnd.IntN(16)
-				return []abi.Completion{b, e}
+				return []softnvme.Completion{b, e}
 			case 2:
 				e.SQHD, e.DW0, e.DW1 = 0xbeef, rnd.Uint32(), rnd.Uint32()
 			case 3:
 				b.DW3 |= 0x7f0
-				return []abi.Completion{e, b}
+				return []softnvme.Completion{e, b}
 			}
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		})
 		r.check(r.dev.Fill(buf.Span().Addr(), 0xee, 1, 1<<20))
 		err := q.Read(r.ctx, r.ns, buf, 0, 0, 8*pageBlocks)

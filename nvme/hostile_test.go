@@ -20,41 +20,41 @@ import (
 // controller has come to its senses everything works.
 func TestHostileCompletions(t *testing.T) {
 	for name, c := range map[string]struct {
-		tamper func(e abi.Completion) []abi.Completion
+		tamper func(e softnvme.Completion) []softnvme.Completion
 		resets bool // it takes a reset to get every command answered
 		strays bool // there are answers to nothing
 	}{
-		"twice": {tamper: func(e abi.Completion) []abi.Completion { return []abi.Completion{e, e} }, strays: true},
-		"wrong phase": {tamper: func(e abi.Completion) []abi.Completion {
+		"twice": {tamper: func(e softnvme.Completion) []softnvme.Completion { return []softnvme.Completion{e, e} }, strays: true},
+		"wrong phase": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			e.DW3 ^= 1 << 16
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}, resets: true},
-		"bogus id first": {tamper: func(e abi.Completion) []abi.Completion {
+		"bogus id first": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			b := e
 			b.DW3 ^= 0xfc00 // the slot's number stays
-			return []abi.Completion{b, e}
+			return []softnvme.Completion{b, e}
 		}, strays: true},
-		"slot that is none": {tamper: func(e abi.Completion) []abi.Completion {
+		"slot that is none": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			b := e
 			b.DW3 |= 0x3ff
-			return []abi.Completion{b, e}
+			return []softnvme.Completion{b, e}
 		}, strays: true},
-		"bogus id": {tamper: func(e abi.Completion) []abi.Completion {
+		"bogus id": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			e.DW3 ^= 0x8000
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}, resets: true, strays: true},
-		"other queue": {tamper: func(e abi.Completion) []abi.Completion {
+		"other queue": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			e.SQID += 5
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}, resets: true, strays: true},
 		"late copy": {tamper: lateCopies(), strays: true},
-		"garbage head": {tamper: func(e abi.Completion) []abi.Completion {
+		"garbage head": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			e.SQHD = 0xbeef
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}},
-		"garbage status": {tamper: func(e abi.Completion) []abi.Completion {
+		"garbage status": {tamper: func(e softnvme.Completion) []softnvme.Completion {
 			e.DW3 |= 0xfffe << 16
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,9 +67,9 @@ func TestHostileCompletions(t *testing.T) {
 			// they were tampered with.
 			r := newRigOn(t, softnvme.Config{Workers: 1}, cfg, nil)
 			r.works()
-			r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+			r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 				if e.SQID == 0 {
-					return []abi.Completion{e}
+					return []softnvme.Completion{e}
 				}
 				return c.tamper(e)
 			})
@@ -115,15 +115,15 @@ func TestHostileCompletions(t *testing.T) {
 
 // lateCopies posts each completion once more, before the next one and as an
 // error: by then its slot has another command in it.
-func lateCopies() func(abi.Completion) []abi.Completion {
+func lateCopies() func(softnvme.Completion) []softnvme.Completion {
 	var mu sync.Mutex
-	var last []abi.Completion
-	return func(e abi.Completion) []abi.Completion {
+	var last []softnvme.Completion
+	return func(e softnvme.Completion) []softnvme.Completion {
 		mu.Lock()
 		defer mu.Unlock()
 		out := append(slices.Clone(last), e)
 		e.DW3 |= uint32(abi.INTERNAL_ERROR) << 17
-		last = []abi.Completion{e}
+		last = []softnvme.Completion{e}
 		return out
 	}
 }
@@ -157,14 +157,14 @@ func TestHostileMix(t *testing.T) {
 		r := newRig(t, nvme.Config{Timeout: soon / 2}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, false} })
 		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(seed, 9))
-		r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+		r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 			mu.Lock()
 			defer mu.Unlock()
 			switch rnd.IntN(30) {
 			case 0:
 				return nil
 			case 1:
-				return []abi.Completion{e, e}
+				return []softnvme.Completion{e, e}
 			case 2:
 				e.DW3 = rnd.Uint32()
 			case 3:
@@ -172,7 +172,7 @@ func TestHostileMix(t *testing.T) {
 			case 4:
 				e.DW3 |= uint32(rnd.IntN(1<<15)) << 17
 			}
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		})
 		guard(r.buf.Bytes())
 		for range 8 {
@@ -207,11 +207,11 @@ func TestHostileMix(t *testing.T) {
 func TestEndlessCompletions(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	r := newRig(t, nvme.Config{Timeout: soon}, nil)
-	r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+	r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 		if e.SQID == 0 {
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}
-		var flood []abi.Completion
+		var flood []softnvme.Completion
 		for i := range 500 {
 			b := e
 			b.DW3 ^= uint32(i%63+1) << 10

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/nvme"
 	"github.com/culvert-io/culvert/soft"
 	softnvme "github.com/culvert-io/culvert/soft/nvme"
@@ -117,11 +116,11 @@ func (r *rig) parked(n int) {
 // lose has the drive lose the completions of the next n I/O commands.
 func (r *rig) lose(n int) {
 	var mu sync.Mutex
-	r.drive.Tamper(func(e abi.Completion) []abi.Completion {
+	r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 		mu.Lock()
 		defer mu.Unlock()
 		if e.SQID == 0 || n == 0 {
-			return []abi.Completion{e}
+			return []softnvme.Completion{e}
 		}
 		n--
 		return nil

@@ -46,7 +46,7 @@ type seam = dev.Seam
 // New builds a machine.
 func New(cfg Config) (*Machine, error) {
 	m := &Machine{cfg: cfg, os: kernel.New(os.DirFS("/"))}
-	dev.With(m, m.os)
+	dev.With(m, dev.Of(m.os))
 	if err := m.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("software machine: %w", err), m.Close())
 	}
@@ -126,6 +126,9 @@ func (m *Machine) StoragePort() *pcie.Function {
 	}
 	return m.storage.Port()
 }
+
+// Kernel returns the operating system, to which modules can be added.
+func (m *Machine) Kernel() *kernel.OS { return m.os }
 
 // P2P returns nvidia_p2p, through which kernel modules pin GPU memory.
 func (m *Machine) P2P() *p2p.RM { return m.p2p }

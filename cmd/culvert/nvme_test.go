@@ -46,7 +46,7 @@ func pciMachine() fstest.MapFS {
 func TestNVMeList(t *testing.T) {
 	o := kernel.New(pciMachine())
 	var out bytes.Buffer
-	if err := runNVMeList(dev.With(&machine.Machine{}, o), true, &out); err != nil {
+	if err := runNVMeList(dev.With(&machine.Machine{}, dev.Of(o)), true, &out); err != nil {
 		t.Fatal(err)
 	}
 	var got []nvmeEntry
@@ -64,7 +64,7 @@ func TestNVMeList(t *testing.T) {
 		t.Error(diff)
 	}
 	out.Reset()
-	if err := runNVMeList(dev.With(&machine.Machine{}, kernel.New(fstest.MapFS{})), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers found") {
+	if err := runNVMeList(dev.With(&machine.Machine{}, dev.Of(kernel.New(fstest.MapFS{}))), false, &out); err != nil || !strings.Contains(out.String(), "no NVMe controllers found") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/soft/kernel"
 )
 
 // TestMain lets the test binary be the child that run starts.
@@ -56,7 +54,8 @@ func TestRun(t *testing.T) {
 // A child that cannot reach the memory makes the parent fail, not hang.
 func TestLostChild(t *testing.T) {
 	m := newMachine(t)
-	dev.Of(m).(*kernel.OS).Unregister("/dev/nvidiactl")
+	s, _ := soft.Of(m.GPU)
+	s.Kernel().Unregister("/dev/nvidiactl")
 	var out bytes.Buffer
 	err := run(&out, m, 1<<20)
 	if err == nil || !strings.Contains(err.Error(), "/dev/nvidiactl") {

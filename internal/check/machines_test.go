@@ -48,7 +48,7 @@ func TestNoAdviceWithoutUse(t *testing.T) {
 		note string
 	}{
 		"WSL":              {wsl, "WSL has none"},
-		"software machine": {kernel.New(wsl.MapFS), "the software machine has none"},
+		"software machine": {dev.Of(kernel.New(wsl.MapFS)), "the software machine has none"},
 	} {
 		for _, n := range lookNodes(c.os) {
 			if n.Fix != "" || !strings.HasPrefix(n.Note, c.note) {
@@ -78,9 +78,9 @@ func TestMemlockAdvice(t *testing.T) {
 		os  dev.OS
 		fix string
 	}{
-		{kernel.New(limit("8388608")), "as root: ulimit -l unlimited; for a container: --ulimit memlock=-1"},
-		{kernel.New(limit("unlimited")), "ulimit -l $(ulimit -Hl)"},
-		{kernel.New(limit("1073741824")), "ulimit -l $(ulimit -Hl)"},
+		{dev.Of(kernel.New(limit("8388608"))), "as root: ulimit -l unlimited; for a container: --ulimit memlock=-1"},
+		{dev.Of(kernel.New(limit("unlimited"))), "ulimit -l $(ulimit -Hl)"},
+		{dev.Of(kernel.New(limit("1073741824"))), "ulimit -l $(ulimit -Hl)"},
 		{tree{limit("8388608")}, ""},
 	} {
 		if l := memlock(c.os); l.Fix != c.fix || (l.Note == "") != (c.fix == "") || l.Value != "8.0 MiB" {

@@ -19,9 +19,9 @@ import (
 // A mute node opens and answers nothing.
 type mute struct{}
 
-func (mute) Ioctl(uintptr, unsafe.Pointer) error       { return syscall.ENOTTY }
-func (mute) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.ENODEV }
-func (mute) Release()                                  {}
+func (mute) Ioctl(uintptr, unsafe.Pointer) error          { return syscall.ENOTTY }
+func (mute) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.ENODEV }
+func (mute) Release()                                     {}
 
 func node(t *testing.T, o dev.OS, path string) Node {
 	t.Helper()
@@ -42,7 +42,7 @@ func register(t *testing.T, o *kernel.OS, path string, f kernel.File, err error)
 }
 
 // An asReal has nodes of software and passes for a real machine.
-type asReal struct{ *kernel.OS }
+type asReal struct{ dev.OS }
 
 func (asReal) Simulated() bool { return false }
 
@@ -62,7 +62,7 @@ func TestNodesSayWhatIsWrong(t *testing.T) {
 		"/dev/nvidia0":    {present: true, err: "input/output error", fix: "install NVIDIA's driver"},
 		"/dev/nvidia-fs0": {fix: "modprobe nvidia-fs"},
 	} {
-		n := node(t, asReal{o}, path)
+		n := node(t, asReal{dev.Of(o)}, path)
 		if n.Present != want.present || n.Usable != want.usable || n.Version != "" ||
 			!strings.Contains(n.Err, want.err) || (n.Err == "") != (want.err == "") ||
 			!strings.Contains(n.Fix, want.fix) || (n.Fix == "") != (want.fix == "") {

@@ -18,7 +18,6 @@ import (
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/pcie"
@@ -104,7 +103,7 @@ func newLab(t *testing.T, serves, real bool, cfg nvfs.Config) *lab {
 	if serves {
 		cfg.Storage = append(cfg.Storage, nvmestorage.New(func() (*pcie.Function, error) { return l.near, nil }, false))
 	}
-	l.m, err = nvfs.New(dev.Of(l.Machine).(*kernel.OS), cfg)
+	l.m, err = nvfs.New(l.Kernel(), cfg)
 	l.check(err)
 	c, err := client.Open(dev.Of(l.Machine))
 	l.check(err)

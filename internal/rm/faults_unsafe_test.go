@@ -140,7 +140,7 @@ func TestEveryFailure(t *testing.T) {
 func failOnce(t *testing.T, m *machine, d rm.GPU, a gpu.Addr, k int, cause error) bool {
 	t.Helper()
 	failed := ""
-	o := &tap{OS: m.os, fail: func(n int, name string) error {
+	o := &tap{OS: dev.Of(m.os), fail: func(n int, name string) error {
 		if n != k {
 			return nil
 		}
@@ -174,7 +174,7 @@ func TestInterrupted(t *testing.T) {
 	m := newMachine(t, config{})
 	d := m.device(t, 0)
 	a := alloc(t, d, gpu.KindVirtual, 4096)
-	o := &tap{OS: m.os, fail: func(n int, name string) error {
+	o := &tap{OS: dev.Of(m.os), fail: func(n int, name string) error {
 		if n%2 == 0 && !strings.HasPrefix(name, "open") && name != "mmap" {
 			return syscall.EINTR
 		}
@@ -203,7 +203,7 @@ func TestOrder(t *testing.T) {
 		{"window first", func(w *rm.Window, m *rm.Mapper) error { return errors.Join(w.Close(), m.Close()) }},
 		{"mapper first", func(w *rm.Window, m *rm.Mapper) error { return errors.Join(m.Close(), w.Close()) }},
 	} {
-		o := &tap{OS: m.os}
+		o := &tap{OS: dev.Of(m.os)}
 		mapper := rm.NewMapper(o, d, rm.NoBudget)
 		w, err := mapper.Map(a, 4096)
 		if err != nil {
@@ -230,7 +230,7 @@ func TestStuckMapping(t *testing.T) {
 	m := newMachine(t, config{})
 	d := m.device(t, 0)
 	a := alloc(t, d, gpu.KindVirtual, 4096)
-	stuck := &stuckOS{OS: m.os}
+	stuck := &stuckOS{OS: dev.Of(m.os)}
 	o := &tap{OS: stuck}
 	mapper := rm.NewMapper(o, d, rm.NoBudget)
 	w, err := mapper.Map(a, 4096)

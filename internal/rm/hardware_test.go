@@ -82,7 +82,7 @@ func TestHardware(t *testing.T) {
 func TestHardwareSuite(t *testing.T) {
 	m := newMachine(t, config{model: softgpu.H200()})
 	d := m.device(t, 0)
-	newReport(d, "").run(t, m.os, d)
+	newReport(d, "").run(t, dev.Of(m.os), d)
 }
 
 func newReport(d gpu.Device, version string) *hwReport {

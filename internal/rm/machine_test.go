@@ -97,7 +97,7 @@ func (m *machine) device(t testing.TB, i int) nvrm.Device {
 }
 
 func (m *machine) mapper(t testing.TB, g rm.GPU) *rm.Mapper {
-	return newMapper(t, m.os, g, rm.NoBudget)
+	return newMapper(t, dev.Of(m.os), g, rm.NoBudget)
 }
 
 func newMapper(t testing.TB, o dev.OS, g rm.GPU, budget uint64) *rm.Mapper {

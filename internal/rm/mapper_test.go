@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -117,7 +118,7 @@ func decline(t *testing.T, err error, test string) *rm.Unavailable {
 
 func TestNoDriver(t *testing.T) {
 	m := newMachine(t, config{})
-	mapper := newMapper(t, kernel.New(fstest.MapFS{}), m.device(t, 0), rm.NoBudget)
+	mapper := newMapper(t, dev.Of(kernel.New(fstest.MapFS{})), m.device(t, 0), rm.NoBudget)
 	err := mapper.Probe()
 	u := decline(t, err, "device node")
 	if !errors.Is(err, fs.ErrNotExist) || u.Fix == "" {
@@ -169,7 +170,7 @@ func TestSeveralGPUs(t *testing.T) {
 	}
 	_, err := m.mapper(t, m.device(t, 0)).Map(alloc(t, m.device(t, 1), gpu.KindVirtual, 4096), 4096)
 	decline(t, err, "GPU")
-	c, err := rm.Open(m.os)
+	c, err := rm.Open(dev.Of(m.os))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestBudget(t *testing.T) {
 	m := newMachine(t, config{})
 	d := m.device(t, 0)
 	a := alloc(t, d, gpu.KindVirtual, 2<<20)
-	mapper := newMapper(t, m.os, d, 3*4096)
+	mapper := newMapper(t, dev.Of(m.os), d, 3*4096)
 	w, err := mapper.Map(a+100, 4096) // two pages
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +251,7 @@ func TestLifetimes(t *testing.T) {
 	m := newMachine(t, config{})
 	d := m.device(t, 0)
 	a := alloc(t, d, gpu.KindVirtual, 2<<20)
-	mapper := rm.NewMapper(m.os, d, rm.NoBudget)
+	mapper := rm.NewMapper(dev.Of(m.os), d, rm.NoBudget)
 	w, err := mapper.Map(a, 4096)
 	if err != nil {
 		t.Fatal(err)
@@ -409,7 +410,7 @@ func TestImportFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := rm.ImportFile(m.os, d.Info().PCI, f, 5000)
+	w, err := rm.ImportFile(dev.Of(m.os), d.Info().PCI, f, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,18 +434,18 @@ func TestImportFile(t *testing.T) {
 		{d.Info().PCI, 3 << 20, nvrm.NV_ERR_INVALID_LIMIT},
 		{d.Info().PCI, 0, gpu.ErrInvalidValue},
 	} {
-		if _, err := rm.ImportFile(m.os, c.pci, f, c.n); !errors.Is(err, c.want) {
+		if _, err := rm.ImportFile(dev.Of(m.os), c.pci, f, c.n); !errors.Is(err, c.want) {
 			t.Errorf("import %d bytes at %s: %v, want %v", c.n, c.pci, err, c.want)
 		}
 		m.idle(t)
 	}
-	if _, err := rm.ImportFile(m.os, "nowhere", f, 4096); err == nil {
+	if _, err := rm.ImportFile(dev.Of(m.os), "nowhere", f, 4096); err == nil {
 		t.Error("a GPU was found at nowhere")
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := rm.ImportFile(m.os, d.Info().PCI, f, 4096); !errors.Is(err, os.ErrClosed) {
+	if _, err := rm.ImportFile(dev.Of(m.os), d.Info().PCI, f, 4096); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("import of a closed file: %v", err)
 	}
 }

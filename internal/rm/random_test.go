@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 )
@@ -116,7 +117,7 @@ func (x *model) restart(t *rapid.T) {
 	if err := x.mapper.Close(); err != nil {
 		t.Fatal(err)
 	}
-	x.mapper = rm.NewMapper(x.m.os, x.d, rm.NoBudget)
+	x.mapper = rm.NewMapper(dev.Of(x.m.os), x.d, rm.NoBudget)
 }
 
 func (x *model) check(t *rapid.T) {
@@ -157,7 +158,7 @@ func TestRandom(t *testing.T) {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		x := &model{m: m, d: d, mapper: rm.NewMapper(m.os, d, rm.NoBudget)}
+		x := &model{m: m, d: d, mapper: rm.NewMapper(dev.Of(m.os), d, rm.NoBudget)}
 		defer x.end(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": x.alloc, "free": x.free, "open": x.open, "store": x.store, "load": x.load,

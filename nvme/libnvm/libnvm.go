@@ -27,10 +27,13 @@ const (
 
 // A Transport is a controller bound to the module.
 type Transport struct {
-	mmio.Registers
+	registers
 	d   *client.Device
 	bar dev.Mapping
 }
+
+// registers is embedded unexported, so that users do not see an internal type.
+type registers = mmio.Registers
 
 var _ nvme.Transport = (*Transport)(nil)
 
@@ -46,7 +49,7 @@ func Open(m *machine.Machine, path string) (*Transport, error) {
 	t := &Transport{d: d}
 	for _, n := range barSizes {
 		if t.bar, err = d.BAR(n); err == nil {
-			t.Registers = mmio.Of(t.bar)
+			t.registers = mmio.Of(t.bar)
 			return t, nil
 		}
 	}

@@ -28,7 +28,7 @@ type Config struct {
 
 // A Transport is a controller bound to vfio-pci.
 type Transport struct {
-	mmio.Registers
+	registers
 	pci       string
 	cfg       Config
 	container *os.File
@@ -42,6 +42,9 @@ type Transport struct {
 	iovas *iovas
 	gone  bool
 }
+
+// registers is embedded unexported, so that users do not see an internal type.
+type registers = mmio.Registers
 
 var _ nvme.Transport = (*Transport)(nil)
 
@@ -127,7 +130,7 @@ func (t *Transport) openDevice() error {
 	if err != nil {
 		return err
 	}
-	t.Registers = mmio.Of(t.bar)
+	t.registers = mmio.Of(t.bar)
 	return nil
 }
 

@@ -2,8 +2,6 @@ package kernel
 
 import (
 	"unsafe"
-
-	"github.com/culvert-io/culvert/internal/dev"
 )
 
 // A File is one open of a module's node: the module's file operations. Errors
@@ -11,10 +9,17 @@ import (
 // concurrently; Release comes last.
 type File interface {
 	Ioctl(req uintptr, arg unsafe.Pointer) error
-	Mmap(off int64, n, prot int) (dev.Mapping, error)
+	Mmap(off int64, n, prot int) (Mapping, error)
 	// Release is called when the node was closed and all its mappings were
 	// unmapped.
 	Release()
+}
+
+// A Mapping is memory of a device node in the process's address space.
+type Mapping interface {
+	Addr() uintptr
+	Len() int
+	Unmap() error // a second call does nothing
 }
 
 func (n *node) Ioctl(req uintptr, arg unsafe.Pointer) error {

@@ -96,7 +96,7 @@ func ioctlName(req uintptr) string { return fmt.Sprintf("ioctl %#x", req) }
 
 // A mapping keeps its file.
 type mapping struct {
-	dev.Mapping
+	Mapping
 	node *node
 	once sync.Once
 	err  error

@@ -11,8 +11,10 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// An OS is a dev.OS made of software. It is safe for concurrent use.
+// An OS is an operating system made of software. It is safe for concurrent use.
 type OS struct {
+	seam // what clients of the modules use
+
 	fs overlay
 
 	mu    sync.Mutex
@@ -20,13 +22,22 @@ type OS struct {
 	open  map[int]*node
 }
 
-var _ dev.OS = (*OS)(nil)
+// seam is embedded unexported, so that users do not see an internal type.
+type seam = dev.Seam
+
+// A view is an OS as clients of its modules see it.
+type view struct{ o *OS }
+
+func (v view) Open(path string) (dev.Node, error) { return v.o.openNode(path) }
+func (v view) FS() fs.FS                          { return v.o.FS() }
+func (v view) Simulated() bool                    { return true }
 
 // New makes an operating system without nodes. Its file system is base, on
 // which modules mount their own: the machine's files are real ones, so what
 // describes the disks under them is real too.
 func New(base fs.FS) *OS {
-	return &OS{fs: overlay{base: base}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
+	o := &OS{fs: overlay{base: base}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
+	return dev.With(o, dev.OS(view{o}))
 }
 
 // Register adds a node. open runs for each open of it, and may refuse with a
@@ -55,11 +66,8 @@ func (o *OS) Mount(dir string, fsys fs.FS) { o.fs.mount(dir, fsys) }
 // FS is the file system with everything that is mounted.
 func (o *OS) FS() fs.FS { return &o.fs }
 
-// Simulated says that nothing of this is real.
-func (o *OS) Simulated() bool { return true }
-
-// Open opens a registered node. Nodes of the host are out of reach.
-func (o *OS) Open(path string) (dev.Node, error) {
+// openNode opens a registered node. Those of the host cannot be opened.
+func (o *OS) openNode(path string) (dev.Node, error) {
 	o.mu.Lock()
 	open := o.nodes[path]
 	o.mu.Unlock()

@@ -25,7 +25,7 @@ func (f counterFile) Ioctl(req uintptr, _ unsafe.Pointer) error {
 	return nil
 }
 
-func (f counterFile) Mmap(_ int64, n, _ int) (dev.Mapping, error) {
+func (f counterFile) Mmap(_ int64, n, _ int) (Mapping, error) {
 	return heapMapping(make([]byte, n)), nil
 }
 func (f counterFile) Release() { f.c.released++ }
@@ -48,7 +48,7 @@ func newOS(t *testing.T) (*OS, *counter) {
 
 func TestNodeLife(t *testing.T) {
 	o, c := newOS(t)
-	n, err := o.Open("/dev/count")
+	n, err := dev.Of(o).Open("/dev/count")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestNodeLife(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	o, _ := newOS(t)
-	if _, err := o.Open("/dev/null"); !errors.Is(err, syscall.ENOENT) {
+	if _, err := dev.Of(o).Open("/dev/null"); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("a node of the host: %v", err)
 	}
 	if err := o.Register("/dev/count", nil); !errors.Is(err, fs.ErrExist) {
@@ -106,11 +106,11 @@ func TestOpen(t *testing.T) {
 	if err := o.Register("/dev/busy", refuse); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Open("/dev/busy"); !errors.Is(err, syscall.EBUSY) {
+	if _, err := dev.Of(o).Open("/dev/busy"); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("refused open: %v", err)
 	}
 	o.Unregister("/dev/count")
-	if _, err := o.Open("/dev/count"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := dev.Of(o).Open("/dev/count"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("unregistered node: %v", err)
 	}
 	if n := o.OpenFiles(); n != 0 {

@@ -19,7 +19,7 @@ type compQueue struct {
 	head    uint32 // the last sensible value of the doorbell
 	tail    uint32
 	phase   uint32 // of the entries that are being written, as in dword 3
-	waiting []abi.Completion
+	waiting []Completion
 	users   int // submission queues; guarded by Controller.mu
 }
 
@@ -32,7 +32,7 @@ func newCompQueue(id uint16, base uint64, size uint32, stride uint8, vector int)
 // complete answers a command.
 func (c *Controller) complete(sq *subQueue, cid uint16, dw0 uint32, s abi.Status) {
 	c.cfg.Points.At("nvme.post", uint64(sq.id))
-	e := abi.Completion{DW0: dw0, SQHD: uint16(sq.head.Load()), SQID: sq.id, DW3: abi.MakeDW3(cid, false, s)}
+	e := Completion{DW0: dw0, SQHD: uint16(sq.head.Load()), SQID: sq.id, DW3: abi.MakeDW3(cid, false, s)}
 	if t := c.tamper.Load(); t != nil {
 		for _, e := range (*t)(e) {
 			c.post(sq.cq, e)
@@ -44,7 +44,7 @@ func (c *Controller) complete(sq *subQueue, cid uint16, dw0 uint32, s abi.Status
 
 // post writes an entry, or keeps it until there is room. A phase tag that is
 // set in it makes it wrong.
-func (c *Controller) post(cq *compQueue, e abi.Completion) {
+func (c *Controller) post(cq *compQueue, e Completion) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if len(cq.waiting) > 0 || !cq.room(c) {
@@ -79,7 +79,7 @@ func (cq *compQueue) room(c *Controller) bool {
 }
 
 // write is where an entry goes to memory. Call with mu held.
-func (c *Controller) write(cq *compQueue, e abi.Completion) {
+func (c *Controller) write(cq *compQueue, e Completion) {
 	loan, err := c.fn.Lend(cq.base+uint64(cq.tail)*abi.CompletionSize, abi.CompletionSize, pcie.Write)
 	if err != nil {
 		c.die()

@@ -32,7 +32,7 @@ type Controller struct {
 	fatal    atomic.Bool  // until the next reset
 	faults   faults
 	stats    counters
-	tamper   atomic.Pointer[func(abi.Completion) []abi.Completion]
+	tamper   atomic.Pointer[func(Completion) []Completion]
 
 	mu     sync.Mutex
 	parked []parked

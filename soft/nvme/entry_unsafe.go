@@ -15,7 +15,7 @@ func commandBytes(c []abi.Command) []byte {
 // putCompletion writes an entry into lent memory, which a driver watches: the
 // dword with the phase tag comes last, and the rest is there before it. Entries
 // are aligned to their size, so the memory is in one piece.
-func putCompletion(segs [][]byte, e *abi.Completion) {
+func putCompletion(segs [][]byte, e *Completion) {
 	p := (*abi.Completion)(unsafe.Pointer(&segs[0][:abi.CompletionSize][0]))
 	p.DW0, p.DW1, p.SQHD, p.SQID = e.DW0, e.DW1, e.SQHD, e.SQID
 	atomic.StoreUint32(&p.DW3, e.DW3)

@@ -75,10 +75,17 @@ func (c *Controller) Fail() { c.die() }
 // Hang has the controller ignore doorbells and even CC, until [Controller.Reset].
 func (c *Controller) Hang() { c.faults.hung.Store(true) }
 
-// Tamper has fn say what is posted in the place of every completion: nothing,
-// when it is lost, or anything else. A phase tag that is set in an entry makes
-// it wrong. nil ends it.
-func (c *Controller) Tamper(fn func(abi.Completion) []abi.Completion) {
+// A Completion is a completion queue entry. DW3 has the command id in bits 0-15, a
+// phase tag in bit 16, which must be 0 here, and the status in bits 17-31.
+type Completion struct {
+	DW0, DW1   uint32
+	SQHD, SQID uint16
+	DW3        uint32
+}
+
+// Tamper has fn choose the entries that are posted instead of each completion: none
+// loses it. A phase tag that is set in an entry makes it wrong. nil ends it.
+func (c *Controller) Tamper(fn func(Completion) []Completion) {
 	if fn == nil {
 		c.tamper.Store(nil)
 		return

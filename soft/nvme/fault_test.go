@@ -79,12 +79,12 @@ func TestTamper(t *testing.T) {
 	r.enable(8)
 	q := r.queue(1, 8)
 	flush := abi.Command{Opcode: abi.NVM_FLUSH, NSID: 1, CID: 5}
-	r.c.Tamper(func(e abi.Completion) []abi.Completion { return []abi.Completion{e, e} })
+	r.c.Tamper(func(e nvme.Completion) []nvme.Completion { return []nvme.Completion{e, e} })
 	r.must(q.do(flush))
 	r.must(q.pop(true))
-	r.c.Tamper(func(e abi.Completion) []abi.Completion {
+	r.c.Tamper(func(e nvme.Completion) []nvme.Completion {
 		e.DW3 |= 1 << 16
-		return []abi.Completion{e}
+		return []nvme.Completion{e}
 	})
 	before := r.c.Stats().Posted
 	q.push(flush)

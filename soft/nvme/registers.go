@@ -76,7 +76,7 @@ func (c *Controller) doorbell(off uint64) {
 
 // MapBAR maps the first n bytes of BAR0. The controller looks at the registers
 // by itself until the mapping is gone.
-func (c *Controller) MapBAR(n, prot int) (dev.Mapping, error) {
+func (c *Controller) MapBAR(n, prot int) (*BARMapping, error) {
 	if n <= 0 || uint64(n) > c.BARSize() {
 		return nil, syscall.EINVAL
 	}
@@ -86,21 +86,29 @@ func (c *Controller) MapBAR(n, prot int) (dev.Mapping, error) {
 	}
 	c.mappings.Add(1)
 	c.kick()
-	return &barMapping{Mapping: m, c: c}, nil
+	return &BARMapping{m: m, c: c}, nil
 }
 
-type barMapping struct {
-	dev.Mapping
+// A BARMapping is a program's mapping of BAR0.
+type BARMapping struct {
+	m    dev.Mapping
 	c    *Controller
 	gone atomic.Bool
 }
 
-func (m *barMapping) Unmap() error {
+// Addr returns the address of the first register.
+func (m *BARMapping) Addr() uintptr { return m.m.Addr() }
+
+// Len returns the number of bytes.
+func (m *BARMapping) Len() int { return m.m.Len() }
+
+// Unmap removes the mapping. A second call does nothing.
+func (m *BARMapping) Unmap() error {
 	if m.gone.Swap(true) {
 		return nil
 	}
 	m.c.mappings.Add(-1)
-	return m.Mapping.Unmap()
+	return m.m.Unmap()
 }
 
 // A barTarget is BAR0 as other devices reach it.

@@ -15,18 +15,17 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/soft/kernel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t *testing.T) (*Device, *soft.Machine, *kernel.OS) {
+func open(t *testing.T) (*Device, *soft.Machine, dev.OS) {
 	t.Helper()
 	m, err := soft.New(soft.Config{Memory: 2 << 20, Heap: true, Drives: []soft.Drive{{}, {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := dev.Of(m).(*kernel.OS)
+	o := dev.Of(m)
 	d, err := Open(o, "/dev/libnvm0")
 	if err != nil {
 		t.Fatal(err)

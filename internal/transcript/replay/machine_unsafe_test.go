@@ -45,9 +45,9 @@ func newMachine(c *transcript.Conversation) (*machine, error) {
 	if m.gpu, err = m.soft.GPU.Open(0); err != nil {
 		return nil, err
 	}
-	m.os = dev.Of(m.soft).(*kernel.OS)
+	m.os = m.soft.Kernel()
 	m.Target = &transcript.Target{
-		OS: m.os, Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
+		OS: dev.Of(m.os), Buffer: m.buffer, Knob: m.knob, Child: m.inherit, Private: m.private,
 		Load:  func(a uint64, p []byte) error { return m.gpu.CopyOut(p, gpu.Addr(a)) },
 		Store: func(a uint64, p []byte) error { return m.gpu.CopyIn(gpu.Addr(a), p) },
 	}
@@ -78,10 +78,10 @@ func (m *machine) load(c *transcript.Conversation) error {
 func (m *machine) useClient() {
 	switch m.module {
 	case "gdrdrv":
-		c := newGdrdrvClient(m.os)
+		c := newGdrdrvClient(dev.Of(m.os))
 		m.OS, m.Client = c, c
 	case "gpumem":
-		c := newGpumemClient(m.os)
+		c := newGpumemClient(dev.Of(m.os))
 		m.OS, m.Client = c, c
 	}
 }
@@ -160,12 +160,5 @@ func (n inherited) Mmap(off int64, size, prot int) (dev.Mapping, error) {
 	return n.file.Mmap(off, size, prot)
 }
 
-func (m *machine) private(n dev.Node, off int64, size, prot int) (dev.Mapping, error) {
-	f, ok := m.file(n).(interface {
-		MmapPrivate(off int64, n, prot int) (dev.Mapping, error)
-	})
-	if !ok {
-		return nil, syscall.EOPNOTSUPP
-	}
-	return f.MmapPrivate(off, size, prot)
-}
+// private is mmap with MAP_PRIVATE, which all emulated modules refuse.
+func (m *machine) private(dev.Node, int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }

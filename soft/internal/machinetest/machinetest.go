@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
@@ -47,7 +46,7 @@ func New(t T, cfg soft.Config) *Machine {
 	var err error
 	m.Machine, err = soft.New(cfg)
 	m.Check(err)
-	m.OS, m.RM = dev.Of(m.Machine).(*kernel.OS), m.P2P()
+	m.OS, m.RM = m.Kernel(), m.P2P()
 	m.GPU, err = m.Machine.GPU.Open(0)
 	m.Check(err)
 	m.Near, err = m.Plug(0)

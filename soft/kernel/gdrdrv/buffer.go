@@ -6,7 +6,7 @@ import (
 	"time"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
-	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
@@ -36,7 +36,7 @@ type mapping struct {
 	b *buffer
 }
 
-var _ dev.Mapping = (*mapping)(nil)
+var _ kernel.Mapping = (*mapping)(nil)
 
 // pinRange are whole pages around what a program asks for.
 func pinRange(addr, size uint64) (start, n uint64, err error) {
@@ -127,7 +127,7 @@ func (b *buffer) unpin() error {
 }
 
 // mmap maps the first n bytes.
-func (b *buffer) mmap(n uint64, prot int) (dev.Mapping, error) {
+func (b *buffer) mmap(n uint64, prot int) (kernel.Mapping, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mapping != nil || b.revoked || b.table == nil || b.offset != 0 || n > b.size {

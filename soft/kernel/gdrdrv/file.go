@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
@@ -87,7 +86,7 @@ func (f *File) take(handle uint64) (*buffer, error) {
 }
 
 // Mmap maps the buffer whose handle is the page offset.
-func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+func (f *File) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	if off < 0 || off%abi.HOST_PAGE != 0 || n <= 0 {
 		return nil, syscall.EINVAL
 	}
@@ -97,10 +96,6 @@ func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
 	}
 	return b.mmap((uint64(n)+abi.HOST_PAGE-1)&^(abi.HOST_PAGE-1), prot)
 }
-
-// MmapPrivate is what a program asks for with MAP_PRIVATE, which the seam
-// between client and kernel does not offer.
-func (f *File) MmapPrivate(int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }
 
 // Release unpins everything.
 func (f *File) Release() {

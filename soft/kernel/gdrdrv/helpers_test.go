@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/gdrdrv"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/internal/machinetest"
@@ -34,7 +35,7 @@ func newFixture(t machinetest.T, cfg soft.Config, callback bool) *fixture {
 	var err error
 	w.m, err = gdrdrv.New(w.OS, gdrdrv.Config{RM: w.RM, Callback: callback, Points: &w.Points})
 	w.Check(err)
-	w.c, err = client.Open(w.OS)
+	w.c, err = client.Open(dev.Of(w.OS))
 	w.Check(err)
 	return w
 }

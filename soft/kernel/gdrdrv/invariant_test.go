@@ -325,7 +325,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		if i%128 == 0 { // close is faster
 			w.Check(w.c.Close())
-			w.c, err = client.Open(w.OS)
+			w.c, err = client.Open(dev.Of(w.OS))
 			w.Check(err)
 			continue
 		}

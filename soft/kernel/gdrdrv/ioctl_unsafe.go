@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
-	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 )
 
@@ -21,7 +21,7 @@ func (foreign) Ioctl(req uintptr, _ unsafe.Pointer) error {
 }
 
 // Mmap of a foreign process is refused.
-func (foreign) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.EACCES }
+func (foreign) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.EACCES }
 
 // A handler answers one request.
 type handler func(f *File, arg unsafe.Pointer) error

@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
-	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
@@ -98,7 +98,7 @@ func (e *entry) at(phys, n uint64) (off uint64, ok bool) {
 }
 
 // mmap maps a part of the lock.
-func (e *entry) mmap(off, n uint64, prot int) (dev.Mapping, error) {
+func (e *entry) mmap(off, n uint64, prot int) (kernel.Mapping, error) {
 	if !e.hold() {
 		return nil, syscall.EINVAL
 	}
@@ -119,7 +119,7 @@ type mapping struct {
 	err  error
 }
 
-var _ dev.Mapping = (*mapping)(nil)
+var _ kernel.Mapping = (*mapping)(nil)
 
 // Unmap gives the addresses back.
 func (m *mapping) Unmap() error {

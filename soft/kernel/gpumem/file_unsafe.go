@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
@@ -102,7 +101,7 @@ func (f *File) state(arg unsafe.Pointer) error {
 }
 
 // Mmap maps physical addresses that the process has locked.
-func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+func (f *File) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	page := uint64(syscall.Getpagesize())
 	if off < 0 || uint64(off)%page != 0 || n <= 0 {
 		return nil, syscall.EINVAL
@@ -115,7 +114,3 @@ func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
 	}
 	return nil, syscall.EINVAL
 }
-
-// MmapPrivate is what a program asks for with MAP_PRIVATE, which the seam
-// between client and kernel does not offer. The module too refuses it.
-func (f *File) MmapPrivate(int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 	"github.com/culvert-io/culvert/soft/nvme"
@@ -111,7 +110,7 @@ func (f *file) unmap(arg unsafe.Pointer) error {
 }
 
 // Mmap maps registers.
-func (f *file) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+func (f *file) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	if off != 0 {
 		return nil, syscall.EINVAL
 	}

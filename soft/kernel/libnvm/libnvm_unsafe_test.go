@@ -52,7 +52,7 @@ func newRig(t *testing.T, cuda bool) *rig {
 		r.check(r.m.Bind(d))
 	}
 	var err error
-	r.node, err = r.os.Open("/dev/libnvm0")
+	r.node, err = dev.Of(r.os).Open("/dev/libnvm0")
 	r.check(err)
 	b := make([]byte, 48*page)
 	r.mem = b[-uintptr(unsafe.Pointer(&b[0]))&(abi.GPU_PAGE_SIZE-1):][:32*page]
@@ -222,7 +222,7 @@ func TestMapsOutliveTheFile(t *testing.T) {
 		t.Error("the map went with the file")
 	}
 	var err error
-	r.node, err = r.os.Open("/dev/libnvm1") // there is one list for all
+	r.node, err = dev.Of(r.os).Open("/dev/libnvm1") // there is one list for all
 	r.check(err)
 	r.check(r.unmap(addr(r.mem)))
 	r.host(r.mem[:page]) // left for the unloading of the module

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
@@ -38,7 +39,7 @@ func newSession(t testing.TB, hooks bool, cfg nvfs.Config, size uint64, shadow i
 	}
 	s.fixture = newFixture(t, false, cfg)
 	var err error
-	s.c, err = client.Open(s.OS)
+	s.c, err = client.Open(dev.Of(s.OS))
 	s.check(err)
 	s.addr = s.alloc(size)
 	s.b, err = s.c.Register(client.Config{Addr: s.addr, Size: size, Shadow: shadow, Zero: s.zero})

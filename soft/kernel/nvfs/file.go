@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
@@ -36,7 +35,7 @@ func (f *File) Release() {
 }
 
 // Mmap makes a shadow buffer.
-func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+func (f *File) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	if n <= 0 {
 		return nil, syscall.EINVAL // by the kernel, before the module
 	}
@@ -55,7 +54,7 @@ func (f *File) Mmap(off int64, n, prot int) (dev.Mapping, error) {
 
 // MmapPrivate is what a program asks for with MAP_PRIVATE, which the seam
 // between client and kernel does not offer.
-func (f *File) MmapPrivate(int64, int, int) (dev.Mapping, error) {
+func (f *File) MmapPrivate(int64, int, int) (kernel.Mapping, error) {
 	f.m.stats.mmap.n.Add(1)
 	f.m.stats.mmap.done(syscall.EINVAL)
 	return nil, syscall.EINVAL

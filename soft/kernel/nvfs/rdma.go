@@ -57,12 +57,6 @@ func (m *Module) onGroup(addr uint64, fn func(g *mgroup) error) error {
 	return err
 }
 
-func (g *mgroup) rdmaInfo(off uint64) (abi.RDMAInfo, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.rdmaAt(off)
-}
-
 // rdmaAt is for the memory from an offset in the buffer on. Call with mu held.
 func (g *mgroup) rdmaAt(off uint64) (abi.RDMAInfo, error) {
 	if g.rdma == nil {

@@ -51,7 +51,7 @@ func TestClientSendsWhatWasRecorded(t *testing.T) {
 	c := parse(t, file)["dma"]
 	w := newFixture(t, true, nvfs.Config{Callback: true})
 	w.dataFiles()
-	spy := &spyOS{OS: w.OS}
+	spy := &spyOS{OS: dev.Of(w.OS)}
 	cl, err := client.Open(spy)
 	w.check(err)
 	s := &session{fixture: w, c: cl, addr: w.alloc(2 << 20)}

@@ -249,7 +249,7 @@ func (r *replayer) open(s *transcript.Step) string {
 	flags, err := strconv.ParseInt(s.Args.Flags, 8, 32)
 	r.check(err)
 	if strings.HasPrefix(s.Args.Path, "/dev/nvidia-fs") {
-		n, err := r.OS.Open(s.Args.Path)
+		n, err := dev.Of(r.OS).Open(s.Args.Path)
 		r.nodes[s.FD], r.ro[s.FD] = n, flags == 0
 		return errno(s, err)
 	}

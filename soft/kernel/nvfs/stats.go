@@ -84,14 +84,5 @@ func (s *stats) unregister(g *mgroup) {
 	}
 }
 
-func (s *stats) gpuNames() (names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.gpus {
-		names = append(names, x.name)
-	}
-	return names
-}
-
 // since adds the time from a beginning on.
 func since(sum *atomic.Int64, begun time.Time) { sum.Add(int64(time.Since(begun))) }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
@@ -33,7 +32,7 @@ type ctlFile struct {
 func (m *Manager) openCtl() (kernel.File, error) { return &ctlFile{m: m}, nil }
 
 // Mmap fails: it is for system memory, which is not modelled.
-func (f *ctlFile) Mmap(int64, int, int) (dev.Mapping, error) { return nil, syscall.EINVAL }
+func (f *ctlFile) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.EINVAL }
 
 // Release frees the file's clients and what was exported into it.
 func (f *ctlFile) Release() {
@@ -64,7 +63,7 @@ func (m *Manager) openGPU(c *card) kernel.File {
 }
 
 // Mmap shows the mapping that RM_MAP_MEMORY attached to the node, all of it.
-func (f *gpuFile) Mmap(off int64, n, prot int) (dev.Mapping, error) {
+func (f *gpuFile) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	page := os.Getpagesize()

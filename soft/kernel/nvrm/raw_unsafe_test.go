@@ -69,7 +69,7 @@ func (m *machine) device(i int) nvrm.Device {
 
 func (m *machine) open(path string) dev.Node {
 	m.t.Helper()
-	n, err := m.os.Open(path)
+	n, err := dev.Of(m.os).Open(path)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -130,7 +130,6 @@ func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 		return nil, err
 	}
 	p.table = &PageTable{
-		Version: abi.NVIDIA_P2P_PAGE_TABLE_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
 		Pages: pages, UUID: card.gpu.Info().UUID, pin: p,
 	}
 	rm.mu.Lock()

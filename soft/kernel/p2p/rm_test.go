@@ -77,13 +77,12 @@ func TestEntriesPerPage(t *testing.T) {
 	va := r.alloc(4 << 20)
 	for n := uint64(PageSize); n <= 4<<20; n += 7 * PageSize {
 		table, _ := r.pin(va, n)
-		if table.Entries() != uint32(n/65536) || table.PageSize != abi.NVIDIA_P2P_PAGE_SIZE_64KB ||
-			!abi.Compatible(table.Version, abi.NVIDIA_P2P_PAGE_TABLE_VERSION) || table.UUID != r.dev.Info().UUID {
+		if table.Entries() != uint32(n/65536) || table.UUID != r.dev.Info().UUID {
 			t.Errorf("%d bytes: %d entries, %+v", n, table.Entries(), table)
 		}
 		m, err := r.rm.DMAMapPages(r.near, table)
 		r.check(err)
-		if m.Entries() != table.Entries() || m.PageSize != table.PageSize || !abi.Compatible(m.Version, abi.NVIDIA_P2P_DMA_MAPPING_VERSION) {
+		if len(m.Addresses) != len(table.Pages) {
 			t.Errorf("mapping of %d bytes: %+v", n, m)
 		}
 		r.put(va, table)

@@ -12,10 +12,8 @@ import (
 // A PageTable is what a pin gives: struct nvidia_p2p_page_table. It is dead
 // when the pin has ended.
 type PageTable struct {
-	Version  uint32
-	PageSize abi.PageSize
-	Pages    []uint64 // physical addresses
-	UUID     gpu.UUID
+	Pages []uint64 // physical addresses
+	UUID  gpu.UUID
 
 	pin *pin
 }
@@ -29,17 +27,12 @@ func (t *PageTable) Port() *pcie.Function { return t.pin.card.port }
 // A DMAMapping is a page table as one other device sees it: struct
 // nvidia_p2p_dma_mapping.
 type DMAMapping struct {
-	Version   uint32
-	PageSize  abi.PageSize
 	Addresses []uint64 // bus addresses
 	Peer      *pcie.Function
 
 	table *PageTable
 	m     *pcie.Mapping
 }
-
-// Entries is the number of pages.
-func (m *DMAMapping) Entries() uint32 { return uint32(len(m.Addresses)) }
 
 // DMAMapPages gives the pages bus addresses for a peer. Whether the peer can
 // reach them is not asked: the fabric says so when it tries.
@@ -60,7 +53,6 @@ func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error
 		return nil, syscall.ENOMEM
 	}
 	d := &DMAMapping{
-		Version: abi.NVIDIA_P2P_DMA_MAPPING_VERSION, PageSize: abi.NVIDIA_P2P_PAGE_SIZE_64KB,
 		Addresses: m.Addrs(), Peer: peer, table: t, m: m,
 	}
 	rm.mu.Lock()

@@ -12,7 +12,7 @@ import (
 )
 
 // A VMA is pinned GPU memory in the process's address space. It is a
-// dev.Mapping.
+// kernel.Mapping.
 type VMA struct {
 	addr   unsafe.Pointer
 	n      uintptr

@@ -1,11 +1,9 @@
 package peermem
 
 import (
-	"errors"
 	"sync"
 	"syscall"
 
-	abi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -151,18 +149,12 @@ func (x *nvContext) dmaMap(dev *pcie.Function) ([]Segment, error) {
 	x.mu.Lock()
 	table := x.table
 	x.mu.Unlock()
-	if table.PageSize != abi.NVIDIA_P2P_PAGE_SIZE_64KB {
-		return nil, syscall.EINVAL
-	}
 	if x.n.fails("sg_alloc_table") {
 		return nil, syscall.ENOMEM
 	}
 	m, err := x.n.rm.DMAMapPages(dev, table)
 	if err != nil {
 		return nil, err
-	}
-	if !abi.Compatible(m.Version, abi.NVIDIA_P2P_DMA_MAPPING_VERSION) {
-		return nil, errors.Join(syscall.EINVAL, x.n.rm.DMAUnmapPages(dev, table, m))
 	}
 	x.mu.Lock()
 	x.mapping = m

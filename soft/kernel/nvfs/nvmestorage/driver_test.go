@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
@@ -41,7 +42,7 @@ func newFixture(t *testing.T, flags int, slot func() (*pcie.Function, error)) *f
 	b.d = nvmestorage.New(slot, false)
 	m, err := nvfs.New(b.OS, nvfs.Config{RM: b.RM, Storage: []nvfs.Storage{b.d}})
 	b.Check(err)
-	node, err := b.OS.Open("/dev/nvidia-fs0")
+	node, err := dev.Of(b.OS).Open("/dev/nvidia-fs0")
 	b.Check(err)
 	b.f, err = os.OpenFile(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE|flags, 0o600)
 	b.Check(err)
