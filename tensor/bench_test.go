@@ -27,7 +27,7 @@ func mixture() []Info {
 func BenchmarkNewPlan(b *testing.B) {
 	m := modelOf(b, map[string][]Info{"m": mixture()}, "m")
 	for b.Loop() {
-		if _, err := NewPlan(m, []Target{{Selection: Selection{Tensor: Rank{1, 8}}}}, nil); err != nil {
+		if _, err := NewPlan(m, []Selection{{Tensor: Rank{1, 8}}}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -45,14 +45,14 @@ func BenchmarkReadHeader(b *testing.B) {
 	size := int64(len(header)) + f.Size - f.Data
 	b.SetBytes(int64(len(header)))
 	for b.Loop() {
-		if _, err := ReadHeader(bytes.NewReader(header), size); err != nil {
+		if _, err := readHeader(bytes.NewReader(header), size); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkTally(b *testing.B) {
-	f := &File{Data: pageSize, Size: pageSize + defaultChunk, Tensors: []Info{{"w", U8, []int64{defaultChunk}, pageSize, defaultChunk}}}
+	f := &File{Data: pageSize, Size: pageSize + defaultChunk, Tensors: []Info{{"w", U8, []int64{defaultChunk}, pageSize, defaultChunk, 0}}}
 	t, p := newChunkSums(f, defaultChunk), make([]byte, defaultChunk)
 	b.SetBytes(defaultChunk)
 	for b.Loop() {

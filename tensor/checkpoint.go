@@ -16,14 +16,14 @@ import (
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
-// Checkpoints is a directory of saves, one below it for each step:
+// Checkpoints is a directory of saved models, one directory for each step:
 //
 //	step-000001000/model.safetensors
 //	step-000001000/model.safetensors.culvert.json
 //	latest -> step-000001000
 //
-// What stands under such a name is complete, whatever happened while it was
-// written. Several processes may save different steps at a time.
+// What has such a name is complete, even after a crash. Several processes may save
+// different steps concurrently.
 type Checkpoints struct {
 	Dir string
 	// Keep is how many of the newest steps are kept. 0 keeps all.
@@ -36,21 +36,21 @@ const (
 	modelName  = "model" + fileSuffix
 )
 
-// Path is where a step's model is.
+// Path returns the path of a step's model.
 func (c *Checkpoints) Path(step int64) string { return filepath.Join(c.stepDir(step), modelName) }
 
 func (c *Checkpoints) stepDir(step int64) string {
 	return filepath.Join(c.Dir, fmt.Sprintf("%s%09d", stepPrefix, step))
 }
 
-// Save saves a step, makes it the latest, and removes those that Keep does not
-// cover. A step that exists is not replaced. opts may be nil.
+// Save saves a step, makes it the latest, and removes the steps that Keep does not
+// cover. It never overwrites a step. opts may be nil.
 func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, opts *SaveOptions) (*Manifest, error) {
 	if err := c.Free(step); err != nil {
 		return nil, err
 	}
 	target := c.stepDir(step)
-	o := opts.withDefaults()
+	o := opts.withDefaults(tensors)
 	o.alone, o.as = true, c.Path(step)
 	if err := c.makeDir(o.step); err != nil {
 		return nil, err
@@ -76,20 +76,21 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	return m, err
 }
 
-// Free is nil where a step can be saved, and else the reason: mostly, that it exists.
+// Free returns nil if a step can be saved. Otherwise it returns the reason, mostly
+// that the step exists.
 func (c *Checkpoints) Free(step int64) error {
 	if step < 0 {
-		return fmt.Errorf("checkpoint step %d: want a number from 0", step)
+		return fmt.Errorf("checkpoint step %d must not be negative", step)
 	}
 	if _, err := os.Lstat(c.stepDir(step)); err == nil {
-		return fmt.Errorf("checkpoint %s: %w, and a step is not replaced", c.stepDir(step), fs.ErrExist)
+		return fmt.Errorf("checkpoint %s: %w (steps are never overwritten)", c.stepDir(step), fs.ErrExist)
 	}
 	return nil
 }
 
-// publish gives a step its name, makes it the latest and puts away those that Keep
-// does not cover, which are the caller's to remove. Nobody else does so meanwhile:
-// the latest step would be pruned by whoever does not know of it yet.
+// publish gives a step its name, makes it the latest and moves away the steps that
+// Keep does not cover, which the caller removes. The lock keeps another process,
+// which does not know of this step yet, from pruning it.
 func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(string)) (old []string, err error) {
 	unlock, err := atomicfile.LockDir(c.Dir)
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(str
 	return c.prune(target, step)
 }
 
-// makeDir makes the directory, if need be, so that it survives a crash.
+// makeDir creates the directory if it is missing, so that it survives a crash.
 func (c *Checkpoints) makeDir(step func(string)) error {
 	if st, err := os.Stat(c.Dir); err == nil {
 		if !st.IsDir() {
@@ -123,7 +124,7 @@ func (c *Checkpoints) makeDir(step func(string)) error {
 	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), step)
 }
 
-// Steps lists the complete steps, oldest first.
+// Steps returns the complete steps, oldest first.
 func (c *Checkpoints) Steps() ([]int64, error) {
 	list, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *Checkpoints) Steps() ([]int64, error) {
 	return steps, nil
 }
 
-// Latest is the step that was saved last. Without one the error is
+// Latest returns the step that was saved last. If there is none, the error is
 // fs.ErrNotExist.
 func (c *Checkpoints) Latest() (int64, error) {
 	name := filepath.Join(c.Dir, latestName)
@@ -153,13 +154,13 @@ func (c *Checkpoints) Latest() (int64, error) {
 	}
 	n, err := strconv.ParseInt(strings.TrimPrefix(to, stepPrefix), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s points to %q, which is no step", name, to)
+		return 0, fmt.Errorf("%s points to %q, which is not a step", name, to)
 	}
 	return n, nil
 }
 
-// prune puts away the steps that Keep does not cover. The newest is always kept,
-// and so is the one that was just saved, even if its number is low.
+// prune moves away the steps that Keep does not cover. It always keeps the newest
+// one, and the one that was just saved, even if its number is low.
 func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err error) {
 	steps, err := c.Steps()
 	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
@@ -170,7 +171,7 @@ func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err 
 		if dir == saved {
 			continue
 		}
-		// Half a step must not stand under its own name while it is removed.
+		// A step must not be incomplete under its own name while it is removed.
 		name := filepath.Join(c.Dir, "."+filepath.Base(dir)+".old"+atomicfile.Suffix)
 		step("rename")
 		if err := os.Rename(dir, name); err != nil {

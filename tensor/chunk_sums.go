@@ -1,12 +1,10 @@
 package tensor
 
-import (
-	"sort"
-)
+import "sort"
 
-// A chunkSums computes the sums of a file chunk by chunk, in any order and from
-// several goroutines, each byte once. Chunks are cut on a grid of the file, as
-// direct I/O wants them; a tensor's sum is joined from its segments in them.
+// chunkSums computes the checksums of a file chunk by chunk, in any order and from
+// several goroutines, each byte once. Chunks lie on a grid of the file, as O_DIRECT
+// needs them; a tensor's sum is joined from its segments in the chunks.
 type chunkSums struct {
 	file     *File
 	chunk    int64
@@ -14,7 +12,7 @@ type chunkSums struct {
 	segments [][]Sum // of each tensor, one for each chunk that it touches
 }
 
-// inHeader stands for a tensor where a segment belongs to the header.
+// inHeader is the tensor number of segments of the header.
 const inHeader = -1
 
 func newChunkSums(f *File, chunk int64) *chunkSums {
@@ -29,12 +27,12 @@ func newChunkSums(f *File, chunk int64) *chunkSums {
 	return t
 }
 
-// bounds are where chunk k starts and ends.
+// bounds returns where chunk k starts and ends.
 func (t *chunkSums) bounds(k int64) (from, to int64) {
 	return k * t.chunk, min((k+1)*t.chunk, t.file.Size)
 }
 
-// each calls do for the segments of chunk k in order: what they are of, and their
+// each calls do for the segments of chunk k in order, with their tensor and their
 // range in the file.
 func (t *chunkSums) each(k int64, do func(tensor int, from, to int64) error) error {
 	from, to := t.bounds(k)
@@ -56,7 +54,7 @@ func (t *chunkSums) each(k int64, do func(tensor int, from, to int64) error) err
 	return nil
 }
 
-// add takes the bytes of chunk k.
+// add sums the bytes of chunk k.
 func (t *chunkSums) add(k int64, p []byte) {
 	start, _ := t.bounds(k)
 	var all Sum
@@ -71,7 +69,7 @@ func (t *chunkSums) add(k int64, p []byte) {
 	t.chunks[k] = all
 }
 
-// tensor is the sum of a tensor all of whose chunks were added.
+// tensor returns the sum of a tensor when all its chunks were added.
 func (t *chunkSums) tensor(i int) Sum {
 	var all Sum
 	info := t.file.Tensors[i]

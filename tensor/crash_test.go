@@ -48,7 +48,7 @@ func saver() error {
 	first, _ := strconv.ParseInt(args[2], 10, 64)
 	kill, _ := strconv.ParseInt(args[3], 10, 64)
 	var steps atomic.Int64
-	opts := &SaveOptions{Chunk: pageSize, Workers: 3, step: func(string) {
+	opts := &SaveOptions{Chunk: pageSize, workers: 3, step: func(string) {
 		if steps.Add(1) == kill {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -224,7 +224,7 @@ func TestCheckpoints(t *testing.T) {
 		t.Error("step -1 was accepted")
 	}
 	m, err := Open(filepath.Join(c.Dir, "latest"))
-	if err != nil || len(m.Entries()) != 3 {
+	if err != nil || len(m.Tensors) != 3 {
 		t.Errorf("opening latest: %v, %v", m, err)
 	}
 }

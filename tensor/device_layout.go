@@ -1,24 +1,27 @@
 package tensor
 
-// A layout gives the items of one device their places and makes the reads.
+import (
+	"cmp"
+	"slices"
+)
+
+// A layout gives the items of one device their addresses and makes the reads.
 //
-// Two tensors can be read at once only if they are as far apart on the device
-// as they are in the file. A tensor's address must be aligned, so this works
-// where their distance is a multiple of the alignment; such neighbours form a
-// group, and a group is placed as a whole. What lies between two of its members
-// is read too and ends up between them, where no tensor is.
+// Two tensors can be read at once only if they are as far apart on the device as
+// in the file. Addresses must be aligned, so their distance must be a multiple of
+// the alignment; such neighbours form a group, which is placed as a whole. What
+// lies between its members is read too, and ends up between them.
 type layout struct {
 	plan   *Plan
 	opts   PlanOptions
 	device int
 
-	buffer int    // where the next group goes, or -1
+	buffer int    // that the next group goes to, or -1
 	end    uint64 // of what is used of it
-	reads  int    // of the plan when this device began
 }
 
-// minPhased is the least size of a group that gets a place which agrees with its
-// file within a page.
+// minPhased is the least size of a group whose address agrees with its file offset
+// modulo a page. Less is not worth the room.
 const minPhased = 16 * pageSize
 
 // A group is a range of a file that goes to the device as it is.
@@ -29,7 +32,8 @@ type group struct {
 }
 
 func (l *layout) place(items []item) {
-	l.buffer, l.reads = -1, len(l.plan.Reads)
+	l.buffer = -1
+	first := len(l.plan.Reads)
 	var g group
 	for i := range items {
 		it := items[i]
@@ -42,22 +46,24 @@ func (l *layout) place(items []item) {
 		g.items = append(g.items, it)
 	}
 	l.flush(&g)
-	if l.opts.Order == ByLayer {
-		sortReads(l.plan.Reads[l.reads:], l.plan.Tensors)
+	if l.opts.ByLayer {
+		slices.SortStableFunc(l.plan.Reads[first:], func(a, b Read) int {
+			return cmp.Compare(l.plan.Tensors[a.First].layer, l.plan.Tensors[b.First].layer)
+		})
 	}
 }
 
 // joins reports whether the item can be read together with the group.
 func (l *layout) joins(g *group, it *item) bool {
-	if len(g.items) == 0 || l.opts.Alloc == PerTensor || it.reg.count > 1 {
+	if len(g.items) == 0 || l.opts.PerTensor || !it.reg.contiguous() {
 		return false
 	}
 	last := &g.items[len(g.items)-1]
 	gap := it.off() - g.to
 	switch {
-	case last.entry.File != it.entry.File || last.reg.count > 1:
+	case last.info.File != it.info.File || !last.reg.contiguous():
 		return false
-	case l.opts.Order == ByLayer && last.layer != it.layer:
+	case l.opts.ByLayer && last.layer != it.layer:
 		return false
 	case uint64(it.off()-g.from)%l.opts.Align != 0:
 		return false
@@ -65,7 +71,7 @@ func (l *layout) joins(g *group, it *item) bool {
 	return gap <= maxGap && (g.over+gap)*maxOverRead <= it.off()+it.reg.size()-g.from
 }
 
-// flush gives a group its place and makes its reads.
+// flush gives a group its address and makes its reads.
 func (l *layout) flush(g *group) {
 	if len(g.items) == 0 {
 		return
@@ -75,34 +81,33 @@ func (l *layout) flush(g *group) {
 	for i := range g.items {
 		it := &g.items[i]
 		placed := Placed{
-			Name: it.entry.Name, Dtype: it.entry.Dtype, Shape: it.reg.shape, Cuts: it.cuts,
-			File: it.entry.File, Buffer: l.buffer,
+			Name: it.info.Name, Dtype: it.info.Dtype, Shape: it.reg.shape, Cuts: it.cuts,
+			File: it.info.File, Buffer: l.buffer,
 			Off: base + uint64(it.off()-g.from), Len: uint64(it.reg.size()), layer: it.layer,
 		}
 		if len(it.cuts) > 0 {
-			placed.Whole = it.entry.Shape
+			placed.Whole = it.info.Shape
 		}
 		l.plan.Tensors = append(l.plan.Tensors, placed)
 	}
-	last := len(l.plan.Tensors) - 1
-	if reg := g.items[0].reg; reg.count > 1 {
-		l.readRuns(g, base, first)
-		return
+	if it := &g.items[0]; it.reg.contiguous() {
+		l.readRange(it.info.File, g.from, g.to, base, first)
+	} else {
+		l.readRuns(it, base, first)
 	}
-	l.readRange(g, base, first, last)
 }
 
 // reserve finds room for a group and returns its offset in the buffer.
 func (l *layout) reserve(g *group) uint64 {
-	if l.buffer < 0 || l.opts.Alloc == PerTensor {
+	if l.buffer < 0 || l.opts.PerTensor {
 		l.buffer, l.end = len(l.plan.Buffers), 0
 		l.plan.Buffers = append(l.plan.Buffers, Buffer{Device: l.device})
 	}
-	size, runs := uint64(g.to-g.from), g.items[0].reg.count
+	size := uint64(g.to - g.from)
 	base := alignUp(l.end, l.opts.Align)
-	// Where file and device agree within a page, direct I/O needs no detour.
-	// For less than a few pages it is not worth the room.
-	if phase := uint64(g.from) % pageSize; runs == 1 && size >= minPhased && phase%l.opts.Align == 0 && l.opts.Alloc == PerDevice {
+	// Where file and device agree modulo a page, direct I/O needs no staging.
+	phase := uint64(g.from) % pageSize
+	if g.items[0].reg.contiguous() && size >= minPhased && phase%l.opts.Align == 0 && !l.opts.PerTensor {
 		base = l.end + (phase-l.end)%pageSize
 		base = alignUp(base, l.opts.Align)
 	}
@@ -114,62 +119,55 @@ func (l *layout) reserve(g *group) uint64 {
 
 func alignUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
-// readRange reads a contiguous group, in segments that end on page borders.
-func (l *layout) readRange(g *group, base uint64, first, last int) {
-	for from := g.from; from < g.to; {
-		to := g.to
+// readRange reads a contiguous range, in reads that end on page boundaries. It
+// brings tensors from first on, up to the last one of the plan.
+func (l *layout) readRange(file int, from, end int64, dst uint64, first int) {
+	for from < end {
+		to := end
 		if to-from > l.opts.MaxRead {
 			to = (from + l.opts.MaxRead) / pageSize * pageSize
 		}
-		r := Read{
-			File: g.items[0].entry.File, Off: from, Len: to - from, Count: 1,
-			Buffer: l.buffer, Dst: base + uint64(from-g.from),
-		}
-		from = to
-		if r.First, r.Last = l.touched(&r, first, last); l.brings(&r) {
+		r := Read{File: file, Off: from, Len: to - from, Count: 1, Buffer: l.buffer, Dst: dst}
+		dst, from = dst+uint64(r.Len), to
+		if l.touched(&r, first) {
 			l.plan.Reads = append(l.plan.Reads, r)
 		}
 	}
 }
 
-// touched narrows first and last to the tensors that the read brings bytes of.
-func (l *layout) touched(r *Read, first, last int) (int, int) {
+// touched sets First and Last to the tensors that the read brings bytes of, and
+// reports whether there are any: a small read may lie between two tensors.
+func (l *layout) touched(r *Read, first int) bool {
 	ts, from, to := l.plan.Tensors, r.Dst, r.Dst+uint64(r.Len)
+	last := len(ts) - 1
 	for first < last && ts[first].Off+ts[first].Len <= from {
 		first++
 	}
 	for last > first && ts[last].Off >= to {
 		last--
 	}
-	return first, last
+	r.First, r.Last = first, last
+	return ts[first].Off < to && ts[first].Off+ts[first].Len > from
 }
 
-// brings reports whether a read has bytes of a tensor: a small one may lie between
-// two of them.
-func (l *layout) brings(r *Read) bool {
-	t := &l.plan.Tensors[r.First]
-	return t.Off < r.Dst+uint64(r.Len) && t.Off+t.Len > r.Dst
-}
-
-// readRuns reads a strided part of one tensor. The runs between its own are
-// other ranks': merging over them would put their bytes on the device.
-func (l *layout) readRuns(g *group, base uint64, tensor int) {
-	it := &g.items[0]
-	reg := it.reg
-	if reg.run > l.opts.MaxRead {
-		for i := range reg.count {
-			one := group{items: g.items, from: it.off() + i*reg.stride}
-			one.to = one.from + reg.run
-			l.readRange(&one, base+uint64(i*reg.run), tensor, tensor)
+// readRuns reads a strided part of one tensor. The bytes between its runs belong to
+// other ranks: reading over them would put them on the device.
+func (l *layout) readRuns(it *item, dst uint64, tensor int) {
+	reg := &it.reg
+	each := l.opts.MaxRead / max(reg.run, 1)
+	for _, plane := range reg.planes {
+		off := it.info.Off + plane
+		for i := int64(0); i < reg.count; {
+			n := min(max(each, 1), reg.count-i)
+			if n == 1 {
+				l.readRange(it.info.File, off, off+reg.run, dst, tensor)
+			} else {
+				l.plan.Reads = append(l.plan.Reads, Read{
+					File: it.info.File, Off: off, Len: reg.run, Count: n, Stride: reg.stride,
+					Buffer: l.buffer, Dst: dst, First: tensor, Last: tensor,
+				})
+			}
+			i, off, dst = i+n, off+n*reg.stride, dst+uint64(n*reg.run)
 		}
-		return
-	}
-	each := l.opts.MaxRead / reg.run
-	for i := int64(0); i < reg.count; i += each {
-		l.plan.Reads = append(l.plan.Reads, Read{
-			File: it.entry.File, Off: it.off() + i*reg.stride,
-			Len: reg.run, Count: min(each, reg.count-i), Stride: reg.stride,
-			Buffer: l.buffer, Dst: base + uint64(i*reg.run), First: tensor, Last: tensor,
-		})
 	}
 }

@@ -1,15 +1,12 @@
-// Package tensor gets model weights into GPU memory and checkpoints out of it.
+// Package tensor loads model weights into GPU memory and saves them from it.
 //
-// Weights live in safetensors files: a JSON header that says where each tensor
-// lies, then the bytes. Because the header is known before any byte is moved,
-// everything can be decided first: [Open] parses a model strictly, [NewPlan]
-// decides which ranges of which files go to which device addresses, [NewLoad]
-// carries the plan out and hands the tensors over as they become ready. A plan
-// reads only what was asked for, places each byte where it will stay, and
-// prints as text, so that what will happen can be read before it does.
+// Weights are stored in safetensors files: a JSON header that says where each
+// tensor is, then the bytes. [Open] reads and checks the headers of a model.
+// [NewPlan] decides which ranges of which files go to which device addresses;
+// each byte goes to its final address. [NewLoad] carries the plan out and yields
+// tensors as they become ready.
 //
-// [Save] writes the other way: a file whose data starts on a page border, so
-// that it can be loaded directly, with a manifest of checksums beside it for
-// [Verify]. A crash during Save leaves the old file or the new one, never a
-// part of either. [Checkpoints] keeps a directory of such saves.
+// [Save] writes a file whose data starts on a page boundary, with a manifest of
+// checksums beside it for [Verify]. A crash during Save leaves the old file or the
+// new one. [Checkpoints] keeps a directory of such files.
 package tensor

@@ -5,19 +5,20 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Source is a tensor to be saved. Data gives its bytes, packed and
-// little-endian, and is read from several goroutines at a time. It may be nil
-// where there are none.
+// A Source is a tensor to save. Data reads its bytes, packed and little-endian,
+// from several goroutines. It may be nil if there are none.
 type Source struct {
 	Name  string
 	Dtype Dtype
@@ -25,8 +26,8 @@ type Source struct {
 	Data  io.ReaderAt
 }
 
-// DeviceBytes reads GPU memory, for [Source]. A read that leaves the span is
-// io.ErrUnexpectedEOF and moves nothing.
+// DeviceBytes returns a reader of GPU memory, for [Source]. A read that exceeds the
+// span is io.ErrUnexpectedEOF and moves nothing.
 func DeviceBytes(dev gpu.Device, span gpu.Span) io.ReaderAt { return deviceBytes{dev, span} }
 
 type deviceBytes struct {
@@ -44,28 +45,30 @@ func (d deviceBytes) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// arrange decides where the tensors of a file lie, and makes its header. The
-// sources come back in the order of the file.
+// arrange decides where the tensors of a file lie, and encodes its header. It
+// returns the sources in the order of the file.
 //
-// The format allows no padding between tensors, so their order decides how they
-// are aligned: those whose size is a multiple of a page come first, the odd ones
-// last. Then each large tensor starts on a page border, and every tensor on a
-// multiple of its element's size. Among equals the names decide, numbers in
-// them as numbers, so that layers follow each other.
+// The format allows no padding between tensors, so their order decides how they are
+// aligned: those whose size is a multiple of a page come first, the odd ones last.
+// Then each large tensor starts on a page boundary, and every tensor on a multiple
+// of its element's size. Among equals the names decide, with numbers as numbers,
+// so that layers follow each other.
 func arrange(sources []Source, metadata map[string]string) (*File, []Source, []byte, error) {
 	f := &File{Metadata: metadata, Tensors: make([]Info, len(sources))}
 	seen := make(map[string]bool, len(sources))
 	for i, s := range sources {
 		info, err := describe(s)
-		if err != nil {
-			return nil, nil, nil, fmt.Errorf("saving tensor %q: %w", s.Name, err)
+		if err == nil && seen[s.Name] {
+			err = breaks(ruleDuplicate, "", "the name occurs twice")
 		}
-		if seen[s.Name] {
-			return nil, nil, nil, fmt.Errorf("saving tensor %q: %w", s.Name, RuleDuplicate)
+		if fe, ok := errors.AsType[*FormatError](err); ok {
+			fe.Tensor = s.Name
+		}
+		if err != nil {
+			return nil, nil, nil, err
 		}
 		seen[s.Name] = true
-		// For now the offset is the source's number.
-		info.Off = int64(i)
+		info.Off = int64(i) // for now, the source's number
 		f.Tensors[i] = info
 	}
 	slices.SortFunc(f.Tensors, func(a, b Info) int {
@@ -76,8 +79,8 @@ func arrange(sources []Source, metadata map[string]string) (*File, []Source, []b
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
 		sorted[i] = sources[t.Off]
-		if t.Len > math.MaxInt64-2*MaxHeader-end {
-			return nil, nil, nil, fmt.Errorf("saving tensor %q: %w", t.Name, RuleOverflow)
+		if t.Len > math.MaxInt64-2*maxHeader-end {
+			return nil, nil, nil, breaks(ruleOverflow, t.Name, "%d bytes behind %d others", t.Len, end)
 		}
 		t.Off = end
 		end += t.Len
@@ -98,29 +101,22 @@ func arrange(sources []Source, metadata map[string]string) (*File, []Source, []b
 func describe(s Source) (Info, error) {
 	switch {
 	case s.Name == metadataKey:
-		return Info{}, RuleMetadata
+		return Info{}, breaks(ruleMetadata, "", "a tensor cannot have this name")
 	case !utf8.ValidString(s.Name):
-		return Info{}, RuleUTF8
-	case !s.Dtype.Valid():
-		return Info{}, RuleDtype
+		return Info{}, breaks(ruleUTF8, "", "the name has invalid bytes")
 	}
-	for _, dim := range s.Shape {
-		if dim < 0 {
-			return Info{}, fmt.Errorf("shape %v: %w", s.Shape, RuleJSON)
-		}
-	}
-	n, broken := byteSize(s.Dtype, s.Shape)
-	if broken != "" {
-		return Info{}, fmt.Errorf("dtype %v, shape %v: %w", s.Dtype, s.Shape, broken)
+	n, err := s.Dtype.Size(s.Shape)
+	if err != nil {
+		return Info{}, err
 	}
 	if s.Data == nil && n > 0 {
-		return Info{}, fmt.Errorf("its Data is nil, and it has %d bytes", n)
+		return Info{}, fmt.Errorf("tensor %q: Data is nil, want %d bytes", s.Name, n)
 	}
 	return Info{Name: s.Name, Dtype: s.Dtype, Shape: append([]int64{}, s.Shape...), Len: n}, nil
 }
 
-// encode makes everything in front of the data: length, JSON, and spaces up to
-// a page border. Offsets must still be relative to the data.
+// encode encodes everything in front of the data: length, JSON, and spaces up to a
+// page boundary. Offsets must still be relative to the data.
 func (f *File) encode() ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, lengthSize))
@@ -128,33 +124,30 @@ func (f *File) encode() ([]byte, error) {
 	if len(f.Metadata) > 0 {
 		for k, v := range f.Metadata {
 			if !utf8.ValidString(k) || !utf8.ValidString(v) {
-				return nil, fmt.Errorf("saving metadata %q: %w", k, RuleUTF8)
+				return nil, breaks(ruleUTF8, "", "the metadata %q has invalid bytes", k)
 			}
 		}
-		b.Write(quote(metadataKey))
-		b.WriteByte(':')
-		b.Write(quote(f.Metadata))
+		fmt.Fprintf(&b, `"%s":%s`, metadataKey, quote(f.Metadata))
 	}
 	for i, t := range f.Tensors {
 		if i > 0 || len(f.Metadata) > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(quote(t.Name))
-		fmt.Fprintf(&b, `:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, t.Dtype, shapeText(t.Shape), t.Off, t.Off+t.Len)
+		fmt.Fprintf(&b, `%s:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, quote(t.Name), t.Dtype, shapeText(t.Shape), t.Off, t.Off+t.Len)
 	}
 	b.WriteByte('}')
 	pad := alignUp(uint64(b.Len()), pageSize) - uint64(b.Len())
 	b.Write(bytes.Repeat([]byte{' '}, int(pad)))
 	n := b.Len() - lengthSize
-	if n > MaxHeader {
-		return nil, fmt.Errorf("saving a header of %d bytes: %w", n, RuleHeaderMax)
+	if n > maxHeader {
+		return nil, breaks(ruleHeaderMax, "", "the header has %d bytes", n)
 	}
 	header := b.Bytes()
 	binary.LittleEndian.PutUint64(header, uint64(n))
 	return header, nil
 }
 
-// quote is JSON of a string or a map of strings, which cannot fail.
+// quote returns JSON of a string or a map of strings, which cannot fail.
 func quote(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -163,16 +156,16 @@ func quote(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
 }
 
-// evenness is how many times 2 divides n, up to a page.
+// evenness returns how many times 2 divides n, up to a page.
 func evenness(n int64) int { return bits.TrailingZeros64(uint64(n) | pageSize) }
 
-// compareNatural compares text with runs of digits taken as numbers.
+// compareNatural compares text with runs of digits as numbers.
 func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		nx, ny := digits(x), digits(y)
 		if nx > 0 && ny > 0 {
-			dx, dy := trimZeros(x[:nx]), trimZeros(y[:ny])
+			dx, dy := strings.TrimLeft(x[:nx], "0"), strings.TrimLeft(y[:ny], "0")
 			if c := cmp.Or(cmp.Compare(len(dx), len(dy)), cmp.Compare(dx, dy)); c != 0 {
 				return c
 			}
@@ -188,18 +181,5 @@ func compareNatural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }
 
-// digits is how many digits s starts with.
-func digits(s string) int {
-	n := 0
-	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
-		n++
-	}
-	return n
-}
-
-func trimZeros(s string) string {
-	for len(s) > 1 && s[0] == '0' {
-		s = s[1:]
-	}
-	return s
-}
+// digits returns how many digits s starts with.
+func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

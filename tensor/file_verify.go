@@ -11,26 +11,26 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
 )
 
-// defaultChunk is the grid of checksums and of writes: large enough for storage,
-// small enough that damage is found to within a few MiB.
+// defaultChunk is the unit of checksums and of writes: large enough for storage,
+// small enough to locate damage.
 const defaultChunk = 4 << 20
 
-// ErrChecksum says that bytes are not the ones that were saved.
+// ErrChecksum reports bytes that are not the ones that were saved.
 var ErrChecksum = errors.New("checksum mismatch")
 
-// A ChecksumError names what does not match its manifest.
+// A ChecksumError says what does not match its manifest.
 type ChecksumError struct {
 	File    string
-	Tensor  string   // where one tensor was checked by itself
-	Damaged []Damage // where a file was checked
+	Tensor  string   // if one tensor was checked by itself
+	Damaged []Damage // if a file was checked
 	Detail  string
 }
 
-// A Damage is a range of a file whose bytes have changed, and the tensors that
-// have a part in it.
+// A Damage is a range of a file whose bytes have changed, and the tensors in it.
 type Damage struct {
 	Off     int64    `json:"offset"`
 	Len     int64    `json:"bytes"`
@@ -48,7 +48,7 @@ func (e *ChecksumError) Error() string {
 	}
 	for i, d := range e.Damaged {
 		if i == 3 {
-			fmt.Fprintf(&b, "; and %d ranges more", len(e.Damaged)-i)
+			fmt.Fprintf(&b, "; and %d more ranges", len(e.Damaged)-i)
 			break
 		}
 		what := "the header"
@@ -66,16 +66,16 @@ func (e *ChecksumError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives ErrChecksum to errors.Is.
+// Unwrap returns ErrChecksum.
 func (e *ChecksumError) Unwrap() error { return ErrChecksum }
 
 // Verify reads a safetensors file and compares it with the manifest beside it.
 func Verify(ctx context.Context, path string) (*Manifest, error) {
-	want, err := ReadManifest(path)
+	want, err := readManifest(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := OpenFile(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +92,10 @@ func Verify(ctx context.Context, path string) (*Manifest, error) {
 	return want, nil
 }
 
-// Describe reads a safetensors file and makes the manifest that Save would have
-// made. It does not write it; see [WriteManifest].
-func Describe(ctx context.Context, path string) (*Manifest, error) {
-	f, err := OpenFile(path)
+// CreateManifest reads a safetensors file and writes the manifest that [Save] would
+// have written. It replaces an existing one.
+func CreateManifest(ctx context.Context, path string) (*Manifest, error) {
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,12 @@ func Describe(ctx context.Context, path string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.manifest(), nil
+	_, mode, err := realTarget(path)
+	if err != nil {
+		return nil, err
+	}
+	m := t.manifest()
+	return m, atomicfile.Write(manifestBeside(path), mode, m.write)
 }
 
 func (t *chunkSums) compare(want *Manifest) error {
@@ -116,16 +121,18 @@ func (t *chunkSums) compare(want *Manifest) error {
 	if len(e.Damaged) > 0 {
 		return e
 	}
-	// The bytes are the same, so these can only differ if the manifest itself
-	// was damaged or is another file's.
+	// The bytes are the same, so these differ only if the manifest itself was
+	// damaged or is another file's.
 	sums := want.tensorSums()
 	for i, info := range t.file.Tensors {
 		if s, ok := sums[info.Name]; !ok || s != t.tensor(i) {
-			return &ChecksumError{File: t.file.Path, Tensor: info.Name, Detail: "the chunks match, the tensor does not: the manifest is damaged"}
+			e.Tensor, e.Detail = info.Name, "the chunks match, the tensor does not: the manifest is damaged"
+			return e
 		}
 	}
 	if len(sums) != len(t.file.Tensors) {
-		return &ChecksumError{File: t.file.Path, Detail: fmt.Sprintf("the manifest has %d tensors, the file %d", len(sums), len(t.file.Tensors))}
+		e.Detail = fmt.Sprintf("the manifest has %d tensors, the file %d", len(sums), len(t.file.Tensors))
+		return e
 	}
 	return nil
 }
@@ -150,7 +157,8 @@ func sumFile(ctx context.Context, f *File, chunk int64) (*chunkSums, error) {
 	}
 	defer r.Close()
 	t := newChunkSums(f, chunk)
-	err = eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), heapBuffer(min(chunk, f.Size)), func(k int64, buf []byte) error {
+	buffer := func() ([]byte, func(), error) { return make([]byte, min(chunk, f.Size)), func() {}, nil }
+	err = eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), buffer, func(k int64, buf []byte) error {
 		from, to := t.bounds(k)
 		if err := readFull(r, buf[:to-from], from); err != nil {
 			return fmt.Errorf("%s: bytes [%d, %d): %w", f.Path, from, to, err)
@@ -161,16 +169,9 @@ func sumFile(ctx context.Context, f *File, chunk int64) (*chunkSums, error) {
 	return t, err
 }
 
-// A bufferFunc allocates a worker's buffer and says how to give it back.
-type bufferFunc func() (buf []byte, free func(), err error)
-
-func heapBuffer(n int64) bufferFunc {
-	return func() ([]byte, func(), error) { return make([]byte, n), func() {}, nil }
-}
-
-// eachChunk does n chunks in order of their number, several at a time, each
-// worker with a buffer of its own.
-func eachChunk(ctx context.Context, n int64, workers int, buffer bufferFunc, do func(k int64, buf []byte) error) error {
+// eachChunk does n chunks in order of their number, several at a time, each worker
+// with a buffer of its own.
+func eachChunk(ctx context.Context, n int64, workers int, buffer func() ([]byte, func(), error), do func(k int64, buf []byte) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range min(int64(workers), n) {
@@ -180,11 +181,7 @@ func eachChunk(ctx context.Context, n int64, workers int, buffer bufferFunc, do 
 				return err
 			}
 			defer free()
-			for {
-				k := next.Add(1) - 1
-				if k >= n {
-					return nil
-				}
+			for k := next.Add(1) - 1; k < n; k = next.Add(1) - 1 {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
@@ -192,6 +189,7 @@ func eachChunk(ctx context.Context, n int64, workers int, buffer bufferFunc, do 
 					return err
 				}
 			}
+			return nil
 		})
 	}
 	return g.Wait()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,85 +14,81 @@ import (
 )
 
 // Sums keeps what GPUs need to compute checksums from one load to the next:
-// loading a kernel takes longer than using it. The zero value is ready.
+// loading a kernel takes longer than using it. The zero value is ready for use.
 type Sums struct {
 	mu     sync.Mutex
 	idle   []*gpuCRC
 	closed bool
 }
 
-// take lends a gpuCRC of a device.
 func (s *Sums) take(dev gpu.Device) (*gpuCRC, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, m := range s.idle {
-		if m.dev == dev {
-			s.idle = append(s.idle[:i], s.idle[i+1:]...)
-			return m, nil
-		}
+	if i := slices.IndexFunc(s.idle, func(c *gpuCRC) bool { return c.dev == dev }); i >= 0 {
+		c := s.idle[i]
+		s.idle = slices.Delete(s.idle, i, i+1)
+		return c, nil
 	}
 	return newGPUCRC(dev)
 }
 
-// give takes a gpuCRC back, or ends it where nobody will ask for it again.
-func (s *Sums) give(m *gpuCRC) error {
+func (s *Sums) put(c *gpuCRC) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return m.close()
+		return c.close()
 	}
-	s.idle = append(s.idle, m)
+	s.idle = append(s.idle, c)
 	return nil
 }
 
-// Close gives everything back to the GPUs. Loads may still run; they give back
-// what they have when they end.
+// Close frees all GPU resources. Those of running loads are freed when the loads
+// end.
 func (s *Sums) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	var errs []error
-	for _, m := range s.idle {
-		errs = append(errs, m.close())
+	for _, c := range s.idle {
+		errs = append(errs, c.close())
 	}
 	s.idle = nil
 	return errors.Join(errs...)
 }
 
-// A gpuCRC computes CRC-32C of device memory where it lies, so that what is
-// checked is what arrived, and nothing goes back over the bus.
+// A gpuCRC computes CRC-32C of device memory on the GPU: it checks the bytes that
+// arrived, and only sums go back over the bus.
 type gpuCRC struct {
 	dev    gpu.Device
 	module gpu.Module
 	fn     gpu.Func
 	stream gpu.Stream
 	words  gpu.Addr // of the sums, on the device
-	host   gpu.Addr // and where they go
+	host   gpu.Addr // of their copy
 }
 
 func newGPUCRC(dev gpu.Device) (*gpuCRC, error) {
-	s := &gpuCRC{dev: dev}
-	err := s.open()
-	if err != nil {
-		return nil, errors.Join(err, s.close())
+	c := &gpuCRC{dev: dev}
+	if err := c.open(); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
-	return s, nil
+	return c, nil
 }
 
-func (s *gpuCRC) open() (err error) {
-	if s.module, err = s.dev.Load(kernels.PTX); err != nil {
-		return fmt.Errorf("loading kernels: %w", err)
+func (c *gpuCRC) open() (err error) {
+	if c.module, err = c.dev.Load(kernels.PTX); err != nil {
+		return fmt.Errorf("load kernels: %w", err)
 	}
-	if s.fn, err = s.module.Func("culvert_crc32c"); err != nil {
+	if c.fn, err = c.module.Func("culvert_crc32c"); err != nil {
 		return err
 	}
-	if s.stream, err = s.dev.NewStream(); err != nil {
+	if c.stream, err = c.dev.NewStream(); err != nil {
 		return err
 	}
-	if s.words, err = s.dev.Alloc(gpu.KindDevice, 4*maxSums, 0); err != nil {
+	if c.words, err = c.dev.Alloc(gpu.KindDevice, 4*maxSums, 0); err != nil {
 		return err
 	}
-	s.host, err = s.dev.Alloc(gpu.KindHost, 4*maxSums, 0)
+	c.host, err = c.dev.Alloc(gpu.KindHost, 4*maxSums, 0)
 	return err
 }
 
@@ -99,72 +96,72 @@ const (
 	// maxSums is how many sums are computed at a time.
 	maxSums = 1024
 
-	// Threads of a launch: a stretch of some thousand bytes for each keeps a GPU
-	// busy without spending more on joining the sums than on computing them.
+	// 2 KiB per thread keep a GPU busy without spending more on joining sums than
+	// on computing them.
 	sumBlock   = 256
 	sumStretch = 2048
 	sumGrid    = 1024
 
-	// nap is how long to wait before asking whether sums are there. Waiting in
-	// the driver would take a core from those who read.
-	nap = 200 * time.Microsecond
+	// sumPoll is how often to ask whether sums are there. Waiting in the driver
+	// would take a CPU from the readers.
+	sumPoll = 200 * time.Microsecond
 )
 
 // sum fills in the sums of at most maxSums stretches.
-func (s *gpuCRC) sum(ctx context.Context, list []arrival) error {
-	err := s.launch(list)
+func (c *gpuCRC) sum(ctx context.Context, list []arrival) error {
+	err := c.launch(list)
 	if err == nil {
-		err = s.wait(ctx)
+		err = c.wait(ctx)
 	}
 	if err != nil {
-		return errors.Join(err, s.stream.Synchronize())
+		return errors.Join(err, c.stream.Synchronize())
 	}
-	words := gpu.HostBytes(s.host, uint64(4*len(list)))
+	words := gpu.HostBytes(c.host, uint64(4*len(list)))
 	for i := range list {
 		list[i].sum = Sum(binary.LittleEndian.Uint32(words[4*i:]))
 	}
 	return nil
 }
 
-func (s *gpuCRC) launch(list []arrival) error {
-	if err := s.stream.Fill(s.words, 0, 4, uint64(len(list))); err != nil {
+func (c *gpuCRC) launch(list []arrival) error {
+	if err := c.stream.Fill(c.words, 0, 4, uint64(len(list))); err != nil {
 		return err
 	}
 	for i := range list {
 		span := list[i].span
 		grid := min(span.Len/(sumBlock*sumStretch)+1, sumGrid)
-		err := s.stream.Launch(s.fn, gpu.Dim{X: uint32(grid)}, gpu.Dim{X: sumBlock}, span.Addr(), span.Len, s.words+gpu.Addr(4*i))
+		err := c.stream.Launch(c.fn, gpu.Dim{X: uint32(grid)}, gpu.Dim{X: sumBlock}, span.Addr(), span.Len, c.words+gpu.Addr(4*i))
 		if err != nil {
 			return err
 		}
 	}
-	return s.stream.Copy(s.host, s.words, uint64(4*len(list)))
+	return c.stream.Copy(c.host, c.words, uint64(4*len(list)))
 }
 
-func (s *gpuCRC) wait(ctx context.Context) error {
+func (c *gpuCRC) wait(ctx context.Context) error {
 	for {
-		if done, err := s.stream.Done(); done || err != nil {
+		if done, err := c.stream.Done(); done || err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		time.Sleep(nap)
+		time.Sleep(sumPoll)
 	}
 }
 
-func (s *gpuCRC) close() error {
+func (c *gpuCRC) close() error {
 	var errs []error
-	if s.stream != nil {
-		errs = append(errs, s.stream.Close())
+	if c.stream != nil {
+		errs = append(errs, c.stream.Close())
 	}
-	for _, a := range []gpu.Addr{s.words, s.host} {
+	for _, a := range []gpu.Addr{c.words, c.host} {
 		if a != 0 {
-			errs = append(errs, s.dev.Free(a))
+			errs = append(errs, c.dev.Free(a))
 		}
 	}
-	if s.module != nil {
-		errs = append(errs, s.module.Close())
+	if c.module != nil {
+		errs = append(errs, c.module.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -102,10 +102,10 @@ func measureLoads(t *testing.T, m *machine.Machine, o hwOptions) {
 	one("default, verified", LoadOptions{Verify: true, Sums: sums})
 	for _, batch := range []int64{64 << 20, 128 << 20, 256 << 20, 512 << 20, 1 << 30, 1 << 40} {
 		for _, depth := range []int{1, 2, 4} {
-			one("batches of "+sizeName(batch)+", "+string('0'+rune(depth)), LoadOptions{batch: batch, Depth: depth})
+			one("batches of "+sizeName(batch)+", "+string('0'+rune(depth)), LoadOptions{batch: batch, depth: depth})
 		}
 	}
-	one("batches of 64M, 2, verified", LoadOptions{batch: 64 << 20, Depth: 2, Verify: true, Sums: sums})
+	one("batches of 64M, 2, verified", LoadOptions{batch: 64 << 20, depth: 2, Verify: true, Sums: sums})
 	one("default again", LoadOptions{})
 	one("default again, verified", LoadOptions{Verify: true, Sums: sums})
 	if o.out == "" {
@@ -156,7 +156,7 @@ func measureLoad(t *testing.T, e engine, p *Plan, opts LoadOptions, runs int, re
 		}
 		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 		all = append(all, loadLine{
-			GBps: float64(r.Wanted) / r.Elapsed.Seconds() / 1e9, First: ms(r.First), Moved: ms(r.Moved), Last: ms(r.Last),
+			GBps: float64(r.Wanted) / r.Last.Seconds() / 1e9, First: ms(r.First), Moved: ms(r.Moved), Last: ms(r.Last),
 			Open: ms(r.Open), Allocate: ms(r.Alloc), Free: ms(time.Since(begin)),
 		})
 	}

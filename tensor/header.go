@@ -14,21 +14,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A File is a safetensors file whose header has been read and found correct.
+const (
+	maxHeader   = 100_000_000 // the format's limit on the JSON header, in bytes
+	lengthSize  = 8           // of the header's length, in front of it
+	metadataKey = "__metadata__"
+)
+
+// A File is a safetensors file whose header was read and checked.
 type File struct {
 	Path     string
 	Size     int64
-	Data     int64 // where the header ends and tensors begin
+	Data     int64 // offset of the first tensor
 	Metadata map[string]string
 	Tensors  []Info // by offset
 
-	stat os.FileInfo // of what was read; nil where it was no file
+	stat os.FileInfo // of the file when it was read; nil in tests
 }
 
-// OpenFile reads and checks the header of a safetensors file. No tensor is
-// read, and the file does not stay open.
-func OpenFile(path string) (*File, error) {
-	// A pipe is refused below, and to open it must not wait for its writer.
+// An Info describes one tensor of a file.
+type Info struct {
+	Name  string  `json:"name"`
+	Dtype Dtype   `json:"dtype"`
+	Shape []int64 `json:"shape"`
+	Off   int64   `json:"offset"` // of its first byte, from the start of the file
+	Len   int64   `json:"bytes"`
+	File  int     `json:"-"` // in Model.Files
+}
+
+// ErrChanged reports a file that is no longer the one whose header was read.
+var ErrChanged = errors.New("the file was replaced or changed since its header was read")
+
+// openFile reads and checks the header of a safetensors file. The file does not
+// stay open.
+func openFile(path string) (*File, error) {
+	// Opening a FIFO, which is rejected below, must not wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -41,7 +60,7 @@ func OpenFile(path string) (*File, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file: a safetensors file must have a size", path)
 	}
-	h, err := ReadHeader(f, st.Size())
+	h, err := readHeader(f, st.Size())
 	if err != nil {
 		if fe, ok := errors.AsType[*FormatError](err); ok {
 			fe.File = path
@@ -53,12 +72,9 @@ func OpenFile(path string) (*File, error) {
 	return h, nil
 }
 
-// ErrChanged says that a file is not the one any more whose header was read.
-var ErrChanged = errors.New("the file was replaced or changed since its header was read")
-
-// check reports whether the file is still the one whose header was read: else
-// there would be other bytes where a tensor is said to be. Its inode says nothing:
-// file systems that fetch objects over the network number them anew.
+// check returns ErrChanged unless the file is still the one whose header was read.
+// It compares no inodes: file systems that fetch objects over the network number
+// them anew.
 func (f *File) check() error {
 	if f.stat == nil {
 		return nil
@@ -73,23 +89,23 @@ func (f *File) check() error {
 	return nil
 }
 
-// ReadHeader reads and checks the header of a safetensors file of the given
-// size. Every byte behind the header must belong to exactly one tensor. Errors
-// are of type *FormatError unless r failed.
-func ReadHeader(r io.ReaderAt, size int64) (*File, error) {
+// readHeader reads and checks the header of a safetensors file of the given size.
+// Every byte behind the header must belong to exactly one tensor. Errors are of
+// type *FormatError unless r failed.
+func readHeader(r io.ReaderAt, size int64) (*File, error) {
 	if size < lengthSize {
-		return nil, breaks(RuleLength, "", "the file has %d bytes", size)
+		return nil, breaks(ruleLength, "", "the file has %d bytes", size)
 	}
 	var length [lengthSize]byte
 	if err := readFull(r, length[:], 0); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint64(length[:])
-	if n > MaxHeader {
-		return nil, breaks(RuleHeaderMax, "", "the header claims %d bytes: not a safetensors file, or a broken one", n)
+	if n > maxHeader {
+		return nil, breaks(ruleHeaderMax, "", "the header claims %d bytes: not a safetensors file, or a broken one", n)
 	}
 	if int64(n) > size-lengthSize {
-		return nil, breaks(RuleHeaderEnd, "", "the header claims %d bytes, %d follow", n, size-lengthSize)
+		return nil, breaks(ruleHeaderEnd, "", "the header claims %d bytes, %d follow", n, size-lengthSize)
 	}
 	text := make([]byte, n)
 	if err := readFull(r, text, lengthSize); err != nil {
@@ -105,7 +121,7 @@ func ReadHeader(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// readFull treats a file that became shorter than it was as an error of r.
+// readFull fills p. A file that ends early is an error.
 func readFull(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	if n == len(p) {
@@ -119,14 +135,14 @@ func readFull(r io.ReaderAt, p []byte, off int64) error {
 
 func (f *File) parse(text []byte) error {
 	if !utf8.Valid(text) {
-		return breaks(RuleUTF8, "", "the header has invalid bytes")
+		return breaks(ruleUTF8, "", "the header has invalid bytes")
 	}
 	s := &scanner{b: text}
 	seen := make(map[string]struct{})
 	err := s.object(func(key []byte) error {
 		name := string(key)
 		if _, ok := seen[name]; ok {
-			return breaks(RuleDuplicate, name, "the name occurs twice")
+			return breaks(ruleDuplicate, name, "the name occurs twice")
 		}
 		seen[name] = struct{}{}
 		if name == metadataKey {
@@ -140,7 +156,7 @@ func (f *File) parse(text []byte) error {
 		err = s.end()
 	}
 	if se, ok := errors.AsType[*syntaxError](err); ok {
-		return breaks(RuleJSON, "", "%v", se)
+		return breaks(ruleJSON, "", "%v", se)
 	}
 	return err
 }
@@ -148,48 +164,50 @@ func (f *File) parse(text []byte) error {
 func (f *File) parseMetadata(s *scanner) error {
 	f.Metadata = make(map[string]string)
 	if s.peek() != '{' {
-		return breaks(RuleMetadata, "", "__metadata__ is not an object at byte %d of the header", s.i)
+		return breaks(ruleMetadata, "", "__metadata__ is not an object at byte %d of the header", s.i)
 	}
 	return s.object(func(k []byte) error {
 		key := string(k)
 		if _, ok := f.Metadata[key]; ok {
-			return breaks(RuleDuplicate, "", "the key %q of __metadata__ occurs twice", key)
+			return breaks(ruleDuplicate, "", "the key %q of __metadata__ occurs twice", key)
 		}
 		if s.peek() != '"' {
-			return breaks(RuleMetadata, "", "the value of %q is not a string at byte %d of the header", key, s.i)
+			return breaks(ruleMetadata, "", "the value of %q is not a string at byte %d of the header", key, s.i)
 		}
-		v, err := s.str()
-		f.Metadata[key] = v
+		v, err := s.text()
+		f.Metadata[key] = string(v)
 		return err
 	})
 }
 
-// parseInfo reads a tensor's entry. Off and Len come out as the header has
-// them: relative to the data, and not yet checked.
+// parseInfo reads a tensor's entry. Off and Len are as in the header: relative to
+// the data, and not yet checked.
 func parseInfo(s *scanner, name string) (Info, error) {
 	info := Info{Name: name}
 	var dtype, shape, offsets bool
-	once := func(seen *bool, key string) error {
-		if *seen {
-			return breaks(RuleDuplicate, name, "the key %q occurs twice", key)
-		}
-		*seen = true
-		return nil
-	}
 	at := s.i
-	err := s.object(func(key []byte) error {
+	err := s.object(func(key []byte) (err error) {
+		twice := false
 		switch string(key) {
 		case "dtype":
-			return cmp.Or(once(&dtype, "dtype"), parseDtype(s, &info))
+			twice, dtype = dtype, true
+			err = parseDtype(s, &info)
 		case "shape":
-			return cmp.Or(once(&shape, "shape"), parseShape(s, &info))
+			twice, shape = shape, true
+			info.Shape, err = parseInts(s, name)
 		case "data_offsets":
-			return cmp.Or(once(&offsets, "data_offsets"), parseOffsets(s, &info))
+			twice, offsets = offsets, true
+			err = parseOffsets(s, &info)
+		default:
+			return breaks(ruleJSON, name, "unknown key %q", key)
 		}
-		return breaks(RuleJSON, name, "unknown key %q", key)
+		if twice {
+			return breaks(ruleDuplicate, name, "the key %q occurs twice", key)
+		}
+		return err
 	})
 	if err == nil && !(dtype && shape && offsets) {
-		err = breaks(RuleJSON, name, "the entry at byte %d of the header lacks dtype, shape or data_offsets", at)
+		err = breaks(ruleJSON, name, "the entry at byte %d of the header lacks dtype, shape or data_offsets", at)
 	}
 	return info, err
 }
@@ -199,15 +217,10 @@ func parseDtype(s *scanner, info *Info) error {
 	if err != nil {
 		return err
 	}
-	if info.Dtype = dtypeByName[string(text)]; !info.Dtype.Valid() {
-		return breaks(RuleDtype, info.Name, "unknown dtype %q", text)
+	if info.Dtype = Dtype(text); !info.Dtype.Valid() {
+		return breaks(ruleDtype, info.Name, "unknown dtype %q", text)
 	}
 	return nil
-}
-
-func parseShape(s *scanner, info *Info) (err error) {
-	info.Shape, err = parseInts(s, info.Name)
-	return err
 }
 
 func parseInts(s *scanner, name string) ([]int64, error) {
@@ -215,7 +228,7 @@ func parseInts(s *scanner, name string) ([]int64, error) {
 	err := s.array(func() error {
 		n, err := s.uint()
 		if err == nil && n > math.MaxInt64 {
-			err = breaks(RuleOverflow, name, "the number %d", n)
+			err = breaks(ruleOverflow, name, "the number %d", n)
 		}
 		ints = append(ints, int64(n))
 		return err
@@ -226,21 +239,20 @@ func parseInts(s *scanner, name string) ([]int64, error) {
 func parseOffsets(s *scanner, info *Info) error {
 	at := s.i
 	ints, err := parseInts(s, info.Name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(ints) != 2 {
-		return breaks(RuleJSON, info.Name, "data_offsets at byte %d of the header has %d numbers, not 2", at, len(ints))
-	}
-	if ints[1] < ints[0] {
-		return breaks(RuleOffsets, info.Name, "data_offsets [%d, %d] end before they begin", ints[0], ints[1])
+	case len(ints) != 2:
+		return breaks(ruleJSON, info.Name, "data_offsets at byte %d of the header has %d numbers, not 2", at, len(ints))
+	case ints[1] < ints[0]:
+		return breaks(ruleOffsets, info.Name, "data_offsets [%d, %d] end before they begin", ints[0], ints[1])
 	}
 	info.Off, info.Len = ints[0], ints[1]-ints[0]
 	return nil
 }
 
 // validate checks the tensors against each other and the file, and turns their
-// offsets into offsets of the file.
+// offsets into offsets in the file.
 func (f *File) validate() error {
 	slices.SortFunc(f.Tensors, func(a, b Info) int {
 		return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Len, b.Len), cmp.Compare(a.Name, b.Name))
@@ -250,25 +262,26 @@ func (f *File) validate() error {
 		t := &f.Tensors[i]
 		switch {
 		case t.Off > end:
-			return breaks(RuleOffsets, t.Name, "starts at %d: a hole of %d bytes before it", t.Off, t.Off-end)
+			return breaks(ruleOffsets, t.Name, "starts at %d: a hole of %d bytes before it", t.Off, t.Off-end)
 		case t.Off < end:
-			return breaks(RuleOffsets, t.Name, "starts at %d, inside %q", t.Off, f.Tensors[i-1].Name)
+			return breaks(ruleOffsets, t.Name, "starts at %d, inside %q", t.Off, f.Tensors[i-1].Name)
 		}
-		want, broken := byteSize(t.Dtype, t.Shape)
-		switch {
-		case broken != "":
-			return breaks(broken, t.Name, "dtype %s, shape %v", t.Dtype, t.Shape)
-		case want != t.Len:
-			return breaks(RuleSize, t.Name, "dtype %s, shape %v give %d bytes, data_offsets %d", t.Dtype, t.Shape, want, t.Len)
+		want, err := t.Dtype.Size(t.Shape)
+		if fe, ok := errors.AsType[*FormatError](err); ok {
+			fe.Tensor = t.Name
+			return fe
+		}
+		if want != t.Len {
+			return breaks(ruleSize, t.Name, "dtype %s, shape %v give %d bytes, data_offsets %d", t.Dtype, t.Shape, want, t.Len)
 		}
 		end += t.Len
 		t.Off += f.Data
 	}
 	switch have := f.Size - f.Data; {
 	case have < end:
-		return breaks(RuleEnd, "", "truncated: %d of %d bytes of data are there", have, end)
+		return breaks(ruleEnd, "", "truncated: %d of %d bytes of data are there", have, end)
 	case have > end:
-		return breaks(RuleEnd, "", "%d bytes follow the last tensor", have-end)
+		return breaks(ruleEnd, "", "%d bytes follow the last tensor", have-end)
 	}
 	return nil
 }

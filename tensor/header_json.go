@@ -2,17 +2,16 @@ package tensor
 
 import (
 	"fmt"
-	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// A scanner reads the JSON that a header may hold: objects, arrays, strings
-// and unsigned integers. encoding/json does not fit: it takes the last of two
-// equal keys, turns broken escapes into U+FFFD and reads to any depth. Here the
-// caller drives the descent, so what it does not ask for is an error where it
-// stands, and nothing is ever skipped. The text must be valid UTF-8.
+// A scanner reads the JSON that a header may contain: objects, arrays, strings and
+// unsigned integers. encoding/json does not fit: it takes the last of two equal
+// keys, turns broken escapes into U+FFFD and reads to any depth. Here the caller
+// drives the descent, and what it does not ask for is an error. The text must be
+// valid UTF-8.
 type scanner struct {
 	b []byte
 	i int
@@ -30,29 +29,22 @@ func (s *scanner) errorf(format string, args ...any) error {
 	return &syntaxError{s.i, fmt.Sprintf(format, args...)}
 }
 
-func (s *scanner) space() {
+// peek returns the next byte that is not white space, 0 at the end.
+func (s *scanner) peek() byte {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
 			s.i++
 		default:
-			return
+			return s.b[s.i]
 		}
 	}
+	return 0
 }
 
-// peek is the next byte that is not white space, 0 at the end.
-func (s *scanner) peek() byte {
-	s.space()
-	if s.i == len(s.b) {
-		return 0
-	}
-	return s.b[s.i]
-}
-
-// found names what stands where something else was expected.
+// found names what is at a place where something else was expected.
 func (s *scanner) found() string {
-	if s.peek() == 0 && s.i == len(s.b) {
+	if s.peek(); s.i == len(s.b) {
 		return "the end"
 	}
 	return strconv.QuoteRune(rune(s.b[s.i]))
@@ -66,15 +58,15 @@ func (s *scanner) expect(c byte) error {
 	return nil
 }
 
-// end checks that nothing but white space is left.
+// end checks that only white space is left.
 func (s *scanner) end() error {
-	if s.peek() != 0 || s.i != len(s.b) {
+	if s.peek(); s.i != len(s.b) {
 		return s.errorf("want the end, found %s", s.found())
 	}
 	return nil
 }
 
-// object calls field for each key, which is only lent; field reads the value.
+// object calls field for each key; field reads the value and must not keep the key.
 func (s *scanner) object(field func(key []byte) error) error {
 	return s.list('{', '}', func() error {
 		key, err := s.text()
@@ -115,10 +107,10 @@ func (s *scanner) list(open, end byte, elem func() error) error {
 	}
 }
 
-// uint reads a whole number as JSON writes it: no sign, fraction, exponent or
-// leading zero.
+// uint reads an integer as JSON writes it: no sign, fraction, exponent or leading
+// zero.
 func (s *scanner) uint() (uint64, error) {
-	s.space()
+	s.peek()
 	start := s.i
 	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
 		s.i++
@@ -133,62 +125,39 @@ func (s *scanner) uint() (uint64, error) {
 	case next == '.' || next == 'e' || next == 'E':
 		return 0, &syntaxError{start, "want an unsigned integer, found a fraction or an exponent"}
 	}
-	var n uint64
-	for _, c := range digits {
-		hi, lo := bits.Mul64(n, 10)
-		sum, carry := bits.Add64(lo, uint64(c-'0'), 0)
-		if hi+carry != 0 {
-			return 0, &syntaxError{start, fmt.Sprintf("the integer %s does not fit into 64 bits", digits)}
-		}
-		n = sum
+	n, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil {
+		return 0, &syntaxError{start, fmt.Sprintf("the integer %s does not fit into 64 bits", digits)}
 	}
 	return n, nil
 }
 
-func (s *scanner) str() (string, error) {
-	b, err := s.text()
-	return string(b), err
-}
-
-// text reads a string. Without escapes in it the result is a part of the input.
+// text reads a string. It is part of the header unless it has escapes.
 func (s *scanner) text() ([]byte, error) {
 	if err := s.expect('"'); err != nil {
 		return nil, err
 	}
+	var out []byte // up to the last escape
 	start := s.i
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; {
 		case c == '"':
+			rest := s.b[start:s.i]
 			s.i++
-			return s.b[start : s.i-1], nil
+			if out == nil {
+				return rest, nil
+			}
+			return append(out, rest...), nil
 		case c == '\\':
-			return s.escaped(append([]byte(nil), s.b[start:s.i]...))
-		case c < ' ':
-			return nil, s.errorf("a control character inside a string")
-		default:
-			s.i++
-		}
-	}
-	return nil, s.errorf("a string without end")
-}
-
-// escaped reads the rest of a string that has escapes; out is its start.
-func (s *scanner) escaped(out []byte) ([]byte, error) {
-	for s.i < len(s.b) {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			s.i++
-			return out, nil
-		case c == '\\':
+			out = append(out, s.b[start:s.i]...)
 			r, err := s.escape()
 			if err != nil {
 				return nil, err
 			}
-			out = utf8.AppendRune(out, r)
+			out, start = utf8.AppendRune(out, r), s.i
 		case c < ' ':
 			return nil, s.errorf("a control character inside a string")
 		default:
-			out = append(out, c)
 			s.i++
 		}
 	}
@@ -221,12 +190,12 @@ func (s *scanner) escape() (rune, error) {
 	return r, nil
 }
 
-// hex reads \uXXXX and moves on only if it is there.
+// hex reads \uXXXX, and moves on only if it is there.
 func (s *scanner) hex() (rune, bool) {
 	if len(s.b)-s.i < 6 || s.b[s.i] != '\\' || s.b[s.i+1] != 'u' {
 		return 0, false
 	}
-	// ParseUint takes underscores in base 0 only, and signs never.
+	// ParseUint accepts underscores in base 0 only, and signs never.
 	n, err := strconv.ParseUint(string(s.b[s.i+2:s.i+6]), 16, 16)
 	if err != nil {
 		return 0, false

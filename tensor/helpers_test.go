@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,9 +82,9 @@ func (e *countingEngine) open(path string) (reader, error) {
 	return countingReader{r, &e.files}, nil
 }
 
-func (r countingReader) close() error {
+func (r countingReader) Close() error {
 	r.files.Add(-1)
-	return r.reader.close()
+	return r.reader.Close()
 }
 
 type countingDevice struct {
@@ -169,4 +170,52 @@ func transformer(t testing.TB) *Model {
 		t.Fatal(err)
 	}
 	return m
+}
+
+const (
+	BOOL    Dtype = "BOOL"
+	F4      Dtype = "F4"
+	F6_E2M3 Dtype = "F6_E2M3"
+	F6_E3M2 Dtype = "F6_E3M2"
+	U8      Dtype = "U8"
+	I8      Dtype = "I8"
+	F8_E4M3 Dtype = "F8_E4M3"
+	I16     Dtype = "I16"
+	F16     Dtype = "F16"
+	BF16    Dtype = "BF16"
+	I32     Dtype = "I32"
+	F32     Dtype = "F32"
+	F64     Dtype = "F64"
+	C64     Dtype = "C64"
+	I64     Dtype = "I64"
+	U64     Dtype = "U64"
+)
+
+// A brokenRule is what isError looks for in a FormatError.
+type brokenRule string
+
+func (r brokenRule) Error() string { return string(r) }
+
+func isError(err, want error) bool {
+	if r, ok := want.(brokenRule); ok {
+		fe, ok := errors.AsType[*FormatError](err)
+		return ok && fe.Rule == string(r)
+	}
+	return errors.Is(err, want)
+}
+
+// sizeOf returns the size of a tensor that the format allows.
+func sizeOf(d Dtype, shape []int64) int64 {
+	n, err := d.Size(shape)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func bytesOf(m *Model) (n int64) {
+	for _, info := range m.Tensors {
+		n += info.Len
+	}
+	return n
 }

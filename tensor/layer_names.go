@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// What a tensor is for is only in its name. The usual names are dotted paths
-// such as model.layers.12.mlp.experts.3.up_proj.weight: the first number is the
-// layer, and the one behind "experts" is the expert.
+// A tensor's purpose is only in its name. The usual names are dotted paths such as
+// model.layers.12.mlp.experts.3.up_proj.weight: the first number is the layer, and
+// the one behind "experts" is the expert.
 
 // noLayer is the layer of tensors that belong to none, such as embeddings.
 const noLayer = -1
@@ -22,8 +22,8 @@ func layerOf(name string) int {
 	return noLayer
 }
 
-// expertOf finds the expert that a tensor belongs to. Where the experts of a
-// layer are one tensor, stacked along its first dimension, fused is set.
+// expertOf returns the expert that a tensor belongs to. fused means that all
+// experts of a layer are one tensor, stacked along its first dimension.
 func expertOf(info Info) (expert int, fused, ok bool) {
 	_, rest, found := strings.Cut(info.Name, ".experts.")
 	if !found {
@@ -53,25 +53,25 @@ func number(s string) (int, bool) {
 	return n, err == nil
 }
 
-// A layerNames is what the names of a model say about the model.
+// layerNames is what the names of a model's tensors say about the model.
 type layerNames struct {
 	layers, experts int
 	head            bool // there is an output head beside the embeddings
 }
 
-func examine(entries []Entry) (a layerNames) {
-	for _, e := range entries {
-		layer := layerOf(e.Name)
-		a.layers = max(a.layers, layer+1)
-		a.head = a.head || layer == noLayer && isHead(e.Name)
-		switch n, fused, ok := expertOf(e.Info); {
+func examine(tensors []Info) (n layerNames) {
+	for _, info := range tensors {
+		layer := layerOf(info.Name)
+		n.layers = max(n.layers, layer+1)
+		n.head = n.head || layer == noLayer && isHead(info.Name)
+		switch expert, fused, ok := expertOf(info); {
 		case ok && fused:
-			a.experts = max(a.experts, int(min(e.Shape[0], 1<<20)))
+			n.experts = max(n.experts, int(min(info.Shape[0], 1<<20)))
 		case ok:
-			a.experts = max(a.experts, n+1)
+			n.experts = max(n.experts, expert+1)
 		}
 	}
-	return a
+	return n
 }
 
 func isHead(name string) bool {
@@ -82,16 +82,16 @@ func isEmbedding(name string) bool {
 	return !isHead(name) && (strings.Contains(name, "emb") || strings.Contains(name, "wte") || strings.Contains(name, "wpe"))
 }
 
-// share is the range of n things that a rank has.
+// share returns the rank's range of n layers or experts.
 func share(r Rank, n int) Range { return Range{r.Index * n / r.Of, (r.Index + 1) * n / r.Of} }
 
-// wantsLayer decides by layer. What stands in front of the layers goes with the
-// first, what stands behind them with the last. A model without an output head
-// uses its embeddings there too.
-func (s *Selection) wantsLayer(a layerNames, name string) bool {
+// wantsLayer selects by layer. Tensors in front of the layers go with the first,
+// tensors behind them with the last. A model without an output head uses its
+// embeddings there too.
+func (s *Selection) wantsLayer(n layerNames, name string) bool {
 	r := s.Layers
 	if s.Pipeline.Of > 1 {
-		r = share(s.Pipeline, a.layers)
+		r = share(s.Pipeline, n.layers)
 	}
 	if r.all() && s.Pipeline.Of <= 1 {
 		return true
@@ -99,22 +99,22 @@ func (s *Selection) wantsLayer(a layerNames, name string) bool {
 	if layer := layerOf(name); layer != noLayer {
 		return r.From <= layer && layer < r.To
 	}
-	first, last := r.From == 0, r.To >= a.layers
-	if s.Pipeline.Of > 1 { // stages may be more than layers
+	first, last := r.From == 0, r.To >= n.layers
+	if s.Pipeline.Of > 1 { // there may be more stages than layers
 		first, last = s.Pipeline.Index == 0, s.Pipeline.Index == s.Pipeline.Of-1
 	}
 	if isEmbedding(name) {
-		return first || last && !a.head
+		return first || last && !n.head
 	}
 	return last
 }
 
-// wantsExpert decides by expert. Of fused experts it returns the cut.
-func (s *Selection) wantsExpert(a layerNames, info Info) (want bool, cut *Cut) {
+// wantsExpert selects by expert. Of fused experts it returns the cut.
+func (s *Selection) wantsExpert(names layerNames, info Info) (want bool, cut *Cut) {
 	n, fused, ok := expertOf(info)
 	r := s.Experts
 	if s.Expert.Of > 1 {
-		r = share(s.Expert, a.experts)
+		r = share(s.Expert, names.experts)
 	}
 	switch {
 	case !ok || (s.Expert.Of <= 1 && r.all()):

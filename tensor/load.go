@@ -16,30 +16,29 @@ import (
 
 // LoadOptions refine a load. The zero value is the default.
 type LoadOptions struct {
-	// Depth is how many batches of reads are in flight for each device. 0 is 2
-	// where they are large, because a route cuts them itself, and 16 where they
-	// are of small segments.
-	Depth int
 	// Kind is the memory to allocate: gpu.KindDevice, which is the default,
-	// gpu.KindVirtual for memory that is handed to other processes, or
-	// gpu.KindHost for pinned memory on the host.
+	// gpu.KindVirtual for memory to share with other processes, or gpu.KindHost for
+	// pinned host memory.
 	Kind gpu.Kind
 	// Window streams: each device has this many bytes, and a tensor's memory is
-	// used again as soon as the loop asks for the next one. It needs a plan with
-	// one allocation per tensor. 0 loads everything side by side.
+	// reused as soon as the loop asks for the next one. It needs a plan with one
+	// allocation per tensor. 0 keeps all tensors.
 	Window uint64
-	// Verify compares each whole tensor with the manifest beside its file before
-	// it is handed over, while others are on their way. Parts of tensors have no
-	// sum of their own.
+	// Verify compares each whole tensor with the manifest beside its file before it
+	// is yielded, while others are in flight. Slices of tensors have no checksum.
 	Verify bool
-	// Sums keeps kernels for Verify from one load to the next. nil makes them
-	// for this load.
+	// Sums keeps kernels for Verify from one load to the next. nil creates them for
+	// this load.
 	Sums *Sums
 
-	small int   // Depth for batches of small segments
-	batch int64 // size of batches; 0 follows what is left
+	depth int        // large batches in flight per device; 0 is the default
+	small int        // workers per device, for batches of small segments
+	batch int64      // size of batches; 0 follows what is left
+	host  []gpu.Addr // addresses of the tensors in host memory
 }
 
+// A route splits large batches itself, so two keep it busy. Small segments are
+// single reads on single CPUs.
 const (
 	defaultDepth = 2
 	smallDepth   = 16
@@ -54,7 +53,7 @@ type Tensor struct {
 	Verified bool     `json:"verified"` // against the manifest
 }
 
-// A Load carries a plan out. It owns the device memory until Close.
+// A Load carries out a plan. It owns the device memory until Close.
 type Load struct {
 	plan   *Plan
 	opts   LoadOptions
@@ -65,7 +64,7 @@ type Load struct {
 	devices map[int]*loadDevice
 	sums    []map[string]Sum // by file, for Verify
 
-	own *Sums // where the caller gave none
+	own *Sums // if the caller gave none
 
 	start   time.Time // of the transfer
 	mu      sync.Mutex
@@ -74,14 +73,13 @@ type Load struct {
 	started bool
 }
 
-// loadDevice is what a load holds on one GPU.
+// loadDevice is what a load has on one GPU.
 type loadDevice struct {
-	dev    gpu.Device
-	owned  []gpu.Addr
-	regs   []io.Closer
-	window *window
-	// checker is there where the load verifies.
-	checker *checker
+	dev     gpu.Device
+	owned   []gpu.Addr
+	regs    []io.Closer
+	window  *window
+	checker *checker // if the load verifies
 }
 
 // NewLoad opens the files of a plan and allocates the device memory. It registers
@@ -95,9 +93,8 @@ func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {
 	if opts != nil {
 		l.opts = *opts
 	}
-	l.opts.small = l.opts.Depth
-	if l.opts.Depth <= 0 {
-		l.opts.Depth, l.opts.small = defaultDepth, smallDepth
+	if l.opts.small = l.opts.depth; l.opts.depth <= 0 {
+		l.opts.depth, l.opts.small = defaultDepth, smallDepth
 	}
 	if l.opts.Verify && l.opts.Sums == nil {
 		l.own = &Sums{}
@@ -137,10 +134,6 @@ func (l *Load) prepare() error {
 			l.devices[i].checker = newChecker(l, i)
 		}
 	}
-	l.buffers = make([]gpu.Span, len(l.plan.Buffers))
-	if l.opts.Window > 0 {
-		return l.openWindows()
-	}
 	return l.allocate()
 }
 
@@ -160,26 +153,22 @@ func (l *Load) openFiles() error {
 			return err
 		}
 		l.files[i] = f
-		if err := l.plan.Check(i); err != nil {
+		if err := l.plan.check(i); err != nil {
 			return err
 		}
 		if l.opts.Verify {
-			m, err := ReadManifest(path)
+			m, err := readManifest(path)
 			if err != nil {
 				return err
 			}
 			l.sums[i] = m.tensorSums()
 		}
 	}
-	return l.checkSums()
-}
-
-// checkSums finds the tensors that a manifest lacks before anything is read.
-func (l *Load) checkSums() error {
+	// Tensors that a manifest lacks are an error before anything is read.
 	for i := range l.plan.Tensors {
 		p := &l.plan.Tensors[i]
-		if _, ok := l.sums[p.File][p.Name]; !ok && l.checks(i) {
-			return &ChecksumError{File: l.plan.Files[p.File], Tensor: p.Name, Detail: "the manifest does not have it"}
+		if _, ok := l.sums[p.File][p.Name]; !ok && l.verifies(i) {
+			return &ChecksumError{File: l.plan.Files[p.File], Tensor: p.Name, Detail: "the manifest does not list it"}
 		}
 	}
 	return nil
@@ -209,7 +198,7 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 			done <- g.Wait()
 			close(ready)
 		}()
-		// The loop may also be left by a panic in its body.
+		// The loop may also end by a panic in its body.
 		defer func() {
 			cancel()
 			for range ready {
@@ -217,17 +206,17 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		}()
 		left := false
 		for i := range ready {
-			if left = left || !l.hand(i, yield); left {
+			if left = left || !l.yield(i, yield); left {
 				cancel()
 			}
 		}
 		err := <-done
-		elapsed, begin := time.Since(l.start), time.Now()
+		begin := time.Now()
 		if rerr := l.release(); err == nil {
 			err = rerr
 		}
 		l.mu.Lock()
-		l.report.Elapsed, l.report.Release = elapsed, time.Since(begin)
+		l.report.Release = time.Since(begin)
 		l.mu.Unlock()
 		if err != nil && !left {
 			yield(nil, err)
@@ -235,8 +224,8 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 	}
 }
 
-// Tensor is tensor i of the plan in its place, before its bytes are there: they
-// are when Tensors has handed it over. A load that streams has no places yet.
+// Tensor returns tensor i of the plan with its address. Its bytes are there when
+// Tensors has yielded it. A load with a window has no addresses before that.
 func (l *Load) Tensor(i int) Tensor {
 	p := &l.plan.Tensors[i]
 	l.mu.Lock()
@@ -244,13 +233,13 @@ func (l *Load) Tensor(i int) Tensor {
 	return Tensor{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape, Span: l.buffers[p.Buffer].Slice(p.Off, p.Len)}
 }
 
-// hand gives a tensor to the loop and takes its memory back where it streams.
-func (l *Load) hand(i int, yield func(*Tensor, error) bool) bool {
+// yield yields a tensor, and frees its memory in a window.
+func (l *Load) yield(i int, yield func(*Tensor, error) bool) bool {
 	t := l.Tensor(i)
 	t.Verified = l.opts.Verify && l.plan.Tensors[i].Whole == nil
 	l.mu.Lock()
 	buffer := l.buffers[l.plan.Tensors[i].Buffer]
-	l.report.handed(time.Since(l.start))
+	l.report.yielded(time.Since(l.start))
 	l.mu.Unlock()
 	ok := yield(&t, nil)
 	if w := l.devices[buffer.Dev].window; w != nil {
@@ -259,14 +248,14 @@ func (l *Load) hand(i int, yield func(*Tensor, error) bool) bool {
 	return ok
 }
 
-// Report says what the load has done so far.
+// Report returns what the load has done so far.
 func (l *Load) Report() Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.report.clone()
 }
 
-// Progress is how many bytes have been read so far.
+// Progress returns how many bytes have been read so far.
 func (l *Load) Progress() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -278,7 +267,7 @@ func (l *Load) release() error {
 	var errs []error
 	for i, f := range l.files {
 		if f != nil {
-			errs = append(errs, f.close())
+			errs = append(errs, f.Close())
 			l.files[i] = nil
 		}
 	}
@@ -291,8 +280,8 @@ func (l *Load) release() error {
 	return errors.Join(errs...)
 }
 
-// Close closes the files and frees the device memory. The loop over Tensors
-// must have ended.
+// Close closes the files and frees the device memory. The loop over Tensors must
+// have ended.
 func (l *Load) Close() error {
 	errs := []error{l.release()}
 	for _, d := range l.devices {

@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// An engine is what a load needs of a cuFile session. Tests replace it.
+// An engine is what a load needs of a machine.
 type engine interface {
 	open(path string) (reader, error)
 	// device returns an open GPU, which the load must not close.
@@ -26,7 +26,7 @@ type reader interface {
 	// direct reports whether a drive can fill registered memory of a GPU with
 	// bytes of the file, without host memory.
 	direct(device int) bool
-	close() error
+	Close() error
 }
 
 // A segment is a range of a file and the memory that it goes to.
@@ -35,6 +35,7 @@ type segment struct {
 	dst gpu.Span
 }
 
+// A cufileEngine loads through a cuFile session.
 type cufileEngine struct{ drv *cufile.Driver }
 
 func (e cufileEngine) device(i int) (gpu.Device, error) { return e.drv.Device(i) }
@@ -54,29 +55,27 @@ func (e cufileEngine) open(path string) (reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cufileReader{e.drv, h}, nil
+	return &cufileReader{h, e.drv}, nil
 }
 
 type cufileReader struct {
-	drv  *cufile.Driver
-	file *cufile.File
+	*cufile.File
+	drv *cufile.Driver
 }
 
-func (r *cufileReader) close() error { return r.file.Close() }
-
 func (r *cufileReader) direct(device int) bool {
-	p, err := r.file.Plan(device)
-	return err == nil && (p.Uses[0].Direct && p.Uses[0].Registered)
+	p, err := r.Plan(device)
+	return err == nil && p.Uses[0].Direct && p.Uses[0].Registered
 }
 
 func (r *cufileReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {
 	if len(segments) == 1 {
-		return r.file.ReadAt(ctx, segments[0].dst, segments[0].off)
+		return r.ReadAt(ctx, segments[0].dst, segments[0].off)
 	}
 	reqs := make([]cufile.Request, len(segments))
 	res := make([]route.Receipt, len(segments))
 	for i, s := range segments {
-		reqs[i] = cufile.Request{Dir: route.Read, File: r.file, Mem: s.dst, Off: s.off}
+		reqs[i] = cufile.Request{Dir: route.Read, File: r.File, Mem: s.dst, Off: s.off}
 	}
 	err := r.drv.Do(ctx, reqs, res)
 	var sum route.Receipt

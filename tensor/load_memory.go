@@ -8,16 +8,58 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// take allocates n aligned bytes on a device for as long as the load lives.
+// allocate allocates the buffers of the plan, or the windows that replace them.
+func (l *Load) allocate() (err error) {
+	l.buffers = make([]gpu.Span, len(l.plan.Buffers))
+	if l.opts.Window > 0 || l.opts.host != nil {
+		return l.allocatePerTensor()
+	}
+	for i, b := range l.plan.Buffers {
+		if l.buffers[i], err = l.take(b.Device, b.Size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allocatePerTensor creates the windows, or uses the caller's memory.
+func (l *Load) allocatePerTensor() error {
+	seen := make(map[int]bool)
+	for i := range l.plan.Tensors {
+		t := &l.plan.Tensors[i]
+		if seen[t.Buffer] {
+			return errors.New("a window, or a load into host memory, needs a plan with one allocation per tensor")
+		}
+		seen[t.Buffer] = true
+		if l.opts.host != nil {
+			l.buffers[t.Buffer] = gpu.Span{Dev: l.plan.Buffers[t.Buffer].Device, Base: l.opts.host[i], Len: t.Off + t.Len}
+		} else if n := l.plan.Buffers[t.Buffer].Size; n > l.opts.Window {
+			return fmt.Errorf("tensor %q (%d bytes) exceeds the window (%d bytes)", t.Name, n, l.opts.Window)
+		}
+	}
+	if l.opts.host != nil {
+		return nil
+	}
+	for i, d := range l.devices {
+		span, err := l.take(i, l.opts.Window)
+		if err != nil {
+			return err
+		}
+		d.window = newWindow(span, l.plan.Align)
+	}
+	return nil
+}
+
+// take allocates n aligned bytes on a device, until the load is closed.
 func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 	d := l.devices[device]
 	pad := uint64(0)
-	if l.plan.Align > MinAlign {
+	if l.plan.Align > minAlign {
 		pad = l.plan.Align
 	}
 	addr, err := d.dev.Alloc(l.opts.Kind, n+pad, 0)
 	if err != nil {
-		return gpu.Span{}, fmt.Errorf("gpu:%d: %d bytes for tensors: %w", device, n+pad, err)
+		return gpu.Span{}, fmt.Errorf("gpu:%d: allocate %d bytes for tensors: %w", device, n+pad, err)
 	}
 	d.owned = append(d.owned, addr)
 	all := gpu.Span{Dev: device, Base: addr, Len: n + pad}
@@ -31,38 +73,7 @@ func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 	}
 	skip := alignUp(uint64(addr), l.plan.Align) - uint64(addr)
 	if skip > pad {
-		return gpu.Span{}, fmt.Errorf("gpu:%d: an allocation at %v, which is not a multiple of %d", device, addr, MinAlign)
+		return gpu.Span{}, fmt.Errorf("gpu:%d: allocation at %v is not a multiple of %d", device, addr, minAlign)
 	}
 	return all.Slice(skip, n), nil
-}
-
-func (l *Load) allocate() (err error) {
-	for i, b := range l.plan.Buffers {
-		if l.buffers[i], err = l.take(b.Device, b.Size); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *Load) openWindows() error {
-	seen := make(map[int]bool)
-	for i := range l.plan.Tensors {
-		t := &l.plan.Tensors[i]
-		if seen[t.Buffer] {
-			return errors.New("a window needs a plan with one allocation per tensor")
-		}
-		seen[t.Buffer] = true
-		if n := l.plan.Buffers[t.Buffer].Size; n > l.opts.Window {
-			return fmt.Errorf("tensor %q has %d bytes, the window %d", t.Name, n, l.opts.Window)
-		}
-	}
-	for i, d := range l.devices {
-		span, err := l.take(i, l.opts.Window)
-		if err != nil {
-			return err
-		}
-		d.window = newWindow(span, l.plan.Align)
-	}
-	return nil
 }

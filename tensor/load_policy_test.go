@@ -47,7 +47,7 @@ func TestDirectLoad(t *testing.T) {
 		{name: "whole blocks", sizes: []int64{4 << 20, 1 << 20, 64 << 10}, route: route.NVFS},
 		{name: "memory for others", sizes: []int64{4 << 20, 1 << 20}, kind: gpu.KindVirtual, route: route.NVFS},
 		{name: "in small reads", sizes: []int64{4 << 20, 1 << 20}, opts: PlanOptions{MaxRead: 100_000}, route: route.NVFS},
-		{name: "one allocation each", sizes: []int64{4 << 20, 1 << 20}, opts: PlanOptions{Alloc: PerTensor}, route: route.NVFS},
+		{name: "one allocation each", sizes: []int64{4 << 20, 1 << 20}, opts: PlanOptions{PerTensor: true}, route: route.NVFS},
 		{name: "a ragged end", sizes: []int64{4 << 20, 1<<20 + 1000}, route: route.NVFS, host: 1000},
 		{name: "in the middle of a block", sizes: []int64{4 << 20, 1<<20 + 512, 1<<20 + 512}, only: []string{"a", "c"}, route: route.NVFS, host: 3584 + 1024},
 		{name: "turned off", nvfs: "0", sizes: []int64{4 << 20, 1 << 20}, route: route.Ring, host: 5 << 20},
@@ -74,7 +74,7 @@ func TestDirectLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := NewPlan(m, []Target{{Selection: Selection{Only: tt.only}}}, &tt.opts)
+			p, err := NewPlan(m, []Selection{{Only: tt.only}}, &tt.opts)
 			if err != nil {
 				t.Fatal(err)
 			}

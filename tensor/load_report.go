@@ -9,27 +9,26 @@ import (
 
 // A Report says what a load has done.
 type Report struct {
-	Tensors int           // handed over
-	Bytes   int64         // read, over-read included
+	Tensors int           // yielded
+	Bytes   int64         // read, with those between tensors
 	Wanted  int64         // of tensors in the plan
-	First   time.Duration // until the first tensor was handed over
+	First   time.Duration // until the first tensor was yielded
 	Last    time.Duration // until the last
-	Elapsed time.Duration
 	Open    time.Duration // opening files and reading manifests, before the transfer
-	Alloc   time.Duration // taking device memory, likewise
-	Moved   time.Duration // until the last byte was on its device; checking may go on
+	Alloc   time.Duration // allocating device memory, before the transfer
+	Moved   time.Duration // until the last byte was on its device; it may not be verified yet
 	Release time.Duration // closing files and registrations, after the transfer
-	Files   []FileReport  // those that were read
+	Files   []FileReport  // that were read
 }
 
-// A FileReport sums the reads of one file up. Its receipt's time is the sum of
-// reads that ran side by side.
+// A FileReport is the sum of the reads of one file. Its receipt's time is the sum
+// over reads that may have run concurrently.
 type FileReport struct {
 	Path    string        `json:"path"`
 	Receipt route.Receipt `json:"receipt"`
 }
 
-// Rate is bytes per second over the whole load.
+// Rate returns bytes per second over the whole load.
 func (r *Report) Rate() float64 {
 	if r.Last <= 0 {
 		return 0
@@ -50,7 +49,7 @@ func (r *Report) add(file int, rec *route.Receipt) {
 	r.Files[file].Receipt.Add(rec)
 }
 
-func (r *Report) handed(since time.Duration) {
+func (r *Report) yielded(since time.Duration) {
 	if r.Tensors == 0 {
 		r.First = since
 	}

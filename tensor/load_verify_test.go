@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // damaged is a model with one bit changed, and the tensor that has it.
-func damaged(t *testing.T, name string, at int64) (*Model, Entry) {
+func damaged(t *testing.T, name string, at int64) (*Model, Info) {
 	t.Helper()
 	m := transformer(t)
 	e, _ := m.Lookup(name)
@@ -47,8 +48,8 @@ func TestLoadVerifyFindsDamage(t *testing.T) {
 	}{
 		{"in one read", PlanOptions{}, LoadOptions{}},
 		{"in stretches", PlanOptions{MaxRead: 4096}, LoadOptions{}},
-		{"by layer", PlanOptions{Order: ByLayer}, LoadOptions{}},
-		{"in a window", PlanOptions{Alloc: PerTensor}, LoadOptions{Window: 32 << 10}},
+		{"by layer", PlanOptions{ByLayer: true}, LoadOptions{}},
+		{"in a window", PlanOptions{PerTensor: true}, LoadOptions{Window: 32 << 10}},
 	} {
 		for _, at := range []int64{0, 4095, 4096, size - 1} {
 			m, e := damaged(t, "model.layers.3.mlp.down_proj.weight", at)
@@ -91,7 +92,7 @@ func TestLoadVerifiesBesideReads(t *testing.T) {
 		}
 		return ctx.Err()
 	}}
-	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), e, &LoadOptions{Verify: true, Depth: 1})
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, nil), e, &LoadOptions{Verify: true, depth: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +118,13 @@ func TestLoadVerifiesBesideReads(t *testing.T) {
 func TestLoadVerifyNeedsEverySum(t *testing.T) {
 	m := transformer(t)
 	path := m.Files[0].Path
-	manifest, err := ReadManifest(path)
+	manifest, err := readManifest(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := manifest.Tensors[0].Name
 	manifest.Tensors = manifest.Tensors[1:]
-	if err := WriteManifest(path, manifest); err != nil {
+	if err := atomicfile.Write(manifestBeside(path), 0o600, manifest.write); err != nil {
 		t.Fatal(err)
 	}
 	_, err = newLoad(planFor(t, m, Selection{}, []int{0}, nil), softEngine(t, 64<<20), &LoadOptions{Verify: true})

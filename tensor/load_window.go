@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A window is device memory that tensors pass through. Places are given out in
-// the order in which they are asked for.
+// A window is device memory that tensors stream through. It serves requests in
+// their order.
 type window struct {
 	span  gpu.Span
 	align uint64
@@ -27,7 +27,7 @@ func newWindow(span gpu.Span, align uint64) *window {
 	return w
 }
 
-// take waits for n bytes, which must not be more than the window has.
+// take waits for n bytes, which must not exceed the window.
 func (w *window) take(ctx context.Context, n uint64) (gpu.Span, error) {
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
@@ -49,7 +49,7 @@ func (w *window) take(ctx context.Context, n uint64) (gpu.Span, error) {
 	}
 }
 
-// gap finds the first free range of n bytes, and where in used it belongs.
+// gap finds the first free range of n bytes, and its index in used.
 func (w *window) gap(n uint64) (from uint64, i int, ok bool) {
 	for i, p := range w.used {
 		if from+n <= p.from {
@@ -60,7 +60,7 @@ func (w *window) gap(n uint64) (from uint64, i int, ok bool) {
 	return from, len(w.used), from+n <= w.span.Len
 }
 
-// free takes back what take gave.
+// free frees what take returned.
 func (w *window) free(s gpu.Span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,21 +10,21 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// run starts the goroutines of one device: one that gives its batches out in
-// order, some that carry them, and one that checks what has arrived.
+// run starts the goroutines of one device: one that queues its batches in order,
+// workers that move them, and one that verifies what has arrived.
 func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready chan<- int) {
-	queue, large := make(chan *readBatch), make(chan struct{}, l.opts.Depth)
+	queue, large := make(chan *readBatch), make(chan struct{}, l.opts.depth)
 	g.Go(func() error {
 		defer close(queue)
 		return l.feed(ctx, device, queue, large, ready)
 	})
-	var carriers sync.WaitGroup
-	for range max(l.opts.Depth, l.opts.small) {
-		carriers.Add(1)
+	var workers sync.WaitGroup
+	for range max(l.opts.depth, l.opts.small) {
+		workers.Add(1)
 		g.Go(func() error {
-			defer carriers.Done()
-			for p := range queue {
-				if err := l.carry(ctx, p, large, ready); err != nil {
+			defer workers.Done()
+			for b := range queue {
+				if err := l.finish(ctx, b, large, ready); err != nil {
 					return err
 				}
 			}
@@ -34,30 +34,30 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 	if c := l.devices[device].checker; c != nil {
 		g.Go(func() error { return c.run(ctx, ready) })
 		g.Go(func() error {
-			carriers.Wait()
+			workers.Wait()
 			close(c.queue)
 			return nil
 		})
 	}
 }
 
-// feed gives the batches of a device out in the order of the plan. Where the load
-// streams, it waits for room. Only so many large batches are under way: each uses
-// the whole machine.
+// feed queues the batches of a device in the order of the plan. With a window it
+// waits for room. Few large batches are in flight at a time: each uses the whole
+// machine.
 func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, large chan<- struct{}, ready chan<- int) error {
 	for i := range l.plan.Tensors {
 		t := &l.plan.Tensors[i]
 		if t.Len > 0 || l.plan.Buffers[t.Buffer].Device != device {
 			continue
 		}
-		// Nothing to wait for but a place.
+		// An empty tensor waits only for its address.
 		if err := l.room(ctx, device, t.Buffer); err != nil {
 			return err
 		}
 		ready <- i
 	}
-	return l.batches(ctx, device, func(p *readBatch) error {
-		if !p.small() {
+	return l.batches(ctx, device, func(b *readBatch) error {
+		if !b.small() {
 			select {
 			case large <- struct{}{}:
 			case <-ctx.Done():
@@ -65,7 +65,7 @@ func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, la
 			}
 		}
 		select {
-		case queue <- p:
+		case queue <- b:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -73,7 +73,7 @@ func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, la
 	})
 }
 
-// room waits until a buffer of a streaming load has a place.
+// room waits until a buffer has a place in the window, if there is one.
 func (l *Load) room(ctx context.Context, device, buffer int) error {
 	w := l.devices[device].window
 	if w == nil || l.buffers[buffer].Base != 0 {
@@ -89,29 +89,30 @@ func (l *Load) room(ctx context.Context, device, buffer int) error {
 	return nil
 }
 
-// place is where a read goes.
+// place returns the memory that a read goes to.
 func (l *Load) place(r *Read) gpu.Span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buffers[r.Buffer].Slice(r.Dst, uint64(r.Size()))
 }
 
-// carry moves a batch and tells who became ready by it, or lets that be checked.
-func (l *Load) carry(ctx context.Context, p *readBatch, large <-chan struct{}, ready chan<- int) error {
-	if !p.small() {
+// finish moves a batch, and passes tensors on that became complete, or lets them be
+// verified.
+func (l *Load) finish(ctx context.Context, b *readBatch, large <-chan struct{}, ready chan<- int) error {
+	if !b.small() {
 		defer func() { <-large }()
 	}
-	sum, err := l.move(ctx, p)
+	sum, err := l.move(ctx, b)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
-	l.report.add(p.reads[0].File, &sum)
+	l.report.add(b.reads[0].File, &sum)
 	l.report.Moved = time.Since(l.start)
 	l.mu.Unlock()
-	for _, r := range p.reads {
+	for _, r := range b.reads {
 		for t := r.First; t <= r.Last; t++ {
-			if l.checks(t) {
+			if l.verifies(t) {
 				l.devices[l.plan.Buffers[r.Buffer].Device].checker.queue <- l.arrival(r, t)
 			} else if l.arrived(t) {
 				ready <- t

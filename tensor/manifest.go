@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// manifestSuffix is added to a file's name.
-const manifestSuffix = ".culvert.json"
+const (
+	manifestSuffix  = ".culvert.json" // behind the name of the file
+	manifestVersion = 1
 
-const manifestVersion = 1
+	// maxChunk limits the memory that a reader of a manifest needs.
+	maxChunk = 64 << 20
+)
 
-// maxChunk bounds what a reader of a manifest must hold in memory.
-const maxChunk = 64 << 20
-
-// A Manifest holds the checksums of a safetensors file. It lies beside it, in
-// a file of its own, because the format has no place for it.
+// A Manifest contains the checksums of a safetensors file. It is a file of its own
+// beside it, because the format has no place for it.
 type Manifest struct {
 	Version int         `json:"version"`
 	File    string      `json:"file"` // without directory
@@ -37,11 +37,11 @@ type TensorSum struct {
 	Sum  Sum    `json:"crc32c"`
 }
 
-// ErrNoManifest says that a file has no manifest beside it.
+// ErrNoManifest reports a file without a manifest beside it.
 var ErrNoManifest = errors.New("no manifest")
 
-// ManifestPath is where the manifest of a file is: beside it, or, if path is a
-// symbolic link with none beside it, beside the file that it leads to.
+// ManifestPath returns the path of a file's manifest: beside it, or, if path is a
+// symbolic link with none beside it, beside the file that it points to.
 func ManifestPath(path string) string {
 	beside := manifestBeside(path)
 	if _, err := os.Lstat(beside); !errors.Is(err, fs.ErrNotExist) {
@@ -57,12 +57,12 @@ func ManifestPath(path string) string {
 
 func manifestBeside(path string) string { return path + manifestSuffix }
 
-// ReadManifest reads the manifest of the safetensors file at path.
-func ReadManifest(path string) (*Manifest, error) {
+// readManifest reads the manifest of the safetensors file at path.
+func readManifest(path string) (*Manifest, error) {
 	mp := ManifestPath(path)
-	text, err := readLimited(mp, 2*MaxHeader)
+	text, err := readLimited(mp, 2*maxHeader)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: its checksums are unknown (make one with: culvert verify --create %s)", path, ErrNoManifest, path)
+		return nil, fmt.Errorf("%s: %w: checksums are unknown (fix: culvert verify --create %s)", path, ErrNoManifest, path)
 	}
 	if err != nil {
 		return nil, err
@@ -95,14 +95,14 @@ func (m *Manifest) check(name string) error {
 	case m.File != name:
 		return fmt.Errorf("it is the manifest of %q", m.File)
 	case m.Size < 0 || m.Chunk <= 0 || m.Chunk > maxChunk:
-		return fmt.Errorf("%d bytes in chunks of %d", m.Size, m.Chunk)
+		return fmt.Errorf("invalid sizes: %d bytes in chunks of %d", m.Size, m.Chunk)
 	case int64(len(m.Chunks)) != m.Size/m.Chunk+min(m.Size%m.Chunk, 1):
 		return fmt.Errorf("%d chunks of %d for %d bytes", len(m.Chunks), m.Chunk, m.Size)
 	}
 	seen := make(map[string]bool, len(m.Tensors))
 	for _, t := range m.Tensors {
 		if seen[t.Name] {
-			return fmt.Errorf("tensor %q: %w", t.Name, RuleDuplicate)
+			return fmt.Errorf("tensor %q occurs twice", t.Name)
 		}
 		seen[t.Name] = true
 	}
@@ -123,7 +123,7 @@ func (m *Manifest) write(w io.Writer) error {
 	return e.Encode(m)
 }
 
-// manifest is what a complete chunkSums amounts to.
+// manifest returns the manifest of a file all of whose chunks were added.
 func (t *chunkSums) manifest() *Manifest {
 	m := &Manifest{
 		Version: manifestVersion, File: filepath.Base(t.file.Path), Size: t.file.Size,

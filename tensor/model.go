@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,25 +19,19 @@ const (
 
 // A Model is one safetensors file, or several that belong together.
 type Model struct {
-	Path  string
-	Files []*File // by path
-	// Unlisted are tensors that lie in a file of a sharded model although its
-	// index does not send readers there. They are no part of the model.
+	Path    string
+	Files   []*File // by path
+	Tensors []Info  // by file and offset
+	// Unlisted are tensors in a file of a sharded model that the index does not
+	// list there. They are not part of the model.
 	Unlisted []string
 
-	entries []Entry
-	byName  map[string]int
+	byName map[string]int
 }
 
-// An Entry is a tensor of a model.
-type Entry struct {
-	Info
-	File int // in Model.Files
-}
-
-// Open reads the headers of a model and checks them. path is a safetensors
-// file, an index of shards (*.index.json), or a directory that holds one index,
-// or files without one. No tensor is read and no file stays open.
+// Open reads and checks the headers of a model. path is a safetensors file, an
+// index of shards (*.index.json), or a directory with one index, or with files
+// and no index. Open reads no tensor and leaves no file open.
 func Open(path string) (*Model, error) {
 	st, err := os.Stat(path)
 	switch {
@@ -51,28 +46,25 @@ func Open(path string) (*Model, error) {
 	}
 }
 
-// Entries are the tensors by file and offset.
-func (m *Model) Entries() []Entry { return m.entries }
-
-// Lookup finds a tensor by its name.
-func (m *Model) Lookup(name string) (Entry, bool) {
+// Lookup returns the tensor of this name.
+func (m *Model) Lookup(name string) (Info, bool) {
 	i, ok := m.byName[name]
 	if !ok {
-		return Entry{}, false
+		return Info{}, false
 	}
-	return m.entries[i], true
+	return m.Tensors[i], true
 }
 
-// Bytes is the size of all tensors.
-func (m *Model) Bytes() (n int64) {
-	for _, e := range m.entries {
-		n += e.Len
+// Metadata returns that of all files together. It is empty if no file has any.
+func (m *Model) Metadata() map[string]string {
+	all := make(map[string]string)
+	for _, f := range m.Files {
+		maps.Copy(all, f.Metadata)
 	}
-	return n
+	return all
 }
 
-// openDir finds out what a directory holds. An index decides; without one all
-// files together are the model.
+// openDir opens the index of a directory, or all its files if it has none.
 func openDir(dir string) (*Model, error) {
 	indexes, err := glob(dir, "*"+fileSuffix+indexSuffix)
 	if err != nil {
@@ -95,8 +87,8 @@ func openDir(dir string) (*Model, error) {
 	return openFiles(dir, files, nil)
 }
 
-// glob matches names inside dir, which may itself hold characters of patterns.
-// Hidden files are temporary ones.
+// glob matches names inside dir, whose own name may contain characters of
+// patterns. It leaves out hidden files, which are temporary ones.
 func glob(dir, pattern string) ([]string, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -111,13 +103,13 @@ func glob(dir, pattern string) ([]string, error) {
 	return paths, nil
 }
 
-// openFiles reads the headers. where says for each tensor which file has it;
-// nil means that each tensor is in one file only.
+// openFiles reads the headers. where maps each tensor to the file that has it; nil
+// means that each tensor is in one file only.
 func openFiles(path string, files []string, where map[string]string) (*Model, error) {
 	m := &Model{Path: path, byName: make(map[string]int)}
 	var errs []error
 	for _, p := range files {
-		f, err := OpenFile(p)
+		f, err := openFile(p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -143,10 +135,11 @@ func (m *Model) add(i int, f *File, where map[string]string) error {
 			continue
 		}
 		if j, ok := m.byName[info.Name]; ok {
-			return &FormatError{f.Path, info.Name, RuleDuplicate, "the name is also in " + m.Files[m.entries[j].File].Path}
+			return &FormatError{f.Path, info.Name, ruleDuplicate, "the name is also in " + m.Files[m.Tensors[j].File].Path}
 		}
-		m.byName[info.Name] = len(m.entries)
-		m.entries = append(m.entries, Entry{info, i})
+		info.File = i
+		m.byName[info.Name] = len(m.Tensors)
+		m.Tensors = append(m.Tensors, info)
 	}
 	return nil
 }

@@ -4,65 +4,50 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-
-	"github.com/culvert-io/culvert/internal/human"
 )
-
-// An Order says which reads of a device come first.
-type Order uint8
 
 const (
-	ByFile  Order = iota // as the bytes lie in the files: fewest and largest reads
-	ByLayer              // embeddings, layer 0, layer 1, ...: the first layers are ready early
+	// minAlign is the least alignment of a tensor on the device: that of
+	// cuMemAlloc, which suits vector loads and copy engines.
+	minAlign = 256
+	maxAlign = 1 << 30
+
+	defaultMaxRead = 64 << 20
+	// pageSize is the unit of direct I/O: file offset and device address must agree
+	// modulo it.
+	pageSize = 4096
+	// Up to maxGap unwanted bytes between two tensors are read to save a read, but
+	// at most 1 in maxOverRead of a read.
+	maxGap      = 64 << 10
+	maxOverRead = 64
+	// maxRejected is how many tensors that cannot be cut an error lists.
+	maxRejected = 5
 )
-
-// An Allocation says how device memory is taken.
-type Allocation uint8
-
-const (
-	PerDevice Allocation = iota // one allocation for all tensors of a device
-	PerTensor                   // one for each, so that each can be freed by itself
-)
-
-// MinAlign is the least alignment of a tensor on the device: what cuMemAlloc
-// promises, and what vector loads and copy engines like.
-const MinAlign = 256
-
-// maxAlign is far more than anybody wants, and far from where sums overflow.
-const maxAlign = 1 << 30
 
 // PlanOptions refine a plan. The zero value is the default.
 type PlanOptions struct {
-	Order Order
-	Alloc Allocation
+	// ByLayer reads embeddings, layer 0, layer 1, ... in this order, so that the
+	// first layers are ready early. Otherwise reads follow the order of the file,
+	// and are fewer and larger.
+	ByLayer bool
+	// PerTensor allocates memory for each tensor, so that each can be freed by
+	// itself. Otherwise all tensors of a device share one allocation.
+	PerTensor bool
 	// Align is the alignment of each tensor's address, a power of two up to 1 GiB.
-	// What is less than MinAlign counts as MinAlign.
+	// Less than 256 counts as 256.
 	Align uint64
-	// MaxRead bounds a single read, so that tensors become ready while others
-	// are still on their way. 0 is 64 MiB.
+	// MaxRead limits a single read, so that tensors become ready while others are
+	// in flight. 0 is 64 MiB.
 	MaxRead int64
 }
 
-const (
-	defaultMaxRead = 64 << 20
-	// pageSize is what direct I/O wants offsets and addresses to agree on.
-	pageSize = 4096
-	// maxGap is how many unwanted bytes between two tensors are worth one read
-	// less, and maxOverRead bounds their share of a merged read: 1 in 64.
-	maxGap      = 64 << 10
-	maxOverRead = 64
-	// maxRefused is how many tensors that cannot be cut are told one by one.
-	maxRefused = 5
-)
-
-// A Plan says which bytes of which files go where. Every byte goes straight to
-// the place where it stays.
+// A Plan says which bytes of which files go where. Every byte goes to its final
+// address.
 type Plan struct {
 	Model   string   `json:"model"`
 	Files   []string `json:"files"`
-	Of      int      `json:"of_tensors"` // how many the model has
+	Of      int      `json:"of_tensors"` // in the model
 	Align   uint64   `json:"align"`
 	Buffers []Buffer `json:"buffers"`
 	Tensors []Placed `json:"tensors"`
@@ -72,27 +57,18 @@ type Plan struct {
 	files []*File
 }
 
-// Check reports whether file i is still the one that was planned for. Who opens it
-// to carry the plan out does so and then asks.
-func (p *Plan) Check(i int) error {
-	if i >= len(p.files) {
-		return nil // it is of no model
-	}
-	return p.files[i].check()
-}
-
 // A Buffer is an allocation that the plan needs.
 type Buffer struct {
 	Device int    `json:"device"`
 	Size   uint64 `json:"bytes"`
 }
 
-// A Placed tensor has its place on a device.
+// A Placed tensor has an address on a device.
 type Placed struct {
 	Name   string  `json:"name"`
 	Dtype  Dtype   `json:"dtype"`
 	Shape  []int64 `json:"shape"`
-	Whole  []int64 `json:"of_shape,omitempty"` // the shape in the file, where only a part is wanted
+	Whole  []int64 `json:"of_shape,omitempty"` // the shape in the file, if only a part is loaded
 	Cuts   []Cut   `json:"cuts,omitempty"`
 	File   int     `json:"file"`
 	Buffer int     `json:"buffer"`
@@ -117,93 +93,126 @@ type Read struct {
 	Last  int `json:"last"`
 }
 
-// Size is the number of bytes that the read moves.
+// Size returns the number of bytes that the read moves.
 func (r *Read) Size() int64 { return r.Len * r.Count }
 
-// NewPlan plans the way of a model's tensors to the targets. opts may be nil.
-func NewPlan(m *Model, targets []Target, opts *PlanOptions) (*Plan, error) {
-	if opts == nil {
-		opts = &PlanOptions{}
+// NewPlan plans the load of a part of a model to each of some GPUs. opts may be
+// nil.
+func NewPlan(m *Model, parts []Selection, opts *PlanOptions) (*Plan, error) {
+	p, o, err := newPlan(m, opts)
+	if err != nil {
+		return nil, err
 	}
-	o := *opts
-	o.Align = max(o.Align, MinAlign)
-	if o.Align&(o.Align-1) != 0 || o.Align > maxAlign {
-		return nil, fmt.Errorf("alignment %d is not a power of two up to %d", o.Align, maxAlign)
-	}
-	if o.MaxRead == 0 {
-		o.MaxRead = defaultMaxRead
-	}
-	if o.MaxRead < pageSize {
-		return nil, fmt.Errorf("reads of %d bytes: want %d at least", o.MaxRead, pageSize)
-	}
-	p := m.EmptyPlan()
-	p.Align, p.early = o.Align, o.Order == ByLayer
-	parts := examine(m.entries)
-	for _, t := range targets {
-		items, err := choose(m, parts, t.Selection)
+	names := examine(m.Tensors)
+	for i := range parts {
+		items, err := parts[i].choose(m, names)
 		if err != nil {
-			return nil, fmt.Errorf("gpu:%d: %w", t.Device, err)
+			return nil, fmt.Errorf("gpu:%d: %w", parts[i].Device, err)
 		}
-		l := &layout{plan: p, opts: o, device: t.Device}
+		l := &layout{plan: p, opts: o, device: parts[i].Device}
 		l.place(items)
 	}
 	return p, nil
 }
 
-// EmptyPlan is a plan that reads nothing, for who arranges reads of the model's
-// files himself.
-func (m *Model) EmptyPlan() *Plan {
-	p := &Plan{Model: m.Path, Of: len(m.entries), Align: MinAlign, files: m.Files}
+// PlanSlice plans the load of a box of one tensor, a range for each dimension, into
+// an allocation of its own. nil is all of the tensor. opts may be nil.
+func (m *Model) PlanSlice(info Info, ranges [][2]int64, device int, opts *PlanOptions) (*Plan, error) {
+	p, o, err := newPlan(m, opts)
+	if err != nil {
+		return nil, err
+	}
+	if ranges != nil && len(ranges) != len(info.Shape) {
+		return nil, fmt.Errorf("tensor %q has %d dimensions, the slice %d", info.Name, len(info.Shape), len(ranges))
+	}
+	it := item{info: info}
+	for i, r := range ranges {
+		if r != [2]int64{0, info.Shape[i]} {
+			it.cuts = append(it.cuts, Cut{Dim: i, From: r[0], To: r[1]})
+		}
+	}
+	if it.reg, err = cutRegion(info, it.cuts); err != nil {
+		return nil, err
+	}
+	l := &layout{plan: p, opts: o, device: device}
+	l.opts.PerTensor = true
+	l.place([]item{it})
+	return p, nil
+}
+
+// newPlan returns a plan that reads nothing, and checked options.
+func newPlan(m *Model, opts *PlanOptions) (*Plan, PlanOptions, error) {
+	var o PlanOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Align, o.MaxRead = max(o.Align, minAlign), cmp.Or(o.MaxRead, defaultMaxRead)
+	if o.Align&(o.Align-1) != 0 || o.Align > maxAlign {
+		return nil, o, fmt.Errorf("alignment %d must be a power of two up to %d", o.Align, maxAlign)
+	}
+	if o.MaxRead < pageSize {
+		return nil, o, fmt.Errorf("largest read of %d bytes must be at least %d", o.MaxRead, pageSize)
+	}
+	p := &Plan{Model: m.Path, Of: len(m.Tensors), Align: o.Align, early: o.ByLayer, files: m.Files}
 	for _, f := range m.Files {
 		p.Files = append(p.Files, f.Path)
 	}
-	return p
+	return p, o, nil
 }
 
-// An item is a tensor, or a part of one, that a target wants.
+// check returns ErrChanged unless file i is still the one that was planned for. A
+// caller opens the file first.
+func (p *Plan) check(i int) error {
+	if i >= len(p.files) {
+		return nil // a plan made by a test
+	}
+	return p.files[i].check()
+}
+
+// An item is a tensor, or a part of one, that goes to a device.
 type item struct {
-	entry Entry
+	info  Info
 	cuts  []Cut
 	reg   region
 	layer int
 }
 
-// off is where the item starts in its file.
-func (it *item) off() int64 { return it.entry.Off + it.reg.off }
+// off returns where the item starts in its file.
+func (it *item) off() int64 { return it.info.Off + it.reg.planes[0] }
 
-// choose finds what a selection wants of a model.
-func choose(m *Model, parts layerNames, sel Selection) ([]item, error) {
-	if err := sel.check(); err != nil {
+// choose returns what the selection takes of a model.
+func (s *Selection) choose(m *Model, names layerNames) ([]item, error) {
+	if err := s.check(); err != nil {
 		return nil, err
 	}
-	wanted, err := AnyOf(sel.Only)
+	wanted, err := AnyOf(s.Only)
 	if err != nil {
 		return nil, err
 	}
-	rank, err := newSplitter(sel.Tensor, append(slices.Clone(sel.Rules), MegatronRules()...))
+	rules, err := parseRules(s.Rules)
 	if err != nil {
 		return nil, err
 	}
+	rules = append(rules, megatronRules()...)
 	var items []item
 	var errs []error
-	for _, e := range m.entries {
-		if !wanted(e.Name) || !sel.wantsLayer(parts, e.Name) {
+	for _, info := range m.Tensors {
+		if !wanted(info.Name) || !s.wantsLayer(names, info.Name) {
 			continue
 		}
-		it := item{entry: e, layer: turnOf(e.Name)}
-		want, cut := sel.wantsExpert(parts, e.Info)
+		it := item{info: info, layer: turnOf(info.Name)}
+		want, expert := s.wantsExpert(names, info)
 		if !want {
 			continue
 		}
-		if cut != nil {
-			it.cuts = append(it.cuts, *cut)
-		}
-		cut, err := rank.cut(e.Info)
-		if cut != nil {
-			it.cuts = append(it.cuts, *cut)
+		slice, err := split(rules, s.Tensor, info)
+		for _, c := range []*Cut{expert, slice} {
+			if c != nil {
+				it.cuts = append(it.cuts, *c)
+			}
 		}
 		if err == nil {
-			it.reg, err = cutRegion(e.Info, it.cuts)
+			it.reg, err = cutRegion(info, it.cuts)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -211,8 +220,8 @@ func choose(m *Model, parts layerNames, sel Selection) ([]item, error) {
 		}
 		items = append(items, it)
 	}
-	if more := len(errs) - maxRefused; more > 0 {
-		errs = append(errs[:maxRefused], fmt.Errorf("and %d tensors more", more))
+	if more := len(errs) - maxRejected; more > 0 {
+		errs = append(errs[:maxRejected], fmt.Errorf("and %d more tensors", more))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -225,14 +234,14 @@ func choose(m *Model, parts layerNames, sel Selection) ([]item, error) {
 
 // Totals are the sums over a plan.
 type Totals struct {
-	Wanted int64 `json:"wanted_bytes"` // in tensors, for each device that has them
-	Read   int64 `json:"read_bytes"`
-	Device int64 `json:"device_bytes"` // allocated
-	Reads  int   `json:"reads"`
-	Runs   int64 `json:"runs"`
+	Wanted int64 // bytes of tensors, for each device that has them
+	Read   int64 // bytes
+	Device int64 // bytes allocated
+	Reads  int
+	Runs   int64
 }
 
-// Totals sums the plan up.
+// Totals returns the sums over the plan.
 func (p *Plan) Totals() (t Totals) {
 	for i := range p.Tensors {
 		t.Wanted += int64(p.Tensors[i].Len)
@@ -248,20 +257,11 @@ func (p *Plan) Totals() (t Totals) {
 	return t
 }
 
-// Devices are the GPUs that the plan loads to, in order.
+// Devices returns the GPUs that the plan loads to, in order.
 func (p *Plan) Devices() (devices []int) {
 	for _, b := range p.Buffers {
 		devices = append(devices, b.Device)
 	}
 	slices.Sort(devices)
 	return slices.Compact(devices)
-}
-
-func (p *Plan) fileName(i int) string { return human.Name(filepath.Base(p.Files[i])) }
-
-// sortReads puts the reads of one device, in file order so far, into layers.
-func sortReads(reads []Read, tensors []Placed) {
-	slices.SortStableFunc(reads, func(a, b Read) int {
-		return cmp.Compare(tensors[a.First].layer, tensors[b.First].layer)
-	})
 }

@@ -46,7 +46,7 @@ func drawModel(t *rapid.T) *Model {
 			case rapid.IntRange(0, 3).Draw(t, "vector") == 0:
 				info.Shape = info.Shape[:1]
 			}
-			info.Len, _ = byteSize(info.Dtype, info.Shape)
+			info.Len = sizeOf(info.Dtype, info.Shape)
 			f.Size += info.Len
 			f.Tensors = append(f.Tensors, info)
 		}
@@ -67,9 +67,8 @@ func drawSelection(t *rapid.T) Selection {
 		return Rank{rapid.IntRange(0, n-1).Draw(t, name+" rank"), n}
 	}
 	// Stacked experts are cut twice: by expert, then by this rule.
-	twice := SplitRule{Match: "*.experts.up", Dim: 2, Parts: 2}
 	sel := Selection{
-		Rules:  []SplitRule{twice},
+		Rules:  []string{"*.experts.up=2/2"},
 		Tensor: rank("tp", 0, 1, 2, 4), Pipeline: rank("pp", 0, 0, 0, 2), Expert: rank("ep", 0, 0, 2),
 	}
 	if rapid.IntRange(0, 5).Draw(t, "only") == 0 {
@@ -92,12 +91,13 @@ func TestPlanMovesTheRightBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		opts := &PlanOptions{
-			Order:   Order(rapid.IntRange(0, 1).Draw(t, "order")),
-			Alloc:   Allocation(rapid.IntRange(0, 1).Draw(t, "alloc")),
-			Align:   uint64(1) << rapid.IntRange(0, 14).Draw(t, "align"),
-			MaxRead: int64(rapid.IntRange(4096, 20000).Draw(t, "maxread")),
+			ByLayer:   rapid.Bool().Draw(t, "by layer"),
+			PerTensor: rapid.Bool().Draw(t, "per tensor"),
+			Align:     uint64(1) << rapid.IntRange(0, 14).Draw(t, "align"),
+			MaxRead:   int64(rapid.IntRange(4096, 20000).Draw(t, "maxread")),
 		}
-		targets := []Target{{0, drawSelection(t)}, {1, drawSelection(t)}}
+		targets := []Selection{drawSelection(t), drawSelection(t)}
+		targets[1].Device = 1
 		p, err := NewPlan(m, targets, opts)
 		if err != nil {
 			if !strings.Contains(err.Error(), "is selected") {
@@ -198,8 +198,8 @@ func TestSplitSharesOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		of := rapid.IntRange(2, 9).Draw(t, "ranks")
 		n := rapid.Int64Range(2, 100).Draw(t, "n")
-		rule := SplitRule{Match: "*", Dim: 0, Ragged: true, Parts: rapid.Int64Range(0, 3).Draw(t, "parts")}
-		info := Info{Name: "x", Dtype: U8, Shape: []int64{n * max(rule.Parts, 1)}}
+		rule := splitRule{uneven: true, parts: rapid.Int64Range(0, 3).Draw(t, "parts")}
+		info := Info{Name: "x", Dtype: U8, Shape: []int64{n * max(rule.parts, 1)}}
 		seen := make([]int, info.Shape[0])
 		for i := range of {
 			cut, err := rule.cut(Rank{i, of}, info)

@@ -23,12 +23,8 @@ func modelOf(t testing.TB, files map[string][]Info, order ...string) *Model {
 	for i, name := range order {
 		f := &File{Path: name, Data: pageSize, Size: pageSize}
 		for _, info := range files[name] {
-			n, broken := byteSize(info.Dtype, info.Shape)
-			if broken != "" {
-				t.Fatalf("%s: %v", info.Name, broken)
-			}
-			info.Off, info.Len = f.Size, n
-			f.Size += n
+			info.Off, info.Len = f.Size, sizeOf(info.Dtype, info.Shape)
+			f.Size += info.Len
 			f.Tensors = append(f.Tensors, info)
 		}
 		m.Files = append(m.Files, f)
@@ -48,7 +44,7 @@ func modelOf(t testing.TB, files map[string][]Info, order ...string) *Model {
 type request struct {
 	files   map[string][]Info
 	order   []string
-	targets []Target
+	targets []Selection
 	opts    PlanOptions
 }
 
@@ -77,11 +73,7 @@ func parseRequest(t *testing.T, text string) request {
 
 func parseTensor(t *testing.T, words []string) Info {
 	t.Helper()
-	d, err := ParseDtype(words[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	info := Info{Name: words[0], Dtype: d, Shape: []int64{}}
+	info := Info{Name: words[0], Dtype: Dtype(words[1]), Shape: []int64{}}
 	if len(words) > 2 {
 		for dim := range strings.SplitSeq(words[2], ",") {
 			info.Shape = append(info.Shape, int64(atoi(t, dim)))
@@ -90,31 +82,27 @@ func parseTensor(t *testing.T, words []string) Info {
 	return info
 }
 
-func parseTarget(t *testing.T, words []string) Target {
+func parseTarget(t *testing.T, words []string) Selection {
 	t.Helper()
-	target := Target{Device: atoi(t, words[0])}
-	var rest []string
+	var plan string
+	var only, rules []string
 	for _, w := range words[1:] {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
 		case "only":
-			rest = append(rest, value)
+			only = append(only, value)
 		case "rule":
-			r, err := ParseSplitRule(value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			target.Rules = append(target.Rules, r)
+			rules = append(rules, value)
 		default:
-			sel, err := ParseSelection(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			target.Selection = sel
+			plan = w
 		}
 	}
-	target.Only = rest
-	return target
+	sel, err := ParseSelection(plan, rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sel.Device, sel.Only = atoi(t, words[0]), only
+	return sel
 }
 
 func parseOptions(t *testing.T, o *PlanOptions, words []string) {
@@ -122,9 +110,9 @@ func parseOptions(t *testing.T, o *PlanOptions, words []string) {
 	for _, w := range words {
 		switch key, value, _ := strings.Cut(w, "="); key {
 		case "order":
-			o.Order = ByLayer
+			o.ByLayer = true
 		case "alloc":
-			o.Alloc = PerTensor
+			o.PerTensor = true
 		case "align":
 			o.Align = uint64(atoi(t, value))
 		case "maxread":
@@ -179,7 +167,7 @@ func TestPlanGolden(t *testing.T) {
 
 func TestPlanJSON(t *testing.T) {
 	m := modelOf(t, map[string][]Info{"f": {{Name: "a.0.q_proj.weight", Dtype: BF16, Shape: []int64{4, 2}}}}, "f")
-	p, err := NewPlan(m, []Target{{Device: 3, Selection: Selection{Tensor: Rank{1, 2}}}}, nil)
+	p, err := NewPlan(m, []Selection{{Device: 3, Tensor: Rank{1, 2}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,22 +210,22 @@ func llama(layers int) []Info {
 func TestPlanReadsOnlyWhatIsWanted(t *testing.T) {
 	m := modelOf(t, map[string][]Info{"m": llama(32)}, "m")
 	for rank := range 4 {
-		p, err := NewPlan(m, []Target{{Selection: Selection{Tensor: Rank{rank, 4}}}}, nil)
+		p, err := NewPlan(m, []Selection{{Tensor: Rank{rank, 4}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPlan(t, p)
-		if r := float64(p.Totals().Read) / (float64(m.Bytes()) / 4); r > 1.05 {
+		if r := float64(p.Totals().Read) / (float64(bytesOf(m)) / 4); r > 1.05 {
 			t.Errorf("rank %d reads %.3f of a quarter", rank, r)
 		}
 	}
-	p, err := NewPlan(m, []Target{{}}, nil)
+	p, err := NewPlan(m, []Selection{{}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := m.Bytes()/defaultMaxRead + 2
-	if got := p.Totals(); got.Read != m.Bytes() || int64(got.Reads) > most {
-		t.Errorf("the whole model of %d bytes takes %+v, want at most %d reads", m.Bytes(), got, most)
+	most := bytesOf(m)/defaultMaxRead + 2
+	if got := p.Totals(); got.Read != bytesOf(m) || int64(got.Reads) > most {
+		t.Errorf("the whole model of %d bytes takes %+v, want at most %d reads", bytesOf(m), got, most)
 	}
 }
 

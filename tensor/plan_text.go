@@ -1,7 +1,6 @@
 package tensor
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -11,24 +10,20 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 )
 
-// WriteTo prints the plan for people: what goes where, the reads in the order
-// in which they are made, and the sums.
-func (p *Plan) WriteTo(w io.Writer) (int64, error) {
-	c := &countWriter{w: w}
-	b := bufio.NewWriter(c)
-	t := p.Totals()
-	fmt.Fprintf(b, "plan for %s: files=%d tensors=%d placed=%d align=%d\n", filepath.Base(p.Model), len(p.Files), p.Of, len(p.Tensors), p.Align)
-	p.writeTensors(b)
-	p.writeReads(b)
-	fmt.Fprintf(b, "\n%d reads, %d runs, %d bytes read for %d wanted (%.4f), %d bytes of device memory\n",
-		t.Reads, t.Runs, t.Read, t.Wanted, ratio(t.Read, t.Wanted), t.Device)
-	err := b.Flush()
-	return c.n, err
-}
-
+// String describes the plan for people: what goes where, the reads in their order,
+// and the totals.
 func (p *Plan) String() string {
 	var b strings.Builder
-	p.WriteTo(&b)
+	t := p.Totals()
+	fmt.Fprintf(&b, "plan for %s: files=%d tensors=%d placed=%d align=%d\n", filepath.Base(p.Model), len(p.Files), p.Of, len(p.Tensors), p.Align)
+	p.writeTensors(&b)
+	p.writeReads(&b)
+	ratio := 1.0
+	if t.Wanted > 0 {
+		ratio = float64(t.Read) / float64(t.Wanted)
+	}
+	fmt.Fprintf(&b, "\n%d reads, %d runs, %d bytes read for %d wanted (%.4f), %d bytes of device memory\n",
+		t.Reads, t.Runs, t.Read, t.Wanted, ratio, t.Device)
 	return b.String()
 }
 
@@ -42,7 +37,11 @@ func (p *Plan) writeTensors(w io.Writer) {
 			tw.Flush()
 			fmt.Fprintf(w, "\ngpu:%d buffer %d, %d bytes\n", p.Buffers[buffer].Device, buffer, p.Buffers[buffer].Size)
 		}
-		fmt.Fprintf(tw, "  %#x\t%s\t%s\t%s\n", t.Off, t.Dtype, t.shapeText(), human.Name(t.Name))
+		shape := shapeText(t.Shape)
+		if t.Whole != nil {
+			shape += " of " + shapeText(t.Whole)
+		}
+		fmt.Fprintf(tw, "  %#x\t%s\t%s\t%s\n", t.Off, t.Dtype, shape, human.Name(t.Name))
 	}
 	tw.Flush()
 }
@@ -60,38 +59,11 @@ func (p *Plan) writeReads(w io.Writer) {
 		if r.Last > r.First {
 			what += fmt.Sprintf(" .. %s (%d)", human.Name(p.Tensors[r.Last].Name), r.Last-r.First+1)
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t-> gpu:%d %d+%#x\t%s\n", p.fileName(r.File), from, p.Buffers[r.Buffer].Device, r.Buffer, r.Dst, what)
+		fmt.Fprintf(tw, "  %s\t%s\t-> gpu:%d %d+%#x\t%s\n", human.Name(filepath.Base(p.Files[r.File])), from, p.Buffers[r.Buffer].Device, r.Buffer, r.Dst, what)
 	}
 	tw.Flush()
 }
 
-func (t *Placed) shapeText() string {
-	s := shapeText(t.Shape)
-	if t.Whole != nil {
-		s += " of " + shapeText(t.Whole)
-	}
-	return s
-}
-
 func shapeText(shape []int64) string {
 	return "[" + strings.Trim(strings.ReplaceAll(fmt.Sprint(shape), " ", ","), "[]") + "]"
-}
-
-func ratio(a, b int64) float64 {
-	if b == 0 {
-		return 1
-	}
-	return float64(a) / float64(b)
-}
-
-// A countWriter counts, because WriteTo must.
-type countWriter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *countWriter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A batch is reads of one file that travel together. A route keeps all its
-// lanes busy while a transfer lasts and drains them when it ends, so a few large
-// transfers are faster than many, and small tensors between large ones cost
-// nothing of their own.
+// A readBatch is reads of one file that are submitted together. A route fills its
+// pipelines when a transfer starts and drains them when it ends, so a few large
+// transfers are faster than many, and small tensors between large ones cost little.
 type readBatch struct {
 	reads    []*Read
 	bytes    int64
@@ -20,43 +19,41 @@ type readBatch struct {
 }
 
 const (
-	// A batch is an eighth of what is left, within these bounds: large ones
-	// while there is plenty, smaller ones towards the end, so that checksums are
-	// not left behind.
+	// A batch is an eighth of what is left, within these limits: large at first,
+	// smaller towards the end, so that verifying does not fall behind.
 	minBatch = 128 << 20
 	maxBatch = 512 << 20
-	// The first one is of this size, and each may be twice the one before. Where
-	// an early start is wanted they stay so.
+	// The first one has this size, and each may be twice the one before. If the
+	// first layers must be ready early, all have this size.
 	firstBatch = 64 << 20
-	// Slow storage gets batches that take about so long, so that progress shows.
+	// Slow storage gets batches that take about this long, so that progress shows.
 	batchTime = time.Second / 4
 
-	// maxSegments is how many segments are handed to a route at a time: enough to
-	// share the cost of a copy, few enough that stopping does not take long.
+	// maxSegments is how many segments a route gets at a time: enough to share the
+	// cost of a copy, few enough to stop soon.
 	maxSegments = 4096
-	// smallSegment is the mean size below which a batch is a matter of single
-	// reads on single cores, so that many batches are carried side by side.
+	// smallSegment is the mean size below which a batch consists of single reads on
+	// single CPUs, so that many batches run concurrently.
 	smallSegment = 256 << 10
 )
 
 // small reports whether the batch consists of small segments.
-func (p *readBatch) small() bool { return p.bytes < p.segments*smallSegment }
+func (b *readBatch) small() bool { return b.bytes < b.segments*smallSegment }
 
-// joins reports whether r may travel with the batch, which is not empty. Runs
-// of a strided read are many already.
-func (p *readBatch) joins(r *Read, limit int64) bool {
-	last := p.reads[len(p.reads)-1]
-	return r.File == last.File && r.Count == 1 && last.Count == 1 && p.segments < maxSegments && p.bytes+r.Size() <= limit
+// joins reports whether a batch that is not empty can take r. A strided read has
+// many segments already.
+func (b *readBatch) joins(r *Read, limit int64) bool {
+	last := b.reads[len(b.reads)-1]
+	return r.File == last.File && r.Count == 1 && last.Count == 1 && b.segments < maxSegments && b.bytes+r.Size() <= limit
 }
 
-func (p *readBatch) add(r *Read) {
-	p.reads = append(p.reads, r)
-	p.bytes += r.Size()
-	p.segments += r.Count
+func (b *readBatch) add(r *Read) {
+	b.reads = append(b.reads, r)
+	b.bytes += r.Size()
+	b.segments += r.Count
 }
 
-// batches makes the batches of a device, in the order of the plan, and gives
-// each to send.
+// batches makes the batches of a device, in the order of the plan, and sends each.
 func (l *Load) batches(ctx context.Context, device int, send func(*readBatch) error) error {
 	var left int64
 	var reads []*Read
@@ -66,33 +63,33 @@ func (l *Load) batches(ctx context.Context, device int, send func(*readBatch) er
 			left += r.Size()
 		}
 	}
-	p, n := &readBatch{}, 0
+	b, n := &readBatch{}, 0
 	limit := l.batchSize(left, n)
 	for _, r := range reads {
-		if p.segments > 0 && !p.joins(r, limit) {
-			left -= p.bytes
-			if err := send(p); err != nil {
+		if b.segments > 0 && !b.joins(r, limit) {
+			left -= b.bytes
+			if err := send(b); err != nil {
 				return err
 			}
 			n++
-			p, limit = &readBatch{}, l.batchSize(left, n)
+			b, limit = &readBatch{}, l.batchSize(left, n)
 		}
 		if err := l.room(ctx, device, r.Buffer); err != nil {
 			return err
 		}
-		p.add(r)
+		b.add(r)
 	}
-	if p.segments == 0 {
+	if b.segments == 0 {
 		return nil
 	}
-	return send(p)
+	return send(b)
 }
 
-// batchSize is how large batch n may be when so many bytes are left.
+// batchSize returns how large batch n may be when so many bytes are left.
 func (l *Load) batchSize(left int64, n int) int64 {
 	switch {
 	case l.opts.Window > 0:
-		// What waits for room must not keep back what makes it.
+		// A read that waits for room must not hold up one that makes room.
 		return 0
 	case l.opts.batch > 0:
 		return l.opts.batch
@@ -109,9 +106,9 @@ func (l *Load) batchSize(left int64, n int) int64 {
 	return size
 }
 
-// move reads a batch into its places.
-func (l *Load) move(ctx context.Context, p *readBatch) (sum route.Receipt, err error) {
-	file := p.reads[0].File
+// move reads a batch into its memory.
+func (l *Load) move(ctx context.Context, b *readBatch) (sum route.Receipt, err error) {
+	file := b.reads[0].File
 	var segments []segment
 	flush := func() error {
 		rec, err := l.files[file].read(ctx, segments)
@@ -119,7 +116,7 @@ func (l *Load) move(ctx context.Context, p *readBatch) (sum route.Receipt, err e
 		segments = segments[:0]
 		return err
 	}
-	for _, r := range p.reads {
+	for _, r := range b.reads {
 		dst := l.place(r)
 		for i := range r.Count {
 			segments = append(segments, segment{r.Off + i*r.Stride, dst.Slice(uint64(i*r.Len), uint64(r.Len))})
@@ -127,28 +124,31 @@ func (l *Load) move(ctx context.Context, p *readBatch) (sum route.Receipt, err e
 				continue
 			}
 			if err := flush(); err != nil {
-				return sum, l.blame(p, err)
+				return sum, l.loadError(b, err)
 			}
 		}
 	}
 	if len(segments) > 0 {
 		err = flush()
 	}
-	if missing := p.bytes - sum.Bytes; err == nil && missing != 0 {
-		err = fmt.Errorf("%s is shorter than when it was planned: %d bytes are missing: %w", l.plan.Files[file], missing, io.ErrUnexpectedEOF)
+	if missing := b.bytes - sum.Bytes; err == nil && missing != 0 {
+		err = fmt.Errorf("%s is %d bytes shorter than when it was opened: %w", l.plan.Files[file], missing, io.ErrUnexpectedEOF)
 	}
 	if err != nil {
-		return sum, l.blame(p, err)
+		return sum, l.loadError(b, err)
 	}
 	return sum, nil
 }
 
-// blame names what a batch was for.
-func (l *Load) blame(p *readBatch, err error) error {
-	first, last := p.reads[0].First, p.reads[len(p.reads)-1].Last
+// loadError adds the tensors of a batch to an error.
+func (l *Load) loadError(b *readBatch, err error) error {
+	first, last := b.reads[0].First, b.reads[len(b.reads)-1].Last
 	name := l.plan.Tensors[first].Name
 	if last > first {
 		name += fmt.Sprintf(" and %d more", last-first)
 	}
-	return fmt.Errorf("loading %s to gpu:%d: %w", name, l.plan.Buffers[p.reads[0].Buffer].Device, err)
+	if l.opts.host == nil {
+		name += fmt.Sprintf(" to gpu:%d", l.plan.Buffers[b.reads[0].Buffer].Device)
+	}
+	return fmt.Errorf("loading %s: %w", name, err)
 }

@@ -56,12 +56,12 @@ func TestBatches(t *testing.T) {
 		!slices.IsSorted(sizes[:most+1]) || !slices.IsSortedFunc(sizes[most:], func(a, b int64) int { return int(b - a) }) {
 		t.Errorf("batches of %v MiB", sizes)
 	}
-	for _, p := range list(&PlanOptions{Order: ByLayer}, 0) {
+	for _, p := range list(&PlanOptions{ByLayer: true}, 0) {
 		if p.bytes > firstBatch {
 			t.Errorf("a batch of %d MiB where an early start is wanted", p.bytes>>20)
 		}
 	}
-	for _, p := range list(&PlanOptions{Alloc: PerTensor}, 1<<30) {
+	for _, p := range list(&PlanOptions{PerTensor: true}, 1<<30) {
 		if len(p.reads) != 1 {
 			t.Errorf("%d reads wait for room together", len(p.reads))
 		}
@@ -107,7 +107,7 @@ func TestEarlyStart(t *testing.T) {
 		}
 		return ctx.Err()
 	}}
-	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{Order: ByLayer}), e, nil)
+	l, err := newLoad(planFor(t, m, Selection{}, []int{0}, &PlanOptions{ByLayer: true}), e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

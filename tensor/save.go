@@ -14,48 +14,44 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // SaveOptions refine a save. The zero value is the default.
 type SaveOptions struct {
 	Metadata map[string]string
-	// Workers is how many chunks are written at a time. 0 is 8.
-	Workers int
 	// Chunk is the size of a write and of what a checksum covers, a multiple of
 	// 4 KiB. 0 is 4 MiB.
 	Chunk int64
-	// Buffer allocates the memory that a worker's chunks pass through, on a page
-	// border: pinned memory makes copies from a GPU faster. nil takes ordinary
-	// memory.
+	// Buffer allocates a worker's buffer on a page boundary. nil is pinned memory
+	// if a source is in GPU memory, and ordinary memory otherwise.
 	Buffer func(n int) (buf []byte, free func(), err error)
-	// Advance, where it is not nil, is told how many bytes of the file have been
-	// written, from several goroutines.
+	// Advance is called with the bytes written so far, from several goroutines. It
+	// may be nil.
 	Advance func(done, total int64)
-	// Times, where it is not nil, is told how long the steps took.
+	// Times receives the duration of each step. It may be nil.
 	Times *SaveTimes
 
-	// step is called before each step that a crash can follow.
-	step func(name string)
-	// alone says that nobody else can save into this directory.
-	alone bool
-	// as is what errors call the file, where its own name is a temporary one.
-	as string
+	workers int               // chunks that are written at a time; 0 is 8
+	step    func(name string) // called before each step that a crash can follow
+	alone   bool              // no other process can save into this directory
+	as      string            // the file's name in errors, if its own is temporary
 }
 
 const (
 	defaultWorkers = 8
-	// ahead is how many chunks are filled and summed while as many as Workers
-	// are being written, so that storage never waits for them.
+	// While workers write, this many more chunks are filled and summed, so that
+	// storage never waits for them.
 	ahead = 4
 )
 
-// SaveTimes are how long the steps of a save took, one after the other.
+// SaveTimes are the durations of the steps of a save, one after the other.
 type SaveTimes struct {
-	Reserve time.Duration // finding room on the disk
-	Write   time.Duration // copying, summing and writing, side by side
+	Reserve time.Duration // reserving space on the disk
+	Write   time.Duration // copying, summing and writing, concurrently
 	Sync    time.Duration // forcing the file to storage
-	Publish time.Duration // the manifest, and both names
+	Publish time.Duration // the manifest, and both renames
 }
 
 // lap adds the time since begin to a step and returns the time now.
@@ -65,15 +61,15 @@ func lap(step *time.Duration, begin time.Time) time.Time {
 	return now
 }
 
-// Save writes tensors into a safetensors file, and a manifest of checksums
-// beside it. The data starts on a page border and is written past the page cache
-// where the file system allows that. If Save fails or the machine does, path is
-// what it was before, or complete; only its manifest may be missing then. If path
-// is a symbolic link, all this is about the file that it leads to. opts may be nil.
+// Save writes tensors to a safetensors file, and a manifest of checksums beside it.
+// The data starts on a page boundary and bypasses the page cache where the file
+// system allows that. After an error or a crash, path is the old file or the
+// complete new one; only its manifest may be missing. If path is a symbolic link,
+// Save replaces the file that it points to. opts may be nil.
 func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions) (*Manifest, error) {
-	o := opts.withDefaults()
+	o := opts.withDefaults(tensors)
 	if o.Chunk < pageSize || o.Chunk%pageSize != 0 || o.Chunk > maxChunk {
-		return nil, fmt.Errorf("chunks of %d bytes: want a multiple of %d up to %d", o.Chunk, pageSize, maxChunk)
+		return nil, fmt.Errorf("chunk size %d must be a multiple of %d up to %d", o.Chunk, pageSize, maxChunk)
 	}
 	stale := manifestBeside(path) // of a link, if path is one
 	path, mode, err := realTarget(path)
@@ -82,6 +78,10 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	}
 	name := cmp.Or(o.as, path)
 	f, sources, header, err := arrange(tensors, o.Metadata)
+	if fe, ok := errors.AsType[*FormatError](err); ok {
+		fe.File = name
+		return nil, fe
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -94,6 +94,10 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	defer data.Discard()
 	w := &writer{opts: o, sums: newChunkSums(f, o.Chunk), sources: sources, header: header, out: data.File}
 	if err := w.write(ctx); err != nil {
+		// The name of the temporary file means nothing to a user.
+		if pe, ok := err.(*fs.PathError); ok {
+			err = os.NewSyscallError(pe.Op, pe.Err)
+		}
 		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	m := w.sums.manifest()
@@ -113,19 +117,19 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 	return m, nil
 }
 
-func (o *SaveOptions) withDefaults() SaveOptions {
+func (o *SaveOptions) withDefaults(tensors []Source) SaveOptions {
 	var c SaveOptions
 	if o != nil {
 		c = *o
 	}
-	if c.Workers <= 0 {
-		c.Workers = defaultWorkers
+	if c.workers <= 0 {
+		c.workers = defaultWorkers
 	}
 	if c.Chunk == 0 {
 		c.Chunk = defaultChunk
 	}
 	if c.Buffer == nil {
-		c.Buffer = mappedBuffer
+		c.Buffer = bufferFor(tensors)
 	}
 	if c.Times == nil {
 		c.Times = &SaveTimes{}
@@ -136,9 +140,25 @@ func (o *SaveOptions) withDefaults() SaveOptions {
 	return c
 }
 
+// bufferFor returns how to allocate buffers for these sources.
+func bufferFor(tensors []Source) func(n int) ([]byte, func(), error) {
+	for _, t := range tensors {
+		if d, ok := t.Data.(deviceBytes); ok {
+			return func(n int) ([]byte, func(), error) {
+				a, err := d.dev.Alloc(gpu.KindHost, uint64(n), 0)
+				if err != nil {
+					return nil, nil, err
+				}
+				return gpu.HostBytes(a, uint64(n)), func() { _ = d.dev.Free(a) }, nil
+			}
+		}
+	}
+	return mappedBuffer
+}
+
 // publish gives a written file and its manifest their names. Each step is on
 // storage before the next begins: a manifest never stands beside a file that it
-// does not describe, nor, as stale might, beside the link that led to the file.
+// does not describe, nor, as stale might, beside a link to that file.
 func publish(ctx context.Context, data *atomicfile.File, path string, m *Manifest, mode fs.FileMode, stale string, step func(string)) error {
 	mpath := manifestBeside(path)
 	manifest, err := atomicfile.Create(mpath, atomicfile.Options{Mode: mode, Step: step})
@@ -190,8 +210,8 @@ func syncDir(dir string, step func(string)) error {
 	return atomicfile.SyncDir(dir)
 }
 
-// realTarget follows a symbolic link, so that the file is replaced and not the
-// link, and finds the mode that the new file should have.
+// realTarget follows a symbolic link, so that Save replaces the file and not the
+// link, and returns the mode of the new file.
 func realTarget(path string) (string, fs.FileMode, error) {
 	const mode = 0o644
 	real, err := filepath.EvalSymlinks(path)
@@ -211,15 +231,6 @@ func realTarget(path string) (string, fs.FileMode, error) {
 	return real, st.Mode().Perm(), nil
 }
 
-// WriteManifest puts a manifest beside its file, replacing one that is there.
-func WriteManifest(path string, m *Manifest) error {
-	_, mode, err := realTarget(path)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(manifestBeside(path), mode, m.write)
-}
-
 // A writer fills a temporary file.
 type writer struct {
 	opts    SaveOptions
@@ -227,31 +238,30 @@ type writer struct {
 	sources []Source
 	header  []byte
 	out     *os.File
-	direct  int           // a second descriptor with O_DIRECT, or -1
-	writing chan struct{} // holds one for each write under way
+	direct  *os.File      // the same file with O_DIRECT, or nil
+	writing chan struct{} // has one for each write in flight
 	written atomic.Int64
 }
 
 func (w *writer) write(ctx context.Context) error {
 	size, begin := w.sums.file.Size, time.Now()
 	w.opts.step("allocate")
-	if err := allocate(w.out, size); err != nil {
+	if err := reserve(w.out, size); err != nil {
 		return err
 	}
 	begin = lap(&w.opts.Times.Reserve, begin)
-	w.direct = openDirect(w.out)
-	if w.direct >= 0 {
-		defer unix.Close(w.direct)
+	if w.direct = openDirect(w.out); w.direct != nil {
+		defer w.direct.Close()
 	}
 	chunk := int(min(w.opts.Chunk, int64(alignUp(uint64(size), pageSize))))
 	buffer := func() ([]byte, func(), error) { return w.opts.Buffer(chunk) }
-	w.writing = make(chan struct{}, w.opts.Workers)
-	err := eachChunk(ctx, int64(len(w.sums.chunks)), w.opts.Workers+ahead, buffer, w.chunk)
+	w.writing = make(chan struct{}, w.opts.workers)
+	err := eachChunk(ctx, int64(len(w.sums.chunks)), w.opts.workers+ahead, buffer, w.chunk)
 	if err != nil {
 		return err
 	}
 	begin = lap(&w.opts.Times.Write, begin)
-	w.opts.step("truncate") // direct writes are whole pages
+	w.opts.step("truncate") // O_DIRECT writes are whole pages
 	if err := w.out.Truncate(size); err != nil {
 		return err
 	}
@@ -283,7 +293,7 @@ func (w *writer) chunk(k int64, buf []byte) error {
 	w.writing <- struct{}{}
 	defer func() { <-w.writing }()
 	w.opts.step("write")
-	if err := w.put(buf, int(end-start), start); err != nil {
+	if err := w.writeAt(buf, int(end-start), start); err != nil {
 		return err
 	}
 	if done := w.written.Add(end - start); w.opts.Advance != nil {
@@ -292,16 +302,17 @@ func (w *writer) chunk(k int64, buf []byte) error {
 	return nil
 }
 
-// put writes n bytes of buf, whole pages of it where that goes past the cache.
-func (w *writer) put(buf []byte, n int, off int64) error {
-	if w.direct >= 0 {
+// writeAt writes n bytes of buf, with O_DIRECT as whole pages.
+func (w *writer) writeAt(buf []byte, n int, off int64) error {
+	if w.direct != nil {
 		pages := buf[:alignUp(uint64(n), pageSize)]
 		clear(pages[n:])
-		err := pwriteFull(w.direct, pages, off)
+		_, err := w.direct.WriteAt(pages, off)
 		if !errors.Is(err, unix.EINVAL) {
 			return err
 		}
-		// The device wants more than pages, or the caller's buffer is less.
+		// The device needs a coarser alignment, or the caller's buffer is not aligned.
 	}
-	return pwriteFull(int(w.out.Fd()), buf[:n], off)
+	_, err := w.out.WriteAt(buf[:n], off)
+	return err
 }

@@ -1,47 +1,48 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// A Rank is one of several that share a model out. The zero Rank has it all.
-// An Index of [EachDevice] means that [Spread] gives each device its own.
-type Rank struct{ Index, Of int }
+// A Rank is one of Of that share a model. The zero Rank has all of it.
+type Rank struct {
+	Index int // -1: [Selection.Spread] assigns one to each GPU
+	Of    int
+}
 
-// EachDevice is the Index of a Rank that is still to be given out.
-const EachDevice = -1
+// eachDevice is the Index of a Rank that is not assigned yet.
+const eachDevice = -1
 
-// A Range is a range of numbers, To not included. The zero Range is everything.
+// A Range is a range of numbers without To. The zero Range is everything.
 type Range struct{ From, To int }
 
 func (r Range) all() bool { return r == Range{} }
 
-// A Selection says which part of a model is wanted. The zero Selection is all
-// of it. Its parts narrow each other.
+// A Selection is the part of a model that goes to one GPU. A tensor must satisfy
+// all its fields; the zero Selection is all of the model on GPU 0.
 type Selection struct {
-	Only     []string // globs of names; a tensor must match one
-	Tensor   Rank     // tensor parallelism: slices of tensors, by Rules
-	Pipeline Rank     // pipeline parallelism: a stage's share of the layers
+	Device   int
+	Only     []string // patterns, of which a name must match one
+	Tensor   Rank     // tensor parallelism: slices of tensors
+	Pipeline Rank     // pipeline parallelism: a share of the layers
 	Expert   Rank     // expert parallelism: a share of each layer's experts
 	Layers   Range    // layers by number, instead of Pipeline
 	Experts  Range    // experts by number, instead of Expert
-	Rules    []SplitRule
+	// Rules say how Tensor splits the tensors that match a pattern:
+	// PATTERN=DIM, PATTERN=DIM/PARTS or PATTERN=whole. Usual names are split as in
+	// Megatron-LM, tensors without a rule are kept whole.
+	Rules []string
 }
 
-// A Target is a GPU and what goes there.
-type Target struct {
-	Device int
-	Selection
-}
-
-// ParseSelection reads the form that the command line uses, such as
-// "tp=4,rank=1", "pp=2", "ep=8,eprank=0", "layers=0-16", "experts=0-8". A
-// group without its rank is given out among the devices by [Spread].
-func ParseSelection(s string) (Selection, error) {
-	sel := Selection{}
-	ranks := map[string]*int{}
+// ParseSelection reads the syntax of the command line, such as "tp=4,rank=1",
+// "pp=2", "ep=8,eprank=0", "layers=0-16" or "experts=0-8". A group without its
+// rank is left to [Selection.Spread]. It checks the rules and adds them.
+func ParseSelection(s string, rules ...string) (Selection, error) {
+	sel := Selection{Rules: rules}
+	ranks := map[string]int{}
 	for field := range strings.SplitSeq(s, ",") {
 		if field == "" {
 			continue
@@ -56,36 +57,34 @@ func ParseSelection(s string) (Selection, error) {
 		case "ep":
 			sel.Expert, err = parseGroup(value)
 		case "rank", "stage", "eprank":
-			var n int
-			n, err = parseCount(value, 0)
-			ranks[key] = &n
+			ranks[key], err = parseCount(value, 0)
 		case "layers":
 			sel.Layers, err = parseRange(value)
 		case "experts":
 			sel.Experts, err = parseRange(value)
 		default:
-			err = fmt.Errorf("unknown key: the keys are tp, rank, pp, stage, ep, eprank, layers, experts")
+			err = errors.New("unknown key (keys: tp, rank, pp, stage, ep, eprank, layers, experts)")
 		}
 		if err != nil {
 			return Selection{}, fmt.Errorf("plan %q: %s: %w", s, field, err)
 		}
 	}
 	for key, r := range map[string]*Rank{"rank": &sel.Tensor, "stage": &sel.Pipeline, "eprank": &sel.Expert} {
-		n := ranks[key]
-		if n == nil {
-			continue
+		n, ok := ranks[key]
+		if ok && n >= r.Of {
+			return Selection{}, fmt.Errorf("plan %q: %s=%d must be less than %d", s, key, n, r.Of)
 		}
-		if *n >= r.Of {
-			return Selection{}, fmt.Errorf("plan %q: %s=%d is not one of %d", s, key, *n, r.Of)
+		if ok {
+			r.Index = n
 		}
-		r.Index = *n
 	}
-	return sel, nil
+	_, err := parseRules(rules)
+	return sel, err
 }
 
 func parseGroup(s string) (Rank, error) {
 	n, err := parseCount(s, 1)
-	return Rank{EachDevice, n}, err
+	return Rank{eachDevice, n}, err
 }
 
 func parseCount(s string, least int) (int, error) {
@@ -109,38 +108,38 @@ func parseRange(s string) (Range, error) {
 	return Range{a, b}, err
 }
 
-// Spread gives the parts of a selection out to devices. Groups whose rank is
-// open are counted through, tensor parallelism fastest; together they must be
-// as many as the devices. Where no rank is open, several devices share the
-// layers as pipeline stages.
-func Spread(sel Selection, devices []int) ([]Target, error) {
+// Spread assigns the parts of a selection to GPUs. It counts through the groups
+// without a rank, tensor parallelism fastest; there must be as many parts as GPUs.
+// Without such a group, several GPUs share the layers as pipeline stages.
+func (s Selection) Spread(devices []int) ([]Selection, error) {
 	if len(devices) == 0 {
-		return nil, fmt.Errorf("no device to load to")
+		return nil, errors.New("no GPU to load to")
 	}
-	open := 1
-	for _, r := range []Rank{sel.Tensor, sel.Expert, sel.Pipeline} {
-		if r.Index == EachDevice {
-			open *= r.Of
+	parts := 1
+	for _, r := range []Rank{s.Tensor, s.Expert, s.Pipeline} {
+		if r.Index == eachDevice {
+			parts *= r.Of
 		}
 	}
-	if open == 1 && len(devices) > 1 && sel.Pipeline == (Rank{}) && sel.Layers.all() {
-		sel.Pipeline, open = Rank{EachDevice, len(devices)}, len(devices)
+	if parts == 1 && len(devices) > 1 && s.Pipeline == (Rank{}) && s.Layers.all() {
+		s.Pipeline, parts = Rank{eachDevice, len(devices)}, len(devices)
 	}
-	if open != len(devices) {
-		return nil, fmt.Errorf("the plan has %d parts for %d devices: name the rank that is wanted, or as many devices", open, len(devices))
+	if parts != len(devices) {
+		return nil, fmt.Errorf("plan has %d parts for %d GPUs (fix: set a rank, or name one GPU per part)", parts, len(devices))
 	}
-	targets := make([]Target, len(devices))
+	list := make([]Selection, len(devices))
 	for i, dev := range devices {
-		t := Target{dev, sel}
+		t := s
+		t.Device = dev
 		left := i
 		for _, r := range []*Rank{&t.Tensor, &t.Expert, &t.Pipeline} {
-			if r.Index == EachDevice {
+			if r.Index == eachDevice {
 				r.Index, left = left%r.Of, left/r.Of
 			}
 		}
-		targets[i] = t
+		list[i] = t
 	}
-	return targets, nil
+	return list, nil
 }
 
 func (s *Selection) check() error {
@@ -150,20 +149,20 @@ func (s *Selection) check() error {
 		}
 	}
 	if s.Pipeline.Of > 1 && !s.Layers.all() {
-		return fmt.Errorf("both a pipeline stage and a range of layers")
+		return errors.New("a pipeline stage and a range of layers are mutually exclusive")
 	}
 	if s.Expert.Of > 1 && !s.Experts.all() {
-		return fmt.Errorf("both an expert rank and a range of experts")
+		return errors.New("an expert rank and a range of experts are mutually exclusive")
 	}
 	return nil
 }
 
-// AnyOf makes a test of globs: a name passes if it matches one of them, or if
-// there is none. "*" also matches dots and slashes.
-func AnyOf(globs []string) (func(name string) bool, error) {
+// AnyOf returns a test whether a name matches one of the patterns; without
+// patterns all names do. "*" also matches dots and slashes.
+func AnyOf(patterns []string) (func(name string) bool, error) {
 	var tests []func(string) bool
-	for _, g := range globs {
-		t, err := compile(g)
+	for _, p := range patterns {
+		t, err := compile(p)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ func TestParseSelection(t *testing.T) {
 		{"", Selection{}},
 		{"tp=4,rank=1", Selection{Tensor: Rank{1, 4}}},
 		{"rank=1,tp=4", Selection{Tensor: Rank{1, 4}}},
-		{"tp=2", Selection{Tensor: Rank{EachDevice, 2}}},
+		{"tp=2", Selection{Tensor: Rank{eachDevice, 2}}},
 		{"pp=2,stage=0,tp=8,rank=7", Selection{Tensor: Rank{7, 8}, Pipeline: Rank{0, 2}}},
 		{"ep=4,eprank=3", Selection{Expert: Rank{3, 4}}},
 		{"layers=3,experts=0-8", Selection{Layers: Range{3, 4}, Experts: Range{0, 8}}},
@@ -33,8 +33,8 @@ func TestParseSelection(t *testing.T) {
 		"tp":              "want a number from 1",
 		"tp=0":            "want a number from 1",
 		"tp=x":            "want a number from 1",
-		"tp=4,rank=4":     "rank=4 is not one of 4",
-		"rank=0":          "rank=0 is not one of 0",
+		"tp=4,rank=4":     "rank=4 must be less than 4",
+		"rank=0":          "rank=0 must be less than 0",
 		"tp=2,rank=-1":    "want a number from 0",
 		"layers=4-4":      "want a number from 5",
 		"layers=a":        "want a number",
@@ -47,51 +47,55 @@ func TestParseSelection(t *testing.T) {
 	}
 }
 
-func TestParseSplitRule(t *testing.T) {
-	for in, want := range map[string]SplitRule{
-		"*.w=1":      {Match: "*.w", Dim: 1},
-		"*.w=0/3":    {Match: "*.w", Parts: 3},
-		"a=b=whole":  {Match: "a=b", Whole: true},
-		"[ab].x*=10": {Match: "[ab].x*", Dim: 10},
+func TestParseRules(t *testing.T) {
+	for in, want := range map[string]splitRule{
+		"*.w=1":      {pattern: "*.w", dim: 1},
+		"*.w=0/3":    {pattern: "*.w", parts: 3},
+		"a=b=whole":  {pattern: "a=b", whole: true},
+		"[ab].x*=10": {pattern: "[ab].x*", dim: 10},
 	} {
-		got, err := ParseSplitRule(in)
-		if err != nil || got != want {
-			t.Errorf("%q: %+v, %v, want %+v", in, got, err, want)
+		got, err := parseRules([]string{in})
+		if err != nil {
+			t.Fatalf("%q: %v", in, err)
+		}
+		got[0].match = nil
+		if diff := cmp.Diff(want, got[0], cmp.AllowUnexported(splitRule{})); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", in, diff)
 		}
 	}
 	for _, in := range []string{"", "x", "=1", "x=", "x=-1", "x=1/0", "x=1/", "x=all", "[=1"} {
-		if r, err := ParseSplitRule(in); err == nil {
-			t.Errorf("%q: accepted as %+v", in, r)
+		if sel, err := ParseSelection("", in); err == nil {
+			t.Errorf("%q: accepted as %+v", in, sel)
 		}
 	}
 }
 
 func TestSpread(t *testing.T) {
-	each := func(of int) Rank { return Rank{EachDevice, of} }
+	each := func(of int) Rank { return Rank{eachDevice, of} }
 	tests := []struct {
 		name    string
 		sel     Selection
 		devices []int
-		want    []Target
+		want    []Selection
 	}{
-		{"all to one", Selection{}, []int{3}, []Target{{3, Selection{}}}},
-		{"a rank to one", Selection{Tensor: Rank{1, 4}}, []int{0}, []Target{{0, Selection{Tensor: Rank{1, 4}}}}},
-		{"a rank to each", Selection{Tensor: each(2)}, []int{1, 0}, []Target{{1, Selection{Tensor: Rank{0, 2}}}, {0, Selection{Tensor: Rank{1, 2}}}}},
-		{"layers shared by default", Selection{}, []int{0, 1}, []Target{{0, Selection{Pipeline: Rank{0, 2}}}, {1, Selection{Pipeline: Rank{1, 2}}}}},
+		{"all to one", Selection{}, []int{3}, []Selection{{Device: 3}}},
+		{"a rank to one", Selection{Tensor: Rank{1, 4}}, []int{0}, []Selection{{Device: 0, Tensor: Rank{1, 4}}}},
+		{"a rank to each", Selection{Tensor: each(2)}, []int{1, 0}, []Selection{{Device: 1, Tensor: Rank{0, 2}}, {Device: 0, Tensor: Rank{1, 2}}}},
+		{"layers shared by default", Selection{}, []int{0, 1}, []Selection{{Device: 0, Pipeline: Rank{0, 2}}, {Device: 1, Pipeline: Rank{1, 2}}}},
 		{
 			"a grid",
 			Selection{Tensor: each(2), Pipeline: each(2)},
 			[]int{0, 1, 2, 3},
-			[]Target{
-				{0, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{0, 2}}},
-				{1, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{0, 2}}},
-				{2, Selection{Tensor: Rank{0, 2}, Pipeline: Rank{1, 2}}},
-				{3, Selection{Tensor: Rank{1, 2}, Pipeline: Rank{1, 2}}},
+			[]Selection{
+				{Device: 0, Tensor: Rank{0, 2}, Pipeline: Rank{0, 2}},
+				{Device: 1, Tensor: Rank{1, 2}, Pipeline: Rank{0, 2}},
+				{Device: 2, Tensor: Rank{0, 2}, Pipeline: Rank{1, 2}},
+				{Device: 3, Tensor: Rank{1, 2}, Pipeline: Rank{1, 2}},
 			},
 		},
 	}
 	for _, tt := range tests {
-		got, err := Spread(tt.sel, tt.devices)
+		got, err := tt.sel.Spread(tt.devices)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -108,7 +112,7 @@ func TestSpread(t *testing.T) {
 		{Selection{Tensor: each(2)}, []int{0, 1, 2}},
 		{Selection{Layers: Range{0, 1}}, []int{0, 1}},
 	} {
-		if got, err := Spread(bad.sel, bad.devices); err == nil {
+		if got, err := bad.sel.Spread(bad.devices); err == nil {
 			t.Errorf("%+v on %v: %+v", bad.sel, bad.devices, got)
 		}
 	}
@@ -118,20 +122,20 @@ func TestSelectionErrors(t *testing.T) {
 	m := modelOf(t, map[string][]Info{"f": {{Name: "a.0.w", Dtype: U8, Shape: []int64{2}}}}, "f")
 	for says, sel := range map[string]Selection{
 		"pattern":             {Only: []string{"["}},
-		"rule: pattern":       {Rules: []SplitRule{{Match: "["}}},
+		"rule ":               {Rules: []string{"[=1"}},
 		"rank 2 of 2":         {Tensor: Rank{2, 2}},
-		"rank -1 of 2":        {Tensor: Rank{EachDevice, 2}},
+		"rank -1 of 2":        {Tensor: Rank{eachDevice, 2}},
 		"pipeline stage and":  {Pipeline: Rank{0, 2}, Layers: Range{0, 1}},
 		"expert rank and":     {Expert: Rank{0, 2}, Experts: Range{0, 1}},
 		"no tensor of model ": {Only: []string{"b*"}},
 	} {
-		_, err := NewPlan(m, []Target{{0, sel}}, nil)
+		_, err := NewPlan(m, []Selection{sel}, nil)
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("error %v, want %q", err, says)
 		}
 	}
 	for _, o := range []PlanOptions{{Align: 257}, {MaxRead: 100}, {MaxRead: -1}} {
-		if _, err := NewPlan(m, []Target{{}}, &o); err == nil {
+		if _, err := NewPlan(m, []Selection{{}}, &o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}
 	}

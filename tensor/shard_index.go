@@ -12,37 +12,21 @@ import (
 	"slices"
 )
 
-// An IndexError says what is wrong with an index of shards.
-type IndexError struct {
-	File   string
-	Tensor string
-	Err    error
-}
-
-func (e *IndexError) Error() string {
-	if e.Tensor == "" {
-		return fmt.Sprintf("%s: %v", e.File, e.Err)
-	}
-	return fmt.Sprintf("%s: tensor %q: %v", e.File, e.Tensor, e.Err)
-}
-
-// Unwrap gives the cause to errors.Is.
-func (e *IndexError) Unwrap() error { return e.Err }
-
 // openIndex opens a sharded model. The index decides which file a tensor comes
-// from, and every tensor that it names must be there.
+// from, and each of its tensors must be there.
 func openIndex(path string) (*Model, error) {
-	text, err := readLimited(path, MaxHeader)
+	text, err := readLimited(path, maxHeader)
 	if err != nil {
 		return nil, err
 	}
 	shards, err := parseIndex(text)
 	if err != nil {
-		if ie, ok := errors.AsType[*IndexError](err); ok {
-			ie.File = path
-			return nil, ie
+		fe, ok := errors.AsType[*FormatError](err)
+		if !ok {
+			fe = breaks(ruleIndex, "", "%v", err)
 		}
-		return nil, &IndexError{File: path, Err: err}
+		fe.File = path
+		return nil, fe
 	}
 	dir := filepath.Dir(path)
 	files := make(map[string]struct{})
@@ -57,13 +41,13 @@ func openIndex(path string) (*Model, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		if _, ok := m.byName[name]; !ok {
-			return nil, &IndexError{path, name, fmt.Errorf("not in %s, where weight_map sends it", shards[name])}
+			return nil, &FormatError{path, name, ruleIndex, fmt.Sprintf("not in %s, where weight_map sends it", shards[name])}
 		}
 	}
 	return m, nil
 }
 
-// readLimited reads a file that must not be larger than limit.
+// readLimited reads a file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,16 +64,16 @@ func readLimited(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// parseIndex returns the weight_map of an index. What else stands there is
-// other people's: it must be JSON and is not looked at.
+// parseIndex returns the weight_map of an index. The rest must be JSON and is
+// ignored.
 func parseIndex(text []byte) (map[string]string, error) {
 	if !json.Valid(text) {
 		var v any
 		return nil, json.Unmarshal(text, &v)
 	}
 	var shards map[string]string
-	// The decoder takes the last of two equal keys, so the objects are walked
-	// token by token.
+	// Unmarshal takes the last of two equal keys, so the objects are walked key by
+	// key.
 	err := walkObject(text, func(key string, value json.RawMessage) error {
 		if key != "weight_map" {
 			return nil
@@ -100,21 +84,21 @@ func parseIndex(text []byte) (map[string]string, error) {
 		shards = make(map[string]string)
 		return walkObject(value, func(name string, value json.RawMessage) error {
 			if _, ok := shards[name]; ok {
-				return &IndexError{Tensor: name, Err: RuleDuplicate}
+				return breaks(ruleDuplicate, name, "the name occurs twice")
 			}
 			var file string
 			if err := json.Unmarshal(value, &file); err != nil {
-				return &IndexError{Tensor: name, Err: err}
+				return breaks(ruleIndex, name, "%v", err)
 			}
 			if !filepath.IsLocal(file) {
-				return &IndexError{Tensor: name, Err: fmt.Errorf("the file %q does not lie beside the index", file)}
+				return breaks(ruleIndex, name, "file %q is outside the index's directory", file)
 			}
 			shards[name] = file
 			return nil
 		})
 	})
 	if err == nil && len(shards) == 0 {
-		err = errors.New("no weight_map, or an empty one")
+		err = errors.New("weight_map is missing or empty")
 	}
 	return shards, err
 }

@@ -92,7 +92,7 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 	switch o.order {
 	case "file":
 	case "layer":
-		plan.Order = tensor.ByLayer
+		plan.ByLayer = true
 	default:
 		return nil, nil, fmt.Errorf("--order %s: want file or layer", o.order)
 	}
@@ -101,7 +101,7 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 		if err != nil || n == 0 {
 			return nil, nil, fmt.Errorf("--window %s: want a size such as 512M or 4G", o.window)
 		}
-		plan.Alloc, load.Window = tensor.PerTensor, uint64(n)
+		plan.PerTensor, load.Window = true, uint64(n)
 	}
 	if o.hold != "" {
 		if o.window != "" || o.dryRun {
@@ -122,7 +122,7 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 		return err
 	}
 	if o.dryRun {
-		return printPlan(out, plan, o.json)
+		return show(out, o.json, plan)
 	}
 	mach, drv, err := openDriver(devices...)
 	if err != nil {
@@ -157,7 +157,7 @@ func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Write
 	if o.json {
 		out = os.Stderr // standard output has only JSON
 	}
-	model := &hold.Model{Name: m.Path, Metadata: metadata(m), Tensors: tensors}
+	model := &hold.Model{Name: m.Path, Metadata: m.Metadata(), Tensors: tensors}
 	return serve(ctx, listener, model, machineGPUs{mach, drv}, out)
 }
 
@@ -178,14 +178,6 @@ func serve(ctx context.Context, listener *net.UnixListener, m *hold.Model, gpus 
 	}
 	fmt.Fprintf(out, "released %s attached=%d\n", listener.Addr(), s.Served())
 	return nil
-}
-
-func printPlan(out io.Writer, p *tensor.Plan, asJSON bool) error {
-	if asJSON {
-		return writeJSON(out, p)
-	}
-	_, err := p.WriteTo(out)
-	return err
 }
 
 // pinnedCopyRates returns the sum of the GPUs' pinned-copy rates, in GB/s.

@@ -68,14 +68,14 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	res := &lsResult{Model: path, Metadata: metadata(m), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	res := &lsResult{Model: path, Metadata: m.Metadata(), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
 	for _, f := range m.Files {
 		res.Files = append(res.Files, f.Path)
 	}
-	for _, e := range m.Entries() {
-		if wanted(e.Name) {
-			res.Tensors = append(res.Tensors, lsTensor{e.Info, m.Files[e.File].Path})
-			res.Bytes += e.Len
+	for _, info := range m.Tensors {
+		if wanted(info.Name) {
+			res.Tensors = append(res.Tensors, lsTensor{info, m.Files[info.File].Path})
+			res.Bytes += info.Len
 		}
 	}
 	if n := len(m.Unlisted); n > 0 && !o.json {

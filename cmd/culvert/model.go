@@ -33,7 +33,7 @@ func (p *part) flags(cmd *cobra.Command) {
 
 // open opens a model and plans the load of the part. It returns the GPUs named.
 func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model, *tensor.Plan, []int, error) {
-	targets, devices, err := p.targets(gpus)
+	parts, devices, err := p.selections(gpus)
 	if err != nil {
 		return nil, nil, nil, usageError{err}
 	}
@@ -41,37 +41,30 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	plan, err := tensor.NewPlan(m, targets, opts)
+	plan, err := tensor.NewPlan(m, parts, opts)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	split := slices.ContainsFunc(plan.Tensors, func(t tensor.Placed) bool { return t.Whole != nil })
-	if !split && slices.ContainsFunc(targets, func(t tensor.Target) bool { return t.Tensor.Of > 1 }) {
+	if !split && slices.ContainsFunc(parts, func(s tensor.Selection) bool { return s.Tensor.Of > 1 }) {
 		fmt.Fprintln(os.Stderr, "culvert: note: tp splits no tensor of this model, so every rank gets all of them (fix: --rule sets the split for names that are not known)")
 	}
 	return m, plan, devices, nil
 }
 
-// targets returns the GPUs and what goes to each.
-func (p *part) targets(gpus string) ([]tensor.Target, []int, error) {
+// selections returns what goes to each GPU, and the GPUs.
+func (p *part) selections(gpus string) ([]tensor.Selection, []int, error) {
 	devices, err := parseGPUs(gpus)
 	if err != nil {
 		return nil, nil, err
 	}
-	sel, err := tensor.ParseSelection(p.plan)
+	sel, err := tensor.ParseSelection(p.plan, p.rules...)
 	if err != nil {
 		return nil, nil, err
 	}
 	sel.Only = p.only
-	for _, r := range p.rules {
-		rule, err := tensor.ParseSplitRule(r)
-		if err != nil {
-			return nil, nil, err
-		}
-		sel.Rules = append(sel.Rules, rule)
-	}
-	targets, err := tensor.Spread(sel, devices)
-	return targets, devices, err
+	parts, err := sel.Spread(devices)
+	return parts, devices, err
 }
 
 // loadAll runs a load and returns its tensors, whose memory belongs to the load.
@@ -92,17 +85,6 @@ func loadAll(ctx context.Context, p *tensor.Plan, drv *cufile.Driver, opts *tens
 		meter.Advance(l.Progress(), total)
 	}
 	return l, tensors, nil
-}
-
-// metadata merges the metadata of all files.
-func metadata(m *tensor.Model) map[string]string {
-	all := map[string]string{}
-	for _, f := range m.Files {
-		for k, v := range f.Metadata {
-			all[k] = v
-		}
-	}
-	return all
 }
 
 // modelError adds operation and path to an error, unless it starts with the path

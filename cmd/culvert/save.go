@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/tensor"
@@ -155,7 +154,7 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 		return modelError("save", src, err)
 	}
 	defer l.Close()
-	return r.save(ctx, o, tensors, metadata(m), drv)
+	return r.save(ctx, o, tensors, m.Metadata(), drv)
 }
 
 // saveServed saves a model that another process serves, or its part on some GPUs.
@@ -195,9 +194,6 @@ func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.T
 		if err != nil {
 			return err
 		}
-		if opts.Buffer == nil {
-			opts.Buffer = func(n int) ([]byte, func(), error) { return pinned(dev, n) }
-		}
 		sources = append(sources, tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: tensor.DeviceBytes(dev, t.Span)})
 	}
 	start := time.Now()
@@ -217,13 +213,4 @@ func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.T
 	r.Tensors, r.Bytes, r.Seconds = len(m.Tensors), m.Size, time.Since(start).Seconds()
 	r.GBps = float64(r.Bytes) / r.Seconds / 1e9
 	return nil
-}
-
-// pinned allocates host memory that a GPU copies to at full speed.
-func pinned(dev gpu.Device, n int) ([]byte, func(), error) {
-	a, err := dev.Alloc(gpu.KindHost, uint64(n), 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return gpu.HostBytes(a, uint64(n)), func() { dev.Free(a) }, nil
 }

@@ -92,9 +92,7 @@ func verifyFile(ctx context.Context, o verifyOptions, path string) (verifyResult
 	var m *tensor.Manifest
 	var err error
 	if o.create {
-		if m, err = tensor.Describe(ctx, path); err == nil {
-			err = tensor.WriteManifest(path, m)
-		}
+		m, err = tensor.CreateManifest(ctx, path)
 	} else {
 		m, err = tensor.Verify(ctx, path)
 	}

@@ -44,7 +44,7 @@ func load(ctx context.Context, out io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	plan, err := tensor.NewPlan(model, []tensor.Target{{Device: 0}}, &tensor.PlanOptions{Order: tensor.ByLayer})
+	plan, err := tensor.NewPlan(model, []tensor.Selection{{Device: 0}}, &tensor.PlanOptions{ByLayer: true})
 	if err != nil {
 		return err
 	}

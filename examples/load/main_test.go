@@ -24,7 +24,7 @@ func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	var sources []tensor.Source
 	for _, name := range []string{"lm_head.weight", "model.layers.1.w", "model.layers.0.w", "model.embed_tokens.weight"} {
-		sources = append(sources, tensor.Source{Name: name, Dtype: tensor.BF16, Shape: []int64{64, 32}, Data: zeros{}})
+		sources = append(sources, tensor.Source{Name: name, Dtype: "BF16", Shape: []int64{64, 32}, Data: zeros{}})
 	}
 	if _, err := tensor.Save(t.Context(), path, sources, nil); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,10 +18,10 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// waitAnswer is how long a client waits for a holder, which may be loading yet.
+// waitAnswer is how long a client waits for a server, which may still be loading.
 const waitAnswer = 5 * time.Minute
 
-// An Attached model lies in memory that was mapped from a holder, or copied.
+// An Attached model is in memory that was mapped from a server, or copied.
 type Attached struct {
 	Model
 	Share Share
@@ -28,13 +30,13 @@ type Attached struct {
 	buffers []buffer
 }
 
-// Took is how long the steps of an attachment took. The list of tensors is read
-// while memory is mapped.
+// Took is how long the steps of Attach took. List, reading the list of tensors, runs
+// concurrently with Map.
 type Took struct {
 	Connect, Answer, Map, List time.Duration
 }
 
-// Attach gets the model that is held at path.
+// Attach maps the model that is served at path.
 func Attach(ctx context.Context, path string, gpus GPUs) (*Attached, error) {
 	m := &Attached{}
 	if err := m.attach(ctx, path, gpus); err != nil {
@@ -48,7 +50,7 @@ func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 	begin := time.Now()
 	conn, err := d.DialContext(ctx, "unix", path)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("nobody holds a model there (start one with: culvert load MODEL gpu:0 --hold %s): %w", path, err)
+		return fmt.Errorf("no model is served there (fix: culvert load MODEL gpu:0 --hold %s): %w", path, err)
 	}
 	if err != nil {
 		return err
@@ -62,13 +64,13 @@ func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 	}
 	err = m.exchange(c, gpus)
 	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // that is why the connection failed
+		err = ctx.Err() // the cause of the failed connection
 	}
 	return err
 }
 
-// exchange asks for the model and takes it. The list of tensors is read while
-// the memory is mapped: both take about as long.
+// exchange requests the model and maps it. It reads the list of tensors meanwhile:
+// both take about as long.
 func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	text, err := encode(hello{protocol, Version})
 	if err != nil {
@@ -82,10 +84,10 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	files, err := receive(c, &h, maxAnswer)
 	defer closeAll(files)
 	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the holder ended before it had answered: %w", err)
+		return fmt.Errorf("the server ended before it answered: %w", err)
 	}
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return fmt.Errorf("read the answer: %w", err)
 	}
 	if err := h.check(len(files)); err != nil {
 		return err
@@ -95,13 +97,13 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	begin = time.Now()
 	mapped := make(chan error, 1)
 	go func() {
-		err := m.take(&h, files, gpus)
+		err := m.mapBuffers(&h, files, gpus)
 		m.Took.Map = time.Since(begin)
 		mapped <- err
 	}()
 	var tensors []wireTensor
 	more, err := receive(c, &tensors, maxAnswer)
-	closeAll(more) // nobody asked for any
+	closeAll(more) // none are expected
 	if err == nil {
 		err = checkTensors(tensors, h.Buffers)
 	}
@@ -118,61 +120,43 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	return nil
 }
 
-// take maps or copies the buffers.
-func (m *Attached) take(h *head, files []*os.File, gpus GPUs) error {
+// mapBuffers maps or copies the buffers.
+func (m *Attached) mapBuffers(h *head, files []*os.File, gpus GPUs) error {
 	infos, err := gpus.Devices()
 	if err != nil {
 		return err
 	}
 	for i, b := range h.Buffers {
-		n := find(infos, b.GPU)
+		n := slices.IndexFunc(infos, func(info gpu.Info) bool { return info.UUID == b.GPU })
 		if n < 0 {
 			return fmt.Errorf("the model is on %s, which this process does not see: it sees %s", b.GPU, names(infos))
 		}
-		dev, err := gpus.Device(n)
+		dev, err := gpus.Device(infos[n].Index)
 		if err != nil {
 			return err
 		}
-		base, err := takeBuffer(dev, files[i], b.Size, h.Share)
+		use := dev.Import
+		if h.Share == ByCopy {
+			use = func(f *os.File, size uint64) (gpu.Addr, error) { return copyIn(dev, f, size) }
+		}
+		base, err := use(files[i], b.Size)
 		if err != nil {
-			return fmt.Errorf("%d bytes of gpu:%d: %w", b.Size, n, err)
+			return fmt.Errorf("%d bytes of gpu:%d: %w", b.Size, infos[n].Index, err)
 		}
 		m.buffers = append(m.buffers, buffer{dev, base, b.Size})
 	}
 	return nil
 }
 
-func takeBuffer(dev gpu.Device, f *os.File, size uint64, share Share) (gpu.Addr, error) {
-	if share == ByCopy {
-		return copyIn(dev, f, size)
-	}
-	return dev.Import(f, size)
-}
-
-// find is the number of a GPU among those that are seen, or -1.
-func find(infos []gpu.Info, id gpu.UUID) int {
-	for _, info := range infos {
-		if info.UUID == id {
-			return info.Index
-		}
-	}
-	return -1
-}
-
 func names(infos []gpu.Info) string {
-	s := "none"
-	for i, info := range infos {
-		if i == 0 {
-			s = ""
-		} else {
-			s += ", "
-		}
-		s += fmt.Sprintf("%s %s", info.Name, info.UUID)
+	var list []string
+	for _, info := range infos {
+		list = append(list, fmt.Sprintf("%s %s", info.Name, info.UUID))
 	}
-	return s
+	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
-// Close unmaps the memory. The holder and other clients keep theirs.
+// Close unmaps the memory. The server and other clients keep theirs.
 func (m *Attached) Close() error {
 	var errs []error
 	for _, b := range m.buffers {

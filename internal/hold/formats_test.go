@@ -40,7 +40,7 @@ func TestServerFormats(t *testing.T) {
 		t.Fatalf("version 1: %+v", a)
 	}
 	norm := a.Tensors[1]
-	if norm.Name != "norm.weight" || norm.Dtype.String() != "BF16" || len(norm.Shape) != 1 || norm.Shape[0] != 5 || norm.Span.Off != 256 || norm.Span.Len != 10 {
+	if norm.Name != "norm.weight" || norm.Dtype != "BF16" || len(norm.Shape) != 1 || norm.Shape[0] != 5 || norm.Span.Off != 256 || norm.Span.Len != 10 {
 		t.Errorf("version 1: %+v", norm)
 	}
 }

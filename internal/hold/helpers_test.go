@@ -108,7 +108,7 @@ func (w *world) model(t testing.TB, kind gpu.Kind, gpus int) (*Model, [][]byte) 
 					t.Fatal(err)
 				}
 			}
-			m.Tensors = append(m.Tensors, tensor.Tensor{Name: fmt.Sprintf("t%d.%d", i, j), Dtype: tensor.U8, Shape: []int64{n}, Span: span})
+			m.Tensors = append(m.Tensors, tensor.Tensor{Name: fmt.Sprintf("t%d.%d", i, j), Dtype: "U8", Shape: []int64{n}, Span: span})
 			want = append(want, data)
 			off += (uint64(n) + 255) &^ 255
 		}

@@ -230,7 +230,7 @@ func TestKind(t *testing.T) {
 func TestNobody(t *testing.T) {
 	w := newWorld(t, soft.Config{})
 	path := socket(t)
-	if _, err := Attach(t.Context(), path, w); !os.IsNotExist(errors.Unwrap(errors.Unwrap(err))) && !strings.Contains(err.Error(), "nobody holds a model there") {
+	if _, err := Attach(t.Context(), path, w); !os.IsNotExist(errors.Unwrap(errors.Unwrap(err))) && !strings.Contains(err.Error(), "no model is served there") {
 		t.Errorf("no socket: %v", err)
 	}
 	stale(t, path)

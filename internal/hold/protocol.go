@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"net"
 	"os"
 
@@ -22,12 +21,12 @@ const Version = 1
 const (
 	protocol  = "culvert-hold"
 	maxHello  = 4 << 10
-	maxAnswer = 2 * tensor.MaxHeader
-	// maxBuffers is how many descriptors Linux takes in one message (SCM_MAX_FD).
+	maxAnswer = 200_000_000 // a list of as many tensors as two headers may have
+	// maxBuffers is how many descriptors Linux allows in one message (SCM_MAX_FD).
 	maxBuffers = 253
 )
 
-// A Share says how memory gets from the holder to a client.
+// A Share says how a client gets the memory.
 type Share string
 
 const (
@@ -35,7 +34,7 @@ const (
 	ByCopy       Share = "copy"       // the same bytes in other memory
 )
 
-// hello is what a client begins with, and how the answer begins.
+// hello is the client's message, and the start of the answer.
 type hello struct {
 	Protocol string `json:"protocol"`
 	Version  int    `json:"version"`
@@ -43,7 +42,7 @@ type hello struct {
 
 func (h hello) check(who string) error {
 	if h.Protocol != protocol || h.Version != Version {
-		return fmt.Errorf("%s speaks %q version %d, this is %q version %d: use the same release on both sides", who, h.Protocol, h.Version, protocol, Version)
+		return fmt.Errorf("%s speaks %q version %d, this is %q version %d (fix: use the same release on both sides)", who, h.Protocol, h.Version, protocol, Version)
 	}
 	return nil
 }
@@ -64,7 +63,7 @@ type wireBuffer struct {
 	Size uint64   `json:"bytes"`
 }
 
-// A wireTensor is a tensor and its place.
+// A wireTensor is a tensor in a buffer.
 type wireTensor struct {
 	Name   string       `json:"name"`
 	Dtype  tensor.Dtype `json:"dtype"`
@@ -74,12 +73,12 @@ type wireTensor struct {
 	Len    uint64       `json:"bytes"`
 }
 
-// check holds a head to what came with it.
+// check compares a head with the descriptors that came with it.
 func (h *head) check(descriptors int) error {
 	if h.Error != "" {
-		return fmt.Errorf("the holder says: %s", h.Error)
+		return fmt.Errorf("the server says: %s", h.Error)
 	}
-	if err := h.hello.check("the holder"); err != nil {
+	if err := h.hello.check("the server"); err != nil {
 		return err
 	}
 	if len(h.Buffers) != descriptors {
@@ -91,41 +90,29 @@ func (h *head) check(descriptors int) error {
 	return nil
 }
 
-// checkTensors holds tensors to what they promise: each lies in its buffer and
-// has the size that its shape gives. Clients make views of memory of them.
+// checkTensors checks that each tensor is inside its buffer and has the size of its
+// shape: clients make views of memory from them.
 func checkTensors(tensors []wireTensor, buffers []wireBuffer) error {
 	for i := range tensors {
 		t := &tensors[i]
 		if t.Buffer < 0 || t.Buffer >= len(buffers) {
-			return fmt.Errorf("tensor %q lies in buffer %d of %d", t.Name, t.Buffer, len(buffers))
+			return fmt.Errorf("tensor %q is in buffer %d of %d", t.Name, t.Buffer, len(buffers))
 		}
 		if size := buffers[t.Buffer].Size; t.Off > size || t.Len > size-t.Off {
-			return fmt.Errorf("tensor %q lies at %d+%d of %d bytes", t.Name, t.Off, t.Len, size)
+			return fmt.Errorf("tensor %q is at %d+%d of %d bytes", t.Name, t.Off, t.Len, size)
 		}
-		if n, ok := byteSize(t.Dtype, t.Shape); !ok || n != t.Len {
+		if n, err := t.Dtype.Size(t.Shape); err != nil || uint64(n) != t.Len {
 			return fmt.Errorf("tensor %q, dtype %s, shape %v, has %d bytes", t.Name, t.Dtype, t.Shape, t.Len)
 		}
 	}
 	return nil
 }
 
-func byteSize(d tensor.Dtype, shape []int64) (uint64, bool) {
-	n := uint64(d.Bits())
-	for _, dim := range shape {
-		hi, lo := bits.Mul64(n, uint64(dim))
-		if dim < 0 || hi != 0 {
-			return 0, false
-		}
-		n = lo
-	}
-	return n / 8, n%8 == 0
-}
-
-// encode makes the text of a message.
+// encode returns the text of a message.
 func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > maxAnswer {
-		err = fmt.Errorf("a message of %d bytes: the limit is %d", len(text), maxAnswer)
+		err = fmt.Errorf("message of %d bytes exceeds the limit of %d", len(text), maxAnswer)
 	}
 	return text, err
 }
@@ -149,8 +136,8 @@ func send(c *net.UnixConn, text []byte, files []*os.File) error {
 	return err
 }
 
-// receive reads one message of at most limit bytes and the descriptors that
-// come with it, which are the caller's to close, whatever else goes wrong.
+// receive reads one message of at most limit bytes. The caller must close the files
+// that come with it, also after an error.
 func receive(c *net.UnixConn, v any, limit int) ([]*os.File, error) {
 	var length [4]byte
 	rights := make([]byte, unix.CmsgSpace(4*maxBuffers))
@@ -164,14 +151,14 @@ func receive(c *net.UnixConn, v any, limit int) ([]*os.File, error) {
 	case n == 0:
 		return files, io.ErrUnexpectedEOF
 	case flags&unix.MSG_CTRUNC != 0:
-		return files, errors.New("descriptors were lost on the way: this process has no room for more (ulimit -n)")
+		return files, errors.New("descriptors dropped: limit reached (fix: raise ulimit -n)")
 	}
 	if _, err := io.ReadFull(c, length[n:]); err != nil {
 		return files, err
 	}
 	size := binary.LittleEndian.Uint32(length[:])
 	if size > uint32(limit) {
-		return files, fmt.Errorf("a message of %d bytes: the limit is %d", size, limit)
+		return files, fmt.Errorf("message of %d bytes exceeds the limit of %d", size, limit)
 	}
 	text := make([]byte, size)
 	if _, err := io.ReadFull(c, text); err != nil {
@@ -189,10 +176,10 @@ func parseRights(b []byte) ([]*os.File, error) {
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // some other control message
+			continue // another control message
 		}
 		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "held-memory"))
+			files = append(files, os.NewFile(uintptr(fd), "shared-memory"))
 		}
 	}
 	return files, nil
@@ -200,6 +187,6 @@ func parseRights(b []byte) ([]*os.File, error) {
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // descriptors of memory: nothing is written at close
+		_ = f.Close() // descriptors of memory: close writes nothing
 	}
 }

@@ -83,29 +83,29 @@ func TestImpostors(t *testing.T) {
 		descriptors int
 		want        string
 	}{
-		{"silence", nil, 0, "the holder ended before it had answered"},
-		{"half a length", []byte{1, 2}, 0, "the holder ended before it had answered"},
+		{"silence", nil, 0, "the server ended before it answered"},
+		{"half a length", []byte{1, 2}, 0, "the server ended before it answered"},
 		{"half a message", message("{}")[:5], 0, "unexpected EOF"},
-		{"too long", binary.LittleEndian.AppendUint32(nil, 1<<31), 0, "the limit is"},
+		{"too long", binary.LittleEndian.AppendUint32(nil, 1<<31), 0, "exceeds the limit"},
 		{"no JSON", message("hello"), 0, "invalid character"},
 		{"another protocol", message(`{"protocol":"http","version":1}`), 0, `speaks "http" version 1`},
 		{"another version", message(`{"protocol":"culvert-hold","version":2}`), 0, "version 2, this is"},
-		{"an error", message(`{"protocol":"culvert-hold","version":1,"error":"I am tired"}`), 0, "the holder says: I am tired"},
+		{"an error", message(`{"protocol":"culvert-hold","version":1,"error":"I am tired"}`), 0, "the server says: I am tired"},
 		{"no descriptors", message(head + buffers), 0, "1 buffers came with 0 descriptors"},
 		{"too many descriptors", message(head + buffers), 3, "1 buffers came with 3 descriptors"},
 		{"unknown share", message(strings.Replace(head, "copy", "telepathy", 1) + `"buffers":[]}`), 0, `unknown share "telepathy"`},
 		{"unknown dtype", list(`"dtype":"F80","shape":[1],"buffer":0,"offset":0,"bytes":10`), 1, `unknown dtype "F80"`},
 		{"no such buffer", list(`"dtype":"U8","shape":[1],"buffer":1,"offset":0,"bytes":1`), 1, "buffer 1 of 1"},
 		{"negative buffer", list(`"dtype":"U8","shape":[1],"buffer":-1,"offset":0,"bytes":1`), 1, "buffer -1 of 1"},
-		{"behind the end", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "lies at 1024+1 of 1024"},
-		{"sum wraps", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "lies at"},
+		{"behind the end", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":1024,"bytes":1`), 1, "is at 1024+1 of 1024"},
+		{"sum wraps", list(`"dtype":"U8","shape":[1],"buffer":0,"offset":18446744073709551615,"bytes":2`), 1, "is at"},
 		{"too many bytes", list(`"dtype":"F32","shape":[1],"buffer":0,"offset":0,"bytes":8`), 1, "has 8 bytes"},
 		{"too few bytes", list(`"dtype":"F32","shape":[3],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
 		{"negative dimension", list(`"dtype":"F32","shape":[-1],"buffer":0,"offset":0,"bytes":4`), 1, "has 4 bytes"},
 		{"nothing times less", list(`"dtype":"F32","shape":[0,-1],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
 		{"huge shape", list(`"dtype":"U8","shape":[4294967296,4294967296,16],"buffer":0,"offset":0,"bytes":0`), 1, "has 0 bytes"},
 		{"half a list", append(message(head+buffers), message("[]")[:5]...), 1, "unexpected EOF"},
-		{"an empty file", list(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "0 of them came"},
+		{"an empty file", list(`"dtype":"U8","shape":[8],"buffer":0,"offset":0,"bytes":8`), 1, "only 0 came"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			room := int64(1024)

@@ -18,11 +18,15 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// patience is how long a client may take to say hello or to read the answer.
-const patience = 10 * time.Second
+const (
+	// clientTimeout is how long a client may take to say hello or to read the answer.
+	clientTimeout = 10 * time.Second
+	// retryDelay is how long a server without free descriptors waits.
+	retryDelay = 100 * time.Millisecond
+)
 
-// A Model is tensors in GPU memory. The Base of a tensor's span is the start of
-// the allocation that it lies in.
+// A Model is tensors in GPU memory. The Base of a tensor's span is the start of its
+// allocation.
 type Model struct {
 	Name     string
 	Metadata map[string]string
@@ -32,32 +36,32 @@ type Model struct {
 // GPUs are the GPUs that a process sees.
 type GPUs interface {
 	Devices() ([]gpu.Info, error)
-	// Device is a hold on GPU i that others use too: it is not closed here.
+	// Device returns an open GPU, which this package does not close.
 	Device(i int) (gpu.Device, error)
 }
 
-// A Server hands a model to whoever connects.
+// A Server shares a model with every client.
 type Server struct {
 	share   Share
 	head    []byte // the two messages of the answer
 	tensors []byte
 	buffers []buffer
-	files   []*os.File // by buffer, where they are shared by descriptor
+	files   []*os.File // by buffer, if shared by descriptor
 	served  atomic.Int64
 }
 
-// A buffer is an allocation that tensors lie in.
+// A buffer is an allocation with tensors.
 type buffer struct {
 	dev  gpu.Device
 	base gpu.Addr
 	size uint64
 }
 
-// NewServer prepares to hand out a model. To be shared by descriptor its memory
-// must be of gpu.KindVirtual. The memory stays the caller's.
+// NewServer prepares to serve a model. To be shared by descriptor its memory must be
+// of gpu.KindVirtual. The caller keeps the memory.
 func NewServer(m *Model, gpus GPUs, share Share) (*Server, error) {
 	s := &Server{share: share}
-	if err := s.arrange(m, gpus); err != nil {
+	if err := s.prepare(m, gpus); err != nil {
 		return nil, err
 	}
 	if share == ByCopy {
@@ -67,15 +71,15 @@ func NewServer(m *Model, gpus GPUs, share Share) (*Server, error) {
 		f, err := b.dev.Export(b.base, b.size, gpu.ExportPosixFD)
 		if err != nil {
 			s.Close()
-			return nil, fmt.Errorf("sharing %d bytes of gpu:%d: %w", b.size, b.dev.Info().Index, err)
+			return nil, fmt.Errorf("share %d bytes of gpu:%d: %w", b.size, b.dev.Info().Index, err)
 		}
 		s.files = append(s.files, f)
 	}
 	return s, nil
 }
 
-// arrange finds the allocations behind the tensors and writes the answer.
-func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
+// prepare finds the allocations of the tensors and encodes the answer.
+func (s *Server) prepare(m *Model, gpus GPUs) (err error) {
 	h := head{hello: hello{protocol, Version}, Model: m.Name, Metadata: m.Metadata, Share: s.share}
 	tensors := make([]wireTensor, 0, len(m.Tensors))
 	type allocation struct {
@@ -91,8 +95,8 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 			if err != nil {
 				return err
 			}
-			// What is mapped elsewhere must be mapped whole, so the size is the
-			// allocation's, not that of the tensors in it.
+			// Clients must map all of an allocation, so the size is not that of its
+			// tensors.
 			p, err := dev.Pointer(a.base)
 			if err != nil {
 				return err
@@ -100,6 +104,7 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 			n = len(s.buffers)
 			index[a] = n
 			s.buffers = append(s.buffers, buffer{dev, a.base, p.Size})
+			h.Buffers = append(h.Buffers, wireBuffer{dev.Info().UUID, p.Size})
 		}
 		if end := t.Span.Off + t.Span.Len; end > s.buffers[n].size {
 			return fmt.Errorf("tensor %q ends at %d of an allocation of %d bytes", t.Name, end, s.buffers[n].size)
@@ -107,10 +112,7 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 		tensors = append(tensors, wireTensor{t.Name, t.Dtype, t.Shape, n, t.Span.Off, t.Span.Len})
 	}
 	if len(s.buffers) > maxBuffers {
-		return fmt.Errorf("the model lies in %d allocations, and one message carries %d: load it into one for each GPU", len(s.buffers), maxBuffers)
-	}
-	for _, b := range s.buffers {
-		h.Buffers = append(h.Buffers, wireBuffer{b.dev.Info().UUID, b.size})
+		return fmt.Errorf("the model has %d allocations, and one message carries %d (fix: use one allocation per GPU)", len(s.buffers), maxBuffers)
 	}
 	if s.head, err = encode(h); err != nil {
 		return err
@@ -120,23 +122,18 @@ func (s *Server) arrange(m *Model, gpus GPUs) (err error) {
 }
 
 // inMemoryOrder sorts tensors by GPU and address. They come in the order in which
-// they became ready, which means nothing and is another one each time.
-func inMemoryOrder(tensors []tensor.Tensor) []*tensor.Tensor {
-	sorted := make([]*tensor.Tensor, len(tensors))
-	for i := range tensors {
-		sorted[i] = &tensors[i]
-	}
-	slices.SortFunc(sorted, func(a, b *tensor.Tensor) int {
+// they became ready, which differs between loads.
+func inMemoryOrder(tensors []tensor.Tensor) []tensor.Tensor {
+	return slices.SortedFunc(slices.Values(tensors), func(a, b tensor.Tensor) int {
 		return cmp.Or(cmp.Compare(a.Span.Dev, b.Span.Dev), cmp.Compare(a.Span.Base, b.Span.Base),
 			cmp.Compare(a.Span.Off, b.Span.Off), cmp.Compare(a.Name, b.Name))
 	})
-	return sorted
 }
 
-// Served is how many clients have got the model.
+// Served returns how many clients have got the model.
 func (s *Server) Served() int64 { return s.served.Load() }
 
-// Serve answers clients until ctx ends, which is no error, and closes the
+// Serve answers clients until ctx ends, which is not an error, and closes the
 // listener.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -144,9 +141,6 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	return s.serve(ctx, l.AcceptUnix)
 }
-
-// breather is how long a holder waits when it has no descriptors left.
-const breather = 100 * time.Millisecond
 
 func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)) error {
 	var clients sync.WaitGroup
@@ -159,7 +153,7 @@ func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)
 		case transient(err):
 			select {
 			case <-ctx.Done():
-			case <-time.After(breather):
+			case <-time.After(retryDelay):
 			}
 			continue
 		case err != nil:
@@ -168,13 +162,13 @@ func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)
 		clients.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
-			_ = s.client(ctx, c) // a client that went away is no concern of the others
+			_ = s.client(ctx, c) // an error of one client does not concern others
 		})
 	}
 }
 
-// transient reports that a client could not be let in for want of something that
-// will be there again: no reason to let go of a model.
+// transient reports that accept failed for lack of a resource that will be free
+// again: no reason to stop serving.
 func transient(err error) bool {
 	return slices.ContainsFunc([]error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM},
 		func(e error) bool { return errors.Is(err, e) })
@@ -182,31 +176,31 @@ func transient(err error) bool {
 
 // client answers one client.
 func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return err
 	}
 	var h hello
 	files, err := receive(c, &h, maxHello)
-	closeAll(files) // nobody asked for any
+	closeAll(files) // none are expected
 	if err != nil {
 		return err
 	}
 	if err := h.check("the client"); err != nil {
-		return refuse(c, err)
+		return reject(c, err)
 	}
 	files = s.files
 	if s.share == ByCopy {
 		copies, err := copyOut(ctx, s.buffers)
 		defer closeAll(copies)
 		if err != nil {
-			return refuse(c, err)
+			return reject(c, err)
 		}
 		files = copies
 	}
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return err
 	}
-	s.served.Add(1) // first, so that a client that has the model has been counted
+	s.served.Add(1) // first, so that a client that has the model is counted
 	err = send(c, s.head, files)
 	if err == nil {
 		err = send(c, s.tensors, nil)
@@ -217,8 +211,8 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 	return err
 }
 
-// refuse tells a client why it gets nothing.
-func refuse(c *net.UnixConn, why error) error {
+// reject sends a client the reason why it gets nothing.
+func reject(c *net.UnixConn, why error) error {
 	text, err := encode(head{hello: hello{protocol, Version}, Error: why.Error()})
 	if err == nil {
 		err = send(c, text, nil)
@@ -226,7 +220,7 @@ func refuse(c *net.UnixConn, why error) error {
 	return errors.Join(why, err)
 }
 
-// Close lets go of the descriptors. Clients keep what they have mapped.
+// Close closes the descriptors. Clients keep what they have mapped.
 func (s *Server) Close() {
 	closeAll(s.files)
 	s.files = nil

@@ -15,24 +15,24 @@ import (
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
-// ErrHeld says that another process listens on the socket.
-var ErrHeld = errors.New("another process holds a model there")
+// ErrServed reports that another process listens on the socket.
+var ErrServed = errors.New("another process serves a model there")
 
-// Listen makes the socket of a holder. Only its user may connect. A socket that
-// a dead holder left behind is replaced; a live one, or anything that is not a
-// socket, is not. Closing the listener removes the socket.
+// Listen creates a server's socket. Only its user may connect. Listen replaces a
+// socket that nothing listens on, but no live one, and nothing that is not a socket.
+// Closing the listener removes the socket.
 func Listen(path string) (*net.UnixListener, error) {
-	// Two holders that start at once must not each take the other for dead.
+	// Two servers that start at once must not each take the other's socket for stale.
 	unlock, err := atomicfile.LockDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := clearStale(path); err != nil {
+	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// Linux gives the file the mode of the socket, if that is set before bind:
-	// there is no moment at which others could connect.
+	// Linux gives the file the mode that the socket has before bind, so there is no
+	// moment at which other users could connect.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
@@ -40,7 +40,7 @@ func Listen(path string) (*net.UnixListener, error) {
 	}}
 	l, err := lc.Listen(context.Background(), "unix", path)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%w: the path of a socket has at most 107 bytes, this has %d", err, len(path))
+		return nil, fmt.Errorf("%w: the path of a socket must have at most 107 bytes, this has %d", err, len(path))
 	}
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func Listen(path string) (*net.UnixListener, error) {
 	return l.(*net.UnixListener), nil
 }
 
-// clearStale removes a socket that nobody listens on.
-func clearStale(path string) error {
+// removeStale removes a socket that nothing listens on.
+func removeStale(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -64,9 +64,9 @@ func clearStale(path string) error {
 	switch {
 	case err == nil:
 		c.Close()
-		return fmt.Errorf("%s: %w", path, ErrHeld)
+		return fmt.Errorf("%s: %w", path, ErrServed)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(path)
 	}
-	return fmt.Errorf("is anybody there? %w", err)
+	return fmt.Errorf("connect to existing socket: %w", err)
 }

@@ -41,7 +41,7 @@ func TestStale(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a dead holder's socket was not replaced: %v", err)
 	}
-	if _, err := Listen(path); !errors.Is(err, ErrHeld) {
+	if _, err := Listen(path); !errors.Is(err, ErrServed) {
 		t.Errorf("a live holder's socket was taken: %v", err)
 	}
 	if c, err := net.Dial("unix", path); err != nil {
@@ -94,7 +94,7 @@ func TestRace(t *testing.T) {
 		case r.err == nil:
 			holders++
 			defer r.l.Close()
-		case !errors.Is(r.err, ErrHeld):
+		case !errors.Is(r.err, ErrServed):
 			t.Error(r.err)
 		}
 	}

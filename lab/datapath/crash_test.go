@@ -67,8 +67,8 @@ func testSave(t *testing.T, name string, buffer func(int) ([]byte, func(), error
 	sources := func(i int) []tensor.Source {
 		weights := noise(300_000+4096*i, uint64(40+i))
 		return []tensor.Source{
-			{Name: "w", Dtype: tensor.U8, Shape: []int64{int64(len(weights))}, Data: bytes.NewReader(weights)},
-			{Name: "odd", Dtype: tensor.U8, Shape: []int64{3001}, Data: bytes.NewReader(noise(3001, uint64(60+i)))},
+			{Name: "w", Dtype: "U8", Shape: []int64{int64(len(weights))}, Data: bytes.NewReader(weights)},
+			{Name: "odd", Dtype: "U8", Shape: []int64{3001}, Data: bytes.NewReader(noise(3001, uint64(60+i)))},
 		}
 	}
 	saved := map[int][]byte{}

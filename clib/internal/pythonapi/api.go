@@ -21,8 +21,8 @@ import (
 // ABI is the version of requests, answers and C functions together.
 const ABI = 2
 
-// A API answers the Python package. The machine is opened by the first call
-// that needs one; models can be looked at and read into host memory without.
+// An API answers the Python package. The first call that needs a machine opens it;
+// listing models and reading into host memory need none.
 type API struct {
 	open    func() (*machine.Machine, error)
 	objects *handle.Table[*object]
@@ -36,7 +36,7 @@ type API struct {
 	sums tensor.Sums
 }
 
-// New returns a door to the machine that open opens.
+// New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
 	return &API{
 		open:    open,
@@ -46,8 +46,7 @@ func New(open func() (*machine.Machine, error)) *API {
 	}
 }
 
-// ops are the operations by name. Each takes its own request and makes its own
-// answer.
+// ops are the operations by name.
 var ops = map[string]func(*API, context.Context, []byte) (any, error){
 	"environment": answer((*API).environment),
 	"open":        answer((*API).openModel),
@@ -61,25 +60,25 @@ var ops = map[string]func(*API, context.Context, []byte) (any, error){
 	"machine":     answer((*API).describeMachine),
 }
 
-// answer takes a request apart for an operation.
+// answer decodes the request of an operation.
 func answer[Q, A any](f func(*API, context.Context, *Q) (A, error)) func(*API, context.Context, []byte) (any, error) {
-	return func(d *API, ctx context.Context, text []byte) (any, error) {
+	return func(a *API, ctx context.Context, text []byte) (any, error) {
 		q := new(Q)
 		if err := json.Unmarshal(text, q); err != nil {
 			return nil, fmt.Errorf("request: %w", err)
 		}
-		return f(d, ctx, q)
+		return f(a, ctx, q)
 	}
 }
 
-// Call answers a request that does not take long. ok is false where the answer
+// Call answers a request that is quick to answer. ok is false if the answer
 // describes an error.
-func (d *API) Call(request []byte) (reply []byte, ok bool) {
-	return d.reply(context.Background(), request)
+func (a *API) Call(request []byte) (reply []byte, ok bool) {
+	return a.reply(context.Background(), request)
 }
 
-func (d *API) reply(ctx context.Context, request []byte) (reply []byte, ok bool) {
-	v, err := d.guarded(ctx, request)
+func (a *API) reply(ctx context.Context, request []byte) (reply []byte, ok bool) {
+	v, err := a.guarded(ctx, request)
 	if err == nil {
 		reply, err = encode(v)
 	}
@@ -97,15 +96,15 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
 }
 
-// guard lets nothing escape into C: neither a mistake of ours nor a fault at an
-// address of the caller's.
+// guard turns a panic, such as a fault at an address of the caller's, into an
+// error: nothing may unwind into C.
 func guard(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 	}
 }
 
-func (d *API) guarded(ctx context.Context, request []byte) (v any, err error) {
+func (a *API) guarded(ctx context.Context, request []byte) (v any, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	var head struct {
@@ -118,94 +117,92 @@ func (d *API) guarded(ctx context.Context, request []byte) (v any, err error) {
 	if !ok {
 		return nil, fmt.Errorf("request: unknown op %q", head.Op)
 	}
-	return op(d, ctx, request)
+	return op(a, ctx, request)
 }
 
 // session opens the machine and cuFile on it, once.
-func (d *API) session() (*machine.Machine, *cufile.Driver, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.openMachine(); err != nil {
+func (a *API) session() (*machine.Machine, *cufile.Driver, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.openMachineLocked(); err != nil {
 		return nil, nil, err
 	}
-	if d.drv == nil {
-		drv, err := cufile.Open(d.machine)
+	if a.drv == nil {
+		drv, err := cufile.Open(a.machine)
 		if err != nil {
 			return nil, nil, err
 		}
-		d.drv = drv
+		a.drv = drv
 	}
-	return d.machine, d.drv, nil
+	return a.machine, a.drv, nil
 }
 
-// openMachine wants d.mu held.
-func (d *API) openMachine() (err error) {
-	if d.machine == nil {
-		d.machine, err = d.open()
+func (a *API) openMachineLocked() (err error) {
+	if a.machine == nil {
+		a.machine, err = a.open()
 	}
 	return err
 }
 
-// Devices are the GPUs of the machine.
-func (d *API) Devices() ([]gpu.Info, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.openMachine(); err != nil {
+// Devices returns the GPUs of the machine.
+func (a *API) Devices() ([]gpu.Info, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.openMachineLocked(); err != nil {
 		return nil, err
 	}
-	return d.machine.GPU.Devices()
+	return a.machine.GPU.Devices()
 }
 
-// Device is a hold on a GPU, without the routes to it, which cost time that only
-// loads need to spend.
-func (d *API) Device(i int) (gpu.Device, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.openMachine(); err != nil {
+// Device returns an open GPU without its routes: preparing those takes time that
+// only loads need.
+func (a *API) Device(i int) (gpu.Device, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.openMachineLocked(); err != nil {
 		return nil, err
 	}
-	if dev, ok := d.devices[i]; ok {
+	if dev, ok := a.devices[i]; ok {
 		return dev, nil
 	}
-	dev, err := d.machine.GPU.Open(i)
+	dev, err := a.machine.GPU.Open(i)
 	if err != nil {
 		return nil, err
 	}
-	d.devices[i] = dev
+	a.devices[i] = dev
 	return dev, nil
 }
 
-// Close gives the machine back. Tensors that are still held end with it.
-func (d *API) Close() error {
+// Close closes the machine, and ends tensors that are still in use.
+func (a *API) Close() error {
 	var errs []error
-	for _, o := range d.objects.RemoveFunc(func(*object) bool { return true }) {
+	for _, o := range a.objects.RemoveFunc(func(*object) bool { return true }) {
 		errs = append(errs, o.end())
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, dev := range d.devices {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, dev := range a.devices {
 		errs = append(errs, dev.Close())
-		delete(d.devices, i)
+		delete(a.devices, i)
 	}
-	errs = append(errs, d.sums.Close())
-	if d.drv != nil {
-		errs = append(errs, d.drv.Close())
-		d.drv = nil
+	errs = append(errs, a.sums.Close())
+	if a.drv != nil {
+		errs = append(errs, a.drv.Close())
+		a.drv = nil
 	}
 	return errors.Join(errs...)
 }
 
-// An environmentRequest brings the variables that Culvert looks at. A Go library
-// in a program of another language has the environment of the process's start;
-// this is what the program has made of it since.
+// An environmentRequest has the current values of CULVERT_* variables. A Go library
+// in a program of another language sees those of the process's start.
 type environmentRequest struct {
 	Variables map[string]string `json:"variables"`
 }
 
-func (d *API) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
+func (a *API) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
 	for name, value := range q.Variables {
 		if !strings.HasPrefix(name, "CULVERT_") {
-			return struct{}{}, fmt.Errorf("%s is none of Culvert's variables", name)
+			return struct{}{}, fmt.Errorf("%s is not a CULVERT_* variable", name)
 		}
 		if err := os.Setenv(name, value); err != nil {
 			return struct{}{}, err
@@ -214,19 +211,18 @@ func (d *API) environment(_ context.Context, q *environmentRequest) (struct{}, e
 	return struct{}{}, nil
 }
 
-// A machineAnswer describes the machine.
 type machineAnswer struct {
 	Soft bool       `json:"software_machine"`
 	Why  string     `json:"why"`
 	GPUs []gpu.Info `json:"gpus"`
 }
 
-func (d *API) describeMachine(_ context.Context, _ *struct{}) (*machineAnswer, error) {
-	infos, err := d.Devices()
+func (a *API) describeMachine(_ context.Context, _ *struct{}) (*machineAnswer, error) {
+	infos, err := a.Devices()
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return &machineAnswer{d.machine.Soft, d.machine.Why, infos}, nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &machineAnswer{a.machine.Soft, a.machine.Why, infos}, nil
 }

@@ -9,19 +9,18 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// A Failure is the answer to a call that failed. Python makes an exception of
-// the kind.
+// A Failure is the answer to a call that failed. Python raises the exception of its
+// kind.
 type Failure struct {
 	Error string `json:"error"`
 	Kind  string `json:"kind"`
 	Errno int    `json:"errno,omitempty"`
 }
 
-// Explain sorts an error into the kinds that callers tell apart.
+// Explain sorts an error into the kinds that callers distinguish.
 func Explain(err error) Failure {
 	f := Failure{Error: err.Error(), Kind: "other"}
 	_, format := errors.AsType[*tensor.FormatError](err)
-	_, rule := errors.AsType[tensor.Rule](err)
 	code, driver := errors.AsType[gpu.Code](err)
 	errno, system := errors.AsType[syscall.Errno](err)
 	_, request := errors.AsType[requestError](err)
@@ -30,7 +29,7 @@ func Explain(err error) Failure {
 		f.Kind = "cancelled"
 	case errors.Is(err, tensor.ErrChecksum):
 		f.Kind = "checksum"
-	case format || rule:
+	case format:
 		f.Kind = "format"
 	case code == gpu.ErrOutOfMemory:
 		f.Kind = "memory"
@@ -44,7 +43,7 @@ func Explain(err error) Failure {
 	return f
 }
 
-// A requestError is about what was asked for: a name, a slice, a selection.
+// A requestError is about what was requested: a name, a slice, a selection.
 type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }

@@ -2,7 +2,6 @@ package pythonapi
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -192,9 +191,12 @@ func info(name string, d tensor.Dtype, shape ...int64) tensor.Info {
 func sample(t testing.TB) (string, map[string][]byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.safetensors")
-	infos := []tensor.Info{info("large", tensor.BF16, 3001, 2999), info("scalar", tensor.F32), info("empty", tensor.I64, 0, 7)}
-	for d := tensor.BOOL; d.Valid(); d++ {
-		infos = append(infos, info(fmt.Sprintf("all.%v", d), d, 8, 12))
+	infos := []tensor.Info{info("large", "BF16", 3001, 2999), info("scalar", "F32"), info("empty", "I64", 0, 7)}
+	for _, d := range []tensor.Dtype{
+		"BOOL", "F4", "F6_E2M3", "F6_E3M2", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+		"I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64",
+	} {
+		infos = append(infos, info("all."+string(d), d, 8, 12))
 	}
 	return path, save(t, path, infos...)
 }
@@ -211,7 +213,7 @@ func openFiles(t testing.TB) int {
 // socket is a path that is short enough for one.
 func socket(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "door")
+	dir, err := os.MkdirTemp("", "api")
 	if err != nil {
 		t.Fatal(err)
 	}

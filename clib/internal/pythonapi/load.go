@@ -21,13 +21,12 @@ type loadRequest struct {
 
 // A loadAnswer says where tensors are, or will be when the load is finished.
 type loadAnswer struct {
-	Memory    handle.ID   `json:"memory"`
-	Tensors   []described `json:"tensors"`
-	Addresses []uint64    `json:"addresses"` // of the tensors
-	Soft      bool        `json:"software_machine"`
+	tensorsAnswer
+	Memory handle.ID `json:"memory"`
+	Soft   bool      `json:"software_machine"`
 }
 
-type finishRequest struct {
+type memoryRequest struct {
 	Memory handle.ID `json:"memory"`
 }
 
@@ -35,7 +34,7 @@ type finishAnswer struct {
 	Receipt *receipt `json:"receipt"`
 }
 
-// A receipt says what a load or a save did.
+// A receipt says what a load did.
 type receipt struct {
 	Op       string  `json:"op"`
 	Model    string  `json:"model"`
@@ -55,51 +54,43 @@ type receipt struct {
 	Files []tensor.FileReport `json:"files"`
 }
 
-// phases are where the time went, in seconds, one after the other.
+// phases are the durations of the steps of a load, in seconds, one after the other.
 type phases struct {
 	Plan     float64 `json:"plan"`     // reading headers, choosing ranges
 	Open     float64 `json:"open"`     // the machine at first, files, manifests
 	Allocate float64 `json:"allocate"` // GPU memory
 	Move     float64 `json:"move"`     // until the last byte was there
-	Verify   float64 `json:"verify"`   // until the last sum was, behind it
+	Verify   float64 `json:"verify"`   // from then until the last sum was there
 	Settle   float64 `json:"settle"`   // closing files
 }
 
-func (r *receipt) report(rep *tensor.Report) {
-	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files
-	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
-	r.Phases.Open, r.Phases.Allocate = rep.Open.Seconds(), rep.Alloc.Seconds()
-	r.Phases.Move, r.Phases.Verify = rep.Moved.Seconds(), max(rep.Last-rep.Moved, 0).Seconds()
-	r.Phases.Settle = rep.Release.Seconds()
-}
-
-// loaded tensors are in GPU memory, or on their way there.
+// loaded tensors are in GPU memory, or in flight to it.
 type loaded struct {
 	tensors []tensor.Tensor
 	device  func(int) (gpu.Device, error)
 
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when the bytes are there, or will not come
+	done    chan struct{} // closed when the load has ended
 	err     error
 	receipt *receipt
 }
 
-// load plans and begins to load to GPUs. The tensors have their places when it
-// answers, so that the caller can prepare for them; finish waits for the bytes.
-func (d *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
+// load plans, and starts to load to GPUs. The answer has the tensors' addresses, so
+// that the caller can prepare for them; finish waits for the bytes.
+func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	start := time.Now()
-	p, err := d.planLoad(q)
+	p, err := a.planLoad(q)
 	if err != nil {
 		return nil, err
 	}
 	r := &receipt{Op: "load", Model: p.Model, GPUs: append([]int{}, p.Devices()...), Files: []tensor.FileReport{}}
 	r.Phases.Plan = time.Since(start).Seconds()
-	m, drv, err := d.session()
+	m, drv, err := a.session()
 	if err != nil {
 		return nil, err
 	}
 	r.Soft = m.Soft
-	l, err := tensor.NewLoad(p, drv, &tensor.LoadOptions{Verify: q.Verify, Sums: &d.sums})
+	l, err := tensor.NewLoad(p, drv, &tensor.LoadOptions{Verify: q.Verify, Sums: &a.sums})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}
@@ -115,22 +106,22 @@ func (d *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 		mem.err = r.run(ctx, l)
 		r.Seconds = time.Since(start).Seconds()
 	}()
-	a := &loadAnswer{Tensors: describeAll(mem.tensors), Addresses: mem.addresses(), Soft: m.Soft}
-	a.Memory, err = d.add(mem, func() error {
+	ans := &loadAnswer{tensorsAnswer: mem.describe(), Soft: m.Soft}
+	ans.Memory, err = a.add(mem, func() error {
 		mem.cancel()
 		<-mem.done
 		return l.Close()
 	})
-	return a, err
+	return ans, err
 }
 
 // planLoad plans for GPUs.
-func (d *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
+func (a *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
 	if len(q.GPUs) == 0 {
-		return nil, errors.New("a load without GPUs")
+		return nil, errors.New("a load needs a GPU")
 	}
 	if q.Path == "" {
-		p, err := d.planned(&q.planRequest)
+		p, err := a.planned(&q.planRequest)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +138,7 @@ func (d *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
 	return p.plan, nil
 }
 
-// run takes all tensors.
+// run moves the bytes.
 func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 	defer guard(&err)
 	for t, err := range l.Tensors(ctx) {
@@ -159,13 +150,17 @@ func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 		}
 	}
 	rep := l.Report()
-	r.report(&rep)
+	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files
+	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
+	r.Phases.Open, r.Phases.Allocate = rep.Open.Seconds(), rep.Alloc.Seconds()
+	r.Phases.Move, r.Phases.Verify = rep.Moved.Seconds(), max(rep.Last-rep.Moved, 0).Seconds()
+	r.Phases.Settle = rep.Release.Seconds()
 	return nil
 }
 
 // finish waits until a load has ended.
-func (d *API) finish(ctx context.Context, q *finishRequest) (*finishAnswer, error) {
-	m, _, err := lookup[*loaded](d, q.Memory)
+func (a *API) finish(ctx context.Context, q *memoryRequest) (*finishAnswer, error) {
+	m, _, err := lookup[*loaded](a, q.Memory)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +173,7 @@ func (d *API) finish(ctx context.Context, q *finishRequest) (*finishAnswer, erro
 	return &finishAnswer{m.receipt}, nil
 }
 
-// wait is over when the bytes are there. A wait that is cancelled ends the load.
+// wait waits for the bytes. Cancelling it ends the load.
 func (m *loaded) wait(ctx context.Context) error {
 	if m.done == nil {
 		return nil // attached
@@ -192,20 +187,37 @@ func (m *loaded) wait(ctx context.Context) error {
 	return m.err
 }
 
-func (m *loaded) addresses() []uint64 {
-	list := make([]uint64, len(m.tensors))
-	for i := range m.tensors {
-		list[i] = uint64(m.tensors[i].Span.Addr())
+type fillRequest struct {
+	Plan      handle.ID  `json:"plan"`
+	Addresses []gpu.Addr `json:"addresses"` // of its tensors, in host memory
+	Verify    bool       `json:"verify"`
+}
+
+// fill carries out a plan for host memory of the caller.
+func (a *API) fill(ctx context.Context, q *fillRequest) (*finishAnswer, error) {
+	start := time.Now()
+	p, _, err := lookup[*planned](a, q.Plan)
+	if err != nil {
+		return nil, err
 	}
-	return list
+	if !p.host {
+		return nil, errors.New("the plan is not for host memory")
+	}
+	l, err := tensor.NewHostLoad(p.plan, q.Addresses, &tensor.LoadOptions{Verify: q.Verify})
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", p.plan.Model, err)
+	}
+	r := &receipt{Op: "load", Model: p.plan.Model, GPUs: []int{}}
+	err = errors.Join(r.run(ctx, l), l.Close())
+	r.Seconds = time.Since(start).Seconds()
+	return &finishAnswer{r}, err
 }
 
 type attachRequest struct {
 	Path string `json:"path"`
 }
 
-// An attachAnswer leaves the tensors for later: what is asked for first is the
-// memory.
+// An attachAnswer leaves the tensors for later: callers need the memory first.
 type attachAnswer struct {
 	Memory   handle.ID         `json:"memory"`
 	Soft     bool              `json:"software_machine"`
@@ -222,7 +234,7 @@ type attachReceipt struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 	Soft    bool    `json:"software_machine"`
-	// Phases are where the time went; the list is read while memory is mapped.
+	// Phases are durations in seconds; the list is read while memory is mapped.
 	Phases struct {
 		Connect float64 `json:"connect"`
 		Answer  float64 `json:"answer"`
@@ -231,50 +243,47 @@ type attachReceipt struct {
 	} `json:"phases"`
 }
 
-// attach gets the tensors that another process holds.
-func (d *API) attach(ctx context.Context, q *attachRequest) (*attachAnswer, error) {
+// attach maps the tensors that another process serves.
+func (a *API) attach(ctx context.Context, q *attachRequest) (*attachAnswer, error) {
 	start := time.Now()
-	held, err := hold.Attach(ctx, q.Path, d)
+	m, err := hold.Attach(ctx, q.Path, a)
 	if err != nil {
 		return nil, err
 	}
-	r := &attachReceipt{Op: "attach", Model: held.Name, Tensors: len(held.Tensors), Seconds: time.Since(start).Seconds()}
-	r.Phases.Connect, r.Phases.Answer = held.Took.Connect.Seconds(), held.Took.Answer.Seconds()
-	r.Phases.Map, r.Phases.List = held.Took.Map.Seconds(), held.Took.List.Seconds()
-	for i := range held.Tensors {
-		r.Bytes += int64(held.Tensors[i].Span.Len)
+	r := &attachReceipt{Op: "attach", Model: m.Name, Tensors: len(m.Tensors), Seconds: time.Since(start).Seconds()}
+	r.Phases.Connect, r.Phases.Answer = m.Took.Connect.Seconds(), m.Took.Answer.Seconds()
+	r.Phases.Map, r.Phases.List = m.Took.Map.Seconds(), m.Took.List.Seconds()
+	for i := range m.Tensors {
+		r.Bytes += int64(m.Tensors[i].Span.Len)
 	}
-	d.mu.Lock()
-	r.Soft = d.machine.Soft
-	d.mu.Unlock()
-	a := &attachAnswer{Soft: r.Soft, Model: held.Name, Shared: held.Share == hold.ByDescriptor, Metadata: held.Metadata, Receipt: r}
-	a.Memory, err = d.add(&loaded{tensors: held.Tensors, device: d.Device}, held.Close)
-	return a, err
-}
-
-type tensorsRequest struct {
-	Memory handle.ID `json:"memory"`
+	a.mu.Lock()
+	r.Soft = a.machine.Soft
+	a.mu.Unlock()
+	ans := &attachAnswer{Soft: r.Soft, Model: m.Name, Shared: m.Share == hold.ByDescriptor, Metadata: m.Metadata, Receipt: r}
+	ans.Memory, err = a.add(&loaded{tensors: m.Tensors, device: a.Device}, m.Close)
+	return ans, err
 }
 
 type tensorsAnswer struct {
 	Tensors   []described `json:"tensors"`
-	Addresses []uint64    `json:"addresses"`
+	Addresses []gpu.Addr  `json:"addresses"`
 }
 
-// tensors lists what lies in memory.
-func (d *API) tensors(_ context.Context, q *tensorsRequest) (*tensorsAnswer, error) {
-	m, _, err := lookup[*loaded](d, q.Memory)
+// tensors lists the tensors in memory.
+func (a *API) tensors(_ context.Context, q *memoryRequest) (tensorsAnswer, error) {
+	m, _, err := lookup[*loaded](a, q.Memory)
 	if err != nil {
-		return nil, err
+		return tensorsAnswer{}, err
 	}
-	return &tensorsAnswer{describeAll(m.tensors), m.addresses()}, nil
+	return m.describe(), nil
 }
 
-func describeAll(tensors []tensor.Tensor) []described {
-	list := make([]described, len(tensors))
-	for i := range tensors {
-		t := &tensors[i]
-		list[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Span.Len), t.Span.Dev}
+func (m *loaded) describe() tensorsAnswer {
+	ans := tensorsAnswer{make([]described, len(m.tensors)), make([]gpu.Addr, len(m.tensors))}
+	for i := range m.tensors {
+		t := &m.tensors[i]
+		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Span.Len), t.Span.Dev}
+		ans.Addresses[i] = t.Span.Addr()
 	}
-	return list
+	return ans
 }

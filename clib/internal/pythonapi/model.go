@@ -3,6 +3,7 @@ package pythonapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -25,31 +26,28 @@ type openRequest struct {
 type openAnswer struct {
 	Model    handle.ID         `json:"model"`
 	Files    []string          `json:"files"`
-	Metadata map[string]string `json:"metadata"` // null where no file has any
+	Metadata map[string]string `json:"metadata"` // null if no file has any
 	Tensors  []described       `json:"tensors"`  // by file and offset
 }
 
 // openModel reads the headers of a model.
-func (d *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) {
+func (a *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) {
 	m, err := tensor.Open(q.Path)
 	if err != nil {
 		return nil, err
 	}
-	a := &openAnswer{Tensors: make([]described, len(m.Entries()))}
-	for i, e := range m.Entries() {
-		a.Tensors[i] = described{Name: e.Name, Dtype: e.Dtype, Shape: e.Shape, Bytes: e.Len}
+	ans := &openAnswer{Tensors: make([]described, len(m.Tensors))}
+	for i, info := range m.Tensors {
+		ans.Tensors[i] = described{Name: info.Name, Dtype: info.Dtype, Shape: info.Shape, Bytes: info.Len}
+	}
+	if all := m.Metadata(); len(all) > 0 {
+		ans.Metadata = all
 	}
 	for _, f := range m.Files {
-		a.Files = append(a.Files, f.Path)
-		for k, v := range f.Metadata {
-			if a.Metadata == nil {
-				a.Metadata = map[string]string{}
-			}
-			a.Metadata[k] = v
-		}
+		ans.Files = append(ans.Files, f.Path)
 	}
-	a.Model, err = d.add(m, func() error { return nil })
-	return a, err
+	ans.Model, err = a.add(m, func() error { return nil })
+	return ans, err
 }
 
 // A planRequest says which part of a model goes where.
@@ -57,7 +55,7 @@ type planRequest struct {
 	Model handle.ID `json:"model"`
 	GPUs  []int     `json:"gpus"` // none: host memory
 
-	// A part of the model, as the command line names it.
+	// A part of the model, in the syntax of the command line.
 	Part  string   `json:"plan"`
 	Only  []string `json:"only"`
 	Rules []string `json:"rules"`
@@ -65,7 +63,7 @@ type planRequest struct {
 	// PerTensor gives each tensor an allocation of its own.
 	PerTensor bool `json:"per_tensor"`
 
-	// Or one tensor, or a part of one: a range for each dimension. Squeeze are
+	// Or one tensor, or a part of it: a range for each dimension. Squeeze are
 	// dimensions of length 1 to leave out of the shape.
 	Tensor  *string    `json:"tensor"`
 	Ranges  [][2]int64 `json:"ranges"`
@@ -77,104 +75,89 @@ type planAnswer struct {
 	Tensors []described `json:"tensors"`
 }
 
-// A planned load knows whether it goes to the host.
 type planned struct {
 	plan *tensor.Plan
-	host bool
+	host bool // it is for host memory
 }
 
-// hostRead bounds a read into host memory, so that several threads share a large
+// hostRead limits a read into host memory, so that several threads share a large
 // tensor.
 const hostRead = 8 << 20
 
-func (d *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
-	p, err := d.planned(q)
+func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
+	p, err := a.planned(q)
 	if err != nil {
 		return nil, err
 	}
-	a := &planAnswer{Tensors: make([]described, len(p.plan.Tensors))}
+	ans := &planAnswer{Tensors: make([]described, len(p.plan.Tensors))}
 	for i := range p.plan.Tensors {
 		t := &p.plan.Tensors[i]
-		a.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Len), p.plan.Buffers[t.Buffer].Device}
+		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Len), p.plan.Buffers[t.Buffer].Device}
 	}
-	a.Plan, err = d.add(p, func() error { return nil })
-	return a, err
+	ans.Plan, err = a.add(p, func() error { return nil })
+	return ans, err
 }
 
 // planned plans for an open model.
-func (d *API) planned(q *planRequest) (*planned, error) {
-	m, _, err := lookup[*tensor.Model](d, q.Model)
+func (a *API) planned(q *planRequest) (*planned, error) {
+	m, _, err := lookup[*tensor.Model](a, q.Model)
 	if err != nil {
 		return nil, err
 	}
 	return q.plan(m)
 }
 
-func (q *planRequest) plan(m *tensor.Model) (p *planned, err error) {
-	p = &planned{host: len(q.GPUs) == 0}
-	if q.Tensor != nil {
-		p.plan, err = q.planOne(m)
-	} else {
-		p.plan, err = q.planMany(m)
+func (q *planRequest) plan(m *tensor.Model) (*planned, error) {
+	p := &planned{host: len(q.GPUs) == 0}
+	opts := &tensor.PlanOptions{PerTensor: q.PerTensor}
+	gpus := q.GPUs
+	if p.host { // host memory is the only device
+		gpus, opts.PerTensor, opts.MaxRead = []int{0}, true, hostRead
 	}
-	if err != nil {
+	plan := q.planMany
+	if q.Tensor != nil {
+		plan = q.planOne
+	}
+	var err error
+	if p.plan, err = plan(m, gpus, opts); err != nil {
 		return nil, requestError{err}
 	}
 	return p, nil
 }
 
-func (q *planRequest) planMany(m *tensor.Model) (*tensor.Plan, error) {
-	sel, err := tensor.ParseSelection(q.Part)
+func (q *planRequest) planMany(m *tensor.Model, gpus []int, opts *tensor.PlanOptions) (*tensor.Plan, error) {
+	sel, err := tensor.ParseSelection(q.Part, q.Rules...)
 	if err != nil {
 		return nil, err
 	}
 	sel.Only = q.Only
-	for _, r := range q.Rules {
-		rule, err := tensor.ParseSplitRule(r)
-		if err != nil {
-			return nil, err
-		}
-		sel.Rules = append(sel.Rules, rule)
-	}
-	opts := &tensor.PlanOptions{}
 	switch q.Order {
 	case "", "file":
 	case "layer":
-		opts.Order = tensor.ByLayer
+		opts.ByLayer = true
 	default:
 		return nil, fmt.Errorf("order %q: want file or layer", q.Order)
 	}
-	if q.PerTensor {
-		opts.Alloc = tensor.PerTensor
+	// An empty model is valid, but has nothing to plan.
+	if len(m.Tensors) == 0 && len(q.Only) == 0 {
+		return tensor.NewPlan(m, nil, opts)
 	}
-	gpus := q.GPUs
-	if len(gpus) == 0 { // host memory is the one device there is
-		gpus, opts.Alloc, opts.MaxRead = []int{0}, tensor.PerTensor, hostRead
-	}
-	// An empty model is a model, but has nothing to plan.
-	if len(m.Entries()) == 0 && len(q.Only) == 0 {
-		return m.EmptyPlan(), nil
-	}
-	targets, err := tensor.Spread(sel, gpus)
+	parts, err := sel.Spread(gpus)
 	if err != nil {
 		return nil, err
 	}
-	return tensor.NewPlan(m, targets, opts)
+	return tensor.NewPlan(m, parts, opts)
 }
 
-func (q *planRequest) planOne(m *tensor.Model) (*tensor.Plan, error) {
-	e, ok := m.Lookup(*q.Tensor)
+func (q *planRequest) planOne(m *tensor.Model, gpus []int, opts *tensor.PlanOptions) (*tensor.Plan, error) {
+	info, ok := m.Lookup(*q.Tensor)
 	if !ok {
 		return nil, fmt.Errorf("%s does not contain tensor %q%s", m.Path, *q.Tensor, similar(m, *q.Tensor))
 	}
-	if len(q.GPUs) > 1 {
-		return nil, fmt.Errorf("one tensor goes to one GPU, not to %d", len(q.GPUs))
+	if len(gpus) > 1 {
+		return nil, fmt.Errorf("one tensor goes to one GPU, not to %d", len(gpus))
 	}
-	gpu := 0
-	if len(q.GPUs) > 0 {
-		gpu = q.GPUs[0]
-	}
-	p, err := planSlice(m, e, q.Ranges, gpu)
+	p, err := m.PlanSlice(info, q.Ranges, gpus[0], opts)
 	if err != nil {
 		return nil, err
 	}
@@ -182,10 +165,23 @@ func (q *planRequest) planOne(m *tensor.Model) (*tensor.Plan, error) {
 	return p, err
 }
 
-// similar hints at a tensor whose name ends like the one that is not there, which
-// is what is left when a prefix was forgotten or is too many.
+// squeeze leaves dimensions of length 1 out of a shape.
+func squeeze(shape []int64, dims []int) ([]int64, error) {
+	out := []int64{}
+	for i, n := range shape {
+		if !slices.Contains(dims, i) {
+			out = append(out, n)
+		} else if n != 1 {
+			return nil, fmt.Errorf("dimension %d has %d elements: only 1 can be left out", i, n)
+		}
+	}
+	return out, nil
+}
+
+// similar hints at a tensor whose name ends like the missing one, as when a prefix
+// was forgotten.
 func similar(m *tensor.Model, name string) string {
-	for _, e := range m.Entries() {
+	for _, e := range m.Tensors {
 		if name != "" && e.Name != "" && (strings.HasSuffix(e.Name, "."+name) || strings.HasSuffix(name, "."+e.Name)) {
 			return fmt.Sprintf(": did you mean %q?", e.Name)
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A pending call takes as long as bytes or a holder take. It runs beside its
-// caller, who asks for the answer as long as it likes to wait in one go: a thread
-// that is inside the core hears no Ctrl-C.
+// A pending call takes as long as its bytes or a server. It runs in a goroutine, and
+// the caller asks for the answer in turns: a thread inside the core cannot handle
+// Ctrl-C.
 type pending struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -17,50 +17,50 @@ type pending struct {
 	ok     bool
 }
 
-// Begin starts to answer a request. The ticket is the caller's choice, and not in
-// use.
-func (d *API) Begin(ticket uint64, request []byte) {
+// Begin starts to answer a request. The caller chooses the ticket, which must not be
+// in use.
+func (a *API) Begin(ticket uint64, request []byte) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pending{cancel: cancel, done: make(chan struct{})}
-	d.mu.Lock()
-	d.calls[ticket] = p
-	d.mu.Unlock()
-	text := bytes.Clone(request) // the caller's memory is its own again
+	a.mu.Lock()
+	a.calls[ticket] = p
+	a.mu.Unlock()
+	text := bytes.Clone(request) // the caller may reuse its memory
 	go func() {
 		defer close(p.done)
 		defer cancel()
-		p.reply, p.ok = d.reply(ctx, text)
+		p.reply, p.ok = a.reply(ctx, text)
 	}()
 }
 
-// Wait takes the answer of a call that was begun. ready is false where it is not
-// there within the time; once taken, the ticket is void.
-func (d *API) Wait(ticket uint64, most time.Duration) (reply []byte, ok, ready bool) {
-	d.mu.Lock()
-	p := d.calls[ticket]
-	d.mu.Unlock()
+// Wait waits for the answer of a call, but not longer than most; then ready is false.
+// After the answer the ticket is free.
+func (a *API) Wait(ticket uint64, most time.Duration) (reply []byte, ok, ready bool) {
+	a.mu.Lock()
+	p := a.calls[ticket]
+	a.mu.Unlock()
 	if p == nil {
-		reply, _ = encode(Explain(fmt.Errorf("there is no call with ticket %d", ticket)))
+		reply, _ = encode(Explain(fmt.Errorf("no call has ticket %d", ticket)))
 		return reply, false, true
 	}
-	patience := time.NewTimer(most)
-	defer patience.Stop()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
 	select {
 	case <-p.done:
-	case <-patience.C:
+	case <-timer.C:
 		return nil, false, false
 	}
-	d.mu.Lock()
-	delete(d.calls, ticket)
-	d.mu.Unlock()
+	a.mu.Lock()
+	delete(a.calls, ticket)
+	a.mu.Unlock()
 	return p.reply, p.ok, true
 }
 
-// Cancel stops a call that was begun. Its answer must still be taken.
-func (d *API) Cancel(ticket uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.calls[ticket]; p != nil {
+// Cancel stops a call. The caller must still wait for its answer.
+func (a *API) Cancel(ticket uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.calls[ticket]; p != nil {
 		p.cancel()
 	}
 }

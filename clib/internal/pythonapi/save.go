@@ -18,8 +18,8 @@ type saveRequest struct {
 	Tensors  []saveTensor      `json:"tensors"`
 }
 
-// A saveTensor lies in host memory at an address, on a GPU at an address, or in
-// loaded memory under a number.
+// A saveTensor is at an address of host memory, at an address of a GPU, or in loaded
+// memory.
 type saveTensor struct {
 	Name    string       `json:"name"`
 	Dtype   tensor.Dtype `json:"dtype"`
@@ -28,7 +28,7 @@ type saveTensor struct {
 	Address uint64       `json:"address"`
 	GPU     *int         `json:"gpu"` // none: host memory
 	Memory  handle.ID    `json:"memory"`
-	Index   int          `json:"index"`
+	Index   int          `json:"index"` // in the memory
 }
 
 type saveAnswer struct {
@@ -43,7 +43,7 @@ type saveReceipt struct {
 	Bytes    int64   `json:"bytes"`
 	Seconds  float64 `json:"seconds"`
 	GBps     float64 `json:"gb_per_second"`
-	// Phases are where the time went, in seconds, one after the other.
+	// Phases are the durations of the steps, in seconds, one after the other.
 	Phases struct {
 		Reserve float64 `json:"reserve"`
 		Write   float64 `json:"write"`
@@ -52,24 +52,20 @@ type saveReceipt struct {
 	} `json:"phases"`
 }
 
-// save writes tensors into a file.
-func (d *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
+// save writes tensors to a file.
+func (a *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	start := time.Now()
-	took := &tensor.SaveTimes{}
-	opts := &tensor.SaveOptions{Metadata: q.Metadata, Times: took}
 	sources := make([]tensor.Source, len(q.Tensors))
 	for i := range q.Tensors {
 		t := &q.Tensors[i]
-		data, dev, err := d.source(ctx, t)
+		data, err := a.source(ctx, t)
 		if err != nil {
 			return nil, fmt.Errorf("saving tensor %q: %w", t.Name, err)
 		}
-		if dev != nil && opts.Buffer == nil {
-			opts.Buffer = func(n int) ([]byte, func(), error) { return pinned(dev, n) }
-		}
 		sources[i] = tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: data}
 	}
-	m, err := tensor.Save(ctx, q.Path, sources, opts)
+	took := &tensor.SaveTimes{}
+	m, err := tensor.Save(ctx, q.Path, sources, &tensor.SaveOptions{Metadata: q.Metadata, Times: took})
 	if err != nil {
 		return nil, err
 	}
@@ -83,32 +79,32 @@ func (d *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	return &saveAnswer{r}, nil
 }
 
-// source is where the bytes of a tensor come from, and the GPU that has them.
-func (d *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, gpu.Device, error) {
+// source returns a reader of the tensor's bytes.
+func (a *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, error) {
 	switch {
 	case t.Memory != 0:
-		mem, _, err := lookup[*loaded](d, t.Memory)
+		mem, _, err := lookup[*loaded](a, t.Memory)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if t.Index < 0 || t.Index >= len(mem.tensors) {
-			return nil, nil, fmt.Errorf("number %d of %d", t.Index, len(mem.tensors))
+			return nil, fmt.Errorf("index %d is outside its memory of %d tensors", t.Index, len(mem.tensors))
 		}
 		if err := mem.wait(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		span := mem.tensors[t.Index].Span
 		if span.Len != uint64(t.Bytes) {
-			return nil, nil, fmt.Errorf("it has %d bytes, not %d", span.Len, t.Bytes)
+			return nil, fmt.Errorf("it has %d bytes, not %d", span.Len, t.Bytes)
 		}
 		dev, err := mem.device(span.Dev)
-		return tensor.DeviceBytes(dev, span), dev, err
+		return tensor.DeviceBytes(dev, span), err
 	case t.GPU != nil:
-		dev, err := d.Device(*t.GPU)
+		dev, err := a.Device(*t.GPU)
 		span := gpu.Span{Dev: *t.GPU, Base: gpu.Addr(t.Address), Len: uint64(t.Bytes)}
-		return tensor.DeviceBytes(dev, span), dev, err
+		return tensor.DeviceBytes(dev, span), err
 	}
-	return hostBytes{cmem.Ptr(t.Address), t.Bytes}, nil, nil
+	return hostBytes{cmem.Ptr(t.Address), t.Bytes}, nil
 }
 
 // hostBytes reads memory of the caller.
@@ -122,13 +118,4 @@ func (h hostBytes) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.ErrUnexpectedEOF
 	}
 	return copy(p, cmem.Slice[byte](h.at+cmem.Ptr(off), len(p))), nil
-}
-
-// pinned allocates host memory that a GPU copies to at full speed.
-func pinned(dev gpu.Device, n int) ([]byte, func(), error) {
-	a, err := dev.Alloc(gpu.KindHost, uint64(n), 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return gpu.HostBytes(a, uint64(n)), func() { _ = dev.Free(a) }, nil
 }

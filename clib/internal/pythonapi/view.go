@@ -11,10 +11,10 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// MaxDims is how many dimensions a view can have: what the frameworks allow.
+// MaxDims is how many dimensions a view can have: the limit of the frameworks.
 const MaxDims = 64
 
-// A View is a tensor as DLPack describes one.
+// A View is a tensor as DLPack describes it.
 type View struct {
 	Addr       gpu.Addr
 	GPU        int
@@ -22,9 +22,9 @@ type View struct {
 	Shape      []int64
 }
 
-// Codes of DLDataType. Newer ones for the small floats exist, but not all
-// consumers know them: those tensors are handed out as bytes, and Python, which
-// knows the dtype, views them as what they are.
+// Codes of DLDataType. There are newer ones for the small floats, but not all
+// consumers know them: views of those tensors are bytes, and Python, which knows the
+// dtype, converts them.
 const (
 	dlInt     = 0
 	dlUint    = 1
@@ -35,16 +35,16 @@ const (
 )
 
 var dlCodes = map[tensor.Dtype]uint8{
-	tensor.BOOL: dlBool, tensor.U8: dlUint, tensor.U16: dlUint, tensor.U32: dlUint, tensor.U64: dlUint,
-	tensor.I8: dlInt, tensor.I16: dlInt, tensor.I32: dlInt, tensor.I64: dlInt,
-	tensor.F16: dlFloat, tensor.F32: dlFloat, tensor.F64: dlFloat, tensor.BF16: dlBfloat, tensor.C64: dlComplex,
+	"BOOL": dlBool, "U8": dlUint, "U16": dlUint, "U32": dlUint, "U64": dlUint,
+	"I8": dlInt, "I16": dlInt, "I32": dlInt, "I64": dlInt,
+	"F16": dlFloat, "F32": dlFloat, "F64": dlFloat, "BF16": dlBfloat, "C64": dlComplex,
 }
 
-// Views describes n tensors of loaded memory from the first on, and takes a
-// reference to the memory for each, which the view's owner releases. Packed
-// tensors of less than a byte per element have one dimension of bytes.
-func (d *API) Views(memory handle.ID, first, n int) ([]View, error) {
-	m, o, err := lookup[*loaded](d, memory)
+// Views describes n tensors of loaded memory, from first on. Each view has a
+// reference to the memory, which its owner releases. Tensors of less than a byte per
+// element have one dimension of bytes.
+func (a *API) Views(memory handle.ID, first, n int) ([]View, error) {
+	m, o, err := lookup[*loaded](a, memory)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +75,10 @@ func viewOf(t *tensor.Tensor) (View, error) {
 }
 
 // CopyOut copies n bytes at off of tensor i into memory of the caller.
-func (d *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) (err error) {
+func (a *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
-	m, _, err := lookup[*loaded](d, memory)
+	m, _, err := lookup[*loaded](a, memory)
 	if err != nil {
 		return err
 	}
