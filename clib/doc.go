@@ -1,20 +1,53 @@
-// Package clib holds the C libraries of Culvert: libcufile.so.0 and, for
-// machines without a GPU, libcuda.so.1 and libcudart.so. It has no Go API.
+// Package clib contains the C libraries of Culvert: libcufile.so.0 and, for machines
+// without a GPU, libcuda.so.1 and libcudart.so. It has no Go API.
 //
 //	include/            headers, written from the published interfaces
-//	gen/                one table of functions; it writes the shims and the Go dispatch
-//	shim/               the C libraries: generated forwarding, the way to the core, names of errors
-//	core/               libculvert.so: the Go half, entered by all shims
-//	internal/lease      what C may read without entering Go, and for how long
-//	internal/dispatch   from a function's number and words to a method
-//	internal/cufileapi  what libcufile answers, on package cufile
-//	internal/softcuda   what libcuda answers, on the software GPU
-//	internal/softrt     what libcudart answers, on softcuda
-//	internal/pythonapi what the core answers to the Python package
+//	gen/                the table of all functions; writes the shims and the Go entries
+//	shim/               the C libraries: generated calls, loading of the Go core, leases
+//	core/               libculvert.so, the Go core that all shims call
+//	internal/dispatch   from the number and words of a function to a Go method
+//	internal/cufileapi  libcufile on package cufile
+//	internal/softcuda   libcuda on the software GPU
+//	internal/softrt     libcudart on softcuda
+//	internal/pythonapi  the functions of the Go core for the Python package
+//	internal/lease      leases: small reads that C does without entering Go
+//	internal/handle     opaque pointers of C programs
+//	internal/cmem       memory of C programs
 //	programs/           C programs that use the libraries
-//	differential/       our libcufile against NVIDIA's: the cases for C, and the judgement
-//	cost/               what a read costs by the Go call, beside testdata/cost.c
+//	differential/       comparison of our libcufile with NVIDIA's
+//	cost/               time of a read with the Go API, to compare with testdata/cost.c
 //
-// "make lib" builds the libraries into lib/. docs/drop-in.md tells how to use
-// them with programs of others.
+// "make lib" builds the libraries into lib/. docs/drop-in.md describes their use with
+// existing programs.
+//
+// # A read
+//
+// Each step calls the next; none calls back up.
+//
+//	cuFileRead             shim/cufile.c: packs the arguments into words
+//	culvert_file_call      shim/cufile_local.c: waits for the default stream, keeps the
+//	                       caller's CUDA context
+//	culvert_lease_read     shim/lease.c: with a lease, preads into GPU memory and is done
+//	culvert_call           shim/gocore.c: loads the Go core in the first call, sets errno
+//	call                   core/core.c: rejects forked children, keeps the thread's state
+//	culvertCall            core/core.go: C to Go
+//	dispatch.Core.Call     turns the results into a C value and errno
+//	dispatch.Core.guarded  checks for NULL, turns panics and faults into codes
+//	cufileapi.API.Read     looks the handle up
+//	cufile.File.ReadAt     chooses the route and moves the data: a batch of one
+//
+// cuFileReadv ends in cufile.File.ReadvAt, and the entries of cuFileBatchIOSubmit run
+// in groups by cufile.Driver.Do.
+//
+// # A call of the software CUDA
+//
+// cudaStreamQuery, for example. A function of the runtime that does the same as one of
+// the driver is answered by the driver's method.
+//
+//	cudaStreamQuery              shim/cudart.c
+//	culvert_call, call           as above
+//	dispatch.Core.guarded        looks up what the table says that the function needs:
+//	softrt.Runtime.Prepare       makes the primary context of the thread's device current
+//	softcuda.Driver.Prepare      looks the stream up
+//	softcuda.Driver.StreamQuery  asks the software GPU
 package clib

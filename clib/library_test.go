@@ -206,8 +206,8 @@ func callByCall(t *testing.T, name string) {
 func TestMissing(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "missing.c"))
 	diff(t, "missing", r.stdout, "801 801\n801 801\n801 801\n")
-	diff(t, "missing", r.stderr, `culvert: cudaGraphCreate is not part of the software machine
-culvert: cuGraphCreate is not part of the software machine
+	diff(t, "missing", r.stderr, `culvert: cudaGraphCreate is not supported by the software machine
+culvert: cuGraphCreate is not supported by the software machine
 `)
 }
 

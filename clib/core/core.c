@@ -1,8 +1,8 @@
 /*
- * The C half of the core: the handshake, the state of threads, the memory of
- * leases, and the guard against forked children. The Go runtime does not survive a fork: of its
- * threads the child has one, and the first call that needs another goroutine
- * would wait for ever.
+ * The C part of the Go core: the version check, the state of threads, the memory of
+ * leases, and the guard against forked children. The Go runtime does not survive a
+ * fork: the child has only one of its threads, and the first call that needs another
+ * goroutine would hang.
  */
 #include "core.h"
 

@@ -1,9 +1,9 @@
-// Command core is libculvert.so: the Go half of the C libraries, built with
-// -buildmode=c-shared and loaded by their shims on first use. However many of
-// the libraries a process has, it has one core, one Go runtime and one machine.
+// Command core is libculvert.so, the Go core of the C libraries: built with
+// -buildmode=c-shared and loaded by their shims in the first call. A process has one
+// Go core, one Go runtime and one machine, whatever libraries it uses.
 //
-// It is nothing but the passage between C and Go. What a function does is in
-// package dispatch and below, where it can be tested without C.
+// It only passes calls between C and Go. Package dispatch and the packages below
+// it implement the functions and are tested without C.
 package main
 
 /*
@@ -25,9 +25,9 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-func main() {} // a library has none, but Go wants it
+func main() {} // c-shared libraries need one
 
-// Both halves must agree on the state of a thread, and on leases.
+// C and Go must agree on the state of a thread, and on leases.
 var (
 	_ [unsafe.Sizeof(C.struct_culvert_thread{})]byte      = [unsafe.Sizeof(softcuda.Thread{})]byte{}
 	_ [unsafe.Sizeof(C.culvert_lease_slots)]byte          = [unsafe.Sizeof(lease.Slots{})]byte{}
@@ -37,8 +37,8 @@ var (
 
 var core = newCore()
 
-// newCore makes the answering half. CULVERT_LOG=errors has it print what the
-// codes of failed calls do not say.
+// newCore makes the Go core. CULVERT_LOG=errors logs every failed call to standard
+// error.
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
 	c.File.PublishLeases((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
@@ -50,7 +50,7 @@ func newCore() *dispatch.Core {
 
 // culvertBind is a thread's first call. It gives the thread's goroutine, which it
 // keeps, a stack with room for a signal handler of the program: one without
-// SA_ONSTACK runs wherever the thread is. The build has Go never shrink stacks.
+// SA_ONSTACK runs on the current stack. The build disables shrinking of stacks.
 //
 //export culvertBind
 func culvertBind() {

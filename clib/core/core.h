@@ -1,4 +1,4 @@
-/* What the two halves of the core, C and Go, share. */
+/* What the C and Go parts of the Go core share. */
 #ifndef CULVERT_CORE_H
 #define CULVERT_CORE_H
 
@@ -20,28 +20,28 @@ struct culvert_thread {
 	uint64_t stack[CULVERT_MAX_DEPTH];
 };
 
-/* What C may read by itself: lease.Slots in Go. */
+/* The leases: lease.Slots in Go. */
 extern struct culvert_lease culvert_lease_slots[CULVERT_LEASES];
 
-/* culvert_enter says whether the Go runtime may be entered: not in a forked child.
- * The thread is ready for it then. */
+/* culvert_enter prepares the thread for a call of Go. It returns false in a forked
+ * child, where Go must not be entered. */
 bool culvert_enter(void);
 
-/* culvert_bind_thread makes the thread known to the Go runtime, as the first call
- * would, and leaves its signal mask as it was. */
+/* culvert_bind_thread registers the thread with the Go runtime, as its first call
+ * would, and keeps its signal mask. */
 void culvert_bind_thread(void);
 
 /* The version of the functions in tensors.c: pythonapi.ABI in Go. */
 #define CULVERT_TENSOR_ABI 2
 
-/* Answers of the functions in tensors.c that return int64_t. */
+/* Results of the functions in tensors.c that return int64_t. */
 enum {
-	CULVERT_FAILED = -1,  /* the reply, where there is one, says why */
+	CULVERT_FAILED = -1,  /* the reply, if any, tells the cause */
 	CULVERT_FORKED = -2,  /* a child of the process that loaded the library */
-	CULVERT_PENDING = -3, /* not yet */
+	CULVERT_PENDING = -3, /* not ready */
 };
 
-/* A tensor on its way into DLPack: pythonapi.View in Go. */
+/* A tensor to be exported as DLPack: pythonapi.View in Go. */
 #define CULVERT_TENSOR_DIMS 64
 struct culvert_view {
 	uint64_t address;

@@ -1,6 +1,6 @@
 /*
- * The functions of the core that the Python package calls by name: the guard
- * against forked children, and DLPack, whose deleters must be C.
+ * The functions of the Go core that the Python package calls: the guard against
+ * forked children, and DLPack, whose deleters must be C.
  */
 #define _GNU_SOURCE
 #include "core.h"
@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* DLPack 0.x, which every consumer takes. */
+/* DLPack 0.x, which every consumer accepts. */
 typedef struct {
 	int32_t device_type;
 	int32_t device_id;
@@ -43,14 +43,14 @@ typedef struct DLManagedTensor {
 
 enum { kDLCUDA = 2 };
 
-/* culvert_tensor_abi is the version of all the others. */
+/* culvert_tensor_abi returns the version of the functions below. */
 EXPORT int64_t culvert_tensor_abi(void)
 {
 	return CULVERT_TENSOR_ABI;
 }
 
-/* culvert_tensor_call answers a request of n bytes of JSON. *reply is the
- * answer, or the error where it returns CULVERT_FAILED; the caller frees it. */
+/* culvert_tensor_call answers a request of n bytes of JSON. *reply is the answer,
+ * or the error if it returns CULVERT_FAILED; the caller frees it. */
 EXPORT int64_t culvert_tensor_call(const char *request, uint64_t n, char **reply)
 {
 	*reply = NULL;
@@ -59,8 +59,8 @@ EXPORT int64_t culvert_tensor_call(const char *request, uint64_t n, char **reply
 	return culvertTensorCall((void *)request, n, reply) ? 0 : CULVERT_FAILED;
 }
 
-/* culvert_tensor_begin starts to answer a request that may take long, under a
- * ticket that the caller chooses. */
+/* culvert_tensor_begin starts a request that may take long, under a ticket that the
+ * caller chooses. */
 EXPORT int64_t culvert_tensor_begin(uint64_t ticket, const char *request, uint64_t n)
 {
 	if (!culvert_enter())
@@ -69,8 +69,8 @@ EXPORT int64_t culvert_tensor_begin(uint64_t ticket, const char *request, uint64
 	return 0;
 }
 
-/* culvert_tensor_wait is culvert_tensor_call for a request that was begun. It
- * waits for the answer so long at most, and can then be called again. */
+/* culvert_tensor_wait waits up to the given time for the answer of a started request.
+ * If it returns CULVERT_PENDING, call it again. */
 EXPORT int64_t culvert_tensor_wait(uint64_t ticket, uint64_t milliseconds, char **reply)
 {
 	*reply = NULL;
@@ -79,7 +79,8 @@ EXPORT int64_t culvert_tensor_wait(uint64_t ticket, uint64_t milliseconds, char 
 	return culvertTensorWait(ticket, milliseconds, reply);
 }
 
-/* culvert_tensor_cancel stops a request that was begun; it is still waited for. */
+/* culvert_tensor_cancel cancels a started request. The caller must still wait for
+ * it. */
 EXPORT void culvert_tensor_cancel(uint64_t ticket)
 {
 	if (culvert_enter())
@@ -106,7 +107,7 @@ EXPORT void culvert_tensor_free(char *reply)
 	free(reply);
 }
 
-/* A view owns a reference to the memory that it shows. */
+/* A view owns a reference to its memory. */
 struct view {
 	DLManagedTensor managed;
 	uint64_t memory;
@@ -145,9 +146,9 @@ static struct view *new_view(uint64_t memory, const struct culvert_view *from)
 	return v;
 }
 
-/* culvert_tensor_drop is the destructor of capsules around DLManagedTensors:
- * whoever takes the tensor out renames the capsule. Python is not linked to, it
- * is there. */
+/* culvert_tensor_drop is the destructor of capsules with a DLManagedTensor; a
+ * consumer renames the capsule. The functions of Python are looked up in the
+ * process, not linked. */
 EXPORT void culvert_tensor_drop(void *capsule)
 {
 	static const char name[] = "dltensor";
@@ -159,8 +160,8 @@ EXPORT void culvert_tensor_drop(void *capsule)
 		delete_view(pointer(capsule, name));
 }
 
-/* culvert_tensor_dlpack makes DLManagedTensors of n tensors from index first on.
- * Whoever consumes one calls its deleter. */
+/* culvert_tensor_dlpack makes a DLManagedTensor of each of n tensors, from index
+ * first on. The consumer calls its deleter. */
 EXPORT int64_t culvert_tensor_dlpack(uint64_t memory, uint64_t first, uint64_t n, void **out, char **reply)
 {
 	*reply = NULL;

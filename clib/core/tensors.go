@@ -15,10 +15,10 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/pythonapi"
 )
 
-// tensors answers the Python package, on the machine that the core works on.
+// tensors answers the Python package, on the machine of the Go core.
 var tensors = pythonapi.New(core.Machine)
 
-// Both halves must agree on the version and on the size of a shape.
+// C and Go must agree on the version and on the size of a shape.
 var (
 	_ [C.CULVERT_TENSOR_ABI]byte  = [pythonapi.ABI]byte{}
 	_ [C.CULVERT_TENSOR_DIMS]byte = [pythonapi.MaxDims]byte{}
@@ -79,7 +79,7 @@ func culvertTensorViews(memory, first, n C.uint64_t, out *C.struct_culvert_view,
 	return true
 }
 
-// refuse tells an error, and whether there was none.
+// refuse returns true without an error, or false with the error as the reply.
 func refuse(err error, reply **C.char) C.bool {
 	if err == nil {
 		return true
@@ -89,5 +89,5 @@ func refuse(err error, reply **C.char) C.bool {
 	return false
 }
 
-// give makes C's copy of a text.
+// give copies a text to C memory.
 func give(reply **C.char, text []byte) { *reply = C.CString(string(text)) }

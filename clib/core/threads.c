@@ -1,19 +1,18 @@
 /*
- * Signals belong to the program, and Go has its own opinion on them:
+ * Signals belong to the program, but the Go runtime changes how they are handled:
  *
- * - It starts threads that take any signal: a handler that the program has masked
- *   out, in all threads it knows of, runs on one of them all the same.
+ * - It starts threads that accept any signal: a handler whose signal the program
+ *   has blocked in all of its threads still runs on one of them.
  * - On its threads, and on each thread that enters Go, it unblocks SIGCHLD,
- *   SIGPROF, SIGRTMIN and others for good: whoever waits for one of them by
- *   sigwait or signalfd waits in vain, or is killed by it.
- * - It runs on small stacks, where a handler without SA_ONSTACK, which is what
- *   most programs have, writes over what lies below. To handlers that it finds it
- *   gives that flag; its alternate stacks are small as well, and then such a
- *   handler runs on one wherever the thread is.
+ *   SIGPROF, SIGRTMIN and others permanently: a thread that waits for one of them
+ *   with sigwait or signalfd waits forever, or is killed.
+ * - It runs on small stacks, which a handler without SA_ONSTACK, as in most
+ *   programs, overflows. It adds that flag to the handlers that it finds, but its
+ *   alternate stacks are small as well.
  *
- * So Go's threads have everything blocked here that Go can do without, a thread
- * that enters Go keeps its mask, and gets a stack there that has room, and handlers
- * stay as the program has set them.
+ * So Go's threads have all signals blocked that Go does not need. A thread that
+ * enters Go keeps its mask and gets a large stack there. Handlers stay as the
+ * program has set them.
  */
 #define _GNU_SOURCE
 #include "core.h"
@@ -28,12 +27,12 @@
 
 #include "_cgo_export.h"
 
-/* What a thread sends to itself, to be told when Go has set its mask. It must be
- * one that Go unblocks; nothing else has had a use for this one since the 387. */
+/* The signal that a thread sends to itself to learn when Go has set its mask. It
+ * must be one that Go unblocks; no other software uses this one. */
 #define DONE SIGSTKFLT
 
-/* on_done runs as soon as Go has set the mask of a thread, one of its own or one that
- * enters it. What the mask is in the context is what it will be. */
+/* on_done runs as soon as Go has set the mask of a thread, its own or one that
+ * enters it. The mask in the context becomes that of the thread. */
 static void on_done(int sig, siginfo_t *info, void *context)
 {
 	static const int not_ours[] = {SIGCHLD, SIGPROF, DONE};
@@ -44,7 +43,7 @@ static void on_done(int sig, siginfo_t *info, void *context)
 	sigaddset(&c->uc_sigmask, SIGRTMIN);
 }
 
-/* The handlers without SA_ONSTACK that there were before Go, by signal. */
+/* The handlers without SA_ONSTACK from before Go was loaded, by signal. */
 static void (*off_stack[_NSIG])(int);
 
 static bool handled_off_stack(int sig, struct sigaction *sa)
@@ -52,8 +51,8 @@ static bool handled_off_stack(int sig, struct sigaction *sa)
 	return sigaction(sig, NULL, sa) == 0 && sa->sa_handler != SIG_DFL && sa->sa_handler != SIG_IGN && !(sa->sa_flags & SA_ONSTACK);
 }
 
-/* restore takes the flag away that Go has given to handlers of the program. Those
- * that Go has replaced by its own are Go's. */
+/* restore removes the flag that Go has added to handlers of the program. It leaves
+ * signals alone whose handler Go has replaced. */
 static void restore(void)
 {
 	for (int sig = 1; sig < _NSIG; sig++) {
@@ -79,13 +78,14 @@ __attribute__((constructor(102))) static void prepare(void)
 		sigaction(DONE, &done, NULL);
 }
 
-/* A start is a thread of Go's that is about to run. */
+/* A start is what a new thread of Go runs. */
 struct start {
 	void *(*run)(void *);
 	void *arg;
 };
 
-/* ask_for_done has on_done called when Go unblocks the signal: all are blocked. */
+/* ask_for_done makes on_done run when Go unblocks the signal. All signals must be
+ * blocked. */
 static void ask_for_done(void)
 {
 	struct sigaction now;
@@ -101,8 +101,8 @@ static void *begin(void *arg)
 	return s.run(s.arg);
 }
 
-/* pthread_create is what the Go runtime finds under this name: nobody else in this
- * library starts threads, and outside of it the name is not seen. */
+/* pthread_create is the function that the Go runtime links to. Only Go starts
+ * threads in this library, and the name is not exported. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
 {
 	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -123,13 +123,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
 	return err;
 }
 
-/* Faults stay unblocked, since Go turns them into codes; to block them has no
- * effect but that the process ends. */
+/* Faults stay unblocked, because Go turns them into codes. A fault that is blocked
+ * ends the process. */
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 
-/* Nothing may interrupt a thread while its stack in Go is still small: all signals
- * are blocked until Go sets its own mask, and DONE waits for that moment to block
- * again what Go has unblocked. */
+/* No signal may interrupt a thread while its stack in Go is small. All are blocked
+ * until Go sets its own mask; at that moment DONE arrives, and on_done blocks again
+ * what Go has unblocked. */
 void culvert_bind_thread(void)
 {
 	static _Thread_local bool bound;
@@ -146,7 +146,7 @@ void culvert_bind_thread(void)
 	ask_for_done();
 	culvertBind(); /* returns when Go has set up its handlers */
 	pthread_sigmask(SIG_SETMASK, &all, NULL);
-	sigtimedwait(&done, NULL, &now); /* where Go knew the thread and set nothing */
+	sigtimedwait(&done, NULL, &now); /* if Go knew the thread and set no mask */
 	pthread_once(&once, restore);
 	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
 		sigdelset(&mask, faults[i]);

@@ -1,6 +1,6 @@
-// Command cost measures a 4 KiB read into registered GPU memory by the Go API,
-// as testdata/cost.c measures it by cuFileRead: nanoseconds per call, the best
-// of several rounds. The difference is the cost of the C library.
+// Command cost measures a 4 KiB read into registered GPU memory with the Go API, as
+// testdata/cost.c measures cuFileRead: nanoseconds per call in the best of several
+// rounds. The difference is the cost of the C library.
 //
 //	cost FILE
 package main

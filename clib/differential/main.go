@@ -1,6 +1,6 @@
-// Command differential prepares and judges the comparison of our libcufile.so.0
-// with NVIDIA's. What runs in between, on a machine that may have no Go, is the
-// C program in clib/testdata/differential.
+// Command differential prepares and evaluates the comparison of our libcufile.so.0
+// with NVIDIA's. The C program in clib/testdata/differential runs in between, on a
+// machine that may have no Go.
 //
 //	go run ./clib/differential cases FILE               # what the C program reads
 //	go run ./clib/differential compare OURS THEIRS      # two recordings, as JSON
@@ -50,7 +50,7 @@ func compare(ours, theirs string) error {
 	r := differential.Compare(o, t, differential.Reasons)
 	r.Write(os.Stdout)
 	if len(r.Unexpected) > 0 || len(r.OurDamage) > 0 {
-		return fmt.Errorf("%d lines differ without a reason, %d of ours are damaged", len(r.Unexpected), len(r.OurDamage))
+		return fmt.Errorf("%d lines differ without a reason, %d lines of ours have damage", len(r.Unexpected), len(r.OurDamage))
 	}
 	return nil
 }

@@ -1,11 +1,10 @@
 package main
 
 // cuda is the software libcuda.so.1: the driver calls that cuFile programs and
-// their libraries make. Variants with the 32-bit addresses of before CUDA 3.2
-// are not there; unversioned names are, where both variants have one shape.
+// their libraries make. Variants with the 32-bit addresses of CUDA before 3.2 are
+// left out; unversioned names exist if both variants have one shape.
 var cuda = Library{
 	Name:   "cuda",
-	Header: "cuda.h",
 	Prefix: "cu",
 	Field:  "CUDA",
 	Calls:  true,
@@ -92,7 +91,7 @@ var cuda = Library{
 		{Decl: "CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)", Needs: driver},
 		{Decl: "CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)", Needs: driver},
 
-		// Copies. A host pointer of NULL is an address like any other here.
+		// Copies. A host pointer of NULL is an address like any other.
 		{Decl: "CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src?, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyDtoH_v2(void *dst?, CUdeviceptr src, size_t n)", PerThread: "ptds"},
@@ -112,7 +111,7 @@ var cuda = Library{
 		{Decl: "CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t n, CUstream stream)", Go: "MemsetD16", PerThread: "ptsz"},
 		{Decl: "CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t n, CUstream stream)", Go: "MemsetD32", PerThread: "ptsz"},
 
-		// What an address is.
+		// Attributes of addresses.
 		{Decl: "CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)", Needs: driver},
 		{Decl: "CUresult cuPointerGetAttributes(unsigned int num, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)", Needs: driver},
 		{Decl: "CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)"},

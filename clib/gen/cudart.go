@@ -4,7 +4,6 @@ package main
 // CULVERT_CUDART in the generated C is the major version, where they differ.
 var cudart = Library{
 	Name:   "cudart",
-	Header: "cuda_runtime.h",
 	Prefix: "cuda",
 	Field:  "Runtime",
 	Calls:  true,

@@ -4,7 +4,6 @@ package main
 // of 1.16, the three of 1.17 and the two of 1.19.
 var cufile = Library{
 	Name:   "cufile",
-	Header: "cufile.h",
 	Prefix: "cuFile",
 	Field:  "File",
 	Results: map[string]Result{

@@ -12,14 +12,14 @@ func TestFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := settle("..", files, true); err != nil {
+	if err := update("..", files, true); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestStale(t *testing.T) {
-	if err := settle("..", map[string][]byte{"shim/entries.h": []byte("other")}, true); err == nil {
-		t.Error("a stale file was not noticed")
+	if err := update("..", map[string][]byte{"shim/entries.h": []byte("other")}, true); err == nil {
+		t.Error("a stale file was not detected")
 	}
 }
 
@@ -47,7 +47,7 @@ func TestParseErrors(t *testing.T) {
 	for decl, want := range map[string]string{
 		"nonsense":                       "cannot read",
 		"float cuFloat(void)":            "no rule",
-		"CUresult cuBy(CUunknown value)": "does not know",
+		"CUresult cuBy(CUunknown value)": "unknown type",
 		"CUresult cuBy(x)":               "cannot read",
 	} {
 		if _, err := parse(&cuda, &Func{Decl: decl}); err == nil || !strings.Contains(err.Error(), want) {
@@ -56,8 +56,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestNames holds that no function is both there and missing, and that the
-// struct parameters travel as their members.
+// TestNames checks that no function is both supported and missing, and that
+// structs are passed as their members.
 func TestNames(t *testing.T) {
 	for _, l := range libraries {
 		if err := unique(l); err != nil {
@@ -66,11 +66,11 @@ func TestNames(t *testing.T) {
 	}
 	twice := &Library{Name: "x", Funcs: []Func{{Decl: "int a(void)"}}, Missing: []string{"a"}}
 	if unique(twice) == nil {
-		t.Error("a name that is there twice was not noticed")
+		t.Error("a duplicate name was not detected")
 	}
 	p := param{ctype: "CUmemLocation", name: "at"}
 	if got := p.words(); !slices.Equal(got, []string{"at.type", "at.id"}) {
-		t.Errorf("a struct travels as %v", got)
+		t.Errorf("a struct is passed as %v", got)
 	}
 }
 

@@ -19,13 +19,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := settle(*root, files, *check); err != nil {
+	if err := update(*root, files, *check); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// settle writes the files, or complains about those that differ.
-func settle(root string, files map[string][]byte, check bool) error {
+// update writes the files, or returns an error if check is set and one differs.
+func update(root string, files map[string][]byte, check bool) error {
 	for name, want := range files {
 		path := filepath.Join(root, name)
 		have, err := os.ReadFile(path)

@@ -2,9 +2,9 @@ package main
 
 import "strings"
 
-// missingDriver are the public functions of CUDA's driver API that the
-// software machine does not have. A program that imports one loads all the
-// same; calling it fails and says so.
+// missingDriver are the public functions of CUDA's driver API that the software
+// machine does not support. A program that imports one can be loaded; a call
+// fails and prints its name.
 var missingDriver = strings.Fields(`
 	cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy cuArrayGetDescriptor_v2
 	cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties cuCheckpointOperationComplete

@@ -86,7 +86,7 @@ func parse(l *Library, f *Func) (*entry, error) {
 		return nil, fmt.Errorf("%s: cannot read the declaration %q", l.Name, f.Decl)
 	}
 	if _, ok := l.Results[ret]; !ok {
-		return nil, fmt.Errorf("%s returns %s, which the library has no rule for", name, ret)
+		return nil, fmt.Errorf("%s: no rule for the result %s", name, ret)
 	}
 	e := &entry{Func: f, lib: l, name: name, ret: ret, method: f.Go}
 	if e.method == "" {
@@ -115,7 +115,7 @@ func parseParam(s string) (param, error) {
 	has := func(mark string) bool { return strings.Contains(s[at+1+len(name):], mark) }
 	p := param{strings.TrimSpace(s[:at+1]), name, has("?"), has("@"), has("#")}
 	if _, ok := goTypes[p.ctype]; !ok && !p.pointer() {
-		return param{}, fmt.Errorf("parameter %s has type %s, which goTypes does not know", p.name, p.ctype)
+		return param{}, fmt.Errorf("parameter %s: unknown type %s", p.name, p.ctype)
 	}
 	return p, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu/kernels"
 )
 
-// programKernels are the kernels that C programs have as PTX text: on hardware
-// the driver compiles it, the software GPU goes by the name of the entry.
+// programKernels are the kernels that C programs have as PTX text. On hardware the
+// driver compiles it; the software GPU uses the name of the entry.
 var programKernels = map[string]string{
 	"strrev":          "Reverse NUL-terminated text in place and store its length: (text, length).",
 	"culvert_counter": "Add the number of threads to a 32-bit counter: (counter).",

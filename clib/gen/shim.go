@@ -96,8 +96,8 @@ func (e *entry) aliases() []string {
 	return names
 }
 
-// procTable lists what cuGetProcAddress hands out, newest variant first, so
-// that the first one that is old enough is the one to give.
+// procTable lists what cuGetProcAddress returns, newest variant first: the first
+// that is old enough is the result.
 func procTable(b *bytes.Buffer, t *table, l *Library) {
 	fmt.Fprintf(b, "\nconst struct culvert_proc culvert_procs[] = {\n")
 	for i := len(t.entries) - 1; i >= 0; i-- {
@@ -115,12 +115,16 @@ func procTable(b *bytes.Buffer, t *table, l *Library) {
 	fmt.Fprintf(b, "\t{NULL, 0, NULL},\n};\n")
 }
 
-// versionScript keeps everything else inside. libcudart has a symbol version,
-// which programs linked against NVIDIA's ask for; its name is put in when the
-// library is linked.
+// versionScript exports the functions and nothing else. libcudart has a symbol
+// version, which programs linked against NVIDIA's need; the Makefile inserts its
+// name.
 func versionScript(l *Library) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "/* %s */\n%s{\n  global:\n", notice, versionNode(l))
+	node := ""
+	if l == &cudart {
+		node = "@NODE@ "
+	}
+	fmt.Fprintf(&b, "/* %s */\n%s{\n  global:\n", notice, node)
 	seen := map[string]bool{}
 	for _, major := range []int{12, 13} {
 		for _, name := range symbols(l, major) {
@@ -132,11 +136,4 @@ func versionScript(l *Library) []byte {
 	}
 	fmt.Fprintf(&b, "  local: *;\n};\n")
 	return b.Bytes()
-}
-
-func versionNode(l *Library) string {
-	if l == &cudart {
-		return "@NODE@ "
-	}
-	return ""
 }

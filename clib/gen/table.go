@@ -3,7 +3,6 @@ package main
 // A Library is one shared library of the C side.
 type Library struct {
 	Name    string // of the generated files
-	Header  string // in clib/include, checked by the compiler against the table
 	Prefix  string // of the function names; what follows names the Go method
 	Field   string // of dispatch.Core, the receiver of the Go methods
 	Calls   bool   // methods take a softcuda.Call

@@ -1,13 +1,10 @@
 /*
  * Stream I/O: cuFileReadAsync and cuFileWriteAsync.
  *
- * The call waits for what the stream has before it, moves the bytes, and
- * returns: in the order of the stream, but not beside the program. To make the
- * stream wait instead, for a word that a worker writes, would be easy and wrong:
- * many CUDA calls of a transfer, the first one above all, wait for every stream
- * of the context, and so for the one that waits for them.
- *
- * Sizes and offsets count as they are when the stream has got there.
+ * Stream I/O is ordered with the stream but synchronous: the call waits for earlier
+ * work on the stream, reads sizes and offsets, moves the data and returns. The stream
+ * cannot wait for a worker instead: many CUDA calls of a transfer wait for every
+ * stream of the context, and so for the one that waits for them.
  */
 #define _GNU_SOURCE
 #include "async.h"
@@ -23,9 +20,9 @@ static CUfileError_t status(CUfileOpError code, CUresult cuda_code)
 
 typedef CUresult (*synchronize_fn)(CUstream);
 
-/* find_synchronize finds what waits for a stream: NVIDIA's libcuda or the software
- * machine's. A program that uses the runtime alone has no libcuda of the software
- * machine, but its libcudart. */
+/* find_synchronize finds the function that waits for a stream, in NVIDIA's libcuda or
+ * the software machine's. A program that uses only the runtime has the software
+ * machine's libcudart, but not its libcuda. */
 static synchronize_fn find_synchronize(void)
 {
 	static const char *const where[][2] = {

@@ -7,8 +7,8 @@
 
 #include "../include/cufile.h"
 
-/* culvert_in_stream does what the arguments of cuFileReadAsync say, in the order
- * of the stream. */
+/* culvert_in_stream does the transfer of cuFileReadAsync's or cuFileWriteAsync's
+ * arguments, ordered with the stream. */
 CUfileError_t culvert_in_stream(bool write, const uint64_t *args);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The functions of libcuda.so.1 that need no core: names of errors and the
- * look-up of functions. They work in a forked child, too.
+ * The functions of libcuda.so.1 that do not call the Go core: names of errors and the
+ * lookup of functions. They work in a forked child, too.
  */
 #include "cuda_local.h"
 
@@ -58,7 +58,7 @@ static culvert_fn find_proc(const char *symbol, int version, CUdriverProcAddress
 	return NULL;
 }
 
-/* Since CUDA 12 a function that is not there is a status, not an error. */
+/* Since CUDA 12 a missing function is a status, not an error. */
 CULVERT_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
 					    CUdriverProcAddressQueryResult *status)
 {
@@ -78,8 +78,8 @@ CULVERT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int ver
 	return r == CUDA_SUCCESS && !*pfn ? CUDA_ERROR_NOT_FOUND : r;
 }
 
-/* The tables are NVIDIA's private business: there are none, and asking is no
- * reason to print anything. */
+/* The tables are private to NVIDIA's libraries: there are none, and nothing is
+ * printed. */
 CULVERT_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
 	(void)id;

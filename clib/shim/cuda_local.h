@@ -2,8 +2,8 @@
 #include "../include/cuda.h"
 #include "gocore.h"
 
-/* The public header maps unversioned names to the newest variant; here both
- * are functions of their own. */
+/* The public header maps unversioned names to the newest variant; here both are
+ * functions. */
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuCtxPopCurrent
@@ -29,8 +29,8 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_
 
 typedef void (*culvert_fn)(void);
 
-/* A function that cuGetProcAddress hands out: its name without version, the
- * CUDA version that it came with (0: always there), itself. Newest first. */
+/* A function that cuGetProcAddress returns: its name without version, the CUDA
+ * version that introduced it (0: any), itself. Newest first. */
 struct culvert_proc {
 	const char *name;
 	int since;

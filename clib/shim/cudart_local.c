@@ -1,8 +1,7 @@
 /*
- * The functions of libcudart that need no core: names of errors, versions, and
- * what the start-up code of a program with kernels calls. Such kernels are
- * machine code for a GPU and cannot run here, but the program may get along
- * without launching them.
+ * The functions of libcudart that do not call the Go core: names of errors, versions,
+ * and what the start-up code of a program with kernels calls. Such kernels are machine
+ * code for a GPU and cannot run here, but the program may work without launching them.
  */
 #define _GNU_SOURCE
 #include "cudart_local.h"
@@ -51,7 +50,7 @@ CULVERT_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
 
 typedef int (*get_proc_fn)(const char *, void **, int, unsigned long long, int *);
 
-/* The driver's functions come from whichever libcuda the process has. */
+/* The driver's functions come from the libcuda that the process has loaded. */
 CULVERT_EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **fn, unsigned int version,
 							    unsigned long long flags,
 							    enum cudaDriverEntryPointQueryResult *status)
@@ -136,8 +135,8 @@ CULVERT_EXPORT void __cudaRegisterManagedVar(void **handle, void **host, char *d
 	(void)handle, (void)host, (void)device, (void)name, (void)ext, (void)size, (void)constant, (void)global;
 }
 
-/* The <<<...>>> syntax hands the launch shape over through these two. The
- * launch itself fails, so nothing needs to be kept. */
+/* The <<<...>>> syntax passes the launch shape through these two functions. The
+ * launch itself fails, so nothing is kept. */
 CULVERT_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
 {
 	(void)grid, (void)block, (void)shared, (void)stream;

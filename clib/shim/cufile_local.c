@@ -1,15 +1,13 @@
 /*
- * What a cuFile call must do for a caller that it shares a GPU with.
+ * What a cuFile call must do because it shares CUDA with its caller.
  *
- * The core makes its own CUDA context current on the thread that it works on,
- * which here is the caller's. A caller that has another one current must find it
- * again after the call.
+ * The Go core makes its own CUDA context current on the calling thread. The caller's
+ * context is restored after the call.
  *
  * A transfer is not ordered with streams, by cuFile's rules. But NVIDIA's library
- * copies in a way that waits for the default stream, and programs have come to
- * rely on that: a cudaMemset or a kernel, then cuFileRead or cuFileWrite at once.
- * Our core does not go through that stream, or through any, so it is waited for
- * here.
+ * copies in a way that waits for the default stream, and programs rely on that: a
+ * cudaMemset or a kernel, then cuFileRead or cuFileWrite. The Go core does not use
+ * that stream, so the call waits for it here.
  */
 #define _GNU_SOURCE
 #include "async.h"
@@ -19,16 +17,16 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-/* NVIDIA's calls, once a libcuda is loaded; the software machine's keeps a
- * current context of its own that the core does not touch. */
+/* NVIDIA's functions, once a libcuda is loaded. The software machine's libcuda keeps
+ * its own current context, which the Go core does not change. */
 static int (*_Atomic get_current)(void **);
 static int (*_Atomic set_current)(void *);
 static int (*_Atomic query_stream)(void *);
 static int (*_Atomic wait_stream)(void *);
-static atomic_bool settled;
+static atomic_bool known; /* whether there is an NVIDIA libcuda */
 
-/* The core loads libcuda when it opens the machine, which is in one of the first
- * calls. If there is none by then the machine is a software one. */
+/* The Go core loads libcuda when it opens the machine, in one of the first calls. If
+ * there is none after LOOKS calls, the machine is a software one. */
 enum { LOOKS = 16 };
 static atomic_int looks;
 
@@ -37,7 +35,7 @@ static void look_for_cuda(void)
 	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 	if (!cuda) {
 		if (atomic_fetch_add(&looks, 1) >= LOOKS)
-			atomic_store(&settled, true);
+			atomic_store(&known, true);
 		return;
 	}
 	if (!dlsym(cuda, "culvert_soft_machine")) {
@@ -52,10 +50,10 @@ static void look_for_cuda(void)
 		atomic_store(&set_current, set);
 		atomic_store(&get_current, get);
 	}
-	atomic_store(&settled, true);
+	atomic_store(&known, true);
 }
 
-/* current is the thread's context; none before CUDA is initialised. */
+/* current is the thread's context; NULL before CUDA is initialized. */
 static void *current(void)
 {
 	int (*get)(void **) = atomic_load_explicit(&get_current, memory_order_relaxed);
@@ -70,9 +68,9 @@ static bool moves(enum culvert_entry fn)
 	return fn == FN_cuFileRead || fn == FN_cuFileWrite || fn == FN_cuFileReadv || fn == FN_cuFileWritev || fn == FN_cuFileBatchIOSubmit;
 }
 
-/* settle waits for the default stream of the caller's context. To ask first is
- * cheaper than to wait for nothing. */
-static void settle(void)
+/* wait_default_stream waits for the default stream of the caller's context. A query
+ * is cheaper than a wait if there is nothing to wait for. */
+static void wait_default_stream(void)
 {
 	int (*query)(void *) = atomic_load_explicit(&query_stream, memory_order_relaxed);
 	int (*wait)(void *) = atomic_load_explicit(&wait_stream, memory_order_relaxed);
@@ -83,11 +81,11 @@ static void settle(void)
 bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
 {
 	int saved = errno;
-	if (!atomic_load_explicit(&settled, memory_order_relaxed))
+	if (!atomic_load_explicit(&known, memory_order_relaxed))
 		look_for_cuda();
 	void *before = current();
 	if (before && moves(fn))
-		settle();
+		wait_default_stream();
 	if (fn == FN_cuFileRead && culvert_lease_read(args, value)) {
 		errno = saved;
 		return true;
@@ -95,15 +93,15 @@ bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *val
 	errno = saved;
 	bool answered = culvert_call(fn, args, value, fail_errno);
 	saved = errno;
-	if (!atomic_load_explicit(&settled, memory_order_relaxed))
-		look_for_cuda(); /* the core may have loaded it just now */
+	if (!atomic_load_explicit(&known, memory_order_relaxed))
+		look_for_cuda(); /* the call may have loaded it */
 	if (current() != before) {
 		int (*set)(void *) = atomic_load_explicit(&set_current, memory_order_relaxed);
 		if (set)
 			set(before);
 	}
 	if (answered && *value == 0 && (fn == FN_cuFileReadAsync || fn == FN_cuFileWriteAsync)) {
-		/* The core has nothing against it. */
+		/* The Go core has checked the arguments. */
 		CUfileError_t e = culvert_in_stream(fn == FN_cuFileWriteAsync, args);
 		*value = (int64_t)((uint64_t)(uint32_t)e.cu_err << 32 | (uint32_t)e.err);
 	}

@@ -4,7 +4,7 @@
 
 #undef cuFileDriverClose
 
-/* culvert_call that leaves the caller's CUDA context current. */
+/* culvert_file_call is culvert_call that keeps the caller's CUDA context current. */
 bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno);
 #define culvert_call culvert_file_call
 
@@ -13,7 +13,7 @@ static inline CUfileError_t culvert_file_error(CUfileOpError code)
 	return (CUfileError_t){.err = code, .cu_err = CUDA_SUCCESS};
 }
 
-/* The core sends both halves in one word, code low. */
+/* The Go core returns both codes in one word, cuFile's in the low half. */
 static inline CUfileError_t culvert_file_status(int64_t v)
 {
 	return (CUfileError_t){.err = (CUfileOpError)(int32_t)v, .cu_err = (CUresult)(v >> 32)};

@@ -11,10 +11,10 @@
 
 static const struct culvert_core *_Atomic core;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Loading has begun in this process; a child forked since then must not go on. */
+/* Loading has begun in this process; a child forked since then must not continue. */
 static atomic_bool begun, forked;
-/* Where this library lies. Found out when it is loaded: the path that the
- * loader knows may be relative, and the program may change its directory. */
+/* The path and directory of this library, read when it is loaded: the loader's path
+ * may be relative, and the program may change its directory. */
 static char self[PATH_MAX], directory[PATH_MAX];
 
 __attribute__((constructor)) static void find_self(void)
@@ -33,8 +33,8 @@ static void complain(const char *path, const char *what, const char *detail)
 	fprintf(stderr, "culvert: %s: %s %s: %s\n", self, what, path, detail);
 }
 
-/* open_core loads the core from a path and shakes hands with it. It keeps
- * quiet about a file that is not there. */
+/* open_core loads the Go core from a path and checks its version. A missing file is
+ * not reported: it returns false. */
 static bool open_core(const char *path)
 {
 	char there[PATH_MAX];
@@ -66,8 +66,9 @@ static void child(void)
 
 static void load(void)
 {
-	/* The core lies beside libcufile; libcuda and libcudart of the software
-	 * machine are one directory deeper, out of the way of real ones. */
+	/* The Go core is in the directory of libcufile. The software machine's libcuda
+	 * and libcudart are in a subdirectory, where programs do not find them by
+	 * accident. */
 	static const char *const places[] = {"%s/" CULVERT_CORE_FILE, "%s/../" CULVERT_CORE_FILE};
 	pthread_atfork(NULL, NULL, child);
 	atomic_store(&begun, true);
@@ -77,10 +78,10 @@ static void load(void)
 		if (open_core(path))
 			return;
 	}
-	complain(CULVERT_CORE_FILE, "cannot find", "it belongs beside this library");
+	complain(CULVERT_CORE_FILE, "cannot find", "install it in the directory of this library");
 }
 
-/* entered is the core, loaded by the first who asks; NULL where there is none. */
+/* entered returns the Go core, which the first call loads; NULL if that failed. */
 static const struct culvert_core *entered(void)
 {
 	const struct culvert_core *c = atomic_load_explicit(&core, memory_order_acquire);
@@ -94,7 +95,7 @@ static const struct culvert_core *entered(void)
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno)
 {
 	int saved = errno, err = 0, cancel;
-	/* A thread that was cancelled must not end inside of the core, with its locks. */
+	/* A cancelled thread must not end inside of the Go core, with its locks held. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	const struct culvert_core *c = atomic_load_explicit(&forked, memory_order_relaxed) ? NULL : entered();
 	bool answered = c && c->call(fn, args, value, &err);
@@ -114,5 +115,5 @@ struct culvert_lease *culvert_leases(void)
 void culvert_missing(const char *name, atomic_flag *said)
 {
 	if (!atomic_flag_test_and_set(said))
-		fprintf(stderr, "culvert: %s is not part of the software machine\n", name);
+		fprintf(stderr, "culvert: %s is not supported by the software machine\n", name);
 }

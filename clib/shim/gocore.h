@@ -1,10 +1,10 @@
 /*
- * What the shims share: the way to the Go core, and how a library says that a
- * function is not there.
+ * What all shims share: loading and calling the Go core, and functions that are not
+ * supported.
  *
- * The core (libculvert.so) is loaded by the first call, not with the library:
- * `import torch` loads libcufile in every process, and a Go runtime that
- * nobody asked for must not start there.
+ * The first call loads the Go core (libculvert.so), not the loading of the shim:
+ * `import torch` loads libcufile in every process, and most of them need no Go
+ * runtime.
  */
 #ifndef CULVERT_GOCORE_H
 #define CULVERT_GOCORE_H
@@ -23,7 +23,7 @@
 #define CULVERT_ALIAS(other, name) \
 	extern __typeof__(name) other __attribute__((alias(#name), visibility("default")));
 
-/* A public function that the software machine does not have. */
+/* A public function that the software machine does not support. */
 #define CULVERT_MISSING(name, code)                      \
 	CULVERT_EXPORT int name(void);                   \
 	CULVERT_EXPORT int name(void)                    \
@@ -34,23 +34,22 @@
 	}
 
 /*
- * culvert_call asks the core. It is false when there is none to ask: it cannot
- * be loaded, or this process is a forked child of one that had loaded it, in
- * which a Go runtime would hang. errno is then fail_errno, unless that is 0;
- * otherwise errno is what the core says, or untouched.
+ * culvert_call calls the Go core. It returns false if the core cannot be loaded, or
+ * if this process is a forked child of one that had loaded it, where Go would hang.
+ * errno is then fail_errno, unless that is 0. Otherwise the core sets errno or keeps
+ * it.
  */
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno);
 
-/* culvert_leases is where the core keeps leases; NULL where there is no core yet,
- * and in a forked child. */
+/* culvert_leases returns the slots of leases; NULL before the Go core is loaded, and
+ * in a forked child. */
 struct culvert_lease *culvert_leases(void);
 
-/* culvert_missing prints the name, the first time. */
+/* culvert_missing prints the name of an unsupported function, once. */
 void culvert_missing(const char *name, atomic_flag *said);
 
 /*
- * The Go core's side. It is entered through one symbol, so that the
- * version is checked before anything else can go wrong.
+ * What the Go core gives to a shim, by one function that checks the version first.
  */
 struct culvert_core {
 	/* call is false in a forked child; err is the errno to set, or 0. */

@@ -8,11 +8,11 @@
 
 #include "gocore.h"
 
-/* shard spreads threads over the places of a slot. */
+/* shard spreads threads over the counters of a slot. */
 static unsigned shard(void)
 {
 	static unsigned threads;
-	static _Thread_local unsigned mine; /* and one more */
+	static _Thread_local unsigned mine; /* plus one; 0 is unset */
 	if (!mine)
 		mine = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % CULVERT_LEASE_SHARDS;
 	return mine - 1;
@@ -25,8 +25,8 @@ static int64_t now(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* fence is package wc's: stores into GPU memory are on their way before the
- * caller can tell the GPU of them. */
+/* fence is that of package wc: stores to GPU memory are issued before the caller can
+ * tell the GPU about them. */
 static void fence(void)
 {
 #if defined __x86_64__
@@ -57,10 +57,9 @@ static void add(uint64_t first, uint64_t offset, uint64_t n)
 	__atomic_fetch_add((uint64_t *)(first + offset), n, __ATOMIC_RELAXED);
 }
 
-/* run reads, from inside the lease. The clock is looked at before, since a lease
- * that has run out is not worth a read, and afterwards, since only then it is
- * known that the memory was there lately. The system call is a bare one: the C
- * library's may end the thread, if somebody has cancelled it. */
+/* run reads under a lease. It checks the clock before, to save the read if the lease
+ * has expired, and after, because only then the memory is known to have existed. The
+ * system call is a raw one: the C library's ends a thread that was cancelled. */
 static bool run(const struct culvert_lease *l, unsigned mine, uint64_t n, int64_t off, uint64_t at)
 {
 	if (n == 0 || n >= l->below || at > l->length || n > l->length - at)
@@ -89,8 +88,8 @@ bool culvert_lease_read(const uint64_t *args, int64_t *value)
 		return false;
 	unsigned mine = shard();
 	uint64_t *in = &l->shards[mine].in;
-	/* The core closes a slot and then looks for users; we say that we use it and
-	 * then look whether it is open. One of the two sees the other. */
+	/* Go clears the handle, then looks for users; a user counts itself in, then
+	 * checks the handle. One of the two sees the other. */
 	__atomic_fetch_add(in, 1, __ATOMIC_SEQ_CST);
 	bool done = is_for(l, handle, base) && run(l, mine, n, (int64_t)args[3], args[4]);
 	__atomic_fetch_add(in, (done ? UINT64_C(1) << CULVERT_LEASE_USERS : 0) - 1, __ATOMIC_RELEASE);

@@ -1,13 +1,12 @@
 /*
- * Leases: small reads that need not enter Go.
+ * Leases: small reads that do not enter Go.
  *
- * When the core has read a little of a file into a registered buffer, and it was
- * one pread into memory that the CPU can reach, it writes down in a slot what that
- * took, for the next such reads to be done here. It does so for a millisecond,
- * the time for which it relies on the GPU memory being there; and it takes the
- * slot back, and waits until nobody is in it, before anything in it ends.
+ * After a small read of a file into a registered buffer that was one pread into
+ * CPU-mapped memory, the Go core publishes a lease in a slot, and C does the next
+ * such reads. A lease lasts 1 ms, the time for which Go relies on the GPU memory to
+ * exist. It is revoked, after its users have left, before its file or buffer ends.
  *
- * The slots belong to the core and are never freed. clib/internal/lease is the
+ * The slots belong to the Go core and are never freed. clib/internal/lease is the
  * other half.
  */
 #ifndef CULVERT_LEASE_H
@@ -18,22 +17,22 @@
 
 enum {
 	CULVERT_LEASES = 256,
-	CULVERT_LEASE_WAYS = 4,	   /* slots in which a pair of file and buffer may be */
-	CULVERT_LEASE_SHARDS = 16, /* places in which a slot counts its users */
-	CULVERT_LEASE_USERS = 24,  /* bits of a place for those inside; above them, reads done */
+	CULVERT_LEASE_WAYS = 4,	   /* slots that a pair of file and buffer may use */
+	CULVERT_LEASE_SHARDS = 16, /* counters of a slot, by thread */
+	CULVERT_LEASE_USERS = 24,  /* bits of a counter for users; above them, completed reads */
 };
 
-/* lease.Slot in Go. Whoever is inside and has found the handle they came with may
- * rely on everything else. */
+/* lease.Slot in Go. A user that has counted itself in and found its handle may use
+ * all other fields. */
 struct culvert_lease {
-	uint64_t handle; /* 0: nobody may enter */
-	uint64_t base;	 /* of the buffer, as the GPU knows it */
+	uint64_t handle; /* 0: no lease */
+	uint64_t base;	 /* of the buffer, on the GPU */
 	int64_t until;	 /* by CLOCK_MONOTONIC */
-	uint64_t memory; /* where the CPU has the buffer */
+	uint64_t memory; /* CPU mapping of the buffer */
 	uint64_t length;
-	uint64_t below; /* reads of fewer bytes */
-	uint64_t ops, bytes, nanos; /* what to add to */
-	uint64_t stride;	    /* from one shard of these to the next */
+	uint64_t below; /* only reads of fewer bytes */
+	uint64_t ops, bytes, nanos; /* addresses of counters */
+	uint64_t stride;	    /* from one shard of the counters to the next */
 	int32_t fd;
 	uint32_t pad0;
 	uint64_t pad1[5];
@@ -43,16 +42,16 @@ struct culvert_lease {
 	} shards[CULVERT_LEASE_SHARDS];
 };
 
-/* Where a pair of handle and base may be: the first of its slots. */
+/* culvert_lease_place is the first slot of a pair of handle and base. */
 static inline unsigned culvert_lease_place(uint64_t handle, uint64_t base)
 {
 	uint64_t mixed = ((handle >> 4) + (base >> 12)) * 0x9e3779b97f4a7c15u;
 	return (unsigned)(mixed >> 58) * CULVERT_LEASE_WAYS;
 }
 
-/* culvert_lease_read does what the arguments of cuFileRead say, if there is a
- * lease for it and all goes well. Otherwise it is false, and nothing has happened
- * but that bytes of the file may be where they belong. It changes errno. */
+/* culvert_lease_read does the read of cuFileRead's arguments, if there is a lease.
+ * It returns false if there is none or the read must be repeated in Go; part of the
+ * data may be in place then. It changes errno. */
 bool culvert_lease_read(const uint64_t *args, int64_t *value);
 
 #endif

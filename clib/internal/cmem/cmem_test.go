@@ -30,19 +30,10 @@ func TestString(t *testing.T) {
 }
 
 func TestPutString(t *testing.T) {
-	for _, tt := range []struct {
-		n    int
-		want string
-		fits bool
-	}{
-		{0, "....", false},
-		{1, "\x00...", false},
-		{3, "ab\x00.", false},
-		{4, "abc\x00", true},
-	} {
+	for n, want := range map[int]string{0: "....", 1: "\x00...", 3: "ab\x00.", 4: "abc\x00"} {
 		room := []byte("....")
-		if fits := cmem.PutString(cmem.PtrTo(&room[0]), tt.n, "abc"); fits != tt.fits || string(room) != tt.want {
-			t.Errorf("PutString into %d: %q, %v; want %q, %v", tt.n, room, fits, tt.want, tt.fits)
+		if cmem.PutString(cmem.PtrTo(&room[0]), n, "abc"); string(room) != want {
+			t.Errorf("PutString into %d bytes: %q, want %q", n, room, want)
 		}
 	}
 }

@@ -1,10 +1,8 @@
-// Package cmem reads and writes memory that belongs to C: the arguments that a
-// program's pointers lead to. It is the only package of the C API layer that
-// handles raw pointers.
+// Package cmem reads and writes memory of C programs, which their arguments point
+// to. It is the only package of the C API layer that uses raw pointers.
 //
-// A pointer that leads nowhere faults. Package dispatch turns the fault into an
-// error code, so that a wild pointer does not take the program
-// down from inside the library.
+// A wild pointer faults. Package dispatch turns the fault into an error code, so
+// that it does not crash the program.
 package cmem
 
 import (
@@ -12,12 +10,12 @@ import (
 	"unsafe"
 )
 
-// A Ptr is a C pointer, or a C function pointer, which is only carried around.
+// A Ptr is a C pointer, or a C function pointer, which Go only passes on.
 type Ptr uintptr
 
 func (p Ptr) pointer() unsafe.Pointer {
-	// Not unsafe.Pointer(uintptr(p)): the memory was never Go's, and the detour
-	// keeps vet from suspecting that it was.
+	// Not unsafe.Pointer(uintptr(p)): the memory was never Go's, and vet would
+	// warn that it might be.
 	return *(*unsafe.Pointer)(unsafe.Pointer(&p))
 }
 
@@ -38,10 +36,10 @@ func Put[T any](p Ptr, v T, err error) error {
 // Probe faults if the word at p cannot be read.
 func Probe(p Ptr) { probed.Store(Load[uint64](p)) }
 
-var probed atomic.Uint64 // so that the compiler does not leave the reading out
+var probed atomic.Uint64 // keeps the compiler from removing the load
 
-// Touch faults if the word at p cannot be written, before something is made whose
-// name could then not be told. The word stays as it is.
+// Touch faults if the word at p cannot be written, before an object is created
+// whose handle could not be returned. It does not change the word.
 func Touch(p Ptr) { Store(p, Load[uint64](p)) }
 
 // Fault reports whether a recovered panic is a fault at an address that the
@@ -55,7 +53,7 @@ func Fault(p any) (addr uintptr, ok bool) {
 	return f.Addr(), true
 }
 
-// Slice is the array of n elements at p, in place.
+// Slice is the array of n elements at p.
 func Slice[T any](p Ptr, n int) []T { return unsafe.Slice((*T)(p.pointer()), n) }
 
 // At is element i of the array of T at p.
@@ -64,8 +62,8 @@ func At[T any](p Ptr, i int) Ptr {
 	return p + Ptr(uintptr(i)*unsafe.Sizeof(t))
 }
 
-// String copies the NUL-terminated string at p. ok is false when it is longer
-// than limit.
+// String copies the NUL-terminated string at p. ok is false if it is longer than
+// limit.
 func String(p Ptr, limit int) (s string, ok bool) {
 	for n := range limit + 1 {
 		if Load[byte](p+Ptr(n)) == 0 {
@@ -75,19 +73,16 @@ func String(p Ptr, limit int) (s string, ok bool) {
 	return "", false
 }
 
-// PutString stores s and a NUL in the n bytes at p, cut off where there is no
-// room, and reports whether all of it fitted.
-func PutString(p Ptr, n int, s string) bool {
-	if n <= 0 {
-		return false
+// PutString stores s and a NUL in the n bytes at p, truncated if necessary.
+func PutString(p Ptr, n int, s string) {
+	if n > 0 {
+		room := Slice[byte](p, n)
+		room[copy(room[:n-1], s)] = 0
 	}
-	room := Slice[byte](p, n)
-	room[copy(room[:n-1], s)] = 0
-	return len(s) < n
 }
 
-// PtrTo is the address of Go memory, for tests that play C's part. It moves
-// the memory to the heap, where it stays in place, but does not keep it alive.
+// PtrTo is the address of Go memory, for tests that act as C programs. It moves the
+// memory to the heap, where it stays in place, but does not keep it alive.
 func PtrTo[T any](v *T) Ptr {
 	var escape any = v
 	heap.Store(&escape)

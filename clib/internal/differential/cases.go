@@ -1,8 +1,8 @@
 // Package differential compares our libcufile.so.0 with NVIDIA's, call by call.
 //
 // The cases are those of package cufiletest. A C program (clib/testdata/differential)
-// plays them on either library and records what each call answered and what it
-// left in memory and file; Compare holds two recordings against each other.
+// runs them on either library and records the result of each call and the contents of
+// memory and file. Compare compares two recordings.
 package differential
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/culvert-io/culvert/cufile/cufiletest"
 )
 
-// A Line is what one call of a case did with either library: the answer, and
-// the damage where memory or file are not what they must be.
+// A Line is one call of a case with both libraries: the answers, and the damage if
+// memory or file are not as expected.
 type Line struct {
 	Case     string
 	Step     int
@@ -24,11 +24,11 @@ type Line struct {
 // An Outcome is an answer, as "error 5014" or "4096 bytes", and the damage.
 type Outcome struct{ Answer, Damage string }
 
-// Same reports whether the caller was told the same.
+// Same reports whether both libraries gave the same answer.
 func (l *Line) Same() bool { return l.Ours.Answer == l.Theirs.Answer }
 
-// functions names cuFile's functions by the calls of package cufiletest. The
-// other calls, truncation and freeing, are the operating system's and CUDA's.
+// functions are cuFile's functions by the calls of package cufiletest. The other
+// calls, which truncate and free, are the operating system's and CUDA's.
 var functions = map[string]string{
 	"register":          "cuFileHandleRegister",
 	"deregister":        "cuFileHandleDeregister",
@@ -43,8 +43,8 @@ const (
 	none  = "not cuFile"
 )
 
-// Lines lines two recordings up. A case that one library ended early goes on
-// with lines that say so.
+// Lines pairs two recordings. A case that one library ended early continues with
+// "not reached".
 func Lines(ours, theirs *cufiletest.Record) []Line {
 	steps := map[string][]cufiletest.Step{}
 	for _, c := range cufiletest.Cases() {
@@ -88,7 +88,7 @@ func label(o, t []string, i int) string {
 	return none
 }
 
-// outcome takes "read: 10 bytes, the memory differs at 7" apart.
+// outcome parses "read: 10 bytes, the memory differs at 7".
 func outcome(list []string, i int) Outcome {
 	if i >= len(list) {
 		return Outcome{Answer: never}
@@ -101,8 +101,8 @@ func outcome(list []string, i int) Outcome {
 	return Outcome{answer, damage}
 }
 
-// A Reason is why lines may differ, where cases, functions and answers match
-// the patterns of path.Match.
+// A Reason explains why lines differ whose case, function and answers match the
+// patterns, as in path.Match.
 type Reason struct {
 	Cases, Function string
 	Ours, Theirs    string
@@ -120,7 +120,7 @@ func (r *Reason) covers(l *Line) bool {
 // A Tally counts the lines of a function.
 type Tally struct{ Lines, Same int }
 
-// Share is the part of the lines that are the same.
+// Share is the fraction of lines that are the same.
 func (t Tally) Share() float64 {
 	if t.Lines == 0 {
 		return 1
@@ -132,15 +132,15 @@ func (t Tally) Share() float64 {
 type Report struct {
 	Total      Tally
 	Functions  map[string]Tally
-	Damage     []Line         // where theirs left something wrong and ours did not
+	Damage     []Line         // where theirs left damage and ours did not
 	OurDamage  []Line         // where ours did
 	Explained  map[string]int // lines that differ, by reason
 	Unexpected []Line         // those without one
-	Idle       []Reason       // reasons that no line needs
+	Idle       []Reason       // reasons that match no line
 }
 
-// Compare compares line by line. Within a case what comes after the first
-// difference is a consequence of it where a library did not reach it.
+// Compare compares line by line. In a case, calls that one library did not reach
+// follow from the difference before them.
 func Compare(ours, theirs *cufiletest.Record, reasons []Reason) *Report {
 	r := &Report{Functions: map[string]Tally{}, Explained: map[string]int{}}
 	needed := make([]bool, len(reasons))
@@ -200,7 +200,7 @@ func (r *Report) Write(w io.Writer) {
 		row(name, r.Functions[name])
 	}
 	row("all", r.Total)
-	fmt.Fprintf(w, "memory or file not as they must be: ours %d, theirs %d\n", len(r.OurDamage), len(r.Damage))
+	fmt.Fprintf(w, "memory or file damaged: ours %d, theirs %d\n", len(r.OurDamage), len(r.Damage))
 	for _, why := range slices.Sorted(maps.Keys(r.Explained)) {
 		fmt.Fprintf(w, "%5d  %s\n", r.Explained[why], why)
 	}

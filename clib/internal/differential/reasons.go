@@ -2,34 +2,34 @@ package differential
 
 // Why our answers differ from those of NVIDIA's release 1.15.
 const (
-	harmless  = "the flag changes nothing for reads and writes at an offset, so the file is accepted"
-	unread    = "a descriptor that cannot be read is refused when it is registered, not at the first read"
-	before    = "EIO, as for every copy to an address outside; NVIDIA's 5030 is \"internal error\""
-	permitted = "EIO or the code that names the mistake; NVIDIA's library answers errno 1, \"operation not permitted\", for what it could not copy"
-	overflow  = "a range that leaves the file's address space is 5022, refused before anything is tried; NVIDIA's library gets as far as a failing copy"
-	readOnly  = "5019 says that the file is not open for writing, as both libraries say of reading a write-only file"
-	freed     = "5012 says that the pointer is bad, CULVERT_LOG=errors that the memory was freed"
-	nothing   = "a write of nothing is no error, whatever the memory"
-	unaligned = "O_DIRECT asks for alignment of the file system, not of the caller; NVIDIA's library passes host memory on as it is and fails"
-	nowhere   = "EFAULT says that the pointer leads nowhere"
+	harmless  = "the flag has no effect on reads and writes at an offset, so the file is accepted"
+	unread    = "an unreadable descriptor is rejected when it is registered, not at the first read"
+	before    = "EIO, as for every address outside of the allocation; NVIDIA's 5030 is \"internal error\""
+	permitted = "EIO or the code of the mistake; NVIDIA's library returns errno 1, \"operation not permitted\", if a copy fails"
+	overflow  = "a range beyond the largest file offset is rejected with 5022 before any transfer; NVIDIA's library tries the copy"
+	readOnly  = "5019 means that the file is not open for writing, as both libraries return for reads of a write-only file"
+	freed     = "5012 means an invalid pointer; CULVERT_LOG=errors tells that the memory was freed"
+	nothing   = "a write of 0 bytes is no error, for any memory"
+	unaligned = "O_DIRECT needs no alignment from the caller; NVIDIA's library passes host memory on unaligned and fails"
+	nowhere   = "EFAULT means a wild pointer"
 
 	follows = "follows from the difference before it in the case"
 
-	undefined = "flags and operations that mean nothing are refused, and nothing is moved"
-	survives  = "NVIDIA's library dies"
-	routing   = "dynamic routing is not claimed: there is none"
-	asSet     = "what was set is what is reported, also of what was set before the driver is opened; NVIDIA's properties stay as they were"
-	asWillBe  = "before the driver is opened a parameter has the value that it will have; NVIDIA's library says 0, or nothing"
-	zero      = "a limit of nothing at all is refused, as other limits that are too small"
-	calls     = "one read is counted as one"
-	leftAlone = "a call that is refused leaves the result alone"
-	anyOffset = "stream I/O has no alignment of its own"
-	sameCode  = "the code that a read at a negative offset has everywhere"
-	cutOff    = "a string that does not fit is an error, and is not cut off"
-	logDir    = "a parameter that has no value yet has an empty one"
+	undefined = "undefined flags and operations are rejected, and nothing is moved"
+	survives  = "NVIDIA's library crashes"
+	routing   = "dynamic routing is not supported and not reported"
+	asSet     = "the value that was set is reported, also if it was set before the driver was opened; NVIDIA's properties do not change"
+	asWillBe  = "before the driver is opened a parameter has its later value; NVIDIA's library reports 0 or nothing"
+	zero      = "a limit of 0 is rejected, as other limits that are too small"
+	calls     = "one read is counted once"
+	leftAlone = "a rejected call does not change the result"
+	anyOffset = "stream I/O needs no alignment"
+	sameCode  = "the same code as for any read at a negative offset"
+	cutOff    = "a string that does not fit is an error and is not truncated"
+	logDir    = "a parameter without a value has an empty one"
 )
 
-// Reasons are all differences that are meant.
+// Reasons are all intended differences.
 var Reasons = []Reason{
 	{"file/path-only/*", "*", "error 5022", "*", unread},
 	{"file/nonblock/*", "cuFileHandleRegister", "ok", "error 5019", harmless},
@@ -72,5 +72,5 @@ var Reasons = []Reason{
 
 // OnHardware are the differences between the software machine and an H200.
 var OnHardware = []Reason{
-	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", "the software machine has nvidia-fs, and so reaches NVMe directly"},
+	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", "the software machine has nvidia-fs and so reaches NVMe directly"},
 }

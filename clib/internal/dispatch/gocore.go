@@ -15,20 +15,19 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// A Core answers all functions of a process.
+// A Core answers all C functions of a process.
 type Core struct {
 	File    *cufileapi.API
 	CUDA    *softcuda.Driver
 	Runtime *softrt.Runtime
-	// Log gets a line for every call that fails, with what the code does not
-	// say. Nil keeps quiet.
+	// Log gets a line with the cause of every failed call. Nil disables it.
 	Log io.Writer
 
 	mu      sync.Mutex
 	machine *machine.Machine
 }
 
-// New returns a core that opens its machine when a call needs one.
+// New returns a Core that opens its machine in the first call that needs one.
 func New(call softcuda.Caller) *Core {
 	c := &Core{}
 	c.File = cufileapi.New(c.Machine)
@@ -37,7 +36,7 @@ func New(call softcuda.Caller) *Core {
 	return c
 }
 
-// Machine is the machine that the environment asks for, opened once.
+// Machine opens the machine that the environment selects, once.
 func (c *Core) Machine() (*machine.Machine, error) { return c.open(machine.Open) }
 
 // open opens the machine once; all libraries of the process share it.
@@ -54,11 +53,11 @@ func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, erro
 	return c.machine, nil
 }
 
-// softGPU is the driver under the software CUDA. A program that has that
-// library loaded runs on the software machine, unless it is told not to.
+// softGPU is the driver below the software CUDA. A program that has loaded that
+// library runs on the software machine, unless the environment forbids it.
 func (c *Core) softGPU() (*softgpu.Driver, error) {
 	if os.Getenv("CULVERT_MACHINE") == machine.Real {
-		return nil, gpu.Fail("cuInit", gpu.ErrNoDevice, "CULVERT_MACHINE=real, and this is the software machine's libcuda.so.1")
+		return nil, gpu.Fail("cuInit", gpu.ErrNoDevice, "CULVERT_MACHINE=real, but the program has loaded the software machine's libcuda.so.1")
 	}
 	m, err := c.open(func() (*machine.Machine, error) { return machine.OpenAs(machine.Soft) })
 	if err != nil {
@@ -66,7 +65,7 @@ func (c *Core) softGPU() (*softgpu.Driver, error) {
 	}
 	d, ok := m.GPU.(*soft.Driver)
 	if !ok {
-		return nil, gpu.Fail("cuInit", gpu.ErrSystemDriverMismatch, fmt.Sprintf("the process works on %s", m.GPU.Name()))
+		return nil, gpu.Fail("cuInit", gpu.ErrSystemDriverMismatch, fmt.Sprintf("the process already uses %s", m.GPU.Name()))
 	}
 	return d.Driver, nil
 }

@@ -1,6 +1,6 @@
-// Package handle keeps the objects that C programs hold by opaque pointers. A
-// handle is looked up, never trusted: one that was given back, that belongs to
-// another table or that was made up is simply not found.
+// Package handle keeps the objects to which C programs have opaque pointers. A
+// handle is looked up, never followed: one that was released, that belongs to
+// another table or that was never given out is not found.
 package handle
 
 import (
@@ -8,25 +8,25 @@ import (
 	"sync/atomic"
 )
 
-// An ID is the value that C sees. It looks like a pointer, and leads nowhere.
+// An ID is the value that C sees. It looks like a pointer to unmapped memory.
 type ID uint64
 
 // An ID consists of the kind of the table, a generation that changes whenever a
-// slot is used again, and the number of the slot.
+// slot is reused, and the number of the slot.
 const (
-	slotShift = 4 // so that handles look aligned
+	slotShift = 4 // handles look aligned
 	slotBits  = 20
 	genBits   = 16
 	genShift  = slotShift + slotBits
-	kindShift = genShift + genBits // 40: below it no program has anything mapped
+	kindShift = genShift + genBits // 40: programs map nothing below
 	maxSlots  = 1 << slotBits
 )
 
-// A Kind tells tables apart. Each table of a process has its own, from 1 on.
+// A Kind distinguishes the tables of a process, from 1 on.
 type Kind uint64
 
-// A Table holds objects by ID. Looking up takes no lock: it is on the path of
-// every read and write.
+// A Table contains objects by ID. Get takes no lock: it is on the path of every
+// read and write.
 type Table[T any] struct {
 	kind Kind
 
@@ -52,7 +52,7 @@ func NewTable[T any](k Kind) *Table[T] {
 	return t
 }
 
-// Add enters v. It reports false when the table is full.
+// Add adds v. It returns false if the table is full.
 func (t *Table[T]) Add(v T) (ID, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,8 +66,8 @@ func (t *Table[T]) Add(v T) (ID, bool) {
 	return id, true
 }
 
-// freeSlot finds room. Slots are used again in the order they were freed, so
-// that a stale ID stays stale for as long as possible.
+// freeSlot finds a slot. Slots are reused in the order in which they were freed, so
+// that a stale ID stays stale as long as possible.
 func (t *Table[T]) freeSlot() (int, *slot[T]) {
 	slots := *t.slots.Load()
 	if len(t.free) > minFree || len(slots) == maxSlots && len(t.free) > 0 {
@@ -79,12 +79,12 @@ func (t *Table[T]) freeSlot() (int, *slot[T]) {
 		return 0, nil
 	}
 	s := new(slot[T])
-	grown := append(slots, s) // readers have the shorter slice: they do not see the new element
+	grown := append(slots, s) // readers have the shorter slice
 	t.slots.Store(&grown)
 	return len(slots), s
 }
 
-// minFree is how many slots rest before one is used again.
+// minFree is the number of free slots from which one is reused.
 const minFree = 64
 
 // Get finds the object of an ID.
@@ -108,8 +108,8 @@ func (t *Table[T]) item(id ID) *item[T] {
 	return nil
 }
 
-// Stale reports whether an ID was given out by this table and its object is
-// gone. It need not remember IDs of long ago.
+// Stale reports whether an ID is one of this table and its object was removed. It
+// may accept IDs that were never given out.
 func (t *Table[T]) Stale(id ID) bool {
 	slots := *t.slots.Load()
 	i := uint64(id) >> slotShift % maxSlots
@@ -117,7 +117,7 @@ func (t *Table[T]) Stale(id ID) bool {
 	return ours && i < uint64(len(slots)) && t.item(id) == nil
 }
 
-// Remove takes the object out. Only one of several callers gets it.
+// Remove removes the object. Only one of several callers gets it.
 func (t *Table[T]) Remove(id ID) (T, bool) {
 	var none T
 	t.mu.Lock()
@@ -132,7 +132,7 @@ func (t *Table[T]) Remove(id ID) (T, bool) {
 	return it.v, true
 }
 
-// RemoveFunc takes out all objects for which match is true and returns them.
+// RemoveFunc removes all objects for which match is true and returns them.
 func (t *Table[T]) RemoveFunc(match func(T) bool) []T {
 	var out []T
 	for _, s := range *t.slots.Load() {
