@@ -77,7 +77,7 @@ var below = map[string][]string{
 	"internal/wc":         {},
 	"internal/dev":        {"internal/abi", "internal/dev"},
 	"internal/rm":         {"internal/abi", "internal/dev", "internal/wc", "gpu"},
-	"internal/ring":       {"gpu", "internal/crc32c", "internal/uring", "internal/storage", "internal/tune"},
+	"internal/ring":       {"gpu", "internal/uring", "internal/storage", "internal/tune"},
 	"route":               {"internal/human"},
 	"internal/ladder":     {"gpu", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"gpu", "internal/dev", "soft", "nvme", "rdma"},

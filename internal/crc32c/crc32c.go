@@ -1,5 +1,5 @@
-// Package crc32c is CRC-32C of pieces: sums that are computed in any order, by as
-// many as like to, and joined afterwards.
+// Package crc32c computes CRC-32C of chunks, in any order and concurrently, and
+// combines them.
 package crc32c
 
 import "hash/crc32"
@@ -9,11 +9,11 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // Sum is the CRC-32C of p.
 func Sum(p []byte) uint32 { return crc32.Checksum(p, table) }
 
-// Join is the sum of two pieces in a row, of which the second has n bytes.
+// Join is the CRC-32C of two consecutive chunks, of which the second has n bytes.
 //
-// A CRC is the remainder of the data as a polynomial over GF(2). To append n bytes
-// is to multiply by x^8n, and the inversions at both ends of the second piece
-// cancel those of the first.
+// A CRC is the remainder of the data as a polynomial over GF(2). Appending n bytes
+// multiplies it by x^8n; the inversions at both ends of the second chunk cancel those
+// of the first.
 func Join(first, second uint32, n int64) uint32 { return multiply(power(n), first) ^ second }
 
 // squares[k] is x^(8 * 2^k) modulo the polynomial.
@@ -36,7 +36,7 @@ func power(n int64) uint32 {
 	return p
 }
 
-// multiply is a product modulo the polynomial, lowest power in the highest bit.
+// multiply is the product modulo the polynomial, lowest power in the highest bit.
 func multiply(a, b uint32) uint32 {
 	var p uint32
 	for ; a != 0; a <<= 1 {

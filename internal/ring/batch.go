@@ -28,18 +28,16 @@ type batch struct {
 	coalesceLen int64 // requests up to this size share a slot
 
 	// Memory that is kept for the next Run.
-	one     [1]progress
-	oneSums [8]summedRange
-	many    []progress
+	one  [1]progress
+	many []progress
 }
 
 // progress is how far a request has come.
 type progress struct {
-	len    int64 // of the request; 0 if it was rejected
-	cut    int64 // bytes taken, from the start
-	good   int64 // where the first shortfall is; len if there is none
-	err    error // of that shortfall; nil at the end of the file
-	sums   checksums
+	len    int64       // of the request; 0 if it was rejected
+	cut    int64       // bytes taken, from the start
+	good   int64       // where the first shortfall is; len if there is none
+	err    error       // of that shortfall; nil at the end of the file
 	mapped fileMapping // to store into: see mappedWrites
 }
 
@@ -56,7 +54,7 @@ func (b *batch) reset(ctx context.Context, reqs []Request, res []Result) {
 	b.waiting, b.hasCaller, b.oneChunk, b.split = false, false, false, false
 	switch {
 	case len(reqs) == 1:
-		b.one[0] = progress{sums: b.oneSums[:0]}
+		b.one[0] = progress{}
 		b.prog = b.one[:]
 	case len(reqs) > cap(b.many):
 		b.many = make([]progress, len(reqs))
@@ -113,9 +111,6 @@ func (b *batch) account(seg *segment) {
 	res.HostBytes += int64(seg.got)
 	res.DirectBytes += int64(seg.direct)
 	res.Retries += seg.retries
-	if b.reqs[seg.req].Sum {
-		b.prog[seg.req].sums.add(summedRange{seg.off, seg.off + int64(seg.got), seg.crc})
-	}
 	if seg.got < seg.n || seg.err != nil {
 		b.fail(seg.req, seg.off+int64(seg.got), seg.err)
 	}
@@ -124,11 +119,7 @@ func (b *batch) account(seg *segment) {
 // finish writes the results of a finished batch.
 func (b *batch) finish() {
 	for i := range b.prog {
-		p, res := &b.prog[i], &b.res[i]
-		res.N, res.Err = p.good, p.err
-		if b.reqs[i].Sum && p.err == nil {
-			res.Sum = p.sums.prefix(p.good)
-		}
+		b.res[i].N, b.res[i].Err = b.prog[i].good, b.prog[i].err
 	}
 }
 

@@ -31,7 +31,6 @@ type segment struct {
 	got     int // bytes that came through, from the start
 	direct  int // of these, with O_DIRECT
 	retries int
-	crc     uint32
 	err     error
 }
 

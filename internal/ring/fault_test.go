@@ -86,7 +86,7 @@ func TestFileFaults(t *testing.T) {
 				want = noise(2, int(n))
 				b.set(t, want)
 			}
-			res, err := run1(r, Request{Write: tt.write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sum: true})
+			res, err := run1(r, Request{Write: tt.write, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n})
 			var e *Error
 			if !errors.Is(err, tt.err) || !errors.As(err, &e) || e.Off != bad || res.N != bad {
 				t.Errorf("%s in %d bytes: %+v, %v, want %d bytes and that offset", tt.name, n, res, err, bad)
@@ -147,7 +147,7 @@ func TestDirectFaults(t *testing.T) {
 		t.Cleanup(func() { unix.Close(direct) })
 		b := newBuffer(t, r.dev, n)
 		data := noise(2, n)
-		q := Request{Write: write, Buffered: f.buffered, Direct: direct, Align: 512, Off: 700, Addr: b.addr(), Len: n, Sum: true}
+		q := Request{Write: write, Buffered: f.buffered, Direct: direct, Align: 512, Off: 700, Addr: b.addr(), Len: n}
 		try := func(name string, want error, odd func(c call) (int, error)) Result {
 			t.Helper()
 			files.set(odd)
@@ -388,30 +388,5 @@ func TestReserveTooMuch(t *testing.T) {
 	}
 	if err := (kernel{}).Reserve(f.buffered, 0, 1<<60); err != unix.ENOSPC {
 		t.Errorf("an exabyte: %v", err)
-	}
-}
-
-func TestSync(t *testing.T) {
-	files := &oddFiles{}
-	cfg := smallRing
-	cfg.sys = files
-	r := openRing(t, openGPU(t), cfg)
-	f, b := newFile(t, nil), newBuffer(t, r.dev, 1<<20)
-	for _, n := range []int64{50_000, 1 << 20} {
-		var syncs atomic.Int32
-		files.set(func(c call) (int, error) {
-			if c.verb == "fdatasync" && syncs.Add(1) > 1 {
-				return 0, unix.EIO
-			}
-			return whole, nil
-		})
-		q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sync: true}
-		res := make([]Result, 3)
-		if err := r.Run(context.Background(), []Request{q, q, q}, res); err != nil || syncs.Load() != 1 {
-			t.Errorf("three writes to a file: %d syncs, %v", syncs.Load(), err)
-		}
-		if res, err := run1(r, q); !errors.Is(err, unix.EIO) || res.N != n {
-			t.Errorf("sync fails: %+v, %v", res, err)
-		}
 	}
 }

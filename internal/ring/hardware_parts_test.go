@@ -324,18 +324,3 @@ func (h *bench) randread(f *hwFile, callers, batch int) int64 {
 	wg.Wait()
 	return int64(callers*(perCaller/batch)*batch) * page
 }
-
-// sums measures what a checksum costs, in turns with reads without.
-func (h *bench) sums(f *hwFile) {
-	name := "read " + f.name + " one request, CRC-32C"
-	if !h.wanted(name) {
-		return
-	}
-	read := func(sum bool) func() int64 {
-		return func() int64 { return h.move(f, 1, f.size, Request{Buffered: f.buffered, Direct: -1, Sum: sum}) }
-	}
-	plain := h.rate("", h.opt.runs, read(false))
-	l := h.rate(name, h.opt.runs, read(true))
-	l.OfCeiling, l.OfPeer = l.GBps/h.h2d, l.GBps/plain.GBps
-	h.add(l)
-}

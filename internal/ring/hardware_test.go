@@ -68,7 +68,6 @@ func measure(t *testing.T, dev gpu.Device, opt hwOptions) {
 		for _, f := range files {
 			h.reads(f)
 		}
-		h.sums(files[0])
 		h.batches(files[0], "")
 	})
 	h.withRing("without io_uring", Config{noUring: true}, func() { h.batches(files[0], " without io_uring") })

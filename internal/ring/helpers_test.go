@@ -229,7 +229,7 @@ type oddFiles struct {
 
 // A call is what the ring asks of the kernel.
 type call struct {
-	verb string // "pread", "pwrite", "store", "fdatasync", "reserve"
+	verb string // "pread", "pwrite", "store", "reserve"
 	fd   int
 	off  int64
 	n    int
@@ -269,13 +269,6 @@ func (o *oddFiles) Pwrite(fd int, p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	return o.kernel.Pwrite(fd, p[:n], off)
-}
-
-func (o *oddFiles) Fdatasync(fd int) error {
-	if _, err := o.ask("fdatasync", fd, 0, 0); err != nil {
-		return err
-	}
-	return o.kernel.Fdatasync(fd)
 }
 
 func (o *oddFiles) Reserve(fd int, off, n int64) error {

@@ -24,7 +24,7 @@ func TestNoSmallSlots(t *testing.T) {
 			})
 			const n = 50_000
 			f, b := newFile(t, noise(1, n)), newBuffer(t, dev.Device, n)
-			q := Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n, Sum: true}
+			q := Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
 			for i := range 3 {
 				b.set(t, make([]byte, n))
 				done := make(chan Result, 1)

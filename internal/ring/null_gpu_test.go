@@ -65,7 +65,7 @@ func TestAllocs(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		for _, n := range []int64{4096, 128 << 10, 1 << 20, 8 << 20} {
 			ctx := context.Background()
-			reqs := []Request{{Write: write, Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: 4096, Len: n, Sum: true}}
+			reqs := []Request{{Write: write, Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: 4096, Len: n}}
 			res := make([]Result, 1)
 			most := 0.
 			if write && f.direct < 0 { // on some file systems through a mapping, which package unix keeps a list of

@@ -5,8 +5,6 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // fileIO reads and writes segments of requests.
@@ -25,13 +23,8 @@ func (p *pipeline) read(s *slot) {
 		p.readSplit(s)
 	}
 	for i := range s.segments {
-		seg := &s.segments[i]
-		q := &s.batch.reqs[seg.req]
-		if seg.got < seg.n && seg.err == nil {
-			p.io.read(q, seg, s.mem)
-		}
-		if q.Sum {
-			seg.crc = crc32c.Sum(s.mem[seg.at : seg.at+seg.got])
+		if seg := &s.segments[i]; seg.got < seg.n && seg.err == nil {
+			p.io.read(&s.batch.reqs[seg.req], seg, s.mem)
 		}
 	}
 }

@@ -29,8 +29,6 @@ type Request struct {
 	// the GPU's driver can copy.
 	Addr gpu.Addr
 	Len  int64
-	Sync bool // Write: fdatasync the file before Run returns
-	Sum  bool // compute the CRC-32C of the bytes
 }
 
 // A Result is the outcome of a Request.
@@ -40,15 +38,14 @@ type Result struct {
 	// of the file.
 	N           int64
 	Err         error
-	HostBytes   int64  // moved through host memory
-	DirectBytes int64  // of these, read or written with O_DIRECT
-	Retries     int    // interrupted and short calls, and rejections of O_DIRECT
-	Sum         uint32 // CRC-32C of the N bytes, if requested and Err is nil
+	HostBytes   int64 // moved through host memory
+	DirectBytes int64 // of these, read or written with O_DIRECT
+	Retries     int   // interrupted and short calls, and rejections of O_DIRECT
 }
 
 // An Error names the range of a request that failed.
 type Error struct {
-	Op   string // "read", "write", "sync", "reserve", or "copy" for the GPU copy
+	Op   string // "read", "write", "reserve", or "copy" for the GPU copy
 	Off  int64  // in the file
 	Len  int64  // of the range that failed
 	Addr gpu.Addr

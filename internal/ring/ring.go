@@ -101,7 +101,6 @@ func (r *Ring) runBatch(ctx context.Context, reqs []Request, res []Result) error
 	b.finish()
 	r.split.record(b)
 	r.io.mapped.unmap(b)
-	r.io.syncWrites(reqs, res)
 	r.sched.leave(b)
 	for i := range reqs {
 		if res[i].Err != nil {

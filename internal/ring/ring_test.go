@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // sizes around every border that a request can meet.
@@ -33,7 +32,7 @@ func TestRead(t *testing.T) {
 			for _, off := range []int64{0, 1, 4096, 5000, 1<<20 + 512} {
 				for _, n := range sizes(64 << 10) {
 					name := fmt.Sprintf("slot=%d/direct=%v/off=%d/len=%d", r.sizing.slot, direct, off, n)
-					q := Request{Buffered: f.buffered, Direct: -1, Off: off, Len: int64(n), Sum: true}
+					q := Request{Buffered: f.buffered, Direct: -1, Off: off, Len: int64(n)}
 					if direct {
 						q.Direct, q.Align = f.direct, f.align
 						f.cool(t)
@@ -56,9 +55,6 @@ func testRead(t *testing.T, name string, r *Ring, f *testFile, q Request) {
 	}
 	if got := b.bytes(t)[:len(want)]; !bytes.Equal(got, want) {
 		t.Fatalf("%s: wrong bytes", name)
-	}
-	if sum := crc32c.Sum(want); res.Sum != sum {
-		t.Errorf("%s: sum %#x, want %#x", name, res.Sum, sum)
 	}
 	if res.HostBytes != res.N {
 		t.Errorf("%s: %d bytes through host memory, want %d", name, res.HostBytes, res.N)
@@ -116,7 +112,7 @@ func testWrite(t *testing.T, name string, r *Ring, direct bool, off int64, n int
 	b := newBuffer(t, r.dev, n)
 	data := noise(3, n)
 	b.set(t, data)
-	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: int64(n), Sum: true, Sync: n%2 == 0}
+	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: int64(n)}
 	if direct {
 		if f.direct < 0 {
 			return
@@ -126,9 +122,6 @@ func testWrite(t *testing.T, name string, r *Ring, direct bool, off int64, n int
 	res, err := run1(r, q)
 	if err != nil || res.N != int64(n) {
 		t.Fatalf("%s: %+v, %v", name, res, err)
-	}
-	if sum := crc32c.Sum(data); res.Sum != sum {
-		t.Errorf("%s: sum %#x, want %#x", name, res.Sum, sum)
 	}
 	want := make([]byte, max(len(f.data), int(off)+n))
 	copy(want, f.data)
@@ -169,7 +162,7 @@ func TestBatch(t *testing.T) {
 				n = 200_000
 			}
 			off := (i * 7919 * 13) % (4<<20 - n)
-			reqs = append(reqs, Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n), Sum: true})
+			reqs = append(reqs, Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Off: int64(off), Addr: b.addr() + gpu.Addr(at), Len: int64(n)})
 			copy(want[at:], f.data[off:off+n])
 			at += n + i%3
 			if i%5 == 0 {
@@ -185,9 +178,6 @@ func TestBatch(t *testing.T) {
 		for i, q := range reqs {
 			if res[i].N != q.Len || res[i].Err != nil {
 				t.Errorf("request %d: %+v", i, res[i])
-			}
-			if q.Sum && res[i].Sum != crc32c.Sum(f.data[q.Off:q.Off+q.Len]) {
-				t.Errorf("request %d: wrong sum", i)
 			}
 		}
 		if !bytes.Equal(b.bytes(t), want) {
@@ -206,7 +196,7 @@ func TestBatchEnd(t *testing.T) {
 	f, b := newFile(t, noise(6, 10_500)), newBuffer(t, r.dev, 40*1000)
 	reqs, res := make([]Request, 40), make([]Result, 40)
 	for i := range reqs {
-		reqs[i] = Request{Buffered: f.buffered, Direct: -1, Off: int64(i) * 500, Addr: b.addr() + gpu.Addr(i*1000), Len: 1000, Sum: true}
+		reqs[i] = Request{Buffered: f.buffered, Direct: -1, Off: int64(i) * 500, Addr: b.addr() + gpu.Addr(i*1000), Len: 1000}
 	}
 	if err := r.Run(context.Background(), reqs, res); err != nil {
 		t.Fatal(err)
@@ -214,7 +204,7 @@ func TestBatchEnd(t *testing.T) {
 	got := b.bytes(t)
 	for i := range reqs {
 		want := f.data[min(i*500, len(f.data)):min(i*500+1000, len(f.data))]
-		if res[i].N != int64(len(want)) || !bytes.Equal(got[i*1000:i*1000+len(want)], want) || res[i].Sum != crc32c.Sum(want) {
+		if res[i].N != int64(len(want)) || !bytes.Equal(got[i*1000:i*1000+len(want)], want) {
 			t.Errorf("request %d: %+v, want %d bytes", i, res[i], len(want))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // smallSlots run small requests in their callers' goroutines.
@@ -154,9 +153,6 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 	}
 	*res = Result{N: int64(seg.got), HostBytes: int64(seg.got), DirectBytes: int64(seg.direct), Retries: seg.retries}
 	err = seg.err
-	if q.Sum && err == nil {
-		res.Sum = seg.crc
-	}
 	m.release(s)
 	return err
 }
@@ -165,9 +161,6 @@ func (m *smallSlots) read(q *Request, s *smallSlot) {
 	seg := &s.segment
 	m.io.read(q, seg, s.mem)
 	n := seg.got
-	if q.Sum {
-		seg.crc = crc32c.Sum(s.mem[seg.at : seg.at+n])
-	}
 	if n == 0 {
 		return
 	}
@@ -184,14 +177,8 @@ func (m *smallSlots) read(q *Request, s *smallSlot) {
 func (m *smallSlots) write(q *Request, s *smallSlot) {
 	seg := &s.segment
 	// After a copy from the GPU a completion flag is late: 43 us instead of 9.
-	if s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n))); seg.err != nil {
-		return
-	}
-	m.io.write(q, seg, s.mem)
-	if q.Sync && q.Source == nil && seg.err == nil {
-		if err := m.io.sys.Fdatasync(q.Buffered); err != nil {
-			seg.err = &Error{"sync", q.Off, q.Len, q.Addr, err}
-		}
+	if s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n))); seg.err == nil {
+		m.io.write(q, seg, s.mem)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 type syscalls interface {
 	Pread(fd int, p []byte, off int64) (int, error)
 	Pwrite(fd int, p []byte, off int64) (int, error)
-	Fdatasync(fd int) error
 	// Reserve reserves space for a write of [off, off+n) without changing the
 	// file's size. No space is an error; a file system that cannot tell is not.
 	Reserve(fd int, off, n int64) error
@@ -32,7 +31,6 @@ type kernel struct{}
 
 func (kernel) Pread(fd int, p []byte, off int64) (int, error)  { return unix.Pread(fd, p, off) }
 func (kernel) Pwrite(fd int, p []byte, off int64) (int, error) { return unix.Pwrite(fd, p, off) }
-func (kernel) Fdatasync(fd int) error                          { return unix.Fdatasync(fd) }
 func (kernel) Unmap(mem []byte) error                          { return unix.Munmap(mem) }
 
 func (kernel) Map(fd int, off, n int64) ([]byte, error) {

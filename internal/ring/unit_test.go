@@ -2,43 +2,13 @@ package ring
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"pgregory.net/rapid"
-
-	"github.com/culvert-io/culvert/internal/crc32c"
 )
-
-// Sums of pieces in any order are the sum of the whole.
-func TestChecksums(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		data := noise(7, rapid.IntRange(1, 5000).Draw(t, "bytes"))
-		cuts := rapid.SliceOfN(rapid.IntRange(0, len(data)), 0, 20).Draw(t, "cuts")
-		cuts = append(cuts, 0, len(data))
-		slices.Sort(cuts)
-		var pieces []summedRange
-		for i := 1; i < len(cuts); i++ {
-			pieces = append(pieces, summedRange{int64(cuts[i-1]), int64(cuts[i]), crc32c.Sum(data[cuts[i-1]:cuts[i]])})
-		}
-		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
-		var s checksums
-		for _, p := range pieces {
-			s.add(p)
-		}
-		if len(s) != 1 {
-			t.Fatalf("%d stretches are left: %v", len(s), s)
-		}
-		if got, want := s.prefix(int64(len(data))), crc32c.Sum(data); got != want {
-			t.Fatalf("sum %#x, want %#x", got, want)
-		}
-	})
-}
 
 func TestSizing(t *testing.T) {
 	tests := []struct {

@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 // write writes a segment: the aligned middle with O_DIRECT if there is a descriptor
@@ -13,9 +11,6 @@ import (
 // whose pages the kernel drops from the cache.
 func (f *fileIO) write(q *Request, seg *segment, mem []byte) {
 	pos := q.Off + seg.off
-	if q.Sum {
-		seg.crc = crc32c.Sum(mem[seg.at : seg.at+seg.n])
-	}
 	if seg.mapped != nil {
 		f.mapped.store(seg, mem)
 	}
@@ -27,9 +22,6 @@ func (f *fileIO) write(q *Request, seg *segment, mem []byte) {
 		seg.direct = seg.got - before
 	}
 	f.writeTo(q.Buffered, q, seg, mem, end)
-	if q.Sum && seg.got < seg.n {
-		seg.crc = crc32c.Sum(mem[seg.at : seg.at+seg.got])
-	}
 }
 
 // writeTo writes through fd until the segment is written up to file offset end.
@@ -83,22 +75,5 @@ func (f *fileIO) prepareWrites(b *batch) {
 			continue
 		}
 		f.mapped.mapFile(q, &b.prog[i])
-	}
-}
-
-// syncWrites flushes the files of writes that ask for it, each file once.
-func (f *fileIO) syncWrites(reqs []Request, res []Result) {
-	last, lastErr := -1, error(nil)
-	for i := range reqs {
-		q := &reqs[i]
-		if !q.Write || !q.Sync || q.Source != nil || res[i].Err != nil {
-			continue
-		}
-		if q.Buffered != last {
-			last, lastErr = q.Buffered, f.sys.Fdatasync(q.Buffered)
-		}
-		if lastErr != nil {
-			res[i].Err = &Error{"sync", q.Off, q.Len, q.Addr, lastErr}
-		}
 	}
 }

@@ -62,7 +62,7 @@ func TestStore(t *testing.T) {
 		data := noise(2, overLen)
 		b.set(t, data)
 		n := overwritten(files, nil)
-		res, err := run1(r, Request{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: overLen, Sum: true})
+		res, err := run1(r, Request{Write: true, Buffered: f.buffered, Direct: -1, Off: off, Addr: b.addr(), Len: overLen})
 		if err != nil || res.N != overLen || res.Retries != 0 {
 			t.Errorf("at %d: %+v, %v", off, res, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts are what a look at the descriptor tells, without I/O.
+// Facts are what the descriptor tells without I/O.
 type Facts struct {
 	Block  bool   `json:"block_device"`
 	Dev    string `json:"device"` // "259:1": of the file system, or of the block device itself
@@ -17,7 +17,7 @@ type Facts struct {
 	Capacity int64 `json:"capacity,omitempty"`
 }
 
-// Direct says what O_DIRECT asks of a request.
+// Direct is what O_DIRECT requires of a request.
 type Direct struct {
 	Supported bool   `json:"supported"`
 	MemAlign  int    `json:"memory_alignment,omitempty"`
@@ -51,10 +51,9 @@ func factsOf(fd int) (Facts, error) {
 	return f, nil
 }
 
-// directOf reads the alignment that statx reports. A zero dio_mem_align means
-// "no O_DIRECT on this file" only when the kernel filled it in: before Linux 6.1
-// (and on file systems that do not answer) STATX_DIOALIGN is missing from the
-// mask, and then an open has to be tried.
+// directOf reads the alignment that statx reports. A zero dio_mem_align means "no
+// O_DIRECT on this file" only if the kernel filled it in: before Linux 6.1, and on
+// some file systems, STATX_DIOALIGN is missing from the mask. Then open must be tried.
 func directOf(fd int, st *unix.Statx_t) Direct {
 	if st.Mask&unix.STATX_DIOALIGN != 0 {
 		if st.Dio_mem_align == 0 {
@@ -67,11 +66,10 @@ func directOf(fd int, st *unix.Statx_t) Direct {
 		return Direct{Source: "open with O_DIRECT: " + err.Error()}
 	}
 	unix.Close(try)
-	return Direct{true, 4096, 4096, "open with O_DIRECT; statx does not tell the alignment, so 4096 is assumed"}
+	return Direct{true, 4096, 4096, "open with O_DIRECT; statx does not report the alignment, 4096 is assumed"}
 }
 
-// magics are the names behind statfs's f_type, for the file systems that people
-// meet. Others are printed as their number.
+// magics are the names of statfs's f_type. Other file systems are printed by number.
 var magics = map[int64]string{
 	unix.EXT4_SUPER_MAGIC:      "ext4", // ext2 and ext3 too
 	unix.XFS_SUPER_MAGIC:       "xfs",

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A File is Culvert's own hold on a caller's descriptor: a duplicate, so that
-// closing and reusing the caller's number cannot redirect I/O, and a second
-// descriptor of the same file with O_DIRECT turned the other way, where the
-// kernel gives one.
+// A File has descriptors of its own for a caller's file: a duplicate, so that closing
+// and reusing the caller's number cannot redirect I/O, and a second one with O_DIRECT
+// the other way, if the kernel allows it.
 type File struct {
 	Name  string // as /proc/self/fd names it
 	Facts Facts
@@ -28,11 +27,10 @@ type File struct {
 	onClose []func()
 }
 
-// ErrFileType is the answer to a descriptor that is neither a regular file nor
-// a block device.
+// ErrFileType rejects a descriptor that is neither a regular file nor a block device.
 var ErrFileType = errors.New("not a regular file or block device")
 
-// Adopt takes a hold of the descriptor fd, which stays the caller's.
+// Adopt returns a File for the descriptor fd, which remains the caller's.
 func Adopt(fd int) (*File, error) {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -60,14 +58,14 @@ func Adopt(fd int) (*File, error) {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	f.openTwins()
+	f.openBoth()
 	return f, nil
 }
 
-// openTwins fills in the buffered and the direct descriptor. A twin that cannot
-// be had (a file that only root may open again, a file system without O_DIRECT)
-// is left out: the routes cope, and say so.
-func (f *File) openTwins() {
+// openBoth sets the buffered and the direct descriptor. One that cannot be opened
+// (only root may reopen the file, or the file system has no O_DIRECT) is -1; routes
+// that need it report that.
+func (f *File) openBoth() {
 	again := f.flags & (unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME)
 	again |= unix.O_CLOEXEC
 	if f.flags&unix.O_DIRECT == 0 {
@@ -82,20 +80,20 @@ func (f *File) openTwins() {
 }
 
 func reopen(fd, flags int) int {
-	twin, err := unix.Open(procFD(fd), flags, 0)
-	if err == nil && twin < afterStandard {
-		low := twin
-		twin, err = duplicate(low)
+	again, err := unix.Open(procFD(fd), flags, 0)
+	if err == nil && again < afterStandard {
+		low := again
+		again, err = duplicate(low)
 		unix.Close(low)
 	}
 	if err != nil {
 		return -1
 	}
-	return twin
+	return again
 }
 
-// afterStandard is the first descriptor that nobody prints to. A program may have
-// closed its standard output: what it prints must not go into a file of ours.
+// afterStandard is the first descriptor after standard error. A program may have
+// closed its standard output; what it prints must not go into one of our files.
 const afterStandard = 3
 
 func duplicate(fd int) (int, error) {
@@ -113,11 +111,11 @@ func (f *File) Buffered() int { return f.buffered }
 // Direct is a descriptor with O_DIRECT, or -1.
 func (f *File) Direct() int { return f.direct }
 
-// CallerDirect reports whether the caller opened the file with O_DIRECT. Writes
-// honour that wish; reads need not, since they leave no trace.
+// CallerDirect reports whether the caller opened the file with O_DIRECT. Writes must
+// follow that; reads need not.
 func (f *File) CallerDirect() bool { return f.flags&unix.O_DIRECT != 0 }
 
-// Readable and Writable report the access mode.
+// Readable reports whether the file was opened for reading.
 func (f *File) Readable() bool { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
 
 // Writable reports whether the file was opened for writing.
@@ -129,9 +127,9 @@ func (f *File) Flags() int { return f.flags }
 // fDupFDQuery asks whether two descriptors share one open file (Linux 6.10).
 const fDupFDQuery = 1024 + 3
 
-// Same reports whether two files were adopted from descriptors of one open file:
-// one open(2), perhaps duplicated. Where the kernel cannot tell, it reports
-// whether they are the same file.
+// Same reports whether two files were adopted from descriptors of one open file: one
+// open(2), perhaps duplicated. If the kernel cannot tell, it reports whether they are
+// the same file.
 func (f *File) Same(g *File) bool {
 	if same, err := unix.FcntlInt(uintptr(f.own), fDupFDQuery, g.own); err == nil {
 		return same == 1
@@ -155,15 +153,15 @@ func (f *File) Size() (int64, error) {
 	return st.Size, os.NewSyscallError("fstat", err)
 }
 
-// OnClose has fn called when the file is closed, before the descriptors are
-// gone: a route that keeps something per file lets go of it there.
+// OnClose makes Close call fn before it closes the descriptors, so that a route can
+// free what it keeps per file.
 func (f *File) OnClose(fn func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onClose = append(f.onClose, fn)
 }
 
-// Close gives the descriptors back. It does not touch the caller's.
+// Close closes the descriptors, but not the caller's.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,9 +172,9 @@ func (f *File) Close() error {
 	for _, fn := range f.onClose {
 		fn()
 	}
-	for _, twin := range []int{f.buffered, f.direct} {
-		if twin >= 0 && twin != f.own {
-			unix.Close(twin)
+	for _, fd := range []int{f.buffered, f.direct} {
+		if fd >= 0 && fd != f.own {
+			unix.Close(fd)
 		}
 	}
 	return os.NewSyscallError("close", unix.Close(f.own))

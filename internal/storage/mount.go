@@ -17,8 +17,8 @@ type Mount struct {
 	Options string `json:"options"` // of the mount and of the super block
 }
 
-// FindMount looks the mount of a device up in proc/self/mountinfo of root. The
-// last one wins, as it does for the kernel when mounts are stacked.
+// FindMount finds the mount of a device in proc/self/mountinfo of root: the last one,
+// which is on top when mounts are stacked.
 func FindMount(root fs.FS, dev string) (Mount, error) {
 	const name = "proc/self/mountinfo"
 	f, err := root.Open(name)
@@ -38,7 +38,7 @@ func FindMount(root fs.FS, dev string) (Mount, error) {
 	return *found, nil
 }
 
-// parseMount reads "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue".
+// parseMount parses "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue".
 func parseMount(line string) (Mount, bool) {
 	mine, super, ok := strings.Cut(line, " - ")
 	left, right := strings.Fields(mine), strings.Fields(super)
@@ -52,10 +52,10 @@ func parseMount(line string) (Mount, bool) {
 	return m, true
 }
 
-// unescape undoes the octal escapes that mountinfo uses for blanks.
+// unescape decodes the octal escapes of blanks in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
-// A BlockDevice is what sysfs says of the device under a file system.
+// A BlockDevice is what sysfs says about the device below a file system.
 type BlockDevice struct {
 	Name   string   `json:"name"`             // "nvme0n1"
 	Driver string   `json:"driver,omitempty"` // "nvme", "virtio_blk"
@@ -63,8 +63,8 @@ type BlockDevice struct {
 	Slaves []string `json:"slaves,omitempty"` // of an md or dm device
 }
 
-// FindBlockDevice follows sys/dev/block/MAJ:MIN of root to the device, up from a
-// partition to its disk.
+// FindBlockDevice follows sys/dev/block/MAJ:MIN of root to the device; from a
+// partition, to its disk.
 func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 	link := "sys/dev/block/" + dev
 	target, err := fs.ReadLink(root, link)
@@ -76,8 +76,8 @@ func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 		dir = path.Dir(dir)
 	}
 	b := BlockDevice{Name: path.Base(dir), PCI: pciOf(dir)}
-	// An NVMe namespace's device is the controller, which has no driver of its
-	// own: the driver is that of the PCI function.
+	// The device of an NVMe namespace is its controller, which has no driver; the PCI
+	// function has.
 	for _, of := range []string{path.Join(dir, "device"), "sys/bus/pci/devices/" + b.PCI} {
 		if drv, err := fs.ReadLink(root, of+"/driver"); err == nil {
 			b.Driver = path.Base(drv)
@@ -92,7 +92,7 @@ func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 	return b, nil
 }
 
-// pciOf is the last PCI address in a sysfs path: the controller of the drive.
+// pciOf is the last PCI address in a sysfs path, that of the drive's controller.
 func pciOf(dir string) string {
 	last := ""
 	for _, part := range strings.Split(dir, "/") {
