@@ -1,5 +1,4 @@
-// Package transfer copies files through GPU memory: the smallest thing that
-// uses the whole data path in both directions, and the engine of culvert cp.
+// Package transfer copies files and directories through GPU memory, for culvert cp.
 package transfer
 
 import (
@@ -22,20 +21,22 @@ import (
 // Options say how to copy.
 type Options struct {
 	GPU     int
-	Route   route.ID // the one route to use in both directions; None lets the ladder choose
+	Route   route.ID // required in both directions; None means automatic
 	Require route.ID // the worst route that may be used; None allows all
 	Verify  bool
-	Buffer  uint64                  // bytes of GPU memory to pass through; 0 means 64 MiB
-	Advance func(done, total int64) // called as bytes reach the destination; may be nil
+	Buffer  uint64                  // bytes of GPU memory; 0 means 64 MiB
+	Advance func(done, total int64) // called when bytes have been written; may be nil
 
-	temp     string                                      // the name of the unfinished file; empty: one that the next copy recognizes
-	keepTime bool                                        // give the copy the source's time of modification
-	named    bool                                        // as if the file system had no files without names
-	hold     func()                                      // called before each step that a crash could follow
-	flush    func(fd int, off, n int64, flags int) error // nil is sync_file_range
+	temp     string // base name of the temporary file; "" means a unique one
+	keepTime bool   // copy the time of modification
+
+	// For tests.
+	named bool                                        // as if the file system had no unnamed files
+	step  func()                                      // called before each step that a crash can follow
+	flush func(fd int, off, n int64, flags int) error // nil means sync_file_range
 }
 
-// A Result is what a copy did.
+// A Result describes a copy.
 type Result struct {
 	Source   string         `json:"source"`
 	Dest     string         `json:"destination"`
@@ -58,12 +59,11 @@ func (r Result) String() string {
 	return text
 }
 
-// ErrDiffers is returned when verification finds the destination different.
-var ErrDiffers = errors.New("the copy differs from the source")
+// ErrDiffers means that verification found a difference.
+var ErrDiffers = errors.New("copy differs from the source")
 
-// Copy copies the file src to dst through GPU memory. The destination appears
-// under its name when all bytes are in it and on stable storage: a crash leaves
-// the old file or the new one.
+// Copy copies the file src to dst through GPU memory. It replaces dst atomically once
+// all data is on stable storage: a crash leaves the old file or the new one.
 func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (Result, error) {
 	in, info, err := openSource(src)
 	if err != nil {
@@ -73,8 +73,8 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	if err := replaceable(dst, info); err != nil {
 		return Result{}, err
 	}
-	if o.hold == nil {
-		o.hold = func() {}
+	if o.step == nil {
+		o.step = func() {}
 	}
 	if o.flush == nil {
 		o.flush = unix.SyncFileRange
@@ -82,7 +82,7 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	if o.temp == "" {
 		atomicfile.Sweep(dst)
 	}
-	out, err := newOutput(dst, &o)
+	out, err := atomicfile.Create(dst, atomicfile.Options{Mode: 0o600, Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
 	if err != nil {
 		return Result{}, err
 	}
@@ -95,7 +95,14 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = publish(out, info.Mode().Perm(), &o)
+		err = out.Chmod(info.Mode().Perm())
+	}
+	if err == nil {
+		o.step()
+		err = out.Sync()
+	}
+	if err == nil {
+		err = out.Commit()
 	}
 	if err = errors.Join(err, out.Discard()); err != nil {
 		return res, err
@@ -106,20 +113,20 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	return res, nil
 }
 
-// replaceable refuses a destination that is no file, or the source.
+// replaceable rejects a destination that is not a file, or is the source.
 func replaceable(dst string, source os.FileInfo) error {
 	if st, err := os.Lstat(dst); err == nil && !st.Mode().IsRegular() && st.Mode()&os.ModeSymlink == 0 {
-		return fmt.Errorf("%s: not a regular file: it is not replaced", dst)
+		return fmt.Errorf("%s: not a regular file, so it is not replaced", dst)
 	}
 	if st, err := os.Stat(dst); err == nil && os.SameFile(st, source) {
-		return fmt.Errorf("%s: it is the source itself", dst)
+		return fmt.Errorf("%s: source and destination are the same file", dst)
 	}
 	return nil
 }
 
-// openSource opens a file whose bytes can be counted beforehand.
+// openSource opens a regular file whose size is known.
 func openSource(name string) (*os.File, os.FileInfo, error) {
-	// Looked at first, because to open a pipe waits for its writer.
+	// Checked first: opening a pipe would wait for its writer.
 	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("%s: not a regular file", name)
 	}
@@ -130,7 +137,7 @@ func openSource(name string) (*os.File, os.FileInfo, error) {
 	info, err := in.Stat()
 	if err == nil && info.Size() == 0 {
 		if n, _ := in.ReadAt(make([]byte, 1), 0); n > 0 {
-			err = fmt.Errorf("%s: it has more bytes than the 0 it claims, like files in /proc: copy it by other means", name)
+			err = fmt.Errorf("%s: size is 0 but the file has data (as in /proc); use another tool", name)
 		}
 	}
 	if err != nil {
@@ -140,21 +147,13 @@ func openSource(name string) (*os.File, os.FileInfo, error) {
 	return in, info, nil
 }
 
-// cause is an error without the name of the temporary file, which nobody knows.
-func cause(err error) error {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err
-	}
-	return err
-}
-
-// setTime gives a file that has no name yet its time.
+// setTime sets the time of modification of a file that may have no name.
 func setTime(f *os.File, t time.Time) error {
 	ts := unix.NsecToTimespec(t.UnixNano())
 	return os.NewSyscallError("futimens", unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{ts, ts}, 0))
 }
 
-// fill moves the bytes.
+// fill copies the data.
 func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64, o Options, res *Result) error {
 	from, err := drv.Register(in)
 	if err != nil {
@@ -185,14 +184,14 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	err = p.run(ctx)
 	if err == nil && p.whole {
 		if err = out.Truncate(size); err != nil {
-			err = fmt.Errorf("truncate to %d bytes: %w", size, cause(err))
+			err = fmt.Errorf("truncate %s to %d bytes: %w", res.Dest, size, errors.Unwrap(err))
 		}
 	}
 	res.Seconds = time.Since(start).Seconds()
 	return err
 }
 
-// require makes transfers of a file take the routes that were asked for.
+// require sets the required routes of a file.
 func (o *Options) require(f *cufile.File) error {
 	switch {
 	case o.Route != route.None:
@@ -217,8 +216,7 @@ func (o *Options) wholeBlocks(f *cufile.File) (bool, error) {
 	return !slices.ContainsFunc(p.Uses, func(u route.Use) bool { return u.Block == 0 }), nil
 }
 
-// verify reads both files again by plain reads, which share nothing with the
-// way the bytes took.
+// verify compares both files by plain reads, which share no code with the routes.
 func verify(ctx context.Context, res *Result) error {
 	want, err := sum(ctx, res.Source)
 	if err != nil {

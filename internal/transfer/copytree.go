@@ -22,18 +22,18 @@ import (
 // TreeOptions say how to copy a directory.
 type TreeOptions struct {
 	Options
-	Jobs  int   // files that are copied at a time; 0 is 4
-	Watch Watch // told about progress; may be nil
+	Jobs  int   // files to copy in parallel; 0 means 4
+	Watch Watch // receives progress; may be nil
 }
 
-// A Watch is told about the progress of a copy, from several goroutines.
+// A Watch receives the progress of a copy, from several goroutines.
 type Watch interface {
 	Began(f *TreeFile)
 	Advanced(f *TreeFile, done int64)
 	Ended(f *TreeFile, res *Result, err error)
 }
 
-// A TreeResult is what copying a directory did.
+// A TreeResult describes the copy of a directory.
 type TreeResult struct {
 	Source   string         `json:"source"`
 	Dest     string         `json:"destination"`
@@ -69,8 +69,7 @@ func (r *TreeResult) String() string {
 
 const defaultJobs = 4
 
-// A StoppedError says that a copy did not get through, and how far it came. The
-// same copy again goes on from there.
+// A StoppedError means that a copy of a directory is incomplete. A rerun resumes.
 type StoppedError struct {
 	Files, Of int
 	Err       error
@@ -82,7 +81,7 @@ func (e *StoppedError) Error() string {
 
 func (e *StoppedError) Unwrap() error { return e.Err }
 
-// A treeCopy is a copy that runs.
+// A treeCopy is a running copy.
 type treeCopy struct {
 	tree    *Tree
 	drv     *cufile.Driver
@@ -94,12 +93,12 @@ type treeCopy struct {
 	errs []error
 }
 
-// Copy copies the files of the tree, several at a time. A file that cannot be
-// copied does not stop the others. What is complete is in the journal, so that
-// the next copy need not do it again; the journal goes when all is done.
+// Copy copies the files of the tree in parallel. A file that cannot be copied does
+// not stop the others. The journal lists complete files, which a rerun skips; it is
+// removed at the end.
 func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*TreeResult, error) {
-	if o.hold == nil {
-		o.hold = func() {}
+	if o.step == nil {
+		o.step = func() {}
 	}
 	if o.Jobs <= 0 {
 		o.Jobs = defaultJobs
@@ -117,14 +116,14 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 }
 
 func (c *treeCopy) run(ctx context.Context) (err error) {
-	// The destination is first: the journal is in it.
+	// The destination comes first: the journal is in it.
 	if len(c.tree.Dirs) > 0 && c.tree.Dirs[0].Path == "." {
-		c.opts.hold()
+		c.opts.step()
 		if err := os.Mkdir(c.tree.Dest, c.tree.Dirs[0].Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
-	c.opts.hold()
+	c.opts.step()
 	c.journal, err = openJournal(c.tree.Dest, c.tree.source)
 	if err != nil {
 		return err
@@ -151,14 +150,14 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 	return c.finishDirs()
 }
 
-// makeDirs makes the directories, open to the owner while files go into them.
+// makeDirs creates the directories, writable for the owner while files are copied.
 func (c *treeCopy) makeDirs() error {
 	for _, d := range c.tree.Dirs {
-		c.opts.hold()
+		c.opts.step()
 		if err := c.journal.write(journalLine{Made: d.Path}); err != nil {
 			return err
 		}
-		c.opts.hold()
+		c.opts.step()
 		path := filepath.Join(c.tree.Dest, d.Path)
 		if err := os.Mkdir(path, d.Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
@@ -167,8 +166,8 @@ func (c *treeCopy) makeDirs() error {
 	return nil
 }
 
-// finishDirs gives the directories the modes of the source, the innermost first:
-// one may be closed to its owner.
+// finishDirs sets the modes of the directories, the innermost first: a mode may
+// exclude the owner.
 func (c *treeCopy) finishDirs() error {
 	for i := len(c.tree.finish) - 1; i >= 0; i-- {
 		d := &c.tree.finish[i]
@@ -177,7 +176,7 @@ func (c *treeCopy) finishDirs() error {
 			return err
 		}
 		if d.Path == "." {
-			continue // the journal is in it
+			continue // it still has the journal
 		}
 		if err := os.Chmod(path, d.Mode); err != nil {
 			return err
@@ -186,7 +185,7 @@ func (c *treeCopy) finishDirs() error {
 	return nil
 }
 
-// finishRoot does the same for the destination, when the journal is gone.
+// finishRoot does the same for the destination once the journal is removed.
 func (c *treeCopy) finishRoot() error {
 	if len(c.tree.finish) > 0 && c.tree.finish[0].Path == "." {
 		if err := os.Chmod(c.tree.Dest, c.tree.finish[0].Mode); err != nil {
@@ -196,8 +195,7 @@ func (c *treeCopy) finishRoot() error {
 	return errors.Join(atomicfile.SyncDir(c.tree.Dest), atomicfile.SyncDir(filepath.Dir(filepath.Clean(c.tree.Dest))))
 }
 
-// clean removes what a copy left that died: files under temporary names, which
-// have the journal's mark.
+// clean removes temporary files of a killed copy, which have the journal's ID.
 func (c *treeCopy) clean() error {
 	dirs := map[string]bool{".": true}
 	for i := range c.tree.Files {
@@ -238,11 +236,11 @@ func (c *treeCopy) copyFiles(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are kept file by file
+	_ = g.Wait() // errors are in c.errs
 }
 
 func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
-	c.opts.hold()
+	c.opts.step()
 	o := c.opts.Options
 	o.temp = c.journal.temp(f.Path)
 	o.keepTime = true
@@ -251,11 +249,11 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 		o.Advance = func(done, _ int64) { w.Advanced(f, done) }
 	}
 	res, err := Copy(ctx, c.drv, filepath.Join(c.tree.Source, f.Path), filepath.Join(c.tree.Dest, f.Path), o)
-	c.opts.hold()
+	c.opts.step()
 	if err == nil {
 		err = c.journal.add(f)
 	}
-	c.opts.hold()
+	c.opts.step()
 	if w := c.opts.Watch; w != nil {
 		w.Ended(f, &res, err)
 	}
@@ -271,8 +269,7 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 	c.res.Write.Add(res.Write)
 }
 
-// about is the error of a file, whose name is in most of them with that of the source
-// or the destination before it.
+// about adds the path to the error of a file, unless it has it.
 func about(path string, err error) error {
 	if strings.Contains(err.Error(), string(filepath.Separator)+path) {
 		return err
@@ -280,12 +277,12 @@ func about(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// copyLinks makes the symbolic links, each at once under its name.
+// copyLinks creates the symbolic links, each atomically.
 func (c *treeCopy) copyLinks() {
 	for _, l := range c.tree.Links {
 		path := filepath.Join(c.tree.Dest, l.Path)
 		temp := filepath.Join(filepath.Dir(path), c.journal.temp(l.Path))
-		if err := atomicfile.Symlink(l.Target, path, temp, func(string) { c.opts.hold() }); err != nil {
+		if err := atomicfile.Symlink(l.Target, path, temp, func(string) { c.opts.step() }); err != nil {
 			c.errs = append(c.errs, about(l.Path, err))
 			continue
 		}
@@ -293,10 +290,10 @@ func (c *treeCopy) copyLinks() {
 	}
 }
 
-// maxErrors is how many errors are told: a full disk has one for each file.
+// maxErrors limits the errors that are reported: a full disk has one for each file.
 const maxErrors = 5
 
-// outcome is nil if everything was copied.
+// outcome returns nil if everything was copied.
 func (c *treeCopy) outcome(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +301,7 @@ func (c *treeCopy) outcome(ctx context.Context) error {
 	if err == nil && len(c.errs) > 0 {
 		list := c.errs[:min(len(c.errs), maxErrors)]
 		if n := len(c.errs) - len(list); n > 0 {
-			list = append(list[:len(list):len(list)], fmt.Errorf("and %d errors more", n))
+			list = append(list[:len(list):len(list)], fmt.Errorf("and %d more errors", n))
 		}
 		err = errors.Join(list...)
 	}

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
@@ -17,22 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// JournalName is the file in a destination that lists what an unfinished copy
-// has done. It goes away with the last file.
+// JournalName is the file in a destination that lists the finished files of a copy.
+// It is removed when the copy is complete.
 const JournalName = ".culvert-cp.journal"
 
 const journalVersion = 1
 
 // A journalHead is the first line of a journal. ID is in the names of temporary
-// files, so that those of a copy that died can be told.
+// files, to recognize those of a killed copy.
 type journalHead struct {
 	Version int    `json:"culvert_cp"`
 	Source  string `json:"source"`
 	ID      string `json:"id"`
 }
 
-// A journalLine is each of the others: a file that is complete, or a directory
-// that was made and gets its mode at the end.
+// A journalLine is any other line: a complete file, or a directory that was created
+// and gets its mode at the end.
 type journalLine struct {
 	Done    string    `json:"done,omitempty"` // path below the source
 	Size    int64     `json:"bytes,omitempty"`
@@ -40,7 +39,7 @@ type journalLine struct {
 	Made    string    `json:"made,omitempty"`
 }
 
-// A journal remembers the files that are complete and on storage.
+// A journal lists the files that are complete and on stable storage.
 type journal struct {
 	path string
 	id   string
@@ -55,8 +54,7 @@ func newJournal(dst string) *journal {
 	return &journal{path: filepath.Join(dst, JournalName), done: map[string]journalLine{}, made: map[string]bool{}}
 }
 
-// readJournal looks at the journal of a destination without changing it; nil
-// where there is none.
+// readJournal reads the journal of a destination; nil if there is none.
 func readJournal(dst, source string) (*journal, error) {
 	j := newJournal(dst)
 	text, err := os.ReadFile(j.path)
@@ -72,46 +70,39 @@ func readJournal(dst, source string) (*journal, error) {
 	return j, nil
 }
 
-// parse reads a journal. A last line that is not whole is what a crash leaves.
+// parse reads a journal. A crash may leave an incomplete last line.
 func (j *journal) parse(text []byte, source string) error {
-	r := bufio.NewReader(bytes.NewReader(text))
-	for n := 0; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			if n == 0 {
-				return nil // it died before it began
-			}
-			break
-		}
-		if n > 0 {
-			var l journalLine
-			if json.Unmarshal(line, &l) != nil {
-				continue
-			}
-			if l.Done != "" {
-				j.done[l.Done] = l
-			}
-			if l.Made != "" {
-				j.made[l.Made] = true
-			}
+	head, rest, found := bytes.Cut(text, []byte("\n"))
+	if !found {
+		return nil // the copy ended before the first line
+	}
+	var h journalHead
+	if err := json.Unmarshal(head, &h); err != nil || h.Version <= 0 || strings.ContainsAny(h.ID, "/\x00") {
+		return fmt.Errorf("%s: not a journal (fix: remove it to copy everything)", j.path)
+	}
+	if h.Version != journalVersion {
+		return fmt.Errorf("%s: journal version %d is not supported (want %d) (fix: finish with the release that began, or remove it to copy everything)", j.path, h.Version, journalVersion)
+	}
+	if h.Source != source {
+		return fmt.Errorf("%s belongs to an unfinished copy of %s (fix: finish it with culvert cp %s %s, or remove the file)", j.path, h.Source, h.Source, filepath.Dir(j.path))
+	}
+	j.id = h.ID
+	for line := range bytes.Lines(rest) {
+		var l journalLine
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &l) != nil {
 			continue
 		}
-		var h journalHead
-		if err := json.Unmarshal(line, &h); err != nil || h.Version <= 0 || strings.ContainsAny(h.ID, "/\x00") {
-			return fmt.Errorf("%s: not a journal (fix: remove it to copy everything)", j.path)
+		if l.Done != "" {
+			j.done[l.Done] = l
 		}
-		if h.Version != journalVersion {
-			return fmt.Errorf("%s: journal version %d is not supported (want %d) (fix: finish with the release that began, or remove it to copy everything)", j.path, h.Version, journalVersion)
+		if l.Made != "" {
+			j.made[l.Made] = true
 		}
-		if h.Source != source {
-			return fmt.Errorf("%s belongs to an unfinished copy of %s: finish that one (culvert cp %s %s), or remove the file", j.path, h.Source, h.Source, filepath.Dir(j.path))
-		}
-		j.id = h.ID
 	}
 	return nil
 }
 
-// openJournal opens or makes the journal of a destination and keeps others out.
+// openJournal opens or creates the journal of a destination and locks it.
 func openJournal(dst, source string) (*journal, error) {
 	j := newJournal(dst)
 	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
@@ -130,7 +121,7 @@ func (j *journal) begin(source string) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("another culvert cp is copying to %s", filepath.Dir(j.path))
 	}
-	// A file system without locks has no second copy either that would know.
+	// Other errors: the file system has no locks.
 	text, err := io.ReadAll(j.file)
 	if err != nil {
 		return err
@@ -159,14 +150,14 @@ func (j *journal) write(v any) error {
 	return err
 }
 
-// add notes a file that is complete.
+// add records a complete file.
 func (j *journal) add(f *TreeFile) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.write(journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime})
 }
 
-// has reports whether the file was copied, is the same since, and is still there.
+// has reports whether the file was copied, has not changed since, and still exists.
 func (j *journal) has(f *TreeFile, dst string) bool {
 	if j == nil {
 		return false
@@ -179,12 +170,12 @@ func (j *journal) has(f *TreeFile, dst string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Size() == f.Size
 }
 
-// temp is the name that a file has while it is not complete, where it needs one.
+// temp returns the name of a file's temporary file.
 func (j *journal) temp(path string) string {
 	return fmt.Sprintf(".culvert-%s-%016x", j.id, nameHash(path))
 }
 
-// close lets go of the journal, and removes it when nothing is left to do.
+// close closes the journal, and removes it if the copy is complete.
 func (j *journal) close(finished bool) error {
 	var err error
 	if finished {

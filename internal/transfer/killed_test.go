@@ -55,7 +55,7 @@ func copier(args []string) error {
 		return err
 	}
 	var steps atomic.Int64
-	_, err = tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: args[3] == "named", hold: func() {
+	_, err = tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: args[3] == "named", step: func() {
 		if steps.Add(1) == kill {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

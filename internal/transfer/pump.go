@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	halves = 2
-	grain  = 64 << 10 // a GPU page
-	// block is what the routes that move whole blocks take for one.
-	block = 4096
+	halves  = 2        // of the buffer
+	gpuPage = 64 << 10 // halves are whole pages
+	block   = 4096     // of routes that move whole blocks
 )
 
-// A pump moves the bytes of a file through a buffer of GPU memory: one goroutine
-// reads into half of it while the other writes the half that was filled before.
+// A pump copies a file through a buffer of GPU memory: one goroutine reads into one
+// half while another writes the other half.
 type pump struct {
 	whole    bool // requests are in whole blocks
 	from, to *cufile.File
@@ -35,21 +34,21 @@ type pump struct {
 	half uint64
 }
 
-// A piece is a filled half of the buffer on its way to the destination.
-type piece struct {
-	mem gpu.Span // n bytes, and what makes them whole blocks
+// A chunk is the contents of one half of the buffer.
+type chunk struct {
+	mem gpu.Span // n bytes, padded to whole blocks if required
 	off int64
 	n   int64
 }
 
-// open allocates and registers GPU memory, no more than the file needs.
+// open allocates and registers GPU memory, not more than the file needs.
 func (p *pump) open(drv *cufile.Driver) (err error) {
 	want := p.o.Buffer
 	if want == 0 {
 		want = 64 << 20
 	}
 	half := min(want/halves, uint64(p.size))
-	p.half = max((half+grain-1)/grain*grain, grain)
+	p.half = max((half+gpuPage-1)/gpuPage*gpuPage, gpuPage)
 	if p.dev, err = drv.Device(p.o.GPU); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (p *pump) close() {
 }
 
 func (p *pump) run(ctx context.Context) error {
-	empty, full := make(chan gpu.Span, halves), make(chan piece, halves)
+	empty, full := make(chan gpu.Span, halves), make(chan chunk, halves)
 	for i := range uint64(halves) {
 		empty <- p.buf.Span().Slice(i*p.half, p.half)
 	}
@@ -80,7 +79,7 @@ func (p *pump) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- piece) error {
+func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chunk) error {
 	defer close(full)
 	for off := int64(0); off < p.size; {
 		var mem gpu.Span
@@ -90,24 +89,24 @@ func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- piec
 			return context.Cause(ctx)
 		}
 		n := min(p.half, uint64(p.size-off))
-		mem = mem.Slice(0, p.ask(n))
+		mem = mem.Slice(0, p.pad(n))
 		r, err := p.from.ReadAt(ctx, mem, off)
 		count(p.res.Read, &r, int64(n))
 		if err != nil {
 			return err
 		}
 		if uint64(r.Bytes) < n {
-			return fmt.Errorf("%s: %w: the file shrank to %d bytes during the copy", p.res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
+			return fmt.Errorf("%s: %w: the file was truncated to %d bytes during the copy", p.res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
 		}
-		full <- piece{mem, off, int64(n)}
+		full <- chunk{mem, off, int64(n)}
 		off += int64(n)
 	}
 	return nil
 }
 
-func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan piece) error {
+func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan chunk) error {
 	for got := range full {
-		if err := p.blank(got); err != nil {
+		if err := p.clearPadding(got); err != nil {
 			return err
 		}
 		r, err := p.to.WriteAt(ctx, got.mem, got.off)
@@ -122,7 +121,7 @@ func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan pie
 		if err := p.flush.wrote(got); err != nil {
 			return fmt.Errorf("%s: %w", p.res.Dest, err)
 		}
-		p.o.hold()
+		p.o.step()
 		if p.o.Advance != nil {
 			p.o.Advance(p.res.Bytes, p.size)
 		}
@@ -131,17 +130,17 @@ func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan pie
 	return nil
 }
 
-// ask is the length of a request for n bytes.
-func (p *pump) ask(n uint64) uint64 {
+// pad returns the length of a request for n bytes.
+func (p *pump) pad(n uint64) uint64 {
 	if !p.whole {
 		return n
 	}
 	return (n + block - 1) / block * block
 }
 
-// blank clears what a piece holds behind the end of the file: the disk gets it for
-// a moment, and memory of a GPU may hold somebody else's bytes.
-func (p *pump) blank(got piece) error {
+// clearPadding clears a chunk behind the end of the file: it reaches the disk until
+// the file is truncated, and GPU memory may hold data of other processes.
+func (p *pump) clearPadding(got chunk) error {
 	rest := got.mem.Len - uint64(got.n)
 	if rest == 0 {
 		return nil
@@ -149,7 +148,7 @@ func (p *pump) blank(got piece) error {
 	return p.dev.Fill(got.mem.Addr()+gpu.Addr(got.n), 0, 1, rest)
 }
 
-// count adds a receipt to a sum without what was moved behind the end of the file.
+// count adds a receipt to a sum, without padding.
 func count(sum, r *route.Receipt, n int64) {
 	if more := r.Bytes - n; more > 0 {
 		r.Bytes -= more

@@ -69,7 +69,7 @@ func TestLastBlockHoldsNothingElse(t *testing.T) {
 	src, data := writeFile(t, dir, n)
 	longest := 0
 	o := Options{Route: route.NVFS, Buffer: 1 << 20, temp: "temp", named: true}
-	o.hold = func() {
+	o.step = func() {
 		got, err := os.ReadFile(filepath.Join(dir, o.temp))
 		if err != nil || len(got) <= n {
 			return
@@ -93,7 +93,7 @@ func TestSourceThatGrows(t *testing.T) {
 	src, data := writeFile(t, dir, 1<<20+100)
 	dst := filepath.Join(dir, "dest")
 	o := Options{Route: route.NVFS, Buffer: 1 << 20}
-	o.hold = func() {
+	o.step = func() {
 		f, err := os.OpenFile(src, os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			t.Error(err)

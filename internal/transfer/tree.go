@@ -14,51 +14,49 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 )
 
-// A Tree is what copying a directory amounts to, found out before anything is
-// copied: it prints as text.
+// A Tree is the plan of copying a directory.
 type Tree struct {
 	Source  string     `json:"source"`
 	Dest    string     `json:"destination"`
-	Dirs    []TreeDir  `json:"directories"` // to be made, parents first
+	Dirs    []TreeDir  `json:"directories"` // to create, parents first
 	Files   []TreeFile `json:"files"`       // by path
 	Links   []TreeLink `json:"links"`
 	Skipped []TreeSkip `json:"skipped"`
 
 	source string    // absolute, for the journal
-	finish []TreeDir // get their modes at the end: those that this copy made, or began to
+	finish []TreeDir // get their modes at the end: created by this copy, or before it was resumed
 }
 
-// A TreeDir is a directory that the destination lacks. The root's path is ".".
+// A TreeDir is a directory to create. The root's path is ".".
 type TreeDir struct {
 	Path string      `json:"path"`
 	Mode fs.FileMode `json:"-"`
 }
 
-// A TreeFile is a file to copy, or one that an earlier run has copied.
+// A TreeFile is a file to copy, or one that is already complete.
 type TreeFile struct {
 	Path    string      `json:"path"` // below the source
 	Size    int64       `json:"bytes"`
 	Mode    fs.FileMode `json:"-"`
 	ModTime time.Time   `json:"modified"`
-	Replace bool        `json:"replace"` // the destination has a file of that name
+	Replace bool        `json:"replace"` // the destination has such a file
 	Done    bool        `json:"done"`    // by the journal
 }
 
-// A TreeLink is a symbolic link, which is copied as one.
+// A TreeLink is a symbolic link to copy.
 type TreeLink struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
 }
 
-// A TreeSkip is neither file, directory nor link.
+// A TreeSkip is not copied.
 type TreeSkip struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// PlanTree finds out what copying the contents of the directory src into dst
-// amounts to. With follow symbolic links are taken for what they point to. Where
-// an earlier copy was stopped, its journal says what is done.
+// PlanTree plans a copy of the contents of the directory src into dst. With follow,
+// symbolic links are followed. If an earlier copy was stopped, the plan resumes it.
 func PlanTree(src, dst string, follow bool) (*Tree, error) {
 	t := &Tree{Source: src, Dest: dst, Dirs: []TreeDir{}, Files: []TreeFile{}, Links: []TreeLink{}, Skipped: []TreeSkip{}}
 	if err := t.check(); err != nil {
@@ -75,7 +73,7 @@ func PlanTree(src, dst string, follow bool) (*Tree, error) {
 	return t, nil
 }
 
-// check refuses a destination that is the source or lies in it.
+// check rejects a destination that is the source or inside it.
 func (t *Tree) check() error {
 	src, err := filepath.Abs(t.Source)
 	if err == nil {
@@ -86,14 +84,14 @@ func (t *Tree) check() error {
 	}
 	t.source = src
 	if _, err := os.Lstat(filepath.Join(src, JournalName)); err == nil {
-		return fmt.Errorf("%s is an unfinished copy itself: finish it first, or remove %s there", t.Source, JournalName)
+		return fmt.Errorf("%s is an unfinished copy (fix: finish it, or remove %s there)", t.Source, JournalName)
 	}
 	dst, err := realPath(t.Dest)
 	if err != nil {
 		return err
 	}
 	if dst == src || strings.HasPrefix(dst, strings.TrimSuffix(src, "/")+"/") {
-		return fmt.Errorf("%s lies inside %s: a directory cannot be copied into itself", t.Dest, t.Source)
+		return fmt.Errorf("%s is inside %s: a directory cannot be copied into itself", t.Dest, t.Source)
 	}
 	st, err := os.Stat(t.Dest)
 	if err == nil && !st.IsDir() {
@@ -131,8 +129,7 @@ type walker struct {
 	follow  bool
 }
 
-// dir looks at a directory. above are the directories on the way to it, so that
-// a link to one of them is found out.
+// dir adds a directory. above are its parents, to detect a link to one of them.
 func (w *walker) dir(rel string, above []fs.FileInfo) error {
 	path := filepath.Join(w.tree.Source, rel)
 	st, err := os.Stat(path)
@@ -143,7 +140,7 @@ func (w *walker) dir(rel string, above []fs.FileInfo) error {
 		return fmt.Errorf("%s: not a directory", path)
 	}
 	if slices.ContainsFunc(above, func(a fs.FileInfo) bool { return os.SameFile(a, st) }) {
-		return fmt.Errorf("%s leads back to a directory that it lies in: copy links as links, without --follow", path)
+		return fmt.Errorf("%s: symbolic link loop (fix: run without --follow)", path)
 	}
 	if err := w.needDir(rel, st.Mode().Perm()); err != nil {
 		return err
@@ -161,7 +158,7 @@ func (w *walker) dir(rel string, above []fs.FileInfo) error {
 	return nil
 }
 
-// needDir notes a directory that the destination lacks.
+// needDir adds a directory that the destination does not have.
 func (w *walker) needDir(rel string, mode fs.FileMode) error {
 	path := filepath.Join(w.tree.Dest, rel)
 	st, err := os.Stat(path)
@@ -204,14 +201,14 @@ func (w *walker) entry(rel string, above []fs.FileInfo) error {
 		w.tree.Links = append(w.tree.Links, TreeLink{rel, target})
 		return err
 	}
-	w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "it is neither a file nor a directory nor a link"})
+	w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "not a file, directory or symbolic link"})
 	return nil
 }
 
-// dangling is the error of a link that leads nowhere.
+// dangling returns the error of a link without a target.
 func dangling(path string, err error) error {
 	if target, lerr := os.Readlink(path); lerr == nil {
-		return fmt.Errorf("%s leads to %s, which is not there: %w (remove the link, or copy links as links, without --follow)", path, target, os.ErrNotExist)
+		return fmt.Errorf("%s: target %s: %w (fix: remove the link, or run without --follow)", path, target, os.ErrNotExist)
 	}
 	return err
 }
@@ -238,7 +235,7 @@ func nameHash(path string) uint64 {
 	return h.Sum64()
 }
 
-// Totals are how many files and bytes there are, and how many of them are done.
+// Totals returns the files and bytes of the tree, and how many of them are done.
 func (t *Tree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 	for i := range t.Files {
 		f := &t.Files[i]
@@ -252,7 +249,7 @@ func (t *Tree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 	return files, doneFiles, bytes, doneBytes
 }
 
-// String is the plan, a line for each step.
+// String prints the plan, one line per step.
 func (t *Tree) String() string {
 	var b strings.Builder
 	for _, d := range t.Dirs {

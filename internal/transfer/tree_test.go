@@ -160,7 +160,7 @@ func TestTreeFollows(t *testing.T) {
 	if err := os.Symlink("..", filepath.Join(src, "sub/loop")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanTree(src, dst, true); err == nil || !strings.Contains(err.Error(), "leads back") {
+	if _, err := PlanTree(src, dst, true); err == nil || !strings.Contains(err.Error(), "symbolic link loop") {
 		t.Errorf("a loop: %v", err)
 	}
 }
@@ -183,9 +183,9 @@ func TestPlanTreeRefuses(t *testing.T) {
 	for _, tt := range []struct{ src, dst, says string }{
 		{filepath.Join(other, "none"), filepath.Join(other, "x"), "no such file"},
 		{src, file, "is a file"},
-		{src, src, "lies inside"},
-		{src, filepath.Join(src, "sub/new/copy"), "lies inside"},
-		{src, filepath.Join(other, "alias/copy"), "lies inside"},
+		{src, src, "is inside"},
+		{src, filepath.Join(src, "sub/new/copy"), "is inside"},
+		{src, filepath.Join(other, "alias/copy"), "is inside"},
 		{src, under, "sub is a file"},
 		{src, over, "a.bin is a directory"},
 	} {
@@ -218,7 +218,7 @@ func TestStoppedTreeGoesOn(t *testing.T) {
 		dst := filepath.Join(t.TempDir(), "dst")
 		ctx, cancel := context.WithCancel(t.Context())
 		var steps atomic.Int64
-		_, err := plan(t, src, dst).Copy(ctx, drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: stop%2 == 0, hold: func() {
+		_, err := plan(t, src, dst).Copy(ctx, drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: stop%2 == 0, step: func() {
 			if steps.Add(1) == stop {
 				cancel()
 			}
@@ -346,7 +346,7 @@ func TestJournalOfAnother(t *testing.T) {
 	if _, err := PlanTree(src, dst, false); err == nil || !strings.Contains(err.Error(), "unfinished copy of /some/where") {
 		t.Errorf("another's journal: %v", err)
 	}
-	if _, err := PlanTree(dst, filepath.Join(t.TempDir(), "x"), false); err == nil || !strings.Contains(err.Error(), "unfinished copy itself") {
+	if _, err := PlanTree(dst, filepath.Join(t.TempDir(), "x"), false); err == nil || !strings.Contains(err.Error(), "is an unfinished copy") {
 		t.Errorf("an unfinished source: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dst, JournalName), []byte("{}\n"), 0o600); err != nil {

@@ -56,7 +56,7 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// A model is what a file should hold: its first and its last MiB.
+// A model is what a file should step: its first and its last MiB.
 type model struct {
 	w     *world
 	path  string
