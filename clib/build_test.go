@@ -72,7 +72,7 @@ func compile(t testing.TB, name string, flags ...string) string {
 	return exe
 }
 
-// A run is what a program left behind.
+// A run is the result of a program.
 type outcome struct {
 	stdout, stderr string
 	status         int
@@ -86,8 +86,7 @@ func run(t testing.TB, lib string, argv ...string) outcome {
 	return finish(t, cmd)
 }
 
-// softEnv is the environment of a software machine, a small one unless the
-// test asks for another.
+// softEnv is the environment of a software machine, a small one by default.
 func softEnv() []string {
 	env := append(os.Environ(), "CULVERT_MACHINE=soft", "LD_PRELOAD=")
 	if os.Getenv("CULVERT_SOFT") == "" {

@@ -1,6 +1,6 @@
-# The C libraries: lib/libcufile.so.0 and the Go core beside it, and under
-# lib/soft the software machine's libcuda and libcudart. Included by the
-# Makefile at the root; needs gcc and Go.
+# The C libraries: lib/libcufile.so.0 and the Go core lib/libculvert.so, and the
+# software machine's libcuda and libcudart in lib/soft. Included by the Makefile at
+# the root; needs gcc and Go.
 
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -14,7 +14,7 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/gocore.c
 .PHONY: lib lib-core lib-clean
 lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12
 
-# Go knows by itself what is stale.
+# The go command rebuilds only what is stale.
 lib-core:
 	@mkdir -p $(LIB)/soft
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath \
@@ -32,8 +32,8 @@ $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda
 	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/shim/cuda.map
 
-# NVIDIA's libcudart gives its symbols a version named after the library, and
-# programs linked against it ask for that.
+# NVIDIA's libcudart gives its symbols a version named after the library, which
+# programs linked against it need.
 $(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/cudart.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
 	sed 's/@NODE@/libcudart.so.$*/' clib/shim/cudart.map > $@.map
@@ -41,7 +41,7 @@ $(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shi
 		$(CLIB_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
 	@rm -f $@.map
 
-# The names that -lcufile, -lcuda and -lcudart look for.
+# The names for -lcufile, -lcuda and -lcudart.
 $(LIB)/libcufile.so: $(LIB)/libcufile.so.0
 	ln -sf $(<F) $@
 $(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
@@ -49,7 +49,7 @@ $(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
 $(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
 	ln -sf $(<F) $@
 
-# The C programs, without a path to any library: "culvert run" gives them one.
+# The C programs, without a path to any library: "culvert run" sets it.
 BIN ?= bin
 PROGRAMS = rw rw++ strrev pinned uvm mapped
 PROGRAM_FLAGS = -O2 -Wall -Wextra -Werror -Iclib/include
@@ -67,8 +67,8 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 	@mkdir -p $(@D)
 	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
 
-# Python programs of others, in an environment of their own (150 MB from PyPI).
-## clients: cuda-python and KvikIO from PyPI, for the tests with programs of others
+# Third-party Python programs, in their own environment (150 MB from PyPI).
+## clients: cuda-python and KvikIO from PyPI, for the tests with third-party programs
 .PHONY: clients
 clients: $(BIN)/clients/stamp
 
@@ -78,7 +78,7 @@ $(BIN)/clients/stamp: clib/clients/requirements.txt
 	touch $@
 
 # What programs/hardware.sh needs on a machine with a GPU and without Go: our
-# libcufile and core, the programs, the call-by-call tests and their answers.
+# libcufile and Go core, the programs, the call-by-call tests and their results.
 ## lib-hardware: what the C programs need on a machine with a GPU, into bin/hardware
 .PHONY: lib-hardware
 lib-hardware: lib programs
@@ -92,8 +92,8 @@ lib-hardware: lib programs
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 
-# The libraries go into a directory of their own: a libcuda.so.1 in a search path
-# would be found by everybody. "culvert run" knows the place; pkg-config tells it.
+# The libraries have their own directory, because all programs would use a
+# libcuda.so.1 in a search path. "culvert run" and pkg-config know the directory.
 PREFIX ?= /usr/local
 
 ## install: command, libraries and headers under PREFIX

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestClients runs programs that we did not write.
+// TestClients runs third-party programs.
 func TestClients(t *testing.T) {
 	lib := libraries(t)
 	python := filepath.Join(root(t), "bin", "clients", "bin", "python")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// goCost builds the program that reads by the Go call.
+// goCost builds the program that reads with the Go API.
 func goCost(t testing.TB) string {
 	t.Helper()
 	exe := filepath.Join(t.TempDir(), "cost-go")
@@ -24,13 +24,12 @@ func goCost(t testing.TB) string {
 	return exe
 }
 
-// TestCost measures a 4 KiB read through the C library beside the Go call, in turn.
-// On hardware hardware.sh holds the ratio to 1.10, and on a quiet machine
-// thresholds.txt does; here it is to find a library that has become slow, on a
-// machine that others use, too.
+// TestCost compares a 4 KiB read through the C library with the Go call. On hardware
+// hardware.sh limits the ratio to 1.10, and thresholds.txt on a quiet machine. The
+// limit here is for machines with other load.
 func TestCost(t *testing.T) {
 	const limit = "1.3"
-	withoutNVFS(t) // its twin takes fifty microseconds, beside which any library is cheap
+	withoutNVFS(t) // emulated, it takes 50 µs, against which any library is cheap
 	r := run(t, libraries(t), "programs/cost.sh", compile(t, "cost.c", "-O2"), goCost(t), filepath.Join(t.TempDir(), "data"), limit)
 	t.Log(strings.TrimSpace(r.stdout))
 	if r.status != 0 || r.stderr != "" {
@@ -74,7 +73,7 @@ func BenchmarkReadAgainstGo(b *testing.B) {
 	b.ReportMetric(base, "base-ns")
 }
 
-// What cost.sh judges: the best times, of runs that all came to their end.
+// TestCostGate: cost.sh compares the best times, and fails if a run fails.
 func TestCostGate(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, body string) string {

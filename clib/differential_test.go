@@ -13,9 +13,8 @@ import (
 	"github.com/culvert-io/culvert/cufile/cufiletest"
 )
 
-// played is what the libraries of lib answer on the software machine to all cases,
-// with a second directory in memory where there is one. The program is compiled
-// with the flags.
+// played runs all cases with the libraries of lib on the software machine, with a
+// second directory in memory if there is one. The program is compiled with the flags.
 func played(t *testing.T, lib string, flags ...string) *cufiletest.Record {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,8 +54,8 @@ func played(t *testing.T, lib string, flags ...string) *cufiletest.Record {
 	return rec
 }
 
-// floors are the least shares of answers that are NVIDIA's, by function. Those
-// that are not listed answer as NVIDIA's do throughout.
+// floors are the smallest allowed fractions of answers equal to NVIDIA's, by
+// function. Functions that are not listed must always agree.
 var floors = map[string]float64{
 	"cuFileHandleRegister": 0.99,
 	"cuFileBufDeregister":  0.97,
@@ -75,11 +74,11 @@ var floors = map[string]float64{
 	"cuFileStreamRegister":                 0.60,
 }
 
-// floor is that of all functions together.
+// floor is the one of all functions together.
 const floor = 0.95
 
-// TestDifferential plays the cases on our library and compares them line by line
-// with what NVIDIA's answered on an H200, and ours there.
+// TestDifferential runs the cases on our library and compares them line by line with
+// recordings of NVIDIA's library and ours on an H200.
 func TestDifferential(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a few seconds: not in a short run")
@@ -131,7 +130,7 @@ func recording(t *testing.T, name string) *cufiletest.Record {
 	return rec
 }
 
-// judge fails for differences without a reason and for whatever ours damaged.
+// judge fails for differences without a reason and for damage by our library.
 func judge(t *testing.T, r *differential.Report) {
 	t.Helper()
 	var b strings.Builder

@@ -17,12 +17,12 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// withoutNVFS has small reads take the route bar, as on hardware: the twin of
-// nvidia-fs would be asked first.
+// withoutNVFS makes small reads use the route bar, as on hardware: the emulated
+// nvidia-fs would come first.
 func withoutNVFS(t testing.TB) { t.Setenv("CULVERT_NVFS", "0") }
 
-// shimSource is what C does with leases. It is embedded, so that "go test
-// -overlay" reaches it.
+// shimSource is the C half of leases, embedded so that "go test -overlay" can
+// replace it.
 //
 //go:embed shim/lease.c shim/cufile_local.c
 var shimSource embed.FS
@@ -33,8 +33,8 @@ type build struct {
 	flags []string
 }
 
-// leaseBuilds are the libraries as they are shipped, and with a libcufile made of
-// shimSource and, where gcc has them, with sanitizers.
+// leaseBuilds are the libraries as built by make, and with a libcufile of
+// shimSource, with sanitizers if gcc has them.
 func leaseBuilds(t *testing.T) map[string]build {
 	t.Helper()
 	withoutNVFS(t)
@@ -89,8 +89,8 @@ func writeShim(dir, name string) (string, error) {
 	return path, errors.Join(err, os.WriteFile(path, text, 0o600))
 }
 
-// TestLease: small reads are done without entering Go, with the same bytes and
-// answers, and not a moment longer than they may.
+// TestLease: small reads do not enter Go, have the same results, and never use a
+// lease that has ended.
 func TestLease(t *testing.T) {
 	for name, b := range leaseBuilds(t) {
 		r := run(t, b.lib, compile(t, "lease.c", b.flags...), t.TempDir())
@@ -113,8 +113,8 @@ func TestLeaseStress(t *testing.T) {
 	}
 }
 
-// TestLeaseProtocol: whoever has begun to use a lease is seen by who takes it back,
-// and whoever begins later sees that it is gone.
+// TestLeaseProtocol: a revoker sees every user that has entered, and later users
+// see that the lease is revoked.
 func TestLeaseProtocol(t *testing.T) {
 	libraries(t) // or there is no gcc
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestLeaseProtocol(t *testing.T) {
 	t.Log(strings.TrimSpace(r.stderr))
 }
 
-// TestLeaseOrder: what the default stream has to do comes before a read by a lease.
+// TestLeaseOrder: a read by a lease waits for the default stream.
 func TestLeaseOrder(t *testing.T) {
 	for name, b := range leaseBuilds(t) {
 		dir := t.TempDir()
@@ -156,8 +156,7 @@ context: kept, set 0 times
 	}
 }
 
-// TestLeaseCounts: what C has read by itself is in the statistics of the process,
-// to the last byte, also when the process was never asked for them.
+// TestLeaseCounts: the statistics of the process count every byte read by leases.
 func TestLeaseCounts(t *testing.T) {
 	for name, b := range leaseBuilds(t) {
 		t.Run(name, func(t *testing.T) { leaseCounts(t, b) })

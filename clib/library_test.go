@@ -99,8 +99,8 @@ func TestDynamicSection(t *testing.T) {
 	}
 }
 
-// TestQuiet: a process that does not call has no Go runtime; one that does has
-// one, whatever it calls.
+// TestQuiet: a process without calls has no Go runtime; with calls of any of the
+// libraries it has one.
 func TestQuiet(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "quiet.c"))
 	diff(t, "quiet", r.stdout, `before: 1 thread, 0 core, CUDA_ERROR_NOT_READY, cudaErrorNotReady
@@ -121,9 +121,8 @@ parent: write 4096
 `)
 }
 
-// A call works in a context of the core's own; the caller's is current again
-// afterwards. The software machine keeps the two apart by itself, so that it is
-// on hardware that this program can fail.
+// A call uses a context of the Go core, and restores the caller's. The software
+// machine keeps the two apart, so that this program can fail only on hardware.
 func TestContextIsKept(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "context.c"), filepath.Join(t.TempDir(), "data"))
 	diff(t, "context", r.stdout+r.stderr, `open 0: kept
@@ -145,7 +144,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestHandshake puts a shim beside a core that it does not fit, and beside none.
+// TestHandshake runs a shim with a Go core of another version, and without one.
 func TestHandshake(t *testing.T) {
 	lib := libraries(t)
 	exe := compile(t, "quiet.c")
@@ -187,9 +186,8 @@ const void *culvert_core_open(const char *version, const char **have) { (void)ve
 	}
 }
 
-// TestDriver and TestRuntime go through the software CUDA call by call. The
-// same programs run on hardware (programs/hardware.sh), where the same lines
-// are expected.
+// TestDriver and TestRuntime test the software CUDA call by call. The same programs
+// must print the same lines on hardware (programs/hardware.sh).
 func TestDriver(t *testing.T) { callByCall(t, "driver") }
 
 func TestRuntime(t *testing.T) { callByCall(t, "runtime") }
@@ -220,7 +218,7 @@ func TestStress(t *testing.T) {
 	diff(t, "stress", r.stdout+r.stderr, "0 failures\n")
 }
 
-// TestHost: signals, faults and dlclose stay the program's business.
+// TestHost: signals, faults and dlclose of the program work as without the library.
 func TestHost(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "host.c"))
 	golden(t, "host.txt", r.stdout)
@@ -230,7 +228,7 @@ func TestHost(t *testing.T) {
 }
 
 // TestSignals: signals that the program waits for reach it, its threads keep their
-// masks, and handlers without SA_ONSTACK harm nobody and have room.
+// masks, and handlers without SA_ONSTACK have enough stack.
 func TestSignals(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "signals.c"), filepath.Join(t.TempDir(), "data"))
 	golden(t, "signals.txt", r.stdout)
@@ -239,14 +237,14 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestCancelled: a thread that is cancelled ends after the call, not within.
+// TestCancelled: a cancelled thread ends after the call, not inside.
 func TestCancelled(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "cancel.c"))
 	golden(t, "cancel.txt", r.stdout+r.stderr)
 }
 
-// TestStreams: stream I/O needs no libcuda in a program that has the runtime, and
-// pointers that lead nowhere are codes.
+// TestStreams: stream I/O needs no libcuda in a program with the runtime, and wild
+// pointers return codes.
 func TestStreams(t *testing.T) {
 	r := run(t, libraries(t), compile(t, "streams.c", "-Wl,--as-needed"), filepath.Join(t.TempDir(), "data"))
 	golden(t, "streams.txt", r.stdout)
@@ -255,8 +253,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestSanitized runs the call-by-call programs with shims that were compiled
-// with the address and undefined-behaviour sanitizers.
+// TestSanitized runs the call-by-call programs with shims compiled with the address
+// and undefined-behaviour sanitizers.
 func TestSanitized(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the shims a second time: not in -short")
@@ -286,8 +284,8 @@ func TestSanitized(t *testing.T) {
 	}
 }
 
-// TestInstall: what make install leaves is enough for a stranger to build and run
-// a program, in C and in C++, by pkg-config.
+// TestInstall: make install installs what it takes to build and run a program in C
+// and C++ with pkg-config.
 func TestInstall(t *testing.T) {
 	libraries(t)
 	prefix := filepath.Join(t.TempDir(), "usr")

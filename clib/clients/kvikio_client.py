@@ -2,8 +2,8 @@
 
 import os
 
-# KvikIO lets nobody near the calls for streams who has no configuration of
-# cuFile; what is in it is of no concern to it.
+# KvikIO allows stream I/O only with a configuration file of cuFile, whatever its
+# contents.
 os.environ["CUFILE_ENV_PATH_JSON"] = os.path.abspath("cufile.json")
 with open("cufile.json", "w") as config:
     config.write("{}\n")

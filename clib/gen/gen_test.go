@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFresh fails when a generated file does not say what the table says.
+// TestFresh fails if a generated file is out of date.
 func TestFresh(t *testing.T) {
 	files, err := generate()
 	if err != nil {

@@ -284,7 +284,7 @@ typedef enum CUdriverProcAddressQueryResult_enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
-/* Only ever passed as NULL, or looked at by nobody. */
+/* Only passed as NULL, or not read. */
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCigParam_st CUctxCigParam;
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;

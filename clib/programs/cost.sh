@@ -1,12 +1,12 @@
 #!/bin/sh
-# What the C library costs: 4 KiB reads through cuFileRead and by the Go call, in
-# turn, and the ratio of the best times: the cores of a virtual machine differ by a
-# third, and each process gets another one.
+# Measures the cost of the C library: 4 KiB reads with cuFileRead and with the Go API,
+# alternating, and the ratio of the best times: cores of a virtual machine differ by
+# a third, and each process gets another one.
 #
 #	cost.sh C-PROGRAM GO-PROGRAM FILE LIMIT
 #
-# It says how many of the reads through the C library were done by leases, without
-# entering Go, and fails where the ratio is above LIMIT.
+# It prints how many of the C reads used leases, without entering Go, and fails if the
+# ratio is above LIMIT.
 set -eu
 c=$1 go=$2 file=$3 limit=$4
 head -c 8192 /dev/zero > "$file"
@@ -17,7 +17,7 @@ done | sort -k1,1 -k2,2n | awk -v limit="$limit" '
 	$2 !~ /^[0-9]+$/ { bad = 1; next } # a run that died
 	{ ns[$1, ++n[$1]] = $2; leased += $3; all += $4 }
 	END {
-		if (bad || !n["lib"] || !n["go"]) { print "not every run told how long it took"; exit 1 }
+		if (bad || !n["lib"] || !n["go"]) { print "a run failed or printed no time"; exit 1 }
 		lib = ns["lib", 1]; call = ns["go", 1]; ratio = lib / call
 		printf "a 4 KiB read: %d ns through the C library, %d ns by the Go call, ratio %.2f\n", lib, call, ratio
 		printf "%d of %d reads through the C library by leases\n", leased, all

@@ -6,12 +6,11 @@
 #	hardware.sh [--vendor] [DATA]
 #
 # DATA is a directory for files, by default a temporary one. The transcript goes
-# to standard output. With --vendor the cases of package cufiletest are played on
-# our library and on NVIDIA's own, and what they answered goes to ours.json and
-# vendor.json in $OUT, by default DATA ("go run ./clib/differential compare"
-# judges them); NVIDIA's wants a udev record for DATA's block device, which is
-# written if there is none, and gets two directories there, because it takes no
-# file in memory at all.
+# to standard output. With --vendor the cases of package cufiletest run on our
+# library and on NVIDIA's, and the results go to ours.json and vendor.json in $OUT,
+# by default DATA ("go run ./clib/differential compare" compares them). NVIDIA's
+# library needs a udev record for DATA's block device, which is written if there is
+# none, and both directories there, because it accepts no file in memory.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 vendor=

@@ -1,6 +1,6 @@
 /*
- * Memory of the heap, pinned in place and mapped for the GPU: the registration
- * gives the GPU an address for it, and both sides work on the same bytes.
+ * Heap memory, pinned in place and mapped for the GPU: the registration gives it an
+ * address on the GPU, and CPU and GPU use the same bytes.
  */
 #include "counter.h"
 

@@ -1,6 +1,6 @@
 /*
- * Pinned host memory is memory of both sides: the CPU writes a number into it,
- * the GPU another one, and the CPU sees both.
+ * CPU and GPU share pinned host memory: the CPU writes a number into it, the GPU
+ * another one, and the CPU reads both.
  *
  *	pinned [fail]
  *

@@ -3,12 +3,11 @@
  *
  *	strrev FILE
  *
- * cuFileRead brings the file into GPU memory, a kernel reverses it there and
- * counts it, cuFileWrite puts it back: the text never is in host memory but to
- * be printed. The file keeps its length; a second run restores it.
+ * cuFileRead reads the file into GPU memory, a kernel reverses it there and counts it,
+ * cuFileWrite writes it back: the text is in host memory only to be printed. The file
+ * keeps its length; a second run restores it.
  *
- * The kernel is PTX text. CUDA compiles it; the software GPU knows a kernel of
- * this name.
+ * The kernel is PTX text. CUDA compiles it; the software GPU has a kernel of this name.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

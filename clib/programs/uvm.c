@@ -1,10 +1,10 @@
 /*
- * One pointer for both sides: the CPU sets a counter, the threads of the GPU
- * add to it, the CPU prints it.
+ * One pointer for CPU and GPU: the CPU sets a counter, the threads of the GPU add to
+ * it, the CPU prints it.
  *
- * Where the GPU can reach all memory of the process (heterogeneous memory
- * management), the counter is on the heap. Elsewhere that pointer would be an
- * illegal address for the GPU, and the counter is managed memory.
+ * If the GPU can access all memory of the process (heterogeneous memory management),
+ * the counter is on the heap. Otherwise that pointer would be an illegal address for
+ * the GPU, and the counter is managed memory.
  */
 #include "counter.h"
 

@@ -1,5 +1,5 @@
 /*
- * A thread is cancelled before the very first call, while the core is loaded.
+ * A thread is cancelled before the first call, while the Go core is loaded.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* cuFile calls leave the caller's CUDA context current: one of the caller's own,
- * and none at all. */
+/* cuFile calls keep the caller's CUDA context current: one that the caller created,
+ * and none. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

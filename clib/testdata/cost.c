@@ -1,7 +1,7 @@
 /*
- * What the C library costs: nanoseconds per call that does nothing, and per 4 KiB
- * read into registered GPU memory, the best of several rounds; and how many of
- * the reads were done by a lease, without entering Go.
+ * The cost of the C library: nanoseconds per empty call and per 4 KiB read into
+ * registered GPU memory, in the best of several rounds; and how many of the reads
+ * used a lease, without entering Go.
  *
  *	cost FILE
  */

@@ -1,7 +1,6 @@
 /*
- * The driver API call by call, one line each: the code that it returns and
- * what can be seen of its effect. The lines hold on NVIDIA's driver, too: run
- * it there and compare.
+ * The driver API call by call, one line each: the code and visible effects. NVIDIA's
+ * driver must give the same lines.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -408,7 +407,7 @@ static void streams(void)
 	SHOW(cuStreamSynchronize(nb));
 	SHOW(cuStreamWaitValue32(nb, flag, 5, 77));
 
-	/* The default stream comes after blocking streams, without being told. */
+	/* The default stream waits for blocking streams implicitly. */
 	SHOW(cuMemsetD8Async(d, 0x21, N, s));
 	SHOW(cuMemcpyDtoHAsync(pinned, d, N, NULL));
 	SHOW(cuStreamSynchronize(NULL));

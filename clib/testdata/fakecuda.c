@@ -1,5 +1,5 @@
-/* A libcuda.so.1 that the shim takes for NVIDIA's, as far as the shim calls it
- * itself: for ordered.c. */
+/* A libcuda.so.1 with the functions that the shim calls, which the shim takes for
+ * NVIDIA's: for ordered.c. */
 void *fake_context;
 int fake_busy;
 long fake_queries, fake_waits, fake_sets;

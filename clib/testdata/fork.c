@@ -1,6 +1,6 @@
 /*
- * A child that is forked before the core was loaded works; one that is forked
- * afterwards gets codes at once, from every library.
+ * A child forked before the Go core was loaded works; one forked afterwards gets
+ * codes at once from every library.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * A host program with habits of its own: it opens the libraries at run time,
- * closes and opens them again, has signal handlers, and gets faults.
+ * A program that opens the libraries at run time, closes and opens them again, has
+ * signal handlers, and gets faults.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

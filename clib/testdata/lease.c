@@ -1,7 +1,6 @@
 /*
- * Small reads that need not enter Go: that there are some, that they bring the
- * same bytes and the same answers as the others, and that each thing that ends
- * them does so at once.
+ * Small reads that do not enter Go: there are some, their results are those of other
+ * reads, and each call that ends a lease ends it at once.
  *
  *	lease DIRECTORY
  */

@@ -1,14 +1,13 @@
 /*
- * Threads read small pieces of shared files into shared buffers, mostly by
- * leases, while others take away what the leases speak of: handles, buffers,
- * memory, the driver; start statistics, and fork. A read gets the bytes of the
- * file that its handle stands for, or a code.
+ * Threads read small chunks of shared files into shared buffers, mostly by
+ * leases, while others end what the leases need: handles, buffers, memory, the
+ * driver; start statistics, and fork. A read gets the bytes of the file of its
+ * handle, or a code.
  *
  *	leases DIRECTORY READERS CHANGES SEED [orderly]
  *
- * Memory is freed whoever reads into it. NVIDIA's libcuda hangs or dies where that
- * happens under a copy, the program's own or one of ours, so that on hardware it
- * goes orderly: memory is freed between reads.
+ * Memory is freed during reads into it. NVIDIA's libcuda hangs or crashes if that
+ * happens during a copy, so that on hardware "orderly" frees memory between reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +27,7 @@
 
 #include "leased.h"
 
-enum { FILES = 5, PAIRS = 4, PIECE = 4096, PIECES = 64, MAX_READERS = 64, BUFFER = MAX_READERS * PIECE };
+enum { FILES = 5, PAIRS = 4, CHUNK = 4096, CHUNKS = 64, MAX_READERS = 64, BUFFER = MAX_READERS * CHUNK };
 
 /* A buffer. What is copied out of it once it is about to be freed says nothing. */
 struct buffer {
@@ -76,8 +75,8 @@ static int open_file(int file)
 static void make_files(void)
 {
 	for (int f = 0; f < FILES; f++) {
-		static uint64_t content[PIECES * PIECE / 8];
-		for (long w = 0; w < PIECES * PIECE / 8; w++)
+		static uint64_t content[CHUNKS * CHUNK / 8];
+		for (long w = 0; w < CHUNKS * CHUNK / 8; w++)
 			content[w] = word_of(f, w);
 		int fd = open_file(f);
 		if (pwrite(fd, content, sizeof content, 0) != sizeof content || close(fd))
@@ -122,36 +121,36 @@ static int expected(int code)
 	       code == EFAULT;
 }
 
-/* compare looks for the piece of the file in the thread's own piece of the buffer,
+/* compare looks for the chunk of the file in the thread's own chunk of the buffer,
  * if that is still there. */
-static void compare(const struct pair *p, long at, long piece)
+static void compare(const struct pair *p, long at, long chunk)
 {
-	uint64_t got[PIECE / 8];
+	uint64_t got[CHUNK / 8];
 	if (orderly && atomic_load(&p->buffer->ended))
 		return;
-	if (cudaMemcpy(got, (char *)p->buffer->dev + at, PIECE, cudaMemcpyDeviceToHost) != cudaSuccess)
+	if (cudaMemcpy(got, (char *)p->buffer->dev + at, CHUNK, cudaMemcpyDeviceToHost) != cudaSuccess)
 		return;
 	long w = 0;
-	while (w < PIECE / 8 && got[w] == word_of(p->file, piece * PIECE / 8 + w))
+	while (w < CHUNK / 8 && got[w] == word_of(p->file, chunk * CHUNK / 8 + w))
 		w++;
-	if (w == PIECE / 8)
+	if (w == CHUNK / 8)
 		atomic_fetch_add(&right, 1);
 	else if (!atomic_load(&p->buffer->ended))
 		fail("bytes", (long)got[w]);
 }
 
-static bool read_piece(const struct pair *p, long at, long piece, bool look)
+static bool read_chunk(const struct pair *p, long at, long chunk, bool look)
 {
 	errno = 0;
-	ssize_t n = cuFileRead(p->handle, p->buffer->dev, PIECE, piece * PIECE, at);
-	if (n != PIECE) {
+	ssize_t n = cuFileRead(p->handle, p->buffer->dev, CHUNK, chunk * CHUNK, at);
+	if (n != CHUNK) {
 		atomic_fetch_add(&refused, 1);
 		if (n != -1 || !expected(errno))
 			fail("read", n);
 		return false;
 	}
 	if (look)
-		compare(p, at, piece);
+		compare(p, at, chunk);
 	return true;
 }
 
@@ -165,7 +164,7 @@ static void *reader(void *arg)
 		for (int i = 0; good && i < 50; i++) {
 			if (orderly)
 				pthread_rwlock_rdlock(&freeing);
-			good = read_piece(p, id * PIECE, rand_r(&rnd) % PIECES, i % 8 == 0);
+			good = read_chunk(p, id * CHUNK, rand_r(&rnd) % CHUNKS, i % 8 == 0);
 			if (orderly)
 				pthread_rwlock_unlock(&freeing);
 		}
@@ -229,7 +228,7 @@ static void child(void)
 	if (pid == 0) {
 		alarm(30);
 		errno = 0;
-		_exit(cuFileRead(p->handle, p->buffer->dev, PIECE, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED ? 0 : 1);
+		_exit(cuFileRead(p->handle, p->buffer->dev, CHUNK, 0, 0) == -1 && errno == CU_FILE_DRIVER_NOT_INITIALIZED ? 0 : 1);
 	}
 	int status = 0;
 	if (waitpid(pid, &status, 0) != pid || status != 0)
@@ -243,7 +242,7 @@ static void *changer(void *arg)
 		int what = rand_r(&rnd) % 100, slot = rand_r(&rnd) % PAIRS;
 		usleep((unsigned)(rand_r(&rnd) % 3000)); /* so that there are leases to take away */
 		if (what >= 95) {
-			child(); /* beside the others */
+			child(); /* while the others run */
 			continue;
 		}
 		pthread_mutex_lock(&changing);

@@ -1,4 +1,4 @@
-/* A call that the software machine does not have says so, once. */
+/* An unsupported call prints its name, once. */
 #include <stdio.h>
 
 #include <cuda.h>

@@ -1,7 +1,7 @@
 /*
- * A read by a lease waits for the default stream of the caller's context, as
- * every read does: with a libcuda that only says whether that is busy
- * (fakecuda.c), on the software machine.
+ * A read by a lease waits for the default stream of the caller's context, as every
+ * read does: tested on the software machine, with a libcuda that only reports whether
+ * the stream is busy (fakecuda.c).
  *
  *	ordered FILE
  */

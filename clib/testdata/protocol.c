@@ -1,6 +1,6 @@
 /*
  * shim/lease.c alone, with a table that is filled and cleared as fast as it goes:
- * nobody touches the memory of a lease after it was taken back. Compiled with
+ * no user accesses the memory of a revoked lease. Compiled with
  * -finstrument-functions, every step takes a different time each time.
  *
  *	protocol FILE ROUNDS

@@ -1,5 +1,4 @@
-/* Links everything, calls nothing, and counts its threads; then calls, and
- * counts again. */
+/* Counts its threads before and after the first call of the libraries. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
- * A program with ordinary habits about signals: it waits for some of them by
- * sigtimedwait, with all threads that it knows of blocking them, and has a handler
- * without SA_ONSTACK, which it sets after it has begun to use the library.
+ * A program that uses signals: it waits for some of them with sigtimedwait, blocked in
+ * all of its threads, and sets a handler without SA_ONSTACK after its first call of
+ * the library.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -57,7 +57,8 @@ static char expected(size_t offset)
 	return (char)(offset >> 8);
 }
 
-/* reader reads pieces of a size that depends on the thread, by another route each. */
+/* reader reads with a size that depends on the thread, so that each uses another
+ * route. */
 static void *reader(void *arg)
 {
 	static const size_t sizes[THREADS] = {4096, 70001, 1 << 20, 3 << 20};

@@ -1,6 +1,5 @@
 /*
- * Stream I/O of a program that uses the runtime alone, and of one that is careless
- * with pointers.
+ * Stream I/O of a program that uses only the runtime, and of one with wild pointers.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@ import (
 
 func ptr(i int) cmem.Ptr { return cmem.Ptr(i) }
 
-// A batch without workers: what was submitted waits.
+// waitingBatch is a batch without workers, so that its entries wait.
 func waitingBatch(n int) *batch {
 	b := &batch{room: n, changed: make(chan struct{})}
 	for i := range n {
@@ -26,7 +26,7 @@ func waitingBatch(n int) *batch {
 	return b
 }
 
-// What has not begun is cancelled, and its events come; nothing is waited for.
+// Waiting entries are canceled, and their events arrive without delay.
 func TestCancelledEntriesReportSo(t *testing.T) {
 	b := waitingBatch(3)
 	b.cancel()
@@ -52,7 +52,7 @@ func TestCollectTimesOut(t *testing.T) {
 	}
 }
 
-// Room is taken until the events are collected.
+// Entries use room until their events are collected.
 func TestBatchIsFullUntilCollected(t *testing.T) {
 	b := waitingBatch(2)
 	b.waiting, b.events, b.workers = b.waiting[:1], []ioEvents{{}}, batchWorkers
@@ -65,7 +65,7 @@ func TestBatchIsFullUntilCollected(t *testing.T) {
 	}
 }
 
-// Destroying a batch waits for the jobs that have begun.
+// Destroying a batch waits for jobs in flight.
 func TestEndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingBatch(1)

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// The sizes that NVIDIA's header gives; the offsets inside are those of C, whose
-// rules Go shares for structs of numbers.
+// The sizes in NVIDIA's header. Offsets follow: Go and C lay out structs of numbers
+// alike.
 func TestSizesOfStatistics(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// TestCheckStream: what libcuda would follow to its death is a code.
+// TestCheckStream: a stream on which libcuda would crash is a code.
 func TestCheckStream(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // as package dispatch does
 	stream := new([8]uint64)

@@ -60,7 +60,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A case that only one of them played is a difference, not nothing.
+// A case that only one library ran is a difference.
 func TestCompareMissesNothing(t *testing.T) {
 	one := record(map[string][]string{"calls/version": {"cuFileGetVersion: 0"}})
 	r := differential.Compare(record(nil), one, nil)

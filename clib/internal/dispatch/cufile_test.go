@@ -49,8 +49,8 @@ func (p *program) parameter(which uint64) uint64 {
 	return *v
 }
 
-// What is set on a closed driver counts from the next open on, if it is in range;
-// what is set on an open one until it closes.
+// A value set on a closed driver applies from the next open on, if it is in range;
+// one set on an open driver until it closes.
 func TestParameters(t *testing.T) {
 	p := start(t)
 	p.must("cuFileSetParameterSizeT", paramBatch, 32)
@@ -165,7 +165,7 @@ func TestBatch(t *testing.T) {
 	p.want(int64(cufile.InternalBatchGetStatusError), "cuFileBatchIOGetStatus", uint64(*batch), 1, out(n), out(events), 0)
 }
 
-// A failed entry tells its errno, and the others do not mind.
+// A failed entry returns its errno, and the others complete.
 func TestBatchEntryFails(t *testing.T) {
 	p := start(t)
 	p.must("cudaFree", 0)
@@ -262,7 +262,7 @@ func TestVector(t *testing.T) {
 	}
 }
 
-// Statistics are counted between start and stop alone.
+// Statistics count only between start and stop.
 func TestStatistics(t *testing.T) {
 	p := start(t)
 	h := p.file(bytes.Repeat([]byte("x"), 8192))

@@ -18,14 +18,14 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A caller runs what a program would have in C.
+// A caller runs Go functions in place of C functions of the program.
 type caller map[cmem.Ptr]func(user cmem.Ptr)
 
 func (c caller) HostFunc(fn, user cmem.Ptr) { c[fn](user) }
 
 func (c caller) StreamCallback(fn cmem.Ptr, _ handle.ID, _ gpu.Code, user cmem.Ptr) { c[fn](user) }
 
-// A program plays the part of a C program: a core and one thread.
+// A program acts as a C program: a Go core and one thread.
 type program struct {
 	t      *testing.T
 	core   *Core
@@ -100,7 +100,7 @@ func TestNoSuchFunction(t *testing.T) {
 	}
 }
 
-// TestPanic: whatever happens in Go, C gets a code of the library it called.
+// TestPanic: after a panic in Go, C gets a code of the library it called.
 func TestPanic(t *testing.T) {
 	p := start(t)
 	for _, tt := range []struct {
@@ -196,7 +196,7 @@ func TestTransferErrno(t *testing.T) {
 	}
 }
 
-// TestCUDACodeTravels: where CUDA is the cause, both codes come back.
+// TestCUDACodeTravels: if CUDA is the cause, both codes are returned.
 func TestCUDACodeTravels(t *testing.T) {
 	for code, want := range map[cufile.Code]int64{cufile.CUDADriverError: 5011 | 100<<32, cufile.DeviceNotFound: 5029} {
 		if v, _ := makeFileStatus(nil, nil, 0, &cufile.Error{Code: code, Err: gpu.ErrNoDevice}); v != want {
@@ -205,8 +205,8 @@ func TestCUDACodeTravels(t *testing.T) {
 	}
 }
 
-// TestOneMachine: memory of the software CUDA is memory of cuFile's machine,
-// whichever of the two is used first.
+// TestOneMachine: the software CUDA and cuFile share a machine, whichever of the two
+// is used first.
 func TestOneMachine(t *testing.T) {
 	for _, first := range []string{"cuFileDriverOpen", "cuInit"} {
 		p := start(t)
@@ -289,7 +289,7 @@ func TestRealMachineRefusesSoftCUDA(t *testing.T) {
 	}
 }
 
-// TestContextsArePerThread: what one thread makes current is nothing to another.
+// TestContextsArePerThread: each thread has its own current context.
 func TestContextsArePerThread(t *testing.T) {
 	p := start(t)
 	p.must("cuInit", 0)
@@ -325,7 +325,7 @@ func TestContextStackIsBounded(t *testing.T) {
 	p.want(int64(gpu.ErrInvalidContext), "cuCtxPopCurrent_v2", 0)
 }
 
-// TestDestroyedContext takes everything with it that was made in it.
+// TestDestroyedContext: everything that was created in a context ends with it.
 func TestDestroyedContext(t *testing.T) {
 	p := start(t)
 	p.must("cuInit", 0)
@@ -343,7 +343,7 @@ func TestDestroyedContext(t *testing.T) {
 	p.want(int64(gpu.ErrInvalidValue), "cudaFree", uint64(mem))
 }
 
-// TestStaleHandles: handles that were given back are not taken for others.
+// TestStaleHandles: released handles are not mistaken for others.
 func TestStaleHandles(t *testing.T) {
 	p := start(t)
 	p.must("cudaFree", 0)
@@ -362,7 +362,7 @@ func TestStaleHandles(t *testing.T) {
 	}
 }
 
-// TestFreeAsync: memory freed on a stream is there for the work before it.
+// TestFreeAsync: memory freed on a stream is valid for earlier work on it.
 func TestFreeAsync(t *testing.T) {
 	p := start(t)
 	p.must("cudaFree", 0)
@@ -402,7 +402,7 @@ func TestHostFunctionsRunInOrder(t *testing.T) {
 	}
 }
 
-// TestManyThreads: threads share a core, each with a state of its own.
+// TestManyThreads: threads share a Go core, each with its own state.
 func TestManyThreads(t *testing.T) {
 	p := start(t)
 	p.core.Log = nil

@@ -53,8 +53,8 @@ func (p *tenant) count() (n int) {
 	return n
 }
 
-// A read that C could have done by itself leaves a lease, and each call that ends
-// something ends it.
+// A read that C could have done grants a lease, and each call that ends a part of
+// it revokes it.
 func TestLeases(t *testing.T) {
 	for name, end := range map[string]func(*tenant){
 		"cuFileHandleDeregister": func(p *tenant) { p.call("cuFileHandleDeregister", uint64(p.file)) },
@@ -78,7 +78,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// While statistics are kept, every read comes to Go.
+// While statistics are on, every read enters Go.
 func TestNoLeasesWithStatistics(t *testing.T) {
 	p := newTenant(t)
 	p.must("cuFileSetStatsLevel", 1)

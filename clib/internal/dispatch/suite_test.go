@@ -16,8 +16,8 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// TestSuite plays cuFile's suite through the C API: what C programs get is what
-// the Go API gives, down to the bytes around the buffers.
+// TestSuite runs cuFile's suite through the C API, which must give the results of
+// the Go API, down to the bytes around the buffers.
 func TestSuite(t *testing.T) {
 	cufiletest.Run(t, openMachine, cufiletest.Options{
 		Engine: func(t *testing.T, m *machine.Machine) cufiletest.Engine {
@@ -33,9 +33,9 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// otherCodes are cases of the suite to which C answers with an errno of the
-// system, as NVIDIA's library does, and Go with a code that says more. The C
-// program misuse.c has them all.
+// otherCodes are cases of the suite for which C returns an errno of the system, as
+// NVIDIA's library does, and Go a more specific code. The C program misuse.c has
+// them all.
 var otherCodes = []string{"/null/", "/negative-buffer-offset/", "/page-before-buffer/", "/past-allocation/", "/registered-negative/", "/wild/"}
 
 func openMachine(t *testing.T) *machine.Machine {
@@ -47,10 +47,10 @@ func openMachine(t *testing.T) *machine.Machine {
 	return m
 }
 
-// An engine is the C functions as the suite wants them.
+// An engine adapts the C functions to the suite.
 type engine struct{ *program }
 
-// A code is what a C function answered.
+// A code is the result of a C function.
 type code int
 
 func (c code) Error() string { return fmt.Sprintf("code %d", int(c)) }

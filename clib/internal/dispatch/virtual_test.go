@@ -7,8 +7,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Memory, addresses and access come together in every order that CUDA allows, and
-// nothing of it is left.
+// Memory, addresses and access are combined in every order that CUDA allows, and
+// nothing leaks.
 func TestVirtualMemory(t *testing.T) {
 	const grain = 2 << 20
 	p := start(t)

@@ -18,7 +18,7 @@ func TestStale(t *testing.T) {
 	if _, ok := tab.Remove(id); !ok {
 		t.Fatal("Remove found nothing")
 	}
-	// Slots are used again; the old ID must not come back to life.
+	// Slots are reused; the old ID must stay invalid.
 	for range 1000 {
 		next, _ := tab.Add(7)
 		if next == id {
@@ -119,7 +119,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// A handle of before is told from one that was made up.
+// A stale handle is distinguished from one that was never given out.
 func TestStaleOrMadeUp(t *testing.T) {
 	tab := handle.NewTable[int](3)
 	id, _ := tab.Add(1)

@@ -20,7 +20,7 @@ func granted(base gpu.Addr, d time.Duration) *cufile.Lease {
 	}
 }
 
-// enter plays C's part: the slot, with the user in it, or nil.
+// enter acts as C does: it returns the slot, with the user counted, or nil.
 func (t *Table) enter(file handle.ID, base gpu.Addr, shard int) *Slot {
 	first := place(file, base)
 	for i := first; i < first+ways; i++ {
@@ -87,7 +87,7 @@ func TestLease(t *testing.T) {
 	}
 	s.leave(3, true)
 	if s.used() {
-		t.Error("somebody is in an empty slot")
+		t.Error("an empty slot has a user")
 	}
 }
 
@@ -107,12 +107,12 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// Taking back waits for those who are inside, and for them alone.
+// Revoking waits for the users of the lease, and for no others.
 func TestRecallWaits(t *testing.T) {
 	for name, recall := range map[string]func(*Table){
 		"file":   func(t *Table) { t.revoke(ofFile) },
 		"buffer": func(t *Table) { t.RevokeBuffer(buffer) },
-		// Its slot was wanted by others, but he who was in it is still there.
+		// Other leases wanted the slot, but its user is still inside.
 		"after eviction": func(t *Table) {
 			t.slots[place(file, buffer)].Handle.Store(0)
 			t.revoke(ofFile)
@@ -134,7 +134,7 @@ func TestRecallWaits(t *testing.T) {
 				time.Sleep(time.Microsecond)
 			}
 			if table.there(file, buffer) {
-				t.Error("somebody got into a lease that is being taken back")
+				t.Error("a user entered a lease that is being revoked")
 			}
 			select {
 			case <-done:
@@ -154,7 +154,7 @@ func TestRecallWaits(t *testing.T) {
 	}
 }
 
-// Two who take one lease back both wait.
+// Two revokers of one lease both wait.
 func TestBothHalvesEnd(t *testing.T) {
 	table := NewTable(new(Slots))
 	table.grant(file, granted(buffer, time.Hour))
@@ -174,7 +174,7 @@ func TestBothHalvesEnd(t *testing.T) {
 	wg.Wait()
 }
 
-// crowd are other pairs with the same place.
+// crowd are other pairs with the same first slot.
 func crowd(n int) (bases []gpu.Addr) {
 	for base := buffer + 4096; len(bases) < n; base += 4096 {
 		if place(file, base) == place(file, buffer) {
@@ -184,8 +184,7 @@ func crowd(n int) (bases []gpu.Addr) {
 	return bases
 }
 
-// A lease that is in use keeps its slot; one that has run out makes room, unless
-// somebody is still in it.
+// A lease in use keeps its slot; an expired one makes room, unless it has users.
 func TestRoom(t *testing.T) {
 	table := NewTable(new(Slots))
 	bases := crowd(ways + 1)
@@ -207,7 +206,7 @@ func TestRoom(t *testing.T) {
 		t.Error("no room was made")
 	}
 	if in.Base.Load() != uint64(bases[0]) {
-		t.Error("a slot was filled with somebody in it")
+		t.Error("a slot with a user was filled")
 	}
 	in.leave(2, false)
 }
@@ -215,7 +214,7 @@ func TestRoom(t *testing.T) {
 func TestPause(t *testing.T) {
 	table := NewTable(new(Slots))
 	table.grant(file, granted(buffer, time.Hour))
-	s := table.enter(file, buffer, 0) // a pause waits for nobody
+	s := table.enter(file, buffer, 0) // a pause does not wait
 	table.Pause(true)
 	s.leave(0, true)
 	table.grant(file, granted(buffer, time.Hour))
@@ -229,8 +228,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Users come and go while files and buffers end: whoever is inside finds what
-// belongs to their handle, and nobody is inside what has ended.
+// Users come and go while files and buffers end: a user finds the fields of its
+// handle, and an ended file or buffer has no users.
 func TestUsersAgainstRecalls(t *testing.T) {
 	table := NewTable(new(Slots))
 	const pairs = 2 * ways
@@ -281,6 +280,6 @@ func TestUsersAgainstRecalls(t *testing.T) {
 	close(stop)
 	users.Wait()
 	if hits.Load() == 0 {
-		t.Error("nobody ever got in")
+		t.Error("no user ever entered")
 	}
 }

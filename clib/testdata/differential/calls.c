@@ -1,10 +1,10 @@
 /*
- * Cases that no file and no memory are needed for, or that cannot be told in
- * Go: the driver, its properties, parameters and statistics, null pointers and
- * kinds of handles; in queues.c batches and streams. Each runs in a process of its own, in
- * which the driver was never opened.
+ * Cases that need no file and no memory, or cannot be written in Go: the driver, its
+ * properties, parameters and statistics, null pointers and kinds of handles; batches
+ * and streams are in queues.c. Each runs in its own process, in which the driver was
+ * never opened.
  *
- * An outcome names the function, then what was asked and answered.
+ * An outcome names the function, its arguments and its result.
  */
 #define _GNU_SOURCE
 #include <errno.h>

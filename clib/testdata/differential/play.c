@@ -1,6 +1,6 @@
 /*
- * Plays the cases of package cufiletest on a libcufile, NVIDIA's or ours, and
- * writes down what every call answered and what it left in memory and file.
+ * Runs the cases of package cufiletest on a libcufile, NVIDIA's or ours, and records
+ * the result of every call and its effects on memory and file.
  *
  *	play LIBRARY CASES DISK SHM OUT
  *
@@ -8,9 +8,8 @@
  * cases" writes. Files are made in DISK and, for cases that say so, in SHM. OUT
  * becomes JSON of the form that package cufiletest reads.
  *
- * The cases are played by a child. Where one kills it, or takes longer than a
- * quarter of a minute, that is the outcome of the case, and another child goes on
- * with the next.
+ * A child runs the cases. If one kills it, or takes longer than 15 seconds, that is
+ * the outcome of the case, and another child continues with the next.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -155,7 +154,7 @@ static void describe(CUdevice dev, FILE *out)
 	fprintf(out, "\t\"kernel\": \"%s\",\n", u.release);
 }
 
-/* What a child tells its parent, a line each. */
+/* What a child reports to its parent, a line each. */
 static const char begun[] = "begun", ended[] = "ended";
 
 /* Exit statuses of a child. AGAIN: the library was confused by what came before,
@@ -231,7 +230,7 @@ static void child(int first, const char *disk, const char *shm, FILE *out)
 	_exit(0);
 }
 
-/* A child that died told these lines before. */
+/* The lines that a child has reported. */
 struct told {
 	char **lines;
 	int count;
@@ -262,7 +261,7 @@ static void listen_to(FILE *in, struct told *head, struct told *cases)
 		die("the child could not begin");
 }
 
-/* note_death adds the death to the outcomes of the case, and tells them. */
+/* note_death adds the death of the child to the outcomes of the case. */
 static void note_death(struct told *cases, int status)
 {
 	char *line = NULL;

@@ -1,8 +1,7 @@
 /*
- * One case: a file, memory, calls. Beside the file lies a shadow, to which
- * everything happens that should happen to the file, by the operating system
- * alone; beside the memory lies a mirror in the same way. After each call they
- * are compared.
+ * One case: a file, memory, calls. The file has a shadow, to which the operating
+ * system does what the call should do to the file; the memory has a mirror in the same
+ * way. After each call they are compared.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +39,7 @@ static struct {
 	void *buffers[MOST];
 	int buffer_count;
 	int fds[2 * MOST], fd_count;
-} rig;
+} fixture;
 
 /* noise is where the bytes of files and memory come from. */
 static char *noise(void)
@@ -60,16 +59,16 @@ static char *noise(void)
 static void must(const char *what, CUresult r)
 {
 	if (r)
-		die("%s: %s: CUDA error %d", rig.c->name, what, (int)r);
+		die("%s: %s: CUDA error %d", fixture.c->name, what, (int)r);
 }
 
 static void must_all(const char *what, ssize_t n, size_t want)
 {
 	if (n < 0 || (size_t)n != want)
-		die("%s: %s: %zd of %zu: %s", rig.c->name, what, n, want, strerror(errno));
+		die("%s: %s: %zd of %zu: %s", fixture.c->name, what, n, want, strerror(errno));
 }
 
-static int on_device(void) { return strcmp(rig.memory.kind, "device") == 0 || strcmp(rig.memory.kind, "virtual") == 0; }
+static int on_device(void) { return strcmp(fixture.memory.kind, "device") == 0 || strcmp(fixture.memory.kind, "virtual") == 0; }
 
 static void alloc_virtual(struct memory *m)
 {
@@ -96,10 +95,10 @@ static void alloc_virtual(struct memory *m)
 
 static void alloc_memory(void)
 {
-	struct memory *m = &rig.memory;
+	struct memory *m = &fixture.memory;
 	CUdeviceptr p = 0;
 	memset(m, 0, sizeof *m);
-	m->kind = rig.c->kind, m->size = rig.c->memory;
+	m->kind = fixture.c->kind, m->size = fixture.c->memory;
 	if (strcmp(m->kind, "device") == 0) {
 		must("cuMemAlloc", cuMemAlloc(&p, m->size));
 		m->base = (char *)p;
@@ -130,7 +129,7 @@ static CUresult free_virtual(struct memory *m)
 
 static CUresult free_memory(void)
 {
-	struct memory *m = &rig.memory;
+	struct memory *m = &fixture.memory;
 	CUresult r = 0;
 	if (m->gone)
 		return 0;
@@ -149,21 +148,21 @@ static CUresult free_memory(void)
 
 static void fill_memory(void)
 {
-	struct memory *m = &rig.memory;
-	rig.mirror = malloc(m->size);
-	rig.seen = malloc(m->size);
-	memcpy(rig.mirror, noise() + RANDOM / 2, m->size);
+	struct memory *m = &fixture.memory;
+	fixture.mirror = malloc(m->size);
+	fixture.seen = malloc(m->size);
+	memcpy(fixture.mirror, noise() + RANDOM / 2, m->size);
 	if (on_device())
-		must("cuMemcpyHtoD", cuMemcpyHtoD((CUdeviceptr)m->base, rig.mirror, m->size));
+		must("cuMemcpyHtoD", cuMemcpyHtoD((CUdeviceptr)m->base, fixture.mirror, m->size));
 	else
-		memcpy(m->base, rig.mirror, m->size);
+		memcpy(m->base, fixture.mirror, m->size);
 }
 
 /* make_file makes the file of the case, with its holes, and returns what is
  * open for reading and writing. */
 static int make_file(const char *path)
 {
-	const struct item *c = rig.c;
+	const struct item *c = fixture.c;
 	long long at = 0;
 	int fd = open(path, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -183,7 +182,7 @@ static int make_file(const char *path)
 static int keep_fd(int fd)
 {
 	if (fd >= 0)
-		rig.fds[rig.fd_count++] = fd;
+		fixture.fds[fixture.fd_count++] = fd;
 	return fd;
 }
 
@@ -192,28 +191,28 @@ static int descriptor(const char *which)
 {
 	int ends[2];
 	if (strcmp(which, "file") == 0)
-		return rig.fd;
+		return fixture.fd;
 	if (strcmp(which, "minus-one") == 0)
 		return -1;
 	if (strcmp(which, "closed") == 0)
 		return 1 << 19;
 	if (strcmp(which, "again") == 0)
-		return keep_fd(open(rig.path, rig.c->flags | O_CLOEXEC));
+		return keep_fd(open(fixture.path, fixture.c->flags | O_CLOEXEC));
 	if (strcmp(which, "dup") == 0)
-		return keep_fd(fcntl(rig.fd, F_DUPFD_CLOEXEC, 0));
+		return keep_fd(fcntl(fixture.fd, F_DUPFD_CLOEXEC, 0));
 	if (strcmp(which, "directory") == 0)
-		return keep_fd(open(rig.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		return keep_fd(open(fixture.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (strcmp(which, "socket") == 0)
 		return keep_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (strcmp(which, "null-device") == 0)
 		return keep_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
 	if (strcmp(which, "path-only") == 0)
-		return keep_fd(open(rig.path, O_PATH | O_CLOEXEC));
+		return keep_fd(open(fixture.path, O_PATH | O_CLOEXEC));
 	if (strcmp(which, "pipe") == 0 && pipe2(ends, O_CLOEXEC) == 0) {
 		keep_fd(ends[1]);
 		return keep_fd(ends[0]);
 	}
-	die("%s: no descriptor of the kind %s", rig.c->name, which);
+	die("%s: no descriptor of the kind %s", fixture.c->name, which);
 }
 
 static int do_register(const struct step *s)
@@ -226,10 +225,10 @@ static int do_register(const struct step *s)
 	int code = (int)engine.reg(&h, &d).err;
 	if (code)
 		return code;
-	if (!rig.registered || rig.closed)
-		rig.handle = h, rig.registered = 1, rig.closed = 0;
+	if (!fixture.registered || fixture.closed)
+		fixture.handle = h, fixture.registered = 1, fixture.closed = 0;
 	else
-		rig.others[rig.other_count++] = h;
+		fixture.others[fixture.other_count++] = h;
 	return 0;
 }
 
@@ -237,14 +236,14 @@ static char *pointer(const struct step *s)
 {
 	if (s->null)
 		return NULL;
-	return s->wild ? (char *)s->wild : rig.memory.base + s->at;
+	return s->wild ? (char *)s->wild : fixture.memory.base + s->at;
 }
 
 static int do_register_buffer(const struct step *s)
 {
 	int code = (int)engine.buf_reg(pointer(s), s->len, 0).err;
 	if (!code)
-		rig.buffers[rig.buffer_count++] = pointer(s);
+		fixture.buffers[fixture.buffer_count++] = pointer(s);
 	return code;
 }
 
@@ -264,8 +263,8 @@ static int call(const struct step *s, ssize_t *n)
 	if (strcmp(s->call, "register") == 0)
 		return do_register(s);
 	if (strcmp(s->call, "deregister") == 0) {
-		rig.closed = 1;
-		engine.dereg(rig.handle);
+		fixture.closed = 1;
+		engine.dereg(fixture.handle);
 		return 0;
 	}
 	if (strcmp(s->call, "register-buffer") == 0)
@@ -273,7 +272,7 @@ static int call(const struct step *s, ssize_t *n)
 	if (strcmp(s->call, "deregister-buffer") == 0)
 		return (int)engine.buf_dereg(pointer(s)).err;
 	if (strcmp(s->call, "truncate") == 0)
-		return truncate(rig.path, s->off) ? errno : 0;
+		return truncate(fixture.path, s->off) ? errno : 0;
 	if (strcmp(s->call, "free") == 0) {
 		int code = (int)free_memory();
 		usleep(2000); /* within one millisecond it need not be noticed */
@@ -281,9 +280,9 @@ static int call(const struct step *s, ssize_t *n)
 	}
 	errno = 0;
 	if (strcmp(s->call, "read") == 0)
-		*n = engine.read(rig.handle, pointer(s), s->len, s->off, s->buf);
+		*n = engine.read(fixture.handle, pointer(s), s->len, s->off, s->buf);
 	else
-		*n = engine.write(rig.handle, pointer(s), s->len, s->off, s->buf);
+		*n = engine.write(fixture.handle, pointer(s), s->len, s->off, s->buf);
 	return counted(*n);
 }
 
@@ -292,17 +291,17 @@ static int call(const struct step *s, ssize_t *n)
 static void expect(const struct step *s, ssize_t got)
 {
 	size_t n = s->len;
-	if (strcmp(s->call, "truncate") == 0 && ftruncate(rig.shadow, s->off) != 0)
+	if (strcmp(s->call, "truncate") == 0 && ftruncate(fixture.shadow, s->off) != 0)
 		die("ftruncate: %s", strerror(errno));
 	if (got <= 0 || s->len == 0)
 		return;
 	if ((size_t)got < n)
 		n = (size_t)got;
-	char *here = rig.mirror + s->at + s->buf;
-	if (strcmp(s->call, "read") == 0 && pread(rig.shadow, here, n, s->off) < 0)
+	char *here = fixture.mirror + s->at + s->buf;
+	if (strcmp(s->call, "read") == 0 && pread(fixture.shadow, here, n, s->off) < 0)
 		die("pread: %s", strerror(errno));
 	if (strcmp(s->call, "write") == 0)
-		must_all("pwrite", pwrite(rig.shadow, here, n, s->off), n);
+		must_all("pwrite", pwrite(fixture.shadow, here, n, s->off), n);
 }
 
 /* first_difference is where a and b differ, or -1. */
@@ -316,21 +315,21 @@ static ssize_t first_difference(const char *a, const char *b, size_t n)
 
 static void memory_damage(char *text, size_t room)
 {
-	struct memory *m = &rig.memory;
+	struct memory *m = &fixture.memory;
 	if (on_device()) {
-		CUresult r = cuMemcpyDtoH(rig.seen, (CUdeviceptr)m->base, m->size);
+		CUresult r = cuMemcpyDtoH(fixture.seen, (CUdeviceptr)m->base, m->size);
 		if (r) {
 			snprintf(text, room, ", the memory cannot be read: CUDA error %d", (int)r);
 			return;
 		}
 	} else {
 		cuCtxSynchronize(); /* managed memory */
-		memcpy(rig.seen, m->base, m->size);
+		memcpy(fixture.seen, m->base, m->size);
 	}
-	ssize_t at = first_difference(rig.seen, rig.mirror, m->size);
+	ssize_t at = first_difference(fixture.seen, fixture.mirror, m->size);
 	if (at < 0)
 		return;
-	memcpy(rig.mirror, rig.seen, m->size); /* later steps shall speak of themselves */
+	memcpy(fixture.mirror, fixture.seen, m->size); /* later steps report only their own damage */
 	snprintf(text, room, ", the memory differs at %zd", at);
 }
 
@@ -339,7 +338,7 @@ static ssize_t compare_chunk(int fd, off_t off)
 {
 	static char a[CHUNK], b[CHUNK];
 	memset(a, 0, CHUNK), memset(b, 0, CHUNK);
-	if (pread(fd, a, CHUNK, off) < 0 || pread(rig.shadow, b, CHUNK, off) < 0)
+	if (pread(fd, a, CHUNK, off) < 0 || pread(fixture.shadow, b, CHUNK, off) < 0)
 		return 0;
 	return first_difference(a, b, CHUNK);
 }
@@ -347,14 +346,14 @@ static ssize_t compare_chunk(int fd, off_t off)
 static void file_damage(char *text, size_t room)
 {
 	struct stat is, should;
-	int fd = open(rig.path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &is) != 0 || fstat(rig.shadow, &should) != 0)
-		die("%s: %s", rig.path, strerror(errno));
+	int fd = open(fixture.path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &is) != 0 || fstat(fixture.shadow, &should) != 0)
+		die("%s: %s", fixture.path, strerror(errno));
 	if (is.st_size != should.st_size)
 		snprintf(text, room, ", the file has %lld bytes, want %lld", (long long)is.st_size, (long long)should.st_size);
 	for (int i = 0; i < 2 && !*text; i++) {
 		off_t off = 0;
-		while (!*text && (off = lseek(i ? rig.shadow : fd, off, SEEK_DATA)) >= 0) {
+		while (!*text && (off = lseek(i ? fixture.shadow : fd, off, SEEK_DATA)) >= 0) {
 			off -= off % CHUNK;
 			ssize_t at = compare_chunk(fd, off);
 			if (at >= 0)
@@ -374,7 +373,7 @@ static int step(const struct step *s, struct outcomes *o)
 	int transfer = strcmp(s->call, "read") == 0 || strcmp(s->call, "write") == 0;
 	if (s->succeeds)
 		expect(s, code ? 0 : n);
-	if (strcmp(s->call, "read") == 0 && !rig.memory.gone)
+	if (strcmp(s->call, "read") == 0 && !fixture.memory.gone)
 		memory_damage(damage, sizeof damage);
 	if (strcmp(s->call, "write") == 0 || strcmp(s->call, "truncate") == 0)
 		file_damage(damage, sizeof damage);
@@ -388,39 +387,39 @@ static int step(const struct step *s, struct outcomes *o)
 
 static void clean(void)
 {
-	for (int i = 0; i < rig.other_count; i++)
-		engine.dereg(rig.others[i]);
-	if (rig.registered && !rig.closed)
-		engine.dereg(rig.handle);
-	for (int i = 0; i < rig.buffer_count; i++)
-		engine.buf_dereg(rig.buffers[i]); /* a step may have done so */
-	for (int i = 0; i < rig.fd_count; i++)
-		close(rig.fds[i]);
-	close(rig.shadow);
+	for (int i = 0; i < fixture.other_count; i++)
+		engine.dereg(fixture.others[i]);
+	if (fixture.registered && !fixture.closed)
+		engine.dereg(fixture.handle);
+	for (int i = 0; i < fixture.buffer_count; i++)
+		engine.buf_dereg(fixture.buffers[i]); /* a step may have done so */
+	for (int i = 0; i < fixture.fd_count; i++)
+		close(fixture.fds[i]);
+	close(fixture.shadow);
 	free_memory();
-	free(rig.mirror);
-	free(rig.seen);
-	unlink(rig.path);
-	unlink(rig.shadow_path);
+	free(fixture.mirror);
+	free(fixture.seen);
+	unlink(fixture.path);
+	unlink(fixture.shadow_path);
 }
 
 void play(const struct item *c, const char *directory, struct outcomes *o)
 {
-	memset(&rig, 0, sizeof rig);
+	memset(&fixture, 0, sizeof fixture);
 	memset(o, 0, sizeof *o);
-	rig.c = c, rig.directory = directory;
-	snprintf(rig.path, sizeof rig.path, "%.4000s/case", directory);
-	snprintf(rig.shadow_path, sizeof rig.shadow_path, "%.4000s/shadow", directory);
-	close(make_file(rig.path));
-	rig.shadow = make_file(rig.shadow_path);
+	fixture.c = c, fixture.directory = directory;
+	snprintf(fixture.path, sizeof fixture.path, "%.4000s/case", directory);
+	snprintf(fixture.shadow_path, sizeof fixture.shadow_path, "%.4000s/shadow", directory);
+	close(make_file(fixture.path));
+	fixture.shadow = make_file(fixture.shadow_path);
 	alloc_memory();
 	fill_memory();
-	rig.fd = keep_fd(open(rig.path, c->flags | O_CLOEXEC));
-	if (rig.fd < 0 && errno != EINVAL)
-		die("%s: %s", rig.path, strerror(errno));
-	if (rig.fd < 0)
+	fixture.fd = keep_fd(open(fixture.path, c->flags | O_CLOEXEC));
+	if (fixture.fd < 0 && errno != EINVAL)
+		die("%s: %s", fixture.path, strerror(errno));
+	if (fixture.fd < 0)
 		snprintf(o->text[o->count++], sizeof o->text[0], "open: the file system has no O_DIRECT");
-	for (int i = 0; rig.fd >= 0 && i < c->step_count; i++)
+	for (int i = 0; fixture.fd >= 0 && i < c->step_count; i++)
 		if (!step(&c->steps[i], o))
 			break;
 	clean();
