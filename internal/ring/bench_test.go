@@ -48,7 +48,7 @@ func BenchmarkWarm(b *testing.B) {
 				defer unix.Munmap(mem)
 				var ratios []float64
 				// Plain preads of one large request use as many threads as there
-				// are lanes, in slots of the same size.
+				// are pipelines, in slots of the same size.
 				threads, step := bb.callers, bb.block
 				if bb.callers == 1 && bb.block > r.sizing.slot {
 					threads, step = r.sizing.pipelines, r.sizing.slot
@@ -75,7 +75,7 @@ func BenchmarkWarm(b *testing.B) {
 }
 
 // The ring's own cost, where copies do not use the CPU, beside plain preads of the
-// same pieces by as many threads. thresholds.txt holds the two together.
+// same chunks by as many threads. thresholds.txt limits the ratio.
 func BenchmarkOwnCost(b *testing.B) {
 	f, r, _ := newOwnCost(b)
 	for b.Loop() {

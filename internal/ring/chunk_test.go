@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the requests of a batch are, their pieces hold every byte once, lie as
+// Whatever the requests of a batch are, their chunks contain every byte once, lie as
 // O_DIRECT wants them, and do not touch each other in the slot. A request is cut
 // only where it may be.
 func TestBatchChunks(t *testing.T) {
@@ -30,7 +30,7 @@ func TestBatchChunks(t *testing.T) {
 			o.take(s, rapid.Int64Range(minChunk, slotLen).Draw(t, "want"))
 			checkPiece(t, o, s, seen)
 			if taken := s.sum(); before-o.left != taken || taken == 0 {
-				t.Fatalf("%d bytes left of %d, the piece has %d", o.left, before, taken)
+				t.Fatalf("%d bytes left of %d, the chunk has %d", o.left, before, taken)
 			}
 			s.segments = s.segments[:0]
 		}
@@ -56,23 +56,23 @@ func checkPiece(t *rapid.T, o *batch, s *slot, seen []int64) {
 		p := &s.segments[i]
 		q := &o.reqs[p.req]
 		if p.off != seen[p.req] || q.Write != o.reqs[s.segments[0].req].Write {
-			t.Fatalf("part %d of request %d: %d bytes at %d after %d", i, p.req, p.n, p.off, seen[p.req])
+			t.Fatalf("segment %d of request %d: %d bytes at %d after %d", i, p.req, p.n, p.off, seen[p.req])
 		}
 		seen[p.req] += int64(p.n)
 		if s.coalesced {
 			if int64(p.at) < end || p.at+p.n > len(s.mem) {
-				t.Fatalf("gathered part %d at %d touches what ends at %d", i, p.at, end)
+				t.Fatalf("coalesced segment %d at %d touches what ends at %d", i, p.at, end)
 			}
 			end = int64(p.at + p.n)
 			continue
 		}
 		if from := down(int64(p.at), q.align()); from < end || p.at+p.n > len(s.mem) {
-			t.Fatalf("part %d at %d touches what ends at %d", i, p.at, end)
+			t.Fatalf("segment %d at %d touches what ends at %d", i, p.at, end)
 		}
 		end = up(int64(p.at+p.n), q.align())
 		pos := q.Off + p.off
 		if int64(p.at)&(q.boundary()-1) != pos&(q.boundary()-1) {
-			t.Fatalf("part %d: offset %d lies at %d", i, pos, p.at)
+			t.Fatalf("segment %d: offset %d lies at %d", i, pos, p.at)
 		}
 		if seen[p.req] < q.Len && (pos+int64(p.n))&(q.boundary()-1) != 0 {
 			t.Fatalf("request %d is cut at %d", p.req, pos+int64(p.n))
@@ -94,7 +94,7 @@ func TestAppend(t *testing.T) {
 		for o.left > slotLen {
 			s.segments = s.segments[:0]
 			if o.take(s, slotLen); s.sum() < slotLen*3/4 && len(s.segments) < maxAppended {
-				t.Errorf("requests of %d: a piece of %d in %d parts", size, s.sum(), len(s.segments))
+				t.Errorf("requests of %d: a chunk of %d in %d segments", size, s.sum(), len(s.segments))
 			}
 		}
 	}

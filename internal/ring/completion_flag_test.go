@@ -17,7 +17,7 @@ func newFlagRing(t *testing.T) (*oddGPU, *Ring) {
 	return odd, openRing(t, odd, smallRing)
 }
 
-// TestCopyWrite holds that a copy and its flag are one call, that the copy is repeated
+// TestCopyWrite checks that a copy and its flag are one call, that the copy is repeated
 // and waited for if that fails half-way, and that the driver waits if no flag comes.
 func TestCopyWrite(t *testing.T) {
 	broken := errors.New("broken")
@@ -64,7 +64,7 @@ func TestCopyWrite(t *testing.T) {
 	}
 }
 
-// TestFlagWaitFails holds that an error of the driver's wait is reported.
+// TestFlagWaitFails checks that an error of the driver's wait is reported.
 func TestFlagWaitFails(t *testing.T) {
 	broken := errors.New("broken")
 	odd, r := newFlagRing(t)
@@ -78,7 +78,7 @@ func TestFlagWaitFails(t *testing.T) {
 	}
 }
 
-// TestFlagLost holds that a flag that never comes is given up, and that an old flag is
+// TestFlagLost checks that a flag that never comes is given up, and that an old flag is
 // not mistaken for the new one.
 func TestFlagLost(t *testing.T) {
 	odd, r := newFlagRing(t)
@@ -101,7 +101,7 @@ func TestFlagLost(t *testing.T) {
 	}
 }
 
-// TestFlagCallers holds that flags are for few callers, and for copies to the GPU.
+// TestFlagCallers checks that flags are for few callers, and for copies to the GPU.
 func TestFlagCallers(t *testing.T) {
 	odd, r := newFlagRing(t)
 	f, b := newFile(t, noise(1, page)), newBuffer(t, odd.Device, page)
@@ -134,7 +134,7 @@ func TestFlagCallers(t *testing.T) {
 	transfer(false, 1)
 }
 
-// TestFlagChoice holds that the driver waits where that is known to be faster.
+// TestFlagChoice checks that the driver waits where that is known to be faster.
 func TestFlagChoice(t *testing.T) {
 	odd, r := newFlagRing(t)
 	f, b := newFile(t, noise(1, page)), newBuffer(t, odd.Device, page)

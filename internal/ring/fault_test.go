@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// faultLens are a small request, and one of many pieces.
+// faultLens are a small request, and one of many chunks.
 var faultLens = []int64{50_000, 2 << 20}
 
 // Interrupted and short calls are made good.
@@ -271,10 +271,10 @@ func TestGPUFaults(t *testing.T) {
 }
 
 // A kernel that does not launch, or GPU memory that is not to be had, only
-// concerns gathered requests.
+// concerns coalesced requests.
 func TestCoalesceFaults(t *testing.T) {
 	dev := newOddGPU(openGPU(t))
-	r := openRing(t, dev, Config{Workers: 1}) // so that the batch is one piece
+	r := openRing(t, dev, Config{Workers: 1}) // so that the batch is one chunk
 	f, b := newFile(t, noise(1, 64*4096)), newBuffer(t, dev, 64*4096)
 	reqs, res := make([]Request, 64), make([]Result, 64)
 	for i := range reqs {

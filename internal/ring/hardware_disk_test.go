@@ -56,15 +56,15 @@ func (h *bench) hostMem(n int64) []byte {
 func (h *bench) writes(f *hwFile) {
 	total := min(f.size, 2<<30)
 	part := &hwFile{buffered: f.buffered, direct: f.direct, size: total}
-	lanes, slot := h.r.sizing.pipelines, h.r.sizing.slot
+	pipelines, slot := h.r.sizing.pipelines, h.r.sizing.slot
 	if !h.wanted("write " + f.name) {
 		return
 	}
-	mem := h.hostMem(int64(lanes) * slot)
+	mem := h.hostMem(int64(pipelines) * slot)
 	plain := func(fd int) {
-		timed(h.t, lanes, slot, total, func(c int, off, n int64) error {
-			lane := int64(c)
-			_, err := unix.Pwrite(fd, mem[lane*slot:lane*slot+n], off)
+		timed(h.t, pipelines, slot, total, func(c int, off, n int64) error {
+			pipeline := int64(c)
+			_, err := unix.Pwrite(fd, mem[pipeline*slot:pipeline*slot+n], off)
 			return err
 		})
 	}
@@ -88,15 +88,15 @@ func (h *bench) writes(f *hwFile) {
 		fresh(func(fd int) { h.move(part, 1, total, Request{Write: true, Buffered: fd, Direct: -1}) }),
 		fresh(plain))
 	if f.direct >= 0 && f.name == "disk" {
-		aligned := h.hostMem(int64(lanes) * slot)
+		aligned := h.hostMem(int64(pipelines) * slot)
 		h.duel("write "+f.name+" O_DIRECT, one request, of pwrite", 3,
 			func() int64 {
 				return h.move(part, 1, total, Request{Write: true, Buffered: f.buffered, Direct: f.direct, Align: 512})
 			},
 			func() int64 {
-				timed(h.t, lanes, slot, total, func(c int, off, n int64) error {
-					lane := int64(c)
-					_, err := unix.Pwrite(f.direct, aligned[lane*slot:lane*slot+n], off)
+				timed(h.t, pipelines, slot, total, func(c int, off, n int64) error {
+					pipeline := int64(c)
+					_, err := unix.Pwrite(f.direct, aligned[pipeline*slot:pipeline*slot+n], off)
 					return err
 				})
 				return total
@@ -115,8 +115,8 @@ func (h *bench) cold(f *hwFile) {
 	}
 	total := min(f.size, 256<<20)
 	part := &hwFile{buffered: f.buffered, direct: f.direct, size: total}
-	lanes, slot := h.r.sizing.pipelines, h.r.sizing.slot
-	mem := h.hostMem(max(16, int64(lanes)) * max(slot, 4<<20))
+	pipelines, slot := h.r.sizing.pipelines, h.r.sizing.slot
+	mem := h.hostMem(max(16, int64(pipelines)) * max(slot, 4<<20))
 	drop := func() {
 		if err := unix.Fdatasync(f.buffered); err != nil {
 			h.t.Error(err)
@@ -144,7 +144,7 @@ func (h *bench) cold(f *hwFile) {
 	// How far the same reads differ from themselves says what the others are worth.
 	h.duel("cold "+f.name+" O_DIRECT preads of themselves", turns, raw(16, 1<<20), raw(16, 1<<20))
 	h.duel("cold "+f.name+" one request, of O_DIRECT preads", turns,
-		func() int64 { return h.move(part, 1, total, like) }, raw(lanes, slot))
+		func() int64 { return h.move(part, 1, total, like) }, raw(pipelines, slot))
 	h.duel("cold "+f.name+" 16x1M, of O_DIRECT preads", turns,
 		func() int64 { return h.move(part, 16, 1<<20, like) }, raw(16, 1<<20))
 	h.duel("cold "+f.name+" 16x4M, of O_DIRECT preads", turns,

@@ -82,7 +82,7 @@ func measure(t *testing.T, dev gpu.Device, opt hwOptions) {
 	})
 }
 
-// A bench holds what the measurements share.
+// A bench has what the measurements share.
 type bench struct {
 	t     *testing.T
 	opt   hwOptions
@@ -178,7 +178,7 @@ func (h *bench) save() {
 	}
 }
 
-// withRing runs the measurements on a ring that is warm: all lanes are made.
+// withRing runs the measurements on a ring that is warm: all pipelines are made.
 func (h *bench) withRing(name string, cfg Config, do func()) {
 	r, err := New(h.dev, cfg)
 	if err != nil {
@@ -260,7 +260,7 @@ func (h *bench) move(f *hwFile, callers int, block int64, like Request) int64 {
 func (h *bench) rate(name string, runs int, do func() int64) line {
 	var rates []float64
 	var bytes int64
-	do() // warm: lanes, page tables, clocks
+	do() // warm: pipelines, page tables, clocks
 	cpu := cpuTime()
 	for range runs {
 		start := time.Now()

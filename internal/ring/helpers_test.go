@@ -57,13 +57,13 @@ func openRing(t testing.TB, dev gpu.Device, cfg Config) *Ring {
 			t.Errorf("Close: %v", err)
 		}
 		if n := r.copies.Load(); n != 0 {
-			t.Errorf("%d bytes are still on their way", n)
+			t.Errorf("%d bytes are still in flight", n)
 		}
 	})
 	return r
 }
 
-// smallRing has slots so small that a few MiB are many pieces.
+// smallRing has slots so small that a few MiB are many chunks.
 var smallRing = Config{Budget: 4 << 20, Slot: 64 << 10, Depth: 3, Workers: 3}
 
 func noise(seed byte, n int) []byte {
@@ -119,7 +119,7 @@ func alignOf(t testing.TB, fd int) int {
 		t.Fatal(err)
 	}
 	if st.Mask&unix.STATX_DIOALIGN == 0 || st.Dio_offset_align == 0 {
-		return 4096 // nobody wants more
+		return 4096 // none requires more
 	}
 	return int(max(st.Dio_offset_align, st.Dio_mem_align))
 }

@@ -48,7 +48,7 @@ func TestNoSmallSlots(t *testing.T) {
 	}
 }
 
-// Pinned memory that was used before may hold what looks like a flag.
+// Pinned memory that was used before may contain what looks like a flag.
 func TestFlagInUsedMemory(t *testing.T) {
 	dev := &usedGPU{openGPU(t)}
 	r := openRing(t, dev, smallRing)

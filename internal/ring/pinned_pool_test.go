@@ -122,7 +122,7 @@ func TestSlabsOfTheDriver(t *testing.T) {
 	if err != nil || res.N != n || !bytes.Equal(b.bytes(t), f.data) {
 		t.Errorf("%+v, %v", res, err)
 	}
-	r.pool.mu.Lock() // a helper may have come late
+	r.pool.mu.Lock() // a worker may have come late
 	defer r.pool.mu.Unlock()
 	for _, s := range r.pool.slabs {
 		if s.mapping != nil {

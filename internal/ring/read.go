@@ -18,7 +18,7 @@ type fileIO struct {
 func (p *pipeline) read(s *slot) {
 	switch {
 	case s.coalesced && len(s.segments) >= minUring:
-		p.readUring(s)
+		p.readCoalesced(s)
 	case s.batch.split && s.segments[0].n >= minSplit:
 		p.readSplit(s)
 	}

@@ -2,7 +2,6 @@ package ring
 
 import (
 	"log/slog"
-	"runtime"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/tune"
@@ -45,34 +44,11 @@ func (r *splitReads) record(b *batch) {
 
 // readSplit reads a chunk with O_DIRECT in two concurrent halves, and copies the one
 // that arrives first while the disk reads the other: the caller waits for half a copy
-// instead of a whole one. fileIO.read completes a half that comes back short.
+// instead of a whole one.
 func (p *pipeline) readSplit(s *slot) {
-	u := p.openUring()
-	if u == nil {
-		return
-	}
-	s.split()
-	// The kernel completes reads on the thread that submitted them.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	q := &s.batch.reqs[s.segments[0].req]
-	for i := range s.segments {
-		from, to, pos := s.segments[i].around(q, len(s.mem))
-		if u.Read(q.Direct, s.mem[from:to], pos, uint64(i)) != nil {
-			break
-		}
-	}
-	for u.Busy() > 0 {
-		if err := u.Submit(1); err != nil {
-			p.dropUring(err)
-			return
-		}
-		for _, d := range p.done[:u.Reap(p.done)] {
-			seg := &s.segments[d.User]
-			if seg.readAround(q, len(s.mem), int64(d.Res)); seg.got == seg.n {
-				p.send(s, seg)
-			}
-		}
+	if p.openUring() != nil {
+		s.split()
+		p.readUring(s, true)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
-// Halves lie side by side, in the file and in the slot, and meet on a border.
+// Halves lie side by side, in the file and in the slot, and meet on a boundary.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := Request{
@@ -87,7 +87,7 @@ func TestSplitRead(t *testing.T) {
 		copies int
 	}{
 		{"aligned", Config{}, 0, 1 << 20, 2},
-		{"off every border", Config{}, 1234, 700<<10 + 77, 2},
+		{"off every boundary", Config{}, 1234, 700<<10 + 77, 2},
 		{"just large enough", Config{}, 4096, minSplit, 2},
 		{"too small", Config{}, 4096, minSplit - 1, 1},
 		{"without io_uring", Config{noUring: true}, 0, 1 << 20, 1},
@@ -202,7 +202,7 @@ func TestSplitReadUringBreaks(t *testing.T) {
 	l := r.sched.free[0]
 	r.sched.mu.Unlock()
 	if l.uring != nil || !l.triedUring {
-		t.Error("the lane keeps the broken one")
+		t.Error("the pipeline keeps the broken one")
 	}
 	if _, err := unix.FcntlInt(uintptr(made[0]), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
 		t.Errorf("it was not closed: %v", err)
@@ -229,7 +229,7 @@ func rings(t *testing.T) (list []int) {
 	return list
 }
 
-// A read that is cut because it lies far from a border leaves a rest, which is not
+// A read that is cut because it lies far from a boundary leaves a rest, which is not
 // halved.
 func TestSplitReadRemainder(t *testing.T) {
 	needUring(t)
@@ -268,7 +268,7 @@ func TestSplitReadAnywhere(t *testing.T) {
 	})
 }
 
-// TestSplitReadTimed holds that cold reads are timed, except those that end early,
+// TestSplitReadTimed checks that cold reads are timed, except those that end early,
 // and that the faster method is used.
 func TestSplitReadTimed(t *testing.T) {
 	needUring(t)
@@ -356,7 +356,7 @@ func TestDemoteOnlyBehindCopies(t *testing.T) {
 	} {
 		r.copies.Store(tt.queued)
 		if got := r.copies.behind(1 << 20); got != tt.want {
-			t.Errorf("%d bytes on their way: %v", tt.queued, got)
+			t.Errorf("%d bytes in flight: %v", tt.queued, got)
 		}
 	}
 	r.copies.Store(0)

@@ -14,25 +14,34 @@ const (
 	uringDepth = 64
 )
 
-// readUring reads the segments of a slot through io_uring: one system call instead
-// of one for each, and a disk sees all reads at once. fileIO.read repeats the reads
-// that come back short or fail.
-func (p *pipeline) readUring(s *slot) {
-	if p.warm(s, 0) && p.warm(s, len(s.segments)-1) {
-		return // preads of cached pages are faster
-	}
-	u := p.openUring()
-	if u == nil {
+// readCoalesced reads small requests through io_uring, unless preads of cached pages
+// are faster.
+func (p *pipeline) readCoalesced(s *slot) {
+	if p.warm(s, 0) && p.warm(s, len(s.segments)-1) || p.openUring() == nil {
 		return
 	}
+	p.readUring(s, false)
+}
+
+// readUring reads the segments of a slot through io_uring: one system call instead of
+// one for each, and a disk sees all reads at once. With direct it reads the aligned
+// ranges with O_DIRECT and copies each segment as soon as it is there. fileIO.read
+// repeats what comes back short or fails.
+func (p *pipeline) readUring(s *slot, direct bool) {
 	// The kernel completes reads on the thread that submitted them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	u := p.uring
 	for next := 0; next < len(s.segments) || u.Busy() > 0; {
 		for ; next < len(s.segments) && u.Busy() < u.Entries(); next++ {
 			seg := &s.segments[next]
 			q := &s.batch.reqs[seg.req]
-			if u.Read(q.Buffered, s.mem[seg.at:seg.at+seg.n], q.Off, uint64(next)) != nil {
+			fd, from, to, pos := q.Buffered, int64(seg.at), int64(seg.at+seg.n), q.Off
+			if direct {
+				fd = q.Direct
+				from, to, pos = seg.around(q, len(s.mem))
+			}
+			if u.Read(fd, s.mem[from:to], pos, uint64(next)) != nil {
 				break
 			}
 		}
@@ -41,8 +50,14 @@ func (p *pipeline) readUring(s *slot) {
 			return
 		}
 		for _, d := range p.done[:u.Reap(p.done)] {
-			if d.Res > 0 {
-				s.segments[d.User].got = int(d.Res)
+			seg := &s.segments[d.User]
+			switch {
+			case direct:
+				if seg.readAround(&s.batch.reqs[seg.req], len(s.mem), int64(d.Res)); seg.got == seg.n {
+					p.send(s, seg)
+				}
+			case d.Res > 0:
+				seg.got = int(d.Res)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// sizes around every border that a request can meet.
+// sizes around every boundary that a request can meet.
 func sizes(slot int) []int {
 	return []int{1, 511, 4096, 65536, smallLen, smallLen + 1, slot - 1, slot, slot + 1, 3*slot + 17, 20*slot - 5}
 }
@@ -299,7 +299,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Close waits for what is under way, small or large.
+// Close waits for what is in flight, small or large.
 func TestCloseWaits(t *testing.T) {
 	for _, n := range []int64{1000, 1 << 20} {
 		files := &oddFiles{}
@@ -346,7 +346,7 @@ func TestCloseWaits(t *testing.T) {
 }
 
 // Memory that cannot be pinned is an error in New that names the limit, and
-// later on only means fewer lanes.
+// later on only means fewer pipelines.
 func TestBudget(t *testing.T) {
 	dev := newOddGPU(openGPU(t))
 	if _, err := New(dev, Config{Budget: 100 << 10}); err == nil || !strings.Contains(err.Error(), "102400") {

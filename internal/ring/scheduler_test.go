@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A cancelled Run comes back after the pieces under way, and leaves the rest
+// A cancelled Run comes back after the chunks in flight, and leaves the rest
 // of the buffer alone.
 func TestCancel(t *testing.T) {
 	files := &oddFiles{}
@@ -36,10 +36,10 @@ func TestCancel(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || !errors.Is(res[0].Err, context.Canceled) {
 			t.Errorf("write %v: %v, %+v", write, err, res[0])
 		}
-		// Every lane may have one piece under way and one about to be taken; a
+		// Every pipeline may have one chunk in flight and one about to be taken; a
 		// write's copies are flushed.
 		if limit := int32(cfg.Workers * (cfg.Depth + 1)); after.Load() > limit {
-			t.Errorf("write %v: %d pieces after the cancellation, at most %d", write, after.Load(), limit)
+			t.Errorf("write %v: %d chunks after the cancellation, at most %d", write, after.Load(), limit)
 		}
 		files.set(nil)
 		if !write {
@@ -57,7 +57,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A caller that has no lane and only waits can be cancelled, too.
+// A caller that has no pipeline and only waits can be cancelled, too.
 func TestCancelWaiting(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
@@ -80,7 +80,7 @@ func TestCancelWaiting(t *testing.T) {
 		_, err := run1(r, q)
 		holder <- err
 	}()
-	<-inside // the only lane is busy
+	<-inside // the only pipeline is busy
 	ctx, cancel := context.WithCancel(context.Background())
 	waiter := make(chan error)
 	go func() { waiter <- r.Run(ctx, []Request{q}, make([]Result, 1)) }()
@@ -109,7 +109,7 @@ func waitFor(t *testing.T, r *Ring, cond func() bool) {
 	t.Fatal("it never happened")
 }
 
-// Callers share the lanes: a short request does not wait for a long one that
+// Callers share the pipelines: a short request does not wait for a long one that
 // came first.
 func TestFairness(t *testing.T) {
 	files := &oddFiles{}
@@ -120,7 +120,7 @@ func TestFairness(t *testing.T) {
 	f, g := newFile(t, noise(1, long)), newFile(t, noise(2, short))
 	b := newBuffer(t, r.dev, long)
 	inside, goOn := make(chan struct{}), make(chan struct{})
-	var longs, shorts, atEnd int // there is one lane, so one call at a time
+	var longs, shorts, atEnd int // there is one pipeline, so one call at a time
 	files.set(func(c call) (int, error) {
 		if c.fd == f.buffered {
 			if longs++; longs == 3 {
@@ -150,11 +150,11 @@ func TestFairness(t *testing.T) {
 		}
 	}
 	if limit := 3 + short/cfg.Slot + 4; atEnd == 0 || atEnd > limit {
-		t.Errorf("the short request was through after %d pieces of the long one, want at most %d", atEnd, limit)
+		t.Errorf("the short request was through after %d chunks of the long one, want at most %d", atEnd, limit)
 	}
 }
 
-// One large request calls helpers in, until all lanes are at work.
+// One large request wakes workers until all pipelines are in use.
 func TestWorkers(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
@@ -168,7 +168,7 @@ func TestWorkers(t *testing.T) {
 		if inside.Add(1) == int32(cfg.Workers) {
 			close(together)
 		}
-		<-together // hangs unless as many as there are lanes come here
+		<-together // hangs unless as many as there are pipelines come here
 		return whole, nil
 	})
 	if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
@@ -176,11 +176,11 @@ func TestWorkers(t *testing.T) {
 	}
 	waitFor(t, r, func() bool { return len(r.sched.free) == cfg.Workers && r.sched.asleep == r.sched.workers })
 	if r.sched.workers > cfg.Workers {
-		t.Errorf("%d helpers for %d lanes", r.sched.workers, cfg.Workers)
+		t.Errorf("%d workers for %d pipelines", r.sched.workers, cfg.Workers)
 	}
 }
 
-// Many callers of all sizes, more than there are lanes and small slots.
+// Many callers of all sizes, more than there are pipelines and small slots.
 func TestManyCallers(t *testing.T) {
 	r := openRing(t, openGPU(t), smallRing)
 	f := newFile(t, noise(1, 1<<20))
@@ -209,7 +209,7 @@ func TestManyCallers(t *testing.T) {
 	}
 }
 
-// A file lets in one pwrite at a time, so that few helpers are called for one.
+// A file lets in one pwrite at a time, so that few workers are called for one.
 func TestFewWriters(t *testing.T) {
 	cfg := smallRing
 	cfg.Workers = 8
@@ -218,18 +218,18 @@ func TestFewWriters(t *testing.T) {
 	f, b := newFile(t, noise(1, n)), newBuffer(t, r.dev, n)
 	q := Request{Write: true, Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}
 	if _, err := run1(r, q); err != nil || r.sched.workers > pwriteWorkers-1 {
-		t.Errorf("%d helpers for a write, %v", r.sched.workers, err)
+		t.Errorf("%d workers for a write, %v", r.sched.workers, err)
 	}
 	o := newBatch(0)
 	o.reset(context.Background(), []Request{q}, make([]Result, 1))
 	r.sched.mu.Lock()
 	defer r.sched.mu.Unlock()
-	for r.sched.spareWorkersLocked() < cfg.Workers { // a helper of the write is not back yet
+	for r.sched.spareWorkersLocked() < cfg.Workers { // a worker of the write is not back yet
 		r.sched.mu.Unlock()
 		runtime.Gosched()
 		r.sched.mu.Lock()
 	}
-	helpers := func() int { return r.sched.extraWorkersLocked(o) }
+	workers := func() int { return r.sched.extraWorkersLocked(o) }
 	for _, tt := range []struct {
 		name   string
 		change func()
@@ -240,14 +240,14 @@ func TestFewWriters(t *testing.T) {
 		{"by O_DIRECT", func() { o.reqs[0].Direct = f.buffered }, 8},
 		{"a read", func() { o.reqs[0] = Request{Buffered: f.buffered, Direct: -1, Len: n} }, 8},
 	} {
-		if tt.change(); helpers() != tt.want {
-			t.Errorf("%s: %d helpers, want %d", tt.name, helpers(), tt.want)
+		if tt.change(); workers() != tt.want {
+			t.Errorf("%s: %d workers, want %d", tt.name, workers(), tt.want)
 		}
 	}
 	o.reqs[0], o.prog[0].mapped = q, fileMapping{}
 	r.sched.active = []*batch{o, o}
-	if helpers() != 0 {
-		t.Errorf("%d helpers for one of several writes", helpers())
+	if workers() != 0 {
+		t.Errorf("%d workers for one of several writes", workers())
 	}
 	r.sched.active = nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Requests that share slots answer for themselves: an error of the file is that
 // of the request it happened to, and one of the GPU at most that of the requests
-// in the same slot. Whoever has no error has all its bytes, and nobody has a
+// in the same slot. A request without an error has all its bytes, and none has a
 // neighbour's.
 func TestSharedSlots(t *testing.T) {
 	files, dev := &coldFiles{}, newOddGPU(openGPU(t))
@@ -84,7 +84,7 @@ func TestSharedSlots(t *testing.T) {
 			t.Fatalf("Run says %v, the requests %v", err, failed)
 		}
 		if s := r.copies.Load(); s != 0 {
-			t.Fatalf("%d bytes are said to be under way", s)
+			t.Fatalf("%d bytes are counted as in flight", s)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func drawShared(t *rapid.T, f *testFile, b *buffer, write bool, room int) []Requ
 	return reqs
 }
 
-// blank is what the destination holds before a run.
+// blank is what the destination contains before a run.
 const blank = 0x5a
 
 func reset(b *buffer, f *testFile, write bool, data []byte) error {
@@ -148,7 +148,7 @@ func checkShared(t *rapid.T, i int, q *Request, res *Result, b *buffer, f *testF
 	}
 }
 
-// What the GPU says of a slot, it says of all requests in it: nobody knows whose
+// What the GPU says of a slot, it says of all requests in it: it is unknown whose
 // bytes have arrived.
 func TestSharedSlotFails(t *testing.T) {
 	dev := newOddGPU(openGPU(t))

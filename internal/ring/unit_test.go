@@ -199,10 +199,10 @@ req 0 [65536,131072) at 0
 req 0 [131072,196608) at 0
 req 0 [196608,262144) at 0
 req 0 [262144,307200) at 0`},
-		{"ragged: only the first piece is off the border", []Request{{Off: 5000, Len: 200 << 10}}, 128 << 10, `
+		{"unaligned: only the first chunk is off the boundary", []Request{{Off: 5000, Len: 200 << 10}}, 128 << 10, `
 req 0 [0,130168) at 904
 req 0 [130168,204800) at 0`},
-		{"a short rest goes with the piece before", []Request{{Off: 100, Len: 64 << 10}}, 64 << 10, `
+		{"a short rest goes with the chunk before", []Request{{Off: 100, Len: 64 << 10}}, 64 << 10, `
 req 0 [0,65536) at 100`},
 		{"unless the slot is full", []Request{{Off: 100, Len: 128 << 10}}, 128 << 10, `
 req 0 [0,130972) at 100
@@ -210,7 +210,7 @@ req 0 [130972,131072) at 0`},
 		{"wide alignment", []Request{{Off: 20000, Len: 100 << 10, Direct: 5, Align: 16 << 10}}, 64 << 10, `
 req 0 [0,61920) at 3616
 req 0 [61920,102400) at 0`},
-		{"gathered, with a large one between", []Request{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
+		{"coalesced, with a large one between", []Request{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
 req 0 [0,100) at 0; req 2 [0,4096) at 128
 req 3 [0,70000) at 0
 req 4 [0,7) at 0`},
@@ -236,17 +236,17 @@ req 1 [0,9) at 0; req 2 [0,9) at 4100`},
 	}
 }
 
-// Pieces of a request are of much the same size.
+// Chunks of a request are of much the same size.
 func TestEven(t *testing.T) {
 	const unit, want = 64 << 10, 4 << 20
 	for _, n := range []int64{1, unit, want - 1, want, want + 1, want + unit, 2*want - 1, 2*want + 1, 10*want + 5, 1 << 33} {
 		size := even(n, want, unit)
-		pieces := (n + size - 1) / size
-		if size > want || size%unit != 0 || pieces != (n+want-1)/want {
-			t.Errorf("%d bytes: %d pieces of %d", n, pieces, size)
+		chunks := (n + size - 1) / size
+		if size > want || size%unit != 0 || chunks != (n+want-1)/want {
+			t.Errorf("%d bytes: %d chunks of %d", n, chunks, size)
 		}
-		if rest := n - (pieces-1)*size; pieces > 1 && rest < size-pieces*unit {
-			t.Errorf("%d bytes: %d pieces of %d leave %d", n, pieces, size, rest)
+		if rest := n - (chunks-1)*size; chunks > 1 && rest < size-chunks*unit {
+			t.Errorf("%d bytes: %d chunks of %d leave %d", n, chunks, size, rest)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStoredChangesFile holds that a file that was stored into says when it was changed.
+// TestStoredChangesFile checks that a file that was stored into says when it was changed.
 func TestStoredChangesFile(t *testing.T) {
 	r, files, f, b, data := newOverwrite(t)
 	stores := overwritten(files, nil)
@@ -120,7 +120,7 @@ func TestSealedFile(t *testing.T) {
 	}
 }
 
-// Where somebody else handles faults nothing is stored that could fault.
+// Where another handler handles faults, nothing is stored that could fault.
 func TestForeignFaultHandler(t *testing.T) {
 	f := newFile(t, noise(1, 4*page))
 	if !(kernel{}).CanStore(f.buffered, 0, 4*page, tmpfsWorkers) {

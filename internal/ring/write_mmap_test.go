@@ -15,7 +15,7 @@ import (
 // overLen is enough for a write that is looked at more closely.
 const overLen = largeWrite + 12_345
 
-// overwritten counts the pieces that went into a mapping.
+// overwritten counts the chunks that went into a mapping.
 func overwritten(files *oddFiles, odd func(call) error) *atomic.Int32 {
 	n := new(atomic.Int32)
 	files.set(func(c call) (int, error) {
@@ -48,7 +48,7 @@ func newOverwrite(t *testing.T) (r *Ring, files *oddFiles, f *testFile, b *buffe
 }
 
 // A large write over cached pages goes through a mapping; the bytes around it
-// stay. On file systems where it is not known to pay nothing of it holds.
+// stay.
 func TestStore(t *testing.T) {
 	files := &oddFiles{}
 	cfg := smallRing
@@ -67,7 +67,7 @@ func TestStore(t *testing.T) {
 			t.Errorf("at %d: %+v, %v", off, res, err)
 		}
 		if n.Load() == 0 {
-			t.Errorf("at %d: no piece went into a mapping", off)
+			t.Errorf("at %d: no chunk went into a mapping", off)
 		}
 		want := bytes.Clone(f.data)
 		copy(want[off:], data)
@@ -213,7 +213,7 @@ func TestCanStore(t *testing.T) {
 	})
 }
 
-// TestSlowStores holds that stores are given up when they are slow, then tried with at
+// TestSlowStores checks that stores are given up when they are slow, then tried with at
 // most 1 % of the bytes, and used again when they are fast.
 func TestSlowStores(t *testing.T) {
 	var w mappedWrites

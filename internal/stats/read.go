@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Snapshot is what a segment holds at a moment.
+// A Snapshot is the contents of a segment at a moment.
 type Snapshot struct {
 	Path    string
 	PID     int

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestResident holds that a file that was just written is cached and that DropCache
+// TestResident checks that a file that was just written is cached and that DropCache
 // makes it cold, whether or not the descriptor may write.
 func TestResident(t *testing.T) {
 	for name, flags := range map[string]int{"read-write": os.O_RDWR, "read-only": os.O_RDONLY} {
@@ -37,7 +37,7 @@ func TestResident(t *testing.T) {
 	}
 }
 
-// TestMincore holds that mincore counts what cachestat counts.
+// TestMincore checks that mincore counts what cachestat counts.
 func TestMincore(t *testing.T) {
 	const pages = 3000 // more than one system call's
 	st := adopt(t, tempFile(t, os.O_RDWR, make([]byte, pages*pageSize)))
@@ -62,7 +62,7 @@ func TestMincore(t *testing.T) {
 	}
 }
 
-// TestNoCachestat holds which answers of cachestat count. EPERM is one, for a file
+// TestNoCachestat checks which answers of cachestat count. EPERM is one, for a file
 // that the process may not write.
 func TestNoCachestat(t *testing.T) {
 	st := adopt(t, tempFile(t, os.O_RDWR, []byte("x")))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Residency says how much of a range of a file the page cache holds.
+// A Residency says how much of a range of a file the page cache contains.
 type Residency struct {
 	Pages  int64 // of the range, including those that it covers in part
 	Cached int64
@@ -21,7 +21,7 @@ type Residency struct {
 
 var pageSize = int64(os.Getpagesize())
 
-// PageCache reports what the page cache holds of [off, off+n) of a file. The error
+// PageCache reports what the page cache contains of [off, off+n) of a file. The error
 // is EPERM for a file that the process may not write: the kernel does not tell
 // then. A caller treats such a range as cached, because a buffered read is always
 // correct.
@@ -90,7 +90,7 @@ func mincorePages(fd int, first, n int64) (cached int64, err error) {
 }
 
 // Mincore sets bit 0 of a mark for each page of a file mapping that the page cache
-// holds with valid contents. A page whose read failed is in the cache without them.
+// contains with valid data. A page whose read failed is in the cache without.
 // mem begins on a page, and there is a mark for each page of it.
 func Mincore(mem, marks []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(unsafe.Pointer(unsafe.SliceData(marks))))
@@ -100,7 +100,7 @@ func Mincore(mem, marks []byte) error {
 	return nil
 }
 
-// Resident returns how many bytes of [off, off+n) the page cache holds: see
+// Resident returns how many bytes of [off, off+n) the page cache contains: see
 // [PageCache].
 func (f *File) Resident(off, n int64) (int64, error) {
 	if f.buffered < 0 {

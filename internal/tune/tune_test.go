@@ -34,7 +34,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestChoiceExplores holds the limits on exploring: none of the first transfer, and
+// TestChoiceExplores checks the limits on exploring: none of the first transfer, and
 // at most 1 % of all bytes.
 func TestChoiceExplores(t *testing.T) {
 	var c Choice
@@ -124,7 +124,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheIgnores holds that old, foreign and damaged files count as empty.
+// TestCacheIgnores checks that old, foreign and damaged files count as empty.
 func TestCacheIgnores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tune.json")
 	s := Subject{GPU: "GPU-1", Kernel: "6.12"}
