@@ -35,7 +35,7 @@ func (b *bar) Pin(a gpu.Addr, n uint64) (Pin, error) {
 	return barPin{w}, nil
 }
 
-type barPin struct{ w *rm.Window }
+type barPin struct{ w *rm.Mapping }
 
 func (p barPin) Info() Info {
 	page := uint64(os.Getpagesize())

@@ -39,7 +39,7 @@ type barRoute struct {
 	link   tune.Subject // this GPU, its driver and the kernel
 
 	inFlight atomic.Int32 // reads of barLimit.From bytes and more
-	maps     table[*rm.Window]
+	maps     table[*rm.Mapping]
 }
 
 // findBar returns the route, or why this machine does not have it.

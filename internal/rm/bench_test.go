@@ -21,7 +21,7 @@ func BenchmarkStore(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				if err := w.Store(0, src); err != nil {
+				if err := storeTo(w, 0, src); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,9 +10,8 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A Client is this process as seen by the resource manager. It is safe for
-// concurrent use, and of no use to a child after a fork: the driver ties it to
-// the process that opened it.
+// A Client is a client of the resource manager. It is safe for concurrent use. A
+// forked child cannot use it: the driver binds it to the process that opened it.
 type Client struct {
 	os      dev.OS
 	ctl     dev.Node
@@ -20,26 +19,26 @@ type Client struct {
 	handle  nvrm.Handle
 
 	mu      sync.Mutex
-	devices map[uint32]*Device       // by minor
+	devices map[uint32]*device       // by minor
 	objects map[nvrm.Handle]struct{} // not yet freed
-	last    uint32                   // handle given out last
+	last    uint32                   // last handle allocated
 	closed  bool
 }
 
-// Handles of our own lie in one range, away from those that the driver picks.
+// Our handles are in one range, apart from those that the driver chooses.
 const (
 	handleBase nvrm.Handle = 0xbe000000
 	handleMask uint32      = 0x00ffffff
 )
 
-// Open makes this process a client, if the driver is one whose interface is
-// known.
+// Open makes this process a client of the resource manager. It fails with an
+// [*Unavailable] if the driver's interface is unknown.
 func Open(os dev.OS) (*Client, error) {
 	ctl, err := os.Open(nvrm.CtlPath)
 	if err != nil {
 		return nil, nodeUnavailable(err)
 	}
-	c := &Client{os: os, ctl: ctl, devices: map[uint32]*Device{}, objects: map[nvrm.Handle]struct{}{}}
+	c := &Client{os: os, ctl: ctl, devices: map[uint32]*device{}, objects: map[nvrm.Handle]struct{}{}}
 	if err := c.init(); err != nil {
 		return nil, errors.Join(err, ctl.Close())
 	}
@@ -69,7 +68,7 @@ func queryVersion(ctl dev.Node) (string, error) {
 		return "", err
 	}
 	if v.Reply != nvrm.NV_RM_API_VERSION_REPLY_RECOGNIZED {
-		return "", fmt.Errorf("the driver does not answer the question for its version (reply %#x)", v.Reply)
+		return "", fmt.Errorf("driver does not report its version (reply %#x)", v.Reply)
 	}
 	s, _, _ := bytes.Cut(v.VersionString[:], []byte{0})
 	return string(s), nil
@@ -78,16 +77,8 @@ func queryVersion(ctl dev.Node) (string, error) {
 // Version is the kernel driver's, such as "580.159.04".
 func (c *Client) Version() string { return c.version }
 
-// Objects is the number of objects that are not yet freed.
-func (c *Client) Objects() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.objects)
-}
-
-// Close gives everything back. Objects that are still in use, because they were
-// not freed or are mapped, stay valid, and with them what they need of the
-// client; the last one to go takes it along.
+// Close closes the client. Mapped objects stay valid; the client itself is freed
+// with the last of them.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -115,17 +106,13 @@ func (c *Client) shutdown() error {
 
 func (c *Client) free(parent, h nvrm.Handle) error {
 	p := nvrm.NVOS00Parameters{HRoot: c.handle, HObjectParent: parent, HObjectOld: h}
-	err := dev.Ioctl(c.ctl, nvrm.IoctlFree, &p)
-	if err == nil {
-		err = p.Status.Err()
-	}
-	if err != nil {
+	if err := call(c.ctl, nvrm.IoctlFree, &p, &p.Status); err != nil {
 		return fmt.Errorf("free object %#x: %w", h, err)
 	}
 	return nil
 }
 
-// newHandle picks a number that is not in use.
+// newHandle chooses an unused handle.
 func (c *Client) newHandle() nvrm.Handle {
 	for {
 		c.last = (c.last + 1) & handleMask
@@ -145,8 +132,8 @@ func (c *Client) isDevice(h nvrm.Handle) bool {
 	return false
 }
 
-// begin counts an object in before it exists, so that Close leaves the client
-// to it.
+// begin registers an object before it exists, so that Close keeps the client for
+// it.
 func (c *Client) begin() (nvrm.Handle, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +145,7 @@ func (c *Client) begin() (nvrm.Handle, error) {
 	return h, nil
 }
 
-// end counts an object out.
+// end unregisters an object.
 func (c *Client) end(h nvrm.Handle) error {
 	c.mu.Lock()
 	delete(c.objects, h)

@@ -13,12 +13,12 @@ import (
 // A Card is a GPU as the kernel driver lists it.
 type Card struct {
 	PCI   string // "0000:65:00.0"
-	Minor uint32 // of its node: /dev/nvidia<Minor>
+	Minor uint32 // of its device node: /dev/nvidia<Minor>
 	ID    uint32
 	BAR1  uint64 // size
 }
 
-// Cards lists the GPUs, whether this process may open their nodes or not.
+// Cards lists the GPUs, including those whose device nodes cannot be opened.
 func (c *Client) Cards() ([]Card, error) {
 	var info [nvrm.MaxCards]nvrm.CardInfo
 	if err := dev.Ioctl(c.ctl, nvrm.IoctlCardInfo, &info); err != nil {
@@ -37,17 +37,17 @@ func (c *Client) Cards() ([]Card, error) {
 	return cards, nil
 }
 
-// A Device is one GPU in a client. It lives as long as the client.
-type Device struct {
-	Card   Card
+// A device is a GPU in a client. It lives as long as the client.
+type device struct {
+	card   Card
 	client *Client
 	handle nvrm.Handle
-	node   dev.Node // kept open: without it the driver refuses the device object
+	node   dev.Node // kept open: without it the driver rejects the device object
 	path   string
 }
 
-// Device is the GPU at a PCI address, in the form of Card.PCI.
-func (c *Client) Device(pci string) (*Device, error) {
+// device is the GPU at a PCI address.
+func (c *Client) device(pci string) (*device, error) {
 	card, err := c.card(pci)
 	if err != nil {
 		return nil, err
@@ -81,12 +81,11 @@ func (c *Client) card(pci string) (Card, error) {
 		}
 		seen = append(seen, card.PCI)
 	}
-	return Card{}, unavailable("list of GPUs", fmt.Errorf("no GPU at %q: the kernel driver has %v", pci, seen))
+	return Card{}, unavailable("list of GPUs", fmt.Errorf("no GPU at %q (GPUs: %v)", pci, seen))
 }
 
-// normalPCI brings an address to the form of Card.PCI: libraries differ in case
-// and in the number of the domain's digits. What is not an address stays as it
-// is, and will not be found.
+// normalPCI converts an address to the form of Card.PCI: libraries differ in case
+// and in the number of digits of the domain. Invalid addresses stay unchanged.
 func normalPCI(s string) string {
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
 	if len(parts) != 4 {
@@ -103,24 +102,24 @@ func normalPCI(s string) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%d", n[0], n[1], n[2], n[3])
 }
 
-func (c *Client) openDevice(card Card) (*Device, error) {
+func (c *Client) openDevice(card Card) (*device, error) {
 	path := nvrm.DevicePrefix + strconv.FormatUint(uint64(card.Minor), 10)
 	node, err := c.os.Open(path)
 	if err != nil {
 		return nil, nodeUnavailable(err)
 	}
-	d := &Device{Card: card, client: c, node: node, path: path}
+	d := &device{card: card, client: c, node: node, path: path}
 	if err := d.alloc(c.newHandle()); err != nil {
 		return nil, errors.Join(unavailable("device object", err), node.Close())
 	}
 	return d, nil
 }
 
-func (d *Device) alloc(h nvrm.Handle) error {
+func (d *device) alloc(h nvrm.Handle) error {
 	c := d.client
-	id := nvrm.GPUGetIDInfoV2Params{GPUID: d.Card.ID}
+	id := nvrm.GPUGetIDInfoV2Params{GPUID: d.card.ID}
 	if err := control(c.ctl, c.handle, nvrm.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, &id); err != nil {
-		return fmt.Errorf("instance of GPU %#x: %w", d.Card.ID, err)
+		return fmt.Errorf("instance of GPU %#x: %w", d.card.ID, err)
 	}
 	params := nvrm.NV0080AllocParameters{
 		DeviceID:     id.DeviceInstance,
@@ -129,7 +128,7 @@ func (d *Device) alloc(h nvrm.Handle) error {
 	}
 	p := nvrm.NVOS64Parameters{HRoot: c.handle, HObjectParent: c.handle, HObjectNew: h, HClass: nvrm.NV01_DEVICE_0}
 	if err := alloc(c.ctl, &p, &params); err != nil {
-		return fmt.Errorf("GPU %s, instance %d: %w", d.Card.PCI, id.DeviceInstance, err)
+		return fmt.Errorf("GPU %s, instance %d: %w", d.card.PCI, id.DeviceInstance, err)
 	}
 	d.handle = p.HObjectNew
 	return nil

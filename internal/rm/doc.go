@@ -1,42 +1,40 @@
-// Package rm maps GPU memory into the CPU's address space through BAR1,
-// without a kernel module of anybody but NVIDIA: the process is its own client
-// of the driver's resource manager.
+// Package rm maps GPU memory into the process through BAR1. The process is its own
+// client of NVIDIA's resource manager (RM), so no further kernel module is needed.
 //
-// A [Client] opens /dev/nvidiactl, a [Device] is one GPU in it, an [Object] is
-// memory that was imported or duplicated into it, and a [Mapping] is part of an
-// object. A [Mapper] puts them to use: it takes a range of a GPU's memory, finds
-// a way to map it, and returns a [Window].
+// This is the client. The emulated resource manager is soft/kernel/nvrm; the RM of
+// soft/kernel/p2p is the side of nvidia-p2p, which kernel modules call.
+//
+// A [Mapper] maps ranges of one GPU's memory ([Mapping]). A [Client] opens
+// /dev/nvidiactl; in it each GPU is a device and each mapped allocation an object.
 //
 // # Which memory
 //
 // Memory of gpu.KindVirtual is exported as a descriptor and imported, by
-// documented calls. Plain gpu.KindDevice memory of the same process is
-// duplicated out of CUDA's own client; where CUDA keeps the handles is not
-// documented, so a mapper tries it on memory of its own first: random words are
-// written by CUDA and read through the mapping. Then each mapping is compared
-// with what the driver reads, without writing. On drivers that can map an
-// exported dma-buf this is preferred, and compared likewise. Everything else is
-// refused with an [*Unavailable] that says what was seen.
+// documented calls. gpu.KindDevice memory of the same process is duplicated from
+// CUDA's client, whose handles are not documented. So a mapper first tests this
+// with its own memory: CUDA writes random words, and the mapping must show them.
+// Then each mapping is compared with what the driver reads, without writing. If
+// the driver can map an exported dma-buf, that is preferred, and compared
+// likewise. All other memory is rejected with an [*Unavailable].
 //
 // # Ordering
 //
-// CPU stores are not ordered with streams: no GPU work may use a range while
-// the CPU writes it. Stores are posted; GPU work submitted after a fence
-// (wc.Fence, or any system call) sees them.
+// CPU stores are not ordered with streams: no GPU work may use a range while the
+// CPU writes it. GPU work submitted after a fence (wc.Fence, or any system call)
+// sees the stores.
 //
-// Before the CPU loads what the GPU or a copy has written, the writer must be
-// synchronised. That includes the driver's synchronous copies: a small copy out
-// of pageable memory returns before its bytes are in GPU memory.
+// Before the CPU loads data that the GPU or a copy wrote, the writer must be
+// synchronized, also after the driver's synchronous copies: a small copy from
+// pageable memory returns before its bytes are in GPU memory.
 //
 // # Lifetime
 //
 // A mapping belongs to memory, not to an address. Memory that its owner frees
-// stays allocated until the last window on it is closed, and stores into the
-// window still go there, even when the owner's address is in use again for
-// something else. Close windows before freeing what they show.
+// stays allocated until its last mapping is closed, and stores to the mapping
+// still go there, even if the address is already reused. Close mappings before
+// freeing their memory.
 //
-// The kernel does not take a mapping away when its object is freed: the
-// addresses would lead to whatever is allocated there next. This package
-// therefore unmaps before it frees, always, and rather keeps an object for good
-// than free it under a mapping that could not be removed.
+// The kernel does not remove a mapping when its object is freed: the addresses
+// would show other memory. So this package always unmaps before it frees. If it
+// cannot unmap, it never frees the object.
 package rm

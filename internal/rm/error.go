@@ -7,16 +7,15 @@ import (
 	"syscall"
 )
 
-// ErrClosed is returned by calls on a client, object, mapper or window that was
-// closed.
+// ErrClosed is the error of calls on a closed client, mapper or mapping.
 var ErrClosed = os.ErrClosed
 
-// An Unavailable says why memory cannot be mapped on this machine. It is an
-// answer, not a failure: the caller takes another way.
+// An Unavailable says why memory cannot be mapped on this machine. Callers then
+// use another route.
 type Unavailable struct {
-	Test string // which test failed: "device node", "driver version"
-	Err  error  // what was seen
-	Fix  string // what would change it; may be empty
+	Test string // the failed test: "device node", "driver version"
+	Err  error  // the cause
+	Fix  string // may be empty
 }
 
 func (e *Unavailable) Error() string {
@@ -27,7 +26,7 @@ func (e *Unavailable) Error() string {
 	return s
 }
 
-// Unwrap gives what was seen to errors.Is and errors.As.
+// Unwrap is the cause.
 func (e *Unavailable) Unwrap() error { return e.Err }
 
 func unavailable(test string, err error) error {
@@ -37,16 +36,16 @@ func unavailable(test string, err error) error {
 	return &Unavailable{Test: test, Err: err}
 }
 
-// nodeUnavailable adds what to do about a node that does not open.
+// nodeUnavailable adds the fix for a device node that cannot be opened.
 func nodeUnavailable(err error) error {
 	u := &Unavailable{Test: "device node", Err: err}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		u.Fix = "load the nvidia module; in a container, pass the GPU's nodes in"
+		u.Fix = "load the nvidia module; in a container, pass the GPU's device nodes"
 	case errors.Is(err, fs.ErrPermission):
-		u.Fix = "give the user access to the node"
+		u.Fix = "give the user access to the device node"
 	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
-		u.Fix = "see what the kernel log says about the GPU"
+		u.Fix = "check the kernel log for errors of the GPU"
 	}
 	return u
 }

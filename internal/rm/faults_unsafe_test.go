@@ -198,10 +198,10 @@ func TestOrder(t *testing.T) {
 	rest := "free, close /dev/nvidia0, free, close /dev/nvidiactl"
 	for _, c := range []struct {
 		name  string
-		close func(w *rm.Window, m *rm.Mapper) error
+		close func(w *rm.Mapping, m *rm.Mapper) error
 	}{
-		{"window first", func(w *rm.Window, m *rm.Mapper) error { return errors.Join(w.Close(), m.Close()) }},
-		{"mapper first", func(w *rm.Window, m *rm.Mapper) error { return errors.Join(m.Close(), w.Close()) }},
+		{"window first", func(w *rm.Mapping, m *rm.Mapper) error { return errors.Join(w.Close(), m.Close()) }},
+		{"mapper first", func(w *rm.Mapping, m *rm.Mapper) error { return errors.Join(m.Close(), w.Close()) }},
 	} {
 		o := &tap{OS: dev.Of(m.os)}
 		mapper := rm.NewMapper(o, d, rm.NoBudget)

@@ -24,8 +24,8 @@ import (
 )
 
 var (
-	hwRounds  = flag.Int("rm.rounds", 10_000, "rounds of store and verify on the GPU, for each way of mapping")
-	hwWindows = flag.Int("rm.windows", 5_000, "windows made and closed on the GPU, for each way of mapping")
+	hwRounds  = flag.Int("rm.rounds", 10_000, "rounds of store and verify on the GPU, for each method of mapping")
+	hwWindows = flag.Int("rm.windows", 5_000, "windows made and closed on the GPU, for each method of mapping")
 )
 
 // A hwReport is what TestHardware prints, as one line of JSON.
@@ -100,15 +100,15 @@ func (r *hwReport) run(t *testing.T, o dev.OS, d gpu.Device) {
 	warmUp(t, d, mapper)
 	r.Memory[0], r.BAR1[0] = memoryUse(t, d)
 	for _, c := range []struct {
-		kind gpu.Kind
-		way  rm.Way
-	}{{gpu.KindVirtual, rm.WayImport}, {gpu.KindDevice, rm.WayDuplicate}} {
-		t.Run(c.way.String(), func(t *testing.T) {
-			r.Rounds[c.way.String()] = storeRounds(t, d, mapper, c.kind, c.way)
+		kind   gpu.Kind
+		method rm.Method
+	}{{gpu.KindVirtual, rm.MethodImport}, {gpu.KindDevice, rm.MethodDuplicate}} {
+		t.Run(string(c.method), func(t *testing.T) {
+			r.Rounds[string(c.method)] = storeRounds(t, d, mapper, c.kind, c.method)
 			for _, s := range stores {
-				r.Kernel[c.way.String()+", "+s.name] = kernelRounds(t, d, mapper, c.kind, s)
+				r.Kernel[string(c.method)+", "+s.name] = kernelRounds(t, d, mapper, c.kind, s)
 			}
-			r.Windows[c.way.String()] = windowRounds(t, d, mapper, c.kind)
+			r.Windows[string(c.method)] = windowRounds(t, d, mapper, c.kind)
 		})
 	}
 	t.Run("latency", func(t *testing.T) { r.latency(t, d, mapper) })
@@ -155,7 +155,7 @@ func memoryUse(t *testing.T, d gpu.Device) (free uint64, bar1 string) {
 
 // storeRounds writes ranges by turns through the window and by the driver, and
 // reads each the other way.
-func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, way rm.Way) int {
+func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, method rm.Method) int {
 	const size = 8 << 20
 	a := alloc(t, d, kind, size)
 	odd := gpu.Addr(4321) // windows need not begin at pages
@@ -164,15 +164,15 @@ func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, way rm
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if w.Way() != way {
-		t.Fatalf("mapped by %v, want %v", w.Way(), way)
+	if w.Method() != method {
+		t.Fatalf("mapped by %v, want %v", w.Method(), method)
 	}
 	whole := content(t, d, a, size)
 	if !bytes.Equal(whole, pattern(size, uint64(a))) {
 		t.Fatal("mapping has changed the memory")
 	}
 	shown := whole[odd:]
-	rng := rand.New(rand.NewPCG(1, uint64(way)))
+	rng := rand.New(rand.NewPCG(1, uint64(len(method))))
 	got := make([]byte, 64<<10)
 	for i := range *hwRounds {
 		n := 1 + rng.IntN(1<<rng.IntN(17))
@@ -180,10 +180,10 @@ func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, way rm
 		fresh := pattern(n, rng.Uint64())
 		copy(shown[off:], fresh)
 		if i%2 == 0 {
-			err = errors.Join(w.Store(off, fresh), d.CopyOut(got[:n], w.Base()+gpu.Addr(off)))
+			err = errors.Join(storeTo(w, off, fresh), d.CopyOut(got[:n], w.Base()+gpu.Addr(off)))
 		} else {
 			n = min(n, 4096) // loads are slow
-			err = errors.Join(d.CopyIn(w.Base()+gpu.Addr(off), fresh), d.Synchronize(), w.Load(got[:n], off))
+			err = errors.Join(d.CopyIn(w.Base()+gpu.Addr(off), fresh), d.Synchronize(), loadFrom(w, got[:n], off))
 		}
 		if err != nil || !bytes.Equal(got[:n], fresh[:n]) {
 			t.Fatalf("round %d, %d bytes at %d: other bytes than were written, %v", i, n, off, err)
@@ -201,23 +201,18 @@ func storeRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind, way rm
 // A store is a way to put bytes into a window, some with the help of a file.
 type store struct {
 	name string
-	put  func(w *rm.Window, off uint64, src []byte, f *os.File) error
+	put  func(w *rm.Mapping, off uint64, src []byte, f *os.File) error
 }
 
 // The stores that users of a window have.
 var stores = []store{
-	{"store", func(w *rm.Window, off uint64, src []byte, _ *os.File) error { return w.Store(off, src) }},
-	{"pread", func(w *rm.Window, off uint64, src []byte, f *os.File) error {
-		mem, err := w.Acquire()
-		if err != nil {
-			return err
-		}
-		defer w.Release()
+	{"store", func(w *rm.Mapping, off uint64, src []byte, _ *os.File) error { return storeTo(w, off, src) }},
+	{"pread", func(w *rm.Mapping, off uint64, src []byte, f *os.File) error {
 		defer wc.Fence()
 		if _, err := f.WriteAt(src, 0); err != nil {
 			return err
 		}
-		_, err = f.ReadAt(mem[off:off+uint64(len(src))], 0)
+		_, err := f.ReadAt(w.Bytes()[off:off+uint64(len(src))], 0)
 		return err
 	}},
 }
@@ -282,7 +277,7 @@ func windowRounds(t *testing.T, d gpu.Device, m *rm.Mapper, kind gpu.Kind) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(w.Store(0, []byte{1}), w.Close()); err != nil {
+		if err := errors.Join(storeTo(w, 0, []byte{1}), w.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,7 +9,15 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// alloc makes an object. params may be nil.
+// call is dev.Ioctl with a check of the status, a field of arg.
+func call[T any](n dev.Node, req uintptr, arg *T, status *nvrm.Status) error {
+	if err := dev.Ioctl(n, req, arg); err != nil {
+		return err
+	}
+	return status.Err()
+}
+
+// alloc allocates an object. params may be nil.
 func alloc[T any](n dev.Node, p *nvrm.NVOS64Parameters, params *T) error {
 	if params != nil {
 		var pin runtime.Pinner
@@ -18,13 +26,10 @@ func alloc[T any](n dev.Node, p *nvrm.NVOS64Parameters, params *T) error {
 		p.PAllocParms = uint64(uintptr(unsafe.Pointer(params)))
 		p.ParamsSize = uint32(unsafe.Sizeof(*params))
 	}
-	if err := dev.Ioctl(n, nvrm.IoctlAlloc, p); err != nil {
-		return err
-	}
-	return p.Status.Err()
+	return call(n, nvrm.IoctlAlloc, p, &p.Status)
 }
 
-// control issues a command of the client object itself.
+// control makes a control call on the client object.
 func control[T any](n dev.Node, client nvrm.Handle, cmd uint32, params *T) error {
 	var pin runtime.Pinner
 	pin.Pin(params)
@@ -33,10 +38,7 @@ func control[T any](n dev.Node, client nvrm.Handle, cmd uint32, params *T) error
 		HClient: client, HObject: client, Cmd: cmd,
 		Params: uint64(uintptr(unsafe.Pointer(params))), ParamsSize: uint32(unsafe.Sizeof(*params)),
 	}
-	if err := dev.Ioctl(n, nvrm.IoctlControl, &p); err != nil {
-		return err
-	}
-	if err := p.Status.Err(); err != nil {
+	if err := call(n, nvrm.IoctlControl, &p, &p.Status); err != nil {
 		return fmt.Errorf("control %#x: %w", cmd, err)
 	}
 	return nil

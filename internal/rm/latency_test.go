@@ -37,13 +37,8 @@ func (r *hwReport) latency(t *testing.T, d gpu.Device, m *rm.Mapper) {
 	at := func(i, n int) uint64 { return uint64(i) * 7919 % uint64((size-n)/n) * uint64(n) }
 	read := func(n int) func(i int) error {
 		return func(i int) error {
-			mem, err := w.Acquire()
-			if err != nil {
-				return err
-			}
-			defer w.Release()
 			off := at(i, n)
-			_, err = f.ReadAt(mem[off:off+uint64(n)], int64(off))
+			_, err := f.ReadAt(w.Bytes()[off:off+uint64(n)], int64(off))
 			wc.Fence()
 			return err
 		}
@@ -54,9 +49,9 @@ func (r *hwReport) latency(t *testing.T, d gpu.Device, m *rm.Mapper) {
 		copied := fmt.Sprintf("copy in %d", n)
 		list = append(list,
 			work{copied, "", 500, func(i int) error { return d.CopyIn(a+gpu.Addr(at(i, n)), b) }},
-			work{fmt.Sprintf("store %d", n), copied, 5000, func(i int) error { return w.Store(at(i, n), b) }},
+			work{fmt.Sprintf("store %d", n), copied, 5000, func(i int) error { return storeTo(w, at(i, n), b) }},
 			work{fmt.Sprintf("copy out %d", n), "", 500, func(i int) error { return d.CopyOut(b, a+gpu.Addr(at(i, n))) }},
-			work{fmt.Sprintf("load %d", n), fmt.Sprintf("copy out %d", n), 500, func(i int) error { return w.Load(b, at(i, n)) }},
+			work{fmt.Sprintf("load %d", n), fmt.Sprintf("copy out %d", n), 500, func(i int) error { return loadFrom(w, b, at(i, n)) }},
 		)
 	}
 	for _, n := range []int{4 << 10, 64 << 10} {

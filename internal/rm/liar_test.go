@@ -143,10 +143,10 @@ func TestDMABuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Way() != rm.WayDMABuf {
-		t.Errorf("mapped by %v", w.Way())
+	if w.Method() != rm.MethodDMABuf {
+		t.Errorf("mapped by %v", w.Method())
 	}
-	if err := w.Store(0, []byte("stored")); err != nil {
+	if err := storeTo(w, 0, []byte("stored")); err != nil {
 		t.Error(err)
 	}
 	got := make([]byte, 7)

@@ -8,6 +8,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/internal/wc"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
@@ -150,4 +151,19 @@ func content(t testing.TB, d gpu.Device, a gpu.Addr, n int) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// storeTo copies to a mapping. GPU work submitted afterwards sees it.
+func storeTo(m *rm.Mapping, off uint64, src []byte) (err error) {
+	defer wc.Guard(wc.Arm(), &err)
+	wc.Store(m.Bytes()[off:], src)
+	wc.Fence()
+	return nil
+}
+
+// loadFrom copies from a mapping.
+func loadFrom(m *rm.Mapping, dst []byte, off uint64) (err error) {
+	defer wc.Guard(wc.Arm(), &err)
+	wc.Load(dst, m.Bytes()[off:])
+	return nil
 }

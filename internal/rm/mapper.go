@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A GPU is what a Mapper needs of a gpu.Device.
+// A GPU is the part of gpu.Device that a Mapper needs.
 type GPU interface {
 	Info() gpu.Info
 	Attribute(gpu.Attribute) (int, error)
@@ -25,43 +25,42 @@ type GPU interface {
 	Synchronize() error
 }
 
-// An IPCExporter is a GPU that also gives out cuIpcGetMemHandle's handles.
-// Without it plain device memory cannot be mapped.
+// An IPCExporter is a GPU with cuIpcGetMemHandle, which is needed to map
+// gpu.KindDevice memory.
 type IPCExporter interface {
 	IPCHandle(base gpu.Addr) ([64]byte, error)
 }
 
-// NoBudget is a budget that nothing exceeds.
+// NoBudget is an unlimited budget.
 const NoBudget = math.MaxUint64
 
-// A Mapper makes windows on the memory of one GPU. It is safe for concurrent
-// use.
+// A Mapper maps memory of one GPU. It is safe for concurrent use.
 type Mapper struct {
 	os     dev.OS
 	gpu    GPU
 	budget uint64
 	mapped atomic.Uint64
 
-	trial    sync.Once // of the way of duplicate
+	trial    sync.Once // of MethodDuplicate
 	trialErr error
 
 	mu     sync.Mutex
-	client *Client // opened at first need
-	device *Device
+	client *Client // opened at first use
+	device *device
 	closed bool
 }
 
-// NewMapper makes a mapper that keeps at most budget bytes mapped, counted in
-// whole pages. Nothing is opened before the first window is asked for.
+// NewMapper makes a mapper that keeps at most budget bytes mapped, in whole pages.
+// It opens no device node before the first use.
 func NewMapper(os dev.OS, g GPU, budget uint64) *Mapper {
 	return &Mapper{os: os, gpu: g, budget: budget}
 }
 
-// Mapped is the number of bytes in windows now.
+// Mapped is the number of bytes that are mapped.
 func (m *Mapper) Mapped() uint64 { return m.mapped.Load() }
 
-// Probe says whether windows can be had on this machine at all: nil, or an
-// [*Unavailable]. Whether a given range can be mapped is known only by trying.
+// Probe returns nil if memory can be mapped on this machine, else an
+// [*Unavailable]. Whether a given range can be mapped, only Map can tell.
 func (m *Mapper) Probe() error {
 	if m.mapsDMABuf() {
 		return nil
@@ -70,10 +69,9 @@ func (m *Mapper) Probe() error {
 	return err
 }
 
-// Map makes n bytes from a visible to the CPU.
-//
-// An error that wraps an [*Unavailable] says why this memory cannot be mapped.
-func (m *Mapper) Map(a gpu.Addr, n uint64) (*Window, error) {
+// Map maps n bytes from a. If this memory cannot be mapped, the error wraps an
+// [*Unavailable].
+func (m *Mapper) Map(a gpu.Addr, n uint64) (*Mapping, error) {
 	w, err := m.mapRange(a, n)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes at %v of gpu %d: %w", n, a, m.gpu.Info().Index, err)
@@ -81,7 +79,7 @@ func (m *Mapper) Map(a gpu.Addr, n uint64) (*Window, error) {
 	return w, nil
 }
 
-func (m *Mapper) mapRange(a gpu.Addr, n uint64) (*Window, error) {
+func (m *Mapper) mapRange(a gpu.Addr, n uint64) (*Mapping, error) {
 	p, err := m.gpu.Pointer(a)
 	if err != nil {
 		return nil, err
@@ -94,28 +92,28 @@ func (m *Mapper) mapRange(a gpu.Addr, n uint64) (*Window, error) {
 	if err := m.reserve(size); err != nil {
 		return nil, err
 	}
-	w, err := m.ladder(r)
+	w, err := m.mapRequest(r)
 	if err != nil {
 		m.mapped.Add(-size)
 		return nil, err
 	}
-	unmap := w.unmap
-	w.unmap = func() error {
+	unmap := w.close
+	w.close = sync.OnceValue(func() error {
 		m.mapped.Add(-size)
 		return unmap()
-	}
+	})
 	return w, nil
 }
 
-// check refuses what cannot be mapped in any way.
+// check rejects memory that no method can map.
 func (m *Mapper) check(p gpu.Pointer, a gpu.Addr, n uint64) error {
 	switch {
 	case !p.Kind.OnDevice():
-		return unavailable("kind of memory", fmt.Errorf("%v memory is not behind BAR1", p.Kind))
+		return unavailable("kind of memory", fmt.Errorf("%v memory is not GPU memory", p.Kind))
 	case p.Device != m.gpu.Info().Index:
-		return unavailable("GPU", fmt.Errorf("the memory is on gpu %d", p.Device))
+		return unavailable("GPU", fmt.Errorf("memory is on gpu %d", p.Device))
 	case n == 0 || !p.Contains(a, n) || n > maxInt:
-		return fmt.Errorf("the allocation has %d bytes at %v: %w", p.Size, p.Base, gpu.ErrInvalidValue)
+		return fmt.Errorf("range exceeds its allocation of %d bytes at %v: %w", p.Size, p.Base, gpu.ErrInvalidValue)
 	}
 	return nil
 }
@@ -126,8 +124,8 @@ func (m *Mapper) reserve(n uint64) error {
 		used := m.mapped.Load()
 		if n > m.budget || used > m.budget-n {
 			return &Unavailable{
-				Test: "budget", Err: fmt.Errorf("%d bytes asked for, %d of %d are mapped", n, used, m.budget),
-				Fix: "close windows, or raise the budget",
+				Test: "budget", Err: fmt.Errorf("%d bytes requested, %d of %d are mapped", n, used, m.budget),
+				Fix: "close mappings, or raise the budget",
 			}
 		}
 		if m.mapped.CompareAndSwap(used, used+n) {
@@ -136,8 +134,8 @@ func (m *Mapper) reserve(n uint64) error {
 	}
 }
 
-// open returns the GPU in this process's client.
-func (m *Mapper) open() (*Device, error) {
+// open returns the GPU in the client, which it opens at the first call.
+func (m *Mapper) open() (*device, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -150,7 +148,7 @@ func (m *Mapper) open() (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.Device(m.gpu.Info().PCI)
+	d, err := c.device(m.gpu.Info().PCI)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -158,8 +156,8 @@ func (m *Mapper) open() (*Device, error) {
 	return d, nil
 }
 
-// Close ends the mapper. Windows that are open stay valid; the last one to be
-// closed takes the client along.
+// Close closes the mapper. Open mappings stay valid; the client is closed with
+// the last of them.
 func (m *Mapper) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -26,15 +25,15 @@ func TestWindow(t *testing.T) {
 	d := m.device(t, 0)
 	mapper := m.mapper(t, d)
 	for _, c := range []struct {
-		kind gpu.Kind
-		size uint64
-		way  rm.Way
+		kind   gpu.Kind
+		size   uint64
+		method rm.Method
 	}{
-		{gpu.KindVirtual, 4 << 20, rm.WayImport},
-		{gpu.KindDevice, 3 << 20, rm.WayDuplicate},
-		{gpu.KindDevice, 20_000, rm.WayDuplicate}, // shares its block
-		{gpu.KindDevice, 512, rm.WayDuplicate},
-		{gpu.KindDevice, 3, rm.WayDuplicate},
+		{gpu.KindVirtual, 4 << 20, rm.MethodImport},
+		{gpu.KindDevice, 3 << 20, rm.MethodDuplicate},
+		{gpu.KindDevice, 20_000, rm.MethodDuplicate}, // shares its block
+		{gpu.KindDevice, 512, rm.MethodDuplicate},
+		{gpu.KindDevice, 3, rm.MethodDuplicate},
 	} {
 		t.Run(fmt.Sprintf("%v/%d", c.kind, c.size), func(t *testing.T) {
 			a := alloc(t, d, c.kind, c.size)
@@ -45,18 +44,18 @@ func TestWindow(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if w.Way() != c.way || w.Base() != a+gpu.Addr(off) || w.Len() != int(n) {
-					t.Errorf("window by %v at %v, %d bytes", w.Way(), w.Base(), w.Len())
+				if w.Method() != c.method || w.Base() != a+gpu.Addr(off) || w.Len() != int(n) {
+					t.Errorf("window by %v at %v, %d bytes", w.Method(), w.Base(), w.Len())
 				}
 				if !bytes.Equal(content(t, d, a, int(c.size)), whole) {
 					t.Error("mapping has changed the memory")
 				}
 				got := make([]byte, n)
-				if err := w.Load(got, 0); err != nil || !bytes.Equal(got, whole[off:off+n]) {
+				if err := loadFrom(w, got, 0); err != nil || !bytes.Equal(got, whole[off:off+n]) {
 					t.Errorf("the window shows other bytes than the GPU: %v", err)
 				}
 				fresh := pattern(int(n), 4711)
-				if err := w.Store(0, fresh); err != nil {
+				if err := storeTo(w, 0, fresh); err != nil {
 					t.Fatal(err)
 				}
 				copy(whole[off:], fresh)
@@ -89,12 +88,7 @@ func TestPreadIntoWindow(t *testing.T) {
 	if _, err := f.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	mem, err := w.Acquire()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := f.ReadAt(mem[777:777+len(data)-5], 5)
-	w.Release()
+	n, err := f.ReadAt(w.Bytes()[777:777+len(data)-5], 5)
 	if err != nil || n != len(data)-5 {
 		t.Fatalf("read %d bytes, %v", n, err)
 	}
@@ -158,7 +152,7 @@ func TestSeveralGPUs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Store(0, []byte{byte(i)}); err != nil {
+		if err := storeTo(w, 0, []byte{byte(i)}); err != nil {
 			t.Error(err)
 		}
 		if got := content(t, d, a, 1)[0]; got != byte(i) {
@@ -170,12 +164,12 @@ func TestSeveralGPUs(t *testing.T) {
 	}
 	_, err := m.mapper(t, m.device(t, 0)).Map(alloc(t, m.device(t, 1), gpu.KindVirtual, 4096), 4096)
 	decline(t, err, "GPU")
-	c, err := rm.Open(dev.Of(m.os))
+	file, err := m.device(t, 0).Export(alloc(t, m.device(t, 0), gpu.KindVirtual, 4096), 4096, gpu.ExportPosixFD)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	_, err = c.Device("0000:99:00.0")
+	defer file.Close()
+	_, err = rm.ImportFile(dev.Of(m.os), "0000:99:00.0", file, 4096)
 	decline(t, err, "list of GPUs")
 }
 
@@ -264,23 +258,20 @@ func TestLifetimes(t *testing.T) {
 	if _, err := mapper.Map(a, 4096); !errors.Is(err, rm.ErrClosed) {
 		t.Errorf("map after close: %v", err)
 	}
-	if err := w.Store(0, []byte("still here")); err != nil {
+	if err := storeTo(w, 0, []byte("still here")); err != nil {
 		t.Error(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
 	m.idle(t)
-	if err := w.Store(0, []byte("gone")); !errors.Is(err, rm.ErrClosed) {
-		t.Errorf("store after close: %v", err)
-	}
-	if err := w.Load(make([]byte, 1), 0); !errors.Is(err, rm.ErrClosed) {
-		t.Errorf("load after close: %v", err)
+	if err := w.Close(); err != nil {
+		t.Errorf("second close: %v", err)
 	}
 }
 
-// A freed allocation stays under its window, and nobody else is reached.
-func TestFreeUnderWindow(t *testing.T) {
+// A freed allocation stays mapped, and stores reach no other memory.
+func TestFreeWhileMapped(t *testing.T) {
 	m := newMachine(t, config{})
 	d := m.device(t, 0)
 	mapper := m.mapper(t, d)
@@ -302,7 +293,7 @@ func TestFreeUnderWindow(t *testing.T) {
 		}
 		next := alloc(t, d, kind, 2<<20)
 		want := content(t, d, next, 2<<20)
-		if err := w.Store(0, pattern(2<<20, 99)); err != nil {
+		if err := storeTo(w, 0, pattern(2<<20, 99)); err != nil {
 			t.Error(err)
 		}
 		if !bytes.Equal(content(t, d, next, 2<<20), want) {
@@ -315,90 +306,6 @@ func TestFreeUnderWindow(t *testing.T) {
 		if after, _, _ := d.MemInfo(); after != free+2<<20 || after >= before {
 			t.Errorf("%v: free memory %d, then %d, then %d", kind, before, free, after)
 		}
-	}
-}
-
-func TestWindowRanges(t *testing.T) {
-	m := newMachine(t, config{})
-	d := m.device(t, 0)
-	a := alloc(t, d, gpu.KindVirtual, 2<<20)
-	w, err := m.mapper(t, d).Map(a+10, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for _, c := range []struct {
-		off uint64
-		n   int
-		ok  bool
-	}{{0, 100, true}, {100, 0, true}, {99, 1, true}, {0, 101, false}, {100, 1, false}, {101, 0, false}, {^uint64(0), 2, false}} {
-		if err := w.Store(c.off, make([]byte, c.n)); (err == nil) != c.ok {
-			t.Errorf("store %d bytes at %d: %v", c.n, c.off, err)
-		}
-		if err := w.Load(make([]byte, c.n), c.off); (err == nil) != c.ok {
-			t.Errorf("load %d bytes at %d: %v", c.n, c.off, err)
-		}
-		if got := w.Contains(a+10+gpu.Addr(c.off), uint64(c.n)); got != c.ok {
-			t.Errorf("contains %d bytes at %d: %v", c.n, c.off, got)
-		}
-	}
-}
-
-func TestUseDoesNotAllocate(t *testing.T) {
-	m := newMachine(t, config{})
-	d := m.device(t, 0)
-	w, err := m.mapper(t, d).Map(alloc(t, d, gpu.KindVirtual, 2<<20), 2<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	b := make([]byte, 4096)
-	for name, f := range map[string]func(){
-		"store":   func() { _ = w.Store(77, b) },
-		"load":    func() { _ = w.Load(b, 77) },
-		"acquire": func() { _, _ = w.Acquire(); w.Release() },
-	} {
-		if n := testing.AllocsPerRun(100, f); n != 0 {
-			t.Errorf("%s allocates %v times", name, n)
-		}
-	}
-}
-
-func TestCloseWaitsForUses(t *testing.T) {
-	m := newMachine(t, config{})
-	d := m.device(t, 0)
-	a := alloc(t, d, gpu.KindVirtual, 2<<20)
-	mapper := m.mapper(t, d)
-	for range 50 {
-		w, err := mapper.Map(a, 2<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				b := make([]byte, 512)
-				for off := uint64(0); ; off = (off + 4096) % (1 << 20) {
-					if err := w.Store(off, b); errors.Is(err, rm.ErrClosed) {
-						return
-					} else if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-		wg.Wait()
-	}
-}
-
-func TestWayNames(t *testing.T) {
-	got := fmt.Sprint(rm.WayImport, rm.WayDuplicate, rm.WayDMABuf, rm.Way(9))
-	if want := "import duplicate dma-buf Way(9)"; got != want {
-		t.Errorf("names are %q, want %q", got, want)
 	}
 }
 
@@ -418,7 +325,7 @@ func TestImportFile(t *testing.T) {
 		t.Errorf("window of %d bytes", w.Len())
 	}
 	fresh := pattern(5000, 7)
-	if err := w.Store(0, fresh); err != nil || !bytes.Equal(content(t, d, a, 5000), fresh) {
+	if err := storeTo(w, 0, fresh); err != nil || !bytes.Equal(content(t, d, a, 5000), fresh) {
 		t.Errorf("the GPU does not have what was stored: %v", err)
 	}
 	if err := w.Close(); err != nil {

@@ -29,7 +29,7 @@ type allocation struct {
 
 // openWindow shows a part of an allocation, which may have been freed.
 type openWindow struct {
-	w     *rm.Window
+	w     *rm.Mapping
 	of    *allocation
 	off   int
 	freed bool
@@ -86,7 +86,7 @@ func (x *model) store(t *rapid.T) {
 	w := x.windows[pick(t, x.windows)]
 	off, n := part(t, w.w.Len())
 	b := pattern(n, rapid.Uint64().Draw(t, "seed"))
-	if err := w.w.Store(uint64(off), b); err != nil {
+	if err := storeTo(w.w, uint64(off), b); err != nil {
 		t.Fatal(err)
 	}
 	copy(w.of.bytes[w.off+off:], b)
@@ -96,7 +96,7 @@ func (x *model) load(t *rapid.T) {
 	w := x.windows[pick(t, x.windows)]
 	off, n := part(t, w.w.Len())
 	b := make([]byte, n)
-	if err := w.w.Load(b, uint64(off)); err != nil {
+	if err := loadFrom(w.w, b, uint64(off)); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(b, w.of.bytes[w.off+off:][:n]) {
@@ -197,7 +197,7 @@ func TestRounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Store(0, b[:min(len(b), w.Len())]); err != nil {
+		if err := storeTo(w, 0, b[:min(len(b), w.Len())]); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Close(); err != nil {

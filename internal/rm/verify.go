@@ -8,23 +8,18 @@ import (
 	"math/rand/v2"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/wc"
 )
 
-// Where CUDA keeps the handles of plain memory is not documented, so the way is
-// tried before it is used: on memory of the mapper's own, by changing it. Memory
-// of others is only looked at, because GPU work may be using it: a word that is
-// put back a moment later could undo what a kernel has written meanwhile.
+// The handles of KindDevice memory are not documented, so duplicate is tested on
+// newly allocated memory, by changing it. Memory of the caller is only read: a
+// word that is changed and restored could undo the write of a running kernel.
 
 // trialSize is a page of the GPU.
 const trialSize = 64 << 10
 
-// try finds out, once, whether duplicated objects show what they should.
-func (m *Mapper) try(d *Device) error {
-	m.trial.Do(func() { m.trialErr = m.tryOnce(d) })
-	return m.trialErr
-}
-
-func (m *Mapper) tryOnce(d *Device) (err error) {
+// try tests whether a duplicated object is the memory that it is taken for.
+func (m *Mapper) try(d *device) (err error) {
 	a, err := m.gpu.Alloc(gpu.KindDevice, trialSize, 0)
 	if err != nil {
 		return unavailable("self-check", err)
@@ -44,17 +39,17 @@ func (m *Mapper) tryOnce(d *Device) (err error) {
 	return w.Close()
 }
 
-// compared returns w if it shows what the driver shows, and closes it otherwise.
-func (m *Mapper) compared(w *Window) (*Window, error) {
+// compared returns w if it has the data that the driver reads, else closes it.
+func (m *Mapper) compared(w *Mapping) (*Mapping, error) {
 	if err := m.compare(w); err != nil {
 		return nil, errors.Join(unavailable("self-check", err), w.Close())
 	}
 	return w, nil
 }
 
-// compare looks at both ends and at some places between. Work that is under way
-// may change the memory between two looks, so a difference gets more chances.
-func (m *Mapper) compare(w *Window) error {
+// compare reads both ends and some places between, through the driver and the
+// mapping. Running work may change the memory in between, so it retries.
+func (m *Mapper) compare(w *Mapping) error {
 	const chances, places, width = 4, 8, 64
 	n := min(width, w.Len())
 	last := uint64(w.Len() - n)
@@ -76,30 +71,30 @@ func (m *Mapper) compare(w *Window) error {
 	return nil
 }
 
-func (m *Mapper) compareAt(w *Window, off uint64, n int) error {
+func (m *Mapper) compareAt(w *Mapping, off uint64, n int) error {
 	var buf [128]byte
-	driver, window := buf[:n], buf[64:64+n]
+	driver, mapped := buf[:n], buf[64:64+n]
 	if err := m.gpu.Synchronize(); err != nil {
 		return err
 	}
 	if err := m.gpu.CopyOut(driver, w.Base()+gpu.Addr(off)); err != nil {
 		return err
 	}
-	if err := w.Load(window, off); err != nil {
+	if err := w.load(mapped, off); err != nil {
 		return err
 	}
-	if !bytes.Equal(driver, window) {
-		return fmt.Errorf("at %v the driver reads %x, the mapping shows %x", w.Base()+gpu.Addr(off), driver, window)
+	if !bytes.Equal(driver, mapped) {
+		return fmt.Errorf("at %v the driver reads %x, the mapping has %x", w.Base()+gpu.Addr(off), driver, mapped)
 	}
 	return nil
 }
 
-// verify changes the first and the last word of the window by way of the driver
-// and looks for the change through the window.
-func (m *Mapper) verify(w *Window) error {
+// verify changes the first and the last word with the driver and reads them
+// through the mapping.
+func (m *Mapper) verify(w *Mapping) error {
 	word := min(8, w.Len())
 	for _, off := range []uint64{0, uint64(w.Len() - word)} {
-		for range 8 / word { // together at least 32 bits of evidence
+		for range 8 / word { // at least 64 random bits in total
 			if err := m.verifyWord(w, off, word); err != nil {
 				return err
 			}
@@ -108,7 +103,7 @@ func (m *Mapper) verify(w *Window) error {
 	return nil
 }
 
-func (m *Mapper) verifyWord(w *Window, off uint64, n int) (err error) {
+func (m *Mapper) verifyWord(w *Mapping, off uint64, n int) (err error) {
 	a := w.Base() + gpu.Addr(off)
 	var buf [24]byte
 	old, fresh, seen := buf[:n], buf[8:8+n], buf[16:16+n]
@@ -118,24 +113,31 @@ func (m *Mapper) verifyWord(w *Window, off uint64, n int) (err error) {
 	var bits [8]byte
 	binary.NativeEndian.PutUint64(bits[:], rand.Uint64())
 	copy(fresh, bits[:])
-	defer func() { err = errors.Join(err, m.settle(a, old)) }()
-	if err := m.settle(a, fresh); err != nil {
+	defer func() { err = errors.Join(err, m.write(a, old)) }()
+	if err := m.write(a, fresh); err != nil {
 		return err
 	}
-	if err := w.Load(seen, off); err != nil {
+	if err := w.load(seen, off); err != nil {
 		return err
 	}
 	if !bytes.Equal(seen, fresh) {
-		return fmt.Errorf("the driver wrote %x at %v, the mapping shows %x", fresh, a, seen)
+		return fmt.Errorf("the driver wrote %x at %v, the mapping has %x", fresh, a, seen)
 	}
 	return nil
 }
 
-// settle writes b and waits until it is in GPU memory: the copy alone may
-// return earlier.
-func (m *Mapper) settle(a gpu.Addr, b []byte) error {
+// write writes b and waits until it is in GPU memory: the copy may return
+// earlier.
+func (m *Mapper) write(a gpu.Addr, b []byte) error {
 	if err := m.gpu.CopyIn(a, b); err != nil {
 		return err
 	}
 	return m.gpu.Synchronize()
+}
+
+// load copies from a mapping, whose memory may be gone.
+func (m *Mapping) load(dst []byte, off uint64) (err error) {
+	defer wc.Guard(wc.Arm(), &err)
+	wc.Load(dst, m.mem[off:])
+	return nil
 }
