@@ -22,7 +22,8 @@ import (
 //	step-000001000/model.safetensors.culvert.json
 //	latest -> step-000001000
 //
-// What has such a name is complete, even after a crash. Several processes may save
+// What has such a name is complete, even after a crash; latest is the step that was
+// saved last. Several processes may save
 // different steps concurrently.
 type Checkpoints struct {
 	Dir string
@@ -124,8 +125,8 @@ func (c *Checkpoints) makeDir(step func(string)) error {
 	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), step)
 }
 
-// Steps returns the complete steps, oldest first.
-func (c *Checkpoints) Steps() ([]int64, error) {
+// steps returns the complete steps, oldest first.
+func (c *Checkpoints) steps() ([]int64, error) {
 	list, err := os.ReadDir(c.Dir)
 	if err != nil {
 		return nil, err
@@ -144,25 +145,10 @@ func (c *Checkpoints) Steps() ([]int64, error) {
 	return steps, nil
 }
 
-// Latest returns the step that was saved last. If there is none, the error is
-// fs.ErrNotExist.
-func (c *Checkpoints) Latest() (int64, error) {
-	name := filepath.Join(c.Dir, latestName)
-	to, err := os.Readlink(name)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(strings.TrimPrefix(to, stepPrefix), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s points to %q, which is not a step", name, to)
-	}
-	return n, nil
-}
-
 // prune moves away the steps that Keep does not cover. It always keeps the newest
 // one, and the one that was just saved, even if its number is low.
 func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err error) {
-	steps, err := c.Steps()
+	steps, err := c.steps()
 	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
 		return nil, err
 	}

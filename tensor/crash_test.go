@@ -160,7 +160,7 @@ func TestKilledCheckpoint(t *testing.T) {
 		if n := runSaver(t, "checkpoint", c.Dir, next, 1+rng.Int64N(steps)); n != -1 {
 			t.Fatalf("not killed: %d steps of %d", n, steps)
 		}
-		list, err := c.Steps()
+		list, err := c.steps()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestKilledCheckpoint(t *testing.T) {
 				t.Fatalf("step %d holds version %d", step, v)
 			}
 		}
-		latest, err := c.Latest()
+		latest, err := latestStep(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestKilledCheckpoint(t *testing.T) {
 
 func TestCheckpoints(t *testing.T) {
 	c := &Checkpoints{Dir: filepath.Join(t.TempDir(), "a", "b"), Keep: 2}
-	if _, err := c.Latest(); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := latestStep(c); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("latest of nothing: %v", err)
 	}
 	save := func(step int64) {
@@ -205,16 +205,16 @@ func TestCheckpoints(t *testing.T) {
 	for _, step := range []int64{10, 30, 20, 1_000_000_000_000} {
 		save(step)
 	}
-	steps, err := c.Steps()
+	steps, err := c.steps()
 	if err != nil || fmt.Sprint(steps) != "[30 1000000000000]" {
 		t.Errorf("steps %v, %v", steps, err)
 	}
 	// Going back to an earlier step is not undone by its number.
 	save(5)
-	if latest, err := c.Latest(); err != nil || latest != 5 {
+	if latest, err := latestStep(c); err != nil || latest != 5 {
 		t.Errorf("latest %d, %v", latest, err)
 	}
-	if steps, _ := c.Steps(); fmt.Sprint(steps) != "[5 30 1000000000000]" {
+	if steps, _ := c.steps(); fmt.Sprint(steps) != "[5 30 1000000000000]" {
 		t.Errorf("steps %v", steps)
 	}
 	if _, err := c.Save(t.Context(), 5, nil, nil); !errors.Is(err, fs.ErrExist) {

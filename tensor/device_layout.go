@@ -65,7 +65,7 @@ func (l *layout) joins(g *group, it *item) bool {
 		return false
 	case l.opts.ByLayer && last.layer != it.layer:
 		return false
-	case uint64(it.off()-g.from)%l.opts.Align != 0:
+	case uint64(it.off()-g.from)%tensorAlign != 0:
 		return false
 	}
 	return gap <= maxGap && (g.over+gap)*maxOverRead <= it.off()+it.reg.size()-g.from
@@ -104,12 +104,12 @@ func (l *layout) reserve(g *group) uint64 {
 		l.plan.Buffers = append(l.plan.Buffers, Buffer{Device: l.device})
 	}
 	size := uint64(g.to - g.from)
-	base := alignUp(l.end, l.opts.Align)
+	base := alignUp(l.end, tensorAlign)
 	// Where file and device agree modulo a page, direct I/O needs no staging.
 	phase := uint64(g.from) % pageSize
-	if g.items[0].reg.contiguous() && size >= minPhased && phase%l.opts.Align == 0 && !l.opts.PerTensor {
+	if g.items[0].reg.contiguous() && size >= minPhased && phase%tensorAlign == 0 && !l.opts.PerTensor {
 		base = l.end + (phase-l.end)%pageSize
-		base = alignUp(base, l.opts.Align)
+		base = alignUp(base, tensorAlign)
 	}
 	l.end = base + size
 	// An empty tensor has an address too.

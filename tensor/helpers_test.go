@@ -219,3 +219,13 @@ func bytesOf(m *Model) (n int64) {
 	}
 	return n
 }
+
+// latestStep returns the step that the link to the latest one points to.
+func latestStep(c *Checkpoints) (step int64, err error) {
+	to, err := os.Readlink(filepath.Join(c.Dir, latestName))
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscanf(to, stepPrefix+"%d", &step)
+	return step, err
+}

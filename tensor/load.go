@@ -63,8 +63,7 @@ type Load struct {
 	buffers []gpu.Span
 	devices map[int]*loadDevice
 	sums    []map[string]Sum // by file, for Verify
-
-	own *Sums // if the caller gave none
+	own     Sums             // if the caller gave none
 
 	start   time.Time // of the transfer
 	mu      sync.Mutex
@@ -96,9 +95,8 @@ func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {
 	if l.opts.small = l.opts.depth; l.opts.depth <= 0 {
 		l.opts.depth, l.opts.small = defaultDepth, smallDepth
 	}
-	if l.opts.Verify && l.opts.Sums == nil {
-		l.own = &Sums{}
-		l.opts.Sums = l.own
+	if l.opts.Sums == nil {
+		l.opts.Sums = &l.own
 	}
 	if l.opts.Kind == gpu.KindNone {
 		l.opts.Kind = gpu.KindDevice
@@ -239,7 +237,7 @@ func (l *Load) yield(i int, yield func(*Tensor, error) bool) bool {
 	t.Verified = l.opts.Verify && l.plan.Tensors[i].Whole == nil
 	l.mu.Lock()
 	buffer := l.buffers[l.plan.Tensors[i].Buffer]
-	l.report.yielded(time.Since(l.start))
+	l.report.yielded(&t, time.Since(l.start))
 	l.mu.Unlock()
 	ok := yield(&t, nil)
 	if w := l.devices[buffer.Dev].window; w != nil {
@@ -290,8 +288,5 @@ func (l *Load) Close() error {
 		}
 		*d = loadDevice{}
 	}
-	if l.own != nil {
-		errs = append(errs, l.own.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, l.own.Close())...)
 }

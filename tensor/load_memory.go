@@ -45,35 +45,30 @@ func (l *Load) allocatePerTensor() error {
 		if err != nil {
 			return err
 		}
-		d.window = newWindow(span, l.plan.Align)
+		d.window = newWindow(span)
 	}
 	return nil
 }
 
-// take allocates n aligned bytes on a device, until the load is closed.
+// take allocates n bytes on a device, until the load is closed.
 func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 	d := l.devices[device]
-	pad := uint64(0)
-	if l.plan.Align > minAlign {
-		pad = l.plan.Align
-	}
-	addr, err := d.dev.Alloc(l.opts.Kind, n+pad, 0)
+	addr, err := d.dev.Alloc(l.opts.Kind, n, 0)
 	if err != nil {
-		return gpu.Span{}, fmt.Errorf("gpu:%d: allocate %d bytes for tensors: %w", device, n+pad, err)
+		return gpu.Span{}, fmt.Errorf("gpu:%d: allocate %d bytes for tensors: %w", device, n, err)
 	}
 	d.owned = append(d.owned, addr)
-	all := gpu.Span{Dev: device, Base: addr, Len: n + pad}
+	if addr%tensorAlign != 0 {
+		return gpu.Span{}, fmt.Errorf("gpu:%d: allocation at %v is not a multiple of %d", device, addr, tensorAlign)
+	}
+	span := gpu.Span{Dev: device, Base: addr, Len: n}
 	direct := slices.ContainsFunc(l.files, func(f reader) bool { return f != nil && f.direct(device) })
 	if worthRegistering(l.plan, direct) {
-		reg, err := l.engine.register(all)
+		reg, err := l.engine.register(span)
 		if err != nil {
 			return gpu.Span{}, err
 		}
 		d.regs = append(d.regs, reg)
 	}
-	skip := alignUp(uint64(addr), l.plan.Align) - uint64(addr)
-	if skip > pad {
-		return gpu.Span{}, fmt.Errorf("gpu:%d: allocation at %v is not a multiple of %d", device, addr, minAlign)
-	}
-	return all.Slice(skip, n), nil
+	return span, nil
 }

@@ -9,16 +9,17 @@ import (
 
 // A Report says what a load has done.
 type Report struct {
-	Tensors int           // yielded
-	Bytes   int64         // read, with those between tensors
-	Wanted  int64         // of tensors in the plan
-	First   time.Duration // until the first tensor was yielded
-	Last    time.Duration // until the last
-	Open    time.Duration // opening files and reading manifests, before the transfer
-	Alloc   time.Duration // allocating device memory, before the transfer
-	Moved   time.Duration // until the last byte was on its device; it may not be verified yet
-	Release time.Duration // closing files and registrations, after the transfer
-	Files   []FileReport  // that were read
+	Tensors  int           // yielded
+	Verified int           // of them
+	Bytes    int64         // read, with those between tensors
+	Wanted   int64         // of tensors in the plan
+	First    time.Duration // until the first tensor was yielded
+	Last     time.Duration // until the last
+	Open     time.Duration // opening files and reading manifests, before the transfer
+	Alloc    time.Duration // allocating device memory, before the transfer
+	Moved    time.Duration // until the last byte was on its device; it may not be verified yet
+	Release  time.Duration // closing files and registrations, after the transfer
+	Files    []FileReport  // that were read
 }
 
 // A FileReport is the sum of the reads of one file. Its receipt's time is the sum
@@ -49,11 +50,14 @@ func (r *Report) add(file int, rec *route.Receipt) {
 	r.Files[file].Receipt.Add(rec)
 }
 
-func (r *Report) yielded(since time.Duration) {
+func (r *Report) yielded(t *Tensor, since time.Duration) {
 	if r.Tensors == 0 {
 		r.First = since
 	}
 	r.Tensors++
+	if t.Verified {
+		r.Verified++
+	}
 	r.Last = since
 }
 

@@ -11,8 +11,7 @@ import (
 // A window is device memory that tensors stream through. It serves requests in
 // their order.
 type window struct {
-	span  gpu.Span
-	align uint64
+	span gpu.Span
 
 	mu    sync.Mutex
 	freed sync.Cond
@@ -21,8 +20,8 @@ type window struct {
 
 type place struct{ from, to uint64 }
 
-func newWindow(span gpu.Span, align uint64) *window {
-	w := &window{span: span, align: align}
+func newWindow(span gpu.Span) *window {
+	w := &window{span: span}
 	w.freed.L = &w.mu
 	return w
 }
@@ -55,7 +54,7 @@ func (w *window) gap(n uint64) (from uint64, i int, ok bool) {
 		if from+n <= p.from {
 			return from, i, true
 		}
-		from = alignUp(p.to, w.align)
+		from = alignUp(p.to, tensorAlign)
 	}
 	return from, len(w.used), from+n <= w.span.Len
 }

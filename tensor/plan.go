@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// minAlign is the least alignment of a tensor on the device: that of
-	// cuMemAlloc, which suits vector loads and copy engines.
-	minAlign = 256
-	maxAlign = 1 << 30
+	// tensorAlign is the alignment of a tensor on the device: that of cuMemAlloc,
+	// which suits vector loads and copy engines.
+	tensorAlign = 256
 
 	defaultMaxRead = 64 << 20
 	// pageSize is the unit of direct I/O: file offset and device address must agree
@@ -34,9 +33,6 @@ type PlanOptions struct {
 	// PerTensor allocates memory for each tensor, so that each can be freed by
 	// itself. Otherwise all tensors of a device share one allocation.
 	PerTensor bool
-	// Align is the alignment of each tensor's address, a power of two up to 1 GiB.
-	// Less than 256 counts as 256.
-	Align uint64
 	// MaxRead limits a single read, so that tensors become ready while others are
 	// in flight. 0 is 64 MiB.
 	MaxRead int64
@@ -146,14 +142,10 @@ func newPlan(m *Model, opts *PlanOptions) (*Plan, PlanOptions, error) {
 	if opts != nil {
 		o = *opts
 	}
-	o.Align, o.MaxRead = max(o.Align, minAlign), cmp.Or(o.MaxRead, defaultMaxRead)
-	if o.Align&(o.Align-1) != 0 || o.Align > maxAlign {
-		return nil, o, fmt.Errorf("alignment %d must be a power of two up to %d", o.Align, maxAlign)
-	}
-	if o.MaxRead < pageSize {
+	if o.MaxRead = cmp.Or(o.MaxRead, defaultMaxRead); o.MaxRead < pageSize {
 		return nil, o, fmt.Errorf("largest read of %d bytes must be at least %d", o.MaxRead, pageSize)
 	}
-	p := &Plan{Model: m.Path, Of: len(m.Tensors), Align: o.Align, early: o.ByLayer, files: m.Files}
+	p := &Plan{Model: m.Path, Of: len(m.Tensors), Align: tensorAlign, early: o.ByLayer, files: m.Files}
 	for _, f := range m.Files {
 		p.Files = append(p.Files, f.Path)
 	}

@@ -93,7 +93,6 @@ func TestPlanMovesTheRightBytes(t *testing.T) {
 		opts := &PlanOptions{
 			ByLayer:   rapid.Bool().Draw(t, "by layer"),
 			PerTensor: rapid.Bool().Draw(t, "per tensor"),
-			Align:     uint64(1) << rapid.IntRange(0, 14).Draw(t, "align"),
 			MaxRead:   int64(rapid.IntRange(4096, 20000).Draw(t, "maxread")),
 		}
 		targets := []Selection{drawSelection(t), drawSelection(t)}

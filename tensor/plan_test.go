@@ -40,7 +40,7 @@ func modelOf(t testing.TB, files map[string][]Info, order ...string) *Model {
 //	file NAME
 //	NAME DTYPE DIM,DIM
 //	target DEVICE PLAN [only=GLOB] [rule=RULE]
-//	options [order=layer] [alloc=tensor] [align=N] [maxread=N]
+//	options [order=layer] [alloc=tensor] [maxread=N]
 type request struct {
 	files   map[string][]Info
 	order   []string
@@ -113,8 +113,6 @@ func parseOptions(t *testing.T, o *PlanOptions, words []string) {
 			o.ByLayer = true
 		case "alloc":
 			o.PerTensor = true
-		case "align":
-			o.Align = uint64(atoi(t, value))
 		case "maxread":
 			o.MaxRead = int64(atoi(t, value))
 		}
@@ -279,14 +277,5 @@ func checkPlan(t interface {
 	}
 	if s := p.Totals(); s.Read*(maxOverRead-1) > s.Wanted*maxOverRead {
 		t.Errorf("reads %d for %d", s.Read, s.Wanted)
-	}
-}
-
-func TestPlanRefusesAlignments(t *testing.T) {
-	m := &Model{}
-	for align, ok := range map[uint64]bool{0: true, 3: true, 256: true, 300: false, 1 << 30: true, 1 << 31: false, 1 << 63: false} {
-		if _, err := NewPlan(m, nil, &PlanOptions{Align: align}); (err == nil) != ok {
-			t.Errorf("alignment %d: %v", align, err)
-		}
 	}
 }

@@ -485,7 +485,7 @@ func TestCheckpointsSideBySide(t *testing.T) {
 		if err := g.Wait(); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		step, err := c.Latest()
+		step, err := latestStep(c)
 		if err != nil {
 			t.Fatal(err)
 		}

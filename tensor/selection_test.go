@@ -134,7 +134,7 @@ func TestSelectionErrors(t *testing.T) {
 			t.Errorf("error %v, want %q", err, says)
 		}
 	}
-	for _, o := range []PlanOptions{{Align: 257}, {MaxRead: 100}, {MaxRead: -1}} {
+	for _, o := range []PlanOptions{{MaxRead: 100}, {MaxRead: -1}} {
 		if _, err := NewPlan(m, []Selection{{}}, &o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}

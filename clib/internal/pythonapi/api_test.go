@@ -314,7 +314,7 @@ func TestFailures(t *testing.T) {
 		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "gpu:9"},
 		{"finish", fields{"memory": 7}, "other", 0, "handle"},
 		{"tensors", fields{"memory": m.Model}, "other", 0, "handle"},
-		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "not for host memory"},
+		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
 		{"fill", fields{"plan": hostPlan.Plan, "addresses": []int{1}}, "other", 0, "1 addresses"},
 		{"save", fields{"path": "/nowhere/x", "tensors": []fields{}}, "os", unix.ENOENT, "/nowhere"},
 		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "F32", "shape": []int{-1}}}}, "format", 0, `"a"`},

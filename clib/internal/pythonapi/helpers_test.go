@@ -220,3 +220,9 @@ func socket(t testing.TB) string {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
+
+// What a receiptAnswer contains.
+type (
+	finishAnswer struct{ Receipt *receipt }
+	saveAnswer   struct{ Receipt *saveReceipt }
+)

@@ -30,8 +30,8 @@ type memoryRequest struct {
 	Memory handle.ID `json:"memory"`
 }
 
-type finishAnswer struct {
-	Receipt *receipt `json:"receipt"`
+type receiptAnswer struct {
+	Receipt any `json:"receipt"`
 }
 
 // A receipt says what a load did.
@@ -121,36 +121,25 @@ func (a *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
 		return nil, errors.New("a load needs a GPU")
 	}
 	if q.Path == "" {
-		p, err := a.planned(&q.planRequest)
-		if err != nil {
-			return nil, err
-		}
-		return p.plan, nil
+		return a.planOpen(&q.planRequest)
 	}
 	m, err := tensor.Open(q.Path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := q.plan(m)
-	if err != nil {
-		return nil, err
-	}
-	return p.plan, nil
+	return q.plan(m)
 }
 
 // run moves the bytes.
 func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 	defer guard(&err)
-	for t, err := range l.Tensors(ctx) {
+	for _, err := range l.Tensors(ctx) {
 		if err != nil {
 			return fmt.Errorf("load %s: %w", r.Model, err)
 		}
-		if t.Verified {
-			r.Verified++
-		}
 	}
 	rep := l.Report()
-	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files
+	r.Tensors, r.Verified, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Verified, rep.Wanted, rep.Bytes, rep.Files
 	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
 	r.Phases.Open, r.Phases.Allocate = rep.Open.Seconds(), rep.Alloc.Seconds()
 	r.Phases.Move, r.Phases.Verify = rep.Moved.Seconds(), max(rep.Last-rep.Moved, 0).Seconds()
@@ -159,7 +148,7 @@ func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
 }
 
 // finish waits until a load has ended.
-func (a *API) finish(ctx context.Context, q *memoryRequest) (*finishAnswer, error) {
+func (a *API) finish(ctx context.Context, q *memoryRequest) (*receiptAnswer, error) {
 	m, _, err := lookup[*loaded](a, q.Memory)
 	if err != nil {
 		return nil, err
@@ -170,7 +159,7 @@ func (a *API) finish(ctx context.Context, q *memoryRequest) (*finishAnswer, erro
 	if err := m.wait(ctx); err != nil {
 		return nil, err
 	}
-	return &finishAnswer{m.receipt}, nil
+	return &receiptAnswer{m.receipt}, nil
 }
 
 // wait waits for the bytes. Cancelling it ends the load.
@@ -194,23 +183,20 @@ type fillRequest struct {
 }
 
 // fill carries out a plan for host memory of the caller.
-func (a *API) fill(ctx context.Context, q *fillRequest) (*finishAnswer, error) {
+func (a *API) fill(ctx context.Context, q *fillRequest) (*receiptAnswer, error) {
 	start := time.Now()
-	p, _, err := lookup[*planned](a, q.Plan)
+	p, _, err := lookup[*tensor.Plan](a, q.Plan)
 	if err != nil {
 		return nil, err
 	}
-	if !p.host {
-		return nil, errors.New("the plan is not for host memory")
-	}
-	l, err := tensor.NewHostLoad(p.plan, q.Addresses, &tensor.LoadOptions{Verify: q.Verify})
+	l, err := tensor.NewHostLoad(p, q.Addresses, &tensor.LoadOptions{Verify: q.Verify})
 	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", p.plan.Model, err)
+		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}
-	r := &receipt{Op: "load", Model: p.plan.Model, GPUs: []int{}}
+	r := &receipt{Op: "load", Model: p.Model, GPUs: []int{}}
 	err = errors.Join(r.run(ctx, l), l.Close())
 	r.Seconds = time.Since(start).Seconds()
-	return &finishAnswer{r}, err
+	return &receiptAnswer{r}, err
 }
 
 type attachRequest struct {

@@ -75,31 +75,26 @@ type planAnswer struct {
 	Tensors []described `json:"tensors"`
 }
 
-type planned struct {
-	plan *tensor.Plan
-	host bool // it is for host memory
-}
-
 // hostRead limits a read into host memory, so that several threads share a large
 // tensor.
 const hostRead = 8 << 20
 
 func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
-	p, err := a.planned(q)
+	p, err := a.planOpen(q)
 	if err != nil {
 		return nil, err
 	}
-	ans := &planAnswer{Tensors: make([]described, len(p.plan.Tensors))}
-	for i := range p.plan.Tensors {
-		t := &p.plan.Tensors[i]
-		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Len), p.plan.Buffers[t.Buffer].Device}
+	ans := &planAnswer{Tensors: make([]described, len(p.Tensors))}
+	for i := range p.Tensors {
+		t := &p.Tensors[i]
+		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Len), p.Buffers[t.Buffer].Device}
 	}
 	ans.Plan, err = a.add(p, func() error { return nil })
 	return ans, err
 }
 
-// planned plans for an open model.
-func (a *API) planned(q *planRequest) (*planned, error) {
+// planOpen plans for an open model.
+func (a *API) planOpen(q *planRequest) (*tensor.Plan, error) {
 	m, _, err := lookup[*tensor.Model](a, q.Model)
 	if err != nil {
 		return nil, err
@@ -107,19 +102,18 @@ func (a *API) planned(q *planRequest) (*planned, error) {
 	return q.plan(m)
 }
 
-func (q *planRequest) plan(m *tensor.Model) (*planned, error) {
-	p := &planned{host: len(q.GPUs) == 0}
+func (q *planRequest) plan(m *tensor.Model) (*tensor.Plan, error) {
 	opts := &tensor.PlanOptions{PerTensor: q.PerTensor}
 	gpus := q.GPUs
-	if p.host { // host memory is the only device
+	if len(gpus) == 0 { // host memory is the only device
 		gpus, opts.PerTensor, opts.MaxRead = []int{0}, true, hostRead
 	}
 	plan := q.planMany
 	if q.Tensor != nil {
 		plan = q.planOne
 	}
-	var err error
-	if p.plan, err = plan(m, gpus, opts); err != nil {
+	p, err := plan(m, gpus, opts)
+	if err != nil {
 		return nil, requestError{err}
 	}
 	return p, nil

@@ -1,6 +1,7 @@
 package pythonapi
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -31,10 +32,6 @@ type saveTensor struct {
 	Index   int          `json:"index"` // in the memory
 }
 
-type saveAnswer struct {
-	Receipt *saveReceipt `json:"receipt"`
-}
-
 type saveReceipt struct {
 	Op       string  `json:"op"`
 	File     string  `json:"file"`
@@ -53,7 +50,7 @@ type saveReceipt struct {
 }
 
 // save writes tensors to a file.
-func (a *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
+func (a *API) save(ctx context.Context, q *saveRequest) (*receiptAnswer, error) {
 	start := time.Now()
 	sources := make([]tensor.Source, len(q.Tensors))
 	for i := range q.Tensors {
@@ -76,7 +73,7 @@ func (a *API) save(ctx context.Context, q *saveRequest) (*saveAnswer, error) {
 	r.Phases.Reserve, r.Phases.Write = took.Reserve.Seconds(), took.Write.Seconds()
 	r.Phases.Sync, r.Phases.Publish = took.Sync.Seconds(), took.Publish.Seconds()
 	r.GBps = float64(r.Bytes) / r.Seconds / 1e9
-	return &saveAnswer{r}, nil
+	return &receiptAnswer{r}, nil
 }
 
 // source returns a reader of the tensor's bytes.
@@ -104,18 +101,5 @@ func (a *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, error) {
 		span := gpu.Span{Dev: *t.GPU, Base: gpu.Addr(t.Address), Len: uint64(t.Bytes)}
 		return tensor.DeviceBytes(dev, span), err
 	}
-	return hostBytes{cmem.Ptr(t.Address), t.Bytes}, nil
-}
-
-// hostBytes reads memory of the caller.
-type hostBytes struct {
-	at cmem.Ptr
-	n  int64
-}
-
-func (h hostBytes) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 || off > h.n || int64(len(p)) > h.n-off {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return copy(p, cmem.Slice[byte](h.at+cmem.Ptr(off), len(p))), nil
+	return bytes.NewReader(cmem.Slice[byte](cmem.Ptr(t.Address), int(t.Bytes))), nil
 }
