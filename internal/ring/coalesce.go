@@ -78,7 +78,7 @@ func (c *coalescer) owns(s *slot) bool {
 // launchCoalesced queues a slot's copies as one copy and a kernel, or reports that it
 // could not and did nothing.
 func (p *pipeline) launchCoalesced(s *slot) bool {
-	if !p.coal.loaded() || !p.coal.owns(s) || !p.stage() {
+	if !p.coalescer.loaded() || !p.coalescer.owns(s) || !p.stage() {
 		return false
 	}
 	last := &s.segments[len(s.segments)-1]
@@ -110,12 +110,12 @@ func (p *pipeline) copyCoalesced(s *slot, end, table uint64) error {
 		if err := p.stream.Copy(p.staging, s.addr, end+table); err != nil {
 			return err
 		}
-		return p.stream.Launch(p.coal.scatter, grid, block, p.staging, at, uint64(len(s.segments)))
+		return p.stream.Launch(p.coalescer.scatter, grid, block, p.staging, at, uint64(len(s.segments)))
 	}
 	if err := p.stream.Copy(at, s.addr+gpu.Addr(end), table); err != nil {
 		return err
 	}
-	if err := p.stream.Launch(p.coal.gather, grid, block, p.staging, at, uint64(len(s.segments))); err != nil {
+	if err := p.stream.Launch(p.coalescer.gather, grid, block, p.staging, at, uint64(len(s.segments))); err != nil {
 		return err
 	}
 	return p.stream.Copy(s.addr, p.staging, end)

@@ -3,6 +3,8 @@ package ring
 import (
 	"bytes"
 	"encoding/binary"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,4 +78,36 @@ func (u *usedGPU) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
 		}
 	}
 	return a, err
+}
+
+// TestDegradationIsLogged checks that a ring that cannot pin more memory says so.
+func TestDegradationIsLogged(t *testing.T) {
+	dev := newOddGPU(openGPU(t))
+	var log bytes.Buffer
+	cfg := smallRing
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r, err := New(dev, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev.set(func(v string, _ uint64) error {
+		if v == "alloc host" {
+			return gpu.Fail(v, gpu.ErrOutOfMemory, "")
+		}
+		return nil
+	})
+	f, b := newFile(t, noise(1, 4<<20)), newBuffer(t, dev.Device, 4<<20)
+	for _, n := range []int64{1000, 4 << 20} {
+		if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: n}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.Close(); err != nil { // no worker logs any more
+		t.Error(err)
+	}
+	for _, want := range []string{"cannot pin slots for small requests; continuing with fewer", "cannot create a pipeline; continuing with fewer"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, &log)
+		}
+	}
 }

@@ -16,13 +16,13 @@ import (
 // A pipeline is a stream and some slots: while one slot is copied, the next is read.
 // It belongs to one goroutine at a time.
 type pipeline struct {
-	dev     gpu.Device
-	log     *slog.Logger
-	sched   *scheduler
-	io      *fileIO
-	copies  *copyQueue
-	coal    *coalescer
-	noUring bool
+	dev       gpu.Device
+	log       *slog.Logger
+	sched     *scheduler
+	files     *fileIO
+	copies    *copyQueue
+	coalescer *coalescer
+	noUring   bool
 
 	stream   gpu.Stream
 	slots    []slot
@@ -56,7 +56,7 @@ func (r *Ring) newPipeline() (*pipeline, error) {
 		return nil, fmt.Errorf("ring: %w", err)
 	}
 	p := &pipeline{
-		dev: r.dev, log: r.log, sched: &r.sched, io: &r.io, copies: &r.copies, coal: &r.coal, noUring: r.noUring,
+		dev: r.dev, log: r.log, sched: &r.sched, files: &r.files, copies: &r.copies, coalescer: &r.coalescer, noUring: r.noUring,
 		stream: stream, slots: make([]slot, r.sizing.depth),
 	}
 	size := r.sizing.slotBytes()
@@ -211,7 +211,7 @@ func (p *pipeline) finish() {
 	if s.write {
 		for i := range s.segments {
 			if seg := &s.segments[i]; seg.err == nil {
-				p.io.write(&s.batch.reqs[seg.req], seg, s.mem)
+				p.files.write(&s.batch.reqs[seg.req], seg, s.mem)
 			}
 		}
 	}

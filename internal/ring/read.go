@@ -24,7 +24,7 @@ func (p *pipeline) read(s *slot) {
 	}
 	for i := range s.segments {
 		if seg := &s.segments[i]; seg.got < seg.n && seg.err == nil {
-			p.io.read(&s.batch.reqs[seg.req], seg, s.mem)
+			p.files.read(&s.batch.reqs[seg.req], seg, s.mem)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (p *pipeline) readUring(s *slot, direct bool) {
 func (p *pipeline) warm(s *slot, i int) bool {
 	seg := &s.segments[i]
 	q := &s.batch.reqs[seg.req]
-	return p.io.sys.Warm(q.Buffered, q.Off+seg.off, int64(seg.n))
+	return p.files.sys.Warm(q.Buffered, q.Off+seg.off, int64(seg.n))
 }
 
 func (p *pipeline) openUring() *uring.Ring {

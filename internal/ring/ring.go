@@ -18,13 +18,13 @@ type Ring struct {
 	sizing  sizing
 	noUring bool
 
-	pool   pinnedPool
-	copies copyQueue
-	io     fileIO
-	small  smallSlots
-	sched  scheduler
-	split  splitReads
-	coal   coalescer
+	pool      pinnedPool
+	files     fileIO
+	small     smallSlots
+	sched     scheduler
+	coalescer coalescer
+	split     splitReads
+	copies    copyQueue // last: all threads write it
 }
 
 // New makes a ring for a GPU. It pins the slots of one pipeline and fails if that is
@@ -49,12 +49,12 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 	}
 	r := &Ring{dev: dev, log: log, sizing: size, noUring: cfg.noUring || cfg.sys != nil}
 	r.pool = pinnedPool{dev: dev, near: t.near(info.PCI), budget: size.budget}
-	r.io = fileIO{sys: sys, slot: size.slot}
-	r.io.mapped.init(sys, size, log)
+	r.files = fileIO{sys: sys, slot: size.slot}
+	r.files.mapped.init(sys, size, log)
 	r.small.init(r)
 	r.sched.init(r)
 	r.split.log = log
-	r.coal = coalescer{dev: dev, log: log, device: info.Index}
+	r.coalescer = coalescer{dev: dev, log: log, device: info.Index}
 	if err := r.sched.addFirst(); err != nil {
 		return nil, errors.Join(err, r.pool.close())
 	}
@@ -92,15 +92,15 @@ func (r *Ring) runBatch(ctx context.Context, reqs []Request, res []Result) error
 		return err
 	}
 	b.reset(ctx, reqs, res)
-	b.oneChunk = r.io.singleColdRead(reqs)
+	b.oneChunk = r.files.singleColdRead(reqs)
 	r.split.choose(b)
-	r.io.prepareWrites(b)
+	r.files.prepareWrites(b)
 	if b.left > 0 {
 		r.sched.run(b)
 	}
 	b.finish()
 	r.split.record(b)
-	r.io.mapped.unmap(b)
+	r.files.mapped.unmap(b)
 	r.sched.leave(b)
 	for i := range reqs {
 		if res[i].Err != nil {
@@ -116,6 +116,6 @@ func (r *Ring) Close() error {
 	if err := r.sched.stop(); err != nil {
 		return err
 	}
-	err := errors.Join(r.small.close(), r.sched.closePipelines(), r.coal.close())
+	err := errors.Join(r.small.close(), r.sched.closePipelines(), r.coalescer.close())
 	return errors.Join(err, r.pool.close())
 }

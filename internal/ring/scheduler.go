@@ -15,12 +15,12 @@ import (
 // A scheduler gives chunks of batches to pipelines, and pipelines to callers and
 // workers. A pipeline belongs to one goroutine until it is released.
 type scheduler struct {
-	dev      gpu.Device
-	near     *unix.CPUSet // where workers run; nil: anywhere
-	log      *slog.Logger
-	sizing   sizing
-	make     func() (*pipeline, error)
-	readRate tune.Rate // of one thread while the others read
+	dev         gpu.Device
+	near        *unix.CPUSet // where workers run; nil: anywhere
+	log         *slog.Logger
+	sizing      sizing
+	newPipeline func() (*pipeline, error)
+	readRate    tune.Rate // of one thread while the others read
 
 	// mu guards what follows, and all batches between run and leave. It is never
 	// held during I/O, and no other lock is taken while it is held.
@@ -52,7 +52,7 @@ const (
 )
 
 func (sc *scheduler) init(r *Ring) {
-	sc.dev, sc.near, sc.log, sc.sizing, sc.make = r.dev, r.pool.near, r.log, r.sizing, r.newPipeline
+	sc.dev, sc.near, sc.log, sc.sizing, sc.newPipeline = r.dev, r.pool.near, r.log, r.sizing, r.newPipeline
 	sc.limit = r.sizing.pipelines
 	sc.drained.L, sc.wake.L = &sc.mu, &sc.mu
 	seed(&sc.readRate)
@@ -60,7 +60,7 @@ func (sc *scheduler) init(r *Ring) {
 
 // addFirst makes the pipeline that every ring has.
 func (sc *scheduler) addFirst() error {
-	p, err := sc.make()
+	p, err := sc.newPipeline()
 	if err == nil {
 		sc.free, sc.pipelines = append(sc.free, p), 1
 	}
@@ -182,7 +182,7 @@ func (sc *scheduler) ready(p *pipeline) *pipeline {
 	if p == nil || p.stream != nil {
 		return p
 	}
-	p, err := sc.make()
+	p, err := sc.newPipeline()
 	if err == nil {
 		return p
 	}
