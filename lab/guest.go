@@ -16,14 +16,13 @@ type Guest struct {
 	Memory int  // in MiB; 0 means 768
 	IOMMU  bool // an emulated VT-d in front of every device
 	Drives []Drive
-	NICs   []NIC
+	NICs   int // virtio network cards, for traffic of the guest with itself
 }
 
 // A Drive is an NVMe drive.
 type Drive struct {
 	ID     string  // name in QEMU and serial number in the guest
 	Size   int64   // in bytes; 0 means 1 GiB
-	Image  string  // file with its contents, kept afterwards; "" means a blank one, removed afterwards
 	Sector int     // logical block size; 0 means 512
 	CMB    int     // controller memory buffer in MiB: memory on the drive for peer-to-peer DMA
 	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch above it
@@ -49,12 +48,6 @@ const (
 	Read  Op = "read"
 	Write Op = "write"
 )
-
-// A NIC is a virtio network card. Without a link it carries only traffic of a guest
-// with itself.
-type NIC struct {
-	Local, Remote string // unix datagram sockets that link two guests: one's Local is the other's Remote
-}
 
 const (
 	defaultCPUs   = 2
@@ -105,11 +98,6 @@ func (g Guest) Validate() error {
 		seen[d.ID] = true
 		if err := d.validate(); err != nil {
 			return fmt.Errorf("drive %s: %w", d.ID, err)
-		}
-	}
-	for i, n := range g.NICs {
-		if (n.Local == "") != (n.Remote == "") {
-			return fmt.Errorf("network card %d: Local and Remote must both be set", i)
 		}
 	}
 	return nil
@@ -177,7 +165,7 @@ func (g Guest) tempDir() string {
 // Both file systems load crc32c_generic by name at run time.
 func (g Guest) modules() []string {
 	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs", "overlay"}
-	if len(g.NICs) > 0 {
+	if g.NICs > 0 {
 		ms = append(ms, "virtio_net")
 	}
 	if g.IOMMU {

@@ -144,10 +144,7 @@ func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 func makeImages(dir string, drives []Drive) (map[string]string, error) {
 	images := map[string]string{}
 	for _, d := range drives {
-		path := d.Image
-		if path == "" {
-			path = filepath.Join(dir, d.ID+".img")
-		}
+		path := filepath.Join(dir, d.ID+".img")
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("drive %s: %w", d.ID, err)

@@ -49,8 +49,10 @@ func (g Guest) args(l launch) []string {
 	for _, d := range g.Drives {
 		a.drive(d, l.images)
 	}
-	for i, n := range g.NICs {
-		a.nic(i, n)
+	for i := range g.NICs {
+		a.add("-netdev", fmt.Sprintf("hubport,id=net%d,hubid=%d", i, i))
+		// No boot ROM to load; an MTU that holds a RoCE payload of 4096 bytes.
+		a.device("virtio-net-pci,netdev=net%d,romfile=,host_mtu=4400", i)
 	}
 	for _, s := range l.shares {
 		a.add("-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none,readonly=on", s.Tag, escape(s.Path)))
@@ -183,17 +185,6 @@ func (d Drive) faults() []node {
 		ns = append(ns, node{"event": "none", "iotype": f.Op, "errno": 5, "sector": f.Sector, "once": false})
 	}
 	return ns
-}
-
-func (a *arglist) nic(i int, n NIC) {
-	id := fmt.Sprintf("net%d", i)
-	if n.Local == "" {
-		a.add("-netdev", fmt.Sprintf("hubport,id=%s,hubid=%d", id, i))
-	} else {
-		a.add("-netdev", fmt.Sprintf("dgram,id=%s,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", id, escape(n.Local), escape(n.Remote)))
-	}
-	// No boot ROM to load; an MTU that holds a RoCE payload of 4096 bytes.
-	a.device("virtio-net-pci,netdev=%s,romfile=,host_mtu=4400", id)
 }
 
 // escape writes a path into QEMU's option syntax, where a comma is doubled.

@@ -65,9 +65,7 @@ EXIT STATUS
   culvert bench /data/model.bin --rw randread --bs 4K --batch 128 --threads 8
   culvert bench /data/scratch.bin --rw write --overwrite --json`,
 		Args: args(cobra.RangeArgs(1, 2)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			return runBench(cmd.Context(), o, a, cmd.OutOrStdout())
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.pattern, "rw", "read", "read, write, randread or randwrite")
@@ -90,7 +88,7 @@ EXIT STATUS
 	return cmd
 }
 
-func runBench(ctx context.Context, o benchOptions, a []string, out io.Writer) error {
+func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	dev, err := gpuArg(a)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -32,14 +33,14 @@ EXIT STATUS
   culvert check /data/model.safetensors gpu:0
   culvert check /data/model.safetensors gpu:0 --require-route ring --json`,
 		Args: args(cobra.MaximumNArgs(2)),
-		RunE: func(cmd *cobra.Command, a []string) error { return runCheck(o, a, cmd.OutOrStdout()) },
+		RunE: run(o.run),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
 	cmd.Flags().StringVar(&o.require, "require-route", "", "exit with status 3 unless the best route is this one or better")
 	return cmd
 }
 
-func runCheck(o checkOptions, a []string, out io.Writer) error {
+func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	dev, err := gpuArg(a)
 	if err != nil {
 		return err

@@ -58,12 +58,7 @@ EXIT STATUS
   culvert cp models /mnt/models --dry-run
   culvert cp models /mnt/models --jobs 8 --verify`,
 		Args: args(cobra.ExactArgs(2)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			if err := runCp(cmd.Context(), o, a[0], a[1], cmd.OutOrStdout()); err != nil {
-				return fmt.Errorf("cp %s %s: %w", a[0], a[1], err)
-			}
-			return nil
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to copy through")
@@ -85,12 +80,17 @@ type copyJob interface {
 	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error)
 }
 
-func runCp(ctx context.Context, o cpOptions, src, dst string, out io.Writer) error {
+func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cp %s %s: %w", a[0], a[1], err)
+		}
+	}()
 	opts, err := o.parse()
 	if err != nil {
 		return usageError{err}
 	}
-	job, err := planCopy(src, dst, o.follow)
+	job, err := planCopy(a[0], a[1], o.follow)
 	if err != nil {
 		return err
 	}

@@ -35,9 +35,7 @@ EXIT STATUS
   2  invalid command line`,
 		Example: "  culvert demo\n  CULVERT_MACHINE=soft culvert demo\n  culvert demo --json",
 		Args:    args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd.Context(), cmd.OutOrStdout(), asJSON)
-		},
+		RunE:    run(func(ctx context.Context, _ []string, out io.Writer) error { return runDemo(ctx, out, asJSON) }),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipts as JSON once all results are verified")
 	return cmd

@@ -67,13 +67,7 @@ EXIT STATUS
   culvert load /data/huge gpu:0 --window 4G --json
   culvert load /data/llama gpu:0 --hold /run/user/1000/llama.sock`,
 		Args: args(cobra.RangeArgs(1, 2)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			gpus := "gpu:0"
-			if len(a) > 1 {
-				gpus = a[1]
-			}
-			return runLoad(cmd.Context(), o, a[0], gpus, cmd.OutOrStdout())
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	o.part.flags(cmd)
@@ -112,7 +106,11 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 	return plan, load, nil
 }
 
-func runLoad(ctx context.Context, o loadOptions, path, gpus string, out io.Writer) error {
+func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error {
+	path, gpus := a[0], "gpu:0"
+	if len(a) > 1 {
+		gpus = a[1]
+	}
 	planOpts, loadOpts, err := o.parse()
 	if err != nil {
 		return usageError{err}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -34,9 +36,7 @@ EXIT STATUS
   culvert ls /data/llama --only '*.layers.0.*'
   culvert ls /data/llama --json`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			return runLs(o, a[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.only, "only", nil, "list tensors whose name matches this pattern (may be repeated)")
@@ -59,8 +59,8 @@ type lsResult struct {
 	Unlisted []string          `json:"unlisted,omitempty"`
 }
 
-func runLs(o lsOptions, path string, out, errs io.Writer) error {
-	m, err := tensor.Open(path)
+func (o *lsOptions) run(_ context.Context, a []string, out io.Writer) error {
+	m, err := tensor.Open(a[0])
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	res := &lsResult{Model: path, Metadata: m.Metadata(), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	res := &lsResult{Model: a[0], Metadata: m.Metadata(), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
 	for _, f := range m.Files {
 		res.Files = append(res.Files, f.Path)
 	}
@@ -79,7 +79,7 @@ func runLs(o lsOptions, path string, out, errs io.Writer) error {
 		}
 	}
 	if n := len(m.Unlisted); n > 0 && !o.json {
-		fmt.Fprintf(errs, "culvert: note: %d tensors of the files are not in the index, %q first\n", n, m.Unlisted[0])
+		fmt.Fprintf(os.Stderr, "culvert: note: %d tensors of the files are not in the index, %q first\n", n, m.Unlisted[0])
 	}
 	return show(out, o.json, res)
 }

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -30,7 +32,7 @@ const (
 func main() {
 	raiseMaxProcs()
 	i := catch()
-	os.Exit(i.end(run(i)))
+	os.Exit(i.end(execute(i)))
 }
 
 // raiseMaxProcs sets GOMAXPROCS above the core count, because goroutines that move
@@ -44,7 +46,7 @@ func raiseMaxProcs() {
 	}
 }
 
-func run(i *interruption) int {
+func execute(i *interruption) int {
 	ctx := i.ctx
 	out := &output{w: os.Stdout, gone: i.cancel}
 	root := newRoot()
@@ -148,6 +150,11 @@ func newHelp(root *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		},
 	}
+}
+
+// run adapts a command's function to cobra.
+func run(f func(ctx context.Context, a []string, out io.Writer) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, a []string) error { return f(cmd.Context(), a, cmd.OutOrStdout()) }
 }
 
 // noCommand rejects a word that is not a command of cmd.

@@ -66,13 +66,13 @@ func newNVMeList() *cobra.Command {
 		Long:    "List the NVMe controllers among the PCI devices and the device nodes of libnvm,\nwith the DRIVE argument of the other commands.\n\n" + nvmeStatus,
 		Example: "  culvert nvme list\n  culvert nvme list --json",
 		Args:    args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: run(func(_ context.Context, _ []string, out io.Writer) error {
 			m, err := machine.Open()
 			if err != nil {
 				return err
 			}
-			return runNVMeList(m, asJSON, cmd.OutOrStdout())
-		},
+			return runNVMeList(m, asJSON, out)
+		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -157,13 +157,9 @@ func newNVMeIdentify() *cobra.Command {
 		Long:    "Reset and enable a controller and print its Identify data.\n\n" + nvmeDrives,
 		Example: "  culvert nvme identify vfio:0000:01:00.0\n  culvert nvme identify soft:disk.img --json",
 		Args:    args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			d, err := openDrive(a[0], "")
-			if err != nil {
-				return err
-			}
-			return errors.Join(runNVMeIdentify(d, asJSON, cmd.OutOrStdout()), d.close())
-		},
+		RunE: run(func(_ context.Context, a []string, out io.Writer) error {
+			return onDrive(a[0], "", func(d *drive) error { return runNVMeIdentify(d, asJSON, out) })
+		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -226,11 +222,9 @@ the blocks go there.
 			if disk, ok := strings.CutPrefix(a[0], "soft:"); ok && samePath(disk, a[1]) {
 				return usageError{fmt.Errorf("%s is the drive itself (fix: name another file)", a[1])}
 			}
-			d, err := openDrive(a[0], o.via)
-			if err != nil {
-				return err
-			}
-			return errors.Join(runNVMeMove(cmd.Context(), d, o, write, a[1], cmd.OutOrStdout(), cmd.ErrOrStderr()), d.close())
+			return onDrive(a[0], o.via, func(d *drive) error {
+				return runNVMeMove(cmd.Context(), d, o, write, a[1], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -278,21 +272,19 @@ func runNVMeMove(ctx context.Context, d *drive, o nvmeMoveOptions, write bool, n
 	if err != nil {
 		return err
 	}
-	if !write {
-		if err := putFile(name, data, out); err != nil {
-			return err
-		}
+	switch {
+	case write:
+	case name == "-":
+		_, err = out.Write(data)
+		out = errs // for the receipt
+	default:
+		err = os.WriteFile(name, data, 0o644)
 	}
-	if !o.json || !write && name == "-" {
-		out = errs // the blocks are on standard output
-	}
-	return show(out, o.json, r)
-}
-
-func putFile(name string, data []byte, out io.Writer) error {
-	if name == "-" {
-		_, err := out.Write(data)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, data, 0o644)
+	if !o.json {
+		out = errs
+	}
+	return show(out, o.json, r)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -39,16 +38,12 @@ percentiles.
 		Example: `  culvert nvme bench soft:disk.img --bs 4K --depth 32
   culvert nvme bench vfio:0000:01:00.0 --bs 128K --via gpu:0 --time 10s`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
+		RunE: run(func(ctx context.Context, a []string, out io.Writer) error {
 			if o.write && !o.force {
 				return usageError{fmt.Errorf("--write overwrites %s: use --force to confirm", a[0])}
 			}
-			d, err := openDrive(a[0], o.via)
-			if err != nil {
-				return err
-			}
-			return errors.Join(runNVMeBench(cmd.Context(), d, o, cmd.OutOrStdout()), d.close())
-		},
+			return onDrive(a[0], o.via, func(d *drive) error { return runNVMeBench(ctx, d, o, out) })
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.size, "bs", "4K", "bytes per command")

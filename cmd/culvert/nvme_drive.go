@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,49 +32,46 @@ type drive struct {
 	readOnly error
 }
 
-// openDrive opens the drive of a DRIVE argument. via is empty if no memory is
-// needed.
-func openDrive(name, via string) (d *drive, err error) {
-	d = &drive{name: name, via: via}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}()
+// onDrive opens the drive of a DRIVE argument, uses it and closes it. via is empty if
+// no memory is needed.
+func onDrive(name, via string, use func(*drive) error) error {
+	d := &drive{name: name, via: via}
+	err := d.open()
+	if err == nil {
+		err = use(d)
+	}
+	for _, end := range slices.Backward(d.ends) {
+		err = errors.Join(err, end())
+	}
+	return err
+}
+
+func (d *drive) open() (err error) {
 	if d.m, err = machine.Open(); err != nil {
-		return d, err
+		return err
 	}
 	d.ends = append(d.ends, d.m.Close)
-	if via != "" && via != "host" {
-		n, err := parseGPU(via)
+	if d.via != "" && d.via != "host" {
+		n, err := parseGPU(d.via)
 		if err != nil {
-			return d, usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", via)}
+			return usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", d.via)}
 		}
 		if err := checkGPUs(d.m, n); err != nil {
-			return d, err
+			return err
 		}
 		if d.dev, err = d.m.GPU.Open(n); err != nil {
-			return d, err
+			return err
 		}
 		d.ends = append(d.ends, d.dev.Close)
 	}
 	t, err := d.transport()
 	if err != nil {
-		return d, err
+		return err
 	}
 	if d.c, err = nvme.Open(t, nvme.Config{}); err == nil {
 		d.ends = append(d.ends, d.c.Close)
 	}
-	return d, err
-}
-
-// close reverses openDrive.
-func (d *drive) close() error {
-	var errs []error
-	for i := len(d.ends) - 1; i >= 0; i-- {
-		errs = append(errs, d.ends[i]())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (d *drive) transport() (nvme.Transport, error) {

@@ -51,12 +51,13 @@ EXIT STATUS
   culvert save model.safetensors /data/run --step 1000 --keep 3
   culvert save --from /run/user/1000/llama.sock llama.safetensors`,
 		Args: args(cobra.RangeArgs(1, 2)),
-		RunE: func(cmd *cobra.Command, a []string) error {
+		PreRunE: func(cmd *cobra.Command, a []string) error {
 			if err := o.check(len(a), cmd.Flags().Changed("step")); err != nil {
 				return usageError{err}
 			}
-			return runSave(cmd.Context(), o, a, cmd.OutOrStdout())
+			return nil
 		},
+		RunE: run(o.run),
 	}
 	o.part.flags(cmd)
 	f := cmd.Flags()
@@ -84,7 +85,7 @@ func (o *saveOptions) check(args int, stepSet bool) error {
 	return nil
 }
 
-func runSave(ctx context.Context, o saveOptions, a []string, out io.Writer) error {
+func (o *saveOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	dest := a[len(a)-1]
 	if err := o.checkDest(dest); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (r saveResult) String() string {
 }
 
 // saveModel loads a model and saves it from the GPU.
-func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, drv *cufile.Driver) error {
+func (r *saveResult) saveModel(ctx context.Context, o *saveOptions, src string, drv *cufile.Driver) error {
 	m, plan, _, err := o.open(src, o.via, nil)
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func (r *saveResult) saveModel(ctx context.Context, o saveOptions, src string, d
 }
 
 // saveServed saves a model that another process serves, or its part on some GPUs.
-func (r *saveResult) saveServed(ctx context.Context, o saveOptions, devices []int, gpus machineGPUs) error {
+func (r *saveResult) saveServed(ctx context.Context, o *saveOptions, devices []int, gpus machineGPUs) error {
 	wanted, err := tensor.AnyOf(o.only)
 	if err != nil {
 		return usageError{err}
@@ -184,7 +185,7 @@ func (r *saveResult) saveServed(ctx context.Context, o saveOptions, devices []in
 	return r.save(ctx, o, tensors, served.Metadata, gpus.Driver)
 }
 
-func (r *saveResult) save(ctx context.Context, o saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
+func (r *saveResult) save(ctx context.Context, o *saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
 	meter := human.NewMeter(os.Stderr)
 	defer meter.Done()
 	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance}

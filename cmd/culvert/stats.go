@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,14 +36,14 @@ EXIT STATUS
 		Example: `  culvert stats -p 4711
   culvert stats -p $(pgrep -n python3) --json`,
 		Args: args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runStats(o, cmd.OutOrStdout()) },
+		RunE: run(o.run),
 	}
 	cmd.Flags().IntVarP(&o.pid, "pid", "p", 0, "process ID")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
-func runStats(o statsOptions, out io.Writer) error {
+func (o *statsOptions) run(_ context.Context, _ []string, out io.Writer) error {
 	if o.pid <= 0 {
 		return usageError{errors.New("missing -p PID")}
 	}

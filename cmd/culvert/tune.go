@@ -49,9 +49,7 @@ EXIT STATUS
   culvert tune --show
   culvert tune --clear`,
 		Args: args(cobra.MaximumNArgs(2)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			return runTune(cmd.Context(), o, a, cmd.OutOrStdout())
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.show, "show", false, "print the results")
@@ -60,7 +58,7 @@ EXIT STATUS
 	return cmd
 }
 
-func runTune(ctx context.Context, o tuneOptions, a []string, out io.Writer) error {
+func (o *tuneOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	cache := tune.User()
 	switch {
 	case o.show && o.clear || (o.show || o.clear) == (len(a) > 0):

@@ -38,9 +38,7 @@ EXIT STATUS
   culvert verify /data/run/latest /data/run/step-000001000
   culvert verify --create /data/llama`,
 		Args: args(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error {
-			return runVerify(cmd.Context(), o, a, cmd.OutOrStdout())
-		},
+		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.create, "create", false, "write manifests instead of checking them")
@@ -58,7 +56,7 @@ type verifyResult struct {
 	Error   string          `json:"error,omitempty"`
 }
 
-func runVerify(ctx context.Context, o verifyOptions, models []string, out io.Writer) error {
+func (o *verifyOptions) run(ctx context.Context, models []string, out io.Writer) error {
 	results := []verifyResult{}
 	var errs []error
 	for _, path := range models {
@@ -69,7 +67,7 @@ func runVerify(ctx context.Context, o verifyOptions, models []string, out io.Wri
 			continue
 		}
 		for _, f := range m.Files {
-			res, err := verifyFile(ctx, o, f.Path)
+			res, err := o.verify(ctx, f.Path)
 			errs = append(errs, err)
 			results = append(results, res)
 			if err == nil && !o.json {
@@ -87,7 +85,7 @@ func runVerify(ctx context.Context, o verifyOptions, models []string, out io.Wri
 	return errors.Join(errs...)
 }
 
-func verifyFile(ctx context.Context, o verifyOptions, path string) (verifyResult, error) {
+func (o *verifyOptions) verify(ctx context.Context, path string) (verifyResult, error) {
 	res := verifyResult{File: path}
 	var m *tensor.Manifest
 	var err error

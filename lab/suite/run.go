@@ -2,6 +2,7 @@ package suite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,16 +75,13 @@ func (r *Runner) Close() error { return os.RemoveAll(r.dir) }
 // Run runs one suite.
 func (r *Runner) Run(ctx context.Context, s Suite) Result {
 	start := time.Now()
-	res := Result{Name: s.Name, Package: s.Package}
+	res := Result{Name: s.Name, Package: s.Package, Outcome: OK}
 	var out bytes.Buffer
 	err := r.run(ctx, s, &res, &out)
 	res.Seconds = time.Since(start).Seconds()
-	switch {
-	case err == nil:
-		res.Outcome = OK
-	case errors.Is(err, errNeedsKernel):
+	if errors.Is(err, errNeedsKernel) {
 		res.Outcome, res.Reason = Skip, err.Error()
-	default:
+	} else if err != nil {
 		reason, more, _ := strings.Cut(err.Error(), "\n")
 		res.Outcome, res.Reason, res.Output = Fail, reason, interesting(out.String())+more
 	}
@@ -94,10 +92,8 @@ var errNeedsKernel = errors.New("needs a kernel with peer-to-peer DMA (make lab-
 
 func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffer) error {
 	if s.Peer {
-		if ok, err := r.lab.Kernel.PeerDMA(); err != nil {
-			return err
-		} else if !ok {
-			return errNeedsKernel
+		if ok, err := r.lab.Kernel.PeerDMA(); err != nil || !ok {
+			return cmp.Or(err, errNeedsKernel)
 		}
 	}
 	binary, dir, err := r.compile(ctx, s.Package)

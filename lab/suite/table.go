@@ -161,7 +161,7 @@ func network() Suite {
 	return Suite{
 		Name:    "network",
 		Package: selftest, Run: "^TestNetwork$", Min: 1,
-		Guest: lab.Guest{NICs: []lab.NIC{{}, {}}},
+		Guest: lab.Guest{NICs: 2},
 		Env:   []string{"CULVERT_WANT_NICS=1"},
 	}
 }

@@ -46,24 +46,33 @@ func runExec(ctx context.Context, args []string, std stdio) (int, error) {
 		fs.Usage()
 		return 0, errUsage
 	}
+	c := lab.Command{Args: fs.Args(), Stdout: std.out, Stderr: std.err}
+	if g.console {
+		c.Console = std.err
+	}
+	return g.run(ctx, c, std)
+}
+
+// run runs a command in the guest of the flags. A command on a terminal has no time
+// limit.
+func (g *guestFlags) run(ctx context.Context, c lab.Command, std stdio) (int, error) {
 	guest, env, err := g.describe()
 	if err != nil {
 		return 0, err
 	}
-	dir, err := os.Getwd()
-	if err != nil {
+	if c.Dir, err = os.Getwd(); err != nil {
 		return 0, err
 	}
 	l, err := lab.Open(ctx, std.err)
 	if err != nil {
 		return 0, err
 	}
-	c := lab.Command{Args: fs.Args(), Env: env, Dir: dir, Stdout: std.out, Stderr: std.err}
-	if g.console {
-		c.Console = std.err
+	if !c.Terminal {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, g.timeout)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
-	defer cancel()
+	c.Env = append(env, c.Env...)
 	res, err := l.Run(ctx, guest, c)
 	return res.ExitCode, err
 }

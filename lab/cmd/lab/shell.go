@@ -32,18 +32,6 @@ func runShell(ctx context.Context, args []string, std stdio) (int, error) {
 		return 0, errors.New("standard input is not a terminal (to run one command: lab exec -- sh -c COMMAND)")
 	}
 	defer term.Restore(stdin, state) // a killed QEMU leaves it in raw mode
-	guest, env, err := g.describe()
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return 0, err
-	}
-	l, err := lab.Open(ctx, std.err)
-	if err != nil {
-		return 0, err
-	}
 	tmp, err := os.MkdirTemp("", "culvert-shell-")
 	if err != nil {
 		return 0, err
@@ -53,14 +41,12 @@ func runShell(ctx context.Context, args []string, std stdio) (int, error) {
 	if err := lab.GoBuild(ctx, "build", "-o", culvert, "github.com/culvert-io/culvert/cmd/culvert"); err != nil {
 		return 0, err
 	}
-	res, err := l.Run(ctx, guest, lab.Command{
+	return g.run(ctx, lab.Command{
 		Args:     []string{"sh", "-c", shellScript(stdin)},
-		Env:      append(env, "PS1=lab:\\w# ", "TERM="+os.Getenv("TERM")),
-		Dir:      dir,
+		Env:      []string{"PS1=lab:\\w# ", "TERM=" + os.Getenv("TERM")},
 		Programs: map[string]string{"/bin/culvert": culvert},
 		Terminal: true,
-	})
-	return res.ExitCode, err
+	}, std)
 }
 
 // shellScript starts a shell that knows the size of the window, which the serial
