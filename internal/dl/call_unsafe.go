@@ -12,36 +12,28 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// maxArgs is the most that Call passes on; cuLaunchKernel, with 11, needs the
-// most of all that Culvert calls.
+// maxArgs is the largest number of arguments. cuLaunchKernel needs 11, more than
+// any other function that Culvert calls.
 const maxArgs = 12
 
-// frames are argument lists. The variadic list of Call stays on its caller's
-// stack because it is copied here; handed to purego itself it would be
-// allocated on every call.
+// frames are argument lists. Call copies its arguments to one, so that they stay
+// on the caller's stack; passed to purego they would be allocated on every call.
 var frames = sync.Pool{New: func() any { return new([maxArgs]uintptr) }}
 
 // Call calls f and returns its result.
 func (f Func) Call(args ...uintptr) uintptr {
-	r, _ := f.Call2(args...)
-	return r
-}
-
-// Call2 calls f and returns both result registers, for structs of up to 16
-// bytes.
-func (f Func) Call2(args ...uintptr) (uintptr, uintptr) {
 	frame := frames.Get().(*[maxArgs]uintptr)
 	n := copy(frame[:], args)
 	if n < len(args) {
 		panic("dl: too many arguments")
 	}
-	r1, r2, _ := purego.SyscallN(uintptr(f), frame[:n]...)
+	r, _, _ := purego.SyscallN(uintptr(f), frame[:n]...)
 	frames.Put(frame)
-	return r1, r2
+	return r
 }
 
-// errnoLocation gives the calling thread's errno. It is found once: it is part
-// of libc, which every program with a loader has.
+// errnoLocation returns the address of the calling thread's errno. It is part of
+// libc, which every program with a loader has.
 var errnoLocation = sync.OnceValue(func() Func {
 	p, err := purego.Dlsym(purego.RTLD_DEFAULT, "__errno_location")
 	if err != nil {
@@ -50,10 +42,9 @@ var errnoLocation = sync.OnceValue(func() Func {
 	return Func(p)
 })
 
-// CallErrno calls f and returns its result and the errno that it left, which
-// means something only where f's documentation says so. errno belongs to the
-// thread, so the goroutine keeps it from before the call to after the reading;
-// Go's own system calls do not touch libc's errno.
+// CallErrno calls f and returns its result and errno, which is valid only if f's
+// documentation says so. errno belongs to the thread, so the goroutine is locked
+// to it. Go's own system calls do not change libc's errno.
 func (f Func) CallErrno(args ...uintptr) (uintptr, syscall.Errno) {
 	location := errnoLocation()
 	runtime.LockOSThread()
@@ -64,13 +55,13 @@ func (f Func) CallErrno(args ...uintptr) (uintptr, syscall.Errno) {
 	return r, syscall.Errno(*errno)
 }
 
-// int32At is the C int at an address that a C function returned. The detour
-// through memory keeps vet from taking it for the address of a Go object.
+// int32At is the C int at an address that a C function returned. The conversion
+// through memory avoids a false warning of vet.
 func int32At(address uintptr) *int32 { return *(**int32)(unsafe.Pointer(&address)) }
 
-// Callback makes a C function of one word that calls fn, from any thread. It
-// can never be freed and there are 2000 at most: make one per purpose and
-// tell calls apart by the word.
+// Callback makes a C function with one word as argument that calls fn, on any
+// thread. It cannot be freed, and there are at most 2000: make one per purpose
+// and distinguish calls by the word.
 func Callback(fn func(uintptr)) Func {
 	return Func(purego.NewCallback(func(arg uintptr) uintptr {
 		fn(arg)
@@ -78,7 +69,7 @@ func Callback(fn func(uintptr)) Func {
 	}))
 }
 
-// Close unloads the library unless something else holds it.
+// Close unloads the library, unless it is still used elsewhere.
 func (l *Library) Close() error {
 	runtime.LockOSThread() // dlerror belongs to the thread
 	defer runtime.UnlockOSThread()
@@ -104,12 +95,11 @@ func (l *Library) lookup(name string) Func {
 	return Func(p)
 }
 
-// rtldDILinkMap asks dlinfo for a library's struct link_map, whose second word
-// is l_name. From glibc's dlfcn.h and link.h.
+// rtldDILinkMap is the dlinfo request for a library's struct link_map, whose
+// second word is l_name (glibc's dlfcn.h and link.h).
 const rtldDILinkMap = 2
 
-// Path is the file that the library was loaded from, or its name where the
-// loader does not tell.
+// Path is the file of the library, or its name if the loader does not report it.
 func (l *Library) Path() string {
 	dlinfo, err := purego.Dlsym(purego.RTLD_DEFAULT, "dlinfo")
 	if err != nil {

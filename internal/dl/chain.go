@@ -11,10 +11,10 @@ type Step struct {
 const maxSteps = 4
 
 // Chain calls the steps in order, stops at the first that does not return zero,
-// and returns its result and number; after the last it returns zero and the
-// number of steps. All of them run on one thread, in one transition from Go to C
-// where the platform allows: CUDA wants its context made current before most
-// calls, and two transitions cost twice as much as one.
+// and returns its result and index; if all return zero, it returns zero and the
+// number of steps. All run on one thread, if possible in one transition from Go
+// to C: CUDA needs its context made current before most calls, and two
+// transitions would take twice the time.
 func Chain(steps ...Step) (result int32, at int) {
 	if len(steps) > maxSteps {
 		panic("dl: too many steps")

@@ -8,16 +8,18 @@ import (
 	"unsafe"
 )
 
-// chainFrame is what the assembly walks. It is not on a stack, since Go's move.
+// chainFrame is the argument of the assembly. It is not on a Go stack, which may
+// move.
 type chainFrame struct {
-	left   uintptr // steps not yet done
+	left   uintptr // remaining steps
 	result uintptr // of the last call
 	steps  [maxSteps]Step
 }
 
 var chainFrames = sync.Pool{New: func() any { return new(chainFrame) }}
 
-// chainPC is the address of the assembly function, which follows C's rules.
+// chainPC is the address of the assembly function, which has C's calling
+// convention.
 var chainPC uintptr
 
 // chainC is never called from Go, only by its address.
@@ -25,9 +27,8 @@ var chainPC uintptr
 //lint:ignore U1000 declared for vet, which compares it with the assembly
 func chainC()
 
-// cgocall calls a C function of one word: what purego calls, too, after it has
-// laid out its arguments, of which a chain has none. The runtime keeps it for
-// such packages.
+// cgocall calls a C function with one word as argument, as purego does. The
+// runtime guarantees it to such packages.
 //
 //go:linkname cgocall runtime.cgocall
 func cgocall(fn, arg unsafe.Pointer) int32

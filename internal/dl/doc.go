@@ -1,20 +1,14 @@
-// Package dl loads shared libraries and calls their C functions without cgo.
-// It is the only package that does: a program that loads libraries is linked
-// against the dynamic loader, and keeping that in one place keeps it optional.
-//
-// With the build tag nodl, and on systems where the loader is not supported,
-// every library is missing with [ErrUnavailable] and the program is static.
+// Package dl loads shared libraries and calls their C functions without cgo. Only
+// this package does, so that the link to the dynamic loader is optional: with the
+// build tag nodl, and on unsupported systems, loading fails with
+// [ErrUnavailable] and the program is static.
 //
 // # Calls
 //
-// A [Func] takes and gives machine words. A pointer passed as a word does not
-// keep its object alive and does not follow it: pass memory that C owns, or a
-// heap object that is kept alive past the call (a pooled struct is both).
-// Calls do not allocate.
-//
-// A function that takes or returns floating-point numbers by value cannot be
-// called. A struct of up to 16 bytes returned by value arrives in the two
-// results of [Func.Call2].
+// A [Func] takes and returns machine words, not floating-point numbers. A pointer
+// passed as a word does not keep its object alive: pass memory of C, or a heap
+// object that stays alive until the call returns (see [Ref]). Calls do not
+// allocate.
 package dl
 
 import (
@@ -22,24 +16,24 @@ import (
 	"strings"
 )
 
-// ErrUnavailable is why nothing can be loaded in a build without the loader.
+// ErrUnavailable is the error of loading in a build without the loader.
 var ErrUnavailable = errors.New("this program was built without support for shared libraries")
 
-// An Attempt is a name that Open tried, and what the loader said.
+// An Attempt is a name that Open tried, and the loader's error.
 type Attempt struct {
 	Name string
 	Err  error
 }
 
-// An OpenError lists the names that were tried in vain.
+// An OpenError lists the names that could not be loaded.
 type OpenError struct{ Tried []Attempt }
 
-// Error names the reasons, each once, with the names that they hold for.
+// Error has each reason once, with the names that it applies to.
 func (e *OpenError) Error() string {
 	var reasons []string
 	names := map[string][]string{}
 	for _, t := range e.Tried {
-		why := strings.TrimPrefix(t.Err.Error(), t.Name+": ") // the loader repeats it
+		why := strings.TrimPrefix(t.Err.Error(), t.Name+": ") // the loader repeats the name
 		if names[why] == nil {
 			reasons = append(reasons, why)
 		}
@@ -51,7 +45,7 @@ func (e *OpenError) Error() string {
 	return "no library could be loaded: " + strings.Join(reasons, "; ")
 }
 
-// Unwrap gives what the loader said to errors.Is.
+// Unwrap is the loader's errors.
 func (e *OpenError) Unwrap() []error {
 	errs := make([]error, len(e.Tried))
 	for i, t := range e.Tried {
@@ -60,7 +54,7 @@ func (e *OpenError) Unwrap() []error {
 	return errs
 }
 
-// A SymbolError says that a library does not export a name.
+// A SymbolError means that a library does not export a name.
 type SymbolError struct {
 	Library string
 	Symbol  string
@@ -74,22 +68,19 @@ type Library struct {
 	handle uintptr
 }
 
-// Name is the name under which the library was opened.
-func (l *Library) Name() string { return l.name }
-
 // A Func is the address of a C function.
 type Func uintptr
 
-// Open loads the first of the names that can be loaded. Its symbols stay
-// invisible to other libraries.
+// Open loads the first of the names that can be loaded. Other libraries do not see
+// its symbols.
 func Open(names ...string) (*Library, error) { return open(rtldNow|rtldLocal, names) }
 
-// OpenPrivate loads a library that uses its own symbols before those of the
-// process, so that a namesake loaded earlier cannot stand in for it. The path
-// must be absolute: by bare name the loader would return that namesake.
+// OpenPrivate loads a library that prefers its own symbols to those of the
+// process, so that a library of the same name cannot replace it. The path must be
+// absolute: for a bare name the loader would return that other library.
 func OpenPrivate(path string) (*Library, error) {
 	if !strings.HasPrefix(path, "/") {
-		return nil, &OpenError{[]Attempt{{path, errors.New("not an absolute path")}}}
+		return nil, &OpenError{[]Attempt{{path, errors.New("path must be absolute")}}}
 	}
 	return open(rtldNow|rtldLocal|rtldDeepBind, []string{path})
 }

@@ -2,7 +2,7 @@ package dl
 
 import "unsafe"
 
-// String is a copy of the NUL-terminated text at p, which C owns.
+// String is a copy of C's NUL-terminated text at p.
 func String(p *byte) string {
 	if p == nil {
 		return ""

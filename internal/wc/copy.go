@@ -1,10 +1,9 @@
 package wc
 
-// chunk bounds the time that one copy spends in assembly, where the scheduler
-// cannot interrupt it.
+// chunk limits the time in assembly, where the scheduler cannot preempt.
 const chunk = 64 << 10
 
-// line is what the bus moves at a time.
+// line is the size of a bus transfer in bytes.
 const line = 64
 
 // Store copies src to dst, which is write-combining memory, and returns the
@@ -21,9 +20,8 @@ func Store(dst, src []byte) int {
 }
 
 // Load copies src, which is write-combining memory, to dst, and returns the
-// number of bytes: the shorter of the two lengths. The slices must not
-// overlap. It may read, and drop, the rest of the 64-byte lines that src
-// begins and ends in.
+// number of bytes: the shorter of the two lengths. The slices must not overlap.
+// It may also read the rest of the first and last 64-byte line of src.
 func Load(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	dst, src = dst[:n], src[:n]

@@ -14,7 +14,7 @@ func Fence() { fence() }
 //go:noescape
 func fence()
 
-// loadFence drops what earlier streaming loads have fetched ahead, and waits
+// loadFence discards data that earlier streaming loads have prefetched, and waits
 // for earlier stores.
 //
 //go:noescape
@@ -25,17 +25,17 @@ func loadFence()
 //go:noescape
 func storeStream(dst, src *byte, n int)
 
-// loadStream needs src at a line's start and n a multiple of the line.
+// loadStream needs src and n to be multiples of the line size.
 //
 //go:noescape
 func loadStream(dst, src *byte, n int)
 
-// loadLine fetches the line that src lies in.
+// loadLine loads the line that contains src.
 //
 //go:noescape
 func loadLine(dst *[line]byte, src *byte)
 
-// streaming is a variable for the tests, which want the other way too.
+// streaming is a variable so that tests can switch it.
 var streaming = cpu.X86.HasAVX2
 
 func store(dst, src []byte) {
@@ -68,8 +68,8 @@ func load(dst, src []byte) {
 	}
 }
 
-// edge loads the part of src that shares the line of its first byte, which is
-// at position in.
+// edge loads the part of src in the line of its first byte, which is at offset in
+// of the line.
 func edge(dst, src []byte, in int) int {
 	var buf [line]byte
 	loadLine(&buf, &src[0])

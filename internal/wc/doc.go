@@ -1,23 +1,23 @@
-// Package wc copies into and out of write-combining memory, which is how the
-// CPU sees a GPU's memory through BAR1.
+// Package wc copies to and from write-combining memory, such as a BAR1 mapping of
+// GPU memory.
 //
-// Such memory is not cached. Stores gather in a few small buffers and leave as
-// bursts when a buffer fills up, so they should be wide and sequential. Every
-// ordinary load is a round trip over the bus, and only a streaming load fetches
-// a whole 64-byte line at once: it is some fifteen times faster.
+// Such memory is not cached. Stores are collected in a few small buffers and sent
+// as bursts, so they must be wide and sequential. Every ordinary load is a round
+// trip over the bus. A streaming load fetches a 64-byte line and is about fifteen
+// times faster.
 //
-// On amd64 with AVX2 the copies use non-temporal instructions; elsewhere they
-// are the built-in copy, which is correct and, for loads, slow.
+// On amd64 with AVX2 the copies use non-temporal instructions. Elsewhere they are
+// the built-in copy, which is slow for loads.
 //
 // # Ordering
 //
-// Stores are posted: when [Store] returns, the bytes may still be on their way.
-// After [Fence], whoever is told of them by a later store, system call or
-// doorbell sees them. [Load] sees all earlier stores of the same goroutine, and
-// of others that were fenced before it was called.
+// Stores are posted: when [Store] returns, the bytes may still be in flight. After
+// [Fence], a device that is notified by a later store, system call or doorbell
+// sees them. [Load] sees all earlier stores of the same goroutine, and fenced
+// stores of others.
 //
 // # Faults
 //
-// When the device goes away the memory does too, and touching it raises SIGBUS.
-// [Guard] turns that into an error.
+// If the device is removed, an access to its memory raises SIGBUS. [Guard] turns
+// that into an error.
 package wc

@@ -7,11 +7,11 @@ import (
 	"runtime/debug"
 )
 
-// ErrFault is what Guard makes of a fault: the memory behind a mapping is gone.
-var ErrFault = errors.New("the mapped device memory is no longer there")
+// ErrFault is the error of Guard after a fault.
+var ErrFault = errors.New("mapped device memory is gone")
 
-// Guard is called with defer around copies, with the value that Arm returned,
-// and turns a fault of the goroutine's memory accesses into an error:
+// Guard turns a memory fault of the goroutine into an error. Defer it before
+// copies, with the result of Arm:
 //
 //	defer wc.Guard(wc.Arm(), &err)
 //
@@ -31,5 +31,5 @@ func Guard(before bool, err *error) {
 	}
 }
 
-// Arm makes faults of this goroutine panics, and returns what was set before.
+// Arm makes faults of this goroutine panic, and returns the previous setting.
 func Arm() (before bool) { return debug.SetPanicOnFault(true) }
