@@ -314,7 +314,7 @@ func TestFreeWaitsForDMA(t *testing.T) {
 	r.check(err)
 	b, err := r.c.MapGPU(r.dev, gpu.Span{Base: base, Len: 2 << 20})
 	r.check(err)
-	gate := r.points.Stop("nvme.lent")
+	gate := r.points.Stop("nvme.acquired")
 	read := make(chan error)
 	go func() { read <- r.ns.Read(r.ctx, b, 0, 0, 128) }()
 	<-gate.Arrived()

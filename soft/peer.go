@@ -19,5 +19,5 @@ func (d *peerDevice) PeerDevice() string { return d.card.Peer() }
 
 // PeerBytes lends the memory at [a, a+n) until back is called.
 func (d *peerDevice) PeerBytes(a gpu.Addr, n uint64) (b []byte, back func(), err error) {
-	return d.card.LendPeer(a, n)
+	return d.card.AcquirePeer(a, n)
 }

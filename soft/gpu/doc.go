@@ -19,7 +19,7 @@
 // # Who may touch frames
 //
 // Bytes of device memory are reachable through copies, kernels and loans
-// alone: [GPU.Lend] is how the models of drives, NICs and kernel modules get at
+// alone: [GPU.Acquire] is how the models of drives, NICs and kernel modules get at
 // them, and a loan keeps the frames from being reused. The frames can be mapped
 // a second time, as a BAR1 window would, through [GPU.Arena].
 //

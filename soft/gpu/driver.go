@@ -16,11 +16,11 @@ type Driver struct {
 
 	// mu guards the memory of all GPUs: which frames, addresses and blocks are
 	// in use and by whom. It is never held while bytes move or hooks run.
-	mu      sync.Mutex
-	space   space
-	gen     uint64
-	lent    int // loans that were not returned
-	exports map[inode]*export
+	mu       sync.Mutex
+	space    space
+	gen      uint64
+	accesses int // loans that were not returned
+	exports  map[inode]*export
 
 	ctxMu    sync.Mutex
 	contexts map[*context]struct{}
@@ -102,8 +102,8 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dropExports()
-	if d.lent > 0 {
-		return fmt.Errorf("close software GPU: %d loans of its memory were not returned", d.lent)
+	if d.accesses > 0 {
+		return fmt.Errorf("close software GPU: %d accesses of its memory were not returned", d.accesses)
 	}
 	var errs []error
 	for _, g := range d.gpus {

@@ -179,9 +179,9 @@ func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	return r.base, nil
 }
 
-// LendExport is Lend for memory behind a descriptor that gpu.Device.Export
+// AcquireExport is Acquire for memory behind a descriptor that gpu.Device.Export
 // made, of either form: n bytes from off in the exported range.
-func (d *Driver) LendExport(f *os.File, off, n uint64) (*Loan, error) {
+func (d *Driver) AcquireExport(f *os.File, off, n uint64) (*Access, error) {
 	op := fmt.Sprintf("lend export(%s, %d, %d)", f.Name(), off, n)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,5 +195,5 @@ func (d *Driver) LendExport(f *os.File, off, n uint64) (*Loan, error) {
 	if n == 0 || off > e.size || n > e.size-off {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
 	}
-	return d.newLoan(e.blk, e.off+off, n), nil
+	return d.newAccess(e.blk, e.off+off, n), nil
 }

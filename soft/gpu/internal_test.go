@@ -178,7 +178,7 @@ func TestPeerIsRefusedWhereItMakesNoSense(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if _, _, err := d.gpus[0].LendPeer(0, 1); !errors.Is(err, gpu.ErrNotSupported) {
+	if _, _, err := d.gpus[0].AcquirePeer(0, 1); !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("peer memory of a GPU that has none: %v", err)
 	}
 }

@@ -116,12 +116,12 @@ func TestSynchronousCopyIsInMemoryWhenItReturns(t *testing.T) {
 		must(t, x.SetSyncMemops(a, sync))
 		for i := range 50 {
 			must(t, x.CopyIn(a+gpu.Addr(i*1000), text(1000)))
-			l, err := x.GPU().Lend(a+gpu.Addr(i*1000), 1000)
+			l, err := x.GPU().Acquire(a+gpu.Addr(i*1000), 1000)
 			must(t, err)
 			if string(join(l.Segs())) != string(text(1000)) {
 				t.Fatal("a third device sees old bytes")
 			}
-			l.Return()
+			l.Release()
 		}
 	}
 }
@@ -135,10 +135,10 @@ func TestDataThatArrivedBeforeAFlagIsSeenAfterTheWait(t *testing.T) {
 	s := stream(t, x)
 	must(t, s.Wait(a, 1, 4, gpu.CondGEQ))
 	must(t, s.Copy(out, a+4096, 4096))
-	data, err := x.GPU().Lend(a+4096, 4096)
+	data, err := x.GPU().Acquire(a+4096, 4096)
 	must(t, err)
 	copy(data.Segs()[0], text(4096))
-	data.Return()
+	data.Release()
 	other := stream(t, x)
 	must(t, other.Write(a, 1, 4))
 	must(t, s.Synchronize())

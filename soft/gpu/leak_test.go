@@ -46,7 +46,7 @@ func round(t *testing.T, d *softgpu.Driver, i int, host []byte) {
 	must(t, err)
 	imp, err := x.Import(f, n)
 	must(t, err)
-	l, err := x.(*softgpu.Device).GPU().Lend(imp, 100)
+	l, err := x.(*softgpu.Device).GPU().Acquire(imp, 100)
 	must(t, err)
 	s, err := x.NewStream()
 	must(t, err)
@@ -66,7 +66,7 @@ func round(t *testing.T, d *softgpu.Driver, i int, host []byte) {
 		must(t, e.Close())
 	}
 	must(t, f.Close())
-	l.Return()
+	l.Release()
 	must(t, x.Close())
 }
 

@@ -62,19 +62,19 @@ func (g *GPU) Peer() string { return g.drv.cfg.Peer }
 // ErrScattered means that bytes do not lie side by side.
 var ErrScattered = errors.New("the memory does not lie in one piece")
 
-// LendPeer is Lend for memory that real devices can reach and that lies in one
+// AcquirePeer is Acquire for memory that real devices can reach and that lies in one
 // piece.
-func (g *GPU) LendPeer(a gpu.Addr, n uint64) (b []byte, back func(), err error) {
+func (g *GPU) AcquirePeer(a gpu.Addr, n uint64) (b []byte, back func(), err error) {
 	if !g.arena.peer {
 		return nil, nil, gpu.Fail("lend peer memory", gpu.ErrNotSupported, "the GPU's memory is memory of this machine")
 	}
-	l, err := g.Lend(a, n)
+	l, err := g.Acquire(a, n)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(l.Segs()) != 1 {
-		l.Return()
+		l.Release()
 		return nil, nil, fmt.Errorf("%d bytes at %v: %d pieces: %w", n, a, len(l.Segs()), ErrScattered)
 	}
-	return l.Segs()[0], l.Return, nil
+	return l.Segs()[0], l.Release, nil
 }

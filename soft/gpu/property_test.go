@@ -22,13 +22,13 @@ type buffer struct {
 // A world is a machine under random calls, beside a model of all its memory.
 // Every byte of every allocation is always what the model says.
 type world struct {
-	steps   int
-	scratch []byte
-	drv     *softgpu.Driver
-	devs    []gpu.Device
-	buffers map[gpu.Addr]*buffer
-	files   []*exported
-	loans   []*softgpu.Loan
+	steps    int
+	scratch  []byte
+	drv      *softgpu.Driver
+	devs     []gpu.Device
+	buffers  map[gpu.Addr]*buffer
+	files    []*exported
+	accesses []*softgpu.Access
 }
 
 type exported struct {
@@ -146,11 +146,11 @@ func (w *world) lend(t *rapid.T) {
 	if !ok || n == 0 {
 		return
 	}
-	l, err := g.Lend(a+gpu.Addr(off), n)
+	l, err := g.Acquire(a+gpu.Addr(off), n)
 	must(t, err)
 	v := rapid.Byte().Draw(t, "byte")
 	if !bytes.Equal(join(l.Segs()), b.want[off:off+n]) {
-		t.Fatal("a loan shows other bytes than the memory")
+		t.Fatal("a access shows other bytes than the memory")
 	}
 	for _, s := range l.Segs() {
 		for i := range s {
@@ -158,15 +158,15 @@ func (w *world) lend(t *rapid.T) {
 		}
 	}
 	copy(b.want[off:off+n], bytes.Repeat([]byte{v}, int(n)))
-	w.loans = append(w.loans, l)
+	w.accesses = append(w.accesses, l)
 }
 
 func (w *world) giveBack(t *rapid.T) {
-	if len(w.loans) == 0 {
+	if len(w.accesses) == 0 {
 		t.Skip("no loans")
 	}
-	w.loans[0].Return()
-	w.loans = w.loans[1:]
+	w.accesses[0].Release()
+	w.accesses = w.accesses[1:]
 }
 
 func (w *world) export(t *rapid.T) {
@@ -218,8 +218,8 @@ func (w *world) compare(t *rapid.T) {
 
 func (w *world) end(t *rapid.T, memory uint64) {
 	w.compare(t)
-	for _, l := range w.loans {
-		l.Return()
+	for _, l := range w.accesses {
+		l.Release()
 	}
 	for _, e := range w.files {
 		must(t, e.f.Close())

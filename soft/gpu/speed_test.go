@@ -144,13 +144,13 @@ func BenchmarkAllocFree(b *testing.B) {
 	}
 }
 
-func BenchmarkLend1MiB(b *testing.B) {
+func BenchmarkAcquire1MiB(b *testing.B) {
 	_, x := device(b, softgpu.Config{})
 	a := alloc(b, x, gpu.KindDevice, 64<<20)
 	b.ReportAllocs()
 	for b.Loop() {
-		l, err := x.GPU().Lend(a+1<<20, 1<<20)
+		l, err := x.GPU().Acquire(a+1<<20, 1<<20)
 		must(b, err)
-		l.Return()
+		l.Release()
 	}
 }

@@ -64,7 +64,7 @@ func worker(t *testing.T, x *softgpu.Device, id byte, rng *rand.Rand) {
 	check(s.Fill(h, uint32(id)+1, 1, uint64(n)))
 	check(s.Synchronize())
 	if k != gpu.KindHost {
-		l, err := x.GPU().Lend(a, uint64(n))
+		l, err := x.GPU().Acquire(a, uint64(n))
 		if err != nil {
 			t.Error(err)
 			return
@@ -76,7 +76,7 @@ func worker(t *testing.T, x *softgpu.Device, id byte, rng *rand.Rand) {
 		if !bytes.Equal(join(l.Segs()), want) {
 			t.Errorf("worker %d: freed memory changed under its loan", id)
 		}
-		l.Return()
+		l.Release()
 	} else {
 		check(x.Free(a))
 	}

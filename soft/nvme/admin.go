@@ -111,7 +111,7 @@ func (c *Controller) deleteSQ(id uint16) abi.Status {
 	if sq == nil {
 		return abi.INVALID_QUEUE_ID | abi.STATUS_DNR
 	}
-	sq.end()
+	sq.workers.Shut()
 	c.unpark(abi.ABORTED_SQ_DELETION, func(p parked) bool { return p.sq == sq })
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,15 +177,15 @@ func (w *worker) answer(cmd *abi.Command, data []byte) abi.Status {
 	if s := w.prps(cmd, len(data)); s != abi.SUCCESS {
 		return s
 	}
-	loan, err := w.c.fn.LendAll(w.ranges, pcie.Write)
+	access, err := w.c.fn.AcquireAll(w.ranges, pcie.Write)
 	if err != nil {
 		return abi.DATA_TRANSFER_ERROR
 	}
 	rest := data
-	for _, seg := range loan.Segs() {
+	for _, seg := range access.Segs() {
 		rest = rest[copy(seg, rest):]
 	}
-	if loan.Return(len(data)) != nil {
+	if access.Release(len(data)) != nil {
 		return abi.DATA_TRANSFER_ERROR
 	}
 	w.c.stats.out.Add(uint64(len(data)))

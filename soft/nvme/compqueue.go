@@ -80,14 +80,14 @@ func (cq *compQueue) room(c *Controller) bool {
 
 // write is where an entry goes to memory. Call with mu held.
 func (c *Controller) write(cq *compQueue, e Completion) {
-	loan, err := c.fn.Lend(cq.base+uint64(cq.tail)*abi.CompletionSize, abi.CompletionSize, pcie.Write)
+	access, err := c.fn.Acquire(cq.base+uint64(cq.tail)*abi.CompletionSize, abi.CompletionSize, pcie.Write)
 	if err != nil {
 		c.die()
 		return
 	}
 	e.DW3 ^= cq.phase
-	putCompletion(loan.Segs(), &e)
-	if loan.Return(abi.CompletionSize) != nil {
+	putCompletion(access.Segs(), &e)
+	if access.Release(abi.CompletionSize) != nil {
 		return // unplugged
 	}
 	c.stats.posted.Add(abi.CompletionSize)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/internal/faults"
+	"github.com/culvert-io/culvert/soft/internal/gate"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -21,7 +23,7 @@ type Controller struct {
 	bar    *pcie.BAR
 	spaces []*namespace
 
-	life       life
+	users      gate.Gate // workers; open while the controller is enabled
 	dispatcher dispatcher
 	sqs        []atomic.Pointer[subQueue] // by id
 	cqs        []atomic.Pointer[compQueue]
@@ -30,7 +32,9 @@ type Controller struct {
 
 	mappings atomic.Int32 // of BAR0
 	fatal    atomic.Bool  // until the next reset
-	faults   faults
+	hung     atomic.Bool  // ignores all registers
+	stalls   atomic.Int64 // I/O commands to park
+	badBlock faults.List[badBlock]
 	stats    counters
 	tamper   atomic.Pointer[func(Completion) []Completion]
 
@@ -57,7 +61,7 @@ func New(fn *pcie.Function, cfg Config) (*Controller, error) {
 		vectors: make([]chan struct{}, cfg.Queues+1),
 		wake:    make(chan struct{}, 1), requests: make(chan func(*manager)), stop: make(chan struct{}),
 	}
-	c.life.empty.L = &c.life.mu
+	c.users.Shut()
 	c.dispatcher.rung.L = &c.dispatcher.mu
 	for i := range c.vectors {
 		c.vectors[i] = make(chan struct{}, 1)
@@ -101,7 +105,7 @@ func (c *Controller) Close() error {
 	close(c.stop)
 	c.dispatcher.close()
 	c.running.Wait()
-	c.life.shut()
+	c.users.Shut()
 	c.bar.Remove()
 	return c.regs.close()
 }

@@ -51,7 +51,7 @@ func (d *dispatcher) close() {
 	d.rung.Broadcast()
 }
 
-// work is the life of a worker.
+// work serves queues until the controller is closed.
 func (c *Controller) work() {
 	w := &worker{c: c}
 	for {
@@ -61,10 +61,10 @@ func (c *Controller) work() {
 		}
 		// From here on another ring counts: the tail is read after this.
 		sq.queued.Store(false)
-		if !c.life.enter() {
+		if !c.users.Enter() {
 			continue
 		}
 		w.serve(sq)
-		c.life.leave()
+		c.users.Leave()
 	}
 }

@@ -26,7 +26,7 @@
 //
 // # Sync points
 //
-// nvme.fetched, nvme.lent, nvme.moved and nvme.post. The id is that of the
+// nvme.fetched, nvme.acquired, nvme.moved and nvme.post. The id is that of the
 // submission queue.
 //
 // # Lock order

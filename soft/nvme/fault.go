@@ -2,8 +2,6 @@ package nvme
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
@@ -16,64 +14,32 @@ const (
 	Write
 )
 
-// faults are what is wrong with a controller.
-type faults struct {
-	mu     sync.Mutex
-	bad    atomic.Pointer[[]badBlock]
-	stalls atomic.Int64 // commands to hold up
-	hung   atomic.Bool
-}
-
 type badBlock struct {
 	nsid uint32
 	lba  uint64
 	op   Op
 }
 
-// FailBlock makes every access in one direction to a block fail, as worn flash
-// does, until heal is called.
+// FailBlock makes every access in one direction to a block fail until heal is called.
 func (c *Controller) FailBlock(nsid uint32, lba uint64, op Op) (heal func()) {
-	b := badBlock{nsid, lba, op}
-	c.faults.edit(func(list []badBlock) []badBlock { return append(list, b) })
-	return func() {
-		c.faults.edit(func(list []badBlock) []badBlock {
-			if i := slices.Index(list, b); i >= 0 {
-				list = slices.Delete(list, i, i+1)
-			}
-			return list
-		})
-	}
+	return c.badBlock.Add(badBlock{nsid, lba, op})
 }
 
-func (f *faults) edit(change func([]badBlock) []badBlock) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var list []badBlock
-	if old := f.bad.Load(); old != nil {
-		list = slices.Clone(*old)
-	}
-	list = change(list)
-	f.bad.Store(&list)
-}
-
-// hit reports whether an access touches a bad block.
-func (f *faults) hit(nsid uint32, lba, n uint64, op Op) bool {
-	list := f.bad.Load()
-	return list != nil && slices.ContainsFunc(*list, func(b badBlock) bool {
-		return b.nsid == nsid && b.op == op && b.lba-lba < n
-	})
+// bad reports whether an access touches a bad block.
+func (c *Controller) bad(nsid uint32, lba, n uint64, op Op) bool {
+	return c.badBlock.Any(func(b badBlock) bool { return b.nsid == nsid && b.op == op && b.lba-lba < n })
 }
 
 // Stall has the next n I/O commands held up until they are aborted or the
 // controller is reset.
-func (c *Controller) Stall(n int) { c.faults.stalls.Store(int64(n)) }
+func (c *Controller) Stall(n int) { c.stalls.Store(int64(n)) }
 
 // Fail is a fatal error: CSTS.CFS is set, and commands are not answered until
 // the controller is reset.
 func (c *Controller) Fail() { c.die() }
 
 // Hang has the controller ignore doorbells and even CC, until [Controller.Reset].
-func (c *Controller) Hang() { c.faults.hung.Store(true) }
+func (c *Controller) Hang() { c.hung.Store(true) }
 
 // A Completion is a completion queue entry. DW3 has the command id in bits 0-15, a
 // phase tag in bit 16, which must be 0 here, and the status in bits 17-31.
@@ -101,7 +67,7 @@ type parked struct {
 
 // park holds a command up, if there is a fault that does.
 func (c *Controller) park(sq *subQueue, cid uint16) bool {
-	if c.faults.stalls.Load() <= 0 || c.faults.stalls.Add(-1) < 0 {
+	if c.stalls.Load() <= 0 || c.stalls.Add(-1) < 0 {
 		return false
 	}
 	c.mu.Lock()

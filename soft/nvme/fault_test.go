@@ -187,7 +187,7 @@ func TestUnplugUnderIO(t *testing.T) {
 	q := r.queue(1, 8)
 	m, err := r.c.MapBAR(page, unix.PROT_READ|unix.PROT_WRITE)
 	r.check(err)
-	gate := points.Stop("nvme.lent")
+	gate := points.Stop("nvme.acquired")
 	q.push(r.rw(abi.NVM_READ, 0, 8, r.alloc(1)))
 	q.ring()
 	<-gate.Arrived()
@@ -275,7 +275,7 @@ func TestResetUnderIO(t *testing.T) {
 	r := newRaw(t, options{cfg: nvme.Config{Points: &points}})
 	r.enable(8)
 	q := r.queue(1, 8)
-	gate := points.Stop("nvme.lent")
+	gate := points.Stop("nvme.acquired")
 	data := r.alloc(1)
 	copy(r.mem[data:], bytes.Repeat([]byte{1}, page))
 	q.push(r.rw(abi.NVM_READ, 0, 8, data))
@@ -283,12 +283,12 @@ func TestResetUnderIO(t *testing.T) {
 	<-gate.Arrived()
 	r.c.Store32(abi.REG_CC, 0)
 	if r.csts()&abi.CSTS_RDY == 0 {
-		t.Error("RDY is 0 while memory is on loan")
+		t.Error("RDY is 0 while memory is on access")
 	}
 	gate.Open()
 	r.wait("RDY to go", func() bool { return r.csts()&abi.CSTS_RDY == 0 })
-	if n := r.m.Fabric().Usage().Loans; n != 0 {
-		t.Errorf("%d loans are out after the reset", n)
+	if n := r.m.Fabric().Usage().Accesses; n != 0 {
+		t.Errorf("%d accesses are out after the reset", n)
 	}
 	r.enableAgain()
 }

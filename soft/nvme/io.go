@@ -5,9 +5,8 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// execute carries a command out and answers it, or parks it.
+// execute executes a command and completes it, or parks it.
 func (w *worker) execute(sq *subQueue, cmd *abi.Command) {
-	defer sq.drop()
 	var dw0 uint32
 	var s abi.Status
 	switch {
@@ -86,25 +85,25 @@ func (w *worker) transfer(sq *subQueue, cmd *abi.Command, ns *namespace, op Op) 
 	if s := w.prps(cmd, n); s != abi.SUCCESS {
 		return s
 	}
-	if w.c.faults.hit(cmd.NSID, lba, blocks, op) {
+	if w.c.bad(cmd.NSID, lba, blocks, op) {
 		return mediumError(op)
 	}
 	dir := pcie.Write
 	if op == Write {
 		dir = pcie.Read
 	}
-	loan, err := w.c.fn.LendAll(w.ranges, dir)
+	access, err := w.c.fn.AcquireAll(w.ranges, dir)
 	if err != nil {
 		return abi.DATA_TRANSFER_ERROR
 	}
-	w.c.cfg.Points.At("nvme.lent", uint64(sq.id))
-	s := w.move(ns, loan.Segs(), int64(lba<<ns.shift), n, op)
+	w.c.cfg.Points.At("nvme.acquired", uint64(sq.id))
+	s := w.move(ns, access.Segs(), int64(lba<<ns.shift), n, op)
 	w.c.cfg.Points.At("nvme.moved", uint64(sq.id))
 	moved := n
 	if s != abi.SUCCESS {
 		moved = 0
 	}
-	if loan.Return(moved) != nil && s == abi.SUCCESS {
+	if access.Release(moved) != nil && s == abi.SUCCESS {
 		return abi.DATA_TRANSFER_ERROR
 	}
 	return s
@@ -155,7 +154,7 @@ func (w *worker) zero(cmd *abi.Command, ns *namespace) abi.Status {
 	switch {
 	case !ns.holds(lba, n):
 		return abi.LBA_OUT_OF_RANGE | abi.STATUS_DNR
-	case w.c.faults.hit(cmd.NSID, lba, n, Write), ns.Zero(int64(lba<<ns.shift), int64(n<<ns.shift)) != nil:
+	case w.c.bad(cmd.NSID, lba, n, Write), ns.Zero(int64(lba<<ns.shift), int64(n<<ns.shift)) != nil:
 		return abi.WRITE_FAULT
 	}
 	return abi.SUCCESS

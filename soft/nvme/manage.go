@@ -66,7 +66,7 @@ func (m *manager) look() {
 	case c.fn.Removed():
 		m.vanish()
 		return
-	case c.faults.hung.Load():
+	case c.hung.Load():
 		return
 	}
 	cc := c.regs.load32(abi.REG_CC)
@@ -122,7 +122,7 @@ func (m *manager) enable(cc uint32) {
 	cq := newCompQueue(0, acq, cqs, c.cfg.Stride, 0)
 	c.cqs[0].Store(cq)
 	c.sqs[0].Store(newSubQueue(0, asq, sqs, c.cfg.Stride, cq))
-	c.life.open()
+	c.users.Open()
 	c.regs.store32(abi.REG_CSTS, abi.CSTS_RDY)
 }
 
@@ -130,13 +130,13 @@ func (m *manager) enable(cc uint32) {
 // queue is left.
 func (m *manager) disable() {
 	c := m.c
-	c.life.shut()
+	c.users.Shut()
 	c.mu.Lock()
 	c.parked, c.queues = nil, false
 	c.mu.Unlock()
 	for i := range c.sqs {
 		if sq := c.sqs[i].Swap(nil); sq != nil {
-			sq.end()
+			sq.workers.Shut()
 		}
 		c.cqs[i].Store(nil)
 	}
@@ -177,7 +177,7 @@ func (c *Controller) Reset() error {
 	done := make(chan struct{})
 	request := func(m *manager) {
 		defer close(done)
-		c.faults.hung.Store(false)
+		c.hung.Store(false)
 		c.regs.store32(abi.REG_CC, 0)
 		m.disable()
 	}

@@ -73,11 +73,11 @@ func (w *worker) prpList(list uint64, page, n int) abi.Status {
 
 // read fetches a piece of a list.
 func (w *worker) read(bus uint64, dst []byte) bool {
-	loan, err := w.c.fn.Lend(bus, len(dst), pcie.Read)
+	access, err := w.c.fn.Acquire(bus, len(dst), pcie.Read)
 	if err != nil {
 		return false
 	}
-	gather(dst, loan.Segs())
+	gather(dst, access.Segs())
 	w.c.stats.listed.Add(uint64(len(dst)))
-	return loan.Return(len(dst)) == nil
+	return access.Release(len(dst)) == nil
 }

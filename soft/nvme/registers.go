@@ -114,8 +114,8 @@ func (m *BARMapping) Unmap() error {
 // A barTarget is BAR0 as other devices reach it.
 type barTarget struct{ c *Controller }
 
-func (t barTarget) Lend(segs [][]byte, off uint64, n int, d pcie.Dir) ([][]byte, pcie.Hold, error) {
-	segs, _, err := pcie.Memory(t.c.regs.mem).Lend(segs, off, n, d)
+func (t barTarget) Acquire(segs [][]byte, off uint64, n int, d pcie.Dir) ([][]byte, pcie.Releaser, error) {
+	segs, _, err := pcie.Memory(t.c.regs.mem).Acquire(segs, off, n, d)
 	return segs, t, err
 }
 

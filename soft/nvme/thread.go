@@ -20,9 +20,9 @@ func (t *Thread) Ring(id uint16, tail uint32) {
 	}
 	c.regs.store32(abi.SQTDBL(id, c.cfg.Stride), tail)
 	sq := c.sqs[id].Load()
-	if sq == nil || !c.life.enter() {
+	if sq == nil || !c.users.Enter() {
 		return
 	}
 	t.w.serve(sq)
-	c.life.leave()
+	c.users.Leave()
 }

@@ -6,20 +6,21 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/culvert-io/culvert/soft/internal/faults"
+	"github.com/culvert-io/culvert/soft/internal/gate"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
 // A Config describes a fabric. The zero value has no IOMMU.
 type Config struct {
 	IOMMU IOMMU
-	// Points, if any, are passed by every DMA: "pcie.lent" when the memory has
-	// been lent, "pcie.return" before it is given back. A hook that takes its
-	// time is a slow fabric.
+	// Points, if not nil, are passed by every DMA: "pcie.acquired" with the memory,
+	// "pcie.release" before its release. A slow hook makes a slow fabric.
 	Points *syncpoint.Points
 }
 
-// The address map. Bus addresses that the IOMMU makes up lie apart from
-// physical ones, so that either in the place of the other is found.
+// The address map. Bus addresses of the IOMMU are disjoint from physical ones, so that
+// a mix-up is found.
 const (
 	hostBase = 1 << 32
 	mmioBase = 1 << 44
@@ -36,14 +37,13 @@ type Fabric struct {
 	mu      sync.RWMutex
 	regions []*region // sorted by base
 	names   map[string]bool
-	links   []*link
 	mmio    space
 	host    space
 
-	poison   atomic.Pointer[[]span]
+	poison   faults.List[span]
 	hostRead atomic.Uint64 // bytes that devices read from host memory
 	hostWrit atomic.Uint64
-	loans    atomic.Int64
+	accesses atomic.Int64
 	mappings atomic.Int64
 }
 
@@ -57,36 +57,30 @@ func New(cfg Config) *Fabric {
 	}
 }
 
-// IOMMU is the mode that the fabric was made with.
-func (f *Fabric) IOMMU() IOMMU { return f.cfg.IOMMU }
-
-// Usage is what a fabric has handed out and not got back.
+// Usage is what devices and modules use of a fabric.
 type Usage struct {
 	Windows  int // BARs and ranges of host memory
 	Mappings int
-	Loans    int
+	Accesses int
 }
 
-// Usage counts what is in use. Tests compare it before and after.
+// Usage counts what is in use.
 func (f *Fabric) Usage() Usage {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return Usage{len(f.regions), int(f.mappings.Load()), int(f.loans.Load())}
+	return Usage{len(f.regions), int(f.mappings.Load()), int(f.accesses.Load())}
 }
 
-// claim takes a name that must be the only one of its kind, for something that
-// goes into a slot which holds no more than free allows.
-func (f *Fabric) claim(name string, l *link, free bool) error {
+// claim reserves a unique name for something that goes into a slot, which must be
+// free.
+func (f *Fabric) claim(name string, free bool) error {
 	switch {
 	case name == "" || f.names[name]:
-		return fmt.Errorf("pcie: %q: a device or bridge needs a name of its own", name)
+		return fmt.Errorf("pcie: %q: the name of a device or bridge must be unique and not empty", name)
 	case !free:
-		return fmt.Errorf("pcie: %s: the slot is taken: it holds one switch, or the functions of one device", name)
+		return fmt.Errorf("pcie: %s: slot is in use: it has one switch, or the functions of one device", name)
 	}
 	f.names[name] = true
-	if l != nil {
-		f.links = append(f.links, l)
-	}
 	return nil
 }
 
@@ -95,10 +89,10 @@ type region struct {
 	span
 	target Target
 	owner  *Function // nil for host memory
-	gate   gate      // of loans
+	gate   gate.Gate // of accesses
 }
 
-// find is the region at a physical address, or nil.
+// find returns the region at a physical address, or nil.
 func (f *Fabric) find(phys uint64) *region {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -114,7 +108,7 @@ func (f *Fabric) find(phys uint64) *region {
 	return f.regions[i-1]
 }
 
-// add gives r addresses from s.
+// add gives r addresses of s.
 func (f *Fabric) add(r *region, s *space, align uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,9 +126,9 @@ func (f *Fabric) add(r *region, s *space, align uint64) bool {
 	return true
 }
 
-// remove waits for the loans of r and takes it out of the address map.
+// remove waits for accesses to r and removes it from the address map.
 func (f *Fabric) remove(r *region, s *space) {
-	if !r.gate.shut() {
+	if !r.gate.Shut() {
 		return
 	}
 	f.mu.Lock()

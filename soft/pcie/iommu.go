@@ -3,20 +3,19 @@ package pcie
 import (
 	"fmt"
 	"slices"
+
+	"github.com/culvert-io/culvert/soft/internal/gate"
 )
 
-// An IOMMU stands between the root and memory.
+// IOMMU is the mode of the IOMMU between the root and memory.
 type IOMMU uint8
 
 const (
-	Off         IOMMU = iota // bus addresses are physical addresses
-	Passthrough              // the same, though there is an IOMMU
-	Translating              // each device sees what was mapped for it alone
+	Off         IOMMU = iota // bus addresses are physical addresses, as in passthrough mode
+	Translating              // a device reaches only what was mapped for it
 )
 
-var iommuNames = [...]string{"off", "passthrough", "translating"}
-
-func (m IOMMU) String() string { return iommuNames[m] }
+func (m IOMMU) String() string { return [...]string{"off", "translating"}[m] }
 
 // A Mapping makes physical pages reachable for one device.
 type Mapping struct {
@@ -25,19 +24,18 @@ type Mapping struct {
 	size  uint64 // of a page
 	base  uint64 // bus address; 0 when bus addresses are physical
 	addrs []uint64
-	gate  gate // of loans through the mapping
+	gate  gate.Gate // of accesses through the mapping
 }
 
-// Map makes pages of the given size reachable for the device, as far as the
-// IOMMU is concerned: whether requests get there is for the fabric to say when
-// they are made. The slice must not change while the mapping lives.
+// Map makes pages of the given size reachable for the device through the IOMMU. The
+// fabric checks reachability at each DMA. The slice must not change before Unmap.
 func (fn *Function) Map(pages []uint64, size uint64) (*Mapping, error) {
 	if len(pages) == 0 || size == 0 || size%pageSize != 0 {
-		return nil, fmt.Errorf("pcie: %s: map %d pages of %d bytes: pages are multiples of %d bytes", fn.name, len(pages), size, pageSize)
+		return nil, fmt.Errorf("pcie: %s: map %d pages of %d bytes: page size must be a multiple of %d", fn.name, len(pages), size, pageSize)
 	}
 	for _, p := range pages {
 		if p%pageSize != 0 {
-			return nil, fmt.Errorf("pcie: %s: map page %#x: not a multiple of %d", fn.name, p, pageSize)
+			return nil, fmt.Errorf("pcie: %s: map page %#x: address must be a multiple of %d", fn.name, p, pageSize)
 		}
 	}
 	m := &Mapping{fn: fn, pages: pages, size: size, addrs: pages}
@@ -50,7 +48,7 @@ func (fn *Function) Map(pages []uint64, size uint64) (*Mapping, error) {
 	return m, nil
 }
 
-// translate gives m addresses of its own.
+// translate gives m bus addresses.
 func (fn *Function) translate(m *Mapping) error {
 	fn.mu.Lock()
 	defer fn.mu.Unlock()
@@ -60,7 +58,7 @@ func (fn *Function) translate(m *Mapping) error {
 	}
 	base, ok := fn.iova.take(n*m.size, pageSize)
 	if !ok {
-		return fmt.Errorf("pcie: %s: no bus addresses left for %d bytes", fn.name, n*m.size)
+		return fmt.Errorf("pcie: %s: map %d bytes: no bus addresses left", fn.name, n*m.size)
 	}
 	m.base = base
 	m.addrs = make([]uint64, n)
@@ -71,7 +69,7 @@ func (fn *Function) translate(m *Mapping) error {
 	return nil
 }
 
-// index is that of the first mapping that begins after bus. Call with mu held.
+// index returns that of the first mapping that begins after bus. Call with mu held.
 func (fn *Function) index(bus uint64) int {
 	i, _ := slices.BinarySearchFunc(fn.mappings, bus, func(m *Mapping, a uint64) int {
 		if m.base <= a {
@@ -82,7 +80,7 @@ func (fn *Function) index(bus uint64) int {
 	return i
 }
 
-// mapping is the one that bus lies in, or nil.
+// mapping returns the mapping that contains bus, or nil.
 func (fn *Function) mapping(bus uint64) *Mapping {
 	fn.mu.RLock()
 	defer fn.mu.RUnlock()
@@ -93,8 +91,8 @@ func (fn *Function) mapping(bus uint64) *Mapping {
 	return fn.mappings[i-1]
 }
 
-// run is the physical address behind bus, and for how many of n bytes the
-// physical addresses go on from there.
+// run returns the physical address behind bus, and how many of n bytes are contiguous
+// from there.
 func (m *Mapping) run(bus uint64, n int) (phys uint64, length int) {
 	off := bus - m.base
 	i := int(off / m.size)
@@ -107,13 +105,13 @@ func (m *Mapping) run(bus uint64, n int) (phys uint64, length int) {
 	return phys, int(min(left, uint64(n)))
 }
 
-// Addrs are the bus addresses of the pages, in order.
+// Addrs returns the bus addresses of the pages, in order.
 func (m *Mapping) Addrs() []uint64 { return m.addrs }
 
-// Unmap takes the addresses back. Under a translating IOMMU it waits for loans
-// that went through the mapping. A second call waits too, and does nothing else.
+// Unmap removes the mapping. With a translating IOMMU it waits for accesses through
+// it, in a second call, too.
 func (m *Mapping) Unmap() {
-	if !m.gate.shut() {
+	if !m.gate.Shut() {
 		return
 	}
 	m.fn.f.mappings.Add(-1)

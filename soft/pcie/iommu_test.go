@@ -77,14 +77,14 @@ func TestTranslatedRequestsNeedForwarding(t *testing.T) {
 	}
 }
 
-func TestUnmapWaitsForLoans(t *testing.T) {
+func TestUnmapWaitsForAccesses(t *testing.T) {
 	m := newMachine(t, Config{IOMMU: Translating}, ForwardAll)
 	b, _ := bar(t, m.b, pageSize)
 	mp, err := m.c.Map([]uint64{b.Base()}, pageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := m.c.Lend(mp.Addrs()[0], 8, Write)
+	l, err := m.c.Acquire(mp.Addrs()[0], 8, Write)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +98,10 @@ func TestUnmapWaitsForLoans(t *testing.T) {
 	}
 	select {
 	case <-done:
-		t.Fatal("unmapped under a loan")
+		t.Fatal("unmapped under a access")
 	default:
 	}
-	if err := l.Return(8); err != nil {
+	if err := l.Release(8); err != nil {
 		t.Error(err)
 	}
 	<-done
@@ -175,13 +175,13 @@ func TestMappingsStayApart(t *testing.T) {
 				bus := live[i].Addrs()[0]
 				live[i].Unmap()
 				live, of = slices.Delete(live, i, i+1), slices.Delete(of, i, i+1)
-				if _, err := fn.Lend(bus, 1, Read); !errors.Is(err, ErrUnmapped) {
+				if _, err := fn.Acquire(bus, 1, Read); !errors.Is(err, ErrUnmapped) {
 					t.Fatalf("after Unmap: %v", err)
 				}
 			},
 			"": func(t *rapid.T) {
 				for k, m := range live {
-					l, err := fn.Lend(m.Addrs()[0], len(of[k])*pageSize, Read)
+					l, err := fn.Acquire(m.Addrs()[0], len(of[k])*pageSize, Read)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -194,7 +194,7 @@ func TestMappingsStayApart(t *testing.T) {
 					if !bytes.Equal(got, want) {
 						t.Fatalf("mapping %d shows other pages", k)
 					}
-					if err := l.Return(0); err != nil {
+					if err := l.Release(0); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -62,13 +62,17 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-func traffic(f *Fabric) string {
+// traffic prints the bytes over each link and in host memory.
+func (m *machine) traffic() string {
 	s := ""
-	for _, l := range f.Traffic() {
-		if l.Up+l.Down > 0 {
-			s += fmt.Sprintf("%s %d up %d down; ", l.Link, l.Up, l.Down)
+	for _, l := range []struct {
+		name string
+		link *link
+	}{{"0000:01:00.0", &m.sw.link}, {m.a.name, &m.a.link}, {m.b.name, &m.b.link}, {m.c.name, &m.c.link}, {m.d.name, &m.d.link}} {
+		if up, down := l.link.up.Load(), l.link.down.Load(); up+down > 0 {
+			s += fmt.Sprintf("%s %d up %d down; ", l.name, up, down)
 		}
 	}
-	h := f.HostTraffic()
+	h := m.HostTraffic()
 	return s + fmt.Sprintf("host %d read %d written", h.Read, h.Written)
 }

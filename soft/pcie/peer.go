@@ -1,27 +1,19 @@
 package pcie
 
-// A MapKind says how one device's requests get to another's window. The three
-// are Linux's.
+// A MapKind is how one device's requests reach another's window, as in Linux.
 type MapKind uint8
 
 const (
-	// NotSupported means that Linux refuses (-EREMOTEIO).
+	// NotSupported: Linux refuses (-EREMOTEIO).
 	NotSupported MapKind = iota
-	// BusAddr means a switch sends them straight on: they carry bus addresses
-	// and see no IOMMU.
+	// BusAddr: a switch forwards them, by bus address and without IOMMU.
 	BusAddr
-	// ThroughHostBridge means they go up to the root and are mapped as those to
-	// host memory are.
+	// ThroughHostBridge: they go to the root and are mapped as those to host memory.
 	ThroughHostBridge
 )
 
-var mapKindNames = [...]string{"not supported", "bus address", "through host bridge"}
-
-func (k MapKind) String() string { return mapKindNames[k] }
-
-// Peers says how requests of client reach provider, and how many steps apart
-// they are: 0 for the same function, 2 for functions in one slot, 4 below one
-// switch, and more for each hop. It is symmetric.
+// Peers returns how requests of client reach provider, and their distance: 0 for the
+// same function, 2 in one slot, 4 below one switch, more for each hop. It is symmetric.
 func Peers(client, provider *Function) (kind MapKind, distance int) {
 	meet, distance := route(client, provider)
 	switch {
@@ -33,7 +25,7 @@ func Peers(client, provider *Function) (kind MapKind, distance int) {
 	return NotSupported, distance
 }
 
-// route reports whether requests between the two can turn round below the root.
+// route reports whether a switch below the root connects the two.
 func route(a, b *Function) (meet bool, distance int) {
 	if a.f != b.f {
 		return false, 0
@@ -41,7 +33,7 @@ func route(a, b *Function) (meet bool, distance int) {
 	if a == b {
 		return true, 0
 	}
-	redirect := false // on the way from a up to where we are
+	redirect := false // between a and this level
 	up := 0           // steps from a to its slot at this level
 	for s := a.slot; s != nil; s = s.above() {
 		up++
@@ -63,7 +55,7 @@ func route(a, b *Function) (meet bool, distance int) {
 	return false, up + depth(b)
 }
 
-// depth is the number of steps from a function to beyond its root port.
+// depth returns the steps from a function to beyond its root port.
 func depth(fn *Function) (n int) {
 	for s := fn.slot; s != nil; s = s.above() {
 		n += 2
@@ -71,7 +63,7 @@ func depth(fn *Function) (n int) {
 	return n
 }
 
-// forwards reports whether the root passes requests on between the two.
+// forwards reports whether the root forwards requests between the two.
 func forwards(a, b *Function) bool {
 	x, y := a.slot.host, b.slot.host
 	switch {

@@ -7,8 +7,8 @@ type span struct{ base, size uint64 }
 
 func (s span) end() uint64 { return s.base + s.size }
 
-// A space hands out ranges of addresses in turn, so that one that was given
-// back is not valid again soon and a use after free is found.
+// A space allocates ranges of addresses in turn: an address that was freed is not
+// valid again soon, so that a use after free is found.
 type space struct {
 	limit span
 	taken []span // sorted
@@ -19,7 +19,7 @@ func newSpace(base, end uint64) space {
 	return space{limit: span{base, end - base}, next: base}
 }
 
-// take finds size addresses that begin at a multiple of align.
+// take allocates size addresses from a multiple of align on.
 func (s *space) take(size, align uint64) (base uint64, ok bool) {
 	if size == 0 || size > s.limit.size {
 		return 0, false
@@ -34,7 +34,7 @@ func (s *space) take(size, align uint64) (base uint64, ok bool) {
 	return 0, false
 }
 
-// fit looks for the first gap at or after from, and where it belongs in taken.
+// fit finds the first gap at or after from, and its index in taken.
 func (s *space) fit(from, size, align uint64) (base uint64, at int, ok bool) {
 	base = roundUp(from, align)
 	i, _ := slices.BinarySearchFunc(s.taken, base, func(t span, a uint64) int {
@@ -67,5 +67,5 @@ func (s *space) give(base uint64) {
 	}
 }
 
-// roundUp rounds to a power of two.
+// roundUp rounds to a multiple of a power of two.
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }

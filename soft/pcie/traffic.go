@@ -2,40 +2,23 @@ package pcie
 
 import "sync/atomic"
 
-// A link joins a device or a switch to the port above it.
-type link struct {
-	name     string
-	up, down atomic.Uint64
-}
+// A link connects a device or a switch to the port above it.
+type link struct{ up, down atomic.Uint64 }
 
 // Traffic is bytes over a link.
-type Traffic struct {
-	Link     string // the device or switch at its lower end
-	Up, Down uint64
-}
+type Traffic struct{ Up, Down uint64 }
 
 // HostTraffic is bytes that devices moved from and to host memory.
 type HostTraffic struct{ Read, Written uint64 }
 
-// Traffic is what every link has carried, in the order in which they were made.
-func (f *Fabric) Traffic() []Traffic {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	list := make([]Traffic, len(f.links))
-	for i, l := range f.links {
-		list[i] = Traffic{l.name, l.up.Load(), l.down.Load()}
-	}
-	return list
-}
-
-// HostTraffic is what host memory has seen of the devices.
+// HostTraffic returns the bytes that devices moved from and to host memory.
 func (f *Fabric) HostTraffic() HostTraffic {
 	return HostTraffic{f.hostRead.Load(), f.hostWrit.Load()}
 }
 
-// Traffic is what the device's own link has carried.
+// Traffic returns the bytes over the device's link.
 func (fn *Function) Traffic() Traffic {
-	return Traffic{fn.name, fn.link.up.Load(), fn.link.down.Load()}
+	return Traffic{fn.link.up.Load(), fn.link.down.Load()}
 }
 
 // count adds n bytes to every link between fn and the owner of the memory.
@@ -74,7 +57,7 @@ func (l *link) add(n uint64, up bool) {
 	l.down.Add(n)
 }
 
-// meeting is the lowest switch above both, or nil.
+// meeting returns the lowest switch above both, or nil.
 func meeting(a, b *Function) *Switch {
 	for s := a.slot; s != nil; s = s.above() {
 		for r := b.slot; r != nil; r = r.above() {

@@ -45,14 +45,14 @@ func (d *disk) Submit(r *nvfs.Request) error {
 	if r.Write {
 		dir = pcie.Read
 	}
-	loan, err := d.port.LendAll(ranges, dir)
+	access, err := d.port.AcquireAll(ranges, dir)
 	if err != nil {
 		return errors.Join(syscall.EIO, err)
 	}
-	if err := transfer(r, loan.Segs()); err != nil {
-		return errors.Join(err, loan.Return(0))
+	if err := transfer(r, access.Segs()); err != nil {
+		return errors.Join(err, access.Release(0))
 	}
-	return loan.Return(loan.Len())
+	return access.Release(access.Len())
 }
 
 // transfer reads or writes the file. What is behind its end reads as zeros.

@@ -163,7 +163,7 @@ func (p *play) verdict(freed bool) string {
 	if freed && !bytes.Equal(p.Read(p.owned, int(p.room)), bytes.Repeat([]byte{0xee}, int(p.room))) {
 		p.bad = "a device wrote to memory that was freed"
 	}
-	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric().Usage(); n != 0 || live != 0 || u.Loans != 0 || u.Mappings != 0 {
+	if n, live, u := p.m.Groups(), p.RM.Live(), p.Fabric().Usage(); n != 0 || live != 0 || u.Accesses != 0 || u.Mappings != 0 {
 		p.bad += fmt.Sprintf(" left over: %d mgroups, %d pins, %+v", n, live, u)
 	}
 	if err := p.m.Balance(); err != nil {

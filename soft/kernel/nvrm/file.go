@@ -73,7 +73,7 @@ func (f *gpuFile) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	case uint64(n+page-1)/uint64(page)*uint64(page) != f.mp.n:
 		return nil, syscall.ENXIO
 	}
-	v, err := newVMA(f.mp.loan, f.mp.n, prot)
+	v, err := newVMA(f.mp.access, f.mp.n, prot)
 	if err != nil {
 		return nil, err
 	}

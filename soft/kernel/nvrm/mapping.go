@@ -15,7 +15,7 @@ type mapping struct {
 	obj    *object
 	linear uint64 // bus address
 	n      uint64
-	loan   *softgpu.Loan
+	access *softgpu.Access
 	vmas   []*vma
 	gone   bool
 }
@@ -31,39 +31,39 @@ func (m *Manager) mapMemory(o *object, off, n uint64) (*mapping, nvrm.Status) {
 	case o.card.gpu.Arena() == nil:
 		return nil, nvrm.NV_ERR_NOT_SUPPORTED // frames on the heap cannot be mapped a second time
 	}
-	loan, status := lendOf(o.mem, off, n)
+	access, status := acquireOf(o.mem, off, n)
 	if status != nvrm.NV_OK {
 		return nil, status
 	}
-	linear, status := o.card.place(loan, n)
+	linear, status := o.card.place(access, n)
 	if status != nvrm.NV_OK {
-		loan.Return()
+		access.Release()
 		return nil, status
 	}
-	mp := &mapping{obj: o, linear: linear, n: n, loan: loan}
+	mp := &mapping{obj: o, linear: linear, n: n, access: access}
 	o.mappings = append(o.mappings, mp)
 	m.mappings++
 	return mp, nvrm.NV_OK
 }
 
-// lendOf tells a range that begins outside the memory from one that ends there.
-func lendOf(mem memory, off, n uint64) (*softgpu.Loan, nvrm.Status) {
-	loan, err := mem.lend(off, n)
+// acquireOf tells a range that begins outside the memory from one that ends there.
+func acquireOf(mem memory, off, n uint64) (*softgpu.Access, nvrm.Status) {
+	access, err := mem.lend(off, n)
 	if err == nil {
-		return loan, nvrm.NV_OK
+		return access, nvrm.NV_OK
 	}
 	first, err := mem.lend(off, 1)
 	if err != nil {
 		return nil, nvrm.NV_ERR_INVALID_BASE
 	}
-	first.Return()
+	first.Release()
 	return nil, nvrm.NV_ERR_INVALID_LIMIT
 }
 
 // place finds the bus address of what was lent.
-func (c *card) place(loan *softgpu.Loan, n uint64) (uint64, nvrm.Status) {
+func (c *card) place(access *softgpu.Access, n uint64) (uint64, nvrm.Status) {
 	if c.static() {
-		frames, _, off := loan.Frames()
+		frames, _, off := access.Frames()
 		return c.bar1 + staticStart + frames[0]*softgpu.FrameSize + off, nvrm.NV_OK
 	}
 	at := uint64(0) // the first gap that is large enough
@@ -99,7 +99,7 @@ func (m *Manager) unmap(mp *mapping) error {
 	}
 	mp.gone = true
 	mp.vmas = nil
-	mp.loan.Return()
+	mp.access.Release()
 	o := mp.obj
 	o.card.release(mp.linear)
 	o.mappings = slices.DeleteFunc(o.mappings, func(x *mapping) bool { return x == mp })

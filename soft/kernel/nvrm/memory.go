@@ -13,7 +13,7 @@ import (
 type memory interface {
 	card() *card
 	// lend gives n bytes from off, or fails when they are not there.
-	lend(off, n uint64) (*softgpu.Loan, error)
+	lend(off, n uint64) (*softgpu.Access, error)
 	// clone is the same memory, kept for somebody else.
 	clone() (memory, error)
 	drop()
@@ -39,15 +39,15 @@ func (m *Manager) fromDescriptor(fd int) memory {
 		e.drop()
 		return nil
 	}
-	defer probe.Return()
+	defer probe.Release()
 	e.c = m.cards[probe.GPU().Index()]
 	return e
 }
 
 func (e *exported) card() *card { return e.c }
 
-func (e *exported) lend(off, n uint64) (*softgpu.Loan, error) {
-	return e.m.drv.LendExport(e.fd, off, n)
+func (e *exported) lend(off, n uint64) (*softgpu.Access, error) {
+	return e.m.drv.AcquireExport(e.fd, off, n)
 }
 
 func (e *exported) clone() (memory, error) {
@@ -62,43 +62,43 @@ func (e *exported) drop() { _ = e.fd.Close() } // nothing was written to it
 // block is the memory that plain allocations stand on: all of one, or shared
 // by several small ones. A loan of all of it keeps it.
 type block struct {
-	c    *card
-	base gpu.Addr
-	size uint64
-	gen  uint64
-	loan *softgpu.Loan // nil in CUDA's own client, whose allocations keep it
+	c      *card
+	base   gpu.Addr
+	size   uint64
+	gen    uint64
+	access *softgpu.Access // nil in CUDA's own client, whose allocations keep it
 }
 
 func (b *block) card() *card { return b.c }
 
-func (b *block) lend(off, n uint64) (*softgpu.Loan, error) {
-	frames, gen, first := b.loan.Frames()
-	return b.c.gpu.LendFrames(frames, gen, first+off, n)
+func (b *block) lend(off, n uint64) (*softgpu.Access, error) {
+	frames, gen, first := b.access.Frames()
+	return b.c.gpu.AcquireFrames(frames, gen, first+off, n)
 }
 
 // clone fails when the block was freed, even if its address is in use again.
 func (b *block) clone() (memory, error) {
-	if b.loan != nil {
-		frames, gen, off := b.loan.Frames()
-		loan, err := b.c.gpu.LendFrames(frames, gen, off, b.size)
+	if b.access != nil {
+		frames, gen, off := b.access.Frames()
+		access, err := b.c.gpu.AcquireFrames(frames, gen, off, b.size)
 		if err != nil {
 			return nil, err
 		}
-		return &block{b.c, b.base, b.size, b.gen, loan}, nil
+		return &block{b.c, b.base, b.size, b.gen, access}, nil
 	}
-	loan, err := b.c.gpu.Lend(b.base, b.size)
+	access, err := b.c.gpu.Acquire(b.base, b.size)
 	if err != nil {
 		return nil, err
 	}
-	if _, gen, _ := loan.Frames(); gen != b.gen {
-		loan.Return()
+	if _, gen, _ := access.Frames(); gen != b.gen {
+		access.Release()
 		return nil, os.ErrNotExist
 	}
-	return &block{b.c, b.base, b.size, b.gen, loan}, nil
+	return &block{b.c, b.base, b.size, b.gen, access}, nil
 }
 
 func (b *block) drop() {
-	if b.loan != nil {
-		b.loan.Return()
+	if b.access != nil {
+		b.access.Release()
 	}
 }

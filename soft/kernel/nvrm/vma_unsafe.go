@@ -26,22 +26,22 @@ const reserved = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 
 // newVMA maps what was lent. Where its frames are not neighbours it is made of
 // pieces.
-func newVMA(loan *softgpu.Loan, n uint64, prot int) (*vma, error) {
+func newVMA(access *softgpu.Access, n uint64, prot int) (*vma, error) {
 	addr, err := unix.MmapPtr(-1, 0, nil, uintptr(n), unix.PROT_NONE, reserved)
 	if err != nil {
 		return nil, syscall.ENOMEM
 	}
 	v := &vma{addr: addr, n: uintptr(n)}
-	if err := v.fill(loan, prot); err != nil {
+	if err := v.fill(access, prot); err != nil {
 		_ = v.Unmap()              // the first error is the one to report
 		return nil, syscall.EAGAIN // as the driver when the kernel runs out of something
 	}
 	return v, nil
 }
 
-func (v *vma) fill(loan *softgpu.Loan, prot int) error {
-	arena := int(loan.GPU().Arena().Fd())
-	frames, _, off := loan.Frames()
+func (v *vma) fill(access *softgpu.Access, prot int) error {
+	arena := int(access.GPU().Arena().Fd())
+	frames, _, off := access.Frames()
 	for done := uintptr(0); done < v.n; {
 		run := 1
 		for run < len(frames) && frames[run] == frames[run-1]+1 {

@@ -40,7 +40,7 @@ type aperture struct {
 	next     int       // where to look for a free slot
 	used     int       // slots that are seen
 	draining int
-	loans    uint64 // ever made
+	accesses uint64 // ever made
 	out      []*borrowed
 	shelf    []*borrowed
 }
@@ -68,8 +68,8 @@ func (a *aperture) furnish() {
 
 // show makes lent memory visible and returns the physical addresses of its
 // pages. Pins that overlap share places.
-func (a *aperture) show(loan *softgpu.Loan) ([]uint64, error) {
-	frames, _, _ := loan.Frames()
+func (a *aperture) show(access *softgpu.Access) ([]uint64, error) {
+	frames, _, _ := access.Frames()
 	phys := make([]uint64, len(frames))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *aperture) show(loan *softgpu.Loan) ([]uint64, error) {
 	if !a.static && !a.room(frames) {
 		return nil, syscall.ENOMEM
 	}
-	segs, at := loan.Segs(), 0
+	segs, at := access.Segs(), 0
 	for i, f := range frames {
 		if at == len(segs[0]) {
 			segs, at = segs[1:], 0
@@ -126,8 +126,8 @@ func (a *aperture) take(frame uint64) int {
 
 // hide undoes show. Pages that no other pin wants are seen no more at once, and
 // when it returns no loan of them is out.
-func (a *aperture) hide(loan *softgpu.Loan) {
-	frames, _, _ := loan.Frames()
+func (a *aperture) hide(access *softgpu.Access) {
+	frames, _, _ := access.Frames()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	drained := make([]int32, 0, len(frames))
@@ -146,7 +146,7 @@ func (a *aperture) hide(loan *softgpu.Loan) {
 	}
 	a.used -= len(drained)
 	a.draining += len(drained)
-	for until := a.loans; a.lent(until); {
+	for until := a.accesses; a.lent(until); {
 		a.ended.Wait()
 	}
 	a.draining -= len(drained)
@@ -184,8 +184,8 @@ type borrowed struct {
 	index       int    // in aperture.out
 }
 
-// Lend is how a DMA of another device arrives.
-func (a *aperture) Lend(segs [][]byte, off uint64, n int, _ pcie.Dir) ([][]byte, pcie.Hold, error) {
+// Acquire is how a DMA of another device arrives.
+func (a *aperture) Acquire(segs [][]byte, off uint64, n int, _ pcie.Dir) ([][]byte, pcie.Releaser, error) {
 	first, last := int(off/PageSize), int((off+uint64(n)-1)/PageSize)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,8 +229,8 @@ func (a *aperture) borrow(first, last int) *borrowed {
 	} else {
 		b = &borrowed{a: a}
 	}
-	a.loans++
-	b.first, b.last, b.seq, b.index = first, last, a.loans, len(a.out)
+	a.accesses++
+	b.first, b.last, b.seq, b.index = first, last, a.accesses, len(a.out)
 	a.out = append(a.out, b)
 	return b
 }

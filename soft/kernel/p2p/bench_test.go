@@ -56,7 +56,7 @@ func (d *drive) close() {
 
 // whole is a DMA as one list of pages, as a drive gets it.
 func (d *drive) dma(sg []pcie.Range, off int64) error {
-	l, err := d.far.LendAll(sg, pcie.Write)
+	l, err := d.far.AcquireAll(sg, pcie.Write)
 	if err != nil {
 		return err
 	}
@@ -64,14 +64,14 @@ func (d *drive) dma(sg []pcie.Range, off int64) error {
 	if err != nil {
 		return err
 	}
-	return l.Return(n)
+	return l.Release(n)
 }
 
 // BenchmarkPreadvPlain reads 1 MiB into the frames themselves.
 func BenchmarkPreadvPlain(b *testing.B) {
 	d := newDrive(b, 64*mib, setup{})
 	defer d.close()
-	segs := d.table.pin.loan.Segs()
+	segs := d.table.pin.access.Segs()
 	b.SetBytes(mib)
 	for i := 0; b.Loop(); i++ {
 		off := i % 64 * mib
@@ -82,13 +82,13 @@ func BenchmarkPreadvPlain(b *testing.B) {
 	}
 }
 
-// BenchmarkPreadvLent reads 1 MiB into the same frames, by DMA over the fabric.
-func BenchmarkPreadvLent(b *testing.B) { benchmarkLent(b, setup{}) }
+// BenchmarkPreadvDMA reads 1 MiB into the same frames, by DMA over the fabric.
+func BenchmarkPreadvDMA(b *testing.B) { benchmarkDMA(b, setup{}) }
 
-// BenchmarkPreadvLentTranslated is the same with an IOMMU in the way.
-func BenchmarkPreadvLentTranslated(b *testing.B) { benchmarkLent(b, setup{iommu: pcie.Translating}) }
+// BenchmarkPreadvDMATranslated is the same with an IOMMU in the way.
+func BenchmarkPreadvDMATranslated(b *testing.B) { benchmarkDMA(b, setup{iommu: pcie.Translating}) }
 
-func benchmarkLent(b *testing.B, s setup) {
+func benchmarkDMA(b *testing.B, s setup) {
 	d := newDrive(b, 64*mib, s)
 	defer d.close()
 	sg := ranges(d.addrs)

@@ -22,7 +22,7 @@
 //
 // # Sync points
 //
-// p2p.get.lent, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
+// p2p.get.acquired, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
 // .hidden, .woken;
 // p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
 // p2p.unmap. The id is the pin's number.

@@ -16,6 +16,7 @@ import (
 type fixture struct {
 	t         fataler
 	points    syncpoint.Points
+	iommu     pcie.IOMMU
 	fabric    *pcie.Fabric
 	drv       *softgpu.Driver
 	dev       gpu.Device
@@ -44,7 +45,7 @@ type setup struct {
 
 func newFixture(t fataler, s setup) *fixture {
 	t.Helper()
-	r := &fixture{t: t}
+	r := &fixture{t: t, iommu: s.iommu}
 	if s.memory == 0 {
 		s.memory = 16 << 20
 	}
@@ -102,7 +103,7 @@ func (r *fixture) close() {
 			r.t.Errorf("%d bytes of BAR1 of GPU %d are left in use", n, i)
 		}
 	}
-	if u := r.fabric.Usage(); u.Loans != 0 || u.Mappings != 0 || u.Windows != len(r.rm.cards) {
+	if u := r.fabric.Usage(); u.Accesses != 0 || u.Mappings != 0 || u.Windows != len(r.rm.cards) {
 		r.t.Errorf("the fabric is left with %+v", u)
 	}
 	r.check(r.rm.Close())

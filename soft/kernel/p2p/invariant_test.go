@@ -249,14 +249,14 @@ var invariantsB = map[string]func(m *model, t *rapid.T){
 	},
 	"persistent pins keep data valid after the owner's free": func(m *model, t *rapid.T) {
 		for _, p := range m.live() {
-			l, err := m.near.Lend(p.pages[len(p.pages)-1], PageSize, pcie.Read)
+			l, err := m.near.Acquire(p.pages[len(p.pages)-1], PageSize, pcie.Read)
 			if err != nil {
 				t.Fatalf("a live page cannot be reached: %v", err)
 			}
 			if b := l.Segs()[0][0]; b != p.fill {
 				t.Fatalf("the page holds %d, want %d", b, p.fill)
 			}
-			m.check(l.Return(0))
+			m.check(l.Release(0))
 		}
 	},
 	"a DMA mapping is valid for its peer while its table lives": func(m *model, t *rapid.T) {
@@ -267,7 +267,7 @@ var invariantsB = map[string]func(m *model, t *rapid.T){
 				}
 			}
 			for _, d := range p.gone {
-				if m.fabric.IOMMU() == pcie.Translating && touch(d.Peer, d.Addresses) == nil {
+				if m.iommu == pcie.Translating && touch(d.Peer, d.Addresses) == nil {
 					t.Fatal("a mapping that was revoked works")
 				}
 			}
@@ -286,11 +286,11 @@ var invariantsB = map[string]func(m *model, t *rapid.T){
 }
 
 func touch(fn *pcie.Function, addrs []uint64) error {
-	l, err := fn.LendAll(ranges(addrs), pcie.Read)
+	l, err := fn.AcquireAll(ranges(addrs), pcie.Read)
 	if err != nil {
 		return err
 	}
-	return l.Return(0)
+	return l.Release(0)
 }
 
 // TestInvariants draws sequences of alloc, get, map, unmap, put and free, good

@@ -27,7 +27,7 @@ type pin struct {
 	id         uint64
 	card       *aperture
 	va         uint64
-	loan       *softgpu.Loan // of the pages, for as long as they are pinned
+	access     *softgpu.Access // of the pages, for as long as they are pinned
 	persistent bool
 	forced     bool // onto BAR1
 	free       func(*Task, *PageTable)
@@ -78,7 +78,7 @@ func (rm *RM) GetPages(t *Task, va, n uint64, free func(*Task, *PageTable)) (*Pa
 // sameBlock reports whether the addresses still mean the memory that was lent.
 // They may have been freed and allocated anew in between.
 func (p *pin) sameBlock() bool {
-	_, was, _ := p.loan.Frames()
+	_, was, _ := p.access.Frames()
 	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), 1)
 	return err == nil && is == was
 }
@@ -113,20 +113,20 @@ func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 	if slices.ContainsFunc(allocations, rm.fails) {
 		return nil, syscall.ENOMEM
 	}
-	card, loan, err := rm.find(t, va, n)
+	card, access, err := rm.find(t, va, n)
 	if err != nil {
 		return nil, err
 	}
-	p := &pin{rm: rm, card: card, va: va, loan: loan}
+	p := &pin{rm: rm, card: card, va: va, access: access}
 	init(p)
 	rm.mu.Lock()
 	rm.lastID++
 	p.id = rm.lastID
 	rm.mu.Unlock()
-	rm.at("p2p.get.lent", p)
-	pages, err := card.show(loan)
+	rm.at("p2p.get.acquired", p)
+	pages, err := card.show(access)
 	if err != nil {
-		loan.Return()
+		access.Release()
 		return nil, err
 	}
 	p.table = &PageTable{
@@ -152,8 +152,8 @@ func (rm *RM) settle(p *pin, s state) {
 
 // abandon ends a pin that get_pages could not finish.
 func (p *pin) abandon() {
-	p.card.hide(p.loan)
-	p.loan.Return()
+	p.card.hide(p.access)
+	p.access.Release()
 	p.rm.settle(p, dead)
 }
 
@@ -180,9 +180,9 @@ func (p *pin) end(points endPoints) {
 	for _, v := range vmas {
 		v.zap()
 	}
-	p.card.hide(p.loan)
+	p.card.hide(p.access)
 	p.rm.at(points.hidden, p)
-	p.loan.Return()
+	p.access.Release()
 	p.rm.settle(p, dead)
 }
 

@@ -16,8 +16,8 @@ import (
 // has written, and only then, the memory is gone, and whoever tries the old
 // addresses is refused.
 func TestRevokeWaitsForDMAInFlight(t *testing.T) {
-	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Passthrough, pcie.Translating} {
-		for _, at := range []string{"engine.lent", "engine.moved", "pcie.return"} {
+	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
+		for _, at := range []string{"engine.acquired", "engine.moved", "pcie.release"} {
 			synctest.Test(t, func(t *testing.T) {
 				r := newFixture(t, setup{iommu: mode, memory: 4 << 20})
 				va := r.alloc(2 << 20)
@@ -85,9 +85,9 @@ func TestPutWaitsForItsOwnDMA(t *testing.T) {
 		va := r.alloc(2 << 20)
 		first, _ := r.pin(va, 2*PageSize)
 		second, _ := r.pin(va+PageSize, PageSize)
-		l, err := r.near.Lend(first.Pages[0], PageSize, pcie.Write)
+		l, err := r.near.Acquire(first.Pages[0], PageSize, pcie.Write)
 		r.check(err)
-		shared, err := r.near.Lend(second.Pages[0], PageSize, pcie.Write)
+		shared, err := r.near.Acquire(second.Pages[0], PageSize, pcie.Write)
 		r.check(err)
 		done := make(chan struct{})
 		go func() {
@@ -100,28 +100,28 @@ func TestPutWaitsForItsOwnDMA(t *testing.T) {
 			t.Fatal("put did not wait")
 		default:
 		}
-		r.check(l.Return(0))
+		r.check(l.Release(0))
 		synctest.Wait()
 		select {
 		case <-done: // although the shared page is still lent
 		default:
-			t.Fatal("put waits for a loan of a page that stays pinned")
+			t.Fatal("put waits for a access of a page that stays pinned")
 		}
 		// A page can be pinned anew while it drains.
 		go func() { r.put(va+PageSize, second) }()
 		synctest.Wait()
 		third, _ := r.pin(va+PageSize, PageSize)
-		later, err := r.near.Lend(third.Pages[0], PageSize, pcie.Write)
+		later, err := r.near.Acquire(third.Pages[0], PageSize, pcie.Write)
 		r.check(err)
 		if r.rm.BAR1Used(0) != PageSize || r.rm.Live() != 2 {
 			t.Errorf("%d bytes in use by %d pins", r.rm.BAR1Used(0), r.rm.Live())
 		}
-		r.check(shared.Return(0))
+		r.check(shared.Release(0))
 		synctest.Wait() // the put of the second is over, the later loan is out
 		if r.rm.Live() != 1 {
-			t.Error("put waits for a loan that was made later, through another pin")
+			t.Error("put waits for a access that was made later, through another pin")
 		}
-		r.check(later.Return(0))
+		r.check(later.Release(0))
 		r.put(va+PageSize, third)
 		r.close()
 	})
@@ -208,7 +208,7 @@ func TestFreeDuringPut(t *testing.T) {
 
 // The callback may come before get_pages has returned.
 func TestCallbackBeforeGetReturns(t *testing.T) {
-	for at, want := range map[string]error{"p2p.get.lent": syscall.EINVAL, "p2p.get.pinned": syscall.EINVAL, "p2p.get.registered": nil, "p2p.get.done": nil} {
+	for at, want := range map[string]error{"p2p.get.acquired": syscall.EINVAL, "p2p.get.pinned": syscall.EINVAL, "p2p.get.registered": nil, "p2p.get.done": nil} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t, setup{})
 			va := r.alloc(2 << 20)
@@ -329,7 +329,7 @@ func TestNothingLeaks(t *testing.T) {
 		r.put(va, table)
 	}
 	if n := len(r.rm.cards[0].shelf); n > 1 {
-		t.Errorf("%d loans on the shelf", n)
+		t.Errorf("%d accesses on the shelf", n)
 	}
 	r.free(va)
 	r.close()

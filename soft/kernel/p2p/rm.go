@@ -141,7 +141,7 @@ func (rm *RM) owns(p *Process, gen uint64) bool {
 }
 
 // find is the GPU whose memory a range is, and whether t may have it.
-func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Loan, error) {
+func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Access, error) {
 	g, ok := rm.cfg.GPUs.Find(gpu.Addr(va))
 	if !ok || g.Index() >= len(rm.cards) {
 		return nil, nil, syscall.EINVAL
@@ -150,14 +150,14 @@ func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Loan, error) {
 	if card.port.Removed() {
 		return nil, nil, syscall.ENODEV
 	}
-	loan, err := g.Lend(gpu.Addr(va), n)
+	access, err := g.Acquire(gpu.Addr(va), n)
 	if err != nil {
 		return nil, nil, syscall.EINVAL // not there, or the end is past the allocation
 	}
-	_, gen, _ := loan.Frames()
+	_, gen, _ := access.Frames()
 	if !rm.owns(t.Process, gen) {
-		loan.Return()
+		access.Release()
 		return nil, nil, syscall.EINVAL
 	}
-	return card, loan, nil
+	return card, access, nil
 }

@@ -67,7 +67,7 @@ func (rm *RM) Mmap(t *PageTable, off, n uint64, prot int) (*VMA, error) {
 // fill maps the frames, runs of neighbours together.
 func (v *VMA) fill(off uint64, prot int) error {
 	arena := int(v.pin.card.gpu.Arena().Fd())
-	frames, _, _ := v.pin.loan.Frames()
+	frames, _, _ := v.pin.access.Frames()
 	frames = frames[off/PageSize:]
 	off %= PageSize
 	for done := uintptr(0); done < v.n; {

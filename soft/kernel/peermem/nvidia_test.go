@@ -153,7 +153,7 @@ func TestInvalidateStopsTheNIC(t *testing.T) {
 		w.Check(err)
 		m := &mr{u: u}
 		u.Activate(func() { m.dead = true })
-		gate := w.Points.Stop("engine.lent")
+		gate := w.Points.Stop("engine.acquired")
 		wrote := make(chan error)
 		go func() { wrote <- m.write(w, w.Far, bytes.Repeat([]byte{9}, block)) }()
 		<-gate.Arrived()

@@ -13,7 +13,7 @@ import (
 )
 
 func TestWritesAndReadsReachMemory(t *testing.T) {
-	for _, mode := range []IOMMU{Off, Passthrough} {
+	for _, mode := range []IOMMU{Off} {
 		m := newMachine(t, Config{IOMMU: mode}, ForwardAll)
 		h, mem := host(t, m.Fabric, 10000)
 		b, dev := bar(t, m.b, 64<<10)
@@ -41,14 +41,14 @@ func TestNeighboursAreJoined(t *testing.T) {
 	for i := range 4 {
 		sg = append(sg, Range{h.Phys() + uint64(i*pageSize), pageSize})
 	}
-	l, err := m.a.LendAll(sg, Read)
+	l, err := m.a.AcquireAll(sg, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if segs := l.Segs(); len(segs) != 1 || &segs[0][0] != &mem[0] || l.Len() != 4*pageSize {
 		t.Errorf("%d segments of %d bytes, want the one buffer itself", len(segs), l.Len())
 	}
-	if err := l.Return(l.Len()); err != nil {
+	if err := l.Release(l.Len()); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,8 +97,8 @@ func TestRefusals(t *testing.T) {
 	if !bytes.Equal(mem, before) || !bytes.Equal(dev, pattern(pageSize, 1)) {
 		t.Error("a refused request changed memory")
 	}
-	if u := m.Usage(); u.Loans != 0 {
-		t.Errorf("%d loans are left", u.Loans)
+	if u := m.Usage(); u.Accesses != 0 {
+		t.Errorf("%d accesses are left", u.Accesses)
 	}
 }
 
@@ -106,24 +106,24 @@ func TestUnplug(t *testing.T) {
 	m := newMachine(t, Config{}, ForwardAll)
 	b, _ := bar(t, m.b, pageSize)
 	h, _ := host(t, m.Fabric, pageSize)
-	toBar, err := m.a.Lend(b.Base(), 8, Write)
+	toBar, err := m.a.Acquire(b.Base(), 8, Write)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := m.b.Lend(h.Phys(), 8, Write)
+	own, err := m.b.Acquire(h.Phys(), 8, Write)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.b.Unplug()
-	if _, err := m.a.Lend(b.Base(), 8, Write); !errors.Is(err, ErrRemoved) {
+	if _, err := m.a.Acquire(b.Base(), 8, Write); !errors.Is(err, ErrRemoved) {
 		t.Errorf("to the unplugged device: %v", err)
 	}
-	if _, err := m.b.Lend(h.Phys(), 8, Write); !errors.Is(err, ErrRemoved) {
+	if _, err := m.b.Acquire(h.Phys(), 8, Write); !errors.Is(err, ErrRemoved) {
 		t.Errorf("from the unplugged device: %v", err)
 	}
-	for _, l := range []Loan{toBar, own} {
-		if err := l.Return(8); !errors.Is(err, ErrRemoved) {
-			t.Errorf("a loan that was out: %v", err)
+	for _, l := range []Access{toBar, own} {
+		if err := l.Release(8); !errors.Is(err, ErrRemoved) {
+			t.Errorf("a access that was out: %v", err)
 		}
 	}
 }
@@ -137,68 +137,68 @@ func TestPoison(t *testing.T) {
 		off, n int
 		bad    bool
 	}{{0, 100, false}, {0, 101, true}, {109, 1, true}, {110, 90, false}, {190, 20, true}} {
-		l, err := m.a.Lend(h.Phys()+uint64(tc.off), tc.n, Read)
+		l, err := m.a.Acquire(h.Phys()+uint64(tc.off), tc.n, Read)
 		if errors.Is(err, ErrAborted) != tc.bad || (err == nil) == tc.bad {
 			t.Errorf("[%d:+%d]: %v", tc.off, tc.n, err)
 		}
 		if err == nil {
-			_ = l.Return(0)
+			_ = l.Release(0)
 		}
 	}
 	heal()
 	other()
 	heal()
-	l, err := m.a.Lend(h.Phys(), pageSize, Read)
+	l, err := m.a.Acquire(h.Phys(), pageSize, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Return(0); err != nil {
+	if err := l.Release(0); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestReturn(t *testing.T) {
+func TestRelease(t *testing.T) {
 	m := newMachine(t, Config{}, ForwardAll)
 	h, _ := host(t, m.Fabric, pageSize)
 	for _, moved := range []int{-1, 9} {
-		l, err := m.a.Lend(h.Phys(), 8, Read)
+		l, err := m.a.Acquire(h.Phys(), 8, Read)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Return(moved); !errors.Is(err, ErrMalformed) {
-			t.Errorf("Return(%d) of 8: %v", moved, err)
+		if err := l.Release(moved); !errors.Is(err, ErrMalformed) {
+			t.Errorf("Release(%d) of 8: %v", moved, err)
 		}
 	}
-	l, err := m.a.Lend(h.Phys(), 8, Read)
+	l, err := m.a.Acquire(h.Phys(), 8, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Return(3); err != nil {
+	if err := l.Release(3); err != nil {
 		t.Error(err)
 	}
-	next, err := m.a.Lend(h.Phys(), 16, Read) // the same loan from the shelf
+	next, err := m.a.Acquire(h.Phys(), 16, Read) // the same state again
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Return(3); !errors.Is(err, ErrReturned) {
-		t.Errorf("second Return: %v", err)
+	if err := l.Release(3); !errors.Is(err, ErrReleased) {
+		t.Errorf("second Release: %v", err)
 	}
 	if l.Segs() != nil || l.Len() != 0 {
-		t.Error("a returned loan still shows memory")
+		t.Error("a returned access still shows memory")
 	}
-	if next.Len() != 16 || m.Usage().Loans != 1 {
-		t.Error("a stale loan ended a live one")
+	if next.Len() != 16 || m.Usage().Accesses != 1 {
+		t.Error("a stale access ended a live one")
 	}
-	if err := next.Return(16); err != nil {
+	if err := next.Release(16); err != nil {
 		t.Error(err)
 	}
-	if err := (Loan{}).Return(0); !errors.Is(err, ErrReturned) {
-		t.Errorf("the zero Loan: %v", err)
+	if err := (Access{}).Release(0); !errors.Is(err, ErrReleased) {
+		t.Errorf("the zero Access: %v", err)
 	}
 }
 
-// A removal waits for what is in flight, and nothing is lent meanwhile.
-func TestRemoveWaitsForLoans(t *testing.T) {
+// A removal waits for accesses in flight, and meanwhile none begins.
+func TestRemoveWaitsForAccesses(t *testing.T) {
 	var points syncpoint.Points
 	m := newMachine(t, Config{Points: &points}, ForwardAll)
 	h, mem := host(t, m.Fabric, pageSize)
@@ -208,7 +208,7 @@ func TestRemoveWaitsForLoans(t *testing.T) {
 		mem    []byte
 		remove func()
 	}{{h.Phys(), mem, h.Remove}, {b.Base(), dev, b.Remove}} {
-		l, err := m.a.Lend(tc.bus, 8, Write)
+		l, err := m.a.Acquire(tc.bus, 8, Write)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,22 +218,22 @@ func TestRemoveWaitsForLoans(t *testing.T) {
 			close(removed)
 		}()
 		for { // until the removal has begun
-			x, err := m.a.Lend(tc.bus, 8, Write)
+			x, err := m.a.Acquire(tc.bus, 8, Write)
 			if errors.Is(err, ErrNoTarget) {
 				break
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = x.Return(0)
+			_ = x.Release(0)
 		}
 		select {
 		case <-removed:
-			t.Fatal("removed under a loan")
+			t.Fatal("removed under a access")
 		default:
 		}
 		copy(l.Segs()[0], "in time!")
-		if err := l.Return(8); err != nil {
+		if err := l.Release(8); err != nil {
 			t.Error(err)
 		}
 		<-removed
@@ -251,7 +251,7 @@ func TestHoldPoints(t *testing.T) {
 	var points syncpoint.Points
 	m := newMachine(t, Config{Points: &points}, ForwardAll)
 	h, _ := host(t, m.Fabric, pageSize)
-	for _, name := range []string{"pcie.lent", "pcie.return", "engine.lent", "engine.moved"} {
+	for _, name := range []string{"pcie.acquired", "pcie.release", "engine.acquired", "engine.moved"} {
 		gate := points.Stop(name)
 		done := make(chan error)
 		go func() {
@@ -260,8 +260,8 @@ func TestHoldPoints(t *testing.T) {
 			done <- err
 		}()
 		<-gate.Arrived()
-		if u := m.Usage(); u.Loans != 1 {
-			t.Errorf("at %s %d loans are out", name, u.Loans)
+		if u := m.Usage(); u.Accesses != 1 {
+			t.Errorf("at %s %d accesses are out", name, u.Accesses)
 		}
 		gate.Open()
 		if err := <-done; err != nil {
@@ -297,18 +297,18 @@ func TestTraffic(t *testing.T) {
 			"0000:01:00.0 100 up 0 down; 0000:04:00.0 100 up 0 down; 0000:81:00.0 0 up 100 down; host 0 read 0 written",
 		},
 		{"a short transfer", func(m *machine, h *HostMemory, _ *BAR) error {
-			l, err := m.c.Lend(h.Phys(), 100, Write)
+			l, err := m.c.Acquire(h.Phys(), 100, Write)
 			if err != nil {
 				return err
 			}
-			return l.Return(30)
+			return l.Release(30)
 		}, "0000:05:00.0 30 up 0 down; host 0 read 30 written"},
 		{"a list that ends in the second part", func(m *machine, h *HostMemory, b *BAR) error {
-			l, err := m.b.LendAll([]Range{{h.Phys(), 10}, {b.Base(), 10}}, Write)
+			l, err := m.b.AcquireAll([]Range{{h.Phys(), 10}, {b.Base(), 10}}, Write)
 			if err != nil {
 				return err
 			}
-			return l.Return(12)
+			return l.Release(12)
 		}, "0000:01:00.0 10 up 0 down; 0000:04:00.0 12 up 2 down; host 0 read 10 written"},
 	} {
 		m := newMachine(t, Config{}, ForwardAll)
@@ -317,21 +317,21 @@ func TestTraffic(t *testing.T) {
 		if err := tc.do(m, h, b); err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		if got := traffic(m.Fabric); got != tc.want {
+		if got := m.traffic(); got != tc.want {
 			t.Errorf("%s:\n got %s\nwant %s", tc.name, got, tc.want)
 		}
 	}
 }
 
 func dma(fn *Function, d Dir, bus uint64, n int) error {
-	l, err := fn.Lend(bus, n, d)
+	l, err := fn.Acquire(bus, n, d)
 	if err != nil {
 		return err
 	}
-	return l.Return(n)
+	return l.Release(n)
 }
 
-func TestLendAllocatesNothing(t *testing.T) {
+func TestAcquireAllocatesNothing(t *testing.T) {
 	m := newMachine(t, Config{IOMMU: Translating}, ForwardAll)
 	h, _ := host(t, m.Fabric, 1<<20)
 	var pages []uint64
@@ -386,7 +386,7 @@ func TestBadWindows(t *testing.T) {
 type fickle struct{ released int }
 
 func (f *fickle) Release() { f.released++ }
-func (f *fickle) Lend(segs [][]byte, _ uint64, _ int, _ Dir) ([][]byte, Hold, error) {
+func (f *fickle) Acquire(segs [][]byte, _ uint64, _ int, _ Dir) ([][]byte, Releaser, error) {
 	return segs, f, unix.EIO
 }
 
@@ -397,13 +397,13 @@ func TestTargetRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.a.Lend(b.Base(), 8, Read)
+	_, err = m.a.Acquire(b.Base(), 8, Read)
 	if !errors.Is(err, ErrAborted) || !errors.Is(err, unix.EIO) || f.released != 1 {
 		t.Errorf("%v, released %d times", err, f.released)
 	}
 }
 
-func BenchmarkLend(b *testing.B) {
+func BenchmarkAcquire(b *testing.B) {
 	for name, mode := range map[string]IOMMU{"off": Off, "translating": Translating} {
 		b.Run(name, func(b *testing.B) {
 			m := newMachine(b, Config{IOMMU: mode}, ForwardAll)

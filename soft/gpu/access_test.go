@@ -32,25 +32,25 @@ func text(n int) []byte {
 	return b
 }
 
-func TestLoanShowsTheBytesThemselves(t *testing.T) {
+func TestAccessShowsTheBytesThemselves(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
 		const n, off, part = 5 << 20, 70_001, 3 << 20
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.CopyIn(a, text(n)))
-		l, err := g.Lend(a+off, part)
+		l, err := g.Acquire(a+off, part)
 		must(t, err)
 		if !bytes.Equal(join(l.Segs()), text(n)[off:off+part]) {
-			t.Error("the loan shows other bytes")
+			t.Error("the access shows other bytes")
 		}
 		for _, s := range l.Segs() {
 			clear(s)
 		}
-		l.Return()
-		l.Return() // does nothing
+		l.Release()
+		l.Release() // does nothing
 		want := text(n)
 		clear(want[off : off+part])
 		if !bytes.Equal(read(t, x, a, n), want) {
-			t.Error("what was written to the loan is not in the memory, or more than that")
+			t.Error("what was written to the access is not in the memory, or more than that")
 		}
 	})
 }
@@ -61,17 +61,17 @@ func TestLentFramesAreNotReusedBeforeTheirReturn(t *testing.T) {
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.Fill(a, 1, 1, n))
 		before := freeMemory(t, x)
-		l, err := g.Lend(a+100, 1000)
+		l, err := g.Acquire(a+100, 1000)
 		must(t, err)
 		free(t, x, a)
 		if p, _ := x.Pointer(a); p.Kind != gpu.KindNone {
 			t.Error("lent memory is still there for its owner")
 		}
-		if _, err := g.Lend(a, 1); err == nil {
+		if _, err := g.Acquire(a, 1); err == nil {
 			t.Error("freed memory could be lent")
 		}
 		if got := freeMemory(t, x); got != before {
-			t.Errorf("%d bytes free while the loan lasts, want %d", got, before)
+			t.Errorf("%d bytes free while the access lasts, want %d", got, before)
 		}
 		// Whoever takes all the rest must not get the lent frames.
 		rest := alloc(t, x, gpu.KindDevice, before)
@@ -80,7 +80,7 @@ func TestLentFramesAreNotReusedBeforeTheirReturn(t *testing.T) {
 			t.Error("lent frames were given to somebody else")
 		}
 		free(t, x, rest)
-		l.Return()
+		l.Release()
 		if got := freeMemory(t, x); got != before+n {
 			t.Errorf("%d bytes free after the return, want %d", got, before+n)
 		}
@@ -92,7 +92,7 @@ func TestLentPartOfASharedBlockIsNotReusedBeforeItsReturn(t *testing.T) {
 		neighbour := alloc(t, x, gpu.KindDevice, 4096)
 		a := alloc(t, x, gpu.KindDevice, 4096)
 		must(t, x.Fill(a, 1, 1, 4096))
-		l, err := g.Lend(a, 4096)
+		l, err := g.Acquire(a, 4096)
 		must(t, err)
 		free(t, x, a)
 		for range 1000 {
@@ -104,7 +104,7 @@ func TestLentPartOfASharedBlockIsNotReusedBeforeItsReturn(t *testing.T) {
 		if got := join(l.Segs()); !bytes.Equal(got, bytes.Repeat([]byte{1}, 4096)) {
 			t.Error("lent memory changed")
 		}
-		l.Return()
+		l.Release()
 		if b := alloc(t, x, gpu.KindDevice, 4096); b != a {
 			t.Errorf("returned memory at %v was not used again; got %v", a, b)
 		}
@@ -112,7 +112,7 @@ func TestLentPartOfASharedBlockIsNotReusedBeforeItsReturn(t *testing.T) {
 	})
 }
 
-func TestLoansOfNothing(t *testing.T) {
+func TestAccessOfNothing(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
 		a := alloc(t, x, gpu.KindDevice, 3<<20) // a block of 4 MiB
 		h := alloc(t, x, gpu.KindHost, 4096)
@@ -123,7 +123,7 @@ func TestLoansOfNothing(t *testing.T) {
 			"size 0": {a, 0}, "past the block": {a, 4<<20 + 1}, "overflow": {a + 1, 1<<64 - 1},
 			"host": {h, 1}, "zero": {0, 1}, "behind": {a + 4<<20, 1},
 		} {
-			_, err := g.Lend(r.a, r.n)
+			_, err := g.Acquire(r.a, r.n)
 			wantCode(t, "lend "+name, err, gpu.ErrInvalidValue)
 			_, _, err = g.Frames(r.a, r.n)
 			wantCode(t, "frames "+name, err, gpu.ErrInvalidValue)
@@ -144,7 +144,7 @@ func TestFramesAreKnownByNumberAndGeneration(t *testing.T) {
 			t.Fatalf("%d frames, want 10", len(frames))
 		}
 		const off, part = 70_000, 300_000
-		l, err := g.LendFrames(frames, gen, off, part)
+		l, err := g.AcquireFrames(frames, gen, off, part)
 		must(t, err)
 		from := 3*softgpu.FrameSize + off
 		if !bytes.Equal(join(l.Segs()), text(n)[from:from+part]) {
@@ -152,21 +152,21 @@ func TestFramesAreKnownByNumberAndGeneration(t *testing.T) {
 		}
 		got, gotGen, first := l.Frames()
 		if !slices.Equal(got, frames[1:6]) || gotGen != gen || first != off-softgpu.FrameSize {
-			t.Errorf("the loan is of frames %d, generation %d, offset %d", got, gotGen, first)
+			t.Errorf("the access is of frames %d, generation %d, offset %d", got, gotGen, first)
 		}
 		for name, r := range map[string][2]uint64{"size 0": {0, 0}, "past the end": {0, 11 * softgpu.FrameSize}, "overflow": {2, 1<<64 - 1}} {
-			_, err := g.LendFrames(frames, gen, r[0], r[1])
+			_, err := g.AcquireFrames(frames, gen, r[0], r[1])
 			wantCode(t, name, err, gpu.ErrInvalidValue)
 		}
-		_, err = g.LendFrames([]uint64{1 << 40}, gen, 0, 1)
+		_, err = g.AcquireFrames([]uint64{1 << 40}, gen, 0, 1)
 		wantCode(t, "no such frame", err, gpu.ErrInvalidValue)
 
 		free(t, x, a)
-		again, err := g.LendFrames(frames, gen, 0, 1)
+		again, err := g.AcquireFrames(frames, gen, 0, 1)
 		must(t, err) // the first loan keeps the frames what they are
-		again.Return()
-		l.Return()
-		_, err = g.LendFrames(frames, gen, 0, 1)
+		again.Release()
+		l.Release()
+		_, err = g.AcquireFrames(frames, gen, 0, 1)
 		wantCode(t, "freed frames", err, gpu.ErrInvalidValue)
 		b := alloc(t, x, gpu.KindDevice, 60<<20)
 		_, newGen, err := g.Frames(b, 1)
@@ -174,7 +174,7 @@ func TestFramesAreKnownByNumberAndGeneration(t *testing.T) {
 		if newGen == gen {
 			t.Error("frames used again have the old generation")
 		}
-		_, err = g.LendFrames(frames, gen, 0, 1)
+		_, err = g.AcquireFrames(frames, gen, 0, 1)
 		wantCode(t, "frames of somebody else", err, gpu.ErrInvalidValue)
 	})
 }
@@ -184,7 +184,7 @@ func TestOnFreeRunsOnceBeforeTheMemoryIsGone(t *testing.T) {
 		const n = 4 << 20
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.Fill(a, 9, 1, n))
-		l, err := g.Lend(a, n)
+		l, err := g.Acquire(a, n)
 		must(t, err)
 		before := freeMemory(t, x)
 		calls := 0
@@ -193,7 +193,7 @@ func TestOnFreeRunsOnceBeforeTheMemoryIsGone(t *testing.T) {
 			if freeMemory(t, x) != before || l.Segs()[0][0] != 9 {
 				t.Error("the memory was gone before the hook had run")
 			}
-			l.Return()
+			l.Release()
 		})
 		must(t, err)
 		cancel, err := g.OnFree(a, n, func() { t.Error("a cancelled hook ran") })
@@ -227,12 +227,12 @@ func TestMemoryIsStillThereInAHook(t *testing.T) {
 		ran := false
 		_, err = g.OnFree(a, 1, func() {
 			ran = true
-			l, err := g.LendFrames(frames, gen, 0, 2<<20)
+			l, err := g.AcquireFrames(frames, gen, 0, 2<<20)
 			must(t, err)
 			if !bytes.Equal(join(l.Segs()), bytes.Repeat([]byte{9}, 2<<20)) {
 				t.Error("the memory was used again before the hook had run")
 			}
-			l.Return()
+			l.Release()
 		})
 		must(t, err)
 		free(t, x, a)
@@ -311,7 +311,7 @@ func TestFramesCanBeMappedASecondTime(t *testing.T) {
 		const n = 2 << 20
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.CopyIn(a, text(n)))
-		l, err := g.Lend(a, n)
+		l, err := g.Acquire(a, n)
 		must(t, err)
 		frames, _, _ := l.Frames()
 		for i, f := range frames {
@@ -327,7 +327,7 @@ func TestFramesCanBeMappedASecondTime(t *testing.T) {
 				t.Fatal("a store through the second mapping is not in the memory")
 			}
 		}
-		l.Return()
+		l.Release()
 	}
 	_, x := device(t, softgpu.Config{Models: tiny(8 << 20), Backing: softgpu.Heap})
 	if x.GPU().Arena() != nil {
@@ -335,14 +335,14 @@ func TestFramesCanBeMappedASecondTime(t *testing.T) {
 	}
 }
 
-func TestDriverDoesNotCloseUnderALoan(t *testing.T) {
+func TestDriverDoesNotCloseUnderAnAccess(t *testing.T) {
 	d, x := device(t, softgpu.Config{Models: tiny(8 << 20)})
-	l, err := x.GPU().Lend(alloc(t, x, gpu.KindDevice, 100), 100)
+	l, err := x.GPU().Acquire(alloc(t, x, gpu.KindDevice, 100), 100)
 	must(t, err)
 	if err := d.Close(); err == nil {
-		t.Error("closed with a loan outstanding")
+		t.Error("closed with a access outstanding")
 	}
 	l.Segs()[0][0]++ // still there
-	l.Return()
+	l.Release()
 	must(t, d.Close())
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // A Loan is device memory in the hands of somebody else than its owner.
-type Loan struct {
+type Access struct {
 	blk    *block
 	segs   [][]byte
 	frames []uint64
@@ -18,31 +18,31 @@ type Loan struct {
 }
 
 // GPU is the card whose memory was lent.
-func (l *Loan) GPU() *GPU { return l.blk.card }
+func (l *Access) GPU() *GPU { return l.blk.card }
 
 // Segs are the bytes in order. Neighbouring frames are joined.
-func (l *Loan) Segs() [][]byte { return l.segs }
+func (l *Access) Segs() [][]byte { return l.segs }
 
 // Frames are the numbers of the frames that the bytes lie in, and their
 // generation; the first byte is at off in the first frame.
-func (l *Loan) Frames() (frames []uint64, gen, off uint64) { return l.frames, l.blk.gen, l.off }
+func (l *Access) Frames() (frames []uint64, gen, off uint64) { return l.frames, l.blk.gen, l.off }
 
 // Return ends the loan; Segs must not be used any more. Further calls do nothing.
-func (l *Loan) Return() {
+func (l *Access) Release() {
 	l.once.Do(func() {
 		d := l.blk.card.drv
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.lent--
+		d.accesses--
 		d.drop(l.blk)
 	})
 }
 
-// newLoan lends n bytes from off. Call with Driver.mu held.
-func (d *Driver) newLoan(b *block, off, n uint64) *Loan {
+// newAccess lends n bytes from off. Call with Driver.mu held.
+func (d *Driver) newAccess(b *block, off, n uint64) *Access {
 	b.holds++
-	d.lent++
-	return &Loan{blk: b, segs: b.segs(off, n), frames: b.framesAt(off, n), off: off % FrameSize}
+	d.accesses++
+	return &Access{blk: b, segs: b.segs(off, n), frames: b.framesAt(off, n), off: off % FrameSize}
 }
 
 // drop gives a hold back. Call with Driver.mu held.
@@ -112,23 +112,23 @@ func (g *GPU) Frames(a gpu.Addr, n uint64) (frames []uint64, gen uint64, err err
 	return b.framesAt(uint64(a-base), n), b.gen, nil
 }
 
-// Lend gives the bytes under [a, a+n), which must lie in one block, until the
+// Acquire gives the bytes under [a, a+n), which must lie in one block, until the
 // loan is returned. The owner may free the memory meanwhile: for the owner it
 // is gone at once, but the bytes are not used again before they are returned.
-func (g *GPU) Lend(a gpu.Addr, n uint64) (*Loan, error) {
+func (g *GPU) Acquire(a gpu.Addr, n uint64) (*Access, error) {
 	g.drv.mu.Lock()
 	defer g.drv.mu.Unlock()
 	b, base, err := g.blockAt("lend", a, n)
 	if err != nil {
 		return nil, err
 	}
-	return g.drv.newLoan(b, uint64(a-base), n), nil
+	return g.drv.newAccess(b, uint64(a-base), n), nil
 }
 
-// LendFrames is Lend by frame numbers, as Frames gave them: n bytes from off
+// AcquireFrames is Acquire by frame numbers, as Frames gave them: n bytes from off
 // in the concatenation of the frames. It fails when the frames have been freed
 // since.
-func (g *GPU) LendFrames(frames []uint64, gen, off, n uint64) (*Loan, error) {
+func (g *GPU) AcquireFrames(frames []uint64, gen, off, n uint64) (*Access, error) {
 	op := "lend frames"
 	if total := uint64(len(frames)) * FrameSize; n == 0 || off > total || n > total-off {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("bytes [%d:+%d] of %d frames", off, n, len(frames)))
@@ -144,9 +144,9 @@ func (g *GPU) LendFrames(frames []uint64, gen, off, n uint64) (*Loan, error) {
 	}
 	b := g.owners[frames[0]]
 	b.holds++
-	g.drv.lent++
+	g.drv.accesses++
 	part := block{runs: g.runs(frames)}
-	return &Loan{blk: b, segs: part.segs(off, n), frames: frames, off: off}, nil
+	return &Access{blk: b, segs: part.segs(off, n), frames: frames, off: off}, nil
 }
 
 // OnFree has fn called when the block that holds [a, a+n) is freed, before it
