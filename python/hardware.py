@@ -256,36 +256,36 @@ def measure_verify(path, command, out):
 
 
 def measure_attach(path, command, sock, out):
-    say("attaching to a held model")
-    holder = subprocess.Popen([command, "load", path, "gpu:0", "--hold", sock], stdout=subprocess.PIPE, text=True)
+    say("attaching to a served model")
+    server = subprocess.Popen([command, "load", path, "gpu:0", "--hold", sock], stdout=subprocess.PIPE, text=True)
     try:
-        for line in holder.stdout:
+        for line in server.stdout:
             if line.startswith("holding "):
                 break
         else:
-            raise RuntimeError("the holder ended")
+            raise RuntimeError("the server ended")
         culvert.torch.load_file(path, "cuda:0", only="model.norm.weight")  # the GPU is open
         result = out["attach"] = times(lambda: culvert.attach(sock), 15, rest=0)  # it frees nothing
         result["first_tensor"] = statistics.median(clock(lambda: culvert.attach(sock)["model.norm.weight"])[0] for _ in range(7))
         result["all_tensors"] = statistics.median(clock(lambda: culvert.attach(sock).all())[0] for _ in range(7))
         out["phases"]["attach"] = [phases(lambda: culvert.attach(sock)) for _ in range(5)]
-        held, second = culvert.attach(sock), culvert.attach(sock)
-        result["shared"] = held.shared
-        result["different"] = differing(dict(held), culvert.torch.load_file(path, "cuda:0"))
+        served, second = culvert.attach(sock), culvert.attach(sock)
+        result["shared"] = served.shared
+        result["different"] = differing(dict(served), culvert.torch.load_file(path, "cuda:0"))
         if REAL:
-            held["model.norm.weight"].zero_()
+            served["model.norm.weight"].zero_()
             torch.cuda.synchronize()
             result["writes_are_seen"] = not bool(bits(second["model.norm.weight"]).any())
         start = time.perf_counter()
-        holder.send_signal(signal.SIGINT)
-        result["status"] = holder.wait(20)
+        server.send_signal(signal.SIGINT)
+        result["status"] = server.wait(20)
         result["release_seconds"] = time.perf_counter() - start
         result["socket_removed"] = not os.path.exists(sock)
-        result["outlives_holder"] = torch.equal(bits(held["lm_head.weight"]), bits(second["lm_head.weight"]))
+        result["outlives_holder"] = torch.equal(bits(served["lm_head.weight"]), bits(second["lm_head.weight"]))
     finally:
-        holder.kill()
-        holder.wait()
-        holder.stdout.close()
+        server.kill()
+        server.wait()
+        server.stdout.close()
 
 
 def raw_writes(path, size, depth=8, chunk=4 << 20):
@@ -389,7 +389,7 @@ def judge(out):
         "verification finds a changed bit": (bool(out["verify"]["found_damage"]), lambda x: x),
         "attach takes under 1 % of the load": (out["attach"]["median"] / load, lambda x: x < 0.01),
         "save reaches 0.95 of plain O_DIRECT writes": (out["save"]["of_raw_writes"], lambda x: x >= 0.95),
-        "the holder ends within a second": (out["attach"]["release_seconds"], lambda x: x < 1),
+        "the server ends within a second": (out["attach"]["release_seconds"], lambda x: x < 1),
     }
     return {name: {"value": value, "holds": bool(test(value))} for name, (value, test) in targets.items()}
 

@@ -1,14 +1,13 @@
-"""Model weights into GPU memory, and checkpoints out of it.
+"""Load model weights into GPU memory, and save them from it.
 
     from culvert import load_file, save_file, safe_open, attach
 
 ``load_file`` and ``save_file`` have the signatures of the safetensors package.
-``culvert.torch`` and ``culvert.numpy`` say which kind of tensor is wanted; the
-functions here take torch where it is installed and numpy where it is not.
+``culvert.torch`` and ``culvert.numpy`` return tensors of their framework; the
+functions here use torch if it is installed, and numpy otherwise.
 
-There is nothing to build: the package calls libculvert.so, which is looked for
-at CULVERT_LIB, beside the package, in lib/ of the source tree and where "make
-install" puts it.
+The package needs no build: it calls libculvert.so. It searches CULVERT_LIB, the
+package's directory, lib/ of the source tree, and where "make install" puts it.
 """
 
 from ._attach import Attached, attach

@@ -1,4 +1,4 @@
-"""Tensors that another process holds."""
+"""Tensors that another process serves."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from ._receipt import remember
 
 
 class Attached(Mapping):
-    """The tensors of a held model, by name. They are made when they are asked for,
-    which costs microseconds: the memory is mapped already.
+    """The tensors of a served model, by name. A tensor is created at first use,
+    which takes microseconds: the memory is already mapped.
 
-    shared says whether the memory is the holder's own: then writes of one process
-    are seen by all. On the software machine it is a copy. Where ranks of a model
-    are on several GPUs, names occur more than once: on("cuda:1") has those of one.
+    If shared, the memory is the server's own, and all processes see each other's
+    writes. On the software machine it is a copy. If ranks of a model are on several
+    GPUs, names occur more than once: on("cuda:1") has the tensors of one GPU.
     """
 
     def __init__(self, answer, memory, gpu=None):
@@ -32,8 +32,8 @@ class Attached(Mapping):
 
     @property
     def _index(self):
-        """The tensors' numbers by name, None where there are several. The list is
-        asked for when somebody wants it."""
+        """The tensors' numbers by name, None for a name that occurs more than once.
+        The list is requested at first use."""
         if self._names is None:
             if "tensors" not in self._answer:
                 self._answer |= _core.call("tensors", memory=self._memory.number)
@@ -49,15 +49,15 @@ class Attached(Mapping):
         if name not in self._made:
             i = self._index[name]
             if i is None:
-                raise RequestError(f'tensor {name!r} is on several GPUs: take it from on("cuda:0") or the like')
+                raise RequestError(f'tensor {name!r} is on several GPUs: use on("cuda:0")[{name!r}]')
             infos = self._answer["tensors"][i : i + 1]
             self._made[name] = on_device(self._memory, infos, framework(), i)[0]
         return self._made[name]
 
     def all(self):
-        """All tensors as a dict, made in one go."""
+        """All tensors as a dict, created in one call."""
         if None in self._index.values():
-            raise RequestError('tensors are on several GPUs: take them from on("cuda:0") or the like')
+            raise RequestError('tensors are on several GPUs: use on("cuda:0").all()')
         missing = [i for name, i in self._index.items() if name not in self._made]
         if len(missing) == len(self._answer["tensors"]):
             made = on_device(self._memory, self._answer["tensors"], framework())
@@ -76,7 +76,7 @@ class Attached(Mapping):
 
 
 def attach(path):
-    """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" holds."""
+    """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" serves."""
     answer = _core.call("attach", path=_core.path_of(path))
     memory = Memory(answer)
     remember(answer["receipt"])

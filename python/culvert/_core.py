@@ -1,4 +1,4 @@
-"""The way into libculvert.so: requests and answers as JSON, memory by address."""
+"""Calls into libculvert.so: requests and answers are JSON, memory is an address."""
 
 import ctypes
 import itertools
@@ -14,8 +14,8 @@ _FAILED = -1
 _FORKED = -2
 _PENDING = -3
 
-# Operations that take as long as the machine, the bytes or a holder take. They are
-# waited for in turns, between which Ctrl-C reaches the main thread.
+# Operations that may take long: they wait for the machine, bytes or a server. This
+# side waits in turns, between which Ctrl-C reaches the main thread.
 _LONG = {"attach", "fill", "finish", "load", "save"}
 _TURN_MS = 100
 
@@ -25,7 +25,7 @@ _tickets = itertools.count(1)
 
 
 def places():
-    """Where the library is looked for."""
+    """Yields the search paths of the library."""
     here = os.path.dirname(os.path.abspath(__file__))
     env = os.environ.get("CULVERT_LIB")
     if env:
@@ -38,7 +38,7 @@ def places():
 
 
 def library():
-    """The library, loaded at first use."""
+    """Returns the library, which is loaded at first use."""
     global _library
     if _library is None:
         with _lock:
@@ -54,18 +54,18 @@ def _load():
         if os.path.exists(path):
             return _declare(ctypes.CDLL(path), path)
         tried.append(path)
-    raise CulvertError(f"libculvert.so is not at {' or '.join(tried)}: build it with make lib, or set CULVERT_LIB")
+    raise CulvertError(f"libculvert.so not found at {' or '.join(tried)} (fix: run make lib, or set CULVERT_LIB)")
 
 
 def _declare(lib, path):
     try:
         have = lib.culvert_tensor_abi
     except AttributeError:
-        raise CulvertError(f"{path} is of another release: it has no functions for Python") from None
+        raise CulvertError(f"{path} is of another release: it has no functions for Python (fix: install both from one release)") from None
     have.restype = ctypes.c_int64
     if have() != ABI:
-        raise CulvertError(f"{path} has interface {have()}, this package {ABI}: install both from one release")
-    u64, text = ctypes.c_uint64, ctypes.c_void_p  # of replies the address is needed, to free it
+        raise CulvertError(f"{path} has interface version {have()}, this package {ABI} (fix: install both from one release)")
+    u64, text = ctypes.c_uint64, ctypes.c_void_p  # the address of a reply is needed to free it
     reply = ctypes.POINTER(text)
     for name, result, arguments in (
         ("call", ctypes.c_int64, [ctypes.c_char_p, u64, reply]),
@@ -85,14 +85,14 @@ def _declare(lib, path):
 
 
 def _tell_environment(lib):
-    """Tells the core the environment as it is now: a library written in Go sees
-    that of the process's start, and programs set variables before they import."""
+    """Passes the current environment to the core: a Go library sees that of the
+    process's start, but programs set variables before they import."""
     names = {name: value for name, value in os.environ.items() if name.startswith("CULVERT_")}
     _ask(lib, json.dumps({"op": "environment", "variables": names}).encode())
 
 
 def _take(lib, status, reply):
-    """The answer of a call, or its exception."""
+    """Returns the answer of a call, or raises its exception."""
     text = None
     if reply.value:
         text = ctypes.string_at(reply.value)
@@ -106,7 +106,7 @@ def _take(lib, status, reply):
 
 
 def call(op, **fields):
-    """Asks the core."""
+    """Calls the core and returns its answer."""
     lib = library()
     fields["op"] = op
     request = json.dumps(fields).encode()
@@ -122,7 +122,7 @@ def _ask(lib, request):
 
 
 def _patiently(lib, request):
-    """Makes a call that may take long, and stops it when this thread is interrupted."""
+    """Makes a call that may take long, and cancels it if this thread is interrupted."""
     ticket, reply, status = next(_tickets), ctypes.c_void_p(), _PENDING
     try:
         if lib.culvert_tensor_begin(ticket, request, len(request)) == _FORKED:
@@ -130,7 +130,7 @@ def _patiently(lib, request):
         while status == _PENDING:
             status = lib.culvert_tensor_wait(ticket, _TURN_MS, ctypes.byref(reply))
     except BaseException:
-        # Before it was begun there is nothing to wait for, and the core says so.
+        # If it has not begun, the core returns an error at once.
         lib.culvert_tensor_cancel(ticket)
         while status == _PENDING:
             status = lib.culvert_tensor_wait(ticket, _TURN_MS, ctypes.byref(reply))
@@ -143,14 +143,14 @@ def _patiently(lib, request):
 
 
 def _discard(lib, reply):
-    """Gives back what a call brought that was interrupted too late."""
+    """Releases the memory of a call that was interrupted too late."""
     memory = (_take(lib, 0, reply) or {}).get("memory")
     if memory:
         lib.culvert_tensor_release(memory)
 
 
 class Handle:
-    """An object of the core, released with its last reference here."""
+    """An object of the core, released with its last reference in Python."""
 
     def __init__(self, number):
         self._release = library().culvert_tensor_release
@@ -171,14 +171,14 @@ def copy(memory, index, offset, address, size):
 
 _DLTENSOR = b"dltensor"
 
-# A prototype of its own: ctypes.pythonapi is shared with everybody else.
+# A separate prototype: all users of ctypes.pythonapi share its attributes.
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
 
 
 def capsules(memory, first, count):
-    """DLPack capsules of loaded tensors, each with a share in the memory."""
+    """Returns DLPack capsules of loaded tensors, each with a reference to the memory."""
     lib, reply = library(), ctypes.c_void_p()
     views = (ctypes.c_void_p * count)()
     status = lib.culvert_tensor_dlpack(memory.number, first, count, views, ctypes.byref(reply))
@@ -188,7 +188,7 @@ def capsules(memory, first, count):
 
 
 def path_of(filename):
-    """A path as a request carries it."""
+    """Returns a path as text for a request."""
     path = os.fspath(filename)
     if isinstance(path, bytes):
         path = os.fsdecode(path)
@@ -200,5 +200,5 @@ def path_of(filename):
 
 
 def machine():
-    """The machine that Culvert works on: real or software, why, and its GPUs."""
+    """Describes the machine that Culvert uses: real or software, why, and its GPUs."""
     return call("machine")

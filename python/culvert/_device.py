@@ -1,25 +1,25 @@
-"""Tensors on a GPU, for whoever has no torch to put them into."""
+"""Tensors on a GPU, for programs without torch."""
 
 from . import _core
 
 
 class Memory(_core.Handle):
-    """GPU memory that the core loads or has mapped. It is freed when this and every
-    tensor in it are gone."""
+    """GPU memory that the core loads or has mapped. It is freed with the last
+    reference to it and to the tensors in it."""
 
     def __init__(self, answer):
         super().__init__(answer["memory"])
         self.soft = answer["software_machine"]
-        self.addresses = answer.get("addresses")  # later, where it was attached
+        self.addresses = answer.get("addresses")  # later, if it was attached
 
 
 class DeviceTensor:
     """A tensor in GPU memory.
 
     It has a dtype (the format's name, such as "BF16"), a shape, a device, nbytes
-    and data_ptr, and can be copied to the host with numpy(), cpu() and torch().
-    On a real GPU it speaks DLPack, so torch.from_dlpack or cupy.from_dlpack take
-    it without a copy; the software machine's memory can only be copied out.
+    and data_ptr. numpy(), cpu() and torch() copy it to the host. On a real GPU it
+    supports DLPack: torch.from_dlpack and cupy.from_dlpack use it without a copy.
+    The software machine's memory can only be copied.
     """
 
     def __init__(self, memory, index, info):
@@ -33,7 +33,7 @@ class DeviceTensor:
 
     @property
     def data_ptr(self):
-        """The address, which means something to the GPU only."""
+        """The address, which is valid only on the GPU."""
         return self._memory.addresses[self._index]
 
     def __repr__(self):
@@ -50,7 +50,7 @@ class DeviceTensor:
         _core.copy(self._memory, self._index, 0, address, self.nbytes)
 
     def numpy(self):
-        """A copy as a numpy array; types that numpy lacks come tagged."""
+        """A copy as a numpy array. Types that numpy lacks are tagged."""
         from . import numpy as framework
 
         return self._copy(framework)
@@ -62,7 +62,7 @@ class DeviceTensor:
         return self._copy(framework)
 
     def cpu(self):
-        """A copy as a torch tensor where torch is installed, else a numpy array."""
+        """A copy as a torch tensor if torch is installed, otherwise as a numpy array."""
         from ._load import framework
 
         return self._copy(framework())
@@ -74,7 +74,7 @@ class DeviceTensor:
 
     def __array__(self, dtype=None, copy=None):
         if copy is False:
-            raise ValueError("GPU memory cannot be read in place: a copy is needed")
+            raise ValueError("GPU memory cannot be read in place: a copy is required")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
@@ -82,15 +82,15 @@ class DeviceTensor:
         return (2, self.gpu)  # kDLCUDA
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A capsule for another library. The bytes have arrived, so there is no
-        stream to wait for. float8 types and packed ones come as bytes."""
+        """A capsule for another library. The bytes have arrived, so no stream must
+        wait. float8 and packed types are bytes."""
         if self._memory.soft:
-            raise BufferError("the software machine's memory exists for Culvert only: copy it with cpu() or numpy()")
+            raise BufferError("only Culvert can access the software machine's memory: copy it with cpu() or numpy()")
         if copy:
-            raise BufferError("no copies are made here")
+            raise BufferError("copy=True is not supported")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.device}")
         return _core.capsules(self._memory, self._index, 1)[0]
 
     def __reduce__(self):
-        raise TypeError("a tensor in GPU memory cannot be pickled: hold the model with culvert load --hold, and attach to it")
+        raise TypeError("a tensor in GPU memory cannot be pickled (fix: serve the model with culvert load --hold, and attach to it)")

@@ -1,4 +1,4 @@
-"""The element types of the format, and what numpy and torch make of them."""
+"""The element types of the format, and their numpy and torch types."""
 
 # Bits of an element, the numpy type that carries it, the torch type.
 _TABLE = {
@@ -15,7 +15,7 @@ _TABLE = {
     "F32": (32, "<f4", "float32"),
     "F64": (64, "<f8", "float64"),
     "C64": (64, "<c8", "complex64"),
-    # numpy has none of these: their bits come in integers that carry a tag.
+    # numpy lacks these: their bits are in integers with a tag.
     "BF16": (16, "<u2", "bfloat16"),
     "F8_E4M3": (8, "u1", "float8_e4m3fn"),
     "F8_E5M2": (8, "u1", "float8_e5m2"),
@@ -54,8 +54,8 @@ def tagged(name):
 
 
 def stored_shape(name, shape):
-    """The shape of what carries a tensor: for packed types the last dimension
-    counts bytes, or there is only that one, where rows do not end on bytes."""
+    """The shape of the array that stores a tensor. For packed types the last
+    dimension counts bytes. If rows do not end on bytes, it is the only one."""
     width = bits(name)
     if width >= 8:
         return tuple(shape)
@@ -91,8 +91,8 @@ def name_of_torch(dtype):
 
 
 def dtype_of(tensor):
-    """The format's name ("BF16") of the element type of a tensor of any kind:
-    for numpy arrays also of types that numpy lacks."""
+    """The format's name ("BF16") of a tensor's element type, also for numpy arrays
+    of types that numpy lacks."""
     dtype = tensor.dtype
     if isinstance(dtype, str):
         return dtype

@@ -1,28 +1,28 @@
-"""What can go wrong, as exceptions. Files that cannot be opened are OSErrors."""
+"""Exceptions. Errors of the operating system are OSErrors."""
 
 
 class CulvertError(Exception):
-    """Any failure of Culvert that is not the operating system's."""
+    """Any error that is not the operating system's."""
 
 
 class FormatError(CulvertError):
-    """A file breaks a rule of the safetensors format, or a tensor would."""
+    """A file, or a tensor to be saved, breaks a rule of the safetensors format."""
 
 
 class ChecksumError(CulvertError):
-    """Bytes are not the ones that were saved."""
+    """Bytes differ from the ones that were saved."""
 
 
 class RequestError(CulvertError, ValueError):
-    """What was asked for is not there: a tensor, a slice, a part of a model."""
+    """The requested tensor, slice or part of a model does not exist."""
 
 
 class GPUError(CulvertError):
-    """The driver refused."""
+    """A call of the GPU driver failed."""
 
 
 class OutOfMemoryError(GPUError, MemoryError):
-    """The GPU has no room."""
+    """The GPU has not enough memory."""
 
 
 class ForkError(CulvertError):
@@ -30,12 +30,12 @@ class ForkError(CulvertError):
 
     def __init__(self):
         super().__init__(
-            "this process was forked from one that had loaded libculvert.so, which does not survive a fork: "
-            'start workers with multiprocessing.set_start_method("spawn"), or use Culvert in the children only'
+            "this process was forked from one that had loaded libculvert.so, which does not support fork "
+            '(fix: multiprocessing.set_start_method("spawn"), or use Culvert only in child processes)'
         )
 
 
-# The name that code written for the safetensors package catches.
+# The name of the safetensors package.
 SafetensorError = CulvertError
 
 _KINDS = {
@@ -48,7 +48,7 @@ _KINDS = {
 
 
 def exception(failure):
-    """The exception for what the core answered."""
+    """Returns the exception for an error of the core."""
     if failure["kind"] == "os":
         return OSError(failure["errno"], failure["error"])  # FileNotFoundError and the like
     return _KINDS.get(failure["kind"], CulvertError)(failure["error"])

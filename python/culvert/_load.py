@@ -9,18 +9,18 @@ from ._receipt import remember
 
 
 def framework():
-    """culvert.torch where torch is installed, else culvert.numpy."""
+    """Returns culvert.torch if torch is installed, otherwise culvert.numpy."""
     if importlib.util.find_spec("torch") is not None:
         from . import torch as found
     elif importlib.util.find_spec("numpy") is not None:
         from . import numpy as found
     else:
-        raise ModuleNotFoundError("culvert makes tensors of torch or numpy, and neither is installed: pip install numpy", name="numpy")
+        raise ModuleNotFoundError("neither torch nor numpy is installed (fix: pip install numpy)", name="numpy")
     return found
 
 
 def parse_device(device):
-    """The GPU that a device names, or None for the CPU."""
+    """Returns the number of a GPU, or None for the CPU."""
     if isinstance(device, str) or type(device).__name__ == "device":  # torch.device prints itself
         kind, _, number = str(device).partition(":")
         if kind == "cpu" and not number.strip("0"):
@@ -34,7 +34,7 @@ def parse_device(device):
             gpu = -1
         if gpu >= 0:
             return gpu
-    raise ValueError(f"device {device!r}: want 'cpu', 'cuda:0' or the like, or several of them")
+    raise ValueError(f"device {device!r}: want 'cpu', or 'cuda:N', or a list of them")
 
 
 class Model(_core.Handle):
@@ -52,7 +52,7 @@ class Model(_core.Handle):
         return _core.Handle(answer["plan"]), answer["tensors"]
 
     def to_host(self, into, verify=False, **part):
-        """Tensors on the CPU, of the framework's own making."""
+        """Loads into tensors that the framework allocates on the CPU."""
         plan, infos = self.plan([], **part)
         made = [into._empty(info["dtype"], info["shape"]) for info in infos]
         answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
@@ -60,12 +60,12 @@ class Model(_core.Handle):
         return [tensor for tensor, _ in made], infos
 
     def to_gpus(self, gpus, into, verify=False, **part):
-        """Tensors on GPUs."""
+        """Loads to GPUs."""
         return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
 
 
 def to_gpus(into, **request):
-    """Loads to GPUs. The tensors are made while their bytes are on their way."""
+    """Loads to GPUs. The tensors are created while their bytes are in flight."""
     answer = _core.call("load", **request)
     memory, infos = Memory(answer), answer["tensors"]
     tensors = on_device(memory, infos, into)
@@ -74,8 +74,8 @@ def to_gpus(into, **request):
 
 
 def on_device(memory, infos, into, first=0):
-    """Loaded tensors as what the framework makes of them. The software machine's
-    memory is out of every framework's reach."""
+    """Returns loaded tensors as tensors of the framework. No framework can access
+    the software machine's memory."""
     if memory.soft:
         return [DeviceTensor(memory, i, info) for i, info in enumerate(infos, first)]
     return into._on_device(memory, infos, first)
@@ -100,16 +100,16 @@ def load(into, filename, device, verify, **part):
 def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False):
     """Loads a model: a safetensors file, an index of shards, or a directory.
 
-    The tensors are torch's where torch is installed and numpy's where it is not;
-    on a GPU that no framework can reach they are DeviceTensors. device is "cpu",
-    "cuda:0" or the like; with a list of GPUs the answer is a list of dicts.
+    Returns a dict of torch tensors if torch is installed, otherwise of numpy arrays.
+    On a GPU that no framework can access they are DeviceTensors. device is "cpu" or
+    "cuda:N"; for a list of GPUs the result is a list of dicts.
 
-    plan takes a part of the model ("tp=4,rank=1", "pp=2,stage=0", "layers=0-16"),
-    only those tensors whose name matches a pattern; rules say how tensor
-    parallelism cuts unusual names ("*.c_fc.weight=1"). order="layer" reads the
-    first layers first. verify compares what arrived with the manifest beside
-    each file. per_tensor gives each tensor GPU memory of its own, which is freed
-    with it; otherwise all share one allocation for each GPU, which is faster.
+    plan selects a part of the model ("tp=4,rank=1", "pp=2,stage=0", "layers=0-16"),
+    only the tensors whose name matches a pattern. rules set the split of unusual
+    names for tensor parallelism ("*.c_fc.weight=1"). order="layer" reads the first
+    layers first. verify checks tensors against the manifests beside the files.
+    per_tensor allocates GPU memory for each tensor, which is freed with it;
+    otherwise all share one allocation per GPU, which is faster.
     """
     return load(
         framework(), filename, device, verify,
@@ -118,5 +118,5 @@ def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="f
 
 
 def patterns(value):
-    """A pattern, or several."""
+    """Returns a list of one pattern or several."""
     return [value] if isinstance(value, str) else list(value)

@@ -1,4 +1,4 @@
-"""safe_open: one tensor, or a part of one, at a time."""
+"""safe_open: read single tensors, or slices of them."""
 
 import operator
 
@@ -23,9 +23,8 @@ def _framework(name):
 
 
 class safe_open:
-    """An open model whose tensors are read as they are asked for, with the
-    methods of safetensors.safe_open. filename may also be an index of shards or
-    a directory."""
+    """An open model whose tensors are read on request, with the methods of
+    safetensors.safe_open. filename may also be an index of shards or a directory."""
 
     def __init__(self, filename, framework=None, device="cpu", *, backend=None):
         self._into = _framework(framework)
@@ -55,7 +54,7 @@ class safe_open:
         return list(self._infos)
 
     def metadata(self):
-        """What the header says beside the tensors, or None."""
+        """The metadata of the header, or None."""
         return self._open().metadata
 
     def get_tensor(self, name):
@@ -69,10 +68,10 @@ class safe_open:
         return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
 
     def get_slice(self, name):
-        """The tensor of that name, to be sliced: only the slice is read."""
+        """The tensor of that name for slicing: only the slice is read."""
         self._open()
         if name not in self._infos:
-            self._get(name)  # which says what is wrong
+            self._get(name)  # raises the error
         return Slice(self, self._infos[name])
 
     def _get(self, name, **part):
@@ -85,9 +84,9 @@ class safe_open:
 
 
 class Slice:
-    """A tensor that is read when it is indexed: integers, slices and an ellipsis.
-    Exactly the bytes inside the ranges are read; a step other than 1 is taken
-    from what was read."""
+    """A tensor that is read when it is indexed, by integers, slices and an ellipsis.
+    Only the bytes inside the ranges are read; a step other than 1 is applied
+    afterwards."""
 
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
@@ -104,14 +103,14 @@ class Slice:
         if all(step == slice(None) for step in steps):
             return tensor
         if not hasattr(tensor, "__getitem__"):
-            raise RequestError(f"tensor {self._info['name']!r}: a step needs a framework that can reach the GPU's memory")
+            raise RequestError(f"tensor {self._info['name']!r}: a step needs a framework that can access the GPU's memory")
         tensor = tensor[tuple(steps)]
         return tensor.contiguous() if hasattr(tensor, "contiguous") else tensor.copy()
 
 
 def normalize(index, shape, name):
-    """An index as a range for each dimension, the dimensions that integers take
-    away, and the steps to take in those that are left."""
+    """Returns an index as a range for each dimension, the dimensions that integers
+    remove, and the steps in the others."""
     items = list(index) if isinstance(index, tuple) else [index]
     if sum(item is Ellipsis for item in items) > 1:
         raise RequestError(f"tensor {name!r}: more than one ellipsis")
@@ -127,7 +126,7 @@ def normalize(index, shape, name):
         if isinstance(item, slice):
             begin, end, step = item.indices(dim)
             if step < 1:
-                raise RequestError(f"tensor {name!r}: a step of {step}: want a positive one")
+                raise RequestError(f"tensor {name!r}: step {step} must be positive")
             ranges.append([begin, max(begin, end)])
             steps.append(slice(None) if step == 1 else slice(None, None, step))
             continue

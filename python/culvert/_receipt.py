@@ -1,4 +1,4 @@
-"""What the last load, save or attachment of a thread did."""
+"""The receipt of a thread's last load, save or attach."""
 
 import os
 import threading
@@ -7,8 +7,8 @@ _last = threading.local()
 
 
 class Receipt(dict):
-    """What a load, a save or an attachment did: bytes, times, and the route of each file with
-    the reasons against better ones. A dict, which prints as one line."""
+    """What a load, save or attach did: bytes, times, and for each file the route
+    and why better ones were not used. A dict that prints as one line."""
 
     def __str__(self):
         words = [self["op"], os.path.basename(self.get("model") or self.get("file", ""))]
@@ -35,5 +35,5 @@ def remember(receipt):
 
 
 def last_receipt():
-    """The receipt of this thread's last load, save or attachment, or None."""
+    """The receipt of this thread's last load, save or attach, or None."""
     return getattr(_last, "receipt", None)

@@ -1,4 +1,4 @@
-"""Saving: tensors of any kind, from any memory, into one file."""
+"""Save tensors of any kind, from any memory, to one file."""
 
 import sys
 
@@ -9,24 +9,24 @@ from ._receipt import remember
 
 
 def save_file(tensors, filename, metadata=None):
-    """Saves a dict of tensors into a safetensors file.
+    """Saves a dict of tensors to a safetensors file.
 
-    The tensors are torch's (on the CPU or on GPUs), numpy's, or DeviceTensors.
-    The file appears under its name when it is complete and on stable storage: a
-    crash leaves the old file or the new one. A manifest of checksums lies beside
-    it (filename + ".culvert.json") for verify=True and for culvert verify.
+    The tensors are torch tensors (on the CPU or on GPUs), numpy arrays or
+    DeviceTensors. The file is replaced atomically once all data is on stable
+    storage: a crash leaves the old file or the new one. A manifest of checksums is
+    beside it (filename + ".culvert.json"), for verify=True and culvert verify.
     """
     if not isinstance(tensors, dict):
         raise ValueError(f"want a dict of tensors, not {type(tensors).__name__}")
     if metadata is not None:
         for key, value in metadata.items():
             if not isinstance(key, str) or not isinstance(value, str):
-                raise TypeError(f"metadata maps strings to strings, not {key!r} to {value!r}")
+                raise TypeError(f"metadata must map strings to strings, not {key!r} to {value!r}")
     _check_shared(tensors)
-    keep, specs = [], []  # what the core reads must not go away meanwhile
+    keep, specs = [], []  # the core reads the tensors, so they must stay alive
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise TypeError(f"the name of a tensor is a string, not {name!r}")
+            raise TypeError(f"the name of a tensor must be a string, not {name!r}")
         tensor, spec = _describe(name, tensor)
         keep.append(tensor)
         specs.append(spec)
@@ -35,7 +35,7 @@ def save_file(tensors, filename, metadata=None):
 
 
 def _describe(name, tensor):
-    """What the core must know of a tensor, and the object that owns its bytes."""
+    """Returns the object that owns a tensor's bytes, and its description for the core."""
     if isinstance(tensor, DeviceTensor):
         return tensor, {
             "name": name, "dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.nbytes,
@@ -54,8 +54,8 @@ def _describe(name, tensor):
 
 
 def _check_shared(tensors):
-    """Refuses torch tensors that overlap: the file would have their bytes twice,
-    and they would come back as strangers."""
+    """Rejects torch tensors that overlap: the file would have their bytes twice,
+    and loaded tensors would not share memory."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -64,15 +64,15 @@ def _check_shared(tensors):
         if not isinstance(tensor, torch.Tensor):
             continue
         if tensor.layout != torch.strided:
-            raise ValueError(f"tensor {name!r} is sparse: make it dense with to_dense() before saving")
+            raise ValueError(f"tensor {name!r} is sparse (fix: save to_dense() of it)")
         if not tensor.is_contiguous():
-            raise ValueError(f"tensor {name!r} is not contiguous: pack it with contiguous() before saving")
+            raise ValueError(f"tensor {name!r} is not contiguous (fix: save contiguous() of it)")
         size = tensor.numel() * tensor.element_size()
         if size:
             ranges.append((str(tensor.device), tensor.data_ptr(), size, name))
     ranges.sort()
     for (device, address, size, name), (other, begin, _, second) in zip(ranges, ranges[1:]):
         if device == other and begin < address + size:
-            raise RuntimeError(f"tensors {name!r} and {second!r} share memory: save one of them, or a clone")
+            raise RuntimeError(f"tensors {name!r} and {second!r} share memory (fix: save one of them, or a clone)")
 
 

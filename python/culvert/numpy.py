@@ -1,8 +1,8 @@
 """load_file and save_file of safetensors.numpy.
 
-numpy has no bfloat16, float8 or smaller floats. Arrays of those types hold their
-bits in uint16 or uint8, and their dtype carries a tag that dtype_of reads and
-save_file honours, so that they come back as what they were.
+numpy has no bfloat16, float8 or smaller floats. Arrays of those types have their
+bits in uint16 or uint8, and a dtype with a tag. dtype_of and save_file read the tag,
+so that a loaded array is saved with its type.
 """
 
 import sys
@@ -18,8 +18,8 @@ __all__ = ["dtype_of", "load_file", "save_file"]
 
 
 def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False):
-    """Loads a model as numpy arrays; see culvert.load_file. backend is for code
-    that was written for safetensors, and makes no difference."""
+    """Loads a model as numpy arrays; see culvert.load_file. backend is accepted for
+    compatibility with safetensors, and ignored."""
     return _load(
         sys.modules[__name__], filename, "cpu", verify, plan=plan, only=_patterns(only), rules=_patterns(rules), order=order
     )
@@ -30,7 +30,7 @@ def save_file(tensor_dict, filename, metadata=None):
     _save.save_file(tensor_dict, filename, metadata)
 
 
-# What the loader needs of a framework: _empty, _on_device and _source.
+# The interface of a framework to the loader: _empty, _on_device and _source.
 
 
 def _dtype(name, shape):

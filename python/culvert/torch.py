@@ -1,8 +1,8 @@
 """load_file and save_file of safetensors.torch.
 
-Tensors on a GPU lie in memory that Culvert allocated, outside torch's cache, and
-are ordinary torch tensors in every other respect. All tensors of one load share
-one allocation for each GPU, which is freed with the last of them.
+Tensors on a GPU are in memory that Culvert allocated, outside torch's cache;
+otherwise they are ordinary torch tensors. All tensors of one load share one
+allocation per GPU, which is freed with the last of them.
 """
 
 import sys
@@ -20,25 +20,25 @@ __all__ = ["load_file", "save_file"]
 def load_file(
     filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
 ):
-    """Loads a model as torch tensors; see culvert.load_file. backend is for code
-    that was written for safetensors, and makes no difference."""
+    """Loads a model as torch tensors; see culvert.load_file. backend is accepted for
+    compatibility with safetensors, and ignored."""
     return _load(
         sys.modules[__name__], filename, device, verify,
         plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor,
     )
 
 
-# What the loader needs of a framework: _empty, _on_device and _source.
+# The interface of a framework to the loader: _empty, _on_device and _source.
 
 
 def _dtype(name):
-    """The torch type, or None where this torch has none: then bytes are given."""
+    """Returns the torch type, or None if this torch lacks it: then tensors are bytes."""
     attribute = _dtypes.torch_name(name)
     return getattr(torch, attribute, None) if attribute else None
 
 
 def _as(tensor, name, shape):
-    """Bytes as the tensor that they are."""
+    """Returns bytes as a tensor of the type and shape."""
     dtype = _dtype(name)
     if tensor.dtype != dtype and dtype is not None:
         tensor = tensor.view(dtype)
@@ -53,7 +53,7 @@ def _empty(name, shape):
         tensor = torch.empty(shape, dtype=dtype)
         return tensor, tensor.data_ptr()
     if _dtypes.bits(name) > 8:
-        raise TypeError(f"this torch has no type for {name}: a newer one is needed")
+        raise TypeError(f"this torch has no type for {name} (fix: install a newer torch)")
     tensor = torch.empty(shape, dtype=torch.uint8)
     return tensor if dtype is None else tensor.view(dtype), tensor.data_ptr()
 
@@ -71,7 +71,7 @@ def _source(name, tensor):
         shape = _dtypes.logical_shape(dtype, shape)
     spec = {"address": tensor.data_ptr(), "bytes": tensor.numel() * tensor.element_size()}
     if tensor.device.type == "cuda":
-        torch.cuda.synchronize(tensor.device)  # what is still being computed is saved too
+        torch.cuda.synchronize(tensor.device)  # wait for kernels that still write it
         spec["gpu"] = tensor.device.index
     elif tensor.device.type != "cpu":
         tensor = tensor.cpu()

@@ -18,34 +18,34 @@ class Attach(Case):
         self.sock = str(self.path("s"))
 
     def hold(self, *args):
-        holder = subprocess.Popen(
+        server = subprocess.Popen(
             [CULVERT, "load", self.path(), *args, "--hold", self.sock], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        self.addCleanup(holder.stdout.close)
-        self.addCleanup(holder.wait)
-        self.addCleanup(holder.kill)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
         said = []
-        for line in holder.stdout:
+        for line in server.stdout:
             said.append(line)
             if line.startswith("holding "):
-                return holder
+                return server
         self.fail("".join(said))
 
-    def end(self, holder):
-        holder.send_signal(signal.SIGINT)
-        rest = holder.stdout.read()
-        self.assertEqual(holder.wait(10), 0, rest)
+    def end(self, server):
+        server.send_signal(signal.SIGINT)
+        rest = server.stdout.read()
+        self.assertEqual(server.wait(10), 0, rest)
         self.assertFalse(os.path.exists(self.sock))
         return rest
 
     def test_attach(self):
-        holder = self.hold("gpu:0")
+        server = self.hold("gpu:0")
         self.assertEqual(stat.S_IMODE(os.stat(self.sock).st_mode), 0o600)
         a, b = culvert.attach(self.sock), culvert.attach(self.sock)
         self.assertEqual((a.metadata, a.shared, len(a)), ({"k": "v"}, False, 10))
         self.assertIn("10 tensors, copied", repr(a))
         self.assertIs(a["layers.1.w"], a["layers.1.w"])
-        self.assertIn("released", self.end(holder))
+        self.assertIn("released", self.end(server))
         # What was attached stays.
         for got in (dict(a), b, b.all(), a.on("cuda:0"), a.on("cuda:0").all()):
             for name, want in self.arrays.items():
@@ -62,7 +62,7 @@ class Attach(Case):
     def test_ranks(self):
         self.arrays = {"model.layers.0.mlp.up_proj.weight": numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)}
         culvert.save_file(self.arrays, self.path())
-        holder = self.hold("gpu:0,gpu:1", "--plan", "tp=2")
+        server = self.hold("gpu:0,gpu:1", "--plan", "tp=2")
         a = culvert.attach(self.sock)
         name = "model.layers.0.mlp.up_proj.weight"
         with self.assertRaisesRegex(culvert.RequestError, "several GPUs"):
@@ -71,38 +71,38 @@ class Attach(Case):
             a.all()
         for i in range(2):
             numpy.testing.assert_array_equal(a.on(i)[name].numpy(), self.arrays[name][4 * i : 4 * i + 4])
-        self.end(holder)
+        self.end(server)
 
     def test_save_from(self):
-        holder = self.hold("gpu:0")
+        server = self.hold("gpu:0")
         subprocess.run([CULVERT, "save", "--from", self.sock, self.path("saved")], check=True, capture_output=True)
         self.assertEqual(self.path("saved").read_bytes(), self.path().read_bytes())
-        self.end(holder)
+        self.end(server)
 
-    def test_a_dead_holder_is_replaced_a_live_one_is_not(self):
-        holder = self.hold("gpu:0")
+    def test_a_dead_server_is_replaced_a_live_one_is_not(self):
+        server = self.hold("gpu:0")
         second = subprocess.run([CULVERT, "load", self.path(), "gpu:0", "--hold", self.sock], capture_output=True, text=True)
         self.assertEqual(second.returncode, 1)
-        self.assertIn("another process holds a model there", second.stderr)
-        holder.kill()
-        holder.wait()
+        self.assertIn("another process serves a model there", second.stderr)
+        server.kill()
+        server.wait()
         self.assertTrue(os.path.exists(self.sock))
-        with self.assertRaisesRegex(ConnectionRefusedError, "nobody holds a model there"):
+        with self.assertRaisesRegex(ConnectionRefusedError, "no model is served there"):
             culvert.attach(self.sock)
         self.end(self.hold("gpu:0"))
         with self.assertRaisesRegex(FileNotFoundError, "culvert load MODEL"):
             culvert.attach(self.sock)
 
     def test_leaks(self):
-        holder = self.hold("gpu:0")
+        server = self.hold("gpu:0")
         culvert.attach(self.sock)
-        before = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{holder.pid}/fd"))
+        before = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server.pid}/fd"))
         for _ in range(50):
             culvert.attach(self.sock)["layers.9.w"].numpy()
-        after = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{holder.pid}/fd"))
+        after = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server.pid}/fd"))
         self.assertLessEqual(after[0], before[0])
         self.assertLessEqual(after[1], before[1] + 2)  # the last connection may still be closing
-        self.end(holder)
+        self.end(server)
 
 
 if __name__ == "__main__":

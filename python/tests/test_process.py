@@ -140,9 +140,9 @@ class Process(Case):
         done = self.run_python('import culvert; culvert.load_file("x", "cpu")', CULVERT_LIB=real)
         self.assertIn("is of another release", done.stderr)
         done = self.run_python('import culvert; culvert.load_file("x", "cpu")', CULVERT_LIB=str(self.dir))
-        self.assertIn("build it with make lib, or set CULVERT_LIB", done.stderr)
+        self.assertIn("fix: run make lib, or set CULVERT_LIB", done.stderr)
         done = self.run_python('import culvert; culvert._core.ABI = 99; culvert.load_file("x", "cpu")')
-        self.assertIn("this package 99: install both from one release", done.stderr)
+        self.assertIn("this package 99 (fix: install both from one release)", done.stderr)
 
     def test_leaks(self):
         def once():
