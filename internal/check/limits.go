@@ -10,15 +10,15 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 )
 
-// A Limit is something that the system puts on this process.
+// A Limit is a limit of the system for this process.
 type Limit struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Note  string `json:"note,omitempty"` // why it matters, where it does
+	Note  string `json:"note,omitempty"` // why it matters
 	Fix   string `json:"fix,omitempty"`
 }
 
-// ringBudget is what the pinned ring may lock by default.
+// ringBudget is how much memory the pinned ring may lock by default.
 const ringBudget = 256 << 20
 
 func lookLimits(os dev.OS) []Limit {
@@ -26,7 +26,7 @@ func lookLimits(os dev.OS) []Limit {
 	return []Limit{memlock(os), cgroup(root, "memory.max", "memory"), cgroup(root, "cpu.max", "processors")}
 }
 
-// memlock matters to software pinning; CUDA's own pinned memory is locked by the
+// memlock matters to the software machine; CUDA's pinned memory is locked by the
 // driver and does not count.
 func memlock(os dev.OS) Limit {
 	l := Limit{Name: "locked memory (RLIMIT_MEMLOCK)", Value: "unknown"}
@@ -51,14 +51,14 @@ func memlock(os dev.OS) Limit {
 		}
 		l.Value = human.Size(n)
 		if n < ringBudget && dev.Simulated(os) {
-			l.Note = fmt.Sprintf("the software machine pins up to %s; what exceeds the limit works, unlocked", human.Size(ringBudget))
+			l.Note = fmt.Sprintf("the software machine pins up to %s; memory above the limit is not locked", human.Size(ringBudget))
 			l.Fix = moreMemlock(fields[1])
 		}
 	}
 	return l
 }
 
-// moreMemlock is how to lift the limit below a hard one, which only root can lift.
+// moreMemlock returns how to raise the limit. Only root can raise the hard limit.
 func moreMemlock(hard string) string {
 	if n, err := strconv.ParseInt(hard, 10, 64); err == nil && n < ringBudget {
 		return "as root: ulimit -l unlimited; for a container: --ulimit memlock=-1"
@@ -66,7 +66,7 @@ func moreMemlock(hard string) string {
 	return "ulimit -l $(ulimit -Hl)"
 }
 
-// cgroup reads a limit of the process's own control group (version 2).
+// cgroup reads a limit of the process's control group (version 2).
 func cgroup(root fs.FS, file, name string) Limit {
 	l := Limit{Name: "cgroup " + name, Value: "none"}
 	group, err := fs.ReadFile(root, "proc/self/cgroup")

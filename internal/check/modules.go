@@ -7,18 +7,18 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A Module is a kernel module that one of the direct routes stands on.
+// A Module is a kernel module that a route or another client needs.
 type Module struct {
 	Name   string `json:"name"`
 	Loaded bool   `json:"loaded"`
-	Detail string `json:"detail,omitempty"` // its version, where it tells
+	Detail string `json:"detail,omitempty"` // its version, if known
 	For    string `json:"for"`
 	Fix    string `json:"fix,omitempty"`
-	Note   string `json:"note,omitempty"` // where there is nothing to be done about it
+	Note   string `json:"note,omitempty"` // if there is no fix
 }
 
-// A sign is a file that a module shows when it is loaded. Its first line is the
-// module's version, unless it is a directory or says something else.
+// A sign is a file that exists if a module is loaded. Its first line may be the
+// module's version.
 type sign struct {
 	path    string
 	version bool
@@ -37,13 +37,13 @@ var modules = []struct {
 		"gdrdrv",
 		[]sign{{"sys/module/gdrdrv/version", true}, {"proc/driver/gdrdrv/params", true}},
 		"GDRCopy",
-		"not needed where /dev/nvidiactl can map BAR1",
+		"not needed if /dev/nvidiactl can map BAR1",
 	},
 	{
 		"gpumem",
 		[]sign{{"proc/gpumem", false}},
-		"physical pages of GPU memory for devices of your own",
-		"needed only for such devices: build gpumem of the gpudma project and run: insmod gpumem.ko",
+		"physical pages of GPU memory for custom devices",
+		"needed only for custom devices: build gpumem of the gpudma project and run: insmod gpumem.ko",
 	},
 	{"nvme", []sign{{"sys/module/nvme/version", true}}, "local NVMe drives", ""},
 }
@@ -72,8 +72,7 @@ func lookModules(os dev.OS) []Module {
 	return list
 }
 
-// firstLine is the first line of a file, without the word that only says that a
-// version follows.
+// firstLine returns the first line of a file, without "Version: ".
 func firstLine(root fs.FS, path string) string {
 	text, err := fs.ReadFile(root, path)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Path is what a file and a GPU can do for each other.
+// A Path describes the routes between a file and a GPU.
 type Path struct {
 	File     string               `json:"file"`
 	GPU      int                  `json:"gpu"`
 	Facts    storage.Facts        `json:"facts"`
 	Size     int64                `json:"size"`
-	Resident *int64               `json:"page_cache_bytes,omitempty"` // nil where the kernel cannot tell
+	Resident *int64               `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
 	Mount    *storage.Mount       `json:"mount,omitempty"`
 	Device   *storage.BlockDevice `json:"block_device,omitempty"`
 	Best     route.ID             `json:"best_route"`
@@ -32,9 +32,9 @@ type Path struct {
 // Require returns an error unless the best route is at least as good as id.
 func (p *Path) Require(id route.ID) error { return p.plan.Require(id) }
 
-// LookPath finds out how the file at name and GPU i reach each other.
+// LookPath finds the routes between the file at name and GPU i.
 func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path, error) {
-	// A pipe is refused below, and to open it must not wait for its writer.
+	// Opening a pipe, which Adopt rejects, must not wait for its writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package check looks at a machine and tells what it can do for moving bytes
-// into GPU memory, what it lacks, and what would change that.
+// Package check reports which routes a machine has, what is missing for others, and
+// how to fix that.
 package check
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/machine"
 )
 
-// A Report is everything that a look at a machine shows.
+// A Report describes a machine.
 type Report struct {
 	Machine Machine  `json:"machine"`
 	Kernel  string   `json:"kernel"`
@@ -21,7 +21,7 @@ type Report struct {
 	Path    *Path    `json:"path,omitempty"`
 }
 
-// Machine says which machine was opened and why.
+// Machine is the machine that was opened, and why.
 type Machine struct {
 	Kind    string `json:"kind"` // "real" or "soft"
 	Why     string `json:"why"`
@@ -29,7 +29,7 @@ type Machine struct {
 	Version string `json:"cuda_version"`
 }
 
-// A GPU and the attributes of it that decide how bytes can reach it.
+// A GPU with the attributes that decide which routes it has.
 type GPU struct {
 	gpu.Info
 	Free       uint64      `json:"memory_free"`
@@ -37,14 +37,14 @@ type GPU struct {
 	Err        string      `json:"error,omitempty"`
 }
 
-// An Attribute by name. Known is false where the driver does not have it.
+// An Attribute of a GPU. Known is false if the driver does not have it.
 type Attribute struct {
 	Name  string `json:"name"`
 	Value int    `json:"value"`
 	Known bool   `json:"known"`
 }
 
-// Look makes a report of the machine.
+// Look reports on a machine.
 func Look(m *machine.Machine) (*Report, error) {
 	r := &Report{
 		Machine: Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())},

@@ -28,7 +28,7 @@ func main() {
 
 func run(files []string, out io.Writer) error {
 	if len(files) == 0 {
-		return errors.New("name at least one file of results")
+		return errors.New("missing file of results")
 	}
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -68,8 +68,7 @@ type receipt struct {
 	By    map[string]int64 `json:"bytes_by_route"`
 }
 
-// routes names the route, or those that shared the work: "bar+ring". What moved
-// less than a twentieth is not worth a name.
+// routes names the route, or those that moved at least 5 % of the bytes: "bar+ring".
 func (r *receipt) routes() string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(r.By)) {
@@ -95,7 +94,7 @@ func read(r io.Reader) ([]result, error) {
 			return nil, err
 		}
 		if res.Soft {
-			return nil, errors.New("a result of the software machine does not belong beside hardware figures")
+			return nil, errors.New("result of the software machine among results of hardware")
 		}
 		list = append(list, res)
 	}
@@ -107,9 +106,8 @@ type line struct {
 	runs         []result
 }
 
-// group keeps the order in which things first appear. An invocation that is
-// repeated for another file makes a new group of lines, because its engines
-// appear again.
+// group collects the runs of each line, in order of appearance. After all repeats, the
+// same workload is that of another file and makes a new line.
 func group(results []result) []*line {
 	var lines []*line
 	for _, r := range results {
@@ -124,7 +122,7 @@ func group(results []result) []*line {
 	return lines
 }
 
-// repeats is what docs/performance/series.sh asks for.
+// repeats is the --repeat of docs/performance/series.sh.
 const repeats = 5
 
 func workload(r result) string {
@@ -163,8 +161,8 @@ func write(out io.Writer, lines []*line) {
 	}
 }
 
-// against compares with NVIDIA's library on the same work: rate, and latency
-// where one caller waits for each block.
+// against compares with NVIDIA's library on the same workload: rate, and latency for
+// small blocks of one caller.
 func against(l *line, lines []*line) string {
 	i := slices.IndexFunc(lines, func(o *line) bool { return o.work == l.work && o.engine == "libcufile" })
 	if i < 0 || !strings.HasPrefix(l.engine, "culvert") {
@@ -179,7 +177,7 @@ func against(l *line, lines []*line) string {
 	return text
 }
 
-// of is a figure of all runs, sorted.
+// of returns a number of all runs, sorted.
 func (l *line) of(figure func(result) float64) []float64 {
 	var v []float64
 	for _, r := range l.runs {

@@ -1,12 +1,12 @@
-// Command mutants proves that tests can fail. It takes a list of small edits,
-// each of which breaks one promise, and runs the test that must notice with the
-// edit laid over the tree (go test -overlay). A mutant that survives is an error.
+// Command mutants proves that tests can fail. Each mutant is a small edit that breaks
+// one guarantee, and a test that must fail with it (go test -overlay). A mutant that
+// survives is an error.
 //
 // A line of the list is
 //
 //	file | old text | new text | go test arguments
 //
-// The old text stands in the file exactly once. Lines that begin with # are
+// The old text must occur in the file exactly once. Lines that begin with # are
 // comments.
 package main
 
@@ -80,16 +80,16 @@ func readList(path string) ([]mutant, error) {
 	return list, nil
 }
 
-// source is the file, in which the old text stands once.
+// source returns the file, which must contain the old text once.
 func (m mutant) source() ([]byte, error) {
 	src, err := os.ReadFile(m.file)
 	if n := bytes.Count(src, []byte(m.old)); err == nil && n != 1 {
-		err = fmt.Errorf("the old text stands %d times in the file, want once", n)
+		err = fmt.Errorf("the old text occurs %d times in the file, want once", n)
 	}
 	return src, err
 }
 
-// run returns nil when the test failed, as it must.
+// run returns nil if the test fails, as it must.
 func (m mutant) run() error {
 	src, err := m.source()
 	if err != nil {

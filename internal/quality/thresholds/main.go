@@ -1,19 +1,18 @@
-// Command thresholds holds benchmarks to ratios. Absolute times say more about
-// the machine than about the code, so each line compares two benchmarks of one
-// package that were run in turn, ABAB, and takes the median of five pairs:
+// Command thresholds checks ratios of benchmarks. Absolute times say more about the
+// machine than about the code, so each line compares two benchmarks of one package
+// that run in turn, ABAB, by the median of five pairs:
 //
 //	name | package | benchmark | compared with | lenient | strict
 //
 // The ratio is the time of the second over the time of the first: 0.9 means that
-// the first takes at most 1/0.9 of the second's time. A benchmark that is
-// compared with "itself" has both in it, turn by turn, and reports the median as
-// a metric named ratio, and the best turn of each as ours-ns and base-ns. The
-// lenient bound is for shared machines; -strict wants the other.
+// the first takes at most 1/0.9 of the second's time. A benchmark that is compared
+// with "itself" runs both in turn, and reports the median as a metric named ratio,
+// and the best times as ours-ns and base-ns. The lenient bound is for shared
+// machines; -strict uses the other.
 //
-// What else runs there harms the two unequally. A median that is too small is
-// therefore looked into: more pairs are run, until the best times of both, which
-// are what the machine does when nobody disturbs, come to the ratio or there were
-// many. A benchmark that skips, since something is missing, is reported.
+// Other load affects the two unequally. If the median is too small, up to 30 pairs
+// run until the best times, those without disturbance, reach the ratio. A benchmark
+// that skips is reported.
 package main
 
 import (
@@ -31,12 +30,12 @@ import (
 
 const (
 	pairs = 5
-	most  = 30 // where the median is too small
+	most  = 30 // if the median is too small
 )
 
 func main() {
-	strict := flag.Bool("strict", false, "hold benchmarks to the strict bounds")
-	benchtime := flag.String("benchtime", "200ms", "time of each run of a benchmark")
+	strict := flag.Bool("strict", false, "use the strict bounds")
+	benchtime := flag.String("benchtime", "200ms", "duration of each run")
 	flag.Parse()
 	failed := 0
 	for _, list := range flag.Args() {
@@ -120,7 +119,7 @@ func (b bound) measure(benchtime string) (runs, error) {
 	return all, nil
 }
 
-// A pair is what one run of both has measured.
+// A pair is one run of both benchmarks.
 type pair struct{ ratio, ours, base float64 }
 
 func (b bound) pair(bin, benchtime string) (p pair, err error) {
@@ -139,14 +138,14 @@ func (b bound) pair(bin, benchtime string) (p pair, err error) {
 // Runs are all pairs of a bound.
 type runs []pair
 
-// reach reports whether the median of the first pairs is large enough, or else
-// the ratio of the best times of all.
+// reach reports whether the median of the first pairs or the ratio of the best times
+// is large enough.
 func (r runs) reach(least float64) bool {
 	first := r.ratios()
 	return first[len(first)/2] >= least || r.best() >= least
 }
 
-// ratios are those of the first pairs, sorted.
+// ratios returns the ratios of the first pairs, sorted.
 func (r runs) ratios() (list []float64) {
 	for _, p := range r[:min(len(r), pairs)] {
 		list = append(list, p.ratio)
@@ -177,9 +176,9 @@ func (r runs) String() string {
 
 var errSkipped = errors.New("skipped")
 
-// runBench runs a benchmark and takes figures from its line, by their units.
-func runBench(bin, pkg, name, benchtime string, figures map[string]*float64) error {
-	// A benchmark of a package is run where its testdata is.
+// runBench runs a benchmark and reads numbers from its line, by their units.
+func runBench(bin, pkg, name, benchtime string, values map[string]*float64) error {
+	// A benchmark runs where its testdata is.
 	cmd := exec.Command(bin, "-test.run=^$", "-test.bench=^"+strings.ReplaceAll(name, "/", "$/^")+"$", "-test.benchtime="+benchtime)
 	cmd.Dir = pkg
 	out, err := cmd.CombinedOutput()
@@ -189,7 +188,7 @@ func runBench(bin, pkg, name, benchtime string, figures map[string]*float64) err
 	if _, why, ok := strings.Cut(string(out), "--- SKIP: "); ok {
 		return fmt.Errorf("%w: %s", errSkipped, strings.Join(strings.Fields(why), " "))
 	}
-	for unit, to := range figures {
+	for unit, to := range values {
 		m := regexp.MustCompile(`(?m)^Benchmark\S+\s+\d+\s(?:.*\s)?([\d.]+) ` + unit + `\b`).FindSubmatch(out)
 		if m == nil {
 			return fmt.Errorf("%s has no benchmark %s that reports %s", pkg, name, unit)
