@@ -1,5 +1,6 @@
-// Package culvert is the root of the module; it holds no code. What a program
-// imports: machine (the hardware, or the software one), cufile (files and GPU
-// memory), gpu (the GPU itself), route (the ways between them and the receipts),
-// tensor (weights and checkpoints). docs/architecture.md has the map.
+// Package culvert is the root of the module and has only its version. Programs
+// import machine (the real or the software machine), cufile (transfers between
+// files and GPU memory), gpu (GPUs and their memory), route (routes and receipts)
+// and tensor (model weights and checkpoints). docs/architecture.md is the package
+// map.
 package culvert

@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// The kernel command line: report on the serial console, end at once on a
-// panic, and skip calibrations that make no sense under emulation.
+// The kernel command line: messages on the serial console, exit on a panic, and no
+// calibrations that make no sense under emulation.
 const kernelArgs = "console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable no_timer_check"
 
 // Descriptors that QEMU inherits, in the order of exec.Cmd.ExtraFiles.
@@ -20,10 +20,10 @@ const (
 	fdStderr
 	fdControl
 	fdMonitor
-	fdConsole // not there when the console is a terminal
+	fdConsole // not used if the console is a terminal
 )
 
-// launch is what a guest's command line depends on beside the description.
+// launch is what a guest's command line depends on besides the Guest.
 type launch struct {
 	accel    string
 	kernel   string
@@ -42,7 +42,7 @@ func (g Guest) args(l launch) []string {
 	a.device("isa-debug-exit,iobase=%#x,iosize=4", job.ExitPort)
 	a.ports(l.terminal)
 	if g.IOMMU {
-		// It must come before the devices that it translates for.
+		// Before the devices that it translates for.
 		a.device("intel-iommu,intremap=on")
 	}
 	a.topology(g.Drives)
@@ -86,7 +86,7 @@ func (a *arglist) device(format string, args ...any) {
 	a.add("-device", fmt.Sprintf(format, args...))
 }
 
-// ports adds the channels to the outside, each on an inherited socket.
+// ports adds the serial ports, each on an inherited socket.
 func (a *arglist) ports(terminal bool) {
 	a.device("virtio-serial-pci")
 	for _, p := range []struct {
@@ -102,7 +102,7 @@ func (a *arglist) ports(terminal bool) {
 	}
 	a.add("-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMonitor), "-mon", "chardev=monitor,mode=control")
 	if terminal {
-		// The multiplexer is what makes Ctrl-A x leave a hung guest.
+		// The multiplexer lets Ctrl-A x leave a hung guest.
 		a.add("-chardev", "stdio,id=console,mux=on,signal=off", "-mon", "chardev=console,mode=readline")
 	} else {
 		a.add("-chardev", fmt.Sprintf("socket,id=console,fd=%d", fdConsole))
@@ -157,24 +157,23 @@ func (a *arglist) drive(d Drive, images map[string]string) {
 
 type node map[string]any
 
-// block is the drive's chain of block nodes.
+// block returns the drive's chain of block nodes.
 func (d Drive) block(images map[string]string) node {
 	n := file(images[d.ID])
 	if len(d.Faults) > 0 {
 		n = node{"driver": "blkdebug", "image": n, "inject-error": d.faults()}
 	}
 	if d.LogTo != "" {
-		// The head of the log counts its entries: it is kept up to date
-		// for a reader in the same guest.
+		// The head of the log counts its entries: a reader in the same guest needs
+		// it up to date.
 		n = node{"driver": "blklogwrites", "file": n, "log": file(images[d.LogTo]), "log-sector-size": d.Sector, "log-super-update-interval": 1}
 	}
 	return node{"driver": "raw", "node-name": d.ID + "-disk", "file": n}
 }
 
-// file is a drive's image. It lies in the host's page cache, which a killed
-// QEMU does not take with it, so flushing to the host's disk would only cost
-// time. A log is opened twice, by its writer and as a drive of its own, and so
-// nothing is locked.
+// file is a drive's image. It is in the host's page cache, which survives a killed
+// QEMU, so flushing it to the host's disk is not needed. A log is opened twice, by its
+// writer and as a drive, so images are not locked.
 func file(image string) node {
 	return node{"driver": "file", "filename": image, "locking": "off", "cache": node{"direct": false, "no-flush": true}}
 }

@@ -76,7 +76,7 @@ type nvmeBenchResult struct {
 
 func (r nvmeBenchResult) String() string {
 	s := fmt.Sprintf("nvme %s %s via=%s bs=%s depth=%d %s iops=%.0f p50=%.0fus p99=%.0fus host_bytes=%s",
-		r.Op, r.Drive, r.Via, human.Size(r.Size), r.Depth, human.Rate(r.GBps*1e9), r.IOPS, r.P50, r.P99, figure(r.HostBytes))
+		r.Op, r.Drive, r.Via, human.Size(r.Size), r.Depth, human.Rate(r.GBps*1e9), r.IOPS, r.P50, r.P99, count(r.HostBytes))
 	if r.Soft {
 		s += " SOFTWARE-DRIVE"
 	}

@@ -148,7 +148,7 @@ type nvmeReceipt struct {
 }
 
 func (r nvmeReceipt) String() string {
-	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, human.Size(int64(r.Bytes)), figure(r.Host), human.Rate(float64(r.Bytes)/r.Seconds))
+	return fmt.Sprintf("%s -> %s  %s  host_bytes=%s  %s", r.From, r.To, human.Size(int64(r.Bytes)), count(r.Host), human.Rate(float64(r.Bytes)/r.Seconds))
 }
 
 // move transfers blocks through a buffer: from data, or to the data it returns.
@@ -229,5 +229,5 @@ func (d *drive) through(n, before uint64) route.ByteCount {
 	return route.ByteCount{Bytes: int64(n), Evidence: route.Inferred}
 }
 
-// figure is one as receipts print it.
-func figure(f route.ByteCount) string { return fmt.Sprintf("%d(%s)", f.Bytes, f.Evidence) }
+// count prints a number as receipts do.
+func count(f route.ByteCount) string { return fmt.Sprintf("%d(%s)", f.Bytes, f.Evidence) }

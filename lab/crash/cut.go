@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// A Cut is a power cut: the moment, and what was in the drive's cache then and is
-// lost. A drive may write its cache back in any order, so that any of the writes
-// since the last flush can be lost while later ones are not. Older contents of a
-// block that was written twice show when the second write is lost.
+// A Cut is a power cut and the writes in the drive's cache that are lost. A drive may
+// write its cache back in any order, so any writes since the last flush can be lost
+// while later ones are not. A block that was written twice may get its first contents.
 type Cut struct {
 	At   int   // the number of writes before it
 	Lost []int // those of them that are lost, in ascending order
@@ -22,11 +21,11 @@ func (c Cut) String() string {
 	return fmt.Sprintf("power cut after write %d, with %v lost", c.At, c.Lost)
 }
 
-// A history is what was written to a drive.
+// A history is the writes to a drive.
 type history []entry
 
-// flushed is the number of writes that are on the medium for sure at a moment:
-// those before the last flush.
+// flushed returns the number of writes that are on the medium: those before the last
+// flush.
 func (h history) flushed(at int) int {
 	for i := at - 1; i >= 0; i-- {
 		if h[i].flags&flagFlush != 0 {
@@ -36,11 +35,10 @@ func (h history) flushed(at int) int {
 	return 0
 }
 
-// loose are the writes that may be lost in a cut: made since the last flush, and
-// not durable by themselves. File systems write the record that ends a
-// transaction with a flush before it and forced to the medium (FUA); the
-// emulated drive's log shows the flush and not the force, and so the write just
-// behind a flush is taken as forced.
+// loose returns the writes that a cut may lose: made since the last flush and not
+// durable themselves. File systems write the record that ends a transaction after a
+// flush and with FUA; the emulated drive's log has the flush but not the FUA, so the
+// write right after a flush counts as durable.
 func (h history) loose(at int) []int {
 	var list []int
 	for i := h.flushed(at); i < at; i++ {
@@ -52,8 +50,8 @@ func (h history) loose(at int) []int {
 	return list
 }
 
-// marks are the cuts that every test visits: the first moment, the one after each
-// flush or forced write, and the last. Nothing is lost in them.
+// marks returns the cuts that every test has: the first point, those after each flush
+// or durable write, and the last. Nothing is lost in them.
 func (h history) marks(first int) []Cut {
 	cuts := []Cut{{At: first}}
 	for i := first; i < len(h); i++ {
@@ -64,7 +62,7 @@ func (h history) marks(first int) []Cut {
 	return cuts
 }
 
-// some are n cuts that the seed picks, most of them with losses.
+// some returns n cuts that the seed selects, most of them with losses.
 func (h history) some(first, n int, seed uint64) []Cut {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var cuts []Cut
@@ -75,7 +73,7 @@ func (h history) some(first, n int, seed uint64) []Cut {
 	return cuts
 }
 
-// lose picks what is lost: nothing, everything, one write, all but one, or any.
+// lose selects what is lost: nothing, everything, one write, all but one, or any.
 func lose(rng *rand.Rand, loose []int) []int {
 	if len(loose) == 0 {
 		return nil
@@ -94,8 +92,8 @@ func lose(rng *rand.Rand, loose []int) []int {
 	return slices.DeleteFunc(slices.Clone(loose), func(int) bool { return rng.IntN(2) == 0 })
 }
 
-// all are the cuts of an exhaustive test: every moment without losses, with all
-// that can be lost, with each write lost, and with each write kept alone.
+// all returns the cuts of an exhaustive test: every point without losses, with all
+// losses, with each single loss, and with all losses but one.
 func (h history) all(first int) []Cut {
 	var cuts []Cut
 	for at := first; at <= len(h); at++ {
@@ -108,7 +106,7 @@ func (h history) all(first int) []Cut {
 	return cuts
 }
 
-// distinct sorts cuts by time and drops those that stand twice.
+// distinct sorts cuts by time and removes duplicates.
 func distinct(cuts []Cut) []Cut {
 	compare := func(a, b Cut) int {
 		if a.At != b.At {

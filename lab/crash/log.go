@@ -43,11 +43,11 @@ type writeLog struct {
 	sector int64
 }
 
-// maxWrite bounds what an entry may claim: no drive takes more in one command,
-// and a damaged log must not ask for all memory.
+// maxWrite limits the length of an entry: no drive accepts more in one command, and a
+// damaged log must not allocate all memory.
 const maxWrite = 1 << 30
 
-// errFormat means that something is not a log of writes.
+// errFormat means that a drive has no log of writes.
 var errFormat = errors.New("not a log of writes")
 
 // openLog checks the head of a log.

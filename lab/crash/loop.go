@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attaching is held while a free device is looked for and taken.
+// attaching is locked while a free device is found and used.
 var attaching sync.Mutex
 
-// attach makes a block device of a file.
+// attach makes a file a block device.
 func attach(f *os.File, sector int) (*os.File, error) {
 	attaching.Lock()
 	defer attaching.Unlock()

@@ -31,8 +31,8 @@ type Recording struct {
 	log    *writeLog
 }
 
-// Open opens the record of a mounted drive. recorded and log are the drives'
-// ids; fs is the recorded drive's file system.
+// Open opens the record of a mounted drive. recorded and log are the ids of drives;
+// fs is the recorded drive's file system.
 func Open(recorded, log, fs string) (*Recording, error) {
 	disk, err := inside.Disk(recorded)
 	if err != nil {
@@ -78,14 +78,13 @@ func geometry(disk string) (size int64, sector int, err error) {
 // Close closes the record.
 func (r *Recording) Close() error { return r.file.Close() }
 
-// refresh drops what the kernel remembers of the log, which grows behind its
-// back.
+// refresh drops the kernel's cache of the log, which QEMU appends to.
 func (r *Recording) refresh() error {
 	return os.NewSyscallError("BLKFLSBUF", unix.IoctlSetInt(int(r.file.Fd()), unix.BLKFLSBUF, 0))
 }
 
-// Now is the point after everything that was written so far. What a program
-// was told to be durable before Now must be found at every point from there.
+// Now is the point after everything that was written so far. Data that was durable
+// before Now must be found at every later point.
 func (r *Recording) Now() (Point, error) {
 	if err := r.refresh(); err != nil {
 		return 0, err
@@ -94,15 +93,15 @@ func (r *Recording) Now() (Point, error) {
 	return Point(n), err
 }
 
-// Cuts are the power cuts from a moment on that are worth a visit: at each flush
-// and durable write, and at extra more that the seed picks; with extra < 0, all.
+// Cuts returns the power cuts to test from a point on: at each flush and durable
+// write, and extra others that the seed selects; with extra < 0, all.
 func (r *Recording) Cuts(first Point, extra int, seed uint64) ([]Cut, error) {
 	h, err := r.history()
 	if err != nil {
 		return nil, err
 	}
 	if int(first) > len(h) {
-		return nil, fmt.Errorf("point %d of a record of %d writes", first, len(h))
+		return nil, fmt.Errorf("point %d exceeds the record of %d writes", first, len(h))
 	}
 	cuts := h.marks(int(first))
 	if extra < 0 {
@@ -121,16 +120,16 @@ func (r *Recording) history() (history, error) {
 	return r.log.entries(int(n))
 }
 
-// together is how many file systems are visited at a time. Mounting and
-// unmounting one is mostly waiting.
-const together = 4
+// parallel is how many file systems are tested in parallel. Mounting one is mostly
+// waiting.
+const parallel = 4
 
-// Visit calls look after each cut with the directory where the file system is
-// mounted as the cut left it. Its recovery has run, as after a real one. A file
-// system that cannot be mounted is an error. A few calls of look run at a time.
+// Visit calls look for each cut with the directory where the file system is mounted
+// after the cut and its recovery. A file system that cannot be mounted is an error.
+// Calls of look run in parallel.
 func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error {
 	if len(cuts) == 0 {
-		return errors.New("no power cut to visit")
+		return errors.New("no power cuts")
 	}
 	h, err := r.history()
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error 
 	}
 	defer s.Close()
 	var g errgroup.Group
-	g.SetLimit(together)
+	g.SetLimit(parallel)
 	var failed atomic.Bool
 	for _, c := range distinct(slices.Clone(cuts)) {
 		after, err := r.after(h, s, c)
@@ -166,8 +165,8 @@ func (r *Recording) Visit(cuts []Cut, look func(c Cut, dir string) error) error 
 	return g.Wait()
 }
 
-// after brings the state, which is of an earlier cut, up to the last flush before
-// this one, and returns a copy with the writes since then that are not lost.
+// after applies writes to the state up to the last flush before the cut, and returns
+// a copy with the later writes that are not lost.
 func (r *Recording) after(h history, s *state, c Cut) (*state, error) {
 	sure := h.flushed(c.At)
 	for ; s.applied < sure; s.applied++ {

@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// PointsEnv says how many cuts to visit beside those at flushes; "all" visits
-// every one.
+// PointsEnv is the variable with the number of cuts besides those at flushes, or
+// "all".
 const PointsEnv = "CULVERT_CRASH_POINTS"
 
-// defaultPoints is the number without PointsEnv.
+// defaultPoints applies without PointsEnv.
 const defaultPoints = 50
 
 func extraPoints() (int, error) {
@@ -24,18 +24,18 @@ func extraPoints() (int, error) {
 	default:
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
-			return 0, fmt.Errorf("%s=%s: want a number or all", PointsEnv, s)
+			return 0, fmt.Errorf("%s=%s must be a number or all", PointsEnv, s)
 		}
 		return n, nil
 	}
 }
 
-// CheckReplacements replaces something n times and then cuts the power in every
-// way that Cuts finds. After each cut the version that was acknowledged last must
-// be found, or whole the next one; the very first is not in doubt.
+// CheckReplacements calls replace n times and then tests the power cuts of Cuts. After
+// each cut the version that was acknowledged last must be found, or the whole next
+// one.
 //
-// replace installs version i and returns when it is durable. is reports, as an
-// error, how what it finds in a directory differs from version i.
+// replace installs version i and returns when it is durable. is returns an error if a
+// directory does not have version i.
 func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(dir string, i int) error) (report string, err error) {
 	var acknowledged []Point
 	for i := range n {
@@ -77,19 +77,19 @@ func (r *Recording) CheckReplacements(n int, replace func(i int) error, is func(
 	})
 	report = fmt.Sprintf("acknowledged after writes %v; %d power cuts, %d with losses, the next version after %d of them", acknowledged, len(cuts), lossy.Load(), early.Load())
 	if err == nil && len(cuts) < 2*n {
-		err = fmt.Errorf("%d power cuts for %d versions: the record says too little", len(cuts), n)
+		err = fmt.Errorf("only %d power cuts for %d versions", len(cuts), n)
 	}
 	return report, err
 }
 
-// SameFile reports how a file differs from what it should hold.
+// SameFile returns an error if a file does not contain want.
 func SameFile(name string, want []byte) error {
 	got, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%s has %d bytes that are not the %d wanted", name, len(got), len(want))
+		return fmt.Errorf("%s has %d bytes that differ from the %d wanted", name, len(got), len(want))
 	}
 	return nil
 }

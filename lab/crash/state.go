@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A state is a drive's contents, as a sparse file in memory. Visits work on
-// copies, because mounting changes a file system.
+// A state is the contents of a drive, as a sparse file in memory. Visits use copies,
+// because mounting changes a file system.
 type state struct {
 	*os.File
-	applied int // entries of the log that are in it
+	applied int // entries of the log
 }
 
-// memory is a tmpfs: holes cost nothing there.
+// memory is a tmpfs, where holes take no space.
 const memory = "/run"
 
 func newState(size int64) (*state, error) {
@@ -28,7 +28,7 @@ func newState(size int64) (*state, error) {
 	return &state{File: f}, nil
 }
 
-// temporary makes a file without a name.
+// temporary creates a file without a name.
 func temporary(size int64) (*os.File, error) {
 	f, err := os.CreateTemp(memory, "state-")
 	if err != nil {
@@ -41,8 +41,7 @@ func temporary(size int64) (*os.File, error) {
 	return f, nil
 }
 
-// WriteAt leaves a hole where zeros are written: mkfs writes many, and each
-// visit copies what is there.
+// WriteAt makes holes of zeros: mkfs writes many, and each visit copies the data.
 func (s *state) WriteAt(p []byte, off int64) (int, error) {
 	if len(bytes.TrimLeft(p, "\x00")) == 0 {
 		return len(p), s.Discard(off, int64(len(p)))
@@ -50,12 +49,12 @@ func (s *state) WriteAt(p []byte, off int64) (int, error) {
 	return s.File.WriteAt(p, off)
 }
 
-// Discard gives a range up; the emulated drives read it as zeros then.
+// Discard makes a hole: emulated drives read discarded ranges as zeros.
 func (s *state) Discard(off, n int64) error {
 	return unix.Fallocate(int(s.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-// copy is another state with the same contents.
+// copy returns a state with the same contents.
 func (s *state) copy() (*state, error) {
 	st, err := s.Stat()
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *state) copy() (*state, error) {
 	return c, nil
 }
 
-// visit mounts the state, which changes it, and looks at it.
+// visit mounts the state, which changes it, and calls look.
 func (s *state) visit(fs string, sector int, look func(dir string) error) error {
 	dev, err := attach(s.File, sector)
 	if err != nil {
@@ -80,7 +79,7 @@ func (s *state) visit(fs string, sector int, look func(dir string) error) error 
 	return errors.Join(mounted(dev.Name(), fs, look), detach(dev))
 }
 
-// copySparse copies the parts of src that are there.
+// copySparse copies src without its holes.
 func copySparse(dst, src *os.File) error {
 	for off := int64(0); ; {
 		start, err := src.Seek(off, unix.SEEK_DATA)
@@ -109,7 +108,7 @@ func mounted(dev, fs string, look func(dir string) error) error {
 	defer os.Remove(dir)
 	options := ""
 	if fs == "xfs" {
-		options = "nouuid" // its twin is mounted already
+		options = "nouuid" // the drive itself is mounted
 	}
 	if err := unix.Mount(dev, dir, fs, 0, options); err != nil {
 		return fmt.Errorf("mount %s: %w", fs, err)

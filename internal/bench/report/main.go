@@ -178,10 +178,10 @@ func against(l *line, lines []*line) string {
 }
 
 // of returns a number of all runs, sorted.
-func (l *line) of(figure func(result) float64) []float64 {
+func (l *line) of(value func(result) float64) []float64 {
 	var v []float64
 	for _, r := range l.runs {
-		v = append(v, figure(r))
+		v = append(v, value(r))
 	}
 	slices.Sort(v)
 	return v
