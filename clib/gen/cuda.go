@@ -92,12 +92,12 @@ var cuda = Library{
 		{Decl: "CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)", Needs: driver},
 
 		// Copies. A host pointer of NULL is an address like any other.
-		{Decl: "CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)", PerThread: "ptds"},
+		{Decl: "CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n)", Go: "Copy", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src?, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyDtoH_v2(void *dst?, CUdeviceptr src, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t n)", PerThread: "ptds"},
 		{Decl: "CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t n)", PerThread: "ptds"},
-		{Decl: "CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream)", Go: "Memcpy", PerThread: "ptsz"},
+		{Decl: "CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream)", Go: "Copy", PerThread: "ptsz"},
 		{Decl: "CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src?, size_t n, CUstream stream)", Go: "MemcpyHtoD", PerThread: "ptsz"},
 		{Decl: "CUresult cuMemcpyDtoHAsync_v2(void *dst?, CUdeviceptr src, size_t n, CUstream stream)", Go: "MemcpyDtoH", PerThread: "ptsz"},
 		{Decl: "CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream)", Go: "MemcpyDtoD", PerThread: "ptsz"},

@@ -142,7 +142,7 @@ func (p param) names() need {
 	if p.device {
 		return "Device"
 	}
-	return goTypes[p.ctype].need
+	return needs[p.ctype]
 }
 
 // symbols are the names that a library of the given major version exports.

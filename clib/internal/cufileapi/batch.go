@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"structs"
 	"sync"
@@ -335,15 +336,8 @@ func (a *API) BatchIODestroy(id handle.ID) error {
 	return nil
 }
 
+// end cancels waiting entries and waits for those in flight.
 func (b *batch) end() {
 	b.cancel()
-	for {
-		b.mu.Lock()
-		active, changed := b.active, b.changed
-		b.mu.Unlock()
-		if active == 0 {
-			return
-		}
-		<-changed
-	}
+	b.collect(math.MaxInt, 0, nil)
 }

@@ -61,20 +61,34 @@ func (c *Core) guarded(e *entry, t *softcuda.Thread, a *Words) (n int64, err err
 			n, err = 0, explain(p)
 		}
 	}()
+	if e.nonNull != 0 && e.hasNull(a) {
+		return 0, e.returns.null
+	}
+	if e.need != softcuda.NeedNothing {
+		return c.prepared(e, t, a)
+	}
+	return e.call(c, softcuda.Call{Thread: t}, a)
+}
+
+// hasNull reports whether a pointer is NULL that must not be.
+func (e *entry) hasNull(a *Words) bool {
 	for m := e.nonNull; m != 0; m &= m - 1 {
 		if a[bits.TrailingZeros16(m)] == 0 {
-			return 0, e.returns.null
+			return true
 		}
 	}
-	call := softcuda.Call{Thread: t}
-	if e.need != softcuda.NeedNothing {
-		var arg uint64
-		if e.at >= 0 {
-			arg = a[e.at]
-		}
-		if call, err = e.returns.prepare(c, t, e.need, arg); err != nil {
-			return 0, err
-		}
+	return false
+}
+
+// prepared looks up what the function needs and calls it.
+func (c *Core) prepared(e *entry, t *softcuda.Thread, a *Words) (int64, error) {
+	var arg uint64
+	if e.at >= 0 {
+		arg = a[e.at]
+	}
+	call, err := e.returns.prepare(c, t, e.need, arg)
+	if err != nil {
+		return 0, err
 	}
 	return e.call(c, call, a)
 }

@@ -195,7 +195,7 @@ var cudaEntries = []entry{
 		return 0, c.CUDA.MemGetAccess(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2]))
 	}},
 	{"cuMemcpy", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
-		return 0, c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+		return 0, c.CUDA.Copy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
 	}},
 	{"cuMemcpyHtoD_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemcpyHtoD(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2])
@@ -210,7 +210,7 @@ var cudaEntries = []entry{
 		return 0, c.CUDA.MemcpyPeer(t, gpu.Addr(a[0]), handle.ID(a[1]), gpu.Addr(a[2]), handle.ID(a[3]), a[4])
 	}},
 	{"cuMemcpyAsync", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
-		return 0, c.CUDA.Memcpy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
+		return 0, c.CUDA.Copy(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2])
 	}},
 	{"cuMemcpyHtoDAsync_v2", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemcpyHtoD(t, gpu.Addr(a[0]), cmem.Ptr(a[1]), a[2])

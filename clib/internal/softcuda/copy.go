@@ -38,8 +38,8 @@ func (x *context) known(a gpu.Addr, n uint64) error {
 	return gpu.ErrInvalidValue
 }
 
-// Copy copies memory. Those of the two addresses that are given as device must
-// be known to the driver.
+// Copy is cuMemcpy, which looks both addresses up. Those that are given as device
+// must be known to the driver.
 func (d *Driver) Copy(c Call, dst, src gpu.Addr, n uint64, device ...gpu.Addr) error {
 	for _, a := range device {
 		if err := c.ctx.known(a, n); err != nil {
@@ -47,11 +47,6 @@ func (d *Driver) Copy(c Call, dst, src gpu.Addr, n uint64, device ...gpu.Addr) e
 		}
 	}
 	return c.copier().Copy(dst, src, n)
-}
-
-// Memcpy is cuMemcpy, which looks both addresses up.
-func (d *Driver) Memcpy(c Call, dst, src gpu.Addr, n uint64) error {
-	return d.Copy(c, dst, src, n)
 }
 
 // MemcpyHtoD is cuMemcpyHtoD.
