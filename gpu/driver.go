@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// A Driver is a way to reach GPUs.
+// A Driver gives access to GPUs.
 type Driver interface {
-	// Name says which driver this is and where it came from, for people.
+	// Name describes the driver and its origin, for logs.
 	Name() string
 	// Version is CUDA's: 13000 for 13.0.
 	Version() int
 	// Devices describes the GPUs without opening any.
 	Devices() ([]Info, error)
-	// Open returns GPU i with its primary context retained.
+	// Open retains the primary context of GPU i.
 	Open(i int) (Device, error)
 }
 
@@ -29,41 +29,39 @@ type Info struct {
 	UnifiedAddrs bool   `json:"unified_addressing"`
 }
 
-// A Device is a context on a GPU: the primary one when it comes from
-// [Driver.Open], another one when it comes from NewContext. All methods are
-// safe for concurrent use. After Close they fail with [ErrContextDestroyed]
-// (cuda: whatever the driver says).
+// A Device is a context on a GPU: the primary one ([Driver.Open]) or another one
+// (NewContext). All methods are safe for concurrent use. After Close they fail
+// with [ErrContextDestroyed].
 type Device interface {
 	Info() Info
 	Attribute(Attribute) (int, error)
 	MemInfo() (free, total uint64, err error)
 
-	// Alloc returns n bytes whose content is undefined. n 0 is ErrInvalidValue.
+	// Alloc allocates n bytes with undefined contents. It fails with
+	// ErrInvalidValue if n is 0.
 	Alloc(k Kind, n uint64, f Flags) (Addr, error)
-	// Free takes an address that Alloc or Import returned.
+	// Free frees an address that Alloc or Import returned.
 	Free(Addr) error
-	// Register pins n bytes of host memory in place. Overlap with an earlier
-	// registration is ErrHostMemoryAlreadyRegistered.
+	// Register pins n bytes of host memory in place. It fails with
+	// ErrHostMemoryAlreadyRegistered if they overlap an earlier registration.
 	Register(host uintptr, n uint64, f Flags) error
 	Unregister(host uintptr) error
-	// DevicePointer is the address under which the GPU sees pinned or
-	// registered host memory.
+	// DevicePointer is the GPU's address of pinned or registered host memory.
 	DevicePointer(host uintptr) (Addr, error)
-	// Pointer looks an address up. An address that the driver does not know is
-	// not an error: its Kind is KindNone.
+	// Pointer looks an address up. Addresses that the driver does not know have
+	// Kind KindNone and no error.
 	Pointer(Addr) (Pointer, error)
-	// SetSyncMemops makes synchronous operations on the allocation complete
-	// before they return, whatever the driver would do otherwise. Wanted before
-	// a third device reads the memory.
+	// SetSyncMemops makes synchronous operations on the allocation always
+	// complete before they return, as needed before another device reads it.
 	SetSyncMemops(Addr, bool) error
-	// Export returns a descriptor for memory: an allocation of KindVirtual as
-	// ExportPosixFD, or any device range as ExportDMABuf.
+	// Export returns a descriptor for an allocation of KindVirtual
+	// (ExportPosixFD), or for any range of GPU memory (ExportDMABuf).
 	Export(a Addr, n uint64, as Export) (*os.File, error)
 	// Import maps memory exported as ExportPosixFD, here or in another process.
 	Import(f *os.File, n uint64) (Addr, error)
 
-	// CopyIn and CopyOut move bytes between host and GPU memory and return when
-	// they have arrived. Copy takes any two addresses.
+	// CopyIn and CopyOut copy between host and GPU memory. Copy takes any two
+	// addresses. All return when the data has arrived.
 	CopyIn(dst Addr, src []byte) error
 	CopyOut(dst []byte, src Addr) error
 	Copy(dst, src Addr, n uint64) error
@@ -72,13 +70,13 @@ type Device interface {
 
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
-	// Load takes PTX text.
+	// Load compiles PTX text.
 	Load(ptx []byte) (Module, error)
 
 	// Synchronize waits for all work of the context.
 	Synchronize() error
-	// FlushWrites makes writes that other devices made to this GPU's memory
-	// visible to it.
+	// FlushWrites makes writes of other devices to this GPU's memory visible to
+	// it.
 	FlushWrites(Scope) error
 
 	// NewContext creates a further context on the same GPU.
@@ -89,19 +87,19 @@ type Device interface {
 	Close() error
 }
 
-// A Stream runs work in order, beside other streams.
+// A Stream runs work in order, independently of other streams.
 type Stream interface {
-	// Copy enqueues a copy. Host addresses must be pinned, else the copy may
-	// not be asynchronous.
+	// Copy enqueues a copy. If host memory is not pinned, it may be synchronous.
 	Copy(dst, src Addr, n uint64) error
 	Fill(dst Addr, value uint32, width int, n uint64) error
-	// Launch enqueues a kernel. Arguments are checked against the kernel's
-	// parameters by number and size: Addr, or integers and floats of 4 or 8 bytes.
+	// Launch enqueues a kernel. Arguments are of type Addr, or integers and
+	// floats of 4 or 8 bytes; their number and sizes must match the kernel's.
 	Launch(f Func, grid, block Dim, args ...any) error
 	// Do enqueues a function on the host. It must not call the driver.
 	Do(func()) error
-	// Write enqueues a store of a 4 or 8 byte value, visible after all earlier
-	// work of the stream; Wait holds the stream until the value at a meets cond.
+	// Write enqueues a store of a value of 4 or 8 bytes, visible after all
+	// earlier work of the stream. Wait blocks the stream until the value at a
+	// meets cond.
 	Write(a Addr, value uint64, width int) error
 	Wait(a Addr, value uint64, width int, cond Cond) error
 	Record(Event) error
@@ -112,16 +110,16 @@ type Stream interface {
 	Close() error
 }
 
-// An Event marks a place in a stream.
+// An Event is a position in a stream.
 type Event interface {
 	Done() (bool, error)
 	Synchronize() error
-	// Since is the time between two recorded events that have both happened.
+	// Since is the time since another event. Both must be done.
 	Since(Event) (time.Duration, error)
 	Close() error
 }
 
-// A Module holds kernels.
+// A Module is a set of loaded kernels.
 type Module interface {
 	Func(name string) (Func, error)
 	Close() error
@@ -130,7 +128,7 @@ type Module interface {
 // A Func is a kernel of a loaded module.
 type Func interface {
 	Name() string
-	// Params are the sizes of the kernel's parameters in bytes.
+	// Params are the sizes of the parameters in bytes.
 	Params() []int
 }
 
@@ -140,29 +138,29 @@ type Dim struct{ X, Y, Z uint32 }
 // Norm is d with zero fields set to one.
 func (d Dim) Norm() Dim { return Dim{max(d.X, 1), max(d.Y, 1), max(d.Z, 1)} }
 
-// Threads is the number of positions in d.
+// Threads is the product of the fields, with zero as one.
 func (d Dim) Threads() uint64 {
 	d = d.Norm()
 	return uint64(d.X) * uint64(d.Y) * uint64(d.Z)
 }
 
-// A Pointer is what the driver knows of an address.
+// A Pointer describes an address.
 type Pointer struct {
 	Kind       Kind
 	Device     int
 	Base       Addr // of the allocation
 	Size       uint64
-	Host       uintptr // where the CPU reaches it; 0 where it cannot
+	Host       uintptr // the CPU's address; 0 if it has none
 	SyncMemops bool
 }
 
-// Contains reports whether n bytes from a lie inside the allocation.
+// Contains reports whether n bytes from a are inside the allocation.
 func (p Pointer) Contains(a Addr, n uint64) bool {
 	off := uint64(a - p.Base)
 	return a >= p.Base && off <= p.Size && n <= p.Size-off
 }
 
-// An Export is a form in which memory leaves the process.
+// An Export is a kind of descriptor for memory.
 type Export uint8
 
 const (
@@ -170,15 +168,15 @@ const (
 	ExportDMABuf                    // for other devices' drivers
 )
 
-// A Scope says whose view of the memory FlushWrites settles.
+// A Scope is the set of GPUs for which FlushWrites makes writes visible.
 type Scope int
 
 const (
-	ScopeOwner      Scope = 100 // the GPU that has the memory
+	ScopeOwner      Scope = 100 // the GPU with the memory
 	ScopeAllDevices Scope = 200 // every GPU
 )
 
-// A Cond is how Wait compares the word at the address with its value.
+// A Cond is the comparison of Wait between the word at the address and the value.
 type Cond uint32
 
 const (
@@ -188,5 +186,5 @@ const (
 	CondNOR Cond = 3 // ^(word | value) != 0
 )
 
-// A UUID names a GPU for life.
+// A UUID identifies a GPU.
 type UUID [16]byte

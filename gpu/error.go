@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// An Error says which driver call failed, with which code, and from which line
-// of the caller's code.
+// An Error is a failed driver call, with its code and the caller's line.
 type Error struct {
-	Op     string // the driver call, with what it was asked for: "cuMemAlloc(100)"
+	Op     string // the driver call with its arguments: "cuMemAlloc(100)"
 	Code   Code
-	Detail string // what else is known: a limit, a name, a remedy; may be empty
+	Detail string // a limit, a name or a fix; may be empty
 	File   string // of the first caller outside the drivers
 	Line   int
 }
@@ -29,11 +28,11 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the code to errors.Is.
+// Unwrap is the code.
 func (e *Error) Unwrap() error { return e.Code }
 
-// Fail makes an *Error and finds the line it is to be blamed on. Drivers use
-// it; it returns nil for Success.
+// Fail makes an *Error with the line of the first caller outside the drivers. It
+// returns nil for Success. Drivers use it.
 func Fail(op string, c Code, detail string) error {
 	if c == Success {
 		return nil
@@ -43,7 +42,7 @@ func Fail(op string, c Code, detail string) error {
 	return e
 }
 
-// CodeOf is the code inside err: Success for nil, ErrUnknown where there is none.
+// CodeOf is the code in err: Success for nil, ErrUnknown if err has none.
 func CodeOf(err error) Code {
 	if err == nil {
 		return Success
@@ -54,7 +53,7 @@ func CodeOf(err error) Code {
 	return ErrUnknown
 }
 
-// drivers are the packages whose frames are not the caller's.
+// drivers are the packages whose stack frames are skipped.
 var drivers = []string{
 	"github.com/culvert-io/culvert/gpu.",
 	"github.com/culvert-io/culvert/gpu/cuda.",
