@@ -225,21 +225,22 @@ func (a *API) run(jobs []job) []ioEvents {
 		events[i] = ioEvents{Cookie: jobs[i].cookie, Status: statusComplete, Ret: n}
 		if err != nil {
 			events[i].Status, events[i].Ret = statusFailed, -int64(errnoOf(err))
+			a.Log("cuFileBatchIOSubmit", err)
 		}
 	}
 	return events
 }
 
-// guard runs fn. A fault at an address of the program becomes EFAULT: workers
-// are outside of the guard of package dispatch.
+// guard runs fn. A panic becomes EFAULT, as in package dispatch, whose guard does
+// not cover workers.
 func guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		p := recover()
-		if _, ok := cmem.Fault(p); ok {
-			err = unix.EFAULT
+		if addr, ok := cmem.Fault(p); ok {
+			err = fmt.Errorf("invalid pointer: fault at %#x: %w", addr, unix.EFAULT)
 		} else if p != nil {
-			panic(p)
+			err = fmt.Errorf("panic: %v: %w\n%s", p, unix.EFAULT, debug.Stack())
 		}
 	}()
 	return fn()

@@ -17,6 +17,9 @@ const Version = 1150
 // An API answers the cuFile API. The machine is opened by the first call that
 // needs one.
 type API struct {
+	// Log gets the errors of batch entries, which fail after their call.
+	Log func(function string, err error)
+
 	open func() (*machine.Machine, error)
 
 	drv  atomic.Pointer[cufile.Driver]
@@ -34,7 +37,7 @@ type API struct {
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	a := &API{open: open, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
+	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
 	a.bars = sync.OnceValues(a.readBars)
 	return a
 }

@@ -178,6 +178,11 @@ func TestBatchEntryFails(t *testing.T) {
 	events, n := new([2]event), new(uint32)
 	*n = 2
 	p.must("cuFileBatchIOGetStatus", uint64(*batch), 2, out(n), out(events), 0)
+	p.core.logMu.Lock()
+	if got := p.log.String(); !strings.Contains(got, "cuFileBatchIOSubmit: ") || !strings.Contains(got, "range exceeds") {
+		t.Errorf("the log says %q", got)
+	}
+	p.core.logMu.Unlock()
 	for _, e := range events {
 		want := event{2, 0x10, 100}
 		if e.cookie == 1 {

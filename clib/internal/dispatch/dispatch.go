@@ -45,8 +45,8 @@ func (c *Core) Call(fn int, t *softcuda.Thread, a *Words) (value int64, errno in
 	}
 	e := &entries[fn]
 	n, err := c.guarded(e, t, a)
-	if err != nil && c.Log != nil {
-		fmt.Fprintf(c.Log, "culvert: %s: %v\n", e.name, err)
+	if err != nil {
+		c.log(e.name, err)
 	}
 	return e.returns.make(c, t, n, err)
 }

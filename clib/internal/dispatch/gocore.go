@@ -21,7 +21,8 @@ type Core struct {
 	CUDA    *softcuda.Driver
 	Runtime *softrt.Runtime
 	// Log gets a line with the cause of every failed call. Nil disables it.
-	Log io.Writer
+	Log   io.Writer
+	logMu sync.Mutex
 
 	mu      sync.Mutex
 	machine *machine.Machine
@@ -31,9 +32,20 @@ type Core struct {
 func New(call softcuda.Caller) *Core {
 	c := &Core{}
 	c.File = cufileapi.New(c.Machine)
+	c.File.Log = c.log
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	return c
+}
+
+// log logs the error of a function.
+func (c *Core) log(function string, err error) {
+	if c.Log == nil {
+		return
+	}
+	c.logMu.Lock()
+	defer c.logMu.Unlock()
+	fmt.Fprintf(c.Log, "culvert: %s: %v\n", function, err)
 }
 
 // Machine opens the machine that the environment selects, once.
