@@ -1,6 +1,5 @@
-// Package culvert is the root of the module and has only its version. Programs
-// import machine (the real or the software machine), cufile (transfers between
-// files and GPU memory), gpu (GPUs and their memory), route (routes and receipts)
-// and tensor (model weights and checkpoints). docs/architecture.md is the package
-// map.
+// Package culvert is the root of the module; it has only the version. Programs import
+// machine (the real or the software machine), cufile (files and GPU memory), gpu (the
+// GPU), route (routes and receipts) and tensor (weights and checkpoints).
+// docs/architecture.md has the package map.
 package culvert

@@ -94,7 +94,7 @@ func whyNot(err error) string {
 	case errors.Is(err, cuda.ErrOwnLibrary):
 		return "libcuda.so.1 is the software machine's own"
 	case errors.Is(err, cuda.ErrNoLibrary):
-		return "no NVIDIA driver is installed here (CULVERT_MACHINE=real tells where it was looked for)"
+		return "no NVIDIA driver is installed (CULVERT_MACHINE=real shows the search paths)"
 	}
 	return err.Error()
 }
