@@ -20,7 +20,7 @@ type Controller struct {
 	fn     *pcie.Function
 	cfg    Config
 	regs   *registers
-	bar    *pcie.BAR
+	bar    *pcie.Window
 	spaces []*namespace
 
 	users      gate.Gate // workers; open while the controller is enabled
@@ -97,7 +97,7 @@ func (c *Controller) identity() {
 func (c *Controller) Function() *pcie.Function { return c.fn }
 
 // BAR is the window in which other devices find the registers.
-func (c *Controller) BAR() *pcie.BAR { return c.bar }
+func (c *Controller) BAR() *pcie.Window { return c.bar }
 
 // Close ends the controller: it finishes the commands it has begun and does
 // nothing more.

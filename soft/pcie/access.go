@@ -68,11 +68,11 @@ func (a Access) Release(moved int) error {
 	return a.s.end(moved)
 }
 
-// A part of an access is in one region.
+// A part of an access is in one window.
 type part struct {
-	region *region
+	window *Window
 	n      int
-	direct bool // a switch forwards the requests
+	top    *Switch // where requests turn round; nil for the root
 }
 
 // An access is the reusable state behind an Access. seq is odd while it is unused and
@@ -128,12 +128,12 @@ func (a *access) end(moved int) error {
 		if k == 0 {
 			break
 		}
-		fn.count(&a.parts[i], uint64(k), dir)
+		fn.count(a.parts[i], uint64(k), dir)
 		left -= k
 	}
 	gone := fn.removed.Load()
 	for _, p := range a.parts {
-		gone = gone || p.region.owner != nil && p.region.owner.removed.Load()
+		gone = gone || p.window.owner != nil && p.window.owner.removed.Load()
 	}
 	a.release()
 	if err == nil && gone {

@@ -62,9 +62,9 @@ func (a *access) walk(bus uint64, n int) error {
 	f := a.fn.f
 	if bus >= mmioBase && bus < iovaBase {
 		// A switch sees the address before the IOMMU does.
-		if r := f.find(bus); r != nil && r.owner != nil {
-			if meet, _ := route(a.fn, r.owner); meet {
-				return a.take(r, bus, n, true)
+		if w := f.find(bus); w != nil && w.owner != nil {
+			if top, meet, _ := route(a.fn, w.owner); meet {
+				return a.take(w, bus, n, top)
 			}
 		}
 	}
@@ -88,30 +88,30 @@ func (a *access) walk(bus uint64, n int) error {
 
 // reach routes a request from the root to a physical address.
 func (a *access) reach(phys uint64, n int) error {
-	r := a.fn.f.find(phys)
+	w := a.fn.f.find(phys)
 	switch {
-	case r == nil:
+	case w == nil:
 		return ErrNoTarget
-	case r.owner != nil && !forwards(a.fn, r.owner):
+	case w.owner != nil && !forwards(a.fn, w.owner):
 		return ErrNoRoute
 	}
-	return a.take(r, phys, n, false)
+	return a.take(w, phys, n, nil)
 }
 
-// take adds memory of a region.
-func (a *access) take(r *region, phys uint64, n int, direct bool) error {
-	off := phys - r.base
+// take adds memory of a window. Requests turn round at the switch top, or at the root.
+func (a *access) take(w *Window, phys uint64, n int, top *Switch) error {
+	off := phys - w.base // huge if the memory begins later in its first page
 	switch {
-	case uint64(n) > r.size-off:
+	case off >= w.size || uint64(n) > w.size-off:
 		return ErrNoTarget
-	case r.owner != nil && r.owner.removed.Load():
+	case w.owner != nil && w.owner.removed.Load():
 		return ErrRemoved
 	case a.fn.f.poisoned(phys, n):
 		return ErrAborted
-	case !a.enter(&r.gate):
+	case !a.enter(&w.gate):
 		return ErrNoTarget
 	}
-	segs, h, err := r.target.Acquire(a.segs, off, n, a.dir)
+	segs, h, err := w.target.Acquire(a.segs, off, n, a.dir)
 	a.segs = segs
 	if h != nil {
 		a.held = append(a.held, h)
@@ -119,6 +119,6 @@ func (a *access) take(r *region, phys uint64, n int, direct bool) error {
 	if err != nil {
 		return fmt.Errorf("%w (%w)", ErrAborted, err)
 	}
-	a.parts = append(a.parts, part{r, n, direct})
+	a.parts = append(a.parts, part{w, n, top})
 	return nil
 }

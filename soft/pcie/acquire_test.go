@@ -18,7 +18,7 @@ func TestWritesAndReadsReachMemory(t *testing.T) {
 		h, mem := host(t, m.Fabric, 10000)
 		b, dev := bar(t, m.b, 64<<10)
 		e := Engine{Port: m.a}
-		sg := []Range{{h.Phys() + 100, 50}, {b.Base() + 4096, 30}, {h.Phys() + 150, 20}}
+		sg := []Range{{h.Base() + 100, 50}, {b.Base() + 4096, 30}, {h.Base() + 150, 20}}
 		data := pattern(100, 77)
 		if n, err := e.Write(sg, data); n != 100 || err != nil {
 			t.Fatalf("%v: wrote %d bytes, %v", mode, n, err)
@@ -39,7 +39,7 @@ func TestNeighboursAreJoined(t *testing.T) {
 	h, mem := host(t, m.Fabric, 4*pageSize)
 	var sg []Range
 	for i := range 4 {
-		sg = append(sg, Range{h.Phys() + uint64(i*pageSize), pageSize})
+		sg = append(sg, Range{h.Base() + uint64(i*pageSize), pageSize})
 	}
 	l, err := m.a.AcquireAll(sg, Read)
 	if err != nil {
@@ -68,16 +68,16 @@ func TestRefusals(t *testing.T) {
 		want error
 	}{
 		{"nothing", m.a, nil, ErrMalformed},
-		{"no bytes", m.a, []Range{{h.Phys(), 0}}, ErrMalformed},
-		{"negative", m.a, []Range{{h.Phys(), -1}}, ErrMalformed},
+		{"no bytes", m.a, []Range{{h.Base(), 0}}, ErrMalformed},
+		{"negative", m.a, []Range{{h.Base(), -1}}, ErrMalformed},
 		{"wraps", m.a, []Range{{^uint64(0), 2}}, ErrMalformed},
 		{"too much in all", m.a, []Range{{0, math.MaxInt}, {math.MaxInt, math.MaxInt}}, ErrMalformed},
-		{"before memory", m.a, []Range{{h.Phys() - h.offset - 1, 1}}, ErrNoTarget},
-		{"past the end", m.a, []Range{{h.Phys() + pageSize - 1, 2}}, ErrNoTarget},
+		{"before memory", m.a, []Range{{h.Base()&^(pageSize-1) - 1, 1}}, ErrNoTarget},
+		{"past the end", m.a, []Range{{h.Base() + pageSize - 1, 2}}, ErrNoTarget},
 		{"past the window", m.a, []Range{{b.Base() + pageSize - 1, 2}}, ErrNoTarget},
-		{"second is bad", m.a, []Range{{h.Phys(), 8}, {1, 8}}, ErrNoTarget},
+		{"second is bad", m.a, []Range{{h.Base(), 8}, {1, 8}}, ErrNoTarget},
 		{"not forwarded", m.a, []Range{{far.Base(), 8}}, ErrNoRoute},
-		{"from an unplugged device", m.c, []Range{{h.Phys(), 8}}, ErrRemoved},
+		{"from an unplugged device", m.c, []Range{{h.Base(), 8}}, ErrRemoved},
 		{"to its window, not forwarded", m.a, []Range{{gone.Base(), 8}}, ErrNoRoute},
 	} {
 		faults := tc.from.Faults()
@@ -110,7 +110,7 @@ func TestUnplug(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := m.b.Acquire(h.Phys(), 8, Write)
+	own, err := m.b.Acquire(h.Base(), 8, Write)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestUnplug(t *testing.T) {
 	if _, err := m.a.Acquire(b.Base(), 8, Write); !errors.Is(err, ErrRemoved) {
 		t.Errorf("to the unplugged device: %v", err)
 	}
-	if _, err := m.b.Acquire(h.Phys(), 8, Write); !errors.Is(err, ErrRemoved) {
+	if _, err := m.b.Acquire(h.Base(), 8, Write); !errors.Is(err, ErrRemoved) {
 		t.Errorf("from the unplugged device: %v", err)
 	}
 	for _, l := range []Access{toBar, own} {
@@ -131,13 +131,13 @@ func TestUnplug(t *testing.T) {
 func TestPoison(t *testing.T) {
 	m := newMachine(t, Config{}, ForwardAll)
 	h, _ := host(t, m.Fabric, pageSize)
-	heal := m.Poison(h.Phys()+100, 10)
-	other := m.Poison(h.Phys()+200, 1)
+	heal := m.Poison(h.Base()+100, 10)
+	other := m.Poison(h.Base()+200, 1)
 	for _, tc := range []struct {
 		off, n int
 		bad    bool
 	}{{0, 100, false}, {0, 101, true}, {109, 1, true}, {110, 90, false}, {190, 20, true}} {
-		l, err := m.a.Acquire(h.Phys()+uint64(tc.off), tc.n, Read)
+		l, err := m.a.Acquire(h.Base()+uint64(tc.off), tc.n, Read)
 		if errors.Is(err, ErrAborted) != tc.bad || (err == nil) == tc.bad {
 			t.Errorf("[%d:+%d]: %v", tc.off, tc.n, err)
 		}
@@ -148,7 +148,7 @@ func TestPoison(t *testing.T) {
 	heal()
 	other()
 	heal()
-	l, err := m.a.Acquire(h.Phys(), pageSize, Read)
+	l, err := m.a.Acquire(h.Base(), pageSize, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestRelease(t *testing.T) {
 	m := newMachine(t, Config{}, ForwardAll)
 	h, _ := host(t, m.Fabric, pageSize)
 	for _, moved := range []int{-1, 9} {
-		l, err := m.a.Acquire(h.Phys(), 8, Read)
+		l, err := m.a.Acquire(h.Base(), 8, Read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,14 +169,14 @@ func TestRelease(t *testing.T) {
 			t.Errorf("Release(%d) of 8: %v", moved, err)
 		}
 	}
-	l, err := m.a.Acquire(h.Phys(), 8, Read)
+	l, err := m.a.Acquire(h.Base(), 8, Read)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Release(3); err != nil {
 		t.Error(err)
 	}
-	next, err := m.a.Acquire(h.Phys(), 16, Read) // the same state again
+	next, err := m.a.Acquire(h.Base(), 16, Read) // the same state again
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestRemoveWaitsForAccesses(t *testing.T) {
 		bus    uint64
 		mem    []byte
 		remove func()
-	}{{h.Phys(), mem, h.Remove}, {b.Base(), dev, b.Remove}} {
+	}{{h.Base(), mem, h.Remove}, {b.Base(), dev, b.Remove}} {
 		l, err := m.a.Acquire(tc.bus, 8, Write)
 		if err != nil {
 			t.Fatal(err)
@@ -256,7 +256,7 @@ func TestHoldPoints(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			e := Engine{Port: m.a, Points: &points, ID: 7}
-			_, err := e.Write([]Range{{h.Phys(), 8}}, make([]byte, 8))
+			_, err := e.Write([]Range{{h.Base(), 8}}, make([]byte, 8))
 			done <- err
 		}()
 		<-gate.Arrived()
@@ -273,38 +273,38 @@ func TestHoldPoints(t *testing.T) {
 func TestTraffic(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		do   func(m *machine, h *HostMemory, b *BAR) error
+		do   func(m *machine, h *Window, b *Window) error
 		want string
 	}{
 		{
-			"write to host", func(m *machine, h *HostMemory, _ *BAR) error { return dma(m.a, Write, h.Phys(), 100) },
+			"write to host", func(m *machine, h *Window, _ *Window) error { return dma(m.a, Write, h.Base(), 100) },
 			"0000:01:00.0 100 up 0 down; 0000:03:00.0 100 up 0 down; host 0 read 100 written",
 		},
 		{
-			"read from host", func(m *machine, h *HostMemory, _ *BAR) error { return dma(m.c, Read, h.Phys(), 100) },
+			"read from host", func(m *machine, h *Window, _ *Window) error { return dma(m.c, Read, h.Base(), 100) },
 			"0000:05:00.0 0 up 100 down; host 100 read 0 written",
 		},
 		{
-			"write to a peer below the switch", func(m *machine, _ *HostMemory, b *BAR) error { return dma(m.a, Write, b.Base(), 100) },
+			"write to a peer below the switch", func(m *machine, _ *Window, b *Window) error { return dma(m.a, Write, b.Base(), 100) },
 			"0000:03:00.0 100 up 0 down; 0000:04:00.0 0 up 100 down; host 0 read 0 written",
 		},
-		{"the same, redirected", func(m *machine, _ *HostMemory, b *BAR) error {
+		{"the same, redirected", func(m *machine, _ *Window, b *Window) error {
 			m.left.SetACS(true)
 			return dma(m.a, Write, b.Base(), 100)
 		}, "0000:01:00.0 100 up 100 down; 0000:03:00.0 100 up 0 down; 0000:04:00.0 0 up 100 down; host 0 read 0 written"},
 		{
-			"read from a peer through the root", func(m *machine, _ *HostMemory, b *BAR) error { return dma(m.d, Read, b.Base(), 100) },
+			"read from a peer through the root", func(m *machine, _ *Window, b *Window) error { return dma(m.d, Read, b.Base(), 100) },
 			"0000:01:00.0 100 up 0 down; 0000:04:00.0 100 up 0 down; 0000:81:00.0 0 up 100 down; host 0 read 0 written",
 		},
-		{"a short transfer", func(m *machine, h *HostMemory, _ *BAR) error {
-			l, err := m.c.Acquire(h.Phys(), 100, Write)
+		{"a short transfer", func(m *machine, h *Window, _ *Window) error {
+			l, err := m.c.Acquire(h.Base(), 100, Write)
 			if err != nil {
 				return err
 			}
 			return l.Release(30)
 		}, "0000:05:00.0 30 up 0 down; host 0 read 30 written"},
-		{"a list that ends in the second part", func(m *machine, h *HostMemory, b *BAR) error {
-			l, err := m.b.AcquireAll([]Range{{h.Phys(), 10}, {b.Base(), 10}}, Write)
+		{"a list that ends in the second part", func(m *machine, h *Window, b *Window) error {
+			l, err := m.b.AcquireAll([]Range{{h.Base(), 10}, {b.Base(), 10}}, Write)
 			if err != nil {
 				return err
 			}
@@ -335,7 +335,7 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 	m := newMachine(t, Config{IOMMU: Translating}, ForwardAll)
 	h, _ := host(t, m.Fabric, 1<<20)
 	var pages []uint64
-	for p := h.Phys() &^ (pageSize - 1); p < h.Phys()+1<<20; p += pageSize {
+	for p := h.Base() &^ (pageSize - 1); p < h.Base()+1<<20; p += pageSize {
 		pages = append(pages, p)
 	}
 	mp, err := m.a.Map(pages, pageSize)
@@ -343,7 +343,7 @@ func TestAcquireAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mp.Unmap()
-	bus := mp.Addrs()[0] + h.Phys()%pageSize
+	bus := mp.Addrs()[0] + h.Base()%pageSize
 	avg := testing.AllocsPerRun(100, func() {
 		if err := dma(m.a, Write, bus, 1<<20); err != nil {
 			t.Fatal(err)

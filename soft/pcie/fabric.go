@@ -2,12 +2,11 @@ package pcie
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 	"github.com/culvert-io/culvert/soft/internal/faults"
-	"github.com/culvert-io/culvert/soft/internal/gate"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
@@ -34,11 +33,10 @@ const (
 type Fabric struct {
 	cfg Config
 
-	mu      sync.RWMutex
-	regions []*region // sorted by base
-	names   map[string]bool
-	mmio    space
-	host    space
+	mu    sync.RWMutex
+	names map[string]bool
+	mmio  addrspace.Space[uint64, *Window]
+	host  addrspace.Space[uint64, *Window]
 
 	poison   faults.List[span]
 	hostRead atomic.Uint64 // bytes that devices read from host memory
@@ -52,8 +50,8 @@ func New(cfg Config) *Fabric {
 	return &Fabric{
 		cfg:   cfg,
 		names: map[string]bool{},
-		mmio:  newSpace(mmioBase, iovaBase),
-		host:  newSpace(hostBase, mmioBase),
+		mmio:  addrspace.New[uint64, *Window](mmioBase, iovaBase),
+		host:  addrspace.New[uint64, *Window](hostBase, mmioBase),
 	}
 }
 
@@ -68,7 +66,7 @@ type Usage struct {
 func (f *Fabric) Usage() Usage {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return Usage{len(f.regions), int(f.mappings.Load()), int(f.accesses.Load())}
+	return Usage{f.mmio.Len() + f.host.Len(), int(f.mappings.Load()), int(f.accesses.Load())}
 }
 
 // claim reserves a unique name for something that goes into a slot, which must be
@@ -82,57 +80,4 @@ func (f *Fabric) claim(name string, free bool) error {
 	}
 	f.names[name] = true
 	return nil
-}
-
-// A region is a range of physical addresses with something behind it.
-type region struct {
-	span
-	target Target
-	owner  *Function // nil for host memory
-	gate   gate.Gate // of accesses
-}
-
-// find returns the region at a physical address, or nil.
-func (f *Fabric) find(phys uint64) *region {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	i, _ := slices.BinarySearchFunc(f.regions, phys, func(r *region, a uint64) int {
-		if r.base <= a {
-			return -1
-		}
-		return 1
-	})
-	if i == 0 || phys-f.regions[i-1].base >= f.regions[i-1].size {
-		return nil
-	}
-	return f.regions[i-1]
-}
-
-// add gives r addresses of s.
-func (f *Fabric) add(r *region, s *space, align uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var ok bool
-	if r.base, ok = s.take(r.size, align); !ok {
-		return false
-	}
-	i, _ := slices.BinarySearchFunc(f.regions, r.base, func(x *region, a uint64) int {
-		if x.base < a {
-			return -1
-		}
-		return 1
-	})
-	f.regions = slices.Insert(f.regions, i, r)
-	return true
-}
-
-// remove waits for accesses to r and removes it from the address map.
-func (f *Fabric) remove(r *region, s *space) {
-	if !r.gate.Shut() {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.regions = slices.DeleteFunc(f.regions, func(x *region) bool { return x == r })
-	s.give(r.base)
 }

@@ -13,7 +13,7 @@ var (
 	ErrAborted   = errors.New("the completer aborted the request")
 	ErrRemoved   = errors.New("the device was removed")
 	ErrMalformed = errors.New("invalid range of addresses")
-	ErrReleased  = errors.New("the access was returned before")
+	ErrReleased  = errors.New("the access was released before")
 )
 
 // An Error is a DMA that the fabric refused.
@@ -32,10 +32,13 @@ func (e *Error) Error() string {
 // Unwrap gives the reason to errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
+// A span is a range of addresses.
+type span struct{ base, size uint64 }
+
 // Poison makes requests to the physical range fail with [ErrAborted] until heal is
 // called.
 func (f *Fabric) Poison(phys, n uint64) (heal func()) { return f.poison.Add(span{phys, n}) }
 
 func (f *Fabric) poisoned(phys uint64, n int) bool {
-	return f.poison.Any(func(s span) bool { return phys < s.end() && s.base < phys+uint64(n) })
+	return f.poison.Any(func(s span) bool { return phys < s.base+s.size && s.base < phys+uint64(n) })
 }

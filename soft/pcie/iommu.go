@@ -2,7 +2,6 @@ package pcie
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/culvert-io/culvert/soft/internal/gate"
 )
@@ -56,39 +55,22 @@ func (fn *Function) translate(m *Mapping) error {
 	if n > iovaEnd/m.size {
 		return fmt.Errorf("pcie: %s: map %d pages of %d bytes: too many", fn.name, n, m.size)
 	}
-	base, ok := fn.iova.take(n*m.size, pageSize)
-	if !ok {
+	var ok bool
+	if m.base, ok = fn.iova.Take(n*m.size, pageSize, m); !ok {
 		return fmt.Errorf("pcie: %s: map %d bytes: no bus addresses left", fn.name, n*m.size)
 	}
-	m.base = base
 	m.addrs = make([]uint64, n)
 	for i := range m.addrs {
-		m.addrs[i] = base + uint64(i)*m.size
+		m.addrs[i] = m.base + uint64(i)*m.size
 	}
-	fn.mappings = slices.Insert(fn.mappings, fn.index(base), m)
 	return nil
-}
-
-// index returns that of the first mapping that begins after bus. Call with mu held.
-func (fn *Function) index(bus uint64) int {
-	i, _ := slices.BinarySearchFunc(fn.mappings, bus, func(m *Mapping, a uint64) int {
-		if m.base <= a {
-			return -1
-		}
-		return 1
-	})
-	return i
 }
 
 // mapping returns the mapping that contains bus, or nil.
 func (fn *Function) mapping(bus uint64) *Mapping {
 	fn.mu.RLock()
 	defer fn.mu.RUnlock()
-	i := fn.index(bus)
-	if i == 0 || bus-fn.mappings[i-1].base >= uint64(len(fn.mappings[i-1].pages))*fn.mappings[i-1].size {
-		return nil
-	}
-	return fn.mappings[i-1]
+	return fn.iova.Find(bus)
 }
 
 // run returns the physical address behind bus, and how many of n bytes are contiguous
@@ -120,6 +102,5 @@ func (m *Mapping) Unmap() {
 	}
 	m.fn.mu.Lock()
 	defer m.fn.mu.Unlock()
-	m.fn.mappings = slices.DeleteFunc(m.fn.mappings, func(x *Mapping) bool { return x == m })
-	m.fn.iova.give(m.base)
+	m.fn.iova.Remove(m.base)
 }

@@ -150,8 +150,8 @@ func TestMappingsStayApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := roundUp(h.Phys(), pageSize)
-		page := func(i int) []byte { return mem[first-h.Phys()+uint64(i*pageSize):][:pageSize] }
+		first := (h.Base() + pageSize - 1) &^ (pageSize - 1)
+		page := func(i int) []byte { return mem[first-h.Base()+uint64(i*pageSize):][:pageSize] }
 		var live []*Mapping
 		var of [][]int
 		t.Repeat(map[string]func(*rapid.T){

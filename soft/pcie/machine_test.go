@@ -41,17 +41,17 @@ func newMachine(t testing.TB, cfg Config, fw Forwarding) *machine {
 }
 
 // bar gives fn a window of n patterned bytes.
-func bar(t testing.TB, fn *Function, n int) (*BAR, []byte) {
+func bar(t testing.TB, fn *Function, n int) (*Window, []byte) {
 	t.Helper()
 	mem := pattern(n, 1)
-	return must[*BAR](t)(fn.AddBAR(uint64(n), Memory(mem))), mem
+	return must[*Window](t)(fn.AddBAR(uint64(n), Memory(mem))), mem
 }
 
 // host gives the fabric n patterned bytes of host memory.
-func host(t testing.TB, f *Fabric, n int) (*HostMemory, []byte) {
+func host(t testing.TB, f *Fabric, n int) (*Window, []byte) {
 	t.Helper()
 	mem := pattern(n, 2)
-	return must[*HostMemory](t)(f.AddHost(mem)), mem
+	return must[*Window](t)(f.AddHost(mem)), mem
 }
 
 func pattern(n int, seed byte) []byte {

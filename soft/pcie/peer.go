@@ -15,7 +15,7 @@ const (
 // Peers returns how requests of client reach provider, and their distance: 0 for the
 // same function, 2 in one slot, 4 below one switch, more for each hop. It is symmetric.
 func Peers(client, provider *Function) (kind MapKind, distance int) {
-	meet, distance := route(client, provider)
+	_, meet, distance := route(client, provider)
 	switch {
 	case meet:
 		return BusAddr, distance
@@ -25,13 +25,14 @@ func Peers(client, provider *Function) (kind MapKind, distance int) {
 	return NotSupported, distance
 }
 
-// route reports whether a switch below the root connects the two.
-func route(a, b *Function) (meet bool, distance int) {
+// route reports whether requests between the two meet below the root. They do in one
+// slot or at a switch; top is the lowest switch above both, if any.
+func route(a, b *Function) (top *Switch, meet bool, distance int) {
 	if a.f != b.f {
-		return false, 0
+		return nil, false, 0
 	}
 	if a == b {
-		return true, 0
+		return a.slot.sw, true, 0
 	}
 	redirect := false // between a and this level
 	up := 0           // steps from a to its slot at this level
@@ -44,15 +45,15 @@ func route(a, b *Function) (meet bool, distance int) {
 			over = over || r.acs.Load()
 			switch {
 			case r == s:
-				return !over, up + down
+				return s.sw, !over, up + down
 			case r.sw != nil && r.sw == s.sw:
-				return !over, up + down + 2
+				return s.sw, !over, up + down + 2
 			}
 			down++
 		}
 		up++
 	}
-	return false, up + depth(b)
+	return nil, false, up + depth(b)
 }
 
 // depth returns the steps from a function to beyond its root port.

@@ -3,6 +3,8 @@ package pcie
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 )
 
 // Forwarding says between which root ports a host bridge forwards requests of devices.
@@ -96,9 +98,8 @@ type Function struct {
 	faults  atomic.Uint64
 	unused  unused
 
-	mu       sync.RWMutex
-	mappings []*Mapping // sorted by address; only under a translating IOMMU
-	iova     space
+	mu   sync.RWMutex
+	iova addrspace.Space[uint64, *Mapping] // used under a translating IOMMU
 }
 
 // AddFunction adds a device. The name is its PCI address: "0000:65:00.0".
@@ -106,7 +107,7 @@ func (s *Slot) AddFunction(name string) (*Function, error) {
 	f := s.host.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fn := &Function{f: f, name: name, slot: s, iova: newSpace(iovaBase, iovaEnd)}
+	fn := &Function{f: f, name: name, slot: s, iova: addrspace.New[uint64, *Mapping](iovaBase, iovaEnd)}
 	if err := f.claim(name, !s.full); err != nil {
 		return nil, err
 	}

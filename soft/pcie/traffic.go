@@ -22,22 +22,15 @@ func (fn *Function) Traffic() Traffic {
 }
 
 // count adds n bytes to every link between fn and the owner of the memory.
-func (fn *Function) count(p *part, n uint64, d Dir) {
-	switch {
-	case p.region.owner != nil:
-		owner := p.region.owner
-		top := (*Switch)(nil)
-		if p.direct {
-			top = meeting(fn, owner)
-		}
-		fn.carry(top, n, d == Write)
-		owner.carry(top, n, d == Read)
+func (fn *Function) count(p part, n uint64, d Dir) {
+	fn.carry(p.top, n, d == Write)
+	switch owner := p.window.owner; {
+	case owner != nil:
+		owner.carry(p.top, n, d == Read)
 	case d == Read:
 		fn.f.hostRead.Add(n)
-		fn.carry(nil, n, false)
 	default:
 		fn.f.hostWrit.Add(n)
-		fn.carry(nil, n, true)
 	}
 }
 
@@ -55,16 +48,4 @@ func (l *link) add(n uint64, up bool) {
 		return
 	}
 	l.down.Add(n)
-}
-
-// meeting returns the lowest switch above both, or nil.
-func meeting(a, b *Function) *Switch {
-	for s := a.slot; s != nil; s = s.above() {
-		for r := b.slot; r != nil; r = r.above() {
-			if r.sw != nil && r.sw == s.sw {
-				return r.sw
-			}
-		}
-	}
-	return nil
 }

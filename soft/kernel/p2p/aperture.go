@@ -30,7 +30,7 @@ type slot struct {
 type aperture struct {
 	gpu    *softgpu.GPU
 	port   *pcie.Function
-	bar    *pcie.BAR
+	bar    *pcie.Window
 	static bool
 
 	mu       sync.Mutex

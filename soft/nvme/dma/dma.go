@@ -50,7 +50,7 @@ func Host(fn *pcie.Function, b []byte, chance *rand.Rand) (*Map, error) {
 // A hostMap is host memory on the fabric, in one piece or in pages.
 type hostMap struct {
 	once   sync.Once
-	pieces []*pcie.HostMemory
+	pieces []*pcie.Window
 	addrs  []uint64 // physical
 	m      *pcie.Mapping
 }
@@ -63,7 +63,7 @@ func (h *hostMap) add(f *pcie.Fabric, b []byte, chance *rand.Rand) error {
 		}
 		h.pieces = append(h.pieces, p)
 		for i := range h.addrs {
-			h.addrs[i] = p.Phys() + uint64(i)*HostPage
+			h.addrs[i] = p.Base() + uint64(i)*HostPage
 		}
 		return h.aligned()
 	}
@@ -73,7 +73,7 @@ func (h *hostMap) add(f *pcie.Fabric, b []byte, chance *rand.Rand) error {
 			return err
 		}
 		h.pieces = append(h.pieces, p)
-		h.addrs[i] = p.Phys()
+		h.addrs[i] = p.Base()
 		// A gap, so that no two pages are neighbours.
 		gap, err := f.AddHost(b[:HostPage])
 		if err != nil {
