@@ -1,6 +1,9 @@
 package culvert_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path"
 	"path/filepath"
@@ -159,4 +162,37 @@ func TestPackageMap(t *testing.T) {
 			t.Errorf("%s is not in the package map", dir)
 		}
 	}
+}
+
+// TestExamples checks that public packages have Example functions. Test suites and
+// the parts of the software machine need none: soft and softtest are their entrances.
+func TestExamples(t *testing.T) {
+	has := map[string]bool{}
+	for _, s := range sources(t) {
+		if dir := s.dir(); dir != "." && !s.main() && !s.test() && !exempt(dir) {
+			has[dir] = has[dir] || false
+		}
+		if !s.test() {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), s.path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Example") {
+				has[s.dir()] = true
+			}
+		}
+	}
+	for dir, ok := range has {
+		if !ok {
+			t.Errorf("%s has no Example function", dir)
+		}
+	}
+}
+
+func exempt(dir string) bool {
+	return within(dir, []string{"internal", "lab", "clib"}) || strings.Contains(dir, "/internal") ||
+		strings.HasPrefix(dir, "soft/") || strings.HasSuffix(dir, "test") && dir != "softtest"
 }
