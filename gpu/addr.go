@@ -84,7 +84,6 @@ const (
 
 // Flags of NewContext.
 const (
-	ContextSchedAuto     Flags = 0
 	ContextSchedSpin     Flags = 1
 	ContextSchedYield    Flags = 2
 	ContextSchedBlocking Flags = 4

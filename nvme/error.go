@@ -29,15 +29,10 @@ type Status uint16
 
 // Statuses that callers may test for.
 const (
-	StatusInvalidOpcode     = Status(abi.INVALID_OPCODE)
-	StatusInvalidField      = Status(abi.INVALID_FIELD)
 	StatusDataTransferError = Status(abi.DATA_TRANSFER_ERROR)
 	StatusAborted           = Status(abi.ABORT_REQUESTED)
 	StatusQueueDeleted      = Status(abi.ABORTED_SQ_DELETION)
-	StatusInvalidNamespace  = Status(abi.INVALID_NAMESPACE)
-	StatusPRPOffset         = Status(abi.PRP_OFFSET_INVALID)
 	StatusLBAOutOfRange     = Status(abi.LBA_OUT_OF_RANGE)
-	StatusWriteFault        = Status(abi.WRITE_FAULT)
 	StatusUnrecoveredRead   = Status(abi.UNRECOVERED_READ)
 )
 

@@ -76,14 +76,7 @@ func (q *Queue) submit(ctx context.Context, r *Request) error {
 			q.signalRoom() // there may be more room
 			return err
 		}
-		select {
-		case <-q.room:
-		case <-q.token:
-			t := q.pollUntil(ctx.Done(), q.room, func() bool { q.poll(nil); return len(q.room) > 0 })
-			q.token <- struct{}{}
-			q.c.handle(q, t, false)
-		case <-ctx.Done():
-		}
+		q.c.handle(q, q.block(ctx.Done(), q.room, func() bool { q.poll(nil); return len(q.room) > 0 }), false)
 		if err := ctx.Err(); err != nil {
 			return r.fail(q.c, err)
 		}

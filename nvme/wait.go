@@ -28,21 +28,11 @@ func (q *Queue) wait(ctx context.Context, r *Request, held bool) error {
 	defer r.waiting.Store(false)
 	cancelled := ctx.Done()
 	for r.state.Load() == inFlight {
-		t := problem{}
-		select {
-		case <-r.notify:
-			continue
-		case <-q.token:
-			t = q.pollUntil(cancelled, r.notify, func() bool { q.poll(nil); return r.state.Load() != inFlight })
-			q.token <- struct{}{}
-		case <-cancelled:
-		}
+		t := q.block(cancelled, r.notify, func() bool { q.poll(nil); return r.state.Load() != inFlight })
 		if ctx.Err() != nil && cancelled != nil {
 			cancelled = nil
 			q.abort(r)
 		}
-		// The token is returned: handle may take long, or wait for a goroutine
-		// that needs it.
 		q.c.handle(q, t, held)
 	}
 	q.claim(r)
@@ -74,14 +64,7 @@ func (q *Queue) Reap(ctx context.Context, done []*Request) (n int, err error) {
 		if len(done) == 0 || q.isIdle() {
 			return 0, ErrIdle
 		}
-		select {
-		case <-q.answered:
-		case <-q.token:
-			t := q.pollUntil(ctx.Done(), q.answered, func() bool { n = q.poll(done); return n > 0 })
-			q.token <- struct{}{}
-			q.c.handle(q, t, false)
-		case <-ctx.Done():
-		}
+		q.c.handle(q, q.block(ctx.Done(), q.answered, func() bool { n = q.poll(done); return n > 0 }), false)
 		if n > 0 {
 			return n, nil
 		}
@@ -96,6 +79,21 @@ func (q *Queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.free) == q.depth && q.ready.first == nil
+}
+
+// block waits until called or cancelled receives. If no other goroutine polls the
+// queue, it polls until poll returns true or there is a problem. The caller
+// handles the problem without the token: that may take long, or wait for a
+// goroutine that needs the token.
+func (q *Queue) block(cancelled, called <-chan struct{}, poll func() (enough bool)) problem {
+	select {
+	case <-called:
+	case <-cancelled:
+	case <-q.token:
+		defer func() { q.token <- struct{}{} }()
+		return q.pollUntil(cancelled, called, poll)
+	}
+	return problem{}
 }
 
 // pollUntil polls until poll returns true, called or cancelled receives, or there

@@ -129,7 +129,7 @@ func TestContextsOfGoroutines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := d.NewContext(gpu.ContextSchedAuto)
+		c, err := d.NewContext(0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type Device struct {
 var _ gpu.Device = (*Device)(nil)
 
 func newDevice(d *Driver, dev int32, info gpu.Info, ctx uintptr, primary bool) *Device {
-	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary, allocs: newAllocations()}
+	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary, allocs: allocations{made: map[gpu.Addr]allocation{}}}
 }
 
 // enter locks the goroutine to its thread and makes the context current. The

@@ -4,27 +4,21 @@ import (
 	"cmp"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// allocations records the memory that came from Alloc, Import and Register.
-// Free needs to know how an address was made, and must free no other memory.
+// allocations records the memory of Alloc, Import and Register. Free needs to know
+// how an address was made, and must free no other memory.
 type allocations struct {
-	mu    sync.Mutex
-	made  map[gpu.Addr]allocation
-	hosts map[uintptr]uint64 // registered ranges: address to length
+	mu   sync.Mutex
+	made map[gpu.Addr]allocation
 }
 
 type allocation struct {
 	kind gpu.Kind
 	size uint64 // mapped size of KindVirtual, else the requested size
-}
-
-func newAllocations() allocations {
-	return allocations{made: map[gpu.Addr]allocation{}, hosts: map[uintptr]uint64{}}
 }
 
 func (t *allocations) add(a gpu.Addr, x allocation) {
@@ -33,45 +27,41 @@ func (t *allocations) add(a gpu.Addr, x allocation) {
 	t.made[a] = x
 }
 
-// take removes and returns the allocation at a. Of two concurrent Frees, one
-// fails.
+// take removes and returns the allocation at a, unless it is registered memory. Of
+// two concurrent Frees, one fails.
 func (t *allocations) take(a gpu.Addr) (allocation, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	x, ok := t.made[a]
-	delete(t.made, a)
+	if ok = ok && x.kind != gpu.KindRegistered; ok {
+		delete(t.made, a)
+	}
 	return x, ok
 }
 
-func (t *allocations) register(host uintptr, n uint64) {
+func (t *allocations) remove(a gpu.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.hosts[host] = n
-}
-
-func (t *allocations) unregister(host uintptr) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.hosts, host)
+	delete(t.made, a)
 }
 
 // registered finds the registered range that contains an address.
-func (t *allocations) registered(a uintptr) (host uintptr, n uint64, ok bool) {
+func (t *allocations) registered(host uintptr) (base gpu.Addr, n uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for host, n := range t.hosts {
-		if a >= host && uint64(a-host) < n {
-			return host, n, true
+	for base, x := range t.made {
+		if a := gpu.Addr(host); x.kind == gpu.KindRegistered && a >= base && uint64(a-base) < x.size {
+			return base, x.size, true
 		}
 	}
 	return 0, 0, false
 }
 
-// left lists the memory that was not freed.
-func (t *allocations) left() (made []gpu.Addr, hosts []uintptr) {
+// left is the memory that was not freed.
+func (t *allocations) left() map[gpu.Addr]allocation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Keys(t.made)), slices.Collect(maps.Keys(t.hosts))
+	return maps.Clone(t.made)
 }
 
 // Alloc allocates memory of a kind. It fails with ErrInvalidValue if n is 0 or
@@ -129,10 +119,10 @@ func (d *Device) free(a gpu.Addr) error {
 	return d.check(s, s.call(uintptr(a)), a)
 }
 
-// freeAll frees what is left when the Device is closed.
+// freeAll frees the memory that is left when the Device is closed.
 func (d *Device) freeAll() error {
-	made, hosts := d.allocs.left()
-	if len(made)+len(hosts) == 0 {
+	left := d.allocs.left()
+	if len(left) == 0 {
 		return nil
 	}
 	if err := d.check(&d.symbols.cuCtxSetCurrent, d.enterClosed()); err != nil {
@@ -140,13 +130,14 @@ func (d *Device) freeAll() error {
 	}
 	defer d.leave()
 	var errs []error
-	for _, a := range made {
-		errs = append(errs, d.free(a))
-	}
-	for _, h := range hosts {
+	for a, x := range left {
+		if x.kind != gpu.KindRegistered {
+			errs = append(errs, d.free(a))
+			continue
+		}
 		s := &d.symbols.cuMemHostUnregister
-		errs = append(errs, d.check(s, s.call(h), gpu.Addr(h)))
-		d.allocs.unregister(h)
+		errs = append(errs, d.check(s, s.call(uintptr(a)), a))
+		d.allocs.remove(a)
 	}
 	return errors.Join(errs...)
 }
@@ -157,7 +148,7 @@ func (d *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	if err := d.check(s, d.call(s, host, uintptr(n), uintptr(f)), gpu.Addr(host), n, f); err != nil {
 		return err
 	}
-	d.allocs.register(host, n)
+	d.allocs.add(gpu.Addr(host), allocation{gpu.KindRegistered, n})
 	return nil
 }
 
@@ -167,7 +158,7 @@ func (d *Device) Unregister(host uintptr) error {
 	if err := d.check(s, d.call(s, host), gpu.Addr(host)); err != nil {
 		return err
 	}
-	d.allocs.unregister(host)
+	d.allocs.remove(gpu.Addr(host))
 	return nil
 }
 
