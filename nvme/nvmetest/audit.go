@@ -11,9 +11,8 @@ import (
 	"github.com/culvert-io/culvert/nvme"
 )
 
-// An audit is a transport that watches the driver: it sees the memory that is
-// mapped and every store to a register, and holds what the driver does against
-// the specification.
+// An audit is a transport that checks the driver against the specification. It
+// sees all mapped memory and all stores to registers.
 type audit struct {
 	nvme.Transport
 	t testing.TB
@@ -33,10 +32,10 @@ type audit struct {
 type region struct {
 	pages []uint64
 	size  uint64
-	mem   []byte // nil for a GPU's
+	mem   []byte // nil for GPU memory
 }
 
-// A ring is one of a pair of queues.
+// A ring is a submission or a completion queue.
 type ring struct {
 	base  uint64
 	size  uint32
@@ -47,11 +46,11 @@ type ring struct {
 
 func newAudit(t testing.TB, tr nvme.Transport) *audit {
 	a := &audit{Transport: tr, t: t, stride: abi.CAP(tr.Load64(abi.REG_CAP)).DSTRD()}
-	a.forget()
+	a.reset()
 	return a
 }
 
-func (a *audit) forget() { a.sqs, a.cqs = map[uint16]*ring{}, map[uint16]*ring{} }
+func (a *audit) reset() { a.sqs, a.cqs = map[uint16]*ring{}, map[uint16]*ring{} }
 
 func (a *audit) MapHost(b []byte) ([]uint64, uint64, func() error, error) {
 	pages, size, unmap, err := a.Transport.MapHost(b)
@@ -79,7 +78,7 @@ func (a *audit) mapped(pages []uint64, size uint64, mem []byte, unmap func() err
 	}
 }
 
-// find is the memory at a bus address, from there to the end of its page.
+// find is the memory from a bus address to the end of its page.
 func (a *audit) find(bus uint64) (mem []byte, left uint64, ok bool) {
 	for _, r := range a.regions {
 		for i, p := range r.pages {
@@ -97,11 +96,11 @@ func (a *audit) find(bus uint64) (mem []byte, left uint64, ok bool) {
 	return nil, 0, false
 }
 
-// host is n bytes of mapped host memory, which are in one piece.
+// host is n contiguous bytes of mapped host memory.
 func (a *audit) host(what string, bus uint64, n int) []byte {
 	mem, _, ok := a.find(bus)
 	if !ok || len(mem) < n {
-		a.t.Errorf("audit: %s at %#x: %d bytes there are not mapped host memory", what, bus, n)
+		a.t.Errorf("audit: %s at %#x: %d bytes are not mapped host memory", what, bus, n)
 		return make([]byte, n)
 	}
 	return mem[:n]
@@ -133,15 +132,15 @@ func (a *audit) Store32(off uint64, v uint32) {
 	a.Transport.Store32(off, v)
 }
 
-// configure follows CC.
+// configure handles a store to CC.
 func (a *audit) configure(cc uint32) {
 	up := a.sqs[0] != nil
 	switch {
 	case cc&abi.CC_EN == 0:
-		a.forget()
+		a.reset()
 	case !up:
 		if a.Load32(abi.REG_CSTS)&abi.CSTS_RDY != 0 {
-			a.t.Error("audit: the controller is enabled while it is still ready")
+			a.t.Error("audit: controller enabled while CSTS.RDY is set")
 		}
 		a.sqs[0] = &ring{base: a.asq, size: a.aqa>>abi.AQA_ASQS_SHIFT&abi.AQA_MASK + 1, out: map[uint16]bool{}}
 		a.cqs[0] = &ring{base: a.acq, size: a.aqa>>abi.AQA_ACQS_SHIFT&abi.AQA_MASK + 1, phase: true}
@@ -158,11 +157,11 @@ func (a *audit) doorbell(off uint64, v uint32) {
 	csts := a.Load32(abi.REG_CSTS)
 	switch {
 	case csts&abi.CSTS_RDY == 0:
-		a.t.Errorf("audit: doorbell %#x is rung while CSTS is %#x", off, csts)
+		a.t.Errorf("audit: doorbell %#x written while CSTS is %#x", off, csts)
 	case r == nil:
-		a.t.Errorf("audit: doorbell %#x of queue %d, which does not exist", off, q)
+		a.t.Errorf("audit: doorbell %#x of nonexistent queue %d", off, q)
 	case v >= r.size:
-		a.t.Errorf("audit: doorbell %#x of a queue of %d entries is set to %d", off, r.size, v)
+		a.t.Errorf("audit: doorbell %#x of a queue of %d entries set to %d", off, r.size, v)
 	case i%2 == 0:
 		a.submitted(q, r, v)
 	default:
@@ -170,12 +169,12 @@ func (a *audit) doorbell(off uint64, v uint32) {
 	}
 }
 
-// submitted looks at new commands.
+// submitted checks new commands.
 func (a *audit) submitted(q uint16, r *ring, tail uint32) {
 	for ; r.at != tail; r.at = (r.at + 1) % r.size {
 		cmd := commandAt(a.host("command", r.base+uint64(r.at)*abi.CommandSize, abi.CommandSize))
 		if r.out[cmd.CID] {
-			a.t.Errorf("audit: command id %#x is used twice in queue %d", cmd.CID, q)
+			a.t.Errorf("audit: command id %#x used twice in queue %d", cmd.CID, q)
 		}
 		r.out[cmd.CID] = true
 		if q == 0 {
@@ -185,16 +184,16 @@ func (a *audit) submitted(q uint16, r *ring, tail uint32) {
 		}
 	}
 	if len(r.out) > int(r.size)-1 {
-		a.t.Errorf("audit: %d commands are in flight in a queue of %d entries", len(r.out), r.size)
+		a.t.Errorf("audit: %d commands in flight in a queue of %d entries", len(r.out), r.size)
 	}
 }
 
-// consumed looks at completions that the driver has taken.
+// consumed checks completions that the driver has taken.
 func (a *audit) consumed(q uint16, r *ring, head uint32) {
 	for r.at != head {
 		dw3 := dw3At(a.host("completion", r.base+uint64(r.at)*abi.CompletionSize, abi.CompletionSize))
 		if abi.Phase(dw3) != r.phase {
-			a.t.Errorf("audit: a completion of queue %d was taken before it was there", q)
+			a.t.Errorf("audit: completion of queue %d taken before it was written", q)
 		}
 		if sq := a.sqs[q]; sq != nil {
 			delete(sq.out, abi.CID(dw3))
@@ -205,7 +204,7 @@ func (a *audit) consumed(q uint16, r *ring, head uint32) {
 	}
 }
 
-// admin follows queues as they come and go.
+// admin tracks the creation and deletion of queues.
 func (a *audit) admin(cmd *abi.Command) {
 	id, size := uint16(cmd.CDW10), cmd.CDW10>>abi.QUEUE_SIZE_SHIFT+1
 	switch cmd.Opcode {
@@ -214,7 +213,7 @@ func (a *audit) admin(cmd *abi.Command) {
 		a.host("completion queue", cmd.PRP1, min(4096, int(size)*abi.CompletionSize))
 	case abi.ADMIN_CREATE_SQ:
 		if a.cqs[uint16(cmd.CDW11>>abi.SQ_CQID_SHIFT)] == nil {
-			a.t.Error("audit: a submission queue is created before its completion queue")
+			a.t.Error("audit: submission queue created before its completion queue")
 		}
 		a.sqs[id] = &ring{base: cmd.PRP1, size: size, out: map[uint16]bool{}}
 		a.host("submission queue", cmd.PRP1, min(4096, int(size)*abi.CommandSize))
@@ -222,13 +221,13 @@ func (a *audit) admin(cmd *abi.Command) {
 		delete(a.sqs, id)
 	case abi.ADMIN_DELETE_CQ:
 		if a.sqs[id] != nil {
-			a.t.Error("audit: a completion queue is deleted before its submission queue")
+			a.t.Error("audit: completion queue deleted before its submission queue")
 		}
 		delete(a.cqs, id)
 	}
 }
 
-// data looks at the memory of a command.
+// data checks the PRPs of a command.
 func (a *audit) data(cmd *abi.Command) {
 	if cmd.Opcode != abi.NVM_READ && cmd.Opcode != abi.NVM_WRITE {
 		return
@@ -241,11 +240,11 @@ func (a *audit) data(cmd *abi.Command) {
 		k := min(n, 4096-off)
 		switch {
 		case off != 0 && !first:
-			a.t.Errorf("audit: PRP %#x begins inside a page", prp)
+			a.t.Errorf("audit: PRP %#x is not page-aligned", prp)
 		case !ok || uint64(k) > left:
-			a.t.Errorf("audit: PRP %#x with %d bytes lies outside of mapped memory", prp, k)
+			a.t.Errorf("audit: PRP %#x with %d bytes is outside mapped memory", prp, k)
 		case seen[prp]:
-			a.t.Errorf("audit: PRP %#x comes twice", prp)
+			a.t.Errorf("audit: PRP %#x used twice", prp)
 		}
 		seen[prp] = true
 		n -= k
@@ -273,7 +272,7 @@ func (a *audit) data(cmd *abi.Command) {
 		if more {
 			list = entry(entries)
 			if list%4096 != 0 {
-				a.t.Errorf("audit: the next PRP list at %#x begins inside a page", list)
+				a.t.Errorf("audit: next PRP list at %#x is not page-aligned", list)
 				return
 			}
 		}

@@ -23,7 +23,7 @@ func testIdentity(t *testing.T, d Drive) {
 // testContent compares random reads and writes with a model of the drive.
 func testContent(t *testing.T, d Drive) { content(t, d, nvme.Config{}, 150) }
 
-// testPolled does the same without interrupts.
+// testPolled is testContent without interrupts.
 func testPolled(t *testing.T, d Drive) { content(t, d, nvme.Config{Poll: true, Queues: 1}, 50) }
 
 func content(t *testing.T, d Drive, cfg nvme.Config, rounds int) {
@@ -46,7 +46,7 @@ func content(t *testing.T, d Drive, cfg nvme.Config, rounds int) {
 	r.check(r.ns.Flush(r.ctx))
 }
 
-// testLarge moves more than a command does, whatever that is.
+// testLarge transfers more than one command can.
 func testLarge(t *testing.T, d Drive) {
 	for _, limit := range []int{4096, 64 << 10, 4 << 20} {
 		r := open(t, d, nvme.Config{MaxTransfer: limit})
@@ -56,8 +56,8 @@ func testLarge(t *testing.T, d Drive) {
 	}
 }
 
-// testOffsets reads to every kind of place in a buffer and looks at what lies
-// around it.
+// testOffsets reads to all kinds of offsets in a buffer and checks the bytes
+// around.
 func testOffsets(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	bs := r.ns.BlockSize()
@@ -74,22 +74,22 @@ func testOffsets(t *testing.T, d Drive) {
 			r.check(r.ns.Read(r.ctx, b, uint64(off), 0, r.blocks(n)))
 			got := b.Bytes()
 			if !bytes.Equal(got[off:off+n], want[:n]) {
-				t.Fatalf("%d bytes at %d are not the drive's", n, off)
+				t.Fatalf("%d bytes at offset %d differ from the drive", n, off)
 			}
 			if bytes.ContainsFunc(got[:off], notAA) || bytes.ContainsFunc(got[off+n:], notAA) {
-				t.Fatalf("a read of %d bytes to %d changed bytes around them", n, off)
+				t.Fatalf("read of %d bytes to offset %d changed bytes around them", n, off)
 			}
-			// And back, from there.
+			// And write it back.
 			r.check(r.ns.Write(r.ctx, b, uint64(off), 0, r.blocks(n)))
 		}
 	}
 	r.expect(0, r.blocks(span), want)
 }
 
-// notAA is for bytes that are no text: those of 0xaa decode to RuneError.
+// notAA finds bytes other than 0xaa, which decode to RuneError.
 func notAA(c rune) bool { return c != '\ufffd' }
 
-// testDepths has queues of several sizes full for several rounds.
+// testDepths fills queues of several sizes for several rounds.
 func testDepths(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	bs := r.ns.BlockSize()
@@ -99,21 +99,20 @@ func testDepths(t *testing.T, d Drive) {
 		q, err := r.c.NewQueue(depth)
 		r.check(err)
 		if q.Depth() < 1 || q.Depth() > depth {
-			t.Fatalf("a queue of depth %d has %d", depth, q.Depth())
+			t.Fatalf("queue of depth %d has depth %d", depth, q.Depth())
 		}
 		buf := r.host(q.Depth() * bs)
 		flood(r, q, buf, want, 3*q.Depth()+7)
 		if n := q.Strays(); n > 0 {
-			t.Errorf("%d completions answered nothing", n)
+			t.Errorf("%d stray completions", n)
 		}
 		r.check(q.Close())
 		r.check(buf.Close())
 	}
 }
 
-// flood reads total blocks by one command each, with as many in flight as the
-// queue takes.
-func flood(r *rig, q *nvme.Queue, buf *nvme.Buffer, want []byte, total int) {
+// flood reads total blocks with one command each, and keeps the queue full.
+func flood(r *fixture, q *nvme.Queue, buf *nvme.Buffer, want []byte, total int) {
 	r.Helper()
 	bs := r.ns.BlockSize()
 	reqs := make([]nvme.Request, q.Depth())
@@ -144,7 +143,7 @@ func flood(r *rig, q *nvme.Queue, buf *nvme.Buffer, want []byte, total int) {
 			answers[q1.Off/uint64(bs)]++
 			r.check(q1.Err())
 			if got := buf.Bytes()[q1.Off:][:bs]; !bytes.Equal(got, want[int(q1.LBA)*bs:][:bs]) {
-				r.Fatalf("block %d holds other bytes than were written", q1.LBA)
+				r.Fatalf("block %d does not have the written data", q1.LBA)
 			}
 			if started < total {
 				start(q1)
@@ -152,16 +151,16 @@ func flood(r *rig, q *nvme.Queue, buf *nvme.Buffer, want []byte, total int) {
 		}
 	}
 	if started != ended {
-		r.Errorf("%d commands were started, %d answered", started, ended)
+		r.Errorf("%d commands started, %d completed", started, ended)
 	}
 	for i, n := range answers {
 		if n == 0 {
-			r.Errorf("request %d was never answered", i)
+			r.Errorf("request %d never completed", i)
 		}
 	}
 }
 
-// testConcurrent has several goroutines work on pieces of their own.
+// testConcurrent reads and writes from several goroutines, each in its own range.
 func testConcurrent(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{Queues: 2, Depth: 5})
 	const workers, size = 8, 32 << 10
@@ -184,7 +183,7 @@ func testConcurrent(t *testing.T, d Drive) {
 					return
 				}
 				if !bytes.Equal(buf.Bytes(), want) {
-					t.Errorf("worker %d, round %d: other bytes than were written", w, round)
+					t.Errorf("worker %d, round %d: read other data than was written", w, round)
 					return
 				}
 			}

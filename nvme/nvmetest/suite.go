@@ -1,6 +1,6 @@
-// Package nvmetest is one suite for the NVMe driver on every transport: the
-// software controller, the libnvm twin, and a real kernel's vfio. The same
-// commands must give the same bytes and the same status codes everywhere.
+// Package nvmetest is the test suite of the NVMe driver for all transports: the
+// software controller, the emulated libnvm module, and vfio of a real kernel. The
+// same commands must give the same data and status codes on all of them.
 //
 // It writes to the drive.
 package nvmetest
@@ -14,20 +14,20 @@ import (
 	"github.com/culvert-io/culvert/nvme"
 )
 
-// A Drive is what the suite runs on.
+// A Drive is the drive under test.
 type Drive struct {
-	// Open is called for each test, and again when a test closed what it got.
+	// Open opens the drive. Tests may call it again after they closed it.
 	Open func(t testing.TB) nvme.Transport
 	// BadRead is a block whose reads fail, or 0.
 	BadRead uint64
-	// NoDataError is true where the drive does not hear of DMA that led
-	// nowhere, and reports success. Memory must not change there either.
+	// NoDataError is true if the drive does not notice DMA to unmapped addresses
+	// and reports success. Memory must not change then, either.
 	NoDataError bool
 
-	unwatched bool // the test does what an audit would find
+	noAudit bool // for tests that violate the rules of the audit
 }
 
-// area is how many bytes of the drive tests use, from its beginning.
+// area is the size of the used part at the start of the drive, in bytes.
 const area = 4 << 20
 
 // Run runs the suite.
@@ -59,8 +59,8 @@ func Run(t *testing.T, d Drive) {
 	}
 }
 
-// A rig is an open drive with a buffer.
-type rig struct {
+// A fixture is an open drive with a buffer.
+type fixture struct {
 	testing.TB
 	ctx context.Context
 	c   *nvme.Controller
@@ -69,11 +69,11 @@ type rig struct {
 	rnd *rand.Rand
 }
 
-func open(t testing.TB, d Drive, cfg nvme.Config) *rig {
+func open(t testing.TB, d Drive, cfg nvme.Config) *fixture {
 	t.Helper()
 	tr := d.Open(t)
 	var watch *audit
-	if !d.unwatched {
+	if !d.noAudit {
 		watch = newAudit(t, tr)
 		tr = watch
 	}
@@ -81,64 +81,64 @@ func open(t testing.TB, d Drive, cfg nvme.Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, ctx: context.Background(), c: c, rnd: rand.New(rand.NewPCG(1, 2))}
+	r := &fixture{TB: t, ctx: context.Background(), c: c, rnd: rand.New(rand.NewPCG(1, 2))}
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil && c.Err() == nil {
 			t.Error(err)
 		}
 	})
 	if len(c.Namespaces()) == 0 {
-		t.Fatal("the drive has no namespace")
+		t.Fatal("drive has no namespace")
 	}
 	r.ns = c.Namespaces()[0]
 	if watch != nil {
 		watch.block = r.ns.BlockSize()
 	}
 	if n := r.ns.Blocks() * uint64(r.ns.BlockSize()); n < area {
-		t.Fatalf("the drive has %d bytes: the suite needs %d", n, area)
+		t.Fatalf("drive of %d bytes: the suite needs %d", n, area)
 	}
 	r.buf = r.host(area)
 	return r
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) host(n int) *nvme.Buffer {
+func (r *fixture) host(n int) *nvme.Buffer {
 	r.Helper()
 	b, err := r.c.AllocHost(n)
 	r.check(err)
 	return b
 }
 
-func (r *rig) blocks(n int) uint64 { return uint64(n / r.ns.BlockSize()) }
+func (r *fixture) blocks(n int) uint64 { return uint64(n / r.ns.BlockSize()) }
 
-// fill writes bytes that follow from a seed.
+// fill fills b with pseudo-random bytes of a seed.
 func fill(b []byte, seed uint64) {
 	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), 1})
 	_, _ = c.Read(b) // never fails
 }
 
-// write puts seeded content into blocks of the drive.
-func (r *rig) write(lba, n, seed uint64) {
+// write writes pseudo-random bytes to blocks of the drive.
+func (r *fixture) write(lba, n, seed uint64) {
 	r.Helper()
 	size := int(n) * r.ns.BlockSize()
 	fill(r.buf.Bytes()[:size], seed)
 	r.check(r.ns.Write(r.ctx, r.buf, 0, lba, n))
 }
 
-// expect reads blocks and compares them.
-func (r *rig) expect(lba, n uint64, want []byte) {
+// expect reads blocks and compares them with want.
+func (r *fixture) expect(lba, n uint64, want []byte) {
 	r.Helper()
 	size := int(n) * r.ns.BlockSize()
 	b := r.buf.Bytes()[:size]
 	copy(b, bytes.Repeat([]byte{0xcc}, size))
 	r.check(r.ns.Read(r.ctx, r.buf, 0, lba, n))
 	if !bytes.Equal(b, want[:size]) {
-		r.Fatalf("blocks %d to %d hold other bytes than were written", lba, lba+n-1)
+		r.Fatalf("blocks %d to %d do not have the written data", lba, lba+n-1)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/nvme"
 )
 
-// testStatuses compares what a controller says to commands that it must refuse.
+// testStatuses checks the statuses of commands that a controller must reject.
 func testStatuses(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	end := r.ns.Blocks()
@@ -32,7 +32,7 @@ func testStatuses(t *testing.T, d Drive) {
 	}
 	var op *nvme.OpError
 	if err := r.ns.Read(r.ctx, r.buf, 0, end-1, 2); !errors.As(err, &op) || op.LBA != end-1 || op.Blocks != 2 || op.NSID != r.ns.ID() || op.Op != "read" {
-		t.Errorf("the error does not say what failed: %v", err)
+		t.Errorf("error does not name the command: %v", err)
 	}
 	r.check(r.ns.Read(r.ctx, r.buf, 0, 0, 1))
 }
@@ -50,7 +50,7 @@ func testMediumError(t *testing.T, d Drive) {
 	r.check(r.ns.Read(r.ctx, r.buf, 0, 0, 1))
 }
 
-// A detour is a transport that says wrong addresses for memory of one size.
+// A detour is a transport that returns wrong addresses for memory of one size.
 type detour struct {
 	nvme.Transport
 	size int
@@ -66,10 +66,10 @@ func (d detour) MapHost(b []byte) ([]uint64, uint64, func() error, error) {
 	return pages, size, unmap, err
 }
 
-// testNowhere points commands at addresses where nothing is mapped.
+// testNowhere uses unmapped addresses in commands.
 func testNowhere(t *testing.T, d Drive) {
 	const size = 6 * 4096
-	r := open(t, Drive{unwatched: true, Open: func(t testing.TB) nvme.Transport {
+	r := open(t, Drive{noAudit: true, Open: func(t testing.TB) nvme.Transport {
 		return detour{d.Open(t), size, func(p []uint64) {
 			for i := range p {
 				p[i] = 1<<38 + uint64(i)*4096
@@ -89,7 +89,7 @@ func testNowhere(t *testing.T, d Drive) {
 		}
 	}
 	if !bytes.Equal(bad.Bytes(), before) {
-		t.Error("memory changed that the controller could not reach")
+		t.Error("memory changed that was not mapped for the controller")
 	}
 	if !d.NoDataError {
 		r.expect(0, 16, want)
@@ -106,8 +106,8 @@ func testReset(t *testing.T, d Drive) {
 	}
 }
 
-// testResetInFlight resets while commands are under way: each of them is
-// answered once, and everything works afterwards.
+// testResetInFlight resets while commands are in flight: each completes once, and
+// the drive works afterwards.
 func testResetInFlight(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	r.write(0, r.blocks(area), 21)
@@ -139,21 +139,21 @@ func testResetInFlight(t *testing.T, d Drive) {
 			}
 			off := int(reqs[i].Off)
 			if err == nil && !bytes.Equal(r.buf.Bytes()[off:][:size], want[off:][:size]) {
-				t.Errorf("command %d was answered well and has the wrong bytes", i)
+				t.Errorf("command %d succeeded with wrong data", i)
 			}
 		}
 		all.Wait()
 		if got := q.Poll(make([]*nvme.Request, 8)); got != 0 {
-			t.Errorf("%d requests were answered twice", got)
+			t.Errorf("%d requests completed twice", got)
 		}
 		r.expect(0, r.blocks(area), want)
 	}
 	if n := q.Strays(); n > 0 {
-		t.Errorf("%d completions answered nothing", n)
+		t.Errorf("%d stray completions", n)
 	}
 }
 
-// testQueues makes and closes queues, up to all that there are.
+// testQueues makes and closes queues, up to the limit of the controller.
 func testQueues(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{Queues: 1})
 	r.write(0, 8, 6)
@@ -165,7 +165,7 @@ func testQueues(t *testing.T, d Drive) {
 	}
 	if len(qs) == r.c.Info().Queues-1 {
 		if q, err := r.c.NewQueue(4); err == nil {
-			t.Error("one queue more than there are")
+			t.Error("more queues than the controller has")
 			r.check(q.Close())
 		}
 	}
@@ -184,7 +184,7 @@ func testQueues(t *testing.T, d Drive) {
 			t.Errorf("submit to a closed queue: %v", err)
 		}
 		if n := q.Poll(nil); n != 0 {
-			t.Errorf("a closed queue answers %d requests", n)
+			t.Errorf("closed queue returned %d requests", n)
 		}
 	}
 	q, err := r.c.NewQueue(4)
@@ -192,7 +192,7 @@ func testQueues(t *testing.T, d Drive) {
 	r.check(q.Close())
 }
 
-// testCloseInFlight closes a queue with commands in it.
+// testCloseInFlight closes a queue with commands in flight.
 func testCloseInFlight(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	q, err := r.c.NewQueue(16)
@@ -211,7 +211,7 @@ func testCloseInFlight(t *testing.T, d Drive) {
 	r.check(q.Close())
 	for i := range reqs {
 		if !reqs[i].Done() {
-			t.Errorf("command %d was not answered", i)
+			t.Errorf("command %d did not complete", i)
 		}
 		err := q.Wait(r.ctx, &reqs[i])
 		if err != nil && !errors.Is(err, nvme.ErrClosed) && !errors.Is(err, nvme.StatusQueueDeleted) && !errors.Is(err, nvme.StatusAborted) {
@@ -221,7 +221,7 @@ func testCloseInFlight(t *testing.T, d Drive) {
 	r.check(r.buf.Close())
 }
 
-// testReopen closes the controller and finds everything again.
+// testReopen closes the controller, opens it again and reads the data.
 func testReopen(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{})
 	r.write(0, 64, 8)
@@ -247,7 +247,7 @@ func testReopen(t *testing.T, d Drive) {
 	again.expect(0, 64, want)
 }
 
-// testRefused asks for what the driver itself must not pass on.
+// testRefused makes requests that the driver itself must reject.
 func testRefused(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{MaxTransfer: 64 << 10})
 	q, err := r.c.NewQueue(4)
@@ -283,13 +283,13 @@ func testRefused(t *testing.T, d Drive) {
 		"host memory of 0": second(r.c.AllocHost(0)),
 		"half a page":      second(r.c.MapHost(small.Bytes()[:2048])),
 		"inside a page":    second(r.c.MapHost(r.buf.Bytes()[512:][:4096])),
-		"queue of depth 0": secondQ(r.c.NewQueue(0)),
+		"queue of depth 0": second(r.c.NewQueue(0)),
 	} {
 		if err == nil {
 			t.Errorf("%s was accepted", name)
 		}
 	}
-	// Nothing of this harmed the queue, and a request can be used twice.
+	// The queue still works, and a request can be reused.
 	for range 2 {
 		if _, err := q.Submit(&good); err != nil {
 			t.Fatal(err)
@@ -301,5 +301,4 @@ func testRefused(t *testing.T, d Drive) {
 	}
 }
 
-func second(_ *nvme.Buffer, err error) error { return err }
-func secondQ(_ *nvme.Queue, err error) error { return err }
+func second[T any](_ T, err error) error { return err }

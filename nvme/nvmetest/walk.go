@@ -12,15 +12,15 @@ import (
 	"github.com/culvert-io/culvert/nvme"
 )
 
-// A walk uses a queue at random and compares drive and memory, all of it, with a
-// model. The audit looks on. The drive's cells and those of the buffer are used
-// by one command at a time; data begins anywhere in a buffer's cell.
+// A walk makes random requests on a queue and compares all of drive and memory
+// with a model. Drive and buffer are divided into cells, each used by at most one
+// command at a time; data starts anywhere in a cell of the buffer.
 type walk struct {
-	*rig
+	*fixture
 	q    *nvme.Queue
 	buf  *nvme.Buffer
-	disk []byte // what the drive holds
-	mem  []byte // what the buffer holds
+	disk []byte // expected contents of the drive
+	mem  []byte // expected contents of the buffer
 }
 
 const (
@@ -29,11 +29,11 @@ const (
 	bufCell  = 2 * diskCell
 )
 
-// testWalk is a property: whatever is asked for, in whatever order, every
-// command is answered once, and no byte changes but those that it is about.
+// testWalk checks, for random requests in any order, that every command completes
+// once and that no other bytes change.
 func testWalk(t *testing.T, d Drive) {
 	r := open(t, d, nvme.Config{Queues: 1})
-	w := &walk{rig: r, buf: r.host(cells * bufCell), disk: make([]byte, cells*diskCell), mem: make([]byte, cells*bufCell)}
+	w := &walk{fixture: r, buf: r.host(cells * bufCell), disk: make([]byte, cells*diskCell), mem: make([]byte, cells*bufCell)}
 	r.write(0, r.blocks(len(w.disk)), 99)
 	copy(w.disk, r.buf.Bytes())
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,7 +47,7 @@ func testWalk(t *testing.T, d Drive) {
 		w.drive(t)
 	})
 	if n := w.q.Strays(); n > 0 {
-		t.Errorf("%d completions answered nothing", n)
+		t.Errorf("%d stray completions", n)
 	}
 }
 
@@ -79,29 +79,29 @@ func (w *walk) open(t *rapid.T) {
 	w.must(t, err)
 }
 
-// compare looks at the whole buffer.
+// compare checks the whole buffer.
 func (w *walk) compare(t *rapid.T) {
 	if !bytes.Equal(w.buf.Bytes(), w.mem) {
-		t.Fatal("memory holds other bytes than the commands put there")
+		t.Fatal("memory differs from the model")
 	}
 }
 
-// drive looks at the whole drive.
+// drive checks the whole drive.
 func (w *walk) drive(t *rapid.T) {
-	w.must(t, w.ns.Read(w.ctx, w.rig.buf, 0, 0, w.blocks(len(w.disk))))
-	if !bytes.Equal(w.rig.buf.Bytes()[:len(w.disk)], w.disk) {
-		t.Fatal("the drive holds other bytes than the commands put there")
+	w.must(t, w.ns.Read(w.ctx, w.fixture.buf, 0, 0, w.blocks(len(w.disk))))
+	if !bytes.Equal(w.fixture.buf.Bytes()[:len(w.disk)], w.disk) {
+		t.Fatal("drive differs from the model")
 	}
 }
 
-// A move is a command of a batch, with what it does to the model.
+// A move is a command of a batch, with its effect on the model.
 type move struct {
 	nvme.Request
 	onDisk, inMem []byte
 	answers       int
 }
 
-// batch has several commands under way, in cells that no two of them share.
+// batch runs several commands at once, each in its own cells.
 func (w *walk) batch(t *rapid.T) {
 	bs := w.ns.BlockSize()
 	n := rapid.IntRange(1, 16).Draw(t, "commands")
@@ -133,7 +133,7 @@ func (w *walk) batch(t *rapid.T) {
 	for i := range moves {
 		s := &moves[i]
 		if s.answers != 1 || s.Err() != nil {
-			t.Fatalf("%v of %d blocks at %d was answered %d times, with %v", s.Op, s.Blocks, s.LBA, s.answers, s.Err())
+			t.Fatalf("%v of %d blocks at %d completed %d times, with %v", s.Op, s.Blocks, s.LBA, s.answers, s.Err())
 		}
 		if s.Op == nvme.OpWrite {
 			copy(s.onDisk, s.inMem)
@@ -143,7 +143,7 @@ func (w *walk) batch(t *rapid.T) {
 	}
 }
 
-// run submits as many as there is room for, again and again.
+// run submits the requests, as many at a time as fit.
 func (w *walk) run(t *rapid.T, list []*nvme.Request, answered func(*nvme.Request)) {
 	done := make([]*nvme.Request, rapid.IntRange(1, 4).Draw(t, "taken at once"))
 	for left := len(list); left > 0; {
