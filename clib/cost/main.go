@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"time"
 
@@ -23,70 +24,33 @@ const (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "cost: %v\n", err)
-		os.Exit(1)
+	log.SetFlags(0)
+	log.SetPrefix("cost: ")
+	if len(os.Args) != 2 {
+		log.Fatal("usage: cost FILE")
 	}
-}
-
-func run(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("usage: cost FILE")
-	}
-	m, err := machine.Open()
-	if err != nil {
-		return err
-	}
-	dev, err := m.GPU.Open(0)
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	drv, err := cufile.Open(m)
-	if err != nil {
-		return err
-	}
-	defer drv.Close()
-	file, err := os.OpenFile(args[0], os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	f, err := drv.Register(file)
-	if err != nil {
-		return err
-	}
-	a, err := dev.Alloc(gpu.KindDevice, size, 0)
-	if err != nil {
-		return err
-	}
-	buf, err := drv.RegisterBuffer(a, size)
-	if err != nil {
-		return err
-	}
-	best, err := measure(f, buf.Span())
-	if err != nil {
-		return err
-	}
-	fmt.Printf("read %d ns\n", best.Nanoseconds())
-	return nil
-}
-
-// measure is the time of one read in the best round.
-func measure(f *cufile.File, to gpu.Span) (time.Duration, error) {
+	m := must(machine.Open())
+	dev := must(m.GPU.Open(0))
+	drv := must(cufile.Open(m))
+	f := must(drv.Register(must(os.OpenFile(os.Args[1], os.O_RDWR, 0))))
+	buf := must(drv.RegisterBuffer(must(dev.Alloc(gpu.KindDevice, size, 0)), size))
 	best := time.Hour
 	for range rounds {
 		start := time.Now()
 		for range calls {
-			r, err := f.ReadAt(context.Background(), to, 0)
-			if err != nil {
-				return 0, err
-			}
-			if r.Bytes != size {
-				return 0, fmt.Errorf("read %d bytes of %d", r.Bytes, size)
+			if r, err := f.ReadAt(context.Background(), buf.Span(), 0); err != nil || r.Bytes != size {
+				log.Fatalf("read %d bytes of %d: %v", r.Bytes, size, err)
 			}
 		}
 		best = min(best, time.Since(start)/calls)
 	}
-	return best, nil
+	fmt.Printf("read %d ns\n", best.Nanoseconds())
+}
+
+// must ends the program on an error. The operating system releases everything.
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }
