@@ -25,13 +25,13 @@ type Request struct {
 // ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
 // error mean that the file ended. The receipt is valid also with an error.
 func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.vector(ctx, route.Read, off, mem)
+	return f.one(ctx, route.Read, mem, off)
 }
 
 // WriteAt writes mem to the file at off. The bytes are on stable storage only after
 // Sync.
 func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.vector(ctx, route.Write, off, mem)
+	return f.one(ctx, route.Write, mem, off)
 }
 
 // ReadvAt reads one range of the file, from off on, into several spans of memory, one
@@ -39,12 +39,12 @@ func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Rece
 // without an error mean that the file ended. With an error the receipt counts the
 // bytes before the first that is missing.
 func (f *File) ReadvAt(ctx context.Context, mem []gpu.Span, off int64) (route.Receipt, error) {
-	return f.vector(ctx, route.Read, off, mem...)
+	return f.vector(ctx, route.Read, mem, off)
 }
 
 // WritevAt is the mirror of ReadvAt.
 func (f *File) WritevAt(ctx context.Context, mem []gpu.Span, off int64) (route.Receipt, error) {
-	return f.vector(ctx, route.Write, off, mem...)
+	return f.vector(ctx, route.Write, mem, off)
 }
 
 // Do runs a batch and fills res, one receipt per request. All requests are checked
@@ -70,8 +70,20 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 	return b.run(ctx, res[:len(reqs)])
 }
 
-// vector moves one range of a file to or from several spans of memory.
-func (f *File) vector(ctx context.Context, dir route.Dir, off int64, mem ...gpu.Span) (route.Receipt, error) {
+// one is a batch of one request.
+func (f *File) one(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (route.Receipt, error) {
+	b := batches.Get().(*batch)
+	defer b.release()
+	if err := b.add(ctx, f, dir, mem, off); err != nil {
+		return route.Receipt{Dir: dir}, err
+	}
+	b.receipt[0] = route.Receipt{}
+	err := b.run(ctx, b.receipt[:])
+	return b.receipt[0], err
+}
+
+// vector is a batch of requests that follow each other in the file.
+func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off int64) (route.Receipt, error) {
 	b := batches.Get().(*batch)
 	defer b.release()
 	for _, m := range mem {
@@ -80,17 +92,10 @@ func (f *File) vector(ctx context.Context, dir route.Dir, off int64, mem ...gpu.
 		}
 		off += int64(m.Len) // add has checked that it does not overflow
 	}
-	b.res = b.res[:0]
-	for range mem {
-		b.res = append(b.res, route.Receipt{})
-	}
-	if len(mem) == 1 {
-		err := b.run(ctx, b.res)
-		return b.res[0], err
-	}
 	start := time.Now()
-	err := b.run(ctx, b.res)
-	sum := b.prefix(dir)
+	res := make([]route.Receipt, len(mem))
+	err := b.run(ctx, res)
+	sum := b.prefix(dir, res)
 	sum.Time = time.Since(start)
 	return sum, err
 }
@@ -101,8 +106,12 @@ func (f *File) vector(ctx context.Context, dir route.Dir, off int64, mem ...gpu.
 type batch struct {
 	ops   []ladder.Op
 	users []user // at the same index
-	res   []route.Receipt
 	shard uint32
+
+	// Room for one request: a single read touches one object only.
+	op      [1]ladder.Op
+	user    [1]user
+	receipt [1]route.Receipt
 }
 
 // A user is what a request keeps from being closed, and the plan that it follows.
@@ -113,9 +122,15 @@ type user struct {
 }
 
 var (
-	batches   = sync.Pool{New: func() any { return &batch{shard: nextShard.Add(1)} }}
+	batches   = sync.Pool{New: newBatch}
 	nextShard atomic.Uint32
 )
+
+func newBatch() any {
+	b := &batch{shard: nextShard.Add(1)}
+	b.ops, b.users = b.op[:0], b.user[:0]
+	return b
+}
 
 // add checks a request and keeps its file and buffer open until release.
 func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64) (err error) {
@@ -190,11 +205,11 @@ func (b *batch) fail(ctx context.Context, i int, res []route.Receipt, err error)
 }
 
 // prefix sums the receipts up to the first that is short.
-func (b *batch) prefix(dir route.Dir) route.Receipt {
+func (b *batch) prefix(dir route.Dir, res []route.Receipt) route.Receipt {
 	var sum route.Receipt
-	for i := range b.res {
-		sum.Add(&b.res[i])
-		if uint64(b.res[i].Bytes) < b.ops[i].Mem.Len {
+	for i := range res {
+		sum.Add(&res[i])
+		if uint64(res[i].Bytes) < b.ops[i].Mem.Len {
 			break
 		}
 	}

@@ -48,8 +48,13 @@ type Registration interface {
 	CheckAllocatedCached(s gpu.Span, now time.Duration) error
 }
 
-// file is the op's open file, or nil.
-func (op *Op) file() *storage.File { return op.Src.File() }
+// file is the op's open file, or nil. A file, the usual source, costs no call.
+func (op *Op) file() *storage.File {
+	if s, ok := op.Src.(fileSource); ok {
+		return s.f
+	}
+	return op.Src.File()
+}
 
 // end is where the op ends in the source.
 func (op *Op) end() int64 { return op.Off + int64(op.Mem.Len) }
