@@ -5,7 +5,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/culvert-io/culvert/internal/human"
 )
@@ -28,7 +27,7 @@ func (p *Plan) String() string {
 }
 
 func (p *Plan) writeTensors(w io.Writer) {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	tw := human.Table(w)
 	buffer := -1
 	for i := range p.Tensors {
 		t := &p.Tensors[i]
@@ -48,7 +47,7 @@ func (p *Plan) writeTensors(w io.Writer) {
 
 func (p *Plan) writeReads(w io.Writer) {
 	fmt.Fprintf(w, "\nreads\n")
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	tw := human.Table(w)
 	for i := range p.Reads {
 		r := &p.Reads[i]
 		from := fmt.Sprintf("%d+%d", r.Off, r.Len)

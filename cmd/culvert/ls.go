@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -86,7 +85,7 @@ func (o *lsOptions) run(_ context.Context, a []string, out io.Writer) error {
 
 func (res *lsResult) String() string {
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	w := human.Table(&b)
 	for _, t := range res.Tensors {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s", human.Name(t.Name), t.Dtype, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ","), human.Size(t.Len))
 		if len(res.Files) > 1 {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +101,7 @@ func runNVMeList(m *machine.Machine, asJSON bool, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "no NVMe controllers found; any file can be a software drive: truncate -s 64M disk.img; culvert nvme identify soft:disk.img")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	w := human.Table(out)
 	for _, e := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cmp.Or(e.PCI, "-"), cmp.Or(e.Driver, "-"), cmp.Or(e.Drive, "-"), e.Note)
 	}

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -163,7 +162,7 @@ func (r *tuneReport) String() string {
 		return "no results: built-in values apply (culvert tune PATH measures)"
 	}
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	w := human.Table(&b)
 	for _, e := range r.Entries {
 		on := e.Subject.GPU
 		if e.Subject.FS != "" {

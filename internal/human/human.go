@@ -4,8 +4,10 @@ package human
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"unicode"
 	"unicode/utf8"
 )
@@ -72,3 +74,7 @@ func Text(s string) string {
 	}
 	return b.String()
 }
+
+// Table returns a writer that aligns columns separated by tabs. The caller must call
+// Flush.
+func Table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0) }

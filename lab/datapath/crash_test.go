@@ -28,7 +28,7 @@ func record(t *testing.T) *crash.Recording {
 // it is one version or the next.
 func TestCopyAtEveryPowerCut(t *testing.T) {
 	rec := record(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	dst := filepath.Join(inside.Dir("nv0"), "copied")
 	// The small ones are on their way to the drive when the copy ends.
 	version := func(i int) []byte { return noise([]int{700_000, 5000, 1}[i%3]+i, uint64(20+i)) }

@@ -24,7 +24,7 @@ func TestColdReadIsDirect(t *testing.T) {
 	if _, err := cold(t, name).WriteAt(data, 0); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	h := w.register(name, os.O_RDONLY)
 	if err := h.Require(0, route.Ring); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func TestMediumError(t *testing.T) {
 		t.Fatal(err)
 	}
 	block := off &^ 4095
-	w := newWorld(t)
+	w := newFixture(t)
 	mem := w.buffer(chunk)
 	for _, id := range w.routes(name) {
 		t.Run(id.String(), func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestCopyToFullDisk(t *testing.T) {
 	if err := os.WriteFile(dst, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	res, err := transfer.Copy(t.Context(), w.drv, src.Name(), dst, transfer.Options{Buffer: 8 << 20})
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("copy: %+v, %v, want ENOSPC", res, err)

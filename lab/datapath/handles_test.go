@@ -21,8 +21,8 @@ import (
 // route reads and writes at any alignment agree with a model.
 func TestHandles(t *testing.T) {
 	inside.Wanted(t, "CULVERT_WANT_HANDLES")
-	over := overlay(t) // taken down after the world, which may hold files there
-	w := newWorld(t)
+	over := overlay(t) // removed after the fixture, which may have files open there
+	w := newFixture(t)
 	for _, tt := range []struct {
 		name, path string
 		block      bool
@@ -58,7 +58,7 @@ func TestHandles(t *testing.T) {
 
 // A model is what a file should step: its first and its last MiB.
 type model struct {
-	w     *world
+	w     *fixture
 	path  string
 	size  int64
 	parts []part
@@ -73,7 +73,7 @@ type part struct {
 
 const partSize = 1 << 20
 
-func newModel(t *testing.T, w *world, path string) *model {
+func newModel(t *testing.T, w *fixture, path string) *model {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -24,15 +24,15 @@ const (
 	onRoot   = "onroot"
 )
 
-// newPeerWorld is a machine whose GPU has the provider's memory.
-func newPeerWorld(t *testing.T) *world {
+// newPeerFixture is a machine whose GPU has the provider's memory.
+func newPeerFixture(t *testing.T) *fixture {
 	t.Helper()
 	inside.Wanted(t, "CULVERT_WANT_PEER")
 	dir, err := inside.PCI(provider)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWorldOn(t, soft.Config{Memory: 32 << 20, Peer: filepath.Base(dir)})
+	return newFixtureOn(t, soft.Config{Memory: 32 << 20, Peer: filepath.Base(dir)})
 }
 
 func rawDisk(t *testing.T, id string) string {
@@ -47,7 +47,7 @@ func rawDisk(t *testing.T, id string) string {
 // TestPeerRoute writes and reads by p2pdma, aligned and ragged, and compares
 // with what plain reads and writes through the page cache see.
 func TestPeerRoute(t *testing.T) {
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	for _, tt := range []struct{ what, name string }{
 		{"file below the same switch", filepath.Join(inside.Dir(sibling), "f")},
 		{"the provider's own namespace", rawDisk(t, provider)},
@@ -117,7 +117,7 @@ func TestPeerRoute(t *testing.T) {
 // TestPeerRouteBypassesHostMemory shows that the bytes are in no page cache
 // after a read: the drive moved them.
 func TestPeerRouteBypassesHostMemory(t *testing.T) {
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	name := filepath.Join(inside.Dir(sibling), "cold")
 	if _, err := cold(t, name).WriteAt(aligned(t, 4<<20, 51), 0); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestPeerRouteBypassesHostMemory(t *testing.T) {
 // TestPeerRouteRefused asks for a drive that cannot reach the memory, one that
 // has no block driver at all, and one whose answer comes with the first write.
 func TestPeerRouteRefused(t *testing.T) {
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	root := rawDisk(t, onRoot)
 	want := aligned(t, 64<<10, 52)
 	if _, err := cold(t, root).WriteAt(want, 0); err != nil {
@@ -190,7 +190,7 @@ func TestPeerRouteRefused(t *testing.T) {
 // fail and say why, on every route, and nothing crashes. It stands last because
 // tests run in the order of the source.
 func TestPeerRouteUnplug(t *testing.T) {
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	name := filepath.Join(inside.Dir(sibling), "g")
 	want := aligned(t, 64<<10, 53)
 	if _, err := cold(t, name).WriteAt(want, 0); err != nil {

@@ -29,7 +29,7 @@ func TestUnplugUnderRead(t *testing.T) {
 			if _, err := cold(t, tt.name).WriteAt(aligned(t, size, 7), 0); err != nil {
 				t.Fatal(err)
 			}
-			w := newWorld(t)
+			w := newFixture(t)
 			var readers []*reader
 			for _, id := range w.routes(tt.name) {
 				readers = append(readers, w.reader(tt.name, id, size))
@@ -56,7 +56,7 @@ type reader struct {
 	err            error
 }
 
-func (w *world) reader(name string, id route.ID, size uint64) *reader {
+func (w *fixture) reader(name string, id route.ID, size uint64) *reader {
 	w.t.Helper()
 	h := w.register(name, os.O_RDONLY)
 	if err := h.Require(0, id); err != nil {

@@ -20,19 +20,19 @@ import (
 
 func TestMain(m *testing.M) { suite.Main(m) }
 
-// A world is a driver on a software machine.
-type world struct {
+// A fixture is a driver on a software machine.
+type fixture struct {
 	t   *testing.T
 	drv *cufile.Driver
 	dev gpu.Device
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newWorldOn(t, soft.Config{Memory: 128 << 20})
+	return newFixtureOn(t, soft.Config{Memory: 128 << 20})
 }
 
-func newWorldOn(t *testing.T, cfg soft.Config) *world {
+func newFixtureOn(t *testing.T, cfg soft.Config) *fixture {
 	t.Helper()
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {
@@ -48,11 +48,11 @@ func newWorldOn(t *testing.T, cfg soft.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t, drv, dev}
+	return &fixture{t, drv, dev}
 }
 
 // register opens a file for cuFile.
-func (w *world) register(name string, flags int) *cufile.File {
+func (w *fixture) register(name string, flags int) *cufile.File {
 	w.t.Helper()
 	f, err := os.OpenFile(name, flags, 0o600)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *world) register(name string, flags int) *cufile.File {
 }
 
 // buffer is registered GPU memory.
-func (w *world) buffer(n uint64) gpu.Span {
+func (w *fixture) buffer(n uint64) gpu.Span {
 	w.t.Helper()
 	a, err := w.dev.Alloc(gpu.KindDevice, n, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *world) buffer(n uint64) gpu.Span {
 	return b.Span()
 }
 
-func (w *world) bytes(s gpu.Span) []byte {
+func (w *fixture) bytes(s gpu.Span) []byte {
 	w.t.Helper()
 	b := make([]byte, s.Len)
 	if err := w.dev.CopyOut(b, s.Addr()); err != nil {
@@ -99,7 +99,7 @@ func (w *world) bytes(s gpu.Span) []byte {
 const withoutEnv = "CULVERT_LAB_WITHOUT"
 
 // routes are the ones that the machine offers for a file.
-func (w *world) routes(name string) []route.ID {
+func (w *fixture) routes(name string) []route.ID {
 	w.t.Helper()
 	h := w.register(name, os.O_RDONLY)
 	var ids []route.ID
