@@ -1,33 +1,25 @@
-// Package nvfs is the twin of nvidia-fs, the kernel module under cuFile: it lets
-// a file system read and write GPU memory by giving it pages that only look
-// like memory of the program. It takes the same bytes as the module, version
-// 2.28.4, and gives the same answers, as recorded conversations with the module
-// show.
+// Package nvfs emulates nvidia-fs 2.28.4, the kernel module under cuFile, and is
+// checked against recordings.
 //
-// # How bytes get to the GPU
+// MAP binds a shadow buffer (mgroup) to GPU memory. READ gives its pages to the file
+// system; a registered storage module ([Storage]) replaces them by GPU bus addresses
+// ([Ops]). Without one, every block is reported as a hole, and GPU memory does not
+// change.
 //
-// A program maps a shadow buffer (an mgroup) from the node and ties it to GPU
-// memory with MAP. READ calls the file system with the pages of the shadow
-// buffer. A storage module that has registered ([Storage]) asks the module's
-// table ([Ops]) what its device should be given in the place of those pages,
-// and gets bus addresses of the GPU. One that has not registered fills the
-// shadow pages themselves: then every block is reported as a hole, and the GPU's
-// memory is untouched.
+// # Safer than the module
 //
-// # Where the twin is safer
+//   - MAP of no blocks, or of an address inside the shadow buffer, is EINVAL. The
+//     module ends in an oops or a BUG.
+//   - A refused MAP, a second MAP, a second transfer and munmap under a transfer leave
+//     no pin. The module leaks it, and its free callback oopses or spins forever.
+//   - An asynchronous transfer of 0 bytes completes. In the module it never does and
+//     keeps the mgroup busy.
+//   - A READ with more holes than the end-fence page can list ends before them.
 //
-//   - MAP of no blocks, or of an address inside the shadow buffer, is EINVAL.
-//     The module ends in an oops or a BUG.
-//   - A refused MAP, a second MAP, a second transfer and munmap under a transfer
-//     leave no pin behind. The module leaks it, and a free callback for it
-//     oopses or spins for ever.
-//   - An asynchronous transfer of 0 bytes completes. The module's never does,
-//     and keeps the mgroup busy.
-//   - A READ that meets more holes than the page can list ends before them.
+// # Less than the module
 //
-// And where it knows less: the end-fence page is not pinned, so that a program
-// that unmaps it loses the answers, and the page cache, which is the host's, is
-// not counted.
+// The end-fence page is not pinned: a process that unmaps it loses the results. The
+// page cache, which is the host's, is not counted.
 //
 // # Sync points
 //
@@ -36,6 +28,6 @@
 //
 // # Lock order
 //
-// Module.mu, then mgroup.mu. Neither is held while pages are pinned or put, a
-// file is accessed, or a sync point is passed.
+// Module.mu, mgroup.mu. Neither is held while pages are pinned or put, a file is
+// accessed, or a sync point is passed.
 package nvfs

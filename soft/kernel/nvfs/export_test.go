@@ -2,6 +2,7 @@ package nvfs
 
 import (
 	"fmt"
+	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 )
@@ -66,3 +67,21 @@ func (m *Module) OpenFile() *File { return m.open() }
 
 // Exit is the end of the process.
 func (m *Module) Exit() { m.exit() }
+
+// MmapPrivate is mmap with MAP_PRIVATE, which the module refuses.
+func (f *File) MmapPrivate() error {
+	f.m.stats.mmap.n.Add(1)
+	f.m.stats.mmap.done(syscall.EINVAL)
+	return syscall.EINVAL
+}
+
+// Split is munmap of a part, which the module refuses: the buffer stays whole.
+func (v *view) Split() error { return syscall.ENOMEM }
+
+// Remap is mremap, which the module refuses.
+func (v *view) Remap(n int) error {
+	if n > len(v.mem) {
+		return syscall.EFAULT // by the kernel: VM_DONTEXPAND
+	}
+	return syscall.ENOMEM
+}

@@ -9,21 +9,20 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 )
 
-// extents says which blocks of a file exist. It has an open file of its own:
-// looking for data moves the offset, and the program's must stay. An mgroup keeps
-// that of the file that was read last, because opening it takes longer than all
-// else that a READ does.
+// extents tells which blocks of a file are allocated. It opens the file again,
+// because SEEK_DATA moves the offset. An mgroup keeps the extents of the file read
+// last: opening takes longer than the rest of a READ.
 type extents struct {
 	fd       int // valid when open
 	open     bool
-	whole    bool // a device: everything exists
+	whole    bool // a block device: all blocks exist
 	dev, ino uint64
 }
 
-// of turns to a file.
-func (e *extents) of(f *hostFile) (err error) {
+// of switches to a file.
+func (e *extents) of(f *targetFile) (err error) {
 	if e.open && e.dev == f.stat.Dev && e.ino == f.stat.Ino {
-		return nil // it cannot have become another: this one keeps its number
+		return nil // the inode number cannot be reused while the file is open
 	}
 	e.close()
 	if e.whole = f.stat.Mode&unix.S_IFMT == unix.S_IFBLK; e.whole {
@@ -36,16 +35,15 @@ func (e *extents) of(f *hostFile) (err error) {
 	return nil
 }
 
-// close lets go of the file.
 func (e *extents) close() {
 	if e.open {
-		_ = unix.Close(e.fd) // it was only looked at
+		_ = unix.Close(e.fd) // opened for reading only
 	}
 	*e = extents{}
 }
 
-// next says of what kind the blocks from off on are, and how many of at most
-// most are of that kind. A block of which any byte exists does.
+// next tells whether the blocks from off on have data, and how many, up to most, are
+// alike. A block with any data counts as data.
 func (e *extents) next(off, most int64) (data bool, n int64, err error) {
 	if e.whole {
 		return true, most, nil
@@ -62,13 +60,13 @@ func (e *extents) next(off, most int64) (data bool, n int64, err error) {
 	}
 	end, err := unix.Seek(e.fd, start, unix.SEEK_HOLE)
 	if errors.Is(err, syscall.ENXIO) {
-		return false, most, nil // it was cut off meanwhile
+		return false, most, nil // truncated meanwhile
 	}
 	if err != nil {
 		return false, 0, err
 	}
 	if end == off {
-		return false, 1, nil // it was cut off and has grown again meanwhile
+		return false, 1, nil // truncated and extended meanwhile
 	}
 	return true, min(most, (end-off+abi.BLOCK_SIZE-1)/abi.BLOCK_SIZE), nil
 }

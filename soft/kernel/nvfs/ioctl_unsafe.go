@@ -10,11 +10,10 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 )
 
-// args are kept for use again.
+// args are reusable arguments.
 var args = sync.Pool{New: func() any { return new(abi.Arg) }}
 
-// Ioctl answers a request. The argument is copied, whole, before the number is
-// looked at.
+// Ioctl handles a request. It copies the whole argument before it checks the number.
 func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	a := args.Get().(*abi.Arg)
 	defer args.Put(a)
@@ -52,8 +51,8 @@ func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	return syscall.ENOTTY
 }
 
-// answer copies the union back, with the true result in it: the module returns
-// -1 for any error, which reads as EPERM.
+// answer copies the union back, with the result in it: the module returns -1, which
+// is EPERM, for any error.
 func answer(arg unsafe.Pointer, a *abi.Arg, n int64, err error) error {
 	if err != nil {
 		n = -int64(errnoOf(err))
@@ -82,8 +81,8 @@ func (m *Module) io(arg *abi.Arg, write bool) (int64, error) {
 	return t.start()
 }
 
-// batch is BATCH_IO: all entries are accepted before the first starts. The
-// argument does not change, so that there is nothing to copy back.
+// batch is BATCH_IO: it accepts all entries before it starts the first. The argument
+// does not change, so nothing is copied back.
 func (m *Module) batch(arg *abi.Arg) error {
 	var b abi.BatchArgs
 	b.Decode(arg[:])
@@ -125,8 +124,8 @@ func (m *Module) runBatch(b *abi.BatchArgs) error {
 	return nil
 }
 
-// fetch copies an entry from the program. Nothing is ever mapped on the first
-// page, and no pointer may be made of an address there.
+// fetch copies an entry from the process. Nothing is ever mapped at the first page,
+// and Go must not make a pointer to it.
 func fetch(entry *[abi.IOArgsSize]byte, addr uint64) error {
 	if addr < abi.BLOCK_SIZE {
 		return syscall.EFAULT
@@ -150,7 +149,7 @@ func (m *Module) add(list *[]*transfer, entry []byte) error {
 	return nil
 }
 
-// cancel lets entries go that were not started.
+// cancel drops entries that were not started.
 func cancel(list []*transfer) {
 	for _, t := range list {
 		t.m.stats.op(t.write).n.Add(-1)

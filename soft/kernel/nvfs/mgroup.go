@@ -15,37 +15,37 @@ import (
 type mgroup struct {
 	m     *Module
 	id    uint64 // for sync points
-	base  uint64 // base_index, by which a page finds its mgroup
+	base  uint64 // base_index, the upper part of page indexes
 	mem   []byte
 	pages []Page
 
 	mu    sync.Mutex
-	ended sync.Cond // a transfer has
+	ended sync.Cond // signalled when a transfer ends
 	state abi.State
-	// refs counts the mapping, the pin, transfers, and requests that are mapped
-	// for a device. What has none is freed.
+	// refs counts the mapping, the pin, transfers and segments in use by a device.
+	// The last one frees the mgroup.
 	refs   int
 	busy   int  // transfers
-	closed bool // the program has unmapped the buffer
+	closed bool // the process has unmapped the buffer
 
 	cpuBase uint64 // recorded by MAP
-	mapped  int    // blocks that MAP was told of
+	mapped  int    // blocks in MAP's arguments
 	blocks  []abi.BlockState
 	gpuBase int // GPU page that block 0 stands for now
 
-	look    extents // of the file that was read last; belongs to the transfer that runs
+	look    extents // of the file read last; used by the running transfer only
 	fence   fencePage
 	rdma    *abi.RDMAInfo
 	buffer  gpuBuffer
-	pin     bool // the pin's reference is held
+	pin     bool // the pin has a reference
 	lost    bool // the free callback has begun
-	counted bool // MAP has succeeded, and what it counts was not taken back
+	counted bool // MAP is counted as active
 	table   *p2p.PageTable
 	gpu     string // for statistics
 	peers   map[*pcie.Function]*p2p.DMAMapping
 }
 
-// A gpuBuffer is what MAP was told of.
+// A gpuBuffer is the buffer in MAP's arguments.
 type gpuBuffer struct {
 	addr, size uint64
 	start, n   uint64 // in whole GPU pages
@@ -69,14 +69,14 @@ func newMgroup(m *Module, mem []byte) *mgroup {
 	return g
 }
 
-// group finds the mgroup of a page.
+// group returns the mgroup of a page, or nil.
 func (m *Module) group(p *Page) *mgroup {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.groups[p.Index/abi.MAX_BLOCKS]
 }
 
-// hold takes a reference for a caller who names the address that MAP recorded.
+// hold takes a reference if addr is what MAP recorded.
 func (g *mgroup) hold(addr uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,9 +87,8 @@ func (g *mgroup) hold(addr uint64) bool {
 	return true
 }
 
-// swap moves the state along an edge. Like the module's it takes a state that it
-// did not expect for the beginning of the end: the mgroup can never be used
-// again. Call with mu held.
+// swap changes the state. Like the module's, it makes the mgroup unusable if the
+// state is not the expected one. Call with mu held.
 func (g *mgroup) swap(from, to abi.State) bool {
 	if g.state == from {
 		g.state = to
@@ -101,7 +100,7 @@ func (g *mgroup) swap(from, to abi.State) bool {
 	return false
 }
 
-// begin takes the mgroup for a transfer, whose reference the caller has.
+// begin starts a transfer, for which the caller has a reference.
 func (g *mgroup) begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,7 +111,7 @@ func (g *mgroup) begin() bool {
 	return true
 }
 
-// running reports whether a transfer may go on.
+// running reports whether a transfer may continue.
 func (g *mgroup) running() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,8 +136,7 @@ func (g *mgroup) end() {
 	g.drop()
 }
 
-// unmapped is the VMA's close. It never waits: where a transfer runs, that
-// finishes the release.
+// unmapped closes the VMA. It never waits: a running transfer finishes the release.
 func (g *mgroup) unmapped() {
 	g.mu.Lock()
 	g.closed = true
@@ -152,9 +150,8 @@ func (g *mgroup) unmapped() {
 	g.drop()
 }
 
-// unpinClosed drops the pin of a buffer that nobody can use any more, unless
-// the free callback has it, and lets go of the program's end-fence page. Call
-// with mu held.
+// unpinClosed drops the pin of an unmapped buffer, unless the free callback does, and
+// the end-fence page. Call with mu held.
 func (g *mgroup) unpinClosed() {
 	if !g.closed || g.busy > 0 {
 		return
@@ -166,12 +163,11 @@ func (g *mgroup) unpinClosed() {
 	}
 }
 
-// freed is the free callback: the owner takes the memory back. When it returns
-// no device touches the memory.
+// freed is the free callback. When it returns no device accesses the memory.
 func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 	g.m.at("nvfs.callback", g)
 	g.mu.Lock()
-	if !g.pin { // it is being put by somebody who waits for this callback
+	if !g.pin { // another thread puts the pages and waits for this callback
 		g.mu.Unlock()
 		return
 	}
@@ -187,7 +183,7 @@ func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 	for g.busy > 0 {
 		g.ended.Wait()
 	}
-	clear(g.peers) // their addresses go with the pin
+	clear(g.peers) // their addresses end with the pin
 	g.table = nil
 	g.fence.died()
 	g.pin = false
@@ -204,7 +200,7 @@ func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 	g.drop()
 }
 
-// drop gives a reference back. Call with mu held; it is released.
+// drop drops a reference. Call with mu held; drop unlocks it.
 func (g *mgroup) drop() {
 	if g.refs--; g.refs < 0 {
 		panic("nvfs: a reference to an mgroup was dropped twice")
@@ -219,18 +215,17 @@ func (g *mgroup) drop() {
 	}
 }
 
-// free is for the last reference: nobody else knows the mgroup any more, but
-// for a callback that comes too late.
+// free runs for the last reference. Only a late callback can still use the mgroup.
 func (g *mgroup) free() {
 	g.m.at("nvfs.free", g)
 	g.look.close()
 	if t := g.table; t != nil {
 		rm, task := g.m.cfg.RM, g.m.cfg.RM.Self.Task()
 		for peer, d := range g.peers {
-			_ = rm.DMAUnmapPages(peer, t, d) // one that a revoke has ended is as good as unmapped
+			_ = rm.DMAUnmapPages(peer, t, d) // a revoke may have unmapped them
 		}
 		if g.m.cfg.Callback {
-			_ = rm.PutPages(task, g.buffer.start, t) // the same holds for the pin
+			_ = rm.PutPages(task, g.buffer.start, t) // or ended the pin
 		} else {
 			_ = rm.PutPagesPersistent(task, g.buffer.start, t, 0)
 		}

@@ -12,19 +12,18 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config is how the module is loaded.
+// A Config says how the module is loaded.
 type Config struct {
 	RM *p2p.RM
-	// Callback has the module pin with free callbacks, so that memory can be
-	// lost (use_legacy_p2p_allocation=1). Otherwise pins outlive the owner's
-	// free.
+	// Callback pins with free callbacks, so that freeing the memory revokes the pin
+	// (use_legacy_p2p_allocation=1). Otherwise pins outlive the free.
 	Callback bool
-	// RWStats has transfers counted (rw_stats_enabled=1).
+	// RWStats counts transfers (rw_stats_enabled=1).
 	RWStats bool
-	// Storage are the storage modules that are loaded, in the order in which
-	// they are looked for. The first that serves a file gets it.
+	// Storage lists the loaded storage modules. The first that serves a file gets its
+	// requests.
 	Storage []Storage
-	// Points, if any, are passed on the way; see the package's comment.
+	// Points are the sync points; may be nil.
 	Points *syncpoint.Points
 }
 
@@ -34,8 +33,7 @@ type Module struct {
 	os    *kernel.OS
 	ops   Ops
 	stats stats
-	// hidesBlocks says whether a file's file system keeps the number of its blocks
-	// to itself.
+	// hidesBlocks tells whether a file system hides the number of a file's blocks.
 	hidesBlocks func(fd int, dev uint64) bool
 
 	lastID atomic.Uint64
@@ -43,13 +41,13 @@ type Module struct {
 	leave  func() // cancels exit
 
 	mu         sync.Mutex
-	users      int // opens and pinned mgroups
+	users      int // open files and pinned mgroups
 	registered []Storage
 	views      []*view            // that are mapped
 	groups     map[uint64]*mgroup // by base index
 }
 
-// New loads the module: it adds its nodes and its files to an operating system.
+// New loads the module: it adds device nodes and files to an operating system.
 func New(o *kernel.OS, cfg Config) (*Module, error) {
 	m := &Module{cfg: cfg, os: o, groups: map[uint64]*mgroup{}, hidesBlocks: onXFS}
 	m.ops.m = m
@@ -67,8 +65,8 @@ func New(o *kernel.OS, cfg Config) (*Module, error) {
 	return m, nil
 }
 
-// Close unloads the module when asynchronous transfers have ended. Open files
-// stay.
+// Close unloads the module when asynchronous transfers have ended. Open files stay
+// open.
 func (m *Module) Close() {
 	for i := range abi.MaxDevices {
 		m.os.Unregister(abi.Path(i))
@@ -77,18 +75,18 @@ func (m *Module) Close() {
 	m.leave()
 }
 
-// exit is the end of the process: the kernel unmaps what is still mapped, and does
-// not wait for transfers.
+// exit is the end of the process: the kernel unmaps all views and does not wait for
+// transfers.
 func (m *Module) exit() {
 	m.mu.Lock()
 	left := slices.Clone(m.views)
 	m.mu.Unlock()
 	for _, v := range left {
-		_ = v.Unmap() // there is nobody left to tell
+		_ = v.Unmap() // no one to report to
 	}
 }
 
-// Groups is the number of mgroups that live.
+// Groups returns the number of mgroups.
 func (m *Module) Groups() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +95,7 @@ func (m *Module) Groups() int {
 
 func (m *Module) at(point string, g *mgroup) { m.cfg.Points.At(point, g.id) }
 
-// use counts a user in: the first has the storage modules register.
+// use counts a user in. The first registers the storage modules.
 func (m *Module) use() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +110,7 @@ func (m *Module) use() {
 	}
 }
 
-// unuse counts a user out: with the last the storage modules go.
+// unuse counts a user out. The last unregisters the storage modules.
 func (m *Module) unuse() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +123,7 @@ func (m *Module) unuse() {
 	m.registered = nil
 }
 
-// storage is the registered module that serves an open file, or nil.
+// storage returns the registered module that serves an open file, or nil.
 func (m *Module) storage(fd int) Storage {
 	m.mu.Lock()
 	defer m.mu.Unlock()

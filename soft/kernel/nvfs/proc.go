@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// proc is /proc/driver/nvidia-fs. As in the recorded module peer_affinity is empty:
-// it has a table only with peer I/O statistics on, and they are off here.
+// proc returns /proc/driver/nvidia-fs. peer_affinity is empty, as recorded: it has a
+// table only with peer I/O statistics on.
 func (m *Module) proc() kernel.Tree {
 	text := func(s string) func() []byte { return func() []byte { return []byte(s) } }
 	return kernel.Tree{
@@ -58,7 +58,7 @@ func (m *Module) statistics() []byte {
 	}
 	s.reads.print(p, m.cfg.RWStats, "Reads", "read", "")
 	p("Sparse Reads\t\t        : n=%d io=%d holes=%d pages=%d \n", s.sparse.Load(), s.sparseIO.Load(), s.holes.Load(), s.holePages.Load())
-	// The page cache is the host's business.
+	// The page cache belongs to the host.
 	s.writes.print(p, m.cfg.RWStats, "Writes", "write", " pg-cache=0 pg-cache-fail=0 pg-cache-eio=0")
 	p("Mmap\t\t\t\t: %v munmap=%d\n", &s.mmap, s.munmap.Load())
 	p("Bar1-map\t\t\t: %v free=%d callbacks=%d active=%d delay-frees=0\n", &s.bar1, s.frees.Load(), s.callbacks.Load(),
@@ -90,7 +90,7 @@ func (c *opCounter) print(p func(string, ...any), all bool, name, verb, more str
 	p("%s\t\t\t\t: Bandwidth(MiB/s)=%d Avg-Latency(usec)=%d\n", name, bandwidth, average(c.took.Load(), c.ok.Load()))
 }
 
-// average is in microseconds.
+// average returns microseconds.
 func average(took, n int64) int64 {
 	if n == 0 {
 		return 0

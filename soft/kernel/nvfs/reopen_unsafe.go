@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopen opens the file behind a descriptor once more. It is on the path of every
-// READ, and makes no string.
+// reopen opens the file behind a descriptor again. Every READ calls it, so it
+// allocates no string.
 func reopen(fd, flags int) (int, error) {
 	var room [32]byte
 	path := append(strconv.AppendInt(append(room[:0], "/proc/self/fd/"...), int64(fd), 10), 0)
@@ -24,6 +24,5 @@ func reopen(fd, flags int) (int, error) {
 	}
 }
 
-// cwd says that a path is looked up as usual. It is negative, and so no constant
-// that becomes a uintptr.
+// cwd is AT_FDCWD as a variable: a negative constant cannot become a uintptr.
 var cwd = unix.AT_FDCWD

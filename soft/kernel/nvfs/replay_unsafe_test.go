@@ -321,7 +321,7 @@ func (r *replayer) mmap(s *transcript.Step) string {
 	case r.ro[s.FD] && prot&unix.PROT_WRITE != 0:
 		err = syscall.EACCES // by the kernel
 	case s.Args.Flags == "PRIVATE":
-		m, err = r.OS.File(n.Fd()).(*nvfs.File).MmapPrivate(int64(off), int(s.Args.Length), prot)
+		err = r.OS.File(n.Fd()).(*nvfs.File).MmapPrivate()
 	default:
 		m, err = n.Mmap(int64(off), int(s.Args.Length), prot)
 	}

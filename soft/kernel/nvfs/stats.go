@@ -9,7 +9,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
-// A counter counts calls: n = ok + err + those in progress.
+// A counter counts calls: n = ok + err + in progress.
 type counter struct{ n, ok, err atomic.Int64 }
 
 func (c *counter) done(err error) {
@@ -20,14 +20,14 @@ func (c *counter) done(err error) {
 	c.ok.Add(1)
 }
 
-// An opCounter counts transfers of one direction.
+// An opCounter counts transfers in one direction.
 type opCounter struct {
 	counter
 	bytes, active, stateErr atomic.Int64
 	took                    atomic.Int64 // nanoseconds
 }
 
-// stats is what /proc shows.
+// stats is what /proc/driver/nvidia-fs/stats shows.
 type stats struct {
 	opens, shadow, munmap atomic.Int64
 	mmap, bar1, batches   counter
@@ -43,7 +43,7 @@ type stats struct {
 	gpus []*gpuStats
 }
 
-// gpuStats is the line of a GPU that memory was ever pinned of.
+// gpuStats is the line of a GPU of which memory was pinned.
 type gpuStats struct {
 	name         string
 	pinned, most uint64
@@ -56,7 +56,7 @@ func (s *stats) op(write bool) *opCounter {
 	return &s.reads
 }
 
-// gpuLine names a GPU as /proc does.
+// gpuLine returns the name of a GPU in /proc.
 func gpuLine(t *p2p.PageTable) string {
 	return "GPU " + t.Port().Name() + "  uuid:" + uuid(t.UUID)
 }
@@ -84,5 +84,5 @@ func (s *stats) unregister(g *mgroup) {
 	}
 }
 
-// since adds the time from a beginning on.
+// since adds the time since begun.
 func since(sum *atomic.Int64, begun time.Time) { sum.Add(int64(time.Since(begun))) }

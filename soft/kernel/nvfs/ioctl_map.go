@@ -7,11 +7,11 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
-// mapBuffer is MAP: it ties a shadow buffer to GPU memory.
+// mapBuffer is MAP: it binds a shadow buffer to GPU memory.
 func (m *Module) mapBuffer(a *abi.MapArgs) error {
 	m.stats.bar1.n.Add(1)
 	m.use()
-	err := m.tie(a)
+	err := m.bind(a)
 	m.stats.bar1.done(err)
 	if err != nil {
 		m.unuse()
@@ -19,20 +19,20 @@ func (m *Module) mapBuffer(a *abi.MapArgs) error {
 	return err
 }
 
-func (m *Module) tie(a *abi.MapArgs) error {
+func (m *Module) bind(a *abi.MapArgs) error {
 	g, err := m.shadow(a.CPUVAddr, a.SbufBlock)
 	if err != nil {
 		return err
 	}
-	err = g.tie(a)
+	err = g.bind(a)
 	g.mu.Lock()
 	g.unpinClosed()
 	g.drop()
 	return err
 }
 
-// shadow is the mgroup whose first blocks begin at an address, with a reference
-// for the caller.
+// shadow returns the mgroup whose view begins at an address, with a reference for the
+// caller.
 func (m *Module) shadow(addr uint64, blocks uint32) (*mgroup, error) {
 	v, off := m.find(addr)
 	if v == nil || off != 0 || blocks == 0 || int(blocks) > len(v.g.pages) {
@@ -54,7 +54,7 @@ func (m *Module) shadow(addr uint64, blocks uint32) (*mgroup, error) {
 	return g, nil
 }
 
-func (g *mgroup) tie(a *abi.MapArgs) error {
+func (g *mgroup) bind(a *abi.MapArgs) error {
 	fence, err := newFencePage(a.EndFenceAddr)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (g *mgroup) tie(a *abi.MapArgs) error {
 	return g.pinBuffer(b)
 }
 
-// span are the whole GPU pages around a buffer.
+// span returns the whole GPU pages around a buffer.
 func span(addr uint64, size int64, blocks int) (gpuBuffer, error) {
 	const mask, most = abi.GPU_PAGE_SIZE - 1, 1 << 48
 	in := addr & mask
@@ -88,7 +88,7 @@ func span(addr uint64, size int64, blocks int) (gpuBuffer, error) {
 	return gpuBuffer{addr, uint64(size), addr - in, (in + uint64(size) + mask) &^ mask}, nil
 }
 
-// pinBuffer pins the GPU pages. The free callback may come before it returns.
+// pinBuffer pins the GPU pages. The free callback may run before it returns.
 func (g *mgroup) pinBuffer(b gpuBuffer) error {
 	g.mu.Lock()
 	g.buffer = b
@@ -118,7 +118,7 @@ func (g *mgroup) pinBuffer(b gpuBuffer) error {
 	}
 	g.table = t
 	if !g.swap(abi.IO_INIT, abi.IO_READY) {
-		return syscall.EINVAL // the pin goes with the mapping
+		return syscall.EINVAL // the pin ends with the mapping
 	}
 	g.counted = true
 	g.gpu = gpuLine(t)

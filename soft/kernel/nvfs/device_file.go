@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// A File is one open of a node.
+// A File is one open of a device node.
 type File struct {
 	m    *Module
 	once sync.Once
@@ -37,7 +37,7 @@ func (f *File) Release() {
 // Mmap makes a shadow buffer.
 func (f *File) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	if n <= 0 {
-		return nil, syscall.EINVAL // by the kernel, before the module
+		return nil, syscall.EINVAL // checked by the kernel, before the module
 	}
 	if off != 0 {
 		return nil, syscall.EIO
@@ -50,14 +50,6 @@ func (f *File) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 		return nil, err
 	}
 	return v, nil
-}
-
-// MmapPrivate is what a program asks for with MAP_PRIVATE, which the seam
-// between client and kernel does not offer.
-func (f *File) MmapPrivate(int64, int, int) (kernel.Mapping, error) {
-	f.m.stats.mmap.n.Add(1)
-	f.m.stats.mmap.done(syscall.EINVAL)
-	return nil, syscall.EINVAL
 }
 
 func (m *Module) mmap(size, prot int) (*view, error) {
@@ -83,18 +75,17 @@ func (m *Module) mmap(size, prot int) (*view, error) {
 	return v, nil
 }
 
-// A view is a shadow buffer in the program's address space: a VMA.
+// A view is a shadow buffer in the process's address space: a VMA.
 type view struct {
 	g    *mgroup
 	mem  []byte
 	gone atomic.Bool
 }
 
-// Len is the number of bytes, in whole pages.
 func (v *view) Len() int { return len(v.mem) }
 
-// Unmap is the only way to undo MAP. It never waits for a transfer, nor for
-// another Unmap, after which there is nothing left to do.
+// Unmap is the only way to undo MAP. It never waits for a transfer or for another
+// Unmap. A second call does nothing.
 func (v *view) Unmap() error {
 	if v.gone.Swap(true) {
 		return nil
@@ -110,18 +101,7 @@ func (v *view) Unmap() error {
 	return err
 }
 
-// Split is munmap of a part, which is refused: the buffer stays whole.
-func (v *view) Split() error { return syscall.ENOMEM }
-
-// Remap is mremap, which is refused.
-func (v *view) Remap(n int) error {
-	if n > len(v.mem) {
-		return syscall.EFAULT // by the kernel: VM_DONTEXPAND
-	}
-	return syscall.ENOMEM
-}
-
-// find is the view that an address lies in, and where.
+// find returns the view that contains an address, and the offset in it.
 func (m *Module) find(addr uint64) (v *view, off uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +113,7 @@ func (m *Module) find(addr uint64) (v *view, off uint64) {
 	return nil, 0
 }
 
-// bound is the mgroup that was MAPped at an address, with a reference for the
+// bound returns the mgroup that MAP bound at an address, with a reference for the
 // caller.
 func (m *Module) bound(addr uint64) (*mgroup, error) {
 	v, _ := m.find(addr)

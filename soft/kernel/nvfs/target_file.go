@@ -10,20 +10,20 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 )
 
-// A hostFile is an open file of the program. The module has a descriptor of its
-// own for it, so that the program may close its one at any time.
-type hostFile struct {
+// A targetFile is the file that is read or written. The module duplicates the
+// descriptor, so that the process may close it at any time.
+type targetFile struct {
 	fd     int
 	flags  int
 	direct bool
 	stat   unix.Stat_t
-	fresh  bool    // the file was looked at for this request
+	fresh  bool    // stat was read for this request
 	req    Request // to the storage module
 }
 
-// open looks up the file that a request names and makes sure that it is the one
-// that the program means.
-func (f *hostFile) open(a *abi.IOArgs, write bool) (err error) {
+// open duplicates the descriptor of a request and checks that it is the file that the
+// process means.
+func (f *targetFile) open(a *abi.IOArgs, write bool) (err error) {
 	if f.fd, err = unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 		return syscall.EINVAL
 	}
@@ -42,9 +42,9 @@ func (f *hostFile) open(a *abi.IOArgs, write bool) (err error) {
 	return err
 }
 
-func (f *hostFile) close() { _ = unix.Close(f.fd) } // a duplicate: nothing is written back
+func (f *targetFile) close() { _ = unix.Close(f.fd) } // a duplicate: nothing is written back
 
-func (f *hostFile) inspect(a *abi.IOArgs, write bool) (err error) {
+func (f *targetFile) inspect(a *abi.IOArgs, write bool) (err error) {
 	if f.flags, err = unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0); err != nil {
 		return syscall.EINVAL
 	}
@@ -65,8 +65,8 @@ func (f *hostFile) inspect(a *abi.IOArgs, write bool) (err error) {
 	return f.identify(a, kind)
 }
 
-// identify compares the file with what the program says of it.
-func (f *hostFile) identify(a *abi.IOArgs, kind uint32) error {
+// identify compares the file with the request.
+func (f *targetFile) identify(a *abi.IOArgs, kind uint32) error {
 	device := f.stat.Dev
 	if kind == unix.S_IFBLK {
 		device = f.stat.Rdev
@@ -84,8 +84,8 @@ func (f *hostFile) identify(a *abi.IOArgs, kind uint32) error {
 
 const fsIocGetVersion = 0x80087601 // FS_IOC_GETVERSION
 
-// generation is the inode's, 0 on a file system that has none.
-func (f *hostFile) generation() uint32 {
+// generation returns the inode's, 0 on a file system without.
+func (f *targetFile) generation() uint32 {
 	v, err := unix.IoctlGetInt(f.fd, fsIocGetVersion)
 	if err != nil {
 		return 0
@@ -93,9 +93,8 @@ func (f *hostFile) generation() uint32 {
 	return uint32(v)
 }
 
-// size is where the file ends now. A block device has no end here: its driver
-// knows it.
-func (f *hostFile) size() (int64, error) {
+// size returns the current size. A block device has none here: its driver knows it.
+func (f *targetFile) size() (int64, error) {
 	if f.stat.Mode&unix.S_IFMT == unix.S_IFBLK {
 		return 1<<63 - 1, nil
 	}
@@ -109,13 +108,13 @@ func (f *hostFile) size() (int64, error) {
 
 const xfsMagic = 0x58465342
 
-// A fileSystem is one that was looked at.
+// A fileSystem is a cached result.
 type fileSystem struct {
 	dev uint64
 	xfs bool
 }
 
-// lastFileSystem is the one that the last file was on.
+// lastFileSystem is that of the last file.
 var lastFileSystem atomic.Pointer[fileSystem]
 
 // onXFS reports whether a file is on XFS.
@@ -131,9 +130,9 @@ func onXFS(fd int, dev uint64) bool {
 	return s.Type == xfsMagic
 }
 
-// looksSparse is what the module takes for a sign of holes: that the VFS has fewer
-// blocks for a file than its size asks for. XFS keeps their number to itself.
-func (f *hostFile) looksSparse(m *Module) bool {
+// looksSparse is the module's test for holes: fewer blocks than the size needs. XFS
+// hides the number.
+func (f *targetFile) looksSparse(m *Module) bool {
 	blocks := f.stat.Blocks
 	if m.hidesBlocks(f.fd, f.stat.Dev) {
 		blocks = 0
@@ -141,9 +140,9 @@ func (f *hostFile) looksSparse(m *Module) bool {
 	return f.stat.Mode&unix.S_IFMT == unix.S_IFREG && blocks*512 < f.stat.Size
 }
 
-// read is read_iter: it returns the bytes up to the end of the file. A storage
-// module gets the blocks that exist; without one the pages are filled.
-func (f *hostFile) read(m *Module, e *extents, off int64, pages []Page) (int64, error) {
+// read is read_iter: it returns the bytes up to the end of the file. A storage module
+// gets the blocks with data; without one the pages are filled.
+func (f *targetFile) read(m *Module, e *extents, off int64, pages []Page) (int64, error) {
 	size, err := f.size()
 	if err != nil || off >= size {
 		return 0, err
@@ -171,16 +170,16 @@ func (f *hostFile) read(m *Module, e *extents, off int64, pages []Page) (int64, 
 		}
 		i += end
 	}
-	// What was cut off meanwhile is no data.
+	// Bytes truncated meanwhile are not data.
 	size, err = f.size()
 	if f.stat.Nlink == 0 {
-		e.close() // its space is wanted back
+		e.close() // frees the space of a deleted file
 	}
 	return min(n, max(0, size-off)), err
 }
 
-// submit gives a run of blocks to a storage module.
-func (f *hostFile) submit(s Storage, write bool, off int64, pages []Page) error {
+// submit passes blocks to a storage module.
+func (f *targetFile) submit(s Storage, write bool, off int64, pages []Page) error {
 	f.req = Request{FD: f.fd, Write: write, Off: off, Pages: pages}
 	return s.Submit(&f.req)
 }
@@ -191,13 +190,13 @@ func zero(pages []Page) {
 	}
 }
 
-// Memory is the memory of pages of one mgroup, which are neighbours.
+// Memory returns the memory of pages of one mgroup, which is contiguous.
 func Memory(pages []Page) []byte {
 	return pages[0].Mem[: len(pages)*abi.BLOCK_SIZE : len(pages)*abi.BLOCK_SIZE]
 }
 
 // readPages is what a driver without hooks does.
-func (f *hostFile) readPages(off int64, pages []Page) (n int64, err error) {
+func (f *targetFile) readPages(off int64, pages []Page) (n int64, err error) {
 	b := Memory(pages)
 	for len(b) > 0 {
 		k, err := f.pread(b, off+n)
@@ -213,7 +212,7 @@ func (f *hostFile) readPages(off int64, pages []Page) (n int64, err error) {
 	return n, nil
 }
 
-func (f *hostFile) pread(b []byte, off int64) (int, error) {
+func (f *targetFile) pread(b []byte, off int64) (int, error) {
 	for {
 		n, err := unix.Pread(f.fd, b, off)
 		if !errors.Is(err, syscall.EINTR) {
@@ -223,7 +222,7 @@ func (f *hostFile) pread(b []byte, off int64) (int, error) {
 }
 
 // prepareWrite makes an empty file one byte long, as the module does.
-func (f *hostFile) prepareWrite() error {
+func (f *targetFile) prepareWrite() error {
 	size, err := f.size()
 	if err != nil || size != 0 {
 		return err
@@ -238,7 +237,7 @@ func (f *hostFile) prepareWrite() error {
 }
 
 // write is write_iter.
-func (f *hostFile) write(m *Module, off int64, pages []Page) (int64, error) {
+func (f *targetFile) write(m *Module, off int64, pages []Page) (int64, error) {
 	if s := m.storage(f.fd); s != nil {
 		if err := f.submit(s, true, off, pages); err != nil {
 			return 0, err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newShadow makes zeroed pages that are seen twice: by the module as long as the
-// mgroup lives, and by the program until it unmaps them.
+// newShadow makes zeroed pages with two mappings: one for the module as long as the
+// mgroup lives, one for the process until Unmap.
 func newShadow(n int) (kernel, user []byte, err error) {
 	fd, err := unix.MemfdCreate("nvidia-fs", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -28,5 +28,5 @@ func newShadow(n int) (kernel, user []byte, err error) {
 	return kernel, user, nil
 }
 
-// Addr is the address of the first byte.
+// Addr returns the address of the first byte.
 func (v *view) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(v.mem))) }

@@ -8,13 +8,13 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// Ops is the table that storage modules get: struct nvfs_dma_rw_ops. The numbers
-// that its methods return are the module's.
+// Ops is the table for storage modules, struct nvfs_dma_rw_ops. Its methods return
+// the module's numbers.
 type Ops struct{ m *Module }
 
-// What the methods return beside counts.
+// Results of the methods, other than counts.
 const (
-	NoGPUPages  = 0  // BlkRqMapSG, DMAUnmapSG: the caller goes its normal way
+	NoGPUPages  = 0  // BlkRqMapSG, DMAUnmapSG: the caller handles ordinary memory
 	Invalid     = -1 // the request must fail
 	NotGPUPages = -2 // DMAMapSGAttrs
 )
@@ -30,9 +30,8 @@ type SG struct {
 	in    uint64
 }
 
-// BlkRqMapSG appends the segments of a request's pages to sg. The number is that
-// of segments, NoGPUPages, or Invalid where pages of the GPU and of the CPU are
-// mixed.
+// BlkRqMapSG appends the segments of a request's pages to sg. It returns their
+// number, NoGPUPages, or Invalid if GPU and CPU pages are mixed.
 func (o *Ops) BlkRqMapSG(pages []Page, sg []SG) ([]SG, int) {
 	before := len(sg)
 	cpu := 0
@@ -58,7 +57,7 @@ func (o *Ops) BlkRqMapSG(pages []Page, sg []SG) ([]SG, int) {
 	return sg, len(sg) - before
 }
 
-// run is how many pages at the beginning of a list belong to one mgroup.
+// run returns how many pages at the start of a list belong to one mgroup.
 func run(pages []Page) int {
 	base := pages[0].Index / abi.MAX_BLOCKS
 	for i := range pages {
@@ -69,7 +68,7 @@ func run(pages []Page) int {
 	return len(pages)
 }
 
-// segments adds the mgroup's own pages to a list.
+// segments appends pages of the mgroup to a list.
 func (g *mgroup) segments(pages []Page, sg []SG) ([]SG, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +81,8 @@ func (g *mgroup) segments(pages []Page, sg []SG) ([]SG, bool) {
 	return sg, true
 }
 
-// segment adds a block to a list, or to its last segment. The block must belong
-// to a transfer that runs. Call with mu held.
+// segment appends a block to a list, or to its last segment. The block must belong to
+// a running transfer. Call with mu held.
 func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
 	page, in := g.gpuBase+block/abi.BLOCKS_PER_PAGE, uint64(block%abi.BLOCKS_PER_PAGE)*abi.BLOCK_SIZE
 	if g.table == nil || block >= g.mapped || g.blocks[block] != abi.BLOCK_QUEUED || page >= len(g.table.Pages) {
@@ -99,8 +98,8 @@ func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
 	return append(sg, SG{g: g, first: block, page: page, in: in, Len: abi.BLOCK_SIZE}), true
 }
 
-// DMAMapSGAttrs gives the segments bus addresses for a device. It returns their
-// number, NotGPUPages, or Invalid.
+// DMAMapSGAttrs sets the bus addresses of segments for a device. It returns their
+// number, NotGPUPages or Invalid.
 func (o *Ops) DMAMapSGAttrs(dev *pcie.Function, sg []SG) int {
 	for i := range sg {
 		s := &sg[i]
@@ -117,7 +116,7 @@ func (o *Ops) DMAMapSGAttrs(dev *pcie.Function, sg []SG) int {
 	return len(sg)
 }
 
-// address gives one segment its address and takes a reference for it.
+// address sets the bus address of a segment and takes a reference.
 func (g *mgroup) address(dev *pcie.Function, s *SG) error {
 	d, err := g.peer(dev)
 	if err != nil {
@@ -157,12 +156,12 @@ func (g *mgroup) peer(dev *pcie.Function) (*p2p.DMAMapping, error) {
 	if first == nil {
 		return d, nil
 	}
-	_ = g.m.cfg.RM.DMAUnmapPages(dev, t, d) // somebody else was faster
+	_ = g.m.cfg.RM.DMAUnmapPages(dev, t, d) // another thread was first
 	return first, nil
 }
 
-// DMAUnmapSG ends the use of addresses. It returns the number of segments,
-// NoGPUPages, or Invalid.
+// DMAUnmapSG ends the use of segments. It returns their number, NoGPUPages or
+// Invalid.
 func (o *Ops) DMAUnmapSG(sg []SG) int {
 	for i := range sg {
 		g := sg[i].g

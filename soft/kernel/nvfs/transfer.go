@@ -14,17 +14,17 @@ import (
 type transfer struct {
 	m     *Module
 	g     *mgroup
-	f     hostFile
+	f     targetFile
 	write bool
 	async bool
 	off   int64
 	size  uint64
-	gpu   uint64 // of the first byte, from the start of the first GPU page
+	gpu   uint64 // offset of the first byte from the first GPU page
 	fence uint64 // value
 	begun time.Time
 }
 
-// accept checks a request in the module's order, and takes the mgroup for it.
+// accept checks a request, in the module's order, and takes the mgroup for it.
 func (m *Module) accept(a *abi.IOArgs, write bool) (*transfer, error) {
 	switch {
 	case a.Offset < 0 || a.Offset%abi.BLOCK_SIZE != 0 || a.Size%abi.BLOCK_SIZE != 0,
@@ -48,7 +48,7 @@ func (m *Module) accept(a *abi.IOArgs, write bool) (*transfer, error) {
 	return t, nil
 }
 
-// transfers are kept for use again: a request allocates nothing.
+// transfers are reused, so that a request allocates nothing.
 var transfers = sync.Pool{New: func() any { return new(transfer) }}
 
 // take finds the mgroup and moves it to IN_PROGRESS.
@@ -70,7 +70,7 @@ func (t *transfer) take(a *abi.IOArgs) error {
 	return nil
 }
 
-// check is what the module looks at when it has the mgroup.
+// check runs the module's checks with the mgroup.
 func (t *transfer) check(a *abi.IOArgs) error {
 	b := t.g.buffer
 	if !t.f.direct || t.async && t.fence == 0 || a.DevPtrOff > b.size || t.size > b.size-a.DevPtrOff {
@@ -91,7 +91,8 @@ func (t *transfer) cancel() {
 	transfers.Put(t)
 }
 
-// start runs a transfer, or has it run, and returns its bytes if it is over.
+// start runs a transfer, or starts an asynchronous one, and returns its bytes if it
+// has ended.
 func (t *transfer) start() (int64, error) {
 	op := t.m.stats.op(t.write)
 	op.active.Add(1)
@@ -126,7 +127,7 @@ func (t *transfer) finish(n int64, err error) {
 	transfers.Put(t)
 }
 
-// errnoOf is the number in an error of a file or device.
+// errnoOf returns the errno of an error.
 func errnoOf(err error) syscall.Errno {
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no
@@ -134,8 +135,8 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// run moves the bytes, window by window. Only a synchronous transfer has more
-// than one.
+// run moves the bytes, window by window. Only a synchronous transfer has more than
+// one.
 func (t *transfer) run() (done int64, err error) {
 	if t.write && t.size > 0 {
 		if err := t.f.prepareWrite(); err != nil {
@@ -220,8 +221,8 @@ func (t *transfer) readChunk(off int64, first, count int) (n int64, more bool, e
 	return n, !short && len(s.Holes) == 0, nil
 }
 
-// holes lists the blocks among the first n bytes of a window that no device was
-// given an address for. It cuts n where the list would not fit into the page.
+// holes lists the blocks in the first n bytes of a window without a device address.
+// It cuts n if the list does not fit into the page.
 func (g *mgroup) holes(first int, n int64) (list []abi.Hole, pages int, cut int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,9 +243,9 @@ func (g *mgroup) holes(first int, n int64) (list []abi.Hole, pages int, cut int6
 	return list, pages, n
 }
 
-// writeChunk writes a window. Where no device fetched the bytes from the GPU a
-// synchronous WRITE reports none, as the module does, and an asynchronous one
-// an error.
+// writeChunk writes a window. If no device fetched the bytes from the GPU, a
+// synchronous WRITE reports 0 bytes, as the module does, and an asynchronous one an
+// error.
 func (t *transfer) writeChunk(off int64, first, count int) (n int64, more bool, err error) {
 	n, err = t.f.write(t.m, off, t.g.pages[first:first+count])
 	if err != nil {

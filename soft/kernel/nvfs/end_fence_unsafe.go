@@ -13,18 +13,17 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
 )
 
-// A fencePage is a page of the program in which the module publishes what a
-// return value cannot say. The zero value is none. It is kept as a number: the
-// garbage collector must not take what a program has passed for a pointer.
+// A fencePage is a page of the process in which the module publishes more than a
+// return value. The zero value is none. It is kept as a number, so that the garbage
+// collector does not take an address of the process for a pointer.
 type fencePage struct{ addr uint64 }
 
-// newFencePage makes sure that a page can be written.
+// newFencePage checks that a page can be written.
 func newFencePage(addr uint64) (fencePage, error) {
 	if addr == 0 || addr%abi.MetaSize != 0 {
 		return fencePage{}, syscall.EINVAL
 	}
-	// The kernel says whether the page is there and writable, and changes
-	// nothing in it.
+	// The kernel checks that the page is mapped and writable, and does not change it.
 	err := unix.Madvise(unsafe.Slice((*byte)(pointer(addr)), abi.MetaSize), unix.MADV_POPULATE_WRITE)
 	if err != nil {
 		return fencePage{}, syscall.EFAULT
@@ -32,11 +31,11 @@ func newFencePage(addr uint64) (fencePage, error) {
 	return fencePage{addr}, nil
 }
 
-// pointer is an address that a program has passed. Reading it through memory
-// keeps vet from taking this for arithmetic on a pointer.
+// pointer converts an address that the process passed. Reading it through memory
+// keeps vet from taking this for pointer arithmetic.
 func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// touch runs fn, which accesses the page: it may be gone.
+// touch runs fn, which accesses the page. It returns false if the page is not mapped.
 func (f fencePage) touch(fn func()) (ok bool) {
 	if f.addr == 0 {
 		return false
@@ -49,8 +48,8 @@ func (f fencePage) touch(fn func()) (ok bool) {
 
 func (f fencePage) word(off uintptr) *uint64 { return (*uint64)(unsafe.Add(pointer(f.addr), off)) }
 
-// complete publishes the end of an asynchronous transfer: the result before the
-// value that says that it is there.
+// complete publishes the end of an asynchronous transfer: the result, then the fence
+// value.
 func (f fencePage) complete(value uint64, result int64) {
 	f.touch(func() {
 		atomic.StoreUint64(f.word(abi.MetaResult), uint64(result))
@@ -58,20 +57,20 @@ func (f fencePage) complete(value uint64, result int64) {
 	})
 }
 
-// sparse publishes the holes that a READ has met.
+// sparse publishes the holes of a READ.
 func (f fencePage) sparse(s *abi.Sparse) {
 	if f.addr == 0 {
 		return
 	}
 	room := rooms.Get().(*[512]byte)
 	defer rooms.Put(room)
-	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), abi.AppendSparse(room[:0], s)) // a page that is gone has no reader
+	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), abi.AppendSparse(room[:0], s)) // an unmapped page has no reader
 }
 
-// rooms are for what is published: on xfs every READ has something to say.
+// rooms are reusable buffers: on XFS every READ publishes something.
 var rooms = sync.Pool{New: func() any { return new([512]byte) }}
 
-// died says that the GPU memory is gone.
+// died publishes that the GPU memory was freed.
 func (f fencePage) died() {
 	f.touch(func() { atomic.StoreUint32((*uint32)(unsafe.Add(pointer(f.addr), abi.MetaState)), abi.META_DIED) })
 }

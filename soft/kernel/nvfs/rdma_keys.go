@@ -7,7 +7,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 )
 
-// setRDMA keeps the keys under which a buffer is registered with a NIC.
+// setRDMA sets the keys under which a buffer is registered with a NIC.
 func (m *Module) setRDMA(a *abi.SetRDMAArgs) error {
 	if a.Version < abi.MIN_RDMA_VER || a.Nkeys != 1 {
 		return syscall.EINVAL
@@ -21,7 +21,7 @@ func (m *Module) setRDMA(a *abi.SetRDMAArgs) error {
 	})
 }
 
-// getRDMA answers into the argument. A buffer without keys gives zeros.
+// getRDMA writes the keys into the argument: zeros for a buffer without keys.
 func (m *Module) getRDMA(arg *abi.Arg) error {
 	addr, off := binary.LittleEndian.Uint64(arg[0:]), binary.LittleEndian.Uint64(arg[8:])
 	return m.onGroup(addr, func(g *mgroup) error {
@@ -33,7 +33,7 @@ func (m *Module) getRDMA(arg *abi.Arg) error {
 	})
 }
 
-// clearRDMA forgets the keys. Its error is the module's odd one.
+// clearRDMA removes the keys. Its only error is EPERM, as in the module.
 func (m *Module) clearRDMA(arg *abi.Arg) error {
 	err := m.onGroup(binary.LittleEndian.Uint64(arg[0:]), func(g *mgroup) error {
 		g.rdma = nil
@@ -45,7 +45,7 @@ func (m *Module) clearRDMA(arg *abi.Arg) error {
 	return nil
 }
 
-// onGroup runs fn with the lock of the mgroup at an address.
+// onGroup runs fn with the mgroup at an address locked.
 func (m *Module) onGroup(addr uint64, fn func(g *mgroup) error) error {
 	g, err := m.bound(addr)
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Module) onGroup(addr uint64, fn func(g *mgroup) error) error {
 	return err
 }
 
-// rdmaAt is for the memory from an offset in the buffer on. Call with mu held.
+// rdmaAt returns the keys for the buffer from an offset on. Call with mu held.
 func (g *mgroup) rdmaAt(off uint64) (abi.RDMAInfo, error) {
 	if g.rdma == nil {
 		return abi.RDMAInfo{}, nil
