@@ -6,7 +6,7 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
 // foreign is a file in the hands of a process that did not open it.

@@ -8,7 +8,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
 // A File is one open of the node.

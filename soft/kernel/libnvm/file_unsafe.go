@@ -8,7 +8,7 @@ import (
 
 	abi "github.com/culvert-io/culvert/internal/abi/libnvm"
 	"github.com/culvert-io/culvert/soft/kernel"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+	"github.com/culvert-io/culvert/soft/kernel/user"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/nvme/dma"
 )

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
 // A fencePage is a page of the process in which the module publishes more than a

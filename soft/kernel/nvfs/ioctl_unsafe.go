@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
-	"github.com/culvert-io/culvert/soft/kernel/p2p/user"
+	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
 // args are reusable arguments.

@@ -7,7 +7,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// registration is the link from any node to a /dev/nvidiactl.
+// A registration links a file to a /dev/nvidiactl.
 type registration struct{ ctl *ctlFile }
 
 // register is NV_ESC_REGISTER_FD of the file self.
@@ -25,16 +25,15 @@ func (r *registration) register(m *Manager, self kernel.File, fd int) error {
 // A ctlFile is an open /dev/nvidiactl.
 type ctlFile struct {
 	registration
-	m       *Manager
-	exports []memory // with nil for places that hold nothing; a file with any is an export
+	m *Manager
 }
 
 func (m *Manager) openCtl() (kernel.File, error) { return &ctlFile{m: m}, nil }
 
-// Mmap fails: it is for system memory, which is not modelled.
+// Mmap fails: it is for system memory, which is not emulated.
 func (f *ctlFile) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.EINVAL }
 
-// Release frees the file's clients and what was exported into it.
+// Release frees the file's clients.
 func (f *ctlFile) Release() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -43,16 +42,14 @@ func (f *ctlFile) Release() {
 			_ = f.m.freeClient(c) // a close reports nothing
 		}
 	}
-	dropAll(f.exports)
-	f.exports = nil
 }
 
-// A gpuFile is an open node of a GPU.
+// A gpuFile is an open device node of a GPU.
 type gpuFile struct {
 	registration
 	m    *Manager
 	card *card
-	mp   *mapping // the one that the node takes
+	mp   *mapping // the one that it can map
 }
 
 func (m *Manager) openGPU(c *card) kernel.File {
@@ -62,7 +59,7 @@ func (m *Manager) openGPU(c *card) kernel.File {
 	return &gpuFile{m: m, card: c}
 }
 
-// Mmap shows the mapping that RM_MAP_MEMORY attached to the node, all of it.
+// Mmap maps the whole mapping that RM_MAP_MEMORY attached to the file.
 func (f *gpuFile) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -73,7 +70,7 @@ func (f *gpuFile) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	case uint64(n+page-1)/uint64(page)*uint64(page) != f.mp.n:
 		return nil, syscall.ENXIO
 	}
-	v, err := newVMA(f.mp.access, f.mp.n, prot)
+	v, err := f.mp.access.Mmap(0, f.mp.n, prot)
 	if err != nil {
 		return nil, err
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 )
 
-// handler answers one request. Only its errno leaves through the system call;
-// what the resource manager thinks is written into the argument.
+// handler handles one request. It returns an errno; the resource manager's status is
+// written into the argument.
 type handler struct {
 	size uintptr
 	run  func(f *ctlFile, arg unsafe.Pointer) error
 }
 
-// on makes a handler of a method that answers with a status in its argument.
+// on makes a handler of a method that writes its status into the argument.
 func on[T any](run func(f *ctlFile, p *T)) handler {
 	var zero T
 	return handler{unsafe.Sizeof(zero), func(f *ctlFile, arg unsafe.Pointer) error {
@@ -38,7 +38,7 @@ var ctlHandlers = map[int]handler{
 	}},
 }
 
-// Ioctl looks at number and size of the request, as the driver does.
+// Ioctl checks number and size of the request, as the driver does.
 func (f *ctlFile) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	nr, size := nvrm.IoctlNumber(req), nvrm.IoctlSize(req)
 	if arg == nil {
@@ -55,7 +55,7 @@ func (f *ctlFile) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	return h.run(f, arg)
 }
 
-// Ioctl of a GPU's node knows one request: the others are for /dev/nvidiactl.
+// Ioctl of a GPU's device node has one request; the others are for /dev/nvidiactl.
 func (f *gpuFile) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	switch {
 	case arg == nil:
@@ -70,7 +70,7 @@ func checkVersion(f *ctlFile, arg unsafe.Pointer) error {
 	return f.m.checkVersion((*nvrm.RMAPIVersion)(arg))
 }
 
-// params reads the parameters of an allocation or a control.
+// params returns the parameters of an allocation or a control.
 func params[T any](addr uint64, size uint32) (*T, nvrm.Status) {
 	var zero T
 	switch {
@@ -79,6 +79,6 @@ func params[T any](addr uint64, size uint32) (*T, nvrm.Status) {
 	case addr == 0:
 		return nil, nvrm.NV_ERR_INVALID_ARGUMENT
 	}
-	// The client pinned what the address leads to for the time of the call.
+	// The client pins the parameters during the call.
 	return *(**T)(unsafe.Pointer(&addr)), nvrm.NV_OK
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 )
 
-// A Device is a software GPU that gives out IPC handles, as CUDA's does: they
-// name objects of the resource manager, which the software GPU knows nothing of.
+// A Device is a software GPU with IPC handles, which name objects of the resource
+// manager.
 type Device struct {
 	gpu.Device
 	m *Manager
@@ -18,8 +18,8 @@ type Device struct {
 // Device adds IPC handles to a device of the manager's driver.
 func (m *Manager) Device(d gpu.Device) Device { return Device{d, m} }
 
-// IPCHandle is the CUipcMemHandle of the allocation that a lies in. Only plain
-// device memory has one.
+// IPCHandle returns the CUipcMemHandle of the allocation at a, which must be plain
+// device memory.
 func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
 	op := fmt.Sprintf("cuIpcGetMemHandle(%v)", a)
 	p, err := d.Pointer(a)
@@ -44,8 +44,8 @@ func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
 	}.Bytes(), nil
 }
 
-// owned finds the block under an address among the objects of CUDA's client,
-// or enters it there until it is freed.
+// owned returns the block at an address from the objects of CUDA's client. It adds
+// the block until it is freed.
 func (m *Manager) owned(c *card, a gpu.Addr) (*block, nvrm.Handle, error) {
 	base, size, ok := c.gpu.Block(a)
 	if !ok {
@@ -55,7 +55,7 @@ func (m *Manager) owned(c *card, a gpu.Addr) (*block, nvrm.Handle, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	// Generations are never used twice, so that they make good numbers.
+	// Generations are never reused, so they can be handles.
 	h := cudaMemory + nvrm.Handle(gen)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// DefaultVersion is the driver release whose behaviour is modelled.
+// DefaultVersion is the driver release that is emulated.
 const DefaultVersion = "580.159.04"
 
 // A Manager is the resource manager of a machine.
@@ -23,7 +23,7 @@ type Manager struct {
 	mu         sync.Mutex // guards everything below, and the state of objects and files
 	clients    map[nvrm.Handle]*client
 	lastClient nvrm.Handle
-	cuda       *client // the client that owns what plain allocations stand on
+	cuda       *client // owns the blocks of plain allocations
 	mappings   int
 }
 
@@ -36,25 +36,24 @@ type card struct {
 	bar1     uint64 // bus address
 	bar1Size uint64
 
-	opens   int        // open nodes
-	windows []busRange // where mappings have to share BAR1, in order
+	opens   int        // open device nodes
+	windows []busRange // in use by mappings, sorted; not with a static BAR1
 }
 
-// static reports whether all memory has its place in BAR1, so that a mapping
-// is a matter of arithmetic.
+// static reports whether all memory has a fixed address in BAR1.
 func (c *card) static() bool { return c.bar1Size >= c.gpu.Info().Memory+staticStart }
 
 const (
 	clientBase  nvrm.Handle = 0xc1d00000
-	cudaMemory  nvrm.Handle = 0x5c000000 // CUDA numbers its memory objects from here
+	cudaMemory  nvrm.Handle = 0x5c000000 // first handle of CUDA's memory objects
 	bar1Base                = 0x20_0000_0000_00
 	bar1Stride              = 1 << 40
-	staticStart             = 0x20000000 // where memory begins in a static BAR1
+	staticStart             = 0x20000000 // address of memory in a static BAR1
 	vendorID                = 0x10de
 )
 
-// New adds the resource manager of a driver's cards to an operating system.
-// version is the release that it claims to be; "" means DefaultVersion.
+// New adds the resource manager of a driver's cards to an operating system. version
+// is the release that it reports; "" means DefaultVersion.
 func New(os *kernel.OS, drv *softgpu.Driver, version string) (*Manager, error) {
 	if version == "" {
 		version = DefaultVersion
@@ -95,7 +94,7 @@ func (m *Manager) addCard(i int) error {
 	return m.os.Register(nvrm.DevicePrefix+strconv.Itoa(i), func() (kernel.File, error) { return m.openGPU(c), nil })
 }
 
-// proc is what the driver shows under /proc/driver/nvidia.
+// proc returns /proc/driver/nvidia.
 func (m *Manager) proc() kernel.Tree {
 	t := kernel.Tree{"version": func() []byte {
 		return fmt.Appendf(nil, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (software machine)\n", m.version)
@@ -110,16 +109,14 @@ func (m *Manager) proc() kernel.Tree {
 	return t
 }
 
-// Mappings is the number of mappings that exist, mapped into the process or
-// not.
+// Mappings returns the number of mappings, mapped into the process or not.
 func (m *Manager) Mappings() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mappings
 }
 
-// Objects is the number of objects of all clients but CUDA's, with the clients
-// themselves.
+// Objects returns the number of clients and their objects, without CUDA's.
 func (m *Manager) Objects() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +129,7 @@ func (m *Manager) Objects() int {
 	return n
 }
 
-// Close frees all clients, whoever holds them. It comes before the software
-// GPU's Close, which wants its memory back.
+// Close frees all clients. It must come before the software GPU's Close.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,18 +9,18 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// A mapping is a part of memory that has a place in BAR1. It becomes visible
-// to the CPU when the node that it is attached to is mapped.
+// A mapping is memory with an address in BAR1. The CPU sees it when its file is
+// mapped.
 type mapping struct {
 	obj    *object
 	linear uint64 // bus address
 	n      uint64
 	access *softgpu.Access
-	vmas   []*vma
+	vmas   []*softgpu.VMA
 	gone   bool
 }
 
-// mapMemory is RM_MAP_MEMORY but for the node.
+// mapMemory is RM_MAP_MEMORY without the file.
 func (m *Manager) mapMemory(o *object, off, n uint64) (*mapping, nvrm.Status) {
 	page := uint64(os.Getpagesize())
 	switch {
@@ -29,7 +29,7 @@ func (m *Manager) mapMemory(o *object, off, n uint64) (*mapping, nvrm.Status) {
 	case off%page != 0 || n%page != 0:
 		return nil, nvrm.NV_ERR_INVALID_ARGUMENT
 	case o.card.gpu.Arena() == nil:
-		return nil, nvrm.NV_ERR_NOT_SUPPORTED // frames on the heap cannot be mapped a second time
+		return nil, nvrm.NV_ERR_NOT_SUPPORTED // frames on the heap cannot be mapped
 	}
 	access, status := acquireOf(o.mem, off, n)
 	if status != nvrm.NV_OK {
@@ -46,13 +46,14 @@ func (m *Manager) mapMemory(o *object, off, n uint64) (*mapping, nvrm.Status) {
 	return mp, nvrm.NV_OK
 }
 
-// acquireOf tells a range that begins outside the memory from one that ends there.
+// acquireOf distinguishes a range that begins outside the memory from one that ends
+// there.
 func acquireOf(mem memory, off, n uint64) (*softgpu.Access, nvrm.Status) {
-	access, err := mem.lend(off, n)
+	access, err := mem.acquire(off, n)
 	if err == nil {
 		return access, nvrm.NV_OK
 	}
-	first, err := mem.lend(off, 1)
+	first, err := mem.acquire(off, 1)
 	if err != nil {
 		return nil, nvrm.NV_ERR_INVALID_BASE
 	}
@@ -60,7 +61,7 @@ func acquireOf(mem memory, off, n uint64) (*softgpu.Access, nvrm.Status) {
 	return nil, nvrm.NV_ERR_INVALID_LIMIT
 }
 
-// place finds the bus address of what was lent.
+// place returns a bus address for the memory.
 func (c *card) place(access *softgpu.Access, n uint64) (uint64, nvrm.Status) {
 	if c.static() {
 		frames, _, off := access.Frames()
@@ -84,18 +85,18 @@ func (c *card) place(access *softgpu.Access, n uint64) (uint64, nvrm.Status) {
 	return c.bar1 + at, nvrm.NV_OK
 }
 
-// busRange is a part of BAR1 that a mapping has for itself.
+// A busRange is a part of BAR1 that one mapping uses.
 type busRange struct{ at, n uint64 }
 
 func (c *card) release(linear uint64) {
 	c.windows = slices.DeleteFunc(c.windows, func(w busRange) bool { return c.bar1+w.at == linear })
 }
 
-// unmap ends a mapping. What of it is mapped becomes inaccessible.
+// unmap ends a mapping. Accesses to what the process has mapped of it fault.
 func (m *Manager) unmap(mp *mapping) error {
 	var errs []error
 	for _, v := range mp.vmas {
-		errs = append(errs, v.revoke())
+		errs = append(errs, v.Revoke(-1))
 	}
 	mp.gone = true
 	mp.vmas = nil
@@ -107,9 +108,8 @@ func (m *Manager) unmap(mp *mapping) error {
 	return errors.Join(errs...)
 }
 
-// mappingAt finds a mapping by the name that a client has for it. In a static
-// BAR1 several mappings of the same memory share one; the client then means the
-// one that it has unmapped, and it does not matter which while it has not.
+// mappingAt finds a mapping by its bus address. In a static BAR1 several mappings of
+// the same memory have the same; the client means one that it has unmapped, if any.
 func (o *object) mappingAt(linear uint64) *mapping {
 	var found *mapping
 	for _, mp := range o.mappings {
@@ -120,13 +120,13 @@ func (o *object) mappingAt(linear uint64) *mapping {
 	return found
 }
 
-// idle ranks mappings by how little they are in use.
+// idle ranks mappings: unmapped, never mapped, mapped.
 func (mp *mapping) idle() int {
 	if len(mp.vmas) == 0 {
 		return 1
 	}
 	for _, v := range mp.vmas {
-		if v.live() {
+		if v.Mapped() {
 			return 0
 		}
 	}

@@ -9,32 +9,32 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// memory is what a memory object stands for. It keeps the frames allocated.
+// A memory is what a memory object stands for. It keeps the frames allocated.
 type memory interface {
 	card() *card
-	// lend gives n bytes from off, or fails when they are not there.
-	lend(off, n uint64) (*softgpu.Access, error)
-	// clone is the same memory, kept for somebody else.
+	// acquire returns n bytes from off, or an error if they do not exist.
+	acquire(off, n uint64) (*softgpu.Access, error)
+	// clone returns the same memory, kept separately.
 	clone() (memory, error)
 	drop()
 }
 
-// exported is memory behind a descriptor of the software GPU. An own duplicate
-// of the descriptor keeps it.
+// An exported memory is behind a descriptor of the software GPU. A duplicate of the
+// descriptor keeps it.
 type exported struct {
 	m  *Manager
 	c  *card
 	fd *os.File
 }
 
-// fromDescriptor is the memory behind a descriptor of this process, or nil.
+// fromDescriptor returns the memory behind a descriptor of this process, or nil.
 func (m *Manager) fromDescriptor(fd int) memory {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
 	e := &exported{m: m, fd: os.NewFile(uintptr(dup), "exported GPU memory")}
-	probe, err := e.lend(0, 1)
+	probe, err := e.acquire(0, 1)
 	if err != nil {
 		e.drop()
 		return nil
@@ -46,7 +46,7 @@ func (m *Manager) fromDescriptor(fd int) memory {
 
 func (e *exported) card() *card { return e.c }
 
-func (e *exported) lend(off, n uint64) (*softgpu.Access, error) {
+func (e *exported) acquire(off, n uint64) (*softgpu.Access, error) {
 	return e.m.drv.AcquireExport(e.fd, off, n)
 }
 
@@ -59,24 +59,24 @@ func (e *exported) clone() (memory, error) {
 
 func (e *exported) drop() { _ = e.fd.Close() } // nothing was written to it
 
-// block is the memory that plain allocations stand on: all of one, or shared
-// by several small ones. A loan of all of it keeps it.
+// A block contains plain allocations: one, or several small ones. An access to all of
+// it keeps it.
 type block struct {
 	c      *card
 	base   gpu.Addr
 	size   uint64
 	gen    uint64
-	access *softgpu.Access // nil in CUDA's own client, whose allocations keep it
+	access *softgpu.Access // nil in CUDA's client, whose allocations keep it
 }
 
 func (b *block) card() *card { return b.c }
 
-func (b *block) lend(off, n uint64) (*softgpu.Access, error) {
+func (b *block) acquire(off, n uint64) (*softgpu.Access, error) {
 	frames, gen, first := b.access.Frames()
 	return b.c.gpu.AcquireFrames(frames, gen, first+off, n)
 }
 
-// clone fails when the block was freed, even if its address is in use again.
+// clone fails if the block was freed, even if its address is in use again.
 func (b *block) clone() (memory, error) {
 	if b.access != nil {
 		frames, gen, off := b.access.Frames()

@@ -369,62 +369,6 @@ func TestSmallBAR(t *testing.T) {
 	}
 }
 
-func TestExportBetweenClients(t *testing.T) {
-	m := newMachine(t)
-	d := m.device(0)
-	a, fd := m.exported(d, 2<<20)
-	s, other := m.session(0), m.session(0)
-	h := handle1
-	want(t, "import", s.importFD(fd, s.device, &h), abi.NV_OK)
-	one, many := m.open("/dev/nvidiactl"), m.open("/dev/nvidiactl")
-
-	p := abi.ExportObjectToFDParams{Object: abi.ExportObject{Type: 1, HDevice: s.device, HParent: s.device, HObject: h}, FD: int32(one.Fd())}
-	cmd := uint32(abi.NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD)
-	want(t, "export", control(s, s.client, cmd, &p, unsafe.Sizeof(p)), abi.NV_OK)
-	want(t, "second export into a file", control(s, s.client, cmd, &p, unsafe.Sizeof(p)), abi.NV_ERR_INVALID_PARAMETER)
-
-	q := abi.ExportObjectsToFDParams{FD: int32(many.Fd()), HDevice: s.device, MaxObjects: 3, NumObjects: 2, Index: 1}
-	q.Objects[1] = h
-	cmds := uint32(abi.NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD)
-	want(t, "export of several", control(s, s.client, cmds, &q, unsafe.Sizeof(q)), abi.NV_OK)
-	q.Index = 2
-	want(t, "export past the end", control(s, s.client, cmds, &q, unsafe.Sizeof(q)), abi.NV_ERR_OUT_OF_RANGE)
-	want(t, "free", s.free(h), abi.NV_OK)
-
-	h = handle1
-	want(t, "import of one", other.importFD(one.Fd(), other.device, &h), abi.NV_OK)
-	r := abi.ImportObjectsFromFDParams{FD: int32(many.Fd()), HParent: other.device, NumObjects: 3}
-	r.Objects[2] = handle2
-	cmds = abi.NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD
-	want(t, "import of several", control(other, other.client, cmds, &r, unsafe.Sizeof(r)), abi.NV_OK)
-	if got := [3]uint8(r.ObjectTypes[:3]); got != [3]uint8{0, 0, 1} {
-		t.Errorf("types %v, want only the last to be video memory", got)
-	}
-	r.Index = 1
-	want(t, "import past the end", control(other, other.client, cmds, &r, unsafe.Sizeof(r)), abi.NV_ERR_OUT_OF_RANGE)
-	r.FD, r.Index, r.NumObjects = int32(fd), 0, 1
-	r.Objects[0] = 0xbeef0003
-	want(t, "import from the GPU's own export", control(other, other.client, cmds, &r, unsafe.Sizeof(r)), abi.NV_OK)
-
-	for _, h := range []abi.Handle{handle1, handle2, 0xbeef0003} {
-		if err := d.CopyIn(a, []byte{byte(h)}); err != nil {
-			t.Fatal(err)
-		}
-		node := m.open("/dev/nvidia0")
-		want(t, "map", other.mapMemory(h, 0, page, node.Fd()).Status, abi.NV_OK)
-		mp, err := node.Mmap(0, page, rw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := dev.Bytes(mp)[0]; got != byte(h) {
-			t.Errorf("object %#x shows %#x", h, got)
-		}
-		if err := mp.Unmap(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestIPCHandle(t *testing.T) {
 	m := newMachine(t)
 	d := m.device(0)

@@ -7,7 +7,7 @@ import (
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 )
 
-// A client owns objects, and is owned by the /dev/nvidiactl that made it.
+// A client owns objects. It belongs to the /dev/nvidiactl that made it.
 type client struct {
 	handle  nvrm.Handle
 	owner   *ctlFile // nil for CUDA's
@@ -30,7 +30,7 @@ func (m *Manager) newClient(owner *ctlFile) *client {
 	return c
 }
 
-// client finds a client of a file. Another file's is as good as none.
+// client returns a client of a file. Those of other files do not count.
 func (m *Manager) client(h nvrm.Handle, f *ctlFile) (*client, nvrm.Status) {
 	c := m.clients[h]
 	if c == nil || c.owner != f {
@@ -61,7 +61,7 @@ func (c *client) memory(h nvrm.Handle) (*object, nvrm.Status) {
 	return o, nvrm.NV_OK
 }
 
-// pick checks the number that a new object is to have, or finds one.
+// pick checks the handle of a new object, or chooses one.
 func (c *client) pick(h *nvrm.Handle) nvrm.Status {
 	const generated = 0xcaf00000
 	if *h == 0 {
@@ -78,8 +78,7 @@ func (c *client) pick(h *nvrm.Handle) nvrm.Status {
 	return nvrm.NV_OK
 }
 
-// adopt makes a memory object under a device. It takes mem over, also when it
-// fails.
+// adopt makes a memory object under a device. It takes over mem, even if it fails.
 func (m *Manager) adopt(c *client, parent nvrm.Handle, h *nvrm.Handle, mem memory) nvrm.Status {
 	d, status := c.device(parent)
 	if status == nvrm.NV_OK && d.card != mem.card() {
@@ -96,7 +95,7 @@ func (m *Manager) adopt(c *client, parent nvrm.Handle, h *nvrm.Handle, mem memor
 	return nvrm.NV_OK
 }
 
-// free ends an object and what hangs under it.
+// free frees an object and its children.
 func (m *Manager) free(c *client, o *object) error {
 	var errs []error
 	for _, child := range c.objects {
@@ -119,7 +118,7 @@ func (m *Manager) freeClient(c *client) error {
 	for len(c.objects) > 0 {
 		for _, o := range c.objects {
 			errs = append(errs, m.free(c, o))
-			break // what hung under it is gone too
+			break // its children are freed, too
 		}
 	}
 	delete(m.clients, c.handle)

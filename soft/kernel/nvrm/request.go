@@ -7,7 +7,7 @@ import (
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 )
 
-// checkVersion compares the caller's version with ours, or tells it.
+// checkVersion compares the caller's version with ours, or returns ours.
 func (m *Manager) checkVersion(p *nvrm.RMAPIVersion) error {
 	p.Reply = nvrm.NV_RM_API_VERSION_REPLY_RECOGNIZED
 	if p.Cmd != nvrm.NV_RM_API_VERSION_CMD_QUERY {
@@ -115,7 +115,7 @@ func (f *ctlFile) dupObject(p *nvrm.NVOS55Parameters) nvrm.Status {
 	if status != nvrm.NV_OK {
 		return status
 	}
-	src := f.m.clients[p.HClientSrc] // any client of this process will do
+	src := f.m.clients[p.HClientSrc] // of any client in this process
 	if src == nil {
 		return nvrm.NV_ERR_INVALID_CLIENT
 	}
@@ -134,7 +134,7 @@ func (f *ctlFile) mapMemory(p *nvrm.NVOS33ParametersWithFD) {
 	p.Params.Status = f.attach(&p.Params, int(p.FD))
 }
 
-// attach maps memory and hangs the mapping on a node.
+// attach maps memory and attaches the mapping to a file.
 func (f *ctlFile) attach(p *nvrm.NVOS33Parameters, fd int) nvrm.Status {
 	c, status := f.m.client(p.HClient, f)
 	if status != nvrm.NV_OK {

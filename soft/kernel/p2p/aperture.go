@@ -9,24 +9,23 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// PageSize is the size of the pages that the resource manager pins.
+// PageSize is the size of pinned pages.
 const PageSize = softgpu.FrameSize
 
 // reserve is what the resource manager keeps of a BAR1 that is smaller than the
-// memory behind it.
+// memory.
 const reserve = 36 << 20
 
 // A slot is a page of BAR1.
 type slot struct {
-	mem    []byte // what is seen there; nil when nothing is, or not any more
-	refs   int32  // pins that want it
-	drains int32  // those that gave it up and wait for loans to end
+	mem    []byte // what is visible there, or nil
+	refs   int32  // pins of it
+	drains int32  // pins that ended and wait for accesses
 }
 
-// An aperture is BAR1: the window through which other devices reach a GPU's
-// memory. Where BAR1 is as large as the memory every frame has its place in it
-// (static BAR1); else places are handed out. Either way nothing is seen that is
-// not pinned.
+// An aperture is BAR1, through which other devices reach a GPU's memory. If BAR1 is
+// as large as the memory, every frame has a fixed slot (static BAR1); otherwise slots
+// are allocated. Only pinned memory is visible.
 type aperture struct {
 	gpu    *softgpu.GPU
 	port   *pcie.Function
@@ -34,15 +33,15 @@ type aperture struct {
 	static bool
 
 	mu       sync.Mutex
-	ended    sync.Cond // a loan
-	slots    []slot    // made when first needed
-	place    []int32   // of frames, one more than the slot's number; not when static
-	next     int       // where to look for a free slot
-	used     int       // slots that are seen
+	ended    sync.Cond // signalled when an access ends
+	slots    []slot    // allocated at first use
+	place    []int32   // by frame: slot number + 1; nil if static
+	next     int       // where to search for a free slot
+	used     int       // visible slots
 	draining int
-	accesses uint64 // ever made
-	out      []*borrowed
-	shelf    []*borrowed
+	accesses uint64 // number of accesses so far
+	active   []*slotAccess
+	unused   []*slotAccess
 }
 
 func newAperture(g *softgpu.GPU, port *pcie.Function) (*aperture, error) {
@@ -54,7 +53,7 @@ func newAperture(g *softgpu.GPU, port *pcie.Function) (*aperture, error) {
 	return a, err
 }
 
-// furnish makes the tables. Call with mu held.
+// furnish allocates the tables. Call with mu held.
 func (a *aperture) furnish() {
 	if a.slots != nil {
 		return
@@ -66,8 +65,8 @@ func (a *aperture) furnish() {
 	}
 }
 
-// show makes lent memory visible and returns the physical addresses of its
-// pages. Pins that overlap share places.
+// show makes memory visible and returns the physical addresses of its pages.
+// Overlapping pins share slots.
 func (a *aperture) show(access *softgpu.Access) ([]uint64, error) {
 	frames, _, _ := access.Frames()
 	phys := make([]uint64, len(frames))
@@ -85,8 +84,8 @@ func (a *aperture) show(access *softgpu.Access) ([]uint64, error) {
 		n := a.take(f)
 		s := &a.slots[n]
 		if s.refs++; s.mem == nil {
-			// The rest of the segment is left in the slice's capacity: that
-			// is how neighbours know each other, see join.
+			// The rest of the segment stays in the capacity: follows finds adjacent
+			// pages by it.
 			s.mem = segs[0][at : at+PageSize]
 			a.used++
 		}
@@ -96,7 +95,7 @@ func (a *aperture) show(access *softgpu.Access) ([]uint64, error) {
 	return phys, nil
 }
 
-// room reports whether frames that have no place yet will find one.
+// room reports whether there are slots for frames that have none.
 func (a *aperture) room(frames []uint64) bool {
 	need := 0
 	for _, f := range frames {
@@ -107,7 +106,7 @@ func (a *aperture) room(frames []uint64) bool {
 	return need == 0 || need+reserve/PageSize <= len(a.slots)-a.used-a.draining
 }
 
-// take is the slot of a frame, a new one if need be.
+// take returns the slot of a frame, and allocates one if it has none.
 func (a *aperture) take(frame uint64) int {
 	if a.static {
 		return int(frame)
@@ -124,8 +123,8 @@ func (a *aperture) take(frame uint64) int {
 	return n
 }
 
-// hide undoes show. Pages that no other pin wants are seen no more at once, and
-// when it returns no loan of them is out.
+// hide undoes show. Pages without another pin become invisible at once. When it
+// returns, no access to them is in progress.
 func (a *aperture) hide(access *softgpu.Access) {
 	frames, _, _ := access.Frames()
 	a.mu.Lock()
@@ -146,7 +145,7 @@ func (a *aperture) hide(access *softgpu.Access) {
 	}
 	a.used -= len(drained)
 	a.draining += len(drained)
-	for until := a.accesses; a.lent(until); {
+	for until := a.accesses; a.inUse(until); {
 		a.ended.Wait()
 	}
 	a.draining -= len(drained)
@@ -155,11 +154,11 @@ func (a *aperture) hide(access *softgpu.Access) {
 	}
 }
 
-// lent reports whether pages that are being given up are on loan since then or
-// earlier. Later loans came through another pin of the same pages, and need not
-// be waited for. Pages that others give up count too: their loans end as well.
-func (a *aperture) lent(since uint64) bool {
-	for _, b := range a.out {
+// inUse reports whether pages of ended pins are in an access that is as old as since.
+// Later accesses use another pin of the same pages. Pages of other ended pins count,
+// too: their accesses also end.
+func (a *aperture) inUse(since uint64) bool {
+	for _, b := range a.active {
 		for n := b.first; n <= b.last && b.seq <= since; n++ {
 			if a.slots[n].drains > 0 {
 				return true
@@ -169,22 +168,22 @@ func (a *aperture) lent(since uint64) bool {
 	return false
 }
 
-// usedBytes is how much of BAR1 is in use.
+// usedBytes returns how much of BAR1 is in use.
 func (a *aperture) usedBytes() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return uint64(a.used) * PageSize
 }
 
-// A borrowed range of slots is out on loan.
-type borrowed struct {
+// A slotAccess is an access to a range of slots.
+type slotAccess struct {
 	a           *aperture
 	first, last int
-	seq         uint64 // counts loans
-	index       int    // in aperture.out
+	seq         uint64 // number of the access
+	index       int    // in aperture.active
 }
 
-// Acquire is how a DMA of another device arrives.
+// Acquire starts the DMA of another device.
 func (a *aperture) Acquire(segs [][]byte, off uint64, n int, _ pcie.Dir) ([][]byte, pcie.Releaser, error) {
 	first, last := int(off/PageSize), int((off+uint64(n)-1)/PageSize)
 	a.mu.Lock()
@@ -213,38 +212,38 @@ func (a *aperture) Acquire(segs [][]byte, off uint64, n int, _ pcie.Dir) ([][]by
 	for i := from; i < len(segs); i++ {
 		segs[i] = slices.Clip(segs[i])
 	}
-	return segs, a.borrow(first, last), nil
+	return segs, a.begin(first, last), nil
 }
 
-// follows reports whether b lies behind a in one segment.
+// follows reports whether b is behind a in one segment.
 func follows(a, b []byte) bool {
 	return cap(a) > len(a) && &a[:len(a)+1][len(a)] == &b[0]
 }
 
-// borrow writes a loan down. Call with mu held.
-func (a *aperture) borrow(first, last int) *borrowed {
-	var b *borrowed
-	if k := len(a.shelf); k > 0 {
-		b, a.shelf = a.shelf[k-1], a.shelf[:k-1]
+// begin records an access. Call with mu held.
+func (a *aperture) begin(first, last int) *slotAccess {
+	var b *slotAccess
+	if k := len(a.unused); k > 0 {
+		b, a.unused = a.unused[k-1], a.unused[:k-1]
 	} else {
-		b = &borrowed{a: a}
+		b = &slotAccess{a: a}
 	}
 	a.accesses++
-	b.first, b.last, b.seq, b.index = first, last, a.accesses, len(a.out)
-	a.out = append(a.out, b)
+	b.first, b.last, b.seq, b.index = first, last, a.accesses, len(a.active)
+	a.active = append(a.active, b)
 	return b
 }
 
-// Release ends a loan.
-func (b *borrowed) Release() {
+// Release ends the access.
+func (b *slotAccess) Release() {
 	a := b.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	end := len(a.out) - 1
-	a.out[b.index] = a.out[end]
-	a.out[b.index].index = b.index
-	a.out[end] = nil
-	a.out = a.out[:end]
-	a.shelf = append(a.shelf, b)
+	end := len(a.active) - 1
+	a.active[b.index] = a.active[end]
+	a.active[b.index].index = b.index
+	a.active[end] = nil
+	a.active = a.active[:end]
+	a.unused = append(a.unused, b)
 	a.ended.Broadcast()
 }

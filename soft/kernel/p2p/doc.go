@@ -7,28 +7,25 @@
 //
 // # The life of a pin
 //
-// Exactly one of two things ends a callback pin: put_pages, or a revoke, which
-// calls the client back and then destroys its DMA mappings, its page table and
-// its window in BAR1. Whoever comes second waits for the first. Both wait for
-// DMA in flight; after them no device can touch the pages. A callback must not
-// call put_pages on its own table: that would wait for itself, and is refused
-// with EDEADLK.
+// A callback pin ends by put_pages or by a revoke, never by both. A revoke calls the
+// client back, then removes its DMA mappings, its page table and its pages in BAR1. The
+// second of the two waits for the first. Both wait for DMA in flight; after them no
+// device can access the pages. put_pages inside the callback would wait for itself and
+// fails with EDEADLK.
 //
 // # Processes
 //
-// Modules act for the process that calls them. A [Process] is one such, and a
-// [Task] a thread of it: what the kernel calls current. The program that the
-// software machine runs in is RM.Self.
+// Modules act for the calling [Process]. A [Task] is a thread of it, the kernel's
+// "current". RM.Self is the process that the software machine runs in.
 //
 // # Sync points
 //
-// p2p.get.acquired, .pinned, .registered, .done; p2p.put, .marked, .unmapped,
-// .hidden, .woken;
-// p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
+// p2p.get.acquired, .pinned, .registered, .done; p2p.put, .marked, .unmapped, .hidden,
+// .woken; p2p.revoke, .begun, .called, .unmapped, .hidden, .done, .woken; p2p.map,
 // p2p.unmap. The id is the pin's number.
 //
 // # Lock order
 //
-// RM.mu, then aperture.mu. Neither is held while callbacks run, DMA is waited
-// for, or a sync point is passed.
+// RM.mu, aperture.mu. Neither is held while callbacks run, DMA is waited for, or a sync
+// point is passed.
 package p2p

@@ -10,42 +10,41 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// A state of a pin. It only grows.
+// A state of a pin only increases.
 type state uint8
 
 const (
-	getting  state = iota // the pages are pinned, get_pages has not returned
+	getting  state = iota // pinned, but get_pages has not returned
 	live                  //
-	putting               // put_pages is at work
-	revoking              // the callback is, or what follows it
+	putting               // in put_pages
+	revoking              // in the callback, or after it
 	dead
 )
 
-// A pin is pages held in place.
+// A pin is pinned pages.
 type pin struct {
 	rm         *RM
 	id         uint64
 	card       *aperture
 	va         uint64
-	access     *softgpu.Access // of the pages, for as long as they are pinned
+	access     *softgpu.Access // to the pages, while they are pinned
 	persistent bool
-	forced     bool // onto BAR1
+	forced     bool // through BAR1
 	free       func(*Task, *PageTable)
-	cancel     func() bool // of the wish to know when the memory is freed
+	cancel     func() bool // of the free callback
 	table      *PageTable
 
 	// Guarded by RM.mu.
 	state   state
-	revoked bool // not put
+	revoked bool // ended by a revoke, not by put_pages
 	revoker *Task
 	maps    []*DMAMapping
 	vmas    []*VMA
 }
 
-// GetPages pins the pages of one allocation that t's process owns. free is
-// called, once, should the pages be lost before they are put: from the thread
-// that frees them, and possibly before GetPages has returned. The table is freed
-// when the callback has returned.
+// GetPages pins pages of one allocation that t's process owns. free is called once if
+// the memory is freed before PutPages: by the thread that frees it, possibly before
+// GetPages returns. The table is valid until the callback returns.
 func (rm *RM) GetPages(t *Task, va, n uint64, free func(*Task, *PageTable)) (*PageTable, error) {
 	if free == nil {
 		return nil, syscall.EINVAL
@@ -75,16 +74,15 @@ func (rm *RM) GetPages(t *Task, va, n uint64, free func(*Task, *PageTable)) (*Pa
 	return p.table, nil
 }
 
-// sameBlock reports whether the addresses still mean the memory that was lent.
-// They may have been freed and allocated anew in between.
+// sameBlock reports whether the addresses still are the acquired memory: it may have
+// been freed and the addresses reused.
 func (p *pin) sameBlock() bool {
 	_, was, _ := p.access.Frames()
 	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), 1)
 	return err == nil && is == was
 }
 
-// GetPagesPersistent pins pages that stay valid until they are put, whatever
-// their owner does.
+// GetPagesPersistent pins pages until they are put, even if their owner frees them.
 func (rm *RM) GetPagesPersistent(t *Task, va, n uint64, flags uint32) (*PageTable, error) {
 	force := flags == abi.NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
 	switch {
@@ -102,10 +100,10 @@ func (rm *RM) GetPagesPersistent(t *Task, va, n uint64, flags uint32) (*PageTabl
 	return p.table, nil
 }
 
-// allocations are what a pin needs of the kernel, in order.
+// allocations are those of the kernel for a pin, in order.
 var allocations = []string{"mem_info", "physical_addresses", "wreqmb_h", "rreqmb_h", "pages", "page"}
 
-// newPin does what both ways to pin have in common.
+// newPin is the common part of both calls.
 func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 	if va == 0 || n == 0 || va%PageSize != 0 || n%PageSize != 0 || va+n < va {
 		return nil, syscall.EINVAL
@@ -139,7 +137,7 @@ func (rm *RM) newPin(t *Task, va, n uint64, init func(*pin)) (*pin, error) {
 	return p, nil
 }
 
-// settle moves a pin on and wakes whoever waits for that.
+// settle sets the state of a pin and wakes waiting threads.
 func (rm *RM) settle(p *pin, s state) {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
@@ -150,18 +148,18 @@ func (rm *RM) settle(p *pin, s state) {
 	rm.changed.Broadcast()
 }
 
-// abandon ends a pin that get_pages could not finish.
+// abandon ends a pin whose get_pages fails.
 func (p *pin) abandon() {
 	p.card.hide(p.access)
 	p.access.Release()
 	p.rm.settle(p, dead)
 }
 
-// endPoints are sync points on the way to a pin's end.
+// endPoints are the sync points in end.
 type endPoints struct{ unmapped, hidden string }
 
-// end takes everything away that hangs on the pin, and the pages. It waits for
-// DMA in flight. One goroutine comes here, once.
+// end removes the pin's mappings and pages. It waits for DMA in flight. It runs once
+// per pin.
 func (p *pin) end(points endPoints) {
 	for {
 		p.rm.mu.Lock()
@@ -186,9 +184,9 @@ func (p *pin) end(points endPoints) {
 	p.rm.settle(p, dead)
 }
 
-// PutPages unpins. For a table that was revoked, or is being so, it waits and
-// says that all is well. Other than the original, which loses the pin in
-// silence, it refuses an address that is not the pin's.
+// PutPages unpins. For a revoked table it waits for the revoke and returns nil.
+// Unlike the driver, which loses the pin, it refuses an address that is not the
+// pin's.
 func (rm *RM) PutPages(t *Task, va uint64, table *PageTable) error {
 	if table == nil {
 		return nil
@@ -230,20 +228,20 @@ func (rm *RM) put(t *Task, p *pin) error {
 		rm.mu.Unlock()
 		rm.at("p2p.put.woken", p)
 		return nil
-	default: // put before
+	default: // already put
 		rm.mu.Unlock()
 		return syscall.EINVAL
 	}
 	if p.cancel != nil {
-		p.cancel() // else freed is on its way, and waits for us
+		p.cancel() // if that is too late, freed waits for us
 	}
 	rm.at("p2p.put.marked", p)
 	p.end(endPoints{"p2p.put.unmapped", "p2p.put.hidden"})
 	return nil
 }
 
-// freed is called when the owner frees the memory, by whoever frees it. The
-// memory is gone when it returns.
+// freed runs when the owner frees the memory. The memory is not used any more when it
+// returns.
 func (p *pin) freed() {
 	rm := p.rm
 	rm.at("p2p.revoke", p)
@@ -270,8 +268,7 @@ func (p *pin) freed() {
 	rm.at("p2p.revoke.done", p)
 }
 
-// Revoke takes back all callback pins, as the reset of a GPU does. Their memory
-// stays allocated.
+// Revoke ends all callback pins, as a GPU reset does. Their memory stays allocated.
 func (rm *RM) Revoke() {
 	rm.mu.Lock()
 	var list []*pin

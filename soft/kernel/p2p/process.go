@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A Process owns memory, open files and pins, and ends.
+// A Process owns memory, open files and pins.
 type Process struct {
 	PID int
 
@@ -16,14 +16,14 @@ type Process struct {
 
 func (p *Process) String() string { return fmt.Sprintf("process %d", p.PID) }
 
-// A Task is a thread of a process. Calls take the one that makes them.
+// A Task is a thread of a process. Calls take the calling one.
 type Task struct{ Process *Process }
 
-// Task is a new thread.
+// Task returns a new thread.
 func (p *Process) Task() *Task { return &Task{p} }
 
-// OnExit has fn called when the process ends, after what was registered
-// earlier. cancel takes it back.
+// OnExit has fn called when the process ends, after functions registered before.
+// cancel undoes it.
 func (p *Process) OnExit(fn func()) (cancel func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +36,8 @@ func (p *Process) OnExit(fn func()) (cancel func()) {
 	}
 }
 
-// Exit ends the process: what was registered with OnExit is called, first
-// come first served, as a kernel closes descriptors. A second call does nothing.
+// Exit ends the process: it calls the functions of OnExit in the order of
+// registration, as a kernel closes descriptors. A second call does nothing.
 func (p *Process) Exit() {
 	for {
 		p.mu.Lock()

@@ -328,7 +328,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		r.put(va, table)
 	}
-	if n := len(r.rm.cards[0].shelf); n > 1 {
+	if n := len(r.rm.cards[0].unused); n > 1 {
 		t.Errorf("%d accesses on the shelf", n)
 	}
 	r.free(va)

@@ -15,30 +15,30 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config says what the resource manager manages.
+// A Config describes the GPUs.
 type Config struct {
 	GPUs  *softgpu.Driver
 	Ports []*pcie.Function // where the GPUs are plugged in, by index
 
-	// ForceBAR1 is true on platforms whose processor reaches GPU memory by a
-	// better way than BAR1, so that a pin can ask for BAR1 in spite of it.
+	// ForceBAR1 lets a pin require BAR1, as on platforms whose processor reaches GPU
+	// memory by a faster path.
 	ForceBAR1 bool
 
 	Points *syncpoint.Points
-	// Fail, if any, is asked at every allocation and makes it fail.
+	// Fail, if not nil, is called at every allocation and can make it fail.
 	Fail func(site string) bool
 }
 
-// RM is nvidia_p2p_* as the resource manager implements it. It is safe for
-// concurrent use. Errors are syscall.Errno, as a kernel function returns them.
+// RM is nvidia_p2p_* of the resource manager. It is safe for concurrent use. Errors
+// are syscall.Errno.
 type RM struct {
-	// Self is the process that the software machine runs in. It owns all GPU
-	// memory that was not given to another ([RM.Give]).
+	// Self is the process that the software machine runs in. It owns all GPU memory
+	// that was not given to another process ([RM.Give]).
 	Self *Process
 
 	cfg   Config
 	cards []*aperture
-	void  *os.File // nothing: what a zapped mapping shows
+	empty *os.File // an empty file: a mapping of it raises SIGBUS
 
 	mu      sync.Mutex
 	changed sync.Cond // a pin's state
@@ -47,15 +47,15 @@ type RM struct {
 	owners  map[uint64]*Process // of allocations, by generation
 }
 
-// NewRM takes charge of the GPUs, and gives each its BAR1.
+// NewRM adds BAR1 to each GPU.
 func NewRM(cfg Config) (*RM, error) {
 	rm := &RM{Self: &Process{PID: os.Getpid()}, cfg: cfg, pins: map[*pin]bool{}, owners: map[uint64]*Process{}}
 	rm.changed.L = &rm.mu
-	fd, err := unix.MemfdCreate("culvert-void", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("culvert-empty", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	rm.void = os.NewFile(uintptr(fd), "void")
+	rm.empty = os.NewFile(uintptr(fd), "empty")
 	for i := range cfg.Ports {
 		if err := rm.addCard(i); err != nil {
 			return nil, errors.Join(fmt.Errorf("nvidia_p2p: GPU %d: %w", i, err), rm.Close())
@@ -77,7 +77,7 @@ func (rm *RM) addCard(i int) error {
 	return nil
 }
 
-// Close takes the BARs away. Pins that are left are an error, and stay.
+// Close removes the BARs. It fails if there are pins, and leaves them.
 func (rm *RM) Close() error {
 	if n := rm.Live(); n > 0 {
 		return fmt.Errorf("nvidia_p2p: %d pins were not put", n)
@@ -85,26 +85,25 @@ func (rm *RM) Close() error {
 	for _, a := range rm.cards {
 		a.bar.Remove()
 	}
-	return rm.void.Close()
+	return rm.empty.Close()
 }
 
-// Live is the number of pins that have not ended.
+// Live returns the number of pins.
 func (rm *RM) Live() int {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
 	return len(rm.pins)
 }
 
-// BAR1Used is how much of a GPU's BAR1 pins take up, each page once.
+// BAR1Used returns the bytes of a GPU's BAR1 that are pinned, each page once.
 func (rm *RM) BAR1Used(gpu int) uint64 { return rm.cards[gpu].usedBytes() }
 
-// fails asks the fault injector.
 func (rm *RM) fails(site string) bool { return rm.cfg.Fail != nil && rm.cfg.Fail(site) }
 
 func (rm *RM) at(name string, p *pin) { rm.cfg.Points.At(name, p.id) }
 
-// Give makes a process the owner of the allocation at a. What is given to no
-// process belongs to Self. A process can pin its own memory only.
+// Give makes a process the owner of the allocation at a. Other allocations belong to
+// Self. A process can pin only its own memory.
 func (rm *RM) Give(p *Process, a gpu.Addr) error {
 	g, ok := rm.cfg.GPUs.Find(a)
 	if !ok {
@@ -140,7 +139,7 @@ func (rm *RM) owns(p *Process, gen uint64) bool {
 	return p == owner
 }
 
-// find is the GPU whose memory a range is, and whether t may have it.
+// find returns the GPU of a range and acquires the memory, if t may pin it.
 func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Access, error) {
 	g, ok := rm.cfg.GPUs.Find(gpu.Addr(va))
 	if !ok || g.Index() >= len(rm.cards) {
@@ -152,7 +151,7 @@ func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Access, error) {
 	}
 	access, err := g.Acquire(gpu.Addr(va), n)
 	if err != nil {
-		return nil, nil, syscall.EINVAL // not there, or the end is past the allocation
+		return nil, nil, syscall.EINVAL // not allocated, or past the end of the allocation
 	}
 	_, gen, _ := access.Frames()
 	if !rm.owns(t.Process, gen) {

@@ -9,8 +9,7 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A PageTable is what a pin gives: struct nvidia_p2p_page_table. It is dead
-// when the pin has ended.
+// A PageTable is struct nvidia_p2p_page_table. It is invalid when the pin has ended.
 type PageTable struct {
 	Pages []uint64 // physical addresses
 	UUID  gpu.UUID
@@ -18,14 +17,13 @@ type PageTable struct {
 	pin *pin
 }
 
-// Entries is the number of pages.
+// Entries returns the number of pages.
 func (t *PageTable) Entries() uint32 { return uint32(len(t.Pages)) }
 
-// Port is the GPU whose pages they are, on the fabric.
+// Port returns the GPU on the fabric.
 func (t *PageTable) Port() *pcie.Function { return t.pin.card.port }
 
-// A DMAMapping is a page table as one other device sees it: struct
-// nvidia_p2p_dma_mapping.
+// A DMAMapping is struct nvidia_p2p_dma_mapping: a page table for one other device.
 type DMAMapping struct {
 	Addresses []uint64 // bus addresses
 	Peer      *pcie.Function
@@ -34,8 +32,8 @@ type DMAMapping struct {
 	m     *pcie.Mapping
 }
 
-// DMAMapPages gives the pages bus addresses for a peer. Whether the peer can
-// reach them is not asked: the fabric says so when it tries.
+// DMAMapPages returns bus addresses of the pages for a peer. It does not check that
+// the peer can reach them: the fabric does, at each DMA.
 func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error) {
 	if peer == nil || t == nil || t.pin == nil || t.pin.rm != rm || t.UUID == (gpu.UUID{}) {
 		return nil, syscall.EINVAL
@@ -68,9 +66,8 @@ func (rm *RM) DMAMapPages(peer *pcie.Function, t *PageTable) (*DMAMapping, error
 	return d, nil
 }
 
-// DMAUnmapPages ends a mapping and waits for DMA through it, as far as there is
-// an IOMMU to know of it. One that a revoke or an earlier call has ended is
-// left alone.
+// DMAUnmapPages ends a mapping. With a translating IOMMU it waits for DMA through it.
+// It does nothing for a mapping that has ended.
 func (rm *RM) DMAUnmapPages(peer *pcie.Function, t *PageTable, m *DMAMapping) error {
 	if peer == nil || t == nil || m == nil || m.Peer != peer || m.table != t || t.pin.rm != rm {
 		return syscall.EINVAL

@@ -1,7 +1,6 @@
-// Package user copies between the modules of the software kernel and the
-// program that calls them. An ioctl's argument is only a number that the
-// program has chosen: whatever is wrong with it must end in EFAULT and not in
-// the death of the machine.
+// Package user copies between emulated kernel modules and the process that calls
+// them. An ioctl's argument is a number that the process chose: an invalid one
+// results in EFAULT, not in a crash.
 package user
 
 import (
@@ -10,22 +9,22 @@ import (
 	"unsafe"
 )
 
-// page is the unit in which memory is accessible or not.
+// page is the unit of memory protection.
 const page = 4096
 
-// Read copies len(dst) bytes from the program. When some of them cannot be read
-// it says how many could, by whole pages, and EFAULT.
+// Read copies len(dst) bytes from the process. If some cannot be read, it returns how
+// many could, by whole pages, and EFAULT.
 func Read(dst []byte, src unsafe.Pointer) (n int, err error) {
 	return walk(dst, src, func(part, user []byte) { copy(part, user) })
 }
 
-// Write copies src to the program. When some of it cannot be written the bytes
-// up to that page are, as a kernel does it, and the error is EFAULT.
+// Write copies src to the process. If some cannot be written, it writes the bytes
+// before that page, as a kernel does, and returns EFAULT.
 func Write(dst unsafe.Pointer, src []byte) (n int, err error) {
 	return walk(src, dst, func(part, user []byte) { copy(user, part) })
 }
 
-// walk goes over memory of the program, from page to page.
+// walk runs each on memory of the process, page by page.
 func walk(ours []byte, theirs unsafe.Pointer, each func(part, user []byte)) (n int, err error) {
 	if theirs == nil {
 		return 0, syscall.EFAULT
@@ -45,13 +44,13 @@ func walk(ours []byte, theirs unsafe.Pointer, each func(part, user []byte)) (n i
 	return n, nil
 }
 
-// Get copies a struct from the program.
+// Get copies a struct from the process.
 func Get[T any](v *T, arg unsafe.Pointer) error {
 	_, err := Read(raw(v), arg)
 	return err
 }
 
-// Put copies a struct to the program.
+// Put copies a struct to the process.
 func Put[T any](arg unsafe.Pointer, v *T) error {
 	_, err := Write(arg, raw(v))
 	return err
