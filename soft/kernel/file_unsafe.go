@@ -4,14 +4,13 @@ import (
 	"unsafe"
 )
 
-// A File is one open of a module's node: the module's file operations. Errors
-// are syscall.Errno, and the OS adds operation and path. Calls may come
-// concurrently; Release comes last.
+// A File is one open of a device node: the module's file operations. Errors are
+// syscall.Errno; the OS adds operation and path. Calls may be concurrent, except
+// Release, which is the last.
 type File interface {
 	Ioctl(req uintptr, arg unsafe.Pointer) error
 	Mmap(off int64, n, prot int) (Mapping, error)
-	// Release is called when the node was closed and all its mappings were
-	// unmapped.
+	// Release is called when the file was closed and its mappings were unmapped.
 	Release()
 }
 

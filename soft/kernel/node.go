@@ -10,19 +10,19 @@ import (
 
 var errClosed = fs.ErrClosed
 
-// A node is an open file in the table. Like the kernel's, it lives until it is
-// closed and its last mapping is gone.
+// A node is an open file. It lives until it is closed and its last mapping is
+// unmapped.
 type node struct {
 	os   *OS
 	path string
 	file File
-	fd   int // constant; the descriptor is given back by Close
+	fd   int // constant; Close closes the descriptor
 
 	mu     sync.RWMutex // held for reading by calls in progress
 	closed bool
 
 	refMu sync.Mutex
-	refs  int // the open one, and one for each mapping
+	refs  int // the open file, and each mapping
 }
 
 func (n *node) enter() bool {
@@ -94,7 +94,7 @@ func (n *node) fail(op string, err error) error {
 
 func ioctlName(req uintptr) string { return fmt.Sprintf("ioctl %#x", req) }
 
-// A mapping keeps its file.
+// A mapping has a reference to its file.
 type mapping struct {
 	Mapping
 	node *node

@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// An OS is an operating system made of software. It is safe for concurrent use.
+// An OS is an emulated operating system. It is safe for concurrent use.
 type OS struct {
 	seam // what clients of the modules use
 
@@ -25,22 +25,22 @@ type OS struct {
 // seam is embedded unexported, so that users do not see an internal type.
 type seam = dev.Seam
 
-// A view is an OS as clients of its modules see it.
+// A view is an OS for clients of its modules.
 type view struct{ o *OS }
 
 func (v view) Open(path string) (dev.Node, error) { return v.o.openNode(path) }
 func (v view) FS() fs.FS                          { return v.o.FS() }
 func (v view) Simulated() bool                    { return true }
 
-// New makes an operating system without nodes. Its file system is base, on
-// which modules mount their own: the machine's files are real ones, so what
-// describes the disks under them is real too.
+// New returns an operating system without device nodes. Modules mount files over
+// base, normally the root of the real file system, so that real disks have real
+// descriptions.
 func New(base fs.FS) *OS {
 	o := &OS{fs: overlay{base: base}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
 	return dev.With(o, dev.OS(view{o}))
 }
 
-// Register adds a node. open runs for each open of it, and may refuse with a
+// Register adds a device node. open runs for each open and may return a
 // syscall.Errno.
 func (o *OS) Register(path string, open func() (File, error)) error {
 	o.mu.Lock()
@@ -52,21 +52,20 @@ func (o *OS) Register(path string, open func() (File, error)) error {
 	return nil
 }
 
-// Unregister removes a node. What is open stays open.
+// Unregister removes a device node. Open files stay open.
 func (o *OS) Unregister(path string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.nodes, path)
 }
 
-// Mount puts a file system at a directory such as "proc/driver/nvidia". It
-// hides what the directory held before.
+// Mount mounts a file system at a path such as "proc/driver/nvidia".
 func (o *OS) Mount(dir string, fsys fs.FS) { o.fs.mount(dir, fsys) }
 
-// FS is the file system with everything that is mounted.
+// FS returns the file system with all mounts.
 func (o *OS) FS() fs.FS { return &o.fs }
 
-// openNode opens a registered node. Those of the host cannot be opened.
+// openNode opens a registered device node. Those of the host cannot be opened.
 func (o *OS) openNode(path string) (dev.Node, error) {
 	o.mu.Lock()
 	open := o.nodes[path]
@@ -86,9 +85,8 @@ func (o *OS) openNode(path string) (dev.Node, error) {
 	return n, nil
 }
 
-// number enters a node into the table of open files. Its number is that of a
-// real descriptor, so that it can never be taken for one of the host's that an
-// ioctl may also name.
+// number adds a node to the open files. Its number is a real descriptor, so that it
+// never equals one of the host that an ioctl may name.
 func (o *OS) number(n *node) error {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,8 +106,8 @@ func (o *OS) forget(n *node) error {
 	return unix.Close(n.fd)
 }
 
-// File is the open file with a number, or nil. A module calls it for a number
-// that it finds in a request.
+// File returns the open file with a number, or nil. A module calls it for a number in
+// a request.
 func (o *OS) File(fd int) File {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +117,7 @@ func (o *OS) File(fd int) File {
 	return nil
 }
 
-// OpenFiles is the number of open nodes.
+// OpenFiles returns the number of open files.
 func (o *OS) OpenFiles() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

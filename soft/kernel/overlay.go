@@ -28,7 +28,7 @@ func (o *overlay) mount(dir string, fsys fs.FS) {
 	o.mounts[dir] = fsys
 }
 
-// find is the file system that a name lies in, and its name there.
+// find returns the file system of a name, and the name in it.
 func (o *overlay) find(name string) (fs.FS, string) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -40,7 +40,7 @@ func (o *overlay) find(name string) (fs.FS, string) {
 	return o.base, name
 }
 
-// below are the names in a directory under which something is mounted.
+// below returns the names in a directory under which something is mounted.
 func (o *overlay) below(dir string) []string {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -72,20 +72,18 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	case err == nil:
 		return f, nil
 	case len(extra) > 0:
-		return newDir(name, entries(extra)), nil // a directory of mount points alone
+		return newDir(name, entries(extra)), nil // it has only mount points
 	}
 	return nil, err
 }
 
-// isDir is false for a file that was mounted as such: /proc has some that no
-// directory is needed for.
+// isDir is false for a mounted file, as in /proc.
 func isDir(f fs.File) bool {
 	_, ok := f.(fs.ReadDirFile)
 	return ok
 }
 
-// merge lists an open directory under the name that it has here, and with the
-// mount points in it.
+// merge lists an open directory with its mount points.
 func merge(f fs.File, name string, extra []string) (fs.File, error) {
 	defer f.Close()
 	d, ok := f.(fs.ReadDirFile)

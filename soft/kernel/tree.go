@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Tree is a file system whose files are made when they are opened, as those
-// of /proc are. The keys are paths.
+// A Tree is a file system whose files are made when they are opened, as in /proc. The
+// keys are paths; "." is a file mounted by itself.
 type Tree map[string]func() []byte
 
 // Open makes a file, or lists a directory.
@@ -50,7 +50,7 @@ func (t Tree) list(dir string) []fs.DirEntry {
 	return slices.Collect(maps.Values(found))
 }
 
-// info describes a generated file. Its size is 0, as it is in /proc.
+// info describes a generated file. Its size is 0, as in /proc.
 type info struct {
 	name string
 	mode fs.FileMode

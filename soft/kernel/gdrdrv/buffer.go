@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
-// tscKHz is the clock in which the module tells how long a pin took: here a
-// cycle is a nanosecond.
+// tscKHz is the clock in which the module reports how long a pin took: here a cycle
+// is a nanosecond.
 const tscKHz = 1_000_000
 
 // A buffer is pinned memory of a file.
@@ -20,17 +20,17 @@ type buffer struct {
 	id     uint64 // for sync points
 	handle uint64
 	va     uint64 // of the first page
-	offset uint64 // of what was asked for in it
+	offset uint64 // of the requested address in it
 	size   uint64 // in whole pages
 	took   time.Duration
 
 	mu      sync.Mutex
-	table   *p2p.PageTable // nil when the pages are lost
+	table   *p2p.PageTable // nil if the memory was freed
 	mapping *mapping
 	revoked bool
 }
 
-// A mapping is a buffer in the program's address space.
+// A mapping is a buffer in the process's address space.
 type mapping struct {
 	*p2p.VMA
 	b *buffer
@@ -38,7 +38,7 @@ type mapping struct {
 
 var _ kernel.Mapping = (*mapping)(nil)
 
-// pinRange are whole pages around what a program asks for.
+// pinRange returns the whole pages around a request.
 func pinRange(addr, size uint64) (start, n uint64, err error) {
 	if addr == 0 || addr+size < addr || addr+size > -abi.GPU_PAGE_SIZE&(1<<64-1) {
 		return 0, 0, syscall.EINVAL
@@ -48,7 +48,7 @@ func pinRange(addr, size uint64) (start, n uint64, err error) {
 	return start, end - start, nil
 }
 
-// pin pins memory and gives it a handle.
+// pin pins memory and assigns a handle.
 func (f *File) pin(addr, size, token uint64, space, flags uint32) (*buffer, error) {
 	rm, callback := f.m.cfg.RM, f.m.cfg.Callback
 	if flags&^abi.GDRDRV_PIN_FLAG_FORCE_PCIE != 0 || callback && flags != 0 || !callback && (token != 0 || space != 0) {
@@ -75,13 +75,13 @@ func (f *File) pin(addr, size, token uint64, space, flags uint32) (*buffer, erro
 	b.keep(table)
 	f.m.cfg.Points.At("gdrdrv.pinned", b.id)
 	if err := f.add(b); err != nil {
-		_ = b.unpin() // the first error is the one to report
+		_ = b.unpin() // the first error is reported
 		return nil, err
 	}
 	return b, nil
 }
 
-// keep stores the table, unless the callback was faster.
+// keep stores the table, unless the callback was first.
 func (b *buffer) keep(t *p2p.PageTable) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *buffer) lost(*p2p.Task, *p2p.PageTable) {
 	b.table = nil
 }
 
-// zap takes the memory out of a mapping that lives. Call with mu held.
+// zap revokes the mapping, if any. Call with mu held.
 func (b *buffer) zap() {
 	if b.mapping != nil {
 		b.mapping.Zap()
@@ -108,8 +108,8 @@ func (b *buffer) zap() {
 	}
 }
 
-// unpin lets the memory go. The lock is dropped before the pages are put: that
-// waits for a callback that runs, and the callback wants the lock.
+// unpin unpins the memory. It unlocks before it puts the pages: that waits for a
+// running callback, which locks.
 func (b *buffer) unpin() error {
 	rm, points := b.f.m.cfg.RM, b.f.m.cfg.Points
 	points.At("gdrdrv.unpin", b.id)
@@ -141,7 +141,7 @@ func (b *buffer) mmap(n uint64, prot int) (kernel.Mapping, error) {
 	return b.mapping, nil
 }
 
-// Unmap gives the addresses back. The buffer can then be mapped again.
+// Unmap removes the mapping. The buffer can then be mapped again.
 func (m *mapping) Unmap() error {
 	if err := m.VMA.Unmap(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (m *mapping) Unmap() error {
 	return nil
 }
 
-// mappingType is that of the mapping that lives. Call with mu held.
+// mappingType returns that of the current mapping. Call with mu held.
 func (b *buffer) mappingType() abi.MappingType {
 	if b.mapping == nil {
 		return abi.GDR_MAPPING_TYPE_NONE
@@ -162,8 +162,7 @@ func (b *buffer) mappingType() abi.MappingType {
 	return abi.GDR_MAPPING_TYPE_WC
 }
 
-// request checks a mapping type that the program wishes for. There is never a
-// choice: a platform maps in one way.
+// request checks a requested mapping type. A platform has only one.
 func (b *buffer) request(t abi.MappingType) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

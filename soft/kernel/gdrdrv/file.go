@@ -12,7 +12,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
 
-// A File is one open of the node. It belongs to the process that opened it.
+// A File is one open of the device node. It belongs to the process that opened it.
 type File struct {
 	m     *Module
 	owner *p2p.Process
@@ -21,21 +21,21 @@ type File struct {
 
 	mu      sync.Mutex
 	buffers map[uint64]*buffer // by handle
-	next    uint64             // handle
+	next    uint64             // next handle
 	closed  bool
 }
 
 var _ kernel.File = (*File)(nil)
 
-// Open opens the node for a process.
+// Open opens the device node for a process.
 func (m *Module) Open(p *p2p.Process) *File {
 	f := &File{m: m, owner: p, buffers: map[uint64]*buffer{}}
 	f.leave = p.OnExit(f.Release)
 	return f
 }
 
-// By is the same file in the hands of another process, which has inherited it.
-// The module refuses everybody but the one who opened it.
+// By returns the file as another process sees it that inherited it. The module
+// rejects all calls of such a process.
 func (f *File) By(p *p2p.Process) kernel.File {
 	if p == f.owner {
 		return f
@@ -46,14 +46,14 @@ func (f *File) By(p *p2p.Process) kernel.File {
 // lastHandle is the last whose offset fits into a file offset.
 const lastHandle = math.MaxInt64 / abi.HOST_PAGE
 
-// add gives a buffer its handle. Handles are page offsets: they do not overlap,
-// and are never used again.
+// add assigns a handle. Handles are page offsets: they do not overlap and are never
+// reused.
 func (f *File) add(b *buffer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	pages := max(1, b.size/abi.HOST_PAGE)
 	switch {
-	case f.closed: // by the end of the process, in the middle of a call
+	case f.closed: // by the end of the process, during the call
 		return syscall.EBADF
 	case f.next > lastHandle-pages:
 		return syscall.ENOMEM
@@ -73,7 +73,7 @@ func (f *File) find(handle uint64) (*buffer, error) {
 	return nil, syscall.EINVAL
 }
 
-// take is find for the last time.
+// take is find and removes the buffer.
 func (f *File) take(handle uint64) (*buffer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +112,7 @@ func (f *File) Release() {
 		slices.SortFunc(all, func(a, b *buffer) int { return cmp.Compare(a.handle, b.handle) })
 		for _, b := range all {
 			f.m.cfg.Points.At("gdrdrv.release", b.id)
-			_ = b.unpin() // what fails here has nobody to tell
+			_ = b.unpin() // no one to report to
 		}
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
-// foreign is a file in the hands of a process that did not open it.
+// foreign is a file in a process that did not open it.
 type foreign struct{ *File }
 
-// Ioctl of a foreign process gets no further than the type of the request.
+// Ioctl checks the type of the request only.
 func (foreign) Ioctl(req uintptr, _ unsafe.Pointer) error {
 	if req>>8&0xff != abi.GDRDRV_IOCTL {
 		return syscall.EINVAL
@@ -20,14 +20,13 @@ func (foreign) Ioctl(req uintptr, _ unsafe.Pointer) error {
 	return syscall.EACCES
 }
 
-// Mmap of a foreign process is refused.
 func (foreign) Mmap(int64, int, int) (kernel.Mapping, error) { return nil, syscall.EACCES }
 
-// A handler answers one request.
+// A handler handles one request.
 type handler func(f *File, arg unsafe.Pointer) error
 
-// on makes a handler of a method that changes its argument. What it leaves is
-// copied back when it succeeds.
+// on makes a handler of a method that changes its argument, which is copied back on
+// success.
 func on[T any](run func(f *File, p *T) error) handler {
 	return func(f *File, arg unsafe.Pointer) error {
 		var p T
@@ -53,7 +52,7 @@ var handlers = map[uintptr]handler{
 	abi.GDRDRV_IOC_GET_VERSION:      on((*File).getVersion),
 }
 
-// Ioctl answers a request of the process that opened the file.
+// Ioctl handles a request of the process that opened the file.
 func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	if req>>8&0xff != abi.GDRDRV_IOCTL {
 		return syscall.EINVAL
@@ -91,13 +90,13 @@ func (f *File) pinBufferV2(arg unsafe.Pointer) error {
 	return f.tell(b, user.Put(arg, &p))
 }
 
-// tell undoes a pin whose handle did not reach the program.
+// tell undoes a pin if the handle could not be copied to the process.
 func (f *File) tell(b *buffer, err error) error {
 	if err == nil {
 		return nil
 	}
 	if b, taken := f.take(b.handle); taken == nil {
-		_ = b.unpin() // the first error is the one to report
+		_ = b.unpin() // the first error is reported
 	}
 	return err
 }

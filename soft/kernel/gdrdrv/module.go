@@ -12,13 +12,13 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config is how the module is loaded.
+// A Config says how the module is loaded.
 type Config struct {
 	RM *p2p.RM
-	// Callback has the module pin with free callbacks, so that memory can be
-	// lost (use_persistent_mapping=0). Otherwise pins outlive the owner's free.
+	// Callback pins with free callbacks, so that freeing the memory revokes the pin
+	// (use_persistent_mapping=0). Otherwise pins outlive the free.
 	Callback bool
-	// Points, if any, are passed on the way: gdrdrv.pinned, gdrdrv.unpin,
+	// Points are the sync points, may be nil: gdrdrv.pinned, gdrdrv.unpin,
 	// gdrdrv.zapped, gdrdrv.callback, gdrdrv.release.
 	Points *syncpoint.Points
 }
@@ -31,7 +31,7 @@ type Module struct {
 	lastID atomic.Uint64
 }
 
-// New loads the module: it adds its node and its files to an operating system.
+// New loads the module: it adds a device node and files to an operating system.
 func New(o *kernel.OS, cfg Config) (*Module, error) {
 	m := &Module{cfg: cfg, os: o}
 	err := o.Register(abi.Path, func() (kernel.File, error) { return m.Open(cfg.RM.Self), nil })
@@ -43,13 +43,13 @@ func New(o *kernel.OS, cfg Config) (*Module, error) {
 	return m, nil
 }
 
-// Close unloads the module. Open files stay.
+// Close unloads the module. Open files stay open.
 func (m *Module) Close() { m.os.Unregister(abi.Path) }
 
-// Pins is the number of buffers that are pinned.
+// Pins returns the number of pinned buffers.
 func (m *Module) Pins() int { return int(m.pins.Load()) }
 
-// params is /proc/driver/gdrdrv/params.
+// params returns /proc/driver/gdrdrv/params.
 func (m *Module) params() []byte {
 	persistent := "yes"
 	if m.cfg.Callback {

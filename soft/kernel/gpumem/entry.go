@@ -18,12 +18,12 @@ type entry struct {
 	table  *p2p.PageTable
 
 	mu      sync.Mutex
-	refs    int // the lock, and its mappings; the memory is put with the last
+	refs    int // the lock, and its mappings; the last one puts the pages
 	revoked bool
 }
 
-// lock pins memory for a process. As in the module the length is not rounded,
-// and every error is EINVAL.
+// lock pins memory for a process. As in the module the length is not rounded, and
+// every error is EINVAL.
 func (m *Module) lock(p *p2p.Process, addr, size uint64) (*entry, error) {
 	start := addr &^ abi.GPU_BOUND_OFFSET
 	if n := addr + size - start; n == 0 || addr+size < addr {
@@ -40,7 +40,7 @@ func (m *Module) lock(p *p2p.Process, addr, size uint64) (*entry, error) {
 	return e, nil
 }
 
-// lost is the free callback. The resource manager zaps what is mapped.
+// lost is the free callback. The resource manager revokes the mappings.
 func (e *entry) lost(*p2p.Task, *p2p.PageTable) {
 	e.m.cfg.Points.At("gpumem.callback", e.handle)
 	e.mu.Lock()
@@ -55,7 +55,7 @@ func (e *entry) gone() bool {
 	return e.revoked
 }
 
-// hold takes a reference, unless the last has gone.
+// hold takes a reference, unless there is none left.
 func (e *entry) hold() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,7 +66,7 @@ func (e *entry) hold() bool {
 	return true
 }
 
-// drop gives a reference back, and the memory with the last.
+// drop drops a reference. The last one puts the pages.
 func (e *entry) drop() {
 	e.mu.Lock()
 	e.refs--
@@ -76,10 +76,11 @@ func (e *entry) drop() {
 		return
 	}
 	e.m.cfg.Points.At("gpumem.put", e.handle)
-	_ = e.m.cfg.RM.PutPages(e.owner.Task(), e.va, e.table) // nobody else puts this table
+	_ = e.m.cfg.RM.PutPages(e.owner.Task(), e.va, e.table) // only this thread puts the table
 }
 
-// at is where in the lock n physical bytes lie that follow each other there.
+// at returns the offset in the lock of n physical bytes, if they are contiguous in
+// it.
 func (e *entry) at(phys, n uint64) (off uint64, ok bool) {
 	pages := e.table.Pages
 	for i, p := range pages {
@@ -110,7 +111,7 @@ func (e *entry) mmap(off, n uint64, prot int) (kernel.Mapping, error) {
 	return &mapping{VMA: v, e: e}, nil
 }
 
-// A mapping is locked memory in the program's address space. It keeps it
+// A mapping is locked memory in the process's address space. It keeps the memory
 // locked.
 type mapping struct {
 	*p2p.VMA
@@ -121,7 +122,6 @@ type mapping struct {
 
 var _ kernel.Mapping = (*mapping)(nil)
 
-// Unmap gives the addresses back.
 func (m *mapping) Unmap() error {
 	m.once.Do(func() {
 		if m.err = m.VMA.Unmap(); m.err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/user"
 )
 
-// A File is one open of the node.
+// A File is one open of the device node.
 type File struct {
 	m     *Module
 	owner *p2p.Process
@@ -19,16 +19,16 @@ type File struct {
 
 var _ kernel.File = (*File)(nil)
 
-// Open opens the node for a process.
+// Open opens the device node for a process.
 func (m *Module) Open(p *p2p.Process) *File { return &File{m, p} }
 
-// By is the same file in the hands of another process.
+// By returns the file as another process sees it that inherited it.
 func (f *File) By(p *p2p.Process) kernel.File { return &File{f.m, p} }
 
-// Release does nothing: locks are the process's, not the file's.
+// Release does nothing: locks belong to the process.
 func (f *File) Release() {}
 
-// Ioctl answers a request.
+// Ioctl handles a request.
 func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	switch req {
 	case abi.IOCTL_GPUMEM_LOCK:
@@ -74,7 +74,7 @@ func (f *File) unlock(arg unsafe.Pointer) error {
 	return nil
 }
 
-// state writes the addresses and a zero more, as the module does.
+// state returns the addresses and one more zero, as the module does.
 func (f *File) state(arg unsafe.Pointer) error {
 	var header [abi.StateHeader]byte
 	if err := user.Get(&header, arg); err != nil {
@@ -82,7 +82,7 @@ func (f *File) state(arg unsafe.Pointer) error {
 	}
 	e := f.m.find(f.owner, binary.NativeEndian.Uint64(header[:]))
 	if e == nil {
-		return nil // the module answers nothing, successfully
+		return nil // as in the module
 	}
 	pages := e.table.Pages
 	if binary.NativeEndian.Uint64(header[8:]) != uint64(len(pages)) {

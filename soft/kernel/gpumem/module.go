@@ -11,10 +11,10 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config is how the module is loaded.
+// A Config says how the module is loaded.
 type Config struct {
 	RM *p2p.RM
-	// Points, if any, are passed on the way: gpumem.locked, gpumem.unlock,
+	// Points are the sync points, may be nil: gpumem.locked, gpumem.unlock,
 	// gpumem.put, gpumem.callback.
 	Points *syncpoint.Points
 }
@@ -25,36 +25,36 @@ type Module struct {
 	os  *kernel.OS
 
 	mu      sync.Mutex
-	entries []*entry // in the order of LOCK, over all files
+	entries []*entry // in the order of LOCK, of all files
 	last    uint64
-	exits   map[*p2p.Process]func() // of processes that hold locks
+	exits   map[*p2p.Process]func() // cancel the exit hooks of processes with locks
 }
 
-// New loads the module: it adds its node and its file to an operating system.
+// New loads the module: it adds a device node and a file to an operating system.
 func New(o *kernel.OS, cfg Config) (*Module, error) {
 	m := &Module{cfg: cfg, os: o, exits: map[*p2p.Process]func(){}}
 	err := o.Register(abi.Path, func() (kernel.File, error) { return m.Open(cfg.RM.Self), nil })
 	if err != nil {
 		return nil, fmt.Errorf("gpumem: %w", err)
 	}
-	o.Mount(abi.ProcPath, proc{m})
+	o.Mount(abi.ProcPath, kernel.Tree{".": m.list})
 	return m, nil
 }
 
-// Close unloads the module, and unlocks what is locked.
+// Close unloads the module and unlocks all memory.
 func (m *Module) Close() {
 	m.os.Unregister(abi.Path)
 	m.unlockAll(func(*entry) bool { return true })
 }
 
-// Locks is the number of locks.
+// Locks returns the number of locks.
 func (m *Module) Locks() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.entries)
 }
 
-// unlockAll unlocks what matches, in order.
+// unlockAll unlocks matching entries, in order.
 func (m *Module) unlockAll(match func(*entry) bool) {
 	m.mu.Lock()
 	var gone []*entry
@@ -71,13 +71,13 @@ func (m *Module) unlockAll(match func(*entry) bool) {
 	}
 }
 
-// handles look like what they are in the module: addresses of its entries.
+// Handles look like the module's, which are addresses of entries.
 const (
 	firstHandle = 0xffff_8880_0000_0000
 	handleStep  = 64
 )
 
-// number is a new handle.
+// number returns a new handle.
 func (m *Module) number() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Module) number() uint64 {
 	return firstHandle + m.last*handleStep
 }
 
-// add puts an entry on the list. The process's end takes it off.
+// add adds an entry until it is unlocked or its process ends.
 func (m *Module) add(e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +95,6 @@ func (m *Module) add(e *entry) {
 	}
 }
 
-// exit ends a process's locks.
 func (m *Module) exit(p *p2p.Process) {
 	m.mu.Lock()
 	delete(m.exits, p)
@@ -103,7 +102,7 @@ func (m *Module) exit(p *p2p.Process) {
 	m.unlockAll(func(e *entry) bool { return e.owner == p })
 }
 
-// find is the entry that p knows by a handle, or nil.
+// find returns p's entry with a handle, or nil.
 func (m *Module) find(p *p2p.Process, handle uint64) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +114,7 @@ func (m *Module) find(p *p2p.Process, handle uint64) *entry {
 	return nil
 }
 
-// take is find for the last time.
+// take is find and removes the entry.
 func (m *Module) take(p *p2p.Process, handle uint64) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +127,7 @@ func (m *Module) take(p *p2p.Process, handle uint64) *entry {
 	return nil
 }
 
-// locked are p's entries, in order.
+// locked returns p's entries, in order.
 func (m *Module) locked(p *p2p.Process) []*entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()

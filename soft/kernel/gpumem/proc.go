@@ -2,26 +2,13 @@ package gpumem
 
 import (
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gpumem"
-	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// proc is /proc/gpumem: a file at the root of its own file system, because it
-// is a file and not a directory that is mounted.
-type proc struct{ m *Module }
-
-func (p proc) Open(name string) (fs.File, error) {
-	if name != "." {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return kernel.Tree{"gpumem": p.m.list}.Open("gpumem")
-}
-
-// list is the text of /proc/gpumem.
+// list returns /proc/gpumem.
 func (m *Module) list() []byte {
 	m.mu.Lock()
 	entries := slices.Clone(m.entries)

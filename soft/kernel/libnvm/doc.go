@@ -1,30 +1,24 @@
-// Package libnvm is the twin of ssd-gpu-dma's kernel module: it maps memory of
-// a program for an NVMe controller and lets the program map the controller's
-// registers. It takes the same bytes as the module and gives the same answers.
+// Package libnvm emulates ssd-gpu-dma's kernel module. It maps memory of a process for an
+// NVMe controller, and the controller's registers into the process.
 //
-// # Peculiarities
+// # As in the module
 //
-// The module has some that a client must know, and the twin has them too:
+//   - A map belongs to the thread that made it. Another thread cannot unmap it (EINVAL).
+//   - Maps do not belong to the file: they stay until they are unmapped or the module is
+//     unloaded.
+//   - There is one list for all controllers. A map is found by its address, rounded down
+//     to 4 KiB or to 64 KiB: one that begins at a multiple of 64 KiB is found for any
+//     address in the 64 KiB behind it, if it is the older one.
+//   - Host memory is mapped up to the first missing page, without an error. The remaining
+//     words of the result do not change.
 //
-//   - A map belongs to the thread that made it. Another thread of the same
-//     process cannot unmap it (EINVAL).
-//   - Maps are not the file's: they stay when it is closed, until they are
-//     unmapped or the module is unloaded.
-//   - There is one list for all controllers. A map is found by its address,
-//     rounded down to 4 KiB or to 64 KiB: so one that begins at a multiple of
-//     64 KiB is taken for any address in the 64 KiB behind it, if it is the
-//     older one.
-//   - Host memory of which only the first pages are there is mapped as far as
-//     it goes, without an error. The words behind are left as they were.
+// # Safer than the module
 //
-// # Where the twin is safer
-//
-// A map whose addresses cannot be told to the program is undone; the module
-// keeps it. A number of pages whose addresses do not fit into memory is ENOMEM;
-// the module computes a size that wraps around.
+// A map whose addresses cannot be copied to the process is undone; the module keeps it.
+// A number of pages that is too large is ENOMEM; in the module the size overflows.
 //
 // # Lock order
 //
-// Module.mu, then nothing. It is not held while memory is mapped or unmapped,
-// because that waits for DMA and for the free callback, which takes it.
+// Module.mu is not held while memory is mapped or unmapped, because that waits for DMA
+// and for the free callback, which takes it.
 package libnvm

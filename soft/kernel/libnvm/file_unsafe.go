@@ -13,7 +13,7 @@ import (
 	"github.com/culvert-io/culvert/soft/nvme/dma"
 )
 
-// A file is one open of a node.
+// A file is one open of a device node.
 type file struct {
 	m     *Module
 	drive *nvme.Controller
@@ -21,7 +21,7 @@ type file struct {
 
 var _ kernel.File = (*file)(nil)
 
-// Ioctl answers a request.
+// Ioctl handles a request.
 func (f *file) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	switch req {
 	case abi.NVM_MAP_HOST_MEMORY:
@@ -36,7 +36,7 @@ func (f *file) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	return syscall.EINVAL
 }
 
-// maxPages bounds what a program may ask for: a terabyte.
+// maxPages limits a request to one terabyte.
 const maxPages = 1 << 28
 
 func (f *file) mapMemory(arg unsafe.Pointer, run func(vaddr, pages uint64) (int, *mapping, error)) error {
@@ -57,7 +57,7 @@ func (f *file) mapMemory(arg unsafe.Pointer, run func(vaddr, pages uint64) (int,
 	f.m.cfg.Points.At("libnvm.mapped", p.vaddr)
 	if _, err := user.Write(req.Ioaddrs, words(p.m.Addrs)); err != nil {
 		if f.m.remove(kind, p) {
-			_ = p.m.Unmap() // the first error is the one to report
+			_ = p.m.Unmap() // the first error is reported
 		}
 		return err
 	}
@@ -117,11 +117,11 @@ func (f *file) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	return f.drive.MapBAR(n, prot)
 }
 
-// Release leaves the maps alone.
+// Release keeps the maps.
 func (f *file) Release() {}
 
-// present is how many pages from vaddr on are there and can be written, as
-// get_user_pages finds out.
+// present returns how many pages from vaddr on are mapped and writable, as
+// get_user_pages does.
 func present(vaddr, pages uint64) uint64 {
 	if vaddr == 0 || vaddr+pages*abi.HOST_PAGE_SIZE < vaddr {
 		return 0
@@ -141,7 +141,7 @@ func present(vaddr, pages uint64) uint64 {
 	return pages
 }
 
-// bytesAt is memory of the program, which was found to be there.
+// bytesAt returns memory of the process, which present has checked.
 func bytesAt(vaddr, n uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&vaddr)), n)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Config is how the module is loaded.
+// A Config says how the module is loaded.
 type Config struct {
-	RM *p2p.RM // nil in a module that was built without CUDA
-	// Points, if any, are passed on the way: libnvm.mapped, libnvm.unmap,
+	RM *p2p.RM // nil for a module that was built without CUDA
+	// Points are the sync points, may be nil: libnvm.mapped, libnvm.unmap,
 	// libnvm.callback. The id is the address.
 	Points *syncpoint.Points
 }
@@ -28,16 +28,16 @@ type Module struct {
 
 	mu    sync.Mutex
 	paths []string      // of the drives, by number
-	maps  [2][]*mapping // of host memory, and of device memory
+	maps  [2][]*mapping // of host memory, of device memory
 }
 
-// Which of Module.maps.
+// Indexes of Module.maps.
 const (
 	host = iota
 	device
 )
 
-// A mapping is memory of a program, for a controller.
+// A mapping is memory of the process, mapped for a controller.
 type mapping struct {
 	owner int // thread
 	vaddr uint64
@@ -60,14 +60,14 @@ func (m *Module) Bind(d *nvme.Controller) error {
 	return nil
 }
 
-// Maps is the number of maps that were not unmapped.
+// Maps returns the number of maps.
 func (m *Module) Maps() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.maps[host]) + len(m.maps[device])
 }
 
-// Close unloads the module and ends the maps that are left.
+// Close unloads the module and unmaps all memory.
 func (m *Module) Close() {
 	for _, p := range m.paths {
 		m.os.Unregister(p)
@@ -82,12 +82,12 @@ func (m *Module) Close() {
 			}
 			m.maps[kind] = list[1:]
 			m.mu.Unlock()
-			_ = list[0].m.Unmap() // lost memory needs no unmapping
+			_ = list[0].m.Unmap() // freed memory is unmapped
 		}
 	}
 }
 
-// add enters a map, unless it is lost already. The newest is found last.
+// add adds a map, unless its memory was freed. The newest is found last.
 func (m *Module) add(kind int, p *mapping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *Module) add(kind int, p *mapping) {
 	}
 }
 
-// lose is what the free callback does: the map is gone.
+// lose is the free callback.
 func (m *Module) lose(p *mapping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (m *Module) lose(p *mapping) {
 	m.maps[device] = slices.DeleteFunc(m.maps[device], func(x *mapping) bool { return x == p })
 }
 
-// remove takes a map out of its list, and reports whether it was there.
+// remove removes a map and reports whether it was in the list.
 func (m *Module) remove(kind int, p *mapping) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +115,7 @@ func (m *Module) remove(kind int, p *mapping) bool {
 	return i >= 0
 }
 
-// take finds the map of a thread by an address, and takes it out of its list.
+// take removes the map of a thread that an address belongs to, and returns it.
 func (m *Module) take(owner int, vaddr uint64) *mapping {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,17 +5,16 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A Client is struct peer_memory_client: the calls by which a peer's driver
-// hands its memory out. All but PageSize and Release must be there.
+// A Client is struct peer_memory_client: the calls of a peer's driver. PageSize and
+// Release are optional.
 type Client struct {
 	Name    string
 	Version string
-	// InvalidateUnmaps says that an invalidation is the end of the mapping:
-	// the core calls DMAUnmap and PutPages only when the memory is released.
+	// InvalidateUnmaps: an invalidation ends the mapping. The core calls DMAUnmap and
+	// PutPages only when the memory is released.
 	InvalidateUnmaps bool
 
-	// Acquire says whether a range is the client's. ctx is what the other
-	// calls get.
+	// Acquire reports whether the range is the client's. The other calls get ctx.
 	Acquire func(t *p2p.Task, addr, size uint64) (ctx any, mine bool)
 	// GetPages pins. ticket names the registration in an invalidation.
 	GetPages func(t *p2p.Task, addr, size uint64, write, force bool, ctx any, ticket uint64) error
@@ -31,25 +30,25 @@ func (c *Client) complete() bool {
 	return c.Name != "" && c.Acquire != nil && c.GetPages != nil && c.DMAMap != nil && c.DMAUnmap != nil && c.PutPages != nil
 }
 
-// A Segment is an entry of a scatterlist, as a device sees it.
+// A Segment is an entry of a scatterlist.
 type Segment struct {
 	Addr uint64 // bus address
 	Len  uint64
 }
 
-// Flags say what whoever registers memory can do.
+// Flags say what the caller of a registration supports.
 type Flags uint8
 
 const (
-	Allow      Flags = 1 // IB_PEER_MEM_ALLOW: peers may be asked
-	Invalidate Flags = 2 // IB_PEER_MEM_INVAL_SUPP: the key can be destroyed at any time
+	Allow      Flags = 1 // IB_PEER_MEM_ALLOW: peer memory
+	Invalidate Flags = 2 // IB_PEER_MEM_INVAL_SUPP: destroying the key at any time
 )
 
-// systemPage is what adapters count in.
+// systemPage is the page size of adapters.
 const systemPage = 4 << 10
 
-// trim cuts a scatterlist of larger pages to the system's pages that hold
-// [addr, addr+size): fix_peer_sgls.
+// trim cuts a scatterlist of larger pages to the system pages that contain [addr,
+// addr+size), as fix_peer_sgls does.
 func trim(sg []Segment, addr, size, peerPage uint64) {
 	if len(sg) == 0 || peerPage <= systemPage {
 		return

@@ -15,27 +15,26 @@ import (
 
 // A Config describes a core.
 type Config struct {
-	// Pin pins ordinary memory and maps it for a device; unpin undoes both. A
-	// nil Pin stands for a process that has none.
+	// Pin pins ordinary memory and maps it for a device; unpin undoes both. nil means
+	// no ordinary memory.
 	Pin func(dev *pcie.Function, addr, size uint64) (sg []Segment, unpin func(), err error)
 
 	Points *syncpoint.Points
-	// Fail, if any, is asked at every allocation and makes it fail.
+	// Fail, if not nil, is called at every allocation and can make it fail.
 	Fail func(site string) bool
 }
 
-// A Core is the RDMA core, as far as it deals with peers. It is safe for
-// concurrent use.
+// A Core is the RDMA core, as far as peers need it. It is safe for concurrent use.
 type Core struct {
 	cfg Config
 
 	mu      sync.Mutex
-	changed sync.Cond // use counts
+	changed sync.Cond // signalled when a use ends
 	clients []*Registration
 	lastID  uint64
 }
 
-// New makes a core without clients.
+// New returns a core without clients.
 func New(cfg Config) *Core {
 	c := &Core{cfg: cfg}
 	c.changed.L = &c.mu
@@ -44,7 +43,7 @@ func New(cfg Config) *Core {
 
 func (c *Core) fails(site string) bool { return c.cfg.Fail != nil && c.cfg.Fail(site) }
 
-// A Registration is a client that the core knows.
+// A Registration is a registered client.
 type Registration struct {
 	core        *Core
 	client      *Client
@@ -65,8 +64,8 @@ type Stats struct {
 	FreeCallbacks        uint64
 }
 
-// Register adds a client. One that invalidates is asked only for registrations
-// that can bear it.
+// Register adds a client. One that invalidates is used only for registrations that
+// support it.
 func (c *Core) Register(client *Client, invalidates bool) (*Registration, error) {
 	if client == nil || !client.complete() {
 		return nil, fmt.Errorf("peer memory client: calls are missing: %w", syscall.EINVAL)
@@ -84,8 +83,8 @@ func (c *Core) Register(client *Client, invalidates bool) (*Registration, error)
 	return r, nil
 }
 
-// Unregister removes the client and waits until nothing is registered with it.
-// No callback comes after it.
+// Unregister removes the client and waits until no memory is registered with it. No
+// callback runs after it.
 func (r *Registration) Unregister() {
 	c := r.core
 	c.mu.Lock()
@@ -97,14 +96,14 @@ func (r *Registration) Unregister() {
 	c.cfg.Points.At("peermem.unregister", 0)
 }
 
-// Stats are the client's counters.
+// Stats returns the client's counters.
 func (r *Registration) Stats() Stats {
 	r.core.mu.Lock()
 	defer r.core.mu.Unlock()
 	return r.stats
 }
 
-// Tree is what the client shows below /sys/kernel/mm/memory_peers/<name>.
+// Tree returns the files in /sys/kernel/mm/memory_peers/<name>.
 func (r *Registration) Tree() kernel.Tree {
 	show := func(get func(Stats) uint64) func() []byte {
 		return func() []byte { return append(strconv.AppendUint(nil, get(r.Stats()), 10), '\n') }
@@ -121,12 +120,12 @@ func (r *Registration) Tree() kernel.Tree {
 	}
 }
 
-// acquire finds the client whose memory a range is: the first that says so.
+// acquire returns the first client that claims a range.
 func (c *Core) acquire(t *p2p.Task, addr, size uint64, flags Flags) (r *Registration, ctx any) {
 	for _, x := range c.candidates(flags) {
 		if r == nil {
 			if got, mine := x.client.Acquire(t, addr, size); mine {
-				r, ctx = x, got // and keep the use that candidates has counted
+				r, ctx = x, got // keeps the use that candidates counted
 				continue
 			}
 		}
@@ -135,8 +134,8 @@ func (c *Core) acquire(t *p2p.Task, addr, size uint64, flags Flags) (r *Registra
 	return r, ctx
 }
 
-// candidates are the clients to ask, in order. Each is in use until it has been
-// asked, so that none goes away meanwhile.
+// candidates returns the clients to ask, in order. Each is in use until it was asked,
+// so that it is not unregistered.
 func (c *Core) candidates(flags Flags) []*Registration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,10 +157,10 @@ func (r *Registration) drop() {
 	r.core.changed.Broadcast()
 }
 
-// noTicket is the ticket of registrations that cannot be invalidated.
+// noTicket is the ticket of registrations without invalidation.
 const noTicket = 1<<32 - 1
 
-// ticket names u, with a number that was not in use lately.
+// ticket assigns a number to u that was not in use recently.
 func (r *Registration) ticket(u *Umem) {
 	r.core.mu.Lock()
 	defer r.core.mu.Unlock()
@@ -173,7 +172,7 @@ func (r *Registration) ticket(u *Umem) {
 	r.tickets[u.ticket] = u
 }
 
-// erase takes a name back, and waits for an invalidation that knows it.
+// erase removes the ticket, and waits for invalidations that use it.
 func (r *Registration) erase(u *Umem) {
 	c := r.core
 	c.mu.Lock()

@@ -9,15 +9,14 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A DMABuf is GPU memory behind a file descriptor, as NVIDIA's driver exports
-// it. It keeps the memory, whatever its owner does, until the last of those who
-// hold it lets go. A mapping is static while the buffer lives: nobody is ever
-// told that memory moves.
+// A DMABuf is GPU memory behind a file descriptor, as NVIDIA's driver exports it. It
+// keeps the memory, even if the owner frees it, until the last reference is dropped.
+// Mappings never move.
 type DMABuf struct {
 	rm    *p2p.RM
 	task  *p2p.Task
 	va    uint64 // of the first page
-	off   uint64 // of the exported range in it
+	off   uint64 // of the exported range in the first page
 	size  uint64
 	table *p2p.PageTable
 
@@ -25,8 +24,8 @@ type DMABuf struct {
 	refs int
 }
 
-// Export exports size bytes at va, both multiples of the system's page. The
-// caller holds one reference, which stands for the descriptor.
+// Export exports size bytes at va, both multiples of the system's page size. The
+// caller has one reference, which stands for the descriptor.
 func Export(rm *p2p.RM, t *p2p.Task, va, size uint64) (*DMABuf, error) {
 	if va%systemPage != 0 || size == 0 || size%systemPage != 0 || va+size < va {
 		return nil, syscall.EINVAL
@@ -42,10 +41,10 @@ func Export(rm *p2p.RM, t *p2p.Task, va, size uint64) (*DMABuf, error) {
 	return b, nil
 }
 
-// Size is what was exported.
+// Size returns the number of exported bytes.
 func (b *DMABuf) Size() uint64 { return b.size }
 
-// hold takes a reference, unless the last has gone.
+// hold takes a reference, unless there is none left.
 func (b *DMABuf) hold() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +55,7 @@ func (b *DMABuf) hold() bool {
 	return true
 }
 
-// Close gives a reference back, and the memory with the last.
+// Close drops a reference, and the memory with the last one.
 func (b *DMABuf) Close() error {
 	b.mu.Lock()
 	if b.refs == 0 {
@@ -76,15 +75,14 @@ func (b *DMABuf) Close() error {
 type Attachment struct {
 	buf  *DMABuf
 	kind pcie.MapKind
-	dma  *p2p.DMAMapping // nil where bus addresses are used
+	dma  *p2p.DMAMapping // nil for bus addresses
 	sg   []Segment
 	once sync.Once
 }
 
-// Attach maps the buffer for a device, in segments of at most maxSegment bytes
-// (0 for no limit). Unlike nvidia_p2p it asks the topology first: a device that
-// cannot reach the GPU is refused with ENOTSUPP. The attachment holds the
-// buffer.
+// Attach maps the buffer for a device, in segments of at most maxSegment bytes (0 for
+// no limit). Unlike nvidia_p2p it checks the topology: a device that cannot reach the
+// GPU gets ENOTSUPP. The attachment has a reference to the buffer.
 func (b *DMABuf) Attach(dev *pcie.Function, maxSegment uint64) (*Attachment, error) {
 	if dev == nil {
 		return nil, syscall.EINVAL
@@ -100,7 +98,7 @@ func (b *DMABuf) Attach(dev *pcie.Function, maxSegment uint64) (*Attachment, err
 	if a.kind == pcie.ThroughHostBridge {
 		var err error
 		if a.dma, err = b.rm.DMAMapPages(dev, b.table); err != nil {
-			_ = b.Close() // the first error is the one to report
+			_ = b.Close() // the first error is reported
 			return nil, err
 		}
 		pages = a.dma.Addresses
@@ -109,8 +107,7 @@ func (b *DMABuf) Attach(dev *pcie.Function, maxSegment uint64) (*Attachment, err
 	return a, nil
 }
 
-// segments are size bytes from off in pages, with neighbours joined up to a
-// limit.
+// segments returns size bytes from off in pages, adjacent pages joined up to a limit.
 func segments(pages []uint64, off, size, limit uint64) (sg []Segment) {
 	if limit == 0 {
 		limit = 1 << 62
@@ -134,10 +131,10 @@ func segments(pages []uint64, off, size, limit uint64) (sg []Segment) {
 	return sg
 }
 
-// SG are the bus addresses of the buffer.
+// SG returns the bus addresses of the buffer.
 func (a *Attachment) SG() []Segment { return a.sg }
 
-// Detach unmaps, and lets the buffer go.
+// Detach unmaps and drops the reference.
 func (a *Attachment) Detach() (err error) {
 	a.once.Do(func() {
 		if a.dma != nil {
@@ -150,10 +147,9 @@ func (a *Attachment) Detach() (err error) {
 	return err
 }
 
-// RegisterDMABuf registers length bytes from offset of a buffer for an adapter:
-// the kernel's side of ibv_reg_dmabuf_mr. The registration holds the buffer, so
-// that the descriptor may be closed. iova and offset must agree in their place
-// in a page.
+// RegisterDMABuf registers length bytes from offset of a buffer for an adapter, as
+// ibv_reg_dmabuf_mr does. The registration has a reference to the buffer, so that the
+// descriptor may be closed. iova and offset must be equal modulo the page size.
 func RegisterDMABuf(b *DMABuf, dev *pcie.Function, offset, length, iova uint64) (*Attachment, []Segment, error) {
 	if length == 0 || offset > b.size || length > b.size-offset || offset%systemPage != iova%systemPage {
 		return nil, nil, syscall.EINVAL
@@ -165,7 +161,7 @@ func RegisterDMABuf(b *DMABuf, dev *pcie.Function, offset, length, iova uint64) 
 	return a, cut(a.sg, offset, length), nil
 }
 
-// cut is the part [off, off+n) of a scatterlist.
+// cut returns [off, off+n) of a scatterlist.
 func cut(sg []Segment, off, n uint64) (part []Segment) {
 	for _, s := range sg {
 		if off >= s.Len {

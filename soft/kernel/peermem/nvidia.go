@@ -8,21 +8,21 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// NVIDIA is nvidia-peermem: the peer client that speaks for NVIDIA GPUs.
+// NVIDIA is nvidia-peermem, the peer client of NVIDIA GPUs.
 type NVIDIA struct {
 	rm   *p2p.RM
 	regs []*Registration
 	fail func(site string) bool
 }
 
-// NVIDIAConfig is how the module is loaded.
+// NVIDIAConfig says how the module is loaded.
 type NVIDIAConfig struct {
-	// Callback has the module pin with free callbacks and invalidate
-	// (persistent_api_support=0). There are then two clients: nv_mem, which
-	// invalidates, and nv_mem_nc for those who cannot bear it. Otherwise there
-	// is nv_mem alone, whose pins outlive the owner's free.
+	// Callback pins with free callbacks and invalidates (persistent_api_support=0).
+	// There are two clients: nv_mem, which invalidates, and nv_mem_nc for
+	// registrations that do not support it. Otherwise there is nv_mem only, whose
+	// pins outlive the free.
 	Callback bool
-	// Fail, if any, is asked at every allocation and makes it fail.
+	// Fail, if not nil, is called at every allocation and can make it fail.
 	Fail func(site string) bool
 }
 
@@ -48,14 +48,14 @@ func NewNVIDIA(core *Core, rm *p2p.RM, cfg NVIDIAConfig) (*NVIDIA, error) {
 	return n, nil
 }
 
-// Close unloads the module. It waits until nothing is registered with it.
+// Close unloads the module. It waits until no memory is registered with it.
 func (n *NVIDIA) Close() {
 	for _, r := range n.regs {
 		r.Unregister()
 	}
 }
 
-// Clients are the registrations: nv_mem, and nv_mem_nc if there is one.
+// Clients returns the registrations: nv_mem, and nv_mem_nc if there is one.
 func (n *NVIDIA) Clients() []*Registration { return n.regs }
 
 func (n *NVIDIA) fails(site string) bool { return n.fail != nil && n.fail(site) }
@@ -88,13 +88,12 @@ type nvContext struct {
 	mu      sync.Mutex
 	table   *p2p.PageTable
 	mapping *p2p.DMAMapping
-	// callback is the thread in which the free callback runs. In that thread,
-	// and in no other, unmapping and putting is left to the driver.
+	// callback is the thread that runs the free callback. In this thread only, the
+	// driver unmaps and puts the pages.
 	callback *p2p.Task
 }
 
-// acquire tries: what can be pinned is ours. The dummy callback has nobody to
-// tell.
+// acquire claims what can be pinned. The callback has nothing to do.
 func (n *NVIDIA) acquire(t *p2p.Task, addr, size uint64, persistent bool, index int) (any, bool) {
 	first := addr &^ (p2p.PageSize - 1)
 	end := (addr + size + p2p.PageSize - 1) &^ (p2p.PageSize - 1)
@@ -131,7 +130,7 @@ func (x *nvContext) get(t *p2p.Task, ticket uint64) error {
 	return nil
 }
 
-// lost is the free callback: the core is told, and the adapter stops.
+// lost is the free callback: the core invalidates, and the adapter stops.
 func (x *nvContext) lost(t *p2p.Task, _ *p2p.PageTable) {
 	x.mu.Lock()
 	x.callback = t
@@ -188,7 +187,7 @@ func (x *nvContext) put(t *p2p.Task) {
 	x.table = nil
 	x.mu.Unlock()
 	if x.persistent {
-		_ = x.n.rm.PutPagesPersistent(t, x.va, table, 0) // nobody else puts this table
+		_ = x.n.rm.PutPagesPersistent(t, x.va, table, 0) // only this thread puts the table
 		return
 	}
 	_ = x.n.rm.PutPages(t, x.va, table)

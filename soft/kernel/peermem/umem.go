@@ -8,7 +8,7 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A Umem is memory that is registered with an adapter: struct ib_umem.
+// A Umem is memory registered with an adapter: struct ib_umem.
 type Umem struct {
 	core     *Core
 	id       uint64
@@ -16,16 +16,16 @@ type Umem struct {
 	addr     uint64
 	size     uint64
 	unpin    func()        // of ordinary memory
-	reg      *Registration // of a peer's; nil for ordinary memory
+	reg      *Registration // of peer memory; nil for ordinary memory
 	ctx      any
 	ticket   uint64
-	original []Segment // as the client gave them
+	original []Segment // as returned by the client
 	sg       []Segment
 
-	invalidating int // invalidations under way; guarded by Core.mu
+	invalidating int // invalidations in flight; guarded by Core.mu
 
-	// lock is held by whoever changes what follows. It is a channel and not a
-	// mutex because it is held from Get to Activate.
+	// lock guards what follows. It is a channel, not a mutex, because it is held from
+	// Get to Activate.
 	lock   chan struct{}
 	state  state
 	notify func()
@@ -36,13 +36,13 @@ type state uint8
 const (
 	unmapped state = iota
 	mapped
-	invalidated // the client's mapping is gone, its calls are still to come
+	invalidated // the mapping is invalid, the client's calls follow
 )
 
-// SG are the segments that the adapter may use.
+// SG returns the segments that the adapter may use.
 func (u *Umem) SG() []Segment { return slices.Clone(u.sg) }
 
-// Peer is the name of the client whose memory it is; "" for ordinary memory.
+// Peer returns the name of the client, "" for ordinary memory.
 func (u *Umem) Peer() string {
 	if u.reg == nil {
 		return ""
@@ -50,8 +50,8 @@ func (u *Umem) Peer() string {
 	return u.reg.client.Name
 }
 
-// Get registers memory for an adapter: ordinary memory if it is that, else a
-// peer's. Where the peer may invalidate, the caller calls Activate or Release.
+// Get registers memory for an adapter: ordinary memory, or a peer's. If the peer may
+// invalidate, the caller must call Activate or Release.
 func (c *Core) Get(t *p2p.Task, dev *pcie.Function, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
 	u, err := c.start(dev, addr, size)
 	if err != nil {
@@ -66,14 +66,14 @@ func (c *Core) Get(t *p2p.Task, dev *pcie.Function, addr, size uint64, writable 
 	return c.peer(t, u, writable, flags, err)
 }
 
-// A Context is a process's use of an adapter, as MLNX_OFED of old knew it.
+// A Context is a process's use of an adapter in older MLNX_OFED.
 type Context struct {
-	// Known says that the process has declared its memory to be a peer's.
+	// Known: the process declared its memory to be a peer's.
 	Known bool
 }
 
-// GetKnown is the older flow: a context that is known to be a peer's asks the
-// peers first, and falls back to ordinary memory.
+// GetKnown is the older flow: a known context asks the peers first, then tries
+// ordinary memory.
 func (c *Core) GetKnown(t *p2p.Task, x *Context, dev *pcie.Function, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
 	u, err := c.start(dev, addr, size)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Core) start(dev *pcie.Function, addr, size uint64) (*Umem, error) {
 	return &Umem{core: c, id: c.lastID, dev: dev, addr: addr, size: size, ticket: noTicket, lock: make(chan struct{}, 1)}, nil
 }
 
-// ordinary pins plain pages.
+// ordinary pins ordinary pages.
 func (c *Core) ordinary(u *Umem) error {
 	if c.cfg.Pin == nil {
 		return syscall.EFAULT
@@ -123,8 +123,8 @@ func (c *Core) ordinary(u *Umem) error {
 	return nil
 }
 
-// peer has a peer client register u. failed is why it is no ordinary memory,
-// and the answer where no peer knows it.
+// peer registers u with a peer client. failed is why it is not ordinary memory, and
+// the error if no peer claims it.
 func (c *Core) peer(t *p2p.Task, u *Umem, writable bool, flags Flags, failed error) (*Umem, error) {
 	reg, ctx := c.acquire(t, u.addr, u.size, flags)
 	if reg == nil {
@@ -140,7 +140,7 @@ func (c *Core) peer(t *p2p.Task, u *Umem, writable bool, flags Flags, failed err
 	return u, nil
 }
 
-// register does what comes between the client's Acquire and Release.
+// register runs between the client's Acquire and Release.
 func (u *Umem) register(t *p2p.Task, writable bool) error {
 	c, reg := u.core, u.reg
 	if c.fails("peer_umem") || reg.invalidates && c.fails("ticket") {
@@ -162,7 +162,7 @@ func (u *Umem) register(t *p2p.Task, writable bool) error {
 	return nil
 }
 
-// letGo ends what Acquire began.
+// letGo undoes Acquire.
 func (r *Registration) letGo(t *p2p.Task, ctx any) {
 	if r.client.Release != nil {
 		r.client.Release(t, ctx)
@@ -170,8 +170,8 @@ func (r *Registration) letGo(t *p2p.Task, ctx any) {
 	r.drop()
 }
 
-// obtain pins and maps. It has the lock, and drops it when it fails: before the
-// client puts its pages, because that may wait for an invalidation.
+// obtain pins and maps. It has the lock. If it fails it unlocks before the client
+// puts its pages: that may wait for an invalidation.
 func (u *Umem) obtain(t *p2p.Task, writable bool) error {
 	client, points := u.reg.client, u.core.cfg.Points
 	err := client.GetPages(t, u.addr, u.size, true, !writable, u.ctx, u.ticket)
@@ -182,7 +182,7 @@ func (u *Umem) obtain(t *p2p.Task, writable bool) error {
 	points.At("peermem.got", u.id)
 	sg, err := client.DMAMap(t, u.ctx, u.dev)
 	if err == nil && u.core.fails("sg_copy") {
-		_ = client.DMAUnmap(t, u.ctx, u.dev, sg) // has nothing to fail with
+		_ = client.DMAUnmap(t, u.ctx, u.dev, sg) // cannot fail
 		err = syscall.ENOMEM
 	}
 	if err != nil {
@@ -198,7 +198,7 @@ func (u *Umem) obtain(t *p2p.Task, writable bool) error {
 	return nil
 }
 
-// count writes a registration into the statistics.
+// count adds a registration to the statistics.
 func (r *Registration) count(u *Umem) {
 	r.core.mu.Lock()
 	defer r.core.mu.Unlock()
@@ -207,9 +207,8 @@ func (r *Registration) count(u *Umem) {
 	r.stats.RegBytes += u.size
 }
 
-// Activate says that the adapter is ready: notify destroys its key, and may be
-// called from now on. It is for registrations of clients that invalidate; for
-// others it does nothing.
+// Activate tells that the adapter is ready: from now on notify may be called, which
+// destroys its key. It does nothing for clients that do not invalidate.
 func (u *Umem) Activate(notify func()) {
 	if u.reg == nil || !u.reg.invalidates {
 		return
@@ -218,8 +217,8 @@ func (u *Umem) Activate(notify func()) {
 	<-u.lock
 }
 
-// Release ends a registration. It waits for an invalidation that is under way.
-// activated says whether Activate was called.
+// Release ends a registration. It waits for an invalidation in flight. activated
+// tells whether Activate was called.
 func (u *Umem) Release(t *p2p.Task, activated bool) {
 	points := u.core.cfg.Points
 	points.At("peermem.release", u.id)
@@ -236,7 +235,7 @@ func (u *Umem) Release(t *p2p.Task, activated bool) {
 	was := u.state
 	u.state = unmapped
 	<-u.lock
-	// What follows may wait for a callback of the client, so no lock is held.
+	// The client's calls may wait for a callback of the client, so no lock is held.
 	if was != unmapped {
 		u.giveBack(t)
 	}
@@ -244,9 +243,9 @@ func (u *Umem) Release(t *p2p.Task, activated bool) {
 	u.reg.letGo(t, u.ctx)
 }
 
-// giveBack has the client unmap and unpin, with the segments as it gave them.
+// giveBack has the client unmap and unpin, with its own segments.
 func (u *Umem) giveBack(t *p2p.Task) {
-	_ = u.reg.client.DMAUnmap(t, u.ctx, u.dev, u.original) // has nothing to fail with
+	_ = u.reg.client.DMAUnmap(t, u.ctx, u.dev, u.original) // cannot fail
 	u.reg.client.PutPages(t, u.ctx, u.original)
 }
 
@@ -258,9 +257,8 @@ func (r *Registration) uncount(u *Umem) {
 	r.stats.DeregBytes += u.size
 }
 
-// Invalidate is how a client says that a registration's memory is going. When
-// it returns the adapter cannot touch it. A ticket that nobody has any more is
-// harmless.
+// Invalidate is called by a client that loses a registration's memory. When it
+// returns the adapter cannot access it. An old ticket does nothing.
 func (r *Registration) Invalidate(t *p2p.Task, ticket uint64) {
 	c := r.core
 	c.mu.Lock()
@@ -300,8 +298,8 @@ func (u *Umem) invalidate(t *p2p.Task) {
 	<-u.lock
 }
 
-// Rereg moves a registration to other memory, as mlx5 does it: the old is
-// released first, so that it is gone even where the new cannot be had.
+// Rereg moves a registration to other memory, as mlx5 does: it releases the old one
+// first, even if the new one then fails.
 func (u *Umem) Rereg(t *p2p.Task, activated bool, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
 	core, dev := u.core, u.dev
 	u.Release(t, activated)
