@@ -13,7 +13,7 @@ import (
 )
 
 // A countdown is a context that is cancelled when it has been looked at so many
-// times: transfers look between their pieces, so it ends them under way without
+// times: transfers look between their pieces, so it ends them in flight without
 // a clock.
 type countdown struct {
 	context.Context
@@ -51,7 +51,7 @@ func TestCancelLeavesNothingBehind(t *testing.T) {
 		for looks := range int64(12) {
 			r, err := h.ReadAt(cancelAfter(looks), buf.Span(), 0)
 			if err == nil && looks > 0 {
-				break // all of it was under way
+				break // all of it was in flight
 			}
 			if !errors.Is(err, context.Canceled) || r.Bytes >= int64(size) {
 				t.Fatalf("%v, cancelled at look %d: %v, %v", id, looks, &r, err)
@@ -63,7 +63,7 @@ func TestCancelLeavesNothingBehind(t *testing.T) {
 			f.settled(func() []byte { return f.gpuBytes(buf.Span()) }, want)
 		}
 		if !under && id != route.Mapped { // which does not stop inside a window of 64 MiB
-			t.Errorf("%v: no read was cancelled under way", id)
+			t.Errorf("%v: no read was cancelled in flight", id)
 		}
 		h.Close()
 	}

@@ -224,7 +224,7 @@ func TestFreedInFlight(t *testing.T) {
 			}
 			wg.Wait()
 			if cufile.CodeOf(last) != cufile.CUDAPointerInvalid {
-				t.Errorf("%v: freed under way: %v", id, last)
+				t.Errorf("%v: freed in flight: %v", id, last)
 			}
 			if got := f.gpuBytes(gpu.Span{Base: next, Len: 4 << 20}); !bytes.Equal(got, bytes.Repeat([]byte{0x5A}, 4<<20)) {
 				t.Fatalf("%v: a read into freed memory went into the next allocation", id)
@@ -260,7 +260,7 @@ func (d *numberedDriver) Open(i int) (gpu.Device, error) {
 	return numbered{dev, &d.id}, err
 }
 
-// An address that was freed and belongs to somebody else now is not written to,
+// An address that was freed and has another owner now is not written to,
 // although everything but the allocation's number is as it was.
 func TestReusedAddressIsAnError(t *testing.T) {
 	m := softMachine(t, softConfig())
@@ -291,7 +291,7 @@ func TestReusedAddressIsAnError(t *testing.T) {
 }
 
 // A buffer can be deregistered and registered again while reads use its memory:
-// they go on, by way of the registration or without.
+// they go on, through the registration or without.
 func TestDeregisterDuringReads(t *testing.T) {
 	f := newFixture(t, softConfig(), 256<<10)
 	h := f.open(os.O_RDONLY)

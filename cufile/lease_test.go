@@ -203,7 +203,7 @@ func TestLeasesAreRevoked(t *testing.T) {
 	}
 }
 
-// Nothing is lent any more once it was revoked, however many reads are under way.
+// Nothing is lent any more once it was revoked, however many reads are in flight.
 func TestNoLeaseAfterRevoking(t *testing.T) {
 	f, b := newLeasing(t)
 	for i := range rounds(24) {

@@ -93,7 +93,7 @@ func TestNVFSIsTheDefault(t *testing.T) {
 	r, err = h.ReadAt(ctx, buf.Span().Slice(100, 20_000), 4096+100)
 	if err != nil || r.Bytes != 20_000 || r.Head != 3996 || r.Tail != 3716 || r.By[route.NVFS] != 3*4096 ||
 		r.By[route.Host] != r.Head+r.Tail || r.Host.Bytes != r.Head+r.Tail {
-		t.Errorf("ragged: %v, %v", &r, err)
+		t.Errorf("unaligned: %v, %v", &r, err)
 	}
 	f.holds(buf, 100, f.data[4196:24_196])
 	if err := h.Require(0, route.Host); err != nil {
@@ -160,7 +160,7 @@ func TestNVFSAlone(t *testing.T) {
 	copy(f.data[4096:], f.gpuBytes(loose.Slice(100, 8192)))
 	_, err := h.WriteAt(context.Background(), buf.Span().Slice(0, 4097), 0)
 	if !refused(err) || !strings.Contains(err.Error(), "whole blocks") {
-		t.Errorf("a ragged write: %v", err)
+		t.Errorf("an unaligned write: %v", err)
 	}
 	f.fileHolds(f.data)
 }
@@ -336,7 +336,7 @@ func fillUp(t *testing.T, dir string) {
 	}
 }
 
-// A transfer allocates nothing, whole or ragged, in either direction.
+// A transfer allocates nothing, whole or unaligned, in either direction.
 func TestNVFSAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("needs a build without the race detector, which allocates")

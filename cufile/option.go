@@ -28,7 +28,7 @@ func (f *File) logPlan(at location, p *ladder.Plan) {
 		return
 	}
 	d := p.Describe()
-	f.drv.log.Debug("cufile: plan", "file", f.st.Name, "gpu", int(at)-1, "best", d.Best(), "usable", d.Usable(), "declined", d.Declined)
+	f.drv.log.Debug("cufile: plan", "file", f.st.Name, "gpu", int(at)-1, "best", d.Best(), "routes", d.Uses, "declined", d.Declined)
 }
 
 // logFallback logs a transfer that did not use the best route of its plan.

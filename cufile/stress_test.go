@@ -42,7 +42,7 @@ type stressBuffer struct {
 	bytes []byte
 }
 
-// A worker owns a region of each file, and buffers. Nobody else touches them, so
+// A worker owns a region of each file, and buffers. No other worker touches them, so
 // it knows what every byte must be.
 type worker struct {
 	f       *fixture
@@ -105,7 +105,7 @@ func (c *stressCounts) report(t *testing.T, ops int) {
 		t.Errorf("only %d of %d operations did anything", n, ops)
 	}
 	if c.cancelled.Load() == 0 {
-		t.Error("nothing was cancelled under way")
+		t.Error("nothing was cancelled in flight")
 	}
 }
 

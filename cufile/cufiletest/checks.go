@@ -167,7 +167,7 @@ func transferTable(k Kind) []steps {
 		{"negative-buffer-offset", bad(Step{Buf: -1, Len: 10}, cufile.CUDAPointerRangeError)},
 		{"page-before-buffer", bad(Step{Buf: -4096, Len: 4096}, cufile.CUDAPointerRangeError)},
 	}
-	if k != Plain { // of plain memory nobody knows where it ends
+	if k != Plain { // the end of plain memory is not known
 		table = append(table, steps{"past-allocation", bad(Step{Buf: 1 << 36, Len: 10}, cufile.CUDAPointerRangeError)})
 	}
 	if k == Managed {

@@ -23,5 +23,5 @@
 // # What is not here
 //
 // Null handles and handle types other than descriptors cannot be expressed in
-// Go; the C door's tests have them.
+// Go; the tests of the C library have them.
 package cufiletest

@@ -30,7 +30,7 @@ func (o outcome) String() string {
 // expect tells the model about a step that should succeed and returns the number
 // of bytes that should move. What the call did not do by its own account is not
 // done to the model either.
-func (r *rig) expect(s *Step, got outcome) int64 {
+func (r *player) expect(s *Step, got outcome) int64 {
 	at := s.At + s.Buf
 	moved := func(n int64) []byte { return r.bytes[at : at+min(n, max(got.n, 0))] }
 	switch {
@@ -50,7 +50,7 @@ func (r *rig) expect(s *Step, got outcome) int64 {
 }
 
 // damage compares memory and file with the models.
-func (r *rig) damage(s *Step) string {
+func (r *player) damage(s *Step) string {
 	if !r.memory.gone && s.Call == Read {
 		r.seen = append(r.seen[:0], r.bytes...)
 		if err := r.memory.load(r.seen); err != nil {

@@ -110,7 +110,7 @@ func (s *suite) play(t *testing.T, c *Case) bool {
 	if s.o.Note != nil {
 		s.o.Note(c.Name, nil)
 	}
-	r := &rig{eng: s.eng, dev: s.dev, c: c}
+	r := &player{eng: s.eng, dev: s.dev, c: c}
 	if err := r.play(dir); err != nil {
 		t.Fatal(err)
 	}

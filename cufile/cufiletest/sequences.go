@@ -34,7 +34,7 @@ func sequences() []Case {
 	return cases
 }
 
-// holes are files that have bytes which nobody wrote.
+// holes are files with bytes that were never written.
 func holes() []Case {
 	const size = 192 << 10
 	var cases []Case

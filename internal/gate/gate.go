@@ -1,14 +1,12 @@
-// Package gate lets many users through at a time and makes one closer wait for
-// them all. A sync.RWMutex does the same, but its readers share a cache line:
-// sixteen threads that read 4 KiB at a time would spend more on the lock than on
-// the read. A gate counts its users in several places; and unlike a read lock it
-// may be entered twice.
+// Package gate counts many concurrent users; Close waits for all of them. Counts are
+// sharded: the shared cache line of a sync.RWMutex costs sixteen threads more than a
+// 4 KiB read. Unlike a read lock, a gate may be entered recursively.
 package gate
 
 import "sync/atomic"
 
-// Shards is the number of places. A user says which one is theirs, any number:
-// users that run at the same time should say different ones.
+// Shards is the number of counters. A user names the shard it uses, any number:
+// concurrent users should name different ones.
 const Shards = 16
 
 // A Gate is open when it is made. It must not be copied.
@@ -18,13 +16,13 @@ type Gate struct {
 	users  [Shards]users
 }
 
-// users fills a cache line, and its neighbour's too where lines come in pairs.
+// users has two cache lines for itself, because processors fetch lines in pairs.
 type users struct {
 	n atomic.Int64
 	_ [120]byte
 }
 
-// Enter goes through, or reports false when the gate is closed.
+// Enter adds a user, or reports false if the gate is closed.
 func (g *Gate) Enter(shard uint32) bool {
 	g.users[shard%Shards].n.Add(1)
 	if g.closed.Load() {
@@ -34,7 +32,7 @@ func (g *Gate) Enter(shard uint32) bool {
 	return true
 }
 
-// Leave ends what Enter began, with the same shard.
+// Leave removes the user that Enter added, with the same shard.
 func (g *Gate) Leave(shard uint32) {
 	g.users[shard%Shards].n.Add(-1)
 	if g.closed.Load() {
@@ -45,8 +43,8 @@ func (g *Gate) Leave(shard uint32) {
 	}
 }
 
-// Close shuts the gate, waits until everybody has left, and reports whether it
-// was open. The owner of the gate serialises calls of Close.
+// Close closes the gate, waits until no user is left, and reports whether it was open.
+// The owner of the gate serialises calls of Close.
 func (g *Gate) Close() bool {
 	if g.closed.Load() {
 		return false
@@ -62,8 +60,8 @@ func (g *Gate) Close() bool {
 // Closed reports whether Close was called.
 func (g *Gate) Closed() bool { return g.closed.Load() }
 
-// empty may be wrong about a user who is being turned away, but not about one
-// who got through: that one was counted before the gate was closed.
+// empty may be wrong about a user that Enter rejects, but not about one that entered:
+// it was counted before the gate was closed.
 func (g *Gate) empty() bool {
 	for i := range g.users {
 		if g.users[i].n.Load() != 0 {

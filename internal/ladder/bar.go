@@ -80,7 +80,7 @@ func (b *barRoute) Traits(src Source) (Traits, *route.Decline) {
 	texts := barTexts
 	texts[tooLarge] = c.decline()
 	return Traits{
-		ID: route.Bar, Scope: fmt.Sprintf("reads up to %d KiB into registered buffers", c.Max>>10),
+		ID: route.Bar, Scope: fmt.Sprintf("reads up to %d KiB into registered buffers (%s)", c.Max>>10, c.source()),
 		Reads: true, Registered: true, KeepsMemory: true,
 		Max: c.Max, Limit: barLimit, SinglePread: barLimit.From, texts: &texts,
 	}, nil

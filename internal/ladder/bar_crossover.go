@@ -53,6 +53,14 @@ func newCrossover(on tune.Subject, rates []CrossoverRates) Crossover {
 	return c
 }
 
+// source says where the crossover comes from.
+func (c *Crossover) source() string {
+	if len(c.Rates) > 0 {
+		return "measured by culvert tune"
+	}
+	return "built-in limit"
+}
+
 // decline is the answer to larger requests.
 func (c *Crossover) decline() *route.Decline {
 	text := fmt.Sprintf("the request is larger than %d KiB", c.Max>>10)

@@ -58,7 +58,7 @@ func readMachine(t *testing.T, a *txtar.Archive) captured {
 	return c
 }
 
-// found is what the probes of the direct rungs find, and what lies below a file.
+// found is what the probes of the direct routes find, and what lies below a file.
 func (c captured) found() string {
 	var b strings.Builder
 	say := func(id route.ID, d *route.Decline) {
@@ -83,7 +83,7 @@ func (c captured) found() string {
 }
 
 // On machines of the kinds that people have, the probes say what is missing for
-// each direct rung, and what would mend it.
+// each direct route, and what would mend it.
 func TestCapturedMachines(t *testing.T) {
 	names, err := filepath.Glob("testdata/machines/*.txtar")
 	if err != nil || len(names) < 5 {

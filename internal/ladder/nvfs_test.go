@@ -167,7 +167,7 @@ func (l *lab) fileHolds(want []byte) {
 }
 
 // A driver that has registered and does not serve the file moves nothing, and says
-// that all is well. The next rung gets the request, and every later one.
+// that all is well. The next route gets the request, and every later one.
 func TestNVFSDriverThatDoesNotServe(t *testing.T) {
 	for _, dir := range []route.Dir{route.Read, route.Write} {
 		l := newLab(t, false, false, nvfs.Config{})

@@ -105,7 +105,7 @@ func TestP2PDMAMovesTheRequestAndNothingElse(t *testing.T) {
 		direct int64
 	}{
 		{0, 0, uint64(4 * a), 4 * a},
-		{1, 1, uint64(4 * a), 3 * a},                                       // ragged on both sides
+		{1, 1, uint64(4 * a), 3 * a},                                       // unaligned on both sides
 		{a - 1, uint64(a - 1), uint64(a + 1), a},                           // one byte and a block
 		{0, 0, size + 1000, size / a * a},                                  // past the end
 		{size / a * a, 0, 65536, 0},                                        // nothing but the last piece
@@ -205,16 +205,16 @@ func TestP2PDMAAccepts(t *testing.T) {
 	for _, o := range []Op{{Src: FileSource(f), Off: 1, Mem: mem.Slice(1, 8*a-1)}, {Src: FileSource(f), Mem: mem.Slice(0, 8*a-1)}} {
 		o.Buf, o.Kind = always{}, gpu.KindDevice
 		if d := declines(p, o, false); d != nil {
-			t.Errorf("ragged: %v", d)
+			t.Errorf("unaligned: %v", d)
 		}
 		if d := declines(p, o, true); d != p2pdmaTexts[unaligned] {
-			t.Errorf("ragged, alone: %v", d)
+			t.Errorf("unaligned, required: %v", d)
 		}
 	}
 }
 
 // What the kernel refuses is declined, in this receipt and from then on, and the
-// rung below does the work; a plan that wants no other rung says why.
+// route below does the work; a plan that wants no other route says why.
 func TestP2PDMARejectionDeclinesTheRoute(t *testing.T) {
 	data := noisy(1<<20, 4)
 	f := directFile(t, nil) // nothing to try with
@@ -249,7 +249,7 @@ func TestP2PDMARejectionDeclinesTheRoute(t *testing.T) {
 	}
 	got := make([]byte, len(data))
 	if err := g.CopyOut(got, addr); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("the rung below moved other bytes: %v", err)
+		t.Errorf("the route below moved other bytes: %v", err)
 	}
 	if _, d := p.Traits(FileSource(f)); d == nil || d.Test != "peer pages" {
 		t.Errorf("another file on the device: %v", d)
@@ -260,7 +260,7 @@ func TestP2PDMARejectionDeclinesTheRoute(t *testing.T) {
 	}
 }
 
-// Memory that was unplugged is an error that says so, and no other rung tries.
+// Memory that was unplugged is an error that says so, and no other route tries.
 func TestP2PDMAUnplugged(t *testing.T) {
 	f := directFile(t, noisy(1<<16, 5))
 	g := newPeerGPU(t)

@@ -239,8 +239,8 @@ func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration)
 // An address is checked before it is written to, because it may have another owner
 // by now, and afterwards, because memory that was freed meanwhile must not be
 // reported as filled. A route that keeps the memory by a mapping of its own writes
-// to nobody else's, so a result up to 1 ms old will do: two fresh ones would take a
-// small read through BAR1 half of its time. took is the time of the run itself.
+// to no other memory, so a result up to 1 ms old will do: two fresh ones would double
+// the time of a small read through BAR1. took is the time of the run itself.
 func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Receipt) (took time.Duration, err error) {
 	keeps := p.traits[at].KeepsMemory
 	start := Now()

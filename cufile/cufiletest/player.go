@@ -14,8 +14,8 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A rig plays one case.
-type rig struct {
+// A player plays one case.
+type player struct {
 	eng  Engine
 	dev  gpu.Device
 	c    *Case
@@ -38,7 +38,7 @@ type rig struct {
 }
 
 // play runs the steps and returns what came of each.
-func (r *rig) play(dir string) error {
+func (r *player) play(dir string) error {
 	r.path = filepath.Join(dir, "case")
 	if err := r.c.File.make(r.path); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *rig) play(dir string) error {
 	return nil
 }
 
-func (r *rig) clean() {
+func (r *player) clean() {
 	for _, h := range r.others {
 		r.fault(h.Close())
 	}
@@ -84,14 +84,14 @@ func (r *rig) clean() {
 	}
 }
 
-func (r *rig) fault(err error) {
+func (r *player) fault(err error) {
 	if err != nil {
 		r.faults = append(r.faults, err)
 	}
 }
 
 // step runs one step and reports whether the case can go on.
-func (r *rig) step(s *Step) bool {
+func (r *player) step(s *Step) bool {
 	n, err := r.call(s)
 	if _, ok := errors.AsType[*route.RequireError](err); ok {
 		r.refused = true
@@ -122,7 +122,7 @@ func orNone(err error) error {
 }
 
 // call makes the call.
-func (r *rig) call(s *Step) (n int64, err error) {
+func (r *player) call(s *Step) (n int64, err error) {
 	switch s.Call {
 	case Register:
 		return 0, r.register(s.FD)
@@ -150,7 +150,7 @@ func (r *rig) call(s *Step) (n int64, err error) {
 	}
 }
 
-func (r *rig) register(which FD) error {
+func (r *player) register(which FD) error {
 	fd, err := r.descriptor(which)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (r *rig) register(which FD) error {
 }
 
 // descriptor opens what a step wants to register.
-func (r *rig) descriptor(which FD) (fd int, err error) {
+func (r *player) descriptor(which FD) (fd int, err error) {
 	switch which {
 	case TheFile:
 		return r.fd, nil
@@ -200,7 +200,7 @@ func (r *rig) descriptor(which FD) (fd int, err error) {
 	return fd, err
 }
 
-func (r *rig) pointer(s *Step) gpu.Addr {
+func (r *player) pointer(s *Step) gpu.Addr {
 	switch {
 	case s.Null:
 		return 0
