@@ -84,7 +84,7 @@ func (r *Request) check(c *Controller) error {
 	case r.Op > OpWriteZeroes:
 		return fmt.Errorf("unknown operation")
 	case r.NS == nil || r.NS.c != c:
-		return fmt.Errorf("NS is not a namespace of this controller")
+		return fmt.Errorf("namespace is nil or of another controller")
 	case r.Op == OpFlush:
 		return nil
 	case r.Blocks < 1 || r.Blocks > 1<<16:
@@ -92,7 +92,7 @@ func (r *Request) check(c *Controller) error {
 	case r.Op == OpWriteZeroes:
 		return nil
 	case r.Buf == nil || r.Buf.c != c:
-		return fmt.Errorf("Buf is not a buffer of this controller")
+		return fmt.Errorf("buffer is nil or of another controller")
 	}
 	n := uint64(r.Blocks) << r.NS.shift
 	switch {
@@ -114,11 +114,11 @@ func (r *Request) encode(cmd *abi.Command, l prpLists) {
 		*cmd = *r.admin
 		return
 	}
-	*cmd = abi.Command{Opcode: ops[r.Op].opcode, NSID: r.NS.id}
 	if r.Op == OpFlush {
+		*cmd = abi.Command{Opcode: abi.NVM_FLUSH, NSID: r.NS.id}
 		return
 	}
-	cmd.CDW10, cmd.CDW11, cmd.CDW12 = uint32(r.LBA), uint32(r.LBA>>32), r.Blocks-1
+	*cmd = abi.Blocks(ops[r.Op].opcode, r.NS.id, r.LBA, r.Blocks)
 	if r.Op != OpWriteZeroes {
 		cmd.PRP1, cmd.PRP2 = putPRPs(r.Buf.table, r.Off, uint64(r.Blocks)<<r.NS.shift, l)
 	}

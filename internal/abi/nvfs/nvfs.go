@@ -57,15 +57,6 @@ const (
 	IO_UNPIN_PAGES_ALREADY_INVOKED
 )
 
-var stateNames = [...]string{"free", "init", "ready", "in progress", "terminate requested", "terminated", "callback requested", "callback ended", "unpinned"}
-
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state %d", uint32(s))
-}
-
 // A BlockState is the state of a block of a shadow buffer.
 type BlockState uint8
 
@@ -77,13 +68,4 @@ const (
 	BLOCK_DMA_START
 	BLOCK_DONE
 	BLOCK_DMA_ERROR
-)
-
-// Features in the table that storage modules get: ft_bmap.
-const (
-	FT_PREP_SGLIST = 1 << iota
-	FT_MAP_SGLIST
-	FT_IS_GPU_PAGE
-	FT_DEVICE_PRIORITY
-	FT_RDMA_INFO
 )

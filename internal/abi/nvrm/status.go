@@ -11,7 +11,6 @@ type Status uint32
 const (
 	NV_OK                           Status = 0x0
 	NV_ERR_INSERT_DUPLICATE_NAME    Status = 0x19
-	NV_ERR_INSUFFICIENT_RESOURCES   Status = 0x1a
 	NV_ERR_INSUFFICIENT_PERMISSIONS Status = 0x1b
 	NV_ERR_INVALID_ARGUMENT         Status = 0x1f
 	NV_ERR_INVALID_BASE             Status = 0x20
@@ -22,7 +21,6 @@ const (
 	NV_ERR_INVALID_OBJECT_PARENT    Status = 0x36
 	NV_ERR_INVALID_PARAM_STRUCT     Status = 0x3a
 	NV_ERR_INVALID_PARAMETER        Status = 0x3b
-	NV_ERR_INVALID_STATE            Status = 0x40
 	NV_ERR_NO_MEMORY                Status = 0x51
 	NV_ERR_NOT_SUPPORTED            Status = 0x56
 	NV_ERR_OBJECT_NOT_FOUND         Status = 0x57

@@ -75,7 +75,7 @@ func (l *life) do(event string) {
 	after := l.state()
 	move := [2]abi.State{before, after}
 	if before != after && after != abi.IO_UNPIN_PAGES_ALREADY_INVOKED && !slices.Contains(edges[event], move) {
-		l.t.Errorf("%v: %s moves the state from %q to %q", l.order, event, before, after)
+		l.t.Errorf("%v: %s moves the state from %d to %d", l.order, event, before, after)
 	}
 	if l.returned != nil && l.running > 0 && closed(l.returned) {
 		l.t.Errorf("%v: the callback returned under a transfer", l.order)
