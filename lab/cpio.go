@@ -21,8 +21,7 @@ const (
 
 // A cpioWriter writes an archive of directories and files in the "newc" format,
 // which the Linux kernel unpacks as its initial root file system. All entries are
-// owned by root. After an error every method fails, so that a caller may check
-// close alone.
+// owned by root. After an error its methods do nothing, and close returns the error.
 type cpioWriter struct {
 	w     io.Writer
 	off   int64
@@ -31,37 +30,30 @@ type cpioWriter struct {
 }
 
 // dir adds a directory. Its parents must have been added: the kernel creates none.
-func (w *cpioWriter) dir(name string, perm uint32) error {
-	return w.entry(name, typeDir|perm&permissions, 0, strings.NewReader(""))
+func (w *cpioWriter) dir(name string, perm uint32) {
+	w.entry(name, typeDir|perm&permissions, 0, strings.NewReader(""))
 }
 
 // file adds a regular file with size bytes from r.
-func (w *cpioWriter) file(name string, perm uint32, size int64, r io.Reader) error {
-	return w.entry(name, typeRegular|perm&permissions, size, r)
+func (w *cpioWriter) file(name string, perm uint32, size int64, r io.Reader) {
+	w.entry(name, typeRegular|perm&permissions, size, r)
 }
 
 // close ends the archive. It does not close the underlying writer.
 func (w *cpioWriter) close() error {
-	if w.err != nil {
-		return w.err
-	}
 	w.header(cpioTrailer, 0, 0, 0)
 	w.pad()
 	return w.err
 }
 
-func (w *cpioWriter) entry(name string, mode uint32, size int64, r io.Reader) error {
-	if w.err != nil {
-		return w.err
-	}
-	if err := checkEntry(name, size); err != nil {
-		w.err = err
-		return err
+func (w *cpioWriter) entry(name string, mode uint32, size int64, r io.Reader) {
+	if w.err == nil {
+		w.err = checkEntry(name, size)
 	}
 	w.inode++
 	w.header(name, w.inode, mode, uint32(size))
 	if w.err != nil {
-		return w.err
+		return
 	}
 	n, err := io.Copy(w.w, io.LimitReader(r, size))
 	w.off += n
@@ -70,10 +62,8 @@ func (w *cpioWriter) entry(name string, mode uint32, size int64, r io.Reader) er
 	}
 	if err != nil {
 		w.err = fmt.Errorf("cpio: %s: %d of %d bytes: %w", name, n, size, err)
-		return w.err
 	}
 	w.pad()
-	return w.err
 }
 
 func checkEntry(name string, size int64) error {

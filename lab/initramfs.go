@@ -15,75 +15,81 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// packer writes an initial root file system and knows which paths are in it.
+// packer writes an initial root file system. After an error its methods do nothing,
+// and close returns the error.
 type packer struct {
-	cpio *cpioWriter
-	have map[string]bool
+	cpio cpioWriter
+	have map[string]bool // paths
 }
 
-func newPacker(w io.Writer) *packer { return &packer{&cpioWriter{w: w}, map[string]bool{}} }
+func newPacker(w io.Writer) *packer {
+	return &packer{cpioWriter{w: w}, map[string]bool{".": true}}
+}
+
+func (p *packer) fail(err error) {
+	if p.cpio.err == nil {
+		p.cpio.err = err
+	}
+}
 
 // parents adds the directories above a path.
-func (p *packer) parents(name string) error {
-	dir := path.Dir(name)
-	if dir == "." || p.have[dir] {
-		return nil
+func (p *packer) parents(name string) {
+	if dir := path.Dir(name); !p.have[dir] {
+		p.parents(dir)
+		p.have[dir] = true
+		p.cpio.dir(dir, 0o755)
 	}
-	if err := p.parents(dir); err != nil {
-		return err
-	}
-	p.have[dir] = true
-	return p.cpio.dir(dir, 0o755)
 }
 
-// claim prepares a new entry, and reports false if there is one.
-func (p *packer) claim(guest string) (name string, ok bool, err error) {
-	name = strings.TrimPrefix(path.Clean(guest), "/")
-	if p.have[name] {
-		return name, false, nil
+// add adds a file of the guest, unless there is one.
+func (p *packer) add(guest string, perm uint32, size int64, r io.Reader) {
+	if name := strings.TrimPrefix(path.Clean(guest), "/"); !p.have[name] {
+		p.have[name] = true
+		p.parents(name)
+		p.cpio.file(name, perm, size, r)
 	}
-	p.have[name] = true
-	return name, true, p.parents(name)
 }
 
-func (p *packer) bytes(guest string, perm uint32, b []byte) error {
-	name, ok, err := p.claim(guest)
-	if !ok || err != nil {
-		return err
-	}
-	return p.cpio.file(name, perm, int64(len(b)), bytes.NewReader(b))
+func (p *packer) bytes(guest string, b []byte) {
+	p.add(guest, 0o644, int64(len(b)), bytes.NewReader(b))
 }
 
 // file copies a file of the host.
-func (p *packer) file(guest, host string) error {
-	name, ok, err := p.claim(guest)
-	if !ok || err != nil {
-		return err
-	}
+func (p *packer) file(guest, host string) {
 	f, err := os.Open(host)
 	if err != nil {
-		return err
+		p.fail(err)
+		return
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		p.fail(err)
+		return
 	}
-	return p.cpio.file(name, 0o755, st.Size(), f)
+	p.add(guest, 0o755, st.Size(), f)
 }
 
 // program copies a program of the host and its libraries, which keep their paths.
-func (p *packer) program(guest, host string) error {
+func (p *packer) program(guest, host string) {
 	libs, err := libraries(host)
 	if err != nil {
-		return err
+		p.fail(err)
 	}
 	for _, l := range libs {
-		if err := p.file(l, l); err != nil {
-			return err
-		}
+		p.file(l, l)
 	}
-	return p.file(guest, host)
+	p.file(guest, host)
+}
+
+// tool copies a program that a package of the host has.
+func (p *packer) tool(guest, name, pkg string) {
+	host, err := findTool(name)
+	if err != nil {
+		p.fail(fmt.Errorf("%w (package %s)", err, pkg))
+		return
+	}
+	p.program(guest, host)
 }
 
 // contents describes the root file system of one guest.
@@ -99,16 +105,13 @@ type contents struct {
 // pack writes the root file system, with the job and the modules it needs.
 func (c contents) pack(w io.Writer) error {
 	p := newPacker(w)
-	if err := p.file("/init", c.init); err != nil {
-		return err
+	p.file("/init", c.init)
+	for _, fs := range c.mkfs {
+		p.tool("/sbin/mkfs."+fs, "mkfs."+fs, "xfsprogs or e2fsprogs")
 	}
-	if err := c.packTools(p); err != nil {
-		return err
-	}
+	p.tool("/bin/busybox", "busybox", "busybox-static")
 	for guest, host := range c.programs {
-		if err := p.program(guest, host); err != nil {
-			return fmt.Errorf("%s: %w", host, err)
-		}
+		p.program(guest, host)
 	}
 	j := c.job
 	var err error
@@ -119,28 +122,8 @@ func (c contents) pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := p.bytes(job.Path, 0o644, b); err != nil {
-		return err
-	}
+	p.bytes(job.Path, b)
 	return p.cpio.close()
-}
-
-func (c contents) packTools(p *packer) error {
-	for _, fs := range c.mkfs {
-		tool := "mkfs." + fs
-		host, err := findTool(tool)
-		if err != nil {
-			return fmt.Errorf("%w (packages xfsprogs and e2fsprogs)", err)
-		}
-		if err := p.program("/sbin/"+tool, host); err != nil {
-			return err
-		}
-	}
-	host, err := findTool("busybox")
-	if err != nil {
-		return fmt.Errorf("%w (package busybox-static)", err)
-	}
-	return p.program("/bin/busybox", host)
 }
 
 // findTool also looks in the directories of administrators' programs, which are not
@@ -183,9 +166,7 @@ func (c contents) packModules(p *packer) ([]string, error) {
 			}
 		}
 		guest := "/lab/modules/" + moduleName(f) + ".ko"
-		if err := p.bytes(guest, 0o644, b); err != nil {
-			return nil, err
-		}
+		p.bytes(guest, b)
 		packed = append(packed, guest)
 	}
 	return packed, nil
