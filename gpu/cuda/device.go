@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -21,13 +22,13 @@ type Device struct {
 	primary bool
 	closed  atomic.Bool
 	allocs  allocations
-	objects objects
+	objects sync.Map // of *object: open streams, events and modules
 }
 
 var _ gpu.Device = (*Device)(nil)
 
 func newDevice(d *Driver, dev int32, info gpu.Info, ctx uintptr, primary bool) *Device {
-	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary, allocs: allocations{made: map[gpu.Addr]allocation{}}}
+	return &Device{drv: d, symbols: &d.symbols, dev: dev, info: info, ctx: ctx, primary: primary}
 }
 
 // enter locks the goroutine to its thread and makes the context current. The
@@ -191,7 +192,7 @@ func (d *Device) Close() error {
 	if d.closed.Load() {
 		return d.fail(s, gpu.ErrContextDestroyed, "already closed")
 	}
-	err := d.objects.close()
+	err := d.closeObjects()
 	if d.closed.Swap(true) {
 		return d.fail(s, gpu.ErrContextDestroyed, "already closed")
 	}

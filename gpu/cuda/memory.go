@@ -3,17 +3,16 @@ package cuda
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// allocations records the memory of Alloc, Import and Register. Free needs to know
-// how an address was made, and must free no other memory.
+// allocations records the memory of Alloc and Import, and registered host memory.
+// Free needs to know how an address was made, and must free no other memory.
 type allocations struct {
-	mu   sync.Mutex
-	made map[gpu.Addr]allocation
+	made  sync.Map // gpu.Addr to allocation
+	hosts sync.Map // address of registered memory (uintptr) to its size (uint64)
 }
 
 type allocation struct {
@@ -21,47 +20,14 @@ type allocation struct {
 	size uint64 // mapped size of KindVirtual, else the requested size
 }
 
-func (t *allocations) add(a gpu.Addr, x allocation) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.made[a] = x
-}
-
-// take removes and returns the allocation at a, unless it is registered memory. Of
-// two concurrent Frees, one fails.
-func (t *allocations) take(a gpu.Addr) (allocation, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x, ok := t.made[a]
-	if ok = ok && x.kind != gpu.KindRegistered; ok {
-		delete(t.made, a)
-	}
-	return x, ok
-}
-
-func (t *allocations) remove(a gpu.Addr) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.made, a)
-}
-
 // registered finds the registered range that contains an address.
-func (t *allocations) registered(host uintptr) (base gpu.Addr, n uint64, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for base, x := range t.made {
-		if a := gpu.Addr(host); x.kind == gpu.KindRegistered && a >= base && uint64(a-base) < x.size {
-			return base, x.size, true
-		}
-	}
-	return 0, 0, false
-}
-
-// left is the memory that was not freed.
-func (t *allocations) left() map[gpu.Addr]allocation {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.made)
+func (t *allocations) registered(a uintptr) (host uintptr, n uint64, ok bool) {
+	t.hosts.Range(func(k, v any) bool {
+		host, n = k.(uintptr), v.(uint64)
+		ok = a >= host && uint64(a-host) < n
+		return !ok
+	})
+	return host, n, ok
 }
 
 // Alloc allocates memory of a kind. It fails with ErrInvalidValue if n is 0 or
@@ -89,7 +55,7 @@ func (d *Device) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
 	}
 	a, err := get[gpu.Addr](d, s, args...)
 	if err == nil {
-		d.allocs.add(a, allocation{k, n})
+		d.allocs.made.Store(a, allocation{k, n})
 	}
 	return a, err
 }
@@ -106,7 +72,8 @@ func (d *Device) Free(a gpu.Addr) error {
 
 // free is Free with the context current.
 func (d *Device) free(a gpu.Addr) error {
-	x, ok := d.allocs.take(a)
+	v, _ := d.allocs.made.LoadAndDelete(a) // of two concurrent Frees, one fails
+	x, ok := v.(allocation)
 	s := &d.symbols.cuMemFree
 	switch {
 	case !ok:
@@ -119,27 +86,32 @@ func (d *Device) free(a gpu.Addr) error {
 	return d.check(s, s.call(uintptr(a)), a)
 }
 
-// freeAll frees the memory that is left when the Device is closed.
-func (d *Device) freeAll() error {
-	left := d.allocs.left()
-	if len(left) == 0 {
-		return nil
+// freeAll frees and unregisters the memory that is left when the Device is closed.
+func (d *Device) freeAll() (err error) {
+	if empty(&d.allocs.made) && empty(&d.allocs.hosts) {
+		return nil // without a call: the context may be destroyed
 	}
 	if err := d.check(&d.symbols.cuCtxSetCurrent, d.enterClosed()); err != nil {
 		return err
 	}
 	defer d.leave()
-	var errs []error
-	for a, x := range left {
-		if x.kind != gpu.KindRegistered {
-			errs = append(errs, d.free(a))
-			continue
-		}
+	d.allocs.made.Range(func(a, _ any) bool {
+		err = errors.Join(err, d.free(a.(gpu.Addr)))
+		return true
+	})
+	d.allocs.hosts.Range(func(h, _ any) bool {
 		s := &d.symbols.cuMemHostUnregister
-		errs = append(errs, d.check(s, s.call(uintptr(a)), a))
-		d.allocs.remove(a)
-	}
-	return errors.Join(errs...)
+		err = errors.Join(err, d.check(s, s.call(h.(uintptr)), gpu.Addr(h.(uintptr))))
+		d.allocs.hosts.Delete(h)
+		return true
+	})
+	return err
+}
+
+func empty(m *sync.Map) bool {
+	empty := true
+	m.Range(func(_, _ any) bool { empty = false; return false })
+	return empty
 }
 
 // Register pins host memory in place. The memory must not be Go's.
@@ -148,7 +120,7 @@ func (d *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	if err := d.check(s, d.call(s, host, uintptr(n), uintptr(f)), gpu.Addr(host), n, f); err != nil {
 		return err
 	}
-	d.allocs.add(gpu.Addr(host), allocation{gpu.KindRegistered, n})
+	d.allocs.hosts.Store(host, n)
 	return nil
 }
 
@@ -158,7 +130,7 @@ func (d *Device) Unregister(host uintptr) error {
 	if err := d.check(s, d.call(s, host), gpu.Addr(host)); err != nil {
 		return err
 	}
-	d.allocs.remove(gpu.Addr(host))
+	d.allocs.hosts.Delete(host)
 	return nil
 }
 

@@ -2,9 +2,6 @@ package cuda
 
 import (
 	"errors"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -22,7 +19,7 @@ type object struct {
 // adopt makes o the object of a new handle, which Device.Close closes.
 func (d *Device) adopt(o *object, handle uintptr, destroy *symbol) {
 	o.d, o.handle, o.destroy = d, handle, destroy
-	d.objects.add(o)
+	d.objects.Store(o, nil)
 }
 
 // call calls s with the context current. The handle of a closed object must not
@@ -51,39 +48,15 @@ func (o *object) Close() error {
 	if o.closed.Swap(true) {
 		return o.d.fail(o.destroy, o.d.unusable(), "already closed")
 	}
-	o.d.objects.remove(o)
+	o.d.objects.Delete(o)
 	return o.d.check(o.destroy, o.d.call(o.destroy, o.handle))
 }
 
-// objects are the open objects of a Device.
-type objects struct {
-	mu   sync.Mutex
-	open map[*object]struct{}
-}
-
-func (p *objects) add(o *object) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open == nil {
-		p.open = make(map[*object]struct{})
-	}
-	p.open[o] = struct{}{}
-}
-
-func (p *objects) remove(o *object) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.open, o)
-}
-
-// close closes all of them.
-func (p *objects) close() error {
-	p.mu.Lock()
-	open := slices.Collect(maps.Keys(p.open))
-	p.mu.Unlock()
-	var errs []error
-	for _, o := range open {
-		errs = append(errs, o.Close())
-	}
-	return errors.Join(errs...)
+// closeObjects closes the streams, events and modules that are open.
+func (d *Device) closeObjects() (err error) {
+	d.objects.Range(func(o, _ any) bool {
+		err = errors.Join(err, o.(*object).Close())
+		return true
+	})
+	return err
 }

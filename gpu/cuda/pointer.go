@@ -42,8 +42,8 @@ func (d *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 		// The range so far is the reservation, which may contain other mappings.
 		return p, d.addressRange(a, &p.Base, &p.Size)
 	case gpu.KindHost:
-		if base, n, ok := d.allocs.registered(p.Host); ok {
-			p.Kind, p.Base, p.Size = gpu.KindRegistered, a-(gpu.Addr(p.Host)-base), n
+		if host, n, ok := d.allocs.registered(p.Host); ok {
+			p.Kind, p.Base, p.Size = gpu.KindRegistered, a-gpu.Addr(p.Host-host), n
 		}
 	}
 	return p, nil

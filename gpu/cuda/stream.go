@@ -74,10 +74,11 @@ func (t *Stream) Do(f func()) error {
 	if f == nil {
 		return t.d.fail(s, gpu.ErrInvalidValue, "no function")
 	}
-	id := hostFuncs.put(f)
+	id := lastHostFunc.Add(1)
+	hostFuncs.Store(id, f)
 	c := t.call(s, t.handle, uintptr(hostCallback()), id)
 	if c != gpu.Success {
-		hostFuncs.take(id)
+		hostFuncs.Delete(id)
 	}
 	return t.d.check(s, c)
 }

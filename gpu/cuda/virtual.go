@@ -75,7 +75,7 @@ func (d *Device) mapHandle(handle, size uint64) (gpu.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.allocs.add(a, allocation{gpu.KindVirtual, size})
+	d.allocs.made.Store(a, allocation{gpu.KindVirtual, size})
 	return a, nil
 }
 
