@@ -29,10 +29,13 @@ type Machine struct {
 	Why string
 	GPU gpu.Driver
 
+	//lint:ignore U1000 internal/dev reads it
 	seam // the operating system: device nodes, /proc and /sys
 }
 
 // seam is embedded unexported, so that users do not see an internal type.
+//
+//lint:ignore U1000 internal/dev reads it
 type seam = dev.Seam
 
 // Close takes a software machine down, as if the process had ended: what uses its

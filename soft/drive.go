@@ -61,7 +61,7 @@ func (m *Machine) addDrive(d Drive) (*nvme.Controller, error) {
 func (d *Drive) disk() (*block.File, error) {
 	switch {
 	case d.File != nil && d.Size != 0:
-		return nil, errors.New("File and Size exclude each other")
+		return nil, errors.New("drive: File and Size exclude each other")
 	case d.File != nil:
 		return block.Adopt(d.File)
 	case d.Size != 0:

@@ -25,6 +25,7 @@ import (
 type Machine struct {
 	GPU *Driver
 
+	//lint:ignore U1000 internal/dev reads it
 	seam // the operating system: the files of the real one, and the modules' device nodes
 
 	cfg      Config
@@ -41,6 +42,8 @@ type Machine struct {
 }
 
 // seam is embedded unexported, so that users do not see an internal type.
+//
+//lint:ignore U1000 internal/dev reads it
 type seam = dev.Seam
 
 // New builds a machine.

@@ -185,7 +185,7 @@ func (w *fixture) run(t *testing.T, p *Plan, n uint64) route.Receipt {
 }
 
 // A freedBuffer is a registration whose memory is gone.
-type freedBuffer struct{ always }
+type freedBuffer struct{}
 
 func (freedBuffer) CheckAllocated(gpu.Span) error                      { return route.ErrFreed }
 func (freedBuffer) CheckAllocatedCached(gpu.Span, time.Duration) error { return nil }

@@ -13,6 +13,7 @@ import (
 
 // An OS is an emulated operating system. It is safe for concurrent use.
 type OS struct {
+	//lint:ignore U1000 internal/dev reads it
 	seam // what clients of the modules use
 
 	fs overlay
@@ -23,6 +24,8 @@ type OS struct {
 }
 
 // seam is embedded unexported, so that users do not see an internal type.
+//
+//lint:ignore U1000 internal/dev reads it
 type seam = dev.Seam
 
 // A view is an OS for clients of its modules.
