@@ -124,58 +124,61 @@ func TestAccessOfNothing(t *testing.T) {
 			"host": {h, 1}, "zero": {0, 1}, "behind": {a + 4<<20, 1},
 		} {
 			_, err := g.Acquire(r.a, r.n)
-			wantCode(t, "lend "+name, err, gpu.ErrInvalidValue)
-			_, _, err = g.Frames(r.a, r.n)
-			wantCode(t, "frames "+name, err, gpu.ErrInvalidValue)
+			wantCode(t, "acquire "+name, err, gpu.ErrInvalidValue)
 			_, err = g.OnFree(r.a, r.n, func() {})
 			wantCode(t, "on free "+name, err, gpu.ErrInvalidValue)
 		}
 	})
 }
 
-func TestFramesAreKnownByNumberAndGeneration(t *testing.T) {
+func TestPartOfAnAccess(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
 		const n = 4 << 20
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.CopyIn(a, text(n)))
-		frames, gen, err := g.Frames(a+3*softgpu.FrameSize, 10*softgpu.FrameSize)
+		whole, err := g.Acquire(a+3*softgpu.FrameSize, 10*softgpu.FrameSize)
 		must(t, err)
-		if len(frames) != 10 {
-			t.Fatalf("%d frames, want 10", len(frames))
+		frames, first := whole.Frames()
+		if len(frames) != 10 || first != 0 || whole.Len() != 10*softgpu.FrameSize {
+			t.Fatalf("%d frames from %d on, %d bytes", len(frames), first, whole.Len())
 		}
+		free(t, x, a) // the access keeps the memory
 		const off, part = 70_000, 300_000
-		l, err := g.AcquireFrames(frames, gen, off, part)
+		l, err := whole.Part(off, part)
 		must(t, err)
+		whole.Release()
 		from := 3*softgpu.FrameSize + off
 		if !bytes.Equal(join(l.Segs()), text(n)[from:from+part]) {
-			t.Error("frames lent by number hold other bytes")
+			t.Error("the part has other bytes")
 		}
-		got, gotGen, first := l.Frames()
-		if !slices.Equal(got, frames[1:6]) || gotGen != gen || first != off-softgpu.FrameSize {
-			t.Errorf("the access is of frames %d, generation %d, offset %d", got, gotGen, first)
+		got, first := l.Frames()
+		if !slices.Equal(got, frames[1:6]) || first != off-softgpu.FrameSize {
+			t.Errorf("the part is of frames %d, offset %d", got, first)
 		}
-		for name, r := range map[string][2]uint64{"size 0": {0, 0}, "past the end": {0, 11 * softgpu.FrameSize}, "overflow": {2, 1<<64 - 1}} {
-			_, err := g.AcquireFrames(frames, gen, r[0], r[1])
+		for name, r := range map[string][2]uint64{"size 0": {0, 0}, "past the end": {0, part + 1}, "overflow": {2, 1<<64 - 1}} {
+			_, err := l.Part(r[0], r[1])
 			wantCode(t, name, err, gpu.ErrInvalidValue)
 		}
-		_, err = g.AcquireFrames([]uint64{1 << 40}, gen, 0, 1)
-		wantCode(t, "no such frame", err, gpu.ErrInvalidValue)
-
-		free(t, x, a)
-		again, err := g.AcquireFrames(frames, gen, 0, 1)
-		must(t, err) // the first loan keeps the frames what they are
-		again.Release()
 		l.Release()
-		_, err = g.AcquireFrames(frames, gen, 0, 1)
-		wantCode(t, "freed frames", err, gpu.ErrInvalidValue)
-		b := alloc(t, x, gpu.KindDevice, 60<<20)
-		_, newGen, err := g.Frames(b, 1)
-		must(t, err)
-		if newGen == gen {
-			t.Error("frames used again have the old generation")
+	})
+}
+
+func TestMemoryUsedAgainHasANewGeneration(t *testing.T) {
+	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
+		const all = 64 << 20
+		seen := map[uint64]bool{}
+		for range 3 {
+			a := alloc(t, x, gpu.KindDevice, all/2+1) // no other memory is left
+			base, size, gen, err := g.Block(a + 1)
+			must(t, err)
+			if base != a || size != all/2+2<<20 || seen[gen] {
+				t.Errorf("block of %d bytes at %v, allocated at %v, generation %d after %v", size, base, a, gen, seen)
+			}
+			seen[gen] = true
+			free(t, x, a)
+			_, _, _, err = g.Block(a)
+			wantCode(t, "freed block", err, gpu.ErrInvalidValue)
 		}
-		_, err = g.AcquireFrames(frames, gen, 0, 1)
-		wantCode(t, "frames of somebody else", err, gpu.ErrInvalidValue)
 	})
 }
 
@@ -222,17 +225,13 @@ func TestMemoryIsStillThereInAHook(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *softgpu.GPU, x *softgpu.Device) {
 		a := alloc(t, x, gpu.KindDevice, 2<<20)
 		must(t, x.Fill(a, 9, 1, 2<<20))
-		frames, gen, err := g.Frames(a, 2<<20)
-		must(t, err)
+		before := freeMemory(t, x)
 		ran := false
-		_, err = g.OnFree(a, 1, func() {
+		_, err := g.OnFree(a, 1, func() {
 			ran = true
-			l, err := g.AcquireFrames(frames, gen, 0, 2<<20)
-			must(t, err)
-			if !bytes.Equal(join(l.Segs()), bytes.Repeat([]byte{9}, 2<<20)) {
-				t.Error("the memory was used again before the hook had run")
+			if freeMemory(t, x) != before {
+				t.Error("the memory can be used again before the hook has run")
 			}
-			l.Release()
 		})
 		must(t, err)
 		free(t, x, a)
@@ -304,34 +303,41 @@ func TestFreeWaitsForAHookThatBlocks(t *testing.T) {
 	must(t, <-done)
 }
 
-func TestFramesCanBeMappedASecondTime(t *testing.T) {
+func TestMemoryCanBeMapped(t *testing.T) {
 	for _, scatter := range []bool{false, true} {
 		_, x := device(t, softgpu.Config{Models: tiny(64 << 20), Scatter: scatter})
-		g := x.GPU()
-		const n = 2 << 20
+		const n, off = 2 << 20, 5 * 4096
 		a := alloc(t, x, gpu.KindDevice, n)
 		must(t, x.CopyIn(a, text(n)))
-		l, err := g.Acquire(a, n)
+		l, err := x.GPU().Acquire(a, n)
 		must(t, err)
-		frames, _, _ := l.Frames()
-		for i, f := range frames {
-			m, err := unix.Mmap(int(g.Arena().Fd()), int64(f*softgpu.FrameSize), softgpu.FrameSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-			must(t, err)
-			at := i * softgpu.FrameSize
-			if !bytes.Equal(m, text(n)[at:at+softgpu.FrameSize]) {
-				t.Fatalf("frame %d shows other bytes through its second mapping", f)
+		m, err := l.Mmap(off, n-off, unix.PROT_READ|unix.PROT_WRITE)
+		must(t, err)
+		b := gpu.HostBytes(gpu.Addr(m.Addr()), uint64(m.Len()))
+		if !bytes.Equal(b, text(n)[off:]) {
+			t.Fatal("the mapping shows other bytes")
+		}
+		for i := 5; i < len(b); i += softgpu.FrameSize {
+			b[i] = 0xbb
+			if got := read(t, x, a+gpu.Addr(off+i), 1); got[0] != 0xbb {
+				t.Fatal("a store through the mapping is not in the memory")
 			}
-			m[5] = 0xbb
-			unmap(t, m)
-			if got := read(t, x, a+gpu.Addr(at)+5, 1); got[0] != 0xbb {
-				t.Fatal("a store through the second mapping is not in the memory")
-			}
+		}
+		must(t, m.Revoke(-1))
+		if !m.Mapped() {
+			t.Error("revoked addresses are not taken any more")
+		}
+		must(t, m.Unmap())
+		must(t, m.Unmap())
+		must(t, m.Revoke(-1))
+		if m.Mapped() {
+			t.Error("an unmapped mapping is live")
 		}
 		l.Release()
 	}
 	_, x := device(t, softgpu.Config{Models: tiny(8 << 20), Backing: softgpu.Heap})
-	if x.GPU().Arena() != nil {
-		t.Error("heap memory claims to be a file")
+	if x.GPU().Mappable() {
+		t.Error("heap memory claims to be mappable")
 	}
 }
 
@@ -340,7 +346,7 @@ func TestDriverDoesNotCloseUnderAnAccess(t *testing.T) {
 	l, err := x.GPU().Acquire(alloc(t, x, gpu.KindDevice, 100), 100)
 	must(t, err)
 	if err := d.Close(); err == nil {
-		t.Error("closed with a access outstanding")
+		t.Error("closed with an access outstanding")
 	}
 	l.Segs()[0][0]++ // still there
 	l.Release()

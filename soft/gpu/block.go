@@ -1,10 +1,10 @@
 package gpu
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 )
 
 // A block is memory with one life: frames of a card, or a range of host
@@ -75,49 +75,25 @@ func (b *block) segs(off, n uint64) [][]byte {
 	return out
 }
 
-// framesAt are the frames that n bytes from off lie in.
-func (b *block) framesAt(off, n uint64) []uint64 {
-	return slices.Clone(b.frames[off/FrameSize : (off+n+FrameSize-1)/FrameSize])
-}
-
-// A slab is a block shared by small allocations.
+// A slab is the small allocations that share a block.
 type slab struct {
 	base gpu.Addr
-	free []extent
-	// held are parts that were freed while somebody held the block. They are
-	// free once nobody does.
-	held []extent
+	used addrspace.Space[gpu.Addr, *region]
+	// freed are addresses that were freed while the block was held. They are not used
+	// again before it is not.
+	freed []gpu.Addr
 }
 
 // smallAlign is the alignment of small allocations, as on hardware.
 const smallAlign = 512
 
-func newSlab(base gpu.Addr) *slab {
-	return &slab{base: base, free: []extent{{base, blockSize}}}
-}
-
-func (s *slab) take(n uint64) (gpu.Addr, bool) {
-	n = roundUp(n, smallAlign)
-	for i, e := range s.free {
-		if e.size >= n {
-			s.free = cut(s.free, i, extent{e.base, n})
-			return e.base, true
-		}
+// reuse makes freed addresses available.
+func (s *slab) reuse() {
+	for _, a := range s.freed {
+		s.used.Remove(a)
 	}
-	return 0, false
+	s.freed = s.freed[:0]
 }
 
-func (s *slab) give(a gpu.Addr, n uint64) {
-	s.held = append(s.held, extent{a, roundUp(n, smallAlign)})
-}
-
-// settle makes what was held free.
-func (s *slab) settle() {
-	for _, e := range s.held {
-		s.free = join(s.free, e)
-	}
-	s.held = s.held[:0]
-}
-
-// roundUp rounds to a power of two.
+// roundUp rounds to a multiple of a power of two.
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }

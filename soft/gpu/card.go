@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
@@ -21,8 +20,6 @@ type GPU struct {
 
 	// Guarded by Driver.mu.
 	frames *frames
-	owners []*block            // by frame
-	slabs  map[gpu.Addr]*block // shared blocks by address
 
 	// Guarded by Driver.ctxMu.
 	primary *context
@@ -45,8 +42,6 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 	g := &GPU{
 		drv: d, index: i, model: m,
 		frames: newFrames(n, d.cfg.Scatter, d.cfg.Seed+uint64(i)),
-		owners: make([]*block, n),
-		slabs:  map[gpu.Addr]*block{},
 		info: gpu.Info{
 			Index: i, Name: m.Name, Memory: m.Memory, Capability: m.Capability, Multiprocs: m.Multiprocs,
 			UUID: uuid(d.cfg.Seed, i), PCI: fmt.Sprintf("0000:%02x:00.0", pciBus(i)),
@@ -97,11 +92,6 @@ func (g *GPU) Model() Model { return g.model }
 // Info describes the card.
 func (g *GPU) Info() gpu.Info { return g.info }
 
-// Arena is the shared memory of all frames: frame f begins at f times
-// FrameSize. It is nil under the Heap backing and for peer memory. Whoever maps
-// it must hold a loan for what is mapped.
-func (g *GPU) Arena() *os.File { return g.arena.file }
-
 func (g *GPU) attribute(a gpu.Attribute) (int, bool) {
 	switch a {
 	case abi.AttrMultiprocessors:
@@ -137,18 +127,7 @@ func (g *GPU) newBlock(size uint64) *block {
 	g.drv.gen++
 	b := &block{card: g, gen: g.drv.gen, size: size, frames: g.frames.take(n), foreign: g.arena.peer}
 	b.runs = g.runs(b.frames)
-	for _, f := range b.frames {
-		g.owners[f] = b
-	}
 	return b
-}
-
-// freeFrames ends a block. Call with Driver.mu held.
-func (g *GPU) freeFrames(b *block) {
-	for _, f := range b.frames {
-		g.owners[f] = nil
-	}
-	g.frames.give(b.frames)
 }
 
 // runs joins frames that are neighbours in memory.

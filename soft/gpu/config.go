@@ -11,7 +11,7 @@ type Backing uint8
 
 const (
 	// Mapped memory is shared memory of the operating system, so that frames
-	// can be mapped a second time ([GPU.Arena]).
+	// can be mapped a second time ([Access.Mmap]).
 	Mapped Backing = iota
 	// Heap memory is Go's, for the race detector, which sees nothing else. It
 	// holds frames and pinned memory alike, and is not locked.

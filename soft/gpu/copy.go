@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -27,14 +28,14 @@ const (
 
 // resolve finds the n bytes at a and holds them. Call with d.mu held.
 func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, gpu.Code, string) {
-	r := d.space.find(a)
+	r := d.regions.Find(a)
 	switch {
 	case r != nil && w == wantWord && r.kind == gpu.KindManaged:
 		return place{}, gpu.ErrInvalidValue, "managed memory moves"
 	case r != nil && r.covers(a, n):
 		r.blk.holds++
 		return place{r.blk, r.off + uint64(a-r.base)}, gpu.Success, ""
-	case r != nil && r.joins && d.joined(a, n) != nil:
+	case r != nil && r.mapped && d.joined(a, n) != nil:
 		return place{d.joined(a, n).hold(), 0}, gpu.Success, ""
 	case r != nil:
 		return place{}, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes at %v leave the allocation of %d bytes at %v", n, a, r.size, r.base)
@@ -52,15 +53,13 @@ const userEnd = 1 << 47
 
 // hostRange reports whether [a, a+n) could be plain memory of the process.
 func (d *Driver) hostRange(a gpu.Addr, n uint64) bool {
-	if a < hostPage || a >= userEnd || n >= userEnd-uint64(a) {
-		return false
-	}
-	for _, g := range d.gpus {
-		if g.window.overlaps(a, n) {
-			return false
-		}
-	}
-	return d.space.overlapping(a, n) == nil
+	inside := a >= hostPage && a < userEnd && n < userEnd-uint64(a)
+	return inside && !d.deviceAddrs(a, n) && d.regions.Overlap(a, n) == nil
+}
+
+// deviceAddrs reports whether any of [a, a+n) is a device address.
+func (d *Driver) deviceAddrs(a gpu.Addr, n uint64) bool {
+	return slices.ContainsFunc(d.gpus, func(g *GPU) bool { return g.window.overlaps(a, n) })
 }
 
 // anyHost is what a copy or a fill on the card accepts: with pageable access

@@ -119,7 +119,7 @@ func (d *Driver) freeAll(match func(*region) bool) {
 	for {
 		d.mu.Lock()
 		var r *region
-		for _, s := range d.space.regions {
+		for s := range d.regions.All() {
 			if match(s) {
 				r = s
 				break

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 )
 
 // A Driver is a gpu.Driver over GPUs in software.
@@ -17,7 +18,7 @@ type Driver struct {
 	// mu guards the memory of all GPUs: which frames, addresses and blocks are
 	// in use and by whom. It is never held while bytes move or hooks run.
 	mu       sync.Mutex
-	space    space
+	regions  addrspace.Space[gpu.Addr, *region]
 	gen      uint64
 	accesses int // loans that were not returned
 	exports  map[inode]*export
@@ -125,7 +126,7 @@ func (d *Driver) GPU(i int) (*GPU, error) {
 // allocated there.
 func (d *Driver) Find(a gpu.Addr) (*GPU, bool) {
 	for _, g := range d.gpus {
-		if g.window.contains(a) {
+		if g.window.overlaps(a, 1) {
 			return g, true
 		}
 	}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -28,17 +29,10 @@ type export struct {
 
 type inode struct{ dev, ino uint64 }
 
-func inodeOf(f *os.File) (inode, error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return inode{}, err
-	}
+func inodeOf(fd int) (inode, error) {
 	var st unix.Stat_t
-	var failed error
-	if err := conn.Control(func(fd uintptr) { failed = unix.Fstat(int(fd), &st) }); err != nil {
-		return inode{}, err
-	}
-	return inode{st.Dev, st.Ino}, os.NewSyscallError("fstat", failed)
+	err := os.NewSyscallError("fstat", unix.Fstat(fd, &st))
+	return inode{st.Dev, st.Ino}, err
 }
 
 // Export returns a descriptor for memory. As ExportPosixFD it stands for the
@@ -56,7 +50,7 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sweep()
-	r := d.space.find(a)
+	r := d.regions.Find(a)
 	if code, detail := exportable(x.ctx.card, r, a, n, as); code != gpu.Success {
 		return nil, gpu.Fail(op, code, detail)
 	}
@@ -100,7 +94,7 @@ func (d *Driver) addExport(e *export) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fds[0]), "gpu-memory")
 	var err error
-	if e.id, err = inodeOf(f); err != nil {
+	if e.id, err = inodeOf(fds[0]); err != nil {
 		_ = unix.Close(fds[1])
 		return nil, closeAfter(f, err)
 	}
@@ -110,14 +104,11 @@ func (d *Driver) addExport(e *export) (*os.File, error) {
 	return f, nil
 }
 
-// exportOf finds what f was made for, or nil. Call with d.mu held.
-func (d *Driver) exportOf(op string, f *os.File) (*export, error) {
+// exportOf returns what fd was made for, or nil. Call with d.mu held.
+func (d *Driver) exportOf(fd int) (*export, error) {
 	d.sweep()
-	id, err := inodeOf(f)
-	if err != nil {
-		return nil, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
-	}
-	return d.exports[id], nil
+	id, err := inodeOf(fd)
+	return d.exports[id], err
 }
 
 const notExported = "not a descriptor of memory that this driver exported"
@@ -156,11 +147,16 @@ func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	d := x.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, err := d.exportOf(op, f)
-	if err != nil {
-		return 0, err
+	var e *export
+	conn, err := f.SyscallConn()
+	if err == nil {
+		var failed error
+		err = conn.Control(func(fd uintptr) { e, failed = d.exportOf(int(fd)) })
+		err = errors.Join(err, failed)
 	}
 	switch {
+	case err != nil:
+		return 0, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
 	case n == 0:
 		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "size 0")
 	case e == nil:
@@ -179,21 +175,18 @@ func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	return r.base, nil
 }
 
-// AcquireExport is Acquire for memory behind a descriptor that gpu.Device.Export
-// made, of either form: n bytes from off in the exported range.
-func (d *Driver) AcquireExport(f *os.File, off, n uint64) (*Access, error) {
-	op := fmt.Sprintf("lend export(%s, %d, %d)", f.Name(), off, n)
+// AcquireExport gives access to all memory behind a descriptor that gpu.Device.Export
+// made, of either form.
+func (d *Driver) AcquireExport(fd int) (*Access, error) {
+	op := fmt.Sprintf("acquire export(%d)", fd)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, err := d.exportOf(op, f)
-	if err != nil {
-		return nil, err
-	}
-	if e == nil {
+	e, err := d.exportOf(fd)
+	switch {
+	case err != nil:
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
+	case e == nil:
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, notExported)
 	}
-	if n == 0 || off > e.size || n > e.size-off {
-		return nil, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes were exported", e.size))
-	}
-	return d.newAccess(e.blk, e.off+off, n), nil
+	return d.newAccess(e.blk, e.off, e.size), nil
 }

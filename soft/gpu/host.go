@@ -24,7 +24,7 @@ func (x *Device) allocHost(op string, r *region) (gpu.Addr, error) {
 	b.live++
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.space.insert(r)
+	d.regions.Insert(r.base, r.size, r)
 	return r.base, nil
 }
 
@@ -57,7 +57,7 @@ func (x *Device) DevicePointer(host uintptr) (gpu.Addr, error) {
 	}
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()
-	r := x.ctx.drv.space.find(gpu.Addr(host))
+	r := x.ctx.drv.regions.Find(gpu.Addr(host))
 	if r == nil || r.kind != gpu.KindHost && r.kind != gpu.KindRegistered {
 		return 0, gpu.Fail(fmt.Sprintf("%s(%#x)", op, host), gpu.ErrInvalidValue, "not pinned or registered host memory")
 	}

@@ -12,55 +12,6 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// TestExtentsNeverOverlapAndComeBack holds for device addresses and for the
-// parts of shared blocks, which are kept the same way.
-func TestExtentsNeverOverlapAndComeBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := &window{base: 64 * blockSize, size: 64 * blockSize}
-		w.next, w.free = w.base, []extent{{w.base, w.size}}
-		var taken []extent
-		t.Repeat(map[string]func(*rapid.T){
-			"take": func(t *rapid.T) {
-				n := blockSize * rapid.Uint64Range(1, 20).Draw(t, "blocks")
-				a, ok := w.take(n)
-				if !ok {
-					return
-				}
-				for _, e := range taken {
-					if a < e.base+gpu.Addr(e.size) && e.base < a+gpu.Addr(n) {
-						t.Fatalf("[%v, +%d) was given out before", a, n)
-					}
-				}
-				if !w.contains(a) || !w.contains(a+gpu.Addr(n)-1) {
-					t.Fatalf("[%v, +%d) is outside", a, n)
-				}
-				taken = append(taken, extent{a, n})
-			},
-			"give": func(t *rapid.T) {
-				if len(taken) == 0 {
-					t.Skip("nothing taken")
-				}
-				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
-				w.give(taken[i].base, taken[i].size)
-				taken = slices.Delete(taken, i, i+1)
-			},
-			"": func(t *rapid.T) {
-				for i := 1; i < len(w.free); i++ {
-					if w.free[i-1].base+gpu.Addr(w.free[i-1].size) >= w.free[i].base {
-						t.Fatalf("free extents touch or are not sorted: %v", w.free)
-					}
-				}
-			},
-		})
-		for _, e := range taken {
-			w.give(e.base, e.size)
-		}
-		if len(w.free) != 1 || w.free[0] != (extent{w.base, w.size}) {
-			t.Fatalf("not all came back: %v", w.free)
-		}
-	})
-}
-
 func TestFramesAreGivenOutOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const blocks = 13 // not a power of two

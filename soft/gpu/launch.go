@@ -83,7 +83,7 @@ func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	d := v.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r := d.space.find(a); r != nil && !v.mayTouch(r) {
+	if r := d.regions.Find(a); r != nil && !v.mayTouch(r) {
 		return nil, fmt.Errorf("%d bytes at %v belong to another GPU: %w", n, a, gpu.ErrIllegalAddress)
 	}
 	p, code, detail := d.resolve(a, n, v.ctx.anyHost())

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 )
 
 const (
@@ -76,58 +77,55 @@ func (g *GPU) allocate(r *region) bool {
 		return g.allocateSmall(r)
 	}
 	r.blk = g.newBlock(roundUp(r.size, blockSize))
-	if r.blk == nil {
+	return r.blk != nil && g.place(r)
+}
+
+// place maps r's block at addresses of its own. Call with Driver.mu held.
+func (g *GPU) place(r *region) bool {
+	if !g.address(r) {
 		return false
 	}
-	if !g.place(r) {
-		g.drv.settle(r.blk)
-		return false
-	}
+	r.blk.live++
+	g.drv.regions.Insert(r.base, r.size, r)
 	return true
 }
 
+// address gives r device addresses, or frees its block if nothing else uses it.
+func (g *GPU) address(r *region) (ok bool) {
+	if r.base, ok = g.window.Take(roundUp(r.size, blockSize), blockSize, r); !ok {
+		g.drv.settle(r.blk)
+	}
+	return ok
+}
+
 func (g *GPU) allocateSmall(r *region) bool {
-	for _, b := range r.dev.ctx.slabs {
-		if a, ok := b.small.take(r.size); ok {
-			g.drv.settleIn(r, b, a)
-			return true
-		}
+	c := r.dev.ctx
+	if slices.ContainsFunc(c.slabs, func(b *block) bool { return g.drv.placeIn(b, r) }) {
+		return true
 	}
 	b := g.newBlock(blockSize)
 	if b == nil {
 		return false
 	}
-	base, ok := g.window.take(blockSize)
-	if !ok {
-		g.drv.settle(b)
+	whole := &region{size: blockSize, blk: b}
+	if !g.address(whole) {
 		return false
 	}
 	g.arena.dirty(b.frames)
-	b.small = newSlab(base)
-	g.slabs[base] = b
-	r.dev.ctx.slabs = append(r.dev.ctx.slabs, b)
-	a, _ := b.small.take(r.size)
-	g.drv.settleIn(r, b, a)
-	return true
+	b.small = &slab{base: whole.base, used: addrspace.New[gpu.Addr, *region](whole.base, whole.end())}
+	c.slabs = append(c.slabs, b)
+	return g.drv.placeIn(b, r)
 }
 
-// settleIn gives r its place in a shared block.
-func (d *Driver) settleIn(r *region, b *block, a gpu.Addr) {
-	r.blk, r.base, r.off = b, a, uint64(a-b.small.base)
-	b.live++
-	d.space.insert(r)
-}
-
-// place maps r's block at addresses of its own. Call with Driver.mu held.
-func (g *GPU) place(r *region) bool {
-	span := roundUp(r.size, blockSize)
-	a, ok := g.window.take(span)
+// placeIn gives r addresses in a shared block, if there is room.
+func (d *Driver) placeIn(b *block, r *region) bool {
+	a, ok := b.small.used.TakeLowest(r.size, smallAlign, r)
 	if !ok {
 		return false
 	}
-	r.base, r.span = a, span
-	r.blk.live++
-	g.drv.space.insert(r)
+	r.blk, r.base, r.off = b, a, uint64(a-b.small.base)
+	b.live++
+	d.regions.Insert(r.base, r.size, r)
 	return true
 }
 
@@ -143,7 +141,7 @@ func (x *Device) Free(a gpu.Addr) error {
 	}
 	d := x.ctx.drv
 	d.mu.Lock()
-	r := d.space.find(a)
+	r := d.regions.Find(a)
 	code, detail := freeable(x, r, a)
 	if code != gpu.Success {
 		d.mu.Unlock()
@@ -173,23 +171,22 @@ func freeable(x *Device, r *region, a gpu.Addr) (gpu.Code, string) {
 // any more, and holds its block until finish. It returns the hooks to run. Call
 // with Driver.mu held.
 func (d *Driver) detach(r *region) []*hook {
-	d.space.remove(r)
+	d.regions.Remove(r.base)
 	b := r.blk
 	b.live--
 	b.holds++
 	switch {
-	case r.span > 0:
-		b.card.window.give(r.base, r.span)
 	case b.small != nil:
-		b.small.give(r.base, r.size)
+		b.small.freed = append(b.small.freed, r.base)
+	case r.kind.OnDevice() && !r.mapped:
+		b.card.window.Remove(r.base)
 	}
 	if b.live > 0 {
 		return nil
 	}
 	if b.small != nil {
 		r.dev.ctx.slabs = slices.DeleteFunc(r.dev.ctx.slabs, func(s *block) bool { return s == b })
-		delete(b.card.slabs, b.small.base)
-		b.card.window.give(b.small.base, blockSize)
+		b.card.window.Remove(b.small.base)
 	}
 	hooks := b.hooks
 	b.hooks = nil
@@ -224,7 +221,7 @@ func (x *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	}
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()
-	r := x.ctx.drv.space.find(a)
+	r := x.ctx.drv.regions.Find(a)
 	if r == nil {
 		return gpu.Pointer{}, nil
 	}
@@ -247,7 +244,7 @@ func (x *Device) SetSyncMemops(a gpu.Addr, on bool) error {
 	}
 	x.ctx.drv.mu.Lock()
 	defer x.ctx.drv.mu.Unlock()
-	r := x.ctx.drv.space.find(a)
+	r := x.ctx.drv.regions.Find(a)
 	switch {
 	case r == nil:
 		return gpu.Fail(op(), gpu.ErrInvalidValue, "not an address of this driver")

@@ -108,8 +108,11 @@ func TestScatteredFramesAreNotNeighbours(t *testing.T) {
 		g, err := d.GPU(0)
 		must(t, err)
 		a := alloc(t, x, gpu.KindDevice, 16<<20)
-		frames, _, err := g.Frames(a, 16<<20)
+		l, err := g.Acquire(a, 16<<20)
 		must(t, err)
+		frames, _ := l.Frames()
+		frames = slices.Clone(frames)
+		l.Release()
 		together := 0
 		for i := 1; i < len(frames); i++ {
 			if frames[i] == frames[i-1]+1 {
@@ -134,8 +137,10 @@ func TestScatterIsRepeatable(t *testing.T) {
 		d, x := device(t, softgpu.Config{Scatter: true, Seed: seed})
 		g, err := d.GPU(0)
 		must(t, err)
-		f, _, err := g.Frames(alloc(t, x, gpu.KindDevice, 4<<20), 4<<20)
+		l, err := g.Acquire(alloc(t, x, gpu.KindDevice, 4<<20), 4<<20)
 		must(t, err)
+		defer l.Release()
+		f, _ := l.Frames()
 		return f
 	}
 	if a, b := frames(1), frames(1); !slices.Equal(a, b) {
@@ -166,9 +171,9 @@ func TestSmallAllocationsShareABlock(t *testing.T) {
 	a, b := alloc(t, x, gpu.KindDevice, 100), alloc(t, x, gpu.KindDevice, 1<<20-1)
 	large := alloc(t, x, gpu.KindDevice, 1<<20)
 	block := func(a gpu.Addr) gpu.Addr {
-		base, size, ok := g.Block(a)
-		if !ok || size != 2<<20 {
-			t.Errorf("block of %v: %d bytes, %t", a, size, ok)
+		base, size, _, err := g.Block(a)
+		if err != nil || size != 2<<20 {
+			t.Errorf("block of %v: %d bytes, %v", a, size, err)
 		}
 		return base
 	}
@@ -178,7 +183,7 @@ func TestSmallAllocationsShareABlock(t *testing.T) {
 	if block(large) == block(a) || block(large) != large {
 		t.Error("an allocation of 1 MiB has no block of its own")
 	}
-	if _, _, ok := g.Block(large + 2<<20); ok {
+	if _, _, _, err := g.Block(large + 2<<20); err == nil {
 		t.Error("a block where nothing was allocated")
 	}
 	if g2, ok := d.Find(a); !ok || g2 != g {

@@ -46,7 +46,7 @@ func (x *Device) Register(host uintptr, n uint64, f gpu.Flags) error {
 	if code, detail := d.registrableLocked(a, n); code != gpu.Success { // another call was faster
 		return gpu.Fail(op, code, detail)
 	}
-	d.space.insert(r)
+	d.regions.Insert(r.base, r.size, r)
 	if d.cfg.Backing == Mapped && f&gpu.RegisterIOMemory == 0 {
 		d.lock.foreign(b)
 	}
@@ -60,12 +60,10 @@ func (d *Driver) registrable(a gpu.Addr, n uint64) (gpu.Code, string) {
 }
 
 func (d *Driver) registrableLocked(a gpu.Addr, n uint64) (gpu.Code, string) {
-	for _, g := range d.gpus {
-		if g.window.overlaps(a, n) {
-			return gpu.ErrInvalidValue, "device addresses"
-		}
+	if d.deviceAddrs(a, n) {
+		return gpu.ErrInvalidValue, "device addresses"
 	}
-	if r := d.space.overlapping(a, n); r != nil {
+	if r := d.regions.Overlap(a, n); r != nil {
 		code := gpu.ErrInvalidValue
 		if r.kind == gpu.KindRegistered {
 			code = gpu.ErrHostMemoryAlreadyRegistered
@@ -86,7 +84,7 @@ func (x *Device) Unregister(host uintptr) error {
 	}
 	d := x.ctx.drv
 	d.mu.Lock()
-	r := d.space.find(gpu.Addr(host))
+	r := d.regions.Find(gpu.Addr(host))
 	if code, detail := unregistrable(r, gpu.Addr(host)); code != gpu.Success {
 		d.mu.Unlock()
 		return gpu.Fail(op, code, detail)
@@ -135,9 +133,9 @@ func (d *Driver) unlockPages(r *region) {
 
 // shared reports whether the page also holds bytes of another region.
 func (d *Driver) shared(r *region, page gpu.Addr) bool {
-	i := d.space.index(r.base) // the one after r
-	if i < len(d.space.regions) && d.space.regions[i].base < page+hostPage {
+	if page < r.base && d.regions.Overlap(page, uint64(r.base-page)) != nil {
 		return true
 	}
-	return i > 1 && d.space.regions[i-2].end() > page
+	end := page + hostPage
+	return end > r.end() && d.regions.Overlap(r.end(), uint64(end-r.end())) != nil
 }

@@ -61,7 +61,7 @@ func (g *GPU) Reserve(n uint64) (gpu.Addr, error) {
 	}
 	g.drv.mu.Lock()
 	defer g.drv.mu.Unlock()
-	a, ok := g.window.take(n)
+	a, ok := g.window.Take(n, Granularity, nil)
 	if !ok {
 		return 0, gpu.Fail(op, gpu.ErrOutOfMemory, "no device addresses left")
 	}
@@ -69,10 +69,10 @@ func (g *GPU) Reserve(n uint64) (gpu.Addr, error) {
 }
 
 // Unreserve gives back what Reserve took. Nothing may be mapped there.
-func (g *GPU) Unreserve(a gpu.Addr, n uint64) {
+func (g *GPU) Unreserve(a gpu.Addr) {
 	g.drv.mu.Lock()
 	defer g.drv.mu.Unlock()
-	g.window.give(a, n)
+	g.window.Remove(a)
 }
 
 // Map maps all of p at a, which lies in a reservation of p's card and where
@@ -84,11 +84,11 @@ func (x *Device) Map(p *Physical, a gpu.Addr) error {
 	d := x.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r := d.space.overlapping(a, p.blk.size); r != nil {
+	if r := d.regions.Overlap(a, p.blk.size); r != nil {
 		return gpu.Fail(fmt.Sprintf("cuMemMap(%v, %d)", a, p.blk.size), gpu.ErrInvalidValue, fmt.Sprintf("%d bytes are mapped at %v", r.size, r.base))
 	}
 	p.blk.live++
-	d.space.insert(&region{kind: gpu.KindVirtual, base: a, size: p.blk.size, span: p.blk.size, dev: x, blk: p.blk, joins: true})
+	d.regions.Insert(a, p.blk.size, &region{kind: gpu.KindVirtual, base: a, size: p.blk.size, dev: x, blk: p.blk, mapped: true})
 	return nil
 }
 
@@ -104,26 +104,15 @@ func (x *Device) Unmap(a gpu.Addr) error {
 	}
 	d := x.ctx.drv
 	d.mu.Lock()
-	r := d.space.find(a)
+	r := d.regions.Find(a)
 	if r == nil || r.base != a || r.kind != gpu.KindVirtual {
 		d.mu.Unlock()
 		return gpu.Fail(op, gpu.ErrInvalidValue, "nothing is mapped there")
 	}
 	hooks := d.detach(r)
-	r.blk.card.window.takeAt(r.base, r.span)
 	d.mu.Unlock()
 	d.finish(r.blk, hooks)
 	return nil
-}
-
-// takeAt takes n free addresses at a.
-func (w *window) takeAt(a gpu.Addr, n uint64) {
-	for i, e := range w.free {
-		if a >= e.base && uint64(a-e.base) < e.size {
-			w.free = cut(w.free, i, extent{a, n})
-			return
-		}
-	}
 }
 
 // A joint is a range over several mappings that follow each other, with parts
@@ -139,8 +128,8 @@ type joint struct {
 func (d *Driver) joined(a gpu.Addr, n uint64) *joint {
 	j := &joint{drv: d}
 	for n > 0 {
-		r := d.space.find(a)
-		if r == nil || !r.joins {
+		r := d.regions.Find(a)
+		if r == nil || !r.mapped {
 			return nil
 		}
 		k := min(n, uint64(r.end()-a))

@@ -33,7 +33,7 @@ func TestVirtualMemoryInParts(t *testing.T) {
 	nobodyElse(t, g, a, 4*softgpu.Granularity)
 	must(t, x.Unmap(a+2*softgpu.Granularity))
 	wantCode(t, "unmapping twice", x.Unmap(a), gpu.ErrInvalidValue)
-	g.Unreserve(a, 4*softgpu.Granularity)
+	g.Unreserve(a)
 	if after := freeMemory(t, x); after != before {
 		t.Errorf("%d bytes were free before, %d are now", before, after)
 	}
@@ -61,7 +61,7 @@ func nobodyElse(t *testing.T, g *softgpu.GPU, a gpu.Addr, n uint64) {
 		}
 	}
 	for _, e := range taken {
-		g.Unreserve(e.at, e.size)
+		g.Unreserve(e.at)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestVirtualMemoryJoins(t *testing.T) {
 	for _, at := range []gpu.Addr{a, a + n, a + 3*n} {
 		must(t, x.Unmap(at))
 	}
-	g.Unreserve(a, 4*n)
+	g.Unreserve(a)
 	if after := freeMemory(t, x); after != before {
 		t.Errorf("%d bytes were free before, %d are now", before, after)
 	}

@@ -19,10 +19,14 @@ type VMA struct {
 
 const noAccess = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 
+// Mappable reports whether the memory can be mapped: not on the heap, and not in peer
+// devices.
+func (g *GPU) Mappable() bool { return g.arena.file != nil }
+
 // Mmap maps n bytes from off of the access, which must stay until Unmap or Revoke.
-// Frames on the heap and of peer devices cannot be mapped (ENODEV).
+// It returns ENODEV if the memory is not [GPU.Mappable].
 func (a *Access) Mmap(off, n uint64, prot int) (*VMA, error) {
-	if a.blk.card.arena.file == nil {
+	if !a.blk.card.Mappable() {
 		return nil, syscall.ENODEV
 	}
 	addr, err := unix.MmapPtr(-1, 0, nil, uintptr(n), unix.PROT_NONE, noAccess)
@@ -40,7 +44,7 @@ func (a *Access) Mmap(off, n uint64, prot int) (*VMA, error) {
 // fill maps the frames, adjacent ones together.
 func (v *VMA) fill(a *Access, off uint64, prot int) error {
 	arena := int(a.blk.card.arena.file.Fd())
-	frames := a.frames[off/FrameSize:]
+	frames := a.blk.frames[off/FrameSize:]
 	off %= FrameSize
 	for done := uintptr(0); done < v.n; {
 		run := 1

@@ -206,7 +206,7 @@ func (d *Driver) MemAddressFree(_ Call, a gpu.Addr, n uint64) error {
 		return gpu.ErrInvalidValue
 	}
 	delete(d.virtual.reservations, a)
-	r.card.Unreserve(a, n)
+	r.card.Unreserve(a)
 	return nil
 }
 

@@ -54,9 +54,10 @@ func (f *ctlFile) importObject(c *client, p *nvrm.ImportObjectFromFDParams) nvrm
 	if p.Object.Type != nvrm.NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM || p.FD == -1 {
 		return nvrm.NV_ERR_INVALID_PARAMETER
 	}
-	mem := f.m.fromDescriptor(int(p.FD))
-	if mem == nil {
+	access, err := f.m.drv.AcquireExport(int(p.FD))
+	if err != nil {
 		return nvrm.NV_ERR_INVALID_PARAMETER
 	}
-	return f.m.adopt(c, p.Object.HParent, &p.Object.HObject, mem)
+	mem := &memory{card: f.m.cards[access.GPU().Index()], access: access}
+	return c.adopt(p.Object.HParent, &p.Object.HObject, mem)
 }

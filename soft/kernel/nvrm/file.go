@@ -67,10 +67,10 @@ func (f *gpuFile) Mmap(off int64, n, prot int) (kernel.Mapping, error) {
 	switch {
 	case n <= 0 || off != 0 || f.mp == nil || f.mp.gone:
 		return nil, syscall.EINVAL
-	case uint64(n+page-1)/uint64(page)*uint64(page) != f.mp.n:
+	case uint64(n+page-1)/uint64(page)*uint64(page) != f.mp.access.Len():
 		return nil, syscall.ENXIO
 	}
-	v, err := f.mp.access.Mmap(0, f.mp.n, prot)
+	v, err := f.mp.access.Mmap(0, f.mp.access.Len(), prot)
 	if err != nil {
 		return nil, err
 	}

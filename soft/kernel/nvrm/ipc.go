@@ -38,7 +38,7 @@ func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
 		Size:    p.Size,
 		Pages:   uint32(b.size / nvrm.IPCPageSize),
 		Offset:  uint32(p.Base - b.base),
-		GPUID:   b.c.id,
+		GPUID:   b.card.id,
 		HClient: d.m.cuda.handle,
 		HMemory: handle,
 	}.Bytes(), nil
@@ -46,12 +46,8 @@ func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
 
 // owned returns the block at an address from the objects of CUDA's client. It adds
 // the block until it is freed.
-func (m *Manager) owned(c *card, a gpu.Addr) (*block, nvrm.Handle, error) {
-	base, size, ok := c.gpu.Block(a)
-	if !ok {
-		return nil, 0, gpu.Fail(fmt.Sprintf("block of %v", a), gpu.ErrInvalidValue, "no memory there")
-	}
-	_, gen, err := c.gpu.Frames(base, size)
+func (m *Manager) owned(c *card, a gpu.Addr) (*memory, nvrm.Handle, error) {
+	base, size, gen, err := c.gpu.Block(a)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,9 +56,9 @@ func (m *Manager) owned(c *card, a gpu.Addr) (*block, nvrm.Handle, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if o := m.cuda.objects[h]; o != nil {
-		return o.mem.(*block), h, nil
+		return o.mem, h, nil
 	}
-	b := &block{c: c, base: base, size: size, gen: gen}
+	b := &memory{card: c, base: base, size: size, gen: gen}
 	o := &object{handle: h, parent: m.cuda.handle, card: c, mem: b}
 	if _, err := c.gpu.OnFree(base, size, func() { m.disown(h) }); err != nil {
 		return nil, 0, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/internal/addrspace"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
@@ -36,8 +37,8 @@ type card struct {
 	bar1     uint64 // bus address
 	bar1Size uint64
 
-	opens   int        // open device nodes
-	windows []busRange // in use by mappings, sorted; not with a static BAR1
+	opens   int                                      // open device nodes
+	windows addrspace.Space[uint64, *softgpu.Access] // of mappings; not with a static BAR1
 }
 
 // static reports whether all memory has a fixed address in BAR1.
@@ -90,6 +91,7 @@ func (m *Manager) addCard(i int) error {
 		gpu: g, minor: uint32(i), bus: uint8(bus), id: bus << 8,
 		bar1: bar1Base + uint64(i)*bar1Stride, bar1Size: g.Model().BAR1,
 	}
+	c.windows = addrspace.New[uint64, *softgpu.Access](c.bar1, c.bar1+c.bar1Size)
 	m.cards = append(m.cards, c)
 	return m.os.Register(nvrm.DevicePrefix+strconv.Itoa(i), func() (kernel.File, error) { return m.openGPU(c), nil })
 }

@@ -14,7 +14,6 @@ import (
 type mapping struct {
 	obj    *object
 	linear uint64 // bus address
-	n      uint64
 	access *softgpu.Access
 	vmas   []*softgpu.VMA
 	gone   bool
@@ -22,74 +21,41 @@ type mapping struct {
 
 // mapMemory is RM_MAP_MEMORY without the file.
 func (m *Manager) mapMemory(o *object, off, n uint64) (*mapping, nvrm.Status) {
-	page := uint64(os.Getpagesize())
+	page, size := uint64(os.Getpagesize()), o.mem.access.Len()
 	switch {
 	case n == 0:
 		return nil, nvrm.NV_ERR_INVALID_LIMIT
 	case off%page != 0 || n%page != 0:
 		return nil, nvrm.NV_ERR_INVALID_ARGUMENT
-	case o.card.gpu.Arena() == nil:
-		return nil, nvrm.NV_ERR_NOT_SUPPORTED // frames on the heap cannot be mapped
+	case !o.card.gpu.Mappable():
+		return nil, nvrm.NV_ERR_NOT_SUPPORTED
+	case off >= size:
+		return nil, nvrm.NV_ERR_INVALID_BASE
+	case n > size-off:
+		return nil, nvrm.NV_ERR_INVALID_LIMIT
 	}
-	access, status := acquireOf(o.mem, off, n)
-	if status != nvrm.NV_OK {
-		return nil, status
+	access, err := o.mem.access.Part(off, n)
+	if err != nil {
+		return nil, nvrm.NV_ERR_GENERIC
 	}
-	linear, status := o.card.place(access, n)
-	if status != nvrm.NV_OK {
+	linear, ok := o.card.place(access)
+	if !ok {
 		access.Release()
-		return nil, status
+		return nil, nvrm.NV_ERR_NO_MEMORY
 	}
-	mp := &mapping{obj: o, linear: linear, n: n, access: access}
+	mp := &mapping{obj: o, linear: linear, access: access}
 	o.mappings = append(o.mappings, mp)
 	m.mappings++
 	return mp, nvrm.NV_OK
 }
 
-// acquireOf distinguishes a range that begins outside the memory from one that ends
-// there.
-func acquireOf(mem memory, off, n uint64) (*softgpu.Access, nvrm.Status) {
-	access, err := mem.acquire(off, n)
-	if err == nil {
-		return access, nvrm.NV_OK
-	}
-	first, err := mem.acquire(off, 1)
-	if err != nil {
-		return nil, nvrm.NV_ERR_INVALID_BASE
-	}
-	first.Release()
-	return nil, nvrm.NV_ERR_INVALID_LIMIT
-}
-
 // place returns a bus address for the memory.
-func (c *card) place(access *softgpu.Access, n uint64) (uint64, nvrm.Status) {
+func (c *card) place(access *softgpu.Access) (linear uint64, ok bool) {
 	if c.static() {
-		frames, _, off := access.Frames()
-		return c.bar1 + staticStart + frames[0]*softgpu.FrameSize + off, nvrm.NV_OK
+		frames, off := access.Frames()
+		return c.bar1 + staticStart + frames[0]*softgpu.FrameSize + off, true
 	}
-	at := uint64(0) // the first gap that is large enough
-	i := slices.IndexFunc(c.windows, func(w busRange) bool {
-		fits := w.at-at >= n
-		if !fits {
-			at = w.at + w.n
-		}
-		return fits
-	})
-	if i < 0 {
-		i = len(c.windows)
-	}
-	if n > c.bar1Size-at {
-		return 0, nvrm.NV_ERR_NO_MEMORY
-	}
-	c.windows = slices.Insert(c.windows, i, busRange{at, n})
-	return c.bar1 + at, nvrm.NV_OK
-}
-
-// A busRange is a part of BAR1 that one mapping uses.
-type busRange struct{ at, n uint64 }
-
-func (c *card) release(linear uint64) {
-	c.windows = slices.DeleteFunc(c.windows, func(w busRange) bool { return c.bar1+w.at == linear })
+	return c.windows.TakeLowest(access.Len(), 1, access)
 }
 
 // unmap ends a mapping. Accesses to what the process has mapped of it fault.
@@ -102,7 +68,7 @@ func (m *Manager) unmap(mp *mapping) error {
 	mp.vmas = nil
 	mp.access.Release()
 	o := mp.obj
-	o.card.release(mp.linear)
+	o.card.windows.Remove(mp.linear)
 	o.mappings = slices.DeleteFunc(o.mappings, func(x *mapping) bool { return x == mp })
 	m.mappings--
 	return errors.Join(errs...)

@@ -19,7 +19,7 @@ type object struct {
 	handle   nvrm.Handle
 	parent   nvrm.Handle
 	card     *card
-	mem      memory // nil for a device
+	mem      *memory // nil for a device
 	mappings []*mapping
 }
 
@@ -79,9 +79,9 @@ func (c *client) pick(h *nvrm.Handle) nvrm.Status {
 }
 
 // adopt makes a memory object under a device. It takes over mem, even if it fails.
-func (m *Manager) adopt(c *client, parent nvrm.Handle, h *nvrm.Handle, mem memory) nvrm.Status {
+func (c *client) adopt(parent nvrm.Handle, h *nvrm.Handle, mem *memory) nvrm.Status {
 	d, status := c.device(parent)
-	if status == nvrm.NV_OK && d.card != mem.card() {
+	if status == nvrm.NV_OK && d.card != mem.card {
 		status = nvrm.NV_ERR_INVALID_OBJECT_PARENT
 	}
 	if status == nvrm.NV_OK {
@@ -91,7 +91,7 @@ func (m *Manager) adopt(c *client, parent nvrm.Handle, h *nvrm.Handle, mem memor
 		mem.drop()
 		return status
 	}
-	c.objects[*h] = &object{handle: *h, parent: parent, card: mem.card(), mem: mem}
+	c.objects[*h] = &object{handle: *h, parent: parent, card: mem.card, mem: mem}
 	return nvrm.NV_OK
 }
 
@@ -106,9 +106,7 @@ func (m *Manager) free(c *client, o *object) error {
 	for _, mp := range slices.Clone(o.mappings) {
 		errs = append(errs, m.unmap(mp))
 	}
-	if o.mem != nil {
-		o.mem.drop()
-	}
+	o.mem.drop()
 	delete(c.objects, o.handle)
 	return errors.Join(errs...)
 }

@@ -123,11 +123,11 @@ func (f *ctlFile) dupObject(p *nvrm.NVOS55Parameters) nvrm.Status {
 	if status != nvrm.NV_OK {
 		return status
 	}
-	mem, err := o.mem.clone()
-	if err != nil {
-		return nvrm.NV_ERR_OBJECT_NOT_FOUND
+	mem, status := o.mem.clone()
+	if status != nvrm.NV_OK {
+		return status
 	}
-	return f.m.adopt(c, p.HParent, &p.HObject, mem)
+	return c.adopt(p.HParent, &p.HObject, mem)
 }
 
 func (f *ctlFile) mapMemory(p *nvrm.NVOS33ParametersWithFD) {

@@ -68,7 +68,7 @@ func (a *aperture) furnish() {
 // show makes memory visible and returns the physical addresses of its pages.
 // Overlapping pins share slots.
 func (a *aperture) show(access *softgpu.Access) ([]uint64, error) {
-	frames, _, _ := access.Frames()
+	frames, _ := access.Frames()
 	phys := make([]uint64, len(frames))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,7 +126,7 @@ func (a *aperture) take(frame uint64) int {
 // hide undoes show. Pages without another pin become invisible at once. When it
 // returns, no access to them is in progress.
 func (a *aperture) hide(access *softgpu.Access) {
-	frames, _, _ := access.Frames()
+	frames, _ := access.Frames()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	drained := make([]int32, 0, len(frames))

@@ -77,9 +77,8 @@ func (rm *RM) GetPages(t *Task, va, n uint64, free func(*Task, *PageTable)) (*Pa
 // sameBlock reports whether the addresses still are the acquired memory: it may have
 // been freed and the addresses reused.
 func (p *pin) sameBlock() bool {
-	_, was, _ := p.access.Frames()
-	_, is, err := p.card.gpu.Frames(gpu.Addr(p.va), 1)
-	return err == nil && is == was
+	_, _, gen, err := p.card.gpu.Block(gpu.Addr(p.va))
+	return err == nil && gen == p.access.Generation()
 }
 
 // GetPagesPersistent pins pages until they are put, even if their owner frees them.

@@ -109,7 +109,7 @@ func (rm *RM) Give(p *Process, a gpu.Addr) error {
 	if !ok {
 		return syscall.EINVAL
 	}
-	_, gen, err := g.Frames(a, 1)
+	_, _, gen, err := g.Block(a)
 	if err != nil {
 		return syscall.EINVAL
 	}
@@ -153,8 +153,7 @@ func (rm *RM) find(t *Task, va, n uint64) (*aperture, *softgpu.Access, error) {
 	if err != nil {
 		return nil, nil, syscall.EINVAL // not allocated, or past the end of the allocation
 	}
-	_, gen, _ := access.Frames()
-	if !rm.owns(t.Process, gen) {
+	if !rm.owns(t.Process, access.Generation()) {
 		access.Release()
 		return nil, nil, syscall.EINVAL
 	}
