@@ -84,7 +84,8 @@ func (b *barRoute) crossoverSubject(f *storage.File) tune.Subject {
 // maxCallers is enough to fill any link.
 const maxCallers = 8
 
-func crossoverCallers() int { return min(runtime.GOMAXPROCS(0), maxCallers) }
+// crossoverCallers does not depend on GOMAXPROCS, which the command raises.
+func crossoverCallers() int { return min(runtime.NumCPU(), maxCallers) }
 
 // crossover is what "culvert tune" has measured for the file system of a file, or
 // the built-in value of the GPU.
