@@ -6,27 +6,26 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Backend is a way to pin and map GPU memory. It is safe for concurrent use.
-type Backend interface {
+// A backend pins and maps GPU memory. It is safe for concurrent use.
+type backend interface {
 	Name() string
-	// Pin holds n bytes from a in place.
-	Pin(a gpu.Addr, n uint64) (Pin, error)
+	// Pin pins n bytes from a.
+	Pin(a gpu.Addr, n uint64) (pinned, error)
 	Close() error
 }
 
-// A Pin is memory that a backend holds. Its calls do not overlap.
-type Pin interface {
-	// Info describes the pin. Mapped is not looked at.
+// A pinned memory is kept by a backend. Its calls do not overlap.
+type pinned interface {
+	// Info describes the pin. Its Mapped is ignored.
 	Info() Info
-	// Map makes the bytes that were asked for visible to the CPU, no more and
-	// no less. They stay valid until unmap.
+	// Map maps exactly the requested bytes. They are valid until unmap.
 	Map() (mem []byte, unmap func() error, err error)
 	Unpin() error
 }
 
-// Info is what GDRCopy tells of a buffer.
+// Info describes a buffer, as gdr_get_info does.
 type Info struct {
-	VA         gpu.Addr    `json:"va"`          // of the first page that is pinned
+	VA         gpu.Addr    `json:"va"`          // of the first pinned page
 	MappedSize uint64      `json:"mapped_size"` // in whole pages
 	PageSize   uint32      `json:"page_size"`
 	Mapped     bool        `json:"mapped"`
@@ -51,5 +50,5 @@ func (t MappingType) String() string {
 	return fmt.Sprintf("MappingType(%d)", uint32(t))
 }
 
-// MarshalText makes JSON carry the printed form.
+// MarshalText returns the printed form, for JSON.
 func (t MappingType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

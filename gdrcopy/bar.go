@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/machine"
 )
 
-// bar is the backend that needs no module: the process is its own client of
-// NVIDIA's resource manager.
+// bar is the backend without a kernel module: the process is a client of NVIDIA's
+// resource manager.
 type bar struct{ mapper *rm.Mapper }
 
 func newBAR(d gpu.Device, o dev.OS) (*bar, error) {
@@ -25,9 +25,9 @@ func newBAR(d gpu.Device, o dev.OS) (*bar, error) {
 func (b *bar) Name() string { return "BAR1 through the NVIDIA driver" }
 func (b *bar) Close() error { return b.mapper.Close() }
 
-// Pin maps at once. A mapping is what holds the memory here, so Map has nothing
-// left to do, and Unmap must leave it in place.
-func (b *bar) Pin(a gpu.Addr, n uint64) (Pin, error) {
+// Pin maps at once: the mapping keeps the memory. So Map has nothing to do, and Unmap
+// keeps the mapping.
+func (b *bar) Pin(a gpu.Addr, n uint64) (pinned, error) {
 	w, err := b.mapper.Map(a, n)
 	if err != nil {
 		return nil, err
@@ -63,6 +63,6 @@ func Import(m *machine.Machine, pci string, f *os.File, n uint64) (*Buffer, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{s: New(nil), pin: barPin{w}, size: n}
+	b := &Buffer{s: newSession(nil), pin: barPin{w}, size: n}
 	return b, b.Map()
 }

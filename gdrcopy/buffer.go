@@ -10,15 +10,15 @@ import (
 	"github.com/culvert-io/culvert/internal/wc"
 )
 
-// A Buffer is GDRCopy's gdr_mh_t: pinned memory. It is safe for concurrent use;
-// copies run beside each other, and Unmap waits for them.
+// A Buffer is GDRCopy's gdr_mh_t: pinned memory. It is safe for concurrent use.
+// Copies run in parallel; Unmap waits for them.
 type Buffer struct {
 	s    *Session
 	addr gpu.Addr
 	size uint64
 
 	mu    sync.RWMutex // held for reading by copies
-	pin   Pin          // nil when unpinned
+	pin   pinned       // nil when unpinned
 	mem   []byte       // nil when unmapped
 	unmap func() error
 }
@@ -37,8 +37,8 @@ func (b *Buffer) Info() (Info, error) {
 	return i, nil
 }
 
-// Map makes the buffer visible to the CPU. A buffer has one mapping: a second
-// is EAGAIN, as with GDRCopy.
+// Map maps the buffer for the CPU. A buffer has one mapping: a second returns EAGAIN,
+// as in GDRCopy.
 func (b *Buffer) Map() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,32 +46,32 @@ func (b *Buffer) Map() error {
 	case b.pin == nil:
 		return b.fail("map", os.ErrClosed)
 	case b.mem != nil:
-		return b.fail("map", fmt.Errorf("it is mapped already: %w", syscall.EAGAIN))
+		return b.fail("map", fmt.Errorf("already mapped: %w", syscall.EAGAIN))
 	}
 	mem, unmap, err := b.pin.Map()
 	if err != nil {
 		return b.fail("map", err)
 	}
 	if uint64(len(mem)) != b.size {
-		_ = unmap() // the backend is at fault, whatever this says
-		return b.fail("map", fmt.Errorf("the backend has mapped %d bytes", len(mem)))
+		_ = unmap() // the backend is at fault in any case
+		return b.fail("map", fmt.Errorf("backend mapped %d bytes", len(mem)))
 	}
 	b.mem, b.unmap = mem, unmap
 	return nil
 }
 
-// Unmap ends what Map began. It is EINVAL where nothing is mapped.
+// Unmap undoes Map. It returns EINVAL if the buffer is not mapped.
 func (b *Buffer) Unmap() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mem == nil {
-		return b.fail("unmap", fmt.Errorf("it is not mapped: %w", syscall.EINVAL))
+		return b.fail("unmap", fmt.Errorf("not mapped: %w", syscall.EINVAL))
 	}
 	return b.unmapLocked()
 }
 
-// unmapLocked unmaps. What cannot be unmapped stays pinned for good: its
-// addresses must not lead to somebody else's memory.
+// unmapLocked unmaps. Memory that cannot be unmapped stays pinned forever, so that a
+// stale mapping never shows memory of another owner.
 func (b *Buffer) unmapLocked() error {
 	unmap := b.unmap
 	b.mem, b.unmap = nil, nil
@@ -83,8 +83,8 @@ func (b *Buffer) unmapLocked() error {
 	return nil
 }
 
-// CopyTo writes src to the buffer from offset off on, at any alignment. GPU
-// work that is submitted afterwards sees it.
+// CopyTo writes src to the buffer at offset off, at any alignment. GPU work that is
+// submitted afterwards sees it.
 func (b *Buffer) CopyTo(off uint64, src []byte) (err error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -97,8 +97,7 @@ func (b *Buffer) CopyTo(off uint64, src []byte) (err error) {
 	return nil
 }
 
-// CopyFrom reads len(dst) bytes of the buffer from offset off on, at any
-// alignment.
+// CopyFrom reads len(dst) bytes of the buffer at offset off, at any alignment.
 func (b *Buffer) CopyFrom(dst []byte, off uint64) (err error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -115,15 +114,14 @@ func (b *Buffer) check(off uint64, n int) error {
 	case b.pin == nil:
 		return os.ErrClosed
 	case b.mem == nil:
-		return fmt.Errorf("it is not mapped: %w", syscall.EINVAL)
+		return fmt.Errorf("not mapped: %w", syscall.EINVAL)
 	case off > b.size || uint64(n) > b.size-off:
-		return fmt.Errorf("%d bytes at %d are out of range: %w", n, off, syscall.EINVAL)
+		return fmt.Errorf("%d bytes at offset %d exceed the buffer: %w", n, off, syscall.EINVAL)
 	}
 	return nil
 }
 
-// Unpin lets go of the memory, and unmaps it where that was not done. A second
-// call does nothing.
+// Unpin unmaps and unpins the memory. A second call does nothing.
 func (b *Buffer) Unpin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

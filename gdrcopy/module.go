@@ -10,7 +10,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev/gdrdrv"
 )
 
-// module is GDRCopy's own backend: its kernel module gdrdrv.
+// module is the backend with GDRCopy's kernel module gdrdrv.
 type module struct{ c *gdrdrv.Client }
 
 func newModule(o dev.OS) (*module, error) {
@@ -24,11 +24,11 @@ func newModule(o dev.OS) (*module, error) {
 func (m *module) Name() string { return "gdrdrv " + m.c.Version().String() }
 func (m *module) Close() error { return m.c.Close() }
 
-// Pin pins the GPU pages around the bytes: the module maps from the start of a
-// page only.
-func (m *module) Pin(a gpu.Addr, n uint64) (Pin, error) {
+// Pin pins the GPU pages around the bytes: the module maps only from the start of a
+// page.
+func (m *module) Pin(a gpu.Addr, n uint64) (pinned, error) {
 	if n == 0 || uint64(a)+n < uint64(a) {
-		return nil, fmt.Errorf("no range of memory: %w", gpu.ErrInvalidValue)
+		return nil, fmt.Errorf("empty range, or past the end of the address space: %w", gpu.ErrInvalidValue)
 	}
 	p, off, err := m.c.PinAround(uint64(a), n)
 	if err != nil {
@@ -44,11 +44,12 @@ func (m *module) Pin(a gpu.Addr, n uint64) (Pin, error) {
 
 type modulePin struct {
 	*gdrdrv.Pin
-	off, n uint64 // the bytes that were asked for
+	off, n uint64 // the requested bytes
 	info   Info
 }
 
-// Info is what the module said last: the type is decided when memory is mapped.
+// Info returns what the module last reported: the type is known once the memory is
+// mapped.
 func (p *modulePin) Info() Info { return p.info }
 
 func (p *modulePin) Map() ([]byte, func() error, error) {

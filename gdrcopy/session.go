@@ -15,7 +15,7 @@ import (
 
 // A Session is GDRCopy's gdr_t. It is safe for concurrent use.
 type Session struct {
-	backend  Backend
+	backend  backend
 	declined string
 
 	mu      sync.Mutex
@@ -23,10 +23,10 @@ type Session struct {
 	closed  bool
 }
 
-// SessionInfo says how a session reaches GPU memory.
+// SessionInfo tells how a session reaches GPU memory.
 type SessionInfo struct {
 	Backend string `json:"backend"`
-	// Declined says why it is not GDRCopy's module, where Open had the choice.
+	// Declined is why Open did not use GDRCopy's module.
 	Declined string `json:"declined,omitempty"`
 }
 
@@ -35,26 +35,26 @@ type SessionInfo struct {
 func Open(m *machine.Machine, d gpu.Device) (*Session, error) {
 	mod, declined := newModule(dev.Of(m))
 	if declined == nil {
-		return New(mod), nil
+		return newSession(mod), nil
 	}
 	b, err := newBAR(d, dev.Of(m))
 	if err != nil {
-		return nil, fmt.Errorf("gdrcopy: no way to map memory of gpu %d: %w", d.Info().Index, errors.Join(declined, err))
+		return nil, fmt.Errorf("gdrcopy: open gpu %d: neither gdrdrv nor the driver maps its memory: %w", d.Info().Index, errors.Join(declined, err))
 	}
-	s := New(b)
+	s := newSession(b)
 	s.declined = declined.Error()
 	return s, nil
 }
 
-// New makes a session on a backend, which it takes over.
-func New(b Backend) *Session {
+// newSession returns a session on a backend and takes it over.
+func newSession(b backend) *Session {
 	return &Session{backend: b, buffers: map[*Buffer]struct{}{}}
 }
 
-// Info says which backend the session has, and why.
+// Info returns the backend of the session.
 func (s *Session) Info() SessionInfo { return SessionInfo{s.backend.Name(), s.declined} }
 
-// Pin holds n bytes from a. The same memory may be pinned more than once.
+// Pin pins n bytes from a. The same memory may be pinned more than once.
 func (s *Session) Pin(a gpu.Addr, n uint64) (*Buffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Session) Pin(a gpu.Addr, n uint64) (*Buffer, error) {
 	return b, nil
 }
 
-// Close unmaps and unpins everything. A second call does nothing.
+// Close unmaps and unpins all buffers. A second call does nothing.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {

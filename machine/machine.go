@@ -1,12 +1,12 @@
-// Package machine is what a process sees of the hardware: the GPUs and the
-// device nodes of the computer it runs on, or of a software one.
+// Package machine opens the hardware that a process uses: the GPUs and device nodes
+// of this computer, or of a software machine.
 //
-// CULVERT_MACHINE chooses: "real" fails where there is no NVIDIA GPU, "soft" is
-// always the software machine, and "auto" (the default) takes the real one where
-// there is one and says why not otherwise. CULVERT_SOFT describes the software
-// machine: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7"; with
-// "peer=0000:03:00.0" its GPU's memory is that of a real PCI device, such as the
-// controller memory buffer of a drive, which others reach by peer-to-peer DMA.
+// CULVERT_MACHINE selects it. "real" fails without an NVIDIA GPU, "soft" is the
+// software machine, and "auto" (the default) is the real one if there is a GPU.
+// CULVERT_SOFT describes the software machine:
+// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7". With "peer=0000:03:00.0"
+// its GPU uses the memory of a real PCI device, such as the controller memory buffer
+// of a drive, which other devices reach by peer-to-peer DMA.
 package machine
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// A Machine is the devices that a process sees.
+// A Machine is the devices of a process.
 type Machine struct {
-	Soft bool // the software machine
-	// Why says how the choice was made: for a software machine, what kept the
-	// real one from being used.
+	Soft bool // is it the software machine
+	// Why tells how the machine was selected: for a software machine, why the real
+	// one was not used.
 	Why string
 	GPU gpu.Driver
 
@@ -38,8 +38,8 @@ type Machine struct {
 //lint:ignore U1000 internal/dev reads it
 type seam = dev.Seam
 
-// Close takes a software machine down, as if the process had ended: what uses its
-// GPUs and nodes must be closed before. A real machine stays as it is.
+// Close shuts a software machine down. What uses its GPUs and device nodes must be
+// closed before. It does nothing on a real machine.
 func (m *Machine) Close() error {
 	if c, ok := m.GPU.(io.Closer); ok && m.Soft {
 		return c.Close()
@@ -47,14 +47,14 @@ func (m *Machine) Close() error {
 	return nil
 }
 
-// The values of CULVERT_MACHINE.
+// Values of CULVERT_MACHINE.
 const (
 	Auto = "auto"
 	Real = "real"
 	Soft = "soft"
 )
 
-// Open opens the machine that the environment asks for.
+// Open opens the machine that the environment selects.
 func Open() (*Machine, error) {
 	kind := os.Getenv("CULVERT_MACHINE")
 	if kind == "" {
@@ -63,7 +63,7 @@ func Open() (*Machine, error) {
 	return OpenAs(kind)
 }
 
-// OpenAs opens a machine of a kind: Auto, Real or Soft.
+// OpenAs opens a machine: Auto, Real or Soft.
 func OpenAs(kind string) (*Machine, error) {
 	switch kind {
 	case Real:
@@ -77,10 +77,10 @@ func OpenAs(kind string) (*Machine, error) {
 		}
 		return openSoft(whyNot(err))
 	}
-	return nil, &SettingError{"CULVERT_MACHINE", fmt.Errorf("%q: want auto, real or soft", kind)}
+	return nil, &SettingError{"CULVERT_MACHINE", fmt.Errorf("%q must be auto, real or soft", kind)}
 }
 
-// A SettingError says that a variable of the environment makes no sense.
+// A SettingError is an invalid environment variable.
 type SettingError struct {
 	Name string
 	Err  error
@@ -90,8 +90,8 @@ func (e *SettingError) Error() string { return e.Name + ": " + e.Err.Error() }
 
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// whyNot is the short form of why there is no real machine. The two usual cases
-// are no faults; whoever expected a GPU asks for it and gets the whole story.
+// whyNot is a short reason why there is no real machine. Its two usual cases are not
+// faults; with CULVERT_MACHINE=real the error is complete.
 func whyNot(err error) string {
 	switch {
 	case errors.Is(err, cuda.ErrOwnLibrary):
@@ -123,7 +123,7 @@ func openSoft(why string) (*Machine, error) {
 	return m, err
 }
 
-// FromSoft builds a software machine as described, whatever the environment says.
+// FromSoft builds a software machine, whatever the environment says.
 func FromSoft(cfg soft.Config, why string) (*Machine, error) {
 	m, err := soft.New(cfg)
 	if err != nil {

@@ -19,24 +19,25 @@ type Config struct {
 	GPUs    int    // 0 means 1
 	Model   string // "h200", "small-bar", "pageable"; "" means h200
 	Memory  uint64 // of each GPU; 0 means the model's
-	Scatter bool   // allocations get frames that are not neighbours
+	Scatter bool   // allocations get frames that are not adjacent
 	Heap    bool   // device memory on the Go heap, for the race detector
 	Seed    uint64
-	Peer    string // PCI device whose memory the GPU has: see soft/gpu's Config
+	Peer    string // PCI device whose memory the GPU uses: see soft/gpu's Config
 
 	BAR1     uint64 // of each GPU; 0 means the model's
 	IOMMU    pcie.IOMMU
 	Isolated bool     // the host bridge forwards nothing between root ports
 	Drives   []Drive  // NVMe drives for user-space drivers
 	Without  []string // emulated kernel modules that are not loaded, of [Modules]
-	// Callback has gdrdrv and nvidia-fs pin with free callbacks, so that freeing
+	// Callback makes gdrdrv and nvidia-fs pin with free callbacks, so that freeing
 	// memory revokes their pins. Otherwise pins outlive the free.
 	Callback bool
-	// ForceBAR1 has pins through BAR1 on request, as on platforms whose processor
-	// reaches GPU memory by a faster path.
+	// ForceBAR1 lets a pin require BAR1, as on platforms whose processor reaches GPU
+	// memory by a faster path.
 	ForceBAR1 bool
 	Points    *syncpoint.Points // passed by fabric, pins and modules; may be nil
-	// Fail, if not nil, is called for each allocation of nvidia_p2p and makes it fail.
+	// Fail, if not nil, is called for each allocation of nvidia_p2p and can make it
+	// fail.
 	Fail func(site string) bool
 }
 
@@ -46,7 +47,7 @@ var models = map[string]func() softgpu.Model{
 	"pageable":  softgpu.Pageable,
 }
 
-// ParseConfig reads the form in which the environment gives a Config:
+// ParseConfig parses the format of CULVERT_SOFT:
 // "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7".
 func ParseConfig(text string) (Config, error) {
 	var c Config
@@ -64,11 +65,11 @@ func (c *Config) set(key, value string) (err error) {
 	case "gpus":
 		c.GPUs, err = strconv.Atoi(value)
 		if err == nil && (c.GPUs < 1 || c.GPUs > 16) {
-			err = fmt.Errorf("between 1 and 16 GPUs")
+			err = errors.New("must be 1 to 16")
 		}
 	case "model":
 		if _, ok := models[value]; !ok {
-			return fmt.Errorf("no such model: there are h200, small-bar and pageable")
+			return errors.New("unknown model (models: h200, small-bar, pageable)")
 		}
 		c.Model = value
 	case "memory":
@@ -87,12 +88,12 @@ func (c *Config) set(key, value string) (err error) {
 	case "peer":
 		c.Peer = value
 	default:
-		err = fmt.Errorf("no such key: there are gpus, model, memory, scatter, heap, seed and peer")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer)")
 	}
 	return err
 }
 
-// parseBool takes a bare key as true.
+// parseBool returns true for a key without value.
 func parseBool(value string) (bool, error) {
 	if value == "" {
 		return true, nil

@@ -22,9 +22,9 @@ func TestParseConfig(t *testing.T) {
 		{text: "memory=G", err: "memory"},
 		{text: "memory=1X", err: "memory=1X: invalid size"},
 		{text: "memory=99999999999G", err: "too large"},
-		{text: "gpus=0", err: "between 1 and 16"},
-		{text: "model=h100", err: "there are h200, small-bar and pageable"},
-		{text: "colour=blue", err: "no such key"},
+		{text: "gpus=0", err: "must be 1 to 16"},
+		{text: "model=h100", err: "models: h200, small-bar, pageable"},
+		{text: "colour=blue", err: "unknown key"},
 	} {
 		got, err := ParseConfig(tc.text)
 		if tc.err != "" {

@@ -1,5 +1,5 @@
-// Package soft is the software machine: GPUs, drives, a PCIe fabric and the
-// kernel modules between them, in one process and without privileges. It moves
-// real bytes through real queues; what it does not do is run at the speed of the
-// hardware, and nothing it measures is ever presented as a hardware figure.
+// Package soft is the software machine: GPUs, drives, a PCIe fabric and emulated
+// kernel modules, in one process and without privileges. It moves real bytes through
+// real queues, but not at the speed of hardware: nothing that it measures is reported
+// as a hardware result.
 package soft

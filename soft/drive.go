@@ -57,7 +57,7 @@ func (m *Machine) addDrive(d Drive) (*nvme.Controller, error) {
 	return c, nil
 }
 
-// disk returns what holds the bytes of a drive, nil where Namespaces says that.
+// disk returns the bytes of a drive, nil if Namespaces has them.
 func (d *Drive) disk() (*block.File, error) {
 	switch {
 	case d.File != nil && d.Size != 0:

@@ -175,7 +175,7 @@ func (m *Machine) onClose(end func() error) {
 }
 
 // Close shuts the machine down, as the end of the process does: pins end, and open
-// device nodes answer with errors. A second call does nothing.
+// device nodes return errors. A second call does nothing.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	ends := m.ends

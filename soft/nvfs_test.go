@@ -35,16 +35,11 @@ func files(t *testing.T, n int) (*nvfs.File, []byte, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	nf, err := nvfs.NewFile(f)
+	t.Cleanup(func() { f.Close() })
+	nf, err := nvfs.NewFile(path, int(f.Fd()), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := nf.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return nf, data, path
 }
 

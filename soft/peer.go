@@ -6,18 +6,17 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 )
 
-// A peerDevice is a software GPU whose memory a real PCI device lends it, so
-// that the kernel's direct I/O reaches it: package route finds it by these
-// methods.
+// A peerDevice is a software GPU that uses the memory of a real PCI device, so that
+// the kernel's direct I/O reaches it. The ladder finds it by these methods.
 type peerDevice struct {
 	nvrm.Device
 	card *softgpu.GPU
 }
 
-// PeerDevice is the PCI address of the device that has the memory.
+// PeerDevice returns the PCI address of the device.
 func (d *peerDevice) PeerDevice() string { return d.card.Peer() }
 
-// PeerBytes lends the memory at [a, a+n) until back is called.
+// PeerBytes returns the memory at [a, a+n), valid until back is called.
 func (d *peerDevice) PeerBytes(a gpu.Addr, n uint64) (b []byte, back func(), err error) {
 	return d.card.AcquirePeer(a, n)
 }

@@ -1,7 +1,7 @@
-// Fill shows GPU memory being filled by a process that has no driver library:
-// the parent allocates memory and exports it as a descriptor; the child gets the
-// descriptor over a socket, maps the memory through BAR1 and writes it; the
-// parent looks at the result on the GPU.
+// Fill shows a process without driver library that fills GPU memory. The parent
+// allocates memory and exports it as a descriptor. The child receives the descriptor
+// over a socket, maps the memory through BAR1 and writes it. The parent checks the
+// result on the GPU.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(out io.Writer, m *machine.Machine, size uint64) (err error) {
 		return errors.Join(err, ours.Close())
 	}
 	defer func() {
-		ours.Close() // lets the child go, whatever happened
+		ours.Close() // ends the child in any case
 		err = errors.Join(err, wait())
 	}()
 	if err := send(ours, order{d.Info().PCI, size}, f); err != nil {
@@ -78,14 +78,14 @@ func run(out io.Writer, m *machine.Machine, size uint64) (err error) {
 		return err
 	}
 	if len(reply) == 0 {
-		return errors.New("the child has nothing to say")
+		return errors.New("no reply from the child")
 	}
 	fmt.Fprintf(out, "%s\n", reply)
 	return verify(out, d, a, size)
 }
 
-// start runs the child, and returns what waits for its end. The software
-// machine lives in one process, so there the child is a goroutine.
+// start starts the child and returns a function that waits for its end. The software
+// machine exists in one process, so there the child is a goroutine.
 func start(m *machine.Machine, socket *os.File) (wait func() error, err error) {
 	if m.Soft {
 		done := make(chan error, 1)
@@ -106,7 +106,7 @@ func start(m *machine.Machine, socket *os.File) (wait func() error, err error) {
 	return cmd.Wait, nil
 }
 
-// verify looks at the memory by way of the GPU's driver.
+// verify checks the memory through the GPU's driver.
 func verify(out io.Writer, d gpu.Device, a gpu.Addr, size uint64) error {
 	const step = 4 << 20
 	got, want := make([]byte, step), make([]byte, step)
@@ -117,14 +117,14 @@ func verify(out io.Writer, d gpu.Device, a gpu.Addr, size uint64) error {
 		}
 		pattern(want[:n], off)
 		if !bytes.Equal(got[:n], want[:n]) {
-			return fmt.Errorf("wrong bytes in the %d at offset %d", n, off)
+			return fmt.Errorf("wrong bytes in %d bytes at offset %d", n, off)
 		}
 	}
 	fmt.Fprintf(out, "%d bytes on the GPU: all as the child wrote them\n", size)
 	return nil
 }
 
-// pattern fills b with what belongs at an offset.
+// pattern fills b with the bytes for an offset.
 func pattern(b []byte, off uint64) {
 	for i := range b {
 		b[i] = byte((off + uint64(i)) * 0x9E3779B97F4A7C15 >> 56)

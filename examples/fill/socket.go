@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An order says what to fill. The descriptor of the memory comes along.
+// An order says what to fill. The descriptor of the memory is sent with it.
 type order struct {
 	PCI  string `json:"pci"`
 	Size uint64 `json:"size"`
 }
 
-// socketPair is two ends of a connection, one of them for somebody else.
+// socketPair returns the two ends of a connection, one of them for another process.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -30,7 +30,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return ours, theirs, nil
 }
 
-// connect makes a connection of a socket, which it takes over.
+// connect makes a connection from a socket and closes the socket.
 func connect(socket *os.File) (*net.UnixConn, error) {
 	defer socket.Close() // the connection has its own descriptor
 	c, err := net.FileConn(socket)

@@ -1,5 +1,5 @@
-// Gdrcopy measures how fast the CPU reaches GPU memory through a mapping,
-// beside the driver's own copies, by size.
+// Gdrcopy measures how fast the CPU reads and writes GPU memory through a mapping,
+// and the driver's copies, by size.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 
 func run(out io.Writer, m *machine.Machine, limit int, each time.Duration) error {
 	if limit < 1 {
-		return fmt.Errorf("the largest size is %d: want at least 1", limit)
+		return fmt.Errorf("largest size %d must be at least 1", limit)
 	}
 	d, err := m.GPU.Open(0)
 	if err != nil {
@@ -69,7 +69,7 @@ func run(out io.Writer, m *machine.Machine, limit int, each time.Duration) error
 	}
 	fmt.Fprintf(out, "%d bytes at %v mapped as %v\n", info.MappedSize, info.VA, info.Type)
 	if m.Soft {
-		fmt.Fprintln(out, "This is a software machine: its times say nothing of a GPU's.")
+		fmt.Fprintln(out, "This is a software machine: its times are not those of a GPU.")
 	}
 	if err := table(out, d, a, b, limit, each); err != nil {
 		return err
@@ -77,7 +77,7 @@ func run(out io.Writer, m *machine.Machine, limit int, each time.Duration) error
 	return check(out, d, a, b, limit)
 }
 
-// maxLoad is the largest size that is loaded: larger ones take milliseconds.
+// maxLoad is the largest size for loads: larger ones take milliseconds.
 const maxLoad = 64 << 10
 
 func table(out io.Writer, d gpu.Device, a gpu.Addr, b *gdrcopy.Buffer, limit int, each time.Duration) error {
@@ -116,7 +116,7 @@ func table(out io.Writer, d gpu.Device, a gpu.Addr, b *gdrcopy.Buffer, limit int
 	return w.Flush()
 }
 
-// timed is the time of one call, in seconds.
+// timed returns the time of one call in seconds.
 func timed(f func() error, each time.Duration) (float64, error) {
 	const batch = 10
 	calls := 0
@@ -132,7 +132,7 @@ func timed(f func() error, each time.Duration) (float64, error) {
 	return time.Since(start).Seconds() / float64(calls), nil
 }
 
-// check writes a pattern one way and reads it the other.
+// check writes a pattern by one method and reads it by the other.
 func check(out io.Writer, d gpu.Device, a gpu.Addr, b *gdrcopy.Buffer, limit int) error {
 	want, got := make([]byte, limit), make([]byte, limit)
 	for i := range want {
@@ -145,7 +145,7 @@ func check(out io.Writer, d gpu.Device, a gpu.Addr, b *gdrcopy.Buffer, limit int
 		return err
 	}
 	if !bytes.Equal(got, want) {
-		return errors.New("the GPU has other bytes than were written through the mapping")
+		return errors.New("GPU memory differs from what was written through the mapping")
 	}
 	fmt.Fprintf(out, "%d bytes written through the mapping, read back by the driver: equal\n", limit)
 	return nil

@@ -1,10 +1,9 @@
-// Gpumem shows how a device that is none of CUDA's business reaches GPU memory:
-// the memory is locked, its physical pages are listed, each is mapped and written
-// by the CPU, and then a DMA engine writes the listed pages. What the GPU finds
-// there is compared every time.
+// Gpumem shows how a device that CUDA does not know reaches GPU memory. It locks
+// memory, lists its physical pages, writes each through a CPU mapping, then has a DMA
+// engine write them. It checks the result on the GPU each time.
 //
-// It runs on a machine with the gpudma project's module gpumem. The software
-// machine has the module, and an engine besides.
+// It needs the gpudma project's module gpumem. The software machine has the module,
+// and an engine.
 package main
 
 import (
@@ -36,8 +35,7 @@ func main() {
 	}
 }
 
-// on runs on the machine that there is. A software machine gets an engine,
-// plugged in below the switch of the GPU.
+// on runs on a machine. A software machine gets an engine below the GPU's switch.
 func on(out io.Writer, m *machine.Machine, size uint64) error {
 	d, err := m.GPU.Open(0)
 	if err != nil {
@@ -60,18 +58,18 @@ func on(out io.Writer, m *machine.Machine, size uint64) error {
 	return nil
 }
 
-// run does it all. e is nil where there is no engine.
+// run runs all steps. e is nil without an engine.
 func run(out io.Writer, m *machine.Machine, d gpu.Device, e *pcie.Engine, size uint64) (err error) {
 	fmt.Fprintf(out, "%s\n", d.Info().Name)
-	// Whole pages, and enough of them that the driver does not put other
-	// allocations into the same pages: they are overwritten below.
+	// Whole pages, and at least 1 MiB: the driver puts smaller allocations into
+	// shared pages, which are overwritten below.
 	size = (max(size, 1<<20) + gpumem.PageSize - 1) &^ (gpumem.PageSize - 1)
 	a, err := d.Alloc(gpu.KindDevice, size, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Free(a)) }()
-	// Without this a third device may see old bytes after a copy has returned.
+	// Without this another device may see old bytes after a copy has returned.
 	if err := d.SetSyncMemops(a, true); err != nil {
 		return err
 	}
@@ -111,7 +109,7 @@ func list(out io.Writer, l *gpumem.Lock, pages []uint64) {
 	}
 }
 
-// expect compares what the GPU has with what was written.
+// expect compares GPU memory with what was written.
 func expect(d gpu.Device, at gpu.Addr, want []byte) error {
 	if err := d.Synchronize(); err != nil {
 		return err
@@ -121,7 +119,7 @@ func expect(d gpu.Device, at gpu.Addr, want []byte) error {
 		return err
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("the GPU has other bytes at %v", at)
+		return fmt.Errorf("GPU memory differs at %v", at)
 	}
 	return nil
 }
@@ -145,7 +143,7 @@ func mapAndWrite(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock) error 
 	return nil
 }
 
-// engineWrites has the engine write all pages, last page first.
+// engineWrites has the engine write all pages, the last one first.
 func engineWrites(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock, pages []uint64, e *pcie.Engine) error {
 	n := len(pages)
 	var sg []pcie.Range
@@ -166,7 +164,7 @@ func engineWrites(out io.Writer, d gpu.Device, a gpu.Addr, l *gpumem.Lock, pages
 		return err
 	}
 	if _, err := e.Write(sg[:1], data); err == nil {
-		return errors.New("the engine still reaches the memory after it was unlocked")
+		return errors.New("the engine reaches the memory after the unlock")
 	}
 	fmt.Fprintln(out, "After the unlock the fabric refuses the engine.")
 	return nil

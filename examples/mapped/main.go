@@ -1,6 +1,6 @@
-// Mapped lets a kernel read and write host memory in place, through the
-// pointer under which the GPU sees it: no copy is made. It does so with memory
-// that the driver allocated and with memory of our own that is registered.
+// Mapped has a kernel read and write host memory in place, through its device
+// pointer, without a copy: memory that the driver allocated, and registered memory of
+// the program.
 package main
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/culvert-io/culvert/machine"
 )
 
-// The text lies at the start of a page, its length, as the GPU counts it,
-// further on.
+// The text is at the start of a page. The GPU writes its length behind it.
 const (
 	size     = 4096
 	lengthAt = 1024

@@ -126,7 +126,7 @@ func (d *demo) run() error {
 	if err := d.ns.Read(d.ctx, d.to, 0, 0, blocks); err != nil {
 		return err
 	}
-	// What the drive wrote is visible to kernels from here on.
+	// From here on kernels see what the drive wrote.
 	if err := d.dev.FlushWrites(gpu.ScopeOwner); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (d *demo) run() error {
 		return err
 	}
 	if differ > 0 {
-		return fmt.Errorf("the GPU finds %d bytes that differ", differ)
+		return fmt.Errorf("%d bytes differ", differ)
 	}
 	fmt.Fprintln(d.out, "the GPU compared them: equal")
 	if d.hostBytes == nil {
@@ -169,7 +169,7 @@ func (d *demo) compare(a, b gpu.Addr) (uint64, error) {
 	return binary.LittleEndian.Uint64(n[:]), err
 }
 
-// launch runs a kernel to its end.
+// launch runs a kernel and waits for it.
 func (d *demo) launch(name string, args ...any) error {
 	mod, err := d.dev.Load(kernels.PTX)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Pinned shows that pinned host memory has one address: the CPU writes it, a
-// GPU operation gets the same pointer as a device pointer, and the CPU sees
-// what it did.
+// Pinned shows that pinned host memory has one address: the CPU writes it, a GPU
+// operation uses the same pointer, and the CPU sees the result.
 package main
 
 import (
@@ -31,8 +30,8 @@ func run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer dev.Close()                 // frees the memory, too
-	context := fmt.Sprintf("%p", dev) // the software GPU's is a Go object
+	defer dev.Close()                 // also frees the memory
+	context := fmt.Sprintf("%p", dev) // a Go object for the software GPU
 	if c, ok := dev.(interface{ Context() uintptr }); ok {
 		context = fmt.Sprintf("%#x", c.Context())
 	}
@@ -50,12 +49,12 @@ func run(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "host_page_locked_memory = %v\n", pinned)
 
-	// The CPU's view of it is a slice.
+	// For the CPU it is a slice.
 	word := gpu.HostBytes(pinned, 100)
 	binary.LittleEndian.PutUint32(word, math.Float32bits(123))
 	fmt.Fprintf(w, "host_page_locked_memory[0] = %f\n", float(word))
 
-	// For the GPU it is an address like any other.
+	// For the GPU it is an address.
 	if err := dev.Fill(pinned, math.Float32bits(555), 4, 1); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
-// Uvm lets 512 x 1000 GPU threads add one each to a number that the CPU then
-// reads: in managed memory, which migrates between the two, and in plain
-// memory of the Go heap, where the GPU can reach that.
+// Uvm has 512 x 1000 GPU threads add one each to a number that the CPU then reads: in
+// managed memory, which migrates between the two, and, if the GPU can access it, on
+// the Go heap.
 package main
 
 import (
@@ -48,11 +48,11 @@ func run(w io.Writer) error {
 		return err
 	}
 	if pageable == 0 {
-		fmt.Fprintf(w, "heap memory: out of this GPU's reach (%v is 0)\n", gpu.AttrPageableMemoryAccess)
+		fmt.Fprintf(w, "heap memory: this GPU cannot access it (%v is 0)\n", gpu.AttrPageableMemoryAccess)
 		return nil
 	}
 	fmt.Fprintln(w, "heap memory")
-	// A whole page, so that nothing else of the heap moves to the GPU with it.
+	// A whole page, so that nothing else of the heap migrates with it.
 	return count(w, dev, make([]byte, 4096))
 }
 
@@ -80,6 +80,6 @@ func count(w io.Writer, dev gpu.Device, b []byte) error {
 		return err
 	}
 	fmt.Fprintf(w, "Results: %d\n", binary.LittleEndian.Uint32(b))
-	runtime.KeepAlive(b) // HostAddr does not
+	runtime.KeepAlive(b) // HostAddr does not keep b alive
 	return nil
 }

@@ -21,7 +21,7 @@ func TestRun(t *testing.T) {
 func TestHeapMemory(t *testing.T) {
 	for model, want := range map[string]string{
 		"pageable": "managed memory\nResults: 512000\nheap memory\nResults: 512000\n",
-		"h200":     "managed memory\nResults: 512000\nheap memory: out of this GPU's reach (PAGEABLE_MEMORY_ACCESS is 0)\n",
+		"h200":     "managed memory\nResults: 512000\nheap memory: this GPU cannot access it (PAGEABLE_MEMORY_ACCESS is 0)\n",
 	} {
 		t.Run(model, func(t *testing.T) {
 			t.Setenv("CULVERT_MACHINE", "soft")

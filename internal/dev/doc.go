@@ -1,9 +1,7 @@
-// Package dev is the seam between Culvert and an operating system: device
-// nodes that are opened, ioctl'ed and mapped, and the files under /proc and
+// Package dev is the operating-system seam: device nodes, and the files in /proc and
 // /sys that describe them.
 //
-// A client of a kernel module is written against [OS] alone. [Host] is the
-// machine the process runs on; package soft/kernel is one made of software,
-// and a captured tree in a test is a third. The client issues the same bytes
-// to all of them.
+// A client of a kernel module uses an [OS] only: [Host], which is this computer,
+// package soft/kernel, which emulates one, or a captured tree in a test. It issues
+// the same requests to all of them.
 package dev

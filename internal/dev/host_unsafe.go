@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the operating system that this process runs on.
+// Host returns the operating system of this computer.
 func Host() OS { return host{} }
 
 type host struct{}
@@ -32,8 +32,8 @@ func (host) Open(path string) (Node, error) {
 	}
 }
 
-// A hostNode keeps a bare descriptor: an os.File would offer it to the
-// network poller, and wrap each ioctl in a closure.
+// A hostNode has a bare descriptor: an os.File would add it to the network poller and
+// wrap each ioctl in a closure.
 type hostNode struct {
 	path string
 	mu   sync.RWMutex // held for reading while fd is in use
@@ -93,7 +93,7 @@ func MapFile(f *os.File, off int64, size, prot int) (Mapping, error) {
 		return nil, err
 	}
 	var m Mapping
-	err = &fs.PathError{Op: "mmap", Path: f.Name(), Err: fs.ErrClosed} // the one reason why the function is not called
+	err = &fs.PathError{Op: "mmap", Path: f.Name(), Err: fs.ErrClosed} // the only reason why Control does not call
 	_ = conn.Control(func(fd uintptr) { m, err = mmap(f.Name(), int(fd), off, size, prot) })
 	return m, err
 }

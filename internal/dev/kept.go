@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Kept is what a client has taken from a module and must give back before it
-// closes its node. The zero value is empty and open.
+// Kept is what a client has from a module and must release before it closes its
+// device node. The zero value is empty and open.
 type Kept[T comparable] struct {
 	mu    sync.Mutex
 	items []T
 	gone  bool
 }
 
-// Take keeps what take returns. Nothing is taken after Close, nor while it
-// runs: take is not called then, and the error is fs.ErrClosed.
+// Take keeps what take returns. During and after Close it does not call take and
+// returns fs.ErrClosed.
 func (k *Kept[T]) Take(take func() (T, error)) (T, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -31,15 +31,15 @@ func (k *Kept[T]) Take(take func() (T, error)) (T, error) {
 	return x, err
 }
 
-// Forget drops what was given back.
+// Forget removes what was released.
 func (k *Kept[T]) Forget(x T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.items = slices.DeleteFunc(k.items, func(y T) bool { return x == y })
 }
 
-// Close gives back what is left; release returns fs.ErrClosed for what somebody
-// else has given back meanwhile. A second call is fs.ErrClosed.
+// Close releases the rest; release returns fs.ErrClosed for what was released
+// meanwhile. A second call returns fs.ErrClosed.
 func (k *Kept[T]) Close(release func(T) error) error {
 	k.mu.Lock()
 	gone := k.gone

@@ -6,21 +6,19 @@ import (
 	"unsafe"
 )
 
-// A Node is an open device node. It is safe for concurrent use; after Close
-// its methods fail with fs.ErrClosed. Errors are *fs.PathError and hold the
-// errno, which errors.Is finds.
+// A Node is an open device node. It is safe for concurrent use; after Close its
+// methods fail with fs.ErrClosed. Errors are *fs.PathError and wrap the errno.
 type Node interface {
-	// Ioctl issues one request. arg points to the request's argument, or is
-	// nil. It is not retried when interrupted: only the caller knows whether
-	// the request may run twice. A pointer that the argument itself holds must
-	// stay in place during the call: see runtime.Pinner.
+	// Ioctl issues one request. arg points to its argument, or is nil. It is not
+	// repeated when interrupted: only the caller knows whether it may run twice.
+	// Memory to which the argument points must not move during the call: see
+	// runtime.Pinner.
 	Ioctl(req uintptr, arg unsafe.Pointer) error
-	// Mmap maps n bytes at offset off of the node, shared, with the protection
-	// bits of mmap(2). The mapping outlives the node.
+	// Mmap maps n bytes at offset off, shared, with the protection bits of mmap(2).
+	// The mapping outlives the node.
 	Mmap(off int64, n, prot int) (Mapping, error)
-	// Fd is the number by which an ioctl of the same OS names this node. On
-	// the host it is a file descriptor; elsewhere it means something to the
-	// OS that opened the node and to nobody else. It is -1 after Close.
+	// Fd returns the number by which an ioctl of the same OS names this node: a file
+	// descriptor on the host. It is -1 after Close.
 	Fd() int
 	// Close waits for calls in progress.
 	Close() error
@@ -37,20 +35,18 @@ func Ioctl[T any](n Node, req uintptr, arg *T) error {
 	}
 }
 
-// A Mapping is memory of a node in the process's address space.
+// A Mapping is memory of a device node in the process's address space.
 type Mapping interface {
 	Addr() uintptr
 	Len() int
-	// Unmap gives the addresses back. Using them afterwards is a fault. A
-	// second call does nothing.
+	// Unmap removes the mapping. A second call does nothing.
 	Unmap() error
 }
 
-// Bytes is the memory of a mapping as a slice. It is not the garbage
-// collector's: it is valid until Unmap.
+// Bytes returns the memory of a mapping. It is valid until Unmap.
 func Bytes(m Mapping) []byte {
 	addr := m.Addr()
-	// The address never belonged to a Go object. Reading it through memory
-	// keeps vet from taking this for arithmetic on a pointer.
+	// The address never belonged to a Go object. Reading it through memory keeps vet
+	// from taking this for pointer arithmetic.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), m.Len())
 }

@@ -6,7 +6,8 @@ type Seam struct{ os OS }
 
 func (s *Seam) seam() *Seam { return s }
 
-// An Owner is a struct that embeds a [Seam]: machine.Machine and soft.Machine.
+// An Owner is a struct that embeds a [Seam]: machine.Machine, soft.Machine,
+// kernel.OS.
 type Owner interface{ seam() *Seam }
 
 // Of returns the operating system of a machine.

@@ -160,7 +160,7 @@ func (r *nvfsRoute) open(f *storage.File) (*nvfsFile, error) {
 	if look == f.FD() {
 		look = f.Direct()
 	}
-	n, err := nvfs.Borrow(f.Name, f.Direct(), look)
+	n, err := nvfs.NewFile(f.Name, f.Direct(), look)
 	if err != nil {
 		return nil, err
 	}

@@ -10,22 +10,19 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A Version is the module's.
-type Version struct {
-	Major, Minor int
-	MinimumAPI   uint32 // of the interface, major<<16 | minor
-}
+// A Version is that of the module.
+type Version struct{ Major, Minor int }
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// A Client is an open node. It is safe for concurrent use.
+// A Client is an open device node. It is safe for concurrent use.
 type Client struct {
 	node    dev.Node
 	version Version
 	pins    dev.Kept[*Pin]
 }
 
-// Open opens the node and makes sure that the module speaks our language.
+// Open opens the device node and checks the module's version.
 func Open(o dev.OS) (*Client, error) {
 	node, err := o.Open(abi.Path)
 	if err != nil {
@@ -38,13 +35,13 @@ func Open(o dev.OS) (*Client, error) {
 	return c, nil
 }
 
-// explain adds what to do about a node that does not open.
+// explain adds the fix to an error of open.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: GDRCopy's kernel module is not loaded (try: modprobe gdrdrv)", err)
+		return fmt.Errorf("%w: GDRCopy's kernel module is not loaded (fix: modprobe gdrdrv)", err)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: give the user access to the node", err)
+		return fmt.Errorf("%w (fix: give the user access to the device node)", err)
 	}
 	return err
 }
@@ -54,21 +51,21 @@ func (c *Client) handshake() error {
 	if err := dev.Ioctl(c.node, abi.GDRDRV_IOC_GET_VERSION, &p); err != nil {
 		return fmt.Errorf("gdrdrv version: %w", err)
 	}
-	c.version = Version{int(p.GdrdrvVersion >> 16), int(p.GdrdrvVersion & 0xffff), p.MinimumGdrAPIVersion}
+	c.version = Version{int(p.GdrdrvVersion >> 16), int(p.GdrdrvVersion & 0xffff)}
 	if c.version.Major != abi.GDRDRV_VERSION>>16 {
-		return fmt.Errorf("gdrdrv %v: this client speaks version %d.x: %w", c.version, abi.GDRDRV_VERSION>>16, errors.ErrUnsupported)
+		return fmt.Errorf("gdrdrv %v: only version %d.x is supported: %w", c.version, abi.GDRDRV_VERSION>>16, errors.ErrUnsupported)
 	}
 	if p.MinimumGdrAPIVersion > abi.GDRDRV_VERSION {
-		return fmt.Errorf("gdrdrv %v wants a client of %d.%d or later: %w", c.version,
+		return fmt.Errorf("gdrdrv %v requires a client of version %d.%d or later: %w", c.version,
 			p.MinimumGdrAPIVersion>>16, p.MinimumGdrAPIVersion&0xffff, errors.ErrUnsupported)
 	}
 	return nil
 }
 
-// Version is the module's.
+// Version returns the module's version.
 func (c *Client) Version() Version { return c.version }
 
-// Attr asks for an attribute: abi.GDRDRV_ATTR_*. Modules before 2.5 know none.
+// Attr returns an attribute, abi.GDRDRV_ATTR_*. Modules before 2.5 have none.
 func (c *Client) Attr(attr uint32) (uint32, error) {
 	p := abi.GetAttrParams{Attr: attr}
 	if err := dev.Ioctl(c.node, abi.GDRDRV_IOC_GET_ATTR, &p); err != nil {
@@ -77,8 +74,8 @@ func (c *Client) Attr(attr uint32) (uint32, error) {
 	return p.Val, nil
 }
 
-// Pin pins size bytes at addr, in whole GPU pages. Only what begins on a GPU
-// page can be mapped; see PinAround.
+// Pin pins size bytes at addr, in whole GPU pages. Only pins that begin on a GPU page
+// can be mapped; see PinAround.
 func (c *Client) Pin(addr, size uint64) (*Pin, error) {
 	p := abi.PinBufferParams{Addr: addr, Size: size}
 	return c.pin(addr, size, func() (uint64, error) {
@@ -87,8 +84,8 @@ func (c *Client) Pin(addr, size uint64) (*Pin, error) {
 	})
 }
 
-// PinFlags is Pin with flags: abi.GDRDRV_PIN_FLAG_*. Modules before 2.5 do not
-// know it.
+// PinFlags is Pin with flags, abi.GDRDRV_PIN_FLAG_*. Modules before 2.5 do not
+// support it.
 func (c *Client) PinFlags(addr, size uint64, flags uint32) (*Pin, error) {
 	p := abi.PinBufferParamsV2{Addr: addr, Size: size, Flags: flags}
 	return c.pin(addr, size, func() (uint64, error) {
@@ -97,8 +94,8 @@ func (c *Client) PinFlags(addr, size uint64, flags uint32) (*Pin, error) {
 	})
 }
 
-// PinAround pins the GPU pages around size bytes at addr, so that they can be
-// mapped. The bytes begin at off in the mapping.
+// PinAround pins the GPU pages around size bytes at addr, so that they can be mapped.
+// off is their offset in the mapping.
 func (c *Client) PinAround(addr, size uint64) (p *Pin, off uint64, err error) {
 	off = addr % abi.GPU_PAGE_SIZE
 	p, err = c.Pin(addr-off, size+off)
@@ -109,7 +106,7 @@ func (c *Client) pin(addr, size uint64, call func() (handle uint64, err error)) 
 	p, err := c.pins.Take(func() (*Pin, error) {
 		h, err := call()
 		if errors.Is(err, syscall.EINVAL) {
-			err = fmt.Errorf("%w: it must be GPU memory of this process that lies in one allocation", err)
+			err = fmt.Errorf("%w: must be GPU memory of this process, within one allocation", err)
 		}
 		return &Pin{c: c, handle: h, addr: addr, size: size}, err
 	})
@@ -119,8 +116,8 @@ func (c *Client) pin(addr, size uint64, call func() (handle uint64, err error)) 
 	return p, nil
 }
 
-// Close unmaps and unpins what is left, and closes the node. A second call is
-// fs.ErrClosed.
+// Close unmaps and unpins all memory and closes the device node. A second call
+// returns fs.ErrClosed.
 func (c *Client) Close() error {
 	err := c.pins.Close((*Pin).Unpin)
 	if errors.Is(err, fs.ErrClosed) {

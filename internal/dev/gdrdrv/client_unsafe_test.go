@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
@@ -69,7 +68,7 @@ func TestOpen(t *testing.T) {
 		text string
 	}{
 		{&fake{open: syscall.ENOENT}, fs.ErrNotExist, "modprobe gdrdrv"},
-		{&fake{open: syscall.EACCES}, fs.ErrPermission, "access to the node"},
+		{&fake{open: syscall.EACCES}, fs.ErrPermission, "access to the device node"},
 		{&fake{open: syscall.EIO}, syscall.EIO, "/dev/gdrdrv"},
 		{&fake{ioctl: func(uintptr, []byte) error { return syscall.ENOTTY }}, syscall.ENOTTY, "version"},
 		{&fake{ioctl: func(_ uintptr, b []byte) error { return version(b, 3<<16, 0) }}, errors.ErrUnsupported, "3.0"},
@@ -84,7 +83,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	c, err := Open(&fake{})
-	if err != nil || c.Version().String() != "2.6" || c.Version().MinimumAPI != 2<<16 {
+	if err != nil || c.Version().String() != "2.6" {
 		t.Errorf("version %+v, %v", c.Version(), err)
 	}
 }
@@ -139,7 +138,7 @@ func TestInfoOfOldModules(t *testing.T) {
 			t.Fatal(err)
 		}
 		i, err := p.Info()
-		if err != nil || i.Type != want || i.Took != 2*time.Millisecond {
+		if err != nil || i.Type != want {
 			t.Errorf("info %+v, %v, want type %d", i, err, want)
 		}
 	}
@@ -262,9 +261,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatal(err)
 		}
 		if p, _, err := c.PinAround(0x51234, 0x100); err == nil {
-			if i, err := p.Info(); err == nil && i.Took < 0 {
-				t.Errorf("a pin took %v", i.Took)
-			}
+			_, _ = p.Info()
 			_, _ = p.Revoked()
 			_, _ = p.Map(4096, 0)
 			_ = p.RequestType(1)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"sync"
 	"syscall"
-	"time"
 
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/internal/dev"
@@ -29,14 +28,13 @@ type Info struct {
 	VA         uint64 // of the first page
 	MappedSize uint64 // in whole pages
 	PageSize   uint32
-	Took       time.Duration // to pin
 	Type       abi.MappingType
 }
 
-// Handle is the module's name for the pin.
+// Handle returns the module's number of the pin.
 func (p *Pin) Handle() uint64 { return p.handle }
 
-// enter takes the lock of a pin that lives.
+// enter locks a pin, unless it is unpinned.
 func (p *Pin) enter(op string) error {
 	p.mu.Lock()
 	if p.gone {
@@ -64,7 +62,7 @@ func (p *Pin) Info() (Info, error) {
 	if err != nil {
 		return Info{}, p.fail("info of", err)
 	}
-	return Info{q.VA, q.MappedSize, q.PageSize, cycles(q.TmCycles, q.TscKHz), q.MappingType}, nil
+	return Info{q.VA, q.MappedSize, q.PageSize, q.MappingType}, nil
 }
 
 // infoV1 asks a module before 2.4.
@@ -73,7 +71,7 @@ func (p *Pin) infoV1() (Info, error) {
 	if err := dev.Ioctl(p.c.node, abi.GDRDRV_IOC_GET_INFO, &q); err != nil {
 		return Info{}, p.fail("info of", err)
 	}
-	i := Info{q.VA, q.MappedSize, q.PageSize, cycles(q.TmCycles, q.TscKHz), abi.GDR_MAPPING_TYPE_NONE}
+	i := Info{q.VA, q.MappedSize, q.PageSize, abi.GDR_MAPPING_TYPE_NONE}
 	switch {
 	case q.WCMapping != 0:
 		i.Type = abi.GDR_MAPPING_TYPE_WC
@@ -83,17 +81,8 @@ func (p *Pin) infoV1() (Info, error) {
 	return i, nil
 }
 
-// cycles is a number of them at a clock of so many kHz.
-func cycles(n uint64, kHz uint32) time.Duration {
-	if kHz == 0 {
-		return 0
-	}
-	return time.Duration(min(float64(n)/float64(kHz)*float64(time.Millisecond), math.MaxInt64/2))
-}
-
-// Revoked reports whether the owner freed the memory. Then the mapping faults,
-// and Unpin is all that is left. Pins of a module that pins persistently are
-// never revoked.
+// Revoked reports whether the owner freed the memory. The mapping then faults, and
+// only Unpin is useful. A module that pins persistently never revokes.
 func (p *Pin) Revoked() (bool, error) {
 	if err := p.enter("callback flag of"); err != nil {
 		return false, err
@@ -106,8 +95,8 @@ func (p *Pin) Revoked() (bool, error) {
 	return q.Flag != 0, nil
 }
 
-// RequestType asks for a way in which the next mapping is cached. It is EBUSY
-// while the pin is mapped, and EOPNOTSUPP where the platform has no such way.
+// RequestType sets how the next mapping is cached. It returns EBUSY while the pin is
+// mapped, EOPNOTSUPP if the platform does not support the type.
 func (p *Pin) RequestType(t abi.MappingType) error {
 	if err := p.enter("request a mapping type for"); err != nil {
 		return err
@@ -120,23 +109,22 @@ func (p *Pin) RequestType(t abi.MappingType) error {
 	return nil
 }
 
-// Map maps the first n bytes. A pin has one mapping: while it lives a second is
-// EAGAIN.
+// Map maps the first n bytes. A pin has one mapping: a second returns EAGAIN.
 func (p *Pin) Map(n, prot int) (*Mapping, error) {
 	if err := p.enter("map"); err != nil {
 		return nil, err
 	}
 	defer p.mu.Unlock()
 	if p.mapping != nil {
-		return nil, p.fail("map", fmt.Errorf("it is mapped already: %w", syscall.EAGAIN))
+		return nil, p.fail("map", fmt.Errorf("already mapped: %w", syscall.EAGAIN))
 	}
 	if p.handle > math.MaxInt64/abi.HOST_PAGE {
-		return nil, p.fail("map", fmt.Errorf("the handle is no page offset: %w", syscall.EOVERFLOW))
+		return nil, p.fail("map", fmt.Errorf("handle is not a page offset: %w", syscall.EOVERFLOW))
 	}
 	m, err := p.c.node.Mmap(int64(p.handle)*abi.HOST_PAGE, n, prot)
 	if err != nil {
 		if errors.Is(err, syscall.EINVAL) && p.addr%abi.GPU_PAGE_SIZE != 0 {
-			err = fmt.Errorf("%w: the pin does not begin on a GPU page", err)
+			err = fmt.Errorf("%w: pin does not begin on a GPU page", err)
 		}
 		return nil, p.fail("map", err)
 	}
@@ -144,21 +132,20 @@ func (p *Pin) Map(n, prot int) (*Mapping, error) {
 	return p.mapping, nil
 }
 
-// A Mapping is pinned memory in the process's address space. When the memory
-// is revoked an access raises SIGBUS.
+// A Mapping is pinned memory in the process's address space. After a revoke an access
+// raises SIGBUS.
 type Mapping struct {
 	dev.Mapping
 	p *Pin
 }
 
-// Unmap gives the addresses back. A second call does nothing.
+// Unmap removes the mapping. A second call does nothing.
 func (m *Mapping) Unmap() error {
 	m.p.mu.Lock()
 	defer m.p.mu.Unlock()
 	return m.p.unmap(m)
 }
 
-// unmap unmaps. Call with mu held.
 func (p *Pin) unmap(m *Mapping) error {
 	if p.mapping != m {
 		return nil
@@ -170,9 +157,9 @@ func (p *Pin) unmap(m *Mapping) error {
 	return nil
 }
 
-// Unpin unmaps what is mapped and lets the memory go. A second call is
-// fs.ErrClosed. What cannot be unmapped stays pinned: its addresses must not
-// lead to somebody else's memory.
+// Unpin unmaps and unpins the memory. A second call returns fs.ErrClosed. Memory that
+// cannot be unmapped stays pinned, so that a stale mapping never shows memory of
+// another owner.
 func (p *Pin) Unpin() error {
 	if err := p.enter("unpin"); err != nil {
 		return err

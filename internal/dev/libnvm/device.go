@@ -13,7 +13,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A Device is a controller's open node. It is safe for concurrent use.
+// A Device is a controller's open device node. It is safe for concurrent use.
 type Device struct {
 	path  string
 	node  dev.Node
@@ -25,7 +25,7 @@ type Device struct {
 	maps   []uint64 // addresses
 }
 
-// Paths are the nodes that the module shows, without gaps from the first.
+// Paths returns the module's device nodes, which are numbered without gaps.
 func Paths(o dev.OS) []string {
 	var list []string
 	for i := range abi.MaxControllers {
@@ -36,13 +36,13 @@ func Paths(o dev.OS) []string {
 		}
 		list = append(list, path)
 		if err == nil {
-			_ = n.Close() // it was only looked for
+			_ = n.Close() // opened only to see that it exists
 		}
 	}
 	return list
 }
 
-// Open opens a controller's node.
+// Open opens a controller's device node.
 func Open(o dev.OS, path string) (*Device, error) {
 	n, err := o.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,11 +56,11 @@ func Open(o dev.OS, path string) (*Device, error) {
 	return d, nil
 }
 
-// Path is the node's.
+// Path returns the path of the device node.
 func (d *Device) Path() string { return d.path }
 
-// thread makes the requests. It ends with its thread, so that no other
-// goroutine gets a thread that the module knows.
+// thread makes the requests. It ends with its thread, so that no other goroutine gets
+// a thread that the module knows.
 func (d *Device) thread() {
 	runtime.LockOSThread()
 	defer close(d.ended)
@@ -74,25 +74,25 @@ func (d *Device) BAR(n int) (dev.Mapping, error) {
 	return d.node.Mmap(0, n, syscall.PROT_READ|syscall.PROT_WRITE)
 }
 
-// MapHost maps host memory that begins at a page and consists of whole pages.
-// It returns the bus address of each page of 4 KiB.
+// MapHost maps whole pages of host memory. It returns the bus address of each 4 KiB
+// page.
 func (d *Device) MapHost(b []byte) ([]uint64, error) {
 	if len(b) == 0 || len(b)%abi.HOST_PAGE_SIZE != 0 {
-		return nil, fmt.Errorf("%s: map %d bytes of host memory: want whole pages of %d: %w", d.path, len(b), abi.HOST_PAGE_SIZE, syscall.EINVAL)
+		return nil, fmt.Errorf("%s: map %d bytes of host memory: size must be a multiple of %d: %w", d.path, len(b), abi.HOST_PAGE_SIZE, syscall.EINVAL)
 	}
 	return d.mapMemory(abi.NVM_MAP_HOST_MEMORY, addrOf(b), len(b)/abi.HOST_PAGE_SIZE, abi.HOST_PAGE_SIZE)
 }
 
 // MapGPU maps n bytes of GPU memory at an address, both multiples of 64 KiB. It
-// returns the bus address of each page of 64 KiB.
+// returns the bus address of each 64 KiB page.
 func (d *Device) MapGPU(addr, n uint64) ([]uint64, error) {
 	if n == 0 || n%abi.GPU_PAGE_SIZE != 0 {
-		return nil, fmt.Errorf("%s: map %d bytes of GPU memory: want whole pages of %d: %w", d.path, n, abi.GPU_PAGE_SIZE, syscall.EINVAL)
+		return nil, fmt.Errorf("%s: map %d bytes of GPU memory: size must be a multiple of %d: %w", d.path, n, abi.GPU_PAGE_SIZE, syscall.EINVAL)
 	}
 	return d.mapMemory(abi.NVM_MAP_DEVICE_MEMORY, addr, int(n/abi.GPU_PAGE_SIZE), abi.GPU_PAGE_SIZE)
 }
 
-// nowhere marks words that the module did not fill.
+// nowhere marks words that the module did not set.
 const nowhere = 1<<64 - 1
 
 func (d *Device) mapMemory(req uintptr, addr uint64, pages int, size uint64) ([]uint64, error) {
@@ -115,18 +115,18 @@ func (d *Device) mapMemory(req uintptr, addr uint64, pages int, size uint64) ([]
 		d.drop(addr)
 		return fail(err)
 	}
-	// The module maps what there is, and does not say that it is less.
+	// The module maps up to the first missing page, without an error.
 	if i := slices.Index(ioaddrs, nowhere); i >= 0 {
-		return fail(errors.Join(fmt.Errorf("only %d pages are there: %w", i, syscall.EFAULT), d.Unmap(addr)))
+		return fail(errors.Join(fmt.Errorf("only %d pages exist: %w", i, syscall.EFAULT), d.Unmap(addr)))
 	}
 	return ioaddrs, nil
 }
 
-// Unmap takes back the map that begins at an address. The error is EINVAL when
-// the module has lost it, because GPU memory was freed.
+// Unmap removes the map that begins at an address. It returns EINVAL if the module
+// has lost it because GPU memory was freed.
 func (d *Device) Unmap(addr uint64) error {
 	if !d.drop(addr) {
-		return fmt.Errorf("%s: unmap %#x: it is not mapped: %w", d.path, addr, syscall.EINVAL)
+		return fmt.Errorf("%s: unmap %#x: not mapped: %w", d.path, addr, syscall.EINVAL)
 	}
 	var err error
 	d.call(func() { err = d.ioctlUnmap(addr) })
@@ -146,7 +146,7 @@ func (d *Device) call(fn func()) {
 	<-done
 }
 
-// reserve enters an address, unless the module could take it for another.
+// reserve adds an address, unless the module could confuse it with another.
 func (d *Device) reserve(addr uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,14 +155,14 @@ func (d *Device) reserve(addr uint64) error {
 	}
 	for _, m := range d.maps {
 		if m/abi.GPU_PAGE_SIZE == addr/abi.GPU_PAGE_SIZE {
-			return fmt.Errorf("memory at %#x is mapped, and the module cannot tell maps apart that begin in the same %d bytes: %w", m, abi.GPU_PAGE_SIZE, syscall.EBUSY)
+			return fmt.Errorf("memory at %#x is mapped: the module confuses maps that begin in the same %d bytes: %w", m, abi.GPU_PAGE_SIZE, syscall.EBUSY)
 		}
 	}
 	d.maps = append(d.maps, addr)
 	return nil
 }
 
-// drop forgets an address, and reports whether it was known.
+// drop removes an address and reports whether it was known.
 func (d *Device) drop(addr uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +173,7 @@ func (d *Device) drop(addr uint64) bool {
 	return i >= 0
 }
 
-// Close unmaps what is left and closes the node. Mappings of registers stay.
+// Close unmaps all memory and closes the device node. Mappings of registers stay.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -20,16 +20,15 @@ type Config struct {
 	Addr, Size uint64 // of the GPU memory
 	// Location is the GPU's: domain<<32 | bus<<8 | device<<3 | function.
 	Location uint64
-	// Shadow is the size of the shadow buffer, which is how much one request of
-	// the module can move: a multiple of 64 KiB up to 16 MiB. 0 means as large
-	// as the buffer, as far as that goes.
+	// Shadow is the size of the shadow buffer, the most that one request can move: a
+	// multiple of 64 KiB up to 16 MiB. 0 means the size of the buffer, up to 16 MiB.
 	Shadow int
-	// Zero clears n bytes of GPU memory: what a hole of a file reads as.
+	// Zero clears n bytes of GPU memory, for holes of a file.
 	Zero func(addr, n uint64) error
 }
 
-// A Buffer is GPU memory that files can be read to and written from. It is safe
-// for concurrent use; transfers run one after the other.
+// A Buffer is GPU memory for transfers from and to files. It is safe for concurrent
+// use; transfers run one after the other.
 type Buffer struct {
 	c   *Client
 	cfg Config
@@ -40,19 +39,19 @@ type Buffer struct {
 	arg    *abi.Arg
 	sparse abi.Sparse
 	zeroed int64 // bytes of holes
-	hooked bool  // a driver has registered
+	hooked bool  // a storage driver has registered
 }
 
-// Register ties GPU memory to a shadow buffer.
+// Register binds GPU memory to a shadow buffer.
 func (c *Client) Register(cfg Config) (*Buffer, error) {
 	b := &Buffer{c: c, cfg: cfg, arg: new(abi.Arg)}
-	if _, err := c.buffers.Take(func() (*Buffer, error) { return b, b.tie() }); err != nil {
+	if _, err := c.buffers.Take(func() (*Buffer, error) { return b, b.bind() }); err != nil {
 		return nil, errors.Join(fmt.Errorf("nvidia-fs buffer %#x+%#x: %w", cfg.Addr, cfg.Size, err), b.release())
 	}
 	return b, nil
 }
 
-func (b *Buffer) tie() (err error) {
+func (b *Buffer) bind() (err error) {
 	if b.cfg.Addr%abi.BLOCK_SIZE != 0 {
 		return fmt.Errorf("address: %w", ErrAlign)
 	}
@@ -84,7 +83,7 @@ func (b *Buffer) shadowSize() int {
 	return int(min(abi.MAX_SHADOW, (in+b.cfg.Size+mask)&^mask))
 }
 
-// call issues a request and finds the true result.
+// call issues a request and returns its result.
 func (b *Buffer) call(req uintptr) (int64, error) {
 	err := b.c.node.Ioctl(req, unsafe.Pointer(b.arg))
 	n := b.arg.Return()
@@ -97,21 +96,21 @@ func (b *Buffer) call(req uintptr) (int64, error) {
 	return n, nil
 }
 
-// state is what the module says of the memory.
+// state returns the word of the end-fence page that tells the state of the memory.
 func (b *Buffer) state() *uint32 { return (*uint32)(unsafe.Pointer(&b.meta[abi.MetaState])) }
 
-// died reports whether the GPU memory is gone.
+// died reports whether the GPU memory was freed.
 func (b *Buffer) died() bool { return atomic.LoadUint32(b.state()) == abi.META_DIED }
 
-// clean makes the page ready for a READ: the module leaves what an earlier one
-// wrote. It does not hide that the memory is gone.
+// clean clears what an earlier READ left in the page. It does not hide that the
+// memory was freed.
 func (b *Buffer) clean() {
 	atomic.CompareAndSwapUint32(b.state(), abi.META_SPARSE, abi.META_CLEAN)
 	clear(b.meta[abi.MetaHoles : abi.MetaHoles+4])
 }
 
-// Close unties the memory, when the transfer that runs has ended. A second call
-// is fs.ErrClosed.
+// Close undoes Register when the running transfer has ended. A second call returns
+// fs.ErrClosed.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +121,7 @@ func (b *Buffer) Close() error {
 	return b.release()
 }
 
-// release gives back what there is: munmap is how MAP is undone.
+// release unmaps the shadow buffer, which undoes MAP, and the page.
 func (b *Buffer) release() error {
 	if b.shadow != nil {
 		if err := b.shadow.Unmap(); err != nil {

@@ -14,40 +14,40 @@ import (
 )
 
 var (
-	// ErrNotDirect means that the storage driver under a file does not know
-	// nvidia-fs: nothing got to the GPU, or came from it.
+	// ErrNotDirect: the storage driver of a file does not support nvidia-fs. No bytes
+	// were moved to or from the GPU.
 	ErrNotDirect = errors.New("the storage driver moved no bytes of GPU memory")
-	// ErrRevoked means that the GPU memory of a buffer was freed.
+	// ErrRevoked: the GPU memory of a buffer was freed.
 	ErrRevoked = errors.New("the GPU memory was freed")
-	// ErrAlign means that a transfer is not in whole blocks of 4096 bytes.
+	// ErrAlign: a transfer is not in whole blocks of 4096 bytes.
 	ErrAlign = errors.New("not a multiple of 4096")
 )
 
-// A Client is an open node. It is safe for concurrent use.
+// A Client is an open device node. It is safe for concurrent use.
 type Client struct {
 	os      dev.OS
 	node    dev.Node
 	buffers dev.Kept[*Buffer]
 }
 
-// Open opens the module's first node.
+// Open opens the module's first device node.
 func Open(o dev.OS) (*Client, error) {
 	node, err := o.Open(abi.Path(0))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: the kernel module is not loaded (try: modprobe nvidia-fs)", err)
+		return nil, fmt.Errorf("%w: kernel module nvidia-fs is not loaded (fix: modprobe nvidia-fs)", err)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: give the user access to the node", err)
+		return nil, fmt.Errorf("%w (fix: give the user access to the device node)", err)
 	case err != nil:
 		return nil, err
 	}
 	return &Client{os: o, node: node}, nil
 }
 
-// pseudo is listed always, and is no driver.
+// pseudo is always listed and is not a driver.
 const pseudo = "wekafsio"
 
-// Drivers are the storage drivers that have registered with the module.
+// Drivers returns the storage drivers that have registered with the module.
 func (c *Client) Drivers() ([]string, error) {
 	text, err := fs.ReadFile(c.os.FS(), path.Join(abi.ProcDir, "modules"))
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Client) Drivers() ([]string, error) {
 	return names, nil
 }
 
-// hooked makes sure that some driver has registered.
+// hooked checks that a driver has registered.
 func (c *Client) hooked() error {
 	names, err := c.Drivers()
 	if err == nil && len(names) == 0 {
@@ -71,8 +71,7 @@ func (c *Client) hooked() error {
 	return err
 }
 
-// Close closes the buffers that are left, and the node. A second call is
-// fs.ErrClosed.
+// Close closes all buffers and the device node. A second call returns fs.ErrClosed.
 func (c *Client) Close() error {
 	err := c.buffers.Close((*Buffer).Close)
 	if errors.Is(err, fs.ErrClosed) {

@@ -86,23 +86,21 @@ func sparseFile(t *testing.T) *File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	plain, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plain.Close()
+	t.Cleanup(func() { _ = errors.Join(f.Close(), plain.Close()) })
 	if _, err := plain.Write(make([]byte, kib64)); err != nil {
 		t.Fatal(err)
 	}
 	if err := plain.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	n, err := NewFile(f)
+	n, err := NewFile(f.Name(), int(f.Fd()), int(plain.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.Close() })
 	return n
 }
 

@@ -20,6 +20,7 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
 	"github.com/culvert-io/culvert/internal/dev"
 	client "github.com/culvert-io/culvert/internal/dev/gdrdrv"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 )
 
@@ -211,36 +212,12 @@ func TestRefusedPinsPinNothing(t *testing.T) {
 	}
 }
 
-// backend is the client as gdrcopy wants it.
-type backend struct{ c *client.Client }
-
-func (b backend) Name() string { return "gdrdrv " + b.c.Version().String() }
-func (b backend) Close() error { return b.c.Close() }
-
-func (b backend) Pin(a gpu.Addr, n uint64) (gdrcopy.Pin, error) {
-	p, off, err := b.c.PinAround(uint64(a), n)
-	if err != nil {
-		return nil, err
-	}
-	return backendPin{p, off, n}, nil
-}
-
-type backendPin struct {
-	*client.Pin
-	off, n uint64
-}
-
-func (p backendPin) Info() gdrcopy.Info {
-	i, _ := p.Pin.Info()
-	return gdrcopy.Info{VA: gpu.Addr(i.VA), MappedSize: i.MappedSize, PageSize: i.PageSize, Type: gdrcopy.MappingType(i.Type)}
-}
-
-func (p backendPin) Map() ([]byte, func() error, error) {
-	m, err := p.Pin.Map(int(p.off+p.n), rw)
-	if err != nil {
-		return nil, nil, err
-	}
-	return dev.Bytes(m)[p.off : p.off+p.n], m.Unmap, nil
+// session opens a session of gdrcopy on the module.
+func (w *fixture) session() *gdrcopy.Session {
+	w.T.Helper()
+	s, err := gdrcopy.Open(dev.With(&machine.Machine{}, dev.Of(w.OS)), w.GPU)
+	w.Check(err)
+	return s
 }
 
 // Invariants D: copy_to and copy_from handle any alignment and size 0; bytes
@@ -248,7 +225,7 @@ func (p backendPin) Map() ([]byte, func() error, error) {
 func TestCopiesThroughGDRCopy(t *testing.T) {
 	w := newFixture(t, soft.Config{Scatter: true}, false)
 	va := w.Alloc(block)
-	s := gdrcopy.New(backend{w.c})
+	s := w.session()
 	b, err := s.Pin(gpu.Addr(va+1234), 300_000)
 	w.Check(err)
 	w.Check(b.Map())
@@ -276,15 +253,14 @@ func TestCopiesThroughGDRCopy(t *testing.T) {
 	w.Free(va)
 	w.Check(b.CopyTo(0, []byte("the pin is persistent")))
 	w.Check(s.Close())
-	w.m.Close()
-	w.Machine.Close()
+	w.close()
 }
 
 // A copy into memory that was revoked is an error, not the end of the process.
 func TestCopyAfterRevoke(t *testing.T) {
 	w := newFixture(t, soft.Config{}, true)
 	va := w.Alloc(block)
-	s := gdrcopy.New(backend{w.c})
+	s := w.session()
 	b, err := s.Pin(gpu.Addr(va), page)
 	w.Check(err)
 	w.Check(b.Map())
@@ -296,8 +272,7 @@ func TestCopyAfterRevoke(t *testing.T) {
 		t.Error("a copy from revoked memory succeeded")
 	}
 	w.Check(s.Close())
-	w.m.Close()
-	w.Machine.Close()
+	w.close()
 }
 
 // Invariants D: pin, map, unmap, unpin, free and close in any order leave

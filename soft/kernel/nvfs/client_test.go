@@ -62,14 +62,11 @@ func (s *session) open(path string) *client.File {
 	s.t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
 	s.check(err)
-	defer f.Close()
-	n, err := client.NewFile(f)
+	look, err := os.Open(path)
 	s.check(err)
-	s.t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			s.t.Error(err)
-		}
-	})
+	s.t.Cleanup(func() { _ = errors.Join(f.Close(), look.Close()) })
+	n, err := client.NewFile(path, int(f.Fd()), int(look.Fd()))
+	s.check(err)
 	return n
 }
 
@@ -254,13 +251,10 @@ func TestRefusals(t *testing.T) {
 	}
 	plain, err := os.Open(path)
 	s.check(err)
-	if _, err := client.NewFile(plain); !errors.Is(err, syscall.EINVAL) {
+	if _, err := client.NewFile(path, int(plain.Fd()), -1); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a file without O_DIRECT: %v", err)
 	}
 	s.check(plain.Close())
-	if _, err := client.NewFile(plain); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a closed file: %v", err)
-	}
 	for _, cfg := range []client.Config{{Addr: s.addr, Size: 0}, {Addr: s.addr + 1, Size: page}, {Addr: 1 << 40, Size: page}, {Addr: s.addr, Size: page, Shadow: 100000}} {
 		if _, err := s.c.Register(cfg); err == nil {
 			t.Errorf("%+v was registered", cfg)

@@ -68,7 +68,7 @@ type Stats struct {
 // support it.
 func (c *Core) Register(client *Client, invalidates bool) (*Registration, error) {
 	if client == nil || !client.complete() {
-		return nil, fmt.Errorf("peer memory client: calls are missing: %w", syscall.EINVAL)
+		return nil, fmt.Errorf("register peer memory client: calls are missing: %w", syscall.EINVAL)
 	}
 	if c.fails("client") {
 		return nil, syscall.ENOMEM
