@@ -17,7 +17,7 @@ import (
 // aborted, and the others do not notice.
 func TestStalledCommandIsAborted(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	r := newRig(t, nvme.Config{Timeout: patience}, nil)
+	r := newFixture(t, nvme.Config{Timeout: patience}, nil)
 	r.drive.Stall(1)
 	list := r.reads(1)
 	r.submit(list)
@@ -42,7 +42,7 @@ func TestLostCompletion(t *testing.T) {
 	for _, poll := range []bool{false, true} {
 		t.Run(fmt.Sprintf("poll=%v", poll), func(t *testing.T) {
 			t.Parallel() // most of it is waiting
-			r := newRig(t, nvme.Config{Timeout: soon, Poll: poll}, nil)
+			r := newFixture(t, nvme.Config{Timeout: soon, Poll: poll}, nil)
 			r.lose(2)
 			list := r.reads(10)
 			r.submit(list)
@@ -69,7 +69,7 @@ func TestLostCompletion(t *testing.T) {
 // answers is handed out like the others.
 func TestPollAlone(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	r := newRig(t, nvme.Config{Timeout: soon}, nil)
+	r := newFixture(t, nvme.Config{Timeout: soon}, nil)
 	r.lose(1)
 	list := r.reads(3)
 	r.submit(list)
@@ -98,7 +98,7 @@ func TestPollAlone(t *testing.T) {
 // TestReapBesideWait has one goroutine wait for a command that is held up while
 // another reaps.
 func TestReapBesideWait(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	r.drive.Stall(1)
 	held := r.reads(1)
 	r.submit(held)
@@ -163,7 +163,7 @@ func (c *countdown) Err() error {
 // TestCancelledTransferStops: commands that were answered before anybody waited
 // for them do not keep a long transfer going.
 func TestCancelledTransferStops(t *testing.T) {
-	r := newRig(t, nvme.Config{MaxTransfer: 4096}, nil)
+	r := newFixture(t, nvme.Config{MaxTransfer: 4096}, nil)
 	for _, looks := range []int{0, 3} {
 		mem := r.buf.Bytes()
 		for i := range mem {
@@ -181,7 +181,7 @@ func TestCancelledTransferStops(t *testing.T) {
 }
 
 func TestBytesOfAClosedBuffer(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	b, err := r.c.AllocHost(4096)
 	r.check(err)
 	if len(b.Bytes()) != 4096 {
@@ -194,7 +194,7 @@ func TestBytesOfAClosedBuffer(t *testing.T) {
 }
 
 func TestCancelledContext(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	r.drive.Stall(2)
 	ctx, cancel := context.WithCancel(r.ctx)
 	var all sync.WaitGroup
@@ -222,7 +222,7 @@ func TestCancelledContext(t *testing.T) {
 // TestFatalError has the controller break with commands in flight, in several
 // queues.
 func TestFatalError(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	r.drive.Stall(6)
 	list := r.reads(4)
 	r.submit(list)
@@ -250,7 +250,7 @@ func TestFatalError(t *testing.T) {
 
 // TestRemoval takes the drive out with commands in flight.
 func TestRemoval(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	r.works()
 	r.drive.Stall(4)
 	list := r.reads(4)
@@ -308,7 +308,7 @@ func TestHang(t *testing.T) {
 	for _, noReset := range []bool{false, true} {
 		t.Run(fmt.Sprintf("noReset=%v", noReset), func(t *testing.T) {
 			t.Parallel() // most of it is waiting
-			r := newRig(t, nvme.Config{Timeout: soon}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, noReset} })
+			r := newFixture(t, nvme.Config{Timeout: soon}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, noReset} })
 			r.drive.Hang()
 			list := r.reads(4)
 			r.submit(list)
@@ -334,7 +334,7 @@ func TestHang(t *testing.T) {
 
 // TestFullQueueWaits has more callers than a queue has room for.
 func TestFullQueueWaits(t *testing.T) {
-	r := newRig(t, nvme.Config{Queues: 1, Depth: 2}, nil)
+	r := newFixture(t, nvme.Config{Queues: 1, Depth: 2}, nil)
 	r.drive.Stall(2)
 	ctx, cancel := context.WithCancel(r.ctx)
 	var stalled, others sync.WaitGroup
@@ -363,7 +363,7 @@ func TestFullQueueWaits(t *testing.T) {
 // TestSubmitDuringReset has callers who go on while the controller is reset
 // again and again.
 func TestSubmitDuringReset(t *testing.T) {
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	var all sync.WaitGroup
 	stop := make(chan struct{})
 	for w := range 3 {
@@ -414,7 +414,7 @@ func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("needs a build without the race detector, which allocates")
 	}
-	r := newRig(t, nvme.Config{}, nil)
+	r := newFixture(t, nvme.Config{}, nil)
 	list, done := r.reads(8), make([]*nvme.Request, 8)
 	if n := testing.AllocsPerRun(200, func() {
 		r.submit(list)

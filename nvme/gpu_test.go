@@ -19,8 +19,8 @@ import (
 
 const diskSize = 4 << 20
 
-// A gpuRig is a drive beside a GPU.
-type gpuRig struct {
+// A gpuFixture is a drive beside a GPU.
+type gpuFixture struct {
 	testing.TB
 	ctx     context.Context
 	m       *soft.Machine
@@ -39,9 +39,9 @@ type gpuSetup struct {
 	fail    func(string) bool
 }
 
-func newGPURig(t testing.TB, s gpuSetup) *gpuRig {
+func newGPUFixture(t testing.TB, s gpuSetup) *gpuFixture {
 	t.Helper()
-	r := &gpuRig{TB: t, ctx: context.Background()}
+	r := &gpuFixture{TB: t, ctx: context.Background()}
 	disk := fileDisk(t, diskSize)
 	r.content = make([]byte, diskSize)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(r.content)
@@ -70,21 +70,21 @@ func newGPURig(t testing.TB, s gpuSetup) *gpuRig {
 	return r
 }
 
-func (r *gpuRig) check(err error) {
+func (r *gpuFixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *gpuRig) alloc(n uint64) *nvme.Buffer {
+func (r *gpuFixture) alloc(n uint64) *nvme.Buffer {
 	r.Helper()
 	b, err := r.c.AllocGPU(r.dev, n)
 	r.check(err)
 	return b
 }
 
-func (r *gpuRig) out(s gpu.Span) []byte {
+func (r *gpuFixture) out(s gpu.Span) []byte {
 	r.Helper()
 	p := make([]byte, s.Len)
 	r.check(r.dev.CopyOut(p, s.Addr()))
@@ -98,13 +98,13 @@ type account struct {
 	gpu   pcie.Traffic
 }
 
-func (r *gpuRig) account() account {
+func (r *gpuFixture) account() account {
 	return account{r.m.Fabric().HostTraffic(), r.drive.Stats(), r.m.Port(0).Traffic()}
 }
 
 // dataBytes is what of the drive's data went through host memory since an
 // earlier account: what host memory saw, less queues and lists.
-func (r *gpuRig) dataBytes(before account) (read, written uint64) {
+func (r *gpuFixture) dataBytes(before account) (read, written uint64) {
 	now := r.account()
 	control := now.drive.Fetched - before.drive.Fetched + now.drive.Listed - before.drive.Listed
 	return now.host.Read - before.host.Read - control,
@@ -118,7 +118,7 @@ func TestGPUTarget(t *testing.T) {
 		"plain": {}, "scattered": {scatter: true}, "translating": {iommu: pcie.Translating, scatter: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newGPURig(t, s)
+			r := newGPUFixture(t, s)
 			buf := r.alloc(diskSize)
 			before := r.account()
 			r.check(r.ns.Read(r.ctx, buf, 0, 0, diskSize/512))
@@ -157,7 +157,7 @@ func TestGPUTarget(t *testing.T) {
 // TestBounceIsCounted takes the detour on purpose: the drive writes to host
 // memory, and the GPU reads from there.
 func TestBounceIsCounted(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	host, err := r.c.AllocHost(diskSize)
 	r.check(err)
 	base, err := r.dev.Alloc(gpu.KindDevice, diskSize, 0)
@@ -188,10 +188,10 @@ func TestBounceIsCounted(t *testing.T) {
 }
 
 // c2 is a way to map memory beside the driver.
-func (r *gpuRig) c2() *softnvme.Transport { return r.drive.Transport(nil, nil) }
+func (r *gpuFixture) c2() *softnvme.Transport { return r.drive.Transport(nil, nil) }
 
 func TestMapGPURefuses(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	alloc := func(k gpu.Kind, n uint64) gpu.Addr {
 		a, err := r.dev.Alloc(k, n, 0)
 		r.check(err)
@@ -247,7 +247,7 @@ func TestMapGPURefuses(t *testing.T) {
 // TestMapGPUReleasesOnEveryPath has each allocation behind a map fail in turn.
 func TestMapGPUReleasesOnEveryPath(t *testing.T) {
 	failing := ""
-	r := newGPURig(t, gpuSetup{fail: func(site string) bool { return site == failing }})
+	r := newGPUFixture(t, gpuSetup{fail: func(site string) bool { return site == failing }})
 	free, _, err := r.dev.MemInfo()
 	r.check(err)
 	for _, failing = range []string{"mem_info", "page", "callback", "dma_mapping", "dma_addresses"} {
@@ -269,7 +269,7 @@ func TestMapGPUReleasesOnEveryPath(t *testing.T) {
 func TestFreedWhileMapped(t *testing.T) {
 	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
 		t.Run(mode.String(), func(t *testing.T) {
-			r := newGPURig(t, gpuSetup{iommu: mode})
+			r := newGPUFixture(t, gpuSetup{iommu: mode})
 			const n = 4 << 20
 			base, err := r.dev.Alloc(gpu.KindDevice, n, 0)
 			r.check(err)
@@ -309,7 +309,7 @@ func TestFreedWhileMapped(t *testing.T) {
 
 // TestFreeWaitsForDMA frees memory while the drive has it in its hands.
 func TestFreeWaitsForDMA(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	base, err := r.dev.Alloc(gpu.KindDevice, 2<<20, 0)
 	r.check(err)
 	b, err := r.c.MapGPU(r.dev, gpu.Span{Base: base, Len: 2 << 20})
@@ -342,7 +342,7 @@ func TestFreeWaitsForDMA(t *testing.T) {
 // TestNoWayToTheGPU has the drive below another root port: the memory is not
 // mapped, with the reason, and nothing of the attempt is left.
 func TestNoWayToTheGPU(t *testing.T) {
-	r := newGPURig(t, gpuSetup{far: true})
+	r := newGPUFixture(t, gpuSetup{far: true})
 	free, _, err := r.dev.MemInfo()
 	r.check(err)
 	for range 2 {
@@ -375,7 +375,7 @@ func (a astray) MapGPU(s gpu.Span) ([]uint64, uint64, func() error, error) {
 // TestWritesThatVanish has the drive report success for writes that do not
 // arrive.
 func TestWritesThatVanish(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	mem, err := r.c.AllocHost(4 << 20)
 	r.check(err)
 	c, err := nvme.Open(astray{r.c2(), mem.Bytes()}, nvme.Config{})
@@ -400,7 +400,7 @@ func TestWritesThatVanish(t *testing.T) {
 
 // TestCloseFreesWhatIsLeft closes the controller before its buffers.
 func TestCloseFreesWhatIsLeft(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	free, _, err := r.dev.MemInfo()
 	r.check(err)
 	b := r.alloc(1 << 20)

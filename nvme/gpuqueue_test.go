@@ -18,14 +18,14 @@ import (
 // pageBlocks is how many blocks a command of the kernel moves.
 const pageBlocks = 128
 
-// newMappedRig is a gpuRig whose driver goes through libnvm, which maps the
+// newMappedRig is a gpuFixture whose driver goes through libnvm, which maps the
 // registers.
-func newMappedRig(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuRig {
+func newMappedFixture(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuFixture {
 	t.Helper()
 	if raceEnabled {
 		t.Skip("needs a build without the race detector, which does not see the order that mapped registers make")
 	}
-	r := newGPURig(t, s)
+	r := newGPUFixture(t, s)
 	r.check(r.c.Close())
 	tr, err := libnvm.Open(seen(r.m), "/dev/libnvm0")
 	r.check(err)
@@ -45,7 +45,7 @@ func newMappedRig(t *testing.T, s gpuSetup, cfg nvme.Config) *gpuRig {
 	return r
 }
 
-func (r *gpuRig) gpuQueue(depth int) *nvme.GPUQueue {
+func (r *gpuFixture) gpuQueue(depth int) *nvme.GPUQueue {
 	r.Helper()
 	q, err := r.c.NewGPUQueue(r.dev, depth)
 	r.check(err)
@@ -59,7 +59,7 @@ func TestGPUQueue(t *testing.T) {
 		"plain": {}, "scattered": {scatter: true}, "translating": {iommu: pcie.Translating, scatter: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newMappedRig(t, s, nvme.Config{})
+			r := newMappedFixture(t, s, nvme.Config{})
 			q := r.gpuQueue(7) // the rings go round more than once
 			buf := r.alloc(diskSize)
 			before := r.account()
@@ -91,7 +91,7 @@ func TestGPUQueue(t *testing.T) {
 
 // fromGPU checks what moved since an earlier account: everything between the
 // drive and the GPU.
-func (r *gpuRig) fromGPU(before account, n uint64) {
+func (r *gpuFixture) fromGPU(before account, n uint64) {
 	r.Helper()
 	now := r.account()
 	if now.host != before.host {
@@ -120,7 +120,7 @@ func (r *gpuRig) fromGPU(before account, n uint64) {
 
 // TestGPUQueueErrors has commands of a kernel fail.
 func TestGPUQueueErrors(t *testing.T) {
-	r := newMappedRig(t, gpuSetup{}, nvme.Config{})
+	r := newMappedFixture(t, gpuSetup{}, nvme.Config{})
 	q := r.gpuQueue(4)
 	buf := r.alloc(2 << 20) // smaller ones share a block, which is freed with the last of them
 	heal := r.drive.FailBlock(1, 5*pageBlocks+7, softnvme.Read)
@@ -154,7 +154,7 @@ func TestGPUQueueErrors(t *testing.T) {
 // queue is deleted, and the driver goes on.
 func TestGPUQueueGivesUp(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	r := newMappedRig(t, gpuSetup{}, nvme.Config{Timeout: patience})
+	r := newMappedFixture(t, gpuSetup{}, nvme.Config{Timeout: patience})
 	q := r.gpuQueue(4)
 	buf := r.alloc(8 << 16)
 	r.drive.Stall(1)
@@ -193,7 +193,7 @@ func TestGPUQueueGivesUp(t *testing.T) {
 // TestGPUQueueHostile has the controller answer the kernel in wrong ways. What
 // it takes for done has the right bytes.
 func TestGPUQueueHostile(t *testing.T) {
-	r := newMappedRig(t, gpuSetup{}, nvme.Config{Timeout: patience})
+	r := newMappedFixture(t, gpuSetup{}, nvme.Config{Timeout: patience})
 	buf := r.alloc(1 << 20)
 	for seed := range uint64(8) {
 		q := r.gpuQueue(5)
@@ -241,7 +241,7 @@ func TestGPUQueueHostile(t *testing.T) {
 }
 
 func TestGPUQueueRefuses(t *testing.T) {
-	r := newMappedRig(t, gpuSetup{}, nvme.Config{})
+	r := newMappedFixture(t, gpuSetup{}, nvme.Config{})
 	for _, depth := range []int{-1, 0, 1024} {
 		if _, err := r.c.NewGPUQueue(r.dev, depth); err == nil {
 			t.Errorf("a queue of depth %d", depth)
@@ -280,7 +280,7 @@ func TestGPUQueueRefuses(t *testing.T) {
 	r.check(q.Close())
 	r.check(buf.Close())
 	// Where registers are reached by calls a GPU cannot ring.
-	plain := newGPURig(t, gpuSetup{})
+	plain := newGPUFixture(t, gpuSetup{})
 	if _, err := plain.c.NewGPUQueue(plain.dev, 4); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("without a mapping of the registers: %v", err)
 	}

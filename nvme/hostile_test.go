@@ -65,7 +65,7 @@ func TestHostileCompletions(t *testing.T) {
 			}
 			// One worker, so that completions are posted in the order in which
 			// they were tampered with.
-			r := newRigOn(t, softnvme.Config{Workers: 1}, cfg, nil)
+			r := newFixtureOn(t, softnvme.Config{Workers: 1}, cfg, nil)
 			r.works()
 			r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 				if e.SQID == 0 {
@@ -154,7 +154,7 @@ func guarded(b []byte) bool { return bytes.Count(b, []byte{0xee}) == len(b) }
 func TestHostileMix(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	for seed := range uint64(6) {
-		r := newRig(t, nvme.Config{Timeout: soon / 2}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, false} })
+		r := newFixture(t, nvme.Config{Timeout: soon / 2}, func(tr nvme.Transport) nvme.Transport { return impatient{tr, false} })
 		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
@@ -206,7 +206,7 @@ func TestHostileMix(t *testing.T) {
 // for ever.
 func TestEndlessCompletions(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	r := newRig(t, nvme.Config{Timeout: soon}, nil)
+	r := newFixture(t, nvme.Config{Timeout: soon}, nil)
 	r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 		if e.SQID == 0 {
 			return []softnvme.Completion{e}

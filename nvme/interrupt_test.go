@@ -28,12 +28,12 @@ func (l listener) Interrupt(vector int) (<-chan struct{}, error) {
 // looks after the controller's health, and loses nothing but time.
 func TestInterrupts(t *testing.T) {
 	asked := 0
-	open := func(cfg nvme.Config, deaf bool) *rig {
+	open := func(cfg nvme.Config, deaf bool) *fixture {
 		asked = 0
-		return newRig(t, cfg, func(tr nvme.Transport) nvme.Transport { return listener{tr, deaf, &asked} })
+		return newFixture(t, cfg, func(tr nvme.Transport) nvme.Transport { return listener{tr, deaf, &asked} })
 	}
 	// each is how long a command takes on the average of n.
-	each := func(r *rig, n int) time.Duration {
+	each := func(r *fixture, n int) time.Duration {
 		one := r.reads(1)
 		start := time.Now()
 		for range n {

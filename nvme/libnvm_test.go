@@ -43,7 +43,7 @@ func TestLibnvm(t *testing.T) {
 // TestLibnvmGPU moves a drive's blocks to GPU memory, and frees it while it is
 // mapped.
 func TestLibnvmGPU(t *testing.T) {
-	r := newGPURig(t, gpuSetup{})
+	r := newGPUFixture(t, gpuSetup{})
 	m := seen(r.m)
 	if list := libnvm.Paths(m); len(list) != 1 || list[0] != "/dev/libnvm0" {
 		t.Errorf("nodes: %v", list)
@@ -76,5 +76,5 @@ func TestLibnvmGPU(t *testing.T) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	r.check(c.Close())
-	r.check(r.c.Reset()) // the rig's own driver goes on
+	r.check(r.c.Reset()) // the fixture's own driver still works
 }

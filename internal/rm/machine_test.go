@@ -46,14 +46,14 @@ func newMachine(t testing.TB, cfg config) *machine {
 		t.Fatal(err)
 	}
 	o := kernel.New(fstest.MapFS{})
-	twin, err := nvrm.New(o, drv, cfg.version)
+	emulated, err := nvrm.New(o, drv, cfg.version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{o, drv, twin}
+	m := &machine{o, drv, emulated}
 	t.Cleanup(func() {
 		m.idle(t)
-		if err := twin.Close(); err != nil {
+		if err := emulated.Close(); err != nil {
 			t.Error(err)
 		}
 		if err := drv.Close(); err != nil {

@@ -20,8 +20,8 @@ const (
 	patience = 3 * time.Second
 )
 
-// A rig is a driver on a software drive whose faults the test controls.
-type rig struct {
+// A fixture is a driver on a software drive whose faults the test controls.
+type fixture struct {
 	testing.TB
 	ctx   context.Context
 	m     *soft.Machine
@@ -32,14 +32,14 @@ type rig struct {
 	buf   *nvme.Buffer
 }
 
-func newRig(t testing.TB, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *rig {
+func newFixture(t testing.TB, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *fixture {
 	t.Helper()
-	return newRigOn(t, softnvme.Config{}, cfg, wrap)
+	return newFixtureOn(t, softnvme.Config{}, cfg, wrap)
 }
 
-func newRigOn(t testing.TB, drive softnvme.Config, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *rig {
+func newFixtureOn(t testing.TB, drive softnvme.Config, cfg nvme.Config, wrap func(nvme.Transport) nvme.Transport) *fixture {
 	t.Helper()
-	r := &rig{TB: t, ctx: context.Background()}
+	r := &fixture{TB: t, ctx: context.Background()}
 	drive.Namespaces = []softnvme.Namespace{{Medium: fileDisk(t, 1<<20)}}
 	r.m = newMachine(t, soft.Config{}, soft.Drive{Config: drive})
 	r.drive = r.m.Drives()[0]
@@ -64,7 +64,7 @@ func newRigOn(t testing.TB, drive softnvme.Config, cfg nvme.Config, wrap func(nv
 	return r
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -72,7 +72,7 @@ func (r *rig) check(err error) {
 }
 
 // reads are n requests for one page each.
-func (r *rig) reads(n int) []*nvme.Request {
+func (r *fixture) reads(n int) []*nvme.Request {
 	var list []*nvme.Request
 	for i := range n {
 		list = append(list, &nvme.Request{Op: nvme.OpRead, NS: r.ns, LBA: uint64(8 * i), Blocks: 8, Buf: r.buf, Off: uint64(i) * 4096})
@@ -80,7 +80,7 @@ func (r *rig) reads(n int) []*nvme.Request {
 	return list
 }
 
-func (r *rig) submit(list []*nvme.Request) {
+func (r *fixture) submit(list []*nvme.Request) {
 	r.Helper()
 	if n, err := r.q.Submit(list...); n != len(list) {
 		r.Fatalf("%d of %d commands were submitted: %v", n, len(list), err)
@@ -88,7 +88,7 @@ func (r *rig) submit(list []*nvme.Request) {
 }
 
 // works writes to the whole drive and reads it back.
-func (r *rig) works() {
+func (r *fixture) works() {
 	r.Helper()
 	b := r.buf.Bytes()
 	for i := range b {
@@ -104,7 +104,7 @@ func (r *rig) works() {
 }
 
 // parked waits until the drive holds n commands up.
-func (r *rig) parked(n int) {
+func (r *fixture) parked(n int) {
 	r.Helper()
 	for start := time.Now(); r.drive.Parked() != n; time.Sleep(100 * time.Microsecond) {
 		if time.Since(start) > 2*time.Minute {
@@ -114,7 +114,7 @@ func (r *rig) parked(n int) {
 }
 
 // lose has the drive lose the completions of the next n I/O commands.
-func (r *rig) lose(n int) {
+func (r *fixture) lose(n int) {
 	var mu sync.Mutex
 	r.drive.Tamper(func(e softnvme.Completion) []softnvme.Completion {
 		mu.Lock()
