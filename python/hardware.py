@@ -6,12 +6,12 @@ Makes a model of realistic shape in DIRECTORY (hundreds of tensors, bf16 and fp8
 odd sizes) with the safetensors package, warms it, and compares culvert.load_file
 with safetensors.torch.load_file and with a pinned copy of the same bytes. Then:
 bit equality, a tensor-parallel quarter, verification, saving from the GPU beside
-plain O_DIRECT writes, and attaching to a model that another process holds. Prints
-JSON; "phases" say where the time goes, "targets" what was promised and whether it
-holds. Takes two minutes, 2.2 times the model's size on disk and 3 times on the GPU.
+plain O_DIRECT writes, and attaching to a model that another process serves. Prints
+JSON; "phases" are durations of the steps, "targets" the guarantees and whether they
+are met. Takes two minutes, 2.2 times the model's size on disk and 3 times on the GPU.
 
-Without a GPU it runs on the software machine, to show that it works: then the
-figures mean nothing.
+Without a GPU it runs on the software machine, which tests this script: the rates
+then mean nothing.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def model(gib):
 
 
 def warm(path):
-    """Writes back and reads once, so that everything comes from the page cache."""
+    """Writes the file back and reads it once, so that it is in the page cache."""
     with open(path, "rb", buffering=0) as f:
         os.fsync(f.fileno())
         room = bytearray(16 << 20)
@@ -231,7 +231,7 @@ def measure_verify(path, command, out):
     plain = times(lambda: culvert.torch.load_file(path, "cuda:0"), 5)
     checked = times(lambda: culvert.torch.load_file(path, "cuda:0", verify=True), 5)
     out["verify"] = {"plain": plain, "verified": checked, "tensors": culvert.last_receipt()["verified"]}
-    # Turn by turn: the machine's speed varies by more than what is measured.
+    # In turns: the machine's speed varies by more than the difference.
     pairs = []
     for _ in range(7):
         pair = [clock(lambda: culvert.torch.load_file(path, "cuda:0", verify=verify))[0] for verify in (False, True)]
@@ -344,12 +344,12 @@ def measure_save(path, tensors, out):
     out["save"]["names"] = set(culvert.safe_open(path).keys()) == set(tensors)
 
 
-def measure_parcels(path, program, out):
+def measure_batches(path, program, out):
     """The same loads without Python."""
     if not os.path.exists(program):
         return
     say("loads without Python")
-    report = path + ".parcels.json"
+    report = path + ".loads.json"
     command = [program, "-test.run", "^TestHardware$", "-test.v", "-tensor.model", path, "-tensor.only", "^default", "-tensor.json", report]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     out["parcels"] = done.stdout.splitlines()[-5:]
@@ -360,7 +360,7 @@ def measure_parcels(path, program, out):
 
 
 def leaks(path, out):
-    """Loads until memory would have run out several times over."""
+    """Loads more often than memory would last if a load leaked."""
     if not REAL:
         return
     say("leaks")
@@ -377,7 +377,7 @@ def leaks(path, out):
 
 
 def judge(out):
-    """The promises, and whether they hold."""
+    """The guarantees, and whether they are met."""
     load = min(out["culvert"]["median"], out["culvert_again"]["median"])
     different = out["different"] + out["quarter"]["different"] + out["attach"]["different"] + out["save"]["different"]
     targets = {
@@ -424,7 +424,7 @@ def main():
         check_bits(theirs, out)
         measure_quarter(theirs, out)
         measure_verify(theirs, args.culvert, out)
-        measure_parcels(theirs, os.path.join(here, "tensor.test"), out)
+        measure_batches(theirs, os.path.join(here, "tensor.test"), out)
         measure_attach(theirs, args.culvert, os.path.join(args.directory, "hold.sock"), out)
         leaks(theirs, out)
     finally:

@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A window is device memory that tensors stream through. It serves requests in
-// their order.
+// A window is a streaming buffer: device memory that is reused for one tensor after
+// the other.
 type window struct {
 	span gpu.Span
 

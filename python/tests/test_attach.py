@@ -1,4 +1,4 @@
-"""A model that another process holds."""
+"""A model that another process serves."""
 
 import os
 import signal
