@@ -20,8 +20,7 @@ var contextCases = []testCase{
 }
 
 func openWrong(b *bench) {
-	infos, err := b.drv.Devices()
-	b.ok("devices", err)
+	infos := got(b.drv.Devices()).ok(b, "devices")
 	for name, i := range map[string]int{"minus-one": -1, "count": len(infos), "huge": 1 << 20} {
 		b.want(name, errOf(b.drv.Open(i)), gpu.ErrInvalidDevice)
 	}
@@ -56,8 +55,7 @@ var machineAttributes = map[gpu.Attribute]bool{
 // handles shows that all Devices of a GPU share its primary context, and that
 // closing one leaves the others open.
 func handles(b *bench) {
-	two, err := b.drv.Open(0)
-	b.ok("open", err)
+	two := got(b.drv.Open(0)).ok(b, "open")
 	a := b.alloc(gpu.KindDevice, 4096)
 	b.ok("copy", two.CopyIn(a, pattern(41, 4096)))
 	b.contains("copy.read", a, pattern(41, 4096))
@@ -125,8 +123,7 @@ func closeFrees(b *bench) {
 }
 
 func contextOther(b *bench) {
-	o, err := b.dev.NewContext(gpu.ContextMapHost)
-	b.ok("new", err)
+	o := got(b.dev.NewContext(gpu.ContextMapHost)).ok(b, "new")
 	theirs := b.on(o).alloc(gpu.KindDevice, 4096)
 	b.must(o.CopyIn(theirs, pattern(42, 4096)))
 	mine := b.alloc(gpu.KindDevice, 4096)
@@ -155,10 +152,8 @@ func contextFlags(b *bench) {
 }
 
 func bind(b *bench) {
-	unbind, err := b.dev.Bind()
-	b.ok("bind", err)
-	again, err := b.dev.Bind()
-	b.ok("nested", err)
+	unbind := got(b.dev.Bind()).ok(b, "bind")
+	again := got(b.dev.Bind()).ok(b, "nested")
 	b.ok("call-inside", b.dev.Synchronize())
 	again()
 	unbind()

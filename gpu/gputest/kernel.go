@@ -25,10 +25,8 @@ var kernelCases = []testCase{
 // kernel loads a kernel of package kernels.
 func (b *bench) kernel(name string) gpu.Func {
 	b.Helper()
-	m, err := b.dev.Load(kernels.PTX)
-	b.must(err)
-	f, err := m.Func(name)
-	b.must(err)
+	m := got(b.dev.Load(kernels.PTX)).must(b)
+	f := got(m.Func(name)).must(b)
 	return f
 }
 
@@ -167,12 +165,10 @@ func kernelPageable(b *bench) {
 }
 
 func moduleFuncs(b *bench) {
-	m, err := b.dev.Load(kernels.PTX)
-	b.ok("load", err)
+	m := got(b.dev.Load(kernels.PTX)).ok(b, "load")
 	b.want("unknown", errOf(m.Func("culvert_no_such_kernel")), gpu.ErrNotFound)
 	b.want("empty", errOf(m.Func("")), gpu.ErrNotFound)
-	f, err := m.Func("culvert_counter")
-	b.ok("func", err)
+	f := got(m.Func("culvert_counter")).ok(b, "func")
 	b.ok("close", m.Close())
 	b.want("func-closed", errOf(m.Func("culvert_counter")), gpu.ErrInvalidHandle)
 	b.want("launch-closed", b.stream().Launch(f, one(), one(), b.alloc(gpu.KindDevice, 4)), gpu.ErrInvalidHandle)

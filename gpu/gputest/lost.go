@@ -43,8 +43,7 @@ func lostGarbage(b *bench) {
 	b.apart()
 	o := b.dev
 	a, s, e := b.alloc(gpu.KindDevice, 4096), b.stream(), b.event()
-	m, err := o.Load(kernels.PTX)
-	b.must(err)
+	m := got(o.Load(kernels.PTX)).must(b)
 	b.lose(0x10000)
 	b.note("again", o.Synchronize())
 	b.note("copy-in", o.CopyIn(a, make([]byte, 8)))
@@ -52,7 +51,7 @@ func lostGarbage(b *bench) {
 	b.note("fill", o.Fill(a, 0, 1, 8))
 	b.note("alloc", errOf(o.Alloc(gpu.KindDevice, 4096, 0)))
 	b.note("alloc-host", errOf(o.Alloc(gpu.KindHost, 4096, 0)))
-	_, _, err = o.MemInfo()
+	_, _, err := o.MemInfo()
 	b.note("mem-info", err)
 	b.note("pointer", errOf(o.Pointer(a)))
 	b.note("new-stream", errOf(o.NewStream()))

@@ -30,10 +30,8 @@ func allocKinds(b *bench) {
 	const n = 100_000
 	for _, k := range kinds {
 		name := k.String()
-		a, err := b.dev.Alloc(k, n, 0)
-		b.ok(name, err)
-		p, err := b.dev.Pointer(a + n/2)
-		b.ok(name+".pointer", err)
+		a := got(b.dev.Alloc(k, n, 0)).ok(b, name)
+		p := got(b.dev.Pointer(a + n/2)).ok(b, name+".pointer")
 		b.equal(name+".kind", p.Kind, k)
 		b.equal(name+".base", p.Base == a, true)
 		b.equal(name+".contains", p.Contains(a, n), true)
@@ -41,8 +39,7 @@ func allocKinds(b *bench) {
 		b.equal(name+".host", p.Host != 0, !k.OnDevice())
 		b.result(name+".size", p.Size)
 		b.ok(name+".free", b.dev.Free(a))
-		p, err = b.dev.Pointer(a)
-		b.ok(name+".freed", err)
+		p = got(b.dev.Pointer(a)).ok(b, name+".freed")
 		b.equal(name+".freed-kind", p.Kind, gpu.KindNone)
 	}
 	for _, k := range []gpu.Kind{gpu.KindNone, gpu.KindRegistered, 77} {
@@ -52,8 +49,7 @@ func allocKinds(b *bench) {
 
 func allocFlags(b *bench) {
 	for _, f := range []gpu.Flags{gpu.HostPortable, gpu.HostMapped, gpu.HostWriteCombined, 7} {
-		a, err := b.dev.Alloc(gpu.KindHost, 4096, f)
-		b.ok(fmt.Sprintf("host.%d", f), err)
+		a := got(b.dev.Alloc(gpu.KindHost, 4096, f)).ok(b, fmt.Sprintf("host.%d", f))
 		b.must(b.dev.Fill(a, 0x5a5a5a5a, 4, 1024))
 		b.equal(fmt.Sprintf("host.%d.byte", f), gpu.HostBytes(a, 4096)[4095], byte(0x5a))
 	}
@@ -109,8 +105,7 @@ func allocLarge(b *bench) {
 	const n = 3 << 30
 	free := b.freeMemory()
 	b.needs(free > n+1<<30, "4 GiB of free GPU memory")
-	a, err := b.dev.Alloc(gpu.KindDevice, n, 0)
-	b.ok("alloc", err)
+	a := got(b.dev.Alloc(gpu.KindDevice, n, 0)).ok(b, "alloc")
 	text := pattern(1, 8192)
 	const border, half = 1 << 31, 16 << 20
 	for _, at := range []gpu.Addr{0, border - half - 8192, border + half, n - 8192} {
@@ -124,8 +119,7 @@ func allocLarge(b *bench) {
 	b.contains("fill-after", a+border+half, text)
 	b.ok("copy", b.dev.Copy(a+n-half, a+border-half/2, half))
 	b.contains("copy-end", a+n-4, []byte{4, 3, 2, 1})
-	p, err := b.dev.Pointer(a + n - 1)
-	b.ok("pointer", err)
+	p := got(b.dev.Pointer(a + n - 1)).ok(b, "pointer")
 	b.equal("pointer-base", p.Base == a, true)
 	b.ok("free", b.dev.Free(a))
 }
@@ -175,13 +169,11 @@ func memInfo(b *bench) {
 
 func pointer(b *bench) {
 	for _, a := range []gpu.Addr{0, 1, 4096, 1 << 46, 1 << 60} {
-		p, err := b.dev.Pointer(a)
-		b.ok(fmt.Sprintf("%#x", uint64(a)), err)
+		p := got(b.dev.Pointer(a)).ok(b, fmt.Sprintf("%#x", uint64(a)))
 		b.equal(fmt.Sprintf("%#x.kind", uint64(a)), p.Kind, gpu.KindNone)
 	}
 	plain := pages(b, 4096, rw)
-	p, err := b.dev.Pointer(addr(plain))
-	b.ok("plain-host", err)
+	p := got(b.dev.Pointer(addr(plain))).ok(b, "plain-host")
 	b.equal("plain-host.kind", p.Kind, gpu.KindNone)
 	for _, n := range []uint64{1, 100, 8191, 3<<20 + 1} {
 		a := b.alloc(gpu.KindDevice, n)
@@ -196,16 +188,14 @@ func pointer(b *bench) {
 
 func devicePointer(b *bench) {
 	h := b.alloc(gpu.KindHost, 8192)
-	d, err := b.dev.DevicePointer(uintptr(h))
-	b.ok("host", err)
+	d := got(b.dev.DevicePointer(uintptr(h))).ok(b, "host")
 	b.equal("host.same", d == h, true)
-	d, err = b.dev.DevicePointer(uintptr(h) + 100)
-	b.ok("host.inside", err)
+	d = got(b.dev.DevicePointer(uintptr(h) + 100)).ok(b, "host.inside")
 	b.equal("host.inside.same", d == h+100, true)
 	plain := pages(b, 8192, rw)
 	b.note("plain", errOf(b.dev.DevicePointer(host(plain))))
 	b.must(b.dev.Register(host(plain), 8192, 0))
-	d, err = b.dev.DevicePointer(host(plain))
+	d, err := b.dev.DevicePointer(host(plain))
 	b.note("registered", err)
 	b.result("registered.same", d == addr(plain))
 	b.must(b.dev.Unregister(host(plain)))

@@ -11,11 +11,9 @@ var pairCases = []testCase{
 
 // twoGPUs uses memory of one GPU through the other.
 func twoGPUs(b *bench) {
-	infos, err := b.drv.Devices()
-	b.must(err)
+	infos := got(b.drv.Devices()).must(b)
 	b.needs(len(infos) > 1, "two GPUs")
-	two, err := b.drv.Open(1)
-	b.ok("open", err)
+	two := got(b.drv.Open(1)).ok(b, "open")
 	b.Cleanup(func() { b.must(two.Close()) })
 	b.equal("uuids-differ", infos[0].UUID != infos[1].UUID, true)
 	b.equal("pci-differ", infos[0].PCI != infos[1].PCI, true)
@@ -36,8 +34,7 @@ func twoGPUs(b *bench) {
 	h := b.alloc(gpu.KindHost, 4096)
 	b.note("host", two.Fill(h, 4, 1, 4096))
 	v := b.alloc(gpu.KindVirtual, n)
-	f, err := b.dev.Export(v, n, gpu.ExportPosixFD)
-	b.must(err)
+	f := got(b.dev.Export(v, n, gpu.ExportPosixFD)).must(b)
 	i, err := two.Import(f, n)
 	if b.note("import", err) == gpu.Success {
 		b.must(two.Free(i))

@@ -28,8 +28,7 @@ func register(b *bench) {
 	m := pages(b, n, rw)
 	want := bytes.Clone(m)
 	b.ok("register", b.dev.Register(host(m), n, gpu.RegisterPortable|gpu.RegisterDeviceMap))
-	p, err := b.dev.Pointer(addr(m) + 5000)
-	b.ok("pointer", err)
+	p := got(b.dev.Pointer(addr(m) + 5000)).ok(b, "pointer")
 	b.equal("pointer.kind", p.Kind, gpu.KindRegistered)
 	b.equal("pointer.base", p.Base == addr(m), true)
 	b.equal("pointer.size", p.Size, uint64(n))
@@ -45,8 +44,7 @@ func register(b *bench) {
 	b.must(s.Synchronize())
 	b.equal("from-device.read", m[0] == want[0] && m[1] == 3 && m[n-1] == 3, true)
 	b.ok("unregister", b.dev.Unregister(host(m)))
-	p, err = b.dev.Pointer(addr(m))
-	b.ok("after", err)
+	p = got(b.dev.Pointer(addr(m))).ok(b, "after")
 	b.equal("after.kind", p.Kind, gpu.KindNone)
 	b.ok("again", b.dev.Register(host(m), n, 0))
 	b.must(b.dev.Unregister(host(m)))
@@ -78,8 +76,7 @@ func registerWrong(b *bench) {
 	try("pinned", uintptr(b.alloc(gpu.KindHost, 8192)), 4096)
 	try("managed", uintptr(b.alloc(gpu.KindManaged, 8192)), 4096)
 	try("device", uintptr(b.alloc(gpu.KindDevice, 8192)), 4096)
-	gone, err := unix.Mmap(-1, 0, 8192, rw, unix.MAP_PRIVATE|unix.MAP_ANON)
-	b.must(err)
+	gone := got(unix.Mmap(-1, 0, 8192, rw, unix.MAP_PRIVATE|unix.MAP_ANON)).must(b)
 	at := host(gone)
 	b.must(unix.Munmap(gone))
 	try("unmapped", at, 8192)
@@ -160,11 +157,9 @@ func (b *bench) registerFile(dir string, fs int64, what string) {
 	const n = 65536
 	var st unix.Statfs_t
 	b.needs(unix.Statfs(dir, &st) == nil && int64(st.Type) == fs, what)
-	f, err := os.Create(filepath.Join(dir, "data"))
-	b.must(err)
+	f := got(os.Create(filepath.Join(dir, "data"))).must(b)
 	defer f.Close()
-	_, err = f.Write(pattern(21, n))
-	b.must(err)
+	_ = got(f.Write(pattern(21, n))).must(b)
 	fd := int(f.Fd())
 	b.registers("shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)
 	b.registers("shared.flag", mapping(b, fd, n, rw, unix.MAP_SHARED), gpu.RegisterReadOnly)
@@ -175,8 +170,7 @@ func (b *bench) registerFile(dir string, fs int64, what string) {
 
 func registerMemfd(b *bench) {
 	const n = 65536
-	fd, err := unix.MemfdCreate("gputest", unix.MFD_CLOEXEC)
-	b.must(err)
+	fd := got(unix.MemfdCreate("gputest", unix.MFD_CLOEXEC)).must(b)
 	defer unix.Close(fd)
 	b.must(unix.Ftruncate(fd, n))
 	b.registers("shared", mapping(b, fd, n, rw, unix.MAP_SHARED), 0)

@@ -80,17 +80,14 @@ func streamHostFunction(b *bench) {
 func streamDone(b *bench) {
 	g := b.gate()
 	s := b.stream()
-	done, err := s.Done()
-	b.ok("empty", err)
+	done := got(s.Done()).ok(b, "empty")
 	b.equal("empty.done", done, true)
 	g.block(b, s)
-	done, err = s.Done()
-	b.ok("held", err)
+	done = got(s.Done()).ok(b, "held")
 	b.equal("held.done", done, false)
 	g.open()
 	b.finished("synchronise", s)
-	done, err = s.Done()
-	b.ok("after", err)
+	done = got(s.Done()).ok(b, "after")
 	b.equal("after.done", done, true)
 }
 

@@ -181,9 +181,29 @@ func (b *bench) needs(ok bool, what string) {
 // alloc allocates memory that the end of the case frees.
 func (b *bench) alloc(k gpu.Kind, n uint64) gpu.Addr {
 	b.Helper()
-	a, err := b.dev.Alloc(k, n, 0)
-	b.must(err)
-	return a
+	return got(b.dev.Alloc(k, n, 0)).must(b)
+}
+
+// An outcome is what a call with one more result returned.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+func got[T any](v T, err error) outcome[T] { return outcome[T]{v, err} }
+
+// ok is bench.ok, and the value.
+func (o outcome[T]) ok(b *bench, step string) T {
+	b.Helper()
+	b.ok(step, o.err)
+	return o.value
+}
+
+// must is bench.must, and the value.
+func (o outcome[T]) must(b *bench) T {
+	b.Helper()
+	b.must(o.err)
+	return o.value
 }
 
 // errOf is the error of a call with one more result.
@@ -191,9 +211,7 @@ func errOf[T any](_ T, err error) error { return err }
 
 func (b *bench) pointer(a gpu.Addr) gpu.Pointer {
 	b.Helper()
-	p, err := b.dev.Pointer(a)
-	b.must(err)
-	return p
+	return got(b.dev.Pointer(a)).must(b)
 }
 
 func (b *bench) freeMemory() uint64 {
@@ -206,23 +224,17 @@ func (b *bench) freeMemory() uint64 {
 // done reports whether a stream or an event is done.
 func (b *bench) done(x interface{ Done() (bool, error) }) bool {
 	b.Helper()
-	done, err := x.Done()
-	b.must(err)
-	return done
+	return got(x.Done()).must(b)
 }
 
 func (b *bench) stream() gpu.Stream {
 	b.Helper()
-	s, err := b.dev.NewStream()
-	b.must(err)
-	return s
+	return got(b.dev.NewStream()).must(b)
 }
 
 func (b *bench) event() gpu.Event {
 	b.Helper()
-	e, err := b.dev.NewEvent()
-	b.must(err)
-	return e
+	return got(b.dev.NewEvent()).must(b)
 }
 
 // apart moves the case to a context of its own: on some driver its calls might
@@ -242,16 +254,13 @@ func (b *bench) on(d gpu.Device) *bench {
 // open is a further Device for the primary context.
 func (b *bench) open() gpu.Device {
 	b.Helper()
-	d, err := b.drv.Open(0)
-	b.must(err)
-	return d
+	return got(b.drv.Open(0)).must(b)
 }
 
 // other is a further context on the same GPU.
 func (b *bench) other() gpu.Device {
 	b.Helper()
-	o, err := b.dev.NewContext(0)
-	b.must(err)
+	o := got(b.dev.NewContext(0)).must(b)
 	b.Cleanup(func() { _ = o.Close() }) // the case may have closed or lost it
 	return o
 }
