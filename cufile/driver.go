@@ -2,6 +2,7 @@ package cufile
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 
@@ -198,3 +199,5 @@ func (d *Driver) ladderOf(dev int, kind gpu.Kind) (*ladder.Ladder, error) {
 	}
 	return g.ladder, nil
 }
+
+func gpuName(i int) string { return fmt.Sprintf("gpu:%d", i) }

@@ -50,7 +50,7 @@ func WithLeases(h LeaseHolder) Option {
 // What bar has mapped is one allocation, so the last check of the buffer covered all
 // of it.
 func (b *batch) offerLease(r *route.Receipt) {
-	u, op := &b.users[0], &b.ops[0]
+	u, op := &b.uses[0], &b.ops[0]
 	f := u.file
 	if f.drv.leases == nil || u.buf == nil || r.Route != route.Bar || uint64(r.Bytes) != op.Mem.Len {
 		return

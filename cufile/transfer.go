@@ -105,17 +105,18 @@ func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off in
 // keeps threads off each other's cache lines.
 type batch struct {
 	ops   []ladder.Op
-	users []user // at the same index
+	uses  []inUse // at the same index
 	shard uint32
 
 	// Room for one request: a single read touches one object only.
 	op      [1]ladder.Op
-	user    [1]user
+	used    [1]inUse
 	receipt [1]route.Receipt
 }
 
-// A user is what a request keeps from being closed, and the plan that it follows.
-type user struct {
+// inUse is what a request uses: the file and the buffer, which are not closed
+// meanwhile, and the route plan.
+type inUse struct {
 	file *File
 	buf  *Buffer
 	plan *ladder.Plan // nil for a request of no bytes
@@ -128,7 +129,7 @@ var (
 
 func newBatch() any {
 	b := &batch{shard: nextShard.Add(1)}
-	b.ops, b.users = b.op[:0], b.user[:0]
+	b.ops, b.uses = b.op[:0], b.used[:0]
 	return b
 }
 
@@ -138,7 +139,7 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 		return f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
 	buf := f.drv.buffers.enter(mem.Base, b.shard)
-	b.users = append(b.users, user{file: f, buf: buf})
+	b.uses = append(b.uses, inUse{file: f, buf: buf})
 	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
 	}
@@ -153,25 +154,25 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 	if buf != nil {
 		op.Buf = buf
 	}
-	b.users[len(b.users)-1].plan, err = f.plan(locationOf(op.Mem.Dev, op.Kind))
+	b.uses[len(b.uses)-1].plan, err = f.plan(locationOf(op.Mem.Dev, op.Kind))
 	return err
 }
 
 // run gives neighbouring requests with the same plan to it in one call.
 func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 	for i := 0; i < len(b.ops); {
-		plan, j := b.users[i].plan, i+1
+		plan, j := b.uses[i].plan, i+1
 		if plan == nil {
 			res[i].Dir = b.ops[i].Dir
 			i = j
 			continue
 		}
-		for j < len(b.ops) && b.users[j].plan == plan {
+		for j < len(b.ops) && b.uses[j].plan == plan {
 			j++
 		}
 		err := plan.Run(ctx, b.ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
-			f, took := b.users[k].file, res[k].Time
+			f, took := b.uses[k].file, res[k].Time
 			if k > i { // they ran together, and each has the time of all
 				took = 0
 			}
@@ -181,7 +182,7 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		if err != nil {
 			return b.fail(ctx, i, res[i:j], err)
 		}
-		if len(b.ops) == 1 {
+		if len(b.ops) == 1 { // perhaps the next such read can be done in C
 			b.offerLease(&res[0])
 		}
 		i = j
@@ -201,7 +202,7 @@ func (b *batch) fail(ctx context.Context, i int, res []route.Receipt, err error)
 		}
 	}
 	op := &b.ops[i]
-	return b.users[i].file.fail(op.Dir, op.Mem, codeFor(err), err)
+	return b.uses[i].file.fail(op.Dir, op.Mem, codeFor(err), err)
 }
 
 // prefix sums the receipts up to the first that is short.
@@ -218,13 +219,13 @@ func (b *batch) prefix(dir route.Dir, res []route.Receipt) route.Receipt {
 }
 
 func (b *batch) release() {
-	for _, u := range b.users {
+	for _, u := range b.uses {
 		if u.buf != nil {
 			u.buf.io.Leave(b.shard)
 		}
 		u.file.io.Leave(b.shard)
 	}
-	b.ops, b.users = b.ops[:0], b.users[:0]
+	b.ops, b.uses = b.ops[:0], b.uses[:0]
 	batches.Put(b)
 }
 
@@ -280,5 +281,3 @@ func (f *File) fail(dir route.Dir, mem gpu.Span, c Code, err error) error {
 	}
 	return &Error{Op: dir.String(), Object: f.st.Name + " <-> " + mem.String(), Code: c, Err: err}
 }
-
-func gpuName(i int) string { return fmt.Sprintf("gpu:%d", i) }

@@ -20,10 +20,9 @@ import (
 // tables (2 MiB per GiB) and 2 ms per GiB to make.
 const barBudget = 16 << 30
 
-// BAR1 and the copy engine share the link, and neither fills it: CPU stores through
-// BAR1 reach 34 GB/s on an H200 whose link carries 55, and the ring's callers wait
-// for their copies. So six larger reads at a time go through BAR1, which fills it,
-// and the others use the ring: together they carry a third more than either alone.
+// CPU stores through BAR1 reach 34 GB/s, with six reads at a time, on an H200 whose
+// link carries 55. So six larger reads at a time go through BAR1 and the others use
+// the ring: together they move a third more than either alone.
 var barLimit = Limit{From: 64 << 10, Reads: 6, Batch: 1 << 20}
 
 // A barRoute reads files into GPU memory with the CPU: the registered buffer is

@@ -21,7 +21,7 @@ type Traits struct {
 	// Bounce means that a required route moves what is unaligned or not registered
 	// through GPU memory of its own. It cannot do so for unaligned writes.
 	Bounce bool
-	// Limit is the load beyond which a parallel route is faster.
+	// Limit is the load up to which the route is faster than a parallel one.
 	Limit Limit
 	// SinglePread is the length below which a read into a prepared buffer is one
 	// pread into Route.Mapping; 0 if no read is.
@@ -30,11 +30,11 @@ type Traits struct {
 	texts *[numReasons]*route.Decline
 }
 
-// A Limit is the load up to which a route is worth using.
+// A Limit bounds the load on a route. Requests shorter than From are never limited.
 type Limit struct {
-	From  uint64 // requests of this length and more count
-	Reads int32  // that many at a time
-	Batch uint64 // bytes of a batch
+	From  uint64 // length from which a request is limited
+	Reads int32  // such requests at a time, at most
+	Batch uint64 // bytes of one batch, at most
 }
 
 // A Shape is what choosing knows about a request.
@@ -45,7 +45,7 @@ type Shape struct {
 	Batch      uint64 // bytes of the batch that it is part of; 0 if it is alone
 	OnDevice   bool   // the memory is on a GPU
 	Registered bool   // the memory is part of a registered buffer
-	Required   bool   // no part may take another route
+	Strict     bool   // no part may take another route
 }
 
 // A State is what a route knows about a request at this moment.
@@ -65,11 +65,11 @@ const (
 	badDirection
 	hostMemory
 	tooLarge
-	unaligned    // required, and not in whole blocks
+	partialBlock // strict, and not in whole blocks
 	unregistered // the memory is not a registered buffer
-	noBlock      // contains no whole block
+	noWholeBlock // nothing for the drive to move
 	unprepared   // registered, but the route could not prepare the buffer
-	misaligned   // memory and offset differ modulo the block size
+	phase        // memory and offset differ modulo the block size
 	learned      // rejected before
 	notCached
 	busy       // the limit of concurrent reads is reached
@@ -81,24 +81,22 @@ const (
 // choose returns the index of the route for a request: the first that accepts it.
 // A route over its limit is passed over only if a parallel route follows that
 // accepts the request. now returns the state of route i; it is called once for each
-// route that is considered. Reasons of the better routes are added to why. The result is
-// -1 if no route accepts the request.
+// route that is considered. why receives the reasons of the better routes. The result
+// is -1 if no route accepts the request.
 func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined) int {
-	over := -1
+	*why = route.Declined{}
+	over := -1 // the best route that is over its limit
 	for i := range plan {
 		t, state := &plan[i], now(i)
-		switch r := admit(t, op, state); {
-		case r == accepted && (over < 0 || t.Parallel):
+		r := admit(t, op, state)
+		if r == accepted && (over < 0 || t.Parallel) {
 			return i
-		case r == busy || r == largeBatch:
-			if over < 0 {
-				over = i
-			}
-			fallthrough
-		default:
-			if d := t.decline(r, state); d != nil {
-				why[t.ID] = d
-			}
+		}
+		if over < 0 && (r == busy || r == largeBatch) {
+			over = i
+		}
+		if r != accepted {
+			why[t.ID] = t.decline(r, state)
 		}
 	}
 	if over >= 0 { // no parallel route: better over the limit than a worse route
@@ -109,7 +107,7 @@ func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined
 	return over
 }
 
-// decline is the text of a reason; nil for a route that would have accepted.
+// decline is the text of a reason.
 func (t *Traits) decline(r reason, now State) *route.Decline {
 	if r == learned {
 		return now.Learned
@@ -146,23 +144,23 @@ func admit(t *Traits, op *Shape, now State) reason {
 // fits checks registration and alignment.
 func (t *Traits) fits(op *Shape, now State) reason {
 	whole := t.Block == 0 || (uint64(op.Off)|op.Len)%t.Block == 0
-	if op.Required && t.Bounce {
+	if op.Strict && t.Bounce {
 		if op.Dir == route.Write && !whole {
-			return unaligned
+			return partialBlock
 		}
 		return accepted
 	}
 	switch {
-	case op.Required && !whole:
-		return unaligned
+	case op.Strict && !whole:
+		return partialBlock
 	case t.Registered && !op.Registered:
 		return unregistered
 	case t.Block > 0 && !hasBlock(op, t.Block):
-		return noBlock
+		return noWholeBlock
 	case t.Registered && !now.Prepared:
 		return unprepared
 	case t.Block > 0 && now.Misaligned:
-		return misaligned
+		return phase
 	}
 	return accepted
 }

@@ -47,14 +47,14 @@ func TestChoose(t *testing.T) {
 		"large batch":               {usual, Shape{Len: 4096, Batch: 1<<20 + 1, OnDevice: true, Registered: true}, map[route.ID]State{route.Bar: ready}, route.Ring, "bar:batch"},
 		"nothing to pin":            {usual, Shape{Len: 1 << 20, OnDevice: true}, map[route.ID]State{route.Ring: {Learned: gone}}, route.Mapped, "bar:size ring:pinned memory"},
 		"whole blocks":              {direct, Shape{Len: 1 << 20, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: ready}, route.NVFS, ""},
-		"no whole block":            {direct, Shape{Off: 1, Len: 8190, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: ready, route.Bar: ready}, route.Bar, "nvfs:no block"},
+		"no whole block":            {direct, Shape{Off: 1, Len: 8190, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: ready, route.Bar: ready}, route.Bar, "nvfs:no whole block"},
 		"one whole block":           {direct, Shape{Off: 1, Len: 8191, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: ready, route.Bar: ready}, route.NVFS, ""},
-		"misaligned":                {direct, Shape{Len: 8192, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: {Prepared: true, Misaligned: true}, route.Bar: ready}, route.Bar, "nvfs:misaligned"},
+		"misaligned":                {direct, Shape{Len: 8192, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: {Prepared: true, Misaligned: true}, route.Bar: ready}, route.Bar, "nvfs:phase"},
 		"rejected before":           {direct, Shape{Len: 8192, OnDevice: true, Registered: true}, map[route.ID]State{route.NVFS: {Prepared: true, Learned: decline(route.NVFS, "storage driver", "", "")}, route.Bar: ready}, route.Bar, "nvfs:storage driver"},
-		"required, bounced":         {[]Traits{nvfsTraits}, Shape{Off: 1, Len: 10, OnDevice: true, Required: true}, nil, route.NVFS, ""},
-		"required, unaligned write": {[]Traits{nvfsTraits}, Shape{Dir: route.Write, Len: 10, OnDevice: true, Required: true}, nil, route.None, "nvfs:unaligned"},
-		"required, whole":           {[]Traits{p2pTraits}, Shape{Off: 512, Len: 1024, OnDevice: true, Registered: true, Required: true}, map[route.ID]State{route.P2PDMA: ready}, route.P2PDMA, ""},
-		"required, not whole":       {[]Traits{p2pTraits}, Shape{Off: 512, Len: 1000, OnDevice: true, Registered: true, Required: true}, map[route.ID]State{route.P2PDMA: ready}, route.None, "p2pdma:unaligned"},
+		"required, bounced":         {[]Traits{nvfsTraits}, Shape{Off: 1, Len: 10, OnDevice: true, Strict: true}, nil, route.NVFS, ""},
+		"required, unaligned write": {[]Traits{nvfsTraits}, Shape{Dir: route.Write, Len: 10, OnDevice: true, Strict: true}, nil, route.None, "nvfs:partial block"},
+		"required, whole":           {[]Traits{p2pTraits}, Shape{Off: 512, Len: 1024, OnDevice: true, Registered: true, Strict: true}, map[route.ID]State{route.P2PDMA: ready}, route.P2PDMA, ""},
+		"required, not whole":       {[]Traits{p2pTraits}, Shape{Off: 512, Len: 1000, OnDevice: true, Registered: true, Strict: true}, map[route.ID]State{route.P2PDMA: ready}, route.None, "p2pdma:partial block"},
 		"unaligned ends allowed":    {[]Traits{p2pTraits}, Shape{Off: 512, Len: 1000, OnDevice: true, Registered: true}, map[route.ID]State{route.P2PDMA: ready}, route.P2PDMA, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +64,9 @@ func TestChoose(t *testing.T) {
 			}
 			asked := map[int]int{}
 			var why route.Declined
+			for i := range why { // what an earlier choice has left
+				why[i] = decline(route.ID(i), "stale", "", "")
+			}
 			got := route.None
 			at := choose(plan, &c.op, func(i int) State { asked[i]++; return c.now[plan[i].ID] }, &why)
 			if at >= 0 {
@@ -104,7 +107,7 @@ func TestEveryReasonHasAText(t *testing.T) {
 		tr := c.traits
 		can := map[reason]bool{
 			badDirection: !tr.Reads || !tr.Writes, hostMemory: !tr.HostMemory, tooLarge: tr.Max > 0,
-			unaligned: tr.Block > 0, unregistered: tr.Registered, unprepared: tr.Registered, noBlock: tr.Block > 0, misaligned: tr.Block > 0,
+			partialBlock: tr.Block > 0, unregistered: tr.Registered, unprepared: tr.Registered, noWholeBlock: tr.Block > 0, phase: tr.Block > 0,
 			busy: tr.Limit.Reads > 0, largeBatch: tr.Limit.Batch > 0, notCached: id == route.Bar,
 		}
 		for r := range reason(numReasons) {

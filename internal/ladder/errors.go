@@ -19,16 +19,9 @@ func (r *RejectedError) Error() string { return r.Why.String() }
 // Unwrap returns the kernel's answer.
 func (r *RejectedError) Unwrap() error { return r.Err }
 
-// rejected reports whether err is a rejection, after which the ops must be tried
-// again, and clears their receipts.
-func rejected(err error, res []route.Receipt) bool {
-	if _, ok := errors.AsType[*RejectedError](err); !ok {
-		return false
-	}
-	for i := range res {
-		res[i] = route.Receipt{}
-	}
-	return true
+func isRejected(err error) bool {
+	_, ok := errors.AsType[*RejectedError](err)
+	return ok
 }
 
 // decline makes a reason why a route is not used.

@@ -38,7 +38,7 @@ func newFake(id route.ID, max uint64) *fake {
 }
 
 var reasonNames = [numReasons]string{
-	"accepted", "direction", "memory", "size", "unaligned", "unregistered", "no block", "unprepared", "misaligned", "learned", "page cache", "busy", "batch",
+	"accepted", "direction", "memory", "size", "partial block", "unregistered", "no whole block", "unprepared", "phase", "learned", "page cache", "busy", "batch",
 }
 
 func (f *fake) Traits(Source) (Traits, *route.Decline) { return f.traits, f.absent }
@@ -75,12 +75,12 @@ func (m memorySource) ReadAt(p []byte, off int64) (int, error) {
 func (m memorySource) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
 // declines is the reason why a route alone does not accept an op.
-func declines(r Route, o Op, required bool) *route.Decline {
+func declines(r Route, o Op, strict bool) *route.Decline {
 	t, d := r.Traits(o.Src)
 	if d != nil {
 		return d
 	}
-	p := &Plan{routes: []Route{r}, traits: []Traits{t}, strict: required}
+	p := &Plan{routes: []Route{r}, traits: []Traits{t}, strict: strict}
 	var why route.Declined
 	if p.choose(&o, 0, &why) < 0 {
 		return why[t.ID]

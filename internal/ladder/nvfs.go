@@ -3,8 +3,6 @@ package ladder
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -76,38 +74,13 @@ func newNVFS(device gpu.Device, c *nvfs.Client, real bool) *nvfsRoute {
 	return r
 }
 
-// lookNVFS says why the route is not tried. On a real machine, raw requests to a
-// module with known kernel crashes must be enabled by the user.
-func lookNVFS(o dev.OS) *route.Decline {
-	const version = "proc/driver/nvidia-fs/version"
-	asked := os.Getenv(nvfsSwitch)
-	soft := dev.Simulated(o)
-	if _, err := fs.Stat(o.FS(), version); err != nil {
-		if d := onWSL(route.NVFS, o); d != nil {
-			return d
-		}
-		if soft {
-			return decline(route.NVFS, "kernel module", "a software GPU with the memory of a PCI device has no nvidia-fs", "leave peer= out of CULVERT_SOFT")
-		}
-		return decline(route.NVFS, "kernel module", "nvidia-fs is not loaded: no /"+version, "install nvidia-fs and run: modprobe nvidia-fs")
-	}
-	switch {
-	case soft && asked == "0":
-		return decline(route.NVFS, "consent", nvfsSwitch+"=0 disables the route", "unset "+nvfsSwitch)
-	case !soft && asked != "1":
-		return decline(route.NVFS, "consent", "nvidia-fs is loaded but disabled: some of its failures crash the kernel",
-			"set "+nvfsSwitch+"=1; NVIDIA's libcufile (route vendor) needs no consent")
-	}
-	return nil
-}
-
 var nvfsTexts = [numReasons]*route.Decline{
 	hostMemory:   decline(route.NVFS, "memory", "not device memory", ""),
 	unregistered: decline(route.NVFS, "buffer", "memory is not a registered buffer", "register the buffer"),
 	unprepared:   decline(route.NVFS, "buffer", "nvidia-fs did not pin the buffer: under 4096 bytes, rejected, or too many", ""),
-	misaligned:   decline(route.NVFS, "alignment", "GPU address and file offset differ modulo 4096", "use buffer offsets that are congruent to the file's"),
-	noBlock:      decline(route.NVFS, "alignment", "request contains no whole 4096-byte block", ""),
-	unaligned:    decline(route.NVFS, "alignment", "the write is not in whole 4096-byte blocks", "write whole blocks and truncate the file to its length, or do not require the route: unaligned ends then go through host memory"),
+	phase:        decline(route.NVFS, "alignment", "GPU address and file offset differ modulo 4096", "use buffer offsets that are congruent to the file's"),
+	noWholeBlock: decline(route.NVFS, "alignment", "request contains no whole 4096-byte block", ""),
+	partialBlock: decline(route.NVFS, "alignment", "the write is not in whole 4096-byte blocks", "write whole blocks and truncate the file to its length, or do not require the route: unaligned ends then go through host memory"),
 }
 
 // nvfsUnconfirmed declines writes to a real module before a read has moved data.

@@ -66,9 +66,9 @@ var p2pdmaTexts = [numReasons]*route.Decline{
 	hostMemory:   decline(route.P2PDMA, "buffer", "not device memory", ""),
 	unregistered: decline(route.P2PDMA, "buffer", "memory is not a registered buffer", "register the buffer"),
 	unprepared:   decline(route.P2PDMA, "buffer", "the registered buffer cannot be mapped as P2PDMA pages", ""),
-	noBlock:      decline(route.P2PDMA, "alignment", "request contains no whole block of the file", ""),
-	unaligned:    decline(route.P2PDMA, "alignment", "the request is not in whole blocks of the file", "use whole blocks and truncate the file to its length, or do not require the route: unaligned ends then use another"),
-	misaligned:   decline(route.P2PDMA, "alignment", "memory address and file offset differ modulo the block size", "use buffer offsets that are congruent to the file's"),
+	noWholeBlock: decline(route.P2PDMA, "alignment", "request contains no whole block of the file", ""),
+	partialBlock: decline(route.P2PDMA, "alignment", "the request is not in whole blocks of the file", "use whole blocks and truncate the file to its length, or do not require the route: unaligned ends then use another"),
+	phase:        decline(route.P2PDMA, "alignment", "memory address and file offset differ modulo the block size", "use buffer offsets that are congruent to the file's"),
 }
 
 // Traits needs a file that supports direct I/O, on a drive (file systems in memory

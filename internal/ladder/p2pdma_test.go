@@ -207,7 +207,7 @@ func TestP2PDMAAccepts(t *testing.T) {
 		if d := declines(p, o, false); d != nil {
 			t.Errorf("unaligned: %v", d)
 		}
-		if d := declines(p, o, true); d != p2pdmaTexts[unaligned] {
+		if d := declines(p, o, true); d != p2pdmaTexts[partialBlock] {
 			t.Errorf("unaligned, required: %v", d)
 		}
 	}

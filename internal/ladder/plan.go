@@ -19,7 +19,7 @@ type Plan struct {
 	routes   []Route
 	traits   []Traits // of routes, at the same index
 	declined []*route.Decline
-	required route.ID // or better; None for any
+	required route.ID // or better, for messages; None for any
 	strict   bool     // no part of a request may take a route that is not in routes
 	pinned   *tune.PinnedRate
 }
@@ -123,7 +123,7 @@ func (p *Plan) slice(from, to int) *Plan {
 }
 
 // SinglePread says which reads into the registered buffer of op are one pread and
-// nothing else: those of fewer than below bytes, into mem, which is the whole
+// nothing else, so that cufile can lease them to C (see cufile.Lease): those of fewer than below bytes, into mem, which is the whole
 // buffer as the CPU sees it. below is 0 if no read is.
 //
 // The route must be the first of the plan, since one above it would have to be
@@ -146,18 +146,26 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	if len(ops) > 1 {
 		batch = totalLen(ops)
 	}
-	for i, tries := 0, 0; i < len(ops); {
-		at := p.choose(&ops[i], batch, &res[i].Declined)
+	at, tries := -1, 0
+	if len(ops) > 0 {
+		at = p.choose(&ops[0], batch, &res[0].Declined)
+	}
+	for i := 0; i < len(ops); {
 		if at < 0 {
 			return p.refuse(&res[i].Declined)
 		}
-		j := i + 1
-		for j < len(ops) && p.choose(&ops[j], batch, &res[j].Declined) == at {
-			j++
+		j, next := i+1, at
+		for ; j < len(ops); j++ {
+			if next = p.choose(&ops[j], batch, &res[j].Declined); next != at {
+				break
+			}
 		}
 		took, err := p.runChecked(ctx, at, ops[i:j], res[i:j])
-		if tries++; tries <= len(p.routes) && rejected(err, res[i:j]) {
-			continue // with the next route
+		if tries++; tries <= len(p.routes) && isRejected(err) {
+			// The route has learned from it: the next choice passes it over.
+			clear(res[i:j])
+			at = p.choose(&ops[i], batch, &res[i].Declined)
+			continue
 		}
 		if err == nil {
 			err = removed(ops[i:j], res[i:j])
@@ -168,7 +176,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		if err != nil {
 			return err
 		}
-		i, tries = j, 0
+		i, at, tries = j, next, 0
 	}
 	return nil
 }
@@ -185,7 +193,7 @@ func (p *Plan) choose(op *Op, batch uint64, why *route.Declined) int {
 	op.strict = p.strict
 	shape := Shape{
 		Dir: op.Dir, Off: op.Off, Len: op.Mem.Len, Batch: batch,
-		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, Required: p.strict,
+		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, Strict: p.strict,
 	}
 	return choose(p.traits, &shape, func(i int) State { return p.routes[i].State(op) }, why)
 }

@@ -2,8 +2,6 @@ package ladder
 
 import (
 	"context"
-	"io/fs"
-	"strings"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -50,32 +48,6 @@ func findVendor(device gpu.Device, os dev.OS) (Route, *route.Decline) {
 		return absent("library", err.Error(), "")
 	}
 	return &vendorRoute{dev: device, lib: lib, handles: map[*storage.File]*vendor.Handle{}}, nil
-}
-
-// notDirect says why NVIDIA's library would stage through host memory here.
-func notDirect(os dev.OS) *route.Decline {
-	root := os.FS()
-	const modules = "proc/driver/nvidia-fs/modules"
-	text, err := fs.ReadFile(root, modules)
-	if err != nil {
-		if d := onWSL(route.Vendor, os); d != nil {
-			return d
-		}
-		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is not loaded (no /"+modules+")",
-			"install nvidia-fs and run: modprobe nvidia-fs")
-	}
-	if _, err := fs.Stat(root, "dev/nvidia-fs0"); err != nil {
-		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs is loaded, but there is no /dev/nvidia-fs0",
-			"hand the node to the container: --device /dev/nvidia-fs0")
-	}
-	// Drivers register with nvidia-fs when its device node is opened, by a function
-	// that it looks up among the kernel's symbols.
-	hook := func(symbol string) bool { return strings.HasSuffix(symbol, "_register_nvfs_dma_ops") }
-	if !strings.Contains(string(text), "nvme") && !hasSymbol(root, hook) {
-		return decline(route.Vendor, "direct", "NVIDIA's libcufile would stage through host memory: nvidia-fs knows no storage driver (/"+modules+")",
-			"load a storage driver that registers with nvidia-fs (NVIDIA's DOCA or MLNX_OFED)")
-	}
-	return nil
 }
 
 var vendorTexts = [numReasons]*route.Decline{
