@@ -1,7 +1,6 @@
 // Fill shows a process without driver library that fills GPU memory. The parent
-// allocates memory and exports it as a descriptor. The child receives the descriptor
-// over a socket, maps the memory through BAR1 and writes it. The parent checks the
-// result on the GPU.
+// allocates memory and exports it as a descriptor. The child inherits the descriptor,
+// maps the memory through BAR1 and writes it. The parent checks the result on the GPU.
 package main
 
 import (
@@ -13,7 +12,10 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"strings"
+	"time"
 
+	"github.com/culvert-io/culvert/gdrcopy"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/machine"
 )
@@ -21,11 +23,11 @@ import (
 func main() {
 	log.SetFlags(0)
 	size := flag.Uint64("bytes", 64<<20, "how much memory to fill")
-	child := flag.Bool("child", false, "be the child: the socket is descriptor 3")
+	child := flag.String("child", "", "be the child for the GPU at this PCI address; the memory is descriptor 3")
 	flag.Parse()
 	var err error
-	if *child {
-		err = fill(os.NewFile(3, "socket"), nil)
+	if *child != "" {
+		err = fill(os.Stdout, nil, *child, os.NewFile(3, "exported memory"), *size)
 	} else {
 		err = parent(os.Stdout, *size)
 	}
@@ -58,52 +60,55 @@ func run(out io.Writer, m *machine.Machine, size uint64) (err error) {
 		return err
 	}
 	defer f.Close()
-	ours, theirs, err := socketPair()
+	if m.Soft { // the software machine exists in one process
+		err = fill(out, m, d.Info().PCI, f, size)
+	} else {
+		err = runChild(out, d.Info().PCI, f, size)
+	}
 	if err != nil {
 		return err
 	}
-	wait, err := start(m, theirs)
-	if err != nil {
-		return errors.Join(err, ours.Close())
-	}
-	defer func() {
-		ours.Close() // ends the child in any case
-		err = errors.Join(err, wait())
-	}()
-	if err := send(ours, order{d.Info().PCI, size}, f); err != nil {
-		return err
-	}
-	reply, err := io.ReadAll(ours)
-	if err != nil {
-		return err
-	}
-	if len(reply) == 0 {
-		return errors.New("no reply from the child")
-	}
-	fmt.Fprintf(out, "%s\n", reply)
 	return verify(out, d, a, size)
 }
 
-// start starts the child and returns a function that waits for its end. The software
-// machine exists in one process, so there the child is a goroutine.
-func start(m *machine.Machine, socket *os.File) (wait func() error, err error) {
-	if m.Soft {
-		done := make(chan error, 1)
-		go func() { done <- fill(socket, m) }()
-		return func() error { return <-done }, nil
-	}
-	defer socket.Close()
+// runChild runs the child and waits for it.
+func runChild(out io.Writer, pci string, f *os.File, size uint64) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cmd := exec.Command(self, "-child")
-	cmd.ExtraFiles = []*os.File{socket}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, err
+	cmd := exec.Command(self, "-child", pci, "-bytes", fmt.Sprint(size))
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	return cmd.Run()
+}
+
+// fill is the child. With a nil machine it uses the device nodes of this computer.
+func fill(out io.Writer, m *machine.Machine, pci string, f *os.File, size uint64) (err error) {
+	b, err := gdrcopy.Import(m, pci, f, size)
+	if err != nil {
+		return err
 	}
-	return cmd.Wait, nil
+	defer func() { err = errors.Join(err, b.Unpin()) }()
+	start := time.Now()
+	const step = 1 << 20
+	buf := make([]byte, step)
+	for off := uint64(0); off < size; off += step {
+		part := buf[:min(step, size-off)]
+		pattern(part, off)
+		if err := b.CopyTo(off, part); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "process %d, driver library loaded: %v, has written %d bytes in %v\n",
+		os.Getpid(), hasCUDA(), size, time.Since(start).Round(time.Microsecond))
+	return nil
+}
+
+// hasCUDA looks for the driver's library in this process.
+func hasCUDA() bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	return err == nil && strings.Contains(string(maps), "libcuda")
 }
 
 // verify checks the memory through the GPU's driver.
