@@ -1,8 +1,7 @@
-// Package block keeps the bytes of a software drive: in a file of this machine,
-// or in memory.
+// Package block keeps the bytes of an emulated drive in a file or in memory.
 //
-// A file is adopted as it is. Byte n of the file is byte n of the drive, so
-// block l of 512 bytes lies at offset 512*l; its end is the drive's end, holes
-// are blocks that were never written, and a read goes from the file straight
-// into the segments that the caller was lent, without a copy in between.
+// Byte n of the file is byte n of the drive, so block l of 512 bytes is at offset
+// 512*l. The end of the file is the drive's end, and holes are blocks that were never
+// written. A read goes from the file directly into the caller's segments, without a
+// copy.
 package block

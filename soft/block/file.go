@@ -10,23 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A File is a drive whose bytes lie in a file or on a block device. It is safe
-// for concurrent use.
+// A File is a drive whose bytes are in a file or on a block device. It is safe for
+// concurrent use.
 type File struct {
 	name  string
-	disk  bool // a block device, whose size fstat does not tell
+	disk  bool // a block device: fstat does not return its size
 	align align
 	vecs  shelf
 
 	mu     sync.RWMutex // held for reading while the descriptors are in use
 	fd     int          // -1 when closed
-	direct int          // the same file with O_DIRECT; -1 where that cannot be
+	direct int          // the same file with O_DIRECT, or -1
 }
 
-// Adopt makes a drive of an open file, which the caller may close. The drive
-// has descriptors of its own: it neither moves the file's offset nor ends with
-// it. A file that was opened for reading alone makes a drive that refuses
-// writes.
+// Adopt makes a drive from an open file, which the caller may then close. The drive
+// opens the file again, so that it does not move the file's offset. A file opened
+// read-only makes a read-only drive.
 func Adopt(f *os.File) (*File, error) {
 	b := &File{name: f.Name(), fd: -1, direct: -1}
 	conn, err := f.SyscallConn()
@@ -42,7 +41,7 @@ func Adopt(f *os.File) (*File, error) {
 	return b, nil
 }
 
-// open takes descriptors of the file behind fd.
+// open opens the file behind fd again.
 func (b *File) open(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -53,7 +52,7 @@ func (b *File) open(fd int) error {
 	case unix.S_IFBLK:
 		b.disk = true
 	default:
-		return errors.New("only a regular file or a block device can hold a drive")
+		return errors.New("must be a regular file or a block device")
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -61,9 +60,9 @@ func (b *File) open(fd int) error {
 	}
 	mode := flags & unix.O_ACCMODE
 	if mode == unix.O_WRONLY {
-		return errors.New("the file is open for writing alone: a drive must be readable")
+		return errors.New("file is open for writing only (fix: open it for reading, too)")
 	}
-	// A duplicate would share the offset that SEEK_DATA moves.
+	// A duplicate would share the offset.
 	path := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if b.fd, err = unix.Open(path, mode|unix.O_CLOEXEC, 0); err != nil {
 		b.fd = -1
@@ -78,11 +77,11 @@ func (b *File) open(fd int) error {
 	return nil
 }
 
-// An align is what direct I/O wants of addresses, and of offsets and lengths.
+// An align is the alignment of direct I/O: of addresses, and of offsets and lengths.
 type align struct{ memory, offset uintptr }
 
-// directAlign is the alignment that a file needs, zero where it has no direct
-// I/O. Linux before 6.1 does not tell, and is satisfied by whole pages.
+// directAlign returns the alignment of a file, zero without direct I/O. Linux before
+// 6.1 does not tell it; whole pages always work.
 func directAlign(fd int) align {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
@@ -92,10 +91,10 @@ func directAlign(fd int) align {
 	return align{uintptr(st.Dio_mem_align), uintptr(st.Dio_offset_align)}
 }
 
-// Name is the file's.
+// Name returns the file's name.
 func (b *File) Name() string { return b.name }
 
-// use runs fn while the descriptors stay open.
+// use runs fn with open descriptors.
 func (b *File) use(op string, fn func() error) error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -108,7 +107,7 @@ func (b *File) use(op string, fn func() error) error {
 	return nil
 }
 
-// Size is where the drive ends. A file that grows makes the drive grow.
+// Size returns the current size of the file.
 func (b *File) Size() (int64, error) {
 	var st unix.Stat_t
 	err := b.use("size", func() (err error) {
@@ -126,15 +125,15 @@ func (b *File) Flush() error {
 	return b.use("flush", func() error { return unix.Fdatasync(b.fd) })
 }
 
-// Zero makes n bytes from off read as zeros, as holes where the file can have
-// them. It does not make the file longer.
+// Zero makes n bytes from off read as zeros, as a hole if possible. It never extends
+// the file.
 func (b *File) Zero(off, n int64) error {
 	return b.use("zero", func() error {
 		return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 }
 
-// Close gives the descriptors back when nobody uses them any more.
+// Close closes the descriptors when they are not in use.
 func (b *File) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

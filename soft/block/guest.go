@@ -6,43 +6,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Guest is a drive whose bytes lie in an open file of somebody else, for as
-// long as one request takes: a file system has told the drive where to find them.
-// It serves one request at a time.
+// A Guest is a drive whose bytes are in a file that the caller has open, during one
+// request. It serves one request at a time.
 type Guest struct {
 	fd   int
 	err  error
 	vecs shelf
 }
 
-// Admit has the drive use a descriptor, which stays the caller's and must stay
-// open until Dismiss.
+// Admit sets the descriptor, which must stay open until Dismiss.
 func (g *Guest) Admit(fd int) { g.fd, g.err = fd, nil }
 
-// Dismiss ends the use of the descriptor and returns what went wrong with the
-// file: a drive's status says less.
+// Dismiss ends the use of the descriptor and returns the file's error, which tells
+// more than a status.
 func (g *Guest) Dismiss() error {
 	g.fd = -1
 	return g.err
 }
 
-// guestSize is more than any file has: where a file ends is for its file system
-// to say.
+// guestSize exceeds any file: the file system knows the size.
 const guestSize = 1 << 60
 
-// guestBlock is the coarsest unit in which file systems take direct I/O.
+// guestBlock is the largest unit of direct I/O.
 const guestBlock = 4096
 
-// Size has no end.
+// Size returns a size that no file has.
 func (g *Guest) Size() (int64, error) { return guestSize, nil }
 
-// ReadV fills the segments, in order, from off. It returns fewer bytes, and no
-// error, where the file ends.
+// ReadV fills the segments from off. It returns fewer bytes, without an error, at the
+// end of the file.
 func (g *Guest) ReadV(segs [][]byte, off int64) (int, error) {
 	return g.move(unix.SYS_PREADV, segs, off)
 }
 
-// WriteV writes the segments, in order, at off.
+// WriteV writes the segments at off.
 func (g *Guest) WriteV(segs [][]byte, off int64) (int, error) {
 	return g.move(unix.SYS_PWRITEV, segs, off)
 }
@@ -62,13 +59,13 @@ func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err err
 		v.advance(n)
 		moved += n
 		if n%guestBlock != 0 || n == 0 {
-			break // the file ends here; were it to grow now, the rest would not be aligned
+			break // end of file; if it grew now, the rest would not be aligned
 		}
 	}
 	return moved, nil
 }
 
-// Zero is refused: nobody asks for it.
+// Zero is not supported: no caller needs it.
 func (g *Guest) Zero(int64, int64) error { return errors.ErrUnsupported }
 
 // Flush returns when everything that was written is durable.

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewMemory makes a drive of n zero bytes that is in memory only.
+// NewMemory makes a drive of n zero bytes in memory.
 func NewMemory(n int64) (*File, error) {
 	fd, err := unix.MemfdCreate("culvert-drive", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	f := os.NewFile(uintptr(fd), "memory")
-	defer f.Close() // the drive has a descriptor of its own
+	defer f.Close() // the drive has its own descriptor
 	if err := f.Truncate(n); err != nil {
 		return nil, err
 	}

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadV fills the segments, in order, from off. It returns fewer bytes than
-// they hold, and no error, only where the file ends.
+// ReadV fills the segments from off. It returns fewer bytes, without an error, only
+// at the end of the file.
 func (b *File) ReadV(segs [][]byte, off int64) (int, error) {
 	return b.move("read", unix.SYS_PREADV, segs, off)
 }
 
-// WriteV writes the segments, in order, at off.
+// WriteV writes the segments at off.
 func (b *File) WriteV(segs [][]byte, off int64) (int, error) {
 	return b.move("write", unix.SYS_PWRITEV, segs, off)
 }
@@ -27,7 +27,7 @@ func (b *File) move(op string, trap uintptr, segs [][]byte, off int64) (moved in
 	defer b.vecs.put(v)
 	direct := b.direct >= 0
 	for len(v.left) > 0 {
-		// What an odd end leaves over may not fit any more.
+		// After a short transfer the rest may be unaligned.
 		direct = direct && v.fits(off+int64(moved), b.align)
 		fd := b.fd
 		if direct {
@@ -38,7 +38,7 @@ func (b *File) move(op string, trap uintptr, segs [][]byte, off int64) (moved in
 		case err == unix.EINTR:
 			continue
 		case err == unix.EINVAL && direct:
-			direct = false // the file system changed its mind
+			direct = false // the file system rejects it
 			continue
 		case err != nil:
 			return moved, &fs.PathError{Op: op, Path: b.name, Err: err}

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxVec is how many segments one system call takes (IOV_MAX).
+// maxVec is IOV_MAX, the most segments of one system call.
 const maxVec = 1024
 
-// A vector is segments as preadv and pwritev want them.
+// A vector is segments for preadv and pwritev.
 type vector struct {
 	iov  []unix.Iovec
-	left []unix.Iovec // of iov: what was not moved yet
+	left []unix.Iovec // the part of iov that was not moved yet
 }
 
-// A shelf keeps vectors for use again.
+// A shelf keeps vectors for reuse.
 type shelf struct {
 	mu   sync.Mutex
 	free []*vector
@@ -42,14 +42,14 @@ func (s *shelf) get(segs [][]byte) *vector {
 }
 
 func (s *shelf) put(v *vector) {
-	clear(v.iov) // it holds pointers
+	clear(v.iov) // drop the pointers
 	v.left = nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, v)
 }
 
-// fits reports whether direct I/O takes the segments.
+// fits reports whether the segments are aligned for direct I/O.
 func (v *vector) fits(off int64, a align) bool {
 	if uintptr(off)%a.offset != 0 {
 		return false
@@ -62,7 +62,7 @@ func (v *vector) fits(off int64, a align) bool {
 	return true
 }
 
-// advance takes n bytes from the front.
+// advance drops n bytes from the front.
 func (v *vector) advance(n int) {
 	for n > 0 {
 		first := &v.left[0]
@@ -77,7 +77,7 @@ func (v *vector) advance(n int) {
 	}
 }
 
-// call is preadv or pwritev, by number, of what is left.
+// call runs preadv or pwritev, by number, on the rest.
 func (v *vector) call(trap uintptr, fd int, off int64) (int, error) {
 	iov := v.left[:min(len(v.left), maxVec)]
 	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), uintptr(off), 0, 0)

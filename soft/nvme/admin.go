@@ -35,7 +35,7 @@ func (c *Controller) abort(sqid, cid uint16) uint32 {
 	return 0
 }
 
-// queueArgs are those that creating either kind of queue has in common.
+// queueArgs checks the arguments common to both kinds of queue.
 func (c *Controller) queueArgs(cmd *abi.Command) (id uint16, size uint32, s abi.Status) {
 	id, size = uint16(cmd.CDW10), cmd.CDW10>>abi.QUEUE_SIZE_SHIFT+1
 	switch {
@@ -100,7 +100,7 @@ func (c *Controller) createSQ(cmd *abi.Command) abi.Status {
 	return abi.SUCCESS
 }
 
-// deleteSQ returns when no command of the queue is left unanswered.
+// deleteSQ returns when all commands of the queue are completed.
 func (c *Controller) deleteSQ(id uint16) abi.Status {
 	if id == 0 || int(id) >= len(c.sqs) {
 		return abi.INVALID_QUEUE_ID | abi.STATUS_DNR
@@ -136,7 +136,7 @@ func (c *Controller) deleteCQ(id uint16) abi.Status {
 	return abi.SUCCESS
 }
 
-// granted is dword 0 of the answer to Number of Queues.
+// granted is dword 0 of the completion of Number of Queues.
 func (c *Controller) granted() uint32 {
 	n := uint32(c.cfg.Queues - 1)
 	return n | n<<16
@@ -155,7 +155,7 @@ func (c *Controller) setFeatures(cmd *abi.Command) (uint32, abi.Status) {
 		}
 		return c.granted(), abi.SUCCESS
 	case abi.FEAT_ARBITRATION, abi.FEAT_VWC:
-		return 0, abi.SUCCESS // there is one way to do either
+		return 0, abi.SUCCESS // there is nothing to set
 	}
 	return 0, abi.INVALID_FIELD | abi.STATUS_DNR
 }
@@ -172,7 +172,7 @@ func (c *Controller) getFeatures(cmd *abi.Command) (uint32, abi.Status) {
 	return 0, abi.INVALID_FIELD | abi.STATUS_DNR
 }
 
-// answer writes a data structure to the memory that a command names.
+// answer writes a data structure to the memory of a command.
 func (w *worker) answer(cmd *abi.Command, data []byte) abi.Status {
 	if s := w.prps(cmd, len(data)); s != abi.SUCCESS {
 		return s

@@ -13,12 +13,12 @@ type compQueue struct {
 	base     uint64
 	size     uint32
 	doorbell uint64
-	vector   int // -1 when it does not interrupt
+	vector   int // -1 without interrupts
 
 	mu      sync.Mutex
-	head    uint32 // the last sensible value of the doorbell
+	head    uint32 // the last valid value of the doorbell
 	tail    uint32
-	phase   uint32 // of the entries that are being written, as in dword 3
+	phase   uint32 // of the next entries, as in dword 3
 	waiting []Completion
 	users   int // submission queues; guarded by Controller.mu
 }
@@ -29,7 +29,7 @@ func newCompQueue(id uint16, base uint64, size uint32, stride uint8, vector int)
 	return &compQueue{id: id, base: base, size: size, doorbell: abi.CQHDBL(id, stride), vector: vector, phase: phaseBit}
 }
 
-// complete answers a command.
+// complete completes a command.
 func (c *Controller) complete(sq *subQueue, cid uint16, dw0 uint32, s abi.Status) {
 	c.cfg.Points.At("nvme.post", uint64(sq.id))
 	e := Completion{DW0: dw0, SQHD: uint16(sq.head.Load()), SQID: sq.id, DW3: abi.MakeDW3(cid, false, s)}
@@ -42,8 +42,8 @@ func (c *Controller) complete(sq *subQueue, cid uint16, dw0 uint32, s abi.Status
 	c.post(sq.cq, e)
 }
 
-// post writes an entry, or keeps it until there is room. A phase tag that is
-// set in it makes it wrong.
+// post writes an entry, or keeps it until there is room. A phase tag that is set in
+// it makes it wrong.
 func (c *Controller) post(cq *compQueue, e Completion) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Controller) post(cq *compQueue, e Completion) {
 	c.write(cq, e)
 }
 
-// drain writes entries that waited for room.
+// drain writes entries that wait for room.
 func (c *Controller) drain(cq *compQueue) {
 	if cq == nil {
 		return
@@ -69,8 +69,8 @@ func (c *Controller) drain(cq *compQueue) {
 	cq.waiting = cq.waiting[:copy(cq.waiting, cq.waiting[n:])]
 }
 
-// room reports whether the host has consumed what stood at the tail. Call with
-// mu held.
+// room reports whether the host has consumed the entry at the tail. Call with mu
+// held.
 func (cq *compQueue) room(c *Controller) bool {
 	if head := c.regs.load32(cq.doorbell); head < cq.size {
 		cq.head = head
@@ -78,7 +78,7 @@ func (cq *compQueue) room(c *Controller) bool {
 	return (cq.tail+1)%cq.size != cq.head
 }
 
-// write is where an entry goes to memory. Call with mu held.
+// write writes an entry to memory. Call with mu held.
 func (c *Controller) write(cq *compQueue, e Completion) {
 	access, err := c.fn.Acquire(cq.base+uint64(cq.tail)*abi.CompletionSize, abi.CompletionSize, pcie.Write)
 	if err != nil {

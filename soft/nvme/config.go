@@ -7,11 +7,11 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
 
-// A Medium holds the bytes of a namespace. It is called concurrently.
+// A Medium contains the bytes of a namespace. It is safe for concurrent use.
 type Medium interface {
 	Size() (int64, error)
-	// ReadV fills the segments, in order, from off. It returns fewer bytes,
-	// and no error, only where the medium ends.
+	// ReadV fills the segments from off. It returns fewer bytes, without an error,
+	// only at the end of the medium.
 	ReadV(segs [][]byte, off int64) (int, error)
 	WriteV(segs [][]byte, off int64) (int, error)
 	// Zero makes n bytes from off read as zeros.
@@ -20,21 +20,21 @@ type Medium interface {
 	Flush() error
 }
 
-// A Namespace is a medium cut into blocks.
+// A Namespace is a medium in blocks.
 type Namespace struct {
 	Medium    Medium
 	BlockSize int // a power of two from 512 to 4096; 0 means 512
 }
 
-// A Config describes a drive. Its zero values mean the defaults below.
+// A Config describes a drive. Zero values mean defaults.
 type Config struct {
 	Namespaces  []Namespace // their ids are 1, 2, …
 	Serial      string
 	Queues      int   // pairs of I/O queues
 	Entries     int   // of the largest queue
-	MaxTransfer int   // in bytes, by one command; negative means no limit
+	MaxTransfer int   // bytes per command; negative means no limit
 	Stride      uint8 // of doorbells: 4 << Stride bytes
-	Workers     int   // commands carried out at the same time
+	Workers     int   // commands executed in parallel
 	// Heap keeps the registers on the Go heap, for the race detector.
 	Heap   bool
 	Points *syncpoint.Points
@@ -50,7 +50,7 @@ const (
 	minPage = 4096
 )
 
-// withDefaults fills in what the caller left open, and checks the rest.
+// withDefaults sets defaults and checks the other values.
 func (c Config) withDefaults() (Config, error) {
 	def := func(v *int, d int) {
 		if *v == 0 {
@@ -66,29 +66,29 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Queues < 1 || c.Queues > 1<<15:
-		return c, fmt.Errorf("%d queue pairs: want 1 to %d", c.Queues, 1<<15)
+		return c, fmt.Errorf("%d queue pairs must be 1 to %d", c.Queues, 1<<15)
 	case c.Entries < 2 || c.Entries > 1<<16:
-		return c, fmt.Errorf("queues of %d entries: want 2 to %d", c.Entries, 1<<16)
+		return c, fmt.Errorf("queue size %d must be 2 to %d entries", c.Entries, 1<<16)
 	case c.MaxTransfer > 0 && (c.MaxTransfer < 2*minPage || c.MaxTransfer&(c.MaxTransfer-1) != 0):
-		return c, fmt.Errorf("transfers of %d bytes: want a power of two from %d on", c.MaxTransfer, 2*minPage)
+		return c, fmt.Errorf("transfer size %d must be a power of two, at least %d", c.MaxTransfer, 2*minPage)
 	case c.Stride > 15:
-		return c, fmt.Errorf("doorbell stride %d: want 0 to 15", c.Stride)
+		return c, fmt.Errorf("doorbell stride %d must be 0 to 15", c.Stride)
 	case c.Workers < 1:
-		return c, fmt.Errorf("%d workers", c.Workers)
+		return c, fmt.Errorf("%d workers must be at least 1", c.Workers)
 	case len(c.Serial) > len(abi.IdentifyController{}.SN):
-		return c, fmt.Errorf("serial number %q: at most %d characters", c.Serial, len(abi.IdentifyController{}.SN))
+		return c, fmt.Errorf("serial number %q must have at most %d characters", c.Serial, len(abi.IdentifyController{}.SN))
 	}
 	return c, nil
 }
 
-// cap is the register of the same name.
+// cap returns the register CAP.
 func (c Config) cap() uint64 {
-	const timeout = 20 // half seconds: a busy machine may take its time
+	const timeout = 20 // in half seconds: a busy machine is slow
 	return uint64(c.Entries-1) | abi.CAP_CQR | timeout<<abi.CAP_TO_SHIFT | uint64(c.Stride)<<abi.CAP_DSTRD_SHIFT |
 		abi.CAP_CSS_NVM | mpsMax<<abi.CAP_MPSMAX_SHIFT
 }
 
-// barSize is the size of BAR0: registers and doorbells, rounded to a power of
+// barSize returns the size of BAR0: registers and doorbells, rounded up to a power of
 // two.
 func (c Config) barSize() uint64 {
 	size := uint64(2 * abi.REG_SQ0TD)
@@ -98,7 +98,7 @@ func (c Config) barSize() uint64 {
 	return size
 }
 
-// mdts is the field of Identify Controller.
+// mdts returns the field of Identify Controller.
 func (c Config) mdts() (n uint8) {
 	for size := c.MaxTransfer; size > minPage; size /= 2 {
 		n++

@@ -15,7 +15,7 @@ import (
 // version is that of the specification.
 const version = 1<<16 | 4<<8
 
-// A Controller is a drive in a slot of the fabric.
+// A Controller is an emulated drive on the fabric.
 type Controller struct {
 	fn     *pcie.Function
 	cfg    Config
@@ -48,7 +48,7 @@ type Controller struct {
 	running  sync.WaitGroup
 }
 
-// New plugs a drive into a function of the fabric.
+// New makes a drive at a function of the fabric.
 func New(fn *pcie.Function, cfg Config) (*Controller, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -87,20 +87,19 @@ func New(fn *pcie.Function, cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// identity writes the registers that never change.
+// identity writes the constant registers.
 func (c *Controller) identity() {
 	c.regs.store64(abi.REG_CAP, c.cfg.cap())
 	c.regs.store32(abi.REG_VS, version)
 }
 
-// Function is where the drive is plugged in.
+// Function returns the drive's function.
 func (c *Controller) Function() *pcie.Function { return c.fn }
 
-// BAR is the window in which other devices find the registers.
+// BAR returns the window through which other devices reach the registers.
 func (c *Controller) BAR() *pcie.Window { return c.bar }
 
-// Close ends the controller: it finishes the commands it has begun and does
-// nothing more.
+// Close stops the controller when the commands in progress have ended.
 func (c *Controller) Close() error {
 	close(c.stop)
 	c.dispatcher.close()
@@ -110,17 +109,17 @@ func (c *Controller) Close() error {
 	return c.regs.close()
 }
 
-// die sets Controller Fatal Status. Only a reset helps.
+// die sets CSTS.CFS. Only a reset clears it.
 func (c *Controller) die() {
 	c.fatal.Store(true)
 	c.regs.or32(abi.REG_CSTS, abi.CSTS_CFS)
 }
 
-// Interrupt is a channel that gets a value, unless there is one in it already,
-// whenever a completion queue with this vector has got an entry.
+// Interrupt returns a channel that gets a value, unless it has one, when a completion
+// queue with this vector gets an entry.
 func (c *Controller) Interrupt(vector int) (<-chan struct{}, error) {
 	if vector < 0 || vector >= len(c.vectors) {
-		return nil, fmt.Errorf("NVMe controller %s: interrupt vector %d: there are %d", c.fn.Name(), vector, len(c.vectors))
+		return nil, fmt.Errorf("NVMe controller %s: interrupt vector %d must be less than %d", c.fn.Name(), vector, len(c.vectors))
 	}
 	return c.vectors[vector], nil
 }
@@ -138,8 +137,8 @@ func (c *Controller) interrupt(vector int) {
 // counters are those of Stats.
 type counters struct{ commands, fetched, listed, posted, in, out atomic.Uint64 }
 
-// Stats is what a controller has done since it was made. Bytes of queues and
-// lists are those that the fabric counts beside the data.
+// Stats are counters since New. Bytes of queues and lists are those that the fabric
+// counts in addition to data.
 type Stats struct {
 	Commands uint64
 	Fetched  uint64 // bytes of commands
@@ -148,7 +147,7 @@ type Stats struct {
 	In, Out  uint64 // bytes of data read from memory, and written to it
 }
 
-// Stats counts.
+// Stats returns the counters.
 func (c *Controller) Stats() Stats {
 	s := &c.stats
 	return Stats{s.commands.Load(), s.fetched.Load(), s.listed.Load(), s.posted.Load(), s.in.Load(), s.out.Load()}

@@ -2,16 +2,16 @@ package nvme
 
 import "sync"
 
-// A dispatcher hands queues with commands in them to workers.
+// A dispatcher gives queues with commands to workers.
 type dispatcher struct {
 	mu     sync.Mutex
 	rung   sync.Cond
 	ready  []*subQueue
-	idle   int // workers that wait
+	idle   int // waiting workers
 	closed bool
 }
 
-// ring says that there may be commands in a queue.
+// ring tells that a queue may have commands.
 func (c *Controller) ring(sq *subQueue) {
 	if sq == nil || sq.queued.Swap(true) {
 		return
@@ -25,7 +25,7 @@ func (c *Controller) ring(sq *subQueue) {
 	}
 }
 
-// next waits for a queue with a doorbell rung: nil at the controller's end.
+// next waits for a queue with commands. It returns nil when the controller is closed.
 func (d *dispatcher) next() *subQueue {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *Controller) work() {
 		if sq == nil {
 			return
 		}
-		// From here on another ring counts: the tail is read after this.
+		// The tail is read after this: a later ring queues again.
 		sq.queued.Store(false)
 		if !c.users.Enter() {
 			continue

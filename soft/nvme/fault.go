@@ -20,7 +20,8 @@ type badBlock struct {
 	op   Op
 }
 
-// FailBlock makes every access in one direction to a block fail until heal is called.
+// FailBlock makes every access in one direction to a block fail, until heal is
+// called.
 func (c *Controller) FailBlock(nsid uint32, lba uint64, op Op) (heal func()) {
 	return c.badBlock.Add(badBlock{nsid, lba, op})
 }
@@ -30,15 +31,15 @@ func (c *Controller) bad(nsid uint32, lba, n uint64, op Op) bool {
 	return c.badBlock.Any(func(b badBlock) bool { return b.nsid == nsid && b.op == op && b.lba-lba < n })
 }
 
-// Stall has the next n I/O commands held up until they are aborted or the
-// controller is reset.
+// Stall parks the next n I/O commands until they are aborted or the controller is
+// reset.
 func (c *Controller) Stall(n int) { c.stalls.Store(int64(n)) }
 
-// Fail is a fatal error: CSTS.CFS is set, and commands are not answered until
-// the controller is reset.
+// Fail sets CSTS.CFS, a fatal error: commands are not completed until the controller
+// is reset.
 func (c *Controller) Fail() { c.die() }
 
-// Hang has the controller ignore doorbells and even CC, until [Controller.Reset].
+// Hang makes the controller ignore doorbells and CC until [Controller.Reset].
 func (c *Controller) Hang() { c.hung.Store(true) }
 
 // A Completion is a completion queue entry. DW3 has the command id in bits 0-15, a
@@ -59,13 +60,13 @@ func (c *Controller) Tamper(fn func(Completion) []Completion) {
 	c.tamper.Store(&fn)
 }
 
-// A parked command is held up.
+// A parked command waits for an abort or a reset.
 type parked struct {
 	sq  *subQueue
 	cid uint16
 }
 
-// park holds a command up, if there is a fault that does.
+// park parks a command if a fault requires it.
 func (c *Controller) park(sq *subQueue, cid uint16) bool {
 	if c.stalls.Load() <= 0 || c.stalls.Add(-1) < 0 {
 		return false
@@ -76,7 +77,7 @@ func (c *Controller) park(sq *subQueue, cid uint16) bool {
 	return true
 }
 
-// unpark answers parked commands that match.
+// unpark completes matching parked commands.
 func (c *Controller) unpark(s abi.Status, match func(parked) bool) (n int) {
 	c.mu.Lock()
 	var list []parked
@@ -94,7 +95,7 @@ func (c *Controller) unpark(s abi.Status, match func(parked) bool) (n int) {
 	return len(list)
 }
 
-// Parked is the number of commands that are held up.
+// Parked returns the number of parked commands.
 func (c *Controller) Parked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

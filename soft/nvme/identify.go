@@ -46,7 +46,7 @@ func (c *Controller) identifyController() *abi.IdentifyController {
 	return id
 }
 
-// ascii fills a text field: it is padded with spaces.
+// ascii sets a text field, padded with spaces.
 func ascii(dst []byte, s string) {
 	for i := copy(dst, s); i < len(dst); i++ {
 		dst[i] = ' '

@@ -43,7 +43,7 @@ func (w *worker) io(sq *subQueue, cmd *abi.Command) abi.Status {
 	return abi.INVALID_OPCODE | abi.STATUS_DNR
 }
 
-// namespace is nil where there is none with this id.
+// namespace returns the namespace with an id, or nil.
 func (c *Controller) namespace(nsid uint32) *namespace {
 	if nsid == 0 || uint64(nsid) > uint64(len(c.spaces)) {
 		return nil
@@ -67,7 +67,7 @@ func (c *Controller) flushAll() abi.Status {
 	return abi.SUCCESS
 }
 
-// blockRange is which blocks a command is about.
+// blockRange returns the blocks of a command.
 func blockRange(cmd *abi.Command) (lba, n uint64) {
 	return uint64(cmd.CDW10) | uint64(cmd.CDW11)<<32, uint64(cmd.CDW12&0xffff) + 1
 }
@@ -116,7 +116,7 @@ func mediumError(op Op) abi.Status {
 	return abi.UNRECOVERED_READ
 }
 
-// move is where the bytes go from the medium to memory, or back.
+// move moves bytes between the medium and memory.
 func (w *worker) move(ns *namespace, segs [][]byte, off int64, n int, op Op) abi.Status {
 	if op == Write {
 		if k, err := ns.WriteV(segs, off); err != nil || k < n {
@@ -130,7 +130,7 @@ func (w *worker) move(ns *namespace, segs [][]byte, off int64, n int, op Op) abi
 		return abi.UNRECOVERED_READ
 	}
 	if k < n {
-		// The medium ends in this transfer's last block, or was cut short.
+		// The medium ends in the last block of this transfer, or was truncated.
 		if end, err := ns.blocks(); err != nil || uint64(off)+uint64(n) > end<<ns.shift {
 			return abi.LBA_OUT_OF_RANGE | abi.STATUS_DNR
 		}
@@ -140,7 +140,7 @@ func (w *worker) move(ns *namespace, segs [][]byte, off int64, n int, op Op) abi
 	return abi.SUCCESS
 }
 
-// clearFrom zeroes what lies behind the first n bytes of the segments.
+// clearFrom zeroes the segments from byte n on.
 func clearFrom(segs [][]byte, n int) {
 	for _, seg := range segs {
 		k := min(n, len(seg))

@@ -8,15 +8,15 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// A manager brings the controller up and down. It is one goroutine.
+// A manager enables and disables the controller. It is one goroutine.
 type manager struct {
 	c    *Controller
 	up   bool // between enable and disable
 	gone bool // the function was unplugged
-	idle int  // looks at the registers since something was found there
+	idle int  // polls since the registers last changed
 }
 
-// kick has the manager look at the registers.
+// kick makes the manager check the registers.
 func (c *Controller) kick() {
 	select {
 	case c.wake <- struct{}{}:
@@ -47,9 +47,8 @@ func (c *Controller) manage() {
 	}
 }
 
-// pause is how long to wait before the next look at registers that a program
-// has mapped. It gives way a few times before it sleeps, and sleeps longer the
-// longer nothing happens.
+// pause returns the time until the next poll of mapped registers. It yields a few
+// times before it sleeps, and sleeps longer the longer nothing changes.
 func (m *manager) pause() time.Duration {
 	const spins, longest = 100, 500 * time.Microsecond
 	if m.idle++; m.idle < spins {
@@ -59,7 +58,7 @@ func (m *manager) pause() time.Duration {
 	return min(time.Duration(m.idle-spins+1)*time.Microsecond, longest)
 }
 
-// look does what the registers ask for.
+// look acts on the registers.
 func (m *manager) look() {
 	c := m.c
 	switch {
@@ -81,12 +80,12 @@ func (m *manager) look() {
 		c.regs.or32(abi.REG_CSTS, abi.CSTS_SHST_COMPLETE)
 	}
 	if c.mappings.Load() > 0 && c.regs.load64(abi.REG_CAP) != c.cfg.cap() {
-		c.identity() // a program wrote where nothing can be written
+		c.identity() // a program overwrote read-only registers
 	}
 	m.scan()
 }
 
-// scan looks for doorbells that were rung by stores to memory.
+// scan finds doorbells that were rung by stores to memory.
 func (m *manager) scan() {
 	c := m.c
 	for i := range c.sqs {
@@ -104,7 +103,7 @@ func (m *manager) scan() {
 	}
 }
 
-// enable follows CC.EN from 0 to 1.
+// enable handles CC.EN from 0 to 1.
 func (m *manager) enable(cc uint32) {
 	c := m.c
 	m.up = true
@@ -126,8 +125,8 @@ func (m *manager) enable(cc uint32) {
 	c.regs.store32(abi.REG_CSTS, abi.CSTS_RDY)
 }
 
-// disable follows CC.EN from 1 to 0. When RDY is 0 no DMA is under way, and no
-// queue is left.
+// disable handles CC.EN from 1 to 0. When CSTS.RDY is 0, no DMA is in flight and no
+// queue exists.
 func (m *manager) disable() {
 	c := m.c
 	c.users.Shut()
@@ -146,7 +145,7 @@ func (m *manager) disable() {
 	c.regs.store32(abi.REG_CSTS, 0)
 }
 
-// silence takes back all that doorbells say.
+// silence clears the doorbells.
 func (c *Controller) silence() {
 	for i := range c.sqs {
 		c.regs.store32(abi.SQTDBL(uint16(i), c.cfg.Stride), 0)
@@ -154,7 +153,7 @@ func (c *Controller) silence() {
 	}
 }
 
-// vanish makes mappings of BAR0 show what a device that is not there shows.
+// vanish makes mappings of BAR0 read as all ones, as those of a removed device.
 func (m *manager) vanish() {
 	if m.gone {
 		return
@@ -166,13 +165,13 @@ func (m *manager) vanish() {
 	}
 }
 
-// Unplug takes the drive out of its slot.
+// Unplug removes the drive.
 func (c *Controller) Unplug() {
 	c.fn.Unplug()
 	c.kick()
 }
 
-// Reset is a function level reset: it ends everything, however bad things are.
+// Reset is a function level reset. It works in every state.
 func (c *Controller) Reset() error {
 	done := make(chan struct{})
 	request := func(m *manager) {

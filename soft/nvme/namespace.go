@@ -9,7 +9,7 @@ import (
 type namespace struct {
 	Medium
 	shift uint         // of the block size
-	known atomic.Int64 // where the medium ended when it was last asked
+	known atomic.Int64 // number of blocks when the medium was last asked
 }
 
 func newNamespace(n Namespace) (*namespace, error) {
@@ -21,14 +21,14 @@ func newNamespace(n Namespace) (*namespace, error) {
 		ns.shift++
 	}
 	if n.BlockSize < 512 || n.BlockSize > 4096 || 1<<ns.shift != n.BlockSize {
-		return nil, fmt.Errorf("blocks of %d bytes: want a power of two from 512 to 4096", n.BlockSize)
+		return nil, fmt.Errorf("block size %d must be a power of two from 512 to 4096", n.BlockSize)
 	}
 	_, err := ns.blocks()
 	return ns, err
 }
 
-// blocks asks the medium where it ends. A last block that is not full counts:
-// what is missing reads as zeros, and writing it makes the medium longer.
+// blocks asks the medium for its size. A partial last block counts: the rest reads as
+// zeros, and writing it extends the medium.
 func (ns *namespace) blocks() (uint64, error) {
 	size, err := ns.Size()
 	if err != nil {
@@ -39,8 +39,8 @@ func (ns *namespace) blocks() (uint64, error) {
 	return uint64(n), nil
 }
 
-// holds reports whether n blocks from lba exist. The medium is asked again only
-// where it would have to have grown.
+// holds reports whether n blocks from lba exist. It asks the medium only if it must
+// have grown.
 func (ns *namespace) holds(lba, n uint64) bool {
 	inside := func(end uint64) bool { return n <= end && lba <= end-n }
 	if inside(uint64(ns.known.Load())) {

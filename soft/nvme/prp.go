@@ -26,7 +26,7 @@ func (w *worker) prps(cmd *abi.Command, n int) abi.Status {
 	return w.prpList(cmd.PRP2, page, n)
 }
 
-// add appends a page that holds n bytes, or the part of it that is needed.
+// add appends a page of n bytes, or the part of it that is needed.
 func (w *worker) add(prp uint64, page, n int) abi.Status {
 	if prp&uint64(page-1) != 0 {
 		return abi.PRP_OFFSET_INVALID | abi.STATUS_DNR
@@ -35,8 +35,7 @@ func (w *worker) add(prp uint64, page, n int) abi.Status {
 	return abi.SUCCESS
 }
 
-// prpList follows a chain of lists for n bytes. It is as long as n wants it to
-// be, whatever the lists say.
+// prpList follows a chain of lists for n bytes. Only n determines its length.
 func (w *worker) prpList(list uint64, page, n int) abi.Status {
 	if list%8 != 0 {
 		return abi.PRP_OFFSET_INVALID | abi.STATUS_DNR
@@ -71,7 +70,7 @@ func (w *worker) prpList(list uint64, page, n int) abi.Status {
 	}
 }
 
-// read fetches a piece of a list.
+// read fetches a part of a list.
 func (w *worker) read(bus uint64, dst []byte) bool {
 	access, err := w.c.fn.Acquire(bus, len(dst), pcie.Read)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// Load32 reads a register, as the processor does. Where there is none, or no
-// controller any more, all bits are set.
+// Load32 reads a register. All bits are set if there is none, or the drive was
+// removed.
 func (c *Controller) Load32(off uint64) uint32 {
 	if !c.regs.has(off, 4) || c.fn.Removed() {
 		return abi.GONE
@@ -27,7 +27,7 @@ func (c *Controller) Load64(off uint64) uint64 {
 	return c.regs.load64(off)
 }
 
-// Store32 writes a register. What cannot be written is left alone.
+// Store32 writes a register. Read-only registers do not change.
 func (c *Controller) Store32(off uint64, v uint32) {
 	if !c.regs.has(off, 4) || c.fn.Removed() || readOnly(off) {
 		return
@@ -53,14 +53,14 @@ func (c *Controller) Store64(off, v uint64) {
 	}
 }
 
-// BARSize is the size of BAR0.
+// BARSize returns the size of BAR0.
 func (c *Controller) BARSize() uint64 { return uint64(len(c.regs.mem)) }
 
 func readOnly(off uint64) bool {
 	return off < abi.REG_INTMS || off == abi.REG_CSTS || off >= abi.REG_ACQ+8 && off < abi.REG_SQ0TD
 }
 
-// doorbell looks after the queue whose doorbell was rung.
+// doorbell serves the queue of a doorbell.
 func (c *Controller) doorbell(off uint64) {
 	stride := uint64(4) << c.cfg.Stride
 	i := (off - abi.REG_SQ0TD) / stride
@@ -74,8 +74,8 @@ func (c *Controller) doorbell(off uint64) {
 	}
 }
 
-// MapBAR maps the first n bytes of BAR0. The controller looks at the registers
-// by itself until the mapping is gone.
+// MapBAR maps the first n bytes of BAR0. The controller polls the registers until
+// Unmap.
 func (c *Controller) MapBAR(n, prot int) (*BARMapping, error) {
 	if n <= 0 || uint64(n) > c.BARSize() {
 		return nil, syscall.EINVAL
@@ -111,7 +111,7 @@ func (m *BARMapping) Unmap() error {
 	return m.m.Unmap()
 }
 
-// A barTarget is BAR0 as other devices reach it.
+// A barTarget is BAR0 for other devices.
 type barTarget struct{ c *Controller }
 
 func (t barTarget) Acquire(segs [][]byte, off uint64, n int, d pcie.Dir) ([][]byte, pcie.Releaser, error) {
@@ -119,5 +119,5 @@ func (t barTarget) Acquire(segs [][]byte, off uint64, n int, d pcie.Dir) ([][]by
 	return segs, t, err
 }
 
-// Release comes when the other device has written what it wanted.
+// Release runs after the other device's access.
 func (t barTarget) Release() { t.c.kick() }

@@ -10,8 +10,8 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// registers is the memory behind BAR0. Everything in it is read and written by
-// atomic operations, because drivers do so at any time.
+// registers is the memory behind BAR0. All accesses are atomic, because drivers
+// access it at any time.
 type registers struct {
 	mem  []byte
 	file *os.File // nil when mem is on the heap
@@ -32,7 +32,7 @@ func newRegisters(size uint64, heap bool) (*registers, error) {
 		r.own, err = dev.MapFile(r.file, 0, int(size), unix.PROT_READ|unix.PROT_WRITE)
 	}
 	if err != nil {
-		_ = r.file.Close() // the first error is the one to report
+		_ = r.file.Close() // the first error is reported
 		return nil, err
 	}
 	r.mem = dev.Bytes(r.own)
@@ -69,12 +69,12 @@ func (r *registers) store64(off uint64, v uint64) {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.mem[off])), v)
 }
 
-// has reports whether an access lies inside and is aligned to its size.
+// has reports whether an access is inside and aligned.
 func (r *registers) has(off, size uint64) bool {
 	return off%size == 0 && off <= uint64(len(r.mem))-size
 }
 
-// mapping is a program's own mapping of the first n bytes.
+// mapping maps the first n bytes for a program.
 func (r *registers) mapping(n, prot int) (dev.Mapping, error) {
 	if r.file != nil {
 		return dev.MapFile(r.file, 0, n, prot)
@@ -82,7 +82,7 @@ func (r *registers) mapping(n, prot int) (dev.Mapping, error) {
 	return heapMapping(r.mem[:n]), nil
 }
 
-// A heapMapping is where mapped memory would be, for the race detector.
+// A heapMapping replaces a mapping, for the race detector.
 type heapMapping []byte
 
 func (m heapMapping) Addr() uintptr { return uintptr(unsafe.Pointer(&m[0])) }

@@ -2,17 +2,17 @@ package nvme
 
 import abi "github.com/culvert-io/culvert/internal/abi/nvme"
 
-// A Thread carries out commands for the one who submits them, as a polled queue
-// does on hardware: nobody is woken up for a command, nor for its answer. It
-// serves one caller at a time.
+// A Thread executes commands in the thread that submits them, like a polled queue on
+// hardware: no thread is woken for a command or its completion. It serves one caller
+// at a time.
 type Thread struct{ w worker }
 
-// Thread lends the controller a thread.
+// Thread returns a new Thread.
 func (c *Controller) Thread() *Thread { return &Thread{worker{c: c}} }
 
-// Ring stores to the tail doorbell of a submission queue and carries out a share of
-// the commands that are there. One command has been answered when it returns,
-// unless something is wrong with the controller or holds it up.
+// Ring stores to the tail doorbell of a submission queue and executes a share of its
+// commands. If there is one command, it is completed when Ring returns, unless a
+// fault prevents it.
 func (t *Thread) Ring(id uint16, tail uint32) {
 	c := t.w.c
 	if int(id) >= len(c.sqs) || c.fn.Removed() {

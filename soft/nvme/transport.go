@@ -12,9 +12,8 @@ import (
 	"github.com/culvert-io/culvert/soft/nvme/dma"
 )
 
-// A Transport is how a driver in this process reaches the controller when there
-// is no kernel to ask: registers by calls, interrupts by channels, and memory
-// mapped on demand.
+// A Transport connects a driver in this process to the controller, without a kernel:
+// registers by calls, interrupts by channels, memory mapped on demand.
 type Transport struct {
 	*Controller
 	rm   *p2p.RM
@@ -25,9 +24,8 @@ type Transport struct {
 	chance *rand.Rand
 }
 
-// Transport makes a way to the controller. Without a resource manager GPU
-// memory cannot be mapped. With a source of chance pages of host memory are
-// scattered over the bus.
+// Transport connects to the controller. Without a resource manager GPU memory cannot
+// be mapped. With a random source, pages of host memory are scattered over the bus.
 func (c *Controller) Transport(rm *p2p.RM, chance *rand.Rand) *Transport {
 	t := &Transport{Controller: c, rm: rm, chance: chance}
 	if rm != nil {
@@ -36,18 +34,18 @@ func (c *Controller) Transport(rm *p2p.RM, chance *rand.Rand) *Transport {
 	return t
 }
 
-// Name is the controller's PCI address.
+// Name returns the controller's PCI address.
 func (t *Transport) Name() string { return t.fn.Name() }
 
-// MapHost gives the controller access to whole pages of host memory.
+// MapHost maps whole pages of host memory for the controller.
 func (t *Transport) MapHost(b []byte) (pages []uint64, size uint64, unmap func() error, err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock() // chance has one user at a time
+	defer t.mu.Unlock() // chance must not be used concurrently
 	m, err := dma.Host(t.fn, b, t.chance)
 	return t.mapped("host memory", len(b), m, err)
 }
 
-// MapGPU gives the controller access to whole 64 KiB pages of GPU memory.
+// MapGPU maps whole 64 KiB pages of GPU memory for the controller.
 func (t *Transport) MapGPU(s gpu.Span) (pages []uint64, size uint64, unmap func() error, err error) {
 	if t.rm == nil {
 		return nil, 0, nil, fmt.Errorf("%s: map GPU memory: the machine has no nvidia_p2p: %w", t.Name(), errors.ErrUnsupported)
@@ -63,7 +61,7 @@ func (t *Transport) mapped(what string, n int, m *dma.Map, err error) ([]uint64,
 	t.maps.Add(1)
 	var once sync.Once
 	unmap := func() error {
-		once.Do(func() { t.maps.Add(-1) }) // also when it is lost
+		once.Do(func() { t.maps.Add(-1) }) // also if the memory was freed
 		if err := m.Unmap(); err != nil {
 			return fmt.Errorf("%s: unmap %s: %w", t.Name(), what, err)
 		}
@@ -72,7 +70,7 @@ func (t *Transport) mapped(what string, n int, m *dma.Map, err error) ([]uint64,
 	return m.Addrs, m.PageSize, unmap, nil
 }
 
-// Close says how many maps were left. The controller goes on.
+// Close returns an error if memory is still mapped. The controller keeps running.
 func (t *Transport) Close() error {
 	if n := t.maps.Load(); n > 0 {
 		return fmt.Errorf("%s: %d maps of memory were not unmapped", t.Name(), n)

@@ -1,6 +1,5 @@
-// Package dma gives a device of the software machine access to memory of the
-// program, as a kernel module does when it pins pages: host memory page by
-// page, GPU memory through nvidia_p2p.
+// Package dma gives a device access to memory of the process, as a kernel module that
+// pins pages does: host memory by page, GPU memory through nvidia_p2p.
 package dma
 
 import (
@@ -13,8 +12,7 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// HostPage is the size of the pages of host memory; those of a GPU have
-// p2p.PageSize.
+// HostPage is the size of host pages; GPU pages have p2p.PageSize.
 const HostPage = 4096
 
 // A Map is memory that a device can reach.
@@ -24,12 +22,12 @@ type Map struct {
 	end      func() error
 }
 
-// Unmap takes the addresses back and waits for DMA in flight. It fails with
-// EINVAL where they are gone already.
+// Unmap removes the mapping and waits for DMA in flight. It returns EINVAL if the
+// mapping has ended.
 func (m *Map) Unmap() error { return m.end() }
 
-// Host maps host memory, which must consist of whole pages. With a source of
-// chance the pages get addresses that are not neighbours.
+// Host maps whole pages of host memory. With a random source the pages get addresses
+// that are not adjacent.
 func Host(fn *pcie.Function, b []byte, chance *rand.Rand) (*Map, error) {
 	if len(b) == 0 || len(b)%HostPage != 0 {
 		return nil, syscall.EINVAL
@@ -47,7 +45,7 @@ func Host(fn *pcie.Function, b []byte, chance *rand.Rand) (*Map, error) {
 	return &Map{Addrs: h.m.Addrs(), PageSize: HostPage, end: h.end}, nil
 }
 
-// A hostMap is host memory on the fabric, in one piece or in pages.
+// A hostMap is host memory on the fabric, contiguous or in pages.
 type hostMap struct {
 	once   sync.Once
 	pieces []*pcie.Window
@@ -74,7 +72,7 @@ func (h *hostMap) add(f *pcie.Fabric, b []byte, chance *rand.Rand) error {
 		}
 		h.pieces = append(h.pieces, p)
 		h.addrs[i] = p.Base()
-		// A gap, so that no two pages are neighbours.
+		// A gap, so that no two pages are adjacent.
 		gap, err := f.AddHost(b[:HostPage])
 		if err != nil {
 			return err
@@ -107,9 +105,9 @@ func (h *hostMap) end() error {
 	return err
 }
 
-// GPU pins n bytes of GPU memory at va for the process of a task and maps them.
-// lost, if any, is called when their owner frees them, before the addresses are
-// gone.
+// GPU pins n bytes of GPU memory at va for the process of a task, and maps them.
+// lost, if not nil, is called when the owner frees the memory, before the addresses
+// become invalid.
 func GPU(fn *pcie.Function, rm *p2p.RM, t *p2p.Task, va, n uint64, lost func()) (*Map, error) {
 	g := &gpuMap{rm: rm, task: t, fn: fn, va: va, lost: lost}
 	table, err := rm.GetPages(t, va, n, g.free)
@@ -138,12 +136,12 @@ type gpuMap struct {
 	lost func()
 
 	mu    sync.Mutex
-	gone  bool // unmapped or lost
+	gone  bool // unmapped or freed
 	table *p2p.PageTable
 	m     *p2p.DMAMapping
 }
 
-// free is the callback. What hangs on the pin goes with it.
+// free is the free callback. The mapping ends with the pin.
 func (g *gpuMap) free(*p2p.Task, *p2p.PageTable) {
 	g.mu.Lock()
 	g.gone = true
@@ -153,8 +151,8 @@ func (g *gpuMap) free(*p2p.Task, *p2p.PageTable) {
 	}
 }
 
-// end puts the pages. The lock is not held then: putting waits for a callback
-// that runs, and the callback wants it.
+// end puts the pages, without the lock: that waits for a running callback, which
+// takes it.
 func (g *gpuMap) end() error {
 	g.mu.Lock()
 	gone := g.gone

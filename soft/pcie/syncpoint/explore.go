@@ -6,9 +6,8 @@ import (
 )
 
 // Explore runs actors in every order in which they can pass the points whose names
-// begin with prefix; at other points nobody stops. scene makes the actors of one
-// run, always the same ones, and check looks at what came of it. It returns how
-// many orders there are.
+// begin with prefix; other points stop no one. scene returns the actors of one run,
+// always the same, and check checks the result. It returns the number of orders.
 //
 // settle is as for [Points.Run].
 func (p *Points) Explore(prefix string, settle func(), scene func() []func(), check func(trace []string) error) (orders int, err error) {
@@ -22,7 +21,7 @@ func (p *Points) Explore(prefix string, settle func(), scene func() []func(), ch
 			b := path[step]
 			step++
 			if b.width != n {
-				err = fmt.Errorf("step %d had %d ways to go on and now has %d: the actors are not the same", step, b.width, n)
+				err = fmt.Errorf("step %d had %d continuations and now has %d: the actors differ", step, b.width, n)
 			}
 			return min(b.taken, n-1)
 		}
@@ -42,10 +41,10 @@ func (p *Points) Explore(prefix string, settle func(), scene func() []func(), ch
 	}
 }
 
-// A branch is a step at which several could go on, and which of them did.
+// A branch is a step with several possible continuations, and the one taken.
 type branch struct{ taken, width int }
 
-// advance goes on to the next order: the last branch that has a way left takes it.
+// advance returns the next order: the last branch with a continuation left takes it.
 func advance(path []branch) []branch {
 	for n := len(path); n > 0; n-- {
 		if b := &path[n-1]; b.taken+1 < b.width {

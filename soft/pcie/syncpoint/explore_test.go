@@ -65,7 +65,7 @@ func TestExploreNoticesOtherActors(t *testing.T) {
 			}
 			return list
 		}, func([]string) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), "not the same") {
+		if err == nil || !strings.Contains(err.Error(), "actors differ") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// A waiter stands at a point.
+// A waiter is a goroutine at a point.
 type waiter struct {
 	name string
 	id   uint64
-	seq  int // order of arrival, the last resort
+	seq  int // order of arrival
 	goOn chan struct{}
 }
 
-// A schedule collects waiters and lets them go one at a time.
+// A schedule collects waiters and releases them one at a time.
 type schedule struct {
 	prefix  string // of the points at which they stop
 	mu      sync.Mutex
@@ -39,7 +39,7 @@ func (s *schedule) at(name string, id uint64) {
 	<-w.goOn
 }
 
-// A Deadlock says that actors wait for each other, and what they had done.
+// A Deadlock tells that actors wait for each other, and what they did before.
 type Deadlock struct {
 	Stuck int
 	Trace []string
@@ -49,22 +49,21 @@ func (d *Deadlock) Error() string {
 	return fmt.Sprintf("%d actors wait for each other after: %s", d.Stuck, strings.Join(d.Trace, ", "))
 }
 
-// Run runs the actors, each in a goroutine of its own, one at a time: all stand
-// at points or wait for each other, and the seed chooses who goes on. It
-// returns the points in the order in which they were passed; the same seed and
-// the same actors give the same order. On a [Deadlock] the goroutines are left
-// where they are.
+// Run runs the actors, each in its own goroutine, one at a time: the others wait at
+// points or for each other, and the seed chooses the next. It returns the points in
+// the order in which they were passed; equal seeds and actors give equal orders.
+// After a [Deadlock] the goroutines stay where they are.
 //
-// settle must return when every other goroutine has come to rest: it is
+// settle must return when all other goroutines are blocked: it is
 // testing/synctest.Wait, and Run must be called in its bubble.
 func (p *Points) Run(seed uint64, settle func(), actors ...func()) (trace []string, err error) {
 	return p.run("", rand.New(rand.NewPCG(seed, 0)).IntN, settle, actors)
 }
 
-// start is where every actor stands at first.
+// start is the first point of every actor.
 const start = "start"
 
-// run lets the actors go on one by one. pick chooses among n.
+// run releases the actors one by one. pick chooses among n.
 func (p *Points) run(prefix string, pick func(n int) int, settle func(), actors []func()) (trace []string, err error) {
 	s := &schedule{prefix: prefix, running: len(actors)}
 	p.Hook(s.at)
@@ -93,8 +92,8 @@ func (p *Points) run(prefix string, pick func(n int) int, settle func(), actors 
 	}
 }
 
-// next takes one of those who wait. Several may have arrived since the last
-// call, in any order, so they are sorted by what they are before one is chosen.
+// next returns one of the waiters. Several may have arrived since the last call, in
+// any order, so they are sorted first.
 func (s *schedule) next(pick func(n int) int) (w *waiter, running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

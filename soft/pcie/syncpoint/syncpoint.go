@@ -1,13 +1,12 @@
-// Package syncpoint names places in the software machine where its traffic can be
-// stopped. A race between a DMA and a revoke cannot be tested by luck: the code
-// that may race passes a named point, and a test decides who goes on first.
+// Package syncpoint names points in the software machine at which tests pause
+// goroutines, so that a race, such as DMA against a revoke, has a fixed outcome.
 //
-// [Points.Stop] stops one passer-by; [Run] stops everybody, everywhere, and
-// lets them go one by one in an order that follows from a seed.
+// [Points.Stop] stops one goroutine; [Points.Run] stops all and releases them one by
+// one, in an order that follows from a seed.
 //
-// A point never stands inside a mutex, and whoever waits for another waits on a
-// channel or a condition, not on a mutex. So everybody who does not run stands
-// still at a point or in such a wait, which is what Run relies on.
+// A point is never passed with a mutex held, and code that waits for another
+// goroutine uses a channel or a condition, not a mutex. So every goroutine that does
+// not run is at a point or in such a wait. Run relies on this.
 package syncpoint
 
 import (
@@ -15,14 +14,14 @@ import (
 	"sync/atomic"
 )
 
-// Points are the sync points of one machine. A nil *Points has none. The zero
-// value is ready for use.
+// Points are the sync points of one machine. A nil *Points has none. The zero value
+// is ready to use.
 type Points struct {
 	hook atomic.Pointer[func(name string, id uint64)]
 }
 
-// At is called by whoever passes the point. id says which object the passer-by
-// deals with, to tell apart those who stand at the same point.
+// At passes a point. id tells the object, to distinguish goroutines at the same
+// point.
 func (p *Points) At(name string, id uint64) {
 	if p == nil {
 		return
@@ -32,8 +31,7 @@ func (p *Points) At(name string, id uint64) {
 	}
 }
 
-// Hook has fn called by everybody who passes any point, in place of what was
-// hooked in before; nil unhooks.
+// Hook has fn called at every point, instead of an earlier hook; nil removes it.
 func (p *Points) Hook(fn func(name string, id uint64)) {
 	if fn == nil {
 		p.hook.Store(nil)
@@ -42,15 +40,14 @@ func (p *Points) Hook(fn func(name string, id uint64)) {
 	p.hook.Store(&fn)
 }
 
-// A Gate stops the first who comes to a point.
+// A Gate stops the first goroutine at a point.
 type Gate struct {
 	arrived chan struct{}
 	opened  chan struct{}
 	open    sync.Once
 }
 
-// Stop closes the point for the first who comes; the others pass. It takes the
-// place of a hook.
+// Stop stops the first goroutine that passes the point. It replaces a hook.
 func (p *Points) Stop(name string) *Gate {
 	g := &Gate{arrived: make(chan struct{}), opened: make(chan struct{})}
 	var taken atomic.Bool
@@ -63,8 +60,8 @@ func (p *Points) Stop(name string) *Gate {
 	return g
 }
 
-// Arrived is closed when somebody stands at the gate.
+// Arrived returns a channel that is closed when a goroutine is at the gate.
 func (g *Gate) Arrived() <-chan struct{} { return g.arrived }
 
-// Open lets them go on, and everybody who comes later. It may be called twice.
+// Open releases the goroutine. It may be called twice.
 func (g *Gate) Open() { g.open.Do(func() { close(g.opened) }) }
