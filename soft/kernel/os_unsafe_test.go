@@ -128,7 +128,7 @@ func TestFileSystem(t *testing.T) {
 	o := New(base)
 	calls := 0
 	o.Mount("proc/driver/nvidia", Tree{
-		"version":        func() []byte { calls++; return []byte("twin") },
+		"version":        func() []byte { calls++; return []byte("emulated") },
 		"gpus/0/details": func() []byte { return nil },
 	})
 	o.Mount("sys/module/nvidia", Tree{"version": func() []byte { return []byte("580") }})
@@ -139,7 +139,7 @@ func TestFileSystem(t *testing.T) {
 	calls = 0
 	for want := 1; want <= 2; want++ {
 		b, err := fs.ReadFile(o.FS(), "proc/driver/nvidia/version")
-		if err != nil || string(b) != "twin" || calls != want {
+		if err != nil || string(b) != "emulated" || calls != want {
 			t.Errorf("read %q, %v, made %d times", b, err, calls)
 		}
 	}
@@ -161,7 +161,7 @@ func TestFileSystem(t *testing.T) {
 
 func TestHostAsBase(t *testing.T) {
 	o := New(os.DirFS("/"))
-	o.Mount("proc/driver/nvidia", Tree{"version": func() []byte { return []byte("twin") }})
+	o.Mount("proc/driver/nvidia", Tree{"version": func() []byte { return []byte("emulated") }})
 	for _, name := range []string{"proc/self/mountinfo", "proc/driver/nvidia/version"} {
 		if b, err := fs.ReadFile(o.FS(), name); err != nil || len(b) == 0 {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)

@@ -179,7 +179,7 @@ func TestBadAdminQueues(t *testing.T) {
 	}
 }
 
-// TestUnplugUnderIO takes the drive out while it has memory on loan.
+// TestUnplugUnderIO takes the drive out while it accesses memory.
 func TestUnplugUnderIO(t *testing.T) {
 	var points syncpoint.Points
 	r := newRaw(t, options{cfg: nvme.Config{Points: &points}})
@@ -268,8 +268,8 @@ func TestPeerRingsDoorbell(t *testing.T) {
 	r.must(q.pop(true))
 }
 
-// TestResetUnderIO resets while commands are under way: after RDY is 0 no
-// memory is on loan, and nothing is posted.
+// TestResetUnderIO resets while commands are in flight: after RDY is 0 no
+// memory is accessed, and nothing is posted.
 func TestResetUnderIO(t *testing.T) {
 	var points syncpoint.Points
 	r := newRaw(t, options{cfg: nvme.Config{Points: &points}})

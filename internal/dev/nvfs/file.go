@@ -20,7 +20,7 @@ type File struct {
 }
 
 // NewFile returns a regular file or block device. The descriptors stay the caller's and
-// must stay open: fd with O_DIRECT, and look, of the same file with an offset that nobody
+// must stay open: fd with O_DIRECT, and look, of the same file with an offset that no one
 // else uses. With look = -1 a file with holes cannot be read.
 func NewFile(name string, fd, look int) (*File, error) {
 	f := &File{name: name, fd: fd, look: look}

@@ -145,7 +145,7 @@ func TestLoadTwice(t *testing.T) {
 	}
 }
 
-// Whatever a program sends, the twin answers with an errno and keeps its books.
+// Whatever a program sends, the emulated module answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
 	w := newFixture(f, soft.Config{}, true)
 	va := w.Alloc(block)

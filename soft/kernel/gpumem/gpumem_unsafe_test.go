@@ -454,7 +454,7 @@ func playLocks(t *testing.T, w *fixture, seed uint64) []string {
 	return trace
 }
 
-// Whatever a program sends, the twin answers with an errno and keeps its books.
+// Whatever a program sends, the emulated module answers with an errno and keeps its books.
 func FuzzIoctl(f *testing.F) {
 	w := newFixture(f, soft.Config{})
 	va := w.Alloc(block)

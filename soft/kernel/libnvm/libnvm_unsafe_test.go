@@ -24,8 +24,8 @@ import (
 
 const page = 4096
 
-// A rig is the module with two drives and a GPU.
-type rig struct {
+// A fixture is the module with two drives and a GPU.
+type fixture struct {
 	*testing.T
 	s    *machinetest.Machine
 	dev  gpu.Device
@@ -35,12 +35,12 @@ type rig struct {
 	mem  []byte // 32 pages, the first at a multiple of 64 KiB
 }
 
-func newRig(t *testing.T, cuda bool) *rig {
+func newFixture(t *testing.T, cuda bool) *fixture {
 	t.Helper()
 	// The module knows threads: a test is one.
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	r := &rig{T: t}
+	r := &fixture{T: t}
 	r.s = machinetest.New(t, soft.Config{Heap: true, Drives: []soft.Drive{{}, {}}, IOMMU: pcie.Translating})
 	r.dev, r.os = r.s.GPU, r.s.OS
 	cfg := libnvm.Config{}
@@ -67,7 +67,7 @@ func newRig(t *testing.T, cuda bool) *rig {
 	return r
 }
 
-func (r *rig) check(err error) {
+func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -77,25 +77,25 @@ func (r *rig) check(err error) {
 func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 
 // call is a map request.
-func (r *rig) call(req uintptr, vaddr uint64, pages int) ([]uint64, error) {
+func (r *fixture) call(req uintptr, vaddr uint64, pages int) ([]uint64, error) {
 	out := make([]uint64, max(pages, 1))
 	arg := abi.Map{VaddrStart: vaddr, NPages: uint64(pages), Ioaddrs: unsafe.Pointer(&out[0])}
 	return out, r.node.Ioctl(req, unsafe.Pointer(&arg))
 }
 
-func (r *rig) host(b []byte) []uint64 {
+func (r *fixture) host(b []byte) []uint64 {
 	r.Helper()
 	a, err := r.call(abi.NVM_MAP_HOST_MEMORY, addr(b), len(b)/page)
 	r.check(err)
 	return a
 }
 
-func (r *rig) unmap(vaddr uint64) error {
+func (r *fixture) unmap(vaddr uint64) error {
 	return r.node.Ioctl(abi.NVM_UNMAP_MEMORY, unsafe.Pointer(&vaddr))
 }
 
 // reach writes through the drive's port and reports whether that worked.
-func (r *rig) reach(bus uint64, text string) bool {
+func (r *fixture) reach(bus uint64, text string) bool {
 	e := pcie.Engine{Port: r.s.Drives()[0].Function()}
 	_, err := e.Write([]pcie.Range{{Bus: bus, Len: len(text)}}, []byte(text))
 	return err == nil
@@ -110,7 +110,7 @@ func wantErrno(t *testing.T, what string, err error, want syscall.Errno) {
 
 // TestOneAddressPerPage maps host memory and writes to each of its pages.
 func TestOneAddressPerPage(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	a := r.host(r.mem[:3*page])
 	for i, bus := range a {
 		if !r.reach(bus+8, string(rune('a'+i))) || r.mem[i*page+8] != byte('a'+i) {
@@ -132,7 +132,7 @@ func TestOneAddressPerPage(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	for _, c := range []struct {
 		name  string
 		req   uintptr
@@ -167,14 +167,14 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestBuiltWithoutCUDA(t *testing.T) {
-	r := newRig(t, false)
+	r := newFixture(t, false)
 	_, err := r.call(abi.NVM_MAP_DEVICE_MEMORY, 64<<10, 1)
 	wantErrno(t, "device memory", err, syscall.EINVAL)
 }
 
 // TestMapsBelongToThreads has another thread of the same process unmap.
 func TestMapsBelongToThreads(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	r.host(r.mem[:page])
 	other := make(chan error)
 	go func() {
@@ -187,7 +187,7 @@ func TestMapsBelongToThreads(t *testing.T) {
 
 // TestMapsAreMixedUp shows how the module finds the wrong map.
 func TestMapsAreMixedUp(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	first := r.host(r.mem[:page])
 	second := r.host(r.mem[page : 2*page])
 	r.check(r.unmap(addr(r.mem) + page))
@@ -199,7 +199,7 @@ func TestMapsAreMixedUp(t *testing.T) {
 
 // TestPartlyThere maps memory that ends early.
 func TestPartlyThere(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	b, err := unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	r.check(err)
 	defer unix.Munmap(b)
@@ -215,7 +215,7 @@ func TestPartlyThere(t *testing.T) {
 
 // TestMapsOutliveTheFile closes the node.
 func TestMapsOutliveTheFile(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	a := r.host(r.mem[:page])
 	r.check(r.node.Close())
 	if !r.reach(a[0], "x") {
@@ -229,7 +229,7 @@ func TestMapsOutliveTheFile(t *testing.T) {
 }
 
 func TestDeviceMemory(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	const n = 4 << 20
 	base, err := r.dev.Alloc(gpu.KindDevice, n, 0)
 	r.check(err)
@@ -259,7 +259,7 @@ func TestDeviceMemory(t *testing.T) {
 }
 
 func TestTwoModules(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	if err := libnvm.New(r.os, libnvm.Config{}).Bind(r.s.Drives()[0]); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second module: %v", err)
 	}

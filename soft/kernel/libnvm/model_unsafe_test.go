@@ -25,7 +25,7 @@ type modelMap struct {
 // exactly the pages that are mapped, at addresses that stay what they were; and
 // what it writes there arrives where the page is.
 func TestMapsAsAProperty(t *testing.T) {
-	r := newRig(t, true)
+	r := newFixture(t, true)
 	const allocations, size = 2, 2 << 20
 	rapid.Check(t, func(t *rapid.T) {
 		var bases [allocations]gpu.Addr
@@ -104,7 +104,7 @@ func TestMapsAsAProperty(t *testing.T) {
 	})
 }
 
-func mapPages(t *rapid.T, r *rig, req uintptr, m modelMap, n int) []uint64 {
+func mapPages(t *rapid.T, r *fixture, req uintptr, m modelMap, n int) []uint64 {
 	pages, err := r.call(req, m.vaddr, n)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func mapPages(t *rapid.T, r *rig, req uintptr, m modelMap, n int) []uint64 {
 
 // checkMaps writes to the last bytes of pages that are mapped, and tries some
 // that are not any more.
-func checkMaps(t *rapid.T, r *rig, live, dead []modelMap) {
+func checkMaps(t *rapid.T, r *fixture, live, dead []modelMap) {
 	if n := r.m.Maps(); n != len(live) {
 		t.Fatalf("the module has %d maps, want %d", n, len(live))
 	}

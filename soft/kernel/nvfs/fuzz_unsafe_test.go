@@ -9,7 +9,7 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 )
 
-// Whatever bytes a program sends, the twin answers, and nothing is left when the
+// Whatever bytes a program sends, the emulated module answers, and nothing is left when the
 // program has gone. Some words are replaced by addresses that mean something, so
 // that requests get further than the first check.
 func FuzzIoctl(f *testing.F) {

@@ -41,7 +41,7 @@ func (n *spyNode) Ioctl(req uintptr, arg unsafe.Pointer) error {
 }
 
 // The client sends, byte for byte, what was recorded with the real module, and
-// the twin answers the same.
+// the emulated module answers the same.
 func TestClientSendsWhatWasRecorded(t *testing.T) {
 	file, err := os.Open("testdata/nvidia-fs.jsonl")
 	if err != nil {

@@ -26,12 +26,12 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 )
 
-// Why the twin differs. The list is whole: a difference that is not in onPurpose
+// Why the emulated module differs. The list is whole: a difference that is not in onPurpose
 // fails, and so does a difference in it that is not there.
 const (
-	noLeak     = "the module leaks the pin, the twin releases it"
-	noWedge    = "the module's asynchronous transfer of 0 bytes never ends and keeps the mgroup busy, the twin's completes"
-	realActive = "the module's count of active pins goes wrong with refused second MAPs, the twin counts pins"
+	noLeak     = "the module leaks the pin, the emulated one releases it"
+	noWedge    = "the module's asynchronous transfer of 0 bytes never ends and keeps the mgroup busy, the emulated one completes"
+	realActive = "the module's count of active pins goes wrong with refused second MAPs, the emulated one counts pins"
 	hostCache  = "the page cache is the host's, and not counted"
 	noDevice   = "a file stands for the block device"
 )
@@ -56,10 +56,10 @@ var onPurpose = map[string]string{
 	"crash-leak crash.leaked":       noLeak,
 }
 
-// inFlight are the steps that find an asynchronous transfer under way.
+// inFlight are the steps that find an asynchronous transfer in flight.
 var inFlight = []string{"meta.async_before", "busy.second", "munmap.in_flight", "meta.munmap_now"}
 
-// A replayer holds a conversation against the twin.
+// A replayer compares a conversation with the emulated module.
 type replayer struct {
 	*fixture
 	b     transcript.Bindings
@@ -352,7 +352,7 @@ func (r *replayer) isGPU(addr uint64) bool {
 	return slices.ContainsFunc(r.bufs, func(a gpu.Addr) bool { return addr >= uint64(a) && addr < uint64(a)+2<<20 })
 }
 
-// bytes are those at an address, whoever owns it.
+// bytes are those at an address, by any owner.
 func (r *replayer) bytes(addr uint64, n int) []byte {
 	if r.isGPU(addr) {
 		return r.Read(addr, n)
@@ -489,7 +489,7 @@ func (r *replayer) stub(s *transcript.Step) string {
 	return ""
 }
 
-// note is what the module had no answer for: it crashed. The twin has one.
+// note is what the module had no answer for: it crashed. The emulated one has one.
 func (r *replayer) note(s *transcript.Step) string {
 	a := abi.MapArgs{Size: page, CPUVAddr: r.b["shadow0"], GPUVAddr: r.value("<gpu0>"), EndFenceAddr: r.value("<fence0>"), SbufBlock: 16}
 	switch s.Name {

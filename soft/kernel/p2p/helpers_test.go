@@ -108,7 +108,7 @@ func (r *fixture) close() {
 	}
 	r.check(r.rm.Close())
 	r.check(r.dev.Close())
-	r.check(r.drv.Close()) // says so when loans are left
+	r.check(r.drv.Close()) // fails if accesses are left
 }
 
 func (r *fixture) alloc(n uint64) uint64 {

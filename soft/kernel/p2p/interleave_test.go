@@ -154,7 +154,7 @@ func (d *drama) engine(fn *pcie.Function, p *played, id uint64) func() {
 }
 
 // stage is where plays are given, one after the other: machines of all kinds.
-func stage(t fataler) (rigs []*fixture) {
+func stage(t fataler) (fixtures []*fixture) {
 	for _, s := range []setup{
 		{iommu: pcie.Off},
 		{iommu: pcie.Off, scatter: true},
@@ -165,15 +165,15 @@ func stage(t fataler) (rigs []*fixture) {
 		if s.memory == 0 {
 			s.memory = 8 << 20
 		}
-		rigs = append(rigs, newFixture(t, s))
+		fixtures = append(fixtures, newFixture(t, s))
 	}
-	return rigs
+	return fixtures
 }
 
 // cast draws the actors.
-func cast(rigs []*fixture, seed uint64) (*drama, []func()) {
+func cast(fixtures []*fixture, seed uint64) (*drama, []func()) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := &drama{fixture: rigs[rng.IntN(len(rigs))]}
+	d := &drama{fixture: fixtures[rng.IntN(len(fixtures))]}
 	d.buf = buffer{va: d.alloc(2 << 20), n: uint64(1+rng.IntN(3)) * PageSize}
 	var actors []func()
 	for range 1 + rng.IntN(2) {
@@ -217,8 +217,8 @@ func (d *drama) curtain() {
 }
 
 // play runs one sequence. It returns the names of the points in order.
-func play(t *testing.T, rigs []*fixture, seed uint64) []string {
-	d, actors := cast(rigs, seed)
+func play(t *testing.T, fixtures []*fixture, seed uint64) []string {
+	d, actors := cast(fixtures, seed)
 	trace, err := d.points.Run(seed, synctest.Wait, actors...)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -242,14 +242,14 @@ func TestInterleavings(t *testing.T) {
 		n /= 20
 	}
 	synctest.Test(t, func(t *testing.T) {
-		rigs := stage(t)
+		fixtures := stage(t)
 		passed := map[string]int{}
 		for seed := range n {
-			for _, at := range play(t, rigs, seed) {
+			for _, at := range play(t, fixtures, seed) {
 				passed[at]++
 			}
 		}
-		for _, r := range rigs {
+		for _, r := range fixtures {
 			r.close()
 		}
 		// A race that never happens proves nothing.
@@ -265,11 +265,11 @@ func TestInterleavings(t *testing.T) {
 func TestInterleavingsFollowTheSeed(t *testing.T) {
 	run := func() (traces [][]string) {
 		synctest.Test(t, func(t *testing.T) {
-			rigs := stage(t)
+			fixtures := stage(t)
 			for seed := range uint64(50) {
-				traces = append(traces, play(t, rigs, seed*1000))
+				traces = append(traces, play(t, fixtures, seed*1000))
 			}
-			for _, r := range rigs {
+			for _, r := range fixtures {
 				r.close()
 			}
 		})

@@ -13,7 +13,7 @@ import (
 
 // After a revoke no byte of the old pages changes. A DMA is stopped when it has
 // the memory in its hands; the owner frees; the free must wait. When the DMA
-// has written, and only then, the memory is gone, and whoever tries the old
+// has written, and only then, the memory is gone, and any use of the old
 // addresses is refused.
 func TestRevokeWaitsForDMAInFlight(t *testing.T) {
 	for _, mode := range []pcie.IOMMU{pcie.Off, pcie.Translating} {
@@ -48,7 +48,7 @@ func TestRevokeWaitsForDMAInFlight(t *testing.T) {
 					t.Errorf("%v, %s: the client was called back %d times", mode, at, *calls)
 				}
 				if err := touch(r.far, m.Addresses); err == nil {
-					t.Errorf("%v, %s: memory was lent while it was taken away", mode, at)
+					t.Errorf("%v, %s: memory was acquired while it was removed", mode, at)
 				}
 				gate.Open()
 				r.check(<-wrote)
@@ -103,7 +103,7 @@ func TestPutWaitsForItsOwnDMA(t *testing.T) {
 		r.check(l.Release(0))
 		synctest.Wait()
 		select {
-		case <-done: // although the shared page is still lent
+		case <-done: // although the shared page is still in use
 		default:
 			t.Fatal("put waits for a access of a page that stays pinned")
 		}
@@ -117,7 +117,7 @@ func TestPutWaitsForItsOwnDMA(t *testing.T) {
 			t.Errorf("%d bytes in use by %d pins", r.rm.BAR1Used(0), r.rm.Live())
 		}
 		r.check(shared.Release(0))
-		synctest.Wait() // the put of the second is over, the later loan is out
+		synctest.Wait() // the put of the second is over, the later access is in progress
 		if r.rm.Live() != 1 {
 			t.Error("put waits for a access that was made later, through another pin")
 		}
@@ -299,7 +299,7 @@ func TestReset(t *testing.T) {
 	r.put(va, c)
 }
 
-// Invariant B: pins, BAR1, mappings and loans are all back after many rounds.
+// Invariant B: pins, BAR1, mappings and accesses have all ended after many rounds.
 func TestNothingLeaks(t *testing.T) {
 	rounds := 100_000
 	if testing.Short() {
