@@ -99,7 +99,7 @@ var below = map[string][]string{
 	"internal/check":      {"gpu", "cufile", "route", "internal/storage", "internal/dev", "machine", "internal/human"},
 }
 
-func room(dir string) (name string, allowed []string, ok bool) {
+func layer(dir string) (name string, allowed []string, ok bool) {
 	for d := dir; d != "." && d != "/"; d = path.Dir(d) {
 		if allowed, ok = below[d]; ok {
 			return d, allowed, true
@@ -108,8 +108,8 @@ func room(dir string) (name string, allowed []string, ok bool) {
 	return "", nil, false
 }
 
-func within(p string, rooms []string) bool {
-	for _, r := range rooms {
+func within(p string, dirs []string) bool {
+	for _, r := range dirs {
 		if p == r || strings.HasPrefix(p, r+"/") {
 			return true
 		}
@@ -117,13 +117,13 @@ func within(p string, rooms []string) bool {
 	return false
 }
 
-// TestBorders holds the directions of imports that docs/architecture.md draws.
+// TestBorders checks the directions of imports in docs/architecture.md.
 func TestBorders(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test() {
 			continue
 		}
-		name, allowed, ok := room(s.dir())
+		name, allowed, ok := layer(s.dir())
 		for _, im := range s.imports() {
 			own, ours := strings.CutPrefix(im, module)
 			switch {
@@ -136,11 +136,11 @@ func TestBorders(t *testing.T) {
 	}
 }
 
-// TestOnlyHere names the packages that alone may use something.
+// TestOnlyHere checks imports that only some packages may have.
 func TestOnlyHere(t *testing.T) {
 	only := []struct {
 		imported string
-		rooms    []string
+		dirs     []string
 		why      string
 	}{
 		{"github.com/ebitengine/purego", []string{"internal/dl"}, "one package loads shared libraries"},
@@ -154,7 +154,7 @@ func TestOnlyHere(t *testing.T) {
 				t.Errorf("%s imports %s: users copy examples", s.path, im)
 			}
 			for _, o := range only {
-				if within(im, []string{o.imported}) && !within(s.dir(), o.rooms) && !s.test() {
+				if within(im, []string{o.imported}) && !within(s.dir(), o.dirs) && !s.test() {
 					t.Errorf("%s imports %s: %s", s.path, im, o.why)
 				}
 			}
@@ -162,7 +162,8 @@ func TestOnlyHere(t *testing.T) {
 	}
 }
 
-// TestUnsafeHasAnAddress keeps package unsafe in files that say so.
+// TestUnsafeHasAnAddress checks that package unsafe is imported only in files whose
+// names say so.
 func TestUnsafeHasAnAddress(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, im := range s.imports() {
@@ -173,7 +174,7 @@ func TestUnsafeHasAnAddress(t *testing.T) {
 	}
 }
 
-// TestPackagesAreExplained wants a package comment everywhere.
+// TestPackagesAreExplained checks that every package has a comment.
 func TestPackagesAreExplained(t *testing.T) {
 	explained := map[string]bool{}
 	for _, s := range sources(t) {
@@ -184,7 +185,7 @@ func TestPackagesAreExplained(t *testing.T) {
 	}
 	for dir, ok := range explained {
 		if !ok {
-			t.Errorf("%s has no package comment that says why it exists", dir)
+			t.Errorf("%s has no package comment", dir)
 		}
 	}
 }
