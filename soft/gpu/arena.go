@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,19 +12,18 @@ import (
 
 // An arena is the memory of a card, as frames.
 type arena struct {
-	file   *os.File // nil where frames cannot be mapped a second time: on the heap and in peer memory
+	file   *os.File // nil if frames cannot be mapped a second time: on the heap and in peer memory
 	mapped []byte
 	chunks [][]byte // Heap: blockSize each, made on first use
-	fresh  []bool   // frames that were never used, by number
-	peer   bool     // the memory is a device's, slow to touch
+	used   []bool   // frames that were ever used, by number
+	peer   bool     // the memory is a device's, slow to access
 }
 
 func newArena(index int, size uint64, cfg Config) (*arena, error) {
 	if cfg.Peer != "" {
 		return newPeerArena(cfg.Peer, size)
 	}
-	n := size / FrameSize
-	a := freshArena(n)
+	a := &arena{used: make([]bool, size/FrameSize)}
 	if cfg.Backing == Heap {
 		a.chunks = make([][]byte, size/blockSize)
 		return a, nil
@@ -44,16 +44,9 @@ func newArena(index int, size uint64, cfg Config) (*arena, error) {
 	return a, nil
 }
 
-func freshArena(frames uint64) *arena {
-	a := &arena{fresh: make([]bool, frames)}
-	for i := range a.fresh {
-		a.fresh[i] = true
-	}
-	return a
-}
-
-func closeAfter(f *os.File, err error) error {
-	_ = f.Close() // the first error is the one to report
+// closeAfter closes c after an error, which is the one to report.
+func closeAfter(c io.Closer, err error) error {
+	_ = c.Close()
 	return err
 }
 
@@ -62,7 +55,7 @@ func (a *arena) joins(f uint64) bool {
 	return a.chunks == nil || (f+1)%blockFrames != 0
 }
 
-// bytes are n frames from f on, which must be joined.
+// bytes returns n frames from f on, which must be joined.
 func (a *arena) bytes(f, n uint64) []byte {
 	if a.chunks == nil {
 		return a.mapped[f*FrameSize : (f+n)*FrameSize : (f+n)*FrameSize]
@@ -75,35 +68,34 @@ func (a *arena) bytes(f, n uint64) []byte {
 	return a.chunks[c][off : off+n*FrameSize : off+n*FrameSize]
 }
 
-// poison is what frames hold that were never used.
+// poison is the content of frames that were never used.
 var poison = bytes.Repeat([]byte{0xa5}, FrameSize)
 
 const (
-	// poisonWhole is the size up to which all bytes of fresh frames are
-	// poisoned. Beyond it only the first page of each frame is: enough for
-	// software that relies on zeroes to be found out, while a GPU's worth of
-	// memory can be allocated without being paid for in memory of this machine
-	// (the arena is sparse until it is touched).
+	// poisonWhole is the size up to which all bytes of fresh frames are poisoned. Beyond
+	// it only the first page of each frame is: enough to find software that relies on
+	// zeros, while a GPU's worth of memory can be allocated without using as much memory
+	// of this machine (the arena is sparse).
 	poisonWhole = 16 << 20
 	poisonPage  = 4 << 10
 )
 
-// dirty makes frames that were never used look as if they had been.
+// dirty poisons frames that were never used.
 func (a *arena) dirty(frames []uint64) {
 	n := FrameSize
 	if a.peer || uint64(len(frames))*FrameSize > poisonWhole {
 		n = poisonPage
 	}
 	for _, f := range frames {
-		if !a.fresh[f] {
-			continue
+		if !a.used[f] {
+			a.used[f] = true
+			copy(a.bytes(f, 1), poison[:n])
 		}
-		a.fresh[f] = false
-		copy(a.bytes(f, 1), poison[:n])
 	}
 }
 
-func (a *arena) close() error {
+// Close unmaps the memory.
+func (a *arena) Close() error {
 	if a.mapped == nil {
 		return nil
 	}

@@ -3,7 +3,9 @@ package gpu
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
@@ -18,12 +20,14 @@ type GPU struct {
 	arena  *arena
 	window *window
 
+	attributes map[gpu.Attribute]int
+
 	// Guarded by Driver.mu.
 	frames *frames
 
 	// Guarded by Driver.ctxMu.
 	primary *context
-	lost    *loss // what a kernel did that no context survives
+	lost    *loss // by an error of a kernel; no context survives it
 }
 
 func newGPU(d *Driver, i int, m Model) (*GPU, error) {
@@ -40,7 +44,7 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 	m.Memory &^= blockSize - 1
 	n := m.Memory / FrameSize
 	g := &GPU{
-		drv: d, index: i, model: m,
+		drv: d, index: i, model: m, attributes: allAttributes(m, i),
 		frames: newFrames(n, d.cfg.Scatter, d.cfg.Seed+uint64(i)),
 		info: gpu.Info{
 			Index: i, Name: m.Name, Memory: m.Memory, Capability: m.Capability, Multiprocs: m.Multiprocs,
@@ -53,14 +57,9 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 		return nil, fmt.Errorf("software GPU %d: %d bytes of memory: %w", i, m.Memory, err)
 	}
 	if g.window, err = newWindow(m.Memory); err != nil {
-		return nil, fmt.Errorf("software GPU %d: %w", i, closeArena(g.arena, err))
+		return nil, fmt.Errorf("software GPU %d: %w", i, closeAfter(g.arena, err))
 	}
 	return g, nil
-}
-
-func closeArena(a *arena, err error) error {
-	_ = a.close() // the first error is the one to report
-	return err
 }
 
 // pciBus spreads the cards over the bus numbers as switches would.
@@ -75,50 +74,43 @@ func uuid(seed uint64, i int) (u gpu.UUID) {
 	return u
 }
 
-func (g *GPU) close() error {
-	err := g.window.close()
-	if err != nil {
-		return closeArena(g.arena, err)
-	}
-	return g.arena.close()
-}
+func (g *GPU) close() error { return errors.Join(g.window.close(), g.arena.Close()) }
 
-// Index is the card's number in its driver.
+// Index returns the card's number in its driver.
 func (g *GPU) Index() int { return g.index }
 
-// Model is what the card was made from.
+// Model returns what the card was made from.
 func (g *GPU) Model() Model { return g.model }
 
-// Info describes the card.
+// Info returns a description of the card.
 func (g *GPU) Info() gpu.Info { return g.info }
 
-func (g *GPU) attribute(a gpu.Attribute) (int, bool) {
-	switch a {
-	case abi.AttrMultiprocessors:
-		return g.model.Multiprocs, true
-	case abi.AttrCapabilityMajor:
-		return g.model.Capability[0], true
-	case abi.AttrCapabilityMinor:
-		return g.model.Capability[1], true
-	case abi.AttrPCIBusID:
-		return pciBus(g.index), true
-	case abi.AttrPCIDeviceID, abi.AttrPCIDomainID:
-		return 0, true
-	}
-	v, ok := g.model.Attributes[a]
-	return v, ok
+// allAttributes returns the attributes of the model and those that follow from its other
+// fields.
+func allAttributes(m Model, index int) map[gpu.Attribute]int {
+	all := map[gpu.Attribute]int{}
+	maps.Copy(all, m.Attributes)
+	maps.Copy(all, map[gpu.Attribute]int{
+		abi.AttrMultiprocessors: m.Multiprocs,
+		abi.AttrCapabilityMajor: m.Capability[0],
+		abi.AttrCapabilityMinor: m.Capability[1],
+		abi.AttrPCIBusID:        pciBus(index),
+		abi.AttrPCIDeviceID:     0,
+		abi.AttrPCIDomainID:     0,
+	})
+	return all
 }
 
-// has reports whether an attribute that means yes or no is yes.
-func (g *GPU) has(a gpu.Attribute) bool { return g.model.Attributes[a] == 1 }
+// has reports whether a boolean attribute is set.
+func (g *GPU) has(a gpu.Attribute) bool { return g.attributes[a] == 1 }
 
-// freeBytes is how much memory can be allocated. Call with Driver.mu held.
+// freeBytes returns the size of the memory that can be allocated. Call with Driver.mu held.
 func (g *GPU) freeBytes() uint64 {
 	g.drv.sweep()
 	return g.frames.available() * FrameSize
 }
 
-// newBlock takes memory from the card, or nil. Call with Driver.mu held.
+// newBlock allocates memory of the card, or returns nil. Call with Driver.mu held.
 func (g *GPU) newBlock(size uint64) *block {
 	n := size / FrameSize
 	if g.frames.available() < n && g.freeBytes() < size {

@@ -8,8 +8,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A context is what work belongs to. The handles of a primary context share
-// one; NewContext makes others.
+// A context owns streams and allocations. The handles of a primary context share one;
+// NewContext creates others.
 //
 // Locks are taken in the order Driver.ctxMu, context.mu, Stream.mu, Driver.mu.
 type context struct {
@@ -22,7 +22,7 @@ type context struct {
 
 	lost atomic.Pointer[loss] // why the context cannot be used any more
 	dead chan struct{}        // closed when it is lost, and before it is destroyed
-	once sync.Once
+	kill func()               // closes dead, so that streams give up what they wait for
 
 	blocking atomic.Int32 // streams for which synchronous calls wait
 
@@ -37,21 +37,21 @@ type loss struct {
 	detail string
 }
 
-// newContext makes a context with no handle, which a lost GPU has none of any
-// more. Call with d.ctxMu held.
+// newContext creates a context without handles. It fails on a lost GPU. Call with
+// d.ctxMu held.
 func (d *Driver) newContext(op string, g *GPU) (*context, error) {
 	if g.lost != nil {
 		return nil, g.lost.err(op)
 	}
 	c := &context{drv: d, card: g, dead: make(chan struct{})}
+	c.kill = sync.OnceFunc(func() { close(c.dead) })
 	d.contexts[c] = struct{}{}
 	return c, nil
 }
 
-// lose is what an error of a kernel does. As on hardware it takes down all
-// contexts of the GPU, whosever kernel it was, and there will be no new ones as
-// long as the driver lives: CUDA's documents want the process to be started
-// again. Only the first error counts.
+// lose handles an error of a kernel. As on hardware all contexts of the GPU are lost, and
+// no new one can be created while the driver lives: CUDA's documentation requires a
+// restart of the process. Only the first error counts.
 func (c *context) lose(code gpu.Code, detail string) {
 	c.drv.ctxMu.Lock()
 	defer c.drv.ctxMu.Unlock()
@@ -66,7 +66,7 @@ func (c *context) lose(code gpu.Code, detail string) {
 	}
 }
 
-// end makes the error stick to the context, unless it has one.
+// end sets the error of the context, unless it has one.
 func (c *context) end(l *loss) {
 	c.lost.CompareAndSwap(nil, l)
 	c.kill()
@@ -74,30 +74,28 @@ func (c *context) end(l *loss) {
 
 func (l *loss) err(op string) error { return gpu.Fail(op, l.code, l.detail) }
 
-// kill makes streams give up what they wait for.
-func (c *context) kill() { c.once.Do(func() { close(c.dead) }) }
-
-func (c *context) dying() bool {
+// closed reports whether a channel is closed.
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-c.dead:
+	case <-c:
 		return true
 	default:
 		return false
 	}
 }
 
-// err is what calls get in the state that the context is in.
+// err returns the error of calls in the state of the context.
 func (c *context) err(op string) error {
 	if l := c.lost.Load(); l != nil {
 		return l.err(op)
 	}
-	if c.dying() {
+	if closed(c.dead) {
 		return gpu.Fail(op, gpu.ErrContextDestroyed, "")
 	}
 	return nil
 }
 
-// release gives a handle back and destroys the context with the last one.
+// release releases a handle and destroys the context with the last one.
 func (c *context) release() {
 	c.drv.ctxMu.Lock()
 	c.handles--
@@ -114,44 +112,32 @@ func (c *context) release() {
 	}
 }
 
-// destroy ends the work of the context: streams are finished, except that one
-// which waits for a value or an event gives up.
+// destroy ends the work of the context. Streams are finished, but one that waits for a
+// value or an event gives up.
 func (c *context) destroy() {
 	c.kill()
-	c.drain()
+	c.drain(true)
 	c.end(&loss{code: gpu.ErrContextDestroyed})
 }
 
-// drain waits for the work that was enqueued so far.
-func (c *context) drain() {
+// drain waits for the work that was enqueued so far, in all streams or in blocking ones.
+func (c *context) drain(all bool) {
 	c.mu.Lock()
-	streams := slices.Clone(c.streams)
+	streams := slices.DeleteFunc(slices.Clone(c.streams), func(s *Stream) bool { return !all && !s.blocking })
 	c.mu.Unlock()
 	for _, s := range streams {
 		s.drain()
 	}
 }
 
-// synchronize is drain, and the error that the work left behind.
-func (c *context) synchronize(op string) error {
-	c.drain()
-	return c.err(op)
-}
-
-// settle waits for the streams that synchronous calls wait for.
-func (c *context) settle() {
-	if c.blocking.Load() == 0 {
-		return
-	}
-	c.mu.Lock()
-	streams := slices.DeleteFunc(slices.Clone(c.streams), func(s *Stream) bool { return !s.blocking })
-	c.mu.Unlock()
-	for _, s := range streams {
-		s.drain()
+// waitBlocking waits for the streams for which synchronous calls wait.
+func (c *context) waitBlocking() {
+	if c.blocking.Load() > 0 {
+		c.drain(false)
 	}
 }
 
-// forget removes a stream that was closed and has nothing left to do.
+// forget removes a stream that was closed and has no work.
 func (c *context) forget(s *Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A place is where bytes are: somewhere in a block that is held.
+// A place is the address of bytes: an offset in a block that is held.
 type place struct {
 	blk *block
 	off uint64
@@ -17,41 +17,42 @@ type place struct {
 
 func (p place) cursor() cursor { return p.blk.from(p.off) }
 
-// A want says what an operation can do with an address.
+// A want is the kind of memory that an operation accepts.
 type want uint8
 
 const (
 	wantKnown want = iota // memory that the driver knows
-	wantAny               // or the host's, known or not
-	wantWord              // memory that stays where it is, for streams to watch
+	wantAny               // or any of the host
+	wantWord              // memory that does not move, for streams to watch
 )
 
 // resolve finds the n bytes at a and holds them. Call with d.mu held.
-func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, gpu.Code, string) {
+func (d *Driver) resolve(a gpu.Addr, n uint64, w want) (place, error) {
 	r := d.regions.Find(a)
 	switch {
 	case r != nil && w == wantWord && r.kind == gpu.KindManaged:
-		return place{}, gpu.ErrInvalidValue, "managed memory moves"
+		return place{}, refuse(gpu.ErrInvalidValue, "managed memory moves")
 	case r != nil && r.covers(a, n):
 		r.blk.holds++
-		return place{r.blk, r.off + uint64(a-r.base)}, gpu.Success, ""
-	case r != nil && r.mapped && d.joined(a, n) != nil:
-		return place{d.joined(a, n).hold(), 0}, gpu.Success, ""
-	case r != nil:
-		return place{}, gpu.ErrInvalidValue, fmt.Sprintf("%d bytes at %v leave the allocation of %d bytes at %v", n, a, r.size, r.base)
-	case w == wantAny && d.hostRange(a, n):
+		return place{r.blk, r.off + uint64(a-r.base)}, nil
+	case r == nil && w == wantAny && d.hostRange(a, n):
 		b := hostBlock(gpu.HostBytes(a, n), true, func() {})
 		b.plain = true
 		b.holds++
-		return place{b, 0}, gpu.Success, ""
+		return place{b, 0}, nil
+	case r == nil:
+		return place{}, refuse(gpu.ErrInvalidValue, "no memory that the driver knows at %v", a)
 	}
-	return place{}, gpu.ErrInvalidValue, fmt.Sprintf("no memory that the driver knows at %v", a)
+	if b := d.holdMapped(a, n); b != nil {
+		return place{b, 0}, nil
+	}
+	return place{}, refuse(gpu.ErrInvalidValue, "%d bytes at %v leave the allocation of %d bytes at %v", n, a, r.size, r.base)
 }
 
-// userEnd is where the addresses of processes end.
+// userEnd is the end of the addresses of processes.
 const userEnd = 1 << 47
 
-// hostRange reports whether [a, a+n) could be plain memory of the process.
+// hostRange reports whether [a, a+n) can be plain memory of the process.
 func (d *Driver) hostRange(a gpu.Addr, n uint64) bool {
 	inside := a >= hostPage && a < userEnd && n < userEnd-uint64(a)
 	return inside && !d.deviceAddrs(a, n) && d.regions.Overlap(a, n) == nil
@@ -62,8 +63,8 @@ func (d *Driver) deviceAddrs(a gpu.Addr, n uint64) bool {
 	return slices.ContainsFunc(d.gpus, func(g *GPU) bool { return g.window.overlaps(a, n) })
 }
 
-// anyHost is what a copy or a fill on the card accepts: with pageable access
-// all memory of the process is the card's, too.
+// anyHost returns what a copy or a fill on the card accepts: with pageable access this
+// is all memory of the process.
 func (c *context) anyHost() want {
 	if c.card.has(gpu.AttrPageableMemoryAccess) {
 		return wantAny
@@ -72,71 +73,63 @@ func (c *context) anyHost() want {
 }
 
 // acquire resolves one address.
-func (d *Driver) acquire(a gpu.Addr, n uint64, w want) (place, gpu.Code, string) {
+func (d *Driver) acquire(a gpu.Addr, n uint64, w want) (place, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.resolve(a, n, w)
 }
 
-// acquire2 resolves both ends of a copy, or none.
-func (d *Driver) acquire2(dst, src gpu.Addr, n uint64) (to, from place, c gpu.Code, detail string) {
+// acquire2 resolves both addresses of a copy, or none.
+func (d *Driver) acquire2(dst, src gpu.Addr, n uint64) (to, from place, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if to, c, detail = d.resolve(dst, n, wantAny); c != gpu.Success {
-		return to, from, c, detail
+	if to, err = d.resolve(dst, n, wantAny); err != nil {
+		return to, from, err
 	}
-	if from, c, detail = d.resolve(src, n, wantAny); c != gpu.Success {
+	if from, err = d.resolve(src, n, wantAny); err != nil {
 		d.drop(to.blk)
 	}
-	return to, from, c, detail
+	return to, from, err
 }
 
-// yield lets go of what was acquired.
-func (d *Driver) yield(p, q place) {
+// release releases what was acquired.
+func (d *Driver) release(places ...place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.drop(p.blk)
-	if q.blk != nil {
-		d.drop(q.blk)
+	for _, p := range places {
+		if p.blk != nil {
+			d.drop(p.blk)
+		}
 	}
 }
 
 // CopyIn copies from host to GPU memory.
 func (x *Device) CopyIn(dst gpu.Addr, src []byte) error {
-	const call = "cuMemcpyHtoD"
-	if err := x.check(call); err != nil || len(src) == 0 {
-		return err
-	}
-	x.ctx.settle()
-	n := uint64(len(src))
-	d := x.ctx.drv
-	p, c, detail := d.acquire(dst, n, x.ctx.anyHost())
-	if c == gpu.Success {
-		c, detail = move(p.cursor(), cursor{now: src}, n, p.blk.foreign)
-		d.yield(p, place{})
-	}
-	if c != gpu.Success {
-		return gpu.Fail(fmt.Sprintf("%s(%v, %d)", call, dst, n), c, detail)
-	}
-	return nil
+	return x.copyHost("cuMemcpyHtoD", dst, src, true)
 }
 
 // CopyOut copies from GPU to host memory.
 func (x *Device) CopyOut(dst []byte, src gpu.Addr) error {
-	const call = "cuMemcpyDtoH"
-	if err := x.check(call); err != nil || len(dst) == 0 {
+	return x.copyHost("cuMemcpyDtoH", src, dst, false)
+}
+
+func (x *Device) copyHost(call string, a gpu.Addr, host []byte, in bool) error {
+	if err := x.check(call); err != nil || len(host) == 0 {
 		return err
 	}
-	x.ctx.settle()
-	n := uint64(len(dst))
-	d := x.ctx.drv
-	p, c, detail := d.acquire(src, n, x.ctx.anyHost())
-	if c == gpu.Success {
-		c, detail = move(cursor{now: dst}, p.cursor(), n, p.blk.foreign)
-		d.yield(p, place{})
+	x.ctx.waitBlocking()
+	n := uint64(len(host))
+	p, err := x.ctx.drv.acquire(a, n, x.ctx.anyHost())
+	if err == nil {
+		dst, src := p.cursor(), cursor{now: host}
+		if !in {
+			dst, src = src, dst
+		}
+		err = guard(p.blk.foreign, func() { move(dst, src, n) })
+		x.ctx.drv.release(p)
 	}
-	if c != gpu.Success {
-		return gpu.Fail(fmt.Sprintf("%s(%v, %d)", call, src, n), c, detail)
+	if err != nil {
+		return fail(fmt.Sprintf("%s(%v, %d)", call, a, n), err)
 	}
 	return nil
 }
@@ -147,33 +140,24 @@ func (x *Device) Copy(dst, src gpu.Addr, n uint64) error {
 	if err := x.check(call); err != nil || n == 0 {
 		return err
 	}
-	x.ctx.settle()
-	d := x.ctx.drv
-	to, from, c, detail := d.acquire2(dst, src, n)
-	if c == gpu.Success {
-		c, detail = move(to.cursor(), from.cursor(), n, to.blk.foreign || from.blk.foreign)
-		d.yield(to, from)
+	x.ctx.waitBlocking()
+	to, from, err := x.ctx.drv.acquire2(dst, src, n)
+	if err == nil {
+		err = guard(to.blk.foreign || from.blk.foreign, func() { move(to.cursor(), from.cursor(), n) })
+		x.ctx.drv.release(to, from)
 	}
-	if c != gpu.Success {
-		return gpu.Fail(fmt.Sprintf("%s(%v, %v, %d)", call, dst, src, n), c, detail)
+	if err != nil {
+		return fail(fmt.Sprintf("%s(%v, %v, %d)", call, dst, src, n), err)
 	}
 	return nil
 }
 
-// step bounds one memmove, during which the garbage collector cannot stop the
+// step limits one memmove, during which the garbage collector cannot stop the
 // goroutine.
 const step = 16 << 20
 
-// move copies n bytes. Foreign memory may turn out not to be there.
-func move(dst, src cursor, n uint64, foreign bool) (gpu.Code, string) {
-	if foreign {
-		return moveGuarded(dst, src, n)
-	}
-	moveBytes(dst, src, n)
-	return gpu.Success, ""
-}
-
-func moveBytes(dst, src cursor, n uint64) {
+// move copies n bytes.
+func move(dst, src cursor, n uint64) {
 	for n > 0 {
 		k := int(min(n, step))
 		k = copy(dst.now[:min(k, len(dst.now))], src.now)
@@ -183,19 +167,22 @@ func moveBytes(dst, src cursor, n uint64) {
 	}
 }
 
-func moveGuarded(dst, src cursor, n uint64) (c gpu.Code, detail string) {
-	defer func() {
-		if why := fault(recover()); why != "" {
-			c, detail = gpu.ErrInvalidValue, why
-		}
-	}()
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	moveBytes(dst, src, n)
-	return gpu.Success, ""
+// guard runs fn. Foreign memory may be unmapped: a fault in it becomes an error.
+func guard(foreign bool, fn func()) (err error) {
+	if foreign {
+		defer func() {
+			if why := fault(recover()); why != "" {
+				err = refuse(gpu.ErrInvalidValue, "%s", why)
+			}
+		}()
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	}
+	fn()
+	return nil
 }
 
-// fault describes a recovered memory fault. It is "" for nil, and passes any
-// other panic on.
+// fault describes a recovered memory fault. It returns "" for nil, and passes any other
+// panic on.
 func fault(r any) string {
 	if r == nil {
 		return ""

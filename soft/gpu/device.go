@@ -10,8 +10,8 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// A Device is a handle of a context, and the owner of what was allocated and
-// registered through it. It is a gpu.Device.
+// A Device is a handle of a context. It owns what was allocated and registered through
+// it. It is a gpu.Device.
 type Device struct {
 	ctx    *context
 	closed atomic.Bool
@@ -19,10 +19,10 @@ type Device struct {
 
 var _ gpu.Device = (*Device)(nil)
 
-// GPU is the card under the context.
+// GPU returns the card of the context.
 func (x *Device) GPU() *GPU { return x.ctx.card }
 
-// check is what every call begins with.
+// check returns the error of any call, if the device or its context is not usable.
 func (x *Device) check(op string) error {
 	if x.closed.Load() {
 		return gpu.Fail(op, gpu.ErrContextDestroyed, "the device was closed")
@@ -33,9 +33,9 @@ func (x *Device) check(op string) error {
 // Info describes the GPU.
 func (x *Device) Info() gpu.Info { return x.ctx.card.info }
 
-// Attribute is what the model says.
+// Attribute returns what the model says.
 func (x *Device) Attribute(a gpu.Attribute) (int, error) {
-	v, ok := x.ctx.card.attribute(a)
+	v, ok := x.ctx.card.attributes[a]
 	if !ok {
 		return 0, gpu.Fail(fmt.Sprintf("cuDeviceGetAttribute(%v)", a), gpu.ErrInvalidValue, "unknown attribute")
 	}
@@ -44,11 +44,15 @@ func (x *Device) Attribute(a gpu.Attribute) (int, error) {
 
 // Synchronize waits for all work of the context.
 func (x *Device) Synchronize() error {
-	const op = "cuCtxSynchronize()"
+	return x.synchronize("cuCtxSynchronize()")
+}
+
+func (x *Device) synchronize(op string) error {
 	if err := x.check(op); err != nil {
 		return err
 	}
-	return x.ctx.synchronize(op)
+	x.ctx.drain(true)
+	return x.ctx.err(op)
 }
 
 // FlushWrites has nothing to do: writes of other devices are visible at once.
@@ -92,8 +96,7 @@ func (x *Device) NewContext(f gpu.Flags) (gpu.Device, error) {
 	return &Device{ctx: c}, nil
 }
 
-// Bind locks the goroutine to its thread. No software looks for the current
-// context of a thread here, so there is nothing to push.
+// Bind locks the goroutine to its thread. There is no current context to set.
 func (x *Device) Bind() (unbind func(), err error) {
 	if err := x.check("cuCtxPushCurrent()"); err != nil {
 		return nil, err
@@ -109,31 +112,7 @@ func (x *Device) Close() error {
 		return gpu.Fail("cuDevicePrimaryCtxRelease()", gpu.ErrContextDestroyed, "closed before")
 	}
 	x.ctx.release()
-	x.ctx.drain()
-	x.ctx.drv.freeAll(func(r *region) bool { return r.dev == x })
+	x.ctx.drain(true)
+	x.ctx.drv.removeAll(func(r *region) bool { return r.dev == x })
 	return nil
-}
-
-// freeAll frees the regions that match, with the work that uses them done.
-func (d *Driver) freeAll(match func(*region) bool) {
-	for {
-		d.mu.Lock()
-		var r *region
-		for s := range d.regions.All() {
-			if match(s) {
-				r = s
-				break
-			}
-		}
-		if r == nil {
-			d.mu.Unlock()
-			return
-		}
-		if r.kind == gpu.KindRegistered {
-			d.unlockPages(r)
-		}
-		hooks := d.detach(r)
-		d.mu.Unlock()
-		d.finish(r.blk, hooks)
-	}
 }

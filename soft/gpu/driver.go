@@ -3,6 +3,8 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -13,7 +15,6 @@ import (
 type Driver struct {
 	cfg  Config
 	gpus []*GPU
-	lock locker
 
 	// mu guards the memory of all GPUs: which frames, addresses and blocks are
 	// in use and by whom. It is never held while bytes move or hooks run.
@@ -89,20 +90,19 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 // their memory stays.
 func (d *Driver) Close() error {
 	d.ctxMu.Lock()
-	var all []*context
-	for c := range d.contexts {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(d.contexts))
 	clear(d.contexts)
 	d.closed = true
 	d.ctxMu.Unlock()
 	for _, c := range all {
 		c.destroy()
 	}
-	d.freeAll(func(*region) bool { return true })
+	d.removeAll(func(*region) bool { return true })
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.dropExports()
+	for _, e := range d.exports {
+		d.unexport(e)
+	}
 	if d.accesses > 0 {
 		return fmt.Errorf("close software GPU: %d accesses of its memory were not returned", d.accesses)
 	}
@@ -131,13 +131,4 @@ func (d *Driver) Find(a gpu.Addr) (*GPU, bool) {
 		}
 	}
 	return nil, false
-}
-
-// Unlocked says why pinned host memory is not really locked in memory. It is
-// nil as long as all of it was.
-func (d *Driver) Unlocked() error {
-	if d.cfg.Backing == Heap {
-		return errors.New("pinned memory is not locked: the software GPU's memory is Go heap")
-	}
-	return d.lock.reason()
 }

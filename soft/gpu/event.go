@@ -31,16 +31,7 @@ func (r *record) complete(skipped bool) {
 	close(r.done)
 }
 
-func (r *record) completed() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// NewEvent makes an event with timing.
+// NewEvent creates an event with timing.
 func (x *Device) NewEvent() (gpu.Event, error) {
 	if err := x.check("cuEventCreate"); err != nil {
 		return nil, err
@@ -48,7 +39,7 @@ func (x *Device) NewEvent() (gpu.Event, error) {
 	return &Event{dev: x}, nil
 }
 
-// current is the newest record, which is nil when there is none.
+// current returns the newest record, or nil.
 func (e *Event) current(op string) (*record, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,11 +49,11 @@ func (e *Event) current(op string) (*record, error) {
 	return e.last, e.dev.check(op)
 }
 
-// Done reports whether the work before the newest Record has finished. An
-// event that was never recorded has nothing to wait for.
+// Done reports whether the work before the newest Record has finished, or there was no
+// Record.
 func (e *Event) Done() (bool, error) {
 	r, err := e.current("cuEventQuery()")
-	return err != nil || r == nil || r.completed(), err
+	return err != nil || r == nil || closed(r.done), err
 }
 
 // Synchronize waits for the newest Record.
@@ -76,7 +67,7 @@ func (e *Event) Synchronize() error {
 	return e.dev.ctx.err(op)
 }
 
-// Since is the time that passed from start to e.
+// Since returns the time from start to e.
 func (e *Event) Since(start gpu.Event) (time.Duration, error) {
 	const op = "cuEventElapsedTime()"
 	s, ok := start.(*Event)
@@ -94,13 +85,13 @@ func (e *Event) Since(start gpu.Event) (time.Duration, error) {
 	switch {
 	case from == nil || to == nil:
 		return 0, gpu.Fail(op, gpu.ErrInvalidHandle, "an event was never recorded")
-	case !from.completed() || !to.completed():
+	case !closed(from.done) || !closed(to.done):
 		return 0, gpu.Fail(op, gpu.ErrNotReady, "an event has not happened yet")
 	}
 	return to.at.Sub(from.at), nil
 }
 
-// Close forgets the event. Streams that wait for it go on waiting.
+// Close destroys the event. Streams that wait for it continue to wait.
 func (e *Event) Close() error {
 	const op = "cuEventDestroy()"
 	_, err := e.current(op)
@@ -110,7 +101,7 @@ func (e *Event) Close() error {
 	return err
 }
 
-// Record marks this place of the stream.
+// Record records the event when the work enqueued so far has finished.
 func (s *Stream) Record(ev gpu.Event) error {
 	const op = "cuEventRecord()"
 	e, ok := ev.(*Event)
@@ -130,7 +121,7 @@ func (s *Stream) Record(ev gpu.Event) error {
 	return nil
 }
 
-// WaitEvent holds the stream until the newest Record so far has happened.
+// WaitEvent makes the stream wait for the newest Record so far.
 func (s *Stream) WaitEvent(ev gpu.Event) error {
 	const op = "cuStreamWaitEvent()"
 	e, ok := ev.(*Event)

@@ -51,8 +51,8 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	defer d.mu.Unlock()
 	d.sweep()
 	r := d.regions.Find(a)
-	if code, detail := exportable(x.ctx.card, r, a, n, as); code != gpu.Success {
-		return nil, gpu.Fail(op, code, detail)
+	if err := exportable(x.ctx.card, r, a, n, as); err != nil {
+		return nil, fail(op, err)
 	}
 	e := &export{form: as, blk: r.blk, off: r.off + uint64(a-r.base), size: n}
 	if as == gpu.ExportPosixFD {
@@ -65,25 +65,25 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	return f, nil
 }
 
-func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) (gpu.Code, string) {
+func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
 	const page = 4096 // both dma-buf exporters want whole pages of the host
 	switch {
 	case as != gpu.ExportPosixFD && as != gpu.ExportDMABuf:
-		return gpu.ErrInvalidValue, fmt.Sprintf("unknown form %d", as)
+		return refuse(gpu.ErrInvalidValue, "unknown form %d", as)
 	case as == gpu.ExportDMABuf && !g.has(abi.AttrDMABuf):
-		return gpu.ErrNotSupported, g.model.Name + " has no DMA_BUF_SUPPORTED"
+		return refuse(gpu.ErrNotSupported, "%s has no DMA_BUF_SUPPORTED", g.model.Name)
 	case r == nil || !r.kind.OnDevice():
-		return gpu.ErrInvalidValue, "not device memory"
+		return refuse(gpu.ErrInvalidValue, "not device memory")
 	case n == 0:
-		return gpu.ErrInvalidValue, "size 0"
+		return refuse(gpu.ErrInvalidValue, "size 0")
 	case as == gpu.ExportPosixFD && r.kind != gpu.KindVirtual:
-		return gpu.ErrInvalidValue, fmt.Sprintf("only virtual memory has a handle; this is %v memory", r.kind)
+		return refuse(gpu.ErrInvalidValue, "only virtual memory has a handle; this is %v memory", r.kind)
 	case as == gpu.ExportDMABuf && !r.covers(a, n):
-		return gpu.ErrInvalidValue, fmt.Sprintf("the allocation has %d bytes at %v", r.size, r.base)
+		return refuse(gpu.ErrInvalidValue, "the allocation has %d bytes at %v", r.size, r.base)
 	case as == gpu.ExportDMABuf && (uint64(a)%page != 0 || n%page != 0):
-		return gpu.ErrInvalidValue, "address and size must be multiples of 4096"
+		return refuse(gpu.ErrInvalidValue, "address and size must be multiples of 4096")
 	}
-	return gpu.Success, ""
+	return nil
 }
 
 // addExport makes the descriptor. Call with d.mu held.
@@ -121,13 +121,6 @@ func (d *Driver) sweep() {
 		if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&unix.POLLERR != 0 {
 			d.unexport(e)
 		}
-	}
-}
-
-// dropExports lets go of all exports. Call with d.mu held.
-func (d *Driver) dropExports() {
-	for _, e := range d.exports {
-		d.unexport(e)
 	}
 }
 

@@ -14,10 +14,10 @@ const (
 	blockFrames = blockSize / FrameSize
 )
 
-// frames knows which frames of a card are free. Without scatter it deals in
-// groups of blockFrames neighbours, with scatter in single frames.
+// frames allocates the frames of a card: with scatter single ones, without it units of
+// blockFrames neighbours.
 type frames struct {
-	free  []bool // by unit
+	taken []bool // by unit
 	nfree int
 	unit  uint64     // frames in a unit
 	rng   *rand.Rand // nil without scatter
@@ -29,15 +29,12 @@ func newFrames(n uint64, scatter bool, seed uint64) *frames {
 		f.unit = 1
 		f.rng = rand.New(rand.NewPCG(seed, n))
 	}
-	f.free = make([]bool, n/f.unit)
-	for i := range f.free {
-		f.free[i] = true
-	}
-	f.nfree = len(f.free)
+	f.taken = make([]bool, n/f.unit)
+	f.nfree = len(f.taken)
 	return f
 }
 
-// available is the number of free frames.
+// available returns the number of free frames.
 func (f *frames) available() uint64 { return uint64(f.nfree) * f.unit }
 
 // take returns the numbers of n frames, a multiple of blockFrames, or nil.
@@ -52,7 +49,7 @@ func (f *frames) take(n uint64) []uint64 {
 		walk = f.scattered
 	}
 	walk(units, func(u int) {
-		f.free[u] = false
+		f.taken[u] = true
 		for i := range f.unit {
 			out = append(out, uint64(u)*f.unit+i)
 		}
@@ -61,12 +58,12 @@ func (f *frames) take(n uint64) []uint64 {
 	return out
 }
 
-// inOrder takes the first run of neighbours that is long enough, or else the
-// lowest units there are.
+// inOrder takes the first run of neighbours that is long enough, or else the lowest free
+// units.
 func (f *frames) inOrder(units int, take func(int)) {
 	first := 0
-	for u, run := 0, 0; u < len(f.free); u++ {
-		if !f.free[u] {
+	for u, run := 0, 0; u < len(f.taken); u++ {
+		if f.taken[u] {
 			run = 0
 			continue
 		}
@@ -76,26 +73,25 @@ func (f *frames) inOrder(units int, take func(int)) {
 		}
 	}
 	for u := first; units > 0; u++ {
-		if f.free[u] {
+		if !f.taken[u] {
 			take(u)
 			units--
 		}
 	}
 }
 
-// scattered walks around the lowest part of the card in steps that share no
-// factor with its size, so that it meets each unit there once and rarely two
-// neighbours in a row. The part is at most four times what is in use: frames
-// cost memory of this machine from their first use on.
+// scattered walks around the lowest part of the card in steps that share no factor with
+// its size, so that it visits each unit once and rarely two neighbours in a row. The part
+// is at most four times what is in use: a used frame costs memory of this machine.
 func (f *frames) scattered(units int, take func(int)) {
-	used := len(f.free) - f.nfree
-	part := min(1<<bits.Len(uint(2*(used+units))), len(f.free))
+	used := len(f.taken) - f.nfree
+	part := min(1<<bits.Len(uint(2*(used+units))), len(f.taken))
 	step := 3 + f.rng.IntN(max(part/2-3, 1))
 	for gcd(step, part) != 1 {
 		step++
 	}
 	for u := f.rng.IntN(part); units > 0; u = (u + step) % part {
-		if f.free[u] {
+		if !f.taken[u] {
 			take(u)
 			units--
 		}
@@ -109,10 +105,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// give takes frames back.
+// give frees frames.
 func (f *frames) give(frames []uint64) {
 	for i := 0; i < len(frames); i += int(f.unit) {
-		f.free[frames[i]/f.unit] = true
+		f.taken[frames[i]/f.unit] = false
 		f.nfree++
 	}
 }

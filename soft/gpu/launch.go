@@ -86,9 +86,9 @@ func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	if r := d.regions.Find(a); r != nil && !v.mayTouch(r) {
 		return nil, fmt.Errorf("%d bytes at %v belong to another GPU: %w", n, a, gpu.ErrIllegalAddress)
 	}
-	p, code, detail := d.resolve(a, n, v.ctx.anyHost())
-	if code != gpu.Success {
-		return nil, fmt.Errorf("%s: %w", detail, gpu.ErrIllegalAddress)
+	p, err := d.resolve(a, n, v.ctx.anyHost())
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", err, gpu.ErrIllegalAddress)
 	}
 	if k := len(v.held); k > 0 && v.held[k-1] == p.blk {
 		p.blk.holds-- // held by us already

@@ -16,43 +16,37 @@ import (
 type mapping struct {
 	start, end          uint64
 	read, write, shared bool
-	major               uint64
+	major               uint64 // of the file's device
 	path                string
 }
 
-func parseMapping(line string) (m mapping, err error) {
+func parseMapping(line string) (mapping, error) {
 	// 7f2c8a000000-7f2c8a021000 rw-p 00000000 08:01 131 /a path with blanks
 	f := strings.SplitN(line, " ", 6)
 	if len(f) < 5 || len(f[1]) != 4 {
-		return m, fmt.Errorf("not a mapping: %q", line)
+		return mapping{}, fmt.Errorf("not a mapping: %q", line)
 	}
-	from, to, ok := strings.Cut(f[0], "-")
-	major, _, ok2 := strings.Cut(f[3], ":")
-	if !ok || !ok2 {
-		return m, fmt.Errorf("not a mapping: %q", line)
+	from, to, _ := strings.Cut(f[0], "-")
+	major, _, ok := strings.Cut(f[3], ":")
+	start, err1 := strconv.ParseUint(from, 16, 64)
+	end, err2 := strconv.ParseUint(to, 16, 64)
+	dev, err3 := strconv.ParseUint(major, 16, 32)
+	if !ok || err1 != nil || err2 != nil || err3 != nil {
+		return mapping{}, fmt.Errorf("not a mapping: %q", line)
 	}
-	if m.start, err = strconv.ParseUint(from, 16, 64); err != nil {
-		return m, err
-	}
-	if m.end, err = strconv.ParseUint(to, 16, 64); err != nil {
-		return m, err
-	}
-	if m.major, err = strconv.ParseUint(major, 16, 32); err != nil {
-		return m, err
-	}
-	m.read, m.write, m.shared = f[1][0] == 'r', f[1][1] == 'w', f[1][3] == 's'
+	m := mapping{start: start, end: end, major: dev, read: f[1][0] == 'r', write: f[1][1] == 'w', shared: f[1][3] == 's'}
 	if len(f) == 6 {
 		m.path = strings.TrimLeft(f[5], " ")
 	}
 	return m, nil
 }
 
-// pinnable says why the kernel would not pin [host, host+n) for a GPU, or "".
-// Without /proc it trusts the caller.
-func pinnable(host uintptr, n uint64, f gpu.Flags) string {
+// pinnable returns why the kernel would not pin [host, host+n) for a GPU. Without /proc
+// it returns nil.
+func pinnable(host uintptr, n uint64, f gpu.Flags) error {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return ""
+		return nil
 	}
 	at, end := uint64(host), uint64(host)+n
 	for line := range bytes.Lines(text) {
@@ -64,13 +58,13 @@ func pinnable(host uintptr, n uint64, f gpu.Flags) string {
 			break
 		}
 		if why := m.refuses(f); why != "" {
-			return fmt.Sprintf("%#x: %s", at, why)
+			return refuse(gpu.ErrInvalidValue, "%#x: %s", at, why)
 		}
 		if at = m.end; at >= end {
-			return ""
+			return nil
 		}
 	}
-	return fmt.Sprintf("%#x is not mapped", at)
+	return refuse(gpu.ErrInvalidValue, "%#x is not mapped", at)
 }
 
 func (m mapping) refuses(f gpu.Flags) string {
@@ -84,28 +78,28 @@ func (m mapping) refuses(f gpu.Flags) string {
 	case !m.write:
 		return "not writable: register it with READ_ONLY"
 	case m.shared && m.tracksDirtyPages():
-		// Linux refuses to pin such pages for writing and for long: the file
-		// system would not notice what the device writes. An H200's driver
-		// answers INVALID_VALUE for a file on ext4.
+		// Linux refuses to pin such pages for writing and for long: the file system would
+		// not notice what the device writes. An H200's driver returns INVALID_VALUE for a
+		// file on ext4.
 		return "a writable mapping of " + m.path + " cannot be pinned: register it with READ_ONLY, or use a private mapping or tmpfs"
 	}
 	return ""
 }
 
-// tracksDirtyPages reports whether the mapping is of a file on a file system
-// that writes back what is stored in it, which shared memory does not.
+// tracksDirtyPages reports whether the mapping is of a file on a file system that writes
+// dirty pages back, which shared memory does not.
 func (m mapping) tracksDirtyPages() bool {
 	if m.major != 0 {
 		return true // on a block device
 	}
 	var st unix.Statfs_t
 	if !strings.HasPrefix(m.path, "/") || unix.Statfs(m.path, &st) != nil {
-		return false // memfd, shared anonymous memory, or a file that is gone
+		return false // memfd, shared anonymous memory, or a file that was removed
 	}
 	switch st.Type {
 	case unix.TMPFS_MAGIC, unix.HUGETLBFS_MAGIC, unix.RAMFS_MAGIC:
 		return false
 	}
-	// Device nodes live on devtmpfs, which is tmpfs, or beside it in /dev.
+	// Device nodes are on devtmpfs, which is tmpfs, or beside it in /dev.
 	return !strings.HasPrefix(m.path, "/dev/")
 }

@@ -129,53 +129,84 @@ func (d *Driver) placeIn(b *block, r *region) bool {
 	return true
 }
 
-// Free takes an address that Alloc or Import returned. As on hardware it waits
-// for the work that was enqueued before.
+// Free frees an address that Alloc or Import returned. As on hardware it waits for the
+// work that was enqueued before.
 func (x *Device) Free(a gpu.Addr) error {
-	if err := x.check("cuMemFree"); err != nil {
+	return x.remove(fmt.Sprintf("cuMemFree(%v)", a), a, func(r *region) error {
+		switch {
+		case r == nil:
+			return refuse(gpu.ErrInvalidValue, "not an address of this driver, or freed before")
+		case r.kind == gpu.KindRegistered:
+			return refuse(gpu.ErrInvalidValue, "registered memory: unregister it")
+		case r.base != a:
+			return refuse(gpu.ErrInvalidValue, "inside the allocation at %v", r.base)
+		case r.dev != x:
+			return refuse(gpu.ErrInvalidValue, "an allocation of another device")
+		}
+		return nil
+	})
+}
+
+// remove waits for the work of the context and removes the region at a, unless check
+// returns an error.
+func (x *Device) remove(op string, a gpu.Addr, check func(*region) error) error {
+	if err := x.synchronize(op); err != nil {
 		return err
 	}
-	op := func() string { return fmt.Sprintf("cuMemFree(%v)", a) }
-	if err := x.ctx.synchronize(op()); err != nil {
-		return err
+	var err error
+	x.ctx.drv.remove(func() *region {
+		r := x.ctx.drv.regions.Find(a)
+		if err = check(r); err != nil {
+			return nil
+		}
+		return r
+	})
+	return fail(op, err)
+}
+
+// removeAll removes the regions that match. Their work must be done.
+func (d *Driver) removeAll(match func(*region) bool) {
+	for d.remove(func() *region {
+		for r := range d.regions.All() {
+			if match(r) {
+				return r
+			}
+		}
+		return nil
+	}) {
 	}
-	d := x.ctx.drv
+}
+
+// remove removes the region that find returns, if any, and runs its hooks. find is called
+// with Driver.mu held.
+func (d *Driver) remove(find func() *region) (found bool) {
 	d.mu.Lock()
-	r := d.regions.Find(a)
-	code, detail := freeable(x, r, a)
-	if code != gpu.Success {
+	r := find()
+	if r == nil {
 		d.mu.Unlock()
-		return gpu.Fail(op(), code, detail)
+		return false
 	}
 	hooks := d.detach(r)
 	d.mu.Unlock()
-	d.finish(r.blk, hooks)
-	return nil
-}
-
-func freeable(x *Device, r *region, a gpu.Addr) (gpu.Code, string) {
-	switch {
-	case r == nil:
-		return gpu.ErrInvalidValue, "not an address of this driver, or freed before"
-	case r.kind == gpu.KindRegistered:
-		return gpu.ErrInvalidValue, "registered memory: unregister it"
-	case r.base != a:
-		return gpu.ErrInvalidValue, fmt.Sprintf("inside the allocation at %v", r.base)
-	case r.dev != x:
-		return gpu.ErrInvalidValue, "an allocation of another device"
+	for _, h := range hooks {
+		h.fn()
 	}
-	return gpu.Success, ""
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drop(r.blk)
+	return true
 }
 
-// detach takes a region out of the address space, so that nobody can find it
-// any more, and holds its block until finish. It returns the hooks to run. Call
-// with Driver.mu held.
+// detach removes a region from the address space and holds its block. It returns the
+// hooks to run. Call with Driver.mu held.
 func (d *Driver) detach(r *region) []*hook {
 	d.regions.Remove(r.base)
 	b := r.blk
 	b.live--
 	b.holds++
 	switch {
+	case r.kind == gpu.KindRegistered:
+		d.unlockPages(r)
 	case b.small != nil:
 		b.small.freed = append(b.small.freed, r.base)
 	case r.kind.OnDevice() && !r.mapped:
@@ -191,16 +222,6 @@ func (d *Driver) detach(r *region) []*hook {
 	hooks := b.hooks
 	b.hooks = nil
 	return hooks
-}
-
-// finish runs the hooks and lets the memory go.
-func (d *Driver) finish(b *block, hooks []*hook) {
-	for _, h := range hooks {
-		h.fn()
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.drop(b)
 }
 
 // MemInfo says how much memory the card has and how much of it is free.
@@ -232,14 +253,11 @@ func (x *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	return p, nil
 }
 
-// SetSyncMemops notes the wish; synchronous operations complete before they
-// return in any case. It waits for what is pending, as on hardware.
+// SetSyncMemops sets the attribute, which has no effect: synchronous operations complete
+// before they return in any case. As on hardware it waits for pending work.
 func (x *Device) SetSyncMemops(a gpu.Addr, on bool) error {
-	if err := x.check("cuPointerSetAttribute(SYNC_MEMOPS)"); err != nil {
-		return err
-	}
-	op := func() string { return fmt.Sprintf("cuPointerSetAttribute(%v, SYNC_MEMOPS, %t)", a, on) }
-	if err := x.ctx.synchronize(op()); err != nil {
+	op := fmt.Sprintf("cuPointerSetAttribute(%v, SYNC_MEMOPS, %t)", a, on)
+	if err := x.synchronize(op); err != nil {
 		return err
 	}
 	x.ctx.drv.mu.Lock()
@@ -247,9 +265,9 @@ func (x *Device) SetSyncMemops(a gpu.Addr, on bool) error {
 	r := x.ctx.drv.regions.Find(a)
 	switch {
 	case r == nil:
-		return gpu.Fail(op(), gpu.ErrInvalidValue, "not an address of this driver")
+		return gpu.Fail(op, gpu.ErrInvalidValue, "not an address of this driver")
 	case r.kind == gpu.KindVirtual:
-		return gpu.Fail(op(), gpu.ErrNotSupported, "virtual memory")
+		return gpu.Fail(op, gpu.ErrNotSupported, "virtual memory")
 	}
 	r.sync = on
 	return nil

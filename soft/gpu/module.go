@@ -28,8 +28,8 @@ func (x *Device) Load(text []byte) (gpu.Module, error) {
 		return nil, err
 	}
 	text, _, _ = bytes.Cut(text, []byte{0})
-	if code, why := checkPTX(string(text), x.ctx.card.model.Capability); code != gpu.Success {
-		return nil, gpu.Fail(op, code, why)
+	if err := checkPTX(string(text), x.ctx.card.model.Capability); err != nil {
+		return nil, fail(op, err)
 	}
 	entries, err := ptx.Parse(text)
 	if err != nil {

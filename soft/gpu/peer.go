@@ -13,12 +13,12 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// peerDir is where the kernel shows the peer memory of a PCI device.
+// peerDir returns the directory of the peer memory of a PCI device.
 func peerDir(pci string) string {
 	return filepath.Join("/sys/bus/pci/devices", filepath.Base(pci), "p2pmem")
 }
 
-// peerFree is how much peer memory of a device nobody has taken.
+// peerFree returns the size of the free peer memory of a device.
 func peerFree(pci string) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(peerDir(pci), "available"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,17 +37,16 @@ func peerFree(pci string) (uint64, error) {
 	return n, nil
 }
 
-// newPeerArena takes the memory of a card from a real device. The kernel has
-// page structures for it, so that direct I/O accepts it as a buffer and the
-// drive's DMA goes there without touching host memory.
+// newPeerArena allocates the memory of a card in a real device. The kernel has page
+// structures for it, so that O_DIRECT accepts it as a buffer and the drive's DMA bypasses
+// host memory.
 func newPeerArena(pci string, size uint64) (*arena, error) {
 	f, err := os.OpenFile(filepath.Join(peerDir(pci), "allocate"), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	a := freshArena(size / FrameSize)
-	a.peer = true
+	a := &arena{used: make([]bool, size/FrameSize), peer: true}
 	a.mapped, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
@@ -55,26 +54,25 @@ func newPeerArena(pci string, size uint64) (*arena, error) {
 	return a, nil
 }
 
-// Peer is the PCI device that the card's memory was taken from; "" where it is
-// memory of this machine.
+// Peer returns the PCI device that has the card's memory; "" for memory of this machine.
 func (g *GPU) Peer() string { return g.drv.cfg.Peer }
 
-// ErrScattered means that bytes do not lie side by side.
-var ErrScattered = errors.New("the memory does not lie in one piece")
+// ErrScattered means that memory is not contiguous.
+var ErrScattered = errors.New("the memory is not contiguous")
 
-// AcquirePeer is Acquire for memory that real devices can reach and that lies in one
-// piece.
-func (g *GPU) AcquirePeer(a gpu.Addr, n uint64) (b []byte, back func(), err error) {
+// AcquirePeer is Acquire for contiguous memory that real devices can reach.
+func (g *GPU) AcquirePeer(a gpu.Addr, n uint64) (b []byte, release func(), err error) {
 	if !g.arena.peer {
-		return nil, nil, gpu.Fail("lend peer memory", gpu.ErrNotSupported, "the GPU's memory is memory of this machine")
+		return nil, nil, gpu.Fail("acquire peer memory", gpu.ErrNotSupported, "the GPU's memory is memory of this machine")
 	}
-	l, err := g.Acquire(a, n)
+	access, err := g.Acquire(a, n)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(l.Segs()) != 1 {
-		l.Release()
-		return nil, nil, fmt.Errorf("%d bytes at %v: %d pieces: %w", n, a, len(l.Segs()), ErrScattered)
+	segs := access.Segs()
+	if len(segs) != 1 {
+		access.Release()
+		return nil, nil, fmt.Errorf("acquire %d bytes at %v: %d segments: %w", n, a, len(segs), ErrScattered)
 	}
-	return l.Segs()[0], l.Release, nil
+	return segs[0], access.Release, nil
 }

@@ -1,45 +1,46 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// The newest PTX that the compiler in CUDA 13.0 takes.
+// The newest PTX that the compiler in CUDA 13.0 accepts.
 const ptxMajor, ptxMinor = 9, 0
 
-// checkPTX is the compiler's part that is left in a GPU that compiles nothing:
-// whether this is PTX, for this driver and this card, with bodies that end and
-// instructions that exist. What operands they have it does not know.
-func checkPTX(text string, capability [2]int) (gpu.Code, string) {
-	l := &ptxLexer{rest: text}
+// checkPTX checks what a compiler would: whether this is PTX, for this driver and this
+// card, with bodies that end and instructions that exist. It does not check operands.
+func checkPTX(text string, capability [2]int) error {
+	l := newPTXLexer(text)
 	if l.next() != ".version" {
-		return gpu.ErrInvalidImage, "not PTX: it does not begin with .version"
+		return refuse(gpu.ErrInvalidImage, "not PTX: it does not begin with .version")
 	}
 	version := l.next()
 	major, minor, ok := ptxVersion(version)
-	if !ok {
-		return gpu.ErrInvalidPTX, fmt.Sprintf("version %q", version)
-	}
-	if major > ptxMajor || major == ptxMajor && minor > ptxMinor {
-		return gpu.ErrUnsupportedPTXVersion, fmt.Sprintf("version %s; this driver knows up to %d.%d", version, ptxMajor, ptxMinor)
-	}
-	if l.next() != ".target" {
-		return gpu.ErrInvalidPTX, "no .target after .version"
+	switch {
+	case !ok:
+		return refuse(gpu.ErrInvalidPTX, "invalid version %q", version)
+	case major > ptxMajor || major == ptxMajor && minor > ptxMinor:
+		return refuse(gpu.ErrUnsupportedPTXVersion, "version %s; this driver supports up to %d.%d", version, ptxMajor, ptxMinor)
+	case l.next() != ".target":
+		return refuse(gpu.ErrInvalidPTX, "no .target after .version")
 	}
 	target := l.next()
 	sm, ok := strings.CutPrefix(strings.TrimRight(target, "af"), "sm_")
 	n, err := strconv.Atoi(sm)
 	if have := 10*capability[0] + capability[1]; !ok || err != nil || n > have {
-		return gpu.ErrInvalidPTX, fmt.Sprintf("target %s; this GPU is sm_%d", target, have)
+		return refuse(gpu.ErrInvalidPTX, "target %s; this GPU is sm_%d", target, have)
 	}
-	if why := l.module(); why != "" {
-		return gpu.ErrInvalidPTX, why
+	if err := l.module(); err != nil {
+		return refuse(gpu.ErrInvalidPTX, "%v", err)
 	}
-	return gpu.Success, ""
+	return nil
 }
 
 func ptxVersion(s string) (major, minor int, ok bool) {
@@ -49,174 +50,129 @@ func ptxVersion(s string) (major, minor int, ok bool) {
 	return major, minor, ok && err == nil && err2 == nil
 }
 
-// module reads what follows the header, and says what is wrong with it.
-func (l *ptxLexer) module() string {
+// module reads what follows the header.
+func (l *ptxLexer) module() error {
 	initial := false // the next brace opens an initial value
 	for {
-		switch t := l.next(); t {
+		var err error
+		switch l.next() {
 		case "":
-			return ""
+			return nil
 		case "=":
 			initial = true
 		case ";":
 			initial = false
 		case "{":
-			why := ""
 			if initial {
-				why = l.skip(1)
+				_, err = l.skip(1)
 			} else {
-				why = l.body()
-			}
-			if why != "" {
-				return why
+				err = l.body()
 			}
 		case "}":
-			return "a brace that nothing opened"
+			err = errors.New("a brace that nothing opened")
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// body reads a function's body after its opening brace, or the lines of a
-// section, which only have directives.
-func (l *ptxLexer) body() string {
+// body reads a function's body after its opening brace, or the lines of a section, which
+// has directives only.
+func (l *ptxLexer) body() error {
 	for depth := 1; depth > 0; {
-		t := l.next()
-		why := ""
-		switch {
+		var err error
+		switch t := l.next(); {
 		case t == "":
-			return "a function without end"
+			return errors.New("a function without end")
 		case t == "{":
 			depth++
 		case t == "}":
 			depth--
-		case t == ";":
-		case t == ".loc" || t == ".file":
-			l.line()
+		case t == ";" || ptxLine.MatchString(t):
 		case t[0] == '.':
-			why = l.skip(0)
+			_, err = l.skip(0)
 		case t == "@":
 			if l.next() == "!" {
 				l.next()
 			}
-			why = l.instruction(l.next())
+			err = l.instruction(l.next())
 		case l.peek() == ":":
 			l.next() // t was a label
 		default:
-			why = l.instruction(t)
+			err = l.instruction(t)
 		}
-		if why != "" {
-			return why
+		if err != nil {
+			return err
 		}
 	}
-	return ""
+	return nil
 }
 
-func (l *ptxLexer) instruction(t string) string {
+func (l *ptxLexer) instruction(t string) error {
 	op, _, _ := strings.Cut(t, ".")
 	if !ptxOpcodes[op] {
-		return fmt.Sprintf("unknown instruction %q", t)
+		return fmt.Errorf("unknown instruction %q", t)
 	}
-	if why := l.skip(0); why != "" {
-		return why
+	end, err := l.skip(0)
+	if err == nil && end == "}" {
+		err = fmt.Errorf("instruction %s without a semicolon", t)
 	}
-	if l.last == "}" {
-		return fmt.Sprintf("instruction %s without a semicolon", t)
-	}
-	return ""
+	return err
 }
 
-// skip passes over a statement: up to its semicolon, or up to the brace that
-// closes what is around it, which it leaves. With depth 1 it passes over an
-// initial value instead.
-func (l *ptxLexer) skip(depth int) string {
+// skip skips a statement: up to its semicolon, or to the brace that closes what is around
+// it, which it leaves. With depth 1 it skips an initial value instead. It returns the
+// token at the end.
+func (l *ptxLexer) skip(depth int) (end string, err error) {
 	value := depth > 0
 	for {
-		before := l.rest
-		switch l.next() {
+		switch l.peek() {
 		case "":
-			return "a statement without end"
+			return "", errors.New("a statement without end")
 		case "{":
 			depth++
 		case "}":
 			if depth == 0 {
-				l.rest = before
-				return ""
+				return "}", nil
 			}
-			if depth--; value && depth == 0 {
-				return ""
-			}
-		case ";":
-			if depth == 0 {
-				return ""
-			}
+			depth--
+		}
+		if t := l.next(); depth == 0 && (value || t == ";") {
+			return t, nil
 		}
 	}
 }
 
-// A ptxLexer cuts PTX into words, texts and single characters.
-type ptxLexer struct {
-	rest string
-	last string // what next returned
+// A ptxLexer returns the tokens of PTX one by one.
+type ptxLexer struct{ rest []string }
+
+var (
+	// ptxToken is a comment, a .loc or .file directive with its line, a text, a word or a
+	// character. Words contain dots, and colons in pairs: ld.shared::cta.u32.
+	ptxToken = regexp.MustCompile(`/\*(?s:.*?)(?:\*/|$)|//[^\n]*|\.(?:loc|file)\b[^\n]*|"[^"]*"?|[\w.$%](?:[\w.$%]|::)*|\S`)
+	ptxLine  = regexp.MustCompile(`^\.(?:loc|file)\b`)
+)
+
+func newPTXLexer(text string) *ptxLexer {
+	return &ptxLexer{slices.DeleteFunc(ptxToken.FindAllString(text, -1), func(t string) bool {
+		return strings.HasPrefix(t, "/*") || strings.HasPrefix(t, "//")
+	})}
 }
 
-// next is "" at the end.
-func (l *ptxLexer) next() string {
-	l.space()
-	n := 0
-	switch {
-	case l.rest == "":
-	case l.rest[0] == '"':
-		n = len(l.rest)
-		if end := strings.IndexByte(l.rest[1:], '"'); end >= 0 {
-			n = end + 2
-		}
-	default:
-		n = max(wordLen(l.rest), 1)
-	}
-	l.last, l.rest = l.rest[:n], l.rest[n:]
-	return l.last
-}
-
+// peek returns the next token, or "" at the end.
 func (l *ptxLexer) peek() string {
-	saved := *l
-	t := l.next()
-	*l = saved
+	if len(l.rest) == 0 {
+		return ""
+	}
+	return l.rest[0]
+}
+
+func (l *ptxLexer) next() string {
+	t := l.peek()
+	l.rest = l.rest[min(1, len(l.rest)):]
 	return t
 }
-
-// wordLen is the length of the word that s begins with. Words contain dots, and
-// colons in pairs: ld.shared::cta.u32.
-func wordLen(s string) (n int) {
-	for n < len(s) {
-		switch c := s[n]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._$%", c) >= 0:
-			n++
-		case n > 0 && strings.HasPrefix(s[n:], "::"):
-			n += 2
-		default:
-			return n
-		}
-	}
-	return n
-}
-
-// space passes over blanks and comments.
-func (l *ptxLexer) space() {
-	for {
-		l.rest = strings.TrimLeft(l.rest, " \t\r\n\v\f")
-		switch {
-		case strings.HasPrefix(l.rest, "//"):
-			l.line()
-		case strings.HasPrefix(l.rest, "/*"):
-			_, l.rest, _ = strings.Cut(l.rest, "*/")
-		default:
-			return
-		}
-	}
-}
-
-// line passes over the rest of the line.
-func (l *ptxLexer) line() { _, l.rest, _ = strings.Cut(l.rest, "\n") }
 
 // ptxOpcodes are the instructions of PTX 9.0, without what follows their first
 // dot.

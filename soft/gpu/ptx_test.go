@@ -84,14 +84,15 @@ func TestPTXIsTakenOrRefusedAsByCUDA(t *testing.T) {
 		{"cut in a text", ptxHead + ".entry k() { .pragma \"nounroll", gpu.ErrInvalidPTX},
 		{"cut in a comment", ptxHead + ".entry k() { /* ret; }", gpu.ErrInvalidPTX},
 		{"cut in a value", ptxHead + ".global .b8 x[2] = {1, ", gpu.ErrInvalidPTX},
+		{"a comment in a text", ptxHead + ".entry k() { .pragma \"// /*\"; frobnicate; }", gpu.ErrInvalidPTX},
 		{"a brace too many", ptxHead + ".entry k() { ret; } }", gpu.ErrInvalidPTX},
 	} {
-		if got, why := checkPTX(c.text, [2]int{9, 0}); got != c.want {
-			t.Errorf("%s: %s (%s), want %s", c.name, got.Name(), why, c.want.Name())
+		if err := checkPTX(c.text, [2]int{9, 0}); gpu.CodeOf(err) != c.want {
+			t.Errorf("%s: %s (%v), want %s", c.name, gpu.CodeOf(err).Name(), err, c.want.Name())
 		}
 	}
-	if got, why := checkPTX(".version 8.0\n.target sm_90\n", [2]int{8, 6}); got != gpu.ErrInvalidPTX || !strings.Contains(why, "sm_86") {
-		t.Errorf("text for a later card: %s (%s)", got.Name(), why)
+	if err := checkPTX(".version 8.0\n.target sm_90\n", [2]int{8, 6}); gpu.CodeOf(err) != gpu.ErrInvalidPTX || !strings.Contains(err.Error(), "sm_86") {
+		t.Errorf("text for a later card: %v", err)
 	}
 }
 
@@ -100,8 +101,8 @@ func TestCutPTXIsRefused(t *testing.T) {
 	text := ptxHead + ".visible .entry k(.param .u64 p) {\n\t.reg .b32 %r<3>;\n\t@%p1 st.v2.u32 [%rd1], {%r1, %r2};\n\tret;\n}\n"
 	from, to := strings.Index(text, "{")+1, strings.LastIndex(text, "}")
 	for n := from; n <= to; n++ {
-		if got, _ := checkPTX(text[:n], [2]int{9, 0}); got != gpu.ErrInvalidPTX {
-			t.Errorf("%q: %s", text[:n], got.Name())
+		if err := checkPTX(text[:n], [2]int{9, 0}); gpu.CodeOf(err) != gpu.ErrInvalidPTX {
+			t.Errorf("%q: %v", text[:n], err)
 		}
 	}
 }
@@ -110,9 +111,8 @@ func FuzzCheckPTX(f *testing.F) {
 	f.Add(ptxOddities)
 	f.Add(ptxHead + ".entry k() {{{ @ ! x : .loc")
 	f.Fuzz(func(t *testing.T, text string) {
-		code, why := checkPTX(text, [2]int{9, 0})
-		if (code == gpu.Success) != (why == "") {
-			t.Errorf("%s, because %q", code.Name(), why)
+		if err := checkPTX(text, [2]int{9, 0}); err != nil && err.Error() == "" {
+			t.Errorf("%s without a reason", gpu.CodeOf(err).Name())
 		}
 	})
 }

@@ -90,7 +90,7 @@ func (c *context) newStream(blocking bool) *Stream {
 	return s
 }
 
-// push enqueues a task, or lets go of what it holds.
+// push enqueues a task, or releases what it holds.
 func (s *Stream) push(op string, t task) error {
 	if s.blocking {
 		// One lock for looking at the others and for taking a place in the
@@ -114,7 +114,7 @@ func (s *Stream) push(op string, t task) error {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.ctx.drv.release(&t)
+		s.ctx.drv.release(t.dst, t.src)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ const (
 	taskWaitEvent
 )
 
-// A task is a piece of a stream's work. It holds the memory it names.
+// A task is one operation of a stream. It holds its memory.
 type task struct {
 	kind  taskKind
 	after []ticket
@@ -36,17 +36,12 @@ type task struct {
 	rec    *record
 }
 
-// release lets go of the memory that a task holds.
-func (d *Driver) release(t *task) {
-	if t.dst.blk != nil {
-		d.yield(t.dst, t.src)
-	}
-}
-
-// execute does a task, or only its bookkeeping when the context is lost or
-// skip says so. It reports whether the stream gave up waiting.
+// execute runs a task, or only completes it if the context is lost or skip is set. It
+// reports whether the stream gave up waiting.
 func (s *Stream) execute(t *task, skip bool) (broken bool) {
-	defer s.ctx.drv.release(t)
+	if t.dst.blk != nil {
+		defer s.ctx.drv.release(t.dst, t.src)
+	}
 	for _, o := range t.after {
 		o.s.reach(o.n)
 	}
@@ -60,7 +55,7 @@ func (s *Stream) execute(t *task, skip bool) (broken bool) {
 	case t.kind == taskWaitEvent:
 		select {
 		case <-t.rec.done:
-			return t.rec.skipped && s.ctx.dying()
+			return t.rec.skipped && closed(s.ctx.dead)
 		case <-s.ctx.dead:
 			return true
 		}
@@ -70,7 +65,7 @@ func (s *Stream) execute(t *task, skip bool) (broken bool) {
 	return false
 }
 
-// touch does a task that touches memory. A fault loses the context.
+// touch runs a task that accesses memory. A fault loses the context.
 func (s *Stream) touch(t *task) (broken bool) {
 	defer func() {
 		if why := fault(recover()); why != "" {
@@ -79,9 +74,9 @@ func (s *Stream) touch(t *task) (broken bool) {
 	}()
 	switch t.kind {
 	case taskCopy:
-		moveBytes(t.dst.cursor(), t.src.cursor(), t.n)
+		move(t.dst.cursor(), t.src.cursor(), t.n)
 	case taskFill:
-		fillBytes(t.dst, uint32(t.value), t.width, t.n)
+		fill(t.dst, uint32(t.value), t.width, t.n)
 	case taskLaunch:
 		t.launch.run(s.ctx)
 	case taskWrite:
@@ -92,8 +87,7 @@ func (s *Stream) touch(t *task) (broken bool) {
 	return false
 }
 
-// word is the 4 or 8 bytes that a task is about. An aligned word never crosses
-// frames.
+// word returns the 4 or 8 bytes of a task. An aligned word never crosses frames.
 func (t *task) word() []byte { return t.dst.cursor().now[:t.width] }
 
 const (
@@ -101,13 +95,12 @@ const (
 	lastPause  = time.Millisecond
 )
 
-// waitWord waits until the word meets the condition, and reports whether it
-// did. The CPU or another device may write the word, and nobody would tell us:
-// so we have to look, less and less often.
+// waitWord waits until the word meets the condition, and reports whether it did. Writes
+// of the CPU and of other devices cannot be observed, so it polls, less and less often.
 func (s *Stream) waitWord(t *task) bool {
 	word := t.word()
 	for pause := firstPause; !meets(loadWord(word), t.value, t.width, t.cond); pause = min(2*pause, lastPause) {
-		if s.ctx.dying() {
+		if closed(s.ctx.dead) {
 			return false
 		}
 		time.Sleep(pause)
@@ -115,7 +108,7 @@ func (s *Stream) waitWord(t *task) bool {
 	return true
 }
 
-// meets is CUDA's comparison. GEQ is cyclic: a counter may wrap around.
+// meets is CUDA's comparison. GEQ is cyclic, for counters that wrap around.
 func meets(word, value uint64, width int, c gpu.Cond) bool {
 	switch {
 	case c == gpu.CondGEQ && width == 4:
@@ -132,41 +125,21 @@ func meets(word, value uint64, width int, c gpu.Cond) bool {
 	return ^(word | value) != 0
 }
 
-// Copy enqueues a copy. One with memory that the driver does not know is
-// finished when it returns.
+// Copy enqueues a copy. If the driver does not know the memory, it waits for the copy.
 func (s *Stream) Copy(dst, src gpu.Addr, n uint64) error {
 	const call = "cuMemcpyAsync"
 	if err := s.check(call); err != nil || n == 0 {
 		return err
 	}
-	to, from, c, detail := s.ctx.drv.acquire2(dst, src, n)
-	if c != gpu.Success {
-		return gpu.Fail(fmt.Sprintf("%s(%v, %v, %d)", call, dst, src, n), c, detail)
+	to, from, err := s.ctx.drv.acquire2(dst, src, n)
+	if err != nil {
+		return fail(fmt.Sprintf("%s(%v, %v, %d)", call, dst, src, n), err)
 	}
 	plain := to.blk.plain || from.blk.plain
 	if err := s.push(call, task{kind: taskCopy, dst: to, src: from, n: n}); err != nil || !plain {
 		return err
 	}
 	return s.Synchronize()
-}
-
-// Fill enqueues a fill.
-func (s *Stream) Fill(dst gpu.Addr, value uint32, width int, n uint64) error {
-	if err := s.check("cuMemsetAsync"); err != nil {
-		return err
-	}
-	size, c, detail := fillSize(dst, width, n)
-	if c == gpu.Success && size == 0 {
-		return nil
-	}
-	var p place
-	if c == gpu.Success {
-		p, c, detail = s.ctx.drv.acquire(dst, size, s.ctx.anyHost())
-	}
-	if c != gpu.Success {
-		return gpu.Fail(fillOp(dst, value, width, n), c, detail)
-	}
-	return s.push("cuMemsetAsync", task{kind: taskFill, dst: p, value: uint64(value), width: width, n: size})
 }
 
 // Do enqueues a function on the host.
@@ -182,7 +155,7 @@ func (s *Stream) Write(a gpu.Addr, value uint64, width int) error {
 	return s.pushWord("cuStreamWriteValue", a, task{kind: taskWrite, value: value, width: width})
 }
 
-// Wait holds the stream until the word at a meets cond.
+// Wait makes the stream wait until the word at a meets cond.
 func (s *Stream) Wait(a gpu.Addr, value uint64, width int, cond gpu.Cond) error {
 	return s.pushWord("cuStreamWaitValue", a, task{kind: taskWait, value: value, width: width, cond: cond})
 }
@@ -203,10 +176,9 @@ func (s *Stream) pushWord(call string, a gpu.Addr, t task) error {
 	if t.width == 4 {
 		t.value = uint64(uint32(t.value))
 	}
-	var c gpu.Code
-	var detail string
-	if t.dst, c, detail = s.ctx.drv.acquire(a, uint64(t.width), wantWord); c != gpu.Success {
-		return gpu.Fail(op(), c, detail)
+	var err error
+	if t.dst, err = s.ctx.drv.acquire(a, uint64(t.width), wantWord); err != nil {
+		return fail(op(), err)
 	}
 	return s.push(call, t)
 }
