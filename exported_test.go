@@ -3,6 +3,8 @@ package culvert_test
 import (
 	"fmt"
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"path"
 	"slices"
 	"strconv"
@@ -250,4 +252,37 @@ func (p *publicPackage) internalType(t ast.Expr) string {
 		}
 	}
 	return ""
+}
+
+// TestExportedIdentifiersFindsLeaks checks the check.
+func TestExportedIdentifiersFindsLeaks(t *testing.T) {
+	const text = `package p
+import ("` + module + `internal/dev"; low "` + module + `internal/abi/nvme")
+type seam = dev.Seam
+type ( Good struct { seam; hidden dev.OS }; Embeds struct { dev.Node }; Field struct { OS dev.OS }; Alias = dev.Mapping; Map map[string][]dev.OS )
+type Iface interface { M(low.Command) error }
+type Generic[T dev.Owner] struct{}
+func (Good) Method() (*dev.OS, error)
+func (hidden) Method() dev.OS
+func Func(func(...dev.OS))
+func Local() seam
+func private() dev.OS
+var V, _ = dev.OS(nil), 0
+var W = &dev.Seam{}
+const Number = low.SUCCESS
+`
+	f, err := parser.ParseFile(token.NewFileSet(), "p.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range (&publicPackage{dir: "p", files: []*ast.File{f}}).leaks() {
+		name, _, _ := strings.Cut(l, ":")
+		got = append(got, strings.TrimPrefix(name, "p."))
+	}
+	slices.Sort(got)
+	want := []string{"Alias", "Embeds", "Field.OS", "Func", "Generic", "Good.Method", "Iface.M", "Local", "Map", "W"}
+	if !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
 }
