@@ -31,7 +31,7 @@ func allocKinds(b *bench) {
 	for _, k := range kinds {
 		name := k.String()
 		a := got(b.dev.Alloc(k, n, 0)).ok(b, name)
-		p := got(b.dev.Pointer(a + n/2)).ok(b, name+".pointer")
+		p := got(b.dev.Pointer(a+n/2)).ok(b, name+".pointer")
 		b.equal(name+".kind", p.Kind, k)
 		b.equal(name+".base", p.Base == a, true)
 		b.equal(name+".contains", p.Contains(a, n), true)
@@ -119,7 +119,7 @@ func allocLarge(b *bench) {
 	b.contains("fill-after", a+border+half, text)
 	b.ok("copy", b.dev.Copy(a+n-half, a+border-half/2, half))
 	b.contains("copy-end", a+n-4, []byte{4, 3, 2, 1})
-	p := got(b.dev.Pointer(a + n - 1)).ok(b, "pointer")
+	p := got(b.dev.Pointer(a+n-1)).ok(b, "pointer")
 	b.equal("pointer-base", p.Base == a, true)
 	b.ok("free", b.dev.Free(a))
 }
@@ -190,7 +190,7 @@ func devicePointer(b *bench) {
 	h := b.alloc(gpu.KindHost, 8192)
 	d := got(b.dev.DevicePointer(uintptr(h))).ok(b, "host")
 	b.equal("host.same", d == h, true)
-	d = got(b.dev.DevicePointer(uintptr(h) + 100)).ok(b, "host.inside")
+	d = got(b.dev.DevicePointer(uintptr(h)+100)).ok(b, "host.inside")
 	b.equal("host.inside.same", d == h+100, true)
 	plain := pages(b, 8192, rw)
 	b.note("plain", errOf(b.dev.DevicePointer(host(plain))))

@@ -28,7 +28,7 @@ func register(b *bench) {
 	m := pages(b, n, rw)
 	want := bytes.Clone(m)
 	b.ok("register", b.dev.Register(host(m), n, gpu.RegisterPortable|gpu.RegisterDeviceMap))
-	p := got(b.dev.Pointer(addr(m) + 5000)).ok(b, "pointer")
+	p := got(b.dev.Pointer(addr(m)+5000)).ok(b, "pointer")
 	b.equal("pointer.kind", p.Kind, gpu.KindRegistered)
 	b.equal("pointer.base", p.Base == addr(m), true)
 	b.equal("pointer.size", p.Size, uint64(n))
