@@ -81,10 +81,9 @@ const (
 // choose returns the index of the route for a request: the first that accepts it.
 // A route over its limit is passed over only if a parallel route follows that
 // accepts the request. now returns the state of route i; it is called once for each
-// route that is considered. why receives the reasons of the better routes. The result
-// is -1 if no route accepts the request.
+// route that is considered. why, empty before, receives the reasons of the better
+// routes. The result is -1 if no route accepts the request.
 func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined) int {
-	*why = route.Declined{}
 	over := -1 // the best route that is over its limit
 	for i := range plan {
 		t, state := &plan[i], now(i)

@@ -64,9 +64,6 @@ func TestChoose(t *testing.T) {
 			}
 			asked := map[int]int{}
 			var why route.Declined
-			for i := range why { // what an earlier choice has left
-				why[i] = decline(route.ID(i), "stale", "", "")
-			}
 			got := route.None
 			at := choose(plan, &c.op, func(i int) State { asked[i]++; return c.now[plan[i].ID] }, &why)
 			if at >= 0 {

@@ -142,6 +142,19 @@ func (r *rejecting) Run(_ context.Context, _ []Op, res []route.Receipt) error {
 	return &RejectedError{why, unix.EREMOTEIO}
 }
 
+// A changing route declines the first time it is asked.
+type changing struct {
+	*fake
+	asked int
+}
+
+func (c *changing) State(*Op) State {
+	if c.asked++; c.asked == 1 {
+		return State{Learned: decline(c.traits.ID, "kernel", "not yet", "")}
+	}
+	return State{}
+}
+
 // What was moved before a rejection is moved again, and counted once.
 func TestRejectedAttemptLeavesNoTrace(t *testing.T) {
 	top, bottom := &rejecting{fake: newFake(route.P2PDMA, 0)}, newFake(route.Ring, 100)
@@ -151,6 +164,17 @@ func TestRejectedAttemptLeavesNoTrace(t *testing.T) {
 	}
 	if r := &res[0]; r.Bytes != 10 || r.By[route.P2PDMA] != 0 || r.Host.Bytes != 0 || r.Declined[route.P2PDMA] != top.state.Learned {
 		t.Errorf("%v", r)
+	}
+	// In a batch the op after a rejected one is chosen for twice: the first reasons are
+	// forgotten.
+	top = &rejecting{fake: newFake(route.P2PDMA, 10)}
+	busyOnce := &changing{fake: newFake(route.Bar, 0)}
+	res = make([]route.Receipt, 2)
+	if err := (&Ladder{routes: []Route{top, busyOnce, bottom}}).Plan(nil).Run(context.Background(), []Op{op(10), op(11)}, res); err != nil {
+		t.Fatal(err)
+	}
+	if r := &res[1]; r.Route != route.Bar || r.Declined[route.Bar] != nil {
+		t.Errorf("the receipt declines its own route: %v", r)
 	}
 	// A route that is rejected and accepts the same request again is an error, not a
 	// loop.

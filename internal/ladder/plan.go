@@ -162,8 +162,9 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		}
 		took, err := p.runChecked(ctx, at, ops[i:j], res[i:j])
 		if tries++; tries <= len(p.routes) && isRejected(err) {
-			// The route has learned from it: the next choice passes it over.
-			clear(res[i:j])
+			// The route has learned from it: the next choice passes it over. Op j will be
+			// chosen for again, too.
+			clear(res[i:min(j+1, len(res))])
 			at = p.choose(&ops[i], batch, &res[i].Declined)
 			continue
 		}
