@@ -216,6 +216,16 @@ func waitFor(name string) {
 	}
 }
 
+// absolute resolves a path that is relative to an open directory, the argument
+// before it.
+func (n *notice) absolute(arg int, path string) string {
+	if arg == 0 || int32(n.args[arg-1]) == unix.AT_FDCWD || strings.HasPrefix(path, "/") {
+		return path
+	}
+	dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", n.pid, int32(n.args[arg-1])))
+	return dir + "/" + path
+}
+
 // paths are those of the call's arguments. A file without a name has none.
 func (n *notice) paths(call atCall) (paths []string) {
 	if call.fd {
@@ -231,7 +241,7 @@ func (n *notice) paths(call atCall) (paths []string) {
 		buf := make([]byte, unix.PathMax)
 		got, _ := mem.ReadAt(buf, int64(n.args[i]))
 		text, _, _ := bytes.Cut(buf[:got], []byte{0})
-		paths = append(paths, string(text))
+		paths = append(paths, n.absolute(i, string(text)))
 	}
 	return paths
 }

@@ -41,9 +41,11 @@ type Options struct {
 // A File is a temporary file or directory beside its target.
 type File struct {
 	*os.File
-	target string
-	opts   Options
-	temp   string // its path; empty while it has no name, and after Commit
+	dir  *Dir // in which the target is
+	mine bool // dir is closed with the file
+	name string
+	opts Options
+	temp string // its name; empty while it has none, and after Commit
 }
 
 // Write replaces the file at path by what write writes, and removes leftovers of
@@ -67,30 +69,44 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 // Create creates a temporary file that Commit makes the target. The caller must
 // call Discard.
 func Create(target string, o Options) (*File, error) {
+	dir, err := OpenDir(filepath.Dir(target))
+	if err != nil {
+		return nil, targetError(target, err)
+	}
+	f, err := CreateIn(dir, filepath.Base(target), o)
+	if err != nil {
+		dir.Close()
+		return nil, targetError(target, err)
+	}
+	f.mine = true
+	return f, nil
+}
+
+// CreateIn does the same for a target in an open directory: whatever takes the place
+// of that directory, the file is not put into it. dir must stay open.
+func CreateIn(dir *Dir, name string, o Options) (*File, error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	f := &File{target: target, opts: o}
+	f := &File{dir: dir, name: name, opts: o}
 	if err := f.create(); err != nil {
-		// The name of the temporary file means nothing to a user.
-		if pe, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pe.Err
-		}
-		return nil, &fs.PathError{Op: "create", Path: target, Err: err}
+		return nil, targetError(dir.Path(name), err)
 	}
 	return f, nil
+}
+
+// targetError hides the name of the temporary file, which means nothing to a user.
+func targetError(target string, err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	return &fs.PathError{Op: "create", Path: target, Err: err}
 }
 
 func (f *File) create() error {
 	if f.opts.Unnamed {
 		f.opts.Step("create")
-		fd, err := unix.Open(filepath.Dir(f.target), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, uint32(f.opts.Mode))
-		if err == nil {
-			f.File = os.NewFile(uintptr(fd), f.target)
-			_, err := f.lock()
-			return err
-		}
-		if !isAny(err, unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOSYS) {
+		if ok, err := f.createUnnamed(); ok || err != nil {
 			return err
 		}
 	}
@@ -100,7 +116,7 @@ func (f *File) create() error {
 			return err
 		}
 		f.opts.Step("create")
-		f.File, err = create(temp, f.opts)
+		f.File, err = create(f.dir, temp, f.opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -120,24 +136,50 @@ func (f *File) create() error {
 	}
 }
 
-// newTemp returns a path for the temporary file.
-func (f *File) newTemp() (string, error) {
-	dir, base := filepath.Split(f.target)
-	if f.opts.Temp == "" {
-		return filepath.Join(dir, "."+base+"."+rand.Text()[:8]+Suffix), nil
+// createUnnamed creates a file without a name, if one can be given to it later:
+// only root can do so without /proc.
+func (f *File) createUnnamed() (bool, error) {
+	fd, err := unix.Openat(int(f.dir.file.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, uint32(f.opts.Mode))
+	if isAny(err, unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOSYS) {
+		return false, nil
 	}
-	temp := filepath.Join(dir, f.opts.Temp)
-	return temp, remove(temp)
+	if err != nil {
+		return false, err
+	}
+	f.File = os.NewFile(uintptr(fd), f.dir.Path(f.name))
+	if unix.Access(procPath(f.File), unix.F_OK) != nil {
+		return false, f.Close()
+	}
+	_, err = f.lock()
+	return true, err
 }
 
-func create(name string, o Options) (*os.File, error) {
-	if !o.Dir {
-		return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, o.Mode)
+func procPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// newTemp returns a name for the temporary file.
+func (f *File) newTemp() (string, error) {
+	if f.opts.Temp == "" {
+		return tempPrefix(f.name) + "." + rand.Text()[:8] + Suffix, nil
 	}
-	if err := os.Mkdir(name, o.Mode); err != nil {
+	return f.opts.Temp, f.dir.Remove(f.opts.Temp)
+}
+
+// maxPrefix leaves room for the rest of a temporary file's name in 255 bytes.
+const maxPrefix = 200
+
+// tempPrefix begins the names of the temporary files of a target.
+func tempPrefix(name string) string {
+	return "." + name[:min(len(name), maxPrefix)]
+}
+
+func create(dir *Dir, name string, o Options) (*os.File, error) {
+	if !o.Dir {
+		return dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, o.Mode)
+	}
+	if err := dir.Mkdir(name, o.Mode); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(name)
+	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fs.ErrExist // another process took it for a leftover: use another name
 	}
@@ -157,12 +199,12 @@ func (f *File) lock() (bool, error) {
 	case f.temp == "":
 		return true, nil
 	}
-	here, err := f.Stat()
-	if err != nil {
+	var here unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &here); err != nil {
 		return false, err
 	}
-	there, err := os.Lstat(f.temp)
-	return err == nil && os.SameFile(here, there), nil
+	there, err := f.dir.Stat(f.temp)
+	return err == nil && here.Ino == there.Ino && here.Dev == there.Dev, nil
 }
 
 // Commit gives the file its name and forces the name to storage. The caller must
@@ -170,7 +212,7 @@ func (f *File) lock() (bool, error) {
 func (f *File) Commit() error {
 	if f.temp == "" {
 		f.opts.Step("link")
-		err := f.link(f.target)
+		err := f.link(f.name)
 		if err == nil {
 			return f.syncDir()
 		}
@@ -188,7 +230,7 @@ func (f *File) Commit() error {
 		f.temp = temp
 	}
 	f.opts.Step("rename")
-	if err := os.Rename(f.temp, f.target); err != nil {
+	if err := f.dir.Rename(f.temp, f.name); err != nil {
 		return err
 	}
 	f.temp = ""
@@ -197,25 +239,29 @@ func (f *File) Commit() error {
 
 // link gives an unnamed file a name.
 func (f *File) link(name string) error {
-	from := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
-	if err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
-		return fmt.Errorf("name %s: %w", name, err)
+	err := unix.Linkat(unix.AT_FDCWD, procPath(f.File), int(f.dir.file.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		return fmt.Errorf("name %s: %w", f.dir.Path(name), err)
 	}
 	return nil
 }
 
 func (f *File) syncDir() error {
 	f.opts.Step("sync directory")
-	return SyncDir(filepath.Dir(f.target))
+	return f.dir.Sync()
 }
 
 // Discard closes the file, and removes it unless it was committed.
 func (f *File) Discard() error {
 	var err error
 	if f.temp != "" {
-		err = os.RemoveAll(f.temp)
+		err = f.dir.RemoveAll(f.temp)
 	}
-	return errors.Join(err, f.Close())
+	err = errors.Join(err, f.Close())
+	if f.mine {
+		err = errors.Join(err, f.dir.Close())
+	}
+	return err
 }
 
 // Sweep removes temporary files of killed processes whose target's path begins
@@ -223,48 +269,57 @@ func (f *File) Discard() error {
 // may not remove.
 func Sweep(prefix string) {
 	dir, base := filepath.Split(prefix)
-	list, _ := os.ReadDir(filepath.Clean(dir + "."))
-	for _, e := range list {
-		if strings.HasPrefix(e.Name(), "."+base) && strings.HasSuffix(e.Name(), Suffix) {
-			removeLeftover(filepath.Join(dir, e.Name()))
+	if d, err := OpenDir(filepath.Clean(dir + ".")); err == nil {
+		d.Sweep(base)
+		d.Close()
+	}
+}
+
+// Sweep does the same for the targets in the directory whose names begin with prefix.
+func (d *Dir) Sweep(prefix string) {
+	list, _ := d.Names(".")
+	for _, name := range list {
+		if strings.HasPrefix(name, tempPrefix(prefix)) && strings.HasSuffix(name, Suffix) {
+			d.removeLeftover(name)
 		}
 	}
 }
 
-func removeLeftover(name string) {
-	// Opening a FIFO must not wait for its writer.
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+func (d *Dir) removeLeftover(name string) {
+	f, err := d.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		_ = os.RemoveAll(name)
+		_ = d.RemoveAll(name)
 	}
 }
 
-// Symlink makes path a symbolic link to target, which has the name temp at first.
-// A file of that name is a leftover. step is called as Options.Step is.
+// Symlink makes path a symbolic link to target, which has the name temp, beside it,
+// at first. A file of that name is a leftover. step is called as Options.Step is.
 func Symlink(target, path, temp string, step func(name string)) error {
+	dir, err := OpenDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return SymlinkIn(dir, target, filepath.Base(path), filepath.Base(temp), step)
+}
+
+// SymlinkIn does the same in an open directory.
+func SymlinkIn(dir *Dir, target, name, temp string, step func(name string)) error {
 	step("remove")
-	if err := remove(temp); err != nil {
+	if err := dir.Remove(temp); err != nil {
 		return err
 	}
 	step("link")
-	if err := os.Symlink(target, temp); err != nil {
+	if err := dir.Symlink(target, temp); err != nil {
 		return err
 	}
 	step("rename")
-	if err := os.Rename(temp, path); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return nil
-}
-
-// remove removes a file that need not exist.
-func remove(name string) error {
-	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if err := dir.Rename(temp, name); err != nil {
+		return errors.Join(err, dir.Remove(temp))
 	}
 	return nil
 }
@@ -300,15 +355,12 @@ func unsupported(err error) bool {
 // SyncDir forces the names in a directory to storage. File systems that cannot do
 // so have nothing to force.
 func SyncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return nil
+	return d.Sync()
 }
 
 func isAny(err error, list ...error) bool {

@@ -156,3 +156,64 @@ func TestSymlink(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
+
+// Whatever takes the place of something below a Dir, or of the directory itself,
+// nothing outside of it is opened, made or removed.
+func TestDirCannotBeLeft(t *testing.T) {
+	top := t.TempDir()
+	in, out := filepath.Join(top, "in"), filepath.Join(top, "out")
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(in, "sub"), 0o755), os.Mkdir(out, 0o755),
+		os.WriteFile(filepath.Join(out, "file"), []byte("theirs"), 0o600),
+		os.Symlink("../out", filepath.Join(in, "link")),
+		os.Symlink("../../out/file", filepath.Join(in, "sub/file")),
+		unix.Mkfifo(filepath.Join(in, "fifo"), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := OpenDir(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, _, err := d.OpenRegular("sub/file"); !errors.Is(err, ErrSymlink) {
+		t.Errorf("a link to a file: %v", err)
+	}
+	if _, _, err := d.OpenRegular("fifo"); !errors.Is(err, ErrNotRegular) {
+		t.Errorf("a FIFO: %v", err)
+	}
+	for what, call := range map[string]func() error{
+		"open":    func() error { _, _, err := d.OpenRegular("link/file"); return err },
+		"parent":  func() error { _, _, err := d.OpenRegular("../out/file"); return err },
+		"stat":    func() error { _, err := d.Stat("link/file"); return err },
+		"mkdir":   func() error { return d.Mkdir("link/new", 0o755) },
+		"symlink": func() error { return d.Symlink("x", "link/new") },
+		"remove":  func() error { return d.Remove("link/file") },
+		"rename":  func() error { return d.Rename("fifo", "link/new") },
+		"list":    func() error { _, err := d.Names("link"); return err },
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s left the directory", what)
+		}
+	}
+	// A directory that is removed may have links in it.
+	if err := d.RemoveAll("sub"); err != nil {
+		t.Error(err)
+	}
+	f, err := CreateIn(d, "model", Options{Mode: 0o600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Discard()
+	moved := filepath.Join(top, "moved")
+	if err := errors.Join(os.Rename(in, moved), os.Symlink("out", in), f.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"file"}, names(t, out)); diff != "" {
+		t.Errorf("names outside (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"fifo", "link", "model"}, names(t, moved)); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
