@@ -49,9 +49,6 @@ func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err err
 	defer g.vecs.put(v)
 	for len(v.left) > 0 {
 		n, err := v.call(trap, g.fd, off+int64(moved))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
 		if err != nil {
 			g.err = err
 			return moved, err

@@ -80,9 +80,14 @@ func (v *vector) advance(n int) {
 // call runs preadv or pwritev, by number, on the rest.
 func (v *vector) call(trap uintptr, fd int, off int64) (int, error) {
 	iov := v.left[:min(len(v.left), maxVec)]
-	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), uintptr(off), 0, 0)
-	if errno != 0 {
-		return 0, errno
+	for {
+		n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&iov[0])), uintptr(len(iov)), uintptr(off), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
 	}
-	return int(n), nil
 }

@@ -1,9 +1,6 @@
 package nvme
 
-import (
-	abi "github.com/culvert-io/culvert/internal/abi/nvme"
-	"github.com/culvert-io/culvert/soft/pcie"
-)
+import abi "github.com/culvert-io/culvert/internal/abi/nvme"
 
 func (w *worker) admin(cmd *abi.Command) (dw0 uint32, s abi.Status) {
 	c := w.c
@@ -177,15 +174,7 @@ func (w *worker) answer(cmd *abi.Command, data []byte) abi.Status {
 	if s := w.prps(cmd, len(data)); s != abi.SUCCESS {
 		return s
 	}
-	access, err := w.c.fn.AcquireAll(w.ranges, pcie.Write)
-	if err != nil {
-		return abi.DATA_TRANSFER_ERROR
-	}
-	rest := data
-	for _, seg := range access.Segs() {
-		rest = rest[copy(seg, rest):]
-	}
-	if access.Release(len(data)) != nil {
+	if _, err := w.c.dma.Write(w.ranges, data); err != nil {
 		return abi.DATA_TRANSFER_ERROR
 	}
 	w.c.stats.out.Add(uint64(len(data)))

@@ -1,7 +1,9 @@
 package nvme
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
@@ -41,29 +43,17 @@ type Config struct {
 }
 
 const (
-	defaultQueues   = 16
-	defaultEntries  = 1024
-	defaultTransfer = 1 << 20
-	defaultWorkers  = 4
-
 	mpsMax  = 4 // MPSMAX: memory pages up to 64 KiB
 	minPage = 4096
 )
 
 // withDefaults sets defaults and checks the other values.
 func (c Config) withDefaults() (Config, error) {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&c.Queues, defaultQueues)
-	def(&c.Entries, defaultEntries)
-	def(&c.MaxTransfer, defaultTransfer)
-	def(&c.Workers, defaultWorkers)
-	if c.Serial == "" {
-		c.Serial = "CULVERT0"
-	}
+	c.Queues = cmp.Or(c.Queues, 16)
+	c.Entries = cmp.Or(c.Entries, 1024)
+	c.MaxTransfer = cmp.Or(c.MaxTransfer, 1<<20)
+	c.Workers = cmp.Or(c.Workers, 4)
+	c.Serial = cmp.Or(c.Serial, "CULVERT0")
 	switch {
 	case c.Queues < 1 || c.Queues > 1<<15:
 		return c, fmt.Errorf("%d queue pairs must be 1 to %d", c.Queues, 1<<15)
@@ -91,17 +81,14 @@ func (c Config) cap() uint64 {
 // barSize returns the size of BAR0: registers and doorbells, rounded up to a power of
 // two.
 func (c Config) barSize() uint64 {
-	size := uint64(2 * abi.REG_SQ0TD)
-	for size < abi.CQHDBL(uint16(c.Queues), c.Stride)+4 {
-		size *= 2
-	}
-	return size
+	end := abi.CQHDBL(uint16(c.Queues), c.Stride) + 4
+	return 1 << bits.Len64(end-1)
 }
 
 // mdts returns the field of Identify Controller.
-func (c Config) mdts() (n uint8) {
-	for size := c.MaxTransfer; size > minPage; size /= 2 {
-		n++
+func (c Config) mdts() uint8 {
+	if c.MaxTransfer < 0 {
+		return 0 // no limit
 	}
-	return n
+	return uint8(bits.TrailingZeros(uint(c.MaxTransfer / minPage)))
 }

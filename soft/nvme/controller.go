@@ -18,17 +18,18 @@ const version = 1<<16 | 4<<8
 // A Controller is an emulated drive on the fabric.
 type Controller struct {
 	fn     *pcie.Function
+	dma    pcie.Engine
 	cfg    Config
 	regs   *registers
 	bar    *pcie.Window
 	spaces []*namespace
 
-	users      gate.Gate // workers; open while the controller is enabled
-	dispatcher dispatcher
-	sqs        []atomic.Pointer[subQueue] // by id
-	cqs        []atomic.Pointer[compQueue]
-	vectors    []chan struct{}
-	page       atomic.Uint64 // size of a memory page, from CC.MPS
+	users   gate.Gate                  // workers; open while the controller is enabled
+	ready   chan *subQueue             // queues with a doorbell rung
+	sqs     []atomic.Pointer[subQueue] // by id
+	cqs     []atomic.Pointer[compQueue]
+	vectors []chan struct{}
+	page    atomic.Uint64 // size of a memory page, from CC.MPS
 
 	mappings atomic.Int32 // of BAR0
 	fatal    atomic.Bool  // until the next reset
@@ -55,14 +56,14 @@ func New(fn *pcie.Function, cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("NVMe controller %s: %w", fn.Name(), err)
 	}
 	c := &Controller{
-		fn: fn, cfg: cfg,
+		fn: fn, dma: pcie.Engine{Port: fn}, cfg: cfg,
 		sqs:     make([]atomic.Pointer[subQueue], cfg.Queues+1),
 		cqs:     make([]atomic.Pointer[compQueue], cfg.Queues+1),
 		vectors: make([]chan struct{}, cfg.Queues+1),
+		ready:   make(chan *subQueue, cfg.Queues+1),
 		wake:    make(chan struct{}, 1), requests: make(chan func(*manager)), stop: make(chan struct{}),
 	}
 	c.users.Shut()
-	c.dispatcher.rung.L = &c.dispatcher.mu
 	for i := range c.vectors {
 		c.vectors[i] = make(chan struct{}, 1)
 	}
@@ -102,7 +103,6 @@ func (c *Controller) BAR() *pcie.Window { return c.bar }
 // Close stops the controller when the commands in progress have ended.
 func (c *Controller) Close() error {
 	close(c.stop)
-	c.dispatcher.close()
 	c.running.Wait()
 	c.users.Shut()
 	c.bar.Remove()

@@ -27,5 +27,5 @@
 //
 // # Lock order
 //
-// Controller.mu, subQueue.mu, compQueue.mu, dispatcher.mu, then the fabric's.
+// Controller.mu, subQueue.mu, compQueue.mu, then the fabric's.
 package nvme

@@ -1,28 +1,25 @@
 package nvme
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 )
 
 // A namespace is a [Namespace] in use.
 type namespace struct {
 	Medium
-	shift uint         // of the block size
+	shift int          // of the block size
 	known atomic.Int64 // number of blocks when the medium was last asked
 }
 
 func newNamespace(n Namespace) (*namespace, error) {
-	if n.BlockSize == 0 {
-		n.BlockSize = 512
+	size := cmp.Or(n.BlockSize, 512)
+	if size < 512 || size > 4096 || size&(size-1) != 0 {
+		return nil, fmt.Errorf("block size %d must be a power of two from 512 to 4096", size)
 	}
-	ns := &namespace{Medium: n.Medium}
-	for 1<<ns.shift < n.BlockSize {
-		ns.shift++
-	}
-	if n.BlockSize < 512 || n.BlockSize > 4096 || 1<<ns.shift != n.BlockSize {
-		return nil, fmt.Errorf("block size %d must be a power of two from 512 to 4096", n.BlockSize)
-	}
+	ns := &namespace{Medium: n.Medium, shift: bits.TrailingZeros(uint(size))}
 	_, err := ns.blocks()
 	return ns, err
 }

@@ -48,9 +48,10 @@ func (w *worker) prpList(list uint64, page, n int) abi.Status {
 			entries = room
 		}
 		buf := w.list[:entries*8]
-		if !w.read(list, buf) {
+		if w.read(list, buf) != nil {
 			return abi.DATA_TRANSFER_ERROR
 		}
+		w.c.stats.listed.Add(uint64(len(buf)))
 		if more {
 			entries--
 		}
@@ -70,13 +71,9 @@ func (w *worker) prpList(list uint64, page, n int) abi.Status {
 	}
 }
 
-// read fetches a part of a list.
-func (w *worker) read(bus uint64, dst []byte) bool {
-	access, err := w.c.fn.Acquire(bus, len(dst), pcie.Read)
-	if err != nil {
-		return false
-	}
-	gather(dst, access.Segs())
-	w.c.stats.listed.Add(uint64(len(dst)))
-	return access.Release(len(dst)) == nil
+// read reads memory at a bus address.
+func (w *worker) read(bus uint64, dst []byte) error {
+	w.one[0] = pcie.Range{Bus: bus, Len: len(dst)}
+	_, err := w.c.dma.Read(w.one[:], dst)
+	return err
 }

@@ -2,8 +2,8 @@ package pcie
 
 import "github.com/culvert-io/culvert/soft/pcie/syncpoint"
 
-// An Engine is a DMA engine, such as an FPGA has, for tests and examples. It is safe
-// for concurrent use.
+// An Engine copies between memory of the program and bus addresses, as the DMA engine of
+// a device does. It is safe for concurrent use.
 type Engine struct {
 	Port *Function
 	// Points, if not nil, are passed by every transfer: "engine.acquired" before the
