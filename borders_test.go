@@ -83,7 +83,7 @@ var below = map[string][]string{
 	"machine":             {"gpu", "internal/dev", "soft", "nvme", "rdma"},
 	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},
 	"internal/gate":       {},
-	"internal/tune":       {"gpu"},
+	"internal/tune":       {"gpu", "internal/atomicfile"},
 	"internal/crc32c":     {},
 	"internal/atomicfile": {},
 	"internal/human":      {},

@@ -92,7 +92,8 @@ func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {
 	if opts != nil {
 		l.opts = *opts
 	}
-	if l.opts.small = l.opts.depth; l.opts.depth <= 0 {
+	l.opts.small = l.opts.depth // a given depth is for small reads, too
+	if l.opts.depth <= 0 {
 		l.opts.depth, l.opts.small = defaultDepth, smallDepth
 	}
 	if l.opts.Sums == nil {
@@ -202,9 +203,10 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 			for range ready {
 			}
 		}()
-		left := false
+		stopped := false // by the caller's loop
 		for i := range ready {
-			if left = left || !l.yield(i, yield); left {
+			if !stopped && !l.yield(i, yield) {
+				stopped = true
 				cancel()
 			}
 		}
@@ -216,7 +218,7 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		l.mu.Lock()
 		l.report.Release = time.Since(begin)
 		l.mu.Unlock()
-		if err != nil && !left {
+		if err != nil && !stopped {
 			yield(nil, err)
 		}
 	}

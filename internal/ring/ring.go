@@ -24,7 +24,7 @@ type Ring struct {
 	sched     scheduler
 	coalescer coalescer
 	split     splitReads
-	copies    copyQueue // last: all threads write it
+	copies    copyQueue // last, apart from what all threads read: they all write it
 }
 
 // New makes a ring for a GPU. It pins the slots of one pipeline and fails if that is

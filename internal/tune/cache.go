@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // Version is the version of the cache file's format.
@@ -191,18 +193,11 @@ func (c *Cache) write() error {
 	if err != nil {
 		return fmt.Errorf("tune: encode the cache: %w", err)
 	}
-	dir := filepath.Dir(c.path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.path), 0o700); err != nil {
 		return fmt.Errorf("tune: %w", err)
 	}
-	tmp, err := os.CreateTemp(dir, ".tune-*")
-	if err != nil {
-		return fmt.Errorf("tune: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(text, '\n'))
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return fmt.Errorf("tune: %w", err)
-	}
-	return os.Rename(tmp.Name(), c.path)
+	return atomicfile.Write(c.path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
 }
