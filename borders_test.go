@@ -66,7 +66,7 @@ func parse(t *testing.T, mode parser.Mode) []source {
 // the longest prefix; one that is not listed may import any.
 var below = map[string][]string{
 	"gpu":                 {"gpu", "internal/abi/cuda"},
-	"gpu/cuda":            {"gpu", "internal/abi/cuda", "internal/dl", "internal/ptx"},
+	"gpu/cuda":            {"internal/env", "gpu", "internal/abi/cuda", "internal/dl", "internal/ptx"},
 	"gpu/gputest":         {"gpu", "internal/abi/cuda"},
 	"gpu/kernels/gen":     {"gpu", "internal/dl", "internal/ptx"},
 	"internal/abi":        {"internal/abi"},
@@ -79,15 +79,16 @@ var below = map[string][]string{
 	"internal/rm":         {"internal/abi", "internal/dev", "internal/wc", "gpu"},
 	"internal/ring":       {"gpu", "internal/uring", "internal/storage", "internal/tune"},
 	"route":               {"internal/human"},
-	"internal/ladder":     {"gpu", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
-	"machine":             {"gpu", "internal/dev", "soft", "nvme", "rdma"},
+	"internal/ladder":     {"internal/env", "gpu", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
+	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma"},
 	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},
+	"internal/env":        {},
 	"internal/gate":       {},
-	"internal/tune":       {"gpu", "internal/atomicfile"},
+	"internal/tune":       {"internal/env", "gpu", "internal/atomicfile"},
 	"internal/crc32c":     {},
 	"internal/atomicfile": {},
-	"internal/human":      {},
-	"internal/stats":      {},
+	"internal/human":      {"internal/env"},
+	"internal/stats":      {"internal/env"},
 	"internal/vendor":     {"gpu", "internal/dl"},
 	"internal/bench":      {"gpu", "cufile", "route", "internal/storage", "internal/vendor", "internal/human"},
 	"soft":                {"gpu", "internal/abi", "internal/dev", "internal/ptx", "soft", "internal/human"},
@@ -159,6 +160,28 @@ func TestOnlyHere(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestEnvironment checks that only package env reads variables of the environment, and
+// directories that they name: it knows when they do not count. Programs that are no
+// part of a library may read them.
+func TestEnvironment(t *testing.T) {
+	reads := map[string]bool{"Getenv": true, "LookupEnv": true, "Environ": true, "ExpandEnv": true, "UserCacheDir": true, "UserConfigDir": true, "UserHomeDir": true, "TempDir": true}
+	for _, s := range parse(t, 0) {
+		if s.test() || s.main() && !within(s.dir(), []string{"clib/core"}) || within(s.dir(), []string{"internal/env", "lab"}) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if from, ok := call.X.(*ast.Ident); ok && from.Obj == nil && (from.Name == "os" || from.Name == "syscall") && reads[call.Sel.Name] {
+				t.Errorf("%s calls %s.%s: call package env", s.path, from.Name, call.Sel.Name)
+			}
+			return true
+		})
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/soft"
 )
 
@@ -56,7 +56,7 @@ const (
 
 // Open opens the machine that the environment selects.
 func Open() (*Machine, error) {
-	kind := os.Getenv("CULVERT_MACHINE")
+	kind := env.Get("CULVERT_MACHINE")
 	if kind == "" {
 		kind = Auto
 	}
@@ -111,7 +111,7 @@ func openReal() (*Machine, error) {
 }
 
 func openSoft(why string) (*Machine, error) {
-	text := os.Getenv("CULVERT_SOFT")
+	text := env.Get("CULVERT_SOFT")
 	cfg, err := soft.ParseConfig(text)
 	if err != nil {
 		return nil, &SettingError{"CULVERT_SOFT", err}

@@ -23,6 +23,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/lease"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 func main() {} // c-shared libraries need one
@@ -42,7 +43,7 @@ var core = newCore()
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
 	c.File.PublishLeases((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
-	if os.Getenv("CULVERT_LOG") == "errors" {
+	if env.Get("CULVERT_LOG") == "errors" {
 		c.Log = os.Stderr
 	}
 	return c

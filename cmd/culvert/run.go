@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -105,14 +106,16 @@ func runError(stderr io.Writer, name string, err error) error {
 // findLibraries returns the directory of the C libraries.
 func findLibraries() (string, error) {
 	var dirs []string
-	if dir := os.Getenv("CULVERT_LIB"); dir != "" {
+	if dir := env.Get("CULVERT_LIB"); dir != "" {
 		dirs = []string{dir}
 	} else {
 		if exe, err := os.Executable(); err == nil {
 			here := filepath.Dir(exe)
 			dirs = append(dirs, filepath.Join(here, "lib"), filepath.Join(here, "..", "lib"), filepath.Join(here, "..", "lib", "culvert"))
 		}
-		dirs = append(dirs, "lib")
+		if !env.Secure() { // the caller chooses the current directory
+			dirs = append(dirs, "lib")
+		}
 	}
 	for _, dir := range dirs {
 		if _, err := os.Stat(filepath.Join(dir, "libculvert.so")); err != nil {

@@ -3,10 +3,10 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dl"
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 var (
@@ -27,7 +27,7 @@ const ownMarker = "culvert_soft_machine"
 // libraryNames are the names to try: the loader's search path, then paths that
 // container runtimes and WSL use without configuring the loader.
 func libraryNames() []string {
-	if name := os.Getenv(EnvLibrary); name != "" {
+	if name := env.Get(EnvLibrary); name != "" {
 		return []string{name}
 	}
 	return []string{

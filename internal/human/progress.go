@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"golang.org/x/term"
+
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 // A Display redraws lines on a terminal. The zero value is no terminal, and draws
@@ -25,7 +27,7 @@ type Display struct {
 // NewDisplay returns a Display on f.
 func NewDisplay(f *os.File) Display {
 	d := Display{w: f, now: time.Now}
-	if fd := int(f.Fd()); term.IsTerminal(fd) && os.Getenv("TERM") != "dumb" {
+	if fd := int(f.Fd()); term.IsTerminal(fd) && env.Get("TERM") != "dumb" {
 		d.size = func() (int, int) {
 			width, height, err := term.GetSize(fd)
 			if err != nil || width <= 0 || height <= 0 {

@@ -3,11 +3,11 @@ package ladder
 import (
 	"bufio"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -34,7 +34,7 @@ func noP2PDMA(os dev.OS) *route.Decline {
 // module with known kernel crashes must be enabled by the user.
 func lookNVFS(o dev.OS) *route.Decline {
 	const version = "proc/driver/nvidia-fs/version"
-	asked := os.Getenv(nvfsSwitch)
+	asked := env.Get(nvfsSwitch)
 	soft := dev.Simulated(o)
 	if _, err := fs.Stat(o.FS(), version); err != nil {
 		if d := onWSL(route.NVFS, o); d != nil {

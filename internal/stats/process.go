@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 // The states of a slot.
@@ -58,7 +60,7 @@ func New(dirs []string, routes []string) *Process {
 // Dirs are the directories for segments.
 func Dirs() []string {
 	dirs := []string{"/dev/shm"}
-	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
+	if d := env.Get("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
 		dirs = []string{d, "/dev/shm"}
 	}
 	return dirs

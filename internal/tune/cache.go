@@ -16,6 +16,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 // Version is the version of the cache file's format.
@@ -76,7 +77,7 @@ type Cache struct {
 
 // User is the cache of the user who runs the process.
 var User = sync.OnceValue(func() *Cache {
-	dir, err := os.UserCacheDir()
+	dir, err := env.CacheDir()
 	if err != nil {
 		return NewCache("")
 	}

@@ -3,13 +3,13 @@ package dispatch
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/clib/internal/softrt"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
@@ -68,7 +68,7 @@ func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, erro
 // softGPU is the driver below the software CUDA. A program that has loaded that
 // library runs on the software machine, unless the environment forbids it.
 func (c *Core) softGPU() (*softgpu.Driver, error) {
-	if os.Getenv("CULVERT_MACHINE") == machine.Real {
+	if env.Get("CULVERT_MACHINE") == machine.Real {
 		return nil, gpu.Fail("cuInit", gpu.ErrNoDevice, "CULVERT_MACHINE=real, but the program has loaded the software machine's libcuda.so.1")
 	}
 	m, err := c.open(func() (*machine.Machine, error) { return machine.OpenAs(machine.Soft) })

@@ -1,0 +1,60 @@
+package clib_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/quality/defects"
+)
+
+// TestKnownDefects runs scripts with C programs that fail today, each at the line
+// that it names.
+func TestKnownDefects(t *testing.T) { defects.Run(t, scripts(t, "testdata/defects")) }
+
+// TestScripts runs scripts with C programs.
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "testdata/scripts")) }
+
+func scripts(t *testing.T, dir string) testscript.Params {
+	lib := libraries(t)
+	return testscript.Params{
+		Dir:       dir,
+		Condition: condition,
+		Setup:     func(env *testscript.Env) error { return setUp(env, root(t), lib) },
+	}
+}
+
+func setUp(env *testscript.Env, root, lib string) error {
+	env.Setenv("CULVERT_MACHINE", "soft")
+	env.Setenv("CULVERT_SOFT", "memory=256M")
+	env.Setenv("TMPDIR", env.WorkDir)
+	env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, ".tmp"))
+	env.Setenv("LIB", lib)
+	env.Setenv("LD_LIBRARY_PATH", lib+":"+filepath.Join(lib, "soft"))
+	// cc NAME FLAGS... makes NAME of NAME.c.
+	env.Setenv("PATH", env.WorkDir+":"+env.Getenv("PATH"))
+	cc := fmt.Sprintf("#!/bin/sh\nname=$1; shift\nexec gcc -std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread -I%s -o $name $name.c \"$@\" -L%s -L%s/soft -lcufile -lcudart -lcuda -ldl\n",
+		filepath.Join(root, "clib/include"), lib, lib)
+	// A second user gets in, too.
+	if err := os.Chmod(filepath.Dir(env.WorkDir), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(env.WorkDir, "cc"), []byte(cc), 0o755)
+}
+
+func condition(name string) (bool, error) {
+	if name != "setuid" {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	// Only root gives programs away, and a mount or a container may ignore it.
+	var on unix.Statfs_t
+	if err := unix.Statfs(os.TempDir(), &on); err != nil {
+		return false, err
+	}
+	privileges, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return os.Getuid() == 0 && on.Flags&unix.ST_NOSUID == 0 && privileges == 0, err
+}
