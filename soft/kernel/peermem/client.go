@@ -5,29 +5,27 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-// A Client is struct peer_memory_client: the calls of a peer's driver. PageSize and
-// Release are optional.
+// A Client is struct peer_memory_client: a peer's driver.
 type Client struct {
 	Name    string
 	Version string
 	// InvalidateUnmaps: an invalidation ends the mapping. The core calls DMAUnmap and
 	// PutPages only when the memory is released.
 	InvalidateUnmaps bool
-
-	// Acquire reports whether the range is the client's. The other calls get ctx.
-	Acquire func(t *p2p.Task, addr, size uint64) (ctx any, mine bool)
-	// GetPages pins. ticket names the registration in an invalidation.
-	GetPages func(t *p2p.Task, addr, size uint64, write, force bool, ctx any, ticket uint64) error
-	// DMAMap maps for a device.
-	DMAMap   func(t *p2p.Task, ctx any, dev *pcie.Function) ([]Segment, error)
-	DMAUnmap func(t *p2p.Task, ctx any, dev *pcie.Function, sg []Segment) error
-	PutPages func(t *p2p.Task, ctx any, sg []Segment)
-	PageSize func(ctx any) uint64
-	Release  func(t *p2p.Task, ctx any)
+	// Acquire returns the range as memory of the client, or nil if it is not.
+	Acquire func(t *p2p.Task, addr, size uint64) Memory
 }
 
-func (c *Client) complete() bool {
-	return c.Name != "" && c.Acquire != nil && c.GetPages != nil && c.DMAMap != nil && c.DMAUnmap != nil && c.PutPages != nil
+// A Memory is a range that a client has claimed, with the client's other calls.
+type Memory interface {
+	// GetPages pins. ticket names the registration in an invalidation.
+	GetPages(t *p2p.Task, write, force bool, ticket uint64) error
+	DMAMap(t *p2p.Task, dev *pcie.Function) ([]Segment, error)
+	// DMAUnmap gets the segments that DMAMap returned.
+	DMAUnmap(t *p2p.Task, dev *pcie.Function, sg []Segment)
+	PutPages(t *p2p.Task)
+	PageSize() uint64
+	Release(t *p2p.Task)
 }
 
 // A Segment is an entry of a scatterlist.

@@ -67,8 +67,8 @@ type Stats struct {
 // Register adds a client. One that invalidates is used only for registrations that
 // support it.
 func (c *Core) Register(client *Client, invalidates bool) (*Registration, error) {
-	if client == nil || !client.complete() {
-		return nil, fmt.Errorf("register peer memory client: calls are missing: %w", syscall.EINVAL)
+	if client == nil || client.Name == "" || client.Acquire == nil {
+		return nil, fmt.Errorf("register peer memory client: name or Acquire is missing: %w", syscall.EINVAL)
 	}
 	if c.fails("client") {
 		return nil, syscall.ENOMEM
@@ -96,6 +96,13 @@ func (r *Registration) Unregister() {
 	c.cfg.Points.At("peermem.unregister", 0)
 }
 
+// count changes the counters.
+func (r *Registration) count(change func(*Stats)) {
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
+	change(&r.stats)
+}
+
 // Stats returns the client's counters.
 func (r *Registration) Stats() Stats {
 	r.core.mu.Lock()
@@ -121,17 +128,17 @@ func (r *Registration) Tree() kernel.Tree {
 }
 
 // acquire returns the first client that claims a range.
-func (c *Core) acquire(t *p2p.Task, addr, size uint64, flags Flags) (r *Registration, ctx any) {
+func (c *Core) acquire(t *p2p.Task, addr, size uint64, flags Flags) (r *Registration, mem Memory) {
 	for _, x := range c.candidates(flags) {
-		if r == nil {
-			if got, mine := x.client.Acquire(t, addr, size); mine {
-				r, ctx = x, got // keeps the use that candidates counted
+		if mem == nil {
+			if mem = x.client.Acquire(t, addr, size); mem != nil {
+				r = x // keeps the use that candidates counted
 				continue
 			}
 		}
 		x.drop()
 	}
-	return r, ctx
+	return r, mem
 }
 
 // candidates returns the clients to ask, in order. Each is in use until it was asked,

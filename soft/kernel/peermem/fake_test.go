@@ -29,36 +29,39 @@ type fake struct {
 
 func newFake(name string, first, end, page uint64) *fake {
 	f := &fake{first: first, end: end, page: page}
-	f.Client = Client{
-		Name: name, Version: "1.0",
-		Acquire: func(_ *p2p.Task, addr, size uint64) (any, bool) {
-			mine := addr >= first && addr+size <= end
-			f.note("acquire %v", mine)
-			return f, mine
-		},
-		GetPages: func(_ *p2p.Task, _, _ uint64, write, force bool, _ any, ticket uint64) error {
-			f.note("get %v %v", write, force)
-			f.ticket = ticket
-			return f.fail("get")
-		},
-		DMAMap: func(_ *p2p.Task, _ any, _ *pcie.Function) ([]Segment, error) {
-			f.note("map")
-			if err := f.fail("map"); err != nil {
-				return nil, err
-			}
-			return slices.Clone(f.gave), nil
-		},
-		DMAUnmap: func(_ *p2p.Task, _ any, _ *pcie.Function, sg []Segment) error {
-			f.note("unmap")
-			f.took = sg
+	f.Client = Client{Name: name, Version: "1.0", Acquire: func(_ *p2p.Task, addr, size uint64) Memory {
+		mine := addr >= first && addr+size <= end
+		f.note("acquire %v", mine)
+		if !mine {
 			return nil
-		},
-		PutPages: func(*p2p.Task, any, []Segment) { f.note("put") },
-		PageSize: func(any) uint64 { return page },
-		Release:  func(*p2p.Task, any) { f.note("release") },
-	}
+		}
+		return f
+	}}
 	return f
 }
+
+func (f *fake) GetPages(_ *p2p.Task, write, force bool, ticket uint64) error {
+	f.note("get %v %v", write, force)
+	f.ticket = ticket
+	return f.fail("get")
+}
+
+func (f *fake) DMAMap(*p2p.Task, *pcie.Function) ([]Segment, error) {
+	f.note("map")
+	if err := f.fail("map"); err != nil {
+		return nil, err
+	}
+	return slices.Clone(f.gave), nil
+}
+
+func (f *fake) DMAUnmap(_ *p2p.Task, _ *pcie.Function, sg []Segment) {
+	f.note("unmap")
+	f.took = sg
+}
+
+func (f *fake) PutPages(*p2p.Task) { f.note("put") }
+func (f *fake) PageSize() uint64   { return f.page }
+func (f *fake) Release(*p2p.Task)  { f.note("release") }
 
 func (f *fake) note(format string, args ...any) {
 	f.calls = append(f.calls, fmt.Sprintf(format, args...))

@@ -29,23 +29,26 @@ type NVIDIAConfig struct {
 // NewNVIDIA loads nvidia-peermem.
 func NewNVIDIA(core *Core, rm *p2p.RM, cfg NVIDIAConfig) (*NVIDIA, error) {
 	n := &NVIDIA{rm: rm, fail: cfg.Fail}
-	if cfg.Callback {
-		n.regs = make([]*Registration, 2)
-	} else {
-		n.regs = make([]*Registration, 1)
+	err := n.register(core, "nv_mem", !cfg.Callback)
+	if err == nil && cfg.Callback {
+		err = n.register(core, "nv_mem_nc", true)
 	}
-	for i := range n.regs {
-		persistent := !cfg.Callback || i == 1
-		name := [...]string{"nv_mem", "nv_mem_nc"}[i]
-		r, err := core.Register(n.client(name, persistent, i), !persistent)
-		if err != nil {
-			n.regs = n.regs[:i]
-			n.Close()
-			return nil, err
-		}
-		n.regs[i] = r
+	if err != nil {
+		n.Close()
+		return nil, err
 	}
 	return n, nil
+}
+
+func (n *NVIDIA) register(core *Core, name string, persistent bool) error {
+	client := len(n.regs)
+	r, err := core.Register(&Client{Name: name, Version: "1.3", Acquire: func(t *p2p.Task, addr, size uint64) Memory {
+		return n.acquire(t, addr, size, persistent, client)
+	}}, !persistent)
+	if err == nil {
+		n.regs = append(n.regs, r)
+	}
+	return err
 }
 
 // Close unloads the module. It waits until no memory is registered with it.
@@ -60,27 +63,10 @@ func (n *NVIDIA) Clients() []*Registration { return n.regs }
 
 func (n *NVIDIA) fails(site string) bool { return n.fail != nil && n.fail(site) }
 
-func (n *NVIDIA) client(name string, persistent bool, index int) *Client {
-	return &Client{
-		Name: name, Version: "1.3",
-		Acquire: func(t *p2p.Task, addr, size uint64) (any, bool) { return n.acquire(t, addr, size, persistent, index) },
-		GetPages: func(t *p2p.Task, _, _ uint64, _, _ bool, ctx any, ticket uint64) error {
-			return ctx.(*nvContext).get(t, ticket)
-		},
-		DMAMap: func(t *p2p.Task, ctx any, dev *pcie.Function) ([]Segment, error) { return ctx.(*nvContext).dmaMap(dev) },
-		DMAUnmap: func(t *p2p.Task, ctx any, dev *pcie.Function, _ []Segment) error {
-			return ctx.(*nvContext).dmaUnmap(t, dev)
-		},
-		PutPages: func(t *p2p.Task, ctx any, _ []Segment) { ctx.(*nvContext).put(t) },
-		PageSize: func(any) uint64 { return p2p.PageSize },
-		Release:  func(*p2p.Task, any) {},
-	}
-}
-
 // An nvContext is GPU memory of one registration.
 type nvContext struct {
 	n          *NVIDIA
-	index      int // of the client
+	client     int // index in NVIDIA.regs
 	va, size   uint64
 	persistent bool
 	ticket     uint64
@@ -94,25 +80,23 @@ type nvContext struct {
 }
 
 // acquire claims what can be pinned. The callback has nothing to do.
-func (n *NVIDIA) acquire(t *p2p.Task, addr, size uint64, persistent bool, index int) (any, bool) {
+func (n *NVIDIA) acquire(t *p2p.Task, addr, size uint64, persistent bool, client int) Memory {
 	first := addr &^ (p2p.PageSize - 1)
 	end := (addr + size + p2p.PageSize - 1) &^ (p2p.PageSize - 1)
-	x := &nvContext{n: n, index: index, va: first, size: end - first, persistent: persistent}
 	if n.fails("context") {
-		return nil, false
+		return nil
 	}
-	dummy := func(*p2p.Task, *p2p.PageTable) {}
-	table, err := n.rm.GetPages(t, x.va, x.size, dummy)
-	if err != nil {
-		return nil, false
+	table, err := n.rm.GetPages(t, first, end-first, func(*p2p.Task, *p2p.PageTable) {})
+	if err != nil || n.rm.PutPages(t, first, table) != nil {
+		return nil
 	}
-	if err := n.rm.PutPages(t, x.va, table); err != nil {
-		return nil, false
-	}
-	return x, true
+	return &nvContext{n: n, client: client, va: first, size: end - first, persistent: persistent}
 }
 
-func (x *nvContext) get(t *p2p.Task, ticket uint64) error {
+func (x *nvContext) PageSize() uint64  { return p2p.PageSize }
+func (x *nvContext) Release(*p2p.Task) {}
+
+func (x *nvContext) GetPages(t *p2p.Task, _, _ bool, ticket uint64) error {
 	x.ticket = ticket
 	var table *p2p.PageTable
 	var err error
@@ -135,7 +119,7 @@ func (x *nvContext) lost(t *p2p.Task, _ *p2p.PageTable) {
 	x.mu.Lock()
 	x.callback = t
 	x.mu.Unlock()
-	x.n.regs[x.index].Invalidate(t, x.ticket)
+	x.n.regs[x.client].Invalidate(t, x.ticket)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.callback = nil
@@ -144,7 +128,7 @@ func (x *nvContext) lost(t *p2p.Task, _ *p2p.PageTable) {
 // inCallback reports whether t is the thread that runs the callback.
 func (x *nvContext) inCallback(t *p2p.Task) bool { return x.callback != nil && x.callback == t }
 
-func (x *nvContext) dmaMap(dev *pcie.Function) ([]Segment, error) {
+func (x *nvContext) DMAMap(_ *p2p.Task, dev *pcie.Function) ([]Segment, error) {
 	x.mu.Lock()
 	table := x.table
 	x.mu.Unlock()
@@ -165,19 +149,19 @@ func (x *nvContext) dmaMap(dev *pcie.Function) ([]Segment, error) {
 	return sg, nil
 }
 
-func (x *nvContext) dmaUnmap(t *p2p.Task, dev *pcie.Function) error {
+func (x *nvContext) DMAUnmap(t *p2p.Task, dev *pcie.Function, _ []Segment) {
 	x.mu.Lock()
 	if x.inCallback(t) || x.mapping == nil {
 		x.mu.Unlock()
-		return nil
+		return
 	}
 	m, table := x.mapping, x.table
 	x.mapping = nil
 	x.mu.Unlock()
-	return x.n.rm.DMAUnmapPages(dev, table, m)
+	_ = x.n.rm.DMAUnmapPages(dev, table, m) // only this thread unmaps it
 }
 
-func (x *nvContext) put(t *p2p.Task) {
+func (x *nvContext) PutPages(t *p2p.Task) {
 	x.mu.Lock()
 	if x.inCallback(t) || x.table == nil {
 		x.mu.Unlock()

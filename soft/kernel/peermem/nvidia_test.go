@@ -197,22 +197,21 @@ func TestOnlyTheCallbackThreadSkips(t *testing.T) {
 	w := newFixture(t, soft.Config{IOMMU: pcie.Translating}, true)
 	defer w.close()
 	va := w.Alloc(block)
-	ctx, mine := w.nv.acquire(w.task, va, gpuPage, false, 0)
+	x, mine := w.nv.acquire(w.task, va, gpuPage, false, 0).(*nvContext)
 	if !mine {
 		t.Fatal("not mine")
 	}
-	x := ctx.(*nvContext)
-	w.Check(x.get(w.task, noTicket))
-	_, err := x.dmaMap(w.Far)
+	w.Check(x.GetPages(w.task, true, false, noTicket))
+	_, err := x.DMAMap(w.task, w.Far)
 	w.Check(err)
 	x.callback = &p2p.Task{}
-	w.Check(x.dmaUnmap(x.callback, w.Far))
-	x.put(x.callback)
+	x.DMAUnmap(x.callback, w.Far, nil)
+	x.PutPages(x.callback)
 	if w.RM.Live() != 1 || w.Fabric().Usage().Mappings != 1 {
 		t.Error("the callback's own thread unmapped")
 	}
-	w.Check(x.dmaUnmap(w.task, w.Far))
-	x.put(w.task)
+	x.DMAUnmap(w.task, w.Far, nil)
+	x.PutPages(w.task)
 	if w.RM.Live() != 0 || w.Fabric().Usage().Mappings != 0 {
 		t.Error("another thread did not unmap while a callback ran")
 	}

@@ -17,7 +17,7 @@ type Umem struct {
 	size     uint64
 	unpin    func()        // of ordinary memory
 	reg      *Registration // of peer memory; nil for ordinary memory
-	ctx      any
+	mem      Memory
 	ticket   uint64
 	original []Segment // as returned by the client
 	sg       []Segment
@@ -126,15 +126,16 @@ func (c *Core) ordinary(u *Umem) error {
 // peer registers u with a peer client. failed is why it is not ordinary memory, and
 // the error if no peer claims it.
 func (c *Core) peer(t *p2p.Task, u *Umem, writable bool, flags Flags, failed error) (*Umem, error) {
-	reg, ctx := c.acquire(t, u.addr, u.size, flags)
+	reg, mem := c.acquire(t, u.addr, u.size, flags)
 	if reg == nil {
 		return nil, failed
 	}
 	c.cfg.Points.At("peermem.acquired", u.id)
-	u.reg, u.ctx = reg, ctx
+	u.reg, u.mem = reg, mem
 	if err := u.register(t, writable); err != nil {
-		u.reg, u.ctx = nil, nil
-		reg.letGo(t, ctx)
+		u.reg, u.mem = nil, nil
+		mem.Release(t)
+		reg.drop()
 		return nil, err
 	}
 	return u, nil
@@ -154,7 +155,11 @@ func (u *Umem) register(t *p2p.Task, writable bool) error {
 		reg.erase(u)
 		return err
 	}
-	reg.count(u)
+	reg.count(func(s *Stats) {
+		s.AllocMRs++
+		s.RegPages += uint64(len(u.sg))
+		s.RegBytes += u.size
+	})
 	c.cfg.Points.At("peermem.mapped", u.id)
 	if !reg.invalidates {
 		<-u.lock
@@ -162,49 +167,28 @@ func (u *Umem) register(t *p2p.Task, writable bool) error {
 	return nil
 }
 
-// letGo undoes Acquire.
-func (r *Registration) letGo(t *p2p.Task, ctx any) {
-	if r.client.Release != nil {
-		r.client.Release(t, ctx)
-	}
-	r.drop()
-}
-
 // obtain pins and maps. It has the lock. If it fails it unlocks before the client
 // puts its pages: that may wait for an invalidation.
 func (u *Umem) obtain(t *p2p.Task, writable bool) error {
-	client, points := u.reg.client, u.core.cfg.Points
-	err := client.GetPages(t, u.addr, u.size, true, !writable, u.ctx, u.ticket)
-	if err != nil {
+	if err := u.mem.GetPages(t, true, !writable, u.ticket); err != nil {
 		<-u.lock
 		return err
 	}
-	points.At("peermem.got", u.id)
-	sg, err := client.DMAMap(t, u.ctx, u.dev)
+	u.core.cfg.Points.At("peermem.got", u.id)
+	sg, err := u.mem.DMAMap(t, u.dev)
 	if err == nil && u.core.fails("sg_copy") {
-		_ = client.DMAUnmap(t, u.ctx, u.dev, sg) // cannot fail
+		u.mem.DMAUnmap(t, u.dev, sg)
 		err = syscall.ENOMEM
 	}
 	if err != nil {
 		<-u.lock
-		client.PutPages(t, u.ctx, nil)
+		u.mem.PutPages(t)
 		return err
 	}
 	u.original, u.sg = sg, slices.Clone(sg)
-	if client.PageSize != nil {
-		trim(u.sg, u.addr, u.size, client.PageSize(u.ctx))
-	}
+	trim(u.sg, u.addr, u.size, u.mem.PageSize())
 	u.state = mapped
 	return nil
-}
-
-// count adds a registration to the statistics.
-func (r *Registration) count(u *Umem) {
-	r.core.mu.Lock()
-	defer r.core.mu.Unlock()
-	r.stats.AllocMRs++
-	r.stats.RegPages += uint64(len(u.sg))
-	r.stats.RegBytes += u.size
 }
 
 // Activate tells that the adapter is ready: from now on notify may be called, which
@@ -239,22 +223,19 @@ func (u *Umem) Release(t *p2p.Task, activated bool) {
 	if was != unmapped {
 		u.giveBack(t)
 	}
-	u.reg.uncount(u)
-	u.reg.letGo(t, u.ctx)
+	u.reg.count(func(s *Stats) {
+		s.DeallocMRs++
+		s.DeregPages += uint64(len(u.original))
+		s.DeregBytes += u.size
+	})
+	u.mem.Release(t)
+	u.reg.drop()
 }
 
 // giveBack has the client unmap and unpin, with its own segments.
 func (u *Umem) giveBack(t *p2p.Task) {
-	_ = u.reg.client.DMAUnmap(t, u.ctx, u.dev, u.original) // cannot fail
-	u.reg.client.PutPages(t, u.ctx, u.original)
-}
-
-func (r *Registration) uncount(u *Umem) {
-	r.core.mu.Lock()
-	defer r.core.mu.Unlock()
-	r.stats.DeallocMRs++
-	r.stats.DeregPages += uint64(len(u.original))
-	r.stats.DeregBytes += u.size
+	u.mem.DMAUnmap(t, u.dev, u.original)
+	u.mem.PutPages(t)
 }
 
 // Invalidate is called by a client that loses a registration's memory. When it
