@@ -80,7 +80,7 @@ var below = map[string][]string{
 	"internal/ring":       {"gpu", "internal/uring", "internal/storage", "internal/tune"},
 	"route":               {"internal/human"},
 	"internal/ladder":     {"internal/env", "gpu", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
-	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma"},
+	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},
 	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},
 	"internal/env":        {},
 	"internal/gate":       {},
@@ -97,7 +97,7 @@ var below = map[string][]string{
 	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
 	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/storage", "internal/human"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/storage", "internal/human"},
-	"internal/check":      {"gpu", "cufile", "route", "internal/storage", "internal/dev", "machine", "internal/human"},
+	"internal/check":      {"gpu", "cufile", "route", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

@@ -18,8 +18,9 @@ import (
 // needs a Close, and the last Close releases every handle and buffer. The first
 // registration opens the driver implicitly, as in cuFile.
 type Driver struct {
-	m   *machine.Machine
-	log *slog.Logger
+	m    *machine.Machine
+	kind route.Machine // of m, for receipts
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	count   int
@@ -50,6 +51,9 @@ func New(m *machine.Machine, opts ...Option) *Driver {
 		byFD:  map[int]*File{},
 		gpus:  map[int]*gpuState{},
 		plain: ladder.HostMemory(),
+	}
+	if m != nil {
+		d.kind = m.Kind()
 	}
 	for _, o := range opts {
 		o(d)
@@ -93,6 +97,9 @@ func (d *Driver) use() error {
 	}
 	return d.openLocked()
 }
+
+// Machine is the kind of machine that the driver is on.
+func (d *Driver) Machine() route.Machine { return d.kind }
 
 // UseCount is the number of references.
 func (d *Driver) UseCount() int {
@@ -165,6 +172,9 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	}
 	if d.m == nil || d.m.GPU == nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: errors.New("machine is nil"), Fix: "check the error of machine.Open"}
+	}
+	if err := ladder.CheckSwitch(); err != nil {
+		return nil, &Error{Op: "open", Object: gpuName(i), Code: InvalidValue, Err: &machine.SettingError{Name: ladder.RoutesSwitch, Err: err}}
 	}
 	device, err := d.m.GPU.Open(i)
 	if err != nil {

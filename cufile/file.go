@@ -196,7 +196,8 @@ func (f *File) noGPU(dev int) error {
 }
 
 // Require makes transfers between the file and GPUs fail unless they use the route id.
-// It fails at once if the file and GPU dev cannot use it, and changes nothing then.
+// It fails at once if the file and GPU dev cannot use it, and changes nothing then. On
+// a software machine that nothing asked for (machine.Machine.Automatic) it always fails.
 // route.None removes the requirement.
 func (f *File) Require(dev int, id route.ID) error {
 	return f.setRequirement(dev, requirement{route: id})
@@ -204,7 +205,8 @@ func (f *File) Require(dev int, id route.ID) error {
 
 // RequireAtLeast makes transfers between the file and GPUs fail unless all of their
 // bytes use the route id or a better one. It fails at once if the file and GPU dev
-// have none, and changes nothing then.
+// have none, and changes nothing then. On a software machine that nothing asked for it
+// always fails.
 func (f *File) RequireAtLeast(dev int, id route.ID) error {
 	return f.setRequirement(dev, requirement{id, true})
 }
@@ -220,6 +222,9 @@ func (f *File) setRequirement(dev int, r requirement) error {
 		return f.noGPU(dev)
 	case r.route > route.Host:
 		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("unknown route %d", r.route)}
+	}
+	if err := f.drv.m.Require(r.route); err != nil {
+		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
 	}
 	at := locationOf(dev, gpu.KindDevice)
 	f.planMu.Lock()

@@ -79,7 +79,7 @@ func TestNVFSIsTheDefault(t *testing.T) {
 		t.Errorf("read: %v, %v", &r, err)
 	}
 	f.holds(buf, 4096, f.data[64<<10:192<<10])
-	if p := r.Diagram("f", "g"); p != "f ══ 128.0 KiB ══▶ [drive DMA] ══ 128.0 KiB ══▶ g\n" {
+	if p := r.Diagram("f", "g"); p != "f ══ 128.0 KiB ══▶ [drive DMA] ══ 128.0 KiB ══▶ g (software machine)\n" {
 		t.Error(p)
 	}
 	r, err = h.WriteAt(ctx, buf.Span().Slice(4096, 4096), 512<<10)

@@ -75,7 +75,7 @@ func (f *File) one(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) 
 	b := batches.Get().(*batch)
 	defer b.release()
 	if err := b.add(ctx, f, dir, mem, off); err != nil {
-		return route.Receipt{Dir: dir}, err
+		return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 	}
 	b.receipt[0] = route.Receipt{}
 	err := b.run(ctx, b.receipt[:])
@@ -88,7 +88,7 @@ func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off in
 	defer b.release()
 	for _, m := range mem {
 		if err := b.add(ctx, f, dir, m, off); err != nil {
-			return route.Receipt{Dir: dir}, err
+			return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 		}
 		off += int64(m.Len) // add has checked that it does not overflow
 	}
@@ -96,6 +96,7 @@ func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off in
 	res := make([]route.Receipt, len(mem))
 	err := b.run(ctx, res)
 	sum := b.prefix(dir, res)
+	sum.Machine = f.drv.kind
 	sum.Time = time.Since(start)
 	return sum, err
 }
@@ -163,7 +164,7 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 	for i := 0; i < len(b.ops); {
 		plan, j := b.uses[i].plan, i+1
 		if plan == nil {
-			res[i].Dir = b.ops[i].Dir
+			res[i].Dir, res[i].Machine = b.ops[i].Dir, b.uses[i].file.drv.kind
 			i = j
 			continue
 		}
@@ -173,6 +174,7 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		err := plan.Run(ctx, b.ops[i:j], res[i:j])
 		for k := i; k < j; k++ {
 			f, took := b.uses[k].file, res[k].Time
+			res[k].Machine = f.drv.kind
 			if k > i { // they ran together, and each has the time of all
 				took = 0
 			}

@@ -2,7 +2,10 @@
 // of this computer, or of a software machine.
 //
 // CULVERT_MACHINE selects it. "real" fails without an NVIDIA GPU, "soft" is the
-// software machine, and "auto" (the default) is the real one if there is a GPU.
+// software machine, and "auto" (the default) is the real one if there is a GPU. A
+// route can be required on a software machine only if that was asked for: in a
+// container that was started without its GPU, a result of the emulation would
+// otherwise look like one of hardware.
 // CULVERT_SOFT describes the software machine:
 // "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7". With "peer=0000:03:00.0"
 // its GPU uses the memory of a real PCI device, such as the controller memory buffer
@@ -18,6 +21,7 @@ import (
 	"github.com/culvert-io/culvert/gpu/cuda"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/env"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
 
@@ -27,7 +31,9 @@ type Machine struct {
 	// Why tells how the machine was selected: for a software machine, why the real
 	// one was not used.
 	Why string
-	GPU gpu.Driver
+	// Automatic means a software machine that nothing asked for: there is no GPU.
+	Automatic bool
+	GPU       gpu.Driver
 
 	//lint:ignore U1000 internal/dev reads it
 	seam // the operating system: device nodes, /proc and /sys
@@ -75,7 +81,11 @@ func OpenAs(kind string) (*Machine, error) {
 		if err == nil {
 			return m, nil
 		}
-		return openSoft(whyNot(err))
+		m, serr := openSoft(whyNot(err))
+		if serr == nil {
+			m.Automatic = true
+		}
+		return m, serr
 	}
 	return nil, &SettingError{"CULVERT_MACHINE", fmt.Errorf("%q must be auto, real or soft", kind)}
 }
@@ -122,6 +132,30 @@ func openSoft(why string) (*Machine, error) {
 	}
 	return m, err
 }
+
+// Kind is the kind of the machine, for receipts.
+func (m *Machine) Kind() route.Machine {
+	if m.Soft {
+		return route.SoftwareMachine
+	}
+	return route.RealMachine
+}
+
+// Require returns a *route.RequireError for a route on a software machine that
+// nothing asked for. Whether the machine has the route is another question.
+func (m *Machine) Require(id route.ID) error {
+	if !m.Automatic || id == route.None {
+		return nil
+	}
+	return &route.RequireError{Want: id, Software: true, Declined: []*route.Decline{{
+		Route: id, Test: "machine", Evidence: "no GPU was found, and the software machine was not asked for: " + m.Why,
+		Fix: "make the GPU available, or set CULVERT_MACHINE=soft",
+	}}}
+}
+
+// Accept accepts a software machine that was chosen automatically, so that routes can
+// be required on it. It is for callers that mark their own results as software.
+func (m *Machine) Accept() { m.Automatic = false }
 
 // FromSoft builds a software machine, whatever the environment says.
 func FromSoft(cfg soft.Config, why string) (*Machine, error) {

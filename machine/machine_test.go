@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
 
@@ -44,6 +45,15 @@ func TestRealIsNotAFallback(t *testing.T) {
 	m, err := OpenAs(Auto)
 	if err != nil || !m.Soft || !strings.Contains(m.Why, "no NVIDIA driver") {
 		t.Errorf("auto without a driver: %+v, %v", m, err)
+	}
+	if e, ok := errors.AsType[*route.RequireError](m.Require(route.Host)); !ok || !e.Software || m.Require(route.None) != nil || m.Kind() != route.SoftwareMachine {
+		t.Errorf("a route is required where nothing asked for software: %v", e)
+	}
+	if m.Accept(); m.Require(route.NVFS) != nil {
+		t.Error("a software machine was accepted, and has no routes")
+	}
+	if m, err := OpenAs(Soft); err != nil || m.Automatic || m.Require(route.NVFS) != nil {
+		t.Errorf("a software machine that was asked for: %+v, %v", m, err)
 	}
 	if _, err := OpenAs("virtual"); err == nil {
 		t.Error("a kind that does not exist was opened")

@@ -42,13 +42,19 @@ type RequireError struct {
 	Want     ID
 	Got      ID // the best usable route; None if the route exists but does not support the request
 	Declined []*Decline
+	// Software means that the machine is a software machine that nothing asked for:
+	// no route of it meets a requirement.
+	Software bool
 }
 
 func (e *RequireError) Error() string {
 	var b strings.Builder
-	if e.Got == None {
+	switch {
+	case e.Software:
+		fmt.Fprintf(&b, "required route %s exists only on the software machine", e.Want)
+	case e.Got == None:
 		fmt.Fprintf(&b, "required route %s does not support this request", e.Want)
-	} else {
+	default:
 		fmt.Fprintf(&b, "required route %s is not available (best: %s)", e.Want, e.Got)
 	}
 	for _, d := range e.Declined {

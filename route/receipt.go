@@ -53,10 +53,11 @@ func (by *ByRoute) Most() ID {
 
 // A Receipt is the record of one transfer.
 type Receipt struct {
-	Dir   Dir
-	Route ID    // that moved most of the bytes
-	Bytes int64 // moved in all
-	By    ByRoute
+	Dir     Dir
+	Route   ID      // that moved most of the bytes
+	Machine Machine // on which it ran
+	Bytes   int64   // moved in all
+	By      ByRoute
 	// Host counts the bytes written to host memory: 0 for a direct route, Bytes for
 	// one staging copy, more if some were staged twice.
 	Host ByteCount
@@ -96,6 +97,7 @@ func (r *Receipt) Share() float64 {
 // Time themselves.
 func (r *Receipt) Add(o *Receipt) {
 	r.Dir = o.Dir
+	r.Machine = max(r.Machine, o.Machine)
 	r.Bytes += o.Bytes
 	for id, n := range o.By {
 		r.By[id] += n
@@ -123,6 +125,9 @@ func (r Receipt) String() string {
 		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), human.Rate(r.Rate()))
 	if s := r.Share(); s > 0 {
 		fmt.Fprintf(&b, " share=%.3g", s)
+	}
+	if r.Machine != UnknownMachine {
+		fmt.Fprintf(&b, " machine=%s", r.Machine)
 	}
 	if by := r.byRoute(); len(by) > 1 {
 		fmt.Fprintf(&b, " by=%s", by)
@@ -178,6 +183,7 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Dir      Dir              `json:"direction"`
 		Route    ID               `json:"route"`
+		Machine  Machine          `json:"machine"`
 		Bytes    int64            `json:"bytes"`
 		By       map[string]int64 `json:"bytes_by_route"`
 		Host     ByteCount        `json:"host_bytes"`
@@ -189,5 +195,5 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Machine, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

@@ -22,9 +22,15 @@ var hops = [numIDs][]string{
 // Diagram draws the path of the bytes as text, one line per route taken:
 //
 //	in.bin ══ 4.0 MiB ══▶ [host memory] ══ 4.0 MiB ══▶ gpu:0
+//
+// On the software machine each line says so.
 func (r *Receipt) Diagram(file, gpu string) string {
 	var b strings.Builder
 	file = human.Name(file)
+	mark := ""
+	if r.Machine == SoftwareMachine {
+		mark = " (software machine)"
+	}
 	for _, e := range r.byRoute() {
 		from, to := file, gpu
 		if r.Dir == Write {
@@ -35,7 +41,7 @@ func (r *Receipt) Diagram(file, gpu string) string {
 		for _, h := range hops[e.id] {
 			b.WriteString(arrow + "[" + h + "]")
 		}
-		b.WriteString(arrow + to + "\n")
+		b.WriteString(arrow + to + mark + "\n")
 	}
 	return b.String()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func exampleReceipt() Receipt {
-	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: ByteCount{4<<20 - 100, Counted}, Head: 60, Tail: 40, Holes: 4096, Retries: 1, Time: 100 * time.Microsecond}
+	r := Receipt{Dir: Read, Bytes: 4 << 20, Host: ByteCount{4<<20 - 100, Counted}, Head: 60, Tail: 40, Holes: 4096, Retries: 1, Time: 100 * time.Microsecond, Machine: RealMachine}
 	r.By[Ring], r.By[Bar] = 4<<20-100, 100
 	r.Declined[NVFS] = &Decline{NVFS, "kernel module", "nvidia-fs is not loaded", "modprobe nvidia-fs"}
 	r.Declined[P2PDMA] = &Decline{P2PDMA, "kernel", "no symbol", ""}
@@ -21,7 +21,7 @@ func exampleReceipt() Receipt {
 
 func TestReceiptLine(t *testing.T) {
 	r := exampleReceipt()
-	want := "read route=ring bytes=4194304 host_bytes=4194204(counted) time=100µs rate=41.94GB/s by=bar:100,ring:4194204 ragged=60+40 holes=4096 retries=1 declined=nvfs:kernel-module,p2pdma:kernel"
+	want := "read route=ring bytes=4194304 host_bytes=4194204(counted) time=100µs rate=41.94GB/s machine=real by=bar:100,ring:4194204 ragged=60+40 holes=4096 retries=1 declined=nvfs:kernel-module,p2pdma:kernel"
 	if got := r.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -38,7 +38,7 @@ func TestReceiptJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"direction": "read", "route": "ring", "bytes": 4194304.0,
+		"direction": "read", "route": "ring", "machine": "real", "bytes": 4194304.0,
 		"bytes_by_route": map[string]any{"ring": 4194204.0, "bar": 100.0},
 		"host_bytes":     map[string]any{"bytes": 4194204.0, "evidence": "counted"},
 		"ragged_head":    60.0, "ragged_tail": 40.0, "hole_bytes": 4096.0, "retries": 1.0, "seconds": 0.0001, "gb_per_second": 41.94304,
@@ -75,11 +75,14 @@ func TestReceiptIsAValue(t *testing.T) {
 func TestReceiptSum(t *testing.T) {
 	var sum Receipt
 	a, b := exampleReceipt(), exampleReceipt()
-	b.Host.Evidence = Inferred
+	b.Host.Evidence, b.Machine = Inferred, SoftwareMachine
 	sum.Add(&a)
 	sum.Add(&b)
 	if sum.Bytes != 8<<20 || sum.Host != (ByteCount{2 * (4<<20 - 100), Inferred}) || sum.By[Bar] != 200 || sum.Holes != 8192 || sum.Route != Ring || sum.Time != 200*time.Microsecond {
 		t.Errorf("the sum is %v", &sum)
+	}
+	if sum.Add(&a); sum.Machine != SoftwareMachine {
+		t.Errorf("the sum of real and software transfers passes for %v", sum.Machine)
 	}
 	if len(sum.Declined.List()) != 2 {
 		t.Errorf("the sum lost reasons: %v", sum.Declined.List())
@@ -91,6 +94,10 @@ func TestPicture(t *testing.T) {
 	r.By[Host] = 5 << 10
 	want := "gpu:0 ══ 5.0 KiB ══▶ [host memory] ══ 5.0 KiB ══▶ out.bin\n"
 	if got := r.Diagram("out.bin", "gpu:0"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.Machine = SoftwareMachine
+	if got, want := r.Diagram("out.bin", "gpu:0"), strings.TrimSuffix(want, "\n")+" (software machine)\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for id := Vendor; id < numIDs; id++ {
@@ -122,7 +129,7 @@ func TestNamesStayInLine(t *testing.T) {
 
 func TestNamesOfNothing(t *testing.T) {
 	for want, got := range map[string]string{
-		"ID(200)": ID(200).String(), "Dir(9)": Dir(9).String(), "Evidence(9)": Evidence(9).String(),
+		"ID(200)": ID(200).String(), "Dir(9)": Dir(9).String(), "Evidence(9)": Evidence(9).String(), "Machine(9)": Machine(9).String(),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

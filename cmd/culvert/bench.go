@@ -107,6 +107,7 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 		return err
 	}
 	defer drv.Close()
+	m.Accept() // each line of results is marked
 	b, err := bench.Open(drv, dev, a[0], o.openFlags(), m.Soft)
 	if err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/check"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -21,14 +23,16 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [PATH [gpu:N]]",
 		Short: "Show available routes, what is missing, and how to fix it",
-		Long: `Inspect GPUs, device nodes, modules and limits. With PATH, show the route and,
-for each better one, the first failed check and its fix.
+		Long: `Inspect GPUs, device nodes, modules and limits of this computer and, if commands
+use it, of the software machine. With PATH, show the route and, for each better one,
+the first failed check and its fix.
 
 EXIT STATUS
   0  the report was printed (and the required route is available)
-  1  an error
+  1  an error; where the machine does not open, the report is printed all the same
   2  invalid command line
-  3  the best route is worse than --require-route`,
+  3  the best route is worse than --require-route, or it is one of a software
+     machine that was not asked for`,
 		Example: `  culvert check
   culvert check /data/model.safetensors gpu:0
   culvert check /data/model.safetensors gpu:0 --require-route ring --json`,
@@ -54,24 +58,35 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 			return usageError{err}
 		}
 	}
-	var gpus []int
-	if len(a) > 0 {
-		gpus = []int{dev}
+	m, failed := machine.Open()
+	if _, ok := errors.AsType[*machine.SettingError](failed); ok {
+		return failed
 	}
-	m, drv, err := openDriver(gpus...)
+	r, err := check.Look(m, failed)
 	if err != nil {
 		return err
 	}
+	if failed == nil && len(a) > 0 {
+		r.Path, failed = checkPath(m, a[0], dev)
+	}
+	// A machine that does not open needs the report most.
+	if err := show(out, o.json, r); err != nil || failed != nil {
+		return errors.Join(failed, err)
+	}
+	if require != route.None {
+		return r.Path.Require(require)
+	}
+	return nil
+}
+
+func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
+	if err := checkGPUs(m, dev); err != nil {
+		return nil, err
+	}
+	drv, err := cufile.Open(m)
+	if err != nil {
+		return nil, err
+	}
 	defer drv.Close()
-	r, err := check.Look(m)
-	if err == nil && len(a) > 0 {
-		r.Path, err = check.LookPath(m, drv, a[0], dev)
-	}
-	if err == nil {
-		err = show(out, o.json, r)
-	}
-	if err == nil && require != route.None {
-		err = r.Path.Require(require)
-	}
-	return err
+	return check.LookPath(m, drv, path, dev)
 }

@@ -26,11 +26,18 @@ type Path struct {
 	Usable   []route.ID           `json:"usable_routes"`
 	Declined []*route.Decline     `json:"declined_routes"`
 
-	plan *route.Plan
+	machine *machine.Machine
+	plan    *route.Plan
 }
 
-// Require returns an error unless the best route is at least as good as id.
-func (p *Path) Require(id route.ID) error { return p.plan.Require(id) }
+// Require returns an error unless the best route is at least as good as id, on a
+// machine on which routes can be required.
+func (p *Path) Require(id route.ID) error {
+	if err := p.machine.Require(id); err != nil {
+		return err
+	}
+	return p.plan.Require(id)
+}
 
 // LookPath finds the routes between the file at name and GPU i.
 func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path, error) {
@@ -45,7 +52,7 @@ func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path
 		return nil, err
 	}
 	defer st.Close()
-	p := &Path{File: name, GPU: i, Facts: st.Facts}
+	p := &Path{File: name, GPU: i, Facts: st.Facts, machine: m}
 	if p.Size, err = st.Size(); err != nil {
 		return nil, err
 	}

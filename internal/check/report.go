@@ -7,26 +7,38 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/route"
 )
 
-// A Report describes a machine.
+// A Report describes this computer and, if commands use it, the software machine.
 type Report struct {
-	Machine Machine  `json:"machine"`
-	Kernel  string   `json:"kernel"`
-	GPUs    []GPU    `json:"gpus"`
-	Nodes   []Node   `json:"nodes"`
-	Modules []Module `json:"modules"`
-	Limits  []Limit  `json:"limits"`
-	Path    *Path    `json:"path,omitempty"`
+	Machine Machine `json:"machine"` // the one that commands use
+	Kernel  string  `json:"kernel"`
+	Devices         // of this computer
+	NoGPU   string  `json:"no_gpu,omitempty"` // why it has no usable GPU
+	Limits  []Limit `json:"limits"`
+	// Software is the emulation; nil if commands use this computer's GPUs.
+	Software *Devices `json:"software,omitempty"`
+	// Off are the routes that the environment switches off.
+	Off  []route.ID `json:"routes_off,omitempty"`
+	Path *Path      `json:"path,omitempty"`
 }
 
-// Machine is the machine that was opened, and why.
+// Machine is the machine that commands use, and why.
 type Machine struct {
-	Kind    string `json:"kind"` // "real" or "soft"
+	Kind    string `json:"kind"` // "real", "soft"; "none" if the one that was asked for does not open
 	Why     string `json:"why"`
 	Driver  string `json:"driver"`
 	Version string `json:"cuda_version"`
+}
+
+// Devices are what a machine has.
+type Devices struct {
+	GPUs    []GPU    `json:"gpus"`
+	Nodes   []Node   `json:"nodes"`
+	Modules []Module `json:"modules"`
 }
 
 // A GPU with the attributes that decide which routes it has.
@@ -44,26 +56,52 @@ type Attribute struct {
 	Known bool   `json:"known"`
 }
 
-// Look reports on a machine.
-func Look(m *machine.Machine) (*Report, error) {
-	r := &Report{
-		Machine: Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())},
-		Nodes:   lookNodes(dev.Of(m)),
-		Modules: lookModules(dev.Of(m)),
-		Limits:  lookLimits(dev.Of(m)),
-		Kernel:  kernelVersion(dev.Of(m).FS()),
+// Look reports on this computer, and on m if it is a software machine. m is nil if the
+// machine that was asked for does not open, because of why.
+func Look(m *machine.Machine, why error) (r *Report, err error) {
+	if err := ladder.CheckSwitch(); err != nil {
+		return nil, &machine.SettingError{Name: ladder.RoutesSwitch, Err: err}
 	}
-	if m.Soft {
-		r.Machine.Kind = "soft"
+	r = &Report{Kernel: kernelVersion(dev.Host().FS()), Limits: lookLimits(dev.Host()), Off: ladder.SwitchedOff()}
+	here := m
+	switch {
+	case m == nil:
+		r.Machine, r.NoGPU = Machine{Kind: "none", Why: "the real one was asked for and does not open"}, why.Error()
+	case m.Soft:
+		r.Limits = lookLimits(dev.Of(m))
+		if r.Software, err = lookDevices(m.GPU, dev.Of(m)); err != nil {
+			return nil, err
+		}
+		if here, why = machine.OpenAs(machine.Real); why != nil {
+			r.NoGPU = why.Error()
+		}
 	}
-	infos, err := m.GPU.Devices()
-	if err != nil {
-		return nil, err
+	if m != nil {
+		r.Machine = Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())}
+		if m.Soft {
+			r.Machine.Kind = "soft"
+		}
 	}
+	var drv gpu.Driver
+	if here != nil {
+		drv = here.GPU
+	}
+	d, err := lookDevices(drv, dev.Host())
+	r.Devices = *d
+	return r, err
+}
+
+// lookDevices lists the GPUs of a driver, which may be nil, and what os has.
+func lookDevices(drv gpu.Driver, os dev.OS) (*Devices, error) {
+	d := &Devices{GPUs: []GPU{}, Nodes: lookNodes(os), Modules: lookModules(os)}
+	if drv == nil {
+		return d, nil
+	}
+	infos, err := drv.Devices()
 	for _, info := range infos {
-		r.GPUs = append(r.GPUs, lookGPU(m.GPU, info))
+		d.GPUs = append(d.GPUs, lookGPU(drv, info))
 	}
-	return r, nil
+	return d, err
 }
 
 func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

@@ -6,31 +6,32 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/ladder"
 )
 
 // String is the report as text.
 func (r *Report) String() string {
 	var t text
 	t.line("machine  %s (%s)", r.Machine.Kind, r.Machine.Why)
-	t.line("driver   %s, CUDA %s\nkernel   %s", r.Machine.Driver, r.Machine.Version, r.Kernel)
-	for _, g := range r.GPUs {
-		t.gpu(g)
+	if r.Machine.Driver != "" {
+		t.line("driver   %s, CUDA %s", r.Machine.Driver, r.Machine.Version)
 	}
-	t.line("\nnodes")
-	for _, n := range r.Nodes {
-		t.item(n.Path, n.state(), n.For, cmp.Or(n.versionText(), n.Note, fixText(n.Fix)))
+	t.line("kernel   %s", r.Kernel)
+	if len(r.Off) > 0 {
+		t.line("off      %s (%s)", strings.Trim(fmt.Sprint(r.Off), "[]"), ladder.RoutesSwitch)
 	}
-	t.line("modules")
-	for _, m := range r.Modules {
-		state := "missing"
-		if m.Loaded {
-			state = "loaded"
-		}
-		t.item(m.Name, state, m.For, cmp.Or(m.Detail, m.Note, fixText(m.Fix)))
+	t.line("\nTHIS COMPUTER")
+	if r.NoGPU != "" {
+		t.line("no GPU   %s", r.NoGPU)
 	}
+	t.devices(&r.Devices)
 	t.line("limits")
 	for _, l := range r.Limits {
 		t.line("         %-32s %-8s %s  %s", l.Name, l.Value, l.Note, fixText(l.Fix))
+	}
+	if r.Software != nil {
+		t.line("\nSOFTWARE MACHINE, which commands use: all of it is emulated")
+		t.devices(r.Software)
 	}
 	if r.Path != nil {
 		t.path(r.Path)
@@ -47,6 +48,24 @@ func (t *text) line(format string, args ...any) {
 
 func (t *text) item(name, state, purpose, note string) {
 	t.line("         %-24s %-8s %s  %s", name, state, purpose, note)
+}
+
+func (t *text) devices(d *Devices) {
+	for _, g := range d.GPUs {
+		t.gpu(g)
+	}
+	t.line("nodes")
+	for _, n := range d.Nodes {
+		t.item(n.Path, n.state(), n.For, cmp.Or(n.versionText(), n.Note, fixText(n.Fix)))
+	}
+	t.line("modules")
+	for _, m := range d.Modules {
+		state := "missing"
+		if m.Loaded {
+			state = "loaded"
+		}
+		t.item(m.Name, state, m.For, cmp.Or(m.Detail, m.Note, fixText(m.Fix)))
+	}
 }
 
 func (n *Node) state() string {
@@ -74,7 +93,7 @@ func fixText(fix string) string {
 }
 
 func (t *text) gpu(g GPU) {
-	t.line("\ngpu:%d    %s  %s  %s  %s of memory, %s free", g.Index, g.Name, g.PCI, g.UUID, human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
+	t.line("gpu:%d    %s  %s  %s  %s of memory, %s free", g.Index, g.Name, g.PCI, g.UUID, human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
 	if g.Err != "" {
 		t.line("         error: %s", g.Err)
 	}

@@ -3,6 +3,7 @@ package ladder
 import (
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
@@ -19,16 +20,29 @@ type Ladder struct {
 	pinned *tune.PinnedRate
 }
 
-// Open finds the routes to a GPU. Probes look for device nodes and modules in os.
+// Open finds the routes to a GPU. Probes look for device nodes and modules in os. A
+// route that is switched off is not probed.
 func Open(device gpu.Device, os dev.OS, log *slog.Logger) *Ladder {
 	l := &Ladder{pinned: tune.Pinned(device.Info(), os.FS())}
-	l.add(findVendor(device, os))
-	l.add(findNVFS(device, os))
-	l.add(findP2PDMA(device, os))
-	l.add(findBar(device, os))
-	l.add(newRing(device, log), nil)
-	l.add(newMapped(device))
-	l.add(newHost(device), nil)
+	off := SwitchedOff()
+	for _, c := range []struct {
+		id   route.ID
+		find func() (Route, *route.Decline)
+	}{
+		{route.Vendor, func() (Route, *route.Decline) { return findVendor(device, os) }},
+		{route.NVFS, func() (Route, *route.Decline) { return findNVFS(device, os) }},
+		{route.P2PDMA, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
+		{route.Bar, func() (Route, *route.Decline) { return findBar(device, os) }},
+		{route.Ring, func() (Route, *route.Decline) { return newRing(device, log), nil }},
+		{route.Mapped, func() (Route, *route.Decline) { return newMapped(device) }},
+		{route.Host, func() (Route, *route.Decline) { return newHost(device), nil }},
+	} {
+		if slices.Contains(off, c.id) {
+			l.absent = append(l.absent, switchedOff(c.id))
+			continue
+		}
+		l.add(c.find())
+	}
 	return l
 }
 

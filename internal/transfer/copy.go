@@ -179,7 +179,8 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	}
 	defer p.close()
 
-	res.Read, res.Write = &route.Receipt{Dir: route.Read}, &route.Receipt{Dir: route.Write}
+	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
+	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
 	start := time.Now()
 	err = p.run(ctx)
 	if err == nil && p.whole {

@@ -106,7 +106,8 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	c := &treeCopy{tree: t, drv: drv, opts: o}
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped,
-		Read: &route.Receipt{Dir: route.Read}, Write: &route.Receipt{Dir: route.Write},
+		Read:  &route.Receipt{Dir: route.Read, Machine: drv.Machine()},
+		Write: &route.Receipt{Dir: route.Write, Machine: drv.Machine()},
 	}
 	start := time.Now()
 	err := c.run(ctx)
