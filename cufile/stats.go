@@ -33,7 +33,7 @@ type RouteStats struct {
 
 // process holds the sums of all transfers of this process, where the command
 // culvert stats finds them. It is made by the first transfer.
-var process = sync.OnceValue(func() *stats.Process { return stats.New(stats.Dirs(), route.Names()) })
+var process = sync.OnceValue(func() *stats.Process { return stats.New(route.Names()) })
 
 // sums are a file's receipts, added up.
 type sums struct {
@@ -65,7 +65,7 @@ func (s *sums) add(f *File, shard uint32, r *route.Receipt, n uint64, d time.Dur
 func (s *sums) begin(f *File) *stats.File {
 	s.attach.Do(func() {
 		p := process()
-		if _, err := p.Path(); err != nil {
+		if err := p.Err(); err != nil {
 			f.drv.log.Debug("cufile: statistics stay in this process", "error", err)
 		}
 		s.open.Store(p.Attach(f.st.Name))

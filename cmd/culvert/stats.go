@@ -26,8 +26,9 @@ func newStats() *cobra.Command {
 		Use:   "stats -p PID",
 		Short: "Print the transfer totals of a process",
 		Long: `Print a process's transfer totals by route and file. They include transfers
-through Culvert's libcufile.so.0. The process is not interrupted; totals remain at
-least a minute after exit.
+through Culvert's libcufile.so.0. The process is not interrupted. Totals
+remain at least a minute after exit, those of the user's last 256 processes. The
+kernel says which process made them; root may read those of all users.
 
 EXIT STATUS
   0  the totals were printed
@@ -47,11 +48,7 @@ func (o *statsOptions) run(_ context.Context, _ []string, out io.Writer) error {
 	if o.pid <= 0 {
 		return usageError{errors.New("missing -p PID")}
 	}
-	path, err := stats.Find(stats.Dirs(), o.pid)
-	if err != nil {
-		return fmt.Errorf("stats: %w", err)
-	}
-	s, err := stats.Read(path)
+	s, err := stats.Read(o.pid)
 	if err != nil {
 		return fmt.Errorf("stats: %w", err)
 	}
@@ -61,6 +58,7 @@ func (o *statsOptions) run(_ context.Context, _ []string, out io.Writer) error {
 // A statsResult is what stats prints.
 type statsResult struct {
 	PID     int         `json:"pid"`
+	UID     int         `json:"uid"`
 	Command string      `json:"command"`
 	Started time.Time   `json:"started"`
 	Alive   bool        `json:"alive"`
@@ -96,7 +94,7 @@ type statsRoute struct {
 }
 
 func newStatsResult(s *stats.Snapshot) statsResult {
-	res := statsResult{PID: s.PID, Command: s.Command, Started: s.Started, Alive: s.Alive, Total: newStatsSums(&s.Totals, s.Routes), Files: []statsFile{}}
+	res := statsResult{PID: s.PID, UID: s.UID, Command: s.Command, Started: s.Started, Alive: s.Alive, Total: newStatsSums(&s.Totals, s.Routes), Files: []statsFile{}}
 	for _, f := range s.Files {
 		res.Files = append(res.Files, statsFile{f.Name, f.Open, newStatsSums(&f.Totals, s.Routes)})
 	}
@@ -122,11 +120,11 @@ func (r statsResult) String() string {
 	if !r.Alive {
 		state = "ended"
 	}
-	fmt.Fprintf(out, "process  %d, %s, since %s\n         %s\n", r.PID, state, r.Started.Format(time.DateTime), r.Command)
+	fmt.Fprintf(out, "process  %d, %s, since %s, user %d\n         %s\n", r.PID, state, r.Started.Format(time.DateTime), r.UID, human.Name(r.Command))
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "route\treads\tbytes\twrites\tbytes\t")
 	for _, e := range r.Total.Routes {
-		printCounts(w, e.Route, e.statsCounts)
+		printCounts(w, human.Name(e.Route), e.statsCounts)
 	}
 	printCounts(w, "total", r.Total.statsCounts)
 	w.Flush()
@@ -150,7 +148,7 @@ func printStatsFile(out io.Writer, f statsFile) {
 	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d; by",
 		human.Name(f.Name), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors)
 	for _, e := range f.Routes {
-		fmt.Fprintf(out, " %s", e.Route)
+		fmt.Fprintf(out, " %s", human.Name(e.Route))
 	}
 	fmt.Fprintln(out)
 }

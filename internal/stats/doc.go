@@ -1,11 +1,15 @@
-// Package stats keeps a process's transfer totals in a shared-memory file, readable
-// after it exits. Transfers update counters sharded by thread, without timer or
-// lock; readers sum the shards.
+// Package stats keeps a process's transfer totals in shared memory, readable after it
+// exits. Transfers update counters sharded by thread, without timer or lock; readers
+// sum the shards.
 //
-// The file is in $XDG_RUNTIME_DIR or /dev/shm, named by user and process. The
-// counters are its mapped memory, so that a killed process leaves its last numbers.
+// The memory is a System V segment. Its counters are the ones that transfers update,
+// so that a killed process leaves its last numbers. A file would do that, too, but
+// whoever may write to a mapped file can truncate it, and the next transfer would end
+// the process with SIGBUS. A System V segment cannot be truncated; a removed one
+// stays until its process ends. A sealed memfd cannot be truncated either, but ends
+// with its process. The kernel records the user and the process that made a segment,
+// so none can be made up for another process.
 //
-// A process locks its file as long as it lives. The next process of the same user
-// that finds an unlocked file notes the time in it; a file whose note is older than
-// a minute is removed.
+// The next process of the same user removes segments of processes that ended more
+// than a minute ago, and all but the latest 256.
 package stats

@@ -8,7 +8,7 @@ import (
 
 // The layout of a segment. A change must raise layoutVersion.
 const (
-	layoutVersion = 1
+	layoutVersion = 2
 
 	// Shards is the number of places in which a block counts. Concurrent users
 	// name different ones, so that they do not share cache lines.
@@ -28,10 +28,9 @@ type header struct {
 	Magic      [8]byte
 	Version    uint32
 	Slots      uint32
-	PID        uint32
-	UID        uint32
+	_          [8]byte       // process and user in version 1: the kernel knows them
 	Started    int64         // in nanoseconds since 1970
-	Ended      atomic.Int64  // when the process was found dead; 0 before
+	_          [8]byte       // the end in version 1
 	Changes    atomic.Uint64 // odd while a slot is given to another file
 	RouteNames [Routes][16]byte
 	Command    [nameSize]byte
@@ -69,7 +68,7 @@ const (
 	counters  = hostAt + 4
 )
 
-// A segment is the whole file.
+// A segment is the whole memory.
 type segment struct {
 	_      structs.HostLayout
 	Header header
@@ -77,20 +76,16 @@ type segment struct {
 }
 
 const (
-	headerSize    = 4096
-	slotSize      = 12288
-	segmentSize   = headerSize + slots*slotSize
-	endedOffset   = 32 // of the header
-	changesOffset = 40
+	headerSize  = 4096
+	slotSize    = 12288
+	segmentSize = headerSize + slots*slotSize
 )
 
 var (
-	_ [headerSize]byte    = [unsafe.Sizeof(header{})]byte{}
-	_ [640]byte           = [unsafe.Sizeof(shard{})]byte{}
-	_ [slotSize]byte      = [unsafe.Sizeof(slot{})]byte{}
-	_ [segmentSize]byte   = [unsafe.Sizeof(segment{})]byte{}
-	_ [endedOffset]byte   = [unsafe.Offsetof(header{}.Ended)]byte{}
-	_ [changesOffset]byte = [unsafe.Offsetof(header{}.Changes)]byte{}
+	_ [headerSize]byte  = [unsafe.Sizeof(header{})]byte{}
+	_ [640]byte         = [unsafe.Sizeof(shard{})]byte{}
+	_ [slotSize]byte    = [unsafe.Sizeof(slot{})]byte{}
+	_ [segmentSize]byte = [unsafe.Sizeof(segment{})]byte{}
 )
 
 // at returns the segment in mapped memory.
@@ -99,4 +94,12 @@ func at(mem []byte) *segment {
 		panic("stats: memory smaller than a segment")
 	}
 	return (*segment)(unsafe.Pointer(unsafe.SliceData(mem)))
+}
+
+// headerAt returns the header of a segment of any version.
+func headerAt(mem []byte) *header {
+	if len(mem) < headerSize {
+		panic("stats: memory smaller than a header")
+	}
+	return (*header)(unsafe.Pointer(unsafe.SliceData(mem)))
 }

@@ -1,22 +1,19 @@
 package stats
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/env"
 )
 
 // A Snapshot is the contents of a segment at a moment.
 type Snapshot struct {
-	Path    string
 	PID     int
 	UID     int
 	Command string
@@ -34,84 +31,116 @@ type FileSnapshot struct {
 	Totals Totals
 }
 
-// Find returns the segment of a process in one of the directories: this user's, or
-// any other that may be read.
-func Find(dirs []string, pid int) (string, error) {
-	for _, dir := range dirs {
-		for _, user := range []string{fmt.Sprint(os.Getuid()), "*"} {
-			paths, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("culvert-%s-%d.stats", user, pid)))
-			if len(paths) > 0 {
-				return paths[0], nil
-			}
+// Read reads the totals of a process: the segment that the process made, according
+// to the kernel. After an ID was reused, that of the present process comes first.
+func Read(pid int) (*Snapshot, error) {
+	var best *entry
+	for _, e := range entries() {
+		if int(e.desc.Cpid) == pid && e.desc.Segsz >= headerSize && (best == nil || e.before(best)) && e.credible() && e.marked() {
+			best = &e
 		}
 	}
-	return "", fmt.Errorf("process %d has moved nothing through Culvert, or ended more than a minute ago: %w in %s", pid, fs.ErrNotExist, strings.Join(dirs, " or "))
+	if best == nil {
+		return nil, missing(pid)
+	}
+	return best.read()
 }
 
-// Read reads a segment.
-func Read(path string) (*Snapshot, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// before orders the segments of one process ID.
+func (e *entry) before(other *entry) bool {
+	if a, b := e.alive(), other.alive(); a != b {
+		return a
+	}
+	return e.desc.Ctime >= other.desc.Ctime
+}
+
+// marked reports that the segment has our statistics, of any version: programs use
+// System V memory for other purposes, too.
+func (e *entry) marked() bool {
+	found := false
+	err := e.view(func(mem []byte) error {
+		found = [8]byte(mem) == magic
+		return nil
+	})
+	return err == nil && found
+}
+
+// missing says that there is no segment. Version 1 was a file, which does not tell
+// who made it.
+func missing(pid int) error {
+	for _, dir := range []string{env.Get("XDG_RUNTIME_DIR"), "/dev/shm"} {
+		if paths, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("culvert-*-%d.stats", pid))); len(paths) > 0 {
+			return versionError(1)
+		}
+	}
+	return fmt.Errorf("process %d has moved nothing through Culvert, ended more than a minute ago, or belongs to another user: %w", pid, fs.ErrNotExist)
+}
+
+func versionError(found uint32) error {
+	return fmt.Errorf("statistics version %d is not supported (want %d): use the culvert command of the program's version", found, layoutVersion)
+}
+
+// read returns the contents. Process, user and state come from the kernel.
+func (e *entry) read() (s *Snapshot, err error) {
+	alive := e.alive() // before this process attaches it
+	err = e.view(func(mem []byte) error {
+		s, err = snapshot(mem)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("statistics of process %d: %w", e.desc.Cpid, err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() < segmentSize {
-		return nil, fmt.Errorf("%s: not a statistics file: %d bytes, want %d", path, st.Size(), segmentSize)
-	}
-	s, err := snapshot(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	s.Path = path
-	s.Alive = errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	s.PID, s.UID, s.Alive = int(e.desc.Cpid), int(e.desc.Perm.Cuid), alive
 	return s, nil
 }
 
-// snapshot reads everything between two changes of slots. It does not map the file,
-// because reading an unused slot through a mapping would allocate its memory.
-func snapshot(f io.ReaderAt) (*Snapshot, error) {
-	mem := make([]byte, segmentSize)
-	s := at(mem)
-	h := &s.Header
+// snapshot copies everything between two changes of slots, and reads the copy: its
+// owner may write meanwhile. It does not touch unused slots, because that would
+// allocate their memory.
+func snapshot(mem []byte) (*Snapshot, error) {
+	if len(mem) < headerSize {
+		return nil, errors.New("not a statistics segment")
+	}
+	h := headerAt(mem)
+	if h.Magic != magic {
+		return nil, errors.New("not a statistics segment")
+	}
+	if h.Version != layoutVersion || h.Slots != slots || len(mem) < segmentSize {
+		return nil, versionError(h.Version)
+	}
+	from := at(mem)
 	for range 1000 {
-		if _, err := f.ReadAt(mem, 0); err != nil { // the header first
-			return nil, err
-		}
-		if h.Magic != magic {
-			return nil, errors.New("not a statistics file")
-		}
-		if h.Version != layoutVersion || h.Slots != slots {
-			return nil, fmt.Errorf("statistics version %d is not supported (want %d): use the culvert command of the program's version", h.Version, layoutVersion)
-		}
-		var after [8]byte
-		if _, err := f.ReadAt(after[:], changesOffset); err != nil {
-			return nil, err
-		}
-		if before := h.Changes.Load(); before%2 == 0 && binary.NativeEndian.Uint64(after[:]) == before {
-			return s.read(), nil
+		before := h.Changes.Load()
+		copied := make([]byte, segmentSize)
+		copy(copied, mem[:headerSize+from.used()*slotSize])
+		if before%2 == 0 && h.Changes.Load() == before {
+			return at(copied).read(), nil
 		}
 		time.Sleep(time.Millisecond)
 	}
 	return nil, errors.New("the process died while it changed the file table")
 }
 
+// used counts the slots before the first unused one.
+func (s *segment) used() int {
+	for i := range s.Slots {
+		if s.Slots[i].State.Load() == free {
+			return i
+		}
+	}
+	return slots
+}
+
 func (s *segment) read() *Snapshot {
 	h := &s.Header
-	snap := &Snapshot{PID: int(h.PID), UID: int(h.UID), Command: text(h.Command[:]), Started: time.Unix(0, h.Started)}
+	snap := &Snapshot{Command: text(h.Command[:]), Started: time.Unix(0, h.Started)}
 	for i := range h.RouteNames {
 		snap.Routes = append(snap.Routes, text(h.RouteNames[i][:]))
 	}
 	var all counts
-	for i := range s.Slots {
+	for i := range s.used() {
 		slot := &s.Slots[i]
 		state := slot.State.Load()
-		if state == free {
-			continue
-		}
 		all.add(&slot.Block)
 		if i != others {
 			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, slot.Block.Totals()})

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,46 +19,45 @@ import (
 
 var routes = []string{"none", "vendor", "ring"}
 
-// segments is a directory whose file system keeps locks: overlayfs does not.
-func segments(t testing.TB) string {
+func newProcess(t testing.TB) *Process {
 	t.Helper()
-	dir := t.TempDir()
-	var on unix.Statfs_t
-	if err := unix.Statfs(dir, &on); err != nil {
-		t.Fatal(err)
+	p := New(routes)
+	if p.err != nil {
+		t.Skipf("needs System V shared memory: %v", p.err)
 	}
-	if on.Type != unix.OVERLAYFS_SUPER_MAGIC {
-		return dir
-	}
-	dir, err := os.MkdirTemp("/dev/shm", "stats")
-	if err != nil {
-		t.Skipf("needs a directory outside of overlayfs: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-func newProcess(t *testing.T, dir string) *Process {
-	t.Helper()
-	p := New([]string{dir}, routes)
-	if _, err := p.Path(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.die)
+	t.Cleanup(func() {
+		p.die()
+		_ = remove(p.id) // a test may have removed it
+	})
 	return p
 }
 
 // die does to the segment what the end of the process does.
 func (p *Process) die() {
 	if p.mem != nil {
-		unix.Munmap(p.mem)
+		unix.SysvShmDetach(p.mem)
 		p.mem, p.seg = nil, nil
 	}
 }
 
-func read(t *testing.T, path string) *Snapshot {
+// entryOf finds a segment among all.
+func entryOf(t *testing.T, id int) (e entry, ok bool) {
 	t.Helper()
-	s, err := Read(path)
+	for _, e := range entries() {
+		if e.id == id {
+			return e, true
+		}
+	}
+	return e, false
+}
+
+func read(t *testing.T, id int) *Snapshot {
+	t.Helper()
+	e, ok := entryOf(t, id)
+	if !ok {
+		t.Fatalf("segment %d is gone", id)
+	}
+	s, err := e.read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +66,7 @@ func read(t *testing.T, path string) *Snapshot {
 
 // Many threads add, and what they added is read by way of the file.
 func TestSumsAreReadFromOutside(t *testing.T) {
-	p := newProcess(t, segments(t))
+	p := newProcess(t)
 	f, g := p.Attach("/data/one"), p.Attach("/data/two")
 	var wg sync.WaitGroup
 	for i := range uint32(16) {
@@ -80,7 +78,7 @@ func TestSumsAreReadFromOutside(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s := read(t, p.path)
+	s := read(t, p.id)
 	want := Totals{Host: 32_000, Errors: 16_000, Retries: 16_000, Time: 16 * time.Millisecond}
 	want.Ops[0][2], want.Bytes[0][2] = 16_000, 48_000
 	want.Ops[1][1], want.Bytes[1][1] = 16_000, 80_000
@@ -102,15 +100,8 @@ func TestSumsAreReadFromOutside(t *testing.T) {
 // However files come and go, more than there are slots, the process's totals are
 // those of all of them, and each file's are its own.
 func TestFilesAgainstAModel(t *testing.T) {
-	dir := segments(t)
-	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		n++
-		sub := filepath.Join(dir, fmt.Sprint(n))
-		if err := os.Mkdir(sub, 0o700); err != nil {
-			rt.Fatal(err)
-		}
-		p := newProcess(t, sub)
+		p := newProcess(t)
 		type entry struct {
 			f    *File
 			sums int64
@@ -136,7 +127,7 @@ func TestFilesAgainstAModel(t *testing.T) {
 				live = append(live[:i], live[i+1:]...)
 			}
 		}
-		s := read(t, p.path)
+		s := read(t, p.id)
 		if _, n := s.Totals.Sum(false); n != total {
 			rt.Fatalf("%d bytes in all, want %d", n, total)
 		}
@@ -151,7 +142,7 @@ func TestFilesAgainstAModel(t *testing.T) {
 
 // Totals never go back while slots change hands.
 func TestReadingDuringChanges(t *testing.T) {
-	p := newProcess(t, segments(t))
+	p := newProcess(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -168,7 +159,7 @@ func TestReadingDuringChanges(t *testing.T) {
 			running = false
 		default:
 		}
-		s := read(t, p.path)
+		s := read(t, p.id)
 		_, n := s.Totals.Sum(false)
 		if n < last {
 			t.Fatalf("%d bytes after %d", n, last)
@@ -182,22 +173,23 @@ func TestReadingDuringChanges(t *testing.T) {
 
 // TestHelper is a process that counts and waits for its end.
 func TestHelper(t *testing.T) {
-	dir := os.Getenv("STATS_TEST_DIR")
-	if dir == "" {
+	if os.Getenv("STATS_TEST_HELPER") == "" {
 		t.Skip("needs a parent: TestSegmentOutlivesItsProcess starts it")
 	}
-	p := New([]string{dir}, routes)
+	p := New(routes)
 	p.Attach("/data/file").Add(3, &Transfer{Route: 2, Bytes: 4711})
-	fmt.Println("ready", p.path)
+	fmt.Println("ready", p.id)
 	for {
 		unix.Pause() // where Go would see that nobody can wake it, it ends the process
 	}
 }
 
-func TestSegmentOutlivesItsProcess(t *testing.T) {
-	dir := segments(t)
+// start starts TestHelper and returns its segment.
+func start(t *testing.T) (*exec.Cmd, int) {
+	t.Helper()
+	newProcess(t) // or skip
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHelper$")
-	cmd.Env = append(os.Environ(), "STATS_TEST_DIR="+dir)
+	cmd.Env = append(os.Environ(), "STATS_TEST_HELPER=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -205,111 +197,154 @@ func TestSegmentOutlivesItsProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	path, ok := strings.CutPrefix(strings.TrimSpace(line), "ready ")
-	if err != nil || !ok {
-		t.Fatalf("%q, %v", line, err)
+	var id int
+	if _, err := fmt.Fscanf(bufio.NewReader(out), "ready %d\n", &id); err != nil {
+		t.Fatal(err)
 	}
-	if found, err := Find([]string{"/nowhere", dir}, cmd.Process.Pid); err != nil || found != path {
-		t.Errorf("found %q, %v, want %q", found, err, path)
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		_ = remove(id) // the test may have removed it
+	})
+	return cmd, id
+}
+
+func TestSegmentOutlivesItsProcess(t *testing.T) {
+	cmd, id := start(t)
+	pid := cmd.Process.Pid
+	sweepOne := func(after time.Duration) bool {
+		t.Helper()
+		e, ok := entryOf(t, id)
+		if !ok {
+			t.Fatal("the segment is gone")
+		}
+		sweep([]entry{e}, time.Unix(e.lastUse(), 0).Add(after))
+		_, ok = entryOf(t, id)
+		return ok
 	}
-	now := time.Now()
-	sweep(dir, now.Add(time.Hour))
-	if s := read(t, path); !s.Alive || s.Totals.Bytes[0][2] != 4711 {
-		t.Errorf("while it runs: %+v", s)
+	if !sweepOne(time.Hour) {
+		t.Fatal("the segment of a running process was removed")
+	}
+	if s, err := Read(pid); err != nil || !s.Alive || s.PID != pid || s.UID != os.Geteuid() || s.Totals.Bytes[0][2] != 4711 {
+		t.Errorf("while it runs: %+v, %v", s, err)
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	if s := read(t, path); s.Alive || s.Totals.Bytes[0][2] != 4711 || s.Files[0].Name != "/data/file" {
-		t.Errorf("after it was killed: %+v", s)
+	if s, err := Read(pid); err != nil || s.Alive || s.Totals.Bytes[0][2] != 4711 || s.Files[0].Name != "/data/file" {
+		t.Errorf("after it was killed: %+v, %v", s, err)
 	}
-	// The first who finds it leaves it; after a minute it goes.
-	for _, c := range []struct {
-		after time.Duration
-		there bool
-	}{{0, true}, {59 * time.Second, true}, {61 * time.Second, false}} {
-		sweep(dir, now.Add(c.after))
-		if _, err := os.Stat(path); (err == nil) != c.there {
-			t.Errorf("%v after it was found dead: %v", c.after, err)
-		}
+	if !sweepOne(0) || !sweepOne(keep) {
+		t.Error("the segment did not stay for a minute")
 	}
-	if _, err := Find([]string{dir}, cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
+	if sweepOne(keep + time.Second) {
+		t.Error("the segment stayed longer than a minute")
+	}
+	if _, err := Read(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("found when it is gone: %v", err)
 	}
 }
 
-// A file of a dead process with the same number gives way; one of a living
-// process does not.
-func TestSameNumber(t *testing.T) {
-	dir := segments(t)
-	first := newProcess(t, dir)
-	first.Attach("a").Add(0, &Transfer{Bytes: 5})
-	second := New([]string{dir}, routes)
-	if path, err := second.Path(); path != "" || !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second segment beside the first: %q, %v", path, err)
+// A removed segment stays while its process runs: transfers do not depend on it.
+func TestRemovedWhileRunning(t *testing.T) {
+	p := newProcess(t)
+	f := p.Attach("a")
+	if err := remove(p.id); err != nil {
+		t.Fatal(err)
 	}
-	f := second.Attach("b")
-	f.Add(0, &Transfer{Bytes: 7})
-	sums := second.Detach(f)
-	if _, n := sums.Sum(false); n != 7 {
-		t.Errorf("without a segment: %d bytes", n)
+	p.Attach("b").Add(0, &Transfer{Bytes: 7})
+	f.Add(0, &Transfer{Bytes: 5})
+	if sum := f.Totals(); sum.Bytes[0][0] != 5 {
+		t.Errorf("%+v", sum)
 	}
-	first.die()
-	third := newProcess(t, dir)
-	s := read(t, third.path)
-	if _, n := s.Totals.Sum(false); n != 0 {
-		t.Errorf("a new segment begins with %d bytes", n)
+	if s := read(t, p.id); s.Totals.Bytes[0][0] != 12 {
+		t.Errorf("%+v", s.Totals)
 	}
 }
 
-// What lies in the way is neither followed nor taken for a segment.
-func TestForeignFiles(t *testing.T) {
-	dir := segments(t)
-	precious := filepath.Join(dir, "precious")
-	if err := os.WriteFile(precious, []byte("do not touch"), 0o600); err != nil {
-		t.Fatal(err)
+// Of the segments of one process ID, that of the running process is read, and else
+// the latest.
+func TestSameNumber(t *testing.T) {
+	old := entry{id: 1, desc: unix.SysvShmDesc{Cpid: int32(os.Getpid()), Ctime: 5}}
+	later := entry{id: 2, desc: unix.SysvShmDesc{Cpid: int32(os.Getpid()), Ctime: 6}}
+	running := entry{id: 3, desc: unix.SysvShmDesc{Cpid: int32(os.Getpid()), Ctime: 4, Nattch: 1}}
+	for _, tt := range []struct{ first, second entry }{{later, old}, {running, old}, {running, later}} {
+		if !tt.first.before(&tt.second) || tt.second.before(&tt.first) {
+			t.Errorf("%d is not before %d", tt.first.id, tt.second.id)
+		}
 	}
-	path := filepath.Join(dir, fileName(os.Getuid(), os.Getpid()))
-	if err := os.Symlink(precious, path); err != nil {
-		t.Fatal(err)
+}
+
+// A segment of another user's earlier process does not pass for that of a process
+// that has the same ID now.
+func TestCredible(t *testing.T) {
+	const nobody = 65534
+	me := os.Geteuid()
+	for _, tt := range []struct {
+		pid, user int
+		want      bool
+	}{
+		{1, 0, true},
+		{1, me, true},
+		{1, nobody, me == nobody},
+		{os.Getpid(), nobody, me == nobody},
+		{1999999999, nobody, true}, // it has ended
+	} {
+		e := entry{desc: unix.SysvShmDesc{Cpid: int32(tt.pid)}}
+		e.desc.Perm.Cuid = uint32(tt.user)
+		if e.credible() != tt.want {
+			t.Errorf("process %d, user %d: %v", tt.pid, tt.user, !tt.want)
+		}
 	}
-	if got, err := New([]string{dir}, routes).Path(); got != "" || err == nil {
-		t.Errorf("a segment was made through a link: %q", got)
+	if got := users("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\n"); strings.Join(got, " ") != "1 2 3 4" {
+		t.Errorf("%q", got)
 	}
-	if _, err := Read(path); err == nil {
-		t.Error("a link was read")
+}
+
+// Segments of ended processes do not use up those that the kernel has for everybody,
+// and memory of other programs is never removed.
+func TestSweep(t *testing.T) {
+	newProcess(t) // or skip
+	var list []entry
+	for i := range maxEnded + 3 {
+		id, mem, err := create() // New would sweep
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = remove(id) })
+		list = append(list, entry{id: id})
+		if i == maxEnded+2 {
+			copy(mem, "another program's")
+		} else {
+			headerAt(mem).Magic = magic
+		}
+		if err := unix.SysvShmDetach(mem); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if text, err := os.ReadFile(precious); err != nil || string(text) != "do not touch" {
-		t.Errorf("%q, %v", text, err)
+	for i := range list {
+		if _, err := unix.SysvShmCtl(list[i].id, unix.IPC_STAT, &list[i].desc); err != nil {
+			t.Fatal(err)
+		}
+		list[i].desc.Dtime += int64(i)
 	}
-	os.Remove(path)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Read(path); err == nil {
-		t.Error("a pipe was read")
-	}
-	sweep(dir, time.Now().Add(time.Hour)) // must not hang, nor remove it
-	if _, err := os.Lstat(path); err != nil {
-		t.Error(err)
-	}
-	if got, err := New([]string{"/proc/nowhere", filepath.Join(dir, "missing")}, routes).Path(); got != "" || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no directory: %q, %v", got, err)
+	list[len(list)-1].desc.Dtime = 0 // the oldest
+	list[len(list)-1].desc.Ctime = 0
+	sweep(list, time.Now())
+	for i, e := range list {
+		_, there := entryOf(t, e.id)
+		if want := i > 1; there != want {
+			t.Errorf("segment %d of %d: there is %v, want %v", i, len(list), there, want)
+		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	p := New([]string{segments(f)}, routes)
-	p.Attach("x").Add(1, &Transfer{Bytes: 9})
-	image, err := os.ReadFile(p.path)
-	if err != nil {
-		f.Fatal(err)
-	}
-	p.die()
-	f.Add(image[:4096])
+	image := make([]byte, segmentSize)
+	h := headerAt(image)
+	h.Magic, h.Version, h.Slots = magic, layoutVersion, slots
+	f.Add(image[:headerSize+slotSize])
 	f.Add([]byte{})
 	f.Add([]byte("culvstat"))
-	path := filepath.Join(f.TempDir(), "segment")
 	f.Fuzz(func(t *testing.T, head []byte) {
 		b := make([]byte, segmentSize)
 		copy(b, head)
@@ -319,10 +354,7 @@ func FuzzRead(f *testing.F) {
 		if len(b) > 48 {
 			b[40] &^= 1 // or it waits for the end of a change
 		}
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := Read(path)
+		s, err := snapshot(b)
 		if (s == nil) == (err == nil) {
 			t.Errorf("%v, %v", s, err)
 		}
@@ -330,7 +362,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestAddAllocatesNothing(t *testing.T) {
-	p := newProcess(t, segments(t))
+	p := newProcess(t)
 	f := p.Attach("x")
 	tr := &Transfer{Bytes: 1, Route: 2, Host: 1}
 	if n := testing.AllocsPerRun(100, func() { f.Add(1, tr) }); n != 0 {
@@ -339,7 +371,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	p := New([]string{segments(b)}, routes)
+	p := newProcess(b)
 	f := p.Attach("x")
 	tr := &Transfer{Bytes: 1, Route: 2, Host: 1, Time: 1}
 	for b.Loop() {
