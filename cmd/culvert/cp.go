@@ -25,8 +25,9 @@ type cpOptions struct {
 	receipt string
 	dryRun  bool
 	// For directories.
-	jobs   int
-	follow bool
+	jobs     int
+	follow   bool
+	preserve bool
 }
 
 func newCp() *cobra.Command {
@@ -37,14 +38,22 @@ func newCp() *cobra.Command {
 		Long: `Copy SOURCE to DEST through GPU memory, each way over the best route, and print a
 receipt per direction.
 
-DEST is replaced atomically once all data is on stable storage. A crash or Ctrl-C
-leaves the old or the new file, no temporary one. A symbolic link at DEST is
-replaced, not followed; a device or a pipe is an error.
+DEST is replaced atomically once all data is on stable storage: whatever happens,
+it is the old or the new file. Ctrl-C and errors remove the temporary file; one of
+a killed process is removed by the next copy into that directory. A symbolic link
+at DEST is replaced, not followed; a device or a pipe is an error.
 
 If SOURCE is a directory, copy its contents into DEST (created if missing): files
 in parallel, symbolic links as links. Existing files are replaced one by one,
-others kept. To resume, rerun: DEST/` + transfer.JournalName + ` lists finished
-files and is removed at the end.
+others kept. Symbolic links inside DEST are never followed. What cannot be read
+is reported at the end, and the rest is copied. To resume, rerun: DEST/` + transfer.JournalName + `
+lists finished files and is removed at the end. A finished file is copied
+again if it or its source has changed; with --verify it is read and compared.
+
+A new file or directory has the mode of its source without what the umask takes;
+a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
+are not counted. In directories, files keep their time of modification. Use
+--preserve for owner, exact mode, all times, extended attributes and hard links.
 
 EXIT STATUS
   0  all data was copied (and verified, with --verify)
@@ -69,6 +78,7 @@ EXIT STATUS
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
 	f.IntVar(&o.jobs, "jobs", 4, "files to copy in parallel")
+	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
 	return cmd
 }
@@ -90,7 +100,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if err != nil {
 		return usageError{err}
 	}
-	job, err := planCopy(a[0], a[1], o.follow)
+	job, err := planCopy(ctx, a[0], a[1], transfer.PlanOptions{Follow: o.follow, Preserve: o.preserve})
 	if err != nil {
 		return err
 	}
@@ -119,7 +129,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 }
 
 func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
-	opts.Verify, opts.Jobs = o.verify, o.jobs
+	opts.Verify, opts.Jobs, opts.Preserve = o.verify, o.jobs, o.preserve
 	if o.jobs < 1 {
 		return opts, fmt.Errorf("--jobs %d must be at least 1", o.jobs)
 	}
@@ -165,13 +175,13 @@ func samePath(a, b string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-func planCopy(src, dst string, follow bool) (copyJob, error) {
+func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
 	st, err := os.Stat(src)
 	if err != nil {
 		return nil, err
 	}
 	if st.IsDir() {
-		tree, err := transfer.PlanTree(src, dst, follow)
+		tree, err := transfer.PlanTree(ctx, src, dst, o)
 		return treeCopy{tree}, err
 	}
 	if d, err := os.Stat(dst); err == nil && d.IsDir() {

@@ -44,6 +44,9 @@ func (d *Dir) Close() error { return d.file.Close() }
 // at calls f with the directory in which rel ends, and its last element.
 func (d *Dir) at(op, rel string, f func(fd int, name string) error) error {
 	err := d.resolve(rel, f)
+	for errors.Is(err, unix.EINTR) {
+		err = d.resolve(rel, f)
+	}
 	if errors.Is(err, unix.ELOOP) && !d.follow {
 		err = ErrSymlink
 	}
@@ -110,6 +113,18 @@ func (d *Dir) OpenFile(rel string, flags int, mode fs.FileMode) (*os.File, error
 
 // OpenRegular opens a file for reading, if it is a regular one.
 func (d *Dir) OpenRegular(rel string) (*os.File, *unix.Stat_t, error) {
+	// Checked before, too: opening a device can have an effect.
+	st, err := d.Stat(rel)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFLNK:
+		return nil, nil, &fs.PathError{Op: "open", Path: d.Path(rel), Err: ErrSymlink}
+	default:
+		return nil, nil, notRegular(d.Path(rel))
+	}
 	f, err := d.OpenFile(rel, unix.O_RDONLY, 0)
 	if errors.Is(err, unix.ENXIO) { // a socket
 		err = notRegular(d.Path(rel))
@@ -117,19 +132,41 @@ func (d *Dir) OpenRegular(rel string) (*os.File, *unix.Stat_t, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var st unix.Stat_t
-	err = unix.Fstat(int(f.Fd()), &st)
+	err = unix.Fstat(int(f.Fd()), st)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = notRegular(d.Path(rel))
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, 0) // O_NONBLOCK was for opening
+		err = unix.SetNonblock(int(f.Fd()), false) // it was for opening
 	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err
 	}
-	return f, &st, nil
+	return f, st, nil
+}
+
+// OpenRegular opens the file at path for reading, if it is a regular one. Symbolic
+// links are followed.
+func OpenRegular(path string) (*os.File, error) {
+	dir, base := filepath.Split(path)
+	d, err := openPath(filepath.Clean(dir + "."))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer d.Close()
+	d.follow, d.path = true, dir
+	f, _, err := d.OpenRegular(base)
+	return f, err
+}
+
+// openPath opens a directory that need not be readable.
+func openPath(path string) (*Dir, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{file: os.NewFile(uintptr(fd), path), path: path}, nil
 }
 
 // ErrNotRegular means that a name is not that of a regular file.

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -24,11 +27,14 @@ type Options struct {
 	Route   route.ID // required in both directions; None means automatic
 	Require route.ID // the worst route that may be used; None allows all
 	Verify  bool
-	Buffer  uint64                  // bytes of GPU memory; 0 means 64 MiB
-	Advance func(done, total int64) // called when bytes have been written; may be nil
+	// Preserve keeps owner, extended attributes and all times, and the mode whatever
+	// the umask or a file that is replaced; in directories hard links, too.
+	Preserve bool
+	Buffer   uint64                  // bytes of GPU memory; 0 means 64 MiB
+	Advance  func(done, total int64) // called when bytes have been written; may be nil
 
 	temp     string // base name of the temporary file; "" means a unique one
-	keepTime bool   // copy the time of modification
+	keepTime bool   // keep the time of modification
 
 	// For tests.
 	named bool                                        // as if the file system had no unnamed files
@@ -41,7 +47,8 @@ type Result struct {
 	Source   string         `json:"source"`
 	Dest     string         `json:"destination"`
 	GPU      int            `json:"gpu"`
-	Bytes    int64          `json:"bytes"`
+	Bytes    int64          `json:"bytes"`           // moved
+	Holes    int64          `json:"holes,omitempty"` // bytes that are holes, and not moved
 	Seconds  float64        `json:"seconds"`
 	Read     *route.Receipt `json:"read"`
 	Write    *route.Receipt `json:"write"`
@@ -53,6 +60,9 @@ type Result struct {
 func (r Result) String() string {
 	name := fmt.Sprintf("gpu:%d", r.GPU)
 	text := fmt.Sprintf("%s%s%v\n%v\n", r.Read.Diagram(r.Source, name), r.Write.Diagram(r.Dest, name), r.Read, r.Write)
+	if r.Holes > 0 {
+		text += fmt.Sprintf("holes kept=%d\n", r.Holes)
+	}
 	if r.Verified {
 		text += fmt.Sprintf("verified crc32c=%s\n", r.CRC32C)
 	}
@@ -65,92 +75,130 @@ var ErrDiffers = errors.New("copy differs from the source")
 // Copy copies the file src to dst through GPU memory. It replaces dst atomically once
 // all data is on stable storage: a crash leaves the old file or the new one.
 func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (Result, error) {
-	in, info, err := openSource(src)
+	in, err := atomicfile.OpenRegular(src)
 	if err != nil {
 		return Result{}, err
 	}
 	defer in.Close()
-	if err := replaceable(dst, info); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
 		return Result{}, err
 	}
+	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	if err != nil {
+		return Result{}, &fs.PathError{Op: "create", Path: dst, Err: errors.Unwrap(err)}
+	}
+	defer dir.Close()
+	dir.Sweep("")
+	c := fileCopy{drv: drv, in: in, source: &st, dir: dir, name: filepath.Base(dst), opts: o}
+	c.res = Result{Source: src, Dest: dst, GPU: o.GPU}
+	err = c.run(ctx)
+	return c.res, err
+}
+
+// A fileCopy copies an open file into an open directory.
+type fileCopy struct {
+	drv    *cufile.Driver
+	in     *os.File
+	source *unix.Stat_t
+	dir    *atomicfile.Dir
+	name   string
+	opts   Options
+
+	res  Result
+	dest unix.Stat_t // the new file
+}
+
+func (c *fileCopy) run(ctx context.Context) (err error) {
+	o := &c.opts
 	if o.step == nil {
 		o.step = func() {}
 	}
 	if o.flush == nil {
 		o.flush = unix.SyncFileRange
 	}
-	if o.temp == "" {
-		atomicfile.Sweep(dst)
+	if err := checkSize(c.in, c.source); err != nil {
+		return err
 	}
-	out, err := atomicfile.Create(dst, atomicfile.Options{Mode: 0o600, Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
+	old, err := replaceable(c.dir, c.name, c.source)
 	if err != nil {
-		return Result{}, err
+		return err
 	}
-	res := Result{Source: src, Dest: dst, GPU: o.GPU}
-	err = fill(ctx, drv, in, out.File, info.Size(), o, &res)
-	if err == nil && o.keepTime {
-		err = setTime(out.File, info.ModTime())
+	a := attributes{source: c.source, old: old, opts: o}
+	out, err := atomicfile.CreateIn(c.dir, c.name, atomicfile.Options{Mode: a.created(), Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = context.Cause(ctx)
+	defer func() { err = errors.Join(err, out.Discard()) }()
+	if err := a.begin(out.File); err != nil {
+		return err
 	}
-	if err == nil {
-		err = out.Chmod(info.Mode().Perm())
+	if err := fill(ctx, c.drv, c.in, out.File, c.source.Size, *o, &c.res); err != nil {
+		return err
 	}
-	if err == nil {
-		o.step()
-		err = out.Sync()
+	if err := a.finish(c.in, out.File); err != nil {
+		return err
 	}
-	if err == nil {
-		err = out.Commit()
-	}
-	if err = errors.Join(err, out.Discard()); err != nil {
-		return res, err
-	}
-	if o.Verify {
-		return res, verify(ctx, &res)
-	}
-	return res, nil
+	return c.publish(ctx, out)
 }
 
-// replaceable rejects a destination that is not a file, or is the source.
-func replaceable(dst string, source os.FileInfo) error {
-	if st, err := os.Lstat(dst); err == nil && !st.Mode().IsRegular() && st.Mode()&os.ModeSymlink == 0 {
-		return fmt.Errorf("%s: not a regular file, so it is not replaced", dst)
+// publish forces the new file to storage, verifies it, and gives it its name.
+func (c *fileCopy) publish(ctx context.Context, out *atomicfile.File) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
 	}
-	if st, err := os.Stat(dst); err == nil && os.SameFile(st, source) {
-		return fmt.Errorf("%s: source and destination are the same file", dst)
+	c.opts.step()
+	if err := out.Sync(); err != nil {
+		return err
 	}
-	return nil
-}
-
-// openSource opens a regular file whose size is known.
-func openSource(name string) (*os.File, os.FileInfo, error) {
-	// Checked first: opening a pipe would wait for its writer.
-	if st, err := os.Stat(name); err == nil && !st.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: not a regular file", name)
-	}
-	in, err := os.Open(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := in.Stat()
-	if err == nil && info.Size() == 0 {
-		if n, _ := in.ReadAt(make([]byte, 1), 0); n > 0 {
-			err = fmt.Errorf("%s: size is 0 but the file has data (as in /proc); use another tool", name)
+	if c.opts.Verify {
+		if err := verify(ctx, c.in, out.File, &c.res); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		in.Close()
-		return nil, nil, err
+	if err := out.Commit(); err != nil {
+		return err
 	}
-	return in, info, nil
+	return unix.Fstat(int(out.Fd()), &c.dest)
 }
 
-// setTime sets the time of modification of a file that may have no name.
-func setTime(f *os.File, t time.Time) error {
-	ts := unix.NsecToTimespec(t.UnixNano())
-	return os.NewSyscallError("futimens", unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{ts, ts}, 0))
+// replaceable rejects a destination that is not a file, or is the source. It returns
+// the file that will be replaced, or nil.
+func replaceable(dir *atomicfile.Dir, name string, source *unix.Stat_t) (*unix.Stat_t, error) {
+	st, err := dir.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		if sameFile(st, source) {
+			return nil, fmt.Errorf("%s: source and destination are the same file", dir.Path(name))
+		}
+		return st, nil
+	case unix.S_IFLNK:
+		var target unix.Stat_t
+		if unix.Fstatat(int(dir.File().Fd()), name, &target, 0) == nil && sameFile(&target, source) {
+			return nil, fmt.Errorf("%s: source and destination are the same file", dir.Path(name))
+		}
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%s: not a regular file, so it is not replaced", dir.Path(name))
+}
+
+func sameFile(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+
+// checkSize rejects a file that hides its size.
+func checkSize(in *os.File, st *unix.Stat_t) error {
+	if st.Size != 0 {
+		return nil
+	}
+	if n, _ := in.ReadAt(make([]byte, 1), 0); n > 0 {
+		return fmt.Errorf("%s: size is 0 but the file has data (as in /proc); use another tool", in.Name())
+	}
+	return nil
 }
 
 // fill copies the data.
@@ -170,7 +218,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 			return err
 		}
 	}
-	p := pump{from: from, to: to, size: size, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
+	p := pump{from: from, to: to, size: size, data: extents{fd: int(in.Fd()), size: size}, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
 	if p.whole, err = o.wholeBlocks(from); err != nil {
 		return err
 	}
@@ -183,12 +231,16 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
 	start := time.Now()
 	err = p.run(ctx)
-	if err == nil && p.whole {
+	res.Holes = size - res.Bytes
+	if err == nil && (p.whole || res.Holes > 0) {
 		if err = out.Truncate(size); err != nil {
 			err = fmt.Errorf("truncate %s to %d bytes: %w", res.Dest, size, errors.Unwrap(err))
 		}
 	}
 	res.Seconds = time.Since(start).Seconds()
+	if err == nil && res.Holes > 0 && o.Advance != nil {
+		o.Advance(size, size)
+	}
 	return err
 }
 
@@ -218,12 +270,12 @@ func (o *Options) wholeBlocks(f *cufile.File) (bool, error) {
 }
 
 // verify compares both files by plain reads, which share no code with the routes.
-func verify(ctx context.Context, res *Result) error {
-	want, err := sum(ctx, res.Source)
+func verify(ctx context.Context, in, out *os.File, res *Result) error {
+	want, err := sum(ctx, in)
 	if err != nil {
 		return err
 	}
-	got, err := sum(ctx, res.Dest)
+	got, err := sum(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -237,14 +289,9 @@ func verify(ctx context.Context, res *Result) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func sum(ctx context.Context, path string) (uint32, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
+func sum(ctx context.Context, f *os.File) (uint32, error) {
 	h := crc32.New(castagnoli)
-	if _, err := io.Copy(h, ctxReader{ctx, f}); err != nil {
+	if _, err := io.Copy(h, ctxReader{ctx, io.NewSectionReader(f, 0, math.MaxInt64)}); err != nil {
 		return 0, err
 	}
 	return h.Sum32(), nil

@@ -89,8 +89,18 @@ func TestVerifyNoticesADifference(t *testing.T) {
 	if err := os.WriteFile(dst, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	in, err := os.Open(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.Open(dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
 	res := Result{Source: src, Dest: dst}
-	if err := verify(context.Background(), &res); !errors.Is(err, ErrDiffers) || res.Verified {
+	if err := verify(context.Background(), in, out, &res); !errors.Is(err, ErrDiffers) || res.Verified {
 		t.Errorf("a flipped bit: %v, verified %v", err, res.Verified)
 	}
 }

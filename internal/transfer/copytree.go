@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
@@ -38,11 +40,13 @@ type TreeResult struct {
 	Source   string         `json:"source"`
 	Dest     string         `json:"destination"`
 	GPU      int            `json:"gpu"`
-	Files    int            `json:"files"`   // copied by this run
-	Done     int            `json:"done"`    // by earlier ones
-	Links    int            `json:"links"`   // copied as links
+	Files    int            `json:"files"` // copied by this run
+	Done     int            `json:"done"`  // by earlier ones
+	Links    int            `json:"links"` // copied as links
+	Hard     int            `json:"hard_links,omitempty"`
 	Skipped  []TreeSkip     `json:"skipped"` // not copied
 	Bytes    int64          `json:"bytes"`
+	Holes    int64          `json:"holes,omitempty"` // bytes that are holes, and not moved
 	Seconds  float64        `json:"seconds"`
 	Read     *route.Receipt `json:"read"`
 	Write    *route.Receipt `json:"write"`
@@ -58,6 +62,12 @@ func (r *TreeResult) String() string {
 	}
 	fmt.Fprintf(&b, "copied %s to %s files=%d bytes=%d links=%d time=%s rate=%s", r.Source, r.Dest, r.Files, r.Bytes, r.Links,
 		human.Seconds(r.Seconds), human.Rate(float64(r.Bytes)/r.Seconds))
+	if r.Hard > 0 {
+		fmt.Fprintf(&b, " hard-links=%d", r.Hard)
+	}
+	if r.Holes > 0 {
+		fmt.Fprintf(&b, " holes=%d", r.Holes)
+	}
 	if r.Done > 0 {
 		fmt.Fprintf(&b, " done-before=%d", r.Done)
 	}
@@ -86,11 +96,14 @@ type treeCopy struct {
 	tree    *Tree
 	drv     *cufile.Driver
 	opts    TreeOptions
+	src     *atomicfile.Dir
+	dst     *atomicfile.Dir
 	journal *journal
 
-	mu   sync.Mutex
-	res  TreeResult
-	errs []error
+	mu     sync.Mutex
+	res    TreeResult
+	errs   []error
+	failed map[string]bool // files by path
 }
 
 // Copy copies the files of the tree in parallel. A file that cannot be copied does
@@ -103,7 +116,7 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	if o.Jobs <= 0 {
 		o.Jobs = defaultJobs
 	}
-	c := &treeCopy{tree: t, drv: drv, opts: o}
+	c := &treeCopy{tree: t, drv: drv, opts: o, failed: map[string]bool{}, errs: slices.Clone(t.errs)}
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped,
 		Read:  &route.Receipt{Dir: route.Read, Machine: drv.Machine()},
@@ -117,15 +130,17 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 }
 
 func (c *treeCopy) run(ctx context.Context) (err error) {
-	// The destination comes first: the journal is in it.
-	if len(c.tree.Dirs) > 0 && c.tree.Dirs[0].Path == "." {
-		c.opts.step()
-		if err := os.Mkdir(c.tree.Dest, c.tree.Dirs[0].Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
+	if c.src, err = c.tree.openSource(); err != nil {
+		return err
 	}
+	defer c.src.Close()
+	// The destination comes first: the journal is in it.
+	if c.dst, err = c.openDest(); err != nil {
+		return err
+	}
+	defer c.dst.Close()
 	c.opts.step()
-	c.journal, err = openJournal(c.tree.Dest, c.tree.source)
+	c.journal, err = openJournal(c.dst, c.tree.source)
 	if err != nil {
 		return err
 	}
@@ -142,78 +157,155 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	c.copyFiles(ctx)
-	if ctx.Err() == nil {
-		c.copyLinks()
-	}
-	if err := c.outcome(ctx); err != nil {
+	c.copyLinks(ctx)
+	c.copyHardLinks(ctx)
+	err = c.outcome(ctx)
+	if ctx.Err() != nil {
 		return err
 	}
-	return c.finishDirs()
+	return errors.Join(err, c.finishDirs(err == nil))
 }
+
+// openDest opens the destination, and creates it if the plan says so. One that the
+// copy creates is not followed if it is a symbolic link by then.
+func (c *treeCopy) openDest() (*atomicfile.Dir, error) {
+	if len(c.tree.Dirs) == 0 || c.tree.Dirs[0].Path != "." {
+		return atomicfile.OpenDir(c.tree.Dest)
+	}
+	path := filepath.Clean(c.tree.Dest)
+	above, err := atomicfile.OpenDir(filepath.Dir(path))
+	if err != nil {
+		return nil, &fs.PathError{Op: "mkdir", Path: path, Err: errors.Unwrap(err)}
+	}
+	defer above.Close()
+	c.opts.step()
+	if err := above.Mkdir(filepath.Base(path), whileCopying(&c.tree.Dirs[0])); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	dir, err := above.Open(filepath.Base(path))
+	if err != nil {
+		return nil, err
+	}
+	return dir, above.Sync()
+}
+
+// whileCopying is the mode of a directory to which files are copied, before the umask.
+func whileCopying(d *TreeDir) fs.FileMode { return fs.FileMode(d.stat.Mode&permissions | 0o700) }
 
 // makeDirs creates the directories, writable for the owner while files are copied.
 func (c *treeCopy) makeDirs() error {
-	for _, d := range c.tree.Dirs {
+	for i := range c.tree.Dirs {
+		d := &c.tree.Dirs[i]
 		c.opts.step()
 		if err := c.journal.write(journalLine{Made: d.Path}); err != nil {
 			return err
 		}
 		c.opts.step()
-		path := filepath.Join(c.tree.Dest, d.Path)
-		if err := os.Mkdir(path, d.Mode|0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		if d.Path == "." {
+			continue // openDest did
+		}
+		if err := c.dst.Mkdir(d.Path, whileCopying(d)); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
 	return nil
 }
 
-// finishDirs sets the modes of the directories, the innermost first: a mode may
-// exclude the owner.
-func (c *treeCopy) finishDirs() error {
-	for i := len(c.tree.finish) - 1; i >= 0; i-- {
-		d := &c.tree.finish[i]
-		path := filepath.Join(c.tree.Dest, d.Path)
-		if err := atomicfile.SyncDir(path); err != nil {
-			return err
+// finishDirs sets the attributes of the directories, the innermost first: a mode may
+// exclude the owner, and a new name changes the times of its directory. It syncs those
+// that got an entry: files synced theirs.
+func (c *treeCopy) finishDirs(complete bool) error {
+	changed := map[string]bool{}
+	for _, d := range c.tree.all {
+		if d.ours {
+			changed[d.Path], changed[filepath.Dir(d.Path)] = true, true
 		}
-		if d.Path == "." {
-			continue // it still has the journal
+	}
+	for _, list := range [][]TreeLink{c.tree.Links, c.tree.Hard} {
+		for _, l := range list {
+			changed[filepath.Dir(l.Path)] = true
 		}
-		if err := os.Chmod(path, d.Mode); err != nil {
+	}
+	for _, d := range slices.Backward(c.tree.all) {
+		if !complete {
+			d.stat.Mode |= 0o700 // a rerun resumes
+		}
+		if err := c.finishDir(&d, changed[d.Path], d.Path != "."); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// finishDir sets the attributes of a directory, and syncs it.
+func (c *treeCopy) finishDir(d *TreeDir, changed, set bool) error {
+	set = set && (d.ours || c.opts.Preserve)
+	if !set && !changed {
+		return nil
+	}
+	dir, err := c.dst.Open(d.Path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if set {
+		if err := c.setAttributes(d, dir); err != nil {
+			return err
+		}
+	}
+	return dir.Sync()
+}
+
+func (c *treeCopy) setAttributes(d *TreeDir, dir *atomicfile.Dir) error {
+	if c.opts.Preserve {
+		from, err := c.src.Open(d.Path)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		return preserve(from.File(), dir.File(), &d.stat)
+	}
+	// The mode was that of the source without what the umask takes, and with what
+	// the owner needs. A set-group-ID bit is inherited.
+	fd := int(dir.File().Fd())
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return err
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(fd, now.Mode&(d.stat.Mode|^uint32(permissions))&allModes))
 }
 
 // finishRoot does the same for the destination once the journal is removed.
 func (c *treeCopy) finishRoot() error {
-	if len(c.tree.finish) > 0 && c.tree.finish[0].Path == "." {
-		if err := os.Chmod(c.tree.Dest, c.tree.finish[0].Mode); err != nil {
-			return err
-		}
-	}
-	return errors.Join(atomicfile.SyncDir(c.tree.Dest), atomicfile.SyncDir(filepath.Dir(filepath.Clean(c.tree.Dest))))
+	return c.finishDir(&c.tree.all[0], true, true)
 }
 
-// clean removes temporary files of a killed copy, which have the journal's ID.
+// clean removes temporary files of killed copies: those with the journal's ID, and
+// others that no process is writing.
 func (c *treeCopy) clean() error {
-	dirs := map[string]bool{".": true}
-	for i := range c.tree.Files {
-		dirs[filepath.Dir(c.tree.Files[i].Path)] = true
-	}
-	mark := ".culvert-" + c.journal.id + "-"
-	for d := range dirs {
-		path := filepath.Join(c.tree.Dest, d)
-		list, err := os.ReadDir(path)
+	for _, d := range c.tree.all {
+		dir, err := c.dst.Open(d.Path)
 		if err != nil {
 			return err
 		}
-		for _, e := range list {
-			if strings.HasPrefix(e.Name(), mark) {
-				if err := os.Remove(filepath.Join(path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
+		err = c.cleanDir(dir)
+		if err = errors.Join(err, dir.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *treeCopy) cleanDir(dir *atomicfile.Dir) error {
+	dir.Sweep("")
+	list, err := dir.Names(".")
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		if strings.HasPrefix(name, c.journal.mark()) {
+			if err := dir.Remove(name); err != nil {
+				return err
 			}
 		}
 	}
@@ -225,19 +317,40 @@ func (c *treeCopy) copyFiles(ctx context.Context) {
 	g.SetLimit(c.opts.Jobs)
 	for i := range c.tree.Files {
 		f := &c.tree.Files[i]
-		if f.Done {
-			c.res.Done++
-			continue
-		}
 		if ctx.Err() != nil {
 			break
 		}
 		g.Go(func() error {
+			if f.Done && c.stillDone(ctx, f) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.res.Done++
+				return nil
+			}
 			c.copyFile(ctx, f)
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are in c.errs
+}
+
+// stillDone reports whether a file that an earlier run finished need not be copied
+// again. The journal says so; with --verify both files are read.
+func (c *treeCopy) stillDone(ctx context.Context, f *TreeFile) bool {
+	if !c.opts.Verify {
+		return true
+	}
+	in, _, err := c.src.OpenRegular(f.Path)
+	if err != nil {
+		return false
+	}
+	defer in.Close()
+	out, _, err := c.dst.OpenRegular(f.Path)
+	if err != nil {
+		return false
+	}
+	defer out.Close()
+	return verify(ctx, in, out, &Result{}) == nil
 }
 
 func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
@@ -249,25 +362,45 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 		w.Began(f)
 		o.Advance = func(done, _ int64) { w.Advanced(f, done) }
 	}
-	res, err := Copy(ctx, c.drv, filepath.Join(c.tree.Source, f.Path), filepath.Join(c.tree.Dest, f.Path), o)
-	c.opts.step()
-	if err == nil {
-		err = c.journal.add(f)
-	}
+	res, err := c.copyOpen(ctx, f, o)
 	c.opts.step()
 	if w := c.opts.Watch; w != nil {
-		w.Ended(f, &res, err)
+		w.Ended(f, res, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
+		c.failed[f.Path] = true
 		c.errs = append(c.errs, about(f.Path, err))
 		return
 	}
 	c.res.Files++
 	c.res.Bytes += res.Bytes
+	c.res.Holes += res.Holes
 	c.res.Read.Add(res.Read)
 	c.res.Write.Add(res.Write)
+}
+
+// copyOpen opens a file and its directory, copies it, and records that.
+func (c *treeCopy) copyOpen(ctx context.Context, f *TreeFile, o Options) (*Result, error) {
+	in, st, err := c.src.OpenRegular(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	dir, err := c.dst.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	one := fileCopy{drv: c.drv, in: in, source: st, dir: dir, name: filepath.Base(f.Path), opts: o}
+	one.res = Result{Source: c.src.Path(f.Path), Dest: c.dst.Path(f.Path), GPU: o.GPU}
+	err = one.run(ctx)
+	c.opts.step()
+	if err == nil {
+		err = c.journal.add(f, st, &one.dest, o.Preserve)
+	}
+	return &one.res, err
 }
 
 // about adds the path to the error of a file, unless it has it.
@@ -279,16 +412,72 @@ func about(path string, err error) error {
 }
 
 // copyLinks creates the symbolic links, each atomically.
-func (c *treeCopy) copyLinks() {
+func (c *treeCopy) copyLinks(ctx context.Context) {
 	for _, l := range c.tree.Links {
-		path := filepath.Join(c.tree.Dest, l.Path)
-		temp := filepath.Join(filepath.Dir(path), c.journal.temp(l.Path))
-		if err := atomicfile.Symlink(l.Target, path, temp, func(string) { c.opts.step() }); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := c.copyLink(&l); err != nil {
 			c.errs = append(c.errs, about(l.Path, err))
 			continue
 		}
 		c.res.Links++
 	}
+}
+
+func (c *treeCopy) copyLink(l *TreeLink) error {
+	dir, err := c.dst.Open(filepath.Dir(l.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := filepath.Base(l.Path)
+	err = atomicfile.SymlinkIn(dir, l.Target, name, c.journal.linkTemp(l.Path), func(string) { c.opts.step() })
+	if err == nil && c.opts.Preserve {
+		err = preserveLink(dir, name, l.stat)
+	}
+	return err
+}
+
+// copyHardLinks gives files their other names, each atomically.
+func (c *treeCopy) copyHardLinks(ctx context.Context) {
+	for _, l := range c.tree.Hard {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := c.copyHardLink(&l); err != nil {
+			c.errs = append(c.errs, about(l.Path, err))
+			continue
+		}
+		c.res.Hard++
+	}
+}
+
+func (c *treeCopy) copyHardLink(l *TreeLink) error {
+	if c.failed[l.Target] {
+		return fmt.Errorf("hard link to %s, which was not copied", l.Target)
+	}
+	first, err := c.dst.Stat(l.Target)
+	if err != nil {
+		return err
+	}
+	dir, err := c.dst.Open(filepath.Dir(l.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name, temp := filepath.Base(l.Path), c.journal.linkTemp(l.Path)
+	old, err := replaceable(dir, name, l.stat)
+	if err != nil || old != nil && sameFile(old, first) {
+		return err
+	}
+	rel := filepath.Join(filepath.Dir(l.Path), temp)
+	c.opts.step()
+	if err := errors.Join(dir.Remove(temp), c.dst.Link(l.Target, rel)); err != nil {
+		return err
+	}
+	c.opts.step()
+	return errors.Join(dir.Rename(temp, name), dir.Remove(temp))
 }
 
 // maxErrors limits the errors that are reported: a full disk has one for each file.

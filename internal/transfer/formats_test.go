@@ -16,6 +16,7 @@ func TestJournalFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := t.TempDir()
+	dir := openDir(t, dst)
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dst, JournalName), []byte(text), 0o600); err != nil {
@@ -23,7 +24,7 @@ func TestJournalFormats(t *testing.T) {
 		}
 	}
 	write(string(text))
-	j, err := readJournal(dst, "/srv/models")
+	j, err := readJournal(dir, "/srv/models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestJournalFormats(t *testing.T) {
 		t.Errorf("version 1: %+v, made %v, id %q", j.done, j.made, j.id)
 	}
 	write(strings.Replace(string(text), `"culvert_cp":1`, `"culvert_cp":2`, 1))
-	if _, err := readJournal(dst, "/srv/models"); err == nil || !strings.Contains(err.Error(), "journal version 2 is not supported (want 1)") {
+	if _, err := readJournal(dir, "/srv/models"); err == nil || !strings.Contains(err.Error(), "journal version 2 is not supported (want 1)") {
 		t.Errorf("a later version: %v", err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // JournalName is the file in a destination that lists the finished files of a copy.
@@ -21,6 +23,12 @@ import (
 const JournalName = ".culvert-cp.journal"
 
 const journalVersion = 1
+
+// journalStart begins every journal, and idLetters may be in its ID.
+const (
+	journalStart = `{"culvert_cp":`
+	idLetters    = "abcdefghijklmnopqrstuvwxyz0123456789"
+)
 
 // A journalHead is the first line of a journal. ID is in the names of temporary
 // files, to recognize those of a killed copy.
@@ -33,14 +41,31 @@ type journalHead struct {
 // A journalLine is any other line: a complete file, or a directory that was created
 // and gets its mode at the end.
 type journalLine struct {
-	Done    string    `json:"done,omitempty"` // path below the source
-	Size    int64     `json:"bytes,omitempty"`
-	ModTime time.Time `json:"modified,omitzero"`
-	Made    string    `json:"made,omitempty"`
+	Done      string    `json:"done,omitempty"` // path below the source
+	Size      int64     `json:"bytes,omitempty"`
+	ModTime   time.Time `json:"modified,omitzero"`
+	Source    fileID    `json:"source_file,omitzero"`
+	Dest      fileID    `json:"destination_file,omitzero"`
+	Preserved bool      `json:"preserved,omitempty"`
+	Made      string    `json:"made,omitempty"`
+}
+
+// A fileID changes with every write to a file, and when another takes its place. The
+// change time cannot be set by programs.
+type fileID struct {
+	Inode    uint64 `json:"inode"`
+	Size     int64  `json:"bytes"`
+	Modified int64  `json:"modified_ns"`
+	Changed  int64  `json:"changed_ns"`
+}
+
+func idOf(st *unix.Stat_t) fileID {
+	return fileID{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
 // A journal lists the files that are complete and on stable storage.
 type journal struct {
+	dir  *atomicfile.Dir
 	path string
 	id   string
 	done map[string]journalLine
@@ -50,21 +75,71 @@ type journal struct {
 	file *os.File // locked while the copy runs
 }
 
-func newJournal(dst string) *journal {
-	return &journal{path: filepath.Join(dst, JournalName), done: map[string]journalLine{}, made: map[string]bool{}}
+func newJournal(dir *atomicfile.Dir) *journal {
+	return &journal{dir: dir, path: dir.Path(JournalName), done: map[string]journalLine{}, made: map[string]bool{}}
+}
+
+// errForeign means that a journal was not written by a copy of this user. Other users
+// may write to the destination, and could list files of their own as finished, or
+// have a link in its place that leads to a file of this user.
+var errForeign = errors.New("not a journal of this user")
+
+// openOwn opens the journal if there is one. It waits for nothing and changes nothing.
+func (j *journal) openOwn(flags int) error {
+	st, err := j.dir.Stat(JournalName)
+	if err == nil && !own(st) {
+		err = errForeign
+	}
+	if err != nil {
+		return err
+	}
+	f, err := j.dir.OpenFile(JournalName, flags, 0)
+	if err != nil {
+		return err
+	}
+	if err = unix.Fstat(int(f.Fd()), st); err == nil && !own(st) {
+		err = errForeign
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	j.file = f
+	return nil
+}
+
+// own reports whether only this user can have written the file, under this name.
+func own(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && int(st.Uid) == os.Geteuid() && st.Nlink == 1 && st.Mode&0o022 == 0
+}
+
+// maxJournal limits what is read: 4 million files have about 1 GiB.
+const maxJournal = 1 << 30
+
+// read reads and parses the open journal.
+func (j *journal) read(source string) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(j.file, maxJournal+1))
+	if err == nil && len(text) > maxJournal {
+		err = fmt.Errorf("%s is larger than %d bytes (fix: remove it to copy everything)", j.path, maxJournal)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text, j.parse(text, source)
 }
 
 // readJournal reads the journal of a destination; nil if there is none.
-func readJournal(dst, source string) (*journal, error) {
-	j := newJournal(dst)
-	text, err := os.ReadFile(j.path)
-	if errors.Is(err, os.ErrNotExist) {
+func readJournal(dir *atomicfile.Dir, source string) (*journal, error) {
+	j := newJournal(dir)
+	err := j.openOwn(os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errForeign) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := j.parse(text, source); err != nil {
+	defer j.file.Close()
+	if _, err := j.read(source); err != nil {
 		return nil, err
 	}
 	return j, nil
@@ -73,11 +148,11 @@ func readJournal(dst, source string) (*journal, error) {
 // parse reads a journal. A crash may leave an incomplete last line.
 func (j *journal) parse(text []byte, source string) error {
 	head, rest, found := bytes.Cut(text, []byte("\n"))
-	if !found {
+	if !found && (strings.HasPrefix(journalStart, string(head)) || strings.HasPrefix(string(head), journalStart)) {
 		return nil // the copy ended before the first line
 	}
 	var h journalHead
-	if err := json.Unmarshal(head, &h); err != nil || h.Version <= 0 || strings.ContainsAny(h.ID, "/\x00") {
+	if err := json.Unmarshal(head, &h); err != nil || h.Version <= 0 || strings.Trim(h.ID, idLetters) != "" {
 		return fmt.Errorf("%s: not a journal (fix: remove it to copy everything)", j.path)
 	}
 	if h.Version != journalVersion {
@@ -102,31 +177,52 @@ func (j *journal) parse(text []byte, source string) error {
 	return nil
 }
 
-// openJournal opens or creates the journal of a destination and locks it.
-func openJournal(dst, source string) (*journal, error) {
-	j := newJournal(dst)
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+// openJournal opens or creates the journal of a destination and locks it. One that
+// this user did not write is replaced.
+func openJournal(dir *atomicfile.Dir, source string) (*journal, error) {
+	j := newJournal(dir)
+	err := j.openOwn(os.O_RDWR | os.O_APPEND)
+	if errors.Is(err, errForeign) {
+		if err := dir.Remove(JournalName); err != nil {
+			return nil, fmt.Errorf("%w, and is not a journal of this user (fix: remove it)", err)
+		}
+		err = os.ErrNotExist
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		j.file, err = dir.OpenFile(JournalName, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	}
+	if errors.Is(err, os.ErrExist) {
+		err = j.busy()
+	}
 	if err != nil {
 		return nil, err
 	}
-	j.file = f
 	if err := j.begin(source); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, j.file.Close())
 	}
 	return j, nil
 }
 
+func (j *journal) busy() error {
+	return fmt.Errorf("another culvert cp is copying to %s", filepath.Dir(j.path))
+}
+
+// current reports whether the open journal still has its name: a copy that ends
+// removes it.
+func (j *journal) current() bool {
+	var here unix.Stat_t
+	there, err := j.dir.Stat(JournalName)
+	return err == nil && unix.Fstat(int(j.file.Fd()), &here) == nil && sameFile(&here, there)
+}
+
 func (j *journal) begin(source string) error {
 	err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("another culvert cp is copying to %s", filepath.Dir(j.path))
+	if errors.Is(err, unix.EWOULDBLOCK) || !j.current() {
+		return j.busy()
 	}
 	// Other errors: the file system has no locks.
-	text, err := io.ReadAll(j.file)
+	text, err := j.read(source)
 	if err != nil {
-		return err
-	}
-	if err := j.parse(text, source); err != nil {
 		return err
 	}
 	if n := bytes.LastIndexByte(text, '\n') + 1; n < len(text) {
@@ -150,36 +246,39 @@ func (j *journal) write(v any) error {
 	return err
 }
 
-// add records a complete file.
-func (j *journal) add(f *TreeFile) error {
+// add records a complete file, as it was read and as it was written.
+func (j *journal) add(f *TreeFile, source, dest *unix.Stat_t, preserved bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.write(journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime})
+	return j.write(journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime, Source: idOf(source), Dest: idOf(dest), Preserved: preserved})
 }
 
-// has reports whether the file was copied, has not changed since, and still exists.
-func (j *journal) has(f *TreeFile, dst string) bool {
+// has reports whether the file was copied, and neither it nor the copy has changed
+// since.
+func (j *journal) has(path string, source, dest *unix.Stat_t, preserved bool) bool {
 	if j == nil {
 		return false
 	}
-	l, ok := j.done[f.Path]
-	if !ok || l.Size != f.Size || !l.ModTime.Equal(f.ModTime) {
-		return false
-	}
-	st, err := os.Lstat(filepath.Join(dst, f.Path))
-	return err == nil && st.Mode().IsRegular() && st.Size() == f.Size
+	l, ok := j.done[path]
+	return ok && dest.Mode&unix.S_IFMT == unix.S_IFREG && l.Source == idOf(source) && l.Dest == idOf(dest) && (l.Preserved || !preserved)
 }
 
-// temp returns the name of a file's temporary file.
-func (j *journal) temp(path string) string {
-	return fmt.Sprintf(".culvert-%s-%016x", j.id, nameHash(path))
+// temp returns the name of a file's temporary file. A link has no lock that would
+// keep other processes from taking it for a leftover, so its name ends otherwise.
+func (j *journal) temp(path string) string { return j.linkTemp(path) + atomicfile.Suffix }
+
+func (j *journal) linkTemp(path string) string {
+	return fmt.Sprintf("%s%016x", j.mark(), nameHash(path))
 }
+
+// mark begins the names of the temporary files.
+func (j *journal) mark() string { return ".culvert-" + j.id + "-" }
 
 // close closes the journal, and removes it if the copy is complete.
 func (j *journal) close(finished bool) error {
 	var err error
-	if finished {
-		err = os.Remove(j.path)
+	if finished && j.current() {
+		err = j.dir.Remove(JournalName)
 	}
 	return errors.Join(err, j.file.Close())
 }

@@ -50,12 +50,12 @@ func copier(args []string) error {
 	if err != nil {
 		return err
 	}
-	tree, err := PlanTree(args[0], args[1], false)
+	tree, err := PlanTree(context.Background(), args[0], args[1], PlanOptions{Preserve: true})
 	if err != nil {
 		return err
 	}
 	var steps atomic.Int64
-	_, err = tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: args[3] == "named", step: func() {
+	_, err = tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Preserve: true, Buffer: 256 << 10, named: args[3] == "named", step: func() {
 		if steps.Add(1) == kill {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
@@ -25,6 +26,7 @@ type pump struct {
 	whole    bool // requests are in whole blocks
 	from, to *cufile.File
 	size     int64
+	data     extents
 	o        *Options
 	flush    *flusher
 	res      *Result
@@ -81,14 +83,19 @@ func (p *pump) run(ctx context.Context) error {
 
 func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chunk) error {
 	defer close(full)
-	for off := int64(0); off < p.size; {
+	for off := int64(0); ; {
+		start, length := p.data.next(off, int64(p.half))
+		if length == 0 {
+			return p.ended()
+		}
+		off = start
 		var mem gpu.Span
 		select {
 		case mem = <-empty:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		n := min(p.half, uint64(p.size-off))
+		n := uint64(length)
 		mem = mem.Slice(0, p.pad(n))
 		r, err := p.from.ReadAt(ctx, mem, off)
 		count(p.res.Read, &r, int64(n))
@@ -96,12 +103,28 @@ func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chun
 			return err
 		}
 		if uint64(r.Bytes) < n {
-			return fmt.Errorf("%s: %w: the file was truncated to %d bytes during the copy", p.res.Source, io.ErrUnexpectedEOF, off+r.Bytes)
+			return p.truncated(off + r.Bytes)
 		}
 		full <- chunk{mem, off, int64(n)}
 		off += int64(n)
 	}
+}
+
+// ended is called when there is no more data: a hole is not the same as the end of a
+// file that was truncated.
+func (p *pump) ended() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(p.data.fd, &st); err != nil {
+		return err
+	}
+	if st.Size < p.size {
+		return p.truncated(st.Size)
+	}
 	return nil
+}
+
+func (p *pump) truncated(size int64) error {
+	return fmt.Errorf("%s: %w: the file was truncated to %d bytes during the copy", p.res.Source, io.ErrUnexpectedEOF, size)
 }
 
 func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan chunk) error {
@@ -123,7 +146,7 @@ func (p *pump) write(ctx context.Context, empty chan<- gpu.Span, full <-chan chu
 		}
 		p.o.step()
 		if p.o.Advance != nil {
-			p.o.Advance(p.res.Bytes, p.size)
+			p.o.Advance(got.off+got.n, p.size)
 		}
 		empty <- p.buf.Span().Slice(got.mem.Off-p.buf.Span().Off, p.half)
 	}

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
 )
 
@@ -21,32 +25,45 @@ type Tree struct {
 	Dirs    []TreeDir  `json:"directories"` // to create, parents first
 	Files   []TreeFile `json:"files"`       // by path
 	Links   []TreeLink `json:"links"`
+	Hard    []TreeLink `json:"hard_links,omitempty"` // to files of the tree
 	Skipped []TreeSkip `json:"skipped"`
+	Failed  []TreeSkip `json:"unreadable,omitempty"` // not copied, which is an error
 
-	source string    // absolute, for the journal
-	finish []TreeDir // get their modes at the end: created by this copy, or before it was resumed
+	source string // absolute, for the journal
+	opts   PlanOptions
+	all    []TreeDir // of the source, parents first
+	errs   []error   // of Failed
+}
+
+// PlanOptions say what belongs to a tree.
+type PlanOptions struct {
+	Follow   bool // follow symbolic links of the source
+	Preserve bool // keep hard links; files must have been copied with Options.Preserve
 }
 
 // A TreeDir is a directory to create. The root's path is ".".
 type TreeDir struct {
-	Path string      `json:"path"`
-	Mode fs.FileMode `json:"-"`
+	Path string `json:"path"`
+
+	stat unix.Stat_t // of the source
+	ours bool        // created by this copy, or before it was resumed
 }
 
 // A TreeFile is a file to copy, or one that is already complete.
 type TreeFile struct {
-	Path    string      `json:"path"` // below the source
-	Size    int64       `json:"bytes"`
-	Mode    fs.FileMode `json:"-"`
-	ModTime time.Time   `json:"modified"`
-	Replace bool        `json:"replace"` // the destination has such a file
-	Done    bool        `json:"done"`    // by the journal
+	Path    string    `json:"path"` // below the source
+	Size    int64     `json:"bytes"`
+	ModTime time.Time `json:"modified"`
+	Replace bool      `json:"replace"` // the destination has such a file
+	Done    bool      `json:"done"`    // by the journal
 }
 
 // A TreeLink is a symbolic link to copy.
 type TreeLink struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
+
+	stat *unix.Stat_t // of the source
 }
 
 // A TreeSkip is not copied.
@@ -55,22 +72,41 @@ type TreeSkip struct {
 	Why  string `json:"why"`
 }
 
-// PlanTree plans a copy of the contents of the directory src into dst. With follow,
-// symbolic links are followed. If an earlier copy was stopped, the plan resumes it.
-func PlanTree(src, dst string, follow bool) (*Tree, error) {
-	t := &Tree{Source: src, Dest: dst, Dirs: []TreeDir{}, Files: []TreeFile{}, Links: []TreeLink{}, Skipped: []TreeSkip{}}
+// PlanTree plans a copy of the contents of the directory src into dst. If an earlier
+// copy was stopped, the plan resumes it. What cannot be read is in Failed.
+func PlanTree(ctx context.Context, src, dst string, o PlanOptions) (*Tree, error) {
+	t := &Tree{Source: src, Dest: dst, Dirs: []TreeDir{}, Files: []TreeFile{}, Links: []TreeLink{}, Skipped: []TreeSkip{}, opts: o}
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	j, err := readJournal(dst, t.source)
-	if err != nil {
+	w := &walker{ctx: ctx, tree: t, seen: map[[2]uint64]string{}}
+	var err error
+	if w.src, err = t.openSource(); err != nil {
 		return nil, err
 	}
-	w := &walker{tree: t, journal: j, follow: follow}
+	defer w.src.Close()
+	w.dst, err = atomicfile.OpenDir(dst)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil {
+		defer w.dst.Close()
+		if w.journal, err = readJournal(w.dst, t.source); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.dir(".", nil); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+func (t *Tree) openSource() (*atomicfile.Dir, error) {
+	d, err := atomicfile.OpenDir(t.Source)
+	if err == nil && t.opts.Follow {
+		d.Follow()
+	}
+	return d, err
 }
 
 // check rejects a destination that is the source or inside it.
@@ -124,82 +160,107 @@ func realPath(path string) (string, error) {
 
 // A walker fills a tree.
 type walker struct {
+	ctx     context.Context
 	tree    *Tree
+	src     *atomicfile.Dir
+	dst     *atomicfile.Dir // nil if there is none
 	journal *journal
-	follow  bool
+	seen    map[[2]uint64]string // files with several names, by device and inode
+}
+
+// lookup describes what the destination has under a name; nil if nothing.
+func (w *walker) lookup(rel string) (*unix.Stat_t, error) {
+	if w.dst == nil {
+		return nil, nil
+	}
+	st, err := w.dst.Stat(rel)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return st, err
+}
+
+// failed records what cannot be read. The rest is copied.
+func (w *walker) failed(rel string, err error) error {
+	if rel == "." || w.ctx.Err() != nil {
+		return err
+	}
+	why := err
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		why = pe.Err
+	}
+	w.tree.Failed = append(w.tree.Failed, TreeSkip{rel, why.Error()})
+	w.tree.errs = append(w.tree.errs, err)
+	return nil
 }
 
 // dir adds a directory. above are its parents, to detect a link to one of them.
-func (w *walker) dir(rel string, above []fs.FileInfo) error {
-	path := filepath.Join(w.tree.Source, rel)
-	st, err := os.Stat(path)
+func (w *walker) dir(rel string, above []*unix.Stat_t) error {
+	st, err := w.src.Stat(rel)
 	if err != nil {
-		return err
+		return w.failed(rel, err)
 	}
-	if !st.IsDir() {
-		return fmt.Errorf("%s: not a directory", path)
+	if slices.ContainsFunc(above, func(a *unix.Stat_t) bool { return sameFile(a, st) }) {
+		return fmt.Errorf("%s: symbolic link loop (fix: run without --follow)", w.src.Path(rel))
 	}
-	if slices.ContainsFunc(above, func(a fs.FileInfo) bool { return os.SameFile(a, st) }) {
-		return fmt.Errorf("%s: symbolic link loop (fix: run without --follow)", path)
-	}
-	if err := w.needDir(rel, st.Mode().Perm()); err != nil {
-		return err
-	}
-	list, err := os.ReadDir(path)
+	list, err := w.src.Names(rel)
 	if err != nil {
+		return w.failed(rel, err)
+	}
+	if err := w.needDir(rel, st); err != nil {
 		return err
 	}
 	above = append(above[:len(above):len(above)], st)
-	for _, e := range list {
-		if err := w.entry(filepath.Join(rel, e.Name()), above); err != nil {
+	for _, name := range list {
+		if err := w.entry(filepath.Join(rel, name), above); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// needDir adds a directory that the destination does not have.
-func (w *walker) needDir(rel string, mode fs.FileMode) error {
-	path := filepath.Join(w.tree.Dest, rel)
-	st, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		w.tree.Dirs = append(w.tree.Dirs, TreeDir{rel, mode})
-		w.tree.finish = append(w.tree.finish, TreeDir{rel, mode})
-		return nil
-	case err != nil:
+// needDir adds a directory, which the destination may have.
+func (w *walker) needDir(rel string, st *unix.Stat_t) error {
+	there, err := w.lookup(rel)
+	if err != nil {
 		return err
-	case !st.IsDir():
-		return fmt.Errorf("%s is a file, and %s is a directory", path, filepath.Join(w.tree.Source, rel))
 	}
-	if w.journal != nil && w.journal.made[rel] {
-		w.tree.finish = append(w.tree.finish, TreeDir{rel, mode})
+	d := TreeDir{Path: rel, stat: *st, ours: there == nil || w.journal != nil && w.journal.made[rel]}
+	w.tree.all = append(w.tree.all, d)
+	switch {
+	case there == nil:
+		w.tree.Dirs = append(w.tree.Dirs, d)
+	case there.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return fmt.Errorf("%s is a symbolic link, which is not followed, and %s is a directory (fix: remove the link)", w.dst.Path(rel), w.src.Path(rel))
+	case there.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return fmt.Errorf("%s is a file, and %s is a directory", w.dst.Path(rel), w.src.Path(rel))
 	}
 	return nil
 }
 
-func (w *walker) entry(rel string, above []fs.FileInfo) error {
-	path := filepath.Join(w.tree.Source, rel)
-	look := os.Lstat
-	if w.follow {
-		look = os.Stat
+func (w *walker) entry(rel string, above []*unix.Stat_t) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
 	}
-	st, err := look(path)
-	if w.follow && errors.Is(err, os.ErrNotExist) {
-		err = dangling(path, err)
+	st, err := w.src.Stat(rel)
+	if w.tree.opts.Follow && errors.Is(err, os.ErrNotExist) {
+		return dangling(w.src.Path(rel), err)
 	}
 	if err != nil {
-		return err
+		return w.failed(rel, err)
 	}
-	switch {
-	case st.IsDir():
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
 		return w.dir(rel, above)
-	case st.Mode().IsRegular():
+	case unix.S_IFREG:
 		return w.file(rel, st)
-	case st.Mode()&fs.ModeSymlink != 0:
-		target, err := os.Readlink(path)
-		w.tree.Links = append(w.tree.Links, TreeLink{rel, target})
-		return err
+	case unix.S_IFLNK:
+		target, err := w.src.Readlink(rel)
+		if err != nil {
+			return w.failed(rel, err)
+		}
+		w.tree.Links = append(w.tree.Links, TreeLink{rel, target, st})
+		return nil
 	}
 	w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "not a file, directory or symbolic link"})
 	return nil
@@ -213,18 +274,26 @@ func dangling(path string, err error) error {
 	return err
 }
 
-func (w *walker) file(rel string, st fs.FileInfo) error {
-	f := TreeFile{Path: rel, Size: st.Size(), Mode: st.Mode().Perm(), ModTime: st.ModTime()}
-	there, err := os.Lstat(filepath.Join(w.tree.Dest, rel))
+func (w *walker) file(rel string, st *unix.Stat_t) error {
+	f := TreeFile{Path: rel, Size: st.Size, ModTime: time.Unix(st.Mtim.Unix())}
+	there, err := w.lookup(rel)
 	switch {
-	case err == nil && there.IsDir():
-		return fmt.Errorf("%s is a directory, and %s is a file", filepath.Join(w.tree.Dest, rel), filepath.Join(w.tree.Source, rel))
-	case err == nil:
-		f.Replace = true
-	case !errors.Is(err, os.ErrNotExist):
+	case err != nil:
 		return err
+	case there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return fmt.Errorf("%s is a directory, and %s is a file", w.dst.Path(rel), w.src.Path(rel))
+	case there != nil:
+		f.Replace = true
+		f.Done = w.journal.has(rel, st, there, w.tree.opts.Preserve)
 	}
-	f.Done = w.journal.has(&f, w.tree.Dest)
+	if w.tree.opts.Preserve && st.Nlink > 1 {
+		id := [2]uint64{st.Dev, st.Ino}
+		if first, ok := w.seen[id]; ok {
+			w.tree.Hard = append(w.tree.Hard, TreeLink{rel, first, st})
+			return nil
+		}
+		w.seen[id] = rel
+	}
 	w.tree.Files = append(w.tree.Files, f)
 	return nil
 }
@@ -268,6 +337,12 @@ func (t *Tree) String() string {
 	}
 	for _, l := range t.Links {
 		fmt.Fprintf(&b, "link     %s -> %s\n", human.Name(l.Path), human.Name(l.Target))
+	}
+	for _, l := range t.Hard {
+		fmt.Fprintf(&b, "hardlink %s = %s\n", human.Name(l.Path), human.Name(l.Target))
+	}
+	for _, s := range t.Failed {
+		fmt.Fprintf(&b, "error    %s: %s\n", human.Name(s.Path), s.Why)
 	}
 	for _, s := range t.Skipped {
 		fmt.Fprintf(&b, "skip     %s: %s\n", human.Name(s.Path), s.Why)

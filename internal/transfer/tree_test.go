@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // forest makes a source directory of every kind of thing.
@@ -91,20 +93,49 @@ func sameTree(t *testing.T, src, dst string) {
 	}
 }
 
+// keep makes copies that are the same in everything.
+var keep = Options{Preserve: true}
+
 func plan(t *testing.T, src, dst string) *Tree {
 	t.Helper()
-	tree, err := PlanTree(src, dst, false)
+	tree, err := PlanTree(t.Context(), src, dst, PlanOptions{Preserve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tree
 }
 
+func openDir(t *testing.T, path string) *atomicfile.Dir {
+	t.Helper()
+	d, err := atomicfile.OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// record writes a file into the journal as it is.
+func record(t *testing.T, j *journal, src, dst string, f *TreeFile) {
+	t.Helper()
+	from, err := openDir(t, src).Stat(f.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := openDir(t, dst).Stat(f.Path)
+	if err == nil {
+		err = j.add(f, from, to, true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestCopyTree(t *testing.T) {
 	drv := newDriver(t)
 	src := forest(t)
 	dst := filepath.Join(t.TempDir(), "dst")
-	res, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{Options: Options{Verify: true, Buffer: 1 << 20}, Jobs: 3})
+	res, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{Options: Options{Preserve: true, Verify: true, Buffer: 1 << 20}, Jobs: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +151,7 @@ func TestCopyTree(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dst, "mine"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{}); err != nil {
+	if _, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{Options: keep}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(dst, "mine")); string(got) != "mine" {
@@ -138,14 +169,14 @@ func TestTreeFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := filepath.Join(t.TempDir(), "dst")
-	tree, err := PlanTree(src, dst, true)
+	tree, err := PlanTree(t.Context(), src, dst, PlanOptions{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(tree.Links) != 0 {
 		t.Errorf("links %v", tree.Links)
 	}
-	if _, err := tree.Copy(t.Context(), newDriver(t), TreeOptions{}); err != nil {
+	if _, err := tree.Copy(t.Context(), newDriver(t), TreeOptions{Options: keep}); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile(filepath.Join(src, "sub/c.bin"))
@@ -160,7 +191,7 @@ func TestTreeFollows(t *testing.T) {
 	if err := os.Symlink("..", filepath.Join(src, "sub/loop")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanTree(src, dst, true); err == nil || !strings.Contains(err.Error(), "symbolic link loop") {
+	if _, err := PlanTree(t.Context(), src, dst, PlanOptions{Follow: true}); err == nil || !strings.Contains(err.Error(), "symbolic link loop") {
 		t.Errorf("a loop: %v", err)
 	}
 }
@@ -189,12 +220,12 @@ func TestPlanTreeRefuses(t *testing.T) {
 		{src, under, "sub is a file"},
 		{src, over, "a.bin is a directory"},
 	} {
-		if _, err := PlanTree(tt.src, tt.dst, false); err == nil || !strings.Contains(err.Error(), tt.says) {
+		if _, err := PlanTree(t.Context(), tt.src, tt.dst, PlanOptions{}); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s to %s: %v, want %q", tt.src, tt.dst, err, tt.says)
 		}
 	}
 	// A neighbour whose name begins alike is none of this.
-	if _, err := PlanTree(src, src+"2", false); err != nil {
+	if _, err := PlanTree(t.Context(), src, src+"2", PlanOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -218,7 +249,7 @@ func TestStoppedTreeGoesOn(t *testing.T) {
 		dst := filepath.Join(t.TempDir(), "dst")
 		ctx, cancel := context.WithCancel(t.Context())
 		var steps atomic.Int64
-		_, err := plan(t, src, dst).Copy(ctx, drv, TreeOptions{Options: Options{Buffer: 256 << 10, named: stop%2 == 0, step: func() {
+		_, err := plan(t, src, dst).Copy(ctx, drv, TreeOptions{Options: Options{Preserve: true, Buffer: 256 << 10, named: stop%2 == 0, step: func() {
 			if steps.Add(1) == stop {
 				cancel()
 			}
@@ -246,7 +277,7 @@ func TestStoppedTreeGoesOn(t *testing.T) {
 		if ok && done != stopped.Files {
 			t.Errorf("stopped with %d files, the journal has %d", stopped.Files, done)
 		}
-		res, err := tree.Copy(t.Context(), drv, TreeOptions{})
+		res, err := tree.Copy(t.Context(), drv, TreeOptions{Options: keep})
 		if err != nil || res.Done != done || res.Files != 7-done {
 			t.Fatalf("going on: %+v, %v", res, err)
 		}
@@ -277,21 +308,20 @@ func TestJournalIsChecked(t *testing.T) {
 	drv := newDriver(t)
 	src := forest(t)
 	dst := filepath.Join(t.TempDir(), "dst")
-	if _, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{}); err != nil {
+	if _, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{Options: keep}); err != nil {
 		t.Fatal(err)
 	}
-	j, err := openJournal(dst, plan(t, src, dst).source)
+	dir := openDir(t, dst)
+	j, err := openJournal(dir, plan(t, src, dst).source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tree := plan(t, src, dst)
 	for i := range tree.Files {
-		if err := j.add(&tree.Files[i]); err != nil {
-			t.Fatal(err)
-		}
+		record(t, j, src, dst, &tree.Files[i])
 	}
 	// While it is open nobody else copies there.
-	if _, err := tree.Copy(t.Context(), drv, TreeOptions{}); err == nil || !strings.Contains(err.Error(), "another culvert cp") {
+	if _, err := tree.Copy(t.Context(), drv, TreeOptions{Options: keep}); err == nil || !strings.Contains(err.Error(), "another culvert cp") {
 		t.Errorf("two copies at a time: %v", err)
 	}
 	// A line that is not whole, as a crash leaves it.
@@ -305,14 +335,14 @@ func TestJournalIsChecked(t *testing.T) {
 		t.Errorf("%d of 7 files are done", done)
 	}
 	// What is added behind such a line counts.
-	j, err = openJournal(dst, tree.source)
+	j, err = openJournal(dir, tree.source)
 	if err == nil {
 		err = errors.Join(j.write(journalLine{Done: "later"}), j.close(false))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j, err := readJournal(dst, tree.source); err != nil || j.done["later"].Done == "" || len(j.done) != 8 {
+	if j, err := readJournal(dir, tree.source); err != nil || j.done["later"].Done == "" || len(j.done) != 8 {
 		t.Errorf("the journal has %v, %v", j.done, err)
 	}
 	now := time.Now()
@@ -326,7 +356,7 @@ func TestJournalIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{})
+	res, err := plan(t, src, dst).Copy(t.Context(), drv, TreeOptions{Options: keep})
 	if err != nil || res.Files != 5 || res.Done != 3 {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -336,23 +366,23 @@ func TestJournalIsChecked(t *testing.T) {
 func TestJournalOfAnother(t *testing.T) {
 	src := forest(t)
 	dst := t.TempDir()
-	j, err := openJournal(dst, "/some/where")
+	j, err := openJournal(openDir(t, dst), "/some/where")
 	if err == nil {
 		err = j.close(false)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanTree(src, dst, false); err == nil || !strings.Contains(err.Error(), "unfinished copy of /some/where") {
+	if _, err := PlanTree(t.Context(), src, dst, PlanOptions{}); err == nil || !strings.Contains(err.Error(), "unfinished copy of /some/where") {
 		t.Errorf("another's journal: %v", err)
 	}
-	if _, err := PlanTree(dst, filepath.Join(t.TempDir(), "x"), false); err == nil || !strings.Contains(err.Error(), "is an unfinished copy") {
+	if _, err := PlanTree(t.Context(), dst, filepath.Join(t.TempDir(), "x"), PlanOptions{}); err == nil || !strings.Contains(err.Error(), "is an unfinished copy") {
 		t.Errorf("an unfinished source: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dst, JournalName), []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanTree(src, dst, false); err == nil || !strings.Contains(err.Error(), "not a journal") {
+	if _, err := PlanTree(t.Context(), src, dst, PlanOptions{}); err == nil || !strings.Contains(err.Error(), "not a journal") {
 		t.Errorf("no journal: %v", err)
 	}
 }
@@ -366,7 +396,7 @@ func TestOneFileFails(t *testing.T) {
 	if err := os.Remove(filepath.Join(src, "b.bin")); err != nil {
 		t.Fatal(err)
 	}
-	res, err := tree.Copy(t.Context(), drv, TreeOptions{})
+	res, err := tree.Copy(t.Context(), drv, TreeOptions{Options: keep})
 	stopped, ok := errors.AsType[*StoppedError](err)
 	if !ok || stopped.Files != 6 || stopped.Of != 7 || !errors.Is(err, os.ErrNotExist) || strings.Count(err.Error(), "b.bin") != 1 || res.Files != 6 {
 		t.Errorf("%+v, %v", res, err)
@@ -377,7 +407,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte("{\"culvert_cp\":1,\"source\":\"/s\",\"id\":\"x\"}\n{\"done\":\"a\",\"bytes\":1}\n{"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		j := &journal{path: "j", done: map[string]journalLine{}}
-		if err := j.parse(text, "/s"); err == nil && strings.ContainsAny(j.id, "/\x00") {
+		if err := j.parse(text, "/s"); err == nil && strings.Trim(j.id, idLetters) != "" {
 			t.Errorf("id %q", j.id)
 		}
 	})

@@ -9,9 +9,9 @@ import (
 // A Guest is a drive whose bytes are in a file that the caller has open, during one
 // request. It serves one request at a time.
 type Guest struct {
-	fd  int
-	err error
-	vec vector
+	fd   int
+	err  error
+	vecs shelf
 }
 
 // Admit sets the descriptor, which must stay open until Dismiss.
@@ -45,9 +45,8 @@ func (g *Guest) WriteV(segs [][]byte, off int64) (int, error) {
 }
 
 func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err error) {
-	v := &g.vec
-	v.set(segs)
-	defer clear(v.iov) // of its pointers
+	v := g.vecs.get(segs)
+	defer g.vecs.put(v)
 	for len(v.left) > 0 {
 		n, err := v.call(trap, g.fd, off+int64(moved))
 		if err != nil {

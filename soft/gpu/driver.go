@@ -16,12 +16,12 @@ type Driver struct {
 	cfg  Config
 	gpus []*GPU
 
-	// mu guards the use of frames, addresses and blocks of all GPUs. It is never held
-	// while bytes move or hooks run.
+	// mu guards the memory of all GPUs: which frames, addresses and blocks are
+	// in use and by whom. It is never held while bytes move or hooks run.
 	mu       sync.Mutex
 	regions  addrspace.Space[gpu.Addr, *region]
 	gen      uint64
-	accesses int // not released
+	accesses int // loans that were not returned
 	exports  map[inode]*export
 
 	ctxMu    sync.Mutex
@@ -29,7 +29,7 @@ type Driver struct {
 	closed   bool
 }
 
-// New creates the GPUs. Close frees their memory.
+// New makes the GPUs. Close gives their memory back.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -49,13 +49,13 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Name returns "software GPU".
+// Name is for people.
 func (d *Driver) Name() string { return "software GPU" }
 
-// Version returns the CUDA version that is emulated.
+// Version is the CUDA version whose behaviour is modelled.
 func (d *Driver) Version() int { return 13000 }
 
-// Devices returns descriptions of the GPUs.
+// Devices describes the GPUs.
 func (d *Driver) Devices() ([]gpu.Info, error) {
 	var infos []gpu.Info
 	for _, g := range d.gpus {
@@ -85,8 +85,9 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 	return &Device{ctx: g.primary}, nil
 }
 
-// Close destroys all contexts and unmaps all memory. Addresses of the driver must not be
-// used any more. If an access was not released, it returns an error and the memory stays.
+// Close destroys all contexts and unmaps everything. Addresses of the driver
+// must not be used any more. Loans that were not returned are an error, and
+// their memory stays.
 func (d *Driver) Close() error {
 	d.ctxMu.Lock()
 	all := slices.Collect(maps.Keys(d.contexts))
@@ -103,7 +104,7 @@ func (d *Driver) Close() error {
 		d.unexport(e)
 	}
 	if d.accesses > 0 {
-		return fmt.Errorf("close software GPU: %d accesses to its memory were not released", d.accesses)
+		return fmt.Errorf("close software GPU: %d accesses of its memory were not returned", d.accesses)
 	}
 	var errs []error
 	for _, g := range d.gpus {
@@ -113,7 +114,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// GPU returns card i.
+// GPU is card i.
 func (d *Driver) GPU(i int) (*GPU, error) {
 	if i < 0 || i >= len(d.gpus) {
 		return nil, gpu.Fail(fmt.Sprintf("cuDeviceGet(%d)", i), gpu.ErrInvalidDevice, fmt.Sprintf("there are %d", len(d.gpus)))
@@ -121,7 +122,8 @@ func (d *Driver) GPU(i int) (*GPU, error) {
 	return d.gpus[i], nil
 }
 
-// Find returns the card whose address a is, even if no memory is allocated there.
+// Find is the card among whose addresses a lies, whether or not memory is
+// allocated there.
 func (d *Driver) Find(a gpu.Addr) (*GPU, bool) {
 	for _, g := range d.gpus {
 		if g.window.overlaps(a, 1) {

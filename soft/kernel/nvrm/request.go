@@ -46,12 +46,28 @@ func (m *Manager) cardInfo(list []nvrm.CardInfo) error {
 	return nil
 }
 
-// alloc makes a device object.
-func (f *ctlFile) alloc(c *client, p *nvrm.NVOS64Parameters) nvrm.Status {
-	switch {
-	case p.HClass != nvrm.NV01_DEVICE_0:
-		return nvrm.NV_ERR_INVALID_CLASS
-	case p.HObjectParent != c.handle:
+func (f *ctlFile) alloc(p *nvrm.NVOS64Parameters) {
+	switch p.HClass {
+	case nvrm.NV01_ROOT, nvrm.NV01_ROOT_NON_PRIV, nvrm.NV01_ROOT_CLIENT:
+		p.HClass = nvrm.NV01_ROOT_CLIENT
+		p.HObjectNew = f.m.newClient(f).handle
+		p.Status = nvrm.NV_OK
+	case nvrm.NV01_DEVICE_0:
+		p.Status = f.allocDevice(p)
+	default:
+		p.Status = nvrm.NV_ERR_INVALID_CLASS
+		if _, status := f.m.client(p.HRoot, f); status != nvrm.NV_OK {
+			p.Status = status
+		}
+	}
+}
+
+func (f *ctlFile) allocDevice(p *nvrm.NVOS64Parameters) nvrm.Status {
+	c, status := f.m.client(p.HRoot, f)
+	if status != nvrm.NV_OK {
+		return status
+	}
+	if p.HObjectParent != c.handle {
 		return nvrm.NV_ERR_INVALID_OBJECT_PARENT
 	}
 	var want nvrm.NV0080AllocParameters
@@ -76,7 +92,11 @@ func (f *ctlFile) alloc(c *client, p *nvrm.NVOS64Parameters) nvrm.Status {
 	return nvrm.NV_OK
 }
 
-func (f *ctlFile) freeObject(c *client, p *nvrm.NVOS00Parameters) nvrm.Status {
+func (f *ctlFile) freeObject(p *nvrm.NVOS00Parameters) {
+	c, status := f.m.client(p.HRoot, f)
+	if p.Status = status; status != nvrm.NV_OK {
+		return
+	}
 	var err error
 	if p.HObjectOld == c.handle {
 		err = f.m.freeClient(c)
@@ -84,12 +104,17 @@ func (f *ctlFile) freeObject(c *client, p *nvrm.NVOS00Parameters) nvrm.Status {
 		err = f.m.free(c, o)
 	}
 	if err != nil {
-		return nvrm.NV_ERR_GENERIC
+		p.Status = nvrm.NV_ERR_GENERIC
 	}
-	return nvrm.NV_OK
 }
 
-func (f *ctlFile) dup(c *client, p *nvrm.NVOS55Parameters) nvrm.Status {
+func (f *ctlFile) dup(p *nvrm.NVOS55Parameters) { p.Status = f.dupObject(p) }
+
+func (f *ctlFile) dupObject(p *nvrm.NVOS55Parameters) nvrm.Status {
+	c, status := f.m.client(p.HClient, f)
+	if status != nvrm.NV_OK {
+		return status
+	}
 	src := f.m.clients[p.HClientSrc] // of any client in this process
 	if src == nil {
 		return nvrm.NV_ERR_INVALID_CLIENT
@@ -105,9 +130,16 @@ func (f *ctlFile) dup(c *client, p *nvrm.NVOS55Parameters) nvrm.Status {
 	return c.adopt(p.HParent, &p.HObject, mem)
 }
 
-// mapMemory maps memory and attaches the mapping to a file.
-func (f *ctlFile) mapMemory(c *client, arg *nvrm.NVOS33ParametersWithFD) nvrm.Status {
-	p := &arg.Params
+func (f *ctlFile) mapMemory(p *nvrm.NVOS33ParametersWithFD) {
+	p.Params.Status = f.attach(&p.Params, int(p.FD))
+}
+
+// attach maps memory and attaches the mapping to a file.
+func (f *ctlFile) attach(p *nvrm.NVOS33Parameters, fd int) nvrm.Status {
+	c, status := f.m.client(p.HClient, f)
+	if status != nvrm.NV_OK {
+		return status
+	}
 	o, status := c.memory(p.HMemory)
 	if status != nvrm.NV_OK {
 		return status
@@ -121,7 +153,7 @@ func (f *ctlFile) mapMemory(c *client, arg *nvrm.NVOS33ParametersWithFD) nvrm.St
 	}
 	const replaced = 3<<15 | 7<<23
 	p.Flags = p.Flags&^replaced | nvrm.NVOS33_FLAGS_MAPPING_REFLECTED | nvrm.NVOS33_FLAGS_CACHING_TYPE_WRITECOMBINED
-	node, ok := f.m.os.File(int(arg.FD)).(*gpuFile)
+	node, ok := f.m.os.File(fd).(*gpuFile)
 	switch {
 	case !ok || node.card != o.card:
 		status = nvrm.NV_ERR_INVALID_ARGUMENT
@@ -139,17 +171,19 @@ func (f *ctlFile) mapMemory(c *client, arg *nvrm.NVOS33ParametersWithFD) nvrm.St
 	return nvrm.NV_OK
 }
 
-func (f *ctlFile) unmapMemory(c *client, p *nvrm.NVOS34Parameters) nvrm.Status {
+func (f *ctlFile) unmapMemory(p *nvrm.NVOS34Parameters) {
+	c, status := f.m.client(p.HClient, f)
+	if p.Status = status; status != nvrm.NV_OK {
+		return
+	}
 	o, status := c.memory(p.HMemory)
-	if status != nvrm.NV_OK {
-		return status
+	if p.Status = status; status != nvrm.NV_OK {
+		return
 	}
 	mp := o.mappingAt(p.PLinearAddress)
-	switch {
-	case mp == nil:
-		return nvrm.NV_ERR_OBJECT_NOT_FOUND
-	case f.m.unmap(mp) != nil:
-		return nvrm.NV_ERR_GENERIC
+	if mp == nil {
+		p.Status = nvrm.NV_ERR_OBJECT_NOT_FOUND
+	} else if f.m.unmap(mp) != nil {
+		p.Status = nvrm.NV_ERR_GENERIC
 	}
-	return nvrm.NV_OK
 }

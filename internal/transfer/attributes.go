@@ -1,0 +1,170 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
+)
+
+const (
+	permissions = 0o777
+	allModes    = 0o7777
+)
+
+// Attributes are what a copy has beside its data: mode, owner, times and extended
+// attributes.
+//
+// A new file has the mode of its source without what the umask takes. A file that is
+// replaced keeps its mode and group, so that a private file stays private; if it
+// belongs to another user, it only takes bits away: nobody can prepare a file in
+// which a copy becomes readable.
+type attributes struct {
+	source *unix.Stat_t
+	old    *unix.Stat_t // nil for a new file
+	opts   *Options
+	mode   uint32 // at the end
+}
+
+// created returns the mode to create the file with. It must not be wider than the
+// final one: what is open once can be read later.
+func (a *attributes) created() fs.FileMode {
+	mode := a.source.Mode & permissions
+	if a.opts.Preserve {
+		mode = 0o600
+	} else if a.old != nil {
+		mode &= a.old.Mode
+	}
+	return fs.FileMode(mode)
+}
+
+// begin makes the new file readable and writable for its owner until finish: routes
+// open it again.
+func (a *attributes) begin(out *os.File) error {
+	var now unix.Stat_t
+	if err := unix.Fstat(int(out.Fd()), &now); err != nil {
+		return err
+	}
+	a.mode = now.Mode & allModes
+	if a.old != nil && int(a.old.Uid) == os.Geteuid() {
+		a.mode = a.old.Mode & permissions
+		if a.old.Gid != now.Gid && unix.Fchown(int(out.Fd()), -1, int(a.old.Gid)) != nil {
+			a.mode &^= 0o070 // they were another group's
+		}
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(int(out.Fd()), now.Mode&allModes|0o600))
+}
+
+// finish sets the attributes of a complete file.
+func (a *attributes) finish(in, out *os.File) error {
+	if a.opts.Preserve {
+		return preserve(in, out, a.source)
+	}
+	if err := unix.Fchmod(int(out.Fd()), a.mode); err != nil {
+		return os.NewSyscallError("fchmod", err)
+	}
+	if !a.opts.keepTime {
+		return nil
+	}
+	return futimens(out, a.source.Mtim, a.source.Mtim)
+}
+
+// preserve gives an open file or directory the owner, mode, extended attributes and
+// times of another. What cannot be kept is an error. The owner comes first: changing
+// it takes away mode bits and capabilities.
+func preserve(in, out *os.File, st *unix.Stat_t) error {
+	fd := int(out.Fd())
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return err
+	}
+	if now.Uid != st.Uid || now.Gid != st.Gid {
+		if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
+			return fmt.Errorf("keep owner %d:%d of %s: %w (fix: run as root, or without --preserve)", st.Uid, st.Gid, in.Name(), err)
+		}
+	}
+	if err := unix.Fchmod(fd, st.Mode&allModes); err != nil {
+		return os.NewSyscallError("fchmod", err)
+	}
+	if err := copyXattrs(in, out); err != nil {
+		return err
+	}
+	return futimens(out, st.Atim, st.Mtim)
+}
+
+// copyXattrs copies the extended attributes that the process can see, and with them
+// access control lists and capabilities.
+func copyXattrs(in, out *os.File) error {
+	names, err := grow(func(buf []byte) (int, error) { return unix.Flistxattr(int(in.Fd()), buf) })
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list extended attributes of %s: %w", in.Name(), err)
+	}
+	for name := range bytes.SplitSeq(bytes.TrimSuffix(names, []byte{0}), []byte{0}) {
+		if len(name) == 0 {
+			continue
+		}
+		if err := copyXattr(in, out, string(name)); err != nil {
+			return fmt.Errorf("keep extended attribute %s of %s: %w (fix: run without --preserve)", name, in.Name(), err)
+		}
+	}
+	return nil
+}
+
+func copyXattr(in, out *os.File, name string) error {
+	value, err := grow(func(buf []byte) (int, error) { return unix.Fgetxattr(int(in.Fd()), name, buf) })
+	if errors.Is(err, unix.ENODATA) {
+		return nil // removed since it was listed
+	}
+	if err == nil {
+		err = unix.Fsetxattr(int(out.Fd()), name, value, 0)
+	}
+	if strings.HasPrefix(name, "security.selinux") && err != nil {
+		return nil // the policy gives the new file its label
+	}
+	return err
+}
+
+// grow calls get with larger buffers until its answer fits.
+func grow(get func([]byte) (int, error)) ([]byte, error) {
+	for size := 1 << 10; ; size *= 4 {
+		buf := make([]byte, size)
+		n, err := get(buf)
+		if errors.Is(err, unix.ERANGE) && size < 1<<20 {
+			continue
+		}
+		return buf[:max(n, 0)], err
+	}
+}
+
+// preserveLink gives a symbolic link the owner and times of another.
+func preserveLink(dir *atomicfile.Dir, name string, st *unix.Stat_t) error {
+	f, err := dir.OpenFile(name, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return err
+	}
+	if now.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return fmt.Errorf("%s was replaced during the copy", dir.Path(name))
+	}
+	if now.Uid != st.Uid || now.Gid != st.Gid {
+		if err := unix.Fchownat(fd, "", int(st.Uid), int(st.Gid), unix.AT_EMPTY_PATH); err != nil {
+			return fmt.Errorf("keep owner %d:%d of %s: %w (fix: run as root, or without --preserve)", st.Uid, st.Gid, dir.Path(name), err)
+		}
+	}
+	times := []unix.Timespec{st.Atim, st.Mtim}
+	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH))
+}
