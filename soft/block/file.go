@@ -105,9 +105,6 @@ func directAlign(fd int) align {
 	return align{uintptr(st.Dio_mem_align), uintptr(st.Dio_offset_align)}
 }
 
-// Name returns the file's name.
-func (b *File) Name() string { return b.name }
-
 // use runs fn with open descriptors.
 func (b *File) use(op string, fn func() error) error {
 	b.mu.RLock()

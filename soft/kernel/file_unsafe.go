@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+	"io/fs"
 	"unsafe"
 )
 
@@ -23,11 +25,11 @@ type Mapping interface {
 
 func (n *node) Ioctl(req uintptr, arg unsafe.Pointer) error {
 	if !n.enter() {
-		return n.fail("ioctl", errClosed)
+		return n.fail("ioctl", fs.ErrClosed)
 	}
 	defer n.leave()
 	if err := n.file.Ioctl(req, arg); err != nil {
-		return n.fail(ioctlName(req), err)
+		return n.fail(fmt.Sprintf("ioctl %#x", req), err)
 	}
 	return nil
 }

@@ -1,14 +1,12 @@
 package kernel
 
 import (
-	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/internal/dev"
 )
-
-var errClosed = fs.ErrClosed
 
 // A node is an open file. It lives until it is closed and its last mapping is
 // unmapped.
@@ -18,11 +16,10 @@ type node struct {
 	file File
 	fd   int // constant; Close closes the descriptor
 
+	refs atomic.Int32 // the open file, and each mapping
+
 	mu     sync.RWMutex // held for reading by calls in progress
 	closed bool
-
-	refMu sync.Mutex
-	refs  int // the open file, and each mapping
 }
 
 func (n *node) enter() bool {
@@ -38,14 +35,14 @@ func (n *node) leave() { n.mu.RUnlock() }
 
 func (n *node) Mmap(off int64, size, prot int) (dev.Mapping, error) {
 	if !n.enter() {
-		return nil, n.fail("mmap", errClosed)
+		return nil, n.fail("mmap", fs.ErrClosed)
 	}
 	defer n.leave()
 	m, err := n.file.Mmap(off, size, prot)
 	if err != nil {
 		return nil, n.fail("mmap", err)
 	}
-	n.hold()
+	n.refs.Add(1)
 	return &mapping{Mapping: m, node: n}, nil
 }
 
@@ -61,7 +58,7 @@ func (n *node) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return n.fail("close", errClosed)
+		return n.fail("close", fs.ErrClosed)
 	}
 	n.closed = true
 	err := n.os.forget(n)
@@ -72,18 +69,8 @@ func (n *node) Close() error {
 	return nil
 }
 
-func (n *node) hold() {
-	n.refMu.Lock()
-	defer n.refMu.Unlock()
-	n.refs++
-}
-
 func (n *node) drop() {
-	n.refMu.Lock()
-	n.refs--
-	last := n.refs == 0
-	n.refMu.Unlock()
-	if last {
+	if n.refs.Add(-1) == 0 {
 		n.file.Release()
 	}
 }
@@ -91,8 +78,6 @@ func (n *node) drop() {
 func (n *node) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: n.path, Err: err}
 }
-
-func ioctlName(req uintptr) string { return fmt.Sprintf("ioctl %#x", req) }
 
 // A mapping has a reference to its file.
 type mapping struct {

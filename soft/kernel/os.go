@@ -39,7 +39,7 @@ func (v view) Simulated() bool                    { return true }
 // base, normally the root of the real file system, so that real disks have real
 // descriptions.
 func New(base fs.FS) *OS {
-	o := &OS{fs: overlay{base: base}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
+	o := &OS{fs: overlay{base: base, tree: Tree{}}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
 	return dev.With(o, dev.OS(view{o}))
 }
 
@@ -62,8 +62,8 @@ func (o *OS) Unregister(path string) {
 	delete(o.nodes, path)
 }
 
-// Mount mounts a file system at a path such as "proc/driver/nvidia".
-func (o *OS) Mount(dir string, fsys fs.FS) { o.fs.mount(dir, fsys) }
+// Mount mounts files at a path such as "proc/driver/nvidia". It hides what was there.
+func (o *OS) Mount(dir string, t Tree) { o.fs.mount(dir, t) }
 
 // FS returns the file system with all mounts.
 func (o *OS) FS() fs.FS { return &o.fs }
@@ -80,7 +80,8 @@ func (o *OS) openNode(path string) (dev.Node, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	n := &node{os: o, path: path, file: f, refs: 1}
+	n := &node{os: o, path: path, file: f}
+	n.refs.Store(1)
 	if err := o.number(n); err != nil {
 		f.Release()
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}

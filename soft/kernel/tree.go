@@ -30,6 +30,9 @@ func (t Tree) Open(name string) (fs.File, error) {
 	return newDir(name, list), nil
 }
 
+// has reports whether there is a file or directory.
+func (t Tree) has(name string) bool { return t[name] != nil || len(t.list(name)) > 0 }
+
 func (t Tree) list(dir string) []fs.DirEntry {
 	found := map[string]fs.DirEntry{}
 	for p := range t {

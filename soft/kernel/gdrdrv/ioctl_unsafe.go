@@ -66,33 +66,26 @@ func (f *File) Ioctl(req uintptr, arg unsafe.Pointer) error {
 
 func (f *File) pinBuffer(arg unsafe.Pointer) error {
 	var p abi.PinBufferParams
-	if err := user.Get(&p, arg); err != nil {
-		return err
-	}
-	b, err := f.pin(p.Addr, p.Size, p.P2PToken, p.VASpace, 0)
-	if err != nil {
-		return err
-	}
-	p.Handle = b.handle
-	return f.tell(b, user.Put(arg, &p))
+	return pinWith(f, arg, &p, func() (*buffer, error) { return f.pin(p.Addr, p.Size, p.P2PToken, p.VASpace, 0) }, &p.Handle)
 }
 
 func (f *File) pinBufferV2(arg unsafe.Pointer) error {
 	var p abi.PinBufferParamsV2
-	if err := user.Get(&p, arg); err != nil {
+	return pinWith(f, arg, &p, func() (*buffer, error) { return f.pin(p.Addr, p.Size, 0, 0, p.Flags) }, &p.Handle)
+}
+
+// pinWith pins with the arguments p. It undoes the pin if the handle cannot be copied to
+// the process.
+func pinWith[T any](f *File, arg unsafe.Pointer, p *T, pin func() (*buffer, error), handle *uint64) error {
+	if err := user.Get(p, arg); err != nil {
 		return err
 	}
-	b, err := f.pin(p.Addr, p.Size, 0, 0, p.Flags)
+	b, err := pin()
 	if err != nil {
 		return err
 	}
-	p.Handle = b.handle
-	return f.tell(b, user.Put(arg, &p))
-}
-
-// tell undoes a pin if the handle could not be copied to the process.
-func (f *File) tell(b *buffer, err error) error {
-	if err == nil {
+	*handle = b.handle
+	if err = user.Put(arg, p); err == nil {
 		return nil
 	}
 	if b, taken := f.take(b.handle); taken == nil {
@@ -124,22 +117,15 @@ func (f *File) getCBFlag(p *abi.GetCBFlagParams) error {
 }
 
 func (f *File) getInfo(p *abi.GetInfoParams) error {
-	b, err := f.find(p.Handle)
-	if err != nil {
+	v := abi.GetInfoParamsV2{Handle: p.Handle}
+	if err := f.getInfoV2(&v); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	t := b.mappingType()
 	*p = abi.GetInfoParams{
-		Handle: p.Handle, VA: b.va, MappedSize: b.size, PageSize: abi.GPU_PAGE_SIZE,
-		TscKHz: tscKHz, TmCycles: uint64(b.took),
+		Handle: v.Handle, VA: v.VA, MappedSize: v.MappedSize, PageSize: v.PageSize, TscKHz: v.TscKHz, TmCycles: v.TmCycles,
 	}
-	if t != abi.GDR_MAPPING_TYPE_NONE {
-		p.Mapped = 1
-	}
-	if t == abi.GDR_MAPPING_TYPE_WC {
-		p.WCMapping = 1
+	if v.MappingType == abi.GDR_MAPPING_TYPE_WC {
+		p.Mapped, p.WCMapping = 1, 1
 	}
 	return nil
 }

@@ -47,13 +47,6 @@ func (m *Module) Close() {
 	m.unlockAll(func(*entry) bool { return true })
 }
 
-// Locks returns the number of locks.
-func (m *Module) Locks() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.entries)
-}
-
 // unlockAll unlocks matching entries, in order.
 func (m *Module) unlockAll(match func(*entry) bool) {
 	m.mu.Lock()

@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 )
@@ -13,8 +12,6 @@ type Process struct {
 	mu   sync.Mutex
 	exit []*func()
 }
-
-func (p *Process) String() string { return fmt.Sprintf("process %d", p.PID) }
 
 // A Task is a thread of a process. Calls take the calling one.
 type Task struct{ Process *Process }
