@@ -80,11 +80,7 @@ func (c *Controller) createSQ(cmd *abi.Command) abi.Status {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cqid := cmd.CDW11 >> abi.SQ_CQID_SHIFT
-	var cq *compQueue
-	if cqid != 0 && int(cqid) < len(c.cqs) {
-		cq = c.cqs[cqid].Load()
-	}
+	cq := c.cq(uint16(cmd.CDW11 >> abi.SQ_CQID_SHIFT))
 	switch {
 	case cq == nil:
 		return abi.CQ_INVALID | abi.STATUS_DNR
@@ -116,13 +112,18 @@ func (c *Controller) deleteSQ(id uint16) abi.Status {
 	return abi.SUCCESS
 }
 
-func (c *Controller) deleteCQ(id uint16) abi.Status {
+// cq returns a completion queue for I/O, or nil.
+func (c *Controller) cq(id uint16) *compQueue {
 	if id == 0 || int(id) >= len(c.cqs) {
-		return abi.INVALID_QUEUE_ID | abi.STATUS_DNR
+		return nil
 	}
+	return c.cqs[id].Load()
+}
+
+func (c *Controller) deleteCQ(id uint16) abi.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cq := c.cqs[id].Load()
+	cq := c.cq(id)
 	switch {
 	case cq == nil:
 		return abi.INVALID_QUEUE_ID | abi.STATUS_DNR
