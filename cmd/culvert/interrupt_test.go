@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// huge makes a file that takes far longer to copy than any test waits.
+// huge makes a file that takes far longer to read than any test waits.
 func huge(t *testing.T, path, head string) {
 	t.Helper()
 	err := os.WriteFile(path, []byte(head), 0o600)
@@ -155,8 +155,8 @@ func TestInterruptedCopyGoesOn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "small"), []byte("small"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said := interrupt(t, dir, "copied small", "cp", "src", "dst")
-	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; to resume: culvert cp src dst\n") {
+	said := interrupt(t, dir, "copied small", "cp", "src", "dst", "--verify")
+	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; to resume: culvert cp src dst --verify\n") {
 		t.Errorf("it said:\n%s", said)
 	}
 	if names := leftovers(t, dst); len(names) != 1 || names[0] != ".culvert-cp.journal" {
@@ -168,11 +168,11 @@ func TestInterruptedCopyGoesOn(t *testing.T) {
 	if err := os.Truncate(big, 100_000); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("culvert", "cp", "src", "dst")
+	cmd := exec.Command("culvert", "cp", "src", "dst", "--verify")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "files=1 bytes=100000") || !strings.Contains(string(out), "done-before=1") {
+	if err != nil || !strings.Contains(string(out), "files=1 bytes=0 ") || !strings.Contains(string(out), "holes=100000 ") || !strings.Contains(string(out), "done-before=1") {
 		t.Errorf("going on: %v\n%s", err, out)
 	}
 	if names := leftovers(t, dst); len(names) != 0 {
