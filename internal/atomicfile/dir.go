@@ -66,13 +66,19 @@ func (d *Dir) resolve(rel string, f func(fd int, name string) error) error {
 		return fs.ErrInvalid
 	}
 	last := len(elements) - 1
+	own := -1
 	for _, name := range elements[:last] {
 		next, err := unix.Openat(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if own >= 0 {
+			unix.Close(own) // a path may have more elements than a process descriptors
+		}
 		if err != nil {
 			return err
 		}
-		defer unix.Close(next)
-		fd = next
+		fd, own = next, next
+	}
+	if own >= 0 {
+		defer unix.Close(own)
 	}
 	return f(fd, elements[last])
 }

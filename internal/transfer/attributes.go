@@ -18,7 +18,7 @@ const (
 	allModes    = 0o7777
 )
 
-// Attributes are what a copy has beside its data: mode, owner, times and extended
+// attributes is what a copy has beside its data: mode, owner, times and extended
 // attributes.
 //
 // A new file has the mode of its source without what the umask takes. A file that is

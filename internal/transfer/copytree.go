@@ -153,9 +153,7 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 	if err := c.makeDirs(); err != nil {
 		return err
 	}
-	if err := c.clean(); err != nil {
-		return err
-	}
+	c.clean()
 	c.copyFiles(ctx)
 	c.copyLinks(ctx)
 	c.copyHardLinks(ctx)
@@ -205,7 +203,7 @@ func (c *treeCopy) makeDirs() error {
 			continue // openDest did
 		}
 		if err := c.dst.Mkdir(d.Path, whileCopying(d)); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
+			c.errs = append(c.errs, err)
 		}
 	}
 	return nil
@@ -226,15 +224,16 @@ func (c *treeCopy) finishDirs(complete bool) error {
 			changed[filepath.Dir(l.Path)] = true
 		}
 	}
+	var errs []error
 	for _, d := range slices.Backward(c.tree.all) {
 		if !complete {
 			d.stat.Mode |= 0o700 // a rerun resumes
 		}
-		if err := c.finishDir(&d, changed[d.Path], d.Path != "."); err != nil {
-			return err
+		if err := c.finishDir(&d, changed[d.Path], d.Path != "."); err != nil && complete {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // finishDir sets the attributes of a directory, and syncs it.
@@ -281,35 +280,25 @@ func (c *treeCopy) finishRoot() error {
 }
 
 // clean removes temporary files of killed copies: those with the journal's ID, and
-// others that no process is writing.
-func (c *treeCopy) clean() error {
+// others that no process is writing. A directory that cannot be opened is reported
+// by the files that are copied there.
+func (c *treeCopy) clean() {
 	for _, d := range c.tree.all {
-		dir, err := c.dst.Open(d.Path)
-		if err != nil {
-			return err
-		}
-		err = c.cleanDir(dir)
-		if err = errors.Join(err, dir.Close()); err != nil {
-			return err
+		if dir, err := c.dst.Open(d.Path); err == nil {
+			c.cleanDir(dir)
+			dir.Close()
 		}
 	}
-	return nil
 }
 
-func (c *treeCopy) cleanDir(dir *atomicfile.Dir) error {
+func (c *treeCopy) cleanDir(dir *atomicfile.Dir) {
 	dir.Sweep("")
-	list, err := dir.Names(".")
-	if err != nil {
-		return err
-	}
+	list, _ := dir.Names(".")
 	for _, name := range list {
 		if strings.HasPrefix(name, c.journal.mark()) {
-			if err := dir.Remove(name); err != nil {
-				return err
-			}
+			_ = dir.Remove(name)
 		}
 	}
-	return nil
 }
 
 func (c *treeCopy) copyFiles(ctx context.Context) {

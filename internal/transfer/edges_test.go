@@ -94,7 +94,9 @@ func TestForeignJournal(t *testing.T) {
 		"symbolic link": func(j, v string) error { return os.Symlink(v, j) },
 		"hard link":     func(j, v string) error { return os.Link(v, j) },
 		"FIFO":          func(j, _ string) error { return unix.Mkfifo(j, 0o600) },
-		"writable":      func(j, _ string) error { return errors.Join(os.WriteFile(j, []byte("{}\n"), 0o600), os.Chmod(j, 0o622)) },
+		"writable": func(j, _ string) error {
+			return errors.Join(os.WriteFile(j, []byte("{}\n"), 0o600), os.Chmod(j, 0o622))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

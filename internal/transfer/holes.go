@@ -10,7 +10,7 @@ import (
 // range is a request of its own.
 const minHole = 64 << 10
 
-// Extents are the parts of a file that have data.
+// extents finds the parts of a file that have data.
 type extents struct {
 	fd   int
 	size int64

@@ -180,7 +180,8 @@ func (w *walker) lookup(rel string) (*unix.Stat_t, error) {
 	return st, err
 }
 
-// failed records what cannot be read. The rest is copied.
+// failed records what cannot be read, or looked up in the destination. The rest is
+// copied.
 func (w *walker) failed(rel string, err error) error {
 	if rel == "." || w.ctx.Err() != nil {
 		return err
@@ -223,7 +224,7 @@ func (w *walker) dir(rel string, above []*unix.Stat_t) error {
 func (w *walker) needDir(rel string, st *unix.Stat_t) error {
 	there, err := w.lookup(rel)
 	if err != nil {
-		return err
+		return w.failed(rel, err)
 	}
 	d := TreeDir{Path: rel, stat: *st, ours: there == nil || w.journal != nil && w.journal.made[rel]}
 	w.tree.all = append(w.tree.all, d)
@@ -279,7 +280,7 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	there, err := w.lookup(rel)
 	switch {
 	case err != nil:
-		return err
+		return w.failed(rel, err)
 	case there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return fmt.Errorf("%s is a directory, and %s is a file", w.dst.Path(rel), w.src.Path(rel))
 	case there != nil:
