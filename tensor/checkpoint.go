@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,11 +24,11 @@ import (
 //	latest -> step-000001000
 //
 // What has such a name is complete, even after a crash; latest is the step that was
-// saved last. Several processes may save
-// different steps concurrently.
+// saved last. Several processes of one user may save different steps concurrently.
 type Checkpoints struct {
 	Dir string
-	// Keep is how many of the newest steps are kept. 0 keeps all.
+	// Keep is how many steps are kept: those that were saved last, whatever their
+	// numbers. 0 keeps all.
 	Keep int
 }
 
@@ -56,7 +57,7 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	if err := c.makeDir(o.step); err != nil {
 		return nil, err
 	}
-	atomicfile.Sweep(filepath.Join(c.Dir, stepPrefix))
+	atomicfile.Sweep(c.Dir)
 	dir, err := atomicfile.Create(target, atomicfile.Options{Mode: 0o755, Dir: true, Step: o.step})
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	if err != nil {
 		return nil, err
 	}
-	old, err := c.publish(dir, target, o.step)
+	old, err := c.publish(ctx, dir, target, o.step)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +93,8 @@ func (c *Checkpoints) Free(step int64) error {
 // publish gives a step its name, makes it the latest and moves away the steps that
 // Keep does not cover, which the caller removes. The lock keeps another process,
 // which does not know of this step yet, from pruning it.
-func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(string)) (old []string, err error) {
-	unlock, err := atomicfile.LockDir(c.Dir)
+func (c *Checkpoints) publish(ctx context.Context, dir *atomicfile.File, target string, step func(string)) (old []string, err error) {
+	unlock, err := atomicfile.LockDir(ctx, c.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +102,7 @@ func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(str
 	if err := dir.Commit(); err != nil {
 		return nil, err
 	}
-	latest, temp := filepath.Join(c.Dir, latestName), filepath.Join(c.Dir, "."+latestName+atomicfile.Suffix)
-	if err := atomicfile.Symlink(filepath.Base(target), latest, temp, step); err != nil {
+	if err := atomicfile.Symlink(filepath.Base(target), filepath.Join(c.Dir, latestName), "", step); err != nil {
 		return nil, err
 	}
 	if err := syncDir(c.Dir, step); err != nil {
@@ -113,19 +113,14 @@ func (c *Checkpoints) publish(dir *atomicfile.File, target string, step func(str
 
 // makeDir creates the directory if it is missing, so that it survives a crash.
 func (c *Checkpoints) makeDir(step func(string)) error {
-	if st, err := os.Stat(c.Dir); err == nil {
-		if !st.IsDir() {
-			return fmt.Errorf("checkpoints in %s: %w", c.Dir, unix.ENOTDIR)
-		}
-		return nil
+	if st, err := os.Stat(c.Dir); err == nil && !st.IsDir() {
+		return fmt.Errorf("checkpoints in %s: %w", c.Dir, unix.ENOTDIR)
 	}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(filepath.Clean(c.Dir)), step)
+	step("make directory")
+	return atomicfile.MkdirAll(c.Dir, 0o755)
 }
 
-// steps returns the complete steps, oldest first.
+// steps returns the complete steps by number.
 func (c *Checkpoints) steps() ([]int64, error) {
 	list, err := os.ReadDir(c.Dir)
 	if err != nil {
@@ -145,20 +140,20 @@ func (c *Checkpoints) steps() ([]int64, error) {
 	return steps, nil
 }
 
-// prune moves away the steps that Keep does not cover. It always keeps the newest
-// one, and the one that was just saved, even if its number is low.
+// prune moves away the steps that Keep does not cover. It never moves the one that
+// was just saved.
 func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err error) {
 	steps, err := c.steps()
 	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
 		return nil, err
 	}
-	for _, n := range steps[:len(steps)-c.Keep] {
+	for _, n := range c.byTime(steps)[:len(steps)-c.Keep] {
 		dir := c.stepDir(n)
 		if dir == saved {
 			continue
 		}
 		// A step must not be incomplete under its own name while it is removed.
-		name := filepath.Join(c.Dir, "."+filepath.Base(dir)+".old"+atomicfile.Suffix)
+		name := atomicfile.TempName(dir)
 		step("rename")
 		if err := os.Rename(dir, name); err != nil {
 			return old, err
@@ -166,4 +161,19 @@ func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err 
 		old = append(old, name)
 	}
 	return old, syncDir(c.Dir, step)
+}
+
+// byTime sorts steps by when they were saved: after a return to an earlier step, the
+// highest numbers are the abandoned ones. Steps of the same time are sorted by
+// number.
+func (c *Checkpoints) byTime(steps []int64) []int64 {
+	saved := make(map[int64]time.Time, len(steps))
+	for _, n := range steps {
+		// Of the model, which nothing changes later. A step without one is the oldest.
+		if st, err := os.Stat(c.Path(n)); err == nil {
+			saved[n] = st.ModTime()
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b int64) int { return saved[a].Compare(saved[b]) })
+	return steps
 }

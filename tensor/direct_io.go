@@ -27,11 +27,19 @@ func reserve(f *os.File, size int64) error {
 // openDirect opens the file again with O_DIRECT. It returns nil if the file system
 // does not support that.
 func openDirect(f *os.File) *os.File {
-	direct, err := os.OpenFile(f.Name(), os.O_WRONLY|unix.O_DIRECT, 0)
+	direct, err := os.OpenFile(f.Name(), os.O_WRONLY|unix.O_DIRECT|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil
 	}
-	return direct
+	// In a directory where others may rename files, it may be another one.
+	st, err := direct.Stat()
+	if err == nil {
+		if same, _ := f.Stat(); same != nil && os.SameFile(st, same) {
+			return direct
+		}
+	}
+	direct.Close()
+	return nil
 }
 
 // mappedBuffer allocates pages outside the heap: they are aligned for O_DIRECT and

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -71,18 +74,19 @@ func (e *ChecksumError) Unwrap() error { return ErrChecksum }
 
 // Verify reads a safetensors file and compares it with the manifest beside it.
 func Verify(ctx context.Context, path string) (*Manifest, error) {
-	want, err := readManifest(path)
+	r, want, err := openVerified(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFile(path)
+	defer r.Close()
+	f, err := readFile(r)
 	if err != nil {
 		return nil, err
 	}
 	if f.Size != want.Size {
 		return nil, &ChecksumError{File: path, Detail: fmt.Sprintf("the file has %d bytes, the manifest says %d", f.Size, want.Size)}
 	}
-	t, err := sumFile(ctx, f, want.Chunk)
+	t, err := sumFile(ctx, r, f, want.Chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -92,23 +96,105 @@ func Verify(ctx context.Context, path string) (*Manifest, error) {
 	return want, nil
 }
 
+// openVerified opens a file and reads its manifest: both of the same moment, even if
+// the file is saved again meanwhile.
+func openVerified(path string) (*os.File, *Manifest, error) {
+	for range maxReplaced {
+		f, err := atomicfile.OpenRegular(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		m, err := openManifest(f)
+		if !errors.Is(err, ErrChanged) {
+			if err != nil {
+				f.Close()
+			}
+			return f, m, err
+		}
+		f.Close()
+	}
+	return nil, nil, fmt.Errorf("%s: %w (%d times)", path, ErrChanged, maxReplaced)
+}
+
+// maxReplaced is how often a file may be replaced between two system calls. One that
+// is read again each time it is saved has been read that often.
+const maxReplaced = 100
+
+// openManifest reads the manifest of an open file. It returns ErrChanged if the file
+// has lost its name.
+func openManifest(f *os.File) (*Manifest, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	m, failed := manifestFor(f.Name(), st)
+	if err := named(f); err != nil {
+		return nil, err
+	}
+	return m, failed
+}
+
+// named returns ErrChanged unless the path of an open file still leads to it.
+func named(f *os.File) error {
+	now, err := os.Stat(f.Name())
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err != nil || os.SameFile(now, st) {
+		return err
+	}
+	// File systems that fetch objects over the network number them anew. A file that
+	// was replaced has no link left.
+	if s, ok := st.Sys().(*syscall.Stat_t); ok && s.Nlink > 0 && now.Size() == st.Size() && now.ModTime().Equal(st.ModTime()) {
+		return nil
+	}
+	return ErrChanged
+}
+
 // CreateManifest reads a safetensors file and writes the manifest that [Save] would
-// have written. It replaces an existing one.
+// have written. It replaces an existing one. If the file is replaced meanwhile, it
+// reads the new one.
 func CreateManifest(ctx context.Context, path string) (*Manifest, error) {
-	f, err := openFile(path)
+	for range maxReplaced {
+		m, err := createManifest(ctx, path)
+		if !errors.Is(err, ErrChanged) {
+			return m, err
+		}
+	}
+	return nil, fmt.Errorf("%s: %w (%d times)", path, ErrChanged, maxReplaced)
+}
+
+func createManifest(ctx context.Context, path string) (*Manifest, error) {
+	r, err := atomicfile.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	t, err := sumFile(ctx, f, defaultChunk)
+	defer r.Close()
+	f, err := readFile(r)
 	if err != nil {
 		return nil, err
 	}
-	_, mode, err := realTarget(path)
+	t, err := sumFile(ctx, r, f, defaultChunk)
+	if err != nil {
+		return nil, err
+	}
+	real, mode, err := realTarget(path)
 	if err != nil {
 		return nil, err
 	}
 	m := t.manifest()
-	return m, atomicfile.Write(manifestBeside(path), mode, m.write)
+	m.describe(f.stat)
+	unlock, err := atomicfile.LockDir(ctx, filepath.Dir(real))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := named(r); err != nil {
+		return nil, err
+	}
+	atomicfile.Sweep(filepath.Dir(path))
+	return m, writeManifest(manifestBeside(path), m, mode, func(string) {})
 }
 
 func (t *chunkSums) compare(want *Manifest) error {
@@ -149,16 +235,11 @@ func (t *chunkSums) damage(k int64) Damage {
 	return d
 }
 
-// sumFile reads all of a file.
-func sumFile(ctx context.Context, f *File, chunk int64) (*chunkSums, error) {
-	r, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
+// sumFile reads all of an open file.
+func sumFile(ctx context.Context, r io.ReaderAt, f *File, chunk int64) (*chunkSums, error) {
 	t := newChunkSums(f, chunk)
 	buffer := func() ([]byte, func(), error) { return make([]byte, min(chunk, f.Size)), func() {}, nil }
-	err = eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), buffer, func(k int64, buf []byte) error {
+	err := eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), buffer, func(k int64, buf []byte) error {
 		from, to := t.bounds(k)
 		if err := readFull(r, buf[:to-from], from); err != nil {
 			return fmt.Errorf("%s: bytes [%d, %d): %w", f.Path, from, to, err)

@@ -174,3 +174,37 @@ func TestCreateManifest(t *testing.T) {
 		t.Errorf("directory: %v", got)
 	}
 }
+
+// Beside saves of a healthy file, each verify finds a file and its manifest, and so
+// does verify --create.
+func TestVerifyBesideSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	save := func(v int64) {
+		if _, err := Save(t.Context(), path, versionSources(v), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	save(0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for v := range int64(100) {
+			save(v + 1)
+		}
+	}()
+	for i := 0; ; i++ {
+		if _, err := Verify(t.Context(), path); err != nil {
+			t.Fatal(i, err)
+		}
+		if i%10 == 0 {
+			if _, err := CreateManifest(t.Context(), path); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}

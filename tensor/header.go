@@ -11,7 +11,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 const (
@@ -47,18 +47,20 @@ var ErrChanged = errors.New("the file was replaced or changed since its header w
 // openFile reads and checks the header of a safetensors file. The file does not
 // stay open.
 func openFile(path string) (*File, error) {
-	// Opening a FIFO, which is rejected below, must not wait for its writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	return readFile(f)
+}
+
+// readFile reads and checks the header of an open safetensors file.
+func readFile(f *os.File) (*File, error) {
+	path := f.Name()
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file: a safetensors file must have a size", path)
 	}
 	h, err := readHeader(f, st.Size())
 	if err != nil {

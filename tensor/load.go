@@ -156,11 +156,9 @@ func (l *Load) openFiles() error {
 			return err
 		}
 		if l.opts.Verify {
-			m, err := readManifest(path)
-			if err != nil {
+			if l.sums[i], err = l.plan.sums(i); err != nil {
 				return err
 			}
-			l.sums[i] = m.tensorSums()
 		}
 	}
 	// Tensors that a manifest lacks are an error before anything is read.

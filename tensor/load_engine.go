@@ -3,10 +3,10 @@ package tensor
 import (
 	"context"
 	"io"
-	"os"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -45,7 +45,7 @@ func (e cufileEngine) register(s gpu.Span) (io.Closer, error) {
 }
 
 func (e cufileEngine) open(path string) (reader, error) {
-	f, err := os.Open(path)
+	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -47,7 +48,7 @@ func (hostEngine) device(int) (gpu.Device, error) { return nil, nil }
 func (hostEngine) register(gpu.Span) (io.Closer, error) { return nil, errors.ErrUnsupported }
 
 func (hostEngine) open(path string) (reader, error) {
-	f, err := os.Open(path)
+	f, err := atomicfile.OpenRegular(path)
 	return hostReader{f}, err
 }
 

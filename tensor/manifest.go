@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -29,6 +30,15 @@ type Manifest struct {
 	Chunk   int64       `json:"chunk_bytes"`
 	Chunks  []Sum       `json:"chunks"` // CRC-32C of each Chunk bytes of the file
 	Tensors []TensorSum `json:"tensors"`
+
+	// Inode and Modified (in ns since 1970) are those of the file when it was saved.
+	// A copy has others; 0 is unknown.
+	Inode    uint64 `json:"inode,omitempty"`
+	Modified int64  `json:"modified_ns,omitempty"`
+	// Previous describes the file that this one replaces, while a save gives the
+	// new one its name, and after a crash in that moment. Chunk 0 means that its
+	// checksums are unknown.
+	Previous *Manifest `json:"previous,omitempty"`
 }
 
 // A TensorSum is the CRC-32C of one tensor's bytes.
@@ -57,13 +67,65 @@ func ManifestPath(path string) string {
 
 func manifestBeside(path string) string { return path + manifestSuffix }
 
-// readManifest reads the manifest of the safetensors file at path.
+// manifestFor reads the manifest of the safetensors file at path, of which st is
+// the state.
+func manifestFor(path string, st fs.FileInfo) (*Manifest, error) {
+	m, err := readManifest(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noManifest(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m = m.of(st); m.Chunk == 0 {
+		return nil, noManifest(path)
+	}
+	return m, nil
+}
+
+func noManifest(path string) error {
+	return fmt.Errorf("%s: %w: checksums are unknown (fix: culvert verify --create %s)", path, ErrNoManifest, path)
+}
+
+// of returns the manifest of a file: m, or m.Previous if the file is that one.
+func (m *Manifest) of(st fs.FileInfo) *Manifest {
+	if m.Previous == nil || st == nil {
+		return m
+	}
+	// In a copy of both, the inode differs, and perhaps the time.
+	for _, same := range []func(*Manifest) bool{
+		func(e *Manifest) bool {
+			return e.Size == st.Size() && e.Modified == modified(st) && e.Inode == inode(st)
+		},
+		func(e *Manifest) bool { return e.Size == st.Size() && e.Modified == modified(st) },
+		func(e *Manifest) bool { return e.Size == st.Size() },
+	} {
+		for _, e := range []*Manifest{m, m.Previous} {
+			if same(e) {
+				return e
+			}
+		}
+	}
+	return m
+}
+
+// describe notes which file the manifest belongs to.
+func (m *Manifest) describe(st fs.FileInfo) { m.Inode, m.Modified = inode(st), modified(st) }
+
+func modified(st fs.FileInfo) int64 { return st.ModTime().UnixNano() }
+
+func inode(st fs.FileInfo) uint64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return 0
+}
+
+// readManifest reads the manifest of the safetensors file at path, with that of the
+// previous file if a save is in progress.
 func readManifest(path string) (*Manifest, error) {
 	mp := ManifestPath(path)
-	text, err := readLimited(mp, 2*maxHeader)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: checksums are unknown (fix: culvert verify --create %s)", path, ErrNoManifest, path)
-	}
+	text, err := readLimited(mp, 4*maxHeader)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +140,14 @@ func readManifest(path string) (*Manifest, error) {
 	if err := d.Decode(m); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
 	}
-	if err := m.check(strings.TrimSuffix(filepath.Base(mp), manifestSuffix)); err != nil {
+	name := strings.TrimSuffix(filepath.Base(mp), manifestSuffix)
+	if err := m.check(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
+	}
+	if p := m.Previous; p != nil && p.Chunk != 0 {
+		if err := p.check(name); err != nil {
+			return nil, fmt.Errorf("%s: previous: %w", mp, err)
+		}
 	}
 	return m, nil
 }

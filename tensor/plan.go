@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 )
 
@@ -159,6 +160,23 @@ func (p *Plan) check(i int) error {
 		return nil // a plan made by a test
 	}
 	return p.files[i].check()
+}
+
+// sums returns the checksums of the tensors of file i.
+func (p *Plan) sums(i int) (map[string]Sum, error) {
+	var st fs.FileInfo
+	if i < len(p.files) {
+		st = p.files[i].stat
+	}
+	m, err := manifestFor(p.Files[i], st)
+	// A save may have replaced both since.
+	if changed := p.check(i); changed != nil {
+		return nil, changed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.tensorSums(), nil
 }
 
 // An item is a tensor, or a part of one, that goes to a device.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -63,15 +62,15 @@ func lap(step *time.Duration, begin time.Time) time.Time {
 
 // Save writes tensors to a safetensors file, and a manifest of checksums beside it.
 // The data starts on a page boundary and bypasses the page cache where the file
-// system allows that. After an error or a crash, path is the old file or the
-// complete new one; only its manifest may be missing. If path is a symbolic link,
-// Save replaces the file that it points to. opts may be nil.
+// system allows that. At every moment, and after an error or a crash, path is the
+// old file or the complete new one, and its manifest describes it. If path is a
+// symbolic link, Save replaces the file that it points to. opts may be nil.
 func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions) (*Manifest, error) {
 	o := opts.withDefaults(tensors)
 	if o.Chunk < pageSize || o.Chunk%pageSize != 0 || o.Chunk > maxChunk {
 		return nil, fmt.Errorf("chunk size %d must be a multiple of %d up to %d", o.Chunk, pageSize, maxChunk)
 	}
-	stale := manifestBeside(path) // of a link, if path is one
+	link := path
 	path, mode, err := realTarget(path)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f.Path = path
-	atomicfile.Sweep(path)
+	atomicfile.Sweep(filepath.Dir(path))
 	data, err := atomicfile.Create(path, atomicfile.Options{Mode: mode, Step: o.step})
 	if err != nil {
 		return nil, err
@@ -101,16 +100,9 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	m := w.sums.manifest()
-	if !o.alone {
-		// Two at a time could leave one's file with the other's manifest.
-		unlock, err := atomicfile.LockDir(filepath.Dir(path))
-		if err != nil {
-			return nil, err
-		}
-		defer unlock()
-	}
 	begin := time.Now()
-	if err := publish(ctx, data, path, m, mode, stale, o.step); err != nil {
+	p := publisher{data: data, link: link, path: path, mode: mode, alone: o.alone, step: o.step}
+	if err := p.publish(ctx, m); err != nil {
 		return nil, fmt.Errorf("saving %s: %w", name, err)
 	}
 	lap(&o.Times.Publish, begin)
@@ -154,60 +146,6 @@ func bufferFor(tensors []Source) func(n int) ([]byte, func(), error) {
 		}
 	}
 	return mappedBuffer
-}
-
-// publish gives a written file and its manifest their names. Each step is on
-// storage before the next begins: a manifest never stands beside a file that it
-// does not describe, nor, as stale might, beside a link to that file.
-func publish(ctx context.Context, data *atomicfile.File, path string, m *Manifest, mode fs.FileMode, stale string, step func(string)) error {
-	mpath := manifestBeside(path)
-	manifest, err := atomicfile.Create(mpath, atomicfile.Options{Mode: mode, Step: step})
-	if err != nil {
-		return err
-	}
-	defer manifest.Discard()
-	step("write manifest")
-	if err := m.write(manifest); err != nil {
-		return err
-	}
-	step("sync manifest")
-	if err := manifest.Sync(); err != nil {
-		return err
-	}
-	// The point of no return.
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for _, old := range slices.Compact([]string{stale, mpath}) {
-		if err := removeFile(old, step); err != nil {
-			return err
-		}
-	}
-	for _, f := range []*atomicfile.File{data, manifest} {
-		if err := f.Commit(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeFile removes a file that need not exist, so that a crash does not bring it
-// back.
-func removeFile(path string, step func(string)) error {
-	step("remove")
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path), step)
-}
-
-func syncDir(dir string, step func(string)) error {
-	step("sync directory")
-	return atomicfile.SyncDir(dir)
 }
 
 // realTarget follows a symbolic link, so that Save replaces the file and not the
@@ -266,7 +204,7 @@ func (w *writer) write(ctx context.Context) error {
 		return err
 	}
 	w.opts.step("sync")
-	err = os.NewSyscallError("fdatasync", unix.Fdatasync(int(w.out.Fd())))
+	err = w.out.Sync() // with its time, which the manifest names
 	lap(&w.opts.Times.Sync, begin)
 	return err
 }

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // openIndex opens a sharded model. The index decides which file a tensor comes
@@ -49,7 +50,7 @@ func openIndex(path string) (*Model, error) {
 
 // readLimited reads a file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}

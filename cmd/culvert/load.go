@@ -129,7 +129,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	defer drv.Close()
 	var listener *net.UnixListener
 	if o.hold != "" { // before loading: a socket in use is an error at once, and early clients wait
-		if listener, err = hold.Listen(o.hold); err != nil {
+		if listener, err = hold.Listen(ctx, o.hold); err != nil {
 			return err
 		}
 		defer listener.Close()

@@ -36,11 +36,12 @@ func newSave() *cobra.Command {
 manifest. --from saves a served model (culvert load --hold); if it has several
 ranks, --via selects one.
 
-DEST is replaced atomically once all data is on stable storage. A crash or Ctrl-C
-leaves the old or the new file, no temporary one. If DEST is a symbolic link, the
-file that it points to is replaced. With --step, DEST is a directory of
-checkpoints: DEST/step-000000100/model.safetensors, and DEST/latest points to the
-newest.
+DEST is replaced atomically once all data is on stable storage: at every moment
+the file and its manifest are the old ones or the new ones. Ctrl-C removes the
+temporary file; after a kill, the next save into the directory removes it. If DEST is a symbolic link, the file that it points to is replaced.
+With --step, DEST is a directory of checkpoints:
+DEST/step-000000100/model.safetensors, and DEST/latest points to the one that was
+saved last.
 
 EXIT STATUS
   0  the file and its manifest are on stable storage
@@ -64,7 +65,7 @@ EXIT STATUS
 	f.StringVar(&o.via, "via", "", "GPU to save from (default gpu:0; with --from, all of the served model)")
 	f.StringVar(&o.from, "from", "", "save the model served on this socket")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
-	f.IntVar(&o.keep, "keep", 0, "newest steps to keep (0 = all)")
+	f.IntVar(&o.keep, "keep", 0, "steps to keep: those that were saved last (0 = all)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }

@@ -28,7 +28,7 @@ tensors. MODEL is a file, a shard index, or a directory with one of them, such a
 a checkpoint.
 
 Files that another program wrote have no manifest; --create writes one from the
-current contents.
+current contents. A model may be saved again meanwhile.
 
 EXIT STATUS
   0  every file matches its manifest (or has one now, with --create)

@@ -4,6 +4,9 @@
 //
 // A killed process leaves its temporary file. Its writer holds a lock on it, so
 // that [Sweep] can tell a leftover from a file that is being written.
+//
+// Other users may be able to read or write the directory. Nothing that they create
+// or lock is waited for, and leftovers that the process may not remove are ignored.
 package atomicfile
 
 import (
@@ -51,7 +54,7 @@ type File struct {
 // Write replaces the file at path by what write writes, and removes leftovers of
 // earlier writers.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
-	Sweep(path)
+	Sweep(filepath.Dir(path))
 	f, err := Create(path, Options{Mode: mode})
 	if err != nil {
 		return err
@@ -110,7 +113,7 @@ func (f *File) create() error {
 			return err
 		}
 	}
-	for {
+	for range maxTries {
 		temp, err := f.newTemp()
 		if err != nil {
 			return err
@@ -125,16 +128,22 @@ func (f *File) create() error {
 		}
 		f.temp = temp
 		ok, err := f.lock()
-		if err != nil {
-			f.Discard()
-			return err
-		}
 		if ok {
 			return nil
 		}
-		f.Close() // another process took it for a leftover
+		// Without an error, another process took it for a leftover.
+		if err = errors.Join(err, f.dir.RemoveAll(temp), f.Close()); err != nil {
+			return err
+		}
 	}
+	return errBusy
 }
+
+// maxTries limits how often a name is chosen anew because another process removed
+// or locked the file.
+const maxTries = 100
+
+var errBusy = fmt.Errorf("other processes remove or lock temporary files there (%d tries): %w", maxTries, unix.EBUSY)
 
 // createUnnamed creates a file without a name, if one can be given to it later:
 // only root can do so without /proc.
@@ -159,10 +168,17 @@ func procPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.
 // newTemp returns a name for the temporary file.
 func (f *File) newTemp() (string, error) {
 	if f.opts.Temp == "" {
-		return tempPrefix(f.name) + "." + rand.Text()[:8] + Suffix, nil
+		return tempName(f.name), nil
 	}
 	return f.opts.Temp, f.dir.Remove(f.opts.Temp)
 }
+
+// TempName returns a unique path beside target that [Sweep] recognises.
+func TempName(target string) string {
+	return filepath.Join(filepath.Dir(target), tempName(filepath.Base(target)))
+}
+
+func tempName(name string) string { return tempPrefix(name) + "." + rand.Text()[:8] + Suffix }
 
 // maxPrefix leaves room for the rest of a temporary file's name in 255 bytes.
 const maxPrefix = 200
@@ -199,12 +215,17 @@ func (f *File) lock() (bool, error) {
 	case f.temp == "":
 		return true, nil
 	}
+	return f.dir.named(f.File, f.temp), nil
+}
+
+// named reports whether an open file still has its name.
+func (d *Dir) named(f *os.File, name string) bool {
 	var here unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &here); err != nil {
-		return false, err
+	if unix.Fstat(int(f.Fd()), &here) != nil {
+		return false
 	}
-	there, err := f.dir.Stat(f.temp)
-	return err == nil && here.Ino == there.Ino && here.Dev == there.Dev, nil
+	there, err := d.Stat(name)
+	return err == nil && here.Ino == there.Ino && here.Dev == there.Dev
 }
 
 // Commit gives the file its name and forces the name to storage. The caller must
@@ -264,13 +285,11 @@ func (f *File) Discard() error {
 	return err
 }
 
-// Sweep removes temporary files of killed processes whose target's path begins
-// with prefix. It leaves those that are being written, and those that the process
-// may not remove.
-func Sweep(prefix string) {
-	dir, base := filepath.Split(prefix)
-	if d, err := OpenDir(filepath.Clean(dir + ".")); err == nil {
-		d.Sweep(base)
+// Sweep removes temporary files of killed processes from a directory. It leaves
+// those that are being written, and those that the process may not remove.
+func Sweep(dir string) {
+	if d, err := OpenDir(dir); err == nil {
+		d.Sweep("")
 		d.Close()
 	}
 }
@@ -287,32 +306,57 @@ func (d *Dir) Sweep(prefix string) {
 
 func (d *Dir) removeLeftover(name string) {
 	f, err := d.OpenFile(name, os.O_RDONLY, 0)
+	if errors.Is(err, ErrSymlink) {
+		_ = d.Remove(name) // has no lock: if its writer lives, Symlink tries again
+	}
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	// Without its name it is removed already, and the name may be another's.
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && d.named(f, name) {
 		_ = d.RemoveAll(name)
 	}
 }
 
 // Symlink makes path a symbolic link to target, which has the name temp, beside it,
-// at first. A file of that name is a leftover. step is called as Options.Step is.
+// at first. A file of that name is a leftover. If temp is empty, the name is unique.
+// step is called as Options.Step is.
 func Symlink(target, path, temp string, step func(name string)) error {
 	dir, err := OpenDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return SymlinkIn(dir, target, filepath.Base(path), filepath.Base(temp), step)
+	if temp != "" {
+		temp = filepath.Base(temp)
+	}
+	return SymlinkIn(dir, target, filepath.Base(path), temp, step)
 }
 
 // SymlinkIn does the same in an open directory.
 func SymlinkIn(dir *Dir, target, name, temp string, step func(name string)) error {
-	step("remove")
-	if err := dir.Remove(temp); err != nil {
-		return err
+	if temp != "" {
+		step("remove")
+		if err := dir.Remove(temp); err != nil {
+			return err
+		}
+		return symlink(dir, target, name, temp, step)
 	}
+	for range maxTries {
+		err := symlink(dir, target, name, tempName(name), step)
+		if !isAny(err, fs.ErrNotExist, fs.ErrExist) {
+			return err
+		}
+		// Another process took the link for a leftover, or the directory is gone.
+		if _, gone := dir.Names("."); gone != nil {
+			return err
+		}
+	}
+	return &fs.PathError{Op: "symlink", Path: dir.Path(name), Err: errBusy}
+}
+
+func symlink(dir *Dir, target, name, temp string, step func(name string)) error {
 	step("link")
 	if err := dir.Symlink(target, temp); err != nil {
 		return err
@@ -324,32 +368,31 @@ func SymlinkIn(dir *Dir, target, name, temp string, step func(name string)) erro
 	return nil
 }
 
-// LockDir waits until no other process has locked the directory. It does nothing
-// where the directory cannot be opened for reading or locked.
-func LockDir(dir string) (unlock func() error, err error) {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		return func() error { return nil }, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil && !unsupported(err) {
-		d.Close()
-		return nil, &fs.PathError{Op: "flock", Path: dir, Err: err}
-	}
-	return d.Close, nil
-}
-
 // unsupported reports whether the file system lacks such locks. NFS has some, but
 // not on directories and not through descriptors that only read.
 func unsupported(err error) bool {
 	return isAny(err, unix.ENOTSUP, unix.ENOLCK, unix.ENOSYS, unix.EINVAL, unix.EBADF)
+}
+
+// MkdirAll creates a directory and those above it that are missing, and forces
+// their names to storage.
+func MkdirAll(dir string, mode fs.FileMode) error {
+	dir = filepath.Clean(dir)
+	st, err := os.Stat(dir)
+	if err == nil && !st.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(dir)
+	if err := MkdirAll(above, mode); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return SyncDir(above)
 }
 
 // SyncDir forces the names in a directory to storage. File systems that cannot do

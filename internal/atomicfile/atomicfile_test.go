@@ -103,7 +103,7 @@ func TestCreateNamesTheTarget(t *testing.T) {
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "f")
-	dead, other := ".f.AAAAAAAA"+Suffix, ".x.AAAAAAAA"+Suffix
+	dead, other := ".f.AAAAAAAA"+Suffix, "x"+Suffix
 	for _, name := range []string{dead, other} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestSweep(t *testing.T) {
 	}
 	// Opening these must neither wait nor lead elsewhere.
 	fifo, link := ".f.FIFO"+Suffix, ".f.LINK"+Suffix
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, fifo), 0o600), os.Symlink(".", filepath.Join(dir, link))); err != nil {
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, fifo), 0o600), os.Symlink(other, filepath.Join(dir, link))); err != nil {
 		t.Fatal(err)
 	}
 	alive, err := Create(target, Options{Mode: 0o600})
@@ -119,13 +119,13 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alive.Discard()
-	Sweep(target)
-	for _, name := range []string{dead, fifo} {
+	Sweep(dir)
+	for _, name := range []string{dead, fifo, link} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{other, link, filepath.Base(alive.Name())} {
+	for _, name := range []string{other, filepath.Base(alive.Name())} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}

@@ -162,7 +162,7 @@ func (w *world) read(t testing.TB, s gpu.Span) []byte {
 func serve(t testing.TB, s *Server) string {
 	t.Helper()
 	path := socket(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -262,7 +262,7 @@ func TestStop(t *testing.T) {
 	}
 	defer s.Close()
 	path := socket(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestStop(t *testing.T) {
 func TestCancelAttach(t *testing.T) {
 	w := newWorld(t, soft.Config{})
 	path := socket(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

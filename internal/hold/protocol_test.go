@@ -18,7 +18,7 @@ import (
 func impostor(t *testing.T, reply []byte, descriptors int, room int64) string {
 	t.Helper()
 	path := socket(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

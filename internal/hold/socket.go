@@ -21,9 +21,9 @@ var ErrServed = errors.New("another process serves a model there")
 // Listen creates a server's socket. Only its user may connect. Listen replaces a
 // socket that nothing listens on, but no live one, and nothing that is not a socket.
 // Closing the listener removes the socket.
-func Listen(path string) (*net.UnixListener, error) {
+func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	// Two servers that start at once must not each take the other's socket for stale.
-	unlock, err := atomicfile.LockDir(filepath.Dir(path))
+	unlock, err := atomicfile.LockDir(ctx, filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func Listen(path string) (*net.UnixListener, error) {
 		err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 		return errors.Join(err, os.NewSyscallError("fchmod", failed))
 	}}
-	l, err := lc.Listen(context.Background(), "unix", path)
+	l, err := lc.Listen(ctx, "unix", path)
 	if errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("%w: the path of a socket must have at most 107 bytes, this has %d", err, len(path))
 	}

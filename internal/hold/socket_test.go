@@ -15,7 +15,7 @@ import (
 func TestMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := socket(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func TestMode(t *testing.T) {
 func TestStale(t *testing.T) {
 	path := socket(t)
 	stale(t, path)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatalf("a dead holder's socket was not replaced: %v", err)
 	}
-	if _, err := Listen(path); !errors.Is(err, ErrServed) {
+	if _, err := Listen(t.Context(), path); !errors.Is(err, ErrServed) {
 		t.Errorf("a live holder's socket was taken: %v", err)
 	}
 	if c, err := net.Dial("unix", path); err != nil {
@@ -58,16 +58,16 @@ func TestListenErrors(t *testing.T) {
 	if err := os.WriteFile(file, []byte("precious"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(file); !errors.Is(err, fs.ErrExist) {
+	if _, err := Listen(t.Context(), file); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a file was taken for a socket: %v", err)
 	}
 	if data, _ := os.ReadFile(file); string(data) != "precious" {
 		t.Error("the file is gone")
 	}
-	if _, err := Listen(filepath.Join(dir, "none", "s")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Listen(t.Context(), filepath.Join(dir, "none", "s")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := Listen(filepath.Join(dir, strings.Repeat("x", 120))); err == nil || !strings.Contains(err.Error(), "107 bytes") {
+	if _, err := Listen(t.Context(), filepath.Join(dir, strings.Repeat("x", 120))); err == nil || !strings.Contains(err.Error(), "107 bytes") {
 		t.Errorf("a long path: %v", err)
 	}
 }
@@ -83,7 +83,7 @@ func TestRace(t *testing.T) {
 	results := make(chan result, 8)
 	for range cap(results) {
 		go func() {
-			l, err := Listen(path)
+			l, err := Listen(t.Context(), path)
 			results <- result{l, err}
 		}()
 	}

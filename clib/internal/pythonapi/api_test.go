@@ -242,7 +242,7 @@ func TestAttach(t *testing.T) {
 	}
 	defer s.Close()
 	sock := socket(t)
-	l, err := hold.Listen(sock)
+	l, err := hold.Listen(t.Context(), sock)
 	if err != nil {
 		t.Fatal(err)
 	}
