@@ -62,7 +62,7 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	if _, ok := errors.AsType[*machine.SettingError](failed); ok {
 		return failed
 	}
-	r, err := check.Look(m, failed)
+	r, err := check.Look(m)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,15 @@ type Limit struct {
 const ringBudget = 256 << 20
 
 func lookLimits(os dev.OS) []Limit {
-	root := os.FS()
-	return []Limit{memlock(os), cgroup(root, "memory.max", "memory"), cgroup(root, "cpu.max", "processors")}
+	return []Limit{memlock(os), cgroupMemory(os), cgroupProcessors(os.FS())}
+}
+
+func cgroupMemory(os dev.OS) Limit {
+	l := Limit{Name: "cgroup memory", Value: "none"}
+	if g := dev.MemoryLimit(os.FS()); g != nil {
+		l.Value = human.Size(int64(g.Limit))
+	}
+	return l
 }
 
 // memlock matters to the software machine; CUDA's pinned memory is locked by the
@@ -66,9 +73,9 @@ func moreMemlock(hard string) string {
 	return "ulimit -l $(ulimit -Hl)"
 }
 
-// cgroup reads a limit of the process's control group (version 2).
-func cgroup(root fs.FS, file, name string) Limit {
-	l := Limit{Name: "cgroup " + name, Value: "none"}
+// cgroupProcessors reads the limit of the process's control group (version 2).
+func cgroupProcessors(root fs.FS) Limit {
+	l := Limit{Name: "cgroup processors", Value: "none"}
 	group, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
 		return l
@@ -78,29 +85,24 @@ func cgroup(root fs.FS, file, name string) Limit {
 		if !ok {
 			continue
 		}
-		path := strings.TrimSuffix("sys/fs/cgroup/"+dir, "/") + "/" + file
+		path := strings.TrimSuffix("sys/fs/cgroup/"+dir, "/") + "/cpu.max"
 		if text, err := fs.ReadFile(root, path); err == nil {
-			l.Value = cgroupValue(strings.Fields(string(text)))
+			l.Value = quota(strings.Fields(string(text)))
 		}
 	}
 	return l
 }
 
-// cgroupValue prints memory.max ("max" or bytes) and cpu.max ("max 100000" or
-// "150000 100000").
-func cgroupValue(fields []string) string {
+// quota prints cpu.max: "max 100000" or "150000 100000".
+func quota(fields []string) string {
 	switch {
 	case len(fields) == 0 || fields[0] == "max":
 		return "none"
 	case len(fields) == 2:
-		quota, err1 := strconv.ParseFloat(fields[0], 64)
+		time, err1 := strconv.ParseFloat(fields[0], 64)
 		period, err2 := strconv.ParseFloat(fields[1], 64)
 		if err1 == nil && err2 == nil && period > 0 {
-			return fmt.Sprintf("%.3g", quota/period)
-		}
-	case len(fields) == 1:
-		if n, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
-			return human.Size(n)
+			return fmt.Sprintf("%.3g", time/period)
 		}
 	}
 	return strings.Join(fields, " ")

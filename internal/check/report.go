@@ -57,8 +57,8 @@ type Attribute struct {
 }
 
 // Look reports on this computer, and on m if it is a software machine. m is nil if the
-// machine that was asked for does not open, because of why.
-func Look(m *machine.Machine, why error) (r *Report, err error) {
+// machine that was asked for does not open.
+func Look(m *machine.Machine) (r *Report, err error) {
 	if err := ladder.CheckSwitch(); err != nil {
 		return nil, &machine.SettingError{Name: ladder.RoutesSwitch, Err: err}
 	}
@@ -66,14 +66,16 @@ func Look(m *machine.Machine, why error) (r *Report, err error) {
 	here := m
 	switch {
 	case m == nil:
-		r.Machine, r.NoGPU = Machine{Kind: "none", Why: "the real one was asked for and does not open"}, why.Error()
+		r.Machine = Machine{Kind: "none", Why: "it does not open"}
 	case m.Soft:
 		r.Limits = lookLimits(dev.Of(m))
 		if r.Software, err = lookDevices(m.GPU, dev.Of(m)); err != nil {
 			return nil, err
 		}
-		if here, why = machine.OpenAs(machine.Real); why != nil {
-			r.NoGPU = why.Error()
+	}
+	if m == nil || m.Soft {
+		if here, err = machine.OpenAs(machine.Real); err != nil {
+			r.NoGPU = err.Error()
 		}
 	}
 	if m != nil {

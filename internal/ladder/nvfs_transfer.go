@@ -186,8 +186,16 @@ func (r *nvfsRoute) throughHost(ctx context.Context, op *Op, rec *route.Receipt,
 	return n, err
 }
 
-// explain distinguishes a storage driver without nvidia-fs support, after which another
-// route is used, from an error.
+// reject sends this request and later ones of the file to another route.
+func (r *nvfsRoute) reject(op *Op, err error, test, fix string) error {
+	d := decline(route.NVFS, test, err.Error(), fix)
+	if f, ok := r.files.Load(op.file()); ok {
+		f.(*nvfsFile).rejected.Store(d)
+	}
+	return &RejectedError{d, err}
+}
+
+// explain distinguishes an error from a cause after which another route is used.
 func (r *nvfsRoute) explain(op *Op, rec *route.Receipt, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -195,11 +203,10 @@ func (r *nvfsRoute) explain(op *Op, rec *route.Receipt, err error) error {
 	case errors.Is(err, nvfs.ErrRevoked):
 		return fmt.Errorf("%w: %w", route.ErrFreed, err)
 	case errors.Is(err, nvfs.ErrNotDirect):
-		d := decline(route.NVFS, "storage driver", err.Error(), "put the file on a drive whose driver supports nvidia-fs")
-		if f, ok := r.files.Load(op.file()); ok {
-			f.(*nvfsFile).rejected.Store(d)
-		}
-		return &RejectedError{d, err}
+		return r.reject(op, err, "storage driver", "put the file on a drive whose driver supports nvidia-fs")
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+		// The emulated module opens files in this process.
+		return r.reject(op, err, "descriptors", "raise the limit on open files: ulimit -n")
 	}
 	return op.failAt(op.Off+rec.Bytes, " by nvidia-fs", err)
 }

@@ -2,6 +2,7 @@ package block
 
 import (
 	"errors"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,8 +25,9 @@ func (g *Guest) Dismiss() error {
 	return g.err
 }
 
-// guestSize exceeds any file: the file system knows the size.
-const guestSize = 1 << 60
+// guestSize exceeds any file: the file system knows the size and the largest offset,
+// so that a request beyond it gets its answer.
+const guestSize = math.MaxInt64 &^ (guestBlock - 1)
 
 // guestBlock is the largest unit of direct I/O.
 const guestBlock = 4096

@@ -2,18 +2,18 @@ package gpu
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/soft/internal/shared"
 )
 
 // An arena is the memory of a card, as frames.
 type arena struct {
-	file   *os.File // nil if frames cannot be mapped a second time: on the heap and in peer memory
-	mapped []byte
+	mapped []byte   // nil on the heap
 	chunks [][]byte // Heap: blockSize each, made on first use
 	used   []bool   // frames that were ever used, by number
 	peer   bool     // the memory is a device's, slow to access
@@ -28,21 +28,14 @@ func newArena(index int, size uint64, cfg Config) (*arena, error) {
 		a.chunks = make([][]byte, size/blockSize)
 		return a, nil
 	}
-	name := fmt.Sprintf("culvert-gpu%d", index)
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	a.file = os.NewFile(uintptr(fd), name)
-	if err := a.file.Truncate(int64(size)); err != nil {
-		return nil, closeAfter(a.file, err)
-	}
-	a.mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, closeAfter(a.file, os.NewSyscallError("mmap", err))
-	}
-	return a, nil
+	var err error
+	a.mapped, err = shared.New(fmt.Sprintf("culvert-gpu%d", index), size)
+	return a, err
 }
+
+// mappable reports whether frames can be mapped a second time: not on the heap, and
+// not in peer memory.
+func (a *arena) mappable() bool { return a.mapped != nil && !a.peer }
 
 // closeAfter closes c after an error, which is the one to report.
 func closeAfter(c io.Closer, err error) error {
@@ -99,9 +92,8 @@ func (a *arena) Close() error {
 	if a.mapped == nil {
 		return nil
 	}
-	err := os.NewSyscallError("munmap", unix.Munmap(a.mapped))
-	if a.file != nil {
-		err = errors.Join(err, a.file.Close())
+	if a.peer {
+		return os.NewSyscallError("munmap", unix.Munmap(a.mapped))
 	}
-	return err
+	return shared.Unmap(a.mapped)
 }

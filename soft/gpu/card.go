@@ -110,14 +110,28 @@ func (g *GPU) freeBytes() uint64 {
 	return g.frames.available() * FrameSize
 }
 
+// shortage says why newBlock returned nil. Call with Driver.mu held.
+func (g *GPU) shortage(size uint64) string {
+	if why := g.drv.commitment.why; why != "" {
+		return why
+	}
+	return fmt.Sprintf("%d bytes free, %d asked for", g.freeBytes(), size)
+}
+
 // newBlock allocates memory of the card, or returns nil. Call with Driver.mu held.
 func (g *GPU) newBlock(size uint64) *block {
 	n := size / FrameSize
 	if g.frames.available() < n && g.freeBytes() < size {
+		g.drv.commitment.why = ""
+		return nil
+	}
+	frames := g.frames.take(n)
+	if !g.drv.commitment.commit(g.arena, frames) {
+		g.frames.give(frames)
 		return nil
 	}
 	g.drv.gen++
-	b := &block{card: g, gen: g.drv.gen, size: size, frames: g.frames.take(n), foreign: g.arena.peer}
+	b := &block{card: g, gen: g.drv.gen, size: size, frames: frames, foreign: g.arena.peer}
 	b.runs = g.runs(b.frames)
 	return b
 }

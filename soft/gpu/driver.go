@@ -18,11 +18,12 @@ type Driver struct {
 
 	// mu guards the memory of all GPUs: which frames, addresses and blocks are
 	// in use and by whom. It is never held while bytes move or hooks run.
-	mu       sync.Mutex
-	regions  addrspace.Space[gpu.Addr, *region]
-	gen      uint64
-	accesses int // loans that were not returned
-	exports  map[inode]*export
+	mu         sync.Mutex
+	regions    addrspace.Space[gpu.Addr, *region]
+	gen        uint64
+	commitment commitment
+	accesses   int // loans that were not returned
+	exports    map[inode]*export
 
 	ctxMu    sync.Mutex
 	contexts map[*context]struct{}
@@ -35,9 +36,10 @@ func New(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{
-		cfg:      cfg,
-		exports:  map[inode]*export{},
-		contexts: map[*context]struct{}{},
+		cfg:        cfg,
+		commitment: newCommitment(),
+		exports:    map[inode]*export{},
+		contexts:   map[*context]struct{}{},
 	}
 	for i, m := range cfg.Models {
 		g, err := newGPU(d, i, m)

@@ -58,9 +58,9 @@ func (x *Device) allocDevice(op func() string, r *region) (gpu.Addr, error) {
 	}
 	d.mu.Lock()
 	if !g.allocate(r) {
-		free := g.freeBytes()
+		why := g.shortage(r.size)
 		d.mu.Unlock()
-		return 0, gpu.Fail(op(), gpu.ErrOutOfMemory, fmt.Sprintf("%d bytes free, %d asked for", free, r.size))
+		return 0, gpu.Fail(op(), gpu.ErrOutOfMemory, why)
 	}
 	d.mu.Unlock()
 	if r.blk.small == nil {

@@ -35,9 +35,9 @@ func (g *GPU) Create(n uint64) (*Physical, error) {
 	g.drv.mu.Lock()
 	b := g.newBlock(n)
 	if b == nil {
-		free := g.freeBytes()
+		why := g.shortage(n)
 		g.drv.mu.Unlock()
-		return nil, gpu.Fail(op, gpu.ErrOutOfMemory, fmt.Sprintf("%d bytes free", free))
+		return nil, gpu.Fail(op, gpu.ErrOutOfMemory, why)
 	}
 	b.holds++
 	g.drv.mu.Unlock()

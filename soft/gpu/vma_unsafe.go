@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/soft/internal/shared"
 )
 
 // A VMA is device memory in the process's address space.
@@ -21,7 +23,7 @@ const noAccess = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 
 // Mappable reports whether the memory can be mapped: not on the heap, and not in peer
 // devices.
-func (g *GPU) Mappable() bool { return g.arena.file != nil }
+func (g *GPU) Mappable() bool { return g.arena.mappable() }
 
 // Mmap maps n bytes from off of the access, which must stay until Unmap or Revoke.
 // It returns ENODEV if the memory is not [GPU.Mappable].
@@ -43,7 +45,7 @@ func (a *Access) Mmap(off, n uint64, prot int) (*VMA, error) {
 
 // fill maps the frames, adjacent ones together.
 func (v *VMA) fill(a *Access, off uint64, prot int) error {
-	arena := int(a.blk.card.arena.file.Fd())
+	arena := a.blk.card.arena
 	frames := a.blk.frames[off/FrameSize:]
 	off %= FrameSize
 	for done := uintptr(0); done < v.n; {
@@ -52,8 +54,8 @@ func (v *VMA) fill(a *Access, off uint64, prot int) error {
 			run++
 		}
 		size := min(uintptr(run)*FrameSize-uintptr(off), v.n-done)
-		_, err := unix.MmapPtr(arena, int64(frames[0]*FrameSize+off), unsafe.Add(v.addr, done), size, prot, unix.MAP_SHARED|unix.MAP_FIXED)
-		if err != nil {
+		mem := arena.mapped[frames[0]*FrameSize+off:][:size]
+		if err := shared.AgainAt(mem, unsafe.Add(v.addr, done), prot); err != nil {
 			return err
 		}
 		done += size

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/soft/internal/shared"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
@@ -95,7 +96,7 @@ func (v *view) Unmap() error {
 	m.mu.Lock()
 	m.views = slices.DeleteFunc(m.views, func(x *view) bool { return x == v })
 	m.mu.Unlock()
-	err := unix.Munmap(v.mem)
+	err := shared.Unmap(v.mem)
 	m.stats.munmap.Add(1)
 	v.g.unmapped()
 	return err

@@ -4,9 +4,8 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/soft/internal/shared"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -240,5 +239,5 @@ func (g *mgroup) free() {
 	delete(m.groups, g.base)
 	m.mu.Unlock()
 	m.stats.shadow.Add(-int64(len(g.mem)))
-	_ = unix.Munmap(g.mem) // it was mapped here
+	_ = shared.Unmap(g.mem) // it was mapped here
 }

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"golang.org/x/sys/unix"
-
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/soft/internal/shared"
 )
 
 // edges are the moves of the state that the module knows, by what causes them.
@@ -136,7 +135,7 @@ func live(t *testing.T, order []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Munmap(user); err != nil {
+	if err := shared.Unmap(user); err != nil {
 		t.Fatal(err)
 	}
 	g := newMgroup(m, mem)

@@ -24,7 +24,11 @@ type targetFile struct {
 // open duplicates the descriptor of a request and checks that it is the file that the
 // process means.
 func (f *targetFile) open(a *abi.IOArgs, write bool) (err error) {
-	if f.fd, err = unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+	f.fd, err = unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return err // the module needs none: clients must not take it for its answer
+	case err != nil:
 		return syscall.EINVAL
 	}
 	if err := f.inspect(a, write); err != nil {

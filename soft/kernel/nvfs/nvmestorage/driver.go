@@ -124,8 +124,12 @@ func (d *Driver) start() error {
 			return d.err
 		}
 	}
-	if d.ctrl, d.err = newController(d.fn, d.heap); d.err != nil {
-		d.err = fmt.Errorf("nvme %s: %w", d.fn.Name(), errors.Join(syscall.EIO, d.err))
+	var err error
+	switch d.ctrl, err = newController(d.fn, d.heap); {
+	case errors.Is(err, syscall.EMFILE):
+		return err // nothing is wrong with the drive: the next request may have descriptors
+	case err != nil:
+		d.err = fmt.Errorf("nvme %s: %w", d.fn.Name(), errors.Join(syscall.EIO, err))
 	}
 	return d.err
 }
