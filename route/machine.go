@@ -1,6 +1,10 @@
 package route
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // A Machine is the kind of machine on which a transfer ran.
 type Machine uint8
@@ -24,3 +28,13 @@ func (m Machine) String() string {
 
 // MarshalText encodes the machine as its name.
 func (m Machine) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (m *Machine) UnmarshalText(text []byte) error {
+	i := slices.Index(machineNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown machine %q (machines: %s)", text, strings.Join(machineNames[:], ", "))
+	}
+	*m = Machine(i)
+	return nil
+}
