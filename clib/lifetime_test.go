@@ -12,9 +12,6 @@ import (
 
 // lifetimesThatDiffer are those that NVIDIA's library answers otherwise, and why.
 var lifetimesThatDiffer = map[string]string{
-	"tc":     "NVIDIA's sets up no batch on a closed driver (5022)",
-	"tDc":    "NVIDIA's sets up no batch on a closed driver (5022)",
-	"thc":    "NVIDIA's sets up no batch on a closed driver (5022)",
 	"ohF c":  "NVIDIA's crashes in a forked child",
 	"hF c":   "NVIDIA's crashes in a forked child",
 	"F oc":   "NVIDIA's has another code for a child that CUDA does not work in (5011)",

@@ -8,11 +8,16 @@
  * copies in a way that waits for the default stream, and programs rely on that: a
  * cudaMemset or a kernel, then cuFileRead or cuFileWrite. The Go core does not use
  * that stream, so the call waits for it here.
+ *
+ * A process may have loaded NVIDIA's library, too, for example by its path while ours is
+ * preloaded. NVIDIA's cuFileDriverClose jumps to cuFileDriverClose_v2 by name, which
+ * the dynamic linker then finds here (seen in 1.15.1).
  */
 #define _GNU_SOURCE
 #include "async.h"
 #include "gocore.h"
 #include "lease.h"
+#include "other.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -63,6 +68,14 @@ static void *current(void)
 	return ctx;
 }
 
+/* opened says that the program has opened this library. */
+static atomic_bool opened;
+
+static bool opens(enum culvert_entry fn)
+{
+	return fn == FN_cuFileDriverOpen || fn == FN_cuFileHandleRegister || fn == FN_cuFileBufRegister;
+}
+
 static bool moves(enum culvert_entry fn)
 {
 	return fn == FN_cuFileRead || fn == FN_cuFileWrite || fn == FN_cuFileReadv || fn == FN_cuFileWritev || fn == FN_cuFileBatchIOSubmit;
@@ -100,10 +113,13 @@ bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *val
 		if (set)
 			set(before);
 	}
+	if (answered && *value == 0 && opens(fn))
+		atomic_store_explicit(&opened, true, memory_order_relaxed);
+	if (fn == FN_cuFileDriverClose_v2 && !atomic_load_explicit(&opened, memory_order_relaxed))
+		answered |= culvert_close_other(value);
 	if (answered && *value == 0 && (fn == FN_cuFileReadAsync || fn == FN_cuFileWriteAsync)) {
 		/* The Go core has checked the arguments. */
-		CUfileError_t e = culvert_in_stream(fn == FN_cuFileWriteAsync, args);
-		*value = (int64_t)((uint64_t)(uint32_t)e.cu_err << 32 | (uint32_t)e.err);
+		*value = culvert_file_word(culvert_in_stream(fn == FN_cuFileWriteAsync, args));
 	}
 	errno = saved;
 	return answered;

@@ -166,6 +166,17 @@ func TestBatch(t *testing.T) {
 }
 
 // A failed entry returns its errno, and the others complete.
+// TestBatchClosed: a batch does not open the driver, as with NVIDIA's library.
+func TestBatchClosed(t *testing.T) {
+	p := start(t)
+	batch := new(handle.ID)
+	p.want(int64(cufile.InvalidValue), "cuFileBatchIOSetUp", out(batch), 3)
+	p.must("cuFileDriverOpen")
+	p.must("cuFileBatchIOSetUp", out(batch), 3)
+	p.must("cuFileDriverClose_v2")
+	p.want(int64(cufile.InvalidValue), "cuFileBatchIOSetUp", out(batch), 3)
+}
+
 func TestBatchEntryFails(t *testing.T) {
 	p := start(t)
 	p.must("cudaFree", 0)
