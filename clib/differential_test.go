@@ -58,6 +58,7 @@ func played(t *testing.T, lib string, flags ...string) *cufiletest.Record {
 // function. Functions that are not listed must always agree.
 var floors = map[string]float64{
 	"cuFileHandleRegister": 0.99,
+	"cuFileBufRegister":    0.99,
 	"cuFileBufDeregister":  0.97,
 	"cuFileRead":           0.90,
 	"cuFileWrite":          0.90,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/gate"
+	"github.com/culvert-io/culvert/internal/hostmem"
 	"github.com/culvert-io/culvert/internal/ladder"
 )
 
@@ -34,7 +35,7 @@ func (b *Buffer) Kind() gpu.Kind { return b.kind }
 
 // RegisterBuffer registers n bytes at base. Device memory must lie inside one
 // allocation, or one range of virtual memory that is mapped without gaps. Memory that
-// the driver does not know counts as host memory. Managed memory is refused, as by
+// the driver does not know counts as host memory, which must exist. Managed memory is refused, as by
 // cuFile: use it unregistered.
 //
 // Memory that is freed while it is registered is detected: transfers then fail with
@@ -59,6 +60,8 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	switch {
 	case p.Kind == gpu.KindManaged:
 		return nil, fail(CUDAMemoryTypeInvalid, errors.New("managed memory cannot be registered"), "read and write it unregistered")
+	case p.Kind == gpu.KindNone && !hostmem.Mapped(uint64(base), n):
+		return nil, fail(InvalidValue, errors.New("no memory there, neither of a GPU nor of the host"), "")
 	case p.Kind.OnDevice() && !p.Contains(base, n):
 		return nil, fail(CUDAPointerRangeError, fmt.Errorf("range exceeds its allocation of %d bytes at %v", p.Size, p.Base), "")
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -339,6 +340,10 @@ func TestArgumentChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	register := func(fd int) error { _, err := f.drv.RegisterFD(fd); return err }
+	host, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
 	regbuf := func(a gpu.Addr, n uint64) error { _, err := f.drv.RegisterBuffer(a, n); return err }
 	for _, c := range []struct {
 		name string
@@ -356,7 +361,11 @@ func TestArgumentChecks(t *testing.T) {
 		{"length 0", regbuf(plain, 0), cufile.InvalidValue},
 		{"null", regbuf(0, 4096), cufile.InvalidValue},
 		{"managed", regbuf(managed, 4096), cufile.CUDAMemoryTypeInvalid},
-		{"memory the driver does not know", regbuf(12345, 10), cufile.Success},
+		{"host memory", regbuf(gpu.Addr(uintptr(unsafe.Pointer(&host[0]))), 10), cufile.Success},
+		{"memory that does not exist", regbuf(12345, 10), cufile.InvalidValue},
+		{"addresses that overflow", regbuf(gpu.Addr(uintptr(unsafe.Pointer(&host[0]))), ^uint64(0)), cufile.InvalidValue},
+		{"MAP_FAILED", regbuf(^gpu.Addr(0), 4096), cufile.InvalidValue},
+		{"memory that ends early", regbuf(gpu.Addr(uintptr(unsafe.Pointer(&host[0]))), 1<<46), cufile.InvalidValue},
 		{"null buffer", read(h, gpu.Span{Len: 10}, 0), cufile.InvalidValue},
 		{"negative offset", read(h, buf.Span(), -1), cufile.InvalidValue},
 		{"offset overflow", read(h, gpu.Span{Base: plain, Len: 1 << 63}, 1<<62), cufile.InvalidValue},

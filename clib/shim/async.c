@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "async.h"
+#include "gocore.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -58,17 +59,20 @@ CUfileError_t culvert_in_stream(bool write, const uint64_t *a)
 {
 	CUfileHandle_t file = (CUfileHandle_t)a[0];
 	void *base = (void *)a[1];
-	const size_t *size = (const size_t *)a[2];
-	const off_t *file_offset = (const off_t *)a[3], *buf_offset = (const off_t *)a[4];
-	ssize_t *done = (ssize_t *)a[5], n;
+	size_t size;
+	off_t file_offset, buf_offset;
+	ssize_t n;
 	CUresult r = wait_for((CUstream)a[6]);
 	if (r)
 		return status(CU_FILE_CUDA_DRIVER_ERROR, r);
+	if (!culvert_load(&size, (const void *)a[2], sizeof size) || !culvert_load(&file_offset, (const void *)a[3], sizeof file_offset) ||
+	    !culvert_load(&buf_offset, (const void *)a[4], sizeof buf_offset))
+		return status(CU_FILE_INVALID_VALUE, CUDA_SUCCESS);
 	errno = 0;
 	if (write)
-		n = cuFileWrite(file, base, *size, *file_offset, *buf_offset);
+		n = cuFileWrite(file, base, size, file_offset, buf_offset);
 	else
-		n = cuFileRead(file, base, *size, *file_offset, *buf_offset);
-	*done = n < 0 && errno ? -errno : n;
-	return status(CU_FILE_SUCCESS, CUDA_SUCCESS);
+		n = cuFileRead(file, base, size, file_offset, buf_offset);
+	n = n < 0 && errno ? -errno : n;
+	return status(culvert_store((void *)a[5], &n, sizeof n) ? CU_FILE_SUCCESS : CU_FILE_INVALID_VALUE, CUDA_SUCCESS);
 }

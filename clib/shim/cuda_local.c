@@ -30,17 +30,15 @@ static const struct text *find_text(CUresult code)
 CULVERT_EXPORT CUresult cuGetErrorName(CUresult error, const char **pstr)
 {
 	const struct text *t = find_text(error);
-	if (pstr)
-		*pstr = t ? t->name : NULL;
-	return t && pstr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	const char *name = t ? t->name : NULL;
+	return culvert_store(pstr, &name, sizeof name) && t ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CULVERT_EXPORT CUresult cuGetErrorString(CUresult error, const char **pstr)
 {
 	const struct text *t = find_text(error);
-	if (pstr)
-		*pstr = t ? t->message : NULL;
-	return t && pstr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	const char *message = t ? t->message : NULL;
+	return culvert_store(pstr, &message, sizeof message) && t ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static culvert_fn find_proc(const char *symbol, int version, CUdriverProcAddressQueryResult *status)
@@ -62,28 +60,31 @@ static culvert_fn find_proc(const char *symbol, int version, CUdriverProcAddress
 CULVERT_EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
 					    CUdriverProcAddressQueryResult *status)
 {
+	char name[128]; /* longer than any of them */
 	CUdriverProcAddressQueryResult s;
 	(void)flags; /* per-thread default streams are the legacy stream here */
-	if (!symbol || !pfn)
+	if (!culvert_load_string(name, symbol, sizeof name))
 		return CUDA_ERROR_INVALID_VALUE;
-	*(culvert_fn *)pfn = find_proc(symbol, version, &s);
-	if (status)
-		*status = s;
+	culvert_fn fn = find_proc(name, version, &s);
+	if (!culvert_store(pfn, &fn, sizeof fn) || (status && !culvert_store(status, &s, sizeof s)))
+		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
 
 CULVERT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
 {
-	CUresult r = cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
-	return r == CUDA_SUCCESS && !*pfn ? CUDA_ERROR_NOT_FOUND : r;
+	CUdriverProcAddressQueryResult status;
+	CUresult r = cuGetProcAddress_v2(symbol, pfn, version, flags, &status);
+	return r == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : r;
 }
 
 /* The tables are private to NVIDIA's libraries: there are none, and nothing is
  * printed. */
 CULVERT_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
+	const void *none = NULL;
 	(void)id;
 	if (table)
-		*table = NULL;
+		culvert_store(table, &none, sizeof none);
 	return CUDA_ERROR_NOT_FOUND;
 }

@@ -42,10 +42,8 @@ CULVERT_EXPORT const char *cudaGetErrorString(cudaError_t error)
 
 CULVERT_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
 {
-	if (!version)
-		return cudaErrorInvalidValue;
-	*version = CULVERT_CUDART * 1000;
-	return cudaSuccess;
+	const int own = CULVERT_CUDART * 1000;
+	return culvert_store(version, &own, sizeof own) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 typedef int (*get_proc_fn)(const char *, void **, int, unsigned long long, int *);
@@ -65,9 +63,8 @@ CULVERT_EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, 
 		return cudaErrorInsufficientDriver;
 	int s = 0;
 	cudaError_t err = (cudaError_t)get(symbol, fn, (int)version, flags, &s);
-	if (status)
-		*status = (enum cudaDriverEntryPointQueryResult)s;
-	return err;
+	const enum cudaDriverEntryPointQueryResult result = (enum cudaDriverEntryPointQueryResult)s;
+	return !status || culvert_store(status, &result, sizeof result) ? err : cudaErrorInvalidValue;
 }
 
 CULVERT_EXPORT cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **fn, unsigned long long flags,

@@ -45,6 +45,17 @@ bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, i
  * in a forked child. */
 struct culvert_lease *culvert_leases(void);
 
+/*
+ * culvert_load and culvert_store copy from and to memory that the program's arguments
+ * point to. They return false if it is not there, whatever handler the program has for
+ * SIGSEGV: package cmem says how.
+ */
+bool culvert_load(void *to, const void *from, size_t n);
+bool culvert_store(void *to, const void *from, size_t n);
+
+/* culvert_load_string copies a string that must fit into n bytes. */
+bool culvert_load_string(char *to, const char *from, size_t n);
+
 /* culvert_missing prints the name of an unsupported function, once. */
 void culvert_missing(const char *name, atomic_flag *said);
 

@@ -78,7 +78,7 @@ func bufferChecks() []Case {
 		name("buffer", "made-up", Plain), Disk,
 		File{Flags: unix.O_RDWR},
 		Mem{Plain, checkMem},
-		[]Step{{Call: RegisterBuffer, Wild: 12345, Len: 10}, {Call: DeregisterBuffer, Wild: 12345}},
+		[]Step{{Call: RegisterBuffer, Wild: 12345, Len: 10, Want: cufile.InvalidValue}, {Call: DeregisterBuffer, Wild: 12345, Want: cufile.MemoryNotRegistered}},
 	})
 }
 

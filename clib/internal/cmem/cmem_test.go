@@ -3,6 +3,8 @@ package cmem_test
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 )
 
@@ -35,5 +37,45 @@ func TestPutString(t *testing.T) {
 		if cmem.PutString(cmem.PtrTo(&room[0]), n, "abc"); string(room) != want {
 			t.Errorf("PutString into %d bytes: %q, want %q", n, room, want)
 		}
+	}
+}
+
+// TestWild: memory that is not there is a panic with its address. The test does not ask
+// Go to turn faults into panics: the CPU must not see the access.
+func TestWild(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mprotect(mem[4096:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	copy(mem[4090:], "last\x00")
+	base := cmem.PtrTo(&mem[0])
+	for name, c := range map[string]struct {
+		access func()
+		at     cmem.Ptr
+	}{
+		"load":         {func() { cmem.Load[uint32](0x10000) }, 0x10000},
+		"first page":   {func() { cmem.Load[uint32](8) }, 8},
+		"store":        {func() { cmem.Store(cmem.Ptr(0x10000), uint64(1)) }, 0x10000},
+		"touch":        {func() { cmem.Touch(^cmem.Ptr(0)) }, ^cmem.Ptr(0)},
+		"end of array": {func() { cmem.LoadAll[uint64](base+4080, 4) }, base + 4096},
+		"protected":    {func() { cmem.StoreAll(base+4096, []byte("x")) }, base + 4096},
+		"string":       {func() { cmem.String(base+4094, 100); cmem.String(base+4095, 100) }, base + 4096},
+	} {
+		func() {
+			defer func() {
+				if at, ok := cmem.Fault(recover()); !ok || at != uintptr(c.at) {
+					t.Errorf("%s: fault at %#x, %t; want %#x", name, at, ok, c.at)
+				}
+			}()
+			mem[4095] = 1
+			c.access()
+		}()
+	}
+	mem[4095] = 0
+	if s, ok := cmem.String(base+4090, 4096); s != "last" || !ok {
+		t.Errorf("a string at the end of its page: %q, %t", s, ok)
 	}
 }

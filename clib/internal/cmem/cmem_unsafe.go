@@ -1,8 +1,9 @@
 // Package cmem reads and writes memory of C programs, which their arguments point
 // to. It is the only package of the C API layer that uses raw pointers.
 //
-// A wild pointer faults. Package dispatch turns the fault into an error code, so
-// that it does not crash the program.
+// A wild pointer is a panic, which package dispatch turns into an error code. The
+// kernel does each access (see transfer): if the CPU did it, a program that handles
+// SIGSEGV itself would get the fault.
 package cmem
 
 import (
@@ -20,10 +21,29 @@ func (p Ptr) pointer() unsafe.Pointer {
 }
 
 // Load reads the T at p.
-func Load[T any](p Ptr) T { return *(*T)(p.pointer()) }
+func Load[T any](p Ptr) (v T) {
+	access(load, p, unsafe.Pointer(&v), unsafe.Sizeof(v))
+	return v
+}
 
 // Store writes the T at p.
-func Store[T any](p Ptr, v T) { *(*T)(p.pointer()) = v }
+func Store[T any](p Ptr, v T) { access(store, p, unsafe.Pointer(&v), unsafe.Sizeof(v)) }
+
+// LoadAll reads the array of n elements at p.
+func LoadAll[T any](p Ptr, n int) []T {
+	all := make([]T, n)
+	if n > 0 {
+		access(load, p, unsafe.Pointer(&all[0]), uintptr(n)*unsafe.Sizeof(all[0]))
+	}
+	return all
+}
+
+// StoreAll writes an array at p.
+func StoreAll[T any](p Ptr, all []T) {
+	if len(all) > 0 {
+		access(store, p, unsafe.Pointer(&all[0]), uintptr(len(all))*unsafe.Sizeof(all[0]))
+	}
+}
 
 // Put stores v unless there is an error, which it returns.
 func Put[T any](p Ptr, v T, err error) error {
@@ -33,19 +53,25 @@ func Put[T any](p Ptr, v T, err error) error {
 	return err
 }
 
-// Probe faults if the word at p cannot be read.
-func Probe(p Ptr) { probed.Store(Load[uint64](p)) }
+// Probe panics if the word at p cannot be read.
+func Probe(p Ptr) { Load[uint64](p) }
 
-var probed atomic.Uint64 // keeps the compiler from removing the load
-
-// Touch faults if the word at p cannot be written, before an object is created
+// Touch panics if the word at p cannot be written, before an object is created
 // whose handle could not be returned. It does not change the word.
 func Touch(p Ptr) { Store(p, Load[uint64](p)) }
 
+// A wild is the panic of an access to memory that is not there.
+type wild struct{ p Ptr }
+
+func (w wild) Addr() uintptr { return uintptr(w.p) }
+
 // Fault reports whether a recovered panic is a fault at an address that the
-// program gave. A fault in the first page is a nil pointer of Go code.
+// program gave. A fault of the CPU in the first page is a nil pointer of Go code.
 func Fault(p any) (addr uintptr, ok bool) {
 	const page = 4096
+	if w, ok := p.(wild); ok {
+		return w.Addr(), true
+	}
 	f, ok := p.(interface{ Addr() uintptr })
 	if !ok || f.Addr() < page {
 		return 0, false
@@ -53,8 +79,9 @@ func Fault(p any) (addr uintptr, ok bool) {
 	return f.Addr(), true
 }
 
-// Slice is the array of n elements at p.
-func Slice[T any](p Ptr, n int) []T { return unsafe.Slice((*T)(p.pointer()), n) }
+// Bulk is the memory of n bytes at p, for data that others move and that is too large
+// to be copied. It is not checked.
+func Bulk(p Ptr, n int) []byte { return unsafe.Slice((*byte)(p.pointer()), n) }
 
 // At is element i of the array of T at p.
 func At[T any](p Ptr, i int) Ptr {
@@ -65,9 +92,15 @@ func At[T any](p Ptr, i int) Ptr {
 // String copies the NUL-terminated string at p. ok is false if it is longer than
 // limit.
 func String(p Ptr, limit int) (s string, ok bool) {
-	for n := range limit + 1 {
-		if Load[byte](p+Ptr(n)) == 0 {
-			return string(Slice[byte](p, n)), true
+	const part = 256 // ends at a multiple: the string may be the last of its page
+	var text []byte
+	for len(text) <= limit {
+		at := p + Ptr(len(text))
+		for _, b := range LoadAll[byte](at, int(min(part-at%part, Ptr(limit+1-len(text))))) {
+			if b == 0 {
+				return string(text), true
+			}
+			text = append(text, b)
 		}
 	}
 	return "", false
@@ -76,8 +109,7 @@ func String(p Ptr, limit int) (s string, ok bool) {
 // PutString stores s and a NUL in the n bytes at p, truncated if necessary.
 func PutString(p Ptr, n int, s string) {
 	if n > 0 {
-		room := Slice[byte](p, n)
-		room[copy(room[:n-1], s)] = 0
+		StoreAll(p, append([]byte(s[:min(len(s), n-1)]), 0))
 	}
 }
 

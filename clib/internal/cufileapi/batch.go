@@ -83,8 +83,11 @@ func batchError(op string, code cufile.Code, format string, args ...any) error {
 	return &cufile.Error{Op: op, Object: "batch", Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// BatchIOSetUp is cuFileBatchIOSetUp.
+// BatchIOSetUp is cuFileBatchIOSetUp. Unlike most calls it does not open the driver.
 func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
+	if a.UseCount() == 0 {
+		return batchError("set up", cufile.InvalidValue, "driver is not open (fix: call cuFileDriverOpen first)")
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if most := a.size(paramBatch, true); n == 0 || uint64(n) > most {
@@ -112,9 +115,9 @@ func (a *API) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint3
 		return batchError(op, code, "%d entries exceed the %d of the batch", n, b.room)
 	}
 	jobs := make([]job, n)
+	entries := cmem.LoadAll[ioParams](params, int(n))
 	for i := range jobs {
-		p := cmem.Load[ioParams](cmem.At[ioParams](params, i))
-		if err := a.job(&p, &jobs[i]); err != nil {
+		if err := a.job(&entries[i], &jobs[i]); err != nil {
 			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: code, Err: err}
 		}
 	}
@@ -276,10 +279,11 @@ func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout
 		t := cmem.Load[unix.Timespec](timeout)
 		after = time.After(time.Duration(t.Nano()))
 	}
-	got := b.collect(int(least), int(n), after)
-	for i, e := range got {
-		cmem.Store(cmem.At[ioEvents](events, i), e)
+	if n > 0 {
+		cmem.Touch(events) // before events are taken that could not be returned
 	}
+	got := b.collect(int(least), int(n), after)
+	cmem.StoreAll(events, got)
 	cmem.Store(room, uint32(len(got)))
 	return nil
 }

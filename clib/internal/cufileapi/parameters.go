@@ -251,9 +251,9 @@ func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error 
 	if n <= 0 || n > mostSlabs {
 		return cufile.InvalidValue
 	}
-	list := make([]slab, n)
+	list, sizes, counts := make([]slab, n), cmem.LoadAll[uint64](kb, int(n)), cmem.LoadAll[uint64](count, int(n))
 	for i := range list {
-		list[i] = slab{cmem.Load[uint64](cmem.At[uint64](kb, i)), cmem.Load[uint64](cmem.At[uint64](count, i))}
+		list[i] = slab{sizes[i], counts[i]}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -128,8 +128,7 @@ func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, of
 
 // loadVec reads the buffers up to the first without an address.
 func loadVec(iov cmem.Ptr, count int) (mem []gpu.Span, err error) {
-	for i := range count {
-		v := cmem.Load[ioVec](cmem.At[ioVec](iov, i))
+	for _, v := range cmem.LoadAll[ioVec](iov, count) {
 		switch {
 		case v.Len == 0:
 		case v.Base != 0:

@@ -12,6 +12,7 @@ const (
 	nothing   = "a write of 0 bytes is no error, for any memory"
 	unaligned = "O_DIRECT needs no alignment from the caller; NVIDIA's library passes host memory on unaligned and fails"
 	nowhere   = "EFAULT means a wild pointer"
+	madeUp    = "memory that does not exist is not registered"
 
 	follows = "follows from the difference before it in the case"
 
@@ -44,6 +45,7 @@ var Reasons = []Reason{
 	{"check/*/freed/*", "*", "error 5012", "error 5022", freed},
 	{"check/write/size-0/*", "*", "0 bytes", "error 22", nothing},
 	{"check/write/read-only/*", "*", "error 5019", "error 5", readOnly},
+	{"buffer/made-up/plain", "*", "error 502[24]", "ok", madeUp},
 
 	{"sequence/*/*/rw-direct/pinned", "*", "* bytes", "error [15]", unaligned},
 	{"read/pinned/*-direct/*/*/*/*/*/*", "cuFileRead", "* bytes", "error 1", unaligned},
@@ -73,4 +75,5 @@ var Reasons = []Reason{
 // OnHardware are the differences between the software machine and an H200.
 var OnHardware = []Reason{
 	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", "the software machine has nvidia-fs and so reaches NVMe directly"},
+	{"buffer/made-up/plain", "*", "error 502[24]", "ok", "the recorded build registered memory that does not exist"},
 }

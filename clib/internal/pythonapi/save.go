@@ -101,5 +101,5 @@ func (a *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, error) {
 		span := gpu.Span{Dev: *t.GPU, Base: gpu.Addr(t.Address), Len: uint64(t.Bytes)}
 		return tensor.DeviceBytes(dev, span), err
 	}
-	return bytes.NewReader(cmem.Slice[byte](cmem.Ptr(t.Address), int(t.Bytes))), nil
+	return bytes.NewReader(cmem.Bulk(cmem.Ptr(t.Address), int(t.Bytes))), nil
 }

@@ -99,5 +99,5 @@ func (a *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64
 	if err != nil {
 		return err
 	}
-	return dev.CopyOut(cmem.Slice[byte](to, int(n)), span.Slice(off, n).Addr())
+	return dev.CopyOut(cmem.Bulk(to, int(n)), span.Slice(off, n).Addr())
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/hostmem"
 )
 
 // A method of this file is two C functions: the one that waits, and the one
@@ -46,7 +47,17 @@ func (d *Driver) Copy(c Call, dst, src gpu.Addr, n uint64, device ...gpu.Addr) e
 			return err
 		}
 	}
+	if !c.ctx.there(dst, n) || !c.ctx.there(src, n) {
+		return gpu.ErrInvalidValue
+	}
 	return c.copier().Copy(dst, src, n)
+}
+
+// there rejects host memory that does not exist. Memory that cannot be read or written
+// is found while it is copied.
+func (x *context) there(a gpu.Addr, n uint64) bool {
+	p, err := x.gpu.Pointer(a)
+	return err != nil || p.Kind != gpu.KindNone || n == 0 || hostmem.Mapped(uint64(a), n)
 }
 
 // MemcpyHtoD is cuMemcpyHtoD.

@@ -113,7 +113,7 @@ func (p *Pointer) store(out cmem.Ptr, attr int32) error {
 	if p.Kind != gpu.KindNone {
 		v = x.of(p)
 	}
-	copy(cmem.Slice[byte](out, x.size), binary.LittleEndian.AppendUint64(nil, v))
+	cmem.StoreAll(out, binary.LittleEndian.AppendUint64(nil, v)[:x.size])
 	return nil
 }
 

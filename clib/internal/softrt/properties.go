@@ -73,7 +73,7 @@ func (r *Runtime) properties(c softcuda.Call, out cmem.Ptr, rel release) error {
 		}
 		return v
 	})
-	copy(cmem.Slice[byte](out, len(b)), b)
+	cmem.StoreAll(out, b)
 	return nil
 }
 

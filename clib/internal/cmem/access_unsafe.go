@@ -1,0 +1,81 @@
+package cmem
+
+import (
+	"os"
+	"structs"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A direction is a system call that copies between the memory of two processes, here
+// twice this one. Memory of the program is the caller's side of it, which the kernel
+// accesses as in a read or a write; on the other side, memory that a driver has mapped,
+// such as that of cudaHostAlloc, would be refused.
+type direction uintptr
+
+const (
+	load  direction = unix.SYS_PROCESS_VM_WRITEV
+	store direction = unix.SYS_PROCESS_VM_READV
+)
+
+// theirs and ours are struct iovec. The first is no pointer of Go: the garbage collector
+// must not follow it.
+type (
+	theirs struct {
+		_    structs.HostLayout
+		base Ptr
+		n    uintptr
+	}
+	ours struct {
+		_    structs.HostLayout
+		base unsafe.Pointer
+		n    uintptr
+	}
+)
+
+var pid = uintptr(os.Getpid()) // a forked child does not get here
+
+// refused is set where the system calls are not allowed, as by some sandboxes.
+var refused atomic.Bool
+
+// access copies n bytes between the program's memory at p and Go's at v, which the
+// caller keeps alive. It panics if not all of them are there.
+func access(d direction, p Ptr, v unsafe.Pointer, n uintptr) {
+	if n == 0 {
+		return
+	}
+	if refused.Load() || !transfer(d, p, v, n) {
+		direct(d, p, v, n)
+	}
+}
+
+// transfer has the kernel copy. It returns false where that is not allowed.
+func transfer(d direction, p Ptr, v unsafe.Pointer, n uintptr) bool {
+	local, remote := theirs{base: p, n: n}, ours{base: v, n: n}
+	for {
+		done, _, err := unix.Syscall6(uintptr(d), pid, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		switch {
+		case err == unix.ENOSYS || err == unix.EPERM || err == unix.ESRCH:
+			refused.Store(true)
+			return false
+		case err == unix.EINTR:
+			continue
+		case err != 0:
+			panic(wild{p})
+		case done < n:
+			panic(wild{p + Ptr(done)})
+		}
+		return true
+	}
+}
+
+// direct copies by the CPU. A fault is a panic, unless the program handles it.
+func direct(d direction, p Ptr, v unsafe.Pointer, n uintptr) {
+	from, to := p.pointer(), v
+	if d == store {
+		from, to = to, from
+	}
+	copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
+}
