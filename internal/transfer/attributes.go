@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -30,30 +31,41 @@ type attributes struct {
 	old    *unix.Stat_t // nil for a new file
 	opts   *Options
 	mode   uint32 // at the end
+	acl    []byte // of the file that is replaced; nil if it has none
+	setACL bool
 }
 
 // created returns the mode to create the file with. It must not be wider than the
 // final one: what is open once can be read later.
 func (a *attributes) created() fs.FileMode {
 	mode := a.source.Mode & permissions
-	if a.opts.Preserve {
+	switch {
+	case a.opts.Preserve:
 		mode = 0o600
-	} else if a.old != nil {
+	case a.own():
+		mode &= 0o700 // an access control list is inherited, and goes later
+	case a.old != nil:
 		mode &= a.old.Mode
 	}
 	return fs.FileMode(mode)
 }
 
+// own reports whether a file of this user is replaced.
+func (a *attributes) own() bool { return a.old != nil && int(a.old.Uid) == os.Geteuid() }
+
 // begin makes the new file readable and writable for its owner until finish: routes
 // open it again.
-func (a *attributes) begin(out *os.File) error {
+func (a *attributes) begin(dir *atomicfile.Dir, name string, out *os.File) error {
 	var now unix.Stat_t
 	if err := unix.Fstat(int(out.Fd()), &now); err != nil {
 		return err
 	}
 	a.mode = now.Mode & allModes
-	if a.old != nil && int(a.old.Uid) == os.Geteuid() {
-		a.mode = a.old.Mode & permissions
+	if a.own() {
+		a.mode, a.setACL = a.old.Mode&permissions, true
+		if err := a.readACL(dir, name); err != nil {
+			return err
+		}
 		if a.old.Gid != now.Gid && unix.Fchown(int(out.Fd()), -1, int(a.old.Gid)) != nil {
 			a.mode &^= 0o070 // they were another group's
 		}
@@ -61,10 +73,52 @@ func (a *attributes) begin(out *os.File) error {
 	return os.NewSyscallError("fchmod", unix.Fchmod(int(out.Fd()), now.Mode&allModes|0o600))
 }
 
+const aclName = "system.posix_acl_access"
+
+// readACL reads the access control list of the file that is replaced. With one, the
+// group's bits of the mode are a limit for all its entries, and without it would be
+// the group's rights.
+func (a *attributes) readACL(dir *atomicfile.Dir, name string) error {
+	f, _, err := dir.OpenRegular(name)
+	if err != nil {
+		a.mode &^= 0o070 // it is not readable, so nothing is known
+		return nil
+	}
+	defer f.Close()
+	acl, err := grow(func(buf []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), aclName, buf) })
+	if isAny(err, unix.ENODATA, unix.ENOTSUP) {
+		return nil
+	}
+	a.acl = acl
+	return err
+}
+
+// setACL sets the access control list of a file. nil removes one that it inherited
+// from its directory.
+func setACL(f *os.File, acl []byte) error {
+	if acl != nil {
+		return unix.Fsetxattr(int(f.Fd()), aclName, acl, 0)
+	}
+	err := unix.Fremovexattr(int(f.Fd()), aclName)
+	if isAny(err, unix.ENODATA, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}
+
+func isAny(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
+}
+
 // finish sets the attributes of a complete file.
 func (a *attributes) finish(in, out *os.File) error {
 	if a.opts.Preserve {
 		return preserve(in, out, a.source)
+	}
+	if a.setACL {
+		if err := setACL(out, a.acl); err != nil {
+			return fmt.Errorf("keep the access control list of the file that is replaced: %w", err)
+		}
 	}
 	if err := unix.Fchmod(int(out.Fd()), a.mode); err != nil {
 		return os.NewSyscallError("fchmod", err)
@@ -88,6 +142,9 @@ func preserve(in, out *os.File, st *unix.Stat_t) error {
 		if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
 			return fmt.Errorf("keep owner %d:%d of %s: %w (fix: run as root, or without --preserve)", st.Uid, st.Gid, in.Name(), err)
 		}
+	}
+	if err := setACL(out, nil); err != nil { // the source's follows, if it has one
+		return os.NewSyscallError("fremovexattr", err)
 	}
 	if err := unix.Fchmod(fd, st.Mode&allModes); err != nil {
 		return os.NewSyscallError("fchmod", err)

@@ -130,7 +130,7 @@ func (c *fileCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Discard()) }()
-	if err := a.begin(out.File); err != nil {
+	if err := a.begin(c.dir, c.name, out.File); err != nil {
 		return err
 	}
 	if err := fill(ctx, c.drv, c.in, out.File, c.source.Size, *o, &c.res); err != nil {

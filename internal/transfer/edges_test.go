@@ -184,3 +184,50 @@ func TestTruncatedBehindAHole(t *testing.T) {
 		t.Errorf("a truncated file: %v", err)
 	}
 }
+
+// acl is an access control list: the owner and user 65534 read and write, group and
+// others nothing. The mode of such a file is 0660.
+var acl = []byte{
+	2, 0, 0, 0,
+	1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, // owner
+	2, 0, 6, 0, 0xfe, 0xff, 0, 0, // user 65534
+	4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // group
+	0x10, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, // mask
+	0x20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // others
+}
+
+// A file that is replaced keeps its access control list, and none is inherited by
+// one that had none.
+func TestACL(t *testing.T) {
+	drv := newDriver(t)
+	dir := t.TempDir()
+	src, _ := writeFile(t, dir, 10)
+	sub := filepath.Join(dir, "sub")
+	listed, plain, kept := filepath.Join(sub, "listed"), filepath.Join(sub, "plain"), filepath.Join(sub, "kept")
+	err := os.Mkdir(sub, 0o755)
+	for _, path := range []string{listed, plain, kept} {
+		err = errors.Join(err, os.WriteFile(path, []byte("old"), 0o640))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(listed, aclName, acl, 0); err != nil {
+		t.Skip("no access control lists:", err)
+	}
+	if err := unix.Setxattr(sub, "system.posix_acl_default", acl, 0); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{listed: string(acl), plain: "", kept: ""} {
+		if _, err := Copy(t.Context(), drv, src, path, Options{Preserve: path == kept}); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 256)
+		n, _ := unix.Getxattr(path, aclName, buf)
+		if got := string(buf[:max(n, 0)]); got != want {
+			t.Errorf("%s: access control list %x, want %x", path, got, want)
+		}
+	}
+	if st, err := os.Stat(plain); err != nil || st.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+}
