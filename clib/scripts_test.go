@@ -8,24 +8,16 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
-
-	"github.com/culvert-io/culvert/internal/quality/defects"
 )
 
-// TestKnownDefects runs scripts with C programs that fail today, each at the line
-// that it names.
-func TestKnownDefects(t *testing.T) { defects.Run(t, scripts(t, "testdata/defects")) }
-
 // TestScripts runs scripts with C programs.
-func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "testdata/scripts")) }
-
-func scripts(t *testing.T, dir string) testscript.Params {
+func TestScripts(t *testing.T) {
 	lib := libraries(t)
-	return testscript.Params{
-		Dir:       dir,
+	testscript.Run(t, testscript.Params{
+		Dir:       "testdata/scripts",
 		Condition: condition,
 		Setup:     func(env *testscript.Env) error { return setUp(env, root(t), lib) },
-	}
+	})
 }
 
 func setUp(env *testscript.Env, root, lib string) error {
