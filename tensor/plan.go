@@ -153,6 +153,24 @@ func newPlan(m *Model, opts *PlanOptions) (*Plan, PlanOptions, error) {
 	return p, o, nil
 }
 
+// Blocks returns how many of the plan's bytes a drive can move in blocks of this
+// size, and how many are where file offset and device address agree modulo it. all
+// is the number of bytes.
+func (p *Plan) Blocks(size int64) (whole, inPhase, all int64) {
+	for _, r := range p.Reads {
+		all += r.Size()
+		for i := range r.Count {
+			off, dst := r.Off+i*r.Stride, int64(r.Dst)+i*r.Len
+			if off%size != dst%size {
+				continue
+			}
+			inPhase += r.Len
+			whole += max((off+r.Len)/size*size-(off+size-1)/size*size, 0)
+		}
+	}
+	return whole, inPhase, all
+}
+
 // check returns ErrChanged unless file i is still the one that was planned for. A
 // caller opens the file first.
 func (p *Plan) check(i int) error {

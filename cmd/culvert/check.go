@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/culvert-io/culvert/internal/check"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/tensor"
 )
 
 type checkOptions struct {
@@ -25,7 +29,8 @@ func newCheck() *cobra.Command {
 		Short: "Show available routes, what is missing, and how to fix it",
 		Long: `Inspect GPUs, device nodes, modules and limits of this computer and, if commands
 use it, of the software machine. With PATH, show the route and, for each better one,
-the first failed check and its fix.
+the first failed check and its fix. If PATH is a model (a safetensors file, a shard
+index, or a directory with one of them), the route is the one that load takes.
 
 EXIT STATUS
   0  the report was printed (and the required route is available)
@@ -35,6 +40,7 @@ EXIT STATUS
      machine that was not asked for`,
 		Example: `  culvert check
   culvert check /data/model.safetensors gpu:0
+  culvert check /data/llama gpu:0
   culvert check /data/model.safetensors gpu:0 --require-route ring --json`,
 		Args: args(cobra.MaximumNArgs(2)),
 		RunE: run(o.run),
@@ -88,5 +94,34 @@ func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
 		return nil, err
 	}
 	defer drv.Close()
-	return check.LookPath(m, drv, path, dev)
+	model, err := modelAt(path, dev)
+	if err != nil {
+		return nil, err
+	}
+	if model == nil {
+		return check.LookPath(m, drv, path, dev)
+	}
+	return check.LookModel(m, drv, *model, dev)
+}
+
+// modelAt plans the load of a model, as load does. It returns nil for a file that is
+// none.
+func modelAt(path string, dev int) (*check.Model, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	index := strings.HasSuffix(path, ".index.json")
+	if !st.IsDir() && !index && !strings.HasSuffix(path, ".safetensors") {
+		return nil, nil
+	}
+	var all part
+	_, plan, _, err := all.open(path, fmt.Sprintf("gpu:%d", dev), nil)
+	if _, ok := errors.AsType[*tensor.FormatError](err); ok && !st.IsDir() && !index {
+		return nil, nil // whatever its name
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &check.Model{Path: path, Files: plan.Files, Blocks: plan.Blocks}, nil
 }

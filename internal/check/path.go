@@ -1,7 +1,10 @@
 package check
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +17,7 @@ import (
 
 // A Path describes the routes between a file and a GPU.
 type Path struct {
+	Model    string               `json:"model,omitempty"` // if it is one; File is the one of its files with the worst routes
 	File     string               `json:"file"`
 	GPU      int                  `json:"gpu"`
 	Facts    storage.Facts        `json:"facts"`
@@ -37,6 +41,70 @@ func (p *Path) Require(id route.ID) error {
 		return err
 	}
 	return p.plan.Require(id)
+}
+
+// A Model is what a load of a model reads.
+type Model struct {
+	Path  string
+	Files []string
+	// Blocks returns how many bytes of the load a drive can move in blocks of this
+	// size, and how many are where file offset and device address agree modulo it.
+	Blocks func(size int64) (whole, inPhase, all int64)
+}
+
+// LookModel finds the routes that a load of a model takes: those of the file with
+// the worst ones, as far as the model's tensors are aligned for them.
+func LookModel(m *machine.Machine, drv *cufile.Driver, model Model, i int) (*Path, error) {
+	var worst *Path
+	for _, name := range model.Files {
+		p, err := LookPath(m, drv, name, i)
+		if err != nil {
+			return nil, err
+		}
+		if worst == nil || p.Best > worst.Best {
+			worst = p
+		}
+	}
+	worst.Model = model.Path
+	worst.setPlan(alignedPlan(worst.plan, model))
+	return worst, nil
+}
+
+// alignedPlan declines the routes that could not move most of a model because its
+// tensors are not aligned.
+func alignedPlan(p *route.Plan, model Model) *route.Plan {
+	fit := &route.Plan{Declined: slices.Clone(p.Declined)}
+	for _, u := range p.Uses {
+		d := declineAlignment(u, model)
+		if d == nil {
+			fit.Uses = append(fit.Uses, u)
+			continue
+		}
+		fit.Declined = append(fit.Declined, d)
+	}
+	slices.SortStableFunc(fit.Declined, func(a, b *route.Decline) int { return cmp.Compare(a.Route, b.Route) })
+	return fit
+}
+
+func declineAlignment(u route.Use, model Model) *route.Decline {
+	if u.Block <= 1 {
+		return nil
+	}
+	whole, inPhase, all := model.Blocks(u.Block)
+	switch {
+	case whole*2 >= all:
+		return nil
+	case inPhase*2 >= all:
+		return &route.Decline{
+			Route: u.Route, Test: "alignment",
+			Evidence: fmt.Sprintf("only %d of %d bytes of the tensors are whole %d-byte blocks", whole, all, u.Block),
+		}
+	}
+	return &route.Decline{
+		Route: u.Route, Test: "alignment",
+		Evidence: fmt.Sprintf("the offsets of %d of %d bytes of the tensors are not aligned to %d", all-inPhase, all, u.Block),
+		Fix:      fmt.Sprintf("save the model again: culvert save %s NEW.safetensors", model.Path),
+	}
 }
 
 // LookPath finds the routes between the file at name and GPU i.
@@ -74,10 +142,16 @@ func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {
 		return err
 	}
 	defer h.Close()
-	if p.plan, err = h.Plan(dev); err != nil {
+	plan, err := h.Plan(dev)
+	if err != nil {
 		return err
 	}
-	p.Best, p.Uses = p.plan.Best(), p.plan.Taken()
-	p.Usable, p.Declined = p.plan.Usable(), p.plan.Declined
+	p.setPlan(plan)
 	return nil
+}
+
+func (p *Path) setPlan(plan *route.Plan) {
+	p.plan = plan
+	p.Best, p.Uses = plan.Best(), plan.Taken()
+	p.Usable, p.Declined = plan.Usable(), plan.Declined
 }

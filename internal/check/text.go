@@ -107,7 +107,11 @@ func (t *text) gpu(g GPU) {
 }
 
 func (t *text) path(p *Path) {
-	t.line("\n%s <-> gpu:%d", human.Name(p.File), p.GPU)
+	name := human.Name(p.File)
+	if p.Model != "" && p.Model != p.File {
+		name = fmt.Sprintf("%s (%s)", human.Name(p.Model), name)
+	}
+	t.line("\n%s <-> gpu:%d", name, p.GPU)
 	place := fmt.Sprintf("         size %s on %s", human.Size(p.Size), p.Facts.FS)
 	if p.Mount != nil {
 		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
