@@ -1,6 +1,7 @@
 package culvert_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/culvert-io/culvert/internal/abi/nvrm"
 )
 
 // documents returns the names of all Markdown files.
@@ -195,4 +198,18 @@ func TestExamples(t *testing.T) {
 func exempt(dir string) bool {
 	return within(dir, []string{"internal", "lab", "clib"}) || strings.Contains(dir, "/internal") ||
 		strings.HasPrefix(dir, "soft/") || strings.HasSuffix(dir, "test") && dir != "softtest"
+}
+
+// TestDriverBranches compares the table of driver branches with the client's.
+func TestDriverBranches(t *testing.T) {
+	text := readText(t, "docs/compatibility.md")
+	for _, f := range nvrm.Families {
+		state := "believed"
+		if f.Seen != "" {
+			state = "seen: " + f.Seen
+		}
+		if row := fmt.Sprintf("| %d | %s to %s | %s |\n", f.Branch, f.First, f.Last, state); !strings.Contains(text, row) {
+			t.Errorf("docs/compatibility.md lacks the row %s", row)
+		}
+	}
 }

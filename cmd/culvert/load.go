@@ -40,7 +40,7 @@ func newLoad() *cobra.Command {
 		Long: `Load tensors to their final GPU address. Report time to first and last tensor,
 rate, and route per file. Memory is freed at exit.
 
-With --hold, serve the model on a Unix socket to processes of the same user, which
+With --hold, serve the model on a Unix socket to processes of the same user or root, which
 map it without copying (culvert.attach, culvert save --from). Ctrl-C stops
 serving; attached processes keep the memory. On the software machine clients get a
 copy.

@@ -34,6 +34,9 @@ const (
 // Open makes this process a client of the resource manager. It fails with an
 // [*Unavailable] if the driver's interface is unknown.
 func Open(os dev.OS) (*Client, error) {
+	if err := confined(os); err != nil {
+		return nil, err
+	}
 	ctl, err := os.Open(nvrm.CtlPath)
 	if err != nil {
 		return nil, nodeUnavailable(err)

@@ -103,6 +103,9 @@ func normalPCI(s string) string {
 }
 
 func (c *Client) openDevice(card Card) (*device, error) {
+	if err := partitioned(c.os, card.Minor); err != nil {
+		return nil, err
+	}
 	path := nvrm.DevicePrefix + strconv.FormatUint(uint64(card.Minor), 10)
 	node, err := c.os.Open(path)
 	if err != nil {

@@ -62,6 +62,9 @@ func (m *Mapper) Mapped() uint64 { return m.mapped.Load() }
 // Probe returns nil if memory can be mapped on this machine, else an
 // [*Unavailable]. Whether a given range can be mapped, only Map can tell.
 func (m *Mapper) Probe() error {
+	if err := declined(m.os, m.gpu.Info()); err != nil {
+		return err
+	}
 	if m.mapsDMABuf() {
 		return nil
 	}
@@ -143,6 +146,9 @@ func (m *Mapper) open() (*device, error) {
 	}
 	if m.device != nil {
 		return m.device, nil
+	}
+	if err := declined(m.os, m.gpu.Info()); err != nil {
+		return nil, err
 	}
 	c, err := Open(m.os)
 	if err != nil {
