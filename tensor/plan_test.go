@@ -284,13 +284,13 @@ func checkPlan(t interface {
 func TestPlanBlocks(t *testing.T) {
 	p := &Plan{Reads: []Read{
 		{Off: 4096, Len: 8192, Count: 1, Dst: 0},
-		{Off: 100, Len: 8192, Count: 1, Dst: 8192 + 100}, // 1 whole block
-		{Off: 256, Len: 512, Count: 1, Dst: 256},         // none
-		{Off: 128, Len: 8192, Count: 1, Dst: 0},          // not in phase
-		{Off: 0, Len: 4096, Count: 3, Stride: 6144, Dst: 0},
+		{Off: 100, Len: 8192, Count: 1, Dst: 8192 + 100},    // 1 whole block
+		{Off: 256, Len: 512, Count: 1, Dst: 256},            // none
+		{Off: 128, Len: 8192, Count: 1, Dst: 0},             // not in phase
+		{Off: 0, Len: 4096, Count: 3, Stride: 6144, Dst: 0}, // the second is not
 	}}
 	whole, inPhase, all := p.Blocks(4096)
-	if whole != 8192+4096+4096 || inPhase != 8192+8192+512+4096 || all != 3*8192+512+3*4096 {
+	if whole != 8192+4096+2*4096 || inPhase != 8192+8192+512+2*4096 || all != 3*8192+512+3*4096 {
 		t.Errorf("whole %d, in phase %d, all %d", whole, inPhase, all)
 	}
 }
