@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,10 +39,10 @@ func newLoad() *cobra.Command {
 		Long: `Load tensors to their final GPU address. Report time to first and last tensor,
 rate, and route per file. Memory is freed at exit.
 
-With --hold, serve the model on a Unix socket to processes of the same user or root, which
-map it without copying (culvert.attach, culvert save --from). Ctrl-C stops
-serving; attached processes keep the memory. On the software machine clients get a
-copy.
+With --hold, serve the model on a Unix socket to processes of the same user and of
+root, which map it without copying (culvert.attach, culvert save --from). Ctrl-C
+stops serving; attached processes keep the memory. On the software machine clients
+copy it from one file in memory.
 
 --plan selects a part of the model: tp=4,rank=1 is one of four tensor-parallel
 slices, pp=2,stage=0 the first half of the layers, ep=8,eprank=3 an eighth of the
@@ -127,7 +126,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 		return err
 	}
 	defer drv.Close()
-	var listener *net.UnixListener
+	var listener *hold.Listener
 	if o.hold != "" { // before loading: a socket in use is an error at once, and early clients wait
 		if listener, err = hold.Listen(ctx, o.hold); err != nil {
 			return err
@@ -160,7 +159,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 }
 
 // serve shares the model with other processes until the command is stopped.
-func serve(ctx context.Context, listener *net.UnixListener, m *hold.Model, gpus machineGPUs, out io.Writer) error {
+func serve(ctx context.Context, listener *hold.Listener, m *hold.Model, gpus machineGPUs, out io.Writer) error {
 	share := hold.ByDescriptor
 	if gpus.mach.Soft {
 		share = hold.ByCopy

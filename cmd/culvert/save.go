@@ -22,6 +22,7 @@ type saveOptions struct {
 	part
 	via  string
 	from string
+	user string
 	step int64
 	keep int
 	json bool
@@ -64,6 +65,7 @@ EXIT STATUS
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "", "GPU to save from (default gpu:0; with --from, all of the served model)")
 	f.StringVar(&o.from, "from", "", "save the model served on this socket")
+	f.StringVar(&o.user, "from-user", "", "user whose process may serve it, a name or ID (default you)")
 	f.Int64Var(&o.step, "step", -1, "save as this step of a directory of checkpoints")
 	f.IntVar(&o.keep, "keep", 0, "steps to keep: those that were saved last (0 = all)")
 	f.BoolVar(&o.json, "json", false, "print JSON")
@@ -80,6 +82,8 @@ func (o *saveOptions) check(args int, stepSet bool) error {
 		return errors.New("want MODEL and DEST, or --from SOCK and DEST")
 	case o.from != "" && args != 1:
 		return errors.New("--from excludes MODEL: want DEST alone")
+	case o.from == "" && o.user != "":
+		return errors.New("--from-user needs --from")
 	case o.from != "" && (o.plan != "" || len(o.rules) > 0):
 		return errors.New("--from excludes --plan and --rule, which the load of the served model set")
 	}
@@ -165,7 +169,11 @@ func (r *saveResult) saveServed(ctx context.Context, o *saveOptions, devices []i
 	if err != nil {
 		return usageError{err}
 	}
-	served, err := hold.Attach(ctx, o.from, gpus)
+	uid, err := hold.UserID(o.user)
+	if err != nil {
+		return usageError{fmt.Errorf("--from-user: %w", err)}
+	}
+	served, err := hold.AttachFrom(ctx, o.from, uid, gpus)
 	if err != nil {
 		return err
 	}

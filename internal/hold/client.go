@@ -36,19 +36,24 @@ type Took struct {
 	Connect, Answer, Map, List time.Duration
 }
 
-// Attach maps the model that is served at path.
+// Attach maps the model that a process of this user serves at path.
 func Attach(ctx context.Context, path string, gpus GPUs) (*Attached, error) {
+	return AttachFrom(ctx, path, os.Geteuid(), gpus)
+}
+
+// AttachFrom maps the model that a process of the user serves at path.
+func AttachFrom(ctx context.Context, path string, uid int, gpus GPUs) (*Attached, error) {
 	m := &Attached{}
-	if err := m.attach(ctx, path, gpus); err != nil {
+	if err := m.attach(ctx, path, uid, gpus); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach to %s: %w", path, err), m.Close())
 	}
 	return m, nil
 }
 
-func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
-	var d net.Dialer
+func (m *Attached) attach(ctx context.Context, path string, uid int, gpus GPUs) error {
 	begin := time.Now()
-	conn, err := d.DialContext(ctx, "unix", path)
+	end := begin.Add(waitAnswer)
+	c, err := dial(ctx, path, end)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("no model is served there (fix: culvert load MODEL gpu:0 --hold %s): %w", path, err)
 	}
@@ -56,10 +61,12 @@ func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 		return err
 	}
 	m.Took.Connect = time.Since(begin)
-	c := conn.(*net.UnixConn)
 	defer c.Close()
+	if err := checkServer(c, uid); err != nil {
+		return err
+	}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := c.SetDeadline(time.Now().Add(waitAnswer)); err != nil {
+	if err := c.SetDeadline(end); err != nil {
 		return err
 	}
 	err = m.exchange(c, gpus)
@@ -67,6 +74,25 @@ func (m *Attached) attach(ctx context.Context, path string, gpus GPUs) error {
 		err = ctx.Err() // the cause of the failed connection
 	}
 	return err
+}
+
+// dial connects. If the queue of a server is full, it waits.
+func dial(ctx context.Context, path string, end time.Time) (*net.UnixConn, error) {
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(retryDelay):
+		}
+	}
 }
 
 // exchange requests the model and maps it. It reads the list of tensors meanwhile:

@@ -15,11 +15,14 @@ import (
 // copyChunk is how much goes through host memory at a time.
 const copyChunk = 4 << 20
 
-// copyOut copies each buffer into a file in memory. The caller must close the files,
-// also after an error.
+// seals keep clients from changing what others get.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
+
+// copyOut copies each buffer into a file in memory, and seals it. The caller must
+// close the files, also after an error.
 func copyOut(ctx context.Context, buffers []buffer) (files []*os.File, err error) {
 	for i, b := range buffers {
-		fd, err := unix.MemfdCreate(fmt.Sprintf("culvert-hold-%d", i), unix.MFD_CLOEXEC)
+		fd, err := unix.MemfdCreate(fmt.Sprintf("culvert-hold-%d", i), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
 			return files, os.NewSyscallError("memfd_create", err)
 		}
@@ -37,6 +40,9 @@ func copyOut(ctx context.Context, buffers []buffer) (files []*os.File, err error
 		})
 		if err != nil {
 			return files, err
+		}
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+			return files, os.NewSyscallError("F_ADD_SEALS", err)
 		}
 	}
 	return files, nil

@@ -1,7 +1,9 @@
 // Package hold shares a loaded model with other processes, so that a program that
 // restarts, or a second one, has its weights without reading them.
 //
-// A server listens on a Unix socket that only its user may open. A client gets a
+// A server listens on a Unix socket that only its user may open, and answers processes
+// of its user and of root (SO_PEERCRED), 256 at a time. A client checks in the same
+// way whose process serves. It gets a
 // list of tensors and a descriptor for each allocation that they are in. It maps the
 // allocations and has the tensors without a copy. The driver counts the users of an
 // allocation: it outlives the server while a client maps it.
@@ -30,6 +32,7 @@
 //
 // "share" says what the descriptors are. "descriptor": virtual memory, for
 // cuMemImportFromShareableHandle; all processes see each other's writes. "copy": a
-// file in memory, which the client copies into memory of its own. The software
-// machine shares by copy, because its GPU memory belongs to one process.
+// sealed file in memory, one for all clients, which each client copies into memory of
+// its own. The software machine shares by copy, because its GPU memory belongs to one
+// process; the file takes as much host memory as the model, from the first client on.
 package hold

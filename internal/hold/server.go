@@ -21,8 +21,12 @@ import (
 const (
 	// clientTimeout is how long a client may take to say hello or to read the answer.
 	clientTimeout = 10 * time.Second
-	// retryDelay is how long a server without free descriptors waits.
+	// retryDelay is how long a server without free descriptors waits, and a client
+	// whose server has a full queue.
 	retryDelay = 100 * time.Millisecond
+	// maxClients is how many clients are answered at a time. Others wait in the
+	// socket's queue, at most clientTimeout if all of these are slow.
+	maxClients = 256
 )
 
 // A Model is tensors in GPU memory. The Base of a tensor's span is the start of its
@@ -46,8 +50,10 @@ type Server struct {
 	head    []byte // the two messages of the answer
 	tensors []byte
 	buffers []buffer
-	files   []*os.File // by buffer, if shared by descriptor
 	served  atomic.Int64
+
+	mu    sync.Mutex
+	files []*os.File // by buffer; a copy is made for the first client
 }
 
 // A buffer is an allocation with tensors.
@@ -135,7 +141,7 @@ func (s *Server) Served() int64 { return s.served.Load() }
 
 // Serve answers clients until ctx ends, which is not an error, and closes the
 // listener.
-func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+func (s *Server) Serve(ctx context.Context, l *Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
@@ -145,7 +151,13 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
+	places := make(chan struct{}, maxClients)
 	for {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
 		c, err := accept()
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -155,11 +167,13 @@ func (s *Server) serve(ctx context.Context, accept func() (*net.UnixConn, error)
 			case <-ctx.Done():
 			case <-time.After(retryDelay):
 			}
+			<-places
 			continue
 		case err != nil:
 			return err
 		}
 		clients.Go(func() {
+			defer func() { <-places }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
 			_ = s.client(ctx, c) // an error of one client does not concern others
@@ -185,17 +199,16 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	// After the hello, which a client sends before it reads why it gets nothing.
+	if err := checkClient(c); err != nil {
+		return reject(c, err)
+	}
 	if err := h.check("the client"); err != nil {
 		return reject(c, err)
 	}
-	files = s.files
-	if s.share == ByCopy {
-		copies, err := copyOut(ctx, s.buffers)
-		defer closeAll(copies)
-		if err != nil {
-			return reject(c, err)
-		}
-		files = copies
+	files, err = s.shared(ctx)
+	if err != nil {
+		return reject(c, err)
 	}
 	if err := c.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return err
@@ -211,6 +224,22 @@ func (s *Server) client(ctx context.Context, c *net.UnixConn) error {
 	return err
 }
 
+// shared returns the descriptors that clients get. All clients get the same copy,
+// which is made when the first one asks.
+func (s *Server) shared(ctx context.Context) ([]*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.share == ByCopy && s.files == nil {
+		files, err := copyOut(ctx, s.buffers)
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		s.files = files
+	}
+	return s.files, nil
+}
+
 // reject sends a client the reason why it gets nothing.
 func reject(c *net.UnixConn, why error) error {
 	text, err := encode(head{hello: hello{protocol, Version}, Error: why.Error()})
@@ -222,6 +251,8 @@ func reject(c *net.UnixConn, why error) error {
 
 // Close closes the descriptors. Clients keep what they have mapped.
 func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	closeAll(s.files)
 	s.files = nil
 }

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +23,7 @@ var ErrServed = errors.New("another process serves a model there")
 // Listen creates a server's socket. Only its user may connect. Listen replaces a
 // socket that nothing listens on, but no live one, and nothing that is not a socket.
 // Closing the listener removes the socket.
-func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
+func Listen(ctx context.Context, path string) (*Listener, error) {
 	// Two servers that start at once must not each take the other's socket for stale.
 	unlock, err := atomicfile.LockDir(ctx, filepath.Dir(path))
 	if err != nil {
@@ -45,7 +47,51 @@ func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.(*net.UnixListener), nil
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // it may be another server's by then
+	made, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &Listener{UnixListener: l.(*net.UnixListener), path: path, made: made}, nil
+}
+
+// A Listener is a server's socket.
+type Listener struct {
+	*net.UnixListener
+	path  string
+	made  fs.FileInfo // of the socket
+	close sync.Once
+}
+
+// lockWait is how long Close waits for a server that starts. A socket that stays is
+// replaced by the next server.
+const lockWait = time.Second
+
+// Close stops listening and removes the socket, unless it was replaced.
+func (l *Listener) Close() (err error) {
+	l.close.Do(func() {
+		// While the socket is open its inode number is not used for another one.
+		err = errors.Join(l.remove(), l.UnixListener.Close())
+	})
+	return err
+}
+
+func (l *Listener) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	unlock, err := atomicfile.LockDir(ctx, filepath.Dir(l.path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := os.Lstat(l.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(l.made, now) {
+		return nil
+	}
+	return errors.Join(err, os.Remove(l.path))
 }
 
 // removeStale removes a socket that nothing listens on.
@@ -64,6 +110,8 @@ func removeStale(path string) error {
 	switch {
 	case err == nil:
 		c.Close()
+		fallthrough
+	case errors.Is(err, unix.EAGAIN): // so many clients wait that no more may
 		return fmt.Errorf("%s: %w", path, ErrServed)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(path)

@@ -77,7 +77,7 @@ func TestRace(t *testing.T) {
 	path := socket(t)
 	stale(t, path)
 	type result struct {
-		l   *net.UnixListener
+		l   *Listener
 		err error
 	}
 	results := make(chan result, 8)
@@ -100,5 +100,37 @@ func TestRace(t *testing.T) {
 	}
 	if holders != 1 {
 		t.Errorf("%d hold the socket", holders)
+	}
+}
+
+// TestSuccessor: a server that ends leaves the socket of the next one.
+func TestSuccessor(t *testing.T) {
+	path := socket(t)
+	first, err := Listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // again, as a command does
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the successor lost its socket: %v", err)
+	}
+	c.Close()
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Errorf("its directory is gone: %v", err)
 	}
 }

@@ -75,9 +75,13 @@ class Attached(Mapping):
         return f"Attached({self.model!r}, {len(self)} tensors, {how})"
 
 
-def attach(path):
-    """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" serves."""
-    answer = _core.call("attach", path=_core.path_of(path))
+def attach(path, user=None):
+    """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" serves.
+
+    The server must be a process of this user, or of the user, a name or an ID, that is
+    given: it decides what the weights are.
+    """
+    answer = _core.call("attach", path=_core.path_of(path), user="" if user is None else str(user))
     memory = Memory(answer)
     remember(answer["receipt"])
     return Attached(answer, memory)

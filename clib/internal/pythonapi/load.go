@@ -201,6 +201,7 @@ func (a *API) fill(ctx context.Context, q *fillRequest) (*receiptAnswer, error) 
 
 type attachRequest struct {
 	Path string `json:"path"`
+	User string `json:"user"` // whose server it may be; empty for this user
 }
 
 // An attachAnswer leaves the tensors for later: callers need the memory first.
@@ -232,7 +233,11 @@ type attachReceipt struct {
 // attach maps the tensors that another process serves.
 func (a *API) attach(ctx context.Context, q *attachRequest) (*attachAnswer, error) {
 	start := time.Now()
-	m, err := hold.Attach(ctx, q.Path, a)
+	uid, err := hold.UserID(q.User)
+	if err != nil {
+		return nil, err
+	}
+	m, err := hold.AttachFrom(ctx, q.Path, uid, a)
 	if err != nil {
 		return nil, err
 	}
