@@ -20,7 +20,7 @@ func TestRecordings(t *testing.T) {
 		name, pattern, need string
 		meant               []cufiletest.Difference
 	}{
-		{"hardware", "culvert-*.json", "run TestSuite on hardware with -cufiletest.record", nil},
+		{"hardware", "culvert-*.json", "run TestSuite on hardware with -cufiletest.record", sinceRecorded},
 		{"NVIDIA", "libcufile-*.json", "run TestVendor on hardware with -cufiletest.record", differences},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -36,6 +36,12 @@ func TestRecordings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sinceRecorded are answers of Culvert that were changed on purpose after they were
+// recorded on hardware.
+var sinceRecorded = []cufiletest.Difference{
+	{"buffer/made-up/plain", "register-buffer: error 5022", "register-buffer: ok", "memory that does not exist is not registered"},
 }
 
 func compare(t *testing.T, ours *cufiletest.Record, file string, meant []cufiletest.Difference) {

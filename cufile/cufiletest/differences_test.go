@@ -30,6 +30,7 @@ var differences = []cufiletest.Difference{
 	{"check/read/wild/*", "read: error 5044", "read: error 1", "the message says EFAULT; errno 1 says nothing"},
 	{"check/*/freed/*", "*: error 5012", "*: error 5022", "the code says that the pointer is bad, the message that the memory was freed"},
 	{"check/write/size-0/pinned", "write: 0 bytes", "write: error 22", "a write of nothing is no error, whatever the memory; seen once in two recordings"},
+	{"buffer/made-up/plain", "register-buffer: error 5022", "register-buffer: ok", "memory that does not exist is not registered"},
 	{"check/write/read-only/*", "write: error 5019", "write: error 5", "the mirror of reading a write-only file, which NVIDIA's library answers with 5019"},
 
 	{"read/*/*/disk/*/*/*/*/across", "read: * bytes", "read: * bytes, the memory differs at *", behind},

@@ -71,7 +71,10 @@ func transfer(d direction, p Ptr, v unsafe.Pointer, n uintptr) bool {
 	}
 }
 
-// direct copies by the CPU. A fault is a panic, unless the program handles it.
+// direct copies by the CPU. A fault is a panic, unless the program handles it. It is
+// not inlined: with constant addresses the compiler of Go 1.26 crashes.
+//
+//go:noinline
 func direct(d direction, p Ptr, v unsafe.Pointer, n uintptr) {
 	from, to := p.pointer(), v
 	if d == store {
