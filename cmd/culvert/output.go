@@ -46,9 +46,9 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// saveJSON writes a result to a file.
+// saveJSON writes a result to a file. It does not wait for the reader of a FIFO.
 func saveJSON(path string, v any) error {
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, 0o666)
 	if err != nil {
 		return err
 	}

@@ -291,7 +291,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(ctx context.Context, f *os.File) (uint32, error) {
 	h := crc32.New(castagnoli)
-	if _, err := io.Copy(h, ctxReader{ctx, io.NewSectionReader(f, 0, math.MaxInt64)}); err != nil {
+	if _, err := io.CopyBuffer(h, ctxReader{ctx, io.NewSectionReader(f, 0, math.MaxInt64)}, make([]byte, 1<<20)); err != nil {
 		return 0, err
 	}
 	return h.Sum32(), nil
