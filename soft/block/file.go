@@ -16,7 +16,7 @@ type File struct {
 	name  string
 	disk  bool // a block device: fstat does not return its size
 	align align
-	vecs  shelf
+	vecs  unused
 
 	mu     sync.RWMutex // held for reading while the descriptors are in use
 	fd     int          // -1 when closed

@@ -10,9 +10,9 @@ import (
 // A Guest is a drive whose bytes are in a file that the caller has open, during one
 // request. It serves one request at a time.
 type Guest struct {
-	fd   int
-	err  error
-	vecs shelf
+	fd  int
+	err error
+	vec vector
 }
 
 // Admit sets the descriptor, which must stay open until Dismiss.
@@ -47,8 +47,9 @@ func (g *Guest) WriteV(segs [][]byte, off int64) (int, error) {
 }
 
 func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err error) {
-	v := g.vecs.get(segs)
-	defer g.vecs.put(v)
+	v := &g.vec
+	v.set(segs)
+	defer clear(v.iov) // of its pointers
 	for len(v.left) > 0 {
 		n, err := v.call(trap, g.fd, off+int64(moved))
 		if err != nil {

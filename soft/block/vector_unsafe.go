@@ -16,21 +16,33 @@ type vector struct {
 	left []unix.Iovec // the part of iov that was not moved yet
 }
 
-// A shelf keeps vectors for reuse.
-type shelf struct {
+// unused are vectors for reuse. A sync.Pool would drop some at each collection.
+type unused struct {
 	mu   sync.Mutex
-	free []*vector
+	list []*vector
 }
 
-func (s *shelf) get(segs [][]byte) *vector {
-	s.mu.Lock()
+func (u *unused) get(segs [][]byte) *vector {
+	u.mu.Lock()
 	var v *vector
-	if n := len(s.free); n > 0 {
-		v, s.free = s.free[n-1], s.free[:n-1]
+	if n := len(u.list); n > 0 {
+		v, u.list = u.list[n-1], u.list[:n-1]
 	} else {
 		v = &vector{}
 	}
-	s.mu.Unlock()
+	u.mu.Unlock()
+	v.set(segs)
+	return v
+}
+
+func (u *unused) put(v *vector) {
+	clear(v.iov) // of its pointers
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.list = append(u.list, v)
+}
+
+func (v *vector) set(segs [][]byte) {
 	v.iov = v.iov[:0]
 	for _, seg := range segs {
 		if len(seg) > 0 {
@@ -38,15 +50,6 @@ func (s *shelf) get(segs [][]byte) *vector {
 		}
 	}
 	v.left = v.iov
-	return v
-}
-
-func (s *shelf) put(v *vector) {
-	clear(v.iov) // drop the pointers
-	v.left = nil
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free = append(s.free, v)
 }
 
 // fits reports whether the segments are aligned for direct I/O.

@@ -62,14 +62,14 @@ func (a *Access) Release() {
 	})
 }
 
-// drop gives a hold back. Call with Driver.mu held.
+// drop releases a hold. Call with Driver.mu held.
 func (d *Driver) drop(b *block) {
 	b.holds--
 	d.settle(b)
 }
 
-// settle does what had to wait until nobody held the block. Call with
-// Driver.mu held.
+// settle frees a block that is neither allocated nor held, and the small allocations that
+// were freed while it was held. Call with Driver.mu held.
 func (d *Driver) settle(b *block) {
 	switch {
 	case b.holds > 0:
@@ -129,10 +129,9 @@ func (g *GPU) Acquire(a gpu.Addr, n uint64) (*Access, error) {
 	return g.drv.newAccess(r.blk, uint64(a-r.base), n), nil
 }
 
-// OnFree has fn called when the block that holds [a, a+n) is freed, before it
-// is gone, in the goroutine that frees it. fn may block and may return loans;
-// it must not allocate, free or close. cancel reports whether it came before
-// fn was called; it does not wait for fn.
+// OnFree calls fn when the block of [a, a+n) is freed, before its memory is reused, in
+// the goroutine that frees it. fn may block and may release accesses; it must not
+// allocate, free or close. cancel reports whether fn was not called; it does not wait.
 //
 // A block that small allocations share is freed with the last of them.
 func (g *GPU) OnFree(a gpu.Addr, n uint64, fn func()) (cancel func() bool, err error) {

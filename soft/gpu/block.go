@@ -7,10 +7,10 @@ import (
 	"github.com/culvert-io/culvert/soft/internal/addrspace"
 )
 
-// A block is memory with one life: frames of a card, or a range of host
-// memory. Live counts the allocations in it, holds everybody else who uses its
-// bytes: loans, exports and work that is queued or running. It ends when both
-// are zero. All fields that change are guarded by Driver.mu.
+// A block is the unit in which memory is freed: frames of a card, or a range of host
+// memory. live counts allocations, holds counts other users: accesses, exports and work
+// that is queued or running. It is freed when both are zero. Driver.mu guards all fields
+// that change.
 type block struct {
 	card   *GPU // nil for host memory
 	gen    uint64
@@ -18,11 +18,10 @@ type block struct {
 	frames []uint64 // device memory
 	runs   []run
 
-	// foreign memory is the user's own, registered or plain, or a device's. It may
-	// be unmapped or unplugged under our hands, so it is touched with care.
+	// foreign memory is the user's, registered or plain, or a device's. It may be
+	// unmapped or unplugged at any time, so that accesses are guarded.
 	foreign, plain bool
-	// end does what remains to be done with host memory.
-	end func()
+	end            func() // frees host memory
 
 	live  int
 	holds int
@@ -36,21 +35,21 @@ type run struct {
 	bytes []byte
 }
 
-// A hook is a function that wants to know of the block's end.
+// A hook is a function to call before the block is freed.
 type hook struct{ fn func() }
 
-// hostBlock is a block around host memory.
+// hostBlock returns a block of host memory.
 func hostBlock(b []byte, foreign bool, end func()) *block {
 	return &block{size: uint64(len(b)), runs: []run{{0, b}}, foreign: foreign, end: end}
 }
 
-// A cursor walks over the bytes of a block.
+// A cursor iterates over the bytes of a block.
 type cursor struct {
 	now  []byte
 	rest []run
 }
 
-// from is a cursor at off, which must be inside the block.
+// from returns a cursor at off, which must be inside the block.
 func (b *block) from(off uint64) cursor {
 	i := sort.Search(len(b.runs), func(i int) bool { return b.runs[i].at > off }) - 1
 	return cursor{b.runs[i].bytes[off-b.runs[i].at:], b.runs[i+1:]}
@@ -63,7 +62,7 @@ func (c *cursor) skip(n int) {
 	}
 }
 
-// segs are n bytes from off as slices.
+// segs returns n bytes from off as slices.
 func (b *block) segs(off, n uint64) [][]byte {
 	var out [][]byte
 	for c := b.from(off); n > 0; {
@@ -79,8 +78,8 @@ func (b *block) segs(off, n uint64) [][]byte {
 type slab struct {
 	base gpu.Addr
 	used addrspace.Space[gpu.Addr, *region]
-	// freed are addresses that were freed while the block was held. They are not used
-	// again before it is not.
+	// freed are addresses that were freed while the block was held. They are reused when
+	// it is not.
 	freed []gpu.Addr
 }
 

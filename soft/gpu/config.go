@@ -6,15 +6,15 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// A Backing says what the software GPU's memory is made of.
+// A Backing is the kind of memory that a software GPU uses.
 type Backing uint8
 
 const (
-	// Mapped memory is shared memory of the operating system, so that frames
-	// can be mapped a second time ([Access.Mmap]).
+	// Mapped memory is shared memory of the operating system, so that frames can be mapped
+	// a second time ([Access.Mmap]).
 	Mapped Backing = iota
-	// Heap memory is Go's, for the race detector, which sees nothing else. It
-	// holds frames and pinned memory alike, and is not locked.
+	// Heap memory is Go's, the only one that the race detector observes. It is used for
+	// frames and pinned memory, and is not locked.
 	Heap
 )
 
@@ -24,13 +24,13 @@ type Config struct {
 	Backing Backing
 	Scatter bool   // give allocations frames that are not neighbours
 	Seed    uint64 // of Scatter, and of the GPUs' UUIDs
-	// Peer is the address of a PCI device with peer memory ("0000:03:00.0"), such
-	// as the controller memory buffer of a drive: the memory of the one GPU is
-	// taken from there, and so real devices can reach it.
+	// Peer is the address of a PCI device with peer memory ("0000:03:00.0"), such as the
+	// controller memory buffer of a drive. The one GPU uses it as its memory, so that real
+	// devices can reach it.
 	Peer string
 }
 
-// maxGPUs is how many GPUs have PCI bus numbers of their own, see pciBus.
+// maxGPUs is the number of GPUs with separate PCI bus numbers, see pciBus.
 const maxGPUs = 16
 
 func (c *Config) check() error {
@@ -38,17 +38,17 @@ func (c *Config) check() error {
 		c.Models = []Model{H200()}
 	}
 	if len(c.Models) > maxGPUs {
-		return fmt.Errorf("software GPU: %d GPUs: at most %d: %w", len(c.Models), maxGPUs, gpu.ErrInvalidValue)
+		return fmt.Errorf("software GPU: number of GPUs %d must be at most %d: %w", len(c.Models), maxGPUs, gpu.ErrInvalidValue)
 	}
 	if c.Backing > Heap {
 		return fmt.Errorf("software GPU: unknown backing %d: %w", c.Backing, gpu.ErrInvalidValue)
 	}
 	if c.Peer != "" && (len(c.Models) > 1 || c.Backing == Heap) {
-		return fmt.Errorf("software GPU: the memory of %s is for one GPU and is not the heap's: %w", c.Peer, gpu.ErrInvalidValue)
+		return fmt.Errorf("software GPU: peer memory of %s must be used by one GPU, and not with heap memory: %w", c.Peer, gpu.ErrInvalidValue)
 	}
 	for i, m := range c.Models {
 		if m.Memory != 0 && m.Memory < blockSize {
-			return fmt.Errorf("software GPU %d (%s): %d bytes of memory: a block has %d: %w", i, m.Name, m.Memory, blockSize, gpu.ErrInvalidValue)
+			return fmt.Errorf("software GPU %d (%s): memory size %d must be at least %d: %w", i, m.Name, m.Memory, blockSize, gpu.ErrInvalidValue)
 		}
 	}
 	return nil

@@ -16,13 +16,13 @@ type Driver struct {
 	cfg  Config
 	gpus []*GPU
 
-	// mu guards the memory of all GPUs: which frames, addresses and blocks are
-	// in use and by whom. It is never held while bytes move or hooks run.
+	// mu guards the use of frames, addresses and blocks of all GPUs. It is never held
+	// while bytes move or hooks run.
 	mu         sync.Mutex
 	regions    addrspace.Space[gpu.Addr, *region]
 	gen        uint64
 	commitment commitment
-	accesses   int // loans that were not returned
+	accesses   int // not released
 	exports    map[inode]*export
 
 	ctxMu    sync.Mutex
@@ -30,7 +30,7 @@ type Driver struct {
 	closed   bool
 }
 
-// New makes the GPUs. Close gives their memory back.
+// New creates the GPUs. Close frees their memory.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Name is for people.
+// Name returns "software GPU".
 func (d *Driver) Name() string { return "software GPU" }
 
-// Version is the CUDA version whose behaviour is modelled.
+// Version returns the CUDA version that is emulated.
 func (d *Driver) Version() int { return 13000 }
 
-// Devices describes the GPUs.
+// Devices returns descriptions of the GPUs.
 func (d *Driver) Devices() ([]gpu.Info, error) {
 	var infos []gpu.Info
 	for _, g := range d.gpus {
@@ -87,9 +87,8 @@ func (d *Driver) Open(i int) (gpu.Device, error) {
 	return &Device{ctx: g.primary}, nil
 }
 
-// Close destroys all contexts and unmaps everything. Addresses of the driver
-// must not be used any more. Loans that were not returned are an error, and
-// their memory stays.
+// Close destroys all contexts and unmaps all memory. Addresses of the driver must not be
+// used any more. If an access was not released, it returns an error and the memory stays.
 func (d *Driver) Close() error {
 	d.ctxMu.Lock()
 	all := slices.Collect(maps.Keys(d.contexts))
@@ -106,7 +105,7 @@ func (d *Driver) Close() error {
 		d.unexport(e)
 	}
 	if d.accesses > 0 {
-		return fmt.Errorf("close software GPU: %d accesses of its memory were not returned", d.accesses)
+		return fmt.Errorf("close software GPU: %d accesses to its memory were not released", d.accesses)
 	}
 	var errs []error
 	for _, g := range d.gpus {
@@ -116,7 +115,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// GPU is card i.
+// GPU returns card i.
 func (d *Driver) GPU(i int) (*GPU, error) {
 	if i < 0 || i >= len(d.gpus) {
 		return nil, gpu.Fail(fmt.Sprintf("cuDeviceGet(%d)", i), gpu.ErrInvalidDevice, fmt.Sprintf("there are %d", len(d.gpus)))
@@ -124,8 +123,7 @@ func (d *Driver) GPU(i int) (*GPU, error) {
 	return d.gpus[i], nil
 }
 
-// Find is the card among whose addresses a lies, whether or not memory is
-// allocated there.
+// Find returns the card whose address a is, even if no memory is allocated there.
 func (d *Driver) Find(a gpu.Addr) (*GPU, bool) {
 	for _, g := range d.gpus {
 		if g.window.overlaps(a, 1) {

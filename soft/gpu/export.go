@@ -11,13 +11,10 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// An export is memory that has a descriptor.
-//
-// The descriptor is the reading end of an empty pipe. It has what matters of
-// the real ones: an identity (the pipe's inode), a life of its own (the memory
-// stays while any duplicate is open anywhere, which the writing end can tell),
-// and no mmap. It means something to the driver that made it alone: another
-// process can hold it and keep the memory, but not import it.
+// An export is memory with a descriptor, which is the reading end of an empty pipe. Like
+// a real one it has an identity (the pipe's inode), keeps the memory while any duplicate
+// is open in any process (the writing end can tell), and cannot be mapped. Unlike a real
+// one it can be imported only by the driver that made it.
 type export struct {
 	form   gpu.Export
 	blk    *block
@@ -35,8 +32,8 @@ func inodeOf(fd int) (inode, error) {
 	return inode{st.Dev, st.Ino}, err
 }
 
-// Export returns a descriptor for memory. As ExportPosixFD it stands for the
-// whole allocation that a lies in, whatever n is.
+// Export returns a descriptor for memory. As ExportPosixFD it is of the whole allocation
+// at a, whatever n is.
 func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	op := "cuMemGetHandleForAddressRange"
 	if as == gpu.ExportPosixFD {
@@ -113,8 +110,7 @@ func (d *Driver) exportOf(fd int) (*export, error) {
 
 const notExported = "not a descriptor of memory that this driver exported"
 
-// sweep lets go of exports whose last descriptor was closed. Call with d.mu
-// held.
+// sweep removes exports whose last descriptor was closed. Call with d.mu held.
 func (d *Driver) sweep() {
 	for _, e := range d.exports {
 		p := []unix.PollFd{{Fd: int32(e.writer)}}
@@ -130,8 +126,8 @@ func (d *Driver) unexport(e *export) {
 	d.drop(e.blk)
 }
 
-// Import maps memory exported as ExportPosixFD by this driver, all of it.
-// Strange descriptors get the code that CUDA has for them.
+// Import maps all memory of an ExportPosixFD export of this driver. Errors for other
+// descriptors are CUDA's.
 func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	op := fmt.Sprintf("cuMemImportFromShareableHandle(%s, %d)", f.Name(), n)
 	if err := x.check(op); err != nil {

@@ -39,8 +39,8 @@ func (s *Stream) Launch(f gpu.Func, grid, block gpu.Dim, args ...any) error {
 	return s.push(call, task{kind: taskLaunch, launch: &launch{fn.kernel, grid, block, words}})
 }
 
-// refuses checks the shape of a launch. The limits beside that on threads are
-// the same for all cards that we model.
+// refuses returns why a launch is too large, or "". All limits but that of threads are
+// the same for all models.
 func (g *GPU) refuses(grid, block gpu.Dim) string {
 	const maxGridX, maxGridYZ, maxBlockXY, maxBlockZ = 1<<31 - 1, 1<<16 - 1, 1024, 64
 	limit := uint64(g.model.Attributes[abi.AttrMaxThreadsPerBlock])
@@ -70,15 +70,15 @@ func (l *launch) run(c *context) {
 	c.lose(code, err.Error())
 }
 
-// A view is the memory that a kernel sees, as kernels.Mem. It holds what it
-// has lent until the kernel ends.
+// A view is the memory that a kernel accesses, as kernels.Mem. It holds the blocks until
+// the kernel ends.
 type view struct {
 	ctx  *context
 	held []*block
 }
 
-// Bytes lends memory of the kernel's own card, of whichever context (an H200 lets
-// it, too), and host memory that is pinned, managed or, with pageable access, any.
+// Bytes returns memory of the kernel's own card, of any context as on an H200, and host
+// memory that is pinned, managed or, with pageable access, any.
 func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	d := v.ctx.drv
 	d.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 const (
 	smallLimit = 1 << 20 // allocations below it share blocks
-	maxAlloc   = 1 << 46 // beyond it sizes would overflow before memory runs out
+	maxAlloc   = 1 << 46 // beyond it computations with sizes could overflow
 )
 
 var allocCalls = map[gpu.Kind]string{
@@ -20,13 +20,13 @@ var allocCalls = map[gpu.Kind]string{
 	gpu.KindManaged: "cuMemAllocManaged",
 }
 
-// allocFlags are the flags that each kind knows.
+// allocFlags are the flags of each kind.
 var allocFlags = map[gpu.Kind]gpu.Flags{
 	gpu.KindHost:    gpu.HostPortable | gpu.HostMapped | gpu.HostWriteCombined,
 	gpu.KindManaged: gpu.ManagedGlobal | gpu.ManagedHost,
 }
 
-// Alloc returns n bytes whose content is undefined.
+// Alloc allocates n bytes with undefined content.
 func (x *Device) Alloc(k gpu.Kind, n uint64, f gpu.Flags) (gpu.Addr, error) {
 	call, ok := allocCalls[k]
 	if !ok {
@@ -64,8 +64,8 @@ func (x *Device) allocDevice(op func() string, r *region) (gpu.Addr, error) {
 	}
 	d.mu.Unlock()
 	if r.blk.small == nil {
-		// It may be much, and nobody else knows these frames yet, so that the
-		// others need not wait for it.
+		// This can take long, and the frames are not reachable yet: other calls need not
+		// wait for it.
 		g.arena.dirty(r.blk.frames)
 	}
 	return r.base, nil
@@ -224,7 +224,7 @@ func (d *Driver) detach(r *region) []*hook {
 	return hooks
 }
 
-// MemInfo says how much memory the card has and how much of it is free.
+// MemInfo returns the size of the card's memory and of its free part.
 func (x *Device) MemInfo() (free, total uint64, err error) {
 	if err := x.check("cuMemGetInfo"); err != nil {
 		return 0, 0, err
@@ -234,9 +234,9 @@ func (x *Device) MemInfo() (free, total uint64, err error) {
 	return x.ctx.card.freeBytes(), x.ctx.card.model.Memory, nil
 }
 
-// Pointer looks an address up.
+// Pointer returns what is at an address.
 func (x *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
-	// A lost context does not matter to a look-up.
+	// It works in a lost context, too.
 	if x.closed.Load() {
 		return gpu.Pointer{}, gpu.Fail("cuPointerGetAttributes", gpu.ErrContextDestroyed, "the device was closed")
 	}

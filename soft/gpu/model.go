@@ -7,27 +7,27 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// A Model describes a card. The zero values of Memory and Attributes mean
-// [DefaultMemory] and none at all; start from one of the functions below.
+// A Model describes a card. The zero value of Memory means [DefaultMemory]. Start from
+// one of the functions below.
 type Model struct {
 	Name       string
 	Capability [2]int
 	Multiprocs int
-	// Memory is what can be allocated. It is really taken from this machine
-	// when it is used, so the models ask for less than the cards have.
+	// Memory is the size that can be allocated. It costs memory of this machine when it is
+	// used, so the models have less than the cards.
 	Memory uint64
-	// BAR1 is the size of the window through which other devices and the CPU
-	// reach the memory.
+	// BAR1 is the size of the window through which other devices and the CPU reach the
+	// memory.
 	BAR1 uint64
-	// Attributes are the answers to gpu.Device.Attribute, beside those that
-	// follow from the other fields. An attribute that is in neither is unknown.
+	// Attributes are the values of gpu.Device.Attribute, in addition to those that follow
+	// from the other fields. Others are unknown.
 	Attributes map[gpu.Attribute]int
 }
 
-// DefaultMemory is the memory of a Model that does not say.
+// DefaultMemory is the default of Model.Memory.
 const DefaultMemory = 8 << 30
 
-// H200 is a data-centre card whose whole memory fits into BAR1.
+// H200 returns a data-centre card, whose whole memory fits into BAR1.
 func H200() Model {
 	return Model{
 		Name:       "NVIDIA H200 (software)",
@@ -39,8 +39,8 @@ func H200() Model {
 	}
 }
 
-// SmallBAR is the usual desktop card: only 256 MiB of its memory can be mapped
-// at a time, and it has no GPUDirect RDMA.
+// SmallBAR returns a desktop card: only 256 MiB of its memory can be mapped at a time,
+// and it has no GPUDirect RDMA.
 func SmallBAR() Model {
 	m := Model{
 		Name:       "NVIDIA GeForce RTX 3090 (software)",
@@ -62,8 +62,8 @@ func SmallBAR() Model {
 	return m
 }
 
-// Pageable is an H200 under a kernel with heterogeneous memory management: its
-// kernels may touch memory that the driver has never heard of.
+// Pageable returns an H200 under a kernel with heterogeneous memory management: its
+// kernels may access memory that the driver does not know.
 func Pageable() Model {
 	m := H200()
 	m.Name = "NVIDIA H200 with HMM (software)"
@@ -71,9 +71,8 @@ func Pageable() Model {
 	return m
 }
 
-// dataCentre holds what an H200 answers under driver 580 and CUDA 13.0.
-// Attribute 152 (DMA_BUF_MMAP_SUPPORTED) is missing because that driver does
-// not know it.
+// dataCentre are the attributes of an H200 with driver 580 and CUDA 13.0, which does not
+// know attribute 152 (DMA_BUF_MMAP_SUPPORTED).
 var dataCentre = map[gpu.Attribute]int{
 	abi.AttrMaxThreadsPerBlock:          1024,
 	abi.AttrClockRate:                   1980000,

@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/internal/ptx"
 )
 
-// A Module is a gpu.Module: kernels by name, each with its half in Go.
+// A Module is a gpu.Module: kernels by name, each with its Go function.
 type Module struct {
 	dev     *Device
 	entries []ptx.Kernel
@@ -20,8 +20,8 @@ type Module struct {
 
 var _ gpu.Module = (*Module)(nil)
 
-// Load takes PTX text, up to the first NUL. It refuses what CUDA's compiler
-// would refuse, as far as checkPTX sees.
+// Load loads PTX text, up to the first NUL. It refuses what CUDA's compiler would
+// refuse, as far as checkPTX checks it.
 func (x *Device) Load(text []byte) (gpu.Module, error) {
 	const op = "cuModuleLoadData"
 	if err := x.check(op); err != nil {
@@ -38,7 +38,7 @@ func (x *Device) Load(text []byte) (gpu.Module, error) {
 	return &Module{dev: x, entries: entries}, nil
 }
 
-// Func finds a kernel. One that has no half in Go is ErrNotFound, too.
+// Func returns a kernel. One without a Go function is ErrNotFound, too.
 func (m *Module) Func(name string) (gpu.Func, error) {
 	op := fmt.Sprintf("cuModuleGetFunction(%s)", name)
 	if m.closed.Load() {
@@ -80,8 +80,8 @@ type Func struct {
 
 var _ gpu.Func = (*Func)(nil)
 
-// Name is the kernel's name.
+// Name returns the kernel's name.
 func (f *Func) Name() string { return f.kernel.Name }
 
-// Params are the sizes of its parameters.
+// Params returns the sizes of its parameters.
 func (f *Func) Params() []int { return f.kernel.Params }

@@ -12,10 +12,10 @@ import (
 type StreamFlags uint32
 
 const (
-	// StreamDefault makes a stream that waits for the legacy default stream and
-	// for which synchronous calls wait.
+	// StreamDefault creates a blocking stream: it waits for the legacy default stream, and
+	// synchronous calls wait for it.
 	StreamDefault StreamFlags = 0
-	// StreamNonBlocking makes an independent stream, as NewStream does.
+	// StreamNonBlocking creates an independent stream, as NewStream does.
 	StreamNonBlocking StreamFlags = 1
 )
 
@@ -24,7 +24,7 @@ type Stream struct {
 	dev      *Device // nil for the legacy stream, which belongs to the context
 	ctx      *context
 	blocking bool
-	work     func() // run, made once: a go statement with a receiver allocates
+	work     func() // run as a value: a go statement with a method allocates
 
 	mu       sync.Mutex
 	moved    sync.Cond // finished has changed
@@ -39,7 +39,7 @@ type Stream struct {
 
 var _ gpu.Stream = (*Stream)(nil)
 
-// NewStream makes an independent stream.
+// NewStream creates an independent stream.
 func (x *Device) NewStream() (gpu.Stream, error) {
 	s, err := x.NewStreamFlags(StreamNonBlocking)
 	if err != nil {
@@ -48,7 +48,7 @@ func (x *Device) NewStream() (gpu.Stream, error) {
 	return s, nil
 }
 
-// NewStreamFlags makes a stream of either sort.
+// NewStreamFlags creates a stream of either kind.
 func (x *Device) NewStreamFlags(f StreamFlags) (*Stream, error) {
 	op := fmt.Sprintf("cuStreamCreate(%#x)", uint32(f))
 	if err := x.check(op); err != nil {
@@ -64,8 +64,8 @@ func (x *Device) NewStreamFlags(f StreamFlags) (*Stream, error) {
 	return s, nil
 }
 
-// DefaultStream is the legacy default stream of the context: its work waits
-// for all earlier work of blocking streams, and theirs for it.
+// DefaultStream returns the legacy default stream of the context. Its work waits for all
+// earlier work of blocking streams, and theirs for its work.
 func (x *Device) DefaultStream() (*Stream, error) {
 	if err := x.check("default stream"); err != nil {
 		return nil, err
@@ -129,21 +129,21 @@ func (s *Stream) errLocked(op string) error {
 	return s.ctx.err(op)
 }
 
-// check is what every call begins with.
+// check returns the error of any call, if the stream is not usable.
 func (s *Stream) check(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.errLocked(op)
 }
 
-// A ticket is a place in a stream.
+// A ticket is a position in a stream.
 type ticket struct {
 	s *Stream
 	n uint64
 }
 
-// before lists what work that is enqueued now must wait for under the legacy
-// rules. Call with c.mu held.
+// before returns what new work of s must wait for under the rules of the legacy default
+// stream. Call with c.mu held.
 func (c *context) before(s *Stream) []ticket {
 	var after []ticket
 	for _, o := range c.streams {
@@ -162,10 +162,10 @@ func (s *Stream) tail() (n uint64, busy bool) {
 	return s.enqueued, s.finished < s.enqueued
 }
 
-// run works until the queue is empty.
+// run executes tasks until the queue is empty.
 func (s *Stream) run() {
-	// A kernel or a copy may touch memory that the user has unmapped. That is
-	// the GPU's fault to report, not the process's to die of.
+	// A kernel or a copy may access memory that the user has unmapped. The GPU reports
+	// this fault; the process must not crash.
 	debug.SetPanicOnFault(true)
 	for {
 		s.mu.Lock()
@@ -230,7 +230,7 @@ func (s *Stream) Synchronize() error {
 	return s.ctx.err(op)
 }
 
-// Close returns at once; work that is enqueued is still done.
+// Close returns at once. The enqueued work is still executed.
 func (s *Stream) Close() error {
 	const op = "cuStreamDestroy()"
 	s.ctx.mu.Lock()

@@ -41,7 +41,7 @@ func (g *GPU) Create(n uint64) (*Physical, error) {
 	}
 	b.holds++
 	g.drv.mu.Unlock()
-	g.arena.dirty(b.frames) // nobody else knows these frames yet
+	g.arena.dirty(b.frames) // without the lock: the frames are not reachable yet
 	return &Physical{b}, nil
 }
 

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// loadWord reads a word of 4 or 8 bytes that somebody else may write at the
-// same time. b is aligned to its length.
+// loadWord reads a word of 4 or 8 bytes that may be written concurrently. b must be
+// aligned to its length.
 func loadWord(b []byte) uint64 {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if len(b) == 4 {
@@ -15,7 +15,7 @@ func loadWord(b []byte) uint64 {
 	return atomic.LoadUint64((*uint64)(p))
 }
 
-// storeWord is the opposite of loadWord.
+// storeWord writes such a word.
 func storeWord(b []byte, v uint64) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if len(b) == 4 {

@@ -20,20 +20,15 @@ func command[T any](run func(*ctlFile, *client, *T) nvrm.Status) func(*ctlFile, 
 	}
 }
 
-func (f *ctlFile) control(p *nvrm.NVOS54Parameters) {
-	c, status := f.m.client(p.HClient, f)
-	if p.Status = status; status != nvrm.NV_OK {
-		return
-	}
+func (f *ctlFile) control(c *client, p *nvrm.NVOS54Parameters) nvrm.Status {
 	run := controls[p.Cmd]
 	switch {
 	case p.HObject != c.handle && c.objects[p.HObject] == nil:
-		p.Status = nvrm.NV_ERR_OBJECT_NOT_FOUND
+		return nvrm.NV_ERR_OBJECT_NOT_FOUND
 	case p.HObject != c.handle || run == nil:
-		p.Status = nvrm.NV_ERR_NOT_SUPPORTED
-	default:
-		p.Status = run(f, c, p)
+		return nvrm.NV_ERR_NOT_SUPPORTED
 	}
+	return run(f, c, p)
 }
 
 func (f *ctlFile) idInfo(_ *client, p *nvrm.GPUGetIDInfoV2Params) nvrm.Status {

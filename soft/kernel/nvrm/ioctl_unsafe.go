@@ -14,24 +14,32 @@ type handler struct {
 	run  func(f *ctlFile, arg unsafe.Pointer) error
 }
 
-// on makes a handler of a method that writes its status into the argument.
-func on[T any](run func(f *ctlFile, p *T)) handler {
+// on makes a handler of a method for a client. Every argument begins with the handle of
+// the client, and has its status where status says.
+func on[T any](run func(f *ctlFile, c *client, p *T) nvrm.Status, status func(p *T) *nvrm.Status) handler {
 	var zero T
 	return handler{unsafe.Sizeof(zero), func(f *ctlFile, arg unsafe.Pointer) error {
 		f.m.mu.Lock()
 		defer f.m.mu.Unlock()
-		run(f, (*T)(arg))
+		p := (*T)(arg)
+		c, s := f.m.client(*(*nvrm.Handle)(arg), f)
+		if s == nvrm.NV_OK {
+			s = run(f, c, p)
+		}
+		*status(p) = s
 		return nil
 	}}
 }
 
+var allocHandler = on((*ctlFile).alloc, func(p *nvrm.NVOS64Parameters) *nvrm.Status { return &p.Status })
+
 var ctlHandlers = map[int]handler{
-	nvrm.NV_ESC_RM_ALLOC:          on((*ctlFile).alloc),
-	nvrm.NV_ESC_RM_FREE:           on((*ctlFile).freeObject),
-	nvrm.NV_ESC_RM_DUP_OBJECT:     on((*ctlFile).dup),
-	nvrm.NV_ESC_RM_UNMAP_MEMORY:   on((*ctlFile).unmapMemory),
-	nvrm.NV_ESC_RM_CONTROL:        on((*ctlFile).control),
-	nvrm.NV_ESC_RM_MAP_MEMORY:     on((*ctlFile).mapMemory),
+	nvrm.NV_ESC_RM_ALLOC:          {allocHandler.size, alloc},
+	nvrm.NV_ESC_RM_FREE:           on((*ctlFile).freeObject, func(p *nvrm.NVOS00Parameters) *nvrm.Status { return &p.Status }),
+	nvrm.NV_ESC_RM_DUP_OBJECT:     on((*ctlFile).dup, func(p *nvrm.NVOS55Parameters) *nvrm.Status { return &p.Status }),
+	nvrm.NV_ESC_RM_UNMAP_MEMORY:   on((*ctlFile).unmapMemory, func(p *nvrm.NVOS34Parameters) *nvrm.Status { return &p.Status }),
+	nvrm.NV_ESC_RM_CONTROL:        on((*ctlFile).control, func(p *nvrm.NVOS54Parameters) *nvrm.Status { return &p.Status }),
+	nvrm.NV_ESC_RM_MAP_MEMORY:     on((*ctlFile).mapMemory, func(p *nvrm.NVOS33ParametersWithFD) *nvrm.Status { return &p.Params.Status }),
 	nvrm.NV_ESC_CHECK_VERSION_STR: {unsafe.Sizeof(nvrm.RMAPIVersion{}), checkVersion},
 	nvrm.NV_ESC_REGISTER_FD: {unsafe.Sizeof(nvrm.RegisterFD{}), func(f *ctlFile, arg unsafe.Pointer) error {
 		return f.register(f.m, f, int((*nvrm.RegisterFD)(arg).CtlFD))
@@ -64,6 +72,20 @@ func (f *gpuFile) Ioctl(req uintptr, arg unsafe.Pointer) error {
 		return syscall.EINVAL
 	}
 	return f.register(f.m, f, int((*nvrm.RegisterFD)(arg).CtlFD))
+}
+
+// alloc makes a client, or another object of one.
+func alloc(f *ctlFile, arg unsafe.Pointer) error {
+	p := (*nvrm.NVOS64Parameters)(arg)
+	switch p.HClass {
+	case nvrm.NV01_ROOT, nvrm.NV01_ROOT_NON_PRIV, nvrm.NV01_ROOT_CLIENT:
+		f.m.mu.Lock()
+		defer f.m.mu.Unlock()
+		p.HClass, p.Status = nvrm.NV01_ROOT_CLIENT, nvrm.NV_OK
+		p.HObjectNew = f.m.newClient(f).handle
+		return nil
+	}
+	return allocHandler.run(f, arg)
 }
 
 func checkVersion(f *ctlFile, arg unsafe.Pointer) error {

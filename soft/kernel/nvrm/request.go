@@ -46,28 +46,12 @@ func (m *Manager) cardInfo(list []nvrm.CardInfo) error {
 	return nil
 }
 
-func (f *ctlFile) alloc(p *nvrm.NVOS64Parameters) {
-	switch p.HClass {
-	case nvrm.NV01_ROOT, nvrm.NV01_ROOT_NON_PRIV, nvrm.NV01_ROOT_CLIENT:
-		p.HClass = nvrm.NV01_ROOT_CLIENT
-		p.HObjectNew = f.m.newClient(f).handle
-		p.Status = nvrm.NV_OK
-	case nvrm.NV01_DEVICE_0:
-		p.Status = f.allocDevice(p)
-	default:
-		p.Status = nvrm.NV_ERR_INVALID_CLASS
-		if _, status := f.m.client(p.HRoot, f); status != nvrm.NV_OK {
-			p.Status = status
-		}
-	}
-}
-
-func (f *ctlFile) allocDevice(p *nvrm.NVOS64Parameters) nvrm.Status {
-	c, status := f.m.client(p.HRoot, f)
-	if status != nvrm.NV_OK {
-		return status
-	}
-	if p.HObjectParent != c.handle {
+// alloc makes a device object.
+func (f *ctlFile) alloc(c *client, p *nvrm.NVOS64Parameters) nvrm.Status {
+	switch {
+	case p.HClass != nvrm.NV01_DEVICE_0:
+		return nvrm.NV_ERR_INVALID_CLASS
+	case p.HObjectParent != c.handle:
 		return nvrm.NV_ERR_INVALID_OBJECT_PARENT
 	}
 	var want nvrm.NV0080AllocParameters
@@ -92,11 +76,7 @@ func (f *ctlFile) allocDevice(p *nvrm.NVOS64Parameters) nvrm.Status {
 	return nvrm.NV_OK
 }
 
-func (f *ctlFile) freeObject(p *nvrm.NVOS00Parameters) {
-	c, status := f.m.client(p.HRoot, f)
-	if p.Status = status; status != nvrm.NV_OK {
-		return
-	}
+func (f *ctlFile) freeObject(c *client, p *nvrm.NVOS00Parameters) nvrm.Status {
 	var err error
 	if p.HObjectOld == c.handle {
 		err = f.m.freeClient(c)
@@ -104,17 +84,12 @@ func (f *ctlFile) freeObject(p *nvrm.NVOS00Parameters) {
 		err = f.m.free(c, o)
 	}
 	if err != nil {
-		p.Status = nvrm.NV_ERR_GENERIC
+		return nvrm.NV_ERR_GENERIC
 	}
+	return nvrm.NV_OK
 }
 
-func (f *ctlFile) dup(p *nvrm.NVOS55Parameters) { p.Status = f.dupObject(p) }
-
-func (f *ctlFile) dupObject(p *nvrm.NVOS55Parameters) nvrm.Status {
-	c, status := f.m.client(p.HClient, f)
-	if status != nvrm.NV_OK {
-		return status
-	}
+func (f *ctlFile) dup(c *client, p *nvrm.NVOS55Parameters) nvrm.Status {
 	src := f.m.clients[p.HClientSrc] // of any client in this process
 	if src == nil {
 		return nvrm.NV_ERR_INVALID_CLIENT
@@ -130,16 +105,9 @@ func (f *ctlFile) dupObject(p *nvrm.NVOS55Parameters) nvrm.Status {
 	return c.adopt(p.HParent, &p.HObject, mem)
 }
 
-func (f *ctlFile) mapMemory(p *nvrm.NVOS33ParametersWithFD) {
-	p.Params.Status = f.attach(&p.Params, int(p.FD))
-}
-
-// attach maps memory and attaches the mapping to a file.
-func (f *ctlFile) attach(p *nvrm.NVOS33Parameters, fd int) nvrm.Status {
-	c, status := f.m.client(p.HClient, f)
-	if status != nvrm.NV_OK {
-		return status
-	}
+// mapMemory maps memory and attaches the mapping to a file.
+func (f *ctlFile) mapMemory(c *client, arg *nvrm.NVOS33ParametersWithFD) nvrm.Status {
+	p := &arg.Params
 	o, status := c.memory(p.HMemory)
 	if status != nvrm.NV_OK {
 		return status
@@ -153,7 +121,7 @@ func (f *ctlFile) attach(p *nvrm.NVOS33Parameters, fd int) nvrm.Status {
 	}
 	const replaced = 3<<15 | 7<<23
 	p.Flags = p.Flags&^replaced | nvrm.NVOS33_FLAGS_MAPPING_REFLECTED | nvrm.NVOS33_FLAGS_CACHING_TYPE_WRITECOMBINED
-	node, ok := f.m.os.File(fd).(*gpuFile)
+	node, ok := f.m.os.File(int(arg.FD)).(*gpuFile)
 	switch {
 	case !ok || node.card != o.card:
 		status = nvrm.NV_ERR_INVALID_ARGUMENT
@@ -171,19 +139,17 @@ func (f *ctlFile) attach(p *nvrm.NVOS33Parameters, fd int) nvrm.Status {
 	return nvrm.NV_OK
 }
 
-func (f *ctlFile) unmapMemory(p *nvrm.NVOS34Parameters) {
-	c, status := f.m.client(p.HClient, f)
-	if p.Status = status; status != nvrm.NV_OK {
-		return
-	}
+func (f *ctlFile) unmapMemory(c *client, p *nvrm.NVOS34Parameters) nvrm.Status {
 	o, status := c.memory(p.HMemory)
-	if p.Status = status; status != nvrm.NV_OK {
-		return
+	if status != nvrm.NV_OK {
+		return status
 	}
 	mp := o.mappingAt(p.PLinearAddress)
-	if mp == nil {
-		p.Status = nvrm.NV_ERR_OBJECT_NOT_FOUND
-	} else if f.m.unmap(mp) != nil {
-		p.Status = nvrm.NV_ERR_GENERIC
+	switch {
+	case mp == nil:
+		return nvrm.NV_ERR_OBJECT_NOT_FOUND
+	case f.m.unmap(mp) != nil:
+		return nvrm.NV_ERR_GENERIC
 	}
+	return nvrm.NV_OK
 }
