@@ -298,8 +298,9 @@ func TestDirectWhereItFits(t *testing.T) {
 		{[][]byte{mem[:4096], mem[4096:][:512]}, 0, false},
 		{[][]byte{mem[:512], mem[512:][:3584]}, 0, false},
 	} {
-		var s unused
-		if got := s.get(c.segs).fits(c.off, a); got != c.want {
+		var v vector
+		v.set(c.segs)
+		if got := v.fits(c.off, a); got != c.want {
 			t.Errorf("%d segments at %d: direct %v, want %v", len(c.segs), c.off, got, c.want)
 		}
 	}
@@ -308,8 +309,8 @@ func TestDirectWhereItFits(t *testing.T) {
 func TestAdvance(t *testing.T) {
 	mem := paged(t, 4096)
 	for n := range 300 {
-		var s unused
-		v := s.get([][]byte{mem[:100], nil, mem[100:200], mem[200:300]})
+		var v vector
+		v.set([][]byte{mem[:100], nil, mem[100:200], mem[200:300]})
 		v.advance(n)
 		left := 0
 		for _, iov := range v.left {

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/soft/internal/freelist"
 )
 
 // A File is a drive whose bytes are in a file or on a block device. It is safe for
@@ -16,7 +18,7 @@ type File struct {
 	name  string
 	disk  bool // a block device: fstat does not return its size
 	align align
-	vecs  unused
+	vecs  freelist.List[vector]
 
 	mu     sync.RWMutex // held for reading while the descriptors are in use
 	fd     int          // -1 when closed
@@ -182,8 +184,10 @@ func (b *File) move(op string, trap uintptr, segs [][]byte, off int64) (moved in
 	if b.fd < 0 {
 		return 0, &fs.PathError{Op: op, Path: b.name, Err: fs.ErrClosed}
 	}
-	v := b.vecs.get(segs)
-	defer b.vecs.put(v)
+	v := b.vecs.Get()
+	defer b.vecs.Put(v)
+	v.set(segs)
+	defer clear(v.iov) // of its pointers
 	direct := b.direct >= 0
 	for len(v.left) > 0 {
 		// After a short transfer the rest may be unaligned.

@@ -1,7 +1,6 @@
 package block
 
 import (
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,32 +13,6 @@ const maxVec = 1024
 type vector struct {
 	iov  []unix.Iovec
 	left []unix.Iovec // the part of iov that was not moved yet
-}
-
-// unused are vectors for reuse. A sync.Pool would drop some at each collection.
-type unused struct {
-	mu   sync.Mutex
-	list []*vector
-}
-
-func (u *unused) get(segs [][]byte) *vector {
-	u.mu.Lock()
-	var v *vector
-	if n := len(u.list); n > 0 {
-		v, u.list = u.list[n-1], u.list[:n-1]
-	} else {
-		v = &vector{}
-	}
-	u.mu.Unlock()
-	v.set(segs)
-	return v
-}
-
-func (u *unused) put(v *vector) {
-	clear(v.iov) // of its pointers
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.list = append(u.list, v)
 }
 
 func (v *vector) set(segs [][]byte) {

@@ -2,7 +2,6 @@ package pcie
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/soft/internal/gate"
@@ -75,8 +74,8 @@ type part struct {
 	top    *Switch // where requests turn round; nil for the root
 }
 
-// An access is the reusable state behind an Access. seq is odd while it is unused and
-// grows with each use, which makes an old Access invalid.
+// An access is the reusable state behind an Access. seq grows with each use and release,
+// which makes an old Access invalid.
 type access struct {
 	seq   atomic.Uint64
 	fn    *Function
@@ -86,33 +85,6 @@ type access struct {
 	parts []part
 	gates []*gate.Gate
 	held  []Releaser
-}
-
-// unused are accesses for reuse. A sync.Pool would drop some at each collection.
-type unused struct {
-	mu   sync.Mutex
-	list []*access
-}
-
-func (u *unused) get(fn *Function, d Dir) *access {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	n := len(u.list)
-	if n == 0 {
-		a := &access{fn: fn, dir: d}
-		a.seq.Store(1)
-		return a
-	}
-	a := u.list[n-1]
-	u.list = u.list[:n-1]
-	a.dir, a.n = d, 0
-	return a
-}
-
-func (u *unused) put(a *access) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.list = append(u.list, a)
 }
 
 func (a *access) end(moved int) error {
@@ -155,7 +127,7 @@ func (a *access) release() {
 	clear(a.gates)
 	clear(a.held)
 	a.segs, a.parts, a.gates, a.held = a.segs[:0], a.parts[:0], a.gates[:0], a.held[:0]
-	a.fn.unused.put(a)
+	a.fn.unused.Put(a)
 }
 
 // enter enters a gate, once per access.

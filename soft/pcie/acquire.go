@@ -14,7 +14,8 @@ func (fn *Function) Acquire(bus uint64, n int, d Dir) (Access, error) {
 // AcquireAll gives the device the memory behind the ranges, in order, or fails. It
 // joins adjacent ranges, so that a list of pages costs little more than one range.
 func (fn *Function) AcquireAll(sg []Range, d Dir) (Access, error) {
-	a := fn.unused.get(fn, d)
+	a := fn.unused.Get()
+	a.fn, a.dir, a.n = fn, d, 0
 	fn.f.accesses.Add(1)
 	if r, err := a.collect(sg); err != nil {
 		a.release()

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/soft/internal/addrspace"
+	"github.com/culvert-io/culvert/soft/internal/freelist"
 )
 
 // Forwarding says between which root ports a host bridge forwards requests of devices.
@@ -96,7 +97,7 @@ type Function struct {
 	link    link
 	removed atomic.Bool
 	faults  atomic.Uint64
-	unused  unused
+	unused  freelist.List[access]
 
 	mu   sync.RWMutex
 	iova addrspace.Space[uint64, *Mapping] // used under a translating IOMMU
