@@ -34,6 +34,7 @@ type captured struct {
 type plainGPU struct{ gpu.Device }
 
 func (plainGPU) Attribute(gpu.Attribute) (int, error) { return 0, nil }
+func (plainGPU) Info() gpu.Info                       { return gpu.Info{} }
 
 func readMachine(t *testing.T, a *txtar.Archive) captured {
 	t.Helper()
