@@ -229,6 +229,24 @@ func TestNVFSSparse(t *testing.T) {
 	f.fileHolds(f.data)
 }
 
+// A write that the file system refuses because of its offset gets its answer.
+func TestNVFSFarOffsets(t *testing.T) {
+	f := newFixture(t, softConfig(), 1<<20)
+	h, buf := f.nvfs(os.O_RDWR), f.buffer(1<<20)
+	for _, off := range []int64{1 << 60, 1 << 62, 1<<63 - 8192} {
+		fd, err := os.OpenFile(h.Name(), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want := fd.WriteAt(make([]byte, 4096), off)
+		fd.Close()
+		cause := errors.Unwrap(want) // of the file system
+		if _, err := h.WriteAt(context.Background(), buf.Span().Slice(0, 4096), off); !errors.Is(err, cause) {
+			t.Errorf("write at %d: %v; pwrite: %v", off, err, want)
+		}
+	}
+}
+
 // A file that shrinks under a transfer by the ladder's choice is a short read.
 // (TestShrinkingFile does it at random, by each route.)
 func TestNVFSShrunkFile(t *testing.T) {
