@@ -169,6 +169,13 @@ func TestAdoptLeavesTheFileAlone(t *testing.T) {
 	if n, err := d.ReadV([][]byte{make([]byte, 100)}, 0); n != 100 || err != nil {
 		t.Errorf("after the caller closed the file: %d bytes, %v", n, err)
 	}
+	appending, d := newFile(t, 8192, os.O_RDWR|os.O_APPEND)
+	if n, err := d.WriteV([][]byte{[]byte("data")}, 0); n != 4 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if fi, err := appending.Stat(); err != nil || fi.Size() != 8192 {
+		t.Errorf("a write to the drive was appended: %v, %v", fi, err)
+	}
 }
 
 func TestHoles(t *testing.T) {

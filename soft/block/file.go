@@ -78,7 +78,7 @@ func (b *File) open(fd int) error {
 	if mode == unix.O_WRONLY {
 		return errors.New("file is open for writing only (fix: open it for reading, too)")
 	}
-	// A duplicate would share the offset.
+	// A duplicate would share the offset, and flags such as O_APPEND.
 	path := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if b.fd, err = unix.Open(path, mode|unix.O_CLOEXEC, 0); err != nil {
 		b.fd = -1
