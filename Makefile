@@ -75,6 +75,13 @@ fuzz:
 		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
+## soak: millions of random transfers and changes against a model of pread and pwrite
+.PHONY: soak
+soak:
+	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS)
+
+SOAKOPS ?= 5000000
+
 ## clean: remove build outputs
 .PHONY: clean
 clean:

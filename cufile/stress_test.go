@@ -21,7 +21,10 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-var stressOps = flag.Int("cufile.stress", 100_000, "`number` of reads and writes of TestStress")
+var (
+	stressOps  = flag.Int("cufile.stress", 100_000, "`number` of reads and writes of TestStress")
+	stressSeed = flag.Uint64("cufile.seed", 7, "seed of TestStress")
+)
 
 const (
 	stressWorkers = 16
@@ -40,6 +43,7 @@ type stressBuffer struct {
 	span  gpu.Span
 	kind  gpu.Kind
 	bytes []byte
+	reg   *cufile.Buffer // nil if it is not registered
 }
 
 // A worker owns a region of each file, and buffers. No other worker touches them, so
@@ -58,12 +62,14 @@ type stressCounts struct {
 	moved     [2]atomic.Int64
 	cancelled atomic.Int64
 	refused   atomic.Int64
+	changed   [changes]atomic.Int64
 	byRoute   [16]atomic.Int64
 }
 
 // Reads and writes of random alignment from many goroutines, by all routes, into
-// all kinds of memory, some of them cancelled: no byte is ever wrong, in files,
-// in buffers or around them.
+// all kinds of memory, some of them cancelled, while files are truncated, punched and
+// dropped from the page cache and memory is registered and freed: no byte is ever
+// wrong, in files, in buffers or around them.
 func TestStress(t *testing.T) {
 	ops := *stressOps
 	if testing.Short() {
@@ -103,6 +109,11 @@ func (c *stressCounts) report(t *testing.T, ops int) {
 		c.moved[route.Read].Load(), c.moved[route.Write].Load(), routes, c.cancelled.Load(), c.refused.Load())
 	if n := c.moved[route.Read].Load() + c.moved[route.Write].Load(); n < int64(ops)/2 {
 		t.Errorf("only %d of %d operations did anything", n, ops)
+	}
+	for what := range c.changed {
+		if ops >= 100_000 && c.changed[what].Load() == 0 {
+			t.Errorf("change %d never happened", what)
+		}
 	}
 	if c.cancelled.Load() == 0 {
 		t.Error("nothing was cancelled in flight")
@@ -160,7 +171,7 @@ func stressHandles(f *fixture, path string, flags int) []*cufile.File {
 
 func newWorker(f *fixture, id int, files []stressFile, counts *stressCounts) *worker {
 	f.t.Helper()
-	w := &worker{f: f, id: id, rng: rand.New(rand.NewPCG(7, uint64(id))), files: files, counts: counts}
+	w := &worker{f: f, id: id, rng: rand.New(rand.NewPCG(*stressSeed, uint64(id))), files: files, counts: counts}
 	for range files {
 		w.regions = append(w.regions, make([]byte, stressRegion))
 	}
@@ -183,7 +194,8 @@ func newWorker(f *fixture, id int, files []stressFile, counts *stressCounts) *wo
 		}
 		b.span.Len = n
 		if kind != gpu.KindManaged && len(w.buffers) != 1 { // one stays unregistered
-			if _, err := f.drv.RegisterBuffer(b.span.Base, n); err != nil {
+			var err error
+			if b.reg, err = f.drv.RegisterBuffer(b.span.Base, n); err != nil {
 				f.t.Fatal(err)
 			}
 		}
@@ -277,10 +289,96 @@ func (w *worker) step(i int) error {
 	if err := w.do(o); err != nil {
 		return fmt.Errorf("%v: %w", o, err)
 	}
+	if i%32 == 0 {
+		if err := w.change(o); err != nil {
+			return err
+		}
+	}
 	if i%256 == 0 {
 		return w.check(o.b, 0, o.b.span.Len)
 	}
 	return nil
+}
+
+// What happens to files and memory between transfers.
+const (
+	punch = iota
+	dropCache
+	truncate
+	registerAgain
+	freeMemory
+	changes
+)
+
+// change does to the file or the buffer of an operation what other programs and the
+// owner of memory do.
+func (w *worker) change(o stressOp) error {
+	what := w.rng.IntN(changes)
+	if what == truncate && w.id != stressWorkers-1 {
+		what = punch // the end of the file is the last worker's
+	}
+	var err error
+	if what == registerAgain || what == freeMemory {
+		err = w.changeMemory(o.b, what)
+	} else {
+		err = w.changeFile(o, what)
+	}
+	if err != nil {
+		return fmt.Errorf("change %d after %v: %w", what, o, err)
+	}
+	w.counts.changed[what].Add(1)
+	return nil
+}
+
+func (w *worker) changeFile(o stressOp, what int) error {
+	f, err := os.OpenFile(w.files[o.file].path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	begin, n := int64(w.id)*stressRegion, int64(o.n)
+	switch what {
+	case punch:
+		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, begin+o.off, n)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil
+		}
+		clear(w.regions[o.file][o.off : o.off+n])
+	case dropCache:
+		err = errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), begin, stressRegion, unix.FADV_DONTNEED))
+	case truncate:
+		err = errors.Join(f.Truncate(begin+o.off), f.Truncate(begin+stressRegion))
+		clear(w.regions[o.file][o.off:])
+	}
+	return err
+}
+
+func (w *worker) changeMemory(b *stressBuffer, what int) error {
+	registered := b.reg != nil
+	if registered {
+		if err := b.reg.Close(); err != nil {
+			return err
+		}
+		b.reg = nil
+	}
+	if what == freeMemory && b.kind != gpu.KindNone {
+		if err := w.f.dev.Free(b.span.Base); err != nil {
+			return err
+		}
+		var err error
+		if b.span.Base, err = w.f.dev.Alloc(b.kind, b.span.Len, 0); err != nil {
+			return err
+		}
+		if err := w.fill(b, 0, b.span.Len); err != nil {
+			return err
+		}
+	}
+	if !registered {
+		return nil
+	}
+	var err error
+	b.reg, err = w.f.drv.RegisterBuffer(b.span.Base, b.span.Len)
+	return err
 }
 
 func (w *worker) do(o stressOp) error {
