@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -260,6 +261,9 @@ func TestAttach(t *testing.T) {
 		if !bytes.Equal(c.bytes(got.Memory, i, x.Bytes), want[x.Name]) {
 			t.Errorf("%s has other bytes", x.Name)
 		}
+	}
+	if f := c.fails("attach", fields{"path": sock, "user": strconv.Itoa(os.Geteuid()+1)}); f.Kind != "os" || f.Errno != int(unix.EACCES) || !strings.Contains(f.Error, "another user") {
+		t.Errorf("another user was asked for: %+v", f)
 	}
 	cancel()
 	if err := <-done; err != nil {
