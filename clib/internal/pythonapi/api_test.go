@@ -262,7 +262,7 @@ func TestAttach(t *testing.T) {
 			t.Errorf("%s has other bytes", x.Name)
 		}
 	}
-	if f := c.fails("attach", fields{"path": sock, "user": strconv.Itoa(os.Geteuid()+1)}); f.Kind != "os" || f.Errno != int(unix.EACCES) || !strings.Contains(f.Error, "another user") {
+	if f := c.fails("attach", fields{"path": sock, "user": strconv.Itoa(os.Geteuid() + 1)}); f.Kind != "os" || f.Errno != int(unix.EACCES) || !strings.Contains(f.Error, "another user") {
 		t.Errorf("another user was asked for: %+v", f)
 	}
 	cancel()
