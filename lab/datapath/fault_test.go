@@ -109,22 +109,29 @@ func TestCopyToFullDisk(t *testing.T) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
 	}
-	src, err := os.Create("/tmp/sparse")
+	// Holes are kept and need no space, so the source has none and the disk is nearly
+	// full.
+	const left, size = 24 << 20, 48 << 20
+	filler, err := os.Create(filepath.Join(dir, "filler"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(src.Name())
-	defer src.Close()
-	if err := src.Truncate(int64(fs.Bavail)*fs.Bsize + 16<<20); err != nil {
+	defer filler.Close()
+	if err := unix.Fallocate(int(filler.Fd()), 0, 0, int64(fs.Bavail)*fs.Bsize-left); err != nil {
 		t.Fatal(err)
 	}
+	const src = "/tmp/source"
+	if err := os.WriteFile(src, noise(size, 4), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(src)
 	old := noise(100_000, 3)
 	dst := filepath.Join(dir, "dst")
 	if err := os.WriteFile(dst, old, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := newFixture(t)
-	res, err := transfer.Copy(t.Context(), w.drv, src.Name(), dst, transfer.Options{Buffer: 8 << 20})
+	res, err := transfer.Copy(t.Context(), w.drv, src, dst, transfer.Options{Buffer: 8 << 20})
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("copy: %+v, %v, want ENOSPC", res, err)
 	}
@@ -133,7 +140,7 @@ func TestCopyToFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "the old file", got, old)
-	if err := os.Remove(dst); err != nil {
+	if err := errors.Join(os.Remove(dst), os.Remove(filler.Name())); err != nil {
 		t.Fatal(err)
 	}
 	nothingIn(t, dir)
