@@ -45,12 +45,12 @@ build:
 ## unit: all tests on the software machine
 .PHONY: unit
 unit: lib
-	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites -on unit suites.txt
+	@$(GO) test -timeout $(HANG) -json $(PKGS) | $(GO) run ./internal/quality/suites -on unit suites.txt $(GO) test -count=1 -timeout $(HANG) -json
 
 ## race: the concurrent packages under the race detector
 .PHONY: race
 race:
-	@CULVERT_SOFT=heap $(GO) test -race -short -timeout $(HANG) -json $(RACE) | $(GO) run ./internal/quality/suites -on race suites.txt
+	@export CULVERT_SOFT=heap; $(GO) test -race -short -timeout $(HANG) -json $(RACE) | $(GO) run ./internal/quality/suites -on race suites.txt $(GO) test -count=1 -race -short -timeout $(HANG) -json
 
 ## mutants: break the chief guarantees one by one; a test must fail each time
 .PHONY: mutants

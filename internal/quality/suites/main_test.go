@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,12 +39,61 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		err := run(path, tt.backend, strings.NewReader(tt.events), &out)
+		err := run(path, tt.backend, strings.NewReader(tt.events), &out, nil)
 		if err != nil {
 			out.WriteString(err.Error())
 		}
 		if (err != nil) != tt.bad || !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s: want %q in:\n%s", tt.name, tt.want, &out)
 		}
+	}
+}
+
+// A package that fails once is reported and passes; one that fails again, or one of
+// many, fails.
+func TestRerun(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "suites.txt")
+	if err := os.WriteFile(list, []byte("gpu unit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failing := strings.ReplaceAll(events, `"pass"`, `"fail"`)
+	var many strings.Builder
+	for _, pkg := range []string{"gpu", "a", "b", "c"} {
+		many.WriteString(strings.ReplaceAll(failing, "culvert/gpu", "culvert/"+pkg))
+	}
+	for _, tt := range []struct {
+		name, first, second string
+		want                string
+		bad                 bool
+	}{
+		{"passes alone", failing, events, "UNSTABLE gpu failed at first", false},
+		{"fails again", failing, failing, "BAD  gpu: failed", true},
+		{"dies again", failing, "", "BAD  gpu: failed", true},
+		{"too many", many.String(), events, "BAD  gpu: failed", true},
+		{"passed at once", events, failing, "1 passed, 0 failed, 1 skipped", false},
+	} {
+		var out strings.Builder
+		err := run(list, "unit", strings.NewReader(tt.first), &out, func(string) (io.Reader, error) {
+			return strings.NewReader(tt.second), nil
+		})
+		if (err != nil) != tt.bad || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: error %v, want %q in:\n%s", tt.name, err, tt.want, &out)
+		}
+	}
+}
+
+func TestRunAlone(t *testing.T) {
+	for _, command := range []string{"echo", "false"} {
+		r, err := runAlone([]string{command, "-x"})("gpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := io.ReadAll(r)
+		if command == "echo" && string(out) != "-x ./gpu\n" {
+			t.Errorf("%s: got %q", command, out)
+		}
+	}
+	if _, err := runAlone([]string{"/nonexistent"})("gpu"); err == nil {
+		t.Error("a command that does not exist: no error")
 	}
 }

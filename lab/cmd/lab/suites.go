@@ -17,7 +17,7 @@ Run the test suites, each in a fresh guest, and print one line for each.
 
 EXIT STATUS
   0  every suite passed, or was skipped with a reason
-  1  a suite failed; its output was printed
+  1  a suite failed twice; its output was printed
 
 Flags:
 `
@@ -78,6 +78,14 @@ func runAll(ctx context.Context, suites []suite.Suite, asJSON bool, std stdio) (
 	defer r.Close()
 	for _, s := range suites {
 		res := r.Run(ctx, s)
+		if res.Outcome == suite.Fail && ctx.Err() == nil {
+			// A second run tells a defect of the suite from one of the moment.
+			fmt.Fprintf(std.err, "%s%s failed (%s): running it again\n", res.Output, s.Name, res.Reason)
+			if again := r.Run(ctx, s); again.Outcome == suite.OK {
+				again.Reason = "UNSTABLE: failed at first (" + res.Reason + "), and passed when run again"
+				res = again
+			}
+		}
 		if res.Outcome == suite.Fail {
 			code = 1
 		}
