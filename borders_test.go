@@ -73,13 +73,14 @@ var below = map[string][]string{
 	"internal/dl":         {},
 	"internal/ptx":        {"gpu"},
 	"internal/storage":    {},
+	"internal/blockstack": {"internal/dev", "internal/storage", "route"},
 	"internal/uring":      {},
 	"internal/wc":         {},
 	"internal/dev":        {"internal/abi", "internal/dev"},
 	"internal/rm":         {"internal/abi", "internal/dev", "internal/wc", "gpu"},
 	"internal/ring":       {"gpu", "internal/uring", "internal/storage", "internal/tune"},
 	"route":               {"internal/human"},
-	"internal/ladder":     {"internal/env", "gpu", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
+	"internal/ladder":     {"internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},
 	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/hostmem", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},
 	"internal/env":        {},
@@ -98,7 +99,7 @@ var below = map[string][]string{
 	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
 	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/storage", "internal/human"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/storage", "internal/human"},
-	"internal/check":      {"gpu", "cufile", "route", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
+	"internal/check":      {"gpu", "cufile", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

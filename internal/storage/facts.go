@@ -15,6 +15,11 @@ type Facts struct {
 	Direct Direct `json:"o_direct"`
 	// Capacity is the size of a block device; 0 for a file, whose size changes.
 	Capacity int64 `json:"capacity,omitempty"`
+	// What the file system does to this file's bytes in host memory.
+	Encrypted  bool `json:"encrypted,omitempty"`
+	Compressed bool `json:"compressed,omitempty"`
+	Verity     bool `json:"verity,omitempty"`
+	Journalled bool `json:"journalled,omitempty"`
 }
 
 // Direct is what O_DIRECT requires of a request.
@@ -47,8 +52,21 @@ func factsOf(fd int) (Facts, error) {
 		return Facts{}, ErrFileType
 	}
 	f.FS = fileSystem(fd)
+	f.Encrypted = st.Attributes&unix.STATX_ATTR_ENCRYPTED != 0
+	f.Compressed = st.Attributes&unix.STATX_ATTR_COMPRESSED != 0
+	f.Verity = st.Attributes&unix.STATX_ATTR_VERITY != 0
+	f.Journalled = !f.Block && journalled(fd)
 	f.Direct = directOf(fd, &st)
 	return f, nil
+}
+
+const journalData = 0x4000 // FS_JOURNAL_DATA_FL, chattr +j
+
+// journalled reports whether the data of a file goes through a journal. statx has no
+// bit for it; a file system without such flags answers with an error.
+func journalled(fd int) bool {
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	return err == nil && flags&journalData != 0
 }
 
 // directOf reads the alignment that statx reports. A zero dio_mem_align means "no

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -17,25 +18,38 @@ type Mount struct {
 	Options string `json:"options"` // of the mount and of the super block
 }
 
+// Mounts returns the mounts in proc/self/mountinfo of root, in its order.
+func Mounts(root fs.FS) ([]Mount, error) {
+	f, err := root.Open(mountInfo)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []Mount
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		if m, ok := parseMount(sc.Text()); ok {
+			list = append(list, m)
+		}
+	}
+	return list, sc.Err()
+}
+
+const mountInfo = "proc/self/mountinfo"
+
 // FindMount finds the mount of a device in proc/self/mountinfo of root: the last one,
 // which is on top when mounts are stacked.
 func FindMount(root fs.FS, dev string) (Mount, error) {
-	const name = "proc/self/mountinfo"
-	f, err := root.Open(name)
+	list, err := Mounts(root)
 	if err != nil {
 		return Mount{}, err
 	}
-	defer f.Close()
-	var found *Mount
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if m, ok := parseMount(sc.Text()); ok && m.Dev == dev {
-			found = &m
+	for _, m := range slices.Backward(list) {
+		if m.Dev == dev {
+			return m, nil
 		}
 	}
-	if found == nil {
-		return Mount{}, fmt.Errorf("%s: no mount of device %s: %w", name, dev, fs.ErrNotExist)
-	}
-	return *found, nil
+	return Mount{}, fmt.Errorf("%s: no mount of device %s: %w", mountInfo, dev, fs.ErrNotExist)
 }
 
 // parseMount parses "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue".
@@ -47,7 +61,7 @@ func parseMount(line string) (Mount, bool) {
 	}
 	m := Mount{Dev: left[2], Point: unescape(left[4]), FS: right[0], Source: unescape(right[1]), Options: left[5]}
 	if len(right) > 2 {
-		m.Options += "," + right[2]
+		m.Options += "," + unescape(right[2])
 	}
 	return m, true
 }
@@ -75,7 +89,7 @@ func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 	if _, err := fs.Stat(root, path.Join(dir, "partition")); err == nil {
 		dir = path.Dir(dir)
 	}
-	b := BlockDevice{Name: path.Base(dir), PCI: pciOf(dir)}
+	b := BlockDevice{Name: path.Base(dir), PCI: PCI(dir)}
 	// The device of an NVMe namespace is its controller, which has no driver; the PCI
 	// function has.
 	for _, of := range []string{path.Join(dir, "device"), "sys/bus/pci/devices/" + b.PCI} {
@@ -92,8 +106,8 @@ func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
 	return b, nil
 }
 
-// pciOf is the last PCI address in a sysfs path, that of the drive's controller.
-func pciOf(dir string) string {
+// PCI is the last PCI address in a sysfs path, that of the drive's controller.
+func PCI(dir string) string {
 	last := ""
 	for _, part := range strings.Split(dir, "/") {
 		if len(part) == len("0000:3d:00.0") && part[4] == ':' && part[7] == ':' && part[10] == '.' {
