@@ -14,18 +14,27 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel"
 )
 
-// machineTree reads one of the machines that package ladder keeps. Symbolic links
-// are left out: nothing here follows any.
+// machineTree reads one of the machines that package ladder keeps.
 func machineTree(t *testing.T, name string) tree {
 	t.Helper()
-	a, err := txtar.ParseFile(filepath.Join("../ladder/testdata/machines", name+".txtar"))
+	return parseTree(t, filepath.Join("../ladder/testdata/machines", name+".txtar"))
+}
+
+// parseTree reads files and symbolic links ("NAME -> TARGET") of a captured machine.
+func parseTree(t *testing.T, file string) tree {
+	t.Helper()
+	a, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	root := fstest.MapFS{}
 	for _, f := range a.Files {
-		if strings.Contains(f.Name, "/") && !strings.Contains(f.Name, " -> ") {
-			root[f.Name] = &fstest.MapFile{Data: f.Data}
+		name, target, link := strings.Cut(f.Name, " -> ")
+		switch {
+		case link:
+			root[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink}
+		case strings.Contains(name, "/"):
+			root[name] = &fstest.MapFile{Data: f.Data}
 		}
 	}
 	return tree{root}

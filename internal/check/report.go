@@ -39,6 +39,8 @@ type Devices struct {
 	GPUs    []GPU    `json:"gpus"`
 	Nodes   []Node   `json:"nodes"`
 	Modules []Module `json:"modules"`
+	NICs    []NIC    `json:"nics"`             // RDMA devices
+	NoNIC   string   `json:"no_nic,omitempty"` // why there can be none
 }
 
 // A GPU with the attributes that decide which routes it has.
@@ -96,12 +98,16 @@ func Look(m *machine.Machine) (r *Report, err error) {
 // lookDevices lists the GPUs of a driver, which may be nil, and what os has.
 func lookDevices(drv gpu.Driver, os dev.OS) (*Devices, error) {
 	d := &Devices{GPUs: []GPU{}, Nodes: lookNodes(os), Modules: lookModules(os)}
-	if drv == nil {
-		return d, nil
+	var err error
+	if drv != nil {
+		var infos []gpu.Info
+		infos, err = drv.Devices()
+		for _, info := range infos {
+			d.GPUs = append(d.GPUs, lookGPU(drv, info))
+		}
 	}
-	infos, err := drv.Devices()
-	for _, info := range infos {
-		d.GPUs = append(d.GPUs, lookGPU(drv, info))
+	if d.NICs = lookNICs(os, d.GPUs); len(d.NICs) == 0 {
+		d.NoNIC = none(os)
 	}
 	return d, err
 }

@@ -66,6 +66,7 @@ func (t *text) devices(d *Devices) {
 		}
 		t.item(m.Name, state, m.For, cmp.Or(m.Detail, m.Note, fixText(m.Fix)))
 	}
+	t.nics(d)
 }
 
 func (n *Node) state() string {
