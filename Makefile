@@ -75,12 +75,14 @@ fuzz:
 		for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
-## soak: millions of random transfers and changes against a model of pread and pwrite
+## soak: millions of random transfers, kills and attacks against models
 .PHONY: soak
 soak:
 	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS)
+	@$(GO) test -count=1 -timeout 4h -v ./cmd/culvert/crashtest -crash.random $(SOAKSEEDS)
 
-SOAKOPS ?= 5000000
+SOAKOPS   ?= 5000000
+SOAKSEEDS ?= 200
 
 ## clean: remove build outputs
 .PHONY: clean

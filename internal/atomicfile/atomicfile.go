@@ -27,6 +27,15 @@ import (
 // Suffix ends the names of temporary files that [Sweep] removes.
 const Suffix = ".culvert-tmp"
 
+// Temporary reports whether a name is one of a temporary file. Nothing else can have
+// it for long: Sweep removes it.
+func Temporary(name string) bool {
+	return strings.HasPrefix(name, tempPrefix("")) && strings.HasSuffix(name, Suffix)
+}
+
+// ErrTemporary means that a file is to have the name of a temporary file.
+var ErrTemporary = errors.New("temporary files of culvert have such names, and later runs remove them (fix: choose another name)")
+
 // Options refine [Create].
 type Options struct {
 	Mode fs.FileMode // before the umask
@@ -92,6 +101,9 @@ func CreateIn(dir *Dir, name string, o Options) (*File, error) {
 		o.Step = func(string) {}
 	}
 	f := &File{dir: dir, name: name, opts: o}
+	if Temporary(name) {
+		return nil, targetError(dir.Path(name), ErrTemporary)
+	}
 	if err := f.create(); err != nil {
 		return nil, targetError(dir.Path(name), err)
 	}
@@ -298,7 +310,7 @@ func Sweep(dir string) {
 func (d *Dir) Sweep(prefix string) {
 	list, _ := d.Names(".")
 	for _, name := range list {
-		if strings.HasPrefix(name, tempPrefix(prefix)) && strings.HasSuffix(name, Suffix) {
+		if strings.HasPrefix(name, tempPrefix(prefix)) && Temporary(name) {
 			d.removeLeftover(name)
 		}
 	}

@@ -243,6 +243,10 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
+	if atomicfile.Temporary(filepath.Base(rel)) {
+		w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "the name of a temporary file of culvert"})
+		return nil
+	}
 	st, err := w.src.Stat(rel)
 	if w.tree.opts.Follow && errors.Is(err, os.ErrNotExist) {
 		return dangling(w.src.Path(rel), err)

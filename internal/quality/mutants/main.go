@@ -115,7 +115,10 @@ func (m mutant) run() error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command("go", append([]string{"test", "-count=1", "-overlay=" + overlay}, m.test...)...).CombinedOutput()
+	test := exec.Command("go", append([]string{"test", "-count=1"}, m.test...)...)
+	// A variable, so that programs which the test builds have the edit, too.
+	test.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	out, err := test.CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return err
 	}

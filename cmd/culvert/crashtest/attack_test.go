@@ -1,0 +1,5 @@
+package crashtest
+
+const attackerRole = "CRASHTEST_ATTACKER"
+
+func attack() {}
