@@ -66,7 +66,7 @@ func seeds(fixed ...uint64) []uint64 {
 // A world is the directory in which a command works.
 type world struct {
 	t   *testing.T
-	dir string // absolute
+	dir string  // absolute
 	out *output // of the last command
 }
 

@@ -203,7 +203,7 @@ func (n node) String() string {
 // temporary reports whether a name is one that culvert may leave when it is killed.
 func temporary(name string) bool {
 	base := filepath.Base(name)
-	return strings.HasPrefix(base, ".") && strings.Contains(base, "culvert-")
+	return reserved(base) || base == ".culvert-cp.journal" || strings.HasPrefix(base, ".culvert-") && !slices.Contains(names, base)
 }
 
 // reserved reports whether a path has the name of a temporary file, which is not
