@@ -9,6 +9,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/human"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
 )
@@ -36,6 +37,8 @@ type Config struct {
 	// memory by a faster path.
 	ForceBAR1 bool
 	Points    *syncpoint.Points // passed by fabric, pins and modules; may be nil
+	// Liar, if not nil, has all drives lie: those of Drives and the one under nvidia-fs.
+	Liar *nvme.Liar
 	// Fail, if not nil, is called for each allocation of nvidia_p2p and can make it
 	// fail.
 	Fail func(site string) bool
@@ -48,7 +51,8 @@ var models = map[string]func() softgpu.Model{
 }
 
 // ParseConfig parses the format of CULVERT_SOFT:
-// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7".
+// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7". For lie see
+// [nvme.ParseLiar].
 func ParseConfig(text string) (Config, error) {
 	var c Config
 	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
@@ -56,6 +60,9 @@ func ParseConfig(text string) (Config, error) {
 		if err := c.set(key, value); err != nil {
 			return Config{}, fmt.Errorf("software machine %q: %s: %w", text, item, err)
 		}
+	}
+	if c.Liar != nil {
+		c.Liar.Seed = c.Seed
 	}
 	return c, nil
 }
@@ -85,10 +92,12 @@ func (c *Config) set(key, value string) (err error) {
 		c.Heap, err = parseBool(value)
 	case "seed":
 		c.Seed, err = strconv.ParseUint(value, 0, 64)
+	case "lie":
+		c.Liar, err = nvme.ParseLiar(value, 0)
 	case "peer":
 		c.Peer = value
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, lie)")
 	}
 	return err
 }

@@ -7,6 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A liar gets the seed, wherever it is in the text.
+func TestParseConfigLiar(t *testing.T) {
+	c, err := ParseConfig("lie=drop:100,seed=7")
+	if err != nil || c.Liar.Seed != 7 || c.Liar.OneIn != 100 {
+		t.Errorf("%+v, %v", c.Liar, err)
+	}
+}
+
 func TestParseConfig(t *testing.T) {
 	for _, tc := range []struct {
 		text string
@@ -24,6 +32,7 @@ func TestParseConfig(t *testing.T) {
 		{text: "memory=99999999999G", err: "too large"},
 		{text: "gpus=0", err: "must be 1 to 16"},
 		{text: "model=h100", err: "models: h200, small-bar, pageable"},
+		{text: "lie=flatter", err: "lies: any, drop, misdirect"},
 		{text: "colour=blue", err: "unknown key"},
 	} {
 		got, err := ParseConfig(tc.text)

@@ -48,6 +48,7 @@ func (m *Machine) addDrive(d Drive) (*nvme.Controller, error) {
 		return nil, err
 	}
 	m.onClose(c.Close)
+	c.Lie(m.cfg.Liar)
 	m.mu.Lock()
 	m.drives = append(m.drives, c)
 	m.mu.Unlock()
@@ -68,6 +69,16 @@ func (d *Drive) disk() (*block.File, error) {
 		return block.NewMemory(d.Size)
 	}
 	return nil, nil
+}
+
+// Lie has all drives of the machine lie from now on; nil ends it.
+func (m *Machine) Lie(l *nvme.Liar) {
+	if m.storage != nil {
+		m.storage.Lie(l)
+	}
+	for _, d := range m.Drives() {
+		d.Lie(l)
+	}
 }
 
 // Drives returns the machine's drives in the order in which they were added.

@@ -53,6 +53,7 @@ func (m *Machine) loadModule(name string) error {
 		return nil // such memory is for the real kernel's direct I/O
 	}
 	m.storage = nvmestorage.New(func() (*pcie.Function, error) { return m.topology.Plug(0) }, m.cfg.Heap)
+	m.storage.Lie(m.cfg.Liar)
 	_ = m.loaded(m.storage, nil)
 	mod, err := nvfs.New(m.os, nvfs.Config{
 		RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points, Storage: []nvfs.Storage{m.storage, nvmestorage.RDMA{}},

@@ -47,6 +47,7 @@ func (g *Guest) WriteV(segs [][]byte, off int64) (int, error) {
 }
 
 func (g *Guest) move(trap uintptr, segs [][]byte, off int64) (moved int, err error) {
+	g.err = nil // the last call's counts
 	v := &g.vec
 	v.set(segs)
 	defer clear(v.iov) // of its pointers

@@ -38,6 +38,8 @@ type Controller struct {
 	badBlock faults.List[badBlock]
 	stats    counters
 	tamper   atomic.Pointer[func(Completion) []Completion]
+	liar     atomic.Pointer[Liar]
+	late     late // the delayed read of a liar
 
 	mu     sync.Mutex
 	parked []parked

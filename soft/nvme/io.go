@@ -92,12 +92,21 @@ func (w *worker) transfer(sq *subQueue, cmd *abi.Command, ns *namespace, op Op) 
 	if op == Write {
 		dir = pcie.Read
 	}
+	liar := w.c.liar.Load()
+	if liar != nil {
+		w.c.late.deliver(w.c)
+	}
 	access, err := w.c.fn.AcquireAll(w.ranges, dir)
 	if err != nil {
 		return abi.DATA_TRANSFER_ERROR
 	}
 	w.c.cfg.Points.At("nvme.acquired", uint64(sq.id))
-	s := w.move(ns, access.Segs(), int64(lba<<ns.shift), n, op)
+	var s abi.Status
+	if lie, dice, ok := liar.pick(); ok {
+		s = w.tell(liar, lie, dice, ns, access.Segs(), int64(lba<<ns.shift), n, op)
+	} else {
+		s = w.move(ns, access.Segs(), int64(lba<<ns.shift), n, op)
+	}
 	w.c.cfg.Points.At("nvme.moved", uint64(sq.id))
 	moved := n
 	if s != abi.SUCCESS {

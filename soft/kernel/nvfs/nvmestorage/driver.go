@@ -29,6 +29,7 @@ type Driver struct {
 	fn   *pcie.Function
 	ctrl *controller
 	err  error // why there is none
+	liar *nvme.Liar
 }
 
 var (
@@ -91,6 +92,16 @@ func (d *Driver) Stats() nvme.Stats {
 	return d.ctrl.Stats()
 }
 
+// Lie has the drive lie from now on; nil ends it.
+func (d *Driver) Lie(l *nvme.Liar) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.liar = l
+	if d.ctrl != nil {
+		d.ctrl.Lie(l)
+	}
+}
+
 // use returns the controller with mu held for reading.
 func (d *Driver) use() (*controller, error) {
 	d.mu.RLock()
@@ -130,6 +141,8 @@ func (d *Driver) start() error {
 		return err // nothing is wrong with the drive: the next request may have descriptors
 	case err != nil:
 		d.err = fmt.Errorf("nvme %s: %w", d.fn.Name(), errors.Join(syscall.EIO, err))
+	default:
+		d.ctrl.Lie(d.liar)
 	}
 	return d.err
 }
