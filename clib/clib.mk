@@ -7,7 +7,7 @@ CC      := gcc
 endif
 LIB     ?= lib
 CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
-CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl
+CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl $(LDFLAGS)
 CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/gocore.c
 
 ## lib: the C libraries, into lib/

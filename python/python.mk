@@ -1,8 +1,9 @@
-# The Python package: nothing to build, tests in an environment of their own.
+# The Python package: its tests and its wheel, in environments of their own.
 # Included by the Makefile at the root.
 
 PYTHON      ?= python3
 PYTHON_VENV ?= bin/python
+WHEEL_TOOLS ?= bin/wheel-tools
 
 .PHONY: python-test
 ## python-test: the Python package against the safetensors package from PyPI
@@ -15,14 +16,25 @@ python-test: lib-core $(PYTHON_VENV)/stamp
 .PHONY: python-hardware
 ## python-hardware: bin/python-hardware, to be run on a machine with a GPU and torch
 python-hardware: lib-core
-	rm -rf bin/python-hardware && mkdir -p bin/python-hardware/culvert
+	rm -rf bin/python-hardware && mkdir -p bin/python-hardware/culvert/lib
 	cp python/culvert/*.py bin/python-hardware/culvert
-	cp $(LIB)/libculvert.so bin/python-hardware/culvert
+	cp $(LIB)/libculvert.so bin/python-hardware/culvert/lib
 	cp python/hardware.py bin/python-hardware
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/python-hardware/culvert-command ./cmd/culvert
 	CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o bin/python-hardware/tensor.test ./tensor
 
+# Zig links against an old glibc: needed here, and by no other target.
+.PHONY: wheel wheel-test
+## wheel: the wheel for all Linux of glibc 2.28 and later, and the sdist, into bin/wheel
+wheel: $(WHEEL_TOOLS)/stamp
+	$(WHEEL_TOOLS)/bin/python python/wheel.py bin/wheel
+
+## wheel-test: build the wheel and try it in empty environments
+wheel-test:
+	PYTHONDONTWRITEBYTECODE=1 $(PYTHON) python/wheel_test.py
+
 $(PYTHON_VENV)/stamp: python/requirements.txt
-	$(PYTHON) -m venv $(PYTHON_VENV)
-	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
-	touch $@
+	$(PYTHON) python/environment.py $(PYTHON_VENV) $<
+
+$(WHEEL_TOOLS)/stamp: python/wheel-requirements.txt
+	$(PYTHON) python/environment.py $(WHEEL_TOOLS) $<

@@ -31,7 +31,7 @@ def places():
     if env:
         yield os.path.join(env, "libculvert.so") if os.path.isdir(env) else env
         return
-    yield os.path.join(here, "libculvert.so")
+    yield os.path.join(here, "lib", "libculvert.so")
     yield os.path.join(here, "..", "..", "lib", "libculvert.so")
     yield "/usr/local/lib/culvert/libculvert.so"
     yield "/usr/lib/culvert/libculvert.so"

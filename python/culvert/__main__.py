@@ -1,0 +1,5 @@
+"""python -m culvert: the culvert command."""
+
+from ._command import main
+
+main()
