@@ -29,12 +29,13 @@ deps:
 		else echo "missing:$$missing: install it to run all tests"; fi; \
 	fi
 
-## lint: gofumpt, vet, staticcheck
+## lint: gofumpt, vet, staticcheck, Prometheus' linter
 .PHONY: lint
 lint:
 	@out="$$($(TOOL) gofumpt -l $$(git ls-files -co --exclude-standard '*.go'))"; if [ -n "$$out" ]; then echo "gofumpt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck $(PKGS)
+	@$(GO) run -C tools ./promlint < internal/stats/testdata/metrics.prom
 
 ## build: the culvert command, static of C, into bin/
 .PHONY: build

@@ -1,10 +1,12 @@
 package cufile
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/stats"
 	"github.com/culvert-io/culvert/route"
 )
@@ -40,18 +42,24 @@ type sums struct {
 	attach sync.Once
 	open   atomic.Pointer[stats.File]
 	final  atomic.Pointer[stats.Totals] // when the file is closed
+
+	described atomic.Int32 // route of the description + 1; 0 if there is none
+	changes   atomic.Int32 // of the description
 }
 
-// add counts a transfer of n bytes, which took d.
-func (s *sums) add(f *File, shard uint32, r *route.Receipt, n uint64, d time.Duration, err error) {
+// add counts a transfer to or from mem, which took d.
+func (s *sums) add(f *File, shard uint32, r *route.Receipt, mem gpu.Span, d time.Duration, err error) {
 	in := s.open.Load()
 	if in == nil {
 		in = s.begin(f)
 	}
 	in.Add(shard, &stats.Transfer{
 		Write: r.Dir == route.Write, Route: int(r.Route), Bytes: r.By[r.Route], Host: r.Host.Bytes,
-		Retries: r.Retries, Time: d, Failed: err != nil && uint64(r.Bytes) < n,
+		Retries: r.Retries, Time: d, Failed: err != nil && uint64(r.Bytes) < mem.Len,
 	})
+	if s.described.Load() != int32(r.Route)+1 && r.Bytes > 0 {
+		s.describe(in, r, mem)
+	}
 	if r.By[r.Route] == r.Bytes {
 		return
 	}
@@ -60,6 +68,24 @@ func (s *sums) add(f *File, shard uint32, r *route.Receipt, n uint64, d time.Dur
 			in.AddBytes(shard, r.Dir == route.Write, id, moved)
 		}
 	}
+}
+
+// maxDescriptions bounds the cost for a file whose transfers alternate between
+// routes.
+const maxDescriptions = 16
+
+// describe tells readers of the statistics why the file's transfers take their
+// route. It runs when the route changes, not for each transfer.
+func (s *sums) describe(in *stats.File, r *route.Receipt, mem gpu.Span) {
+	s.described.Store(int32(r.Route) + 1)
+	if s.changes.Add(1) > maxDescriptions {
+		return
+	}
+	lines := make([]string, 0, len(r.Declined))
+	for _, d := range r.Declined.List() {
+		lines = append(lines, d.String())
+	}
+	process().Describe(in, stats.Description{GPU: mem.Dev, Ceiling: r.Ceiling, Declined: strings.Join(lines, "\n")})
 }
 
 func (s *sums) begin(f *File) *stats.File {

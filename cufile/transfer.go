@@ -178,7 +178,7 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 			if k > i { // they ran together, and each has the time of all
 				took = 0
 			}
-			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem.Len, took, err)
+			f.sums.add(f, b.shard, &res[k], b.ops[k].Mem, took, err)
 			f.logFallback(ctx, plan, &res[k])
 		}
 		if err != nil {

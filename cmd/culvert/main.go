@@ -122,7 +122,7 @@ EXIT STATUS
 		}
 		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newNVMe(), newTune(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newTune(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,46 +13,143 @@ import (
 
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/internal/top"
 )
 
 type statsOptions struct {
-	pid  int
-	json bool
+	pid         int
+	json        bool
+	all         bool
+	openmetrics bool
+	watch       bool
+	interval    time.Duration
+	count       int
 }
 
 func newStats() *cobra.Command {
-	var o statsOptions
+	o := statsOptions{interval: time.Second}
 	cmd := &cobra.Command{
-		Use:   "stats -p PID",
-		Short: "Print the transfer totals of a process",
-		Long: `Print a process's transfer totals by route and file. They include transfers
-through Culvert's libcufile.so.0. The process is not interrupted. Totals
-remain at least a minute after exit, those of the user's last 256 processes. The
-kernel says which process made them; root may read those of all users.
+		Use:   "stats [-p PID]",
+		Short: "List the processes that move data, or print the totals of one",
+		Long: `List the processes that move data through Culvert, or print the transfer totals
+of one by route and file. They include transfers through Culvert's
+libcufile.so.0. The processes are not interrupted. Totals remain at least a
+minute after exit, those of the user's last 256 processes. The kernel says which
+process made them; root may read those of all users.
+
+--watch prints a line per process and interval. --openmetrics prints the totals
+as metrics that Prometheus' node exporter reads from a file (textfile collector).
 
 EXIT STATUS
   0  the totals were printed
   1  the process has none, or they cannot be read
   2  invalid command line`,
-		Example: `  culvert stats -p 4711
-  culvert stats -p $(pgrep -n python3) --json`,
+		Example: `  culvert stats
+  culvert stats -p 4711
+  culvert stats -p $(pgrep -n python3) --json
+  culvert stats --watch --interval 5s
+  culvert stats --openmetrics > /var/lib/node_exporter/culvert.prom`,
 		Args: args(cobra.NoArgs),
 		RunE: run(o.run),
 	}
 	cmd.Flags().IntVarP(&o.pid, "pid", "p", 0, "process ID")
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "also list processes that have ended")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.openmetrics, "openmetrics", false, "print metrics for Prometheus")
+	cmd.Flags().BoolVar(&o.watch, "watch", false, "print the rates of each interval until interrupted")
+	cmd.Flags().DurationVar(&o.interval, "interval", o.interval, "of --watch, at least 100ms")
+	cmd.Flags().IntVar(&o.count, "count", 0, "end --watch after this many intervals")
+	cmd.MarkFlagsMutuallyExclusive("json", "openmetrics", "watch")
 	return cmd
 }
 
-func (o *statsOptions) run(_ context.Context, _ []string, out io.Writer) error {
-	if o.pid <= 0 {
-		return usageError{errors.New("missing -p PID")}
+func (o *statsOptions) run(ctx context.Context, _ []string, out io.Writer) error {
+	if o.pid < 0 {
+		return usageError{fmt.Errorf("invalid process ID %d", o.pid)}
+	}
+	if o.watch {
+		return o.watchRates(ctx, out)
+	}
+	list, err := o.read()
+	switch {
+	case err != nil:
+		return fmt.Errorf("stats: %w", err)
+	case o.openmetrics:
+		return stats.WriteMetrics(out, list)
+	case o.pid > 0:
+		return show(out, o.json, newStatsResult(list[0]))
+	case o.json:
+		results := []statsResult{}
+		for _, s := range list {
+			results = append(results, newStatsResult(s))
+		}
+		return writeJSON(out, results)
+	}
+	return printProcesses(out, list)
+}
+
+// read returns the totals of the process, or of all.
+func (o *statsOptions) read() ([]*stats.Snapshot, error) {
+	if o.pid == 0 {
+		return stats.List(o.all || o.openmetrics), nil
 	}
 	s, err := stats.Read(o.pid)
-	if err != nil {
-		return fmt.Errorf("stats: %w", err)
+	return []*stats.Snapshot{s}, err
+}
+
+func printProcesses(out io.Writer, list []*stats.Snapshot) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "no process moves data through Culvert (-a lists those that have ended)")
+		return err
 	}
-	return show(out, o.json, newStatsResult(s))
+	w := human.Table(out)
+	fmt.Fprintln(w, "PID\tSTATE\tREAD\tWRITTEN\tTHROUGH HOST\tERRORS\tROUTES\tCOMMAND")
+	for _, s := range list {
+		r := newStatsResult(s)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.PID, r.state(), human.Size(r.Total.ReadBytes), human.Size(r.Total.WriteBytes),
+			human.Size(r.Total.HostBytes), r.Total.Errors, routeNames(r.Total.Routes), human.Name(r.Command))
+	}
+	return w.Flush()
+}
+
+func routeNames(routes []statsRoute) string {
+	names := []string{}
+	for _, e := range routes {
+		names = append(names, human.Name(e.Route))
+	}
+	return cmp.Or(strings.Join(names, ","), "-")
+}
+
+// watchRates prints a line per process and interval.
+func (o *statsOptions) watchRates(ctx context.Context, out io.Writer) error {
+	if err := checkInterval(o.interval); err != nil {
+		return err
+	}
+	ticks := time.NewTicker(o.interval)
+	defer ticks.Stop()
+	var m top.Meter
+	for n := 0; ; n++ {
+		list, err := o.read()
+		if err != nil {
+			return fmt.Errorf("stats: %w", err)
+		}
+		now := time.Now()
+		rows := m.Step(now, list)
+		for _, r := range rows {
+			if n > 0 {
+				fmt.Fprintf(out, "%s pid=%d read=%s write=%s host=%s ops=%.0f/s latency=%s errors=%d route=%s command=%s\n", now.Format(time.RFC3339), r.PID,
+					human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host), r.Ops, r.Latency, r.Errors, cmp.Or(r.Route, "-"), human.Name(r.Command))
+			}
+		}
+		if o.count > 0 && n == o.count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+	}
 }
 
 // A statsResult is what stats prints.
@@ -114,13 +211,16 @@ func newStatsSums(t *stats.Totals, names []string) statsSums {
 	return s
 }
 
+func (r statsResult) state() string {
+	if r.Alive {
+		return "running"
+	}
+	return "ended"
+}
+
 func (r statsResult) String() string {
 	out := new(strings.Builder)
-	state := "running"
-	if !r.Alive {
-		state = "ended"
-	}
-	fmt.Fprintf(out, "process  %d, %s, since %s, user %d\n         %s\n", r.PID, state, r.Started.Format(time.DateTime), r.UID, human.Name(r.Command))
+	fmt.Fprintf(out, "process  %d, %s, since %s, user %d\n         %s\n", r.PID, r.state(), r.Started.Format(time.DateTime), r.UID, human.Name(r.Command))
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "route\treads\tbytes\twrites\tbytes\t")
 	for _, e := range r.Total.Routes {

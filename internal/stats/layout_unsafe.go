@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// The layout of a segment. A change must raise layoutVersion.
+// The layout of a segment. A change must raise layoutVersion, unless it gives a
+// meaning to bytes that were unused, and 0 means that nothing is known.
 const (
 	layoutVersion = 2
 
@@ -16,8 +17,9 @@ const (
 	// Routes is the number of routes that a block has counters for.
 	Routes = 16
 
-	slots    = 64
-	nameSize = 256
+	slots        = 64
+	nameSize     = 256
+	declinedSize = 704
 )
 
 var magic = [8]byte{'c', 'u', 'l', 'v', 's', 't', 'a', 't'}
@@ -41,11 +43,14 @@ type header struct {
 type slot struct {
 	_     structs.HostLayout
 	State atomic.Uint32
-	_     [4]byte
+	GPU   uint32 // the GPU's number + 1; 0 if unknown
 	Name  [nameSize]byte
-	_     [1024 - 8 - nameSize]byte
-	Block Block
-	_     [1024]byte
+	// Ceiling is the pinned-copy rate in bytes per second; 0 if unknown.
+	Ceiling  uint64
+	Declined [declinedSize]byte // one line per decline
+	_        [1024 - 16 - nameSize - declinedSize]byte
+	Block    Block
+	_        [1024]byte
 }
 
 // A Block sums transfers. Its zero value is ready to use.

@@ -47,15 +47,15 @@ func New(routes []string) *Process {
 	for i, name := range routes[:min(len(routes), Routes)] {
 		copy(h.RouteNames[i][:len(h.RouteNames[i])-1], name)
 	}
-	put(&h.Command, strings.Join(os.Args, " "))
+	put(h.Command[:], strings.Join(os.Args, " "))
 	p.seg.Slots[others].State.Store(open)
 	h.Magic = magic // last: it says that the rest is valid
 	return p
 }
 
 // put writes a text, truncated if it does not fit.
-func put(to *[nameSize]byte, text string) {
-	clear(to[:])
+func put(to []byte, text string) {
+	clear(to)
 	copy(to[:len(to)-1], text)
 }
 
@@ -83,7 +83,9 @@ func (p *Process) Attach(name string) *File {
 	if s.State.Load() == closed {
 		s.Block.moveTo(&p.seg.Slots[others].Block)
 	}
-	put(&s.Name, name)
+	put(s.Name[:], name)
+	s.GPU, s.Ceiling = 0, 0
+	put(s.Declined[:], "")
 	s.State.Store(open)
 	p.seg.Header.Changes.Add(1)
 	return &File{block: &s.Block, slot: i}
@@ -116,6 +118,27 @@ func (p *Process) Detach(f *File) Totals {
 	p.seg.Slots[f.slot].State.Store(closed)
 	p.closed = append(p.closed, f.slot)
 	return t
+}
+
+// A Description is what a reader may want to know of a file's transfers.
+type Description struct {
+	GPU      int     // its number
+	Ceiling  float64 // the pinned-copy rate in bytes per second; 0 if unknown
+	Declined string  // one line per route that was declined
+}
+
+// Describe replaces the description of a file.
+func (p *Process) Describe(f *File, d Description) {
+	if f.slot == others {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.seg.Slots[f.slot]
+	p.seg.Header.Changes.Add(1)
+	s.GPU, s.Ceiling = uint32(d.GPU+1), uint64(d.Ceiling)
+	put(s.Declined[:], d.Declined)
+	p.seg.Header.Changes.Add(1)
 }
 
 // Add counts a transfer in a shard.

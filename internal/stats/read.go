@@ -1,10 +1,12 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +31,7 @@ type FileSnapshot struct {
 	Name   string
 	Open   bool
 	Totals Totals
+	Description
 }
 
 // Read reads the totals of a process: the segment that the process made, according
@@ -44,6 +47,35 @@ func Read(pid int) (*Snapshot, error) {
 		return nil, missing(pid)
 	}
 	return best.read()
+}
+
+// List reads the totals of the processes that run and that this user may read, by
+// start time; with ended, also of those that have ended, after the others. A segment
+// that cannot be read is left out: its process may just have ended.
+func List(ended bool) []*Snapshot {
+	best := map[int]*entry{}
+	for _, e := range entries() {
+		pid := int(e.desc.Cpid)
+		if e.desc.Segsz >= headerSize && (ended || e.alive()) && (best[pid] == nil || e.before(best[pid])) && e.credible() && e.marked() {
+			best[pid] = &e
+		}
+	}
+	var list []*Snapshot
+	for _, e := range best {
+		if s, err := e.read(); err == nil {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Snapshot) int {
+		if a.Alive != b.Alive {
+			if a.Alive {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.PID, b.PID))
+	})
+	return list
 }
 
 // before orders the segments of one process ID.
@@ -143,11 +175,16 @@ func (s *segment) read() *Snapshot {
 		state := slot.State.Load()
 		all.add(&slot.Block)
 		if i != others {
-			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, slot.Block.Totals()})
+			snap.Files = append(snap.Files, FileSnapshot{text(slot.Name[:]), state == open, slot.Block.Totals(), slot.description()})
 		}
 	}
 	snap.Totals = all.totals()
 	return snap
+}
+
+// description returns GPU -1 if it is unknown.
+func (s *slot) description() Description {
+	return Description{int(s.GPU) - 1, float64(s.Ceiling), text(s.Declined[:])}
 }
 
 // text is what comes before the first NUL.

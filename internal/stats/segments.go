@@ -109,16 +109,26 @@ const (
 // sweep removes the segments of this user's ended processes, except the latest
 // ones. It ignores errors, because the next process tries again.
 func sweep(list []entry, now time.Time) {
-	ended := slices.DeleteFunc(slices.Clone(list), func(e entry) bool {
-		d := &e.desc
-		return d.Nattch > 0 || d.Segsz != segmentSize || int(d.Perm.Cuid) != os.Geteuid() || d.Perm.Key != unix.IPC_PRIVATE
-	})
-	slices.SortFunc(ended, func(a, b entry) int { return cmp.Compare(b.lastUse(), a.lastUse()) }) // the latest first
-	for i, e := range ended {
-		if (i >= maxEnded || now.Sub(time.Unix(e.lastUse(), 0)) > keep) && e.ours() {
+	for _, e := range surplus(list, os.Geteuid(), now) {
+		if e.ours() {
 			_ = remove(e.id)
 		}
 	}
+}
+
+// surplus returns the segments of a user's ended processes that are too old or too
+// many. Some may be those of other programs.
+func surplus(list []entry, user int, now time.Time) []entry {
+	ended := slices.DeleteFunc(slices.Clone(list), func(e entry) bool {
+		d := &e.desc
+		return d.Nattch > 0 || d.Segsz != segmentSize || int(d.Perm.Cuid) != user || d.Perm.Key != unix.IPC_PRIVATE
+	})
+	slices.SortFunc(ended, func(a, b entry) int { return cmp.Compare(b.lastUse(), a.lastUse()) }) // the latest first
+	recent := slices.IndexFunc(ended, func(e entry) bool { return now.Sub(time.Unix(e.lastUse(), 0)) > keep })
+	if recent < 0 {
+		recent = len(ended)
+	}
+	return ended[min(recent, maxEnded):]
 }
 
 // lastUse is when the segment was detached, or made and never attached, in seconds

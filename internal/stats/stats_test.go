@@ -300,40 +300,61 @@ func TestCredible(t *testing.T) {
 	}
 }
 
-// Segments of ended processes do not use up those that the kernel has for everybody,
-// and memory of other programs is never removed.
+// Segments of ended processes do not use up those that the kernel has for everybody.
+// The test makes none: other processes of this user sweep at the same time.
+func TestSurplus(t *testing.T) {
+	const user = 1000
+	now := time.Unix(1e9, 0)
+	ended := func(id int, age time.Duration) entry {
+		e := entry{id: id, desc: unix.SysvShmDesc{Segsz: segmentSize, Dtime: now.Add(-age).Unix()}}
+		e.desc.Perm.Cuid, e.desc.Perm.Key = user, unix.IPC_PRIVATE
+		return e
+	}
+	var recent []entry
+	for i := range maxEnded {
+		recent = append(recent, ended(i, keep/2))
+	}
+	running, others, small, named := ended(1, time.Hour), ended(2, time.Hour), ended(3, time.Hour), ended(4, time.Hour)
+	running.desc.Nattch, others.desc.Perm.Cuid, small.desc.Segsz, named.desc.Perm.Key = 1, 0, 4096, 7
+	for name, tt := range map[string]struct {
+		list []entry
+		want []int
+	}{
+		"as many as allowed": {recent, nil},
+		"the oldest go":      {append([]entry{ended(900, keep-time.Second), ended(901, keep-2*time.Second)}, recent...), []int{901, 900}},
+		"too old":            {[]entry{ended(902, keep+time.Second), ended(903, 0)}, []int{902}},
+		"not ours":           {[]entry{running, others, small, named}, nil},
+	} {
+		var got []int
+		for _, e := range surplus(tt.list, user, now) {
+			got = append(got, e.id)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A segment of an ended process is removed, and memory of other programs is not.
 func TestSweep(t *testing.T) {
 	newProcess(t) // or skip
-	var list []entry
-	for i := range maxEnded + 3 {
-		id, mem, err := create() // New would sweep
+	for name, contents := range map[string]string{"ours": string(magic[:]), "another program's": "another program's"} {
+		id, mem, err := create()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = remove(id) })
-		list = append(list, entry{id: id})
-		if i == maxEnded+2 {
-			copy(mem, "another program's")
-		} else {
-			headerAt(mem).Magic = magic
-		}
+		copy(mem, contents)
+		e := entry{id: id}
 		if err := unix.SysvShmDetach(mem); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for i := range list {
-		if _, err := unix.SysvShmCtl(list[i].id, unix.IPC_STAT, &list[i].desc); err != nil {
+		if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &e.desc); err != nil {
 			t.Fatal(err)
 		}
-		list[i].desc.Dtime += int64(i)
-	}
-	list[len(list)-1].desc.Dtime = 0 // the oldest
-	list[len(list)-1].desc.Ctime = 0
-	sweep(list, time.Now())
-	for i, e := range list {
-		_, there := entryOf(t, e.id)
-		if want := i > 1; there != want {
-			t.Errorf("segment %d of %d: there is %v, want %v", i, len(list), there, want)
+		sweep([]entry{e}, time.Now().Add(2*keep))
+		if _, there := entryOf(t, id); there == (name == "ours") {
+			t.Errorf("%s: there is %v", name, there)
 		}
 	}
 }

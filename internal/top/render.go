@@ -1,0 +1,333 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/culvert-io/culvert/internal/human"
+)
+
+// A View is the state of the screen.
+type View struct {
+	Rows     []Row // all, in any order
+	Now      time.Time
+	Order    Order
+	Filter   string
+	Typing   bool // the filter is being typed
+	Selected int  // among the lines of processes and files
+	Detail   bool // show the selected file
+	ASCII    bool // the terminal shows no other characters
+}
+
+// A Line is a line of the screen.
+type Line struct {
+	Text  string
+	Style Style
+}
+
+// A Style says what a line is.
+type Style int
+
+// The styles.
+const (
+	Plain Style = iota
+	Title
+	Header
+	Process
+	Selected
+	Alert
+)
+
+// Render draws the view in lines that fit a screen.
+func (v *View) Render(width, height int) []Line {
+	lines := []Line{{v.title(width), Title}}
+	if v.Detail {
+		lines = append(lines, v.detail(width)...)
+	} else {
+		lines = append(lines, v.table(width, height-2)...)
+	}
+	lines = lines[:min(len(lines), height-1)]
+	for len(lines) < height-1 {
+		lines = append(lines, Line{})
+	}
+	return append(lines, Line{cut(v.keys(width), width), Header})
+}
+
+func (v *View) title(width int) string {
+	var read, write, host float64
+	for i := range v.Rows {
+		read, write, host = read+v.Rows[i].Read, write+v.Rows[i].Write, host+v.Rows[i].Host
+	}
+	left := fmt.Sprintf("culvert top  %d processes  read %s  write %s  host %s", len(v.Rows), human.Rate(read), human.Rate(write), human.Rate(host))
+	if len(v.Rows) == 1 {
+		left = strings.Replace(left, "processes", "process", 1)
+	}
+	right := v.Now.Format(time.TimeOnly)
+	if gap := width - len(left) - len(right); gap > 0 {
+		return left + strings.Repeat(" ", gap) + right
+	}
+	return cut(left, width)
+}
+
+func (v *View) keys(width int) string {
+	switch {
+	case v.Typing:
+		return "filter: " + v.Filter + "_   (enter: apply, esc: clear)"
+	case v.Detail:
+		return "esc back  q quit"
+	case width < 60:
+		return "q quit  s sort  / filter  enter inspect"
+	}
+	filter := ""
+	if v.Filter != "" {
+		filter = fmt.Sprintf(" (%q)", v.Filter)
+	}
+	return fmt.Sprintf("q quit  s sort by %s  / filter%s  up/down select  enter inspect", v.Order, filter)
+}
+
+// lines are the rows of processes and files, in order.
+func (v *View) lines() (list []*Row) {
+	rows := Arrange(v.Rows, v.Order, v.Filter)
+	for i := range rows {
+		list = append(list, &rows[i])
+		for k := range rows[i].Files {
+			list = append(list, &rows[i].Files[k])
+		}
+	}
+	return list
+}
+
+// Move selects another line.
+func (v *View) Move(by int) { v.Selected = min(max(v.Selected+by, 0), max(len(v.lines())-1, 0)) }
+
+func (v *View) table(width, height int) []Line {
+	list := v.lines()
+	if len(list) == 0 {
+		text := "No process moves data through Culvert."
+		if v.Filter != "" {
+			text = "No process or file matches the filter."
+		}
+		return []Line{{}, {cut(text, width), Plain}}
+	}
+	v.Move(0)
+	cols := columnsFor(width)
+	head := Line{cols.header(width), Header}
+	from := max(0, v.Selected-(height-1)+1)
+	lines := []Line{head}
+	for i := from; i < len(list) && len(lines) < height; i++ {
+		r := list[i]
+		style := Plain
+		switch {
+		case i == v.Selected:
+			style = Selected
+		case r.Errors > 0 && r.File != "":
+			style = Alert
+		case r.File == "":
+			style = Process
+		}
+		lines = append(lines, Line{cols.row(r, width, v.ASCII), style})
+	}
+	return lines
+}
+
+// detail is the selected file or process, whole.
+func (v *View) detail(width int) []Line {
+	list := v.lines()
+	v.Move(0)
+	if len(list) == 0 {
+		return nil
+	}
+	r := list[v.Selected]
+	texts := []string{"", fmt.Sprintf("process   %d  %s", r.PID, human.Name(r.Command))}
+	if r.File != "" {
+		texts = append(texts, "file      "+human.Name(r.File))
+	}
+	if r.GPU >= 0 {
+		texts = append(texts, fmt.Sprintf("GPU       gpu:%d", r.GPU))
+	}
+	texts = append(texts, "route     "+r.Route,
+		fmt.Sprintf("rate      read %s, write %s, through host memory %s", human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host)),
+		fmt.Sprintf("latency   %s mean of %.0f transfers/s", latency(r.Latency), r.Ops),
+		fmt.Sprintf("in all    %s, %d errors", human.Size(r.Bytes), r.Errors))
+	if r.Link > 0 {
+		texts = append(texts, fmt.Sprintf("link      %.0f%% of the pinned-copy rate", 100*r.Link))
+	}
+	texts = append(texts, "history   "+sparkline(r.History, historyLength, v.ASCII), "")
+	if len(r.Declined) > 0 {
+		texts = append(texts, "Better routes were not used because:")
+		for _, d := range r.Declined {
+			texts = append(texts, wrap("- "+human.Text(d), width)...)
+		}
+	}
+	lines := make([]Line, len(texts))
+	for i, text := range texts {
+		lines[i].Text = cut(text, width)
+	}
+	return lines
+}
+
+// A column has a fixed width and is right-aligned; the first one, the name, takes
+// what is left.
+type column struct {
+	title string
+	width int
+	need  int // the width of the screen from which on it is shown
+	text  func(r *Row, ascii bool) string
+}
+
+var allColumns = columns{
+	{"GPU", 3, 60, func(r *Row, _ bool) string { return number(r.GPU) }},
+	{"ROUTE", 7, 30, func(r *Row, _ bool) string { return r.Route }},
+	{"READ/s", 6, 30, func(r *Row, _ bool) string { return rate(r.Read) }},
+	{"WRITE/s", 7, 40, func(r *Row, _ bool) string { return rate(r.Write) }},
+	{"HOST/s", 6, 90, func(r *Row, _ bool) string { return rate(r.Host) }},
+	{"LINK", 4, 72, func(r *Row, _ bool) string { return percent(r.Link) }},
+	{"LATENCY", 7, 72, func(r *Row, _ bool) string { return latency(r.Latency) }},
+	{"ERR", 4, 50, func(r *Row, _ bool) string { return fmt.Sprint(r.Errors) }},
+	{"HISTORY", 8, 80, func(r *Row, ascii bool) string { return sparkline(r.History, 8, ascii) }},
+}
+
+type columns []column
+
+func columnsFor(width int) (cols columns) {
+	for _, c := range allColumns {
+		if width >= c.need {
+			cols = append(cols, c)
+		}
+	}
+	return cols
+}
+
+func (cols columns) nameWidth(width int) int {
+	for _, c := range cols {
+		width -= c.width + 1
+	}
+	return max(width, 1)
+}
+
+func (cols columns) header(width int) string {
+	return cols.line(width, "PID COMMAND, FILE", func(c column) string { return c.title })
+}
+
+func (cols columns) row(r *Row, width int, ascii bool) string {
+	name := "  " + shorten(human.Name(r.File), cols.nameWidth(width)-2)
+	if r.File == "" {
+		name = fmt.Sprintf("%d %s", r.PID, human.Name(r.Command))
+		if r.Ended {
+			name = fmt.Sprintf("%d (ended) %s", r.PID, human.Name(r.Command))
+		}
+	}
+	return cols.line(width, name, func(c column) string { return c.text(r, ascii) })
+}
+
+func (cols columns) line(width int, name string, text func(column) string) string {
+	var b strings.Builder
+	n := cols.nameWidth(width)
+	name = cut(name, n)
+	b.WriteString(name + strings.Repeat(" ", n-utf8.RuneCountInString(name)))
+	for _, c := range cols {
+		cell := cut(text(c), c.width)
+		b.WriteString(strings.Repeat(" ", c.width+1-utf8.RuneCountInString(cell)) + cell)
+	}
+	return b.String()
+}
+
+func number(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func rate(bps float64) string {
+	for _, u := range []struct {
+		unit string
+		size float64
+	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
+		if bps >= u.size {
+			return fmt.Sprintf("%.3g%s", bps/u.size, u.unit)
+		}
+	}
+	if bps == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", bps)
+}
+
+func percent(share float64) string {
+	if share == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*share)
+}
+
+func latency(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%dus", d.Microseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.0fs", d.Seconds())
+}
+
+// sparkline draws rates as bars of the largest.
+func sparkline(rates []float64, width int, ascii bool) string {
+	bars := []rune("▁▂▃▄▅▆▇█")
+	if ascii {
+		bars = []rune("_.-:=+*#")
+	}
+	most := 0.0
+	for _, r := range rates {
+		most = max(most, r)
+	}
+	if most == 0 {
+		return ""
+	}
+	rates = rates[max(0, len(rates)-width):]
+	out := make([]rune, len(rates))
+	for i, r := range rates {
+		out[i] = bars[min(int(r/most*float64(len(bars))), len(bars)-1)]
+	}
+	return string(out)
+}
+
+// cut drops what does not fit.
+func cut(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:max(width, 0)])
+}
+
+// shorten drops the middle of a name, because the end of a path says most.
+func shorten(s string, width int) string {
+	runes := []rune(s)
+	if len(runes) <= width {
+		return s
+	}
+	if width < 8 {
+		return string(runes[:max(width, 0)])
+	}
+	head := width / 4
+	return string(runes[:head]) + "~" + string(runes[len(runes)-(width-head-1):])
+}
+
+// wrap breaks a text at spaces. Lines after the first are indented.
+func wrap(s string, width int) (lines []string) {
+	words := strings.Fields(s)
+	line := words[0]
+	for _, word := range words[1:] {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = "  " + word
+			continue
+		}
+		line += " " + word
+	}
+	return append(lines, line)
+}
