@@ -22,9 +22,9 @@ lib-core:
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 
-$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/other.c clib/shim/lease.c clib/shim/cufile.map $(CLIB_DEPS)
+$(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/other.c clib/shim/lease.c clib/shim/cufile.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/async.c clib/shim/other.c clib/shim/lease.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/other.c clib/shim/lease.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)

@@ -36,8 +36,8 @@
 //	cufileapi.API.Read     looks the handle up
 //	cufile.File.ReadAt     chooses the route and moves the data: a batch of one
 //
-// cuFileReadv ends in cufile.File.ReadvAt, and the entries of cuFileBatchIOSubmit run
-// in groups by cufile.Driver.Do.
+// cuFileReadv ends in cufile.File.ReadvAt, cuFileReadAsync in cufile.File.ReadAsync, and
+// the entries of cuFileBatchIOSubmit run in groups by cufile.Driver.Do.
 //
 // # A call of the software CUDA
 //

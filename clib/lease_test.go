@@ -61,7 +61,7 @@ func buildSanitized(root, shipped string) (build, error) {
 	}
 	args := []string{
 		"-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-Ishim", "-Iinclude",
-		"-Wl,-z,nodelete", "-Wl,-soname,libcufile.so.0", "-o", filepath.Join(b.lib, "libcufile.so.0"), "shim/cufile.c", "shim/async.c", "shim/gocore.c",
+		"-Wl,-z,nodelete", "-Wl,-soname,libcufile.so.0", "-o", filepath.Join(b.lib, "libcufile.so.0"), "shim/cufile.c", "shim/gocore.c",
 	}
 	for _, name := range []string{"lease.c", "cufile_local.c"} {
 		source, werr := writeShim(b.lib, name)

@@ -243,16 +243,6 @@ func TestCancelled(t *testing.T) {
 	golden(t, "cancel.txt", r.stdout+r.stderr)
 }
 
-// TestStreams: stream I/O needs no libcuda in a program with the runtime, and wild
-// pointers return codes.
-func TestStreams(t *testing.T) {
-	r := run(t, libraries(t), compile(t, "streams.c", "-Wl,--as-needed"), filepath.Join(t.TempDir(), "data"))
-	golden(t, "streams.txt", r.stdout)
-	if r.status != 0 || r.stderr != "" {
-		t.Errorf("status %d, stderr %q", r.status, r.stderr)
-	}
-}
-
 // TestSanitized runs the call-by-call programs with shims compiled with the address
 // and undefined-behaviour sanitizers.
 func TestSanitized(t *testing.T) {

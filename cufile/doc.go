@@ -26,12 +26,13 @@
 //	cuFileRead, cuFileWrite                File.ReadAt, File.WriteAt
 //	cuFileReadv, cuFileWritev              File.ReadvAt, File.WritevAt
 //	cuFileBatchIOSubmit                    Driver.Do
+//	cuFileReadAsync, cuFileWriteAsync      File.ReadAsync, File.WriteAsync
 //	CUfileOpError                          Code, inside *Error
 //	cufile.log                             WithLogger
 //
 // # Ordering
 //
-// Transfers are not ordered with streams. Before a write the work that produces
+// Transfers are not ordered with streams, except those of ReadAsync and WriteAsync. Before a write the work that produces
 // the bytes must have finished, and before a read the work that still uses the
 // memory: synchronise the stream. Work that is submitted after a read sees what
 // it brought. (The C library waits for the default stream by itself, because

@@ -32,6 +32,9 @@ type Driver struct {
 
 	leases LeaseHolder // nil if no leases are granted
 
+	words   *completionWords // nil before stream I/O
+	streams streamLocks
+
 	buffers bufferTable
 	plain   *ladder.Ladder // for memory that is on no GPU
 }
@@ -109,7 +112,8 @@ func (d *Driver) UseCount() int {
 }
 
 // Close drops a reference. The last one waits for transfers in flight and
-// releases everything that was registered.
+// releases everything that was registered. Transfers that wait in streams fail when
+// their turn comes; the GPUs are closed after the last of them.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.count == 0 {
@@ -136,12 +140,20 @@ func (d *Driver) Close() error {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var errs []error
-	for i, g := range d.gpus {
-		errs = append(errs, g.ladder.Close(), g.dev.Close())
-		delete(d.gpus, i)
-	}
+	gpus, words := d.gpus, d.words
+	d.gpus, d.words = map[int]*gpuState{}, nil
 	d.probe, d.closing = nil, false
+	if words == nil {
+		return closeGPUs(gpus)
+	}
+	return words.end(func() error { return closeGPUs(gpus) })
+}
+
+func closeGPUs(gpus map[int]*gpuState) error {
+	var errs []error
+	for _, g := range gpus {
+		errs = append(errs, g.ladder.Close(), g.dev.Close())
+	}
 	return errors.Join(errs...)
 }
 

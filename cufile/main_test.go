@@ -14,8 +14,15 @@ import (
 // Most tests run on hardware, too, from a binary of go test -c.
 var machineKind = flag.String("cufile.machine", machine.Soft, "the `machine`: soft or real")
 
+// randomly makes property tests choose other inputs in each run.
+var randomly = flag.Bool("cufile.random", false, "use random seeds in property tests")
+
 // The statistics and measurements of tests go to a directory of their own.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*randomly {
+		flag.Set("rapid.seed", "1")
+	}
 	if os.Getenv(exitEnv) != "" { // the child of TestExitWithoutCloseLeavesNothing
 		os.Exit(m.Run())
 	}

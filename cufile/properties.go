@@ -22,7 +22,7 @@ type Properties struct {
 	// Status has a bit of dstatusflags for each kind of storage that a route reaches
 	// directly on this machine now.
 	Status uint32 `json:"status"`
-	// Features has the bits of fflags: batches and parallel I/O.
+	// Features has the bits of fflags: batches, streams and parallel I/O.
 	Features uint32 `json:"features"`
 }
 
@@ -31,12 +31,13 @@ const (
 	statusNVMeP2P = 1 << 11
 
 	featureBatch    = 1 << 1
+	featureStreams  = 1 << 2
 	featureParallel = 1 << 3
 )
 
 // Properties describes the driver. Status is 0 on a closed driver.
 func (d *Driver) Properties() Properties {
-	p := Properties{NVFS: [2]int{nvfsMajor, nvfsMinor}, Features: featureBatch | featureParallel}
+	p := Properties{NVFS: [2]int{nvfsMajor, nvfsMinor}, Features: featureBatch | featureStreams | featureParallel}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, g := range d.gpus {

@@ -41,6 +41,7 @@ const (
 	ErrNotSupported                Code = 801
 	ErrSystemNotReady              Code = 802
 	ErrSystemDriverMismatch        Code = 803
+	ErrStreamCaptureUnsupported    Code = 900
 	ErrUnknown                     Code = 999
 )
 

@@ -110,6 +110,23 @@ type Stream interface {
 	Close() error
 }
 
+// A Borrower is a driver that uses streams of other parts of the process, by their
+// CUstream or the number of a default stream.
+type Borrower interface {
+	// Borrow does not check the handle: the driver follows it as a pointer. A default
+	// stream is that of the context and the thread of the caller, so the goroutine
+	// must be locked to its thread until it has used the stream.
+	Borrow(handle uintptr) (BorrowedStream, error)
+}
+
+// A BorrowedStream is a stream with another owner. Values are comparable.
+type BorrowedStream interface {
+	Do(func()) error
+	Wait(a Addr, value uint64, width int, cond Cond) error
+	// Capturing reports whether the work of the stream is recorded into a graph.
+	Capturing() (bool, error)
+}
+
 // An Event is a position in a stream.
 type Event interface {
 	Done() (bool, error)

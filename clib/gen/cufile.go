@@ -55,8 +55,8 @@ var cufile = Library{
 		// Streams.
 		{Decl: "CUfileError_t cuFileStreamRegister(CUstream stream, unsigned flags)"},
 		{Decl: "CUfileError_t cuFileStreamDeregister(CUstream stream)"},
-		{Decl: "CUfileError_t cuFileReadAsync(CUfileHandle_t fh, void *base, size_t *size_p, off_t *file_offset_p, off_t *buf_offset_p, ssize_t *bytes_read_p, CUstream stream)"},
-		{Decl: "CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size_p, off_t *file_offset_p, off_t *buf_offset_p, ssize_t *bytes_written_p, CUstream stream)"},
+		{Decl: "CUfileError_t cuFileReadAsync(CUfileHandle_t fh, void *base, size_t *size_p, off_t *file_offset_p, off_t *buf_offset_p, ssize_t *bytes_read_p, CUstream stream)", Thread: true},
+		{Decl: "CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size_p, off_t *file_offset_p, off_t *buf_offset_p, ssize_t *bytes_written_p, CUstream stream)", Thread: true},
 
 		// Parameters.
 		{Decl: "CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t param, size_t *value)"},

@@ -41,8 +41,11 @@ func (e *entry) goEntry() string {
 		word    int
 	)
 	at := -1
-	if e.lib.Calls {
+	switch {
+	case e.lib.Calls:
 		args = append(args, "t")
+	case e.Thread:
+		args = append(args, "t.Thread")
 	}
 	for i, p := range e.params {
 		if p.pointer() && !p.nullable {

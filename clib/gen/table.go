@@ -48,6 +48,8 @@ type Func struct {
 	Only int
 	// Plain methods return the C value itself instead of an error.
 	Plain bool
+	// Thread is set for a method that takes the thread of the caller first.
+	Thread bool
 	// Unsupported is set for a function without a method: the error of package
 	// dispatch that it returns.
 	Unsupported string

@@ -14,7 +14,6 @@
  * the dynamic linker then finds here (seen in 1.15.1).
  */
 #define _GNU_SOURCE
-#include "async.h"
 #include "gocore.h"
 #include "lease.h"
 #include "other.h"
@@ -117,10 +116,6 @@ bool culvert_file_call(enum culvert_entry fn, const uint64_t *args, int64_t *val
 		atomic_store_explicit(&opened, true, memory_order_relaxed);
 	if (fn == FN_cuFileDriverClose_v2 && !atomic_load_explicit(&opened, memory_order_relaxed))
 		answered |= culvert_close_other(value);
-	if (answered && *value == 0 && (fn == FN_cuFileReadAsync || fn == FN_cuFileWriteAsync)) {
-		/* The Go core has checked the arguments. */
-		*value = culvert_file_word(culvert_in_stream(fn == FN_cuFileWriteAsync, args));
-	}
 	errno = saved;
 	return answered;
 }

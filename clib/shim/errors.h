@@ -42,6 +42,7 @@
 	X(801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported") \
 	X(802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized") \
 	X(803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination") \
+	X(900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing") \
 	X(999, "CUDA_ERROR_UNKNOWN", "unknown error") \
 
 
@@ -91,5 +92,6 @@
 	X(801, "cudaErrorNotSupported", "operation not supported") \
 	X(802, "cudaErrorSystemNotReady", "system not yet initialized") \
 	X(803, "cudaErrorSystemDriverMismatch", "system has unsupported display driver / cuda driver combination") \
+	X(900, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing") \
 	X(999, "cudaErrorUnknown", "unknown error") \
 

@@ -27,6 +27,8 @@ int main(int argc, char **argv)
 	do {                                                               \
 		n = 0;                                                     \
 		int err = (int)(call).err;                                 \
+		cudaStreamSynchronize(s);                                  \
+		cudaStreamSynchronize(NULL);                               \
 		printf("%s: %d, %zd bytes\n", what, err, n);               \
 	} while (0)
 	TRY("read", cuFileReadAsync(h, dev, &size, &file_offset, &buf_offset, &n, (CUstream)s));

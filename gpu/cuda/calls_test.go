@@ -83,6 +83,13 @@ func TestCalls(t *testing.T) {
 		{"Stream.Write 8", func() error { return s.Write(0x10, 1<<32|7, 8) }, []string{"cuStreamWriteValue64_v2(0x51, 0x10, 4294967303, 0)"}},
 		{"Stream.Wait 4", func() error { return s.Wait(0x10, 9, 4, gpu.CondNOR) }, []string{"cuStreamWaitValue32_v2(0x51, 0x10, 9, 3)"}},
 		{"Stream.Wait 8", func() error { return s.Wait(0x10, 1<<32, 8, gpu.CondEQ) }, []string{"cuStreamWaitValue64_v2(0x51, 0x10, 4294967296, 1)"}},
+		{"Stream.Capturing", func() error {
+			capturing, err := s.Capturing()
+			if !capturing {
+				t.Error("not capturing")
+			}
+			return err
+		}, []string{"cuStreamIsCapturing(0x51)"}},
 		{"Stream.Record", func() error { return s.Record(ev1) }, []string{"cuEventRecord(0xe1, 0x51)"}},
 		{"Stream.WaitEvent", func() error { return s.WaitEvent(ev2) }, []string{"cuStreamWaitEvent(0x51, 0xe2, 0)"}},
 		{"Stream.Synchronize", s.Synchronize, []string{"cuStreamSynchronize(0x51)"}},

@@ -46,6 +46,7 @@ type symbols struct {
 	cuCtxCreate_v2             symbol `since:"3.2"`  // (ctx*, flags, dev)
 	cuCtxCreate_v4             symbol `since:"12.5"` // (ctx*, params*, flags, dev)
 	cuCtxDestroy               symbol `v2:"only"`
+	cuCtxGetCurrent            symbol
 	cuCtxSetCurrent            symbol
 	cuCtxPushCurrent           symbol `v2:"only"`
 	cuCtxPopCurrent            symbol `v2:"only"`
@@ -96,6 +97,7 @@ type symbols struct {
 	cuStreamWriteValue64 symbol `v2:"or bare" since:"9.0"`
 	cuStreamWaitValue32  symbol `v2:"or bare" since:"8.0"`
 	cuStreamWaitValue64  symbol `v2:"or bare" since:"9.0"`
+	cuStreamIsCapturing  symbol `since:"10.0"`
 	cuLaunchHostFunc     symbol `since:"10.0"`
 	cuMemcpyAsync        symbol
 	cuMemsetD8Async      symbol

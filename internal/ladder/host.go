@@ -21,12 +21,12 @@ const hostPage = 4096
 // is read and written in place.
 type hostRoute struct {
 	basic
-	dev  gpu.Device
-	pool sync.Pool // of *[]byte, hostChunk long, page aligned
+	copies copier
+	pool   sync.Pool // of *[]byte, hostChunk long, page aligned
 }
 
 func newHost(dev gpu.Device) *hostRoute {
-	h := &hostRoute{dev: dev}
+	h := &hostRoute{copies: copier{dev: dev}}
 	h.pool.New = func() any {
 		b := alignedBytes(hostChunk, hostPage)
 		return &b
@@ -53,6 +53,9 @@ func (h *hostRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 	}
 	return nil
 }
+
+// Close closes the streams of the copies.
+func (h *hostRoute) Close() error { return h.copies.close() }
 
 func (h *hostRoute) run(ctx context.Context, op *Op, r *route.Receipt, buf []byte) error {
 	for done := uint64(0); done < op.Mem.Len; {
@@ -81,13 +84,13 @@ func (h *hostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr) (int, 
 	case op.Kind.OnDevice() && op.Dir == route.Read:
 		n, err := op.Src.ReadAt(stage, off)
 		if n > 0 {
-			if cerr := h.dev.CopyIn(addr, stage[:n]); cerr != nil {
+			if cerr := h.copies.in(op, addr, stage[:n]); cerr != nil {
 				return 0, cerr
 			}
 		}
 		return n, err
 	case op.Kind.OnDevice():
-		if err := h.dev.CopyOut(stage, addr); err != nil {
+		if err := h.copies.out(op, stage, addr); err != nil {
 			return 0, err
 		}
 		return op.Src.WriteAt(stage, off)

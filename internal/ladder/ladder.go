@@ -71,6 +71,16 @@ func (l *Ladder) Deregister(span gpu.Span) {
 	}
 }
 
+// Prepare makes what routes make at first use. A transfer that a stream waits for must
+// not make it: pinning memory can wait for streams.
+func (l *Ladder) Prepare() {
+	for _, r := range l.routes {
+		if p, ok := r.(interface{ prepare() }); ok {
+			p.prepare()
+		}
+	}
+}
+
 // Has reports whether the machine has a route.
 func (l *Ladder) Has(id route.ID) bool {
 	for _, d := range l.absent {

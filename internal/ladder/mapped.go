@@ -53,8 +53,14 @@ func (m *mappedRoute) Traits(src Source) (Traits, *route.Decline) {
 	return Traits{ID: route.Mapped, Reads: true, texts: &mappedTexts}, nil
 }
 
+// mappedInStream is why an op in a stream is declined: unpinning waits for streams.
+var mappedInStream = decline(route.Mapped, "stream", "the transfer is part of a stream, and unpinning would wait for that stream", "")
+
 // State says whether pages of the file could not be pinned before.
 func (m *mappedRoute) State(op *Op) State {
+	if op.InStream {
+		return State{Learned: mappedInStream}
+	}
 	if d, ok := m.rejected.Load(op.file()); ok {
 		return State{Learned: d.(*route.Decline)}
 	}

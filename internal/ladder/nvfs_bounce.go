@@ -22,12 +22,14 @@ type nvfsBounce struct {
 	mu     sync.Mutex // held during a transfer
 	addr   gpu.Addr
 	shadow *nvfs.Buffer
+	copies copier
 }
 
 func (b *nvfsBounce) open(r *nvfsRoute) (err error) {
 	if b.shadow != nil {
 		return nil
 	}
+	b.copies.dev = r.dev
 	if b.addr, err = r.dev.Alloc(gpu.KindDevice, nvfsBounceSize, 0); err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (b *nvfsBounce) close(dev gpu.Device) error {
 	if b.shadow == nil {
 		return nil
 	}
-	err := errors.Join(b.shadow.Close(), dev.Free(b.addr))
+	err := errors.Join(b.copies.close(), b.shadow.Close(), dev.Free(b.addr))
 	b.shadow = nil
 	return err
 }
@@ -98,7 +100,7 @@ func (r *nvfsRoute) bounceChunk(f *nvfsFile, op *Op, at, want int64) (int64, err
 		if uint64(want) != blocks {
 			return 0, unix.EINVAL // choose has declined it
 		}
-		if err := r.dev.Copy(b.addr, mem, blocks); err != nil {
+		if err := b.copies.within(op, b.addr, mem, blocks); err != nil {
 			return 0, err
 		}
 		return b.shadow.Write(f.File, at, blocks, 0)
@@ -108,5 +110,5 @@ func (r *nvfsRoute) bounceChunk(f *nvfsFile, op *Op, at, want int64) (int64, err
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	return n, r.dev.Copy(mem, b.addr+gpu.Addr(in), uint64(n))
+	return n, b.copies.within(op, mem, b.addr+gpu.Addr(in), uint64(n))
 }

@@ -34,6 +34,9 @@ type Op struct {
 	// Buf is the registered buffer that Mem is part of; it stays registered during
 	// the op. Nil for memory that is not registered.
 	Buf Registration
+	// InStream means that a stream waits for the op. A route must then not call what
+	// waits for streams: synchronous copies, freeing or unpinning memory.
+	InStream bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
 }

@@ -81,6 +81,9 @@ func (r *ringRoute) open() (*ring.Ring, error) {
 	return r.ring, nil
 }
 
+// prepare makes the ring. If that fails, the transfers say why.
+func (r *ringRoute) prepare() { _, _ = r.open() }
+
 // Run hands the batch to the ring.
 func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	rg, err := r.open()

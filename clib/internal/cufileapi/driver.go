@@ -7,6 +7,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/lease"
+	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/machine"
 )
@@ -17,18 +18,20 @@ const Version = 1150
 // An API answers the cuFile API. The machine is opened by the first call that
 // needs one.
 type API struct {
-	// Log gets the errors of batch entries, which fail after their call.
+	// Log gets the errors of batch entries and of transfers in streams, which fail
+	// after their call.
 	Log func(function string, err error)
+	// Stream finds a stream of the thread's CUDA. It must be set.
+	Stream func(*softcuda.Thread, handle.ID) (cufile.Stream, error)
 
 	open func() (*machine.Machine, error)
 
-	drv  atomic.Pointer[cufile.Driver]
-	real bool // CUDA is NVIDIA's; known when there is a driver
+	drv atomic.Pointer[cufile.Driver]
 
 	mu      sync.Mutex // orders registrations and the last close
 	files   *handle.Table[*cufile.File]
 	batches *handle.Table[*batch]
-	streams map[handle.ID]bool // registered ones
+	streams map[handle.ID]uint32 // the flags of registered ones
 	params  parameters
 	bars    func() ([]uint64, error) // sizes of BAR1 in KiB by GPU, read once
 	stats   statistics
@@ -37,7 +40,7 @@ type API struct {
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]bool{}, params: newParameters()}
+	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]uint32{}, params: newParameters()}
 	a.bars = sync.OnceValues(a.readBars)
 	return a
 }
@@ -65,7 +68,6 @@ func (a *API) driver() (*cufile.Driver, error) {
 		opts = append(opts, cufile.WithLeases(a.leases))
 	}
 	drv := cufile.New(m, opts...)
-	a.real = !m.Soft
 	a.drv.Store(drv)
 	return drv, nil
 }

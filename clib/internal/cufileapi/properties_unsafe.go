@@ -28,10 +28,6 @@ type drvProps struct {
 
 var _ [56]byte = [unsafe.Sizeof(drvProps{})]byte{}
 
-// featureStreams is a bit of fflags that only the C library sets: the Go API has no
-// stream I/O.
-const featureStreams = 1 << 2
-
 // Bits of dcontrolflags.
 const (
 	controlPoll   = 1 << 0
@@ -62,7 +58,7 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 		MaxDirectIOSize:       a.size(paramDirectKB, true),
 		DStatusFlags:          uint32(has.Status),
 		DControlFlags:         controlCompat,
-		FFlags:                uint32(has.Features) | featureStreams,
+		FFlags:                uint32(has.Features),
 		MaxDeviceCacheSize:    uint32(a.size(paramCacheKB, true)),
 		PerBufferCacheSize:    uint32(a.size(paramPerBufferKB, true)),
 		MaxDevicePinnedSize:   uint32(a.size(paramPinnedKB, true)),

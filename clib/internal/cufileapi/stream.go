@@ -6,82 +6,151 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
-// Stream I/O runs in the C half of the library (shim/async.c), which has the
-// program's CUDA. The methods here only check the arguments.
+// Flags of cuFileStreamRegister: what is known when a transfer is enqueued, and is
+// read then. The last says that all is aligned, which nothing here needs to know.
+const (
+	fixedBufOff  = 1
+	fixedFileOff = 2
+	fixedSize    = 4
+	aligned      = 8
 
-const streamFlags = 1 | 2 | 4 | 8 // offsets and size are fixed, all are aligned
+	streamFlags = fixedBufOff | fixedFileOff | fixedSize | aligned
+)
 
-// StreamRegister is cuFileStreamRegister. It only records the stream.
+// StreamRegister is cuFileStreamRegister.
 func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	if _, err := a.driver(); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if flags&^streamFlags != 0 || a.streams[stream] {
-		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x must be within %#x, and the stream not registered (it is: %t)", flags, streamFlags, a.streams[stream])}
+	_, known := a.streams[stream]
+	if flags&^streamFlags != 0 || known {
+		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x must be within %#x, and the stream not registered (it is: %t)", flags, streamFlags, known)}
 	}
-	a.streams[stream] = true
+	a.streams[stream] = flags
 	return nil
 }
 
-// StreamDeregister is cuFileStreamDeregister.
+// StreamDeregister is cuFileStreamDeregister. Transfers in the stream are still done.
 func (a *API) StreamDeregister(stream handle.ID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.streams[stream] {
+	if _, known := a.streams[stream]; !known {
 		return &cufile.Error{Op: "deregister", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("not registered")}
 	}
 	delete(a.streams, stream)
 	return nil
 }
 
-// ReadAsync checks the arguments of cuFileReadAsync.
-func (a *API) ReadAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.checkAsync(id, size, off, bufOff, done, stream)
+// ReadAsync is cuFileReadAsync.
+func (a *API) ReadAsync(t *softcuda.Thread, id handle.ID, base, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return a.enqueue(t, route.Read, id, stream, &streamArgs{base, size, off, bufOff, done})
 }
 
-// WriteAsync checks those of cuFileWriteAsync.
-func (a *API) WriteAsync(id handle.ID, _, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.checkAsync(id, size, off, bufOff, done, stream)
+// WriteAsync is cuFileWriteAsync.
+func (a *API) WriteAsync(t *softcuda.Thread, id handle.ID, base, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+	return a.enqueue(t, route.Write, id, stream, &streamArgs{base, size, off, bufOff, done})
 }
 
-// checkAsync checks the arguments. A wild pointer faults here, where a fault
-// becomes a code.
-func (a *API) checkAsync(id handle.ID, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
+// streamArgs are the pointers of a transfer. They are followed when its turn comes.
+type streamArgs struct{ base, size, off, bufOff, done cmem.Ptr }
+
+func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, args *streamArgs) error {
 	if id == 0 {
 		return cufile.InvalidValue
 	}
-	if _, ok := a.files.Get(id); !ok {
+	f, ok := a.files.Get(id)
+	if !ok {
 		return cufile.HandleNotRegistered
 	}
-	for _, p := range []cmem.Ptr{size, off, bufOff} {
-		cmem.Probe(p)
+	args.probe()
+	s, err := a.Stream(t, stream)
+	if err != nil {
+		return &cufile.Error{Op: "find", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: err}
 	}
-	cmem.Touch(done)
-	if a.real {
-		return checkStream(stream)
+	a.mu.Lock()
+	flags := a.streams[stream]
+	a.mu.Unlock()
+	op := cufile.StreamOp{
+		Mem:  gpu.Span{Base: gpu.Addr(args.base)},
+		Args: args.load(flags),
+		Done: func(r route.Receipt, err error) { a.finish(dir, args, r, err) },
 	}
-	return nil
+	if dir == route.Read {
+		return f.ReadAsync(s, op)
+	}
+	return f.WriteAsync(s, op)
+}
+
+// probe faults at a wild pointer, in the call, where a fault becomes a code.
+func (p *streamArgs) probe() {
+	for _, at := range []cmem.Ptr{p.size, p.off, p.bufOff} {
+		cmem.Probe(at)
+	}
+	cmem.Touch(p.done)
+}
+
+// load returns the function that reads the arguments when the turn of the transfer
+// comes. Those that are fixed by flags of the stream are read now.
+func (p *streamArgs) load(flags uint32) func() (gpu.Span, int64, error) {
+	size, off, bufOff := cmem.Load[uint64](p.size), cmem.Load[int64](p.off), cmem.Load[int64](p.bufOff)
+	return func() (mem gpu.Span, at int64, err error) {
+		err = guard(func() error {
+			if flags&fixedSize == 0 {
+				size = cmem.Load[uint64](p.size)
+			}
+			if flags&fixedFileOff == 0 {
+				off = cmem.Load[int64](p.off)
+			}
+			if flags&fixedBufOff == 0 {
+				bufOff = cmem.Load[int64](p.bufOff)
+			}
+			mem, err = span(p.base, bufOff, size)
+			return err
+		})
+		return mem, off, err
+	}
+}
+
+// finish stores the result: bytes, or the negated errno that cuFileRead would have set.
+func (a *API) finish(dir route.Dir, p *streamArgs, r route.Receipt, err error) {
+	a.transferred(&r, gpu.Addr(p.base), err)
+	n := r.Bytes
+	if err != nil && !partial(n, err) {
+		n = -int64(Errno(err))
+	}
+	name := "cuFileReadAsync"
+	if dir == route.Write {
+		name = "cuFileWriteAsync"
+	}
+	if err != nil {
+		a.Log(name, err)
+	}
+	if err := guard(func() error { cmem.Store(p.done, n); return nil }); err != nil {
+		a.Log(name, err)
+	}
 }
 
 // lastDefault is the last of the numbers of default streams: NULL, the legacy
 // one and that of the thread.
 const lastDefault = 2
 
-// checkStream rejects an invalid stream. NVIDIA's are pointers, which libcuda
+// CheckStream rejects an invalid stream. NVIDIA's are pointers, which libcuda
 // follows without a check.
-func checkStream(stream handle.ID) (err error) {
+func CheckStream(stream handle.ID) (err error) {
 	if stream <= lastDefault {
 		return nil
 	}
 	defer func() {
 		if recover() != nil {
-			err = &cufile.Error{Op: "wait for", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: gpu.ErrInvalidHandle}
+			err = gpu.ErrInvalidHandle
 		}
 	}()
 	cmem.Probe(cmem.Ptr(stream))

@@ -29,13 +29,36 @@ func (a *API) transfer(dir route.Dir, id handle.ID, base cmem.Ptr, n uint64, off
 	if err != nil {
 		return 0, err
 	}
+	mem, err := span(base, bufOff, n)
+	if err != nil {
+		return 0, err
+	}
+	return a.move(dir, f, mem, off)
+}
+
+// span is the memory of a transfer.
+func span(base cmem.Ptr, off int64, n uint64) (gpu.Span, error) {
 	switch {
 	case base == 0:
-		return 0, unix.EINVAL
-	case bufOff < 0:
-		return 0, unix.EIO // as for any address outside of the allocation
+		return gpu.Span{}, unix.EINVAL
+	case off < 0:
+		return gpu.Span{}, unix.EIO // as for any address outside of the allocation
 	}
-	return a.move(dir, f, gpu.Span{Base: gpu.Addr(base), Off: uint64(bufOff), Len: n}, off)
+	return gpu.Span{Base: gpu.Addr(base), Off: uint64(off), Len: n}, nil
+}
+
+// Errno is the errno of a failed transfer: the operating system's if there is one, EIO
+// if memory or CUDA failed, and otherwise cuFile's code, as in NVIDIA's library.
+func Errno(err error) int32 {
+	if e, ok := errors.AsType[unix.Errno](err); ok {
+		return int32(e)
+	}
+	switch code := cufile.CodeOf(err); code {
+	case cufile.CUDAPointerRangeError, cufile.CUDADriverError, cufile.IOError:
+		return int32(unix.EIO)
+	default:
+		return int32(code)
+	}
 }
 
 // move transfers one range and counts it where statistics are on.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
@@ -190,7 +191,7 @@ func TestTransferErrno(t *testing.T) {
 		{cufile.HandleNotRegistered, 5027},
 		{&cufile.Error{Code: cufile.InvalidMappingRange}, 5017},
 	} {
-		if got := fileErrno(tt.err); got != tt.want {
+		if got := cufileapi.Errno(tt.err); got != tt.want {
 			t.Errorf("errno of %v is %d, want %d", tt.err, got, tt.want)
 		}
 	}

@@ -79,10 +79,10 @@ var cufileEntries = []entry{
 		return 0, c.File.StreamDeregister(handle.ID(a[0]))
 	}},
 	{"cuFileReadAsync", &fileStatus, softcuda.NeedNothing, -1, 0b111110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
-		return 0, c.File.ReadAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
+		return 0, c.File.ReadAsync(t.Thread, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
 	}},
 	{"cuFileWriteAsync", &fileStatus, softcuda.NeedNothing, -1, 0b111110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
-		return 0, c.File.WriteAsync(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
+		return 0, c.File.WriteAsync(t.Thread, handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), handle.ID(a[6]))
 	}},
 	{"cuFileGetParameterSizeT", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.File.GetParameterSizeT(int32(a[0]), cmem.Ptr(a[1]))

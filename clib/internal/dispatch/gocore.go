@@ -1,13 +1,16 @@
 package dispatch
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
+	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/clib/internal/softrt"
+	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
@@ -33,6 +36,7 @@ func New(call softcuda.Caller) *Core {
 	c := &Core{}
 	c.File = cufileapi.New(c.Machine)
 	c.File.Log = c.log
+	c.File.Stream = c.stream
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	return c
@@ -63,6 +67,38 @@ func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, erro
 		c.machine = m
 	}
 	return c.machine, nil
+}
+
+// stream finds a stream of the CUDA that the program uses.
+func (c *Core) stream(t *softcuda.Thread, id handle.ID) (cufile.Stream, error) {
+	m, err := c.Machine()
+	if err != nil {
+		return nil, err
+	}
+	real, ok := m.GPU.(gpu.Borrower)
+	if !ok {
+		return c.softStream(t, id)
+	}
+	if err := cufileapi.CheckStream(id); err != nil {
+		return nil, err
+	}
+	return real.Borrow(uintptr(id))
+}
+
+// softStream finds a stream of the software CUDA. A thread that has only used the
+// runtime may have no context yet; then a default stream is that of the primary one.
+func (c *Core) softStream(t *softcuda.Thread, id handle.ID) (cufile.Stream, error) {
+	s, err := c.CUDA.Stream(t, id)
+	if errors.Is(err, gpu.ErrInvalidContext) || errors.Is(err, gpu.ErrNotInitialized) {
+		if _, err := c.Runtime.Prepare(t, softcuda.NeedStream, uint64(id)); err != nil {
+			return nil, err
+		}
+		s, err = c.CUDA.Stream(t, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // softGPU is the driver below the software CUDA. A program that has loaded that

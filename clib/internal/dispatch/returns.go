@@ -3,8 +3,7 @@ package dispatch
 import (
 	"errors"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
@@ -75,20 +74,5 @@ func makeFileCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int3
 	if err == nil {
 		return n, 0
 	}
-	return -1, fileErrno(err)
-}
-
-// fileErrno is the errno of a failed transfer: the operating system's if there
-// is one, EIO if memory or CUDA failed, and otherwise cuFile's code, as in
-// NVIDIA's library.
-func fileErrno(err error) int32 {
-	if e, ok := errors.AsType[unix.Errno](err); ok {
-		return int32(e)
-	}
-	switch code := cufile.CodeOf(err); code {
-	case cufile.CUDAPointerRangeError, cufile.CUDADriverError, cufile.IOError:
-		return int32(unix.EIO)
-	default:
-		return int32(code)
-	}
+	return -1, cufileapi.Errno(err)
 }

@@ -15,6 +15,16 @@ type stream struct {
 	gpu   *softgpu.Stream
 }
 
+// Stream is the GPU's stream of a handle, or the default stream of the thread's
+// context.
+func (d *Driver) Stream(t *Thread, id handle.ID) (*softgpu.Stream, error) {
+	s, err := d.stream(t, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.gpu, nil
+}
+
 // StreamCreate is cuStreamCreate.
 func (d *Driver) StreamCreate(c Call, out cmem.Ptr, flags uint32) error {
 	g, err := c.ctx.gpu.NewStreamFlags(softgpu.StreamFlags(flags))

@@ -198,6 +198,7 @@ res cuCtxSetCurrent(word ctx)
 	stack[depth - 1] = ctx;
 	return 0;
 }
+res cuCtxGetCurrent(word *ctx) { ENTER(""); *ctx = depth ? stack[depth - 1] : 0; return 0; }
 res cuCtxPushCurrent_v2(word ctx) { ENTER("%#lx", ctx); stack[depth++] = ctx; return 0; }
 res cuCtxPopCurrent_v2(word *ctx) { ENTER(""); if (!depth) return 201; *ctx = stack[--depth]; return 0; }
 res cuCtxSynchronize(void) { ENTER(""); return 0; }
@@ -304,6 +305,7 @@ res cuMemsetD32_v2(ptr d, unsigned v, size_t n) { ENTER("%#x, %zu", v, n); retur
 res cuStreamCreate(word *s, unsigned flags) { ENTER("%u", flags); *s = 0x51; COUNT(streams, 1); return 0; }
 res cuStreamDestroy_v2(word s) { ENTER("%#lx", s); COUNT(streams, -1); return 0; }
 res cuStreamSynchronize(word s) { ENTER("%#lx", s); return 0; }
+res cuStreamIsCapturing(word s, int *out) { ENTER("%#lx", s); *out = 1; return 0; }
 res cuStreamQuery(word s) { ENTER("%#lx", s); return 0; }
 res cuStreamWaitEvent(word s, word e, unsigned flags) { ENTER("%#lx, %#lx, %u", s, e, flags); return 0; }
 res cuMemcpyAsync(ptr d, ptr s, size_t n, word st) { ENTER("%#lx, %#lx, %zu, %#lx", d, s, n, st); return 0; }

@@ -1,0 +1,201 @@
+package cufile
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/culvert-io/culvert/gpu"
+)
+
+// How a stream and a transfer wait for each other is decided here and nowhere else.
+//
+// A host function tells that the stream has reached the transfer. It only starts a
+// goroutine, because CUDA has few threads for host functions: a blocked one would stop
+// other streams. A wait for a word of pinned memory then blocks the stream, and the
+// goroutine writes the word when the transfer has ended. The GPU waits for the word, so
+// that no thread spins or blocks.
+//
+// There is no queue of our own that could be full: a stream that waits for one transfer
+// has not reached the next.
+//
+// An event instead of the host function would need a thread per stream that waits for
+// it, and an event cannot replace the word: a stream does not wait for an event that
+// was not yet recorded. The two have not been compared on hardware.
+
+// inOrder runs fn in the order of the stream, on a goroutine.
+func (d *Driver) inOrder(s Stream, fn func()) error {
+	words, err := d.completionWords()
+	if err != nil {
+		return err
+	}
+	w, err := words.acquire()
+	if err != nil {
+		words.release()
+		return err
+	}
+	complete := func() {
+		words.complete(w)
+		words.release()
+	}
+	// Between the two calls no other transfer may get into the stream.
+	unlock := d.streams.lock(s)
+	defer unlock()
+	enqueued := make(chan bool, 1)
+	begin := func() {
+		go func() {
+			if <-enqueued {
+				fn()
+			}
+			complete()
+		}()
+	}
+	if err := s.Do(begin); err != nil {
+		complete()
+		return err
+	}
+	err = s.Wait(w.at, w.turn, wordSize, gpu.CondGEQ)
+	enqueued <- err == nil // without the wait the transfer would not be in order
+	return err
+}
+
+// completionWords returns the driver's words and holds them until release.
+func (d *Driver) completionWords() (*completionWords, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closing:
+		return nil, DriverClosing
+	case d.count == 0:
+		return nil, DriverNotInitialized
+	}
+	if d.words == nil {
+		// Its own reference to the GPU: transfers may be in streams longer than the
+		// driver is open.
+		dev, err := d.m.GPU.Open(0)
+		if err != nil {
+			return nil, err
+		}
+		d.words = &completionWords{dev: dev, holds: 1}
+	}
+	d.words.hold()
+	return d.words, nil
+}
+
+const (
+	wordSize  = 8
+	wordsSize = 64 << 10
+)
+
+// completionWords are words of pinned memory that streams wait for. They are freed when
+// the driver is closed and no stream waits for one.
+type completionWords struct {
+	dev gpu.Device
+
+	mu    sync.Mutex
+	holds int // the driver, and transfers
+	after func() error
+	pages []gpu.Addr
+	idle  []word
+}
+
+// A word is reused as soon as its transfer has ended: its value only grows, so that the
+// condition stays true for a stream that has not yet looked.
+type word struct {
+	at   gpu.Addr
+	turn uint64 // the value that ends the transfer
+}
+
+// acquire returns an unused word.
+func (c *completionWords) acquire() (word, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.idle) == 0 {
+		a, err := c.dev.Alloc(gpu.KindHost, wordsSize, gpu.HostPortable)
+		if err != nil {
+			return word{}, err
+		}
+		clear(gpu.HostBytes(a, wordsSize))
+		c.pages = append(c.pages, a)
+		for off := gpu.Addr(0); off < wordsSize; off += wordSize {
+			c.idle = append(c.idle, word{at: a + off})
+		}
+	}
+	w := c.idle[len(c.idle)-1]
+	c.idle = c.idle[:len(c.idle)-1]
+	w.turn++
+	return w, nil
+}
+
+// complete lets the stream of w continue.
+func (c *completionWords) complete(w word) {
+	storeWord(w.at, w.turn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = append(c.idle, w)
+}
+
+func (c *completionWords) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holds++
+}
+
+// end ends the hold of the driver. It calls after with the last hold: closing GPUs frees
+// memory, which waits for streams, and so for what the program does after the call.
+func (c *completionWords) end(after func() error) error {
+	c.mu.Lock()
+	c.after = after
+	c.mu.Unlock()
+	return c.release()
+}
+
+// release ends a hold.
+func (c *completionWords) release() error {
+	c.mu.Lock()
+	c.holds--
+	last := c.holds == 0
+	c.mu.Unlock()
+	if !last {
+		return nil
+	}
+	errs := []error{c.after()}
+	for _, a := range c.pages {
+		errs = append(errs, c.dev.Free(a))
+	}
+	return errors.Join(append(errs, c.dev.Close())...)
+}
+
+// streamLocks has a lock for each stream into which something is being enqueued: a
+// stream whose queue is full stops no other.
+type streamLocks struct {
+	mu    sync.Mutex
+	locks map[Stream]*streamLock
+}
+
+type streamLock struct {
+	sync.Mutex
+	users int
+}
+
+func (l *streamLocks) lock(s Stream) (unlock func()) {
+	l.mu.Lock()
+	if l.locks == nil {
+		l.locks = map[Stream]*streamLock{}
+	}
+	one := l.locks[s]
+	if one == nil {
+		one = new(streamLock)
+		l.locks[s] = one
+	}
+	one.users++
+	l.mu.Unlock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(l.locks, s)
+		}
+	}
+}
