@@ -195,6 +195,23 @@ func (f *File) noGPU(dev int) error {
 	return &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("GPU %d not found", dev)}
 }
 
+// SetCache says how reads of the file over staged routes use the page cache, from now
+// on. total is how many bytes the caller is going to read, of this file and others
+// beside it; 0 is all of this file.
+func (f *File) SetCache(mode route.CacheMode, total int64) error {
+	const op = "set the page cache mode of"
+	if err := f.enter(op); err != nil {
+		return err
+	}
+	defer f.leave()
+	if mode > route.CacheAvoid || total < 0 {
+		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("%v, %d bytes", mode, total)}
+	}
+	f.st.Reads().SetMode(mode, total)
+	f.drv.revokeFile(f) // a lease is a read through the page cache
+	return nil
+}
+
 // Require makes transfers between the file and GPUs fail unless they use the route id.
 // It fails at once if the file and GPU dev cannot use it, and changes nothing then. On
 // a software machine that nothing asked for (machine.Machine.Automatic) it always fails.

@@ -67,6 +67,7 @@ type Receipt struct {
 	// Holes counts the bytes for which a direct route found no blocks on the drive.
 	// They were cleared in GPU memory and count as moved.
 	Holes   int64
+	Cache   CacheUse // what reads did to the page cache
 	Retries int
 	Time    time.Duration
 	// Ceiling is the pinned-copy rate last measured on this GPU, in bytes per
@@ -107,6 +108,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Head += o.Head
 	r.Tail += o.Tail
 	r.Holes += o.Holes
+	r.Cache.Add(&o.Cache)
 	r.Retries += o.Retries
 	r.Time += o.Time
 	r.Ceiling = max(r.Ceiling, o.Ceiling)
@@ -137,6 +139,12 @@ func (r Receipt) String() string {
 	}
 	if r.Holes > 0 {
 		fmt.Fprintf(&b, " holes=%d", r.Holes)
+	}
+	if c := &r.Cache; c.Hit+c.Filled+c.Bypassed > 0 {
+		fmt.Fprintf(&b, " cache=hit:%d,filled:%d,bypassed:%d", c.Hit, c.Filled, c.Bypassed)
+		if c.Why != NotBypassed {
+			fmt.Fprintf(&b, "(%s)", strings.ReplaceAll(c.Why.String(), " ", "-"))
+		}
 	}
 	if r.Retries > 0 {
 		fmt.Fprintf(&b, " retries=%d", r.Retries)
@@ -190,10 +198,11 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Head     int64            `json:"ragged_head"`
 		Tail     int64            `json:"ragged_tail"`
 		Holes    int64            `json:"hole_bytes,omitempty"`
+		Cache    CacheUse         `json:"page_cache,omitzero"`
 		Retries  int              `json:"retries"`
 		Seconds  float64          `json:"seconds"`
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Machine, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Machine, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 // LoadOptions refine a load. The zero value is the default.
@@ -24,6 +25,9 @@ type LoadOptions struct {
 	// reused as soon as the loop asks for the next one. It needs a plan with one
 	// allocation per tensor. 0 keeps all tensors.
 	Window uint64
+	// Cache says how the files use the page cache. The default keeps them there as
+	// long as all that is loaded fits.
+	Cache route.CacheMode
 	// Verify compares each whole tensor with the manifest beside its file before it
 	// is yielded, while others are in flight. Slices of tensors have no checksum.
 	Verify bool
@@ -152,6 +156,9 @@ func (l *Load) openFiles() error {
 			return err
 		}
 		l.files[i] = f
+		if err := f.setCache(l.opts.Cache, l.plan.Totals().Read); err != nil {
+			return err
+		}
 		if err := l.plan.check(i); err != nil {
 			return err
 		}

@@ -26,6 +26,9 @@ type reader interface {
 	// direct reports whether a drive can fill registered memory of a GPU with
 	// bytes of the file, without host memory.
 	direct(device int) bool
+	// setCache says how the file uses the page cache, as one of files from which total
+	// bytes are read.
+	setCache(mode route.CacheMode, total int64) error
 	Close() error
 }
 
@@ -66,6 +69,10 @@ type cufileReader struct {
 func (r *cufileReader) direct(device int) bool {
 	p, err := r.Plan(device)
 	return err == nil && p.Uses[0].Direct && p.Uses[0].Registered
+}
+
+func (r *cufileReader) setCache(mode route.CacheMode, total int64) error {
+	return r.SetCache(mode, total)
 }
 
 func (r *cufileReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {

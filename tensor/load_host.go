@@ -56,6 +56,14 @@ type hostReader struct{ *os.File }
 
 func (hostReader) direct(int) bool { return false }
 
+// setCache: reads into any memory go through the page cache.
+func (f hostReader) setCache(mode route.CacheMode, _ int64) error {
+	if mode == route.CacheAvoid {
+		return fmt.Errorf("%s: a load into host memory cannot avoid the page cache (fix: load to a GPU, or use cache mode auto): %w", f.Name(), errors.ErrUnsupported)
+	}
+	return nil
+}
+
 func (f hostReader) read(ctx context.Context, segments []segment) (rec route.Receipt, err error) {
 	start := time.Now()
 	for _, s := range segments {
@@ -73,7 +81,7 @@ func (f hostReader) read(ctx context.Context, segments []segment) (rec route.Rec
 		err = nil
 	}
 	rec.Dir, rec.Host.Bytes, rec.Time = route.Read, rec.Bytes, time.Since(start)
-	rec.By[route.Host] = rec.Bytes
+	rec.By[route.Host], rec.Cache.Unasked = rec.Bytes, rec.Bytes
 	return rec, err
 }
 

@@ -20,6 +20,7 @@ type cpOptions struct {
 	via     string
 	route   string
 	require string
+	cache   string
 	verify  bool
 	json    bool
 	receipt string
@@ -73,6 +74,7 @@ EXIT STATUS
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to copy through")
 	f.StringVar(&o.route, "route", "", "use this route in both directions, or fail")
 	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte in both directions, or fail")
+	f.StringVar(&o.cache, "cache", "auto", "page cache: auto (keep the source if it fits), keep or avoid (both files)")
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
@@ -135,6 +137,9 @@ func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	}
 	if opts.GPU, err = parseGPU(o.via); err != nil {
 		return opts, err
+	}
+	if opts.Cache, err = route.ParseCacheMode(o.cache); err != nil {
+		return opts, fmt.Errorf("--cache: %w", err)
 	}
 	if o.route != "" && o.require != "" {
 		return opts, errors.New("--route and --require-route are mutually exclusive")

@@ -25,6 +25,7 @@ type loadOptions struct {
 	order   string
 	window  string
 	hold    string
+	cache   string
 	verify  bool
 	ceiling bool
 	dryRun  bool
@@ -73,6 +74,7 @@ EXIT STATUS
 	f.StringVar(&o.order, "order", "file", "file (fastest) or layer (first layers first)")
 	f.StringVar(&o.window, "window", "", "stream through this much memory per GPU, e.g. 4G")
 	f.StringVar(&o.hold, "hold", "", "serve the model on this socket")
+	f.StringVar(&o.cache, "cache", "auto", "page cache: auto (keep the files if they fit), keep or avoid")
 	f.BoolVar(&o.verify, "verify", false, "check tensors against the manifests")
 	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the fraction of its rate")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
@@ -88,6 +90,10 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 		plan.ByLayer = true
 	default:
 		return nil, nil, fmt.Errorf("--order %s: want file or layer", o.order)
+	}
+	var err error
+	if load.Cache, err = route.ParseCacheMode(o.cache); err != nil {
+		return nil, nil, fmt.Errorf("--cache: %w", err)
 	}
 	if o.window != "" {
 		n, err := human.ParseSize(o.window)

@@ -63,7 +63,7 @@ var barTexts = [numReasons]*route.Decline{
 	hostMemory:   decline(route.Bar, "buffer", "not device memory", ""),
 	unregistered: decline(route.Bar, "buffer", "memory is not a registered buffer", "register the buffer"),
 	unprepared:   decline(route.Bar, "buffer", "the registered buffer has no BAR1 mapping", ""),
-	notCached:    decline(route.Bar, "page cache", "the file was opened with O_DIRECT and the range is not in the page cache", ""),
+	notCached:    decline(route.Bar, "page cache", "the range is not in the page cache, which this file must not fill", ""),
 	busy:         decline(route.Bar, "load", "BAR1 read limit reached; request used the ring", ""),
 	largeBatch:   decline(route.Bar, "batch", "large batch: the ring runs it on several threads", ""),
 }
@@ -102,14 +102,14 @@ func (b *barRoute) Deregister(span gpu.Span) {
 	}
 }
 
-// State looks up the mapping of a buffer, the load and, for a file opened with
-// O_DIRECT, the page cache.
+// State looks up the mapping of a buffer, the load and, for a file that must not fill
+// it, the page cache.
 func (b *barRoute) State(op *Op) (s State) {
 	if _, ok := b.maps.get(op.Mem.Base); !ok {
 		return s
 	}
 	s.Prepared, s.InFlight = true, b.inFlight.Load()
-	if f := op.file(); f.CallerDirect() {
+	if f := op.file(); f.Reads().FillsNothing() {
 		n, err := f.Resident(op.Off, int64(op.Mem.Len))
 		s.NotCached = err != nil || n < int64(op.Mem.Len)
 	}
@@ -157,6 +157,11 @@ func (b *barRoute) read(op *Op, r *route.Receipt) error {
 	n, err := moveAll(unix.Pread, op.file().Buffered(), dst, op.Off, 1, &r.Retries)
 	wc.Fence() // also after an error: some bytes may have arrived
 	r.Bytes += n
+	if op.file().Reads().FillsNothing() { // State has looked
+		r.Cache.Hit += n
+	} else {
+		r.Cache.Unasked += n
+	}
 	return err
 }
 

@@ -52,7 +52,7 @@ type Shape struct {
 type State struct {
 	Prepared   bool           // the route has prepared the registered buffer
 	Misaligned bool           // memory and offset differ modulo Block
-	NotCached  bool           // opened with O_DIRECT, and not in the page cache
+	NotCached  bool           // not in the page cache, which the file must not fill
 	InFlight   int32          // requests of Limit.From and more that run now
 	Learned    *route.Decline // an earlier transfer was rejected
 }

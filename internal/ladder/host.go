@@ -2,8 +2,11 @@ package ladder
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
@@ -63,7 +66,7 @@ func (h *hostRoute) run(ctx context.Context, op *Op, r *route.Receipt, buf []byt
 			return err
 		}
 		off := op.Off + int64(done)
-		n, err := h.chunk(op, buf[:min(uint64(len(buf)), op.Mem.Len-done)], off, op.Mem.Addr()+gpu.Addr(done))
+		n, err := h.chunk(op, buf[:min(uint64(len(buf)), op.Mem.Len-done)], off, op.Mem.Addr()+gpu.Addr(done), r)
 		r.Bytes += int64(n)
 		r.Host.Bytes += int64(n)
 		done += uint64(n)
@@ -79,10 +82,10 @@ func (h *hostRoute) run(ctx context.Context, op *Op, r *route.Receipt, buf []byt
 
 // chunk moves len(stage) bytes, through stage if the CPU cannot reach the memory.
 // The kernel finds a wild host pointer: EFAULT.
-func (h *hostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr) (int, error) {
+func (h *hostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr, r *route.Receipt) (int, error) {
 	switch {
 	case op.Kind.OnDevice() && op.Dir == route.Read:
-		n, err := op.Src.ReadAt(stage, off)
+		n, err := h.read(op, stage, off, r)
 		if n > 0 {
 			if cerr := h.copies.in(op, addr, stage[:n]); cerr != nil {
 				return 0, cerr
@@ -97,11 +100,52 @@ func (h *hostRoute) chunk(op *Op, stage []byte, off int64, addr gpu.Addr) (int, 
 	}
 	mem := gpu.HostBytes(addr, uint64(len(stage)))
 	if op.Dir == route.Read {
-		return op.Src.ReadAt(mem, off)
+		return h.read(op, mem, off, r)
 	}
 	// The caller's memory need not be aligned for O_DIRECT.
 	if f := op.file(); f != nil {
 		return pwriteBuffered(f, mem, off)
 	}
 	return op.Src.WriteAt(mem, off)
+}
+
+// read reads through the page cache, or around it where the file must not fill it.
+func (h *hostRoute) read(op *Op, p []byte, off int64, r *route.Receipt) (int, error) {
+	f := op.file()
+	if f == nil {
+		return op.Src.ReadAt(p, off)
+	}
+	if f.Direct() < 0 || f.Buffered() < 0 || !f.Reads().FillsNothing() {
+		n, err := op.Src.ReadAt(p, off)
+		r.Cache.Unasked += int64(n)
+		return n, err
+	}
+	if there, err := f.Resident(off, int64(len(p))); err == nil && there == int64(len(p)) {
+		n, err := op.Src.ReadAt(p, off)
+		r.Cache.Hit += int64(n)
+		return n, err
+	}
+	n, err := h.readAround(op, p, off)
+	if errors.Is(err, unix.EINVAL) { // unaligned memory of the caller, or no O_DIRECT after all
+		n, err = op.Src.ReadAt(p, off)
+		r.Cache.Unasked += int64(n)
+		return n, err
+	}
+	r.Cache.Bypassed += int64(n)
+	r.Cache.Why = f.Reads().Reason()
+	return n, err
+}
+
+// readAround reads with O_DIRECT. The caller's own memory is left to the kernel, which
+// finds a wild pointer.
+func (h *hostRoute) readAround(op *Op, p []byte, off int64) (int, error) {
+	f := op.file()
+	if op.Kind.OnDevice() && !f.Facts.Direct.Aligned(off, int64(len(p))) {
+		return preadAligned(f, p, off)
+	}
+	n, err := directRead(f, p, off)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
 }

@@ -127,10 +127,10 @@ func (p *Plan) slice(from, to int) *Plan {
 // buffer as the CPU sees it. below is 0 if no read is.
 //
 // The route must be the first of the plan, since one above it would have to be
-// asked about every request. A file opened with O_DIRECT must be asked what of it
-// is in the page cache.
+// asked about every request. A file that must not fill the page cache must be asked
+// what of it is there.
 func (p *Plan) SinglePread(op *Op) (mem []byte, below uint64) {
-	if len(p.traits) == 0 || p.traits[0].SinglePread == 0 || op.file().CallerDirect() {
+	if len(p.traits) == 0 || p.traits[0].SinglePread == 0 || op.file().Reads().FillsNothing() {
 		return nil, 0
 	}
 	if mem = p.routes[0].Mapping(op.Mem.Base); mem == nil {

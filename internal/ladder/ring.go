@@ -98,6 +98,7 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 		from, to := &b.res[i], &res[i]
 		to.Bytes = from.N
 		to.Host.Bytes = from.HostBytes
+		to.Cache = from.Cache
 		to.Retries = from.Retries
 	}
 	if err != nil && ctx.Err() == nil {
@@ -128,6 +129,7 @@ func (b *ringBatch) set(ops []Op) {
 			req.Source = op.Src
 		} else {
 			req.Buffered, req.Align = f.Buffered(), max(f.Facts.Direct.OffAlign, f.Facts.Direct.MemAlign)
+			req.Cache = f.Reads()
 			// Writes bypass the page cache only if the caller opened the file so.
 			if !req.Write || f.CallerDirect() {
 				req.Direct = f.Direct()

@@ -110,6 +110,10 @@ func (b *batch) account(seg *segment) {
 	res := &b.res[seg.req]
 	res.HostBytes += int64(seg.got)
 	res.DirectBytes += int64(seg.direct)
+	if !b.reqs[seg.req].Write {
+		use := seg.cacheUse()
+		res.Cache.Add(&use)
+	}
 	res.Retries += seg.retries
 	if seg.got < seg.n || seg.err != nil {
 		b.fail(seg.req, seg.off+int64(seg.got), seg.err)
@@ -120,6 +124,7 @@ func (b *batch) account(seg *segment) {
 func (b *batch) finish() {
 	for i := range b.prog {
 		b.res[i].N, b.res[i].Err = b.prog[i].good, b.prog[i].err
+		b.reqs[i].count(&b.res[i])
 	}
 }
 

@@ -1,6 +1,10 @@
 package ring
 
-import "github.com/culvert-io/culvert/gpu/kernels"
+import (
+	"github.com/culvert-io/culvert/gpu/kernels"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
 
 const (
 	// coalesceLen is the size up to which requests of a batch are coalesced, if
@@ -30,6 +34,9 @@ type segment struct {
 	// The outcome.
 	got     int // bytes that came through, from the start
 	direct  int // of these, with O_DIRECT
+	path    storage.Path
+	why     route.CacheReason // of a read with O_DIRECT
+	known   bool              // the page cache was asked, and answered
 	retries int
 	err     error
 }
@@ -130,7 +137,7 @@ func (b *batch) coalesce(s *slot, want int64) {
 			break // never the first: see batch.coalesceLen
 		}
 		s.segments = append(s.segments, segment{req: i, at: int(at), n: int(p.len)})
-		end = at + p.len
+		end = q.after(at + p.len)
 		taken += p.len
 		b.took(i, p.len)
 	}
@@ -140,10 +147,24 @@ func (b *batch) coalesce(s *slot, want int64) {
 // position is where a coalesced request starts in the slot: aligned for the GPU's
 // wide loads, or as O_DIRECT requires.
 func position(end int64, q *Request) int64 {
-	if q.Write && q.Direct >= 0 {
+	if q.mayBypass() {
 		return up(end, q.boundary()) + q.Off&(q.boundary()-1)
 	}
 	return up(end, 64)
+}
+
+// after is where the next request may begin if q ends at end: behind the aligned range
+// around it.
+func (q *Request) after(end int64) int64 {
+	if q.mayBypass() {
+		return up(end, q.boundary())
+	}
+	return end
+}
+
+// mayBypass reports whether a small request may use O_DIRECT.
+func (q *Request) mayBypass() bool {
+	return q.Direct >= 0 && (q.Write || q.stream().FillsNothing())
 }
 
 func (b *batch) took(i int, n int64) {

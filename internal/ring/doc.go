@@ -24,8 +24,9 @@
 //
 // # Warm and cold
 //
-// A warm range, which the page cache has, is read through it. A cold one is read
-// with O_DIRECT if the caller gave a descriptor for that. Unaligned ends need no read
+// A range that the page cache has is read through it. How another one is read, with
+// O_DIRECT or filling the cache, is the policy of package storage. What fills the
+// cache is asked for ahead of the readers (fileIO.readAhead). Unaligned ends need no read
 // of their own: the slot takes the aligned range around the chunk, and the copy only
 // its inner part. A cold read that fits into a slot is read as a whole or in two
 // concurrent halves, whichever has been faster.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // faultLens are a small request, and one of many chunks.
@@ -203,7 +204,9 @@ func TestDirectFaults(t *testing.T) {
 // coldFiles never finds anything in the page cache.
 type coldFiles struct{ oddFiles }
 
-func (*coldFiles) Warm(int, int64, int64) bool { return false }
+func (*coldFiles) Residency(_ int, _, n int64) (storage.Residency, error) {
+	return storage.Residency{Pages: (n + page - 1) / page}, nil
+}
 
 // A read from the disk that fits into a slot is one call, however many could help.
 func TestColdReadsAreWhole(t *testing.T) {

@@ -104,7 +104,10 @@ func (p *pipeline) start(s *slot) {
 		n := s.filled()
 		s.demote(p.copies, n)
 		if n >= rateLen {
-			p.sched.readRate.Add(int64(n), time.Since(began))
+			took := time.Since(began)
+			p.sched.readRate.Add(int64(n), took)
+			seg := &s.segments[0]
+			s.batch.reqs[seg.req].stream().Observe(seg.path, int64(n), took)
 		}
 	}
 	p.launch(s)

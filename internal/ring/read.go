@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // fileIO reads and writes segments of requests.
@@ -32,9 +34,11 @@ func (p *pipeline) read(s *slot) {
 // read reads what is missing of a segment into its place in mem.
 func (f *fileIO) read(q *Request, seg *segment, mem []byte) {
 	pos := q.Off + seg.off
-	// For a small request the check for cold pages would cost too much.
-	if seg.got == 0 && q.Direct >= 0 && q.Len > smallLen && !f.sys.Warm(q.Buffered, pos, int64(seg.n)) {
-		f.readDirect(q, seg, mem)
+	if seg.got == 0 && q.asks() {
+		f.choose(q, seg)
+		if seg.path == storage.Around {
+			f.readDirect(q, seg, mem)
+		}
 	}
 	for seg.got < seg.n && seg.err == nil {
 		n, err := f.pread(q, mem[seg.at+seg.got:seg.at+seg.n], pos+int64(seg.got))
@@ -66,14 +70,18 @@ func (f *fileIO) pread(q *Request, p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// singleColdRead reports a single read that fits into a slot and must come from the
-// disk. The kernel splits such a read for the disk, and a worker would come too late.
+// singleColdRead reports a single read that fits into a slot and goes around the page
+// cache. The kernel splits such a read for the disk, and a worker would come too late.
 func (f *fileIO) singleColdRead(reqs []Request) bool {
 	if len(reqs) != 1 {
 		return false
 	}
 	q := &reqs[0]
-	return !q.Write && q.Direct >= 0 && q.Len > smallLen && q.Len <= f.slot && !f.sys.Warm(q.Buffered, q.Off, q.Len)
+	if q.Write || q.Direct < 0 || q.Len <= smallLen || q.Len > f.slot {
+		return false
+	}
+	path, _, _ := f.path(q, q.Off, q.Len)
+	return path == storage.Around
 }
 
 // readDirect reads the aligned range around a segment with O_DIRECT. It leaves to

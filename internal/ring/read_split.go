@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/tune"
 )
 
@@ -47,6 +48,11 @@ func (r *splitReads) record(b *batch) {
 // instead of a whole one.
 func (p *pipeline) readSplit(s *slot) {
 	if p.openUring() != nil {
+		seg := &s.segments[0]
+		p.files.choose(&s.batch.reqs[seg.req], seg)
+		if seg.path != storage.Around {
+			return
+		}
 		s.split()
 		p.readUring(s, true)
 	}

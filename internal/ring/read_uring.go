@@ -3,6 +3,7 @@ package ring
 import (
 	"runtime"
 
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
@@ -20,14 +21,18 @@ func (p *pipeline) readCoalesced(s *slot) {
 	if p.warm(s, 0) && p.warm(s, len(s.segments)-1) || p.openUring() == nil {
 		return
 	}
+	for i := range s.segments {
+		if q := &s.batch.reqs[s.segments[i].req]; q.asks() {
+			p.files.choose(q, &s.segments[i])
+		}
+	}
 	p.readUring(s, false)
 }
 
 // readUring reads the segments of a slot through io_uring: one system call instead of
-// one for each, and a disk sees all reads at once. With direct it reads the aligned
-// ranges with O_DIRECT and copies each segment as soon as it is there. fileIO.read
-// repeats what comes back short or fails.
-func (p *pipeline) readUring(s *slot, direct bool) {
+// one for each, and a disk sees all reads at once. With send it copies each segment as
+// soon as it is there. fileIO.read repeats what comes back short or fails.
+func (p *pipeline) readUring(s *slot, send bool) {
 	// The kernel completes reads on the thread that submitted them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -37,7 +42,7 @@ func (p *pipeline) readUring(s *slot, direct bool) {
 			seg := &s.segments[next]
 			q := &s.batch.reqs[seg.req]
 			fd, from, to, pos := q.Buffered, int64(seg.at), int64(seg.at+seg.n), q.Off
-			if direct {
+			if seg.path == storage.Around {
 				fd = q.Direct
 				from, to, pos = seg.around(q, len(s.mem))
 			}
@@ -52,8 +57,9 @@ func (p *pipeline) readUring(s *slot, direct bool) {
 		for _, d := range p.done[:u.Reap(p.done)] {
 			seg := &s.segments[d.User]
 			switch {
-			case direct:
-				if seg.readAround(&s.batch.reqs[seg.req], len(s.mem), int64(d.Res)); seg.got == seg.n {
+			case seg.path == storage.Around:
+				seg.readAround(&s.batch.reqs[seg.req], len(s.mem), int64(d.Res))
+				if send && seg.got == seg.n {
 					p.send(s, seg)
 				}
 			case d.Res > 0:
@@ -67,7 +73,8 @@ func (p *pipeline) readUring(s *slot, direct bool) {
 func (p *pipeline) warm(s *slot, i int) bool {
 	seg := &s.segments[i]
 	q := &s.batch.reqs[seg.req]
-	return p.files.sys.Warm(q.Buffered, q.Off+seg.off, int64(seg.n))
+	r, err := p.files.sys.Residency(q.Buffered, q.Off+seg.off, int64(seg.n))
+	return err == nil && r.Cached >= r.Pages
 }
 
 func (p *pipeline) openUring() *uring.Ring {

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A Source is storage without a descriptor: an object, or memory of another machine.
@@ -24,7 +26,9 @@ type Request struct {
 	Buffered int    // descriptor without O_DIRECT
 	Direct   int    // descriptor of the same file with O_DIRECT; -1 for none
 	Align    int    // what O_DIRECT requires of offset, length and memory; 0 is 4096
-	Off      int64
+	// Cache says how reads use the page cache; nil: as a file opened with O_DIRECT.
+	Cache *storage.Stream
+	Off   int64
 	// Addr is memory of the ring's GPU in the ring's context, or any memory that
 	// the GPU's driver can copy.
 	Addr gpu.Addr
@@ -40,7 +44,9 @@ type Result struct {
 	Err         error
 	HostBytes   int64 // moved through host memory
 	DirectBytes int64 // of these, read or written with O_DIRECT
-	Retries     int   // interrupted and short calls, and rejections of O_DIRECT
+	// Cache counts the bytes of a read by what they did to the page cache.
+	Cache   route.CacheUse
+	Retries int // interrupted and short calls, and rejections of O_DIRECT
 }
 
 // An Error names the range of a request that failed.
@@ -88,6 +94,22 @@ func (q *Request) verb() string {
 		return "write"
 	}
 	return "read"
+}
+
+// stream is how the request uses the page cache.
+func (q *Request) stream() *storage.Stream {
+	if q.Cache == nil {
+		return &openedDirect
+	}
+	return q.Cache
+}
+
+var openedDirect storage.Stream
+
+// asks reports whether a read asks what the page cache has of it. For a small one
+// that costs too much, unless it must fill nothing.
+func (q *Request) asks() bool {
+	return q.Source == nil && (q.Len > smallLen || q.Direct >= 0 && q.stream().FillsNothing())
 }
 
 // boundary is the alignment of the offsets where a request may be split: at least a

@@ -153,6 +153,10 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 		m.read(q, s)
 	}
 	*res = Result{N: int64(seg.got), HostBytes: int64(seg.got), DirectBytes: int64(seg.direct), Retries: seg.retries}
+	if !q.Write {
+		res.Cache = seg.cacheUse()
+		q.count(res)
+	}
 	err = seg.err
 	m.release(s)
 	return err
@@ -160,7 +164,7 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 
 func (m *smallSlots) read(q *Request, s *smallSlot) {
 	seg := &s.segment
-	m.files.read(q, seg, s.mem)
+	m.files.read(q, seg, s.mem[:smallSlotBytes-page]) // the last page has the completion flag
 	n := seg.got
 	if n == 0 {
 		return

@@ -22,8 +22,10 @@ type syscalls interface {
 	Map(fd int, off, n int64) ([]byte, error)
 	Unmap(mem []byte) error
 	Store(dst, src []byte) error
-	// Warm reports whether a buffered read of the range is faster than O_DIRECT.
-	Warm(fd int, off, n int64) bool
+	// Residency says what the page cache has of a range.
+	Residency(fd int, off, n int64) (storage.Residency, error)
+	// WillNeed asks the kernel to read a range into the page cache, and does not wait.
+	WillNeed(fd int, off, n int64) error
 }
 
 // kernel is the real one.
@@ -37,11 +39,12 @@ func (kernel) Map(fd int, off, n int64) ([]byte, error) {
 	return unix.Mmap(fd, off, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-func (kernel) Warm(fd int, off, n int64) bool {
-	r, err := storage.PageCache(fd, off, n)
-	// If the kernel does not tell, a buffered read is always correct. Dirty pages
-	// would have to be written out before O_DIRECT could read the range.
-	return err != nil || r.Dirty || 2*r.Cached >= r.Pages
+func (kernel) Residency(fd int, off, n int64) (storage.Residency, error) {
+	return storage.PageCache(fd, off, n)
+}
+
+func (kernel) WillNeed(fd int, off, n int64) error {
+	return unix.Fadvise(fd, off, n, unix.FADV_WILLNEED)
 }
 
 func (kernel) Reserve(fd int, off, n int64) error {

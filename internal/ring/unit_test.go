@@ -210,10 +210,12 @@ req 0 [130972,131072) at 0`},
 		{"wide alignment", []Request{{Off: 20000, Len: 100 << 10, Direct: 5, Align: 16 << 10}}, 64 << 10, `
 req 0 [0,61920) at 3616
 req 0 [61920,102400) at 0`},
-		{"coalesced, with a large one between", []Request{{Len: 100}, {Len: 0}, {Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
+		{"coalesced, with a large one between", []Request{{Direct: -1, Len: 100}, {Len: 0}, {Direct: -1, Len: 4096}, {Len: 70000}, {Len: 7}}, 64 << 10, `
 req 0 [0,100) at 0; req 2 [0,4096) at 128
 req 3 [0,70000) at 0
 req 4 [0,7) at 0`},
+		{"reads that must fill nothing keep room for O_DIRECT", []Request{{Direct: 5, Off: 100, Len: 100}, {Direct: -1, Len: 9}, {Direct: 5, Off: 8191, Len: 2}}, 64 << 10, `
+req 0 [0,100) at 100; req 1 [0,9) at 4096; req 2 [0,2) at 12287`},
 		{"directions do not mix, and O_DIRECT keeps its place", []Request{{Len: 9}, {Write: true, Direct: -1, Len: 9}, {Write: true, Direct: 5, Off: 4100, Len: 9}}, 64 << 10, `
 req 0 [0,9) at 0
 req 1 [0,9) at 0; req 2 [0,9) at 4100`},

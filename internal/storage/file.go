@@ -21,6 +21,7 @@ type File struct {
 	own      int // our duplicate
 	buffered int // without O_DIRECT, or -1
 	direct   int // with O_DIRECT, or -1
+	reads    Stream
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,6 +60,7 @@ func Adopt(fd int) (*File, error) {
 		}
 	}
 	f.openBoth()
+	f.reads.init(!f.CallerDirect(), f.direct >= 0, f.length, f.Facts.Dev)
 	return f, nil
 }
 
@@ -115,6 +117,9 @@ func (f *File) Direct() int { return f.direct }
 // follow that; reads need not.
 func (f *File) CallerDirect() bool { return f.flags&unix.O_DIRECT != 0 }
 
+// Reads is how the file is read, as far as the page cache is concerned.
+func (f *File) Reads() *Stream { return &f.reads }
+
 // Readable reports whether the file was opened for reading.
 func (f *File) Readable() bool { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
 
@@ -151,6 +156,15 @@ func (f *File) Size() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(f.own, &st)
 	return st.Size, os.NewSyscallError("fstat", err)
+}
+
+// length is Size, for streams: a device's does not change, and asking for it moves the
+// caller's file position.
+func (f *File) length() (int64, error) {
+	if f.Facts.Block {
+		return f.Facts.Capacity, nil
+	}
+	return f.Size()
 }
 
 // OnClose makes Close call fn before it closes the descriptors, so that a route can

@@ -27,6 +27,9 @@ type Options struct {
 	Route   route.ID // required in both directions; None means automatic
 	Require route.ID // the worst route that may be used; None allows all
 	Verify  bool
+	// Cache says how the copy uses the page cache: CacheAvoid fills it with nothing of
+	// the source, and drops the new file when it is on stable storage.
+	Cache route.CacheMode
 	// Preserve keeps owner, extended attributes and all times, and the mode whatever
 	// the umask or a file that is replaced; in directories hard links, too.
 	Preserve bool
@@ -35,6 +38,7 @@ type Options struct {
 
 	temp     string // base name of the temporary file; "" means a unique one
 	keepTime bool   // keep the time of modification
+	total    int64  // bytes of all files of the copy; 0: of this one
 
 	// For tests.
 	named bool                                        // as if the file system had no unnamed files
@@ -151,6 +155,9 @@ func (c *fileCopy) publish(ctx context.Context, out *atomicfile.File) error {
 	if err := out.Sync(); err != nil {
 		return err
 	}
+	if c.opts.Cache == route.CacheAvoid {
+		_ = unix.Fadvise(int(out.Fd()), 0, 0, unix.FADV_DONTNEED) // advice, which a file system may not take
+	}
 	if c.opts.Verify {
 		if err := verify(ctx, c.in, out.File, &c.res); err != nil {
 			return err
@@ -213,6 +220,9 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 		return err
 	}
 	defer to.Close()
+	if err := from.SetCache(o.Cache, o.total); err != nil {
+		return err
+	}
 	for _, f := range []*cufile.File{from, to} {
 		if err := o.require(f); err != nil {
 			return err

@@ -110,6 +110,7 @@ type treeCopy struct {
 // not stop the others. The journal lists complete files, which a rerun skips; it is
 // removed at the end.
 func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*TreeResult, error) {
+	_, _, o.total, _ = t.Totals()
 	if o.step == nil {
 		o.step = func() {}
 	}

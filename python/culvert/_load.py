@@ -97,7 +97,7 @@ def load(into, filename, device, verify, **part):
     return [shares[gpu] for gpu in gpus] if several else shares[gpus[0]]
 
 
-def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False):
+def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False, cache="auto"):
     """Loads a model: a safetensors file, an index of shards, or a directory.
 
     Returns a dict of torch tensors if torch is installed, otherwise of numpy arrays.
@@ -109,11 +109,12 @@ def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="f
     names for tensor parallelism ("*.c_fc.weight=1"). order="layer" reads the first
     layers first. verify checks tensors against the manifests beside the files.
     per_tensor allocates GPU memory for each tensor, which is freed with it;
-    otherwise all share one allocation per GPU, which is faster.
+    otherwise all share one allocation per GPU, which is faster. cache says how the
+    files use the page cache: "auto" (they stay there if they fit), "keep" or "avoid".
     """
     return load(
         framework(), filename, device, verify,
-        plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor,
+        plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor, cache=cache,
     )
 
 

@@ -9,6 +9,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/hold"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -79,6 +80,10 @@ type loaded struct {
 // that the caller can prepare for them; finish waits for the bytes.
 func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	start := time.Now()
+	cache, err := route.ParseCacheMode(q.Cache)
+	if err != nil {
+		return nil, err
+	}
 	p, err := a.planLoad(q)
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 		return nil, err
 	}
 	r.Soft = m.Soft
-	l, err := tensor.NewLoad(p, drv, &tensor.LoadOptions{Verify: q.Verify, Sums: &a.sums})
+	l, err := tensor.NewLoad(p, drv, &tensor.LoadOptions{Verify: q.Verify, Cache: cache, Sums: &a.sums})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}

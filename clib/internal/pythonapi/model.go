@@ -2,11 +2,13 @@ package pythonapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -62,6 +64,8 @@ type planRequest struct {
 	Order string   `json:"order"`
 	// PerTensor gives each tensor an allocation of its own.
 	PerTensor bool `json:"per_tensor"`
+	// Cache is how the files use the page cache: auto, keep or avoid.
+	Cache string `json:"cache"`
 
 	// Or one tensor, or a part of it: a range for each dimension. Squeeze are
 	// dimensions of length 1 to leave out of the shape.
@@ -80,6 +84,9 @@ type planAnswer struct {
 const hostRead = 8 << 20
 
 func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
+	if mode, err := route.ParseCacheMode(q.Cache); err != nil || mode == route.CacheAvoid {
+		return nil, errors.Join(err, errors.New("a load into host memory uses the page cache (fix: cache=\"auto\")"))
+	}
 	p, err := a.planOpen(q)
 	if err != nil {
 		return nil, err

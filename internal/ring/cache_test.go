@@ -1,0 +1,169 @@
+package ring
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// plainly is the stream of a file that was opened without O_DIRECT, on a machine with
+// so much memory.
+func (f *testFile) plainly(available int64) *storage.Stream {
+	return storage.NewStream(func() (int64, error) { return int64(len(f.data)), nil }, func() int64 { return available })
+}
+
+// resident is how many bytes of a range the page cache has.
+func (f *testFile) resident(t *testing.T, off, n int64) int64 {
+	t.Helper()
+	r, err := storage.PageCache(f.buffered, off, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Cached * page
+}
+
+func (f *testFile) read(cache *storage.Stream, off, n int64) Request {
+	return Request{Buffered: f.buffered, Direct: f.direct, Align: f.align, Cache: cache, Off: off, Len: n}
+}
+
+// readInto runs a read into GPU memory of its own and checks the bytes.
+func readInto(t *testing.T, r *Ring, f *testFile, q Request) Result {
+	t.Helper()
+	b := newBuffer(t, r.dev, int(q.Len))
+	q.Addr = b.addr()
+	res, err := run1(r, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b.bytes(t), f.data[q.Off:q.Off+q.Len]) {
+		t.Errorf("wrong bytes in a read of %d at %d", q.Len, q.Off)
+	}
+	c := &res.Cache
+	if sum := c.Hit + c.Filled + c.Bypassed + c.Unasked; sum != q.Len {
+		t.Errorf("read of %d bytes: %+v count %d", q.Len, *c, sum)
+	}
+	return res
+}
+
+// TestCacheStays: a file that was opened plainly and fits is in the page cache once
+// read, and the second read finds it there.
+func TestCacheStays(t *testing.T) {
+	const n = 12<<20 + 5000
+	f := coldFile(t, n)
+	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
+	cache := f.plainly(1 << 40)
+	first := readInto(t, r, f, f.read(cache, 0, n))
+	// What the kernel reads ahead by itself counts as there.
+	if first.Cache.Filled < n/2 || first.DirectBytes != 0 {
+		t.Errorf("the first read: %+v", first.Cache)
+	}
+	if got := f.resident(t, 0, n); got < n {
+		t.Errorf("after it %d of %d bytes are cached", got, n)
+	}
+	second := readInto(t, r, f, f.read(cache, 0, n))
+	if second.Cache != (route.CacheUse{Hit: n}) {
+		t.Errorf("the second read: %+v", second.Cache)
+	}
+}
+
+// TestCacheUnderPressure: with less memory than the file has, the same read leaves the
+// page cache as it was.
+func TestCacheUnderPressure(t *testing.T) {
+	const n = 8 << 20
+	f, other := coldFile(t, n), newFile(t, noise(9, 1<<20))
+	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
+	res := readInto(t, r, f, f.read(f.plainly(n), 0, n))
+	if res.Cache != (route.CacheUse{Bypassed: n, Why: route.TooLarge}) {
+		t.Errorf("%+v", res.Cache)
+	}
+	if got := f.resident(t, 0, n); got > 0 {
+		t.Errorf("%d bytes are cached", got)
+	}
+	if got := other.resident(t, 0, 1<<20); got != 1<<20 {
+		t.Errorf("%d of %d bytes of another file are still cached", got, 1<<20)
+	}
+}
+
+// TestOpenedDirectFillsNothing: whatever its size, alone or in a batch, a read of a
+// file opened with O_DIRECT leaves no trace; what is cached it takes from there.
+func TestOpenedDirectFillsNothing(t *testing.T) {
+	const n = 4 << 20
+	f := coldFile(t, n)
+	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
+	for _, q := range []struct{ off, n int64 }{{0, n}, {8192, 4096}, {5000, 100}, {4095, 2}, {1 << 20, 64 << 10}, {n - 10, 10}, {77, 3 << 20}} {
+		res := readInto(t, r, f, f.read(nil, q.off, q.n))
+		if res.Cache != (route.CacheUse{Bypassed: q.n, Why: route.OpenedDirect}) {
+			t.Errorf("%d bytes at %d: %+v", q.n, q.off, res.Cache)
+		}
+	}
+	const each = 3000
+	b := newBuffer(t, r.dev, 100*each)
+	var reqs []Request
+	for i := range int64(100) {
+		q := f.read(nil, i*40_001, each)
+		q.Addr = b.addr() + gpu.Addr(i*each)
+		reqs = append(reqs, q)
+	}
+	res := make([]Result, len(reqs))
+	if err := r.Run(t.Context(), reqs, res); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range slices.Collect(slices.Chunk(b.bytes(t), each)) {
+		if at := i * 40_001; !bytes.Equal(got, f.data[at:at+each]) {
+			t.Fatalf("wrong bytes in request %d of a batch", i)
+		}
+		if res[i].Cache.Bypassed != each {
+			t.Fatalf("request %d of a batch: %+v", i, res[i].Cache)
+		}
+	}
+	if got := f.resident(t, 0, n); got > 0 {
+		t.Errorf("%d bytes are cached", got)
+	}
+	readInto(t, r, f, f.read(f.plainly(1<<40), 0, n))
+	for _, size := range []int64{n, 4096, 10} {
+		if res := readInto(t, r, f, f.read(nil, 0, size)); res.Cache != (route.CacheUse{Hit: size}) {
+			t.Errorf("%d bytes that are cached: %+v", size, res.Cache)
+		}
+	}
+}
+
+// TestCacheProperty runs reads of all sizes and modes over one file and checks after
+// each that the page cache has what it must and no more.
+func TestCacheProperty(t *testing.T) {
+	const n = 6<<20 + 777
+	f := coldFile(t, n)
+	r := openRing(t, openGPU(t), Config{Slot: 256 << 10, Workers: 3})
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for i := range 120 {
+		if i%20 == 0 {
+			f.cool(t)
+		}
+		size := int64(1) << rnd.IntN(22)
+		size = 1 + rnd.Int64N(size)
+		off := rnd.Int64N(n - size)
+		before := f.resident(t, 0, n)
+		mode, room := route.CacheMode(rnd.IntN(3)), int64(1)<<40
+		if rnd.IntN(4) == 0 {
+			room = n
+		}
+		cache := f.plainly(room)
+		cache.SetMode(mode, 0)
+		fills := mode == route.CacheKeep || mode == route.CacheAuto && room > n || mode == route.CacheAuto && size <= smallLen
+		if rnd.IntN(3) == 0 {
+			cache, fills = nil, false
+		}
+		res := readInto(t, r, f, f.read(cache, off, size))
+		after := f.resident(t, 0, n)
+		if !fills && after > before {
+			t.Fatalf("read %d, %v, %d bytes at %d: the page cache grew by %d bytes, %+v", i, mode, size, off, after-before, res.Cache)
+		}
+		if first := off &^ (page - 1); fills && f.resident(t, off, size) < (off+size+page-1)&^(page-1)-first {
+			t.Fatalf("read %d, %v, %d bytes at %d are not cached: %+v", i, mode, size, off, res.Cache)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package storage
+
+import "github.com/culvert-io/culvert/route"
+
+// This file is the page-cache policy: one pure function over plain data. docs/cache.md
+// explains it.
+
+// A Path is how a range of a file is read over a staged route.
+type Path uint8
+
+const (
+	Cached Path = iota // through the page cache, which has it
+	Fill               // through the page cache, which does not have all of it: ask for it ahead, in parallel
+	Around             // with O_DIRECT
+)
+
+// A Situation is all that the policy knows about a range that is about to be read.
+type Situation struct {
+	Mode   route.CacheMode
+	Direct bool // the caller opened the file with O_DIRECT
+	// CanBypass reports a descriptor with O_DIRECT. Without one every read goes through
+	// the page cache.
+	CanBypass bool
+
+	// Residency is what the page cache has of the range. Known is false if the kernel
+	// does not tell: the file belongs to somebody else, or a filter forbids the call.
+	Known bool
+	Residency
+
+	Stream    int64 // bytes that the caller is going to read
+	Read      int64 // of these, read so far
+	Available int64 // memory for the page cache, of machine and control group; -1 if unknown
+
+	// Rates of one thread, in bytes per second; 0 if unknown.
+	DirectRate, FillRate float64
+}
+
+const (
+	// availableShare is the fraction of the available memory that a stream may take:
+	// the rest is for everybody else.
+	availableShare = 0.75
+	// outrun is how much faster than filling the storage must be for a first pass to
+	// go around the cache. It exceeds the spread of shared disks, some 20 %.
+	outrun = 1.25
+)
+
+// Path chooses how to read the range, and says why if that is around the cache.
+func (s *Situation) Path() (Path, route.CacheReason) {
+	all := s.Known && s.Cached >= s.Pages
+	switch {
+	case all:
+		return Cached, route.NotBypassed
+	case !s.CanBypass:
+		return Fill, route.NotBypassed
+	case s.Direct:
+		return Around, route.OpenedDirect
+	case s.Mode == route.CacheAvoid:
+		return Around, route.AskedToAvoid
+	case s.Known && s.Dirty:
+		// They would have to be written out before O_DIRECT could read the range.
+		return Fill, route.NotBypassed
+	case s.Mode == route.CacheKeep:
+		return Fill, route.NotBypassed
+	case !s.fits():
+		return Around, route.TooLarge
+	case s.outruns() && s.Read < s.Stream:
+		return Around, route.FastStorage
+	}
+	return Fill, route.NotBypassed
+}
+
+// fits reports whether the stream fits into the memory that is available. If nobody
+// knows how much that is, the kernel's own replacement has to do.
+func (s *Situation) fits() bool {
+	return s.Available < 0 || float64(s.Stream) <= availableShare*float64(s.Available)
+}
+
+// outruns reports storage that is faster than filling the page cache. A file that is
+// read again is worth filling nevertheless.
+func (s *Situation) outruns() bool {
+	return s.DirectRate > 0 && s.FillRate > 0 && s.DirectRate >= outrun*s.FillRate
+}

@@ -1,0 +1,161 @@
+package storage
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/tune"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Stream is how one open file is read over staged routes, as far as the page cache
+// is concerned. It collects the facts for the policy and counts what was done. Its
+// zero value is a file opened with O_DIRECT. It is safe for concurrent use.
+type Stream struct {
+	buffered  bool // opened without O_DIRECT
+	noBypass  bool // there is no descriptor with O_DIRECT
+	size      func() (int64, error)
+	available func() int64
+	rates     *coldRates
+
+	mode  atomic.Uint32 // a route.CacheMode
+	total atomic.Int64  // bytes that the caller says it will read; 0: the file
+	read  atomic.Int64
+	asked atomic.Int64 // bytes that were missing when they were asked for, and are not counted yet
+	ahead readAhead
+}
+
+// NewStream returns the stream of a file that was opened without O_DIRECT. available
+// replaces the memory of the machine; nil does not.
+func NewStream(size func() (int64, error), available func() int64) *Stream {
+	s := new(Stream)
+	s.init(true, true, size, "")
+	if available != nil {
+		s.available = available
+	}
+	return s
+}
+
+func (s *Stream) init(buffered, canBypass bool, size func() (int64, error), dev string) {
+	s.buffered, s.noBypass, s.size = buffered, !canBypass, size
+	s.available, s.rates = machineMemory.available, ratesOf(dev)
+}
+
+// SetMode sets how reads use the page cache, and how many bytes the caller is going
+// to read, of this file and others; 0 is all of this file.
+func (s *Stream) SetMode(m route.CacheMode, total int64) {
+	s.mode.Store(uint32(m))
+	s.total.Store(total)
+}
+
+// FillsNothing reports that reads must not fill the page cache.
+func (s *Stream) FillsNothing() bool {
+	return !s.buffered || route.CacheMode(s.mode.Load()) == route.CacheAvoid
+}
+
+// Reason says why reads must not fill the page cache.
+func (s *Stream) Reason() route.CacheReason {
+	switch {
+	case !s.buffered:
+		return route.OpenedDirect
+	case s.FillsNothing():
+		return route.AskedToAvoid
+	}
+	return route.NotBypassed
+}
+
+// Path chooses how to read a range of n bytes, of which the page cache has r.
+func (s *Stream) Path(n int64, r Residency, known bool) (Path, route.CacheReason) {
+	at := Situation{
+		Mode: route.CacheMode(s.mode.Load()), Direct: !s.buffered, CanBypass: !s.noBypass,
+		Known: known, Residency: r, Stream: s.length(), Read: s.read.Load(), Available: -1,
+	}
+	if s.buffered {
+		at.Available = s.available()
+		at.DirectRate, at.FillRate = s.rates.direct.Get(0), s.rates.fill.Get(0)
+	}
+	p, why := at.Path()
+	if p == Fill && known && !r.Dirty && at.Mode == route.CacheAuto && at.CanBypass && at.DirectRate == 0 && s.rates.explore.Try(n) {
+		return Around, route.Measuring
+	}
+	return p, why
+}
+
+// length is how many bytes the caller is going to read.
+func (s *Stream) length() int64 {
+	if n := s.total.Load(); n > 0 {
+		return n
+	}
+	if s.size == nil {
+		return math.MaxInt64
+	}
+	n, err := s.size()
+	if err != nil {
+		return math.MaxInt64
+	}
+	return n
+}
+
+// Ahead returns the range to ask the kernel for before [off, off+n) is read through
+// the page cache; empty for none, and otherwise ended by Asked. req is the request
+// that contains it. cold reports that the cache lacked some of it, and missing counts
+// the bytes that it lacks of any range.
+func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to int64) {
+	if s.FillsNothing() && !s.noBypass || s.size == nil {
+		return 0, 0
+	}
+	size, err := s.size()
+	if err != nil {
+		return 0, 0
+	}
+	from, to, lacks := s.ahead.next(off, n, req, size, cold, missing)
+	s.asked.Add(lacks)
+	return from, to
+}
+
+// Asked ends Ahead.
+func (s *Stream) Asked(from, to int64) { s.ahead.done(from, to) }
+
+// Count fills a receipt's count for a finished read: through bytes went through the
+// page cache with its contents known. Bytes that were missing when they were asked
+// for count as filled, by the reads that follow.
+func (s *Stream) Count(use *route.CacheUse, through int64) {
+	filled := min(s.asked.Load(), through)
+	if filled > 0 && s.asked.Add(-filled) < 0 { // another read took them
+		s.asked.Add(filled)
+		filled = 0
+	}
+	use.Filled += filled
+	use.Hit += through - filled
+	s.read.Add(through + use.Bypassed + use.Unasked)
+}
+
+// Observe records how long one thread took to read n bytes that were not in the
+// cache.
+func (s *Stream) Observe(p Path, n int64, took time.Duration) {
+	switch {
+	case s.rates == nil:
+	case p == Around:
+		s.rates.direct.Add(n, took)
+	case p == Fill:
+		s.rates.fill.Add(n, took)
+	}
+}
+
+// coldRates are what one thread reads from a device, without and with the page cache.
+type coldRates struct {
+	direct, fill tune.Rate
+	explore      tune.Explorer
+}
+
+var deviceRates sync.Map // of device numbers, to *coldRates
+
+func ratesOf(dev string) *coldRates {
+	if dev == "" {
+		return new(coldRates)
+	}
+	r, _ := deviceRates.LoadOrStore(dev, new(coldRates))
+	return r.(*coldRates)
+}

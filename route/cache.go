@@ -1,0 +1,88 @@
+package route
+
+import "fmt"
+
+// A CacheMode says how reads over staged routes use the page cache. See
+// docs/cache.md.
+type CacheMode uint8
+
+const (
+	// CacheAuto follows the opener: a file opened without O_DIRECT stays in the page
+	// cache once read, as long as it fits; one opened with O_DIRECT never fills it.
+	CacheAuto  CacheMode = iota
+	CacheKeep            // fill the page cache, whatever the size
+	CacheAvoid           // read what is there, fill nothing
+)
+
+var cacheModes = [...]string{"auto", "keep", "avoid"}
+
+func (m CacheMode) String() string {
+	if int(m) < len(cacheModes) {
+		return cacheModes[m]
+	}
+	return fmt.Sprintf("CacheMode(%d)", uint8(m))
+}
+
+// ParseCacheMode is the inverse of String. The empty string is auto.
+func ParseCacheMode(s string) (CacheMode, error) {
+	if s == "" {
+		return CacheAuto, nil
+	}
+	for m, name := range cacheModes {
+		if s == name {
+			return CacheMode(m), nil
+		}
+	}
+	return CacheAuto, fmt.Errorf("page cache mode %q: want auto, keep or avoid", s)
+}
+
+// A CacheReason says why bytes went around the page cache.
+type CacheReason uint8
+
+const (
+	NotBypassed  CacheReason = iota
+	OpenedDirect             // the caller opened the file with O_DIRECT
+	AskedToAvoid             // CacheAvoid
+	TooLarge                 // the stream does not fit into the available memory
+	FastStorage              // the storage is faster than filling the cache, and this is the first pass
+	Measuring                // few bytes, to learn how fast the storage is without the cache
+)
+
+var cacheReasons = [...]string{
+	"", "opened with O_DIRECT", "asked to avoid the page cache", "larger than the available memory",
+	"storage is faster than filling the page cache", "measuring the storage",
+}
+
+func (r CacheReason) String() string {
+	if int(r) < len(cacheReasons) {
+		return cacheReasons[r]
+	}
+	return fmt.Sprintf("CacheReason(%d)", uint8(r))
+}
+
+// MarshalText encodes the reason as its text.
+func (r CacheReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// CacheUse counts the bytes of reads over staged routes by what they did to the page
+// cache. Direct routes do not use it and count nothing.
+type CacheUse struct {
+	Hit      int64 `json:"hit"`      // were there
+	Filled   int64 `json:"filled"`   // were read into it
+	Bypassed int64 `json:"bypassed"` // went around it
+	// Unasked bytes went through it, and nobody asked whether they were there: small
+	// reads, for which the question takes too long, and files about which the kernel
+	// does not tell.
+	Unasked int64       `json:"unasked,omitempty"`
+	Why     CacheReason `json:"why,omitempty"` // of the last bytes that went around it
+}
+
+// Add adds another count.
+func (u *CacheUse) Add(o *CacheUse) {
+	u.Hit += o.Hit
+	u.Filled += o.Filled
+	u.Bypassed += o.Bypassed
+	u.Unasked += o.Unasked
+	if o.Why != NotBypassed {
+		u.Why = o.Why
+	}
+}
