@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/soft/block"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
@@ -37,6 +38,10 @@ type Config struct {
 	// memory by a faster path.
 	ForceBAR1 bool
 	Points    *syncpoint.Points // passed by fabric, pins and modules; may be nil
+	// Stack lists layers between files and the drive under nvidia-fs, from the file down:
+	// "crypt+raid1" (see soft/block's Layer). /sys shows them, unless the text begins with
+	// "hidden:".
+	Stack string
 	// Liar, if not nil, has all drives lie: those of Drives and the one under nvidia-fs.
 	Liar *nvme.Liar
 	// Fail, if not nil, is called for each allocation of nvidia_p2p and can make it
@@ -92,14 +97,24 @@ func (c *Config) set(key, value string) (err error) {
 		c.Heap, err = parseBool(value)
 	case "seed":
 		c.Seed, err = strconv.ParseUint(value, 0, 64)
+	case "stack":
+		c.Stack = value
+		_, _, err = c.layers()
 	case "lie":
 		c.Liar, err = nvme.ParseLiar(value, 0)
 	case "peer":
 		c.Peer = value
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, lie)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, stack, lie)")
 	}
 	return err
+}
+
+// layers parses Stack.
+func (c *Config) layers() (list []block.Layer, hidden bool, err error) {
+	text, hidden := strings.CutPrefix(c.Stack, "hidden:")
+	list, err = block.ParseLayers(text)
+	return list, hidden, err
 }
 
 // parseBool returns true for a key without value.

@@ -54,11 +54,29 @@ func (m *Machine) loadModule(name string) error {
 	}
 	m.storage = nvmestorage.New(func() (*pcie.Function, error) { return m.topology.Plug(0) }, m.cfg.Heap)
 	m.storage.Lie(m.cfg.Liar)
+	if err := m.stack(); err != nil {
+		return err
+	}
 	_ = m.loaded(m.storage, nil)
 	mod, err := nvfs.New(m.os, nvfs.Config{
 		RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points, Storage: []nvfs.Storage{m.storage, nvmestorage.RDMA{}},
 	})
 	return m.loaded(mod, err)
+}
+
+// stack puts the layers of the configuration above the drive under nvidia-fs.
+func (m *Machine) stack() error {
+	layers, hidden, err := m.cfg.layers()
+	if err != nil {
+		return err
+	}
+	m.storage.Below(layers)
+	if hidden {
+		m.storage.Hide(m.os)
+	} else {
+		m.storage.Show(m.os)
+	}
+	return nil
 }
 
 // loaded has a module unloaded when the machine is closed.

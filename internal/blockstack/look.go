@@ -21,8 +21,12 @@ const (
 var errTooLarge = errors.New("block stack has too many layers")
 
 // Look finds the layers below a file or a block device. It reads /proc and /sys of o,
-// and, where the process may, asks device mapper for its tables.
+// and, where the process may, asks device mapper for its tables. An emulated drive has
+// every file.
 func Look(o dev.OS, f storage.Facts) (*Stack, error) {
+	if name, number, ok := dev.Below(o); ok {
+		f = storage.Facts{FS: name, Dev: number}
+	}
 	w := &walk{os: o, root: o.FS()}
 	if err := w.file(f); err != nil {
 		return nil, fmt.Errorf("block stack below device %s (%s): %w", f.Dev, f.FS, err)

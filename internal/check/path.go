@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
@@ -25,6 +26,7 @@ type Path struct {
 	Resident *int64               `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
 	Mount    *storage.Mount       `json:"mount,omitempty"`
 	Device   *storage.BlockDevice `json:"block_device,omitempty"`
+	Stack    *blockstack.Stack    `json:"block_stack,omitempty"`
 	Best     route.ID             `json:"best_route"`
 	Uses     []route.Use          `json:"routes"`
 	Usable   []route.ID           `json:"usable_routes"`
@@ -132,6 +134,9 @@ func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path
 	}
 	if bd, err := storage.FindBlockDevice(dev.Of(m).FS(), st.Facts.Dev); err == nil {
 		p.Device = &bd
+	}
+	if s, err := blockstack.Look(dev.Of(m), st.Facts); err == nil {
+		p.Stack = s
 	}
 	return p, p.addRoutes(drv, f, i)
 }

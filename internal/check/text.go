@@ -126,6 +126,15 @@ func (t *text) path(p *Path) {
 	}
 	d := p.Facts.Direct
 	t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
+	if p.Stack != nil {
+		for i, line := range p.Stack.Tree() {
+			title := ""
+			if i == 0 {
+				title = "stack"
+			}
+			t.line("%-8s %s", title, line)
+		}
+	}
 	for i, u := range p.Uses {
 		if i == 0 {
 			t.line("%-8s %-8s %s", "route", u.Route, u.For)

@@ -20,6 +20,16 @@ func Simulated(o OS) bool {
 	return ok && s.Simulated()
 }
 
+// Below returns the type of the file system and the number of the block device on
+// which an emulated operating system has all files. It is false if o has none: files
+// are where they really are.
+func Below(o OS) (fileSystem, number string, ok bool) {
+	if s, has := o.(interface{ Below() (string, string) }); has {
+		fileSystem, number = s.Below()
+	}
+	return fileSystem, number, fileSystem != ""
+}
+
 // WSL reports whether this is Linux under Windows. It has no kernel modules and no
 // device nodes of the GPU, and none can be loaded.
 func WSL(o OS) bool {

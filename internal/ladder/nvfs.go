@@ -26,6 +26,8 @@ type nvfsRoute struct {
 	client    *nvfs.Client
 	unaligned *hostRoute
 	pool      sync.Pool // of *nvfsEnd
+	// stack looks at the layers below a file; nil in tests of what is above.
+	stack func(*storage.File) *route.Decline
 	// real means a module that can do harm: it gets a WRITE of a file only after a
 	// READ has shown that the storage driver under the file supports nvidia-fs, and
 	// what it says of host memory is only reported.
@@ -65,7 +67,9 @@ func findNVFS(device gpu.Device, o dev.OS) (Route, *route.Decline) {
 		return nil, decline(route.NVFS, "storage driver", "none has registered with nvidia-fs (/proc/driver/nvidia-fs/modules)",
 			"load a storage driver that registers with nvidia-fs (NVIDIA's DOCA or MLNX_OFED)")
 	}
-	return newNVFS(device, c, !dev.Simulated(o)), nil
+	r := newNVFS(device, c, !dev.Simulated(o))
+	r.stack = func(f *storage.File) *route.Decline { return declineStack(route.NVFS, o, f, drivers) }
+	return r, nil
 }
 
 func newNVFS(device gpu.Device, c *nvfs.Client, real bool) *nvfsRoute {
@@ -98,6 +102,11 @@ func (r *nvfsRoute) Traits(src Source) (t Traits, d *route.Decline) {
 		return t, decline(route.NVFS, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
 	case f.Facts.Direct.OffAlign > nvfsBlock:
 		return t, decline(route.NVFS, "block size", fmt.Sprintf("%s has blocks of %d bytes, nvidia-fs of %d", src.Name(), f.Facts.Direct.OffAlign, nvfsBlock), "")
+	}
+	if r.stack != nil {
+		if d := r.stack(f); d != nil {
+			return t, d
+		}
 	}
 	n, err := r.open(f)
 	if err != nil {

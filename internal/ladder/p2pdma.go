@@ -34,7 +34,8 @@ type p2pdmaRoute struct {
 	basic
 	dev  gpu.Device
 	peer PeerMemory
-	root fs.FS // with /proc and /sys
+	os   dev.OS
+	root fs.FS // of os, with /proc and /sys
 
 	maps table[peerMapping]
 	// known has a *route.Decline per device that the kernel has answered for; nil
@@ -59,7 +60,7 @@ func findP2PDMA(device gpu.Device, os dev.OS) (Route, *route.Decline) {
 	if !ok {
 		return nil, noP2PDMA(os)
 	}
-	return &p2pdmaRoute{dev: device, peer: peer, root: os.FS()}, nil
+	return &p2pdmaRoute{dev: device, peer: peer, os: os, root: os.FS()}, nil
 }
 
 var p2pdmaTexts = [numReasons]*route.Decline{
@@ -82,8 +83,8 @@ func (p *p2pdmaRoute) Traits(src Source) (t Traits, d *route.Decline) {
 	if f.Direct() < 0 {
 		return t, decline(route.P2PDMA, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
 	}
-	if _, err := storage.FindBlockDevice(p.root, f.Facts.Dev); err != nil {
-		return t, decline(route.P2PDMA, "block device", f.Facts.FS+": "+err.Error(), "put the file on the file system of a drive (ext4, xfs)")
+	if d := declineStack(route.P2PDMA, p.os, f, nil); d != nil {
+		return t, d
 	}
 	return Traits{
 		ID: route.P2PDMA, Scope: "requests with whole blocks, between registered buffers and the file",

@@ -48,6 +48,7 @@ func peerTree(f *storage.File) tree {
 	return tree{fstest.MapFS{
 		"sys/bus/pci/devices/" + peerPCI + "/p2pmem/size": {},
 		"sys/dev/block/" + f.Facts.Dev:                    link("../../devices/virtual/block/any"),
+		"proc/self/mountinfo":                             {Data: []byte("27 1 " + f.Facts.Dev + " / / rw - ext4 /dev/any rw\n")},
 	}}
 }
 

@@ -17,6 +17,7 @@ import (
 type vendorRoute struct {
 	basic
 	dev gpu.Device
+	os  dev.OS
 	lib *vendor.Library
 
 	mu      sync.Mutex
@@ -47,7 +48,7 @@ func findVendor(device gpu.Device, os dev.OS) (Route, *route.Decline) {
 	if err != nil {
 		return absent("library", err.Error(), "")
 	}
-	return &vendorRoute{dev: device, lib: lib, handles: map[*storage.File]*vendor.Handle{}}, nil
+	return &vendorRoute{dev: device, os: os, lib: lib, handles: map[*storage.File]*vendor.Handle{}}, nil
 }
 
 var vendorTexts = [numReasons]*route.Decline{
@@ -62,6 +63,9 @@ func (v *vendorRoute) Traits(src Source) (Traits, *route.Decline) {
 	}
 	if f.Direct() < 0 {
 		return Traits{}, decline(route.Vendor, "O_DIRECT", src.Name()+" on "+f.Facts.FS+": "+f.Facts.Direct.Source, "use ext4 or xfs on NVMe")
+	}
+	if d := declineStack(route.Vendor, v.os, f, nil); d != nil {
+		return Traits{}, d
 	}
 	if _, err := v.handle(f); err != nil {
 		return Traits{}, decline(route.Vendor, "registration", err.Error(), "")

@@ -19,6 +19,7 @@ type OS struct {
 	fs overlay
 
 	mu    sync.Mutex
+	place [2]string // see Place
 	nodes map[string]func() (File, error)
 	open  map[int]*node
 }
@@ -35,11 +36,18 @@ func (v view) Open(path string) (dev.Node, error) { return v.o.openNode(path) }
 func (v view) FS() fs.FS                          { return v.o.FS() }
 func (v view) Simulated() bool                    { return true }
 
+// Below returns where all files are: see [OS.Place].
+func (v view) Below() (fileSystem, number string) {
+	v.o.mu.Lock()
+	defer v.o.mu.Unlock()
+	return v.o.place[0], v.o.place[1]
+}
+
 // New returns an operating system without device nodes. Modules mount files over
 // base, normally the root of the real file system, so that real disks have real
 // descriptions.
 func New(base fs.FS) *OS {
-	o := &OS{fs: overlay{base: base, tree: Tree{}}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
+	o := &OS{fs: overlay{base: base, tree: Tree{}, links: map[string]string{}}, nodes: map[string]func() (File, error){}, open: map[int]*node{}}
 	return dev.With(o, dev.OS(view{o}))
 }
 
@@ -64,6 +72,17 @@ func (o *OS) Unregister(path string) {
 
 // Mount mounts files at a path such as "proc/driver/nvidia". It hides what was there.
 func (o *OS) Mount(dir string, t Tree) { o.fs.mount(dir, t) }
+
+// Link adds a symbolic link, such as sysfs has.
+func (o *OS) Link(name, target string) { o.fs.link(name, target) }
+
+// Place says that an emulated drive serves all files, whatever they really are on:
+// they are on a file system of this type, on the block device with this number.
+func (o *OS) Place(fileSystem, number string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.place = [2]string{fileSystem, number}
+}
 
 // FS returns the file system with all mounts.
 func (o *OS) FS() fs.FS { return &o.fs }

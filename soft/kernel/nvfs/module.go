@@ -123,6 +123,17 @@ func (m *Module) unuse() {
 	m.registered = nil
 }
 
+// superBlock returns the device number in the super block of a file, which some file
+// systems do not show to processes.
+func (m *Module) superBlock(dev uint64) uint64 {
+	for _, s := range m.cfg.Storage {
+		if n, ok := s.(SuperBlocker); ok {
+			return n.SuperBlock(dev)
+		}
+	}
+	return dev
+}
+
 // storage returns the registered module that serves an open file, or nil.
 func (m *Module) storage(fd int) Storage {
 	m.mu.Lock()

@@ -21,6 +21,10 @@ type Registrar interface{ Register(ops *Ops) error }
 // An Unregistrar is told when nvidia-fs is no longer used.
 type Unregistrar interface{ Unregister() }
 
+// A SuperBlocker knows file systems that show processes another device number than
+// their super block has.
+type SuperBlocker interface{ SuperBlock(dev uint64) uint64 }
+
 // A Request moves blocks between a file and pages.
 type Request struct {
 	FD    int // of the file

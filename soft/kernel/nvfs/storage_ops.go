@@ -82,10 +82,10 @@ func (g *mgroup) segments(pages []Page, sg []SG) ([]SG, bool) {
 }
 
 // segment appends a block to a list, or to its last segment. The block must belong to
-// a running transfer. Call with mu held.
+// a running transfer; a mirror submits it once for each leg. Call with mu held.
 func (g *mgroup) segment(block int, sg []SG) ([]SG, bool) {
 	page, in := g.gpuBase+block/abi.BLOCKS_PER_PAGE, uint64(block%abi.BLOCKS_PER_PAGE)*abi.BLOCK_SIZE
-	if g.table == nil || block >= g.mapped || g.blocks[block] != abi.BLOCK_QUEUED || page >= len(g.table.Pages) {
+	if g.table == nil || block >= g.mapped || g.blocks[block] < abi.BLOCK_QUEUED || g.blocks[block] > abi.BLOCK_DONE || page >= len(g.table.Pages) {
 		return sg, false
 	}
 	if k := len(sg); k > 0 {

@@ -23,7 +23,7 @@ type targetFile struct {
 
 // open duplicates the descriptor of a request and checks that it is the file that the
 // process means.
-func (f *targetFile) open(a *abi.IOArgs, write bool) (err error) {
+func (f *targetFile) open(m *Module, a *abi.IOArgs, write bool) (err error) {
 	f.fd, err = unix.FcntlInt(uintptr(a.FD), unix.F_DUPFD_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, syscall.EMFILE):
@@ -31,7 +31,7 @@ func (f *targetFile) open(a *abi.IOArgs, write bool) (err error) {
 	case err != nil:
 		return syscall.EINVAL
 	}
-	if err := f.inspect(a, write); err != nil {
+	if err := f.inspect(m, a, write); err != nil {
 		f.close()
 		return err
 	}
@@ -48,7 +48,7 @@ func (f *targetFile) open(a *abi.IOArgs, write bool) (err error) {
 
 func (f *targetFile) close() { _ = unix.Close(f.fd) } // a duplicate: nothing is written back
 
-func (f *targetFile) inspect(a *abi.IOArgs, write bool) (err error) {
+func (f *targetFile) inspect(m *Module, a *abi.IOArgs, write bool) (err error) {
 	if f.flags, err = unix.FcntlInt(uintptr(f.fd), unix.F_GETFL, 0); err != nil {
 		return syscall.EINVAL
 	}
@@ -66,12 +66,12 @@ func (f *targetFile) inspect(a *abi.IOArgs, write bool) (err error) {
 	if f.flags&unix.O_PATH != 0 || kind != unix.S_IFREG && kind != unix.S_IFBLK {
 		return syscall.EINVAL
 	}
-	return f.identify(a, kind)
+	return f.identify(m, a, kind)
 }
 
 // identify compares the file with the request.
-func (f *targetFile) identify(a *abi.IOArgs, kind uint32) error {
-	device := f.stat.Dev
+func (f *targetFile) identify(m *Module, a *abi.IOArgs, kind uint32) error {
+	device := m.superBlock(f.stat.Dev)
 	if kind == unix.S_IFBLK {
 		device = f.stat.Rdev
 	}

@@ -36,7 +36,7 @@ func (m *Module) accept(a *abi.IOArgs, write bool) (*transfer, error) {
 		m: m, write: write, async: a.Bits&abi.BitSync == 0,
 		off: a.Offset, size: a.Size, fence: a.EndFenceValue,
 	}
-	if err := t.f.open(a, write); err != nil {
+	if err := t.f.open(m, a, write); err != nil {
 		transfers.Put(t)
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/nvme/dma"
@@ -34,6 +35,7 @@ type controller struct {
 	mem  []byte
 	dma  *dma.Map
 	kill func() error // resets the controller, once
+	view *block.View  // of files, through the layers above
 
 	mu       sync.Mutex
 	released sync.Cond
@@ -61,8 +63,8 @@ func (c *controller) release(q *queuePair) {
 }
 
 // newController plugs a drive in and enables it.
-func newController(fn *pcie.Function, heap bool) (c *controller, err error) {
-	c = &controller{}
+func newController(fn *pcie.Function, heap bool, view *block.View) (c *controller, err error) {
+	c = &controller{view: view}
 	c.released.L = &c.mu
 	c.kill = sync.OnceValue(func() error { return c.Reset() })
 	cfg := nvme.Config{

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
@@ -21,8 +22,10 @@ import (
 // A Driver is the module. It adds a drive at the first request and removes it when
 // nvidia-fs is closed. It is safe for concurrent use.
 type Driver struct {
-	slot func() (*pcie.Function, error)
-	heap bool
+	slot   func() (*pcie.Function, error)
+	heap   bool
+	layers []block.Layer // above the drive
+	view   *block.View   // through them; nil if there are none
 
 	mu   sync.RWMutex // held for reading by requests
 	ops  *nvfs.Ops
@@ -72,8 +75,11 @@ func (d *Driver) Close() {
 	}
 }
 
-// Serves returns true: every file of the machine is on the drive.
-func (d *Driver) Serves(int) bool { return true }
+// Serves returns true: every file of the machine is on the drive, unless that has
+// another driver.
+func (d *Driver) Serves(int) bool {
+	return !d.has(func(l block.Layer) bool { return l.Unhooked })
+}
 
 // Port returns where the drive is plugged in, nil before the first request.
 func (d *Driver) Port() *pcie.Function {
@@ -136,7 +142,7 @@ func (d *Driver) start() error {
 		}
 	}
 	var err error
-	switch d.ctrl, err = newController(d.fn, d.heap); {
+	switch d.ctrl, err = newController(d.fn, d.heap, d.view); {
 	case errors.Is(err, syscall.EMFILE):
 		return err // nothing is wrong with the drive: the next request may have descriptors
 	case err != nil:
@@ -147,8 +153,16 @@ func (d *Driver) start() error {
 	return d.err
 }
 
-// Submit performs a request.
+// Submit performs a request, through the layers above the drive.
 func (d *Driver) Submit(r *nvfs.Request) error {
+	if len(d.layers) == 0 {
+		return d.submit(r)
+	}
+	return d.descend(d.layers, r)
+}
+
+// submit performs a request of the drive.
+func (d *Driver) submit(r *nvfs.Request) error {
 	c, err := d.use()
 	if err != nil {
 		return err

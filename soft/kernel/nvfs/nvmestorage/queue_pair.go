@@ -74,7 +74,7 @@ func encode(b []byte, c *abi.Command) {
 // move moves bytes between the request's file, from off on, and bus addresses. All
 // ranges but the first begin at a page, and all but the last end at one.
 func (q *queuePair) move(r *nvfs.Request, off int64, ranges []pcie.Range) error {
-	q.file.Admit(r.FD)
+	q.file.Admit(r.FD, q.c.view)
 	c := abi.Command{Opcode: abi.NVM_READ, NSID: uint32(q.id)}
 	if r.Write {
 		c.Opcode = abi.NVM_WRITE

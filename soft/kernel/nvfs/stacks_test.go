@@ -1,0 +1,66 @@
+package nvfs_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	client "github.com/culvert-io/culvert/internal/dev/nvfs"
+	softblock "github.com/culvert-io/culvert/soft/block"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs"
+)
+
+// TestStacks: what nvidia-fs does above other layers than a drive, as it was recorded.
+// On some of them it reports wrong bytes as a success, and writes the shadow buffer
+// into the file: a client must not get here.
+func TestStacks(t *testing.T) {
+	const size = 256 << 10
+	for _, c := range []struct {
+		stack string
+		read  error
+		right bool // the bytes in GPU memory, if the read succeeds
+		write error
+	}{
+		{"", nil, true, nil},
+		{"raid0", nil, true, nil},
+		{"raid1", nil, true, nil},
+		{"linear", nil, true, nil},
+		{"crypt", nil, false, client.ErrNotDirect},
+		{"linear+crypt", nil, false, client.ErrNotDirect},
+		{"raid5", nil, true, client.ErrNotDirect},
+		{"compress", client.ErrNotDirect, false, client.ErrNotDirect},
+		{"btrfs", syscall.ESTALE, false, syscall.ESTALE},
+		{"virtio", client.ErrNotDirect, false, client.ErrNotDirect},
+	} {
+		t.Run(c.stack, func(t *testing.T) {
+			s := newSession(t, true, nvfs.Config{}, size, page)
+			layers, err := softblock.ParseLayers(c.stack)
+			s.check(err)
+			s.drive.Below(layers)
+			data := pattern(7, size)
+			path := s.file("a", size, map[int64][]byte{0: data})
+			f := s.open(path)
+			s.Write(s.addr, bytes.Repeat([]byte{0xee}, size))
+			n, err := s.b.Read(f, 0, size, 0)
+			if !errors.Is(err, c.read) || c.read == nil && n != size {
+				t.Errorf("read %d bytes, %v, want %v", n, err, c.read)
+			}
+			if got := s.Read(s.addr, size); c.read == nil && bytes.Equal(got, data) != c.right {
+				t.Errorf("right bytes in GPU memory: %v, want %v", !c.right, c.right)
+			}
+			s.Write(s.addr, pattern(9, size))
+			n, err = s.b.Write(f, 0, size, 0)
+			if !errors.Is(err, c.write) || c.write == nil && n != size {
+				t.Errorf("wrote %d bytes, %v, want %v", n, err, c.write)
+			}
+			now, err := os.ReadFile(path)
+			s.check(err)
+			if written := bytes.Equal(now, pattern(9, size)); written != (c.write == nil) {
+				t.Errorf("the file has what was written: %v", written)
+			}
+			s.close()
+		})
+	}
+}
