@@ -51,6 +51,7 @@ func execute(i *interruption) int {
 	out := &output{w: os.Stdout, gone: i.cancel}
 	root := newRoot()
 	root.SetOut(out)
+	root.SetArgs(calledAs(os.Args))
 	err := root.ExecuteContext(ctx)
 	if errors.Is(out.err, unix.EPIPE) {
 		return exitPipe // as a program that SIGPIPE ended
@@ -122,7 +123,7 @@ EXIT STATUS
 		}
 		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newTune(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"culvert": main, "at": at, "other": other, "third": third, "crowd": crowd, "answer": answer,
+		"culvert": main, "gdsio": main, "at": at, "other": other, "third": third, "crowd": crowd, "answer": answer,
 	})
 }
 
