@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -56,8 +57,11 @@ type Receipt struct {
 	Dir     Dir
 	Route   ID      // that moved most of the bytes
 	Machine Machine // on which it ran
-	Bytes   int64   // moved in all
-	By      ByRoute
+	// Provider moved the bytes between hosts: "ibverbs", "tcp" or "soft"; "" if they
+	// did not leave this one.
+	Provider string
+	Bytes    int64 // moved in all
+	By       ByRoute
 	// Host counts the bytes written to host memory: 0 for a direct route, Bytes for
 	// one staging copy, more if some were staged twice.
 	Host ByteCount
@@ -99,6 +103,7 @@ func (r *Receipt) Share() float64 {
 func (r *Receipt) Add(o *Receipt) {
 	r.Dir = o.Dir
 	r.Machine = max(r.Machine, o.Machine)
+	r.Provider = cmp.Or(o.Provider, r.Provider)
 	r.Bytes += o.Bytes
 	for id, n := range o.By {
 		r.By[id] += n
@@ -130,6 +135,9 @@ func (r Receipt) String() string {
 	}
 	if r.Machine != UnknownMachine {
 		fmt.Fprintf(&b, " machine=%s", r.Machine)
+	}
+	if r.Provider != "" {
+		fmt.Fprintf(&b, " provider=%s", r.Provider)
 	}
 	if by := r.byRoute(); len(by) > 1 {
 		fmt.Fprintf(&b, " by=%s", by)
@@ -192,6 +200,7 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Dir      Dir              `json:"direction"`
 		Route    ID               `json:"route"`
 		Machine  Machine          `json:"machine"`
+		Provider string           `json:"provider,omitempty"`
 		Bytes    int64            `json:"bytes"`
 		By       map[string]int64 `json:"bytes_by_route"`
 		Host     ByteCount        `json:"host_bytes"`
@@ -204,5 +213,5 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Machine, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Machine, r.Provider, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

@@ -228,7 +228,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 			return err
 		}
 	}
-	p := pump{from: from, to: to, size: size, data: extents{fd: int(in.Fd()), size: size}, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
+	p := pump{from: from, to: to, size: size, data: &extents{fd: int(in.Fd()), size: size}, o: &o, flush: &flusher{fd: int(out.Fd()), sync: o.flush}, res: res}
 	if p.whole, err = o.wholeBlocks(from); err != nil {
 		return err
 	}

@@ -16,10 +16,11 @@ type flusher struct {
 	disabled bool // the system does not support it
 }
 
-// wrote is called when a chunk was written. Its error must be returned: the kernel
+// wrote is called when a chunk was written; a nil flusher leaves the rest to the
+// destination. Its error must be returned: the kernel
 // reports an error of the disk to a descriptor once, and a later fsync succeeds.
 func (f *flusher) wrote(p chunk) error {
-	if f.disabled {
+	if f == nil || f.disabled {
 		return nil
 	}
 	const wait = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER

@@ -10,6 +10,22 @@ import (
 // range is a request of its own.
 const minHole = 64 << 10
 
+// ranges tells which parts of a source have data.
+type ranges interface {
+	// next returns the first range with data at or after off, at most limit bytes of it;
+	// n is 0 if there is no more.
+	next(off, limit int64) (start, n int64)
+	// now is the size at this moment.
+	now() (int64, error)
+}
+
+// solid is a source without holes whose size does not change.
+type solid int64
+
+func (s solid) next(off, limit int64) (start, n int64) { return off, max(0, min(limit, int64(s)-off)) }
+
+func (s solid) now() (int64, error) { return int64(s), nil }
+
 // extents finds the parts of a file that have data.
 type extents struct {
 	fd   int
@@ -44,4 +60,10 @@ func (e *extents) find(off, limit int64) (start, end int64) {
 		next, err = unix.Seek(e.fd, end, unix.SEEK_DATA)
 	}
 	return start, min(e.size, (end+block-1)/block*block)
+}
+
+func (e *extents) now() (int64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(e.fd, &st)
+	return st.Size, err
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
@@ -20,16 +19,27 @@ const (
 	block   = 4096     // of routes that move whole blocks
 )
 
+// A reader fills GPU memory: a file, or one of another host.
+type reader interface {
+	ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error)
+}
+
+// A writer stores GPU memory.
+type writer interface {
+	WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error)
+}
+
 // A pump copies a file through a buffer of GPU memory: one goroutine reads into one
 // half while another writes the other half.
 type pump struct {
-	whole    bool // requests are in whole blocks
-	from, to *cufile.File
-	size     int64
-	data     extents
-	o        *Options
-	flush    *flusher
-	res      *Result
+	whole bool // requests are in whole blocks
+	from  reader
+	to    writer
+	size  int64
+	data  ranges
+	o     *Options
+	flush *flusher
+	res   *Result
 
 	dev  gpu.Device
 	buf  *cufile.Buffer
@@ -113,12 +123,12 @@ func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chun
 // ended is called when there is no more data: a hole is not the same as the end of a
 // file that was truncated.
 func (p *pump) ended() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(p.data.fd, &st); err != nil {
+	size, err := p.data.now()
+	if err != nil {
 		return err
 	}
-	if st.Size < p.size {
-		return p.truncated(st.Size)
+	if size < p.size {
+		return p.truncated(size)
 	}
 	return nil
 }
