@@ -3,6 +3,7 @@
 
 PYTHON      ?= python3
 PYTHON_VENV ?= bin/python
+PYTHON_TORCH ?= bin/python-torch
 WHEEL_TOOLS ?= bin/wheel-tools
 
 .PHONY: python-test
@@ -10,6 +11,13 @@ WHEEL_TOOLS ?= bin/wheel-tools
 python-test: lib-core $(PYTHON_VENV)/stamp
 	CGO_ENABLED=0 go build -trimpath -o bin/culvert ./cmd/culvert
 	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -W error::ResourceWarning -m unittest discover -s python/tests -t python/tests
+
+# Not in CI: torch from PyPI comes with CUDA, 5 GB.
+.PHONY: python-torch-test
+## python-torch-test: with torch, transformers and safetensors' own tests (5 GB from PyPI)
+python-torch-test: lib-core $(PYTHON_TORCH)/stamp
+	PYTHONPATH=python:python/tests PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest test_torch test_software
+	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest discover -s python/torch_tests -t python/torch_tests
 
 # What hardware.py needs on a machine without Go: the package with its library
 # inside, the command, and the measurements of package tensor.
@@ -35,6 +43,9 @@ wheel-test:
 
 $(PYTHON_VENV)/stamp: python/requirements.txt
 	$(PYTHON) python/environment.py $(PYTHON_VENV) $<
+
+$(PYTHON_TORCH)/stamp: python/torch-requirements.txt
+	$(PYTHON) python/environment.py $(PYTHON_TORCH) $<
 
 $(WHEEL_TOOLS)/stamp: python/wheel-requirements.txt
 	$(PYTHON) python/environment.py $(WHEEL_TOOLS) $<

@@ -26,8 +26,10 @@ from ._errors import (
 )
 from ._load import load_file
 from ._open import Slice, safe_open
+from ._patch import patch, unpatch
 from ._receipt import Receipt, last_receipt
 from ._save import save_file
+from ._software import software
 
 __version__ = "0.1.0"
 
@@ -49,6 +51,9 @@ __all__ = [
     "last_receipt",
     "load_file",
     "machine",
+    "patch",
     "safe_open",
     "save_file",
+    "software",
+    "unpatch",
 ]

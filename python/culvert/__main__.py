@@ -1,5 +1,10 @@
-"""python -m culvert: the culvert command."""
+"""python -m culvert: the culvert command, and "run" for Python programs."""
 
-from ._command import main
+import sys
 
-main()
+from . import _command, _run
+
+if sys.argv[1:2] == ["run"] and _run.is_python(sys.argv[2:]):
+    _run.main(sys.argv[2:])
+else:
+    _command.main()

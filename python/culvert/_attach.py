@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from . import _core
 from ._device import Memory
 from ._errors import RequestError
-from ._load import framework, on_device, parse_device
+from ._load import framework, given, on_device, parse_device
 from ._receipt import remember
 
 
@@ -51,7 +51,7 @@ class Attached(Mapping):
             if i is None:
                 raise RequestError(f'tensor {name!r} is on several GPUs: use on("cuda:0")[{name!r}]')
             infos = self._answer["tensors"][i : i + 1]
-            self._made[name] = on_device(self._memory, infos, framework(), i)[0]
+            self._made[name] = given(on_device(self._memory, infos, framework(), i), framework())[0]
         return self._made[name]
 
     def all(self):
@@ -60,7 +60,7 @@ class Attached(Mapping):
             raise RequestError('tensors are on several GPUs: use on("cuda:0").all()')
         missing = [i for name, i in self._index.items() if name not in self._made]
         if len(missing) == len(self._answer["tensors"]):
-            made = on_device(self._memory, self._answer["tensors"], framework())
+            made = given(on_device(self._memory, self._answer["tensors"], framework()), framework())
             self._made = {info["name"]: tensor for info, tensor in zip(self._answer["tensors"], made)}
         return {name: self[name] for name in self}
 

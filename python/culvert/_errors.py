@@ -1,7 +1,13 @@
 """Exceptions. Errors of the operating system are OSErrors."""
 
+# Code that catches the errors of the safetensors package catches these, too.
+try:
+    from safetensors import SafetensorError as _Base
+except ImportError:
+    _Base = Exception
 
-class CulvertError(Exception):
+
+class CulvertError(_Base):
     """Any error that is not the operating system's."""
 
 

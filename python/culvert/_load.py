@@ -5,7 +5,9 @@ import operator
 
 from . import _core
 from ._device import DeviceTensor, Memory
+from ._errors import RequestError
 from ._receipt import remember
+from ._software import on_cpu
 
 
 def framework():
@@ -70,7 +72,7 @@ def to_gpus(into, **request):
     memory, infos = Memory(answer), answer["tensors"]
     tensors = on_device(memory, infos, into)
     remember(_core.call("finish", memory=memory.number)["receipt"])
-    return tensors, infos
+    return given(tensors, into), infos
 
 
 def on_device(memory, infos, into, first=0):
@@ -81,8 +83,27 @@ def on_device(memory, infos, into, first=0):
     return into._on_device(memory, infos, first)
 
 
-def load(into, filename, device, verify, **part):
+def given(tensors, into):
+    """Returns what the caller gets of tensors whose bytes have arrived: copies on
+    the CPU if software() says so."""
+    if not (tensors and isinstance(tensors[0], DeviceTensor) and tensors[0]._memory.soft and on_cpu()):
+        return tensors
+    return [tensor._copy(into) for tensor in tensors]
+
+
+BACKENDS = ("mmap", "pread")
+
+
+def check_backend(backend):
+    """Rejects a backend that the safetensors package would reject. All mean the
+    same here: Culvert chooses a route."""
+    if backend not in BACKENDS:
+        raise RequestError(f"backend {backend!r}: want one of {', '.join(BACKENDS)}")
+
+
+def load(into, filename, device, verify, backend="mmap", **part):
     """load_file for a framework."""
+    check_backend(backend)
     several = isinstance(device, (list, tuple))
     gpus = [parse_device(d) for d in (device if several else [device])]
     if several and (None in gpus or not gpus or len(set(gpus)) < len(gpus)):

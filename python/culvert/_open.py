@@ -3,7 +3,7 @@
 import operator
 
 from ._errors import CulvertError, RequestError
-from ._load import Model, parse_device
+from ._load import Model, check_backend, parse_device
 from . import _load
 
 _FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
@@ -26,7 +26,8 @@ class safe_open:
     """An open model whose tensors are read on request, with the methods of
     safetensors.safe_open. filename may also be an index of shards or a directory."""
 
-    def __init__(self, filename, framework=None, device="cpu", *, backend=None):
+    def __init__(self, filename, framework=None, device="cpu", *, backend="mmap"):
+        check_backend(backend)
         self._into = _framework(framework)
         self._gpu = parse_device(device)
         self._model = Model(filename)
@@ -123,6 +124,8 @@ def normalize(index, shape, name):
     items[at : at + 1] = [slice(None)] * (len(shape) - named)
     ranges, squeeze, steps = [], [], []
     for i, (item, dim) in enumerate(zip(items, shape)):
+        if isinstance(item, list) and not item:
+            item = slice(0, 0)  # no elements, as numpy has it
         if isinstance(item, slice):
             begin, end, step = item.indices(dim)
             if step < 1:

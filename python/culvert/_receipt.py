@@ -4,6 +4,7 @@ import os
 import threading
 
 _last = threading.local()
+observers = []  # called with every receipt
 
 
 class Receipt(dict):
@@ -32,6 +33,8 @@ class Receipt(dict):
 
 def remember(receipt):
     _last.receipt = Receipt(receipt)
+    for observer in observers:
+        observer(_last.receipt)
 
 
 def last_receipt():

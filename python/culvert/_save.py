@@ -16,25 +16,31 @@ def save_file(tensors, filename, metadata=None):
     storage: a crash leaves the old file or the new one. A manifest of checksums is
     beside it (filename + ".culvert.json"), for verify=True and culvert verify.
     """
-    if not isinstance(tensors, dict):
-        raise ValueError(f"want a dict of tensors, not {type(tensors).__name__}")
-    if metadata is not None:
-        for key, value in metadata.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise TypeError(f"metadata must map strings to strings, not {key!r} to {value!r}")
-    _check_shared(tensors)
+    check(tensors, metadata)
     keep, specs = [], []  # the core reads the tensors, so they must stay alive
     for name, tensor in tensors.items():
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a tensor must be a string, not {name!r}")
-        tensor, spec = _describe(name, tensor)
+        tensor, spec = describe(name, tensor)
         keep.append(tensor)
         specs.append(spec)
     answer = _core.call("save", path=_core.path_of(filename), metadata=metadata, tensors=specs)
     remember(answer["receipt"])
 
 
-def _describe(name, tensor):
+def check(tensors, metadata):
+    """Rejects what cannot be saved, whatever its destination."""
+    if not isinstance(tensors, dict):
+        raise ValueError(f"want a dict of tensors, not {type(tensors).__name__}")
+    if metadata is not None:
+        for key, value in metadata.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise TypeError(f"metadata must map strings to strings, not {key!r} to {value!r}")
+    for name in tensors:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a tensor must be a string, not {name!r}")
+    _check_shared(tensors)
+
+
+def describe(name, tensor):
     """Returns the object that owns a tensor's bytes, and its description for the core."""
     if isinstance(tensor, DeviceTensor):
         return tensor, {

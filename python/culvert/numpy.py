@@ -1,4 +1,4 @@
-"""load_file and save_file of safetensors.numpy.
+"""load_file, save_file, load and save of safetensors.numpy.
 
 numpy has no bfloat16, float8 or smaller floats. Arrays of those types have their
 bits in uint16 or uint8, and a dtype with a tag. dtype_of and save_file read the tag,
@@ -9,25 +9,35 @@ import sys
 
 import numpy
 
-from . import _dtypes, _save
+from . import _bytes, _dtypes, _save
 from ._device import DeviceTensor
 from ._dtypes import dtype_of
 from ._load import load as _load, patterns as _patterns
 
-__all__ = ["dtype_of", "load_file", "save_file"]
+__all__ = ["dtype_of", "load", "load_file", "save", "save_file"]
 
 
 def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False):
     """Loads a model as numpy arrays; see culvert.load_file. backend is accepted for
-    compatibility with safetensors, and ignored."""
+    compatibility with safetensors, and has no effect."""
     return _load(
-        sys.modules[__name__], filename, "cpu", verify, plan=plan, only=_patterns(only), rules=_patterns(rules), order=order
+        sys.modules[__name__], filename, "cpu", verify, backend, plan=plan, only=_patterns(only), rules=_patterns(rules), order=order
     )
 
 
 def save_file(tensor_dict, filename, metadata=None):
     """Saves a dict of tensors; see culvert.save_file."""
     _save.save_file(tensor_dict, filename, metadata)
+
+
+def load(data):
+    """Loads the content of a file, bytes, as numpy arrays."""
+    return _bytes.load(sys.modules[__name__], data)
+
+
+def save(tensor_dict, metadata=None):
+    """Returns the content of a file with these tensors, as bytes."""
+    return _bytes.save(tensor_dict, metadata)
 
 
 # The interface of a framework to the loader: _empty, _on_device and _source.

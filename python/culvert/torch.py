@@ -1,4 +1,4 @@
-"""load_file and save_file of safetensors.torch.
+"""The functions of safetensors.torch.
 
 Tensors on a GPU are in memory that Culvert allocated, outside torch's cache;
 otherwise they are ordinary torch tensors. All tensors of one load share one
@@ -10,22 +10,39 @@ import sys
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from . import _core, _dtypes
+from . import _bytes, _core, _dtypes, _modules
 from ._load import load as _load, patterns as _patterns
+from ._modules import save_model
 from ._save import save_file
 
-__all__ = ["load_file", "save_file"]
+__all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(
     filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
 ):
     """Loads a model as torch tensors; see culvert.load_file. backend is accepted for
-    compatibility with safetensors, and ignored."""
+    compatibility with safetensors, and has no effect."""
     return _load(
-        sys.modules[__name__], filename, device, verify,
+        sys.modules[__name__], filename, device, verify, backend,
         plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor,
     )
+
+
+def load(data):
+    """Loads the content of a file, bytes, as torch tensors on the CPU."""
+    return _bytes.load(sys.modules[__name__], data)
+
+
+def save(tensors, metadata=None):
+    """Returns the content of a file with these tensors, as bytes."""
+    return _bytes.save(tensors, metadata)
+
+
+def load_model(model, filename, strict=True, device="cpu", *, backend="mmap"):
+    """Loads a file into a torch module, also one whose parameters share memory.
+    Returns the names that the file lacks and those that the module lacks."""
+    return _modules.load_model(load_file, model, filename, strict, device, backend)
 
 
 # The interface of a framework to the loader: _empty, _on_device and _source.

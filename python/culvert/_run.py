@@ -1,0 +1,38 @@
+"""python -m culvert run: a Python program whose safetensors functions are Culvert's."""
+
+import argparse
+import os
+import runpy
+import sys
+
+from ._patch import patch
+
+NAME = "python -m culvert run"
+
+
+def is_python(arguments):
+    """Whether the arguments after "run" are for this module. Those of the culvert
+    command run a C program: culvert run -- PROGRAM."""
+    return "--" not in arguments and any(a == "-m" or a.endswith(".py") for a in arguments)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(
+        NAME, usage=f"{NAME} [--device cuda:0] [--save] [--log FILE] SCRIPT.py|-m MODULE [ARGUMENT...]",
+        description="Run a Python program with culvert.patch(). Receipts are written to standard error at exit.",
+    )
+    parser.add_argument("--device", help="GPU for files that the program opens for the CPU")
+    parser.add_argument("--save", action="store_true", help="save through Culvert, too")
+    parser.add_argument("--log", help="file for the receipts (default standard error)")
+    parser.add_argument("-m", dest="module", help="module to run")
+    at = next((i for i, a in enumerate(arguments) if a == "-m" or a.endswith(".py")), len(arguments))
+    end = at + 2 if arguments[at : at + 1] == ["-m"] else at
+    options = parser.parse_args(arguments[:end])
+    program = [options.module or arguments[at], *arguments[max(end, at + 1) :]]
+    patch(options.device, save=options.save, log=options.log or sys.stderr)
+    sys.argv = program
+    if options.module:
+        runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
+        runpy.run_path(program[0], run_name="__main__")
