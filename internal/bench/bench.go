@@ -27,6 +27,9 @@ type Bench struct {
 	soft bool
 
 	ceilings map[bool]float64 // pinned-copy rates, by "writes"
+	// NoCeiling leaves the pinned-copy rate out: it needs 512 MiB and takes longer
+	// than a short run.
+	NoCeiling bool
 }
 
 // Open prepares the file at name for measuring. flags are os.OpenFile's.
@@ -163,9 +166,12 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > b.size {
 		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.file.Name(), human.Size(call), human.Size(b.size))
 	}
-	ceiling, err := b.ceiling(w.Pattern.Writes())
-	if err != nil {
-		return nil, err
+	var ceiling float64
+	if !b.NoCeiling {
+		var err error
+		if ceiling, err = b.ceiling(w.Pattern.Writes()); err != nil {
+			return nil, err
+		}
 	}
 	if w.Pattern.Writes() {
 		// Dirty pages of an earlier run must not be written during this one.
@@ -186,8 +192,10 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		return nil, fmt.Errorf("%s: %w", e.name, err)
 	}
 	res.Resident, res.Soft = resident, b.soft
-	res.Ceiling = ceiling / 1e9
-	res.Share = res.GBps / res.Ceiling
+	if ceiling > 0 {
+		res.Ceiling = ceiling / 1e9
+		res.Share = res.GBps / res.Ceiling
+	}
 	return res, nil
 }
 

@@ -79,6 +79,7 @@ func (j *Job) measure(ctx context.Context, drv *cufile.Driver, soft bool, block 
 				return err
 			}
 			defer b.Close()
+			b.NoCeiling = true // gdsio does not print it
 			results[i], err = b.Measure(ctx, j.workload(block), j.method(), "")
 			return err
 		})
