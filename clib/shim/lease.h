@@ -16,8 +16,9 @@
 #include <stdint.h>
 
 enum {
-	CULVERT_LEASES = 256,
-	CULVERT_LEASE_WAYS = 4,	   /* slots that a pair of file and buffer may use */
+	CULVERT_LEASE_SETS = 9,	   /* bits of the number of sets */
+	CULVERT_LEASE_WAYS = 8,	   /* slots of a set: those that a pair of file and buffer may use */
+	CULVERT_LEASES = CULVERT_LEASE_WAYS << CULVERT_LEASE_SETS, /* room for 1024 files with few sets full */
 	CULVERT_LEASE_SHARDS = 16, /* counters of a slot, by thread */
 	CULVERT_LEASE_USERS = 24,  /* bits of a counter for users; above them, completed reads */
 };
@@ -46,7 +47,7 @@ struct culvert_lease {
 static inline unsigned culvert_lease_place(uint64_t handle, uint64_t base)
 {
 	uint64_t mixed = ((handle >> 4) + (base >> 12)) * 0x9e3779b97f4a7c15u;
-	return (unsigned)(mixed >> 58) * CULVERT_LEASE_WAYS;
+	return (unsigned)(mixed >> (64 - CULVERT_LEASE_SETS)) * CULVERT_LEASE_WAYS;
 }
 
 /* culvert_lease_read does the read of cuFileRead's arguments, if there is a lease.

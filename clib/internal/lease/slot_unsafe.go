@@ -8,8 +8,9 @@ import (
 
 // The numbers of shim/lease.h.
 const (
-	slots    = 256
-	ways     = 4
+	setBits  = 9
+	ways     = 8
+	slots    = ways << setBits
 	shards   = 16
 	userBits = 24
 )

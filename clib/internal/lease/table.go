@@ -14,6 +14,7 @@
 package lease
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,11 @@ type Table struct {
 	mu     sync.Mutex
 	paused bool
 	owners [slots]owner
+	// byBuffer are the slots that were filled for a buffer and not for another one
+	// since. A lease ends when its buffer must be looked at again, so the read that
+	// did that renews the leases of all files with that buffer: a program that goes
+	// round a thousand files does not come back to one in time.
+	byBuffer map[gpu.Addr][]int
 }
 
 // An owner is the pair that a slot was last filled for. It stays when the lease
@@ -46,7 +52,9 @@ type owner struct {
 }
 
 // NewTable makes a table of slots without users.
-func NewTable(s *Slots) *Table { return &Table{slots: s, clock: ahead()} }
+func NewTable(s *Slots) *Table {
+	return &Table{slots: s, clock: ahead(), byBuffer: map[gpu.Addr][]int{}}
+}
 
 // ahead is what CLOCK_MONOTONIC is ahead of cufile.Since, which is the same clock
 // with another origin. Time passes between the two readings, which makes the
@@ -66,7 +74,7 @@ func ahead() time.Duration {
 // place is the first slot for a pair: culvert_lease_place.
 func place(file handle.ID, buffer gpu.Addr) int {
 	mixed := (uint64(file)>>4 + uint64(buffer)>>12) * 0x9e3779b97f4a7c15
-	return int(mixed>>58) * ways
+	return int(mixed>>(64-setBits)) * ways
 }
 
 // AddFile notes the handle of a file, before C has it.
@@ -101,15 +109,46 @@ func (t *Table) grant(file handle.ID, l *cufile.Lease) {
 	if t.paused {
 		return
 	}
-	first := place(file, l.Base)
-	for i := first; i < first+ways; i++ {
-		if o := &t.owners[i]; o.file == file && o.buffer == l.Base && t.slots[i].Handle.Load() != 0 {
-			t.slots[i].Until.Store(int64(l.Until + t.clock))
-			return
-		}
+	if t.renew(file, l) {
+		return
 	}
-	if i, ok := t.room(first); ok {
+	if i, ok := t.room(place(file, l.Base)); ok {
 		t.fill(i, file, l)
+	}
+}
+
+// renew extends the leases of a buffer, and reports whether that of the file is one
+// of them.
+func (t *Table) renew(file handle.ID, l *cufile.Lease) (found bool) {
+	until := int64(l.Until + t.clock)
+	for _, i := range t.byBuffer[l.Base] {
+		if s := &t.slots[i]; s.Handle.Load() != 0 && s.Until.Load() < until {
+			s.Until.Store(until)
+		}
+		found = found || t.owners[i].file == file && t.slots[i].Handle.Load() != 0
+	}
+	return found
+}
+
+// own notes that a slot is filled for a pair.
+func (t *Table) own(i int, file handle.ID, buffer gpu.Addr) {
+	o := &t.owners[i]
+	if o.fills.Load() == 0 || o.buffer != buffer {
+		t.disown(i)
+		t.byBuffer[buffer] = append(t.byBuffer[buffer], i)
+	}
+	o.file, o.buffer = file, buffer
+	o.fills.Add(1)
+}
+
+// disown removes a slot from those of its buffer.
+func (t *Table) disown(i int) {
+	of := t.owners[i].buffer
+	left := slices.DeleteFunc(t.byBuffer[of], func(j int) bool { return j == i })
+	if len(left) == 0 {
+		delete(t.byBuffer, of)
+	} else {
+		t.byBuffer[of] = left
 	}
 }
 
@@ -133,9 +172,8 @@ func (t *Table) room(first int) (int, bool) {
 
 // fill writes a lease into a clear slot without users. The handle comes last.
 func (t *Table) fill(i int, file handle.ID, l *cufile.Lease) {
-	o, s := &t.owners[i], &t.slots[i]
-	o.file, o.buffer = file, l.Base
-	o.fills.Add(1)
+	s := &t.slots[i]
+	t.own(i, file, l.Base)
 	s.Base.Store(uint64(l.Base))
 	s.Until.Store(int64(l.Until + t.clock))
 	s.Memory, s.Length, s.Below = address(l.Mem), uint64(len(l.Mem)), l.Below
@@ -196,7 +234,9 @@ func (t *Table) Pause(on bool) {
 	defer t.mu.Unlock()
 	t.paused = on
 	for i := range t.slots {
-		t.slots[i].Handle.Store(0)
+		if t.owners[i].fills.Load() > 0 { // the memory of others is not there yet
+			t.slots[i].Handle.Store(0)
+		}
 	}
 }
 

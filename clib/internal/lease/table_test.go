@@ -283,3 +283,40 @@ func TestUsersAgainstRecalls(t *testing.T) {
 		t.Error("no user ever entered")
 	}
 }
+
+// TestThousandFiles: a program that goes round a thousand files with one buffer finds
+// a lease for each, and one read that enters Go renews them all: the buffer was looked
+// at, and a lease lasts no longer than that is fresh. Leases of other buffers are not
+// renewed.
+func TestThousandFiles(t *testing.T) {
+	const files, other = 1024, buffer + 1<<30
+	table := NewTable(new(Slots))
+	first, later := granted(buffer, time.Minute), granted(buffer, time.Hour)
+	for i := range handle.ID(files) {
+		table.grant(file+i<<4, first)
+	}
+	table.grant(file, granted(other, time.Minute))
+	for i := range handle.ID(files) {
+		if !table.there(file+i<<4, buffer) {
+			t.Errorf("no lease for file %d", i)
+		}
+	}
+	table.grant(file+7<<4, later)
+	for i := range handle.ID(files) {
+		s := table.enter(file+i<<4, buffer, 0)
+		if s == nil || s.Until.Load() != int64(later.Until+table.clock) {
+			t.Fatalf("the lease of file %d was not renewed", i)
+		}
+		s.leave(0, false)
+	}
+	s := table.enter(file, other, 0)
+	if s == nil || s.Until.Load() == int64(later.Until+table.clock) {
+		t.Error("the lease of another buffer was renewed")
+	}
+	s.leave(0, false)
+	table.RevokeBuffer(buffer)
+	table.grant(file, later)
+	if !table.there(file, buffer) || table.there(file+1<<4, buffer) {
+		t.Error("after the buffer ended: a lease is left, or none can be made")
+	}
+}
