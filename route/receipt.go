@@ -65,6 +65,8 @@ type Receipt struct {
 	// Host counts the bytes written to host memory: 0 for a direct route, Bytes for
 	// one staging copy, more if some were staged twice.
 	Host ByteCount
+	// Arrival says how it is known that the bytes of a direct route arrived.
+	Arrival Arrival
 	// Head and Tail are the unaligned bytes at the start and the end that took
 	// another route than the rest.
 	Head, Tail int64
@@ -110,6 +112,7 @@ func (r *Receipt) Add(o *Receipt) {
 	}
 	r.Host.Bytes += o.Host.Bytes
 	r.Host.Evidence = max(r.Host.Evidence, o.Host.Evidence)
+	r.Arrival = r.Arrival.weaker(o.Arrival)
 	r.Head += o.Head
 	r.Tail += o.Tail
 	r.Holes += o.Holes
@@ -132,6 +135,9 @@ func (r Receipt) String() string {
 		r.Dir, r.Route, r.Bytes, r.Host.Bytes, r.Host.Evidence, r.Time.Round(time.Microsecond/10), human.Rate(r.Rate()))
 	if s := r.Share(); s > 0 {
 		fmt.Fprintf(&b, " share=%.3g", s)
+	}
+	if r.Arrival != NotDirect {
+		fmt.Fprintf(&b, " arrival=%s", r.Arrival)
 	}
 	if r.Machine != UnknownMachine {
 		fmt.Fprintf(&b, " machine=%s", r.Machine)
@@ -204,6 +210,7 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Bytes    int64            `json:"bytes"`
 		By       map[string]int64 `json:"bytes_by_route"`
 		Host     ByteCount        `json:"host_bytes"`
+		Arrival  Arrival          `json:"arrival,omitempty"`
 		Head     int64            `json:"ragged_head"`
 		Tail     int64            `json:"ragged_tail"`
 		Holes    int64            `json:"hole_bytes,omitempty"`
@@ -213,5 +220,5 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Machine, r.Provider, r.Bytes, by, r.Host, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Machine, r.Provider, r.Bytes, by, r.Host, r.Arrival, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

@@ -18,6 +18,7 @@ type Ladder struct {
 	// part of every plan.
 	absent []*route.Decline
 	pinned *tune.PinnedRate
+	prover *prover
 }
 
 // Open finds the routes to a GPU. Probes look for device nodes and modules in os. A
@@ -43,6 +44,7 @@ func Open(device gpu.Device, os dev.OS, log *slog.Logger) *Ladder {
 		}
 		l.add(c.find())
 	}
+	l.prover = newProver(device, os, log, l.routes)
 	return l
 }
 
@@ -96,6 +98,9 @@ func (l *Ladder) Close() error {
 	var errs []error
 	for _, r := range l.routes {
 		errs = append(errs, r.Close())
+	}
+	if l.prover != nil {
+		errs = append(errs, l.prover.copies.close())
 	}
 	return errors.Join(errs...)
 }

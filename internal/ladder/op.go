@@ -39,6 +39,9 @@ type Op struct {
 	InStream bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
+	// passed are direct routes that must not take the op again: the file changed while
+	// it was read, or a write did not arrive. Plan.Run clears it.
+	passed []*route.Decline
 }
 
 // A Registration is a registered buffer.

@@ -31,7 +31,6 @@ type PeerMemory interface {
 // the bytes, and they do not enter host memory. Unaligned ends go through the page
 // cache.
 type p2pdmaRoute struct {
-	basic
 	dev  gpu.Device
 	peer PeerMemory
 	os   dev.OS
@@ -169,6 +168,13 @@ func (p *p2pdmaRoute) Deregister(span gpu.Span) {
 	if m, ok := p.maps.remove(span.Base); ok {
 		m.release()
 	}
+}
+
+// Mapping is a buffer as direct I/O uses it. The CPU accesses few bytes of it, as of a
+// BAR.
+func (p *p2pdmaRoute) Mapping(base gpu.Addr) []byte {
+	m, _ := p.maps.get(base)
+	return m.bytes
 }
 
 // Run moves one op after the other.

@@ -22,11 +22,12 @@ type Plan struct {
 	required route.ID // or better, for messages; None for any
 	strict   bool     // no part of a request may take a route that is not in routes
 	pinned   *tune.PinnedRate
+	prover   *prover // nil: what direct routes report is believed
 }
 
 // Plan probes every route for a source.
 func (l *Ladder) Plan(src Source) *Plan {
-	p := &Plan{declined: slices.Clone(l.absent), pinned: l.pinned}
+	p := &Plan{declined: slices.Clone(l.absent), pinned: l.pinned, prover: l.prover}
 	for _, r := range l.routes {
 		t, d := r.Traits(src)
 		if d != nil {
@@ -146,6 +147,9 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	if len(ops) > 1 {
 		batch = totalLen(ops)
 	}
+	for i := range ops {
+		ops[i].passed = nil
+	}
 	at, tries := -1, 0
 	if len(ops) > 0 {
 		at = p.choose(&ops[0], batch, &res[0].Declined)
@@ -196,7 +200,16 @@ func (p *Plan) choose(op *Op, batch uint64, why *route.Declined) int {
 		Dir: op.Dir, Off: op.Off, Len: op.Mem.Len, Batch: batch,
 		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, Strict: p.strict,
 	}
-	return choose(p.traits, &shape, func(i int) State { return p.routes[i].State(op) }, why)
+	return choose(p.traits, &shape, func(i int) State { return p.state(i, op) }, why)
+}
+
+// state is the state of route i, with what the proofs of arrival have shown.
+func (p *Plan) state(i int, op *Op) State {
+	s := p.routes[i].State(op)
+	if p.traits[i].Direct && s.Learned == nil {
+		s.Learned = p.prover.learned(p.traits[i].ID, op)
+	}
+	return s
 }
 
 // refuse is the error for a request that no route accepts; the last route's reason
@@ -258,7 +271,11 @@ func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Rec
 			return 0, err
 		}
 	}
-	err = p.routes[at].Run(ctx, ops, res)
+	if p.traits[at].Direct && p.prover != nil {
+		err = p.prover.run(ctx, p.routes[at], &p.traits[at], ops, res)
+	} else {
+		err = p.routes[at].Run(ctx, ops, res)
+	}
 	end := Now()
 	cached := end
 	if !keeps {

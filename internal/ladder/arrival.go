@@ -1,0 +1,188 @@
+package ladder
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A prover checks that the bytes which a direct route reports have arrived. Between
+// the file and the GPU are layers that nothing here controls: a driver may leave the
+// bytes in host memory, an encrypting layer may never see them, a drive may write
+// elsewhere, and each of them reports success. docs/direct.md has the method, its
+// cost and the probability with which it finds a lie.
+type prover struct {
+	dev    gpu.Device
+	copies copier
+	os     dev.OS
+	log    *slog.Logger
+	routes []Route // of the ladder, for their mappings
+	stacks *knownStacks
+	files  sync.Map // from *storage.File to *provedFile
+	pool   sync.Pool
+	now    func() time.Time
+	wait   func(time.Duration)
+
+	mu     sync.Mutex
+	flying []*samples // reads in flight
+}
+
+func newProver(device gpu.Device, os dev.OS, log *slog.Logger, routes []Route) *prover {
+	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, routes: routes, stacks: stacksOf(os), now: time.Now, wait: time.Sleep}
+	v.pool.New = func() any {
+		var seed [32]byte
+		rand.Read(seed[:])
+		return newSamples(seed)
+	}
+	return v
+}
+
+var (
+	errNotArrived = errors.New("bytes that were reported as moved did not arrive")
+	errChanging   = errors.New("the file changed while it was read")
+)
+
+// run has a direct route move ops, and returns a RejectedError if what it reports is
+// not so.
+func (v *prover) run(ctx context.Context, r Route, t *Traits, ops []Op, res []route.Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch writes := countWrites(ops); {
+	case writes == len(ops):
+		return v.write(ctx, r, t, ops, res)
+	case writes > 0:
+		return v.runMixed(ctx, r, t, ops, res)
+	}
+	err := v.read(ctx, r, t, ops, res)
+	for range settleTries {
+		if !errors.Is(err, errChanging) || !ops[0].strict {
+			break
+		}
+		// No other route may take it. The next attempt starts later than the change.
+		v.wait(clockStep)
+		clear(res)
+		err = v.read(ctx, r, t, ops, res)
+	}
+	return err
+}
+
+func countWrites(ops []Op) (n int) {
+	for i := range ops {
+		if ops[i].Dir == route.Write {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	// clockStep is more than the step in which file systems count time (up to 10 ms):
+	// a file that was changed less before a read may have been changed during it.
+	clockStep = 25 * time.Millisecond
+	// settleTries is how often a read that may use no other route is repeated because
+	// the file changes.
+	settleTries = 4
+)
+
+// read moves ops to GPU memory and compares.
+func (v *prover) read(ctx context.Context, r Route, t *Traits, ops []Op, res []route.Receipt) error {
+	s := v.begin(r, t, ops)
+	defer v.end(s)
+	err := r.Run(ctx, ops, res)
+	s.waitCold()
+	for k := range s.wide {
+		w := &s.wide[k]
+		w.restore(&ops[w.op], res[w.op].Bytes)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range ops {
+		if err := v.judge(r, t, s, ops, res, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge compares what op i was to read with what is there.
+func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Receipt, i int) error {
+	op, rec := &ops[i], &res[i]
+	if rec.Bytes == 0 {
+		return nil
+	}
+	found, level, err := s.compare(v, r, op, rec.Bytes, i)
+	if err != nil {
+		// The memory is gone, or the host cannot read the file: then the read is not known
+		// to be wrong, and an error of the GPU is found by others.
+		if aerr := checkAllocated(ops[i:i+1], 0); aerr != nil {
+			return aerr
+		}
+		level, found = route.ArrivalReported, nil
+	}
+	if found == nil {
+		rec.Arrival = level
+		if level == route.ArrivalProved {
+			v.file(op.file()).reads[t.ID].Store(true)
+		}
+		return nil
+	}
+	if err := checkAllocated(ops[i:i+1], 0); err != nil {
+		return err
+	}
+	if v.changes(op.file(), found, s.begin) {
+		d := decline(t.ID, "file", fmt.Sprintf("%s changed while it was read at offset %d", op.Src.Name(), found.off), "")
+		passOn(ops, d)
+		return &RejectedError{d, errChanging}
+	}
+	return &RejectedError{v.condemn(t.ID, op, found.String()), errNotArrived}
+}
+
+// passOn sends the ops of a batch to another route, this time only.
+func passOn(ops []Op, d *route.Decline) {
+	for i := range ops {
+		ops[i].passed = append(ops[i].passed, d)
+	}
+}
+
+// changes waits until it is known whether a file changed while it was read. A change
+// that ended long before the read, and a file that has the same bytes before and
+// twice after it, leave only a lie.
+func (v *prover) changes(f *storage.File, found *mismatch, begin time.Time) bool {
+	if changedAfter(f, begin.Add(-clockStep)) {
+		return true
+	}
+	fd := v.file(f).back()
+	first, second := make([]byte, len(found.want)), make([]byte, len(found.want))
+	if readHost(f, fd, first, found.off) != nil {
+		return true
+	}
+	v.wait(clockStep)
+	if readHost(f, fd, second, found.off) != nil || changedAfter(f, begin.Add(-clockStep)) {
+		return true
+	}
+	return found.known && string(first) != string(found.want) || string(first) != string(second)
+}
+
+// changedAfter reports whether a file may have been changed after a time. The time of
+// a block device says nothing.
+func changedAfter(f *storage.File, t time.Time) bool {
+	var st unix.Stat_t
+	if unix.Fstat(f.FD(), &st) != nil {
+		return true
+	}
+	after := func(ts unix.Timespec) bool { return time.Unix(ts.Unix()).After(t) }
+	return !f.Facts.Block && (after(st.Mtim) || after(st.Ctim))
+}

@@ -1,0 +1,314 @@
+package ladder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A stack that lied is not used again, by any file, and the log says so once.
+func TestALieIsRemembered(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		var text bytes.Buffer
+		l.v.log = slog.New(slog.NewTextHandler(&text, nil))
+		l.liar.next = transformed
+		for i := range 3 {
+			r, err := l.run(route.Read, uint64(i)<<16, 0, 64<<10)
+			if err != nil || r.Route != route.Host || r.Declined[l.id] == nil || !strings.Contains(r.Declined[l.id].Evidence, "GPU memory has") {
+				t.Fatalf("%v, %v, %v", &r, err, r.Declined[l.id])
+			}
+		}
+		if l.liar.calls != 1 {
+			t.Errorf("the route was tried %d times, want 1", l.liar.calls)
+		}
+		if r, err := l.run(route.Write, 0, 0, 4096); err != nil || r.Route != route.Host || l.liar.calls != 1 {
+			t.Errorf("a write to a stack that lies about reads: %v, %v, %d calls", &r, err, l.liar.calls)
+		}
+		if n := strings.Count(text.String(), "did not arrive"); n != 1 || !strings.Contains(text.String(), "evidence=") {
+			t.Errorf("logged %d times: %s", n, text.String())
+		}
+	})
+}
+
+// With the route required a lie is an error, and the file is as it was.
+func TestALieWithTheRouteRequired(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		plan, err := l.plan.Only(l.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.plan = plan
+		before := l.fileBytes(0, liarFile)
+		for _, c := range []struct {
+			dir    route.Dir
+			how    lie
+			proved bool // the stack's writes were proved, and it lies only now
+		}{
+			{route.Read, dropped, false},
+			{route.Read, transformed, false},
+			{route.Write, transformed, false},
+			{route.Write, duplicated, false},
+			{route.Write, transformed, true},
+			{route.Write, duplicated, true},
+		} {
+			l.forget(true)
+			l.v.known(l.id, c.dir, l.file).proved.Store(c.proved)
+			l.setGPU(0, noisy(128<<10, 77))
+			l.liar.next = c.how
+			if r, err := l.run(c.dir, 64<<10, 0, 128<<10); !isRequire(err) {
+				t.Errorf("%v %s: %v, %v", c.dir, lieNames[c.how], &r, err)
+			}
+			if !bytes.Equal(l.fileBytes(0, liarFile), before) {
+				t.Fatalf("%v %s, proved %v: the file has changed", c.dir, lieNames[c.how], c.proved)
+			}
+		}
+		// An append that does not arrive leaves the file as long as it was.
+		l.forget(true)
+		l.v.known(l.id, route.Write, l.file).proved.Store(true)
+		if r, err := l.run(route.Write, liarFile, 0, 64<<10); !isRequire(err) {
+			t.Errorf("append: %v, %v", &r, err)
+		}
+		if size, err := l.file.Size(); size != liarFile || err != nil {
+			t.Errorf("the file has %d bytes, %v", size, err)
+		}
+	})
+}
+
+// Writes of a stack are proved before the first one touches the caller's file: on
+// RAID 5 a read moves, and a write stores what the staging buffer has.
+func TestWritesAreProvedElsewhere(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Arrival != route.ArrivalProved {
+			t.Fatalf("%v, %v", &r, err)
+		}
+		l.liar.next = duplicated
+		r, err := l.run(route.Write, 0, 0, 64<<10)
+		if err != nil || r.Route != route.Host || r.Declined[l.id] == nil || r.Declined[l.id].Test != "arrival" {
+			t.Errorf("%v, %v", &r, err)
+		}
+		if l.liar.files[l.file] != 0 || len(l.liar.files) != 1 {
+			t.Errorf("the caller's file was written to %d times; %d files in all", l.liar.files[l.file], len(l.liar.files))
+		}
+		l.liar.next = honest
+		if r, err := l.run(route.Read, 64<<10, 0, 64<<10); err != nil || r.Route != l.id {
+			t.Errorf("reads are not affected: %v, %v", &r, err)
+		}
+	})
+}
+
+// A changer is a route under which the file is truncated and filled with other bytes
+// while it reads.
+type changer struct {
+	Route
+	change func()
+}
+
+func (c *changer) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	if change := c.change; change != nil {
+		c.change = nil
+		change()
+	}
+	return c.Route.Run(ctx, ops, res)
+}
+
+// A file that changes under a read does not condemn the stack: the next route reads
+// it, this time.
+func TestChangingFileIsNoLie(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Arrival != route.ArrivalProved {
+			t.Fatalf("%v, %v", &r, err)
+		}
+		c := &changer{Route: l.liar.Route}
+		l.liar.Route = c
+		other := noisy(liarFile, 99)
+		change := func() {
+			if err := errors.Join(unix.Ftruncate(l.file.FD(), 0), unix.Fsync(l.file.FD())); err != nil {
+				t.Error(err)
+			}
+			if _, err := pwriteAll(l.file.FD(), other, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, old := range []bool{true, false} {
+			// Whether or not the clock shows the change, the bytes do.
+			l.v.now = func() time.Time {
+				if old {
+					return time.Now().Add(time.Hour)
+				}
+				return time.Now()
+			}
+			c.change = change
+			r, err := l.run(route.Read, 128<<10, 0, 64<<10)
+			if err != nil || r.Route != route.Host || r.Declined[l.id] == nil || r.Declined[l.id].Test != "file" {
+				t.Fatalf("%v, %v, %v", &r, err, r.Declined[l.id])
+			}
+			if !bytes.Equal(l.gpuBytes(0, 64<<10), l.fileBytes(128<<10, 64<<10)) {
+				t.Error("wrong bytes")
+			}
+			if r, err := l.run(route.Read, 256<<10, 0, 64<<10); err != nil || r.Route != l.id || r.Arrival != route.ArrivalSampled {
+				t.Errorf("the next read: %v, %v", &r, err)
+			}
+			other = noisy(liarFile, 100)
+		}
+		// With the route required, the read is repeated.
+		plan, err := l.plan.Only(l.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.plan, c.change = plan, change
+		other = noisy(liarFile, 101)
+		if r, err := l.run(route.Read, 128<<10, 0, 64<<10); err != nil || r.Arrival != route.ArrivalSampled {
+			t.Errorf("required: %v, %v", &r, err)
+		}
+	})
+}
+
+// Two reads into the same memory at a time: the sentinels of one are no lie of the
+// other.
+func TestReadsIntoTheSameMemory(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Arrival != route.ArrivalProved {
+			t.Fatalf("%v, %v", &r, err)
+		}
+		c := &changer{Route: l.liar.Route}
+		l.liar.Route = c
+		c.change = func() {
+			if r, err := l.run(route.Read, 64<<10, 32<<10, 64<<10); err != nil || r.Arrival != route.ArrivalReported {
+				t.Errorf("the later one: %v, %v", &r, err)
+			}
+		}
+		if r, err := l.run(route.Read, 64<<10, 0, 64<<10); err != nil || r.Arrival != route.ArrivalSampled {
+			t.Errorf("the earlier one: %v, %v", &r, err)
+		}
+		ops, res := make([]Op, 2), make([]route.Receipt, 2)
+		for i := range ops {
+			ops[i] = Op{Src: FileSource(l.file), Off: 0, Mem: l.mem.Slice(0, 64<<10), Kind: gpu.KindDevice, Buf: always{}}
+		}
+		if err := l.plan.Run(context.Background(), ops, res); err != nil || res[1].Arrival != route.ArrivalReported || res[1].Route != l.id {
+			t.Errorf("in one batch: %v, %v", &res[1], err)
+		}
+	})
+}
+
+// Memory that was freed under a read is freed memory, and no lie.
+func TestFreedMemoryIsNoLie(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		l.liar.next = dropped
+		ops := []Op{{Src: FileSource(l.file), Mem: l.mem.Slice(0, 64<<10), Kind: gpu.KindDevice, Buf: freedBuffer{}}}
+		err := l.v.run(context.Background(), l.liar, &l.plan.traits[0], ops, make([]route.Receipt, 1))
+		if !errors.Is(err, route.ErrFreed) || l.v.known(l.id, route.Read, l.file).lie.Load() != nil {
+			t.Errorf("%v, lie %v", err, l.v.known(l.id, route.Read, l.file).lie.Load())
+		}
+	})
+}
+
+// A lost part of 64 KiB is found in every read: each has a sentinel.
+func TestLostPartIsFound(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		if r, err := l.run(route.Read, 0, 0, labSize); err != nil || r.Arrival != route.ArrivalProved {
+			t.Fatalf("%v, %v", &r, err)
+		}
+		l.liar.Route = &losing{l.liar.Route}
+		for i := range 30 {
+			if r, err := l.run(route.Read, uint64(i)<<12, 0, labSize); err != nil || r.Route != route.Host {
+				t.Fatalf("read %d: %v, %v", i, &r, err)
+			}
+			l.forget(false)
+		}
+	})
+}
+
+// A losing route loses the first 64 KiB of every read.
+type losing struct{ Route }
+
+func (l *losing) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	op := ops[0]
+	op.Off, op.Mem = op.Off+64<<10, op.Mem.Slice(64<<10, op.Mem.Len-64<<10)
+	err := l.Route.Run(ctx, []Op{op}, res)
+	res[0].Bytes = int64(ops[0].Mem.Len)
+	return err
+}
+
+// Bytes that an earlier read left are not those of the first read of a file.
+func TestFirstReadFillsMemory(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		l.setGPU(0, l.fileBytes(0, 64<<10))
+		l.liar.next = dropped
+		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Route != route.Host {
+			t.Errorf("%v, %v", &r, err)
+		}
+	})
+}
+
+// A first read that fails leaves the memory as it was.
+func TestFailedFirstReadLeavesMemory(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		want := noisy(64<<10, 5)
+		l.setGPU(0, want)
+		l.liar.Route = &failing{l.liar.Route}
+		if _, err := l.run(route.Read, 0, 0, 64<<10); !errors.Is(err, unix.EIO) {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(l.gpuBytes(0, 64<<10), want) {
+			t.Error("the memory has changed")
+		}
+	})
+}
+
+func isRequire(err error) bool {
+	_, ok := errors.AsType[*route.RequireError](err)
+	return ok
+}
+
+type failing struct{ Route }
+
+func (failing) Run(context.Context, []Op, []route.Receipt) error { return unix.EIO }
+
+// The probability that one read with a fault in a part of it is found is what
+// docs/direct.md says.
+func TestDetectionProbability(t *testing.T) {
+	const size, trials = 1 << 20, 4000
+	v := &prover{}
+	s := newSamples([32]byte{5})
+	f := directFile(t, noisy(size, 1))
+	op := Op{Src: FileSource(f), Mem: gpu.Span{Len: size}}
+	for _, c := range []struct {
+		what string
+		len  int64 // of the fault
+		lost bool  // the bytes did not arrive; otherwise they are other bytes
+		want float64
+	}{
+		{"64 KiB lost", 64 << 10, true, 1},
+		{"64 KiB changed", 64 << 10, false, 1.0 / 4},
+		{"4 KiB lost", 4 << 10, true, 1.0 / 16},
+		{"4 KiB changed", 4 << 10, false, 1.0 / 64},
+		{"512 KiB changed", 512 << 10, false, 1},
+	} {
+		found := 0
+		from := int64(13*(64<<10)) / c.len * c.len // a fixed one: the places must be random
+		for range trials {
+			s.places = s.places[:0]
+			v.choosePlaces(s, &op, 0, 0, size)
+			for _, p := range s.places {
+				if p.off >= from && p.off < from+c.len && (c.lost || p.known || p.wanted) {
+					found++
+					break
+				}
+			}
+		}
+		got := float64(found) / trials
+		if tolerance := 4 * math.Sqrt(c.want*(1-c.want)/trials); math.Abs(got-c.want) > tolerance+1e-9 {
+			t.Errorf("%s: found %.4f, computed %.4f ± %.4f", c.what, got, c.want, tolerance)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package ladder
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+const (
+	// wideBytes is how much of the first read of a file is compared: all of a shorter
+	// one, pages of widePage bytes in every part of a longer one.
+	wideBytes = 1 << 20
+	widePage  = 4096
+)
+
+// A wideProof compares the first read of a file by a route.
+type wideProof struct {
+	op    int
+	mem   view
+	parts []widePart
+	old   []byte // what the parts held
+	err   error  // the memory could not be filled
+	host  func(b []byte, off int64) error
+}
+
+type widePart struct {
+	off  int64
+	n    int
+	fill uint32
+}
+
+// prepareWide fills the memory that will be compared, so that bytes of an earlier read
+// are not taken for those of this one.
+func (v *prover) prepareWide(r Route, s *samples, op *Op, i int, from, to int64) wideProof {
+	f := op.file()
+	w := wideProof{op: i, mem: v.view(r, op, true), parts: wideParts(s, from, to)}
+	w.host = func(b []byte, off int64) error { return readHost(f, v.file(f).back(), b, off) }
+	for k := range w.parts {
+		p := &w.parts[k]
+		old := make([]byte, p.n)
+		if w.err = w.mem.load(old, uint64(p.off-op.Off)); w.err != nil {
+			break
+		}
+		w.old = append(w.old, old...)
+		if w.err = w.mem.fill(uint64(p.off-op.Off), p.n, p.fill); w.err != nil {
+			break
+		}
+	}
+	return w
+}
+
+// restore puts back what the memory held behind the first n bytes of the op: a read
+// that failed or ended early leaves it alone.
+func (w *wideProof) restore(op *Op, n int64) {
+	old := w.old
+	for _, p := range w.parts {
+		if len(old) < p.n {
+			return
+		}
+		if skip := max(op.Off+n-p.off, 0); skip < int64(p.n) {
+			_ = w.mem.store(uint64(p.off+skip-op.Off), old[skip:p.n]) // memory that is gone needs nothing
+		}
+		old = old[p.n:]
+	}
+}
+
+// wideParts are the ranges that are compared.
+func wideParts(s *samples, from, to int64) (parts []widePart) {
+	if to-from <= wideBytes {
+		return []widePart{{from, int(to - from), uint32(s.rand.Uint64())}}
+	}
+	const n = wideBytes / widePage
+	for k := range int64(n) {
+		a, b := from+(to-from)*k/n, from+(to-from)*(k+1)/n
+		off := a + int64(s.rand.Uint64()%uint64(b-a-widePage+1))
+		parts = append(parts, widePart{off, widePage, uint32(s.rand.Uint64())})
+	}
+	return parts
+}
+
+// fill repeats a word in n bytes of the op's memory.
+func (w *view) fill(off uint64, n int, word uint32) error {
+	b := binary.LittleEndian.AppendUint32(nil, word)
+	return w.store(off, bytes.Repeat(b, (n+3)/4)[:n])
+}
+
+// compare compares all parts in the first n bytes of the op.
+func (w *wideProof) compare(op *Op, n int64) (*mismatch, route.Arrival, error) {
+	if w.err != nil {
+		return nil, route.ArrivalReported, w.err
+	}
+	level := route.ArrivalReported
+	for _, p := range w.parts {
+		k := min(int64(p.n), op.Off+n-p.off)
+		if k <= 0 {
+			continue
+		}
+		got, want := make([]byte, k), make([]byte, k)
+		if err := w.mem.load(got, uint64(p.off-op.Off)); err != nil {
+			return nil, level, err
+		}
+		if err := w.host(want, p.off); err != nil {
+			return nil, level, err
+		}
+		if m := firstDifference(got, want, p.off); m != nil {
+			return m, level, nil
+		}
+		level = route.ArrivalProved
+	}
+	return nil, level, nil
+}
+
+// firstDifference is a mismatch of up to placeSize bytes, or nil.
+func firstDifference(got, want []byte, off int64) *mismatch {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	at := 0
+	for got[at] == want[at] {
+		at++
+	}
+	end := min(at+placeSize, len(got))
+	return &mismatch{off + int64(at), got[at:end], want[at:end], true}
+}

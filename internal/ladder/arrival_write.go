@@ -1,0 +1,190 @@
+package ladder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
+)
+
+const (
+	// readBackStep is how much of a write has one place that is read back: each is a
+	// read of the drive.
+	readBackStep = 1 << 20
+	maxReadBacks = 16
+	// writeStrikes is how many writes may read back otherwise before a stack is not
+	// written to any more. One can be due to another process that writes to the file.
+	writeStrikes = 3
+)
+
+// runMixed moves a batch of reads and writes, one op after the other.
+func (v *prover) runMixed(ctx context.Context, r Route, t *Traits, ops []Op, res []route.Receipt) error {
+	for i := range ops {
+		if err := v.run(ctx, r, t, ops[i:i+1], res[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes ops to stacks whose writes were proved, and reads samples back.
+func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []route.Receipt) error {
+	var before []*saved
+	if ops[0].strict {
+		before = make([]*saved, len(ops))
+	}
+	for i := range ops {
+		o := &ops[i]
+		if o.file() == nil {
+			continue
+		}
+		if err := v.proveWrites(ctx, r, t, o); err != nil {
+			return err
+		}
+		if before == nil {
+			continue // the next route would write the range again
+		}
+		var err error
+		if before[i], err = v.save(o.file(), o.Off, o.end()); err != nil {
+			return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
+		}
+	}
+	err := r.Run(ctx, ops, res)
+	for i := range ops {
+		if err == nil && ops[i].file() != nil {
+			err = v.confirm(r, t, ops, res, i)
+		}
+	}
+	if isRejected(err) {
+		for i, s := range before {
+			err = errors.Join(err, s.restore(ops[i].file()))
+		}
+	}
+	return err
+}
+
+// confirm reads back a sample of op i.
+func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i int) error {
+	o := &ops[i]
+	found, level, err := v.readBack(r, o, res[i].Bytes)
+	switch {
+	case err != nil:
+		return o.failAt(o.Off, " by reading the write back", err)
+	case found == nil:
+		res[i].Arrival = level
+		return nil
+	}
+	if err := checkAllocated(ops[i:i+1], 0); err != nil {
+		return err
+	}
+	return v.denyWrite(t, ops, o, found)
+}
+
+// denyWrite is the error of a write that reads back otherwise.
+func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
+	if v.known(t.ID, route.Write, o.file()).strikes.Add(1) >= writeStrikes {
+		return &RejectedError{v.condemn(t.ID, o, found.String()+" after a write"), errNotArrived}
+	}
+	d := decline(t.ID, "arrival", found.String()+" after a write", "")
+	passOn(ops, d)
+	return &RejectedError{d, errNotArrived}
+}
+
+// readBack compares places of a write with what the drive has.
+func (v *prover) readBack(r Route, op *Op, n int64) (*mismatch, route.Arrival, error) {
+	if v.file(op.file()).back() < 0 || n < placeSize {
+		return nil, route.ArrivalReported, nil
+	}
+	s := v.pool.Get().(*samples)
+	defer v.pool.Put(s)
+	places := min(max(n/readBackStep, 1), maxReadBacks)
+	for k := range places {
+		a, b := n*k/places, n*(k+1)/places
+		at := a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize
+		found, err := v.readBackPlace(r, op, s, at)
+		if found != nil || err != nil {
+			return found, route.ArrivalReported, err
+		}
+	}
+	return nil, route.ArrivalSampled, nil
+}
+
+// readBackPlace compares one place. After a difference it compares again: another
+// process may be writing.
+func (v *prover) readBackPlace(r Route, op *Op, s *samples, at int64) (found *mismatch, err error) {
+	f, mem := op.file(), v.view(r, op, false)
+	s.places = append(s.places[:0], place{})
+	p := &s.places[0] // in memory of the pool: a variable here would be allocated
+	for try := range 2 {
+		if try > 0 {
+			v.wait(clockStep)
+		}
+		if err := mem.load(p.want[:], uint64(at)); err != nil {
+			return nil, err
+		}
+		if err := readDrive(f, v.file(f).back(), s.got[:], op.Off+at, s.block); err != nil {
+			return nil, err
+		}
+		if s.got == p.want {
+			return nil, nil
+		}
+	}
+	return firstDifference(bytes.Clone(p.want[:]), bytes.Clone(s.got[:]), op.Off+at), nil
+}
+
+// saved is what a range of a file held before a write.
+type saved struct {
+	off  int64
+	data []byte
+	size int64 // of the file
+	end  int64 // of the write
+}
+
+// save reads what a write will overwrite, for a write that no other route may repeat.
+func (v *prover) save(f *storage.File, off, end int64) (*saved, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	s := &saved{off: off, size: size, end: end}
+	if n := min(end, size) - off; n > 0 && v.file(f).back() >= 0 {
+		s.data = make([]byte, n)
+		err = readHost(f, v.file(f).back(), s.data, off)
+	}
+	return s, err
+}
+
+// restore undoes a write.
+func (s *saved) restore(f *storage.File) error {
+	if s == nil {
+		return nil
+	}
+	var err error
+	if len(s.data) > 0 {
+		_, err = pwriteFull(f, s.data, s.off)
+	}
+	if size, serr := f.Size(); serr == nil && !f.Facts.Block && size == s.end && s.size < size {
+		err = errors.Join(err, unix.Ftruncate(f.FD(), s.size))
+	}
+	if err != nil {
+		return fmt.Errorf("restore %d bytes at offset %d of %s: %w", len(s.data), s.off, f.Name, err)
+	}
+	return nil
+}
+
+// equalBack reports whether a range of a file holds data.
+func (v *prover) equalBack(f *storage.File, data []byte, off int64) (*mismatch, error) {
+	got := make([]byte, len(data))
+	if err := readDrive(f, v.file(f).back(), got, off, nil); err != nil {
+		return nil, err
+	}
+	if bytes.Equal(got, data) {
+		return nil, nil
+	}
+	return firstDifference(data, got, off), nil
+}
