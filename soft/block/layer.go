@@ -57,8 +57,7 @@ func ParseLayers(text string) (list []Layer, err error) {
 // cipher is a stream cipher without secrets.
 func cipher(b []byte, off int64) {
 	for i := range b {
-		n := uint64(off) + uint64(i)
-		b[i] ^= byte(n*167+n>>9*13) | 1 // never the byte itself
+		b[i] ^= byte((uint64(off)+uint64(i))*0x9e3779b97f4a7c15>>56) | 1 // never the byte itself
 	}
 }
 

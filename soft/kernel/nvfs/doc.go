@@ -14,17 +14,17 @@
 //     no pin. The module leaks it, and its free callback oopses or spins forever.
 //   - An asynchronous transfer of 0 bytes completes. In the module it never does and
 //     keeps the mgroup busy.
-//   - A READ with more holes than the end-fence page can list ends before them.
 //
 // # Less than the module
 //
 // The end-fence page is not pinned: a process that unmaps it loses the results. The
-// page cache, which is the host's, is not counted.
+// page cache, which is the host's, is not counted. A READ that the file system fails
+// counts as an error, and not as a wrong state.
 //
 // # Sync points
 //
 // nvfs.map.pinned; nvfs.io, nvfs.chunk, nvfs.io.end, nvfs.async; nvfs.callback,
-// nvfs.callback.end; nvfs.munmap, nvfs.free. The id is the mgroup's number.
+// nvfs.callback.drained, nvfs.callback.end; nvfs.munmap, nvfs.free. The id is the mgroup's number.
 //
 // # Lock order
 //

@@ -64,7 +64,10 @@ func (f fencePage) sparse(s *abi.Sparse) {
 	}
 	room := rooms.Get().(*[512]byte)
 	defer rooms.Put(room)
-	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), abi.AppendSparse(room[:0], s)) // an unmapped page has no reader
+	b := abi.AppendSparse(room[:0], s)
+	// The module leaves the word behind the state alone. An unmapped page has no reader.
+	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaMagic), b[abi.MetaMagic-abi.MetaState:])
+	_, _ = user.Write(unsafe.Add(pointer(f.addr), abi.MetaState), b[:4])
 }
 
 // rooms are reusable buffers: on XFS every READ publishes something.

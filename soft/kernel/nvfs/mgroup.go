@@ -182,6 +182,9 @@ func (g *mgroup) freed(*p2p.Task, *p2p.PageTable) {
 	for g.busy > 0 {
 		g.ended.Wait()
 	}
+	g.mu.Unlock()
+	g.m.at("nvfs.callback.drained", g) // the I/O has returned, and the page does not say DIED
+	g.mu.Lock()
 	clear(g.peers) // their addresses end with the pin
 	g.table = nil
 	g.fence.died()

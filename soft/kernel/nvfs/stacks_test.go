@@ -2,11 +2,14 @@ package nvfs_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 
+	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	client "github.com/culvert-io/culvert/internal/dev/nvfs"
 	softblock "github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
@@ -63,4 +66,43 @@ func TestStacks(t *testing.T) {
 			s.close()
 		})
 	}
+}
+
+// TestDiedComesAfterTheAnswer: a READ whose memory is freed returns an error before the
+// end-fence page says why.
+func TestDiedComesAfterTheAnswer(t *testing.T) {
+	w := newFixture(t, true, nvfs.Config{Callback: true})
+	n := w.node()
+	s := w.newShadow(n, w.file("a", 1<<20, map[int64][]byte{0: pattern(7, 1<<20)}))
+	answered, revoked := make(chan struct{}), make(chan struct{})
+	chunks := 0
+	w.Points.Hook(func(name string, _ uint64) {
+		switch name {
+		case "nvfs.chunk":
+			if chunks++; chunks != 2 {
+				return
+			}
+			go func() { w.RM.Revoke(); close(revoked) }()
+			for state := abi.IO_IN_PROGRESS; state != abi.IO_CALLBACK_REQ; runtime.Gosched() {
+				state, _ = w.m.State(s.args.CPUVAddr)
+			}
+		case "nvfs.callback.drained":
+			<-answered
+		}
+	})
+	if k, err := s.read(func(a *abi.IOArgs) { a.Size = 4 * page }); k != 0 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("read: %d, %v, want EIO", k, err)
+	}
+	state := func() uint32 { return binary.LittleEndian.Uint32(s.meta[abi.MetaState:]) }
+	if state() == abi.META_DIED {
+		t.Error("the page says DIED before the answer was read")
+	}
+	close(answered)
+	<-revoked
+	if state() != abi.META_DIED {
+		t.Errorf("the page has state %d, want DIED", state())
+	}
+	w.Points.Hook(nil)
+	w.check(errors.Join(s.m.Unmap(), n.Close()))
+	w.close()
 }
