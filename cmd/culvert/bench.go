@@ -33,7 +33,7 @@ type benchOptions struct {
 	time                    time.Duration
 	size                    string
 	repeat                  int
-	json                    bool
+	json, csv, lines        bool
 }
 
 func newBench() *cobra.Command {
@@ -52,8 +52,9 @@ memory, file I/O without the GPU, which shows what is left to gain.
 Calls are synchronous: --threads callers submit --batch requests each, so threads
 x batch are in flight; there is no --depth. Peers run a batch sequentially.
 
-On the software machine every line ends with SOFTWARE-MACHINE: such numbers say
-nothing about hardware.
+LINK is the fraction of the pinned-copy rate, HOST the bytes through host memory,
+CACHED the part of the file in the page cache before the run. Figures of the
+software machine are marked: they say nothing about hardware.
 
 EXIT STATUS
   0  all runs were measured
@@ -85,6 +86,9 @@ EXIT STATUS
 	f.StringVar(&o.size, "size", "", "bytes per run instead of --time, e.g. 8G")
 	f.IntVar(&o.repeat, "repeat", 1, "repetitions of the whole series")
 	f.BoolVar(&o.json, "json", false, "print JSON, one object per run and line")
+	f.BoolVar(&o.csv, "csv", false, "print comma-separated values")
+	f.BoolVar(&o.lines, "lines", false, "print a line of key=value fields per run")
+	cmd.MarkFlagsMutuallyExclusive("json", "csv", "lines")
 	return cmd
 }
 
@@ -122,10 +126,11 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	print := o.printer(out)
 	for range o.repeat {
 		for _, w := range workloads { // methods to compare run next to each other
 			for _, m := range methods {
-				if err := o.measure(ctx, b, w, m, out); err != nil {
+				if err := o.measure(ctx, b, w, m, print); err != nil {
 					return err
 				}
 			}
@@ -134,21 +139,33 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	return nil
 }
 
-func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Workload, m bench.Method, out io.Writer) error {
+func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Workload, m bench.Method, print bench.Printer) error {
 	res, err := b.Measure(ctx, w, m, o.libcufile)
 	if rejected, ok := errors.AsType[*route.RequireError](err); ok && o.routes == "all" {
 		fmt.Fprintf(os.Stderr, "culvert: route %s skipped for blocks of %s: %v\n", rejected.Want, human.Size(w.Block), rejected.Declined)
 		return nil
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o.json:
-		return json.NewEncoder(out).Encode(res)
 	}
-	_, err = fmt.Fprintln(out, res)
-	return err
+	return print.Print(res)
 }
+
+func (o *benchOptions) printer(out io.Writer) bench.Printer {
+	switch {
+	case o.json:
+		return jsonPrinter{json.NewEncoder(out)}
+	case o.csv:
+		return &bench.CSV{W: out}
+	case o.lines:
+		return bench.Lines{W: out}
+	}
+	return &bench.Table{W: out}
+}
+
+type jsonPrinter struct{ enc *json.Encoder }
+
+func (p jsonPrinter) Print(r *bench.Result) error { return p.enc.Encode(r) }
 
 func (o *benchOptions) openFlags() int {
 	flags := os.O_RDONLY

@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/human"
+)
+
+// A Printer prints results as they come.
+type Printer interface {
+	Print(*Result) error
+}
+
+// A tableColumn has a title, a width and a text. Numbers are right-aligned.
+type tableColumn struct {
+	title string
+	width int
+	left  bool
+	text  func(*Result) string
+}
+
+var tableColumns = []tableColumn{
+	{"ENGINE", 12, true, func(r *Result) string { return strings.TrimSuffix(r.Engine, "/"+routeName(r)) }},
+	{"ROUTE", 7, true, routeName},
+	{"BLOCK", 6, false, func(r *Result) string { return human.ShortSize(r.Block) }},
+	{"THREADS", 7, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
+	{"BATCH", 5, false, func(r *Result) string { return strconv.Itoa(r.Batch) }},
+	{"GB/s", 7, false, func(r *Result) string { return fmt.Sprintf("%.3g", r.GBps) }},
+	{"LINK", 5, false, func(r *Result) string {
+		if r.Share == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f%%", 100*r.Share)
+	}},
+	{"IOPS", 8, false, func(r *Result) string { return fmt.Sprintf("%.0f", r.IOPS) }},
+	{"p50", 7, false, func(r *Result) string { return micros(r.Latency.P50) }},
+	{"p99", 7, false, func(r *Result) string { return micros(r.Latency.P99) }},
+	{"p99.9", 7, false, func(r *Result) string { return micros(r.Latency.P999) }},
+	{"max", 7, false, func(r *Result) string { return micros(r.Latency.Max) }},
+	{"CPU s/GB", 8, false, func(r *Result) string { return fmt.Sprintf("%.3f", r.CPUPerGB) }},
+	{"HOST", 5, false, hostShare},
+	{"CACHED", 6, false, func(r *Result) string {
+		if r.Resident < 0 {
+			return "?"
+		}
+		return fmt.Sprintf("%.0f%%", 100*r.Resident)
+	}},
+}
+
+func routeName(r *Result) string {
+	if r.Receipt == nil {
+		return "-"
+	}
+	return r.Receipt.Route.String()
+}
+
+// hostShare is the part of the bytes that went through host memory.
+func hostShare(r *Result) string {
+	if r.Receipt == nil || r.Receipt.Bytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", human.Percent(r.Receipt.Host.Bytes, r.Receipt.Bytes))
+}
+
+func micros(us float64) string {
+	d := time.Duration(us * 1e3)
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.3gus", us)
+	case d < time.Second:
+		return fmt.Sprintf("%.3gms", us/1e3)
+	}
+	return fmt.Sprintf("%.3gs", us/1e6)
+}
+
+// A Table prints aligned columns, with a title before the first row and whenever
+// what all rows have in common changes.
+type Table struct {
+	W     io.Writer
+	title string
+}
+
+// Print implements Printer.
+func (t *Table) Print(r *Result) error {
+	if title := tableTitle(r); title != t.title {
+		if t.title != "" {
+			fmt.Fprintln(t.W)
+		}
+		t.title = title
+		fmt.Fprintln(t.W, title)
+		fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.title }))
+	}
+	_, err := fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.text(r) }))
+	return err
+}
+
+// tableTitle says what the columns do not.
+func tableTitle(r *Result) string {
+	words := []string{string(r.Pattern), "memory " + r.Memory}
+	if !r.Register {
+		words = append(words, "not registered")
+	}
+	words = append(words, map[bool]string{true: "cold", false: "warm"}[r.Cold])
+	if r.Verify {
+		words = append(words, "verified")
+	}
+	if r.Ceiling > 0 {
+		words = append(words, fmt.Sprintf("link %.3g GB/s (pinned copy)", r.Ceiling))
+	}
+	if r.Soft {
+		words = append(words, "SOFTWARE MACHINE: figures say nothing about hardware")
+	}
+	return strings.Join(words, ", ")
+}
+
+func tableLine(text func(tableColumn) string) string {
+	var b strings.Builder
+	for i, c := range tableColumns {
+		if i > 0 {
+			b.WriteString(" ")
+		}
+		width := c.width
+		if c.left {
+			width = -width
+		}
+		fmt.Fprintf(&b, "%*s", width, text(c))
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// Lines prints each result as one line of key=value fields.
+type Lines struct{ W io.Writer }
+
+// Print implements Printer.
+func (l Lines) Print(r *Result) error {
+	_, err := fmt.Fprintln(l.W, r)
+	return err
+}
+
+// CSV prints comma-separated values: plain numbers, no units.
+type CSV struct {
+	W     io.Writer
+	begun bool
+}
+
+var csvColumns = []struct {
+	name string
+	text func(*Result) string
+}{
+	{"pattern", func(r *Result) string { return string(r.Pattern) }},
+	{"engine", func(r *Result) string { return r.Engine }},
+	{"route", routeName},
+	{"memory", func(r *Result) string { return r.Memory }},
+	{"registered", func(r *Result) string { return strconv.FormatBool(r.Register) }},
+	{"cold", func(r *Result) string { return strconv.FormatBool(r.Cold) }},
+	{"block_bytes", func(r *Result) string { return strconv.FormatInt(r.Block, 10) }},
+	{"threads", func(r *Result) string { return strconv.Itoa(r.Threads) }},
+	{"batch", func(r *Result) string { return strconv.Itoa(r.Batch) }},
+	{"bytes", func(r *Result) string { return strconv.FormatInt(r.Bytes, 10) }},
+	{"seconds", func(r *Result) string { return decimal(r.Seconds) }},
+	{"gb_per_second", func(r *Result) string { return decimal(r.GBps) }},
+	{"share_of_ceiling", func(r *Result) string { return decimal(r.Share) }},
+	{"ops_per_second", func(r *Result) string { return decimal(r.IOPS) }},
+	{"mean_us", func(r *Result) string { return decimal(r.Latency.Mean) }},
+	{"p50_us", func(r *Result) string { return decimal(r.Latency.P50) }},
+	{"p90_us", func(r *Result) string { return decimal(r.Latency.P90) }},
+	{"p99_us", func(r *Result) string { return decimal(r.Latency.P99) }},
+	{"p99.9_us", func(r *Result) string { return decimal(r.Latency.P999) }},
+	{"max_us", func(r *Result) string { return decimal(r.Latency.Max) }},
+	{"cpu_seconds_per_gb", func(r *Result) string { return decimal(r.CPUPerGB) }},
+	{"host_share", hostShare},
+	{"software_machine", func(r *Result) string { return strconv.FormatBool(r.Soft) }},
+}
+
+func decimal(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
+
+// Print implements Printer.
+func (c *CSV) Print(r *Result) error {
+	w := csv.NewWriter(c.W)
+	names, values := make([]string, len(csvColumns)), make([]string, len(csvColumns))
+	for i, col := range csvColumns {
+		names[i], values[i] = col.name, col.text(r)
+	}
+	if !c.begun {
+		c.begun = true
+		if err := w.Write(names); err != nil {
+			return err
+		}
+	}
+	if err := w.Write(values); err != nil {
+		return err
+	}
+	w.Flush()
+	return w.Error()
+}

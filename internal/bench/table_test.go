@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"encoding/csv"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/route"
+)
+
+func sample(engine string, id route.ID) *Result {
+	r := &Result{
+		Workload: Workload{Pattern: SeqRead, Block: 1 << 20, Threads: 16, Batch: 1, Register: true}, Memory: "device", Engine: engine,
+		GBps: 42.128, IOPS: 40177.3, Latency: Latency{Mean: 190, P50: 182.4, P90: 200, P99: 311, P999: 1402, Max: 2.5e6},
+		CPUPerGB: 0.1342, Ceiling: 54.8, Share: 0.769, Resident: 1, Bytes: 100,
+	}
+	if id != route.None {
+		r.Receipt = &route.Receipt{Route: id, Bytes: 100, Host: route.ByteCount{Bytes: 100}}
+	}
+	return r
+}
+
+// Rows stand under their titles, and a title comes once for what rows share.
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	table := &Table{W: &out}
+	cold := sample("culvert", route.NVFS)
+	cold.Cold, cold.Soft, cold.Resident, cold.Share, cold.Ceiling = true, true, -1, 0, 0
+	for _, r := range []*Result{sample("culvert/ring", route.Ring), sample("pread", route.None), cold} {
+		if err := table.Print(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `read, memory device, warm, link 54.8 GB/s (pinned copy)
+ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert      ring        1M      16     1    42.1   77%    40177   182us   311us   1.4ms    2.5s    0.134  100%   100%
+pread        -           1M      16     1    42.1   77%    40177   182us   311us   1.4ms    2.5s    0.134     -   100%
+
+read, memory device, cold, SOFTWARE MACHINE: figures say nothing about hardware
+ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert      nvfs        1M      16     1    42.1     -    40177   182us   311us   1.4ms    2.5s    0.134  100%      ?
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var out strings.Builder
+	c := &CSV{W: &out}
+	for range 2 {
+		if err := c.Print(sample("culvert", route.Ring)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	got := map[string]string{}
+	for i, name := range rows[0] {
+		got[name] = rows[1][i]
+	}
+	if got["route"] != "ring" || got["block_bytes"] != "1048576" || got["p99.9_us"] != "1402" || got["gb_per_second"] != "42.128" {
+		t.Errorf("%v", got)
+	}
+}
