@@ -56,6 +56,9 @@ a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
 are not counted. In directories, files keep their time of modification. Use
 --preserve for owner, exact mode, all times, extended attributes and hard links.
 
+SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
+serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
+
 EXIT STATUS
   0  all data was copied (and verified, with --verify)
   1  an error; the message names the file and the cause
@@ -65,6 +68,7 @@ EXIT STATUS
   culvert cp model.bin copy.bin --route ring --json
   culvert cp model.bin copy.bin --require-route nvfs
   culvert cp model.bin copy.bin --receipt receipt.json
+  culvert cp rdma://127.0.0.1:18515/models/a.bin a.bin --verify
   culvert cp models /mnt/models --dry-run
   culvert cp models /mnt/models --jobs 8 --verify`,
 		Args: args(cobra.ExactArgs(2)),
@@ -181,6 +185,9 @@ func samePath(a, b string) bool {
 }
 
 func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
+	if job, ok, err := planRemote(src, dst); ok {
+		return job, err
+	}
 	st, err := os.Stat(src)
 	if err != nil {
 		return nil, err

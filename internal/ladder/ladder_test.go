@@ -66,8 +66,11 @@ func TestPlanOnlyRefusesInsteadOfFallingBack(t *testing.T) {
 	if _, err := p.Only(route.NVFS); err == nil || !strings.Contains(err.Error(), "not loaded (fix: modprobe)") {
 		t.Errorf("Only(nvfs): %v", err)
 	}
-	if _, err := p.Only(route.RDMA); err == nil || !strings.Contains(err.Error(), "rdma: client: route is not implemented") {
+	if _, err := p.Only(route.RDMA); err == nil || !strings.Contains(err.Error(), "rdma: source: the file is on this host") {
 		t.Errorf("Only(rdma): %v", err)
+	}
+	if _, err := p.Only(route.NVMe); err == nil || !strings.Contains(err.Error(), "nvme: source: the route is between a drive") {
+		t.Errorf("Only(nvme): %v", err)
 	}
 	if err := p.Describe().Require(route.Ring); err != nil {
 		t.Errorf("bar is better than ring: %v", err)

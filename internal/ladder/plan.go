@@ -95,9 +95,20 @@ func (p *Plan) Only(id route.ID) (*Plan, error) {
 		}
 	}
 	if len(e.Declined) == 0 {
-		e.Declined = []*route.Decline{decline(id, "client", "route is not implemented", "")}
+		e.Declined = []*route.Decline{elsewhere(id)}
 	}
 	return nil, e
+}
+
+// elsewhere says why a route is none between a file of this host and a GPU.
+func elsewhere(id route.ID) *route.Decline {
+	switch id {
+	case route.RDMA:
+		return decline(id, "source", "the file is on this host, and the route is between hosts", "culvert cp rdma://HOST:PORT/NAME FILE")
+	case route.NVMe:
+		return decline(id, "source", "the route is between a drive without a file system and a GPU", "culvert nvme read DRIVE FILE --via gpu:0")
+	}
+	return decline(id, "client", "this machine has no such route", "")
 }
 
 // AtLeast returns a plan that uses the routes from the best down to id and fails

@@ -70,6 +70,9 @@ func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
+// Addr is the address of the server.
+func (c *Client) Addr() string { return c.cfg.Addr }
+
 // Provider names the provider that moves the data.
 func (c *Client) Provider() string { return c.cfg.Device.Provider() }
 

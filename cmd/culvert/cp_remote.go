@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/abi/gdra"
+	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/remote"
+	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/rdma/tcp"
+)
+
+// remoteScheme begins the name of a file of another host.
+const remoteScheme = "rdma://"
+
+// A remoteCopy copies a file between this host and another.
+type remoteCopy struct {
+	Host  string `json:"host"`
+	Name  string `json:"name"`
+	File  string `json:"file"`
+	Write bool   `json:"write"` // to the host
+}
+
+// planRemote plans a copy of which one end is on another host; ok is false if none is.
+func planRemote(src, dst string) (job copyJob, ok bool, err error) {
+	from, isFrom := strings.CutPrefix(src, remoteScheme)
+	to, isTo := strings.CutPrefix(dst, remoteScheme)
+	if !isFrom && !isTo {
+		return nil, false, nil
+	}
+	if isFrom && isTo {
+		return nil, true, usageError{errors.New("one of SOURCE and DEST must be a file of this host")}
+	}
+	c := &remoteCopy{File: dst, Write: isTo}
+	if isTo {
+		from, c.File = to, src
+	}
+	var found bool
+	if c.Host, c.Name, found = strings.Cut(from, "/"); !found || c.Host == "" || c.Name == "" {
+		return nil, true, usageError{fmt.Errorf("%s%s must be %sHOST:PORT/NAME", remoteScheme, from, remoteScheme)}
+	}
+	c.Host = withPort(c.Host, gdra.Port)
+	if st, err := os.Stat(c.File); err == nil && st.IsDir() {
+		if c.Write {
+			return nil, true, fmt.Errorf("%s is a directory: only files are copied to other hosts", c.File)
+		}
+		c.File = filepath.Join(c.File, path.Base(c.Name))
+	}
+	return c, true, nil
+}
+
+func (c *remoteCopy) ends() (src, dst string) {
+	far := remoteScheme + c.Host + "/" + c.Name
+	if c.Write {
+		return c.File, far
+	}
+	return far, c.File
+}
+
+func (c *remoteCopy) String() string {
+	src, dst := c.ends()
+	return fmt.Sprintf("%-8s %s -> %s provider=%s", "copy", human.Name(src), human.Name(dst), tcp.Name)
+}
+
+func (c *remoteCopy) paths() []string { return []string{c.File} }
+
+func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+	if opts.Preserve {
+		return nil, usageError{errors.New("--preserve needs both files on this host")}
+	}
+	far, err := dialRemote(ctx, rdmaAccess{provider: tcp.Name}, remote.ClientConfig{Addr: c.Host})
+	if err != nil {
+		return nil, err
+	}
+	res, err := far.copy(ctx, drv, c.Name, c.File, c.Write, opts.Options)
+	return remoteResult{res, far.Provider()}, errors.Join(err, far.close())
+}
