@@ -49,11 +49,8 @@ func (p *publisher) publish(ctx context.Context, m *Manifest) error {
 	if err := writeManifest(manifestBeside(p.path), &both, p.mode, p.step); err != nil {
 		return err
 	}
-	// A link of that name may have a manifest of its own.
-	if st, err := os.Lstat(p.link); err == nil && st.Mode().Type() == fs.ModeSymlink {
-		if err := removeFile(manifestBeside(p.link), p.step); err != nil {
-			return err
-		}
+	if err := p.removeOther(); err != nil {
+		return err
 	}
 	if err := p.data.Commit(); err != nil {
 		if both.Previous == nil {
@@ -65,6 +62,22 @@ func (p *publisher) publish(ctx context.Context, m *Manifest) error {
 		return nil
 	}
 	return writeManifest(manifestBeside(p.path), m, p.mode, p.step)
+}
+
+// removeOther removes the manifest that a link may have of its own.
+func (p *publisher) removeOther() error {
+	if st, err := os.Lstat(p.link); err != nil || st.Mode().Type() != fs.ModeSymlink {
+		return nil
+	}
+	ours, err := os.Lstat(manifestBeside(p.path))
+	if err != nil {
+		return err
+	}
+	// A link to no file is replaced itself, and a link can appear at any moment.
+	if other, err := os.Lstat(manifestBeside(p.link)); err != nil || os.SameFile(ours, other) {
+		return nil
+	}
+	return removeFile(manifestBeside(p.link), p.step)
 }
 
 // previous returns the manifest of the file that is to be replaced, nil if there is

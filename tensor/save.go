@@ -152,14 +152,14 @@ func bufferFor(tensors []Source) func(n int) ([]byte, func(), error) {
 // link, and returns the mode of the new file.
 func realTarget(path string) (string, fs.FileMode, error) {
 	const mode = 0o644
-	real, err := filepath.EvalSymlinks(path)
+	real, err := atomicfile.RealPath(path)
+	var st fs.FileInfo
+	if err == nil {
+		st, err = os.Lstat(real)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return path, mode, nil
+		return path, mode, nil // or a link to no file, which is replaced
 	}
-	if err != nil {
-		return "", 0, err
-	}
-	st, err := os.Stat(real)
 	if err != nil {
 		return "", 0, err
 	}

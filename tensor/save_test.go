@@ -337,6 +337,23 @@ func TestSaveKeepsModeAndLink(t *testing.T) {
 	}
 }
 
+// A link to no file is replaced, and the new file has its manifest.
+func TestSaveOverADanglingLink(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "m.safetensors")
+	if err := os.Symlink("none", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Save(t.Context(), link, sample(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Verify(t.Context(), link); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Lstat(link); err != nil || !st.Mode().IsRegular() {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
 // The manifest of what is saved through a link is found through the link, at every
 // moment.
 func TestSaveThroughALinkIsVerified(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // An output keeps the first write error, so that a full disk is not reported as
@@ -48,7 +50,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // saveJSON writes a result to a file. It does not wait for the reader of a FIFO.
 func saveJSON(path string, v any) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, 0o666)
+	f, err := atomicfile.OpenTarget(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, 0o666)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,18 @@ type Dir struct {
 // ErrSymlink means that a symbolic link was found where none is followed.
 var ErrSymlink = errors.New("symbolic link is not followed")
 
-// OpenDir opens a directory. Symbolic links in path are followed: it is the caller's.
+// OpenDir opens a directory. Symbolic links in path are followed as by [Resolve].
 func OpenDir(path string) (*Dir, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	above, name, err := Resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	defer above.Close()
+	if inProc(above) {
+		above.Follow()
+	}
+	flags := above.noFollow(unix.O_NOFOLLOW) | unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(above.file.Fd()), name, flags, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -147,7 +147,7 @@ func (w *world) watched(args, calls []string, each func(*intercept.Call) interce
 	}
 	close(started)
 	late, cancel := context.WithTimeout(w.t.Context(), stall)
-	defer context.AfterFunc(late, func() { _ = cmd.Process.Kill() })()
+	defer context.AfterFunc(late, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })() // prints where it waits
 	defer cancel()
 	err = cmd.Wait()
 	stop()
