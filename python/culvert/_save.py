@@ -17,6 +17,11 @@ def save_file(tensors, filename, metadata=None):
     beside it (filename + ".culvert.json"), for verify=True and culvert verify.
     """
     check(tensors, metadata)
+    write(tensors, filename, metadata)
+
+
+def write(tensors, filename, metadata):
+    """Saves tensors that were checked."""
     keep, specs = [], []  # the core reads the tensors, so they must stay alive
     for name, tensor in tensors.items():
         tensor, spec = describe(name, tensor)

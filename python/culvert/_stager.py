@@ -1,0 +1,74 @@
+"""Copies of a training state in pinned memory, from which a checkpoint is written
+while training goes on."""
+
+import copy
+import weakref
+
+import torch
+
+
+class Stager:
+    """An AsyncStager of torch.distributed.checkpoint. stage() returns when the copy
+    is complete: the training is blocked for that long, and not for the files. GPU
+    tensors are copied in stream order, after the kernels that were launched before.
+
+    Buffers are used again as soon as no save has tensors in them. close() frees them.
+    """
+
+    should_synchronize_after_execute = False
+
+    def __init__(self):
+        self._buffers = {}  # by type and shape: pairs of the buffer and its user
+
+    def stage(self, state_dict):
+        streams = {}
+        staged = self._copy(state_dict, streams)
+        for stream in streams.values():
+            stream.synchronize()
+        return staged
+
+    def synchronize_staging(self):
+        pass
+
+    def close(self):
+        self._buffers.clear()
+
+    def _copy(self, value, streams):
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, streams)
+        if isinstance(value, dict):
+            return {key: self._copy(item, streams) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._copy(item, streams) for item in value)
+        return copy.deepcopy(value)
+
+    def _tensor(self, tensor, streams):
+        if hasattr(tensor, "placements"):  # a DTensor, whose local part is copied
+            local = self._tensor(tensor.to_local(), streams)
+            return type(tensor).from_local(
+                local, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+            )
+        tensor = tensor.detach()
+        out = self._buffer(tensor)
+        if tensor.device.type != "cuda":
+            return out.copy_(tensor)
+        stream = streams.get(tensor.device)
+        if stream is None:
+            stream = streams[tensor.device] = torch.cuda.Stream(tensor.device)
+            stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(stream):
+            out.copy_(tensor, non_blocking=True)
+        return out
+
+    def _buffer(self, tensor):
+        """Returns a tensor for the copy, in memory that no earlier one uses."""
+        buffers = self._buffers.setdefault((tensor.dtype, tuple(tensor.shape)), [])
+        for i, (buffer, user) in enumerate(buffers):
+            if user() is None:
+                out = buffer.detach()
+                buffers[i] = (buffer, weakref.ref(out))
+                return out
+        buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=torch.cuda.is_available())
+        out = buffer.detach()
+        buffers.append((buffer, weakref.ref(out)))
+        return out

@@ -1,0 +1,204 @@
+"""Storage for torch.distributed.checkpoint: atomic, checksummed, from GPU memory.
+
+    from torch.distributed import checkpoint
+    from culvert.checkpoint import Reader, Stager, Writer
+
+    checkpoint.save(state, storage_writer=Writer(path))
+    checkpoint.load(state, storage_reader=Reader(path))
+    checkpoint.async_save(state, storage_writer=Writer(path), async_stager=stager)
+
+Each rank writes one safetensors file, with a manifest of checksums. The checkpoint
+is the file .metadata, which names them and is replaced last, by a rename: whoever is
+killed at whatever moment leaves the old checkpoint or the new one. Files of former
+and of unfinished checkpoints are removed when the next one is complete.
+"""
+
+import dataclasses
+import glob
+import io
+import os
+import pickle
+import uuid
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import _save
+from ._errors import CulvertError
+from ._stager import Stager
+from .torch import load_file
+
+__all__ = ["Reader", "Stager", "Writer"]
+
+METADATA = ".metadata"
+FILES = "__*_*.safetensors"
+
+
+class Writer(StorageWriter):
+    """Writes checkpoints into a directory. Tensors may be on GPUs."""
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+
+    def reset(self, checkpoint_id=None):
+        if checkpoint_id:
+            self.path = os.fspath(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator, *arguments, **named):
+        _needs_collectives(named)
+
+    def prepare_local_plan(self, plan):
+        os.makedirs(self.path, exist_ok=True)
+        return plan
+
+    def prepare_global_plan(self, plans):
+        """Names the files. No save has the names of another: the files of the last
+        checkpoint stay until this one is complete."""
+        save = uuid.uuid4().hex
+        return [dataclasses.replace(plan, storage_data=f"__{rank}_{save}.safetensors") for rank, plan in enumerate(plans)]
+
+    def write_data(self, plan, planner):
+        tensors, results = {}, []
+        for i, item in enumerate(plan.items):
+            data = planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO:
+                data = torch.frombuffer(bytearray(data.getvalue()) or bytearray(1), dtype=torch.uint8)[: len(data.getvalue())]
+            tensors[f"t{i}"] = data.detach().contiguous()
+            place = (plan.storage_data, f"t{i}")
+            results.append(WriteResult(index=item.index, size_in_bytes=data.numel() * data.element_size(), storage_data=place))
+        if tensors:
+            _save.write(tensors, os.path.join(self.path, plan.storage_data), None)
+        return _done(results)
+
+    def finish(self, metadata, results):
+        places = {result.index: result.storage_data for results_of_rank in results for result in results_of_rank}
+        metadata.storage_data, metadata.storage_meta = places, self.storage_meta()
+        text = pickle.dumps(metadata)
+        _load_metadata(text)  # what cannot be read must not be published
+        temporary = os.path.join(self.path, METADATA + ".tmp")
+        with open(temporary, "wb") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, os.path.join(self.path, METADATA))
+        _sync_directory(self.path)
+        self._remove_others({file for file, _ in places.values()})
+
+    def _remove_others(self, used):
+        for path in glob.glob(os.path.join(glob.escape(self.path), FILES)):
+            if os.path.basename(path) not in used:
+                os.unlink(path)
+                if os.path.exists(path + ".culvert.json"):
+                    os.unlink(path + ".culvert.json")
+
+    def storage_meta(self):
+        return StorageMeta(checkpoint_id=self.path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return isinstance(checkpoint_id, (str, os.PathLike)) and "://" not in os.fspath(checkpoint_id)
+
+
+class Reader(StorageReader):
+    """Reads checkpoints of Writer. Tensors on a GPU are loaded to it directly. All
+    are verified against the checksums, unless verify is False."""
+
+    def __init__(self, path, *, verify=True):
+        self.path, self.verify = os.fspath(path), verify
+        self._places = {}
+
+    def reset(self, checkpoint_id=None):
+        if checkpoint_id:
+            self.path = os.fspath(checkpoint_id)
+        self._places = {}
+
+    def read_metadata(self, *arguments, **named):
+        _needs_collectives(named)
+        with open(os.path.join(self.path, METADATA), "rb") as f:
+            return _load_metadata(f.read())
+
+    def set_up_storage_reader(self, metadata, is_coordinator, *arguments, **named):
+        self._places = metadata.storage_data
+
+    def prepare_local_plan(self, plan):
+        return plan
+
+    def prepare_global_plan(self, plans):
+        return plans
+
+    def read_data(self, plan, planner):
+        by_load = {}
+        for item in plan.items:
+            target = None if item.type == LoadItemType.BYTE_IO else planner.resolve_tensor(item).detach()
+            device = str(target.device) if target is not None and target.device.type == "cuda" else "cpu"
+            file, key = self._places[item.storage_index]
+            by_load.setdefault((file, device), []).append((key, item, target))
+        for (file, device), items in by_load.items():
+            self._read(os.path.join(self.path, file), device, items, planner)
+        return _done(None)
+
+    def _read(self, path, device, items, planner):
+        tensors = load_file(path, device, only=sorted({key for key, _, _ in items}), verify=self.verify)
+        for key, item, target in items:
+            tensor = tensors[key]
+            if target is None:
+                planner.load_bytes(item, io.BytesIO(tensor.numpy().tobytes()))
+                continue
+            for dim, (begin, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+                tensor = tensor.narrow(dim, begin, length)
+            if tensor.shape != target.shape:
+                raise CulvertError(f"{path}: {item.storage_index.fqn} has shape {list(tensor.shape)}, its destination {list(target.shape)}")
+            target.copy_(tensor)
+            planner.commit_tensor(item, target)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id):
+        return Writer.validate_checkpoint_id(checkpoint_id)
+
+
+def _needs_collectives(named):
+    if named.get("use_collectives") is False:
+        raise NotImplementedError("use_collectives=False: the checkpoint needs one coordinator, who completes it")
+
+
+def _done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def _sync_directory(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads the metadata of a checkpoint, and nothing that could run code."""
+
+    def find_class(self, module, name):
+        value = super().find_class(module, name) if (module, name) in _HARMLESS or module in _MODULES else None
+        if module == "torch" and not isinstance(value, (torch.dtype, torch.layout, torch.memory_format)) and value is not torch.Size:
+            value = None
+        if value is None or (module == "torch.distributed.checkpoint.metadata" and getattr(value, "__module__", None) != module):
+            raise pickle.UnpicklingError(f"{module}.{name} has no place in a checkpoint's metadata")
+        return value
+
+
+_MODULES = {"torch", "torch.distributed.checkpoint.metadata"}
+_HARMLESS = {("torch.serialization", "_get_layout"), ("collections", "OrderedDict"), ("builtins", "set")}
+
+
+def _load_metadata(text):
+    metadata = _Unpickler(io.BytesIO(text)).load()
+    if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
+        raise CulvertError("the checkpoint's metadata is not that of culvert.checkpoint.Writer")
+    for file, _ in metadata.storage_data.values():
+        if os.path.basename(file) != file:
+            raise CulvertError(f"the checkpoint's metadata names {file!r}, which is outside its directory")
+    return metadata
