@@ -21,6 +21,7 @@ import (
 	"github.com/culvert-io/culvert/gpu/cuda"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/env"
+	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 )
@@ -34,6 +35,9 @@ type Machine struct {
 	// Automatic means a software machine that nothing asked for: there is no GPU.
 	Automatic bool
 	GPU       gpu.Driver
+	// RDMA has the machine's network adapters; nil on a real machine, where
+	// rdma/ibverbs finds them.
+	RDMA rdma.Provider
 
 	//lint:ignore U1000 internal/dev reads it
 	seam // the operating system: device nodes, /proc and /sys
@@ -163,5 +167,5 @@ func FromSoft(cfg soft.Config, why string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dev.With(&Machine{Soft: true, GPU: m.GPU, Why: why}, dev.Of(m)), nil
+	return dev.With(&Machine{Soft: true, GPU: m.GPU, RDMA: m.RDMA(), Why: why}, dev.Of(m)), nil
 }

@@ -30,8 +30,9 @@ type Config struct {
 	IOMMU    pcie.IOMMU
 	Isolated bool     // the host bridge forwards nothing between root ports
 	Drives   []Drive  // NVMe drives for user-space drivers
+	NICs     []NIC    // network adapters; nil means one below the switch of GPU 0
 	Without  []string // emulated kernel modules that are not loaded, of [Modules]
-	// Callback makes gdrdrv and nvidia-fs pin with free callbacks, so that freeing
+	// Callback makes gdrdrv, nvidia-fs and nvidia-peermem pin with free callbacks, so that freeing
 	// memory revokes their pins. Otherwise pins outlive the free.
 	Callback bool
 	// ForceBAR1 lets a pin require BAR1, as on platforms whose processor reaches GPU
@@ -104,8 +105,10 @@ func (c *Config) set(key, value string) (err error) {
 		c.Liar, err = nvme.ParseLiar(value, 0)
 	case "peer":
 		c.Peer = value
+	case "nics":
+		c.NICs, err = parseNICs(value)
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, stack, lie)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, stack, lie, nics)")
 	}
 	return err
 }

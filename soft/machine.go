@@ -35,6 +35,8 @@ type Machine struct {
 	p2p      *p2p.RM
 	libnvm   *libnvm.Module      // nil if not loaded
 	storage  *nvmestorage.Driver // under nvidia-fs; nil if that is not loaded
+	peermem  bool                // nvidia-peermem is loaded with the first network adapter
+	network  network
 
 	mu     sync.Mutex
 	drives []*nvme.Controller
@@ -93,6 +95,10 @@ func (m *Machine) build() error {
 		if _, err := m.AddDrive(d); err != nil {
 			return err
 		}
+	}
+	if m.cfg.NICs != nil {
+		_, err := m.NICs()
+		return err
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Modules returns the names of the emulated kernel modules, for Config.Without.
-func Modules() []string { return []string{"gdrdrv", "gpumem", "libnvm", "nvidia-fs"} }
+func Modules() []string { return []string{"gdrdrv", "gpumem", "libnvm", "nvidia-peermem", "nvidia-fs"} }
 
 // load loads the modules. A module allocates large tables when memory is first
 // pinned, and the drive under nvidia-fs is plugged in beside the first GPU when a
@@ -48,6 +48,9 @@ func (m *Machine) loadModule(name string) error {
 	case "libnvm":
 		m.libnvm = libnvm.New(m.os, libnvm.Config{RM: m.p2p, Points: m.cfg.Points})
 		return m.loaded(m.libnvm, nil)
+	case "nvidia-peermem":
+		m.peermem = true // loaded with the first network adapter
+		return nil
 	}
 	if m.cfg.Peer != "" {
 		return nil // such memory is for the real kernel's direct I/O

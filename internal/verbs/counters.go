@@ -34,3 +34,12 @@ func (d *Device) Counters() Counters {
 		c.rnr.Load(), c.rejected.Load(), c.timeouts.Load(), c.retriesExceeded.Load(), c.refused.Load(),
 	}
 }
+
+// Add returns the sums.
+func (c Counters) Add(d Counters) Counters {
+	return Counters{
+		c.SentBytes + d.SentBytes, c.ReceivedBytes + d.ReceivedBytes, c.SentFrames + d.SentFrames, c.ReceivedFrames + d.ReceivedFrames,
+		c.Duplicates + d.Duplicates, c.NotReady + d.NotReady, c.Rejected + d.Rejected, c.Timeouts + d.Timeouts,
+		c.RetriesExceeded + d.RetriesExceeded, c.Refused + d.Refused,
+	}
+}

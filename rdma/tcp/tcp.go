@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/hostmem"
 	"github.com/culvert-io/culvert/internal/verbs"
 	"github.com/culvert-io/culvert/rdma"
 )
@@ -123,7 +124,7 @@ func register(m rdma.Memory, access rdma.Access, _ func()) (verbs.Backing, error
 	if b := m.Bytes(); b != nil {
 		return host(b), nil
 	}
-	if err := accessible(m.Addr, m.Len, access&rdma.LocalWrite != 0); err != nil {
+	if err := hostmem.Accessible(m.Addr, m.Len, access&rdma.LocalWrite != 0); err != nil {
 		return nil, err
 	}
 	return host(gpu.HostBytes(gpu.Addr(m.Addr), m.Len)), nil

@@ -20,6 +20,7 @@ type export struct {
 	blk    *block
 	off    uint64 // in the block
 	size   uint64
+	addr   gpu.Addr // at the time of the export
 	id     inode
 	writer int
 }
@@ -51,9 +52,9 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	if err := exportable(x.ctx.card, r, a, n, as); err != nil {
 		return nil, fail(op, err)
 	}
-	e := &export{form: as, blk: r.blk, off: r.off + uint64(a-r.base), size: n}
+	e := &export{form: as, blk: r.blk, off: r.off + uint64(a-r.base), size: n, addr: a}
 	if as == gpu.ExportPosixFD {
-		e.off, e.size = r.off, r.blk.size // the descriptor is of the whole object
+		e.off, e.size, e.addr = r.off, r.blk.size, r.base // the descriptor is of the whole object
 	}
 	f, err := d.addExport(e)
 	if err != nil {
@@ -178,4 +179,23 @@ func (d *Driver) AcquireExport(fd int) (*Access, error) {
 		return nil, gpu.Fail(op, gpu.ErrInvalidValue, notExported)
 	}
 	return d.newAccess(e.blk, e.off, e.size), nil
+}
+
+// ExportedAs returns the GPU addresses of a dma-buf that gpu.Device.Export made. They must
+// still be of the same memory.
+func (d *Driver) ExportedAs(fd int) (a gpu.Addr, n uint64, err error) {
+	op := fmt.Sprintf("import dma-buf(%d)", fd)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, err := d.exportOf(fd)
+	switch {
+	case err != nil:
+		return 0, 0, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
+	case e == nil || e.form != gpu.ExportDMABuf:
+		return 0, 0, gpu.Fail(op, gpu.ErrInvalidValue, "not a dma-buf of this driver")
+	}
+	if r := d.regions.Find(e.addr); r == nil || r.blk != e.blk {
+		return 0, 0, gpu.Fail(op, gpu.ErrInvalidValue, "the memory was freed before the import")
+	}
+	return e.addr, e.size, nil
 }

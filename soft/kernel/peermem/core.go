@@ -110,6 +110,9 @@ func (r *Registration) Stats() Stats {
 	return r.stats
 }
 
+// Name returns the client's name.
+func (r *Registration) Name() string { return r.client.Name }
+
 // Tree returns the files in /sys/kernel/mm/memory_peers/<name>.
 func (r *Registration) Tree() kernel.Tree {
 	show := func(get func(Stats) uint64) func() []byte {

@@ -1,4 +1,4 @@
-package peermem
+package peermem_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/p2p"
 	"github.com/culvert-io/culvert/soft"
+	. "github.com/culvert-io/culvert/soft/kernel/peermem"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -88,14 +89,14 @@ func TestDMABufAsksTheTopology(t *testing.T) {
 	}
 	near, err := b.Attach(w.Near, 0)
 	w.Check(err)
-	if near.dma != nil || near.SG()[0].Addr != b.table.Pages[0] {
+	if near.Translated() || near.SG()[0].Addr != b.Page() {
 		t.Error("below one switch bus addresses are not used")
 	}
 	w.Check(near.Detach())
 	w.Port(0).Slot().SetACS(true)
 	near, err = b.Attach(w.Near, 0)
 	w.Check(err)
-	if near.dma == nil {
+	if !near.Translated() {
 		t.Error("with ACS the mapping does not go through the host bridge")
 	}
 	w.Check(near.Detach())
@@ -162,7 +163,7 @@ func TestSegments(t *testing.T) {
 		off := rapid.Uint64Range(0, gpuPage-1).Draw(t, "offset")
 		size := rapid.Uint64Range(1, uint64(n)*gpuPage-off).Draw(t, "size")
 		limit := rapid.SampledFrom([]uint64{0, 4096, gpuPage, 100_000}).Draw(t, "limit")
-		sg := segments(pages, off, size, limit)
+		sg := Segments(pages, off, size, limit)
 		at := off
 		for _, s := range sg {
 			if limit != 0 && s.Len > limit || s.Len == 0 {

@@ -1,6 +1,6 @@
 // Package peermem emulates how a network adapter reaches memory of other devices:
 // PeerDirect of MLNX_OFED's RDMA core, its client for NVIDIA GPUs (nvidia-peermem), and
-// dma-buf. It waits for RDMA: no emulated adapter uses it yet.
+// dma-buf. The adapters of soft/nic register memory through it.
 //
 // # PeerDirect
 //

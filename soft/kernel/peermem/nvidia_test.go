@@ -1,4 +1,4 @@
-package peermem
+package peermem_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/internal/machinetest"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
+	. "github.com/culvert-io/culvert/soft/kernel/peermem"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -197,16 +198,17 @@ func TestOnlyTheCallbackThreadSkips(t *testing.T) {
 	w := newFixture(t, soft.Config{IOMMU: pcie.Translating}, true)
 	defer w.close()
 	va := w.Alloc(block)
-	x, mine := w.nv.acquire(w.task, va, gpuPage, false, 0).(*nvContext)
-	if !mine {
+	x := w.nv.Acquire(w.task, va, gpuPage)
+	if x == nil {
 		t.Fatal("not mine")
 	}
-	w.Check(x.GetPages(w.task, true, false, noTicket))
+	w.Check(x.GetPages(w.task, true, false, NoTicket))
 	_, err := x.DMAMap(w.task, w.Far)
 	w.Check(err)
-	x.callback = &p2p.Task{}
-	x.DMAUnmap(x.callback, w.Far, nil)
-	x.PutPages(x.callback)
+	callback := &p2p.Task{}
+	RunCallback(x, callback)
+	x.DMAUnmap(callback, w.Far, nil)
+	x.PutPages(callback)
 	if w.RM.Live() != 1 || w.Fabric().Usage().Mappings != 1 {
 		t.Error("the callback's own thread unmapped")
 	}
@@ -260,14 +262,6 @@ func TestFailureAtEveryAllocation(t *testing.T) {
 				t.Errorf("callback %v: %s never failed in %v", callback, want, sites)
 			}
 		}
-	}
-	core := New(Config{})
-	other := newFake("nv_mem_nc", 0, 1, 4096)
-	if _, err := core.Register(&other.Client, false); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewNVIDIA(core, nil, NVIDIAConfig{Callback: true}); !errors.Is(err, syscall.EEXIST) || len(core.clients) != 1 {
-		t.Errorf("a client that cannot be registered: %v, %d clients", err, len(core.clients))
 	}
 }
 

@@ -485,3 +485,15 @@ func TestSysfs(t *testing.T) {
 		t.Errorf("num_dereg_bytes is %q, %v", got, err)
 	}
 }
+
+// A module whose second client cannot be registered leaves none.
+func TestSecondClientFails(t *testing.T) {
+	core := New(Config{})
+	other := newFake("nv_mem_nc", 0, 1, 4096)
+	if _, err := core.Register(&other.Client, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNVIDIA(core, nil, NVIDIAConfig{Callback: true}); !errors.Is(err, syscall.EEXIST) || len(core.clients) != 1 {
+		t.Errorf("a client that cannot be registered: %v, %d clients", err, len(core.clients))
+	}
+}

@@ -1,4 +1,4 @@
-package tcp
+package hostmem
 
 import (
 	"bufio"
@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// accessible returns EFAULT unless the CPU may read, and write if that is asked for, all
-// of a range. Addresses of a GPU are often reserved, so that asking whether the range is
-// mapped is not enough.
-func accessible(addr, n uint64, write bool) error {
+// Accessible returns EFAULT unless the CPU may read, and write if that is asked for, all
+// of a range. Addresses of a GPU are often reserved without rights, so that Mapped is not
+// enough. It reads all mappings of the process: for registrations, not for transfers.
+func Accessible(addr, n uint64, write bool) error {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return err
