@@ -96,17 +96,28 @@ lib-hardware: lib programs
 # libcuda.so.1 in a search path. "culvert run" and pkg-config know the directory.
 PREFIX ?= /usr/local
 
-## install: command, libraries and headers under PREFIX
-.PHONY: install
+## install: command, libraries, headers, manual pages and completions under PREFIX
+.PHONY: install uninstall
 install: lib
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/culvert ./cmd/culvert
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/culvert/soft $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/culvert
 	install $(BIN)/culvert $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN)/culvert man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BIN)/culvert completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/culvert
+	$(BIN)/culvert completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_culvert
+	$(BIN)/culvert completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvert.fish
 	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
 	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
 	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
 	version=$$($(BIN)/culvert version | cut -d ' ' -f 3); \
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
+
+## uninstall: remove what install put under PREFIX
+uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/lib/culvert $(DESTDIR)$(PREFIX)/include/culvert
+	rm -f $(DESTDIR)$(PREFIX)/bin/culvert $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc $(DESTDIR)$(PREFIX)/share/man/man1/culvert.1 $(DESTDIR)$(PREFIX)/share/man/man1/culvert-*.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/culvert $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_culvert $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvert.fish
 
 lib-clean:
 	rm -rf $(LIB)

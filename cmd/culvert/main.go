@@ -124,6 +124,8 @@ EXIT STATUS
 		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
 	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
+	root.AddCommand(newMan(root))
+	addCompletions(root)
 	root.SetHelpCommand(newHelp(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

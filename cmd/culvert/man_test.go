@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Every command has a page that man formats without a complaint, where man is there.
+func TestManPages(t *testing.T) {
+	commands := manCommands(newRoot())
+	if len(commands) < 15 {
+		t.Fatalf("%d commands", len(commands))
+	}
+	_, noGroff := exec.LookPath("groff")
+	for _, cmd := range commands {
+		page := manPage(cmd)
+		for _, part := range []string{".TH ", ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", `\- ` + roff(cmd.Short)} {
+			if !strings.Contains(page, part) {
+				t.Errorf("%s: no %q", cmd.CommandPath(), part)
+			}
+		}
+		if noGroff != nil {
+			continue
+		}
+		groff := exec.Command("groff", "-man", "-Tutf8", "-ww")
+		groff.Stdin = strings.NewReader(page)
+		if out, err := groff.CombinedOutput(); err != nil || strings.Contains(string(out), "warning") {
+			t.Errorf("%s: %v: %s", cmd.CommandPath(), err, out)
+		}
+	}
+	if page := manPage(newRoot()); !strings.Contains(page, `\fBculvert\-cp\fR(1)`) || !strings.Contains(page, ".SH EXIT STATUS\n") {
+		t.Errorf("the page of culvert:\n%s", page)
+	}
+}
+
+func TestRoff(t *testing.T) {
+	if got, want := roff(".a\n'b\n\\n --x"), "\\&.a\n\\&'b\n\\en \\-\\-x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
