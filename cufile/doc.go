@@ -25,7 +25,8 @@
 //	cuFileBufDeregister                    Buffer.Close, of Driver.Buffer(base)
 //	cuFileRead, cuFileWrite                File.ReadAt, File.WriteAt
 //	cuFileReadv, cuFileWritev              File.ReadvAt, File.WritevAt
-//	cuFileBatchIOSubmit                    Driver.Do
+//	cuFileBatchIOSetUp and the like        Driver.NewBatch, Batch; Driver.Do waits
+//	cuFileSetParameter, cufile.json        Config, Driver.Configure
 //	cuFileReadAsync, cuFileWriteAsync      File.ReadAsync, File.WriteAsync
 //	CUfileOpError                          Code, inside *Error
 //	cufile.log                             WithLogger

@@ -30,6 +30,8 @@ type Driver struct {
 	gpus    map[int]*gpuState
 	probe   gpu.Device // any open GPU: pointers are looked up through it
 
+	config Config // changes only while the driver is closed
+
 	leases LeaseHolder // nil if no leases are granted
 
 	words   *completionWords // nil before stream I/O

@@ -31,6 +31,7 @@ const (
 	DeviceNotFound              Code = 5029
 	InternalError               Code = 5030
 	NVFSSetupError              Code = 5033
+	BatchFull                   Code = 5037
 	InternalBatchSubmitError    Code = 5040
 	InternalBatchGetStatusError Code = 5041
 	NoMemError                  Code = 5043

@@ -24,6 +24,8 @@ type Properties struct {
 	Status uint32 `json:"status"`
 	// Features has the bits of fflags: batches, streams and parallel I/O.
 	Features uint32 `json:"features"`
+	// BatchSize is the most requests that a batch holds.
+	BatchSize int `json:"batch_size"`
 }
 
 const (
@@ -40,6 +42,7 @@ func (d *Driver) Properties() Properties {
 	p := Properties{NVFS: [2]int{nvfsMajor, nvfsMinor}, Features: featureBatch | featureStreams | featureParallel}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	p.BatchSize = d.config.batchSize()
 	for _, g := range d.gpus {
 		for id, bits := range directStatus {
 			if g.ladder.Has(id) {

@@ -1,6 +1,7 @@
 package cufileapi
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +31,7 @@ type API struct {
 
 	mu      sync.Mutex // orders registrations and the last close
 	files   *handle.Table[*cufile.File]
-	batches *handle.Table[*batch]
+	batches *handle.Table[*cufile.Batch]
 	streams map[handle.ID]uint32 // the flags of registered ones
 	params  parameters
 	bars    func() ([]uint64, error) // sizes of BAR1 in KiB by GPU, read once
@@ -40,7 +41,7 @@ type API struct {
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*batch](8), streams: map[handle.ID]uint32{}, params: newParameters()}
+	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*cufile.Batch](8), streams: map[handle.ID]uint32{}, params: newParameters()}
 	a.bars = sync.OnceValues(a.readBars)
 	return a
 }
@@ -49,8 +50,8 @@ func New(open func() (*machine.Machine, error)) *API {
 // called before any other method.
 func (a *API) PublishLeases(s *lease.Slots) { a.leases = lease.NewTable(s) }
 
-// driver creates the driver in the first call.
-func (a *API) driver() (*cufile.Driver, error) {
+// newDriver creates the driver in the first call.
+func (a *API) newDriver() (*cufile.Driver, error) {
 	if drv := a.drv.Load(); drv != nil {
 		return drv, nil
 	}
@@ -72,6 +73,22 @@ func (a *API) driver() (*cufile.Driver, error) {
 	return drv, nil
 }
 
+// driver returns the driver. A closed one gets what was set for the next open, because
+// the caller may open it.
+func (a *API) driver() (*cufile.Driver, error) {
+	drv, err := a.newDriver()
+	if err != nil || drv.UseCount() > 0 {
+		return drv, err
+	}
+	a.mu.Lock()
+	c := a.config()
+	a.mu.Unlock()
+	if err := drv.Configure(c); err != nil && !errors.Is(err, cufile.DriverAlreadyOpen) {
+		return nil, err
+	}
+	return drv, nil
+}
+
 // DriverOpen is cuFileDriverOpen.
 func (a *API) DriverOpen() error {
 	drv, err := a.driver()
@@ -88,8 +105,8 @@ func (a *API) DriverClose() error {
 		return cufile.DriverNotInitialized
 	}
 	if drv.UseCount() == 1 { // the last close: end transfers before memory is released
-		for _, b := range a.batches.RemoveFunc(func(*batch) bool { return true }) {
-			b.end()
+		for _, b := range a.batches.RemoveFunc(func(*cufile.Batch) bool { return true }) {
+			b.Close()
 		}
 	}
 	a.mu.Lock()

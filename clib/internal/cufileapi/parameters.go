@@ -121,6 +121,11 @@ func (a *API) size(p int32, open bool) uint64 {
 	return sizes[p].opened // a value out of range is dropped when the driver opens
 }
 
+// config is the configuration of the next open. Call with a.mu held.
+func (a *API) config() cufile.Config {
+	return cufile.Config{BatchSize: int(a.size(paramBatch, true))}
+}
+
 // most is the largest value of a parameter.
 func (a *API) most(p int32) uint64 {
 	if m := sizes[p].most; m != barLimited {
