@@ -174,6 +174,23 @@ func (d *Driver) Device(i int) (gpu.Device, error) {
 	return g.dev, nil
 }
 
+// Prepare makes what a large transfer to GPU i needs, such as pinned memory, and
+// returns when the first byte could be moved. A caller runs it beside other
+// preparations; without it the first transfer does the same.
+func (d *Driver) Prepare(i int) error {
+	d.mu.Lock()
+	if d.count == 0 {
+		d.mu.Unlock()
+		return &Error{Op: "prepare", Object: gpuName(i), Code: DriverNotInitialized}
+	}
+	g, err := d.gpuLocked(i)
+	d.mu.Unlock()
+	if err == nil {
+		g.ladder.PrepareLarge()
+	}
+	return err
+}
+
 // KeepCeiling records the pinned-copy rate that was measured to or from a device:
 // receipts report their share of it, in this process and in later ones.
 func (d *Driver) KeepCeiling(device gpu.Device, dir route.Dir, bytesPerSecond float64) error {

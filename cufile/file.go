@@ -212,6 +212,17 @@ func (f *File) SetCache(mode route.CacheMode, total int64) error {
 	return nil
 }
 
+// StartReading tells the storage which bytes will be read first, and does not wait for
+// them. It does nothing where they would not go through the page cache.
+func (f *File) StartReading(off, n int64) error {
+	if err := f.enter("read"); err != nil {
+		return err
+	}
+	defer f.leave()
+	f.st.StartReading(off, n)
+	return nil
+}
+
 // Require makes transfers between the file and GPUs fail unless they use the route id.
 // It fails at once if the file and GPU dev cannot use it, and changes nothing then. On
 // a software machine that nothing asked for (machine.Machine.Automatic) it always fails.

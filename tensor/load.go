@@ -12,6 +12,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/phase"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -80,6 +81,7 @@ type Load struct {
 type loadDevice struct {
 	dev     gpu.Device
 	owned   []gpu.Addr
+	spans   []gpu.Span // what is owned, to register
 	regs    []io.Closer
 	window  *window
 	checker *checker // if the load verifies
@@ -114,30 +116,13 @@ func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {
 
 func (l *Load) prepare() error {
 	l.report = newReport(l.plan)
-	begin := time.Now()
-	if err := l.openFiles(); err != nil {
-		return err
-	}
-	l.report.Open = time.Since(begin)
 	l.left = make([]int, len(l.plan.Tensors))
 	for i := range l.plan.Reads {
 		for t := l.plan.Reads[i].First; t <= l.plan.Reads[i].Last; t++ {
 			l.left[t]++
 		}
 	}
-	begin = time.Now()
-	defer func() { l.report.Alloc = time.Since(begin) }()
-	for _, i := range l.plan.Devices() {
-		dev, err := l.engine.device(i)
-		if err != nil {
-			return err
-		}
-		l.devices[i] = &loadDevice{dev: dev}
-		if l.opts.Verify {
-			l.devices[i].checker = newChecker(l, i)
-		}
-	}
-	return l.allocate()
+	return l.prepareTogether()
 }
 
 func (l *Load) openFiles() error {
@@ -191,6 +176,7 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		l.started = true
 		ctx, cancel := context.WithCancel(ctx)
 		l.start = time.Now()
+		moved := phase.Begin("move")
 		// Room for all, so that no worker waits for the loop.
 		ready := make(chan int, len(l.plan.Tensors))
 		g, gctx := errgroup.WithContext(ctx)
@@ -216,6 +202,7 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 			}
 		}
 		err := <-done
+		moved()
 		begin := time.Now()
 		if rerr := l.release(); err == nil {
 			err = rerr

@@ -16,6 +16,9 @@ type engine interface {
 	// device returns an open GPU, which the load must not close.
 	device(i int) (gpu.Device, error)
 	register(span gpu.Span) (io.Closer, error)
+	// prepare makes what reads to a GPU need, and returns when the first byte could be
+	// moved.
+	prepare(device int) error
 }
 
 // A reader is an open file. It is safe for concurrent use.
@@ -29,6 +32,8 @@ type reader interface {
 	// setCache says how the file uses the page cache, as one of files from which total
 	// bytes are read.
 	setCache(mode route.CacheMode, total int64) error
+	// start tells the storage what will be read first, and does not wait for it.
+	start(off, n int64) error
 	Close() error
 }
 
@@ -70,6 +75,10 @@ func (r *cufileReader) direct(device int) bool {
 	p, err := r.Plan(device)
 	return err == nil && p.Uses[0].Direct && p.Uses[0].Registered
 }
+
+func (e cufileEngine) prepare(i int) error { return e.drv.Prepare(i) }
+
+func (r *cufileReader) start(off, n int64) error { return r.StartReading(off, n) }
 
 func (r *cufileReader) setCache(mode route.CacheMode, total int64) error {
 	return r.SetCache(mode, total)

@@ -45,6 +45,8 @@ type hostEngine struct{}
 
 func (hostEngine) device(int) (gpu.Device, error) { return nil, nil }
 
+func (hostEngine) prepare(int) error { return nil }
+
 func (hostEngine) register(gpu.Span) (io.Closer, error) { return nil, errors.ErrUnsupported }
 
 func (hostEngine) open(path string) (reader, error) {
@@ -55,6 +57,8 @@ func (hostEngine) open(path string) (reader, error) {
 type hostReader struct{ *os.File }
 
 func (hostReader) direct(int) bool { return false }
+
+func (hostReader) start(int64, int64) error { return nil }
 
 // setCache: reads into any memory go through the page cache.
 func (f hostReader) setCache(mode route.CacheMode, _ int64) error {

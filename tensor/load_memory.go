@@ -62,13 +62,28 @@ func (l *Load) take(device int, n uint64) (gpu.Span, error) {
 		return gpu.Span{}, fmt.Errorf("gpu:%d: allocation at %v is not a multiple of %d", device, addr, tensorAlign)
 	}
 	span := gpu.Span{Dev: device, Base: addr, Len: n}
-	direct := slices.ContainsFunc(l.files, func(f reader) bool { return f != nil && f.direct(device) })
-	if worthRegistering(l.plan, direct) {
-		reg, err := l.engine.register(span)
-		if err != nil {
-			return gpu.Span{}, err
-		}
-		d.regs = append(d.regs, reg)
-	}
+	d.spans = append(d.spans, span)
 	return span, nil
+}
+
+// register registers what was allocated, where that makes the load faster.
+func (l *Load) register() error {
+	for device, d := range l.devices {
+		if len(d.spans) == 0 || !worthRegistering(l.plan, l.direct(device)) {
+			continue
+		}
+		for _, span := range d.spans {
+			reg, err := l.engine.register(span)
+			if err != nil {
+				return err
+			}
+			d.regs = append(d.regs, reg)
+		}
+	}
+	return nil
+}
+
+// direct reports whether a drive can fill memory of a device with bytes of a file.
+func (l *Load) direct(device int) bool {
+	return slices.ContainsFunc(l.files, func(f reader) bool { return f != nil && f.direct(device) })
 }

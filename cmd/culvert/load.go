@@ -16,6 +16,7 @@ import (
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/phase"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -29,6 +30,7 @@ type loadOptions struct {
 	verify  bool
 	ceiling bool
 	dryRun  bool
+	verbose bool
 	json    bool
 }
 
@@ -78,6 +80,7 @@ EXIT STATUS
 	f.BoolVar(&o.verify, "verify", false, "check tensors against the manifests")
 	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the fraction of its rate")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print when each phase began and how long it took, on standard error")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
@@ -120,14 +123,22 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	if err != nil {
 		return usageError{err}
 	}
+	if o.verbose {
+		phase.To(os.Stderr)
+		defer phase.To(nil)
+	}
+	end := phase.Begin("read headers")
 	m, plan, devices, err := o.open(path, gpus, planOpts)
+	end()
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
 		return show(out, o.json, plan)
 	}
+	end = phase.Begin("open driver")
 	mach, drv, err := openDriver(devices...)
+	end()
 	if err != nil {
 		return err
 	}

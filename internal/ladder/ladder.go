@@ -83,6 +83,21 @@ func (l *Ladder) Prepare() {
 	}
 }
 
+// PrepareLarge makes what a large transfer needs, while its caller does something
+// else. Where a drive can reach the GPU itself, staging memory would be wasted.
+func (l *Ladder) PrepareLarge() {
+	for _, id := range []route.ID{route.Vendor, route.NVFS, route.P2PDMA} {
+		if l.Has(id) {
+			return
+		}
+	}
+	for _, r := range l.routes {
+		if p, ok := r.(interface{ prepareLarge() }); ok {
+			p.prepareLarge()
+		}
+	}
+}
+
 // Has reports whether the machine has a route.
 func (l *Ladder) Has(id route.ID) bool {
 	for _, d := range l.absent {

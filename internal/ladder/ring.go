@@ -84,6 +84,14 @@ func (r *ringRoute) open() (*ring.Ring, error) {
 // prepare makes the ring. If that fails, the transfers say why.
 func (r *ringRoute) prepare() { _, _ = r.open() }
 
+// prepareLarge pins memory for a large transfer that will come. If that fails, the
+// transfer finds out.
+func (r *ringRoute) prepareLarge() {
+	if rg, err := r.open(); err == nil {
+		rg.Prepare()
+	}
+}
+
 // Run hands the batch to the ring.
 func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	rg, err := r.open()

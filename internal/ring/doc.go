@@ -40,7 +40,7 @@
 // # Locks
 //
 // scheduler.mu guards batches, free pipelines and workers; smallSlots.mu the slots of
-// small requests; pinnedPool.mu the budget. No two are held at the same time. Only
-// pinnedPool.mu is held during a slow call, the pinning itself. A pipeline and a
+// small requests; pinnedPool.mu the budget. No two are held at the same time, and
+// none during a slow call. A pipeline and a
 // small slot belong to the goroutine that acquired them.
 package ring

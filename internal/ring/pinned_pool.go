@@ -17,32 +17,43 @@ type pinnedPool struct {
 	near   *unix.CPUSet // where memory is touched first; nil: anywhere
 	budget int64
 
-	mu     sync.Mutex // held while memory is pinned, so that the budget is kept
-	pinned int64
+	mu     sync.Mutex // not held while memory is pinned: pipelines are made at the same time
+	pinned int64      // or about to be
 	slabs  []slab
 }
 
 // alloc pins n bytes that start on a page.
 func (p *pinnedPool) alloc(n int64) (gpu.Addr, []byte, error) {
 	n += page
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pinned+n > p.budget {
-		return 0, nil, fmt.Errorf("ring: pin %d bytes: over budget (%d of %d bytes pinned)", n, p.pinned, p.budget)
+	if err := p.reserve(n); err != nil {
+		return 0, nil, err
 	}
 	var s slab
 	err := runNear(p.near, func() (err error) {
 		s, err = pin(p.dev, n)
 		return err
 	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err != nil {
+		p.pinned -= n
 		return 0, nil, fmt.Errorf("ring: pin %d bytes of host memory (%d of %d bytes pinned; fix: raise ulimit -l or the container memory limit): %w",
 			n, p.pinned, p.budget, err)
 	}
-	p.pinned += n
 	p.slabs = append(p.slabs, s)
 	skip := uint64(-s.addr) % page
 	return s.addr + gpu.Addr(skip), gpu.HostBytes(s.addr, uint64(n))[skip : skip+uint64(n)-page], nil
+}
+
+// reserve takes n bytes of the budget.
+func (p *pinnedPool) reserve(n int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pinned+n > p.budget {
+		return fmt.Errorf("ring: pin %d bytes: over budget (%d of %d bytes pinned)", n, p.pinned, p.budget)
+	}
+	p.pinned += n
+	return nil
 }
 
 func (p *pinnedPool) size() int64 {

@@ -29,10 +29,6 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 	}
 }
 
-// adviceLen is how much the kernel reads for one advice: it reads no more than the
-// larger of the device's longest request and its readahead, and says nothing.
-const adviceLen = 512 << 10
-
 // readAhead asks the kernel for what the readers will need next, so that the disk has
 // many requests at a time and a read finds its pages. It reports whether there was
 // anything to ask for.
@@ -45,16 +41,7 @@ func (f *fileIO) readAhead(q *Request, pos, n int64, cold bool) (asked bool) {
 		}
 		return min((r.Pages-r.Cached)*page, to-from)
 	})
-	if from == to {
-		return false
-	}
-	defer s.Asked(from, to)
-	for at := from; at < to; at += adviceLen {
-		if f.sys.WillNeed(q.Buffered, at, min(adviceLen, to-at)) != nil {
-			break // the read itself finds what is wrong
-		}
-	}
-	return true
+	return s.Ask(from, to, func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) })
 }
 
 // cacheUse is what reading the segment did to the page cache; which bytes were there

@@ -61,6 +61,10 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 	return r, nil
 }
 
+// Prepare makes the pipelines that a large transfer uses, in the background, so that
+// the first one need not wait for each of them.
+func (r *Ring) Prepare() { r.sched.prepare() }
+
 // Pinned is how many bytes of host memory the ring has pinned.
 func (r *Ring) Pinned() int64 { return r.pool.size() }
 

@@ -67,6 +67,23 @@ func (sc *scheduler) addFirst() error {
 	return err
 }
 
+// prepare makes the pipelines that a large batch uses, each on a goroutine of its own.
+// Batches do not wait for them.
+func (sc *scheduler) prepare() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	for most := sc.workerTargetLocked(); !sc.closed && sc.pipelines < min(most, sc.limit); {
+		sc.pipelines++
+		sc.group.Go(func() {
+			if p := sc.ready(new(pipeline)); p != nil {
+				sc.mu.Lock()
+				sc.releaseLocked(p)
+				sc.mu.Unlock()
+			}
+		})
+	}
+}
+
 // enter returns a batch for one Run, which ends with leave.
 func (sc *scheduler) enter() (*batch, error) {
 	sc.mu.Lock()

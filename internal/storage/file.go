@@ -120,6 +120,28 @@ func (f *File) CallerDirect() bool { return f.flags&unix.O_DIRECT != 0 }
 // Reads is how the file is read, as far as the page cache is concerned.
 func (f *File) Reads() *Stream { return &f.reads }
 
+// StartReading asks the kernel for the first bytes of a range that is about to be
+// read, if the policy wants them in the page cache, and does not wait.
+func (f *File) StartReading(off, n int64) {
+	if f.buffered < 0 {
+		return
+	}
+	n = min(n, aheadStep)
+	r, err := PageCache(f.buffered, off, n)
+	if path, _ := f.reads.Path(n, r, err == nil); path != Fill {
+		return
+	}
+	missing := func(from, to int64) int64 {
+		r, err := PageCache(f.buffered, from, to-from)
+		if err != nil {
+			return 0
+		}
+		return (r.Pages - r.Cached) * pageSize
+	}
+	from, to := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
+	f.reads.Ask(from, to, func(off, n int64) error { return unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED) })
+}
+
 // Readable reports whether the file was opened for reading.
 func (f *File) Readable() bool { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
 

@@ -23,6 +23,7 @@ type readAhead struct {
 	mu      sync.Mutex
 	start   int64   // of the run
 	upTo    int64   // [start, upTo) was asked for, or is being asked for
+	read    int64   // up to here it was read
 	pending []Range // being asked for
 }
 
@@ -38,24 +39,33 @@ func (b Range) overlaps(from, to int64) bool { return b.From < to && from < b.To
 func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	counted := int64(0) // bytes up to here were counted before
 	switch {
 	case off < r.start && r.start <= req.To && cold: // an earlier part of the same request came late
 		from, to = off, r.start
 		r.start = off
 	case off >= r.start && off <= r.upTo:
 		if cold && off+n <= r.upTo && !r.askedFor(off, off+n) && missing(off, off+n) > 0 {
-			r.start, r.upTo = off, off // it was dropped meanwhile
+			// It was dropped meanwhile, or the kernel did not do as it was asked.
+			if off >= r.read {
+				counted = r.upTo
+			}
+			r.start, r.upTo, r.read = off, off, off
 		}
 		from, to = r.extend(off, n, req, size)
 	case cold:
-		r.start, r.upTo = off, off
+		r.start, r.upTo, r.read = off, off, off
 		from, to = r.extend(off, n, req, size)
 	}
+	r.read = max(r.read, off+n)
 	if from >= to {
 		return 0, 0, 0
 	}
 	r.pending = append(r.pending, Range{from, to})
-	return from, to, missing(from, to)
+	if first := max(from, counted); first < to {
+		lacks = missing(first, to)
+	}
+	return from, to, lacks
 }
 
 // extend moves the end of the run in front of a reader, by two steps at most: so the

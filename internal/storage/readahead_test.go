@@ -79,7 +79,14 @@ func TestAskedOnce(t *testing.T) {
 	if from, to, _ := r.next(2*mib, 2*mib, req, 64*mib, true, no); from != to {
 		t.Errorf("when it is there: %d-%d", from, to)
 	}
-	if from, to, _ := r.next(2*mib, 2*mib, req, 64*mib, true, yes); from != 2*mib || to != 4*mib {
-		t.Errorf("when it was dropped: %d-%d", from, to)
+	if from, to, lacks := r.next(2*mib, 2*mib, req, 64*mib, true, yes); from != 2*mib || to != 4*mib || lacks != 2*mib {
+		t.Errorf("when it was dropped: %d-%d, %d bytes", from, to, lacks)
+	}
+	r = readAhead{}
+	r.done(first(r.next(0, 2*mib, req, 64*mib, true, yes)))
+	if from, to, lacks := r.next(2*mib, 2*mib, req, 64*mib, true, yes); from != 2*mib || to != 4*mib || lacks != 0 {
+		t.Errorf("when the kernel did not do as it was asked: %d-%d, %d bytes", from, to, lacks)
 	}
 }
+
+func first(from, to, _ int64) (int64, int64) { return from, to }

@@ -99,7 +99,7 @@ func (s *Stream) length() int64 {
 }
 
 // Ahead returns the range to ask the kernel for before [off, off+n) is read through
-// the page cache; empty for none, and otherwise ended by Asked. req is the request
+// the page cache; empty for none, and otherwise given to Ask. req is the request
 // that contains it. cold reports that the cache lacked some of it, and missing counts
 // the bytes that it lacks of any range.
 func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to int64) {
@@ -115,8 +115,24 @@ func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to
 	return from, to
 }
 
-// Asked ends Ahead.
-func (s *Stream) Asked(from, to int64) { s.ahead.done(from, to) }
+// adviceLen is how much the kernel is asked for at a time: it reads no more than the
+// larger of the device's longest request and its readahead, and says nothing.
+const adviceLen = 512 << 10
+
+// Ask asks for the range that Ahead returned, piece by piece, and reports whether there
+// was any.
+func (s *Stream) Ask(from, to int64, willNeed func(off, n int64) error) bool {
+	if from == to {
+		return false
+	}
+	defer s.ahead.done(from, to)
+	for at := from; at < to; at += adviceLen {
+		if willNeed(at, min(adviceLen, to-at)) != nil {
+			break // the read itself finds what is wrong
+		}
+	}
+	return true
+}
 
 // Count fills a receipt's count for a finished read: through bytes went through the
 // page cache with its contents known. Bytes that were missing when they were asked
