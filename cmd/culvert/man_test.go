@@ -35,7 +35,7 @@ func TestManPages(t *testing.T) {
 }
 
 func TestRoff(t *testing.T) {
-	if got, want := roff(".a\n'b\n\\n --x"), "\\&.a\n\\&'b\n\\en \\-\\-x"; got != want {
+	if got, want := roff(".a\n'b…\n\\n --x"), "\\&.a\n\\&'b\\[u2026]\n\\en \\-\\-x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
