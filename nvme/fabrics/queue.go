@@ -1,0 +1,199 @@
+package fabrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
+	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
+	"github.com/culvert-io/culvert/rdma"
+)
+
+// A CommandError is a command that the target completed with an error.
+type CommandError struct {
+	Op     string
+	Status uint16
+	Result uint32 // dword 0 of the completion
+}
+
+func (e *CommandError) Error() string { return fmt.Sprintf("%s: %v", e.Op, nvme.Status(e.Status)) }
+
+// inCapsule is how much data a command capsule can have behind the command: the data of
+// Connect.
+const inCapsule = abi.ConnectDataSize
+
+const capsuleSize = nvme.CommandSize + inCapsule
+
+// A queue is a submission queue of a host with its completions.
+type queue struct {
+	*port
+	conn  net.Conn
+	depth int
+	free  chan int // command ids
+
+	mu      sync.Mutex
+	waiting []chan nvme.Completion // by command id
+	err     error
+
+	ended   chan struct{}
+	cancel  context.CancelFunc
+	polled  chan struct{}
+	closing sync.Once
+}
+
+// newQueue connects a queue pair with the target's, and starts to receive completions.
+func newQueue(ctx context.Context, c *Controller, conn net.Conn, qid, cntlid uint16) (q *queue, err error) {
+	depth := c.cfg.Depth
+	req := abi.RDMARequest{QID: qid, HRQSize: uint16(depth), HSQSize: uint16(depth - 1), CNTLID: cntlid}
+	if _, err := request(conn, req); err != nil {
+		return nil, err
+	}
+	p, err := newPort(c.cfg.Device, c.pd, depth, depth*(capsuleSize+nvme.CompletionSize))
+	if err != nil {
+		return nil, err
+	}
+	q = &queue{port: p, conn: conn, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
+	q.free = make(chan int, depth)
+	q.waiting = make([]chan nvme.Completion, depth)
+	opts := rdma.Options{Access: rdma.RemoteWrite | rdma.RemoteRead}
+	err = rdma.Prepare(p.qp, opts)
+	for i := range depth {
+		q.free <- i
+		if err == nil {
+			err = q.receive(i, q.completion(i), nvme.CompletionSize)
+		}
+	}
+	if err == nil {
+		_, err = rdma.Establish(ctx, conn, p.dev, p.qp, opts)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	poll, cancel := context.WithCancel(context.Background())
+	q.cancel = cancel
+	go q.poll(poll)
+	go q.watch()
+	return q, nil
+}
+
+// capsule and completion are where a slot's are in the memory.
+func (q *queue) capsule(slot int) int    { return slot * capsuleSize }
+func (q *queue) completion(slot int) int { return q.depth*capsuleSize + slot*nvme.CompletionSize }
+
+// watch notices that the target closed the stream.
+func (q *queue) watch() {
+	var b [1]byte
+	_, err := q.conn.Read(b[:])
+	if err == nil {
+		err = errors.New("the target sent data where none is expected")
+	}
+	q.fail(fmt.Errorf("the target ended the queue: %w", err))
+}
+
+// fail ends all commands; the first cause counts.
+func (q *queue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.err = err
+		close(q.ended)
+	}
+}
+
+// close ends the queue: when it returns, the target reaches no memory through it.
+func (q *queue) close(err error) {
+	q.fail(err)
+	q.closing.Do(func() {
+		q.conn.Close()
+		q.cancel()
+		<-q.polled
+		_ = q.port.close()
+	})
+}
+
+// poll gives completions to the commands that wait for them.
+func (q *queue) poll(ctx context.Context) {
+	defer close(q.polled)
+	wcs := make([]rdma.WC, 16)
+	for {
+		n, err := rdma.Await(ctx, q.cq, wcs)
+		for _, wc := range wcs[:n] {
+			if err == nil {
+				err = wc.Err()
+			}
+			if err == nil && wc.ID&^0xffffffff == idRecv {
+				err = q.complete(slotOf(wc.ID), int(wc.Len))
+			}
+		}
+		if err != nil {
+			q.fail(err)
+			return
+		}
+	}
+}
+
+// complete reads the completion in a slot and gives the slot back to the queue pair.
+func (q *queue) complete(slot, n int) error {
+	if n != nvme.CompletionSize {
+		return fmt.Errorf("the target sent a completion of %d bytes", n)
+	}
+	at := q.completion(slot)
+	cqe, err := abi.Decode[nvme.Completion](q.mem[at : at+nvme.CompletionSize])
+	if err != nil {
+		return err
+	}
+	if err := q.receive(slot, at, nvme.CompletionSize); err != nil {
+		return err
+	}
+	cid := int(nvme.CID(cqe.DW3))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if cid >= q.depth || q.waiting[cid] == nil {
+		return fmt.Errorf("the target completed command %d, which is not in flight", cid)
+	}
+	q.waiting[cid] <- cqe
+	q.waiting[cid] = nil
+	return nil
+}
+
+// do sends a command, with data in its capsule if there is any, and waits for its
+// completion. If there is none, the queue is closed before do returns: the target may be
+// about to move data.
+func (q *queue) do(ctx context.Context, op string, cmd nvme.Command, data []byte) (nvme.Completion, error) {
+	var slot int
+	select {
+	case slot = <-q.free:
+	case <-q.ended:
+		return nvme.Completion{}, fmt.Errorf("%s: %w", op, q.err)
+	case <-ctx.Done():
+		return nvme.Completion{}, context.Cause(ctx)
+	}
+	ch := make(chan nvme.Completion, 1)
+	q.mu.Lock()
+	q.waiting[slot] = ch
+	q.mu.Unlock()
+	cmd.CID = uint16(slot)
+	at := q.capsule(slot)
+	n := copy(q.mem[at:], abi.Encode(&cmd))
+	n += copy(q.mem[at+n:at+capsuleSize], data)
+	if err := q.send(slot, at, n); err != nil {
+		q.fail(err)
+	}
+	select {
+	case cqe := <-ch:
+		q.free <- slot
+		if s := nvme.StatusOf(cqe.DW3); s.Code() != nvme.SUCCESS {
+			return cqe, &CommandError{op, uint16(s), cqe.DW0}
+		}
+		return cqe, nil
+	case <-q.ended:
+		q.close(q.err)
+		return nvme.Completion{}, fmt.Errorf("%s: %w", op, q.err)
+	case <-ctx.Done():
+		q.close(context.Cause(ctx))
+		return nvme.Completion{}, context.Cause(ctx)
+	}
+}
