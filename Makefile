@@ -79,11 +79,13 @@ fuzz:
 ## soak: millions of random transfers, kills and attacks against models
 .PHONY: soak
 soak:
-	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS)
+	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS) -cufile.dirs '$(SOAKDIRS)'
 	@$(GO) test -count=1 -timeout 4h -v ./cmd/culvert/crashtest -crash.random $(SOAKSEEDS)
 
 SOAKOPS   ?= 5000000
 SOAKSEEDS ?= 200
+# Directories on file systems to try, separated by colons; empty means those at hand.
+SOAKDIRS  ?=
 
 ## clean: remove build outputs
 .PHONY: clean

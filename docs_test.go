@@ -115,15 +115,6 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestDefectScripts checks that the scripts that SECURITY.md names exist.
-func TestDefectScripts(t *testing.T) {
-	for _, m := range regexp.MustCompile("`([a-z/]+/defects/[a-z-]+\\.txtar)`").FindAllStringSubmatch(readText(t, "SECURITY.md"), -1) {
-		if _, err := os.Stat(m[1]); err != nil {
-			t.Errorf("SECURITY.md: %v", err)
-		}
-	}
-}
-
 // TestFormatVersions checks the table of persistent formats: each constant has that
 // value, and its golden files and test exist.
 func TestFormatVersions(t *testing.T) {

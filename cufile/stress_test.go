@@ -22,8 +22,9 @@ import (
 )
 
 var (
-	stressOps  = flag.Int("cufile.stress", 100_000, "`number` of reads and writes of TestStress")
+	stressOps  = flag.Int("cufile.stress", 200_000, "`number` of reads and writes of TestStress")
 	stressSeed = flag.Uint64("cufile.seed", 7, "seed of TestStress")
+	stressDirs = flag.String("cufile.dirs", "", "`directories` for TestStress, separated by colons (default one on each file system at hand)")
 )
 
 const (
@@ -120,17 +121,41 @@ func (c *stressCounts) report(t *testing.T, ops int) {
 	}
 }
 
-// stressFiles makes files on a disk and in memory, and handles with and without
-// O_DIRECT, by each route and by the ladder's choice.
+// fileSystems makes a directory on each file system that -cufile.dirs names, or on
+// those of temporary files, of the working directory and in memory.
+func fileSystems(t *testing.T) (dirs []string) {
+	t.Helper()
+	places := []string{os.TempDir(), ".", "/dev/shm"}
+	if *stressDirs != "" {
+		places = filepath.SplitList(*stressDirs)
+	}
+	seen := map[uint64]bool{}
+	for _, place := range places {
+		var st unix.Stat_t
+		if unix.Stat(place, &st) == nil && seen[st.Dev] {
+			continue
+		}
+		seen[st.Dev] = true
+		dir, err := os.MkdirTemp(place, ".cufile-stress")
+		if err != nil {
+			if *stressDirs != "" {
+				t.Fatal(err)
+			}
+			t.Logf("not on the file system of %s: %v", place, err)
+			continue
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+// stressFiles makes files on each file system, and handles with and without O_DIRECT,
+// by each route and by the ladder's choice.
 func stressFiles(f *fixture) []stressFile {
 	f.t.Helper()
-	dirs := []string{f.t.TempDir()}
-	if shm, err := os.MkdirTemp("/dev/shm", "cufile-stress"); err == nil {
-		f.t.Cleanup(func() { os.RemoveAll(shm) })
-		dirs = append(dirs, shm)
-	}
 	var files []stressFile
-	for _, dir := range dirs {
+	for _, dir := range fileSystems(f.t) {
 		for _, flags := range []int{os.O_RDWR, os.O_RDWR | unix.O_DIRECT} {
 			s := stressFile{path: filepath.Join(dir, fmt.Sprint("data", flags))}
 			if err := os.WriteFile(s.path, make([]byte, stressWorkers*stressRegion), 0o600); err != nil {

@@ -96,11 +96,11 @@ func (r *nvfsRoute) Traits(src Source) (t Traits, d *route.Decline) {
 	if d := needsBuffered(route.NVFS, src); d != nil {
 		return t, d
 	}
+	if d := needsDirect(route.NVFS, src); d != nil {
+		return t, d
+	}
 	f := src.File()
-	switch {
-	case f.Direct() < 0:
-		return t, decline(route.NVFS, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
-	case f.Facts.Direct.OffAlign > nvfsBlock:
+	if f.Facts.Direct.OffAlign > nvfsBlock {
 		return t, decline(route.NVFS, "block size", fmt.Sprintf("%s has blocks of %d bytes, nvidia-fs of %d", src.Name(), f.Facts.Direct.OffAlign, nvfsBlock), "")
 	}
 	if r.stack != nil {

@@ -78,10 +78,10 @@ func (p *p2pdmaRoute) Traits(src Source) (t Traits, d *route.Decline) {
 	if d := needsBuffered(route.P2PDMA, src); d != nil {
 		return t, d
 	}
-	f := src.File()
-	if f.Direct() < 0 {
-		return t, decline(route.P2PDMA, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
+	if d := needsDirect(route.P2PDMA, src); d != nil {
+		return t, d
 	}
+	f := src.File()
 	if d := declineStack(route.P2PDMA, p.os, f, nil); d != nil {
 		return t, d
 	}

@@ -59,6 +59,18 @@ func needsBuffered(id route.ID, src Source) *route.Decline {
 	return nil
 }
 
+// needsDirect declines a file that cannot be read with O_DIRECT.
+func needsDirect(id route.ID, src Source) *route.Decline {
+	f := src.File()
+	switch {
+	case f.Direct() >= 0:
+		return nil
+	case f.Facts.Direct.Supported:
+		return decline(id, "descriptor", src.Name()+" is open without O_DIRECT and cannot be reopened with it", "mount /proc, or open the file with O_DIRECT")
+	}
+	return decline(id, "O_DIRECT", src.Name()+": "+f.Facts.Direct.Source, "put the file on a file system with O_DIRECT (ext4, xfs)")
+}
+
 // State says whether memory can be pinned.
 func (r *ringRoute) State(*Op) State { return State{Learned: r.absent.Load()} }
 

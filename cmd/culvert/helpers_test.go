@@ -6,17 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
-
-	"github.com/culvert-io/culvert/internal/quality/defects"
 )
-
-// TestKnownDefects runs scripts that fail today, each at the line that it names.
-func TestKnownDefects(t *testing.T) { defects.Run(t, scripts(t, "testdata/defects")) }
 
 // asUser becomes a program that runs as another user.
 func asUser(id int) {
