@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -124,5 +125,20 @@ func (f *File) DropCache() error {
 	if err := unix.Fdatasync(f.buffered); err != nil && f.Writable() {
 		return os.NewSyscallError("fdatasync", err)
 	}
-	return os.NewSyscallError("fadvise", unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED))
+	// Pages that were asked for ahead and are still on their way stay at first.
+	const tries, pause = 5, 2 * time.Millisecond
+	for try := range tries {
+		if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {
+			return os.NewSyscallError("fadvise", err)
+		}
+		size, err := f.length()
+		if err != nil {
+			return err
+		}
+		if n, err := f.Resident(0, size); n == 0 || err != nil || try == tries-1 {
+			break
+		}
+		time.Sleep(pause)
+	}
+	return nil
 }
