@@ -17,6 +17,9 @@ type Guest struct {
 	IOMMU  bool // an emulated VT-d in front of every device
 	Drives []Drive
 	NICs   int // virtio network cards, for traffic of the guest with itself
+	// Modules are kernel modules that the guest needs beside the usual, if the kernel has
+	// modules at all.
+	Modules []string
 }
 
 // A Drive is an NVMe drive.
@@ -174,5 +177,5 @@ func (g Guest) modules() []string {
 	if slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.LogTo != "" }) {
 		ms = append(ms, "loop")
 	}
-	return ms
+	return append(ms, g.Modules...)
 }

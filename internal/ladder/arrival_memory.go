@@ -59,6 +59,10 @@ func readCached(f *storage.File, b []byte, off int64) bool {
 	if f.Buffered() < 0 || !f.Readable() {
 		return false
 	}
+	// A read that does not wait still starts to read ahead, which would fill the cache.
+	if r, err := storage.PageCache(f.Buffered(), off, int64(len(b))); err == nil && r.Cached < r.Pages {
+		return false
+	}
 	return preadCached(f.Buffered(), b, off) == len(b)
 }
 

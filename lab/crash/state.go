@@ -106,7 +106,7 @@ func mounted(dev, fs string, look func(dir string) error) error {
 		return err
 	}
 	defer os.Remove(dir)
-	options := ""
+	options := "noinit_itable" // of ext4: no writes but the recovery's
 	if fs == "xfs" {
 		options = "nouuid" // the drive itself is mounted
 	}

@@ -225,7 +225,36 @@ func datapaths() (ss []Suite) {
 	p2pdma := on(peer(), "^TestPeerRoute", 4)
 	p2pdma.Name = "p2pdma"
 	p2pdma.Env = append(p2pdma.Env, withoutNVFS)
-	return append(ss, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory())
+	return append(ss, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory())
+}
+
+// stacks has raw drives, from which tests build block stacks.
+func stacks() Suite {
+	return Suite{
+		Name:    "stacks",
+		Package: datapath, Run: "^TestStacks$", Min: 1,
+		Guest: lab.Guest{Memory: 1024, Drives: []lab.Drive{
+			{ID: "nv0", FS: "ext4"},
+			{ID: "raw1", Size: 64 << 20},
+			{ID: "raw2", Size: 64 << 20},
+			{ID: "raw3", Size: 64 << 20},
+		}, Modules: []string{"loop", "dm_mod", "dm_delay", "dm_flakey", "dm_crypt", "aes_generic", "ecb", "xts", "md_mod", "raid0", "raid1", "raid456"}},
+		Env: []string{"CULVERT_WANT_STACKS=1", withoutNVFS},
+	}
+}
+
+// stacksOnPeerMemory has the drives below a switch, with one whose memory is the GPU's.
+func stacksOnPeerMemory() Suite {
+	s := stacks()
+	s.Name, s.Peer = "stacks/p2pdma", true
+	s.Env = append(s.Env, "CULVERT_WANT_PEER=1")
+	drives := []lab.Drive{{ID: "cmb", CMB: 256, Behind: "sw"}}
+	for _, d := range s.Guest.Drives {
+		d.Behind = "sw"
+		drives = append(drives, d)
+	}
+	s.Guest.Drives = drives
+	return s
 }
 
 // handles has files that are not on a disk's file system.
