@@ -1,6 +1,10 @@
 package route
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Arrival says how it is known that the bytes of a direct route arrived: in GPU memory
 // for a read, in the file for a write.
@@ -29,6 +33,16 @@ func (a Arrival) String() string {
 
 // MarshalText encodes the arrival as its name.
 func (a Arrival) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (a *Arrival) UnmarshalText(text []byte) error {
+	i := slices.Index(arrivalNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown arrival %q (arrivals: %s)", text, strings.Join(arrivalNames[1:], ", "))
+	}
+	*a = Arrival(i)
+	return nil
+}
 
 // weaker is what is known about two transfers together.
 func (a Arrival) weaker(b Arrival) Arrival {
