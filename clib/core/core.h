@@ -32,7 +32,7 @@ bool culvert_enter(void);
 void culvert_bind_thread(void);
 
 /* The version of the functions in tensors.c: pythonapi.ABI in Go. */
-#define CULVERT_TENSOR_ABI 2
+#define CULVERT_TENSOR_ABI 3
 
 /* Results of the functions in tensors.c that return int64_t. */
 enum {

@@ -10,6 +10,7 @@ The package needs no build: it calls libculvert.so. It searches CULVERT_LIB, the
 package's directory, lib/ of the source tree, and where "make install" puts it.
 """
 
+from ._arrivals import aload, bar, stream
 from ._attach import Attached, attach
 from ._core import machine
 from ._device import DeviceTensor
@@ -46,7 +47,9 @@ __all__ = [
     "RequestError",
     "SafetensorError",
     "Slice",
+    "aload",
     "attach",
+    "bar",
     "dtype_of",
     "last_receipt",
     "load_file",
@@ -55,5 +58,6 @@ __all__ = [
     "safe_open",
     "save_file",
     "software",
+    "stream",
     "unpatch",
 ]

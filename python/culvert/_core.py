@@ -1,5 +1,6 @@
 """Calls into libculvert.so: requests and answers are JSON, memory is an address."""
 
+import contextvars
 import ctypes
 import itertools
 import json
@@ -8,7 +9,7 @@ import threading
 
 from ._errors import CulvertError, ForkError, exception
 
-ABI = 2
+ABI = 3
 
 _FAILED = -1
 _FORKED = -2
@@ -16,8 +17,11 @@ _PENDING = -3
 
 # Operations that may take long: they wait for the machine, bytes or a server. This
 # side waits in turns, between which Ctrl-C reaches the main thread.
-_LONG = {"attach", "fill", "finish", "load", "save"}
+_LONG = {"arrived", "attach", "fill", "finish", "load", "save"}
 _TURN_MS = 100
+
+# An event that ends the long calls of this context, if it is set.
+stopping = contextvars.ContextVar("stopping", default=None)
 
 _lock = threading.Lock()
 _library = None
@@ -127,7 +131,10 @@ def _patiently(lib, request):
     try:
         if lib.culvert_tensor_begin(ticket, request, len(request)) == _FORKED:
             return _FORKED, reply
+        stop = stopping.get()
         while status == _PENDING:
+            if stop is not None and stop.is_set():
+                raise CulvertError("the call was cancelled")
             status = lib.culvert_tensor_wait(ticket, _TURN_MS, ctypes.byref(reply))
     except BaseException:
         # If it has not begun, the core returns an error at once.

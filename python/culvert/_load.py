@@ -66,13 +66,32 @@ class Model(_core.Handle):
         return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
 
 
-def to_gpus(into, **request):
+def to_gpus(into, progress=None, **request):
     """Loads to GPUs. The tensors are created while their bytes are in flight."""
     answer = _core.call("load", **request)
     memory, infos = Memory(answer), answer["tensors"]
     tensors = on_device(memory, infos, into)
+    if progress is not None:
+        for _ in arrivals(memory, progress):
+            pass
     remember(_core.call("finish", memory=memory.number)["receipt"])
     return given(tensors, into), infos
+
+
+_PROGRESS_MS = 100
+
+
+def arrivals(memory, progress=None):
+    """Yields lists of the numbers of tensors that are complete, until the load has
+    ended. progress is called with the bytes read so far, and with all bytes."""
+    seen, ended = 0, False
+    while not ended:
+        answer = _core.call("arrived", memory=memory.number, seen=seen, milliseconds=_PROGRESS_MS)
+        seen, ended = seen + len(answer["arrived"]), answer["ended"]
+        if progress is not None:
+            progress(answer["bytes"], answer["total"])
+        if answer["arrived"]:
+            yield answer["arrived"]
 
 
 def on_device(memory, infos, into, first=0):
@@ -101,7 +120,7 @@ def check_backend(backend):
         raise RequestError(f"backend {backend!r}: want one of {', '.join(BACKENDS)}")
 
 
-def load(into, filename, device, verify, backend="mmap", **part):
+def load(into, filename, device, verify, backend="mmap", progress=None, **part):
     """load_file for a framework."""
     check_backend(backend)
     several = isinstance(device, (list, tuple))
@@ -110,15 +129,20 @@ def load(into, filename, device, verify, backend="mmap", **part):
         raise ValueError(f"device {device!r}: several devices must be different GPUs")
     if None in gpus:
         tensors, infos = Model(filename).to_host(into, verify, **part)
+        if progress is not None:
+            progress(*[sum(info["bytes"] for info in infos)] * 2)
     else:
-        tensors, infos = to_gpus(into, path=_core.path_of(filename), gpus=gpus, verify=verify, **part)
+        tensors, infos = to_gpus(into, progress, path=_core.path_of(filename), gpus=gpus, verify=verify, **part)
     shares = {gpu: {} for gpu in gpus}
     for info, tensor in zip(infos, tensors):
         shares[info["gpu"] if gpus != [None] else None][info["name"]] = tensor
     return [shares[gpu] for gpu in gpus] if several else shares[gpus[0]]
 
 
-def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False, cache="auto"):
+def load_file(
+    filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False, cache="auto",
+    progress=None,
+):
     """Loads a model: a safetensors file, an index of shards, or a directory.
 
     Returns a dict of torch tensors if torch is installed, otherwise of numpy arrays.
@@ -132,9 +156,11 @@ def load_file(filename, device="cuda:0", *, plan="", only=(), rules=(), order="f
     per_tensor allocates GPU memory for each tensor, which is freed with it;
     otherwise all share one allocation per GPU, which is faster. cache says how the
     files use the page cache: "auto" (they stay there if they fit), "keep" or "avoid".
+    progress is called with the bytes read so far and with all bytes; culvert.bar()
+    returns one for terminals.
     """
     return load(
-        framework(), filename, device, verify,
+        framework(), filename, device, verify, progress=progress,
         plan=plan, only=patterns(only), rules=patterns(rules), order=order, per_tensor=per_tensor, cache=cache,
     )
 

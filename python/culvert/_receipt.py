@@ -31,8 +31,13 @@ class Receipt(dict):
         return " ".join(words)
 
 
+def keep(receipt):
+    """Makes a receipt the last one of this thread."""
+    _last.receipt = receipt
+
+
 def remember(receipt):
-    _last.receipt = Receipt(receipt)
+    keep(Receipt(receipt))
     for observer in observers:
         observer(_last.receipt)
 

@@ -19,12 +19,13 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(
-    filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False
+    filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False,
+    progress=None,
 ):
     """Loads a model as torch tensors; see culvert.load_file. backend is accepted for
     compatibility with safetensors, and has no effect."""
     return _load(
-        sys.modules[__name__], filename, device, verify, backend,
+        sys.modules[__name__], filename, device, verify, backend, progress,
         plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor,
     )
 

@@ -19,7 +19,7 @@ import (
 )
 
 // ABI is the version of requests, answers and C functions together.
-const ABI = 2
+const ABI = 3
 
 // An API answers the Python package. The first call that needs a machine opens it;
 // listing models and reading into host memory need none.
@@ -52,6 +52,7 @@ var ops = map[string]func(*API, context.Context, []byte) (any, error){
 	"open":        answer((*API).openModel),
 	"plan":        answer((*API).plan),
 	"load":        answer((*API).load),
+	"arrived":     answer((*API).arrived),
 	"finish":      answer((*API).finish),
 	"fill":        answer((*API).fill),
 	"save":        answer((*API).save),

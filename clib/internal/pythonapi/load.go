@@ -70,6 +70,10 @@ type loaded struct {
 	tensors []tensor.Tensor
 	device  func(int) (gpu.Device, error)
 
+	arrivals *arrivals // nil if they were attached
+	progress func() int64
+	total    int64
+
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the load has ended
 	err     error
@@ -103,12 +107,13 @@ func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	for i := range mem.tensors {
 		mem.tensors[i] = l.Tensor(i)
 	}
+	mem.arrivals, mem.progress, mem.total = newArrivals(mem.tensors), l.Progress, p.Totals().Wanted
 	r.Prepare = time.Since(start).Seconds()
 	var ctx context.Context
 	ctx, mem.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(mem.done)
-		mem.err = r.run(ctx, l)
+		mem.err = r.run(ctx, l, mem.arrivals.add)
 		r.Seconds = time.Since(start).Seconds()
 	}()
 	ans := &loadAnswer{tensorsAnswer: mem.describe(), Soft: m.Soft}
@@ -135,13 +140,14 @@ func (a *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
 	return q.plan(m)
 }
 
-// run moves the bytes.
-func (r *receipt) run(ctx context.Context, l *tensor.Load) (err error) {
+// run moves the bytes. It calls arrived with each tensor that is complete.
+func (r *receipt) run(ctx context.Context, l *tensor.Load, arrived func(*tensor.Tensor)) (err error) {
 	defer guard(&err)
-	for _, err := range l.Tensors(ctx) {
+	for t, err := range l.Tensors(ctx) {
 		if err != nil {
 			return fmt.Errorf("load %s: %w", r.Model, err)
 		}
+		arrived(t)
 	}
 	rep := l.Report()
 	r.Tensors, r.Verified, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Verified, rep.Wanted, rep.Bytes, rep.Files
@@ -199,7 +205,7 @@ func (a *API) fill(ctx context.Context, q *fillRequest) (*receiptAnswer, error) 
 		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}
 	r := &receipt{Op: "load", Model: p.Model, GPUs: []int{}}
-	err = errors.Join(r.run(ctx, l), l.Close())
+	err = errors.Join(r.run(ctx, l, func(*tensor.Tensor) {}), l.Close())
 	r.Seconds = time.Since(start).Seconds()
 	return &receiptAnswer{r}, err
 }

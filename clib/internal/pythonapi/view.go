@@ -92,7 +92,7 @@ func (a *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64
 	if n == 0 {
 		return nil
 	}
-	if err := m.wait(context.Background()); err != nil {
+	if err := m.waitFor(context.Background(), i); err != nil {
 		return err
 	}
 	dev, err := m.device(span.Dev)
