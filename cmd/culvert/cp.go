@@ -116,11 +116,14 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if o.dryRun {
 		return show(out, o.json, job)
 	}
-	_, drv, err := openDriver(opts.GPU)
+	m, drv, err := openDriver(opts.GPU)
 	if err != nil {
 		return err
 	}
 	defer drv.Close()
+	if far, ok := job.(*remoteCopy); ok {
+		far.machine = m
+	}
 	res, err := job.run(ctx, drv, opts)
 	if err != nil {
 		return err

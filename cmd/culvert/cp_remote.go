@@ -14,7 +14,7 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/remote"
 	"github.com/culvert-io/culvert/internal/transfer"
-	"github.com/culvert-io/culvert/rdma/tcp"
+	"github.com/culvert-io/culvert/machine"
 )
 
 // remoteScheme begins the name of a file of another host.
@@ -26,6 +26,8 @@ type remoteCopy struct {
 	Name  string `json:"name"`
 	File  string `json:"file"`
 	Write bool   `json:"write"` // to the host
+
+	machine *machine.Machine
 }
 
 // planRemote plans a copy of which one end is on another host; ok is false if none is.
@@ -66,7 +68,7 @@ func (c *remoteCopy) ends() (src, dst string) {
 
 func (c *remoteCopy) String() string {
 	src, dst := c.ends()
-	return fmt.Sprintf("%-8s %s -> %s provider=%s", "copy", human.Name(src), human.Name(dst), tcp.Name)
+	return fmt.Sprintf("%-8s %s -> %s provider=%s", "copy", human.Name(src), human.Name(dst), new(rdmaAccess).name())
 }
 
 func (c *remoteCopy) paths() []string { return []string{c.File} }
@@ -75,7 +77,7 @@ func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
-	far, err := dialRemote(ctx, rdmaAccess{provider: tcp.Name}, remote.ClientConfig{Addr: c.Host})
+	far, err := dialRemote(ctx, c.machine, rdmaAccess{}, remote.ClientConfig{Addr: c.Host})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/culvert-io/culvert/internal/abi/gdra"
 	"github.com/culvert-io/culvert/internal/remote"
+	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft/nic"
 )
 
 const rdmaStatus = `EXIT STATUS
@@ -25,6 +27,8 @@ const rdmaAbout = `Providers (--provider):
 
   tcp      verbs over TCP: the processors of both hosts move the data, and GPU memory
            is staged in pinned host memory. It is not RDMA, and no line says so.
+  soft     network adapters of the software machine, on this host only: they write into
+           and read from the memory of its GPUs directly, by emulated DMA
 
 Without more options everything stays on this host (127.0.0.1). On other addresses a
 server needs a token, which both ends read from --token-file or CULVERT_RDMA_TOKEN, or
@@ -110,7 +114,14 @@ func (o *rdmaServe) run(ctx context.Context, paths []string, out io.Writer) erro
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	dev, err := o.access.open(host)
+	var m *machine.Machine // a server needs no GPU
+	if o.access.name() == nic.Name {
+		if m, err = machine.Open(); err != nil {
+			return err
+		}
+		defer m.Close()
+	}
+	dev, err := o.access.open(m, host)
 	if err != nil {
 		return err
 	}

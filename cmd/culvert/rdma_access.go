@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,12 +16,19 @@ import (
 
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/rdma/tcp"
+	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/nic"
 )
 
-// tokenVariable has the token if there is no --token-file.
-const tokenVariable = "CULVERT_RDMA_TOKEN"
+// tokenVariable has the token if there is no --token-file, providerVariable the default
+// of --provider.
+const (
+	tokenVariable    = "CULVERT_RDMA_TOKEN"
+	providerVariable = "CULVERT_RDMA_PROVIDER"
+)
 
 // minToken is the shortest token in bytes: a guess must be hopeless.
 const minToken = 16
@@ -36,7 +44,7 @@ type rdmaAccess struct {
 }
 
 func (a *rdmaAccess) flags(f *pflag.FlagSet) {
-	f.StringVar(&a.provider, "provider", tcp.Name, "what moves the data: tcp")
+	f.StringVar(&a.provider, "provider", "", "what moves the data: tcp or soft (default $"+providerVariable+", or tcp)")
 	f.StringVarP(&a.local, "address", "a", "", "IP address of this host (default 127.0.0.1, or the one that reaches the server)")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with a secret that both ends know")
 	f.StringVar(&a.cert, "tls-cert", "", "file with the certificate of this end (PEM)")
@@ -52,8 +60,12 @@ type rdmaDevice struct {
 	tls      *tls.Config
 }
 
+// name is the name of the provider.
+func (a *rdmaAccess) name() string { return cmp.Or(a.provider, env.Get(providerVariable), tcp.Name) }
+
 // open opens the device of the provider for peers that reach this host at an address.
-func (a *rdmaAccess) open(host string) (*rdmaDevice, error) {
+// The adapters of the software machine are those of m.
+func (a *rdmaAccess) open(m *machine.Machine, host string) (*rdmaDevice, error) {
 	d := &rdmaDevice{}
 	var err error
 	if d.token, err = a.token(); err != nil {
@@ -69,14 +81,32 @@ func (a *rdmaAccess) open(host string) (*rdmaDevice, error) {
 	if !ip.IsLoopback() && len(d.token) == 0 && d.tls == nil {
 		return nil, usageError{fmt.Errorf("address %s is reachable from other hosts: a token or TLS is needed (fix: --token-file FILE)", host)}
 	}
-	if a.provider != tcp.Name {
-		return nil, usageError{fmt.Errorf("unknown provider %q (providers: tcp)", a.provider)}
+	switch name := a.name(); name {
+	case tcp.Name:
+		d.provider, err = tcp.New(tcp.Config{Listen: net.JoinHostPort(host, "0"), Token: d.token, TLS: d.tls})
+	case nic.Name:
+		d.provider, err = softAdapters(m, ip)
+	default:
+		err = usageError{fmt.Errorf("unknown provider %q (providers: tcp, soft)", name)}
 	}
-	if d.provider, err = tcp.New(tcp.Config{Listen: net.JoinHostPort(host, "0"), Token: d.token, TLS: d.tls}); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	d.Device, err = d.provider.Open("")
 	return d, err
+}
+
+// softAdapters are the adapters of the software machine, which listen on the loopback
+// address.
+func softAdapters(m *machine.Machine, ip netip.Addr) (rdma.Provider, error) {
+	s, ok := soft.Of(m.GPU)
+	if !ok {
+		return nil, usageError{fmt.Errorf("provider soft is the software machine's (fix: CULVERT_MACHINE=soft)")}
+	}
+	if !ip.IsLoopback() {
+		return nil, usageError{fmt.Errorf("provider soft reaches this host only, not %v (fix: --provider tcp)", ip)}
+	}
+	return s.RDMA(), nil
 }
 
 func (d *rdmaDevice) close() error { return errors.Join(d.Device.Close(), d.provider.Close()) }

@@ -106,7 +106,7 @@ func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err erro
 	if opts.GPU, err = o.gpu(m); err != nil {
 		return err
 	}
-	far, err := dialRemote(ctx, o.access, cfg)
+	far, err := dialRemote(ctx, m, o.access, cfg)
 	if err != nil {
 		return fmt.Errorf("rdma: %w", err)
 	}
@@ -193,14 +193,14 @@ type farHost struct {
 	dev *rdmaDevice
 }
 
-func dialRemote(ctx context.Context, access rdmaAccess, cfg remote.ClientConfig) (*farHost, error) {
+func dialRemote(ctx context.Context, m *machine.Machine, access rdmaAccess, cfg remote.ClientConfig) (*farHost, error) {
 	local, err := access.local, error(nil)
 	if local == "" {
 		if local, err = reaching(ctx, cfg.Addr); err != nil {
 			return nil, err
 		}
 	}
-	dev, err := access.open(local)
+	dev, err := access.open(m, local)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func certificates(t *testing.T) rdmaAccess {
 // TestRDMAOverTLS connects two ends with certificates, and refuses one of a stranger.
 func TestRDMAOverTLS(t *testing.T) {
 	access := certificates(t)
-	dev, err := access.open("127.0.0.1")
+	dev, err := access.open(nil, "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestRDMAOverTLS(t *testing.T) {
 		}
 	}()
 	read := func(a rdmaAccess) error {
-		far, err := dialRemote(t.Context(), a, remote.ClientConfig{Addr: l.Addr().String(), Tries: 1})
+		far, err := dialRemote(t.Context(), nil, a, remote.ClientConfig{Addr: l.Addr().String(), Tries: 1})
 		if err != nil {
 			return err
 		}
