@@ -301,16 +301,16 @@ func (f *File) Discard() error {
 // those that are being written, and those that the process may not remove.
 func Sweep(dir string) {
 	if d, err := OpenDir(dir); err == nil {
-		d.Sweep("")
+		d.Sweep()
 		d.Close()
 	}
 }
 
-// Sweep does the same for the targets in the directory whose names begin with prefix.
-func (d *Dir) Sweep(prefix string) {
+// Sweep does the same in an open directory.
+func (d *Dir) Sweep() {
 	list, _ := d.Names(".")
 	for _, name := range list {
-		if strings.HasPrefix(name, tempPrefix(prefix)) && Temporary(name) {
+		if Temporary(name) {
 			d.removeLeftover(name)
 		}
 	}

@@ -93,7 +93,7 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 		return Result{}, &fs.PathError{Op: "create", Path: dst, Err: errors.Unwrap(err)}
 	}
 	defer dir.Close()
-	dir.Sweep("")
+	dir.Sweep()
 	c := fileCopy{drv: drv, in: in, source: &st, dir: dir, name: filepath.Base(dst), opts: o}
 	c.res = Result{Source: src, Dest: dst, GPU: o.GPU}
 	err = c.run(ctx)

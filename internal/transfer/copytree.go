@@ -293,7 +293,7 @@ func (c *treeCopy) clean() {
 }
 
 func (c *treeCopy) cleanDir(dir *atomicfile.Dir) {
-	dir.Sweep("")
+	dir.Sweep()
 	list, _ := dir.Names(".")
 	for _, name := range list {
 		if strings.HasPrefix(name, c.journal.mark()) {

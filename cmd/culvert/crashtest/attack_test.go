@@ -122,6 +122,7 @@ func (v *victim) attackAt(t *testing.T, sticky fs.FileMode, n int, rng *rand.Ran
 	if err != nil {
 		return false, nil, err
 	}
+	defer w.remove()
 	a := newAttacker(t)
 	defer a.stop()
 	count := 0

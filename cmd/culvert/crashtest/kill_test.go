@@ -48,6 +48,7 @@ func (s *scenario) killAtEach(t *testing.T) {
 func (s *scenario) killAt(t *testing.T, n int) bool {
 	t.Helper()
 	w := newWorld(t)
+	defer w.remove()
 	if err := s.prepare(w); err != nil {
 		t.Fatal(err)
 	}

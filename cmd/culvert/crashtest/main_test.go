@@ -81,12 +81,15 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // if remove was not called
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "w"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	return &world{t: t, dir: filepath.Join(dir, "w")}
 }
+
+// remove removes the world: a test makes hundreds, and memory may be small.
+func (w *world) remove() { _ = os.RemoveAll(filepath.Dir(w.dir)) }
 
 func (w *world) path(name ...string) string {
 	return filepath.Join(append([]string{w.dir}, name...)...)
