@@ -3,13 +3,9 @@ package tcp
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/rdma/rdmatest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func openTwo(t *testing.T, cfg Config) (a, b rdma.Device) {
 	t.Helper()
