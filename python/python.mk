@@ -27,7 +27,7 @@ python-hardware: lib-core
 	rm -rf bin/python-hardware && mkdir -p bin/python-hardware/culvert/lib
 	cp python/culvert/*.py bin/python-hardware/culvert
 	cp $(LIB)/libculvert.so bin/python-hardware/culvert/lib
-	cp python/hardware.py bin/python-hardware
+	cp python/hardware.py python/hardware_programs.py bin/python-hardware
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/python-hardware/culvert-command ./cmd/culvert
 	CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o bin/python-hardware/tensor.test ./tensor
 
