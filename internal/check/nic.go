@@ -58,10 +58,16 @@ func lookNICs(os dev.OS, gpus []GPU) []NIC {
 		dir := path.Join(classInfiniband, e.Name())
 		n := NIC{Name: e.Name(), Firmware: firstLine(root, dir+"/fw_ver"), PCI: pciOf(root, dir)}
 		n.Ports = lookPorts(root, dir)
+		// An emulated adapter is on the emulated fabric, which sysfs does not show.
+		emulated := n.PCI == "" && dev.Simulated(os)
 		for _, g := range gpus {
-			n.Peers = append(n.Peers, lookPeer(root, n.PCI, g))
+			p := lookPeer(root, n.PCI, g)
+			if emulated {
+				p = Peer{GPU: g.Index, Distance: "emulated", Means: "on the fabric of the software machine"}
+			}
+			n.Peers = append(n.Peers, p)
 		}
-		n.Register = lookRegister(root, n.PCI == "", gpus)
+		n.Register = lookRegister(root, n.PCI == "" && !emulated, gpus)
 		list = append(list, n)
 	}
 	return list
@@ -208,7 +214,9 @@ func (t *text) nic(n NIC) {
 	}
 	for _, p := range n.Peers {
 		t.item(fmt.Sprintf("  gpu:%d", p.GPU), p.Distance, p.Means, "")
-		t.item("", "", p.Verdict, fixText(p.Fix))
+		if p.Verdict != "" {
+			t.item("", "", p.Verdict, fixText(p.Fix))
+		}
 	}
 	for _, r := range n.Register {
 		state := "no"

@@ -12,6 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/soft/kernel"
 )
 
 var update = flag.Bool("update", false, "write what the tests print into their files")
@@ -61,6 +63,20 @@ func compare(t *testing.T, file, got string) {
 	}
 	if diff := cmp.Diff(string(a.Files[i].Data), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// TestEmulatedNIC looks at an adapter of the software machine, which has DMA although it
+// is no PCI device in sysfs.
+func TestEmulatedNIC(t *testing.T) {
+	nics := lookNICs(dev.Of(kernel.New(parseTree(t, "testdata/nics/rxe.txtar").MapFS)), []GPU{{}})
+	if len(nics) != 1 || nics[0].Peers[0].Distance != "emulated" {
+		t.Fatalf("%+v", nics)
+	}
+	for _, r := range nics[0].Register {
+		if strings.Contains(r.Why, "no DMA engine") {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
