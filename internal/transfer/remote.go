@@ -57,7 +57,7 @@ func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, source, dst str
 		return res, err
 	}
 	defer dir.Close()
-	dir.Sweep("")
+	dir.Sweep()
 	if _, err := replaceable(dir, filepath.Base(dst), &unix.Stat_t{}); err != nil {
 		return res, err
 	}
