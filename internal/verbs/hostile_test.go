@@ -110,8 +110,15 @@ func (v *victim) dial(h hello, token string) (net.Conn, error) {
 	c, err := net.Dial("tcp", v.dev.lis.Addr().String())
 	v.ok(err)
 	v.ok(c.SetDeadline(time.Now().Add(30 * time.Second)))
+	greet := make([]byte, greetSize)
+	_, err = io.ReadFull(c, greet)
+	v.ok(err)
 	as := &Device{cfg: Config{Token: []byte(token)}}
-	if _, err := as.greet(c, h); err != nil {
+	b := h.bytes()
+	_, err = c.Write(append(b, as.proof("dialer", greet, b)...))
+	v.ok(err)
+	// A stranger does not mind a wrong proof of the victim.
+	if _, err := io.ReadFull(c, make([]byte, welcomeSize+proofSize)); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
