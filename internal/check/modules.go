@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"io/fs"
 	"strings"
 
@@ -14,7 +15,7 @@ type Module struct {
 	Detail string `json:"detail,omitempty"` // its version, if known
 	For    string `json:"for"`
 	Fix    string `json:"fix,omitempty"`
-	Note   string `json:"note,omitempty"` // if there is no fix
+	Note   string `json:"note,omitempty"` // if there is no fix, or a warning
 }
 
 // A sign is a file that exists if a module is loaded. Its first line may be the
@@ -67,9 +68,36 @@ func lookModules(os dev.OS) []Module {
 				mod.Fix = m.fix
 			}
 		}
+		if mod.Name == "nvidia_fs" && mod.Loaded && !dev.Simulated(os) {
+			text, _ := fs.ReadFile(root, m.signs[0].path)
+			mod.Note = panics(string(text), kernelVersion(root))
+		}
 		list = append(list, mod)
 	}
 	return list
+}
+
+// panics warns of a kernel that nvidia-fs can crash. Up to version 2.28 it clears
+// current->plug while it maps a buffer, which the scheduler of Linux 6.12 uses: several
+// buffers with their first READ at a time panic. Culvert issues one at a time in a
+// process; other processes and programs are not held back.
+func panics(module, kernel string) string {
+	var mv, mm, kv, km int
+	module = strings.ToLower(module)
+	at := strings.LastIndex(module, "version:")
+	if at < 0 {
+		return ""
+	}
+	if _, err := fmt.Sscanf(module[at+len("version:"):], "%d.%d", &mv, &mm); err != nil {
+		return ""
+	}
+	if _, err := fmt.Sscanf(kernel, "%d.%d", &kv, &km); err != nil {
+		return ""
+	}
+	if mv > 2 || mv == 2 && mm > 28 || kv < 6 || kv == 6 && km < 12 {
+		return ""
+	}
+	return fmt.Sprintf("WARNING: nvidia-fs %d.%d can panic Linux %d.%d if several processes read for the first time at once", mv, mm, kv, km)
 }
 
 // firstLine returns the first line of a file, without "Version: ".

@@ -122,3 +122,26 @@ func TestModules(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// The module and the kernel that panic together are named, others are not.
+func TestPanicWarning(t *testing.T) {
+	for _, c := range []struct {
+		module, kernel string
+		warns          bool
+	}{
+		{"version: 2.28.4\n", "6.12.115-amd64", true},
+		{"version: 2.26\n", "6.14.0", true},
+		{"GDS Version: 1.13\nNVFS version: 2.28\n", "6.12.0", true},
+		{"version: 2.28.4\n", "6.11.9", false},
+		{"version: 2.28.4\n", "5.15.0-91-generic", false},
+		{"version: 2.29.0\n", "6.12.1", false},
+		{"version: 3.0\n", "6.12.1", false},
+		{"", "6.12.1", false},
+		{"version:", "6.12.1", false},
+		{"version: 2.28", "unknown: no such file", false},
+	} {
+		if got := panics(c.module, c.kernel); (got != "") != c.warns {
+			t.Errorf("%q on %q: %q", c.module, c.kernel, got)
+		}
+	}
+}

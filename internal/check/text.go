@@ -64,7 +64,7 @@ func (t *text) devices(d *Devices) {
 		if m.Loaded {
 			state = "loaded"
 		}
-		t.item(m.Name, state, m.For, cmp.Or(m.Detail, m.Note, fixText(m.Fix)))
+		t.item(m.Name, state, m.For, cmp.Or(strings.TrimSpace(m.Detail+"  "+m.Note), fixText(m.Fix)))
 	}
 	t.nics(d)
 }

@@ -22,11 +22,6 @@ const (
 	sentinelStep = 64 << 10
 	compareStep  = 256 << 10
 	maxSentinels = 64
-	// smallRead is the length below which a place that is not in the page cache is
-	// compared only in one of rareCompare reads: it is a read of the drive, as large as
-	// the read itself.
-	smallRead   = 64 << 10
-	rareCompare = 16
 )
 
 // A place is a few bytes of a read, filled with a sentinel before it.
@@ -190,12 +185,13 @@ func (v *prover) choosePlaces(s *samples, op *Op, i int, from, to int64) {
 	for k := range n {
 		a, b := from+(to-from)*k/n, from+(to-from)*(k+1)/n
 		p := place{op: i, off: a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize}
+		word := s.rand.Uint64()
 		for w := 0; w < placeSize; w += 8 {
-			binary.LittleEndian.PutUint64(p.sentinel[w:], s.rand.Uint64())
+			binary.LittleEndian.PutUint64(p.sentinel[w:], word)
 		}
 		if k%every == turn {
 			p.known = readCached(op.file(), p.want[:], p.off)
-			p.wanted = !p.known && (to-from >= smallRead || s.rand.Uint64()%rareCompare == 0)
+			p.wanted = !p.known
 		}
 		s.places = append(s.places, p)
 	}

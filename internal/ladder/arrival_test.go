@@ -106,6 +106,20 @@ func TestWritesAreProvedElsewhere(t *testing.T) {
 	})
 }
 
+// The proof is made once for a stack.
+func TestWritesAreProvedOnce(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		for i := range 3 {
+			if r, err := l.run(route.Write, uint64(i)<<16, 0, 64<<10); err != nil || r.Route != l.id {
+				t.Fatalf("%v, %v", &r, err)
+			}
+		}
+		if l.liar.calls != 4 {
+			t.Errorf("%d writes for three requests, want 4", l.liar.calls)
+		}
+	})
+}
+
 // A changer is a route under which the file is truncated and filled with other bytes
 // while it reads.
 type changer struct {

@@ -28,9 +28,8 @@ type nvfsRoute struct {
 	pool      sync.Pool // of *nvfsEnd
 	// stack looks at the layers below a file; nil in tests of what is above.
 	stack func(*storage.File) *route.Decline
-	// real means a module that can do harm: it gets a WRITE of a file only after a
-	// READ has shown that the storage driver under the file supports nvidia-fs, and
-	// what it says of host memory is only reported.
+	// real means a module that is not ours: what it says of host memory is only
+	// reported.
 	real bool
 
 	files  sync.Map // from *storage.File to *nvfsFile
@@ -87,9 +86,6 @@ var nvfsTexts = [numReasons]*route.Decline{
 	partialBlock: decline(route.NVFS, "alignment", "the write is not in whole 4096-byte blocks", "write whole blocks and truncate the file to its length, or do not require the route: unaligned ends then go through host memory"),
 }
 
-// nvfsUnconfirmed declines writes to a real module before a read has moved data.
-var nvfsUnconfirmed = decline(route.NVFS, "proof", "nvidia-fs support of the storage driver is unconfirmed: no read of this file has moved data", "read a block of the file first")
-
 // Traits needs a file that supports direct I/O and, for unaligned ends, a descriptor
 // that goes through the page cache.
 func (r *nvfsRoute) Traits(src Source) (t Traits, d *route.Decline) {
@@ -125,9 +121,6 @@ func (r *nvfsRoute) State(op *Op) (s State) {
 	s.Misaligned = (uint64(op.Mem.Addr())-uint64(op.Off))%nvfsBlock != 0
 	if f, ok := r.files.Load(op.file()); ok {
 		s.Learned = f.(*nvfsFile).rejected.Load()
-		if s.Learned == nil && r.real && op.Dir == route.Write && !f.(*nvfsFile).Moved() {
-			s.Learned = nvfsUnconfirmed
-		}
 	}
 	return s
 }

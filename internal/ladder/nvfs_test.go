@@ -192,31 +192,32 @@ func TestNVFSDriverThatDoesNotServe(t *testing.T) {
 	}
 }
 
-// To a module that can do harm a write goes only after a read has moved bytes of
-// the same file; a hole proves nothing.
-func TestNVFSWriteWantsProof(t *testing.T) {
+// A new file can be written with the route required: the stack is proved on a file of
+// our own.
+func TestNVFSWritesNewFiles(t *testing.T) {
 	l := newLab(t, true, true, nvfs.Config{})
-	write := func(want route.ID) route.Receipt {
-		t.Helper()
-		r, err := l.run(context.Background(), route.Write, 0, 4096)
-		if err != nil || r.Route != want {
-			t.Errorf("write: %v, %v, want %v", &r, err, want)
-		}
-		return r
+	l.check(os.Truncate(l.path, 0))
+	ladder := &Ladder{routes: []Route{l.route, newHost(l.GPU)}, prover: newProver(l.GPU, dev.Of(l.Machine), nil, nil)}
+	plan, err := ladder.Plan(FileSource(l.file)).Only(route.NVFS)
+	l.check(err)
+	l.plan = plan
+	r, err := l.run(context.Background(), route.Write, 0, labSize)
+	if err != nil || r.Route != route.NVFS || r.Arrival != route.ArrivalSampled || r.Host != (route.ByteCount{Evidence: route.Reported}) {
+		t.Errorf("%v, %v", &r, err)
 	}
-	if r := write(route.Host); r.Declined[route.NVFS] == nil || r.Declined[route.NVFS].Test != "proof" {
-		t.Errorf("declined: %v", r.Declined[route.NVFS])
+	l.fileHolds(bytes.Repeat([]byte{0xC5}, labSize))
+}
+
+// btrfs gives files another device number than the module compares: the next route.
+func TestNVFSOtherIdentity(t *testing.T) {
+	l := newLab(t, true, false, nvfs.Config{})
+	ops := []Op{{Src: FileSource(l.file), Mem: l.mem, Kind: gpu.KindDevice}}
+	if err := l.route.explain(&ops[0], &route.Receipt{}, unix.ESTALE); !isRejected(err) {
+		t.Errorf("%v", err)
 	}
-	l.check(unix.Fallocate(l.file.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 64<<10, 64<<10))
-	if r, err := l.run(context.Background(), route.Read, 64<<10, 64<<10); err != nil || r.Route != route.NVFS {
-		t.Errorf("a hole: %v, %v", &r, err)
+	if r, err := l.run(context.Background(), route.Read, 0, labSize); err != nil || r.Route != route.Host || r.Declined[route.NVFS].Test != "file identity" {
+		t.Errorf("%v, %v", &r, err)
 	}
-	write(route.Host)
-	r, err := l.run(context.Background(), route.Read, 128<<10, 4096)
-	if err != nil || r.Route != route.NVFS || r.Host != (route.ByteCount{Evidence: route.Reported}) {
-		t.Errorf("read: %v, %v", &r, err)
-	}
-	write(route.NVFS)
 }
 
 // Memory that its owner takes back is freed memory, as on every route.
@@ -315,7 +316,7 @@ func TestNVFSBatch(t *testing.T) {
 
 // An error counts more than a refusal, which would have everything tried again.
 func TestWorst(t *testing.T) {
-	boom, no := errors.New("boom"), &RejectedError{nvfsUnconfirmed, unix.EIO}
+	boom, no := errors.New("boom"), &RejectedError{decline(route.NVFS, "test", "", ""), unix.EIO}
 	for _, c := range []struct {
 		errs []error
 		want error

@@ -204,6 +204,10 @@ func (r *nvfsRoute) explain(op *Op, rec *route.Receipt, err error) error {
 		return fmt.Errorf("%w: %w", route.ErrFreed, err)
 	case errors.Is(err, nvfs.ErrNotDirect):
 		return r.reject(op, err, "storage driver", "put the file on a drive whose driver supports nvidia-fs")
+	case errors.Is(err, unix.ESTALE):
+		// btrfs gives files another device number than the super block has, by which the
+		// module identifies them.
+		return r.reject(op, err, "file identity", "put the file on ext4 or xfs")
 	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
 		// The emulated module opens files in this process.
 		return r.reject(op, err, "descriptors", "raise the limit on open files: ulimit -n")

@@ -37,14 +37,6 @@ type Sparse struct {
 	Holes  []Hole
 }
 
-// Bytes is the size of the holes in bytes.
-func (s *Sparse) Bytes() (n int64) {
-	for _, h := range s.Holes {
-		n += int64(h.Blocks) * BLOCK_SIZE
-	}
-	return n
-}
-
 // AppendSparse appends the bytes of the page from MetaState on.
 func AppendSparse(b []byte, s *Sparse) []byte {
 	b = le.AppendUint64(b, uint64(s.State))

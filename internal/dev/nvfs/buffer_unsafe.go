@@ -40,6 +40,8 @@ type Buffer struct {
 	sparse abi.Sparse
 	zeroed int64 // bytes of holes
 	hooked bool  // a storage driver has registered
+	// wasRead means that a READ has mapped the buffer.
+	wasRead bool
 }
 
 // Register binds GPU memory to a shadow buffer.

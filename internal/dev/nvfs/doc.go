@@ -12,4 +12,11 @@
 //   - A WRITE through a storage driver without support writes the bytes of the shadow
 //     buffer to the file. The client writes only if a driver has registered, and returns
 //     an error if nothing came from the GPU.
+//   - Linux 6.12 panics if two buffers issue their first READ at a time. The client issues
+//     one first READ at a time.
+//   - A transfer whose memory is freed ends with EIO or EBUSY before the module says so. The
+//     client waits for that.
+//
+// It cannot see everything: bytes that a layer below the file changes, or that arrive
+// elsewhere, are reported as moved. Its caller proves the arrival.
 package nvfs

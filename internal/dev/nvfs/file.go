@@ -3,7 +3,6 @@ package nvfs
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +15,6 @@ type File struct {
 	look         int // for SEEK_DATA, which moves the offset
 	ino          uint64
 	major, minor uint32
-	moved        atomic.Bool // a READ has moved bytes of it
 }
 
 // NewFile returns a regular file or block device. The descriptors stay the caller's and
@@ -51,16 +49,57 @@ func (f *File) identify() error {
 	return nil
 }
 
-// Moved reports whether a READ has moved bytes of this file to a GPU. Only this proves
-// that its storage driver asks the module for addresses; a registered driver does not.
-func (f *File) Moved() bool { return f.moved.Load() }
-
-// hole reports whether the file has no data in a range. It is false on a file system
-// that does not track holes.
+// hole reports whether a range of the file reads as zeros, so that a hole which the
+// module found there can be one. SEEK_DATA answers fast, but not always: it calls
+// unwritten blocks data while clean pages of them are cached, and a block device or a
+// file system may not have it. Then the bytes themselves are read.
 func (f *File) hole(off, n int64) (bool, error) {
 	start, err := unix.Seek(f.look, off, unix.SEEK_DATA)
-	if errors.Is(err, syscall.ENXIO) {
+	switch {
+	case errors.Is(err, syscall.ENXIO):
 		return true, nil // no data up to the end
+	case errors.Is(err, syscall.EBADF):
+		return false, err
+	case err == nil && start >= off+n:
+		return true, nil
 	}
-	return err == nil && start >= off+n, err
+	return f.zeros(off, n)
+}
+
+// zeroStep is how much zeros reads at a time.
+const zeroStep = 256 << 10
+
+// zeros reports whether all bytes of a range are zero. The memory is aligned, because
+// look may have O_DIRECT.
+func (f *File) zeros(off, n int64) (bool, error) {
+	b, err := unix.Mmap(-1, 0, zeroStep, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Munmap(b)
+	for end := off + n; off < end; {
+		k, err := unix.Pread(f.look, b, off)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return false, err
+		case k == 0:
+			return true, nil // the file ends here
+		}
+		if !allZero(b[:min(int64(k), end-off)]) {
+			return false, nil
+		}
+		off += int64(k)
+	}
+	return true, nil
+}
+
+func allZero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
 }

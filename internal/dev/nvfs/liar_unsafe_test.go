@@ -1,15 +1,18 @@
 package nvfs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -79,7 +82,8 @@ const (
 	base  = 1 << 40 // of the GPU memory, which nobody touches
 )
 
-// sparseFile has data in its first 64 KiB.
+// sparseFile has data in its first 64 KiB, zeros that were written in the next, and a
+// hole.
 func sparseFile(t *testing.T) *File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
@@ -91,7 +95,9 @@ func sparseFile(t *testing.T) *File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(f.Close(), plain.Close()) })
-	if _, err := plain.Write(make([]byte, kib64)); err != nil {
+	data := bytes.Repeat([]byte{7}, 2*kib64)
+	clear(data[kib64:])
+	if _, err := plain.Write(data); err != nil {
 		t.Fatal(err)
 	}
 	if err := plain.Truncate(size); err != nil {
@@ -126,6 +132,8 @@ func TestReadBelievesNothing(t *testing.T) {
 			answer: hole(2*kib64, abi.Hole{Start: 0, Blocks: 3}, abi.Hole{Start: 5, Blocks: 1}), off: 2 * kib64,
 			zeroed: []cleared{{base, 3 * 4096}, {base + 5*4096, 4096}},
 		},
+		// Unwritten blocks with clean pages in the cache are data to SEEK_DATA.
+		"zeros as a hole":    {answer: hole(kib64, abi.Hole{Start: 0, Blocks: 16}), off: kib64, zeroed: []cleared{{base, kib64}}},
 		"data as a hole":     {answer: hole(0, abi.Hole{Start: 0, Blocks: 16}), is: ErrNotDirect},
 		"hole elsewhere":     {answer: hole(4*kib64, abi.Hole{Start: 0, Blocks: 16}), off: 2 * kib64, says: "was not read"},
 		"hole before":        {answer: hole(0, abi.Hole{Start: 0, Blocks: 16}), off: 2 * kib64, says: "was not read"},
@@ -272,5 +280,140 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A block device has no SEEK_DATA, and its driver may have no hooks: the module then
+// reports data as a hole. That is no error of the request, but no transfer either.
+func TestHoleWithoutSeekData(t *testing.T) {
+	f := sparseFile(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	noSeek := *f
+	noSeek.look = int(r.Fd()) // lseek fails with ESPIPE, pread too
+	if _, err := noSeek.hole(0, kib64); !errors.Is(err, syscall.ESPIPE) {
+		t.Errorf("a file that cannot be read: %v", err)
+	}
+	for off, want := range map[int64]bool{0: false, kib64: true, 2 * kib64: true} {
+		if got, err := f.zeros(off, kib64); got != want || err != nil {
+			t.Errorf("zeros at %d: %v, %v", off, got, err)
+		}
+	}
+	if got, err := f.zeros(kib64-4096, 8192); got || err != nil {
+		t.Errorf("data and zeros: %v, %v", got, err)
+	}
+}
+
+// The module lists 768 holes and ends its answer before the next one: the client goes
+// on from there.
+func TestMoreHolesThanThePageLists(t *testing.T) {
+	const blocks = 2 * abi.MAX_HOLES
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 2*blocks*4096); err != nil {
+		t.Fatal(err)
+	}
+	d, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		t.Skipf("needs a file system with O_DIRECT: %v", err)
+	}
+	defer d.Close()
+	f, err := NewFile(path, int(d.Fd()), int(d.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liar{answer: func(l *liar, _ uintptr, a *abi.Arg) error {
+		var in abi.IOArgs
+		in.Decode(a[:])
+		var s abi.Sparse
+		n := min(int64(in.Size), (blocks+1)*4096)
+		for b := int64(1); b < n/4096 && len(s.Holes) < abi.MAX_HOLES; b += 2 {
+			s.Holes = append(s.Holes, abi.Hole{Start: uint16(b), Blocks: 1})
+		}
+		if s.State, s.Offset = abi.META_SPARSE, in.Offset; len(s.Holes) > 0 {
+			l.sparse(s)
+		}
+		return ok(a, n)
+	}}
+	c, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	zeroed := 0
+	b, err := c.Register(Config{Addr: base, Size: 2 * blocks * 4096, Zero: func(_, n uint64) error { zeroed += int(n); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Read(f, 0, 2*blocks*4096, 0); n != 2*blocks*4096 || err != nil || l.calls < 2 || zeroed < abi.MAX_HOLES*4096 {
+		t.Errorf("read %d bytes with %d requests, %v, zeroed %d", n, l.calls, err, zeroed)
+	}
+}
+
+// The first READ of a buffer runs alone, later ones do not.
+func TestFirstReadsRunAlone(t *testing.T) {
+	f := sparseFile(t)
+	var alone []bool
+	l := &liar{answer: func(_ *liar, _ uintptr, a *abi.Arg) error {
+		free := firstReads.TryLock()
+		if free {
+			firstReads.Unlock()
+		}
+		alone = append(alone, !free)
+		return ok(a, kib64)
+	}}
+	c, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 2 {
+		b, err := c.Register(Config{Addr: base, Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := b.Read(f, 0, kib64, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := []bool{true, false, true, false}; !slices.Equal(alone, want) {
+		t.Errorf("READs that ran alone: %v, want %v", alone, want)
+	}
+}
+
+// A transfer whose memory is freed has one error, also if the module says so late.
+func TestRevokedLate(t *testing.T) {
+	f := sparseFile(t)
+	for _, cause := range []syscall.Errno{syscall.EIO, syscall.EBUSY} {
+		l := &liar{answer: func(_ *liar, _ uintptr, a *abi.Arg) error { a.SetReturn(-int64(cause)); return syscall.EPERM }}
+		c, err := Open(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.Register(Config{Addr: base, Size: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := 0
+		sleep = func(time.Duration) {
+			if waits++; waits == 3 {
+				binary.LittleEndian.PutUint32(l.meta[abi.MetaState:], abi.META_DIED)
+			}
+		}
+		if _, err := b.Read(f, 0, kib64, 0); !errors.Is(err, ErrRevoked) || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", cause, err)
+		}
+		sleep = time.Sleep
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

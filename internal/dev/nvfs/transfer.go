@@ -1,8 +1,12 @@
 package nvfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
+	"syscall"
+	"time"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 )
@@ -65,8 +69,14 @@ func (b *Buffer) transfer(f *File, off int64, n, devOff uint64, do func(*File, c
 	return done, nil
 }
 
-// explain adds ErrRevoked to an error if the memory was freed.
+// explain adds ErrRevoked to an error if the memory was freed. The module ends such a
+// transfer with EIO or EBUSY first, and writes the state afterwards.
 func (b *Buffer) explain(err error) error {
+	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBUSY) {
+		for i := 0; i < 50 && !b.died(); i++ {
+			sleep(time.Millisecond)
+		}
+	}
 	if b.died() {
 		return fmt.Errorf("%w: %w", ErrRevoked, err)
 	}
@@ -87,12 +97,27 @@ func (b *Buffer) request(f *File, p chunk, req uintptr) (int64, error) {
 	return n, err
 }
 
+var sleep = time.Sleep
+
+// firstReads is held by the first READ of a buffer. nvidia-fs maps the buffer then, and
+// clears current->plug while it does: Linux 6.12 panics if two buffers are at it.
+var firstReads sync.Mutex
+
+func (b *Buffer) requestRead(f *File, p chunk) (int64, error) {
+	if !b.wasRead {
+		firstReads.Lock()
+		defer firstReads.Unlock()
+		b.wasRead = true
+	}
+	return b.request(f, p, abi.NVFS_IOCTL_READ)
+}
+
 // readChunk reads and checks the end-fence page. A hole that the file does not have
 // may have been filled meanwhile, so it reads once more.
 func (b *Buffer) readChunk(f *File, p chunk) (n int64, err error) {
 	for range 2 {
 		b.clean()
-		if n, err = b.request(f, p, abi.NVFS_IOCTL_READ); err != nil {
+		if n, err = b.requestRead(f, p); err != nil {
 			return 0, err
 		}
 		if b.died() {
@@ -106,9 +131,6 @@ func (b *Buffer) readChunk(f *File, p chunk) (n int64, err error) {
 			return 0, err
 		}
 		if filled {
-			if n > b.sparse.Bytes() {
-				f.moved.Store(true)
-			}
 			return n, nil
 		}
 	}
