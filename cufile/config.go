@@ -1,16 +1,39 @@
 package cufile
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/culvert-io/culvert/internal/ladder"
+	"github.com/culvert-io/culvert/route"
+)
 
 // A Config changes how a driver works. A zero field keeps Culvert's own choice.
 type Config struct {
 	// BatchSize is the most requests that a batch holds, up to MaxBatchSize.
 	BatchSize int
+	// PinnedBudget limits the host memory that the ring of a GPU pins, in bytes.
+	PinnedBudget int64
+	// SlotSize is the largest chunk of the ring in bytes: a multiple of 4096, at least
+	// 64 KiB.
+	SlotSize int
+	// Workers is the number of chunks that the ring of a GPU works on at a time.
+	Workers int
+	// BARLimit limits the GPU memory that BAR1 mappings of registered buffers use, in
+	// bytes. A buffer that does not fit takes other routes.
+	BARLimit uint64
+	// DirectOnly refuses transfers between files and GPUs that need a staged route:
+	// ring, mapped or host. File.Require overrides it for a file.
+	DirectOnly bool
+	// StagedOnly uses no other routes than these three.
+	StagedOnly bool
+	// ODirect treats files as opened with O_DIRECT where their file system supports it.
+	ODirect bool
 }
 
 // Configure sets the configuration of a closed driver, from its next open on.
 func (d *Driver) Configure(c Config) error {
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return &Error{Op: "configure", Object: "driver", Code: DriverInvalidProps, Err: err}
 	}
 	d.mu.Lock()
@@ -22,11 +45,33 @@ func (d *Driver) Configure(c Config) error {
 	return nil
 }
 
-func (c *Config) check() error {
-	if c.BatchSize < 0 || c.BatchSize > MaxBatchSize {
+// Check reports a value that is not possible.
+func (c Config) Check() error {
+	const page, minSlot = 4096, 64 << 10
+	switch {
+	case c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
 		return fmt.Errorf("batch size %d must be from 1 to %d", c.BatchSize, MaxBatchSize)
+	case c.PinnedBudget < 0 || c.Workers < 0:
+		return fmt.Errorf("pinned budget %d and workers %d must not be negative", c.PinnedBudget, c.Workers)
+	case c.SlotSize != 0 && (c.SlotSize < minSlot || c.SlotSize%page != 0):
+		return fmt.Errorf("slot size %d must be a multiple of %d, at least %d", c.SlotSize, page, minSlot)
+	case c.DirectOnly && c.StagedOnly:
+		return errors.New("DirectOnly and StagedOnly exclude each other")
 	}
 	return nil
+}
+
+// ladder is the part that concerns the routes of a GPU.
+func (c *Config) ladder() ladder.Settings {
+	return ladder.Settings{Budget: c.PinnedBudget, Slot: c.SlotSize, Workers: c.Workers, BARLimit: c.BARLimit, StagedOnly: c.StagedOnly}
+}
+
+// requirement is the one of files that have none of their own.
+func (c *Config) requirement() requirement {
+	if c.DirectOnly {
+		return requirement{route.Bar, true}
+	}
+	return requirement{}
 }
 
 func (c *Config) batchSize() int {

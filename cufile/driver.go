@@ -211,7 +211,7 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	if err != nil {
 		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
 	}
-	g := &gpuState{device, ladder.Open(device, dev.Of(d.m), d.log)}
+	g := &gpuState{device, ladder.Open(device, dev.Of(d.m), d.log, d.config.ladder())}
 	d.gpus[i] = g
 	return g, nil
 }

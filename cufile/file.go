@@ -99,6 +99,9 @@ func (d *Driver) register(fd int, called string) (*File, error) {
 	if called != "" && nameless(st.Name) {
 		st.Name = called
 	}
+	if d.config.ODirect {
+		st.ForceDirect()
+	}
 	f := &File{drv: d, fd: fd, st: st, src: ladder.FileSource(st)}
 	if err := d.addFile(f); err != nil {
 		st.Close()
@@ -309,7 +312,11 @@ func (f *File) plan(at location) (*ladder.Plan, error) {
 	}
 	p := l.Plan(f.src)
 	if at != 0 {
-		if p, err = f.require.apply(p); err != nil {
+		r := f.require
+		if r.route == route.None {
+			r = f.drv.config.requirement()
+		}
+		if p, err = r.apply(p); err != nil {
 			return nil, err
 		}
 	}

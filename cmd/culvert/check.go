@@ -20,6 +20,7 @@ import (
 type checkOptions struct {
 	json    bool
 	require string
+	config  string
 }
 
 func newCheck() *cobra.Command {
@@ -32,9 +33,13 @@ use it, of the software machine. With PATH, show the route and, for each better 
 the first failed check and its fix. If PATH is a model (a safetensors file, a shard
 index, or a directory with one of them), the route is the one that load takes.
 
+With --config, explain a cufile.json instead: for each setting of it and of the CUFILE_
+variables, what it does here.
+
 EXIT STATUS
   0  the report was printed (and the required route is available)
-  1  an error; where the machine does not open, the report is printed all the same
+  1  an error, or an unknown key or invalid value in the file of --config; where the
+     machine does not open, the report is printed all the same
   2  invalid command line
   3  the best route is worse than --require-route, or it is one of a software
      machine that was not asked for`,
@@ -46,11 +51,22 @@ EXIT STATUS
 		RunE: run(o.run),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
+	cmd.Flags().StringVar(&o.config, "config", "", "explain this cufile.json")
 	cmd.Flags().StringVar(&o.require, "require-route", "", "exit with status 3 unless the best route is this one or better")
 	return cmd
 }
 
 func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
+	if o.config != "" {
+		if len(a) > 0 || o.require != "" {
+			return usageError{errors.New("--config needs no PATH and no --require-route")}
+		}
+		r, err := explainConfig(o.config)
+		if err != nil {
+			return err
+		}
+		return errors.Join(show(out, o.json, r), r.mistakes())
+	}
 	dev, err := gpuArg(a)
 	if err != nil {
 		return err

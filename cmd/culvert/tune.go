@@ -111,7 +111,7 @@ func measure(ctx context.Context, m *machine.Machine, n int, path string) (*tune
 			return nil, err
 		}
 	}
-	l := ladder.Open(device, dev.Of(m), slog.New(slog.DiscardHandler))
+	l := ladder.Open(device, dev.Of(m), slog.New(slog.DiscardHandler), ladder.Settings{})
 	defer l.Close()
 	res.Crossover, err = l.TuneBar(ctx, ladder.FileSource(f))
 	return res, err

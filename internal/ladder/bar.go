@@ -42,8 +42,12 @@ type barRoute struct {
 }
 
 // findBar returns the route, or why this machine does not have it.
-func findBar(device gpu.Device, os dev.OS) (Route, *route.Decline) {
-	m := rm.NewMapper(os, device, barBudget)
+func findBar(device gpu.Device, os dev.OS, limit uint64) (Route, *route.Decline) {
+	budget := uint64(barBudget)
+	if limit > 0 {
+		budget = min(budget, limit)
+	}
+	m := rm.NewMapper(os, device, budget)
 	if err := m.Probe(); err != nil {
 		m.Close()
 		if d := onWSL(route.Bar, os); d != nil {

@@ -154,7 +154,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	device, m := softDevice(t)
-	w := &fixture{device: device, ladder: Open(device, dev.Of(m), nil), src: FileSource(adopt(t, "data", make([]byte, 2<<20)))}
+	w := &fixture{device: device, ladder: Open(device, dev.Of(m), nil, Settings{}), src: FileSource(adopt(t, "data", make([]byte, 2<<20)))}
 	t.Cleanup(func() {
 		if err := w.ladder.Close(); err != nil {
 			t.Error(err)

@@ -115,7 +115,7 @@ func (h *hostRoute) read(op *Op, p []byte, off int64, r *route.Receipt) (int, er
 	if f == nil {
 		return op.Src.ReadAt(p, off)
 	}
-	if f.Direct() < 0 || f.Buffered() < 0 || !f.Reads().FillsNothing() {
+	if f.Direct() < 0 || f.Buffered() < 0 || !f.Reads().FillsNothing() || h.fillsBehindEnd(op, off, len(p)) {
 		n, err := op.Src.ReadAt(p, off)
 		r.Cache.Unasked += int64(n)
 		return n, err
@@ -134,6 +134,16 @@ func (h *hostRoute) read(op *Op, p []byte, off int64, r *route.Receipt) (int, er
 	r.Cache.Bypassed += int64(n)
 	r.Cache.Why = f.Reads().Reason()
 	return n, err
+}
+
+// fillsBehindEnd reports a range that ends behind the file and in memory of the caller:
+// with O_DIRECT the kernel writes all of the last block there.
+func (h *hostRoute) fillsBehindEnd(op *Op, off int64, n int) bool {
+	if op.Kind.OnDevice() {
+		return false
+	}
+	size, err := op.file().Size()
+	return err != nil || off+int64(n) > size
 }
 
 // readAround reads with O_DIRECT. The caller's own memory is left to the kernel, which

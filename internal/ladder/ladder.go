@@ -21,9 +21,18 @@ type Ladder struct {
 	prover *prover
 }
 
+// Settings change the routes of a GPU. A zero field keeps the route's own choice.
+type Settings struct {
+	Budget     int64 // of the ring, in bytes
+	Slot       int   // bytes of a slot of the ring
+	Workers    int   // of the ring
+	BARLimit   uint64
+	StagedOnly bool // leaves out what is better than the ring
+}
+
 // Open finds the routes to a GPU. Probes look for device nodes and modules in os. A
 // route that is switched off is not probed.
-func Open(device gpu.Device, os dev.OS, log *slog.Logger) *Ladder {
+func Open(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) *Ladder {
 	l := &Ladder{pinned: tune.Pinned(device.Info(), os.FS())}
 	off := SwitchedOff()
 	for _, c := range []struct {
@@ -33,13 +42,17 @@ func Open(device gpu.Device, os dev.OS, log *slog.Logger) *Ladder {
 		{route.Vendor, func() (Route, *route.Decline) { return findVendor(device, os) }},
 		{route.NVFS, func() (Route, *route.Decline) { return findNVFS(device, os) }},
 		{route.P2PDMA, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
-		{route.Bar, func() (Route, *route.Decline) { return findBar(device, os) }},
-		{route.Ring, func() (Route, *route.Decline) { return newRing(device, log), nil }},
+		{route.Bar, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit) }},
+		{route.Ring, func() (Route, *route.Decline) { return newRing(device, log, set), nil }},
 		{route.Mapped, func() (Route, *route.Decline) { return newMapped(device) }},
 		{route.Host, func() (Route, *route.Decline) { return newHost(device), nil }},
 	} {
 		if slices.Contains(off, c.id) {
 			l.absent = append(l.absent, switchedOff(c.id))
+			continue
+		}
+		if set.StagedOnly && c.id < route.Ring {
+			l.absent = append(l.absent, decline(c.id, "configuration", "only staged routes are allowed", "set force_compat_mode to false, or Config.StagedOnly"))
 			continue
 		}
 		l.add(c.find())

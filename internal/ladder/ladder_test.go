@@ -241,7 +241,7 @@ func TestReceiptShare(t *testing.T) {
 // the ring and through host memory: small, large, and past the end.
 func TestSourceWithoutDescriptor(t *testing.T) {
 	device, m := softDevice(t)
-	l := Open(device, dev.Of(m), nil)
+	l := Open(device, dev.Of(m), nil, Settings{})
 	defer l.Close()
 	const size = 9<<20 + 5
 	a, err := device.Alloc(gpu.KindDevice, size, 0)
@@ -383,12 +383,12 @@ func TestBarNeedsDeviceNodes(t *testing.T) {
 		"container": {tree{fstest.MapFS{"proc/driver/nvidia/version": {}}}, "/dev/nvidiactl"},
 		"WSL":       {tree{fstest.MapFS{"dev/dxg": {}}}, "WSL exposes the GPU through /dev/dxg"},
 	} {
-		b, d := findBar(device, os)
+		b, d := findBar(device, os, 0)
 		if b != nil || d == nil || d.Route != route.Bar || !strings.Contains(d.Evidence, os.needs) {
 			t.Errorf("%s: %v", name, d)
 		}
 	}
-	b, d := findBar(device, dev.Of(m))
+	b, d := findBar(device, dev.Of(m), 0)
 	if d != nil {
 		t.Fatalf("with the nodes: %v", d)
 	}

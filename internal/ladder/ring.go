@@ -16,6 +16,7 @@ type ringRoute struct {
 	basic
 	dev  gpu.Device
 	log  *slog.Logger
+	set  Settings
 	pool sync.Pool // of *ringBatch
 
 	mu   sync.Mutex
@@ -30,8 +31,8 @@ type ringBatch struct {
 	res  []ring.Result
 }
 
-func newRing(dev gpu.Device, log *slog.Logger) *ringRoute {
-	return &ringRoute{dev: dev, log: log, pool: sync.Pool{New: func() any { return new(ringBatch) }}}
+func newRing(dev gpu.Device, log *slog.Logger, set Settings) *ringRoute {
+	return &ringRoute{dev: dev, log: log, set: set, pool: sync.Pool{New: func() any { return new(ringBatch) }}}
 }
 
 var ringTexts = [numReasons]*route.Decline{
@@ -85,7 +86,7 @@ func (r *ringRoute) open() (*ring.Ring, error) {
 		return nil, &RejectedError{Why: d}
 	}
 	var err error
-	if r.ring, err = ring.New(r.dev, ring.Config{Logger: r.log}); err != nil {
+	if r.ring, err = ring.New(r.dev, ring.Config{Logger: r.log, Budget: r.set.Budget, Slot: r.set.Slot, Workers: r.set.Workers}); err != nil {
 		d := decline(route.Ring, "pinned memory", err.Error(), "raise ulimit -l or the container memory limit, then restart")
 		r.absent.Store(d)
 		return nil, &RejectedError{d, err}

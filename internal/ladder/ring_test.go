@@ -34,7 +34,7 @@ func (p *pinless) Register(uintptr, uint64, gpu.Flags) error { return gpu.ErrOut
 func TestNothingToPin(t *testing.T) {
 	device, m := softDevice(t)
 	poor := &pinless{Device: device}
-	ladder := Open(poor, dev.Of(m), nil)
+	ladder := Open(poor, dev.Of(m), nil, Settings{})
 	defer ladder.Close()
 	const n = 300_000
 	data := noisy(n, 3)
@@ -78,7 +78,7 @@ func TestNothingToPin(t *testing.T) {
 // The error of a batch names the file that it is about.
 func TestRingNamesTheFile(t *testing.T) {
 	dev, _ := softDevice(t)
-	r := newRing(dev, nil)
+	r := newRing(dev, nil, Settings{})
 	defer r.Close()
 	const n = 100_000
 	a, err := dev.Alloc(gpu.KindDevice, 2*n, 0)
@@ -107,7 +107,7 @@ func TestRingNamesTheFile(t *testing.T) {
 func TestRingLogs(t *testing.T) {
 	device, m := softDevice(t)
 	var log syncBuffer
-	l := Open(&onePipeline{Device: device}, dev.Of(m), slog.New(slog.NewTextHandler(&log, nil)))
+	l := Open(&onePipeline{Device: device}, dev.Of(m), slog.New(slog.NewTextHandler(&log, nil)), Settings{})
 	defer l.Close()
 	const n = 32 << 20
 	a, err := device.Alloc(gpu.KindDevice, n, 0)
@@ -168,4 +168,13 @@ func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// The settings reach the ring.
+func TestRingSettings(t *testing.T) {
+	device, _ := softDevice(t)
+	r := newRing(device, nil, Settings{Slot: 100})
+	if _, err := r.open(); err == nil || !strings.Contains(err.Error(), "slot size 100") {
+		t.Errorf("a slot of 100 bytes: %v", err)
+	}
 }

@@ -65,7 +65,7 @@ func newStacked(t *testing.T, stack string, data []byte) *stacked {
 	a, err := s.gpu.Alloc(gpu.KindDevice, uint64(len(data)), 0)
 	s.check(err)
 	s.mem = gpu.Span{Base: a, Len: uint64(len(data))}
-	l := Open(s.gpu, dev.Of(m), nil)
+	l := Open(s.gpu, dev.Of(m), nil, Settings{})
 	l.Register(s.mem, gpu.KindDevice)
 	s.plan = l.Plan(FileSource(s.file))
 	t.Cleanup(func() {

@@ -117,6 +117,14 @@ func (f *File) Direct() int { return f.direct }
 // follow that; reads need not.
 func (f *File) CallerDirect() bool { return f.flags&unix.O_DIRECT != 0 }
 
+// ForceDirect treats the file as opened with O_DIRECT, if it can be. Call it before the
+// file is used.
+func (f *File) ForceDirect() {
+	if f.direct >= 0 {
+		f.flags |= unix.O_DIRECT
+	}
+}
+
 // Reads is how the file is read, as far as the page cache is concerned.
 func (f *File) Reads() *Stream { return &f.reads }
 

@@ -81,6 +81,7 @@ func (a *API) driver() (*cufile.Driver, error) {
 		return drv, err
 	}
 	a.mu.Lock()
+	a.readConfiguration()
 	c := a.config()
 	a.mu.Unlock()
 	if err := drv.Configure(c); err != nil && !errors.Is(err, cufile.DriverAlreadyOpen) {

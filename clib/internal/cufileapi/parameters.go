@@ -2,14 +2,16 @@ package cufileapi
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/cufileconf"
 )
 
-// Parameters are settings of NVIDIA's implementation. Culvert needs none of them:
-// they are kept, reported and checked by NVIDIA's rules, so that programs read
-// back what they set.
+// Parameters come from calls, CUFILE_ variables and cufile.json, in this order. They are
+// reported and checked by NVIDIA's rules. Those that mean something here become the
+// cufile.Config of the next open.
 
 // CUFileSizeTConfigParameter_t.
 const (
@@ -59,6 +61,28 @@ const (
 	boolParams        = 12
 )
 
+// sizeKeys and boolKeys are the names of parameters in cufile.json.
+var (
+	sizeKeys = [sizeParams]string{
+		paramStats: "profile.cufile_stats", paramQueueDepth: "execution.max_io_queue_depth", paramThreads: "execution.max_io_threads",
+		paramThreshold: "execution.min_io_threshold_size_kb", paramParallelism: "execution.max_request_parallelism",
+		paramDirectKB: "properties.max_direct_io_size_kb", paramCacheKB: "properties.max_device_cache_size_kb",
+		paramPerBufferKB: "properties.per_buffer_cache_size_kb", paramPinnedKB: "properties.max_device_pinned_mem_size_kb",
+		paramBatch: "properties.io_batchsize", paramPollKB: "properties.poll_mode_max_size_kb", paramTimeout: "properties.max_batch_io_timeout_msecs",
+	}
+	boolKeys = [boolParams]string{
+		"properties.use_poll_mode", "properties.allow_compat_mode", "properties.force_compat_mode", "miscellaneous.api_check_aggressive",
+		"execution.parallel_io", "profile.nvtx", "properties.allow_system_memory", "properties.use_pci_p2pdma", "properties.prefer_iouring",
+		"properties.force_odirect_mode", "miscellaneous.skip_topology_detection", "miscellaneous.stream_memops_bypass",
+	}
+	stringKeys = [stringParams]string{"logging.level", "", "logging.dir"}
+)
+
+const (
+	slabSizesKey  = "properties.posix_pool_slab_size_kb"
+	slabCountsKey = "properties.posix_pool_slab_count"
+)
+
 var openedBools = map[int32]bool{paramCompat: true, paramParallelIO: true, paramSystemMemory: true}
 
 // CUFileStringConfigParameter_t.
@@ -71,9 +95,11 @@ type parameters struct {
 	sizes   settings[uint64] // for the next open
 	bools   settings[bool]
 	strings settings[string]
-	slabs   []slab
-	live    map[int32]uint64 // sizes of the open driver, until it closes
+	slabs   []slab            // nil if not set
+	conf    cufileconf.Values // of variables and the file, read at each open
+	live    map[int32]uint64  // sizes of the open driver, until it closes
 	poll    bool
+	warned  map[string]bool // mistakes in the configuration
 }
 
 // settings are parameters of one type, by number.
@@ -98,8 +124,8 @@ func newParameters() parameters {
 		sizes:   settings[uint64]{"size_t", sizeParams, map[int32]uint64{}},
 		bools:   settings[bool]{"bool", boolParams, map[int32]bool{}},
 		strings: settings[string]{"string", stringParams, map[int32]string{}},
-		slabs:   []slab{{4, 128}, {1024, 64}, {16384, 64}},
 		live:    map[int32]uint64{},
+		warned:  map[string]bool{},
 	}
 }
 
@@ -118,12 +144,52 @@ func (a *API) size(p int32, open bool) uint64 {
 	if isSet && set >= sizes[p].least && set <= a.most(p) {
 		return set
 	}
+	if v, ok := a.params.conf.Number(sizeKeys[p]); ok && v >= sizes[p].least && v <= a.most(p) {
+		return v
+	}
 	return sizes[p].opened // a value out of range is dropped when the driver opens
 }
 
 // config is the configuration of the next open. Call with a.mu held.
 func (a *API) config() cufile.Config {
-	return cufile.Config{BatchSize: int(a.size(paramBatch, true))}
+	v := maps.Clone(a.params.conf)
+	if v == nil {
+		v = cufileconf.Values{}
+	}
+	for p := range int32(sizeParams) {
+		if set, ok := a.params.sizes.set[p]; ok && set >= sizes[p].least && set <= a.most(p) {
+			v.Set(sizeKeys[p], set)
+		}
+	}
+	for p, set := range a.params.bools.set {
+		v.Set(boolKeys[p], set)
+	}
+	if list := a.params.slabs; list != nil {
+		kb, count := make([]uint64, len(list)), make([]uint64, len(list))
+		for i, s := range list {
+			kb[i], count[i] = s.kb, s.count
+		}
+		v.Set(slabSizesKey, kb)
+		v.Set(slabCountsKey, count)
+	}
+	return v.Config()
+}
+
+// posixSlabs are the slabs that are set, or NVIDIA's. Call with a.mu held.
+func (a *API) posixSlabs() []slab {
+	if a.params.slabs != nil {
+		return a.params.slabs
+	}
+	kb, ok := a.params.conf.Numbers(slabSizesKey)
+	count, ok2 := a.params.conf.Numbers(slabCountsKey)
+	if !ok || !ok2 || len(kb) != len(count) {
+		return []slab{{4, 128}, {1024, 64}, {16384, 64}}
+	}
+	list := make([]slab, len(kb))
+	for i := range list {
+		list[i] = slab{kb[i], count[i]}
+	}
+	return list
 }
 
 // most is the largest value of a parameter.
@@ -223,6 +289,9 @@ func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
 		case isSet:
 			return set
 		}
+		if v, ok := a.params.conf.Bool(boolKeys[p]); ok && open {
+			return v
+		}
 		return open && openedBools[p]
 	})
 	return cmem.Put(out, v, err)
@@ -231,9 +300,12 @@ func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
 // GetParameterString is cuFileGetParameterString, which needs room for all of
 // the string.
 func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
-	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, _ bool) string {
+	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, open bool) string {
 		if isSet {
 			return set
+		}
+		if v, ok := a.params.conf.Text(stringKeys[p]); ok && open {
+			return v
 		}
 		return stringValues[p]
 	})
@@ -270,7 +342,7 @@ func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error 
 // needs the exact length.
 func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
 	a.mu.Lock()
-	list := a.params.slabs
+	list := a.posixSlabs()
 	a.mu.Unlock()
 	if int(n) != len(list) {
 		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("room for %d slabs, must be %d", n, len(list))}

@@ -94,12 +94,13 @@ type statsLevel3 struct {
 type statistics struct {
 	on atomic.Bool // every call reads it
 
-	mu    sync.Mutex
-	level int32
-	since time.Time
-	total statsLevel2 // without rates and latencies
-	took  [2]time.Duration
-	gpus  [maxGPUs]gpuStats
+	mu     sync.Mutex
+	level  int32
+	chosen bool // by a call, which wins over the configuration
+	since  time.Time
+	total  statsLevel2 // without rates and latencies
+	took   [2]time.Duration
+	gpus   [maxGPUs]gpuStats
 }
 
 // count runs fn if statistics are on.
@@ -173,6 +174,15 @@ func (s *statistics) detailed() statsLevel2 {
 	return all
 }
 
+// configure sets the level of the configuration.
+func (s *statistics) configure(level int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.chosen && level <= maxLevel {
+		s.level = level
+	}
+}
+
 // SetStatsLevel is cuFileSetStatsLevel.
 func (a *API) SetStatsLevel(level int32) error {
 	if level < 0 || level > maxLevel {
@@ -180,7 +190,7 @@ func (a *API) SetStatsLevel(level int32) error {
 	}
 	a.stats.mu.Lock()
 	defer a.stats.mu.Unlock()
-	a.stats.level = level
+	a.stats.level, a.stats.chosen = level, true
 	if level == 0 {
 		a.switchStats(false)
 	}

@@ -1,0 +1,92 @@
+package cufile_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/route"
+)
+
+// reconfigured is a fixture whose driver was opened with a configuration.
+func reconfigured(t *testing.T, c cufile.Config) *fixture {
+	t.Helper()
+	f := newFixture(t, softConfig(), 1<<20)
+	if err := errors.Join(f.drv.Close(), f.drv.Configure(c), f.drv.Open()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if f.dev, err = f.drv.Device(0); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Without staged routes, what only they can move is refused, with the reason.
+func TestDirectOnlyRefusesStagedRoutes(t *testing.T) {
+	f := reconfigured(t, cufile.Config{DirectOnly: true})
+	h := f.open(os.O_RDWR)
+	plain := f.alloc(1 << 20)
+	buf := f.buffer(1 << 20)
+	if r, err := h.ReadAt(context.Background(), buf.Span(), 0); err != nil || r.Route >= route.Ring {
+		t.Errorf("registered and aligned: %v, %v", &r, err)
+	}
+	span := buf.Span().Slice(1, 1<<19)
+	span.Base, span.Off = plain, 1
+	_, err := h.ReadAt(context.Background(), span, 3)
+	if _, ok := errors.AsType[*route.RequireError](err); err != nil && (!ok || cufile.CodeOf(err) != cufile.IONotSupported) {
+		t.Errorf("unaligned: %v", err)
+	}
+	if p, err := h.Plan(0); err != nil || p.Usable()[len(p.Usable())-1] >= route.Ring {
+		t.Errorf("the plan is %v, %v", p, err)
+	}
+}
+
+func TestStagedOnlyUsesNoOtherRoute(t *testing.T) {
+	f := reconfigured(t, cufile.Config{StagedOnly: true})
+	h := f.open(os.O_RDONLY)
+	r, err := h.ReadAt(context.Background(), f.buffer(4096).Span(), 0)
+	if err != nil || r.Route != route.Ring {
+		t.Errorf("%v, %v", &r, err)
+	}
+}
+
+// Buffers beyond the limit have no BAR1 mapping.
+func TestBARLimit(t *testing.T) {
+	for limit, want := range map[uint64]bool{0: true, 64 << 10: false} {
+		f := reconfigured(t, cufile.Config{BARLimit: limit})
+		h := f.open(os.O_RDONLY)
+		if err := h.Require(0, route.Bar); err != nil {
+			t.Skip(err)
+		}
+		_, err := h.ReadAt(context.Background(), f.buffer(4<<20).Span().Slice(0, 4096), 0)
+		if (err == nil) != want {
+			t.Errorf("with a limit of %d: %v", limit, err)
+		}
+	}
+}
+
+// Writes follow O_DIRECT where the configuration says so.
+func TestODirect(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		f := reconfigured(t, cufile.Config{ODirect: force})
+		h := f.open(os.O_RDWR)
+		if r, err := h.WriteAt(context.Background(), f.buffer(1<<20).Span(), 0); err != nil || r.Bytes != 1<<20 {
+			t.Errorf("%v, %v", &r, err)
+		}
+	}
+}
+
+func TestInvalidConfigs(t *testing.T) {
+	f := newFixture(t, softConfig(), 4096)
+	if err := f.drv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []cufile.Config{{BatchSize: -1}, {BatchSize: 257}, {SlotSize: 4096}, {SlotSize: 65537}, {PinnedBudget: -1}, {Workers: -1}, {DirectOnly: true, StagedOnly: true}} {
+		if err := f.drv.Configure(c); !errors.Is(err, cufile.DriverInvalidProps) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package cufileconf
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/culvert-io/culvert/cufile"
+)
+
+// Values are settings by key.
+type Values map[string]value
+
+// Of are the values of valid settings. Of two with one key, the later wins.
+func Of(settings ...[]Setting) Values {
+	v := Values{}
+	for _, list := range settings {
+		for i := range list {
+			if s := &list[i]; !s.Unknown && s.Err == nil {
+				v[s.Key] = s.from
+			}
+		}
+	}
+	return v
+}
+
+// Number, Bool, Text and Numbers return the value of a key of their kind; false if it
+// is not set.
+func (v Values) Number(key string) (uint64, bool)    { return v[key].number() }
+func (v Values) Bool(key string) (b, ok bool)        { return v[key].boolean() }
+func (v Values) Text(key string) (string, bool)      { return v[key].text() }
+func (v Values) Numbers(key string) ([]uint64, bool) { return v[key].numbers() }
+
+// wish reports whether a key is set to something else than NVIDIA's stock value.
+func (v Values) wish(name string) bool {
+	set, ok := v[name]
+	if !ok {
+		return false
+	}
+	k := keys[name]
+	if b, isBool := set.boolean(); k.kind == boolean && isBool {
+		return fmt.Sprint(b) != k.stock
+	}
+	return string(set) != k.stock
+}
+
+// number is the number of a key that is a wish, and 0 otherwise.
+func (v Values) number(name string) uint64 {
+	if !v.wish(name) {
+		return 0
+	}
+	n, _ := v.Number(name)
+	return n
+}
+
+// Set sets a key as a call does. A value that the key cannot have is ignored.
+func (v Values) Set(name string, to any) {
+	b, err := json.Marshal(to)
+	k, known := keys[name]
+	if err == nil && known && k.check(value(b)) == nil {
+		v[name] = value(b)
+	}
+}
+
+// Config is what the values mean for a driver.
+func (v Values) Config() cufile.Config {
+	c := cufile.Config{
+		BatchSize:  int(v.number("properties.io_batchsize")),
+		Workers:    int(v.number("execution.max_io_threads")),
+		SlotSize:   slotSize(v.number("properties.max_direct_io_size_kb")),
+		BARLimit:   v.number("properties.max_device_pinned_mem_size_kb") << 10,
+		DirectOnly: v.wish("properties.allow_compat_mode"),
+		StagedOnly: v.wish("properties.force_compat_mode"),
+		ODirect:    v.wish("properties.force_odirect_mode"),
+	}
+	if c.StagedOnly { // which NVIDIA's library lets win, too
+		c.DirectOnly = false
+	}
+	c.PinnedBudget = v.slabs()
+	return c
+}
+
+const (
+	page = 4 << 10
+	// A ring with less cannot overlap reads and copies.
+	minBudget = 8 << 20
+	minSlot   = 64 << 10
+)
+
+// slotSize is a size that the ring accepts; 0 keeps its own.
+func slotSize(kb uint64) int {
+	if kb == 0 {
+		return 0
+	}
+	return int(max(kb<<10/page*page, minSlot))
+}
+
+// slabs is the sum of the slabs of the POSIX pool in bytes; 0 if they are NVIDIA's or
+// not pairs.
+func (v Values) slabs() int64 {
+	const sizes, counts = "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count"
+	if !v.wish(sizes) && !v.wish(counts) {
+		return 0
+	}
+	kb, _ := v.Numbers(sizes)
+	n, _ := v.Numbers(counts)
+	if len(kb) != len(n) {
+		return 0
+	}
+	const most = 1 << 40
+	var sum uint64
+	for i := range kb {
+		if kb[i] > most>>10 || n[i] > most || kb[i]<<10*n[i] > most {
+			return 0
+		}
+		sum += kb[i] << 10 * n[i]
+	}
+	if sum == 0 || sum > most {
+		return 0
+	}
+	return int64(max(sum, minBudget))
+}
+
+// Effect says what a setting does on this machine.
+func (v Values) Effect(s *Setting) string {
+	k := keys[s.Key]
+	switch {
+	case s.Unknown:
+		return "unknown key: ignored"
+	case s.Err != nil:
+		return "invalid value: " + s.Err.Error()
+	case k.none != "":
+		return "no effect: " + k.none
+	case v[s.Key] != s.from:
+		return "no effect: set again elsewhere"
+	case !v.wish(s.Key):
+		return "no effect: NVIDIA's stock value asks for nothing"
+	}
+	return v.meaning(s.Key)
+}
+
+// meaning is the effect of a key that is a wish.
+func (v Values) meaning(name string) string {
+	c := v.Config()
+	switch name {
+	case "properties.io_batchsize":
+		return fmt.Sprintf("a batch holds up to %d requests", c.BatchSize)
+	case "execution.max_io_threads":
+		if c.Workers == 0 {
+			return "no effect: the ring needs a thread"
+		}
+		return fmt.Sprintf("the ring works on %d chunks at a time", c.Workers)
+	case "properties.max_direct_io_size_kb":
+		return fmt.Sprintf("the ring moves chunks of up to %d KiB", c.SlotSize>>10)
+	case "properties.max_device_pinned_mem_size_kb":
+		return fmt.Sprintf("BAR1 mappings of registered buffers use up to %d KiB of a GPU", c.BARLimit>>10)
+	case "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count":
+		if c.PinnedBudget == 0 {
+			return "no effect: the sizes and counts of slabs are not pairs, or too large"
+		}
+		return fmt.Sprintf("the ring pins up to %d KiB of host memory", c.PinnedBudget>>10)
+	case "properties.allow_compat_mode":
+		if c.StagedOnly {
+			return "no effect: force_compat_mode wins"
+		}
+		return "transfers that need a staged route (ring, mapped, host) are refused"
+	case "properties.force_compat_mode":
+		return "only staged routes (ring, mapped, host) are used"
+	case "properties.force_odirect_mode":
+		return "files count as opened with O_DIRECT where their file system supports it"
+	case "profile.cufile_stats":
+		return "the statistics of libcufile have this level"
+	}
+	return "no effect"
+}
