@@ -45,8 +45,9 @@ assert "site-packages/culvert/lib/libcufile.so.0" in maps and "site-packages/cul
 
 
 def runs(python, version):
-    """Whether it is a Python of that version: a shim of pyenv may be none."""
-    said = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
+    """Whether it is a Python of that version that can make environments. A shim of
+    pyenv may be none, and Debian packages venv apart."""
+    said = subprocess.run([python, "-c", "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True)
     return said.stdout.strip() == version
 
 
