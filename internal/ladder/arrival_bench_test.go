@@ -44,7 +44,7 @@ func benchProof(b *testing.B, n uint64) {
 	defer f.Close()
 	a, err := device.Alloc(gpu.KindDevice, n, 0)
 	check(err)
-	l := Open(device, dev.Of(m), nil)
+	l := Open(device, dev.Of(m), nil, Settings{})
 	defer l.Close()
 	mem := gpu.Span{Base: a, Len: n}
 	l.Register(mem, gpu.KindDevice)

@@ -85,7 +85,7 @@ func TestDriveThatLies(t *testing.T) {
 	defer s.gpu.Close()
 	a, err := s.gpu.Alloc(gpu.KindDevice, buffer, 0)
 	s.check(err)
-	l := Open(s.gpu, dev.Of(m), nil)
+	l := Open(s.gpu, dev.Of(m), nil, Settings{})
 	mem := gpu.Span{Base: a, Len: buffer}
 	l.Register(mem, gpu.KindDevice)
 	defer func() {
