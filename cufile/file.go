@@ -211,7 +211,8 @@ func (f *File) SetCache(mode route.CacheMode, total int64) error {
 		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("%v, %d bytes", mode, total)}
 	}
 	f.st.Reads().SetMode(mode, total)
-	f.drv.revokeFile(f) // a lease is a read through the page cache
+	drv := f.drv
+	drv.revokeFile(f) // a lease is a read through the page cache
 	return nil
 }
 
