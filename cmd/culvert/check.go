@@ -21,6 +21,7 @@ type checkOptions struct {
 	json    bool
 	require string
 	config  string
+	verbose bool
 }
 
 func newCheck() *cobra.Command {
@@ -29,8 +30,8 @@ func newCheck() *cobra.Command {
 		Use:   "check [PATH [gpu:N]]",
 		Short: "Show available routes, what is missing, and how to fix it",
 		Long: `Inspect GPUs, device nodes, modules and limits of this computer and, if commands
-use it, of the software machine. With PATH, show the route and, for each better one,
-the first failed check and its fix. If PATH is a model (a safetensors file, a shard
+use it, of the software machine. With PATH, say whether the data goes directly, which
+change would help most, and for each better route the first failed check and its fix. If PATH is a model (a safetensors file, a shard
 index, or a directory with one of them), the route is the one that load takes.
 
 With --config, explain a cufile.json instead: for each setting of it and of the CUFILE_
@@ -51,6 +52,7 @@ EXIT STATUS
 		RunE: run(o.run),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with PATH, also print GPUs, device nodes, modules and limits")
 	cmd.Flags().StringVar(&o.config, "config", "", "explain this cufile.json")
 	cmd.Flags().StringVar(&o.require, "require-route", "", "exit with status 3 unless the best route is this one or better")
 	return cmd
@@ -88,6 +90,7 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	r.Verbose = o.verbose
 	if failed == nil && len(a) > 0 {
 		r.Path, failed = checkPath(m, a[0], dev)
 	}

@@ -31,6 +31,7 @@ type Path struct {
 	Uses     []route.Use          `json:"routes"`
 	Usable   []route.ID           `json:"usable_routes"`
 	Declined []*route.Decline     `json:"declined_routes"`
+	Verdict  Verdict              `json:"verdict"`
 
 	machine *machine.Machine
 	plan    *route.Plan
@@ -159,4 +160,5 @@ func (p *Path) setPlan(plan *route.Plan) {
 	p.plan = plan
 	p.Best, p.Uses = plan.Best(), plan.Taken()
 	p.Usable, p.Declined = plan.Usable(), plan.Declined
+	p.Verdict = verdict(p.Best, p.Uses, p.Declined)
 }

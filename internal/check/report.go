@@ -24,6 +24,8 @@ type Report struct {
 	// Off are the routes that the environment switches off.
 	Off  []route.ID `json:"routes_off,omitempty"`
 	Path *Path      `json:"path,omitempty"`
+	// Verbose prints all that is known also with a path. JSON has it always.
+	Verbose bool `json:"-"`
 }
 
 // Machine is the machine that commands use, and why.

@@ -9,9 +9,19 @@ import (
 	"github.com/culvert-io/culvert/internal/ladder"
 )
 
-// String is the report as text.
+// String is the report as text: of a path the verdict first and, unless it is to be
+// verbose, nothing about the rest of the machine.
 func (r *Report) String() string {
 	var t text
+	if r.Path != nil {
+		t.verdict(r.Path, r.Software != nil)
+		t.path(r.Path)
+		if !r.Verbose {
+			t.line("\nculvert check -v lists GPUs, device nodes, modules and limits.")
+			return t.String()
+		}
+		t.line("")
+	}
 	t.line("machine  %s (%s)", r.Machine.Kind, r.Machine.Why)
 	if r.Machine.Driver != "" {
 		t.line("driver   %s, CUDA %s", r.Machine.Driver, r.Machine.Version)
@@ -32,9 +42,6 @@ func (r *Report) String() string {
 	if r.Software != nil {
 		t.line("\nSOFTWARE MACHINE, which commands use: all of it is emulated")
 		t.devices(r.Software)
-	}
-	if r.Path != nil {
-		t.path(r.Path)
 	}
 	return t.String()
 }

@@ -1,0 +1,87 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Verdict is the answer that most people want of a report on a path.
+type Verdict struct {
+	// Direct means that the drive or the library moves the data without host memory.
+	Direct bool   `json:"direct"`
+	Answer string `json:"answer"` // one sentence
+	// Next is the change that would help most: the best declined route that has a fix.
+	Next *route.Decline `json:"next,omitempty"`
+}
+
+// ways say how the bytes of each route get to the GPU.
+var ways = map[route.ID]string{
+	route.Vendor: "NVIDIA's libcufile moves the data directly between drive and GPU memory",
+	route.NVFS:   "the drive moves the data directly to and from GPU memory, by nvidia-fs",
+	route.P2PDMA: "the drive moves the data directly to and from GPU memory, by peer-to-peer DMA",
+	route.NVMe:   "the drive moves the data directly to and from GPU memory, by the user-space driver",
+	route.Bar:    "the processor stores the data straight into GPU memory, through BAR1",
+	route.Ring:   "the data goes once through pinned host memory",
+	route.Mapped: "the data goes through the page cache, pinned in place",
+	route.RDMA:   "the network adapter moves the data to and from GPU memory",
+	route.Host:   "the data goes through host memory, with a copy",
+}
+
+// mainRoute is the route of most bytes: BAR1 takes small reads only, and the last of
+// the routes takes everything else.
+func mainRoute(best route.ID, uses []route.Use) route.ID {
+	if best == route.Bar && len(uses) > 1 {
+		return uses[len(uses)-1].Route
+	}
+	return best
+}
+
+// verdict judges the routes of a path.
+func verdict(best route.ID, uses []route.Use, declined []*route.Decline) Verdict {
+	most := mainRoute(best, uses)
+	v := Verdict{Direct: most != route.None && most < route.Bar}
+	answer := "Not direct"
+	if v.Direct {
+		answer = "Direct"
+	}
+	v.Answer = fmt.Sprintf("%s: %s (route %s).", answer, cmp.Or(ways[most], "no route is usable"), most)
+	if most != best {
+		v.Answer += " Small reads go straight into GPU memory, through BAR1."
+	}
+	for _, d := range declined {
+		if d.Fix != "" && d.Route < most {
+			v.Next = d
+			break
+		}
+	}
+	return v
+}
+
+// verdict prints the answer, the way of the bytes, and what to do next.
+func (t *text) verdict(p *Path, soft bool) {
+	t.line("%s", p.Verdict.Answer)
+	if soft {
+		t.line("This is the software machine: the answer says nothing about hardware.")
+	}
+	drawn := route.Receipt{Dir: route.Read, Bytes: p.Size}
+	drawn.By[mainRoute(p.Best, p.Uses)] = p.Size
+	if p.Size > 0 {
+		t.line("\n  %s", strings.TrimSpace(drawn.Diagram(p.start(), fmt.Sprintf("gpu:%d", p.GPU))))
+	}
+	if next := p.Verdict.Next; next != nil {
+		t.line("\nWhat would help most: route %s. It was declined because of the %s: %s.", next.Route, next.Test, next.Evidence)
+		t.line("  %s", next.Fix)
+	}
+}
+
+// start names where the bytes come from.
+func (p *Path) start() string {
+	if p.Device != nil {
+		return p.Device.Name
+	}
+	return human.Name(p.Facts.FS)
+}
