@@ -9,11 +9,13 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// Attributes of a GPU: how its own reads are ordered with writes of other devices.
-const (
-	attrWritesOrdering gpu.Attribute = 118 // GPU_DIRECT_RDMA_WRITES_ORDERING
-	orderedForOwner                  = 100
-)
+// attrWritesOrdering, GPU_DIRECT_RDMA_WRITES_ORDERING, says how a GPU's own reads are
+// ordered with writes of other devices.
+const attrWritesOrdering gpu.Attribute = 118
+
+// orderedForOwner is the least value of the attribute with which the GPU itself sees
+// all of them.
+const orderedForOwner = 100
 
 // GPUOptions are the choices of RegisterGPU.
 type GPUOptions struct {

@@ -32,13 +32,13 @@ const (
 
 // A dmCall is struct dm_ioctl with its data.
 type dmCall struct {
-	Version                                          [3]uint32
-	Size, Start, Targets, Opened, Flags, Event, zero uint32
-	Dev                                              uint64
-	Name                                             [128]byte
-	UUID                                             [129]byte
-	_                                                [7]byte
-	Data                                             [dmBufSize - dmHeader]byte
+	Version                                       [3]uint32
+	Size, Start, Targets, Opened, Flags, Event, _ uint32
+	Dev                                           uint64
+	Name                                          [128]byte
+	UUID                                          [129]byte
+	_                                             [7]byte
+	Data                                          [dmBufSize - dmHeader]byte
 }
 
 // mapped makes a device mapper device. It skips the test if the kernel does not have
