@@ -15,8 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/bench/html"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -34,6 +37,7 @@ type benchOptions struct {
 	size                    string
 	repeat                  int
 	json, csv, lines        bool
+	html                    string
 }
 
 func newBench() *cobra.Command {
@@ -64,6 +68,7 @@ EXIT STATUS
 		Example: `  culvert bench /data/model.bin gpu:0
   culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --peer libcufile
   culvert bench /data/model.bin --rw randread --bs 4K --batch 128 --threads 8
+  culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --html report.html
   culvert bench /data/scratch.bin --rw write --overwrite --json`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: run(o.run),
@@ -88,6 +93,7 @@ EXIT STATUS
 	f.BoolVar(&o.json, "json", false, "print JSON, one object per run and line")
 	f.BoolVar(&o.csv, "csv", false, "print comma-separated values")
 	f.BoolVar(&o.lines, "lines", false, "print a line of key=value fields per run")
+	f.StringVar(&o.html, "html", "", "also write a page with charts to this file")
 	cmd.MarkFlagsMutuallyExclusive("json", "csv", "lines")
 	return cmd
 }
@@ -126,7 +132,7 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	print := o.printer(out)
+	print := &collector{Printer: o.printer(out)}
 	for range o.repeat {
 		for _, w := range workloads { // methods to compare run next to each other
 			for _, m := range methods {
@@ -136,7 +142,40 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 			}
 		}
 	}
-	return nil
+	if o.html == "" {
+		return nil
+	}
+	return o.writePage(m, a[0], dev, print.results)
+}
+
+// A collector keeps the results that it prints.
+type collector struct {
+	bench.Printer
+	results []*bench.Result
+}
+
+func (c *collector) Print(r *bench.Result) error {
+	c.results = append(c.results, r)
+	return c.Printer.Print(r)
+}
+
+func (o *benchOptions) writePage(m *machine.Machine, file string, dev int, results []*bench.Result) error {
+	about := html.About{
+		File: file, GPU: fmt.Sprintf("gpu:%d", dev), Machine: m.Kind().String(), Kernel: kernelRelease(),
+		Version: version(), Command: strings.Join(os.Args, " "), Time: time.Now(),
+	}
+	if devices, err := m.GPU.Devices(); err == nil && dev < len(devices) {
+		about.GPU += " " + devices[dev].Name
+	}
+	return atomicfile.Write(o.html, 0o666, func(w io.Writer) error { return html.Write(w, about, results) })
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }
 
 func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Workload, m bench.Method, print bench.Printer) error {

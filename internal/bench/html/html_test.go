@@ -1,0 +1,45 @@
+package html
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/bench"
+)
+
+// The page has every figure, loads nothing from elsewhere, and a hostile file name
+// stays text.
+func TestWrite(t *testing.T) {
+	about := About{File: `</script><img src=x onerror="alert(1)">`, GPU: "gpu:0 NVIDIA H200", Machine: "software", Kernel: "6.12", Version: "1.0", Command: "culvert bench --x '</p>'", Time: time.Unix(0, 0).UTC()}
+	results := []*bench.Result{{Engine: "culvert", GBps: 42.125, Workload: bench.Workload{Pattern: bench.SeqRead, Block: 4096, Threads: 1}}}
+	var out strings.Builder
+	if err := Write(&out, about, results); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	for _, bad := range []string{"<img", "</p>'", "http://", "https://", "ZgotmplZ"} {
+		if text := strings.ReplaceAll(page, "http://www.w3.org/", ""); strings.Contains(text, bad) {
+			t.Errorf("the page contains %s", bad)
+		}
+	}
+	m := regexp.MustCompile(`(?s)<script type="application/json" id="data">(.*?)</script>`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatal("no data")
+	}
+	var data struct {
+		About   About
+		Results []map[string]any
+	}
+	if err := json.Unmarshal([]byte(m[1]), &data); err != nil {
+		t.Fatal(err)
+	}
+	if data.About.File != about.File || len(data.Results) != 1 || data.Results[0]["gb_per_second"] != 42.125 {
+		t.Errorf("%+v", data)
+	}
+	if !strings.Contains(page, "these figures say nothing about hardware") {
+		t.Error("the page does not say that the machine is software")
+	}
+}
