@@ -51,8 +51,8 @@ $(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
 
 # The C programs, without a path to any library: "culvert run" sets it.
 BIN ?= bin
-PROGRAMS = rw rw++ strrev pinned uvm mapped
-PROGRAM_FLAGS = -O2 -Wall -Wextra -Werror -Iclib/include
+PROGRAMS = rw rw++ strrev pinned uvm mapped archive
+PROGRAM_FLAGS = -O2 -pthread -Wall -Wextra -Werror -Iclib/include
 PROGRAM_LIBS = -L$(LIB) -L$(LIB)/soft -lcufile -lcudart -lcuda
 
 ## programs: the C programs, into bin/programs

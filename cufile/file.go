@@ -23,9 +23,9 @@ import (
 // descriptor, so the caller may close theirs.
 type File struct {
 	drv *Driver
-	fd  int // the caller's number, under which it was registered
-	st  *storage.File
-	src ladder.Source // st
+	fd  int           // the caller's number, under which it was registered; -1 for a Source
+	st  *storage.File // nil for a Source
+	src ladder.Source // st or the Source
 
 	mu sync.Mutex // serialises Close
 	io gate.Gate  // transfers pass through: closing waits for them
@@ -121,8 +121,12 @@ func nameless(name string) bool {
 func (d *Driver) addFile(f *File) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if f.st == nil {
+		d.files[f] = struct{}{}
+		return nil
+	}
 	if old, ok := d.byFD[f.fd]; ok && old.st.Same(f.st) {
-		return &Error{"register", f.st.Name, HandleAlreadyRegistered, fmt.Errorf("descriptor %d is already registered", f.fd), "deregister it first"}
+		return &Error{"register", f.Name(), HandleAlreadyRegistered, fmt.Errorf("descriptor %d is already registered", f.fd), "deregister it first"}
 	}
 	d.files[f] = struct{}{}
 	d.byFD[f.fd] = f
@@ -130,8 +134,8 @@ func (d *Driver) addFile(f *File) error {
 }
 
 // Name is the path of the file as the kernel reports it. A file that has no name yet
-// has the name of its os.File.
-func (f *File) Name() string { return f.st.Name }
+// has the name of its os.File, and a Source its own.
+func (f *File) Name() string { return f.src.Name() }
 
 // Size is the size of the file now.
 func (f *File) Size() (int64, error) {
@@ -139,7 +143,7 @@ func (f *File) Size() (int64, error) {
 		return 0, err
 	}
 	defer f.leave()
-	return f.st.Size()
+	return f.src.Size()
 }
 
 var errDeregistered = errors.New("the handle was deregistered")
@@ -147,7 +151,7 @@ var errDeregistered = errors.New("the handle was deregistered")
 // enter keeps the file open until leave. Transfers use a shard of their own instead.
 func (f *File) enter(op string) error {
 	if !f.io.Enter(0) {
-		return &Error{Op: op, Object: f.st.Name, Code: HandleNotRegistered, Err: errDeregistered}
+		return &Error{Op: op, Object: f.Name(), Code: HandleNotRegistered, Err: errDeregistered}
 	}
 	return nil
 }
@@ -160,7 +164,7 @@ func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.io.Close() {
-		return &Error{Op: "deregister", Object: f.st.Name, Code: HandleNotRegistered}
+		return &Error{Op: "deregister", Object: f.Name(), Code: HandleNotRegistered}
 	}
 	d := f.drv
 	d.revokeFile(f)
@@ -171,6 +175,9 @@ func (f *File) Close() error {
 	}
 	d.mu.Unlock()
 	f.sums.end()
+	if f.st == nil {
+		return nil
+	}
 	return f.st.Close()
 }
 
@@ -195,7 +202,7 @@ func (f *File) Plan(dev int) (*route.Plan, error) {
 }
 
 func (f *File) noGPU(dev int) error {
-	return &Error{Op: "find a route for", Object: f.st.Name, Code: DeviceNotFound, Err: fmt.Errorf("GPU %d not found", dev)}
+	return &Error{Op: "find a route for", Object: f.Name(), Code: DeviceNotFound, Err: fmt.Errorf("GPU %d not found", dev)}
 }
 
 // SetCache says how reads of the file over staged routes use the page cache, from now
@@ -208,7 +215,10 @@ func (f *File) SetCache(mode route.CacheMode, total int64) error {
 	}
 	defer f.leave()
 	if mode > route.CacheAvoid || total < 0 {
-		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("%v, %d bytes", mode, total)}
+		return &Error{Op: op, Object: f.Name(), Code: InvalidValue, Err: fmt.Errorf("%v, %d bytes", mode, total)}
+	}
+	if f.st == nil {
+		return nil // a Source has no page cache
 	}
 	f.st.Reads().SetMode(mode, total)
 	drv := f.drv
@@ -223,7 +233,9 @@ func (f *File) StartReading(off, n int64) error {
 		return err
 	}
 	defer f.leave()
-	f.st.StartReading(off, n)
+	if f.st != nil {
+		f.st.StartReading(off, n)
+	}
 	return nil
 }
 
@@ -253,24 +265,24 @@ func (f *File) setRequirement(dev int, r requirement) error {
 	case dev < 0:
 		return f.noGPU(dev)
 	case r.route > route.Host:
-		return &Error{Op: op, Object: f.st.Name, Code: InvalidValue, Err: fmt.Errorf("unknown route %d", r.route)}
+		return &Error{Op: op, Object: f.Name(), Code: InvalidValue, Err: fmt.Errorf("unknown route %d", r.route)}
 	}
 	if err := f.drv.m.Require(r.route); err != nil {
-		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
+		return &Error{Op: op, Object: f.Name(), Code: IONotSupported, Err: err}
 	}
 	at := locationOf(dev, gpu.KindDevice)
 	f.planMu.Lock()
 	defer f.planMu.Unlock()
 	l, err := f.drv.ladderOf(dev, gpu.KindDevice)
 	if err != nil {
-		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
+		return &Error{Op: op, Object: f.Name(), Code: IONotSupported, Err: err}
 	}
 	p := l.Plan(f.src)
 	if r.route != route.None {
 		p = p.Try(f.src)
 	}
 	if p, err = r.apply(p); err != nil {
-		return &Error{Op: op, Object: f.st.Name, Code: IONotSupported, Err: err}
+		return &Error{Op: op, Object: f.Name(), Code: IONotSupported, Err: err}
 	}
 	f.require = r
 	for i := range f.plans {
@@ -332,5 +344,8 @@ func (f *File) Sync() error {
 		return err
 	}
 	defer f.leave()
+	if f.st == nil {
+		return f.syncSource()
+	}
 	return os.NewSyscallError("fdatasync", unix.Fdatasync(f.st.FD()))
 }

@@ -28,7 +28,7 @@ func (f *File) logPlan(at location, p *ladder.Plan) {
 		return
 	}
 	d := p.Describe()
-	f.drv.log.Debug("cufile: plan", "file", f.st.Name, "gpu", int(at)-1, "best", d.Best(), "routes", d.Uses, "declined", d.Declined)
+	f.drv.log.Debug("cufile: plan", "file", f.Name(), "gpu", int(at)-1, "best", d.Best(), "routes", d.Uses, "declined", d.Declined)
 }
 
 // logFallback logs a transfer that did not use the best route of its plan.
@@ -40,5 +40,5 @@ func (f *File) logFallback(ctx context.Context, p *ladder.Plan, r *route.Receipt
 	if why == nil {
 		return // a part of it did
 	}
-	f.drv.log.DebugContext(ctx, "cufile: fallback", "file", f.st.Name, "direction", r.Dir, "bytes", r.Bytes, "route", r.Route, "declined", why)
+	f.drv.log.DebugContext(ctx, "cufile: fallback", "file", f.Name(), "direction", r.Dir, "bytes", r.Bytes, "route", r.Route, "declined", why)
 }

@@ -94,7 +94,7 @@ func (s *sums) begin(f *File) *stats.File {
 		if err := p.Err(); err != nil {
 			f.drv.log.Debug("cufile: statistics stay in this process", "error", err)
 		}
-		s.open.Store(p.Attach(f.st.Name))
+		s.open.Store(p.Attach(f.Name()))
 	})
 	return s.open.Load()
 }

@@ -54,7 +54,7 @@ func (f *File) enqueue(s Stream, dir route.Dir, op StreamOp) error {
 		}
 	})
 	if err != nil {
-		return &Error{dir.String() + " in stream", f.st.Name, codeFor(err), err, ""}
+		return &Error{dir.String() + " in stream", f.Name(), codeFor(err), err, ""}
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (f *File) checkAsync(s Stream, dir route.Dir, mem gpu.Span) error {
 	}
 	defer f.leave()
 	if s == nil {
-		return &Error{op, f.st.Name, InvalidValue, errors.New("stream is nil"), ""}
+		return &Error{op, f.Name(), InvalidValue, errors.New("stream is nil"), ""}
 	}
 	if c, ok := s.(interface{ Capturing() (bool, error) }); ok {
 		capturing, err := c.Capturing()
@@ -76,7 +76,7 @@ func (f *File) checkAsync(s Stream, dir route.Dir, mem gpu.Span) error {
 			err = gpu.Fail("cuStreamIsCapturing", gpu.ErrStreamCaptureUnsupported, "file I/O cannot be part of a graph")
 		}
 		if err != nil {
-			return &Error{op, f.st.Name, CUDADriverError, err, "end the capture first"}
+			return &Error{op, f.Name(), CUDADriverError, err, "end the capture first"}
 		}
 	}
 	if p, err := f.drv.pointer(mem.Base); err == nil { // else the transfer reports it

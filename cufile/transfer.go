@@ -244,9 +244,9 @@ func (f *File) check(ctx context.Context, dir route.Dir, mem gpu.Span, off int64
 		return f.fail(dir, mem, InvalidValue, fmt.Errorf("offset %d plus length %d overflows", off, mem.Len))
 	case mem.Base == 0:
 		return f.fail(dir, mem, InvalidValue, errors.New("memory address is 0"))
-	case dir == route.Read && !f.st.Readable():
+	case dir == route.Read && f.st != nil && !f.st.Readable():
 		return f.fail(dir, mem, InvalidFileOpenFlag, errors.New("the file was opened write-only"))
-	case dir == route.Write && !f.st.Writable():
+	case dir == route.Write && f.st != nil && !f.st.Writable():
 		return f.fail(dir, mem, InvalidFileOpenFlag, errors.New("the file was opened read-only"))
 	}
 	return nil
@@ -281,5 +281,5 @@ func (f *File) fail(dir route.Dir, mem gpu.Span, c Code, err error) error {
 	if op, ok := err.(*ladder.OpError); ok {
 		err = op.Err // the file is named here
 	}
-	return &Error{Op: dir.String(), Object: f.st.Name + " <-> " + mem.String(), Code: c, Err: err}
+	return &Error{Op: dir.String(), Object: f.Name() + " <-> " + mem.String(), Code: c, Err: err}
 }

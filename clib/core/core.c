@@ -6,11 +6,13 @@
  */
 #include "core.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "../shim/gocore.h"
 #include "_cgo_export.h"
@@ -74,4 +76,21 @@ void culvert_call_host(uintptr_t fn, uintptr_t user)
 void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t user)
 {
 	((void (*)(void *, int, void *))fn)((void *)stream, status, (void *)user);
+}
+
+uintptr_t culvert_call_fs_type(uintptr_t fn, uintptr_t handle)
+{
+	return (uintptr_t)((const char *(*)(const void *))fn)((const void *)handle);
+}
+
+/* read and write of CUfileFSOps_t differ only in const. A function may return -1 and
+ * set errno, or return a negative errno. */
+int64_t culvert_call_fs_transfer(uintptr_t fn, uintptr_t handle, void *buf, size_t n, int64_t off)
+{
+	typedef ssize_t (*transfer)(const void *handle, void *, size_t, int64_t, const void *rdma_info);
+	errno = 0;
+	ssize_t done = ((transfer)fn)((const void *)handle, buf, n, off, NULL);
+	if (done == -1)
+		return errno > 0 ? -errno : -EIO;
+	return done;
 }

@@ -10,6 +10,8 @@ package main
 #include "core.h"
 extern void culvert_call_host(uintptr_t fn, uintptr_t user);
 extern void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t user);
+extern uintptr_t culvert_call_fs_type(uintptr_t fn, uintptr_t handle);
+extern int64_t culvert_call_fs_transfer(uintptr_t fn, uintptr_t handle, void *buf, size_t n, int64_t off);
 */
 import "C"
 
@@ -65,10 +67,10 @@ const headroom = 64 << 10
 func touch(room *[headroom]byte) { room[0] = 1 }
 
 //export culvertCall
-func culvertCall(fn C.int, thread *C.struct_culvert_thread, args unsafe.Pointer, errno *C.int32_t) C.int64_t {
+func culvertCall(fn C.int, thread *C.struct_culvert_thread, args unsafe.Pointer, sysErr *C.int32_t) C.int64_t {
 	t := (*softcuda.Thread)(unsafe.Pointer(thread))
 	v, e := core.Call(int(fn), t, (*dispatch.Words)(args))
-	*errno = C.int32_t(e)
+	*sysErr = C.int32_t(e)
 	return C.int64_t(v)
 }
 
@@ -81,4 +83,12 @@ func (caller) HostFunc(fn, user cmem.Ptr) {
 
 func (caller) StreamCallback(fn cmem.Ptr, stream handle.ID, status gpu.Code, user cmem.Ptr) {
 	C.culvert_call_stream(C.uintptr_t(fn), C.uintptr_t(stream), C.int(status), C.uintptr_t(user))
+}
+
+func (caller) FSType(fn, fs cmem.Ptr) cmem.Ptr {
+	return cmem.Ptr(C.culvert_call_fs_type(C.uintptr_t(fn), C.uintptr_t(fs)))
+}
+
+func (caller) FSTransfer(fn, fs cmem.Ptr, p []byte, off int64) int64 {
+	return int64(C.culvert_call_fs_transfer(C.uintptr_t(fn), C.uintptr_t(fs), unsafe.Pointer(unsafe.SliceData(p)), C.size_t(len(p)), C.int64_t(off)))
 }

@@ -24,6 +24,8 @@ type API struct {
 	Log func(function string, err error)
 	// Stream finds a stream of the thread's CUDA. It must be set.
 	Stream func(*softcuda.Thread, handle.ID) (cufile.Stream, error)
+	// Caller calls user-space file systems. It must be set.
+	Caller Caller
 
 	open func() (*machine.Machine, error)
 

@@ -12,23 +12,38 @@ import (
 )
 
 // CUfileFileHandleType.
-const handleTypeFD = 1
+const (
+	handleTypeFD        = 1
+	handleTypeUserSpace = 3
+)
 
 // descr is CUfileDescr_t.
 type descr struct {
-	_     structs.HostLayout
-	Type  int32
-	Pad0  [4]byte
-	FD    int32 // of the union with a pointer
-	Pad1  [4]byte
-	FSOps cmem.Ptr
+	_      structs.HostLayout
+	Type   int32
+	Pad0   [4]byte
+	Handle cmem.Ptr // or a descriptor in its low half
+	FSOps  cmem.Ptr
 }
 
-// HandleRegister is cuFileHandleRegister. Only file descriptors are supported.
+// register returns how the driver registers what the descr describes.
+func (de descr) register(call Caller) (func(*cufile.Driver) (*cufile.File, error), error) {
+	switch de.Type {
+	case handleTypeFD:
+		return func(drv *cufile.Driver) (*cufile.File, error) { return drv.RegisterFD(int(int32(de.Handle))) }, nil
+	case handleTypeUserSpace:
+		fs, err := newFileSystem(call, de.Handle, de.FSOps)
+		return func(drv *cufile.Driver) (*cufile.File, error) { return drv.RegisterSource(fs) }, err
+	}
+	return nil, &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d is not supported (only file descriptors and user-space file systems)", de.Type)}
+}
+
+// HandleRegister is cuFileHandleRegister. The function of a user-space file system is
+// called before any lock is held: it may call cuFile.
 func (a *API) HandleRegister(out, in cmem.Ptr) error {
-	de := cmem.Load[descr](in)
-	if de.Type != handleTypeFD {
-		return &cufile.Error{Op: "register", Object: "handle", Code: cufile.IONotSupported, Err: fmt.Errorf("handle type %d is not supported (only file descriptors)", de.Type)}
+	register, err := cmem.Load[descr](in).register(a.Caller)
+	if err != nil {
+		return err
 	}
 	cmem.Touch(out)
 	drv, err := a.driver()
@@ -37,7 +52,7 @@ func (a *API) HandleRegister(out, in cmem.Ptr) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f, err := drv.RegisterFD(int(de.FD))
+	f, err := register(drv)
 	a.stats.note(&a.stats.total.Basic.HdlRegisterOps, err)
 	if err != nil {
 		return err

@@ -24,6 +24,10 @@ type caller map[cmem.Ptr]func(user cmem.Ptr)
 
 func (c caller) HostFunc(fn, user cmem.Ptr) { c[fn](user) }
 
+// The C functions of user-space file systems are tested by a C program.
+func (caller) FSType(cmem.Ptr, cmem.Ptr) cmem.Ptr                 { return 0 }
+func (caller) FSTransfer(cmem.Ptr, cmem.Ptr, []byte, int64) int64 { return 0 }
+
 func (c caller) StreamCallback(fn cmem.Ptr, _ handle.ID, _ gpu.Code, user cmem.Ptr) { c[fn](user) }
 
 // A program acts as a C program: a Go core and one thread.

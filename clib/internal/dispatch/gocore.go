@@ -31,12 +31,19 @@ type Core struct {
 	machine *machine.Machine
 }
 
+// A Caller calls C functions of the program.
+type Caller interface {
+	softcuda.Caller
+	cufileapi.Caller
+}
+
 // New returns a Core that opens its machine in the first call that needs one.
-func New(call softcuda.Caller) *Core {
+func New(call Caller) *Core {
 	c := &Core{}
 	c.File = cufileapi.New(c.Machine)
 	c.File.Log = c.log
 	c.File.Stream = c.stream
+	c.File.Caller = call
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	return c
