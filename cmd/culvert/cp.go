@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,19 +26,23 @@ type cpOptions struct {
 	json    bool
 	receipt string
 	dryRun  bool
+	quiet   bool
 	// For directories.
-	jobs     int
-	follow   bool
-	preserve bool
+	jobs             int
+	follow           bool
+	preserve         bool
+	include, exclude []string
+	update           bool
 }
 
 func newCp() *cobra.Command {
 	var o cpOptions
 	cmd := &cobra.Command{
-		Use:   "cp SOURCE DEST",
+		Use:   "cp SOURCE... DEST",
 		Short: "Copy files and directories through GPU memory",
 		Long: `Copy SOURCE to DEST through GPU memory, each way over the best route, and print a
-receipt per direction.
+receipt per direction. Several sources are copied into the directory DEST, under
+their names.
 
 DEST is replaced atomically once all data is on stable storage: whatever happens,
 it is the old or the new file. Ctrl-C and errors remove the temporary file; one of
@@ -50,6 +55,10 @@ others kept. Symbolic links inside DEST are never followed. What cannot be read
 is reported at the end, and the rest is copied. To resume, rerun: DEST/` + transfer.JournalName + `
 lists finished files and is removed at the end. A finished file is copied
 again if it or its source has changed; with --verify it is read and compared.
+
+--include and --exclude choose entries of directories by patterns with *, ? and [a-z]:
+without a slash they are compared with names, with one with the path below SOURCE.
+--update leaves files alone that have the size and time of their source.
 
 A new file or directory has the mode of its source without what the umask takes;
 a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
@@ -70,8 +79,10 @@ EXIT STATUS
   culvert cp model.bin copy.bin --receipt receipt.json
   culvert cp rdma://127.0.0.1:18515/models/a.bin a.bin --verify
   culvert cp models /mnt/models --dry-run
-  culvert cp models /mnt/models --jobs 8 --verify`,
-		Args: args(cobra.ExactArgs(2)),
+  culvert cp models /mnt/models --jobs 8 --verify
+  culvert cp models /mnt/models --update --include '*.safetensors' --exclude old
+  culvert cp a.bin b.bin /mnt/backup --quiet`,
+		Args: args(cobra.MinimumNArgs(2)),
 		RunE: run(o.run),
 	}
 	f := cmd.Flags()
@@ -83,6 +94,11 @@ EXIT STATUS
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print errors only")
+	f.StringArrayVar(&o.include, "include", nil, "of directories, copy only files that match; may be repeated")
+	f.StringArrayVar(&o.exclude, "exclude", nil, "of directories, leave out what matches; may be repeated")
+	f.BoolVarP(&o.update, "update", "u", false, "of directories, leave out files with the size and time of their source")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "json")
 	f.IntVar(&o.jobs, "jobs", 4, "files to copy in parallel")
 	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
@@ -99,14 +115,16 @@ type copyJob interface {
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cp %s %s: %w", a[0], a[1], err)
+			err = fmt.Errorf("cp %s: %w", strings.Join(a, " "), err)
 		}
 	}()
 	opts, err := o.parse()
 	if err != nil {
 		return usageError{err}
 	}
-	job, err := planCopy(ctx, a[0], a[1], transfer.PlanOptions{Follow: o.follow, Preserve: o.preserve})
+	job, err := planAll(ctx, a[:len(a)-1], a[len(a)-1], transfer.PlanOptions{
+		Follow: o.follow, Preserve: o.preserve, Update: o.update, Filter: transfer.Filter{Include: o.include, Exclude: o.exclude},
+	})
 	if err != nil {
 		return err
 	}
@@ -124,11 +142,13 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if far, ok := job.(*remoteCopy); ok {
 		far.machine = m
 	}
-	res, err := job.run(ctx, drv, opts)
+	res, err := job.run(o.context(ctx), drv, opts)
 	if err != nil {
 		return err
 	}
-	err = show(out, o.json, res)
+	if !o.quiet {
+		err = show(out, o.json, res)
+	}
 	if o.receipt != "" {
 		if rerr := saveJSON(o.receipt, res); rerr != nil {
 			err = errors.Join(err, fmt.Errorf("the copy is complete, but its receipt is not: %w", rerr))
@@ -187,6 +207,93 @@ func samePath(a, b string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
+// quietly is the key of a context in which copies show no progress.
+type quietly struct{}
+
+func (o *cpOptions) context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, quietly{}, o.quiet)
+}
+
+// progressTo returns where a copy shows its progress.
+func progressTo(ctx context.Context) (f *os.File, quiet bool) {
+	quiet, _ = ctx.Value(quietly{}).(bool)
+	return os.Stderr, quiet
+}
+
+// planAll plans one copy, or several into a directory.
+func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanOptions) (copyJob, error) {
+	if len(sources) == 1 {
+		return planCopy(ctx, sources[0], dst, o)
+	}
+	if st, err := os.Stat(dst); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("%d sources need a directory, and %s is none (fix: mkdir %s)", len(sources), dst, dst)
+	}
+	var many manyCopies
+	into := map[string]string{}
+	for _, src := range sources {
+		if strings.HasPrefix(src, "rdma://") {
+			return nil, fmt.Errorf("%s: a file of another host is copied alone", src)
+		}
+		name := filepath.Base(filepath.Clean(src))
+		if other, ok := into[name]; ok {
+			return nil, fmt.Errorf("%s and %s would both become %s", other, src, filepath.Join(dst, name))
+		}
+		into[name] = src
+		job, err := planCopy(ctx, src, filepath.Join(dst, name), o)
+		if err != nil {
+			return nil, err
+		}
+		many = append(many, job)
+	}
+	return many, nil
+}
+
+// manyCopies are copies one after the other. One that fails does not stop the rest.
+type manyCopies []copyJob
+
+func (m manyCopies) String() string {
+	var b strings.Builder
+	for _, job := range m {
+		b.WriteString(strings.TrimSuffix(job.String(), "\n") + "\n")
+	}
+	return b.String()
+}
+
+func (m manyCopies) paths() (list []string) {
+	for _, job := range m {
+		list = append(list, job.paths()...)
+	}
+	return list
+}
+
+func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+	var results manyResults
+	var errs error
+	for _, job := range m {
+		res, err := job.run(ctx, drv, opts)
+		if ctx.Err() != nil {
+			return nil, errors.Join(errs, err)
+		}
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		results = append(results, res)
+	}
+	return results, errs
+}
+
+// manyResults print one after the other, and as a list in JSON.
+type manyResults []fmt.Stringer
+
+func (m manyResults) String() string {
+	var b strings.Builder
+	for _, res := range m {
+		b.WriteString(strings.TrimSuffix(res.String(), "\n") + "\n")
+	}
+	return b.String()
+}
+
 func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
 	if job, ok, err := planRemote(src, dst); ok {
 		return job, err
@@ -225,9 +332,11 @@ func (c *fileCopy) String() string {
 func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
 
 func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
-	meter := human.NewMeter(os.Stderr)
-	defer meter.Done()
-	opts.Advance = meter.Advance
+	if f, quiet := progressTo(ctx); !quiet {
+		meter := human.NewMeter(f)
+		defer meter.Done()
+		opts.Advance = meter.Advance
+	}
 	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
 }
 
@@ -242,8 +351,10 @@ func (c treeCopy) paths() (list []string) {
 }
 
 func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
-	p := newProgress(os.Stderr, c.Tree)
-	defer p.done()
-	opts.Watch = p
+	if f, quiet := progressTo(ctx); !quiet {
+		p := newProgress(f, c.Tree)
+		defer p.done()
+		opts.Watch = p
+	}
 	return c.Copy(ctx, drv, opts)
 }

@@ -45,6 +45,7 @@ type TreeResult struct {
 	Links    int            `json:"links"` // copied as links
 	Hard     int            `json:"hard_links,omitempty"`
 	Skipped  []TreeSkip     `json:"skipped"` // not copied
+	Same     int            `json:"unchanged,omitempty"`
 	Bytes    int64          `json:"bytes"`
 	Holes    int64          `json:"holes,omitempty"` // bytes that are holes, and not moved
 	Seconds  float64        `json:"seconds"`
@@ -70,6 +71,9 @@ func (r *TreeResult) String() string {
 	}
 	if r.Done > 0 {
 		fmt.Fprintf(&b, " done-before=%d", r.Done)
+	}
+	if r.Same > 0 {
+		fmt.Fprintf(&b, " unchanged=%d", r.Same)
 	}
 	if r.Verified {
 		b.WriteString(" verified")
@@ -119,7 +123,7 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	}
 	c := &treeCopy{tree: t, drv: drv, opts: o, failed: map[string]bool{}, errs: slices.Clone(t.errs)}
 	c.res = TreeResult{
-		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped,
+		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped, Same: t.Unchanged,
 		Read:  &route.Receipt{Dir: route.Read, Machine: drv.Machine()},
 		Write: &route.Receipt{Dir: route.Write, Machine: drv.Machine()},
 	}

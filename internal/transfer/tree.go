@@ -28,6 +28,8 @@ type Tree struct {
 	Hard    []TreeLink `json:"hard_links,omitempty"` // to files of the tree
 	Skipped []TreeSkip `json:"skipped"`
 	Failed  []TreeSkip `json:"unreadable,omitempty"` // not copied, which is an error
+	// Unchanged counts the files that PlanOptions.Update leaves alone.
+	Unchanged int `json:"unchanged,omitempty"`
 
 	source string // absolute, for the journal
 	opts   PlanOptions
@@ -39,6 +41,8 @@ type Tree struct {
 type PlanOptions struct {
 	Follow   bool // follow symbolic links of the source
 	Preserve bool // keep hard links; files must have been copied with Options.Preserve
+	Filter        // what of the source belongs to it
+	Update   bool // leave files alone whose size and time of modification are those of the source
 }
 
 // A TreeDir is a directory to create. The root's path is ".".
@@ -76,7 +80,7 @@ type TreeSkip struct {
 // copy was stopped, the plan resumes it. What cannot be read is in Failed.
 func PlanTree(ctx context.Context, src, dst string, o PlanOptions) (*Tree, error) {
 	t := &Tree{Source: src, Dest: dst, Dirs: []TreeDir{}, Files: []TreeFile{}, Links: []TreeLink{}, Skipped: []TreeSkip{}, opts: o}
-	if err := t.check(); err != nil {
+	if err := errors.Join(o.Filter.check(), t.check()); err != nil {
 		return nil, err
 	}
 	w := &walker{ctx: ctx, tree: t, seen: map[[2]uint64]string{}}
@@ -247,6 +251,9 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 		w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "the name of a temporary file of culvert"})
 		return nil
 	}
+	if w.tree.opts.excludes(rel) {
+		return nil
+	}
 	st, err := w.src.Stat(rel)
 	if w.tree.opts.Follow && errors.Is(err, os.ErrNotExist) {
 		return dangling(w.src.Path(rel), err)
@@ -258,6 +265,9 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 	case unix.S_IFDIR:
 		return w.dir(rel, above)
 	case unix.S_IFREG:
+		if !w.tree.opts.includes(rel) {
+			return nil
+		}
 		return w.file(rel, st)
 	case unix.S_IFLNK:
 		target, err := w.src.Readlink(rel)
@@ -288,6 +298,10 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	case there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return fmt.Errorf("%s is a directory, and %s is a file", w.dst.Path(rel), w.src.Path(rel))
 	case there != nil:
+		if w.tree.opts.Update && unchanged(st, there) {
+			w.tree.Unchanged++
+			return nil
+		}
 		f.Replace = true
 		f.Done = w.journal.has(rel, st, there, w.tree.opts.Preserve)
 	}
@@ -301,6 +315,12 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	}
 	w.tree.Files = append(w.tree.Files, f)
 	return nil
+}
+
+// unchanged reports whether a file has the size and time of its source. Names of one
+// file are compared by the copy, which keeps them together.
+func unchanged(src, dst *unix.Stat_t) bool {
+	return dst.Mode&unix.S_IFMT == unix.S_IFREG && src.Nlink == 1 && src.Size == dst.Size && src.Mtim == dst.Mtim
 }
 
 func nameHash(path string) uint64 {
@@ -351,6 +371,9 @@ func (t *Tree) String() string {
 	}
 	for _, s := range t.Skipped {
 		fmt.Fprintf(&b, "skip     %s: %s\n", human.Name(s.Path), s.Why)
+	}
+	if t.Unchanged > 0 {
+		fmt.Fprintf(&b, "same     %d unchanged files\n", t.Unchanged)
 	}
 	files, done, bytes, doneBytes := t.Totals()
 	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", t.Source, t.Dest, files-done, files, human.Size(bytes-doneBytes), human.Size(bytes))
