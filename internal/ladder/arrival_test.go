@@ -326,3 +326,36 @@ func TestDetectionProbability(t *testing.T) {
 		}
 	}
 }
+
+// The same for one write.
+func TestWriteDetectionProbability(t *testing.T) {
+	const trials = 4000
+	s := newSamples([32]byte{6})
+	for _, c := range []struct{ size, from, len int64 }{
+		{32 << 10, 0, 4 << 10}, // one request of two, if the memory begins inside a GPU page
+		{32 << 10, 4 << 10, 28 << 10},
+		{1 << 20, 512 << 10, 512 << 10},
+		{1 << 20, 64 << 10, 64 << 10},
+		{1 << 20, 0, 4 << 10},
+		{16 << 20, 3 << 20, 1 << 20},
+		{64 << 20, 0, 1 << 20},
+	} {
+		found := 0
+		for range trials {
+			places := readBacks(c.size)
+			hit := false
+			for k := range places {
+				at := s.inPart(c.size, k, places)
+				hit = hit || at >= c.from && at < c.from+c.len
+			}
+			if hit {
+				found++
+			}
+		}
+		want := min(float64(c.len)/float64(min(max(c.size/maxReadBacks, readBackStep), c.size)), 1)
+		got := float64(found) / trials
+		if tolerance := 4 * math.Sqrt(want*(1-want)/trials); math.Abs(got-want) > tolerance+1e-9 {
+			t.Errorf("%d bytes at %d of a write of %d: found %.4f, computed %.4f ± %.4f", c.len, c.from, c.size, got, want, tolerance)
+		}
+	}
+}

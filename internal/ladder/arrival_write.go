@@ -102,16 +102,23 @@ func (v *prover) readBack(r Route, op *Op, n int64) (*mismatch, route.Arrival, e
 	}
 	s := v.pool.Get().(*samples)
 	defer v.pool.Put(s)
-	places := min(max(n/readBackStep, 1), maxReadBacks)
+	places := readBacks(n)
 	for k := range places {
-		a, b := n*k/places, n*(k+1)/places
-		at := a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize
-		found, err := v.readBackPlace(r, op, s, at)
+		found, err := v.readBackPlace(r, op, s, s.inPart(n, k, places))
 		if found != nil || err != nil {
 			return found, route.ArrivalReported, err
 		}
 	}
 	return nil, route.ArrivalSampled, nil
+}
+
+// readBacks is how many places of a write of n bytes are read back.
+func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks) }
+
+// inPart chooses a place in part k of n bytes.
+func (s *samples) inPart(n, k, parts int64) int64 {
+	a, b := n*k/parts, n*(k+1)/parts
+	return a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize
 }
 
 // readBackPlace compares one place. After a difference it compares again: another
