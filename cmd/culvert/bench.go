@@ -26,6 +26,7 @@ import (
 type benchOptions struct {
 	pattern, sizes, threads string
 	batch                   int
+	async                   bool
 	mem                     string
 	noRegister              bool
 	routes                  string
@@ -55,6 +56,8 @@ memory, file I/O without the GPU, which shows what is left to gain.
 
 Calls are synchronous: --threads callers submit --batch requests each, so threads
 x batch are in flight; there is no --depth. Peers run a batch sequentially.
+With --async a caller enqueues its requests on a CUDA stream of its own and waits
+for the stream, which runs them one after the other. Peers do not use streams.
 
 LINK is the fraction of the pinned-copy rate, HOST the bytes through host memory,
 CACHED the part of the file in the page cache before the run. Figures of the
@@ -78,6 +81,7 @@ EXIT STATUS
 	f.StringVar(&o.sizes, "bs", "1M", "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
 	f.StringVar(&o.threads, "threads", "1", "concurrent callers: a number or a list 1,8,16")
 	f.IntVar(&o.batch, "batch", 1, "requests per call")
+	f.BoolVar(&o.async, "async", false, "enqueue requests on streams, one per caller")
 	f.StringVar(&o.mem, "mem", "device", "kind of memory: device, virtual, host or managed")
 	f.BoolVar(&o.noRegister, "no-register", false, "use unregistered buffers")
 	f.StringVar(&o.routes, "route", "", `routes, comma-separated, or "all" usable ones (default: automatic)`)
@@ -282,7 +286,7 @@ func (o *benchOptions) methods(b *bench.Bench) (list []bench.Method, err error) 
 		}
 	}
 	for _, id := range routes {
-		list = append(list, bench.Method{Route: id})
+		list = append(list, bench.Method{Route: id, Async: o.async})
 	}
 	for _, name := range o.peers {
 		p := bench.Peer(name)

@@ -119,6 +119,7 @@ func (p Peer) Check() error {
 type Method struct {
 	Peer  Peer // "" means Culvert
 	Route route.ID
+	Async bool // Culvert in streams: each caller has one
 }
 
 // FindLibcufile returns the path of NVIDIA's library; path, if it is not empty, or
@@ -141,7 +142,7 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 	var err error
 	switch m.Peer {
 	case "":
-		e, err = culvertEngine(b.drv, b.file, b.dev.Info().Index, m.Route, w.Register)
+		e, err = culvertEngine(b.drv, b.file, b.dev, m, w.Register)
 	case PeerLibcufile:
 		e, err = libcufileEngine(b.dev, b.file, libcufile, w.Register)
 	case PeerPread:

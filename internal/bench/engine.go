@@ -44,31 +44,38 @@ func oneByOne(mem gpu.Span, move func(dir route.Dir, mem gpu.Span, off int64) (i
 	return &caller{do, close}
 }
 
-// culvertEngine is Culvert over one required route, or over the one it chooses.
-func culvertEngine(drv *cufile.Driver, f *os.File, dev int, only route.ID, register bool) (*engine, error) {
+// culvertEngine is Culvert over one required route, or over the one it chooses, by calls
+// that wait or in streams.
+func culvertEngine(drv *cufile.Driver, f *os.File, dev gpu.Device, m Method, register bool) (*engine, error) {
 	file, err := drv.Register(f)
 	if err != nil {
 		return nil, err
 	}
 	e := &engine{name: "culvert", close: func() { file.Close() }}
-	if only != route.None {
-		if err := file.Require(dev, only); err != nil {
+	if m.Async {
+		e.name += "/async"
+	}
+	if m.Route != route.None {
+		if err := file.Require(dev.Info().Index, m.Route); err != nil {
 			file.Close()
 			return nil, err
 		}
-		e.name += "/" + only.String()
+		e.name += "/" + m.Route.String()
 	}
 	e.caller = func(mem gpu.Span) (*caller, error) {
+		release := func() {}
+		if register {
+			buf, err := drv.RegisterBuffer(mem.Addr(), mem.Len)
+			if err != nil {
+				return nil, err
+			}
+			mem, release = buf.Span(), func() { buf.Close() }
+		}
+		if m.Async {
+			return newAsyncCaller(dev, file, mem, release)
+		}
 		c := &culvertCaller{drv: drv, file: file, mem: mem}
-		if !register {
-			return &caller{c.do, func() {}}, nil
-		}
-		buf, err := drv.RegisterBuffer(mem.Addr(), mem.Len)
-		if err != nil {
-			return nil, err
-		}
-		c.mem = buf.Span()
-		return &caller{c.do, func() { buf.Close() }}, nil
+		return &caller{c.do, release}, nil
 	}
 	return e, nil
 }

@@ -51,7 +51,7 @@ var gdsioOptions = []option{
 	{'o', "OFFSET", "only 0 is supported", size(func(j *Job) *int64 { return &j.Offset })},
 	{'i', "SIZE|MIN:MAX:STEP", "bytes per request; a range runs each size in turn", setBlocks},
 	{'m', "N", "memory: 0 cudaMalloc, 1 cuMem, 2 cudaMallocHost", number(func(j *Job) *int { return &j.Memory }, 0, 2)},
-	{'x', "N", "transfer: 0 GPUD, 1 CPUONLY, 2 CPU_GPU, 3 CPU_ASYNC_GPU, 4 CPU_CACHED_GPU, 6 GPU_BATCH", setTransfer},
+	{'x', "N", "transfer: 0 GPUD, 1 CPUONLY, 2 CPU_GPU, 3 CPU_ASYNC_GPU, 4 CPU_CACHED_GPU, 5 GPU_ASYNC, 6 GPU_BATCH", setTransfer},
 	{'I', "N", "operation: 0 read, 1 write, 2 randread, 3 randwrite", number(func(j *Job) *int { return &j.Operation }, 0, 3)},
 	{'B', "N", "requests per batch, with -x 6", number(func(j *Job) *int { return &j.Batch }, 1, 256)},
 	{'T', "SECONDS", "run for this time instead of once through the file", setTime},
@@ -99,8 +99,8 @@ func setTime(j *Job, v string) error {
 
 func setTransfer(j *Job, v string) error {
 	n, err := strconv.Atoi(v)
-	if err != nil || n < 0 || n >= len(transferNames) || transferNames[n] == "" {
-		return fmt.Errorf("want 0, 1, 2, 3, 4 or 6")
+	if err != nil || n < 0 || n >= len(transferNames) {
+		return fmt.Errorf("want a number from 0 to %d", len(transferNames)-1)
 	}
 	j.Transfer = n
 	return nil
@@ -198,7 +198,7 @@ func GDSIOHelp() string {
 }
 
 var (
-	transferNames = [...]string{"GPUD", "CPUONLY", "CPU_GPU", "CPU_ASYNC_GPU", "CPU_CACHED_GPU", "", "GPU_BATCH"}
+	transferNames = [...]string{"GPUD", "CPUONLY", "CPU_GPU", "CPU_ASYNC_GPU", "CPU_CACHED_GPU", "GPU_ASYNC", "GPU_BATCH"}
 	operations    = [...]bench.Pattern{bench.SeqRead, bench.SeqWrite, bench.RandRead, bench.RandWrite}
 	opNames       = [...]string{"READ", "WRITE", "RANDREAD", "RANDWRITE"}
 	kinds         = [...]gpu.Kind{gpu.KindDevice, gpu.KindVirtual, gpu.KindHost}
@@ -228,6 +228,8 @@ func (j *Job) method() bench.Method {
 		return bench.Method{Peer: bench.PeerPread}
 	case 3, 4:
 		return bench.Method{Route: route.Ring}
+	case 5:
+		return bench.Method{Async: true}
 	}
 	return bench.Method{}
 }

@@ -89,22 +89,22 @@ func (s *fileSystem) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // all calls fn until it has moved all of p. none is the error if it moves nothing.
-func (s *fileSystem) all(op string, fn cmem.Ptr, p []byte, off int64, none error) (int, error) {
-	for done := 0; ; {
-		if done == len(p) {
-			return done, nil
-		}
+func (s *fileSystem) all(op string, fn cmem.Ptr, p []byte, off int64, none error) (done int, err error) {
+	for done < len(p) {
 		n := s.call.FSTransfer(fn, s.handle, p[done:], off+int64(done))
 		switch {
+		case n == -int64(unix.EINTR): // again, as with a file
 		case n < 0:
 			return done, negated(n)
 		case n == 0:
 			return done, none
 		case n > int64(len(p)-done):
 			return done, fmt.Errorf("%s of fs_ops returned %d for %d bytes: %w", op, n, len(p)-done, unix.EIO)
+		default:
+			done += int(n)
 		}
-		done += int(n)
 	}
+	return done, nil
 }
 
 // negated is the errno of a negative result. The system has none above 4095.

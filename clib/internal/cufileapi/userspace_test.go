@@ -19,6 +19,8 @@ type archive struct {
 	data   []byte
 	most   int // how many bytes a call moves
 	result int64
+	signal bool // every other call is interrupted
+	calls  int
 }
 
 func (a *archive) FSType(cmem.Ptr, cmem.Ptr) cmem.Ptr {
@@ -29,6 +31,9 @@ func (a *archive) FSType(cmem.Ptr, cmem.Ptr) cmem.Ptr {
 }
 
 func (a *archive) FSTransfer(fn, _ cmem.Ptr, p []byte, off int64) int64 {
+	if a.calls++; a.signal && a.calls%2 == 1 {
+		return -int64(unix.EINTR)
+	}
 	if a.result != 0 {
 		return a.result
 	}
@@ -50,9 +55,10 @@ func (a *archive) open(t *testing.T) *fileSystem {
 	return fs
 }
 
-// A function that moves a few bytes per call is called until all have moved.
+// A function that moves a few bytes per call, or is interrupted, is called until all
+// have moved.
 func TestUserSpaceMovesAll(t *testing.T) {
-	a := &archive{kind: []byte("test\x00"), data: []byte("0123456789"), most: 3}
+	a := &archive{kind: []byte("test\x00"), data: []byte("0123456789"), most: 3, signal: true}
 	fs := a.open(t)
 	p := make([]byte, 8)
 	if n, err := fs.ReadAt(p, 1); n != 8 || err != nil || string(p) != "12345678" {
