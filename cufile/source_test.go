@@ -135,3 +135,35 @@ func TestSourceErrors(t *testing.T) {
 		t.Errorf("nil: %v", err)
 	}
 }
+
+// A source takes part in the order of a stream.
+func TestSourceInStream(t *testing.T) {
+	f := newFixture(t, softConfig(), 8192)
+	s := &shelf{data: bytes.Clone(f.data)}
+	h, err := f.drv.RegisterSource(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := f.dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	mem := gpu.Span{Base: f.alloc(4096), Len: 4096}
+	results := make(chan error, 3)
+	op := func(off int64) cufile.StreamOp {
+		return cufile.StreamOp{Mem: mem, Off: off, Done: func(_ route.Receipt, err error) { results <- err }}
+	}
+	if err := errors.Join(h.ReadAsync(stream, op(0)), h.WriteAsync(stream, op(4096)), h.WriteAsync(stream, op(8192)), stream.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-results, <-results); err != nil {
+		t.Error(err)
+	}
+	if err := <-results; !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("write behind the end: %v", err)
+	}
+	if !bytes.Equal(s.data[4096:], f.data[:4096]) {
+		t.Error("the second block is not a copy of the first")
+	}
+}
