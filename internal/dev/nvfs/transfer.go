@@ -175,7 +175,7 @@ func (b *Buffer) writeChunk(f *File, p chunk) (int64, error) {
 	}
 	n, err := b.request(f, p, abi.NVFS_IOCTL_WRITE)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: the range in the file is damaged", ErrNotDirect)
+		err = fmt.Errorf("%w: the range that was written holds other bytes", ErrNotDirect)
 	}
 	return n, err
 }
