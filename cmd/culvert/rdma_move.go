@@ -56,7 +56,7 @@ file gets its name there when it is complete and on stable storage.`
 		Use:   verb + " HOST:PORT NAME FILE",
 		Short: short,
 		Long: long + ` Print a receipt per direction. A lost
-connection is made again, and the transfer goes on where it was.
+connection is made again, and the transfer resumes.
 
 The options of gpu_direct_rdma_access that mean the same have its letters: -a, -p, -s,
 -n, -t, -D and -u.

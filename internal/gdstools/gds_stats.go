@@ -18,7 +18,7 @@ func Stats(s *stats.Snapshot, level int, out io.Writer) error {
 	p.line("cuFile STATS VERSION : culvert")
 	p.line("GLOBAL STATS:")
 	p.line("Total Files: %d", len(s.Files))
-	p.line("Total Read Errors : %d", s.Totals.Errors)
+	p.line("Total Errors : %d", s.Totals.Errors)
 	p.line("Total Read Size (MiB): %d", in>>20)
 	p.line("Total Write Size (MiB): %d", written>>20)
 	p.line("Read IO count: %d", reads)

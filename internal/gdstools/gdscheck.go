@@ -45,7 +45,7 @@ func Check(r *check.Report, version string, asked bool, out io.Writer) error {
 	}
 	p.section("GPU INFO:")
 	for _, g := range devices.GPUs {
-		p.line(" GPU index %d %s supports GDS", g.Index, g.Name)
+		p.line(" GPU index %d %s %s", g.Index, g.Name, support(&g))
 	}
 	p.section("PLATFORM INFO:")
 	p.line(" Kernel: %s", r.Kernel)
@@ -58,6 +58,16 @@ func Check(r *check.Report, version string, asked bool, out io.Writer) error {
 		p.line(" Platform verification succeeded")
 	}
 	return nil
+}
+
+// support says whether the driver lets other devices reach the GPU's memory.
+func support(g *check.GPU) string {
+	for _, a := range g.Attributes {
+		if a.Name == "GPU_DIRECT_RDMA_SUPPORTED" && a.Known && a.Value == 1 {
+			return "supports GDS"
+		}
+	}
+	return "does not support GDS"
 }
 
 type printer struct{ w io.Writer }

@@ -107,7 +107,8 @@ func TestLine(t *testing.T) {
 
 // The verdict fails without a GPU and names a software machine.
 func TestCheckVerdict(t *testing.T) {
-	gpu := check.Devices{GPUs: []check.GPU{{}}, Modules: []check.Module{{Name: "nvidia_fs", Loaded: true, Detail: "version: 2.28"}}}
+	able := check.GPU{Attributes: []check.Attribute{{Name: "GPU_DIRECT_RDMA_SUPPORTED", Value: 1, Known: true}}}
+	gpu := check.Devices{GPUs: []check.GPU{able, {}}, Modules: []check.Module{{Name: "nvidia_fs", Loaded: true, Detail: "version: 2.28"}}}
 	for _, tt := range []struct {
 		name  string
 		r     check.Report
@@ -117,6 +118,8 @@ func TestCheckVerdict(t *testing.T) {
 	}{
 		{"hardware", check.Report{Devices: gpu}, false, "NVMe               : Supported\n", false},
 		{"hardware", check.Report{Devices: gpu}, false, "Platform verification succeeded\n", false},
+		{"GPUs", check.Report{Devices: gpu}, false, " supports GDS\n", false},
+		{"GPUs", check.Report{Devices: gpu}, false, " does not support GDS\n", false},
 		{"software", check.Report{Software: &gpu}, true, "succeeded (software machine", false},
 		{"nobody asked", check.Report{Software: &gpu, NoGPU: "no driver"}, false, "nvidia_fs version:  not loaded", true},
 	} {

@@ -54,7 +54,7 @@ func Verify(ctx context.Context, drv *cufile.Driver, dev int, path string, chunk
 		}
 		off += int64(n)
 	}
-	fmt.Fprintf(out, "gpu index :%d,file :%s,RING buffer size :0,gpu buffer alignment :4096,gpu buffer offset :0,file offset :0,io_requested :%d\n", dev, path, chunk)
+	fmt.Fprintf(out, "gpu index :%d,file :%s,gpu buffer offset :0,file offset :0,io_requested :%d\n", dev, path, chunk)
 	_, err = fmt.Fprintln(out, "Data Verification Success")
 	return err
 }

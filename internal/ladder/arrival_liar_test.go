@@ -33,7 +33,7 @@ const (
 
 var lieNames = [numLies]string{"honest", "dropped", "misdirected", "delayed", "duplicated", "transformed"}
 
-// A liar is a direct route that lies if it is told to.
+// A liar is a direct route that reports false successes on request.
 type liar struct {
 	Route
 	v     *prover

@@ -36,7 +36,7 @@ const (
 	noSuperBlock = "the client identifies files by stat: the super block's number passes the check, and damages the file"
 	zeroBytes    = "a WRITE of 0 bytes has stored the shadow buffer"
 	falseHole    = "the module calls data a hole, because no driver moved it"
-	short        = "the module answers less than was asked: the client goes on where it ended"
+	short        = "the module moves fewer bytes than requested: the client requests the rest"
 	unseen       = "the module says full count, and other bytes arrived: only the proof of arrival finds it"
 )
 
