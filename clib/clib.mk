@@ -92,6 +92,25 @@ lib-hardware: lib programs
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 
+# Programs of others, for a machine with a GPU and no network. fio is nobody's to
+# distribute here: FIO is the path of one with the libcufile engine, if you have one.
+FIO ?=
+CLIENTS_PYTHON ?= 3.12
+CLIENTS_KIT = $(BIN)/clients-hardware
+
+## clients-hardware: fio, NIXL, InstantTensor, fastsafetensors and ours, to be measured on a machine with a GPU (FIO=, CLIENTS_PYTHON=)
+.PHONY: clients-hardware
+clients-hardware: lib
+	rm -rf $(CLIENTS_KIT) && mkdir -p $(CLIENTS_KIT)/lib $(CLIENTS_KIT)/culvert
+	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(CLIENTS_KIT)/lib
+	cp python/culvert/*.py $(CLIENTS_KIT)/culvert
+	cp clib/clients/hardware/run.sh clib/clients/hardware/bench.py clib/clients/hardware/table.py \
+		clib/clients/hardware/nixl_client.py clib/clients/hardware/loader.py $(CLIENTS_KIT)
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $(CLIENTS_KIT)/culvert-command ./cmd/culvert
+	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(CLIENTS_KIT)/blocks clib/clients/hardware/blocks.c $(PROGRAM_LIBS)
+	if [ -n "$(FIO)" ]; then install -s $(FIO) $(CLIENTS_KIT)/fio; fi
+	python3 clib/clients/hardware/pack.py $(CLIENTS_KIT)/wheels $(CLIENTS_PYTHON) $$(grep -v '^#' clib/clients/hardware/requirements.txt)
+
 # The libraries have their own directory, because all programs would use a
 # libcuda.so.1 in a search path. "culvert run" and pkg-config know the directory.
 PREFIX ?= /usr/local
