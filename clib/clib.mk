@@ -77,19 +77,20 @@ $(BIN)/clients/stamp: clib/clients/requirements.txt
 	$(BIN)/clients/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-# What programs/hardware.sh needs on a machine with a GPU and without Go: our
+# What programs/hardware.sh and versus.sh need on a machine with a GPU and without Go: our
 # libcufile and Go core, the programs, the call-by-call tests and their results.
 ## lib-hardware: what the C programs need on a machine with a GPU, into bin/hardware
 .PHONY: lib-hardware
 lib-hardware: lib programs
 	rm -rf $(BIN)/hardware && mkdir -p $(BIN)/hardware/lib
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(BIN)/hardware/lib
-	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/clients/*.py clib/testdata/*.txt $(BIN)/hardware
+	cp $(PROGRAMS:%=$(BIN)/programs/%) clib/programs/*.sh clib/programs/stock.json clib/clients/*.py clib/testdata/*.txt $(BIN)/hardware
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/hardware/cost-go ./clib/cost
-	for p in driver runtime misuse fork quiet stress context cost lease leases host signals cancel streams; do \
+	for p in driver runtime misuse fork quiet stress context cost lease leases host signals cancel streams later blocks; do \
 		$(CC) -std=gnu11 $(PROGRAM_FLAGS) -pthread -Wl,--as-needed -o $(BIN)/hardware/$$p clib/testdata/$$p.c $(PROGRAM_LIBS) || exit 1; done
 	go run ./clib/differential cases $(BIN)/hardware/cases.txt
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl
+	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/pace clib/testdata/pace.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 
 # Programs of others, for a machine with a GPU and no network. fio is nobody's to

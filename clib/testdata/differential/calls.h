@@ -13,6 +13,12 @@ void say(const char *function, const char *format, ...) __attribute__((format(pr
 /* STATUS notes a call that returns a status. */
 #define STATUS(name, what, ...) say(#name, "%s%s%d", what, *what ? " = " : "", (int)F(name)(__VA_ARGS__).err)
 
+/* say_count notes what a read or a write returned. */
+void say_count(const char *function, const char *what, ssize_t n);
+
+/* path_of is a name in the directory of the cases. */
+void path_of(char *path, size_t room, const char *name);
+
 /* handle_of registers a descriptor, and notes that. */
 CUfileHandle_t handle_of(int fd);
 

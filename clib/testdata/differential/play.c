@@ -2,11 +2,12 @@
  * Runs the cases of package cufiletest on a libcufile, NVIDIA's or ours, and records
  * the result of every call and its effects on memory and file.
  *
- *	play LIBRARY CASES DISK SHM OUT
+ *	play LIBRARY CASES DISK SHM OUT [SECONDS]
  *
  * LIBRARY is loaded by that path. CASES is what "go run ./clib/differential
  * cases" writes. Files are made in DISK and, for cases that say so, in SHM. OUT
- * becomes JSON of the form that package cufiletest reads.
+ * becomes JSON of the form that package cufiletest reads. After SECONDS no other child
+ * begins, and the cases that are left are missing.
  *
  * A child runs the cases. If one kills it, or takes longer than 15 seconds, that is
  * the outcome of the case, and another child continues with the next.
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "play.h"
@@ -102,6 +104,26 @@ void *symbol(const char *name)
 	if (!p)
 		die("%s", dlerror());
 	return p;
+}
+
+/* The functions that the library lacks. The parent, which does not load it, learns
+ * them from its first child. */
+static struct lacking {
+	char names[16][64];
+	int count;
+} *lacking;
+
+int has(const char *name)
+{
+	for (int i = 0; i < lacking->count; i++)
+		if (strcmp(lacking->names[i], name) == 0)
+			return 0;
+	if (!library || dlsym(library, name))
+		return 1;
+	if (lacking->count == (int)(sizeof lacking->names / sizeof *lacking->names))
+		die("too many functions are missing");
+	snprintf(lacking->names[lacking->count++], sizeof lacking->names[0], "%s", name);
+	return 0;
 }
 
 static void load(const char *path)
@@ -278,9 +300,34 @@ static void note_death(struct told *cases, int status)
 	cases->lines[cases->count++] = line;
 }
 
-static void play_all(const char *library, const char *disk, const char *shm, struct told *head, struct told *cases)
+/* look_up fills the list of missing functions. */
+static void look_up(const char *path)
 {
-	while (!cases->done && cases->count < total()) {
+	pid_t pid = fork();
+	if (pid < 0)
+		die("fork: %s", strerror(errno));
+	if (pid == 0) {
+		load(path);
+		total();
+		_exit(0);
+	}
+	int status = 0;
+	waitpid(pid, &status, 0);
+	if (status != 0)
+		die("%s cannot be used", path);
+}
+
+static void *shared(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		die("mmap: %s", strerror(errno));
+	return p;
+}
+
+static void play_all(const char *library, const char *disk, const char *shm, time_t end, struct told *head, struct told *cases)
+{
+	while (!cases->done && cases->count < total() && time(NULL) < end) {
 		int pipes[2], status = 0;
 		memset(now, 0, sizeof *now);
 		if (pipe(pipes) != 0)
@@ -306,15 +353,15 @@ static void play_all(const char *library, const char *disk, const char *shm, str
 int main(int argc, char **argv)
 {
 	struct told head = {0}, cases = {0};
-	if (argc != 6) {
-		fprintf(stderr, "usage: %s LIBRARY CASES DISK SHM OUT\n", argv[0]);
+	if (argc < 6 || argc > 7) {
+		fprintf(stderr, "usage: %s LIBRARY CASES DISK SHM OUT [SECONDS]\n", argv[0]);
 		return 2;
 	}
-	now = mmap(NULL, sizeof *now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (now == MAP_FAILED)
-		die("mmap: %s", strerror(errno));
+	now = shared(sizeof *now);
+	lacking = shared(sizeof *lacking);
 	read_cases(argv[2]);
-	play_all(argv[1], argv[3], argv[4], &head, &cases);
+	look_up(argv[1]);
+	play_all(argv[1], argv[3], argv[4], time(NULL) + (argc > 6 ? atol(argv[6]) : 3600), &head, &cases);
 	FILE *out = fopen(argv[5], "w");
 	if (!out)
 		die("%s: %s", argv[5], strerror(errno));

@@ -55,14 +55,17 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 
 /* symbol is a function of the library by name. */
 void *symbol(const char *name);
+int has(const char *name);
 
 /* A case written in C. */
 struct call_case {
 	const char *name;
 	void (*play)(void);
+	const char *needs; /* a function that older libraries lack, or NULL */
 };
 
-extern const struct call_case queue_cases[]; /* up to one without a name */
+/* Each up to one without a name. */
+extern const struct call_case queue_cases[], life_cases[], newer_cases[];
 const struct call_case *call_case(int i);    /* or NULL, when there are no more */
 void make_calls(const struct call_case *c, const char *directory, struct outcomes *o);
 

@@ -269,16 +269,16 @@ static void stream_bad(void)
 }
 
 const struct call_case queue_cases[] = {
-	{"calls/batch-setup", batch_setup},
-	{"calls/batch-null", batch_null},
-	{"calls/batch-read", batch_read},
-	{"calls/batch-write", batch_write},
-	{"calls/batch-bad", batch_bad},
-	{"calls/batch-handle", batch_handle},
-	{"calls/batch-unknown", batch_unknown},
-	{"calls/stream-register", stream_register},
-	{"calls/stream-reads", stream_reads},
-	{"calls/stream-write", stream_write},
-	{"calls/stream-bad", stream_bad},
-	{NULL, NULL},
+	{"calls/batch-setup", batch_setup, NULL},
+	{"calls/batch-null", batch_null, NULL},
+	{"calls/batch-read", batch_read, NULL},
+	{"calls/batch-write", batch_write, NULL},
+	{"calls/batch-bad", batch_bad, NULL},
+	{"calls/batch-handle", batch_handle, NULL},
+	{"calls/batch-unknown", batch_unknown, NULL},
+	{"calls/stream-register", stream_register, NULL},
+	{"calls/stream-reads", stream_reads, NULL},
+	{"calls/stream-write", stream_write, NULL},
+	{"calls/stream-bad", stream_bad, NULL},
+	{NULL, NULL, NULL},
 };
