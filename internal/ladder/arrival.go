@@ -33,13 +33,14 @@ type prover struct {
 	pool   sync.Pool
 	now    func() time.Time
 	wait   func(time.Duration)
+	trial  int // transfers of a stack that are compared widely
 
 	mu     sync.Mutex
 	flying []*samples // reads in flight
 }
 
 func newProver(device gpu.Device, os dev.OS, log *slog.Logger, routes []Route) *prover {
-	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, routes: routes, stacks: stacksOf(os), now: time.Now, wait: time.Sleep}
+	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, routes: routes, stacks: stacksOf(os), now: time.Now, wait: time.Sleep, trial: trialTransfers}
 	v.pool.New = func() any {
 		var seed [32]byte
 		rand.Read(seed[:])
@@ -136,6 +137,7 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 		rec.Arrival = level
 		if level == route.ArrivalProved {
 			v.file(op.file()).reads[t.ID].Store(true)
+			v.known(t.ID, op.Dir, op.file()).proofs.Add(1)
 		}
 		return nil
 	}

@@ -24,6 +24,7 @@ type knownStack struct {
 	proved  atomic.Bool
 	lie     atomic.Pointer[route.Decline]
 	strikes atomic.Int32 // writes that read back otherwise
+	proofs  atomic.Int32 // transfers that were compared widely since the last difference
 }
 
 // knownStacks is what is known about the block stacks of one machine.
@@ -93,6 +94,17 @@ func (v *prover) file(f *storage.File) *provedFile {
 
 func (v *prover) known(id route.ID, dir route.Dir, f *storage.File) *knownStack {
 	return v.file(f).known[id][dir]
+}
+
+// trialTransfers is how many transfers of a stack, in each direction of a route, are
+// compared widely before samples will do. A stack that lies once in n transfers passes
+// with probability (1-1/n)^64: 8 in a million if n is 6, about a half if n is 100.
+const trialTransfers = 64
+
+// onTrial reports whether an op is compared widely. started are those of its batch
+// that already are.
+func (v *prover) onTrial(id route.ID, op *Op, started int) bool {
+	return int(v.known(id, op.Dir, op.file()).proofs.Load())+started < v.trial
 }
 
 // learned says why an op must not take a direct route: its stack has lied, or this op

@@ -16,7 +16,7 @@ import (
 )
 
 // liarTransfers is how many transfers each direct route makes beside a liar.
-var liarTransfers = flag.Int("liar.transfers", 600, "transfers of each direct route and direction beside a liar")
+var liarTransfers = flag.Int("liar.transfers", 240, "transfers of each direct route and direction beside a liar")
 
 // A lie is what happens to a transfer that is reported as done.
 type lie int
@@ -173,6 +173,7 @@ func newLiarLab(t *testing.T, device gpu.Device, r Route, mem gpu.Span, id route
 	below := &viewRoute{l: l}
 	l.v = newProver(device, tree{}, nil, []Route{r})
 	l.v.stacks = new(knownStacks)
+	l.v.trial = 0
 	l.v.wait = func(time.Duration) {}
 	l.v.now = func() time.Time { return time.Now().Add(time.Hour) } // the file is old
 	l.v.pool.New = func() any { return newSamples([32]byte{7}) }
@@ -219,6 +220,7 @@ func (l *liarLab) forget(all bool) {
 		for dir := range p.known[id] {
 			p.known[id][dir].lie.Store(nil)
 			p.known[id][dir].strikes.Store(0)
+			p.known[id][dir].proofs.Store(0)
 			if all {
 				p.known[id][dir].proved.Store(false)
 			}
@@ -266,52 +268,61 @@ func (l *liarLab) fileBytes(off, n uint64) []byte {
 }
 
 // Beside a liar, in each direction of each direct route, nothing that is acknowledged
-// is wrong, and every lie is found.
+// is wrong, and every lie is found: while the stack is on trial, and by samples alone.
 func TestLiars(t *testing.T) {
-	liarLabs(t, func(t *testing.T, l *liarLab) {
-		for _, dir := range []route.Dir{route.Read, route.Write} {
-			l.forget(true)
-			rnd := rand.New(rand.NewPCG(11, uint64(dir)))
-			told, first := 0, 0
-			for i := range *liarTransfers {
-				n := uint64(4096) << rnd.IntN(6)
-				at := uint64(rnd.IntN(int((labSize/2-n)/4096)+1)) * 4096
-				off := uint64(rnd.IntN(int((liarFile-n)/4096)+1)) * 4096
-				if dir == route.Write {
-					l.setGPU(at, noisy(int(n), byte(i)))
-				}
-				l.liar.next = honest
-				if rnd.IntN(5) == 0 {
-					l.liar.next = 1 + lie(rnd.IntN(int(numLies)-1))
-				}
-				if l.liar.next == misdirected && dir == route.Write {
-					l.liar.next = dropped
-				}
-				if rnd.IntN(20) == 0 {
-					l.forget(true) // the next one is the first again
-					first++
-				}
-				r, err := l.run(dir, off, at, n)
-				lied := l.liar.next != honest
-				if err != nil || r.Bytes != int64(n) {
-					t.Fatalf("%v %d: %v, %v", dir, i, &r, err)
-				}
-				if got, want := l.gpuBytes(at, n), l.fileBytes(off, n); string(got) != string(want) {
-					t.Fatalf("%v %d, %s: acknowledged %d bytes at %d that are wrong: %v", dir, i, lieNames[l.liar.next], n, off, &r)
-				}
-				if d := r.Declined[l.id]; lied != (d != nil) || lied && d.Test != "arrival" || lied != (r.Route == route.Host) {
-					t.Fatalf("%v %d, %s: %v, declined %v", dir, i, lieNames[l.liar.next], &r, d)
-				}
-				if lied {
-					told++
-					l.forget(false)
-				}
+	for what, trial := range map[string]int{"on trial": trialTransfers, "trusted": 0} {
+		t.Run(what, func(t *testing.T) {
+			liarLabs(t, func(t *testing.T, l *liarLab) {
+				l.v.trial = trial
+				besideLiar(t, l)
+			})
+		})
+	}
+}
+
+func besideLiar(t *testing.T, l *liarLab) {
+	for _, dir := range []route.Dir{route.Read, route.Write} {
+		l.forget(true)
+		rnd := rand.New(rand.NewPCG(11, uint64(dir)))
+		told, first := 0, 0
+		for i := range *liarTransfers {
+			n := uint64(4096) << rnd.IntN(6)
+			at := uint64(rnd.IntN(int((labSize/2-n)/4096)+1)) * 4096
+			off := uint64(rnd.IntN(int((liarFile-n)/4096)+1)) * 4096
+			if dir == route.Write {
+				l.setGPU(at, noisy(int(n), byte(i)))
 			}
-			if told == 0 || first == 0 {
-				t.Errorf("%v: %d lies, %d first transfers: the test is too honest", dir, told, first)
+			l.liar.next = honest
+			if rnd.IntN(5) == 0 {
+				l.liar.next = 1 + lie(rnd.IntN(int(numLies)-1))
+			}
+			if l.liar.next == misdirected && dir == route.Write {
+				l.liar.next = dropped
+			}
+			if rnd.IntN(20) == 0 {
+				l.forget(true) // the next one is the first again
+				first++
+			}
+			r, err := l.run(dir, off, at, n)
+			lied := l.liar.next != honest
+			if err != nil || r.Bytes != int64(n) {
+				t.Fatalf("%v %d: %v, %v", dir, i, &r, err)
+			}
+			if got, want := l.gpuBytes(at, n), l.fileBytes(off, n); string(got) != string(want) {
+				t.Fatalf("%v %d, %s: acknowledged %d bytes at %d that are wrong: %v", dir, i, lieNames[l.liar.next], n, off, &r)
+			}
+			if d := r.Declined[l.id]; lied != (d != nil) || lied && d.Test != "arrival" || lied != (r.Route == route.Host) {
+				t.Fatalf("%v %d, %s: %v, declined %v", dir, i, lieNames[l.liar.next], &r, d)
+			}
+			if lied {
+				told++
+				l.forget(false)
 			}
 		}
-	})
+		if told == 0 || first == 0 {
+			t.Errorf("%v: %d lies, %d first transfers: the test is too honest", dir, told, first)
+		}
+	}
 }
 
 // What a receipt says of a transfer that was compared.

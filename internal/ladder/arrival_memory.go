@@ -54,6 +54,36 @@ func (w *view) load(b []byte, off uint64) (err error) {
 	return nil
 }
 
+// storeSentinels puts the sentinels of places into the op's memory.
+func (w *view) storeSentinels(places []place) error {
+	return w.each(places, func(p *place, mapped []byte) { wc.Store(mapped, p.sentinel[:]) },
+		func(p *place, a gpu.Addr) error { return w.copies.in(w.op, a, p.sentinel[:]) })
+}
+
+// loadPlaces reads what the op's memory has at places.
+func (w *view) loadPlaces(places []place) error {
+	return w.each(places, func(p *place, mapped []byte) { wc.Load(p.got[:], mapped) },
+		func(p *place, a gpu.Addr) error { return w.copies.out(w.op, p.got[:], a) })
+}
+
+// each accesses the op's memory at each place, by the CPU or by a copy. One guard is
+// for all of them: it costs more than an access.
+func (w *view) each(places []place, byCPU func(*place, []byte), byCopy func(*place, gpu.Addr) error) (err error) {
+	if w.mapped == nil {
+		for k := range places {
+			if err := byCopy(&places[k], w.op.Mem.Addr()+gpu.Addr(places[k].off-w.op.Off)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	defer wc.Guard(wc.Arm(), &err)
+	for k := range places {
+		byCPU(&places[k], w.mapped[places[k].off-w.op.Off:])
+	}
+	return nil
+}
+
 // readCached reads a place of a file if it is in the page cache.
 func readCached(f *storage.File, b []byte, off int64) bool {
 	if f.Buffered() < 0 || !f.Readable() {

@@ -2,7 +2,6 @@ package ladder
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,27 +11,6 @@ import (
 	"github.com/culvert-io/culvert/internal/wc"
 	"github.com/culvert-io/culvert/route"
 )
-
-const (
-	// placeSize is what is compared at a place: a cache line, which costs as much as
-	// one byte of it.
-	placeSize = 64
-	// sentinelStep is how much of a read has one sentinel, compareStep how much has one
-	// place that the host reads too: that costs a system call.
-	sentinelStep = 64 << 10
-	compareStep  = 256 << 10
-	maxSentinels = 64
-)
-
-// A place is a few bytes of a read, filled with a sentinel before it.
-type place struct {
-	off      int64 // in the file
-	op       int
-	sentinel [placeSize]byte
-	want     [placeSize]byte // what the host reads there
-	known    bool            // want is known
-	wanted   bool            // want is being read
-}
 
 // samples are the places of a batch of reads.
 type samples struct {
@@ -45,14 +23,14 @@ type samples struct {
 	ops      []Op           // whose places are being read from the drive
 	cold     sync.WaitGroup // until they are read
 	readCold func()         // readWanted, made once: a go statement with arguments allocates
-	got      [placeSize]byte
-	block    []byte // aligned memory for one read of the drive
+	host     []byte         // what the host reads of two blocks
+	block    []byte         // aligned memory for one read of the drive
 }
 
 type interval struct{ from, to uint64 }
 
 func newSamples(seed [32]byte) *samples {
-	s := &samples{rand: rand.NewChaCha8(seed), block: alignedBytes(hostPage, hostPage)}
+	s := &samples{rand: rand.NewChaCha8(seed), host: make([]byte, 2*placeBlock+placeSize), block: alignedBytes(4*hostPage, hostPage)}
 	s.readCold = s.readWanted
 	return s
 }
@@ -162,67 +140,15 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	if to-from < placeSize {
 		return
 	}
-	if !v.file(f).reads[t.ID].Load() {
+	if !v.file(f).reads[t.ID].Load() || v.onTrial(t.ID, op, len(s.wide)) {
 		s.wide = append(s.wide, v.prepareWide(r, s, op, i, from, to))
 		return
 	}
-	v.choosePlaces(s, op, i, from, to)
+	first := len(s.places)
+	s.choosePlaces(f, i, from, to)
 	mem := v.view(r, op, false)
-	for k := range s.places {
-		if p := &s.places[k]; p.op == i && mem.store(uint64(p.off-op.Off), p.sentinel[:]) != nil {
-			s.places = s.places[:k] // no sentinel, no sample
-			return
-		}
-	}
-}
-
-// choosePlaces chooses a place in each step of a read, and which of them the host
-// reads.
-func (v *prover) choosePlaces(s *samples, op *Op, i int, from, to int64) {
-	n := min(max((to-from)/sentinelStep, 1), maxSentinels)
-	every := max(n*compareStep/max(to-from, compareStep), 1)
-	turn := int64(s.rand.Uint64() % uint64(every))
-	for k := range n {
-		a, b := from+(to-from)*k/n, from+(to-from)*(k+1)/n
-		p := place{op: i, off: a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize}
-		word := s.rand.Uint64()
-		for w := 0; w < placeSize; w += 8 {
-			binary.LittleEndian.PutUint64(p.sentinel[w:], word)
-		}
-		if k%every == turn {
-			p.known = readCached(op.file(), p.want[:], p.off)
-			p.wanted = !p.known
-		}
-		s.places = append(s.places, p)
-	}
-}
-
-// startCold begins to read from the drive what the page cache does not have, while the
-// route moves the bytes.
-func (s *samples) startCold(ops []Op) {
-	for k := range s.places {
-		if s.places[k].wanted {
-			s.ops = ops
-			s.cold.Add(1)
-			go s.readCold()
-			return
-		}
-	}
-}
-
-// waitCold waits until that is done.
-func (s *samples) waitCold() {
-	s.cold.Wait()
-	s.ops = nil
-}
-
-func (s *samples) readWanted() {
-	defer s.cold.Done()
-	for k := range s.places {
-		if p := &s.places[k]; p.wanted {
-			f := s.ops[p.op].file()
-			p.known = f.Direct() >= 0 && readDrive(f, f.Direct(), p.want[:], p.off, s.block) == nil
-		}
+	if mem.storeSentinels(s.places[first:]) != nil {
+		s.places = s.places[:first] // no sentinels, no sample
 	}
 }
 
@@ -235,20 +161,32 @@ func (s *samples) compare(v *prover, r Route, op *Op, n int64, i int) (*mismatch
 	}
 	level := route.ArrivalReported
 	mem := v.view(r, op, false)
-	for k := range s.places {
-		p := &s.places[k]
-		if p.op != i || p.off+placeSize > op.Off+n {
-			continue
-		}
-		if err := mem.load(s.got[:], uint64(p.off-op.Off)); err != nil {
-			return nil, level, err
-		}
+	places := s.of(i)
+	if err := mem.loadPlaces(places); err != nil {
+		return nil, level, err
+	}
+	for k := range places {
+		p := &places[k]
 		switch {
-		case p.known && s.got != p.want, !p.known && s.got == p.sentinel:
-			return &mismatch{p.off, bytes.Clone(s.got[:]), bytes.Clone(p.want[:]), p.known}, level, nil
+		case p.off+placeSize > op.Off+n: // the file has ended before it
+		case p.known && p.got != p.want, !p.known && p.got == p.sentinel:
+			return &mismatch{p.off, bytes.Clone(p.got[:]), bytes.Clone(p.want[:]), p.known}, level, nil
 		case p.known:
 			level = route.ArrivalSampled
 		}
 	}
 	return nil, level, nil
+}
+
+// of are the places of op i.
+func (s *samples) of(i int) []place {
+	a := 0
+	for a < len(s.places) && s.places[a].op != i {
+		a++
+	}
+	b := a
+	for b < len(s.places) && s.places[b].op == i {
+		b++
+	}
+	return s.places[a:b]
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -292,10 +293,8 @@ func (failing) Run(context.Context, []Op, []route.Receipt) error { return unix.E
 // docs/direct.md says.
 func TestDetectionProbability(t *testing.T) {
 	const size, trials = 1 << 20, 4000
-	v := &prover{}
 	s := newSamples([32]byte{5})
 	f := directFile(t, noisy(size, 1))
-	op := Op{Src: FileSource(f), Mem: gpu.Span{Len: size}}
 	for _, c := range []struct {
 		what string
 		len  int64 // of the fault
@@ -303,18 +302,21 @@ func TestDetectionProbability(t *testing.T) {
 		want float64
 	}{
 		{"64 KiB lost", 64 << 10, true, 1},
-		{"64 KiB changed", 64 << 10, false, 1.0 / 4},
-		{"4 KiB lost", 4 << 10, true, 1.0 / 16},
-		{"4 KiB changed", 4 << 10, false, 1.0 / 64},
+		// Step 13 is compared once in four reads. Once in four, step 12 is; then one place
+		// in 16 is in its last block, and the second one in the block after it.
+		{"64 KiB changed", 64 << 10, false, 1.0/4 + 1.0/64},
+		{"4 KiB lost", 4 << 10, true, 1 - (1-1.0/16)*(1-1.0/64)},
+		{"4 KiB changed", 4 << 10, false, 1.0/64 + 1.0/64},
 		{"512 KiB changed", 512 << 10, false, 1},
 	} {
 		found := 0
 		from := int64(13*(64<<10)) / c.len * c.len // a fixed one: the places must be random
 		for range trials {
 			s.places = s.places[:0]
-			v.choosePlaces(s, &op, 0, 0, size)
-			for _, p := range s.places {
-				if p.off >= from && p.off < from+c.len && (c.lost || p.known || p.wanted) {
+			s.choosePlaces(f, 0, 0, size)
+			for k, p := range s.places {
+				compared := p.known || p.wanted || p.beside && s.places[k-1].wanted
+				if p.off >= from && p.off < from+c.len && (c.lost || compared) {
 					found++
 					break
 				}
@@ -327,35 +329,79 @@ func TestDetectionProbability(t *testing.T) {
 	}
 }
 
-// The same for one write.
+// The same for one write. A place is as often in each block, and a second one in the
+// block after it.
 func TestWriteDetectionProbability(t *testing.T) {
 	const trials = 4000
 	s := newSamples([32]byte{6})
-	for _, c := range []struct{ size, from, len int64 }{
-		{32 << 10, 0, 4 << 10}, // one request of two, if the memory begins inside a GPU page
-		{32 << 10, 4 << 10, 28 << 10},
-		{1 << 20, 512 << 10, 512 << 10},
-		{1 << 20, 64 << 10, 64 << 10},
-		{1 << 20, 0, 4 << 10},
-		{16 << 20, 3 << 20, 1 << 20},
-		{64 << 20, 0, 1 << 20},
+	for _, c := range []struct {
+		size, from, len int64
+		want            float64
+	}{
+		{32 << 10, 0, 4 << 10, 1.0 / 8}, // the first block is after none
+		{32 << 10, 8 << 10, 4 << 10, 2.0 / 8},
+		{32 << 10, 4 << 10, 28 << 10, 1}, // all but one block: a drive that repeats it
+		{32 << 10, 0, 28 << 10, 1},
+		{1 << 20, 512 << 10, 512 << 10, 129.0 / 256},
+		{1 << 20, 64 << 10, 64 << 10, 17.0 / 256},
+		{1 << 20, 64 << 10, 4 << 10, 2.0 / 256},
+		{16 << 20, 3 << 20, 1 << 20, 1},
+		{64 << 20, 0, 1 << 20, 1.0 / 4},
 	} {
 		found := 0
 		for range trials {
-			places := readBacks(c.size)
-			hit := false
-			for k := range places {
-				at := s.inPart(c.size, k, places)
-				hit = hit || at >= c.from && at < c.from+c.len
-			}
-			if hit {
+			s.places = s.places[:0]
+			s.chooseReadBacks(0, c.size)
+			if slices.ContainsFunc(s.places, func(p place) bool { return p.off >= c.from && p.off < c.from+c.len }) {
 				found++
 			}
 		}
-		want := min(float64(c.len)/float64(min(max(c.size/maxReadBacks, readBackStep), c.size)), 1)
 		got := float64(found) / trials
-		if tolerance := 4 * math.Sqrt(want*(1-want)/trials); math.Abs(got-want) > tolerance+1e-9 {
-			t.Errorf("%d bytes at %d of a write of %d: found %.4f, computed %.4f ± %.4f", c.len, c.from, c.size, got, want, tolerance)
+		if tolerance := 4 * math.Sqrt(c.want*(1-c.want)/trials); math.Abs(got-c.want) > tolerance+1e-9 {
+			t.Errorf("%d bytes at %d of a write of %d: found %.4f, computed %.4f ± %.4f", c.len, c.from, c.size, got, c.want, tolerance)
 		}
 	}
+}
+
+// The first transfers of a stack are compared in full, in each direction, and those of
+// another file on it are not. A write that reads back otherwise begins the trial again.
+func TestTrial(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		const trial = 3
+		l.v.trial = trial
+		n := 0
+		run := func(dir route.Dir) route.Arrival {
+			t.Helper()
+			n++
+			r, err := l.run(dir, uint64(n%8)<<16, 0, 64<<10)
+			if err != nil {
+				t.Fatalf("%v %d: %v, %v", dir, n, &r, err)
+			}
+			return r.Arrival
+		}
+		expect := func(what string, dir route.Dir, proved int) {
+			t.Helper()
+			for i := range proved + 2 {
+				want := route.ArrivalSampled
+				if i < proved {
+					want = route.ArrivalProved
+				}
+				if got := run(dir); got != want {
+					t.Errorf("%s: %v %d: %v, want %v", what, dir, i, got, want)
+				}
+			}
+		}
+		expect("a new stack", route.Read, trial)
+		expect("a new stack", route.Write, trial)
+		l.liar.next = transformed
+		l.setGPU(0, noisy(64<<10, 9))
+		if got := run(route.Write); got != route.NotDirect {
+			t.Errorf("a lie: %v", got)
+		}
+		l.liar.next = honest
+		expect("after a strike", route.Write, trial)
+		l.file = directFile(t, noisy(liarFile, 4))
+		expect("another file", route.Read, 1) // its first read
+		expect("another file", route.Write, 0)
+	})
 }

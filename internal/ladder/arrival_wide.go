@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// wideBytes is how much of the first read of a file is compared: all of a shorter
-	// one, pages of widePage bytes in every part of a longer one.
-	wideBytes = 1 << 20
-	widePage  = 4096
+	// wideBytes is how much of a transfer is compared widely: all of a shorter one, and
+	// of a longer one widePart bytes in each sixteenth. Each part is a read of the drive.
+	wideBytes    = 1 << 20
+	widePartSize = 64 << 10
 )
 
-// A wideProof compares the first read of a file by a route.
+// A wideProof compares a read widely: the first one of a file by a route, and the first
+// ones of its stack.
 type wideProof struct {
 	op    int
 	mem   view
@@ -70,11 +71,11 @@ func wideParts(s *samples, from, to int64) (parts []widePart) {
 	if to-from <= wideBytes {
 		return []widePart{{from, int(to - from), uint32(s.rand.Uint64())}}
 	}
-	const n = wideBytes / widePage
+	const n = wideBytes / widePartSize
 	for k := range int64(n) {
 		a, b := from+(to-from)*k/n, from+(to-from)*(k+1)/n
-		off := a + int64(s.rand.Uint64()%uint64(b-a-widePage+1))
-		parts = append(parts, widePart{off, widePage, uint32(s.rand.Uint64())})
+		off := a + int64(s.rand.Uint64()%uint64(b-a-widePartSize+1))
+		parts = append(parts, widePart{off, widePartSize, uint32(s.rand.Uint64())})
 	}
 	return parts
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// readBackStep is how much of a write has one place that is read back: each is a
-	// read of the drive.
+	// readBackStep is how much of a write has two places that are read back, by one read
+	// of the drive.
 	readBackStep = 1 << 20
 	maxReadBacks = 16
 	// writeStrikes is how many writes may read back otherwise before a stack is not
@@ -68,15 +68,18 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 	return err
 }
 
-// confirm reads back a sample of op i.
+// confirm reads op i back, by sample once its stack has passed the trial.
 func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i int) error {
 	o := &ops[i]
-	found, level, err := v.readBack(r, o, res[i].Bytes)
+	found, level, err := v.readBack(r, t, o, res[i].Bytes)
 	switch {
 	case err != nil:
 		return o.failAt(o.Off, " by reading the write back", err)
 	case found == nil:
 		res[i].Arrival = level
+		if level == route.ArrivalProved {
+			v.known(t.ID, route.Write, o.file()).proofs.Add(1)
+		}
 		return nil
 	}
 	if err := checkAllocated(ops[i:i+1], 0); err != nil {
@@ -87,7 +90,9 @@ func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i in
 
 // denyWrite is the error of a write that reads back otherwise.
 func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
-	if v.known(t.ID, route.Write, o.file()).strikes.Add(1) >= writeStrikes {
+	k := v.known(t.ID, route.Write, o.file())
+	k.proofs.Store(0) // on trial again
+	if k.strikes.Add(1) >= writeStrikes {
 		return &RejectedError{v.condemn(t.ID, o, found.String()+" after a write"), errNotArrived}
 	}
 	d := decline(t.ID, "arrival", found.String()+" after a write", "")
@@ -95,53 +100,87 @@ func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
 	return &RejectedError{d, errNotArrived}
 }
 
-// readBack compares places of a write with what the drive has.
-func (v *prover) readBack(r Route, op *Op, n int64) (*mismatch, route.Arrival, error) {
+// readBack compares places of a write with what the drive has, or, while its stack is on
+// trial, all of it.
+func (v *prover) readBack(r Route, t *Traits, op *Op, n int64) (*mismatch, route.Arrival, error) {
 	if v.file(op.file()).back() < 0 || n < placeSize {
 		return nil, route.ArrivalReported, nil
 	}
 	s := v.pool.Get().(*samples)
 	defer v.pool.Put(s)
-	places := readBacks(n)
-	for k := range places {
-		found, err := v.readBackPlace(r, op, s, s.inPart(n, k, places))
+	if v.onTrial(t.ID, op, 0) {
+		return v.readBackWidely(r, op, s, n)
+	}
+	s.places = s.places[:0]
+	s.chooseReadBacks(op.Off, n)
+	found, err := v.settled(func() (*mismatch, error) { return v.comparePlaces(r, op, s) })
+	return found, route.ArrivalSampled, err
+}
+
+// readBacks is how many pairs of places of a write of n bytes are read back.
+func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks) }
+
+// chooseReadBacks chooses places of a write, in two neighbouring blocks each.
+func (s *samples) chooseReadBacks(off, n int64) {
+	for k, parts := int64(0), readBacks(n); k < parts; k++ {
+		at := off + s.inPart(n, k, parts)
+		s.places = append(s.places, place{off: at})
+		if at, ok := s.inNextBlock(at, off, off+n); ok {
+			s.places = append(s.places, place{off: at, beside: true})
+		}
+	}
+}
+
+// comparePlaces compares GPU memory with the drive at the places of a write.
+func (v *prover) comparePlaces(r Route, op *Op, s *samples) (*mismatch, error) {
+	f, mem := op.file(), v.view(r, op, false)
+	if err := mem.loadPlaces(s.places); err != nil {
+		return nil, err
+	}
+	var err error
+	for k := range s.places {
+		if !s.places[k].beside {
+			s.readTogether(k, func(b []byte, off int64) bool {
+				err = readDrive(f, v.file(f).back(), b, off, s.block)
+				return err == nil
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p := &s.places[k]; p.got != p.want {
+			return firstDifference(bytes.Clone(p.got[:]), bytes.Clone(p.want[:]), p.off), nil
+		}
+	}
+	return nil, nil
+}
+
+// readBackWidely compares all of a write, or parts of a long one.
+func (v *prover) readBackWidely(r Route, op *Op, s *samples, n int64) (*mismatch, route.Arrival, error) {
+	mem := v.view(r, op, true)
+	for _, p := range wideParts(s, op.Off, op.Off+n) {
+		written := make([]byte, p.n)
+		found, err := v.settled(func() (*mismatch, error) {
+			if err := mem.load(written, uint64(p.off-op.Off)); err != nil {
+				return nil, err
+			}
+			return v.equalBack(op.file(), written, p.off)
+		})
 		if found != nil || err != nil {
 			return found, route.ArrivalReported, err
 		}
 	}
-	return nil, route.ArrivalSampled, nil
+	return nil, route.ArrivalProved, nil
 }
 
-// readBacks is how many places of a write of n bytes are read back.
-func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks) }
-
-// inPart chooses a place in part k of n bytes.
-func (s *samples) inPart(n, k, parts int64) int64 {
-	a, b := n*k/parts, n*(k+1)/parts
-	return a + int64(s.rand.Uint64()%uint64(max((b-a)/placeSize, 1)))*placeSize
-}
-
-// readBackPlace compares one place. After a difference it compares again: another
-// process may be writing.
-func (v *prover) readBackPlace(r Route, op *Op, s *samples, at int64) (found *mismatch, err error) {
-	f, mem := op.file(), v.view(r, op, false)
-	s.places = append(s.places[:0], place{})
-	p := &s.places[0] // in memory of the pool: a variable here would be allocated
-	for try := range 2 {
-		if try > 0 {
-			v.wait(clockStep)
-		}
-		if err := mem.load(p.want[:], uint64(at)); err != nil {
-			return nil, err
-		}
-		if err := readDrive(f, v.file(f).back(), s.got[:], op.Off+at, s.block); err != nil {
-			return nil, err
-		}
-		if s.got == p.want {
-			return nil, nil
-		}
+// settled compares again after a difference: another process may be writing.
+func (v *prover) settled(compare func() (*mismatch, error)) (*mismatch, error) {
+	found, err := compare()
+	if found != nil && err == nil {
+		v.wait(clockStep)
+		found, err = compare()
 	}
-	return firstDifference(bytes.Clone(p.want[:]), bytes.Clone(s.got[:]), op.Off+at), nil
+	return found, err
 }
 
 // saved is what a range of a file held before a write.

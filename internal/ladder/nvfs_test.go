@@ -202,7 +202,7 @@ func TestNVFSWritesNewFiles(t *testing.T) {
 	l.check(err)
 	l.plan = plan
 	r, err := l.run(context.Background(), route.Write, 0, labSize)
-	if err != nil || r.Route != route.NVFS || r.Arrival != route.ArrivalSampled || r.Host != (route.ByteCount{Evidence: route.Reported}) {
+	if err != nil || r.Route != route.NVFS || r.Arrival != route.ArrivalProved || r.Host != (route.ByteCount{Evidence: route.Reported}) {
 		t.Errorf("%v, %v", &r, err)
 	}
 	l.fileHolds(bytes.Repeat([]byte{0xC5}, labSize))
