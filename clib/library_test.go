@@ -202,11 +202,49 @@ func callByCall(t *testing.T, name string) {
 }
 
 func TestMissing(t *testing.T) {
-	r := run(t, libraries(t), compile(t, "missing.c"))
-	diff(t, "missing", r.stdout, "801 801\n801 801\n801 801\n")
-	diff(t, "missing", r.stderr, `culvert: cudaGraphCreate is not supported by the software machine
-culvert: cuGraphCreate is not supported by the software machine
+	exe := compile(t, "missing.c")
+	r := run(t, libraries(t), exe)
+	diff(t, "missing", r.stdout, `801 801
+801 801
+801 801
+last error 801, then 0
+last error of a launch 801
+last error of a launch 801
+stub 0 1
+table 500
 `)
+	const said = `culvert: cudaGraphCreate is not supported by the software machine
+culvert: cuGraphCreate is not supported by the software machine
+culvert: launching a kernel of the program, which is machine code for a GPU, is not supported by the software machine
+`
+	diff(t, "missing", r.stderr, said)
+	t.Setenv("CULVERT_LOG", "errors")
+	r = run(t, libraries(t), exe)
+	if n := strings.Count(r.stderr, "fix: link the shared runtime"); n != 1 {
+		t.Errorf("the cause of a runtime's failure was explained %d times:\n%s", n, r.stderr)
+	}
+}
+
+// TestNames: programs that were linked against NVIDIA's libraries find every name.
+func TestNames(t *testing.T) {
+	lib := libraries(t)
+	for list, library := range map[string]string{
+		"names-cudart-12.txt": "soft/libcudart.so.12",
+		"names-cudart-13.txt": "soft/libcudart.so.13",
+		"names-cuda.txt":      "soft/libcuda.so.1",
+	} {
+		names := defined(t, filepath.Join(lib, library))
+		text, err := os.ReadFile(filepath.Join("testdata", list))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range strings.Lines(string(text)) {
+			name = strings.TrimSpace(name)
+			if _, ok := slices.BinarySearch(names, name); !ok && !strings.HasPrefix(name, "#") {
+				t.Errorf("%s does not export %s", library, name)
+			}
+		}
+	}
 }
 
 func TestStress(t *testing.T) {

@@ -15,8 +15,12 @@ import (
 // A Buffer is registered memory: transfers need not look it up, map it or pin it
 // again.
 type Buffer struct {
-	drv   *Driver
-	span  gpu.Span
+	drv  *Driver
+	span gpu.Span
+	// reserved is the length that was registered, if it is more than span: a
+	// reservation of virtual memory of which only the beginning was mapped.
+	reserved uint64
+
 	kind  gpu.Kind
 	alloc allocationCheck
 
@@ -27,16 +31,16 @@ type Buffer struct {
 	io     gate.Gate      // transfers pass through: Close waits for them
 }
 
-// Span is the whole buffer.
+// Span is the whole buffer, as far as there was memory.
 func (b *Buffer) Span() gpu.Span { return b.span }
 
 // Kind is the kind of memory it is made of.
 func (b *Buffer) Kind() gpu.Kind { return b.kind }
 
 // RegisterBuffer registers n bytes at base. Device memory must lie inside one
-// allocation, or one range of virtual memory that is mapped without gaps. Memory that
-// the driver does not know counts as host memory, which must exist. Managed memory is refused, as by
-// cuFile: use it unregistered.
+// allocation, or one reservation of virtual memory. What is not mapped there yet is used
+// unregistered, once it is. Memory that the driver does not know counts as host memory,
+// which must exist. Managed memory is refused, as by cuFile: use it unregistered.
 //
 // Memory that is freed while it is registered is detected: transfers then fail with
 // CUDAPointerInvalid, even if the address was reused. Reads over the route bar detect
@@ -62,7 +66,7 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 		return nil, fail(CUDAMemoryTypeInvalid, errors.New("managed memory cannot be registered"), "read and write it unregistered")
 	case p.Kind == gpu.KindNone && !hostmem.Mapped(uint64(base), n):
 		return nil, fail(InvalidValue, errors.New("no memory there, neither of a GPU nor of the host"), "")
-	case p.Kind.OnDevice() && !p.Contains(base, n):
+	case p.Kind.OnDevice() && !p.Contains(base, n) && !d.reserves(p, base, n):
 		return nil, fail(CUDAPointerRangeError, fmt.Errorf("range exceeds its allocation of %d bytes at %v", p.Size, p.Base), "")
 	}
 	l, err := d.ladderOf(p.Device, p.Kind)
@@ -70,6 +74,9 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 		return nil, fail(CodeOf(err), err, "")
 	}
 	b := &Buffer{drv: d, span: gpu.Span{Dev: p.Device, Base: base, Len: n}, kind: p.Kind, ladder: l}
+	if p.Kind.OnDevice() && !p.Contains(base, n) {
+		b.span.Len, b.reserved = uint64(p.Base-base)+p.Size, n
+	}
 	if b.alloc, err = d.identify(b.span, b.kind); err != nil {
 		return nil, fail(codeFor(err), err, "")
 	}
@@ -81,6 +88,26 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	l.Register(b.span, b.kind)
 	d.log.Debug("cufile: register buffer", "memory", b.span, "kind", b.kind)
 	return b, nil
+}
+
+// reserves reports whether [base, base+n) is reserved for virtual memory of which p is
+// mapped.
+func (d *Driver) reserves(p gpu.Pointer, base gpu.Addr, n uint64) bool {
+	drv, ok := d.m.GPU.(interface {
+		Reservation(gpu.Addr) (gpu.Addr, uint64)
+	})
+	if !ok || p.Kind != gpu.KindVirtual {
+		return false
+	}
+	from, size := drv.Reservation(base)
+	return size > 0 && n <= size-uint64(base-from)
+}
+
+// unmapped reports whether a span was reserved but not mapped when the buffer was
+// registered.
+func (b *Buffer) unmapped(s gpu.Span) bool {
+	end := s.Off + s.Len
+	return end >= s.Off && end > b.span.Len && end <= b.reserved
 }
 
 // addBuffer puts b into the table, in place of one whose memory was freed: CUDA reuses

@@ -22,11 +22,11 @@ func (t *bufferTable) find(base gpu.Addr) *Buffer {
 	return nil
 }
 
-// enter finds the buffer with this base and keeps it registered until its gate is
-// left; nil if there is none.
-func (t *bufferTable) enter(base gpu.Addr, shard uint32) *Buffer {
-	b := t.find(base)
-	if b == nil || !b.io.Enter(shard) {
+// enter finds the buffer of a span by its base and keeps it registered until its gate
+// is left; nil if there is none.
+func (t *bufferTable) enter(s gpu.Span, shard uint32) *Buffer {
+	b := t.find(s.Base)
+	if b == nil || b.reserved != 0 && b.unmapped(s) || !b.io.Enter(shard) {
 		return nil
 	}
 	return b

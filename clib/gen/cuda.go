@@ -12,7 +12,7 @@ var cuda = Library{
 		"CUresult": {Fail: "CUDA_ERROR_NOT_INITIALIZED", Go: "driverStatus", C: "(CUresult)%s"},
 	},
 	Markers:     []string{"culvert_soft_machine"},
-	Local:       []string{"cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable"},
+	Local:       []string{"cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable", "cuProfilerStart", "cuProfilerStop"},
 	Missing:     missingDriver,
 	MissingCode: "CUDA_ERROR_NOT_SUPPORTED",
 	Funcs: []Func{
@@ -121,6 +121,7 @@ var cuda = Library{
 		{Decl: "CUresult cuModuleLoadData(CUmodule *module, const void *image)"},
 		{Decl: "CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int num_options, CUjit_option *options?, void **values?)"},
 		{Decl: "CUresult cuModuleUnload(CUmodule module)", Needs: driver},
+		{Decl: "CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)", Needs: driver},
 		{Decl: "CUresult cuModuleGetFunction(CUfunction *func, CUmodule module, const char *name)", Needs: driver},
 		{Decl: "CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attrib, CUfunction func)", Needs: driver},
 		{Decl: "CUresult cuLaunchKernel(CUfunction func, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params?, void **extra?)", PerThread: "ptsz"},

@@ -12,13 +12,14 @@ var cudart = Library{
 	},
 	Local: []string{
 		"cudaGetErrorName", "cudaGetErrorString", "cudaRuntimeGetVersion", "cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion",
+		"cudaGetDriverEntryPoint_ptsz", "cudaGetDriverEntryPointByVersion_ptsz",
 		"cudaProfilerStart", "cudaProfilerStop",
 		"__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary", "__cudaRegisterFunction",
-		"__cudaRegisterVar", "__cudaRegisterHostVar", "__cudaRegisterManagedVar", "__cudaInitModule",
-		"__cudaPushCallConfiguration", "__cudaPopCallConfiguration",
+		"__cudaRegisterVar", "__cudaRegisterHostVar", "__cudaRegisterManagedVar", "__cudaRegisterUnifiedTable", "__cudaInitModule",
+		"__cudaPushCallConfiguration", "__cudaPopCallConfiguration", "__cudaGetKernel", "__cudaLaunchKernel", "__cudaLaunchKernel_ptsz",
 	},
 	Missing:     missingRuntime,
-	MissingCode: "cudaErrorNotSupported",
+	MissingCode: "culvert_refuse(cudaErrorNotSupported)",
 	Funcs: []Func{
 		// Devices.
 		{Decl: "cudaError_t cudaSetDevice(int device)", Needs: driver},
@@ -43,6 +44,7 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaDriverGetVersion(int *version)", Driver: true, Needs: nothing},
 		{Decl: "cudaError_t cudaGetLastError(void)", Needs: nothing, Plain: true},
 		{Decl: "cudaError_t cudaPeekAtLastError(void)", Needs: nothing, Plain: true},
+		{Decl: "cudaError_t culvert_refuse(int code)", Go: "Refuse", Needs: nothing, Hidden: true},
 
 		// Memory.
 		{Decl: "cudaError_t cudaMemGetInfo(size_t *free, size_t *total)", Driver: true},

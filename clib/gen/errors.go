@@ -19,7 +19,9 @@ func errorsHeader() []byte {
 	}
 	fmt.Fprintf(&b, "\n\n/* X(code, runtime's name, message) */\n#define CULVERT_RUNTIME_ERRORS(X) \\\n")
 	for _, r := range abi.Results {
-		fmt.Fprintf(&b, "\tX(%d, %q, %q) \\\n", r.Code, r.Runtime, r.Message)
+		if r.Runtime != "" {
+			fmt.Fprintf(&b, "\tX(%d, %q, %q) \\\n", r.Code, r.Runtime, r.Message)
+		}
 	}
 	b.WriteString("\n")
 	return b.Bytes()

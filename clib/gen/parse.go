@@ -150,7 +150,7 @@ func symbols(l *Library, major int) []string {
 	var names []string
 	for i := range l.Funcs {
 		f := &l.Funcs[i]
-		if f.Only != 0 && f.Only != major {
+		if f.Only != 0 && f.Only != major || f.Hidden {
 			continue
 		}
 		head, _, _ := strings.Cut(f.Decl, "(")

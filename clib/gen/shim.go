@@ -51,7 +51,10 @@ func shimFunc(b *bytes.Buffer, e *entry) {
 		fmt.Fprintf(b, "\n#if CULVERT_CUDART == %d", e.Only)
 	}
 	decl := strings.NewReplacer("?", "", "@", "", "#", "").Replace(e.Decl)
-	fmt.Fprintf(b, "\nCULVERT_EXPORT %s\n{\n", decl)
+	if !e.Hidden {
+		decl = "CULVERT_EXPORT " + decl
+	}
+	fmt.Fprintf(b, "\n%s\n{\n", decl)
 	var words []string
 	for _, p := range e.params {
 		for _, w := range p.words() {
@@ -97,7 +100,8 @@ func (e *entry) aliases() []string {
 }
 
 // procTable lists what cuGetProcAddress returns, newest variant first: the first
-// that is old enough is the result.
+// that is old enough is the result. Functions that are not supported come last, so
+// that a supported variant precedes them.
 func procTable(b *bytes.Buffer, t *table, l *Library) {
 	fmt.Fprintf(b, "\nconst struct culvert_proc culvert_procs[] = {\n")
 	for i := len(t.entries) - 1; i >= 0; i-- {
@@ -105,12 +109,15 @@ func procTable(b *bytes.Buffer, t *table, l *Library) {
 			fmt.Fprintf(b, "\t{\"%s\", %d, (culvert_fn)%s},\n", version.ReplaceAllString(e.name, ""), e.Since, e.name)
 		}
 	}
-	for _, name := range []string{"cuGetProcAddress_v2", "cuGetProcAddress", "cuGetErrorName", "cuGetErrorString"} {
+	for _, name := range []string{"cuGetProcAddress_v2", "cuGetProcAddress", "cuGetErrorName", "cuGetErrorString", "cuGetExportTable", "cuProfilerStart", "cuProfilerStop"} {
 		since := 0
 		if name == "cuGetProcAddress_v2" {
 			since = 12000
 		}
 		fmt.Fprintf(b, "\t{\"%s\", %d, (culvert_fn)%s},\n", version.ReplaceAllString(name, ""), since, name)
+	}
+	for _, name := range l.Missing {
+		fmt.Fprintf(b, "\t{\"%s\", 0, (culvert_fn)%s},\n", version.ReplaceAllString(name, ""), name)
 	}
 	fmt.Fprintf(b, "\t{NULL, 0, NULL},\n};\n")
 }

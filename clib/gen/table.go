@@ -13,7 +13,7 @@ type Library struct {
 	Local []string
 	// Missing are public names that only report that they are not supported.
 	Missing []string
-	// MissingCode is their result.
+	// MissingCode is their result, a C expression.
 	MissingCode string
 }
 
@@ -50,6 +50,8 @@ type Func struct {
 	Plain bool
 	// Thread is set for a method that takes the thread of the caller first.
 	Thread bool
+	// Hidden is set for a function that only the shim calls.
+	Hidden bool
 	// Unsupported is set for a function without a method: the error of package
 	// dispatch that it returns.
 	Unsupported string

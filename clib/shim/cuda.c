@@ -843,6 +843,15 @@ CULVERT_EXPORT CUresult cuModuleUnload(CUmodule module)
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+	const uint64_t a[] = {(uint64_t)mode};
+	int64_t v;
+	if (!culvert_call(FN_cuModuleGetLoadingMode, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuModuleGetFunction(CUfunction *func, CUmodule module, const char *name)
 {
 	const uint64_t a[] = {(uint64_t)func, (uint64_t)module, (uint64_t)name};
@@ -1204,8 +1213,19 @@ CULVERT_MISSING(cuDeviceRegisterAsyncNotification, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuDeviceSetGraphMemAttribute, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuDeviceSetMemPool, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuDeviceUnregisterAsyncNotification, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamConsumerAcquireFrame, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamConsumerConnect, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamConsumerConnectWithFlags, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamConsumerDisconnect, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamConsumerReleaseFrame, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamProducerConnect, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamProducerDisconnect, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamProducerPresentFrame, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEGLStreamProducerReturnFrame, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuEventCreateFromEGLSync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuExternalMemoryGetMappedBuffer, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuExternalMemoryGetMappedMipmappedArray, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuFabricCpyBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncGetModule, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncGetName, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncGetParamCount, CUDA_ERROR_NOT_SUPPORTED)
@@ -1217,6 +1237,16 @@ CULVERT_MISSING(cuFuncSetBlockShape, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncSetCacheConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncSetSharedMemConfig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuFuncSetSharedSize, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLCtxCreate_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLGetDevices_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLInit, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLMapBufferObjectAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLMapBufferObject_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLRegisterBufferObject, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLSetBufferObjectMapFlags, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLUnmapBufferObject, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLUnmapBufferObjectAsync, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGLUnregisterBufferObject, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphAddBatchMemOpNode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphAddChildGraphNode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphAddDependencies_v2, CUDA_ERROR_NOT_SUPPORTED)
@@ -1296,18 +1326,25 @@ CULVERT_MISSING(cuGraphNodeGetParams, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphNodeGetToolsId, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphNodeGetType, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphNodeSetEnabled, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphNodeSetParams, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphNodeSetParams_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphReleaseUserObject, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphRemoveDependencies_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphRetainUserObject, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphUpload, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsEGLRegisterImage, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsGLRegisterBuffer, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsGLRegisterImage, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsMapResources, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsResourceGetMappedEglFrame, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsResourceGetMappedMipmappedArray, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsResourceGetMappedPointer_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsResourceSetMapFlags_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsSubResourceGetMappedArray, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsUnmapResources, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGraphicsUnregisterResource, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsVDPAURegisterOutputSurface, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuGraphicsVDPAURegisterVideoSurface, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGreenCtxCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGreenCtxDestroy, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGreenCtxGetDevResource, CUDA_ERROR_NOT_SUPPORTED)
@@ -1349,7 +1386,9 @@ CULVERT_MISSING(cuLibraryLoadFromFile, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLibraryUnload, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLinkAddData_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLinkAddFile_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuLinkComplete, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLinkCreate_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuLinkDestroy, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointAddDevice, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointBindAddr, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointBindMem, CUDA_ERROR_NOT_SUPPORTED)
@@ -1373,6 +1412,7 @@ CULVERT_MISSING(cuMemDiscardAndPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemExportToShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetDefaultMemPool, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuMemGetLocationInfo, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetMemPool, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemImportFromShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemMapArrayAsync, CUDA_ERROR_NOT_SUPPORTED)
@@ -1422,12 +1462,13 @@ CULVERT_MISSING(cuMipmappedArrayGetSparseProperties, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleEnumerateFunctions, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleGetFunctionCount, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleGetGlobal_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuModuleGetLoadingMode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleGetSurfRef, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleGetTexRef, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuModuleLoadFatBinary, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMulticastAddDevice, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuMulticastBindAddr, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMulticastBindAddr_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuMulticastBindMem, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMulticastBindMem_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMulticastCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMulticastGetGranularity, CUDA_ERROR_NOT_SUPPORTED)
@@ -1444,6 +1485,7 @@ CULVERT_MISSING(cuParamSetTexRef, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuParamSetf, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuParamSeti, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuParamSetv, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuProfilerInitialize, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuSignalExternalSemaphoresAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamBatchMemOp_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamBeginCaptureToCig, CUDA_ERROR_NOT_SUPPORTED)
@@ -1469,6 +1511,7 @@ CULVERT_MISSING(cuTensorMapEncodeIm2col, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTensorMapEncodeIm2colWide, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTensorMapEncodeTiled, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTensorMapReplaceAddress, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuTensorMapSetAllocationClass, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexObjectCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexObjectDestroy, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexObjectGetResourceDesc, CUDA_ERROR_NOT_SUPPORTED)
@@ -1506,6 +1549,8 @@ CULVERT_MISSING(cuThreadExchangeStreamCaptureMode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectRelease, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectRetain, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuVDPAUCtxCreate_v2, CUDA_ERROR_NOT_SUPPORTED)
+CULVERT_MISSING(cuVDPAUGetDevice, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuWaitExternalSemaphoresAsync, CUDA_ERROR_NOT_SUPPORTED)
 
 const struct culvert_proc culvert_procs[] = {
@@ -1539,6 +1584,7 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuLaunchKernel", 0, (culvert_fn)cuLaunchKernel},
 	{"cuFuncGetAttribute", 0, (culvert_fn)cuFuncGetAttribute},
 	{"cuModuleGetFunction", 0, (culvert_fn)cuModuleGetFunction},
+	{"cuModuleGetLoadingMode", 0, (culvert_fn)cuModuleGetLoadingMode},
 	{"cuModuleUnload", 0, (culvert_fn)cuModuleUnload},
 	{"cuModuleLoadDataEx", 0, (culvert_fn)cuModuleLoadDataEx},
 	{"cuModuleLoadData", 0, (culvert_fn)cuModuleLoadData},
@@ -1633,5 +1679,412 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuGetProcAddress", 0, (culvert_fn)cuGetProcAddress},
 	{"cuGetErrorName", 0, (culvert_fn)cuGetErrorName},
 	{"cuGetErrorString", 0, (culvert_fn)cuGetErrorString},
+	{"cuGetExportTable", 0, (culvert_fn)cuGetExportTable},
+	{"cuProfilerStart", 0, (culvert_fn)cuProfilerStart},
+	{"cuProfilerStop", 0, (culvert_fn)cuProfilerStop},
+	{"cuArray3DCreate", 0, (culvert_fn)cuArray3DCreate_v2},
+	{"cuArray3DGetDescriptor", 0, (culvert_fn)cuArray3DGetDescriptor_v2},
+	{"cuArrayCreate", 0, (culvert_fn)cuArrayCreate_v2},
+	{"cuArrayDestroy", 0, (culvert_fn)cuArrayDestroy},
+	{"cuArrayGetDescriptor", 0, (culvert_fn)cuArrayGetDescriptor_v2},
+	{"cuArrayGetMemoryRequirements", 0, (culvert_fn)cuArrayGetMemoryRequirements},
+	{"cuArrayGetPlane", 0, (culvert_fn)cuArrayGetPlane},
+	{"cuArrayGetSparseProperties", 0, (culvert_fn)cuArrayGetSparseProperties},
+	{"cuCheckpointOperationComplete", 0, (culvert_fn)cuCheckpointOperationComplete},
+	{"cuCheckpointProcessCheckpoint", 0, (culvert_fn)cuCheckpointProcessCheckpoint},
+	{"cuCheckpointProcessGetRestoreThreadId", 0, (culvert_fn)cuCheckpointProcessGetRestoreThreadId},
+	{"cuCheckpointProcessGetState", 0, (culvert_fn)cuCheckpointProcessGetState},
+	{"cuCheckpointProcessLock", 0, (culvert_fn)cuCheckpointProcessLock},
+	{"cuCheckpointProcessRestore", 0, (culvert_fn)cuCheckpointProcessRestore},
+	{"cuCheckpointProcessUnlock", 0, (culvert_fn)cuCheckpointProcessUnlock},
+	{"cuCoredumpDeregisterCompleteCallback", 0, (culvert_fn)cuCoredumpDeregisterCompleteCallback},
+	{"cuCoredumpDeregisterStartCallback", 0, (culvert_fn)cuCoredumpDeregisterStartCallback},
+	{"cuCoredumpGetAttribute", 0, (culvert_fn)cuCoredumpGetAttribute},
+	{"cuCoredumpGetAttributeGlobal", 0, (culvert_fn)cuCoredumpGetAttributeGlobal},
+	{"cuCoredumpRegisterCompleteCallback", 0, (culvert_fn)cuCoredumpRegisterCompleteCallback},
+	{"cuCoredumpRegisterStartCallback", 0, (culvert_fn)cuCoredumpRegisterStartCallback},
+	{"cuCoredumpSetAttribute", 0, (culvert_fn)cuCoredumpSetAttribute},
+	{"cuCoredumpSetAttributeGlobal", 0, (culvert_fn)cuCoredumpSetAttributeGlobal},
+	{"cuCtxAttach", 0, (culvert_fn)cuCtxAttach},
+	{"cuCtxDetach", 0, (culvert_fn)cuCtxDetach},
+	{"cuCtxDisablePeerAccess", 0, (culvert_fn)cuCtxDisablePeerAccess},
+	{"cuCtxEnablePeerAccess", 0, (culvert_fn)cuCtxEnablePeerAccess},
+	{"cuCtxFromGreenCtx", 0, (culvert_fn)cuCtxFromGreenCtx},
+	{"cuCtxGetCacheConfig", 0, (culvert_fn)cuCtxGetCacheConfig},
+	{"cuCtxGetDevResource", 0, (culvert_fn)cuCtxGetDevResource},
+	{"cuCtxGetDevice", 0, (culvert_fn)cuCtxGetDevice_v2},
+	{"cuCtxGetExecAffinity", 0, (culvert_fn)cuCtxGetExecAffinity},
+	{"cuCtxGetSharedMemConfig", 0, (culvert_fn)cuCtxGetSharedMemConfig},
+	{"cuCtxRecordEvent", 0, (culvert_fn)cuCtxRecordEvent},
+	{"cuCtxResetPersistingL2Cache", 0, (culvert_fn)cuCtxResetPersistingL2Cache},
+	{"cuCtxSetCacheConfig", 0, (culvert_fn)cuCtxSetCacheConfig},
+	{"cuCtxSetFlags", 0, (culvert_fn)cuCtxSetFlags},
+	{"cuCtxSetSharedMemConfig", 0, (culvert_fn)cuCtxSetSharedMemConfig},
+	{"cuCtxSynchronize", 0, (culvert_fn)cuCtxSynchronize_v2},
+	{"cuCtxWaitEvent", 0, (culvert_fn)cuCtxWaitEvent},
+	{"cuDestroyExternalMemory", 0, (culvert_fn)cuDestroyExternalMemory},
+	{"cuDestroyExternalSemaphore", 0, (culvert_fn)cuDestroyExternalSemaphore},
+	{"cuDevResourceGenerateDesc", 0, (culvert_fn)cuDevResourceGenerateDesc},
+	{"cuDevSmResourceSplit", 0, (culvert_fn)cuDevSmResourceSplit},
+	{"cuDevSmResourceSplitByCount", 0, (culvert_fn)cuDevSmResourceSplitByCount},
+	{"cuDeviceGetCliqueCount", 0, (culvert_fn)cuDeviceGetCliqueCount},
+	{"cuDeviceGetCliqueInfo", 0, (culvert_fn)cuDeviceGetCliqueInfo},
+	{"cuDeviceGetDefaultMemPool", 0, (culvert_fn)cuDeviceGetDefaultMemPool},
+	{"cuDeviceGetDevResource", 0, (culvert_fn)cuDeviceGetDevResource},
+	{"cuDeviceGetExecAffinitySupport", 0, (culvert_fn)cuDeviceGetExecAffinitySupport},
+	{"cuDeviceGetFabricClusterUuid", 0, (culvert_fn)cuDeviceGetFabricClusterUuid},
+	{"cuDeviceGetGraphMemAttribute", 0, (culvert_fn)cuDeviceGetGraphMemAttribute},
+	{"cuDeviceGetHostAtomicCapabilities", 0, (culvert_fn)cuDeviceGetHostAtomicCapabilities},
+	{"cuDeviceGetLuid", 0, (culvert_fn)cuDeviceGetLuid},
+	{"cuDeviceGetMemPool", 0, (culvert_fn)cuDeviceGetMemPool},
+	{"cuDeviceGetNvSciSyncAttributes", 0, (culvert_fn)cuDeviceGetNvSciSyncAttributes},
+	{"cuDeviceGetP2PAtomicCapabilities", 0, (culvert_fn)cuDeviceGetP2PAtomicCapabilities},
+	{"cuDeviceGetP2PAttribute", 0, (culvert_fn)cuDeviceGetP2PAttribute},
+	{"cuDeviceGetProperties", 0, (culvert_fn)cuDeviceGetProperties},
+	{"cuDeviceGetTexture1DLinearMaxWidth", 0, (culvert_fn)cuDeviceGetTexture1DLinearMaxWidth},
+	{"cuDeviceGraphMemTrim", 0, (culvert_fn)cuDeviceGraphMemTrim},
+	{"cuDeviceRegisterAsyncNotification", 0, (culvert_fn)cuDeviceRegisterAsyncNotification},
+	{"cuDeviceSetGraphMemAttribute", 0, (culvert_fn)cuDeviceSetGraphMemAttribute},
+	{"cuDeviceSetMemPool", 0, (culvert_fn)cuDeviceSetMemPool},
+	{"cuDeviceUnregisterAsyncNotification", 0, (culvert_fn)cuDeviceUnregisterAsyncNotification},
+	{"cuEGLStreamConsumerAcquireFrame", 0, (culvert_fn)cuEGLStreamConsumerAcquireFrame},
+	{"cuEGLStreamConsumerConnect", 0, (culvert_fn)cuEGLStreamConsumerConnect},
+	{"cuEGLStreamConsumerConnectWithFlags", 0, (culvert_fn)cuEGLStreamConsumerConnectWithFlags},
+	{"cuEGLStreamConsumerDisconnect", 0, (culvert_fn)cuEGLStreamConsumerDisconnect},
+	{"cuEGLStreamConsumerReleaseFrame", 0, (culvert_fn)cuEGLStreamConsumerReleaseFrame},
+	{"cuEGLStreamProducerConnect", 0, (culvert_fn)cuEGLStreamProducerConnect},
+	{"cuEGLStreamProducerDisconnect", 0, (culvert_fn)cuEGLStreamProducerDisconnect},
+	{"cuEGLStreamProducerPresentFrame", 0, (culvert_fn)cuEGLStreamProducerPresentFrame},
+	{"cuEGLStreamProducerReturnFrame", 0, (culvert_fn)cuEGLStreamProducerReturnFrame},
+	{"cuEventCreateFromEGLSync", 0, (culvert_fn)cuEventCreateFromEGLSync},
+	{"cuExternalMemoryGetMappedBuffer", 0, (culvert_fn)cuExternalMemoryGetMappedBuffer},
+	{"cuExternalMemoryGetMappedMipmappedArray", 0, (culvert_fn)cuExternalMemoryGetMappedMipmappedArray},
+	{"cuFabricCpyBatchAsync", 0, (culvert_fn)cuFabricCpyBatchAsync},
+	{"cuFuncGetModule", 0, (culvert_fn)cuFuncGetModule},
+	{"cuFuncGetName", 0, (culvert_fn)cuFuncGetName},
+	{"cuFuncGetParamCount", 0, (culvert_fn)cuFuncGetParamCount},
+	{"cuFuncGetParamInfo", 0, (culvert_fn)cuFuncGetParamInfo},
+	{"cuFuncIsLoaded", 0, (culvert_fn)cuFuncIsLoaded},
+	{"cuFuncLoad", 0, (culvert_fn)cuFuncLoad},
+	{"cuFuncSetAttribute", 0, (culvert_fn)cuFuncSetAttribute},
+	{"cuFuncSetBlockShape", 0, (culvert_fn)cuFuncSetBlockShape},
+	{"cuFuncSetCacheConfig", 0, (culvert_fn)cuFuncSetCacheConfig},
+	{"cuFuncSetSharedMemConfig", 0, (culvert_fn)cuFuncSetSharedMemConfig},
+	{"cuFuncSetSharedSize", 0, (culvert_fn)cuFuncSetSharedSize},
+	{"cuGLCtxCreate", 0, (culvert_fn)cuGLCtxCreate_v2},
+	{"cuGLGetDevices", 0, (culvert_fn)cuGLGetDevices_v2},
+	{"cuGLInit", 0, (culvert_fn)cuGLInit},
+	{"cuGLMapBufferObjectAsync", 0, (culvert_fn)cuGLMapBufferObjectAsync_v2},
+	{"cuGLMapBufferObject", 0, (culvert_fn)cuGLMapBufferObject_v2},
+	{"cuGLRegisterBufferObject", 0, (culvert_fn)cuGLRegisterBufferObject},
+	{"cuGLSetBufferObjectMapFlags", 0, (culvert_fn)cuGLSetBufferObjectMapFlags},
+	{"cuGLUnmapBufferObject", 0, (culvert_fn)cuGLUnmapBufferObject},
+	{"cuGLUnmapBufferObjectAsync", 0, (culvert_fn)cuGLUnmapBufferObjectAsync},
+	{"cuGLUnregisterBufferObject", 0, (culvert_fn)cuGLUnregisterBufferObject},
+	{"cuGraphAddBatchMemOpNode", 0, (culvert_fn)cuGraphAddBatchMemOpNode},
+	{"cuGraphAddChildGraphNode", 0, (culvert_fn)cuGraphAddChildGraphNode},
+	{"cuGraphAddDependencies", 0, (culvert_fn)cuGraphAddDependencies_v2},
+	{"cuGraphAddEmptyNode", 0, (culvert_fn)cuGraphAddEmptyNode},
+	{"cuGraphAddEventRecordNode", 0, (culvert_fn)cuGraphAddEventRecordNode},
+	{"cuGraphAddEventWaitNode", 0, (culvert_fn)cuGraphAddEventWaitNode},
+	{"cuGraphAddExternalSemaphoresSignalNode", 0, (culvert_fn)cuGraphAddExternalSemaphoresSignalNode},
+	{"cuGraphAddExternalSemaphoresWaitNode", 0, (culvert_fn)cuGraphAddExternalSemaphoresWaitNode},
+	{"cuGraphAddHostNode", 0, (culvert_fn)cuGraphAddHostNode},
+	{"cuGraphAddKernelNode", 0, (culvert_fn)cuGraphAddKernelNode_v2},
+	{"cuGraphAddMemAllocNode", 0, (culvert_fn)cuGraphAddMemAllocNode},
+	{"cuGraphAddMemFreeNode", 0, (culvert_fn)cuGraphAddMemFreeNode},
+	{"cuGraphAddMemcpyNode", 0, (culvert_fn)cuGraphAddMemcpyNode},
+	{"cuGraphAddMemsetNode", 0, (culvert_fn)cuGraphAddMemsetNode},
+	{"cuGraphAddNode", 0, (culvert_fn)cuGraphAddNode_v2},
+	{"cuGraphAddNode", 0, (culvert_fn)cuGraphAddNode_v3},
+	{"cuGraphBatchMemOpNodeGetParams", 0, (culvert_fn)cuGraphBatchMemOpNodeGetParams},
+	{"cuGraphBatchMemOpNodeSetParams", 0, (culvert_fn)cuGraphBatchMemOpNodeSetParams},
+	{"cuGraphChildGraphNodeGetGraph", 0, (culvert_fn)cuGraphChildGraphNodeGetGraph},
+	{"cuGraphClone", 0, (culvert_fn)cuGraphClone},
+	{"cuGraphConditionalHandleCreate", 0, (culvert_fn)cuGraphConditionalHandleCreate},
+	{"cuGraphCreate", 0, (culvert_fn)cuGraphCreate},
+	{"cuGraphDebugDotPrint", 0, (culvert_fn)cuGraphDebugDotPrint},
+	{"cuGraphDestroy", 0, (culvert_fn)cuGraphDestroy},
+	{"cuGraphDestroyNode", 0, (culvert_fn)cuGraphDestroyNode},
+	{"cuGraphEventRecordNodeGetEvent", 0, (culvert_fn)cuGraphEventRecordNodeGetEvent},
+	{"cuGraphEventRecordNodeSetEvent", 0, (culvert_fn)cuGraphEventRecordNodeSetEvent},
+	{"cuGraphEventWaitNodeGetEvent", 0, (culvert_fn)cuGraphEventWaitNodeGetEvent},
+	{"cuGraphEventWaitNodeSetEvent", 0, (culvert_fn)cuGraphEventWaitNodeSetEvent},
+	{"cuGraphExecBatchMemOpNodeSetParams", 0, (culvert_fn)cuGraphExecBatchMemOpNodeSetParams},
+	{"cuGraphExecChildGraphNodeSetParams", 0, (culvert_fn)cuGraphExecChildGraphNodeSetParams},
+	{"cuGraphExecDestroy", 0, (culvert_fn)cuGraphExecDestroy},
+	{"cuGraphExecEventRecordNodeSetEvent", 0, (culvert_fn)cuGraphExecEventRecordNodeSetEvent},
+	{"cuGraphExecEventWaitNodeSetEvent", 0, (culvert_fn)cuGraphExecEventWaitNodeSetEvent},
+	{"cuGraphExecExternalSemaphoresSignalNodeSetParams", 0, (culvert_fn)cuGraphExecExternalSemaphoresSignalNodeSetParams},
+	{"cuGraphExecExternalSemaphoresWaitNodeSetParams", 0, (culvert_fn)cuGraphExecExternalSemaphoresWaitNodeSetParams},
+	{"cuGraphExecGetFlags", 0, (culvert_fn)cuGraphExecGetFlags},
+	{"cuGraphExecGetId", 0, (culvert_fn)cuGraphExecGetId},
+	{"cuGraphExecHostNodeSetParams", 0, (culvert_fn)cuGraphExecHostNodeSetParams},
+	{"cuGraphExecKernelNodeSetParams", 0, (culvert_fn)cuGraphExecKernelNodeSetParams_v2},
+	{"cuGraphExecMemcpyNodeSetParams", 0, (culvert_fn)cuGraphExecMemcpyNodeSetParams},
+	{"cuGraphExecMemsetNodeSetParams", 0, (culvert_fn)cuGraphExecMemsetNodeSetParams},
+	{"cuGraphExecNodeSetParams", 0, (culvert_fn)cuGraphExecNodeSetParams},
+	{"cuGraphExecUpdate", 0, (culvert_fn)cuGraphExecUpdate_v2},
+	{"cuGraphExternalSemaphoresSignalNodeGetParams", 0, (culvert_fn)cuGraphExternalSemaphoresSignalNodeGetParams},
+	{"cuGraphExternalSemaphoresSignalNodeSetParams", 0, (culvert_fn)cuGraphExternalSemaphoresSignalNodeSetParams},
+	{"cuGraphExternalSemaphoresWaitNodeGetParams", 0, (culvert_fn)cuGraphExternalSemaphoresWaitNodeGetParams},
+	{"cuGraphExternalSemaphoresWaitNodeSetParams", 0, (culvert_fn)cuGraphExternalSemaphoresWaitNodeSetParams},
+	{"cuGraphGetEdges", 0, (culvert_fn)cuGraphGetEdges_v2},
+	{"cuGraphGetId", 0, (culvert_fn)cuGraphGetId},
+	{"cuGraphGetNodes", 0, (culvert_fn)cuGraphGetNodes},
+	{"cuGraphGetRootNodes", 0, (culvert_fn)cuGraphGetRootNodes},
+	{"cuGraphHostNodeGetParams", 0, (culvert_fn)cuGraphHostNodeGetParams},
+	{"cuGraphHostNodeSetParams", 0, (culvert_fn)cuGraphHostNodeSetParams},
+	{"cuGraphInstantiateWithFlags", 0, (culvert_fn)cuGraphInstantiateWithFlags},
+	{"cuGraphInstantiateWithParams", 0, (culvert_fn)cuGraphInstantiateWithParams},
+	{"cuGraphInstantiate", 0, (culvert_fn)cuGraphInstantiate_v2},
+	{"cuGraphKernelNodeCopyAttributes", 0, (culvert_fn)cuGraphKernelNodeCopyAttributes},
+	{"cuGraphKernelNodeGetAttribute", 0, (culvert_fn)cuGraphKernelNodeGetAttribute},
+	{"cuGraphKernelNodeGetParams", 0, (culvert_fn)cuGraphKernelNodeGetParams_v2},
+	{"cuGraphKernelNodeSetAttribute", 0, (culvert_fn)cuGraphKernelNodeSetAttribute},
+	{"cuGraphKernelNodeSetParams", 0, (culvert_fn)cuGraphKernelNodeSetParams_v2},
+	{"cuGraphLaunch", 0, (culvert_fn)cuGraphLaunch},
+	{"cuGraphMemAllocNodeGetParams", 0, (culvert_fn)cuGraphMemAllocNodeGetParams},
+	{"cuGraphMemFreeNodeGetParams", 0, (culvert_fn)cuGraphMemFreeNodeGetParams},
+	{"cuGraphMemcpyNodeGetParams", 0, (culvert_fn)cuGraphMemcpyNodeGetParams},
+	{"cuGraphMemcpyNodeSetParams", 0, (culvert_fn)cuGraphMemcpyNodeSetParams},
+	{"cuGraphMemsetNodeGetParams", 0, (culvert_fn)cuGraphMemsetNodeGetParams},
+	{"cuGraphMemsetNodeSetParams", 0, (culvert_fn)cuGraphMemsetNodeSetParams},
+	{"cuGraphNodeFindInClone", 0, (culvert_fn)cuGraphNodeFindInClone},
+	{"cuGraphNodeGetContainingGraph", 0, (culvert_fn)cuGraphNodeGetContainingGraph},
+	{"cuGraphNodeGetDependencies", 0, (culvert_fn)cuGraphNodeGetDependencies_v2},
+	{"cuGraphNodeGetDependentNodes", 0, (culvert_fn)cuGraphNodeGetDependentNodes_v2},
+	{"cuGraphNodeGetEnabled", 0, (culvert_fn)cuGraphNodeGetEnabled},
+	{"cuGraphNodeGetLocalId", 0, (culvert_fn)cuGraphNodeGetLocalId},
+	{"cuGraphNodeGetParams", 0, (culvert_fn)cuGraphNodeGetParams},
+	{"cuGraphNodeGetToolsId", 0, (culvert_fn)cuGraphNodeGetToolsId},
+	{"cuGraphNodeGetType", 0, (culvert_fn)cuGraphNodeGetType},
+	{"cuGraphNodeSetEnabled", 0, (culvert_fn)cuGraphNodeSetEnabled},
+	{"cuGraphNodeSetParams", 0, (culvert_fn)cuGraphNodeSetParams},
+	{"cuGraphNodeSetParams", 0, (culvert_fn)cuGraphNodeSetParams_v2},
+	{"cuGraphReleaseUserObject", 0, (culvert_fn)cuGraphReleaseUserObject},
+	{"cuGraphRemoveDependencies", 0, (culvert_fn)cuGraphRemoveDependencies_v2},
+	{"cuGraphRetainUserObject", 0, (culvert_fn)cuGraphRetainUserObject},
+	{"cuGraphUpload", 0, (culvert_fn)cuGraphUpload},
+	{"cuGraphicsEGLRegisterImage", 0, (culvert_fn)cuGraphicsEGLRegisterImage},
+	{"cuGraphicsGLRegisterBuffer", 0, (culvert_fn)cuGraphicsGLRegisterBuffer},
+	{"cuGraphicsGLRegisterImage", 0, (culvert_fn)cuGraphicsGLRegisterImage},
+	{"cuGraphicsMapResources", 0, (culvert_fn)cuGraphicsMapResources},
+	{"cuGraphicsResourceGetMappedEglFrame", 0, (culvert_fn)cuGraphicsResourceGetMappedEglFrame},
+	{"cuGraphicsResourceGetMappedMipmappedArray", 0, (culvert_fn)cuGraphicsResourceGetMappedMipmappedArray},
+	{"cuGraphicsResourceGetMappedPointer", 0, (culvert_fn)cuGraphicsResourceGetMappedPointer_v2},
+	{"cuGraphicsResourceSetMapFlags", 0, (culvert_fn)cuGraphicsResourceSetMapFlags_v2},
+	{"cuGraphicsSubResourceGetMappedArray", 0, (culvert_fn)cuGraphicsSubResourceGetMappedArray},
+	{"cuGraphicsUnmapResources", 0, (culvert_fn)cuGraphicsUnmapResources},
+	{"cuGraphicsUnregisterResource", 0, (culvert_fn)cuGraphicsUnregisterResource},
+	{"cuGraphicsVDPAURegisterOutputSurface", 0, (culvert_fn)cuGraphicsVDPAURegisterOutputSurface},
+	{"cuGraphicsVDPAURegisterVideoSurface", 0, (culvert_fn)cuGraphicsVDPAURegisterVideoSurface},
+	{"cuGreenCtxCreate", 0, (culvert_fn)cuGreenCtxCreate},
+	{"cuGreenCtxDestroy", 0, (culvert_fn)cuGreenCtxDestroy},
+	{"cuGreenCtxGetDevResource", 0, (culvert_fn)cuGreenCtxGetDevResource},
+	{"cuGreenCtxGetId", 0, (culvert_fn)cuGreenCtxGetId},
+	{"cuGreenCtxRecordEvent", 0, (culvert_fn)cuGreenCtxRecordEvent},
+	{"cuGreenCtxStreamCreate", 0, (culvert_fn)cuGreenCtxStreamCreate},
+	{"cuGreenCtxWaitEvent", 0, (culvert_fn)cuGreenCtxWaitEvent},
+	{"cuImportExternalMemory", 0, (culvert_fn)cuImportExternalMemory},
+	{"cuImportExternalSemaphore", 0, (culvert_fn)cuImportExternalSemaphore},
+	{"cuIpcCloseMemHandle", 0, (culvert_fn)cuIpcCloseMemHandle},
+	{"cuIpcGetEventHandle", 0, (culvert_fn)cuIpcGetEventHandle},
+	{"cuIpcGetMemHandle", 0, (culvert_fn)cuIpcGetMemHandle},
+	{"cuIpcOpenEventHandle", 0, (culvert_fn)cuIpcOpenEventHandle},
+	{"cuIpcOpenMemHandle", 0, (culvert_fn)cuIpcOpenMemHandle_v2},
+	{"cuKernelGetAttribute", 0, (culvert_fn)cuKernelGetAttribute},
+	{"cuKernelGetFunction", 0, (culvert_fn)cuKernelGetFunction},
+	{"cuKernelGetLibrary", 0, (culvert_fn)cuKernelGetLibrary},
+	{"cuKernelGetName", 0, (culvert_fn)cuKernelGetName},
+	{"cuKernelGetParamCount", 0, (culvert_fn)cuKernelGetParamCount},
+	{"cuKernelGetParamInfo", 0, (culvert_fn)cuKernelGetParamInfo},
+	{"cuKernelSetAttribute", 0, (culvert_fn)cuKernelSetAttribute},
+	{"cuKernelSetCacheConfig", 0, (culvert_fn)cuKernelSetCacheConfig},
+	{"cuLaunch", 0, (culvert_fn)cuLaunch},
+	{"cuLaunchCooperativeKernel", 0, (culvert_fn)cuLaunchCooperativeKernel},
+	{"cuLaunchCooperativeKernelMultiDevice", 0, (culvert_fn)cuLaunchCooperativeKernelMultiDevice},
+	{"cuLaunchGrid", 0, (culvert_fn)cuLaunchGrid},
+	{"cuLaunchGridAsync", 0, (culvert_fn)cuLaunchGridAsync},
+	{"cuLaunchHostFunc", 0, (culvert_fn)cuLaunchHostFunc_v2},
+	{"cuLaunchKernelEx", 0, (culvert_fn)cuLaunchKernelEx},
+	{"cuLibraryEnumerateKernels", 0, (culvert_fn)cuLibraryEnumerateKernels},
+	{"cuLibraryGetGlobal", 0, (culvert_fn)cuLibraryGetGlobal},
+	{"cuLibraryGetKernel", 0, (culvert_fn)cuLibraryGetKernel},
+	{"cuLibraryGetKernelCount", 0, (culvert_fn)cuLibraryGetKernelCount},
+	{"cuLibraryGetManaged", 0, (culvert_fn)cuLibraryGetManaged},
+	{"cuLibraryGetModule", 0, (culvert_fn)cuLibraryGetModule},
+	{"cuLibraryGetUnifiedFunction", 0, (culvert_fn)cuLibraryGetUnifiedFunction},
+	{"cuLibraryLoadData", 0, (culvert_fn)cuLibraryLoadData},
+	{"cuLibraryLoadFromFile", 0, (culvert_fn)cuLibraryLoadFromFile},
+	{"cuLibraryUnload", 0, (culvert_fn)cuLibraryUnload},
+	{"cuLinkAddData", 0, (culvert_fn)cuLinkAddData_v2},
+	{"cuLinkAddFile", 0, (culvert_fn)cuLinkAddFile_v2},
+	{"cuLinkComplete", 0, (culvert_fn)cuLinkComplete},
+	{"cuLinkCreate", 0, (culvert_fn)cuLinkCreate_v2},
+	{"cuLinkDestroy", 0, (culvert_fn)cuLinkDestroy},
+	{"cuLogicalEndpointAddDevice", 0, (culvert_fn)cuLogicalEndpointAddDevice},
+	{"cuLogicalEndpointBindAddr", 0, (culvert_fn)cuLogicalEndpointBindAddr},
+	{"cuLogicalEndpointBindMem", 0, (culvert_fn)cuLogicalEndpointBindMem},
+	{"cuLogicalEndpointCreate", 0, (culvert_fn)cuLogicalEndpointCreate},
+	{"cuLogicalEndpointDestroy", 0, (culvert_fn)cuLogicalEndpointDestroy},
+	{"cuLogicalEndpointExport", 0, (culvert_fn)cuLogicalEndpointExport},
+	{"cuLogicalEndpointGetLimits", 0, (culvert_fn)cuLogicalEndpointGetLimits},
+	{"cuLogicalEndpointIdRelease", 0, (culvert_fn)cuLogicalEndpointIdRelease},
+	{"cuLogicalEndpointIdReserve", 0, (culvert_fn)cuLogicalEndpointIdReserve},
+	{"cuLogicalEndpointImport", 0, (culvert_fn)cuLogicalEndpointImport},
+	{"cuLogicalEndpointQuery", 0, (culvert_fn)cuLogicalEndpointQuery},
+	{"cuLogicalEndpointUnbind", 0, (culvert_fn)cuLogicalEndpointUnbind},
+	{"cuLogsCurrent", 0, (culvert_fn)cuLogsCurrent},
+	{"cuLogsDumpToFile", 0, (culvert_fn)cuLogsDumpToFile},
+	{"cuLogsDumpToMemory", 0, (culvert_fn)cuLogsDumpToMemory},
+	{"cuLogsRegisterCallback", 0, (culvert_fn)cuLogsRegisterCallback},
+	{"cuLogsUnregisterCallback", 0, (culvert_fn)cuLogsUnregisterCallback},
+	{"cuMemAllocFromPoolAsync", 0, (culvert_fn)cuMemAllocFromPoolAsync},
+	{"cuMemBatchDecompressAsync", 0, (culvert_fn)cuMemBatchDecompressAsync},
+	{"cuMemDiscardAndPrefetchBatchAsync", 0, (culvert_fn)cuMemDiscardAndPrefetchBatchAsync},
+	{"cuMemDiscardBatchAsync", 0, (culvert_fn)cuMemDiscardBatchAsync},
+	{"cuMemExportToShareableHandle", 0, (culvert_fn)cuMemExportToShareableHandle},
+	{"cuMemGetDefaultMemPool", 0, (culvert_fn)cuMemGetDefaultMemPool},
+	{"cuMemGetLocationInfo", 0, (culvert_fn)cuMemGetLocationInfo},
+	{"cuMemGetMemPool", 0, (culvert_fn)cuMemGetMemPool},
+	{"cuMemImportFromShareableHandle", 0, (culvert_fn)cuMemImportFromShareableHandle},
+	{"cuMemMapArrayAsync", 0, (culvert_fn)cuMemMapArrayAsync},
+	{"cuMemPoolCreate", 0, (culvert_fn)cuMemPoolCreate},
+	{"cuMemPoolDestroy", 0, (culvert_fn)cuMemPoolDestroy},
+	{"cuMemPoolExportPointer", 0, (culvert_fn)cuMemPoolExportPointer},
+	{"cuMemPoolExportToShareableHandle", 0, (culvert_fn)cuMemPoolExportToShareableHandle},
+	{"cuMemPoolGetAccess", 0, (culvert_fn)cuMemPoolGetAccess},
+	{"cuMemPoolGetAttribute", 0, (culvert_fn)cuMemPoolGetAttribute},
+	{"cuMemPoolImportFromShareableHandle", 0, (culvert_fn)cuMemPoolImportFromShareableHandle},
+	{"cuMemPoolImportPointer", 0, (culvert_fn)cuMemPoolImportPointer},
+	{"cuMemPoolSetAccess", 0, (culvert_fn)cuMemPoolSetAccess},
+	{"cuMemPoolSetAttribute", 0, (culvert_fn)cuMemPoolSetAttribute},
+	{"cuMemPoolTrimTo", 0, (culvert_fn)cuMemPoolTrimTo},
+	{"cuMemPrefetchBatchAsync", 0, (culvert_fn)cuMemPrefetchBatchAsync},
+	{"cuMemRangeGetAttribute", 0, (culvert_fn)cuMemRangeGetAttribute},
+	{"cuMemRangeGetAttributes", 0, (culvert_fn)cuMemRangeGetAttributes},
+	{"cuMemSetMemPool", 0, (culvert_fn)cuMemSetMemPool},
+	{"cuMemcpy2DAsync", 0, (culvert_fn)cuMemcpy2DAsync_v2},
+	{"cuMemcpy2DUnaligned", 0, (culvert_fn)cuMemcpy2DUnaligned_v2},
+	{"cuMemcpy2D", 0, (culvert_fn)cuMemcpy2D_v2},
+	{"cuMemcpy3DAsync", 0, (culvert_fn)cuMemcpy3DAsync_v2},
+	{"cuMemcpy3DBatchAsync", 0, (culvert_fn)cuMemcpy3DBatchAsync_v2},
+	{"cuMemcpy3DPeer", 0, (culvert_fn)cuMemcpy3DPeer},
+	{"cuMemcpy3DPeerAsync", 0, (culvert_fn)cuMemcpy3DPeerAsync},
+	{"cuMemcpy3DWithAttributesAsync", 0, (culvert_fn)cuMemcpy3DWithAttributesAsync},
+	{"cuMemcpy3D", 0, (culvert_fn)cuMemcpy3D_v2},
+	{"cuMemcpyAtoA", 0, (culvert_fn)cuMemcpyAtoA_v2},
+	{"cuMemcpyAtoD", 0, (culvert_fn)cuMemcpyAtoD_v2},
+	{"cuMemcpyAtoHAsync", 0, (culvert_fn)cuMemcpyAtoHAsync_v2},
+	{"cuMemcpyAtoH", 0, (culvert_fn)cuMemcpyAtoH_v2},
+	{"cuMemcpyDtoA", 0, (culvert_fn)cuMemcpyDtoA_v2},
+	{"cuMemcpyHtoAAsync", 0, (culvert_fn)cuMemcpyHtoAAsync_v2},
+	{"cuMemcpyHtoA", 0, (culvert_fn)cuMemcpyHtoA_v2},
+	{"cuMemcpyWithAttributesAsync", 0, (culvert_fn)cuMemcpyWithAttributesAsync},
+	{"cuMemsetD2D16Async", 0, (culvert_fn)cuMemsetD2D16Async},
+	{"cuMemsetD2D16", 0, (culvert_fn)cuMemsetD2D16_v2},
+	{"cuMemsetD2D32Async", 0, (culvert_fn)cuMemsetD2D32Async},
+	{"cuMemsetD2D32", 0, (culvert_fn)cuMemsetD2D32_v2},
+	{"cuMemsetD2D8Async", 0, (culvert_fn)cuMemsetD2D8Async},
+	{"cuMemsetD2D8", 0, (culvert_fn)cuMemsetD2D8_v2},
+	{"cuMipmappedArrayCreate", 0, (culvert_fn)cuMipmappedArrayCreate},
+	{"cuMipmappedArrayDestroy", 0, (culvert_fn)cuMipmappedArrayDestroy},
+	{"cuMipmappedArrayGetLevel", 0, (culvert_fn)cuMipmappedArrayGetLevel},
+	{"cuMipmappedArrayGetMemoryRequirements", 0, (culvert_fn)cuMipmappedArrayGetMemoryRequirements},
+	{"cuMipmappedArrayGetSparseProperties", 0, (culvert_fn)cuMipmappedArrayGetSparseProperties},
+	{"cuModuleEnumerateFunctions", 0, (culvert_fn)cuModuleEnumerateFunctions},
+	{"cuModuleGetFunctionCount", 0, (culvert_fn)cuModuleGetFunctionCount},
+	{"cuModuleGetGlobal", 0, (culvert_fn)cuModuleGetGlobal_v2},
+	{"cuModuleGetSurfRef", 0, (culvert_fn)cuModuleGetSurfRef},
+	{"cuModuleGetTexRef", 0, (culvert_fn)cuModuleGetTexRef},
+	{"cuModuleLoadFatBinary", 0, (culvert_fn)cuModuleLoadFatBinary},
+	{"cuMulticastAddDevice", 0, (culvert_fn)cuMulticastAddDevice},
+	{"cuMulticastBindAddr", 0, (culvert_fn)cuMulticastBindAddr},
+	{"cuMulticastBindAddr", 0, (culvert_fn)cuMulticastBindAddr_v2},
+	{"cuMulticastBindMem", 0, (culvert_fn)cuMulticastBindMem},
+	{"cuMulticastBindMem", 0, (culvert_fn)cuMulticastBindMem_v2},
+	{"cuMulticastCreate", 0, (culvert_fn)cuMulticastCreate},
+	{"cuMulticastGetGranularity", 0, (culvert_fn)cuMulticastGetGranularity},
+	{"cuMulticastUnbind", 0, (culvert_fn)cuMulticastUnbind},
+	{"cuOccupancyAvailableDynamicSMemPerBlock", 0, (culvert_fn)cuOccupancyAvailableDynamicSMemPerBlock},
+	{"cuOccupancyMaxActiveBlocksPerMultiprocessor", 0, (culvert_fn)cuOccupancyMaxActiveBlocksPerMultiprocessor},
+	{"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 0, (culvert_fn)cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags},
+	{"cuOccupancyMaxActiveClusters", 0, (culvert_fn)cuOccupancyMaxActiveClusters},
+	{"cuOccupancyMaxPotentialBlockSize", 0, (culvert_fn)cuOccupancyMaxPotentialBlockSize},
+	{"cuOccupancyMaxPotentialBlockSizeWithFlags", 0, (culvert_fn)cuOccupancyMaxPotentialBlockSizeWithFlags},
+	{"cuOccupancyMaxPotentialClusterSize", 0, (culvert_fn)cuOccupancyMaxPotentialClusterSize},
+	{"cuParamSetSize", 0, (culvert_fn)cuParamSetSize},
+	{"cuParamSetTexRef", 0, (culvert_fn)cuParamSetTexRef},
+	{"cuParamSetf", 0, (culvert_fn)cuParamSetf},
+	{"cuParamSeti", 0, (culvert_fn)cuParamSeti},
+	{"cuParamSetv", 0, (culvert_fn)cuParamSetv},
+	{"cuProfilerInitialize", 0, (culvert_fn)cuProfilerInitialize},
+	{"cuSignalExternalSemaphoresAsync", 0, (culvert_fn)cuSignalExternalSemaphoresAsync},
+	{"cuStreamBatchMemOp", 0, (culvert_fn)cuStreamBatchMemOp_v2},
+	{"cuStreamBeginCaptureToCig", 0, (culvert_fn)cuStreamBeginCaptureToCig},
+	{"cuStreamBeginCaptureToGraph", 0, (culvert_fn)cuStreamBeginCaptureToGraph},
+	{"cuStreamBeginCapture", 0, (culvert_fn)cuStreamBeginCapture_v2},
+	{"cuStreamBeginRecaptureToGraph", 0, (culvert_fn)cuStreamBeginRecaptureToGraph},
+	{"cuStreamCopyAttributes", 0, (culvert_fn)cuStreamCopyAttributes},
+	{"cuStreamEndCapture", 0, (culvert_fn)cuStreamEndCapture},
+	{"cuStreamEndCaptureToCig", 0, (culvert_fn)cuStreamEndCaptureToCig},
+	{"cuStreamGetAttribute", 0, (culvert_fn)cuStreamGetAttribute},
+	{"cuStreamGetCaptureInfo", 0, (culvert_fn)cuStreamGetCaptureInfo_v2},
+	{"cuStreamGetCaptureInfo", 0, (culvert_fn)cuStreamGetCaptureInfo_v3},
+	{"cuStreamGetDevResource", 0, (culvert_fn)cuStreamGetDevResource},
+	{"cuStreamGetGreenCtx", 0, (culvert_fn)cuStreamGetGreenCtx},
+	{"cuStreamSetAttribute", 0, (culvert_fn)cuStreamSetAttribute},
+	{"cuStreamUpdateCaptureDependencies", 0, (culvert_fn)cuStreamUpdateCaptureDependencies_v2},
+	{"cuSurfObjectCreate", 0, (culvert_fn)cuSurfObjectCreate},
+	{"cuSurfObjectDestroy", 0, (culvert_fn)cuSurfObjectDestroy},
+	{"cuSurfObjectGetResourceDesc", 0, (culvert_fn)cuSurfObjectGetResourceDesc},
+	{"cuSurfRefGetArray", 0, (culvert_fn)cuSurfRefGetArray},
+	{"cuSurfRefSetArray", 0, (culvert_fn)cuSurfRefSetArray},
+	{"cuTensorMapEncodeIm2col", 0, (culvert_fn)cuTensorMapEncodeIm2col},
+	{"cuTensorMapEncodeIm2colWide", 0, (culvert_fn)cuTensorMapEncodeIm2colWide},
+	{"cuTensorMapEncodeTiled", 0, (culvert_fn)cuTensorMapEncodeTiled},
+	{"cuTensorMapReplaceAddress", 0, (culvert_fn)cuTensorMapReplaceAddress},
+	{"cuTensorMapSetAllocationClass", 0, (culvert_fn)cuTensorMapSetAllocationClass},
+	{"cuTexObjectCreate", 0, (culvert_fn)cuTexObjectCreate},
+	{"cuTexObjectDestroy", 0, (culvert_fn)cuTexObjectDestroy},
+	{"cuTexObjectGetResourceDesc", 0, (culvert_fn)cuTexObjectGetResourceDesc},
+	{"cuTexObjectGetResourceViewDesc", 0, (culvert_fn)cuTexObjectGetResourceViewDesc},
+	{"cuTexObjectGetTextureDesc", 0, (culvert_fn)cuTexObjectGetTextureDesc},
+	{"cuTexRefCreate", 0, (culvert_fn)cuTexRefCreate},
+	{"cuTexRefDestroy", 0, (culvert_fn)cuTexRefDestroy},
+	{"cuTexRefGetAddressMode", 0, (culvert_fn)cuTexRefGetAddressMode},
+	{"cuTexRefGetAddress", 0, (culvert_fn)cuTexRefGetAddress_v2},
+	{"cuTexRefGetArray", 0, (culvert_fn)cuTexRefGetArray},
+	{"cuTexRefGetBorderColor", 0, (culvert_fn)cuTexRefGetBorderColor},
+	{"cuTexRefGetFilterMode", 0, (culvert_fn)cuTexRefGetFilterMode},
+	{"cuTexRefGetFlags", 0, (culvert_fn)cuTexRefGetFlags},
+	{"cuTexRefGetFormat", 0, (culvert_fn)cuTexRefGetFormat},
+	{"cuTexRefGetMaxAnisotropy", 0, (culvert_fn)cuTexRefGetMaxAnisotropy},
+	{"cuTexRefGetMipmapFilterMode", 0, (culvert_fn)cuTexRefGetMipmapFilterMode},
+	{"cuTexRefGetMipmapLevelBias", 0, (culvert_fn)cuTexRefGetMipmapLevelBias},
+	{"cuTexRefGetMipmapLevelClamp", 0, (culvert_fn)cuTexRefGetMipmapLevelClamp},
+	{"cuTexRefGetMipmappedArray", 0, (culvert_fn)cuTexRefGetMipmappedArray},
+	{"cuTexRefSetAddress2D", 0, (culvert_fn)cuTexRefSetAddress2D_v2},
+	{"cuTexRefSetAddress2D", 0, (culvert_fn)cuTexRefSetAddress2D_v3},
+	{"cuTexRefSetAddressMode", 0, (culvert_fn)cuTexRefSetAddressMode},
+	{"cuTexRefSetAddress", 0, (culvert_fn)cuTexRefSetAddress_v2},
+	{"cuTexRefSetArray", 0, (culvert_fn)cuTexRefSetArray},
+	{"cuTexRefSetBorderColor", 0, (culvert_fn)cuTexRefSetBorderColor},
+	{"cuTexRefSetFilterMode", 0, (culvert_fn)cuTexRefSetFilterMode},
+	{"cuTexRefSetFlags", 0, (culvert_fn)cuTexRefSetFlags},
+	{"cuTexRefSetFormat", 0, (culvert_fn)cuTexRefSetFormat},
+	{"cuTexRefSetMaxAnisotropy", 0, (culvert_fn)cuTexRefSetMaxAnisotropy},
+	{"cuTexRefSetMipmapFilterMode", 0, (culvert_fn)cuTexRefSetMipmapFilterMode},
+	{"cuTexRefSetMipmapLevelBias", 0, (culvert_fn)cuTexRefSetMipmapLevelBias},
+	{"cuTexRefSetMipmapLevelClamp", 0, (culvert_fn)cuTexRefSetMipmapLevelClamp},
+	{"cuTexRefSetMipmappedArray", 0, (culvert_fn)cuTexRefSetMipmappedArray},
+	{"cuThreadExchangeStreamCaptureMode", 0, (culvert_fn)cuThreadExchangeStreamCaptureMode},
+	{"cuUserObjectCreate", 0, (culvert_fn)cuUserObjectCreate},
+	{"cuUserObjectRelease", 0, (culvert_fn)cuUserObjectRelease},
+	{"cuUserObjectRetain", 0, (culvert_fn)cuUserObjectRetain},
+	{"cuVDPAUCtxCreate", 0, (culvert_fn)cuVDPAUCtxCreate_v2},
+	{"cuVDPAUGetDevice", 0, (culvert_fn)cuVDPAUGetDevice},
+	{"cuWaitExternalSemaphoresAsync", 0, (culvert_fn)cuWaitExternalSemaphoresAsync},
 	{NULL, 0, NULL},
 };

@@ -2,8 +2,11 @@
  * The functions of libcuda.so.1 that do not call the Go core: names of errors and the
  * lookup of functions. They work in a forked child, too.
  */
+#define _GNU_SOURCE
 #include "cuda_local.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "errors.h"
@@ -78,13 +81,36 @@ CULVERT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int ver
 	return r == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : r;
 }
 
-/* The tables are private to NVIDIA's libraries: there are none, and nothing is
- * printed. */
+/* A statically linked runtime asks for these tables first. Without them each of its
+ * calls fails with 36, which says nothing about the cause. */
+static void explain_tables(void)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const char *log = secure_getenv("CULVERT_LOG");
+	if (log && strcmp(log, "errors") == 0 && !atomic_flag_test_and_set(&said))
+		fputs("culvert: cuGetExportTable: the software machine has no private tables of NVIDIA's driver; the program or one of its "
+		      "libraries contains the CUDA runtime, whose calls fail now with 36, cudaErrorCallRequiresNewerDriver "
+		      "(fix: link the shared runtime, nvcc --cudart=shared)\n", stderr);
+}
+
+/* The tables are private to NVIDIA's libraries: there are none. */
 CULVERT_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
 	const void *none = NULL;
 	(void)id;
+	explain_tables();
 	if (table)
 		culvert_store(table, &none, sizeof none);
 	return CUDA_ERROR_NOT_FOUND;
+}
+
+/* There is nothing to profile. */
+CULVERT_EXPORT CUresult cuProfilerStart(void)
+{
+	return CUDA_SUCCESS;
+}
+
+CULVERT_EXPORT CUresult cuProfilerStop(void)
+{
+	return CUDA_SUCCESS;
 }

@@ -73,6 +73,9 @@ CULVERT_EXPORT cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **fn
 	return cudaGetDriverEntryPointByVersion(symbol, fn, CULVERT_CUDART * 1000, flags, status);
 }
 
+CULVERT_ALIAS(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion)
+CULVERT_ALIAS(cudaGetDriverEntryPoint_ptsz, cudaGetDriverEntryPoint)
+
 CULVERT_EXPORT cudaError_t cudaProfilerStart(void)
 {
 	return cudaSuccess;
@@ -132,8 +135,37 @@ CULVERT_EXPORT void __cudaRegisterManagedVar(void **handle, void **host, char *d
 	(void)handle, (void)host, (void)device, (void)name, (void)ext, (void)size, (void)constant, (void)global;
 }
 
+/* The table of CUDA 13's start-up code: functions and variables at once. */
+CULVERT_EXPORT void __cudaRegisterUnifiedTable(void **handle, void *functions, size_t n, void *data, size_t m)
+{
+	(void)handle, (void)functions, (void)n, (void)data, (void)m;
+}
+
+/* refuse_launch ends every launch. A stub made by nvcc returns nothing, so its caller
+ * learns of the failure from cudaGetLastError only. */
+static cudaError_t refuse_launch(void)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	culvert_missing("launching a kernel of the program, which is machine code for a GPU,", &said);
+	return culvert_refuse(cudaErrorNotSupported);
+}
+
+/* CUDA 13 asks once for the handle of a kernel; programs check it when they start. */
+CULVERT_EXPORT cudaError_t __cudaGetKernel(void **kernel, const void *entry)
+{
+	return culvert_store(kernel, &entry, sizeof entry) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+CULVERT_EXPORT cudaError_t __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
+					      void *stream)
+{
+	(void)kernel, (void)grid, (void)block, (void)args, (void)shared, (void)stream;
+	return refuse_launch();
+}
+CULVERT_ALIAS(__cudaLaunchKernel_ptsz, __cudaLaunchKernel)
+
 /* The <<<...>>> syntax passes the launch shape through these two functions. The
- * launch itself fails, so nothing is kept. */
+ * launch is refused here: the stub calls nothing after that. */
 CULVERT_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
 {
 	(void)grid, (void)block, (void)shared, (void)stream;
@@ -143,5 +175,5 @@ CULVERT_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_
 CULVERT_EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
 {
 	(void)grid, (void)block, (void)shared, (void)stream;
-	return cudaErrorNotSupported;
+	return refuse_launch();
 }

@@ -68,6 +68,19 @@ func (g *GPU) Reserve(n uint64) (gpu.Addr, error) {
 	return a, nil
 }
 
+// Reservation returns the reserved addresses that a is one of, mapped or not; size is 0 if
+// it is not reserved.
+func (d *Driver) Reservation(a gpu.Addr) (base gpu.Addr, size uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range d.gpus {
+		if g.window.overlaps(a, 1) && g.window.Find(a) == nil { // not an allocation
+			return g.window.Range(a)
+		}
+	}
+	return 0, 0
+}
+
 // Unreserve frees addresses that Reserve returned. Nothing may be mapped there.
 func (g *GPU) Unreserve(a gpu.Addr) {
 	g.drv.mu.Lock()

@@ -269,6 +269,9 @@ var cudaEntries = []entry{
 	{"cuModuleUnload", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.ModuleUnload(t, handle.ID(a[0]))
 	}},
+	{"cuModuleGetLoadingMode", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ModuleGetLoadingMode(t, cmem.Ptr(a[0]))
+	}},
 	{"cuModuleGetFunction", &driverStatus, softcuda.NeedDriver, -1, 0b101, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.ModuleGetFunction(t, cmem.Ptr(a[0]), handle.ID(a[1]), cmem.Ptr(a[2]))
 	}},

@@ -69,6 +69,7 @@ var cudartEntries = []entry{
 	{"cudaPeekAtLastError", &value, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return int64(c.Runtime.PeekAtLastError(t)), nil
 	}},
+	{"culvert_refuse", &runtimeStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.Refuse(t, int32(a[0])) }},
 	{"cudaMemGetInfo", &runtimeStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
 	}},

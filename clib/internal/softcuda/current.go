@@ -160,12 +160,17 @@ func (d *Driver) contextOrCurrent(c Call, id handle.ID) (*context, error) {
 	return find(d.contexts, id, gpu.ErrInvalidContext)
 }
 
-// CtxGetStreamPriorityRange is cuCtxGetStreamPriorityRange: 0 is the only one.
+// The priorities of streams, as on an H200. They are kept and reported; the software
+// GPU runs the work of all streams alike, which a priority allows.
+const leastPriority, greatestPriority = int32(0), int32(-5)
+
+// CtxGetStreamPriorityRange is cuCtxGetStreamPriorityRange.
 func (d *Driver) CtxGetStreamPriorityRange(_ Call, least, greatest cmem.Ptr) error {
-	for _, out := range []cmem.Ptr{least, greatest} {
-		if out != 0 {
-			cmem.Store(out, int32(0))
-		}
+	if least != 0 {
+		cmem.Store(least, leastPriority)
+	}
+	if greatest != 0 {
+		cmem.Store(greatest, greatestPriority)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package softcuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
@@ -65,38 +66,14 @@ func (d *Driver) Attribute(c Call, a gpu.Attribute) (v int, err error) {
 	if v, ok := fixedAttributes[a]; ok {
 		return v, nil
 	}
+	if slices.Contains(lackingAttributes, a) {
+		return 0, nil
+	}
 	err = d.visit(c.dev.num, func(g gpu.Device) (err error) {
 		v, err = g.Attribute(a)
 		return err
 	})
 	return v, err
-}
-
-// fixedAttributes are those that package gpu does not use but programs ask for:
-// limits that every card of the modelled generations has, and features that
-// this driver lacks.
-var fixedAttributes = map[gpu.Attribute]int{
-	2:   1024,      // MAX_BLOCK_DIM_X
-	3:   1024,      // MAX_BLOCK_DIM_Y
-	4:   64,        // MAX_BLOCK_DIM_Z
-	5:   1<<31 - 1, // MAX_GRID_DIM_X
-	6:   65535,     // MAX_GRID_DIM_Y
-	7:   65535,     // MAX_GRID_DIM_Z
-	8:   48 << 10,  // MAX_SHARED_MEMORY_PER_BLOCK
-	9:   64 << 10,  // TOTAL_CONSTANT_MEMORY
-	10:  32,        // WARP_SIZE
-	11:  1<<31 - 1, // MAX_PITCH
-	12:  65536,     // MAX_REGISTERS_PER_BLOCK
-	15:  1,         // GPU_OVERLAP
-	17:  0,         // KERNEL_EXEC_TIMEOUT
-	20:  0,         // COMPUTE_MODE: default
-	31:  1,         // CONCURRENT_KERNELS
-	32:  1,         // ECC_ENABLED
-	35:  0,         // TCC_DRIVER
-	39:  2048,      // MAX_THREADS_PER_MULTIPROCESSOR
-	78:  0,         // STREAM_PRIORITIES_SUPPORTED
-	84:  0,         // MULTI_GPU_BOARD
-	115: 0,         // MEMORY_POOLS_SUPPORTED
 }
 
 // visit runs fn on a device, whether or not a context is current. The primary

@@ -91,6 +91,13 @@ func (d *Driver) ModuleUnload(_ Call, id handle.ID) error {
 	return m.gpu.Close()
 }
 
+// ModuleGetLoadingMode is cuModuleGetLoadingMode: lazy, CUDA's default since 12.2.
+func (d *Driver) ModuleGetLoadingMode(_ Call, out cmem.Ptr) error {
+	const lazy = int32(2)
+	cmem.Store(out, lazy)
+	return nil
+}
+
 // ModuleGetFunction is cuModuleGetFunction.
 func (d *Driver) ModuleGetFunction(_ Call, out cmem.Ptr, id handle.ID, name cmem.Ptr) error {
 	m, err := find(d.modules, id, gpu.ErrInvalidHandle)

@@ -38,6 +38,10 @@ var pointerAttributes = map[int32]pointerAttribute{
 	15:              {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.Kind.OnDevice())) }}, // IS_GPU_DIRECT_RDMA_CAPABLE
 	16:              {4, 0, func(*Pointer) uint64 { return 3 }},                                 // ACCESS_FLAGS: read and write
 	17:              {8, 0, func(*Pointer) uint64 { return 0 }},                                 // MEMPOOL_HANDLE
+	18:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                          // MAPPING_SIZE
+	19:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                  // MAPPING_BASE_ADDR
+	20:              {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // MEMORY_BLOCK_ID
+	21:              {4, 0, func(*Pointer) uint64 { return 0 }},                                 // IS_HW_DECOMPRESS_CAPABLE
 }
 
 // A Pointer describes an address.

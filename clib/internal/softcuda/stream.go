@@ -12,6 +12,7 @@ type stream struct {
 	ctx   *context
 	num   uint64
 	flags uint32
+	level int32 // its priority
 	gpu   *softgpu.Stream
 }
 
@@ -27,6 +28,13 @@ func (d *Driver) Stream(t *Thread, id handle.ID) (*softgpu.Stream, error) {
 
 // StreamCreate is cuStreamCreate.
 func (d *Driver) StreamCreate(c Call, out cmem.Ptr, flags uint32) error {
+	return d.StreamCreateWithPriority(c, out, flags, leastPriority)
+}
+
+// StreamCreateWithPriority is cuStreamCreateWithPriority, which clamps a priority that
+// is out of range.
+func (d *Driver) StreamCreateWithPriority(c Call, out cmem.Ptr, flags uint32, level int32) error {
+	level = min(max(level, greatestPriority), leastPriority)
 	g, err := c.ctx.gpu.NewStreamFlags(softgpu.StreamFlags(flags))
 	if err != nil {
 		return err
@@ -34,13 +42,7 @@ func (d *Driver) StreamCreate(c Call, out cmem.Ptr, flags uint32) error {
 	d.mu.Lock()
 	num := d.id()
 	d.mu.Unlock()
-	return closeOn(add(d.streams, out, &stream{c.ctx, num, flags, g}), g)
-}
-
-// StreamCreateWithPriority is cuStreamCreateWithPriority: a priority out of
-// range is clamped, and the range has one value.
-func (d *Driver) StreamCreateWithPriority(c Call, out cmem.Ptr, flags uint32, _ int32) error {
-	return d.StreamCreate(c, out, flags)
+	return closeOn(add(d.streams, out, &stream{c.ctx, num, flags, level, g}), g)
 }
 
 // StreamDestroy is cuStreamDestroy. Enqueued work is still done.
@@ -98,8 +100,8 @@ func (d *Driver) StreamGetFlags(c Call, out cmem.Ptr) error {
 }
 
 // StreamGetPriority is cuStreamGetPriority.
-func (d *Driver) StreamGetPriority(_ Call, out cmem.Ptr) error {
-	cmem.Store(out, int32(0))
+func (d *Driver) StreamGetPriority(c Call, out cmem.Ptr) error {
+	cmem.Store(out, c.stream.level)
 	return nil
 }
 

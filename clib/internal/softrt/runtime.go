@@ -146,6 +146,10 @@ func (r *Runtime) GetLastError(c softcuda.Call) int32 {
 // PeekAtLastError is cudaPeekAtLastError.
 func (r *Runtime) PeekAtLastError(c softcuda.Call) int32 { return c.LastError }
 
+// Refuse fails with a code: the shim calls it for functions that are not supported,
+// so that cudaGetLastError reports them.
+func (r *Runtime) Refuse(_ softcuda.Call, code int32) error { return gpu.Code(code) }
+
 // Status returns the runtime's code for an error and keeps it for
 // cudaGetLastError. "Not ready" is not kept.
 func (r *Runtime) Status(t *softcuda.Thread, err error) gpu.Code {

@@ -14,7 +14,7 @@ func TestResults(t *testing.T) {
 		t.Error("the table is not in ascending order")
 	}
 	for _, r := range cuda.Results {
-		if r.Message == "" || !strings.HasPrefix(r.Runtime, "cuda") || r.Driver != "" && !strings.HasPrefix(r.Driver, "CUDA_") {
+		if r.Message == "" || r.Runtime+r.Driver == "" || r.Runtime != "" && !strings.HasPrefix(r.Runtime, "cuda") || r.Driver != "" && !strings.HasPrefix(r.Driver, "CUDA_") {
 			t.Errorf("incomplete: %+v", r)
 		}
 		if got, ok := cuda.DriverResult(r.Code); ok != (r.Driver != "") || ok && got != r {

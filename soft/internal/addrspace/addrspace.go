@@ -86,6 +86,14 @@ func (s *Space[A, T]) Remove(base A) {
 // Find returns the value at a, or the zero value.
 func (s *Space[A, T]) Find(a A) T { return s.Overlap(a, 1) }
 
+// Range returns the range that a is in; size is 0 if there is none.
+func (s *Space[A, T]) Range(a A) (base A, size uint64) {
+	if i := s.after(a); i < len(s.ranges) && s.ranges[i].base <= a {
+		return s.ranges[i].base, uint64(s.ranges[i].end - s.ranges[i].base)
+	}
+	return 0, 0
+}
+
 // Overlap returns the first value in [a, a+size), or the zero value.
 func (s *Space[A, T]) Overlap(a A, size uint64) (value T) {
 	if i := s.after(a); i < len(s.ranges) && s.ranges[i].base < a+A(size) {
