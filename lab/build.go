@@ -39,6 +39,12 @@ func GoBuild(ctx context.Context, verb string, args ...string) error {
 	return err
 }
 
+// GoBuildLoader is GoBuild for programs that load shared libraries.
+func GoBuildLoader(ctx context.Context, verb string, args ...string) error {
+	_, err := goCommand(ctx, append([]string{verb}, args...)...)
+	return err
+}
+
 // PackageDir returns the directory of a package of this module.
 func PackageDir(ctx context.Context, pkg string) (string, error) {
 	out, err := goCommand(ctx, "list", "-f", "{{.Dir}}", pkg)

@@ -16,7 +16,8 @@ type Guest struct {
 	Memory int  // in MiB; 0 means 768
 	IOMMU  bool // an emulated VT-d in front of every device
 	Drives []Drive
-	NICs   int // virtio network cards, for traffic of the guest with itself
+	NICs   int  // virtio network cards, for traffic of the guest with itself
+	Verbs  bool // libibverbs is installed, for software RoCE
 	// Modules are kernel modules that the guest needs beside the usual, if the kernel has
 	// modules at all.
 	Modules []string
@@ -170,6 +171,10 @@ func (g Guest) modules() []string {
 	ms := []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "nvme", "crc32c_generic", "ext4", "xfs", "overlay"}
 	if g.NICs > 0 {
 		ms = append(ms, "virtio_net")
+	}
+	if g.Verbs {
+		// The first is needed by the second, which does not say so.
+		ms = append(ms, "crc32_generic", "rdma_rxe", "ib_uverbs")
 	}
 	if g.IOMMU {
 		ms = append(ms, "vfio_iommu_type1", "vfio_pci")

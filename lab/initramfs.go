@@ -96,6 +96,7 @@ func (p *packer) tool(guest, name, pkg string) {
 type contents struct {
 	init     string            // init's binary
 	programs map[string]string // programs of the host, by their path in the guest
+	files    map[string]string // shared libraries and other files of the host, likewise
 	mkfs     []string          // file systems whose mkfs is needed
 	kernel   Kernel
 	modules  []string
@@ -112,6 +113,13 @@ func (c contents) pack(w io.Writer) error {
 	p.tool("/bin/busybox", "busybox", "busybox-static")
 	for guest, host := range c.programs {
 		p.program(guest, host)
+	}
+	for guest, host := range c.files {
+		if strings.Contains(filepath.Base(host), ".so") {
+			p.program(guest, host)
+		} else {
+			p.file(guest, host)
+		}
 	}
 	j := c.job
 	var err error

@@ -121,9 +121,17 @@ func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	var files map[string]string
+	if g.Verbs {
+		if files, err = verbs(); err != nil {
+			return Result{}, err
+		}
+	}
 	for boot := 1; ; boot++ {
 		initrd := filepath.Join(dir, "initramfs")
-		if err := l.contents(g, c, shares, boot).packFile(initrd); err != nil {
+		root := l.contents(g, c, shares, boot)
+		root.files = files
+		if err := root.packFile(initrd); err != nil {
 			return Result{}, err
 		}
 		m := machine{

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// libraries lists the shared libraries and the interpreter that a program needs. A
-// statically linked program needs none.
+// libraries lists the shared libraries and the interpreter that a program or a shared
+// library needs. A statically linked program needs none.
 func libraries(program string) ([]string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", program, err)
 	}
 	defer f.Close()
-	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
 		return nil, nil
 	}
 	out, err := exec.Command("ldd", program).CombinedOutput()

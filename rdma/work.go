@@ -112,7 +112,7 @@ type WC struct {
 	Len       uint32 // bytes received, read or exchanged
 	Imm       uint32
 	QPNum     uint32
-	SrcQP     uint32
+	SrcQP     uint32 // of a received message; 0 if the device does not tell
 	Flags     WCFlags
 }
 

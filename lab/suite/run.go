@@ -56,8 +56,8 @@ func (r Result) String() string {
 // A Runner runs suites sequentially and compiles each package once.
 type Runner struct {
 	lab      *lab.Lab
-	dir      string            // compiled tests
-	binaries map[string]string // by package
+	dir      string          // compiled tests
+	binaries map[string]bool // names of those that are built
 }
 
 // NewRunner returns a Runner that starts its guests in l.
@@ -66,7 +66,7 @@ func NewRunner(l *lab.Lab) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{l, dir, map[string]string{}}, nil
+	return &Runner{l, dir, map[string]bool{}}, nil
 }
 
 // Close removes the compiled tests.
@@ -79,7 +79,7 @@ func (r *Runner) Run(ctx context.Context, s Suite) Result {
 	var out bytes.Buffer
 	err := r.run(ctx, s, &res, &out)
 	res.Seconds = time.Since(start).Seconds()
-	if errors.Is(err, errNeedsKernel) {
+	if errors.Is(err, errNeedsKernel) || errors.Is(err, lab.ErrNoVerbs) {
 		res.Outcome, res.Reason = Skip, err.Error()
 	} else if err != nil {
 		reason, more, _ := strings.Cut(err.Error(), "\n")
@@ -96,7 +96,7 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 			return cmp.Or(err, errNeedsKernel)
 		}
 	}
-	binary, dir, err := r.compile(ctx, s.Package)
+	binary, dir, err := r.compile(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -138,19 +138,24 @@ func (s Suite) judge(res Result, exitCode int) error {
 	return nil
 }
 
-// compile builds a package's tests and finds its directory.
-func (r *Runner) compile(ctx context.Context, pkg string) (binary, dir string, err error) {
+// compile builds a suite's package and finds its directory.
+func (r *Runner) compile(ctx context.Context, s Suite) (binary, dir string, err error) {
+	pkg := s.Package
 	if dir, err = lab.PackageDir(ctx, pkg); err != nil {
 		return "", "", err
 	}
-	if b, ok := r.binaries[pkg]; ok {
-		return b, dir, nil
+	name, build := strings.ReplaceAll(pkg, "/", "_")+".test", lab.GoBuild
+	if s.Guest.Verbs {
+		name, build = "loader_"+name, lab.GoBuildLoader
 	}
-	binary = filepath.Join(r.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
-	if err := lab.GoBuild(ctx, "test", "-c", "-o", binary, pkg); err != nil {
+	binary = filepath.Join(r.dir, name)
+	if r.binaries[name] {
+		return binary, dir, nil
+	}
+	if err := build(ctx, "test", "-c", "-o", binary, pkg); err != nil {
 		return "", "", err
 	}
-	r.binaries[pkg] = binary
+	r.binaries[name] = true
 	return binary, dir, nil
 }
 

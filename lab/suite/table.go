@@ -19,7 +19,7 @@ const (
 func All() []Suite {
 	return slices.Concat(
 		direct(), eachFS(faults), eachFS(powerCut), eachFS(crashes), vfio(), []Suite{unplug(), peer(), iommu(), network()},
-		packages(), datapaths(),
+		packages(), datapaths(), verbs(),
 	)
 }
 
@@ -285,4 +285,14 @@ func onPeerMemory() Suite {
 		Guest: g, Peer: true,
 		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0", withoutNVFS}, // the first drive below the switch
 	}
+}
+
+// verbs runs the conformance suite of verbs on the kernel's software RoCE.
+func verbs() []Suite {
+	return []Suite{{
+		Name:    "verbs",
+		Package: module + "/rdma/ibverbs", Run: "^TestLab", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true},
+		Env:   []string{"CULVERT_WANT_VERBS=1"},
+	}}
 }

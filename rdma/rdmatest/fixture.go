@@ -22,6 +22,18 @@ type Backend struct {
 	// Retry is the code of the timeout of tests in which a peer does not answer; 0 means
 	// 10, 4.2 ms.
 	Retry uint8
+	// Quirks is where the device is known to differ.
+	Quirks Quirks
+}
+
+// Quirks are known differences of a device from the specification and from the others.
+type Quirks struct {
+	// LocalErrorFlushes means that a request with a wrong local key completes as
+	// flushed, as do requests before it that the peer has not acknowledged.
+	LocalErrorFlushes bool
+	// ReceiveTooSmall has the completion codes of the sender and of the receiver if a
+	// message does not fit; zero means those of the specification.
+	ReceiveTooSmall [2]rdma.Status
 }
 
 // patience bounds waits that end at once unless something is broken.

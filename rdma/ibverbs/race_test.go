@@ -1,0 +1,5 @@
+//go:build race
+
+package ibverbs
+
+const raceEnabled = true
