@@ -27,10 +27,7 @@ struct regfd { int ctl; };
 struct nv0080 { uint32_t id; handle share, tclient, tdevice; uint32_t flags; u64 size, start, limit; uint32_t mode; };
 struct idinfo { uint32_t id, flags, dev, sub, sli, board, inst; int32_t numa; };
 struct object { int type; union { struct { handle device, parent, object; } rm; } data; };
-struct export1 { struct object object; int32_t fd; uint32_t flags; };
 struct import1 { int32_t fd; struct object object; };
-struct exportn { int32_t fd; handle device; uint16_t max; uint8_t meta[64]; handle objects[512]; uint16_t num, index; };
-struct importn { int32_t fd; handle parent; handle objects[128]; uint8_t types[128]; uint16_t num, index; };
 `
 
 func TestLayoutsAgainstC(t *testing.T) {
@@ -49,10 +46,7 @@ func TestLayoutsAgainstC(t *testing.T) {
 		{C: "struct nv0080", Members: "id share tclient tdevice flags size start limit mode", Go: NV0080AllocParameters{}},
 		{C: "struct idinfo", Members: "id flags dev sub sli board inst numa", Go: GPUGetIDInfoV2Params{}},
 		{C: "struct object", Members: "type data.rm.device data.rm.parent data.rm.object", Go: ExportObject{}},
-		{C: "struct export1", Members: "object fd flags", Go: ExportObjectToFDParams{}},
 		{C: "struct import1", Members: "fd object", Go: ImportObjectFromFDParams{}},
-		{C: "struct exportn", Members: "fd device max meta objects num index", Go: ExportObjectsToFDParams{}},
-		{C: "struct importn", Members: "fd parent objects types num index", Go: ImportObjectsFromFDParams{}},
 	})
 }
 

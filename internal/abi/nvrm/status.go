@@ -24,15 +24,22 @@ const (
 	NV_ERR_NO_MEMORY                Status = 0x51
 	NV_ERR_NOT_SUPPORTED            Status = 0x56
 	NV_ERR_OBJECT_NOT_FOUND         Status = 0x57
-	NV_ERR_OUT_OF_RANGE             Status = 0x5b
 	NV_ERR_STATE_IN_USE             Status = 0x63
 	NV_ERR_GENERIC                  Status = 0xffff
 )
 
 // Name is NVIDIA's name for the status.
 func (s Status) Name() string {
-	if n, ok := statusNames[s]; ok {
-		return n
+	const firstWarning = 0x10001
+	switch {
+	case s == NV_OK:
+		return "NV_OK"
+	case s == NV_ERR_GENERIC:
+		return "NV_ERR_GENERIC"
+	case int(s) <= len(errorNames):
+		return "NV_ERR_" + errorNames[s-1]
+	case s >= firstWarning && int(s-firstWarning) < len(warningNames):
+		return "NV_WARN_" + warningNames[s-firstWarning]
 	}
 	return fmt.Sprintf("NV_STATUS_%#x", uint32(s))
 }

@@ -33,6 +33,14 @@ func TestStatusNamesAreThoseOfTheConstants(t *testing.T) {
 			t.Errorf("%#x is named %s, want %s", uint32(s), s.Name(), name)
 		}
 	}
+	for s, name := range map[Status]string{
+		0x1: "NV_ERR_BROKEN_FB", 0x8b: "NV_ERR_DMA_XFER_FAILED", 0x8c: "NV_STATUS_0x8c",
+		0x10000: "NV_STATUS_0x10000", 0x10001: "NV_WARN_HOT_SWITCH", 0x10009: "NV_WARN_THRESHOLD_CROSSED", 0x1000a: "NV_STATUS_0x1000a",
+	} {
+		if s.Name() != name {
+			t.Errorf("%#x is named %s, want %s", uint32(s), s.Name(), name)
+		}
+	}
 	// Seen on hardware: a device object without an open node; UVM without P2P pages.
 	if NV_ERR_INSUFFICIENT_PERMISSIONS != 0x1b || NV_ERR_NOT_SUPPORTED != 0x56 {
 		t.Error("numbers differ from those seen on hardware")
