@@ -103,7 +103,7 @@ var below = map[string][]string{
 	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
 	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/phase", "internal/storage", "internal/human"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
-	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/storage", "internal/human"},
+	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 

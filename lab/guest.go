@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -53,32 +54,16 @@ const (
 	Write Op = "write"
 )
 
-const (
-	defaultCPUs   = 2
-	defaultMemory = 768
-	defaultSize   = 1 << 30
-	defaultSector = 512
-)
-
 // withDefaults returns a copy with defaults in place of zeros.
 func (g Guest) withDefaults() Guest {
-	if g.CPUs == 0 {
-		g.CPUs = defaultCPUs
+	g.CPUs = cmp.Or(g.CPUs, 2)
+	g.Memory = cmp.Or(g.Memory, 768)
+	g.Drives = slices.Clone(g.Drives)
+	for i := range g.Drives {
+		d := &g.Drives[i]
+		d.Size = cmp.Or(d.Size, 1<<30)
+		d.Sector = cmp.Or(d.Sector, 512)
 	}
-	if g.Memory == 0 {
-		g.Memory = defaultMemory
-	}
-	drives := make([]Drive, len(g.Drives))
-	for i, d := range g.Drives {
-		if d.Size == 0 {
-			d.Size = defaultSize
-		}
-		if d.Sector == 0 {
-			d.Sector = defaultSector
-		}
-		drives[i] = d
-	}
-	g.Drives = drives
 	return g
 }
 
@@ -134,15 +119,7 @@ func (d Drive) validate() error {
 // q35 reports whether the guest needs the machine type with PCI Express. The older
 // one boots faster.
 func (g Guest) q35() bool {
-	if g.IOMMU {
-		return true
-	}
-	for _, d := range g.Drives {
-		if d.Behind != "" {
-			return true
-		}
-	}
-	return false
+	return g.IOMMU || slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.Behind != "" })
 }
 
 // mounts returns the drives with a file system, in order.

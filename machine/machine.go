@@ -13,6 +13,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -66,10 +67,7 @@ const (
 
 // Open opens the machine that the environment selects.
 func Open() (*Machine, error) {
-	kind := env.Get("CULVERT_MACHINE")
-	if kind == "" {
-		kind = Auto
-	}
+	kind := cmp.Or(env.Get("CULVERT_MACHINE"), Auto)
 	return OpenAs(kind)
 }
 

@@ -1,6 +1,9 @@
 package tensor
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // The rules of the format, in the order in which a file is checked against them.
 const (
@@ -30,10 +33,7 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	s := e.File
-	if s == "" {
-		s = "safetensors"
-	}
+	s := cmp.Or(e.File, "safetensors")
 	if e.Tensor != "" {
 		s += fmt.Sprintf(": tensor %q", e.Tensor)
 	}

@@ -117,9 +117,7 @@ func (o *SaveOptions) withDefaults(tensors []Source) SaveOptions {
 	if c.workers <= 0 {
 		c.workers = defaultWorkers
 	}
-	if c.Chunk == 0 {
-		c.Chunk = defaultChunk
-	}
+	c.Chunk = cmp.Or(c.Chunk, defaultChunk)
 	if c.Buffer == nil {
 		c.Buffer = bufferFor(tensors)
 	}

@@ -1,6 +1,7 @@
 package atomicfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,10 +72,7 @@ func (r *resolver) next() (name string, last bool) {
 		r.rest = r.rest[1:]
 	}
 	name, r.rest = r.rest[0], r.rest[1:]
-	if name == "" {
-		name = "."
-	}
-	return name, len(r.rest) == 0
+	return cmp.Or(name, "."), len(r.rest) == 0
 }
 
 // step goes over one element.

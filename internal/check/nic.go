@@ -197,10 +197,7 @@ func (t *text) nics(d *Devices) {
 }
 
 func (t *text) nic(n NIC) {
-	where := n.PCI
-	if where == "" {
-		where = "software device"
-	}
+	where := cmp.Or(n.PCI, "software device")
 	firmware := ""
 	if n.Firmware != "" {
 		firmware = "firmware " + n.Firmware

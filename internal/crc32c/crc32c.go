@@ -2,12 +2,37 @@
 // combines them.
 package crc32c
 
-import "hash/crc32"
+import (
+	"context"
+	"hash/crc32"
+	"io"
+	"math"
+)
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // Sum is the CRC-32C of p.
 func Sum(p []byte) uint32 { return crc32.Checksum(p, table) }
+
+// File is the CRC-32C and the size of all that r has, by plain reads.
+func File(ctx context.Context, r io.ReaderAt) (sum uint32, size int64, err error) {
+	h := crc32.New(table)
+	size, err = io.CopyBuffer(h, ctxReader{ctx, io.NewSectionReader(r, 0, math.MaxInt64)}, make([]byte, 1<<20))
+	return h.Sum32(), size, err
+}
+
+// A ctxReader stops reading when the context ends.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
 
 // Join is the CRC-32C of two consecutive chunks, of which the second has n bytes.
 //

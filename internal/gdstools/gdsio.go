@@ -1,6 +1,7 @@
 package gdstools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ func (j *Job) prepare() error {
 			if err != nil {
 				return err
 			}
-			if j.Size == 0 {
-				j.Size = st.Size()
-			}
+			j.Size = cmp.Or(j.Size, st.Size())
 			if st.Size() < j.Size {
 				return fmt.Errorf("%s: the file has %s, less than -s %s (write it first: -I 1)", path, human.Size(st.Size()), human.Size(j.Size))
 			}

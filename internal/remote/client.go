@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -44,15 +45,9 @@ type Client struct {
 
 // Dial connects to a server.
 func Dial(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	if cfg.Depth == 0 {
-		cfg.Depth = 8
-	}
-	if cfg.Tries == 0 {
-		cfg.Tries = 5
-	}
-	if cfg.Pause == 0 {
-		cfg.Pause = 100 * time.Millisecond
-	}
+	cfg.Depth = cmp.Or(cfg.Depth, 8)
+	cfg.Tries = cmp.Or(cfg.Tries, 5)
+	cfg.Pause = cmp.Or(cfg.Pause, 100*time.Millisecond)
 	if cfg.Dial == nil {
 		cfg.Dial = new(net.Dialer).DialContext
 	}

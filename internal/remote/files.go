@@ -1,13 +1,5 @@
 package remote
 
-import (
-	"context"
-	"hash/crc32"
-	"io"
-	"math"
-	"os"
-)
-
 // short executes a request that takes no time.
 func (s *session) short(req *request) reply {
 	r, err := s.handle(req)
@@ -109,28 +101,4 @@ func (s *session) forget(f *served, closed bool) {
 		return
 	}
 	f.file.Close()
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// sum is the CRC-32C of a file, by plain reads.
-func sum(ctx context.Context, f *os.File) (uint32, uint64, error) {
-	h := crc32.New(castagnoli)
-	r := io.NewSectionReader(f, 0, math.MaxInt64)
-	buf := make([]byte, 1<<20)
-	var total uint64
-	for {
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		n, err := r.Read(buf)
-		h.Write(buf[:n])
-		total += uint64(n)
-		if err == io.EOF {
-			return h.Sum32(), total, nil
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-	}
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -47,17 +48,10 @@ const greetTime = 10 * time.Second
 
 // NewServer returns a server. Serve starts it.
 func NewServer(cfg ServerConfig) *Server {
-	set := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
-	}
-	set(&cfg.Chunk, 1<<20)
-	set(&cfg.Depth, 8)
-	set(&cfg.Clients, 32)
-	if cfg.Grace == 0 {
-		cfg.Grace = time.Minute
-	}
+	cfg.Chunk = cmp.Or(cfg.Chunk, 1<<20)
+	cfg.Depth = cmp.Or(cfg.Depth, 8)
+	cfg.Clients = cmp.Or(cfg.Clients, 32)
+	cfg.Grace = cmp.Or(cfg.Grace, time.Minute)
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}

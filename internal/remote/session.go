@@ -210,7 +210,9 @@ func (s *session) execute(ctx context.Context, req *request, slot int) (r reply,
 	r.ID = req.ID
 	switch req.Op {
 	case opSum:
-		r.CRC, r.Len, err = sum(ctx, f.file)
+		var n int64
+		r.CRC, n, err = crc32c.File(ctx, f.file)
+		r.Len = uint64(n)
 	case opCommit:
 		if f.up == nil {
 			return r, refuse(Invalid, "%s was not opened to be written", f.name)

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -77,12 +78,8 @@ func (c Config) resolve(link int64) (sizing, error) {
 	if c.Slot != 0 && (c.Slot < minSlot || c.Slot%page != 0) {
 		return s, fmt.Errorf("ring: slot size %d must be a multiple of %d, at least %d", c.Slot, page, minSlot)
 	}
-	if s.budget == 0 {
-		s.budget = DefaultBudget
-	}
-	if s.depth == 0 {
-		s.depth = defaultDepth
-	}
+	s.budget = cmp.Or(s.budget, DefaultBudget)
+	s.depth = cmp.Or(s.depth, defaultDepth)
 	if c.Workers == 0 {
 		n := max(startCores, minWorkers)
 		s.pipelines, s.workers, s.link = min(n, maxPipelines), min(n, maxWorkers), link

@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -281,11 +279,11 @@ func (o *Options) wholeBlocks(f *cufile.File) (bool, error) {
 
 // verify compares both files by plain reads, which share no code with the routes.
 func verify(ctx context.Context, in, out *os.File, res *Result) error {
-	want, err := sum(ctx, in)
+	want, _, err := crc32c.File(ctx, in)
 	if err != nil {
 		return err
 	}
-	got, err := sum(ctx, out)
+	got, _, err := crc32c.File(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -295,27 +293,4 @@ func verify(ctx context.Context, in, out *os.File, res *Result) error {
 	}
 	res.Verified = true
 	return nil
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sum(ctx context.Context, f *os.File) (uint32, error) {
-	h := crc32.New(castagnoli)
-	if _, err := io.CopyBuffer(h, ctxReader{ctx, io.NewSectionReader(f, 0, math.MaxInt64)}, make([]byte, 1<<20)); err != nil {
-		return 0, err
-	}
-	return h.Sum32(), nil
-}
-
-// A ctxReader stops reading when the context ends.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
 )
@@ -150,4 +150,4 @@ func newDest(t *testing.T, dir string, n int) (dst string, old map[string]string
 	return dst, old
 }
 
-func sumBytes(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+func sumBytes(p []byte) uint32 { return crc32c.Sum(p) }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,11 +56,7 @@ type chunk struct {
 
 // open allocates and registers GPU memory, not more than the file needs.
 func (p *pump) open(drv *cufile.Driver) (err error) {
-	want := p.o.Buffer
-	if want == 0 {
-		want = 64 << 20
-	}
-	half := min(want/halves, uint64(p.size))
+	half := min(cmp.Or(p.o.Buffer, 64<<20)/halves, uint64(p.size))
 	p.half = max((half+gpuPage-1)/gpuPage*gpuPage, gpuPage)
 	if p.dev, err = drv.Device(p.o.GPU); err != nil {
 		return err

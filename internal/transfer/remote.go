@@ -13,6 +13,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -160,7 +161,7 @@ func (p *pump) between(ctx context.Context, drv *cufile.Driver, far Remote, o *O
 
 // verifyRemote compares the file here with the one there, which both ends read again.
 func verifyRemote(ctx context.Context, far Remote, here *os.File, res *Result) error {
-	want, err := sum(ctx, here)
+	want, _, err := crc32c.File(ctx, here)
 	if err != nil {
 		return err
 	}

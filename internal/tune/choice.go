@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 )
@@ -75,10 +76,7 @@ func (c *Choice) Add(m Method, n int64, took time.Duration) (changed bool) {
 	}
 	before := c.Faster()
 	now := max(uint64(float64(took)/float64(n)*(1<<20)), 1)
-	mean := c.cost[m].Load()
-	if mean == 0 {
-		mean = now
-	}
+	mean := cmp.Or(c.cost[m].Load(), now)
 	c.cost[m].Store(max(mean-mean/averageOver+min(now, spikeLimit*mean)/averageOver, 1))
 	return c.Faster() != before
 }

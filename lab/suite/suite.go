@@ -2,6 +2,7 @@
 package suite
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -36,12 +37,7 @@ func (s Suite) Soak() Suite {
 	return s
 }
 
-func (s Suite) timeout() time.Duration {
-	if s.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return s.Timeout
-}
+func (s Suite) timeout() time.Duration { return cmp.Or(s.Timeout, DefaultTimeout) }
 
 // Named returns the suite with the given name.
 func Named(name string) (Suite, error) {

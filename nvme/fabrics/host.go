@@ -1,6 +1,7 @@
 package fabrics
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -43,15 +44,9 @@ const connectTime = 10 * time.Second
 
 // Connect connects to a subsystem and enables its controller.
 func Connect(ctx context.Context, cfg Config) (c *Controller, err error) {
-	if cfg.Queues == 0 {
-		cfg.Queues = 1
-	}
-	if cfg.Depth == 0 {
-		cfg.Depth = 32
-	}
-	if cfg.HostNQN == "" {
-		cfg.HostNQN = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000001"
-	}
+	cfg.Queues = cmp.Or(cfg.Queues, 1)
+	cfg.Depth = cmp.Or(cfg.Depth, 32)
+	cfg.HostNQN = cmp.Or(cfg.HostNQN, "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000001")
 	if cfg.Depth < 2 || cfg.Depth > 1024 {
 		return nil, fmt.Errorf("connect to %s: depth %d must be 2 to 1024", cfg.NQN, cfg.Depth)
 	}

@@ -1,6 +1,7 @@
 package fabrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +69,7 @@ const (
 
 // NewTarget returns a target. Serve starts it.
 func NewTarget(cfg TargetConfig) (*Target, error) {
-	if cfg.Queues == 0 {
-		cfg.Queues = 8
-	}
+	cfg.Queues = cmp.Or(cfg.Queues, 8)
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}

@@ -1,6 +1,7 @@
 package vfio
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,10 +46,7 @@ func groupOf(pci string) (string, error) {
 		return "", fmt.Errorf("device not found: %w (culvert nvme list shows the drives)", err)
 	}
 	if d := Driver(pci); d != "vfio-pci" {
-		if d == "" {
-			d = "no driver"
-		}
-		return "", fmt.Errorf("drive is bound to %s, not to vfio-pci (fix: vfio.Bind, or driverctl set-override %s vfio-pci)", d, pci)
+		return "", fmt.Errorf("drive is bound to %s, not to vfio-pci (fix: vfio.Bind, or driverctl set-override %s vfio-pci)", cmp.Or(d, "no driver"), pci)
 	}
 	link, err := os.Readlink(filepath.Join(dir, "iommu_group"))
 	if errors.Is(err, fs.ErrNotExist) {

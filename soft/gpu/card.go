@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -31,9 +32,7 @@ type GPU struct {
 }
 
 func newGPU(d *Driver, i int, m Model) (*GPU, error) {
-	if m.Memory == 0 {
-		m.Memory = DefaultMemory
-	}
+	m.Memory = cmp.Or(m.Memory, DefaultMemory)
 	if d.cfg.Peer != "" {
 		free, err := peerFree(d.cfg.Peer)
 		if err != nil {

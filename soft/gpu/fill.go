@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -29,10 +30,7 @@ func (c *context) acquireFill(dst gpu.Addr, width int, n uint64) (p place, size 
 }
 
 func failFill(err error, dst gpu.Addr, value uint32, width int, n uint64) error {
-	call := fillCalls[width]
-	if call == "" {
-		call = "cuMemset"
-	}
+	call := cmp.Or(fillCalls[width], "cuMemset")
 	return fail(fmt.Sprintf("%s(%v, %#x, %d)", call, dst, value, n), err)
 }
 

@@ -4,6 +4,7 @@ package machinetest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -39,9 +40,7 @@ type Machine struct {
 func New(t T, cfg soft.Config) *Machine {
 	t.Helper()
 	m := &Machine{T: t}
-	if cfg.Memory == 0 {
-		cfg.Memory = 16 << 20
-	}
+	cfg.Memory = cmp.Or(cfg.Memory, 16<<20)
 	cfg.Without, cfg.Points, cfg.Seed = soft.Modules(), &m.Points, 1
 	var err error
 	m.Machine, err = soft.New(cfg)

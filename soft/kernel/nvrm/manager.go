@@ -1,6 +1,7 @@
 package nvrm
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"sync"
@@ -56,10 +57,7 @@ const (
 // New adds the resource manager of a driver's cards to an operating system. version
 // is the release that it reports; "" means DefaultVersion.
 func New(os *kernel.OS, drv *softgpu.Driver, version string) (*Manager, error) {
-	if version == "" {
-		version = DefaultVersion
-	}
-	m := &Manager{os: os, drv: drv, version: version, clients: map[nvrm.Handle]*client{}, lastClient: clientBase}
+	m := &Manager{os: os, drv: drv, version: cmp.Or(version, DefaultVersion), clients: map[nvrm.Handle]*client{}, lastClient: clientBase}
 	m.cuda = m.newClient(nil)
 	infos, err := drv.Devices()
 	if err != nil {

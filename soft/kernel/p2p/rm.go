@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -132,11 +133,7 @@ func (rm *RM) Give(p *Process, a gpu.Addr) error {
 func (rm *RM) owns(p *Process, gen uint64) bool {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
-	owner := rm.owners[gen]
-	if owner == nil {
-		owner = rm.Self
-	}
-	return p == owner
+	return p == cmp.Or(rm.owners[gen], rm.Self)
 }
 
 // find returns the GPU of a range and acquires the memory, if t may pin it.

@@ -1,6 +1,7 @@
 package peermem
 
 import (
+	"cmp"
 	"sync"
 	"syscall"
 
@@ -109,9 +110,7 @@ func (b *DMABuf) Attach(dev *pcie.Function, maxSegment uint64) (*Attachment, err
 
 // segments returns size bytes from off in pages, adjacent pages joined up to a limit.
 func segments(pages []uint64, off, size, limit uint64) (sg []Segment) {
-	if limit == 0 {
-		limit = 1 << 62
-	}
+	limit = cmp.Or(limit, 1<<62)
 	for size > 0 {
 		at := pages[off/p2p.PageSize] + off%p2p.PageSize
 		n := min(p2p.PageSize-off%p2p.PageSize, size)
