@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
@@ -167,4 +169,45 @@ func TestCacheProperty(t *testing.T) {
 			t.Fatalf("read %d, %v, %d bytes at %d are not cached: %+v", i, mode, size, off, res.Cache)
 		}
 	}
+}
+
+// TestMeasuredIsCached: a chunk that goes around the page cache to measure the storage
+// is asked for afterwards, all of it, and the next one fills the cache again.
+func TestMeasuredIsCached(t *testing.T) {
+	const n = 1 << 20
+	f := coldFile(t, n)
+	files := &askedFiles{}
+	r := openRing(t, openGPU(t), Config{Slot: n, Workers: 3, sys: files})
+	cache := f.plainly(1 << 40)
+	for range 64 { // MiB, after which the next read measures
+		if cache.Measure(1<<20, storage.Residency{}) {
+			t.Fatal("measured too early")
+		}
+	}
+	q := f.read(cache, 0, n)
+	seg := segment{n: n}
+	r.files.choose(&q, &seg)
+	if seg.path != storage.Around || seg.why != route.Measuring {
+		t.Fatalf("path %d (%v)", seg.path, seg.why)
+	}
+	r.files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, n, time.Millisecond)
+	if got := files.bytes.Load(); got != n {
+		t.Errorf("%d bytes were asked for, want %d", got, n)
+	}
+	seg = segment{n: n}
+	r.files.choose(&q, &seg)
+	if seg.why == route.Measuring {
+		t.Error("the next one measures, too")
+	}
+}
+
+// askedFiles counts what the kernel is asked to read into the page cache.
+type askedFiles struct {
+	oddFiles
+	bytes atomic.Int64
+}
+
+func (a *askedFiles) WillNeed(fd int, off, n int64) error {
+	a.bytes.Add(n)
+	return a.oddFiles.WillNeed(fd, off, n)
 }

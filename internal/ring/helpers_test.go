@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -278,9 +279,9 @@ func (o *oddFiles) Reserve(fd int, off, n int64) error {
 	return o.kernel.Reserve(fd, off, n)
 }
 
-func (o *oddFiles) Store(dst, src []byte) error {
+func (o *oddFiles) Store(dst, src []byte) (time.Duration, error) {
 	if _, err := o.ask("store", -1, 0, len(src)); err != nil {
-		return err
+		return 0, err
 	}
 	return o.kernel.Store(dst, src)
 }

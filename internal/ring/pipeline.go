@@ -106,8 +106,7 @@ func (p *pipeline) start(s *slot) {
 		if n >= rateLen {
 			took := time.Since(began)
 			p.sched.readRate.Add(int64(n), took)
-			seg := &s.segments[0]
-			s.batch.reqs[seg.req].stream().Observe(seg.path, int64(n), took)
+			p.files.observe(s, n, took)
 		}
 	}
 	p.launch(s)

@@ -80,7 +80,7 @@ func (f *fileIO) singleColdRead(reqs []Request) bool {
 	if q.Write || q.Direct < 0 || q.Len <= smallLen || q.Len > f.slot {
 		return false
 	}
-	path, _, _ := f.path(q, q.Off, q.Len)
+	path, _, _, _ := f.path(q, q.Off, q.Len)
 	return path == storage.Around
 }
 

@@ -1,19 +1,21 @@
 package ring
 
 import (
+	"time"
+
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
-// path asks the policy how to read a range of a request. known reports whether the
-// kernel told what the page cache has of it.
-func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why route.CacheReason, known bool) {
+// path asks the policy how to read a range of a request, of which the page cache has
+// r. known reports whether the kernel told that.
+func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why route.CacheReason, r storage.Residency, known bool) {
 	r, err := f.sys.Residency(q.Buffered, off, n)
-	p, why = q.stream().Path(n, r, err == nil)
+	p, why = q.stream().Path(r, err == nil)
 	if q.Direct < 0 && p == storage.Around {
 		p = storage.Fill
 	}
-	return p, why, err == nil
+	return p, why, r, err == nil
 }
 
 // choose chooses how to read a segment, once. What goes through the page cache is
@@ -23,7 +25,11 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 		return
 	}
 	pos, n := q.Off+seg.off, int64(seg.n)
-	seg.path, seg.why, seg.known = f.path(q, pos, n)
+	var r storage.Residency
+	seg.path, seg.why, r, seg.known = f.path(q, pos, n)
+	if seg.path == storage.Fill && seg.known && q.Direct >= 0 && q.stream().Measure(n, r) {
+		seg.path, seg.why = storage.Around, route.Measuring
+	}
 	if seg.path != storage.Around && f.readAhead(q, pos, n, seg.path == storage.Fill) {
 		seg.path = storage.Fill // its own pages may be on their way
 	}
@@ -42,6 +48,19 @@ func (f *fileIO) readAhead(q *Request, pos, n int64, cold bool) (asked bool) {
 		return min((r.Pages-r.Cached)*page, to-from)
 	})
 	return s.Ask(from, to, func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) })
+}
+
+// observe records how long a chunk took that was read from storage. What went around
+// the page cache only to measure that is read into it now: later reads find it there.
+func (f *fileIO) observe(s *slot, n int, took time.Duration) {
+	q, path := &s.batch.reqs[s.segments[0].req], s.segments[0].path
+	q.stream().Observe(path, int64(n), took)
+	for i := range s.segments {
+		if seg := &s.segments[i]; seg.why == route.Measuring {
+			from := q.Off + seg.off
+			q.stream().Ask(from, from+int64(seg.n), func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) })
+		}
+	}
 }
 
 // cacheUse is what reading the segment did to the page cache; which bytes were there

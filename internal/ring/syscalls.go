@@ -2,6 +2,7 @@ package ring
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,8 @@ type syscalls interface {
 	CanStore(fd int, off, n int64, workers int) bool
 	Map(fd int, off, n int64) ([]byte, error)
 	Unmap(mem []byte) error
-	Store(dst, src []byte) error
+	// Store copies into a mapping, and says how much processor time that took.
+	Store(dst, src []byte) (time.Duration, error)
 	// Residency says what the page cache has of a range.
 	Residency(fd int, off, n int64) (storage.Residency, error)
 	// WillNeed asks the kernel to read a range into the page cache, and does not wait.

@@ -137,11 +137,11 @@ func TestStoreFaults(t *testing.T) {
 	if err := unix.Ftruncate(f.buffered, page); err != nil {
 		t.Fatal(err)
 	}
-	if err := (kernel{}).Store(mem, make([]byte, 3*page)); !errors.Is(err, errFault) {
+	if _, err := (kernel{}).Store(mem, make([]byte, 3*page)); !errors.Is(err, errFault) {
 		t.Errorf("%v, want %v", err, errFault)
 	}
-	if err := (kernel{}).Store(mem[:page], make([]byte, page)); err != nil {
-		t.Errorf("what is left of the file: %v", err)
+	if took, err := (kernel{}).Store(mem[:page], make([]byte, page)); err != nil || took <= 0 {
+		t.Errorf("what is left of the file: %v, %v", took, err)
 	}
 }
 
@@ -212,6 +212,36 @@ func TestCanStore(t *testing.T) {
 		}
 	})
 }
+
+// TestStoresCost checks that it is the processor time of stores that counts, and from
+// how much of it on pwrite is used: a page cache of small folios costs it, a busy
+// machine does not.
+func TestStoresCost(t *testing.T) {
+	const n = 4 << 20
+	for _, tt := range []struct {
+		perGB time.Duration
+		want  bool
+	}{{100 * time.Millisecond, true}, {500 * time.Millisecond, true}, {650 * time.Millisecond, false}, {960 * time.Millisecond, false}} {
+		var w mappedWrites
+		sys := &costlyStores{took: tt.perGB * n / 1_000_000_000}
+		w.init(sys, sizing{slot: n, pipelines: 8, workers: 8}, slog.New(slog.DiscardHandler))
+		seg, mem := &segment{n: n, mapped: make([]byte, n)}, make([]byte, n)
+		for range 40 {
+			w.store(seg, mem)
+		}
+		if w.fast() != tt.want {
+			t.Errorf("%v of processor time per GB: stored %v, want %v", tt.perGB, w.fast(), tt.want)
+		}
+	}
+}
+
+// costlyStores takes processor time, says it.
+type costlyStores struct {
+	kernel
+	took time.Duration
+}
+
+func (c *costlyStores) Store([]byte, []byte) (time.Duration, error) { return c.took, nil }
 
 // TestSlowStores checks that stores are given up when they are slow, then tried with at
 // most 1 % of the bytes, and used again when they are fast.

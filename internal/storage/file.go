@@ -136,7 +136,7 @@ func (f *File) StartReading(off, n int64) {
 	}
 	n = min(n, aheadStep)
 	r, err := PageCache(f.buffered, off, n)
-	if path, _ := f.reads.Path(n, r, err == nil); path != Fill {
+	if path, _ := f.reads.Path(r, err == nil); path != Fill {
 		return
 	}
 	missing := func(from, to int64) int64 {

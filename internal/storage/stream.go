@@ -66,8 +66,8 @@ func (s *Stream) Reason() route.CacheReason {
 	return route.NotBypassed
 }
 
-// Path chooses how to read a range of n bytes, of which the page cache has r.
-func (s *Stream) Path(n int64, r Residency, known bool) (Path, route.CacheReason) {
+// Path chooses how to read a range, of which the page cache has r.
+func (s *Stream) Path(r Residency, known bool) (Path, route.CacheReason) {
 	at := Situation{
 		Mode: route.CacheMode(s.mode.Load()), Direct: !s.buffered, CanBypass: !s.noBypass,
 		Known: known, Residency: r, Stream: s.length(), Read: s.read.Load(), Available: -1,
@@ -76,11 +76,17 @@ func (s *Stream) Path(n int64, r Residency, known bool) (Path, route.CacheReason
 		at.Available = s.available()
 		at.DirectRate, at.FillRate = s.rates.direct.Get(0), s.rates.fill.Get(0)
 	}
-	p, why := at.Path()
-	if p == Fill && known && !r.Dirty && at.Mode == route.CacheAuto && at.CanBypass && at.DirectRate == 0 && s.rates.explore.Try(n) {
-		return Around, route.Measuring
+	return at.Path()
+}
+
+// Measure counts n bytes, of which the page cache has r, that are going to fill it. It
+// reports whether to read them around it instead, to learn how fast the storage is.
+// Their reader asks for them afterwards, so that they are in the cache as well.
+func (s *Stream) Measure(n int64, r Residency) bool {
+	if !s.buffered || s.noBypass || r.Dirty || route.CacheMode(s.mode.Load()) != route.CacheAuto {
+		return false
 	}
-	return p, why
+	return s.rates.measure(n)
 }
 
 // length is how many bytes the caller is going to read.
@@ -163,7 +169,22 @@ func (s *Stream) Observe(p Path, n int64, took time.Duration) {
 // coldRates are what one thread reads from a device, without and with the page cache.
 type coldRates struct {
 	direct, fill tune.Rate
-	explore      tune.Explorer
+	filled       atomic.Int64 // bytes that were going to fill the cache
+	measured     atomic.Int64 // reads that went around it instead
+}
+
+const (
+	// So many reads of at least measureLen go around the cache to measure the storage,
+	// each after measureEvery bytes that filled it. One read may meet a disk's hiccup;
+	// and the disk reads these bytes twice.
+	measurements = 3
+	measureLen   = 1 << 20
+	measureEvery = 64 << 20
+)
+
+func (r *coldRates) measure(n int64) bool {
+	filled, done := r.filled.Add(n), r.measured.Load()
+	return n >= measureLen && done < measurements && filled > (done+1)*measureEvery && r.measured.CompareAndSwap(done, done+1)
 }
 
 var deviceRates sync.Map // of device numbers, to *coldRates

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,39 +39,52 @@ func TestStreamCounts(t *testing.T) {
 	}
 }
 
-// TestStreamMeasures: the storage's own rate is learned from 1 % of the bytes, none of
-// the first ones, and only until it is known.
+// TestStreamMeasures: the storage's own rate is learned from three reads, spread over
+// the first bytes that fill the cache; a first pass goes around the cache as soon as
+// the storage is known to be faster, and the second one fills it.
 func TestStreamMeasures(t *testing.T) {
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
 	cold := Residency{Pages: 1024}
-	var around int
+	var at []int
 	for i := range 1000 {
-		p, why := s.Path(4*mib, cold, true)
-		if p == Around {
-			if why != route.Measuring || i < 99 {
-				t.Fatalf("read %d goes around the cache: %v", i, why)
-			}
-			around++
+		if s.Measure(4*mib, cold) {
+			at = append(at, i)
 		}
 	}
-	if around < 5 || around > 10 {
-		t.Errorf("%d of 1000 reads measured", around)
+	if want := []int{16, 32, 48}; !slices.Equal(at, want) {
+		t.Errorf("reads %v of 4 MiB measured, want %v", at, want)
 	}
 	s.Observe(Around, 4*mib, time.Millisecond)
-	for i := range 1000 {
-		if p, _ := s.Path(4*mib, cold, true); p != Fill {
-			t.Fatalf("read %d after the rate is known: path %d", i, p)
-		}
+	if p, _ := s.Path(cold, true); p != Fill {
+		t.Errorf("with nothing to compare: path %d", p)
 	}
 	s.Observe(Fill, 4*mib, 2*time.Millisecond)
-	if p, why := s.Path(4*mib, cold, true); p != Around || why != route.FastStorage {
+	if p, why := s.Path(cold, true); p != Around || why != route.FastStorage {
 		t.Errorf("storage twice as fast as filling: path %d (%v)", p, why)
 	}
 	var use route.CacheUse
 	use.Bypassed = gib
 	s.Count(&use, 0)
-	if p, _ := s.Path(4*mib, cold, true); p != Fill {
+	if p, _ := s.Path(cold, true); p != Fill {
 		t.Errorf("the second pass: path %d", p)
+	}
+}
+
+// TestStreamMeasuresLittle: what must not go around the cache does not, not even to be
+// measured.
+func TestStreamMeasuresLittle(t *testing.T) {
+	room := func() int64 { return 10 * gib }
+	keep, avoid, small, dirty := NewStream(fixed(gib), room), NewStream(fixed(gib), room), NewStream(fixed(gib), room), NewStream(fixed(gib), room)
+	keep.SetMode(route.CacheKeep, 0)
+	avoid.SetMode(route.CacheAvoid, 0)
+	var direct Stream
+	for i := range 1000 {
+		if keep.Measure(4*mib, Residency{}) || avoid.Measure(4*mib, Residency{}) || direct.Measure(4*mib, Residency{}) {
+			t.Fatalf("read %d of a stream with a choice measured", i)
+		}
+		if small.Measure(mib-1, Residency{}) || dirty.Measure(4*mib, Residency{Dirty: true}) {
+			t.Fatalf("read %d, small or dirty, measured", i)
+		}
 	}
 }
 
@@ -79,7 +93,7 @@ func TestStreamMeasures(t *testing.T) {
 func TestStreamModes(t *testing.T) {
 	cold := Residency{Pages: 1}
 	var direct Stream
-	if p, why := direct.Path(1, cold, true); p != Around || why != route.OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
+	if p, why := direct.Path(cold, true); p != Around || why != route.OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
 		t.Errorf("zero value: path %d (%v)", p, why)
 	}
 	if from, to := direct.Ahead(0, mib, Range{0, mib}, true, nil); from != to {
@@ -90,13 +104,13 @@ func TestStreamModes(t *testing.T) {
 		t.Error("avoid fills the cache")
 	}
 	s.SetMode(route.CacheAuto, 9*gib)
-	if p, why := s.Path(1, cold, true); p != Around || why != route.TooLarge {
+	if p, why := s.Path(cold, true); p != Around || why != route.TooLarge {
 		t.Errorf("part of 9 GiB with 10 available: path %d (%v)", p, why)
 	}
 	if s.SetMode(route.CacheKeep, 9*gib); s.Reason() != route.NotBypassed {
 		t.Error("keep has a reason not to fill")
 	}
-	if p, _ := s.Path(1, cold, true); p != Fill {
+	if p, _ := s.Path(cold, true); p != Fill {
 		t.Errorf("keep: path %d", p)
 	}
 }
