@@ -36,6 +36,7 @@ type barRoute struct {
 	dev    gpu.Device
 	mapper *rm.Mapper
 	link   tune.Subject // this GPU, its driver and the kernel
+	learn  *barLearner  // nil if the GPU's crossover is known
 
 	inFlight atomic.Int32 // reads of barLimit.From bytes and more
 	maps     table[*rm.Mapping]
@@ -59,7 +60,11 @@ func findBar(device gpu.Device, os dev.OS, limit uint64) (Route, *route.Decline)
 		}
 		return nil, d
 	}
-	return &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS())}, nil
+	b := &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS())}
+	if unknownCrossover(device.Info()) {
+		b.learn = newBarLearner()
+	}
+	return b, nil
 }
 
 var barTexts = [numReasons]*route.Decline{
@@ -113,11 +118,19 @@ func (b *barRoute) State(op *Op) (s State) {
 		return s
 	}
 	s.Prepared, s.InFlight = true, b.inFlight.Load()
-	if f := op.file(); f.Reads().FillsNothing() {
-		n, err := f.Resident(op.Off, int64(op.Mem.Len))
-		s.NotCached = err != nil || n < int64(op.Mem.Len)
+	if op.file().Reads().FillsNothing() {
+		s.NotCached = !resident(op)
+	}
+	if c := b.learn.class(op.Mem.Len); c != nil {
+		s.Learned = c.ask(op)
 	}
 	return s
+}
+
+// resident reports whether all of what an op reads is in the page cache.
+func resident(op *Op) bool {
+	n, err := op.file().Resident(op.Off, int64(op.Mem.Len))
+	return err == nil && n >= int64(op.Mem.Len)
 }
 
 // Mapping is the BAR1 mapping of a buffer.

@@ -3,6 +3,7 @@ package ladder
 import (
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
@@ -32,6 +33,8 @@ type Crossover struct {
 	Max   uint64           `json:"max_bytes"` // the largest read that goes through BAR1
 	Rates []CrossoverRates `json:"rates,omitempty"`
 	on    tune.Subject
+	// learned: up to Max, a barLearner decides
+	learned bool
 }
 
 // CrossoverRates are bytes per second for requests of one length.
@@ -55,8 +58,11 @@ func newCrossover(on tune.Subject, rates []CrossoverRates) Crossover {
 
 // source says where the crossover comes from.
 func (c *Crossover) source() string {
-	if len(c.Rates) > 0 {
+	switch {
+	case len(c.Rates) > 0:
 		return "measured by culvert tune"
+	case c.learned:
+		return "learned from reads"
 	}
 	return "built-in limit"
 }
@@ -96,7 +102,17 @@ func (b *barRoute) crossover(f *storage.File) Crossover {
 		c.on = on
 		return c
 	}
+	if b.learn != nil {
+		return Crossover{Max: crossoverHigh, learned: true}
+	}
 	return Crossover{Max: builtInCrossover(b.dev.Info())}
+}
+
+// unknownCrossover reports a GPU that was never measured. What is fast on the software
+// machine says nothing about others, and nothing is learned there.
+func unknownCrossover(info gpu.Info) bool {
+	_, known := knownCrossovers[info.Name]
+	return !known && !strings.HasSuffix(info.Name, "(software)")
 }
 
 func builtInCrossover(info gpu.Info) uint64 {

@@ -42,6 +42,8 @@ type Op struct {
 	// passed are direct routes that must not take the op again: the file changed while
 	// it was read, or a write did not arrive. Plan.Run clears it.
 	passed []*route.Decline
+	// lesson has the read's time recorded, if it is to be. Plan.Run clears it.
+	lesson lesson
 }
 
 // A Registration is a registered buffer.

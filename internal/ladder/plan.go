@@ -159,7 +159,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		batch = totalLen(ops)
 	}
 	for i := range ops {
-		ops[i].passed = nil
+		ops[i].passed, ops[i].lesson = nil, lesson{}
 	}
 	at, tries := -1, 0
 	if len(ops) > 0 {
@@ -188,6 +188,9 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		}
 		for k := i; k < j; k++ {
 			p.finish(&res[k], &ops[k], p.traits[at].ID, took)
+		}
+		if j == i+1 && err == nil {
+			ops[i].lesson.end(p.traits[at].ID, res[i].Bytes, took)
 		}
 		if err != nil {
 			return err

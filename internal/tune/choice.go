@@ -43,20 +43,35 @@ func (e *Explorer) Try(n int64) bool {
 // has hiccups.
 const spikeLimit = 4
 
+// earlyEvery is which of the first transfers are early ones.
+const earlyEvery = 8
+
 // A Choice selects the faster of two methods from the times of transfers that
 // happen anyway. Its zero value is ready to use. It is safe for concurrent use; of
 // two observations made at the same time one may be lost.
 type Choice struct {
+	// Early is how many transfers, every eighth of the first, try the other method
+	// beyond the 1 %: for defaults that are guesses.
+	Early   int64
+	picks   atomic.Int64
 	explore Explorer
 	cost    [2]atomic.Uint64 // nanoseconds per MiB, moving average; 0 if unknown
 }
 
 // Pick selects the method for a transfer of n bytes.
 func (c *Choice) Pick(n int64) Method {
-	if c.explore.Try(n) {
+	if c.early() || c.explore.Try(n) {
 		return 1 - c.Faster()
 	}
 	return c.Faster()
+}
+
+func (c *Choice) early() bool {
+	if c.Early == 0 {
+		return false
+	}
+	k := c.picks.Add(1)
+	return k%earlyEvery == 0 && k <= earlyEvery*c.Early
 }
 
 // Faster is the method that Pick returns when it does not explore.

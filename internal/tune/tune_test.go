@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -57,6 +58,23 @@ func TestChoiceExplores(t *testing.T) {
 	}
 	if other == 0 {
 		t.Error("the alternative was never tried")
+	}
+}
+
+// TestChoiceEarly checks that a default which is a guess is compared early, and then no
+// more often than any other.
+func TestChoiceEarly(t *testing.T) {
+	c := Choice{Early: 3}
+	var at []int
+	for i := range 100 {
+		m := c.Pick(1 << 20)
+		if m != Default {
+			at = append(at, i)
+		}
+		c.Add(m, 1<<20, time.Millisecond*time.Duration(1+m)) // the alternative is slower
+	}
+	if want := []int{7, 15, 23}; !slices.Equal(at, want) {
+		t.Errorf("transfers %v tried the alternative, want %v", at, want)
 	}
 }
 
