@@ -101,6 +101,10 @@ var ErrSetup = errors.New("guest could not run the command")
 // Run starts a guest, runs the command in it and removes all temporary files.
 // Cancelling ctx kills the guest.
 func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
+	return l.run(ctx, g, c, nil)
+}
+
+func (l *Lab) run(ctx context.Context, g Guest, c Command, wire *cable) (Result, error) {
 	g = g.withDefaults()
 	if err := g.Validate(); err != nil {
 		return Result{}, fmt.Errorf("guest: %w", err)
@@ -135,7 +139,7 @@ func (l *Lab) Run(ctx context.Context, g Guest, c Command) (Result, error) {
 			return Result{}, err
 		}
 		m := machine{
-			args:    g.args(launch{l.accel, l.Kernel.Image, initrd, images, shares, c.Terminal}),
+			args:    g.args(launch{l.accel, l.Kernel.Image, initrd, images, shares, c.Terminal, wire}),
 			command: c,
 		}
 		switch code, err := m.run(ctx); {

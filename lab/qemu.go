@@ -30,7 +30,8 @@ type launch struct {
 	initrd   string
 	images   map[string]string // file of each drive, by id
 	shares   []job.Share
-	terminal bool // the console is QEMU's standard input and output
+	terminal bool   // the console is QEMU's standard input and output
+	cable    *cable // to another guest, at the first network card; nil if there is none
 }
 
 // args is QEMU's command line for a guest with its defaults filled in.
@@ -50,15 +51,27 @@ func (g Guest) args(l launch) []string {
 		a.drive(d, l.images)
 	}
 	for i := range g.NICs {
-		a.add("-netdev", fmt.Sprintf("hubport,id=net%d,hubid=%d", i, i))
-		// No boot ROM to load; an MTU that holds a RoCE payload of 4096 bytes.
-		a.device("virtio-net-pci,netdev=net%d,romfile=,host_mtu=4400", i)
+		a.nic(i, l.cable)
 	}
 	for _, s := range l.shares {
 		a.add("-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none,readonly=on", s.Tag, escape(s.Path)))
 		a.device("virtio-9p-pci,fsdev=%s,mount_tag=%s", s.Tag, s.Tag)
 	}
 	return a
+}
+
+// nic adds a network card. The first one has the cable, if there is one.
+func (a *arglist) nic(i int, c *cable) {
+	mac := ""
+	if i == 0 && c != nil {
+		// Datagrams: what is sent to a guest that is not there is lost.
+		a.add("-netdev", fmt.Sprintf("dgram,id=net0,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", escape(c.local), escape(c.remote)))
+		mac = ",mac=" + c.mac
+	} else {
+		a.add("-netdev", fmt.Sprintf("hubport,id=net%d,hubid=%d", i, i))
+	}
+	// No boot ROM to load; an MTU that holds a RoCE payload of 4096 bytes.
+	a.device("virtio-net-pci,netdev=net%d,romfile=,host_mtu=4400%s", i, mac)
 }
 
 func (g Guest) machine() string {

@@ -37,6 +37,8 @@ func TestArgs(t *testing.T) {
 		{"recorded", Guest{Drives: []Drive{{ID: "nv0", FS: "xfs", Sector: 4096, LogTo: "log"}, {ID: "log"}}}, false},
 		{"network", Guest{NICs: 2}, false},
 	}
+	wire := &cable{"/c/1", "/c/2", "52:54:00:00:00:01"}
+	golden(t, "cable", lines(Guest{NICs: 2}.args(launch{cable: wire})))
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := tt.guest.withDefaults()

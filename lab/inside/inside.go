@@ -22,6 +22,12 @@ func Boot() int {
 	return n
 }
 
+// Guest is 1 or 2 in a guest with a peer, which has the other number, and 0 elsewhere.
+func Guest() int {
+	n, _ := strconv.Atoi(os.Getenv(job.GuestEnv))
+	return n
+}
+
 // Require skips a test outside of a guest.
 func Require(t interface {
 	Helper()

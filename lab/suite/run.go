@@ -102,10 +102,11 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	got, err := r.lab.Run(ctx, s.Guest, lab.Command{
+	c := lab.Command{
 		Args: append([]string{binary, "-test.v"}, s.flags()...),
 		Env:  s.Env, Dir: dir, Stdout: out, Stderr: out,
-	})
+	}
+	got, err := r.start(ctx, s, c, out)
 	res.Boots = got.Boots
 	res.count(out.String())
 	if err != nil {
@@ -113,6 +114,28 @@ func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffe
 	}
 	return s.judge(*res, got.ExitCode)
 }
+
+// start runs a command in the suite's guest or guests. The result of a pair is that of
+// the first guest, unless the second failed; its output then follows.
+func (r *Runner) start(ctx context.Context, s Suite, c lab.Command, out *bytes.Buffer) (lab.Result, error) {
+	if !s.Pair {
+		return r.lab.Run(ctx, s.Guest, c)
+	}
+	var other bytes.Buffer
+	second := c
+	second.Stdout, second.Stderr = &other, &other
+	results, err := r.lab.RunPair(ctx, s.Guest, [2]lab.Command{c, second})
+	got := results[0]
+	got.Boots += results[1].Boots
+	if code := results[1].ExitCode; err != nil || code != 0 || got.ExitCode != 0 {
+		fmt.Fprintf(out, "second guest (exit code %d):\n%s", code, indent(other.String()))
+		got.ExitCode = max(got.ExitCode, code)
+	}
+	return got, err
+}
+
+// indent keeps results of tests from being counted.
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") + "\n" }
 
 // flags select the suite's tests in a test binary. A test that hangs ends before
 // its guest is stopped, so that its stacks are printed.

@@ -21,6 +21,7 @@ type Suite struct {
 	Min     int    // top-level tests that must pass: fewer means that tests vanished or skip
 	Guest   lab.Guest
 	Env     []string
+	Pair    bool          // on two guests, joined by a cable; the first one's tests count
 	Peer    bool          // needs a kernel with peer-to-peer DMA
 	Timeout time.Duration // 0 means DefaultTimeout
 }

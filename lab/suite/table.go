@@ -287,12 +287,18 @@ func onPeerMemory() Suite {
 	}
 }
 
-// verbs runs the conformance suite of verbs on the kernel's software RoCE.
+// verbs runs the conformance suite of verbs on the kernel's software RoCE, and two hosts
+// of which one loses its power.
 func verbs() []Suite {
 	return []Suite{{
 		Name:    "verbs",
 		Package: module + "/rdma/ibverbs", Run: "^TestLab", Min: 1,
 		Guest: lab.Guest{NICs: 1, Verbs: true},
 		Env:   []string{"CULVERT_WANT_VERBS=1"},
+	}, {
+		Name:    "verbs/pair",
+		Package: module + "/rdma/ibverbs", Run: "^TestPair", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true, Memory: 512},
+		Env:   []string{"CULVERT_WANT_PAIR=1"}, Pair: true,
 	}}
 }

@@ -129,10 +129,3 @@ func (o objects) ready(t *testing.T) {
 	own := rdma.QPInfo{MTU: 3, PSN: 0x123456, RDAtomic: 4}
 	must(t, rdma.Connect(o.qp, own, rdma.QPInfo{MTU: 5, QPNum: 0x77, PSN: 0xabcdef, RDAtomic: 9}, rdma.GIDChoice{}, rdma.Options{}))
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -52,3 +52,10 @@ func TestLabConformance(t *testing.T) {
 		return d, d
 	}})
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

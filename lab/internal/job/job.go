@@ -27,6 +27,9 @@ const OK = "ok"
 // that it runs in a guest, and how often the power was cut.
 const BootEnv = "CULVERT_LAB_BOOT"
 
+// GuestEnv is the variable with the number of a guest that has a peer, 1 or 2.
+const GuestEnv = "CULVERT_LAB_GUEST"
+
 // MountRoot is the directory in which drives with a file system are mounted, by id.
 const MountRoot = "/mnt"
 
