@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -31,8 +32,10 @@ func newCheck() *cobra.Command {
 		Short: "Show available routes, what is missing, and how to fix it",
 		Long: `Inspect GPUs, device nodes, modules and limits of this computer and, if commands
 use it, of the software machine. With PATH, say whether the data goes directly, which
-change would help most, and for each better route the first failed check and its fix. If PATH is a model (a safetensors file, a shard
-index, or a directory with one of them), the route is the one that load takes.
+change would help most, and for each better route the first failed check and its fix.
+If PATH is a model (a safetensors file, a shard index, or a directory with one of
+them), the route is the one that load takes. If it is another directory, the route is
+that of a file in it.
 
 With --config, explain a cufile.json instead: for each setting of it and of the CUFILE_
 variables, what it does here.
@@ -47,6 +50,7 @@ EXIT STATUS
 		Example: `  culvert check
   culvert check /data/model.safetensors gpu:0
   culvert check /data/llama gpu:0
+  culvert check /mnt/scratch
   culvert check /data/model.safetensors gpu:0 --require-route ring --json`,
 		Args: args(cobra.MaximumNArgs(2)),
 		RunE: run(o.run),
@@ -92,7 +96,9 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	}
 	r.Verbose = o.verbose
 	if failed == nil && len(a) > 0 {
-		r.Path, failed = checkPath(m, a[0], dev)
+		if r.Path, err = checkPath(m, a[0], dev); err != nil {
+			return fmt.Errorf("check %s: %w", a[0], err)
+		}
 	}
 	// A machine that does not open needs the report most.
 	if err := show(out, o.json, r); err != nil || failed != nil {
@@ -114,6 +120,9 @@ func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
 	}
 	defer drv.Close()
 	model, err := modelAt(path, dev)
+	if st, serr := os.Stat(path); errors.Is(err, fs.ErrNotExist) && serr == nil && st.IsDir() {
+		return check.LookDirectory(m, drv, path, dev) // a directory without a model
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ type cpOptions struct {
 	receipt string
 	dryRun  bool
 	quiet   bool
+	verbose bool
 	// For directories.
 	jobs             int
 	follow           bool
@@ -95,10 +96,11 @@ EXIT STATUS
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print errors only")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field")
 	f.StringArrayVar(&o.include, "include", nil, "of directories, copy only files that match; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "of directories, leave out what matches; may be repeated")
 	f.BoolVarP(&o.update, "update", "u", false, "of directories, leave out files with the size and time of their source")
-	cmd.MarkFlagsMutuallyExclusive("quiet", "json")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "json", "verbose")
 	f.IntVar(&o.jobs, "jobs", 4, "files to copy in parallel")
 	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
@@ -109,7 +111,7 @@ EXIT STATUS
 type copyJob interface {
 	fmt.Stringer
 	paths() []string // sources and destinations
-	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error)
+	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error)
 }
 
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
@@ -147,7 +149,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 		return err
 	}
 	if !o.quiet {
-		err = show(out, o.json, res)
+		err = showTransfer(out, o.json, o.verbose, res)
 	}
 	if o.receipt != "" {
 		if rerr := saveJSON(o.receipt, res); rerr != nil {
@@ -266,7 +268,7 @@ func (m manyCopies) paths() (list []string) {
 	return list
 }
 
-func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
 	var results manyResults
 	var errs error
 	for _, job := range m {
@@ -284,7 +286,7 @@ func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 }
 
 // manyResults print one after the other, and as a list in JSON.
-type manyResults []fmt.Stringer
+type manyResults []transferResult
 
 func (m manyResults) String() string {
 	var b strings.Builder
@@ -292,6 +294,15 @@ func (m manyResults) String() string {
 		b.WriteString(strings.TrimSuffix(res.String(), "\n") + "\n")
 	}
 	return b.String()
+}
+
+// Fields is the receipts of all copies with every field.
+func (m manyResults) Fields() string {
+	var lines []string
+	for _, res := range m {
+		lines = append(lines, res.Fields())
+	}
+	return strings.Join(lines, "\n")
 }
 
 func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
@@ -331,7 +342,7 @@ func (c *fileCopy) String() string {
 
 func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
 
-func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
 	if f, quiet := progressTo(ctx); !quiet {
 		meter := human.NewMeter(f)
 		defer meter.Done()
@@ -350,7 +361,7 @@ func (c treeCopy) paths() (list []string) {
 	return list
 }
 
-func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
 	if f, quiet := progressTo(ctx); !quiet {
 		p := newProgress(f, c.Tree)
 		defer p.done()

@@ -73,7 +73,7 @@ func (c *remoteCopy) String() string {
 
 func (c *remoteCopy) paths() []string { return []string{c.File} }
 
-func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (fmt.Stringer, error) {
+func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}

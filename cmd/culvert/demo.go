@@ -222,7 +222,7 @@ func (d *demo) transfer(dir route.Dir, name string, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(d.out, "%s  %s     %s\n", label, r.Diagram(name, "gpu:0"), r)
+	fmt.Fprintf(d.out, "%s  %s     %s\n", label, r.Diagram(name, "gpu:0"), r.Sentence())
 	d.report.Transfers = append(d.report.Transfers, demoTransfer{name, &r})
 	return nil
 }

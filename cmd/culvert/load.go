@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -80,7 +83,7 @@ EXIT STATUS
 	f.BoolVar(&o.verify, "verify", false, "check tensors against the manifests")
 	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the fraction of its rate")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "print when each phase began and how long it took, on standard error")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field and, on standard error, when each phase began")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
@@ -165,7 +168,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	}
 	defer l.Close()
 	res.report(l.Report(), tensors)
-	if err := show(out, o.json, &res); err != nil || listener == nil {
+	if err := showTransfer(out, o.json, o.verbose, &res); err != nil || listener == nil {
 		return err
 	}
 	if o.json {
@@ -244,19 +247,64 @@ func (r *loadResult) report(rep tensor.Report, tensors []tensor.Tensor) {
 	}
 }
 
+// String says what was loaded and how fast, and which way the bytes of the files went.
 func (r *loadResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "loaded %s tensors=%d bytes=%d read=%d first=%s last=%s rate=%s", human.Name(filepath.Base(r.Model)),
-		r.Tensors, r.Wanted, r.Bytes, human.Seconds(r.First), human.Seconds(r.Last), human.Rate(r.GBps*1e9))
-	if r.Ceiling > 0 {
-		fmt.Fprintf(&b, " ceiling=%s share=%.2f", human.Rate(r.Ceiling*1e9), r.Share)
+	fmt.Fprintf(&b, "loaded %s: %d tensors, %s", human.Name(filepath.Base(r.Model)), r.Tensors, human.Size(r.Wanted))
+	if r.Bytes != r.Wanted {
+		fmt.Fprintf(&b, " (read %s)", human.Size(r.Bytes))
 	}
+	fmt.Fprintf(&b, " in %s, %s", seconds(r.Last), human.Speed(r.GBps*1e9))
+	if r.Ceiling > 0 {
+		fmt.Fprintf(&b, " (%.0f %% of the link's %s)", 100*r.Share, human.Speed(r.Ceiling*1e9))
+	}
+	fmt.Fprintf(&b, ", the first after %s", seconds(r.First))
 	if r.verify {
-		fmt.Fprintf(&b, " verified=%d", r.Verified)
+		fmt.Fprintf(&b, ", %d verified", r.Verified)
 	}
 	b.WriteString(softMark(r.Soft))
-	for i := range r.Files {
-		fmt.Fprintf(&b, "\n%s: %s", human.Name(filepath.Base(r.Files[i].Path)), &r.Files[i].Receipt)
+	advice := ""
+	for way, files := range r.byWay() {
+		name := human.Name(filepath.Base(files[0].Path))
+		if len(files) > 1 {
+			name = fmt.Sprintf("%d files", len(files))
+		}
+		fmt.Fprintf(&b, "\n%s: %s", name, way)
+		advice = cmp.Or(advice, files[0].Receipt.Advice())
+	}
+	if advice != "" {
+		b.WriteString("\n" + advice)
 	}
 	return b.String()
 }
+
+// byWay groups the files by the way that their bytes went, in the order of the files.
+func (r *loadResult) byWay() iter.Seq2[string, []tensor.FileReport] {
+	groups := map[string][]tensor.FileReport{}
+	var order []string
+	for _, f := range r.Files {
+		way := f.Receipt.Way()
+		if groups[way] == nil {
+			order = append(order, way)
+		}
+		groups[way] = append(groups[way], f)
+	}
+	return func(yield func(string, []tensor.FileReport) bool) {
+		for _, way := range order {
+			if !yield(way, groups[way]) {
+				return
+			}
+		}
+	}
+}
+
+// Fields is the receipt of each file with every field.
+func (r *loadResult) Fields() string {
+	lines := make([]string, len(r.Files))
+	for i := range r.Files {
+		lines[i] = fmt.Sprintf("%s: %s", human.Name(filepath.Base(r.Files[i].Path)), &r.Files[i].Receipt)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func seconds(s float64) string { return human.Duration(time.Duration(s * float64(time.Second))) }

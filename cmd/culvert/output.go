@@ -41,6 +41,21 @@ func show(out io.Writer, asJSON bool, result fmt.Stringer) error {
 	return err
 }
 
+// A transferResult has receipts.
+type transferResult interface {
+	fmt.Stringer
+	Fields() string // the receipts with every field, a line each
+}
+
+// showTransfer prints a result; if verbose, with every field of its receipts.
+func showTransfer(out io.Writer, asJSON, verbose bool, result transferResult) error {
+	if err := show(out, asJSON, result); err != nil || asJSON || !verbose {
+		return err
+	}
+	_, err := fmt.Fprintln(out, result.Fields())
+	return err
+}
+
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -38,6 +38,7 @@ type rdmaMove struct {
 	require string
 	verify  bool
 	json    bool
+	verbose bool
 }
 
 func newRDMAMove(verb string) *cobra.Command {
@@ -90,6 +91,7 @@ The options of gpu_direct_rdma_access that mean the same have its letters: -a, -
 	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte in both directions, or fail")
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field")
 	return cmd
 }
 
@@ -119,7 +121,7 @@ func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err erro
 			return fmt.Errorf("rdma %s %s, provider=%s: %w", a[1], a[2], far.Provider(), err)
 		}
 		total += res.Bytes
-		if err := show(out, o.json, remoteResult{res, far.Provider()}); err != nil {
+		if err := showTransfer(out, o.json, o.verbose, remoteResult{res, far.Provider()}); err != nil {
 			return err
 		}
 	}
@@ -245,9 +247,15 @@ type remoteResult struct {
 	Provider string `json:"provider"`
 }
 
-func (r remoteResult) String() string {
+func (r remoteResult) String() string { return r.named(r.Result.String()) }
+
+// Fields is the receipts with every field.
+func (r remoteResult) Fields() string { return strings.TrimSuffix(r.named(r.Result.Fields()), "\n") }
+
+// named adds the provider to each line that does not name it.
+func (r remoteResult) named(text string) string {
 	var b strings.Builder
-	for line := range strings.Lines(r.Result.String()) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if !strings.Contains(line, "provider=") {
 			line += " provider=" + r.Provider

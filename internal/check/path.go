@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -18,20 +19,21 @@ import (
 
 // A Path describes the routes between a file and a GPU.
 type Path struct {
-	Model    string               `json:"model,omitempty"` // if it is one; File is the one of its files with the worst routes
-	File     string               `json:"file"`
-	GPU      int                  `json:"gpu"`
-	Facts    storage.Facts        `json:"facts"`
-	Size     int64                `json:"size"`
-	Resident *int64               `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
-	Mount    *storage.Mount       `json:"mount,omitempty"`
-	Device   *storage.BlockDevice `json:"block_device,omitempty"`
-	Stack    *blockstack.Stack    `json:"block_stack,omitempty"`
-	Best     route.ID             `json:"best_route"`
-	Uses     []route.Use          `json:"routes"`
-	Usable   []route.ID           `json:"usable_routes"`
-	Declined []*route.Decline     `json:"declined_routes"`
-	Verdict  Verdict              `json:"verdict"`
+	Model     string               `json:"model,omitempty"` // if it is one; File is the one of its files with the worst routes
+	File      string               `json:"file"`
+	Directory bool                 `json:"directory,omitempty"` // File is a directory, and a new file in it was looked at
+	GPU       int                  `json:"gpu"`
+	Facts     storage.Facts        `json:"facts"`
+	Size      int64                `json:"size"`
+	Resident  *int64               `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
+	Mount     *storage.Mount       `json:"mount,omitempty"`
+	Device    *storage.BlockDevice `json:"block_device,omitempty"`
+	Stack     *blockstack.Stack    `json:"block_stack,omitempty"`
+	Best      route.ID             `json:"best_route"`
+	Uses      []route.Use          `json:"routes"`
+	Usable    []route.ID           `json:"usable_routes"`
+	Declined  []*route.Decline     `json:"declined_routes"`
+	Verdict   Verdict              `json:"verdict"`
 
 	machine *machine.Machine
 	plan    *route.Plan
@@ -118,6 +120,38 @@ func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path
 		return nil, err
 	}
 	defer f.Close()
+	return lookFile(m, drv, f, name, i)
+}
+
+// LookDirectory finds the routes between the files of a directory and GPU i. It looks
+// at an unnamed file that it makes there or, where it may not, at one that exists.
+func LookDirectory(m *machine.Machine, drv *cufile.Driver, dir string, i int) (*Path, error) {
+	f, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	if err != nil {
+		name, found := firstFile(dir)
+		if !found {
+			return nil, fmt.Errorf("%s: no file can be made in it and it has none (%w): name a file", dir, err)
+		}
+		return LookPath(m, drv, name, i)
+	}
+	defer f.Close()
+	p, err := lookFile(m, drv, f, dir, i)
+	if err == nil {
+		p.Directory = true
+	}
+	return p, err
+}
+
+func firstFile(dir string) (name string, found bool) {
+	entries, _ := os.ReadDir(dir)
+	at := slices.IndexFunc(entries, func(e os.DirEntry) bool { return e.Type().IsRegular() })
+	if at < 0 {
+		return "", false
+	}
+	return filepath.Join(dir, entries[at].Name()), true
+}
+
+func lookFile(m *machine.Machine, drv *cufile.Driver, f *os.File, name string, i int) (*Path, error) {
 	st, err := storage.Adopt(int(f.Fd()))
 	if err != nil {
 		return nil, err

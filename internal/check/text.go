@@ -121,6 +121,9 @@ func (t *text) path(p *Path) {
 	}
 	t.line("\n%s <-> gpu:%d", name, p.GPU)
 	place := fmt.Sprintf("         size %s on %s", human.Size(p.Size), p.Facts.FS)
+	if p.Directory {
+		place = fmt.Sprintf("         a new file in this directory, on %s", p.Facts.FS)
+	}
 	if p.Mount != nil {
 		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
 	}
@@ -128,7 +131,7 @@ func (t *text) path(p *Path) {
 		place += fmt.Sprintf(", block device %s, driver %s", p.Device.Name, cmp.Or(p.Device.Driver, "unknown"))
 	}
 	t.line("%s", place)
-	if p.Resident != nil {
+	if p.Resident != nil && !p.Directory {
 		t.line("         in the page cache: %s", human.Size(*p.Resident))
 	}
 	d := p.Facts.Direct

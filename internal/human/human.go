@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -36,17 +37,39 @@ func ShortSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Rate prints bytes per second with a decimal unit: "51.2GB/s".
+// Rate prints bytes per second with a decimal unit: "51.23GB/s".
 func Rate(bps float64) string {
+	v, unit := decimal(bps)
+	return fmt.Sprintf("%.4g%s", v, unit)
+}
+
+// Speed prints bytes per second in a sentence: "51.2 GB/s".
+func Speed(bps float64) string {
+	v, unit := decimal(bps)
+	return fmt.Sprintf("%.3g %s", v, unit)
+}
+
+func decimal(bps float64) (v float64, unit string) {
 	for _, u := range []struct {
 		unit string
 		size float64
 	}{{"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}} {
 		if bps >= u.size {
-			return fmt.Sprintf("%.4g%s", bps/u.size, u.unit)
+			return bps / u.size, u.unit
 		}
 	}
-	return fmt.Sprintf("%.4gB/s", bps)
+	return bps, "B/s"
+}
+
+// Duration prints a time for people, in three digits: "1.27 ms".
+func Duration(d time.Duration) string {
+	unit := time.Nanosecond
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	s := d.Round(unit).String()
+	i := strings.LastIndexAny(s, "0123456789") + 1
+	return s[:i] + " " + s[i:]
 }
 
 // Name prints the name of a file or tensor on one line. It quotes a name that is

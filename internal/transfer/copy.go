@@ -2,6 +2,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,15 +59,27 @@ type Result struct {
 	CRC32C   string         `json:"crc32c,omitempty"`
 }
 
-// String draws the path of the data and prints a receipt per direction.
+// String draws the path of the data and says in a sentence per direction what was moved.
 func (r Result) String() string {
 	name := fmt.Sprintf("gpu:%d", r.GPU)
-	text := fmt.Sprintf("%s%s%v\n%v\n", r.Read.Diagram(r.Source, name), r.Write.Diagram(r.Dest, name), r.Read, r.Write)
+	text := r.Read.Diagram(r.Source, name) + r.Write.Diagram(r.Dest, name) + sentences(r.Read, r.Write)
 	if r.Holes > 0 {
 		text += fmt.Sprintf("holes kept=%d\n", r.Holes)
 	}
 	if r.Verified {
 		text += fmt.Sprintf("verified crc32c=%s\n", r.CRC32C)
+	}
+	return text
+}
+
+// Fields is the receipts with every field, one line per direction.
+func (r Result) Fields() string { return fmt.Sprintf("%v\n%v", r.Read, r.Write) }
+
+// sentences are the receipts of a copy for people, and the change that would help most.
+func sentences(read, write *route.Receipt) string {
+	text := read.Sentence() + "\n" + write.Sentence() + "\n"
+	if advice := cmp.Or(read.Advice(), write.Advice()); advice != "" {
+		text += advice + "\n"
 	}
 	return text
 }

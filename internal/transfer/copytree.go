@@ -54,10 +54,13 @@ type TreeResult struct {
 	Verified bool           `json:"verified"`
 }
 
-// String prints a receipt per direction, what was skipped, and totals.
+// Fields is the receipts with every field, one line per direction.
+func (r *TreeResult) Fields() string { return fmt.Sprintf("%v\n%v", r.Read, r.Write) }
+
+// String prints a sentence per direction, what was skipped, and totals.
 func (r *TreeResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v\n%v\n", r.Read, r.Write)
+	b.WriteString(sentences(r.Read, r.Write))
 	for _, s := range r.Skipped {
 		fmt.Fprintf(&b, "skipped %s: %s\n", human.Name(s.Path), s.Why)
 	}
