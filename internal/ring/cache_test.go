@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
@@ -201,10 +203,38 @@ func TestMeasuredIsCached(t *testing.T) {
 	}
 }
 
+// TestColdIsFetched: what a large cold read fills the cache with is fetched, in large
+// folios; where that is not possible the kernel is told.
+func TestColdIsFetched(t *testing.T) {
+	const n = 16 << 20
+	for _, refuse := range []error{nil, unix.EINVAL} {
+		f := coldFile(t, n)
+		files := &askedFiles{refuse: refuse}
+		r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3, sys: files})
+		readInto(t, r, f, f.read(f.plainly(1<<40), 0, n))
+		if got := files.fetched.Load(); got < n/2 {
+			t.Errorf("%d of %d bytes were fetched", got, n)
+		}
+		// Of what a thread that comes late finds in front, the kernel is told anyway.
+		if got := files.bytes.Load(); refuse != nil && got < n/2 {
+			t.Errorf("fetch %v: the kernel was told of %d bytes", refuse, got)
+		}
+	}
+}
+
 // askedFiles counts what the kernel is asked to read into the page cache.
 type askedFiles struct {
 	oddFiles
-	bytes atomic.Int64
+	refuse         error // of Fetch
+	bytes, fetched atomic.Int64
+}
+
+func (a *askedFiles) Fetch(fd int, off, n int64) error {
+	a.fetched.Add(n)
+	if a.refuse != nil {
+		return a.refuse
+	}
+	return a.oddFiles.Fetch(fd, off, n)
 }
 
 func (a *askedFiles) WillNeed(fd int, off, n int64) error {

@@ -47,7 +47,15 @@ func (f *fileIO) readAhead(q *Request, pos, n int64, cold bool) (asked bool) {
 		}
 		return min((r.Pages-r.Cached)*page, to-from)
 	})
-	return s.Ask(from, to, func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) })
+	return s.Ask(from, to, f.fetch(q), f.willNeed(q))
+}
+
+func (f *fileIO) fetch(q *Request) func(off, n int64) error {
+	return func(off, n int64) error { return f.sys.Fetch(q.Buffered, off, n) }
+}
+
+func (f *fileIO) willNeed(q *Request) func(off, n int64) error {
+	return func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) }
 }
 
 // observe records how long a chunk took that was read from storage. What went around
@@ -58,7 +66,7 @@ func (f *fileIO) observe(s *slot, n int, took time.Duration) {
 	for i := range s.segments {
 		if seg := &s.segments[i]; seg.why == route.Measuring {
 			from := q.Off + seg.off
-			q.stream().Ask(from, from+int64(seg.n), func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) })
+			q.stream().Ask(from, from+int64(seg.n), nil, f.willNeed(q))
 		}
 	}
 }

@@ -26,6 +26,9 @@ type syscalls interface {
 	Store(dst, src []byte) (time.Duration, error)
 	// Residency says what the page cache has of a range.
 	Residency(fd int, off, n int64) (storage.Residency, error)
+	// Fetch reads a range into the page cache, in large folios, and waits for it. An
+	// error means that this is not possible.
+	Fetch(fd int, off, n int64) error
 	// WillNeed asks the kernel to read a range into the page cache, and does not wait.
 	WillNeed(fd int, off, n int64) error
 }
@@ -44,6 +47,8 @@ func (kernel) Map(fd int, off, n int64) ([]byte, error) {
 func (kernel) Residency(fd int, off, n int64) (storage.Residency, error) {
 	return storage.PageCache(fd, off, n)
 }
+
+func (kernel) Fetch(fd int, off, n int64) error { return storage.Fetch(fd, off, n) }
 
 func (kernel) WillNeed(fd int, off, n int64) error {
 	return unix.Fadvise(fd, off, n, unix.FADV_WILLNEED)

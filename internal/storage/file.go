@@ -147,7 +147,7 @@ func (f *File) StartReading(off, n int64) {
 		return (r.Pages - r.Cached) * pageSize
 	}
 	from, to := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
-	f.reads.Ask(from, to, func(off, n int64) error { return unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED) })
+	f.reads.Ask(from, to, nil, func(off, n int64) error { return unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED) })
 }
 
 // Readable reports whether the file was opened for reading.

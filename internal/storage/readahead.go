@@ -77,6 +77,9 @@ func (r *readAhead) extend(off, n int64, req Range, size int64) (from, to int64)
 	}
 	want := min(off+n+aheadLead, end, size)
 	from, to = r.upTo, min(want, max(off+n, r.upTo+2*aheadStep))
+	if end > req.To && off+n <= from && to-from < aheadStep && to < size {
+		return 0, 0 // small requests: later, and a whole step at once
+	}
 	r.upTo = max(r.upTo, to)
 	return from, to
 }

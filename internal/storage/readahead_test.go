@@ -29,6 +29,8 @@ func TestReadAhead(t *testing.T) {
 		{"a sequential reader gets the next steps", 1024, []read{
 			{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {8, 4, Range{8, 12}, true, "8-16"}, {12, 4, Range{12, 16}, false, "16-24"},
 		}},
+		{"a sequential reader of small requests gets whole steps", 1024, append(repeat(func(i int64) read { return read{i, 1, Range{i, i + 1}, true, fmt.Sprintf("%d-%d", i, i+1)} }, 8),
+			read{8, 1, Range{8, 9}, true, "8-16"}, read{9, 1, Range{9, 10}, false, "0-0"}, read{10, 1, Range{10, 11}, false, "0-0"}, read{11, 1, Range{11, 12}, false, "16-20"}, read{12, 1, Range{12, 13}, false, "0-0"})},
 		{"large requests anywhere get nothing behind their ends", 1024, []read{{100, 16, Range{100, 116}, true, "100-116"}, {300, 16, Range{300, 316}, true, "300-316"}}},
 		{"not past the end of the file", 10, []read{{0, 4, Range{0, 1024}, true, "0-8"}, {4, 4, Range{0, 1024}, false, "8-10"}, {8, 2, Range{0, 1024}, false, "0-0"}}},
 		{"what was dropped is asked for again", 1024, []read{{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {0, 4, Range{0, 4}, true, "0-4"}}},

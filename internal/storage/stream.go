@@ -121,17 +121,26 @@ func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to
 	return from, to
 }
 
-// adviceLen is how much the kernel is asked for at a time: it reads no more than the
-// larger of the device's longest request and its readahead, and says nothing.
-const adviceLen = 512 << 10
+const (
+	// adviceLen is how much the kernel is asked for at a time: it reads no more than the
+	// larger of the device's longest request and its readahead, and says nothing.
+	adviceLen = 512 << 10
+	// fetchLen is the length from which a range is fetched: two huge pages, which one
+	// fault reads.
+	fetchLen = 2 * hugePage
+)
 
-// Ask asks for the range that Ahead returned, piece by piece, and reports whether there
-// was any.
-func (s *Stream) Ask(from, to int64, willNeed func(off, n int64) error) bool {
+// Ask asks for the range that Ahead returned, and reports whether there was any. A long
+// one is fetched, if there is a fetch and that is possible. The kernel is told of
+// others, piece by piece, which does not wait.
+func (s *Stream) Ask(from, to int64, fetch, willNeed func(off, n int64) error) bool {
 	if from == to {
 		return false
 	}
 	defer s.ahead.done(from, to)
+	if fetch != nil && to-from >= fetchLen && fetch(from, to-from) == nil {
+		return true
+	}
 	for at := from; at < to; at += adviceLen {
 		if willNeed(at, min(adviceLen, to-at)) != nil {
 			break // the read itself finds what is wrong

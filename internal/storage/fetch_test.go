@@ -1,0 +1,64 @@
+package storage
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFetch: what was fetched is in the page cache, wherever the range begins and ends.
+func TestFetch(t *testing.T) {
+	const size = 9<<20 + 5000
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Range{{0, size}, {0, 4096}, {5000, 3 << 20}, {3<<20 + 1, 9 << 20}, {9 << 20, size}, {size - 1, size}} {
+		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+		if err := Fetch(fd, r.From, r.To-r.From); err != nil {
+			t.Skipf("needs a kernel with huge pages: %v", err)
+		}
+		got, err := PageCache(fd, r.From, r.To-r.From)
+		if err != nil || got.Cached < got.Pages {
+			t.Errorf("%+v: %+v, %v", r, got, err)
+		}
+	}
+}
+
+// TestFetchFails: what cannot be fetched is an error, and no signal.
+func TestFetchFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := Fetch(int(f.Fd()), 0, 16<<20); err == nil {
+		t.Error("fetched what is behind the end of a file")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if err := Fetch(int(r.Fd()), 0, 4096); err == nil {
+		t.Error("fetched a pipe")
+	}
+}
