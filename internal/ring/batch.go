@@ -136,3 +136,10 @@ func (b *batch) wakeCaller() {
 		b.done <- struct{}{}
 	}
 }
+
+// takesTurns reports that the next chunk is written with pwrite through the page cache.
+// Cut into smaller chunks, other threads would wait for the file as well.
+func (b *batch) takesTurns() bool {
+	q := &b.reqs[b.next]
+	return q.Write && q.Direct < 0 && q.Source == nil && b.prog[b.next].mapped.mem == nil && !b.coalesces(b.next)
+}

@@ -14,6 +14,7 @@ type fileIO struct {
 	sys    syscalls
 	slot   int64
 	mapped mappedWrites
+	turns  writeTurns
 }
 
 // read reads the segments of a slot.

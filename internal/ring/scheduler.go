@@ -164,7 +164,7 @@ func (sc *scheduler) startLocked(b *batch) *pipeline {
 // the pipelines that work on it and those that could.
 func (sc *scheduler) chunkSizeLocked(b *batch) int64 {
 	slot := sc.sizing.slot
-	if b.oneChunk {
+	if b.oneChunk || b.takesTurns() {
 		return slot
 	}
 	spare := sc.spareWorkersLocked()

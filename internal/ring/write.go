@@ -56,6 +56,10 @@ func (f *fileIO) pwrite(fd int, q *Request, p []byte, off int64) (int, error) {
 	if q.Source != nil {
 		return q.Source.WriteAt(p, off)
 	}
+	if fd == q.Buffered && len(p) > smallLen {
+		t := f.turns.enter(fd)
+		defer f.turns.leave(t)
+	}
 	return f.sys.Pwrite(fd, p, off)
 }
 
