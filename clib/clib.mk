@@ -1,5 +1,5 @@
 # The C libraries: lib/libcufile.so.0 and the Go core lib/libculvert.so, and the
-# software machine's libcuda and libcudart in lib/soft. Included by the Makefile at
+# software machine's libcuda, libcudart and libibverbs in lib/soft. Included by the Makefile at
 # the root; needs gcc and Go.
 
 ifeq ($(origin CC),default)
@@ -8,11 +8,11 @@ endif
 LIB     ?= lib
 CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
 CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl $(LDFLAGS)
-CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h) clib/shim/gocore.c
+CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/shim/gocore.c
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
-lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12
+lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so
 
 # The go command rebuilds only what is stale.
 lib-core:
@@ -41,12 +41,20 @@ $(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shi
 		$(CLIB_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
 	@rm -f $@.map
 
-# The names for -lcufile, -lcuda and -lcudart.
+VERBS = clib/shim/verbs.c $(wildcard clib/shim/ibv_*.c)
+$(LIB)/soft/libibverbs.so.1: $(VERBS) clib/shim/verbs.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -o $@ $(VERBS) clib/shim/gocore.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libibverbs.so.1 -Wl,--version-script=clib/shim/verbs.map
+
+# The names for -lcufile, -lcuda, -lcudart and -libverbs.
 $(LIB)/libcufile.so: $(LIB)/libcufile.so.0
 	ln -sf $(<F) $@
 $(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
 	ln -sf $(<F) $@
 $(LIB)/soft/libcudart.so: $(LIB)/soft/libcudart.so.13
+	ln -sf $(<F) $@
+$(LIB)/soft/libibverbs.so: $(LIB)/soft/libibverbs.so.1
 	ln -sf $(<F) $@
 
 # The C programs, without a path to any library: "culvert run" sets it.
@@ -130,6 +138,7 @@ install: lib
 	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
 	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
 	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
+	install -D -m 644 clib/include/infiniband/verbs.h $(DESTDIR)$(PREFIX)/include/culvert/infiniband/verbs.h
 	version=$$($(BIN)/culvert version | cut -d ' ' -f 3); \
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
 

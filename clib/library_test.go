@@ -20,7 +20,7 @@ func TestLayouts(t *testing.T) {
 // TestHeaders compiles each header alone, as C and as C++.
 func TestHeaders(t *testing.T) {
 	libraries(t)
-	for _, header := range []string{"cuda.h", "cuda_runtime.h", "cufile.h"} {
+	for _, header := range []string{"cuda.h", "cuda_runtime.h", "cufile.h", "infiniband/verbs.h"} {
 		src := filepath.Join(t.TempDir(), "a.c")
 		if err := os.WriteFile(src, []byte("#include <"+header+">\nint main(void) { return 0; }\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -82,6 +82,7 @@ func TestDynamicSection(t *testing.T) {
 		"soft/libcuda.so.1":    "libcuda.so.1",
 		"soft/libcudart.so.12": "libcudart.so.12",
 		"soft/libcudart.so.13": "libcudart.so.13",
+		"soft/libibverbs.so.1": "libibverbs.so.1",
 	} {
 		out, err := exec.Command("readelf", "-dW", filepath.Join(lib, file)).Output()
 		if err != nil {

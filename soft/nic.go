@@ -18,7 +18,7 @@ type NIC struct {
 	GPU  int    // whose switch the adapter is below; -1 for a root port of its own
 	// NoDMABuf: the adapter's driver cannot import a dma-buf.
 	NoDMABuf bool
-	// Listen is the address of the port; "" is the loopback address. Others need a token.
+	// Listen is the address of the port; "" is a loopback address. Others need a token.
 	Listen string
 	Token  []byte
 }

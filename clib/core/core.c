@@ -16,6 +16,7 @@
 
 #include "../shim/gocore.h"
 #include "_cgo_export.h"
+#include "table.h"
 
 /* The version of this library, readable without a call. */
 const char culvert_version[] = CULVERT_VERSION;
@@ -62,7 +63,7 @@ static bool call(int fn, const uint64_t *args, int64_t *value, int *err)
 __attribute__((visibility("default"))) const struct culvert_core *culvert_core_open(const char *version,
 										    const char **have)
 {
-	*have = CULVERT_TABLE_VERSION;
+	*have = CULVERT_CORE_VERSION;
 	return strcmp(version, *have) == 0 ? &core : NULL;
 }
 

@@ -50,11 +50,14 @@ func generate() (map[string][]byte, error) {
 	}
 	files := map[string][]byte{
 		"shim/entries.h": entriesHeader(t),
+		"core/table.h":   coreHeader(t),
 		"shim/errors.h":  errorsHeader(),
 	}
 	for _, l := range libraries {
 		files["shim/"+l.Name+".c"] = shim(t, l)
-		files["shim/"+l.Name+".map"] = versionScript(l)
+		if !l.Private {
+			files["shim/"+l.Name+".map"] = versionScript(l)
+		}
 		if files["internal/dispatch/entries_"+l.Name+".go"], err = dispatchCode(t, l); err != nil {
 			return nil, err
 		}

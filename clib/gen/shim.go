@@ -18,6 +18,12 @@ func entriesHeader(t *table) []byte {
 	return b.Bytes()
 }
 
+// coreHeader has the version of the table for the Go core, in its own directory: the go
+// command does not see changes of headers elsewhere, and would keep an old core.
+func coreHeader(t *table) []byte {
+	return fmt.Appendf(nil, "/* %s */\n\n/* CULVERT_TABLE_VERSION of shim/entries.h. */\n#define CULVERT_CORE_VERSION %q\n", notice, t.version)
+}
+
 func (e *entry) constant() string {
 	if e.Only != 0 {
 		return fmt.Sprintf("FN_%s_%d", e.name, e.Only)
@@ -51,7 +57,7 @@ func shimFunc(b *bytes.Buffer, e *entry) {
 		fmt.Fprintf(b, "\n#if CULVERT_CUDART == %d", e.Only)
 	}
 	decl := strings.NewReplacer("?", "", "@", "", "#", "").Replace(e.Decl)
-	if !e.Hidden {
+	if !e.Hidden && !e.lib.Private {
 		decl = "CULVERT_EXPORT " + decl
 	}
 	fmt.Fprintf(b, "\n%s\n{\n", decl)

@@ -6,6 +6,7 @@ type Library struct {
 	Prefix  string // of the function names; what follows names the Go method
 	Field   string // of dispatch.Core, the receiver of the Go methods
 	Calls   bool   // methods take a softcuda.Call
+	Private bool   // functions are for C code of the shim, which has the exported ones
 	Results map[string]Result
 	Markers []string // symbols without a function
 	Funcs   []Func
@@ -79,4 +80,4 @@ type Result struct {
 	Errno string
 }
 
-var libraries = []*Library{&cufile, &cuda, &cudart}
+var libraries = []*Library{&cufile, &cuda, &cudart, &verbs}

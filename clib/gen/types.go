@@ -9,8 +9,8 @@ var goTypes = invert(map[string]string{
 	"int8(%s)":   "char",
 	"uint8(%s)":  "unsigned char",
 	"uint16(%s)": "unsigned short",
-	"uint32(%s)": "unsigned, unsigned int, cuuint32_t",
-	"%s":         "size_t, cuuint64_t, unsigned long long",
+	"uint32(%s)": "unsigned, unsigned int, cuuint32_t, uint32_t",
+	"%s":         "size_t, cuuint64_t, unsigned long long, uint64_t",
 	"int64(%s)":  "off_t",
 	"int32(%s)": "int, CUdevice, CUdevice_attribute, CUlimit, CUfunction_attribute, CUpointer_attribute, CUmem_advise, " +
 		"CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope, " +
@@ -19,7 +19,7 @@ var goTypes = invert(map[string]string{
 		"CUFileSizeTConfigParameter_t, CUFileBoolConfigParameter_t, CUFileStringConfigParameter_t",
 	"gpu.Addr(%s)": "CUdeviceptr",
 	"handle.ID(%s)": "CUcontext, CUstream, CUevent, CUmodule, CUfunction, cudaStream_t, cudaEvent_t, CUfileHandle_t, CUfileBatchHandle_t, " +
-		"CUmemGenericAllocationHandle",
+		"CUmemGenericAllocationHandle, culvert_id",
 	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t",
 })
 

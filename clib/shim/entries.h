@@ -3,7 +3,7 @@
 #define CULVERT_ENTRIES_H
 
 /* Shim and core work together only when they were made from one table. */
-#define CULVERT_TABLE_VERSION "culvert-table-2-2bd8073f6c4c89fc"
+#define CULVERT_TABLE_VERSION "culvert-table-2-e5cd8e53d9e5a769"
 
 enum culvert_entry {
 	FN_cuFileDriverOpen = 0,
@@ -250,6 +250,30 @@ enum culvert_entry {
 	FN_cudaEventQuery = 241,
 	FN_cudaEventSynchronize = 242,
 	FN_cudaEventElapsedTime = 243,
+	FN_culvert_ibv_devices = 244,
+	FN_culvert_ibv_read_file = 245,
+	FN_culvert_ibv_open = 246,
+	FN_culvert_ibv_close = 247,
+	FN_culvert_ibv_query_device = 248,
+	FN_culvert_ibv_query_port = 249,
+	FN_culvert_ibv_query_gids = 250,
+	FN_culvert_ibv_alloc_pd = 251,
+	FN_culvert_ibv_dealloc_pd = 252,
+	FN_culvert_ibv_reg_mr = 253,
+	FN_culvert_ibv_reg_dmabuf = 254,
+	FN_culvert_ibv_dereg_mr = 255,
+	FN_culvert_ibv_create_channel = 256,
+	FN_culvert_ibv_destroy_channel = 257,
+	FN_culvert_ibv_create_cq = 258,
+	FN_culvert_ibv_destroy_cq = 259,
+	FN_culvert_ibv_poll_cq = 260,
+	FN_culvert_ibv_arm_cq = 261,
+	FN_culvert_ibv_create_qp = 262,
+	FN_culvert_ibv_modify_qp = 263,
+	FN_culvert_ibv_qp_state = 264,
+	FN_culvert_ibv_destroy_qp = 265,
+	FN_culvert_ibv_post_send = 266,
+	FN_culvert_ibv_post_recv = 267,
 };
 
 #endif

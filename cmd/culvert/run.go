@@ -31,7 +31,8 @@ func newRun() *cobra.Command {
 		Long: `Run PROGRAM with Culvert's libcufile.so.0 preloaded. On a software machine
 (CULVERT_MACHINE) the software libcuda.so.1 and libcudart.so are preloaded, too:
 programs that use the CUDA driver API or the shared runtime, and no kernels of
-their own, then run without a GPU.
+their own, then run without a GPU. Its libibverbs.so.1 is in the search path:
+programs for verbs, such as perftest, find the software network adapter.
 
 Preloading is needed because the RPATH of Python wheels precedes LD_LIBRARY_PATH.
 The libraries are in $CULVERT_LIB, or where "make lib" and "make install" put
@@ -75,7 +76,11 @@ func runProgram(argv []string, stderr io.Writer) error {
 // checkLibraries finds missing libraries. The dynamic linker would ignore them, and
 // the program would run with others.
 func checkLibraries(dir string, soft bool) error {
-	for _, lib := range libraries(dir, soft) {
+	libs := libraries(dir, soft)
+	if soft {
+		libs = append(libs, filepath.Join(dir, "soft", "libibverbs.so.1"))
+	}
+	for _, lib := range libs {
 		if _, err := os.Stat(lib); err != nil {
 			return fmt.Errorf("%w (fix: make lib)", err)
 		}

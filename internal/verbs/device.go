@@ -122,6 +122,9 @@ func (d *Device) Info() rdma.DeviceInfo { return d.cfg.Info }
 // Provider is the provider's name.
 func (d *Device) Provider() string { return d.cfg.Provider }
 
+// DefaultPort is the TCP port of a peer whose LID is 0: the number of RoCE v2's UDP port.
+const DefaultPort = 4791
+
 // Limits of a device.
 const (
 	maxQPWR     = 1 << 14

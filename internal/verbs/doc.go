@@ -7,7 +7,8 @@
 // # Wire
 //
 // Two connected queue pairs have one connection. The address of an end is its GID (an IP
-// address) and its LID (a TCP port); the lower end dials. A handshake proves the token,
+// address) and its LID (a TCP port; 0 is [DefaultPort], because programs for RoCE set no
+// LID); the lower end dials. A handshake proves the token,
 // names both queue pairs and both packet sequence numbers, which only the two ends know,
 // and tells how many requests each has executed. If the connection breaks, a new
 // handshake resumes: requests that were executed are not executed again, except reads;

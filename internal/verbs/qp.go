@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"sync"
 	"syscall"
@@ -118,8 +119,6 @@ func (q *QP) checkAttr(a rdma.QPAttr, mask rdma.Mask) error {
 		return fmt.Errorf("port %d: there is port 1 only: %w", a.Port, syscall.EINVAL)
 	case mask&rdma.MaskAV != 0 && (a.AV.DGID.IsZero() || int(a.AV.SGIDIndex) >= len(q.dev.gids)):
 		return fmt.Errorf("peer GID %v with local GID index %d: the peer's must not be zero, and the table has %d: %w", a.AV.DGID, a.AV.SGIDIndex, len(q.dev.gids), syscall.EINVAL)
-	case mask&rdma.MaskAV != 0 && a.AV.DLID == 0:
-		return fmt.Errorf("the peer's LID, which is its TCP port, is 0: %w", syscall.EINVAL)
 	case mask&rdma.MaskRetryCount != 0 && a.RetryCount > 7, mask&rdma.MaskRNRRetry != 0 && a.RNRRetry > 7,
 		mask&rdma.MaskTimeout != 0 && a.Timeout > 31, mask&rdma.MaskMinRNRTimer != 0 && a.MinRNRTimer > 31:
 		return fmt.Errorf("retries must be 0 to 7, timers 0 to 31: %w", syscall.EINVAL)
@@ -141,7 +140,7 @@ func (q *QP) set(a rdma.QPAttr, mask rdma.Mask) {
 		{rdma.MaskAccess, func() { to.Access = a.Access }},
 		{rdma.MaskPKey, func() { to.PKeyIndex = a.PKeyIndex }},
 		{rdma.MaskPort, func() { to.Port = a.Port }},
-		{rdma.MaskAV, func() { to.AV = a.AV }},
+		{rdma.MaskAV, func() { to.AV = a.AV; to.AV.DLID = cmp.Or(a.AV.DLID, DefaultPort) }},
 		{rdma.MaskPathMTU, func() { to.PathMTU = a.PathMTU }},
 		{rdma.MaskTimeout, func() { to.Timeout = a.Timeout }},
 		{rdma.MaskRetryCount, func() { to.RetryCount = a.RetryCount }},

@@ -1,8 +1,10 @@
 package nic
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -30,7 +32,8 @@ type Config struct {
 	GPUs *softgpu.Driver // whose dma-bufs can be imported
 	// NoDMABuf: the adapter's driver cannot import a dma-buf.
 	NoDMABuf bool
-	// Listen is the address of the port; the zero value is the loopback address.
+	// Listen is the address of the port. The zero value is a loopback address of its own
+	// for each time the adapter is opened, so that a GID alone tells where a peer is.
 	Listen netip.AddrPort
 	Token  []byte
 }
@@ -48,9 +51,6 @@ type NIC struct {
 
 // New plugs an adapter in at fn.
 func New(fn *pcie.Function, cfg Config) *NIC {
-	if !cfg.Listen.IsValid() {
-		cfg.Listen = netip.MustParseAddrPort("127.0.0.1:0")
-	}
 	return &NIC{fn: fn, cfg: cfg, regions: map[*region]bool{}}
 }
 
@@ -69,11 +69,7 @@ func (n *NIC) Open() (rdma.Device, error) {
 	if n.fn.Removed() {
 		return nil, fmt.Errorf("open %s: %w", n.cfg.Name, syscall.ENODEV)
 	}
-	var d *verbs.Device
-	d, err := verbs.Open(verbs.Config{
-		Info: n.Info(), Provider: Name, Firmware: "software", Listen: n.cfg.Listen, Token: n.cfg.Token, Gbps: Gbps,
-		Register: n.register, Closed: func() { n.closed(d) },
-	})
+	d, err := n.listen()
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +77,41 @@ func (n *NIC) Open() (rdma.Device, error) {
 	defer n.mu.Unlock()
 	n.devices = append(n.devices, d)
 	return d, nil
+}
+
+// listen opens the device on the configured address, or on the first of some loopback
+// addresses that is free.
+func (n *NIC) listen() (*verbs.Device, error) {
+	if n.cfg.Listen.IsValid() {
+		return n.openAt(n.cfg.Listen)
+	}
+	const tries = 64
+	for range tries {
+		d, err := n.openAt(netip.AddrPortFrom(loopback(rand.Uint32()), verbs.DefaultPort))
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	// A host with one loopback address. Peers then need the LID.
+	return n.openAt(netip.AddrPortFrom(loopback(1), 0))
+}
+
+// loopback is an address in 127.0.0.0/8, except its first and last.
+func loopback(n uint32) netip.Addr {
+	n = (n-1)%(1<<24-2) + 1
+	return netip.AddrFrom4([4]byte{127, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func (n *NIC) openAt(at netip.AddrPort) (*verbs.Device, error) {
+	var d *verbs.Device
+	d, err := verbs.Open(verbs.Config{
+		Info: n.Info(), Provider: Name, Firmware: "software", Listen: at, Token: n.cfg.Token, Gbps: Gbps,
+		Register: n.register, Closed: func() { n.closed(d) },
+	})
+	return d, err
 }
 
 func (n *NIC) closed(d *verbs.Device) {

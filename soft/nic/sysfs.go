@@ -2,7 +2,6 @@ package nic
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/culvert-io/culvert/internal/verbs"
 	"github.com/culvert-io/culvert/rdma"
@@ -13,9 +12,9 @@ import (
 func (n *NIC) Tree() kernel.Tree {
 	text := func(s string) func() []byte { return func() []byte { return []byte(s + "\n") } }
 	g := n.Info().GUID
-	gid := rdma.GIDFrom(n.cfg.Listen.Addr())
-	if n.cfg.Listen.Addr().IsUnspecified() {
-		gid = rdma.GIDFrom(netip.MustParseAddr("127.0.0.1"))
+	gid := rdma.GIDFrom(loopback(1)) // one that is open has an address of its own
+	if a := n.cfg.Listen.Addr(); a.IsValid() && !a.IsUnspecified() {
+		gid = rdma.GIDFrom(a)
 	}
 	t := kernel.Tree{
 		"node_type":                 text("1: CA"),

@@ -6,10 +6,13 @@ import (
 	"io"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/clib/internal/softrt"
+	"github.com/culvert-io/culvert/clib/internal/verbsapi"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/env"
@@ -23,6 +26,7 @@ type Core struct {
 	File    *cufileapi.API
 	CUDA    *softcuda.Driver
 	Runtime *softrt.Runtime
+	Verbs   *verbsapi.API
 	// Log gets a line with the cause of every failed call. Nil disables it.
 	Log   io.Writer
 	logMu sync.Mutex
@@ -46,6 +50,7 @@ func New(call Caller) *Core {
 	c.File.Caller = call
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
+	c.Verbs = verbsapi.New(c.softNetwork)
 	return c
 }
 
@@ -114,7 +119,7 @@ func (c *Core) softGPU() (*softgpu.Driver, error) {
 	if env.Get("CULVERT_MACHINE") == machine.Real {
 		return nil, gpu.Fail("cuInit", gpu.ErrNoDevice, "CULVERT_MACHINE=real, but the program has loaded the software machine's libcuda.so.1")
 	}
-	m, err := c.open(func() (*machine.Machine, error) { return machine.OpenAs(machine.Soft) })
+	m, err := c.softMachine()
 	if err != nil {
 		return nil, err
 	}
@@ -123,4 +128,18 @@ func (c *Core) softGPU() (*softgpu.Driver, error) {
 		return nil, gpu.Fail("cuInit", gpu.ErrSystemDriverMismatch, fmt.Sprintf("the process already uses %s", m.GPU.Name()))
 	}
 	return d.Driver, nil
+}
+
+// softNetwork is the machine whose network adapters the program uses. That it has loaded
+// this libibverbs says that they are the software machine's.
+func (c *Core) softNetwork() (*machine.Machine, error) {
+	if which := env.Get("CULVERT_MACHINE"); which == machine.Real {
+		return nil, fmt.Errorf("CULVERT_MACHINE=real, but the program has loaded the software machine's libibverbs.so.1: %w", unix.ENODEV)
+	}
+	return c.softMachine()
+}
+
+// softMachine opens the software machine, unless the process has opened another.
+func (c *Core) softMachine() (*machine.Machine, error) {
+	return c.open(func() (*machine.Machine, error) { return machine.OpenAs(machine.Soft) })
 }

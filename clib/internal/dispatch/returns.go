@@ -3,8 +3,11 @@ package dispatch
 import (
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
+	"github.com/culvert-io/culvert/clib/internal/verbsapi"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -42,6 +45,15 @@ var (
 	fileStatus = returns{make: makeFileStatus, null: cufile.InvalidValue}
 	// fileCount is the result of a read or a write.
 	fileCount = returns{make: makeFileCount}
+	// verbsStatus is 0 or an errno.
+	verbsStatus = returns{
+		make: func(_ *Core, _ *softcuda.Thread, _ int64, err error) (int64, int32) {
+			return int64(verbsapi.Errno(err)), 0
+		},
+		null: unix.EINVAL,
+	}
+	// verbsCount is a number, or -1 with errno.
+	verbsCount = returns{make: makeVerbsCount, null: unix.EINVAL}
 	// value is the number that the method returns, or nothing.
 	value = returns{make: func(_ *Core, _ *softcuda.Thread, n int64, _ error) (int64, int32) { return n, 0 }}
 )
@@ -75,4 +87,12 @@ func makeFileCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int3
 		return n, 0
 	}
 	return -1, cufileapi.Errno(err)
+}
+
+// makeVerbsCount makes a number, or -1 with errno.
+func makeVerbsCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int32) {
+	if err == nil {
+		return n, 0
+	}
+	return -1, verbsapi.Errno(err)
 }
