@@ -78,9 +78,9 @@ func lookModules(os dev.OS) []Module {
 }
 
 // panics warns of a kernel that nvidia-fs can crash. Up to version 2.28 it clears
-// current->plug while it maps a buffer, which the scheduler of Linux 6.12 uses: several
-// buffers with their first READ at a time panic. Culvert issues one at a time in a
-// process; other processes and programs are not held back.
+// current->plug while it maps a buffer, which the scheduler of Linux 6.12 uses when it
+// runs the task again. Several first READs at a time make that likely, so Culvert issues
+// one at a time in a process; but one is enough if other programs want its processor.
 func panics(module, kernel string) string {
 	var mv, mm, kv, km int
 	module = strings.ToLower(module)
@@ -97,7 +97,7 @@ func panics(module, kernel string) string {
 	if mv > 2 || mv == 2 && mm > 28 || kv < 6 || kv == 6 && km < 12 {
 		return ""
 	}
-	return fmt.Sprintf("WARNING: nvidia-fs %d.%d can panic Linux %d.%d if several processes read for the first time at once", mv, mm, kv, km)
+	return fmt.Sprintf("WARNING: nvidia-fs %d.%d can panic Linux %d.%d if the first read into a buffer is interrupted by other programs", mv, mm, kv, km)
 }
 
 // firstLine returns the first line of a file, without "Version: ".

@@ -103,6 +103,9 @@ func (v *prover) read(ctx context.Context, r Route, t *Traits, ops []Op, res []r
 	defer v.end(s)
 	err := r.Run(ctx, ops, res)
 	s.waitCold()
+	for i := range ops {
+		ops[i].sized = false // it is old now
+	}
 	for k := range s.wide {
 		w := &s.wide[k]
 		w.restore(&ops[w.op], res[w.op].Bytes)

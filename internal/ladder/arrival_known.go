@@ -56,6 +56,8 @@ type provedFile struct {
 	known [len(route.ByRoute{})][2]*knownStack // by route and direction
 	// reads says by which routes a read was compared widely.
 	reads [len(route.ByRoute{})]atomic.Bool
+	// warm says that the last sample was in the page cache.
+	warm atomic.Bool
 	// back is a descriptor to read what was written; -1 if there is none.
 	back func() int
 }

@@ -62,7 +62,11 @@ func (w *view) storeSentinels(places []place) error {
 
 // loadPlaces reads what the op's memory has at places.
 func (w *view) loadPlaces(places []place) error {
-	return w.each(places, func(p *place, mapped []byte) { wc.Load(p.got[:], mapped) },
+	load := wc.Load
+	return w.each(places, func(p *place, mapped []byte) {
+		load(p.got[:], mapped)
+		load = wc.LoadNext
+	},
 		func(p *place, a gpu.Addr) error { return w.copies.out(w.op, p.got[:], a) })
 }
 
@@ -84,7 +88,18 @@ func (w *view) each(places []place, byCPU func(*place, []byte), byCopy func(*pla
 	return nil
 }
 
-// readCached reads a place of a file if it is in the page cache.
+// readSample is readCached for small ranges of a file that is mostly in the page cache, or
+// mostly not: where the last one was, it does not ask first.
+func (p *provedFile) readSample(f *storage.File, b []byte, off int64) bool {
+	if p.warm.Load() && f.Readable() && preadCached(f.Buffered(), b, off) == len(b) {
+		return true
+	}
+	ok := readCached(f, b, off)
+	p.warm.Store(ok)
+	return ok
+}
+
+// readCached reads a range of a file if it is in the page cache.
 func readCached(f *storage.File, b []byte, off int64) bool {
 	if f.Buffered() < 0 || !f.Readable() {
 		return false

@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/culvert-io/culvert/internal/storage"
 )
@@ -16,7 +17,7 @@ const (
 	// sentinelStep is how much of a read has one sentinel, compareStep how much has two
 	// places that the host reads too: that costs a system call.
 	sentinelStep = 64 << 10
-	compareStep  = 256 << 10
+	compareStep  = 512 << 10
 	maxSentinels = 64
 )
 
@@ -34,32 +35,43 @@ type place struct {
 
 // choosePlaces chooses a place in each step of a read, and for some of them one in the
 // next block, which the host reads too.
-func (s *samples) choosePlaces(f *storage.File, i int, from, to int64) {
+func (s *samples) choosePlaces(p *provedFile, f *storage.File, i int, from, to int64) {
 	n := min(max((to-from)/sentinelStep, 1), maxSentinels)
 	every := max(n*compareStep/max(to-from, compareStep), 1)
 	turn := int64(s.rand.Uint64() % uint64(every))
 	for k := range n {
 		at := from + s.inPart(to-from, k, n)
-		s.add(place{op: i, off: at})
+		s.sentinelAt(i, at, false)
 		if k%every != turn {
 			continue
 		}
 		first := len(s.places) - 1
 		if at, ok := s.inNextBlock(at, from, to); ok {
-			s.add(place{op: i, off: at, beside: true})
+			s.sentinelAt(i, at, true)
 		}
-		s.readTogether(first, func(b []byte, off int64) bool { return readCached(f, b, off) })
+		s.readTogether(first, func(b []byte, off int64) bool { return p.readSample(f, b, off) })
 		s.places[first].wanted = !s.places[first].known
 	}
 }
 
-// add adds a place with a sentinel that nothing can guess.
-func (s *samples) add(p place) {
+// sentinelAt adds a place with a sentinel that nothing can guess.
+func (s *samples) sentinelAt(op int, off int64, beside bool) {
+	p := s.placeAt(off, beside)
+	p.op = op
 	word := s.rand.Uint64()
 	for w := 0; w < placeSize; w += 8 {
 		binary.LittleEndian.PutUint64(p.sentinel[w:], word)
 	}
-	s.places = append(s.places, p)
+}
+
+// placeAt adds a place. Its bytes are those of an earlier one: to clear them would cost
+// as much as to fill them.
+func (s *samples) placeAt(off int64, beside bool) *place {
+	n := len(s.places)
+	s.places = slices.Grow(s.places, 1)[:n+1]
+	p := &s.places[n]
+	p.off, p.op, p.known, p.wanted, p.beside = off, 0, false, false, beside
+	return p
 }
 
 // inPart chooses a place in part k of n bytes.

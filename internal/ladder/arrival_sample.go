@@ -136,16 +136,18 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	if err != nil {
 		return
 	}
+	op.size, op.sized = size, true
 	from, to := directRange(op, int64(t.Block), size)
 	if to-from < placeSize {
 		return
 	}
-	if !v.file(f).reads[t.ID].Load() || v.onTrial(t.ID, op, len(s.wide)) {
+	known := v.file(f)
+	if !known.reads[t.ID].Load() || v.onTrial(t.ID, op, len(s.wide)) {
 		s.wide = append(s.wide, v.prepareWide(r, s, op, i, from, to))
 		return
 	}
 	first := len(s.places)
-	s.choosePlaces(f, i, from, to)
+	s.choosePlaces(known, f, i, from, to)
 	mem := v.view(r, op, false)
 	if mem.storeSentinels(s.places[first:]) != nil {
 		s.places = s.places[:first] // no sentinels, no sample

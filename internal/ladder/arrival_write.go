@@ -38,23 +38,10 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 	if ops[0].strict {
 		before = make([]*saved, len(ops))
 	}
-	for i := range ops {
-		o := &ops[i]
-		if o.file() == nil {
-			continue
-		}
-		if err := v.proveWrites(ctx, r, t, o); err != nil {
-			return err
-		}
-		if before == nil {
-			continue // the next route would write the range again
-		}
-		var err error
-		if before[i], err = v.save(o.file(), o.Off, o.end()); err != nil {
-			return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
-		}
+	err := v.prepareWrites(ctx, r, t, ops, before)
+	if err == nil {
+		err = r.Run(ctx, ops, res)
 	}
-	err := r.Run(ctx, ops, res)
 	for i := range ops {
 		if err == nil && ops[i].file() != nil {
 			err = v.confirm(r, t, ops, res, i)
@@ -66,6 +53,30 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 		}
 	}
 	return err
+}
+
+// prepareWrites saves what the ops will overwrite, where before has room for it, and
+// proves that writes of their stacks arrive. In this order: a proof may write to the
+// file itself.
+func (v *prover) prepareWrites(ctx context.Context, r Route, t *Traits, ops []Op, before []*saved) (err error) {
+	for i := range ops {
+		o := &ops[i]
+		if o.file() == nil {
+			continue
+		}
+		if before != nil { // otherwise the next route writes the range again
+			if before[i], err = v.save(o.file(), o.Off, o.end()); err != nil {
+				return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
+			}
+		}
+		if err := v.proveWrites(ctx, r, t, o); err != nil {
+			if before != nil {
+				before[i] = nil // the proof has restored what it wrote
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // confirm reads op i back, by sample once its stack has passed the trial.
@@ -124,9 +135,9 @@ func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks)
 func (s *samples) chooseReadBacks(off, n int64) {
 	for k, parts := int64(0), readBacks(n); k < parts; k++ {
 		at := off + s.inPart(n, k, parts)
-		s.places = append(s.places, place{off: at})
+		s.placeAt(at, false)
 		if at, ok := s.inNextBlock(at, off, off+n); ok {
-			s.places = append(s.places, place{off: at, beside: true})
+			s.placeAt(at, true)
 		}
 	}
 }

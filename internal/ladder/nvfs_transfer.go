@@ -24,11 +24,20 @@ func nvfsCut(off, end int64) (from, to int64) {
 
 // Run moves the ops of a batch concurrently, as far as their buffers have shadow
 // buffers.
-func (r *nvfsRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+func (r *nvfsRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) (err error) {
 	if len(ops) == 1 {
-		return r.one(ctx, &ops[0], &res[0])
+		err = r.one(ctx, &ops[0], &res[0])
+	} else {
+		err = concurrently(ops, func(i int) error { return r.one(ctx, &ops[i], &res[i]) })
 	}
-	return concurrently(ops, func(i int) error { return r.one(ctx, &ops[i], &res[i]) })
+	if !ops[0].strict && errors.Is(err, unix.EIO) && !isRejected(err) && !errors.Is(err, route.ErrFreed) {
+		// The module answers EIO for failures of its own too: a request with pages of both
+		// kinds, a checksum of the shadow buffer. The next route knows whether the drive failed.
+		d := decline(route.NVFS, "input/output", err.Error(), "")
+		passOn(ops, d)
+		return &RejectedError{d, err}
+	}
+	return err
 }
 
 // concurrently calls move for each op, several at a time, until one fails.
@@ -95,7 +104,7 @@ func (r *nvfsRoute) endOf(op *Op) (int64, error) {
 	if op.Dir == route.Write {
 		return op.end(), nil
 	}
-	size, err := op.file().Size()
+	size, err := op.fileSize()
 	return max(op.Off, min(op.end(), size)), err
 }
 

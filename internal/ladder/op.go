@@ -37,6 +37,10 @@ type Op struct {
 	// InStream means that a stream waits for the op. A route must then not call what
 	// waits for streams: synchronous copies, freeing or unpinning memory.
 	InStream bool
+	// size is that of the file, if sized: the prover has just asked for it, and the route
+	// need not. Each costs about 1 % of a read of 64 KiB.
+	size  int64
+	sized bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
 	// passed are direct routes that must not take the op again: the file changed while
@@ -62,6 +66,14 @@ func (op *Op) file() *storage.File {
 		return s.f
 	}
 	return op.Src.File()
+}
+
+// fileSize is the size of the op's file.
+func (op *Op) fileSize() (int64, error) {
+	if op.sized {
+		return op.size, nil
+	}
+	return op.file().Size()
 }
 
 // end is where the op ends in the source.

@@ -36,7 +36,7 @@ func (p *p2pdmaRoute) run(ctx context.Context, op *Op, r *route.Receipt) error {
 	end := op.end()
 	if op.Dir == route.Read {
 		// Direct I/O would also write what follows the end of the file.
-		size, err := op.file().Size()
+		size, err := op.fileSize()
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,13 @@ func Store(dst, src []byte) int {
 // number of bytes: the shorter of the two lengths. The slices must not overlap.
 // It may also read the rest of the first and last 64-byte line of src.
 func Load(dst, src []byte) int {
+	loadBarrier()
+	return LoadNext(dst, src)
+}
+
+// LoadNext is Load for further places that changed no later than that of the last Load:
+// it does not wait for earlier loads, so that several are on their way at a time.
+func LoadNext(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	dst, src = dst[:n], src[:n]
 	for len(src) > chunk {

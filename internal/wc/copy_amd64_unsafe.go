@@ -46,6 +46,13 @@ func store(dst, src []byte) {
 	storeStream(&dst[0], &src[0], len(src))
 }
 
+// loadBarrier is before a Load: bytes that were prefetched earlier may be old.
+func loadBarrier() {
+	if streaming {
+		loadFence()
+	}
+}
+
 func load(dst, src []byte) {
 	if len(src) == 0 {
 		return
@@ -54,7 +61,6 @@ func load(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	loadFence()
 	if in := int(uintptr(unsafe.Pointer(&src[0])) % line); in != 0 {
 		n := edge(dst, src, in)
 		dst, src = dst[n:], src[n:]

@@ -12,7 +12,7 @@ const canary = 128
 
 type copier func(dst, src []byte) int
 
-var copiers = map[string]copier{"Store": Store, "Load": Load}
+var copiers = map[string]copier{"Store": Store, "Load": Load, "LoadNext": LoadNext}
 
 // check copies n bytes between the given positions and looks at every byte of
 // the destination and around it.

@@ -12,8 +12,9 @@
 //   - A WRITE through a storage driver without support writes the bytes of the shadow
 //     buffer to the file. The client writes only if a driver has registered, and returns
 //     an error if nothing came from the GPU.
-//   - Linux 6.12 panics if two buffers issue their first READ at a time. The client issues
-//     one first READ at a time.
+//   - Linux 6.12 can panic if a task is rescheduled while the module maps a buffer for its
+//     first READ. The client issues one first READ at a time, which makes it rarer: it was
+//     also seen with a single READ beside programs that kept all processors busy.
 //   - A transfer whose memory is freed ends with EIO or EBUSY before the module says so. The
 //     client waits for that.
 //

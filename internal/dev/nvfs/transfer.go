@@ -100,7 +100,8 @@ func (b *Buffer) request(f *File, p chunk, req uintptr) (int64, error) {
 var sleep = time.Sleep
 
 // firstReads is held by the first READ of a buffer. nvidia-fs maps the buffer then, and
-// clears current->plug while it does: Linux 6.12 panics if two buffers are at it.
+// clears current->plug while it does: Linux 6.12 can panic if the task is rescheduled, as
+// it often is if two buffers are at it.
 var firstReads sync.Mutex
 
 func (b *Buffer) requestRead(f *File, p chunk) (int64, error) {
