@@ -83,6 +83,7 @@ var below = map[string][]string{
 	"internal/ladder":     {"internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},
 	"rdma":                {"gpu", "internal/hostmem", "internal/verbs"},
+	"rdma/cm":             {"internal/abi/rdmacm", "internal/dl", "rdma"},
 	"rdma/ibverbs":        {"internal/abi/ibverbs", "internal/dl", "internal/env", "rdma"},
 	"internal/verbs":      {"gpu", "rdma"},
 	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/hostmem", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},

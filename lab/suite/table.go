@@ -300,5 +300,10 @@ func verbs() []Suite {
 		Package: module + "/rdma/ibverbs", Run: "^TestPair", Min: 1,
 		Guest: lab.Guest{NICs: 1, Verbs: true, Memory: 512},
 		Env:   []string{"CULVERT_WANT_PAIR=1"}, Pair: true,
+	}, {
+		Name:    "fabrics",
+		Package: module + "/nvme/fabrics", Run: "^TestLab", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true, Drives: []lab.Drive{{ID: "raw", Size: 64 << 20}}, Modules: []string{"rdma_ucm", "nvmet_rdma"}},
+		Env:   []string{"CULVERT_WANT_FABRICS=1"},
 	}}
 }

@@ -1,11 +1,16 @@
 package fabrics
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
+	"github.com/culvert-io/culvert/rdma"
+	"github.com/culvert-io/culvert/rdma/cm"
 )
 
 // Answers to a connection request, before their private data.
@@ -18,6 +23,39 @@ const (
 type RejectedError struct{ Reason string }
 
 func (e *RejectedError) Error() string { return "the target rejects the queue: " + e.Reason }
+
+// join asks the target for a queue and connects the queue pair with it.
+func (c *Controller) join(ctx context.Context, p *port, req abi.RDMARequest) (io.ReadCloser, error) {
+	if c.cfg.Addr.IsValid() {
+		return joinByManager(ctx, c.cfg.Addr, p, req)
+	}
+	conn, err := c.cfg.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = request(conn, req); err == nil {
+		_, err = rdma.Establish(ctx, conn, p.dev, p.qp, queueOptions)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// joinByManager uses the kernel's connection manager, whose private data the requests and
+// answers are.
+func joinByManager(ctx context.Context, to netip.AddrPort, p *port, req abi.RDMARequest) (io.ReadCloser, error) {
+	conn, err := cm.Dial(ctx, to, p.dev, p.qp, cm.Options{Private: abi.Encode(&req), Access: queueOptions.Access})
+	if r, ok := errors.AsType[*cm.RejectedError](err); ok && len(r.Private) >= abi.RDMARejectSize {
+		if why, derr := abi.Decode[abi.RDMAReject](r.Private[:abi.RDMARejectSize]); derr == nil && why.Status != 0 {
+			return nil, &RejectedError{why.Status.String()}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
 
 // request asks for a queue and returns the receive queue size of the target.
 func request(conn net.Conn, req abi.RDMARequest) (int, error) {

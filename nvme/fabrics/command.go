@@ -27,8 +27,8 @@ func (r *task) connect(ctx context.Context) nvme.Status {
 	if err != nil || c.Opcode != abi.OPCODE || c.FCType != abi.TYPE_CONNECT {
 		return nvme.COMMAND_SEQUENCE_ERROR | dnr
 	}
-	// Linux sends the data in the capsule; a keyed SGL would need the receiver to wait
-	// for its own completion.
+	// The data is in the capsule; a keyed SGL would need the receiver to wait for its own
+	// completion.
 	s := abi.SGLOf(&r.cmd)
 	if s.Type != abi.SGL_DATA_BLOCK || s.Subtype != abi.SGL_OFFSET || s.Addr != 0 || s.Len != abi.ConnectDataSize || len(r.capsule) != capsuleSize {
 		return abi.SGL_TYPE_INVALID | dnr

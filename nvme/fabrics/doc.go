@@ -5,7 +5,8 @@
 // memory that a command's keyed SGL names, which the host has registered: host memory, or
 // GPU memory if the device can register it. The CPU of the host touches no data.
 //
-// The connection manager of InfiniBand is replaced by a stream connection, over which
-// both ends exchange its private data and the addresses of their queue pairs; there is
-// one stream for each queue. It ends with the queue.
+// A host reaches Linux's target by the kernel's connection manager (Config.Addr, package
+// rdma/cm). On devices that the kernel does not know, a stream connection replaces it, over
+// which both ends exchange its private data and the addresses of their queue pairs; there
+// is one for each queue, and it ends with the queue.
 package fabrics

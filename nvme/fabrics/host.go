@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,9 @@ type Config struct {
 	Depth   int    // commands of a queue; 0 means 32
 	// Dial makes a stream connection to the target, once for each queue.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Addr, if valid, is where the target listens with the kernel's connection manager,
+	// as Linux's does. Dial is not used then, and Device must be of rdma/ibverbs.
+	Addr netip.AddrPort
 }
 
 // A Controller is a connection of a host to a subsystem. It is safe for concurrent use.
@@ -77,36 +81,47 @@ func Connect(ctx context.Context, cfg Config) (c *Controller, err error) {
 
 // connect makes a queue and sends its Connect command.
 func (c *Controller) connect(ctx context.Context, qid, cntlid uint16) (*queue, uint16, error) {
-	conn, err := c.cfg.Dial(ctx)
+	q, err := newQueue(ctx, c, qid, cntlid)
 	if err != nil {
+		return nil, 0, fmt.Errorf("queue %d: %w", qid, err)
+	}
+	answer, err := c.sendConnect(ctx, q, qid, cntlid)
+	if err != nil {
+		q.close(err)
 		return nil, 0, err
 	}
-	q, err := newQueue(ctx, c, conn, qid, cntlid)
-	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("queue %d: %w", qid, err), conn.Close())
-	}
+	return q, answer, nil
+}
+
+// sendConnect sends the Connect command of a queue and returns the controller's number.
+func (c *Controller) sendConnect(ctx context.Context, q *queue, qid, cntlid uint16) (uint16, error) {
 	data := abi.ConnectData{CNTLID: cntlid}
+	var err error
 	if data.SUBNQN, err = abi.NQN(c.cfg.NQN); err == nil {
 		data.HOSTNQN, err = abi.NQN(c.cfg.HostNQN)
 	}
 	if err != nil {
-		q.close(err)
-		return nil, 0, err
+		return 0, err
 	}
-	sgl := abi.InCapsule(0, abi.ConnectDataSize)
+	sgl, inline := abi.InCapsule(0, abi.ConnectDataSize), abi.Encode(&data)
+	if c.cfg.Addr.IsValid() {
+		// Linux's target takes no data in a capsule of the admin queue.
+		m, err := newMemory(c.pd, len(inline))
+		if err != nil {
+			return 0, err
+		}
+		defer m.close()
+		copy(m.b, inline)
+		sgl, inline = abi.Keyed(m.mr.Addr(), abi.ConnectDataSize, m.mr.RKey()), nil
+	}
 	fab := abi.ConnectCommand{Opcode: abi.OPCODE, FCType: abi.TYPE_CONNECT, SGL: sgl.Bytes(), QID: qid, SQSize: uint16(c.cfg.Depth - 1)}
 	cmd, err := abi.Decode[nvme.Command](abi.Encode(&fab))
 	if err != nil {
-		q.close(err)
-		return nil, 0, err
+		return 0, err
 	}
 	cmd.Flags |= abi.FLAGS_SGL
-	cqe, err := q.do(ctx, fmt.Sprintf("connect queue %d", qid), cmd, abi.Encode(&data))
-	if err != nil {
-		q.close(err)
-		return nil, 0, err
-	}
-	return q, uint16(cqe.DW0), nil
+	cqe, err := q.do(ctx, fmt.Sprintf("connect queue %d", qid), cmd, inline)
+	return uint16(cqe.DW0), err
 }
 
 func (c *Controller) connectQueues(ctx context.Context, id uint16) error {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"sync"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
@@ -30,7 +30,7 @@ const capsuleSize = nvme.CommandSize + inCapsule
 // A queue is a submission queue of a host with its completions.
 type queue struct {
 	*port
-	conn  net.Conn
+	conn  io.ReadCloser // ends with the queue; nothing is read from it
 	depth int
 	free  chan int // command ids
 
@@ -45,21 +45,16 @@ type queue struct {
 }
 
 // newQueue connects a queue pair with the target's, and starts to receive completions.
-func newQueue(ctx context.Context, c *Controller, conn net.Conn, qid, cntlid uint16) (q *queue, err error) {
+func newQueue(ctx context.Context, c *Controller, qid, cntlid uint16) (q *queue, err error) {
 	depth := c.cfg.Depth
-	req := abi.RDMARequest{QID: qid, HRQSize: uint16(depth), HSQSize: uint16(depth - 1), CNTLID: cntlid}
-	if _, err := request(conn, req); err != nil {
-		return nil, err
-	}
 	p, err := newPort(c.cfg.Device, c.pd, depth, depth*(capsuleSize+nvme.CompletionSize))
 	if err != nil {
 		return nil, err
 	}
-	q = &queue{port: p, conn: conn, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
+	q = &queue{port: p, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
 	q.free = make(chan int, depth)
 	q.waiting = make([]chan nvme.Completion, depth)
-	opts := rdma.Options{Access: rdma.RemoteWrite | rdma.RemoteRead}
-	err = rdma.Prepare(p.qp, opts)
+	err = rdma.Prepare(p.qp, queueOptions)
 	for i := range depth {
 		q.free <- i
 		if err == nil {
@@ -67,7 +62,8 @@ func newQueue(ctx context.Context, c *Controller, conn net.Conn, qid, cntlid uin
 		}
 	}
 	if err == nil {
-		_, err = rdma.Establish(ctx, conn, p.dev, p.qp, opts)
+		req := abi.RDMARequest{QID: qid, HRQSize: uint16(depth), HSQSize: uint16(depth - 1), CNTLID: cntlid}
+		q.conn, err = c.join(ctx, p, req)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.close())
@@ -78,6 +74,9 @@ func newQueue(ctx context.Context, c *Controller, conn net.Conn, qid, cntlid uin
 	go q.watch()
 	return q, nil
 }
+
+// queueOptions let the target write and read what commands name.
+var queueOptions = rdma.Options{Access: rdma.RemoteWrite | rdma.RemoteRead}
 
 // capsule and completion are where a slot's are in the memory.
 func (q *queue) capsule(slot int) int    { return slot * capsuleSize }
@@ -176,6 +175,10 @@ func (q *queue) do(ctx context.Context, op string, cmd nvme.Command, data []byte
 	q.waiting[slot] = ch
 	q.mu.Unlock()
 	cmd.CID = uint16(slot)
+	if cmd.Flags&abi.FLAGS_SGL != 0 && cmd.PRP1|cmd.PRP2 == 0 {
+		// A command without data has an SGL, too: Linux's target wants a keyed one.
+		_ = abi.Keyed(0, 0, 0).Put(&cmd) // fails for long ones only
+	}
 	at := q.capsule(slot)
 	n := copy(q.mem[at:], abi.Encode(&cmd))
 	n += copy(q.mem[at+n:at+capsuleSize], data)
