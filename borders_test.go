@@ -102,9 +102,11 @@ var below = map[string][]string{
 	"softtest":            {"gpu", "machine", "soft"},
 	"gdrcopy":             {"gpu", "internal/dev", "internal/rm", "internal/wc", "machine"},
 	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
-	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/phase", "internal/storage", "internal/human"},
+	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/phase", "internal/storage", "internal/human"},
+	"object":              {"internal/object"},
+	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/object", "route"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
-	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/storage", "internal/human"},
+	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A Source is storage without a descriptor: a file system in user space, an archive in
@@ -14,7 +15,8 @@ import (
 // any order. An error that is a unix.Errno keeps its number.
 //
 // A Source may also have the methods Size() (int64, error) and Sync() error, which
-// those of the File call.
+// those of the File call, and TakeOrigin() route.Origin, which goes into receipts: what
+// its requests to a store did since the last call.
 type Source interface {
 	// Name is what messages and statistics call it.
 	Name() string
@@ -49,6 +51,13 @@ func (s withoutDescriptor) Size() (int64, error) {
 		return sized.Size()
 	}
 	return 0, &Error{Op: "find the size of", Object: s.Name(), Code: IONotSupported, Err: unix.ENOTSUP}
+}
+
+func (s withoutDescriptor) TakeOrigin() (o route.Origin) {
+	if from, ok := s.Source.(interface{ TakeOrigin() route.Origin }); ok {
+		o = from.TakeOrigin()
+	}
+	return o
 }
 
 // syncSource syncs a source that can.

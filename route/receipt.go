@@ -60,8 +60,10 @@ type Receipt struct {
 	// Provider moved the bytes between hosts: "ibverbs", "tcp" or "soft"; "" if they
 	// did not leave this one.
 	Provider string
-	Bytes    int64 // moved in all
-	By       ByRoute
+	// Origin is what the transfer took from an object store; zero for files.
+	Origin Origin
+	Bytes  int64 // moved in all
+	By     ByRoute
 	// Host counts the bytes written to host memory: 0 for a direct route, Bytes for
 	// one staging copy, more if some were staged twice.
 	Host ByteCount
@@ -106,6 +108,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Dir = o.Dir
 	r.Machine = max(r.Machine, o.Machine)
 	r.Provider = cmp.Or(o.Provider, r.Provider)
+	r.Origin.Add(&o.Origin)
 	r.Bytes += o.Bytes
 	for id, n := range o.By {
 		r.By[id] += n
@@ -144,6 +147,9 @@ func (r Receipt) String() string {
 	}
 	if r.Provider != "" {
 		fmt.Fprintf(&b, " provider=%s", r.Provider)
+	}
+	if r.Origin.Store != "" {
+		fmt.Fprintf(&b, " %s", r.Origin)
 	}
 	if by := r.byRoute(); len(by) > 1 {
 		fmt.Fprintf(&b, " by=%s", by)
@@ -207,6 +213,7 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		Route    ID               `json:"route"`
 		Machine  Machine          `json:"machine"`
 		Provider string           `json:"provider,omitempty"`
+		Origin   Origin           `json:"origin,omitzero"`
 		Bytes    int64            `json:"bytes"`
 		By       map[string]int64 `json:"bytes_by_route"`
 		Host     ByteCount        `json:"host_bytes"`
@@ -220,5 +227,5 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		GBps     float64          `json:"gb_per_second"`
 		Share    float64          `json:"share_of_ceiling,omitempty"`
 		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Machine, r.Provider, r.Bytes, by, r.Host, r.Arrival, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+	}{r.Dir, r.Route, r.Machine, r.Provider, r.Origin, r.Bytes, by, r.Host, r.Arrival, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

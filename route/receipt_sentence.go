@@ -66,6 +66,9 @@ func (r *Receipt) Way() string {
 	if r.Provider != "" {
 		fmt.Fprintf(&b, ", provider=%s", r.Provider)
 	}
+	if r.Origin.Store != "" {
+		fmt.Fprintf(&b, ", store=%s", r.Origin.Store)
+	}
 	return b.String()
 }
 

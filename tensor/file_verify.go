@@ -83,6 +83,7 @@ func Verify(ctx context.Context, path string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Path = path
 	if f.Size != want.Size {
 		return nil, &ChecksumError{File: path, Detail: fmt.Sprintf("the file has %d bytes, the manifest says %d", f.Size, want.Size)}
 	}
@@ -98,13 +99,13 @@ func Verify(ctx context.Context, path string) (*Manifest, error) {
 
 // openVerified opens a file and reads its manifest: both of the same moment, even if
 // the file is saved again meanwhile.
-func openVerified(path string) (*os.File, *Manifest, error) {
+func openVerified(path string) (stored, *Manifest, error) {
 	for range maxReplaced {
-		f, err := atomicfile.OpenRegular(path)
+		f, err := openStored(path)
 		if err != nil {
 			return nil, nil, err
 		}
-		m, err := openManifest(f)
+		m, err := openManifest(f, path)
 		if !errors.Is(err, ErrChanged) {
 			if err != nil {
 				f.Close()
@@ -122,27 +123,30 @@ const maxReplaced = 100
 
 // openManifest reads the manifest of an open file. It returns ErrChanged if the file
 // has lost its name.
-func openManifest(f *os.File) (*Manifest, error) {
+func openManifest(f stored, path string) (*Manifest, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	m, failed := manifestFor(f.Name(), st)
-	if err := named(f); err != nil {
+	m, failed := manifestFor(path, st)
+	if err := named(f, path); err != nil {
 		return nil, err
 	}
 	return m, failed
 }
 
 // named returns ErrChanged unless the path of an open file still leads to it.
-func named(f *os.File) error {
-	now, err := os.Stat(f.Name())
+func named(f stored, path string) error {
+	now, err := statStored(path)
 	if err != nil {
 		return err
 	}
 	st, err := f.Stat()
 	if err != nil || os.SameFile(now, st) {
 		return err
+	}
+	if tag := etag(st); tag != nil && tag == etag(now) && now.Size() == st.Size() {
+		return nil
 	}
 	// File systems that fetch objects over the network number them anew. A file that
 	// was replaced has no link left.
@@ -190,7 +194,7 @@ func createManifest(ctx context.Context, path string) (*Manifest, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := named(r); err != nil {
+	if err := named(r, path); err != nil {
 		return nil, err
 	}
 	atomicfile.Sweep(filepath.Dir(path))

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 const (
@@ -47,16 +47,21 @@ var ErrChanged = errors.New("the file was replaced or changed since its header w
 // openFile reads and checks the header of a safetensors file. The file does not
 // stay open.
 func openFile(path string) (*File, error) {
-	f, err := atomicfile.OpenRegular(path)
+	f, err := openStored(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readFile(f)
+	h, err := readFile(f)
+	if err != nil {
+		return nil, err
+	}
+	h.Path = path
+	return h, nil
 }
 
 // readFile reads and checks the header of an open safetensors file.
-func readFile(f *os.File) (*File, error) {
+func readFile(f stored) (*File, error) {
 	path := f.Name()
 	st, err := f.Stat()
 	if err != nil {
@@ -81,12 +86,12 @@ func (f *File) check() error {
 	if f.stat == nil {
 		return nil
 	}
-	st, err := os.Stat(f.Path)
+	st, err := statStored(f.Path)
 	if err != nil {
 		return err
 	}
-	if st.Size() != f.stat.Size() || !st.ModTime().Equal(f.stat.ModTime()) {
-		return fmt.Errorf("%s: %w: open it again", f.Path, ErrChanged)
+	if st.Size() != f.stat.Size() || !st.ModTime().Equal(f.stat.ModTime()) || etag(st) != etag(f.stat) {
+		return fmt.Errorf("%s: %w: open it again", object.Redact(f.Path), ErrChanged)
 	}
 	return nil
 }

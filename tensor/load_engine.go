@@ -7,6 +7,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -53,6 +54,9 @@ func (e cufileEngine) register(s gpu.Span) (io.Closer, error) {
 }
 
 func (e cufileEngine) open(path string) (reader, error) {
+	if object.IsURL(path) {
+		return openObject(e.drv, path)
+	}
 	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
 		return nil, err

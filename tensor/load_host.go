@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -50,6 +51,9 @@ func (hostEngine) prepare(int) error { return nil }
 func (hostEngine) register(gpu.Span) (io.Closer, error) { return nil, errors.ErrUnsupported }
 
 func (hostEngine) open(path string) (reader, error) {
+	if object.IsURL(path) {
+		return openHostObject(path)
+	}
 	f, err := atomicfile.OpenRegular(path)
 	return hostReader{f}, err
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -40,7 +41,7 @@ func (r *Report) Rate() float64 {
 func newReport(p *Plan) Report {
 	r := Report{Wanted: p.Totals().Wanted}
 	for _, path := range p.Files {
-		r.Files = append(r.Files, FileReport{Path: path})
+		r.Files = append(r.Files, FileReport{Path: object.Redact(path)})
 	}
 	return r
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 const (
@@ -54,6 +56,9 @@ var ErrNoManifest = errors.New("no manifest")
 // symbolic link with none beside it, beside the file that it points to.
 func ManifestPath(path string) string {
 	beside := manifestBeside(path)
+	if object.IsURL(path) {
+		return beside
+	}
 	if _, err := os.Lstat(beside); !errors.Is(err, fs.ErrNotExist) {
 		return beside
 	}
@@ -65,7 +70,12 @@ func ManifestPath(path string) string {
 	return beside
 }
 
-func manifestBeside(path string) string { return path + manifestSuffix }
+func manifestBeside(path string) string {
+	if object.IsURL(path) {
+		return object.Join(object.Dir(path), object.Base(path)+manifestSuffix)
+	}
+	return path + manifestSuffix
+}
 
 // manifestFor reads the manifest of the safetensors file at path, of which st is
 // the state.
@@ -140,7 +150,7 @@ func readManifest(path string) (*Manifest, error) {
 	if err := d.Decode(m); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
 	}
-	name := strings.TrimSuffix(filepath.Base(mp), manifestSuffix)
+	name := strings.TrimSuffix(storedName(mp), manifestSuffix)
 	if err := m.check(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", mp, err)
 	}
@@ -194,7 +204,7 @@ func (m *Manifest) write(w io.Writer) error {
 // manifest returns the manifest of a file all of whose chunks were added.
 func (t *chunkSums) manifest() *Manifest {
 	m := &Manifest{
-		Version: manifestVersion, File: filepath.Base(t.file.Path), Size: t.file.Size,
+		Version: manifestVersion, File: storedName(t.file.Path), Size: t.file.Size,
 		Chunk: t.chunk, Chunks: t.chunks, Tensors: []TensorSum{},
 	}
 	for i := range t.file.Tensors {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,14 +31,18 @@ type Model struct {
 // Open reads and checks the headers of a model. path is a safetensors file, an
 // index of shards (*.index.json), or a directory with one index, or with files
 // and no index. Open reads no tensor and leaves no file open.
+//
+// path may also be the URL of an object, or of objects with a common prefix, if the
+// program imports package object. A web server cannot list: of a URL that ends with a
+// slash, the index or the file with the name that model hubs use is opened.
 func Open(path string) (*Model, error) {
-	st, err := os.Stat(path)
+	dir, err := isStoredDir(path)
 	switch {
 	case err != nil:
 		return nil, err
-	case st.IsDir():
+	case dir:
 		return openDir(path)
-	case strings.HasSuffix(path, indexSuffix):
+	case strings.HasSuffix(storedName(path), indexSuffix):
 		return openIndex(path)
 	default:
 		return openFiles(path, []string{path}, nil)
@@ -90,14 +93,14 @@ func openDir(dir string) (*Model, error) {
 // glob matches names inside dir, whose own name may contain characters of
 // patterns. It leaves out hidden files, which are temporary ones.
 func glob(dir, pattern string) ([]string, error) {
-	list, err := os.ReadDir(dir)
+	names, err := listStored(dir)
 	if err != nil {
 		return nil, err
 	}
 	var paths []string
-	for _, e := range list {
-		if ok, _ := filepath.Match(pattern, e.Name()); ok && !strings.HasPrefix(e.Name(), ".") {
-			paths = append(paths, filepath.Join(dir, e.Name()))
+	for _, name := range names {
+		if ok, _ := filepath.Match(pattern, name); ok && !strings.HasPrefix(name, ".") {
+			paths = append(paths, joinStored(dir, name))
 		}
 	}
 	return paths, nil

@@ -9,8 +9,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-
-	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 // openIndex opens a sharded model. The index decides which file a tensor comes
@@ -29,10 +27,10 @@ func openIndex(path string) (*Model, error) {
 		fe.File = path
 		return nil, fe
 	}
-	dir := filepath.Dir(path)
+	dir := dirStored(path)
 	files := make(map[string]struct{})
 	for name, shard := range shards {
-		p := filepath.Join(dir, shard)
+		p := joinStored(dir, shard)
 		shards[name] = p
 		files[p] = struct{}{}
 	}
@@ -50,12 +48,12 @@ func openIndex(path string) (*Model, error) {
 
 // readLimited reads a file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := atomicfile.OpenRegular(path)
+	f, err := openStored(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, limit+1))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/route"
 )
@@ -69,6 +70,9 @@ are not counted. In directories, files keep their time of modification. Use
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
 serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
 
+SOURCE can be an object, s3://BUCKET/KEY or https://HOST/PATH; DEST is then a file, or
+gpu:N to read it into GPU memory and no further. See docs/objects.md.
+
 EXIT STATUS
   0  all data was copied (and verified, with --verify)
   1  an error; the message names the file and the cause
@@ -79,6 +83,7 @@ EXIT STATUS
   culvert cp model.bin copy.bin --require-route nvfs
   culvert cp model.bin copy.bin --receipt receipt.json
   culvert cp rdma://127.0.0.1:18515/models/a.bin a.bin --verify
+  culvert cp https://example.org/models/a.bin gpu:0
   culvert cp models /mnt/models --dry-run
   culvert cp models /mnt/models --jobs 8 --verify
   culvert cp models /mnt/models --update --include '*.safetensors' --exclude old
@@ -117,7 +122,7 @@ type copyJob interface {
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cp %s: %w", strings.Join(a, " "), err)
+			err = fmt.Errorf("cp %s: %w", redacted(a), err)
 		}
 	}()
 	opts, err := o.parse()
@@ -157,6 +162,15 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 		}
 	}
 	return err
+}
+
+// redacted joins arguments without the secrets of URLs.
+func redacted(args []string) string {
+	var b []string
+	for _, a := range args {
+		b = append(b, object.Redact(a))
+	}
+	return strings.Join(b, " ")
 }
 
 func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
@@ -237,6 +251,9 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 			return nil, fmt.Errorf("%s: a file of another host is copied alone", src)
 		}
 		name := filepath.Base(filepath.Clean(src))
+		if object.IsURL(src) {
+			name = object.Base(src)
+		}
 		if other, ok := into[name]; ok {
 			return nil, fmt.Errorf("%s and %s would both become %s", other, src, filepath.Join(dst, name))
 		}
@@ -307,6 +324,9 @@ func (m manyResults) Fields() string {
 
 func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
 	if job, ok, err := planRemote(src, dst); ok {
+		return job, err
+	}
+	if job, ok, err := planObject(src, dst); ok {
 		return job, err
 	}
 	st, err := os.Stat(src)

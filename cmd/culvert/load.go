@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/phase"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
@@ -153,7 +153,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 		}
 		defer listener.Close()
 	}
-	res := loadResult{Model: path, GPUs: plan.Devices(), Soft: mach.Soft, Hold: o.hold, verify: o.verify}
+	res := loadResult{Model: object.Redact(path), GPUs: plan.Devices(), Soft: mach.Soft, Hold: o.hold, verify: o.verify}
 	if o.ceiling {
 		if res.Ceiling, err = pinnedCopyRates(drv, res.GPUs); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 		err = fmt.Errorf("%w (fix: load a part with --plan or --only, use several GPUs, or stream with --window)", err)
 	}
 	if err != nil {
-		return modelError("load", path, err)
+		return modelError("load", object.Redact(path), err)
 	}
 	defer l.Close()
 	res.report(l.Report(), tensors)
@@ -250,7 +250,7 @@ func (r *loadResult) report(rep tensor.Report, tensors []tensor.Tensor) {
 // String says what was loaded and how fast, and which way the bytes of the files went.
 func (r *loadResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "loaded %s: %d tensors, %s", human.Name(filepath.Base(r.Model)), r.Tensors, human.Size(r.Wanted))
+	fmt.Fprintf(&b, "loaded %s: %d tensors, %s", human.Name(baseName(r.Model)), r.Tensors, human.Size(r.Wanted))
 	if r.Bytes != r.Wanted {
 		fmt.Fprintf(&b, " (read %s)", human.Size(r.Bytes))
 	}
@@ -265,7 +265,7 @@ func (r *loadResult) String() string {
 	b.WriteString(softMark(r.Soft))
 	advice := ""
 	for way, files := range r.byWay() {
-		name := human.Name(filepath.Base(files[0].Path))
+		name := human.Name(baseName(files[0].Path))
 		if len(files) > 1 {
 			name = fmt.Sprintf("%d files", len(files))
 		}
@@ -302,7 +302,7 @@ func (r *loadResult) byWay() iter.Seq2[string, []tensor.FileReport] {
 func (r *loadResult) Fields() string {
 	lines := make([]string, len(r.Files))
 	for i := range r.Files {
-		lines[i] = fmt.Sprintf("%s: %s", human.Name(filepath.Base(r.Files[i].Path)), &r.Files[i].Receipt)
+		lines[i] = fmt.Sprintf("%s: %s", human.Name(baseName(r.Files[i].Path)), &r.Files[i].Receipt)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,7 +14,9 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/machine"
+	_ "github.com/culvert-io/culvert/object" // s3:// and https://
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -94,6 +97,14 @@ func modelError(op, path string, err error) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return fmt.Errorf("%s %s: %w", op, path, err)
+}
+
+// baseName is the last part of a path or a URL.
+func baseName(path string) string {
+	if object.IsURL(path) {
+		return object.Base(path)
+	}
+	return filepath.Base(path)
 }
 
 // machineGPUs are the GPUs of the machine, opened through cuFile.

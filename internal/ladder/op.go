@@ -23,6 +23,10 @@ type Source interface {
 	WriteAt(p []byte, off int64) (int, error)
 }
 
+// An origin is a Source that counts requests to an object store. What it counted since
+// the last call goes into the next receipt.
+type origin interface{ TakeOrigin() route.Origin }
+
 // An Op is one request: Mem.Len bytes between the source at Off and memory of the
 // given kind. Kinds that are not on a device are host memory to a route.
 type Op struct {

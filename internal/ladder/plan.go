@@ -258,6 +258,9 @@ func removed(ops []Op, res []route.Receipt) error {
 func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration) {
 	r.Dir = op.Dir
 	r.Time = took
+	if o, ok := op.Src.(origin); ok {
+		r.Origin = o.TakeOrigin()
+	}
 	r.Ceiling = p.pinned.Get(op.Dir == route.Write)
 	if r.By != (route.ByRoute{}) {
 		r.Route = r.By.Most()

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/object"
+)
+
+func TestParseContentRange(t *testing.T) {
+	for s, want := range map[string][3]int64{
+		"bytes 0-0/1": {0, 0, 1}, "bytes 5-9/10": {5, 9, 10}, "bytes 5-9/*": {5, 9, -1},
+	} {
+		a, b, n, err := ParseContentRange(s)
+		if err != nil || [3]int64{a, b, n} != want {
+			t.Errorf("%s: %d-%d/%d, %v", s, a, b, n, err)
+		}
+	}
+	for _, s := range []string{
+		"", "bytes", "bytes 0-9", "bytes 9-0/10", "bytes 0-10/10", "bytes -1-2/10", "bytes +0-2/10",
+		"bytes 0-99999999999999999999/*", "chars 0-9/10", "bytes */10", "bytes 0-9/x",
+	} {
+		if _, _, _, err := ParseContentRange(s); err == nil {
+			t.Errorf("%q is accepted", s)
+		}
+	}
+}
+
+func FuzzContentRange(f *testing.F) {
+	f.Add("bytes 0-9/10")
+	f.Fuzz(func(t *testing.T, s string) {
+		a, b, n, err := ParseContentRange(s)
+		if err == nil && (a < 0 || b < a || n >= 0 && b >= n) {
+			t.Errorf("%q: %d-%d/%d", s, a, b, n)
+		}
+	})
+}
+
+// An answer that is not exactly what was asked for is refused before a byte is used.
+func TestCheckRange(t *testing.T) {
+	info := &object.Info{Key: "a", Size: 100, ETag: `"1"`}
+	answer := func(status int, length int64, h ...string) *http.Response {
+		r := &http.Response{StatusCode: status, ContentLength: length, Header: http.Header{}}
+		for i := 0; i < len(h); i += 2 {
+			r.Header.Set(h[i], h[i+1])
+		}
+		return r
+	}
+	good := answer(206, 10, "Content-Range", "bytes 5-14/100", "ETag", `"1"`)
+	if err := CheckRange(good, info, 5, 10); err != nil {
+		t.Error(err)
+	}
+	if err := CheckRange(answer(200, 100), info, 0, 100); err != nil {
+		t.Error(err)
+	}
+	for name, r := range map[string]*http.Response{
+		"the whole object":  answer(200, 100),
+		"another status":    answer(204, 10),
+		"no Content-Range":  answer(206, 10),
+		"another range":     answer(206, 10, "Content-Range", "bytes 6-15/100"),
+		"a shorter body":    answer(206, 9, "Content-Range", "bytes 5-14/100"),
+		"an unknown length": answer(206, -1, "Content-Range", "bytes 5-14/100"),
+		"another size":      answer(206, 10, "Content-Range", "bytes 5-14/101"),
+		"another version":   answer(206, 10, "Content-Range", "bytes 5-14/100", "ETag", `"2"`),
+	} {
+		if CheckRange(r, info, 5, 10) == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 0, "3": 3 * time.Second, "-1": 0, "x": 0, "99999": time.Minute} {
+		if got := RetryAfter(http.Header{"Retry-After": {text}}); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Setenv(ConnectionsVariable, "7")
+	t.Setenv(RateVariable, "10M")
+	if c, err := Limits(); err != nil || c.Connections != 7 || c.Rate != 10<<20 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	t.Setenv(ConnectionsVariable, "0")
+	if _, err := Limits(); err == nil {
+		t.Error("0 connections are accepted")
+	}
+}

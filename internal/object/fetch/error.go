@@ -1,0 +1,22 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrStalled means that a request brought no byte for Config.Stall.
+var ErrStalled = errors.New("no byte arrived in time")
+
+// A GaveUpError is the last of several errors for the same bytes.
+type GaveUpError struct {
+	Attempts int
+	Err      error
+}
+
+func (e *GaveUpError) Error() string { return fmt.Sprintf("%v (%d attempts)", e.Err, e.Attempts) }
+
+// Unwrap returns the last error.
+func (e *GaveUpError) Unwrap() error { return e.Err }
+
+func asFailure(err error) (Failure, bool) { return errors.AsType[Failure](err) }

@@ -1,0 +1,180 @@
+package fetch
+
+import (
+	"sync"
+	"time"
+)
+
+// latency is the time until a store answers, as TCP estimates round trips: a mean and
+// a mean deviation. It also has the rate of bodies.
+type latency struct {
+	mu        sync.Mutex
+	known     bool
+	mean, dev time.Duration
+	rate      float64 // bytes per second of one body
+}
+
+const (
+	firstSlow = time.Second // before anything is known
+	minSlow   = 50 * time.Millisecond
+	maxSlow   = 5 * time.Second
+)
+
+// answered adds the time of one answer.
+func (l *latency) answered(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.known {
+		l.known, l.mean, l.dev = true, d, d/2
+		return
+	}
+	diff := d - l.mean
+	l.mean += diff / 8
+	l.dev += (max(diff, -diff) - l.dev) / 4
+}
+
+// answeredOnce is the first guess: the time of a request that was not a read, and may
+// have included the making of a connection.
+func (l *latency) answeredOnce(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mean == 0 {
+		l.mean = d
+	}
+}
+
+// moved adds the rate of one body.
+func (l *latency) moved(n int, d time.Duration) {
+	if n < 64<<10 || d <= 0 {
+		return
+	}
+	r := float64(n) / d.Seconds()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rate == 0 {
+		l.rate = r
+	}
+	l.rate += (r - l.rate) / 8
+}
+
+// usual is the mean; 0 if unknown.
+func (l *latency) usual() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mean
+}
+
+// slow is how long a request may bring nothing before it is slow.
+func (l *latency) slow() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.known {
+		return firstSlow
+	}
+	return min(max(l.mean+4*l.dev, minSlow), maxSlow)
+}
+
+// expects is how many bytes a body brings in a time; 0 if unknown.
+func (l *latency) expects(d time.Duration) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(l.rate * d.Seconds())
+}
+
+// parts learns into how many parts reads are cut: it doubles or halves the number and
+// keeps what made reads faster. What counts is the rate of all reads together, over
+// the time in which there were any.
+type parts struct {
+	fixed int
+
+	mu     sync.Mutex
+	now    int     // the number in use
+	step   int     // +1: the last change doubled it, -1: halved it, 0: none yet
+	best   float64 // rate before the last change
+	calm   int     // rounds to go before the next change
+	active int     // reads in flight
+	since  time.Time
+	busy   time.Duration // with reads in flight, this round
+	bytes  int64         // this round
+}
+
+const (
+	maxParts   = 16
+	firstParts = 4
+	atOnce     = 2 * time.Millisecond
+	roundBytes = 64 << 20 // of a round; it also takes roundTime at least
+	roundTime  = 20 * time.Millisecond
+	calmRounds = 16
+	gainToStay = 1.05
+)
+
+// begin starts a read of n bytes and returns its number of parts.
+// A store that answers at once, on this host or beside it, gains nothing by more
+// requests than there are reads.
+func (p *parts) begin(n, minPart int, answers time.Duration) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active == 0 {
+		p.since = time.Now()
+	}
+	p.active++
+	k := p.fixed
+	if k <= 0 {
+		if p.now == 0 {
+			p.now = firstParts
+			if answers > 0 && answers < atOnce {
+				p.now = 1
+			}
+		}
+		k = p.now
+	}
+	return max(min(k, n/max(minPart, 1)), 1)
+}
+
+// end ends a read.
+func (p *parts) end(n int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active--
+	now := time.Now()
+	p.busy += now.Sub(p.since)
+	p.since = now
+	if ok {
+		p.bytes += int64(n)
+	}
+	if p.fixed <= 0 && p.bytes >= roundBytes && p.busy >= roundTime {
+		p.round(float64(p.bytes) / p.busy.Seconds())
+		p.bytes, p.busy = 0, 0
+	}
+}
+
+// round looks at the rate of a round and changes the number of parts.
+func (p *parts) round(rate float64) {
+	switch {
+	case p.calm > 0:
+		p.calm--
+		p.best = rate
+	case p.step == 0 || rate > p.best*gainToStay: // the first round, or the change was good
+		p.step = map[bool]int{true: -1, false: 1}[p.step < 0]
+		p.change(rate)
+	default: // it was not: go back, and try the other direction later
+		p.now = p.moved(-p.step)
+		p.step, p.calm = -p.step, calmRounds
+	}
+}
+
+func (p *parts) change(rate float64) {
+	next := p.moved(p.step)
+	if next == p.now { // at a border
+		p.step, p.calm = -p.step, calmRounds
+		return
+	}
+	p.now, p.best = next, rate
+}
+
+func (p *parts) moved(step int) int {
+	if step > 0 {
+		return min(p.now*2, maxParts)
+	}
+	return max(p.now/2, 1)
+}

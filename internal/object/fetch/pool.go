@@ -1,0 +1,208 @@
+package fetch
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config limits a Pool. Zero fields are defaults.
+type Config struct {
+	Connections int           // requests in flight, at most (default 64)
+	Rate        int64         // bytes per second, at most; 0 is no limit
+	Attempts    int           // requests for the same bytes, at most (default 6)
+	Stall       time.Duration // a request without a byte for this long is made again (default 20 s)
+	MinPart     int           // the smallest part that a read is cut into (default 512 KiB)
+	Parts       int           // parts of a read; 0 is learned
+	// Jitter returns a number in [0, 1) (default random). Backoffs are multiplied by it,
+	// so that clients of a store that failed do not return together.
+	Jitter func() float64
+}
+
+func (c Config) withDefaults() Config {
+	set(&c.Connections, 64)
+	set(&c.Attempts, 6)
+	set(&c.Stall, 20*time.Second)
+	set(&c.MinPart, 512<<10)
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+	return c
+}
+
+func set[T int | time.Duration](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
+}
+
+// An Opener asks for n bytes from off. The body must have exactly these bytes; it is
+// closed when it is no longer needed. Ending ctx ends the body, too.
+type Opener func(ctx context.Context, off, n int64) (io.ReadCloser, error)
+
+// A Failure is an error of a request that says whether to make it again. A request
+// that failed with any other error, such as a connection that was cut, is made again.
+type Failure interface {
+	error
+	Retry() Retry
+}
+
+// A Retry says how to make a request again.
+type Retry struct {
+	Never bool
+	Slow  bool          // the store has too much to do
+	After time.Duration // not before, if the store said so
+}
+
+// Counts are what reads did, until they are taken.
+type Counts struct {
+	Bytes    atomic.Int64 // that the store sent, with those that were thrown away
+	Requests atomic.Int64
+	Retries  atomic.Int64
+	Hedges   atomic.Int64
+}
+
+// A Pool is what all reads from one store share.
+type Pool struct {
+	cfg     Config
+	flights flights
+	latency latency
+	parts   parts
+
+	mu     sync.Mutex
+	hedges float64   // that may be made
+	next   time.Time // when the rate limit allows the next byte
+	dialed atomic.Int64
+}
+
+// New makes a pool.
+func New(cfg Config) *Pool {
+	p := &Pool{cfg: cfg.withDefaults(), hedges: firstHedges}
+	p.flights.limit, p.flights.most = float64(p.cfg.Connections), float64(p.cfg.Connections)
+	p.parts.fixed = p.cfg.Parts
+	return p
+}
+
+// Connected counts a connection that was made. TakeConnections returns the count
+// since the last call.
+func (p *Pool) Connected() { p.dialed.Add(1) }
+
+// TakeConnections returns how many connections were made since the last call.
+func (p *Pool) TakeConnections() int64 { return p.dialed.Swap(0) }
+
+// Connections is the most requests in flight.
+func (p *Pool) Connections() int { return p.cfg.Connections }
+
+// Read fills buf with the bytes from off. After an error buf has undefined contents.
+func (p *Pool) Read(ctx context.Context, open Opener, buf []byte, off int64, c *Counts) error {
+	k := p.parts.begin(len(buf), p.cfg.MinPart, p.latency.usual())
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A goroutine even for one part: the caller may be locked to a thread, and each
+	// wait for the network would switch threads.
+	results := make(chan error, k)
+	size := (len(buf) + k - 1) / k
+	n := 0
+	for at := 0; at < len(buf); at += size {
+		pt := &part{pool: p, open: open, counts: c, buf: buf[at:min(at+size, len(buf))], off: off + int64(at)}
+		go func() { results <- pt.read(ctx) }()
+		n++
+	}
+	var failed error
+	for range n {
+		if err := <-results; err != nil && failed == nil {
+			failed = err
+			cancel(err) // the other parts are of no use
+		}
+	}
+	p.parts.end(len(buf), failed == nil)
+	return failed
+}
+
+// Do runs a request that is not a read of a part, with the same limits and repeats.
+func (p *Pool) Do(ctx context.Context, c *Counts, request func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		if err := p.flights.acquire(ctx); err != nil {
+			return err
+		}
+		c.Requests.Add(1)
+		begin := time.Now()
+		err := request(ctx)
+		p.flights.release(err == nil)
+		if err == nil {
+			p.latency.answeredOnce(time.Since(begin))
+			return nil
+		}
+		if err := p.again(ctx, attempt, err, c); err != nil {
+			return err
+		}
+	}
+}
+
+// again waits before a request is made again, or says why it is not.
+func (p *Pool) again(ctx context.Context, attempt int, err error, c *Counts) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var r Retry
+	if f, ok := asFailure(err); ok {
+		r = f.Retry()
+	}
+	if r.Never {
+		return err
+	}
+	if attempt >= p.cfg.Attempts {
+		return &GaveUpError{attempt, err}
+	}
+	wait := max(p.backoff(attempt), r.After)
+	if r.Slow {
+		p.flights.slowDown(time.Now().Add(wait))
+	}
+	c.Retries.Add(1)
+	return sleep(ctx, wait)
+}
+
+const (
+	firstBackoff = 50 * time.Millisecond
+	maxBackoff   = 10 * time.Second
+)
+
+// backoff is a random time that doubles with each attempt. It is at least an eighth
+// of the longest, because a store that fails at once would be asked at once.
+func (p *Pool) backoff(attempt int) time.Duration {
+	longest := min(firstBackoff<<min(attempt, 20), maxBackoff)
+	return longest/8 + time.Duration(float64(longest-longest/8)*p.cfg.Jitter())
+}
+
+// pace waits until the rate limit allows n bytes.
+func (p *Pool) pace(ctx context.Context, n int) error {
+	if p.cfg.Rate <= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	now := time.Now()
+	begin := p.next
+	if begin.Before(now) {
+		begin = now
+	}
+	p.next = begin.Add(time.Duration(float64(n) / float64(p.cfg.Rate) * float64(time.Second)))
+	p.mu.Unlock()
+	return sleep(ctx, begin.Sub(now))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

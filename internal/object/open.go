@@ -1,0 +1,123 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// A Provider opens a bucket. It is called once for each bucket of a process.
+type Provider func(ctx context.Context, u *url.URL) (Bucket, error)
+
+var registry = struct {
+	sync.Mutex
+	providers map[string]Provider
+	buckets   map[string]Bucket // by scheme and host
+}{providers: map[string]Provider{}, buckets: map[string]Bucket{}}
+
+// Register adds a scheme.
+func Register(scheme string, p Provider) {
+	registry.Lock()
+	defer registry.Unlock()
+	registry.providers[scheme] = p
+}
+
+// Forget closes no connection and ends no read, but makes later ones start anew, with
+// the environment as it is then.
+func Forget() {
+	registry.Lock()
+	defer registry.Unlock()
+	clear(registry.buckets)
+}
+
+// BucketOf returns the bucket of a URL and the key in it.
+func BucketOf(ctx context.Context, p string) (Bucket, string, error) {
+	u, err := Parse(p)
+	if err != nil {
+		return nil, "", err
+	}
+	key := strings.TrimPrefix(u.Path, "/")
+	if u.Scheme != "s3" {
+		key = strings.TrimPrefix(u.RequestURI(), "/")
+	}
+	registry.Lock()
+	defer registry.Unlock()
+	name := u.Scheme + "://" + u.Host
+	if b, ok := registry.buckets[name]; ok {
+		return b, key, nil
+	}
+	provider, ok := registry.providers[u.Scheme]
+	if !ok {
+		return nil, "", fmt.Errorf("%s: this program has no %s:// (fix: import _ \"github.com/culvert-io/culvert/object\")", Redact(p), u.Scheme)
+	}
+	b, err := provider(ctx, u)
+	if err != nil {
+		return nil, "", err
+	}
+	registry.buckets[name] = b
+	return b, key, nil
+}
+
+// Stat returns what the store says of an object.
+func Stat(ctx context.Context, p string) (Info, error) {
+	b, key, err := BucketOf(ctx, p)
+	if err != nil {
+		return Info{}, err
+	}
+	return stat(ctx, b, key, new(counts))
+}
+
+func stat(ctx context.Context, b Bucket, key string, c *counts) (info Info, err error) {
+	err = b.Pool().Do(ctx, &c.Counts, func(ctx context.Context) (err error) {
+		info, err = b.Stat(ctx, key)
+		return err
+	})
+	return info, err
+}
+
+// List returns the objects below a URL that is a directory. A store that cannot list
+// is errors.ErrUnsupported.
+func List(ctx context.Context, p string) ([]Info, error) {
+	b, key, err := BucketOf(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	l, ok := b.(Lister)
+	if !ok {
+		return nil, fmt.Errorf("list %s: %w: web servers cannot list", Redact(p), errors.ErrUnsupported)
+	}
+	if key != "" && !strings.HasSuffix(key, "/") {
+		key += "/"
+	}
+	var list []Info
+	err = b.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) (err error) {
+		list, err = l.List(ctx, key)
+		return err
+	})
+	return list, err
+}
+
+// IsDir reports whether a URL stands for objects below it: it ends with a slash, or
+// there is no such object but some below it.
+func IsDir(ctx context.Context, p string) (bool, error) {
+	base, _, _ := strings.Cut(p, "?")
+	if strings.HasSuffix(base, "/") {
+		return true, nil
+	}
+	if u, err := Parse(p); err == nil && strings.Trim(u.Path, "/") == "" {
+		return true, nil
+	}
+	_, err := Stat(ctx, p)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	below, lerr := List(ctx, p)
+	if lerr != nil || len(below) == 0 {
+		return false, err
+	}
+	return true, nil
+}

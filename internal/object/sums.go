@@ -1,0 +1,77 @@
+package object
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/culvert-io/culvert/internal/crc32c"
+)
+
+// sums has the CRC-32C of the ranges of an object that were read, in any order.
+// Neighbours are joined, so that it stays short. A range that overlaps one that is
+// there is left out: its bytes were summed when they were read first, or the sum never
+// becomes complete.
+type sums struct {
+	mu     sync.Mutex
+	ranges []summedRange // by offset, not adjacent
+}
+
+type summedRange struct {
+	off, n int64
+	sum    uint32
+}
+
+func (s *sums) add(off int64, p []byte) {
+	sum := crc32c.Sum(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(s.ranges, off, func(r summedRange, off int64) int { return cmp.Compare(r.off, off) })
+	r := summedRange{off, int64(len(p)), sum}
+	if i > 0 && s.ranges[i-1].end() > off || i < len(s.ranges) && r.end() > s.ranges[i].off {
+		return
+	}
+	s.ranges = slices.Insert(s.ranges, i, r)
+	s.joinLocked(i)
+	s.joinLocked(i - 1)
+}
+
+func (r summedRange) end() int64 { return r.off + r.n }
+
+// joinLocked joins a range with the next one if they are adjacent.
+func (s *sums) joinLocked(i int) {
+	if i < 0 || i+1 >= len(s.ranges) || s.ranges[i].end() != s.ranges[i+1].off {
+		return
+	}
+	next := s.ranges[i+1]
+	s.ranges[i].sum = crc32c.Join(s.ranges[i].sum, next.sum, next.n)
+	s.ranges[i].n += next.n
+	s.ranges = slices.Delete(s.ranges, i+1, i+2)
+}
+
+// whole returns the sum of an object of which all bytes were added.
+func (s *sums) whole(size int64) (uint32, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ranges) != 1 || s.ranges[0].off != 0 || s.ranges[0].n != size {
+		return 0, false
+	}
+	return s.ranges[0].sum, true
+}
+
+// missing returns the ranges of an object that were not added.
+func (s *sums) missing(size int64) (list []summedRange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := int64(0)
+	for _, r := range s.ranges {
+		if r.off > at {
+			list = append(list, summedRange{off: at, n: r.off - at})
+		}
+		at = r.end()
+	}
+	if at < size {
+		list = append(list, summedRange{off: at, n: size - at})
+	}
+	return list
+}

@@ -1,0 +1,165 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/crc32c"
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/route"
+)
+
+// Download copies an object to dst through GPU memory, as Copy does for files. The new
+// file gets its name when all bytes are on stable storage and, if the store has a
+// checksum, have been compared with it.
+func Download(ctx context.Context, drv *cufile.Driver, url, dst string, o Options) (res Result, err error) {
+	src, err := object.Open(ctx, url)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	res = Result{Source: src.Name(), Dest: dst, GPU: o.GPU}
+	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	if err != nil {
+		return res, err
+	}
+	defer dir.Close()
+	dir.Sweep()
+	if _, err := replaceable(dir, filepath.Base(dst), &unix.Stat_t{}); err != nil {
+		return res, err
+	}
+	out, err := atomicfile.CreateIn(dir, filepath.Base(dst), atomicfile.Options{Mode: 0o666, Unnamed: true})
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, out.Discard()) }()
+	if err := download(ctx, drv, src, out.File, &o, &res); err != nil {
+		return res, err
+	}
+	if err := out.Sync(); err != nil {
+		return res, err
+	}
+	if o.Verify {
+		if err := verifyObject(ctx, src, out.File, &res); err != nil {
+			return res, err
+		}
+	}
+	return res, out.Commit()
+}
+
+func download(ctx context.Context, drv *cufile.Driver, src *object.File, out *os.File, o *Options, res *Result) error {
+	from, err := drv.RegisterSource(src)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := drv.Register(out)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	for _, f := range []*cufile.File{from, to} {
+		if err := o.require(f); err != nil {
+			return err
+		}
+	}
+	if o.step == nil {
+		o.step = func() {}
+	}
+	size := src.Info().Size
+	p := pump{from: from, to: to, size: size, data: solid(size), o: o, flush: &flusher{fd: int(out.Fd()), sync: unix.SyncFileRange}, res: res}
+	if err := p.open(drv); err != nil {
+		return err
+	}
+	defer p.close()
+	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
+	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
+	start := time.Now()
+	defer context.AfterFunc(ctx, src.Abort)()
+	err = p.run(ctx)
+	res.Seconds = time.Since(start).Seconds()
+	return err
+}
+
+// verifyObject compares the new file with the object, which is read again.
+func verifyObject(ctx context.Context, src *object.File, out *os.File, res *Result) error {
+	want, _, err := crc32c.File(ctx, out)
+	if err != nil {
+		return err
+	}
+	got, _, err := crc32c.File(ctx, src)
+	if err != nil {
+		return err
+	}
+	res.CRC32C = fmt.Sprintf("%08x", got)
+	if got != want {
+		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", out.Name(), want, src.Name(), got, ErrDiffers)
+	}
+	res.Verified = true
+	return nil
+}
+
+// A Loaded is an object that was read into GPU memory and nothing else.
+type Loaded struct {
+	Source  string         `json:"source"`
+	GPU     int            `json:"gpu"`
+	Seconds float64        `json:"seconds"`
+	Read    *route.Receipt `json:"read"`
+}
+
+// String draws the path of the data and prints the receipt.
+func (l Loaded) String() string {
+	return l.Read.Diagram(l.Source, fmt.Sprintf("gpu:%d", l.GPU)) + l.Read.Sentence() + "\n"
+}
+
+// Fields is the receipt with every field.
+func (l Loaded) Fields() string { return l.Read.String() }
+
+// IntoGPU reads an object, all of it at once, into memory of a GPU, and frees that
+// memory again.
+func IntoGPU(ctx context.Context, drv *cufile.Driver, url string, o Options) (res Loaded, err error) {
+	src, err := object.Open(ctx, url)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	from, err := drv.RegisterSource(src)
+	if err != nil {
+		return res, err
+	}
+	defer from.Close()
+	if err := o.require(from); err != nil {
+		return res, err
+	}
+	size := uint64(src.Info().Size)
+	res = Loaded{Source: src.Name(), GPU: o.GPU, Read: &route.Receipt{Dir: route.Read, Machine: drv.Machine()}}
+	dev, err := drv.Device(o.GPU)
+	if err != nil || size == 0 {
+		return res, err
+	}
+	addr, err := dev.Alloc(gpu.KindDevice, size, 0)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, dev.Free(addr)) }()
+	if err := drv.Prepare(o.GPU); err != nil {
+		return res, err
+	}
+	defer context.AfterFunc(ctx, src.Abort)()
+	rec, err := from.ReadAt(ctx, gpu.Span{Dev: o.GPU, Base: addr, Len: size}, 0)
+	*res.Read, res.Seconds = rec, rec.Time.Seconds()
+	if err == nil && uint64(rec.Bytes) != size {
+		err = fmt.Errorf("read %s: %d of %d bytes: %w", src.Name(), rec.Bytes, size, io.ErrUnexpectedEOF)
+	}
+	return res, err
+}
