@@ -13,6 +13,7 @@
 //	internal/verbsapi   libibverbs on the software network adapter
 //	internal/pythonapi  the functions of the Go core for the Python package
 //	internal/lease      leases: small reads that C does without entering Go
+//	internal/logfile    the log file that cufile.json asks for
 //	internal/handle     opaque pointers of C programs
 //	internal/cmem       memory of C programs
 //	programs/           C programs that use the libraries

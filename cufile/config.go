@@ -27,6 +27,8 @@ type Config struct {
 	DirectOnly bool
 	// StagedOnly uses no other routes than these three.
 	StagedOnly bool
+	// Denylist names files to which StagedOnly applies.
+	Denylist Denylist
 	// ODirect treats files as opened with O_DIRECT where their file system supports it.
 	ODirect bool
 }
@@ -42,6 +44,26 @@ func (d *Driver) Configure(c Config) error {
 		return &Error{Op: "configure", Object: "driver", Code: DriverAlreadyOpen, Fix: "configure it before it is opened"}
 	}
 	d.config = c
+	return nil
+}
+
+// SetLimits changes SlotSize and BARLimit of an open driver: for buffers that are
+// registered from now on, and for the rings of GPUs that have moved nothing yet. Other
+// rings keep their slots until the driver is opened again.
+func (d *Driver) SetLimits(slot int, bar uint64) error {
+	c := Config{SlotSize: slot, BARLimit: bar}
+	if err := c.Check(); err != nil {
+		return &Error{Op: "limit", Object: "driver", Code: DriverInvalidProps, Err: err}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.count == 0 {
+		return &Error{Op: "limit", Object: "driver", Code: DriverNotInitialized, Fix: "open it, or use Configure"}
+	}
+	d.config.SlotSize, d.config.BARLimit = slot, bar
+	for _, g := range d.gpus {
+		g.ladder.SetLimits(slot, bar)
+	}
 	return nil
 }
 

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -71,6 +75,39 @@ func TestBARLimit(t *testing.T) {
 	}
 }
 
+// Limits of an open driver hold for buffers that come later, and are checked.
+func TestSetLimits(t *testing.T) {
+	f := newFixture(t, softConfig(), 1<<20)
+	if _, ok := f.usable()[route.Bar]; !ok {
+		t.Skip("needs GPU memory that can be mapped")
+	}
+	h := f.open(os.O_RDONLY)
+	if err := h.Require(0, route.Bar); err != nil {
+		t.Fatal(err)
+	}
+	read := func() error {
+		_, err := h.ReadAt(context.Background(), f.buffer(4<<20).Span().Slice(0, 4096), 0)
+		return err
+	}
+	for _, c := range []struct {
+		limit uint64
+		fits  bool
+	}{{64 << 10, false}, {0, true}} {
+		if err := f.drv.SetLimits(64<<10, c.limit); err != nil {
+			t.Fatal(err)
+		}
+		if err := read(); (err == nil) != c.fits {
+			t.Errorf("with a limit of %d: %v", c.limit, err)
+		}
+	}
+	if err := f.drv.SetLimits(100, 0); cufile.CodeOf(err) != cufile.DriverInvalidProps {
+		t.Errorf("slots of 100 bytes: %v", err)
+	}
+	if err := errors.Join(f.drv.Close(), f.drv.SetLimits(0, 0)); cufile.CodeOf(err) != cufile.DriverNotInitialized {
+		t.Errorf("closed: %v", err)
+	}
+}
+
 // Writes follow O_DIRECT where the configuration says so.
 func TestODirect(t *testing.T) {
 	for _, force := range []bool{false, true} {
@@ -92,4 +129,55 @@ func TestInvalidConfigs(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+}
+
+// A file that the denylist names takes a staged route, and its plan says why.
+func TestDenylist(t *testing.T) {
+	f := newFixture(t, softConfig(), 1<<20)
+	here := f.open(os.O_RDONLY)
+	if p, err := here.Plan(0); err != nil || p.Usable()[0] >= route.Ring {
+		t.Skipf("needs a route that is not staged: %v, %v", p, err)
+	}
+	dir, kind := filepath.Dir(here.Name()), fileSystem(t, here.Name())
+	for _, c := range []struct {
+		list   cufile.Denylist
+		denied string
+	}{
+		{cufile.Denylist{Mounts: []string{"/elsewhere", dir + "/"}}, "mount " + dir},
+		{cufile.Denylist{FileSystems: []string{kind}}, "file system " + kind},
+		{cufile.Denylist{Mounts: []string{dir[:len(dir)-1]}, FileSystems: []string{"no" + kind}, Devices: []string{"/dev/null"}}, ""},
+	} {
+		f := reconfigured(t, cufile.Config{Denylist: c.list})
+		f.path = here.Name()
+		h := f.open(os.O_RDONLY)
+		r, err := h.ReadAt(context.Background(), f.buffer(4096).Span(), 0)
+		if err != nil || (r.Route == route.Ring) != (c.denied != "") {
+			t.Errorf("%+v: %v, %v", c.list, &r, err)
+		}
+		p, err := h.Plan(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := slices.ContainsFunc(p.Declined, func(d *route.Decline) bool {
+			return strings.Contains(d.Evidence, c.denied) && d.Test == "configuration"
+		})
+		if why != (c.denied != "") {
+			t.Errorf("%+v: declined are %v", c.list, p.Declined)
+		}
+	}
+}
+
+func fileSystem(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	st, err := storage.Adopt(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	return st.Facts.FS
 }

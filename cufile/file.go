@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/gate"
 	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/internal/storage"
@@ -277,7 +278,7 @@ func (f *File) setRequirement(dev int, r requirement) error {
 	if err != nil {
 		return &Error{Op: op, Object: f.Name(), Code: IONotSupported, Err: err}
 	}
-	p := l.Plan(f.src)
+	p := f.planOn(l)
 	if r.route != route.None {
 		p = p.Try(f.src)
 	}
@@ -305,6 +306,19 @@ func (r requirement) apply(p *ladder.Plan) (*ladder.Plan, error) {
 	return p.Only(r.route)
 }
 
+// planOn is the plan of a ladder without the routes that the configuration denies the
+// file.
+func (f *File) planOn(l *ladder.Ladder) *ladder.Plan {
+	p := l.Plan(f.src)
+	if f.st == nil {
+		return p
+	}
+	if named := f.drv.config.Denylist.names(f.st, dev.Of(f.drv.m).FS()); named != "" {
+		return p.Staged("the denylist names "+named, "remove it from denylist in cufile.json, or from Config.Denylist")
+	}
+	return p
+}
+
 // plan returns the plan for memory at a location; the first call probes the routes.
 func (f *File) plan(at location) (*ladder.Plan, error) {
 	if at < 0 || int(at) >= len(f.plans) {
@@ -323,7 +337,7 @@ func (f *File) plan(at location) (*ladder.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := l.Plan(f.src)
+	p := f.planOn(l)
 	if at != 0 {
 		r := f.require
 		if r.route == route.None {

@@ -29,8 +29,8 @@ var cufile = Library{
 		{Decl: "CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t max_pinned_size_kb)"},
 		{Decl: "CUfileError_t cuFileGetVersion(int *version)"},
 		{Decl: "CUfileError_t cuFileGetBARSizeInKB(int gpu_index, size_t *bar_size_kb)"},
-		{Decl: "CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t flags)", Unsupported: "errNoP2PFlags"},
-		{Decl: "CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t *flags)", Unsupported: "errNoP2PFlags"},
+		{Decl: "CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t flags)"},
+		{Decl: "CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t target, CUfileP2PFlags_t *flags)"},
 		{Decl: "CUfileError_t cuFileExportPCIeTopology(const char *filename)", Unsupported: "errNoTopology"},
 
 		// Files and buffers.
@@ -68,8 +68,8 @@ var cufile = Library{
 		{Decl: "CUfileError_t cuFileGetParameterMinMaxValue(CUFileSizeTConfigParameter_t param, size_t *min_value, size_t *max_value)"},
 		{Decl: "CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *size_kb, const size_t *count, int len)"},
 		{Decl: "CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *size_kb, size_t *count, int len)"},
-		{Decl: "CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_kb, const size_t *count, int len)", Unsupported: "errNoBounceBuffers"},
-		{Decl: "CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_kb, size_t *count, int len)", Unsupported: "errNoBounceBuffers"},
+		{Decl: "CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_kb, const size_t *count, int len)"},
+		{Decl: "CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_kb, size_t *count, int len)"},
 
 		// Statistics.
 		{Decl: "CUfileError_t cuFileSetStatsLevel(int level)"},

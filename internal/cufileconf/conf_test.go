@@ -90,7 +90,7 @@ func TestStockValuesChangeNothing(t *testing.T) {
 
 // Every key that is not declined says what it does.
 func TestEveryKeyHasAnEffectOrAReason(t *testing.T) {
-	samples := map[kind]value{boolean: "true", number: "2", text: `"DEBUG"`, numbers: "[2048]", other: `["x"]`}
+	samples := map[kind]value{boolean: "true", number: "2", text: `"DEBUG"`, numbers: "[2048]", texts: `["x"]`, other: `["x"]`}
 	for name, k := range keys {
 		v := samples[k.kind]
 		if string(v) == k.stock {
@@ -99,6 +99,9 @@ func TestEveryKeyHasAnEffectOrAReason(t *testing.T) {
 		all := []Setting{newSetting(name, v)}
 		if k.kind == numbers && k.none == "" { // they are pairs
 			all = append(all, newSetting("properties.posix_pool_slab_size_kb", v), newSetting("properties.posix_pool_slab_count", v))
+		}
+		if strings.HasPrefix(name, "logging.") && name != "logging.dir" { // they need a log
+			all = append(all, newSetting("logging.dir", `"/log"`))
 		}
 		got := Of(all).Effect(&all[0])
 		if none := strings.HasPrefix(got, "no effect: "); none != (k.none != "") || got == "no effect" {
@@ -120,8 +123,8 @@ func TestPrecedence(t *testing.T) {
 	if diff := cmp.Diff(cufile.Config{BatchSize: 16}, v.Config()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if dir, ok := v.Text("logging.dir"); dir != "/tmp/x" || !ok {
-		t.Errorf("log %q", dir)
+	if got := v.LogPath(); got != "/tmp/x" {
+		t.Errorf("log %q", got)
 	}
 	if got := v.Effect(&file[0]); got != "no effect: set again elsewhere" {
 		t.Error(got)
@@ -156,6 +159,57 @@ func TestInvalidFiles(t *testing.T) {
 	}
 	if s, err := Parse([]byte(`{"properties": {"io_batchsize": null, "use_poll_mode": "yes", "posix_pool_slab_count": [-1]}}`)); err != nil || s[0].Err == nil || s[1].Err == nil || s[2].Err == nil {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// The keys of the log depend on one another.
+func TestLog(t *testing.T) {
+	for _, c := range []struct {
+		text, file    string // file is the variable
+		path          string
+		limit         int64
+		key, contains string
+	}{
+		{`{"logging":{"level":"TRACE"}}`, "", "", 32 << 20, "logging.level", "there is no log"},
+		{`{"logging":{"dir":"/var/log","level":"trace"}}`, "", "/var/log/cufile.log", 32 << 20, "logging.level", "its route"},
+		{`{"logging":{"dir":"/var/log","level":"loud"}}`, "", "/var/log/cufile.log", 32 << 20, "logging.level", "counts as ERROR"},
+		{`{"logging":{"dir":"/var/log"}}`, "", "/var/log/cufile.log", 32 << 20, "logging.dir", "/var/log/cufile.log"},
+		{`{"logging":{"dir":"/var/log","max_file_size_mb":-1}}`, "/tmp/x", "/tmp/x", 0, "logging.dir", "CUFILE_LOGFILE_PATH wins"},
+		{`{"logging":{"dir":"/var/log","max_file_size_mb":1}}`, "", "/var/log/cufile.log", 1 << 20, "logging.max_file_size_mb", "emptied"},
+		{`{"logging":{"file":"/var/log/x"}}`, "", "", 32 << 20, "logging.file", "unknown key"},
+	} {
+		file, err := Parse([]byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := Of(file, FromEnvironment(func(name string) string {
+			if name == "CUFILE_LOGFILE_PATH" {
+				return c.file
+			}
+			return ""
+		}))
+		if v.LogPath() != c.path || v.LogLimit() != c.limit {
+			t.Errorf("%s: %q, %d", c.text, v.LogPath(), v.LogLimit())
+		}
+		for i := range file {
+			if got := v.Effect(&file[i]); file[i].Key == c.key && !strings.Contains(got, c.contains) {
+				t.Errorf("%s: %s", c.text, got)
+			}
+		}
+	}
+}
+
+func TestDenylist(t *testing.T) {
+	all, err := Parse([]byte(`{"denylist":{"mounts":["/a"],"filesystems":["xfs"],"drivers":["x"]},"blacklist":{"devices":["/dev/sda"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cufile.Config{Denylist: cufile.Denylist{FileSystems: []string{"xfs"}, Mounts: []string{"/a"}, Devices: []string{"/dev/sda"}}}
+	if d := cmp.Diff(want, Of(all).Config()); d != "" {
+		t.Error(d)
+	}
+	if bad, err := Parse([]byte(`{"denylist":{"mounts":[1],"devices":"/dev/sda"}}`)); err != nil || bad[0].Err == nil || bad[1].Err == nil {
+		t.Errorf("%+v, %v", bad, err)
 	}
 }
 

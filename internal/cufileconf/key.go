@@ -13,6 +13,7 @@ const (
 	number
 	text
 	numbers // a list
+	texts   // a list
 	other   // lists and objects that nothing here reads
 )
 
@@ -23,15 +24,18 @@ type key struct {
 	stock string
 	// variable is the environment variable for the same.
 	variable string
+	// environment is set for what only a variable sets.
+	environment bool
 	// most is the largest number; 0 for any.
 	most uint64
+	// unlimited allows -1.
+	unlimited bool
 	// none says why no value has an effect; empty if one has.
 	none string
 }
 
 // Reasons why a key has no effect.
 const (
-	noLog      = "no log file is written; CULVERT_LOG=errors logs failed calls to standard error"
 	noPool     = "Culvert has no pool of threads for requests; the ring chooses its own number"
 	noBounce   = "Culvert has no bounce buffers on the GPU"
 	noRDMA     = "file systems with RDMA of their own are not supported"
@@ -39,14 +43,15 @@ const (
 	noTopology = "nothing searches for a topology when the driver opens"
 	always     = "it is always so"
 	noNVTX     = "there are no NVTX marks"
-	ownChoice  = "the ring chooses between polling and waiting"
+	ownChoice  = "copies of small requests are always polled for, some 50 us; longer ones are waited for"
 )
 
 // keys are the settings by their name with dots.
 var keys = map[string]key{
-	"logging.dir":              {kind: text, variable: "CUFILE_LOGFILE_PATH", none: noLog},
-	"logging.level":            {kind: text, stock: `"ERROR"`, variable: "CUFILE_LOGGING_LEVEL", none: noLog},
-	"logging.max_file_size_mb": {kind: number, stock: "32", none: noLog},
+	"logging.dir":              {kind: text},
+	"logging.file":             {kind: text, variable: "CUFILE_LOGFILE_PATH", environment: true},
+	"logging.level":            {kind: text, stock: `"ERROR"`, variable: "CUFILE_LOGGING_LEVEL"},
+	"logging.max_file_size_mb": {kind: number, stock: "32", variable: "CUFILE_LOGFILE_MAX_SIZE_MB", most: 1 << 20, unlimited: true},
 
 	"profile.nvtx":         {kind: boolean, stock: "false", variable: "CUFILE_NVTX", none: noNVTX},
 	"profile.cufile_stats": {kind: number, stock: "0", most: 3},
@@ -131,8 +136,11 @@ func init() {
 		keys["block."+block+".use_pci_p2pdma"] = key{kind: boolean, stock: "false", none: automatic}
 	}
 	for _, of := range strings.Fields("drivers devices mounts filesystems fsids") {
-		keys["denylist."+of] = key{kind: other, stock: "[]", none: "CULVERT_ROUTES switches routes off, for all files"}
+		keys["denylist."+of] = key{kind: texts, stock: "[]"}
 		aliases["blacklist."+of] = "denylist." + of
+	}
+	for _, of := range strings.Fields("drivers fsids") {
+		keys["denylist."+of] = key{kind: other, stock: "[]", none: "denylist.mounts, .filesystems and .devices name files"}
 	}
 }
 
@@ -145,6 +153,7 @@ func (k *key) check(v value) error {
 	case number:
 		var n uint64
 		n, ok = v.number()
+		ok = ok || k.unlimited && v == "-1"
 		if ok && k.most > 0 && n > k.most {
 			return fmt.Errorf("%d exceeds %d", n, k.most)
 		}
@@ -152,9 +161,11 @@ func (k *key) check(v value) error {
 		_, ok = v.text()
 	case numbers:
 		_, ok = v.numbers()
+	case texts:
+		_, ok = v.texts()
 	}
 	if !ok {
-		return fmt.Errorf("%s is not %s", v, [...]string{"true or false", "a number", "a string", "a list of numbers"}[k.kind])
+		return fmt.Errorf("%s is not %s", v, [...]string{"true or false", "a number", "a string", "a list of numbers", "a list of strings"}[k.kind])
 	}
 	return nil
 }

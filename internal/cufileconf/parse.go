@@ -99,6 +99,7 @@ func (p *parser) setting(name string, m *hujson.ObjectMember) {
 	plain.BeforeExtra, plain.AfterExtra = nil, nil
 	s := newSetting(name, compact(plain.Pack()))
 	before := p.text[:m.Name.StartOffset]
+	s.Unknown = s.Unknown || keys[name].environment
 	s.Line, s.Column = 1+bytes.Count(before, []byte("\n")), m.Name.StartOffset-bytes.LastIndexByte(before, '\n')
 	p.found = append(p.found, s)
 }

@@ -38,6 +38,7 @@ func (v value) boolean() (b, ok bool) {
 func (v value) number() (uint64, bool)    { return decode[uint64](v) }
 func (v value) text() (string, bool)      { return decode[string](v) }
 func (v value) numbers() ([]uint64, bool) { return decode[[]uint64](v) }
+func (v value) texts() ([]string, bool)   { return decode[[]string](v) }
 
 // fromVariable is the text of an environment variable as a value of a kind.
 func fromVariable(s string, k kind) value {

@@ -3,6 +3,7 @@ package cufileconf
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 
 	"github.com/culvert-io/culvert/cufile"
 )
@@ -76,7 +77,17 @@ func (v Values) Config() cufile.Config {
 		c.DirectOnly = false
 	}
 	c.PinnedBudget = v.slabs()
+	c.Denylist = cufile.Denylist{FileSystems: v.texts("denylist.filesystems"), Mounts: v.texts("denylist.mounts"), Devices: v.texts("denylist.devices")}
 	return c
+}
+
+// texts is the list of a key that is a wish.
+func (v Values) texts(name string) []string {
+	if !v.wish(name) {
+		return nil
+	}
+	list, _ := v[name].texts()
+	return list
 }
 
 const (
@@ -120,55 +131,25 @@ func (v Values) slabs() int64 {
 	return int64(max(sum, minBudget))
 }
 
-// Effect says what a setting does on this machine.
-func (v Values) Effect(s *Setting) string {
-	k := keys[s.Key]
-	switch {
-	case s.Unknown:
-		return "unknown key: ignored"
-	case s.Err != nil:
-		return "invalid value: " + s.Err.Error()
-	case k.none != "":
-		return "no effect: " + k.none
-	case v[s.Key] != s.from:
-		return "no effect: set again elsewhere"
-	case !v.wish(s.Key):
-		return "no effect: NVIDIA's stock value asks for nothing"
+// LogPath is the log file; empty for none.
+func (v Values) LogPath() string {
+	if file, _ := v.Text("logging.file"); file != "" {
+		return file
 	}
-	return v.meaning(s.Key)
+	if dir, _ := v.Text("logging.dir"); dir != "" {
+		return filepath.Join(dir, "cufile.log")
+	}
+	return ""
 }
 
-// meaning is the effect of a key that is a wish.
-func (v Values) meaning(name string) string {
-	c := v.Config()
-	switch name {
-	case "properties.io_batchsize":
-		return fmt.Sprintf("a batch holds up to %d requests", c.BatchSize)
-	case "execution.max_io_threads":
-		if c.Workers == 0 {
-			return "no effect: the ring needs a thread"
-		}
-		return fmt.Sprintf("the ring works on %d chunks at a time", c.Workers)
-	case "properties.max_direct_io_size_kb":
-		return fmt.Sprintf("the ring moves chunks of up to %d KiB", c.SlotSize>>10)
-	case "properties.max_device_pinned_mem_size_kb":
-		return fmt.Sprintf("BAR1 mappings of registered buffers use up to %d KiB of a GPU", c.BARLimit>>10)
-	case "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count":
-		if c.PinnedBudget == 0 {
-			return "no effect: the sizes and counts of slabs are not pairs, or too large"
-		}
-		return fmt.Sprintf("the ring pins up to %d KiB of host memory", c.PinnedBudget>>10)
-	case "properties.allow_compat_mode":
-		if c.StagedOnly {
-			return "no effect: force_compat_mode wins"
-		}
-		return "transfers that need a staged route (ring, mapped, host) are refused"
-	case "properties.force_compat_mode":
-		return "only staged routes (ring, mapped, host) are used"
-	case "properties.force_odirect_mode":
-		return "files count as opened with O_DIRECT where their file system supports it"
-	case "profile.cufile_stats":
-		return "the statistics of libcufile have this level"
+// LogLimit is the largest size of the log in bytes; 0 for none.
+func (v Values) LogLimit() int64 {
+	const key, stock = "logging.max_file_size_mb", 32
+	if v[key] == "-1" {
+		return 0
 	}
-	return "no effect"
+	if mb, ok := v.Number(key); ok {
+		return int64(mb) << 20
+	}
+	return stock << 20
 }

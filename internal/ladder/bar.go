@@ -42,13 +42,17 @@ type barRoute struct {
 	maps     table[*rm.Mapping]
 }
 
+// barBytes is how much may be mapped with a limit of the settings.
+func barBytes(limit uint64) uint64 {
+	if limit == 0 {
+		return barBudget
+	}
+	return min(barBudget, limit)
+}
+
 // findBar returns the route, or why this machine does not have it.
 func findBar(device gpu.Device, os dev.OS, limit uint64) (Route, *route.Decline) {
-	budget := uint64(barBudget)
-	if limit > 0 {
-		budget = min(budget, limit)
-	}
-	m := rm.NewMapper(os, device, budget)
+	m := rm.NewMapper(os, device, barBytes(limit))
 	if err := m.Probe(); err != nil {
 		m.Close()
 		if d := onWSL(route.Bar, os); d != nil {

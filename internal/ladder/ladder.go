@@ -30,6 +30,21 @@ type Settings struct {
 	StagedOnly bool // leaves out what is better than the ring
 }
 
+// SetLimits changes the size of the ring's slots and the limit of BAR1 mappings. A ring
+// that has been used keeps its slots.
+func (l *Ladder) SetLimits(slot int, bar uint64) {
+	for _, r := range l.routes {
+		switch r := r.(type) {
+		case *ringRoute:
+			r.mu.Lock()
+			r.set.Slot = slot
+			r.mu.Unlock()
+		case *barRoute:
+			r.mapper.SetBudget(barBytes(bar))
+		}
+	}
+}
+
 // Open finds the routes to a GPU. Probes look for device nodes and modules in os. A
 // route that is switched off is not probed.
 func Open(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) *Ladder {

@@ -128,6 +128,20 @@ func (p *Plan) AtLeast(id route.ID) (*Plan, error) {
 	return q, nil
 }
 
+// Staged returns a plan without the routes that are better than the ring, which are
+// declined.
+func (p *Plan) Staged(why, fix string) *Plan {
+	n := 0
+	q := *p
+	q.declined = slices.Clone(p.declined)
+	for ; n < len(p.traits) && p.traits[n].ID < route.Ring; n++ {
+		q.declined = append(q.declined, decline(p.traits[n].ID, "configuration", why, fix))
+	}
+	q.routes, q.traits = p.routes[n:], p.traits[n:]
+	q.sort()
+	return &q
+}
+
 func (p *Plan) slice(from, to int) *Plan {
 	q := *p
 	q.routes, q.traits = p.routes[from:to], p.traits[from:to]

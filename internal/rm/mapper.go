@@ -38,7 +38,7 @@ const NoBudget = math.MaxUint64
 type Mapper struct {
 	os     dev.OS
 	gpu    GPU
-	budget uint64
+	budget atomic.Uint64
 	mapped atomic.Uint64
 
 	trial    sync.Once // of MethodDuplicate
@@ -53,7 +53,9 @@ type Mapper struct {
 // NewMapper makes a mapper that keeps at most budget bytes mapped, in whole pages.
 // It opens no device node before the first use.
 func NewMapper(os dev.OS, g GPU, budget uint64) *Mapper {
-	return &Mapper{os: os, gpu: g, budget: budget}
+	m := &Mapper{os: os, gpu: g}
+	m.budget.Store(budget)
+	return m
 }
 
 // Mapped is the number of bytes that are mapped.
@@ -121,13 +123,16 @@ func (m *Mapper) check(p gpu.Pointer, a gpu.Addr, n uint64) error {
 	return nil
 }
 
+// SetBudget changes the budget for later mappings.
+func (m *Mapper) SetBudget(n uint64) { m.budget.Store(n) }
+
 // reserve takes n bytes from the budget.
 func (m *Mapper) reserve(n uint64) error {
 	for {
 		used := m.mapped.Load()
-		if n > m.budget || used > m.budget-n {
+		if budget := m.budget.Load(); n > budget || used > budget-n {
 			return &Unavailable{
-				Test: "budget", Err: fmt.Errorf("%d bytes requested, %d of %d are mapped", n, used, m.budget),
+				Test: "budget", Err: fmt.Errorf("%d bytes requested, %d of %d are mapped", n, used, budget),
 				Fix: "close mappings, or raise the budget",
 			}
 		}

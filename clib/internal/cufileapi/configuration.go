@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/cufileconf"
 	"github.com/culvert-io/culvert/internal/env"
@@ -13,10 +14,50 @@ import (
 // defaultFile is the configuration where CUFILE_ENV_PATH_JSON names none.
 const defaultFile = "/etc/cufile.json"
 
-// readConfiguration reads cufile.json and the CUFILE_ variables. What is wrong with
-// them is logged once. Call with a.mu held.
-func (a *API) readConfiguration() {
-	name := env.Get("CUFILE_ENV_PATH_JSON")
+// configure reads what the next open of the driver is configured with. Call with a.mu
+// held.
+func (a *API) configure() cufile.Config {
+	name, lists := a.readConfiguration()
+	v := a.settings()
+	a.openJournal(v)
+	for _, list := range lists {
+		for i := range list {
+			a.note(name, &list[i], v)
+		}
+	}
+	if level, ok := v.Number("profile.cufile_stats"); ok && level > 0 {
+		a.stats.configure(int32(level))
+	}
+	return v.Config()
+}
+
+// openJournal opens the log file.
+func (a *API) openJournal(v cufileconf.Values) {
+	text, _ := v.Text("logging.level")
+	level, _ := logfile.ParseLevel(text)
+	c := logfile.Config{Path: v.LogPath(), Level: level, Limit: v.LogLimit()}
+	if err := a.Journal.Configure(c); err != nil {
+		a.warn(c.Path, err)
+	}
+	a.pauseLeases()
+}
+
+// note logs what a setting does, or what is wrong with it.
+func (a *API) note(file string, s *cufileconf.Setting, v cufileconf.Values) {
+	where := file + ": " + s.Where()
+	switch {
+	case s.Unknown:
+		a.warn(where, fmt.Errorf("unknown key %s", s.Key))
+	case s.Err != nil:
+		a.warn(where, fmt.Errorf("%s: %w", s.Key, s.Err))
+	default:
+		a.Journal.Write(logfile.Info, "cuFileDriverOpen", "%s: %s = %s: %s", where, s.Key, s.Value, v.Effect(s))
+	}
+}
+
+// readConfiguration reads cufile.json and the CUFILE_ variables. Call with a.mu held.
+func (a *API) readConfiguration() (name string, lists [][]cufileconf.Setting) {
+	name = env.Get("CUFILE_ENV_PATH_JSON")
 	named := name != ""
 	if !named {
 		name = defaultFile
@@ -27,19 +68,7 @@ func (a *API) readConfiguration() {
 	}
 	variables := cufileconf.FromEnvironment(env.Get)
 	a.params.conf = cufileconf.Of(file, variables)
-	for _, list := range [][]cufileconf.Setting{file, variables} {
-		for i := range list {
-			switch s := &list[i]; {
-			case s.Unknown:
-				a.warn(name+": "+s.Where(), fmt.Errorf("unknown key %s", s.Key))
-			case s.Err != nil:
-				a.warn(name+": "+s.Where(), fmt.Errorf("%s: %w", s.Key, s.Err))
-			}
-		}
-	}
-	if level, ok := a.params.conf.Number("profile.cufile_stats"); ok && level > 0 {
-		a.stats.configure(int32(level))
-	}
+	return name, [][]cufileconf.Setting{file, variables}
 }
 
 // warn logs a mistake in the configuration, once in the process.

@@ -8,6 +8,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/lease"
+	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/machine"
@@ -26,6 +27,9 @@ type API struct {
 	Stream func(*softcuda.Thread, handle.ID) (cufile.Stream, error)
 	// Caller calls user-space file systems. It must be set.
 	Caller Caller
+
+	// Journal is the log file that cufile.json asks for.
+	Journal logfile.File
 
 	open func() (*machine.Machine, error)
 
@@ -83,8 +87,7 @@ func (a *API) driver() (*cufile.Driver, error) {
 		return drv, err
 	}
 	a.mu.Lock()
-	a.readConfiguration()
-	c := a.config()
+	c := a.configure()
 	a.mu.Unlock()
 	if err := drv.Configure(c); err != nil && !errors.Is(err, cufile.DriverAlreadyOpen) {
 		return nil, err
@@ -120,8 +123,7 @@ func (a *API) DriverClose() error {
 			a.leases.RemoveFile(f)
 		}
 		clear(a.streams)
-		clear(a.params.live)
-		a.params.poll = false
+		a.params.reset()
 	}
 	return err
 }

@@ -58,7 +58,7 @@ const (
 	paramCompat       = 1
 	paramParallelIO   = 4
 	paramSystemMemory = 6
-	boolParams        = 12
+	boolParams        = 14
 )
 
 // sizeKeys and boolKeys are the names of parameters in cufile.json.
@@ -74,31 +74,29 @@ var (
 		"properties.use_poll_mode", "properties.allow_compat_mode", "properties.force_compat_mode", "miscellaneous.api_check_aggressive",
 		"execution.parallel_io", "profile.nvtx", "properties.allow_system_memory", "properties.use_pci_p2pdma", "properties.prefer_iouring",
 		"properties.force_odirect_mode", "miscellaneous.skip_topology_detection", "miscellaneous.stream_memops_bypass",
+		"properties.vanilla_posix_io_mode", "properties.gds_fallback_io",
 	}
-	stringKeys = [stringParams]string{"logging.level", "", "logging.dir"}
-)
-
-const (
-	slabSizesKey  = "properties.posix_pool_slab_size_kb"
-	slabCountsKey = "properties.posix_pool_slab_count"
+	stringKeys = [stringParams]string{"logging.level", "logging.file", "logging.dir", "properties.rdma_transport_type"}
 )
 
 var openedBools = map[int32]bool{paramCompat: true, paramParallelIO: true, paramSystemMemory: true}
 
 // CUFileStringConfigParameter_t.
-const stringParams = 3
+const stringParams = 4
 
-var stringValues = [stringParams]string{"ERROR", "", ""}
+var stringValues = [stringParams]string{"ERROR", "", "", ""}
 
 // parameters are what a program has set. Guarded by API.mu.
 type parameters struct {
 	sizes   settings[uint64] // for the next open
 	bools   settings[bool]
 	strings settings[string]
-	slabs   []slab            // nil if not set
+	posix   []slab            // nil if not set
+	gpu     []slab            // likewise
 	conf    cufileconf.Values // of variables and the file, read at each open
 	live    map[int32]uint64  // sizes of the open driver, until it closes
 	poll    bool
+	p2p     [p2pTargets]int32
 	warned  map[string]bool // mistakes in the configuration
 }
 
@@ -116,8 +114,14 @@ func (s *settings[T]) check(p int32) error {
 	return nil
 }
 
-// A slab is a size in KiB and a count, of staging memory.
-type slab struct{ kb, count uint64 }
+// reset forgets what was set for the driver that closes, as NVIDIA's library does.
+func (p *parameters) reset() {
+	clear(p.sizes.set)
+	clear(p.bools.set)
+	clear(p.strings.set)
+	clear(p.live)
+	p.poll = false
+}
 
 func newParameters() parameters {
 	return parameters{
@@ -141,55 +145,47 @@ func (a *API) size(p int32, open bool) uint64 {
 	if v, ok := a.params.live[p]; ok {
 		return v
 	}
-	if isSet && set >= sizes[p].least && set <= a.most(p) {
+	if isSet && a.fits(p, set) {
 		return set
 	}
-	if v, ok := a.params.conf.Number(sizeKeys[p]); ok && v >= sizes[p].least && v <= a.most(p) {
+	if v, ok := a.params.conf.Number(sizeKeys[p]); ok && a.fits(p, v) {
 		return v
 	}
 	return sizes[p].opened // a value out of range is dropped when the driver opens
 }
 
-// config is the configuration of the next open. Call with a.mu held.
-func (a *API) config() cufile.Config {
+// gpuPageKB is the page in which GPU memory is mapped: direct I/O comes in multiples.
+const gpuPageKB = 64
+
+// fits reports whether a parameter can have a value.
+func (a *API) fits(p int32, v uint64) bool {
+	return v >= sizes[p].least && v <= a.most(p) && (p != paramDirectKB || v%gpuPageKB == 0)
+}
+
+// settings are the values of the next open: calls win over variables and the file. Call
+// with a.mu held.
+func (a *API) settings() cufileconf.Values {
 	v := maps.Clone(a.params.conf)
 	if v == nil {
 		v = cufileconf.Values{}
 	}
 	for p := range int32(sizeParams) {
-		if set, ok := a.params.sizes.set[p]; ok && set >= sizes[p].least && set <= a.most(p) {
+		if set, ok := a.params.sizes.set[p]; ok && a.fits(p, set) {
 			v.Set(sizeKeys[p], set)
 		}
+	}
+	for p, set := range a.params.live { // by cuFileDriverSet functions
+		v.Set(sizeKeys[p], set)
 	}
 	for p, set := range a.params.bools.set {
 		v.Set(boolKeys[p], set)
 	}
-	if list := a.params.slabs; list != nil {
-		kb, count := make([]uint64, len(list)), make([]uint64, len(list))
-		for i, s := range list {
-			kb[i], count[i] = s.kb, s.count
-		}
-		v.Set(slabSizesKey, kb)
-		v.Set(slabCountsKey, count)
+	for p, set := range a.params.strings.set {
+		v.Set(stringKeys[p], set)
 	}
-	return v.Config()
-}
-
-// posixSlabs are the slabs that are set, or NVIDIA's. Call with a.mu held.
-func (a *API) posixSlabs() []slab {
-	if a.params.slabs != nil {
-		return a.params.slabs
-	}
-	kb, ok := a.params.conf.Numbers(slabSizesKey)
-	count, ok2 := a.params.conf.Numbers(slabCountsKey)
-	if !ok || !ok2 || len(kb) != len(count) {
-		return []slab{{4, 128}, {1024, 64}, {16384, 64}}
-	}
-	list := make([]slab, len(kb))
-	for i := range list {
-		list[i] = slab{kb[i], count[i]}
-	}
-	return list
+	posixSlabs.into(v, a.params.posix)
+	gpuSlabs.into(v, a.params.gpu)
+	return v
 }
 
 // most is the largest value of a parameter.
@@ -243,8 +239,8 @@ func (a *API) SetParameterBool(p int32, v bool) error {
 func (a *API) SetParameterString(p int32, text cmem.Ptr) error {
 	const longest = 4096
 	v, ok := cmem.String(text, longest)
-	if !ok {
-		p = -1
+	if !ok || v == "" {
+		return &cufile.Error{Op: "set", Object: "parameter", Code: cufile.InvalidValue, Err: fmt.Errorf("a string must have 1 to %d bytes", longest)}
 	}
 	return setParameter(a, &a.params.strings, p, v)
 }
@@ -280,20 +276,26 @@ func (a *API) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
 	return nil
 }
 
+// boolean is the value in effect. Call with API.mu held.
+func (a *API) boolean(p int32, open bool) bool {
+	set, isSet := a.params.bools.set[p]
+	switch {
+	case !open:
+		return set
+	case p == paramPoll && a.params.poll:
+		return true // by cuFileDriverSetPollMode
+	case isSet:
+		return set
+	}
+	if v, ok := a.params.conf.Bool(boolKeys[p]); ok {
+		return v
+	}
+	return openedBools[p]
+}
+
 // GetParameterBool is cuFileGetParameterBool.
 func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
-	v, err := getParameter(a, &a.params.bools, p, func(set, isSet, open bool) bool {
-		switch {
-		case open && p == paramPoll:
-			return set || a.params.poll
-		case isSet:
-			return set
-		}
-		if v, ok := a.params.conf.Bool(boolKeys[p]); ok && open {
-			return v
-		}
-		return open && openedBools[p]
-	})
+	v, err := getParameter(a, &a.params.bools, p, func(_, _, open bool) bool { return a.boolean(p, open) })
 	return cmem.Put(out, v, err)
 }
 
@@ -316,40 +318,5 @@ func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: fmt.Errorf("buffer of %d bytes is too small for %d", n, len(v)+1)}
 	}
 	cmem.PutString(out, int(n), v)
-	return nil
-}
-
-// SetParameterPosixPoolSlabArray is cuFileSetParameterPosixPoolSlabArray.
-func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	if err := a.closedOnly(); err != nil {
-		return err
-	}
-	const mostSlabs = 1024
-	if n <= 0 || n > mostSlabs {
-		return cufile.InvalidValue
-	}
-	list, sizes, counts := make([]slab, n), cmem.LoadAll[uint64](kb, int(n)), cmem.LoadAll[uint64](count, int(n))
-	for i := range list {
-		list[i] = slab{sizes[i], counts[i]}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.params.slabs = list
-	return nil
-}
-
-// GetParameterPosixPoolSlabArray is cuFileGetParameterPosixPoolSlabArray, which
-// needs the exact length.
-func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	a.mu.Lock()
-	list := a.posixSlabs()
-	a.mu.Unlock()
-	if int(n) != len(list) {
-		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("room for %d slabs, must be %d", n, len(list))}
-	}
-	for i, s := range list {
-		cmem.Store(cmem.At[uint64](kb, i), s.kb)
-		cmem.Store(cmem.At[uint64](count, i), s.count)
-	}
 	return nil
 }

@@ -57,7 +57,6 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 		PollThreshSize:        a.size(paramPollKB, true),
 		MaxDirectIOSize:       a.size(paramDirectKB, true),
 		DStatusFlags:          uint32(has.Status),
-		DControlFlags:         controlCompat,
 		FFlags:                uint32(has.Features),
 		MaxDeviceCacheSize:    uint32(a.size(paramCacheKB, true)),
 		PerBufferCacheSize:    uint32(a.size(paramPerBufferKB, true)),
@@ -65,8 +64,10 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 		MaxBatchIOSize:        uint32(a.size(paramBatch, true)),
 		MaxBatchTimeoutMillis: uint32(a.size(paramTimeout, true)),
 	}
-	if a.params.poll || a.params.bools.set[paramPoll] {
-		p.DControlFlags |= controlPoll
+	for param, flag := range map[int32]uint32{paramPoll: controlPoll, paramCompat: controlCompat} {
+		if a.boolean(param, true) {
+			p.DControlFlags |= flag
+		}
 	}
 	a.mu.Unlock()
 	cmem.Store(out, p)
@@ -102,5 +103,10 @@ func (a *API) set(p int32, kb uint64, also func()) error {
 	if also != nil {
 		also()
 	}
-	return nil
+	drv := a.drv.Load()
+	if drv == nil || drv.UseCount() == 0 {
+		return nil // it is part of the configuration of the next open
+	}
+	c := a.settings().Config()
+	return drv.SetLimits(c.SlotSize, c.BARLimit)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
+	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
@@ -119,6 +120,9 @@ func (s *statistics) note(which *counter, err error) { s.count(func() { which.ad
 // transferred counts a read or a write of memory at mem.
 func (a *API) transferred(r *route.Receipt, mem gpu.Addr, err error) {
 	a.stats.count(func() { a.stats.transfer(r, a.gpuOf(mem), err) })
+	if err == nil && a.Journal.Logs(logfile.Debug) {
+		a.Journal.Write(logfile.Debug, "transfer", "%v", r)
+	}
 }
 
 func (s *statistics) transfer(r *route.Receipt, dev int, err error) {
@@ -219,11 +223,15 @@ func (a *API) withStats(level int32, fn func(*statistics) error) error {
 	return fn(&a.stats)
 }
 
-// switchStats starts or stops counting. Meanwhile C reads nothing by leases,
-// which would not be counted.
+// switchStats starts or stops counting.
 func (a *API) switchStats(on bool) {
 	a.stats.on.Store(on)
-	a.leases.Pause(on)
+	a.pauseLeases()
+}
+
+// pauseLeases stops C from reading by leases while reads are counted or logged.
+func (a *API) pauseLeases() {
+	a.leases.Pause(a.stats.on.Load() || a.Journal.Logs(logfile.Debug))
 }
 
 // StatsStart is cuFileStatsStart.

@@ -125,7 +125,7 @@ func (a *API) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags 
 // moved, they are moved one by one: as with readv, buffers before an invalid one
 // count.
 func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	if iov == 0 || count > maxVec || flags != 0 {
+	if iov == 0 || count == 0 || count > maxVec || off < 0 || flags != 0 {
 		return 0, unix.EINVAL
 	}
 	f, err := a.file(id)

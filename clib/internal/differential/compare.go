@@ -149,7 +149,9 @@ func Compare(ours, theirs *cufiletest.Record, reasons []Reason) *Report {
 		if l.Function == none {
 			continue
 		}
-		r.count(l)
+		if l.Theirs.Answer != never { // what has no answer cannot have the same
+			r.count(l)
+		}
 		switch {
 		case l.Ours.Damage != "":
 			r.OurDamage = append(r.OurDamage, l)

@@ -35,14 +35,14 @@ func TestCompare(t *testing.T) {
 	r := differential.Compare(ours, theirs, reasons)
 	want := map[string]differential.Tally{
 		"cuFileHandleRegister": {Lines: 4, Same: 3},
-		"cuFileRead":           {Lines: 2, Same: 1},
+		"cuFileRead":           {Lines: 1, Same: 1}, // the other has no answer of theirs
 		"cuFileWrite":          {Lines: 1},
 		"cuFileGetVersion":     {Lines: 2, Same: 1},
 	}
 	if d := cmp.Diff(want, r.Functions); d != "" {
 		t.Error(d)
 	}
-	if r.Total != (differential.Tally{Lines: 9, Same: 5}) {
+	if r.Total != (differential.Tally{Lines: 8, Same: 5}) {
 		t.Errorf("in all %+v", r.Total)
 	}
 	var unexpected []string

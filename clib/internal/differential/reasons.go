@@ -1,6 +1,6 @@
 package differential
 
-// Why our answers differ from those of NVIDIA's release 1.15.
+// Why our answers differ from those of NVIDIA's releases 1.15 and 1.19.
 const (
 	harmless  = "the flag has no effect on reads and writes at an offset, so the file is accepted"
 	unread    = "an unreadable descriptor is rejected when it is registered, not at the first read"
@@ -28,6 +28,20 @@ const (
 	sameCode  = "the same code as for any read at a negative offset"
 	cutOff    = "a string that does not fit is an error and is not truncated"
 	logDir    = "a parameter without a value has an empty one"
+	later     = "the call returns at once; NVIDIA's library waits for the stream inside of it, and for ever if the program continues the stream afterwards"
+	chained   = "events order reads of several streams; with NVIDIA's library one of eight is done when the last stream is"
+	called    = "the functions of a user-space file system are called; NVIDIA's library calls none without its RDMA"
+	known     = "parameters of newer releases are known"
+	older     = "the code of release 1.15, which the library reports as its version"
+	waits     = "without a timeout the call waits for the minimum of events"
+	opens     = "without staged routes the driver opens and transfers that need one are refused; NVIDIA's driver does not open"
+	builtIn   = "a closed driver reports the built-in value of release 1.15, whatever was set before"
+	onDemand  = "memory is registered for RDMA on demand, so the flags are accepted for host memory, too"
+	mapping   = "5017, as for cuFileRead beyond a registered buffer, and in the result, because other arguments count at execution"
+	peeks     = "asking for the size of BAR1 does not open the driver"
+	manyParts = "as many buffers as readv of the operating system takes"
+	sameCodes = "the code that cuFileRead returns"
+	stale     = "a handle that is no longer registered is rejected by the call"
 )
 
 // Reasons are all intended differences.
@@ -70,10 +84,50 @@ var Reasons = []Reason{
 	{"calls/stream-reads", "cuFileReadAsync", "negative offset * done -5022", "negative offset * done -1", sameCode},
 	{"calls/stream-register", "cuFileStreamRegister", "flags 16 = 5022", "flags 16 = 0", undefined},
 	{"calls/stream-register", "cuFileStreamRegister", "flags 0 = 0", "flags 0 = 5022", follows},
+
+	{"calls/bar-sizes", "cuFileUseCount", "0", "1", peeks},
+	{"calls/batch-rounds", "cuFileBatchIOGetStatus", "all without a timeout = 0: 4 events", "* 0 events", waits},
+	{"calls/batch-*", "cuFileBatchIO*", "* = 5040", "* = 50[0-9][0-9]", older},
+	{"calls/batch-*", "cuFileBatchIO*", "* = 5041*", "* = 5047*", older},
+	{"calls/batch-unknown", "cuFileBatchIOCancel", "destroyed = 0", "destroyed = 5047", older},
+	{"calls/bools", "cuFileGetParameterBool", "* 12 = 0 *", "* 12 = 5022 *", known},
+	{"calls/bools", "cuFileGetParameterBool", "closed 4 = 0 value 0", "closed 4 = 0 value 1", builtIn},
+	{"calls/bools", "cuFileGetParameterBool", "* 5 = 0 *", "* 5 = 5022 *", older},
+	{"calls/bools-off", "cuFileSetParameterBool", "1[23] to 1 = 0 *", "1[23] to 1 = 5022 *", known},
+	{"calls/bools-off", "cuFileSetParameterBool", "1 to 0 = 0 *", "1 to 0 = 0 * open 5001: 0", opens},
+	{"calls/bools-on", "cuFileSetParameterBool", "5 to 1 = 0 *", "5 to 1 = 0 * open 0: 0", asSet},
+	{"calls/setting", "cuFileSetParameterBool", "12 to true = 0 *", "12 to true = 5022 *", known},
+	{"calls/strings*", "cuFileGetParameterString", "* = 0*", "* = 5022*", known},
+	{"calls/file-system", "*", "*", "*", called},
+	{"calls/handles", "cuFileBuf*", "*0", "*50[24][45]", onDemand},
+	{"calls/*sizes-set", "cuFileSetParameterSizeT", "2 to 33 * open 0: 4 *", "2 to 33 * open 0: 33 *", older},
+	{"calls/*sizes-set", "cuFileSetParameterSizeT", "* closed again: 0", "* closed again: *", builtIn},
+	{"calls/sizes-closed", "cuFileGetParameterSizeT", "closed [24] = 0 value 0", "closed [24] = 0 value [48]", builtIn},
+	{"calls/ranges", "cuFileGetParameterMinMaxValue", "2 = 0 from 0 to 32", "2 = 0 from 0 to 128", older},
+	{"calls/properties", "cuFileDriverSet*", "* = 5003", "* = 5022", older},
+	{"calls/p2p-?et", "cuFileDriver?etP2PFlags", "target -1*", "target -1*", undefined},
+	{"calls/readv*", "cuFileReadv", "*handle = -1 errno *", "*handle = -1 errno 5", sameCodes},
+	{"calls/writev", "cuFileWritev", "*handle = -1 errno *", "*handle = -1 errno 5", sameCodes},
+	{"calls/*v*", "cuFile*v", "flags * = -1 errno 22", "flags * = 8192", undefined},
+	{"calls/readv-bad", "cuFileReadv", "1024 = 1024", "1024 = -1 errno 22", manyParts},
+	{"calls/readv-bad", "cuFileReadv", "NULL memory = 4096", "died*", survives},
+	{"calls/stream-chain", "cuFileReadAsync", "chain: 0 then 8 good", "chain: 0 then ? good", chained},
+	{"calls/stream-errors", "cuFileReadAsync", "past the memory = 0", "past the memory = 5016", mapping},
+	{"calls/stream-errors", "cuFileReadAsync", "then 0 done -5017 *", "then 0 done -5016 *", mapping},
+	{"calls/stream-errors", "cuFileReadAsync", "deregistered = 5027", "deregistered = 0", stale},
+	{"calls/stream-later", "cuFileReadAsync", "*", "died*", later},
 }
+
+const nvidiaFS = "the software machine has nvidia-fs and so reaches NVMe directly"
 
 // OnHardware are the differences between the software machine and an H200.
 var OnHardware = []Reason{
-	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", "the software machine has nvidia-fs and so reaches NVMe directly"},
+	{"calls/*", "cuFileDriverGetProperties", "* status 0x10 *", "* status 0 *", nvidiaFS},
+	{"calls/p2p-*", "cuFileDriverGetP2PFlags", "*: 2", "*: 0", nvidiaFS},
+	{"calls/p2p-*", "cuFileDriverGetP2PFlags", "*: 3", "*: 1", nvidiaFS},
+	{"calls/p2p-*", "cuFileDriverSetP2PFlags", "* then 3", "* then 1", nvidiaFS},
 	{"buffer/made-up/plain", "*", "error 502[24]", "ok", "the recorded build registered memory that does not exist"},
+	{"calls/[bs]*", "cuFile?etParameterBool", "*12 * 0 *", "*12 * 5022 *", known},
+	{"calls/strings", "cuFileGetParameterString", "* 3 = 0 *", "* 3 = 5022 *", known},
+	{"calls/set-then-open", "cuFileGetParameterSizeT", "batch after close is 128", "batch after close is 32", "the recorded build kept parameters beyond a close"},
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,11 +89,49 @@ func TestParameters(t *testing.T) {
 // An unsupported function explains itself in the log.
 func TestUnsupportedFunctionsSayWhy(t *testing.T) {
 	p := start(t)
-	flags := new(int32)
-	p.want(int64(cufile.InvalidValue), "cuFileDriverGetP2PFlags", 4, out(flags))
-	if got := p.log.String(); !strings.Contains(got, "cuFileDriverGetP2PFlags") || !strings.Contains(got, "not implemented") {
+	p.want(int64(cufile.InternalError), "cuFileExportPCIeTopology", out(&[]byte("/tmp/x\x00")[0]))
+	if got := p.log.String(); !strings.Contains(got, "cuFileExportPCIeTopology") || !strings.Contains(got, "not implemented") {
 		t.Errorf("the log says %q", got)
 	}
+}
+
+// A P2P flag that is set is reported, and so is the route that an open driver has.
+func TestP2PFlags(t *testing.T) {
+	const nvme, last = 4, 14
+	p := start(t)
+	flags := func(target uint64) int32 {
+		v := int32(77)
+		p.must("cuFileDriverGetP2PFlags", target, out(&v))
+		return v
+	}
+	if got := flags(nvme); got != 0 {
+		t.Errorf("closed: %#x", got)
+	}
+	allowed := uint64(1)
+	if runtime.GOARCH == "arm64" {
+		allowed = 8
+	}
+	for bit := range 6 {
+		if f := uint64(1) << bit; f != allowed {
+			p.want(int64(cufile.InvalidValue), "cuFileDriverSetP2PFlags", last, f)
+		}
+	}
+	if !strings.Contains(p.log.String(), "can be set") {
+		t.Errorf("the log says %q", p.log.String())
+	}
+	p.must("cuFileDriverSetP2PFlags", last, allowed)
+	p.must("cuFileDriverSetP2PFlags", last, 0) // adds nothing
+	for _, target := range []uint64{last + 1, 1<<32 - 1} {
+		p.want(int64(cufile.InvalidValue), "cuFileDriverSetP2PFlags", target, allowed)
+		p.want(int64(cufile.InvalidValue), "cuFileDriverGetP2PFlags", target, out(new(int32)))
+	}
+	var props [14]uint32
+	p.must("cuFileDriverOpen")
+	p.must("cuFileDriverGetProperties", out(&props))
+	if direct := props[6]>>nvme&1 != 0; (flags(nvme) != 0) != direct || flags(last) != int32(allowed) {
+		t.Errorf("open: %#x and %#x, status %#x", flags(nvme), flags(last), props[6])
+	}
+	p.must("cuFileDriverClose_v2")
 }
 
 func TestBARSize(t *testing.T) {

@@ -30,8 +30,12 @@ var cufileEntries = []entry{
 	{"cuFileGetBARSizeInKB", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.File.GetBARSizeInKB(int32(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"cuFileDriverSetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, errNoP2PFlags }},
-	{"cuFileDriverGetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, errNoP2PFlags }},
+	{"cuFileDriverSetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverSetP2PFlags(int32(a[0]), int32(a[1]))
+	}},
+	{"cuFileDriverGetP2PFlags", &fileStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.DriverGetP2PFlags(int32(a[0]), cmem.Ptr(a[1]))
+	}},
 	{"cuFileExportPCIeTopology", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, errNoTopology }},
 	{"cuFileHandleRegister", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.File.HandleRegister(cmem.Ptr(a[0]), cmem.Ptr(a[1]))
@@ -111,8 +115,12 @@ var cufileEntries = []entry{
 	{"cuFileGetParameterPosixPoolSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.File.GetParameterPosixPoolSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
-	{"cuFileSetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, errNoBounceBuffers }},
-	{"cuFileGetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, errNoBounceBuffers }},
+	{"cuFileSetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.SetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
+	}},
+	{"cuFileGetParameterGpuBounceBufferSlabArray", &fileStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.File.GetParameterGpuBounceBufferSlabArray(cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
+	}},
 	{"cuFileSetStatsLevel", &fileStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.File.SetStatsLevel(int32(a[0])) }},
 	{"cuFileGetStatsLevel", &fileStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.File.GetStatsLevel(cmem.Ptr(a[0]))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/clib/internal/softrt"
 	"github.com/culvert-io/culvert/clib/internal/verbsapi"
@@ -56,6 +57,7 @@ func New(call Caller) *Core {
 
 // log logs the error of a function.
 func (c *Core) log(function string, err error) {
+	c.File.Journal.Write(logfile.Error, function, "%v", err)
 	if c.Log == nil {
 		return
 	}

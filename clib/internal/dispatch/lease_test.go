@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"path/filepath"
 	"testing"
 
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -93,5 +94,14 @@ func TestNoLeasesWithStatistics(t *testing.T) {
 		if stop(); p.leased() != 1 {
 			t.Error("no lease after that")
 		}
+	}
+}
+
+// Reads that are logged enter Go.
+func TestLogFileStopsLeases(t *testing.T) {
+	t.Setenv("CUFILE_LOGFILE_PATH", filepath.Join(t.TempDir(), "log"))
+	t.Setenv("CUFILE_LOGGING_LEVEL", "DEBUG")
+	if n := newTenant(t).leased(); n != 0 {
+		t.Errorf("%d leases", n)
 	}
 }

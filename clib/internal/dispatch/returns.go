@@ -58,13 +58,9 @@ var (
 	value = returns{make: func(_ *Core, _ *softcuda.Thread, n int64, _ error) (int64, int32) { return n, 0 }}
 )
 
-// Errors of functions that exist because programs look all of them up. They
-// belong to releases after 1.15, and the codes are those that callers expect.
-var (
-	errNoBounceBuffers = notImplemented(cufile.DriverInvalidProps, "Culvert has no bounce buffers on the GPU")
-	errNoP2PFlags      = notImplemented(cufile.InvalidValue, "routes are chosen by file and memory; culvert check shows which and why")
-	errNoTopology      = notImplemented(cufile.PlatformNotSupported, "culvert check shows the known topology")
-)
+// errNoTopology is the error of cuFileExportPCIeTopology: that of NVIDIA's library where
+// it has built no topology, which it does for nvidia-fs only.
+var errNoTopology = notImplemented(cufile.InternalError, "there is no topology for static routing; culvert check shows what is known")
 
 func notImplemented(code cufile.Code, why string) error {
 	return &cufile.Error{Op: "call", Object: "cuFile", Code: code, Err: errors.New("not implemented: " + why)}
