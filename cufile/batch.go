@@ -75,11 +75,13 @@ type Batch struct {
 	room int
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced with every event
+	changed chan struct{} // closed and replaced when a caller that waits may go on
+	wanted  int           // the fewest events for which a caller waits; 0 for none
 	waiting []BatchRequest
 	active  int // requests that workers run
 	workers int
 	events  []Event
+	store   []Event // where events begin when none are left
 	closed  bool
 }
 
@@ -95,7 +97,8 @@ func (d *Driver) NewBatch(n int) (*Batch, error) {
 	if most := d.Properties().BatchSize; n < 1 || n > most {
 		return nil, batchError("set up", InvalidValue, "%d requests: must be from 1 to %d", n, most)
 	}
-	return &Batch{drv: d, room: n, changed: make(chan struct{})}, nil
+	store := make([]Event, 0, n) // an event is large
+	return &Batch{drv: d, room: n, changed: make(chan struct{}), store: store, events: store}, nil
 }
 
 // Submit starts requests, all or none of them. It does not wait. More than there is
@@ -149,6 +152,24 @@ func (b *Batch) work() {
 	}
 }
 
+// workOnce runs a group on the goroutine of a caller who waits for all, without an end:
+// it is there sooner than a worker that must be woken. It returns false if no request
+// waits.
+func (b *Batch) workOnce() bool {
+	b.mu.Lock()
+	b.workers++
+	b.mu.Unlock()
+	reqs := b.take()
+	if len(reqs) == 0 {
+		return false // take has counted the worker out
+	}
+	b.deliver(b.drv.runGroup(reqs))
+	b.mu.Lock()
+	b.workers--
+	b.mu.Unlock()
+	return true
+}
+
 func (b *Batch) take() []BatchRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,13 +188,10 @@ func (b *Batch) deliver(events []Event) {
 	defer b.mu.Unlock()
 	b.active -= len(events)
 	b.events = append(b.events, events...)
-	b.signal()
-}
-
-// signal wakes the callers that wait for events. Call with b.mu held.
-func (b *Batch) signal() {
-	close(b.changed)
-	b.changed = make(chan struct{})
+	if len(b.events) >= b.wanted || len(b.waiting) == 0 && b.active == 0 {
+		close(b.changed)
+		b.changed, b.wanted = make(chan struct{}), 0
+	}
 }
 
 // runGroup moves a group in one call and returns its events. If the call fails, the
@@ -238,11 +256,20 @@ func (b *Batch) collect(ended <-chan struct{}, least int, events []Event) int {
 		if len(b.events) >= least || idle {
 			n := copy(events, b.events)
 			clear(b.events[:n]) // cookies and receipts
-			b.events = b.events[n:]
+			if b.events = b.events[n:]; len(b.events) == 0 {
+				b.events = b.store[:0]
+			}
 			b.mu.Unlock()
 			return n
 		}
+		if b.wanted == 0 || least < b.wanted {
+			b.wanted = max(least, 1)
+		}
+		all := least >= len(b.events)+len(b.waiting)+b.active
 		b.mu.Unlock()
+		if all && ended == nil && b.workOnce() {
+			continue
+		}
 		select {
 		case <-changed:
 		case <-ended:

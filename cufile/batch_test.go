@@ -237,6 +237,38 @@ func TestBatchesAgainstAModel(t *testing.T) {
 	})
 }
 
+// A caller that waits for all events without a timeout runs requests itself.
+func TestCollectWorks(t *testing.T) {
+	f := newFixture(t, softConfig(), 1<<20)
+	h, buf := f.open(os.O_RDONLY), f.buffer(1<<20)
+	const n = 40
+	b, err := f.drv.NewBatch(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	cufile.WithoutWorkers(b)
+	var reqs []cufile.BatchRequest
+	for i := range n {
+		reqs = append(reqs, cufile.BatchRequest{Request: cufile.Request{Dir: route.Read, File: h, Mem: buf.Span().Slice(uint64(i)*4096, 4096), Off: int64(i) * 4096}, Cookie: i})
+	}
+	if err := b.Submit(reqs...); err != nil {
+		t.Fatal(err)
+	}
+	events := make([]cufile.Event, n)
+	if got, err := b.CollectFor(0, n, events); got != 0 || err != nil {
+		t.Errorf("with a timeout: %d, %v", got, err)
+	}
+	if got, err := b.Collect(context.Background(), n, events); got != n || err != nil {
+		t.Fatalf("%d, %v", got, err)
+	}
+	for i := range events {
+		if e := &events[i]; e.Status != cufile.Complete || e.Cookie != i {
+			t.Errorf("event %d: %+v", i, e)
+		}
+	}
+}
+
 func TestStatusNames(t *testing.T) {
 	if got := fmt.Sprint(cufile.Canceled, cufile.Complete, cufile.Failed, cufile.Status(3)); got != "canceled complete failed Status(0x3)" {
 		t.Error(got)

@@ -12,3 +12,6 @@ func SetCheckInterval(d time.Duration) (restore func()) {
 
 // Tests check at once, except for those that set an interval.
 func init() { checkInterval = 0 }
+
+// WithoutWorkers keeps a batch from starting goroutines.
+func WithoutWorkers(b *Batch) { b.workers = batchWorkers }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -79,12 +80,28 @@ func (f *File) checkAsync(s Stream, dir route.Dir, mem gpu.Span) error {
 			return &Error{op, f.Name(), CUDADriverError, err, "end the capture first"}
 		}
 	}
-	if p, err := f.drv.pointer(mem.Base); err == nil { // else the transfer reports it
-		if l, err := f.drv.ladderOf(p.Device, p.Kind); err == nil {
-			l.Prepare()
-		}
+	if l := f.drv.ladderAt(mem.Base); l != nil {
+		l.Prepare()
 	}
 	return nil
+}
+
+// ladderAt is the ladder of the memory at an address, nil if it is none: the transfer
+// reports that. For a registered buffer the GPU driver is not asked, which would take a
+// tenth of the call.
+func (d *Driver) ladderAt(a gpu.Addr) *ladder.Ladder {
+	if b := d.buffers.find(a); b != nil && b.ladder != nil {
+		return b.ladder
+	}
+	p, err := d.pointer(a)
+	if err != nil {
+		return nil
+	}
+	l, err := d.ladderOf(p.Device, p.Kind)
+	if err != nil {
+		return nil
+	}
+	return l
 }
 
 // executeAsync runs a transfer whose turn has come.

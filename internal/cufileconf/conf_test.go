@@ -213,6 +213,34 @@ func TestDenylist(t *testing.T) {
 	}
 }
 
+// A hostile file costs no more than its size: nesting is bounded, and places are found in
+// one pass.
+func TestHostileFiles(t *testing.T) {
+	deep := func(open, end string, n int) string { return strings.Repeat(open, n) + "1" + strings.Repeat(end, n) }
+	for text, want := range map[string]string{
+		deep(`{"a":`, "}", 43000):                     "nested deeper",
+		`{"a":` + deep("[", "]", 120000) + "}":        "nested deeper",
+		deep(`{"a":`, "}", maxDepth+1):                "nested deeper",
+		deep(`{"a":`, "}", maxDepth):                  "",
+		`{"a":"` + strings.Repeat("[", 200000) + `"}`: "",
+		"{/*" + strings.Repeat("{", 200000) + "*/}":   "",
+		"{//" + strings.Repeat("[", 200000) + "\n}":   "",
+		`{"\\\"` + strings.Repeat("[", 99) + `":1}`:   "",
+		"{/*" + strings.Repeat("[", 99):               "line 1",
+		`{"` + strings.Repeat("[", 99):                "line 1",
+		"{" + strings.Repeat(`"a":1,`, 40000) + "}":   "",
+	} {
+		_, err := Parse([]byte(text))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.30q: %v, want %q", text, err, want)
+		}
+	}
+	all, err := Parse([]byte("{" + strings.Repeat("\n \"a\":1,", 30000) + "}"))
+	if err != nil || len(all) != 30000 || all[29999].Line != 30001 || all[29999].Column != 2 {
+		t.Errorf("%d settings, %v", len(all), err)
+	}
+}
+
 // Any file gives settings or an error, and any settings a valid configuration.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(example))

@@ -31,8 +31,11 @@ func (s *Setting) Where() string {
 	return fmt.Sprintf("line %d, column %d", s.Line, s.Column)
 }
 
-// maxSize is far more than a configuration has; nesting is bounded by it.
-const maxSize = 256 << 10
+// maxSize and maxDepth are far more than a configuration has.
+const (
+	maxSize  = 256 << 10
+	maxDepth = 32
+)
 
 // ReadFile reads the settings of a file.
 func ReadFile(name string) ([]Setting, error) {
@@ -58,6 +61,9 @@ func Parse(text []byte) ([]Setting, error) {
 	if len(text) > maxSize {
 		return nil, fmt.Errorf("larger than %d bytes", maxSize)
 	}
+	if depth(text) > maxDepth {
+		return nil, fmt.Errorf("nested deeper than %d", maxDepth)
+	}
 	v, err := hujson.Parse(text)
 	if err != nil {
 		return nil, err
@@ -71,9 +77,65 @@ func Parse(text []byte) ([]Setting, error) {
 	return p.found, nil
 }
 
+// depth is how deep lists and objects are nested, in valid text: the parser calls itself
+// for each. Brackets in strings and comments do not count.
+func depth(text []byte) (most int) {
+	now := 0
+	for i := 0; i < len(text); i++ {
+		switch rest := text[i:]; {
+		case rest[0] == '"':
+			i += quoted(rest)
+		case bytes.HasPrefix(rest, []byte("//")):
+			i += skip(rest, "\n")
+		case bytes.HasPrefix(rest, []byte("/*")):
+			i += 2 + skip(rest[2:], "*/")
+		case rest[0] == '{' || rest[0] == '[':
+			now++
+			most = max(most, now)
+		case rest[0] == '}' || rest[0] == ']':
+			now--
+		}
+	}
+	return most
+}
+
+// quoted is the offset of the quote that ends a string, or of the end.
+func quoted(s []byte) int {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(s)
+}
+
+// skip is the offset of the last byte of end, or of the end.
+func skip(s []byte, end string) int {
+	if i := bytes.Index(s, []byte(end)); i >= 0 {
+		return i + len(end) - 1
+	}
+	return len(s)
+}
+
 type parser struct {
 	text  []byte
 	found []Setting
+
+	at, line, start int // an offset, the lines before it, and where its line starts
+}
+
+// place is the line and the column of an offset, which grows from call to call.
+func (p *parser) place(off int) (line, column int) {
+	between := p.text[p.at:off]
+	if n := bytes.Count(between, []byte("\n")); n > 0 {
+		p.line += n
+		p.start = p.at + bytes.LastIndexByte(between, '\n') + 1
+	}
+	p.at = off
+	return p.line + 1, off - p.start + 1
 }
 
 // object appends the members. An object that is not a known key is a group.
@@ -98,9 +160,8 @@ func (p *parser) setting(name string, m *hujson.ObjectMember) {
 	plain.Standardize()
 	plain.BeforeExtra, plain.AfterExtra = nil, nil
 	s := newSetting(name, compact(plain.Pack()))
-	before := p.text[:m.Name.StartOffset]
 	s.Unknown = s.Unknown || keys[name].environment
-	s.Line, s.Column = 1+bytes.Count(before, []byte("\n")), m.Name.StartOffset-bytes.LastIndexByte(before, '\n')
+	s.Line, s.Column = p.place(m.Name.StartOffset)
 	p.found = append(p.found, s)
 }
 

@@ -53,22 +53,43 @@ func access(d direction, p Ptr, v unsafe.Pointer, n uintptr) {
 
 // transfer has the kernel copy. It returns false where that is not allowed.
 func transfer(d direction, p Ptr, v unsafe.Pointer, n uintptr) bool {
-	local, remote := theirs{base: p, n: n}, ours{base: v, n: n}
-	for {
-		done, _, err := unix.Syscall6(uintptr(d), pid, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
-		switch {
-		case err == unix.ENOSYS || err == unix.EPERM || err == unix.ESRCH:
-			refused.Store(true)
-			return false
-		case err == unix.EINTR:
-			continue
-		case err != 0:
-			panic(wild{p})
-		case done < n:
-			panic(wild{p + Ptr(done)})
-		}
-		return true
+	local := theirs{base: p, n: n}
+	done, ok := copyBetween(d, &local, 1, v, n)
+	if ok && done < n {
+		panic(wild{p + Ptr(done)})
 	}
+	return ok
+}
+
+// copyBetween copies between several places of the program and n bytes of Go's, until
+// the first place that is not there.
+func copyBetween(d direction, local *theirs, places uintptr, v unsafe.Pointer, n uintptr) (done uintptr, ok bool) {
+	remote := ours{base: v, n: n}
+	for {
+		done, _, err := unix.Syscall6(uintptr(d), pid, uintptr(unsafe.Pointer(local)), places, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		switch err {
+		case unix.ENOSYS, unix.EPERM, unix.ESRCH:
+			refused.Store(true)
+			return 0, false
+		case unix.EINTR:
+			continue
+		case 0:
+			return done, true
+		}
+		return 0, true
+	}
+}
+
+// loadWords has the kernel read the words at several places. It returns false if it did
+// not read all.
+func loadWords(words []uint64, from []Ptr) bool {
+	var local [maxWords]theirs
+	for i, p := range from {
+		local[i] = theirs{base: p, n: wordSize}
+	}
+	n := uintptr(len(from)) * wordSize
+	done, ok := copyBetween(load, &local[0], uintptr(len(from)), unsafe.Pointer(&words[0]), n)
+	return ok && done == n
 }
 
 // direct copies by the CPU. A fault is a panic, unless the program handles it. It is

@@ -17,6 +17,17 @@ func TestLoadStore(t *testing.T) {
 	}
 }
 
+func TestLoadWords(t *testing.T) {
+	a, b, c := uint64(3), uint64(5), [2]uint64{7, 9}
+	got := cmem.LoadWords(cmem.PtrTo(&a), cmem.PtrTo(&c[1]), cmem.PtrTo(&b))
+	if got != [8]uint64{3, 9, 5} {
+		t.Errorf("%v", got)
+	}
+	if got := cmem.LoadWords(); got != [8]uint64{} {
+		t.Errorf("none are %v", got)
+	}
+}
+
 func TestString(t *testing.T) {
 	text := []byte("strrev\x00and more")
 	p := cmem.PtrTo(&text[0])
@@ -57,6 +68,8 @@ func TestWild(t *testing.T) {
 		at     cmem.Ptr
 	}{
 		"load":         {func() { cmem.Load[uint32](0x10000) }, 0x10000},
+		"words":        {func() { cmem.LoadWords(base, base+8, 0x10000, base) }, 0x10000},
+		"far word":     {func() { cmem.LoadWords(base, 1<<63) }, 1 << 63},
 		"first page":   {func() { cmem.Load[uint32](8) }, 8},
 		"store":        {func() { cmem.Store(cmem.Ptr(0x10000), uint64(1)) }, 0x10000},
 		"touch":        {func() { cmem.Touch(^cmem.Ptr(0)) }, ^cmem.Ptr(0)},

@@ -26,6 +26,21 @@ func Load[T any](p Ptr) (v T) {
 	return v
 }
 
+const (
+	wordSize = 8
+	maxWords = 8
+)
+
+// LoadWords reads the words at up to 8 places in one access, which takes the time of one.
+func LoadWords(from ...Ptr) (words [maxWords]uint64) {
+	if len(from) > 0 && (refused.Load() || !loadWords(words[:], from)) {
+		for i, p := range from { // one of them panics at its address
+			words[i] = Load[uint64](p)
+		}
+	}
+	return words
+}
+
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { access(store, p, unsafe.Pointer(&v), unsafe.Sizeof(v)) }
 

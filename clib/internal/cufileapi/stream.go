@@ -70,7 +70,7 @@ func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, a
 	if !ok {
 		return cufile.HandleNotRegistered
 	}
-	args.probe()
+	now := args.read()
 	s, err := a.Stream(t, stream)
 	if err != nil {
 		return &cufile.Error{Op: "find", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: err}
@@ -80,7 +80,7 @@ func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, a
 	a.mu.Unlock()
 	op := cufile.StreamOp{
 		Mem:  gpu.Span{Base: gpu.Addr(args.base)},
-		Args: args.load(flags),
+		Args: args.later(flags, now),
 		Done: func(r route.Receipt, err error) { a.finish(dir, args, r, err) },
 	}
 	if dir == route.Read {
@@ -89,34 +89,49 @@ func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, a
 	return f.WriteAsync(s, op)
 }
 
-// probe faults at a wild pointer, in the call, where a fault becomes a code.
-func (p *streamArgs) probe() {
-	for _, at := range []cmem.Ptr{p.size, p.off, p.bufOff} {
-		cmem.Probe(at)
-	}
-	cmem.Touch(p.done)
+// values are what the pointers of a transfer point to.
+type values struct {
+	size        uint64
+	off, bufOff int64
 }
 
-// load returns the function that reads the arguments when the turn of the transfer
-// comes. Those that are fixed by flags of the stream are read now.
-func (p *streamArgs) load(flags uint32) func() (gpu.Span, int64, error) {
-	size, off, bufOff := cmem.Load[uint64](p.size), cmem.Load[int64](p.off), cmem.Load[int64](p.bufOff)
+// read reads the arguments in the call, where a fault at a wild pointer becomes a code.
+// The result must be writable, too.
+func (p *streamArgs) read() values {
+	w := cmem.LoadWords(p.size, p.off, p.bufOff, p.done)
+	cmem.Store(p.done, w[3])
+	return values{w[0], int64(w[1]), int64(w[2])}
+}
+
+// later returns the function that reads the arguments when the turn of the transfer
+// comes. Those that are fixed by flags of the stream were read by the call.
+func (p *streamArgs) later(flags uint32, v values) func() (gpu.Span, int64, error) {
+	const all = fixedSize | fixedFileOff | fixedBufOff
 	return func() (mem gpu.Span, at int64, err error) {
 		err = guard(func() error {
-			if flags&fixedSize == 0 {
-				size = cmem.Load[uint64](p.size)
+			if flags&all != all {
+				v = p.update(flags, v)
 			}
-			if flags&fixedFileOff == 0 {
-				off = cmem.Load[int64](p.off)
-			}
-			if flags&fixedBufOff == 0 {
-				bufOff = cmem.Load[int64](p.bufOff)
-			}
-			mem, err = span(p.base, bufOff, size)
+			mem, err = span(p.base, v.bufOff, v.size)
 			return err
 		})
-		return mem, off, err
+		return mem, v.off, err
 	}
+}
+
+// update reads the arguments that are not fixed.
+func (p *streamArgs) update(flags uint32, v values) values {
+	w := cmem.LoadWords(p.size, p.off, p.bufOff)
+	if flags&fixedSize == 0 {
+		v.size = w[0]
+	}
+	if flags&fixedFileOff == 0 {
+		v.off = int64(w[1])
+	}
+	if flags&fixedBufOff == 0 {
+		v.bufOff = int64(w[2])
+	}
+	return v
 }
 
 // finish stores the result: bytes, or the negated errno that cuFileRead would have set.
