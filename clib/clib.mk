@@ -12,7 +12,7 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/s
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
-lib: lib-core $(LIB)/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so
+lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so
 
 # The go command rebuilds only what is stale.
 lib-core:
@@ -25,6 +25,12 @@ lib-core:
 $(LIB)/libcufile.so.0: clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/other.c clib/shim/lease.c clib/shim/cufile.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
 	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cufile.c clib/shim/cufile_local.c clib/shim/other.c clib/shim/lease.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
+
+# The libcufile that records the calls and forwards them, for "culvert run --report".
+$(LIB)/watch/libcufile.so.0: clib/shim/watch.c clib/shim/watch_local.c clib/shim/cufile.map clib/shim/watch_local.h clib/shim/record.h $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/watch.c clib/shim/watch_local.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libcufile.so.0 -Wl,--version-script=clib/shim/cufile.map
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
@@ -137,6 +143,8 @@ install: lib
 	$(BIN)/culvert completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvert.fish
 	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
 	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
+	install -d $(DESTDIR)$(PREFIX)/lib/culvert/watch
+	cp -P $(LIB)/watch/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/watch
 	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
 	install -D -m 644 clib/include/infiniband/verbs.h $(DESTDIR)$(PREFIX)/include/culvert/infiniband/verbs.h
 	version=$$($(BIN)/culvert version | cut -d ' ' -f 3); \

@@ -62,6 +62,7 @@ func generate() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
+	files["shim/watch.c"] = watchShim(t)
 	for name, comment := range programKernels {
 		if files["programs/"+name+"_ptx.h"], err = ptxHeader(name, comment); err != nil {
 			return nil, err

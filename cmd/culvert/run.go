@@ -24,9 +24,24 @@ const (
 	exitNotFound  = 127
 )
 
+// Engines of "culvert run": who does the work of a cuFile call.
+const (
+	engineCulvert = "culvert"
+	engineNVIDIA  = "nvidia"
+)
+
+type runOptions struct {
+	engine  string
+	observe bool
+	library string
+	report  string
+	json    bool
+}
+
 func newRun() *cobra.Command {
+	o := runOptions{engine: engineCulvert}
 	cmd := &cobra.Command{
-		Use:   "run [--] PROGRAM [ARGUMENT...]",
+		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
 		Short: "Run a program with Culvert's libcufile, and without a GPU with its software CUDA",
 		Long: `Run PROGRAM with Culvert's libcufile.so.0 preloaded. On a software machine
 (CULVERT_MACHINE) the software libcuda.so.1 and libcudart.so are preloaded, too:
@@ -39,22 +54,56 @@ The libraries are in $CULVERT_LIB, or where "make lib" and "make install" put
 them: lib/ beside or above this program, ../lib/culvert, or lib/ in the current
 directory. CULVERT_LOG=errors logs every failed call to standard error.
 
+With --report, --json or --observe the program is watched: at its end a report
+lists, for each file, calls, bytes, request sizes, percentiles, the routes taken
+and why not better ones, and errors with their meaning. It counts what forked and
+executed processes do, too, and survives _exit and SIGKILL. --observe leaves the
+work to NVIDIA's libcufile.
+
 EXIT STATUS
-  that of the program; 126 if it cannot be run, 127 if it is not found,
+  that of the program, 128 plus the signal that ended a watched one; 126 if it cannot be run, 127 if it is not found,
   1 if the libraries are missing, 2 for an invalid command line`,
 		Example: `  culvert run -- ./strrev test.txt
   CULVERT_MACHINE=soft culvert run -- python3 -m pytest tests/
-  CULVERT_LOG=errors culvert run -- ./program`,
+  CULVERT_LOG=errors culvert run -- ./program
+  culvert run --report report.txt -- ./program
+  culvert run --observe --json -- python3 train.py`,
 		Args: args(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, a []string) error { return runProgram(a, cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, a []string) error { return o.run(a, cmd.ErrOrStderr()) },
 	}
+	cmd.Flags().StringVar(&o.engine, "engine", o.engine, "libcufile that does the work: culvert, nvidia")
+	cmd.Flags().BoolVar(&o.observe, "observe", false, "watch NVIDIA's libcufile; the same as --engine nvidia")
+	cmd.Flags().StringVar(&o.library, "libcufile", "", "NVIDIA's libcufile, if it is not in the usual places")
+	cmd.Flags().StringVar(&o.report, "report", "", "file for the report (default standard error, if the program is watched)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "make the report JSON")
 	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are the program's
 	return cmd
 }
 
-// runProgram replaces this process, so that the program receives its signals and
-// returns its exit status.
-func runProgram(argv []string, stderr io.Writer) error {
+// watches reports whether this process waits for the program, to report.
+func (o *runOptions) watches() bool {
+	return o.observe || o.json || o.report != "" || o.engine != engineCulvert
+}
+
+func (o *runOptions) check() error {
+	if o.observe {
+		o.engine = engineNVIDIA
+	}
+	if o.engine != engineCulvert && o.engine != engineNVIDIA {
+		return usageError{fmt.Errorf("--engine %s: must be culvert or nvidia", o.engine)}
+	}
+	if o.library != "" && o.engine != engineNVIDIA {
+		return usageError{errors.New("--libcufile names the library of --observe")}
+	}
+	return nil
+}
+
+// run replaces this process, so that the program receives its signals and returns its
+// exit status, or starts the program and watches it.
+func (o *runOptions) run(argv []string, stderr io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return runError(stderr, argv[0], err)
@@ -67,18 +116,22 @@ func runProgram(argv []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := checkLibraries(dir, m.Soft); err != nil {
+	libs := libraries(dir, m.Soft, o.watches())
+	if err := checkLibraries(libs, dir, m.Soft); err != nil {
 		return err
 	}
-	return runError(stderr, path, unix.Exec(path, argv, preload(os.Environ(), dir, m.Soft)))
+	env := preload(os.Environ(), libs, dir, m.Soft)
+	if o.watches() {
+		return o.watch(path, argv, env, dir, stderr)
+	}
+	return runError(stderr, path, unix.Exec(path, argv, env))
 }
 
 // checkLibraries finds missing libraries. The dynamic linker would ignore them, and
 // the program would run with others.
-func checkLibraries(dir string, soft bool) error {
-	libs := libraries(dir, soft)
+func checkLibraries(libs []string, dir string, soft bool) error {
 	if soft {
-		libs = append(libs, filepath.Join(dir, "soft", "libibverbs.so.1"))
+		libs = append(libs[:len(libs):len(libs)], filepath.Join(dir, "soft", "libibverbs.so.1"))
 	}
 	for _, lib := range libs {
 		if _, err := os.Stat(lib); err != nil {
@@ -88,9 +141,13 @@ func checkLibraries(dir string, soft bool) error {
 	return nil
 }
 
-// libraries lists what is preloaded.
-func libraries(dir string, soft bool) []string {
+// libraries lists what is preloaded. The libcufile that watches loads the one that does
+// the work itself.
+func libraries(dir string, soft, watched bool) []string {
 	libs := []string{filepath.Join(dir, "libcufile.so.0")}
+	if watched {
+		libs[0] = filepath.Join(dir, "watch", "libcufile.so.0")
+	}
 	if soft {
 		for _, name := range []string{"libcuda.so.1", "libcudart.so.13", "libcudart.so.12"} {
 			libs = append(libs, filepath.Join(dir, "soft", name))
@@ -137,12 +194,12 @@ func findLibraries() (string, error) {
 
 // preload adds the libraries to an environment. They are also in the search path,
 // for programs that load them by another name.
-func preload(env []string, dir string, soft bool) []string {
+func preload(env, libs []string, dir string, soft bool) []string {
 	dirs := []string{dir}
 	if soft {
 		dirs = append(dirs, filepath.Join(dir, "soft"))
 	}
-	env = prepend(env, "LD_PRELOAD", libraries(dir, soft))
+	env = prepend(env, "LD_PRELOAD", libs)
 	return prepend(env, "LD_LIBRARY_PATH", dirs)
 }
 

@@ -18,11 +18,11 @@ func TestPreload(t *testing.T) {
 			"LD_LIBRARY_PATH=/l:/l/soft",
 		}},
 	} {
-		if got := preload(env, "/l", tt.soft); !slices.Equal(got, tt.want) {
+		if got := preload(env, libraries("/l", tt.soft, false), "/l", tt.soft); !slices.Equal(got, tt.want) {
 			t.Errorf("soft %t: %q, want %q", tt.soft, got, tt.want)
 		}
 	}
-	if got := preload(nil, "/l", false); !slices.Equal(got, []string{"LD_PRELOAD=/l/libcufile.so.0", "LD_LIBRARY_PATH=/l"}) {
+	if got := preload(nil, libraries("/l", false, false), "/l", false); !slices.Equal(got, []string{"LD_PRELOAD=/l/libcufile.so.0", "LD_LIBRARY_PATH=/l"}) {
 		t.Errorf("an empty environment: %q", got)
 	}
 	if env[1] != "LD_PRELOAD=/own.so" {

@@ -49,6 +49,20 @@ func Read(pid int) (*Snapshot, error) {
 	return best.read()
 }
 
+// OfProcess reads all totals with a process ID that this user may read: a process that
+// executes another program leaves one more.
+func OfProcess(pid int) []*Snapshot {
+	var list []*Snapshot
+	for _, e := range entries() {
+		if pid == int(e.desc.Cpid) && e.desc.Segsz >= headerSize && e.credible() && e.marked() {
+			if s, err := e.read(); err == nil {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
 // List reads the totals of the processes that run and that this user may read, by
 // start time; with ended, also of those that have ended, after the others. A segment
 // that cannot be read is left out: its process may just have ended.

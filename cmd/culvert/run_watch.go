@@ -1,0 +1,141 @@
+package main
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/vendor"
+	"github.com/culvert-io/culvert/internal/watch"
+)
+
+// pollInterval is shorter than the minute for which statistics of ended processes are
+// kept.
+const pollInterval = 15 * time.Second
+
+// watch runs the program with the libcufile that records calls and forwards them, and
+// reports.
+func (o *runOptions) watch(path string, argv, env []string, dir string, stderr io.Writer) (err error) {
+	library, err := o.watched(dir)
+	if err != nil {
+		return err
+	}
+	records, err := os.MkdirTemp("", "culvert-run-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(records)) }()
+	env = append(env, "CULVERT_RUN_DIR="+records, "CULVERT_WATCHED="+library)
+
+	collected := watch.Collect(records, pollInterval)
+	report := &watch.Report{Program: argv, Engine: o.engine, Library: library}
+	start := time.Now()
+	status, err := runChild(path, argv, env)
+	if err != nil {
+		return runError(stderr, path, err)
+	}
+	report.Status, report.Seconds = status, time.Since(start).Seconds()
+	if err := collected.Report(report, unwatchable(path)); err != nil {
+		return err
+	}
+	if err := o.write(report, stderr); err != nil {
+		return err
+	}
+	if status != 0 {
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// watched is the library that does the work.
+func (o *runOptions) watched(dir string) (string, error) {
+	if o.engine == engineCulvert {
+		return filepath.Join(dir, "libcufile.so.0"), nil
+	}
+	if o.library != "" {
+		_, err := os.Stat(o.library)
+		return o.library, err
+	}
+	path, err := vendor.Find()
+	if err != nil {
+		return "", fmt.Errorf("observe: %w (fix: --libcufile PATH)", err)
+	}
+	return path, nil
+}
+
+func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
+	if o.report == "" {
+		return show(stderr, o.json, r)
+	}
+	f, err := os.Create(o.report)
+	if err != nil {
+		return err
+	}
+	return errors.Join(show(f, o.json, r), f.Close())
+}
+
+// runChild runs a program to its end and passes signals on. Those of the terminal reach
+// the program anyway, which is in the same process group.
+func runChild(path string, argv, env []string) (status int, err error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGINT, unix.SIGQUIT)
+	defer signal.Stop(signals)
+	cmd := &exec.Cmd{Path: path, Args: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			if !fromTerminal(s) {
+				_ = cmd.Process.Signal(s) // it may have ended just now
+			}
+		case err := <-ended:
+			if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+				return 0, err
+			} else if ok && exit.Sys().(syscall.WaitStatus).Signaled() {
+				return 128 + int(exit.Sys().(syscall.WaitStatus).Signal()), nil
+			}
+			return cmd.ProcessState.ExitCode(), nil
+		}
+	}
+}
+
+// fromTerminal reports whether a signal went to the whole process group: the terminal
+// sends these two, if it is ours.
+func fromTerminal(s os.Signal) bool {
+	if s != unix.SIGINT && s != unix.SIGQUIT {
+		return false
+	}
+	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// unwatchable says why no library can be preloaded into a program, or nothing.
+func unwatchable(path string) string {
+	if st, err := os.Stat(path); err == nil && st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+		return path + " runs with the rights of its owner, so the dynamic linker preloads nothing"
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return "" // a script: its interpreter is another program
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return ""
+		}
+	}
+	return path + " is statically linked: its calls cannot be watched or replaced (fix: link it dynamically)"
+}

@@ -1,0 +1,104 @@
+package watch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/stats"
+)
+
+// A Collector gathers what the processes of a run leave behind. The statistics of a
+// process that ended may be removed after a minute, so they are read now and then.
+type Collector struct {
+	dir string // of the run
+
+	mu    sync.Mutex
+	found map[segment]*stats.Snapshot
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+// A segment is the statistics of one process and one program that it executed.
+type segment struct {
+	pid     int
+	started int64
+}
+
+// Collect begins to collect. Every interval it looks for new statistics.
+func Collect(dir string, interval time.Duration) *Collector {
+	c := &Collector{dir: dir, found: map[segment]*stats.Snapshot{}, stop: make(chan struct{})}
+	c.done.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-c.stop:
+				return
+			case <-tick.C:
+				c.poll()
+			}
+		}
+	})
+	return c
+}
+
+// poll reads the statistics of all processes that have a record.
+func (c *Collector) poll() {
+	recs, err := records(c.dir)
+	if err != nil {
+		return // Report returns it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range recs {
+		for _, s := range stats.OfProcess(int(r.PID)) {
+			c.found[segment{s.PID, s.Started.UnixNano()}] = s
+		}
+	}
+}
+
+// Report ends the collection and fills a report. linked says why the program itself
+// could not be watched, if it could not.
+func (c *Collector) Report(r *Report, linked string) error {
+	close(c.stop)
+	c.done.Wait()
+	c.poll()
+	recs, err := records(c.dir)
+	if err != nil {
+		return err
+	}
+	for _, rec := range recs {
+		r.addRecord(rec)
+	}
+	for _, s := range c.found {
+		r.addStats(s)
+	}
+	if r.Faults, err = faults(c.dir); err != nil {
+		return err
+	}
+	r.finish()
+	_, err = os.Stat("/proc/driver/nvidia-fs/version")
+	r.infer(err == nil)
+	r.explain(linked)
+	return nil
+}
+
+// faults are the lines that processes wrote about faults that came about.
+func faults(dir string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.faults"))
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, strings.FieldsFunc(string(text), func(c rune) bool { return c == '\n' })...)
+	}
+	return lines, nil
+}

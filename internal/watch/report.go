@@ -1,0 +1,306 @@
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/route"
+)
+
+// A Report is what all processes of a run did through cuFile.
+type Report struct {
+	Program   []string  `json:"program"`
+	Engine    string    `json:"engine"`  // "culvert" or "nvidia"
+	Library   string    `json:"library"` // the libcufile that did the work
+	Status    int       `json:"status"`  // as a shell reports it
+	Seconds   float64   `json:"seconds"`
+	Processes []Process `json:"processes"`
+	Files     []File    `json:"files"`
+	Failures  []Failure `json:"failures,omitempty"` // calls that failed, by function and code
+	Faults    []string  `json:"faults,omitempty"`   // injected faults that came about
+	Notes     []string  `json:"notes,omitempty"`    // why there is nothing, or not more, to report
+}
+
+// A Process is one that made a record.
+type Process struct {
+	PID     int64  `json:"pid"`
+	Command string `json:"command"`
+	Calls   int64  `json:"calls"`
+}
+
+// A File is what was done to one file.
+type File struct {
+	Path     string       `json:"path"`
+	ODirect  bool         `json:"o_direct"`
+	Read     Direction    `json:"read"`
+	Write    Direction    `json:"write"`
+	Routes   []RouteBytes `json:"routes,omitempty"`
+	Host     int64        `json:"host_bytes"`
+	Evidence string       `json:"evidence"` // how routes and host bytes are known
+	// DirectShare is the share of the bytes that did not pass through host memory;
+	// -1 if it is not known.
+	DirectShare float64  `json:"direct_share"`
+	Declined    []string `json:"declined,omitempty"` // why better routes were not used
+	Errors      []Code   `json:"errors,omitempty"`
+}
+
+// RouteBytes are the bytes that a route moved.
+type RouteBytes struct {
+	Route string `json:"route"`
+	Bytes int64  `json:"bytes"`
+}
+
+// A Direction is the reads or the writes of a file.
+type Direction struct {
+	Calls  int64            `json:"calls"`
+	Bytes  int64            `json:"bytes"`
+	Failed int64            `json:"failed"`
+	Short  int64            `json:"short"` // moved less than was asked for
+	Async  int64            `json:"async"` // of batches and streams; their time and bytes are not in here
+	Sizes  map[string]int64 `json:"sizes,omitempty"`
+	P50    float64          `json:"p50_us"`
+	P95    float64          `json:"p95_us"`
+	P99    float64          `json:"p99_us"`
+
+	raw rawDirection
+}
+
+// A Code is an errno or a code of cuFile.
+type Code struct {
+	Code    int32  `json:"code"`
+	Meaning string `json:"meaning"`
+	Count   int64  `json:"count"`
+}
+
+// A Failure is a function that ended with a code.
+type Failure struct {
+	Function string `json:"function"`
+	Code
+}
+
+// Meaning explains a code: cuFile's are 5000 and more, the others the system's.
+func Meaning(code int32) string {
+	if code >= int32(cufile.DriverNotInitialized) {
+		return cufile.Code(code).Name()
+	}
+	return fmt.Sprintf("%s: %s", unix.ErrnoName(unix.Errno(code)), unix.Errno(code).Error())
+}
+
+// addRecord adds the record of a process.
+func (r *Report) addRecord(rec *rawRecord) {
+	r.Processes = append(r.Processes, Process{rec.PID, text(rec.Command[:]), rec.Calls})
+	for i := range rec.Files {
+		f := &rec.Files[i]
+		if f.Used == 0 || f.Dir[0].Calls+f.Dir[1].Calls == 0 && i == 0 {
+			continue
+		}
+		name := text(f.Path[:])
+		if i == 0 {
+			name = "(other files)"
+		}
+		to := r.file(name)
+		to.ODirect = to.ODirect || f.Direct != 0
+		to.Read.raw.add(&f.Dir[0])
+		to.Write.raw.add(&f.Dir[1])
+		for _, c := range f.Codes {
+			if c.Code != 0 {
+				to.Errors = addCode(to.Errors, c.Code, c.Count)
+			}
+		}
+	}
+	for _, f := range rec.Failures {
+		if f.Ready == 0 || f.Count == 0 {
+			continue
+		}
+		name := text(f.Function[:])
+		i := slices.IndexFunc(r.Failures, func(x Failure) bool { return x.Function == name && x.Code.Code == f.Code })
+		if i < 0 {
+			r.Failures = append(r.Failures, Failure{name, Code{f.Code, Meaning(f.Code), 0}})
+			i = len(r.Failures) - 1
+		}
+		r.Failures[i].Count += f.Count
+	}
+}
+
+func addCode(list []Code, code int32, n int64) []Code {
+	i := slices.IndexFunc(list, func(c Code) bool { return c.Code == code })
+	if i < 0 {
+		return append(list, Code{code, Meaning(code), n})
+	}
+	list[i].Count += n
+	return list
+}
+
+func (d *rawDirection) add(o *rawDirection) {
+	d.Calls, d.Bytes, d.Failed = d.Calls+o.Calls, d.Bytes+o.Bytes, d.Failed+o.Failed
+	d.Cut, d.Nanos, d.Async = d.Cut+o.Cut, d.Nanos+o.Nanos, d.Async+o.Async
+	for i, n := range o.Sizes {
+		d.Sizes[i] += n
+	}
+	for i, n := range o.Times {
+		d.Times[i] += n
+	}
+}
+
+// file is the entry of a path, a new one if there is none.
+func (r *Report) file(path string) *File {
+	i := slices.IndexFunc(r.Files, func(f File) bool { return f.Path == path })
+	if i < 0 {
+		r.Files = append(r.Files, File{Path: path, DirectShare: -1})
+		i = len(r.Files) - 1
+	}
+	return &r.Files[i]
+}
+
+// addStats adds the routes that a process of Culvert's library used.
+func (r *Report) addStats(s *stats.Snapshot) {
+	for i := range s.Files {
+		from := &s.Files[i]
+		to := r.file(from.Name)
+		to.Evidence = route.Counted.String()
+		to.Host += from.Totals.Host
+		for dir := range from.Totals.Bytes {
+			for id, n := range from.Totals.Bytes[dir] {
+				if n > 0 {
+					to.addRoute(s.Routes[id], n)
+				}
+			}
+		}
+		for line := range strings.Lines(from.Declined) {
+			if line = strings.TrimSpace(line); line != "" && !slices.Contains(to.Declined, line) {
+				to.Declined = append(to.Declined, line)
+			}
+		}
+	}
+}
+
+func (f *File) addRoute(name string, n int64) {
+	i := slices.IndexFunc(f.Routes, func(b RouteBytes) bool { return b.Route == name })
+	if i < 0 {
+		f.Routes = append(f.Routes, RouteBytes{name, 0})
+		i = len(f.Routes) - 1
+	}
+	f.Routes[i].Bytes += n
+}
+
+// finish computes what follows from the sums, and brings lists into an order that does
+// not depend on when processes started.
+func (r *Report) finish() {
+	slices.SortFunc(r.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(r.Failures, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Code.Code, b.Code.Code))
+	})
+	slices.Sort(r.Faults)
+	for i := range r.Files {
+		f := &r.Files[i]
+		f.Read.finish()
+		f.Write.finish()
+		slices.SortFunc(f.Routes, func(a, b RouteBytes) int {
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Route, b.Route))
+		})
+		var moved int64
+		for _, b := range f.Routes {
+			moved += b.Bytes
+		}
+		if moved > 0 {
+			f.DirectShare = 1 - float64(min(f.Host, moved))/float64(moved)
+		}
+	}
+}
+
+func (d *Direction) finish() {
+	w := &d.raw
+	d.Calls, d.Bytes, d.Failed, d.Short, d.Async = w.Calls, w.Bytes, w.Failed, w.Cut, w.Async
+	for i, n := range w.Sizes {
+		if n > 0 {
+			if d.Sizes == nil {
+				d.Sizes = map[string]int64{}
+			}
+			d.Sizes[fmt.Sprint(int64(1)<<i)] = n
+		}
+	}
+	d.P50, d.P95, d.P99 = w.percentile(50), w.percentile(95), w.percentile(99)
+}
+
+// percentile is the upper end, in µs, of the class of durations in which the p-th part
+// of all ends. Classes are a quarter of a power of two wide.
+func (d *rawDirection) percentile(p int64) float64 {
+	var all, seen int64
+	for _, n := range d.Times {
+		all += n
+	}
+	for i, n := range d.Times {
+		if seen += n; n > 0 && seen*100 >= all*p {
+			return float64(classEnd(i)) / float64(time.Microsecond)
+		}
+	}
+	return 0
+}
+
+// classEnd is the duration in ns at which a class ends.
+func classEnd(i int) int64 {
+	high, quarter := i/4, int64(i%4)
+	if high < 2 {
+		return int64(1) << (high + 1)
+	}
+	return int64(1)<<high + (quarter+1)<<(high-2)
+}
+
+// infer says what is known of routes that no library counted: NVIDIA's.
+func (r *Report) infer(nvfs bool) {
+	if r.Engine != "nvidia" {
+		return
+	}
+	for i := range r.Files {
+		f := &r.Files[i]
+		moved := f.Read.Bytes + f.Write.Bytes
+		switch {
+		case f.Evidence != "" || moved == 0:
+		case nvfs:
+			f.Evidence = "nvidia-fs counts for the whole machine only: see /proc/driver/nvidia-fs/stats"
+		default:
+			f.Evidence = route.Inferred.String()
+			f.Routes, f.Host, f.DirectShare = []RouteBytes{{"compat", moved}}, moved, 0
+			f.Declined = []string{"the module nvidia-fs is not loaded: NVIDIA's library stages in host memory, unless use_pci_p2pdma is set in cufile.json"}
+		}
+	}
+}
+
+// explain adds notes about what cannot be seen in the record.
+func (r *Report) explain(linked string) {
+	var calls int64
+	for _, p := range r.Processes {
+		calls += p.Calls
+	}
+	switch {
+	case len(r.Processes) == 0 && linked != "":
+		r.Notes = append(r.Notes, linked)
+	case len(r.Processes) == 0:
+		r.Notes = append(r.Notes, "no process loaded the libraries: a program with more rights than its caller, or one that clears LD_PRELOAD, cannot be watched")
+	case calls == 0 && linked != "":
+		r.Notes = append(r.Notes, linked)
+	case calls == 0:
+		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, or loads a libcufile by its path")
+	}
+	for _, p := range slices.Sorted(maps.Keys(r.asyncFiles())) {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: requests of batches and streams are counted when they are made, not when they end", p))
+	}
+}
+
+func (r *Report) asyncFiles() map[string]bool {
+	found := map[string]bool{}
+	for _, f := range r.Files {
+		if f.Read.Async+f.Write.Async > 0 {
+			found[f.Path] = true
+		}
+	}
+	return found
+}
