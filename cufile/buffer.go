@@ -57,6 +57,11 @@ func (d *Driver) RegisterBuffer(base gpu.Addr, n uint64) (*Buffer, error) {
 	if err := d.use(); err != nil {
 		return nil, fail(CodeOf(err), err, "")
 	}
+	if faults := d.faults(); faults != nil {
+		if _, err := faults.Before("buffer", memName(base, n), n); err != nil {
+			return nil, fail(codeFor(err), err, "")
+		}
+	}
 	p, err := d.extent(base, 0, n)
 	if err != nil {
 		return nil, fail(codeFor(err), err, "")

@@ -63,7 +63,18 @@ func New(m *machine.Machine, opts ...Option) *Driver {
 	for _, o := range opts {
 		o(d)
 	}
+	if d.faults() != nil {
+		d.leases = nil // reads under a lease would not be seen here
+	}
 	return d
+}
+
+// faults are those of a software machine that a test breaks, usually nil.
+func (d *Driver) faults() machine.Faults {
+	if d.m == nil {
+		return nil
+	}
+	return d.m.Faults
 }
 
 // Open returns a driver that has been opened once.

@@ -60,5 +60,14 @@ func codeFor(err error) Code {
 	if _, ok := errors.AsType[gpu.Code](err); ok {
 		return CUDADriverError
 	}
+	if e, ok := errors.AsType[injected](err); ok && e.CuFile() != 0 {
+		return Code(e.CuFile())
+	}
 	return IOError
+}
+
+// injected is a failure that a test asked for.
+type injected interface {
+	error
+	CuFile() int32 // the code; 0 if an errno was asked for
 }

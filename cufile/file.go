@@ -100,6 +100,12 @@ func (d *Driver) register(fd int, called string) (*File, error) {
 	if called != "" && nameless(st.Name) {
 		st.Name = called
 	}
+	if faults := d.faults(); faults != nil {
+		if _, err := faults.Before("register", st.Name, 0); err != nil {
+			st.Close()
+			return nil, fail(st.Name, codeFor(err), err, "")
+		}
+	}
 	if d.config.ODirect {
 		st.ForceDirect()
 	}

@@ -144,6 +144,11 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
 	}
+	if faults := f.drv.faults(); faults != nil {
+		if mem.Len, err = faults.Before(dir.String(), f.Name(), mem.Len); err != nil {
+			return f.fail(dir, mem, codeFor(err), err)
+		}
+	}
 	b.ops = append(b.ops, ladder.Op{Dir: dir, Src: f.src, Off: off, Mem: mem})
 	if mem.Len == 0 {
 		return nil

@@ -25,6 +25,7 @@ import (
 	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/fault"
 )
 
 // A Machine is the devices of a process.
@@ -40,8 +41,19 @@ type Machine struct {
 	// rdma/ibverbs finds them.
 	RDMA rdma.Provider
 
+	// Faults, if not nil, breaks a software machine on schedule: CULVERT_FAULT, or
+	// package softtest.
+	Faults Faults
+
 	//lint:ignore U1000 internal/dev reads it
 	seam // the operating system: device nodes, /proc and /sys
+}
+
+// Faults is asked before cuFile moves n bytes from or to a file, or registers it or a
+// buffer ("read", "write", "register", "buffer"). The call moves no more than limit bytes,
+// and fails with err if it is not nil.
+type Faults interface {
+	Before(call, object string, n uint64) (limit uint64, err error)
 }
 
 // seam is embedded unexported, so that users do not see an internal type.
@@ -67,8 +79,11 @@ const (
 
 // Open opens the machine that the environment selects.
 func Open() (*Machine, error) {
-	kind := cmp.Or(env.Get("CULVERT_MACHINE"), Auto)
-	return OpenAs(kind)
+	m, err := OpenAs(cmp.Or(env.Get("CULVERT_MACHINE"), Auto))
+	if err == nil && !m.Soft && env.Get("CULVERT_FAULT") != "" {
+		return nil, &SettingError{"CULVERT_FAULT", errors.New("only the software machine can be broken (fix: CULVERT_MACHINE=soft)")}
+	}
+	return m, err
 }
 
 // OpenAs opens a machine: Auto, Real or Soft.
@@ -132,7 +147,35 @@ func openSoft(why string) (*Machine, error) {
 	if err != nil && text != "" {
 		err = &SettingError{"CULVERT_SOFT=" + text, err}
 	}
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	if err := m.inject(env.Get("CULVERT_FAULT")); err != nil {
+		return nil, &SettingError{"CULVERT_FAULT", errors.Join(err, m.Close())}
+	}
+	return m, nil
+}
+
+// inject breaks a software machine as a specification says. Under "culvert run" the
+// counts go to the directory of the run.
+func (m *Machine) inject(text string) error {
+	if text == "" {
+		return nil
+	}
+	specs, err := fault.Parse(text)
+	if err != nil {
+		return err
+	}
+	s, ok := soft.Of(m.GPU)
+	if !ok {
+		return errors.New("not a software machine")
+	}
+	i := fault.New(s, specs)
+	m.Faults = i
+	if dir := env.Get("CULVERT_RUN_DIR"); dir != "" {
+		return i.Journal(dir)
+	}
+	return nil
 }
 
 // Kind is the kind of the machine, for receipts.

@@ -81,6 +81,12 @@ func (m *Machine) Lie(l *nvme.Liar) {
 	}
 }
 
+// FailNext has the drive under nvidia-fs report an unrecovered media error for its next
+// command, and then calls hit. It returns false before nvidia-fs has used the drive.
+func (m *Machine) FailNext(hit func()) bool {
+	return m.storage != nil && m.storage.FailNext(hit)
+}
+
 // Drives returns the machine's drives in the order in which they were added.
 func (m *Machine) Drives() []*nvme.Controller {
 	m.mu.Lock()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/fault"
 )
 
 // New builds a software machine for a test. When the test ends it closes the machine,
@@ -36,6 +37,21 @@ func New(t testing.TB, cfg soft.Config) *machine.Machine {
 		}
 	})
 	return m
+}
+
+// Break breaks the machine on schedule, as package soft/fault's specifications say:
+// "errno=EIO,call=read,nth=3". The faults end with the test. The result lists those that
+// came about.
+func Break(t testing.TB, m *machine.Machine, spec string) (fired func() []string) {
+	t.Helper()
+	specs, err := fault.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := fault.New(Of(t, m), specs)
+	m.Faults = i
+	t.Cleanup(func() { m.Faults = nil })
+	return i.Fired
 }
 
 // Of returns the devices of a machine that New built.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft/fault"
 )
 
 // The exit statuses of a program that could not be run are the shell's.
@@ -36,6 +37,7 @@ type runOptions struct {
 	library string
 	report  string
 	json    bool
+	fault   string
 }
 
 func newRun() *cobra.Command {
@@ -60,6 +62,9 @@ and why not better ones, and errors with their meaning. It counts what forked an
 executed processes do, too, and survives _exit and SIGKILL. --observe leaves the
 work to NVIDIA's libcufile.
 
+--fault breaks the software machine: calls fail, storage is slow, drives and GPUs
+die. docs/testing.md lists the kinds. The report lists the faults that came about.
+
 EXIT STATUS
   that of the program, 128 plus the signal that ended a watched one; 126 if it cannot be run, 127 if it is not found,
   1 if the libraries are missing, 2 for an invalid command line`,
@@ -67,7 +72,8 @@ EXIT STATUS
   CULVERT_MACHINE=soft culvert run -- python3 -m pytest tests/
   CULVERT_LOG=errors culvert run -- ./program
   culvert run --report report.txt -- ./program
-  culvert run --observe --json -- python3 train.py`,
+  culvert run --observe --json -- python3 train.py
+  culvert run --fault 'errno=EIO,call=read,file=*.bin,nth=3' -- ./program`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error { return o.run(a, cmd.ErrOrStderr()) },
 	}
@@ -76,13 +82,14 @@ EXIT STATUS
 	cmd.Flags().StringVar(&o.library, "libcufile", "", "NVIDIA's libcufile, if it is not in the usual places")
 	cmd.Flags().StringVar(&o.report, "report", "", "file for the report (default standard error, if the program is watched)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "make the report JSON")
+	cmd.Flags().StringVar(&o.fault, "fault", "", "faults of the software machine, or @FILE with them: errno=EIO,call=read,nth=3")
 	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are the program's
 	return cmd
 }
 
 // watches reports whether this process waits for the program, to report.
 func (o *runOptions) watches() bool {
-	return o.observe || o.json || o.report != "" || o.engine != engineCulvert
+	return o.observe || o.json || o.report != "" || o.fault != "" || o.engine != engineCulvert
 }
 
 func (o *runOptions) check() error {
@@ -91,6 +98,11 @@ func (o *runOptions) check() error {
 	}
 	if o.engine != engineCulvert && o.engine != engineNVIDIA {
 		return usageError{fmt.Errorf("--engine %s: must be culvert or nvidia", o.engine)}
+	}
+	if o.fault != "" {
+		if _, err := fault.Parse(o.fault); err != nil {
+			return usageError{fmt.Errorf("--fault: %w", err)}
+		}
 	}
 	if o.library != "" && o.engine != engineNVIDIA {
 		return usageError{errors.New("--libcufile names the library of --observe")}
@@ -115,6 +127,9 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	m, err := machine.Open()
 	if err != nil {
 		return err
+	}
+	if o.fault != "" && (!m.Soft || o.engine != engineCulvert) {
+		return errors.New("--fault breaks the software machine only (fix: CULVERT_MACHINE=soft, and --engine culvert)")
 	}
 	libs := libraries(dir, m.Soft, o.watches())
 	if err := checkLibraries(libs, dir, m.Soft); err != nil {

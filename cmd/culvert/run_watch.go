@@ -35,6 +35,9 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, stderr i
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(records)) }()
 	env = append(env, "CULVERT_RUN_DIR="+records, "CULVERT_WATCHED="+library)
+	if o.fault != "" {
+		env = append(env, "CULVERT_FAULT="+o.fault)
+	}
 
 	collected := watch.Collect(records, pollInterval)
 	report := &watch.Report{Program: argv, Engine: o.engine, Library: library}

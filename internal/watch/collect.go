@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -86,19 +88,30 @@ func (c *Collector) Report(r *Report, linked string) error {
 	return nil
 }
 
-// faults are the lines that processes wrote about faults that came about.
+// faults are the faults that came about in all processes, with their number. A process
+// keeps a line for each: its text and its count.
 func faults(dir string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.faults"))
 	if err != nil {
 		return nil, err
 	}
-	var lines []string
+	counts := map[string]int64{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, strings.FieldsFunc(string(text), func(c rune) bool { return c == '\n' })...)
+		for line := range strings.Lines(string(text)) {
+			spec, count, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			n, _ := strconv.ParseInt(strings.TrimSpace(count), 10, 64) // 0 in a line that is being written
+			counts[spec] += n
+		}
 	}
-	return lines, nil
+	var list []string
+	for spec, n := range counts {
+		if n > 0 {
+			list = append(list, fmt.Sprintf("%s: %d times", spec, n))
+		}
+	}
+	return list, nil
 }

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 	save(t, dir, "10.0.record", encode(t, example(-10, "/data/a")))
 	save(t, dir, "11.0.record", encode(t, example(-11, "/data/a")))
 	save(t, dir, "12.0.record", make([]byte, 100)) // being made
-	save(t, dir, "10.0.faults", []byte("errno on /data/a: 1 times\n"))
+	save(t, dir, "10.0.faults", []byte("errno=EIO\t   1\nunplug\t   0\n"))
 	c := Collect(dir, time.Hour)
 	s := &stats.Snapshot{Routes: []string{"none", "ring", "nvfs"}, Files: []stats.FileSnapshot{{Name: "/data/a"}}}
 	s.Files[0].Totals.Bytes[0][1], s.Files[0].Totals.Bytes[0][2], s.Files[0].Totals.Host = 2<<20, 4<<20, 2<<20
@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
   error 5 EIO: input/output error, 2 times
 failed calls
   cuFileRead  5  EIO: input/output error  2 times
-fault: errno on /data/a: 1 times
+fault: errno=EIO: 1 times
 `
 	if got := r.String(); got != want {
 		t.Errorf("report:\n%s\nwant:\n%s", got, want)

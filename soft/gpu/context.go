@@ -66,6 +66,20 @@ func (c *context) lose(code gpu.Code, detail string) {
 	}
 }
 
+// Lose has all GPUs fail as after an error of a kernel.
+func (d *Driver) Lose(code gpu.Code, detail string) {
+	d.ctxMu.Lock()
+	defer d.ctxMu.Unlock()
+	for _, g := range d.gpus {
+		if g.lost == nil {
+			g.lost = &loss{code, detail}
+		}
+	}
+	for c := range d.contexts {
+		c.end(c.card.lost)
+	}
+}
+
 // end sets the error of the context, unless it has one.
 func (c *context) end(l *loss) {
 	c.lost.CompareAndSwap(nil, l)

@@ -53,6 +53,10 @@ type Liar struct {
 	// Blocks is how many blocks of a transfer are wrong, at a place that the seed
 	// decides; 0 means all.
 	Blocks int
+	// Most is how many lies there are at most; 0 means any number.
+	Most uint64
+	// Notify, if not nil, is called for each lie.
+	Notify func()
 
 	asked, told atomic.Uint64
 }
@@ -100,7 +104,13 @@ func (l *Liar) pick() (lie Lie, dice uint64, ok bool) {
 	if dice%l.OneIn != 0 {
 		return 0, 0, false
 	}
-	l.told.Add(1)
+	if n := l.told.Add(1); l.Most > 0 && n > l.Most {
+		l.told.Add(^uint64(0))
+		return 0, 0, false
+	}
+	if l.Notify != nil {
+		l.Notify()
+	}
 	dice = mix(dice, 0)
 	if len(l.Lies) == 0 {
 		return Lie(dice % uint64(numLies)), dice >> 8, true

@@ -59,6 +59,8 @@ var ops = map[string]func(*API, context.Context, []byte) (any, error){
 	"attach":      answer((*API).attach),
 	"tensors":     answer((*API).tensors),
 	"machine":     answer((*API).describeMachine),
+	"break":       answer((*API).breakMachine),
+	"fired":       answer((*API).fired),
 }
 
 // answer decodes the request of an operation.

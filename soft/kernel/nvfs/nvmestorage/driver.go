@@ -108,6 +108,28 @@ func (d *Driver) Lie(l *nvme.Liar) {
 	}
 }
 
+// FailNext has the drive report an unrecovered media error for its next command, and then
+// calls hit. It returns false if there is no drive.
+func (d *Driver) FailNext(hit func()) bool {
+	const unrecovered, phase = 0x281 << 17, 1<<17 - 1
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.ctrl == nil {
+		return false
+	}
+	ctrl := d.ctrl
+	var once sync.Once
+	ctrl.Tamper(func(c nvme.Completion) []nvme.Completion {
+		once.Do(func() {
+			c.DW3 = c.DW3&phase | unrecovered
+			ctrl.Tamper(nil)
+			hit()
+		})
+		return []nvme.Completion{c}
+	})
+	return true
+}
+
 // use returns the controller with mu held for reading.
 func (d *Driver) use() (*controller, error) {
 	d.mu.RLock()

@@ -1,0 +1,84 @@
+"""Faults of the software machine, in Python."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+from support import ROOT, Case, random_tensors, write_raw
+
+import culvert
+from culvert import testing
+
+
+class Faults(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = str(self.dir / "model.safetensors")
+        write_raw(self.model, random_tensors(1, 20))
+
+    def load(self):
+        return culvert.load_file(self.model, device="cuda:0")
+
+    def test_errno(self):
+        with testing.faults("errno=EIO,call=read,file=*.safetensors") as broken:
+            with self.assertRaisesRegex(Exception, "input/output error"):
+                self.load()
+            self.assertRegex(broken.fired()[0], r"^errno=EIO,.*: [0-9]+ times$")
+        self.load()
+
+    def test_code(self):
+        with testing.faults("code=5027,call=register"):
+            with self.assertRaisesRegex(Exception, "5027"):
+                self.load()
+        self.load()
+
+    def test_nothing(self):
+        with testing.faults("errno=EIO,file=other*") as broken:
+            self.load()
+            self.assertEqual(broken.fired(), [])
+
+    def test_slow_and_short(self):
+        with testing.faults("slow=1ms,nth=1") as broken:
+            self.load()
+            self.assertEqual(len(broken.fired()), 1)
+        with testing.faults("short=16,nth=1") as broken:
+            self.load()  # reads the rest with the next call
+            self.assertEqual(len(broken.fired()), 1)
+
+    def test_mistakes(self):
+        with self.assertRaisesRegex(Exception, "unknown kind"):
+            testing.Faults()("explode")
+
+    def test_dead_gpu(self):
+        """A dead GPU stays dead, so a process of its own dies with it."""
+        program = (
+            "import culvert, sys\nfrom culvert import testing\n"
+            "testing.Faults()('sticky=700')\n"
+            "try:\n  for i in range(2): culvert.load_file(sys.argv[1], device='cuda:0')\n"
+            "except Exception as e: print('dead:', e)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program, self.model], capture_output=True, text=True, env=dict(os.environ))
+        self.assertIn("dead:", done.stdout, done.stderr)
+
+    @unittest.skipUnless(importlib.util.find_spec("pytest"), "needs pytest")
+    def test_plugin(self):
+        (self.dir / "test_it.py").write_text(
+            "import culvert, pytest\n"
+            "def test_first(culvert_faults):\n"
+            "    culvert_faults('errno=EIO,call=read')\n"
+            f"    with pytest.raises(Exception): culvert.load_file({self.model!r}, device='cuda:0')\n"
+            "    assert culvert_faults.fired()\n"
+            "def test_second():\n"
+            f"    culvert.load_file({self.model!r}, device='cuda:0')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "culvert.pytest_plugin", "-p", "no:cacheprovider", str(self.dir)],
+            capture_output=True, text=True, cwd=ROOT, env=dict(os.environ),
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
