@@ -32,6 +32,7 @@ type Drive struct {
 	CMB    int     // controller memory buffer in MiB: memory on the drive for peer-to-peer DMA
 	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch above it
 	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" means a raw drive
+	Remote bool    // the file system reaches it over RDMA: the kernel's NVMe host and target, on the first network card
 	Faults []Fault // medium errors
 	LogTo  string  // id of the drive that receives a record of all writes to this one (package crash)
 }
@@ -85,6 +86,9 @@ func (g Guest) Validate() error {
 			return fmt.Errorf("drive %s: duplicate id", d.ID)
 		}
 		seen[d.ID] = true
+		if d.Remote && (g.NICs == 0 || d.FS == "") {
+			return fmt.Errorf("drive %s: a remote one needs a file system and a network card", d.ID)
+		}
 		if err := d.validate(); err != nil {
 			return fmt.Errorf("drive %s: %w", d.ID, err)
 		}
@@ -127,7 +131,7 @@ func (g Guest) mounts() []job.Mount {
 	var ms []job.Mount
 	for _, d := range g.Drives {
 		if d.FS != "" {
-			ms = append(ms, job.Mount{Drive: d.ID, FS: d.FS, Sector: d.Sector})
+			ms = append(ms, job.Mount{Drive: d.ID, FS: d.FS, Sector: d.Sector, Remote: d.Remote})
 		}
 	}
 	return ms
@@ -149,9 +153,13 @@ func (g Guest) modules() []string {
 	if g.NICs > 0 {
 		ms = append(ms, "virtio_net")
 	}
-	if g.Verbs {
+	remote := slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.Remote })
+	if g.Verbs || remote {
 		// The first is needed by the second, which does not say so.
 		ms = append(ms, "crc32_generic", "rdma_rxe", "ib_uverbs")
+	}
+	if remote {
+		ms = append(ms, "nvmet_rdma", "nvme_rdma")
 	}
 	if g.IOMMU {
 		ms = append(ms, "vfio_iommu_type1", "vfio_pci")

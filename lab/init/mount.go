@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,9 @@ func mountShare(s job.Share) error {
 // job.MountRoot. After a power cut it only mounts it, and the file system recovers.
 func mountDrive(m job.Mount, fresh bool) error {
 	dev, err := waitDisk(m.Drive)
+	if err == nil && m.Remote {
+		dev, err = overRDMA(m.Drive, dev)
+	}
 	if err != nil {
 		return err
 	}
@@ -85,6 +89,28 @@ func mountDrive(m job.Mount, fresh bool) error {
 	return nil
 }
 
+// overRDMA lets the kernel's NVMe target offer a drive on software RoCE and its host
+// connect to it, and returns the drive of the host. One guest has one such drive.
+func overRDMA(id, dev string) (string, error) {
+	const device = "eth0"
+	at := netip.MustParseAddrPort("10.0.0.1:4420")
+	nqn := "nqn.2026-01.io.culvert:" + id
+	err := inside.SetAddress(device, netip.PrefixFrom(at.Addr(), 24))
+	if err == nil {
+		err = inside.AddRXE("rxe0", device)
+	}
+	if err == nil {
+		err = inside.ExportNVMe(nqn, dev, at)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := inside.ConnectNVMe(nqn, at); err != nil {
+		return "", err
+	}
+	return waitFor(func() (string, error) { return inside.RemoteDisk(nqn) })
+}
+
 func mkfs(m job.Mount, dev string) error {
 	args := []string{"-q", "-f", "-K", "-s", fmt.Sprintf("size=%d", m.Sector), dev}
 	if m.FS == "ext4" {
@@ -103,8 +129,12 @@ const driveTimeout = 3 * time.Minute
 
 // waitDisk polls for a drive: the kernel probes drives in the background.
 func waitDisk(id string) (string, error) {
+	return waitFor(func() (string, error) { return inside.Disk(id) })
+}
+
+func waitFor(disk func() (string, error)) (string, error) {
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		dev, err := inside.Disk(id)
+		dev, err := disk()
 		if err == nil {
 			if _, err = os.Stat(dev); err == nil {
 				return dev, nil

@@ -64,16 +64,25 @@ func Disk(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	entries, err := os.ReadDir(ctrl)
+	dev, err := namespaceIn(ctrl)
 	if err != nil {
 		return "", fmt.Errorf("drive %s: %w", id, err)
+	}
+	return dev, nil
+}
+
+// namespaceIn is the block device in a directory of sysfs.
+func namespaceIn(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
 	}
 	for _, e := range entries {
 		if namespaceName.MatchString(e.Name()) {
 			return "/dev/" + e.Name(), nil
 		}
 	}
-	return "", fmt.Errorf("drive %s: %s has no namespace yet: %w", id, ctrl, os.ErrNotExist)
+	return "", fmt.Errorf("%s has no namespace yet: %w", dir, os.ErrNotExist)
 }
 
 // PCI returns the sysfs directory of a drive's PCI function.

@@ -32,3 +32,26 @@ func ExportNVMe(nqn, disk string, at netip.AddrPort) error {
 func put(dir, name, value string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
 }
+
+// ConnectNVMe makes the kernel's NVMe host connect to a subsystem over RDMA.
+func ConnectNVMe(nqn string, at netip.AddrPort) error {
+	f, err := os.OpenFile("/dev/nvme-fabrics", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", nqn, err)
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "transport=rdma,traddr=%v,trsvcid=%d,nqn=%s", at.Addr(), at.Port(), nqn); err != nil {
+		return fmt.Errorf("connect to %s: %w", nqn, err)
+	}
+	return nil
+}
+
+// RemoteDisk returns the block device of the only namespace of a subsystem that the
+// kernel's NVMe host is connected to.
+func RemoteDisk(nqn string) (string, error) {
+	subsystem, err := find("/sys/class/nvme-subsystem/*/subsysnqn", nqn)
+	if err != nil {
+		return "", err
+	}
+	return namespaceIn(subsystem)
+}

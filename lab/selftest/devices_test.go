@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/lab/inside"
@@ -52,4 +53,37 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
+}
+
+// TestRemoteDrive checks that the file system's bytes cross RDMA.
+func TestRemoteDrive(t *testing.T) {
+	inside.Wanted(t, "CULVERT_WANT_REMOTE")
+	dev, err := inside.RemoteDisk("nqn.2026-01.io.culvert:" + drive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(mounts), dev+" "+inside.Dir(drive)+" ") {
+		t.Errorf("%s is not mounted at %s:\n%s", dev, inside.Dir(drive), mounts)
+	}
+	const counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
+	before := number(t, counter)
+	const packets = 64
+	f, err := os.Create(filepath.Join(inside.Dir(drive), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, packets*4096)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, counter) - before; n < packets {
+		t.Errorf("the device sent %d packets for %d times 4096 bytes", n, packets)
+	}
 }

@@ -288,7 +288,8 @@ func onPeerMemory() Suite {
 }
 
 // verbs runs the conformance suite of verbs on the kernel's software RoCE, and two hosts
-// of which one loses its power.
+// of which one loses its power; then NVMe over RDMA, with the kernel's target and our host,
+// and with the kernel's target and host under the cuFile tests.
 func verbs() []Suite {
 	return []Suite{{
 		Name:    "verbs",
@@ -305,5 +306,17 @@ func verbs() []Suite {
 		Package: module + "/nvme/fabrics", Run: "^TestLab", Min: 1,
 		Guest: lab.Guest{NICs: 1, Verbs: true, Drives: []lab.Drive{{ID: "raw", Size: 64 << 20}}, Modules: []string{"rdma_ucm", "nvmet_rdma"}},
 		Env:   []string{"CULVERT_WANT_FABRICS=1"},
+	}, {
+		Name:    "remote",
+		Package: selftest, Run: "^TestRemoteDrive$", Min: 1,
+		Guest: lab.Guest{NICs: 1, Drives: []lab.Drive{{ID: "nv0", FS: "xfs", Remote: true}}},
+		Env:   []string{"CULVERT_WANT_REMOTE=1"},
+	}, {
+		Name:    "cufile/rdma",
+		Package: module + "/cufile", Short: true, Min: 8,
+		// The others pass, too, and depend less on what is below the file system.
+		Run: only("TestRoutesAgree", "TestWritesAgree", "TestODirect", "TestCancelledReadStops", "TestBatchMixes",
+			"TestDirectOnlyRefusesStagedRoutes", "TestReceiptNamesWhatWasDeclined", "TestShrinkingFile"),
+		Guest: lab.Guest{Memory: 2048, NICs: 1, Drives: []lab.Drive{{ID: "nv0", FS: "xfs", Remote: true}}},
 	}}
 }

@@ -51,6 +51,7 @@ type Mount struct {
 	Drive  string // the drive's id, which is its serial number
 	FS     string // "ext4" or "xfs"
 	Sector int    // logical sector size that the file system is made for
+	Remote bool   // over RDMA, from the kernel's NVMe target to its host
 }
 
 // A Share is a directory of the host, mounted read-only at the same path.
