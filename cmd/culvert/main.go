@@ -157,7 +157,18 @@ func newHelp(root *cobra.Command) *cobra.Command {
 
 // run adapts a command's function to cobra.
 func run(f func(ctx context.Context, a []string, out io.Writer) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, a []string) error { return f(cmd.Context(), a, cmd.OutOrStdout()) }
+	return func(cmd *cobra.Command, a []string) error {
+		out := &counted{w: cmd.OutOrStdout()}
+		asJSON, _ := cmd.Flags().GetBool("json")
+		if !asJSON && human.ASCII() {
+			out.w = human.PlainWriter(out.w)
+		}
+		err := f(cmd.Context(), a, out)
+		if err != nil && asJSON && out.n == 0 { // what reads JSON gets the failure as JSON
+			err = errors.Join(err, writeJSON(out, newFailure(err)))
+		}
+		return err
+	}
 }
 
 // noCommand rejects a word that is not a command of cmd.

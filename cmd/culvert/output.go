@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/route"
 )
 
 // An output keeps the first write error, so that a full disk is not reported as
@@ -30,6 +31,36 @@ func (o *output) Write(p []byte) (int, error) {
 		o.gone()
 	}
 	return n, err
+}
+
+// counted counts what was written.
+type counted struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// A failure is printed by commands with --json that fail before they have a result.
+type failure struct {
+	Error    string           `json:"error"`
+	Status   int              `json:"exit_status"`
+	Declined []*route.Decline `json:"declined,omitempty"` // if a required route is not available
+}
+
+func newFailure(err error) failure {
+	f := failure{Error: err.Error(), Status: statusOf(err)}
+	if code, ok := errors.AsType[exitStatus](err); ok {
+		f.Status = int(code)
+	}
+	if required, ok := errors.AsType[*route.RequireError](err); ok {
+		f.Declined = required.Declined
+	}
+	return f
 }
 
 // show prints a result as JSON or as text.

@@ -94,13 +94,14 @@ func (s *copyState) find(path string) int {
 }
 
 // render returns the lines to show at a time.
-func (s *copyState) render(now time.Time) []string {
+func (s *copyState) render(now time.Time, width int) []string {
 	elapsed := now.Sub(s.start)
 	bytes := s.bytes
 	for _, a := range s.active {
 		bytes += a.done
 	}
 	lines := []string{
+		human.Bar(bytes, s.total, min(width-1, 60)),
 		fmt.Sprintf("Transferred: %s / %s, %s", human.Size(bytes), human.Size(s.total), human.Pace(bytes, s.total, bytes-s.before, elapsed)),
 		fmt.Sprintf("Files:       %d / %d, %d%%", s.files, s.of, human.Percent(int64(s.files), int64(s.of))),
 		fmt.Sprintf("Elapsed:     %s", elapsed.Round(time.Second/10)),

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -19,6 +20,7 @@ func TestProgressPicture(t *testing.T) {
 		},
 	}
 	want := []string{
+		"█████████████░░░░░░░░░░░░░░░░░░░░░░░░░░",
 		"Transferred: 3.5 GiB / 10.0 GiB, 35%, 1.342GB/s, ETA 5s",
 		"Files:       3 / 12, 25%",
 		"Elapsed:     2s",
@@ -26,10 +28,15 @@ func TestProgressPicture(t *testing.T) {
 		" * tokenizer.json: 100 B, 0%, 0B/s, ETA -",
 		" * empty: 0 B, 100%, 0B/s, ETA -",
 	}
-	if d := cmp.Diff(want, s.render(start.Add(2*time.Second))); d != "" {
+	if d := cmp.Diff(want, s.render(start.Add(2*time.Second), 40)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if !strings.Contains((&copyState{start: start}).render(start)[0], "0 B / 0 B, 100%, 0B/s, ETA -") {
+	for width, bar := range map[int]int{1: 0, 80: 60, 200: 60} {
+		if got := utf8.RuneCountInString(s.render(start, width)[0]); got != bar {
+			t.Errorf("the bar has %d of %d columns", got, width)
+		}
+	}
+	if !strings.Contains((&copyState{start: start}).render(start, 80)[1], "0 B / 0 B, 100%, 0B/s, ETA -") {
 		t.Error("nothing at all is not shown as such")
 	}
 }

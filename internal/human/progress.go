@@ -43,15 +43,19 @@ func NewDisplay(f *os.File) Display {
 func (d *Display) Terminal() bool { return d.size != nil }
 
 // Draw replaces the lines on the screen, at most ten times a second.
-func (d *Display) Draw(render func(now time.Time) []string) {
+func (d *Display) Draw(render func(now time.Time, width int) []string) {
 	if d.size == nil || d.now().Sub(d.drawn) < time.Second/10 {
 		return
 	}
 	d.drawn = d.now()
 	width, height := d.size()
-	lines := fit(render(d.drawn), width, height)
+	lines := fit(render(d.drawn, width), width, height)
 	d.Erase()
-	fmt.Fprint(d.w, strings.Join(lines, "\n")+"\n")
+	text := strings.Join(lines, "\n") + "\n"
+	if ASCII() {
+		text = Plain(text)
+	}
+	fmt.Fprint(d.w, text)
 	d.lines = len(lines)
 }
 
@@ -106,14 +110,18 @@ func newMeter(d Display) *Meter {
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	render := func(now time.Time) []string {
-		return []string{fmt.Sprintf("%s of %s, %s", Size(done), Size(total), Pace(done, total, done, now.Sub(m.start)))}
+	render := func(now time.Time, width int) []string {
+		line := fmt.Sprintf("%s of %s, %s", Size(done), Size(total), Pace(done, total, done, now.Sub(m.start)))
+		if room := min(width-len(line)-2, barWidth); room >= 8 {
+			line = Bar(done, total, room) + " " + line
+		}
+		return []string{line}
 	}
 	if m.display.Terminal() {
 		m.display.Draw(render)
 	} else if now := m.display.now(); now.Sub(m.logged) >= 10*time.Second {
 		m.logged = now
-		fmt.Fprintln(m.display.w, render(now)[0])
+		fmt.Fprintln(m.display.w, render(now, 0)[0])
 	}
 }
 
@@ -136,6 +144,15 @@ func Pace(done, total, moved int64, took time.Duration) string {
 		rate = float64(moved) / took.Seconds()
 	}
 	return fmt.Sprintf("%d%%, %s, ETA %s", Percent(done, total), Rate(rate), left)
+}
+
+const barWidth = 30
+
+// Bar draws how much of a transfer is done, in that many columns.
+func Bar(done, total int64, width int) string {
+	full := int(int64(width) * Percent(done, total) / 100)
+	full = min(max(full, 0), width)
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
 // Percent is n of total; all of nothing is 100.
