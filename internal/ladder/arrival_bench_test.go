@@ -15,74 +15,97 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// benchProof has the software machine's nvidia-fs read with and without proof of
-// arrival in turn. The ratio is the median time without over that with proof.
-func benchProof(b *testing.B, n uint64) {
-	const size = 16 << 20
-	check := func(err error) {
-		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	m, err := machine.FromSoft(soft.Config{Memory: 64 << 20}, "benchmark")
-	check(err)
-	defer m.Close()
+// A proofBench reads a file by a direct route with and without proof of arrival.
+type proofBench struct {
+	testing.TB
+	with, without *Plan
+	ops           []Op
+	res           []route.Receipt
+	n             uint64
+}
+
+const proofFile = 16 << 20
+
+func newProofBench(t testing.TB, cfg soft.Config, path string, id route.ID, n uint64) *proofBench {
+	b := &proofBench{TB: t, res: make([]route.Receipt, 1), n: n}
+	m, err := machine.FromSoft(cfg, "benchmark")
+	b.check(err)
+	b.Cleanup(func() { m.Close() })
 	device, err := m.GPU.Open(0)
-	check(err)
-	defer device.Close()
-	path := filepath.Join(b.TempDir(), "f")
-	check(os.WriteFile(path, noisy(size, 1), 0o600))
+	b.check(err)
+	b.Cleanup(func() { device.Close() })
+	b.check(os.WriteFile(path, noisy(proofFile, 1), 0o600))
 	file, err := os.Open(path)
-	check(err)
+	b.check(err)
 	defer file.Close()
-	check(file.Sync())
+	b.check(file.Sync())
 	f, err := storage.Adopt(int(file.Fd()))
-	check(err)
-	defer f.Close()
+	b.check(err)
+	b.Cleanup(func() { f.Close() })
 	a, err := device.Alloc(gpu.KindDevice, n, 0)
-	check(err)
+	b.check(err)
 	l := Open(device, dev.Of(m), nil, Settings{})
-	defer l.Close()
+	b.Cleanup(func() { l.Close() })
 	mem := gpu.Span{Base: a, Len: n}
 	l.Register(mem, gpu.KindDevice)
-	defer l.Deregister(mem)
-	with, err := l.Plan(FileSource(f)).Only(route.NVFS)
-	if err != nil {
+	b.Cleanup(func() { l.Deregister(mem) })
+	if b.with, err = l.Plan(FileSource(f)).Only(id); err != nil {
 		b.Skip(err)
 	}
-	without := *with
-	without.prover = nil
-	ops, res := []Op{{Src: FileSource(f), Mem: mem, Kind: gpu.KindDevice, Buf: always{}}}, make([]route.Receipt, 1)
-	read := func(p *Plan, k int) float64 {
-		ops[0].Off = int64(uint64(k*7919)%(size/n)) * int64(n)
-		res[0] = route.Receipt{}
-		start := time.Now()
-		check(p.Run(context.Background(), ops, res))
-		return float64(time.Since(start))
+	believes := *b.with
+	believes.prover = nil
+	b.without = &believes
+	b.ops = []Op{{Src: FileSource(f), Mem: mem, Kind: gpu.KindDevice, Buf: always{}}}
+	for k := range trialTransfers + 1 { // until samples will do
+		b.read(b.with, k)
 	}
-	for k := range 2 * trialTransfers { // until samples will do
-		read(with, k)
-		read(&without, k)
+	return b
+}
+
+func (b *proofBench) check(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
 	}
+}
+
+// read returns the time of a read in nanoseconds.
+func (b *proofBench) read(p *Plan, k int) float64 {
+	b.ops[0].Off = int64(uint64(k*7919)%(proofFile/b.n)) * int64(b.n)
+	b.res[0] = route.Receipt{}
+	start := time.Now()
+	b.check(p.Run(context.Background(), b.ops, b.res))
+	return float64(time.Since(start))
+}
+
+// measure returns median times. It reads in turn, one by one and each first as often:
+// other load is the same for both.
+func (b *proofBench) measure(reads int) (with, without float64) {
 	var ours, base []float64
-	for b.Loop() {
-		// In turn, one by one and each first as often: other load is the same for both.
-		for k := range 1000 {
-			if k%2 == 0 {
-				ours = append(ours, read(with, k))
-			}
-			base = append(base, read(&without, k))
-			if k%2 == 1 {
-				ours = append(ours, read(with, k))
-			}
+	for k := range reads {
+		if k%2 == 0 {
+			ours = append(ours, b.read(b.with, k))
+		}
+		base = append(base, b.read(b.without, k))
+		if k%2 == 1 {
+			ours = append(ours, b.read(b.with, k))
 		}
 	}
-	with50, without50 := median(ours), median(base)
-	b.ReportMetric(without50/with50, "ratio")
-	b.ReportMetric(with50-without50, "proof-ns")
-	b.ReportMetric(with50, "ours-ns")
-	b.ReportMetric(without50, "base-ns")
+	return median(ours), median(base)
+}
+
+// benchProof has the software machine's nvidia-fs read with and without proof of
+// arrival. The ratio is the median time without over that with proof.
+func benchProof(b *testing.B, n uint64) {
+	p := newProofBench(b, soft.Config{Memory: 64 << 20}, filepath.Join(b.TempDir(), "f"), route.NVFS, n)
+	var with, without float64
+	for b.Loop() {
+		with, without = p.measure(2000)
+	}
+	b.ReportMetric(without/with, "ratio")
+	b.ReportMetric(with-without, "proof-ns")
+	b.ReportMetric(with, "ours-ns")
+	b.ReportMetric(without, "base-ns")
 }
 
 func BenchmarkProof4K(b *testing.B)  { benchProof(b, 4<<10) }

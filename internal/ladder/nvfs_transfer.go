@@ -35,7 +35,7 @@ func (r *nvfsRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) (err
 		// kinds, a checksum of the shadow buffer. The next route knows whether the drive failed.
 		d := decline(route.NVFS, "input/output", err.Error(), "")
 		passOn(ops, d)
-		return &RejectedError{d, err}
+		err = &RejectedError{d, err}
 	}
 	return err
 }

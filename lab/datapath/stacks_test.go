@@ -1,8 +1,10 @@
 package datapath
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +85,13 @@ func TestStacks(t *testing.T) {
 		}},
 		{"ext4 on loop", func(t *testing.T) built {
 			return built{filepath.Join(formatted(t, looped(t)), "f"), "(virtual device loop) reads and writes a file"}
+		}},
+		{"btrfs", func(t *testing.T) built {
+			return built{filepath.Join(btrfs(t, a), "f"), "btrfs (file system) checks checksums"}
+		}},
+		{"btrfs on linear", func(t *testing.T) built {
+			d := mapped(t, target{2 * sectors, "linear", a + " 0"})
+			return built{filepath.Join(btrfs(t, d), "f"), "btrfs (file system) checks checksums"}
 		}},
 		{"loop", func(t *testing.T) built { return built{looped(t), "(virtual device loop)"} }},
 		{"overlay", func(t *testing.T) built { return built{filepath.Join(overlaid(t, inside.Dir(withFS)), "f"), ""} }},
@@ -223,6 +232,35 @@ func formatted(t *testing.T, device string) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	mount(t, device, dir, "ext4", "noinit_itable")
+	return dir
+}
+
+// btrfs mounts an empty btrfs of 20 MiB. Its image was made by "mkfs.btrfs -M": the guest
+// has no such program. It skips the test if the kernel does not have the file system.
+func btrfs(t *testing.T, device string) string {
+	t.Helper()
+	image, err := os.Open(filepath.Join("testdata", "btrfs.img.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	z, err := gzip.NewReader(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, err := os.OpenFile(device, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(disk, z)
+	if err := errors.Join(err, disk.Sync(), disk.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if known, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(known), "\tbtrfs\n") {
+		t.Skip("needs a kernel with btrfs: ", err)
+	}
+	mount(t, device, dir, "btrfs", "")
 	return dir
 }
 

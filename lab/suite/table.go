@@ -13,6 +13,7 @@ const (
 	module   = "github.com/culvert-io/culvert"
 	selftest = module + "/lab/selftest" // of the lab itself
 	datapath = module + "/lab/datapath" // of the project, on drives that fail
+	ladder   = module + "/internal/ladder"
 )
 
 // All returns the table.
@@ -225,7 +226,9 @@ func datapaths() (ss []Suite) {
 	p2pdma := on(peer(), "^TestPeerRoute", 4)
 	p2pdma.Name = "p2pdma"
 	p2pdma.Env = append(p2pdma.Env, withoutNVFS)
-	return append(ss, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory())
+	proof := peer()
+	proof.Name, proof.Package, proof.Run, proof.Min = "p2pdma/proof", ladder, "^TestLabProofCost$", 1
+	return append(ss, proof, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory())
 }
 
 // stacks has raw drives, from which tests build block stacks.
@@ -238,7 +241,7 @@ func stacks() Suite {
 			{ID: "raw1", Size: 64 << 20},
 			{ID: "raw2", Size: 64 << 20},
 			{ID: "raw3", Size: 64 << 20},
-		}, Modules: []string{"loop", "dm_mod", "dm_delay", "dm_flakey", "dm_crypt", "aes_generic", "ecb", "xts", "md_mod", "raid0", "raid1", "raid456"}},
+		}, Modules: []string{"loop", "dm_mod", "dm_delay", "dm_flakey", "dm_crypt", "aes_generic", "ecb", "xts", "md_mod", "raid0", "raid1", "raid456", "btrfs"}},
 		Env: []string{"CULVERT_WANT_STACKS=1", withoutNVFS},
 	}
 }

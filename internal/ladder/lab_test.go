@@ -1,0 +1,27 @@
+package ladder
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/culvert-io/culvert/lab/inside"
+	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
+)
+
+// TestLabProofCost reports what proof of arrival costs on the kernel's peer-to-peer DMA:
+// GPU memory is that of an NVMe drive, and a drive below the same switch is read. The
+// guest is emulated, so the times say little and the shares more.
+func TestLabProofCost(t *testing.T) {
+	inside.Wanted(t, "CULVERT_WANT_PEER")
+	dir, err := inside.PCI("cmb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{4 << 10, 64 << 10, 1 << 20} {
+		reads := int(min(100, 24<<20/n)) // 1 MiB takes 60 ms in an emulated guest
+		b := newProofBench(t, soft.Config{Memory: 32 << 20, Peer: filepath.Base(dir)}, filepath.Join(inside.Dir("sibling"), "f"), route.P2PDMA, n)
+		with, without := b.measure(reads)
+		t.Logf("p2pdma, %4d KiB: %.0f µs without proof, %.1f µs for the proof, %.2f %%", n>>10, without/1e3, (with-without)/1e3, 100*(with/without-1))
+	}
+}
