@@ -1,7 +1,10 @@
 package cufile
 
 import (
+	"cmp"
 	"maps"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,23 +15,58 @@ import (
 // the time and registrations are rare, so readers take no lock.
 type bufferTable struct {
 	mu sync.Mutex // serialises writers
-	m  atomic.Pointer[map[gpu.Addr]*Buffer]
+	m  atomic.Pointer[bufferIndex]
+}
+
+// A bufferIndex does not change.
+type bufferIndex struct {
+	at     map[gpu.Addr]*Buffer // by base
+	sorted []*Buffer            // by base
 }
 
 func (t *bufferTable) find(base gpu.Addr) *Buffer {
 	if m := t.m.Load(); m != nil {
-		return (*m)[base]
+		return m.at[base]
 	}
 	return nil
 }
 
-// enter finds the buffer of a span by its base and keeps it registered until its gate
-// is left; nil if there is none.
-func (t *bufferTable) enter(s gpu.Span, shard uint32) *Buffer {
-	b := t.find(s.Base)
-	if b == nil || b.reserved != 0 && b.unmapped(s) || !b.io.Enter(shard) {
+// around finds the buffer on a GPU that contains a span whose base is not a buffer's:
+// programs that register one large buffer pass addresses inside it. It is nil as well if
+// the memory was freed since, because the address may be that of other memory now.
+func (t *bufferTable) around(s gpu.Span) *Buffer {
+	m := t.m.Load()
+	if m == nil || s.Len == 0 || s.Off > math.MaxUint64-uint64(s.Base) {
 		return nil
 	}
+	i, _ := slices.BinarySearchFunc(m.sorted, s.Addr(), func(b *Buffer, a gpu.Addr) int {
+		if b.span.Base <= a {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 {
+		return nil
+	}
+	b := m.sorted[i-1]
+	skip := uint64(s.Addr() - b.span.Base)
+	if !b.kind.OnDevice() || skip >= b.span.Len || s.Len > b.span.Len-skip || b.CheckAllocated(s) != nil {
+		return nil
+	}
+	return b
+}
+
+// enter finds the buffer of a span by its base, or around it, and keeps it registered
+// until its gate is left; nil if there is none. The span is then relative to the buffer.
+func (t *bufferTable) enter(s *gpu.Span, shard uint32) *Buffer {
+	b := t.find(s.Base)
+	if b == nil {
+		b = t.around(*s)
+	}
+	if b == nil || b.reserved != 0 && b.unmapped(*s) || !b.io.Enter(shard) {
+		return nil
+	}
+	s.Base, s.Off = b.span.Base, uint64(s.Addr()-b.span.Base)
 	return b
 }
 
@@ -51,18 +89,17 @@ func (t *bufferTable) remove(b *Buffer) {
 func (t *bufferTable) all() []*Buffer {
 	var list []*Buffer
 	if m := t.m.Load(); m != nil {
-		for _, b := range *m {
-			list = append(list, b)
-		}
+		list = append(list, m.sorted...)
 	}
 	return list
 }
 
 func (t *bufferTable) swap(edit func(map[gpu.Addr]*Buffer)) {
-	next := map[gpu.Addr]*Buffer{}
+	next := &bufferIndex{at: map[gpu.Addr]*Buffer{}}
 	if m := t.m.Load(); m != nil {
-		maps.Copy(next, *m)
+		maps.Copy(next.at, m.at)
 	}
-	edit(next)
-	t.m.Store(&next)
+	edit(next.at)
+	next.sorted = slices.SortedFunc(maps.Values(next.at), func(a, b *Buffer) int { return cmp.Compare(a.span.Base, b.span.Base) })
+	t.m.Store(next)
 }

@@ -139,7 +139,7 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 	if !f.io.Enter(b.shard) {
 		return f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
-	buf := f.drv.buffers.enter(mem, b.shard)
+	buf := f.drv.buffers.enter(&mem, b.shard)
 	b.uses = append(b.uses, inUse{file: f, buf: buf})
 	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
