@@ -18,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/rdma"
+	"github.com/culvert-io/culvert/rdma/ibverbs"
 	"github.com/culvert-io/culvert/rdma/tcp"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/nic"
@@ -44,7 +45,7 @@ type rdmaAccess struct {
 }
 
 func (a *rdmaAccess) flags(f *pflag.FlagSet) {
-	f.StringVar(&a.provider, "provider", "", "what moves the data: tcp or soft (default $"+providerVariable+", or tcp)")
+	f.StringVar(&a.provider, "provider", "", "what moves the data: tcp, ibverbs (a network adapter) or soft (default $"+providerVariable+", or tcp)")
 	f.StringVarP(&a.local, "address", "a", "", "IP address of this host (default 127.0.0.1, or the one that reaches the server)")
 	f.StringVar(&a.tokenFile, "token-file", "", "file with a secret that both ends know")
 	f.StringVar(&a.cert, "tls-cert", "", "file with the certificate of this end (PEM)")
@@ -81,18 +82,21 @@ func (a *rdmaAccess) open(m *machine.Machine, host string) (*rdmaDevice, error) 
 	if !ip.IsLoopback() && len(d.token) == 0 && d.tls == nil {
 		return nil, usageError{fmt.Errorf("address %s is reachable from other hosts: a token or TLS is needed (fix: --token-file FILE)", host)}
 	}
+	device := "" // the first
 	switch name := a.name(); name {
 	case tcp.Name:
 		d.provider, err = tcp.New(tcp.Config{Listen: net.JoinHostPort(host, "0"), Token: d.token, TLS: d.tls})
 	case nic.Name:
 		d.provider, err = softAdapters(m, ip)
+	case ibverbs.Name:
+		d.provider, device, err = adapterAt(ip)
 	default:
-		err = usageError{fmt.Errorf("unknown provider %q (providers: tcp, soft)", name)}
+		err = usageError{fmt.Errorf("unknown provider %q (providers: tcp, ibverbs, soft)", name)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Device, err = d.provider.Open("")
+	d.Device, err = d.provider.Open(device)
 	return d, err
 }
 

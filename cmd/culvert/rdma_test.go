@@ -10,10 +10,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/remote"
+	"github.com/culvert-io/culvert/rdma/ibverbs"
 )
 
 // certificates writes a key and a certificate of 127.0.0.1 that is its own authority.
@@ -89,5 +91,17 @@ func TestRDMAOverTLS(t *testing.T) {
 	}
 	if err := read(rdmaAccess{provider: "tcp"}); err == nil {
 		t.Error("a client without TLS was accepted")
+	}
+}
+
+// TestRDMAProviders names a provider that does not exist, and adapters where there are
+// none.
+func TestRDMAProviders(t *testing.T) {
+	if _, err := (&rdmaAccess{provider: "carrier pigeon"}).open(nil, "127.0.0.1"); err == nil || !strings.Contains(err.Error(), "tcp, ibverbs, soft") {
+		t.Errorf("a provider that does not exist: %v", err)
+	}
+	_, err := (&rdmaAccess{provider: ibverbs.Name}).open(nil, "127.0.0.1")
+	if err == nil || !strings.Contains(err.Error(), "provider ibverbs") || !strings.Contains(err.Error(), "fix:") {
+		t.Errorf("the loopback address has no adapter: %v", err)
 	}
 }

@@ -310,6 +310,11 @@ func verbs() []Suite {
 		Guest: lab.Guest{NICs: 1, Verbs: true, Drives: []lab.Drive{{ID: "raw", Size: 64 << 20}}, Modules: []string{"rdma_ucm", "nvmet_rdma"}},
 		Env:   []string{"CULVERT_WANT_FABRICS=1"},
 	}, {
+		Name:    "rdma",
+		Package: module + "/cmd/culvert", Run: "^TestLabRDMA$", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true},
+		Env:   []string{"CULVERT_WANT_RDMA=1"},
+	}, {
 		Name:    "remote",
 		Package: selftest, Run: "^TestRemoteDrive$", Min: 1,
 		Guest: lab.Guest{NICs: 1, Drives: []lab.Drive{{ID: "nv0", FS: "xfs", Remote: true}}},
