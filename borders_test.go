@@ -107,7 +107,7 @@ var below = map[string][]string{
 	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/object", "route"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
-	"internal/check":      {"gpu", "cufile", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
+	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/rdma"
 )
 
 // A NIC is an RDMA device.
@@ -103,7 +104,7 @@ func lookPorts(root fs.FS, dir string) []Port {
 		p := Port{Number: number, Link: firstLine(root, at+"/link_layer"), Rate: firstLine(root, at+"/rate")}
 		p.State = withoutNumber(firstLine(root, at+"/state"))
 		gids := lookGIDs(root, at)
-		p.GIDs, p.GID = len(gids), chooseGID(gids)
+		p.GIDs, p.GID = len(gids), chooseGID(gids, p.Link)
 		p.Fix = p.fix(withoutNumber(firstLine(root, at+"/phys_state")))
 		list = append(list, p)
 	}
@@ -159,31 +160,27 @@ func lookGIDs(root fs.FS, port string) []GID {
 			Netdev: firstLine(root, path.Join(port, "gid_attrs/ndevs", e.Name())),
 		})
 	}
+	slices.SortFunc(list, func(a, b GID) int { return a.Index - b.Index })
 	return list
 }
 
-// chooseGID picks the GID to use: RoCE v2 before v1, an address that is routed before
-// a link-local one, IPv4 before IPv6, the lowest index.
-func chooseGID(list []GID) *GID {
-	var best *GID
-	most := -1
-	slices.SortFunc(list, func(a, b GID) int { return a.Index - b.Index })
-	for i := range list {
-		g, score := &list[i], 0
+// chooseGID picks the GID that connections use; nil if there is none.
+func chooseGID(list []GID, link string) *GID {
+	layer, table := rdma.LinkEthernet, make([]rdma.GIDEntry, len(list))
+	if link == "InfiniBand" {
+		layer = rdma.LinkInfiniBand
+	}
+	for i, g := range list {
+		table[i] = rdma.GIDEntry{GID: rdma.GIDFrom(g.Addr), Index: i, Type: rdma.GIDRoCEv1}
 		if g.Type == "RoCE v2" {
-			score += 4
-		}
-		if !g.Addr.IsLinkLocalUnicast() {
-			score += 2
-		}
-		if g.Addr.Is4() {
-			score++
-		}
-		if score > most {
-			best, most = g, score
+			table[i].Type = rdma.GIDRoCEv2
 		}
 	}
-	return best
+	choice, err := rdma.ChooseGID(table, layer, rdma.GIDWant{})
+	if err != nil {
+		return nil
+	}
+	return &list[choice.Index]
 }
 
 func (t *text) nics(d *Devices) {
@@ -197,12 +194,7 @@ func (t *text) nics(d *Devices) {
 }
 
 func (t *text) nic(n NIC) {
-	where := cmp.Or(n.PCI, "software device")
-	firmware := ""
-	if n.Firmware != "" {
-		firmware = "firmware " + n.Firmware
-	}
-	t.item(n.Name, "", where, firmware)
+	t.item(n.Name, "", cmp.Or(n.PCI, "software device"), after("firmware ", n.Firmware))
 	for _, p := range n.Ports {
 		t.item(fmt.Sprintf("  port %d", p.Number), p.State, strings.TrimSpace(p.Link+" "+p.Rate), fixText(p.Fix))
 		if g := p.GID; g != nil {

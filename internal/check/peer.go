@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
@@ -94,7 +95,7 @@ func isolation(root fs.FS, a, b string) (verdict, fix string) {
 	kind := firstLine(root, "sys/kernel/iommu_groups/"+x+"/type")
 	other := firstLine(root, "sys/kernel/iommu_groups/"+y+"/type")
 	if kind != "identity" || other != "identity" {
-		return fmt.Sprintf("the IOMMU translates (group %s: %s, group %s: %s): GPUDirect RDMA needs equal addresses", x, named(kind), y, named(other)),
+		return fmt.Sprintf("the IOMMU translates (group %s: %s, group %s: %s): GPUDirect RDMA needs equal addresses", x, cmp.Or(kind, "unknown"), y, cmp.Or(other, "unknown")),
 			"boot with iommu=pt, or with the IOMMU off"
 	}
 	if ports != nil {
@@ -106,13 +107,6 @@ func isolation(root fs.FS, a, b string) (verdict, fix string) {
 
 func disableRedirect(ports []string) string {
 	return "boot with 'pci=disable_acs_redir=" + strings.Join(ports, ";") + "'"
-}
-
-func named(kind string) string {
-	if kind == "" {
-		return "unknown"
-	}
-	return kind
 }
 
 func iommuGroup(root fs.FS, pci string) string {

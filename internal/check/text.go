@@ -63,7 +63,7 @@ func (t *text) devices(d *Devices) {
 	}
 	t.line("nodes")
 	for _, n := range d.Nodes {
-		t.item(n.Path, n.state(), n.For, cmp.Or(n.versionText(), n.Note, fixText(n.Fix)))
+		t.item(n.Path, n.state(), n.For, cmp.Or(after("version ", n.Version), n.Note, fixText(n.Fix)))
 	}
 	t.line("modules")
 	for _, m := range d.Modules {
@@ -86,18 +86,14 @@ func (n *Node) state() string {
 	return "missing"
 }
 
-func (n *Node) versionText() string {
-	if n.Version == "" {
-		return ""
-	}
-	return "version " + n.Version
-}
+func fixText(fix string) string { return after("fix: ", fix) }
 
-func fixText(fix string) string {
-	if fix == "" {
+// after puts a word before a text, unless that is empty.
+func after(word, text string) string {
+	if text == "" {
 		return ""
 	}
-	return "fix: " + fix
+	return word + text
 }
 
 func (t *text) gpu(g GPU) {

@@ -37,16 +37,24 @@ type FileSnapshot struct {
 // Read reads the totals of a process: the segment that the process made, according
 // to the kernel. After an ID was reused, that of the present process comes first.
 func Read(pid int) (*Snapshot, error) {
-	var best *entry
-	for _, e := range entries() {
-		if int(e.desc.Cpid) == pid && e.desc.Segsz >= headerSize && (best == nil || e.before(best)) && e.credible() && e.marked() {
-			best = &e
-		}
-	}
-	if best == nil {
+	e := newest(func(e *entry) bool { return int(e.desc.Cpid) == pid })[pid]
+	if e == nil {
 		return nil, missing(pid)
 	}
-	return best.read()
+	return e.read()
+}
+
+// newest returns the segments with our statistics, one for each process ID, of those that
+// are wanted.
+func newest(wanted func(*entry) bool) map[int]*entry {
+	best := map[int]*entry{}
+	for _, e := range entries() {
+		pid := int(e.desc.Cpid)
+		if e.desc.Segsz >= headerSize && wanted(&e) && (best[pid] == nil || e.before(best[pid])) && e.credible() && e.marked() {
+			best[pid] = &e
+		}
+	}
+	return best
 }
 
 // OfProcess reads all totals with a process ID that this user may read: a process that
@@ -67,15 +75,8 @@ func OfProcess(pid int) []*Snapshot {
 // start time; with ended, also of those that have ended, after the others. A segment
 // that cannot be read is left out: its process may just have ended.
 func List(ended bool) []*Snapshot {
-	best := map[int]*entry{}
-	for _, e := range entries() {
-		pid := int(e.desc.Cpid)
-		if e.desc.Segsz >= headerSize && (ended || e.alive()) && (best[pid] == nil || e.before(best[pid])) && e.credible() && e.marked() {
-			best[pid] = &e
-		}
-	}
 	var list []*Snapshot
-	for _, e := range best {
+	for _, e := range newest(func(e *entry) bool { return ended || e.alive() }) {
 		if s, err := e.read(); err == nil {
 			list = append(list, s)
 		}
@@ -103,12 +104,17 @@ func (e *entry) before(other *entry) bool {
 // marked reports that the segment has our statistics, of any version: programs use
 // System V memory for other purposes, too.
 func (e *entry) marked() bool {
-	found := false
-	err := e.view(func(mem []byte) error {
-		found = [8]byte(mem) == magic
+	mark, err := e.mark()
+	return err == nil && mark == magic
+}
+
+// mark is the start of a segment.
+func (e *entry) mark() (mark [8]byte, err error) {
+	err = e.view(func(mem []byte) error {
+		mark = [8]byte(mem)
 		return nil
 	})
-	return err == nil && found
+	return mark, err
 }
 
 // missing says that there is no segment. Version 1 was a file, which does not tell

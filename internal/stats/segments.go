@@ -138,11 +138,6 @@ func (e *entry) lastUse() int64 { return max(e.desc.Dtime, e.desc.Ctime) }
 // ours reports that Culvert made the segment. One without contents was made by a
 // process that was killed at that moment.
 func (e *entry) ours() bool {
-	found := false
-	err := e.view(func(mem []byte) error {
-		m := [8]byte(mem)
-		found = m == magic || m == [8]byte{}
-		return nil
-	})
-	return err == nil && found
+	mark, err := e.mark()
+	return err == nil && (mark == magic || mark == [8]byte{})
 }

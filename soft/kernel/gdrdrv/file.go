@@ -2,6 +2,7 @@ package gdrdrv
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -102,14 +103,10 @@ func (f *File) Release() {
 	f.once.Do(func() {
 		f.leave()
 		f.mu.Lock()
-		var all []*buffer
-		for _, b := range f.buffers {
-			all = append(all, b)
-		}
+		all := slices.SortedFunc(maps.Values(f.buffers), func(a, b *buffer) int { return cmp.Compare(a.handle, b.handle) })
 		clear(f.buffers)
 		f.closed = true
 		f.mu.Unlock()
-		slices.SortFunc(all, func(a, b *buffer) int { return cmp.Compare(a.handle, b.handle) })
 		for _, b := range all {
 			f.m.cfg.Points.At("gdrdrv.release", b.id)
 			_ = b.unpin() // no one to report to
