@@ -116,7 +116,7 @@ EXIT STATUS
 type copyJob interface {
 	fmt.Stringer
 	paths() []string // sources and destinations
-	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error)
+	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error)
 }
 
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
@@ -149,7 +149,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if far, ok := job.(*remoteCopy); ok {
 		far.machine = m
 	}
-	res, err := job.run(o.context(ctx), drv, opts)
+	res, err := job.run(ctx, drv, opts, o.quiet)
 	if err != nil {
 		return err
 	}
@@ -223,19 +223,6 @@ func samePath(a, b string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// quietly is the key of a context in which copies show no progress.
-type quietly struct{}
-
-func (o *cpOptions) context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, quietly{}, o.quiet)
-}
-
-// progressTo returns where a copy shows its progress.
-func progressTo(ctx context.Context) (f *os.File, quiet bool) {
-	quiet, _ = ctx.Value(quietly{}).(bool)
-	return os.Stderr, quiet
-}
-
 // planAll plans one copy, or several into a directory.
 func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanOptions) (copyJob, error) {
 	if len(sources) == 1 {
@@ -270,13 +257,7 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 // manyCopies are copies one after the other. One that fails does not stop the rest.
 type manyCopies []copyJob
 
-func (m manyCopies) String() string {
-	var b strings.Builder
-	for _, job := range m {
-		b.WriteString(strings.TrimSuffix(job.String(), "\n") + "\n")
-	}
-	return b.String()
-}
+func (m manyCopies) String() string { return inLines(m) }
 
 func (m manyCopies) paths() (list []string) {
 	for _, job := range m {
@@ -285,11 +266,11 @@ func (m manyCopies) paths() (list []string) {
 	return list
 }
 
-func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
+func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
 	var results manyResults
 	var errs error
 	for _, job := range m {
-		res, err := job.run(ctx, drv, opts)
+		res, err := job.run(ctx, drv, opts, quiet)
 		if ctx.Err() != nil {
 			return nil, errors.Join(errs, err)
 		}
@@ -305,10 +286,13 @@ func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 // manyResults print one after the other, and as a list in JSON.
 type manyResults []transferResult
 
-func (m manyResults) String() string {
+func (m manyResults) String() string { return inLines(m) }
+
+// inLines prints texts, each of which begins on a line of its own.
+func inLines[T fmt.Stringer](list []T) string {
 	var b strings.Builder
-	for _, res := range m {
-		b.WriteString(strings.TrimSuffix(res.String(), "\n") + "\n")
+	for _, x := range list {
+		b.WriteString(strings.TrimSuffix(x.String(), "\n") + "\n")
 	}
 	return b.String()
 }
@@ -362,13 +346,19 @@ func (c *fileCopy) String() string {
 
 func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
 
-func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
-	if f, quiet := progressTo(ctx); !quiet {
-		meter := human.NewMeter(f)
-		defer meter.Done()
-		opts.Advance = meter.Advance
-	}
+func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	defer metered(&opts.Options, quiet)()
 	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
+}
+
+// metered shows the progress of a copy of one file until done is called.
+func metered(o *transfer.Options, quiet bool) (done func()) {
+	if quiet {
+		return func() {}
+	}
+	meter := human.NewMeter(os.Stderr)
+	o.Advance = meter.Advance
+	return meter.Done
 }
 
 // A treeCopy copies the contents of a directory.
@@ -381,9 +371,9 @@ func (c treeCopy) paths() (list []string) {
 	return list
 }
 
-func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
-	if f, quiet := progressTo(ctx); !quiet {
-		p := newProgress(f, c.Tree)
+func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	if !quiet {
+		p := newProgress(os.Stderr, c.Tree)
 		defer p.done()
 		opts.Watch = p
 	}

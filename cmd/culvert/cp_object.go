@@ -50,18 +50,14 @@ func (c *objectCopy) paths() []string {
 	return []string{c.Dest}
 }
 
-func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
+func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
 	if c.GPU {
 		return c.intoGPU(ctx, drv, opts.Options)
 	}
-	if f, quiet := progressTo(ctx); !quiet {
-		meter := human.NewMeter(f)
-		defer meter.Done()
-		opts.Advance = meter.Advance
-	}
+	defer metered(&opts.Options, quiet)()
 	return transfer.Download(ctx, drv, c.Source, c.Dest, opts.Options)
 }
 

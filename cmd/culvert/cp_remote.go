@@ -73,7 +73,7 @@ func (c *remoteCopy) String() string {
 
 func (c *remoteCopy) paths() []string { return []string{c.File} }
 
-func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions) (transferResult, error) {
+func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
@@ -81,6 +81,7 @@ func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if err != nil {
 		return nil, err
 	}
+	defer metered(&opts.Options, quiet)()
 	res, err := far.copy(ctx, drv, c.Name, c.File, c.Write, opts.Options)
 	return remoteResult{res, far.Provider()}, errors.Join(err, far.close())
 }

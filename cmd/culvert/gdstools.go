@@ -32,14 +32,15 @@ func calledAs(args []string) []string {
 	return args[1:]
 }
 
-// requireMachine refuses a software machine that nothing asked for, as NVIDIA's tools
-// refuse a machine without a GPU.
-func requireMachine(m *machine.Machine, drv *cufile.Driver) error {
-	if m.Soft && m.Automatic {
+// openAsked opens a driver, and refuses a software machine that nothing asked for, as
+// NVIDIA's tools refuse a machine without a GPU.
+func openAsked(gpu int) (*machine.Machine, *cufile.Driver, error) {
+	m, drv, err := openDriver(gpu)
+	if err == nil && m.Soft && m.Automatic {
 		drv.Close()
-		return fmt.Errorf("no GPU: %s (CULVERT_MACHINE=soft runs on the software machine)", m.Why)
+		err = fmt.Errorf("no GPU: %s (CULVERT_MACHINE=soft runs on the software machine)", m.Why)
 	}
-	return nil
+	return m, drv, err
 }
 
 func newGDSIO() *cobra.Command {
@@ -74,11 +75,8 @@ func runGDSIO(ctx context.Context, a []string, out io.Writer) error {
 	if err != nil {
 		return usageError{fmt.Errorf("gdsio: %w (see culvert help gdsio)", err)}
 	}
-	m, drv, err := openDriver(job.GPU)
+	m, drv, err := openAsked(job.GPU)
 	if err != nil {
-		return err
-	}
-	if err := requireMachine(m, drv); err != nil {
 		return err
 	}
 	defer drv.Close()
@@ -168,11 +166,8 @@ EXIT STATUS
 			if err != nil || n == 0 || n > 1<<30 || file == "" {
 				return usageError{errors.New("gdsio_verify: want -f FILE and -s from 1 byte to 1G")}
 			}
-			m, drv, err := openDriver(dev)
+			_, drv, err := openAsked(dev)
 			if err != nil {
-				return err
-			}
-			if err := requireMachine(m, drv); err != nil {
 				return err
 			}
 			defer drv.Close()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/abi/gdra"
-	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/remote"
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/machine"
@@ -116,7 +115,9 @@ func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err erro
 	start := time.Now()
 	var total int64
 	for range o.times {
+		done := metered(&opts, false)
 		res, err := far.copy(ctx, drv, a[1], a[2], o.write, opts)
+		done()
 		if err != nil {
 			return fmt.Errorf("rdma %s %s, provider=%s: %w", a[1], a[2], far.Provider(), err)
 		}
@@ -218,9 +219,6 @@ func (f *farHost) close() error { return errors.Join(f.Client.Close(), f.dev.clo
 
 // copy moves a file of the server to a local one, or the reverse.
 func (f *farHost) copy(ctx context.Context, drv *cufile.Driver, name, file string, write bool, o transfer.Options) (transfer.Result, error) {
-	meter := human.NewMeter(os.Stderr)
-	defer meter.Done()
-	o.Advance = meter.Advance
 	far := name + " at " + f.Addr()
 	if !write {
 		from, err := f.Open(ctx, name)
