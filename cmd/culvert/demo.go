@@ -66,7 +66,6 @@ type demo struct {
 	dir    string // of the files
 	drv    *cufile.Driver
 	dev    gpu.Device
-	mod    gpu.Module
 	mem    gpu.Span // demoBulk bytes, registered
 	word   gpu.Addr // result of a kernel
 	report demoReport
@@ -89,7 +88,6 @@ func runDemo(ctx context.Context, out io.Writer, asJSON bool) (err error) {
 	if err := d.allocate(); err != nil {
 		return err
 	}
-	defer d.mod.Close()
 	info := d.dev.Info()
 	d.report.GPU = info.Name
 	fmt.Fprintf(d.out, "gpu:0 is %s, %s of memory, through %s\n", info.Name, human.Size(int64(info.Memory)), m.GPU.Name())
@@ -107,9 +105,6 @@ func runDemo(ctx context.Context, out io.Writer, asJSON bool) (err error) {
 
 func (d *demo) allocate() (err error) {
 	if d.dev, err = d.drv.Device(0); err != nil {
-		return err
-	}
-	if d.mod, err = d.dev.Load(kernels.PTX); err != nil {
 		return err
 	}
 	const size = demoBulk + 4096 // and room for the word
@@ -229,22 +224,10 @@ func (d *demo) transfer(dir route.Dir, name string, n int) error {
 
 // launch runs a kernel whose last argument is the address of its result.
 func (d *demo) launch(name string, args ...any) (uint64, error) {
-	fn, err := d.mod.Func(name)
-	if err != nil {
-		return 0, err
-	}
-	s, err := d.dev.NewStream()
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	if err := s.Launch(fn, gpu.Dim{}, gpu.Dim{}, args...); err != nil {
-		return 0, err
-	}
-	if err := s.Synchronize(); err != nil {
+	if err := kernels.Call(d.dev, name, gpu.Dim{}, gpu.Dim{}, args...); err != nil {
 		return 0, err
 	}
 	var word [8]byte
-	err = d.dev.CopyOut(word[:], d.word)
+	err := d.dev.CopyOut(word[:], d.word)
 	return binary.LittleEndian.Uint64(word[:]), err
 }

@@ -73,31 +73,10 @@ func reverse(w io.Writer, dev gpu.Device, mem []byte, text string) error {
 	}
 	fmt.Fprintf(w, "  host_pointer = %v, device_pointer = %v\n", gpu.HostAddr(mem), p)
 	copy(mem, text+"\x00")
-	if err := launch(dev, p, p+lengthAt); err != nil {
+	if err := kernels.Call(dev, "strrev", gpu.Dim{}, gpu.Dim{}, p, p+lengthAt); err != nil {
 		return err
 	}
 	after, _, _ := bytes.Cut(mem, []byte{0})
 	fmt.Fprintf(w, "  %s -> %s, %d bytes\n", text, after, binary.LittleEndian.Uint32(mem[lengthAt:]))
 	return nil
-}
-
-func launch(dev gpu.Device, text, length gpu.Addr) error {
-	module, err := dev.Load(kernels.PTX)
-	if err != nil {
-		return err
-	}
-	defer module.Close()
-	strrev, err := module.Func("strrev")
-	if err != nil {
-		return err
-	}
-	stream, err := dev.NewStream()
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	if err := stream.Launch(strrev, gpu.Dim{X: 1}, gpu.Dim{X: 1}, text, length); err != nil {
-		return err
-	}
-	return stream.Synchronize()
 }

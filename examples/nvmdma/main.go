@@ -171,22 +171,5 @@ func (d *demo) compare(a, b gpu.Addr) (uint64, error) {
 
 // launch runs a kernel and waits for it.
 func (d *demo) launch(name string, args ...any) error {
-	mod, err := d.dev.Load(kernels.PTX)
-	if err != nil {
-		return err
-	}
-	defer mod.Close()
-	f, err := mod.Func(name)
-	if err != nil {
-		return err
-	}
-	s, err := d.dev.NewStream()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := s.Launch(f, gpu.Dim{X: 64}, gpu.Dim{X: 256}, args...); err != nil {
-		return err
-	}
-	return s.Synchronize()
+	return kernels.Call(d.dev, name, gpu.Dim{X: 64}, gpu.Dim{X: 256}, args...)
 }

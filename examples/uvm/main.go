@@ -59,24 +59,7 @@ func run(w io.Writer) error {
 // count has all threads add one to the number at the start of b.
 func count(w io.Writer, dev gpu.Device, b []byte) error {
 	binary.LittleEndian.PutUint32(b, 0)
-	module, err := dev.Load(kernels.PTX)
-	if err != nil {
-		return err
-	}
-	defer module.Close()
-	counter, err := module.Func("culvert_counter")
-	if err != nil {
-		return err
-	}
-	stream, err := dev.NewStream()
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	if err := stream.Launch(counter, gpu.Dim{X: 512}, gpu.Dim{X: 1000}, gpu.HostAddr(b)); err != nil {
-		return err
-	}
-	if err := stream.Synchronize(); err != nil {
+	if err := kernels.Call(dev, "culvert_counter", gpu.Dim{X: 512}, gpu.Dim{X: 1000}, gpu.HostAddr(b)); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Results: %d\n", binary.LittleEndian.Uint32(b))

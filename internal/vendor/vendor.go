@@ -93,9 +93,6 @@ func (l *Library) resolve() (err error) {
 	return nil
 }
 
-// Path is where the library was loaded from.
-func (l *Library) Path() string { return l.lib.Path() }
-
 // Version is the library's: 1150 for 1.15.
 func (l *Library) Version() (int, error) {
 	v := new(int32)

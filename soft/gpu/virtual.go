@@ -19,9 +19,6 @@ type Physical struct{ blk *block }
 // Size returns the number of bytes.
 func (p *Physical) Size() uint64 { return p.blk.size }
 
-// GPU returns the card whose memory it is.
-func (p *Physical) GPU() *GPU { return p.blk.card }
-
 // Create allocates n bytes, a multiple of Granularity, with undefined content. They are
 // freed after Release and the last Unmap.
 func (g *GPU) Create(n uint64) (*Physical, error) {
