@@ -72,7 +72,8 @@ var below = map[string][]string{
 	"internal/abi":        {"internal/abi"},
 	"internal/dl":         {},
 	"internal/ptx":        {"gpu"},
-	"internal/storage":    {"internal/tune", "route"},
+	"internal/cgroup":     {},
+	"internal/storage":    {"internal/cgroup", "internal/tune", "route"},
 	"internal/blockstack": {"internal/dev", "internal/storage", "route"},
 	"internal/uring":      {},
 	"internal/wc":         {},
@@ -98,7 +99,7 @@ var below = map[string][]string{
 	"internal/stats":      {"internal/env"},
 	"internal/vendor":     {"gpu", "internal/dl"},
 	"internal/bench":      {"gpu", "cufile", "route", "internal/storage", "internal/vendor", "internal/human"},
-	"soft":                {"gpu", "internal/abi", "internal/dev", "internal/ptx", "soft", "internal/hostmem", "internal/human", "internal/verbs", "rdma"},
+	"soft":                {"gpu", "internal/abi", "internal/cgroup", "internal/dev", "internal/ptx", "soft", "internal/hostmem", "internal/human", "internal/verbs", "rdma"},
 	"softtest":            {"gpu", "machine", "soft"},
 	"gdrcopy":             {"gpu", "internal/dev", "internal/rm", "internal/wc", "machine"},
 	"gpumem":              {"gpu", "internal/abi", "internal/dev", "machine"},
@@ -107,7 +108,7 @@ var below = map[string][]string{
 	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/object", "route"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
-	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
+	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/culvert-io/culvert/internal/cgroup"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
 )
@@ -27,8 +28,8 @@ func lookLimits(os dev.OS) []Limit {
 
 func cgroupMemory(os dev.OS) Limit {
 	l := Limit{Name: "cgroup memory", Value: "none"}
-	if g := dev.MemoryLimit(os.FS()); g != nil {
-		l.Value = human.Size(int64(g.Limit))
+	if g := cgroup.MemoryLimit(os.FS()); g != nil {
+		l.Value = human.Size(g.Bytes)
 	}
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/culvert-io/culvert/internal/cgroup"
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
@@ -14,13 +15,13 @@ import (
 //
 // A frame that was used once keeps its memory. Fields are guarded by Driver.mu.
 type commitment struct {
-	limit func() *dev.MemoryGroup // nil if there is no limit
-	used  uint64                  // bytes of frames that were ever allocated
-	why   string                  // why the last allocation did not fit; "" if it did
+	limit func() *cgroup.Limit // nil if there is no limit
+	used  uint64               // bytes of frames that were ever allocated
+	why   string               // why the last allocation did not fit; "" if it did
 }
 
 func newCommitment() commitment {
-	return commitment{limit: sync.OnceValue(func() *dev.MemoryGroup { return dev.MemoryLimit(dev.Host().FS()) })}
+	return commitment{limit: sync.OnceValue(func() *cgroup.Limit { return cgroup.MemoryLimit(dev.Host().FS()) })}
 }
 
 // left returns how much the limit leaves for frames that were never allocated.
@@ -30,11 +31,8 @@ func (c *commitment) left() uint64 {
 		return math.MaxUint64
 	}
 	// Frames that have not been written yet are not in what the group uses.
-	taken := max(group.Used(), c.used)
-	if taken > group.Limit {
-		return 0
-	}
-	return group.Limit - taken
+	taken := max(uint64(group.Held()), c.used)
+	return max(uint64(group.Bytes), taken) - taken
 }
 
 // commit accounts for frames, or says in c.why that they do not fit.
@@ -54,7 +52,7 @@ func (c *commitment) commit(a *arena, frames []uint64) bool {
 	}
 	if left := c.left(); fresh > left {
 		c.why = fmt.Sprintf("the cgroup of this process has a limit of %d bytes and leaves %d for GPU memory, %d are needed (fix: raise its memory limit)",
-			c.limit().Limit, left, fresh)
+			c.limit().Bytes, left, fresh)
 		return false
 	}
 	c.used += fresh

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/cgroup"
 )
 
 // Memory that the control group does not have is not allocated. What was used before
@@ -25,8 +25,8 @@ func TestControlGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	group := dev.MemoryLimit(root)
-	d.commitment.limit = func() *dev.MemoryGroup { return group }
+	group := cgroup.MemoryLimit(root)
+	d.commitment.limit = func() *cgroup.Limit { return group }
 	x, err := d.Open(0)
 	if err != nil {
 		t.Fatal(err)

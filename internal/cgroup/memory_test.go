@@ -1,4 +1,4 @@
-package dev
+package cgroup
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files       map[string]string
-		limit, used uint64
+		limit, used int64
 	}{
 		"no /proc": {nil, 0, 0},
 		"none":     {map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 0, 0},
@@ -36,9 +36,9 @@ func TestMemoryLimit(t *testing.T) {
 		}, 3000, 0},
 		"nonsense": {map[string]string{"proc/self/cgroup": "memory\n4:memory\n0::/\n", "sys/fs/cgroup/memory.max": "many\n"}, 0, 0},
 	} {
-		var limit, used uint64
+		var limit, used int64
 		if g := MemoryLimit(tree(c.files)); g != nil {
-			limit, used = g.Limit, g.Used()
+			limit, used = g.Bytes, g.Held()
 		}
 		if limit != c.limit || used != c.used {
 			t.Errorf("%s: limit %d, used %d; want %d, %d", name, limit, used, c.limit, c.used)
