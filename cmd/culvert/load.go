@@ -262,7 +262,7 @@ func (r *loadResult) String() string {
 	if r.verify {
 		fmt.Fprintf(&b, ", %d verified", r.Verified)
 	}
-	b.WriteString(softMark(r.Soft))
+	b.WriteString(human.SoftMark(r.Soft))
 	advice := ""
 	for way, files := range r.byWay() {
 		name := human.Name(baseName(files[0].Path))

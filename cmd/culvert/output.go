@@ -102,12 +102,3 @@ func saveJSON(path string, v any) error {
 	}
 	return errors.Join(writeJSON(f, v), f.Close())
 }
-
-// softMark ends a line of numbers measured on the software machine, which say
-// nothing about hardware.
-func softMark(soft bool) string {
-	if soft {
-		return " SOFTWARE-MACHINE"
-	}
-	return ""
-}

@@ -146,7 +146,7 @@ type saveResult struct {
 
 func (r saveResult) String() string {
 	return fmt.Sprintf("saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s%s", human.Name(r.File), r.Tensors, r.Bytes,
-		human.Seconds(r.Seconds), human.Rate(r.GBps*1e9), human.Name(r.Manifest), softMark(r.Soft))
+		human.Seconds(r.Seconds), human.Rate(r.GBps*1e9), human.Name(r.Manifest), human.SoftMark(r.Soft))
 }
 
 // saveModel loads a model and saves it from the GPU.

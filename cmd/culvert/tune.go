@@ -144,7 +144,7 @@ type tuneResult struct {
 func (r *tuneResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tuned gpu:%d for %s bar=%s pinned=%s/%s%s", r.GPU, human.Name(r.File), human.ShortSize(int64(r.Crossover.Max)),
-		human.Rate(r.ToGPU), human.Rate(r.FromGPU), softMark(r.Soft))
+		human.Rate(r.ToGPU), human.Rate(r.FromGPU), human.SoftMark(r.Soft))
 	for _, m := range r.Crossover.Rates {
 		fmt.Fprintf(&b, "\n  bs=%s bar=%s ring=%s", human.ShortSize(int64(m.Len)), human.Rate(m.Bar), human.Rate(m.Ring))
 	}

@@ -87,7 +87,7 @@ func (r *Result) String() string {
 	}
 	return fmt.Sprintf("bench %s engine=%s%s %s bs=%s threads=%d batch=%d mem=%s registered=%v GB/s=%.3f IOPS=%.0f p50=%.2fus p99=%.2fus first=%.0fus last=%.0fus cpu_s/GB=%.3f ceiling=%.1f share=%.3f%s%s",
 		r.Pattern, r.Engine, via, temperature(r), human.ShortSize(r.Block), r.Threads, r.Batch, r.Memory, r.Register, r.GBps, r.IOPS,
-		r.Latency.P50, r.Latency.P99, r.FirstDone, r.LastDone, r.CPUPerGB, r.Ceiling, r.Share, verified, softMark(r.Soft))
+		r.Latency.P50, r.Latency.P99, r.FirstDone, r.LastDone, r.CPUPerGB, r.Ceiling, r.Share, verified, human.SoftMark(r.Soft))
 }
 
 func temperature(r *Result) string {
@@ -99,12 +99,4 @@ func temperature(r *Result) string {
 		return name + "(residency unknown)"
 	}
 	return fmt.Sprintf("%s(%.0f%% resident)", name, 100*r.Resident)
-}
-
-// softMark marks a number that says nothing about hardware.
-func softMark(soft bool) string {
-	if soft {
-		return " SOFTWARE-MACHINE"
-	}
-	return ""
 }

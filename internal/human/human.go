@@ -101,3 +101,12 @@ func Text(s string) string {
 // Table returns a writer that aligns columns separated by tabs. The caller must call
 // Flush.
 func Table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0) }
+
+// SoftMark ends a line of numbers measured on the software machine, which say nothing
+// about hardware.
+func SoftMark(soft bool) string {
+	if soft {
+		return " SOFTWARE-MACHINE"
+	}
+	return ""
+}

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,20 +42,14 @@ type Subject struct {
 func Link(info gpu.Info, root fs.FS) Subject {
 	s := Subject{GPU: info.UUID.String()}
 	if text, err := fs.ReadFile(root, "proc/driver/nvidia/version"); err == nil {
-		s.Driver = firstLine(text)
+		line, _, _ := bytes.Cut(text, []byte("\n"))
+		s.Driver = string(line)
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		s.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
 	return s
-}
-
-func firstLine(text []byte) string {
-	if i := slices.Index(text, '\n'); i >= 0 {
-		text = text[:i]
-	}
-	return string(text)
 }
 
 // An Entry is one measurement.
