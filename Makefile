@@ -51,7 +51,7 @@ unit: lib
 ## race: the concurrent packages under the race detector
 .PHONY: race
 race:
-	@export CULVERT_SOFT=heap; $(GO) test -race -short -timeout $(HANG) -json $(RACE) | $(GO) run ./internal/quality/suites -on race suites.txt $(GO) test -count=1 -race -short -timeout $(HANG) -json
+	@export CULVERT_SOFT=heap,poison=1; $(GO) test -race -short -timeout $(HANG) -json $(RACE) | $(GO) run ./internal/quality/suites -on race suites.txt $(GO) test -count=1 -race -short -timeout $(HANG) -json
 
 ## mutants: break the chief guarantees one by one; a test must fail each time
 .PHONY: mutants

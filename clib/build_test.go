@@ -90,7 +90,7 @@ func run(t testing.TB, lib string, argv ...string) outcome {
 func softEnv() []string {
 	env := append(os.Environ(), "CULVERT_MACHINE=soft", "LD_PRELOAD=")
 	if os.Getenv("CULVERT_SOFT") == "" {
-		env = append(env, "CULVERT_SOFT=memory=256M")
+		env = append(env, "CULVERT_SOFT=memory=256M,poison=1")
 	}
 	return env
 }

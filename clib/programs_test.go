@@ -86,7 +86,7 @@ func TestCounters(t *testing.T) {
 	r := culvertRun(t, t.TempDir(), "mapped")
 	diff(t, "mapped", r.stdout+r.stderr, "host equals device address\nResults: 512000\n")
 	for model, memory := range map[string]string{"h200": "managed", "pageable": "pageable"} {
-		t.Setenv("CULVERT_SOFT", "memory=256M,model="+model)
+		t.Setenv("CULVERT_SOFT", "memory=256M,poison=1,model="+model)
 		r := culvertRun(t, t.TempDir(), "uvm")
 		diff(t, "uvm on "+model, r.stdout+r.stderr, "counter in "+memory+" memory\nResults: 512000\n")
 	}

@@ -22,7 +22,7 @@ func TestScripts(t *testing.T) {
 
 func setUp(env *testscript.Env, root, lib string) error {
 	env.Setenv("CULVERT_MACHINE", "soft")
-	env.Setenv("CULVERT_SOFT", "memory=256M")
+	env.Setenv("CULVERT_SOFT", "memory=256M,poison=1")
 	env.Setenv("TMPDIR", env.WorkDir)
 	env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, ".tmp"))
 	env.Setenv("LIB", lib)

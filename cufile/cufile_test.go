@@ -34,6 +34,7 @@ func softConfig() soft.Config {
 	if err != nil {
 		panic(err)
 	}
+	cfg.Zero = false // poison finds what relies on zeros
 	cfg.Memory = 256 << 20
 	if cfg.Peer != "" {
 		cfg.Memory = 64 << 20 // several machines share what the device has

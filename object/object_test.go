@@ -23,6 +23,7 @@ func newDriver(t *testing.T) *cufile.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Zero = false // poison finds what relies on zeros
 	cfg.Memory = 64 << 20
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {

@@ -25,6 +25,7 @@ type Config struct {
 	Heap    bool   // device memory on the Go heap, for the race detector
 	Seed    uint64
 	Peer    string // PCI device whose memory the GPU uses: see soft/gpu's Config
+	Zero    bool   // fresh device memory is zero, not poisoned; ParseConfig sets it
 
 	BAR1     uint64 // of each GPU; 0 means the model's
 	IOMMU    pcie.IOMMU
@@ -57,10 +58,10 @@ var models = map[string]func() softgpu.Model{
 }
 
 // ParseConfig parses the format of CULVERT_SOFT:
-// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7". For lie see
-// [nvme.ParseLiar].
+// "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,poison=1". For lie see
+// [nvme.ParseLiar]. Fresh device memory is zero, as on hardware, unless poison is set.
 func ParseConfig(text string) (Config, error) {
-	var c Config
+	c := Config{Zero: true}
 	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(strings.TrimSpace(item), "=")
 		if err := c.set(key, value); err != nil {
@@ -96,6 +97,10 @@ func (c *Config) set(key, value string) (err error) {
 		c.Scatter, err = parseBool(value)
 	case "heap":
 		c.Heap, err = parseBool(value)
+	case "poison":
+		var on bool
+		on, err = parseBool(value)
+		c.Zero = !on
 	case "seed":
 		c.Seed, err = strconv.ParseUint(value, 0, 64)
 	case "stack":
@@ -108,7 +113,7 @@ func (c *Config) set(key, value string) (err error) {
 	case "nics":
 		c.NICs, err = parseNICs(value)
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, seed, peer, stack, lie, nics)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, lie, nics)")
 	}
 	return err
 }
@@ -145,6 +150,7 @@ func (c Config) gpu() softgpu.Config {
 		Scatter: c.Scatter,
 		Seed:    c.Seed,
 		Peer:    c.Peer,
+		Zero:    c.Zero,
 	}
 	if c.Heap {
 		g.Backing = softgpu.Heap

@@ -21,11 +21,13 @@ func TestParseConfig(t *testing.T) {
 		want Config
 		err  string
 	}{
-		{text: "", want: Config{}},
-		{text: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,peer=0000:03:00.0", want: Config{GPUs: 2, Model: "small-bar", Memory: 1 << 30, Scatter: true, Heap: true, Seed: 7, Peer: "0000:03:00.0"}},
-		{text: "memory=64K", want: Config{Memory: 64 << 10}},
-		{text: "memory=4096", want: Config{Memory: 4096}},
-		{text: "scatter=false", want: Config{}},
+		{text: "", want: Config{Zero: true}},
+		{text: "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,peer=0000:03:00.0", want: Config{GPUs: 2, Model: "small-bar", Memory: 1 << 30, Scatter: true, Heap: true, Seed: 7, Peer: "0000:03:00.0", Zero: true}},
+		{text: "memory=64K", want: Config{Memory: 64 << 10, Zero: true}},
+		{text: "memory=4096", want: Config{Memory: 4096, Zero: true}},
+		{text: "scatter=false", want: Config{Zero: true}},
+		{text: "poison=1", want: Config{}},
+		{text: "poison=perhaps", err: "poison"},
 		{text: "memory=", err: "memory"},
 		{text: "memory=G", err: "memory"},
 		{text: "memory=1X", err: "memory=1X: invalid size"},

@@ -47,6 +47,7 @@ func softMachine(t testing.TB, memory uint64) *machine.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Zero = false // poison finds what relies on zeros
 	cfg.GPUs, cfg.Memory = 2, memory
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {

@@ -31,7 +31,7 @@ func holding(t *testing.T, dir, shell string, during func(p *os.Process)) (strin
 	oneTensor(t, filepath.Join(dir, "model.safetensors"))
 	cmd := exec.Command("sh", "-c", shell+" exec culvert load model.safetensors gpu:0 --hold sock")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M")
+	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M,poison=1")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

@@ -35,7 +35,7 @@ func interrupt(t *testing.T, dir, when string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("culvert", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M")
+	cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M,poison=1")
 	r, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
@@ -101,7 +101,7 @@ func TestNobodyReads(t *testing.T) {
 		var said bytes.Buffer
 		cmd := exec.Command("culvert", args...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, w, &said
-		cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M", "TMPDIR="+dir)
+		cmd.Env = append(os.Environ(), "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M,poison=1", "TMPDIR="+dir)
 		err = cmd.Run()
 		w.Close()
 		if cmd.ProcessState.ExitCode() != exitPipe || said.Len() != 0 {

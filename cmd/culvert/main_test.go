@@ -32,7 +32,7 @@ func scripts(t *testing.T, dir string) testscript.Params {
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CULVERT_MACHINE", "soft")
-			env.Setenv("CULVERT_SOFT", "memory=256M")
+			env.Setenv("CULVERT_SOFT", "memory=256M,poison=1")
 			env.Setenv("TMPDIR", env.WorkDir)
 			// Other users take part in some, and have their statistics there, too.
 			run := filepath.Join(env.WorkDir, ".run")

@@ -40,6 +40,7 @@ func openMachine(t *testing.T) *machine.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Zero = false // poison finds what relies on zeros
 	cfg.Memory, cfg.Scatter = 256<<20, true
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {

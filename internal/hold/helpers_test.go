@@ -34,6 +34,7 @@ func newWorld(t testing.TB, cfg soft.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	env.Zero = false // poison finds what relies on zeros
 	cfg.GPUs, cfg.Memory, cfg.Heap = max(cfg.GPUs, 1), 64<<20, env.Heap
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {

@@ -69,7 +69,7 @@ class Patched(Case):
 
     def run_program(self, *arguments):
         command = [sys.executable, "-m", "culvert", "run", *map(str, arguments)]
-        env = {"PYTHONPATH": str(ROOT / "python"), "CULVERT_MACHINE": "soft", "CULVERT_SOFT": "gpus=1,memory=64M", "PATH": "/usr/bin:/bin"}
+        env = {"PYTHONPATH": str(ROOT / "python"), "CULVERT_MACHINE": "soft", "CULVERT_SOFT": "gpus=1,memory=64M,poison=1", "PATH": "/usr/bin:/bin"}
         return subprocess.run(command, cwd=self.dir, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
     def test_run(self):

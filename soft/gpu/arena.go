@@ -17,13 +17,18 @@ type arena struct {
 	chunks [][]byte // Heap: blockSize each, made on first use
 	used   []bool   // frames that were ever used, by number
 	peer   bool     // the memory is a device's, slow to access
+	zero   bool     // allocations are zero, not poisoned
 }
 
 func newArena(index int, size uint64, cfg Config) (*arena, error) {
 	if cfg.Peer != "" {
-		return newPeerArena(cfg.Peer, size)
+		a, err := newPeerArena(cfg.Peer, size)
+		if err == nil {
+			a.zero = cfg.Zero
+		}
+		return a, err
 	}
-	a := &arena{used: make([]bool, size/FrameSize)}
+	a := &arena{used: make([]bool, size/FrameSize), zero: cfg.Zero}
 	if cfg.Backing == Heap {
 		a.chunks = make([][]byte, size/blockSize)
 		return a, nil
@@ -72,6 +77,26 @@ const (
 	poisonWhole = 16 << 20
 	poisonPage  = 4 << 10
 )
+
+// prepare gives frames the contents of fresh memory: zeros, or poison if they were never
+// used.
+func (a *arena) prepare(frames []uint64) {
+	if a.zero {
+		a.clear(frames)
+	} else {
+		a.dirty(frames)
+	}
+}
+
+// clear zeroes frames. Those that were never used are zero, unless they are a device's.
+func (a *arena) clear(frames []uint64) {
+	for _, f := range frames {
+		if a.used[f] || a.peer {
+			clear(a.bytes(f, 1))
+		}
+		a.used[f] = true
+	}
+}
 
 // dirty poisons frames that were never used.
 func (a *arena) dirty(frames []uint64) {

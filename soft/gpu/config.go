@@ -28,6 +28,10 @@ type Config struct {
 	// controller memory buffer of a drive. The one GPU uses it as its memory, so that real
 	// devices can reach it.
 	Peer string
+	// Zero makes fresh memory zero, as an H200's driver does, also if it was freed just
+	// before. Otherwise memory that was never used has a pattern, and freed memory its old
+	// contents, so that software which relies on zeros is found.
+	Zero bool
 }
 
 // maxGPUs is the number of GPUs with separate PCI bus numbers, see pciBus.

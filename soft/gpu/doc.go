@@ -8,7 +8,7 @@
 // addresses with a list of frames behind it; with [Config.Scatter] these are not
 // neighbours. Device addresses are reserved but not accessible, so that a stray access
 // of the CPU faults. Allocated memory is dirty: frames keep their bytes when they are
-// freed, and frames that were never used have a pattern.
+// freed, and frames that were never used have a pattern, unless Config.Zero is set.
 //
 // As on hardware, memory is allocated in blocks of 2 MiB. Allocations below 1 MiB share
 // a block; larger ones have their own. An [Access], generations and [GPU.OnFree] are

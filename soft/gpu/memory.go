@@ -66,7 +66,7 @@ func (x *Device) allocDevice(op func() string, r *region) (gpu.Addr, error) {
 	if r.blk.small == nil {
 		// This can take long, and the frames are not reachable yet: other calls need not
 		// wait for it.
-		g.arena.dirty(r.blk.frames)
+		g.arena.prepare(r.blk.frames)
 	}
 	return r.base, nil
 }
@@ -111,7 +111,7 @@ func (g *GPU) allocateSmall(r *region) bool {
 	if !g.address(whole) {
 		return false
 	}
-	g.arena.dirty(b.frames)
+	g.arena.prepare(b.frames)
 	b.small = &slab{base: whole.base, used: addrspace.New[gpu.Addr, *region](whole.base, whole.end())}
 	c.slabs = append(c.slabs, b)
 	return g.drv.placeIn(b, r)
@@ -124,6 +124,11 @@ func (d *Driver) placeIn(b *block, r *region) bool {
 		return false
 	}
 	r.blk, r.base, r.off = b, a, uint64(a-b.small.base)
+	if b.card.arena.zero { // the place may have been used before
+		for _, seg := range b.segs(r.off, r.size) {
+			clear(seg)
+		}
+	}
 	b.live++
 	d.regions.Insert(r.base, r.size, r)
 	return true

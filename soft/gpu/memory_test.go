@@ -30,6 +30,35 @@ func TestFreshMemoryIsDirty(t *testing.T) {
 	})
 }
 
+// With Zero, memory is zero whenever it is allocated, also if it was just freed.
+func TestFreshMemoryIsZero(t *testing.T) {
+	for name, backing := range map[string]softgpu.Backing{"mapped": softgpu.Mapped, "heap": softgpu.Heap} {
+		for _, n := range []uint64{1000, 1 << 20, 4 << 20} {
+			_, x := device(t, softgpu.Config{Models: tiny(8 << 20), Backing: backing, Zero: true})
+			alloc(t, x, gpu.KindDevice, 16) // keeps the block of small allocations
+			for round := range 3 {
+				a := alloc(t, x, gpu.KindDevice, n)
+				if got := read(t, x, a, int(n)); !bytes.Equal(got, make([]byte, n)) {
+					t.Errorf("%s, %d bytes, round %d: not zero", name, n, round)
+				}
+				must(t, x.Fill(a, 0xff, 1, n))
+				free(t, x, a)
+			}
+		}
+	}
+}
+
+// A small allocation next to another one clears its own bytes only.
+func TestZeroKeepsNeighbours(t *testing.T) {
+	_, x := device(t, softgpu.Config{Models: tiny(4 << 20), Zero: true})
+	a := alloc(t, x, gpu.KindDevice, 1000)
+	must(t, x.Fill(a, 0xff, 1, 1000))
+	alloc(t, x, gpu.KindDevice, 1000)
+	if bytes.IndexByte(read(t, x, a, 1000), 0) >= 0 {
+		t.Error("another allocation cleared memory in use")
+	}
+}
+
 func TestFreedMemoryComesBackWithItsBytes(t *testing.T) {
 	for _, n := range []uint64{1000, 4 << 20} {
 		_, x := device(t, softgpu.Config{Models: tiny(4 << 20)})

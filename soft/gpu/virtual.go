@@ -38,7 +38,7 @@ func (g *GPU) Create(n uint64) (*Physical, error) {
 	}
 	b.holds++
 	g.drv.mu.Unlock()
-	g.arena.dirty(b.frames) // without the lock: the frames are not reachable yet
+	g.arena.prepare(b.frames) // without the lock: the frames are not reachable yet
 	return &Physical{b}, nil
 }
 

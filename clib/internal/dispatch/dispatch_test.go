@@ -47,7 +47,7 @@ func startWith(t *testing.T, call caller) *program {
 	t.Helper()
 	t.Setenv("CULVERT_MACHINE", "soft")
 	if os.Getenv("CULVERT_SOFT") == "" {
-		t.Setenv("CULVERT_SOFT", "memory=64M")
+		t.Setenv("CULVERT_SOFT", "memory=64M,poison=1")
 	}
 	p := &program{t: t, core: New(call), thread: new(softcuda.Thread)}
 	p.core.Log = &p.log

@@ -19,8 +19,8 @@ type tenant struct {
 
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
-	t.Setenv("CULVERT_NVFS", "0")          // or it would be asked first
-	t.Setenv("CULVERT_SOFT", "memory=64M") // on the heap there is nothing for C to reach
+	t.Setenv("CULVERT_NVFS", "0")                   // or it would be asked first
+	t.Setenv("CULVERT_SOFT", "memory=64M,poison=1") // on the heap there is nothing for C to reach
 	p := &tenant{program: start(t), slots: new(lease.Slots)}
 	p.core.File.PublishLeases(p.slots)
 	p.must("cudaFree", 0)

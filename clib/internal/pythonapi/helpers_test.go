@@ -31,6 +31,7 @@ func newCaller(t testing.TB) *caller {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Zero = false // poison finds what relies on zeros
 	cfg.GPUs, cfg.Memory = 2, 64<<20
 	d := New(func() (*machine.Machine, error) { return machine.FromSoft(cfg, "test") })
 	t.Cleanup(func() {

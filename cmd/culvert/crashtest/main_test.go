@@ -100,7 +100,7 @@ func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.t.Context(), culvert, args...)
 	home := filepath.Join(filepath.Dir(w.dir), "home")
 	cmd.Dir = w.dir
-	cmd.Env = []string{"CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=64M", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home, "HOME=" + home, "XDG_RUNTIME_DIR=" + home}
+	cmd.Env = []string{"CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=64M,poison=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + home, "HOME=" + home, "XDG_RUNTIME_DIR=" + home}
 	return cmd
 }
 
