@@ -107,6 +107,7 @@ var below = map[string][]string{
 	"object":              {"internal/object"},
 	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/object", "route"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
+	"internal/rdmabench":  {"rdma", "internal/abi/perftest"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }

@@ -146,6 +146,47 @@ func TestPerftest(t *testing.T) {
 	})
 }
 
+// TestPerftestAgainstCulvert runs perftest at one end and culvert rdma bench at the other,
+// in both roles.
+func TestPerftestAgainstCulvert(t *testing.T) {
+	libraries(t)
+	for _, op := range []string{"write", "read"} {
+		program, err := exec.LookPath("ib_" + op + "_bw")
+		if err != nil {
+			t.Skip("needs Debian's perftest (apt-get install perftest ibverbs-utils)")
+		}
+		theirs := func(port int, more ...string) *exec.Cmd {
+			return underRun(t, program, append([]string{"-n", "100", "-p", fmt.Sprint(port)}, more...)...)
+		}
+		ours := func(port int, more ...string) *exec.Cmd {
+			cmd := exec.Command(filepath.Join(root(t), "bin", "culvert"), append([]string{"rdma", "bench", "--provider", "soft", "--op", op, "-n", "100", "-p", fmt.Sprint(port)}, more...)...)
+			cmd.Env = softEnv()
+			return cmd
+		}
+		for name, ends := range map[string][2]func(int, ...string) *exec.Cmd{"serves": {ours, theirs}, "asks": {theirs, ours}} {
+			t.Run(op+"/"+name, func(t *testing.T) {
+				port := freePort(t)
+				server := ends[0](port)
+				var log bytes.Buffer
+				server.Stdout, server.Stderr = &log, &log
+				if err := server.Start(); err != nil {
+					t.Fatal(err)
+				}
+				waitListening(t, port)
+				r := finish(t, ends[1](port, "127.0.0.1"))
+				row := regexp.MustCompile(`(?m)^ 65536 +100 .*$`)
+				if r.status != 0 {
+					_ = server.Process.Kill()
+				}
+				err := server.Wait()
+				if got, want := row.FindString(log.String()), row.FindString(r.stdout); r.status != 0 || err != nil || got == "" || got != want {
+					t.Errorf("client: status %d\n%s%s\nserver: %v\n%s", r.status, r.stdout, r.stderr, err, log.String())
+				}
+			})
+		}
+	}
+}
+
 // underRun runs a program as a user does.
 func underRun(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()

@@ -1,7 +1,17 @@
-// Package perftest is the format in which the programs of perftest (ib_write_bw and
-// others) describe a queue pair to each other over TCP, port 18515: fields in
-// hexadecimal between colons, with a terminating NUL. Client and server send one for
-// each queue pair and once more at the end, as a barrier.
+// Package perftest is what the programs of perftest (ib_write_bw and others) send each
+// other over TCP, port 18515. The client sends each item first, and the server answers
+// with its own:
+//
+//	version             16 bytes of text
+//	cycle, cache line   4 bytes each: memory is used in steps of the larger cycle
+//	MTU                 1 digit and a NUL
+//	queue pair          an [Endpoint]
+//	queue pair          twice more, as barriers before the test, and once after it
+//	result              a [Report]
+//	queue pair          once more; then both send [Done] and close
+//
+// The order is that of release 4.5 with bandwidth tests in one direction. An Endpoint has
+// fields in hexadecimal between colons, with a terminating NUL.
 package perftest
 
 import (

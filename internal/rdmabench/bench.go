@@ -1,0 +1,197 @@
+package rdmabench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/abi/perftest"
+	"github.com/culvert-io/culvert/rdma"
+)
+
+// A Config describes a test. Both ends must have the same.
+type Config struct {
+	Op         rdma.Opcode // OpWrite or OpRead
+	Size       uint32      // bytes of a request
+	Iterations int
+	Depth      int // requests in flight
+}
+
+// Check returns an error for values that cannot be measured.
+func (c Config) Check() error {
+	switch {
+	case c.Op != rdma.OpWrite && c.Op != rdma.OpRead:
+		return fmt.Errorf("operation %v: must be WRITE or READ", c.Op)
+	case c.Size < 1 || c.Size > 1<<30:
+		return fmt.Errorf("size %d must be 1 byte to 1 GiB", c.Size)
+	case c.Iterations < 1:
+		return fmt.Errorf("%d iterations: must be at least 1", c.Iterations)
+	case c.Depth < 1 || c.Depth > 8192:
+		return fmt.Errorf("depth %d must be 1 to 8192", c.Depth)
+	}
+	return nil
+}
+
+// Run tests with the peer at the other end of conn, and returns the client's result at
+// both ends. It closes nothing.
+func Run(ctx context.Context, conn net.Conn, client bool, dev rdma.Device, cfg Config) (r perftest.Report, err error) {
+	if err := cfg.Check(); err != nil {
+		return r, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	x := &exchange{conn, client}
+	port, err := dev.Port(1)
+	if err != nil {
+		return r, err
+	}
+	cycle, mtu, err := x.greet(port.ActiveMTU)
+	if err != nil {
+		return r, ctxErr(ctx, err)
+	}
+	e, err := newEnd(dev, cfg, cycle)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	r, err = e.test(ctx, x, port, mtu)
+	return r, ctxErr(ctx, err)
+}
+
+func ctxErr(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// An end is one side of a test.
+type end struct {
+	cfg Config
+	dev rdma.Device
+	pd  rdma.PD
+	cq  rdma.CQ
+	qp  rdma.QP
+	buf []byte
+	mr  rdma.MR
+}
+
+// newEnd makes the objects. Clients step through two cycles of the server's memory.
+func newEnd(dev rdma.Device, cfg Config, cycle uint32) (_ *end, err error) {
+	e := &end{cfg: cfg, dev: dev}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return nil, err
+	}
+	if e.cq, err = dev.CreateCQ(cfg.Depth); err != nil {
+		return nil, err
+	}
+	caps := rdma.QPCaps{SendWR: cfg.Depth, RecvWR: 1, SendSGE: 1, RecvSGE: 1}
+	if e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: caps}); err != nil {
+		return nil, err
+	}
+	size := 2 * max(int(cfg.Size), int(cycle))
+	if e.buf, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE); err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	e.mr, err = e.pd.Register(rdma.Host(e.buf), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	return e, err
+}
+
+func (e *end) close() (err error) {
+	if e.qp != nil {
+		err = errors.Join(err, e.qp.Close())
+	}
+	if e.mr != nil {
+		err = errors.Join(err, e.mr.Close())
+	}
+	if e.cq != nil {
+		err = errors.Join(err, e.cq.Close())
+	}
+	if e.pd != nil {
+		err = errors.Join(err, e.pd.Close())
+	}
+	if e.buf != nil {
+		err = errors.Join(err, unix.Munmap(e.buf))
+	}
+	return err
+}
+
+// test follows the order that package perftest describes.
+func (e *end) test(ctx context.Context, x *exchange, port rdma.PortAttr, mtu rdma.MTU) (r perftest.Report, err error) {
+	own, peer, err := e.connect(x, port, mtu)
+	if err != nil {
+		return r, err
+	}
+	barrier := func(what string) error {
+		if _, err := x.endpoint(own); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	if err := errors.Join(barrier("wait until the peer is connected"), barrier("wait until the peer is ready")); err != nil {
+		return r, err
+	}
+	if x.client {
+		if r, err = e.measure(ctx, peer); err != nil {
+			return r, err
+		}
+	}
+	if err := barrier("wait for the end of the test"); err != nil {
+		return r, err
+	}
+	theirs, err := x.report(r)
+	if err != nil {
+		return r, err
+	}
+	if !x.client {
+		r = theirs
+	}
+	if err := barrier("wait until the peer has the result"); err != nil {
+		return r, err
+	}
+	_, err = x.conn.Write([]byte(perftest.Done))
+	return r, err
+}
+
+// connect exchanges queue pairs and connects them.
+func (e *end) connect(x *exchange, port rdma.PortAttr, mtu rdma.MTU) (own, peer perftest.Endpoint, err error) {
+	table, err := e.dev.GIDs(1)
+	if err != nil {
+		return own, peer, err
+	}
+	choice, err := rdma.ChooseGID(table, port.Link, rdma.GIDWant{})
+	if err != nil {
+		return own, peer, err
+	}
+	attr, err := e.dev.Attr()
+	if err != nil {
+		return own, peer, err
+	}
+	reads := 1
+	if e.cfg.Op == rdma.OpRead {
+		reads = min(attr.MaxRDAtomic, 255)
+	}
+	var psn [4]byte
+	_, _ = rand.Read(psn[1:]) // never fails
+	own = perftest.Endpoint{
+		LID: port.LID, OutReads: uint16(reads), QPN: e.qp.Num(), PSN: binary.BigEndian.Uint32(psn[:]), Rkey: e.mr.RKey(), VAddr: e.mr.Addr(), GID: choice.GID,
+	}
+	if peer, err = x.endpoint(own); err != nil {
+		return own, peer, err
+	}
+	info := func(p perftest.Endpoint) rdma.QPInfo {
+		return rdma.QPInfo{QPNum: p.QPN, PSN: p.PSN, LID: p.LID, MTU: mtu, RDAtomic: uint8(min(p.OutReads, 255)), GID: p.GID}
+	}
+	return own, peer, rdma.Connect(e.qp, info(own), info(peer), choice, rdma.Options{})
+}
