@@ -33,8 +33,8 @@ type place struct {
 	beside   bool            // the host reads it together with the place before it in the list
 }
 
-// choosePlaces chooses a place in each step of a read, and for some of them one in the
-// next block, which the host reads too.
+// choosePlaces chooses a place in each step of a read, and for some of them one in a
+// neighbouring block; these the host reads too.
 func (s *samples) choosePlaces(p *provedFile, f *storage.File, i int, from, to int64) {
 	n := min(max((to-from)/sentinelStep, 1), maxSentinels)
 	every := max(n*compareStep/max(to-from, compareStep), 1)
@@ -46,7 +46,7 @@ func (s *samples) choosePlaces(p *provedFile, f *storage.File, i int, from, to i
 			continue
 		}
 		first := len(s.places) - 1
-		if at, ok := s.inNextBlock(at, from, to); ok {
+		if at, ok := besideBlock(at, from, to); ok {
 			s.sentinelAt(i, at, true)
 		}
 		s.readTogether(first, func(b []byte, off int64) bool { return p.readSample(f, b, off) })
@@ -80,13 +80,17 @@ func (s *samples) inPart(n, k, parts int64) int64 {
 	return a + s.below((b-a)/placeSize)*placeSize
 }
 
-// inNextBlock chooses a place in the block that follows that of another one, or at the
-// end of [from, to) in the one before it. It must be in [from, to).
-func (s *samples) inNextBlock(at, from, to int64) (int64, bool) {
+// besideBlock is the place next to the block of another one, on the nearer side that is
+// in [from, to): the host reads what is between them too, 1 KiB on average.
+func besideBlock(at, from, to int64) (int64, bool) {
 	block := at / placeBlock * placeBlock
-	for _, a := range [...]int64{block + placeBlock, block - placeBlock} {
-		if a, b := max(a, from), min(a+placeBlock, to); b-a >= placeSize {
-			return a + s.below((b-a)/placeSize)*placeSize, true
+	near, far := block-placeSize, block+placeBlock
+	if at-block >= placeBlock/2 {
+		near, far = far, near
+	}
+	for _, a := range [...]int64{near, far} {
+		if a >= from && a+placeSize <= to {
+			return a, true
 		}
 	}
 	return 0, false

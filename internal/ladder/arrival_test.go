@@ -325,9 +325,10 @@ func TestDetectionProbability(t *testing.T) {
 	}{
 		{"64 KiB lost", 64 << 10, true, 1},
 		// Step 13 is compared once in eight reads. Once in eight, step 12 is; then one place
-		// in 16 is in its last block, and the second one in the block after it.
-		{"64 KiB changed", 64 << 10, false, 1.0/8 + 1.0/128},
-		{"4 KiB lost", 4 << 10, true, 1 - (1-1.0/16)*(1-1.0/128)},
+		// in 32 is in the second half of its last block, and the other one in step 13. The
+		// same for step 14.
+		{"64 KiB changed", 64 << 10, false, 1.0/8 + 2.0/256},
+		{"4 KiB lost", 4 << 10, true, 1.0/16 + 2.0/256 - 1.0/4096},
 		{"4 KiB changed", 4 << 10, false, 1.0/128 + 1.0/128},
 		{"512 KiB changed", 512 << 10, false, 1},
 	} {
@@ -352,7 +353,7 @@ func TestDetectionProbability(t *testing.T) {
 }
 
 // The same for one write. A place is as often in each block, and a second one in the
-// block after it.
+// block before or after it.
 func TestWriteDetectionProbability(t *testing.T) {
 	const trials = 4000
 	s := newSamples([32]byte{6})
@@ -360,11 +361,11 @@ func TestWriteDetectionProbability(t *testing.T) {
 		size, from, len int64
 		want            float64
 	}{
-		{32 << 10, 0, 4 << 10, 1.0 / 8}, // the first block is after none
+		{32 << 10, 0, 4 << 10, 1.0/8 + 1.0/16}, // the first block has one neighbour
 		{32 << 10, 8 << 10, 4 << 10, 2.0 / 8},
 		{32 << 10, 4 << 10, 28 << 10, 1}, // all but one block: a drive that repeats it
 		{32 << 10, 0, 28 << 10, 1},
-		{1 << 20, 512 << 10, 512 << 10, 129.0 / 256},
+		{1 << 20, 512 << 10, 512 << 10, 257.0 / 512},
 		{1 << 20, 64 << 10, 64 << 10, 17.0 / 256},
 		{1 << 20, 64 << 10, 4 << 10, 2.0 / 256},
 		{16 << 20, 3 << 20, 1 << 20, 1},

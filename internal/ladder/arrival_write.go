@@ -136,7 +136,7 @@ func (s *samples) chooseReadBacks(off, n int64) {
 	for k, parts := int64(0), readBacks(n); k < parts; k++ {
 		at := off + s.inPart(n, k, parts)
 		s.placeAt(at, false)
-		if at, ok := s.inNextBlock(at, off, off+n); ok {
+		if at, ok := besideBlock(at, off, off+n); ok {
 			s.placeAt(at, true)
 		}
 	}
