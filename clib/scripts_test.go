@@ -26,6 +26,7 @@ func setUp(env *testscript.Env, root, lib string) error {
 	env.Setenv("TMPDIR", env.WorkDir)
 	env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, ".tmp"))
 	env.Setenv("LIB", lib)
+	env.Setenv("INCLUDE", filepath.Join(root, "clib/include"))
 	env.Setenv("LD_LIBRARY_PATH", lib+":"+filepath.Join(lib, "soft"))
 	// cc NAME FLAGS... makes NAME of NAME.c.
 	env.Setenv("PATH", env.WorkDir+":"+env.Getenv("PATH"))

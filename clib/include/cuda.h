@@ -298,11 +298,21 @@ typedef struct CUctxCreateParams_st {
 	CUctxCigParam *cigParams;
 } CUctxCreateParams;
 
+/* Types that programs name without calling anything of them. */
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUarray_st *CUarray;
+
 typedef void (*CUhostFn)(void *user);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *user);
 
 /* As in CUDA's header, a plain name means the newest variant. */
-#define cuCtxCreate cuCtxCreate_v4
+/* CUDA's header of release 12 means the variant of three arguments by cuCtxCreate, that of
+ * release 13 the one of four. Programs were written for either: the number decides. */
+#define CULVERT_FIFTH(a, b, c, d, name, ...) name
+#define cuCtxCreate(...) CULVERT_FIFTH(__VA_ARGS__, cuCtxCreate_v4, cuCtxCreate_v2, , )(__VA_ARGS__)
 #define cuCtxDestroy cuCtxDestroy_v2
 #define cuCtxPopCurrent cuCtxPopCurrent_v2
 #define cuCtxPushCurrent cuCtxPushCurrent_v2
@@ -363,6 +373,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags);
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active);
 
 /* Contexts. */
+CUresult (cuCtxCreate)(CUcontext *ctx, unsigned int flags, CUdevice dev);
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev);
 CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int num, unsigned int flags, CUdevice dev);
 CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *params, unsigned int flags, CUdevice dev);
