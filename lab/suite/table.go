@@ -315,6 +315,11 @@ func verbs() []Suite {
 		Guest: lab.Guest{NICs: 1, Verbs: true},
 		Env:   []string{"CULVERT_WANT_RDMA=1"},
 	}, {
+		Name:    "check/nic",
+		Package: module + "/internal/check", Run: "^TestLabNIC$", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true},
+		Env:   []string{"CULVERT_WANT_NIC=1"},
+	}, {
 		Name:    "remote",
 		Package: selftest, Run: "^TestRemoteDrive$", Min: 1,
 		Guest: lab.Guest{NICs: 1, Drives: []lab.Drive{{ID: "nv0", FS: "xfs", Remote: true}}},
