@@ -34,6 +34,7 @@ type Drive struct {
 	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" means a raw drive
 	Remote bool    // the file system reaches it over RDMA: the kernel's NVMe host and target, on the first network card
 	Faults []Fault // medium errors
+	Rate   int64   // bytes per second that can be read; 0 means as fast as the host
 	LogTo  string  // id of the drive that receives a record of all writes to this one (package crash)
 }
 
@@ -104,6 +105,8 @@ func (d Drive) validate() error {
 		return fmt.Errorf("size %d must be a multiple of the sector size %d", d.Size, d.Sector)
 	case d.FS != "" && d.FS != "ext4" && d.FS != "xfs":
 		return fmt.Errorf("unknown file system %q (want ext4, xfs or none)", d.FS)
+	case d.Rate < 0:
+		return fmt.Errorf("rate of %d bytes per second must not be negative", d.Rate)
 	case d.CMB < 0:
 		return fmt.Errorf("controller memory buffer of %d MiB must not be negative", d.CMB)
 	case d.Behind != "" && !idPattern.MatchString(d.Behind):

@@ -153,6 +153,9 @@ func (a *arglist) topology(drives []Drive) {
 func port(d Drive) string { return d.ID + "-port" }
 
 func (a *arglist) drive(d Drive, images map[string]string) {
+	if d.Rate > 0 {
+		a.add("-object", fmt.Sprintf("throttle-group,id=%s-rate,x-bps-read=%d", d.ID, d.Rate))
+	}
 	node, err := json.Marshal(d.block(images))
 	if err != nil {
 		panic(err) // maps of strings and numbers always encode
@@ -175,6 +178,9 @@ func (d Drive) block(images map[string]string) node {
 	n := file(images[d.ID])
 	if len(d.Faults) > 0 {
 		n = node{"driver": "blkdebug", "image": n, "inject-error": d.faults()}
+	}
+	if d.Rate > 0 {
+		n = node{"driver": "throttle", "throttle-group": d.ID + "-rate", "file": n}
 	}
 	if d.LogTo != "" {
 		// The head of the log counts its entries: a reader in the same guest needs

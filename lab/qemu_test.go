@@ -26,6 +26,7 @@ func TestArgs(t *testing.T) {
 		{"terminal", Guest{CPUs: 1, Memory: 256}, true},
 		{"drive", Guest{Drives: []Drive{{ID: "nv0", Sector: 4096, FS: "xfs"}}}, false},
 		{"faults", Guest{Drives: []Drive{{ID: "nv0", Faults: []Fault{{Read, 2048}, {Write, 4096}}}}}, false},
+		{"throttled", Guest{Drives: []Drive{{ID: "nv0", FS: "ext4", Rate: 16 << 20}}}, false},
 		{"switches", Guest{Drives: []Drive{
 			{ID: "cmb", CMB: 64, Behind: "sw"},
 			{ID: "sibling", Behind: "sw"},

@@ -217,6 +217,7 @@ func datapaths() (ss []Suite) {
 	for _, s := range direct() {
 		ss = append(ss, on(s, "^TestColdReadIsDirect$", 1))
 	}
+	ss = append(ss, eachFS(throttled)...)
 	for _, s := range eachFS(faults) {
 		ss = append(ss, on(s, "^(TestMediumError|TestCopyToFullDisk)$", 2))
 	}
@@ -229,6 +230,17 @@ func datapaths() (ss []Suite) {
 	proof := peer()
 	proof.Name, proof.Package, proof.Run, proof.Min = "p2pdma/proof", ladder, "^TestLabProofCost$", 1
 	return append(ss, proof, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory())
+}
+
+// throttled has a drive that is slower than any host, and little memory.
+func throttled(fs string) Suite {
+	const rate = 16 << 20
+	return Suite{
+		Name:    "cold/" + fs,
+		Package: datapath, Run: "^(TestColdPasses|TestLargerThanMemory)$", Min: 2,
+		Guest: lab.Guest{Memory: 640, Drives: []lab.Drive{{ID: "nv0", FS: fs, Rate: rate}}},
+		Env:   []string{"CULVERT_WANT_RATE=" + strconv.Itoa(rate), withoutNVFS},
+	}
 }
 
 // stacks has raw drives, from which tests build block stacks.
