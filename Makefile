@@ -82,14 +82,15 @@ soak:
 	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS) -cufile.dirs '$(SOAKDIRS)'
 	@$(GO) test -count=1 -timeout 4h -run '^(TestLiars|TestDriveThatLies)$$' -v ./internal/ladder -liar.transfers 100000
 	@$(GO) test -count=1 -timeout 4h -v ./cmd/culvert/crashtest -crash.random $(SOAKSEEDS)
-	@$(GO) test -count=1 -timeout 4h -run '^TestResume$$' -v ./rdma/tcp -rdma.ops $(SOAKRDMA)
+	@$(GO) test -count=1 -timeout 4h -run '^TestResume$$' -v ./rdma/tcp -rdma.gib $(SOAKGIB)
 	@$(GO) test -count=1 -timeout 4h -run '^TestRevokeDuringWrites$$' -v ./soft/nic -revokes 10000
 
 SOAKOPS   ?= 5000000
 SOAKSEEDS ?= 200
 # Directories on file systems to try, separated by colons; empty means those at hand.
 SOAKDIRS  ?=
-SOAKRDMA  ?= 1000000
+# GiB over loopback TCP while connections break.
+SOAKGIB   ?= 64
 
 ## clean: remove build outputs
 .PHONY: clean

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 var (
 	soakOps  = flag.Int("rdma.ops", 3000, "number of requests while connections break")
+	soakGiB  = flag.Int("rdma.gib", 0, "go on until this much was moved, in GiB")
 	soakSeed = flag.Uint64("rdma.seed", 1, "seed of the requests")
 )
 
@@ -98,13 +100,21 @@ func TestResume(t *testing.T) {
 	connect(t, a, b)
 	rng := rand.New(rand.NewPCG(*soakSeed, 7))
 	s := &soak{a: a, b: b, rng: rng, model: make([]byte, nodeSize/2)}
-	for i := range *soakOps {
+	ops, heap := uint64(0), uint64(0)
+	for ; ops < uint64(*soakOps) || s.moved < uint64(*soakGiB)<<30; ops++ {
 		if rng.IntN(40) == 0 {
 			p.Break()
 		}
-		s.step(uint64(i))
+		s.step(ops)
+		if ops == uint64(*soakOps)-1 {
+			heap = inUse()
+		}
 	}
-	s.settle(uint64(*soakOps))
+	s.settle(ops)
+	t.Logf("%d requests moved %d MiB", ops, s.moved>>20)
+	if now := inUse(); *soakGiB > 0 && now > heap+heapGrowth {
+		t.Errorf("the heap grew from %d to %d bytes while %d GiB were moved", heap, now, *soakGiB)
+	}
 	if got := binary.LittleEndian.Uint64(b.buf[counterAt:]); got != s.added {
 		t.Errorf("the counter is %d, %d was added: atomics were lost or repeated", got, s.added)
 	}
@@ -117,6 +127,17 @@ func TestResume(t *testing.T) {
 	a.close()
 	b.close()
 	a.ok(p.Close())
+}
+
+// heapGrowth is more than the heap of a soak that leaks nothing can grow.
+const heapGrowth = 16 << 20
+
+// inUse is the memory of the Go heap that is in use.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 const (
@@ -140,6 +161,7 @@ type soak struct {
 	rng            *rand.Rand
 	model          []byte
 	added          uint64
+	moved          uint64 // bytes
 	sent, received uint64
 	inFlight       int
 	next           uint64 // ID of the next completion
@@ -171,6 +193,7 @@ func (s *soak) step(id uint64) {
 		wr.Op, wr.SGE = rdma.OpSend, []rdma.SGE{rdma.Local(s.a.mr, messageAt, 64)}
 	}
 	s.a.ok(rdma.Post(s.a.qp, wr))
+	s.moved += uint64(wr.SGE[0].Len)
 	s.inFlight++
 	for s.inFlight >= 16 {
 		s.reap()
