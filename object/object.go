@@ -10,9 +10,11 @@ package object
 import (
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/object/https"
+	"github.com/culvert-io/culvert/internal/object/s3"
 )
 
 func init() {
+	object.Register("s3", s3.Open)
 	object.Register("https", https.Open)
 	object.Register("http", https.Open)
 }

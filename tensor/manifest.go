@@ -37,6 +37,8 @@ type Manifest struct {
 	// A copy has others; 0 is unknown.
 	Inode    uint64 `json:"inode,omitempty"`
 	Modified int64  `json:"modified_ns,omitempty"`
+	// ETag is what a store called an object when it was saved, or "".
+	ETag string `json:"etag,omitempty"`
 	// Previous describes the file that this one replaces, while a save gives the
 	// new one its name, and after a crash in that moment. Chunk 0 means that its
 	// checksums are unknown.
@@ -100,6 +102,12 @@ func noManifest(path string) error {
 // of returns the manifest of a file: m, or m.Previous if the file is that one.
 func (m *Manifest) of(st fs.FileInfo) *Manifest {
 	if m.Previous == nil || st == nil {
+		return m
+	}
+	if tag, ok := etag(st).(string); ok { // what the new object is called is not known before it is there
+		if tag != "" && tag == m.Previous.ETag {
+			return m.Previous
+		}
 		return m
 	}
 	// In a copy of both, the inode differs, and perhaps the time.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // SaveOptions refine a save. The zero value is the default.
@@ -65,10 +66,17 @@ func lap(step *time.Duration, begin time.Time) time.Time {
 // system allows that. At every moment, and after an error or a crash, path is the
 // old file or the complete new one, and its manifest describes it. If path is a
 // symbolic link, Save replaces the file that it points to. opts may be nil.
+//
+// path may be the URL of an object, s3://BUCKET/KEY, if the program imports package
+// object. The object then appears as a whole, after its last byte; opts.Chunk does not
+// count.
 func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions) (*Manifest, error) {
 	o := opts.withDefaults(tensors)
 	if o.Chunk < pageSize || o.Chunk%pageSize != 0 || o.Chunk > maxChunk {
 		return nil, fmt.Errorf("chunk size %d must be a multiple of %d up to %d", o.Chunk, pageSize, maxChunk)
+	}
+	if object.IsURL(path) {
+		return saveObject(ctx, path, tensors, o)
 	}
 	link := path
 	path, mode, err := realTarget(path)
@@ -210,6 +218,28 @@ func (w *writer) write(ctx context.Context) error {
 // chunk fills and writes one chunk of the file.
 func (w *writer) chunk(k int64, buf []byte) error {
 	start, end := w.sums.bounds(k)
+	if err := w.fill(k, buf); err != nil {
+		return err
+	}
+	w.writing <- struct{}{}
+	defer func() { <-w.writing }()
+	w.opts.step("write")
+	if err := w.writeAt(buf, int(end-start), start); err != nil {
+		return err
+	}
+	w.advance(end - start)
+	return nil
+}
+
+func (w *writer) advance(n int64) {
+	if done := w.written.Add(n); w.opts.Advance != nil {
+		w.opts.Advance(done, w.sums.file.Size)
+	}
+}
+
+// fill puts the contents of chunk k into buf and sums them.
+func (w *writer) fill(k int64, buf []byte) error {
+	start, end := w.sums.bounds(k)
 	err := w.sums.each(k, func(tensor int, from, to int64) error {
 		p := buf[from-start : to-start]
 		if tensor == inHeader {
@@ -226,15 +256,6 @@ func (w *writer) chunk(k int64, buf []byte) error {
 		return err
 	}
 	w.sums.add(k, buf[:end-start])
-	w.writing <- struct{}{}
-	defer func() { <-w.writing }()
-	w.opts.step("write")
-	if err := w.writeAt(buf, int(end-start), start); err != nil {
-		return err
-	}
-	if done := w.written.Add(end - start); w.opts.Advance != nil {
-		w.opts.Advance(done, w.sums.file.Size)
-	}
 	return nil
 }
 

@@ -71,7 +71,8 @@ SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culver
 serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
 
 SOURCE can be an object, s3://BUCKET/KEY or https://HOST/PATH; DEST is then a file, or
-gpu:N to read it into GPU memory and no further. See docs/objects.md.
+gpu:N to read it into GPU memory and no further. DEST can be s3://BUCKET/KEY: the
+object appears as a whole, after its last byte. See docs/objects.md.
 
 EXIT STATUS
   0  all data was copied (and verified, with --verify)

@@ -14,11 +14,13 @@ import (
 	"github.com/culvert-io/culvert/internal/transfer"
 )
 
-// An objectCopy copies an object to a file, or into GPU memory and no further.
+// An objectCopy copies an object to a file, or into GPU memory and no further, or a
+// file to an object.
 type objectCopy struct {
 	Source string `json:"source"`
 	Dest   string `json:"destination"`
-	GPU    bool   `json:"gpu"` // Dest is a GPU
+	GPU    bool   `json:"gpu"`   // Dest is a GPU
+	Write  bool   `json:"write"` // Dest is an object
 }
 
 // planObject plans a copy of which one end is an object; ok is false if none is.
@@ -27,7 +29,8 @@ func planObject(src, dst string) (job copyJob, ok bool, err error) {
 		return nil, false, nil
 	}
 	if object.IsURL(dst) {
-		return nil, true, usageError{errors.New("DEST must be a file or a GPU")}
+		job, err := planUpload(src, dst)
+		return job, true, err
 	}
 	if _, err := object.Parse(src); err != nil {
 		return nil, true, usageError{err}
@@ -39,13 +42,38 @@ func planObject(src, dst string) (job copyJob, ok bool, err error) {
 	return c, true, nil
 }
 
+// planUpload plans the copy of a file to an object. A DEST that ends with a slash gets
+// the name of the file.
+func planUpload(src, dst string) (copyJob, error) {
+	if object.IsURL(src) {
+		return nil, usageError{errors.New("one of SOURCE and DEST must be a file of this host")}
+	}
+	if _, err := object.Parse(dst); err != nil {
+		return nil, usageError{err}
+	}
+	st, err := os.Stat(src)
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		return nil, fmt.Errorf("%s is a directory: only files are copied to object stores", src)
+	}
+	if strings.HasSuffix(dst, "/") {
+		dst += filepath.Base(src)
+	}
+	return &objectCopy{Source: src, Dest: dst, Write: true}, nil
+}
+
 func (c *objectCopy) String() string {
-	return fmt.Sprintf("%-8s %s -> %s", "copy", human.Name(object.Redact(c.Source)), human.Name(c.Dest))
+	return fmt.Sprintf("%-8s %s -> %s", "copy", human.Name(object.Redact(c.Source)), human.Name(object.Redact(c.Dest)))
 }
 
 func (c *objectCopy) paths() []string {
-	if c.GPU {
+	switch {
+	case c.GPU:
 		return nil
+	case c.Write:
+		return []string{c.Source}
 	}
 	return []string{c.Dest}
 }
@@ -58,6 +86,9 @@ func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 		return c.intoGPU(ctx, drv, opts.Options)
 	}
 	defer metered(&opts.Options, quiet)()
+	if c.Write {
+		return transfer.UploadFile(ctx, drv, c.Source, c.Dest, opts.Options)
+	}
 	return transfer.Download(ctx, drv, c.Source, c.Dest, opts.Options)
 }
 

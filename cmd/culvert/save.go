@@ -15,6 +15,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -44,6 +45,8 @@ With --step, DEST is a directory of checkpoints:
 DEST/step-000000100/model.safetensors, and DEST/latest points to the one that was
 saved last.
 
+DEST can be an object, s3://BUCKET/KEY: it appears as a whole, after its last byte.
+
 EXIT STATUS
   0  the file and its manifest are on stable storage
   1  an error; the message names the file, the tensor and the cause
@@ -51,7 +54,8 @@ EXIT STATUS
 		Example: `  culvert save /data/llama llama.safetensors
   culvert save /data/llama slice.safetensors --plan tp=4,rank=1
   culvert save model.safetensors /data/run --step 1000 --keep 3
-  culvert save --from /run/user/1000/llama.sock llama.safetensors`,
+  culvert save --from /run/user/1000/llama.sock llama.safetensors
+  culvert save /data/llama s3://models/llama.safetensors`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		PreRunE: func(cmd *cobra.Command, a []string) error {
 			if err := o.check(len(a), cmd.Flags().Changed("step")); err != nil {
@@ -124,6 +128,15 @@ func (o *saveOptions) run(ctx context.Context, a []string, out io.Writer) error 
 
 // checkDest finds an unusable destination before a model is loaded.
 func (o *saveOptions) checkDest(dest string) error {
+	if object.IsURL(dest) {
+		if o.step >= 0 {
+			return usageError{errors.New("--step needs a directory of this host (fix: name the object of the step, s3://BUCKET/RUN/step-100/model.safetensors)")}
+		}
+		if _, err := object.Parse(dest); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
 	if o.step >= 0 {
 		return (&tensor.Checkpoints{Dir: dest}).Free(o.step)
 	}

@@ -24,6 +24,13 @@ type counts struct{ fetch.Counts }
 
 func (c *counts) all() *fetch.Counts { return &c.Counts }
 
+func (c *counts) take(b Bucket) route.Origin {
+	return route.Origin{
+		Store: b.Store(), Bytes: c.Bytes.Swap(0), Requests: c.Requests.Swap(0),
+		Retries: c.Retries.Swap(0), Hedges: c.Hedges.Swap(0), Connections: b.Pool().TakeConnections(),
+	}
+}
+
 // A File is an open object. It is safe for concurrent use.
 type File struct {
 	bucket Bucket
@@ -156,10 +163,7 @@ func (f *File) WriteAt([]byte, int64) (int, error) { return 0, unix.EROFS }
 // TakeOrigin returns what requests did since the last call. The sum over all receipts
 // of an object is exact; a single one may have what a neighbour's requests did.
 func (f *File) TakeOrigin() route.Origin {
-	o := route.Origin{
-		Store: f.bucket.Store(), Bytes: f.counts.Bytes.Swap(0), Requests: f.counts.Requests.Swap(0),
-		Retries: f.counts.Retries.Swap(0), Hedges: f.counts.Hedges.Swap(0), Connections: f.bucket.Pool().TakeConnections(),
-	}
+	o := f.counts.take(f.bucket)
 	if f.Checked() {
 		o.Checksum = f.info.Sum.Algorithm
 	}

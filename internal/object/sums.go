@@ -22,12 +22,13 @@ type summedRange struct {
 	sum    uint32
 }
 
-func (s *sums) add(off int64, p []byte) {
-	sum := crc32c.Sum(p)
+func (s *sums) add(off int64, p []byte) { s.addSum(off, int64(len(p)), crc32c.Sum(p)) }
+
+func (s *sums) addSum(off, n int64, sum uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(s.ranges, off, func(r summedRange, off int64) int { return cmp.Compare(r.off, off) })
-	r := summedRange{off, int64(len(p)), sum}
+	r := summedRange{off, n, sum}
 	if i > 0 && s.ranges[i-1].end() > off || i < len(s.ranges) && r.end() > s.ranges[i].off {
 		return
 	}

@@ -1,0 +1,100 @@
+package s3
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/object/client"
+)
+
+const (
+	maxListing = 16 << 20 // bytes of one page, which has 1000 objects
+	maxPages   = 10_000
+)
+
+type listing struct {
+	XMLName   xml.Name `xml:"ListBucketResult"`
+	Encoding  string   `xml:"EncodingType"`
+	Truncated bool     `xml:"IsTruncated"`
+	Next      string   `xml:"NextContinuationToken"`
+	Contents  []struct {
+		Key      string    `xml:"Key"`
+		Size     int64     `xml:"Size"`
+		ETag     string    `xml:"ETag"`
+		Modified time.Time `xml:"LastModified"`
+	} `xml:"Contents"`
+}
+
+// parseListing reads one page. A page that is to be followed by itself is an error,
+// because the listing would never end.
+func parseListing(text []byte, token string) ([]object.Info, string, error) {
+	var l listing
+	if err := xml.Unmarshal(text, &l); err != nil {
+		return nil, "", &object.ProtocolError{Detail: "the listing is not what S3 sends: " + printable(err.Error())}
+	}
+	var list []object.Info
+	for _, c := range l.Contents {
+		key := c.Key
+		if l.Encoding == "url" {
+			key, _ = url.QueryUnescape(c.Key)
+		}
+		if key == "" || c.Size < 0 {
+			return nil, "", &object.ProtocolError{Detail: fmt.Sprintf("the listing has the key %q with %d bytes", printable(c.Key), c.Size)}
+		}
+		list = append(list, object.Info{Key: key, Size: c.Size, ETag: c.ETag, Modified: c.Modified})
+	}
+	if !l.Truncated {
+		return list, "", nil
+	}
+	if l.Next == "" || l.Next == token {
+		return nil, "", &object.ProtocolError{Detail: "the listing is truncated and does not say how to go on"}
+	}
+	return list, l.Next, nil
+}
+
+// List asks for all pages.
+func (b *bucket) List(ctx context.Context, prefix string) ([]object.Info, error) {
+	var all []object.Info
+	token := ""
+	for range maxPages {
+		list, next, err := b.page(ctx, prefix, token)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, list...); next == "" {
+			return all, nil
+		}
+		token = next
+	}
+	return nil, &object.Error{Op: "list", Object: b.URL(prefix), Final: true, Detail: "more objects than fit into memory", Fix: "name a longer prefix"}
+}
+
+func (b *bucket) page(ctx context.Context, prefix, token string) ([]object.Info, string, error) {
+	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "delimiter": {"/"}, "encoding-type": {"url"}}
+	if token != "" {
+		q.Set("continuation-token", token)
+	}
+	resp, err := b.do(ctx, "list", request{method: http.MethodGet, query: q})
+	if err != nil {
+		return nil, "", err
+	}
+	defer client.Discard(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return nil, "", b.refused("list", prefix, resp)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxListing))
+	if err != nil {
+		return nil, "", object.Failed("list", b.URL(prefix), err)
+	}
+	list, next, err := parseListing(text, token)
+	if err != nil {
+		return nil, "", object.Failed("list", b.URL(prefix), err)
+	}
+	return list, next, nil
+}

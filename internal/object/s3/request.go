@@ -1,0 +1,117 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/object/client"
+)
+
+const (
+	// emptyHash is the SHA-256 of nothing.
+	emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	// unsigned says that the body is not part of the signature. Bodies have a CRC-32C
+	// instead, which is ten times as fast.
+	unsigned = "UNSIGNED-PAYLOAD"
+)
+
+// A request is one call of the protocol.
+type request struct {
+	method string
+	key    string
+	query  url.Values
+	header http.Header
+	body   []byte // nil for none
+}
+
+// do makes a request. If the store says that the bucket is in another region, it makes
+// it there.
+func (b *bucket) do(ctx context.Context, op string, r request) (*http.Response, error) {
+	resp, err := b.once(ctx, op, r)
+	if err != nil {
+		return nil, err
+	}
+	if region := resp.Header.Get("X-Amz-Bucket-Region"); region != "" && resp.StatusCode >= 300 && b.moved(region) {
+		client.Discard(resp.Body)
+		return b.once(ctx, op, r)
+	}
+	return resp, nil
+}
+
+// moved changes the region, and reports whether it was another.
+func (b *bucket) moved(region string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if region == b.region {
+		return false
+	}
+	b.region = region
+	return true
+}
+
+func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response, error) {
+	fail := func(err error) error { return object.Failed(op, b.URL(r.key), err) }
+	u, err := b.address(r.key, r.query)
+	if err != nil {
+		return nil, fail(&object.Error{Final: true, Err: err, Fix: "check AWS_ENDPOINT_URL"})
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), nil)
+	if err != nil {
+		return nil, fail(&object.Error{Final: true, Err: err})
+	}
+	req.URL = u
+	for k, v := range r.header {
+		req.Header[k] = v
+	}
+	hash := emptyHash
+	if r.body != nil {
+		req.Body, req.ContentLength, hash = io.NopCloser(bytes.NewReader(r.body)), int64(len(r.body)), unsigned
+		if len(r.body) == 0 {
+			req.Body = http.NoBody // another body would have an unknown length
+		}
+	}
+	if err := b.sign(ctx, req, hash, time.Now()); err != nil {
+		return nil, fail(err)
+	}
+	resp, err := b.http.Do(req)
+	if err != nil {
+		return nil, fail(client.Cause(ctx, err))
+	}
+	return resp, nil
+}
+
+// Paths are escaped once: keys may have any characters.
+var signer = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+
+// sign signs a request, unless nobody is to be named.
+func (b *bucket) sign(ctx context.Context, req *http.Request, hash string, now time.Time) error {
+	if b.set.anonymous {
+		return nil
+	}
+	creds, err := b.set.credentials.Retrieve(ctx)
+	if err != nil {
+		return &object.Error{
+			Final: context.Cause(ctx) == nil, Detail: "no credentials were found", Err: innermost(err),
+			Fix: "aws configure, AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; " + anonymousVariable + "=1 for public buckets",
+		}
+	}
+	req.Header.Set("X-Amz-Content-Sha256", hash)
+	return signer.SignHTTP(ctx, creds, req, hash, "s3", b.currentRegion(), now)
+}
+
+// innermost is the last cause of an error of the SDK, which says the same thing several
+// times.
+func innermost(err error) error {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+package s3
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/object"
+	. "github.com/culvert-io/culvert/internal/object/objecttest"
+)
+
+// bucketAt makes s3://bucket/ that of a handler.
+func bucketAt(t *testing.T, h http.Handler) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "",
+	} {
+		t.Setenv(name, value)
+	}
+	object.Register("s3", Open)
+	object.Forget()
+	t.Cleanup(func() {
+		b, _, err := object.BucketOf(t.Context(), "s3://bucket/")
+		if err == nil {
+			b.(*bucket).http.CloseIdleConnections()
+		}
+		object.Forget()
+	})
+}
+
+const partSize = 8 << 20
+
+func write(t *testing.T, u *object.Upload, data []byte) error {
+	t.Helper()
+	for off := (len(data) - 1) / partSize * partSize; off >= 0; off -= partSize { // the last first
+		if err := u.Write(t.Context(), data[off:min(off+partSize, len(data))], int64(off)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An object appears with Commit, as a whole, whatever happens to single requests.
+func TestUpload(t *testing.T) {
+	store := NewStore(map[string][]byte{"a": []byte("old")})
+	store.Abandon("a", 2*time.Hour)
+	store.Abandon("a", time.Minute) // somebody may be writing it
+	store.Abandon("ab", 2*time.Hour)
+	faults := &Faults{Handler: store}
+	faults.On(func(n int, r *http.Request) Fault {
+		if r.Method != http.MethodHead && n%3 == 2 {
+			return []Fault{CutEarly, SlowDown, Broken}[n/3%3]
+		}
+		return None
+	})
+	bucketAt(t, faults)
+	data := Bytes(2*partSize+12345, 1)
+	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, u, data); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := store.Object("a"); string(got) != "old" {
+		t.Fatal("visible before it is complete")
+	}
+	if err := u.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Discard(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got, _ := store.Object("a"); !bytes.Equal(got, data) {
+		t.Error("the object differs")
+	}
+	if store.Uploads() != 2 {
+		t.Errorf("%d uploads left, want those of others", store.Uploads())
+	}
+	if o := u.TakeOrigin(); o.Requests < 6 || o.Bytes < int64(len(data)) || !strings.HasPrefix(o.Store, "s3+http://") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// An upload that is given up leaves nothing.
+func TestDiscard(t *testing.T) {
+	store := NewStore(nil)
+	bucketAt(t, store)
+	data := Bytes(partSize+1, 1)
+	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Write(t.Context(), data[:partSize], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Commit(t.Context()); err == nil {
+		t.Error("committed without its last part")
+	}
+	if err := u.Write(t.Context(), data, 0); err == nil {
+		t.Error("a part of the wrong size is accepted")
+	}
+	if err := u.Discard(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if store.Uploads() != 0 || len(store.Keys()) != 0 {
+		t.Errorf("%d uploads, objects %v", store.Uploads(), store.Keys())
+	}
+}
+
+// Of two uploads at the same time, the second to end does not replace the first.
+func TestConditionalCommit(t *testing.T) {
+	for _, old := range []map[string][]byte{nil, {"a": []byte("old")}} {
+		store := NewStore(old)
+		store.Set("other", nil)
+		bucketAt(t, store)
+		var uploads []*object.Upload
+		for i := range 2 {
+			u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := u.Write(t.Context(), Bytes(10, uint64(i)), 0); err != nil {
+				t.Fatal(err)
+			}
+			uploads = append(uploads, u)
+		}
+		if err := uploads[1].Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := uploads[0].Commit(t.Context()); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("error %v", err)
+		}
+		if got, _ := store.Object("a"); !bytes.Equal(got, Bytes(10, 1)) {
+			t.Error("the first was replaced")
+		}
+	}
+}
+
+// A store may answer 200 and say in the body that it failed.
+func TestCompleteThatFails(t *testing.T) {
+	store := NewStore(nil)
+	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
+			_, _ = w.Write([]byte(`<Error><Code>InternalError</Code><Message>try again</Message></Error>`))
+			return
+		}
+		store.ServeHTTP(w, r)
+	}))
+	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
+	u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Write(t.Context(), Bytes(10, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// An answer to Commit that is lost does not make it fail.
+func TestLostAnswer(t *testing.T) {
+	store := NewStore(nil)
+	lost := false
+	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && !lost {
+			lost = true
+			store.ServeHTTP(httptest.NewRecorder(), r)
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		store.ServeHTTP(w, r)
+	}))
+	u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Write(t.Context(), Bytes(10, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSmallWrites(t *testing.T) {
+	store := NewStore(nil)
+	bucketAt(t, store)
+	u, err := object.Create(t.Context(), "s3://bucket/empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := object.Put(t.Context(), "s3://bucket/b", []byte("text"), object.Condition{Nothing: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := object.Put(t.Context(), "s3://bucket/b", []byte("other"), object.Condition{Nothing: true}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("error %v", err)
+	}
+	if keys := store.Keys(); !slices.Equal(keys, []string{"b", "empty"}) {
+		t.Errorf("objects %v", keys)
+	}
+	if err := object.Remove(t.Context(), "s3://bucket/b"); err != nil || len(store.Keys()) != 1 {
+		t.Errorf("%v, %v", err, store.Keys())
+	}
+	if _, err := object.Create(t.Context(), "s3://bucket/", 1); err == nil {
+		t.Error("a bucket is accepted as an object")
+	}
+	if _, err := object.Create(t.Context(), "s3://nobucket/a", 1); err == nil || !strings.Contains(err.Error(), "there is no bucket nobucket") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package object_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/object/objecttest"
+	"github.com/culvert-io/culvert/tensor"
+)
+
+// bucketAt makes s3://bucket/ that of a handler.
+func bucketAt(t *testing.T, h http.Handler) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "",
+	} {
+		t.Setenv(name, value)
+	}
+	object.Forget()
+	t.Cleanup(object.Forget)
+}
+
+// A sharded model of a bucket loads like one of files, by prefix and by index.
+func TestLoadS3(t *testing.T) {
+	files, want := shards(t, "org/model/")
+	bucketAt(t, objecttest.NewStore(files))
+	for _, url := range []string{"s3://bucket/org/model", "s3://bucket/org/model/", "s3://bucket/org/model/model.safetensors.index.json"} {
+		rep := load(t, url, want)
+		if rep.Verified != len(want) || len(rep.Files) != 2 || rep.Files[0].Receipt.Origin.Requests == 0 {
+			t.Errorf("%s: %d verified, %d files", url, rep.Verified, len(rep.Files))
+		}
+	}
+}
+
+func sources(seed uint64) (list []tensor.Source, want map[string][]byte) {
+	want = map[string][]byte{}
+	for i := range 3 {
+		data := objecttest.Bytes(4<<20+i, seed+uint64(i))
+		want[fmt.Sprint("t", i)] = data
+		list = append(list, tensor.Source{Name: fmt.Sprint("t", i), Dtype: "U8", Shape: []int64{int64(len(data))}, Data: bytes.NewReader(data)})
+	}
+	return list, want
+}
+
+// What was saved as an object is there with its manifest, and is replaced as a whole.
+func TestSaveS3(t *testing.T) {
+	store := objecttest.NewStore(nil)
+	bucketAt(t, store)
+	const url = "s3://bucket/run/model.safetensors"
+	for seed := range uint64(2) {
+		list, want := sources(10 * seed)
+		m, err := tensor.Save(t.Context(), url, list, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tensor.Verify(t.Context(), url); err != nil || got.Size != m.Size || got.Previous != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+		load(t, url, want)
+	}
+	if keys := store.Keys(); !slices.Equal(keys, []string{"run/model.safetensors", "run/model.safetensors.culvert.json"}) || store.Uploads() != 0 {
+		t.Errorf("objects %v, %d uploads", keys, store.Uploads())
+	}
+}
+
+// At every request a save may be killed: the object is the old one or the new one, and
+// its manifest describes it.
+func TestKilledSaveS3(t *testing.T) {
+	const url, key = "s3://bucket/model.safetensors", "model.safetensors"
+	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "1")
+	old, _ := sources(0)
+	list, _ := sources(10)
+	for after := 0; ; after++ {
+		store := objecttest.NewStore(nil)
+		bucketAt(t, store)
+		if _, err := tensor.Save(t.Context(), url, old, nil); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := store.Object(key)
+		ctx, kill := context.WithCancel(t.Context())
+		n := 0
+		faults := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n++; n > after && ctx.Err() == nil {
+				kill()
+			}
+			if ctx.Err() != nil { // the dead send nothing
+				panic(http.ErrAbortHandler)
+			}
+			store.ServeHTTP(w, r)
+		})
+		bucketAt(t, oneByOne(faults))
+		_, err := tensor.Save(ctx, url, list, nil)
+		killed := ctx.Err() != nil
+		kill()
+		bucketAt(t, store)
+		if _, verr := tensor.Verify(t.Context(), url); verr != nil {
+			t.Fatalf("killed after %d requests (%v): %v", after, err, verr)
+		}
+		now, _ := store.Object(key)
+		if err == nil && bytes.Equal(now, before) {
+			t.Errorf("the save succeeded after %d requests, and the object is the old one", after)
+		}
+		if !killed {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err == nil || !errors.Is(err, context.Canceled) {
+			t.Logf("killed after %d requests: %v", after, err)
+		}
+	}
+}
+
+// oneByOne serves one request at a time.
+func oneByOne(h http.Handler) http.Handler {
+	turn := make(chan struct{}, 1)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		h.ServeHTTP(w, r)
+	})
+}
