@@ -101,11 +101,14 @@ type parts struct {
 const (
 	maxParts   = 16
 	firstParts = 4
-	atOnce     = 2 * time.Millisecond
+	atOnce     = 8 * time.Millisecond
 	roundBytes = 64 << 20 // of a round; it also takes roundTime at least
 	roundTime  = 20 * time.Millisecond
 	calmRounds = 16
-	gainToStay = 1.05
+	// gainOfMore and lossOfFewer are what the rate must be, compared with that before,
+	// for twice or half as many parts to stay.
+	gainOfMore  = 1.15
+	lossOfFewer = 0.95
 )
 
 // begin starts a read of n bytes and returns its number of parts.
@@ -148,16 +151,25 @@ func (p *parts) end(n int, ok bool) {
 	}
 }
 
-// round looks at the rate of a round and changes the number of parts.
+// round looks at the rate of a round and changes the number of parts. Requests cost
+// both ends something: more of them must gain much, fewer may lose a little.
 func (p *parts) round(rate float64) {
-	switch {
-	case p.calm > 0:
+	if p.calm > 0 {
 		p.calm--
 		p.best = rate
-	case p.step == 0 || rate > p.best*gainToStay: // the first round, or the change was good
-		p.step = map[bool]int{true: -1, false: 1}[p.step < 0]
+		return
+	}
+	least := gainOfMore
+	if p.step < 0 {
+		least = lossOfFewer
+	}
+	switch {
+	case p.step == 0:
+		p.step = 1
 		p.change(rate)
-	default: // it was not: go back, and try the other direction later
+	case rate > p.best*least:
+		p.change(rate)
+	default: // go back, and try the other direction later
 		p.now = p.moved(-p.step)
 		p.step, p.calm = -p.step, calmRounds
 	}
