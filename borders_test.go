@@ -109,7 +109,7 @@ var below = map[string][]string{
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
 	"internal/rdmabench":  {"rdma", "internal/abi/perftest"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
-	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
+	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/object", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

@@ -69,6 +69,18 @@ func TestSaveS3(t *testing.T) {
 		}
 		load(t, url, want)
 	}
+	if err := object.Remove(t.Context(), url+".culvert.json"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tensor.Verify(t.Context(), url); !errors.Is(err, tensor.ErrNoManifest) {
+		t.Errorf("without a manifest: %v", err)
+	}
+	if _, err := tensor.CreateManifest(t.Context(), url); err != nil {
+		t.Error(err)
+	}
+	if _, err := tensor.Verify(t.Context(), url); err != nil {
+		t.Error(err)
+	}
 	if keys := store.Keys(); !slices.Equal(keys, []string{"run/model.safetensors", "run/model.safetensors.culvert.json"}) || store.Uploads() != 0 {
 		t.Errorf("objects %v, %d uploads", keys, store.Uploads())
 	}

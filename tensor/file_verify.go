@@ -16,6 +16,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // defaultChunk is the unit of checksums and of writes: large enough for storage,
@@ -170,7 +171,7 @@ func CreateManifest(ctx context.Context, path string) (*Manifest, error) {
 }
 
 func createManifest(ctx context.Context, path string) (*Manifest, error) {
-	r, err := atomicfile.OpenRegular(path)
+	r, err := openStored(path)
 	if err != nil {
 		return nil, err
 	}
@@ -179,9 +180,18 @@ func createManifest(ctx context.Context, path string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Path = path
 	t, err := sumFile(ctx, r, f, defaultChunk)
 	if err != nil {
 		return nil, err
+	}
+	if object.IsURL(path) {
+		m := t.manifest()
+		m.ETag, _ = etag(f.stat).(string)
+		if err := named(r, path); err != nil {
+			return nil, err
+		}
+		return m, putManifest(ctx, manifestBeside(path), m)
 	}
 	real, mode, err := realTarget(path)
 	if err != nil {

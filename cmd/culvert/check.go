@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/check"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
@@ -132,20 +133,29 @@ func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
 	return check.LookModel(m, drv, *model, dev)
 }
 
+// isDir reports whether a path or a URL stands for several files.
+func isDir(path string) (bool, error) {
+	if object.IsURL(path) {
+		return object.IsDir(context.Background(), path)
+	}
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir(), err
+}
+
 // modelAt plans the load of a model, as load does. It returns nil for a file that is
 // none.
 func modelAt(path string, dev int) (*check.Model, error) {
-	st, err := os.Stat(path)
+	dir, err := isDir(path)
 	if err != nil {
 		return nil, err
 	}
-	index := strings.HasSuffix(path, ".index.json")
-	if !st.IsDir() && !index && !strings.HasSuffix(path, ".safetensors") {
+	index := strings.HasSuffix(baseName(path), ".index.json")
+	if !dir && !index && !strings.HasSuffix(baseName(path), ".safetensors") {
 		return nil, nil
 	}
 	var all part
 	_, plan, _, err := all.open(path, fmt.Sprintf("gpu:%d", dev), nil)
-	if _, ok := errors.AsType[*tensor.FormatError](err); ok && !st.IsDir() && !index {
+	if _, ok := errors.AsType[*tensor.FormatError](err); ok && !dir && !index {
 		return nil, nil // whatever its name
 	}
 	if err != nil {

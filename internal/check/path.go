@@ -12,6 +12,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -112,8 +113,11 @@ func declineAlignment(u route.Use, model Model) *route.Decline {
 	}
 }
 
-// LookPath finds the routes between the file at name and GPU i.
+// LookPath finds the routes between the file or the object at name and GPU i.
 func LookPath(m *machine.Machine, drv *cufile.Driver, name string, i int) (*Path, error) {
+	if object.IsURL(name) {
+		return lookObject(m, drv, name, i)
+	}
 	// Opening a pipe, which Adopt rejects, must not wait for its writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
