@@ -1,0 +1,76 @@
+package transfer
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/object/objecttest"
+)
+
+// bucketAt makes s3://bucket/ that of a handler.
+func bucketAt(t *testing.T, h http.Handler) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "", "CULVERT_OBJECT_ATTEMPTS": "2",
+	} {
+		t.Setenv(name, value)
+	}
+	object.Forget()
+	t.Cleanup(object.Forget)
+}
+
+func TestUploadFile(t *testing.T) {
+	drv := newDriver(t)
+	dir := t.TempDir()
+	store := objecttest.NewStore(nil)
+	bucketAt(t, store)
+	for _, n := range []int{0, 1, 9<<20 + 5} {
+		data := objecttest.Bytes(n, 3)
+		src := filepath.Join(dir, "source")
+		if err := os.WriteFile(src, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		res, err := UploadFile(t.Context(), drv, src, "s3://bucket/a/copy", Options{Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := store.Object("a/copy"); !ok || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes: the object differs", n)
+		}
+		if w := res.Write; !res.Verified || w.Bytes != int64(n) || w.Origin.Bytes < int64(n) || w.Origin.Requests == 0 {
+			t.Errorf("receipt %v", w)
+		}
+	}
+}
+
+// A store that fails in the middle keeps the old object and no parts.
+func TestUploadFileFails(t *testing.T) {
+	drv := newDriver(t)
+	src, _ := writeFile(t, t.TempDir(), 9<<20)
+	store := objecttest.NewStore(map[string][]byte{"a": []byte("old")})
+	faults := &objecttest.Faults{Handler: store}
+	faults.On(func(_ int, r *http.Request) objecttest.Fault {
+		if r.URL.Query().Get("partNumber") == "2" {
+			return objecttest.Broken
+		}
+		return objecttest.None
+	})
+	bucketAt(t, faults)
+	_, err := UploadFile(t.Context(), drv, src, "s3://bucket/a", Options{})
+	if err == nil || !strings.Contains(err.Error(), "s3://bucket/a") {
+		t.Errorf("error %v", err)
+	}
+	if got, _ := store.Object("a"); string(got) != "old" || store.Uploads() != 0 {
+		t.Errorf("%d bytes at the key, %d uploads", len(got), store.Uploads())
+	}
+}
