@@ -186,12 +186,7 @@ func createManifest(ctx context.Context, path string) (*Manifest, error) {
 		return nil, err
 	}
 	if object.IsURL(path) {
-		m := t.manifest()
-		m.ETag, _ = etag(f.stat).(string)
-		if err := named(r, path); err != nil {
-			return nil, err
-		}
-		return m, putManifest(ctx, manifestBeside(path), m)
+		return createObjectManifest(ctx, r, path, t)
 	}
 	real, mode, err := realTarget(path)
 	if err != nil {

@@ -128,3 +128,14 @@ func putManifest(ctx context.Context, url string, m *Manifest) error {
 	}
 	return object.Put(ctx, url, b.Bytes(), object.Condition{})
 }
+
+// createObjectManifest writes the manifest of an object that was read, if it is still
+// the one that is there.
+func createObjectManifest(ctx context.Context, r stored, url string, t *chunkSums) (*Manifest, error) {
+	if changed := named(r, url); changed != nil {
+		return nil, changed
+	}
+	m := t.manifest()
+	m.ETag, _ = etag(t.file.stat).(string)
+	return m, putManifest(ctx, manifestBeside(url), m)
+}
