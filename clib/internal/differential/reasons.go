@@ -126,8 +126,4 @@ var OnHardware = []Reason{
 	{"calls/p2p-*", "cuFileDriverGetP2PFlags", "*: 2", "*: 0", nvidiaFS},
 	{"calls/p2p-*", "cuFileDriverGetP2PFlags", "*: 3", "*: 1", nvidiaFS},
 	{"calls/p2p-*", "cuFileDriverSetP2PFlags", "* then 3", "* then 1", nvidiaFS},
-	{"buffer/made-up/plain", "*", "error 502[24]", "ok", "the recorded build registered memory that does not exist"},
-	{"calls/[bs]*", "cuFile?etParameterBool", "*12 * 0 *", "*12 * 5022 *", known},
-	{"calls/strings", "cuFileGetParameterString", "* 3 = 0 *", "* 3 = 5022 *", known},
-	{"calls/set-then-open", "cuFileGetParameterSizeT", "batch after close is 128", "batch after close is 32", "the recorded build kept parameters beyond a close"},
 }
