@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/culvert-io/culvert/internal/env"
 )
@@ -37,7 +38,8 @@ func fromEnvironment(ctx context.Context) (s settings, err error) {
 	if env.Secure() {
 		return s, errors.New("s3: the process has more rights than its caller: credentials of the environment are not used")
 	}
-	cfg, err := config.LoadDefaultConfig(ctx)
+	// Its warnings would stand between our lines; what matters comes back as an error.
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 	if err != nil {
 		return s, fmt.Errorf("s3: the settings of AWS: %w (fix: check AWS_PROFILE and ~/.aws/config)", err)
 	}
