@@ -9,6 +9,8 @@ four shards in DIRECTORY, warms it, and prints JSON:
   the patched runs "load_seconds" is what the receipts say of I/O; the rest is Python.
 - "checkpoint": how long async_save blocks the training, beside a pinned copy of the
   same bytes; the rate at which its file is written, beside plain O_DIRECT writes.
+  "phases" are the seconds of the steps from the staged copy to the published
+  checkpoint, and of the removal of the former one, which follows.
 - "targets": patched >= 3 x faster, blocked <= 1.2 x the copy, written >= 0.9 of
   O_DIRECT, and whether they are met.
 
@@ -30,6 +32,7 @@ import transformers
 from torch.distributed import checkpoint
 
 import culvert
+from culvert import _former, _receipt
 from culvert.checkpoint import Stager, Writer
 
 REAL = torch.cuda.is_available()
@@ -126,11 +129,22 @@ def direct_writes(path, size):
         os.unlink(path)
 
 
+def median_phases(receipts, written, removed):
+    """The medians of the steps of a checkpoint. "other" is torch's planning, the
+    metadata, and what else is outside the steps of the file."""
+    runs = []
+    for receipt, seconds, removal in zip(receipts, written, removed):
+        steps = receipt["phases"]
+        runs.append({**steps, "other": seconds - sum(steps.values()), "removal": removal})
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
 def measure_checkpoint(directory, size, runs):
     state = {f"w{i}": torch.randn(size // 8 // 4, device=DEVICE) for i in range(8)}
     size = sum(t.numel() * t.element_size() for t in state.values())
     pinned = [torch.empty_like(t, device="cpu", pin_memory=REAL) for t in state.values()]
-    stager, blocked, copied, written, plain = Stager(), [], [], [], []
+    stager, blocked, copied, written, removed, plain, receipts = Stager(), [], [], [], [], [], []
+    _receipt.observers.append(receipts.append)
     for run in range(runs + 1):
         copied.append(clock(lambda: [p.copy_(t, non_blocking=True) for p, t in zip(pinned, state.values())])[0])
         saved = lambda: checkpoint.async_save(state, storage_writer=Writer(directory / "checkpoint"), async_stager=stager)
@@ -139,12 +153,15 @@ def measure_checkpoint(directory, size, runs):
         saving.result()
         blocked.append(seconds)
         written.append(time.perf_counter() - begin - seconds)
+        removed.append(clock(lambda: _former.wait(directory / "checkpoint"))[0])  # not beside the plain writes
         plain.append(direct_writes(directory / "plain", size))  # in turns: the disk is shared
+    _receipt.observers.remove(receipts.append)
     stager.close()
     plain = statistics.median(plain[1:]) if plain[0] else None
     answer = {
         "bytes": size, "pinned_copy_seconds": statistics.median(copied[1:]), "blocked_seconds": statistics.median(blocked[1:]),
         "written_seconds": statistics.median(written[1:]), "o_direct_seconds": plain,
+        "phases": median_phases(receipts[1:], written[1:], removed[1:]),
     }
     answer["blocked_ratio"] = answer["blocked_seconds"] / answer["pinned_copy_seconds"]
     answer["written_ratio"] = plain / answer["written_seconds"] if plain else None

@@ -10,11 +10,11 @@
 Each rank writes one safetensors file, with a manifest of checksums. The checkpoint
 is the file .metadata, which names them and is replaced last, by a rename: whoever is
 killed at whatever moment leaves the old checkpoint or the new one. Files of former
-and of unfinished checkpoints are removed when the next one is complete.
+and of unfinished checkpoints are removed after the next one is complete: the save
+does not wait for that, but the save after it does, and the end of the process.
 """
 
 import dataclasses
-import glob
 import io
 import os
 import pickle
@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _save
+from . import _former, _save
 from ._errors import CulvertError
 from ._stager import Stager
 from .torch import load_file
@@ -34,7 +34,6 @@ from .torch import load_file
 __all__ = ["Reader", "Stager", "Writer"]
 
 METADATA = ".metadata"
-FILES = "__*_*.safetensors"
 
 
 class Writer(StorageWriter):
@@ -56,7 +55,9 @@ class Writer(StorageWriter):
 
     def prepare_global_plan(self, plans):
         """Names the files. No save has the names of another: the files of the last
-        checkpoint stay until this one is complete."""
+        checkpoint stay until this one is complete. The space of those before it is
+        free when the ranks begin to write."""
+        _former.wait(self.path)
         save = uuid.uuid4().hex
         return [dataclasses.replace(plan, storage_data=f"__{rank}_{save}.safetensors") for rank, plan in enumerate(plans)]
 
@@ -85,14 +86,7 @@ class Writer(StorageWriter):
             os.fsync(f.fileno())
         os.replace(temporary, os.path.join(self.path, METADATA))
         _sync_directory(self.path)
-        self._remove_others({file for file, _ in places.values()})
-
-    def _remove_others(self, used):
-        for path in glob.glob(os.path.join(glob.escape(self.path), FILES)):
-            if os.path.basename(path) not in used:
-                os.unlink(path)
-                if os.path.exists(path + ".culvert.json"):
-                    os.unlink(path + ".culvert.json")
+        _former.remove(self.path, {file for file, _ in places.values()})
 
     def storage_meta(self):
         return StorageMeta(checkpoint_id=self.path)

@@ -72,6 +72,15 @@ class Checkpoint(unittest.TestCase):
             checkpoint.load({"w": torch.zeros(1000)}, storage_reader=Reader(self.path), no_dist=True)
         self.assertIsInstance(e.exception.failures[0][0], culvert.ChecksumError)
 
+    def test_former_files(self):
+        """A save leaves its own files alone, and those before it are gone when the
+        next one names its files."""
+        for step in range(3):
+            self.save({"w": torch.full((10,), float(step))})
+        Writer(self.path).prepare_global_plan([])
+        self.assertEqual(len(list(self.path.glob("*.safetensors"))), 1)
+        self.assertEqual(len(list(self.path.glob("*.culvert.json"))), 1)
+
     def test_shared_and_strided(self):
         """Tensors of a state may overlap and have strides: the checkpoint has values."""
         whole = torch.arange(12.0).reshape(3, 4)

@@ -20,6 +20,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         answer = json.loads(done.stdout)
         self.assertEqual((answer["software_machine"], answer["targets"]), (True, None))
+        self.assertEqual(list(answer["checkpoint"]["phases"]), ["reserve", "write", "sync", "publish", "other", "removal"])
 
 
 if __name__ == "__main__":
