@@ -12,15 +12,27 @@ import (
 
 // TestScripts runs scripts with C programs.
 func TestScripts(t *testing.T) {
-	lib := libraries(t)
+	lib, bin := libraries(t), t.TempDir()
+	// Written before the scripts run in parallel: a process that another script starts
+	// would inherit the descriptor, and Linux runs no file that is open for writing.
+	if err := writeCC(bin, root(t), lib); err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:       "testdata/scripts",
 		Condition: condition,
-		Setup:     func(env *testscript.Env) error { return setUp(env, root(t), lib) },
+		Setup:     func(env *testscript.Env) error { return setUp(env, root(t), lib, bin) },
 	})
 }
 
-func setUp(env *testscript.Env, root, lib string) error {
+// writeCC writes the command cc NAME FLAGS..., which makes NAME of NAME.c.
+func writeCC(bin, root, lib string) error {
+	cc := fmt.Sprintf("#!/bin/sh\nname=$1; shift\nexec gcc -std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread -I%s -o $name $name.c \"$@\" -L%s -L%s/soft -lcufile -lcudart -lcuda -ldl\n",
+		filepath.Join(root, "clib/include"), lib, lib)
+	return os.WriteFile(filepath.Join(bin, "cc"), []byte(cc), 0o755)
+}
+
+func setUp(env *testscript.Env, root, lib, bin string) error {
 	env.Setenv("CULVERT_MACHINE", "soft")
 	env.Setenv("CULVERT_SOFT", "memory=256M,poison=1")
 	env.Setenv("TMPDIR", env.WorkDir)
@@ -28,15 +40,9 @@ func setUp(env *testscript.Env, root, lib string) error {
 	env.Setenv("LIB", lib)
 	env.Setenv("INCLUDE", filepath.Join(root, "clib/include"))
 	env.Setenv("LD_LIBRARY_PATH", lib+":"+filepath.Join(lib, "soft"))
-	// cc NAME FLAGS... makes NAME of NAME.c.
-	env.Setenv("PATH", env.WorkDir+":"+env.Getenv("PATH"))
-	cc := fmt.Sprintf("#!/bin/sh\nname=$1; shift\nexec gcc -std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread -I%s -o $name $name.c \"$@\" -L%s -L%s/soft -lcufile -lcudart -lcuda -ldl\n",
-		filepath.Join(root, "clib/include"), lib, lib)
+	env.Setenv("PATH", bin+":"+env.Getenv("PATH"))
 	// A second user gets in, too.
-	if err := os.Chmod(filepath.Dir(env.WorkDir), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(env.WorkDir, "cc"), []byte(cc), 0o755)
+	return os.Chmod(filepath.Dir(env.WorkDir), 0o755)
 }
 
 func condition(name string) (bool, error) {
