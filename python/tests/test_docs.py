@@ -41,7 +41,7 @@ class Docs(Case):
         self.addCleanup(holder.stdout.close)
         self.addCleanup(holder.wait)
         self.addCleanup(holder.send_signal, signal.SIGINT)
-        figures = re.compile(r"=[^ ]+")
+        figures = re.compile(r"=[^ ]+|[0-9.]+ (?:[nµm]?s|[kMG]?B/s)\b")
         for line in want:
             self.assertEqual(figures.sub("=", holder.stdout.readline().rstrip()), figures.sub("=", line))
 
