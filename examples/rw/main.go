@@ -1,5 +1,6 @@
 // Rw writes GPU memory to a file and reads it into other GPU memory. It makes the
-// calls of the smallest cuFile program in C, in its order, and prints only errors.
+// calls of the smallest cuFile program in C, in its order, releases in reverse order,
+// and prints only errors.
 //
 //	go run ./examples/rw FILE
 package main
