@@ -19,6 +19,16 @@ HANG    ?= 30m
 .PHONY: test
 test: deps lint build unit race mutants thresholds
 
+## full: test, and the tests of modules beside this one
+.PHONY: full
+full: test store-test
+
+# Not in CI: versitygw and a second server come with 70 modules that nothing else needs.
+## store-test: the command against culvert-store and a second S3 server
+.PHONY: store-test
+store-test:
+	cd culvert-store && $(GO) vet ./... && $(GO) test -count=1 -timeout $(HANG) ./...
+
 ## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps
 deps:

@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// otherModule has tests that make store-test runs: go test ./... does not see them.
+const otherModule = "culvert-store"
+
 // TestSuitesAreListed compares suites.txt with the packages that have tests.
 func TestSuitesAreListed(t *testing.T) {
 	text, err := os.ReadFile("suites.txt")
@@ -21,7 +24,7 @@ func TestSuitesAreListed(t *testing.T) {
 	}
 	var tested []string
 	for _, s := range sources(t) {
-		if s.test() && !slices.Contains(tested, s.dir()) {
+		if s.test() && s.dir() != otherModule && !slices.Contains(tested, s.dir()) {
 			tested = append(tested, s.dir())
 		}
 	}

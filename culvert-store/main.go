@@ -19,6 +19,7 @@ import (
 	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
+	"github.com/versity/versitygw/s3api/utils"
 	"golang.org/x/sys/unix"
 )
 
@@ -73,6 +74,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("%s is not a directory: %w", o.dir, errors.Join(err, unix.ENOTDIR))
 	}
 	if o.bucket != "" {
+		if !utils.IsValidBucketName(o.bucket) {
+			return fmt.Errorf("-bucket %s is not a name of a bucket: names have 3 to 63 lower-case letters, digits, dots and hyphens", o.bucket)
+		}
 		if err := os.MkdirAll(filepath.Join(dir, o.bucket), 0o755); err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ type Error struct {
 	Fix    string
 	After  time.Duration // the store wants to be left alone for this long
 	Final  bool          // asking again gives the same answer, whatever the status
+	Denied bool          // the store rejects the credentials, whatever the status
 	Err    error         // may be nil
 }
 
@@ -72,9 +73,9 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:
-		return e.Status == statusNotFound
+		return e.Status == statusNotFound && !e.Denied
 	case fs.ErrPermission:
-		return e.Status == statusForbidden || e.Status == statusUnauthorized
+		return e.Denied || e.Status == statusForbidden || e.Status == statusUnauthorized
 	case fs.ErrExist, ErrChanged:
 		return e.Status == statusPreconditionFailed || e.Code == "ConditionalRequestConflict"
 	}

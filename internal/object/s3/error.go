@@ -50,9 +50,12 @@ func (b *bucket) refused(op, key string, resp *http.Response) error {
 func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) error {
 	e := &object.Error{Op: op, Object: b.URL(key), Status: resp.StatusCode, Code: x.Code, After: client.RetryAfter(resp.Header)}
 	if known, ok := sentences[x.Code]; ok {
-		e.Detail, e.Fix = known.detail, known.fix
-		if x.Code == "NoSuchBucket" {
+		e.Detail, e.Fix, e.Denied = known.detail, known.fix, credentialCodes[x.Code]
+		switch x.Code {
+		case "NoSuchBucket":
 			e.Detail = fmt.Sprintf("there is no bucket %s at %s", b.name, b.endpoint())
+		case "InvalidBucketName":
+			e.Detail = fmt.Sprintf("%q is not a name of a bucket", b.name)
 		}
 		return e
 	}
@@ -74,13 +77,27 @@ func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) erro
 	return e
 }
 
+// credentialCodes mean that the store rejects the credentials. versitygw answers 404 to
+// an unknown access key, which by its status is an object that does not exist.
+var credentialCodes = map[string]bool{
+	"AccessDenied": true, "InvalidAccessKeyId": true, "XAdminUserNotFound": true, "SignatureDoesNotMatch": true,
+	"ExpiredToken": true, "TokenRefreshRequired": true, "InvalidToken": true,
+}
+
+// An unknownKey is one code of AWS, and another of versitygw.
+var unknownKey = sentence{"the store does not know the access key", "check AWS_ACCESS_KEY_ID or AWS_PROFILE, and AWS_ENDPOINT_URL"}
+
+type sentence struct{ detail, fix string }
+
 // sentences say what the codes of S3 mean for a user.
-var sentences = map[string]struct{ detail, fix string }{
+var sentences = map[string]sentence{
 	"NoSuchBucket":          {"there is no such bucket", "check the name, AWS_ENDPOINT_URL and AWS_REGION"},
+	"InvalidBucketName":     {"this is not a name of a bucket", "names have 3 to 63 lower-case letters, digits, dots and hyphens"},
 	"NoSuchKey":             {"there is no such object", ""},
 	"NoSuchUpload":          {"the upload was ended by somebody else", "save again"},
 	"AccessDenied":          {"the credentials do not permit it", "check the policy of the bucket, or AWS_PROFILE"},
-	"InvalidAccessKeyId":    {"the store does not know the access key", "check AWS_ACCESS_KEY_ID or AWS_PROFILE, and AWS_ENDPOINT_URL"},
+	"InvalidAccessKeyId":    unknownKey,
+	"XAdminUserNotFound":    unknownKey,
 	"SignatureDoesNotMatch": {"the secret key does not belong to the access key", "check AWS_SECRET_ACCESS_KEY or the profile"},
 	"ExpiredToken":          {"the session token has expired", "sign in again (aws sso login), or get a new token"},
 	"TokenRefreshRequired":  {"the session token has expired", "sign in again (aws sso login), or get a new token"},

@@ -104,6 +104,14 @@ func open(t *testing.T, b *bucket, key string) *object.File {
 	return f
 }
 
+// answers refuses every request.
+func answers(status int, code string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `<Error><Code>%s</Code><Message>text of the store</Message></Error>`, code)
+	})
+}
+
 // Each mistake has its own sentence.
 func TestSentences(t *testing.T) {
 	store := NewStore(map[string][]byte{"a": []byte("x")})
@@ -119,6 +127,8 @@ func TestSentences(t *testing.T) {
 		{"expired token", serve(t, store, "bucket", credentials("AKIDEXAMPLE", "expired")), "a", "session token has expired", nil},
 		{"unknown bucket", serve(t, store, "other", good), "a", "there is no bucket other at http://", fs.ErrNotExist},
 		{"unknown object", serve(t, store, "bucket", good), "b", "there is no such object", fs.ErrNotExist},
+		{"wrong key at versitygw", serve(t, answers(http.StatusNotFound, "XAdminUserNotFound"), "bucket", good), "a", "does not know the access key", fs.ErrPermission},
+		{"impossible bucket", serve(t, answers(http.StatusBadRequest, "InvalidBucketName"), "b", good), "a", `"b" is not a name of a bucket`, nil},
 		{"no credentials", serve(t, store, "bucket", aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{}, fmt.Errorf("outer: %w", errors.New("no EC2 role"))
 		})), "a", "no credentials were found: no EC2 role", nil},
@@ -127,8 +137,10 @@ func TestSentences(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.words) || !strings.Contains(err.Error(), c.b.URL(c.key)) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if c.is != nil && !errors.Is(err, c.is) {
-			t.Errorf("%s is not %v: %v", c.name, c.is, err)
+		for _, is := range []error{fs.ErrPermission, fs.ErrNotExist} {
+			if c.is != nil && errors.Is(err, is) != (is == c.is) {
+				t.Errorf("%s: is %v: %t: %v", c.name, is, errors.Is(err, is), err)
+			}
 		}
 	}
 }
