@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -67,6 +68,12 @@ a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
 are not counted. In directories, files keep their time of modification. Use
 --preserve for owner, exact mode, all times, extended attributes and hard links.
 
+SOURCE - is standard input, DEST - standard output; ./- is a file of that name. A stream
+goes through host memory and GPU memory in slots, like a file. With DEST -, everything
+that cp prints goes to standard error. A read error and a broken pipe are errors; those
+of SOURCE - leave the old DEST. --verify compares with the bytes as they were read from
+standard input or written to standard output.
+
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
 serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
 
@@ -85,12 +92,19 @@ EXIT STATUS
   culvert cp model.bin copy.bin --receipt receipt.json
   culvert cp rdma://127.0.0.1:18515/models/a.bin a.bin --verify
   culvert cp https://example.org/models/a.bin gpu:0
+  zstd -dc model.bin.zst | culvert cp - model.bin
+  culvert cp model.bin - | sha256sum
   culvert cp models /mnt/models --dry-run
   culvert cp models /mnt/models --jobs 8 --verify
   culvert cp models /mnt/models --update --include '*.safetensors' --exclude old
   culvert cp a.bin b.bin /mnt/backup --quiet`,
 		Args: args(cobra.MinimumNArgs(2)),
-		RunE: run(o.run),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			if a[len(a)-1] == stdStream { // standard output has the data
+				cmd.SetOut(cmd.ErrOrStderr())
+			}
+			return run(o.run)(cmd, a)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to copy through")
@@ -232,6 +246,9 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 	if st, err := os.Stat(dst); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("%d sources need a directory, and %s is none (fix: mkdir %s)", len(sources), dst, dst)
 	}
+	if slices.Contains(sources, stdStream) {
+		return nil, usageError{errors.New("standard input is copied alone, to a file that has a name (fix: culvert cp - FILE)")}
+	}
 	var many manyCopies
 	into := map[string]string{}
 	for _, src := range sources {
@@ -308,6 +325,9 @@ func (m manyResults) Fields() string {
 }
 
 func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
+	if job, ok, err := planStream(src, dst); ok {
+		return job, err
+	}
 	if job, ok, err := planRemote(src, dst); ok {
 		return job, err
 	}

@@ -106,11 +106,14 @@ func newMeter(d Display) *Meter {
 	return &Meter{display: d, start: now, logged: now}
 }
 
-// Advance shows that done of total bytes have been moved.
+// Advance shows that done of total bytes have been moved; a total of -1 is unknown.
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	render := func(now time.Time, width int) []string {
+		if total < 0 {
+			return []string{fmt.Sprintf("%s, %s", Size(done), Rate(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
+		}
 		line := fmt.Sprintf("%s of %s, %s", Size(done), Size(total), Pace(done, total, done, now.Sub(m.start)))
 		if room := min(width-len(line)-2, barWidth); room >= 8 {
 			line = Bar(done, total, room) + " " + line

@@ -32,6 +32,17 @@ func TestMeterInALog(t *testing.T) {
 	}
 }
 
+// A stream has no end that is known.
+func TestMeterOfAStream(t *testing.T) {
+	d, out, now := testDisplay(false)
+	m := newMeter(d)
+	*now = now.Add(20 * time.Second)
+	m.Advance(200<<20, -1)
+	if want := "200.0 MiB, 10.49MB/s\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
 // On a terminal the line is redrawn ten times a second, and removed at the end.
 func TestMeterOnATerminal(t *testing.T) {
 	d, out, now := testDisplay(true)

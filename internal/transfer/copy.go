@@ -33,7 +33,7 @@ type Options struct {
 	// the umask or a file that is replaced; in directories hard links, too.
 	Preserve bool
 	Buffer   uint64                  // bytes of GPU memory; 0 means 64 MiB
-	Advance  func(done, total int64) // called when bytes have been written; may be nil
+	Advance  func(done, total int64) // called when bytes have been written, total is -1 if unknown; may be nil
 
 	temp     string // base name of the temporary file; "" means a unique one
 	keepTime bool   // keep the time of modification

@@ -36,7 +36,7 @@ type pump struct {
 	whole bool // requests are in whole blocks
 	from  reader
 	to    writer
-	size  int64
+	size  int64 // unsized for a stream
 	data  ranges
 	o     *Options
 	flush *flusher
@@ -110,7 +110,13 @@ func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chun
 			return err
 		}
 		if uint64(r.Bytes) < n {
-			return p.truncated(off + r.Bytes)
+			if p.size != unsized {
+				return p.truncated(off + r.Bytes)
+			}
+			if r.Bytes > 0 {
+				full <- chunk{mem.Slice(0, uint64(r.Bytes)), off, r.Bytes}
+			}
+			return nil
 		}
 		full <- chunk{mem, off, int64(n)}
 		off += int64(n)

@@ -1,0 +1,197 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/crc32c"
+	"github.com/culvert-io/culvert/route"
+)
+
+// unsized is the size of a stream for a pump: it ends when a read comes back short.
+const unsized = math.MaxInt64
+
+// The names of streams in results and messages.
+const (
+	inName  = "standard input"
+	outName = "standard output"
+)
+
+// CopyIn copies a stream to the file dst through GPU memory, as Copy does: dst is
+// replaced atomically, and an error of the stream leaves the old file.
+func CopyIn(ctx context.Context, drv *cufile.Driver, in io.Reader, dst string, o Options) (res Result, err error) {
+	res = Result{Source: inName, Dest: dst, GPU: o.GPU}
+	if err := o.streamable(); err != nil {
+		return res, err
+	}
+	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	if err != nil {
+		return res, err
+	}
+	defer dir.Close()
+	dir.Sweep()
+	name := filepath.Base(dst)
+	old, err := replaceable(dir, name, &unix.Stat_t{})
+	if err != nil {
+		return res, err
+	}
+	a := attributes{source: &unix.Stat_t{Mode: 0o666}, old: old, opts: &o}
+	out, err := atomicfile.CreateIn(dir, name, atomicfile.Options{Mode: a.created(), Unnamed: true})
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, out.Discard()) }()
+	if err := a.begin(dir, name, out.File); err != nil {
+		return res, err
+	}
+	sum, err := fillFrom(ctx, drv, in, out.File, o, &res)
+	if err != nil {
+		return res, err
+	}
+	if err := errors.Join(a.finish(nil, out.File), out.Sync()); err != nil {
+		return res, err
+	}
+	if o.Verify {
+		if err := verifySum(ctx, out.File, sum, &res); err != nil {
+			return res, err
+		}
+	}
+	return res, out.Commit()
+}
+
+// fillFrom writes a stream to a file, and returns the CRC-32C of what it read.
+func fillFrom(ctx context.Context, drv *cufile.Driver, in io.Reader, out *os.File, o Options, res *Result) (sum uint32, err error) {
+	to, err := drv.Register(out)
+	if err != nil {
+		return 0, err
+	}
+	defer to.Close()
+	if err := o.require(to); err != nil {
+		return 0, err
+	}
+	from := &streamReader{stream: newStream(drv, inName), in: in}
+	p := pump{from: from, to: to, size: unsized, o: &o, res: res, flush: &flusher{fd: int(out.Fd()), sync: unix.SyncFileRange}}
+	err = p.pour(ctx, drv, from.stream)
+	return from.sum, err
+}
+
+// CopyOut copies the file src to a stream through GPU memory. Holes become zeros.
+func CopyOut(ctx context.Context, drv *cufile.Driver, src string, out io.Writer, o Options) (res Result, err error) {
+	res = Result{Source: src, Dest: outName, GPU: o.GPU}
+	if err := o.streamable(); err != nil {
+		return res, err
+	}
+	in, err := atomicfile.OpenRegular(src)
+	if err != nil {
+		return res, err
+	}
+	defer in.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
+		return res, err
+	}
+	if err := checkSize(in, &st); err != nil {
+		return res, err
+	}
+	from, err := drv.Register(in)
+	if err != nil {
+		return res, err
+	}
+	defer from.Close()
+	if err := errors.Join(from.SetCache(o.Cache, o.total), o.require(from)); err != nil {
+		return res, err
+	}
+	to := &streamWriter{stream: newStream(drv, outName), out: out}
+	p := pump{from: from, to: to, size: st.Size, o: &o, res: &res}
+	if err := p.pour(ctx, drv, to.stream); err != nil {
+		return res, err
+	}
+	if o.Verify {
+		return res, verifySum(ctx, in, to.sum, &res)
+	}
+	return res, nil
+}
+
+// CopyThrough copies a stream to another through GPU memory.
+func CopyThrough(ctx context.Context, drv *cufile.Driver, in io.Reader, out io.Writer, o Options) (res Result, err error) {
+	res = Result{Source: inName, Dest: outName, GPU: o.GPU}
+	if err := o.streamable(); err != nil {
+		return res, err
+	}
+	from := &streamReader{stream: newStream(drv, inName), in: in}
+	to := &streamWriter{stream: newStream(drv, outName), out: out}
+	p := pump{from: from, to: to, size: unsized, o: &o, res: &res}
+	if err := p.pour(ctx, drv, from.stream, to.stream); err != nil {
+		return res, err
+	}
+	if o.Verify {
+		return res, res.compare(from.sum, to.sum)
+	}
+	return res, nil
+}
+
+// pour runs a pump of which some ends are streams.
+func (p *pump) pour(ctx context.Context, drv *cufile.Driver, streams ...*stream) error {
+	p.data = solid(p.size)
+	if p.o.step == nil {
+		p.o.step = func() {}
+	}
+	if advance := p.o.Advance; advance != nil && p.size == unsized {
+		p.o.Advance = func(done, _ int64) { advance(done, -1) }
+	}
+	if err := p.open(drv); err != nil {
+		return err
+	}
+	defer p.close()
+	for _, s := range streams {
+		s.dev = p.dev
+	}
+	p.res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
+	p.res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
+	start := time.Now()
+	err := p.run(ctx)
+	p.res.Seconds = time.Since(start).Seconds()
+	return err
+}
+
+// streamable rejects required routes that streams do not have.
+func (o *Options) streamable() error {
+	for _, id := range []route.ID{o.Route, o.Require} {
+		if id != route.None && id != route.Host {
+			return fmt.Errorf("standard input and output go through host memory (fix: name a file): %w", &route.RequireError{Want: id, Got: route.Host})
+		}
+	}
+	return nil
+}
+
+// verifySum compares a file, which is read again, with the sum of the stream.
+func verifySum(ctx context.Context, f *os.File, stream uint32, res *Result) error {
+	got, _, err := crc32c.File(ctx, f)
+	if err != nil {
+		return err
+	}
+	if res.Source == inName {
+		return res.compare(stream, got)
+	}
+	return res.compare(got, stream)
+}
+
+// compare records whether source and destination have the same CRC-32C.
+func (r *Result) compare(source, dest uint32) error {
+	r.CRC32C = fmt.Sprintf("%08x", dest)
+	if source != dest {
+		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", r.Source, source, r.Dest, dest, ErrDiffers)
+	}
+	r.Verified = true
+	return nil
+}
