@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -335,6 +336,9 @@ func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (cop
 		return job, err
 	}
 	st, err := os.Stat(src)
+	if err := cmp.Or(schemeError(src), schemeError(dst)); err != nil {
+		return nil, err
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -347,6 +351,18 @@ func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (cop
 	}
 	_, err = os.Lstat(dst)
 	return &fileCopy{src, dst, st.Size(), err == nil}, nil
+}
+
+// schemeError rejects a URL of an unknown kind, unless it is the path of a file.
+func schemeError(path string) error {
+	scheme, _, isURL := strings.Cut(path, "://")
+	if !isURL {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: unknown scheme %q (known: s3, https, http and rdma)", path, scheme)
 }
 
 // A fileCopy copies one file.
