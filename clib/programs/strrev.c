@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 	}
 	check(cudaMalloc(&gpu_text, room) == cudaSuccess, "cudaMalloc");
 	check(cudaMalloc(&gpu_length, sizeof length) == cudaSuccess, "cudaMalloc");
-	/* Fresh GPU memory is not zero, and the text ends at the first zero. */
+	/* Nothing promises that fresh GPU memory is zero, and the text ends at the first zero. */
 	check(cudaMemset(gpu_text, 0, room) == cudaSuccess, "cudaMemset");
 	check(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
 
