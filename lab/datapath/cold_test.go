@@ -16,7 +16,7 @@ import (
 
 // TestColdPasses reads a cold file, opened plainly, several times from a drive with a
 // limited rate: the first pass is as fast as the better of O_DIRECT and buffered reads,
-// and the others find all of it in the page cache.
+// and the last finds all of it in the page cache.
 func TestColdPasses(t *testing.T) {
 	rate, err := strconv.ParseInt(inside.Wanted(t, "CULVERT_WANT_RATE"), 10, 64)
 	if err != nil {
@@ -33,8 +33,8 @@ func TestColdPasses(t *testing.T) {
 	if err := h.Require(0, route.Ring); err != nil {
 		t.Fatal(err)
 	}
-	// The host may be busy with something else in one round.
-	const rounds = 3
+	// The host may be busy with something else in some rounds.
+	const rounds = 8
 	var share float64
 	for round := range rounds {
 		var best time.Duration
@@ -53,10 +53,17 @@ func TestColdPasses(t *testing.T) {
 			if err != nil || rc.Bytes != size {
 				t.Fatalf("pass %d: %v, %v", pass, &rc, err)
 			}
-			if pass == 0 {
+			switch pass {
+			case 0:
 				first = took
-			} else if rc.Cache.Hit != size {
-				t.Errorf("pass %d: %+v of %d bytes", pass, rc.Cache, size)
+			case 1: // what the first pass read to measure the drive may still be on its way
+				if rc.Cache.Hit+rc.Cache.Filled != size {
+					t.Errorf("pass %d: %+v of %d bytes", pass, rc.Cache, size)
+				}
+			default:
+				if rc.Cache.Hit != size {
+					t.Errorf("pass %d: %+v of %d bytes", pass, rc.Cache, size)
+				}
 			}
 		}
 		share = max(share, best.Seconds()/first.Seconds())
