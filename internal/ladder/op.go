@@ -9,7 +9,7 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Source is the storage side of a transfer: a file today.
+// A Source is the storage side of a transfer: a file or an object.
 type Source interface {
 	// Name is what messages call it.
 	Name() string

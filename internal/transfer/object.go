@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
@@ -29,28 +27,19 @@ func Download(ctx context.Context, drv *cufile.Driver, url, dst string, o Option
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	res = Result{Source: src.Name(), Dest: dst, GPU: o.GPU}
-	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	out, err := replace(dst)
 	if err != nil {
 		return res, err
 	}
-	defer dir.Close()
-	dir.Sweep()
-	if _, err := replaceable(dir, filepath.Base(dst), &unix.Stat_t{}); err != nil {
+	defer func() { err = errors.Join(err, out.close()) }()
+	if err := download(ctx, drv, src, out.File.File, &o, &res); err != nil {
 		return res, err
 	}
-	out, err := atomicfile.CreateIn(dir, filepath.Base(dst), atomicfile.Options{Mode: 0o666, Unnamed: true})
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, out.Discard()) }()
-	if err := download(ctx, drv, src, out.File, &o, &res); err != nil {
-		return res, err
-	}
-	if err := out.Sync(); err != nil {
+	if err := out.sync(); err != nil {
 		return res, err
 	}
 	if o.Verify {
-		if err := verifyObject(ctx, src, out.File, &res); err != nil {
+		if err := verifyObject(ctx, src, out.File.File, &res); err != nil {
 			return res, err
 		}
 	}

@@ -34,11 +34,17 @@ func TestDownload(t *testing.T) {
 	if res.Read.Host.Bytes != int64(len(data)) {
 		t.Errorf("%d bytes went through host memory", res.Read.Host.Bytes)
 	}
+	if err := os.Chmod(dst, 0o640); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := Download(t.Context(), drv, srv.URL+"/empty", dst, Options{}); err != nil {
 		t.Errorf("an empty object: %v", err)
 	}
 	if st, err := os.Stat(dst); err != nil || st.Size() != 0 {
 		t.Errorf("an empty object has become %v, %v", st, err)
+	}
+	if st, err := os.Stat(dst); err != nil || st.Mode() != 0o640 {
+		t.Errorf("the file that was replaced had mode 0640, the new one has %v (%v)", st.Mode(), err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,28 +52,19 @@ func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, source, dst str
 	if o.Route != route.None {
 		return res, errOneRoute
 	}
-	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	out, err := replace(dst)
 	if err != nil {
 		return res, err
 	}
-	defer dir.Close()
-	dir.Sweep()
-	if _, err := replaceable(dir, filepath.Base(dst), &unix.Stat_t{}); err != nil {
+	defer func() { err = errors.Join(err, out.close()) }()
+	if err := fetch(ctx, drv, from, out.File.File, &o, &res); err != nil {
 		return res, err
 	}
-	out, err := atomicfile.CreateIn(dir, filepath.Base(dst), atomicfile.Options{Mode: 0o666, Unnamed: true})
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, out.Discard()) }()
-	if err := fetch(ctx, drv, from, out.File, &o, &res); err != nil {
-		return res, err
-	}
-	if err := out.Sync(); err != nil {
+	if err := out.sync(); err != nil {
 		return res, err
 	}
 	if o.Verify {
-		if err := verifyRemote(ctx, from, out.File, &res); err != nil {
+		if err := verifyRemote(ctx, from, out.File.File, &res); err != nil {
 			return res, err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,35 +33,20 @@ func CopyIn(ctx context.Context, drv *cufile.Driver, in io.Reader, dst string, o
 	if err := o.streamable(); err != nil {
 		return res, err
 	}
-	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	out, err := replace(dst)
 	if err != nil {
 		return res, err
 	}
-	defer dir.Close()
-	dir.Sweep()
-	name := filepath.Base(dst)
-	old, err := replaceable(dir, name, &unix.Stat_t{})
+	defer func() { err = errors.Join(err, out.close()) }()
+	sum, err := fillFrom(ctx, drv, in, out.File.File, o, &res)
 	if err != nil {
 		return res, err
 	}
-	a := attributes{source: &unix.Stat_t{Mode: 0o666}, old: old, opts: &o}
-	out, err := atomicfile.CreateIn(dir, name, atomicfile.Options{Mode: a.created(), Unnamed: true})
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, out.Discard()) }()
-	if err := a.begin(dir, name, out.File); err != nil {
-		return res, err
-	}
-	sum, err := fillFrom(ctx, drv, in, out.File, o, &res)
-	if err != nil {
-		return res, err
-	}
-	if err := errors.Join(a.finish(nil, out.File), out.Sync()); err != nil {
+	if err := out.sync(); err != nil {
 		return res, err
 	}
 	if o.Verify {
-		if err := verifySum(ctx, out.File, sum, &res); err != nil {
+		if err := verifySum(ctx, out.File.File, sum, &res); err != nil {
 			return res, err
 		}
 	}
