@@ -101,7 +101,7 @@ func CreateIn(dir *Dir, name string, o Options) (*File, error) {
 		o.Step = func(string) {}
 	}
 	f := &File{dir: dir, name: name, opts: o}
-	if Temporary(name) {
+	if Temporary(name) || IsPart(name) {
 		return nil, targetError(dir.Path(name), ErrTemporary)
 	}
 	if err := f.create(); err != nil {

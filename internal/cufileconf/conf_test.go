@@ -1,6 +1,7 @@
 package cufileconf
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,6 +104,9 @@ func TestEveryKeyHasAnEffectOrAReason(t *testing.T) {
 		if strings.HasPrefix(name, "logging.") && name != "logging.dir" { // they need a log
 			all = append(all, newSetting("logging.dir", `"/log"`))
 		}
+		if name == "properties.poll_mode_max_size_kb" {
+			all = append(all, newSetting("properties.use_poll_mode", "true"))
+		}
 		got := Of(all).Effect(&all[0])
 		if none := strings.HasPrefix(got, "no effect: "); none != (k.none != "") || got == "no effect" {
 			t.Errorf("%s=%s: %s", name, v, got)
@@ -199,12 +203,32 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// Poll mode is off unless it is asked for; then NVIDIA's size is 4 KiB.
+func TestPollMode(t *testing.T) {
+	for text, want := range map[string]int64{
+		`{}`: 0,
+		`{"properties":{"poll_mode_max_size_kb":64}}`:                                        0,
+		`{"properties":{"use_poll_mode":false,"poll_mode_max_size_kb":64}}`:                  0,
+		`{"properties":{"use_poll_mode":true}}`:                                              4 << 10,
+		`{"properties":{"use_poll_mode":true,"poll_mode_max_size_kb":64}}`:                   64 << 10,
+		`{"properties":{"use_poll_mode":true,"poll_mode_max_size_kb":18446744073709551615}}`: math.MaxInt64 &^ 1023,
+	} {
+		all, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Of(all).Config().PollSize; got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
 func TestDenylist(t *testing.T) {
-	all, err := Parse([]byte(`{"denylist":{"mounts":["/a"],"filesystems":["xfs"],"drivers":["x"]},"blacklist":{"devices":["/dev/sda"]}}`))
+	all, err := Parse([]byte(`{"denylist":{"mounts":["/a"],"filesystems":["xfs"],"drivers":["nvme"],"fsids":["1f"]},"blacklist":{"devices":["/dev/sda"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := cufile.Config{Denylist: cufile.Denylist{FileSystems: []string{"xfs"}, Mounts: []string{"/a"}, Devices: []string{"/dev/sda"}}}
+	want := cufile.Config{Denylist: cufile.Denylist{FileSystems: []string{"xfs"}, Mounts: []string{"/a"}, Devices: []string{"/dev/sda"}, Drivers: []string{"nvme"}, FSIDs: []string{"1f"}}}
 	if d := cmp.Diff(want, Of(all).Config()); d != "" {
 		t.Error(d)
 	}

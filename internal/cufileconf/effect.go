@@ -36,6 +36,11 @@ func (v Values) meaning(name string) string {
 		return fmt.Sprintf("the ring works on %d chunks at a time", c.Workers)
 	case "properties.max_direct_io_size_kb":
 		return fmt.Sprintf("the ring moves chunks of up to %d KiB", c.SlotSize>>10)
+	case "properties.use_poll_mode", "properties.poll_mode_max_size_kb":
+		if c.PollSize == 0 {
+			return "no effect: use_poll_mode is off, and the ring polls where that is faster"
+		}
+		return fmt.Sprintf("a caller polls for the copy of a single read of up to %d KiB; without it where that is faster", min(c.PollSize>>10, 128))
 	case "properties.max_device_pinned_mem_size_kb":
 		return fmt.Sprintf("BAR1 mappings of registered buffers use up to %d KiB of a GPU", c.BARLimit>>10)
 	case "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count":
@@ -52,7 +57,7 @@ func (v Values) meaning(name string) string {
 		return "only staged routes (ring, mapped, host) are used"
 	case "properties.force_odirect_mode":
 		return "files count as opened with O_DIRECT where their file system supports it"
-	case "denylist.filesystems", "denylist.mounts", "denylist.devices":
+	case "denylist.filesystems", "denylist.mounts", "denylist.devices", "denylist.drivers", "denylist.fsids":
 		return "files that it names only use staged routes (ring, mapped, host)"
 	case "logging.dir", "logging.file", "logging.level", "logging.max_file_size_mb":
 		return v.logging(name)

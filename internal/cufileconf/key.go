@@ -43,7 +43,6 @@ const (
 	noTopology = "nothing searches for a topology when the driver opens"
 	always     = "it is always so"
 	noNVTX     = "there are no NVTX marks"
-	ownChoice  = "copies of small requests are always polled for, some 50 us; longer ones are waited for"
 )
 
 // keys are the settings by their name with dots.
@@ -70,8 +69,8 @@ var keys = map[string]key{
 	"properties.max_device_pinned_mem_size_kb":              {kind: number, stock: "33554432"},
 	"properties.posix_pool_slab_size_kb":                    {kind: numbers, stock: "[4,1024,16384]"},
 	"properties.posix_pool_slab_count":                      {kind: numbers, stock: "[128,64,64]"},
-	"properties.use_poll_mode":                              {kind: boolean, stock: "false", none: ownChoice},
-	"properties.poll_mode_max_size_kb":                      {kind: number, stock: "4", none: ownChoice},
+	"properties.use_poll_mode":                              {kind: boolean, stock: "false"},
+	"properties.poll_mode_max_size_kb":                      {kind: number, stock: "4"},
 	"properties.allow_compat_mode":                          {kind: boolean, stock: "true", variable: "CUFILE_ALLOW_COMPAT_MODE"},
 	"properties.force_compat_mode":                          {kind: boolean, stock: "false", variable: "CUFILE_FORCE_COMPAT_MODE"},
 	"properties.use_pci_p2pdma":                             {kind: boolean, stock: "false", variable: "CUFILE_USE_PCIP2PDMA", none: automatic},
@@ -113,6 +112,12 @@ var keys = map[string]key{
 	"miscellaneous.rcu_library_used":        {kind: other, none: noTopology},
 	"miscellaneous.enable_static_routing":   {kind: boolean, stock: "false", none: noTopology},
 	"miscellaneous.static_routing_filepath": {kind: text, stock: `"/etc/topology.json"`, none: noTopology},
+
+	// Those of the environment alone have no name of NVIDIA's.
+	"environment.dmabuf_enable":   {kind: boolean, variable: "CUFILE_DMABUF_ENABLE", environment: true, none: noRDMA},
+	"environment.eth_sl":          {kind: number, variable: "CUFILE_ETH_SL", environment: true, none: noRDMA},
+	"environment.ib_sl":           {kind: number, variable: "CUFILE_IB_SL", environment: true, none: noRDMA},
+	"environment.experimental_fs": {kind: boolean, variable: "CUFILE_EXPERIMENTAL_FS", environment: true, none: "a route is tried on any file system that it can use"},
 }
 
 // aliases are other names of keys, and of the first part of a name.
@@ -138,9 +143,6 @@ func init() {
 	for _, of := range strings.Fields("drivers devices mounts filesystems fsids") {
 		keys["denylist."+of] = key{kind: texts, stock: "[]"}
 		aliases["blacklist."+of] = "denylist." + of
-	}
-	for _, of := range strings.Fields("drivers fsids") {
-		keys["denylist."+of] = key{kind: other, stock: "[]", none: "denylist.mounts, .filesystems and .devices name files"}
 	}
 }
 

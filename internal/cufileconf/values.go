@@ -3,6 +3,7 @@ package cufileconf
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"github.com/culvert-io/culvert/cufile"
@@ -76,9 +77,23 @@ func (v Values) Config() cufile.Config {
 	if c.StagedOnly { // which NVIDIA's library lets win, too
 		c.DirectOnly = false
 	}
+	c.PollSize = v.pollSize()
 	c.PinnedBudget = v.slabs()
-	c.Denylist = cufile.Denylist{FileSystems: v.texts("denylist.filesystems"), Mounts: v.texts("denylist.mounts"), Devices: v.texts("denylist.devices")}
+	c.Denylist = cufile.Denylist{FileSystems: v.texts("denylist.filesystems"), Mounts: v.texts("denylist.mounts"), Devices: v.texts("denylist.devices"), Drivers: v.texts("denylist.drivers"), FSIDs: v.texts("denylist.fsids")}
 	return c
+}
+
+// pollSize is up to which size copies are polled for, in bytes; 0 without poll mode.
+func (v Values) pollSize() int64 {
+	const stock = 4
+	if !v.wish("properties.use_poll_mode") {
+		return 0
+	}
+	kb, ok := v.Number("properties.poll_mode_max_size_kb")
+	if !ok {
+		kb = stock
+	}
+	return int64(min(kb, math.MaxInt64>>10) << 10)
 }
 
 // texts is the list of a key that is a wish.

@@ -67,6 +67,9 @@ func Duration(d time.Duration) string {
 	for d/unit >= 1000 {
 		unit *= 10
 	}
+	if d >= time.Minute {
+		return d.Round(time.Second).String()
+	}
 	s := d.Round(unit).String()
 	i := strings.LastIndexAny(s, "0123456789") + 1
 	return s[:i] + " " + s[i:]

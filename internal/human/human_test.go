@@ -54,6 +54,21 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
+func TestParseRate(t *testing.T) {
+	for in, want := range map[string]int64{
+		"": 0, "1": 1, "500k": 500_000, "500K": 500_000, "100M": 100_000_000, "2.5G": 2_500_000_000, "1.5GB/s": 1_500_000_000, "12B/s": 12, "1000T": 1e15,
+	} {
+		if got, err := ParseRate(in); got != want || err != nil {
+			t.Errorf("ParseRate(%q) = %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"0", "M", "-1", "0.5", "1MiB", "B/s", "1e9", "inf", "NaN", "0x10", "1..5G", "1001T", "99999999999999999999"} {
+		if n, err := ParseRate(in); err == nil {
+			t.Errorf("ParseRate(%q) = %d", in, n)
+		}
+	}
+}
+
 // ParseSize reads what ShortSize prints.
 func TestShortSize(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 1000: "1000", 4096: "4K", 4097: "4097", 3 << 20: "3M", 5 << 30: "5G"} {

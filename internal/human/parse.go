@@ -24,6 +24,28 @@ func ParseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
+// ParseRate reads bytes per second with an optional decimal unit, as Rate prints them:
+// "500k", "100M", "2.5GB/s". "" is 0.
+func ParseRate(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	digits, unit := strings.TrimSuffix(s, "B/s"), 1.0
+	if i := len(digits) - 1; i > 0 {
+		if u, ok := rateUnits[digits[i]]; ok {
+			digits, unit = digits[:i], u
+		}
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	n *= unit
+	if err != nil || strings.Trim(digits, "0123456789.") != "" || n < 1 || n > 1e15 {
+		return 0, fmt.Errorf("invalid rate %q (want bytes per second, such as 500k, 100M or 2.5G, from 1 to 1000T)", s)
+	}
+	return int64(n), nil
+}
+
+var rateUnits = map[byte]float64{'k': 1e3, 'K': 1e3, 'M': 1e6, 'G': 1e9, 'T': 1e12}
+
 // ParseSizes reads a size, a list "4K,64K", or a range "4K:16M:x4" that grows by
 // a factor. No size may be 0.
 func ParseSizes(s string) ([]int64, error) {

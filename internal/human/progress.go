@@ -22,11 +22,12 @@ type Display struct {
 	now   func() time.Time
 	drawn time.Time
 	lines int // on the screen
+	paint bool
 }
 
 // NewDisplay returns a Display on f.
 func NewDisplay(f *os.File) Display {
-	d := Display{w: f, now: time.Now}
+	d := Display{w: f, now: time.Now, paint: Coloured(f)}
 	if fd := int(f.Fd()); term.IsTerminal(fd) && env.Get("TERM") != "dumb" {
 		d.size = func() (int, int) {
 			width, height, err := term.GetSize(fd)
@@ -52,6 +53,9 @@ func (d *Display) Draw(render func(now time.Time, width int) []string) {
 	lines := fit(render(d.drawn, width), width, height)
 	d.Erase()
 	text := strings.Join(lines, "\n") + "\n"
+	if d.paint {
+		text = Paint(text)
+	}
 	if ASCII() {
 		text = Plain(text)
 	}

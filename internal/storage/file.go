@@ -22,6 +22,7 @@ type File struct {
 	buffered int // without O_DIRECT, or -1
 	direct   int // with O_DIRECT, or -1
 	reads    Stream
+	mapping  fileMapping
 
 	mu      sync.Mutex
 	closed  bool
@@ -61,6 +62,7 @@ func Adopt(fd int) (*File, error) {
 	}
 	f.openBoth()
 	f.reads.init(!f.CallerDirect(), f.direct >= 0, f.length, f.Facts.Dev)
+	f.reads.mapped = f.mapped
 	return f, nil
 }
 
@@ -142,7 +144,7 @@ func (f *File) StartReading(off, n int64) {
 	missing := func(from, to int64) int64 {
 		r, err := PageCache(f.buffered, from, to-from)
 		if err != nil {
-			return 0
+			return -1
 		}
 		return (r.Pages - r.Cached) * pageSize
 	}
@@ -216,6 +218,7 @@ func (f *File) Close() error {
 	for _, fn := range f.onClose {
 		fn()
 	}
+	f.mapping.close()
 	for _, fd := range []int{f.buffered, f.direct} {
 		if fd >= 0 && fd != f.own {
 			unix.Close(fd)

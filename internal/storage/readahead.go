@@ -35,7 +35,8 @@ func (b Range) overlaps(from, to int64) bool { return b.From < to && from < b.To
 // next returns the range to ask for before [off, off+n) is read; empty for none. The
 // caller ends it with done. req is the request that it belongs to. cold reports that
 // the page cache lacked some of the range itself. missing counts the bytes that it
-// lacks of any range; those of the range to ask for are returned.
+// lacks of any range, -1 if the kernel does not tell; those of the range to ask for are
+// returned.
 func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,11 +62,13 @@ func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing
 	if from >= to {
 		return 0, 0, 0
 	}
-	r.pending = append(r.pending, Range{from, to})
 	if first := max(from, counted); first < to {
-		lacks = missing(first, to)
+		if lacks = missing(first, to); lacks == 0 && first == from {
+			return 0, 0, 0 // all of it is there
+		}
 	}
-	return from, to, lacks
+	r.pending = append(r.pending, Range{from, to})
+	return from, to, max(lacks, 0)
 }
 
 // extend moves the end of the run in front of a reader, by two steps at most: so the

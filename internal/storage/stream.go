@@ -19,6 +19,7 @@ type Stream struct {
 	size      func() (int64, error)
 	available func() int64
 	rates     *coldRates
+	mapped    func(off, n int64) (MappedRange, bool) // nil: not to be mapped
 
 	mode  atomic.Uint32 // a route.CacheMode
 	total atomic.Int64  // bytes that the caller says it will read; 0: the file
@@ -107,7 +108,7 @@ func (s *Stream) length() int64 {
 // Ahead returns the range to ask the kernel for before [off, off+n) is read through
 // the page cache; empty for none, and otherwise given to Ask. req is the request
 // that contains it. cold reports that the cache lacked some of it, and missing counts
-// the bytes that it lacks of any range.
+// the bytes that it lacks of any range, -1 if unknown.
 func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to int64) {
 	if s.FillsNothing() && !s.noBypass || s.size == nil {
 		return 0, 0

@@ -34,26 +34,39 @@ func (p *PD) register(m rdma.Memory, access rdma.Access) (*Region, error) {
 	if access&rdma.OnDemand != 0 {
 		return nil, fmt.Errorf("on-demand paging is not supported: %w", syscall.EOPNOTSUPP)
 	}
-	if err := p.hold(); err != nil {
-		return nil, err
-	}
 	r := &Region{pd: p, addr: m.Addr, len: m.Len, access: access}
 	if access&rdma.ZeroBased != 0 {
 		r.addr = 0
 	}
-	// The memory may be revoked before the region is usable.
-	b, err := p.dev.cfg.Register(m, access, r.Revoke)
-	if err != nil {
-		p.drop()
+	return r, p.enter(r, func() (Backing, error) { return p.dev.cfg.Register(m, access, r.Revoke) })
+}
+
+// Map makes a region of memory that the caller has mapped for the device, as kernel
+// modules do (ib_map_mr_sg). It begins at addr in work requests. The region closes b.
+func (p *PD) Map(b Backing, addr, n uint64, access rdma.Access) (*Region, error) {
+	r := &Region{pd: p, addr: addr, len: n, access: access}
+	if err := p.enter(r, func() (Backing, error) { return b, access.Check() }); err != nil {
 		return nil, err
 	}
-	r.backing = b
+	return r, nil
+}
+
+// enter gives a region its backing and its key. The memory may be revoked before the region
+// is usable.
+func (p *PD) enter(r *Region, register func() (Backing, error)) (err error) {
+	if err := p.hold(); err != nil {
+		return err
+	}
+	if r.backing, err = register(); err != nil {
+		p.drop()
+		return err
+	}
 	d := p.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r.key = newKey(d.regions, 32)
 	d.regions[r.key] = r
-	return r, nil
+	return nil
 }
 
 // forget removes a region that was closed.

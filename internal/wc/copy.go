@@ -23,12 +23,16 @@ func Store(dst, src []byte) int {
 // number of bytes: the shorter of the two lengths. The slices must not overlap.
 // It may also read the rest of the first and last 64-byte line of src.
 func Load(dst, src []byte) int {
-	loadBarrier()
+	LoadBarrier()
 	return LoadNext(dst, src)
 }
 
-// LoadNext is Load for further places that changed no later than that of the last Load:
-// it does not wait for earlier loads, so that several are on their way at a time.
+// LoadBarrier is before a first LoadNext or LoadWord: bytes that were fetched earlier may
+// be old.
+func LoadBarrier() { loadBarrier() }
+
+// LoadNext is Load for places that changed no later than the last LoadBarrier or Load: it
+// does not wait for earlier loads, so that several are on their way at a time.
 func LoadNext(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	dst, src = dst[:n], src[:n]
@@ -39,3 +43,7 @@ func LoadNext(dst, src []byte) int {
 	load(dst, src)
 	return n
 }
+
+// LoadWord is LoadNext for the first 8 bytes of src, as a little-endian number: it loads
+// no more of their line than the CPU must.
+func LoadWord(src []byte) uint64 { return loadWord(src[:8]) }

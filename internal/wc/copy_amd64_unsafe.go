@@ -3,6 +3,7 @@
 package wc
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -35,6 +36,11 @@ func loadStream(dst, src *byte, n int)
 //go:noescape
 func loadLine(dst *[line]byte, src *byte)
 
+// loadHalf loads 8 bytes at a multiple of 8.
+//
+//go:noescape
+func loadHalf(src *byte) uint64
+
 // streaming is a variable so that tests can switch it.
 var streaming = cpu.X86.HasAVX2
 
@@ -46,7 +52,6 @@ func store(dst, src []byte) {
 	storeStream(&dst[0], &src[0], len(src))
 }
 
-// loadBarrier is before a Load: bytes that were prefetched earlier may be old.
 func loadBarrier() {
 	if streaming {
 		loadFence()
@@ -72,6 +77,15 @@ func load(dst, src []byte) {
 	if len(src) != 0 {
 		edge(dst, src, 0)
 	}
+}
+
+func loadWord(src []byte) uint64 {
+	if streaming && uintptr(unsafe.Pointer(&src[0]))%8 == 0 {
+		return loadHalf(&src[0])
+	}
+	var b [8]byte
+	load(b[:], src)
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // edge loads the part of src in the line of its first byte, which is at offset in

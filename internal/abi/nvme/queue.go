@@ -15,6 +15,8 @@ const (
 	ADMIN_ABORT        = 0x08
 	ADMIN_SET_FEATURES = 0x09
 	ADMIN_GET_FEATURES = 0x0a
+	ADMIN_ASYNC_EVENT  = 0x0c
+	ADMIN_KEEP_ALIVE   = 0x18
 )
 
 // Opcodes of the NVM command set.
@@ -105,13 +107,18 @@ const (
 	CNS_NAMESPACE        = 0x00
 	CNS_CONTROLLER       = 0x01
 	CNS_ACTIVE_NAMESPACE = 0x02 // list of namespace ids greater than NSID
+	CNS_NAMESPACE_IDS    = 0x03 // list of identifiers of a namespace
 )
+
+// NVM_FUA in dword 12 of a Write completes it when the data is durable.
+const NVM_FUA = 1 << 30
 
 // Feature identifiers.
 const (
 	FEAT_ARBITRATION = 0x01
 	FEAT_VWC         = 0x06 // Volatile Write Cache
 	FEAT_NUM_QUEUES  = 0x07
+	FEAT_KATO        = 0x0f // Keep Alive Timer, in milliseconds
 )
 
 // ABORT_NOT_DONE in dword 0 of the completion of Abort means that the command

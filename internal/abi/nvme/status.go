@@ -25,12 +25,13 @@ const (
 
 // Command specific status (type 1).
 const (
-	CQ_INVALID               Status = 0x100
-	INVALID_QUEUE_ID         Status = 0x101
-	INVALID_QUEUE_SIZE       Status = 0x102
-	ABORT_LIMIT_EXCEEDED     Status = 0x103
-	INVALID_INTERRUPT_VECTOR Status = 0x108
-	INVALID_QUEUE_DELETION   Status = 0x10c
+	CQ_INVALID                 Status = 0x100
+	INVALID_QUEUE_ID           Status = 0x101
+	INVALID_QUEUE_SIZE         Status = 0x102
+	ABORT_LIMIT_EXCEEDED       Status = 0x103
+	ASYNC_EVENT_LIMIT_EXCEEDED Status = 0x105
+	INVALID_INTERRUPT_VECTOR   Status = 0x108
+	INVALID_QUEUE_DELETION     Status = 0x10c
 )
 
 // Media and data integrity errors (type 2).
@@ -53,27 +54,28 @@ func (s Status) Code() Status { return s & STATUS_CODE_MASK }
 func (s Status) DNR() bool { return s&STATUS_DNR != 0 }
 
 var statusNames = map[Status]string{
-	SUCCESS:                  "Successful Completion",
-	INVALID_OPCODE:           "Invalid Command Opcode",
-	INVALID_FIELD:            "Invalid Field in Command",
-	CID_CONFLICT:             "Command ID Conflict",
-	DATA_TRANSFER_ERROR:      "Data Transfer Error",
-	INTERNAL_ERROR:           "Internal Error",
-	ABORT_REQUESTED:          "Command Abort Requested",
-	ABORTED_SQ_DELETION:      "Command Aborted due to SQ Deletion",
-	INVALID_NAMESPACE:        "Invalid Namespace or Format",
-	COMMAND_SEQUENCE_ERROR:   "Command Sequence Error",
-	PRP_OFFSET_INVALID:       "PRP Offset Invalid",
-	LBA_OUT_OF_RANGE:         "LBA Out of Range",
-	CAPACITY_EXCEEDED:        "Capacity Exceeded",
-	CQ_INVALID:               "Completion Queue Invalid",
-	INVALID_QUEUE_ID:         "Invalid Queue Identifier",
-	INVALID_QUEUE_SIZE:       "Invalid Queue Size",
-	ABORT_LIMIT_EXCEEDED:     "Abort Command Limit Exceeded",
-	INVALID_INTERRUPT_VECTOR: "Invalid Interrupt Vector",
-	INVALID_QUEUE_DELETION:   "Invalid Queue Deletion",
-	WRITE_FAULT:              "Write Fault",
-	UNRECOVERED_READ:         "Unrecovered Read Error",
+	SUCCESS:                    "Successful Completion",
+	INVALID_OPCODE:             "Invalid Command Opcode",
+	INVALID_FIELD:              "Invalid Field in Command",
+	CID_CONFLICT:               "Command ID Conflict",
+	DATA_TRANSFER_ERROR:        "Data Transfer Error",
+	INTERNAL_ERROR:             "Internal Error",
+	ABORT_REQUESTED:            "Command Abort Requested",
+	ABORTED_SQ_DELETION:        "Command Aborted due to SQ Deletion",
+	INVALID_NAMESPACE:          "Invalid Namespace or Format",
+	COMMAND_SEQUENCE_ERROR:     "Command Sequence Error",
+	PRP_OFFSET_INVALID:         "PRP Offset Invalid",
+	LBA_OUT_OF_RANGE:           "LBA Out of Range",
+	CAPACITY_EXCEEDED:          "Capacity Exceeded",
+	CQ_INVALID:                 "Completion Queue Invalid",
+	INVALID_QUEUE_ID:           "Invalid Queue Identifier",
+	INVALID_QUEUE_SIZE:         "Invalid Queue Size",
+	ABORT_LIMIT_EXCEEDED:       "Abort Command Limit Exceeded",
+	ASYNC_EVENT_LIMIT_EXCEEDED: "Asynchronous Event Request Limit Exceeded",
+	INVALID_INTERRUPT_VECTOR:   "Invalid Interrupt Vector",
+	INVALID_QUEUE_DELETION:     "Invalid Queue Deletion",
+	WRITE_FAULT:                "Write Fault",
+	UNRECOVERED_READ:           "Unrecovered Read Error",
 }
 
 var statusTypes = map[Status]string{0: "generic", 1: "command specific", 2: "media", 3: "path", 7: "vendor specific"}

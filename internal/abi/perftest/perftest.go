@@ -10,7 +10,9 @@
 //	result              a [Report]
 //	queue pair          once more; then both send [Done] and close
 //
-// The order is that of release 4.5 with bandwidth tests in one direction. An Endpoint has
+// The order is that of release 4.5 with bandwidth tests in one direction. Tests of messages
+// and latencies have a third barrier before the test, when the server has posted receives, and
+// neither the barrier after it nor a result. An Endpoint has
 // fields in hexadecimal between colons, with a terminating NUL.
 package perftest
 

@@ -12,13 +12,17 @@ const Device = "/dev/infiniband/rdma_cm"
 const (
 	CREATE_ID     = 0
 	DESTROY_ID    = 1
+	BIND_IP       = 2
 	RESOLVE_IP    = 3
 	RESOLVE_ROUTE = 4
 	CONNECT       = 6
+	LISTEN        = 7
 	ACCEPT        = 8
+	REJECT        = 9
 	DISCONNECT    = 10
 	INIT_QP_ATTR  = 11
 	GET_EVENT     = 12
+	MIGRATE_ID    = 18
 	QUERY         = 19
 )
 
@@ -31,6 +35,7 @@ const (
 	EVENT_ADDR_ERROR       = 1
 	EVENT_ROUTE_RESOLVED   = 2
 	EVENT_ROUTE_ERROR      = 3
+	EVENT_CONNECT_REQUEST  = 4
 	EVENT_CONNECT_RESPONSE = 5
 	EVENT_CONNECT_ERROR    = 6
 	EVENT_UNREACHABLE      = 7
@@ -77,6 +82,14 @@ type DestroyID struct {
 // Sockaddr is struct sockaddr_in6, or sockaddr_in in its first bytes.
 type Sockaddr [28]byte
 
+// BindIP is struct rdma_ucm_bind_ip.
+type BindIP struct {
+	_        structs.HostLayout
+	Response uint64
+	Addr     Sockaddr
+	ID       uint32
+}
+
 // ResolveIP is struct rdma_ucm_resolve_ip.
 type ResolveIP struct {
 	_       structs.HostLayout
@@ -116,6 +129,34 @@ type Connect struct {
 	ID    uint32
 	Pad   uint32
 	ECE   [2]uint32
+}
+
+// Listen is struct rdma_ucm_listen.
+type Listen struct {
+	_       structs.HostLayout
+	ID      uint32
+	Backlog uint32
+}
+
+// Reject is struct rdma_ucm_reject.
+type Reject struct {
+	_          structs.HostLayout
+	ID         uint32
+	PrivateLen uint8
+	Reason     uint8
+	Pad        [2]byte
+	Private    [256]byte
+}
+
+// REJECT_CONSUMER is the reason of a listener that refuses for reasons of its own.
+const REJECT_CONSUMER = 28
+
+// MigrateID is struct rdma_ucm_migrate_id. It is answered with a number of events.
+type MigrateID struct {
+	_        structs.HostLayout
+	Response uint64
+	ID       uint32
+	FD       uint32
 }
 
 // Accept is struct rdma_ucm_accept.
