@@ -55,7 +55,7 @@ type Device interface {
 	// complete before they return, as needed before another device reads it.
 	SetSyncMemops(Addr, bool) error
 	// Export returns a descriptor for an allocation of KindVirtual
-	// (ExportPosixFD), or for any range of GPU memory (ExportDMABuf).
+	// (ExportPosixFD), or for any range of GPU memory (ExportDMABuf, ExportDMABufPCIe).
 	Export(a Addr, n uint64, as Export) (*os.File, error)
 	// Import maps memory exported as ExportPosixFD, here or in another process.
 	Import(f *os.File, n uint64) (Addr, error)
@@ -123,8 +123,20 @@ type Borrower interface {
 type BorrowedStream interface {
 	Do(func()) error
 	Wait(a Addr, value uint64, width int, cond Cond) error
+	// WaitIfIdle is Wait for a stream that has nothing to do and in which new work
+	// would begin at once. It reports whether the stream is one; if not, or with an
+	// error, nothing was enqueued.
+	WaitIfIdle(a Addr, value uint64, width int, cond Cond) (idle bool, err error)
 	// Capturing reports whether the work of the stream is recorded into a graph.
 	Capturing() (bool, error)
+}
+
+// A PeerStream is a stream that copies from other GPUs: directly where they can reach
+// each other, also from memory that Copy could not read.
+type PeerStream interface {
+	Stream
+	// CopyPeer enqueues a copy of memory of another GPU.
+	CopyPeer(dst Addr, from Device, src Addr, n uint64) error
 }
 
 // An Event is a position in a stream.
@@ -183,6 +195,9 @@ type Export uint8
 const (
 	ExportPosixFD Export = iota + 1 // for Import, by CUDA or by a client of the resource manager
 	ExportDMABuf                    // for other devices' drivers
+	// ExportDMABufPCIe is a dma-buf whose addresses are those of the GPU's BAR, also where
+	// the driver would prefer another way to the memory. CUDA 12.8 has it.
+	ExportDMABufPCIe
 )
 
 // A Scope is the set of GPUs for which FlushWrites makes writes visible.

@@ -54,6 +54,61 @@ func (b borrowedStream) Wait(a gpu.Addr, value uint64, width int, cond gpu.Cond)
 	return b.drv.check(s, b.call(s, b.handle, uintptr(a), uintptr(value), uintptr(cond)), a, value, cond)
 }
 
+// WaitIfIdle is Wait if the stream has nothing to do and new work would begin at once.
+func (b borrowedStream) WaitIfIdle(a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error) {
+	if b.ctx == 0 || !b.independent() {
+		return false, nil
+	}
+	return b.drv.waitIfIdle(b.ctx, b.handle, a, value, width, cond)
+}
+
+// lastDefault is the last of the numbers of default streams.
+const lastDefault = 2
+
+// independent reports whether the work of the stream waits for no other stream's: a
+// default stream and blocking ones wait for each other, of which cuStreamQuery says
+// nothing.
+func (b borrowedStream) independent() bool {
+	if b.handle <= lastDefault {
+		return false
+	}
+	flags := new(uint32)
+	return b.call(&b.drv.symbols.cuStreamGetFlags, b.handle, ref(flags)) == gpu.Success && *flags&streamNonBlocking != 0
+}
+
+// waitIfIdle is WaitIfIdle for an independent stream, in one transition to C.
+func (d *Driver) waitIfIdle(ctx, stream uintptr, a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error) {
+	query := &d.symbols.cuStreamQuery
+	wait, ok := wide(width, &d.symbols.cuStreamWaitValue32, &d.symbols.cuStreamWaitValue64)
+	if !ok {
+		return false, d.fail(wait, gpu.ErrInvalidValue, "value width must be 4 or 8 bytes", a, value)
+	}
+	if wait.fn == 0 {
+		return false, d.fail(wait, gpu.ErrNotSupported, "", a, value, cond)
+	}
+	c, at := dl.Chain(
+		dl.Step{Fn: d.symbols.cuCtxSetCurrent.fn, Args: [maxStepArgs]uintptr{ctx}},
+		dl.Step{Fn: query.fn, Args: [maxStepArgs]uintptr{stream}},
+		dl.Step{Fn: wait.fn, Args: [maxStepArgs]uintptr{stream, uintptr(a), uintptr(value), uintptr(cond)}})
+	switch {
+	case c == 0:
+		return true, nil
+	case at == 2:
+		return false, d.fail(wait, gpu.Code(c), "", a, value, cond)
+	case gpu.Code(c) == gpu.ErrNotReady:
+		return false, nil
+	}
+	return false, d.fail(query, gpu.Code(c), "")
+}
+
+// WaitIfIdle is Wait if the stream has nothing to do; it depends on no other.
+func (t *Stream) WaitIfIdle(a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error) {
+	if t.closed.Load() || t.d.closed.Load() {
+		return false, t.d.fail(&t.d.symbols.cuStreamQuery, t.d.unusable(), "")
+	}
+	return t.d.drv.waitIfIdle(t.d.ctx, t.handle, a, value, width, cond)
+}
+
 // Capturing reports whether the stream's work is recorded into a graph.
 func (b borrowedStream) Capturing() (bool, error) {
 	s, v := &b.drv.symbols.cuStreamIsCapturing, new(int32)

@@ -50,3 +50,63 @@ func TestBorrowedStream(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Only a stream that depends on no other and has nothing to do waits at once. A query
+// would say nothing about the streams that a blocking one waits for.
+func TestWaitIfIdle(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f := openFake(t)
+	f.call("cuCtxSetCurrent", 0x7777)
+	own, err := f.device().NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	borrow := func(handle uintptr) gpu.BorrowedStream {
+		f.call("cuCtxSetCurrent", 0x7777)
+		s, err := f.drv.Borrow(handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	type stream interface {
+		WaitIfIdle(gpu.Addr, uint64, int, gpu.Cond) (bool, error)
+	}
+	for _, c := range []struct {
+		name, fails string
+		s           stream
+		code        gpu.Code
+		idle        bool
+		err         error
+		calls       []string
+	}{
+		{"idle", "", borrow(0x99), 0, true, nil, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
+		{"busy", "cuStreamQuery", borrow(0x99), gpu.ErrNotReady, false, nil, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)"}},
+		{"failed", "cuStreamQuery", borrow(0x99), gpu.ErrIllegalAddress, false, gpu.ErrIllegalAddress, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)"}},
+		{"no wait", "cuStreamWaitValue64_v2", borrow(0x99), gpu.ErrNotReady, false, gpu.ErrNotReady, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
+		{"blocking", "", borrow(0xb10c), 0, false, nil, []string{"cuStreamGetFlags(0xb10c)"}},
+		{"default", "", borrow(2), 0, false, nil, nil},
+		{"own", "", own.(stream), 0, true, nil, []string{"cuStreamQuery(0x51)", "cuStreamWaitValue64_v2(0x51, 0x10, 1, 0)"}},
+	} {
+		if c.fails != "" {
+			f.answer(c.fails, c.code, 0)
+		}
+		got := f.logged(func() {
+			if idle, err := c.s.WaitIfIdle(0x10, 1, 8, gpu.CondGEQ); idle != c.idle || !errors.Is(err, c.err) {
+				t.Errorf("%s: idle %t, %v", c.name, idle, err)
+			}
+		})
+		if diff := cmp.Diff(c.calls, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+	if _, err := borrow(0x99).WaitIfIdle(0x10, 1, 3, gpu.CondGEQ); !errors.Is(err, gpu.ErrInvalidValue) {
+		t.Errorf("3 bytes: %v", err)
+	}
+	own.Close()
+	if _, err := own.(stream).WaitIfIdle(0x10, 1, 8, gpu.CondGEQ); !errors.Is(err, gpu.ErrInvalidHandle) {
+		t.Errorf("closed: %v", err)
+	}
+}

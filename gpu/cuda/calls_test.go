@@ -26,6 +26,7 @@ const threeParams = `
 func TestCalls(t *testing.T) {
 	f := openFake(t)
 	d := f.device()
+	other := must(f.drv.Open(0))(t)
 	s := must(d.NewStream())(t).(*cuda.Stream)
 	ev1, err1 := d.NewEvent()
 	ev2, err2 := d.NewEvent()
@@ -79,6 +80,9 @@ func TestCalls(t *testing.T) {
 		{"Stream.Fill 2", func() error { return s.Fill(0x10, 0x1ffff, 2, 3) }, []string{"cuMemsetD16Async(0x10, 0xffff, 3, 0x51)"}},
 		{"Stream.Fill 4", func() error { return s.Fill(0x10, 0xfffffffe, 4, 3) }, []string{"cuMemsetD32Async(0x10, 0xfffffffe, 3, 0x51)"}},
 		{"Stream.Write 4", func() error { return s.Write(0x10, 1<<32|7, 4) }, []string{"cuStreamWriteValue32_v2(0x51, 0x10, 7, 0)"}},
+		{"Stream.CopyPeer", func() error { return s.CopyPeer(1<<40, other, 0x20, 1<<35) }, []string{"cuCtxEnablePeerAccess(0xc0, 0)", "cuMemcpyPeerAsync(0x10000000000, 0xc1, 0x20, 0xc0, 34359738368, 0x51)"}},
+		{"Stream.CopyPeer again", func() error { return s.CopyPeer(0x10, other, 0x20, 3) }, []string{"cuMemcpyPeerAsync(0x10, 0xc1, 0x20, 0xc0, 3, 0x51)"}},
+		{"Stream.CopyPeer on one GPU", func() error { return s.CopyPeer(0x10, d, 0x20, 3) }, []string{"cuMemcpyPeerAsync(0x10, 0xc1, 0x20, 0xc1, 3, 0x51)"}},
 		{"Stream.CopyWrite", func() error { return s.CopyWrite(0x10, 0x20, 3, 0x30, 7) }, []string{"cuMemcpyAsync(0x10, 0x20, 3, 0x51)", "cuStreamWriteValue32_v2(0x51, 0x30, 7, 0)"}},
 		{"Stream.Write 8", func() error { return s.Write(0x10, 1<<32|7, 8) }, []string{"cuStreamWriteValue64_v2(0x51, 0x10, 4294967303, 0)"}},
 		{"Stream.Wait 4", func() error { return s.Wait(0x10, 9, 4, gpu.CondNOR) }, []string{"cuStreamWaitValue32_v2(0x51, 0x10, 9, 3)"}},
@@ -134,6 +138,13 @@ func TestCalls(t *testing.T) {
 			}
 			return file.Close()
 		}, []string{"cuMemGetHandleForAddressRange(0x10, 17179869184, 1, 0)"}},
+		{"DMA-buf of PCIe addresses", func() error {
+			file, err := d.Export(0x10, 1<<34, gpu.ExportDMABufPCIe)
+			if err != nil {
+				return err
+			}
+			return file.Close()
+		}, []string{"cuMemGetHandleForAddressRange(0x10, 17179869184, 1, 1)"}},
 	} {
 		got := f.logged(func() {
 			if err := tt.do(); err != nil {
@@ -153,7 +164,7 @@ func TestCalls(t *testing.T) {
 	if d.Context() != 0xc1 {
 		t.Errorf("context %#x", d.Context())
 	}
-	if err := errors.Join(s.Close(), ev1.Close(), ev2.Close(), mod.Close(), d.Close()); err != nil {
+	if err := errors.Join(s.Close(), ev1.Close(), ev2.Close(), mod.Close(), d.Close(), other.Close()); err != nil {
 		t.Error(err)
 	}
 	f.wantNothingLive()

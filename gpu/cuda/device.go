@@ -23,6 +23,7 @@ type Device struct {
 	closed  atomic.Bool
 	allocs  allocations
 	objects sync.Map // of *object: open streams, events and modules
+	reached sync.Map // of contexts on other GPUs whose memory was made accessible
 }
 
 var _ gpu.Device = (*Device)(nil)

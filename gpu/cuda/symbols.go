@@ -51,6 +51,7 @@ type symbols struct {
 	cuCtxPushCurrent           symbol `v2:"only"`
 	cuCtxPopCurrent            symbol `v2:"only"`
 	cuCtxSynchronize           symbol
+	cuCtxEnablePeerAccess      symbol `since:"4.0"`
 	cuFlushGPUDirectRDMAWrites symbol `since:"11.3"`
 
 	cuMemGetInfo              symbol `v2:"only"`
@@ -98,8 +99,10 @@ type symbols struct {
 	cuStreamWaitValue32  symbol `v2:"or bare" since:"8.0"`
 	cuStreamWaitValue64  symbol `v2:"or bare" since:"9.0"`
 	cuStreamIsCapturing  symbol `since:"10.0"`
+	cuStreamGetFlags     symbol `since:"5.0"`
 	cuLaunchHostFunc     symbol `since:"10.0"`
 	cuMemcpyAsync        symbol
+	cuMemcpyPeerAsync    symbol `since:"4.0"`
 	cuMemsetD8Async      symbol
 	cuMemsetD16Async     symbol
 	cuMemsetD32Async     symbol

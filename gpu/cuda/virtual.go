@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 
@@ -126,7 +127,12 @@ func (d *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	case gpu.ExportPosixFD:
 		return d.exportPosixFD(a, n)
 	case gpu.ExportDMABuf:
-		return d.exportDMABuf(a, n)
+		return d.exportDMABuf(a, n, 0)
+	case gpu.ExportDMABufPCIe:
+		if v := d.drv.Version(); v < pcieMappingVersion {
+			return nil, d.fail(&d.symbols.cuMemGetHandleForAddressRange, gpu.ErrNotSupported, fmt.Sprintf("CUDA %s has no dma-buf of PCIe addresses, 12.8 has", versionText(v)), a, n)
+		}
+		return d.exportDMABuf(a, n, memRangePCIe)
 	}
 	return nil, d.fail(&d.symbols.cuMemExportToShareableHandle, gpu.ErrInvalidValue, "unknown kind of export", a, n)
 }
@@ -154,8 +160,15 @@ func (d *Device) exportPosixFD(a gpu.Addr, n uint64) (*os.File, error) {
 	return exported("cuda:"+a.String(), *fd), nil
 }
 
-func (d *Device) exportDMABuf(a gpu.Addr, n uint64) (*os.File, error) {
-	fd, err := get[int32](d, &d.symbols.cuMemGetHandleForAddressRange, a, n, memRangeDMABuf, 0)
+// pcieMappingVersion is the first version of CUDA that knows memRangePCIe, which is
+// CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.
+const (
+	pcieMappingVersion = 12080
+	memRangePCIe       = 1
+)
+
+func (d *Device) exportDMABuf(a gpu.Addr, n uint64, flags uint64) (*os.File, error) {
+	fd, err := get[int32](d, &d.symbols.cuMemGetHandleForAddressRange, a, n, memRangeDMABuf, flags)
 	if err != nil {
 		return nil, err
 	}

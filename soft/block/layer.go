@@ -24,6 +24,9 @@ type Layer struct {
 	Checks bool
 	// Unhooked is a drive whose driver does not know nvidia-fs.
 	Unhooked bool
+	// Half is an array of two drives, of which the second is Unhooked. Nothing is below it.
+	Half  bool
+	Chunk int64 // of an array that stripes: how much is on one drive, then on the other
 }
 
 // layers by name, as Linux has them.
@@ -36,6 +39,9 @@ var layers = map[string]Layer{
 	"btrfs":    {Checks: true, OwnWrites: true},
 	"compress": {OwnReads: true, OwnWrites: true},
 	"virtio":   {Unhooked: true},
+
+	"raid0-half": {Half: true, Chunk: 64 << 10},
+	"raid1-half": {Half: true},
 }
 
 // ParseLayers parses "crypt+raid1": layers from the file down.
@@ -43,10 +49,13 @@ func ParseLayers(text string) (list []Layer, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	for _, name := range strings.Split(text, "+") {
+	for name := range strings.SplitSeq(text, "+") {
 		l, ok := layers[name]
 		if !ok {
 			return nil, fmt.Errorf("unknown layer %q (layers: %s)", name, strings.Join(slices.Sorted(maps.Keys(layers)), ", "))
+		}
+		if len(list) > 0 && list[len(list)-1].Half {
+			return nil, fmt.Errorf("layer %s stands on drives: nothing can be below it", list[len(list)-1].Name)
 		}
 		l.Name = name
 		list = append(list, l)

@@ -22,7 +22,7 @@ func TestParseLayers(t *testing.T) {
 	if list := parse(t, ""); list != nil {
 		t.Errorf("%+v", list)
 	}
-	for _, bad := range []string{"+", "crypt+", "rot13"} {
+	for _, bad := range []string{"+", "crypt+", "rot13", "raid1-half+linear"} {
 		if _, err := ParseLayers(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}

@@ -41,6 +41,9 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 		op = "cuMemExportToShareableHandle"
 	}
 	op = fmt.Sprintf("%s(%v, %d)", op, a, n)
+	if as == gpu.ExportDMABufPCIe {
+		as = gpu.ExportDMABuf // whose addresses are always those of the BAR here
+	}
 	if err := x.check(op); err != nil {
 		return nil, err
 	}

@@ -220,6 +220,19 @@ func (s *Stream) Done() (bool, error) {
 	return !busy, nil
 }
 
+// WaitIfIdle is Wait if the stream has nothing to do and waits for no other stream. It
+// reports whether that is so.
+func (s *Stream) WaitIfIdle(a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error) {
+	if s.blocking {
+		return false, nil
+	}
+	if done, err := s.Done(); err != nil || !done {
+		return false, err
+	}
+	err := s.Wait(a, value, width, cond)
+	return err == nil, err
+}
+
 // Synchronize waits for all work.
 func (s *Stream) Synchronize() error {
 	const op = "cuStreamSynchronize()"

@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -76,6 +77,34 @@ func TestDefaultStreamWaitsForBlockingStreamsAndTheyForIt(t *testing.T) {
 	must(t, b.Synchronize())
 	if got, want := j.String(), "[b before a null b after]"; got != want {
 		t.Errorf("order %s, want %s", got, want)
+	}
+}
+
+// An idle stream that waits for no other takes the wait; the others take nothing.
+func TestWaitIfIdle(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	word := alloc(t, x, gpu.KindHost, 8)
+	clear(gpu.HostBytes(word, 8))
+	free, waits := stream(t, x), blocking(t, x)
+	for _, c := range []struct {
+		name string
+		s    gpu.Stream
+		idle bool
+	}{{"idle", free, true}, {"busy", free, false}, {"blocking", waits, false}} {
+		idle, err := c.s.(*softgpu.Stream).WaitIfIdle(word, 1, 8, gpu.CondGEQ)
+		if idle != c.idle || err != nil {
+			t.Errorf("%s: idle %t, %v", c.name, idle, err)
+		}
+	}
+	if done, err := waits.Done(); !done || err != nil {
+		t.Errorf("a wait was enqueued in the blocking stream: %v", err)
+	}
+	other := stream(t, x)
+	must(t, other.Write(word, 1, 8))
+	must(t, free.Synchronize())
+	must(t, free.Close())
+	if _, err := free.(*softgpu.Stream).WaitIfIdle(word, 1, 8, gpu.CondGEQ); !errors.Is(err, gpu.ErrInvalidHandle) {
+		t.Errorf("closed: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package pcie
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/soft/internal/gate"
@@ -51,6 +52,11 @@ func (a Access) Len() int {
 		return 0
 	}
 	return a.s.n
+}
+
+// Peer reports whether any of the memory is that of a device.
+func (a Access) Peer() bool {
+	return a.valid() && slices.ContainsFunc(a.s.parts, func(p part) bool { return p.window.owner != nil })
 }
 
 // Release ends the access and counts its first moved bytes. It returns an error, but

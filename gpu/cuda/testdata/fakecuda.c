@@ -306,9 +306,12 @@ res cuStreamCreate(word *s, unsigned flags) { ENTER("%u", flags); *s = 0x51; COU
 res cuStreamDestroy_v2(word s) { ENTER("%#lx", s); COUNT(streams, -1); return 0; }
 res cuStreamSynchronize(word s) { ENTER("%#lx", s); return 0; }
 res cuStreamIsCapturing(word s, int *out) { ENTER("%#lx", s); *out = 1; return 0; }
+res cuStreamGetFlags(word s, unsigned *out) { ENTER("%#lx", s); *out = s == 0xb10c ? 0 : 1; return 0; }
 res cuStreamQuery(word s) { ENTER("%#lx", s); return 0; }
 res cuStreamWaitEvent(word s, word e, unsigned flags) { ENTER("%#lx, %#lx, %u", s, e, flags); return 0; }
 res cuMemcpyAsync(ptr d, ptr s, size_t n, word st) { ENTER("%#lx, %#lx, %zu, %#lx", d, s, n, st); return 0; }
+res cuMemcpyPeerAsync(ptr d, word dc, ptr s, word sc, size_t n, word st) { ENTER("%#lx, %#lx, %#lx, %#lx, %zu, %#lx", d, dc, s, sc, n, st); return 0; }
+res cuCtxEnablePeerAccess(word c, unsigned flags) { ENTER("%#lx, %u", c, flags); return 0; }
 res cuMemsetD8Async(ptr d, unsigned char v, size_t n, word s) { ENTER("%#lx, %#x, %zu, %#lx", d, v, n, s); return 0; }
 res cuMemsetD16Async(ptr d, unsigned short v, size_t n, word s) { ENTER("%#lx, %#x, %zu, %#lx", d, v, n, s); return 0; }
 res cuMemsetD32Async(ptr d, unsigned v, size_t n, word s) { ENTER("%#lx, %#x, %zu, %#lx", d, v, n, s); return 0; }
