@@ -199,6 +199,47 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// The drive of another host is drawn with the adapter that reaches it, if that is known.
+func TestAdapter(t *testing.T) {
+	const nics = `
+sys/class/infiniband/mlx5_0/device/uevent DRIVER=mlx5_core
+sys/class/infiniband/mlx5_0/ports/1/gids/0 fe80:0000:0000:0000:0000:0000:0000:0001
+sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0 eth0
+sys/class/infiniband/mlx5_1/device/uevent PCI_SLOT_NAME=0000:65:00.0
+sys/class/infiniband/mlx5_1/ports/1/gids/3 0000:0000:0000:0000:0000:ffff:c000:0207
+sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/3 eth1
+`
+	const remote = "block 259:7 devices/virtual/nvme-fabrics/ctl/nvme4/nvme4n1\nsys/devices/virtual/nvme-fabrics/ctl/nvme4/nvme4n1/device/transport "
+	const address = "sys/devices/virtual/nvme-fabrics/ctl/nvme4/nvme4n1/device/address traddr=192.0.2.1,trsvcid=4420"
+	for name, c := range map[string]struct{ more, want string }{
+		"interface":     {"rdma\n" + address + ",host_iface=eth1\n" + nics, "└─ mlx5_1 (network adapter), 0000:65:00.0, to 192.0.2.1:4420"},
+		"address":       {"rdma\n" + address + ",host_traddr=192.0.2.7\n" + nics, "└─ mlx5_1 (network adapter), 0000:65:00.0, to 192.0.2.1:4420"},
+		"other address": {"rdma\n" + address + ",host_traddr=192.0.2.8\n" + nics, ""},
+		"no address":    {"rdma\n" + address + ",host_traddr=x\n" + nics, ""},
+		"one of two":    {"rdma\n" + address + "\n" + nics, ""},
+		"the only one":  {"rdma\n" + address + "\nsys/class/infiniband/rxe0/node_type 1\n", "└─ rxe0 (network adapter), to 192.0.2.1:4420"},
+		"none":          {"rdma\n" + address + "\n", ""},
+		"TCP":           {"tcp\n" + address + ",host_iface=eth1\n" + nics, ""},
+	} {
+		s, err := Look(&captured{tree(t, drives+remote+c.more), nil}, storage.Facts{Dev: "259:7", Block: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(s.Tree()[1:], "\n")
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if d := s.DeclineUnhooked(route.NVFS, []string{"nvme_rdma", "nvme_tcp"}); d != nil {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	s, err := Look(&captured{tree(t, drives+"block 259:5 devices/virtual/nvme-subsystem/nvme-subsys2/nvme2n1\nsys/devices/virtual/nvme-subsystem/nvme-subsys2/nvme3/transport rdma\n"+
+		"sys/devices/virtual/nvme-subsystem/nvme-subsys2/nvme3/address traddr=192.0.2.1,trsvcid=4420,host_iface=eth0\n"+nics), nil}, storage.Facts{Dev: "259:5", Block: true})
+	if err != nil || s.Tree()[2] != "   └─ mlx5_0 (network adapter), to 192.0.2.1:4420" {
+		t.Errorf("multipath: %q, %v", s.Tree(), err)
+	}
+}
+
 // What a stack is called must change with the stack, and only with it.
 func TestKey(t *testing.T) {
 	look := func(more string) string {
@@ -225,8 +266,32 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// Two SCSI drives behind one adapter and one behind another, in two arrays.
+const scsi = `
+block 8:0 devices/pci0000:00/0000:00:05.0/host0/target0:0:0/0:0:0:0/block/sda
+block 8:16 devices/pci0000:00/0000:00:06.0/host1/target1:0:0/1:0:0:0/block/sdb
+block 8:32 devices/pci0000:00/0000:00:05.0/host0/target0:0:1/0:0:1:0/block/sdc
+sys/devices/pci0000:00/0000:00:05.0/host0/target0:0:0/0:0:0:0/block/sda/device/driver -> ../../../bus/scsi/drivers/sd
+sys/devices/pci0000:00/0000:00:06.0/host1/target1:0:0/1:0:0:0/block/sdb/device/driver -> ../../../bus/scsi/drivers/sd
+sys/devices/pci0000:00/0000:00:05.0/host0/target0:0:1/0:0:1:0/block/sdc/device/driver -> ../../../bus/scsi/drivers/sd
+sys/bus/pci/devices/0000:00:05.0/driver -> ../../../bus/pci/drivers/mpt3sas
+sys/bus/pci/devices/0000:00:06.0/driver -> ../../../bus/pci/drivers/ahci
+block 9:1 devices/virtual/block/md1
+sys/devices/virtual/block/md1/md/level raid0
+sys/devices/virtual/block/md1/md/array_state clean
+sys/devices/virtual/block/md1/slaves/sda x
+sys/devices/virtual/block/md1/slaves/sdb x
+block 9:2 devices/virtual/block/md2
+sys/devices/virtual/block/md2/md/level raid1
+sys/devices/virtual/block/md2/md/array_state clean
+sys/devices/virtual/block/md2/slaves/sda x
+sys/devices/virtual/block/md2/slaves/sdc x
+mount 41 27 9:1 / /s rw - ext4 /dev/md1 rw
+mount 42 27 9:2 / /t rw - ext4 /dev/md2 rw
+`
+
 func TestDrivers(t *testing.T) {
-	c := &captured{tree(t, drives+onMD("raid1", "clean")+"sys/devices/virtual/block/md0/slaves/vda x\nmount 50 27 0:33 / /n rw - nfs4 server:/x rw\n"), nil}
+	c := &captured{tree(t, drives+onMD("raid1", "clean")+scsi+"sys/devices/virtual/block/md0/slaves/vda x\nmount 50 27 0:33 / /n rw - nfs4 server:/x rw\n"), nil}
 	for _, tt := range []struct {
 		facts  storage.Facts
 		hooked []string
@@ -235,7 +300,9 @@ func TestDrivers(t *testing.T) {
 		{onExt4("259:1"), []string{"nvme"}, ""},
 		{onExt4("259:1"), []string{"nvme_rdma"}, "nvme0n1 (drive nvme) has no nvidia-fs hooks"},
 		{onExt4("9:0"), []string{"nvme"}, "vda (drive virtio_blk) has no nvidia-fs hooks"},
-		{onExt4("9:0"), []string{"nvme", "virtio_blk"}, ""},
+		{onExt4("9:0"), []string{"nvme", "virtio_blk"}, "md0 (RAID raid1) has drives of different drivers: nvme0n1 by nvme, vda by virtio_blk"},
+		{onExt4("9:1"), []string{"scsi_mod"}, "md1 (RAID raid0) has drives of different drivers: sda by scsi_mod on mpt3sas, sdb by scsi_mod on ahci"},
+		{onExt4("9:2"), []string{"scsi_mod"}, ""},
 		{storage.Facts{Dev: "0:33", FS: "nfs"}, []string{"rpcrdma"}, ""},
 		{storage.Facts{Dev: "0:33", FS: "nfs"}, []string{"nvme"}, "nfs4 (network rpcrdma)"},
 	} {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/storage"
@@ -142,8 +141,14 @@ func (w *walk) drive(l Layer, dir string) error {
 	l.Type = w.driver(dir)
 	if pci := storage.PCI(dir); pci != "" {
 		l.Detail = strings.TrimPrefix(l.Detail+", "+pci, ", ")
+		if link, err := fs.ReadLink(w.root, "sys/bus/pci/devices/"+pci+"/driver"); err == nil {
+			l.adapter = path.Base(link)
+		}
 	}
-	return w.add(l)
+	if err := w.add(l); err != nil || l.Type != nvmeModule("rdma") {
+		return err
+	}
+	return w.adapter(w.text(dir+"/device/address"), l.Depth+1)
 }
 
 // driver is the kernel module of a drive, as nvidia-fs names it.
@@ -192,9 +197,17 @@ func (w *walk) nvmePaths(l Layer, dir string) error {
 	if len(paths) == 0 && l.Changes == "" {
 		l.Changes, l.Fix = "has no path to a drive", "connect the drive again"
 	}
-	for _, p := range slices.Concat([]Layer{l}, paths) {
+	if err := w.add(l); err != nil {
+		return err
+	}
+	for _, p := range paths {
 		if err := w.add(p); err != nil {
 			return err
+		}
+		if p.Type == nvmeModule("rdma") {
+			if err := w.adapter(p.Detail, p.Depth+1); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -28,13 +28,16 @@ type Layer struct {
 	Changes string `json:"changes,omitempty"`
 	Fix     string `json:"fix,omitempty"`
 
+	adapter string // of a drive, the driver of its PCI function: one module of SCSI has many
+
 	id string // what makes it another layer although all of the above is the same
 }
 
 // A Kind is what a layer is.
 type Kind string
 
-// The kinds. Below a Network and a Drive there is nothing that this machine sees.
+// The kinds. Below a Network and a Drive there is nothing that this machine sees, except the
+// Adapter through which it reaches the drive of another host.
 const (
 	FileSystem Kind = "file system"
 	Overlay    Kind = "overlay"
@@ -45,6 +48,7 @@ const (
 	Multipath  Kind = "NVMe multipath"
 	Virtual    Kind = "virtual device" // a driver that keeps the bytes elsewhere: loop, nbd, zram
 	Drive      Kind = "drive"
+	Adapter    Kind = "network adapter"
 )
 
 // String is "dm-0 (device mapper crypt)".
@@ -78,9 +82,9 @@ func (s *Stack) Decline(id route.ID) *route.Decline {
 	return nil
 }
 
-// DeclineUnhooked is nil if the kernel modules below the file are all among hooked:
-// those that have registered with nvidia-fs. Another one moves the substitute pages,
-// in a write into the file.
+// DeclineUnhooked is nil if the kernel modules below the file are all among hooked,
+// those that have registered with nvidia-fs, and each array has drives of one driver.
+// Another module moves the substitute pages, in a write into the file.
 func (s *Stack) DeclineUnhooked(id route.ID, hooked []string) *route.Decline {
 	for i := range s.Layers {
 		l := &s.Layers[i]
@@ -89,7 +93,39 @@ func (s *Stack) DeclineUnhooked(id route.ID, hooked []string) *route.Decline {
 				"put the file on a drive whose driver supports nvidia-fs")
 		}
 	}
+	for i := range s.Layers {
+		if a, b := s.mixed(i); b != nil {
+			return decline(id, fmt.Sprintf("%s has drives of different drivers: %s by %s, %s by %s; one that does not know nvidia-fs would keep wrong bytes",
+				&s.Layers[i], a.Name, a.moves(), b.Name, b.moves()), "make the array of drives of one driver")
+		}
+	}
 	return nil
+}
+
+// mixed finds two drives below layer i, if that is an array, that different drivers move.
+func (s *Stack) mixed(i int) (a, b *Layer) {
+	if s.Layers[i].Kind != RAID {
+		return nil, nil
+	}
+	for k := i + 1; k < len(s.Layers) && s.Layers[k].Depth > s.Layers[i].Depth; k++ {
+		switch l := &s.Layers[k]; {
+		case l.Kind != Drive:
+		case a == nil:
+			a = l
+		case a.moves() != l.moves():
+			return a, l
+		}
+	}
+	return nil, nil
+}
+
+// moves is what moves the bytes of a drive: a kernel module, and the driver of the adapter
+// if that is another one.
+func (l *Layer) moves() string {
+	if l.adapter == "" || l.adapter == l.Type {
+		return l.Type
+	}
+	return l.Type + " on " + l.adapter
 }
 
 // Unknown is the decline of a stack that could not be looked at.

@@ -24,10 +24,10 @@ var ways = map[route.ID]string{
 	route.NVFS:   "the drive moves the data directly to and from GPU memory, by nvidia-fs",
 	route.P2PDMA: "the drive moves the data directly to and from GPU memory, by peer-to-peer DMA",
 	route.NVMe:   "the drive moves the data directly to and from GPU memory, by the user-space driver",
+	route.RDMA:   "the network adapter moves the data to and from GPU memory",
 	route.Bar:    "the processor stores the data straight into GPU memory, through BAR1",
 	route.Ring:   "the data goes once through pinned host memory",
 	route.Mapped: "the data goes through the page cache, pinned in place",
-	route.RDMA:   "the network adapter moves the data to and from GPU memory",
 	route.Host:   "the data goes through host memory, with a copy",
 }
 
