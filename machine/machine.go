@@ -204,6 +204,9 @@ func (m *Machine) Accept() { m.Automatic = false }
 
 // FromSoft builds a software machine, whatever the environment says.
 func FromSoft(cfg soft.Config, why string) (*Machine, error) {
+	if cfg.Fabrics == nil {
+		cfg.Fabrics = overFabrics{}
+	}
 	m, err := soft.New(cfg)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -13,10 +14,27 @@ type Method string
 // The methods, in the order in which they are tried. Staging is used only if the caller
 // allows it: the bytes then cross host memory.
 const (
-	PeerMemory Method = "peer memory" // the address, through a peer memory client such as nvidia-peermem
-	ViaDMABuf  Method = "dma-buf"     // a descriptor that the GPU driver exports
-	Staging    Method = "staging"     // pinned host memory beside it, and copies
+	PeerMemory    Method = "peer memory"  // the address, through a peer memory client such as nvidia-peermem
+	ViaPCIeDMABuf Method = "dma-buf/pcie" // a descriptor that the GPU driver exports, with addresses of its BAR
+	ViaDMABuf     Method = "dma-buf"      // the same, with the addresses that the driver prefers
+	Staging       Method = "staging"      // pinned host memory beside it, and copies
 )
+
+// ParseMethod reads the name of a method, with a hyphen for each space: "peer-memory".
+func ParseMethod(name string) (Method, error) {
+	var names []string
+	for _, m := range append(DirectMethods(), Staging) {
+		text := strings.ReplaceAll(string(m), " ", "-")
+		if name == text {
+			return m, nil
+		}
+		names = append(names, text)
+	}
+	return "", fmt.Errorf("unknown method of registration %q (methods: %s)", name, strings.Join(names, ", "))
+}
+
+// exported reports whether the GPU driver exports a descriptor.
+func (m Method) exported() bool { return m == ViaDMABuf || m == ViaPCIeDMABuf }
 
 // Facts are what is known when a registration failed. Unknown facts are zero.
 type Facts struct {
@@ -42,15 +60,17 @@ func Explain(f Facts) (cause, fix string) {
 	switch {
 	case f.Provider == "tcp":
 		return "TCP moves bytes with the CPU, which cannot reach GPU memory", "allow staging, or use an adapter"
-	case f.Kind == gpu.KindManaged && f.Errno == syscall.EFAULT:
-		return "managed memory moves between host and GPU, so that it cannot be pinned", "allocate device memory, or register with on-demand paging"
+	case f.Kind == gpu.KindManaged:
+		return "managed memory moves between host and GPU, so that it cannot be pinned: an adapter would reach the host's copy of it", "allocate device memory, or allow staging"
+	case f.Method == ViaPCIeDMABuf && f.Errno == 0:
+		return "the GPU driver exports no dma-buf of PCIe addresses", "update to CUDA 12.8, or use the other methods"
 	case f.Errno == syscall.EFAULT && is(f.Peermem, false):
 		return "no kernel module offers GPU memory to the RDMA core", "modprobe nvidia-peermem, or register a dma-buf"
 	case f.Errno == syscall.EFAULT && is(f.Peermem, true):
 		return "nvidia-peermem is loaded and did not claim the address: it was loaded before the RDMA modules, was built for another driver, or the memory is not device memory", "rmmod nvidia-peermem && modprobe nvidia-peermem, and look into dmesg; or register a dma-buf"
 	case f.Errno == syscall.EFAULT:
 		return "the address is not mapped, or it is GPU memory and no peer memory client claimed it", "modprobe nvidia-peermem, or register a dma-buf"
-	case f.Method == ViaDMABuf && (f.Errno == syscall.EOPNOTSUPP || f.Errno == syscall.EPROTONOSUPPORT):
+	case f.Method.exported() && (f.Errno == syscall.EOPNOTSUPP || f.Errno == syscall.EPROTONOSUPPORT):
 		return noDMABuf(f, is)
 	case f.Errno == syscall.ENOMEM && f.Memlock != 0 && f.Memlock < f.Len:
 		return fmt.Sprintf("%d bytes exceed the limit of locked memory, %d bytes", f.Len, f.Memlock), "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit"

@@ -19,6 +19,9 @@ func TestExplain(t *testing.T) {
 		"module does not claim": {Facts{Errno: syscall.EFAULT, Method: PeerMemory, Peermem: &yes}, "did not claim", "rmmod nvidia-peermem"},
 		"module unknown":        {Facts{Errno: syscall.EFAULT, Method: PeerMemory}, "not mapped, or it is GPU memory", "modprobe nvidia-peermem"},
 		"managed memory":        {Facts{Errno: syscall.EFAULT, Method: PeerMemory, Kind: gpu.KindManaged, Peermem: &yes}, "managed memory", "device memory"},
+		"managed, any errno":    {Facts{Errno: syscall.EOPNOTSUPP, Method: ViaDMABuf, Kind: gpu.KindManaged}, "host's copy", "staging"},
+		"no PCIe mapping":       {Facts{Method: ViaPCIeDMABuf}, "PCIe addresses", "12.8"},
+		"closed driver, PCIe":   {Facts{Errno: syscall.EOPNOTSUPP, Method: ViaPCIeDMABuf, OpenModules: &no}, "open NVIDIA kernel modules", "nvidia-open"},
 		"closed driver":         {Facts{Errno: syscall.EOPNOTSUPP, Method: ViaDMABuf, OpenModules: &no}, "open NVIDIA kernel modules", "nvidia-open"},
 		"old driver":            {Facts{Errno: syscall.EOPNOTSUPP, Method: ViaDMABuf, OpenModules: &yes, Driver: 470}, "driver 470", "update the driver"},
 		"old kernel":            {Facts{Errno: syscall.EPROTONOSUPPORT, Method: ViaDMABuf, Kernel: [2]int{5, 11}}, "Linux 5.11", "update the kernel"},
@@ -39,5 +42,19 @@ func TestExplain(t *testing.T) {
 		if !strings.Contains(cause, c.cause) || !strings.Contains(fix, c.fix) {
 			t.Errorf("%s: cause %q (want %q), fix %q (want %q)", name, cause, c.cause, fix, c.fix)
 		}
+	}
+}
+
+// Names of methods are words of a command line, and each is read back.
+func TestParseMethod(t *testing.T) {
+	for name, want := range map[string]Method{
+		"peer-memory": PeerMemory, "dma-buf/pcie": ViaPCIeDMABuf, "dma-buf": ViaDMABuf, "staging": Staging,
+	} {
+		if got, err := ParseMethod(name); got != want || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if _, err := ParseMethod("peer"); err == nil || !strings.Contains(err.Error(), "peer-memory, dma-buf/pcie, dma-buf, staging") {
+		t.Errorf("an unknown method: %v", err)
 	}
 }

@@ -1,10 +1,12 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -19,12 +21,21 @@ const orderedForOwner = 100
 
 // GPUOptions are the choices of RegisterGPU.
 type GPUOptions struct {
-	// Methods are what may be used, in order; nil means peer memory, then dma-buf.
-	// Staging has to be named: it moves the bytes through host memory.
+	// Methods are what may be used, in order; nil means [DirectMethods]. Staging has to be
+	// named: it moves the bytes through host memory.
 	Methods []Method
+	// Refuse are methods that must not be used, whatever Methods says. They are reported like
+	// methods that do not work, with [ErrRefused].
+	Refuse []Method
+	// Evidence is why they are in this order, if that was measured.
+	Evidence string
 	// Facts, if not nil, is asked for what is known about the machine when a method fails.
 	Facts func(Facts) Facts
 }
+
+// DirectMethods are the methods that move no bytes through host memory, in the order that
+// holds until culvert tune has measured.
+func DirectMethods() []Method { return []Method{PeerMemory, ViaPCIeDMABuf, ViaDMABuf} }
 
 // A Refusal is why a method was not used.
 type Refusal struct {
@@ -40,8 +51,9 @@ func (r Refusal) String() string {
 // A GPURegion is GPU memory that peers can reach.
 type GPURegion struct {
 	MR
-	Method  Method
-	Refused []Refusal // methods that were tried before
+	Method   Method
+	Refused  []Refusal // methods that were tried before
+	Evidence string    // why they were tried in this order
 
 	dev   gpu.Device
 	at    gpu.Addr
@@ -49,16 +61,32 @@ type GPURegion struct {
 	flush bool
 }
 
+// Report is the method, why it was tried when it was, and why not those before it.
+func (r *GPURegion) Report() string {
+	text := fmt.Sprintf("%s, %s", r.Method, r.Evidence)
+	for _, x := range r.Refused {
+		text += fmt.Sprintf("; not %s: %s", x.Method, x.Cause)
+	}
+	return text
+}
+
 // RegisterGPU registers GPU memory by the first method that works, and says which and why
 // not the others. The error of no method names the cause and fix of each.
 func RegisterGPU(pd PD, dev gpu.Device, a gpu.Addr, n uint64, access Access, o GPUOptions) (*GPURegion, error) {
 	methods := o.Methods
 	if methods == nil {
-		methods = []Method{PeerMemory, ViaDMABuf}
+		methods = DirectMethods()
 	}
-	r := &GPURegion{dev: dev, at: a, flush: needsFlush(dev)}
+	r := &GPURegion{dev: dev, at: a, flush: needsFlush(dev), Evidence: cmp.Or(o.Evidence, builtIn)}
+	managed := isManaged(dev, a)
 	for _, m := range methods {
-		err := r.try(pd, m, n, access)
+		err := errManaged
+		switch {
+		case slices.Contains(o.Refuse, m):
+			err = ErrRefused
+		case !managed || m == Staging:
+			err = r.try(pd, m, n, access)
+		}
 		if err == nil {
 			r.Method = m
 			return r, nil
@@ -68,12 +96,30 @@ func RegisterGPU(pd PD, dev gpu.Device, a gpu.Addr, n uint64, access Access, o G
 	return nil, noMethod(a, n, r.Refused)
 }
 
+// builtIn is the evidence of an order that nobody measured.
+const builtIn = "built-in order"
+
+// errManaged is never the adapter's: on many machines it would register the host's copy of
+// managed memory, and peers would not see what the GPU has.
+var errManaged = fmt.Errorf("managed memory is not registered: %w", syscall.EOPNOTSUPP)
+
+// ErrRefused is a method that the caller does not allow.
+var ErrRefused = errors.New("refused by the caller")
+
+func isManaged(dev gpu.Device, a gpu.Addr) bool {
+	p, err := dev.Pointer(a)
+	return err == nil && p.Kind == gpu.KindManaged
+}
+
 func needsFlush(dev gpu.Device) bool {
 	v, err := dev.Attribute(attrWritesOrdering)
 	return err != nil || v < orderedForOwner
 }
 
 func refusal(dev gpu.Device, a gpu.Addr, n uint64, m Method, err error, known func(Facts) Facts) Refusal {
+	if errors.Is(err, ErrRefused) {
+		return Refusal{m, err, string(m) + " is refused by the caller", "do not refuse it"}
+	}
 	f := Facts{Method: m, Errno: Errno(err), Len: n}
 	if re, ok := errors.AsType[*RegisterError](err); ok {
 		f.Provider = re.Provider
@@ -123,7 +169,9 @@ func (r *GPURegion) try(pd PD, m Method, n uint64, access Access) (err error) {
 		}
 		r.MR, err = pd.Register(Address(r.at, n), access)
 	case ViaDMABuf:
-		err = r.export(pd, n, access)
+		err = r.export(pd, n, access, gpu.ExportDMABuf)
+	case ViaPCIeDMABuf:
+		err = r.export(pd, n, access, gpu.ExportDMABufPCIe)
 	case Staging:
 		err = r.allocStage(pd, n, access)
 	default:
@@ -133,10 +181,10 @@ func (r *GPURegion) try(pd PD, m Method, n uint64, access Access) (err error) {
 }
 
 // export exports the whole pages that contain the range.
-func (r *GPURegion) export(pd PD, n uint64, access Access) error {
+func (r *GPURegion) export(pd PD, n uint64, access Access, as gpu.Export) error {
 	first := r.at &^ (pageSize - 1)
 	off := uint64(r.at - first)
-	f, err := r.dev.Export(first, (off+n+pageSize-1)&^(pageSize-1), gpu.ExportDMABuf)
+	f, err := r.dev.Export(first, (off+n+pageSize-1)&^(pageSize-1), as)
 	if err != nil {
 		return err
 	}

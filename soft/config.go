@@ -10,6 +10,7 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/soft/block"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmerdma"
 	"github.com/culvert-io/culvert/soft/nvme"
 	"github.com/culvert-io/culvert/soft/pcie"
 	"github.com/culvert-io/culvert/soft/pcie/syncpoint"
@@ -44,6 +45,12 @@ type Config struct {
 	// "crypt+raid1" (see soft/block's Layer). /sys shows them, unless the text begins with
 	// "hidden:".
 	Stack string
+	// Drive is where the drive under nvidia-fs is: "nvme" or "" means below the switch of
+	// the first GPU, "nvme-rdma" on another host, which the first network adapter reaches.
+	Drive string
+	// Fabrics speaks NVMe over Fabrics, for a remote drive. Package machine sets it: this
+	// package imports no client of verbs.
+	Fabrics nvmerdma.Fabrics
 	// Liar, if not nil, has all drives lie: those of Drives and the one under nvidia-fs.
 	Liar *nvme.Liar
 	// Fail, if not nil, is called for each allocation of nvidia_p2p and can make it
@@ -106,6 +113,11 @@ func (c *Config) set(key, value string) (err error) {
 	case "stack":
 		c.Stack = value
 		_, _, err = c.layers()
+	case "drive":
+		c.Drive = value
+		if value != "nvme" && value != remoteDrive {
+			err = errors.New("unknown drive (drives: nvme, nvme-rdma)")
+		}
 	case "lie":
 		c.Liar, err = nvme.ParseLiar(value, 0)
 	case "peer":
@@ -113,7 +125,7 @@ func (c *Config) set(key, value string) (err error) {
 	case "nics":
 		c.NICs, err = parseNICs(value)
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, lie, nics)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, drive, lie, nics)")
 	}
 	return err
 }

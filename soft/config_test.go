@@ -35,6 +35,8 @@ func TestParseConfig(t *testing.T) {
 		{text: "gpus=0", err: "must be 1 to 16"},
 		{text: "model=h100", err: "models: h200, small-bar, pageable"},
 		{text: "lie=flatter", err: "lies: any, drop, misdirect"},
+		{text: "drive=nvme-rdma", want: Config{Drive: "nvme-rdma", Zero: true}},
+		{text: "drive=floppy", err: "drives: nvme, nvme-rdma"},
 		{text: "colour=blue", err: "unknown key"},
 	} {
 		got, err := ParseConfig(tc.text)

@@ -75,6 +75,7 @@ func (d *Drive) disk() (*block.File, error) {
 func (m *Machine) Lie(l *nvme.Liar) {
 	if m.storage != nil {
 		m.storage.Lie(l)
+		m.remote.Lie(l)
 	}
 	for _, d := range m.Drives() {
 		d.Lie(l)

@@ -13,6 +13,7 @@ import (
 	"github.com/culvert-io/culvert/soft/internal/topology"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/libnvm"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmerdma"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
@@ -35,6 +36,7 @@ type Machine struct {
 	p2p      *p2p.RM
 	libnvm   *libnvm.Module      // nil if not loaded
 	storage  *nvmestorage.Driver // under nvidia-fs; nil if that is not loaded
+	remote   *nvmerdma.Module    // the same for drives on other hosts
 	peermem  bool                // nvidia-peermem is loaded with the first network adapter
 	network  network
 
@@ -96,7 +98,7 @@ func (m *Machine) build() error {
 			return err
 		}
 	}
-	if m.cfg.NICs != nil {
+	if m.cfg.NICs != nil || m.cfg.Drive == remoteDrive {
 		_, err := m.NICs()
 		return err
 	}
@@ -127,11 +129,14 @@ func (m *Machine) Fabric() *pcie.Fabric { return m.topology.Fabric }
 // Port returns where GPU i is plugged in.
 func (m *Machine) Port(i int) *pcie.Function { return m.topology.GPUs[i] }
 
-// StoragePort returns where the drive under nvidia-fs is plugged in. It is nil before
-// nvidia-fs has read or written a file.
+// StoragePort returns where the drive under nvidia-fs is plugged in, or the network adapter
+// that reaches it. It is nil before nvidia-fs has read or written a file.
 func (m *Machine) StoragePort() *pcie.Function {
-	if m.storage == nil {
+	switch {
+	case m.storage == nil:
 		return nil
+	case m.remote.Serves(-1):
+		return m.remote.Port()
 	}
 	return m.storage.Port()
 }

@@ -61,9 +61,14 @@ func (m *Machine) loadModule(name string) error {
 		return err
 	}
 	_ = m.loaded(m.storage, nil)
-	mod, err := nvfs.New(m.os, nvfs.Config{
-		RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points, Storage: []nvfs.Storage{m.storage, nvmestorage.RDMA{}},
-	})
+	if err := m.loadRemote(); err != nil {
+		return err
+	}
+	storage := []nvfs.Storage{m.storage, m.remote}
+	if m.remote.Serves(-1) {
+		slices.Reverse(storage) // the first that serves a file gets its requests
+	}
+	mod, err := nvfs.New(m.os, nvfs.Config{RM: m.p2p, Callback: m.cfg.Callback, Points: m.cfg.Points, Storage: storage})
 	return m.loaded(mod, err)
 }
 

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -46,10 +47,6 @@ func (m *Machine) NICs() ([]*nic.NIC, error) {
 }
 
 func (m *Machine) addNICs() ([]*nic.NIC, error) {
-	list := m.cfg.NICs
-	if list == nil {
-		list = []NIC{{}}
-	}
 	core := peermem.New(peermem.Config{Pin: nic.Pin, Points: m.cfg.Points})
 	if m.peermem {
 		if err := m.loadPeermem(core); err != nil {
@@ -57,7 +54,7 @@ func (m *Machine) addNICs() ([]*nic.NIC, error) {
 		}
 	}
 	var nics []*nic.NIC
-	for i, c := range list {
+	for i, c := range m.nics() {
 		x, err := m.addNIC(i, c, core)
 		if err != nil {
 			return nil, err
@@ -66,6 +63,16 @@ func (m *Machine) addNICs() ([]*nic.NIC, error) {
 	}
 	return nics, nil
 }
+
+// nics describes the adapters.
+func (m *Machine) nics() []NIC {
+	if m.cfg.NICs == nil {
+		return []NIC{{}}
+	}
+	return m.cfg.NICs
+}
+
+func nicName(i int, c NIC) string { return cmp.Or(c.Name, fmt.Sprintf("soft%d", i)) }
 
 func (m *Machine) loadPeermem(core *peermem.Core) error {
 	mod, err := peermem.NewNVIDIA(core, m.p2p, peermem.NVIDIAConfig{Callback: m.cfg.Callback})
@@ -87,10 +94,7 @@ func (m *Machine) addNIC(i int, c NIC, core *peermem.Core) (*nic.NIC, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := nic.Config{Name: c.Name, Core: core, RM: m.p2p, GPUs: m.GPU.Driver, NoDMABuf: c.NoDMABuf, Token: c.Token}
-	if cfg.Name == "" {
-		cfg.Name = fmt.Sprintf("soft%d", i)
-	}
+	cfg := nic.Config{Name: nicName(i, c), Core: core, RM: m.p2p, GPUs: m.GPU.Driver, NoDMABuf: c.NoDMABuf, Token: c.Token}
 	if c.Listen != "" {
 		if cfg.Listen, err = netip.ParseAddrPort(c.Listen); err != nil {
 			return nil, fmt.Errorf("%s: %w", cfg.Name, err)

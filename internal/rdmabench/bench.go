@@ -17,7 +17,7 @@ import (
 
 // A Config describes a test. Both ends must have the same.
 type Config struct {
-	Op         rdma.Opcode // OpWrite or OpRead
+	Op         rdma.Opcode // OpWrite, OpRead or OpSend
 	Size       uint32      // bytes of a request
 	Iterations int
 	Depth      int // requests in flight
@@ -26,8 +26,8 @@ type Config struct {
 // Check returns an error for values that cannot be measured.
 func (c Config) Check() error {
 	switch {
-	case c.Op != rdma.OpWrite && c.Op != rdma.OpRead:
-		return fmt.Errorf("operation %v: must be WRITE or READ", c.Op)
+	case c.Op != rdma.OpWrite && c.Op != rdma.OpRead && c.Op != rdma.OpSend:
+		return fmt.Errorf("operation %v: must be WRITE, READ or SEND", c.Op)
 	case c.Size < 1 || c.Size > 1<<30:
 		return fmt.Errorf("size %d must be 1 byte to 1 GiB", c.Size)
 	case c.Iterations < 1:
@@ -38,30 +38,42 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Run tests with the peer at the other end of conn, and returns the client's result at
-// both ends. It closes nothing.
+// Run measures the bandwidth to the peer at the other end of conn. Both ends return the
+// client's result; of messages, each returns what it has seen. It closes nothing.
 func Run(ctx context.Context, conn net.Conn, client bool, dev rdma.Device, cfg Config) (r perftest.Report, err error) {
+	err = run(ctx, conn, client, dev, cfg, func(e *end, s *session) (err error) {
+		if cfg.Op == rdma.OpSend {
+			r, err = e.messages(ctx, s)
+		} else {
+			r, err = e.oneSided(ctx, s)
+		}
+		return err
+	})
+	return r, err
+}
+
+// run connects both ends, has them do their part, and disconnects.
+func run(ctx context.Context, conn net.Conn, client bool, dev rdma.Device, cfg Config, part func(*end, *session) error) (err error) {
 	if err := cfg.Check(); err != nil {
-		return r, err
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	x := &exchange{conn, client}
+	x := newExchange(conn, client)
 	port, err := dev.Port(1)
 	if err != nil {
-		return r, err
+		return err
 	}
 	cycle, mtu, err := x.greet(port.ActiveMTU)
 	if err != nil {
-		return r, ctxErr(ctx, err)
+		return ctxErr(ctx, err)
 	}
 	e, err := newEnd(dev, cfg, cycle)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	r, err = e.test(ctx, x, port, mtu)
-	return r, ctxErr(ctx, err)
+	return ctxErr(ctx, e.test(x, port, mtu, part))
 }
 
 func ctxErr(ctx context.Context, err error) error {
@@ -96,7 +108,7 @@ func newEnd(dev rdma.Device, cfg Config, cycle uint32) (_ *end, err error) {
 	if e.cq, err = dev.CreateCQ(cfg.Depth); err != nil {
 		return nil, err
 	}
-	caps := rdma.QPCaps{SendWR: cfg.Depth, RecvWR: 1, SendSGE: 1, RecvSGE: 1}
+	caps := rdma.QPCaps{SendWR: cfg.Depth, RecvWR: cfg.Depth, SendSGE: 1, RecvSGE: 1}
 	if e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: caps}); err != nil {
 		return nil, err
 	}
@@ -127,41 +139,72 @@ func (e *end) close() (err error) {
 	return err
 }
 
+// A session is a test between two connected queue pairs.
+type session struct {
+	*exchange
+	own, peer perftest.Endpoint
+}
+
+// barrier waits until the peer has come as far.
+func (s *session) barrier(what string) error {
+	if _, err := s.endpoint(s.own); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
 // test follows the order that package perftest describes.
-func (e *end) test(ctx context.Context, x *exchange, port rdma.PortAttr, mtu rdma.MTU) (r perftest.Report, err error) {
+func (e *end) test(x *exchange, port rdma.PortAttr, mtu rdma.MTU, part func(*end, *session) error) error {
 	own, peer, err := e.connect(x, port, mtu)
 	if err != nil {
-		return r, err
+		return err
 	}
-	barrier := func(what string) error {
-		if _, err := x.endpoint(own); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		return nil
+	s := &session{x, own, peer}
+	if err := errors.Join(s.barrier("wait until the peer is connected"), s.barrier("wait until the peer is ready")); err != nil {
+		return err
 	}
-	if err := errors.Join(barrier("wait until the peer is connected"), barrier("wait until the peer is ready")); err != nil {
-		return r, err
+	if err := part(e, s); err != nil {
+		return err
 	}
-	if x.client {
-		if r, err = e.measure(ctx, peer); err != nil {
+	if err := s.barrier("wait until the peer has the result"); err != nil {
+		return err
+	}
+	_, err = x.conn.Write([]byte(perftest.Done))
+	return err
+}
+
+// oneSided has the client measure, and the server learn the result.
+func (e *end) oneSided(ctx context.Context, s *session) (r perftest.Report, err error) {
+	if s.client {
+		if r, err = e.requests(s.peer).measure(ctx); err != nil {
 			return r, err
 		}
 	}
-	if err := barrier("wait for the end of the test"); err != nil {
+	if err := s.barrier("wait for the end of the test"); err != nil {
 		return r, err
 	}
-	theirs, err := x.report(r)
-	if err != nil {
-		return r, err
-	}
-	if !x.client {
+	theirs, err := s.report(r)
+	if !s.client {
 		r = theirs
 	}
-	if err := barrier("wait until the peer has the result"); err != nil {
+	return r, err
+}
+
+// messages has the server post receives before the client sends. Each end measures.
+func (e *end) messages(ctx context.Context, s *session) (r perftest.Report, err error) {
+	if s.client {
+		if err := s.barrier("wait until the peer receives"); err != nil {
+			return r, err
+		}
+		return e.requests(s.peer).measure(ctx)
+	}
+	f := e.receives()
+	if err := errors.Join(f.fill(0), s.barrier("wait until the peer sends")); err != nil {
 		return r, err
 	}
-	_, err = x.conn.Write([]byte(perftest.Done))
-	return r, err
+	watched, over := s.watch(ctx)
+	r, err = f.measure(watched)
+	return r, over(err)
 }
 
 // connect exchanges queue pairs and connects them.

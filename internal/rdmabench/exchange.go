@@ -1,11 +1,14 @@
 package rdmabench
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/culvert-io/culvert/internal/abi/perftest"
 	"github.com/culvert-io/culvert/rdma"
@@ -14,7 +17,37 @@ import (
 // An exchange is the control connection of a test.
 type exchange struct {
 	conn   net.Conn
-	client bool // sends first
+	in     *bufio.Reader // of conn
+	client bool          // sends first
+}
+
+func newExchange(conn net.Conn, client bool) *exchange {
+	return &exchange{conn, bufio.NewReader(conn), client}
+}
+
+// watch cancels the context if the peer goes away while this end waits for its messages: a
+// queue pair would not tell. The peer says nothing before its own part is over. end waits for
+// that after a test without an error.
+func (x *exchange) watch(ctx context.Context) (watched context.Context, end func(error) error) {
+	watched, cancel := context.WithCancelCause(ctx)
+	over := make(chan error, 1)
+	go func() {
+		_, err := x.in.Peek(1)
+		if err != nil {
+			err = fmt.Errorf("wait for the peer: %w", err)
+			cancel(err)
+		}
+		over <- err
+	}()
+	return watched, func(err error) error {
+		defer cancel(nil)
+		if err == nil {
+			return <-over
+		}
+		_ = x.conn.SetReadDeadline(time.Unix(1, 0)) // nobody reads any more
+		<-over
+		return err
+	}
 }
 
 // swap sends own and reads as much from the peer.
@@ -25,7 +58,7 @@ func (x *exchange) swap(own []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if _, err := io.ReadFull(x.conn, theirs); err != nil {
+	if _, err := io.ReadFull(x.in, theirs); err != nil {
 		return nil, err
 	}
 	if !x.client {

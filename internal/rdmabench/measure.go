@@ -9,34 +9,67 @@ import (
 	"github.com/culvert-io/culvert/rdma"
 )
 
-// measure posts the requests and waits for all of them.
-func (e *end) measure(ctx context.Context, peer perftest.Endpoint) (perftest.Report, error) {
+// A flow keeps requests posted until all of them have completed.
+type flow struct {
+	cfg    Config
+	cq     rdma.CQ
+	post   func() error
+	posted int
+}
+
+// requests is the client's flow.
+func (e *end) requests(peer perftest.Endpoint) *flow {
 	wr := [1]rdma.SendWR{{
 		Op: e.cfg.Op, Flags: rdma.Signaled, SGE: []rdma.SGE{rdma.Local(e.mr, 0, e.cfg.Size)}, RemoteAddr: peer.VAddr, RKey: peer.Rkey,
 	}}
-	times := newWindow(e.cfg.Depth)
+	return &flow{cfg: e.cfg, cq: e.cq, post: func() error {
+		_, err := e.qp.PostSend(wr[:])
+		return err
+	}}
+}
+
+// receives is the flow of a server that is sent messages.
+func (e *end) receives() *flow {
+	wr := [1]rdma.RecvWR{{SGE: []rdma.SGE{rdma.Local(e.mr, 0, e.cfg.Size)}}}
+	return &flow{cfg: e.cfg, cq: e.cq, post: func() error {
+		_, err := e.qp.PostRecv(wr[:])
+		return err
+	}}
+}
+
+// fill posts as many requests as may be in flight.
+func (f *flow) fill(done int) error {
+	for ; f.posted < f.cfg.Iterations && f.posted-done < f.cfg.Depth; f.posted++ {
+		if err := f.post(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure waits for all requests.
+func (f *flow) measure(ctx context.Context) (perftest.Report, error) {
+	times := newWindow(f.cfg.Depth)
 	var wcs [16]rdma.WC
 	start := time.Now()
-	for posted, done := 0, 0; done < e.cfg.Iterations; {
-		for ; posted < e.cfg.Iterations && posted-done < e.cfg.Depth; posted++ {
-			if _, err := e.qp.PostSend(wr[:]); err != nil {
-				return perftest.Report{}, err
-			}
+	for done := 0; done < f.cfg.Iterations; {
+		if err := f.fill(done); err != nil {
+			return perftest.Report{}, err
 		}
-		n, err := rdma.Await(ctx, e.cq, wcs[:])
+		n, err := rdma.Await(ctx, f.cq, wcs[:])
 		if err != nil {
 			return perftest.Report{}, err
 		}
 		now := time.Since(start)
 		for _, wc := range wcs[:n] {
 			if err := wc.Err(); err != nil {
-				return perftest.Report{}, fmt.Errorf("after %d of %d: %w", done, e.cfg.Iterations, err)
+				return perftest.Report{}, fmt.Errorf("after %d of %d: %w", done, f.cfg.Iterations, err)
 			}
 			times.add(now)
 			done++
 		}
 	}
-	return report(e.cfg, time.Since(start), times.shortest), nil
+	return report(f.cfg, time.Since(start), times.shortest), nil
 }
 
 // A window has the times of the last completions, and the shortest time that as many

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -27,8 +28,13 @@ type ClientConfig struct {
 	Pause time.Duration
 	// Dial connects; nil means TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Log is called when a connection is lost; it may be nil.
+	// Log is called when a connection is lost, and when GPU memory is registered; it may be
+	// nil.
 	Log func(format string, args ...any)
+	// Register says how GPU memory is registered; nil means by the built-in order.
+	Register func(gpu.Info) rdma.GPUOptions
+	// Refuse are methods by which it is not registered.
+	Refuse []rdma.Method
 }
 
 // A Client reads and writes files of a server. It is safe for concurrent use. A lost

@@ -163,6 +163,12 @@ func (e *Exports) create(name string, size uint64) (*upload, error) {
 		d.Close()
 		return nil, refuse(Denied, "the server cannot create a file there")
 	}
+	// What is not written yet reads as zeros.
+	if err := f.Truncate(int64(size)); err != nil {
+		f.Discard()
+		d.Close()
+		return nil, refuse(Storage, "the server cannot make a file of %d bytes: %v", size, errors.Unwrap(err))
+	}
 	return &upload{name: name, size: int64(size), dir: d, file: f}, nil
 }
 

@@ -104,8 +104,13 @@ func (f *File) on(ctx context.Context, l *link) (uint64, error) {
 // decides. It returns the number of bytes: less than the memory has only at the end of a
 // file that is read.
 func (f *File) Move(ctx context.Context, mem Memory, off int64) (int64, error) {
+	return f.move(ctx, f.upload, mem, off)
+}
+
+// move is Move in a given direction: an upload can be read back.
+func (f *File) move(ctx context.Context, write bool, mem Memory, off int64) (int64, error) {
 	n := int64(mem.Len())
-	if !f.upload {
+	if !write {
 		n = max(0, min(n, f.size-off))
 	}
 	chunk := f.chunk
@@ -116,7 +121,7 @@ func (f *File) Move(ctx context.Context, mem Memory, off int64) (int64, error) {
 	g.SetLimit(f.c.cfg.Depth)
 	for at := uint64(0); at < uint64(n) && tasks.Err() == nil; at += chunk {
 		length := min(chunk, uint64(n)-at)
-		g.Go(func() error { return f.task(tasks, mem, at, length, uint64(off)+at) })
+		g.Go(func() error { return f.task(tasks, write, mem, at, length, uint64(off)+at) })
 	}
 	if err := g.Wait(); err != nil {
 		return 0, err
@@ -125,12 +130,12 @@ func (f *File) Move(ctx context.Context, mem Memory, off int64) (int64, error) {
 }
 
 // task moves n bytes of the memory.
-func (f *File) task(ctx context.Context, mem Memory, at, n, off uint64) error {
+func (f *File) task(ctx context.Context, write bool, mem Memory, at, n, off uint64) error {
 	what := opRead
-	if f.upload {
+	if write {
 		what = opWrite
 	}
-	key, done, err := mem.lend(ctx, at, n, f.upload)
+	key, done, err := mem.lend(ctx, at, n, write)
 	if err != nil {
 		return err
 	}

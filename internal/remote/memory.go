@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/rdma"
-	"github.com/culvert-io/culvert/route"
 )
 
 // Memory is what a transfer fills or empties.
@@ -37,132 +39,120 @@ func (r Range) lend(_ context.Context, off, n uint64, _ bool) (rdma.Key, func(bo
 	return rdma.Key{Addr: r.MR.Addr() + r.Off + off, Len: n, RKey: r.MR.RKey()}, func(bool) error { return nil }, nil
 }
 
-// A Window is GPU memory that the server reaches: directly, or through slots in pinned
-// host memory.
-type Window struct {
-	dev  gpu.Device
-	span gpu.Span
-	mr   rdma.MR
-	// Declined says why the memory is not reached directly; nil if it is.
-	Declined *route.Decline
-
-	stage gpu.Addr // slots; 0 if the memory is registered itself
-	slot  uint64
-	free  chan uint64 // offsets of slots
-}
-
-// stageSlot is the size of a slot: the chunk of a server with default settings.
-const stageSlot = 1 << 20
-
 const windowAccess = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 
-// Window makes GPU memory reachable: as memory of a peer device, as a dma-buf, or
-// staged. It must be closed before the memory is freed and the client is closed.
-func (c *Client) Window(dev gpu.Device, span gpu.Span) (*Window, error) {
-	w := &Window{dev: dev, span: span}
-	err := w.direct(c)
-	if err == nil {
-		return w, nil
-	}
-	w.Declined = &route.Decline{
-		Route: route.RDMA, Test: "registration",
-		Evidence: fmt.Sprintf("provider %s does not register GPU memory: %v", c.Provider(), err),
-		Fix:      "culvert check lists NICs and what they need",
-	}
-	return w, w.staged(c)
+// A window is GPU memory that the server reaches.
+type window struct {
+	span   gpu.Span
+	region *rdma.GPURegion
 }
 
-// direct registers the memory itself.
-func (w *Window) direct(c *Client) error {
-	if err := w.dev.SetSyncMemops(w.span.Base, true); err != nil {
-		return err
+// window registers GPU memory: as memory of a peer device, or as a dma-buf.
+func (c *Client) window(dev gpu.Device, span gpu.Span) (*window, error) {
+	var o rdma.GPUOptions
+	if c.cfg.Register != nil {
+		o = c.cfg.Register(dev.Info())
 	}
-	mr, err := c.pd.Register(rdma.Address(w.span.Addr(), w.span.Len), windowAccess)
-	if err == nil {
-		w.mr = mr
-		return nil
-	}
-	f, xerr := w.dev.Export(w.span.Addr(), w.span.Len, gpu.ExportDMABuf)
-	if xerr != nil {
-		return fmt.Errorf("%w; no dma-buf: %w", err, xerr)
-	}
-	defer f.Close()
-	mr, xerr = c.pd.Register(rdma.DMABuf(f, 0, w.span.Len, uint64(w.span.Addr())), windowAccess)
-	if xerr != nil {
-		return fmt.Errorf("%w; %w", err, xerr)
-	}
-	w.mr = mr
-	return nil
-}
-
-// staged registers slots of pinned memory, one for each task in flight.
-func (w *Window) staged(c *Client) error {
-	w.slot = stageSlot
-	if own := uint64(c.cfg.Chunk); own != 0 {
-		w.slot = min(w.slot, own)
-	}
-	n := uint64(c.cfg.Depth) * w.slot
-	a, err := w.dev.Alloc(gpu.KindHost, n, 0)
+	o.Refuse = c.cfg.Refuse
+	r, err := rdma.RegisterGPU(c.pd, dev, span.Addr(), span.Len, windowAccess, o)
 	if err != nil {
-		return fmt.Errorf("allocate %d bytes of pinned memory: %w", n, err)
+		return nil, &windowError{c.Provider(), err}
 	}
-	if w.mr, err = c.pd.Register(rdma.Host(gpu.HostBytes(a, n)), windowAccess); err != nil {
-		return errors.Join(err, w.dev.Free(a))
+	c.cfg.Log("%d bytes of GPU memory registered by %s, provider=%s", span.Len, r.Report(), c.Provider())
+	return &window{span, r}, nil
+}
+
+// A windowError is GPU memory that an adapter does not reach. Its text has the causes of
+// all methods, each once.
+type windowError struct {
+	provider string
+	err      error
+}
+
+func (e *windowError) Error() string {
+	text := fmt.Sprintf("provider %s does not register GPU memory", e.provider)
+	all, ok := errors.AsType[*rdma.GPUError](e.err)
+	if !ok {
+		return fmt.Sprintf("%s: %v", text, e.err)
 	}
-	w.stage, w.free = a, make(chan uint64, c.cfg.Depth)
+	for _, r := range all.Refused {
+		if !strings.Contains(text, r.Cause) {
+			text += fmt.Sprintf("; %s: %s", r.Method, r.Cause)
+		}
+	}
+	return text
+}
+
+// Unwrap is the error of the registration.
+func (e *windowError) Unwrap() error { return e.err }
+
+// part is a range of the window as memory of a transfer.
+func (w *window) part(mem gpu.Span) Range {
+	return Range{MR: w.region, Off: uint64(mem.Addr() - w.span.Addr()), N: mem.Len}
+}
+
+// slots are registered host memory through which any memory of the process is filled and
+// emptied: a slot for each task in flight.
+type slots struct {
+	mem  []byte
+	mr   rdma.MR
+	size uint64
+	free chan uint64 // offsets
+}
+
+// slotSize is the size of a slot: the chunk of a server with default settings.
+const slotSize = 1 << 20
+
+// slots allocates and registers host memory.
+func (c *Client) slots() (s *slots, err error) {
+	s = &slots{size: slotSize, free: make(chan uint64, c.cfg.Depth)}
+	if own := uint64(c.cfg.Chunk); own != 0 {
+		s.size = min(s.size, own)
+	}
+	n := c.cfg.Depth * int(s.size)
+	// Adapters need memory that the garbage collector does not move or free.
+	if s.mem, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
+	}
+	if s.mr, err = c.pd.Register(rdma.Host(s.mem), windowAccess); err != nil {
+		return nil, errors.Join(err, unix.Munmap(s.mem))
+	}
 	for i := range uint64(c.cfg.Depth) {
-		w.free <- i * w.slot
+		s.free <- i * s.size
 	}
-	return nil
+	return s, nil
 }
 
-// Direct reports whether an adapter moves the data, without host memory.
-func (w *Window) Direct() bool { return w.stage == 0 }
+func (s *slots) close() error { return errors.Join(s.mr.Close(), unix.Munmap(s.mem)) }
 
-// Close deregisters the memory.
-func (w *Window) Close() error {
-	err := w.mr.Close()
-	if w.stage != 0 {
-		err = errors.Join(err, w.dev.Free(w.stage))
-	}
-	return err
+// A staged is memory of the process that is moved through slots.
+type staged struct {
+	*slots
+	p []byte
 }
 
-// A part is a range of a window.
-type part struct {
-	w *Window
-	gpu.Span
-}
+// Len implements Memory.
+func (s staged) Len() uint64 { return uint64(len(s.p)) }
 
-func (p part) Len() uint64 { return p.Span.Len }
+func (s staged) most() uint64 { return s.size }
 
-func (p part) most() uint64 { return p.w.slot }
-
-func (p part) lend(ctx context.Context, off, n uint64, write bool) (rdma.Key, func(bool) error, error) {
-	w, addr := p.w, p.Addr()+gpu.Addr(off)
-	if w.Direct() {
-		at := w.mr.Addr() + uint64(addr-w.span.Addr())
-		return rdma.Key{Addr: at, Len: n, RKey: w.mr.RKey()}, func(bool) error { return nil }, nil
-	}
-	var slot uint64
+func (s staged) lend(ctx context.Context, off, n uint64, write bool) (rdma.Key, func(bool) error, error) {
+	var at uint64
 	select {
-	case slot = <-w.free:
+	case at = <-s.free:
 	case <-ctx.Done():
 		return rdma.Key{}, nil, context.Cause(ctx)
 	}
-	mem := gpu.HostBytes(w.stage+gpu.Addr(slot), n)
+	slot, part := s.mem[at:at+n], s.p[off:off+n]
 	if write {
-		if err := w.dev.CopyOut(mem, addr); err != nil {
-			w.free <- slot
-			return rdma.Key{}, nil, err
-		}
+		copy(slot, part)
 	}
 	done := func(ok bool) error {
-		defer func() { w.free <- slot }()
-		if write || !ok {
-			return nil
+		if !write && ok {
+			copy(part, slot)
 		}
-		return w.dev.CopyIn(addr, mem)
+		s.free <- at
+		return nil
 	}
-	return rdma.Key{Addr: w.mr.Addr() + slot, Len: n, RKey: w.mr.RKey()}, done, nil
+	return rdma.Key{Addr: s.mr.Addr() + at, Len: n, RKey: s.mr.RKey()}, done, nil
 }

@@ -234,8 +234,8 @@ func (s *session) move(ctx context.Context, f *served, req *request, slot int) (
 		return 0, 0, refuse(Invalid, "a task of %d bytes must have 1 to %d", req.Len, chunk)
 	case req.Off > 1<<62:
 		return 0, 0, refuse(Invalid, "offset %d is too large", req.Off)
-	case (req.Op == opWrite) != (f.up != nil):
-		return 0, 0, refuse(Invalid, "%s was opened for the other direction", f.name)
+	case req.Op == opWrite && f.up == nil:
+		return 0, 0, refuse(Invalid, "%s was opened to be read", f.name)
 	}
 	at := slot * s.srv.cfg.Chunk
 	buf := s.mem[at : at+int(req.Len)]

@@ -88,17 +88,3 @@ func receive[S abi.Struct](conn net.Conn, n int) (S, error) {
 	}
 	return abi.Decode[S](b)
 }
-
-func accept(conn net.Conn, crq int) error {
-	_, err := conn.Write(append([]byte{cmAccept}, abi.Encode(&abi.RDMAAccept{CRQSize: uint16(crq)})...))
-	return err
-}
-
-// reject tells the host why there is no queue.
-func reject(conn net.Conn, status abi.RDMAStatus) error {
-	_, err := conn.Write(append([]byte{cmReject}, abi.Encode(&abi.RDMAReject{Status: status})...))
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("rejected: %v", status)
-}

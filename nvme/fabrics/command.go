@@ -2,8 +2,11 @@ package fabrics
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"time"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
@@ -27,23 +30,36 @@ func (r *task) connect(ctx context.Context) nvme.Status {
 	if err != nil || c.Opcode != abi.OPCODE || c.FCType != abi.TYPE_CONNECT {
 		return nvme.COMMAND_SEQUENCE_ERROR | dnr
 	}
-	// The data is in the capsule; a keyed SGL would need the receiver to wait for its own
-	// completion.
-	s := abi.SGLOf(&r.cmd)
-	if s.Type != abi.SGL_DATA_BLOCK || s.Subtype != abi.SGL_OFFSET || s.Addr != 0 || s.Len != abi.ConnectDataSize || len(r.capsule) != capsuleSize {
-		return abi.SGL_TYPE_INVALID | dnr
+	data, status := r.connectData(ctx)
+	if status != nvme.SUCCESS {
+		return status
 	}
-	d, err := abi.Decode[abi.ConnectData](r.capsule[nvme.CommandSize:])
+	d, err := abi.Decode[abi.ConnectData](data)
 	if err != nil {
 		return nvme.INVALID_FIELD | dnr
 	}
-	id, where, status := r.q.t.enter(r.q, &c, &d)
+	var id uint16
+	var where uint32
+	id, where, status = r.q.t.enter(r.q, &c, &d)
 	if r.dw0 = uint32(id); status != nvme.SUCCESS {
 		r.dw0 = where
 		return status
 	}
-	r.q.t.cfg.Log("%v: queue %d of controller %d, provider=%s", r.q.conn.RemoteAddr(), r.q.qid, id, r.q.dev.Provider())
+	r.q.t.cfg.Log("%s: queue %d of controller %d, provider=%s", r.q.host, r.q.qid, id, r.q.dev.Provider())
 	return status
+}
+
+// connectData is the data of Connect: in the capsule, or in the host's memory, where Linux's
+// host has it.
+func (r *task) connectData(ctx context.Context) ([]byte, nvme.Status) {
+	s := abi.SGLOf(&r.cmd)
+	if s.Type == abi.SGL_DATA_BLOCK && s.Subtype == abi.SGL_OFFSET && s.Addr == 0 && s.Len == abi.ConnectDataSize && len(r.capsule) == capsuleSize {
+		return r.capsule[nvme.CommandSize:], nvme.SUCCESS
+	}
+	if status := checkKeyed(s, abi.ConnectDataSize); status != nvme.SUCCESS {
+		return nil, status
+	}
+	return r.q.bytes(r.q.data(r.slot), abi.ConnectDataSize), transferred(r.q.move(ctx, r.slot, rdma.OpRead, s))
 }
 
 // execute executes a command of a connected queue.
@@ -67,7 +83,7 @@ func (r *task) property() nvme.Status {
 	if err != nil {
 		return nvme.INVALID_FIELD | dnr
 	}
-	ctl := r.q.ctl
+	ctl := r.q.ctl.Load()
 	ctl.mu.Lock()
 	defer ctl.mu.Unlock()
 	switch {
@@ -101,9 +117,10 @@ func (c *controller) status() uint32 {
 }
 
 func (r *task) enabled() bool {
-	r.q.ctl.mu.Lock()
-	defer r.q.ctl.mu.Unlock()
-	return r.q.ctl.cc&nvme.CC_EN != 0
+	ctl := r.q.ctl.Load()
+	ctl.mu.Lock()
+	defer ctl.mu.Unlock()
+	return ctl.cc&nvme.CC_EN != 0
 }
 
 func (r *task) admin(ctx context.Context) nvme.Status {
@@ -114,14 +131,53 @@ func (r *task) admin(ctx context.Context) nvme.Status {
 	case nvme.ADMIN_IDENTIFY:
 		return r.identify(ctx)
 	case nvme.ADMIN_SET_FEATURES, nvme.ADMIN_GET_FEATURES:
-		if r.cmd.CDW10&0xff != nvme.FEAT_NUM_QUEUES {
-			return nvme.INVALID_FIELD | dnr
-		}
-		n := uint32(r.q.t.cfg.Queues - 1)
-		r.dw0 = n | n<<16
+		return r.feature()
+	case nvme.ADMIN_KEEP_ALIVE:
+		ctl := r.q.ctl.Load()
+		ctl.mu.Lock()
+		defer ctl.mu.Unlock()
+		ctl.alive.seen()
 		return nvme.SUCCESS
+	case nvme.ADMIN_ASYNC_EVENT:
+		return r.awaitEvent(ctx)
 	}
 	return nvme.INVALID_OPCODE | dnr
+}
+
+// feature gets or sets a feature.
+func (r *task) feature() nvme.Status {
+	ctl := r.q.ctl.Load()
+	ctl.mu.Lock()
+	defer ctl.mu.Unlock()
+	switch set := r.cmd.Opcode == nvme.ADMIN_SET_FEATURES; r.cmd.CDW10 & 0xff {
+	case nvme.FEAT_NUM_QUEUES:
+		n := uint32(r.q.t.cfg.Queues - 1)
+		r.dw0 = n | n<<16
+	case nvme.FEAT_KATO:
+		if set {
+			ctl.alive.set(r.cmd.CDW11, r.q.stop)
+		} else {
+			r.dw0 = uint32(ctl.alive.after.Milliseconds())
+		}
+	default:
+		return nvme.INVALID_FIELD | dnr
+	}
+	return nvme.SUCCESS
+}
+
+// awaitEvent holds the one command that may wait for an event until the queue ends: there
+// are no events.
+func (r *task) awaitEvent(ctx context.Context) nvme.Status {
+	ctl := r.q.ctl.Load()
+	ctl.mu.Lock()
+	more := ctl.events
+	ctl.events = true
+	ctl.mu.Unlock()
+	if more {
+		return nvme.ASYNC_EVENT_LIMIT_EXCEEDED | dnr
+	}
+	<-ctx.Done()
+	return nvme.ABORTED_SQ_DELETION
 }
 
 func (r *task) identify(ctx context.Context) nvme.Status {
@@ -139,11 +195,17 @@ func (r *task) identify(ctx context.Context) nvme.Status {
 		for _, at := range []int{0, 8, 16} { // size, capacity, use
 			binary.LittleEndian.PutUint64(b[at:], d.Blocks)
 		}
+		b[30] = 1 // controllers share it
 		b[128+2] = byte(d.Shift)
 	case nvme.CNS_ACTIVE_NAMESPACE:
 		for i, at := r.cmd.NSID, 0; int(i) < len(cfg.Drives) && at < len(b); i, at = i+1, at+4 {
 			binary.LittleEndian.PutUint32(b[at:], i+1)
 		}
+	case nvme.CNS_NAMESPACE_IDS:
+		if r.drive() == nil {
+			return nvme.INVALID_NAMESPACE | dnr
+		}
+		describeIDs(b, cfg.NQN, r.cmd.NSID)
 	default:
 		return nvme.INVALID_FIELD | dnr
 	}
@@ -152,6 +214,17 @@ func (r *task) identify(ctx context.Context) nvme.Status {
 		return status
 	}
 	return transferred(r.q.move(ctx, r.slot, rdma.OpWrite, s))
+}
+
+// describeIDs fills the list of identifiers of a namespace with a UUID: always the same for
+// the same subsystem and number.
+func describeIDs(b []byte, nqn string, nsid uint32) {
+	const typeUUID, size, custom = 3, 16, 0x80 // a UUID of version 8 is what its maker wants
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", nqn, nsid))
+	b[0], b[1] = typeUUID, size
+	id := b[4 : 4+size]
+	copy(id, sum[:])
+	id[6], id[8] = id[6]&0xf|custom, id[8]&0x3f|0x80
 }
 
 func (r *task) describeController(b []byte) {
@@ -165,9 +238,12 @@ func (r *task) describeController(b []byte) {
 	pad(4, 20, "culvert")
 	pad(24, 40, cfg.Model)
 	pad(64, 8, "1")
+	b[76] = 1 << 1 // several controllers
 	b[77] = mdts
-	binary.LittleEndian.PutUint16(b[78:], r.q.ctl.id)
+	binary.LittleEndian.PutUint16(b[78:], r.q.ctl.Load().id)
 	binary.LittleEndian.PutUint32(b[80:], 0x10400)
+	b[111] = 1                                                                     // an I/O controller
+	binary.LittleEndian.PutUint16(b[320:], uint16(katUnit/(100*time.Millisecond))) // Keep Alive Support
 	b[512], b[513] = 0x66, 0x44
 	binary.LittleEndian.PutUint16(b[514:], maxDepth)
 	binary.LittleEndian.PutUint32(b[516:], uint32(len(cfg.Drives)))
@@ -230,6 +306,9 @@ func (r *task) transfer(ctx context.Context, d *Drive) nvme.Status {
 		return transferred(err)
 	}
 	if _, err := d.Backing.WriteAt(b, off); err != nil {
+		return nvme.WRITE_FAULT
+	}
+	if r.cmd.CDW12&nvme.NVM_FUA != 0 && d.Backing.Sync() != nil {
 		return nvme.WRITE_FAULT
 	}
 	return nvme.SUCCESS

@@ -6,7 +6,7 @@
 // GPU memory if the device can register it. The CPU of the host touches no data.
 //
 // A host reaches Linux's target by the kernel's connection manager (Config.Addr, package
-// rdma/cm). On devices that the kernel does not know, a stream connection replaces it, over
+// rdma/cm), and Linux's host a target (Target.ServeManager). On devices that the kernel does not know, a stream connection replaces it, over
 // which both ends exchange its private data and the addresses of their queue pairs; there
 // is one for each queue, and it ends with the queue.
 package fabrics

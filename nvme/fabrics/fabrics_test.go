@@ -17,7 +17,6 @@ import (
 	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/rdma/tcp"
 	"github.com/culvert-io/culvert/soft"
-	"github.com/culvert-io/culvert/softtest"
 )
 
 const nqn = "nqn.2026-01.io.culvert:test"
@@ -53,6 +52,12 @@ func (d *disk) Sync() error {
 	defer d.mu.Unlock()
 	d.syncs++
 	return nil
+}
+
+func (d *disk) setBad(off int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bad = off
 }
 
 // state is the contents, and how often they were made durable.
@@ -203,13 +208,20 @@ func TestParallel(t *testing.T) {
 
 // TestGPUMemory lets the target write into memory of a GPU, through the software NIC.
 func TestGPUMemory(t *testing.T) {
-	machine := softtest.New(t, soft.Config{Callback: true}) // frees revoke pins
-	s := softtest.Of(t, machine)
+	s, err := soft.New(soft.Config{Callback: true}) // frees revoke pins
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.InUse(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 	d := &disk{b: noise(256 << 10)}
 	want := bytes.Clone(d.b)
 	dial := serve(t, openDevice(t, s.RDMA()), d)
 	c := connect(t, Config{Device: openDevice(t, s.RDMA()), Dial: dial})
-	dev, err := machine.GPU.Open(0)
+	dev, err := s.GPU.Open(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +255,22 @@ func TestGPUMemory(t *testing.T) {
 	}
 	if err := errors.Join(mr.Close(), dev.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A queue that has ended has no memory: commands that come later fail before they touch it.
+func TestEndedQueue(t *testing.T) {
+	dial := serve(t, tcpDevice(t), &disk{b: noise(4096)})
+	c := connect(t, Config{Device: tcpDevice(t), Dial: dial})
+	q := c.queues[0]
+	q.close(io.ErrClosedPipe)
+	if err := q.post(0, nvme.Command{}, nil, nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("post: %v", err)
+	}
+	for range 100 { // a slot and the end are there: either may be seen first
+		if _, err := q.do(t.Context(), "read", nvme.Command{}, nil); !errors.Is(err, io.ErrClosedPipe) {
+			t.Fatal(err)
+		}
 	}
 }
 

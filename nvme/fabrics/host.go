@@ -237,6 +237,9 @@ func (c *Controller) Model() string { return c.model }
 // PD is the protection domain in which memory for commands must be registered.
 func (c *Controller) PD() rdma.PD { return c.pd }
 
+// MaxTransfer is how many bytes a command can move.
+func (c *Controller) MaxTransfer() int { return c.maxTransfer }
+
 // Namespaces lists the namespaces.
 func (c *Controller) Namespaces() []*Namespace { return c.namespaces }
 

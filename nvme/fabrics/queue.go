@@ -171,18 +171,7 @@ func (q *queue) do(ctx context.Context, op string, cmd nvme.Command, data []byte
 		return nvme.Completion{}, context.Cause(ctx)
 	}
 	ch := make(chan nvme.Completion, 1)
-	q.mu.Lock()
-	q.waiting[slot] = ch
-	q.mu.Unlock()
-	cmd.CID = uint16(slot)
-	if cmd.Flags&abi.FLAGS_SGL != 0 && cmd.PRP1|cmd.PRP2 == 0 {
-		// A command without data has an SGL, too: Linux's target wants a keyed one.
-		_ = abi.Keyed(0, 0, 0).Put(&cmd) // fails for long ones only
-	}
-	at := q.capsule(slot)
-	n := copy(q.mem[at:], abi.Encode(&cmd))
-	n += copy(q.mem[at+n:at+capsuleSize], data)
-	if err := q.send(slot, at, n); err != nil {
+	if err := q.post(slot, cmd, data, ch); err != nil {
 		q.fail(err)
 	}
 	select {
@@ -199,4 +188,23 @@ func (q *queue) do(ctx context.Context, op string, cmd nvme.Command, data []byte
 		q.close(context.Cause(ctx))
 		return nvme.Completion{}, context.Cause(ctx)
 	}
+}
+
+// post sends a command, unless the queue has ended: its memory may be gone then.
+func (q *queue) post(slot int, cmd nvme.Command, data []byte, ch chan nvme.Completion) error {
+	cmd.CID = uint16(slot)
+	if cmd.Flags&abi.FLAGS_SGL != 0 && cmd.PRP1|cmd.PRP2 == 0 {
+		// A command without data has an SGL, too: Linux's target wants a keyed one.
+		_ = abi.Keyed(0, 0, 0).Put(&cmd) // fails for long ones only
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err != nil {
+		return q.err
+	}
+	q.waiting[slot] = ch
+	at := q.capsule(slot)
+	n := copy(q.mem[at:], abi.Encode(&cmd))
+	n += copy(q.mem[at+n:at+capsuleSize], data)
+	return q.send(slot, at, n)
 }

@@ -2,20 +2,17 @@ package fabrics
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
-	"time"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
 	"github.com/culvert-io/culvert/rdma"
 )
 
-// A Backing stores the blocks of a namespace. It is safe for concurrent use.
+// A Backing stores the blocks of a namespace. It is safe for concurrent use. What it gets
+// begins at a page boundary, as direct I/O needs.
 type Backing interface {
 	io.ReaderAt
 	io.WriterAt
@@ -58,6 +55,8 @@ type controller struct {
 	mu     sync.Mutex
 	cc     uint32
 	queues map[uint16]*targetQueue
+	alive  keepAlive
+	events bool // a command waits for events, of which there are none
 }
 
 const (
@@ -77,66 +76,11 @@ func NewTarget(cfg TargetConfig) (*Target, error) {
 		return nil, fmt.Errorf("target: name %q must have 1 to 223 bytes", cfg.NQN)
 	}
 	for i, d := range cfg.Drives {
-		if d.Shift < 9 || d.Shift > 12 || d.Blocks == 0 || d.Blocks > 1<<62>>d.Shift {
+		if d.Shift < 9 || d.Shift > 12 || d.Blocks == 0 || d.Blocks > 1<<63>>d.Shift {
 			return nil, fmt.Errorf("target: namespace %d has %d blocks of 2^%d bytes; blocks must have 512 to 4096 bytes", i+1, d.Blocks, d.Shift)
 		}
 	}
 	return &Target{cfg: cfg, controllers: map[uint16]*controller{}}, nil
-}
-
-// Serve accepts queues until ctx ends, and returns when all of them are gone.
-func (t *Target) Serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	defer t.wg.Wait()
-	defer cancel()
-	for {
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept on %v: %w", l.Addr(), err)
-		}
-		t.wg.Go(func() {
-			defer conn.Close()
-			if err := t.queue(ctx, conn); err != nil && ctx.Err() == nil {
-				t.cfg.Log("%v: %v, provider=%s", conn.RemoteAddr(), err, t.cfg.Device.Provider())
-			}
-		})
-	}
-}
-
-// queue serves one queue of a host.
-func (t *Target) queue(ctx context.Context, conn net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	if err := conn.SetDeadline(time.Now().Add(connectTime)); err != nil {
-		return err
-	}
-	req, err := receive[abi.RDMARequest](conn, abi.RDMARequestSize)
-	if err != nil {
-		return err
-	}
-	if status := t.judge(&req); status != 0 {
-		return reject(conn, status)
-	}
-	q, err := newTargetQueue(t, &req)
-	if err != nil {
-		return errors.Join(err, reject(conn, abi.RDMA_CM_NO_RSC))
-	}
-	defer q.end()
-	if err := accept(conn, q.depth); err != nil {
-		return err
-	}
-	if err := q.establish(ctx, conn); err != nil {
-		return err
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
-	return q.run(ctx, conn)
 }
 
 // judge checks a connection request.
@@ -183,8 +127,7 @@ func (t *Target) enter(q *targetQueue, c *abi.ConnectCommand, d *abi.ConnectData
 		if len(t.controllers) == maxControllers {
 			return 0, 0, abi.CONNECT_CONTROLLER_BUSY
 		}
-		t.addControllerLocked(q, host)
-		return q.ctl.id, 0, nvme.SUCCESS
+		return t.addControllerLocked(q, host, c.KATO), 0, nvme.SUCCESS
 	}
 	ctl := t.controllers[d.CNTLID]
 	if ctl == nil || ctl.hostNQN != host {
@@ -193,12 +136,15 @@ func (t *Target) enter(q *targetQueue, c *abi.ConnectCommand, d *abi.ConnectData
 	return t.addQueue(ctl, q)
 }
 
-func (t *Target) addControllerLocked(q *targetQueue, host string) {
+func (t *Target) addControllerLocked(q *targetQueue, host string, kato uint32) uint16 {
 	for t.last++; t.last == 0 || t.last >= 0xfff0 || t.controllers[t.last] != nil; {
 		t.last++
 	}
-	q.ctl = &controller{id: t.last, hostNQN: host, queues: map[uint16]*targetQueue{0: q}}
-	t.controllers[t.last] = q.ctl
+	ctl := &controller{id: t.last, hostNQN: host, queues: map[uint16]*targetQueue{0: q}}
+	ctl.alive.set(kato, q.stop)
+	q.ctl.Store(ctl)
+	t.controllers[ctl.id] = ctl
+	return ctl.id
 }
 
 func (t *Target) addQueue(ctl *controller, q *targetQueue) (uint16, uint32, nvme.Status) {
@@ -207,25 +153,28 @@ func (t *Target) addQueue(ctl *controller, q *targetQueue) (uint16, uint32, nvme
 	if ctl.cc&nvme.CC_EN == 0 || ctl.queues[q.qid] != nil {
 		return 0, 42, abi.CONNECT_INVALID_PARAMETERS | nvme.STATUS_DNR
 	}
-	ctl.queues[q.qid], q.ctl = q, ctl
+	ctl.queues[q.qid] = q
+	q.ctl.Store(ctl)
 	return ctl.id, 0, nvme.SUCCESS
 }
 
 // leave takes a queue from its controller. An admin queue takes all others with it.
 func (t *Target) leave(q *targetQueue) {
-	if q.ctl == nil {
+	ctl := q.ctl.Load()
+	if ctl == nil {
 		return
 	}
 	if q.qid == 0 {
 		t.mu.Lock()
-		delete(t.controllers, q.ctl.id)
+		delete(t.controllers, ctl.id)
 		t.mu.Unlock()
 	}
-	q.ctl.mu.Lock()
-	defer q.ctl.mu.Unlock()
-	delete(q.ctl.queues, q.qid)
+	ctl.mu.Lock()
+	defer ctl.mu.Unlock()
+	delete(ctl.queues, q.qid)
 	if q.qid == 0 {
-		for _, other := range q.ctl.queues {
+		ctl.alive.set(0, nil)
+		for _, other := range ctl.queues {
 			other.stop()
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
@@ -19,59 +21,53 @@ type targetQueue struct {
 	t     *Target
 	qid   uint16
 	depth int
-	ctl   *controller // set by Connect; only the receiver reads it before
+	host  string                     // for logs
+	asked bool                       // Connect has come; the receiver's
+	ctl   atomic.Pointer[controller] // set by Connect
 
 	free chan int
 	done []chan rdma.WC // completions of one-sided requests, by slot
 
 	mu   sync.Mutex
 	head uint16
-	conn net.Conn
+	conn io.ReadCloser // ends with the queue
 
 	tasks sync.WaitGroup
 }
 
-// slotSize is the memory of a slot: data, then a completion.
+// slotSize is the memory of a slot: data and a completion. The data of all slots comes
+// first, at page boundaries, so that a Backing can read a file with direct I/O.
 const slotSize = maxData + nvme.CompletionSize
 
-func newTargetQueue(t *Target, req *abi.RDMARequest) (*targetQueue, error) {
+// newTargetQueue makes a queue that can receive commands.
+func newTargetQueue(t *Target, req *abi.RDMARequest, host string) (*targetQueue, error) {
 	depth := int(req.HSQSize) + 1
 	p, err := newPort(t.cfg.Device, nil, depth, depth*(capsuleSize+slotSize))
 	if err != nil {
 		return nil, err
 	}
-	q := &targetQueue{port: p, t: t, qid: req.QID, depth: depth, free: make(chan int, depth)}
+	q := &targetQueue{port: p, t: t, qid: req.QID, depth: depth, host: host, free: make(chan int, depth)}
+	err = rdma.Prepare(q.qp, targetOptions)
 	for i := range depth {
 		q.free <- i
 		q.done = append(q.done, make(chan rdma.WC, 1))
+		if err == nil {
+			err = q.receive(i, q.capsule(i), capsuleSize)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
 	}
 	return q, nil
 }
 
-func (q *targetQueue) capsule(i int) int      { return i * capsuleSize }
-func (q *targetQueue) data(slot int) int      { return q.depth*capsuleSize + slot*slotSize }
-func (q *targetQueue) response(s int) int     { return q.data(s) + maxData }
+func (q *targetQueue) data(slot int) int      { return slot * maxData }
+func (q *targetQueue) response(s int) int     { return q.depth*maxData + s*nvme.CompletionSize }
+func (q *targetQueue) capsule(i int) int      { return q.depth*slotSize + i*capsuleSize }
 func (q *targetQueue) bytes(at, n int) []byte { return q.mem[at : at+n : at+n] }
 
-// establish posts the receives and connects the queue pair. Hosts reach no memory of a
-// target.
-func (q *targetQueue) establish(ctx context.Context, conn net.Conn) error {
-	q.conn = conn
-	opts := rdma.Options{Access: rdma.LocalWrite}
-	if err := rdma.Prepare(q.qp, opts); err != nil {
-		return err
-	}
-	for i := range q.depth {
-		if err := q.receive(i, q.capsule(i), capsuleSize); err != nil {
-			return err
-		}
-	}
-	_, err := rdma.Establish(ctx, conn, q.dev, q.qp, opts)
-	return err
-}
-
 // stop ends the queue from outside.
-func (q *targetQueue) stop() { q.conn.Close() }
+func (q *targetQueue) stop() { _ = q.conn.Close() }
 
 func (q *targetQueue) end() {
 	q.t.leave(q)
@@ -79,19 +75,19 @@ func (q *targetQueue) end() {
 }
 
 // run executes commands until the host is gone, which is no error.
-func (q *targetQueue) run(ctx context.Context, conn net.Conn) error {
+func (q *targetQueue) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	gone := make(chan struct{})
-	go func() { // the stream ends with the queue
+	go func() { // the connection ends with the queue
 		defer close(gone)
 		var b [1]byte
-		_, _ = conn.Read(b[:])
+		_, _ = q.conn.Read(b[:])
 		cancel(net.ErrClosed)
 	}()
 	err := q.receiveAll(ctx)
 	cancel(err)
 	q.tasks.Wait()
-	conn.Close()
+	q.stop()
 	<-gone
 	if errors.Is(context.Cause(ctx), net.ErrClosed) {
 		return nil
@@ -148,11 +144,14 @@ func (q *targetQueue) start(ctx context.Context, i, n int) error {
 		return err
 	}
 	r := &task{q: q, slot: slot, cmd: cmd, capsule: capsule}
-	if q.ctl == nil { // Connect comes first, alone
-		return q.finish(r, r.connect(ctx))
+	execute := r.execute
+	if !q.asked { // Connect comes first, alone
+		q.asked, execute = true, r.connect
+	} else if q.ctl.Load() == nil {
+		return errors.New("a command before Connect has succeeded")
 	}
 	q.tasks.Go(func() {
-		if q.finish(r, r.execute(ctx)) != nil {
+		if q.finish(r, execute(ctx)) != nil {
 			q.stop()
 		}
 	})

@@ -13,15 +13,28 @@ import (
 	"github.com/culvert-io/culvert/rdma"
 )
 
-// Options are the choices of Dial.
+// Options are the choices of Dial and Request.Accept.
 type Options struct {
-	// Private is given to the peer with the request, at most 56 bytes.
+	// Private is given to the peer with the request, at most 56 bytes, or with the answer,
+	// at most 196.
 	Private []byte
 	// Access is what the peer may do; 0 means write and read.
 	Access rdma.Access
 	// RDAtomic is how many reads and atomics may be in flight, each way; 0 means as many
 	// as the device can, at most 16.
 	RDAtomic int
+}
+
+// on returns the options with defaults for a device.
+func (o Options) on(dev rdma.Device) (Options, error) {
+	if o.Access == 0 {
+		o.Access = rdma.RemoteWrite | rdma.RemoteRead
+	}
+	attr, err := dev.Attr()
+	if o.RDAtomic == 0 {
+		o.RDAtomic = min(attr.MaxRDAtomic, 16)
+	}
+	return o, err
 }
 
 // maxPrivate is how much private data fits into a request beside the addresses.
@@ -65,15 +78,8 @@ func dial(ctx context.Context, to netip.AddrPort, dev rdma.Device, qp rdma.QP, o
 	if len(o.Private) > maxPrivate {
 		return nil, fmt.Errorf("private data of %d bytes exceeds %d: %w", len(o.Private), maxPrivate, syscall.EINVAL)
 	}
-	if o.Access == 0 {
-		o.Access = rdma.RemoteWrite | rdma.RemoteRead
-	}
-	attr, err := dev.Attr()
-	if err != nil {
+	if o, err = o.on(dev); err != nil {
 		return nil, err
-	}
-	if o.RDAtomic == 0 {
-		o.RDAtomic = min(attr.MaxRDAtomic, 16)
 	}
 	i, err := newID()
 	if err != nil {
@@ -90,11 +96,11 @@ func (i *id) connect(ctx context.Context, to netip.AddrPort, dev rdma.Device, qp
 	if err != nil {
 		return nil, err
 	}
-	if guid := bits.ReverseBytes64(way.NodeGUID); guid != dev.Info().GUID {
-		return nil, fmt.Errorf("the way leads through the device with GUID %#x, not through %s with %#x (fix: use that device)", guid, dev.Info().Name, dev.Info().GUID)
+	if err := through(dev, way); err != nil {
+		return nil, err
 	}
 	if qp.State() == rdma.Reset {
-		if err := i.modify(qp, rdma.Init, o.Access); err != nil {
+		if err := i.modify(qp, rdma.Init, func(a *rdma.QPAttr) { a.Access = o.Access }); err != nil {
 			return nil, err
 		}
 	}
@@ -102,10 +108,11 @@ func (i *id) connect(ctx context.Context, to netip.AddrPort, dev rdma.Device, qp
 	if err != nil {
 		return nil, err
 	}
-	if err := i.modify(qp, rdma.RTR, 0); err != nil {
+	same := func(*rdma.QPAttr) {}
+	if err := i.modify(qp, rdma.RTR, same); err != nil {
 		return nil, err
 	}
-	if err := i.modify(qp, rdma.RTS, 0); err != nil {
+	if err := i.modify(qp, rdma.RTS, same); err != nil {
 		return nil, err
 	}
 	// Tells the peer that it may send.
@@ -114,6 +121,14 @@ func (i *id) connect(ctx context.Context, to netip.AddrPort, dev rdma.Device, qp
 		return nil, err
 	}
 	return &Conn{i, answer}, nil
+}
+
+// through returns an error unless the way leads through dev.
+func through(dev rdma.Device, way abi.Addresses) error {
+	if guid := bits.ReverseBytes64(way.NodeGUID); guid != dev.Info().GUID {
+		return fmt.Errorf("the way leads through the device with GUID %#x, not through %s with %#x (fix: use that device)", guid, dev.Info().Name, dev.Info().GUID)
+	}
+	return nil
 }
 
 // ask sends the request and returns the private data of the answer.

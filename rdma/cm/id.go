@@ -25,7 +25,8 @@ type id struct {
 	num  uint32
 }
 
-func newID() (*id, error) {
+// openID opens a descriptor, which has no identifier yet.
+func openID() (*id, error) {
 	fd, err := unix.Open(abi.Device, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w (fix: modprobe rdma_ucm; in a container give it /dev/infiniband)", abi.Device, err)
@@ -33,6 +34,14 @@ func newID() (*id, error) {
 	i := &id{file: os.NewFile(uintptr(fd), abi.Device)}
 	if i.conn, err = i.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, i.file.Close())
+	}
+	return i, nil
+}
+
+func newID() (*id, error) {
+	i, err := openID()
+	if err != nil {
+		return nil, err
 	}
 	out := new(abi.ID)
 	const typeRC = 2
@@ -109,6 +118,11 @@ func (i *id) resolve(ctx context.Context, to netip.AddrPort) (abi.Addresses, err
 	if _, err := i.expect(ctx, abi.EVENT_ROUTE_RESOLVED, "resolve the route"); err != nil {
 		return abi.Addresses{}, err
 	}
+	return i.addresses()
+}
+
+// addresses are those of both ends, and the device.
+func (i *id) addresses() (abi.Addresses, error) {
 	out := new(abi.Addresses)
 	q := &abi.Query{Response: uint64(dl.Ref(out)), ID: i.num, Option: abi.QUERY_ADDR}
 	err := i.call(func(fd uintptr) error { return write(fd, "query the device", command(abi.QUERY, q, sizeOf(out))) })
@@ -136,8 +150,18 @@ func sockaddr(a netip.AddrPort) (s abi.Sockaddr) {
 	return s
 }
 
-// modify brings a queue pair to a state with the attributes that the kernel gives.
-func (i *id) modify(qp rdma.QP, to rdma.State, access rdma.Access) error {
+// addrPort reads what sockaddr writes.
+func addrPort(s []byte) netip.AddrPort {
+	port := binary.BigEndian.Uint16(s[2:])
+	if binary.NativeEndian.Uint16(s) == unix.AF_INET {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(s[4:8])), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(s[8:24])), port)
+}
+
+// modify brings a queue pair to a state with the attributes that the kernel gives, except
+// for those that change sets.
+func (i *id) modify(qp rdma.QP, to rdma.State, change func(*rdma.QPAttr)) error {
 	out := new(abi.QPAttr)
 	in := &abi.InitQPAttr{Response: uint64(dl.Ref(out)), ID: i.num, State: uint32(to)}
 	err := i.call(func(fd uintptr) error {
@@ -147,9 +171,7 @@ func (i *id) modify(qp rdma.QP, to rdma.State, access rdma.Access) error {
 		return err
 	}
 	a := attributes(out)
-	if to == rdma.Init {
-		a.Access = access
-	}
+	change(&a)
 	return qp.Modify(a, rdma.Mask(out.Mask))
 }
 

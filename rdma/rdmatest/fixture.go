@@ -22,6 +22,8 @@ type Backend struct {
 	// Retry is the code of the timeout of tests in which a peer does not answer; 0 means
 	// 10, 4.2 ms.
 	Retry uint8
+	// Arena has the buffers; nil means memory of this process. A [Far] needs one.
+	Arena *Arena
 	// Quirks is where the device is known to differ.
 	Quirks Quirks
 }
@@ -95,7 +97,11 @@ func (b Backend) end(t *testing.T, d rdma.Device, s setup) *End {
 	e.ok(err)
 	e.QP, err = e.PD.CreateQP(rdma.QPConfig{SendCQ: e.CQ, RecvCQ: e.CQ, Caps: s.caps})
 	e.ok(err)
-	e.Buf = alloc(t, size)
+	if b.Arena != nil {
+		e.Buf = b.Arena.alloc(t)
+	} else {
+		e.Buf = alloc(t, size)
+	}
 	access := s.access
 	if access == 0 {
 		access = all

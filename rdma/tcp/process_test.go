@@ -23,13 +23,21 @@ const childEnv = "CULVERT_TEST_RDMA_PARENT"
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(childEnv); addr != "" {
-		if err := child(addr); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+		exit(child(addr))
+	}
+	if os.Getenv(namespaceEnv) == "far" {
+		exit(farProcess())
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// exit ends a process that is the other end of a test.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // child lets the parent write into its memory, and receives plain TCP, too.

@@ -38,14 +38,19 @@ func (n *NIC) register(m rdma.Memory, access rdma.Access, revoke func()) (verbs.
 	if err != nil {
 		return nil, err
 	}
-	for at, i := uint64(0), 0; i < len(r.sg); i++ {
-		r.starts = append(r.starts, at)
-		at += r.sg[i].Len
-	}
+	r.index()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.regions[r] = true
 	return r, nil
+}
+
+// index computes where the segments begin.
+func (r *region) index() {
+	for at, i := uint64(0), 0; i < len(r.sg); i++ {
+		r.starts = append(r.starts, at)
+		at += r.sg[i].Len
+	}
 }
 
 // pin registers an address: ordinary memory, or a peer's.

@@ -15,19 +15,23 @@ import (
 // The methods are tried in order; what was not used has a cause and a fix; staging is used
 // only if it was asked for.
 func TestLadderOfRegistration(t *testing.T) {
-	everything := []rdma.Method{rdma.PeerMemory, rdma.ViaDMABuf, rdma.Staging}
+	everything := append(rdma.DirectMethods(), rdma.Staging)
 	for name, c := range map[string]struct {
 		cfg     soft.Config
 		nic     soft.NIC
 		methods []rdma.Method
+		refuse  []rdma.Method
 		want    rdma.Method
 		refused int
 	}{
 		"peer memory":         {methods: nil, want: rdma.PeerMemory},
-		"no module":           {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, want: rdma.ViaDMABuf, refused: 1},
+		"no module":           {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, want: rdma.ViaPCIeDMABuf, refused: 1},
 		"asked for dma-buf":   {methods: []rdma.Method{rdma.ViaDMABuf}, want: rdma.ViaDMABuf},
-		"nothing direct":      {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, nic: soft.NIC{NoDMABuf: true}, methods: everything, want: rdma.Staging, refused: 2},
-		"staging not allowed": {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, nic: soft.NIC{NoDMABuf: true}, refused: 2},
+		"peer refused":        {refuse: []rdma.Method{rdma.PeerMemory}, want: rdma.ViaPCIeDMABuf, refused: 1},
+		"dma-buf only":        {refuse: []rdma.Method{rdma.PeerMemory, rdma.ViaPCIeDMABuf}, want: rdma.ViaDMABuf, refused: 2},
+		"all direct refused":  {methods: everything, refuse: rdma.DirectMethods(), want: rdma.Staging, refused: 3},
+		"nothing direct":      {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, nic: soft.NIC{NoDMABuf: true}, methods: everything, want: rdma.Staging, refused: 3},
+		"staging not allowed": {cfg: soft.Config{Without: []string{"nvidia-peermem"}}, nic: soft.NIC{NoDMABuf: true}, refused: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.NICs = []soft.NIC{c.nic, {GPU: -1}}
@@ -38,7 +42,7 @@ func TestLadderOfRegistration(t *testing.T) {
 			from.ok(err)
 			a, err := g.Alloc(gpu.KindDevice, 1<<20, 0)
 			from.ok(err)
-			r, err := rdma.RegisterGPU(target.pd, g, a+100, 50_000, all, rdma.GPUOptions{Methods: c.methods})
+			r, err := rdma.RegisterGPU(target.pd, g, a+100, 50_000, all, rdma.GPUOptions{Methods: c.methods, Refuse: c.refuse})
 			if c.want == "" {
 				var ge *rdma.GPUError
 				if !errors.As(err, &ge) || len(ge.Refused) != c.refused || !errors.Is(err, syscall.EFAULT) || !strings.Contains(err.Error(), "modprobe nvidia-peermem") {
@@ -57,6 +61,29 @@ func TestLadderOfRegistration(t *testing.T) {
 			target.close()
 		})
 	}
+}
+
+// What the caller refuses is not tried, and is reported with the others, each by its name.
+func TestRefusedByTheCaller(t *testing.T) {
+	m := machine(t, soft.Config{NICs: []soft.NIC{{}}})
+	target := newSide(t, open(t, m, "soft0"))
+	g, err := m.GPU.Open(0)
+	target.ok(err)
+	a, err := g.Alloc(gpu.KindDevice, 1<<20, 0)
+	target.ok(err)
+	r, err := rdma.RegisterGPU(target.pd, g, a, 50_000, all, rdma.GPUOptions{Refuse: []rdma.Method{rdma.PeerMemory, rdma.ViaPCIeDMABuf}})
+	target.ok(err)
+	const want = "dma-buf, built-in order; not peer memory: peer memory is refused by the caller; not dma-buf/pcie: dma-buf/pcie is refused by the caller"
+	if got := r.Report(); got != want || !errors.Is(r.Refused[0].Err, rdma.ErrRefused) {
+		t.Errorf("report %q, refused %v", got, r.Refused)
+	}
+	target.ok(r.Close())
+	_, err = rdma.RegisterGPU(target.pd, g, a, 50_000, all, rdma.GPUOptions{Refuse: rdma.DirectMethods()})
+	if !errors.Is(err, rdma.ErrRefused) || strings.Count(err.Error(), "refused by the caller: ") != len(rdma.DirectMethods()) {
+		t.Errorf("everything refused: %v", err)
+	}
+	target.ok(errors.Join(g.Free(a), g.Close()))
+	target.close()
 }
 
 // writeAndLook writes to a region, and reads it back: the GPU sees what the peer wrote after
@@ -82,4 +109,28 @@ func writeAndLook(t *testing.T, g gpu.Device, a gpu.Addr, r *rdma.GPURegion, fro
 		t.Errorf("the peer does not see what the GPU wrote: %v", s)
 	}
 	from.ok(local.Close())
+}
+
+// Managed memory is refused by every method that an adapter would use, with the reason, and
+// staged if that is allowed: never the host's copy without a word.
+func TestManagedIsStagedOrRefused(t *testing.T) {
+	m := machine(t, soft.Config{NICs: []soft.NIC{{}, {GPU: -1}}})
+	target, from := newSide(t, open(t, m, "soft0")), newSide(t, open(t, m, "soft1"))
+	connect(t, from, target)
+	g, err := m.GPU.Open(0)
+	from.ok(err)
+	a, err := g.Alloc(gpu.KindManaged, 1<<20, 0)
+	from.ok(err)
+	if _, err := rdma.RegisterGPU(target.pd, g, a, 50_000, all, rdma.GPUOptions{}); !errors.Is(err, syscall.EOPNOTSUPP) || strings.Count(err.Error(), "managed memory moves") != len(rdma.DirectMethods()) {
+		t.Errorf("without staging: %v", err)
+	}
+	r, err := rdma.RegisterGPU(target.pd, g, a, 50_000, all, rdma.GPUOptions{Methods: append(rdma.DirectMethods(), rdma.Staging), Evidence: "a test"})
+	from.ok(err)
+	if r.Method != rdma.Staging || r.HostBytes(7) != 7 || r.Evidence != "a test" {
+		t.Errorf("method %q, evidence %q", r.Method, r.Evidence)
+	}
+	writeAndLook(t, g, a, r, from)
+	from.ok(errors.Join(r.Close(), g.Free(a), g.Close()))
+	from.close()
+	target.close()
 }

@@ -29,7 +29,7 @@ func (n *NIC) Tree() kernel.Tree {
 		"ports/1/lid":               text("0x0"),
 		"ports/1/gids/0":            text(gid.String()),
 		"ports/1/gid_attrs/types/0": text(rdma.GIDRoCEv2.String()),
-		"ports/1/gid_attrs/ndevs/0": text("lo"),
+		"ports/1/gid_attrs/ndevs/0": text(n.cfg.Name),
 		"ports/1/pkeys/0":           text("0xffff"),
 		"ports/1/cap_mask":          text("0x00010000"),
 		"ports/1/sm_lid":            text("0x0"),

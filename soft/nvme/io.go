@@ -102,7 +102,7 @@ func (w *worker) transfer(sq *subQueue, cmd *abi.Command, ns *namespace, op Op) 
 	}
 	w.c.cfg.Points.At("nvme.acquired", uint64(sq.id))
 	var s abi.Status
-	if lie, dice, ok := liar.pick(); ok {
+	if lie, dice, ok := liar.pick(liar != nil && access.Peer()); ok {
 		s = w.tell(liar, lie, dice, ns, access.Segs(), int64(lba<<ns.shift), n, op)
 	} else {
 		s = w.move(ns, access.Segs(), int64(lba<<ns.shift), n, op)

@@ -53,6 +53,9 @@ type Liar struct {
 	// Blocks is how many blocks of a transfer are wrong, at a place that the seed
 	// decides; 0 means all.
 	Blocks int
+	// Peer restricts the lies to transfers with memory of other devices: what goes to host
+	// memory is right.
+	Peer bool
 	// Most is how many lies there are at most; 0 means any number.
 	Most uint64
 	// Notify, if not nil, is called for each lie.
@@ -95,9 +98,10 @@ func ParseLiar(text string, seed uint64) (*Liar, error) {
 // Told returns how many lies there were.
 func (l *Liar) Told() uint64 { return l.told.Load() }
 
-// pick decides about the next transfer. dice is random, for the details of the lie.
-func (l *Liar) pick() (lie Lie, dice uint64, ok bool) {
-	if l == nil || l.OneIn == 0 {
+// pick decides about the next transfer, with memory of another device or of the host. dice
+// is random, for the details of the lie.
+func (l *Liar) pick(peer bool) (lie Lie, dice uint64, ok bool) {
+	if l == nil || l.OneIn == 0 || l.Peer && !peer {
 		return 0, 0, false
 	}
 	dice = mix(l.Seed, l.asked.Add(1))
@@ -116,6 +120,23 @@ func (l *Liar) pick() (lie Lie, dice uint64, ok bool) {
 		return Lie(dice % uint64(numLies)), dice >> 8, true
 	}
 	return l.Lies[dice%uint64(len(l.Lies))], dice >> 8, true
+}
+
+// Next decides about the next transfer of a drive that is no Controller: bytes [from, to) of
+// its n are a lie. A nil Liar tells the truth.
+func (l *Liar) Next(n, block int) (lie Lie, from, to int, ok bool) {
+	lie, dice, ok := l.pick(true)
+	if !ok {
+		return 0, 0, 0, false
+	}
+	at := l.wrong(n, block, dice)
+	return lie, at.from, at.to, true
+}
+
+// Falsify makes of true bytes what a lie delivers that moves any: Misdirect, Duplicate or
+// Transform.
+func Falsify(lie Lie, b []byte, block int) {
+	falsify(lie, b, b, block, func([]byte) bool { return false })
 }
 
 // mix is a step of the generator SplitMix64.

@@ -22,6 +22,17 @@ func (b *Buffer) Read(f *File, off int64, n, devOff uint64) (int64, error) {
 	return done, err
 }
 
+// ReadOnce is Read for a file that nobody else writes. A hole that the file does not have
+// is [ErrNotDirect] at once: of a mirror with one drive without hooks, another try may
+// meet the other drive.
+func (b *Buffer) ReadOnce(f *File, off int64, n, devOff uint64) (int64, error) {
+	done, err := b.transfer(f, off, n, devOff, b.readOnce)
+	if err != nil {
+		err = fmt.Errorf("READ of %d bytes: %w", n, err)
+	}
+	return done, err
+}
+
 // Write writes n bytes from devOff of the buffer to off of a file. If it fails with
 // [ErrNotDirect] after it has begun, the range in the file is undefined.
 func (b *Buffer) Write(f *File, off int64, n, devOff uint64) (int64, error) {
@@ -113,29 +124,36 @@ func (b *Buffer) requestRead(f *File, p chunk) (int64, error) {
 	return b.request(f, p, abi.NVFS_IOCTL_READ)
 }
 
-// readChunk reads and checks the end-fence page. A hole that the file does not have
-// may have been filled meanwhile, so it reads once more.
-func (b *Buffer) readChunk(f *File, p chunk) (n int64, err error) {
-	for range 2 {
-		b.clean()
-		if n, err = b.requestRead(f, p); err != nil {
-			return 0, err
-		}
-		if b.died() {
-			return 0, ErrRevoked
-		}
-		if err := abi.ParseSparse(b.meta, &b.sparse); err != nil {
-			return 0, err
-		}
-		filled, err := b.fillHoles(f, p, n)
-		if err != nil {
-			return 0, err
-		}
-		if filled {
-			return n, nil
-		}
+// readChunk reads. A hole that the file does not have may have been filled meanwhile, so
+// it reads once more.
+func (b *Buffer) readChunk(f *File, p chunk) (int64, error) {
+	n, err := b.readOnce(f, p)
+	if errors.Is(err, ErrNotDirect) {
+		n, err = b.readOnce(f, p)
 	}
-	return 0, fmt.Errorf("%w: it reported data as a hole", ErrNotDirect)
+	return n, err
+}
+
+// readOnce reads and checks the end-fence page.
+func (b *Buffer) readOnce(f *File, p chunk) (n int64, err error) {
+	b.clean()
+	if n, err = b.requestRead(f, p); err != nil {
+		return 0, err
+	}
+	if b.died() {
+		return 0, ErrRevoked
+	}
+	if err := abi.ParseSparse(b.meta, &b.sparse); err != nil {
+		return 0, err
+	}
+	filled, err := b.fillHoles(f, p, n)
+	if err == nil && !filled {
+		err = fmt.Errorf("%w: it reported data as a hole", ErrNotDirect)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // fillHoles zeroes the holes in the page, if the file has them.

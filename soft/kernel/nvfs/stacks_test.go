@@ -36,6 +36,8 @@ func TestStacks(t *testing.T) {
 		{"compress", client.ErrNotDirect, false, client.ErrNotDirect},
 		{"btrfs", syscall.ESTALE, false, syscall.ESTALE},
 		{"virtio", client.ErrNotDirect, false, client.ErrNotDirect},
+		{"raid0-half", client.ErrNotDirect, false, client.ErrNotDirect},
+		{"raid1-half", client.ErrNotDirect, false, nil}, // reads of one drive, writes of both
 	} {
 		t.Run(c.stack, func(t *testing.T) {
 			s := newSession(t, true, nvfs.Config{}, size, page)
@@ -66,6 +68,41 @@ func TestStacks(t *testing.T) {
 			s.close()
 		})
 	}
+}
+
+// TestHalfMirror: of a mirror with one drive whose driver has no hooks, that drive takes
+// the shadow buffer's bytes, and nothing says so. A read that it serves is a hole.
+func TestHalfMirror(t *testing.T) {
+	const size = 64 << 10
+	s := newSession(t, true, nvfs.Config{}, size, page)
+	layers, err := softblock.ParseLayers("raid1-half")
+	s.check(err)
+	s.drive.Below(layers)
+	path := s.file("a", size, map[int64][]byte{0: pattern(7, size)})
+	f := s.open(path)
+	file, err := os.Open(path)
+	s.check(err)
+	defer file.Close()
+	divergent := func() int {
+		n, err := s.drive.Divergent(int(file.Fd()))
+		s.check(err)
+		return n
+	}
+	s.Write(s.addr, pattern(9, size))
+	if n, err := s.b.Write(f, 0, size, 0); n != size || err != nil || divergent() != size/4096 {
+		t.Errorf("wrote %d bytes, %v; %d blocks of the drives differ", n, err, divergent())
+	}
+	if n, err := s.b.Read(f, 0, size, 0); n != size || err != nil || !bytes.Equal(s.Read(s.addr, size), pattern(9, size)) {
+		t.Errorf("the drive with hooks: %d bytes, %v", n, err)
+	}
+	if _, err := s.b.ReadOnce(f, 0, size, 0); !errors.Is(err, client.ErrNotDirect) {
+		t.Errorf("the drive without hooks: %v", err)
+	}
+	s.check(os.WriteFile(path, pattern(5, size), 0o600)) // by the host: both drives
+	if n := divergent(); n != 0 {
+		t.Errorf("%d blocks differ after the host has written", n)
+	}
+	s.close()
 }
 
 // TestDiedComesAfterTheAnswer: a READ whose memory is freed returns an error before the

@@ -26,6 +26,7 @@ type Driver struct {
 	heap   bool
 	layers []block.Layer // above the drive
 	view   *block.View   // through them; nil if there are none
+	mirror mirror        // the second drive of an array
 
 	mu   sync.RWMutex // held for reading by requests
 	ops  *nvfs.Ops
@@ -183,6 +184,19 @@ func (d *Driver) Submit(r *nvfs.Request) error {
 	return d.descend(d.layers, r)
 }
 
+// submitUnhooked performs a request as a driver does that does not know nvidia-fs: it
+// moves the bytes of the pages.
+func (d *Driver) submitUnhooked(r *nvfs.Request) error {
+	c, err := d.use()
+	if err != nil {
+		return err
+	}
+	defer d.mu.RUnlock()
+	q := c.acquire()
+	defer c.release(q)
+	return q.plain(r)
+}
+
 // submit performs a request of the drive.
 func (d *Driver) submit(r *nvfs.Request) error {
 	c, err := d.use()
@@ -210,9 +224,9 @@ func (d *Driver) submit(r *nvfs.Request) error {
 	return err
 }
 
-// status returns the error of a block driver for a completion.
-func status(s abi.Status) error {
-	switch s.Code() {
+// BlockError returns the error of a block driver for a completion.
+func BlockError(status uint16) error {
+	switch abi.Status(status).Code() {
 	case abi.SUCCESS:
 		return nil
 	case abi.UNRECOVERED_READ, abi.WRITE_FAULT:

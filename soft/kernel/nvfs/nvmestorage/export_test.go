@@ -8,9 +8,6 @@ import (
 // QueuePairs is the number of requests in flight at a time.
 const QueuePairs = queuePairs
 
-// Status is status.
-var Status = status
-
 // PRPs is queuePair.prps.
 func PRPs(cmd *abi.Command, ranges []pcie.Range) (int, bool) {
 	q := &queuePair{list: make([]byte, page)}

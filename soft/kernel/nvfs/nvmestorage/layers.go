@@ -37,6 +37,9 @@ func (d *Driver) descend(layers []block.Layer, r *nvfs.Request) error {
 		return d.submit(r)
 	}
 	l := &layers[0]
+	if l.Half {
+		return d.halfHooked(l, r)
+	}
 	if r.Write && l.OwnWrites || !r.Write && l.OwnReads {
 		return d.copied(l, layers[1:], r)
 	}

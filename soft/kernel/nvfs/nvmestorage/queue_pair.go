@@ -152,7 +152,7 @@ const (
 func (q *queuePair) await() error {
 	for waited := time.Duration(0); ; {
 		if q.completed() {
-			return status(q.take())
+			return BlockError(uint16(q.take()))
 		}
 		q.timer.Reset(checkInterval)
 		select {

@@ -3,6 +3,7 @@ package nvmestorage
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/culvert-io/culvert/soft/block"
 	"github.com/culvert-io/culvert/soft/kernel"
@@ -55,7 +56,7 @@ func top(layers []block.Layer, i int) (number, name string) {
 		return top(layers[1:], i+1)
 	case "virtio":
 		return "252:" + itoa(first), "vd" + itoa(first)
-	case "raid0", "raid1", "raid5":
+	case "raid0", "raid1", "raid5", "raid0-half", "raid1-half":
 		return "9:" + itoa(first+i), "md" + itoa(first+i)
 	}
 	return "253:" + itoa(first+i), "dm-" + itoa(first+i)
@@ -72,8 +73,9 @@ func stacked(o *kernel.OS, layer string, i int, slaves []string) {
 	number, name := top([]block.Layer{{Name: layer}}, i)
 	t := kernel.Tree{"dev": text(number)}
 	switch layer {
-	case "raid0", "raid1", "raid5":
-		t["md/level"], t["md/array_state"] = text(layer), text("clean")
+	case "raid0", "raid1", "raid5", "raid0-half", "raid1-half":
+		level, _, _ := strings.Cut(layer, "-") // both drives look alike
+		t["md/level"], t["md/array_state"] = text(level), text("clean")
 		if slaves[0] == fmt.Sprintf("nvme%dn1", first) {
 			slaves = append(slaves, fmt.Sprintf("nvme%dn1", first+1))
 		}
