@@ -2,10 +2,12 @@ package ring
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -91,6 +93,59 @@ func TestCacheUnderPressure(t *testing.T) {
 	}
 	if got := other.resident(t, 0, 1<<20); got != 1<<20 {
 		t.Errorf("%d of %d bytes of another file are still cached", got, 1<<20)
+	}
+}
+
+// TestCacheUnderGroupLimit: what the files of a control group say decides what a read
+// leaves in the page cache. The machine has room for all of it.
+func TestCacheUnderGroupLimit(t *testing.T) {
+	const n = 8 << 20
+	v2 := func(limit, current, file int64) map[string]string {
+		return map[string]string{
+			"proc/self/cgroup":             "0::/a/b\n",
+			"sys/fs/cgroup/a/memory.max":   fmt.Sprintln(limit),
+			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": fmt.Sprintln(current),
+			"sys/fs/cgroup/a/memory.stat": fmt.Sprintf("anon %d\ninactive_file %d\nactive_file 0\n", current-file, file),
+		}
+	}
+	v1 := func(limit, usage int64) map[string]string {
+		return map[string]string{
+			"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": fmt.Sprintln(limit),
+			"sys/fs/cgroup/memory/a/memory.usage_in_bytes": fmt.Sprintln(usage),
+		}
+	}
+	for name, tt := range map[string]struct {
+		group map[string]string
+		fits  bool
+	}{
+		"no limit":                              {nil, true},
+		"version 2, room":                       {v2(64<<20, 16<<20, 0), true},
+		"version 2, too small":                  {v2(8<<20, 0, 0), false},
+		"version 2, used by processes":          {v2(64<<20, 60<<20, 0), false},
+		"version 2, used by files, which leave": {v2(64<<20, 60<<20, 50<<20), true},
+		"version 1, room":                       {v1(64<<20, 16<<20), true},
+		"version 1, too small":                  {v1(64<<20, 60<<20), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 1000000000 kB\n")}}
+			for path, text := range tt.group {
+				root[path] = &fstest.MapFile{Data: []byte(text)}
+			}
+			f := coldFile(t, n)
+			cache := storage.NewStream(func() (int64, error) { return n, nil }, func() int64 { return storage.Available(root) })
+			r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
+			res := readInto(t, r, f, f.read(cache, 0, n))
+			want := int64(0)
+			if tt.fits {
+				want = n
+			}
+			if got := f.resident(t, 0, n); got != want {
+				t.Errorf("%d bytes are cached afterwards, want %d: %+v", got, want, res.Cache)
+			}
+			if bypassed := res.Cache.Bypassed == n && res.Cache.Why == route.TooLarge; bypassed == tt.fits {
+				t.Errorf("the receipt says %+v", res.Cache)
+			}
+		})
 	}
 }
 

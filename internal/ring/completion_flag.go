@@ -60,6 +60,12 @@ const flagSample = 16
 // copyToGPU copies the first n bytes of the slot's segment and waits.
 func (m *smallSlots) copyToGPU(s *smallSlot, dst gpu.Addr, n int) error {
 	src := s.addr + gpu.Addr(s.segment.at)
+	if poll := m.poll.Load(); poll > 0 {
+		if int64(n) > poll || s.flag.stream == nil || m.flags.off.Load() {
+			return s.copy(dst, src, uint64(n))
+		}
+		return m.copyBy(tune.Default, s, dst, src, uint64(n))
+	}
 	if !s.few || s.flag.stream == nil || m.flags.off.Load() {
 		return s.copy(dst, src, uint64(n))
 	}

@@ -134,6 +134,37 @@ func TestFlagCallers(t *testing.T) {
 	transfer(false, 1)
 }
 
+// TestPoll checks that poll mode uses flags up to its size, for any number of callers.
+func TestPoll(t *testing.T) {
+	odd, r := newFlagRing(t)
+	f, b := newFile(t, noise(1, 2*page)), newBuffer(t, odd.Device, 2*page)
+	var flags int
+	odd.set(func(verb string, _ uint64) error {
+		if verb == "copywrite" {
+			flags++
+		}
+		return nil
+	})
+	defer odd.set(nil)
+	for range flagCallers {
+		s, err := r.small.acquire()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.small.release(s)
+	}
+	for _, c := range []struct{ poll, n, want int64 }{{page, page, 1}, {page, page + 1, 0}, {page + 1, page + 1, 1}, {0, page, 0}} {
+		flags = 0
+		r.SetPoll(c.poll)
+		if _, err := run1(r, Request{Buffered: f.buffered, Direct: -1, Addr: b.addr(), Len: c.n}); err != nil {
+			t.Fatal(err)
+		}
+		if int64(flags) != c.want {
+			t.Errorf("polling up to %d bytes, a read of %d: %d flags, want %d", c.poll, c.n, flags, c.want)
+		}
+	}
+}
+
 // TestFlagChoice checks that the driver waits where that is known to be faster.
 func TestFlagChoice(t *testing.T) {
 	odd, r := newFlagRing(t)

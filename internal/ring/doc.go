@@ -35,7 +35,8 @@
 //
 // What depends on the machine is chosen by package tune from transfers that happen
 // anyway, and logged at debug level: the number of workers, split or whole cold
-// reads, stores or pwrites over cached pages, completion flags or the driver's wait.
+// reads, preads or copies from a mapping of cached pages, stores or pwrites over them,
+// completion flags or the driver's wait.
 //
 // # Locks
 //

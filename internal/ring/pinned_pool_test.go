@@ -19,7 +19,7 @@ type vma struct {
 }
 
 // vmas are the mappings in [from, to).
-func vmas(t *testing.T, from, to gpu.Addr) (list []vma) {
+func vmas(t testing.TB, from, to gpu.Addr) (list []vma) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
@@ -73,6 +73,32 @@ func TestSlabsAreAccountedFor(t *testing.T) {
 		if resident != n {
 			t.Fatalf("%d bytes are resident for %d", resident, n)
 		}
+	}
+}
+
+// touchedGPU finds the memory that it registers resident.
+type touchedGPU struct{ nullGPU }
+
+func (g *touchedGPU) Register(host uintptr, n uint64, _ gpu.Flags) error {
+	var resident int64
+	for _, v := range vmas(g.t, gpu.Addr(host), gpu.Addr(host)+gpu.Addr(n)) {
+		resident += v.resident
+	}
+	if resident < int64(n) {
+		g.t.Errorf("%d of %d bytes are there when the driver pins them", resident, n)
+	}
+	return nil
+}
+
+// The kernel has provided a slab before the driver pins it.
+func TestSlabsAreTouched(t *testing.T) {
+	g := &touchedGPU{nullGPU{t: t}}
+	s, err := pinHuge(g, 4*hugePage+3*page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.free(g); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/internal/uring"
 )
 
@@ -34,6 +35,8 @@ type pipeline struct {
 	uring      *uring.Ring // nil if there is none
 	done       []uring.Done
 	triedUring bool
+
+	trace tracer
 }
 
 // A slot is a range of pinned memory and the chunk in it.
@@ -45,9 +48,10 @@ type slot struct {
 	batch     *batch
 	segments  []segment
 	write     bool
-	coalesced bool  // the segments are small requests
-	queued    bool  // copied was recorded
-	bytes     int64 // in the stream's queue
+	coalesced bool          // the segments are small requests
+	queued    bool          // copied was recorded
+	bytes     int64         // in the stream's queue
+	launched  time.Duration // for a trace
 }
 
 func (r *Ring) newPipeline() (*pipeline, error) {
@@ -100,8 +104,10 @@ func (p *pipeline) start(s *slot) {
 	s.bytes, s.queued = 0, false
 	if !s.write {
 		began := time.Now()
+		p.trace.begin()
 		p.read(s)
 		n := s.filled()
+		p.trace.end(trace.Read, s.fileOff(), n)
 		s.demote(p.copies, n)
 		if n >= rateLen {
 			took := time.Since(began)
@@ -109,6 +115,7 @@ func (p *pipeline) start(s *slot) {
 			p.files.observe(s, n, took)
 		}
 	}
+	s.launched = p.trace.begin()
 	p.launch(s)
 	p.inFlight = append(p.inFlight, s)
 	p.copies.Add(s.bytes)
@@ -205,17 +212,21 @@ func (p *pipeline) finish() {
 	copy(p.inFlight, p.inFlight[1:])
 	p.inFlight = p.inFlight[:len(p.inFlight)-1]
 	if s.queued {
+		p.trace.begin()
 		if err := p.wait(s); err != nil {
 			s.allFailed(errors.Join(err, p.stream.Synchronize()))
 		}
+		p.trace.waited(s)
 	}
 	p.copies.Add(-s.bytes)
 	if s.write {
+		p.trace.begin()
 		for i := range s.segments {
 			if seg := &s.segments[i]; seg.err == nil {
 				p.files.write(&s.batch.reqs[seg.req], seg, s.mem)
 			}
 		}
+		p.trace.end(trace.Write, s.fileOff(), s.filled())
 	}
 	p.sched.complete(s)
 	s.batch, s.segments = nil, s.segments[:0]

@@ -11,10 +11,11 @@ import (
 
 // fileIO reads and writes segments of requests.
 type fileIO struct {
-	sys    syscalls
-	slot   int64
-	mapped mappedWrites
-	turns  writeTurns
+	sys         syscalls
+	slot        int64
+	mapped      mappedWrites
+	mappedReads mappedReads
+	turns       writeTurns
 }
 
 // read reads the segments of a slot.
@@ -34,13 +35,24 @@ func (p *pipeline) read(s *slot) {
 
 // read reads what is missing of a segment into its place in mem.
 func (f *fileIO) read(q *Request, seg *segment, mem []byte) {
-	pos := q.Off + seg.off
 	if seg.got == 0 && q.asks() {
 		f.choose(q, seg)
-		if seg.path == storage.Around {
+		switch {
+		case seg.path == storage.Around:
 			f.readDirect(q, seg, mem)
+		case seg.worthMapping():
+			t := f.mappedReads.begin(q, seg, mem)
+			f.readRest(q, seg, mem)
+			f.mappedReads.end(t, seg.got)
+			return
 		}
 	}
+	f.readRest(q, seg, mem)
+}
+
+// readRest reads what is missing of a segment through the page cache.
+func (f *fileIO) readRest(q *Request, seg *segment, mem []byte) {
+	pos := q.Off + seg.off
 	for seg.got < seg.n && seg.err == nil {
 		n, err := f.pread(q, mem[seg.at+seg.got:seg.at+seg.n], pos+int64(seg.got))
 		switch {

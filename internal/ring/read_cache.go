@@ -43,7 +43,7 @@ func (f *fileIO) readAhead(q *Request, pos, n int64, cold bool) (asked bool) {
 	from, to := s.Ahead(pos, n, storage.Range{From: q.Off, To: q.Off + q.Len}, cold, func(from, to int64) int64 {
 		r, err := f.sys.Residency(q.Buffered, from, to-from)
 		if err != nil {
-			return 0
+			return -1
 		}
 		return min((r.Pages-r.Cached)*page, to-from)
 	})

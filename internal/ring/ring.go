@@ -51,7 +51,9 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 	r.pool = pinnedPool{dev: dev, near: t.near(info.PCI), budget: size.budget}
 	r.files = fileIO{sys: sys, slot: size.slot}
 	r.files.mapped.init(sys, size, log)
+	r.files.mappedReads.init(sys, log)
 	r.small.init(r)
+	r.small.poll.Store(cfg.Poll)
 	r.sched.init(r)
 	r.split.log = log
 	r.coalescer = coalescer{dev: dev, log: log, device: info.Index}
@@ -64,6 +66,9 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 // Prepare makes the pipelines that a large transfer uses, in the background, so that
 // the first one need not wait for each of them.
 func (r *Ring) Prepare() { r.sched.prepare() }
+
+// SetPoll changes Config.Poll.
+func (r *Ring) SetPoll(n int64) { r.small.poll.Store(n) }
 
 // Pinned is how many bytes of host memory the ring has pinned.
 func (r *Ring) Pinned() int64 { return r.pool.size() }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/trace"
 )
 
 // smallSlots run small requests in their callers' goroutines.
@@ -18,6 +20,7 @@ type smallSlots struct {
 	copies *copyQueue
 	maxLen int64
 	flags  flagChoice
+	poll   atomic.Int64 // Config.Poll
 
 	_ [64]byte // mu's cache line is contended, the fields above are read by every request
 	// mu guards what follows. It is not held during I/O, nor while memory is pinned.
@@ -39,6 +42,7 @@ type smallSlot struct {
 	flag    completionFlag
 	few     bool // so few callers that completion flags may be faster
 	reads   uint32
+	trace   tracer
 }
 
 // errNoSmallSlots means that not one small slot could be made.
@@ -164,8 +168,10 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 
 func (m *smallSlots) read(q *Request, s *smallSlot) {
 	seg := &s.segment
+	s.trace.begin()
 	m.files.read(q, seg, s.mem[:smallSlotBytes-page]) // the last page has the completion flag
 	n := seg.got
+	s.trace.end(trace.Read, q.Off, n)
 	if n == 0 {
 		return
 	}
@@ -177,13 +183,18 @@ func (m *smallSlots) read(q *Request, s *smallSlot) {
 		defer m.copies.Add(-int64(n))
 	}
 	s.copied(q, n, m.copyToGPU(s, q.Addr, n))
+	s.trace.end(trace.Copy, q.Off, n)
 }
 
 func (m *smallSlots) write(q *Request, s *smallSlot) {
 	seg := &s.segment
 	// After a copy from the GPU a completion flag is late: 43 us instead of 9.
-	if s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n))); seg.err == nil {
+	s.trace.begin()
+	s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n)))
+	s.trace.end(trace.Copy, q.Off, seg.n)
+	if seg.err == nil {
 		m.files.write(q, seg, s.mem)
+		s.trace.end(trace.Write, q.Off, seg.got)
 	}
 }
 

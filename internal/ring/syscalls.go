@@ -24,6 +24,9 @@ type syscalls interface {
 	Unmap(mem []byte) error
 	// Store copies into a mapping, and says how much processor time that took.
 	Store(dst, src []byte) (time.Duration, error)
+	// CopyMapped reads a range of a file, all of it, from a mapping. errNotMapped means
+	// that this file is not to be read so.
+	CopyMapped(s *storage.Stream, p []byte, off int64) error
 	// Residency says what the page cache has of a range.
 	Residency(fd int, off, n int64) (storage.Residency, error)
 	// Fetch reads a range into the page cache, in large folios, and waits for it. An

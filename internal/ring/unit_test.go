@@ -2,6 +2,7 @@ package ring
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -91,6 +92,25 @@ func TestWorkerTarget(t *testing.T) {
 		if got := sc.workerTargetLocked(); got != tt.want {
 			t.Errorf("%s: %d workers, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A thread that waits for a network needs no core.
+func TestWorkersOfSources(t *testing.T) {
+	sc := &scheduler{sizing: sizing{workers: 16, link: 63 << 30}, limit: 16}
+	sc.readRate.Add(8<<30, time.Second)
+	file, source := &batch{reqs: []Request{{}}}, &batch{reqs: []Request{{Source: &os.File{}}}}
+	sc.active = []*batch{file}
+	if got := sc.workerTargetLocked(); got >= 16 {
+		t.Errorf("%d workers read a file", got)
+	}
+	sc.active = []*batch{file, source}
+	if got := sc.workerTargetLocked(); got != 16 {
+		t.Errorf("%d workers read a source", got)
+	}
+	source.next = 1 // complete
+	if got := sc.workerTargetLocked(); got >= 16 {
+		t.Errorf("%d workers after the source", got)
 	}
 }
 

@@ -28,12 +28,23 @@ func seed(r *tune.Rate) { r.Add(firstRate, time.Second) }
 // and burn CPU time. Callers with a pipeline count, but are never turned away.
 func (sc *scheduler) workerTargetLocked() int {
 	most := min(sc.limit, sc.sizing.workers)
-	if sc.sizing.link == 0 {
+	if sc.sizing.link == 0 || sc.awaitsSourceLocked() {
 		return most
 	}
 	// One more, so that there is always one that does not wait.
 	fill := int(linkShare*float64(sc.sizing.link)/sc.readRate.Get(firstRate)) + 2
 	return min(max(fill, minWorkers), most)
+}
+
+// awaitsSourceLocked reports whether a source is read. Threads that wait for a network
+// burn no CPU time, and only requests in flight make a store fast.
+func (sc *scheduler) awaitsSourceLocked() bool {
+	for _, b := range sc.active {
+		if b.next < len(b.reqs) && b.reqs[b.next].Source != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // spareWorkersLocked is how many more threads would be useful.

@@ -188,6 +188,14 @@ func (kernel) Store(dst, src []byte) (took time.Duration, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := threadTime()
+	if err := copyGuarded(dst, src); err != nil {
+		return 0, err
+	}
+	return threadTime() - began, nil
+}
+
+// copyGuarded copies to or from a mapping of a file. A fault is an error.
+func copyGuarded(dst, src []byte) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(before)
@@ -203,7 +211,7 @@ func (kernel) Store(dst, src []byte) (took time.Duration, err error) {
 		}
 	}()
 	copy(dst, src)
-	return threadTime() - began, nil
+	return nil
 }
 
 // threadTime is the processor time of the thread.

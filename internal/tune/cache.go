@@ -33,7 +33,7 @@ type Subject struct {
 	Driver  string `json:"driver,omitempty"`
 	Kernel  string `json:"kernel"`
 	FS      string `json:"file_system,omitempty"`
-	Dev     string `json:"device,omitempty"`  // of the file system
+	Dev     string `json:"device,omitempty"`  // of the file system, or a network adapter
 	Callers int    `json:"callers,omitempty"` // concurrent transfers
 }
 

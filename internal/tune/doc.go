@@ -8,8 +8,8 @@
 // Nothing is measured on a caller's time. Rates and choices learn from transfers
 // that happen anyway. A Choice explores: it gives at most 1 % of the bytes to the
 // method that looks slower, and none of them belong to the first transfer of the
-// process. Active measurements are made by "culvert tune" alone; until it has run,
-// built-in values apply.
+// process. Active measurements are made by "culvert tune" and "culvert rdma tune"
+// alone; until they have run, built-in values apply.
 //
 // # The cache
 //
