@@ -14,7 +14,7 @@ func ExampleParse() {
 	fmt.Println(err)
 	// Output:
 	// ring <nil>
-	// unknown route "tunnel" (routes: vendor, nvfs, p2pdma, nvme, bar, ring, mapped, rdma, host)
+	// unknown route "tunnel" (routes: vendor, nvfs, p2pdma, nvme, rdma, bar, ring, mapped, host)
 }
 
 // A receipt prints as one line; as JSON it has the same fields.

@@ -14,17 +14,17 @@ const (
 	Vendor           // NVIDIA's libcufile, only where it bypasses host memory
 	NVFS             // DMA between drive and GPU memory by nvidia-fs
 	P2PDMA           // O_DIRECT on GPU memory mapped as P2PDMA pages
-	NVMe             // user-space NVMe driver
+	NVMe             // DMA between a drive without a file system and GPU memory, by package nvme
+	RDMA             // DMA between a network adapter and GPU memory, for files of other hosts
 	Bar              // pread into a BAR1 mapping
 	Ring             // staging through a ring of pinned memory
 	Mapped           // page-cache pages pinned in place
-	RDMA             // remote memory
 	Host             // pread into host memory, then a copy
 
 	numIDs = iota
 )
 
-var idNames = [numIDs]string{"none", "vendor", "nvfs", "p2pdma", "nvme", "bar", "ring", "mapped", "rdma", "host"}
+var idNames = [numIDs]string{"none", "vendor", "nvfs", "p2pdma", "nvme", "rdma", "bar", "ring", "mapped", "host"}
 
 func (id ID) String() string {
 	if int(id) < len(idNames) {

@@ -60,6 +60,9 @@ type Receipt struct {
 	// Provider moved the bytes between hosts: "ibverbs", "tcp" or "soft"; "" if they
 	// did not leave this one.
 	Provider string
+	// Registration is how a network adapter reached GPU memory, and on what evidence that way
+	// was chosen; "" if none did.
+	Registration string
 	// Origin is what the transfer took from an object store; zero for files.
 	Origin Origin
 	Bytes  int64 // moved in all
@@ -108,6 +111,7 @@ func (r *Receipt) Add(o *Receipt) {
 	r.Dir = o.Dir
 	r.Machine = max(r.Machine, o.Machine)
 	r.Provider = cmp.Or(o.Provider, r.Provider)
+	r.Registration = cmp.Or(o.Registration, r.Registration)
 	r.Origin.Add(&o.Origin)
 	r.Bytes += o.Bytes
 	for id, n := range o.By {
@@ -147,6 +151,9 @@ func (r Receipt) String() string {
 	}
 	if r.Provider != "" {
 		fmt.Fprintf(&b, " provider=%s", r.Provider)
+	}
+	if r.Registration != "" {
+		fmt.Fprintf(&b, " registration=%q", r.Registration)
 	}
 	if r.Origin.Store != "" {
 		fmt.Fprintf(&b, " %s", r.Origin)
@@ -209,23 +216,24 @@ func (r Receipt) MarshalJSON() ([]byte, error) {
 		by[e.id.String()] = e.n
 	}
 	return json.Marshal(struct {
-		Dir      Dir              `json:"direction"`
-		Route    ID               `json:"route"`
-		Machine  Machine          `json:"machine"`
-		Provider string           `json:"provider,omitempty"`
-		Origin   Origin           `json:"origin,omitzero"`
-		Bytes    int64            `json:"bytes"`
-		By       map[string]int64 `json:"bytes_by_route"`
-		Host     ByteCount        `json:"host_bytes"`
-		Arrival  Arrival          `json:"arrival,omitempty"`
-		Head     int64            `json:"ragged_head"`
-		Tail     int64            `json:"ragged_tail"`
-		Holes    int64            `json:"hole_bytes,omitempty"`
-		Cache    CacheUse         `json:"page_cache,omitzero"`
-		Retries  int              `json:"retries"`
-		Seconds  float64          `json:"seconds"`
-		GBps     float64          `json:"gb_per_second"`
-		Share    float64          `json:"share_of_ceiling,omitempty"`
-		Declined []*Decline       `json:"declined"`
-	}{r.Dir, r.Route, r.Machine, r.Provider, r.Origin, r.Bytes, by, r.Host, r.Arrival, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
+		Dir          Dir              `json:"direction"`
+		Route        ID               `json:"route"`
+		Machine      Machine          `json:"machine"`
+		Provider     string           `json:"provider,omitempty"`
+		Registration string           `json:"registration,omitempty"`
+		Origin       Origin           `json:"origin,omitzero"`
+		Bytes        int64            `json:"bytes"`
+		By           map[string]int64 `json:"bytes_by_route"`
+		Host         ByteCount        `json:"host_bytes"`
+		Arrival      Arrival          `json:"arrival,omitempty"`
+		Head         int64            `json:"ragged_head"`
+		Tail         int64            `json:"ragged_tail"`
+		Holes        int64            `json:"hole_bytes,omitempty"`
+		Cache        CacheUse         `json:"page_cache,omitzero"`
+		Retries      int              `json:"retries"`
+		Seconds      float64          `json:"seconds"`
+		GBps         float64          `json:"gb_per_second"`
+		Share        float64          `json:"share_of_ceiling,omitempty"`
+		Declined     []*Decline       `json:"declined"`
+	}{r.Dir, r.Route, r.Machine, r.Provider, r.Registration, r.Origin, r.Bytes, by, r.Host, r.Arrival, r.Head, r.Tail, r.Holes, r.Cache, r.Retries, r.Time.Seconds(), r.Rate() / 1e9, r.Share(), r.Declined.List()})
 }

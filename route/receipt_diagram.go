@@ -12,10 +12,10 @@ var hops = [numIDs][]string{
 	NVFS:   {"drive DMA"},
 	P2PDMA: {"drive DMA"},
 	NVMe:   {"drive DMA"},
+	RDMA:   {"NIC"},
 	Bar:    {"BAR1"},
 	Ring:   {"pinned ring"},
 	Mapped: {"page cache, pinned"},
-	RDMA:   {"NIC"},
 	Host:   {"host memory"},
 }
 

@@ -13,10 +13,10 @@ var ways = [numIDs]string{
 	NVFS:   "by DMA of the drive, past host memory",
 	P2PDMA: "by DMA of the drive, past host memory",
 	NVMe:   "by DMA of the drive, past host memory",
+	RDMA:   "by DMA of the network adapter, past host memory",
 	Bar:    "by the CPU straight into GPU memory",
 	Ring:   "through pinned host memory",
 	Mapped: "from pinned pages of the page cache",
-	RDMA:   "by DMA of the network adapter, past host memory",
 	Host:   "through host memory",
 }
 

@@ -52,6 +52,20 @@ func TestReceiptJSON(t *testing.T) {
 	}
 }
 
+// TestReceiptRegistration: an adapter's receipt has the way to GPU memory, and a sum keeps it.
+func TestReceiptRegistration(t *testing.T) {
+	r := Receipt{Provider: "soft", Registration: "dma-buf, built-in order"}
+	var sum Receipt
+	sum.Add(&r)
+	sum.Add(&Receipt{})
+	if got, want := sum.String(), ` provider=soft registration="dma-buf, built-in order"`; !strings.Contains(got, want) {
+		t.Errorf("no %s in %s", want, got)
+	}
+	if text, err := json.Marshal(sum); err != nil || !strings.Contains(string(text), `"registration":"dma-buf, built-in order"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 // TestReceiptIsAValue: transfers return one, and it prints and encodes as such.
 func TestReceiptIsAValue(t *testing.T) {
 	r := exampleReceipt()

@@ -29,7 +29,7 @@ type prover struct {
 	log    *slog.Logger
 	routes []Route // of the ladder, for their mappings
 	stacks *knownStacks
-	files  sync.Map // from *storage.File to *provedFile
+	files  sync.Map // from *storage.File or DirectSource to *provedFile
 	pool   sync.Pool
 	now    func() time.Time
 	wait   func(time.Duration)
@@ -127,7 +127,7 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 	if rec.Bytes == 0 {
 		return nil
 	}
-	found, level, err := s.compare(v, r, op, rec.Bytes, i)
+	found, level, err := s.compare(op, rec.Bytes, i)
 	if err != nil {
 		// The memory is gone, or the host cannot read the file: then the read is not known
 		// to be wrong, and an error of the GPU is found by others.
@@ -139,15 +139,15 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 	if found == nil {
 		rec.Arrival = level
 		if level == route.ArrivalProved {
-			v.file(op.file()).reads[t.ID].Store(true)
-			v.known(t.ID, op.Dir, op.file()).proofs.Add(1)
+			v.fileOf(op).reads[t.ID].Store(true)
+			v.known(t.ID, op.Dir, op).proofs.Add(1)
 		}
 		return nil
 	}
 	if err := checkAllocated(ops[i:i+1], 0); err != nil {
 		return err
 	}
-	if v.changes(op.file(), found, s.begin) {
+	if v.changes(v.fileOf(op), found, s.begin) {
 		d := decline(t.ID, "file", fmt.Sprintf("%s changed while it was read at offset %d", op.Src.Name(), found.off), "")
 		passOn(ops, d)
 		return &RejectedError{d, errChanging}
@@ -165,17 +165,16 @@ func passOn(ops []Op, d *route.Decline) {
 // changes waits until it is known whether a file changed while it was read. A change
 // that ended long before the read, and a file that has the same bytes before and
 // twice after it, leave only a lie.
-func (v *prover) changes(f *storage.File, found *mismatch, begin time.Time) bool {
-	if changedAfter(f, begin.Add(-clockStep)) {
+func (v *prover) changes(f *provedFile, found *mismatch, begin time.Time) bool {
+	if f.host.changedAfter(begin.Add(-clockStep)) {
 		return true
 	}
-	fd := v.file(f).back()
 	first, second := make([]byte, len(found.want)), make([]byte, len(found.want))
-	if readHost(f, fd, first, found.off) != nil {
+	if f.host.read(first, found.off) != nil {
 		return true
 	}
 	v.wait(clockStep)
-	if readHost(f, fd, second, found.off) != nil || changedAfter(f, begin.Add(-clockStep)) {
+	if f.host.read(second, found.off) != nil || f.host.changedAfter(begin.Add(-clockStep)) {
 		return true
 	}
 	return found.known && string(first) != string(found.want) || string(first) != string(second)

@@ -50,16 +50,13 @@ func (k *knownStacks) get(key stackKey) *knownStack {
 	return s.(*knownStack)
 }
 
-// A provedFile is what was proved about one open file.
+// A provedFile is what was proved about one open file or DirectSource.
 type provedFile struct {
 	stack string
 	known [len(route.ByRoute{})][2]*knownStack // by route and direction
 	// reads says by which routes a read was compared widely.
 	reads [len(route.ByRoute{})]atomic.Bool
-	// warm says that the last sample was in the page cache.
-	warm atomic.Bool
-	// back is a descriptor to read what was written; -1 if there is none.
-	back func() int
+	host  witness
 }
 
 // file returns what is known about an open file.
@@ -67,24 +64,20 @@ func (v *prover) file(f *storage.File) *provedFile {
 	if p, ok := v.files.Load(f); ok {
 		return p.(*provedFile)
 	}
-	p := &provedFile{stack: f.Facts.FS + " " + f.Facts.Dev}
+	stack := f.Facts.FS + " " + f.Facts.Dev
 	if s, err := blockstack.Look(v.os, f.Facts); err == nil {
-		p.stack = s.Key()
-	}
-	for id := range p.known {
-		for dir := range p.known[id] {
-			p.known[id][dir] = v.stacks.get(stackKey{route.ID(id), route.Dir(dir), p.stack})
-		}
+		stack = s.Key()
 	}
 	fd := -1
-	p.back = sync.OnceValue(func() int {
+	host := &fileWitness{f: f}
+	host.back = sync.OnceValue(func() int {
 		if f.Readable() {
 			return f.Direct()
 		}
 		fd = reopenToRead(f)
 		return fd
 	})
-	got, known := v.files.LoadOrStore(f, p)
+	got, known := v.files.LoadOrStore(f, v.newProved(stack, host))
 	if !known {
 		f.OnClose(func() {
 			v.files.Delete(f)
@@ -94,8 +87,43 @@ func (v *prover) file(f *storage.File) *provedFile {
 	return got.(*provedFile)
 }
 
-func (v *prover) known(id route.ID, dir route.Dir, f *storage.File) *knownStack {
-	return v.file(f).known[id][dir]
+// fileOf is what is known about the source of an op, looked up once; nil for a source that
+// has no direct route.
+func (v *prover) fileOf(op *Op) *provedFile {
+	if op.proof == nil {
+		if f := op.file(); f != nil {
+			op.proof = v.file(f)
+		} else if s, ok := op.Src.(DirectSource); ok {
+			op.proof = v.source(s)
+		}
+	}
+	return op.proof
+}
+
+// source returns what is known about a DirectSource.
+func (v *prover) source(s DirectSource) *provedFile {
+	if p, ok := v.files.Load(s); ok {
+		return p.(*provedFile)
+	}
+	got, known := v.files.LoadOrStore(s, v.newProved(s.Path(), sourceWitness{s}))
+	if !known {
+		s.OnClose(func() { v.files.Delete(s) })
+	}
+	return got.(*provedFile)
+}
+
+func (v *prover) newProved(stack string, host witness) *provedFile {
+	p := &provedFile{stack: stack, host: host}
+	for id := range p.known {
+		for dir := range p.known[id] {
+			p.known[id][dir] = v.stacks.get(stackKey{route.ID(id), route.Dir(dir), stack})
+		}
+	}
+	return p
+}
+
+func (v *prover) known(id route.ID, dir route.Dir, op *Op) *knownStack {
+	return v.fileOf(op).known[id][dir]
 }
 
 // trialTransfers is how many transfers of a stack, in each direction of a route, are
@@ -106,13 +134,13 @@ const trialTransfers = 64
 // onTrial reports whether an op is compared widely. started are those of its batch
 // that already are.
 func (v *prover) onTrial(id route.ID, op *Op, started int) bool {
-	return int(v.known(id, op.Dir, op.file()).proofs.Load())+started < v.trial
+	return int(v.known(id, op.Dir, op).proofs.Load())+started < v.trial
 }
 
 // learned says why an op must not take a direct route: its stack has lied, or this op
 // was passed on.
 func (v *prover) learned(id route.ID, op *Op) *route.Decline {
-	if v == nil || op.file() == nil {
+	if v == nil {
 		return nil
 	}
 	for _, d := range op.passed {
@@ -120,20 +148,34 @@ func (v *prover) learned(id route.ID, op *Op) *route.Decline {
 			return d
 		}
 	}
-	return v.known(id, op.Dir, op.file()).lie.Load()
+	if p := v.fileOf(op); p != nil {
+		return p.known[id][op.Dir].lie.Load()
+	}
+	return nil
 }
 
 // condemn remembers a lie, and logs the first one of a stack. A stack that lies about
 // reads is not trusted with writes.
 func (v *prover) condemn(id route.ID, op *Op, evidence string) *route.Decline {
-	d := decline(id, "arrival", evidence, "use another drive, driver or file system; culvert check draws the block stack")
-	first := v.known(id, op.Dir, op.file()).lie.CompareAndSwap(nil, d)
+	d := decline(id, "arrival", evidence, lieFix(id))
+	first := v.known(id, op.Dir, op).lie.CompareAndSwap(nil, d)
 	if op.Dir == route.Read {
-		v.known(id, route.Write, op.file()).lie.CompareAndSwap(nil, d)
+		v.known(id, route.Write, op).lie.CompareAndSwap(nil, d)
 	}
 	if first && v.log != nil {
 		v.log.Error("a direct route reported bytes that did not arrive; it is not used on this block stack any more",
-			"route", id.String(), "direction", op.Dir.String(), "file", op.Src.Name(), "stack", v.file(op.file()).stack, "evidence", evidence)
+			"route", id.String(), "direction", op.Dir.String(), "file", op.Src.Name(), "stack", v.fileOf(op).stack, "evidence", evidence)
 	}
-	return v.known(id, op.Dir, op.file()).lie.Load()
+	return v.known(id, op.Dir, op).lie.Load()
+}
+
+// lieFix is what to do about a device that lies.
+func lieFix(id route.ID) string {
+	switch id {
+	case route.NVMe:
+		return "use another drive, slot or transport; culvert nvme list has drives"
+	case route.RDMA:
+		return "use another adapter or provider; culvert check lists NICs"
+	}
+	return "use another drive, driver or file system; culvert check draws the block stack"
 }

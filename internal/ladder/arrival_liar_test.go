@@ -61,7 +61,7 @@ func (l *liar) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	for i := range ops {
 		op := ops[i]
 		if op.Dir == route.Write {
-			l.files[op.file()]++
+			l.files[op.file()]++ // nil for a source without one
 			l.write(op, now)
 		} else if err := l.read(ctx, op, now); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (l *liar) write(op Op, how lie) {
 	if how == dropped || w.load(b, 0) != nil {
 		return
 	}
-	put := func() { _, _ = pwriteAll(op.file().Buffered(), b, op.Off) }
+	put := func() { _, _ = op.Src.WriteAt(b, op.Off) }
 	switch how {
 	case delayed:
 		l.late = put
@@ -124,7 +124,8 @@ type liarLab struct {
 	liar *liar
 	v    *prover
 	plan *Plan
-	file *storage.File
+	file *storage.File // nil for sources without one
+	src  [2]Source     // by direction
 	mem  gpu.Span
 	id   route.ID
 }
@@ -169,10 +170,19 @@ func (l library) Traits(Source) (Traits, *route.Decline) {
 
 func newLiarLab(t *testing.T, device gpu.Device, r Route, mem gpu.Span, id route.ID) *liarLab {
 	t.Helper()
-	l := &liarLab{t: t, file: directFile(t, noisy(liarFile, 3)), mem: mem, id: id}
-	if err := unix.Fsync(l.file.FD()); err != nil {
+	f := directFile(t, noisy(liarFile, 3))
+	if err := unix.Fsync(f.FD()); err != nil {
 		t.Fatal(err)
 	}
+	l := newLiarLabOf(t, device, r, mem, id, [2]Source{FileSource(f), FileSource(f)})
+	l.file = f
+	return l
+}
+
+// newLiarLabOf is a lab of a source to read and one to write, of liarFile bytes.
+func newLiarLabOf(t *testing.T, device gpu.Device, r Route, mem gpu.Span, id route.ID, src [2]Source) *liarLab {
+	t.Helper()
+	l := &liarLab{t: t, src: src, mem: mem, id: id}
 	l.liar = &liar{Route: r, files: map[*storage.File]int{}}
 	// The next route writes and reads the same memory.
 	below := &viewRoute{l: l}
@@ -183,7 +193,7 @@ func newLiarLab(t *testing.T, device gpu.Device, r Route, mem gpu.Span, id route
 	l.v.now = func() time.Time { return time.Now().Add(time.Hour) } // the file is old
 	l.v.pool.New = func() any { return newSamples([32]byte{7}) }
 	l.liar.v = l.v
-	tr, d := r.Traits(FileSource(l.file))
+	tr, d := r.Traits(src[route.Read])
 	if d != nil {
 		t.Fatal(d)
 	}
@@ -207,11 +217,11 @@ func (h *viewRoute) Run(_ context.Context, ops []Op, res []route.Receipt) (err e
 	for i := range ops {
 		w, b := h.l.v.view(h.l.liar, &ops[i], true), make([]byte, ops[i].Mem.Len)
 		if ops[i].Dir == route.Read {
-			if _, err = preadFull(ops[i].file(), b, ops[i].Off); err == nil {
+			if _, err = ops[i].Src.ReadAt(b, ops[i].Off); err == nil {
 				err = w.store(0, b)
 			}
 		} else if err = w.load(b, 0); err == nil {
-			_, err = pwriteFull(ops[i].file(), b, ops[i].Off)
+			_, err = ops[i].Src.WriteAt(b, ops[i].Off)
 		}
 		res[i].Bytes = int64(len(b))
 	}
@@ -220,24 +230,26 @@ func (h *viewRoute) Run(_ context.Context, ops []Op, res []route.Receipt) (err e
 
 // forget makes the prover trust the stack, but for what was proved, or all.
 func (l *liarLab) forget(all bool) {
-	p := l.v.file(l.file)
-	for id := range p.known {
-		for dir := range p.known[id] {
-			p.known[id][dir].lie.Store(nil)
-			p.known[id][dir].strikes.Store(0)
-			p.known[id][dir].proofs.Store(0)
-			if all {
-				p.known[id][dir].proved.Store(false)
+	for _, src := range l.src {
+		p := l.v.fileOf(&Op{Src: src})
+		for id := range p.known {
+			for dir := range p.known[id] {
+				p.known[id][dir].lie.Store(nil)
+				p.known[id][dir].strikes.Store(0)
+				p.known[id][dir].proofs.Store(0)
+				if all {
+					p.known[id][dir].proved.Store(false)
+				}
 			}
-		}
-		if all {
-			p.reads[id].Store(false)
+			if all {
+				p.reads[id].Store(false)
+			}
 		}
 	}
 }
 
 func (l *liarLab) run(dir route.Dir, off, at, n uint64) (route.Receipt, error) {
-	ops := []Op{{Dir: dir, Src: FileSource(l.file), Off: int64(off), Mem: l.mem.Slice(at, n), Kind: gpu.KindDevice, Buf: always{}}}
+	ops := []Op{{Dir: dir, Src: l.src[dir], Off: int64(off), Mem: l.mem.Slice(at, n), Kind: gpu.KindDevice, Buf: always{}}}
 	res := make([]route.Receipt, 1)
 	err := l.plan.Run(context.Background(), ops, res)
 	return res[0], err
@@ -263,10 +275,13 @@ func (l *liarLab) setGPU(at uint64, b []byte) {
 	}
 }
 
-func (l *liarLab) fileBytes(off, n uint64) []byte {
+func (l *liarLab) fileBytes(off, n uint64) []byte { return l.bytesOf(route.Read, off, n) }
+
+// bytesOf are those of the source of a direction, as the host sees them.
+func (l *liarLab) bytesOf(dir route.Dir, off, n uint64) []byte {
 	l.t.Helper()
 	b := make([]byte, n)
-	if k, err := unix.Pread(l.file.Buffered(), b, int64(off)); k != int(n) || err != nil {
+	if k, err := l.src[dir].ReadAt(b, int64(off)); k != int(n) || err != nil {
 		l.t.Fatal(k, err)
 	}
 	return b
@@ -277,10 +292,12 @@ func (l *liarLab) fileBytes(off, n uint64) []byte {
 func TestLiars(t *testing.T) {
 	for what, trial := range map[string]int{"on trial": trialTransfers, "trusted": 0} {
 		t.Run(what, func(t *testing.T) {
-			liarLabs(t, func(t *testing.T, l *liarLab) {
+			test := func(t *testing.T, l *liarLab) {
 				l.v.trial = trial
 				besideLiar(t, l)
-			})
+			}
+			liarLabs(t, test)
+			sourceLabs(t, test)
 		})
 	}
 }
@@ -313,7 +330,7 @@ func besideLiar(t *testing.T, l *liarLab) {
 			if err != nil || r.Bytes != int64(n) {
 				t.Fatalf("%v %d: %v, %v", dir, i, &r, err)
 			}
-			if got, want := l.gpuBytes(at, n), l.fileBytes(off, n); string(got) != string(want) {
+			if got, want := l.gpuBytes(at, n), l.bytesOf(dir, off, n); string(got) != string(want) {
 				t.Fatalf("%v %d, %s: acknowledged %d bytes at %d that are wrong: %v", dir, i, lieNames[l.liar.next], n, off, &r)
 			}
 			if d := r.Declined[l.id]; lied != (d != nil) || lied && d.Test != "arrival" || lied != (r.Route == route.Host) {
@@ -324,6 +341,7 @@ func besideLiar(t *testing.T, l *liarLab) {
 				l.forget(false)
 			}
 		}
+		t.Logf("%v: %d transfers, %d lies, none acknowledged", dir, *liarTransfers, told)
 		if told == 0 || first == 0 {
 			t.Errorf("%v: %d lies, %d first transfers: the test is too honest", dir, told, first)
 		}
@@ -332,7 +350,7 @@ func besideLiar(t *testing.T, l *liarLab) {
 
 // What a receipt says of a transfer that was compared.
 func TestArrivalInReceipts(t *testing.T) {
-	liarLabs(t, func(t *testing.T, l *liarLab) {
+	test := func(t *testing.T, l *liarLab) {
 		for i, want := range []route.Arrival{route.ArrivalProved, route.ArrivalSampled, route.ArrivalSampled} {
 			if r, err := l.run(route.Read, uint64(i)<<16, 0, 64<<10); err != nil || r.Route != l.id || r.Arrival != want {
 				t.Errorf("read %d: %v, %v, want %v", i, &r, err, want)
@@ -341,5 +359,7 @@ func TestArrivalInReceipts(t *testing.T) {
 		if r, err := l.run(route.Write, 0, 0, 64<<10); err != nil || r.Route != l.id || r.Arrival != route.ArrivalSampled {
 			t.Errorf("write: %v, %v", &r, err)
 		}
-	})
+	}
+	liarLabs(t, test)
+	sourceLabs(t, test)
 }

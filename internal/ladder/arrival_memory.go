@@ -1,6 +1,7 @@
 package ladder
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"strconv"
@@ -54,49 +55,47 @@ func (w *view) load(b []byte, off uint64) (err error) {
 	return nil
 }
 
-// storeSentinels puts the sentinels of places into the op's memory.
-func (w *view) storeSentinels(places []place) error {
-	return w.each(places, func(p *place, mapped []byte) { wc.Store(mapped, p.sentinel[:]) },
-		func(p *place, a gpu.Addr) error { return w.copies.in(w.op, a, p.sentinel[:]) })
-}
-
-// loadPlaces reads what the op's memory has at places.
-func (w *view) loadPlaces(places []place) error {
-	load := wc.Load
-	return w.each(places, func(p *place, mapped []byte) {
-		load(p.got[:], mapped)
-		load = wc.LoadNext
-	},
-		func(p *place, a gpu.Addr) error { return w.copies.out(w.op, p.got[:], a) })
-}
-
-// each accesses the op's memory at each place, by the CPU or by a copy. One guard is
-// for all of them: it costs more than an access.
-func (w *view) each(places []place, byCPU func(*place, []byte), byCopy func(*place, gpu.Addr) error) (err error) {
-	if w.mapped == nil {
-		for k := range places {
-			if err := byCopy(&places[k], w.op.Mem.Addr()+gpu.Addr(places[k].off-w.op.Off)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	defer wc.Guard(wc.Arm(), &err)
+// putSentinel puts a word into the op's memory at each of places.
+func (w *view) putSentinel(word uint64, places []place) (err error) {
+	defer wc.Guard(wc.Arm(), &err) // one for all of them: it costs more than a store
 	for k := range places {
-		byCPU(&places[k], w.mapped[places[k].off-w.op.Off:])
+		at := uint64(places[k].off - w.op.Off)
+		if w.mapped != nil {
+			binary.LittleEndian.PutUint64(w.mapped[at:], word)
+			continue
+		}
+		b := binary.LittleEndian.AppendUint64(make([]byte, 0, 8), word)
+		if err := w.copies.in(w.op, w.op.Mem.Addr()+gpu.Addr(at), b); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// readSample is readCached for small ranges of a file that is mostly in the page cache, or
-// mostly not: where the last one was, it does not ask first.
-func (p *provedFile) readSample(f *storage.File, b []byte, off int64) bool {
-	if p.warm.Load() && f.Readable() && preadCached(f.Buffered(), b, off) == len(b) {
-		return true
+// beginLoads is before loadNext and word: what is loaded is no older than this.
+func (w *view) beginLoads() {
+	if w.mapped != nil {
+		wc.LoadBarrier()
 	}
-	ok := readCached(f, b, off)
-	p.warm.Store(ok)
-	return ok
+}
+
+// loadNext is load for many small ranges, inside one guard of the caller.
+func (w *view) loadNext(b []byte, off uint64) error {
+	if w.mapped == nil {
+		return w.copies.out(w.op, b, w.op.Mem.Addr()+gpu.Addr(off))
+	}
+	wc.LoadNext(b, w.mapped[off:])
+	return nil
+}
+
+// word is loadNext for 8 bytes.
+func (w *view) word(off uint64) (uint64, error) {
+	if w.mapped != nil {
+		return wc.LoadWord(w.mapped[off:]), nil
+	}
+	b := make([]byte, 8)
+	err := w.copies.out(w.op, b, w.op.Mem.Addr()+gpu.Addr(off))
+	return binary.LittleEndian.Uint64(b), err
 }
 
 // readCached reads a range of a file if it is in the page cache.

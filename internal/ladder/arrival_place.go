@@ -1,10 +1,8 @@
 package ladder
 
 import (
-	"encoding/binary"
+	"math/bits"
 	"slices"
-
-	"github.com/culvert-io/culvert/internal/storage"
 )
 
 const (
@@ -21,57 +19,42 @@ const (
 	maxSentinels = 64
 )
 
-// A place is a few bytes of a read, filled with a sentinel before it.
+// A place is where a transfer is looked at. It is small: after a long read the caches
+// have none of it.
 type place struct {
-	off      int64 // in the file
-	op       int
-	sentinel [placeSize]byte
-	got      [placeSize]byte // what GPU memory has there
-	want     [placeSize]byte // what the host reads there
-	known    bool            // want is known
-	wanted   bool            // want is being read
-	beside   bool            // the host reads it together with the place before it in the list
+	off    int64 // in the file
+	op     int32
+	known  bool // the host has read placeSize bytes here: samples.wants, at the same index
+	wanted bool // it is reading them
+	beside bool // it reads them together with those of the place before it in the list
 }
 
 // choosePlaces chooses a place in each step of a read, and for some of them one in a
 // neighbouring block; these the host reads too.
-func (s *samples) choosePlaces(p *provedFile, f *storage.File, i int, from, to int64) {
+func (s *samples) choosePlaces(host witness, i int, from, to int64) {
 	n := min(max((to-from)/sentinelStep, 1), maxSentinels)
 	every := max(n*compareStep/max(to-from, compareStep), 1)
-	turn := int64(s.rand.Uint64() % uint64(every))
+	turn := s.below(every)
 	for k := range n {
 		at := from + s.inPart(to-from, k, n)
-		s.sentinelAt(i, at, false)
+		s.placeAt(i, at, false)
 		if k%every != turn {
 			continue
 		}
 		first := len(s.places) - 1
 		if at, ok := besideBlock(at, from, to); ok {
-			s.sentinelAt(i, at, true)
+			s.placeAt(i, at, true)
 		}
-		s.readTogether(first, func(b []byte, off int64) bool { return p.readSample(f, b, off) })
+		s.readTogether(first, host.sample)
 		s.places[first].wanted = !s.places[first].known
 	}
 }
 
-// sentinelAt adds a place with a sentinel that nothing can guess.
-func (s *samples) sentinelAt(op int, off int64, beside bool) {
-	p := s.placeAt(off, beside)
-	p.op = op
-	word := s.rand.Uint64()
-	for w := 0; w < placeSize; w += 8 {
-		binary.LittleEndian.PutUint64(p.sentinel[w:], word)
-	}
-}
-
-// placeAt adds a place. Its bytes are those of an earlier one: to clear them would cost
-// as much as to fill them.
-func (s *samples) placeAt(off int64, beside bool) *place {
+// placeAt adds a place of an op. wants has room for it, and still bytes of an earlier one.
+func (s *samples) placeAt(op int, off int64, beside bool) {
+	s.places = append(s.places, place{off: off, op: int32(op), beside: beside})
 	n := len(s.places)
-	s.places = slices.Grow(s.places, 1)[:n+1]
-	p := &s.places[n]
-	p.off, p.op, p.known, p.wanted, p.beside = off, 0, false, false, beside
-	return p
+	s.wants = slices.Grow(s.wants[:n-1], 1)[:n]
 }
 
 // inPart chooses a place in part k of n bytes.
@@ -97,7 +80,10 @@ func besideBlock(at, from, to int64) (int64, bool) {
 }
 
 // below is a random number below n, or 0.
-func (s *samples) below(n int64) int64 { return int64(s.rand.Uint64() % uint64(max(n, 1))) }
+func (s *samples) below(n int64) int64 {
+	hi, _ := bits.Mul64(s.rand.Uint64(), uint64(max(n, 1))) // a division would take longer
+	return int64(hi)
+}
 
 // readTogether has the host read place k and the one beside it, in one call.
 func (s *samples) readTogether(k int, read func(b []byte, off int64) bool) {
@@ -110,7 +96,7 @@ func (s *samples) readTogether(k int, read func(b []byte, off int64) bool) {
 		for ; k <= last; k++ {
 			p := &s.places[k]
 			p.known = true
-			copy(p.want[:], b[p.off-from:])
+			copy(s.wants[k][:], b[p.off-from:])
 		}
 	}
 }
@@ -149,9 +135,9 @@ func (s *samples) readWanted() {
 		if !s.places[k].wanted {
 			continue
 		}
-		f := s.ops[s.places[k].op].file()
+		host := s.ops[s.places[k].op].proof.host
 		s.readTogether(k, func(b []byte, off int64) bool {
-			return f.Direct() >= 0 && readDrive(f, f.Direct(), b, off, s.block) == nil
+			return host.readBack(b, off, s.block) == nil
 		})
 	}
 }

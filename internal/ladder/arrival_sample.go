@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,11 @@ import (
 // samples are the places of a batch of reads.
 type samples struct {
 	begin    time.Time
+	sentinel uint64 // what is put into memory before the reads; nothing can guess it
 	places   []place
+	wants    [][placeSize]byte // what the host reads at those of the places that are known
+	got      [placeSize]byte   // what GPU memory has at one of them
+	mems     []view            // of the ops
 	wide     []wideProof
 	spans    []interval
 	contends bool // with another read in flight: memory may have its sentinels
@@ -57,11 +62,12 @@ func (m *mismatch) String() string {
 // begin puts sentinels where a batch of reads will put its bytes.
 func (v *prover) begin(r Route, t *Traits, ops []Op) *samples {
 	s := v.pool.Get().(*samples)
-	s.begin, s.places, s.wide, s.spans = v.now(), s.places[:0], s.wide[:0], s.spans[:0]
+	s.begin, s.places, s.wide, s.spans, s.mems = v.now(), s.places[:0], s.wide[:0], s.spans[:0], s.mems[:0]
 	v.launch(s, ops)
 	if s.contends {
 		return s
 	}
+	s.sentinel = s.rand.Uint64()
 	for i := range ops {
 		v.prepare(r, t, s, &ops[i], i)
 	}
@@ -76,6 +82,7 @@ func (v *prover) end(s *samples) {
 	v.flying = slices.DeleteFunc(v.flying, func(o *samples) bool { return o == s })
 	v.mu.Unlock()
 	clear(s.wide)
+	clear(s.mems)
 	v.pool.Put(s)
 }
 
@@ -128,11 +135,12 @@ func directRange(op *Op, block, size int64) (from, to int64) {
 
 // prepare chooses the places of one read and puts sentinels there.
 func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
-	f := op.file()
-	if f == nil || !op.Kind.OnDevice() {
+	s.mems = append(s.mems, view{})
+	known := v.fileOf(op)
+	if known == nil || !op.Kind.OnDevice() {
 		return
 	}
-	size, err := f.Size()
+	size, err := known.host.size()
 	if err != nil {
 		return
 	}
@@ -141,54 +149,60 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	if to-from < placeSize {
 		return
 	}
-	known := v.file(f)
 	if !known.reads[t.ID].Load() || v.onTrial(t.ID, op, len(s.wide)) {
 		s.wide = append(s.wide, v.prepareWide(r, s, op, i, from, to))
 		return
 	}
 	first := len(s.places)
-	s.choosePlaces(known, f, i, from, to)
-	mem := v.view(r, op, false)
-	if mem.storeSentinels(s.places[first:]) != nil {
+	s.choosePlaces(known.host, i, from, to)
+	s.mems[i] = v.view(r, op, false)
+	if s.mems[i].putSentinel(s.sentinel, s.places[first:]) != nil {
 		s.places = s.places[:first] // no sentinels, no sample
 	}
 }
 
 // compare compares the places of op i in its first n bytes.
-func (s *samples) compare(v *prover, r Route, op *Op, n int64, i int) (*mismatch, route.Arrival, error) {
+func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.Arrival, err error) {
 	for k := range s.wide {
 		if w := &s.wide[k]; w.op == i {
 			return w.compare(op, n)
 		}
 	}
-	level := route.ArrivalReported
-	mem := v.view(r, op, false)
-	places := s.of(i)
-	if err := mem.loadPlaces(places); err != nil {
-		return nil, level, err
+	found, level = nil, route.ArrivalReported
+	if s.contends {
+		return nil, level, nil
 	}
-	for k := range places {
-		p := &places[k]
-		switch {
-		case p.off+placeSize > op.Off+n: // the file has ended before it
-		case p.known && p.got != p.want, !p.known && p.got == p.sentinel:
-			return &mismatch{p.off, bytes.Clone(p.got[:]), bytes.Clone(p.want[:]), p.known}, level, nil
-		case p.known:
+	mem := &s.mems[i]
+	defer wc.Guard(wc.Arm(), &err) // one for all places: it costs more than a load
+	mem.beginLoads()
+	for k := range s.places {
+		p := &s.places[k]
+		if int(p.op) != i || p.off+placeSize > op.Off+n { // or the file has ended before it
+			continue
+		}
+		if found, err = s.compareAt(mem, k); found != nil || err != nil {
+			return found, route.ArrivalReported, err
+		}
+		if p.known {
 			level = route.ArrivalSampled
 		}
 	}
 	return nil, level, nil
 }
 
-// of are the places of op i.
-func (s *samples) of(i int) []place {
-	a := 0
-	for a < len(s.places) && s.places[a].op != i {
-		a++
+// compareAt looks at GPU memory at place k. Where the host has read too, it must have the
+// same bytes, elsewhere no sentinel any more.
+func (s *samples) compareAt(mem *view, k int) (*mismatch, error) {
+	p := &s.places[k]
+	at := uint64(p.off - mem.op.Off)
+	if !p.known {
+		if word, err := mem.word(at); word != s.sentinel || err != nil {
+			return nil, err
+		}
+		return &mismatch{off: p.off, got: binary.LittleEndian.AppendUint64(nil, s.sentinel)}, nil
 	}
-	b := a
-	for b < len(s.places) && s.places[b].op == i {
-		b++
+	if err := mem.loadNext(s.got[:], at); err != nil || s.got == s.wants[k] {
+		return nil, err
 	}
-	return s.places[a:b]
+	return firstDifference(bytes.Clone(s.got[:]), bytes.Clone(s.wants[k][:]), p.off), nil
 }

@@ -3,6 +3,7 @@ package ladder
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"testing"
@@ -69,6 +70,56 @@ func TestArrivalOnHiddenStacks(t *testing.T) {
 				t.Errorf("write: %v, %v", err, &r)
 			}
 		})
+	}
+}
+
+// Arrays of two drives of which one has a driver without hooks, and which look like any
+// other. Of RAID 0 the first chunk is on the drive with hooks, so that a proof of 64 KiB
+// passes and a longer write does not; of RAID 1 the drive with hooks has the right bytes,
+// and the other one takes the shadow buffer's. Nothing of it stays in the file, also if
+// the proof was made in the file itself, and the stack is remembered.
+func TestHalfHookedArrays(t *testing.T) {
+	const size = 512 << 10
+	data, other := noisy(size, 1), noisy(size, 2)
+	for _, c := range []struct {
+		stack    string
+		inStream bool // the proof is in place
+		found    bool // by the first write
+	}{
+		{"raid0-half", false, true},
+		{"raid0-half", true, true},
+		{"raid1-half", false, true},
+		{"raid1-half", true, false}, // it cannot be read back by the route
+	} {
+		for _, required := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/stream=%v/required=%v", c.stack, c.inStream, required), func(t *testing.T) {
+				s := newStacked(t, c.stack, data)
+				plan := s.plan
+				if required {
+					var err error
+					plan, err = s.plan.Only(route.NVFS)
+					s.check(err)
+				}
+				s.check(s.gpu.CopyIn(s.mem.Base, other))
+				ops := []Op{{Dir: route.Write, Src: FileSource(s.file), Mem: s.mem, Kind: gpu.KindDevice, Buf: always{}, InStream: c.inStream}}
+				res := make([]route.Receipt, 1)
+				err := plan.Run(t.Context(), ops, res)
+				want := other
+				if required && c.found {
+					want = data
+				}
+				if (err == nil) != bytes.Equal(want, other) || (res[0].By[route.NVFS] > 0) == c.found {
+					t.Errorf("write: %v, %v", err, &res[0])
+				}
+				if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, want) {
+					t.Errorf("the file has other bytes, %v", err)
+				}
+				v := s.plan.prover
+				if lie := v.file(s.file).known[route.NVFS][route.Write].lie.Load(); (lie != nil) != c.found {
+					t.Errorf("what is known about writes of the stack: %v", lie)
+				}
+			})
+		}
 	}
 }
 
@@ -183,7 +234,7 @@ func TestDriveThatLiesAboutAPart(t *testing.T) {
 			s, l := lyingDrive(t, c.liar, 1<<20, 256<<10)
 			s.mem = s.mem.Slice(c.at, n)
 			l.prover.trial = 0
-			l.prover.known(route.NVFS, route.Write, s.file).proved.Store(true)
+			l.prover.file(s.file).known[route.NVFS][route.Write].proved.Store(true)
 			missed := 0
 			for i := range trials {
 				want := noisy(n, byte(i))

@@ -34,9 +34,8 @@ type widePart struct {
 // prepareWide fills the memory that will be compared, so that bytes of an earlier read
 // are not taken for those of this one.
 func (v *prover) prepareWide(r Route, s *samples, op *Op, i int, from, to int64) wideProof {
-	f := op.file()
 	w := wideProof{op: i, mem: v.view(r, op, true), parts: wideParts(s, from, to)}
-	w.host = func(b []byte, off int64) error { return readHost(f, v.file(f).back(), b, off) }
+	w.host = v.fileOf(op).host.read
 	for k := range w.parts {
 		p := &w.parts[k]
 		old := make([]byte, p.n)

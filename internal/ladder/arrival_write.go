@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/internal/wc"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -41,15 +40,20 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 	err := v.prepareWrites(ctx, r, t, ops, before)
 	if err == nil {
 		err = r.Run(ctx, ops, res)
+		if errors.Is(err, nvfs.ErrNotDirect) {
+			// The proof has written to a drive that moves bytes, and this write to one that does
+			// not. The next would damage the file again, until another route repeats it.
+			v.condemn(t.ID, &ops[0], err.Error())
+		}
 	}
 	for i := range ops {
-		if err == nil && ops[i].file() != nil {
+		if err == nil && v.fileOf(&ops[i]) != nil {
 			err = v.confirm(r, t, ops, res, i)
 		}
 	}
 	if isRejected(err) {
 		for i, s := range before {
-			err = errors.Join(err, s.restore(ops[i].file()))
+			err = errors.Join(err, v.restore(&ops[i], s))
 		}
 	}
 	return err
@@ -61,11 +65,11 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 func (v *prover) prepareWrites(ctx context.Context, r Route, t *Traits, ops []Op, before []*saved) (err error) {
 	for i := range ops {
 		o := &ops[i]
-		if o.file() == nil {
+		if v.fileOf(o) == nil {
 			continue
 		}
 		if before != nil { // otherwise the next route writes the range again
-			if before[i], err = v.save(o.file(), o.Off, o.end()); err != nil {
+			if before[i], err = v.save(o); err != nil {
 				return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
 			}
 		}
@@ -89,7 +93,7 @@ func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i in
 	case found == nil:
 		res[i].Arrival = level
 		if level == route.ArrivalProved {
-			v.known(t.ID, route.Write, o.file()).proofs.Add(1)
+			v.known(t.ID, route.Write, o).proofs.Add(1)
 		}
 		return nil
 	}
@@ -101,7 +105,7 @@ func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i in
 
 // denyWrite is the error of a write that reads back otherwise.
 func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
-	k := v.known(t.ID, route.Write, o.file())
+	k := v.known(t.ID, route.Write, o)
 	k.proofs.Store(0) // on trial again
 	if k.strikes.Add(1) >= writeStrikes {
 		return &RejectedError{v.condemn(t.ID, o, found.String()+" after a write"), errNotArrived}
@@ -114,7 +118,7 @@ func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
 // readBack compares places of a write with what the drive has, or, while its stack is on
 // trial, all of it.
 func (v *prover) readBack(r Route, t *Traits, op *Op, n int64) (*mismatch, route.Arrival, error) {
-	if v.file(op.file()).back() < 0 || n < placeSize {
+	if !v.fileOf(op).host.readable() || n < placeSize {
 		return nil, route.ArrivalReported, nil
 	}
 	s := v.pool.Get().(*samples)
@@ -135,32 +139,30 @@ func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks)
 func (s *samples) chooseReadBacks(off, n int64) {
 	for k, parts := int64(0), readBacks(n); k < parts; k++ {
 		at := off + s.inPart(n, k, parts)
-		s.placeAt(at, false)
+		s.placeAt(0, at, false)
 		if at, ok := besideBlock(at, off, off+n); ok {
-			s.placeAt(at, true)
+			s.placeAt(0, at, true)
 		}
 	}
 }
 
 // comparePlaces compares GPU memory with the drive at the places of a write.
-func (v *prover) comparePlaces(r Route, op *Op, s *samples) (*mismatch, error) {
-	f, mem := op.file(), v.view(r, op, false)
-	if err := mem.loadPlaces(s.places); err != nil {
-		return nil, err
-	}
-	var err error
+func (v *prover) comparePlaces(r Route, op *Op, s *samples) (found *mismatch, err error) {
+	host, mem := v.fileOf(op).host, v.view(r, op, false)
+	defer wc.Guard(wc.Arm(), &err)
+	mem.beginLoads()
 	for k := range s.places {
 		if !s.places[k].beside {
 			s.readTogether(k, func(b []byte, off int64) bool {
-				err = readDrive(f, v.file(f).back(), b, off, s.block)
+				err = host.readBack(b, off, s.block)
 				return err == nil
 			})
 		}
 		if err != nil {
 			return nil, err
 		}
-		if p := &s.places[k]; p.got != p.want {
-			return firstDifference(bytes.Clone(p.got[:]), bytes.Clone(p.want[:]), p.off), nil
+		if found, err = s.compareAt(&mem, k); found != nil || err != nil {
+			return found, err
 		}
 	}
 	return nil, nil
@@ -175,7 +177,7 @@ func (v *prover) readBackWidely(r Route, op *Op, s *samples, n int64) (*mismatch
 			if err := mem.load(written, uint64(p.off-op.Off)); err != nil {
 				return nil, err
 			}
-			return v.equalBack(op.file(), written, p.off)
+			return v.equalBack(op, written, p.off)
 		})
 		if found != nil || err != nil {
 			return found, route.ArrivalReported, err
@@ -203,41 +205,35 @@ type saved struct {
 }
 
 // save reads what a write will overwrite, for a write that no other route may repeat.
-func (v *prover) save(f *storage.File, off, end int64) (*saved, error) {
-	size, err := f.Size()
+func (v *prover) save(op *Op) (*saved, error) {
+	host := v.fileOf(op).host
+	size, err := host.size()
 	if err != nil {
 		return nil, err
 	}
-	s := &saved{off: off, size: size, end: end}
-	if n := min(end, size) - off; n > 0 && v.file(f).back() >= 0 {
+	s := &saved{off: op.Off, size: size, end: op.end()}
+	if n := min(s.end, size) - s.off; n > 0 && host.readable() {
 		s.data = make([]byte, n)
-		err = readHost(f, v.file(f).back(), s.data, off)
+		err = host.read(s.data, s.off)
 	}
 	return s, err
 }
 
 // restore undoes a write.
-func (s *saved) restore(f *storage.File) error {
+func (v *prover) restore(op *Op, s *saved) error {
 	if s == nil {
 		return nil
 	}
-	var err error
-	if len(s.data) > 0 {
-		_, err = pwriteFull(f, s.data, s.off)
-	}
-	if size, serr := f.Size(); serr == nil && !f.Facts.Block && size == s.end && s.size < size {
-		err = errors.Join(err, unix.Ftruncate(f.FD(), s.size))
-	}
-	if err != nil {
-		return fmt.Errorf("restore %d bytes at offset %d of %s: %w", len(s.data), s.off, f.Name, err)
+	if err := v.fileOf(op).host.undo(s); err != nil {
+		return fmt.Errorf("restore %d bytes at offset %d of %s: %w", len(s.data), s.off, op.Src.Name(), err)
 	}
 	return nil
 }
 
-// equalBack reports whether a range of a file holds data.
-func (v *prover) equalBack(f *storage.File, data []byte, off int64) (*mismatch, error) {
+// equalBack reports whether a range of the source of an op holds data.
+func (v *prover) equalBack(op *Op, data []byte, off int64) (*mismatch, error) {
 	got := make([]byte, len(data))
-	if err := readDrive(f, v.file(f).back(), got, off, nil); err != nil {
+	if err := v.fileOf(op).host.readBack(got, off, nil); err != nil {
 		return nil, err
 	}
 	if bytes.Equal(got, data) {

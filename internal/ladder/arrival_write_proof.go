@@ -15,15 +15,20 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// writeProofSize is what a write of a stack is proved with: a page of the GPU.
-const writeProofSize = 64 << 10
+const (
+	// writeProofSize is what a write of a stack is proved with: a page of the GPU.
+	writeProofSize = 64 << 10
+	// legRounds is how often it is read back: the first READ of each shadow buffer of
+	// nvidia-fs is alone.
+	legRounds = 2
+)
 
 // proveWrites proves, once for a block stack, that writes of a route take their bytes
 // from the GPU. A read that moved is no proof: RAID 5 computes parity in host memory.
 // The proof writes to a file of its own beside the op's, which has no name; where
 // there can be none (a block device), to the op's own range, and restores it.
 func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) error {
-	k := v.known(t.ID, route.Write, op.file())
+	k := v.known(t.ID, route.Write, op)
 	if k.proved.Load() {
 		return nil
 	}
@@ -61,33 +66,44 @@ func (v *prover) tryBeside(ctx context.Context, r Route, op *Op, f *storage.File
 	if _, d := r.Traits(FileSource(f)); d != nil {
 		return nil, &RejectedError{d, unix.EOPNOTSUPP}
 	}
-	a, err := v.dev.Alloc(gpu.KindDevice, writeProofSize, 0)
+	span, release, err := v.proofMemory(r, op, writeProofSize)
 	if err != nil {
 		return nil, err
 	}
-	defer v.dev.Free(a)
-	span := gpu.Span{Dev: op.Mem.Dev, Base: a, Len: writeProofSize}
-	r.Register(span, gpu.KindDevice)
-	defer r.Deregister(span)
+	defer release()
 	o := []Op{{Dir: route.Write, Src: FileSource(f), Mem: span, Kind: gpu.KindDevice, Buf: unfreed{}, strict: true}}
 	return v.writeAndCompare(ctx, r, o, v.randomBytes())
 }
 
+// proofMemory allocates and registers GPU memory beside that of an op.
+func (v *prover) proofMemory(r Route, op *Op, n uint64) (span gpu.Span, release func(), err error) {
+	a, err := v.dev.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		return span, nil, err
+	}
+	span = gpu.Span{Dev: op.Mem.Dev, Base: a, Len: n}
+	r.Register(span, gpu.KindDevice)
+	return span, func() {
+		r.Deregister(span)
+		v.dev.Free(a)
+	}, nil
+}
+
 // tryInPlace writes the first blocks of the op itself.
 func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (found *mismatch, err error) {
-	if v.file(op.file()).back() < 0 {
+	if !v.fileOf(op).host.readable() {
 		return nil, errNoReadBack
 	}
 	o := *op
 	o.strict = true
 	o.Mem = op.Mem.Slice(0, min(op.Mem.Len, writeProofSize))
-	before, err := v.save(op.file(), o.Off, o.end())
+	before, err := v.save(&o)
 	if err != nil {
 		return nil, err
 	}
 	found, err = v.writeAndCompare(ctx, r, []Op{o}, nil)
 	if found != nil || isRejected(err) {
-		err = errors.Join(err, before.restore(op.file()))
+		err = errors.Join(err, v.restore(op, before))
 	}
 	return found, err
 }
@@ -113,7 +129,46 @@ func (v *prover) writeAndCompare(ctx context.Context, r Route, op []Op, data []b
 	if res[0].Bytes != int64(len(data)) {
 		return nil, fmt.Errorf("wrote %d bytes of %d", res[0].Bytes, len(data))
 	}
-	return v.equalBack(o.file(), data, o.Off)
+	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.InStream || o.file() == nil {
+		return found, err
+	}
+	return v.readLegs(ctx, r, o, data)
+}
+
+// readLegs has the route itself read what was written, in blocks of their own and several
+// at a time. A mirror spreads such reads over its drives, while the host's read is served
+// by one of them. A drive whose driver does not know GPU memory has taken other bytes, and
+// does not move its reads.
+func (v *prover) readLegs(ctx context.Context, r Route, op *Op, data []byte) (*mismatch, error) {
+	from := (op.Off + placeBlock - 1) / placeBlock * placeBlock
+	data = data[min(from-op.Off, int64(len(data))):]
+	n := len(data) / placeBlock
+	if n == 0 {
+		return nil, nil
+	}
+	data = data[:n*placeBlock]
+	span, release, err := v.proofMemory(r, op, uint64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ops, res := make([]Op, n), make([]route.Receipt, n)
+	for k := range ops {
+		at := uint64(k) * placeBlock
+		ops[k] = Op{Src: op.Src, Off: from + int64(at), Mem: span.Slice(at, placeBlock), Kind: gpu.KindDevice, Buf: unfreed{}, strict: true, once: true}
+	}
+	all := Op{Src: op.Src, Off: from, Mem: span, Kind: gpu.KindDevice}
+	mem, got := v.view(r, &all, true), make([]byte, len(data))
+	for range legRounds {
+		clear(res)
+		if err := errors.Join(mem.store(0, make([]byte, len(data))), r.Run(ctx, ops, res), mem.load(got, 0)); err != nil {
+			return nil, err
+		}
+		if found := firstDifference(got, data, from); found != nil {
+			return found, nil
+		}
+	}
+	return nil, nil
 }
 
 func (v *prover) randomBytes() []byte {
@@ -129,7 +184,7 @@ func (v *prover) randomBytes() []byte {
 // free the memory of the proof would wait for the stream, which waits for the op.
 func besideOf(op *Op) (*storage.File, error) {
 	f := op.file()
-	if f.Facts.Block || op.InStream {
+	if f == nil || f.Facts.Block || op.InStream {
 		return nil, storage.ErrFileType
 	}
 	fd, err := unix.Open(filepath.Dir(f.Name), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)

@@ -26,23 +26,25 @@ type Settings struct {
 	Budget     int64 // of the ring, in bytes
 	Slot       int   // bytes of a slot of the ring
 	Workers    int   // of the ring
+	Poll       int64 // bytes of a small read up to which the ring polls for its copy
 	BARLimit   uint64
 	StagedOnly bool // leaves out what is better than the ring
 }
 
-// SetLimits changes the size of the ring's slots and the limit of BAR1 mappings. A ring
-// that has been used keeps its slots.
-func (l *Ladder) SetLimits(slot int, bar uint64) {
+// SetLimits changes Slot, Poll and BARLimit, for the transfers and registrations that
+// follow. With an error the slots are as before.
+func (l *Ladder) SetLimits(set Settings) error {
 	for _, r := range l.routes {
 		switch r := r.(type) {
 		case *ringRoute:
-			r.mu.Lock()
-			r.set.Slot = slot
-			r.mu.Unlock()
+			if err := r.setLimits(set.Slot, set.Poll); err != nil {
+				return err
+			}
 		case *barRoute:
-			r.mapper.SetBudget(barBytes(bar))
+			r.mapper.SetBudget(barBytes(set.BARLimit))
 		}
 	}
+	return nil
 }
 
 // Open finds the routes to a GPU. Probes look for device nodes and modules in os. A
@@ -57,6 +59,8 @@ func Open(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) *Ladder 
 		{route.Vendor, func() (Route, *route.Decline) { return findVendor(device, os) }},
 		{route.NVFS, func() (Route, *route.Decline) { return findNVFS(device, os) }},
 		{route.P2PDMA, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
+		{route.NVMe, func() (Route, *route.Decline) { return newSourceRoute(route.NVMe, device), nil }},
+		{route.RDMA, func() (Route, *route.Decline) { return newSourceRoute(route.RDMA, device), nil }},
 		{route.Bar, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit) }},
 		{route.Ring, func() (Route, *route.Decline) { return newRing(device, log, set), nil }},
 		{route.Mapped, func() (Route, *route.Decline) { return newMapped(device) }},

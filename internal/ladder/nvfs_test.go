@@ -19,6 +19,7 @@ import (
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmerdma"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
@@ -99,7 +100,7 @@ func newLab(t *testing.T, serves, real bool, cfg nvfs.Config) *lab {
 	l.check(err)
 	l.near, err = l.Plug(0)
 	l.check(err)
-	cfg.RM, cfg.Storage = l.P2P(), []nvfs.Storage{nvmestorage.RDMA{}}
+	cfg.RM, cfg.Storage = l.P2P(), []nvfs.Storage{nvmerdma.New(nvmerdma.Config{})}
 	if serves {
 		cfg.Storage = append(cfg.Storage, nvmestorage.New(func() (*pcie.Function, error) { return l.near, nil }, false))
 	}

@@ -157,10 +157,13 @@ func (r *nvfsRoute) middle(ctx context.Context, op *Op, rec *route.Receipt, f *n
 		want := min(to-at, directStep)
 		var n int64
 		var err error
-		if op.Dir == route.Read {
-			n, err = s.Read(f.File, at, uint64(want), base+uint64(rec.Bytes))
-		} else {
-			n, err = s.Write(f.File, at, uint64(want), base+uint64(rec.Bytes))
+		switch devOff := base + uint64(rec.Bytes); {
+		case op.Dir == route.Write:
+			n, err = s.Write(f.File, at, uint64(want), devOff)
+		case op.once:
+			n, err = s.ReadOnce(f.File, at, uint64(want), devOff)
+		default:
+			n, err = s.Read(f.File, at, uint64(want), devOff)
 		}
 		rec.Bytes += n
 		rec.By[route.NVFS] += n

@@ -9,7 +9,8 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Source is the storage side of a transfer: a file or an object.
+// A Source is the storage side of a transfer: a file, an object, a drive, a file of another
+// host.
 type Source interface {
 	// Name is what messages call it.
 	Name() string
@@ -23,9 +24,9 @@ type Source interface {
 	WriteAt(p []byte, off int64) (int, error)
 }
 
-// An origin is a Source that counts requests to an object store. What it counted since
-// the last call goes into the next receipt.
-type origin interface{ TakeOrigin() route.Origin }
+// An annotator is a Source that adds to receipts what only it knows: what its requests
+// to a store did since the last call, which provider moved the bytes.
+type annotator interface{ Annotate(*route.Receipt) }
 
 // An Op is one request: Mem.Len bytes between the source at Off and memory of the
 // given kind. Kinds that are not on a device are host memory to a route.
@@ -47,9 +48,13 @@ type Op struct {
 	sized bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
+	// once forbids a route to repeat a read that looks wrong: nobody else writes the file.
+	once bool
 	// passed are direct routes that must not take the op again: the file changed while
 	// it was read, or a write did not arrive. Plan.Run clears it.
 	passed []*route.Decline
+	// proof is what the prover knows about the file. Plan.Run clears it.
+	proof *provedFile
 	// lesson has the read's time recorded, if it is to be. Plan.Run clears it.
 	lesson lesson
 }

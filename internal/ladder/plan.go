@@ -29,6 +29,9 @@ type Plan struct {
 func (l *Ladder) Plan(src Source) *Plan {
 	p := &Plan{declined: slices.Clone(l.absent), pinned: l.pinned, prover: l.prover}
 	for _, r := range l.routes {
+		if own, ok := r.(*sourceRoute); ok && !own.serves(src) {
+			continue // Only says why, if it is asked for
+		}
 		t, d := r.Traits(src)
 		if d != nil {
 			p.declined = append(p.declined, d)
@@ -106,7 +109,7 @@ func elsewhere(id route.ID) *route.Decline {
 	case route.RDMA:
 		return decline(id, "source", "the file is on this host, and the route is between hosts", "culvert cp rdma://HOST:PORT/NAME FILE")
 	case route.NVMe:
-		return decline(id, "source", "the route is between a drive without a file system and a GPU", "culvert nvme read DRIVE FILE --via gpu:0")
+		return decline(id, "source", "the route is between a drive without a file system and a GPU", "culvert cp nvme://DRIVE FILE")
 	}
 	return decline(id, "client", "this machine has no such route", "")
 }
@@ -173,7 +176,7 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		batch = totalLen(ops)
 	}
 	for i := range ops {
-		ops[i].passed, ops[i].lesson = nil, lesson{}
+		ops[i].passed, ops[i].proof, ops[i].lesson = nil, nil, lesson{}
 	}
 	at, tries := -1, 0
 	if len(ops) > 0 {
@@ -272,14 +275,14 @@ func removed(ops []Op, res []route.Receipt) error {
 func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration) {
 	r.Dir = op.Dir
 	r.Time = took
-	if o, ok := op.Src.(origin); ok {
-		r.Origin = o.TakeOrigin()
-	}
 	r.Ceiling = p.pinned.Get(op.Dir == route.Write)
 	if r.By != (route.ByRoute{}) {
 		r.Route = r.By.Most()
 	} else if r.Bytes > 0 { // all by one route
 		r.By[id], r.Route = r.Bytes, id
+	}
+	if a, ok := op.Src.(annotator); ok {
+		a.Annotate(r)
 	}
 	for _, d := range p.declined { // the routes that the source cannot use at all
 		if d.Route < id {

@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,8 @@ type ringRoute struct {
 	pool sync.Pool // of *ringBatch
 
 	mu   sync.Mutex
-	ring *ring.Ring // made at first use: a process that moves nothing pins nothing
+	ring *ring.Ring     // made at first use: a process that moves nothing pins nothing
+	old  sync.WaitGroup // rings with other slots that are being closed
 	// absent says that no memory can be pinned.
 	absent atomic.Pointer[route.Decline]
 }
@@ -86,12 +88,49 @@ func (r *ringRoute) open() (*ring.Ring, error) {
 		return nil, &RejectedError{Why: d}
 	}
 	var err error
-	if r.ring, err = ring.New(r.dev, ring.Config{Logger: r.log, Budget: r.set.Budget, Slot: r.set.Slot, Workers: r.set.Workers}); err != nil {
+	if r.ring, err = r.make(); err != nil {
 		d := decline(route.Ring, "pinned memory", err.Error(), "raise ulimit -l or the container memory limit, then restart")
 		r.absent.Store(d)
 		return nil, &RejectedError{d, err}
 	}
 	return r.ring, nil
+}
+
+func (r *ringRoute) make() (*ring.Ring, error) {
+	return ring.New(r.dev, ring.Config{Logger: r.log, Budget: r.set.Budget, Slot: r.set.Slot, Workers: r.set.Workers, Poll: r.set.Poll})
+}
+
+// setLimits changes the size of slots and up to which size copies are polled for. A ring
+// that exists is replaced by one with other slots. It is closed behind its transfers in
+// the background: freeing pinned memory waits for streams, and so perhaps for the caller.
+func (r *ringRoute) setLimits(slot int, poll int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.set
+	r.set.Slot, r.set.Poll = slot, poll
+	switch {
+	case r.ring == nil:
+		return nil
+	case slot == before.Slot:
+		r.ring.SetPoll(poll)
+		return nil
+	}
+	next, err := r.make()
+	if err != nil {
+		r.set = before
+		return err
+	}
+	last := r.ring
+	r.ring = next
+	r.old.Go(func() { _ = last.Close() }) // its memory is gone with the process at the latest
+	return nil
+}
+
+// replaced reports whether another ring has taken the place of one.
+func (r *ringRoute) replaced(one *ring.Ring) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ring != one
 }
 
 // prepare makes the ring. If that fails, the transfers say why.
@@ -115,6 +154,11 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 	defer r.pool.Put(b)
 	b.set(ops)
 	err = rg.Run(ctx, b.reqs, b.res)
+	for errors.Is(err, ring.ErrClosed) && r.replaced(rg) { // it has moved nothing
+		if rg, err = r.open(); err == nil {
+			err = rg.Run(ctx, b.reqs, b.res)
+		}
+	}
 	for i := range b.res {
 		from, to := &b.res[i], &res[i]
 		to.Bytes = from.N
@@ -163,6 +207,7 @@ func (b *ringBatch) set(ops []Op) {
 
 // Close unpins the memory.
 func (r *ringRoute) Close() error {
+	r.old.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ring == nil {

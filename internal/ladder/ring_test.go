@@ -102,6 +102,91 @@ func TestRingNamesTheFile(t *testing.T) {
 	}
 }
 
+// A measuredGPU knows the longest copy of its streams.
+type measuredGPU struct {
+	gpu.Device
+	longest atomic.Uint64
+}
+
+type measuredStream struct {
+	gpu.Stream
+	d *measuredGPU
+}
+
+func (d *measuredGPU) NewStream() (gpu.Stream, error) {
+	s, err := d.Device.NewStream()
+	return &measuredStream{s, d}, err
+}
+
+func (s *measuredStream) Copy(dst, src gpu.Addr, n uint64) error {
+	for {
+		was := s.d.longest.Load()
+		if n <= was || s.d.longest.CompareAndSwap(was, n) {
+			return s.Stream.Copy(dst, src, n)
+		}
+	}
+}
+
+// The size of slots holds for the next transfer, also if the ring has been used, and
+// transfers go on while it changes. A size that cannot be is refused and changes nothing.
+func TestSlotsOfARingInUse(t *testing.T) {
+	soft, _ := softDevice(t)
+	device := &measuredGPU{Device: soft}
+	r := newRing(device, nil, Settings{Budget: 16 << 20, Slot: 256 << 10})
+	defer r.Close()
+	const n, callers = 2 << 20, 4
+	data := noisy(n, 7)
+	file := adopt(t, "file", data)
+	a, err := device.Alloc(gpu.KindDevice, callers*n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(a)
+	run := func(i uint64) error {
+		res := make([]route.Receipt, 1)
+		err := r.Run(context.Background(), []Op{{Src: FileSource(file), Mem: gpu.Span{Base: a, Off: i * n, Len: n}, Kind: gpu.KindDevice}}, res)
+		if err == nil && res[0].Bytes != n {
+			err = errors.New(res[0].String())
+		}
+		return err
+	}
+	for _, slot := range []int{256 << 10, 64 << 10, 128 << 10} {
+		if err := r.setLimits(slot, 0); err != nil {
+			t.Fatal(err)
+		}
+		device.longest.Store(0)
+		if err := run(0); err != nil {
+			t.Fatal(err)
+		}
+		if got := device.longest.Load(); got != uint64(slot) {
+			t.Errorf("with slots of %d the longest copy has %d bytes", slot, got)
+		}
+	}
+	if err := r.setLimits(64<<20, 0); err == nil || r.set.Slot != 128<<10 || run(0) != nil {
+		t.Errorf("slots that exceed the budget: %v, now %d", err, r.set.Slot)
+	}
+	var wg sync.WaitGroup
+	for i := range uint64(callers) {
+		wg.Go(func() {
+			for range 20 {
+				if err := run(i); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		if err := r.setLimits(64<<10<<(i%2), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	got := make([]byte, callers*n)
+	if err := device.CopyOut(got, a); err != nil || string(got) != strings.Repeat(string(data), callers) {
+		t.Errorf("wrong bytes, %v", err)
+	}
+}
+
 // TestRingLogs checks that the ring reports through the ladder's logger: here, that a
 // second pipeline cannot be pinned.
 func TestRingLogs(t *testing.T) {
