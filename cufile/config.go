@@ -22,6 +22,9 @@ type Config struct {
 	// BARLimit limits the GPU memory that BAR1 mappings of registered buffers use, in
 	// bytes. A buffer that does not fit takes other routes.
 	BARLimit uint64
+	// PollSize makes a caller poll for the copy of a small read of up to so many bytes. The
+	// copies of others are left to the GPU driver. Zero does what is faster.
+	PollSize int64
 	// DirectOnly refuses transfers between files and GPUs that need a staged route:
 	// ring, mapped or host. File.Require overrides it for a file.
 	DirectOnly bool
@@ -47,11 +50,10 @@ func (d *Driver) Configure(c Config) error {
 	return nil
 }
 
-// SetLimits changes SlotSize and BARLimit of an open driver: for buffers that are
-// registered from now on, and for the rings of GPUs that have moved nothing yet. Other
-// rings keep their slots until the driver is opened again.
-func (d *Driver) SetLimits(slot int, bar uint64) error {
-	c := Config{SlotSize: slot, BARLimit: bar}
+// SetLimits changes SlotSize, PollSize and BARLimit of an open driver to those of c: for
+// transfers and for registrations of buffers that follow. Transfers in flight end with
+// the old ones. With an error none or some GPUs have the new limits.
+func (d *Driver) SetLimits(c Config) error {
 	if err := c.Check(); err != nil {
 		return &Error{Op: "limit", Object: "driver", Code: DriverInvalidProps, Err: err}
 	}
@@ -60,10 +62,12 @@ func (d *Driver) SetLimits(slot int, bar uint64) error {
 	if d.count == 0 {
 		return &Error{Op: "limit", Object: "driver", Code: DriverNotInitialized, Fix: "open it, or use Configure"}
 	}
-	d.config.SlotSize, d.config.BARLimit = slot, bar
-	for _, g := range d.gpus {
-		g.ladder.SetLimits(slot, bar)
+	for i, g := range d.gpus {
+		if err := g.ladder.SetLimits(c.ladder()); err != nil {
+			return &Error{Op: "limit", Object: gpuName(i), Code: NoMemError, Err: err, Fix: "choose a smaller size"}
+		}
 	}
+	d.config.SlotSize, d.config.PollSize, d.config.BARLimit = c.SlotSize, c.PollSize, c.BARLimit
 	return nil
 }
 
@@ -73,8 +77,8 @@ func (c Config) Check() error {
 	switch {
 	case c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
 		return fmt.Errorf("batch size %d must be from 1 to %d", c.BatchSize, MaxBatchSize)
-	case c.PinnedBudget < 0 || c.Workers < 0:
-		return fmt.Errorf("pinned budget %d and workers %d must not be negative", c.PinnedBudget, c.Workers)
+	case c.PinnedBudget < 0 || c.Workers < 0 || c.PollSize < 0:
+		return fmt.Errorf("pinned budget %d, workers %d and poll size %d must not be negative", c.PinnedBudget, c.Workers, c.PollSize)
 	case c.SlotSize != 0 && (c.SlotSize < minSlot || c.SlotSize%page != 0):
 		return fmt.Errorf("slot size %d must be a multiple of %d, at least %d", c.SlotSize, page, minSlot)
 	case c.DirectOnly && c.StagedOnly:
@@ -85,7 +89,7 @@ func (c Config) Check() error {
 
 // ladder is the part that concerns the routes of a GPU.
 func (c *Config) ladder() ladder.Settings {
-	return ladder.Settings{Budget: c.PinnedBudget, Slot: c.SlotSize, Workers: c.Workers, BARLimit: c.BARLimit, StagedOnly: c.StagedOnly}
+	return ladder.Settings{Budget: c.PinnedBudget, Slot: c.SlotSize, Workers: c.Workers, Poll: c.PollSize, BARLimit: c.BARLimit, StagedOnly: c.StagedOnly}
 }
 
 // requirement is the one of files that have none of their own.

@@ -1,11 +1,19 @@
 package cufile
 
 import (
+	"io/fs"
 	"testing"
 	"testing/fstest"
 
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 )
+
+// An osWith is one with these files.
+type osWith struct{ fstest.MapFS }
+
+func (o osWith) FS() fs.FS                     { return o.MapFS }
+func (o osWith) Open(string) (dev.Node, error) { return nil, fs.ErrNotExist }
 
 func TestDenylistOfDevices(t *testing.T) {
 	root := fstest.MapFS{"proc/self/mountinfo": {Data: []byte("36 35 259:1 / /data rw - ext4 /dev/nvme0n1p1 rw\n37 35 8:1 / /old rw - xfs /dev/sda rw\n")}}
@@ -27,8 +35,35 @@ func TestDenylistOfDevices(t *testing.T) {
 	} {
 		l := Denylist{Devices: []string{c.list}}
 		f := &storage.File{Name: c.name, Facts: storage.Facts{Dev: c.dev, Block: c.block}}
-		if got := l.names(f, root); got != c.want {
+		if got := l.names(f, osWith{root}); got != c.want {
 			t.Errorf("%q names %s: %q, want %q", c.list, c.name, got, c.want)
+		}
+	}
+}
+
+func TestDenylistOfDrivers(t *testing.T) {
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte(to)} }
+	const disk = "devices/pci0000:00/0000:00:04.0/nvme/nvme0/nvme0n1"
+	root := fstest.MapFS{
+		"proc/self/mountinfo":                     {Data: []byte("36 35 259:0 / /data rw - ext4 /dev/nvme0n1 rw\n")},
+		"sys/dev/block/259:0":                     link("../../" + disk),
+		"sys/class/block/nvme0n1":                 link("../../" + disk),
+		"sys/" + disk + "/dev":                    {Data: []byte("259:0\n")},
+		"sys/bus/pci/devices/0000:00:04.0/driver": link("../../../bus/pci/drivers/nvme"),
+	}
+	for _, c := range []struct {
+		drivers []string
+		number  string
+		want    string
+	}{
+		{[]string{"nvme_rdma", "nvme"}, "259:0", "driver nvme"},
+		{[]string{"nvme_rdma"}, "259:0", ""},
+		{[]string{"nvme"}, "0:99", ""},
+	} {
+		l := Denylist{Drivers: c.drivers}
+		f := &storage.File{Name: "/data/x", Facts: storage.Facts{Dev: c.number, FS: "ext4"}}
+		if got := l.names(f, osWith{root}); got != c.want {
+			t.Errorf("%v names %s: %q, want %q", c.drivers, c.number, got, c.want)
 		}
 	}
 }

@@ -36,6 +36,7 @@ type Driver struct {
 
 	words   *completionWords // nil before stream I/O
 	streams streamLocks
+	handoff handoff
 
 	buffers bufferTable
 	plain   *ladder.Ladder // for memory that is on no GPU
@@ -57,6 +58,7 @@ func New(m *machine.Machine, opts ...Option) *Driver {
 		gpus:  map[int]*gpuState{},
 		plain: ladder.HostMemory(),
 	}
+	d.handoff.init()
 	if m != nil {
 		d.kind = m.Kind()
 	}

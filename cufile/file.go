@@ -182,6 +182,9 @@ func (f *File) Close() error {
 	}
 	d.mu.Unlock()
 	f.sums.end()
+	if s, ok := f.src.(*withDevice); ok {
+		s.close()
+	}
 	if f.st == nil {
 		return nil
 	}
@@ -319,7 +322,7 @@ func (f *File) planOn(l *ladder.Ladder) *ladder.Plan {
 	if f.st == nil {
 		return p
 	}
-	if named := f.drv.config.Denylist.names(f.st, dev.Of(f.drv.m).FS()); named != "" {
+	if named := f.drv.config.Denylist.names(f.st, dev.Of(f.drv.m)); named != "" {
 		return p.Staged("the denylist names "+named, "remove it from denylist in cufile.json, or from Config.Denylist")
 	}
 	return p
@@ -365,7 +368,7 @@ func (f *File) Sync() error {
 	}
 	defer f.leave()
 	if f.st == nil {
-		return f.syncSource()
+		return f.src.(interface{ Sync() error }).Sync()
 	}
 	return os.NewSyscallError("fdatasync", unix.Fdatasync(f.st.FD()))
 }

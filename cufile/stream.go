@@ -10,7 +10,8 @@ import (
 )
 
 // A Stream is the part of a gpu.Stream that stream I/O uses. Two values that are equal
-// are the same stream.
+// are the same stream. With WaitIfIdle of gpu.BorrowedStream, transfers in idle streams
+// begin sooner, and with its Capturing, those that record graphs are refused.
 type Stream interface {
 	// Do enqueues a function on the host, which returns at once and calls no driver.
 	Do(func()) error
@@ -44,6 +45,9 @@ func (f *File) ReadAsync(s Stream, op StreamOp) error { return f.enqueue(s, rout
 // WriteAsync is the mirror of ReadAsync.
 func (f *File) WriteAsync(s Stream, op StreamOp) error { return f.enqueue(s, route.Write, op) }
 
+// asyncOps name the operations in errors.
+var asyncOps = [...]string{route.Read: "read in stream", route.Write: "write in stream"}
+
 func (f *File) enqueue(s Stream, dir route.Dir, op StreamOp) error {
 	if err := f.checkAsync(s, dir, op.Mem); err != nil {
 		return err
@@ -55,7 +59,7 @@ func (f *File) enqueue(s Stream, dir route.Dir, op StreamOp) error {
 		}
 	})
 	if err != nil {
-		return &Error{dir.String() + " in stream", f.Name(), codeFor(err), err, ""}
+		return &Error{asyncOps[dir], f.Name(), codeFor(err), err, ""}
 	}
 	return nil
 }
@@ -63,7 +67,7 @@ func (f *File) enqueue(s Stream, dir route.Dir, op StreamOp) error {
 // checkAsync finds what would fail for sure, and makes what the transfer must not make
 // itself while the stream waits.
 func (f *File) checkAsync(s Stream, dir route.Dir, mem gpu.Span) error {
-	op := dir.String() + " in stream"
+	op := asyncOps[dir]
 	if err := f.enter(op); err != nil {
 		return err
 	}

@@ -9,18 +9,24 @@ import (
 
 // How a stream and a transfer wait for each other is decided here and nowhere else.
 //
-// A host function tells that the stream has reached the transfer. It only starts a
-// goroutine, because CUDA has few threads for host functions: a blocked one would stop
-// other streams. A wait for a word of pinned memory then blocks the stream, and the
-// goroutine writes the word when the transfer has ended. The GPU waits for the word, so
-// that no thread spins or blocks.
+// An idle stream has reached the transfer: the goroutine starts in the call. Only in a
+// stream that waits for no other can that be asked. What another thread enqueues in the
+// stream during the call may run beside the transfer: its place was either.
+//
+// In a stream with work, a host function tells that it has reached the transfer. It only
+// starts a goroutine, because CUDA has few threads for host functions: a blocked one
+// would stop other streams. In both cases a wait for a word of pinned memory blocks the
+// stream, and the goroutine writes the word when the transfer has ended. The GPU waits
+// for the word, so that no thread blocks.
 //
 // There is no queue of our own that could be full: a stream that waits for one transfer
 // has not reached the next.
 //
 // An event instead of the host function would need a thread per stream that waits for
-// it, and an event cannot replace the word: a stream does not wait for an event that
-// was not yet recorded. The two have not been compared on hardware.
+// it, and belongs to the context of the program, which may be reset while it is kept. A
+// word that the stream writes would need a thread that spins. docs/performance.md has the
+// times of all of them. An event cannot replace the word that ends the transfer: a stream
+// does not wait for an event that was not yet recorded.
 
 // inOrder runs fn in the order of the stream, on a goroutine.
 func (d *Driver) inOrder(s Stream, fn func()) error {
@@ -33,29 +39,52 @@ func (d *Driver) inOrder(s Stream, fn func()) error {
 		words.release()
 		return err
 	}
-	complete := func() {
+	run := func() {
+		fn()
 		words.complete(w)
 		words.release()
 	}
-	// Between the two calls no other transfer may get into the stream.
+	abandon := func(err error) error {
+		words.complete(w)
+		words.release()
+		return err
+	}
+	// Between the calls no other transfer may get into the stream.
 	unlock := d.streams.lock(s)
 	defer unlock()
+	if idle, err := waitIfIdle(s, w); err != nil {
+		return abandon(err)
+	} else if idle {
+		d.handoff.run(run)
+		return nil
+	}
 	enqueued := make(chan bool, 1)
 	begin := func() {
 		go func() {
 			if <-enqueued {
-				fn()
+				run()
+			} else { // without the wait the transfer would not be in order
+				abandon(nil)
 			}
-			complete()
 		}()
 	}
 	if err := s.Do(begin); err != nil {
-		complete()
-		return err
+		return abandon(err)
 	}
 	err = s.Wait(w.at, w.turn, wordSize, gpu.CondGEQ)
-	enqueued <- err == nil // without the wait the transfer would not be in order
+	enqueued <- err == nil
 	return err
+}
+
+// waitIfIdle makes an idle stream wait for w and reports whether it was idle.
+func waitIfIdle(s Stream, w word) (bool, error) {
+	i, ok := s.(interface {
+		WaitIfIdle(a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error)
+	})
+	if !ok {
+		return false, nil
+	}
+	return i.WaitIfIdle(w.at, w.turn, wordSize, gpu.CondGEQ)
 }
 
 // completionWords returns the driver's words and holds them until release.

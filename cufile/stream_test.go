@@ -349,6 +349,68 @@ func TestStreamThatTakesNoWork(t *testing.T) {
 	res.check(t, "the next one", 4096, nil)
 }
 
+// A watched stream counts how transfers got into it.
+type watched struct {
+	gpu.Stream
+	did  int
+	fail error // of WaitIfIdle
+}
+
+func (s *watched) Do(fn func()) error {
+	s.did++
+	return s.Stream.Do(fn)
+}
+
+func (s *watched) WaitIfIdle(a gpu.Addr, v uint64, width int, c gpu.Cond) (bool, error) {
+	if s.fail != nil {
+		return false, s.fail
+	}
+	return s.Stream.(interface {
+		WaitIfIdle(gpu.Addr, uint64, int, gpu.Cond) (bool, error)
+	}).WaitIfIdle(a, v, width, c)
+}
+
+// A transfer in an idle stream begins in the call, without the way through the stream;
+// behind other work it waits for its turn. Later work waits for both.
+func TestIdleStreamBeginsAtOnce(t *testing.T) {
+	f := newFixture(t, softConfig(), 8192)
+	h := f.open(os.O_RDONLY)
+	buf := f.buffer(8192)
+	s := &watched{Stream: f.stream()}
+	var idle, queued, refused result
+	first, second := buf.Span().Slice(0, 4096), buf.Span().Slice(4096, 4096)
+	if err := h.ReadAsync(s, cufile.StreamOp{Mem: first, Done: idle.done}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fill(first.Addr(), 0xEE, 1, 4096); err != nil {
+		t.Fatal(err)
+	}
+	f.wait(s)
+	if idle.check(t, "idle", 4096, nil); s.did != 0 {
+		t.Error("a host function was enqueued in an idle stream")
+	}
+	if got := f.gpuBytes(first); !bytes.Equal(got, bytes.Repeat([]byte{0xEE}, 4096)) {
+		t.Error("later work did not wait for the transfer")
+	}
+	barrier := f.barrier(s)
+	if err := h.ReadAsync(s, cufile.StreamOp{Mem: second, Off: 4096, Done: queued.done}); err != nil {
+		t.Fatal(err)
+	}
+	if queued.calls.Load() != 0 || s.did != 1 {
+		t.Errorf("behind other work: ended %d times, %d host functions", queued.calls.Load(), s.did)
+	}
+	barrier.open()
+	f.wait(s)
+	queued.check(t, "queued", 4096, nil)
+	s.fail = gpu.ErrIllegalAddress
+	if err := h.ReadAsync(s, cufile.StreamOp{Mem: first, Done: refused.done}); !errors.Is(err, gpu.ErrIllegalAddress) {
+		t.Error(err)
+	}
+	if n := refused.calls.Load(); n != 0 {
+		t.Error("a refused transfer ran")
+	}
+}
+
 // More transfers wait in streams than there are words in one page; each call returns.
 func TestManyTransfersInStreams(t *testing.T) {
 	const streams, each = 16, 600

@@ -11,6 +11,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/ladder"
+	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -108,6 +109,7 @@ type batch struct {
 	ops   []ladder.Op
 	uses  []inUse // at the same index
 	shard uint32
+	trace *trace.Buffer // nil unless transfers are recorded
 
 	// Room for one request: a single read touches one object only.
 	op      [1]ladder.Op
@@ -176,7 +178,11 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		for j < len(b.ops) && b.uses[j].plan == plan {
 			j++
 		}
+		tr, began := b.traced()
 		err := plan.Run(ctx, b.ops[i:j], res[i:j])
+		if tr != nil {
+			b.record(tr, i, res[i:j], began, err)
+		}
 		for k := i; k < j; k++ {
 			f, took := b.uses[k].file, res[k].Time
 			res[k].Machine = f.drv.kind

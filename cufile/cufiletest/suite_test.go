@@ -1,6 +1,7 @@
 package cufiletest_test
 
 import (
+	"cmp"
 	"flag"
 	"os"
 	"strings"
@@ -36,10 +37,16 @@ func openMachine(t *testing.T) *machine.Machine {
 		}
 		return m
 	}
+	return openSoft(t, "")
+}
+
+func openSoft(t *testing.T, drive string) *machine.Machine {
+	t.Helper()
 	cfg, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Drive = cmp.Or(drive, cfg.Drive)
 	cfg.Zero = false // poison finds what relies on zeros
 	cfg.Memory, cfg.Scatter = 256<<20, true
 	m, err := machine.FromSoft(cfg, "test")
@@ -97,6 +104,19 @@ func TestSuiteByRoute(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The suite by nvidia-fs on a drive of another host, which a network adapter reaches.
+func TestSuiteOnRemoteDrive(t *testing.T) {
+	if *machineKind != machine.Soft {
+		t.Skip("needs the software machine")
+	}
+	i := 0
+	played, _ := cufiletest.Run(t, func(t *testing.T) *machine.Machine { return openSoft(t, "nvme-rdma") }, cufiletest.Options{
+		Route: route.NVFS,
+		Skip:  func(*cufiletest.Case) bool { i++; return i%8 != 0 },
+	})
+	t.Logf("%d cases played", played)
 }
 
 // thinned leaves most cases out of a short run.
