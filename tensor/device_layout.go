@@ -26,7 +26,7 @@ const minPhased = 16 * pageSize
 
 // A group is a range of a file that goes to the device as it is.
 type group struct {
-	items    []item
+	items    []*item
 	from, to int64
 	over     int64 // bytes between items
 }
@@ -36,8 +36,8 @@ func (l *layout) place(items []item) {
 	first := len(l.plan.Reads)
 	var g group
 	for i := range items {
-		it := items[i]
-		if !l.joins(&g, &it) {
+		it := &items[i]
+		if !l.joins(&g, it) {
 			l.flush(&g)
 			g = group{from: it.off(), to: it.off()}
 		}
@@ -58,9 +58,11 @@ func (l *layout) joins(g *group, it *item) bool {
 	if len(g.items) == 0 || l.opts.PerTensor || !it.reg.contiguous() {
 		return false
 	}
-	last := &g.items[len(g.items)-1]
+	last := g.items[len(g.items)-1]
 	gap := it.off() - g.to
 	switch {
+	case last.copied, it.copied: // another GPU reads it, and this one nothing of it
+		return false
 	case last.info.File != it.info.File || !last.reg.contiguous():
 		return false
 	case l.opts.ByLayer && last.layer != it.layer:
@@ -78,8 +80,8 @@ func (l *layout) flush(g *group) {
 	}
 	base := l.reserve(g)
 	first := len(l.plan.Tensors)
-	for i := range g.items {
-		it := &g.items[i]
+	for _, it := range g.items {
+		it.placed = len(l.plan.Tensors)
 		placed := Placed{
 			Name: it.info.Name, Dtype: it.info.Dtype, Shape: it.reg.shape, Cuts: it.cuts,
 			File: it.info.File, Buffer: l.buffer,
@@ -90,9 +92,11 @@ func (l *layout) flush(g *group) {
 		}
 		l.plan.Tensors = append(l.plan.Tensors, placed)
 	}
-	if it := &g.items[0]; it.reg.contiguous() {
+	switch it := g.items[0]; {
+	case it.copied:
+	case it.reg.contiguous():
 		l.readRange(it.info.File, g.from, g.to, base, first)
-	} else {
+	default:
 		l.readRuns(it, base, first)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/culvert-io/culvert/soft"
 )
 
-// softEngine is a software machine with two GPUs of the given memory. When the
+// softEngine is a software machine with four GPUs of the given memory. When the
 // test ends it checks that loads have closed and freed what they took.
 func softEngine(t testing.TB, memory uint64) engine {
 	t.Helper()
@@ -48,7 +48,7 @@ func softMachine(t testing.TB, memory uint64) *machine.Machine {
 		t.Fatal(err)
 	}
 	cfg.Zero = false // poison finds what relies on zeros
-	cfg.GPUs, cfg.Memory = 2, memory
+	cfg.GPUs, cfg.Memory = 4, memory
 	m, err := machine.FromSoft(cfg, "test")
 	if err != nil {
 		t.Fatal(err)

@@ -69,12 +69,15 @@ type Load struct {
 	devices map[int]*loadDevice
 	sums    []map[string]Sum // by file, for Verify
 	own     Sums             // if the caller gave none
+	copies  map[int][]Copy   // by the tensor that they copy
+	copiers map[int]*copier  // by device
 
-	start   time.Time // of the transfer
-	mu      sync.Mutex
-	left    []int // reads that each tensor still waits for
-	report  Report
-	started bool
+	start    time.Time // of the transfer
+	mu       sync.Mutex
+	left     []int // reads or copies that each tensor still waits for
+	uncopied []int // copies that each tensor must still be read for
+	report   Report
+	started  bool
 }
 
 // loadDevice is what a load has on one GPU.
@@ -121,6 +124,9 @@ func (l *Load) prepare() error {
 		for t := l.plan.Reads[i].First; t <= l.plan.Reads[i].Last; t++ {
 			l.left[t]++
 		}
+	}
+	if err := l.prepareCopies(); err != nil {
+		return err
 	}
 	return l.prepareTogether()
 }
@@ -247,11 +253,11 @@ func (l *Load) Report() Report {
 	return l.report.clone()
 }
 
-// Progress returns how many bytes have been read so far.
+// Progress returns how many bytes have reached GPUs so far.
 func (l *Load) Progress() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.report.Bytes
+	return l.report.Bytes + l.report.Copied
 }
 
 // release gives back what only the transfer needs: files and registrations.

@@ -13,6 +13,7 @@ type Report struct {
 	Tensors  int           // yielded
 	Verified int           // of them
 	Bytes    int64         // read, with those between tensors
+	Copied   int64         // from one GPU to another
 	Wanted   int64         // of tensors in the plan
 	First    time.Duration // until the first tensor was yielded
 	Last     time.Duration // until the last

@@ -81,7 +81,13 @@ func TestLoad(t *testing.T) {
 		{"exportable memory", Selection{}, []int{0}, PlanOptions{}, LoadOptions{Kind: gpu.KindVirtual}},
 		{"host memory", Selection{}, []int{0}, PlanOptions{}, LoadOptions{Kind: gpu.KindHost}},
 		{"window", Selection{}, []int{0}, PlanOptions{PerTensor: true}, LoadOptions{Window: 32 << 10}},
-		{"windows", Selection{Tensor: Rank{eachDevice, 2}}, []int{0, 1}, PlanOptions{PerTensor: true}, LoadOptions{Window: 20 << 10}},
+		{"windows", Selection{Tensor: Rank{eachDevice, 2}}, []int{0, 1}, PlanOptions{PerTensor: true, Apart: true}, LoadOptions{Window: 20 << 10}},
+		{"tensor parallel on four", Selection{Tensor: Rank{eachDevice, 4}}, []int{3, 1, 0, 2}, PlanOptions{}, LoadOptions{}},
+		{"replicas", Selection{Replicas: 4}, []int{0, 1, 2, 3}, PlanOptions{}, LoadOptions{}},
+		{"exportable replicas", Selection{Replicas: 2}, []int{0, 1}, PlanOptions{}, LoadOptions{Kind: gpu.KindVirtual}},
+		{"replicas of slices", Selection{Tensor: Rank{eachDevice, 2}, Replicas: 2}, []int{0, 1, 2, 3}, PlanOptions{MaxRead: 8192}, LoadOptions{}},
+		{"replicas, one allocation each", Selection{Replicas: 3}, []int{0, 1, 2}, PlanOptions{PerTensor: true, ByLayer: true}, LoadOptions{}},
+		{"verified replicas", Selection{Replicas: 3}, []int{2, 1, 0}, PlanOptions{MaxRead: 4096}, LoadOptions{Verify: true}},
 		{"verified", Selection{}, []int{0, 1}, PlanOptions{}, LoadOptions{Verify: true}},
 		{"verified in small reads", Selection{}, []int{0}, PlanOptions{MaxRead: 4096}, LoadOptions{Verify: true, depth: 3}},
 		{"verified by layer", Selection{}, []int{0, 1}, PlanOptions{ByLayer: true, MaxRead: 8192}, LoadOptions{Verify: true}},
@@ -139,7 +145,7 @@ func TestLoad(t *testing.T) {
 func checkReport(t *testing.T, r Report, p *Plan) {
 	t.Helper()
 	totals := p.Totals()
-	if r.Tensors != len(p.Tensors) || r.Bytes != totals.Read || r.Wanted != totals.Wanted {
+	if r.Tensors != len(p.Tensors) || r.Bytes != totals.Read || r.Copied != totals.Copied || r.Wanted != totals.Wanted {
 		t.Errorf("report %+v for %+v", r, totals)
 	}
 	if r.First <= 0 || r.Last < r.First {

@@ -45,7 +45,7 @@ type checker struct {
 }
 
 func newChecker(l *Load, device int) *checker {
-	n := 0
+	n := len(l.plan.Copies)
 	for i := range l.plan.Reads {
 		n += l.plan.Reads[i].Last - l.plan.Reads[i].First + 1
 	}
@@ -114,7 +114,7 @@ func (c *checker) add(a arrival, ready chan<- int) error {
 			Detail: fmt.Sprintf("CRC-32C %s is %v, the manifest says %v", l.where(c.device), got, want),
 		}
 	}
-	ready <- a.tensor
+	l.complete(a.tensor, ready)
 	return nil
 }
 

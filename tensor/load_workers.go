@@ -11,7 +11,8 @@ import (
 )
 
 // run starts the goroutines of one device: one that queues its batches in order,
-// workers that move them, and one that verifies what has arrived.
+// workers that move them, one that copies from other GPUs, and one that verifies what
+// has arrived.
 func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready chan<- int) {
 	queue, large := make(chan *readBatch), make(chan struct{}, l.opts.depth)
 	g.Go(func() error {
@@ -29,6 +30,13 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 				}
 			}
 			return nil
+		})
+	}
+	if c := l.copiers[device]; c != nil {
+		workers.Add(1)
+		g.Go(func() error {
+			defer workers.Done()
+			return c.run(ctx, ready)
 		})
 	}
 	if c := l.devices[device].checker; c != nil {
@@ -115,14 +123,14 @@ func (l *Load) finish(ctx context.Context, b *readBatch, large <-chan struct{}, 
 			if l.verifies(t) {
 				l.devices[l.plan.Buffers[r.Buffer].Device].checker.queue <- l.arrival(r, t)
 			} else if l.arrived(t) {
-				ready <- t
+				l.complete(t, ready)
 			}
 		}
 	}
 	return nil
 }
 
-// arrived counts a read of a tensor and reports whether it was the last.
+// arrived counts a read or a copy of a tensor and reports whether it was the last.
 func (l *Load) arrived(t int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,6 +34,9 @@ type PlanOptions struct {
 	// PerTensor allocates memory for each tensor, so that each can be freed by
 	// itself. Otherwise all tensors of a device share one allocation.
 	PerTensor bool
+	// Apart lets each GPU read all that it gets. Otherwise what several get is read by
+	// one of them and copied to the others.
+	Apart bool
 	// MaxRead limits a single read, so that tensors become ready while others are
 	// in flight. 0 is 64 MiB.
 	MaxRead int64
@@ -49,6 +52,7 @@ type Plan struct {
 	Buffers []Buffer `json:"buffers"`
 	Tensors []Placed `json:"tensors"`
 	Reads   []Read   `json:"reads"`
+	Copies  []Copy   `json:"copies,omitempty"`
 
 	early bool // the reads are in the order in which tensors are needed
 	files []*File
@@ -101,20 +105,27 @@ func NewPlan(m *Model, parts []Selection, opts *PlanOptions) (*Plan, error) {
 		return nil, err
 	}
 	names := examine(m.Tensors)
+	chosen := make([][]item, len(parts))
 	for i := range parts {
-		items, err := parts[i].choose(m, names)
-		if err != nil {
+		if chosen[i], err = parts[i].choose(m, names); err != nil {
 			return nil, fmt.Errorf("gpu:%d: %w", parts[i].Device, err)
 		}
-		l := &layout{plan: p, opts: o, device: parts[i].Device}
-		l.place(items)
 	}
+	if !o.Apart {
+		shareReads(chosen)
+	}
+	for i := range parts {
+		l := &layout{plan: p, opts: o, device: parts[i].Device}
+		l.place(chosen[i])
+	}
+	p.Copies = copiesOf(chosen)
 	return p, nil
 }
 
-// PlanSlice plans the load of a box of one tensor, a range for each dimension, into
-// an allocation of its own. nil is all of the tensor. opts may be nil.
-func (m *Model) PlanSlice(info Info, ranges [][2]int64, device int, opts *PlanOptions) (*Plan, error) {
+// PlanSlice plans the load of a box of one tensor into an allocation of its own: for
+// each dimension a range and a step, of which 0 is 1. nil is all of the tensor. opts
+// may be nil.
+func (m *Model) PlanSlice(info Info, ranges [][3]int64, device int, opts *PlanOptions) (*Plan, error) {
 	p, o, err := newPlan(m, opts)
 	if err != nil {
 		return nil, err
@@ -124,8 +135,8 @@ func (m *Model) PlanSlice(info Info, ranges [][2]int64, device int, opts *PlanOp
 	}
 	it := item{info: info}
 	for i, r := range ranges {
-		if r != [2]int64{0, info.Shape[i]} {
-			it.cuts = append(it.cuts, Cut{Dim: i, From: r[0], To: r[1]})
+		if step := cmp.Or(r[2], 1); !(axis{info.Shape[i], r[0], r[1], step}).whole() {
+			it.cuts = append(it.cuts, Cut{Dim: i, From: r[0], To: r[1], Step: step})
 		}
 	}
 	if it.reg, err = cutRegion(info, it.cuts); err != nil {
@@ -203,6 +214,10 @@ type item struct {
 	cuts  []Cut
 	reg   region
 	layer int
+
+	shared *sharedItem // if several GPUs get it
+	copied bool        // from another GPU, not read
+	placed int         // its number in Plan.Tensors
 }
 
 // off returns where the item starts in its file.
@@ -264,6 +279,7 @@ func (s *Selection) choose(m *Model, names layerNames) ([]item, error) {
 type Totals struct {
 	Wanted int64 // bytes of tensors, for each device that has them
 	Read   int64 // bytes
+	Copied int64 // bytes, from one GPU to another
 	Device int64 // bytes allocated
 	Reads  int
 	Runs   int64
@@ -277,6 +293,9 @@ func (p *Plan) Totals() (t Totals) {
 	for i := range p.Reads {
 		t.Read += p.Reads[i].Size()
 		t.Runs += p.Reads[i].Count
+	}
+	for _, c := range p.Copies {
+		t.Copied += int64(p.Tensors[c.To].Len)
 	}
 	for _, b := range p.Buffers {
 		t.Device += int64(b.Size)

@@ -93,6 +93,7 @@ func TestPlanMovesTheRightBytes(t *testing.T) {
 		opts := &PlanOptions{
 			ByLayer:   rapid.Bool().Draw(t, "by layer"),
 			PerTensor: rapid.Bool().Draw(t, "per tensor"),
+			Apart:     rapid.Bool().Draw(t, "apart"),
 			MaxRead:   int64(rapid.IntRange(4096, 20000).Draw(t, "maxread")),
 		}
 		targets := []Selection{drawSelection(t), drawSelection(t)}
@@ -123,6 +124,13 @@ func TestPlanMovesTheRightBytes(t *testing.T) {
 					devices[r.Buffer][dst] = fileByte(r.File, off)
 					times[r.Buffer][dst]++
 				}
+			}
+		}
+		for _, c := range p.Copies {
+			from, to := &p.Tensors[c.From], &p.Tensors[c.To]
+			copy(devices[to.Buffer][to.Off:to.Off+to.Len], devices[from.Buffer][from.Off:])
+			for i := range to.Len {
+				times[to.Buffer][to.Off+i]++
 			}
 		}
 		for _, placed := range p.Tensors {

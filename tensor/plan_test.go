@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -271,8 +272,16 @@ func checkPlan(t interface {
 				}
 			}
 		}
+		for _, c := range p.Copies {
+			if c.To == i {
+				if from := &p.Tensors[c.From]; from.Name != a.Name || from.Len != a.Len || !slices.Equal(from.Cuts, a.Cuts) {
+					t.Errorf("%s is copied from %+v", a.Name, from)
+				}
+				covered += a.Len
+			}
+		}
 		if covered != a.Len {
-			t.Errorf("%s: %d of %d bytes are read", a.Name, covered, a.Len)
+			t.Errorf("%s: %d of %d bytes are read or copied", a.Name, covered, a.Len)
 		}
 	}
 	if s := p.Totals(); s.Read*(maxOverRead-1) > s.Wanted*maxOverRead {

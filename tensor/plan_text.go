@@ -17,13 +17,30 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "plan for %s: files=%d tensors=%d placed=%d align=%d\n", filepath.Base(p.Model), len(p.Files), p.Of, len(p.Tensors), p.Align)
 	p.writeTensors(&b)
 	p.writeReads(&b)
+	p.writeCopies(&b)
 	ratio := 1.0
 	if t.Wanted > 0 {
 		ratio = float64(t.Read) / float64(t.Wanted)
 	}
 	fmt.Fprintf(&b, "\n%d reads, %d runs, %d bytes read for %d wanted (%.4f), %d bytes of device memory\n",
 		t.Reads, t.Runs, t.Read, t.Wanted, ratio, t.Device)
+	if t.Copied > 0 {
+		fmt.Fprintf(&b, "%d copies, %d bytes from GPU to GPU\n", len(p.Copies), t.Copied)
+	}
 	return b.String()
+}
+
+func (p *Plan) writeCopies(w io.Writer) {
+	if len(p.Copies) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\ncopies\n")
+	tw := human.Table(w)
+	for _, c := range p.Copies {
+		from, to := &p.Tensors[c.From], &p.Tensors[c.To]
+		fmt.Fprintf(tw, "  gpu:%d\t-> gpu:%d %d+%#x\t%s\n", p.Buffers[from.Buffer].Device, p.Buffers[to.Buffer].Device, to.Buffer, to.Off, human.Name(to.Name))
+	}
+	tw.Flush()
 }
 
 func (p *Plan) writeTensors(w io.Writer) {

@@ -29,6 +29,7 @@ type Selection struct {
 	Tensor   Rank     // tensor parallelism: slices of tensors
 	Pipeline Rank     // pipeline parallelism: a share of the layers
 	Expert   Rank     // expert parallelism: a share of each layer's experts
+	Replicas int      // data parallelism: so many GPUs get the same, for [Selection.Spread]
 	Layers   Range    // layers by number, instead of Pipeline
 	Experts  Range    // experts by number, instead of Expert
 	// Rules say how Tensor splits the tensors that match a pattern:
@@ -38,7 +39,7 @@ type Selection struct {
 }
 
 // ParseSelection reads the syntax of the command line, such as "tp=4,rank=1",
-// "pp=2", "ep=8,eprank=0", "layers=0-16" or "experts=0-8". A group without its
+// "pp=2", "ep=8,eprank=0", "dp=4", "layers=0-16" or "experts=0-8". A group without its
 // rank is left to [Selection.Spread]. It checks the rules and adds them.
 func ParseSelection(s string, rules ...string) (Selection, error) {
 	sel := Selection{Rules: rules}
@@ -56,6 +57,8 @@ func ParseSelection(s string, rules ...string) (Selection, error) {
 			sel.Pipeline, err = parseGroup(value)
 		case "ep":
 			sel.Expert, err = parseGroup(value)
+		case "dp":
+			sel.Replicas, err = parseCount(value, 1)
 		case "rank", "stage", "eprank":
 			ranks[key], err = parseCount(value, 0)
 		case "layers":
@@ -63,7 +66,7 @@ func ParseSelection(s string, rules ...string) (Selection, error) {
 		case "experts":
 			sel.Experts, err = parseRange(value)
 		default:
-			err = errors.New("unknown key (keys: tp, rank, pp, stage, ep, eprank, layers, experts)")
+			err = errors.New("unknown key (keys: tp, rank, pp, stage, ep, eprank, dp, layers, experts)")
 		}
 		if err != nil {
 			return Selection{}, fmt.Errorf("plan %q: %s: %w", s, field, err)
@@ -109,13 +112,13 @@ func parseRange(s string) (Range, error) {
 }
 
 // Spread assigns the parts of a selection to GPUs. It counts through the groups
-// without a rank, tensor parallelism fastest; there must be as many parts as GPUs.
-// Without such a group, several GPUs share the layers as pipeline stages.
+// without a rank, tensor parallelism fastest and replicas last; there must be as many
+// parts as GPUs. Without such a group, several GPUs share the layers as pipeline stages.
 func (s Selection) Spread(devices []int) ([]Selection, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no GPU to load to")
 	}
-	parts := 1
+	parts := max(s.Replicas, 1)
 	for _, r := range []Rank{s.Tensor, s.Expert, s.Pipeline} {
 		if r.Index == eachDevice {
 			parts *= r.Of

@@ -82,6 +82,18 @@ func TestSpread(t *testing.T) {
 		{"a rank to one", Selection{Tensor: Rank{1, 4}}, []int{0}, []Selection{{Device: 0, Tensor: Rank{1, 4}}}},
 		{"a rank to each", Selection{Tensor: each(2)}, []int{1, 0}, []Selection{{Device: 1, Tensor: Rank{0, 2}}, {Device: 0, Tensor: Rank{1, 2}}}},
 		{"layers shared by default", Selection{}, []int{0, 1}, []Selection{{Device: 0, Pipeline: Rank{0, 2}}, {Device: 1, Pipeline: Rank{1, 2}}}},
+		{"replicas", Selection{Replicas: 2}, []int{0, 1}, []Selection{{Device: 0, Replicas: 2}, {Device: 1, Replicas: 2}}},
+		{
+			"replicas of ranks",
+			Selection{Tensor: each(2), Replicas: 2},
+			[]int{0, 1, 2, 3},
+			[]Selection{
+				{Device: 0, Tensor: Rank{0, 2}, Replicas: 2},
+				{Device: 1, Tensor: Rank{1, 2}, Replicas: 2},
+				{Device: 2, Tensor: Rank{0, 2}, Replicas: 2},
+				{Device: 3, Tensor: Rank{1, 2}, Replicas: 2},
+			},
+		},
 		{
 			"a grid",
 			Selection{Tensor: each(2), Pipeline: each(2)},
@@ -111,6 +123,8 @@ func TestSpread(t *testing.T) {
 		{Selection{Tensor: each(4)}, []int{0}},
 		{Selection{Tensor: each(2)}, []int{0, 1, 2}},
 		{Selection{Layers: Range{0, 1}}, []int{0, 1}},
+		{Selection{Replicas: 2}, []int{0}},
+		{Selection{Replicas: 2}, []int{0, 1, 2}},
 	} {
 		if got, err := bad.sel.Spread(bad.devices); err == nil {
 			t.Errorf("%+v on %v: %+v", bad.sel, bad.devices, got)

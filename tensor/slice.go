@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// A Cut is a part of a tensor along one dimension. With Parts above 1 the
-// dimension consists of that many equal blocks (a gate and an up projection stored
-// as one tensor), and the cut is taken from each.
+// A Cut is a part of a tensor along one dimension: every Step-th element of a range.
+// With Parts above 1 the dimension consists of that many equal blocks (a gate and an
+// up projection stored as one tensor), and the cut is taken from each.
 type Cut struct {
 	Dim   int   `json:"dim"`
 	From  int64 `json:"from"` // inside each block
 	To    int64 `json:"to"`
 	Parts int64 `json:"parts,omitempty"`
+	Step  int64 `json:"step,omitempty"` // 0 is 1
 }
 
 // A region is where a part of a tensor lies in its file: planes of count runs of
@@ -58,10 +59,11 @@ func cutShape(info Info, cuts []Cut) (region, error) {
 			return region{}, fmt.Errorf("dimension %d: unsupported combination of cuts", c.Dim)
 		}
 		seen[c.Dim] = true
-		all[c.Dim] = Cut{c.Dim, c.From, c.To, max(c.Parts, 1)}
+		all[c.Dim] = Cut{c.Dim, c.From, c.To, max(c.Parts, 1), c.Step}
 	}
 	shape := make([]int64, len(all))
-	b, inner := box{}, Cut{}
+	var b box
+	inner := Cut{}
 	for i, c := range all {
 		n := info.Shape[i]
 		if n%c.Parts != 0 {
@@ -71,9 +73,13 @@ func cutShape(info Info, cuts []Cut) (region, error) {
 		if c.From < 0 || c.To < c.From || c.To > n {
 			return region{}, fmt.Errorf("[%d, %d) is outside dimension %d of %d", c.From, c.To, i, n)
 		}
-		shape[i] = (c.To - c.From) * c.Parts
-		b.add(c.Parts, 0, c.Parts)
-		b.add(n, c.From, c.To)
+		if c.Step < 0 {
+			return region{}, fmt.Errorf("step %d of dimension %d must be positive", c.Step, i)
+		}
+		taken := axis{n, c.From, c.To, max(c.Step, 1)}
+		shape[i] = taken.count() * c.Parts
+		b.add(axis{c.Parts, 0, c.Parts, 1})
+		b.add(taken)
 		if seen[i] {
 			inner = c
 		}
@@ -89,24 +95,28 @@ func cutShape(info Info, cuts []Cut) (region, error) {
 	return r, err
 }
 
-// A box is a range in each of some dimensions, of which only the first may be
-// whole: other whole dimensions are joined with the one before them.
-type box struct {
-	dims []int64
-	cuts [][2]int64
-}
+// An axis is every step-th element of a range of a dimension.
+type axis struct{ dim, from, to, step int64 }
+
+func (a axis) count() int64 { return (a.to - a.from + a.step - 1) / a.step }
+
+func (a axis) whole() bool { return a.from == 0 && a.to == a.dim && a.step == 1 }
+
+// A box is a part of each of some dimensions. Whole ones are joined with the one
+// before them where that has no step.
+type box []axis
 
 // add adds an inner dimension.
-func (b *box) add(dim, from, to int64) {
-	last := len(b.dims) - 1
-	if last >= 0 && from == 0 && to == dim {
-		b.dims[last] *= dim
-		b.cuts[last][0] *= dim
-		b.cuts[last][1] *= dim
+func (b *box) add(a axis) {
+	last := len(*b) - 1
+	if last >= 0 && a.whole() && (*b)[last].step == 1 {
+		outer := &(*b)[last]
+		outer.dim *= a.dim
+		outer.from *= a.dim
+		outer.to *= a.dim
 		return
 	}
-	b.dims = append(b.dims, dim)
-	b.cuts = append(b.cuts, [2]int64{from, to})
+	*b = append(*b, a)
 }
 
 var errUnaligned = errors.New("not byte-aligned")
@@ -114,26 +124,29 @@ var errUnaligned = errors.New("not byte-aligned")
 // region returns the runs of a box that is not empty. The innermost dimension makes
 // runs of bytes, the one around it repeats them at a stride, and those around that
 // make planes. The products cannot overflow: the tensor's size in bits was checked.
-func (b *box) region(bits int64) (region, error) {
-	for len(b.dims) < 2 {
-		b.dims, b.cuts = slices.Insert(b.dims, 0, 1), slices.Insert(b.cuts, 0, [2]int64{0, 1})
+func (b box) region(bits int64) (region, error) {
+	one := axis{1, 0, 1, 1}
+	if len(b) > 0 && b[len(b)-1].step > 1 {
+		b = append(b, one) // runs of one element
 	}
-	n := len(b.dims)
-	inner, rows := b.cuts[n-1], b.cuts[n-2]
-	row := b.dims[n-1] * bits
-	from, run := inner[0]*bits, (inner[1]-inner[0])*bits
-	r := region{run: run / 8, stride: row / 8, count: rows[1] - rows[0]}
-	if run%8 != 0 || r.count > 1 && row%8 != 0 {
+	for len(b) < 2 {
+		b = slices.Insert(b, 0, one)
+	}
+	inner, rows, outer := b[len(b)-1], b[len(b)-2], b[:len(b)-2]
+	row := inner.dim * bits
+	from, run, stride := inner.from*bits, inner.count()*bits, rows.step*row
+	r := region{run: run / 8, stride: stride / 8, count: rows.count()}
+	if run%8 != 0 || r.count > 1 && stride%8 != 0 {
 		return r, errUnaligned
 	}
 	planes := int64(1)
-	for _, c := range b.cuts[:n-2] {
-		if planes *= c[1] - c[0]; planes > maxPlanes {
+	for _, a := range outer {
+		if planes *= a.count(); planes > maxPlanes {
 			return r, fmt.Errorf("cut in too many dimensions: more than %d separate ranges", maxPlanes)
 		}
 	}
 	for i := range planes {
-		at := (b.plane(i)*b.dims[n-2]+rows[0])*row + from
+		at := (outer.position(i)*rows.dim+rows.from)*row + from
 		if at%8 != 0 {
 			return r, errUnaligned
 		}
@@ -142,14 +155,14 @@ func (b *box) region(bits int64) (region, error) {
 	return r, nil
 }
 
-// plane returns the position of the i-th plane in the outer dimensions.
-func (b *box) plane(i int64) (at int64) {
+// position returns where the i-th element of the box is in its dimensions.
+func (b box) position(i int64) (at int64) {
 	scale := int64(1)
-	for k := len(b.dims) - 3; k >= 0; k-- {
-		n := b.cuts[k][1] - b.cuts[k][0]
-		at += (b.cuts[k][0] + i%n) * scale
+	for _, a := range slices.Backward(b) {
+		n := a.count()
+		at += (a.from + i%n*a.step) * scale
 		i /= n
-		scale *= b.dims[k]
+		scale *= a.dim
 	}
 	return at
 }

@@ -27,7 +27,8 @@ type Attached struct {
 	Share Share
 	Took  Took
 
-	buffers []buffer
+	only    []int    // GPUs; none: all
+	buffers []buffer // of other GPUs: without a device
 }
 
 // Took is how long the steps of Attach took. List, reading the list of tensors, runs
@@ -41,9 +42,10 @@ func Attach(ctx context.Context, path string, gpus GPUs) (*Attached, error) {
 	return AttachFrom(ctx, path, os.Geteuid(), gpus)
 }
 
-// AttachFrom maps the model that a process of the user serves at path.
-func AttachFrom(ctx context.Context, path string, uid int, gpus GPUs) (*Attached, error) {
-	m := &Attached{}
+// AttachFrom maps the model that a process of the user serves at path, or what it has
+// on some GPUs: a rank needs its own, and may not see the others.
+func AttachFrom(ctx context.Context, path string, uid int, gpus GPUs, only ...int) (*Attached, error) {
+	m := &Attached{only: only}
 	if err := m.attach(ctx, path, uid, gpus); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach to %s: %w", path, err), m.Close())
 	}
@@ -137,11 +139,14 @@ func (m *Attached) exchange(c *net.UnixConn, gpus GPUs) error {
 	if merr := <-mapped; merr != nil || err != nil {
 		return cmp.Or(merr, err)
 	}
-	m.Tensors = make([]tensor.Tensor, len(tensors))
-	for i, t := range tensors {
+	m.Tensors = make([]tensor.Tensor, 0, len(tensors))
+	for _, t := range tensors {
 		b := &m.buffers[t.Buffer]
+		if b.dev == nil {
+			continue
+		}
 		span := gpu.Span{Dev: b.dev.Info().Index, Base: b.base, Len: b.size}
-		m.Tensors[i] = tensor.Tensor{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Span: span.Slice(t.Off, t.Len)}
+		m.Tensors = append(m.Tensors, tensor.Tensor{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Span: span.Slice(t.Off, t.Len)})
 	}
 	return nil
 }
@@ -152,8 +157,13 @@ func (m *Attached) mapBuffers(h *head, files []*os.File, gpus GPUs) error {
 	if err != nil {
 		return err
 	}
+	m.buffers = make([]buffer, len(h.Buffers))
+	mapped := 0
 	for i, b := range h.Buffers {
 		n := slices.IndexFunc(infos, func(info gpu.Info) bool { return info.UUID == b.GPU })
+		if len(m.only) > 0 && (n < 0 || !slices.Contains(m.only, infos[n].Index)) {
+			continue
+		}
 		if n < 0 {
 			return fmt.Errorf("the model is on %s, which this process does not see: it sees %s", b.GPU, names(infos))
 		}
@@ -169,7 +179,11 @@ func (m *Attached) mapBuffers(h *head, files []*os.File, gpus GPUs) error {
 		if err != nil {
 			return fmt.Errorf("%d bytes of gpu:%d: %w", b.Size, infos[n].Index, err)
 		}
-		m.buffers = append(m.buffers, buffer{dev, base, b.Size})
+		m.buffers[i] = buffer{dev, base, b.Size}
+		mapped++
+	}
+	if mapped == 0 && len(m.only) > 0 {
+		return fmt.Errorf("the model has nothing on GPU %v, of those that this process sees: %s", m.only, names(infos))
 	}
 	return nil
 }
@@ -186,7 +200,9 @@ func names(infos []gpu.Info) string {
 func (m *Attached) Close() error {
 	var errs []error
 	for _, b := range m.buffers {
-		errs = append(errs, b.dev.Free(b.base))
+		if b.dev != nil {
+			errs = append(errs, b.dev.Free(b.base))
+		}
 	}
 	m.buffers = nil
 	return errors.Join(errs...)

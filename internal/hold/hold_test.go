@@ -86,6 +86,46 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// A rank maps the memory of its own GPU, and need not see those of the others.
+func TestOneGPU(t *testing.T) {
+	w := newWorld(t, soft.Config{GPUs: 2})
+	m, want := w.model(t, gpu.KindVirtual, 2)
+	s, err := NewServer(m, w, ByDescriptor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := serve(t, s)
+	for i := range 2 {
+		a, err := AttachFrom(t.Context(), path, os.Geteuid(), hidden{w, i}, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := *m
+		own.Tensors = m.Tensors[4*i : 4*i+4]
+		w.check(t, a, &own, want[4*i:4*i+4])
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := AttachFrom(t.Context(), path, os.Geteuid(), w, 5); err == nil || !strings.Contains(err.Error(), "nothing on GPU [5]") {
+		t.Errorf("attached to GPU 5: %v", err)
+	}
+}
+
+// hidden is a process that sees one GPU.
+type hidden struct {
+	*world
+	gpu int
+}
+
+func (h hidden) Devices() ([]gpu.Info, error) {
+	all, err := h.world.Devices()
+	if err != nil {
+		return nil, err
+	}
+	return all[h.gpu : h.gpu+1], nil
+}
+
 // TestOutlives: a client keeps the memory when the holder is gone.
 func TestOutlives(t *testing.T) {
 	w := newWorld(t, soft.Config{})
