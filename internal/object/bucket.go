@@ -35,12 +35,18 @@ type Bucket interface {
 	Stat(ctx context.Context, key string) (Info, error)
 	// Get asks for n bytes from off of the object that info describes, and no other
 	// version of it. The body has exactly these bytes, or fails.
-	Get(ctx context.Context, info *Info, off, n int64) (io.ReadCloser, error)
+	Get(ctx context.Context, info *Info, off, n int64) (Body, error)
+}
+
+// A Body is the answer to a read.
+type Body struct {
+	io.ReadCloser
+	Sum *Sum // of the whole object, if the answer has one; listings have none
 }
 
 // A Lister is a Bucket that can list its objects.
 type Lister interface {
 	// List returns the objects whose keys begin with prefix, in the order of their
-	// keys, and not those behind a further slash.
-	List(ctx context.Context, prefix string) ([]Info, error)
+	// keys; those behind a further slash only if deep.
+	List(ctx context.Context, prefix string, deep bool) ([]Info, error)
 }

@@ -36,9 +36,11 @@ type File struct {
 	bucket Bucket
 	info   Info
 	url    string // as it was opened
+	listed bool   // the store was not asked for its checksum
 	ctx    context.Context
 	cancel context.CancelFunc
 	counts counts
+	sum    atomic.Pointer[Sum] // of the store, once it is known
 	sums   sums
 	closed atomic.Bool
 
@@ -64,6 +66,18 @@ func OpenIn(ctx context.Context, b Bucket, key, url string) (*File, error) {
 		f.cancel()
 		return nil, err
 	}
+	f.sum.Store(f.info.Sum)
+	return f, nil
+}
+
+// OpenListed opens an object that a listing has, without asking the store for it again.
+func OpenListed(ctx context.Context, url string, info Info) (*File, error) {
+	b, _, err := BucketOf(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{bucket: b, url: url, info: info, listed: true}
+	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f, nil
 }
 
@@ -91,8 +105,11 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
-	err := f.bucket.Pool().Read(f.ctx, f.get, p[:n], off, f.counts.all())
-	if err != nil {
+	read := f.bucket.Pool().Read
+	if f.listed && int64(n) == f.info.Size {
+		read = f.bucket.Pool().ReadInOne // only a whole answer has a checksum
+	}
+	if err := read(f.ctx, f.get, p[:n], off, f.counts.all()); err != nil {
 		return 0, err
 	}
 	if err := f.summed(p[:n], off); err != nil {
@@ -105,20 +122,28 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *File) get(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	return f.bucket.Get(ctx, &f.info, off, n)
+	body, err := f.bucket.Get(ctx, &f.info, off, n)
+	if err != nil {
+		return nil, err
+	}
+	if body.Sum != nil {
+		f.sum.Store(body.Sum)
+	}
+	return body.ReadCloser, nil
 }
 
 // summed adds bytes to the checksum. With the last ones it is compared.
 func (f *File) summed(p []byte, off int64) error {
-	if f.info.Sum == nil {
+	sum := f.sum.Load()
+	if sum == nil {
 		return nil
 	}
 	f.sums.add(off, p)
 	got, ok := f.sums.whole(f.info.Size)
-	if !ok || got == f.info.Sum.CRC32C {
+	if !ok || got == sum.CRC32C {
 		return nil
 	}
-	err := fmt.Errorf("read %s: the store says CRC-32C %08x, the bytes that arrived have %08x", f.Name(), f.info.Sum.CRC32C, got)
+	err := fmt.Errorf("read %s: the store says CRC-32C %08x, the bytes that arrived have %08x", f.Name(), sum.CRC32C, got)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = err
@@ -129,7 +154,7 @@ func (f *File) summed(p []byte, off int64) error {
 // that the checksum of the store can be compared. An object of which nothing was read
 // is left alone.
 func (f *File) CheckRest(limit int64) error {
-	if f.info.Sum == nil || f.ctx.Err() != nil {
+	if f.sum.Load() == nil || f.ctx.Err() != nil {
 		return nil
 	}
 	missing := f.sums.missing(f.info.Size)
@@ -150,11 +175,12 @@ func (f *File) CheckRest(limit int64) error {
 
 // Checked reports whether all bytes were read and have the checksum of the store.
 func (f *File) Checked() bool {
-	if f.info.Sum == nil {
+	sum := f.sum.Load()
+	if sum == nil {
 		return false
 	}
 	got, ok := f.sums.whole(f.info.Size)
-	return ok && got == f.info.Sum.CRC32C
+	return ok && got == sum.CRC32C
 }
 
 // WriteAt fails: objects are written as a whole.
@@ -165,7 +191,7 @@ func (f *File) WriteAt([]byte, int64) (int, error) { return 0, unix.EROFS }
 func (f *File) TakeOrigin() route.Origin {
 	o := f.counts.take(f.bucket)
 	if f.Checked() {
-		o.Checksum = f.info.Sum.Algorithm
+		o.Checksum = f.sum.Load().Algorithm
 	}
 	return o
 }

@@ -79,9 +79,14 @@ func stat(ctx context.Context, b Bucket, key string, c *counts) (info Info, err 
 	return info, err
 }
 
-// List returns the objects below a URL that is a directory. A store that cannot list
-// is errors.ErrUnsupported.
-func List(ctx context.Context, p string) ([]Info, error) {
+// List returns the objects in a URL that is a directory. A store that cannot list is
+// errors.ErrUnsupported.
+func List(ctx context.Context, p string) ([]Info, error) { return list(ctx, p, false) }
+
+// ListAll is List with the objects of directories below it.
+func ListAll(ctx context.Context, p string) ([]Info, error) { return list(ctx, p, true) }
+
+func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 	b, key, err := BucketOf(ctx, p)
 	if err != nil {
 		return nil, err
@@ -95,20 +100,27 @@ func List(ctx context.Context, p string) ([]Info, error) {
 	}
 	var list []Info
 	err = b.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) (err error) {
-		list, err = l.List(ctx, key)
+		list, err = l.List(ctx, key, deep)
 		return err
 	})
 	return list, err
 }
 
+// IsDirURL reports whether a URL can only stand for objects below it: it ends with a
+// slash, or is a bucket.
+func IsDirURL(p string) bool {
+	base, _, _ := strings.Cut(p, "?")
+	if strings.HasSuffix(base, "/") {
+		return true
+	}
+	u, err := Parse(p)
+	return err == nil && strings.Trim(u.Path, "/") == ""
+}
+
 // IsDir reports whether a URL stands for objects below it: it ends with a slash, or
 // there is no such object but some below it.
 func IsDir(ctx context.Context, p string) (bool, error) {
-	base, _, _ := strings.Cut(p, "?")
-	if strings.HasSuffix(base, "/") {
-		return true, nil
-	}
-	if u, err := Parse(p); err == nil && strings.Trim(u.Path, "/") == "" {
+	if IsDirURL(p) {
 		return true, nil
 	}
 	_, err := Stat(ctx, p)

@@ -158,22 +158,30 @@ func preserve(in, out *os.File, st *unix.Stat_t) error {
 // copyXattrs copies the extended attributes that the process can see, and with them
 // access control lists and capabilities.
 func copyXattrs(in, out *os.File) error {
-	names, err := grow(func(buf []byte) (int, error) { return unix.Flistxattr(int(in.Fd()), buf) })
-	if errors.Is(err, unix.ENOTSUP) {
-		return nil
-	}
+	names, err := xattrs(in)
 	if err != nil {
 		return fmt.Errorf("list extended attributes of %s: %w", in.Name(), err)
 	}
-	for name := range bytes.SplitSeq(bytes.TrimSuffix(names, []byte{0}), []byte{0}) {
-		if len(name) == 0 {
-			continue
-		}
-		if err := copyXattr(in, out, string(name)); err != nil {
+	for _, name := range names {
+		if err := copyXattr(in, out, name); err != nil {
 			return fmt.Errorf("keep extended attribute %s of %s: %w (fix: run without --preserve)", name, in.Name(), err)
 		}
 	}
 	return nil
+}
+
+// xattrs lists the extended attributes of a file.
+func xattrs(f *os.File) (list []string, err error) {
+	names, err := grow(func(buf []byte) (int, error) { return unix.Flistxattr(int(f.Fd()), buf) })
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil, nil
+	}
+	for name := range bytes.SplitSeq(bytes.TrimSuffix(names, []byte{0}), []byte{0}) {
+		if len(name) > 0 {
+			list = append(list, string(name))
+		}
+	}
+	return list, err
 }
 
 func copyXattr(in, out *os.File, name string) error {

@@ -17,6 +17,8 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/crc32c"
+	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -32,12 +34,16 @@ type Options struct {
 	// Preserve keeps owner, extended attributes and all times, and the mode whatever
 	// the umask or a file that is replaced; in directories hard links, too.
 	Preserve bool
+	Limit    *limit.Rate             // bytes per second of all copies that share it; nil means no limit
 	Buffer   uint64                  // bytes of GPU memory; 0 means 64 MiB
 	Advance  func(done, total int64) // called when bytes have been written, total is -1 if unknown; may be nil
 
 	temp     string // base name of the temporary file; "" means a unique one
 	keepTime bool   // keep the time of modification
 	total    int64  // bytes of all files of the copy; 0: of this one
+	start    int64  // where to begin: the bytes before are there
+
+	resumeFrom int64 // the smallest file that is resumed; 0 means resumable
 
 	// For tests.
 	named bool                                        // as if the file system had no unnamed files
@@ -50,8 +56,9 @@ type Result struct {
 	Source   string         `json:"source"`
 	Dest     string         `json:"destination"`
 	GPU      int            `json:"gpu"`
-	Bytes    int64          `json:"bytes"`           // moved
-	Holes    int64          `json:"holes,omitempty"` // bytes that are holes, and not moved
+	Bytes    int64          `json:"bytes"`             // moved
+	Resumed  int64          `json:"resumed,omitempty"` // bytes that an earlier run had copied
+	Holes    int64          `json:"holes,omitempty"`   // bytes that are holes, and not moved
 	Seconds  float64        `json:"seconds"`
 	Read     *route.Receipt `json:"read"`
 	Write    *route.Receipt `json:"write"`
@@ -63,6 +70,9 @@ type Result struct {
 func (r Result) String() string {
 	name := fmt.Sprintf("gpu:%d", r.GPU)
 	text := r.Read.Diagram(r.Source, name) + r.Write.Diagram(r.Dest, name) + sentences(r.Read, r.Write)
+	if r.Resumed > 0 {
+		text += fmt.Sprintf("resumed after %s, which are the same as in the source\n", human.Size(r.Resumed))
+	}
 	if r.Holes > 0 {
 		text += fmt.Sprintf("holes kept=%d\n", r.Holes)
 	}
@@ -76,9 +86,13 @@ func (r Result) String() string {
 func (r Result) Fields() string { return fmt.Sprintf("%v\n%v", r.Read, r.Write) }
 
 // sentences are the receipts of a copy for people, and the change that would help most.
+// What was only read has no write.
 func sentences(read, write *route.Receipt) string {
-	text := read.Sentence() + "\n" + write.Sentence() + "\n"
-	if advice := cmp.Or(read.Advice(), write.Advice()); advice != "" {
+	text, advice := read.Sentence()+"\n", read.Advice()
+	if write != nil {
+		text, advice = text+write.Sentence()+"\n", cmp.Or(advice, write.Advice())
+	}
+	if advice != "" {
 		text += advice + "\n"
 	}
 	return text
@@ -140,21 +154,33 @@ func (c *fileCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	a := attributes{source: c.source, old: old, opts: o}
-	out, err := atomicfile.CreateIn(c.dir, c.name, atomicfile.Options{Mode: a.created(), Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
+	fresh, err := atomicfile.CreateIn(c.dir, c.name, atomicfile.Options{Mode: a.created(), Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, out.Discard()) }()
-	if err := a.begin(c.dir, c.name, out.File); err != nil {
+	if err := a.begin(c.dir, c.name, fresh.File); err != nil {
+		return errors.Join(err, fresh.Discard())
+	}
+	out, err := c.resume(ctx, fresh)
+	if err != nil {
 		return err
 	}
-	if err := fill(ctx, c.drv, c.in, out.File, c.source.Size, *o, &c.res); err != nil {
+	if err := c.complete(ctx, out, &a); err != nil {
+		return c.keep(out, err)
+	}
+	return out.Discard()
+}
+
+// complete copies what is missing, and makes the file the destination.
+func (c *fileCopy) complete(ctx context.Context, out *target, a *attributes) error {
+	c.opts.start = out.start
+	if err := fill(ctx, c.drv, c.in, out.File.File, c.source.Size, c.opts, &c.res); err != nil {
 		return err
 	}
-	if err := a.finish(c.in, out.File); err != nil {
+	if err := a.finish(c.in, out.File.File); err != nil {
 		return err
 	}
-	return c.publish(ctx, out)
+	return c.publish(ctx, out.File)
 }
 
 // publish forces the new file to storage, verifies it, and gives it its name.
@@ -252,7 +278,7 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
 	start := time.Now()
 	err = p.run(ctx)
-	res.Holes = size - res.Bytes
+	res.Holes = size - o.start - res.Bytes
 	if err == nil && (p.whole || res.Holes > 0) {
 		if err = out.Truncate(size); err != nil {
 			err = fmt.Errorf("truncate %s to %d bytes: %w", res.Dest, size, errors.Unwrap(err))

@@ -17,7 +17,6 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -35,68 +34,7 @@ type Watch interface {
 	Ended(f *TreeFile, res *Result, err error)
 }
 
-// A TreeResult describes the copy of a directory.
-type TreeResult struct {
-	Source   string         `json:"source"`
-	Dest     string         `json:"destination"`
-	GPU      int            `json:"gpu"`
-	Files    int            `json:"files"` // copied by this run
-	Done     int            `json:"done"`  // by earlier ones
-	Links    int            `json:"links"` // copied as links
-	Hard     int            `json:"hard_links,omitempty"`
-	Skipped  []TreeSkip     `json:"skipped"` // not copied
-	Same     int            `json:"unchanged,omitempty"`
-	Bytes    int64          `json:"bytes"`
-	Holes    int64          `json:"holes,omitempty"` // bytes that are holes, and not moved
-	Seconds  float64        `json:"seconds"`
-	Read     *route.Receipt `json:"read"`
-	Write    *route.Receipt `json:"write"`
-	Verified bool           `json:"verified"`
-}
-
-// Fields is the receipts with every field, one line per direction.
-func (r *TreeResult) Fields() string { return fmt.Sprintf("%v\n%v", r.Read, r.Write) }
-
-// String prints a sentence per direction, what was skipped, and totals.
-func (r *TreeResult) String() string {
-	var b strings.Builder
-	b.WriteString(sentences(r.Read, r.Write))
-	for _, s := range r.Skipped {
-		fmt.Fprintf(&b, "skipped %s: %s\n", human.Name(s.Path), s.Why)
-	}
-	fmt.Fprintf(&b, "copied %s to %s files=%d bytes=%d links=%d time=%s rate=%s", r.Source, r.Dest, r.Files, r.Bytes, r.Links,
-		human.Seconds(r.Seconds), human.Rate(float64(r.Bytes)/r.Seconds))
-	if r.Hard > 0 {
-		fmt.Fprintf(&b, " hard-links=%d", r.Hard)
-	}
-	if r.Holes > 0 {
-		fmt.Fprintf(&b, " holes=%d", r.Holes)
-	}
-	if r.Done > 0 {
-		fmt.Fprintf(&b, " done-before=%d", r.Done)
-	}
-	if r.Same > 0 {
-		fmt.Fprintf(&b, " unchanged=%d", r.Same)
-	}
-	if r.Verified {
-		b.WriteString(" verified")
-	}
-	return b.String()
-}
-
 const defaultJobs = 4
-
-// A StoppedError means that a copy of a directory is incomplete. A rerun resumes.
-type StoppedError struct {
-	Files, Of int
-	Err       error
-}
-
-func (e *StoppedError) Error() string {
-	return fmt.Sprintf("%d of %d files are complete: %v", e.Files, e.Of, e.Err)
-}
-
-func (e *StoppedError) Unwrap() error { return e.Err }
 
 // A treeCopy is a running copy.
 type treeCopy struct {
@@ -132,7 +70,7 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	}
 	start := time.Now()
 	err := c.run(ctx)
-	c.res.Seconds = time.Since(start).Seconds()
+	c.res.took(time.Since(start))
 	c.res.Verified = o.Verify && err == nil
 	return &c.res, err
 }
@@ -373,6 +311,7 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 	}
 	c.res.Files++
 	c.res.Bytes += res.Bytes
+	c.res.Resumed += res.Resumed
 	c.res.Holes += res.Holes
 	c.res.Read.Add(res.Read)
 	c.res.Write.Add(res.Write)

@@ -29,6 +29,16 @@ func (f *Filter) check() error {
 // excludes reports whether a file or directory, and so all below it, is left out.
 func (f *Filter) excludes(rel string) bool { return matches(f.Exclude, rel) }
 
+// excludesBelow reports whether a file or one of the directories above it is left out.
+func (f *Filter) excludesBelow(rel string) bool {
+	for ; rel != "."; rel = path.Dir(rel) {
+		if f.excludes(rel) {
+			return true
+		}
+	}
+	return false
+}
+
 // includes reports whether a file is wanted.
 func (f *Filter) includes(rel string) bool { return len(f.Include) == 0 || matches(f.Include, rel) }
 

@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/crc32c"
@@ -32,52 +30,23 @@ func Download(ctx context.Context, drv *cufile.Driver, url, dst string, o Option
 		return res, err
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
-	if err := download(ctx, drv, src, out.File.File, &o, &res); err != nil {
-		return res, err
-	}
-	if err := out.sync(); err != nil {
-		return res, err
-	}
-	if o.Verify {
-		if err := verifyObject(ctx, src, out.File.File, &res); err != nil {
-			return res, err
-		}
-	}
-	return res, out.Commit()
+	return res, downloadTo(ctx, drv, src, out, &o, &res)
 }
 
-func download(ctx context.Context, drv *cufile.Driver, src *object.File, out *os.File, o *Options, res *Result) error {
-	from, err := drv.RegisterSource(src)
-	if err != nil {
+// downloadTo copies an object to a new file and gives that its name.
+func downloadTo(ctx context.Context, drv *cufile.Driver, src *object.File, out *replacement, o *Options, res *Result) error {
+	if err := pour(ctx, drv, src, src.Info().Size, out.File.File, *o, res); err != nil {
 		return err
 	}
-	defer from.Close()
-	to, err := drv.Register(out)
-	if err != nil {
+	if err := out.sync(); err != nil {
 		return err
 	}
-	defer to.Close()
-	for _, f := range []*cufile.File{from, to} {
-		if err := o.require(f); err != nil {
+	if o.Verify {
+		if err := verifyObject(ctx, src, out.File.File, res); err != nil {
 			return err
 		}
 	}
-	if o.step == nil {
-		o.step = func() {}
-	}
-	size := src.Info().Size
-	p := pump{from: from, to: to, size: size, data: solid(size), o: o, flush: &flusher{fd: int(out.Fd()), sync: unix.SyncFileRange}, res: res}
-	if err := p.open(drv); err != nil {
-		return err
-	}
-	defer p.close()
-	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
-	start := time.Now()
-	defer context.AfterFunc(ctx, src.Abort)()
-	err = p.run(ctx)
-	res.Seconds = time.Since(start).Seconds()
-	return err
+	return out.Commit()
 }
 
 // verifyObject compares the new file with the object, which is read again.
@@ -145,10 +114,29 @@ func IntoGPU(ctx context.Context, drv *cufile.Driver, url string, o Options) (re
 		return res, err
 	}
 	defer context.AfterFunc(ctx, src.Abort)()
-	rec, err := from.ReadAt(ctx, gpu.Span{Dev: o.GPU, Base: addr, Len: size}, 0)
-	*res.Read, res.Seconds = rec, rec.Time.Seconds()
-	if err == nil && uint64(rec.Bytes) != size {
-		err = fmt.Errorf("read %s: %d of %d bytes: %w", src.Name(), rec.Bytes, size, io.ErrUnexpectedEOF)
+	start := time.Now()
+	err = o.readAll(ctx, from, gpu.Span{Dev: o.GPU, Base: addr, Len: size}, res.Read)
+	res.Seconds = time.Since(start).Seconds()
+	if err == nil && uint64(res.Read.Bytes) != size {
+		err = fmt.Errorf("read %s: %d of %d bytes: %w", src.Name(), res.Read.Bytes, size, io.ErrUnexpectedEOF)
 	}
 	return res, err
+}
+
+// readAll fills memory from the beginning of a source: at once, or in pieces that keep
+// to the limit.
+func (o *Options) readAll(ctx context.Context, from *cufile.File, mem gpu.Span, sum *route.Receipt) error {
+	for off := uint64(0); off < mem.Len; {
+		n := uint64(o.Limit.Largest(int64(mem.Len-off), gpuPage))
+		if err := o.Limit.Wait(ctx, int64(n)); err != nil {
+			return err
+		}
+		r, err := from.ReadAt(ctx, mem.Slice(off, n), int64(off))
+		sum.Add(&r)
+		if err != nil || uint64(r.Bytes) != n {
+			return err
+		}
+		off += n
+	}
+	return nil
 }

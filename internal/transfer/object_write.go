@@ -145,6 +145,9 @@ func (u *uploader) worker(ctx context.Context, dev gpu.Device, next <-chan int64
 	defer func() { err = errors.Join(err, dev.Free(host)) }()
 	for off := range next {
 		n := min(part, uint64(u.size-off))
+		if err := u.o.Limit.Wait(ctx, int64(n)); err != nil {
+			return err
+		}
 		r, err := u.from.ReadAt(ctx, gpu.Span{Dev: u.o.GPU, Base: mem, Len: n}, off)
 		if err != nil {
 			return err

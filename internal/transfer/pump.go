@@ -90,8 +90,8 @@ func (p *pump) run(ctx context.Context) error {
 
 func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chunk) error {
 	defer close(full)
-	for off := int64(0); ; {
-		start, length := p.data.next(off, int64(p.half))
+	for off := p.o.start; ; {
+		start, length := p.data.next(off, p.o.Limit.Largest(int64(p.half), gpuPage))
 		if length == 0 {
 			return p.ended()
 		}
@@ -103,6 +103,9 @@ func (p *pump) read(ctx context.Context, empty <-chan gpu.Span, full chan<- chun
 			return context.Cause(ctx)
 		}
 		n := uint64(length)
+		if err := p.o.Limit.Wait(ctx, length); err != nil {
+			return err
+		}
 		mem = mem.Slice(0, p.pad(n))
 		r, err := p.from.ReadAt(ctx, mem, off)
 		count(p.res.Read, &r, int64(n))

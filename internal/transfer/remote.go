@@ -10,54 +10,52 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Remote is a file of another host.
+// A Remote is an end of a copy that is no file of this host's kernel: a file of another
+// host, a drive without a file system.
 type Remote interface {
-	reader
-	writer
-	// Size is the number of bytes.
-	Size() int64
-	// Map makes GPU memory reachable for ReadAt and WriteAt, Unmap ends that.
-	Map(dev gpu.Device, mem gpu.Span) error
-	Unmap() error
-	// Plan tells how data moves between that memory and the other host.
-	Plan() *route.Plan
-	// Sum reads the file again and returns its CRC-32C.
-	Sum(ctx context.Context) (uint32, error)
-	// Commit publishes a file that was written.
+	abortable
+	Size() (int64, error)
+	// Fresh reports whether what is not written is zero. Otherwise holes are written, too.
+	Fresh() bool
+	// Sum reads n bytes from the beginning again and returns their CRC-32C.
+	Sum(ctx context.Context, n int64) (uint32, error)
+	// Commit publishes what was written.
 	Commit(ctx context.Context) error
 	// Close ends the use. A file that was written and not committed is removed; a file
 	// that was read must not have changed.
 	Close(ctx context.Context) error
 }
 
-// errOneRoute says why a copy between hosts has no single route.
-var errOneRoute = errors.New("a copy between hosts takes one route to the other host and another to the file (fix: --require-route)")
+// An abortable source ends its reads and writes when it is told to.
+type abortable interface {
+	cufile.Source
+	Abort()
+}
 
-// Fetch copies a file of another host to dst through GPU memory, as Copy does. source
-// is its name in messages. It closes from.
-func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, source, dst string, o Options) (res Result, err error) {
-	res = Result{Source: source, Dest: dst, GPU: o.GPU}
+// Fetch copies a Remote to the file dst through GPU memory, as Copy does. It closes from.
+func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, dst string, o Options) (res Result, err error) {
+	res = Result{Source: from.Name(), Dest: dst, GPU: o.GPU}
 	closed := false
 	defer func() {
 		if !closed {
 			_ = from.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	if o.Route != route.None {
-		return res, errOneRoute
+	size, err := from.Size()
+	if err != nil {
+		return res, err
 	}
 	out, err := replace(dst)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
-	if err := fetch(ctx, drv, from, out.File.File, &o, &res); err != nil {
+	if err := pour(ctx, drv, from, size, out.File.File, o, &res); err != nil {
 		return res, err
 	}
 	if err := out.sync(); err != nil {
@@ -75,42 +73,40 @@ func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, source, dst str
 	return res, out.Commit()
 }
 
-func fetch(ctx context.Context, drv *cufile.Driver, from Remote, out *os.File, o *Options, res *Result) error {
+// pour copies all of a source into a new file.
+func pour(ctx context.Context, drv *cufile.Driver, src abortable, size int64, out *os.File, o Options, res *Result) error {
 	to, err := drv.Register(out)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	if err := o.require(to); err != nil {
-		return err
-	}
-	p := pump{from: from, to: to, data: solid(from.Size()), flush: &flusher{fd: int(out.Fd()), sync: unix.SyncFileRange}}
-	return p.between(ctx, drv, from, o, res)
+	p := pump{to: to, size: size, data: solid(size), o: &o, flush: &flusher{fd: int(out.Fd()), sync: unix.SyncFileRange}, res: res}
+	return p.between(ctx, drv, src, to, func(far *cufile.File) { p.from = far })
 }
 
-// Push copies the file src to another host through GPU memory. dest is its name there
-// in messages. It closes to.
-func Push(ctx context.Context, drv *cufile.Driver, src string, to Remote, dest string, o Options) (res Result, err error) {
-	res = Result{Source: src, Dest: dest, GPU: o.GPU}
+// Push copies the file src to a Remote through GPU memory. It closes to.
+func Push(ctx context.Context, drv *cufile.Driver, src string, to Remote, o Options) (res Result, err error) {
+	res = Result{Source: src, Dest: to.Name(), GPU: o.GPU}
 	defer func() { err = errors.Join(err, to.Close(context.WithoutCancel(ctx))) }()
-	if o.Route != route.None {
-		return res, errOneRoute
-	}
 	in, err := atomicfile.OpenRegular(src)
 	if err != nil {
 		return res, err
 	}
 	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return res, err
+	}
 	from, err := drv.Register(in)
 	if err != nil {
 		return res, err
 	}
 	defer from.Close()
-	if err := o.require(from); err != nil {
-		return res, err
+	p := pump{from: from, size: st.Size(), data: solid(st.Size()), o: &o, res: &res}
+	if to.Fresh() {
+		p.data = &extents{fd: int(in.Fd()), size: p.size}
 	}
-	p := pump{from: from, to: to, data: &extents{fd: int(in.Fd()), size: to.Size()}}
-	if err := p.between(ctx, drv, to, &o, &res); err != nil {
+	if err := p.between(ctx, drv, to, from, func(far *cufile.File) { p.to = far }); err != nil {
 		return res, err
 	}
 	if o.Verify {
@@ -121,47 +117,61 @@ func Push(ctx context.Context, drv *cufile.Driver, src string, to Remote, dest s
 	return res, to.Commit(ctx)
 }
 
-// between runs a pump of which one end is on another host.
-func (p *pump) between(ctx context.Context, drv *cufile.Driver, far Remote, o *Options, res *Result) (err error) {
-	if o.step == nil {
-		o.step = func() {}
+// between runs a pump between a source and a file. set gets the registered source.
+func (p *pump) between(ctx context.Context, drv *cufile.Driver, src abortable, file *cufile.File, set func(*cufile.File)) error {
+	far, err := drv.RegisterSource(src)
+	if err != nil {
+		return err
 	}
-	p.size, p.o, p.res = far.Size(), o, res
+	defer far.Close()
+	set(far)
+	if err := p.o.require(far); err != nil {
+		return err
+	}
+	if err := p.o.ofFile().require(file); err != nil {
+		return err
+	}
+	if p.o.step == nil {
+		p.o.step = func() {}
+	}
 	if err := p.open(drv); err != nil {
 		return err
 	}
 	defer p.close()
-	if err := far.Map(p.dev, p.buf.Span()); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, far.Unmap()) }()
-	if o.Require != route.None {
-		if err := far.Plan().Require(o.Require); err != nil {
-			return err
-		}
-	}
-	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
+	p.res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
+	p.res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
 	start := time.Now()
+	defer context.AfterFunc(ctx, src.Abort)()
 	err = p.run(ctx)
-	res.Holes = p.size - res.Bytes
-	res.Seconds = time.Since(start).Seconds()
+	p.res.Holes = p.size - p.res.Bytes
+	p.res.Seconds = time.Since(start).Seconds()
 	return err
 }
 
-// verifyRemote compares the file here with the one there, which both ends read again.
+// ofFile are the options of the file at the other end of a source: a route that only
+// sources have is required of the source alone.
+func (o Options) ofFile() *Options {
+	for _, id := range []*route.ID{&o.Route, &o.Require} {
+		if *id == route.NVMe || *id == route.RDMA {
+			*id = route.None
+		}
+	}
+	return &o
+}
+
+// verifyRemote compares the file here with what is there, both read again.
 func verifyRemote(ctx context.Context, far Remote, here *os.File, res *Result) error {
-	want, _, err := crc32c.File(ctx, here)
+	want, n, err := crc32c.File(ctx, here)
 	if err != nil {
 		return err
 	}
-	got, err := far.Sum(ctx)
+	got, err := far.Sum(ctx, n)
 	if err != nil {
 		return err
 	}
 	res.CRC32C = fmt.Sprintf("%08x", got)
 	if got != want {
-		return fmt.Errorf("%s has CRC-32C %08x, the file on the other host has %08x: %w", here.Name(), want, got, ErrDiffers)
+		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", here.Name(), want, far.Name(), got, ErrDiffers)
 	}
 	res.Verified = true
 	return nil

@@ -28,7 +28,7 @@ type Tree struct {
 	Hard    []TreeLink `json:"hard_links,omitempty"` // to files of the tree
 	Skipped []TreeSkip `json:"skipped"`
 	Failed  []TreeSkip `json:"unreadable,omitempty"` // not copied, which is an error
-	// Unchanged counts the files that PlanOptions.Update leaves alone.
+	// Unchanged counts the files that PlanOptions.Update and Checksum leave alone.
 	Unchanged int `json:"unchanged,omitempty"`
 
 	source string // absolute, for the journal
@@ -43,6 +43,7 @@ type PlanOptions struct {
 	Preserve bool // keep hard links; files must have been copied with Options.Preserve
 	Filter        // what of the source belongs to it
 	Update   bool // leave files alone whose size and time of modification are those of the source
+	Checksum bool // leave files alone whose contents are those of the source, whatever their time
 }
 
 // A TreeDir is a directory to create. The root's path is ".".
@@ -60,6 +61,8 @@ type TreeFile struct {
 	ModTime time.Time `json:"modified"`
 	Replace bool      `json:"replace"` // the destination has such a file
 	Done    bool      `json:"done"`    // by the journal
+
+	compare bool // with the file that it would replace
 }
 
 // A TreeLink is a symbolic link to copy.
@@ -102,7 +105,7 @@ func PlanTree(ctx context.Context, src, dst string, o PlanOptions) (*Tree, error
 	if err := w.dir(".", nil); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return t, w.leaveSame()
 }
 
 func (t *Tree) openSource() (*atomicfile.Dir, error) {
@@ -247,7 +250,7 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	if atomicfile.Temporary(filepath.Base(rel)) {
+	if name := filepath.Base(rel); atomicfile.Temporary(name) || atomicfile.IsPart(name) {
 		w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "the name of a temporary file of culvert"})
 		return nil
 	}
@@ -298,11 +301,11 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	case there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return fmt.Errorf("%s is a directory, and %s is a file", w.dst.Path(rel), w.src.Path(rel))
 	case there != nil:
-		if w.tree.opts.Update && unchanged(st, there) {
+		if w.tree.opts.Update && !w.tree.opts.Checksum && unchanged(st, there) {
 			w.tree.Unchanged++
 			return nil
 		}
-		f.Replace = true
+		f.Replace, f.compare = true, w.tree.opts.comparable(st, there)
 		f.Done = w.journal.has(rel, st, there, w.tree.opts.Preserve)
 	}
 	if w.tree.opts.Preserve && st.Nlink > 1 {

@@ -99,6 +99,17 @@ func (p *Pool) Connections() int { return p.cfg.Connections }
 // Read fills buf with the bytes from off. After an error buf has undefined contents.
 func (p *Pool) Read(ctx context.Context, open Opener, buf []byte, off int64, c *Counts) error {
 	k := p.parts.begin(len(buf), p.cfg.MinPart, p.latency.usual())
+	err := p.readParts(ctx, open, buf, off, c, k)
+	p.parts.end(len(buf), err == nil)
+	return err
+}
+
+// ReadInOne is Read by one request.
+func (p *Pool) ReadInOne(ctx context.Context, open Opener, buf []byte, off int64, c *Counts) error {
+	return p.readParts(ctx, open, buf, off, c, 1)
+}
+
+func (p *Pool) readParts(ctx context.Context, open Opener, buf []byte, off int64, c *Counts, k int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A goroutine even for one part: the caller may be locked to a thread, and each
@@ -118,7 +129,6 @@ func (p *Pool) Read(ctx context.Context, open Opener, buf []byte, off int64, c *
 			cancel(err) // the other parts are of no use
 		}
 	}
-	p.parts.end(len(buf), failed == nil)
 	return failed
 }
 

@@ -5,7 +5,6 @@ package https
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -80,20 +79,20 @@ func (s *server) Stat(ctx context.Context, key string) (object.Info, error) {
 }
 
 // Get asks for a range.
-func (s *server) Get(ctx context.Context, info *object.Info, off, n int64) (io.ReadCloser, error) {
+func (s *server) Get(ctx context.Context, info *object.Info, off, n int64) (object.Body, error) {
 	resp, err := s.do(ctx, "read", info, func(h http.Header) { client.AskRange(h, info, off, n) })
 	if err != nil {
-		return nil, err
+		return object.Body{}, err
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer client.Discard(resp.Body)
-		return nil, s.refused("read", info.Key, resp)
+		return object.Body{}, s.refused("read", info.Key, resp)
 	}
 	if err := client.CheckRange(resp, info, off, n); err != nil {
 		resp.Body.Close() // of unknown length
-		return nil, s.fail("read", info.Key, err)
+		return object.Body{}, s.fail("read", info.Key, err)
 	}
-	return resp.Body, nil
+	return object.Body{ReadCloser: resp.Body}, nil
 }
 
 func (s *server) do(ctx context.Context, op string, info *object.Info, set func(http.Header)) (*http.Response, error) {

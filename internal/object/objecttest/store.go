@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"hash/crc32"
+	"html"
 	"io"
 	"maps"
 	"net/http"
@@ -17,6 +18,9 @@ import (
 	"sync"
 	"time"
 )
+
+// modified is the time of every object.
+var modified = time.Unix(1_700_000_000, 0)
 
 // A Store is a bucket of S3 in memory: enough of the protocol for a client, with
 // checksums, conditional writes and uploads in parts. It knows one access key and does
@@ -172,7 +176,7 @@ func (s *Store) get(w http.ResponseWriter, r *http.Request, key string) {
 		w.Header().Set("X-Amz-Checksum-Crc32c", sum(data))
 		w.Header().Set("X-Amz-Checksum-Type", "FULL_OBJECT")
 	}
-	http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(data))
+	http.ServeContent(w, r, "", modified, bytes.NewReader(data))
 }
 
 func (s *Store) upload(w http.ResponseWriter, r *http.Request, key string, q url.Values) {
@@ -234,13 +238,14 @@ func (s *Store) list(w http.ResponseWriter, q url.Values) {
 	n, prefix := 0, q.Get("prefix")
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		rest, ok := strings.CutPrefix(key, prefix)
-		if !ok || strings.Contains(rest, "/") || key <= q.Get("continuation-token") {
+		if !ok || q.Get("delimiter") == "/" && strings.Contains(rest, "/") || key <= q.Get("continuation-token") {
 			continue
 		}
 		if n++; n > s.Page {
 			break
 		}
-		fmt.Fprintf(w, `<Contents><Key>%s</Key><Size>%d</Size></Contents>`, url.QueryEscape(key), len(s.objects[key]))
+		fmt.Fprintf(w, `<Contents><Key>%s</Key><Size>%d</Size><ETag>%s</ETag><LastModified>%s</LastModified></Contents>`, url.QueryEscape(key), len(s.objects[key]),
+			html.EscapeString(ETag(s.objects[key])), modified.UTC().Format(time.RFC3339))
 		if n == s.Page {
 			fmt.Fprintf(w, `<NextContinuationToken>%s</NextContinuationToken>`, key)
 		}

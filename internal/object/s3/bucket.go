@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -146,21 +145,30 @@ func checksum(h http.Header) *object.Sum {
 	return &object.Sum{Algorithm: "crc32c", CRC32C: binary.BigEndian.Uint32(raw)}
 }
 
-// Get asks for a range.
-func (b *bucket) Get(ctx context.Context, info *object.Info, off, n int64) (io.ReadCloser, error) {
+// Get asks for a range. Only an answer that has all bytes has their checksum, so one
+// that is not known yet is asked for without a range.
+func (b *bucket) Get(ctx context.Context, info *object.Info, off, n int64) (object.Body, error) {
 	h := http.Header{}
 	client.AskRange(h, info, off, n)
+	if off == 0 && n == info.Size && info.Sum == nil {
+		h.Del("Range")
+		h.Set("X-Amz-Checksum-Mode", "ENABLED")
+	}
 	resp, err := b.do(ctx, "read", request{method: http.MethodGet, key: info.Key, header: h})
 	if err != nil {
-		return nil, err
+		return object.Body{}, err
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer client.Discard(resp.Body)
-		return nil, b.refused("read", info.Key, resp)
+		return object.Body{}, b.refused("read", info.Key, resp)
 	}
 	if err := client.CheckRange(resp, info, off, n); err != nil {
 		_ = resp.Body.Close()
-		return nil, object.Failed("read", b.URL(info.Key), err)
+		return object.Body{}, object.Failed("read", b.URL(info.Key), err)
 	}
-	return resp.Body, nil
+	body := object.Body{ReadCloser: resp.Body}
+	if h.Get("Range") == "" {
+		body.Sum = checksum(resp.Header)
+	}
+	return body, nil
 }

@@ -59,11 +59,11 @@ func parseListing(text []byte, token string) ([]object.Info, string, error) {
 }
 
 // List asks for all pages.
-func (b *bucket) List(ctx context.Context, prefix string) ([]object.Info, error) {
+func (b *bucket) List(ctx context.Context, prefix string, deep bool) ([]object.Info, error) {
 	var all []object.Info
 	token := ""
 	for range maxPages {
-		list, next, err := b.page(ctx, prefix, token)
+		list, next, err := b.page(ctx, prefix, token, deep)
 		if err != nil {
 			return nil, err
 		}
@@ -75,8 +75,11 @@ func (b *bucket) List(ctx context.Context, prefix string) ([]object.Info, error)
 	return nil, &object.Error{Op: "list", Object: b.URL(prefix), Final: true, Detail: "more objects than fit into memory", Fix: "name a longer prefix"}
 }
 
-func (b *bucket) page(ctx context.Context, prefix, token string) ([]object.Info, string, error) {
-	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "delimiter": {"/"}, "encoding-type": {"url"}}
+func (b *bucket) page(ctx context.Context, prefix, token string, deep bool) ([]object.Info, string, error) {
+	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
+	if !deep {
+		q.Set("delimiter", "/")
+	}
 	if token != "" {
 		q.Set("continuation-token", token)
 	}

@@ -1,10 +1,8 @@
 package s3
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -71,9 +69,9 @@ func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response
 	for k, v := range r.header {
 		req.Header[k] = v
 	}
-	hash := emptyHash
+	hash, body := emptyHash, lend(r.body)
 	if r.body != nil {
-		req.Body, req.ContentLength, hash = io.NopCloser(bytes.NewReader(r.body)), int64(len(r.body)), unsigned
+		req.Body, req.ContentLength, hash = body, int64(len(r.body)), unsigned
 		if len(r.body) == 0 {
 			req.Body = http.NoBody // another body would have an unknown length
 		}
@@ -83,8 +81,10 @@ func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response
 	}
 	resp, err := b.http.Do(req)
 	if err != nil {
+		body.giveBack()
 		return nil, fail(client.Cause(ctx, err))
 	}
+	resp.Body = answer{resp.Body, body}
 	return resp, nil
 }
 

@@ -153,11 +153,11 @@ func TestList(t *testing.T) {
 	store := NewStore(objects)
 	store.Page = 3
 	b := connect(t, store)
-	list, err := b.List(t.Context(), "m/")
+	list, err := b.List(t.Context(), "m/", false)
 	if err != nil || len(list) != 8 || list[0].Key != "m/0" || list[0].Size != 2 || list[7].Key != "m/with space+plus" {
 		t.Errorf("%v, %v", list, err)
 	}
-	if _, err := serve(t, store, "none", credentials("AKIDEXAMPLE", "")).List(t.Context(), ""); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := serve(t, store, "none", credentials("AKIDEXAMPLE", "")).List(t.Context(), "", false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a bucket that does not exist: %v", err)
 	}
 }

@@ -1,0 +1,123 @@
+package transfer
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// --checksum compares contents: a file with another time is left alone, and one with
+// the size and time of its source, but other contents, is copied.
+func TestChecksum(t *testing.T) {
+	drv, src := newDriver(t), forest(t)
+	dst := filepath.Join(t.TempDir(), "dst")
+	plan := func(o PlanOptions) *Tree {
+		t.Helper()
+		tree, err := PlanTree(context.Background(), src, dst, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	if _, err := plan(PlanOptions{}).Copy(context.Background(), drv, TreeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := plan(PlanOptions{Checksum: true}); len(got.Files) != 0 || got.Unchanged != 7 {
+		t.Errorf("nothing has changed:\n%v", got)
+	}
+	touch(t, filepath.Join(dst, "z.bin"), time.Unix(1, 0))
+	change(t, filepath.Join(dst, "sub/deep/e.bin"))
+	if got := plan(PlanOptions{Update: true}); len(got.Files) != 1 || got.Files[0].Path != "z.bin" {
+		t.Errorf("--update compares size and time:\n%v", got)
+	}
+	for _, o := range []PlanOptions{{Checksum: true}, {Checksum: true, Update: true}} {
+		if got := plan(o); len(got.Files) != 1 || got.Files[0].Path != "sub/deep/e.bin" || got.Unchanged != 6 {
+			t.Errorf("%+v compares contents:\n%v", o, got)
+		}
+	}
+	if got := plan(PlanOptions{Checksum: true, Preserve: true}); len(got.Files) != 2 {
+		t.Errorf("--preserve needs the same attributes, too:\n%v", got)
+	}
+	tree := plan(PlanOptions{Checksum: true})
+	if res, err := tree.Copy(context.Background(), drv, TreeOptions{}); err != nil || res.Files != 1 || res.Same != 6 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	want, _ := os.ReadFile(filepath.Join(src, "sub/deep/e.bin"))
+	if got, err := os.ReadFile(filepath.Join(dst, "sub/deep/e.bin")); err != nil || string(got) != string(want) {
+		t.Errorf("the file that differs was not copied: %v", err)
+	}
+}
+
+func touch(t *testing.T, path string, when time.Time) {
+	t.Helper()
+	if err := os.Chtimes(path, when, when); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change changes the last byte of a file, and nothing that a directory shows.
+func change(t *testing.T, path string) {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	touch(t, path, st.ModTime())
+}
+
+// Holes are compared, too: data in one file where the other has none is a difference.
+func TestSamePrefix(t *testing.T) {
+	dir := t.TempDir()
+	const size = 8 << 20
+	file := func(name string, at ...int64) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		for _, off := range at {
+			if _, err := f.WriteAt([]byte{1}, off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a := file("a", 0, 5<<20+7)
+	for _, c := range []struct {
+		name string
+		b    *os.File
+		want int64
+	}{
+		{"same", file("same", 0, 5<<20+7), size},
+		{"more", file("more", 0, 3<<20+1, 5<<20+7), 3 << 20},
+		{"less", file("less", 0), 5 << 20},
+		{"end", file("end", 0, 5<<20+7, size-1), 7 << 20},
+		{"begin", file("begin"), 0},
+	} {
+		for _, pair := range [][2]*os.File{{a, c.b}, {c.b, a}} {
+			if got, err := samePrefix(context.Background(), pair[0], pair[1], size, func(int64) {}); got != c.want || err != nil {
+				t.Errorf("%s: the first %d bytes are the same, %v, want %d", c.name, got, err, c.want)
+			}
+		}
+	}
+	short := file("short", 0)
+	if err := short.Truncate(2<<20 + 5); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := samePrefix(context.Background(), a, short, size, func(int64) {}); got > 5<<20 || err != nil {
+		t.Errorf("a shorter file: %d, %v", got, err)
+	}
+}
