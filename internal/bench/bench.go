@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/route"
@@ -55,6 +57,9 @@ func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Benc
 	}
 	return b, nil
 }
+
+// Size returns the file's size.
+func (b *Bench) Size() int64 { return b.size }
 
 // Close closes the file.
 func (b *Bench) Close() error {
@@ -161,14 +166,21 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 }
 
 func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
 	if w.Block > b.size {
 		return nil, fmt.Errorf("%s: block of %s exceeds the file of %s", b.file.Name(), human.Size(w.Block), human.Size(b.size))
 	}
-	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > b.size {
-		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.file.Name(), human.Size(call), human.Size(b.size))
+	if w.Region > b.size {
+		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.file.Name(), human.Size(w.Region), human.Size(b.size))
+	}
+	size := cmp.Or(w.Region, b.size)
+	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > size {
+		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.file.Name(), human.Size(call), human.Size(size))
 	}
 	var ceiling float64
-	if !b.NoCeiling {
+	if !b.NoCeiling && !w.Pattern.Mixed() { // a link moves both directions at once: neither rate limits their sum
 		var err error
 		if ceiling, err = b.ceiling(w.Pattern.Writes()); err != nil {
 			return nil, err
@@ -184,7 +196,7 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	r := &run{w: w, e: e, size: b.size, dev: b.dev, file: cached{b.st}}
+	r := &run{w: w, e: e, size: size, dev: b.dev, file: cached{b.st}, rate: limit.New(w.Limit)}
 	res, err := r.do(ctx)
 	if err == nil && res.Ops == 0 {
 		err = errors.New("callers share the file's blocks, and no caller had enough for one call (fix: fewer threads or a smaller batch)")

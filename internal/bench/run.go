@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -26,19 +27,36 @@ type run struct {
 	dev  gpu.Device // whose memory is used
 	file io.ReaderAt
 
-	next atomic.Int64 // sequential callers take turns on the file
-	done atomic.Int64 // bytes
+	rate *limit.Rate
+
+	next [2]atomic.Int64 // by direction: sequential callers take turns on the file
+	done atomic.Int64    // bytes
 	stop atomic.Bool
 }
 
 // A threadResult is the result of one caller.
 type threadResult struct {
-	sum         route.Receipt
-	hist        *hdrhistogram.Histogram
+	by          [2]tally // by direction
 	ops         int64
 	first, last time.Duration
 	mem         gpu.Span
 	offs        []int64 // of the last call
+	heat        *heat   // nil unless asked for
+}
+
+// A tally counts the calls of one direction. hist is nil if there were none.
+type tally struct {
+	sum  route.Receipt
+	hist *hdrhistogram.Histogram
+	ops  int64
+}
+
+func (t *tally) add(took time.Duration, ops int) {
+	if t.hist == nil {
+		t.hist = newHistogram()
+	}
+	t.hist.RecordValue(int64(took))
+	t.ops += int64(ops)
 }
 
 // The histogram keeps three digits from 100 ns to ten minutes.
@@ -50,6 +68,8 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	threads := make([]threadResult, r.w.Threads)
 	callers := make([]*caller, r.w.Threads)
 	g, ctx := errgroup.WithContext(ctx)
+	limited, end := context.WithCancel(ctx) // ends with the time of the run, too
+	defer end()
 	ready, start, over := make(chan error, r.w.Threads), make(chan struct{}), make(chan struct{})
 	var working sync.WaitGroup
 	abandoned := false // set before start is closed
@@ -65,7 +85,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 			defer free()
 			<-start
 			if !abandoned {
-				err = r.loop(ctx, callers[i], &threads[i], uint64(i))
+				err = r.loop(ctx, limited, callers[i], &threads[i], i)
 			}
 			working.Done()
 			<-over // comparing and freeing memory are not measured
@@ -88,7 +108,7 @@ func (r *run) do(ctx context.Context) (*Result, error) {
 	}
 	before, began := cpuTime(), time.Now()
 	if r.w.Time > 0 {
-		timer := time.AfterFunc(r.w.Time, func() { r.stop.Store(true) })
+		timer := time.AfterFunc(r.w.Time, func() { r.stop.Store(true); end() })
 		defer timer.Stop()
 	}
 	close(start)
@@ -118,8 +138,11 @@ func (r *run) prepare(ctx context.Context, c **caller, t *threadResult) (free fu
 		return nil, errors.Join(err, r.dev.Free(addr))
 	}
 	free = func() { (*c).close(); r.dev.Free(addr) }
-	if !r.w.Cold {
-		if err := (*c).do(ctx, r.dir(), make([]int64, r.w.Batch), r.w.Block, new(route.Receipt)); err != nil {
+	if r.w.Cold {
+		return free, nil
+	}
+	for _, dir := range r.dirs() {
+		if err := (*c).do(ctx, dir, make([]int64, r.w.Batch), r.w.Block, new(route.Receipt)); err != nil {
 			free()
 			return nil, err
 		}
@@ -127,27 +150,47 @@ func (r *run) prepare(ctx context.Context, c **caller, t *threadResult) (free fu
 	return free, nil
 }
 
-func (r *run) dir() route.Dir {
-	if r.w.Pattern.Writes() {
-		return route.Write
+func (r *run) dirs() []route.Dir {
+	switch {
+	case r.w.Pattern.Mixed():
+		return []route.Dir{route.Read, route.Write}
+	case r.w.Pattern.Writes():
+		return []route.Dir{route.Write}
 	}
-	return route.Read
+	return []route.Dir{route.Read}
 }
 
-func (r *run) loop(ctx context.Context, c *caller, t *threadResult, seed uint64) error {
-	t.hist = newHistogram()
-	rng := rand.New(rand.NewPCG(seed, 1))
+// loop makes the calls of one caller. It waits for the limit until limited ends.
+func (r *run) loop(ctx, limited context.Context, c *caller, t *threadResult, number int) error {
+	rng, mix := rand.New(rand.NewPCG(uint64(number), 1)), r.w.mix(number)
 	offs, spare := make([]int64, r.w.Batch), make([]int64, r.w.Batch)
-	dir := r.dir()
-	t.sum.Dir = dir
+	if r.w.Heat {
+		t.heat = newHeat()
+	}
 	began := time.Now()
 	var prev time.Duration
-	for (t.ops == 0 || !r.stop.Load()) && r.offsets(offs, rng) { // at least one call, even on a busy machine
-		if err := c.do(ctx, dir, offs, r.w.Block, &t.sum); err != nil {
+	for t.ops == 0 || !r.stop.Load() { // at least one call, even on a busy machine
+		dir := mix.next()
+		if !r.offsets(dir, offs, rng) {
+			break
+		}
+		if r.rate != nil {
+			if err := r.rate.Wait(limited, int64(len(offs))*r.w.Block); r.stop.Load() && err != nil {
+				break
+			} else if err != nil {
+				return err
+			}
+			prev = time.Since(began) // latency is that of the call alone
+		}
+		by := &t.by[dir]
+		if err := c.do(ctx, dir, offs, r.w.Block, &by.sum); err != nil {
 			return err
 		}
 		now := time.Since(began) // reads one clock; time.Now reads two
-		t.hist.RecordValue(int64(now - prev))
+		by.add(now-prev, len(offs))
+		if t.heat != nil {
+			t.heat.add(now, now-prev)
+		}
 		if t.ops == 0 {
 			t.first = now
 		}
@@ -160,14 +203,14 @@ func (r *run) loop(ctx context.Context, c *caller, t *threadResult, seed uint64)
 }
 
 // offsets chooses the next blocks; false means that the run has moved enough.
-func (r *run) offsets(offs []int64, rng *rand.Rand) bool {
+func (r *run) offsets(dir route.Dir, offs []int64, rng *rand.Rand) bool {
 	blocks := r.size / r.w.Block
 	for i := range offs {
 		if r.w.Pattern.random() {
 			offs[i] = rng.Int64N(blocks) * r.w.Block
 			continue
 		}
-		n := r.next.Add(1) - 1
+		n := r.next[dir].Add(1) - 1
 		if r.w.Cold && n >= blocks {
 			return false // a second pass would be warm
 		}

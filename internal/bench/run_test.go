@@ -80,8 +80,9 @@ func openGPU(t *testing.T) gpu.Device {
 
 // TestFirstIsOfWhoDidSomething: a caller that made no call does not count.
 func TestFirstIsOfWhoDidSomething(t *testing.T) {
-	did := threadResult{hist: newHistogram(), ops: 1, first: 5 * time.Microsecond, last: 7 * time.Microsecond}
-	late := threadResult{hist: newHistogram()}
+	did := threadResult{ops: 1, first: 5 * time.Microsecond, last: 7 * time.Microsecond}
+	did.by[route.Read].add(time.Microsecond, 1)
+	late := threadResult{}
 	r := &run{w: Workload{Threads: 3}, e: new(engine)}
 	for _, threads := range [][]threadResult{{did, late, late}, {late, did, late}, {late, late, did}} {
 		if res := newResult(r, threads, time.Second, 0); res.FirstDone != 5 || res.LastDone != 7 || res.Ops != 1 {

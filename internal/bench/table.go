@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ type tableColumn struct {
 }
 
 var tableColumns = []tableColumn{
-	{"ENGINE", 12, true, func(r *Result) string { return strings.TrimSuffix(r.Engine, "/"+routeName(r)) }},
+	{"ENGINE", 12, true, rowName},
 	{"ROUTE", 7, true, routeName},
 	{"BLOCK", 6, false, func(r *Result) string { return human.ShortSize(r.Block) }},
 	{"THREADS", 7, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
@@ -42,7 +43,12 @@ var tableColumns = []tableColumn{
 	{"p99", 7, false, func(r *Result) string { return micros(r.Latency.P99) }},
 	{"p99.9", 7, false, func(r *Result) string { return micros(r.Latency.P999) }},
 	{"max", 7, false, func(r *Result) string { return micros(r.Latency.Max) }},
-	{"CPU s/GB", 8, false, func(r *Result) string { return fmt.Sprintf("%.3f", r.CPUPerGB) }},
+	{"CPU s/GB", 8, false, func(r *Result) string {
+		if r.CPUPerGB == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.3f", r.CPUPerGB)
+	}},
 	{"HOST", 5, false, hostShare},
 	{"CACHED", 6, false, func(r *Result) string {
 		if r.Resident < 0 {
@@ -50,6 +56,13 @@ var tableColumns = []tableColumn{
 		}
 		return fmt.Sprintf("%.0f%%", 100*r.Resident)
 	}},
+}
+
+func rowName(r *Result) string {
+	if r.part != "" {
+		return "  " + r.part
+	}
+	return strings.TrimSuffix(r.Engine, "/"+routeName(r))
 }
 
 func routeName(r *Result) string {
@@ -95,13 +108,43 @@ func (t *Table) Print(r *Result) error {
 		fmt.Fprintln(t.W, title)
 		fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.title }))
 	}
-	_, err := fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.text(r) }))
-	return err
+	for _, row := range r.rows() {
+		if _, err := fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.text(row) })); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are the result and, if it is mixed, its parts. CPU time is known for both together.
+func (r *Result) rows() []*Result {
+	rows := []*Result{r}
+	for _, p := range []struct {
+		name string
+		part *Part
+	}{{"reads", r.Reads}, {"writes", r.Writes}} {
+		if p.part == nil {
+			continue
+		}
+		row := *r
+		row.part, row.Part, row.CPUPerGB = p.name, *p.part, 0
+		rows = append(rows, &row)
+	}
+	return rows
 }
 
 // tableTitle says what the columns do not.
 func tableTitle(r *Result) string {
 	words := []string{string(r.Pattern), "memory " + r.Memory}
+	if r.Job != "" {
+		words[0] = "job " + r.Job + ": " + words[0]
+	}
+	if r.Pattern.Mixed() {
+		words[0] += fmt.Sprintf(" with %d%% reads", r.ReadPercent)
+	}
+	if r.Limit > 0 {
+		words = append(words, "at most "+human.Speed(float64(r.Limit)))
+	}
 	if !r.Register {
 		words = append(words, "not registered")
 	}
@@ -161,7 +204,7 @@ var csvColumns = []struct {
 	{"block_bytes", func(r *Result) string { return strconv.FormatInt(r.Block, 10) }},
 	{"threads", func(r *Result) string { return strconv.Itoa(r.Threads) }},
 	{"batch", func(r *Result) string { return strconv.Itoa(r.Batch) }},
-	{"bytes", func(r *Result) string { return strconv.FormatInt(r.Bytes, 10) }},
+	{"bytes", func(r *Result) string { return strconv.FormatInt(r.Moved, 10) }},
 	{"seconds", func(r *Result) string { return decimal(r.Seconds) }},
 	{"gb_per_second", func(r *Result) string { return decimal(r.GBps) }},
 	{"share_of_ceiling", func(r *Result) string { return decimal(r.Share) }},
@@ -174,6 +217,10 @@ var csvColumns = []struct {
 	{"max_us", func(r *Result) string { return decimal(r.Latency.Max) }},
 	{"cpu_seconds_per_gb", func(r *Result) string { return decimal(r.CPUPerGB) }},
 	{"host_share", hostShare},
+	{"read_percent", func(r *Result) string { return strconv.Itoa(r.ReadPercent) }},
+	{"limit_bytes_per_second", func(r *Result) string { return strconv.FormatInt(r.Limit, 10) }},
+	{"job", func(r *Result) string { return r.Job }},
+	{"part", func(r *Result) string { return cmp.Or(r.part, "all") }},
 	{"software_machine", func(r *Result) string { return strconv.FormatBool(r.Soft) }},
 }
 
@@ -182,18 +229,23 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 // Print implements Printer.
 func (c *CSV) Print(r *Result) error {
 	w := csv.NewWriter(c.W)
-	names, values := make([]string, len(csvColumns)), make([]string, len(csvColumns))
-	for i, col := range csvColumns {
-		names[i], values[i] = col.name, col.text(r)
-	}
+	line := make([]string, len(csvColumns))
 	if !c.begun {
 		c.begun = true
-		if err := w.Write(names); err != nil {
+		for i, col := range csvColumns {
+			line[i] = col.name
+		}
+		if err := w.Write(line); err != nil {
 			return err
 		}
 	}
-	if err := w.Write(values); err != nil {
-		return err
+	for _, row := range r.rows() {
+		for i, col := range csvColumns {
+			line[i] = col.text(row)
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
 	}
 	w.Flush()
 	return w.Error()

@@ -11,8 +11,8 @@ import (
 func sample(engine string, id route.ID) *Result {
 	r := &Result{
 		Workload: Workload{Pattern: SeqRead, Block: 1 << 20, Threads: 16, Batch: 1, Register: true}, Memory: "device", Engine: engine,
-		GBps: 42.128, IOPS: 40177.3, Latency: Latency{Mean: 190, P50: 182.4, P90: 200, P99: 311, P999: 1402, Max: 2.5e6},
-		CPUPerGB: 0.1342, Ceiling: 54.8, Share: 0.769, Resident: 1, Bytes: 100,
+		Part:     Part{Moved: 100, GBps: 42.128, IOPS: 40177.3, Latency: Latency{Mean: 190, P50: 182.4, P90: 200, P99: 311, P999: 1402, Max: 2.5e6}},
+		CPUPerGB: 0.1342, Ceiling: 54.8, Share: 0.769, Resident: 1,
 	}
 	if id != route.None {
 		r.Receipt = &route.Receipt{Route: id, Bytes: 100, Host: route.ByteCount{Bytes: 100}}
@@ -42,6 +42,39 @@ culvert      nvfs        1M      16     1    42.1     -    40177   182us   311us
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+// Mixed reads and writes have rows of their own, whose routes may differ.
+func TestTableOfMixed(t *testing.T) {
+	r := sample("culvert", route.None)
+	r.Pattern, r.ReadPercent, r.Limit, r.Share, r.Ceiling, r.Job = RandMixed, 70, 2_500_000_000, 0, 0, "nightly"
+	r.Reads = &Part{GBps: 30, IOPS: 28000, Latency: Latency{P50: 100, P99: 200, P999: 300, Max: 400}, Receipt: &route.Receipt{Route: route.Bar, Bytes: 100}}
+	r.Writes = &Part{GBps: 12.1, IOPS: 12000, Latency: Latency{P50: 500, P99: 600, P999: 700, Max: 800}, Receipt: &route.Receipt{Route: route.Ring, Bytes: 50, Host: route.ByteCount{Bytes: 50}}}
+	var out strings.Builder
+	if err := (&Table{W: &out}).Print(r); err != nil {
+		t.Fatal(err)
+	}
+	const want = `job nightly: randrw with 70% reads, memory device, at most 2.5 GB/s, warm
+ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert      -           1M      16     1    42.1     -    40177   182us   311us   1.4ms    2.5s    0.134     -   100%
+  reads      bar         1M      16     1      30     -    28000   100us   200us   300us   400us        -    0%   100%
+  writes     ring        1M      16     1    12.1     -    12000   500us   600us   700us   800us        -  100%   100%
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+	out.Reset()
+	if err := (&CSV{W: &out}).Print(r); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range []string{",70,2500000000,,part,", ",70,2500000000,nightly,all,", ",70,2500000000,nightly,reads,", ",70,2500000000,nightly,writes,"} {
+		if line := strings.Split(out.String(), "\n")[i]; i > 0 && !strings.Contains(line, part) {
+			t.Errorf("line %d is %s", i, line)
+		}
+	}
+	if line := r.String(); !strings.Contains(line, "p99=311.00us p99.9=1402.00us max=2500000.00us ") || !strings.Contains(line, "job=nightly limit=2.5GB/s mix=70 reads: GB/s=30.000 IOPS=28000 p50=100.00us") || !strings.Contains(line, "max=400.00us route=bar writes: GB/s=12.100 ") {
+		t.Error(line)
 	}
 }
 

@@ -106,7 +106,7 @@ func (j *Job) line(block int64, results []*bench.Result) string {
 	var bytes, ops int64
 	var seconds, latency float64
 	for _, r := range results {
-		bytes, ops = bytes+r.Bytes, ops+r.Ops
+		bytes, ops = bytes+r.Moved, ops+r.Ops
 		seconds = max(seconds, r.Seconds)
 		latency += r.Latency.Mean * float64(r.Ops)
 	}

@@ -87,7 +87,7 @@ func FuzzParseJob(f *testing.F) {
 // The result line parses with the expressions of scripts that read gdsio's output.
 func TestLine(t *testing.T) {
 	j := job(func(j *Job) { j.Size, j.Threads = 1<<30, 4 })
-	one := &bench.Result{Bytes: 1 << 30, Ops: 1024, Seconds: 0.25, Latency: bench.Latency{Mean: 690.1}, Receipt: &route.Receipt{Route: route.Ring, Host: route.ByteCount{Bytes: 1 << 30}}}
+	one := &bench.Result{Seconds: 0.25, Part: bench.Part{Moved: 1 << 30, Ops: 1024, Latency: bench.Latency{Mean: 690.1}, Receipt: &route.Receipt{Route: route.Ring, Host: route.ByteCount{Bytes: 1 << 30}}}}
 	line := j.line(1<<20, []*bench.Result{one})
 	for _, re := range []string{
 		`IoType: (READ) XferType: (GPUD) Threads: (4) +DataSetSize: (1048576)/(1048576)\(KiB\) IOSize: (1024)\(KiB\)`,

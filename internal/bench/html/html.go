@@ -31,16 +31,28 @@ var (
 	style string
 	//go:embed page.js
 	script string
+	//go:embed heat.js
+	heatScript string // uses page.js
 
 	page = template.Must(template.New("page").Parse(pageText))
 )
 
+// A result has its heat map, which other outputs leave out.
+type result struct {
+	*bench.Result
+	Heat *bench.HeatMap `json:"heat,omitempty"`
+}
+
 // Write writes the page.
 func Write(w io.Writer, about About, results []*bench.Result) error {
+	list := make([]result, len(results))
+	for i, r := range results {
+		list[i] = result{r, r.Heat}
+	}
 	data, err := json.Marshal(struct {
-		About   About           `json:"about"`
-		Results []*bench.Result `json:"results"`
-	}{about, results})
+		About   About    `json:"about"`
+		Results []result `json:"results"`
+	}{about, list})
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
@@ -50,5 +62,5 @@ func Write(w io.Writer, about About, results []*bench.Result) error {
 		Script template.JS
 		// Marshal escapes <, > and &, so that a file name cannot end the element.
 		Data template.JS
-	}{about, template.CSS(style), template.JS(script), template.JS(data)})
+	}{about, template.CSS(style), template.JS(script + heatScript), template.JS(data)})
 }

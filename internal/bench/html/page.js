@@ -29,14 +29,15 @@ function make(tag, attributes, parent, text) {
 }
 
 const tip = document.getElementById("tip");
+function showTip(e, text) {
+  const box = e.getBoundingClientRect();
+  tip.textContent = text;
+  tip.hidden = false;
+  tip.style.left = Math.max(4, Math.min(box.x + 12, innerWidth - tip.offsetWidth - 4)) + "px";
+  tip.style.top = Math.max(4, box.y - tip.offsetHeight - 8) + "px";
+}
 function describe(e, text) {
-  const show = () => {
-    const box = e.getBoundingClientRect();
-    tip.textContent = text;
-    tip.hidden = false;
-    tip.style.left = Math.max(4, Math.min(box.x + 12, innerWidth - tip.offsetWidth - 4)) + "px";
-    tip.style.top = Math.max(4, box.y - tip.offsetHeight - 8) + "px";
-  };
+  const show = () => showTip(e, text);
   const hide = () => { tip.hidden = true; };
   e.setAttribute("tabindex", "0");
   e.setAttribute("aria-label", text.replaceAll("\n", ", "));
@@ -44,7 +45,7 @@ function describe(e, text) {
   for (const on of ["mouseleave", "blur"]) e.addEventListener(on, hide);
 }
 
-const facts = (s, r) => `${s.name}\n${axes[along].name} ${axes[along].text(axes[along].of(r))}\n${r.gb_per_second.toPrecision(4)} GB/s, ${Math.round(r.ops_per_second)} IOPS\np50 ${micros(r.latency_us.p50)}, p99 ${micros(r.latency_us.p99)}, max ${micros(r.latency_us.max)}`;
+const facts = (s, r) => `${s.name}\n${axes[along].name} ${axes[along].text(axes[along].of(r))}\n${r.gb_per_second.toPrecision(4)} GB/s, ${Math.round(r.ops_per_second)} IOPS\np50 ${micros(r.latency_us.p50)}, p99 ${micros(r.latency_us.p99)}, p99.9 ${micros(r.latency_us["p99.9"])}, max ${micros(r.latency_us.max)}`;
 
 // chart draws lines over one axis. lines: {series, value, dashed}; log: a logarithmic scale.
 function chart(id, lines, { log, text, ceiling }) {
@@ -80,13 +81,15 @@ function chart(id, lines, { log, text, ceiling }) {
 function shares(list) {
   const box = document.getElementById("routes");
   box.replaceChildren();
-  const rows = list.flatMap(s => s.rows.filter(r => r.receipt && r.receipt.bytes).map(r => ({ s, r })));
+  // Mixed reads and writes have a receipt each.
+  const parts = r => [["", r], [", reads", r.reads], [", writes", r.writes]].filter(([, p]) => p && p.receipt && p.receipt.bytes);
+  const rows = list.flatMap(s => s.rows.flatMap(r => parts(r).map(([part, p]) => ({ s, part, at: axes[along].of(r), r: p }))));
   if (!rows.length) { make("p", {}, box, "No transfer of Culvert is selected."); return; }
   const W = Math.max(box.clientWidth, 320), H = 22, L = Math.min(260, W * 0.55);
   const svg = make("svg", { viewBox: `0 0 ${W} ${rows.length * H + 6}`, role: "group", "aria-label": "routes" }, box);
   const names = [...new Set(rows.flatMap(({ r }) => Object.keys(r.receipt.bytes_by_route)))];
-  rows.forEach(({ s, r }, i) => {
-    make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${axes[along].text(axes[along].of(r))}`);
+  rows.forEach(({ s, part, at: place, r }, i) => {
+    make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${axes[along].text(place)}${part}`);
     let at = L;
     for (const [name, n] of Object.entries(r.receipt.bytes_by_route)) {
       const w = n / r.receipt.bytes * (W - L - 10);
@@ -140,7 +143,7 @@ function draw() {
     label.append(s.name);
   }
   for (const e of controls.querySelectorAll("[data-name]")) if (e.dataset.name === focused) e.focus();
-  chart("throughput", list.map(s => ({ series: s, value: r => r.gb_per_second })), { text: v => v.toPrecision(3) + " GB/s", ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
+  chart("throughput", list.map(s => ({ series: s, value: r => r.gb_per_second })), { text: v => v && v < 1 ? (1e3 * v).toPrecision(3) + " MB/s" : v.toPrecision(3) + " GB/s", ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
   chart("latency", list.flatMap(s => [{ series: s, value: r => r.latency_us.p50 }, { series: s, value: r => r.latency_us.p99, dashed: true }]), { log: true, text: micros });
   shares(list);
 }

@@ -1,0 +1,61 @@
+// The heat map of one run: when its calls ended, and how long they took.
+const heated = results.filter(r => r.heat);
+let shown = 0;
+
+function runName(r) {
+  const round = results.filter(x => x !== r && results.indexOf(x) < results.indexOf(r) && x.engine === r.engine && x.block === r.block && x.threads === r.threads && x.batch === r.batch && x.pattern === r.pattern && x.job === r.job).length;
+  return (r.job ? r.job + ": " : "") + `${r.pattern}, ${way(r)}, ${size(r.block)}, ${r.threads} thread${r.threads === 1 ? "" : "s"}` + (r.batch > 1 ? `, batch ${r.batch}` : "") + (round ? `, round ${round + 1}` : "");
+}
+
+function heatMap() {
+  const box = document.getElementById("heat");
+  box.replaceChildren();
+  if (!heated.length) { make("p", {}, box, "No run has one."); return; }
+  const r = heated[shown], { column_us, rows_us, calls } = r.heat, rows = rows_us.length - 1;
+  const W = Math.max(box.clientWidth, 320), H = 300, L = 70, R = 12, T = 8, B = 44;
+  const w = (W - L - R) / calls.length, h = (H - T - B) / rows;
+  const most = Math.max(...calls.flat(), 1);
+  const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: "0", "aria-label": `heat map of ${runName(r)}: ${calls.length} columns of ${micros(column_us)}, latency ${micros(rows_us[0])} to ${micros(rows_us[rows])}; arrow keys move through it` }, box);
+  const x = i => L + i * w, y = row => H - B - (row + 1) * h;
+  calls.forEach((column, i) => column.forEach((n, row) => {
+    // One call in a thousand must be visible: the shade follows the logarithm.
+    if (n) make("rect", { x: x(i), y: y(row), width: w, height: h, class: "cell", "fill-opacity": 0.18 + 0.82 * Math.log(n + 1) / Math.log(most + 1), "data-at": i + " " + row }, svg);
+  }));
+  for (let row = 0, last = Infinity; row <= rows; row++) {
+    const at = H - B - row * h;
+    if (last - at >= 34 || row === 0) { make("text", { x: L - 8, y: at + 4, "text-anchor": "end" }, svg, micros(rows_us[row])); make("line", { x1: L - 5, x2: L, y1: at, y2: at, class: "axis" }, svg); last = at; }
+  }
+  for (let i = 0; i <= 4; i++) make("text", { x: L + (W - L - R) * i / 4, y: H - B + 18, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, svg, i ? micros(column_us * calls.length * i / 4) : "0");
+  make("line", { x1: L, x2: W - R, y1: H - B, y2: H - B, class: "axis" }, svg);
+  make("line", { x1: L, x2: L, y1: T, y2: H - B, class: "axis" }, svg);
+  make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, "time since the start; stronger colour: more calls");
+  heatTip(svg, r, make("rect", { class: "cursor", width: w, height: h, visibility: "hidden" }, svg), x, y);
+}
+
+// heatTip shows what a cell counts, under the mouse or where the arrow keys went.
+function heatTip(svg, r, cursor, x, y) {
+  const { column_us, rows_us, calls } = r.heat, rows = rows_us.length - 1;
+  let at = [0, 0];
+  const show = (i, row) => {
+    at = [i, row];
+    for (const [k, v] of Object.entries({ x: x(i), y: y(row), visibility: "visible" })) cursor.setAttribute(k, v);
+    showTip(cursor, `${micros(column_us * i || 0)} to ${micros(column_us * (i + 1))} after the start\nlatency ${micros(rows_us[row])} to ${micros(rows_us[row + 1])}\ncalls: ${calls[i][row] || 0}`);
+  };
+  const hide = () => { cursor.setAttribute("visibility", "hidden"); tip.hidden = true; };
+  svg.addEventListener("mouseover", e => { if (e.target.dataset.at) show(...e.target.dataset.at.split(" ").map(Number)); });
+  svg.addEventListener("mouseleave", hide);
+  svg.addEventListener("blur", hide);
+  svg.addEventListener("keydown", e => {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    show(Math.min(Math.max(at[0] + step[0], 0), calls.length - 1), Math.min(Math.max(at[1] + step[1], 0), rows - 1));
+  });
+}
+
+const run = document.getElementById("run");
+heated.forEach((r, i) => make("option", { value: i }, run, runName(r)));
+run.hidden = heated.length < 2;
+run.addEventListener("change", () => { shown = Number(run.value); heatMap(); });
+heatMap();
+addEventListener("resize", heatMap);
