@@ -14,11 +14,11 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/s
 .PHONY: lib lib-core lib-clean
 lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so
 
-# The go command rebuilds only what is stale.
+# The go command rebuilds only what is stale. CORE_LDFLAGS are more flags of its linker.
 lib-core:
 	@mkdir -p $(LIB)/soft
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath \
-		-ldflags "-s -w -X runtime.godebugDefault=gcshrinkstackoff=1 -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
+		-ldflags "-s -w $(CORE_LDFLAGS) -X runtime.godebugDefault=gcshrinkstackoff=1 -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 
@@ -105,6 +105,7 @@ lib-hardware: lib programs
 	go run ./clib/differential cases $(BIN)/hardware/cases.txt
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/play clib/testdata/differential/*.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/pace clib/testdata/pace.c -L$(LIB)/soft -lcuda -ldl
+	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -o $(BIN)/hardware/order clib/testdata/order.c -L$(LIB)/soft -lcuda -ldl
 	$(CC) -std=gnu11 $(PROGRAM_FLAGS) -DNO_VECTOR -o $(BIN)/hardware/misuse-vendor clib/testdata/misuse.c $(PROGRAM_LIBS)
 
 # Programs of others, for a machine with a GPU and no network. fio is nobody's to
@@ -128,33 +129,47 @@ clients-hardware: lib
 
 # The libraries have their own directory, because all programs would use a
 # libcuda.so.1 in a search path. "culvert run" and pkg-config know the directory.
+# For the same reason the names of NVIDIA's tools are links in a directory of their own.
 PREFIX ?= /usr/local
+INSTALL_ROOT = $(DESTDIR)$(PREFIX)
+# The command to install. One for another architecture cannot write its manual pages:
+# $(BIN)/culvert does.
+INSTALL_COMMAND ?= $(BIN)/culvert
+INSTALL_DOC = $(INSTALL_ROOT)/share/doc/culvert
 
 ## install: command, libraries, headers, manual pages and completions under PREFIX
-.PHONY: install uninstall
-install: lib
+.PHONY: install install-command install-libraries uninstall
+install: install-command install-libraries
+
+install-command:
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/culvert ./cmd/culvert
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/culvert/soft $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/culvert
-	install $(BIN)/culvert $(DESTDIR)$(PREFIX)/bin
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BIN)/culvert man $(DESTDIR)$(PREFIX)/share/man/man1
-	$(BIN)/culvert completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/culvert
-	$(BIN)/culvert completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_culvert
-	$(BIN)/culvert completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvert.fish
-	cp -P $(LIB)/*.so* $(DESTDIR)$(PREFIX)/lib/culvert
-	cp -P $(LIB)/soft/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/soft
-	install -d $(DESTDIR)$(PREFIX)/lib/culvert/watch
-	cp -P $(LIB)/watch/*.so* $(DESTDIR)$(PREFIX)/lib/culvert/watch
-	install -m 644 clib/include/*.h $(DESTDIR)$(PREFIX)/include/culvert
-	install -D -m 644 clib/include/infiniband/verbs.h $(DESTDIR)$(PREFIX)/include/culvert/infiniband/verbs.h
-	version=$$($(BIN)/culvert version | cut -d ' ' -f 3); \
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc
+	install -d $(INSTALL_ROOT)/bin $(INSTALL_ROOT)/lib/culvert/gds $(INSTALL_DOC)
+	install $(INSTALL_COMMAND) $(INSTALL_ROOT)/bin/culvert
+	for name in gdsio gdscheck gds_stats gdsio_verify; do ln -sf ../../../bin/culvert $(INSTALL_ROOT)/lib/culvert/gds/$$name || exit 1; done
+	install -d $(INSTALL_ROOT)/share/man/man1 $(INSTALL_ROOT)/share/bash-completion/completions $(INSTALL_ROOT)/share/zsh/site-functions $(INSTALL_ROOT)/share/fish/vendor_completions.d
+	$(BIN)/culvert man $(INSTALL_ROOT)/share/man/man1
+	$(BIN)/culvert completion bash > $(INSTALL_ROOT)/share/bash-completion/completions/culvert
+	$(BIN)/culvert completion zsh > $(INSTALL_ROOT)/share/zsh/site-functions/_culvert
+	$(BIN)/culvert completion fish > $(INSTALL_ROOT)/share/fish/vendor_completions.d/culvert.fish
+	install -m 644 LICENSE NOTICE THIRD_PARTY_NOTICES.md $(INSTALL_DOC)
+	go run ./internal/dist sbom $(INSTALL_COMMAND) > $(INSTALL_DOC)/culvert.spdx.json
+
+install-libraries: lib
+	install -d $(INSTALL_ROOT)/lib/culvert/soft $(INSTALL_ROOT)/lib/culvert/watch $(INSTALL_ROOT)/lib/pkgconfig $(INSTALL_ROOT)/include/culvert $(INSTALL_DOC)
+	cp -P $(LIB)/*.so* $(INSTALL_ROOT)/lib/culvert
+	cp -P $(LIB)/soft/*.so* $(INSTALL_ROOT)/lib/culvert/soft
+	cp -P $(LIB)/watch/*.so* $(INSTALL_ROOT)/lib/culvert/watch
+	install -m 644 clib/include/*.h $(INSTALL_ROOT)/include/culvert
+	install -D -m 644 clib/include/infiniband/verbs.h $(INSTALL_ROOT)/include/culvert/infiniband/verbs.h
+	version=$$(sed -n 's/^const Version = "\(.*\)"/\1/p' version.go); \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$version|" clib/culvert.pc.in > $(INSTALL_ROOT)/lib/pkgconfig/culvert.pc
+	go run ./internal/dist sbom $(LIB)/libculvert.so > $(INSTALL_DOC)/libculvert.spdx.json
 
 ## uninstall: remove what install put under PREFIX
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/lib/culvert $(DESTDIR)$(PREFIX)/include/culvert
-	rm -f $(DESTDIR)$(PREFIX)/bin/culvert $(DESTDIR)$(PREFIX)/lib/pkgconfig/culvert.pc $(DESTDIR)$(PREFIX)/share/man/man1/culvert.1 $(DESTDIR)$(PREFIX)/share/man/man1/culvert-*.1 \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/culvert $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_culvert $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvert.fish
+	rm -rf $(INSTALL_ROOT)/lib/culvert $(INSTALL_ROOT)/include/culvert $(INSTALL_DOC)
+	rm -f $(INSTALL_ROOT)/bin/culvert $(INSTALL_ROOT)/lib/pkgconfig/culvert.pc $(INSTALL_ROOT)/share/man/man1/culvert.1 $(INSTALL_ROOT)/share/man/man1/culvert-*.1 \
+		$(INSTALL_ROOT)/share/bash-completion/completions/culvert $(INSTALL_ROOT)/share/zsh/site-functions/_culvert $(INSTALL_ROOT)/share/fish/vendor_completions.d/culvert.fish
 
 lib-clean:
 	rm -rf $(LIB)

@@ -313,8 +313,8 @@ func TestSanitized(t *testing.T) {
 	}
 }
 
-// TestInstall: make install installs what it takes to build and run a program in C
-// and C++ with pkg-config.
+// TestInstall: make install installs what the packages contain, which is what it takes
+// to build and run a program in C and C++ with pkg-config.
 func TestInstall(t *testing.T) {
 	libraries(t)
 	prefix := filepath.Join(t.TempDir(), "usr")
@@ -322,6 +322,11 @@ func TestInstall(t *testing.T) {
 	cmd.Dir = root(t)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	cmd = exec.Command("go", "run", "./internal/dist", "check", "internal/dist/files.txt", "amd64", prefix)
+	cmd.Dir = root(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the packages contain other files than make install installs: %v\n%s", err, out)
 	}
 	culvert := filepath.Join(prefix, "bin/culvert")
 	said, err := exec.Command(culvert, "--version").Output()

@@ -150,8 +150,9 @@ func TestPerftest(t *testing.T) {
 // in both roles.
 func TestPerftestAgainstCulvert(t *testing.T) {
 	libraries(t)
-	for _, op := range []string{"write", "read"} {
-		program, err := exec.LookPath("ib_" + op + "_bw")
+	for _, what := range []string{"write_bw", "read_bw", "send_bw", "read_lat", "send_lat"} {
+		op, kind, _ := strings.Cut(what, "_")
+		program, err := exec.LookPath("ib_" + what)
 		if err != nil {
 			t.Skip("needs Debian's perftest (apt-get install perftest ibverbs-utils)")
 		}
@@ -159,12 +160,12 @@ func TestPerftestAgainstCulvert(t *testing.T) {
 			return underRun(t, program, append([]string{"-n", "100", "-p", fmt.Sprint(port)}, more...)...)
 		}
 		ours := func(port int, more ...string) *exec.Cmd {
-			cmd := exec.Command(filepath.Join(root(t), "bin", "culvert"), append([]string{"rdma", "bench", "--provider", "soft", "--op", op, "-n", "100", "-p", fmt.Sprint(port)}, more...)...)
+			cmd := exec.Command(filepath.Join(root(t), "bin", "culvert"), append([]string{"rdma", "bench", "--provider", "soft", "--op", op, fmt.Sprintf("--latency=%t", kind == "lat"), "-n", "100", "-p", fmt.Sprint(port)}, more...)...)
 			cmd.Env = softEnv()
 			return cmd
 		}
 		for name, ends := range map[string][2]func(int, ...string) *exec.Cmd{"serves": {ours, theirs}, "asks": {theirs, ours}} {
-			t.Run(op+"/"+name, func(t *testing.T) {
+			t.Run(what+"/"+name, func(t *testing.T) {
 				port := freePort(t)
 				server := ends[0](port)
 				var log bytes.Buffer
@@ -174,12 +175,17 @@ func TestPerftestAgainstCulvert(t *testing.T) {
 				}
 				waitListening(t, port)
 				r := finish(t, ends[1](port, "127.0.0.1"))
-				row := regexp.MustCompile(`(?m)^ 65536 +100 .*$`)
+				row := regexp.MustCompile(`(?m)^ (2|65536) +100 .*$`)
 				if r.status != 0 {
 					_ = server.Process.Kill()
 				}
 				err := server.Wait()
-				if got, want := row.FindString(log.String()), row.FindString(r.stdout); r.status != 0 || err != nil || got == "" || got != want {
+				// Of messages, each end prints what it has seen; of latencies, only the client.
+				got, want := row.FindString(log.String()), row.FindString(r.stdout)
+				if kind == "lat" {
+					got = want
+				}
+				if r.status != 0 || err != nil || got == "" || want == "" || op != "send" && got != want {
 					t.Errorf("client: status %d\n%s%s\nserver: %v\n%s", r.status, r.stdout, r.stderr, err, log.String())
 				}
 			})

@@ -26,6 +26,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/env"
+	_ "github.com/culvert-io/culvert/object" // s3:// and https:// in Python
 )
 
 func main() {} // c-shared libraries need one

@@ -3,6 +3,7 @@ package cmem
 import (
 	"os"
 	"structs"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -90,6 +91,36 @@ func loadWords(words []uint64, from []Ptr) bool {
 	n := uintptr(len(from)) * wordSize
 	done, ok := copyBetween(load, &local[0], uintptr(len(from)), unsafe.Pointer(&words[0]), n)
 	return ok && done == n
+}
+
+// An exchange is the memory of exchangeWords. It is not on a stack, which could move.
+type exchange struct {
+	local  [maxWords + 1]theirs
+	remote [2]theirs
+	words  [maxWords]uint64
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// exchangeWords has the kernel read the words at several places and write the last one
+// back: it copies place by place. It returns false if it did not do all, as for memory
+// that a driver has mapped, which the kernel does not write on the other side.
+func exchangeWords(words *[maxWords]uint64, from []Ptr) bool {
+	if len(from) == 0 || len(from) > maxWords {
+		return false
+	}
+	x := exchanges.Get().(*exchange)
+	defer exchanges.Put(x)
+	n := uintptr(len(from)) * wordSize
+	for i, p := range from {
+		x.local[i] = theirs{base: p, n: wordSize}
+	}
+	last := len(from) - 1
+	x.local[last+1] = theirs{base: PtrTo(&x.words[last]), n: wordSize}
+	x.remote = [2]theirs{{base: PtrTo(&x.words[0]), n: n}, {base: from[last], n: wordSize}}
+	done, _, err := unix.Syscall6(uintptr(load), pid, uintptr(unsafe.Pointer(&x.local)), uintptr(last+2), uintptr(unsafe.Pointer(&x.remote)), 2, 0)
+	*words = x.words
+	return err == 0 && done == n+wordSize
 }
 
 // direct copies by the CPU. A fault is a panic, unless the program handles it. It is

@@ -28,6 +28,61 @@ func TestLoadWords(t *testing.T) {
 	}
 }
 
+// The last word is read and written back, the others are only read.
+func TestExchangeWords(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem[8] = 9
+	if err := unix.Mprotect(mem, unix.PROT_READ); err != nil {
+		t.Fatal(err)
+	}
+	a, last := uint64(3), ^uint64(0)-5
+	got := cmem.ExchangeWords(cmem.PtrTo(&a), cmem.PtrTo(&mem[8]), cmem.PtrTo(&last))
+	if got != [8]uint64{3, 9, ^uint64(0) - 5} || last != ^uint64(0)-5 {
+		t.Errorf("%v, and the last is %d", got, last)
+	}
+	if got := cmem.ExchangeWords(); got != [8]uint64{} {
+		t.Errorf("none are %v", got)
+	}
+}
+
+// A Trust sees what the words are now, and the CPU only accesses pages that the kernel
+// has exchanged words on: the test does not ask Go to turn faults into panics.
+func TestTrust(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, 3*4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mprotect(mem[8192:], unix.PROT_READ); err != nil {
+		t.Fatal(err)
+	}
+	var trust cmem.Trust
+	at := func(i int) cmem.Ptr { return cmem.PtrTo(&mem[i]) }
+	for i := range byte(3) {
+		mem[0], mem[16], mem[4096] = i, i+1, i+2
+		if got := trust.ExchangeWords(at(0), at(16), at(4096)); got != [8]uint64{uint64(i), uint64(i) + 1, uint64(i) + 2} || mem[4096] != i+2 {
+			t.Errorf("%v, now %d", got, mem[4096])
+		}
+	}
+	for name, from := range map[string][]cmem.Ptr{
+		"unknown page":  {at(0), 0x10000, at(4096)},
+		"not writable":  {at(4096), at(8192)},
+		"over the edge": {at(0), at(8192 - 4)}, // the last half is on a page that cannot be written
+	} {
+		func() {
+			defer func() {
+				if _, ok := cmem.Fault(recover()); !ok {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			trust.ExchangeWords(at(0), at(8192), at(4096))
+			trust.ExchangeWords(from...)
+		}()
+	}
+}
+
 func TestString(t *testing.T) {
 	text := []byte("strrev\x00and more")
 	p := cmem.PtrTo(&text[0])
@@ -63,6 +118,11 @@ func TestWild(t *testing.T) {
 	}
 	copy(mem[4090:], "last\x00")
 	base := cmem.PtrTo(&mem[0])
+	constant, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := cmem.PtrTo(&constant[0])
 	for name, c := range map[string]struct {
 		access func()
 		at     cmem.Ptr
@@ -70,6 +130,8 @@ func TestWild(t *testing.T) {
 		"load":         {func() { cmem.Load[uint32](0x10000) }, 0x10000},
 		"words":        {func() { cmem.LoadWords(base, base+8, 0x10000, base) }, 0x10000},
 		"far word":     {func() { cmem.LoadWords(base, 1<<63) }, 1 << 63},
+		"exchange":     {func() { cmem.ExchangeWords(base, 0x10000, base) }, 0x10000},
+		"not writable": {func() { cmem.ExchangeWords(base, read) }, read},
 		"first page":   {func() { cmem.Load[uint32](8) }, 8},
 		"store":        {func() { cmem.Store(cmem.Ptr(0x10000), uint64(1)) }, 0x10000},
 		"touch":        {func() { cmem.Touch(^cmem.Ptr(0)) }, ^cmem.Ptr(0)},

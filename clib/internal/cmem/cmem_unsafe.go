@@ -41,6 +41,19 @@ func LoadWords(from ...Ptr) (words [maxWords]uint64) {
 	return words
 }
 
+// ExchangeWords is LoadWords, and writes the last word back in the same access: it panics
+// also if that place cannot be written.
+func ExchangeWords(from ...Ptr) (words [maxWords]uint64) {
+	if !refused.Load() && exchangeWords(&words, from) {
+		return words
+	}
+	words = LoadWords(from...)
+	if n := len(from); n > 0 {
+		Store(from[n-1], words[n-1])
+	}
+	return words
+}
+
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { access(store, p, unsafe.Pointer(&v), unsafe.Sizeof(v)) }
 
@@ -83,7 +96,6 @@ func (w wild) Addr() uintptr { return uintptr(w.p) }
 // Fault reports whether a recovered panic is a fault at an address that the
 // program gave. A fault of the CPU in the first page is a nil pointer of Go code.
 func Fault(p any) (addr uintptr, ok bool) {
-	const page = 4096
 	if w, ok := p.(wild); ok {
 		return w.Addr(), true
 	}

@@ -23,8 +23,9 @@ type API struct {
 	// Log gets the errors of batch entries and of transfers in streams, which fail
 	// after their call.
 	Log func(function string, err error)
-	// Stream finds a stream of the thread's CUDA. It must be set.
-	Stream func(*softcuda.Thread, handle.ID) (cufile.Stream, error)
+	// Stream finds a stream of the thread's CUDA. It checks the handle unless it is known
+	// to be one. It must be set.
+	Stream func(t *softcuda.Thread, id handle.ID, known bool) (cufile.Stream, error)
 	// Caller calls user-space file systems. It must be set.
 	Caller Caller
 
@@ -38,7 +39,7 @@ type API struct {
 	mu      sync.Mutex // orders registrations and the last close
 	files   *handle.Table[*cufile.File]
 	batches *handle.Table[*cufile.Batch]
-	streams map[handle.ID]uint32 // the flags of registered ones
+	streams map[handle.ID]*registeredStream
 	params  parameters
 	bars    func() ([]uint64, error) // sizes of BAR1 in KiB by GPU, read once
 	stats   statistics
@@ -47,7 +48,7 @@ type API struct {
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*cufile.Batch](8), streams: map[handle.ID]uint32{}, params: newParameters()}
+	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*cufile.Batch](8), streams: map[handle.ID]*registeredStream{}, params: newParameters()}
 	a.bars = sync.OnceValues(a.readBars)
 	return a
 }

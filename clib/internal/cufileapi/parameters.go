@@ -95,7 +95,7 @@ type parameters struct {
 	gpu     []slab            // likewise
 	conf    cufileconf.Values // of variables and the file, read at each open
 	live    map[int32]uint64  // sizes of the open driver, until it closes
-	poll    bool
+	poll    *bool             // by cuFileDriverSetPollMode; nil if not set
 	p2p     [p2pTargets]int32
 	warned  map[string]bool // mistakes in the configuration
 }
@@ -120,7 +120,7 @@ func (p *parameters) reset() {
 	clear(p.bools.set)
 	clear(p.strings.set)
 	clear(p.live)
-	p.poll = false
+	p.poll = nil
 }
 
 func newParameters() parameters {
@@ -179,6 +179,9 @@ func (a *API) settings() cufileconf.Values {
 	}
 	for p, set := range a.params.bools.set {
 		v.Set(boolKeys[p], set)
+	}
+	if a.params.poll != nil {
+		v.Set(boolKeys[paramPoll], *a.params.poll)
 	}
 	for p, set := range a.params.strings.set {
 		v.Set(stringKeys[p], set)
@@ -282,8 +285,8 @@ func (a *API) boolean(p int32, open bool) bool {
 	switch {
 	case !open:
 		return set
-	case p == paramPoll && a.params.poll:
-		return true // by cuFileDriverSetPollMode
+	case p == paramPoll && a.params.poll != nil:
+		return *a.params.poll
 	case isSet:
 		return set
 	}

@@ -2,6 +2,7 @@ package cufileapi
 
 import (
 	"fmt"
+	"maps"
 	"structs"
 	"unsafe"
 
@@ -76,7 +77,7 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 
 // DriverSetPollMode is cuFileDriverSetPollMode.
 func (a *API) DriverSetPollMode(on bool, kb uint64) error {
-	return a.set(paramPollKB, kb, func() { a.params.poll = on })
+	return a.set(paramPollKB, kb, func() { a.params.poll = &on })
 }
 
 // DriverSetMaxDirectIOSize is cuFileDriverSetMaxDirectIOSize.
@@ -99,6 +100,8 @@ func (a *API) set(p int32, kb uint64, also func()) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	before := maps.Clone(a.params.live)
+	poll := a.params.poll
 	a.params.live[p] = kb
 	if also != nil {
 		also()
@@ -107,6 +110,9 @@ func (a *API) set(p int32, kb uint64, also func()) error {
 	if drv == nil || drv.UseCount() == 0 {
 		return nil // it is part of the configuration of the next open
 	}
-	c := a.settings().Config()
-	return drv.SetLimits(c.SlotSize, c.BARLimit)
+	err := drv.SetLimits(a.settings().Config())
+	if err != nil { // what is reported is what is
+		a.params.live, a.params.poll = before, poll
+	}
+	return err
 }

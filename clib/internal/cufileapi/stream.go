@@ -3,6 +3,7 @@ package cufileapi
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
@@ -23,6 +24,15 @@ const (
 	streamFlags = fixedBufOff | fixedFileOff | fixedSize | aligned
 )
 
+// A registeredStream is a stream that the program has registered.
+type registeredStream struct {
+	flags uint32
+	// used says that a transfer was enqueued: the handle is not checked again, which
+	// would take a tenth of the call.
+	used  atomic.Bool
+	trust cmem.Trust // in the arguments of its transfers
+}
+
 // StreamRegister is cuFileStreamRegister.
 func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	if _, err := a.driver(); err != nil {
@@ -34,7 +44,7 @@ func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	if flags&^streamFlags != 0 || known {
 		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x must be within %#x, and the stream not registered (it is: %t)", flags, streamFlags, known)}
 	}
-	a.streams[stream] = flags
+	a.streams[stream] = &registeredStream{flags: flags}
 	return nil
 }
 
@@ -70,23 +80,32 @@ func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, a
 	if !ok {
 		return cufile.HandleNotRegistered
 	}
-	now := args.read()
-	s, err := a.Stream(t, stream)
+	r := a.registered(stream)
+	now := args.read(&r.trust)
+	s, err := a.Stream(t, stream, r.used.Load())
 	if err != nil {
 		return &cufile.Error{Op: "find", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: err}
 	}
-	a.mu.Lock()
-	flags := a.streams[stream]
-	a.mu.Unlock()
+	r.used.Store(true)
 	op := cufile.StreamOp{
 		Mem:  gpu.Span{Base: gpu.Addr(args.base)},
-		Args: args.later(flags, now),
+		Args: args.later(r.flags, now),
 		Done: func(r route.Receipt, err error) { a.finish(dir, args, r, err) },
 	}
 	if dir == route.Read {
 		return f.ReadAsync(s, op)
 	}
 	return f.WriteAsync(s, op)
+}
+
+// registered is what is known of a stream: for one that is not registered, nothing.
+func (a *API) registered(id handle.ID) *registeredStream {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.streams[id]; r != nil {
+		return r
+	}
+	return new(registeredStream)
 }
 
 // values are what the pointers of a transfer point to.
@@ -97,9 +116,8 @@ type values struct {
 
 // read reads the arguments in the call, where a fault at a wild pointer becomes a code.
 // The result must be writable, too.
-func (p *streamArgs) read() values {
-	w := cmem.LoadWords(p.size, p.off, p.bufOff, p.done)
-	cmem.Store(p.done, w[3])
+func (p *streamArgs) read(trust *cmem.Trust) values {
+	w := trust.ExchangeWords(p.size, p.off, p.bufOff, p.done)
 	return values{w[0], int64(w[1]), int64(w[2])}
 }
 

@@ -68,6 +68,43 @@ func TestConfigurationInProperties(t *testing.T) {
 	}
 }
 
+// What is set on an open driver is reported and happens, also after transfers.
+func TestLimitsOfAnOpenDriver(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "cufile.json")
+	if err := os.WriteFile(name, []byte(`{"properties": {"use_poll_mode": true, "force_compat_mode": true, "posix_pool_slab_size_kb": [1024], "posix_pool_slab_count": [16]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUFILE_ENV_PATH_JSON", name)
+	p := start(t)
+	var mem uint64
+	p.must("cudaFree", 0)
+	p.must("cuMemAlloc_v2", out(&mem), 1<<20)
+	p.must("cuFileDriverOpen")
+	f := p.file(make([]byte, 1<<20))
+	read := func() {
+		t.Helper()
+		if n, _ := p.call("cuFileRead", uint64(f), mem, 1<<20, 0, 0); n != 1<<20 {
+			t.Errorf("read %d", n)
+		}
+	}
+	var props [14]uint32
+	for _, c := range []struct {
+		kb, reported uint64
+		code         cufile.Code
+		on           uint64
+	}{{128, 128, 0, 1}, {1024, 1024, 0, 0}, {16320, 1024, cufile.NoMemError, 0}, {64, 64, 0, 1}} {
+		read()
+		p.want(int64(c.code), "cuFileDriverSetMaxDirectIOSize", c.kb)
+		p.must("cuFileDriverSetPollMode", c.on, 64)
+		p.must("cuFileDriverGetProperties", out(&props))
+		if got := p.parameter(paramDirect); got != c.reported || uint64(props[4]) != c.reported || uint64(props[7]&1) != c.on || props[2] != 64 {
+			t.Errorf("after %d KiB: parameter %d, properties %v", c.kb, got, props)
+		}
+	}
+	read()
+	p.must("cuFileDriverClose_v2")
+}
+
 // A log file is written where the configuration names one, as far as its level says.
 func TestLogFile(t *testing.T) {
 	for level, want := range map[string][]bool{"ERROR": {true, false, false}, "INFO": {true, true, false}, "TRACE": {true, true, true}} {

@@ -83,8 +83,9 @@ func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, erro
 	return c.machine, nil
 }
 
-// stream finds a stream of the CUDA that the program uses.
-func (c *Core) stream(t *softcuda.Thread, id handle.ID) (cufile.Stream, error) {
+// stream finds a stream of the CUDA that the program uses. It checks the handle unless it
+// is known to be one.
+func (c *Core) stream(t *softcuda.Thread, id handle.ID, known bool) (cufile.Stream, error) {
 	m, err := c.Machine()
 	if err != nil {
 		return nil, err
@@ -93,8 +94,10 @@ func (c *Core) stream(t *softcuda.Thread, id handle.ID) (cufile.Stream, error) {
 	if !ok {
 		return c.softStream(t, id)
 	}
-	if err := cufileapi.CheckStream(id); err != nil {
-		return nil, err
+	if !known {
+		if err := cufileapi.CheckStream(id); err != nil {
+			return nil, err
+		}
 	}
 	return real.Borrow(uintptr(id))
 }

@@ -140,6 +140,23 @@ func (a *API) session() (*machine.Machine, *cufile.Driver, error) {
 	return a.machine, a.drv, nil
 }
 
+// openBeside starts to open the session and returns a function that waits for it.
+func (a *API) openBeside() (wait func() (*machine.Machine, *cufile.Driver, error)) {
+	var m *machine.Machine
+	var drv *cufile.Driver
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer guard(&err)
+		m, drv, err = a.session()
+	}()
+	return func() (*machine.Machine, *cufile.Driver, error) {
+		<-done
+		return m, drv, err
+	}
+}
+
 func (a *API) openMachineLocked() (err error) {
 	if a.machine == nil {
 		a.machine, err = a.open()

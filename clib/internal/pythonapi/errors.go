@@ -3,6 +3,7 @@ package pythonapi
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"syscall"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -37,6 +38,10 @@ func Explain(err error) Failure {
 		f.Kind = "gpu"
 	case system:
 		f.Kind, f.Errno = "os", int(errno)
+	case errors.Is(err, fs.ErrNotExist): // of a store, which has no errno
+		f.Kind, f.Errno = "os", int(syscall.ENOENT)
+	case errors.Is(err, fs.ErrPermission):
+		f.Kind, f.Errno = "os", int(syscall.EACCES)
 	case request:
 		f.Kind = "request"
 	}

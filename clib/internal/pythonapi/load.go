@@ -44,6 +44,7 @@ type receipt struct {
 	Verified int     `json:"verified"`
 	Wanted   int64   `json:"wanted_bytes"`
 	Bytes    int64   `json:"read_bytes"`
+	Copied   int64   `json:"copied_bytes"`    // from one GPU to another
 	Prepare  float64 `json:"prepare_seconds"` // opening files, allocating and mapping memory
 	First    float64 `json:"first_tensor_seconds"`
 	Last     float64 `json:"last_tensor_seconds"`
@@ -88,13 +89,14 @@ func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
+	opened := a.openBeside()
 	p, err := a.planLoad(q)
 	if err != nil {
 		return nil, err
 	}
 	r := &receipt{Op: "load", Model: p.Model, GPUs: append([]int{}, p.Devices()...), Files: []tensor.FileReport{}}
 	r.Phases.Plan = time.Since(start).Seconds()
-	m, drv, err := a.session()
+	m, drv, err := opened()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +152,7 @@ func (r *receipt) run(ctx context.Context, l *tensor.Load, arrived func(*tensor.
 		arrived(t)
 	}
 	rep := l.Report()
-	r.Tensors, r.Verified, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Verified, rep.Wanted, rep.Bytes, rep.Files
+	r.Tensors, r.Verified, r.Wanted, r.Bytes, r.Copied, r.Files = rep.Tensors, rep.Verified, rep.Wanted, rep.Bytes, rep.Copied, rep.Files
 	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
 	r.Phases.Open, r.Phases.Allocate = rep.Open.Seconds(), rep.Alloc.Seconds()
 	r.Phases.Move, r.Phases.Verify = rep.Moved.Seconds(), max(rep.Last-rep.Moved, 0).Seconds()
@@ -213,6 +215,7 @@ func (a *API) fill(ctx context.Context, q *fillRequest) (*receiptAnswer, error) 
 type attachRequest struct {
 	Path string `json:"path"`
 	User string `json:"user"` // whose server it may be; empty for this user
+	GPUs []int  `json:"gpus"` // whose memory is wanted; none: all
 }
 
 // An attachAnswer leaves the tensors for later: callers need the memory first.
@@ -248,7 +251,7 @@ func (a *API) attach(ctx context.Context, q *attachRequest) (*attachAnswer, erro
 	if err != nil {
 		return nil, err
 	}
-	m, err := hold.AttachFrom(ctx, q.Path, uid, a)
+	m, err := hold.AttachFrom(ctx, q.Path, uid, a, q.GPUs...)
 	if err != nil {
 		return nil, err
 	}

@@ -67,10 +67,10 @@ type planRequest struct {
 	// Cache is how the files use the page cache: auto, keep or avoid.
 	Cache string `json:"cache"`
 
-	// Or one tensor, or a part of it: a range for each dimension. Squeeze are
-	// dimensions of length 1 to leave out of the shape.
+	// Or one tensor, or a part of it: for each dimension a range and, if it is not
+	// 1, a step. Squeeze are dimensions of length 1 to leave out of the shape.
 	Tensor  *string    `json:"tensor"`
-	Ranges  [][2]int64 `json:"ranges"`
+	Ranges  [][3]int64 `json:"ranges"`
 	Squeeze []int      `json:"squeeze"`
 }
 

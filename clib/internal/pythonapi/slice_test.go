@@ -13,7 +13,7 @@ import (
 )
 
 // plainSlice cuts a box the plain way: element by element.
-func plainSlice(data []byte, width int64, shape []int64, ranges [][2]int64) []byte {
+func plainSlice(data []byte, width int64, shape []int64, ranges [][3]int64) []byte {
 	var out []byte
 	index := make([]int64, len(shape))
 	for i := range index {
@@ -30,7 +30,7 @@ func plainSlice(data []byte, width int64, shape []int64, ranges [][2]int64) []by
 		out = append(out, data[at*width:(at+1)*width]...)
 		i := len(index) - 1
 		for ; i >= 0; i-- {
-			if index[i]++; index[i] < ranges[i][1] {
+			if index[i] += ranges[i][2]; index[i] < ranges[i][1] {
 				break
 			}
 			index[i] = ranges[i][0]
@@ -51,7 +51,7 @@ func TestSlices(t *testing.T) {
 		dtype := rapid.SampledFrom([]tensor.Dtype{"U8", "BF16", "F32", "C64"}).Draw(rt, "dtype")
 		few := rapid.SampledFrom([]bool{false, false, false, false, false, false, false, false, true})
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 6), 0, 5).Draw(rt, "shape")
-		ranges := make([][2]int64, len(shape))
+		ranges := make([][3]int64, len(shape))
 		empty := false
 		for i, dim := range shape {
 			a := rapid.Int64Range(0, dim-1).Draw(rt, "from")
@@ -64,7 +64,8 @@ func TestSlices(t *testing.T) {
 			case rapid.IntRange(0, 2).Draw(rt, "all of it") == 2:
 				a, b = 0, dim
 			}
-			ranges[i] = [2]int64{a, b}
+			step := rapid.Int64Range(1, 3).Draw(rt, "step")
+			ranges[i] = [3]int64{a, b, step}
 			empty = empty || a == b
 		}
 		path := filepath.Join(dir, fmt.Sprintf("%d.safetensors", n))

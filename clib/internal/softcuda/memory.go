@@ -182,14 +182,17 @@ func (d *Driver) MemHostGetFlags(_ Call, out, p cmem.Ptr) error {
 // MemGetHandleForAddressRange is cuMemGetHandleForAddressRange: device memory
 // as a dma-buf.
 func (d *Driver) MemGetHandleForAddressRange(c Call, out cmem.Ptr, a gpu.Addr, n uint64, kind int32, flags uint64) error {
-	const dmaBuf = 1
+	const dmaBuf, pcie = 1, 1
+	as := gpu.ExportDMABuf
 	switch {
 	case kind != dmaBuf:
 		return gpu.ErrInvalidValue
+	case flags == pcie:
+		as = gpu.ExportDMABufPCIe
 	case flags != 0:
 		return gpu.ErrNotSupported
 	}
-	f, err := c.ctx.gpu.Export(a, n, gpu.ExportDMABuf)
+	f, err := c.ctx.gpu.Export(a, n, as)
 	if err != nil {
 		return err
 	}

@@ -121,16 +121,22 @@ func (a *API) PostSend(id handle.ID, wr, bad cmem.Ptr) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return post(q, q.send[:], wr, bad, q.getSend, q.PostSend)
+}
+
+// post posts a list in batches: get reads a request and returns where the next one is. A
+// request that cannot be read is refused after those before it were posted.
+func post[W any](q *pair, room []W, wr, bad cmem.Ptr, get func(*W, cmem.Ptr) (cmem.Ptr, error), send func([]W) (int, error)) error {
 	for wr != 0 {
-		n := 0
+		n, err := 0, error(nil)
 		q.sges = q.sges[:0]
-		for ; wr != 0 && n < batch; n++ {
+		for ; wr != 0 && n < len(room); n++ {
 			q.at[n] = wr
-			if wr, err = q.getSend(&q.send[n], wr); err != nil {
+			if wr, err = get(&room[n], wr); err != nil {
 				break
 			}
 		}
-		if done, err := q.PostSend(q.send[:n]); err != nil {
+		if done, err := send(room[:n]); err != nil {
 			return q.refused(bad, done, err)
 		}
 		if err != nil {
@@ -175,23 +181,7 @@ func (a *API) PostRecv(id handle.ID, wr, bad cmem.Ptr) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for wr != 0 {
-		n := 0
-		q.sges = q.sges[:0]
-		for ; wr != 0 && n < batch; n++ {
-			q.at[n] = wr
-			if wr, err = q.getRecv(&q.recv[n], wr); err != nil {
-				break
-			}
-		}
-		if done, err := q.PostRecv(q.recv[:n]); err != nil {
-			return q.refused(bad, done, err)
-		}
-		if err != nil {
-			return q.refused(bad, n, err)
-		}
-	}
-	return nil
+	return post(q, q.recv[:], wr, bad, q.getRecv, q.PostRecv)
 }
 
 func (q *pair) getRecv(w *rdma.RecvWR, at cmem.Ptr) (next cmem.Ptr, err error) {
