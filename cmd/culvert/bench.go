@@ -39,12 +39,18 @@ type benchOptions struct {
 	repeat                  int
 	json, csv, lines        bool
 	html                    string
+	compare                 string
+	sweep                   bool
+	mix                     int
+	mixGiven                bool
+	limit                   string
+	job                     string
 }
 
 func newBench() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
-		Use:   "bench FILE [gpu:N]",
+		Use:   "bench {FILE | --job JOBS} [gpu:N]",
 		Short: "Measure transfers between a file and a GPU, and compare with other methods",
 		Long: `Transfer a file in blocks. Print rate, operations/s, latency percentiles, CPU
 seconds per GB, and the fraction of the pinned-copy rate of the same run.
@@ -59,6 +65,17 @@ x batch are in flight; there is no --depth. Peers run a batch sequentially.
 With --async a caller enqueues its requests on a CUDA stream of its own and waits
 for the stream, which runs them one after the other. Peers do not use streams.
 
+--mix 70 mixes reads and writes, 70 of 100 calls reading, and counts them apart.
+--limit-rate 100M moves at most 100 MB (10^6 bytes) a second, all callers together;
+the latency of a call does not contain its waiting for the limit.
+
+--job JOBS measures the jobs in a file in fio's syntax, one after the other. Known
+options: bs, direct, filename, iodepth (--batch), numjobs (--threads), rate (of each
+of numjobs), runtime, rw, rwmixread, size, stonewall, time_based; any other is an error.
+
+--compare FILE compares the rates with those of an earlier run, saved with --json, by
+the Mann-Whitney test over the rounds: use --repeat 4 or more for both.
+
 LINK is the fraction of the pinned-copy rate, HOST the bytes through host memory,
 CACHED the part of the file in the page cache before the run. Figures of the
 software machine are marked: they say nothing about hardware.
@@ -72,12 +89,22 @@ EXIT STATUS
   culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --peer libcufile
   culvert bench /data/model.bin --rw randread --bs 4K --batch 128 --threads 8
   culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --html report.html
-  culvert bench /data/scratch.bin --rw write --overwrite --json`,
-		Args: args(cobra.RangeArgs(1, 2)),
+  culvert bench /data/model.bin --sweep --csv > sweep.csv
+  culvert bench /data/model.bin --repeat 8 --json > old.json
+  culvert bench /data/model.bin --repeat 8 --compare old.json
+  culvert bench /data/scratch.bin --rw write --overwrite --json
+  culvert bench /data/scratch.bin --rw randrw --mix 70 --bs 64K --limit-rate 500M --overwrite
+  culvert bench --job nightly.fio gpu:0 --html report.html`,
+		Args: func(cmd *cobra.Command, a []string) error {
+			if cmd.Flags().Changed("job") {
+				return args(cobra.MaximumNArgs(1))(cmd, a)
+			}
+			return args(cobra.RangeArgs(1, 2))(cmd, a)
+		},
 		RunE: run(o.run),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.pattern, "rw", "read", "read, write, randread or randwrite")
+	f.StringVar(&o.pattern, "rw", "read", "read, write, randread, randwrite, rw or randrw (mixed)")
 	f.StringVar(&o.sizes, "bs", "1M", "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
 	f.StringVar(&o.threads, "threads", "1", "concurrent callers: a number or a list 1,8,16")
 	f.IntVar(&o.batch, "batch", 1, "requests per call")
@@ -98,23 +125,75 @@ EXIT STATUS
 	f.BoolVar(&o.csv, "csv", false, "print comma-separated values")
 	f.BoolVar(&o.lines, "lines", false, "print a line of key=value fields per run")
 	f.StringVar(&o.html, "html", "", "also write a page with charts to this file")
-	cmd.MarkFlagsMutuallyExclusive("json", "csv", "lines")
+	f.StringVar(&o.compare, "compare", "", "also compare with the runs in this file, which --json printed")
+	f.BoolVar(&o.sweep, "sweep", false, "measure all routes, --bs 4K:16M:x4 and --threads 1,8, unless given")
+	f.IntVar(&o.mix, "mix", 50, "percent of reads of mixed reads and writes; means --rw rw unless that is given")
+	f.StringVar(&o.limit, "limit-rate", "", "bytes per second of all callers, such as 100M or 2.5G (10^n; default no limit)")
+	f.StringVar(&o.job, "job", "", "measure the jobs in this file, which has fio's syntax, instead of FILE")
+	for _, flag := range []string{"rw", "bs", "threads", "batch", "direct", "time", "size", "sweep", "mix", "limit-rate"} {
+		cmd.MarkFlagsMutuallyExclusive("job", flag)
+	}
+	cmd.MarkFlagsMutuallyExclusive("json", "csv", "lines", "compare")
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { o.imply(cmd.Flags().Changed) }
 	return cmd
 }
 
+// imply sets what --mix and --sweep mean and the command line does not say.
+func (o *benchOptions) imply(given func(flag string) bool) {
+	if given("mix") && !given("rw") {
+		o.pattern = string(bench.SeqMixed)
+	}
+	o.mixGiven = given("mix")
+	if !o.sweep {
+		return
+	}
+	for flag, v := range map[string]struct {
+		to    *string
+		value string
+	}{"bs": {&o.sizes, "4K:16M:x4"}, "threads": {&o.threads, "1,8"}, "route": {&o.routes, "all"}} {
+		if !given(flag) {
+			*v.to = v.value
+		}
+	}
+}
+
+// saved reads the runs to compare with, before anything is measured.
+func (o *benchOptions) saved() (bench.Rates, error) {
+	if o.compare == "" {
+		return nil, nil
+	}
+	f, err := os.Open(o.compare)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rates, err := bench.ReadRates(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.compare, err)
+	}
+	return rates, nil
+}
+
 func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error {
+	if o.job != "" {
+		a = append([]string{""}, a...) // its jobs name their files
+	}
 	dev, err := gpuArg(a)
 	if err != nil {
 		return err
 	}
-	workloads, err := o.workloads(a[0])
+	list, err := o.series(a)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if slices.Contains(o.peers, string(bench.PeerLibcufile)) { // a missing library is an error before any run
 		if o.libcufile, err = bench.FindLibcufile(o.libcufile); err != nil {
 			return err
 		}
+	}
+	old, err := o.saved()
+	if err != nil {
+		return err
 	}
 	m, drv, err := openDriver(dev)
 	if err != nil {
@@ -122,34 +201,29 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	}
 	defer drv.Close()
 	m.Accept() // each line of results is marked
-	b, err := bench.Open(drv, dev, a[0], o.openFlags(), m.Soft)
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	if !o.cold {
-		if err := b.Warm(); err != nil {
+	for _, s := range list {
+		if err := s.open(o, drv, dev, m.Soft); err != nil {
 			return err
 		}
-	}
-	methods, err := o.methods(b)
-	if err != nil {
-		return err
+		defer s.b.Close()
 	}
 	print := &collector{Printer: o.printer(out)}
 	for range o.repeat {
-		for _, w := range workloads { // methods to compare run next to each other
-			for _, m := range methods {
-				if err := o.measure(ctx, b, w, m, print); err != nil {
-					return err
-				}
+		for _, s := range list {
+			if err := s.measure(ctx, o, print); err != nil {
+				return err
 			}
+		}
+	}
+	if old != nil {
+		if err := bench.Compare(out, old, print.results); err != nil {
+			return err
 		}
 	}
 	if o.html == "" {
 		return nil
 	}
-	return o.writePage(m, a[0], dev, print.results)
+	return o.writePage(m, fileNames(list), dev, print.results)
 }
 
 // A collector keeps the results that it prints.
@@ -210,17 +284,6 @@ type jsonPrinter struct{ enc *json.Encoder }
 
 func (p jsonPrinter) Print(r *bench.Result) error { return p.enc.Encode(r) }
 
-func (o *benchOptions) openFlags() int {
-	flags := os.O_RDONLY
-	if o.overwrite {
-		flags = os.O_RDWR
-	}
-	if o.direct {
-		flags |= unix.O_DIRECT
-	}
-	return flags
-}
-
 var benchKinds = map[string]gpu.Kind{"device": gpu.KindDevice, "virtual": gpu.KindVirtual, "host": gpu.KindHost, "managed": gpu.KindManaged}
 
 func (o *benchOptions) workloads(file string) ([]bench.Workload, error) {
@@ -243,10 +306,21 @@ func (o *benchOptions) workloads(file string) ([]bench.Workload, error) {
 		return nil, fmt.Errorf("--time %v must be positive", o.time)
 	case o.batch < 1 || o.repeat < 1:
 		return nil, errors.New("--batch and --repeat must be at least 1")
+	case o.mixGiven && !pattern.Mixed():
+		return nil, fmt.Errorf("--mix needs --rw rw or --rw randrw, not %s", o.pattern)
 	case pattern.Writes() && !o.overwrite:
 		return nil, fmt.Errorf("--rw %s overwrites %s: use --overwrite to confirm", o.pattern, file)
 	}
 	w := bench.Workload{Pattern: pattern, Batch: o.batch, Kind: kind, Register: !o.noRegister && kind != gpu.KindManaged, Cold: o.cold, Verify: o.verify, Time: o.time}
+	if pattern.Mixed() {
+		w.ReadPercent = o.mix
+	}
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	if w.Limit, err = human.ParseRate(o.limit); err != nil {
+		return nil, fmt.Errorf("--limit-rate: %w", err)
+	}
 	if o.size != "" {
 		if w.Bytes, err = human.ParseSize(o.size); err != nil {
 			return nil, fmt.Errorf("--size %s: %w", o.size, err)

@@ -1,22 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -31,12 +30,13 @@ type cpOptions struct {
 	dryRun  bool
 	quiet   bool
 	verbose bool
+	limit   string
 	// For directories.
 	jobs             int
 	follow           bool
 	preserve         bool
 	include, exclude []string
-	update           bool
+	update, checksum bool
 }
 
 func newCp() *cobra.Command {
@@ -53,6 +53,10 @@ it is the old or the new file. Ctrl-C and errors remove the temporary file; one 
 a killed process is removed by the next copy into that directory. A symbolic link
 at DEST is replaced, not followed; a device or a pipe is an error.
 
+A copy of a file of 64 MiB and more that was stopped or killed leaves its beginning,
+.NAME.culvert-part beside DEST. To resume, rerun: what is there is read, compared with
+SOURCE and kept as far as it is the same.
+
 If SOURCE is a directory, copy its contents into DEST (created if missing): files
 in parallel, symbolic links as links. Existing files are replaced one by one,
 others kept. Symbolic links inside DEST are never followed. What cannot be read
@@ -62,7 +66,11 @@ again if it or its source has changed; with --verify it is read and compared.
 
 --include and --exclude choose entries of directories by patterns with *, ? and [a-z]:
 without a slash they are compared with names, with one with the path below SOURCE.
---update leaves files alone that have the size and time of their source.
+--update leaves files alone that have the size and time of their source, --checksum
+those that have its contents: both are read and compared. --checksum is for single
+files, too.
+
+--limit-rate 100M moves at most 100 MB (10^6 bytes) a second, all files together.
 
 A new file or directory has the mode of its source without what the umask takes;
 a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
@@ -78,9 +86,18 @@ standard input or written to standard output.
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
 serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
 
+SOURCE or DEST can be a drive without a file system, nvme://DRIVE, with DRIVE as culvert
+nvme takes it. ?ns=2&offset=1M&size=64M chooses a range: by default all of namespace 1.
+What is written to a drive replaces its blocks one by one, not as a whole.
+
+--route and --require-route with rdma or nvme are about that end only: the file at the
+other end takes its best route.
+
 SOURCE can be an object, s3://BUCKET/KEY or https://HOST/PATH; DEST is then a file, or
-gpu:N to read it into GPU memory and no further. DEST can be s3://BUCKET/KEY: the
-object appears as a whole, after its last byte. See docs/objects.md.
+gpu:N to read it into GPU memory and no further. s3://BUCKET/PREFIX/ is all objects
+below it; DEST is then a directory, or gpu:N. To resume, rerun with --update: files
+get the times of their objects. DEST can be s3://BUCKET/KEY: the object appears as a
+whole, after its last byte. For a directory, DEST is a prefix. See docs/objects.md.
 
 EXIT STATUS
   0  all data was copied (and verified, with --verify)
@@ -92,13 +109,17 @@ EXIT STATUS
   culvert cp model.bin copy.bin --require-route nvfs
   culvert cp model.bin copy.bin --receipt receipt.json
   culvert cp rdma://127.0.0.1:18515/models/a.bin a.bin --verify
+  culvert cp nvme://vfio:0000:01:00.0?size=1G a.bin --require-route nvme
   culvert cp https://example.org/models/a.bin gpu:0
+  culvert cp s3://models/llama/ /data/llama --update
   zstd -dc model.bin.zst | culvert cp - model.bin
   culvert cp model.bin - | sha256sum
   culvert cp models /mnt/models --dry-run
   culvert cp models /mnt/models --jobs 8 --verify
   culvert cp models /mnt/models --update --include '*.safetensors' --exclude old
-  culvert cp a.bin b.bin /mnt/backup --quiet`,
+  culvert cp models /mnt/models --checksum --limit-rate 100M
+  culvert cp a.bin b.bin /mnt/backup --quiet
+  culvert cp big.bin /mnt/big.bin --trace cp.json # open it in ui.perfetto.dev`,
 		Args: args(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if a[len(a)-1] == stdStream { // standard output has the data
@@ -121,18 +142,13 @@ EXIT STATUS
 	f.StringArrayVar(&o.include, "include", nil, "of directories, copy only files that match; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "of directories, leave out what matches; may be repeated")
 	f.BoolVarP(&o.update, "update", "u", false, "of directories, leave out files with the size and time of their source")
+	f.BoolVarP(&o.checksum, "checksum", "c", false, "leave out files with the contents of their source, whatever their time")
+	f.StringVar(&o.limit, "limit-rate", "", "bytes per second of the whole copy, such as 100M or 2.5G (10^n; default no limit)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "json", "verbose")
-	f.IntVar(&o.jobs, "jobs", 4, "files to copy in parallel")
+	f.IntVar(&o.jobs, "jobs", 0, "files to copy in parallel (default 4, objects 32)")
 	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
 	return cmd
-}
-
-// A copyJob is a planned copy of a file or a directory. It prints as its plan.
-type copyJob interface {
-	fmt.Stringer
-	paths() []string // sources and destinations
-	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error)
 }
 
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
@@ -146,7 +162,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 		return usageError{err}
 	}
 	job, err := planAll(ctx, a[:len(a)-1], a[len(a)-1], transfer.PlanOptions{
-		Follow: o.follow, Preserve: o.preserve, Update: o.update, Filter: transfer.Filter{Include: o.include, Exclude: o.exclude},
+		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: transfer.Filter{Include: o.include, Exclude: o.exclude},
 	})
 	if err != nil {
 		return err
@@ -162,8 +178,8 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 		return err
 	}
 	defer drv.Close()
-	if far, ok := job.(*remoteCopy); ok {
-		far.machine = m
+	if far, ok := job.(interface{ on(*machine.Machine) }); ok {
+		far.on(m)
 	}
 	res, err := job.run(ctx, drv, opts, o.quiet)
 	if err != nil {
@@ -191,8 +207,8 @@ func redacted(args []string) string {
 
 func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	opts.Verify, opts.Jobs, opts.Preserve = o.verify, o.jobs, o.preserve
-	if o.jobs < 1 {
-		return opts, fmt.Errorf("--jobs %d must be at least 1", o.jobs)
+	if o.jobs < 0 {
+		return opts, fmt.Errorf("--jobs %d must not be negative", o.jobs)
 	}
 	if opts.GPU, err = parseGPU(o.via); err != nil {
 		return opts, err
@@ -200,6 +216,11 @@ func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	if opts.Cache, err = route.ParseCacheMode(o.cache); err != nil {
 		return opts, fmt.Errorf("--cache: %w", err)
 	}
+	rate, err := human.ParseRate(o.limit)
+	if err != nil {
+		return opts, fmt.Errorf("--limit-rate: %w", err)
+	}
+	opts.Limit = limit.New(rate)
 	if o.route != "" && o.require != "" {
 		return opts, errors.New("--route and --require-route are mutually exclusive")
 	}
@@ -237,182 +258,4 @@ func samePath(a, b string) bool {
 	a, errA = filepath.Abs(a)
 	b, errB = filepath.Abs(b)
 	return errA == nil && errB == nil && a == b
-}
-
-// planAll plans one copy, or several into a directory.
-func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanOptions) (copyJob, error) {
-	if len(sources) == 1 {
-		return planCopy(ctx, sources[0], dst, o)
-	}
-	if st, err := os.Stat(dst); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("%d sources need a directory, and %s is none (fix: mkdir %s)", len(sources), dst, dst)
-	}
-	if slices.Contains(sources, stdStream) {
-		return nil, usageError{errors.New("standard input is copied alone, to a file that has a name (fix: culvert cp - FILE)")}
-	}
-	var many manyCopies
-	into := map[string]string{}
-	for _, src := range sources {
-		if strings.HasPrefix(src, "rdma://") {
-			return nil, fmt.Errorf("%s: a file of another host is copied alone", src)
-		}
-		name := filepath.Base(filepath.Clean(src))
-		if object.IsURL(src) {
-			name = object.Base(src)
-		}
-		if other, ok := into[name]; ok {
-			return nil, fmt.Errorf("%s and %s would both become %s", other, src, filepath.Join(dst, name))
-		}
-		into[name] = src
-		job, err := planCopy(ctx, src, filepath.Join(dst, name), o)
-		if err != nil {
-			return nil, err
-		}
-		many = append(many, job)
-	}
-	return many, nil
-}
-
-// manyCopies are copies one after the other. One that fails does not stop the rest.
-type manyCopies []copyJob
-
-func (m manyCopies) String() string { return inLines(m) }
-
-func (m manyCopies) paths() (list []string) {
-	for _, job := range m {
-		list = append(list, job.paths()...)
-	}
-	return list
-}
-
-func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
-	var results manyResults
-	var errs error
-	for _, job := range m {
-		res, err := job.run(ctx, drv, opts, quiet)
-		if ctx.Err() != nil {
-			return nil, errors.Join(errs, err)
-		}
-		if err != nil {
-			errs = errors.Join(errs, err)
-			continue
-		}
-		results = append(results, res)
-	}
-	return results, errs
-}
-
-// manyResults print one after the other, and as a list in JSON.
-type manyResults []transferResult
-
-func (m manyResults) String() string { return inLines(m) }
-
-// inLines prints texts, each of which begins on a line of its own.
-func inLines[T fmt.Stringer](list []T) string {
-	var b strings.Builder
-	for _, x := range list {
-		b.WriteString(strings.TrimSuffix(x.String(), "\n") + "\n")
-	}
-	return b.String()
-}
-
-// Fields is the receipts of all copies with every field.
-func (m manyResults) Fields() string {
-	var lines []string
-	for _, res := range m {
-		lines = append(lines, res.Fields())
-	}
-	return strings.Join(lines, "\n")
-}
-
-func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
-	if job, ok, err := planStream(src, dst); ok {
-		return job, err
-	}
-	if job, ok, err := planRemote(src, dst); ok {
-		return job, err
-	}
-	if job, ok, err := planObject(src, dst); ok {
-		return job, err
-	}
-	st, err := os.Stat(src)
-	if err := cmp.Or(schemeError(src), schemeError(dst)); err != nil {
-		return nil, err
-	}
-	if err != nil {
-		return nil, err
-	}
-	if st.IsDir() {
-		tree, err := transfer.PlanTree(ctx, src, dst, o)
-		return treeCopy{tree}, err
-	}
-	if d, err := os.Stat(dst); err == nil && d.IsDir() {
-		dst = filepath.Join(dst, filepath.Base(src))
-	}
-	_, err = os.Lstat(dst)
-	return &fileCopy{src, dst, st.Size(), err == nil}, nil
-}
-
-// schemeError rejects a URL of an unknown kind, unless it is the path of a file.
-func schemeError(path string) error {
-	scheme, _, isURL := strings.Cut(path, "://")
-	if !isURL {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Dir(path)); err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: unknown scheme %q (known: s3, https, http and rdma)", path, scheme)
-}
-
-// A fileCopy copies one file.
-type fileCopy struct {
-	Source  string `json:"source"`
-	Dest    string `json:"destination"`
-	Size    int64  `json:"bytes"`
-	Replace bool   `json:"replace"`
-}
-
-func (c *fileCopy) String() string {
-	verb := "copy"
-	if c.Replace {
-		verb = "replace"
-	}
-	return fmt.Sprintf("%-8s %s -> %s %s", verb, human.Name(c.Source), human.Name(c.Dest), human.Size(c.Size))
-}
-
-func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
-
-func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
-	defer metered(&opts.Options, quiet)()
-	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
-}
-
-// metered shows the progress of a copy of one file until done is called.
-func metered(o *transfer.Options, quiet bool) (done func()) {
-	if quiet {
-		return func() {}
-	}
-	meter := human.NewMeter(os.Stderr)
-	o.Advance = meter.Advance
-	return meter.Done
-}
-
-// A treeCopy copies the contents of a directory.
-type treeCopy struct{ *transfer.Tree }
-
-func (c treeCopy) paths() (list []string) {
-	for _, f := range c.Files {
-		list = append(list, filepath.Join(c.Source, f.Path), filepath.Join(c.Dest, f.Path))
-	}
-	return list
-}
-
-func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
-	if !quiet {
-		p := newProgress(os.Stderr, c.Tree)
-		defer p.done()
-		opts.Watch = p
-	}
-	return c.Copy(ctx, drv, opts)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,11 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/transfer"
+)
+
+var (
+	errPreserve        = usageError{errors.New("--preserve needs both files on this host")}
+	errNothingToVerify = usageError{errors.New("--verify needs a file to compare")}
 )
 
 // An objectCopy copies an object to a file, or into GPU memory and no further, or a
@@ -24,16 +30,20 @@ type objectCopy struct {
 }
 
 // planObject plans a copy of which one end is an object; ok is false if none is.
-func planObject(src, dst string) (job copyJob, ok bool, err error) {
+func planObject(ctx context.Context, src, dst string, o transfer.PlanOptions) (job copyJob, ok bool, err error) {
 	if !object.IsURL(src) && !object.IsURL(dst) {
 		return nil, false, nil
 	}
 	if object.IsURL(dst) {
-		job, err := planUpload(src, dst)
+		job, err := planUpload(ctx, src, dst, o)
 		return job, true, err
 	}
 	if _, err := object.Parse(src); err != nil {
 		return nil, true, usageError{err}
+	}
+	if object.IsDirURL(src) {
+		tree, err := planObjects(ctx, src, dst, o)
+		return tree, true, err
 	}
 	c := &objectCopy{Source: src, Dest: dst, GPU: strings.HasPrefix(dst, "gpu:")}
 	if st, err := os.Stat(dst); !c.GPU && err == nil && st.IsDir() {
@@ -42,9 +52,9 @@ func planObject(src, dst string) (job copyJob, ok bool, err error) {
 	return c, true, nil
 }
 
-// planUpload plans the copy of a file to an object. A DEST that ends with a slash gets
-// the name of the file.
-func planUpload(src, dst string) (copyJob, error) {
+// planUpload plans the copy of a file to an object, or of a directory to the objects
+// below a URL. For a file, a DEST that ends with a slash gets the name of the file.
+func planUpload(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
 	if object.IsURL(src) {
 		return nil, usageError{errors.New("one of SOURCE and DEST must be a file of this host")}
 	}
@@ -56,7 +66,8 @@ func planUpload(src, dst string) (copyJob, error) {
 		return nil, err
 	}
 	if st.IsDir() {
-		return nil, fmt.Errorf("%s is a directory: only files are copied to object stores", src)
+		tree, err := transfer.PlanUploads(ctx, src, dst, o)
+		return objectTree{tree, -1}, err
 	}
 	if strings.HasSuffix(dst, "/") {
 		dst += filepath.Base(src)
@@ -80,7 +91,7 @@ func (c *objectCopy) paths() []string {
 
 func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
 	if opts.Preserve {
-		return nil, usageError{errors.New("--preserve needs both files on this host")}
+		return nil, errPreserve
 	}
 	if c.GPU {
 		return c.intoGPU(ctx, drv, opts.Options)
@@ -89,7 +100,19 @@ func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if c.Write {
 		return transfer.UploadFile(ctx, drv, c.Source, c.Dest, opts.Options)
 	}
-	return transfer.Download(ctx, drv, c.Source, c.Dest, opts.Options)
+	res, err := transfer.Download(ctx, drv, c.Source, c.Dest, opts.Options)
+	return res, c.hint(ctx, err)
+}
+
+// hint adds what the user may have meant to the error of a missing object.
+func (c *objectCopy) hint(ctx context.Context, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if below, lerr := object.List(ctx, c.Source); lerr != nil || len(below) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (fix: %s/ is the objects below it)", err, object.Redact(c.Source))
 }
 
 func (c *objectCopy) intoGPU(ctx context.Context, drv *cufile.Driver, o transfer.Options) (transferResult, error) {
@@ -98,8 +121,58 @@ func (c *objectCopy) intoGPU(ctx context.Context, drv *cufile.Driver, o transfer
 		return nil, usageError{err}
 	}
 	if o.Verify {
-		return nil, usageError{errors.New("--verify needs a file to compare")}
+		return nil, errNothingToVerify
 	}
 	o.GPU = dev
 	return transfer.IntoGPU(ctx, drv, c.Source, o)
+}
+
+// An objectTree copies the objects below a URL, or to there.
+type objectTree struct {
+	*transfer.ObjectTree
+	gpu int // the destination; -1 if it is none
+}
+
+func planObjects(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
+	c := objectTree{gpu: -1}
+	toGPU := strings.HasPrefix(dst, "gpu:")
+	var err error
+	if toGPU {
+		if c.gpu, err = parseGPU(dst); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	c.ObjectTree, err = transfer.PlanObjects(ctx, src, dst, toGPU, o)
+	return c, err
+}
+
+func (c objectTree) paths() (list []string) {
+	if c.gpu >= 0 {
+		return nil
+	}
+	dir := c.Dest
+	if object.IsURL(dir) {
+		dir = c.Source
+	}
+	for _, f := range c.Files {
+		list = append(list, filepath.Join(dir, f.Path))
+	}
+	return list
+}
+
+func (c objectTree) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	switch {
+	case opts.Preserve:
+		return nil, errPreserve
+	case c.gpu >= 0 && opts.Verify:
+		return nil, errNothingToVerify
+	case c.gpu >= 0:
+		opts.GPU = c.gpu
+	}
+	if !quiet {
+		p := newProgress(os.Stderr, c)
+		defer p.done()
+		opts.Watch = p
+	}
+	return c.Copy(ctx, drv, opts)
 }

@@ -71,6 +71,8 @@ func (c *remoteCopy) String() string {
 	return fmt.Sprintf("%-8s %s -> %s provider=%s", "copy", human.Name(src), human.Name(dst), new(rdmaAccess).name())
 }
 
+func (c *remoteCopy) on(m *machine.Machine) { c.machine = m }
+
 func (c *remoteCopy) paths() []string { return []string{c.File} }
 
 func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {

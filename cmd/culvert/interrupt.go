@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/transfer"
 )
 
@@ -68,6 +69,9 @@ func explain(ctx context.Context, err error, args []string) string {
 			return fmt.Sprintf("stopped with %d of %d files complete; to resume: %s", stopped.Files, stopped.Of, again)
 		}
 		return fmt.Sprintf("%v\ncomplete files are not copied again; to resume: %s", err, again)
+	}
+	if kept, ok := errors.AsType[*transfer.KeptError](err); ok {
+		return fmt.Sprintf("stopped with %s of %s copied, which are kept in %s; to resume: %s", human.Size(kept.Kept), human.Size(kept.Of), human.Name(kept.Path), again)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return "stopped; to start again: " + again

@@ -53,7 +53,8 @@ copy it from one file in memory.
 --plan selects a part of the model: tp=4,rank=1 is one of four tensor-parallel
 slices, pp=2,stage=0 the first half of the layers, ep=8,eprank=3 an eighth of the
 experts; layers=0-16 and experts=0-8 select by number. Several GPUs and no rank:
-each loads one rank. No --plan: they split the layers.
+each loads one rank. dp=4: four GPUs get the same. No --plan: they split the layers.
+What several GPUs get is read once and copied from GPU to GPU.
 
 Known names are split as in Megatron-LM; --rule sets the split for others:
 '*.c_fc.weight=1' by dimension 1, '*.qkv.weight=0/3' each of three blocks along
@@ -69,7 +70,9 @@ EXIT STATUS
 		Example: `  culvert load model.safetensors gpu:0
   culvert load /data/llama gpu:0 --plan tp=4,rank=1 --dry-run
   culvert load /data/llama gpu:0,gpu:1 --plan tp=2 --order layer --verify
+  culvert load /data/llama gpu:0,gpu:1,gpu:2,gpu:3 --plan dp=4
   culvert load /data/huge gpu:0 --window 4G --json
+  culvert load /data/llama gpu:0 --trace load.json # open it in ui.perfetto.dev
   culvert load /data/llama gpu:0 --hold /run/user/1000/llama.sock`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: run(o.run),
@@ -106,7 +109,7 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 		if err != nil || n == 0 {
 			return nil, nil, fmt.Errorf("--window %s: want a size such as 512M or 4G", o.window)
 		}
-		plan.PerTensor, load.Window = true, uint64(n)
+		plan.PerTensor, plan.Apart, load.Window = true, true, uint64(n)
 	}
 	if o.hold != "" {
 		if o.window != "" || o.dryRun {
@@ -222,6 +225,7 @@ type loadResult struct {
 	Verified int                 `json:"verified"`
 	Wanted   int64               `json:"wanted_bytes"`
 	Bytes    int64               `json:"read_bytes"`
+	Copied   int64               `json:"copied_bytes,omitempty"` // from GPU to GPU
 	First    float64             `json:"first_tensor_seconds"`
 	Last     float64             `json:"last_tensor_seconds"`
 	GBps     float64             `json:"gb_per_second"`
@@ -240,7 +244,7 @@ func (r *loadResult) report(rep tensor.Report, tensors []tensor.Tensor) {
 			r.Verified++
 		}
 	}
-	r.Tensors, r.Wanted, r.Bytes, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Files
+	r.Tensors, r.Wanted, r.Bytes, r.Copied, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Copied, rep.Files
 	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
 	if r.Ceiling > 0 {
 		r.Share = r.GBps / r.Ceiling
@@ -251,7 +255,10 @@ func (r *loadResult) report(rep tensor.Report, tensors []tensor.Tensor) {
 func (r *loadResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "loaded %s: %d tensors, %s", human.Name(baseName(r.Model)), r.Tensors, human.Size(r.Wanted))
-	if r.Bytes != r.Wanted {
+	switch {
+	case r.Copied > 0:
+		fmt.Fprintf(&b, " (read %s, %s copied from GPU to GPU)", human.Size(r.Bytes), human.Size(r.Copied))
+	case r.Bytes != r.Wanted:
 		fmt.Fprintf(&b, " (read %s)", human.Size(r.Bytes))
 	}
 	fmt.Fprintf(&b, " in %s, %s", seconds(r.Last), human.Speed(r.GBps*1e9))

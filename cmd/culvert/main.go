@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/human"
@@ -65,7 +66,7 @@ func execute(i *interruption) int {
 	if code, ok := errors.AsType[exitStatus](err); ok {
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, "culvert:", human.Text(explain(ctx, err, os.Args[1:])))
+	fmt.Fprintln(os.Stderr, human.Red(os.Stderr, "culvert:"), human.Text(explain(ctx, err, os.Args[1:])))
 	return statusOf(err)
 }
 
@@ -100,6 +101,8 @@ report it and why better ones were not used.
 Without an NVIDIA GPU the same commands run on a software machine
 (CULVERT_MACHINE=auto, real or soft).
 
+A terminal sees colours unless NO_COLOR is set, and plain ASCII under LC_ALL=C.
+
 EXIT STATUS
   0  success
   1  an error
@@ -121,9 +124,12 @@ EXIT STATUS
 		if number, ok := errors.AsType[*strconv.NumError](err); ok { // without the name of the function
 			text = strings.ReplaceAll(text, number.Error(), "invalid number")
 		}
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && habits[cmd.Name()][unknown.GetSpecifiedName()] != "" {
+			return usageError{fmt.Errorf("%s: %s", text, habits[cmd.Name()][unknown.GetSpecifiedName()])}
+		}
 		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
 	})
-	root.AddCommand(newDemo(), newCheck(), newCp(), newRun(), newBench(), newLs(), newLoad(), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), traceable(newCp()), newRun(), traceable(newBench()), newLs(), traceable(newLoad()), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
 	root.AddCommand(newMan(root))
 	addCompletions(root)
 	root.SetHelpCommand(newHelp(root))
@@ -163,12 +169,24 @@ func run(f func(ctx context.Context, a []string, out io.Writer) error) func(*cob
 		if !asJSON && human.ASCII() {
 			out.w = human.PlainWriter(out.w)
 		}
+		if !asJSON && human.Coloured(outFile(cmd)) {
+			out.w = human.PaintWriter(out.w)
+		}
 		err := f(cmd.Context(), a, out)
 		if err != nil && asJSON && out.n == 0 { // what reads JSON gets the failure as JSON
 			err = errors.Join(err, writeJSON(out, newFailure(err)))
 		}
 		return err
 	}
+}
+
+// outFile is what a command prints to: cp prints to standard error if standard output
+// has the data.
+func outFile(cmd *cobra.Command) *os.File {
+	if cmd.OutOrStdout() == cmd.ErrOrStderr() {
+		return os.Stderr
+	}
+	return os.Stdout
 }
 
 // noCommand rejects a word that is not a command of cmd.

@@ -78,14 +78,14 @@ func loadAll(ctx context.Context, p *tensor.Plan, drv *cufile.Driver, opts *tens
 	}
 	meter := human.NewMeter(os.Stderr)
 	defer meter.Done()
-	total := p.Totals().Read
+	totals := p.Totals()
 	var tensors []tensor.Tensor
 	for t, err := range l.Tensors(ctx) {
 		if err != nil {
 			return nil, nil, errors.Join(err, l.Close())
 		}
 		tensors = append(tensors, *t)
-		meter.Advance(l.Progress(), total)
+		meter.Advance(l.Progress(), totals.Read+totals.Copied)
 	}
 	return l, tensors, nil
 }

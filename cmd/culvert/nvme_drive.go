@@ -38,14 +38,31 @@ func onDrive(name, via string, use func(*drive) error) error {
 	d := &drive{name: name, via: via}
 	err := d.open()
 	if err == nil {
-		err = use(d)
+		return d.use(func() error { return use(d) })
 	}
+	return errors.Join(err, d.close())
+}
+
+// use opens the controller, uses it and closes the drive.
+func (d *drive) use(use func() error) error {
+	t, err := d.transport()
+	if err == nil {
+		if d.c, err = nvme.Open(t, nvme.Config{}); err == nil {
+			d.ends = append(d.ends, d.c.Close)
+			err = use()
+		}
+	}
+	return errors.Join(err, d.close())
+}
+
+func (d *drive) close() (err error) {
 	for _, end := range slices.Backward(d.ends) {
 		err = errors.Join(err, end())
 	}
 	return err
 }
 
+// open opens the machine and the GPU.
 func (d *drive) open() (err error) {
 	if d.m, err = machine.Open(); err != nil {
 		return err
@@ -64,14 +81,7 @@ func (d *drive) open() (err error) {
 		}
 		d.ends = append(d.ends, d.dev.Close)
 	}
-	t, err := d.transport()
-	if err != nil {
-		return err
-	}
-	if d.c, err = nvme.Open(t, nvme.Config{}); err == nil {
-		d.ends = append(d.ends, d.c.Close)
-	}
-	return err
+	return nil
 }
 
 func (d *drive) transport() (nvme.Transport, error) {
@@ -118,7 +128,7 @@ func (d *drive) software(name string) (nvme.Transport, error) {
 		return nil, err
 	}
 	d.soft = m
-	return m.Transport(0), nil
+	return m.Transport(len(m.Drives()) - 1), nil
 }
 
 func (d *drive) namespace(id uint32) (*nvme.Namespace, error) {

@@ -34,7 +34,12 @@ type activeFile struct {
 	done, size int64
 }
 
-func newProgress(f *os.File, t *transfer.Tree) *progress {
+// A plan knows how much there is to copy.
+type plan interface {
+	Totals() (files, doneFiles int, bytes, doneBytes int64)
+}
+
+func newProgress(f *os.File, t plan) *progress {
 	of, files, total, bytes := t.Totals()
 	state := copyState{start: time.Now(), files: files, of: of, bytes: bytes, total: total, before: bytes}
 	return &progress{display: human.NewDisplay(f), state: state}

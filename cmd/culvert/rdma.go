@@ -50,7 +50,7 @@ memory, or reads from it, with one-sided verbs.
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRDMAServe(), newRDMAMove("read"), newRDMAMove("write"), newRDMABench())
+	cmd.AddCommand(newRDMAServe(), newRDMAMove("read"), newRDMAMove("write"), newRDMABench(), newRDMATune())
 	return cmd
 }
 

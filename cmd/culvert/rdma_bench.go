@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +28,7 @@ type rdmaBench struct {
 	size     string
 	iters    int
 	depth    int
+	latency  bool
 	addrFile string
 }
 
@@ -35,9 +38,14 @@ func newRDMABench() *cobra.Command {
 		Use:   "bench [HOST]",
 		Short: "Measure verbs between two processes, with perftest's exchange and table",
 		Long: `Measure requests from this end to HOST, where the same command runs without HOST, or
-wait for such a client. One end can be perftest's ib_write_bw (--op write) or
-ib_read_bw (--op read), release 4.5, on the same kind of device: with --provider soft
-and "culvert run", that of the software machine. Both ends need the same options.
+wait for such a client. One end can be perftest's ib_write_bw (--op write), ib_read_bw
+(--op read) or ib_send_bw (--op send), release 4.5, on the same kind of device: with
+--provider ibverbs a network adapter, with --provider soft and "culvert run" that of the
+software machine. Both ends need the same options. The exchange has no secret: use it among friends.
+
+With --latency there is one request at a time, as in ib_read_lat (--op read) and
+ib_send_lat (--op send, half of the time until the answer is there); the client prints
+the result.
 
 MB are MiB, as in perftest. The peak is that of the fastest --depth requests in a row.
 
@@ -45,35 +53,49 @@ MB are MiB, as in perftest. The peak is that of the fastest --depth requests in 
 		Example: `  culvert rdma bench &                                # verbs over TCP
   culvert rdma bench 127.0.0.1
   CULVERT_MACHINE=soft culvert rdma bench --provider soft &
-  CULVERT_MACHINE=soft culvert run -- ib_write_bw 127.0.0.1`,
+  CULVERT_MACHINE=soft culvert run -- ib_write_bw 127.0.0.1
+  culvert rdma bench --provider ibverbs -a 10.0.0.1 & # a network adapter; HOST may run ib_write_bw
+  culvert rdma bench --provider ibverbs 10.0.0.1`,
 		Args: args(cobra.MaximumNArgs(1)),
 		RunE: run(o.run),
 	}
 	f := cmd.Flags()
 	o.access.flags(f)
 	f.Uint16VarP(&o.port, "port", "p", perftest.Port, "TCP port of the exchange; 0 means any free one")
-	f.StringVar(&o.op, "op", "write", "write: into the server's memory; read: from it")
-	f.StringVarP(&o.size, "size", "s", "64K", "bytes of a request")
-	f.IntVarP(&o.iters, "iters", "n", 5000, "number of requests")
+	f.StringVar(&o.op, "op", "write", "write: into the server's memory; read: from it; send: messages that it receives")
+	f.StringVarP(&o.size, "size", "s", "", "bytes of a request (default 64K, with --latency 2)")
+	f.IntVarP(&o.iters, "iters", "n", 0, "number of requests (default 5000, with --latency 1000)")
 	f.IntVar(&o.depth, "depth", 128, "requests in flight")
+	f.BoolVar(&o.latency, "latency", false, "measure the time of single requests, read or send")
 	f.StringVar(&o.addrFile, "address-file", "", "write HOST:PORT to this file once the server listens")
 	return cmd
 }
 
 func (o *rdmaBench) config() (c rdmabench.Config, err error) {
-	ops := map[string]rdma.Opcode{"write": rdma.OpWrite, "read": rdma.OpRead}
+	ops := map[string]rdma.Opcode{"write": rdma.OpWrite, "read": rdma.OpRead, "send": rdma.OpSend}
 	op, ok := ops[o.op]
 	if !ok {
-		return c, usageError{fmt.Errorf("--op %s must be write or read", o.op)}
+		return c, usageError{fmt.Errorf("--op %s must be write, read or send", o.op)}
 	}
-	size, err := human.ParseSize(o.size)
+	size, iters := "64K", 5000
+	if o.latency {
+		size, iters = "2", 1000
+	}
+	if o.latency && op == rdma.OpWrite {
+		return c, usageError{errors.New("--latency needs --op read or --op send")}
+	}
+	return o.sized(op, cmp.Or(o.size, size), cmp.Or(o.iters, iters))
+}
+
+func (o *rdmaBench) sized(op rdma.Opcode, text string, iters int) (c rdmabench.Config, err error) {
+	size, err := human.ParseSize(text)
 	if err != nil {
 		return c, usageError{err}
 	}
 	if size > 1<<30 {
-		return c, usageError{fmt.Errorf("--size %s must be at most 1G", o.size)}
+		return c, usageError{fmt.Errorf("--size %s must be at most 1G", text)}
 	}
-	c = rdmabench.Config{Op: op, Size: uint32(size), Iterations: o.iters, Depth: o.depth}
+	c = rdmabench.Config{Op: op, Size: uint32(size), Iterations: iters, Depth: o.depth}
 	if err := c.Check(); err != nil {
 		return c, usageError{err}
 	}
@@ -92,10 +114,11 @@ func (o *rdmaBench) run(ctx context.Context, a []string, out io.Writer) (err err
 		}
 		defer m.Close()
 	}
-	host := o.access.local
-	if host == "" {
-		host = "127.0.0.1"
+	host, err := o.host(ctx, a)
+	if err != nil {
+		return err
 	}
+	o.access.perftest = true
 	dev, err := o.access.open(m, host)
 	if err != nil {
 		return err
@@ -106,12 +129,40 @@ func (o *rdmaBench) run(ctx context.Context, a []string, out io.Writer) (err err
 		return fmt.Errorf("rdma bench, provider=%s: %w", dev.Provider(), err)
 	}
 	defer conn.Close()
-	r, err := rdmabench.Run(ctx, conn, len(a) > 0, dev, cfg)
-	if err != nil {
+	if err := o.measure(ctx, conn, len(a) > 0, dev, cfg, out); err != nil {
 		return fmt.Errorf("rdma bench, provider=%s: %w", dev.Provider(), err)
 	}
-	fmt.Fprintf(out, " %s BW Test   provider=%s device=%s depth=%d\n%s\n%s\n", strings.ToUpper(o.op), dev.Provider(), dev.Info().Name, o.depth, rdmabench.Header, rdmabench.Row(r))
 	return nil
+}
+
+func (o *rdmaBench) measure(ctx context.Context, conn net.Conn, client bool, dev *rdmaDevice, cfg rdmabench.Config, out io.Writer) error {
+	op, on := strings.ToUpper(o.op), fmt.Sprintf("provider=%s device=%s", dev.Provider(), dev.Info().Name)
+	if !o.latency {
+		r, err := rdmabench.Run(ctx, conn, client, dev, cfg)
+		if err == nil {
+			fmt.Fprintf(out, " %s BW Test   %s depth=%d\n%s\n%s\n", op, on, o.depth, rdmabench.Header, rdmabench.Row(r))
+		}
+		return err
+	}
+	t, err := rdmabench.Latency(ctx, conn, client, dev, cfg)
+	if err == nil {
+		fmt.Fprintf(out, " %s Latency Test   %s\n", op, on)
+		if client {
+			fmt.Fprintf(out, "%s\n%v\n", rdmabench.LatencyHeader, t)
+		}
+	}
+	return err
+}
+
+// host is the address of this end.
+func (o *rdmaBench) host(ctx context.Context, a []string) (string, error) {
+	switch {
+	case o.access.local != "":
+		return o.access.local, nil
+	case len(a) > 0:
+		return reaching(ctx, withPort(a[0], o.port))
+	}
+	return "127.0.0.1", nil
 }
 
 // peer is the connection to the server, or from the first client.

@@ -62,8 +62,11 @@ func TestLabRDMA(t *testing.T) {
 		return string(out)
 	}
 	out := run("rdma", "read", "-v", addr, "d/data", file("out"), "--verify")
-	// Software RoCE reaches no GPU memory: the kernel's own errors are the reason.
-	for _, text := range []string{"provider=ibverbs declined=rdma:registration", "bad address", "operation not supported"} {
+	// Software RoCE reaches no GPU memory. The kernel's errors, EFAULT and EOPNOTSUPP, are
+	// the reasons.
+	for _, text := range []string{
+		"provider=ibverbs", "rdma:registration", "peer memory: the address is not mapped", "the adapter's driver cannot import a dma-buf",
+	} {
 		if !strings.Contains(out, text) {
 			t.Errorf("no %q in\n%s", text, out)
 		}

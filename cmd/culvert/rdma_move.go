@@ -18,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/internal/remote"
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -35,6 +36,7 @@ type rdmaMove struct {
 	tasks   int
 	tries   int
 	require string
+	refuse  []string
 	verify  bool
 	json    bool
 	verbose bool
@@ -88,6 +90,7 @@ The options of gpu_direct_rdma_access that mean the same have its letters: -a, -
 	f.IntVar(&o.tasks, "tasks", 8, "tasks in flight")
 	f.IntVar(&o.tries, "tries", 5, "attempts to reach the server, for each task")
 	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte in both directions, or fail")
+	f.StringSliceVar(&o.refuse, "refuse", nil, "ways not to register GPU memory by: peer-memory, dma-buf/pcie, dma-buf")
 	f.BoolVar(&o.verify, "verify", false, "read both files again and compare their CRC-32C")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field")
@@ -150,6 +153,9 @@ func (o *rdmaMove) parse(addr string) (opts transfer.Options, cfg remote.ClientC
 			return bad(err)
 		}
 	}
+	if cfg.Refuse, err = parseRefused(o.refuse); err != nil {
+		return bad(err)
+	}
 	if cfg.Chunk, err = parseTaskSize(o.chunk); err != nil {
 		return bad(err)
 	}
@@ -159,6 +165,22 @@ func (o *rdmaMove) parse(addr string) (opts transfer.Options, cfg remote.ClientC
 		cfg.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	}
 	return opts, cfg, nil
+}
+
+// parseRefused reads the names of methods. Staging is what is left without them: whoever does
+// not want it requires the route.
+func parseRefused(names []string) (list []rdma.Method, err error) {
+	for _, name := range names {
+		m, err := rdma.ParseMethod(name)
+		if err != nil {
+			return nil, fmt.Errorf("--refuse: %w", err)
+		}
+		if m == rdma.Staging {
+			return nil, fmt.Errorf("--refuse %s: it is used if no other way works (fix: --require-route %v)", name, route.RDMA)
+		}
+		list = append(list, m)
+	}
+	return list, nil
 }
 
 // withPort adds a port to an address that has none.
@@ -208,6 +230,7 @@ func dialRemote(ctx context.Context, m *machine.Machine, access rdmaAccess, cfg 
 		return nil, err
 	}
 	cfg.Device, cfg.Token, cfg.TLS = dev, dev.token, dev.forHost(cfg.Addr)
+	cfg.Register = knownRegistration(m, dev)
 	c, err := remote.Dial(ctx, cfg)
 	if err != nil {
 		return nil, errors.Join(err, dev.close())
@@ -219,13 +242,12 @@ func (f *farHost) close() error { return errors.Join(f.Client.Close(), f.dev.clo
 
 // copy moves a file of the server to a local one, or the reverse.
 func (f *farHost) copy(ctx context.Context, drv *cufile.Driver, name, file string, write bool, o transfer.Options) (transfer.Result, error) {
-	far := name + " at " + f.Addr()
 	if !write {
 		from, err := f.Open(ctx, name)
 		if err != nil {
 			return transfer.Result{}, err
 		}
-		return transfer.Fetch(ctx, drv, &remote.Endpoint{File: from, Client: f.Client, Machine: drv.Machine()}, far, file, o)
+		return transfer.Fetch(ctx, drv, remote.NewSource(ctx, from), file, o)
 	}
 	st, err := os.Stat(file)
 	if err != nil {
@@ -235,7 +257,7 @@ func (f *farHost) copy(ctx context.Context, drv *cufile.Driver, name, file strin
 	if err != nil {
 		return transfer.Result{}, err
 	}
-	return transfer.Push(ctx, drv, file, &remote.Endpoint{File: to, Client: f.Client, Machine: drv.Machine()}, far, o)
+	return transfer.Push(ctx, drv, file, remote.NewSource(ctx, to), o)
 }
 
 // A remoteResult is the result of a copy between hosts. Every line of its text names the

@@ -204,7 +204,7 @@ func findLibraries() (string, error) {
 		}
 		return dir, err
 	}
-	return "", fmt.Errorf("libculvert.so not found in %s (fix: run make lib, or set CULVERT_LIB to its directory)", strings.Join(dirs, ", "))
+	return "", fmt.Errorf("libculvert.so not found in %s (fix: install the libraries, run make lib in a source tree, or set CULVERT_LIB to its directory)", strings.Join(dirs, ", "))
 }
 
 // preload adds the libraries to an environment. They are also in the search path,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,8 +33,8 @@ func newStats() *cobra.Command {
 		Use:   "stats [-p PID]",
 		Short: "List the processes that move data, or print the totals of one",
 		Long: `List the processes that move data through Culvert, or print the transfer totals
-of one by route and file. They include transfers through Culvert's
-libcufile.so.0. The processes are not interrupted. Totals remain at least a
+of one by route and by file, the slowest first. They include transfers through
+Culvert's libcufile.so.0. The processes are not interrupted. Totals remain at least a
 minute after exit, those of the user's last 256 processes. The kernel says which
 process made them; root may read those of all users.
 
@@ -230,10 +231,15 @@ func (r statsResult) String() string {
 	w.Flush()
 	fmt.Fprintf(out, "through host memory %s, errors %d, retries %d, %.3g s in transfers\n",
 		human.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, r.Total.Seconds)
-	for _, f := range r.Files {
+	for _, f := range slowest(r.Files) {
 		printStatsFile(out, f)
 	}
 	return out.String()
+}
+
+// slowest sorts files by the time that their transfers took, the longest first.
+func slowest(files []statsFile) []statsFile {
+	return slices.SortedStableFunc(slices.Values(files), func(a, b statsFile) int { return cmp.Compare(b.Seconds, a.Seconds) })
 }
 
 func printCounts(w io.Writer, name string, c statsCounts) {
@@ -245,8 +251,8 @@ func printStatsFile(out io.Writer, f statsFile) {
 	if !f.Open {
 		state = "closed"
 	}
-	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d; by",
-		human.Name(f.Name), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors)
+	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d, %.3g s in transfers; by",
+		human.Name(f.Name), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors, f.Seconds)
 	for _, e := range f.Routes {
 		fmt.Fprintf(out, " %s", human.Name(e.Route))
 	}

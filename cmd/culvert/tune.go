@@ -167,6 +167,8 @@ func (r *tuneReport) String() string {
 		on := e.Subject.GPU
 		if e.Subject.FS != "" {
 			on += fmt.Sprintf(" %s %s, %d callers", e.Subject.FS, e.Subject.Dev, e.Subject.Callers)
+		} else if e.Subject.Dev != "" {
+			on += " " + e.Subject.Dev
 		}
 		var result bytes.Buffer
 		_ = json.Compact(&result, e.Result) // decoded before

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,83 @@ func TestKilledCopyOfAFile(t *testing.T) {
 			s.killAtEach(t)
 		})
 	}
+}
+
+// A large file has a part that survives a kill, and that the next copy continues.
+func TestKilledCopyOfALargeFile(t *testing.T) {
+	t.Parallel()
+	s := scenario{args: []string{"cp", "src", "dst/out", "--json"}}
+	resumed := 0
+	s.prepare = func(w *world) error {
+		return errors.Join(w.writeFiles(map[string][]byte{"dst/out": oldBytes}), w.writeLarge("src"))
+	}
+	s.found = func(w *world) error {
+		list, err := os.ReadDir(w.path("dst"))
+		for _, e := range list {
+			if name := e.Name(); name != "out" && name != ".out.culvert-part" && !temporary(name) {
+				err = errors.Join(err, fmt.Errorf("%q was left", name))
+			}
+		}
+		if w.oneOf("dst/out", oldBytes) != nil {
+			err = errors.Join(err, w.isLarge("dst/out"))
+		}
+		return err
+	}
+	s.again = func(w *world) error {
+		err := w.run(s.args...)
+		if strings.Contains(w.out.String(), `"resumed": `) {
+			resumed++
+		}
+		return errors.Join(err, w.isLarge("dst/out"), w.only("dst", "out"))
+	}
+	s.killAtEach(t)
+	if resumed < 3 {
+		t.Errorf("%d copies continued what a kill had left", resumed)
+	}
+}
+
+// largeSize is that of a file that is resumed in the middle, largeData where it has
+// data, of which each byte is the MiB that it is in. The rest are holes.
+const largeSize = 66 << 20
+
+var largeData = []int64{0, 21 << 20, 40 << 20, 65 << 20}
+
+func (w *world) writeLarge(name string) error {
+	f, err := os.Create(w.path(name))
+	if err != nil {
+		return err
+	}
+	for _, off := range largeData {
+		_, werr := f.WriteAt(bytes.Repeat([]byte{byte(off>>20) + 1}, 1<<20), off)
+		err = errors.Join(err, werr)
+	}
+	return errors.Join(err, f.Truncate(largeSize), f.Close())
+}
+
+// isLarge returns an error unless a file is what writeLarge writes.
+func (w *world) isLarge(name string) error {
+	f, err := os.Open(w.path(name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() != largeSize {
+		return fmt.Errorf("%s has not %d bytes: %v, %w", name, largeSize, st, err)
+	}
+	got, want := make([]byte, 1<<20), make([]byte, 1<<20)
+	for off := int64(0); off < largeSize; off += 1 << 20 {
+		fill := byte(0)
+		if slices.Contains(largeData, off) {
+			fill = byte(off>>20) + 1
+		}
+		for i := range want {
+			want[i] = fill
+		}
+		if _, err := f.ReadAt(got, off); err != nil || !bytes.Equal(got, want) {
+			return fmt.Errorf("%s differs in the MiB at %d, %w", name, off, err)
+		}
+	}
+	return nil
 }
 
 func TestKilledCopyOfATree(t *testing.T) {

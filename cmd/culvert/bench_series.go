@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/bench"
+	"github.com/culvert-io/culvert/internal/bench/fiojob"
+)
+
+// A benchSeries is what is measured on one file: the workloads of a command line, or
+// those of one job.
+type benchSeries struct {
+	file      string
+	direct    bool
+	workloads []bench.Workload
+	whole     bool // each caller moves as much as the file has
+
+	b       *bench.Bench
+	methods []bench.Method
+}
+
+func (o *benchOptions) series(a []string) ([]*benchSeries, error) {
+	if o.job != "" {
+		return o.jobs()
+	}
+	workloads, err := o.workloads(a[0])
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return []*benchSeries{{file: a[0], direct: o.direct, workloads: workloads}}, nil
+}
+
+// jobs reads the job file.
+func (o *benchOptions) jobs() (list []*benchSeries, err error) {
+	kind, ok := benchKinds[o.mem]
+	switch {
+	case !ok:
+		return nil, usageError{fmt.Errorf("unknown kind of memory %q (want device, virtual, host or managed)", o.mem)}
+	case o.repeat < 1:
+		return nil, usageError{fmt.Errorf("--repeat %d must be at least 1", o.repeat)}
+	}
+	f, err := os.Open(o.job)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	jobs, err := fiojob.Parse(f, o.job)
+	if err != nil {
+		return nil, err
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		w := jobWorkload(j)
+		w.Kind, w.Register, w.Cold, w.Verify = kind, !o.noRegister && kind != gpu.KindManaged, o.cold, o.verify
+		if err = w.Check(); err == nil && w.Pattern.Writes() && !o.overwrite {
+			err = fmt.Errorf("rw=%s overwrites %s: use --overwrite to confirm", j.Pattern, j.File)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: job %s: %w", o.job, j.Line, j.Name, err)
+		}
+		list = append(list, &benchSeries{file: j.File, direct: j.Direct, workloads: []bench.Workload{w}, whole: j.Size == 0 && !j.TimeBased})
+	}
+	return list, nil
+}
+
+// jobWorkload translates what fio says of each of its jobs into what all callers do.
+func jobWorkload(j *fiojob.Job) bench.Workload {
+	w := bench.Workload{
+		Job: j.Name, Pattern: bench.Pattern(j.Pattern), Block: j.Block, Threads: j.Callers, Batch: j.Depth,
+		Time: j.Runtime, Region: j.Size, Limit: j.Rate * int64(j.Callers),
+	}
+	if !j.TimeBased {
+		w.Bytes = j.Size * int64(j.Callers)
+	}
+	if w.Pattern.Mixed() {
+		w.ReadPercent = j.ReadPercent
+	}
+	return w
+}
+
+// open opens the file and finds what to measure on it.
+func (s *benchSeries) open(o *benchOptions, drv *cufile.Driver, dev int, soft bool) error {
+	flags := os.O_RDONLY
+	if slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() }) {
+		flags = os.O_RDWR
+	}
+	if s.direct {
+		flags |= unix.O_DIRECT
+	}
+	b, err := bench.Open(drv, dev, s.file, flags, soft)
+	if err != nil {
+		return err
+	}
+	if !o.cold {
+		err = b.Warm()
+	}
+	if err == nil {
+		s.methods, err = o.methods(b)
+	}
+	if err != nil {
+		b.Close()
+		return err
+	}
+	s.b = b
+	return nil
+}
+
+func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.Printer) error {
+	for _, w := range s.workloads { // methods to compare run next to each other
+		if s.whole {
+			w.Bytes = s.b.Size() * int64(w.Threads)
+		}
+		w.Heat = o.html != ""
+		for _, m := range s.methods {
+			if err := o.measure(ctx, s.b, w, m, print); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fileNames are the names of all files, each once.
+func fileNames(list []*benchSeries) string {
+	var names []string
+	for _, s := range list {
+		if !slices.Contains(names, s.file) {
+			names = append(names, s.file)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/transfer"
+)
+
+// A copyJob is a planned copy of a file or a directory. It prints as its plan.
+type copyJob interface {
+	fmt.Stringer
+	paths() []string // sources and destinations
+	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error)
+}
+
+// planAll plans one copy, or several into a directory.
+func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanOptions) (copyJob, error) {
+	if len(sources) == 1 {
+		return planCopy(ctx, sources[0], dst, o)
+	}
+	if st, err := os.Stat(dst); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("%d sources need a directory, and %s is none (fix: mkdir %s)", len(sources), dst, dst)
+	}
+	if slices.Contains(sources, stdStream) {
+		return nil, usageError{errors.New("standard input is copied alone, to a file that has a name (fix: culvert cp - FILE)")}
+	}
+	var many manyCopies
+	into := map[string]string{}
+	for _, src := range sources {
+		if strings.HasPrefix(src, remoteScheme) || strings.HasPrefix(src, driveScheme) {
+			return nil, fmt.Errorf("%s: a file of another host and a drive are copied alone", src)
+		}
+		name := filepath.Base(filepath.Clean(src))
+		if object.IsURL(src) {
+			name = object.Base(src)
+		}
+		if other, ok := into[name]; ok {
+			return nil, fmt.Errorf("%s and %s would both become %s", other, src, filepath.Join(dst, name))
+		}
+		into[name] = src
+		job, err := planCopy(ctx, src, filepath.Join(dst, name), o)
+		if err != nil {
+			return nil, err
+		}
+		many = append(many, job)
+	}
+	return many, nil
+}
+
+// manyCopies are copies one after the other. One that fails does not stop the rest.
+type manyCopies []copyJob
+
+func (m manyCopies) String() string { return inLines(m) }
+
+func (m manyCopies) paths() (list []string) {
+	for _, job := range m {
+		list = append(list, job.paths()...)
+	}
+	return list
+}
+
+func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	var results manyResults
+	var errs error
+	for _, job := range m {
+		res, err := job.run(ctx, drv, opts, quiet)
+		if ctx.Err() != nil {
+			return nil, errors.Join(errs, err)
+		}
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		results = append(results, res)
+	}
+	return results, errs
+}
+
+// manyResults print one after the other, and as a list in JSON.
+type manyResults []transferResult
+
+func (m manyResults) String() string { return inLines(m) }
+
+// inLines prints texts, each of which begins on a line of its own.
+func inLines[T fmt.Stringer](list []T) string {
+	var b strings.Builder
+	for _, x := range list {
+		b.WriteString(strings.TrimSuffix(x.String(), "\n") + "\n")
+	}
+	return b.String()
+}
+
+// Fields is the receipts of all copies with every field.
+func (m manyResults) Fields() string {
+	var lines []string
+	for _, res := range m {
+		lines = append(lines, res.Fields())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (copyJob, error) {
+	objects := func(src, dst string) (copyJob, bool, error) { return planObject(ctx, src, dst, o) }
+	for _, plan := range []func(src, dst string) (copyJob, bool, error){planStream, planRemote, planDrive, objects} {
+		job, ok, err := plan(src, dst)
+		if ok && err == nil && o.Checksum {
+			err = usageError{errors.New("--checksum needs both files on this host")}
+		}
+		if ok {
+			return job, err
+		}
+	}
+	st, err := os.Stat(src)
+	if err := cmp.Or(schemeError(src), schemeError(dst)); err != nil {
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		tree, err := transfer.PlanTree(ctx, src, dst, o)
+		return treeCopy{tree}, err
+	}
+	if d, err := os.Stat(dst); err == nil && d.IsDir() {
+		dst = filepath.Join(dst, filepath.Base(src))
+	}
+	_, err = os.Lstat(dst)
+	c := &fileCopy{Source: src, Dest: dst, Size: st.Size(), Replace: err == nil}
+	if o.Checksum {
+		c.Unchanged, err = o.Same(ctx, src, dst)
+		return c, err
+	}
+	return c, nil
+}
+
+// schemeError rejects a URL of an unknown kind, unless it is the path of a file.
+func schemeError(path string) error {
+	scheme, _, isURL := strings.Cut(path, "://")
+	if !isURL {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: unknown scheme %q (known: s3, https, http, rdma and nvme)", path, scheme)
+}
+
+// A fileCopy copies one file.
+type fileCopy struct {
+	Source    string `json:"source"`
+	Dest      string `json:"destination"`
+	Size      int64  `json:"bytes"`
+	Replace   bool   `json:"replace"`
+	Unchanged bool   `json:"unchanged,omitempty"` // DEST has the contents of SOURCE
+}
+
+func (c *fileCopy) String() string {
+	verb := "copy"
+	switch {
+	case c.Unchanged:
+		verb = "same"
+	case c.Replace:
+		verb = "replace"
+	}
+	return fmt.Sprintf("%-8s %s -> %s %s", verb, human.Name(c.Source), human.Name(c.Dest), human.Size(c.Size))
+}
+
+func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
+
+func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	if c.Unchanged {
+		return unchanged{c.Source, c.Dest, true}, nil
+	}
+	defer metered(&opts.Options, quiet)()
+	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
+}
+
+// unchanged is the result of a copy that --checksum left out.
+type unchanged struct {
+	Source    string `json:"source"`
+	Dest      string `json:"destination"`
+	Unchanged bool   `json:"unchanged"`
+}
+
+func (u unchanged) String() string {
+	return fmt.Sprintf("%s has the contents of %s, and was not copied", human.Name(u.Dest), human.Name(u.Source))
+}
+
+// Fields says why there are no receipts.
+func (u unchanged) Fields() string { return "nothing was moved" }
+
+// metered shows the progress of a copy of one file until done is called.
+func metered(o *transfer.Options, quiet bool) (done func()) {
+	if quiet {
+		return func() {}
+	}
+	meter := human.NewMeter(os.Stderr)
+	o.Advance = meter.Advance
+	return meter.Done
+}
+
+// A treeCopy copies the contents of a directory.
+type treeCopy struct{ *transfer.Tree }
+
+func (c treeCopy) paths() (list []string) {
+	for _, f := range c.Files {
+		list = append(list, filepath.Join(c.Source, f.Path), filepath.Join(c.Dest, f.Path))
+	}
+	return list
+}
+
+func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+	if !quiet {
+		p := newProgress(os.Stderr, c.Tree)
+		defer p.done()
+		opts.Watch = p
+	}
+	return c.Copy(ctx, drv, opts)
+}

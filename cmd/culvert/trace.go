@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/trace"
+)
+
+// traceable gives a command the flag --trace. The trace is written also if the command
+// fails: then it shows what happened before.
+func traceable(cmd *cobra.Command) *cobra.Command {
+	path := cmd.Flags().String("trace", "", "also write all transfers as Chrome trace events to this file, for ui.perfetto.dev")
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, a []string) error {
+		if *path == "" {
+			return inner(cmd, a)
+		}
+		rec := trace.Start()
+		err := inner(cmd, a)
+		rec.Stop()
+		if werr := atomicfile.Write(*path, 0o666, rec.Write); werr != nil {
+			return errors.Join(err, fmt.Errorf("write the trace: %w", werr))
+		}
+		if n := rec.Dropped(); n > 0 {
+			fmt.Fprintf(os.Stderr, "%s lacks the last %d events: it has room for %d\n", *path, n, trace.MaxEvents)
+		}
+		return err
+	}
+	return cmd
+}
