@@ -19,6 +19,8 @@ type Guest struct {
 	Drives []Drive
 	NICs   int  // virtio network cards, for traffic of the guest with itself
 	Verbs  bool // libibverbs is installed, for software RoCE
+	// Perftest says that perftest's programs are installed.
+	Perftest bool
 	// Modules are kernel modules that the guest needs beside the usual, if the kernel has
 	// modules at all.
 	Modules []string

@@ -131,6 +131,14 @@ func (l *Lab) run(ctx context.Context, g Guest, c Command, wire *cable) (Result,
 			return Result{}, err
 		}
 	}
+	if g.Perftest {
+		programs, err := perftest()
+		if err != nil {
+			return Result{}, err
+		}
+		maps.Copy(programs, c.Programs)
+		c.Programs = programs
+	}
 	for boot := 1; ; boot++ {
 		initrd := filepath.Join(dir, "initramfs")
 		root := l.contents(g, c, shares, boot)

@@ -3,8 +3,8 @@
 
 LAB         := bin/lab
 LAB_DEPS    := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static depmod:kmod xz:xz-utils mkfs.xfs:xfsprogs mkfs.ext4:e2fsprogs
-# libibverbs with the part for software RoCE, for the guest.
-LAB_VERBS   := ibverbs-providers
+# libibverbs with the part for software RoCE, and perftest, for the guest.
+LAB_VERBS   := ibverbs-providers perftest
 LAB_KDEPS   := flex:flex bison:bison bc:bc gcc:gcc make:make
 # Flags of lab suites, such as LABFLAGS='-run peer' or LABFLAGS=-json.
 LABFLAGS    ?=
@@ -48,7 +48,7 @@ lab-deps:
 	$(call lab_install,$(LAB_DEPS),)
 	@dpkg -s $(LAB_VERBS) >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq -o Acquire::Retries=3 && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=3 -y -qq --no-install-recommends $(LAB_VERBS) >/dev/null; } || \
-		echo "lab: no package $(LAB_VERBS): the suites on software RoCE will be skipped"
+		echo "lab: not all of $(LAB_VERBS) are there: suites that need them will be skipped"
 
 # Always: the go command knows best what is out of date.
 .PHONY: $(LAB)

@@ -17,6 +17,22 @@ var verbsFiles = []string{
 	"/etc/libibverbs.d/rxe.driver",
 }
 
+// ErrNoPerftest means that the host lacks perftest.
+var ErrNoPerftest = errors.New("needs perftest (package perftest)")
+
+// perftest lists its programs, by their path in the guest.
+func perftest() (map[string]string, error) {
+	programs := map[string]string{}
+	for _, name := range []string{"ib_write_bw", "ib_read_bw"} {
+		host, err := findTool(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoPerftest, err)
+		}
+		programs["/bin/"+name] = host
+	}
+	return programs, nil
+}
+
 // verbs lists the files of the host, by their path in the guest.
 func verbs() (map[string]string, error) {
 	files := map[string]string{}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/lab/inside"
 	"github.com/culvert-io/culvert/route"
 )
@@ -149,4 +150,71 @@ func TestLargerThanMemory(t *testing.T) {
 	if got := cached(t, large); got > 0 {
 		t.Errorf("%d bytes of the large file are cached", got)
 	}
+}
+
+// TestMemoryPressure reads one file while other memory comes and goes. What the page
+// cache has of it afterwards follows the memory that is left, not that of the machine,
+// and what others have there stays.
+func TestMemoryPressure(t *testing.T) {
+	inside.Wanted(t, "CULVERT_WANT_RATE")
+	dir := t.TempDir()
+	other, name := filepath.Join(dir, "other"), filepath.Join(dir, "f")
+	const otherSize, size, window = 16 << 20, 128 << 20, 32 << 20
+	if err := os.WriteFile(other, noise(otherSize, 3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(name) // a hole: no block of the drive is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	w := newFixture(t)
+	mem := w.buffer(window)
+	for _, fits := range []bool{true, false, true} {
+		dropCache(name)
+		release := func() {}
+		if !fits {
+			release = occupy(t, storage.Available(os.DirFS("/"))-size)
+		}
+		time.Sleep(1100 * time.Millisecond) // an answer about the memory is used for a second
+		h := w.register(name, os.O_RDONLY)
+		if err := h.Require(0, route.Ring); err != nil {
+			t.Fatal(err)
+		}
+		var use route.CacheUse
+		for off := int64(0); off < size; off += window {
+			rc, err := h.ReadAt(t.Context(), mem, off)
+			if err != nil || rc.Bytes != window {
+				t.Fatalf("read at %d: %v, %v", off, &rc, err)
+			}
+			use.Add(&rc.Cache)
+		}
+		got := cached(t, name)
+		switch {
+		case !fits && (use.Bypassed != size || use.Why != route.TooLarge || got != 0):
+			t.Errorf("with too little memory: %+v, and %d bytes are cached", use, got)
+		case fits && (use.Why == route.TooLarge || got+use.Bypassed < size):
+			t.Errorf("with enough memory: %+v, and %d of %d bytes are cached", use, got, size)
+		}
+		if got := cached(t, other); got != otherSize {
+			t.Errorf("%d of %d bytes of another file are still cached", got, otherSize)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		release()
+	}
+}
+
+// occupy uses n bytes of memory until it is released.
+func occupy(t *testing.T, n int64) (release func()) {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { unix.Munmap(mem) }
 }

@@ -16,6 +16,12 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
+// Report prints a line that the host shows below the result of the suite: a measurement,
+// which nobody judges.
+func Report(format string, args ...any) {
+	fmt.Printf("%s%s\n", job.Report, fmt.Sprintf(format, args...))
+}
+
 // Boot is 0 outside of a guest, 1 in a fresh one, and one more after each power cut.
 func Boot() int {
 	n, _ := strconv.Atoi(os.Getenv(job.BootEnv))

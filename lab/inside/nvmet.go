@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 const nvmet = "/sys/kernel/config/nvmet"
@@ -33,15 +34,29 @@ func put(dir, name, value string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(value), 0)
 }
 
-// ConnectNVMe makes the kernel's NVMe host connect to a subsystem over RDMA.
-func ConnectNVMe(nqn string, at netip.AddrPort) error {
+// ConnectNVMe makes the kernel's NVMe host connect to a subsystem over RDMA,
+// with options of its own such as keep_alive_tmo=10.
+func ConnectNVMe(nqn string, at netip.AddrPort, options ...string) error {
 	f, err := os.OpenFile("/dev/nvme-fabrics", os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", nqn, err)
 	}
 	defer f.Close()
-	if _, err := fmt.Fprintf(f, "transport=rdma,traddr=%v,trsvcid=%d,nqn=%s", at.Addr(), at.Port(), nqn); err != nil {
+	options = append([]string{"transport=rdma", fmt.Sprintf("traddr=%v", at.Addr()), fmt.Sprintf("trsvcid=%d", at.Port()), "nqn=" + nqn}, options...)
+	if _, err := f.WriteString(strings.Join(options, ",")); err != nil {
 		return fmt.Errorf("connect to %s: %w", nqn, err)
+	}
+	return nil
+}
+
+// DisconnectNVMe makes the kernel's NVMe host leave a subsystem.
+func DisconnectNVMe(nqn string) error {
+	ctrl, err := find("/sys/class/nvme/*/subsysnqn", nqn)
+	if err == nil {
+		err = put(ctrl, "delete_controller", "1")
+	}
+	if err != nil {
+		return fmt.Errorf("disconnect from %s: %w", nqn, err)
 	}
 	return nil
 }

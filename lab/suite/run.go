@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/lab"
+	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
 // Outcomes of a suite.
@@ -34,6 +35,8 @@ type Result struct {
 	Boots   int     `json:"boots,omitempty"`
 	Reason  string  `json:"reason,omitempty"` // of a failure or a skip
 	Output  string  `json:"output,omitempty"` // of a failure
+	// Reported is what the tests reported (see inside.Report) and nobody judges.
+	Reported []string `json:"reported,omitempty"`
 }
 
 func (r Result) String() string {
@@ -49,6 +52,9 @@ func (r Result) String() string {
 	}
 	if r.Reason != "" {
 		s += ": " + r.Reason
+	}
+	for _, line := range r.Reported {
+		s += "\n      " + line
 	}
 	return s
 }
@@ -79,7 +85,7 @@ func (r *Runner) Run(ctx context.Context, s Suite) Result {
 	var out bytes.Buffer
 	err := r.run(ctx, s, &res, &out)
 	res.Seconds = time.Since(start).Seconds()
-	if errors.Is(err, errNeedsKernel) || errors.Is(err, lab.ErrNoVerbs) {
+	if errors.Is(err, errNeedsKernel) || errors.Is(err, lab.ErrNoVerbs) || errors.Is(err, lab.ErrNoPerftest) {
 		res.Outcome, res.Reason = Skip, err.Error()
 	} else if err != nil {
 		reason, more, _ := strings.Cut(err.Error(), "\n")
@@ -182,7 +188,7 @@ func (r *Runner) compile(ctx context.Context, s Suite) (binary, dir string, err 
 	return binary, dir, nil
 }
 
-var noise = regexp.MustCompile(`^\s*(=== (RUN|PAUSE|CONT|NAME) |--- (PASS|SKIP): )`)
+var noise = regexp.MustCompile(`^\s*(=== (RUN|PAUSE|CONT|NAME) |--- (PASS|SKIP): |` + job.Report + `)`)
 
 // interesting removes lines about tests that did not fail.
 func interesting(out string) string {
@@ -206,6 +212,8 @@ func (r *Result) count(out string) {
 			r.Failed++
 		case strings.HasPrefix(line, "--- SKIP: "):
 			r.Skipped++
+		case strings.HasPrefix(line, job.Report):
+			r.Reported = append(r.Reported, strings.TrimSpace(line[len(job.Report):]))
 		}
 	}
 }

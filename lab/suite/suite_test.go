@@ -67,11 +67,12 @@ func TestCount(t *testing.T) {
     b_test.go:1: needs a thing
 --- FAIL: TestC (0.00s)
 --- PASS: TestD (0.00s)
+LAB REPORT: 3 apples
 FAIL
 `
 	var r Result
 	r.count(out)
-	if diff := cmp.Diff(Result{Passed: 2, Failed: 1, Skipped: 1}, r); diff != "" {
+	if diff := cmp.Diff(Result{Passed: 2, Failed: 1, Skipped: 1, Reported: []string{"3 apples"}}, r); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff("    b_test.go:1: needs a thing\n--- FAIL: TestC (0.00s)\nFAIL\n", interesting(out)); diff != "" {

@@ -237,7 +237,7 @@ func throttled(fs string) Suite {
 	const rate = 16 << 20
 	return Suite{
 		Name:    "cold/" + fs,
-		Package: datapath, Run: "^(TestColdPasses|TestLargerThanMemory)$", Min: 2,
+		Package: datapath, Run: "^(TestColdPasses|TestLargerThanMemory|TestMemoryPressure)$", Min: 3,
 		Guest: lab.Guest{Memory: 640, Drives: []lab.Drive{{ID: "nv0", FS: fs, Rate: rate}}},
 		Env:   []string{"CULVERT_WANT_RATE=" + strconv.Itoa(rate), withoutNVFS},
 	}
@@ -247,7 +247,7 @@ func throttled(fs string) Suite {
 func stacks() Suite {
 	return Suite{
 		Name:    "stacks",
-		Package: datapath, Run: "^TestStacks$", Min: 1,
+		Package: datapath, Run: "^(TestStacks|TestMirrorSpreadsReads)$", Min: 1,
 		Guest: lab.Guest{Memory: 1024, Drives: []lab.Drive{
 			{ID: "nv0", FS: "ext4"},
 			{ID: "raw1", Size: 64 << 20},
@@ -318,14 +318,24 @@ func verbs() []Suite {
 		Env:   []string{"CULVERT_WANT_PAIR=1"}, Pair: true,
 	}, {
 		Name:    "fabrics",
-		Package: module + "/nvme/fabrics", Run: "^TestLab", Min: 1,
+		Package: module + "/nvme/fabrics", Run: "^TestLabKernelTarget$", Min: 1,
 		Guest: lab.Guest{NICs: 1, Verbs: true, Drives: []lab.Drive{{ID: "raw", Size: 64 << 20}}, Modules: []string{"rdma_ucm", "nvmet_rdma"}},
 		Env:   []string{"CULVERT_WANT_FABRICS=1"},
+	}, {
+		Name:    "fabrics/host",
+		Package: module + "/nvme/fabrics", Run: "^TestLabKernelHost$", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true, Drives: []lab.Drive{{ID: "nv0", FS: "ext4", Size: 64 << 20}}, Modules: []string{"rdma_ucm", "nvme_rdma"}},
+		Env:   []string{"CULVERT_WANT_FABRICS_HOST=1"},
 	}, {
 		Name:    "rdma",
 		Package: module + "/cmd/culvert", Run: "^TestLabRDMA$", Min: 1,
 		Guest: lab.Guest{NICs: 1, Verbs: true},
 		Env:   []string{"CULVERT_WANT_RDMA=1"},
+	}, {
+		Name:    "perftest",
+		Package: module + "/cmd/culvert", Run: "^TestLabPerftest$", Min: 1,
+		Guest: lab.Guest{NICs: 1, Verbs: true, Perftest: true},
+		Env:   []string{"CULVERT_WANT_PERFTEST=1"},
 	}, {
 		Name:    "check/nic",
 		Package: module + "/internal/check", Run: "^TestLabNIC$", Min: 1,

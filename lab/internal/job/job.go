@@ -23,6 +23,9 @@ const (
 // OK is the answer to a request that succeeded; any other is an error.
 const OK = "ok"
 
+// Report begins a line of output that is part of the result of a suite.
+const Report = "LAB REPORT: "
+
 // BootEnv is the variable with the number of the boot, from 1: a test knows by it
 // that it runs in a guest, and how often the power was cut.
 const BootEnv = "CULVERT_LAB_BOOT"

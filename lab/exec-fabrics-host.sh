@@ -1,0 +1,3 @@
+#!/bin/sh
+# For go test -exec where only one word fits: the guest of the suite fabrics/host.
+exec go run github.com/culvert-io/culvert/lab/cmd/lab exec -suite fabrics/host -- "$@"
