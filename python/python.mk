@@ -12,11 +12,11 @@ python-test: lib-core $(PYTHON_VENV)/stamp
 	CGO_ENABLED=0 go build -trimpath -o bin/culvert ./cmd/culvert
 	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -W error::ResourceWarning -m unittest discover -s python/tests -t python/tests
 
-# Not in CI: torch from PyPI comes with CUDA, 5 GB.
+# Not in CI: torch from PyPI comes with CUDA, 5 GB, which take minutes to install.
 .PHONY: python-torch-test
 ## python-torch-test: with torch, transformers and safetensors' own tests (5 GB from PyPI)
 python-torch-test: lib-core $(PYTHON_TORCH)/stamp
-	PYTHONPATH=python:python/tests PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest test_torch test_software
+	PYTHONPATH=python:python/tests PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest test_torch test_software test_suite
 	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest discover -s python/torch_tests -t python/torch_tests
 
 # What hardware.py needs on a machine without Go: the package with its library
@@ -27,7 +27,7 @@ python-hardware: lib-core
 	rm -rf bin/python-hardware && mkdir -p bin/python-hardware/culvert/lib
 	cp python/culvert/*.py bin/python-hardware/culvert
 	cp $(LIB)/libculvert.so bin/python-hardware/culvert/lib
-	cp python/hardware.py python/hardware_programs.py bin/python-hardware
+	cp python/hardware*.py bin/python-hardware
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/python-hardware/culvert-command ./cmd/culvert
 	CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o bin/python-hardware/tensor.test ./tensor
 

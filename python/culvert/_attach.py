@@ -75,13 +75,19 @@ class Attached(Mapping):
         return f"Attached({self.model!r}, {len(self)} tensors, {how})"
 
 
-def attach(path, user=None):
+def attach(path, user=None, device=None):
     """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" serves.
 
     The server must be a process of this user, or of the user, a name or an ID, that is
-    given: it decides what the weights are.
+    given: it decides what the weights are. With a device only the tensors on that GPU
+    are attached, as a rank needs it, which may not see the other GPUs.
     """
-    answer = _core.call("attach", path=_core.path_of(path), user="" if user is None else str(user))
+    gpus = []
+    if device is not None:
+        gpus = [parse_device(device)]
+        if gpus == [None]:
+            raise ValueError(f"device {device!r}: a served model is on GPUs")
+    answer = _core.call("attach", path=_core.path_of(path), user="" if user is None else str(user), gpus=gpus)
     memory = Memory(answer)
     remember(answer["receipt"])
     return Attached(answer, memory)

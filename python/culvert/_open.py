@@ -2,9 +2,11 @@
 
 import operator
 
+from . import _core, _load
+from ._dtypes import bits
 from ._errors import CulvertError, RequestError
 from ._load import Model, check_backend, parse_device
-from . import _load
+from ._software import on_cpu
 
 _FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
 
@@ -86,8 +88,8 @@ class safe_open:
 
 class Slice:
     """A tensor that is read when it is indexed, by integers, slices and an ellipsis.
-    Only the bytes inside the ranges are read; a step other than 1 is applied
-    afterwards."""
+    Only the bytes inside the ranges are read. With a step, what lies between is read,
+    too, and left out on the device, unless it is large or nobody could leave it out."""
 
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
@@ -100,13 +102,36 @@ class Slice:
 
     def __getitem__(self, index):
         ranges, squeeze, steps = normalize(index, self._info["shape"], self._info["name"])
+        later = any(step != slice(None) for step in steps)
+        if later and self._reads_steps(ranges, squeeze, steps):
+            ranges, later = with_steps(ranges, squeeze, steps), False
         tensor = self._opened._get(self._info["name"], ranges=ranges, squeeze=squeeze)
-        if all(step == slice(None) for step in steps):
+        if not later:
             return tensor
-        if not hasattr(tensor, "__getitem__"):
-            raise RequestError(f"tensor {self._info['name']!r}: a step needs a framework that can access the GPU's memory")
         tensor = tensor[tuple(steps)]
         return tensor.contiguous() if hasattr(tensor, "contiguous") else tensor.copy()
+
+    def _reads_steps(self, ranges, squeeze, steps):
+        """Whether the elements are read one by one, or their rows."""
+        if self._opened._gpu is None:
+            return False
+        if not self._opened._into.__name__.endswith(".torch") or (not on_cpu() and _core.machine()["software_machine"]):
+            return True  # no framework can index the memory
+        row = bits(self._info["dtype"]) // 8
+        for begin, end, step in reversed(with_steps(ranges, squeeze, steps)):
+            if step > 1:
+                break
+            row *= end - begin
+        return row >= _LARGE_ROW
+
+
+_LARGE_ROW = 64 << 10
+
+
+def with_steps(ranges, squeeze, steps):
+    """The ranges, each with its step."""
+    left = iter(steps)
+    return [[*pair, 1 if i in squeeze else next(left).step or 1] for i, pair in enumerate(ranges)]
 
 
 def normalize(index, shape, name):

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 os.environ["CULVERT_MACHINE"] = "soft"
-os.environ["CULVERT_SOFT"] = "gpus=2,memory=64M,poison=1"
+os.environ["CULVERT_SOFT"] = "gpus=4,memory=64M,poison=1"
 
 import culvert  # after the machine is chosen
 from culvert import _dtypes

@@ -4,6 +4,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import unittest
 
 import numpy
@@ -24,7 +25,7 @@ class Attach(Case):
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        said = []
+        said = self.said = []
         for line in server.stdout:
             said.append(line)
             if line.startswith("holding "):
@@ -71,6 +72,28 @@ class Attach(Case):
             a.all()
         for i in range(2):
             numpy.testing.assert_array_equal(a.on(i)[name].numpy(), self.arrays[name][4 * i : 4 * i + 4])
+        self.end(server)
+
+    def test_processes_of_ranks(self):
+        """One process reads the model once, for four GPUs; each rank attaches to its own."""
+        rng = numpy.random.default_rng(1)
+        up, norm = "model.layers.0.mlp.up_proj.weight", "model.norm.weight"
+        self.arrays = {up: rng.integers(0, 255, (8, 8), numpy.uint8), norm: rng.integers(0, 255, 8, numpy.uint8)}
+        culvert.save_file(self.arrays, self.path())
+        server = self.hold("gpu:0,gpu:1,gpu:2,gpu:3", "--plan", "tp=4")
+        self.assertIn("(read 72 B, 24 B copied from GPU to GPU)", "".join(self.said))
+        program = (
+            "import culvert, sys; rank = int(sys.argv[2]); a = culvert.attach(sys.argv[1], device=rank); "
+            "print(a.all()[sys.argv[3]].numpy().tobytes().hex(), a[sys.argv[4]].numpy().tobytes().hex(), "
+            "culvert.last_receipt()['bytes'])"
+        )
+        for rank in range(4):
+            command = [sys.executable, "-c", program, self.sock, str(rank), up, norm]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            part = self.arrays[up][2 * rank : 2 * rank + 2]
+            self.assertEqual(said, [part.tobytes().hex(), self.arrays[norm].tobytes().hex(), str(16 + 8)])
+        with self.assertRaises(ValueError):
+            culvert.attach(self.sock, device="cpu")
         self.end(server)
 
     def test_save_from(self):

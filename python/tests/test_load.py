@@ -74,6 +74,19 @@ class Load(Case):
             with self.assertRaises(ValueError):
                 culvert.load_file(path, device=wrong)
 
+    def test_gpus_read_once(self):
+        path = self.model()
+        with culvert.safe_open(path, "np") as f:
+            want = {name: f.get_tensor(name).tobytes() for name in f.keys()}
+        total = sum(map(len, want.values()))
+        replicas = culvert.load_file(path, device=[0, 1, 2, 3], plan="dp=4")
+        self.assertEqual([{name: t.numpy().tobytes() for name, t in r.items()} for r in replicas], [want] * 4)
+        receipt = culvert.last_receipt()
+        self.assertEqual((receipt["read_bytes"], receipt["copied_bytes"]), (total, 3 * total))
+        ranks = culvert.load_file(path, device=[0, 1, 2, 3], plan="tp=4", rules=["*embed*=whole", "*norm*=whole"])
+        self.assertEqual([r["model.norm.weight"].numpy().tobytes() for r in ranks], [b"WXYZ"] * 4)
+        self.assertEqual(culvert.last_receipt()["read_bytes"], total)
+
     def test_per_tensor(self):
         got = culvert.load_file(self.model(), per_tensor=True)
         self.assertEqual(got["model.norm.weight"].numpy().tobytes(), b"WXYZ")
@@ -179,7 +192,7 @@ class Load(Case):
     def test_machine(self):
         m = culvert.machine()
         self.assertTrue(m["software_machine"])
-        self.assertEqual(len(m["gpus"]), 2)
+        self.assertEqual(len(m["gpus"]), 4)
 
     def test_dtype_of(self):
         write_raw(self.path(), {"w": ("BF16", [2], b"abcd")})
