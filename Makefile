@@ -19,15 +19,9 @@ HANG    ?= 30m
 .PHONY: test
 test: deps lint build unit race mutants thresholds
 
-## full: test, and the tests of modules beside this one
+## full: test, and what takes longer: other modules, Python with torch (5 GB from PyPI)
 .PHONY: full
-full: test store-test
-
-# Not in CI: versitygw and a second server come with 70 modules that nothing else needs.
-## store-test: the command against culvert-store and a second S3 server
-.PHONY: store-test
-store-test:
-	cd culvert-store && $(GO) vet ./... && $(GO) test -count=1 -timeout $(HANG) ./...
+full: test store-test python-torch-test
 
 ## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps
@@ -90,10 +84,11 @@ fuzz:
 .PHONY: soak
 soak:
 	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS) -cufile.dirs '$(SOAKDIRS)'
-	@$(GO) test -count=1 -timeout 4h -run '^(TestLiars|TestDriveThatLies)$$' -v ./internal/ladder -liar.transfers 100000
+	@$(GO) test -count=1 -timeout 4h -run '^(TestLiars|TestDriveThatLies|TestRawDriveThatLies)$$' -v ./internal/ladder -liar.transfers 100000
 	@$(GO) test -count=1 -timeout 4h -v ./cmd/culvert/crashtest -crash.random $(SOAKSEEDS)
 	@$(GO) test -count=1 -timeout 4h -run '^TestResume$$' -v ./rdma/tcp -rdma.gib $(SOAKGIB)
 	@$(GO) test -count=1 -timeout 4h -run '^TestRevokeDuringWrites$$' -v ./soft/nic -revokes 10000
+	@$(GO) test -count=1 -timeout 4h -run '^TestMemoryOfALongRead$$' -v ./object -object.soak 100
 
 SOAKOPS   ?= 5000000
 SOAKSEEDS ?= 200
@@ -115,3 +110,10 @@ help:
 include clib/clib.mk
 include lab/lab.mk
 include python/python.mk
+include internal/dist/dist.mk
+
+# Not in CI: versitygw and a second server come with 70 modules that nothing else needs.
+## store-test: the command and the Python package against culvert-store and a second S3 server
+.PHONY: store-test
+store-test: lib-core $(PYTHON_VENV)/stamp
+	cd culvert-store && $(GO) vet ./... && $(GO) test -count=1 -timeout $(HANG) ./...

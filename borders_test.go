@@ -79,7 +79,8 @@ var below = map[string][]string{
 	"internal/wc":         {},
 	"internal/dev":        {"internal/abi", "internal/dev"},
 	"internal/rm":         {"internal/abi", "internal/dev", "internal/wc", "gpu"},
-	"internal/ring":       {"gpu", "internal/uring", "internal/storage", "internal/tune", "route"},
+	"internal/trace":      {"route"},
+	"internal/ring":       {"gpu", "internal/trace", "internal/uring", "internal/storage", "internal/tune", "route"},
 	"route":               {"internal/human"},
 	"internal/ladder":     {"internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},
@@ -87,7 +88,7 @@ var below = map[string][]string{
 	"rdma/cm":             {"internal/abi/rdmacm", "internal/dl", "rdma"},
 	"rdma/ibverbs":        {"internal/abi/ibverbs", "internal/dl", "internal/env", "rdma"},
 	"internal/verbs":      {"gpu", "rdma"},
-	"cufile":              {"gpu", "internal/dev", "internal/gate", "internal/hostmem", "internal/ladder", "internal/stats", "internal/storage", "internal/tune", "machine", "route"},
+	"cufile":              {"gpu", "internal/blockstack", "internal/dev", "internal/gate", "internal/hostmem", "internal/ladder", "internal/stats", "internal/storage", "internal/trace", "internal/tune", "machine", "route"},
 	"internal/env":        {},
 	"internal/phase":      {"internal/env"},
 	"internal/gate":       {},
@@ -96,9 +97,10 @@ var below = map[string][]string{
 	"internal/crc32c":     {},
 	"internal/atomicfile": {},
 	"internal/human":      {"internal/env"},
+	"internal/limit":      {},
 	"internal/stats":      {"internal/env"},
 	"internal/vendor":     {"gpu", "internal/dl"},
-	"internal/bench":      {"gpu", "cufile", "route", "internal/storage", "internal/vendor", "internal/human"},
+	"internal/bench":      {"gpu", "cufile", "route", "internal/limit", "internal/storage", "internal/vendor", "internal/human"},
 	"soft":                {"gpu", "internal/abi", "internal/cgroup", "internal/dev", "internal/ptx", "soft", "internal/hostmem", "internal/human", "internal/verbs", "rdma"},
 	"softtest":            {"gpu", "machine", "soft"},
 	"gdrcopy":             {"gpu", "internal/dev", "internal/rm", "internal/wc", "machine"},
@@ -108,8 +110,10 @@ var below = map[string][]string{
 	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/object", "route"},
 	"internal/remote":     {"gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c"},
 	"internal/rdmabench":  {"rdma", "internal/abi/perftest"},
-	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/storage", "internal/human"},
+	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/limit", "internal/object", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/object", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
+
+	"internal/registration": {"gpu", "rdma", "internal/human", "internal/tune"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {
