@@ -100,7 +100,7 @@ var below = map[string][]string{
 	"internal/limit":      {},
 	"internal/stats":      {"internal/env"},
 	"internal/vendor":     {"gpu", "internal/dl"},
-	"internal/bench":      {"gpu", "cufile", "route", "internal/limit", "internal/storage", "internal/vendor", "internal/human"},
+	"internal/bench":      {"gpu", "cufile", "route", "internal/limit", "internal/object", "internal/storage", "internal/vendor", "internal/human"},
 	"soft":                {"gpu", "internal/abi", "internal/cgroup", "internal/dev", "internal/ptx", "soft", "internal/hostmem", "internal/human", "internal/verbs", "rdma"},
 	"softtest":            {"gpu", "machine", "soft"},
 	"gdrcopy":             {"gpu", "internal/dev", "internal/rm", "internal/wc", "machine"},

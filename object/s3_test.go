@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -15,26 +14,10 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// bucketAt makes s3://bucket/ that of a handler.
-func bucketAt(t *testing.T, h http.Handler) {
-	t.Helper()
-	srv := httptest.NewServer(h)
-	t.Cleanup(srv.Close)
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "",
-	} {
-		t.Setenv(name, value)
-	}
-	object.Forget()
-	t.Cleanup(object.Forget)
-}
-
 // A sharded model of a bucket loads like one of files, by prefix and by index.
 func TestLoadS3(t *testing.T) {
 	files, want := shards(t, "org/model/")
-	bucketAt(t, objecttest.NewStore(files))
+	objecttest.BucketAt(t, objecttest.NewStore(files))
 	for _, url := range []string{"s3://bucket/org/model", "s3://bucket/org/model/", "s3://bucket/org/model/model.safetensors.index.json"} {
 		rep := load(t, url, want)
 		if rep.Verified != len(want) || len(rep.Files) != 2 || rep.Files[0].Receipt.Origin.Requests == 0 {
@@ -56,7 +39,7 @@ func sources(seed uint64) (list []tensor.Source, want map[string][]byte) {
 // What was saved as an object is there with its manifest, and is replaced as a whole.
 func TestSaveS3(t *testing.T) {
 	store := objecttest.NewStore(nil)
-	bucketAt(t, store)
+	objecttest.BucketAt(t, store)
 	const url = "s3://bucket/run/model.safetensors"
 	for seed := range uint64(2) {
 		list, want := sources(10 * seed)
@@ -95,7 +78,7 @@ func TestKilledSaveS3(t *testing.T) {
 	list, _ := sources(10)
 	for after := 0; ; after++ {
 		store := objecttest.NewStore(nil)
-		bucketAt(t, store)
+		objecttest.BucketAt(t, store)
 		if _, err := tensor.Save(t.Context(), url, old, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -111,11 +94,11 @@ func TestKilledSaveS3(t *testing.T) {
 			}
 			store.ServeHTTP(w, r)
 		})
-		bucketAt(t, oneByOne(faults))
+		objecttest.BucketAt(t, oneByOne(faults))
 		_, err := tensor.Save(ctx, url, list, nil)
 		killed := ctx.Err() != nil
 		kill()
-		bucketAt(t, store)
+		objecttest.BucketAt(t, store)
 		if _, verr := tensor.Verify(t.Context(), url); verr != nil {
 			t.Fatalf("killed after %d requests (%v): %v", after, err, verr)
 		}

@@ -50,7 +50,7 @@ type benchOptions struct {
 func newBench() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
-		Use:   "bench {FILE | --job JOBS} [gpu:N]",
+		Use:   "bench {FILE | URL | --job JOBS} [gpu:N]",
 		Short: "Measure transfers between a file and a GPU, and compare with other methods",
 		Long: `Transfer a file in blocks. Print rate, operations/s, latency percentiles, CPU
 seconds per GB, and the fraction of the pinned-copy rate of the same run.
@@ -59,6 +59,9 @@ Warm: the file was read before. --cold drops its cached pages and fails if over
 1 % remain; sequential cold runs stop at end of file. Peers are other methods,
 measured in the same run: NVIDIA's libcufile; pread with a synchronous copy; and
 memory, file I/O without the GPU, which shows what is left to gain.
+
+An object (s3://BUCKET/KEY, https://HOST/PATH) is only read. Of the peers, pread and
+memory make one plain request per block.
 
 Calls are synchronous: --threads callers submit --batch requests each, so threads
 x batch are in flight; there is no --depth. Peers run a batch sequentially.
@@ -90,6 +93,7 @@ EXIT STATUS
   culvert bench /data/model.bin --rw randread --bs 4K --batch 128 --threads 8
   culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --html report.html
   culvert bench /data/model.bin --sweep --csv > sweep.csv
+  culvert bench s3://models/llama.safetensors --bs 4M --threads 16 --peer memory
   culvert bench /data/model.bin --repeat 8 --json > old.json
   culvert bench /data/model.bin --repeat 8 --compare old.json
   culvert bench /data/scratch.bin --rw write --overwrite --json
@@ -202,7 +206,7 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	defer drv.Close()
 	m.Accept() // each line of results is marked
 	for _, s := range list {
-		if err := s.open(o, drv, dev, m.Soft); err != nil {
+		if err := s.open(ctx, o, drv, dev, m.Soft); err != nil {
 			return err
 		}
 		defer s.b.Close()
@@ -240,7 +244,7 @@ func (c *collector) Print(r *bench.Result) error {
 func (o *benchOptions) writePage(m *machine.Machine, file string, dev int, results []*bench.Result) error {
 	about := html.About{
 		File: file, GPU: fmt.Sprintf("gpu:%d", dev), Machine: m.Kind().String(), Kernel: kernelRelease(),
-		Version: version(), Command: strings.Join(os.Args, " "), Time: time.Now(),
+		Version: version(), Command: commandLine(os.Args[1:]), Time: time.Now(),
 	}
 	if devices, err := m.GPU.Devices(); err == nil && dev < len(devices) {
 		about.GPU += " " + devices[dev].Name

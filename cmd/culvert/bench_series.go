@@ -13,6 +13,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/bench/fiojob"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // A benchSeries is what is measured on one file: the workloads of a command line, or
@@ -35,7 +36,11 @@ func (o *benchOptions) series(a []string) ([]*benchSeries, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return []*benchSeries{{file: a[0], direct: o.direct, workloads: workloads}}, nil
+	s := &benchSeries{file: a[0], direct: o.direct, workloads: workloads}
+	if err := s.checkURL(o); err != nil {
+		return nil, usageError{err}
+	}
+	return []*benchSeries{s}, nil
 }
 
 // jobs reads the job file.
@@ -66,7 +71,11 @@ func (o *benchOptions) jobs() (list []*benchSeries, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: job %s: %w", o.job, j.Line, j.Name, err)
 		}
-		list = append(list, &benchSeries{file: j.File, direct: j.Direct, workloads: []bench.Workload{w}, whole: j.Size == 0 && !j.TimeBased})
+		s := &benchSeries{file: j.File, direct: j.Direct, workloads: []bench.Workload{w}, whole: j.Size == 0 && !j.TimeBased}
+		if err := s.checkURL(o); err != nil {
+			return nil, fmt.Errorf("%s:%d: job %s: %w", o.job, j.Line, j.Name, err)
+		}
+		list = append(list, s)
 	}
 	return list, nil
 }
@@ -87,15 +96,8 @@ func jobWorkload(j *fiojob.Job) bench.Workload {
 }
 
 // open opens the file and finds what to measure on it.
-func (s *benchSeries) open(o *benchOptions, drv *cufile.Driver, dev int, soft bool) error {
-	flags := os.O_RDONLY
-	if slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() }) {
-		flags = os.O_RDWR
-	}
-	if s.direct {
-		flags |= unix.O_DIRECT
-	}
-	b, err := bench.Open(drv, dev, s.file, flags, soft)
+func (s *benchSeries) open(ctx context.Context, o *benchOptions, drv *cufile.Driver, dev int, soft bool) error {
+	b, err := s.openBench(ctx, drv, dev, soft)
 	if err != nil {
 		return err
 	}
@@ -111,6 +113,39 @@ func (s *benchSeries) open(o *benchOptions, drv *cufile.Driver, dev int, soft bo
 	}
 	s.b = b
 	return nil
+}
+
+func (s *benchSeries) openBench(ctx context.Context, drv *cufile.Driver, dev int, soft bool) (*bench.Bench, error) {
+	if object.IsURL(s.file) {
+		return bench.OpenObject(ctx, drv, dev, s.file, soft)
+	}
+	flags := os.O_RDONLY
+	if slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() }) {
+		flags = os.O_RDWR
+	}
+	if s.direct {
+		flags |= unix.O_DIRECT
+	}
+	return bench.Open(drv, dev, s.file, flags, soft)
+}
+
+// checkURL reports what cannot be measured on an object.
+func (s *benchSeries) checkURL(o *benchOptions) error {
+	if !object.IsURL(s.file) {
+		return nil
+	}
+	name := object.Redact(s.file)
+	writes := slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() })
+	switch {
+	case writes:
+		return fmt.Errorf("%s: bench only reads objects, which are written as a whole (fix: culvert cp FILE %s prints the rate of an upload)", name, name)
+	case o.cold || s.direct:
+		return fmt.Errorf("%s: --cold and --direct are about the page cache, which has no objects", name)
+	case slices.Contains(o.peers, string(bench.PeerLibcufile)):
+		return fmt.Errorf("%s: --peer libcufile reads files, not objects", name)
+	}
+	_, err := object.Parse(s.file)
+	return err
 }
 
 func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.Printer) error {
@@ -132,8 +167,8 @@ func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.
 func fileNames(list []*benchSeries) string {
 	var names []string
 	for _, s := range list {
-		if !slices.Contains(names, s.file) {
-			names = append(names, s.file)
+		if name := object.Redact(s.file); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ", ")

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/transfer"
 )
 
@@ -79,10 +80,11 @@ func explain(ctx context.Context, err error, args []string) string {
 	return err.Error()
 }
 
-// commandLine quotes a command for a shell.
+// commandLine quotes a command for a shell, without what may be secret in its URLs.
 func commandLine(args []string) string {
 	words := []string{"culvert"}
 	for _, a := range args {
+		a = object.Redact(a)
 		if a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") != "" {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}

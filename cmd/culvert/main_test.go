@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/object/objecttest"
 )
 
 func TestMain(m *testing.M) {
@@ -34,6 +37,11 @@ func scripts(t *testing.T, dir string) testscript.Params {
 			env.Setenv("CULVERT_MACHINE", "soft")
 			env.Setenv("CULVERT_SOFT", "memory=256M,poison=1")
 			env.Setenv("TMPDIR", env.WorkDir)
+			store := httptest.NewServer(objecttest.NewStore(nil)) // s3://bucket/
+			env.Defer(store.Close)
+			for name, value := range objecttest.Environment(store.URL) {
+				env.Setenv(name, value)
+			}
 			// Other users take part in some, and have their statistics there, too.
 			run := filepath.Join(env.WorkDir, ".run")
 			env.Setenv("XDG_RUNTIME_DIR", run)

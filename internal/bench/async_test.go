@@ -51,7 +51,7 @@ func openBench(t *testing.T, blocks int) *Bench {
 // A call in a stream has moved all of its blocks, each to its place, and counts them.
 func TestAsyncCaller(t *testing.T) {
 	b := openBench(t, 8)
-	e, err := culvertEngine(b.drv, b.file, b.dev, Method{Async: true}, true)
+	e, err := b.culvertEngine(Method{Async: true}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

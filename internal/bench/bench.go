@@ -14,19 +14,22 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/limit"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Bench measures workloads on one file and one GPU.
+// A Bench measures workloads on one GPU and one file or object.
 type Bench struct {
-	drv  *cufile.Driver
-	dev  gpu.Device
-	file *os.File
-	st   *storage.File
-	size int64
-	soft bool
+	drv    *cufile.Driver
+	dev    gpu.Device
+	name   string
+	file   *os.File // nil if it is an object
+	st     *storage.File
+	object *object.File // nil if it is a file
+	size   int64
+	soft   bool
 
 	ceilings map[bool]float64 // pinned-copy rates, by "writes"
 	// NoCeiling leaves the pinned-copy rate out: it needs 512 MiB and takes longer
@@ -48,7 +51,7 @@ func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Benc
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{drv: drv, dev: g, file: f, soft: soft, ceilings: map[bool]float64{}}
+	b := &Bench{drv: drv, dev: g, name: name, file: f, soft: soft, ceilings: map[bool]float64{}}
 	if b.st, err = storage.Adopt(int(f.Fd())); err == nil {
 		b.size, err = b.st.Size()
 	}
@@ -58,19 +61,26 @@ func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Benc
 	return b, nil
 }
 
-// Size returns the file's size.
+// Size returns the size of the file or object.
 func (b *Bench) Size() int64 { return b.size }
 
-// Close closes the file.
+// Close closes the file or object.
 func (b *Bench) Close() error {
+	if b.object != nil {
+		return b.object.Close()
+	}
 	if b.st != nil {
 		b.st.Close()
 	}
 	return b.file.Close()
 }
 
-// Warm reads the file once, so that the page cache holds as much of it as fits.
+// Warm reads a file once, so that the page cache holds as much of it as fits. Objects are
+// in no cache of this host.
 func (b *Bench) Warm() error {
+	if b.object != nil {
+		return nil
+	}
 	// io.Discard itself would read in small steps.
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.NewSectionReader(cached{b.st}, 0, b.size), make([]byte, 4<<20))
 	return err
@@ -87,9 +97,25 @@ func (c cached) ReadAt(p []byte, off int64) (int, error) {
 	return transferAll(unix.Pread, fd, c.st.Name, p, off)
 }
 
-// Routes lists the routes that the file can use, best first.
+// register opens the file or object for transfers.
+func (b *Bench) register() (*cufile.File, error) {
+	if b.object != nil {
+		return b.drv.RegisterSource(b.object)
+	}
+	return b.drv.Register(b.file)
+}
+
+// contents are the bytes to compare with.
+func (b *Bench) contents() io.ReaderAt {
+	if b.object != nil {
+		return b.object
+	}
+	return cached{b.st}
+}
+
+// Routes lists the routes that the file or object can use, best first.
 func (b *Bench) Routes() ([]route.ID, error) {
-	h, err := b.drv.Register(b.file)
+	h, err := b.register()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +133,7 @@ type Peer string
 const (
 	PeerLibcufile Peer = "libcufile"
 	PeerPread     Peer = "pread"
-	PeerMemory    Peer = "memory" // file I/O alone, without the GPU
+	PeerMemory    Peer = "memory" // file I/O or requests alone, without the GPU
 )
 
 // Check reports an unknown peer.
@@ -147,14 +173,17 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 	var err error
 	switch m.Peer {
 	case "":
-		e, err = culvertEngine(b.drv, b.file, b.dev, m, w.Register)
+		e, err = b.culvertEngine(m, w.Register)
 	case PeerLibcufile:
+		if b.object != nil {
+			return nil, fmt.Errorf("%s: libcufile reads files, not objects", b.name)
+		}
 		e, err = libcufileEngine(b.dev, b.file, libcufile, w.Register)
 	case PeerPread:
-		e = preadEngine(b.file, b.dev)
+		e = preadEngine(b.blockIO(), b.dev)
 	case PeerMemory:
 		w.Verify = false // GPU memory does not get the data
-		e = memoryEngine(b.file)
+		e = memoryEngine(b.blockIO())
 	default:
 		err = m.Peer.Check()
 	}
@@ -170,14 +199,14 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		return nil, err
 	}
 	if w.Block > b.size {
-		return nil, fmt.Errorf("%s: block of %s exceeds the file of %s", b.file.Name(), human.Size(w.Block), human.Size(b.size))
+		return nil, fmt.Errorf("%s: block of %s exceeds the size, %s", b.name, human.Size(w.Block), human.Size(b.size))
 	}
 	if w.Region > b.size {
-		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.file.Name(), human.Size(w.Region), human.Size(b.size))
+		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.name, human.Size(w.Region), human.Size(b.size))
 	}
 	size := cmp.Or(w.Region, b.size)
 	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > size {
-		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.file.Name(), human.Size(call), human.Size(size))
+		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.name, human.Size(call), human.Size(size))
 	}
 	var ceiling float64
 	if !b.NoCeiling && !w.Pattern.Mixed() { // a link moves both directions at once: neither rate limits their sum
@@ -196,7 +225,7 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	r := &run{w: w, e: e, size: size, dev: b.dev, file: cached{b.st}, rate: limit.New(w.Limit)}
+	r := &run{w: w, e: e, size: size, dev: b.dev, file: b.contents(), rate: limit.New(w.Limit)}
 	res, err := r.do(ctx)
 	if err == nil && res.Ops == 0 {
 		err = errors.New("callers share the file's blocks, and no caller had enough for one call (fix: fewer threads or a smaller batch)")
@@ -205,6 +234,9 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		return nil, fmt.Errorf("%s: %w", e.name, err)
 	}
 	res.Resident, res.Soft = resident, b.soft
+	if b.object != nil {
+		res.Store = b.object.Store()
+	}
 	if ceiling > 0 {
 		res.Ceiling = ceiling / 1e9
 		res.Share = res.GBps / res.Ceiling
@@ -227,8 +259,11 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 }
 
 // setTemperature drops the file's pages for a cold run. It returns the fraction of
-// the file that is resident, and fails if a cold file is not cold.
+// the file that is resident, -1 if that is unknown, and fails if a cold file is not cold.
 func (b *Bench) setTemperature(cold bool) (float64, error) {
+	if b.object != nil {
+		return -1, nil
+	}
 	if cold {
 		if err := b.st.DropCache(); err != nil {
 			return 0, err
@@ -240,7 +275,7 @@ func (b *Bench) setTemperature(cold bool) (float64, error) {
 	}
 	share := float64(n) / float64(b.size)
 	if cold && share > 0.01 {
-		return 0, fmt.Errorf("%s: cold run not possible: %.0f%% of the file is still in the page cache (in use elsewhere, or on tmpfs)", b.file.Name(), 100*share)
+		return 0, fmt.Errorf("%s: cold run not possible: %.0f%% of the file is still in the page cache (in use elsewhere, or on tmpfs)", b.name, 100*share)
 	}
 	return share, nil
 }

@@ -46,8 +46,9 @@ func oneByOne(mem gpu.Span, move func(dir route.Dir, mem gpu.Span, off int64) (i
 
 // culvertEngine is Culvert over one required route, or over the one it chooses, by calls
 // that wait or in streams.
-func culvertEngine(drv *cufile.Driver, f *os.File, dev gpu.Device, m Method, register bool) (*engine, error) {
-	file, err := drv.Register(f)
+func (b *Bench) culvertEngine(m Method, register bool) (*engine, error) {
+	drv, dev := b.drv, b.dev
+	file, err := b.register()
 	if err != nil {
 		return nil, err
 	}
@@ -160,9 +161,19 @@ func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*e
 	return &engine{"libcufile", prepare, func() { h.Close(); lib.Close() }}, nil
 }
 
+// A blockIO moves one block between a file or object and host memory, or less at its end.
+type blockIO func(dir route.Dir, p []byte, off int64) (int64, error)
+
+func (b *Bench) blockIO() blockIO {
+	if b.object != nil {
+		return b.get
+	}
+	return func(dir route.Dir, p []byte, off int64) (int64, error) { return fileIO(b.file, dir, p, off) }
+}
+
 // preadEngine is what a program without a library does: pread into host memory,
 // then a synchronous copy to the GPU.
-func preadEngine(f *os.File, dev gpu.Device) *engine {
+func preadEngine(io blockIO, dev gpu.Device) *engine {
 	prepare := func(mem gpu.Span) (*caller, error) {
 		var buf []byte // of one block
 		move := func(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
@@ -173,9 +184,9 @@ func preadEngine(f *os.File, dev gpu.Device) *engine {
 				if err := dev.CopyOut(buf, mem.Addr()); err != nil {
 					return 0, err
 				}
-				return fileIO(f, dir, buf, off)
+				return io(dir, buf, off)
 			}
-			n, err := fileIO(f, dir, buf, off)
+			n, err := io(dir, buf, off)
 			if err != nil {
 				return 0, err
 			}
@@ -188,7 +199,7 @@ func preadEngine(f *os.File, dev gpu.Device) *engine {
 
 // memoryEngine reads into host memory and writes from it, without the GPU: the
 // time that any route takes on which the CPU touches the data.
-func memoryEngine(f *os.File) *engine {
+func memoryEngine(io blockIO) *engine {
 	prepare := func(mem gpu.Span) (*caller, error) {
 		buf, err := unix.Mmap(-1, 0, int(mem.Len), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
 		if err != nil {
@@ -196,7 +207,7 @@ func memoryEngine(f *os.File) *engine {
 		}
 		move := func(dir route.Dir, block gpu.Span, off int64) (int64, error) {
 			at := block.Addr() - mem.Addr()
-			return fileIO(f, dir, buf[at:][:block.Len], off)
+			return io(dir, buf[at:][:block.Len], off)
 		}
 		return oneByOne(mem, move, func() { unix.Munmap(buf) }), nil
 	}

@@ -22,6 +22,7 @@ type Result struct {
 	Share     float64 `json:"share_of_ceiling"`
 	Resident  float64 `json:"resident_before"` // fraction of the file in the page cache before the run; -1 if unknown
 	Soft      bool    `json:"software_machine"`
+	Store     string  `json:"store,omitempty"` // of an object
 
 	// Reads and Writes are the parts of a mixed pattern, whose receipts are there.
 	Reads  *Part `json:"reads,omitempty"`
@@ -137,6 +138,9 @@ func (r *Result) String() string {
 	if r.Receipt != nil {
 		via = fmt.Sprintf(" route=%s host_bytes=%d(%s)", r.Receipt.Route, r.Receipt.Host.Bytes, r.Receipt.Host.Evidence)
 	}
+	if o := r.origin(); o.Store != "" {
+		via += " " + o.String()
+	}
 	more := ""
 	if r.Verify {
 		more = " verified"
@@ -165,7 +169,18 @@ func (p *Part) String() string {
 		p.GBps, p.IOPS, p.Latency.P50, p.Latency.P99, p.Latency.P999, p.Latency.Max, via)
 }
 
+// origin is what requests to a store did; zero of files, and of peers, which count none.
+func (r *Result) origin() (o route.Origin) {
+	if r.Receipt != nil {
+		o = r.Receipt.Origin
+	}
+	return o
+}
+
 func temperature(r *Result) string {
+	if r.Store != "" {
+		return "uncached"
+	}
 	name := "warm"
 	if r.Cold {
 		name = "cold"

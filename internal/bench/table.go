@@ -51,6 +51,9 @@ var tableColumns = []tableColumn{
 	}},
 	{"HOST", 5, false, hostShare},
 	{"CACHED", 6, false, func(r *Result) string {
+		if r.Store != "" {
+			return "-"
+		}
 		if r.Resident < 0 {
 			return "?"
 		}
@@ -148,7 +151,14 @@ func tableTitle(r *Result) string {
 	if !r.Register {
 		words = append(words, "not registered")
 	}
-	words = append(words, map[bool]string{true: "cold", false: "warm"}[r.Cold])
+	switch {
+	case r.Store != "":
+		words = append(words, "store "+r.Store)
+	case r.Cold:
+		words = append(words, "cold")
+	default:
+		words = append(words, "warm")
+	}
 	if r.Verify {
 		words = append(words, "verified")
 	}
@@ -221,6 +231,12 @@ var csvColumns = []struct {
 	{"limit_bytes_per_second", func(r *Result) string { return strconv.FormatInt(r.Limit, 10) }},
 	{"job", func(r *Result) string { return r.Job }},
 	{"part", func(r *Result) string { return cmp.Or(r.part, "all") }},
+	{"store", func(r *Result) string { return r.Store }},
+	{"origin_bytes", func(r *Result) string { return strconv.FormatInt(r.origin().Bytes, 10) }},
+	{"requests", func(r *Result) string { return strconv.FormatInt(r.origin().Requests, 10) }},
+	{"request_retries", func(r *Result) string { return strconv.FormatInt(r.origin().Retries, 10) }},
+	{"hedges", func(r *Result) string { return strconv.FormatInt(r.origin().Hedges, 10) }},
+	{"connections", func(r *Result) string { return strconv.FormatInt(r.origin().Connections, 10) }},
 	{"software_machine", func(r *Result) string { return strconv.FormatBool(r.Soft) }},
 }
 

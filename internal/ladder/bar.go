@@ -85,7 +85,10 @@ var barTexts = [numReasons]*route.Decline{
 // into a mapping of a device.
 func (b *barRoute) Traits(src Source) (Traits, *route.Decline) {
 	f := src.File()
-	if f == nil || f.Buffered() < 0 || !f.Readable() {
+	if f == nil {
+		return Traits{}, needsBuffered(route.Bar, src)
+	}
+	if f.Buffered() < 0 || !f.Readable() {
 		return Traits{}, decline(route.Bar, "descriptor", src.Name()+" cannot be read through the page cache", "open it readable and without O_DIRECT")
 	}
 	c := b.crossover(f)

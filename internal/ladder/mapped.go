@@ -47,7 +47,10 @@ var mappedTexts = [numReasons]*route.Decline{
 // Traits needs a file that can be mapped for reading.
 func (m *mappedRoute) Traits(src Source) (Traits, *route.Decline) {
 	f := src.File()
-	if f == nil || f.Buffered() < 0 || !f.Readable() {
+	if f == nil {
+		return Traits{}, needsBuffered(route.Mapped, src)
+	}
+	if f.Buffered() < 0 || !f.Readable() {
 		return Traits{}, decline(route.Mapped, "descriptor", src.Name()+" cannot be mapped for reading", "open it readable and without O_DIRECT")
 	}
 	return Traits{ID: route.Mapped, Reads: true, texts: &mappedTexts}, nil

@@ -132,6 +132,28 @@ func (f *File) get(ctx context.Context, off, n int64) (io.ReadCloser, error) {
 	return body.ReadCloser, nil
 }
 
+// Get fills p by one request that is neither repeated nor counted nor compared with a
+// checksum: what a program does that only reads.
+func (f *File) Get(p []byte, off int64) (int, error) {
+	n := min(int64(len(p)), f.info.Size-off)
+	if off < 0 || n <= 0 {
+		return 0, io.EOF
+	}
+	body, err := f.bucket.Get(f.ctx, &f.info, off, n)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	got, err := io.ReadFull(body, p[:n])
+	if err == nil {
+		_, _ = body.Read(make([]byte, 1)) // the end: the connection is used again
+	}
+	return got, err
+}
+
+// Store names the store in receipts.
+func (f *File) Store() string { return f.bucket.Store() }
+
 // summed adds bytes to the checksum. With the last ones it is compared.
 func (f *File) summed(p []byte, off int64) error {
 	sum := f.sum.Load()

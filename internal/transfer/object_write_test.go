@@ -3,30 +3,19 @@ package transfer
 import (
 	"bytes"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/object/objecttest"
 )
 
-// bucketAt makes s3://bucket/ that of a handler.
+// bucketAt makes s3://bucket/ that of a handler, which is asked twice at most.
 func bucketAt(t *testing.T, h http.Handler) {
 	t.Helper()
-	srv := httptest.NewServer(h)
-	t.Cleanup(srv.Close)
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "", "CULVERT_OBJECT_ATTEMPTS": "2",
-	} {
-		t.Setenv(name, value)
-	}
-	object.Forget()
-	t.Cleanup(object.Forget)
+	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
+	objecttest.BucketAt(t, h)
 }
 
 func TestUploadFile(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 	"time"
 )
 
+const accessKey = "AKIDEXAMPLE"
+
 // modified is the time of every object.
 var modified = time.Unix(1_700_000_000, 0)
 
@@ -44,7 +46,7 @@ type upload struct {
 
 // NewStore returns a store with one bucket.
 func NewStore(objects map[string][]byte) *Store {
-	s := &Store{Bucket: "bucket", AccessKey: "AKIDEXAMPLE", Page: 1000, objects: map[string][]byte{}, uploads: map[string]*upload{}}
+	s := &Store{Bucket: "bucket", AccessKey: accessKey, Page: 1000, objects: map[string][]byte{}, uploads: map[string]*upload{}}
 	maps.Copy(s.objects, objects)
 	return s
 }

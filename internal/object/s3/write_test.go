@@ -18,23 +18,12 @@ import (
 // bucketAt makes s3://bucket/ that of a handler.
 func bucketAt(t *testing.T, h http.Handler) {
 	t.Helper()
-	srv := httptest.NewServer(h)
-	t.Cleanup(srv.Close)
-	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": srv.URL, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "",
-	} {
-		t.Setenv(name, value)
-	}
 	object.Register("s3", Open)
-	object.Forget()
+	BucketAt(t, h)
 	t.Cleanup(func() {
-		b, _, err := object.BucketOf(t.Context(), "s3://bucket/")
-		if err == nil {
+		if b, _, err := object.BucketOf(t.Context(), "s3://bucket/"); err == nil {
 			b.(*bucket).http.CloseIdleConnections()
 		}
-		object.Forget()
 	})
 }
 
