@@ -448,3 +448,33 @@ func TestManyTransfersInStreams(t *testing.T) {
 		t.Errorf("%d bytes, want %d", sum.Load(), want)
 	}
 }
+
+// The first write to a block stack comes from a stream, and its proof makes nothing wait
+// for that stream. A mirror of which one drive would take other bytes is found by it; the
+// file is right by another route.
+func TestFirstWriteInAStream(t *testing.T) {
+	const n = 256 << 10
+	for stack, want := range map[string]route.ID{"raid1": route.NVFS, "raid1-half": route.Ring} {
+		t.Run(stack, func(t *testing.T) {
+			cfg := softConfig()
+			cfg.Stack = stack
+			f := newFixture(t, cfg, n)
+			h := f.open(os.O_RDWR)
+			buf := f.buffer(n)
+			data := bytes.Repeat([]byte("new bytes"), n)[:n]
+			if err := f.dev.CopyIn(buf.Span().Addr(), data); err != nil {
+				t.Fatal(err)
+			}
+			var res result
+			s := f.blockingStream()
+			if err := h.WriteAsync(s, cufile.StreamOp{Mem: buf.Span(), Done: res.done}); err != nil {
+				t.Fatal(err)
+			}
+			f.wait(s)
+			res.check(t, "write", n, nil)
+			if now, err := os.ReadFile(f.path); err != nil || !bytes.Equal(now, data) || res.r.Route != want {
+				t.Errorf("right %v, %v, %v, want route %v", bytes.Equal(now, data), err, &res.r, want)
+			}
+		})
+	}
+}

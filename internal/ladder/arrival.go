@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,10 @@ type prover struct {
 	now    func() time.Time
 	wait   func(time.Duration)
 	trial  int // transfers of a stack that are compared widely
+
+	making  sync.Mutex // serialises prepareProofs
+	memory  atomic.Pointer[proofMemory]
+	proving sync.Mutex // held while the memory is in use
 
 	mu     sync.Mutex
 	flying []*samples // reads in flight

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,19 +82,15 @@ func TestArrivalOnHiddenStacks(t *testing.T) {
 func TestHalfHookedArrays(t *testing.T) {
 	const size = 512 << 10
 	data, other := noisy(size, 1), noisy(size, 2)
-	for _, c := range []struct {
-		stack    string
-		inStream bool // the proof is in place
-		found    bool // by the first write
-	}{
-		{"raid0-half", false, true},
-		{"raid0-half", true, true},
-		{"raid1-half", false, true},
-		{"raid1-half", true, false}, // it cannot be read back by the route
-	} {
-		for _, required := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/stream=%v/required=%v", c.stack, c.inStream, required), func(t *testing.T) {
-				s := newStacked(t, c.stack, data)
+	for _, stack := range []string{"raid0-half", "raid1-half"} {
+		for i := range 8 {
+			inStream, required, inPlace := i&1 > 0, i&2 > 0, i&4 > 0
+			t.Run(fmt.Sprintf("%s/stream=%v/required=%v/in-place=%v", stack, inStream, required, inPlace), func(t *testing.T) {
+				s := newStacked(t, stack, data)
+				s.ladder.Prepare() // as before every write in a stream
+				if inPlace {
+					s.file.Name += "/no-directory" // there can be no file beside it
+				}
 				plan := s.plan
 				if required {
 					var err error
@@ -101,25 +98,48 @@ func TestHalfHookedArrays(t *testing.T) {
 					s.check(err)
 				}
 				s.check(s.gpu.CopyIn(s.mem.Base, other))
-				ops := []Op{{Dir: route.Write, Src: FileSource(s.file), Mem: s.mem, Kind: gpu.KindDevice, Buf: always{}, InStream: c.inStream}}
+				ops := []Op{{Dir: route.Write, Src: FileSource(s.file), Mem: s.mem, Kind: gpu.KindDevice, Buf: always{}, InStream: inStream}}
 				res := make([]route.Receipt, 1)
 				err := plan.Run(t.Context(), ops, res)
 				want := other
-				if required && c.found {
+				if required {
 					want = data
 				}
-				if (err == nil) != bytes.Equal(want, other) || (res[0].By[route.NVFS] > 0) == c.found {
+				if (err == nil) != bytes.Equal(want, other) || res[0].By[route.NVFS] > 0 {
 					t.Errorf("write: %v, %v", err, &res[0])
 				}
 				if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, want) {
 					t.Errorf("the file has other bytes, %v", err)
 				}
-				v := s.plan.prover
-				if lie := v.file(s.file).known[route.NVFS][route.Write].lie.Load(); (lie != nil) != c.found {
-					t.Errorf("what is known about writes of the stack: %v", lie)
+				if s.plan.prover.file(s.file).known[route.NVFS][route.Write].lie.Load() == nil {
+					t.Error("the stack is trusted with writes")
 				}
 			})
 		}
+	}
+}
+
+// A write in a stream may not allocate memory for a proof: without it the stack is not
+// believed, and the next route writes.
+func TestNoProofMemoryInStream(t *testing.T) {
+	data, other := noisy(64<<10, 1), noisy(64<<10, 2)
+	s := newStacked(t, "", data)
+	write := func() route.Receipt {
+		s.check(s.gpu.CopyIn(s.mem.Base, other))
+		ops := []Op{{Dir: route.Write, Src: FileSource(s.file), Mem: s.mem, Kind: gpu.KindDevice, Buf: always{}, InStream: true}}
+		res := make([]route.Receipt, 1)
+		s.check(s.plan.Run(t.Context(), ops, res))
+		if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, other) {
+			t.Errorf("the file has other bytes, %v", err)
+		}
+		return res[0]
+	}
+	if r := write(); r.By[route.NVFS] > 0 || !strings.Contains(r.Declined[route.NVFS].String(), errNoProofMemory.Error()) {
+		t.Errorf("without memory for a proof: %v", &r)
+	}
+	s.ladder.Prepare()
+	if r := write(); r.Route != route.NVFS {
+		t.Errorf("with memory for a proof: %v", &r)
 	}
 }
 

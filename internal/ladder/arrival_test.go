@@ -96,10 +96,11 @@ func TestALieAfterAProofInPlace(t *testing.T) {
 		}
 		before := l.fileBytes(0, liarFile)
 		l.setGPU(0, noisy(128<<10, 77))
-		l.liar.next, l.liar.first = transformed, 1
-		ops := []Op{{Dir: route.Write, Src: FileSource(l.file), Off: 64 << 10, Mem: l.mem.Slice(0, 128<<10), Kind: gpu.KindDevice, Buf: always{}, InStream: true}}
-		if err := plan.Run(context.Background(), ops, make([]route.Receipt, 1)); !isRequire(err) || l.liar.calls != 2 {
-			t.Errorf("%v after %d writes, want 2", err, l.liar.calls)
+		l.file.Name += "/no-directory" // there can be no file beside it
+		l.liar.next, l.liar.first = transformed, 1+legRounds
+		ops := []Op{{Dir: route.Write, Src: FileSource(l.file), Off: 64 << 10, Mem: l.mem.Slice(0, 128<<10), Kind: gpu.KindDevice, Buf: always{}}}
+		if err := plan.Run(context.Background(), ops, make([]route.Receipt, 1)); !isRequire(err) || l.liar.calls != 2+legRounds {
+			t.Errorf("%v after %d calls, want %d", err, l.liar.calls, 2+legRounds)
 		}
 		if !bytes.Equal(l.fileBytes(0, liarFile), before) {
 			t.Error("the file has changed")

@@ -32,11 +32,18 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	if k.proved.Load() {
 		return nil
 	}
+	if !op.InStream {
+		if err := v.prepareProofs(r); err != nil {
+			return v.noProof(t, op, err)
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.proved.Load() {
 		return nil
 	}
+	v.proving.Lock()
+	defer v.proving.Unlock()
 	own, err := besideOf(op)
 	var found *mismatch
 	if err == nil {
@@ -50,14 +57,19 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	case isRejected(err):
 		return &RejectedError{v.condemn(t.ID, op, err.Error()), errNotArrived}
 	case err != nil:
-		d := decline(t.ID, "proof", "no proof that writes arrive: "+err.Error(), "")
-		op.passed = append(op.passed, d)
-		return &RejectedError{d, err}
+		return v.noProof(t, op, err)
 	case found != nil:
 		return &RejectedError{v.condemn(t.ID, op, found.String()+" after a write"), errNotArrived}
 	}
 	k.proved.Store(true)
 	return nil
+}
+
+// noProof sends an op whose stack cannot be put to the proof to another route.
+func (v *prover) noProof(t *Traits, op *Op, err error) error {
+	d := decline(t.ID, "proof", "no proof that writes arrive: "+err.Error(), "")
+	op.passed = append(op.passed, d)
+	return &RejectedError{d, err}
 }
 
 // tryBeside writes to a file of our own.
@@ -66,27 +78,19 @@ func (v *prover) tryBeside(ctx context.Context, r Route, op *Op, f *storage.File
 	if _, d := r.Traits(FileSource(f)); d != nil {
 		return nil, &RejectedError{d, unix.EOPNOTSUPP}
 	}
-	span, release, err := v.proofMemory(r, op, writeProofSize)
-	if err != nil {
-		return nil, err
+	mem := v.proofMemoryFor(r)
+	if mem == nil {
+		return nil, errNoProofMemory
 	}
-	defer release()
-	o := []Op{{Dir: route.Write, Src: FileSource(f), Mem: span, Kind: gpu.KindDevice, Buf: unfreed{}, strict: true}}
-	return v.writeAndCompare(ctx, r, o, v.randomBytes())
+	o := proofOp(op, route.Write, FileSource(f), 0, mem.from)
+	return v.writeAndCompare(ctx, r, []Op{o}, v.randomBytes())
 }
 
-// proofMemory allocates and registers GPU memory beside that of an op.
-func (v *prover) proofMemory(r Route, op *Op, n uint64) (span gpu.Span, release func(), err error) {
-	a, err := v.dev.Alloc(gpu.KindDevice, n, 0)
-	if err != nil {
-		return span, nil, err
-	}
-	span = gpu.Span{Dev: op.Mem.Dev, Base: a, Len: n}
-	r.Register(span, gpu.KindDevice)
-	return span, func() {
-		r.Deregister(span)
-		v.dev.Free(a)
-	}, nil
+// proofOp is an op with the memory for proofs. It counts as one in a stream, whatever the
+// op for which it is made: an op in a stream may wait for this proof, too.
+func proofOp(op *Op, dir route.Dir, src Source, off int64, mem gpu.Span) Op {
+	mem.Dev = op.Mem.Dev
+	return Op{Dir: dir, Src: src, Off: off, Mem: mem, Kind: gpu.KindDevice, Buf: unfreed{}, InStream: true, strict: true}
 }
 
 // tryInPlace writes the first blocks of the op itself.
@@ -95,7 +99,7 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (found *mismat
 		return nil, errNoReadBack
 	}
 	o := *op
-	o.strict = true
+	o.strict, o.InStream = true, true
 	o.Mem = op.Mem.Slice(0, min(op.Mem.Len, writeProofSize))
 	before, err := v.save(&o)
 	if err != nil {
@@ -129,7 +133,7 @@ func (v *prover) writeAndCompare(ctx context.Context, r Route, op []Op, data []b
 	if res[0].Bytes != int64(len(data)) {
 		return nil, fmt.Errorf("wrote %d bytes of %d", res[0].Bytes, len(data))
 	}
-	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.InStream || o.file() == nil {
+	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.file() == nil {
 		return found, err
 	}
 	return v.readLegs(ctx, r, o, data)
@@ -147,17 +151,17 @@ func (v *prover) readLegs(ctx context.Context, r Route, op *Op, data []byte) (*m
 		return nil, nil
 	}
 	data = data[:n*placeBlock]
-	span, release, err := v.proofMemory(r, op, uint64(len(data)))
-	if err != nil {
-		return nil, err
+	space := v.proofMemoryFor(r)
+	if space == nil {
+		return nil, errNoProofMemory
 	}
-	defer release()
 	ops, res := make([]Op, n), make([]route.Receipt, n)
 	for k := range ops {
 		at := uint64(k) * placeBlock
-		ops[k] = Op{Src: op.Src, Off: from + int64(at), Mem: span.Slice(at, placeBlock), Kind: gpu.KindDevice, Buf: unfreed{}, strict: true, once: true}
+		ops[k] = proofOp(op, route.Read, op.Src, from+int64(at), space.to.Slice(at, placeBlock))
+		ops[k].once = true
 	}
-	all := Op{Src: op.Src, Off: from, Mem: span, Kind: gpu.KindDevice}
+	all := proofOp(op, route.Read, op.Src, from, space.to.Slice(0, uint64(len(data))))
 	mem, got := v.view(r, &all, true), make([]byte, len(data))
 	for range legRounds {
 		clear(res)
@@ -180,11 +184,10 @@ func (v *prover) randomBytes() []byte {
 }
 
 // besideOf makes a file without a name in the directory of another one. It has blocks,
-// so that the proof writes to blocks as the op does. An op in a stream has none: to
-// free the memory of the proof would wait for the stream, which waits for the op.
+// so that the proof writes to blocks as the op does.
 func besideOf(op *Op) (*storage.File, error) {
 	f := op.file()
-	if f == nil || f.Facts.Block || op.InStream {
+	if f == nil || f.Facts.Block {
 		return nil, storage.ErrFileType
 	}
 	fd, err := unix.Open(filepath.Dir(f.Name), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)

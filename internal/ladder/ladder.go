@@ -108,6 +108,9 @@ func (l *Ladder) Deregister(span gpu.Span) {
 // Prepare makes what routes make at first use. A transfer that a stream waits for must
 // not make it: pinning memory can wait for streams.
 func (l *Ladder) Prepare() {
+	if direct := l.direct(); len(direct) > 0 {
+		_ = l.prover.prepareProofs(direct...) // a write then declines the route, with the reason
+	}
 	for _, r := range l.routes {
 		if p, ok := r.(interface{ prepare() }); ok {
 			p.prepare()
@@ -118,16 +121,25 @@ func (l *Ladder) Prepare() {
 // PrepareLarge makes what a large transfer needs, while its caller does something
 // else. Where a drive can reach the GPU itself, staging memory would be wasted.
 func (l *Ladder) PrepareLarge() {
-	for _, id := range []route.ID{route.Vendor, route.NVFS, route.P2PDMA} {
-		if l.Has(id) {
-			return
-		}
+	if len(l.direct()) > 0 {
+		return
 	}
 	for _, r := range l.routes {
 		if p, ok := r.(interface{ prepareLarge() }); ok {
 			p.prepareLarge()
 		}
 	}
+}
+
+// direct are the routes past host memory for files.
+func (l *Ladder) direct() (routes []Route) {
+	for _, r := range l.routes {
+		switch r.(type) {
+		case *vendorRoute, *nvfsRoute, *p2pdmaRoute:
+			routes = append(routes, r)
+		}
+	}
+	return routes
 }
 
 // Has reports whether the machine has a route.
@@ -143,11 +155,11 @@ func (l *Ladder) Has(id route.ID) bool {
 // Close closes the routes.
 func (l *Ladder) Close() error {
 	var errs []error
+	if l.prover != nil {
+		errs = append(errs, l.prover.close())
+	}
 	for _, r := range l.routes {
 		errs = append(errs, r.Close())
-	}
-	if l.prover != nil {
-		errs = append(errs, l.prover.copies.close())
 	}
 	return errors.Join(errs...)
 }

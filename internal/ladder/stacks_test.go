@@ -38,11 +38,12 @@ var softStacks = []struct{ stack, layer string }{
 // A stacked is a software machine with layers below its files, and a file.
 type stacked struct {
 	*testing.T
-	plan *Plan
-	file *storage.File
-	path string
-	mem  gpu.Span
-	gpu  gpu.Device
+	plan   *Plan
+	ladder *Ladder
+	file   *storage.File
+	path   string
+	mem    gpu.Span
+	gpu    gpu.Device
 }
 
 func newStacked(t *testing.T, stack string, data []byte) *stacked {
@@ -67,7 +68,7 @@ func newStacked(t *testing.T, stack string, data []byte) *stacked {
 	s.mem = gpu.Span{Base: a, Len: uint64(len(data))}
 	l := Open(s.gpu, dev.Of(m), nil, Settings{})
 	l.Register(s.mem, gpu.KindDevice)
-	s.plan = l.Plan(FileSource(s.file))
+	s.ladder, s.plan = l, l.Plan(FileSource(s.file))
 	t.Cleanup(func() {
 		l.Deregister(s.mem)
 		s.check(errors.Join(l.Close(), s.gpu.Free(a), s.file.Close(), s.gpu.Close()))
