@@ -1,5 +1,5 @@
 # The C libraries: lib/libcufile.so.0 and the Go core lib/libculvert.so, and the
-# software machine's libcuda, libcudart and libibverbs in lib/soft. Included by the Makefile at
+# software machine's libcuda, libcudart, libibverbs and device nodes in lib/soft. Included by the Makefile at
 # the root; needs gcc and Go.
 
 ifeq ($(origin CC),default)
@@ -12,7 +12,7 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/s
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
-lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so
+lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so $(LIB)/soft/libculvert-dev.so
 
 # The go command rebuilds only what is stale. CORE_LDFLAGS are more flags of its linker.
 lib-core:
@@ -52,6 +52,14 @@ $(LIB)/soft/libibverbs.so.1: $(VERBS) clib/shim/verbs.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
 	$(CC) $(CLIB_CFLAGS) -o $@ $(VERBS) clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libibverbs.so.1 -Wl,--version-script=clib/shim/verbs.map
+
+# The functions of the C library, for the software machine's device nodes; preloaded. The
+# headers declare that no path is NULL, and so would have the check of it removed.
+DEV = clib/shim/dev.c $(wildcard clib/shim/dev_*.c)
+$(LIB)/soft/libculvert-dev.so: $(DEV) clib/shim/dev.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libculvert-dev.so -Wl,--version-script=clib/shim/dev.map
 
 # The names for -lcufile, -lcuda, -lcudart and -libverbs.
 $(LIB)/libcufile.so: $(LIB)/libcufile.so.0

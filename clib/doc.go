@@ -1,6 +1,6 @@
 // Package clib contains the C libraries of Culvert: libcufile.so.0 and, for machines
-// without a GPU or network adapter, libcuda.so.1, libcudart.so and libibverbs.so.1. It
-// has no Go API.
+// without a GPU or network adapter, libcuda.so.1, libcudart.so, libibverbs.so.1 and
+// libculvert-dev.so. It has no Go API.
 //
 //	include/            headers, written from the published interfaces
 //	gen/                the table of all functions; writes the shims and the Go entries
@@ -11,6 +11,7 @@
 //	internal/softcuda   libcuda on the software GPU
 //	internal/softrt     libcudart on softcuda
 //	internal/verbsapi   libibverbs on the software network adapter
+//	internal/devapi     the software machine's device nodes, for libculvert-dev.so
 //	internal/pythonapi  the functions of the Go core for the Python package
 //	internal/lease      leases: small reads that C does without entering Go
 //	internal/logfile    the log file that cufile.json asks for

@@ -19,8 +19,18 @@ type Drive struct {
 	GPU  int // whose switch the drive is below; -1 for a root port of its own
 }
 
+// firstSize is that of the drive behind /dev/libnvm0, if no other was added before.
+const firstSize = 64 << 20
+
+// firstDrive plugs in the drive of a machine that has none, when /dev/libnvm0 is opened.
+func (m *Machine) firstDrive() error {
+	_, err := m.AddDrive(Drive{Size: firstSize})
+	return err
+}
+
 // AddDrive plugs a drive in. libnvm, unless it is not loaded, adds a device node for
-// it: /dev/libnvm0 for the first.
+// it: /dev/libnvm0 for the first. If that is opened before, it gets a drive of 64 MiB in
+// memory.
 func (m *Machine) AddDrive(d Drive) (*nvme.Controller, error) {
 	c, err := m.addDrive(d)
 	if err != nil {

@@ -252,3 +252,47 @@ func BenchmarkNew(b *testing.B) {
 		}
 	}
 }
+
+// A machine without drives has one behind /dev/libnvm0, from when that is first opened; one
+// that was added before is behind it instead.
+func TestFirstDrive(t *testing.T) {
+	for name, add := range map[string]bool{"none": false, "one": true} {
+		t.Run(name, func(t *testing.T) {
+			m, err := soft.New(soft.Config{Memory: 16 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if add {
+				if _, err := m.AddDrive(soft.Drive{Size: 1 << 20}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				n, err := dev.Of(m).Open("/dev/libnvm0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(m.Drives()) != 1 {
+					t.Errorf("%d drives", len(m.Drives()))
+				}
+				if err := n.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := dev.Of(m).Open("/dev/libnvm1"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a second node: %v", err)
+			}
+			if _, err := m.AddDrive(soft.Drive{Size: 1 << 20}); err != nil {
+				t.Fatal(err)
+			}
+			n, err := dev.Of(m).Open("/dev/libnvm1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(n.Close(), m.InUse()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

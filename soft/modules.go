@@ -46,8 +46,9 @@ func (m *Machine) loadModule(name string) error {
 		mod, err := gpumem.New(m.os, gpumem.Config{RM: m.p2p, Points: m.cfg.Points})
 		return m.loaded(mod, err)
 	case "libnvm":
-		m.libnvm = libnvm.New(m.os, libnvm.Config{RM: m.p2p, Points: m.cfg.Points})
-		return m.loaded(m.libnvm, nil)
+		var err error
+		m.libnvm, err = libnvm.New(m.os, libnvm.Config{RM: m.p2p, Points: m.cfg.Points, First: m.firstDrive})
+		return m.loaded(m.libnvm, err)
 	case "nvidia-peermem":
 		m.peermem = true // loaded with the first network adapter
 		return nil

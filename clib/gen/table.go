@@ -80,4 +80,4 @@ type Result struct {
 	Errno string
 }
 
-var libraries = []*Library{&cufile, &cuda, &cudart, &verbs}
+var libraries = []*Library{&cufile, &cuda, &cudart, &verbs, &devNodes}

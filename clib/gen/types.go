@@ -10,7 +10,7 @@ var goTypes = invert(map[string]string{
 	"uint8(%s)":  "unsigned char",
 	"uint16(%s)": "unsigned short",
 	"uint32(%s)": "unsigned, unsigned int, cuuint32_t, uint32_t",
-	"%s":         "size_t, cuuint64_t, unsigned long long, uint64_t",
+	"%s":         "size_t, cuuint64_t, unsigned long long, unsigned long, uint64_t",
 	"int64(%s)":  "off_t",
 	"int32(%s)": "int, CUdevice, CUdevice_attribute, CUlimit, CUfunction_attribute, CUpointer_attribute, CUmem_advise, " +
 		"CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope, " +

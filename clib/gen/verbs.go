@@ -9,8 +9,8 @@ var verbs = Library{
 	Field:   "Verbs",
 	Private: true,
 	Results: map[string]Result{
-		"int":     {Go: "verbsStatus", Fail: "ENODEV", C: "(int)%s"},
-		"ssize_t": {Go: "verbsCount", Fail: "-1", Errno: "ENODEV", C: "(ssize_t)%s"},
+		"int":     {Go: "errnoStatus", Fail: "ENODEV", C: "(int)%s"},
+		"ssize_t": {Go: "errnoCount", Fail: "-1", Errno: "ENODEV", C: "(ssize_t)%s"},
 	},
 	Funcs: []Func{
 		{Decl: "ssize_t culvert_ibv_devices(struct culvert_ibv_device *list, int room)", Go: "Devices"},

@@ -3,7 +3,7 @@
 #define CULVERT_ENTRIES_H
 
 /* Shim and core work together only when they were made from one table. */
-#define CULVERT_TABLE_VERSION "culvert-table-2-e5cd8e53d9e5a769"
+#define CULVERT_TABLE_VERSION "culvert-table-2-3e1d80aac3d2f698"
 
 enum culvert_entry {
 	FN_cuFileDriverOpen = 0,
@@ -274,6 +274,13 @@ enum culvert_entry {
 	FN_culvert_ibv_destroy_qp = 265,
 	FN_culvert_ibv_post_send = 266,
 	FN_culvert_ibv_post_recv = 267,
+	FN_culvert_dev_open = 268,
+	FN_culvert_dev_mode = 269,
+	FN_culvert_dev_dup = 270,
+	FN_culvert_dev_close = 271,
+	FN_culvert_dev_ioctl = 272,
+	FN_culvert_dev_mmap = 273,
+	FN_culvert_dev_munmap = 274,
 };
 
 #endif

@@ -49,7 +49,9 @@ func newRun() *cobra.Command {
 (CULVERT_MACHINE) the software libcuda.so.1 and libcudart.so are preloaded, too:
 programs that use the CUDA driver API or the shared runtime, and no kernels of
 their own, then run without a GPU. Its libibverbs.so.1 is in the search path:
-programs for verbs, such as perftest, find the software network adapter.
+programs for verbs, such as perftest, find the software network adapter. With
+libculvert-dev.so they find its device nodes: /dev/gdrdrv, /dev/gpumem,
+/dev/libnvm0 and /dev/nvidia-fs0.
 
 Preloading is needed because the RPATH of Python wheels precedes LD_LIBRARY_PATH.
 The libraries are in $CULVERT_LIB, or where "make lib" and "make install" put
@@ -164,7 +166,7 @@ func libraries(dir string, soft, watched bool) []string {
 		libs[0] = filepath.Join(dir, "watch", "libcufile.so.0")
 	}
 	if soft {
-		for _, name := range []string{"libcuda.so.1", "libcudart.so.13", "libcudart.so.12"} {
+		for _, name := range []string{"libcuda.so.1", "libcudart.so.13", "libcudart.so.12", "libculvert-dev.so"} {
 			libs = append(libs, filepath.Join(dir, "soft", name))
 		}
 	}

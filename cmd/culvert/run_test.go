@@ -14,7 +14,7 @@ func TestPreload(t *testing.T) {
 		{false, []string{"HOME=/root", "LD_PRELOAD=/l/libcufile.so.0:/own.so", "LD_LIBRARY_PATH=/l"}},
 		{true, []string{
 			"HOME=/root",
-			"LD_PRELOAD=/l/libcufile.so.0:/l/soft/libcuda.so.1:/l/soft/libcudart.so.13:/l/soft/libcudart.so.12:/own.so",
+			"LD_PRELOAD=/l/libcufile.so.0:/l/soft/libcuda.so.1:/l/soft/libcudart.so.13:/l/soft/libcudart.so.12:/l/soft/libculvert-dev.so:/own.so",
 			"LD_LIBRARY_PATH=/l:/l/soft",
 		}},
 	} {

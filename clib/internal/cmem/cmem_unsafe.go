@@ -20,6 +20,10 @@ func (p Ptr) pointer() unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&p))
 }
 
+// Pointer is p for code that checks memory of the program itself, such as an emulated
+// kernel module.
+func (p Ptr) Pointer() unsafe.Pointer { return p.pointer() }
+
 // Load reads the T at p.
 func Load[T any](p Ptr) (v T) {
 	access(load, p, unsafe.Pointer(&v), unsafe.Sizeof(v))

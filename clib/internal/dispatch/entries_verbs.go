@@ -10,64 +10,64 @@ import (
 
 // verbsEntries are numbered as in shim/entries.h.
 var verbsEntries = []entry{
-	{"culvert_ibv_devices", &verbsCount, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_devices", &errnoCount, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return c.Verbs.Devices(cmem.Ptr(a[0]), int32(a[1]))
 	}},
-	{"culvert_ibv_read_file", &verbsCount, softcuda.NeedNothing, -1, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_read_file", &errnoCount, softcuda.NeedNothing, -1, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return c.Verbs.ReadFile(cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3])
 	}},
-	{"culvert_ibv_open", &verbsStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_open", &errnoStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.Open(cmem.Ptr(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"culvert_ibv_close", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.Close(handle.ID(a[0])) }},
-	{"culvert_ibv_query_device", &verbsStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_close", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.Close(handle.ID(a[0])) }},
+	{"culvert_ibv_query_device", &errnoStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.QueryDevice(handle.ID(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"culvert_ibv_query_port", &verbsStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_query_port", &errnoStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.QueryPort(handle.ID(a[0]), int32(a[1]), cmem.Ptr(a[2]))
 	}},
-	{"culvert_ibv_query_gids", &verbsCount, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_query_gids", &errnoCount, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return c.Verbs.QueryGIDs(handle.ID(a[0]), int32(a[1]), cmem.Ptr(a[2]), a[3])
 	}},
-	{"culvert_ibv_alloc_pd", &verbsStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_alloc_pd", &errnoStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.AllocPD(handle.ID(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"culvert_ibv_dealloc_pd", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DeallocPD(handle.ID(a[0])) }},
-	{"culvert_ibv_reg_mr", &verbsStatus, softcuda.NeedNothing, -1, 0b1100000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_dealloc_pd", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DeallocPD(handle.ID(a[0])) }},
+	{"culvert_ibv_reg_mr", &errnoStatus, softcuda.NeedNothing, -1, 0b1100000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.RegMR(handle.ID(a[0]), a[1], a[2], a[3], uint32(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
 	}},
-	{"culvert_ibv_reg_dmabuf", &verbsStatus, softcuda.NeedNothing, -1, 0b11000000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_reg_dmabuf", &errnoStatus, softcuda.NeedNothing, -1, 0b11000000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.RegDMABuf(handle.ID(a[0]), a[1], a[2], a[3], int32(a[4]), uint32(a[5]), cmem.Ptr(a[6]), cmem.Ptr(a[7]))
 	}},
-	{"culvert_ibv_dereg_mr", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DeregMR(handle.ID(a[0])) }},
-	{"culvert_ibv_create_channel", &verbsStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_dereg_mr", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DeregMR(handle.ID(a[0])) }},
+	{"culvert_ibv_create_channel", &errnoStatus, softcuda.NeedNothing, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.CreateChannel(cmem.Ptr(a[0]), cmem.Ptr(a[1]))
 	}},
-	{"culvert_ibv_destroy_channel", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_destroy_channel", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.DestroyChannel(handle.ID(a[0]))
 	}},
-	{"culvert_ibv_create_cq", &verbsStatus, softcuda.NeedNothing, -1, 0b1000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_create_cq", &errnoStatus, softcuda.NeedNothing, -1, 0b1000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.CreateCQ(handle.ID(a[0]), int32(a[1]), handle.ID(a[2]), cmem.Ptr(a[3]))
 	}},
-	{"culvert_ibv_destroy_cq", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DestroyCQ(handle.ID(a[0])) }},
-	{"culvert_ibv_poll_cq", &verbsCount, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_destroy_cq", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DestroyCQ(handle.ID(a[0])) }},
+	{"culvert_ibv_poll_cq", &errnoCount, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return c.Verbs.PollCQ(handle.ID(a[0]), int32(a[1]), cmem.Ptr(a[2]))
 	}},
-	{"culvert_ibv_arm_cq", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_arm_cq", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.ArmCQ(handle.ID(a[0]), int32(a[1]))
 	}},
-	{"culvert_ibv_create_qp", &verbsStatus, softcuda.NeedNothing, -1, 0b1101000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_create_qp", &errnoStatus, softcuda.NeedNothing, -1, 0b1101000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.CreateQP(handle.ID(a[0]), handle.ID(a[1]), handle.ID(a[2]), cmem.Ptr(a[3]), int32(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
 	}},
-	{"culvert_ibv_modify_qp", &verbsStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_modify_qp", &errnoStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.ModifyQP(handle.ID(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
 	}},
-	{"culvert_ibv_qp_state", &verbsCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return c.Verbs.QPState(handle.ID(a[0])) }},
-	{"culvert_ibv_destroy_qp", &verbsStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DestroyQP(handle.ID(a[0])) }},
-	{"culvert_ibv_post_send", &verbsStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_qp_state", &errnoCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return c.Verbs.QPState(handle.ID(a[0])) }},
+	{"culvert_ibv_destroy_qp", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Verbs.DestroyQP(handle.ID(a[0])) }},
+	{"culvert_ibv_post_send", &errnoStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.PostSend(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]))
 	}},
-	{"culvert_ibv_post_recv", &verbsStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+	{"culvert_ibv_post_recv", &errnoStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Verbs.PostRecv(handle.ID(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]))
 	}},
 }

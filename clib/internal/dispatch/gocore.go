@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
+	"github.com/culvert-io/culvert/clib/internal/devapi"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
@@ -16,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/verbsapi"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/soft"
@@ -28,6 +30,7 @@ type Core struct {
 	CUDA    *softcuda.Driver
 	Runtime *softrt.Runtime
 	Verbs   *verbsapi.API
+	Dev     *devapi.API
 	// Log gets a line with the cause of every failed call. Nil disables it.
 	Log   io.Writer
 	logMu sync.Mutex
@@ -51,7 +54,8 @@ func New(call Caller) *Core {
 	c.File.Caller = call
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
-	c.Verbs = verbsapi.New(c.softNetwork)
+	c.Verbs = verbsapi.New(func() (*machine.Machine, error) { return c.softOnly("libibverbs.so.1") })
+	c.Dev = devapi.New(c.softNodes)
 	return c
 }
 
@@ -135,13 +139,22 @@ func (c *Core) softGPU() (*softgpu.Driver, error) {
 	return d.Driver, nil
 }
 
-// softNetwork is the machine whose network adapters the program uses. That it has loaded
-// this libibverbs says that they are the software machine's.
-func (c *Core) softNetwork() (*machine.Machine, error) {
-	if which := env.Get("CULVERT_MACHINE"); which == machine.Real {
-		return nil, fmt.Errorf("CULVERT_MACHINE=real, but the program has loaded the software machine's libibverbs.so.1: %w", unix.ENODEV)
+// softOnly is the machine of a program that has loaded a library of the software machine:
+// that it has says which machine it uses.
+func (c *Core) softOnly(library string) (*machine.Machine, error) {
+	if env.Get("CULVERT_MACHINE") == machine.Real {
+		return nil, fmt.Errorf("CULVERT_MACHINE=real, but the program has loaded the software machine's %s: %w", library, unix.ENODEV)
 	}
 	return c.softMachine()
+}
+
+// softNodes is the operating system with the software machine's device nodes.
+func (c *Core) softNodes() (dev.OS, error) {
+	m, err := c.softOnly("libculvert-dev.so")
+	if err != nil {
+		return nil, err
+	}
+	return dev.Of(m), nil
 }
 
 // softMachine opens the software machine, unless the process has opened another.

@@ -45,15 +45,15 @@ var (
 	fileStatus = returns{make: makeFileStatus, null: cufile.InvalidValue}
 	// fileCount is the result of a read or a write.
 	fileCount = returns{make: makeFileCount}
-	// verbsStatus is 0 or an errno.
-	verbsStatus = returns{
+	// errnoStatus is 0 or an errno.
+	errnoStatus = returns{
 		make: func(_ *Core, _ *softcuda.Thread, _ int64, err error) (int64, int32) {
 			return int64(verbsapi.Errno(err)), 0
 		},
 		null: unix.EINVAL,
 	}
-	// verbsCount is a number, or -1 with errno.
-	verbsCount = returns{make: makeVerbsCount, null: unix.EINVAL}
+	// errnoCount is a number, or -1 with errno.
+	errnoCount = returns{make: makeErrnoCount, null: unix.EINVAL}
 	// value is the number that the method returns, or nothing.
 	value = returns{make: func(_ *Core, _ *softcuda.Thread, n int64, _ error) (int64, int32) { return n, 0 }}
 )
@@ -85,8 +85,8 @@ func makeFileCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int3
 	return -1, cufileapi.Errno(err)
 }
 
-// makeVerbsCount makes a number, or -1 with errno.
-func makeVerbsCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int32) {
+// makeErrnoCount makes a number, or -1 with errno.
+func makeErrnoCount(_ *Core, _ *softcuda.Thread, n int64, err error) (int64, int32) {
 	if err == nil {
 		return n, 0
 	}

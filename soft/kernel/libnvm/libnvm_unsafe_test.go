@@ -47,11 +47,12 @@ func newFixture(t *testing.T, cuda bool) *fixture {
 	if cuda {
 		cfg.RM = r.s.RM
 	}
-	r.m = libnvm.New(r.os, cfg)
+	var err error
+	r.m, err = libnvm.New(r.os, cfg)
+	r.check(err)
 	for _, d := range r.s.Drives() {
 		r.check(r.m.Bind(d))
 	}
-	var err error
 	r.node, err = dev.Of(r.os).Open("/dev/libnvm0")
 	r.check(err)
 	b := make([]byte, 48*page)
@@ -260,7 +261,12 @@ func TestDeviceMemory(t *testing.T) {
 
 func TestTwoModules(t *testing.T) {
 	r := newFixture(t, true)
-	if err := libnvm.New(r.os, libnvm.Config{}).Bind(r.s.Drives()[0]); !errors.Is(err, os.ErrExist) {
+	m, err := libnvm.New(r.os, libnvm.Config{})
+	r.check(err)
+	if err := m.Bind(r.s.Drives()[0]); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second module: %v", err)
+	}
+	if _, err := libnvm.New(r.os, libnvm.Config{First: func() error { return nil }}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second module with a node of its own: %v", err)
 	}
 }

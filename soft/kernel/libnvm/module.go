@@ -16,6 +16,9 @@ import (
 // A Config says how the module is loaded.
 type Config struct {
 	RM *p2p.RM // nil for a module that was built without CUDA
+	// First, if not nil, plugs in the drive of a machine that has none and calls Bind. It
+	// runs when the first node is opened, which exists from the beginning.
+	First func() error
 	// Points are the sync points, may be nil: libnvm.mapped, libnvm.unmap,
 	// libnvm.callback. The id is the address.
 	Points *syncpoint.Points
@@ -26,9 +29,12 @@ type Module struct {
 	cfg Config
 	os  *kernel.OS
 
-	mu    sync.Mutex
-	paths []string      // of the drives, by number
-	maps  [2][]*mapping // of host memory, of device memory
+	first sync.Mutex // held while the first drive is plugged in
+
+	mu     sync.Mutex
+	drives []*nvme.Controller // by number
+	nodes  int                // registered
+	maps   [2][]*mapping      // of host memory, of device memory
 }
 
 // Indexes of Module.maps.
@@ -46,17 +52,60 @@ type mapping struct {
 }
 
 // New loads the module into an operating system.
-func New(o *kernel.OS, cfg Config) *Module { return &Module{cfg: cfg, os: o} }
+func New(o *kernel.OS, cfg Config) (*Module, error) {
+	m := &Module{cfg: cfg, os: o}
+	if cfg.First == nil {
+		return m, nil
+	}
+	return m, m.addNode()
+}
 
 // Bind adds the device node of a drive: the first is /dev/libnvm0.
 func (m *Module) Bind(d *nvme.Controller) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	path := fmt.Sprintf(abi.Path, len(m.paths))
-	if err := m.os.Register(path, func() (kernel.File, error) { return &file{m, d}, nil }); err != nil {
+	if m.nodes == len(m.drives) {
+		if err := m.addNode(); err != nil {
+			return err
+		}
+	}
+	m.drives = append(m.drives, d)
+	return nil
+}
+
+// addNode registers the next node.
+func (m *Module) addNode() error {
+	i := m.nodes
+	if err := m.os.Register(path(i), func() (kernel.File, error) { return m.open(i) }); err != nil {
 		return fmt.Errorf("libnvm: %w", err)
 	}
-	m.paths = append(m.paths, path)
+	m.nodes++
+	return nil
+}
+
+func path(i int) string { return fmt.Sprintf(abi.Path, i) }
+
+// open opens the node of drive i.
+func (m *Module) open(i int) (kernel.File, error) {
+	m.first.Lock()
+	defer m.first.Unlock()
+	d := m.drive(i)
+	if d == nil {
+		if err := m.cfg.First(); err != nil {
+			return nil, err
+		}
+		d = m.drive(i)
+	}
+	return &file{m, d}, nil
+}
+
+// drive returns drive i, nil if it is not plugged in.
+func (m *Module) drive(i int) *nvme.Controller {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i < len(m.drives) {
+		return m.drives[i]
+	}
 	return nil
 }
 
@@ -69,8 +118,8 @@ func (m *Module) Maps() int {
 
 // Close unloads the module and unmaps all memory.
 func (m *Module) Close() {
-	for _, p := range m.paths {
-		m.os.Unregister(p)
+	for i := range m.nodes {
+		m.os.Unregister(path(i))
 	}
 	for _, kind := range []int{device, host} {
 		for {

@@ -1,0 +1,199 @@
+#include "dev_local.h"
+
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+/*
+ * The descriptors that are open for nodes. A descriptor is a placeholder, an empty file in
+ * memory (internal/devapi). It is ours as long as the file is the same: a program can close
+ * it in ways that are not seen here, such as close_range.
+ *
+ * An entry belongs to the process that made it. A forked child has the table and no Go
+ * core; a child of vfork even writes into the memory of its parent.
+ */
+enum { DESCRIPTORS = 1 << 16 };
+
+static struct entry {
+	_Atomic culvert_id id; /* 0 if there is none; stored last, cleared first */
+	ino_t inode;
+	pid_t process;
+} table[DESCRIPTORS];
+
+_Atomic int culvert_nodes;
+
+static int status(int fd, struct stat *st)
+{
+	return (int)syscall(SYS_fstat, fd, st);
+}
+
+/* forget takes a descriptor out of the table and returns its node. */
+static culvert_id forget(int fd)
+{
+	culvert_id id = atomic_exchange(&table[fd].id, 0);
+	if (id)
+		atomic_fetch_sub(&culvert_nodes, 1);
+	return id;
+}
+
+/* is_placeholder reports whether a descriptor is still the file it was. */
+static bool is_placeholder(int fd, const struct entry *e)
+{
+	struct stat st;
+	int saved = errno;
+	bool same = status(fd, &st) == 0 && st.st_ino == e->inode;
+	errno = saved;
+	return same;
+}
+
+/* entered reports whether a descriptor is in the table for this process. */
+static bool entered(int fd)
+{
+	return fd >= 0 && fd < DESCRIPTORS && atomic_load_explicit(&table[fd].id, memory_order_acquire) && table[fd].process == getpid();
+}
+
+culvert_id culvert_node_of(int fd)
+{
+	if (fd < 0 || fd >= DESCRIPTORS)
+		return 0;
+	struct entry *e = &table[fd];
+	culvert_id id = atomic_load_explicit(&e->id, memory_order_acquire);
+	if (!id || is_placeholder(fd, e))
+		return id;
+	if (e->process == getpid() && (id = forget(fd)))
+		culvert_dev_close(id);
+	return 0;
+}
+
+int culvert_enter_fd(int fd, culvert_id id)
+{
+	struct stat st;
+	if (fd >= DESCRIPTORS || status(fd, &st) < 0) {
+		culvert_libc.close(fd);
+		culvert_dev_close(id);
+		return culvert_fail(EMFILE);
+	}
+	if (entered(fd)) /* closed where it was not seen */
+		culvert_dev_close(forget(fd));
+	struct entry *e = &table[fd];
+	e->inode = st.st_ino;
+	e->process = getpid();
+	if (!atomic_exchange(&e->id, id)) /* a forked child replaces what its parent had */
+		atomic_fetch_add(&culvert_nodes, 1);
+	return fd;
+}
+
+/* duplicated enters the second descriptor of a node, if there is one. */
+static int duplicated(culvert_id id, int fd)
+{
+	if (fd < 0 || !id)
+		return fd;
+	int err = culvert_dev_dup(id);
+	if (err == ENODEV) /* a forked child: the descriptor is no node there */
+		return fd;
+	if (err) {
+		culvert_libc.close(fd);
+		return culvert_fail(err);
+	}
+	return culvert_enter_fd(fd, id);
+}
+
+CULVERT_EXPORT int close(int fd)
+{
+	if (likely(!culvert_node(fd)) || !entered(fd))
+		return culvert_libc.close(fd);
+	culvert_id id = forget(fd);
+	int result = culvert_libc.close(fd), err = errno;
+	culvert_dev_close(id);
+	errno = err;
+	return result;
+}
+
+/* Nodes have no read: the kernel answers so for such devices. */
+CULVERT_EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	return likely(!culvert_node(fd)) ? culvert_libc.read(fd, buf, n) : culvert_fail(EINVAL);
+}
+
+CULVERT_EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t off)
+{
+	return likely(!culvert_node(fd)) ? culvert_libc.pread(fd, buf, n, off) : culvert_fail(EINVAL);
+}
+CULVERT_ALIAS(pread64, pread)
+
+/* In a forked child a node answers as gdrdrv does to processes that did not open it. */
+CULVERT_EXPORT int ioctl(int fd, unsigned long req, ...)
+{
+	va_list ap;
+	va_start(ap, req);
+	void *arg = va_arg(ap, void *);
+	va_end(ap);
+	culvert_id id = culvert_node(fd);
+	if (likely(!id))
+		return culvert_libc.ioctl(fd, req, arg);
+	return culvert_fail(entered(fd) ? culvert_dev_ioctl(id, req, arg) : EACCES);
+}
+
+CULVERT_EXPORT int fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+	va_start(ap, cmd);
+	void *arg = va_arg(ap, void *);
+	va_end(ap);
+	int result = culvert_libc.fcntl(fd, cmd, arg);
+	if (likely(cmd != F_DUPFD && cmd != F_DUPFD_CLOEXEC))
+		return result;
+	return duplicated(culvert_node(fd), result);
+}
+CULVERT_ALIAS(fcntl64, fcntl)
+
+CULVERT_EXPORT int dup(int fd)
+{
+	return duplicated(culvert_node(fd), culvert_libc.dup(fd));
+}
+
+/* replaced is duplicated for a descriptor that was closed by being replaced. */
+static int replaced(culvert_id id, int fd, int to, int result)
+{
+	if (result < 0 || fd == to || likely(!atomic_load_explicit(&culvert_nodes, memory_order_relaxed)))
+		return result;
+	if (entered(to))
+		culvert_dev_close(forget(to));
+	return duplicated(id, result);
+}
+
+CULVERT_EXPORT int dup2(int fd, int to)
+{
+	culvert_id id = culvert_node(fd);
+	return replaced(id, fd, to, culvert_libc.dup2(fd, to));
+}
+
+CULVERT_EXPORT int dup3(int fd, int to, int flags);
+CULVERT_EXPORT int dup3(int fd, int to, int flags)
+{
+	culvert_id id = culvert_node(fd);
+	return replaced(id, fd, to, culvert_libc.dup3(fd, to, flags));
+}
+
+static int fstat_any(int fd, struct stat *st)
+{
+	int result = status(fd, st);
+	if (likely(!culvert_node(fd)) || result < 0)
+		return result;
+	st->st_mode = S_IFCHR | 0666;
+	return 0;
+}
+
+#undef fstat
+CULVERT_EXPORT int fstat(int fd, struct stat *st)
+{
+	return fstat_any(fd, st);
+}
+CULVERT_ALIAS(fstat64, fstat)
+
+CULVERT_EXPORT int __fxstat(int layout, int fd, struct stat *st);
+CULVERT_EXPORT int __fxstat(int layout, int fd, struct stat *st)
+{
+	(void)layout;
+	return fstat_any(fd, st);
+}
+CULVERT_ALIAS(__fxstat64, __fxstat)
