@@ -281,7 +281,7 @@ func (o *benchOptions) printer(out io.Writer) bench.Printer {
 	case o.lines:
 		return bench.Lines{W: out}
 	}
-	return &bench.Table{W: out}
+	return &bench.Table{W: out, Width: screenWidth(out)}
 }
 
 type jsonPrinter struct{ enc *json.Encoder }

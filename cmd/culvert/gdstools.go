@@ -65,7 +65,7 @@ EXIT STATUS
 			if slices.Contains(a, "-h") || slices.Contains(a, "--help") {
 				return cmd.Help()
 			}
-			return run(runGDSIO)(cmd, a)
+			return runUnfolded(runGDSIO)(cmd, a)
 		},
 	}
 }
@@ -98,7 +98,7 @@ EXIT STATUS
   2  invalid command line`,
 		Example: `  culvert gdscheck -p`,
 		Args:    args(cobra.NoArgs),
-		RunE: run(func(_ context.Context, _ []string, out io.Writer) error {
+		RunE: runUnfolded(func(_ context.Context, _ []string, out io.Writer) error {
 			m, err := machine.Open()
 			if err != nil {
 				return err
@@ -130,7 +130,7 @@ EXIT STATUS
   2  invalid command line`,
 		Example: `  culvert gds_stats -p 4711 -l 3`,
 		Args:    args(cobra.NoArgs),
-		RunE: run(func(_ context.Context, _ []string, out io.Writer) error {
+		RunE: runUnfolded(func(_ context.Context, _ []string, out io.Writer) error {
 			if pid <= 0 || level < 1 || level > 3 {
 				return usageError{errors.New("gds_stats: want -p PID and -l 1, 2 or 3")}
 			}
@@ -161,7 +161,7 @@ EXIT STATUS
   2  invalid command line`,
 		Example: `  culvert gdsio_verify -f /data/file -d 0 -s 1M`,
 		Args:    args(cobra.NoArgs),
-		RunE: run(func(ctx context.Context, _ []string, out io.Writer) error {
+		RunE: runUnfolded(func(ctx context.Context, _ []string, out io.Writer) error {
 			n, err := human.ParseSize(chunk)
 			if err != nil || n == 0 || n > 1<<30 || file == "" {
 				return usageError{errors.New("gdsio_verify: want -f FILE and -s from 1 byte to 1G")}

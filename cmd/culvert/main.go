@@ -3,10 +3,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -66,7 +64,8 @@ func execute(i *interruption) int {
 	if code, ok := errors.AsType[exitStatus](err); ok {
 		return int(code)
 	}
-	fmt.Fprintln(os.Stderr, human.Red(os.Stderr, "culvert:"), human.Text(explain(ctx, err, os.Args[1:])))
+	message := human.Red(os.Stderr, "culvert:") + " " + human.Text(explain(ctx, err, os.Args[1:]))
+	fmt.Fprintln(os.Stderr, human.Fold(message, human.Width(os.Stderr)))
 	return statusOf(err)
 }
 
@@ -133,6 +132,7 @@ EXIT STATUS
 	root.AddCommand(newMan(root))
 	addCompletions(root)
 	root.SetHelpCommand(newHelp(root))
+	root.SetHelpFunc(printHelp)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
@@ -159,34 +159,6 @@ func newHelp(root *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-}
-
-// run adapts a command's function to cobra.
-func run(f func(ctx context.Context, a []string, out io.Writer) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, a []string) error {
-		out := &counted{w: cmd.OutOrStdout()}
-		asJSON, _ := cmd.Flags().GetBool("json")
-		if !asJSON && human.ASCII() {
-			out.w = human.PlainWriter(out.w)
-		}
-		if !asJSON && human.Coloured(outFile(cmd)) {
-			out.w = human.PaintWriter(out.w)
-		}
-		err := f(cmd.Context(), a, out)
-		if err != nil && asJSON && out.n == 0 { // what reads JSON gets the failure as JSON
-			err = errors.Join(err, writeJSON(out, newFailure(err)))
-		}
-		return err
-	}
-}
-
-// outFile is what a command prints to: cp prints to standard error if standard output
-// has the data.
-func outFile(cmd *cobra.Command) *os.File {
-	if cmd.OutOrStdout() == cmd.ErrOrStderr() {
-		return os.Stderr
-	}
-	return os.Stdout
 }
 
 // noCommand rejects a word that is not a command of cmd.

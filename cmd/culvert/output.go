@@ -33,18 +33,6 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// counted counts what was written.
-type counted struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counted) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
-}
-
 // A failure is printed by commands with --json that fail before they have a result.
 type failure struct {
 	Error    string           `json:"error"`

@@ -57,7 +57,7 @@ MB are MiB, as in perftest. The peak is that of the fastest --depth requests in 
   culvert rdma bench --provider ibverbs -a 10.0.0.1 & # a network adapter; HOST may run ib_write_bw
   culvert rdma bench --provider ibverbs 10.0.0.1`,
 		Args: args(cobra.MaximumNArgs(1)),
-		RunE: run(o.run),
+		RunE: runUnfolded(o.run),
 	}
 	f := cmd.Flags()
 	o.access.flags(f)

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,14 +116,28 @@ type registrationReport struct {
 
 func (r *registrationReport) String() string {
 	var b strings.Builder
-	order, _ := json.Marshal(r.Order) // strings
-	fmt.Fprintf(&b, "tuned gpu:%d provider=%s device=%s order=%s%s", r.GPU, r.Provider, r.Device, order, human.SoftMark(r.Soft))
+	fmt.Fprintf(&b, "tuned gpu:%d for %s (provider %s): %s%s", r.GPU, r.Device, r.Provider, registrationText(r.Results), human.SoftMark(r.Soft))
 	for _, m := range r.Results {
 		if m.Refused != "" {
-			fmt.Fprintf(&b, "\n  %-12s %s", m.Method, m.Refused)
+			fmt.Fprintf(&b, "\n  %-12s  %s", m.Method, m.Refused)
 		} else {
-			fmt.Fprintf(&b, "\n  %-12s %s, registered in %v", m.Method, human.Rate(m.Rate), m.Register)
+			fmt.Fprintf(&b, "\n  %-12s  %s, registered in %s", m.Method, human.Speed(m.Rate), human.Duration(m.Register))
 		}
 	}
 	return b.String()
+}
+
+// registrationText lists the methods that work, the fastest first.
+func registrationText(results []registration.Result) string {
+	var names []string
+	for _, m := range registration.Order(results).Methods {
+		works := func(r registration.Result) bool { return r.Method == m && r.Refused == "" }
+		if slices.ContainsFunc(results, works) {
+			names = append(names, string(m))
+		}
+	}
+	if len(names) == 0 {
+		return "GPU memory is staged"
+	}
+	return "GPU memory is registered by " + strings.Join(names, ", else ")
 }

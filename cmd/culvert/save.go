@@ -158,8 +158,9 @@ type saveResult struct {
 }
 
 func (r saveResult) String() string {
-	return fmt.Sprintf("saved %s tensors=%d bytes=%d time=%s rate=%s manifest=%s%s", human.Name(r.File), r.Tensors, r.Bytes,
-		human.Seconds(r.Seconds), human.Rate(r.GBps*1e9), human.Name(r.Manifest), human.SoftMark(r.Soft))
+	took := time.Duration(r.Seconds * float64(time.Second))
+	return fmt.Sprintf("saved %s: %s, %s in %s, %s%s\nchecksums in %s", human.Name(r.File), human.Count(r.Tensors, "tensor"), human.Size(r.Bytes),
+		human.Duration(took), human.Speed(r.GBps*1e9), human.SoftMark(r.Soft), human.Name(r.Manifest))
 }
 
 // saveModel loads a model and saves it from the GPU.

@@ -103,6 +103,9 @@ func printProcesses(out io.Writer, list []*stats.Snapshot) error {
 		_, err := fmt.Fprintln(out, "no process moves data through Culvert (-a lists those that have ended)")
 		return err
 	}
+	if width := screenWidth(out); width > 0 && width < tableWidth {
+		return printNarrow(out, list)
+	}
 	w := human.Table(out)
 	fmt.Fprintln(w, "PID\tSTATE\tREAD\tWRITTEN\tTHROUGH HOST\tERRORS\tROUTES\tCOMMAND")
 	for _, s := range list {
@@ -111,6 +114,22 @@ func printProcesses(out io.Writer, list []*stats.Snapshot) error {
 			human.Size(r.Total.HostBytes), r.Total.Errors, routeNames(r.Total.Routes), human.Name(r.Command))
 	}
 	return w.Flush()
+}
+
+// tableWidth is the screen on which the table of processes has room for their commands.
+const tableWidth = 120
+
+// printNarrow prints a process in two lines, which may be folded.
+func printNarrow(out io.Writer, list []*stats.Snapshot) error {
+	for _, s := range list {
+		r := newStatsResult(s)
+		_, err := fmt.Fprintf(out, "%-7d  %s\n         %s, read %s, written %s, through host memory %s, errors %d, by %s\n", r.PID, human.Name(r.Command), r.state(),
+			human.Size(r.Total.ReadBytes), human.Size(r.Total.WriteBytes), human.Size(r.Total.HostBytes), r.Total.Errors, routeNames(r.Total.Routes))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func routeNames(routes []statsRoute) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/ladder"
+	"github.com/culvert-io/culvert/internal/registration"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/machine"
@@ -143,11 +146,14 @@ type tuneResult struct {
 
 func (r *tuneResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tuned gpu:%d for %s bar=%s pinned=%s/%s%s", r.GPU, human.Name(r.File), human.ShortSize(int64(r.Crossover.Max)),
-		human.Rate(r.ToGPU), human.Rate(r.FromGPU), human.SoftMark(r.Soft))
+	fmt.Fprintf(&b, "tuned gpu:%d for %s: %s%s\n", r.GPU, human.Name(r.File), crossoverText(r.Crossover), human.SoftMark(r.Soft))
+	fmt.Fprintf(&b, "pinned copies: %s\n", pinnedText(r.ToGPU, r.FromGPU))
+	w := human.Table(&b)
+	fmt.Fprintln(w, "READ\tBAR\tRING")
 	for _, m := range r.Crossover.Rates {
-		fmt.Fprintf(&b, "\n  bs=%s bar=%s ring=%s", human.ShortSize(int64(m.Len)), human.Rate(m.Bar), human.Rate(m.Ring))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", human.ShortSize(int64(m.Len)), human.Speed(m.Bar), human.Speed(m.Ring))
 	}
+	w.Flush()
 	return b.String()
 }
 
@@ -162,18 +168,58 @@ func (r *tuneReport) String() string {
 		return "no results: built-in values apply (culvert tune PATH measures)"
 	}
 	var b strings.Builder
-	w := human.Table(&b)
-	for _, e := range r.Entries {
-		on := e.Subject.GPU
-		if e.Subject.FS != "" {
-			on += fmt.Sprintf(" %s %s, %d callers", e.Subject.FS, e.Subject.Dev, e.Subject.Callers)
-		} else if e.Subject.Dev != "" {
-			on += " " + e.Subject.Dev
+	gpu := ""
+	for _, e := range slices.SortedStableFunc(slices.Values(r.Entries), func(a, b tune.Entry) int { return cmp.Compare(a.Subject.GPU, b.Subject.GPU) }) {
+		if e.Subject.GPU != gpu {
+			gpu = e.Subject.GPU
+			fmt.Fprintln(&b, gpu)
 		}
-		var result bytes.Buffer
-		_ = json.Compact(&result, e.Result) // decoded before
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.What, e.Measured.Format(time.DateOnly), on, &result)
+		fmt.Fprintf(&b, "  %s  %s\n", e.Measured.Format(time.DateOnly), entryText(&e))
 	}
-	w.Flush()
-	return b.String() + r.Path
+	return b.String() + "in " + r.Path
+}
+
+// entryText says what was measured. A kind that this version does not know stays JSON.
+func entryText(e *tune.Entry) string {
+	switch {
+	case e.What == tune.WhatPinned:
+		var r struct {
+			To   float64 `json:"to_gpu_bytes_per_second"`
+			From float64 `json:"from_gpu_bytes_per_second"`
+		}
+		if json.Unmarshal(e.Result, &r) == nil {
+			return "pinned copies: " + pinnedText(r.To, r.From)
+		}
+	case e.What == ladder.WhatCrossover:
+		var c ladder.Crossover
+		if json.Unmarshal(e.Result, &c) == nil {
+			return fmt.Sprintf("%s %s, %s: %s", e.Subject.FS, e.Subject.Dev, human.Count(e.Subject.Callers, "caller"), crossoverText(c))
+		}
+	case e.What == registration.What:
+		var list []registration.Result
+		if json.Unmarshal(e.Result, &list) == nil {
+			return fmt.Sprintf("adapter %s: %s", e.Subject.Dev, registrationText(list))
+		}
+	}
+	var result bytes.Buffer
+	_ = json.Compact(&result, e.Result) // decoded before
+	return fmt.Sprintf("%s %s: %s", e.What, e.Subject.Dev, &result)
+}
+
+func crossoverText(c ladder.Crossover) string {
+	if c.Max == 0 {
+		return "all reads go by ring"
+	}
+	return fmt.Sprintf("reads up to %s go by bar, larger ones by ring", human.ShortSize(int64(c.Max)))
+}
+
+func pinnedText(to, from float64) string {
+	var parts []string
+	if to > 0 {
+		parts = append(parts, human.Speed(to)+" to the GPU")
+	}
+	if from > 0 {
+		parts = append(parts, human.Speed(from)+" from the GPU")
+	}
+	return strings.Join(parts, ", ")
 }

@@ -75,7 +75,7 @@ func (o *verifyOptions) run(ctx context.Context, models []string, out io.Writer)
 				if o.create {
 					word = "created manifest of"
 				}
-				fmt.Fprintf(out, "%s %s bytes=%d tensors=%d\n", word, human.Name(res.File), res.Bytes, res.Tensors)
+				fmt.Fprintf(out, "%s %s: %s, %s\n", word, human.Name(res.File), human.Count(res.Tensors, "tensor"), human.Size(res.Bytes))
 			}
 		}
 	}

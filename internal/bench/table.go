@@ -17,40 +17,42 @@ type Printer interface {
 	Print(*Result) error
 }
 
-// A tableColumn has a title, a width and a text. Numbers are right-aligned.
+// A tableColumn has a title, a width, the width of the screen from which on it is
+// shown, and a text. Numbers are right-aligned.
 type tableColumn struct {
 	title string
 	width int
+	need  int
 	left  bool
 	text  func(*Result) string
 }
 
 var tableColumns = []tableColumn{
-	{"ENGINE", 12, true, rowName},
-	{"ROUTE", 7, true, routeName},
-	{"BLOCK", 6, false, func(r *Result) string { return human.ShortSize(r.Block) }},
-	{"THREADS", 7, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
-	{"BATCH", 5, false, func(r *Result) string { return strconv.Itoa(r.Batch) }},
-	{"GB/s", 7, false, func(r *Result) string { return fmt.Sprintf("%.3g", r.GBps) }},
-	{"LINK", 5, false, func(r *Result) string {
+	{"ENGINE", 12, 0, true, rowName},
+	{"ROUTE", 7, 0, true, routeName},
+	{"BLOCK", 6, 0, false, func(r *Result) string { return human.ShortSize(r.Block) }},
+	{"THREADS", 7, 60, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
+	{"BATCH", 5, 104, false, func(r *Result) string { return strconv.Itoa(r.Batch) }},
+	{"GB/s", 7, 0, false, func(r *Result) string { return fmt.Sprintf("%.3g", r.GBps) }},
+	{"LINK", 5, 50, false, func(r *Result) string {
 		if r.Share == 0 {
 			return "-"
 		}
 		return fmt.Sprintf("%.0f%%", 100*r.Share)
 	}},
-	{"IOPS", 8, false, func(r *Result) string { return fmt.Sprintf("%.0f", r.IOPS) }},
-	{"p50", 7, false, func(r *Result) string { return micros(r.Latency.P50) }},
-	{"p99", 7, false, func(r *Result) string { return micros(r.Latency.P99) }},
-	{"p99.9", 7, false, func(r *Result) string { return micros(r.Latency.P999) }},
-	{"max", 7, false, func(r *Result) string { return micros(r.Latency.Max) }},
-	{"CPU s/GB", 8, false, func(r *Result) string {
+	{"IOPS", 8, 60, false, func(r *Result) string { return fmt.Sprintf("%.0f", r.IOPS) }},
+	{"p50", 7, 80, false, func(r *Result) string { return micros(r.Latency.P50) }},
+	{"p99", 7, 70, false, func(r *Result) string { return micros(r.Latency.P99) }},
+	{"p99.9", 7, 104, false, func(r *Result) string { return micros(r.Latency.P999) }},
+	{"max", 7, 104, false, func(r *Result) string { return micros(r.Latency.Max) }},
+	{"CPU s/GB", 8, 112, false, func(r *Result) string {
 		if r.CPUPerGB == 0 {
 			return "-"
 		}
 		return fmt.Sprintf("%.3f", r.CPUPerGB)
 	}},
-	{"HOST", 5, false, hostShare},
-	{"CACHED", 6, false, func(r *Result) string {
+	{"HOST", 5, 80, false, hostShare},
+	{"CACHED", 6, 120, false, func(r *Result) string {
 		if r.Store != "" {
 			return "-"
 		}
@@ -98,6 +100,7 @@ func micros(us float64) string {
 // what all rows have in common changes.
 type Table struct {
 	W     io.Writer
+	Width int // of the screen; columns that it has no room for are left out; 0 has room for all
 	title string
 }
 
@@ -109,10 +112,13 @@ func (t *Table) Print(r *Result) error {
 		}
 		t.title = title
 		fmt.Fprintln(t.W, title)
-		fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.title }))
+		if hidden := t.hidden(); hidden != "" {
+			fmt.Fprintf(t.W, "(a wider screen or --lines also has %s)\n", hidden)
+		}
+		fmt.Fprintln(t.W, t.line(func(c tableColumn) string { return c.title }))
 	}
 	for _, row := range r.rows() {
-		if _, err := fmt.Fprintln(t.W, tableLine(func(c tableColumn) string { return c.text(row) })); err != nil {
+		if _, err := fmt.Fprintln(t.W, t.line(func(c tableColumn) string { return c.text(row) })); err != nil {
 			return err
 		}
 	}
@@ -171,10 +177,26 @@ func tableTitle(r *Result) string {
 	return strings.Join(words, ", ")
 }
 
-func tableLine(text func(tableColumn) string) string {
+func (t *Table) shows(c tableColumn) bool { return t.Width == 0 || t.Width >= c.need }
+
+// hidden names the columns that are left out.
+func (t *Table) hidden() string {
+	var names []string
+	for _, c := range tableColumns {
+		if !t.shows(c) {
+			names = append(names, c.title)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (t *Table) line(text func(tableColumn) string) string {
 	var b strings.Builder
-	for i, c := range tableColumns {
-		if i > 0 {
+	for _, c := range tableColumns {
+		if !t.shows(c) {
+			continue
+		}
+		if b.Len() > 0 {
 			b.WriteString(" ")
 		}
 		width := c.width

@@ -98,3 +98,19 @@ func TestCSV(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// On every screen the columns that are shown fit, and the others are named.
+func TestTableFits(t *testing.T) {
+	for width := 40; width <= 200; width++ {
+		table := Table{Width: width}
+		line := table.line(func(c tableColumn) string { return strings.Repeat("x", c.width) })
+		if len(line) > width {
+			t.Errorf("%d columns on a screen of %d: %s", len(line), width, line)
+		}
+		for _, c := range tableColumns {
+			if shown := width >= c.need; shown == strings.Contains(table.hidden(), c.title) && c.title != "p99" {
+				t.Errorf("%s in %d columns: shown %t, left out %s", c.title, width, shown, table.hidden())
+			}
+		}
+	}
+}

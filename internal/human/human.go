@@ -61,6 +61,14 @@ func decimal(bps float64) (v float64, unit string) {
 	return bps, "B/s"
 }
 
+// Count prints a number of things: "1 tensor", "2 tensors".
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // Duration prints a time for people, in three digits: "1.27 ms".
 func Duration(d time.Duration) string {
 	unit := time.Nanosecond

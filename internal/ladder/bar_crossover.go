@@ -26,7 +26,8 @@ const (
 // ring alone 25 to 34.
 var knownCrossovers = map[string]uint64{"NVIDIA H200": crossoverHigh}
 
-const whatCrossover = "bar-crossover"
+// WhatCrossover is the kind of crossovers in the cache of package tune.
+const WhatCrossover = "bar-crossover"
 
 // A Crossover is the request length from which the ring is faster than BAR1.
 type Crossover struct {
@@ -98,7 +99,7 @@ func crossoverCallers() int { return min(runtime.NumCPU(), maxCallers) }
 func (b *barRoute) crossover(f *storage.File) Crossover {
 	on := b.crossoverSubject(f)
 	var c Crossover
-	if tune.User().Load(whatCrossover, on, &c) && c.Max >= crossoverLow && c.Max <= crossoverHigh {
+	if tune.User().Load(WhatCrossover, on, &c) && c.Max >= crossoverLow && c.Max <= crossoverHigh {
 		c.on = on
 		return c
 	}

@@ -59,7 +59,7 @@ func (l *Ladder) TuneBar(ctx context.Context, src Source) (Crossover, error) {
 		return Crossover{}, m.err
 	}
 	c := newCrossover(on, rates)
-	return c, tune.User().Store(whatCrossover, on, c)
+	return c, tune.User().Store(WhatCrossover, on, c)
 }
 
 // keep is a plan with some of the routes, to be changed by the caller.

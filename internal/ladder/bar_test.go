@@ -62,7 +62,7 @@ func TestNothingIsMeasuredByTransfers(t *testing.T) {
 	}
 	bar := w.ladder.Plan(w.src).keep(route.Bar).routes[0].(*barRoute)
 	for max, want := range map[uint64]route.ID{128 << 10: route.Ring, 512 << 10: route.Bar, 1: route.Bar, 1 << 40: route.Bar} {
-		if err := cache.Store(whatCrossover, bar.crossoverSubject(w.src.File()), Crossover{Max: max}); err != nil {
+		if err := cache.Store(WhatCrossover, bar.crossoverSubject(w.src.File()), Crossover{Max: max}); err != nil {
 			t.Fatal(err)
 		}
 		// Impossible values count as unknown: the built-in crossover applies.
@@ -92,7 +92,7 @@ func TestTuneBar(t *testing.T) {
 	if len(c.Rates) != 3 || c.Rates[0].Bar == 0 || c.Rates[1].Ring == 0 || c.Max < crossoverLow || c.Max > crossoverHigh {
 		t.Errorf("%+v", c)
 	}
-	if e, err := cache.Entries(); err != nil || len(e) != 1 || e[0].What != whatCrossover {
+	if e, err := cache.Entries(); err != nil || len(e) != 1 || e[0].What != WhatCrossover {
 		t.Errorf("stored %v", e)
 	}
 	if after, _, err := w.device.MemInfo(); err != nil || after != free {

@@ -12,7 +12,8 @@ import (
 	"github.com/culvert-io/culvert/rdma"
 )
 
-const what = "rdma-registration"
+// What is the kind of the results in the cache of package tune.
+const What = "rdma-registration"
 
 // subject is the adapter and the GPU. root has the directory /proc.
 func subject(dev rdma.Device, g gpu.Info, root fs.FS) tune.Subject {
@@ -23,14 +24,14 @@ func subject(dev rdma.Device, g gpu.Info, root fs.FS) tune.Subject {
 
 // Store keeps results for later processes.
 func Store(c *tune.Cache, dev rdma.Device, g gpu.Info, root fs.FS, results []Result) error {
-	return c.Store(what, subject(dev, g, root), results)
+	return c.Store(What, subject(dev, g, root), results)
 }
 
 // Known is how to register memory of a GPU with an adapter: in the order that was measured,
 // or without a measurement the built-in one. It measures nothing.
 func Known(c *tune.Cache, dev rdma.Device, g gpu.Info, root fs.FS) rdma.GPUOptions {
 	var results []Result
-	if !c.Load(what, subject(dev, g, root), &results) {
+	if !c.Load(What, subject(dev, g, root), &results) {
 		return rdma.GPUOptions{}
 	}
 	return Order(results)

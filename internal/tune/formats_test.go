@@ -19,7 +19,7 @@ func TestFormats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(entries) != 2 || entries[0].What != "bar-crossover" || entries[1].What != whatPinned {
+	if len(entries) != 2 || entries[0].What != "bar-crossover" || entries[1].What != WhatPinned {
 		t.Fatalf("version 1: %+v", entries)
 	}
 	want := Subject{

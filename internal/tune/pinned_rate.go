@@ -13,7 +13,8 @@ import (
 // moves to a GPU (0) and from it (1). No route through host memory is faster.
 type PinnedRate [2]atomic.Uint64 // bits of a float64; 0 if not measured
 
-const whatPinned = "pinned-rate"
+// WhatPinned is the kind of pinned-copy rates in the cache.
+const WhatPinned = "pinned-rate"
 
 type pinnedResult struct {
 	ToGPU   float64 `json:"to_gpu_bytes_per_second,omitempty"`
@@ -47,7 +48,7 @@ func StorePinned(info gpu.Info, root fs.FS, fromGPU bool, bytesPerSecond float64
 	link, cache := Link(info, root), User()
 	p := pinnedRates.of(link, cache)
 	p[index(fromGPU)].Store(math.Float64bits(bytesPerSecond))
-	return cache.Store(whatPinned, link, pinnedResult{p.Get(false), p.Get(true)})
+	return cache.Store(WhatPinned, link, pinnedResult{p.Get(false), p.Get(true)})
 }
 
 // pinnedTable holds one PinnedRate per link, shared by all ladders of a process.
@@ -69,7 +70,7 @@ func (t *pinnedTable) of(link Subject, cache *Cache) *PinnedRate {
 	}
 	p := new(PinnedRate)
 	var known pinnedResult
-	if cache.Load(whatPinned, link, &known) {
+	if cache.Load(WhatPinned, link, &known) {
 		p[0].Store(math.Float64bits(max(known.ToGPU, 0)))
 		p[1].Store(math.Float64bits(max(known.FromGPU, 0)))
 	}
