@@ -120,7 +120,11 @@ func (m *Machine) connect(g *softgpu.Driver) error {
 		fw = pcie.ForwardNone
 	}
 	m.topology, err = topology.New(pcie.Config{IOMMU: m.cfg.IOMMU, Points: m.cfg.Points}, fw, gpus)
-	return err
+	if err != nil {
+		return err
+	}
+	m.showGPUs()
+	return nil
 }
 
 // Fabric returns the machine's PCIe fabric.

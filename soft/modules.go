@@ -9,7 +9,6 @@ import (
 	"github.com/culvert-io/culvert/soft/kernel/libnvm"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
-	"github.com/culvert-io/culvert/soft/pcie"
 )
 
 // Modules returns the names of the emulated kernel modules, for Config.Without.
@@ -56,9 +55,14 @@ func (m *Machine) loadModule(name string) error {
 	if m.cfg.Peer != "" {
 		return nil // such memory is for the real kernel's direct I/O
 	}
-	m.storage = nvmestorage.New(func() (*pcie.Function, error) { return m.topology.Plug(0) }, m.cfg.Heap)
+	slot, err := m.topology.Reserve(0)
+	if err != nil {
+		return err
+	}
+	m.showPCI(slot, driveLink)
+	m.storage = nvmestorage.New(slot.Plug, m.cfg.Heap)
 	m.storage.Lie(m.cfg.Liar)
-	if err := m.stack(); err != nil {
+	if err := m.stack(slot.PCI); err != nil {
 		return err
 	}
 	_ = m.loaded(m.storage, nil)
@@ -73,17 +77,18 @@ func (m *Machine) loadModule(name string) error {
 	return m.loaded(mod, err)
 }
 
-// stack puts the layers of the configuration above the drive under nvidia-fs.
-func (m *Machine) stack() error {
+// stack puts the layers of the configuration above the drive under nvidia-fs, which has a
+// PCI address.
+func (m *Machine) stack(pci string) error {
 	layers, hidden, err := m.cfg.layers()
 	if err != nil {
 		return err
 	}
 	m.storage.Below(layers)
 	if hidden {
-		m.storage.Hide(m.os)
+		m.storage.Hide(m.os, pci)
 	} else {
-		m.storage.Show(m.os)
+		m.storage.Show(m.os, pci)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/check"
 	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/internal/remote"
+	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
@@ -36,7 +38,8 @@ use it, of the software machine. With PATH, say whether the data goes directly, 
 change would help most, and for each better route the first failed check and its fix.
 If PATH is a model (a safetensors file, a shard index, or a directory with one of
 them), the route is the one that load takes. If it is another directory, the route is
-that of a file in it.
+that of a file in it. PATH can also be s3://, https://, nvme://DRIVE (a drive without a
+file system) or rdma://HOST:PORT/NAME (a file that culvert rdma serve has), as for cp.
 
 With --config, explain a cufile.json instead: for each setting of it and of the CUFILE_
 variables, what it does here.
@@ -52,6 +55,7 @@ EXIT STATUS
   culvert check /data/model.safetensors gpu:0
   culvert check /data/llama gpu:0
   culvert check /mnt/scratch
+  culvert check nvme://soft:disk.img gpu:0
   culvert check /data/model.safetensors gpu:0 --require-route ring --json`,
 		Args: args(cobra.MaximumNArgs(2)),
 		RunE: run(o.run),
@@ -63,7 +67,7 @@ EXIT STATUS
 	return cmd
 }
 
-func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
+func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	if o.config != "" {
 		if len(a) > 0 || o.require != "" {
 			return usageError{errors.New("--config needs no PATH and no --require-route")}
@@ -95,9 +99,9 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.Verbose = o.verbose
+	r.Verbose, r.Width = o.verbose, screenWidth(out)
 	if failed == nil && len(a) > 0 {
-		if r.Path, err = checkPath(m, a[0], dev); err != nil {
+		if r.Path, err = checkPath(ctx, m, a[0], dev); err != nil {
 			return fmt.Errorf("check %s: %w", a[0], err)
 		}
 	}
@@ -111,7 +115,7 @@ func (o *checkOptions) run(_ context.Context, a []string, out io.Writer) error {
 	return nil
 }
 
-func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
+func checkPath(ctx context.Context, m *machine.Machine, path string, dev int) (*check.Path, error) {
 	if err := checkGPUs(m, dev); err != nil {
 		return nil, err
 	}
@@ -120,6 +124,12 @@ func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
 		return nil, err
 	}
 	defer drv.Close()
+	if strings.HasPrefix(path, driveScheme) {
+		return checkDrive(m, drv, path, dev)
+	}
+	if far, ok := strings.CutPrefix(path, remoteScheme); ok {
+		return checkRemote(ctx, m, drv, far, dev)
+	}
 	model, err := modelAt(path, dev)
 	if st, serr := os.Stat(path); errors.Is(err, fs.ErrNotExist) && serr == nil && st.IsDir() {
 		return check.LookDirectory(m, drv, path, dev) // a directory without a model
@@ -131,6 +141,54 @@ func checkPath(m *machine.Machine, path string, dev int) (*check.Path, error) {
 		return check.LookPath(m, drv, path, dev)
 	}
 	return check.LookModel(m, drv, *model, dev)
+}
+
+// checkDrive looks at the routes of a drive without a file system.
+func checkDrive(m *machine.Machine, drv *cufile.Driver, url string, dev int) (p *check.Path, err error) {
+	c := &driveCopy{URL: url, machine: m}
+	if err := c.parse(); err != nil {
+		return nil, err
+	}
+	d, err := c.drive(drv, dev)
+	if err != nil {
+		return nil, err
+	}
+	err = d.use(func() error {
+		end, err := c.open(d, &transfer.Options{})
+		if err != nil {
+			return err
+		}
+		defer end.Source.Close()
+		size, err := end.Size()
+		if err == nil {
+			p, err = check.LookSource(m, drv, end, size, "drive "+c.name, dev)
+		}
+		return err
+	})
+	return p, err
+}
+
+// checkRemote looks at the routes of a file of another host, which must serve it.
+func checkRemote(ctx context.Context, m *machine.Machine, drv *cufile.Driver, far string, dev int) (*check.Path, error) {
+	host, name, err := parseRemote(far)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dialRemote(ctx, m, rdmaAccess{}, remote.ClientConfig{Addr: host})
+	if err != nil {
+		return nil, err
+	}
+	f, err := client.Open(ctx, name)
+	if err != nil {
+		return nil, errors.Join(err, client.close())
+	}
+	s := remote.NewSource(ctx, f)
+	size, err := s.Size()
+	var p *check.Path
+	if err == nil {
+		p, err = check.LookSource(m, drv, s, size, "host "+host+", provider "+client.Provider(), dev)
+	}
+	return p, errors.Join(err, s.Close(ctx), client.close())
 }
 
 // isDir reports whether a path or a URL stands for several files.

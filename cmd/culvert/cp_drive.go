@@ -49,7 +49,7 @@ func planDrive(src, dst string) (job copyJob, ok bool, err error) {
 		c.URL, c.File = dst, src
 	}
 	if err := c.parse(); err != nil {
-		return nil, true, usageError{fmt.Errorf("%s: %w (want %sDRIVE?ns=1&offset=BYTES&size=BYTES; culvert nvme list has drives)", c.URL, err, driveScheme)}
+		return nil, true, err
 	}
 	if st, err := os.Stat(c.File); err == nil && st.IsDir() {
 		return nil, true, fmt.Errorf("%s is a directory: a drive is copied to and from a file", c.File)
@@ -59,6 +59,13 @@ func planDrive(src, dst string) (job copyJob, ok bool, err error) {
 
 // parse reads nvme://DRIVE?ns=N&offset=BYTES&size=BYTES. DRIVE is taken literally.
 func (c *driveCopy) parse() error {
+	if err := c.parseURL(); err != nil {
+		return usageError{fmt.Errorf("%s: %w (want %sDRIVE?ns=1&offset=BYTES&size=BYTES; culvert nvme list has drives)", c.URL, err, driveScheme)}
+	}
+	return nil
+}
+
+func (c *driveCopy) parseURL() error {
 	name, query, _ := strings.Cut(strings.TrimPrefix(c.URL, driveScheme), "?")
 	if kind, rest, _ := strings.Cut(name, ":"); kind == "" || rest == "" {
 		return fmt.Errorf("invalid drive %q", name)
@@ -104,11 +111,10 @@ func (c *driveCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
-	dev, err := drv.Device(opts.GPU)
+	d, err := c.drive(drv, opts.GPU)
 	if err != nil {
 		return nil, err
 	}
-	d := &drive{name: c.name, via: "gpu:" + strconv.Itoa(opts.GPU), m: c.machine, dev: dev}
 	var res transfer.Result
 	err = d.use(func() error {
 		if c.Write && d.readOnly != nil {
@@ -127,6 +133,15 @@ func (c *driveCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 		return err
 	})
 	return res, err
+}
+
+// drive is the drive, which is not open yet.
+func (c *driveCopy) drive(drv *cufile.Driver, gpu int) (*drive, error) {
+	dev, err := drv.Device(gpu)
+	if err != nil {
+		return nil, err
+	}
+	return &drive{name: c.name, via: "gpu:" + strconv.Itoa(gpu), m: c.machine, dev: dev}, nil
 }
 
 // open makes the range of the drive an end of the copy. A file must fit into it, and if

@@ -44,11 +44,9 @@ func planRemote(src, dst string) (job copyJob, ok bool, err error) {
 	if isTo {
 		from, c.File = to, src
 	}
-	var found bool
-	if c.Host, c.Name, found = strings.Cut(from, "/"); !found || c.Host == "" || c.Name == "" {
-		return nil, true, usageError{fmt.Errorf("%s%s must be %sHOST:PORT/NAME", remoteScheme, from, remoteScheme)}
+	if c.Host, c.Name, err = parseRemote(from); err != nil {
+		return nil, true, err
 	}
-	c.Host = withPort(c.Host, gdra.Port)
 	if st, err := os.Stat(c.File); err == nil && st.IsDir() {
 		if c.Write {
 			return nil, true, fmt.Errorf("%s is a directory: only files are copied to other hosts", c.File)
@@ -56,6 +54,15 @@ func planRemote(src, dst string) (job copyJob, ok bool, err error) {
 		c.File = filepath.Join(c.File, path.Base(c.Name))
 	}
 	return c, true, nil
+}
+
+// parseRemote splits what is behind rdma://.
+func parseRemote(text string) (host, name string, err error) {
+	host, name, found := strings.Cut(text, "/")
+	if !found || host == "" || name == "" {
+		return "", "", usageError{fmt.Errorf("%s%s must be %sHOST:PORT/NAME", remoteScheme, text, remoteScheme)}
+	}
+	return withPort(host, gdra.Port), name, nil
 }
 
 func (c *remoteCopy) ends() (src, dst string) {

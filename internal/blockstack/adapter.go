@@ -23,7 +23,7 @@ func (w *walk) adapter(address string, depth int) error {
 	l := Layer{Depth: depth, Kind: Adapter, Name: name}
 	for _, line := range strings.Split(w.text(path.Join(infiniband, name, "device/uevent")), "\n") {
 		if pci, ok := strings.CutPrefix(line, "PCI_SLOT_NAME="); ok {
-			l.Detail = pci + ", "
+			l.PCI, l.Detail = pci, pci+", "
 		}
 	}
 	l.Detail += "to " + net.JoinHostPort(at["traddr"], at["trsvcid"])

@@ -139,9 +139,9 @@ func (w *walk) drive(l Layer, dir string) error {
 	}
 	l.Kind = Drive
 	l.Type = w.driver(dir)
-	if pci := storage.PCI(dir); pci != "" {
-		l.Detail = strings.TrimPrefix(l.Detail+", "+pci, ", ")
-		if link, err := fs.ReadLink(w.root, "sys/bus/pci/devices/"+pci+"/driver"); err == nil {
+	if l.PCI = w.pci(dir, dir+"/device"); l.PCI != "" {
+		l.Detail = strings.TrimPrefix(l.Detail+", "+l.PCI, ", ")
+		if link, err := fs.ReadLink(w.root, "sys/bus/pci/devices/"+l.PCI+"/driver"); err == nil {
 			l.adapter = path.Base(link)
 		}
 	}
@@ -149,6 +149,18 @@ func (w *walk) drive(l Layer, dir string) error {
 		return err
 	}
 	return w.adapter(w.text(dir+"/device/address"), l.Depth+1)
+}
+
+// pci is the address of a drive on PCIe: that of the directory that it is in, or what its
+// NVMe controller says.
+func (w *walk) pci(dir, controller string) string {
+	if pci := storage.PCI(dir); pci != "" {
+		return pci
+	}
+	if w.text(controller+"/transport") != "pcie" {
+		return ""
+	}
+	return storage.PCI(w.text(controller + "/address"))
 }
 
 // driver is the kernel module of a drive, as nvidia-fs names it.
@@ -192,6 +204,7 @@ func (w *walk) nvmePaths(l Layer, dir string) error {
 		}
 		p := Layer{Depth: l.Depth + 1, Kind: Drive, Name: e.Name(), Type: nvmeModule(transport)}
 		p.Detail = w.text(path.Join(subsystem, e.Name(), "address"))
+		p.PCI = w.pci("", path.Join(subsystem, e.Name()))
 		paths = append(paths, p)
 	}
 	if len(paths) == 0 && l.Changes == "" {

@@ -24,6 +24,7 @@ type Layer struct {
 	Name   string `json:"name"`             // "ext4", "dm-0", "nvme0n1"
 	Type   string `json:"type,omitempty"`   // "crypt", "raid5"; of a drive the kernel module
 	Detail string `json:"detail,omitempty"` // for people: a name, a UUID, how Type is known
+	PCI    string `json:"pci,omitempty"`    // address of a drive on PCIe, or of a network adapter
 	// Changes says why bytes do not pass this layer unchanged. It is empty if they do.
 	Changes string `json:"changes,omitempty"`
 	Fix     string `json:"fix,omitempty"`

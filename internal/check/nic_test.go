@@ -46,13 +46,18 @@ func TestNICs(t *testing.T) {
 // compare compares a text with section "want" of a file.
 func compare(t *testing.T, file, got string) {
 	t.Helper()
+	compareSection(t, file, "want", got)
+}
+
+func compareSection(t *testing.T, file, section, got string) {
+	t.Helper()
 	a, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "want" })
+	i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == section })
 	if i < 0 {
-		t.Fatalf("%s has no section want", file)
+		t.Fatalf("%s has no section %s", file, section)
 	}
 	if *update {
 		a.Files[i].Data = []byte(got)
@@ -62,7 +67,7 @@ func compare(t *testing.T, file, got string) {
 		return
 	}
 	if diff := cmp.Diff(string(a.Files[i].Data), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
+		t.Errorf("%s: %s (-want +got):\n%s", file, section, diff)
 	}
 }
 

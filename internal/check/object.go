@@ -17,7 +17,13 @@ func lookObject(m *machine.Machine, drv *cufile.Driver, url string, i int) (*Pat
 		return nil, err
 	}
 	defer o.Close()
-	h, err := drv.RegisterSource(o)
+	return LookSource(m, drv, o, o.Info().Size, o.TakeOrigin().Store, i)
+}
+
+// LookSource finds the routes between a source without a file of this kernel and GPU i.
+// place names what has its bytes: a store, a drive, a host.
+func LookSource(m *machine.Machine, drv *cufile.Driver, s cufile.Source, size int64, place string, i int) (*Path, error) {
+	h, err := drv.RegisterSource(s)
 	if err != nil {
 		return nil, err
 	}
@@ -26,8 +32,8 @@ func lookObject(m *machine.Machine, drv *cufile.Driver, url string, i int) (*Pat
 	if err != nil {
 		return nil, err
 	}
-	p := &Path{File: o.Name(), GPU: i, Size: o.Info().Size, machine: m}
-	p.Facts = storage.Facts{FS: o.TakeOrigin().Store, Direct: storage.Direct{Source: "an object has no descriptor"}}
+	p := &Path{File: s.Name(), GPU: i, Size: size, machine: m}
+	p.Facts = storage.Facts{FS: place, Direct: storage.Direct{Source: "it has no descriptor"}}
 	p.setPlan(plan)
 	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/machine"
@@ -30,6 +31,7 @@ type Path struct {
 	Mount     *storage.Mount       `json:"mount,omitempty"`
 	Device    *storage.BlockDevice `json:"block_device,omitempty"`
 	Stack     *blockstack.Stack    `json:"block_stack,omitempty"`
+	Topology  *Topology            `json:"topology,omitempty"` // nil if sysfs does not show the devices
 	Best      route.ID             `json:"best_route"`
 	Uses      []route.Use          `json:"routes"`
 	Usable    []route.ID           `json:"usable_routes"`
@@ -103,12 +105,12 @@ func declineAlignment(u route.Use, model Model) *route.Decline {
 	case inPhase*2 >= all:
 		return &route.Decline{
 			Route: u.Route, Test: "alignment",
-			Evidence: fmt.Sprintf("only %d of %d bytes of the tensors are whole %d-byte blocks", whole, all, u.Block),
+			Evidence: fmt.Sprintf("only %s of tensors, %s in all, are whole blocks of %s", human.Size(whole), human.Size(all), human.Size(u.Block)),
 		}
 	}
 	return &route.Decline{
 		Route: u.Route, Test: "alignment",
-		Evidence: fmt.Sprintf("the offsets of %d of %d bytes of the tensors are not aligned to %d", all-inPhase, all, u.Block),
+		Evidence: fmt.Sprintf("the offsets of %s of tensors, %s in all, are not aligned to %s", human.Size(all-inPhase), human.Size(all), human.Size(u.Block)),
 		Fix:      fmt.Sprintf("save the model again: culvert save %s NEW.safetensors", model.Path),
 	}
 }
@@ -177,6 +179,7 @@ func lookFile(m *machine.Machine, drv *cufile.Driver, f *os.File, name string, i
 	if s, err := blockstack.Look(dev.Of(m), st.Facts); err == nil {
 		p.Stack = s
 	}
+	p.Topology = topologyOf(m, p.Stack, i)
 	return p, p.addRoutes(drv, f, i)
 }
 

@@ -26,6 +26,8 @@ type Report struct {
 	Path *Path      `json:"path,omitempty"`
 	// Verbose prints all that is known also with a path. JSON has it always.
 	Verbose bool `json:"-"`
+	// Width is the number of columns of the screen; 0 has room for everything.
+	Width int `json:"-"`
 }
 
 // Machine is the machine that commands use, and why.

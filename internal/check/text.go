@@ -14,8 +14,8 @@ import (
 func (r *Report) String() string {
 	var t text
 	if r.Path != nil {
-		t.verdict(r.Path, r.Software != nil)
-		t.path(r.Path)
+		t.verdict(r.Path, r.Software != nil, r.Width)
+		t.path(r.Path, r.Verbose)
 		if !r.Verbose {
 			t.line("\nculvert check -v lists GPUs, device nodes, modules and limits.")
 			return t.String()
@@ -110,28 +110,32 @@ func (t *text) gpu(g GPU) {
 	}
 }
 
-func (t *text) path(p *Path) {
+func (t *text) path(p *Path, verbose bool) {
 	name := human.Name(p.File)
 	if p.Model != "" && p.Model != p.File {
 		name = fmt.Sprintf("%s (%s)", human.Name(p.Model), name)
 	}
 	t.line("\n%s <-> gpu:%d", name, p.GPU)
 	place := fmt.Sprintf("         size %s on %s", human.Size(p.Size), p.Facts.FS)
+	if p.Stack == nil && p.Mount == nil {
+		place = fmt.Sprintf("         size %s, %s", human.Size(p.Size), p.Facts.FS)
+	}
 	if p.Directory {
 		place = fmt.Sprintf("         a new file in this directory, on %s", p.Facts.FS)
 	}
 	if p.Mount != nil {
 		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
 	}
-	if p.Device != nil {
+	if p.Device != nil && p.Stack == nil { // which has it
 		place += fmt.Sprintf(", block device %s, driver %s", p.Device.Name, cmp.Or(p.Device.Driver, "unknown"))
 	}
 	t.line("%s", place)
 	if p.Resident != nil && !p.Directory {
 		t.line("         in the page cache: %s", human.Size(*p.Resident))
 	}
-	d := p.Facts.Direct
-	t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
+	if d := p.Facts.Direct; verbose {
+		t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
+	}
 	if p.Stack != nil {
 		for i, line := range p.Stack.Tree() {
 			title := ""

@@ -3,8 +3,10 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
@@ -62,7 +64,7 @@ func verdict(best route.ID, uses []route.Use, declined []*route.Decline) Verdict
 }
 
 // verdict prints the answer, the way of the bytes, and what to do next.
-func (t *text) verdict(p *Path, soft bool) {
+func (t *text) verdict(p *Path, soft bool, width int) {
 	t.line("%s", p.Verdict.Answer)
 	if soft {
 		t.line("This is the software machine: the answer says nothing about hardware.")
@@ -72,14 +74,27 @@ func (t *text) verdict(p *Path, soft bool) {
 	if p.Size > 0 {
 		t.line("\n  %s", strings.TrimSpace(drawn.Diagram(p.start(), fmt.Sprintf("gpu:%d", p.GPU))))
 	}
+	if p.Topology != nil {
+		t.line("")
+		t.topology(p.Topology, width)
+	}
 	if next := p.Verdict.Next; next != nil {
 		t.line("\nWhat would help most: route %s. It was declined because of the %s: %s.", next.Route, next.Test, next.Evidence)
 		t.line("  %s", next.Fix)
 	}
 }
 
-// start names where the bytes come from.
+// start names where the bytes come from: the drive, if there is one.
 func (p *Path) start() string {
+	if p.Stack != nil {
+		isDrive := func(l blockstack.Layer) bool { return l.Kind == blockstack.Drive }
+		switch i := slices.IndexFunc(p.Stack.Layers, isDrive); {
+		case i >= 0 && slices.ContainsFunc(p.Stack.Layers[i+1:], isDrive):
+			return "drives"
+		case i >= 0:
+			return p.Stack.Layers[i].Name
+		}
+	}
 	if p.Device != nil {
 		return p.Device.Name
 	}

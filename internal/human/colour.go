@@ -41,6 +41,7 @@ var painted = []struct {
 	{regexp.MustCompile(`═+▶?`), cyan},
 	{regexp.MustCompile(`(?m)\(fix: .*\)$`), yellow},
 	{regexp.MustCompile(`\[host memory\]`), yellow},
+	{regexp.MustCompile(`◀( narrowest)?`), yellow},
 	{regexp.MustCompile(`(?m)^Direct:`), green},
 	{regexp.MustCompile(`(?m)^Not direct:`), yellow},
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/rm"
 	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/internal/wc"
@@ -95,7 +96,7 @@ func (b *barRoute) Traits(src Source) (Traits, *route.Decline) {
 	texts := barTexts
 	texts[tooLarge] = c.decline()
 	return Traits{
-		ID: route.Bar, Scope: fmt.Sprintf("reads up to %d KiB into registered buffers (%s)", c.Max>>10, c.source()),
+		ID: route.Bar, Scope: fmt.Sprintf("reads up to %s into registered buffers (%s)", human.Size(int64(c.Max)), c.source()),
 		Reads: true, Registered: true, KeepsMemory: true,
 		Max: c.Max, Limit: barLimit, SinglePread: barLimit.From, texts: &texts,
 	}, nil

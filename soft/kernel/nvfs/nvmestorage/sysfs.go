@@ -14,15 +14,16 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // first is the number in names of the emulated devices: real machines have fewer.
 const first = 90
 
-// Show adds the layers and the drive to /sys, and places all files on them.
-func (d *Driver) Show(o *kernel.OS) {
-	show(o, d.layers)
+// Show adds the layers and the drive to /sys, and places all files on them. pci is the
+// address of the drive.
+func (d *Driver) Show(o *kernel.OS, pci string) {
+	show(o, d.layers, pci)
 }
 
 // Hide shows the drive without its layers, as a hypervisor that encrypts does.
-func (d *Driver) Hide(o *kernel.OS) { show(o, nil) }
+func (d *Driver) Hide(o *kernel.OS, pci string) { show(o, nil, pci) }
 
-func show(o *kernel.OS, layers []block.Layer) {
+func show(o *kernel.OS, layers []block.Layer, pci string) {
 	fileSystem := "ext4"
 	for i, l := range layers {
 		switch l.Name {
@@ -35,9 +36,9 @@ func show(o *kernel.OS, layers []block.Layer) {
 			stacked(o, l.Name, i, below(layers[i+1:], i+1))
 		}
 	}
-	for i := range 2 { // RAID needs two
+	for i := range 2 { // RAID needs two, which are namespaces of one controller
 		number, name := fmt.Sprintf("259:%d", first+i), fmt.Sprintf("nvme%dn1", first+i)
-		device(o, number, name, kernel.Tree{"dev": text(number), "device/transport": text("pcie"), "queue/zoned": text("none")})
+		device(o, number, name, kernel.Tree{"dev": text(number), "device/transport": text("pcie"), "device/address": text(pci), "queue/zoned": text("none")})
 	}
 	number, _ := top(layers, 0)
 	if fileSystem == "btrfs" {
