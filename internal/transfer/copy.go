@@ -10,13 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/route"
@@ -98,9 +96,6 @@ func sentences(read, write *route.Receipt) string {
 	return text
 }
 
-// ErrDiffers means that verification found a difference.
-var ErrDiffers = errors.New("copy differs from the source")
-
 // Copy copies the file src to dst through GPU memory. It replaces dst atomically once
 // all data is on stable storage: a crash leaves the old file or the new one.
 func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (Result, error) {
@@ -146,7 +141,7 @@ func (c *fileCopy) run(ctx context.Context) (err error) {
 	if o.flush == nil {
 		o.flush = unix.SyncFileRange
 	}
-	if err := checkSize(c.in, c.source); err != nil {
+	if err := checkSize(c.in, c.source.Size); err != nil {
 		return err
 	}
 	old, err := replaceable(c.dir, c.name, c.source)
@@ -196,7 +191,7 @@ func (c *fileCopy) publish(ctx context.Context, out *atomicfile.File) error {
 		_ = unix.Fadvise(int(out.Fd()), 0, 0, unix.FADV_DONTNEED) // advice, which a file system may not take
 	}
 	if c.opts.Verify {
-		if err := verify(ctx, c.in, out.File, &c.res); err != nil {
+		if err := c.res.verify(ctx, c.in, out.File); err != nil {
 			return err
 		}
 	}
@@ -232,11 +227,38 @@ func replaceable(dir *atomicfile.Dir, name string, source *unix.Stat_t) (*unix.S
 	return nil, fmt.Errorf("%s: not a regular file, so it is not replaced", dir.Path(name))
 }
 
+// A sourceFile is a regular file that is copied to something that is none.
+type sourceFile struct {
+	*cufile.File
+	os   *os.File
+	info fs.FileInfo
+}
+
+func openFile(drv *cufile.Driver, path string) (*sourceFile, error) {
+	in, err := atomicfile.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &sourceFile{os: in}
+	if f.info, err = in.Stat(); err == nil {
+		err = checkSize(in, f.info.Size())
+	}
+	if err == nil {
+		f.File, err = drv.Register(in)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return f, nil
+}
+
+func (f *sourceFile) Close() error { return errors.Join(f.File.Close(), f.os.Close()) }
+
 func sameFile(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
 // checkSize rejects a file that hides its size.
-func checkSize(in *os.File, st *unix.Stat_t) error {
-	if st.Size != 0 {
+func checkSize(in *os.File, size int64) error {
+	if size != 0 {
 		return nil
 	}
 	if n, _ := in.ReadAt(make([]byte, 1), 0); n > 0 {
@@ -269,22 +291,13 @@ func fill(ctx context.Context, drv *cufile.Driver, in, out *os.File, size int64,
 	if p.whole, err = o.wholeBlocks(from); err != nil {
 		return err
 	}
-	if err := p.open(drv); err != nil {
-		return err
-	}
-	defer p.close()
-
-	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
-	start := time.Now()
-	err = p.run(ctx)
+	err = p.copy(ctx, drv)
 	res.Holes = size - o.start - res.Bytes
 	if err == nil && (p.whole || res.Holes > 0) {
 		if err = out.Truncate(size); err != nil {
 			err = fmt.Errorf("truncate %s to %d bytes: %w", res.Dest, size, errors.Unwrap(err))
 		}
 	}
-	res.Seconds = time.Since(start).Seconds()
 	if err == nil && res.Holes > 0 && o.Advance != nil {
 		o.Advance(size, size)
 	}
@@ -314,22 +327,4 @@ func (o *Options) wholeBlocks(f *cufile.File) (bool, error) {
 		return false, err
 	}
 	return !slices.ContainsFunc(p.Uses, func(u route.Use) bool { return u.Block == 0 }), nil
-}
-
-// verify compares both files by plain reads, which share no code with the routes.
-func verify(ctx context.Context, in, out *os.File, res *Result) error {
-	want, _, err := crc32c.File(ctx, in)
-	if err != nil {
-		return err
-	}
-	got, _, err := crc32c.File(ctx, out)
-	if err != nil {
-		return err
-	}
-	res.CRC32C = fmt.Sprintf("%08x", got)
-	if got != want {
-		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", res.Source, want, res.Dest, got, ErrDiffers)
-	}
-	res.Verified = true
-	return nil
 }

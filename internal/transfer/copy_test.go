@@ -101,7 +101,7 @@ func TestVerifyNoticesADifference(t *testing.T) {
 	}
 	defer out.Close()
 	res := Result{Source: src, Dest: dst}
-	if err := verify(context.Background(), in, out, &res); !errors.Is(err, ErrDiffers) || res.Verified {
+	if err := res.verify(context.Background(), in, out); !errors.Is(err, ErrDiffers) || res.Verified {
 		t.Errorf("a flipped bit: %v, verified %v", err, res.Verified)
 	}
 }

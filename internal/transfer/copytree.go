@@ -17,7 +17,6 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/route"
 )
 
 // TreeOptions say how to copy a directory.
@@ -32,6 +31,19 @@ type Watch interface {
 	Began(f *TreeFile)
 	Advanced(f *TreeFile, done int64)
 	Ended(f *TreeFile, res *Result, err error)
+}
+
+// watched runs the copy of a file and reports it.
+func (o *TreeOptions) watched(f *TreeFile, copy func(o Options) (*Result, error)) (*Result, error) {
+	one := o.Options
+	if o.Watch == nil {
+		return copy(one)
+	}
+	o.Watch.Began(f)
+	one.Advance = func(done, _ int64) { o.Watch.Advanced(f, done) }
+	res, err := copy(one)
+	o.Watch.Ended(f, res, err)
+	return res, err
 }
 
 const defaultJobs = 4
@@ -65,9 +77,8 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	c := &treeCopy{tree: t, drv: drv, opts: o, failed: map[string]bool{}, errs: slices.Clone(t.errs)}
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped, Same: t.Unchanged,
-		Read:  &route.Receipt{Dir: route.Read, Machine: drv.Machine()},
-		Write: &route.Receipt{Dir: route.Write, Machine: drv.Machine()},
 	}
+	c.res.Read, c.res.Write = receipts(drv)
 	start := time.Now()
 	err := c.run(ctx)
 	c.res.took(time.Since(start))
@@ -101,8 +112,8 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 	}
 	c.clean()
 	c.copyFiles(ctx)
-	c.copyLinks(ctx)
-	c.copyHardLinks(ctx)
+	c.copyLinks(ctx, c.tree.Links, c.copyLink, &c.res.Links)
+	c.copyLinks(ctx, c.tree.Hard, c.copyHardLink, &c.res.Hard)
 	err = c.outcome(ctx)
 	if ctx.Err() != nil {
 		return err
@@ -275,33 +286,19 @@ func (c *treeCopy) stillDone(ctx context.Context, f *TreeFile) bool {
 	if !c.opts.Verify {
 		return true
 	}
-	in, _, err := c.src.OpenRegular(f.Path)
-	if err != nil {
-		return false
-	}
-	defer in.Close()
-	out, _, err := c.dst.OpenRegular(f.Path)
-	if err != nil {
-		return false
-	}
-	defer out.Close()
-	return verify(ctx, in, out, &Result{}) == nil
+	return bothOpen(c.src, c.dst, f.Path, func(in, out *os.File) bool {
+		return new(Result).verify(ctx, in, out) == nil
+	})
 }
 
 func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 	c.opts.step()
-	o := c.opts.Options
-	o.temp = c.journal.temp(f.Path)
-	o.keepTime = true
-	if w := c.opts.Watch; w != nil {
-		w.Began(f)
-		o.Advance = func(done, _ int64) { w.Advanced(f, done) }
-	}
-	res, err := c.copyOpen(ctx, f, o)
-	c.opts.step()
-	if w := c.opts.Watch; w != nil {
-		w.Ended(f, res, err)
-	}
+	res, err := c.opts.watched(f, func(o Options) (*Result, error) {
+		defer c.opts.step()
+		o.temp = c.journal.temp(f.Path)
+		o.keepTime = true
+		return c.copyOpen(ctx, f, o)
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -309,12 +306,7 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 		c.errs = append(c.errs, about(f.Path, err))
 		return
 	}
-	c.res.Files++
-	c.res.Bytes += res.Bytes
-	c.res.Resumed += res.Resumed
-	c.res.Holes += res.Holes
-	c.res.Read.Add(res.Read)
-	c.res.Write.Add(res.Write)
+	c.res.add(res)
 }
 
 // copyOpen opens a file and its directory, copies it, and records that.
@@ -347,20 +339,21 @@ func about(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// copyLinks creates the symbolic links, each atomically.
-func (c *treeCopy) copyLinks(ctx context.Context) {
-	for _, l := range c.tree.Links {
+// copyLinks creates links, each atomically, and counts them.
+func (c *treeCopy) copyLinks(ctx context.Context, list []TreeLink, copy func(*TreeLink) error, count *int) {
+	for _, l := range list {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := c.copyLink(&l); err != nil {
+		if err := copy(&l); err != nil {
 			c.errs = append(c.errs, about(l.Path, err))
 			continue
 		}
-		c.res.Links++
+		*count++
 	}
 }
 
+// copyLink creates a symbolic link.
 func (c *treeCopy) copyLink(l *TreeLink) error {
 	dir, err := c.dst.Open(filepath.Dir(l.Path))
 	if err != nil {
@@ -375,20 +368,7 @@ func (c *treeCopy) copyLink(l *TreeLink) error {
 	return err
 }
 
-// copyHardLinks gives files their other names, each atomically.
-func (c *treeCopy) copyHardLinks(ctx context.Context) {
-	for _, l := range c.tree.Hard {
-		if ctx.Err() != nil {
-			return
-		}
-		if err := c.copyHardLink(&l); err != nil {
-			c.errs = append(c.errs, about(l.Path, err))
-			continue
-		}
-		c.res.Hard++
-	}
-}
-
+// copyHardLink gives a file another name.
 func (c *treeCopy) copyHardLink(l *TreeLink) error {
 	if c.failed[l.Target] {
 		return fmt.Errorf("hard link to %s, which was not copied", l.Target)

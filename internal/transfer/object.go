@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
@@ -42,29 +40,11 @@ func downloadTo(ctx context.Context, drv *cufile.Driver, src *object.File, out *
 		return err
 	}
 	if o.Verify {
-		if err := verifyObject(ctx, src, out.File.File, res); err != nil {
+		if err := res.verify(ctx, src, out.File); err != nil {
 			return err
 		}
 	}
 	return out.Commit()
-}
-
-// verifyObject compares the new file with the object, which is read again.
-func verifyObject(ctx context.Context, src *object.File, out *os.File, res *Result) error {
-	want, _, err := crc32c.File(ctx, out)
-	if err != nil {
-		return err
-	}
-	got, _, err := crc32c.File(ctx, src)
-	if err != nil {
-		return err
-	}
-	res.CRC32C = fmt.Sprintf("%08x", got)
-	if got != want {
-		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", out.Name(), want, src.Name(), got, ErrDiffers)
-	}
-	res.Verified = true
-	return nil
 }
 
 // A Loaded is an object that was read into GPU memory and nothing else.

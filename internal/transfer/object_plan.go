@@ -169,12 +169,7 @@ func (t *ObjectTree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 func (t *ObjectTree) String() string {
 	var b strings.Builder
 	for i := range t.Files {
-		f := &t.Files[i]
-		verb := "copy"
-		if f.Replace {
-			verb = "replace"
-		}
-		fmt.Fprintf(&b, "%-8s %s %s\n", verb, human.Name(f.Path), human.Size(f.Size))
+		b.WriteString(t.Files[i].line())
 	}
 	for _, s := range t.Skipped {
 		fmt.Fprintf(&b, "skip     %s: %s\n", human.Name(s.Path), s.Why)

@@ -54,11 +54,10 @@ func (t *ObjectTree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions
 	c := &objectTreeCopy{tree: t, drv: drv, opts: o}
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped, Same: t.Unchanged,
-		Read: &route.Receipt{Dir: route.Read, Machine: drv.Machine()},
 	}
 	start := time.Now()
-	if t.to != toGPU {
-		c.res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
+	if c.res.Read, c.res.Write = receipts(drv); t.to == toGPU {
+		c.res.Write = nil
 	}
 	err := c.copy(ctx)
 	c.res.took(time.Since(start))
@@ -107,19 +106,14 @@ func (c *objectTreeCopy) run(ctx context.Context, job func(ctx context.Context, 
 // each copies files with one function and counts them.
 func (c *objectTreeCopy) each(ctx context.Context, next <-chan *ObjectFile, copy func(f *ObjectFile, o Options) (Result, error)) error {
 	for f := range next {
-		o := c.opts.Options
-		if w := c.opts.Watch; w != nil {
-			w.Began(&f.TreeFile)
-			o.Advance = func(done, _ int64) { w.Advanced(&f.TreeFile, done) }
-		}
-		res, err := copy(f, o)
-		if w := c.opts.Watch; w != nil {
-			w.Ended(&f.TreeFile, &res, err)
-		}
+		res, err := c.opts.watched(&f.TreeFile, func(o Options) (*Result, error) {
+			res, err := copy(f, o)
+			return &res, err
+		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.count(&res, err)
+		c.count(res, err)
 	}
 	return nil
 }
@@ -131,12 +125,7 @@ func (c *objectTreeCopy) count(res *Result, err error) {
 		c.errs = append(c.errs, err)
 		return
 	}
-	c.res.Files++
-	c.res.Bytes += res.Bytes
-	c.res.Read.Add(res.Read)
-	if c.res.Write != nil {
-		c.res.Write.Add(res.Write)
-	}
+	c.res.add(res)
 }
 
 func (c *objectTreeCopy) open(ctx context.Context, f *ObjectFile) (*object.File, error) {

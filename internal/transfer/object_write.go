@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
@@ -25,39 +22,30 @@ const uploads = 4
 // a whole, after its last byte, or not at all.
 func UploadFile(ctx context.Context, drv *cufile.Driver, src, url string, o Options) (res Result, err error) {
 	res = Result{Source: src, Dest: url, GPU: o.GPU}
-	in, err := atomicfile.OpenRegular(src)
-	if err != nil {
-		return res, err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return res, err
-	}
-	from, err := drv.Register(in)
+	from, err := openFile(drv, src)
 	if err != nil {
 		return res, err
 	}
 	defer from.Close()
-	if err := o.require(from); err != nil {
+	if err := o.require(from.File); err != nil {
 		return res, err
 	}
-	up, err := object.Create(ctx, url, st.Size())
+	size := from.info.Size()
+	up, err := object.Create(ctx, url, size)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, up.Discard(ctx)) }()
-	res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
+	res.Read, res.Write = receipts(drv)
 	start := time.Now()
-	if err := (&uploader{drv: drv, from: from, up: up, size: st.Size(), o: &o, res: &res}).run(ctx); err != nil {
+	if err := (&uploader{drv: drv, from: from.File, up: up, size: size, o: &o, res: &res}).run(ctx); err != nil {
 		return res, err
 	}
-	now, err := in.Stat()
+	now, err := from.os.Stat()
 	if err != nil {
 		return res, err
 	}
-	if now.Size() != st.Size() || !now.ModTime().Equal(st.ModTime()) {
+	if now.Size() != size || !now.ModTime().Equal(from.info.ModTime()) {
 		return res, fmt.Errorf("%s: the file was changed during the copy", src)
 	}
 	if err := up.Commit(ctx); err != nil {
@@ -65,10 +53,14 @@ func UploadFile(ctx context.Context, drv *cufile.Driver, src, url string, o Opti
 	}
 	res.Seconds = time.Since(start).Seconds()
 	res.Write.Time, res.Write.Origin = time.Since(start), up.TakeOrigin()
-	if o.Verify {
-		return res, verifyUpload(ctx, url, in, &res)
+	if !o.Verify {
+		return res, nil
 	}
-	return res, nil
+	there, err := object.Open(ctx, url) // it is read again
+	if err != nil {
+		return res, err
+	}
+	return res, errors.Join(res.verify(ctx, from.os, there), there.Close())
 }
 
 // An uploader sends the parts of a file.
@@ -164,27 +156,5 @@ func (u *uploader) worker(ctx context.Context, dev gpu.Device, next <-chan int64
 		}
 		moved <- r
 	}
-	return nil
-}
-
-// verifyUpload compares the object, which is read again, with the file.
-func verifyUpload(ctx context.Context, url string, in io.ReaderAt, res *Result) error {
-	there, err := object.Open(ctx, url)
-	if err != nil {
-		return err
-	}
-	got, _, err := crc32c.File(ctx, there)
-	if err = errors.Join(err, there.Close()); err != nil {
-		return err
-	}
-	want, _, err := crc32c.File(ctx, in)
-	if err != nil {
-		return err
-	}
-	res.CRC32C = fmt.Sprintf("%08x", got)
-	if got != want {
-		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", res.Source, want, res.Dest, got, ErrDiffers)
-	}
-	res.Verified = true
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -69,6 +70,31 @@ func (p *pump) open(drv *cufile.Driver) (err error) {
 		return errors.Join(err, p.dev.Free(addr))
 	}
 	return nil
+}
+
+// copy moves the data. The result gets receipts and time. Streams among the ends get the
+// device.
+func (p *pump) copy(ctx context.Context, drv *cufile.Driver, streams ...*stream) error {
+	if p.o.step == nil {
+		p.o.step = func() {}
+	}
+	if err := p.open(drv); err != nil {
+		return err
+	}
+	defer p.close()
+	for _, s := range streams {
+		s.dev = p.dev
+	}
+	p.res.Read, p.res.Write = receipts(drv)
+	start := time.Now()
+	err := p.run(ctx)
+	p.res.Seconds = time.Since(start).Seconds()
+	return err
+}
+
+// receipts are the empty sums of a copy.
+func receipts(drv *cufile.Driver) (read, write *route.Receipt) {
+	return &route.Receipt{Dir: route.Read, Machine: drv.Machine()}, &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
 }
 
 func (p *pump) close() {

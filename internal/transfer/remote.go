@@ -3,15 +3,11 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -62,7 +58,8 @@ func Fetch(ctx context.Context, drv *cufile.Driver, from Remote, dst string, o O
 		return res, err
 	}
 	if o.Verify {
-		if err := verifyRemote(ctx, from, out.File.File, &res); err != nil {
+		sum := func(n int64) (uint32, error) { return from.Sum(ctx, n) }
+		if err := res.verifyHere(ctx, out.File, false, sum); err != nil {
 			return res, err
 		}
 	}
@@ -88,29 +85,21 @@ func pour(ctx context.Context, drv *cufile.Driver, src abortable, size int64, ou
 func Push(ctx context.Context, drv *cufile.Driver, src string, to Remote, o Options) (res Result, err error) {
 	res = Result{Source: src, Dest: to.Name(), GPU: o.GPU}
 	defer func() { err = errors.Join(err, to.Close(context.WithoutCancel(ctx))) }()
-	in, err := atomicfile.OpenRegular(src)
-	if err != nil {
-		return res, err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return res, err
-	}
-	from, err := drv.Register(in)
+	from, err := openFile(drv, src)
 	if err != nil {
 		return res, err
 	}
 	defer from.Close()
-	p := pump{from: from, size: st.Size(), data: solid(st.Size()), o: &o, res: &res}
+	p := pump{from: from, size: from.info.Size(), data: solid(from.info.Size()), o: &o, res: &res}
 	if to.Fresh() {
-		p.data = &extents{fd: int(in.Fd()), size: p.size}
+		p.data = &extents{fd: int(from.os.Fd()), size: p.size}
 	}
-	if err := p.between(ctx, drv, to, from, func(far *cufile.File) { p.to = far }); err != nil {
+	if err := p.between(ctx, drv, to, from.File, func(far *cufile.File) { p.to = far }); err != nil {
 		return res, err
 	}
 	if o.Verify {
-		if err := verifyRemote(ctx, to, in, &res); err != nil {
+		sum := func(n int64) (uint32, error) { return to.Sum(ctx, n) }
+		if err := res.verifyHere(ctx, from.os, true, sum); err != nil {
 			return res, err
 		}
 	}
@@ -131,20 +120,9 @@ func (p *pump) between(ctx context.Context, drv *cufile.Driver, src abortable, f
 	if err := p.o.ofFile().require(file); err != nil {
 		return err
 	}
-	if p.o.step == nil {
-		p.o.step = func() {}
-	}
-	if err := p.open(drv); err != nil {
-		return err
-	}
-	defer p.close()
-	p.res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	p.res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
-	start := time.Now()
 	defer context.AfterFunc(ctx, src.Abort)()
-	err = p.run(ctx)
+	err = p.copy(ctx, drv)
 	p.res.Holes = p.size - p.res.Bytes
-	p.res.Seconds = time.Since(start).Seconds()
 	return err
 }
 
@@ -157,22 +135,4 @@ func (o Options) ofFile() *Options {
 		}
 	}
 	return &o
-}
-
-// verifyRemote compares the file here with what is there, both read again.
-func verifyRemote(ctx context.Context, far Remote, here *os.File, res *Result) error {
-	want, n, err := crc32c.File(ctx, here)
-	if err != nil {
-		return err
-	}
-	got, err := far.Sum(ctx, n)
-	if err != nil {
-		return err
-	}
-	res.CRC32C = fmt.Sprintf("%08x", got)
-	if got != want {
-		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", here.Name(), want, far.Name(), got, ErrDiffers)
-	}
-	res.Verified = true
-	return nil
 }

@@ -138,16 +138,23 @@ func (w *walker) leaveSame() error {
 }
 
 func (w *walker) sameFile(ctx context.Context, rel string) bool {
-	a, _, err := w.src.OpenRegular(rel)
+	return bothOpen(w.src, w.dst, rel, func(a, b *os.File) bool {
+		same, err := w.tree.opts.same(ctx, a, b)
+		return err == nil && same
+	})
+}
+
+// bothOpen calls f with a file of both directories; false if one of them has none.
+func bothOpen(src, dst *atomicfile.Dir, rel string, f func(a, b *os.File) bool) bool {
+	a, _, err := src.OpenRegular(rel)
 	if err != nil {
 		return false
 	}
 	defer a.Close()
-	b, _, err := w.dst.OpenRegular(rel)
+	b, _, err := dst.OpenRegular(rel)
 	if err != nil {
 		return false
 	}
 	defer b.Close()
-	same, err := w.tree.opts.same(ctx, a, b)
-	return err == nil && same
+	return f(a, b)
 }

@@ -7,13 +7,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/internal/atomicfile"
-	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -46,7 +43,7 @@ func CopyIn(ctx context.Context, drv *cufile.Driver, in io.Reader, dst string, o
 		return res, err
 	}
 	if o.Verify {
-		if err := verifySum(ctx, out.File.File, sum, &res); err != nil {
+		if err := res.verifyHere(ctx, out.File, false, func(int64) (uint32, error) { return sum, nil }); err != nil {
 			return res, err
 		}
 	}
@@ -75,33 +72,21 @@ func CopyOut(ctx context.Context, drv *cufile.Driver, src string, out io.Writer,
 	if err := o.streamable(); err != nil {
 		return res, err
 	}
-	in, err := atomicfile.OpenRegular(src)
-	if err != nil {
-		return res, err
-	}
-	defer in.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
-		return res, err
-	}
-	if err := checkSize(in, &st); err != nil {
-		return res, err
-	}
-	from, err := drv.Register(in)
+	from, err := openFile(drv, src)
 	if err != nil {
 		return res, err
 	}
 	defer from.Close()
-	if err := errors.Join(from.SetCache(o.Cache, o.total), o.require(from)); err != nil {
+	if err := errors.Join(from.SetCache(o.Cache, o.total), o.require(from.File)); err != nil {
 		return res, err
 	}
 	to := &streamWriter{stream: newStream(drv, outName), out: out}
-	p := pump{from: from, to: to, size: st.Size, o: &o, res: &res}
+	p := pump{from: from, to: to, size: from.info.Size(), o: &o, res: &res}
 	if err := p.pour(ctx, drv, to.stream); err != nil {
 		return res, err
 	}
 	if o.Verify {
-		return res, verifySum(ctx, in, to.sum, &res)
+		return res, res.verifyHere(ctx, from.os, true, func(int64) (uint32, error) { return to.sum, nil })
 	}
 	return res, nil
 }
@@ -127,25 +112,10 @@ func CopyThrough(ctx context.Context, drv *cufile.Driver, in io.Reader, out io.W
 // pour runs a pump of which some ends are streams.
 func (p *pump) pour(ctx context.Context, drv *cufile.Driver, streams ...*stream) error {
 	p.data = solid(p.size)
-	if p.o.step == nil {
-		p.o.step = func() {}
-	}
 	if advance := p.o.Advance; advance != nil && p.size == unsized {
 		p.o.Advance = func(done, _ int64) { advance(done, -1) }
 	}
-	if err := p.open(drv); err != nil {
-		return err
-	}
-	defer p.close()
-	for _, s := range streams {
-		s.dev = p.dev
-	}
-	p.res.Read = &route.Receipt{Dir: route.Read, Machine: drv.Machine()}
-	p.res.Write = &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
-	start := time.Now()
-	err := p.run(ctx)
-	p.res.Seconds = time.Since(start).Seconds()
-	return err
+	return p.copy(ctx, drv, streams...)
 }
 
 // streamable rejects required routes that streams do not have.
@@ -155,27 +125,5 @@ func (o *Options) streamable() error {
 			return fmt.Errorf("standard input and output go through host memory (fix: name a file): %w", &route.RequireError{Want: id, Got: route.Host})
 		}
 	}
-	return nil
-}
-
-// verifySum compares a file, which is read again, with the sum of the stream.
-func verifySum(ctx context.Context, f *os.File, stream uint32, res *Result) error {
-	got, _, err := crc32c.File(ctx, f)
-	if err != nil {
-		return err
-	}
-	if res.Source == inName {
-		return res.compare(stream, got)
-	}
-	return res.compare(got, stream)
-}
-
-// compare records whether source and destination have the same CRC-32C.
-func (r *Result) compare(source, dest uint32) error {
-	r.CRC32C = fmt.Sprintf("%08x", dest)
-	if source != dest {
-		return fmt.Errorf("%s has CRC-32C %08x, %s has %08x: %w", r.Source, source, r.Dest, dest, ErrDiffers)
-	}
-	r.Verified = true
 	return nil
 }

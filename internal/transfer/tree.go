@@ -346,6 +346,18 @@ func (t *Tree) Totals() (files, doneFiles int, bytes, doneBytes int64) {
 	return files, doneFiles, bytes, doneBytes
 }
 
+// line is the file in a printed plan.
+func (f *TreeFile) line() string {
+	verb := "copy"
+	switch {
+	case f.Done:
+		verb = "done"
+	case f.Replace:
+		verb = "replace"
+	}
+	return fmt.Sprintf("%-8s %s %s\n", verb, human.Name(f.Path), human.Size(f.Size))
+}
+
 // String prints the plan, one line per step.
 func (t *Tree) String() string {
 	var b strings.Builder
@@ -353,15 +365,7 @@ func (t *Tree) String() string {
 		fmt.Fprintf(&b, "mkdir    %s\n", human.Name(d.Path))
 	}
 	for i := range t.Files {
-		f := &t.Files[i]
-		verb := "copy"
-		switch {
-		case f.Done:
-			verb = "done"
-		case f.Replace:
-			verb = "replace"
-		}
-		fmt.Fprintf(&b, "%-8s %s %s\n", verb, human.Name(f.Path), human.Size(f.Size))
+		b.WriteString(t.Files[i].line())
 	}
 	for _, l := range t.Links {
 		fmt.Fprintf(&b, "link     %s -> %s\n", human.Name(l.Path), human.Name(l.Target))

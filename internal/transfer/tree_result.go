@@ -91,6 +91,18 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// add counts a copied file.
+func (r *TreeResult) add(one *Result) {
+	r.Files++
+	r.Bytes += one.Bytes
+	r.Resumed += one.Resumed
+	r.Holes += one.Holes
+	r.Read.Add(one.Read)
+	if r.Write != nil {
+		r.Write.Add(one.Write)
+	}
+}
+
 // took ends the copy. The times of its files overlap, so their sum is none that passed.
 func (r *TreeResult) took(t time.Duration) {
 	r.Seconds = t.Seconds()
