@@ -13,7 +13,6 @@ import (
 // An Engine is an implementation of cuFile. A CUDA context is current on the
 // thread that calls it.
 type Engine interface {
-	Name() string
 	Register(fd int) (Handle, error)
 	RegisterBuffer(base gpu.Addr, n uint64) error
 	DeregisterBuffer(base gpu.Addr) error
@@ -36,13 +35,6 @@ func Culvert(drv *cufile.Driver, only route.ID) Engine { return culvert{drv, onl
 type culvert struct {
 	drv  *cufile.Driver
 	only route.ID
-}
-
-func (c culvert) Name() string {
-	if c.only == route.None {
-		return "culvert"
-	}
-	return "culvert by " + c.only.String()
 }
 
 func (c culvert) Register(fd int) (Handle, error) {

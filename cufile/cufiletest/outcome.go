@@ -10,7 +10,7 @@ type outcome struct {
 	damage string // how file or memory differ from the model
 }
 
-// String is the form in which outcomes are recorded and compared.
+// String is the form in which the C program of clib/testdata/differential records it, too.
 func (o outcome) String() string {
 	var text string
 	switch {

@@ -1,7 +1,6 @@
 package cufiletest
 
 import (
-	"cmp"
 	"os"
 	"testing"
 
@@ -18,13 +17,8 @@ type Options struct {
 	// Route is forced on transfers to device memory; None leaves the choice to
 	// the ladder.
 	Route route.ID
-	// Note hears of each case before it begins and after it has ended. With it,
-	// outcomes are only noted: nothing is expected of them.
-	Note func(name string, outcomes []string)
 	// Skip says which cases are not to run.
 	Skip func(*Case) bool
-	// Shm is where files in memory are made; empty is /dev/shm.
-	Shm string
 }
 
 // Run plays the suite on a machine and returns how many cases were played, and
@@ -73,7 +67,7 @@ func newSuite(t *testing.T, m *machine.Machine, o Options) *suite {
 		}
 	})
 	s := &suite{o: o, dev: dev, dirs: map[Place]string{Disk: t.TempDir()}}
-	if s.dirs[Shm], err = os.MkdirTemp(cmp.Or(o.Shm, "/dev/shm"), "cufiletest"); err != nil {
+	if s.dirs[Shm], err = os.MkdirTemp("/dev/shm", "cufiletest"); err != nil {
 		t.Logf("the cases on shm do not run: %v", err)
 		delete(s.dirs, Shm)
 	} else {
@@ -107,16 +101,9 @@ func (s *suite) play(t *testing.T, c *Case) bool {
 		t.Fatal(err)
 	}
 	defer unbind()
-	if s.o.Note != nil {
-		s.o.Note(c.Name, nil)
-	}
 	r := &player{eng: s.eng, dev: s.dev, c: c}
 	if err := r.play(dir); err != nil {
 		t.Fatal(err)
-	}
-	if s.o.Note != nil {
-		s.o.Note(c.Name, r.outcomes)
-		return !r.refused
 	}
 	for _, err := range r.faults {
 		t.Error(err)

@@ -45,10 +45,10 @@ func Find() (string, error) {
 
 // A Library is NVIDIA's libcufile with its driver open.
 type Library struct {
-	lib                                  *dl.Library
-	handleRegister, handleDeregister     dl.Func
-	bufRegister, bufDeregister           dl.Func
-	read, write, driverClose, getVersion dl.Func
+	lib                              *dl.Library
+	handleRegister, handleDeregister dl.Func
+	bufRegister, bufDeregister       dl.Func
+	read, write, driverClose         dl.Func
 }
 
 // Open loads the library at an absolute path and opens its driver. A CUDA
@@ -84,20 +84,12 @@ func (l *Library) resolve() (err error) {
 		"cuFileRead":             &l.read,
 		"cuFileWrite":            &l.write,
 		"cuFileDriverClose_v2":   &l.driverClose,
-		"cuFileGetVersion":       &l.getVersion,
 	} {
 		if *f, err = l.lib.Sym(name); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// Version is the library's: 1150 for 1.15.
-func (l *Library) Version() (int, error) {
-	v := new(int32)
-	err := status("cuFileGetVersion", l.getVersion.Call(dl.Ref(v)))
-	return int(*v), err
 }
 
 // Close closes the driver. The library stays loaded: it cannot be unloaded.

@@ -62,8 +62,6 @@ func (e engine) status(name string, args ...uint64) error {
 	return nil
 }
 
-func (e engine) Name() string { return "C library" }
-
 func (e engine) Register(fd int) (cufiletest.Handle, error) {
 	descr, h := &[3]uint64{1, uint64(uint32(int32(fd))), 0}, new(handle.ID)
 	if err := e.status("cuFileHandleRegister", out(h), out(descr)); err != nil {
