@@ -22,28 +22,40 @@ func NewFar(conn io.ReadWriteCloser, a *Arena) *Far { return &Far{rpc.NewClient(
 // Close ends the connection, and with it Serve.
 func (f *Far) Close() error { return f.client.Close() }
 
-// call calls a method of near.
-func (f *Far) call(method string, c Call) (a Answer, err error) {
-	if err = f.client.Call(service+"."+method, c, &a); err == nil && a.Fault != nil {
-		err = a.Fault
-	}
-	return a, err
-}
-
 // A farObject is an object of the other process.
 type farObject struct {
 	*Far
-	number int
+	id ID
 }
 
-func (o farObject) do(method string, c Call) (Answer, error) {
-	c.Object = o.number
-	return o.call(method, c)
+// do calls a method, whose results have no holes: with an error, some may be missing.
+func (o farObject) do(method string, args ...any) ([]any, error) {
+	var a Answer
+	err := o.client.Call(service+".Do", Call{o.id, method, args}, &a)
+	if err == nil && a.Fault != nil {
+		err = a.Fault
+	}
+	return a.Results, err
+}
+
+// one calls a method with one result beside the error.
+func one[T any](o farObject, method string, args ...any) (v T, err error) {
+	results, err := o.do(method, args...)
+	if len(results) == 1 {
+		v = results[0].(T)
+	}
+	return v, err
+}
+
+// made calls a method that makes an object.
+func (o farObject) made(method string, args ...any) (farObject, error) {
+	id, err := one[ID](o, method, args...)
+	return farObject{o.Far, id}, err
 }
 
 // Close implements the interfaces of package rdma.
 func (o farObject) Close() error {
-	_, err := o.do("Close", Call{})
+	_, err := o.do("Close")
 	return err
 }
 
@@ -55,45 +67,34 @@ type farDevice struct {
 
 // Open opens the first device.
 func (f *Far) Open() (rdma.Device, error) {
-	a, err := f.call("Open", Call{})
+	r, err := farObject{f, 0}.do("OpenFirst")
 	if err != nil {
 		return nil, err
 	}
-	return &farDevice{farObject{f, a.Object}, a.Info, a.Provider}, nil
+	return &farDevice{farObject{f, r[0].(ID)}, r[1].(rdma.DeviceInfo), r[2].(string)}, nil
 }
 
 func (d *farDevice) Info() rdma.DeviceInfo { return d.info }
 func (d *farDevice) Provider() string      { return d.provider }
 
-func (d *farDevice) Attr() (rdma.DeviceAttr, error) {
-	a, err := d.do("Attr", Call{})
-	return a.Attr, err
-}
+func (d *farDevice) Attr() (rdma.DeviceAttr, error) { return one[rdma.DeviceAttr](d.farObject, "Attr") }
 
 func (d *farDevice) Port(n int) (rdma.PortAttr, error) {
-	a, err := d.do("Port", Call{N: n})
-	return a.Port, err
+	return one[rdma.PortAttr](d.farObject, "Port", n)
 }
 
 func (d *farDevice) GIDs(port int) ([]rdma.GIDEntry, error) {
-	a, err := d.do("GIDs", Call{N: port})
-	return a.GIDs, err
+	return one[[]rdma.GIDEntry](d.farObject, "GIDs", port)
 }
 
 func (d *farDevice) AllocPD() (rdma.PD, error) {
-	a, err := d.do("AllocPD", Call{})
-	if err != nil {
-		return nil, err
-	}
-	return &farPD{farObject{d.Far, a.Object}}, nil
+	o, err := d.made("AllocPD")
+	return &farPD{o}, err
 }
 
 func (d *farDevice) CreateCQ(n int) (rdma.CQ, error) {
-	a, err := d.do("CreateCQ", Call{N: n})
-	if err != nil {
-		return nil, err
-	}
-	return &farCQ{farObject{d.Far, a.Object}}, nil
+	o, err := d.made("CreateCQ", n)
+	return &farCQ{o}, err
 }
 
 type farPD struct{ farObject }
@@ -103,43 +104,41 @@ func (p *farPD) Register(m rdma.Memory, access rdma.Access) (rdma.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := p.do("Register", Call{Offset: off, Len: m.Len, Access: access})
+	r, err := p.do("RegisterShared", off, m.Len, access)
 	if err != nil {
 		return nil, err
 	}
-	return &farMR{farObject{p.Far, a.Object}, a, m.Len}, nil
+	return &farMR{farObject{p.Far, r[0].(ID)}, r[1].(uint64), m.Len, r[2].(uint32), r[3].(uint32)}, nil
 }
 
 func (p *farPD) CreateQP(c rdma.QPConfig) (rdma.QP, error) {
-	send, recv := c.SendCQ.(*farCQ), c.RecvCQ.(*farCQ)
-	c.SendCQ, c.RecvCQ = nil, nil
-	a, err := p.do("CreateQP", Call{SendCQ: send.number, RecvCQ: recv.number, Config: c})
+	r, err := p.do("CreatePair", c.SendCQ.(*farCQ).id, c.RecvCQ.(*farCQ).id, c.Caps, c.SignalAll)
 	if err != nil {
 		return nil, err
 	}
-	return &farQP{farObject{p.Far, a.Object}, a.Num}, nil
+	return &farQP{farObject{p.Far, r[0].(ID)}, r[1].(uint32)}, nil
 }
 
 type farMR struct {
 	farObject
-	keys Answer
-	n    uint64
+	addr, n    uint64
+	lkey, rkey uint32
 }
 
-func (m *farMR) LKey() uint32 { return m.keys.LKey }
-func (m *farMR) RKey() uint32 { return m.keys.RKey }
-func (m *farMR) Addr() uint64 { return m.keys.Addr }
+func (m *farMR) LKey() uint32 { return m.lkey }
+func (m *farMR) RKey() uint32 { return m.rkey }
+func (m *farMR) Addr() uint64 { return m.addr }
 func (m *farMR) Len() uint64  { return m.n }
 
 type farCQ struct{ farObject }
 
 func (q *farCQ) Poll(wcs []rdma.WC) (int, error) {
-	a, err := q.do("Poll", Call{N: len(wcs)})
-	return copy(wcs, a.WCs), err
+	got, err := one[[]rdma.WC](q.farObject, "PollSome", len(wcs))
+	return copy(wcs, got), err
 }
 
 func (q *farCQ) Arm(solicited bool) error {
-	_, err := q.do("Arm", Call{Solicited: solicited})
+	_, err := q.do("Arm", solicited)
 	return err
 }
 
@@ -152,7 +151,7 @@ func (q *farCQ) Wait(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok {
 		timeout = time.Until(end)
 	}
-	_, err := q.do("Wait", Call{Timeout: timeout})
+	_, err := q.do("WaitFor", timeout)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -167,24 +166,22 @@ type farQP struct {
 func (q *farQP) Num() uint32 { return q.num }
 
 func (q *farQP) State() rdma.State {
-	a, err := q.do("State", Call{})
+	s, err := one[rdma.State](q.farObject, "State")
 	if err != nil {
 		return rdma.UnknownData
 	}
-	return rdma.State(a.Num)
+	return s
 }
 
 func (q *farQP) Modify(attr rdma.QPAttr, mask rdma.Mask) error {
-	_, err := q.do("Modify", Call{Attr: attr, Mask: mask})
+	_, err := q.do("Modify", attr, mask)
 	return err
 }
 
 func (q *farQP) PostSend(wrs []rdma.SendWR) (int, error) {
-	a, err := q.do("PostSend", Call{Send: wrs})
-	return a.N, err
+	return one[int](q.farObject, "PostSend", wrs)
 }
 
 func (q *farQP) PostRecv(wrs []rdma.RecvWR) (int, error) {
-	a, err := q.do("PostRecv", Call{Recv: wrs})
-	return a.N, err
+	return one[int](q.farObject, "PostRecv", wrs)
 }

@@ -2,9 +2,11 @@ package rdmatest
 
 import (
 	"context"
-	"errors"
+	"encoding/gob"
+	"fmt"
 	"io"
 	"net/rpc"
+	"reflect"
 	"sync"
 	"syscall"
 	"time"
@@ -16,7 +18,7 @@ import (
 // It returns when the connection ends.
 func Serve(conn io.ReadWriteCloser, p rdma.Provider, a *Arena) error {
 	s := rpc.NewServer()
-	if err := s.RegisterName(service, &near{provider: p, arena: a, objects: map[int]any{}}); err != nil {
+	if err := s.RegisterName(service, &Near{arena: a, objects: map[ID]any{0: nearProvider{p}}}); err != nil {
 		return err
 	}
 	s.ServeConn(conn)
@@ -24,6 +26,22 @@ func Serve(conn io.ReadWriteCloser, p rdma.Provider, a *Arena) error {
 }
 
 const service = "Verbs"
+
+// An ID stands for an object of the other process. 0 is its provider.
+type ID int
+
+// A Call is a method of an object of the other process, with its arguments.
+type Call struct {
+	Object ID
+	Method string
+	Args   []any
+}
+
+// An Answer has the results of a call, and apart from them its error.
+type Answer struct {
+	Results []any
+	Fault   *Fault
+}
 
 // A Fault is an error on its way to another process.
 type Fault struct {
@@ -41,218 +59,120 @@ func (f *Fault) Unwrap() error {
 	return f.Errno
 }
 
-// A Call names an object of the other process, and what to do with it; every method uses
-// what it needs.
-type Call struct {
-	Object         int
-	N              int
-	Solicited      bool
-	Timeout        time.Duration
-	Offset, Len    uint64
-	Access         rdma.Access
-	SendCQ, RecvCQ int
-	Config         rdma.QPConfig // without the queues
-	Attr           rdma.QPAttr
-	Mask           rdma.Mask
-	Send           []rdma.SendWR
-	Recv           []rdma.RecvWR
+func init() {
+	for _, argument := range []any{
+		ID(0), time.Duration(0),
+		rdma.DeviceInfo{},
+		rdma.DeviceAttr{},
+		rdma.PortAttr{},
+		[]rdma.GIDEntry{},
+		rdma.Access(0),
+		rdma.QPCaps{},
+		rdma.QPAttr{},
+		rdma.Mask(0), rdma.State(0),
+		[]rdma.SendWR{},
+		[]rdma.RecvWR{},
+		[]rdma.WC{},
+	} {
+		gob.Register(argument)
+	}
 }
 
-// An Answer is what came of it.
-type Answer struct {
-	Fault      *Fault
-	Object     int
-	N          int
-	Num        uint32 // of a queue pair, or the state of one
-	Addr       uint64
-	LKey, RKey uint32
-	Info       rdma.DeviceInfo
-	Provider   string
-	Attr       rdma.DeviceAttr
-	Port       rdma.PortAttr
-	GIDs       []rdma.GIDEntry
-	WCs        []rdma.WC
-}
-
-// near has the objects of this process, by the numbers that the other one knows. Its
-// methods are those of package rdma.
-type near struct {
-	provider rdma.Provider
-	arena    *Arena
+// Near has the objects of this process, by the numbers that the other one knows.
+type Near struct {
+	arena *Arena
 
 	mu      sync.Mutex
-	last    int
-	objects map[int]any
+	last    ID
+	objects map[ID]any
 }
 
-// add gives an object a number, unless there is an error.
-func (n *near) add(o any, err error, a *Answer) error {
-	if err == nil {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.last++
-		n.objects[n.last], a.Object = o, n.last
+// Do calls the method. Objects among the results become IDs.
+func (n *Near) Do(c Call, a *Answer) error {
+	n.mu.Lock()
+	object := n.objects[c.Object]
+	n.mu.Unlock()
+	method := reflect.ValueOf(object).MethodByName(c.Method)
+	if object == nil || !method.IsValid() {
+		return fmt.Errorf("object %d has no method %s", c.Object, c.Method)
 	}
-	return a.fail(err)
-}
-
-// fail puts an error into the answer. The call itself has succeeded.
-func (a *Answer) fail(err error) error {
-	if err != nil {
-		a.Fault = &Fault{err.Error(), rdma.Errno(err)}
+	var args []reflect.Value
+	for _, arg := range c.Args {
+		args = append(args, reflect.ValueOf(arg))
+	}
+	for _, result := range method.Call(args) {
+		switch v := result.Interface().(type) {
+		case error:
+			a.Fault = &Fault{v.Error(), rdma.Errno(v)}
+		case nil: // no error, or no object because of one
+		case io.Closer:
+			a.Results = append(a.Results, n.add(v))
+		default:
+			a.Results = append(a.Results, v)
+		}
 	}
 	return nil
 }
 
-var errNoObject = errors.New("no such object")
-
-// object finds an object that must be a T.
-func object[T any](n *near, number int) (T, error) {
+// add gives an object a number. Some have methods beside those of package rdma, because
+// a context, memory or another object cannot be an argument.
+func (n *Near) add(o any) ID {
+	switch v := o.(type) {
+	case rdma.PD:
+		o = nearPD{v, n}
+	case rdma.CQ:
+		o = nearCQ{v}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	o, ok := n.objects[number].(T)
-	if !ok {
-		return o, errNoObject
-	}
-	return o, nil
+	n.last++
+	n.objects[n.last] = o
+	return n.last
 }
 
-// with calls f with the object of the call.
-func with[T any](n *near, c Call, f func(T) error) error {
-	o, err := object[T](n, c.Object)
+type nearProvider struct{ rdma.Provider }
+
+func (p nearProvider) OpenFirst() (rdma.Device, rdma.DeviceInfo, string, error) {
+	d, err := p.Open("")
 	if err != nil {
-		return err
+		return nil, rdma.DeviceInfo{}, "", err
 	}
-	return f(o)
+	return d, d.Info(), d.Provider(), nil
 }
 
-func (n *near) Open(_ Call, a *Answer) error {
-	d, err := n.provider.Open("")
+type nearPD struct {
+	rdma.PD
+	near *Near
+}
+
+func (p nearPD) RegisterShared(off, n uint64, access rdma.Access) (mr rdma.MR, addr uint64, lkey, rkey uint32, err error) {
+	if mr, err = p.Register(rdma.Host(p.near.arena.mem[off:][:n]), access); err != nil {
+		return nil, 0, 0, 0, err
+	}
+	return mr, mr.Addr(), mr.LKey(), mr.RKey(), nil
+}
+
+func (p nearPD) CreatePair(send, recv ID, caps rdma.QPCaps, signalAll bool) (rdma.QP, uint32, error) {
+	p.near.mu.Lock()
+	c := rdma.QPConfig{SendCQ: p.near.objects[send].(nearCQ).CQ, RecvCQ: p.near.objects[recv].(nearCQ).CQ, Caps: caps, SignalAll: signalAll}
+	p.near.mu.Unlock()
+	qp, err := p.CreateQP(c)
 	if err != nil {
-		return a.fail(err)
+		return nil, 0, err
 	}
-	a.Info, a.Provider = d.Info(), d.Provider()
-	return n.add(d, nil, a)
+	return qp, qp.Num(), nil
 }
 
-func (n *near) Attr(c Call, a *Answer) error {
-	return with(n, c, func(d rdma.Device) (err error) {
-		a.Attr, err = d.Attr()
-		return a.fail(err)
-	})
+type nearCQ struct{ rdma.CQ }
+
+func (q nearCQ) PollSome(n int) ([]rdma.WC, error) {
+	wcs := make([]rdma.WC, n)
+	got, err := q.Poll(wcs)
+	return wcs[:got], err
 }
 
-func (n *near) Port(c Call, a *Answer) error {
-	return with(n, c, func(d rdma.Device) (err error) {
-		a.Port, err = d.Port(c.N)
-		return a.fail(err)
-	})
-}
-
-func (n *near) GIDs(c Call, a *Answer) error {
-	return with(n, c, func(d rdma.Device) (err error) {
-		a.GIDs, err = d.GIDs(c.N)
-		return a.fail(err)
-	})
-}
-
-func (n *near) AllocPD(c Call, a *Answer) error {
-	return with(n, c, func(d rdma.Device) error {
-		pd, err := d.AllocPD()
-		return n.add(pd, err, a)
-	})
-}
-
-func (n *near) CreateCQ(c Call, a *Answer) error {
-	return with(n, c, func(d rdma.Device) error {
-		cq, err := d.CreateCQ(c.N)
-		return n.add(cq, err, a)
-	})
-}
-
-func (n *near) Register(c Call, a *Answer) error {
-	return with(n, c, func(pd rdma.PD) error {
-		mr, err := pd.Register(rdma.Host(n.arena.mem[c.Offset:][:c.Len]), c.Access)
-		if err != nil {
-			return a.fail(err)
-		}
-		a.Addr, a.LKey, a.RKey = mr.Addr(), mr.LKey(), mr.RKey()
-		return n.add(mr, nil, a)
-	})
-}
-
-func (n *near) CreateQP(c Call, a *Answer) error {
-	return with(n, c, func(pd rdma.PD) error {
-		var err error
-		if c.Config.SendCQ, err = object[rdma.CQ](n, c.SendCQ); err != nil {
-			return err
-		}
-		if c.Config.RecvCQ, err = object[rdma.CQ](n, c.RecvCQ); err != nil {
-			return err
-		}
-		qp, err := pd.CreateQP(c.Config)
-		if err != nil {
-			return a.fail(err)
-		}
-		a.Num = qp.Num()
-		return n.add(qp, nil, a)
-	})
-}
-
-func (n *near) Poll(c Call, a *Answer) error {
-	return with(n, c, func(cq rdma.CQ) error {
-		wcs := make([]rdma.WC, c.N)
-		got, err := cq.Poll(wcs)
-		a.WCs = wcs[:got]
-		return a.fail(err)
-	})
-}
-
-func (n *near) Arm(c Call, a *Answer) error {
-	return with(n, c, func(cq rdma.CQ) error { return a.fail(cq.Arm(c.Solicited)) })
-}
-
-func (n *near) Wait(c Call, a *Answer) error {
-	return with(n, c, func(cq rdma.CQ) error {
-		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-		defer cancel()
-		return a.fail(cq.Wait(ctx))
-	})
-}
-
-func (n *near) State(c Call, a *Answer) error {
-	return with(n, c, func(qp rdma.QP) error {
-		a.Num = uint32(qp.State())
-		return nil
-	})
-}
-
-func (n *near) Modify(c Call, a *Answer) error {
-	return with(n, c, func(qp rdma.QP) error { return a.fail(qp.Modify(c.Attr, c.Mask)) })
-}
-
-func (n *near) PostSend(c Call, a *Answer) error {
-	return with(n, c, func(qp rdma.QP) (err error) {
-		a.N, err = qp.PostSend(c.Send)
-		return a.fail(err)
-	})
-}
-
-func (n *near) PostRecv(c Call, a *Answer) error {
-	return with(n, c, func(qp rdma.QP) (err error) {
-		a.N, err = qp.PostRecv(c.Recv)
-		return a.fail(err)
-	})
-}
-
-func (n *near) Close(c Call, a *Answer) error {
-	return with(n, c, func(o io.Closer) error {
-		err := o.Close()
-		if err == nil {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			delete(n.objects, c.Object)
-		}
-		return a.fail(err)
-	})
+func (q nearCQ) WaitFor(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return q.Wait(ctx)
 }
