@@ -1,9 +1,8 @@
 package gdrcopy
 
 import (
-	"fmt"
-
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // A backend pins and maps GPU memory. It is safe for concurrent use.
@@ -42,13 +41,9 @@ const (
 	MappingDevice  MappingType = 3 // uncached device memory
 )
 
-func (t MappingType) String() string {
-	names := [...]string{"NONE", "WC", "CACHING", "DEVICE"}
-	if int(t) < len(names) {
-		return names[t]
-	}
-	return fmt.Sprintf("MappingType(%d)", uint32(t))
-}
+var mappingNames = [...]string{"NONE", "WC", "CACHING", "DEVICE"}
+
+func (t MappingType) String() string { return enum.Name(mappingNames[:], t, "MappingType(%d)") }
 
 // MarshalText returns the printed form, for JSON.
 func (t MappingType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -1,6 +1,10 @@
 package gpu
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/culvert-io/culvert/internal/enum"
+)
 
 // An Addr is an address that a GPU can access. There is one address space:
 // addresses of different GPUs differ, and the Addr of pinned or managed memory is
@@ -47,12 +51,7 @@ const (
 
 var kindNames = [...]string{"none", "device", "virtual", "host", "registered", "managed"}
 
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", k)
-}
+func (k Kind) String() string { return enum.Name(kindNames[:], k, "Kind(%d)") }
 
 // OnDevice reports whether memory of this kind is GPU memory, which the CPU cannot
 // access.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // A Provider has devices. All methods of all types are safe for concurrent use, unless
@@ -67,19 +69,9 @@ const (
 	PortActive PortState = 4
 )
 
-func (s PortState) String() string {
-	switch s {
-	case PortDown:
-		return "down"
-	case PortInit:
-		return "initializing"
-	case PortArmed:
-		return "armed"
-	case PortActive:
-		return "active"
-	}
-	return fmt.Sprintf("state %d", uint32(s))
-}
+var portStateNames = [...]string{"state 0", "down", "initializing", "armed", "active"}
+
+func (s PortState) String() string { return enum.Name(portStateNames[:], s, "state %d") }
 
 // A LinkLayer is what a port speaks.
 type LinkLayer uint8
@@ -91,15 +83,9 @@ const (
 	LinkEthernet    LinkLayer = 2
 )
 
-func (l LinkLayer) String() string {
-	switch l {
-	case LinkInfiniBand:
-		return "InfiniBand"
-	case LinkEthernet:
-		return "Ethernet"
-	}
-	return "unspecified"
-}
+var linkNames = [...]string{"unspecified", "InfiniBand", "Ethernet"}
+
+func (l LinkLayer) String() string { return enum.Name(linkNames[:], l, "link layer %d") }
 
 // An MTU is enum ibv_mtu: 1 means 256 bytes, 5 means 4096.
 type MTU uint32
@@ -199,17 +185,9 @@ const (
 	GIDRoCEv2     GIDType = 2
 )
 
-func (t GIDType) String() string {
-	switch t {
-	case GIDInfiniBand:
-		return "IB"
-	case GIDRoCEv1:
-		return "RoCE v1"
-	case GIDRoCEv2:
-		return "RoCE v2"
-	}
-	return fmt.Sprintf("type %d", uint32(t))
-}
+var gidTypeNames = [...]string{"IB", "RoCE v1", "RoCE v2"}
+
+func (t GIDType) String() string { return enum.Name(gidTypeNames[:], t, "type %d") }
 
 // A GIDEntry is an entry of a port's GID table.
 type GIDEntry struct {

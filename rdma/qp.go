@@ -3,6 +3,8 @@ package rdma
 import (
 	"fmt"
 	"syscall"
+
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // A State is the state of a queue pair: enum ibv_qp_state.
@@ -20,14 +22,9 @@ const (
 	UnknownData State = 7
 )
 
-var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"}
 
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "UNKNOWN"
-}
+func (s State) String() string { return enum.Name(stateNames[:], s, "state %d") }
 
 // A Mask tells which attributes a call of Modify sets: enum ibv_qp_attr_mask.
 type Mask uint32

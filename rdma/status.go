@@ -1,6 +1,10 @@
 package rdma
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/culvert-io/culvert/internal/enum"
+)
 
 // A Status is the result of a work request: enum ibv_wc_status.
 type Status uint32
@@ -41,12 +45,7 @@ var statusNames = [...]string{
 }
 
 // String is the text of ibv_wc_status_str.
-func (s Status) String() string {
-	if int(s) < len(statusNames) {
-		return statusNames[s]
-	}
-	return fmt.Sprintf("unknown status %d", uint32(s))
-}
+func (s Status) String() string { return enum.Name(statusNames[:], s, "unknown status %d") }
 
 // Error makes a status an error. Success must not be used as one: see [WC.Err].
 func (s Status) Error() string { return s.String() }

@@ -1,5 +1,7 @@
 package rdma
 
+import "github.com/culvert-io/culvert/internal/enum"
+
 // An Opcode is the operation of a send work request: enum ibv_wr_opcode.
 type Opcode uint32
 
@@ -16,12 +18,7 @@ const (
 
 var opcodeNames = [...]string{"WRITE", "WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "READ", "CMP_SWAP", "FETCH_ADD"}
 
-func (o Opcode) String() string {
-	if int(o) < len(opcodeNames) {
-		return opcodeNames[o]
-	}
-	return "unknown operation"
-}
+func (o Opcode) String() string { return enum.Name(opcodeNames[:], o, "unknown operation %d") }
 
 // Valid reports whether o is an operation of this package.
 func (o Opcode) Valid() bool { return o <= OpFetchAdd }

@@ -1,10 +1,6 @@
 package route
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "github.com/culvert-io/culvert/internal/enum"
 
 // Arrival says how it is known that the bytes of a direct route arrived: in GPU memory
 // for a read, in the file for a write.
@@ -24,24 +20,15 @@ const (
 
 var arrivalNames = [...]string{"", "reported", "sampled", "proved"}
 
-func (a Arrival) String() string {
-	if int(a) < len(arrivalNames) {
-		return arrivalNames[a]
-	}
-	return fmt.Sprintf("Arrival(%d)", uint8(a))
-}
+func (a Arrival) String() string { return enum.Name(arrivalNames[:], a, "Arrival(%d)") }
 
 // MarshalText encodes the arrival as its name.
 func (a Arrival) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
-func (a *Arrival) UnmarshalText(text []byte) error {
-	i := slices.Index(arrivalNames[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("unknown arrival %q (arrivals: %s)", text, strings.Join(arrivalNames[1:], ", "))
-	}
-	*a = Arrival(i)
-	return nil
+func (a *Arrival) UnmarshalText(text []byte) (err error) {
+	*a, err = enum.Parse("arrival", arrivalNames[:], NotDirect, string(text))
+	return err
 }
 
 // weaker is what is known about two transfers together.

@@ -1,6 +1,6 @@
 package route
 
-import "fmt"
+import "github.com/culvert-io/culvert/internal/enum"
 
 // A CacheMode says how reads over staged routes use the page cache. See
 // docs/cache.md.
@@ -16,24 +16,14 @@ const (
 
 var cacheModes = [...]string{"auto", "keep", "avoid"}
 
-func (m CacheMode) String() string {
-	if int(m) < len(cacheModes) {
-		return cacheModes[m]
-	}
-	return fmt.Sprintf("CacheMode(%d)", uint8(m))
-}
+func (m CacheMode) String() string { return enum.Name(cacheModes[:], m, "CacheMode(%d)") }
 
 // ParseCacheMode is the inverse of String. The empty string is auto.
 func ParseCacheMode(s string) (CacheMode, error) {
 	if s == "" {
 		return CacheAuto, nil
 	}
-	for m, name := range cacheModes {
-		if s == name {
-			return CacheMode(m), nil
-		}
-	}
-	return CacheAuto, fmt.Errorf("page cache mode %q: want auto, keep or avoid", s)
+	return enum.Parse("page cache mode", cacheModes[:], CacheAuto, s)
 }
 
 // A CacheReason says why bytes went around the page cache.
@@ -53,12 +43,7 @@ var cacheReasons = [...]string{
 	"storage is faster than filling the page cache", "measuring the storage",
 }
 
-func (r CacheReason) String() string {
-	if int(r) < len(cacheReasons) {
-		return cacheReasons[r]
-	}
-	return fmt.Sprintf("CacheReason(%d)", uint8(r))
-}
+func (r CacheReason) String() string { return enum.Name(cacheReasons[:], r, "CacheReason(%d)") }
 
 // MarshalText encodes the reason as its text.
 func (r CacheReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -1,6 +1,6 @@
 package route
 
-import "fmt"
+import "github.com/culvert-io/culvert/internal/enum"
 
 // A Dir is the direction of a transfer.
 type Dir uint8
@@ -10,15 +10,9 @@ const (
 	Write            // GPU to file
 )
 
-func (d Dir) String() string {
-	switch d {
-	case Read:
-		return "read"
-	case Write:
-		return "write"
-	}
-	return fmt.Sprintf("Dir(%d)", uint8(d))
-}
+var dirNames = [...]string{"read", "write"}
+
+func (d Dir) String() string { return enum.Name(dirNames[:], d, "Dir(%d)") }
 
 // MarshalText encodes the direction as its name.
 func (d Dir) MarshalText() ([]byte, error) { return []byte(d.String()), nil }

@@ -1,9 +1,9 @@
 package route
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // An ID identifies a route. Routes are ordered: lower is better.
@@ -26,35 +26,19 @@ const (
 
 var idNames = [numIDs]string{"none", "vendor", "nvfs", "p2pdma", "nvme", "rdma", "bar", "ring", "mapped", "host"}
 
-func (id ID) String() string {
-	if int(id) < len(idNames) {
-		return idNames[id]
-	}
-	return fmt.Sprintf("ID(%d)", uint8(id))
-}
+func (id ID) String() string { return enum.Name(idNames[:], id, "ID(%d)") }
 
 // Names lists the names of all routes, indexed by ID.
 func Names() []string { return slices.Clone(idNames[:]) }
 
 // Parse is the inverse of String.
-func Parse(name string) (ID, error) {
-	for id, n := range idNames {
-		if n == name && ID(id) != None {
-			return ID(id), nil
-		}
-	}
-	return None, fmt.Errorf("unknown route %q (routes: %s)", name, strings.Join(idNames[1:], ", "))
-}
+func Parse(name string) (ID, error) { return enum.Parse("route", idNames[:], Vendor, name) }
 
 // MarshalText encodes the route as its name.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
 func (id *ID) UnmarshalText(text []byte) (err error) {
-	if string(text) == idNames[None] {
-		*id = None
-		return nil
-	}
-	*id, err = Parse(string(text))
+	*id, err = enum.Parse("route", idNames[:], None, string(text))
 	return err
 }

@@ -1,10 +1,6 @@
 package route
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "github.com/culvert-io/culvert/internal/enum"
 
 // A Machine is the kind of machine on which a transfer ran.
 type Machine uint8
@@ -19,22 +15,13 @@ const (
 
 var machineNames = [...]string{"unknown", "real", "software"}
 
-func (m Machine) String() string {
-	if int(m) < len(machineNames) {
-		return machineNames[m]
-	}
-	return fmt.Sprintf("Machine(%d)", uint8(m))
-}
+func (m Machine) String() string { return enum.Name(machineNames[:], m, "Machine(%d)") }
 
 // MarshalText encodes the machine as its name.
 func (m Machine) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
-func (m *Machine) UnmarshalText(text []byte) error {
-	i := slices.Index(machineNames[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("unknown machine %q (machines: %s)", text, strings.Join(machineNames[:], ", "))
-	}
-	*m = Machine(i)
-	return nil
+func (m *Machine) UnmarshalText(text []byte) (err error) {
+	*m, err = enum.Parse("machine", machineNames[:], UnknownMachine, string(text))
+	return err
 }

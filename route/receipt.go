@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/enum"
 	"github.com/culvert-io/culvert/internal/human"
 )
 
@@ -21,12 +22,7 @@ const (
 
 var evidenceNames = [...]string{"counted", "reported", "inferred"}
 
-func (e Evidence) String() string {
-	if int(e) < len(evidenceNames) {
-		return evidenceNames[e]
-	}
-	return fmt.Sprintf("Evidence(%d)", uint8(e))
-}
+func (e Evidence) String() string { return enum.Name(evidenceNames[:], e, "Evidence(%d)") }
 
 // MarshalText encodes the evidence as its name.
 func (e Evidence) MarshalText() ([]byte, error) { return []byte(e.String()), nil }

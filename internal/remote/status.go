@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // A Status is how a request ended.
@@ -24,12 +26,7 @@ const (
 
 var statusNames = [...]string{"ok", "denied", "not found", "invalid request", "busy", "file changed", "memory access refused", "queue pair failed", "storage failed"}
 
-func (s Status) String() string {
-	if int(s) < len(statusNames) {
-		return statusNames[s]
-	}
-	return fmt.Sprintf("status %d", uint16(s))
-}
+func (s Status) String() string { return enum.Name(statusNames[:], s, "status %d") }
 
 // An Error is a negative answer.
 type Error struct {

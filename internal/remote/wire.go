@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/culvert-io/culvert/internal/enum"
 )
 
 // An op is what a request asks for.
@@ -21,14 +23,9 @@ const (
 	opClose                // the answer has the tag, which tells whether the file changed
 )
 
-var opNames = [...]string{opOpen: "open", opCreate: "create", opResume: "resume", opRead: "read", opWrite: "write", opSum: "sum", opCommit: "commit", opClose: "close"}
+var opNames = [...]string{"operation 0", opOpen: "open", opCreate: "create", opResume: "resume", opRead: "read", opWrite: "write", opSum: "sum", opCommit: "commit", opClose: "close"}
 
-func (o op) String() string {
-	if o == 0 || int(o) >= len(opNames) {
-		return fmt.Sprintf("operation %d", uint8(o))
-	}
-	return opNames[o]
-}
+func (o op) String() string { return enum.Name(opNames[:], o, "operation %d") }
 
 // A request is a message of the client.
 type request struct {

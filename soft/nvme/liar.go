@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
+	"github.com/culvert-io/culvert/internal/enum"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -37,12 +38,7 @@ const (
 
 var lieNames = [numLies]string{"drop", "misdirect", "delay", "duplicate", "transform"}
 
-func (l Lie) String() string {
-	if l >= numLies {
-		return "lie " + strconv.Itoa(int(l))
-	}
-	return lieNames[l]
-}
+func (l Lie) String() string { return enum.Name(lieNames[:], l, "lie %d") }
 
 // A Liar decides which transfers of drives are lies. The decisions depend only on the
 // seed and on the order of the transfers. It is safe for concurrent use.
