@@ -19,7 +19,7 @@ HANG    ?= 30m
 .PHONY: test
 test: deps lint build unit race mutants thresholds
 
-## full: test, and what takes longer: other modules, Python with torch (5 GB from PyPI)
+## full: test, and what takes longer: other modules, Python with torch
 .PHONY: full
 full: test store-test python-torch-test
 

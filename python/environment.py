@@ -1,6 +1,6 @@
 """Makes a virtual environment with packages from PyPI, if it is not there yet.
 
-    python3 environment.py DIRECTORY REQUIREMENTS
+    python3 environment.py DIRECTORY REQUIREMENTS [OPTION OF PIP INSTALL...]
 
 Downloads are tried three times. Exits with status 75 if all fail, so that tests
 can tell a registry that is down from a failure of their own.
@@ -25,7 +25,7 @@ def install(python, *arguments):
     return f"pip install failed {TRIES} times: {done.stdout.strip()[-2000:]}"
 
 
-def ensure(directory, requirements):
+def ensure(directory, requirements, *options):
     """Returns the environment's Python, and why it could not be made, or None."""
     directory, wanted = pathlib.Path(directory), pathlib.Path(requirements).read_text()
     python, stamp = directory / "bin" / "python", directory / "stamp"
@@ -33,14 +33,14 @@ def ensure(directory, requirements):
         stamp.touch()  # make compares times
         return python, None
     venv.create(directory, with_pip=True, clear=True)
-    reason = install(python, "-r", requirements)
+    reason = install(python, *options, "-r", requirements)
     if reason is None:
         stamp.write_text(wanted)
     return python, reason
 
 
 if __name__ == "__main__":
-    _, reason = ensure(*sys.argv[1:3])
+    _, reason = ensure(*sys.argv[1:])
     if reason:
         print(reason, file=sys.stderr)
         sys.exit(UNREACHABLE)

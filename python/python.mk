@@ -12,12 +12,13 @@ python-test: lib-core $(PYTHON_VENV)/stamp
 	CGO_ENABLED=0 go build -trimpath -o bin/culvert ./cmd/culvert
 	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_VENV)/bin/python -W error::ResourceWarning -m unittest discover -s python/tests -t python/tests
 
-# Not in CI: torch from PyPI comes with CUDA, 5 GB, which take minutes to install.
+# Importing torch takes seconds where its bytecode is not kept, and many processes do.
 .PHONY: python-torch-test
-## python-torch-test: with torch, transformers and safetensors' own tests (5 GB from PyPI)
-python-torch-test: lib-core $(PYTHON_TORCH)/stamp
-	PYTHONPATH=python:python/tests PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest test_torch test_software test_suite
-	PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 $(PYTHON_TORCH)/bin/python -m unittest discover -s python/torch_tests -t python/torch_tests
+## python-torch-test: with torch, transformers and safetensors' own tests (0.6 GB from PyPI)
+python-torch-test: lib-core $(PYTHON_TORCH)/ready
+	export PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(PYTHON_TORCH)/bytecode; \
+	PYTHONPATH=python:python/tests $(PYTHON_TORCH)/bin/python -m unittest test_torch test_software test_suite && \
+	PYTHONPATH=python $(PYTHON_TORCH)/bin/python -m unittest discover -s python/torch_tests -t python/torch_tests
 
 # What hardware.py needs on a machine without Go: the package with its library
 # inside, the command, and the measurements of package tensor.
@@ -44,8 +45,10 @@ wheel-test:
 $(PYTHON_VENV)/stamp: python/requirements.txt
 	$(PYTHON) python/environment.py $(PYTHON_VENV) $<
 
-$(PYTHON_TORCH)/stamp: python/torch-requirements.txt
-	$(PYTHON) python/environment.py $(PYTHON_TORCH) $<
+$(PYTHON_TORCH)/ready: python/torch-requirements.txt python/torch_libraries.py
+	$(PYTHON) python/environment.py $(PYTHON_TORCH) $< --no-deps --no-compile
+	$(PYTHON) python/torch_libraries.py $(PYTHON_TORCH)
+	touch $@
 
 $(WHEEL_TOOLS)/stamp: python/wheel-requirements.txt
 	$(PYTHON) python/environment.py $(WHEEL_TOOLS) $<

@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint with gloo, two ranks, killed in the middle."""
 
+import json
 import os
 import pathlib
 import pickle
@@ -25,36 +26,38 @@ class Checkpoint(unittest.TestCase):
         self.dir = pathlib.Path(directory.name)
         self.path = self.dir / "checkpoint"
 
-    def ranks(self, *arguments, dies=None):
-        """Runs two ranks. If one dies, the other is killed, as a scheduler does."""
-        action, step, *where = map(str, arguments)
+    def start_ranks(self):
         env = {**os.environ, "PYTHONPATH": str(HERE.parent), "CULVERT_MACHINE": "soft"}
-        command = [sys.executable, "-W", "ignore", HERE / "checkpoint_rank.py", action, self.dir]
-        ranks = [
-            subprocess.Popen([*command, str(rank), step, *where], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for rank in range(2)
-        ]
-        said = []
-        if dies is not None:
-            self.assertEqual((ranks[dies].communicate(timeout=300), ranks[dies].returncode)[1], -signal.SIGKILL)
-            ranks[1 - dies].kill()
-            ranks[1 - dies].communicate()
-            return None
-        for rank in ranks:
-            out, errors = rank.communicate(timeout=300)
-            self.assertEqual(rank.returncode, 0, errors)
-            said.append(out)
-        return said
+        command = [sys.executable, "-W", "ignore", HERE / "checkpoint_ranks.py", self.dir]
+        with open(self.dir / "errors", "w") as errors:  # a rank whose peer dies says so
+            self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.addCleanup(self.process.communicate)
+
+    def ranks(self, *arguments, dies=None):
+        """Runs two ranks, and returns what they found. If one dies, the other fails or
+        is killed."""
+        print(*arguments, file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        errors = (self.dir / "errors").read_text()
+        self.assertTrue(line, errors)
+        status, found = json.loads(line)
+        if dies is None:
+            self.assertEqual(status, [0, 0], errors)
+        else:
+            self.assertEqual(status[dies], -signal.SIGKILL, errors)
+            self.assertNotEqual(status[1 - dies], 0, errors)
+        return found
 
     def test_ranks(self):
+        self.start_ranks()
         self.ranks("save", 1)
         files = set(self.path.iterdir())
         for where, dies in (("file", 1), ("finish", 0)):
             self.ranks("die", 2, where, dies=dies)
             self.assertLessEqual(files, set(self.path.iterdir()), where)
-        self.assertEqual(self.ranks("load", 2), ["1\n", "1\n"])
+        self.assertEqual(self.ranks("load", 2), [1, 1])
         self.ranks("async", 3)
-        self.assertEqual(self.ranks("load", 3), ["3\n", "3\n"])
+        self.assertEqual(self.ranks("load", 3), [3, 3])
         left = sorted(p.name for p in self.path.iterdir() if p.name.endswith(".safetensors"))
         self.assertEqual([name[:4] for name in left], ["__0_", "__1_"])
 
