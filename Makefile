@@ -19,9 +19,9 @@ HANG    ?= 30m
 .PHONY: test
 test: deps lint build unit race mutants thresholds
 
-## full: test, and what takes longer: other modules, Python with torch
+## full: test, and what takes longer: other modules, Python with torch, Debian's kernel
 .PHONY: full
-full: test store-test python-torch-test
+full: test store-test python-torch-test lab-debian
 
 ## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/culvert-io/culvert/lab/fusetest"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -19,6 +20,7 @@ var randomly = flag.Bool("cufile.random", false, "use random seeds in property t
 
 // The statistics and measurements of tests go to a directory of their own.
 func TestMain(m *testing.M) {
+	fusetest.Main()
 	flag.Parse()
 	if !*randomly {
 		flag.Set("rapid.seed", "1")

@@ -15,6 +15,7 @@ import (
 type Guest struct {
 	CPUs   int  // 0 means 2
 	Memory int  // in MiB; 0 means 768
+	Nodes  int  // memory nodes, with equal parts of processors and memory; 0 means 1
 	IOMMU  bool // an emulated VT-d in front of every device
 	Drives []Drive
 	NICs   int  // virtio network cards, for traffic of the guest with itself
@@ -33,6 +34,7 @@ type Drive struct {
 	Sector int     // logical block size; 0 means 512
 	CMB    int     // controller memory buffer in MiB: memory on the drive for peer-to-peer DMA
 	Behind string  // "" the root bus, RootPort a hot-plug port of its own, otherwise the name of the switch above it
+	Node   int     // memory node of its port, if the guest has several
 	FS     string  // "ext4" or "xfs": made and mounted before the command runs; "" means a raw drive
 	Remote bool    // the file system reaches it over RDMA: the kernel's NVMe host and target, on the first network card
 	Faults []Fault // medium errors
@@ -62,6 +64,7 @@ const (
 func (g Guest) withDefaults() Guest {
 	g.CPUs = cmp.Or(g.CPUs, 2)
 	g.Memory = cmp.Or(g.Memory, 768)
+	g.Nodes = cmp.Or(g.Nodes, 1)
 	g.Drives = slices.Clone(g.Drives)
 	for i := range g.Drives {
 		d := &g.Drives[i]
@@ -77,6 +80,9 @@ var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{0,18}$`)
 // Validate finds descriptions that QEMU or init would reject.
 func (g Guest) Validate() error {
 	g = g.withDefaults()
+	if g.Nodes < 0 || g.CPUs%g.Nodes != 0 || g.Memory%g.Nodes != 0 {
+		return fmt.Errorf("%d CPUs and %d MiB must be multiples of %d memory nodes", g.CPUs, g.Memory, g.Nodes)
+	}
 	seen := map[string]bool{}
 	for _, d := range g.Drives {
 		if l := d.LogTo; l != "" && (l == d.ID || !slices.ContainsFunc(g.Drives, func(o Drive) bool { return o.ID == l && o.LogTo == "" })) {
@@ -91,6 +97,9 @@ func (g Guest) Validate() error {
 		seen[d.ID] = true
 		if d.Remote && (g.NICs == 0 || d.FS == "") {
 			return fmt.Errorf("drive %s: a remote one needs a file system and a network card", d.ID)
+		}
+		if d.Node < 0 || d.Node >= g.Nodes || g.Nodes > 1 && d.Behind != RootPort {
+			return fmt.Errorf("drive %s: memory node %d must be one of %d, and with several the drive behind a port of its own", d.ID, d.Node, g.Nodes)
 		}
 		if err := d.validate(); err != nil {
 			return fmt.Errorf("drive %s: %w", d.ID, err)
@@ -128,7 +137,7 @@ func (d Drive) validate() error {
 // q35 reports whether the guest needs the machine type with PCI Express. The older
 // one boots faster.
 func (g Guest) q35() bool {
-	return g.IOMMU || slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.Behind != "" })
+	return g.IOMMU || g.Nodes > 1 || slices.ContainsFunc(g.Drives, func(d Drive) bool { return d.Behind != "" })
 }
 
 // mounts returns the drives with a file system, in order.

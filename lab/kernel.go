@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,25 +9,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
-// KernelEnv is the variable with the path of a kernel.
+// KernelEnv is the variable with the path of a kernel, or Debian.
 const KernelEnv = "CULVERT_LAB_KERNEL"
+
+// Debian is the value of KernelEnv for Debian's newest kernel, whatever was built.
+const Debian = "debian"
 
 // A Kernel is what a guest boots.
 type Kernel struct {
 	Image   string // an ELF vmlinux
 	Modules string // its directory of modules; "" when everything is built in
-}
-
-// PeerDMA reports whether the kernel has PCI peer-to-peer DMA: the image then
-// contains the name of its directory in sysfs.
-func (k Kernel) PeerDMA() (bool, error) {
-	b, err := os.ReadFile(k.Image)
-	return bytes.Contains(b, []byte("\x00p2pmem\x00")), err
 }
 
 // cacheDir is where kernels and init are kept between runs.
@@ -52,7 +49,8 @@ func ResolveKernel(ctx context.Context, log io.Writer) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	if path := os.Getenv(KernelEnv); path != "" {
+	path := os.Getenv(KernelEnv)
+	if path != "" && path != Debian {
 		k, err := readyKernel(cache, path)
 		if err != nil {
 			return Kernel{}, fmt.Errorf("%s: %w", KernelEnv, err)
@@ -60,7 +58,7 @@ func ResolveKernel(ctx context.Context, log io.Writer) (Kernel, error) {
 		return k, nil
 	}
 	built := filepath.Join(cache, "kernel", "vmlinux")
-	if _, err := os.Stat(built); err == nil {
+	if _, err := os.Stat(built); err == nil && path != Debian {
 		return Kernel{Image: built}, nil
 	}
 	k, err := debianKernel(ctx, filepath.Join(cache, "debian"), log)
@@ -107,26 +105,46 @@ func writeFile(path string, b []byte) error {
 	})
 }
 
-var imageDepends = regexp.MustCompile(`(?m)^\s*Depends: (linux-image-\d[^\s]*)$`)
+// imagePackage is a package with a kernel, and its version. Others are for real time and
+// clouds, unsigned, or have debugging symbols.
+var imagePackage = regexp.MustCompile(`(?m)^linux-image-(\d[0-9.]*(?:[-+](?:deb)?[0-9]+)*)-amd64 `)
+
+// newestImage finds the package with the newest kernel in the output of apt-cache search.
+func newestImage(list string) string {
+	var version []int
+	for _, m := range imagePackage.FindAllStringSubmatch(list, -1) {
+		var v []int
+		for _, number := range regexp.MustCompile(`\d+`).FindAllString(m[1], -1) {
+			n, _ := strconv.Atoi(number)
+			v = append(v, n)
+		}
+		if slices.Compare(v, version) > 0 {
+			version, list = v, m[1]
+		}
+	}
+	if version == nil {
+		return ""
+	}
+	return "linux-image-" + list + "-amd64"
+}
 
 // debianKernel returns Debian's newest kernel. The package is unpacked, not
 // installed.
 func debianKernel(ctx context.Context, cache string, log io.Writer) (Kernel, error) {
-	out, err := exec.CommandContext(ctx, "apt-cache", "depends", "linux-image-amd64").Output()
+	out, err := exec.CommandContext(ctx, "apt-cache", "search", "--names-only", "^linux-image-.*-amd64$").Output()
 	if err != nil {
-		return Kernel{}, fmt.Errorf("apt-cache depends linux-image-amd64: %w", err)
+		return Kernel{}, fmt.Errorf("apt-cache search: %w", err)
 	}
-	m := imageDepends.FindSubmatch(out)
-	if m == nil {
+	pkg := newestImage(string(out))
+	if pkg == "" {
 		return Kernel{}, errors.New("apt-cache has no linux-image (fix: apt-get update)")
 	}
-	pkg := string(m[1])
 	dir := filepath.Join(cache, pkg)
 	k := Kernel{Image: filepath.Join(dir, "vmlinux"), Modules: filepath.Join(dir, "modules")}
 	if _, err := os.Stat(k.Image); err == nil {
 		return k, nil
 	}
-	fmt.Fprintf(log, "lab: downloading %s (about 70 MB, once)\n", pkg)
+	fmt.Fprintf(log, "lab: downloading %s (about 100 MB, once)\n", pkg)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Kernel{}, err
 	}

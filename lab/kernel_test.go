@@ -124,11 +124,54 @@ func TestReadyKernel(t *testing.T) {
 	}
 }
 
-func TestImageDepends(t *testing.T) {
-	out := "linux-image-amd64\n  Depends: linux-image-6.1.0-54-amd64\n  Suggests: linux-headers\n"
-	m := imageDepends.FindStringSubmatch(out)
-	if m == nil || m[1] != "linux-image-6.1.0-54-amd64" {
-		t.Errorf("found %q", m)
+func TestNewestImage(t *testing.T) {
+	const list = `linux-image-6.1.0-9-amd64 - Linux 6.1 for 64-bit PCs (signed)
+linux-image-6.1.0-55-amd64 - Linux 6.1 for 64-bit PCs (signed)
+linux-image-6.12.9+deb12-amd64 - Linux 6.12 for 64-bit PCs (signed)
+linux-image-6.12.117+deb12-amd64 - Linux 6.12 for 64-bit PCs (signed)
+linux-image-6.12.118+deb12-amd64-dbg - Debug symbols for linux-image-6.12.118+deb12-amd64
+linux-image-6.12.118+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
+linux-image-6.12.118+deb12-cloud-amd64 - Linux 6.12 for x86-64 cloud (signed)
+linux-image-6.12.118+deb12-rt-amd64 - Linux 6.12 for 64-bit PCs (signed), PREEMPT_RT
+linux-image-amd64 - Linux for 64-bit PCs (meta-package)
+`
+	if got := newestImage(list); got != "linux-image-6.12.117+deb12-amd64" {
+		t.Errorf("found %q", got)
+	}
+	if got := newestImage("linux-image-amd64 - Linux\n"); got != "" {
+		t.Errorf("found %q where there is none", got)
+	}
+}
+
+func TestHasFeature(t *testing.T) {
+	dir := t.TempDir()
+	image, modules := filepath.Join(dir, "vmlinux"), filepath.Join(dir, "modules")
+	for name, b := range map[string]string{
+		image: "\x00p2pmem\x00nfsd\x00", filepath.Join(modules, "modules.dep"): "kernel/fs/nfsd/nfsd.ko.xz:\n", filepath.Join(modules, "modules.builtin"): "",
+		dir + "/none/modules.dep": "", dir + "/none/modules.builtin": "",
+	} {
+		if err := writeFile(name, []byte(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		modules string
+		f       Feature
+		want    bool
+	}{
+		{"", PeerDMA, true},
+		{"", MemoryNodes, false},
+		{"", NFSServer, true},
+		{modules, NFSServer, true},
+		{dir + "/none", NFSServer, false},
+		{modules, MemoryGroups, false},
+	} {
+		if got, err := (Kernel{Image: image, Modules: c.modules}).Has(c.f); got != c.want || err != nil {
+			t.Errorf("%s with modules %q: %v, %v", c.f.Name, c.modules, got, err)
+		}
+	}
+	if _, err := (Kernel{Image: image + ".gone"}).Has(PeerDMA); err == nil {
+		t.Error("an image that is gone has answered")
 	}
 }
 

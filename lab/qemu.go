@@ -46,9 +46,8 @@ func (g Guest) args(l launch) []string {
 		// Before the devices that it translates for.
 		a.device("intel-iommu,intremap=on")
 	}
-	a.topology(g.Drives)
-	for _, d := range g.Drives {
-		a.drive(d, l.images)
+	if g.Nodes < 2 {
+		a.drives(g, l)
 	}
 	for i := range g.NICs {
 		a.nic(i, l.cable)
@@ -57,7 +56,19 @@ func (g Guest) args(l launch) []string {
 		a.add("-fsdev", fmt.Sprintf("local,id=%s,path=%s,security_model=none,readonly=on", s.Tag, escape(s.Path)))
 		a.device("virtio-9p-pci,fsdev=%s,mount_tag=%s", s.Tag, s.Tag)
 	}
+	if g.Nodes > 1 {
+		// At the end: QEMU would put the other devices on the nodes' buses.
+		a.nodes(g)
+		a.drives(g, l)
+	}
 	return a
+}
+
+func (a *arglist) drives(g Guest, l launch) {
+	a.topology(g)
+	for _, d := range g.Drives {
+		a.drive(d, l.images)
+	}
 }
 
 // nic adds a network card. The first one has the cable, if there is one.
@@ -123,23 +134,37 @@ func (a *arglist) ports(terminal bool) {
 	a.add("-serial", "chardev:console")
 }
 
+// nodes divides processors and memory, and adds a root bus on each node.
+func (a *arglist) nodes(g Guest) {
+	cpus := g.CPUs / g.Nodes
+	for n := range g.Nodes {
+		a.add("-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", n, g.Memory/g.Nodes))
+		a.add("-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=memory%d", n, n*cpus, (n+1)*cpus-1, n))
+		a.device("pxb-pcie,id=node%d,bus=pcie.0,bus_nr=%d,numa_node=%d", n, (n+1)*32, n)
+	}
+}
+
 // topology adds what the drives sit below: for each a hot-plug port of its
 // own, on the root complex or on a switch. Slots are numbered over the whole
 // guest, since a slot number names a port.
-func (a *arglist) topology(drives []Drive) {
+func (a *arglist) topology(g Guest) {
 	slot := 0
 	hotplug := func(model, id, bus string) {
 		slot++
 		a.device("%s,id=%s%s,chassis=%d,slot=%d", model, id, bus, slot, slot)
 	}
 	known := map[string]bool{}
-	for _, d := range drives {
+	for _, d := range g.Drives {
 		sw := d.Behind
 		switch {
 		case sw == "":
 			continue
 		case sw == RootPort:
-			hotplug("pcie-root-port", port(d), "")
+			bus := ""
+			if g.Nodes > 1 {
+				bus = fmt.Sprintf(",bus=node%d", d.Node)
+			}
+			hotplug("pcie-root-port", port(d), bus)
 			continue
 		case !known[sw]:
 			known[sw] = true

@@ -37,6 +37,7 @@ func TestArgs(t *testing.T) {
 		{"iommu", Guest{IOMMU: true, Drives: []Drive{{ID: "nv0"}}}, false},
 		{"recorded", Guest{Drives: []Drive{{ID: "nv0", FS: "xfs", Sector: 4096, LogTo: "log"}, {ID: "log"}}}, false},
 		{"network", Guest{NICs: 2}, false},
+		{"nodes", Guest{CPUs: 4, Nodes: 2, Drives: []Drive{{ID: "near", Behind: RootPort, Node: 1}, {ID: "far", Behind: RootPort}}}, false},
 	}
 	wire := &cable{"/c/1", "/c/2", "52:54:00:00:00:01"}
 	golden(t, "cable", lines(Guest{NICs: 2}.args(launch{cable: wire})))
@@ -104,6 +105,9 @@ func TestValidate(t *testing.T) {
 		{"fault op", Guest{Drives: []Drive{{ID: "a", Faults: []Fault{{"erase", 0}}}}}, `direction "erase"`},
 		{"fault sector", Guest{Drives: []Drive{{ID: "a", Size: 1 << 20, Faults: []Fault{{Read, 2048}}}}}, "sector 2048"},
 		{"log", Guest{Drives: []Drive{{ID: "a", LogTo: "b"}}}, `LogTo "b" must be`},
+		{"nodes", Guest{CPUs: 3, Nodes: 2}, "multiples of 2 memory nodes"},
+		{"node", Guest{Nodes: 2, Drives: []Drive{{ID: "a", Behind: RootPort, Node: 2}}}, "memory node 2 must be"},
+		{"node of no port", Guest{Nodes: 2, Drives: []Drive{{ID: "a"}}}, "behind a port"},
 		{"own log", Guest{Drives: []Drive{{ID: "a", LogTo: "a"}}}, `LogTo "a" must be`},
 	}
 	for _, tt := range tests {

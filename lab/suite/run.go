@@ -94,12 +94,12 @@ func (r *Runner) Run(ctx context.Context, s Suite) Result {
 	return res
 }
 
-var errNeedsKernel = errors.New("needs a kernel with peer-to-peer DMA (make lab-kernel)")
+var errNeedsKernel = errors.New("needs a kernel with")
 
 func (r *Runner) run(ctx context.Context, s Suite, res *Result, out *bytes.Buffer) error {
-	if s.Peer {
-		if ok, err := r.lab.Kernel.PeerDMA(); err != nil || !ok {
-			return cmp.Or(err, errNeedsKernel)
+	if s.Needs.Name != "" {
+		if ok, err := r.lab.Kernel.Has(s.Needs); err != nil || !ok {
+			return cmp.Or(err, fmt.Errorf("%w %s (make lab-kernel builds one)", errNeedsKernel, s.Needs.Name))
 		}
 	}
 	binary, dir, err := r.compile(ctx, s)

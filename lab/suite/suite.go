@@ -22,7 +22,7 @@ type Suite struct {
 	Guest   lab.Guest
 	Env     []string
 	Pair    bool          // on two guests, joined by a cable; the first one's tests count
-	Peer    bool          // needs a kernel with peer-to-peer DMA
+	Needs   lab.Feature   // of the kernel; without it the suite is skipped
 	Timeout time.Duration // 0 means DefaultTimeout
 }
 

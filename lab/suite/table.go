@@ -144,8 +144,8 @@ func peer() Suite {
 			{ID: "sibling", FS: "xfs", Behind: "sw"},
 			{ID: "onroot"},
 		}},
-		Env:  []string{"CULVERT_WANT_PEER=1"},
-		Peer: true,
+		Env:   []string{"CULVERT_WANT_PEER=1"},
+		Needs: lab.PeerDMA,
 	}
 }
 
@@ -229,7 +229,46 @@ func datapaths() (ss []Suite) {
 	p2pdma.Env = append(p2pdma.Env, withoutNVFS)
 	proof := peer()
 	proof.Name, proof.Package, proof.Run, proof.Min = "p2pdma/proof", ladder, "^TestLabProofCost$", 1
-	return append(ss, proof, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory())
+	return append(ss, proof, on(unplug(), "^TestUnplugUnderRead$", 1), handles(), p2pdma, onPeerMemory(), stacks(), stacksOnPeerMemory(),
+		nfs(), group(), nodes())
+}
+
+// nfs exports a directory of a drive to the guest itself.
+func nfs() Suite {
+	g := plain("ext4", 512)
+	g.Modules = []string{"nfsd", "nfsv4"}
+	return Suite{
+		Name:    "cache/nfs",
+		Package: datapath, Run: "^TestNFS$", Min: 1,
+		Guest: g, Needs: lab.NFSServer,
+		Env: []string{"CULVERT_WANT_NFS=1", withoutNVFS},
+	}
+}
+
+// group has more memory than a control group of it may use.
+func group() Suite {
+	g := plain("ext4", 512)
+	g.Memory = 1536
+	return Suite{
+		Name:    "cache/group",
+		Package: datapath, Run: "^TestControlGroup$", Min: 1,
+		Guest: g, Needs: lab.MemoryGroups,
+		Env: []string{"CULVERT_WANT_GROUP=1", withoutNVFS},
+	}
+}
+
+// nodes has two memory nodes, and a device on each in place of a GPU.
+func nodes() Suite {
+	return Suite{
+		Name:    "ring/nodes",
+		Package: module + "/internal/ring", Run: "^TestLabMemoryNodes$", Min: 1,
+		Guest: lab.Guest{CPUs: 4, Memory: 1024, Nodes: 2, Drives: []lab.Drive{
+			{ID: "far", FS: "ext4", Behind: lab.RootPort},
+			{ID: "near", Size: 64 << 20, Behind: lab.RootPort, Node: 1},
+		}},
+		Needs: lab.MemoryNodes,
+		Env:   []string{"CULVERT_WANT_NODES=1"},
+	}
 }
 
 // throttled has a drive that is slower than any host, and little memory.
@@ -261,7 +300,7 @@ func stacks() Suite {
 // stacksOnPeerMemory has the drives below a switch, with one whose memory is the GPU's.
 func stacksOnPeerMemory() Suite {
 	s := stacks()
-	s.Name, s.Peer = "stacks/p2pdma", true
+	s.Name, s.Needs = "stacks/p2pdma", lab.PeerDMA
 	s.Env = append(s.Env, "CULVERT_WANT_PEER=1")
 	drives := []lab.Drive{{ID: "cmb", CMB: 256, Behind: "sw"}}
 	for _, d := range s.Guest.Drives {
@@ -297,7 +336,7 @@ func onPeerMemory() Suite {
 		// Two describe a machine without a direct route; two take long, run on other
 		// guests and hardly depend on where memory is.
 		Skip:  only("TestLogger", "TestProperties", "TestShrinkingFile", "TestStress"),
-		Guest: g, Peer: true,
+		Guest: g, Needs: lab.PeerDMA,
 		Env: []string{"CULVERT_SOFT=peer=0000:03:00.0", withoutNVFS}, // the first drive below the switch
 	}
 }

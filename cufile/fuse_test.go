@@ -1,0 +1,94 @@
+package cufile_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/lab/fusetest"
+	"github.com/culvert-io/culvert/route"
+)
+
+// On FUSE the server decides what the kernel caches, and whether O_DIRECT is allowed. The
+// bytes are right in each case, the second pass comes from the page cache where the kernel
+// may keep it, and a receipt claims nothing else.
+func TestFUSE(t *testing.T) {
+	const size = 8 << 20
+	f := newFixture(t, softConfig(), size)
+	fs := fusetest.Mount(t, f.path)
+	buf := f.buffer(size)
+	for _, c := range []struct {
+		name  string
+		flags int
+		asked [2]bool // whether the server is asked for all of it, by pass
+	}{
+		{fusetest.Plain, 0, [2]bool{true, false}},
+		{fusetest.Kept, 0, [2]bool{true, false}},
+		{fusetest.Kept, unix.O_DIRECT, [2]bool{false, false}}, // what is cached is served from there
+		{fusetest.Plain, unix.O_DIRECT, [2]bool{true, true}},
+		{fusetest.Uncached, 0, [2]bool{true, true}},
+		{fusetest.NoDirect, 0, [2]bool{true, false}},
+	} {
+		name := c.name
+		if c.flags != 0 {
+			name += ", O_DIRECT"
+		}
+		t.Run(name, func(t *testing.T) {
+			h := registerAt(t, f, fs.Path(c.name), os.O_RDWR|c.flags)
+			if err := h.Require(0, route.Ring); err != nil {
+				t.Fatal(err)
+			}
+			for pass, want := range c.asked {
+				before := fs.Asked(t)
+				if err := f.dev.Fill(buf.Span().Addr(), 0, 1, size); err != nil {
+					t.Fatal(err)
+				}
+				r, err := h.ReadAt(t.Context(), buf.Span(), 0)
+				if err != nil || !bytes.Equal(f.gpuBytes(buf.Span()), f.data) {
+					t.Fatalf("pass %d: %v, %v", pass, &r, err)
+				}
+				if n := fs.Asked(t) - before; (n >= size) != want || !want && n > 0 {
+					t.Errorf("pass %d: the server was asked for %d bytes: %+v", pass, n, r.Cache)
+				}
+				if hit := r.Cache.Hit > 0; hit == want {
+					t.Errorf("pass %d: the receipt says %+v", pass, r.Cache)
+				}
+				if c.flags != 0 && want && r.Cache.Bypassed != size {
+					t.Errorf("pass %d, opened with O_DIRECT: %+v", pass, r.Cache)
+				}
+			}
+			f.data[4096]++
+			if err := f.dev.CopyIn(buf.Span().Addr(), f.data); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := h.WriteAt(t.Context(), buf.Span(), 0); err != nil || r.Bytes != size {
+				t.Fatalf("write: %v, %v", &r, err)
+			}
+			if err := h.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if now, err := os.ReadFile(f.path); err != nil || !bytes.Equal(now, f.data) {
+				t.Errorf("the backing file has other bytes, %v", err)
+			}
+		})
+	}
+}
+
+// registerAt registers another file than the fixture's.
+func registerAt(t *testing.T, f *fixture, path string, flags int) *cufile.File {
+	t.Helper()
+	file, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	h, err := f.drv.Register(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
