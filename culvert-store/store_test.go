@@ -165,6 +165,42 @@ func TestKilledSave(t *testing.T) {
 	})
 }
 
+// Checkpoints are whole or not there, the former one stays until the new one is, and
+// latest is the one that was saved last.
+func TestCheckpoints(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		run := "s3://" + bucket + "/run"
+		file := writeFile(t, "model.safetensors", model(threeParts, 3))
+		s.run(t, "save", file, run, "--step", "100", "--keep", "1")
+		kill(t, s, "save", file, run, "--step", "200", "--keep", "1")
+		if out := s.run(t, "ls", run); !strings.HasPrefix(out, "100 ") || !strings.Contains(out, "steps: 1,") {
+			t.Errorf("after a killed save of step 200 there is %s", out)
+		}
+		s.fails(t, "there is no such object", []string{"ls", run + "/step-000000200/model.safetensors"})
+		s.run(t, "verify", run+"/latest")
+
+		s.run(t, "save", file, run, "--step", "200", "--keep", "1")
+		if out := s.run(t, "ls", run); !strings.HasPrefix(out, "200 ") || !strings.Contains(out, "steps: 1,") {
+			t.Errorf("after step 200 with --keep 1 there is %s", out)
+		}
+		s.run(t, "load", run+"/latest", "gpu:0", "--verify")
+		s.fails(t, "steps are never overwritten", []string{"save", file, run, "--step", "200"})
+		s.fails(t, "there is no bucket missing", []string{"save", file, "s3://missing/run", "--step", "1"})
+	})
+}
+
+// An object is measured, and the bytes that arrive are those of the object.
+func TestBench(t *testing.T) {
+	each(t, func(t *testing.T, s *server) {
+		url := "s3://" + bucket + "/bench"
+		s.run(t, "cp", writeFile(t, "data", random(threeParts, 8)), url)
+		out := s.run(t, "bench", url, "--bs", "4M", "--threads", "4", "--size", "16M", "--verify", "--peer", "memory", "--lines")
+		if !strings.Contains(out, "engine=culvert route=ring") || !strings.Contains(out, "store=s3+"+s.endpoint) || !strings.Contains(out, "engine=memory") {
+			t.Errorf("bench printed %s", out)
+		}
+	})
+}
+
 // kill runs culvert until it has sent one part and sends another, and kills it there.
 func kill(t *testing.T, s *server, args ...string) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/atomicfile"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // Checkpoints is a directory of saved models, one directory for each step:
@@ -25,8 +27,11 @@ import (
 //
 // What has such a name is complete, even after a crash; latest is the step that was
 // saved last. Several processes of one user may save different steps concurrently.
+//
+// In a store there is no link: latest stands for the step whose model the store has
+// received last. A step is there if its model is, which appears as a whole.
 type Checkpoints struct {
-	Dir string
+	Dir string // or a URL, s3://BUCKET/PREFIX, if the program imports package object
 	// Keep is how many steps are kept: those that were saved last, whatever their
 	// numbers. 0 keeps all.
 	Keep int
@@ -39,10 +44,17 @@ const (
 )
 
 // Path returns the path of a step's model.
-func (c *Checkpoints) Path(step int64) string { return filepath.Join(c.stepDir(step), modelName) }
+func (c *Checkpoints) Path(step int64) string { return joinStored(c.stepDir(step), modelName) }
 
-func (c *Checkpoints) stepDir(step int64) string {
-	return filepath.Join(c.Dir, fmt.Sprintf("%s%09d", stepPrefix, step))
+func (c *Checkpoints) stepDir(step int64) string { return joinStored(c.Dir, stepName(step)) }
+
+func stepName(step int64) string { return fmt.Sprintf("%s%09d", stepPrefix, step) }
+
+// parseStep is the step whose directory has this name.
+func parseStep(name string) (int64, bool) {
+	digits, ok := strings.CutPrefix(name, stepPrefix)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, ok && err == nil && stepName(n) == name
 }
 
 // Save saves a step, makes it the latest, and removes the steps that Keep does not
@@ -50,6 +62,9 @@ func (c *Checkpoints) stepDir(step int64) string {
 func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, opts *SaveOptions) (*Manifest, error) {
 	if err := c.Free(step); err != nil {
 		return nil, err
+	}
+	if object.IsURL(c.Dir) {
+		return c.saveObject(ctx, step, tensors, opts)
 	}
 	target := c.stepDir(step)
 	o := opts.withDefaults(tensors)
@@ -67,7 +82,7 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, tensors []Source, op
 	if err != nil {
 		return nil, err
 	}
-	old, err := c.publish(ctx, dir, target, o.step)
+	old, err := c.publish(ctx, dir, step, o.step)
 	if err != nil {
 		return nil, err
 	}
@@ -84,16 +99,23 @@ func (c *Checkpoints) Free(step int64) error {
 	if step < 0 {
 		return fmt.Errorf("checkpoint step %d must not be negative", step)
 	}
+	if object.IsURL(c.Dir) {
+		return c.freeObject(step)
+	}
 	if _, err := os.Lstat(c.stepDir(step)); err == nil {
-		return fmt.Errorf("checkpoint %s: %w (steps are never overwritten)", c.stepDir(step), fs.ErrExist)
+		return c.exists(step)
 	}
 	return nil
+}
+
+func (c *Checkpoints) exists(step int64) error {
+	return fmt.Errorf("checkpoint %s: %w (steps are never overwritten)", c.stepDir(step), fs.ErrExist)
 }
 
 // publish gives a step its name, makes it the latest and moves away the steps that
 // Keep does not cover, which the caller removes. The lock keeps another process,
 // which does not know of this step yet, from pruning it.
-func (c *Checkpoints) publish(ctx context.Context, dir *atomicfile.File, target string, step func(string)) (old []string, err error) {
+func (c *Checkpoints) publish(ctx context.Context, dir *atomicfile.File, saved int64, step func(string)) (old []string, err error) {
 	unlock, err := atomicfile.LockDir(ctx, c.Dir)
 	if err != nil {
 		return nil, err
@@ -102,13 +124,13 @@ func (c *Checkpoints) publish(ctx context.Context, dir *atomicfile.File, target 
 	if err := dir.Commit(); err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Symlink(filepath.Base(target), filepath.Join(c.Dir, latestName), "", step); err != nil {
+	if err := atomicfile.Symlink(stepName(saved), filepath.Join(c.Dir, latestName), "", step); err != nil {
 		return nil, err
 	}
 	if err := syncDir(c.Dir, step); err != nil {
 		return nil, err
 	}
-	return c.prune(target, step)
+	return c.prune(ctx, saved, step)
 }
 
 // makeDir creates the directory if it is missing, so that it survives a crash.
@@ -120,39 +142,70 @@ func (c *Checkpoints) makeDir(step func(string)) error {
 	return atomicfile.MkdirAll(c.Dir, 0o755)
 }
 
-// steps returns the complete steps by number.
-func (c *Checkpoints) steps() ([]int64, error) {
+// A Step is a checkpoint.
+type Step struct {
+	Number int64     `json:"step"`
+	Path   string    `json:"path"` // of its model
+	Bytes  int64     `json:"bytes"`
+	Saved  time.Time `json:"saved"`
+}
+
+// Steps returns the complete steps in the order in which they were saved. After a return
+// to an earlier step, the highest numbers are the abandoned ones.
+func (c *Checkpoints) Steps(ctx context.Context) (steps []Step, err error) {
+	if object.IsURL(c.Dir) {
+		steps, _, err = c.objectSteps(ctx)
+		return steps, err
+	}
 	list, err := os.ReadDir(c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	var steps []int64
 	for _, e := range list {
-		digits, ok := strings.CutPrefix(e.Name(), stepPrefix)
+		n, ok := parseStep(e.Name())
 		if !ok || !e.IsDir() {
 			continue
 		}
-		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && filepath.Base(c.stepDir(n)) == e.Name() {
-			steps = append(steps, n)
+		step := Step{Number: n, Path: c.Path(n)}
+		// The time is that of the model, which nothing changes later. A step without one
+		// is the oldest.
+		if st, err := os.Stat(step.Path); err == nil {
+			step.Bytes, step.Saved = st.Size(), st.ModTime()
 		}
+		steps = append(steps, step)
 	}
-	slices.Sort(steps)
+	sortSteps(steps)
 	return steps, nil
 }
 
-// prune moves away the steps that Keep does not cover. It never moves the one that
-// was just saved.
-func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err error) {
-	steps, err := c.steps()
-	if err != nil || c.Keep <= 0 || len(steps) <= c.Keep {
+// sortSteps sorts by time; steps of the same time by number.
+func sortSteps(steps []Step) {
+	slices.SortFunc(steps, func(a, b Step) int {
+		return cmp.Or(a.Saved.Compare(b.Saved), cmp.Compare(a.Number, b.Number))
+	})
+}
+
+// surplus are the steps that Keep does not cover, without the one that was just saved.
+func (c *Checkpoints) surplus(steps []Step, saved int64) []Step {
+	if c.Keep <= 0 || len(steps) <= c.Keep {
+		return nil
+	}
+	return slices.DeleteFunc(steps[:len(steps)-c.Keep], func(s Step) bool { return s.Number == saved })
+}
+
+// prune moves away the steps that Keep does not cover.
+func (c *Checkpoints) prune(ctx context.Context, saved int64, step func(string)) (old []string, err error) {
+	steps, err := c.Steps(ctx)
+	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.byTime(steps)[:len(steps)-c.Keep] {
-		dir := c.stepDir(n)
-		if dir == saved {
-			continue
-		}
+	surplus := c.surplus(steps, saved)
+	if len(surplus) == 0 {
+		return nil, nil
+	}
+	for _, s := range surplus {
 		// A step must not be incomplete under its own name while it is removed.
+		dir := c.stepDir(s.Number)
 		name := atomicfile.TempName(dir)
 		step("rename")
 		if err := os.Rename(dir, name); err != nil {
@@ -161,19 +214,4 @@ func (c *Checkpoints) prune(saved string, step func(string)) (old []string, err 
 		old = append(old, name)
 	}
 	return old, syncDir(c.Dir, step)
-}
-
-// byTime sorts steps by when they were saved: after a return to an earlier step, the
-// highest numbers are the abandoned ones. Steps of the same time are sorted by
-// number.
-func (c *Checkpoints) byTime(steps []int64) []int64 {
-	saved := make(map[int64]time.Time, len(steps))
-	for _, n := range steps {
-		// Of the model, which nothing changes later. A step without one is the oldest.
-		if st, err := os.Stat(c.Path(n)); err == nil {
-			saved[n] = st.ModTime()
-		}
-	}
-	slices.SortStableFunc(steps, func(a, b int64) int { return saved[a].Compare(saved[b]) })
-	return steps
 }

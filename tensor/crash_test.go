@@ -160,7 +160,7 @@ func TestKilledCheckpoint(t *testing.T) {
 		if n := runSaver(t, "checkpoint", c.Dir, next, 1+rng.Int64N(steps)); n != -1 {
 			t.Fatalf("not killed: %d steps of %d", n, steps)
 		}
-		list, err := c.steps()
+		list, err := numbers(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestCheckpoints(t *testing.T) {
 	for _, step := range []int64{10, 30, 20, 1_000_000_000_000} {
 		save(step)
 	}
-	steps, err := c.steps()
+	steps, err := numbers(c)
 	if err != nil || fmt.Sprint(steps) != "[20 1000000000000]" {
 		t.Errorf("steps %v, %v", steps, err)
 	}
@@ -214,7 +214,7 @@ func TestCheckpoints(t *testing.T) {
 	if latest, err := latestStep(c); err != nil || latest != 5 {
 		t.Errorf("latest %d, %v", latest, err)
 	}
-	if steps, _ := c.steps(); fmt.Sprint(steps) != "[5 1000000000000]" {
+	if steps, _ := numbers(c); fmt.Sprint(steps) != "[5 1000000000000]" {
 		t.Errorf("steps %v", steps)
 	}
 	if _, err := c.Save(t.Context(), 5, nil, nil); !errors.Is(err, fs.ErrExist) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -229,4 +230,14 @@ func latestStep(c *Checkpoints) (step int64, err error) {
 	}
 	_, err = fmt.Sscanf(to, stepPrefix+"%d", &step)
 	return step, err
+}
+
+// numbers returns the steps by number.
+func numbers(c *Checkpoints) (list []int64, err error) {
+	steps, err := c.Steps(context.Background())
+	for _, s := range steps {
+		list = append(list, s.Number)
+	}
+	slices.Sort(list)
+	return list, err
 }

@@ -34,8 +34,19 @@ type Model struct {
 //
 // path may also be the URL of an object, or of objects with a common prefix, if the
 // program imports package object. A web server cannot list: of a URL that ends with a
-// slash, the index or the file with the name that model hubs use is opened.
+// slash, the index or the file with the name that model hubs use is opened. Of
+// [Checkpoints] in a store, s3://BUCKET/PREFIX/latest is the step that was saved last.
 func Open(path string) (*Model, error) {
+	m, err := open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if latest := latestOf(path); latest != "" {
+			return open(latest)
+		}
+	}
+	return m, err
+}
+
+func open(path string) (*Model, error) {
 	dir, err := isStoredDir(path)
 	switch {
 	case err != nil:

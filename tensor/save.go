@@ -36,6 +36,7 @@ type SaveOptions struct {
 	workers int               // chunks that are written at a time; 0 is 8
 	step    func(name string) // called before each step that a crash can follow
 	alone   bool              // no other process can save into this directory
+	fresh   bool              // there must be no object at the URL
 	as      string            // the file's name in errors, if its own is temporary
 }
 

@@ -25,7 +25,7 @@ func saveObject(ctx context.Context, url string, tensors []Source, o SaveOptions
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}
 	f.Path = url
-	up, err := object.Create(ctx, url, f.Size)
+	up, err := object.Create(ctx, url, f.Size, o.fresh)
 	if err != nil {
 		return nil, fmt.Errorf("saving %s: %w", url, err)
 	}
@@ -66,34 +66,76 @@ func (w *writer) upload(ctx context.Context, up *object.Upload) error {
 	})
 }
 
-// publishObject makes the object visible, with its manifest.
+// publishObject makes the object visible, with its manifest. Another save of the same
+// object may do so at the same time: the conditions of the writes leave one of them, and
+// the manifest that is there in the end is that of the object.
 func publishObject(ctx context.Context, url string, up *object.Upload, m *Manifest, step func(string)) error {
+	mp := manifestBeside(url)
+	cond, err := object.Current(ctx, mp)
+	if err != nil {
+		return err
+	}
 	both := *m
-	var err error
 	if both.Previous, err = previousObject(url); err != nil {
 		return err
 	}
-	mp := manifestBeside(url)
 	step("write manifest")
-	if err := putManifest(ctx, mp, &both); err != nil {
+	tag, err := putManifest(ctx, mp, &both, cond)
+	if err != nil {
 		return err
 	}
 	step("commit")
 	if err := up.Commit(ctx); err != nil {
-		if both.Previous == nil {
-			err = errors.Join(err, object.Remove(context.WithoutCancel(ctx), mp))
-		} else {
-			err = errors.Join(err, putManifest(context.WithoutCancel(ctx), mp, both.Previous))
+		return errors.Join(err, restoreManifest(context.WithoutCancel(ctx), url, &both, tag))
+	}
+	m.ETag = up.ETag()
+	step("write manifest")
+	return settleManifest(ctx, url, m, object.Condition{ETag: tag})
+}
+
+// settleManifest writes the manifest of an object that has become visible. If another
+// save has replaced the manifest meanwhile, that one counts unless it does not know the
+// object: then it was written before the object was there, by a save that fails.
+func settleManifest(ctx context.Context, url string, m *Manifest, cond object.Condition) (err error) {
+	mp := manifestBeside(url)
+	for range 5 { // each conflict is another save
+		if _, err = putManifest(ctx, mp, m, cond); !errors.Is(err, object.ErrChanged) {
+			return err
 		}
+		var cerr error
+		if cond, cerr = object.Current(ctx, mp); cerr != nil {
+			return cerr
+		}
+		now, err := readManifest(url)
+		if err == nil && now.Previous != nil && now.Previous.ETag == m.ETag {
+			return nil
+		}
+		if st, err := statStored(url); err != nil || etag(st) != any(m.ETag) {
+			return err // the object was replaced; its manifest is not ours
+		}
+	}
+	return err
+}
+
+// restoreManifest undoes the manifest of a save that has failed, unless another save has
+// replaced it.
+func restoreManifest(ctx context.Context, url string, both *Manifest, tag string) error {
+	mp := manifestBeside(url)
+	if now, err := object.Current(ctx, mp); err != nil || now.ETag != tag {
 		return err
 	}
 	st, err := statStored(url)
-	if err != nil {
+	if err == nil && both.Previous != nil && etag(st) == any(both.Previous.ETag) {
+		_, err = putManifest(ctx, mp, both.Previous, object.Condition{ETag: tag})
+		if errors.Is(err, object.ErrChanged) {
+			err = nil
+		}
 		return err
 	}
-	m.ETag, _ = etag(st).(string)
-	step("write manifest")
-	return putManifest(ctx, mp, m)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return object.Remove(ctx, mp) // there is no object, or one with other checksums
 }
 
 // previousObject is the manifest of the object that is to be replaced, nil if there is
@@ -121,12 +163,12 @@ func previousObject(url string) (*Manifest, error) {
 	return old, nil
 }
 
-func putManifest(ctx context.Context, url string, m *Manifest) error {
+func putManifest(ctx context.Context, url string, m *Manifest, c object.Condition) (etag string, err error) {
 	var b bytes.Buffer
 	if err := m.write(&b); err != nil {
-		return err
+		return "", err
 	}
-	return object.Put(ctx, url, b.Bytes(), object.Condition{})
+	return object.Put(ctx, url, b.Bytes(), c)
 }
 
 // createObjectManifest writes the manifest of an object that was read, if it is still
@@ -137,5 +179,6 @@ func createObjectManifest(ctx context.Context, r stored, url string, t *chunkSum
 	}
 	m := t.manifest()
 	m.ETag, _ = etag(t.file.stat).(string)
-	return m, putManifest(ctx, manifestBeside(url), m)
+	_, err := putManifest(ctx, manifestBeside(url), m, object.Condition{})
+	return m, err
 }

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -25,7 +29,8 @@ func newLs() *cobra.Command {
 		Use:   "ls MODEL",
 		Short: "List the tensors of a model",
 		Long: `Validate the headers of MODEL and list its tensors in file order. MODEL is a
-safetensors file, a shard index (*.index.json), or a directory with one of them.
+safetensors file, a shard index (*.index.json), or a directory with one of them; or
+their URL. Of a directory of checkpoints (culvert save --step), list the steps.
 
 EXIT STATUS
   0  the model is valid
@@ -33,7 +38,8 @@ EXIT STATUS
   2  invalid command line`,
 		Example: `  culvert ls model.safetensors
   culvert ls /data/llama --only '*.layers.0.*'
-  culvert ls /data/llama --json`,
+  culvert ls /data/llama --json
+  culvert ls s3://models/run`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: run(o.run),
 	}
@@ -58,8 +64,13 @@ type lsResult struct {
 	Unlisted []string          `json:"unlisted,omitempty"`
 }
 
-func (o *lsOptions) run(_ context.Context, a []string, out io.Writer) error {
+func (o *lsOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	m, err := tensor.Open(a[0])
+	if errors.Is(err, fs.ErrNotExist) {
+		if steps, serr := (&tensor.Checkpoints{Dir: a[0]}).Steps(ctx); serr == nil && len(steps) > 0 {
+			return show(out, o.json, lsSteps{object.Redact(a[0]), steps})
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +92,27 @@ func (o *lsOptions) run(_ context.Context, a []string, out io.Writer) error {
 		fmt.Fprintf(os.Stderr, "culvert: note: %d tensors of the files are not in the index, %q first\n", n, m.Unlisted[0])
 	}
 	return show(out, o.json, res)
+}
+
+// A lsSteps is what ls prints of checkpoints, in the order in which they were saved.
+type lsSteps struct {
+	Checkpoints string        `json:"checkpoints"`
+	Steps       []tensor.Step `json:"steps"`
+}
+
+func (res lsSteps) String() string {
+	var b strings.Builder
+	w := human.Table(&b)
+	for i, s := range res.Steps {
+		fmt.Fprintf(w, "%d\t%s\t%s", s.Number, human.Size(s.Bytes), s.Saved.UTC().Format(time.DateTime))
+		if i == len(res.Steps)-1 {
+			fmt.Fprint(w, "\tlatest")
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	fmt.Fprintf(&b, "steps: %d, in %s", len(res.Steps), human.Name(res.Checkpoints))
+	return b.String()
 }
 
 func (res *lsResult) String() string {

@@ -43,9 +43,11 @@ the file and its manifest are the old ones or the new ones. Ctrl-C removes the
 temporary file; after a kill, the next save into the directory removes it. If DEST is a symbolic link, the file that it points to is replaced.
 With --step, DEST is a directory of checkpoints:
 DEST/step-000000100/model.safetensors, and DEST/latest points to the one that was
-saved last.
+saved last. culvert ls DEST lists them.
 
 DEST can be an object, s3://BUCKET/KEY: it appears as a whole, after its last byte.
+With --step, s3://BUCKET/PREFIX has the checkpoints, and s3://BUCKET/PREFIX/latest
+stands for the one that was saved last.
 
 EXIT STATUS
   0  the file and its manifest are on stable storage
@@ -55,7 +57,8 @@ EXIT STATUS
   culvert save /data/llama slice.safetensors --plan tp=4,rank=1
   culvert save model.safetensors /data/run --step 1000 --keep 3
   culvert save --from /run/user/1000/llama.sock llama.safetensors
-  culvert save /data/llama s3://models/llama.safetensors`,
+  culvert save /data/llama s3://models/llama.safetensors
+  culvert save model.safetensors s3://models/run --step 1000 --keep 3`,
 		Args: args(cobra.RangeArgs(1, 2)),
 		PreRunE: func(cmd *cobra.Command, a []string) error {
 			if err := o.check(len(a), cmd.Flags().Changed("step")); err != nil {
@@ -96,7 +99,7 @@ func (o *saveOptions) check(args int, stepSet bool) error {
 
 func (o *saveOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	dest := a[len(a)-1]
-	if err := o.checkDest(dest); err != nil {
+	if err := o.checkDest(ctx, dest); err != nil {
 		return err
 	}
 	if o.via == "" && o.from == "" {
@@ -127,18 +130,17 @@ func (o *saveOptions) run(ctx context.Context, a []string, out io.Writer) error 
 }
 
 // checkDest finds an unusable destination before a model is loaded.
-func (o *saveOptions) checkDest(dest string) error {
+func (o *saveOptions) checkDest(ctx context.Context, dest string) error {
 	if object.IsURL(dest) {
-		if o.step >= 0 {
-			return usageError{errors.New("--step needs a directory of this host (fix: name the object of the step, s3://BUCKET/RUN/step-100/model.safetensors)")}
-		}
 		if _, err := object.Parse(dest); err != nil {
 			return usageError{err}
 		}
-		return nil
 	}
 	if o.step >= 0 {
 		return (&tensor.Checkpoints{Dir: dest}).Free(o.step)
+	}
+	if object.IsURL(dest) {
+		return object.Writable(ctx, dest)
 	}
 	if _, err := os.Stat(filepath.Dir(dest)); err != nil {
 		return fmt.Errorf("save to %s: %w", dest, err)

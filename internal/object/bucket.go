@@ -11,6 +11,7 @@ import (
 // An Info is what a store says of an object.
 type Info struct {
 	Key      string
+	Name     string // of a listing: the key below the URL that was listed
 	Size     int64
 	ETag     string // changes with the contents; "" if the store has none
 	Modified time.Time

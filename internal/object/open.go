@@ -103,6 +103,9 @@ func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 		list, err = l.List(ctx, key, deep)
 		return err
 	})
+	for i := range list {
+		list[i].Name = strings.TrimPrefix(list[i].Key, key)
+	}
 	return list, err
 }
 

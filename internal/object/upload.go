@@ -1,10 +1,13 @@
 package object
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,14 +37,14 @@ type Pending struct {
 // complete.
 type Writer interface {
 	Bucket
-	Put(ctx context.Context, key string, data []byte, c Condition) error
+	Put(ctx context.Context, key string, data []byte, c Condition) (etag string, err error)
 	Delete(ctx context.Context, key string) error
 	Begin(ctx context.Context, key string) (id string, err error)
 	PutPart(ctx context.Context, key, id string, number int, data []byte) (Part, error)
-	Complete(ctx context.Context, key, id string, parts []Part, sum uint32, c Condition) error
+	Complete(ctx context.Context, key, id string, parts []Part, sum uint32, c Condition) (etag string, err error)
 	Abort(ctx context.Context, key, id string) error
-	// Pending lists uploads of a key.
-	Pending(ctx context.Context, key string) ([]Pending, error)
+	// Pending lists uploads of keys that begin with prefix.
+	Pending(ctx context.Context, prefix string) ([]Pending, error)
 }
 
 const (
@@ -75,6 +78,7 @@ type Upload struct {
 
 	mu    sync.Mutex
 	parts map[int]Part
+	etag  string // after Commit
 	ended bool
 }
 
@@ -94,10 +98,17 @@ func writerOf(ctx context.Context, p string) (Writer, string, error) {
 	return w, key, nil
 }
 
+// Writable returns nil if an object can be written at a URL, as far as the URL tells.
+func Writable(ctx context.Context, p string) error {
+	_, _, err := writerOf(ctx, p)
+	return err
+}
+
 // Create begins an upload of size bytes, and removes those of the same key that were
 // abandoned. What is at the key now must still be there at Commit, so that of two
-// uploads at the same time one fails, if the store has conditional writes.
-func Create(ctx context.Context, p string, size int64) (*Upload, error) {
+// uploads at the same time one fails, if the store has conditional writes. With fresh,
+// there must be nothing.
+func Create(ctx context.Context, p string, size int64, fresh bool) (*Upload, error) {
 	w, key, err := writerOf(ctx, p)
 	if err != nil {
 		return nil, err
@@ -106,7 +117,10 @@ func Create(ctx context.Context, p string, size int64) (*Upload, error) {
 	if u.cond, err = now(ctx, w, key, &u.counts); err != nil {
 		return nil, err
 	}
-	u.sweep(ctx)
+	if fresh && !u.cond.Nothing {
+		return nil, fmt.Errorf("write %s: %w", w.URL(key), fs.ErrExist)
+	}
+	sweep(ctx, w, key, abandoned, &u.counts, func(k string) bool { return k == key })
 	if size == 0 {
 		return u, nil
 	}
@@ -120,7 +134,7 @@ func Create(ctx context.Context, p string, size int64) (*Upload, error) {
 func now(ctx context.Context, b Bucket, key string, c *counts) (Condition, error) {
 	info, err := stat(ctx, b, key, c)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !isNoBucket(err):
+	case IsNoObject(err):
 		return Condition{Nothing: true}, nil
 	case err != nil:
 		return Condition{}, err
@@ -128,28 +142,45 @@ func now(ctx context.Context, b Bucket, key string, c *counts) (Condition, error
 	return Condition{ETag: info.ETag}, nil
 }
 
-func isNoBucket(err error) bool {
+// Current is the condition that what is at a URL now is still there.
+func Current(ctx context.Context, p string) (Condition, error) {
+	w, key, err := writerOf(ctx, p)
+	if err != nil {
+		return Condition{}, err
+	}
+	return now(ctx, w, key, new(counts))
+}
+
+// IsNoObject reports whether an error says that a bucket has no such object.
+func IsNoObject(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == "NoSuchBucket"
+	return errors.Is(err, fs.ErrNotExist) && !(ok && e.Code == "NoSuchBucket")
 }
 
 func (u *Upload) do(ctx context.Context, request func(context.Context) error) error {
 	return u.bucket.Pool().Do(ctx, u.counts.all(), request)
 }
 
-// sweep removes uploads that were abandoned. A store that cannot list them keeps them.
-func (u *Upload) sweep(ctx context.Context) {
+// Sweep removes uploads to URLs that begin with p and are older than age, which were
+// abandoned. A store that cannot list uploads keeps them.
+func Sweep(ctx context.Context, p string, age time.Duration) {
+	if w, key, err := writerOf(ctx, p); err == nil {
+		sweep(ctx, w, key, age, new(counts), func(k string) bool { return strings.HasPrefix(k, key) })
+	}
+}
+
+func sweep(ctx context.Context, w Writer, prefix string, age time.Duration, c *counts, match func(key string) bool) {
 	var list []Pending
-	err := u.do(ctx, func(ctx context.Context) (err error) {
-		list, err = u.bucket.Pending(ctx, u.key)
+	err := w.Pool().Do(ctx, c.all(), func(ctx context.Context) (err error) {
+		list, err = w.Pending(ctx, prefix)
 		return err
 	})
 	if err != nil {
 		return
 	}
 	for _, p := range list {
-		if p.Key == u.key && time.Since(p.Begun) > abandoned {
-			_ = u.do(ctx, func(ctx context.Context) error { return u.bucket.Abort(ctx, p.Key, p.ID) })
+		if match(p.Key) && time.Since(p.Begun) > age {
+			_ = w.Pool().Do(ctx, c.all(), func(ctx context.Context) error { return w.Abort(ctx, p.Key, p.ID) })
 		}
 	}
 }
@@ -184,7 +215,10 @@ func (u *Upload) Write(ctx context.Context, p []byte, off int64) error {
 func (u *Upload) Commit(ctx context.Context) error {
 	if u.size == 0 {
 		u.end()
-		return u.do(ctx, func(ctx context.Context) error { return u.bucket.Put(ctx, u.key, nil, u.cond) })
+		return u.do(ctx, func(ctx context.Context) (err error) {
+			u.etag, err = u.bucket.Put(ctx, u.key, nil, u.cond)
+			return err
+		})
 	}
 	sum, ok := u.sums.whole(u.size)
 	if !ok {
@@ -195,9 +229,9 @@ func (u *Upload) Commit(ctx context.Context) error {
 		parts[n-1] = p
 	}
 	attempt := 0
-	err := u.do(ctx, func(ctx context.Context) error {
+	err := u.do(ctx, func(ctx context.Context) (err error) {
 		attempt++
-		err := u.bucket.Complete(ctx, u.key, u.id, parts, sum, u.cond)
+		u.etag, err = u.bucket.Complete(ctx, u.key, u.id, parts, sum, u.cond)
 		if attempt > 1 && err != nil && u.isThere(ctx, sum) {
 			return nil // the answer to an attempt before was lost
 		}
@@ -212,8 +246,12 @@ func (u *Upload) Commit(ctx context.Context) error {
 // isThere reports whether the object at the key is the one of the upload.
 func (u *Upload) isThere(ctx context.Context, sum uint32) bool {
 	info, err := u.bucket.Stat(ctx, u.key)
+	u.etag = info.ETag
 	return err == nil && info.Size == u.size && info.Sum != nil && info.Sum.CRC32C == sum
 }
+
+// ETag is what the store calls the object after Commit; "" if it does not say so.
+func (u *Upload) ETag() string { return u.etag }
 
 func (u *Upload) end() (was bool) {
 	u.mu.Lock()
@@ -235,13 +273,39 @@ func (u *Upload) Discard(ctx context.Context) error {
 // TakeOrigin returns what requests did since the last call.
 func (u *Upload) TakeOrigin() route.Origin { return u.counts.take(u.bucket) }
 
-// Put writes a small object. What is at the key must be as c says.
-func Put(ctx context.Context, p string, data []byte, c Condition) error {
+// Put writes a small object and returns its ETag. What is at the key must be as c says.
+func Put(ctx context.Context, p string, data []byte, c Condition) (etag string, err error) {
 	w, key, err := writerOf(ctx, p)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return w.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) error { return w.Put(ctx, key, data, c) })
+	attempt := 0
+	err = w.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) (err error) {
+		attempt++
+		etag, err = w.Put(ctx, key, data, c)
+		if attempt > 1 && errors.Is(err, ErrChanged) {
+			if tag, same := holds(ctx, w, key, data); same {
+				etag, err = tag, nil // the answer to an attempt before was lost
+			}
+		}
+		return err
+	})
+	return etag, err
+}
+
+// holds reports whether a small object has these bytes, and returns its ETag.
+func holds(ctx context.Context, b Bucket, key string, data []byte) (etag string, same bool) {
+	info, err := b.Stat(ctx, key)
+	if err != nil || info.Size != int64(len(data)) {
+		return "", false
+	}
+	body, err := b.Get(ctx, &info, 0, info.Size)
+	if err != nil {
+		return "", false
+	}
+	defer body.Close()
+	got, err := io.ReadAll(body)
+	return info.ETag, err == nil && bytes.Equal(got, data)
 }
 
 // Remove removes an object, which need not exist.

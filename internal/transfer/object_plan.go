@@ -51,19 +51,12 @@ func PlanObjects(ctx context.Context, url, dst string, intoGPU bool, o PlanOptio
 	if err != nil {
 		return nil, err
 	}
-	_, prefix, err := object.BucketOf(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	if prefix != "" && !strings.HasSuffix(prefix, "/") {
-		prefix += "/"
-	}
 	t := &ObjectTree{Source: object.Redact(url), Dest: dst, url: url}
 	if intoGPU {
 		t.to = toGPU
 	}
 	for _, info := range list {
-		t.add(strings.TrimPrefix(info.Key, prefix), info, &o)
+		t.add(info, &o)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there are no objects below %s", t.Source)
@@ -72,7 +65,8 @@ func PlanObjects(ctx context.Context, url, dst string, intoGPU bool, o PlanOptio
 }
 
 // add plans one object, unless the options leave it out.
-func (t *ObjectTree) add(rel string, info object.Info, o *PlanOptions) {
+func (t *ObjectTree) add(info object.Info, o *PlanOptions) {
+	rel := info.Name
 	if info.Size == 0 && (rel == "" || strings.HasSuffix(rel, "/")) {
 		return // some tools make an empty object for a directory
 	}
@@ -109,19 +103,15 @@ func PlanUploads(ctx context.Context, src, url string, o PlanOptions) (*ObjectTr
 			return nil, err
 		}
 		for _, info := range list {
-			there[info.Key] = info
+			there[info.Name] = info
 		}
-	}
-	_, prefix, err := object.BucketOf(ctx, url)
-	if err != nil {
-		return nil, err
 	}
 	t := &ObjectTree{Source: src, Dest: object.Redact(url), Skipped: files.Skipped, url: url, to: toStore}
 	for _, l := range files.Links {
 		t.Skipped = append(t.Skipped, TreeSkip{l.Path, "symbolic link: a store has none (fix: --follow)"})
 	}
 	for _, f := range files.Files {
-		if info, ok := there[path.Join(prefix, f.Path)]; ok && info.Size == f.Size && !info.Modified.Before(f.ModTime) {
+		if info, ok := there[f.Path]; ok && info.Size == f.Size && !info.Modified.Before(f.ModTime) {
 			t.Unchanged++
 			continue
 		}

@@ -31,7 +31,7 @@ func UploadFile(ctx context.Context, drv *cufile.Driver, src, url string, o Opti
 		return res, err
 	}
 	size := from.info.Size()
-	up, err := object.Create(ctx, url, size)
+	up, err := object.Create(ctx, url, size, false)
 	if err != nil {
 		return res, err
 	}

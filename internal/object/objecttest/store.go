@@ -21,7 +21,7 @@ import (
 
 const accessKey = "AKIDEXAMPLE"
 
-// modified is the time of every object.
+// modified is the time of the objects that a store has from the beginning.
 var modified = time.Unix(1_700_000_000, 0)
 
 // A Store is a bucket of S3 in memory: enough of the protocol for a client, with
@@ -31,9 +31,13 @@ type Store struct {
 	Bucket, AccessKey string
 	Page              int  // keys of a page of a listing
 	Unsummed          bool // it has no checksums
+	// Now is the time of an object that is written (default: a second later than the
+	// last one, from a day in 2023 on).
+	Now func() time.Time
 
 	mu      sync.Mutex
 	objects map[string][]byte
+	times   map[string]time.Time
 	uploads map[string]*upload
 	n       int
 }
@@ -46,10 +50,20 @@ type upload struct {
 
 // NewStore returns a store with one bucket.
 func NewStore(objects map[string][]byte) *Store {
-	s := &Store{Bucket: "bucket", AccessKey: accessKey, Page: 1000, objects: map[string][]byte{}, uploads: map[string]*upload{}}
+	s := &Store{Bucket: "bucket", AccessKey: accessKey, Page: 1000, objects: map[string][]byte{}, times: map[string]time.Time{}, uploads: map[string]*upload{}}
 	maps.Copy(s.objects, objects)
+	for key := range objects {
+		s.times[key] = modified
+	}
+	last := modified
+	s.Now = func() time.Time {
+		last = last.Add(time.Second)
+		return last
+	}
 	return s
 }
+
+func (s *Store) setLocked(key string, data []byte) { s.objects[key], s.times[key] = data, s.Now() }
 
 // Object returns an object.
 func (s *Store) Object(key string) ([]byte, bool) {
@@ -70,7 +84,7 @@ func (s *Store) Keys() []string {
 func (s *Store) Set(key string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[key] = data
+	s.setLocked(key, data)
 }
 
 // Uploads is how many uploads are not ended.
@@ -128,7 +142,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.upload(w, r, key, q)
 	case r.Method == http.MethodPut:
 		if data, ok := body(w, r); ok && s.allowed(w, r, key) {
-			s.objects[key] = data
+			s.setLocked(key, data)
 			w.Header().Set("ETag", ETag(data))
 		}
 	case r.Method == http.MethodDelete:
@@ -178,7 +192,7 @@ func (s *Store) get(w http.ResponseWriter, r *http.Request, key string) {
 		w.Header().Set("X-Amz-Checksum-Crc32c", sum(data))
 		w.Header().Set("X-Amz-Checksum-Type", "FULL_OBJECT")
 	}
-	http.ServeContent(w, r, "", modified, bytes.NewReader(data))
+	http.ServeContent(w, r, "", s.times[key], bytes.NewReader(data))
 }
 
 func (s *Store) upload(w http.ResponseWriter, r *http.Request, key string, q url.Values) {
@@ -229,7 +243,7 @@ func (s *Store) complete(w http.ResponseWriter, r *http.Request, id string, u *u
 		return
 	}
 	if s.allowed(w, r, u.key) {
-		s.objects[u.key] = data
+		s.setLocked(u.key, data)
 		delete(s.uploads, id)
 		fmt.Fprintf(w, `<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>`, ETag(data))
 	}
@@ -247,7 +261,7 @@ func (s *Store) list(w http.ResponseWriter, q url.Values) {
 			break
 		}
 		fmt.Fprintf(w, `<Contents><Key>%s</Key><Size>%d</Size><ETag>%s</ETag><LastModified>%s</LastModified></Contents>`, url.QueryEscape(key), len(s.objects[key]),
-			html.EscapeString(ETag(s.objects[key])), modified.UTC().Format(time.RFC3339))
+			html.EscapeString(ETag(s.objects[key])), s.times[key].UTC().Format(time.RFC3339))
 		if n == s.Page {
 			fmt.Fprintf(w, `<NextContinuationToken>%s</NextContinuationToken>`, key)
 		}

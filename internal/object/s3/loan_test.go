@@ -26,7 +26,7 @@ func TestBodyAfterRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.http = &http.Client{Transport: early}
-	if err := b.Put(t.Context(), "key", []byte("data"), object.Condition{}); err == nil {
+	if _, err := b.Put(t.Context(), "key", []byte("data"), object.Condition{}); err == nil {
 		t.Fatal("no error")
 	}
 	if n, err := sent.Read(make([]byte, 4)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
@@ -37,7 +37,7 @@ func TestBodyAfterRequest(t *testing.T) {
 		sent = r.Body
 		return nil, cut
 	})
-	if err := b.Put(t.Context(), "key", []byte("data"), object.Condition{}); !errors.Is(err, cut) {
+	if _, err := b.Put(t.Context(), "key", []byte("data"), object.Condition{}); !errors.Is(err, cut) {
 		t.Fatal(err)
 	}
 	if n, err := sent.Read(make([]byte, 4)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {

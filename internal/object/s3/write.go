@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/crc32c"
@@ -52,16 +53,16 @@ func (b *bucket) call(ctx context.Context, op string, r request, want ...int) (h
 	return nil, nil, b.refused(op, r.key, resp)
 }
 
-// Put stores an object in one request.
-func (b *bucket) Put(ctx context.Context, key string, data []byte, c object.Condition) error {
+// Put stores an object in one request and returns its ETag.
+func (b *bucket) Put(ctx context.Context, key string, data []byte, c object.Condition) (string, error) {
 	h := http.Header{}
 	h.Set(checksumHeader, encodeSum(crc32c.Sum(data)))
 	condition(h, c)
 	if data == nil {
 		data = []byte{}
 	}
-	_, _, err := b.call(ctx, "write", request{method: http.MethodPut, key: key, header: h, body: data}, http.StatusOK)
-	return err
+	answer, _, err := b.call(ctx, "write", request{method: http.MethodPut, key: key, header: h, body: data}, http.StatusOK)
+	return answer.Get("ETag"), err
 }
 
 // Delete removes an object.
@@ -115,34 +116,38 @@ type completedPart struct {
 	Sum    string `xml:"ChecksumCRC32C"`
 }
 
-// Complete makes an object of its parts. A store may answer 200 before it knows whether
+// Complete makes an object of its parts and returns its ETag. A store may answer 200 before it knows whether
 // that worked, and say so in the body.
-func (b *bucket) Complete(ctx context.Context, key, id string, parts []object.Part, sum uint32, c object.Condition) error {
+func (b *bucket) Complete(ctx context.Context, key, id string, parts []object.Part, sum uint32, c object.Condition) (etag string, err error) {
 	list := completion{Space: "http://s3.amazonaws.com/doc/2006-03-01/"}
 	for _, p := range parts {
 		list.Parts = append(list.Parts, completedPart{p.Number, p.ETag, encodeSum(p.CRC32C)})
 	}
 	body, err := xml.Marshal(list)
 	if err != nil {
-		return err
+		return "", err
 	}
 	h := http.Header{"X-Amz-Checksum-Type": {"FULL_OBJECT"}}
 	h.Set(checksumHeader, encodeSum(sum))
 	condition(h, c)
 	_, text, err := b.call(ctx, "write", request{method: http.MethodPost, key: key, query: url.Values{"uploadId": {id}}, header: h, body: body}, http.StatusOK)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if x := parseError(text); x.Code != "" {
-		return b.explained("write", key, &http.Response{StatusCode: http.StatusInternalServerError}, x)
+		return "", b.explained("write", key, &http.Response{StatusCode: http.StatusInternalServerError}, x)
 	}
 	var done struct {
 		XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
+		ETag    string   `xml:"ETag"`
 	}
 	if err := xml.Unmarshal(text, &done); err != nil {
-		return object.Failed("write", b.URL(key), &object.ProtocolError{Detail: "the store did not say that the object is complete"})
+		return "", object.Failed("write", b.URL(key), &object.ProtocolError{Detail: "the store did not say that the object is complete"})
 	}
-	return nil
+	if etag = done.ETag; etag != "" && !strings.HasPrefix(etag, `"`) {
+		etag = `"` + etag + `"` // as headers have it
+	}
+	return etag, nil
 }
 
 // Abort removes the parts of an upload.
@@ -152,9 +157,9 @@ func (b *bucket) Abort(ctx context.Context, key, id string) error {
 	return err
 }
 
-// Pending lists the uploads of a key that were not ended; of more than 1000, the first.
-func (b *bucket) Pending(ctx context.Context, key string) ([]object.Pending, error) {
-	_, text, err := b.call(ctx, "list uploads of", request{method: http.MethodGet, query: url.Values{"uploads": {""}, "prefix": {key}}}, http.StatusOK)
+// Pending lists uploads that were not ended; of more than 1000, the first.
+func (b *bucket) Pending(ctx context.Context, prefix string) ([]object.Pending, error) {
+	_, text, err := b.call(ctx, "list uploads of", request{method: http.MethodGet, query: url.Values{"uploads": {""}, "prefix": {prefix}}}, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}

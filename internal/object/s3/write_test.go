@@ -54,7 +54,7 @@ func TestUpload(t *testing.T) {
 	})
 	bucketAt(t, faults)
 	data := Bytes(2*partSize+12345, 1)
-	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)))
+	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestDiscard(t *testing.T) {
 	store := NewStore(nil)
 	bucketAt(t, store)
 	data := Bytes(partSize+1, 1)
-	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)))
+	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestConditionalCommit(t *testing.T) {
 		bucketAt(t, store)
 		var uploads []*object.Upload
 		for i := range 2 {
-			u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+			u, err := object.Create(t.Context(), "s3://bucket/a", 10, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,7 @@ func TestCompleteThatFails(t *testing.T) {
 		store.ServeHTTP(w, r)
 	}))
 	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
-	u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+	u, err := object.Create(t.Context(), "s3://bucket/a", 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestLostAnswer(t *testing.T) {
 		}
 		store.ServeHTTP(w, r)
 	}))
-	u, err := object.Create(t.Context(), "s3://bucket/a", 10)
+	u, err := object.Create(t.Context(), "s3://bucket/a", 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,17 +187,17 @@ func TestLostAnswer(t *testing.T) {
 func TestSmallWrites(t *testing.T) {
 	store := NewStore(nil)
 	bucketAt(t, store)
-	u, err := object.Create(t.Context(), "s3://bucket/empty", 0)
+	u, err := object.Create(t.Context(), "s3://bucket/empty", 0, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := u.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := object.Put(t.Context(), "s3://bucket/b", []byte("text"), object.Condition{Nothing: true}); err != nil {
+	if _, err := object.Put(t.Context(), "s3://bucket/b", []byte("text"), object.Condition{Nothing: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := object.Put(t.Context(), "s3://bucket/b", []byte("other"), object.Condition{Nothing: true}); !errors.Is(err, fs.ErrExist) {
+	if _, err := object.Put(t.Context(), "s3://bucket/b", []byte("other"), object.Condition{Nothing: true}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("error %v", err)
 	}
 	if keys := store.Keys(); !slices.Equal(keys, []string{"b", "empty"}) {
@@ -206,10 +206,10 @@ func TestSmallWrites(t *testing.T) {
 	if err := object.Remove(t.Context(), "s3://bucket/b"); err != nil || len(store.Keys()) != 1 {
 		t.Errorf("%v, %v", err, store.Keys())
 	}
-	if _, err := object.Create(t.Context(), "s3://bucket/", 1); err == nil {
+	if _, err := object.Create(t.Context(), "s3://bucket/", 1, false); err == nil {
 		t.Error("a bucket is accepted as an object")
 	}
-	if _, err := object.Create(t.Context(), "s3://nobucket/a", 1); err == nil || !strings.Contains(err.Error(), "there is no bucket nobucket") {
+	if _, err := object.Create(t.Context(), "s3://nobucket/a", 1, false); err == nil || !strings.Contains(err.Error(), "there is no bucket nobucket") {
 		t.Errorf("error %v", err)
 	}
 }
