@@ -1,8 +1,9 @@
 """Builds the wheel and tries it in empty environments: "make wheel-test".
 
 The Pythons are the oldest and the newest of those that the safetensors package
-supports, as far as they are installed here. If the registry cannot be reached, the
-tests that need it are skipped with the reason.
+supports: the oldest that is installed here, and the newest, which comes from Debian's
+packages if it is not installed. If the registry cannot be reached, the tests that need
+it are skipped with the reason.
 """
 
 import functools
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import unittest
 
+import debian_python
 import environment
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -59,8 +61,14 @@ def pythons():
         kept = pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
         for python in (shutil.which(f"python{version}"), *sorted(kept)):
             if python and runs(python, version):
-                found[version] = str(python)
+                found[version] = python
                 break
+    newest = SUPPORTED[-1]
+    if newest not in found:
+        try:
+            found[newest] = debian_python.ensure(ROOT / "bin" / f"python{newest}", newest)
+        except (SystemExit, subprocess.CalledProcessError) as e:
+            print(f"Python {newest} is not installed here, and Debian's cannot be used: {e}")
     return found
 
 
@@ -97,7 +105,10 @@ class Installed(unittest.TestCase):
 
     def install(self, python):
         """Makes an empty environment with nothing but the wheel."""
-        subprocess.run([python, "-m", "venv", self.dir / "env"], check=True)
+        if ROOT in pathlib.Path(python).parents:
+            debian_python.make_environment(python, self.dir / "env")
+        else:
+            subprocess.run([python, "-m", "venv", self.dir / "env"], check=True)
         self.python = str(self.dir / "env" / "bin" / "python")
         self.run_here(self.python, "-m", "pip", "install", "--quiet", "--no-index", str(wheel()))
 
@@ -111,6 +122,7 @@ class Installed(unittest.TestCase):
         if reason:
             self.skipTest(f"numpy cannot be installed: {reason}")
         self.run_here(self.python, "-W", "error", "-c", USE)
+        print(f"Python {version}: works", flush=True)
         self.run_here(self.python, "-m", "pip", "uninstall", "--quiet", "--yes", "culvert")
         left = list((self.dir / "env").glob("lib/*/site-packages/culvert/**/*.so*"))
         self.assertEqual(left, [], "pip uninstall left files")
@@ -134,7 +146,6 @@ class Installed(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    missing = [v for v in (SUPPORTED[0], SUPPORTED[-1]) if v not in pythons()]
-    if missing:
-        print(f"not installed here, and not tried: Python {', '.join(missing)}")
+    if SUPPORTED[0] not in pythons():
+        print(f"Python {SUPPORTED[0]} is not installed here, and not tried")
     unittest.main(verbosity=2)
