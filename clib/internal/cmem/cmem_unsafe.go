@@ -77,6 +77,12 @@ func StoreAll[T any](p Ptr, all []T) {
 	}
 }
 
+// Answer stores the result of a call that has succeeded.
+func Answer[T any](p Ptr, v T) error {
+	Store(p, v)
+	return nil
+}
+
 // Put stores v unless there is an error, which it returns.
 func Put[T any](p Ptr, v T, err error) error {
 	if err == nil {

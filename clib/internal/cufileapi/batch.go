@@ -66,8 +66,7 @@ func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 	if !ok {
 		return cufile.NoMemError
 	}
-	cmem.Store(out, id)
-	return nil
+	return cmem.Answer(out, id)
 }
 
 // BatchIOSubmit is cuFileBatchIOSubmit. It accepts all of the entries or none, and
@@ -200,8 +199,7 @@ func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout
 		out[i] = event(&got[i])
 	}
 	cmem.StoreAll(events, out)
-	cmem.Store(room, uint32(k))
-	return nil
+	return cmem.Answer(room, uint32(k))
 }
 
 // BatchIOCancel is cuFileBatchIOCancel. Entries that have not started are

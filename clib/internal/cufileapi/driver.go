@@ -138,7 +138,4 @@ func (a *API) UseCount() int64 {
 }
 
 // GetVersion is cuFileGetVersion.
-func (a *API) GetVersion(out cmem.Ptr) error {
-	cmem.Store(out, int32(Version))
-	return nil
-}
+func (a *API) GetVersion(out cmem.Ptr) error { return cmem.Answer(out, int32(Version)) }

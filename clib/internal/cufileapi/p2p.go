@@ -60,8 +60,7 @@ func (a *API) DriverGetP2PFlags(target int32, out cmem.Ptr) error {
 	if drv := a.drv.Load(); drv != nil && drv.UseCount() > 0 {
 		flags |= reaches(drv.Properties().Status, target)
 	}
-	cmem.Store(out, flags)
-	return nil
+	return cmem.Answer(out, flags)
 }
 
 // reaches is the flag of the route that reaches a target, by the status flags.

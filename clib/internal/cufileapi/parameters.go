@@ -275,8 +275,7 @@ func (a *API) GetParameterMinMaxValue(p int32, least, most cmem.Ptr) error {
 		return err
 	}
 	cmem.Store(least, sizes[p].least)
-	cmem.Store(most, a.most(p))
-	return nil
+	return cmem.Answer(most, a.most(p))
 }
 
 // boolean is the value in effect. Call with API.mu held.

@@ -71,8 +71,7 @@ func (a *API) DriverGetProperties(out cmem.Ptr) error {
 		}
 	}
 	a.mu.Unlock()
-	cmem.Store(out, p)
-	return nil
+	return cmem.Answer(out, p)
 }
 
 // DriverSetPollMode is cuFileDriverSetPollMode.

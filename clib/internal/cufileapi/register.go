@@ -63,8 +63,7 @@ func (a *API) HandleRegister(out, in cmem.Ptr) error {
 		return cufile.NoMemError
 	}
 	a.leases.AddFile(f, id)
-	cmem.Store(out, id)
-	return nil
+	return cmem.Answer(out, id)
 }
 
 // HandleDeregister is cuFileHandleDeregister. C does not see its error.

@@ -205,8 +205,7 @@ func (a *API) SetStatsLevel(level int32) error {
 func (a *API) GetStatsLevel(out cmem.Ptr) error {
 	a.stats.mu.Lock()
 	defer a.stats.mu.Unlock()
-	cmem.Store(out, a.stats.level)
-	return nil
+	return cmem.Answer(out, a.stats.level)
 }
 
 // withStats runs fn with stats.mu held, if the driver is open and statistics

@@ -147,6 +147,5 @@ func (d *Driver) DevicePrimaryCtxGetState(c Call, flags, active cmem.Ptr) error 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	cmem.Store(flags, c.dev.flags)
-	cmem.Store(active, int32(flag(c.dev.primary != nil)))
-	return nil
+	return cmem.Answer(active, int32(flag(c.dev.primary != nil)))
 }

@@ -33,8 +33,7 @@ func (d *Driver) CtxCreate(c Call, out cmem.Ptr, flags uint32) error {
 		return errors.Join(err, x.gpu.Close())
 	}
 	c.push(x.id)
-	cmem.Store(out, x.id)
-	return nil
+	return cmem.Answer(out, x.id)
 }
 
 // CtxCreateAffinity is cuCtxCreate_v3. Limits on multiprocessors are not
@@ -119,22 +118,13 @@ func (d *Driver) CtxSetCurrent(c Call, id handle.ID) error {
 }
 
 // CtxGetCurrent is cuCtxGetCurrent. It returns NULL if there is none.
-func (d *Driver) CtxGetCurrent(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.top())
-	return nil
-}
+func (d *Driver) CtxGetCurrent(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.top()) }
 
 // CtxGetDevice is cuCtxGetDevice.
-func (d *Driver) CtxGetDevice(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.ctx.dev)
-	return nil
-}
+func (d *Driver) CtxGetDevice(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.ctx.dev) }
 
 // CtxGetFlags is cuCtxGetFlags.
-func (d *Driver) CtxGetFlags(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.ctx.flags)
-	return nil
-}
+func (d *Driver) CtxGetFlags(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.ctx.flags) }
 
 // CtxGetId is cuCtxGetId.
 func (d *Driver) CtxGetId(c Call, id handle.ID, out cmem.Ptr) error {
@@ -142,8 +132,7 @@ func (d *Driver) CtxGetId(c Call, id handle.ID, out cmem.Ptr) error {
 	if err != nil {
 		return err
 	}
-	cmem.Store(out, x.num)
-	return nil
+	return cmem.Answer(out, x.num)
 }
 
 // CtxGetApiVersion is cuCtxGetApiVersion.
@@ -201,8 +190,7 @@ func (d *Driver) CtxGetLimit(c Call, out cmem.Ptr, limit int32) error {
 	if !ok {
 		v = limits[limit]
 	}
-	cmem.Store(out, v)
-	return nil
+	return cmem.Answer(out, v)
 }
 
 // CtxSetLimit is cuCtxSetLimit.

@@ -23,15 +23,11 @@ type device struct {
 func (c Call) Info() gpu.Info { return c.dev.info }
 
 // DeviceGet is cuDeviceGet: a CUdevice is the ordinal.
-func (d *Driver) DeviceGet(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.dev.num)
-	return nil
-}
+func (d *Driver) DeviceGet(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.dev.num) }
 
 // DeviceGetCount is cuDeviceGetCount.
 func (d *Driver) DeviceGetCount(_ Call, out cmem.Ptr) error {
-	cmem.Store(out, int32(len(d.ready.Load().devices)))
-	return nil
+	return cmem.Answer(out, int32(len(d.ready.Load().devices)))
 }
 
 // DeviceGetName is cuDeviceGetName, which truncates a long name.
@@ -44,15 +40,11 @@ func (d *Driver) DeviceGetName(c Call, out cmem.Ptr, n int32) error {
 }
 
 // DeviceGetUuid is cuDeviceGetUuid.
-func (d *Driver) DeviceGetUuid(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.dev.info.UUID)
-	return nil
-}
+func (d *Driver) DeviceGetUuid(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.dev.info.UUID) }
 
 // DeviceTotalMem is cuDeviceTotalMem.
 func (d *Driver) DeviceTotalMem(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.dev.info.Memory)
-	return nil
+	return cmem.Answer(out, c.dev.info.Memory)
 }
 
 // DeviceGetAttribute is cuDeviceGetAttribute.
@@ -137,8 +129,7 @@ func parsePCI(s string) (at [4]int, ok bool) {
 // DeviceComputeCapability is cuDeviceComputeCapability.
 func (d *Driver) DeviceComputeCapability(c Call, major, minor cmem.Ptr) error {
 	cmem.Store(major, int32(c.dev.info.Capability[0]))
-	cmem.Store(minor, int32(c.dev.info.Capability[1]))
-	return nil
+	return cmem.Answer(minor, int32(c.dev.info.Capability[1]))
 }
 
 // DeviceCanAccessPeer is cuDeviceCanAccessPeer: software GPUs have no peers.

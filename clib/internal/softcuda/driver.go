@@ -94,8 +94,7 @@ func (d *Driver) Start() error {
 
 // DriverGetVersion is cuDriverGetVersion, which works before cuInit.
 func (d *Driver) DriverGetVersion(_ Call, out cmem.Ptr) error {
-	cmem.Store(out, int32((*softgpu.Driver)(nil).Version()))
-	return nil
+	return cmem.Answer(out, int32((*softgpu.Driver)(nil).Version()))
 }
 
 // id is a number that is unique in the process. Call with d.mu held.
@@ -119,8 +118,7 @@ func add[T any](t *handle.Table[T], out cmem.Ptr, v T) error {
 	if !ok {
 		return gpu.ErrOutOfMemory
 	}
-	cmem.Store(out, id)
-	return nil
+	return cmem.Answer(out, id)
 }
 
 // closeOn closes what a failed call has made.

@@ -94,8 +94,7 @@ func (d *Driver) ModuleUnload(_ Call, id handle.ID) error {
 // ModuleGetLoadingMode is cuModuleGetLoadingMode: lazy, CUDA's default since 12.2.
 func (d *Driver) ModuleGetLoadingMode(_ Call, out cmem.Ptr) error {
 	const lazy = int32(2)
-	cmem.Store(out, lazy)
-	return nil
+	return cmem.Answer(out, lazy)
 }
 
 // ModuleGetFunction is cuModuleGetFunction.

@@ -24,8 +24,7 @@ func (d *Driver) Alloc(c Call, out cmem.Ptr, k gpu.Kind, n uint64, flags uint32)
 		return err
 	}
 	d.note(a, &alloc{ctx: c.ctx, kind: k, flags: flags})
-	cmem.Store(out, a)
-	return nil
+	return cmem.Answer(out, a)
 }
 
 func (d *Driver) note(a gpu.Addr, al *alloc) {
@@ -67,8 +66,7 @@ func (d *Driver) MemGetInfo(c Call, free, total cmem.Ptr) error {
 		return err
 	}
 	cmem.Store(free, f)
-	cmem.Store(total, n)
-	return nil
+	return cmem.Answer(total, n)
 }
 
 // MemAlloc is cuMemAlloc.
@@ -175,8 +173,7 @@ func (d *Driver) MemHostGetFlags(_ Call, out, p cmem.Ptr) error {
 	if al == nil || !pinned(al) {
 		return gpu.ErrInvalidValue
 	}
-	cmem.Store(out, al.flags|uint32(gpu.HostPortable|gpu.HostMapped))
-	return nil
+	return cmem.Answer(out, al.flags|uint32(gpu.HostPortable|gpu.HostMapped))
 }
 
 // MemGetHandleForAddressRange is cuMemGetHandleForAddressRange: device memory
@@ -201,8 +198,7 @@ func (d *Driver) MemGetHandleForAddressRange(c Call, out cmem.Ptr, a gpu.Addr, n
 	if err != nil {
 		return gpu.ErrOperatingSystem
 	}
-	cmem.Store(out, int32(fd))
-	return nil
+	return cmem.Answer(out, int32(fd))
 }
 
 // FlushGPUDirectRDMAWrites is cuFlushGPUDirectRDMAWrites.

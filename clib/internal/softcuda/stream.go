@@ -94,22 +94,15 @@ func (d *Driver) StreamAddCallback(c Call, fn, user cmem.Ptr, flags uint32) erro
 }
 
 // StreamGetFlags is cuStreamGetFlags.
-func (d *Driver) StreamGetFlags(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.stream.flags)
-	return nil
-}
+func (d *Driver) StreamGetFlags(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.stream.flags) }
 
 // StreamGetPriority is cuStreamGetPriority.
 func (d *Driver) StreamGetPriority(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.stream.level)
-	return nil
+	return cmem.Answer(out, c.stream.level)
 }
 
 // StreamGetCtx is cuStreamGetCtx.
-func (d *Driver) StreamGetCtx(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.stream.ctx.id)
-	return nil
-}
+func (d *Driver) StreamGetCtx(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.stream.ctx.id) }
 
 // StreamGetCtx2 is cuStreamGetCtx_v2; there are no green contexts.
 func (d *Driver) StreamGetCtx2(c Call, out, green cmem.Ptr) error {
@@ -121,21 +114,14 @@ func (d *Driver) StreamGetCtx2(c Call, out, green cmem.Ptr) error {
 
 // StreamGetDevice is cuStreamGetDevice.
 func (d *Driver) StreamGetDevice(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.stream.ctx.dev)
-	return nil
+	return cmem.Answer(out, c.stream.ctx.dev)
 }
 
 // StreamGetId is cuStreamGetId.
-func (d *Driver) StreamGetId(c Call, out cmem.Ptr) error {
-	cmem.Store(out, c.stream.num)
-	return nil
-}
+func (d *Driver) StreamGetId(c Call, out cmem.Ptr) error { return cmem.Answer(out, c.stream.num) }
 
 // StreamIsCapturing is cuStreamIsCapturing: never, there are no graphs.
-func (d *Driver) StreamIsCapturing(_ Call, out cmem.Ptr) error {
-	cmem.Store(out, int32(0))
-	return nil
-}
+func (d *Driver) StreamIsCapturing(_ Call, out cmem.Ptr) error { return cmem.Answer(out, int32(0)) }
 
 // MemFreeAsync is cuMemFreeAsync. The memory is freed in the order of the
 // stream.

@@ -95,8 +95,7 @@ func (d *Driver) MemGetAllocationGranularity(_ Call, out, prop cmem.Ptr, option 
 	if option != 0 && option != 1 {
 		return gpu.ErrInvalidValue
 	}
-	cmem.Store(out, uint64(softgpu.Granularity))
-	return nil
+	return cmem.Answer(out, uint64(softgpu.Granularity))
 }
 
 // MemCreate is cuMemCreate.
@@ -128,8 +127,7 @@ func (d *Driver) retain(ph *physical, out cmem.Ptr) error {
 		ph.id = id
 	}
 	ph.refs++
-	cmem.Store(out, ph.id)
-	return nil
+	return cmem.Answer(out, ph.id)
 }
 
 // free frees memory without handles and mappings. Call with d.mu held.
@@ -171,8 +169,7 @@ func (d *Driver) MemGetAllocationPropertiesFromHandle(_ Call, out cmem.Ptr, id h
 	if err != nil {
 		return err
 	}
-	cmem.Store(out, ph.prop)
-	return nil
+	return cmem.Answer(out, ph.prop)
 }
 
 // MemAddressReserve is cuMemAddressReserve. It ignores the requested address,
@@ -193,8 +190,7 @@ func (d *Driver) MemAddressReserve(c Call, out cmem.Ptr, n, align uint64, _ gpu.
 	d.mu.Lock()
 	d.virtual.reservations[a] = reservation{n, card}
 	d.mu.Unlock()
-	cmem.Store(out, a)
-	return nil
+	return cmem.Answer(out, a)
 }
 
 // MemAddressFree is cuMemAddressFree, for a whole reservation without mappings.
@@ -361,6 +357,5 @@ func (d *Driver) MemGetAccess(_ Call, out, at cmem.Ptr, a gpu.Addr) error {
 	if loc.Type == locationDevice && loc.ID == m.phys.prop.Location.ID {
 		access = m.access
 	}
-	cmem.Store(out, uint64(access))
-	return nil
+	return cmem.Answer(out, uint64(access))
 }

@@ -95,6 +95,5 @@ func (r *Runtime) PointerGetAttributes(c softcuda.Call, out, p cmem.Ptr) error {
 	case gpu.KindManaged:
 		at.kind = memoryManaged
 	}
-	cmem.Store(out, at)
-	return nil
+	return cmem.Answer(out, at)
 }

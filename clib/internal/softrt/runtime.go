@@ -92,8 +92,7 @@ func (r *Runtime) SetDevice(c softcuda.Call, dev int32) error {
 
 // GetDevice is cudaGetDevice.
 func (r *Runtime) GetDevice(c softcuda.Call, out cmem.Ptr) error {
-	cmem.Store(out, r.device(c.Thread))
-	return nil
+	return cmem.Answer(out, r.device(c.Thread))
 }
 
 // GetDeviceCount is cudaGetDeviceCount.

@@ -84,8 +84,7 @@ func add[T any](t *handle.Table[T], out cmem.Ptr, v T, end func() error) error {
 	if !ok {
 		return errors.Join(syscall.ENOMEM, end())
 	}
-	cmem.Store(out, id)
-	return nil
+	return cmem.Answer(out, id)
 }
 
 // remove ends an object and forgets it, unless that fails: what is in use stays.

@@ -124,8 +124,7 @@ func (a *API) QueryDevice(id handle.ID, out cmem.Ptr) error {
 	}
 	le.PutUint16(b[224:], 1) // partition keys
 	b[227] = uint8(attr.Ports)
-	cmem.Store(out, b)
-	return nil
+	return cmem.Answer(out, b)
 }
 
 // QueryPort stores struct ibv_port_attr.
@@ -151,8 +150,7 @@ func (a *API) QueryPort(id handle.ID, port int32, out cmem.Ptr) error {
 	const linkUp = 5
 	b[45] = linkUp
 	b[46] = uint8(p.Link)
-	cmem.Store(out, b)
-	return nil
+	return cmem.Answer(out, b)
 }
 
 // linkRate is a rate as a code for four lanes and the code of their speed: the first of
