@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -63,26 +64,13 @@ func Establish(ctx context.Context, conn net.Conn, dev Device, qp QP, o Options)
 
 func (o Options) withDefaults() Options {
 	seven := uint8(7)
-	set := func(v *uint8, d uint8) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	if o.Port == 0 {
-		o.Port = 1
-	}
-	if o.Access == 0 {
-		o.Access = RemoteWrite | RemoteRead | RemoteAtomic
-	}
-	set(&o.HopLimit, 64)
-	set(&o.MinRNRTimer, 12)
-	set(&o.Timeout, 18)
-	if o.Retries == nil {
-		o.Retries = &seven
-	}
-	if o.RNRRetries == nil {
-		o.RNRRetries = &seven
-	}
+	o.Port = cmp.Or(o.Port, 1)
+	o.Access = cmp.Or(o.Access, RemoteWrite|RemoteRead|RemoteAtomic)
+	o.HopLimit = cmp.Or(o.HopLimit, 64)
+	o.MinRNRTimer = cmp.Or(o.MinRNRTimer, 12)
+	o.Timeout = cmp.Or(o.Timeout, 18)
+	o.Retries = cmp.Or(o.Retries, &seven)
+	o.RNRRetries = cmp.Or(o.RNRRetries, &seven)
 	return o
 }
 

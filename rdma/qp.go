@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 
@@ -100,15 +101,10 @@ type QPConfig struct {
 
 // WithDefaults fills the sizes that are 0.
 func (c QPCaps) WithDefaults() QPCaps {
-	set := func(n *int, v int) {
-		if *n == 0 {
-			*n = v
-		}
-	}
-	set(&c.SendWR, 128)
-	set(&c.RecvWR, 128)
-	set(&c.SendSGE, 4)
-	set(&c.RecvSGE, 4)
+	c.SendWR = cmp.Or(c.SendWR, 128)
+	c.RecvWR = cmp.Or(c.RecvWR, 128)
+	c.SendSGE = cmp.Or(c.SendSGE, 4)
+	c.RecvSGE = cmp.Or(c.RecvSGE, 4)
 	return c
 }
 

@@ -72,7 +72,14 @@ func (f hostReader) setCache(mode route.CacheMode, _ int64) error {
 	return nil
 }
 
-func (f hostReader) read(ctx context.Context, segments []segment) (rec route.Receipt, err error) {
+func (f hostReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {
+	rec, err := readHost(ctx, f, segments)
+	rec.Cache.Unasked = rec.Bytes
+	return rec, err
+}
+
+// readHost reads segments one after the other. The end of the file is no error.
+func readHost(ctx context.Context, f io.ReaderAt, segments []segment) (rec route.Receipt, err error) {
 	start := time.Now()
 	for _, s := range segments {
 		if err = ctx.Err(); err != nil {
@@ -88,8 +95,8 @@ func (f hostReader) read(ctx context.Context, segments []segment) (rec route.Rec
 	if err == io.EOF {
 		err = nil
 	}
-	rec.Dir, rec.Host.Bytes, rec.Time = route.Read, rec.Bytes, time.Since(start)
-	rec.By[route.Host], rec.Cache.Unasked = rec.Bytes, rec.Bytes
+	rec.Dir, rec.Route, rec.Host.Bytes, rec.Time = route.Read, route.Host, rec.Bytes, time.Since(start)
+	rec.By[route.Host] = rec.Bytes
 	return rec, err
 }
 

@@ -3,11 +3,8 @@ package tensor
 import (
 	"context"
 	"errors"
-	"io"
-	"time"
 
 	"github.com/culvert-io/culvert/cufile"
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
@@ -77,24 +74,12 @@ func (r hostObjectReader) Close() error {
 	return closeObject(r.File, func() error { return nil })
 }
 
-func (r hostObjectReader) read(ctx context.Context, segments []segment) (rec route.Receipt, err error) {
+func (r hostObjectReader) read(ctx context.Context, segments []segment) (route.Receipt, error) {
 	defer context.AfterFunc(ctx, r.Abort)()
-	start := time.Now()
-	for _, s := range segments {
-		var n int
-		n, err = r.ReadAt(gpu.HostBytes(s.dst.Addr(), s.dst.Len), s.off)
-		rec.Bytes += int64(n)
-		if err != nil {
-			break
-		}
-	}
-	if err == io.EOF {
-		err = nil
-	}
+	rec, err := readHost(ctx, r, segments)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
-	rec.Dir, rec.Host.Bytes, rec.Time = route.Read, rec.Bytes, time.Since(start)
-	rec.Route, rec.By[route.Host], rec.Origin = route.Host, rec.Bytes, r.TakeOrigin()
+	rec.Origin = r.TakeOrigin()
 	return rec, err
 }

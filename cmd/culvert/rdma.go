@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,10 +111,7 @@ func (o *rdmaServe) run(ctx context.Context, paths []string, out io.Writer) erro
 		return fmt.Errorf("rdma serve: %w", err)
 	}
 	defer exports.Close()
-	host := o.access.local
-	if host == "" {
-		host = "127.0.0.1"
-	}
+	host := cmp.Or(o.access.local, "127.0.0.1")
 	var m *machine.Machine // a server needs no GPU
 	if o.access.name() == nic.Name {
 		if m, err = machine.Open(); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -64,12 +65,8 @@ func (o *rdmaTune) run(ctx context.Context, a []string, out io.Writer) error {
 	if err := checkGPUs(m, n); err != nil {
 		return err
 	}
-	local := o.access.local
-	if local == "" {
-		local = "127.0.0.1"
-	}
 	o.access.perftest = true // nobody else is asked for anything
-	adapter, err := o.access.open(m, local)
+	adapter, err := o.access.open(m, cmp.Or(o.access.local, "127.0.0.1"))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type Clock struct {
 
 // New returns a rate in bytes per second; 0 means none, and returns nil.
 func New(perSecond int64) *Rate {
-	return NewAt(perSecond, Clock{time.Now, sleep})
+	return NewAt(perSecond, Clock{time.Now, Sleep})
 }
 
 // NewAt does the same by another clock, for tests.
@@ -39,7 +39,8 @@ func NewAt(perSecond int64, c Clock) *Rate {
 	return &Rate{perSecond: perSecond, clock: c}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep returns after d, or when ctx ends, with its cause.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

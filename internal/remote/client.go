@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -147,7 +148,7 @@ func (c *Client) do(ctx context.Context, make func(context.Context, *link) (*req
 	var last error
 	for try := range c.cfg.Tries {
 		if try > 1 { // the first attempt after a loss is at once
-			if err := sleep(ctx, c.cfg.Pause<<(try-1)); err != nil {
+			if err := limit.Sleep(ctx, c.cfg.Pause<<(try-1)); err != nil {
 				return reply{}, err
 			}
 		}
@@ -185,17 +186,6 @@ func retryable(ctx context.Context, err error) bool {
 	}
 	e, answered := errors.AsType[*Error](err)
 	return !answered || e.Status == Unreached
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // fail is the error of a negative answer.

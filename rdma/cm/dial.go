@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,13 +28,9 @@ type Options struct {
 
 // on returns the options with defaults for a device.
 func (o Options) on(dev rdma.Device) (Options, error) {
-	if o.Access == 0 {
-		o.Access = rdma.RemoteWrite | rdma.RemoteRead
-	}
+	o.Access = cmp.Or(o.Access, rdma.RemoteWrite|rdma.RemoteRead)
 	attr, err := dev.Attr()
-	if o.RDAtomic == 0 {
-		o.RDAtomic = min(attr.MaxRDAtomic, 16)
-	}
+	o.RDAtomic = cmp.Or(o.RDAtomic, min(attr.MaxRDAtomic, 16))
 	return o, err
 }
 

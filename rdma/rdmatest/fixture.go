@@ -4,6 +4,7 @@ package rdmatest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net"
 	"testing"
@@ -102,11 +103,7 @@ func (b Backend) end(t *testing.T, d rdma.Device, s setup) *End {
 	} else {
 		e.Buf = alloc(t, size)
 	}
-	access := s.access
-	if access == 0 {
-		access = all
-	}
-	e.MR, err = e.PD.Register(rdma.Host(e.Buf), access)
+	e.MR, err = e.PD.Register(rdma.Host(e.Buf), cmp.Or(s.access, all))
 	e.ok(err)
 	return e
 }

@@ -54,20 +54,23 @@ func (k *slabKind) of(set []slab, conf cufileconf.Values) []slab {
 	return list
 }
 
-// loadSlabs reads the arrays of a call.
-func (a *API) loadSlabs(kb, count cmem.Ptr, n int32) ([]slab, error) {
+// setSlabs sets a list to the arrays of a call.
+func (a *API) setSlabs(to *[]slab, kb, count cmem.Ptr, n int32) error {
 	if err := a.closedOnly(); err != nil {
-		return nil, err
+		return err
 	}
 	const most = 1024
 	if n <= 0 || n > most {
-		return nil, &cufile.Error{Op: "set", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("%d slabs: must be from 1 to %d", n, most)}
+		return &cufile.Error{Op: "set", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("%d slabs: must be from 1 to %d", n, most)}
 	}
 	list, sizes, counts := make([]slab, n), cmem.LoadAll[uint64](kb, int(n)), cmem.LoadAll[uint64](count, int(n))
 	for i := range list {
 		list[i] = slab{sizes[i], counts[i]}
 	}
-	return list, nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	*to = list
+	return nil
 }
 
 // storeSlabs fills the arrays of a call, which must have the exact length.
@@ -84,14 +87,7 @@ func storeSlabs(list []slab, kb, count cmem.Ptr, n int32) error {
 
 // SetParameterPosixPoolSlabArray is cuFileSetParameterPosixPoolSlabArray.
 func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	list, err := a.loadSlabs(kb, count, n)
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.params.posix = list
-	return nil
+	return a.setSlabs(&a.params.posix, kb, count, n)
 }
 
 // GetParameterPosixPoolSlabArray is cuFileGetParameterPosixPoolSlabArray.
@@ -105,14 +101,7 @@ func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error 
 // SetParameterGpuBounceBufferSlabArray is cuFileSetParameterGpuBounceBufferSlabArray.
 // Culvert has no such buffers; what is set is reported.
 func (a *API) SetParameterGpuBounceBufferSlabArray(kb, count cmem.Ptr, n int32) error {
-	list, err := a.loadSlabs(kb, count, n)
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.params.gpu = list
-	return nil
+	return a.setSlabs(&a.params.gpu, kb, count, n)
 }
 
 // GetParameterGpuBounceBufferSlabArray is cuFileGetParameterGpuBounceBufferSlabArray.
