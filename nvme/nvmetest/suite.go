@@ -8,6 +8,7 @@ package nvmetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -105,6 +106,14 @@ func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
+	}
+}
+
+// is checks the error of a call that must fail.
+func (r *fixture) is(err, want error, what string) {
+	r.Helper()
+	if !errors.Is(err, want) {
+		r.Errorf("%s: %v, want %v", what, err, want)
 	}
 }
 

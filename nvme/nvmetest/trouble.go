@@ -172,17 +172,11 @@ func testQueues(t *testing.T, d Drive) {
 	r.check(r.c.Reset())
 	for _, q := range qs {
 		one := nvme.Request{Op: nvme.OpRead, NS: r.ns, Blocks: 8, Buf: r.buf}
-		if _, err := q.Submit(&one); err != nil {
-			t.Fatal(err)
-		}
+		r.check(second(q.Submit(&one)))
 		r.check(q.Wait(r.ctx, &one))
 		r.check(q.Close())
-		if err := q.Close(); !errors.Is(err, nvme.ErrClosed) {
-			t.Errorf("closed twice: %v", err)
-		}
-		if _, err := q.Submit(&one); !errors.Is(err, nvme.ErrClosed) {
-			t.Errorf("submit to a closed queue: %v", err)
-		}
+		r.is(q.Close(), nvme.ErrClosed, "closed twice")
+		r.is(second(q.Submit(&one)), nvme.ErrClosed, "submit to a closed queue")
 		if n := q.Poll(nil); n != 0 {
 			t.Errorf("closed queue returned %d requests", n)
 		}
@@ -201,13 +195,9 @@ func testCloseInFlight(t *testing.T, d Drive) {
 	size := min(64<<10, r.c.Info().MaxTransfer)
 	for i := range reqs {
 		reqs[i] = nvme.Request{Op: nvme.OpRead, NS: r.ns, Blocks: uint32(r.blocks(size)), Buf: r.buf, Off: uint64(i * size)}
-		if _, err := q.Submit(&reqs[i]); err != nil {
-			t.Fatal(err)
-		}
+		r.check(second(q.Submit(&reqs[i])))
 	}
-	if err := r.buf.Close(); !errors.Is(err, nvme.ErrBusy) {
-		t.Errorf("a buffer with commands in flight: %v", err)
-	}
+	r.is(r.buf.Close(), nvme.ErrBusy, "a buffer with commands in flight")
 	r.check(q.Close())
 	for i := range reqs {
 		if !reqs[i].Done() {
@@ -228,21 +218,11 @@ func testReopen(t *testing.T, d Drive) {
 	want := bytes.Clone(r.buf.Bytes()[:64*r.ns.BlockSize()])
 	buf := r.buf
 	r.check(r.c.Close())
-	if err := r.c.Close(); !errors.Is(err, nvme.ErrClosed) {
-		t.Errorf("closed twice: %v", err)
-	}
-	if err := r.ns.Read(r.ctx, buf, 0, 0, 1); !errors.Is(err, nvme.ErrClosed) {
-		t.Errorf("read after close: %v", err)
-	}
-	if err := r.c.Reset(); !errors.Is(err, nvme.ErrClosed) {
-		t.Errorf("reset after close: %v", err)
-	}
-	if _, err := r.c.AllocHost(4096); !errors.Is(err, nvme.ErrClosed) {
-		t.Errorf("map memory after close: %v", err)
-	}
-	if err := buf.Close(); !errors.Is(err, nvme.ErrClosed) {
-		t.Errorf("unmap memory after close: %v", err)
-	}
+	r.is(r.c.Close(), nvme.ErrClosed, "closed twice")
+	r.is(r.ns.Read(r.ctx, buf, 0, 0, 1), nvme.ErrClosed, "read after close")
+	r.is(r.c.Reset(), nvme.ErrClosed, "reset after close")
+	r.is(second(r.c.AllocHost(4096)), nvme.ErrClosed, "map memory after close")
+	r.is(buf.Close(), nvme.ErrClosed, "unmap memory after close")
 	again := open(t, d, nvme.Config{Queues: 1, Depth: 2})
 	again.expect(0, 64, want)
 }
@@ -291,9 +271,7 @@ func testRefused(t *testing.T, d Drive) {
 	}
 	// The queue still works, and a request can be reused.
 	for range 2 {
-		if _, err := q.Submit(&good); err != nil {
-			t.Fatal(err)
-		}
+		r.check(second(q.Submit(&good)))
 		r.check(q.Wait(r.ctx, &good))
 	}
 	if small.Span() != (gpu.Span{}) || small.Len() != 4096 {

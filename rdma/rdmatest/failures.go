@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -114,10 +115,7 @@ func receiveTooSmall(t *testing.T, b Backend) {
 	p.B.recv(1, 0, 99)
 	p.B.recv(2, 0, 200)
 	p.A.post(p.B, rdma.SendWR{ID: 3, Op: rdma.OpSend, SGE: []rdma.SGE{p.A.at(0, 100)}})
-	codes := b.Quirks.ReceiveTooSmall
-	if codes == [2]rdma.Status{} {
-		codes = [2]rdma.Status{rdma.RemInvReqErr, rdma.LocLenErr}
-	}
+	codes := cmp.Or(b.Quirks.ReceiveTooSmall, [2]rdma.Status{rdma.RemInvReqErr, rdma.LocLenErr})
 	p.A.want(3, codes[0])
 	p.B.want(1, codes[1])
 	p.B.want(2, rdma.FlushErr)
@@ -149,11 +147,8 @@ func notReadyExceeded(t *testing.T, b Backend) {
 
 // retryExceeded: the peer's queue pair is gone.
 func retryExceeded(t *testing.T, b Backend) {
-	one, timeout := uint8(1), b.Retry
-	if timeout == 0 {
-		timeout = 10
-	}
-	p := b.Connect(t, setup{options: rdma.Options{Timeout: timeout, Retries: &one}})
+	one := uint8(1)
+	p := b.Connect(t, setup{options: rdma.Options{Timeout: cmp.Or(b.Retry, 10), Retries: &one}})
 	closing(t, p.B.QP)
 	p.B.QP = nil
 	p.A.post(p.B, rdma.SendWR{ID: 1, Op: rdma.OpWrite, SGE: []rdma.SGE{p.A.at(0, 8)}})

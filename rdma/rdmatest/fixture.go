@@ -3,7 +3,6 @@
 package rdmatest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"net"
@@ -148,6 +147,14 @@ func alloc(t *testing.T, n int) []byte {
 	return b
 }
 
+// refused checks that a call failed; done says what it did otherwise.
+func refused(t *testing.T, err error, done string) {
+	t.Helper()
+	if err == nil {
+		t.Error(done)
+	}
+}
+
 func closing(t *testing.T, c interface{ Close() error }) {
 	t.Helper()
 	if err := c.Close(); err != nil {
@@ -184,9 +191,7 @@ func (e *End) post(peer *End, wr rdma.SendWR) {
 	e.t.Helper()
 	wr.Flags |= rdma.Signaled
 	wr.RemoteAddr += peer.MR.Addr()
-	if wr.RKey == 0 {
-		wr.RKey = peer.MR.RKey()
-	}
+	wr.RKey = cmp.Or(wr.RKey, peer.MR.RKey())
 	e.ok(rdma.Post(e.QP, wr))
 }
 
@@ -223,14 +228,12 @@ func fill(b []byte, seed byte) {
 
 func (e *End) equal(got, want []byte, what string) {
 	e.t.Helper()
-	if !bytes.Equal(got, want) {
-		for i := range want {
-			if got[i] != want[i] {
-				e.t.Fatalf("%s: byte %d is %#x, want %#x", what, i, got[i], want[i])
-			}
+	for i := range want {
+		if got[i] != want[i] {
+			e.t.Fatalf("%s: byte %d is %#x, want %#x", what, i, got[i], want[i])
 		}
 	}
 }
 
-// word is the 8 bytes at off as the CPU sees them.
+// address is where the CPU has the buffer's byte at off.
 func (e *End) address(off uint64) gpu.Addr { return gpu.HostAddr(e.Buf) + gpu.Addr(off) }
