@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-
-	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // number adds the block device with a number such as "259:1".
@@ -154,13 +152,24 @@ func (w *walk) drive(l Layer, dir string) error {
 // pci is the address of a drive on PCIe: that of the directory that it is in, or what its
 // NVMe controller says.
 func (w *walk) pci(dir, controller string) string {
-	if pci := storage.PCI(dir); pci != "" {
+	if pci := lastPCI(dir); pci != "" {
 		return pci
 	}
 	if w.text(controller+"/transport") != "pcie" {
 		return ""
 	}
-	return storage.PCI(w.text(controller + "/address"))
+	return lastPCI(w.text(controller + "/address"))
+}
+
+// lastPCI is the last PCI address in a sysfs path, that of the drive's controller.
+func lastPCI(dir string) string {
+	last := ""
+	for part := range strings.SplitSeq(dir, "/") {
+		if len(part) == len("0000:3d:00.0") && part[4] == ':' && part[7] == ':' && part[10] == '.' {
+			last = part
+		}
+	}
+	return last
 }
 
 // driver is the kernel module of a drive, as nvidia-fs names it.
@@ -168,7 +177,7 @@ func (w *walk) driver(dir string) string {
 	if t := w.text(dir + "/device/transport"); t != "" {
 		return nvmeModule(t)
 	}
-	for _, of := range []string{dir + "/device", "sys/bus/pci/devices/" + storage.PCI(dir)} {
+	for _, of := range []string{dir + "/device", "sys/bus/pci/devices/" + lastPCI(dir)} {
 		if link, err := fs.ReadLink(w.root, of+"/driver"); err == nil {
 			if name := path.Base(link); name != "sd" {
 				return name

@@ -138,6 +138,18 @@ func decline(id route.ID, evidence, fix string) *route.Decline {
 	return &route.Decline{Route: id, Test: "block stack", Evidence: evidence, Fix: fix}
 }
 
+// Disk is the block device that the file system stands on, below partitions: a drive, or
+// what stands on others; nil if the stack has none.
+func (s *Stack) Disk() *Layer {
+	i := slices.IndexFunc(s.Layers, func(l Layer) bool {
+		return !slices.Contains([]Kind{FileSystem, Overlay, Network, Partition}, l.Kind)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.Layers[i]
+}
+
 // Tree returns the stack as lines of text, each layer indented below the one that
 // stands on it.
 func (s *Stack) Tree() []string {

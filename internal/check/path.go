@@ -21,22 +21,21 @@ import (
 
 // A Path describes the routes between a file and a GPU.
 type Path struct {
-	Model     string               `json:"model,omitempty"` // if it is one; File is the one of its files with the worst routes
-	File      string               `json:"file"`
-	Directory bool                 `json:"directory,omitempty"` // File is a directory, and a new file in it was looked at
-	GPU       int                  `json:"gpu"`
-	Facts     storage.Facts        `json:"facts"`
-	Size      int64                `json:"size"`
-	Resident  *int64               `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
-	Mount     *storage.Mount       `json:"mount,omitempty"`
-	Device    *storage.BlockDevice `json:"block_device,omitempty"`
-	Stack     *blockstack.Stack    `json:"block_stack,omitempty"`
-	Topology  *Topology            `json:"topology,omitempty"` // nil if sysfs does not show the devices
-	Best      route.ID             `json:"best_route"`
-	Uses      []route.Use          `json:"routes"`
-	Usable    []route.ID           `json:"usable_routes"`
-	Declined  []*route.Decline     `json:"declined_routes"`
-	Verdict   Verdict              `json:"verdict"`
+	Model     string            `json:"model,omitempty"` // if it is one; File is the one of its files with the worst routes
+	File      string            `json:"file"`
+	Directory bool              `json:"directory,omitempty"` // File is a directory, and a new file in it was looked at
+	GPU       int               `json:"gpu"`
+	Facts     storage.Facts     `json:"facts"`
+	Size      int64             `json:"size"`
+	Resident  *int64            `json:"page_cache_bytes,omitempty"` // nil if the kernel cannot tell
+	Mount     *storage.Mount    `json:"mount,omitempty"`
+	Stack     *blockstack.Stack `json:"block_stack,omitempty"`
+	Topology  *Topology         `json:"topology,omitempty"` // nil if sysfs does not show the devices
+	Best      route.ID          `json:"best_route"`
+	Uses      []route.Use       `json:"routes"`
+	Usable    []route.ID        `json:"usable_routes"`
+	Declined  []*route.Decline  `json:"declined_routes"`
+	Verdict   Verdict           `json:"verdict"`
 
 	machine *machine.Machine
 	plan    *route.Plan
@@ -172,9 +171,6 @@ func lookFile(m *machine.Machine, drv *cufile.Driver, f *os.File, name string, i
 	}
 	if mount, err := storage.FindMount(dev.Of(m).FS(), st.Facts.Dev); err == nil {
 		p.Mount = &mount
-	}
-	if bd, err := storage.FindBlockDevice(dev.Of(m).FS(), st.Facts.Dev); err == nil {
-		p.Device = &bd
 	}
 	if s, err := blockstack.Look(dev.Of(m), st.Facts); err == nil {
 		p.Stack = s

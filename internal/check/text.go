@@ -126,9 +126,6 @@ func (t *text) path(p *Path, verbose bool) {
 	if p.Mount != nil {
 		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
 	}
-	if p.Device != nil && p.Stack == nil { // which has it
-		place += fmt.Sprintf(", block device %s, driver %s", p.Device.Name, cmp.Or(p.Device.Driver, "unknown"))
-	}
 	t.line("%s", place)
 	if p.Resident != nil && !p.Directory {
 		t.line("         in the page cache: %s", human.Size(*p.Resident))

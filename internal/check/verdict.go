@@ -95,8 +95,5 @@ func (p *Path) start() string {
 			return p.Stack.Layers[i].Name
 		}
 	}
-	if p.Device != nil {
-		return p.Device.Name
-	}
 	return human.Name(p.Facts.FS)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
@@ -78,8 +79,12 @@ func (c captured) found() string {
 	}
 	mount, err := storage.FindMount(c.FS(), c.file.Dev)
 	fmt.Fprintf(&b, "mount %+v, error %v\n", mount, err)
-	drive, err := storage.FindBlockDevice(c.FS(), c.file.Dev)
-	fmt.Fprintf(&b, "drive %+v, error %v\n", drive, err)
+	stack, err := blockstack.Look(c, c.file)
+	if err != nil {
+		fmt.Fprintln(&b, err)
+	} else if d := stack.Disk(); d != nil {
+		fmt.Fprintf(&b, "drive %v, PCI %q\n", d, d.PCI)
+	}
 	return b.String()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
@@ -25,7 +26,7 @@ func (p *p2pdmaRoute) rejection(f *storage.File, err error) *route.Decline {
 	case unix.EREMOTEIO:
 		return p.noPath(f, said)
 	case unix.EOPNOTSUPP:
-		return decline(route.P2PDMA, "block driver", drive(p.root, f).String()+" does not accept P2PDMA pages: "+said, "put the file on an NVMe drive, without RAID or encryption in between")
+		return p.wrongDriver(f, said)
 	case unix.EINVAL:
 		return decline(route.P2PDMA, "alignment", fmt.Sprintf("%s requires more than %d bytes of alignment: %s", f.Name, f.Facts.Direct.OffAlign, said), "")
 	case unix.EFAULT:
@@ -37,16 +38,22 @@ func (p *p2pdmaRoute) rejection(f *storage.File, err error) *route.Decline {
 // noPath finds the cause of EREMOTEIO: the block driver does not support peer memory,
 // or the drive cannot reach the device.
 func (p *p2pdmaRoute) noPath(f *storage.File, said string) *route.Decline {
-	d, peer := drive(p.root, f), p.peer.PeerDevice()
-	if d.PCI == "" || d.Driver != "nvme" {
-		return decline(route.P2PDMA, "block driver", d.String()+" does not accept P2PDMA pages: "+said, "put the file on an NVMe drive, without RAID or encryption in between")
+	d, pci := p.drive(f)
+	if pci == "" {
+		return p.wrongDriver(f, said)
 	}
-	if above := commonBridge(p.root, d.PCI, peer); above != "" {
+	peer := p.peer.PeerDevice()
+	if above := commonBridge(p.root, pci, peer); above != "" {
 		return decline(route.P2PDMA, "PCIe access control", fmt.Sprintf("%s and the GPU's memory at %s are both below %s, but the kernel allows no traffic between them: %s", d, peer, above, said),
 			"boot with pci=disable_acs_redir="+above)
 	}
 	return decline(route.P2PDMA, "PCIe distance", fmt.Sprintf("%s and the GPU's memory at %s have no switch in common, and the kernel does not trust the host bridge: %s", d, peer, said),
 		"put both below one PCIe switch")
+}
+
+func (p *p2pdmaRoute) wrongDriver(f *storage.File, said string) *route.Decline {
+	d, _ := p.drive(f)
+	return decline(route.P2PDMA, "block driver", d+" does not accept P2PDMA pages: "+said, "put the file on an NVMe drive, without RAID or encryption in between")
 }
 
 // unplugged reports whether the device that has the memory is gone.
@@ -55,26 +62,21 @@ func (p *p2pdmaRoute) unplugged() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// A driveName formats the drive below a file for messages.
-type driveName struct{ storage.BlockDevice }
-
-func drive(root fs.FS, f *storage.File) driveName {
-	d, err := storage.FindBlockDevice(root, f.Facts.Dev)
-	if err != nil {
-		d.Name = f.Facts.FS
+// drive names what has the bytes of a file. pci is its address if it is an NVMe drive.
+func (p *p2pdmaRoute) drive(f *storage.File) (name, pci string) {
+	s, err := blockstack.Look(p.os, f.Facts)
+	if err != nil || s.Disk() == nil {
+		return f.Facts.FS, ""
 	}
-	return driveName{d}
-}
-
-func (d driveName) String() string {
-	s := d.Name
-	if d.Driver != "" {
-		s += " (" + d.Driver + ")"
-	}
+	d := s.Disk()
+	name = d.String()
 	if d.PCI != "" {
-		s += " at " + d.PCI
+		name += " at " + d.PCI
 	}
-	return s
+	if d.Type != "nvme" {
+		return name, ""
+	}
+	return name, d.PCI
 }
 
 // commonBridge is the nearest PCI bridge above two devices; "" if only the host bridge

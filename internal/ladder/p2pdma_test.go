@@ -307,8 +307,10 @@ func TestP2PDMARejections(t *testing.T) {
 		"sys/devices/pci0000:00/0000:00:05.0/driver":                        link("../../bus/pci/drivers/nvme"),
 		"sys/bus/pci/devices/0000:00:05.0":                                  link("../../../devices/pci0000:00/0000:00:05.0"),
 		"sys/dev/block/253:0":                                               link("../../devices/virtual/block/dm-0"),
+		"sys/devices/virtual/block/dm-0/dm/uuid":                            {Data: []byte("CRYPT-LUKS2-x\n")},
+		"proc/self/mountinfo":                                               {},
 	}
-	p := &p2pdmaRoute{peer: &peerGPU{}, root: root}
+	p := &p2pdmaRoute{peer: &peerGPU{}, root: root, os: tree{root}}
 	for _, c := range []struct {
 		dev  string
 		err  error
@@ -316,9 +318,9 @@ func TestP2PDMARejections(t *testing.T) {
 		says string
 		fix  string
 	}{
-		{"259:1", unix.EREMOTEIO, "PCIe access control", "nvme1n1 (nvme) at 0000:04:00.0 and the GPU's memory at 0000:03:00.0 are both below 0000:01:00.0", "pci=disable_acs_redir=0000:01:00.0"},
-		{"259:2", unix.EREMOTEIO, "PCIe distance", "nvme2n1 (nvme) at 0000:00:05.0 and the GPU's memory at 0000:03:00.0 have no switch in common", "below one PCIe switch"},
-		{"253:0", unix.EREMOTEIO, "block driver", "dm-0 does not accept P2PDMA pages", "NVMe drive"},
+		{"259:1", unix.EREMOTEIO, "PCIe access control", "nvme1n1 (drive nvme) at 0000:04:00.0 and the GPU's memory at 0000:03:00.0 are both below 0000:01:00.0", "pci=disable_acs_redir=0000:01:00.0"},
+		{"259:2", unix.EREMOTEIO, "PCIe distance", "nvme2n1 (drive nvme) at 0000:00:05.0 and the GPU's memory at 0000:03:00.0 have no switch in common", "below one PCIe switch"},
+		{"253:0", unix.EREMOTEIO, "block driver", "dm-0 (device mapper crypt) does not accept P2PDMA pages", "NVMe drive"},
 		{"0:40", unix.EOPNOTSUPP, "block driver", "tmpfs does not accept P2PDMA pages", "NVMe drive"},
 		{"259:1", unix.EINVAL, "alignment", "512 bytes of alignment", ""},
 		{"259:1", unix.EFAULT, "peer pages", "EFAULT", "CONFIG_PCI_P2PDMA"},

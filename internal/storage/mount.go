@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 )
@@ -68,51 +67,3 @@ func parseMount(line string) (Mount, bool) {
 
 // unescape decodes the octal escapes of blanks in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
-
-// A BlockDevice is what sysfs says about the device below a file system.
-type BlockDevice struct {
-	Name   string   `json:"name"`             // "nvme0n1"
-	Driver string   `json:"driver,omitempty"` // "nvme", "virtio_blk"
-	PCI    string   `json:"pci,omitempty"`    // "0000:3d:00.0"
-	Slaves []string `json:"slaves,omitempty"` // of an md or dm device
-}
-
-// FindBlockDevice follows sys/dev/block/MAJ:MIN of root to the device; from a
-// partition, to its disk.
-func FindBlockDevice(root fs.FS, dev string) (BlockDevice, error) {
-	link := "sys/dev/block/" + dev
-	target, err := fs.ReadLink(root, link)
-	if err != nil {
-		return BlockDevice{}, fmt.Errorf("no block device %s (a network or memory file system has none): %w", dev, err)
-	}
-	dir := path.Join(path.Dir(link), target)
-	if _, err := fs.Stat(root, path.Join(dir, "partition")); err == nil {
-		dir = path.Dir(dir)
-	}
-	b := BlockDevice{Name: path.Base(dir), PCI: PCI(dir)}
-	// The device of an NVMe namespace is its controller, which has no driver; the PCI
-	// function has.
-	for _, of := range []string{path.Join(dir, "device"), "sys/bus/pci/devices/" + b.PCI} {
-		if drv, err := fs.ReadLink(root, of+"/driver"); err == nil {
-			b.Driver = path.Base(drv)
-			break
-		}
-	}
-	if slaves, err := fs.ReadDir(root, path.Join(dir, "slaves")); err == nil {
-		for _, s := range slaves {
-			b.Slaves = append(b.Slaves, s.Name())
-		}
-	}
-	return b, nil
-}
-
-// PCI is the last PCI address in a sysfs path, that of the drive's controller.
-func PCI(dir string) string {
-	last := ""
-	for _, part := range strings.Split(dir, "/") {
-		if len(part) == len("0000:3d:00.0") && part[4] == ':' && part[7] == ':' && part[10] == '.' {
-			last = part
-		}
-	}
-	return last
-}
