@@ -32,6 +32,8 @@ deps:
 			apt-get update -qq -o Acquire::Retries=3 && DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=3 -y -qq $$missing libc6-dev >/dev/null; \
 		else echo "missing:$$missing: install it to run all tests"; fi; \
 	fi
+	@command -v tmux >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq tmux >/dev/null; } \
+		|| echo "missing: tmux: the tests of terminal views are skipped"
 
 ## lint: gofumpt, vet, staticcheck, Prometheus' linter
 .PHONY: lint

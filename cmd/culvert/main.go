@@ -65,7 +65,7 @@ func execute(i *interruption) int {
 		return int(code)
 	}
 	message := human.Red(os.Stderr, "culvert:") + " " + human.Text(explain(ctx, err, os.Args[1:]))
-	fmt.Fprintln(os.Stderr, human.Fold(message, human.Width(os.Stderr)))
+	fmt.Fprintln(measured(human.NewFoldWriter(os.Stderr, human.Width(os.Stderr))), message)
 	return statusOf(err)
 }
 

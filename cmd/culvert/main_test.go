@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"culvert": main, "gdsio": main, "at": at, "other": other, "third": third, "crowd": crowd, "answer": answer,
+		"culvert": main, "gdsio": main, "screened": screened, "at": at, "other": other, "third": third, "crowd": crowd, "answer": answer,
 	})
 }
 

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A progress shows the progress of a directory copy: a few lines that are redrawn
@@ -23,8 +25,9 @@ type progress struct {
 type copyState struct {
 	start        time.Time
 	files, of    int
-	bytes, total int64 // complete; all
-	before       int64 // complete at the start
+	bytes, total int64    // complete; all
+	before       int64    // complete at the start
+	routes       []string // that files took
 	active       []*activeFile
 }
 
@@ -73,6 +76,11 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 			return
 		}
 		s.files++
+		for _, r := range []*route.Receipt{res.Read, res.Write} {
+			if r != nil && r.Bytes > 0 && !slices.Contains(s.routes, r.Route.String()) {
+				s.routes = append(s.routes, r.Route.String())
+			}
+		}
 		s.bytes += f.Size
 		if !p.display.Terminal() {
 			fmt.Fprintf(os.Stderr, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
@@ -105,14 +113,24 @@ func (s *copyState) render(now time.Time, width int) []string {
 	for _, a := range s.active {
 		bytes += a.done
 	}
+	count := fmt.Sprintf("%d of %d files after %s", s.files, s.of, elapsed.Round(time.Second/10))
+	if len(s.routes) > 0 {
+		count += ", by " + strings.Join(s.routes, ", ")
+	}
 	lines := []string{
 		human.Bar(bytes, s.total, min(width-1, 60)),
-		fmt.Sprintf("Transferred: %s / %s, %s", human.Size(bytes), human.Size(s.total), human.Pace(bytes, s.total, bytes-s.before, elapsed)),
-		fmt.Sprintf("Files:       %d / %d, %d%%", s.files, s.of, human.Percent(int64(s.files), int64(s.of))),
-		fmt.Sprintf("Elapsed:     %s", elapsed.Round(time.Second/10)),
+		human.Pace(bytes, s.total, bytes-s.before, elapsed, width-1),
+		count,
 	}
 	for _, a := range s.active {
-		lines = append(lines, fmt.Sprintf(" * %s: %s, %s", a.path, human.Size(a.size), human.Pace(a.done, a.size, a.done, now.Sub(a.begun))))
+		lines = append(lines, a.render(now, width-1))
 	}
 	return lines
+}
+
+// render is a line that has room for the end of the name.
+func (a *activeFile) render(now time.Time, width int) string {
+	const name = 24
+	pace := human.Pace(a.done, a.size, a.done, now.Sub(a.begun), max(width-name, 0))
+	return fmt.Sprintf(" * %s: %s", human.Shorten(a.path, max(width-len(pace)-5, 8)), pace)
 }

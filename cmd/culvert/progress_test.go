@@ -19,24 +19,41 @@ func TestProgressPicture(t *testing.T) {
 			{path: "empty", begun: start.Add(2 * time.Second)},
 		},
 	}
-	want := []string{
-		"█████████████░░░░░░░░░░░░░░░░░░░░░░░░░░",
-		"Transferred: 3.5 GiB / 10.0 GiB, 35%, 1.342GB/s, ETA 5s",
-		"Files:       3 / 12, 25%",
-		"Elapsed:     2s",
-		" * model-00004-of-00010.safetensors: 1.0 GiB, 50%, 536.9MB/s, ETA 1s",
-		" * tokenizer.json: 100 B, 0%, 0B/s, ETA -",
-		" * empty: 0 B, 100%, 0B/s, ETA -",
-	}
-	if d := cmp.Diff(want, s.render(start.Add(2*time.Second), 40)); d != "" {
-		t.Errorf("-want +got:\n%s", d)
+	s.routes = []string{"nvfs", "ring"}
+	for width, want := range map[int][]string{
+		40: {
+			"█████████████░░░░░░░░░░░░░░░░░░░░░░░░░░",
+			"35% of 10.0 GiB, 1.34 GB/s, ETA 5s",
+			"3 of 12 files after 2s, by nvfs, ring",
+			" * model~00010.safetensors: 50%, ETA 1s",
+			" * tokenizer.json: 0%, ETA -",
+			" * empty: 100%, ETA -",
+		},
+		80: {
+			"█████████████████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
+			"35%, 3.5 GiB of 10.0 GiB, 1.34 GB/s, ETA 5s",
+			"3 of 12 files after 2s, by nvfs, ring",
+			" * model-0~04-of-00010.safetensors: 50%, 512.0 MiB of 1.0 GiB, 537 MB/s, ETA 1s",
+			" * tokenizer.json: 0%, 0 B of 100 B, 0 B/s, ETA -",
+			" * empty: 100%, 0 B of 0 B, 0 B/s, ETA -",
+		},
+	} {
+		got := s.render(start.Add(2*time.Second), width)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		for _, line := range got {
+			if n := utf8.RuneCountInString(line); n >= width {
+				t.Errorf("%d of %d columns: %s", n, width, line)
+			}
+		}
 	}
 	for width, bar := range map[int]int{1: 0, 80: 60, 200: 60} {
 		if got := utf8.RuneCountInString(s.render(start, width)[0]); got != bar {
 			t.Errorf("the bar has %d of %d columns", got, width)
 		}
 	}
-	if !strings.Contains((&copyState{start: start}).render(start, 80)[1], "0 B / 0 B, 100%, 0B/s, ETA -") {
+	if !strings.Contains((&copyState{start: start}).render(start, 80)[1], "100%, 0 B of 0 B, 0 B/s, ETA -") {
 		t.Error("nothing at all is not shown as such")
 	}
 }

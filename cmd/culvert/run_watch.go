@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/internal/watch"
 )
@@ -77,7 +78,11 @@ func (o *runOptions) watched(dir string) (string, error) {
 
 func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
 	if o.report == "" {
-		return show(stderr, o.json, r)
+		if o.json {
+			return show(stderr, true, r)
+		}
+		folded := human.NewFoldWriter(stderr, human.Width(os.Stderr))
+		return errors.Join(show(folded, false, r), folded.Flush())
 	}
 	f, err := os.Create(o.report)
 	if err != nil {

@@ -241,7 +241,7 @@ func (r statsResult) state() string {
 func (r statsResult) String() string {
 	out := new(strings.Builder)
 	fmt.Fprintf(out, "process  %d, %s, since %s, user %d\n         %s\n", r.PID, r.state(), r.Started.Format(time.DateTime), r.UID, human.Name(r.Command))
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	w := tabwriter.NewWriter(out, 0, 8, 1, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "route\treads\tbytes\twrites\tbytes\t")
 	for _, e := range r.Total.Routes {
 		printCounts(w, human.Name(e.Route), e.statsCounts)

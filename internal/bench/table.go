@@ -38,6 +38,9 @@ var tableColumns = []tableColumn{
 		if r.Share == 0 {
 			return "-"
 		}
+		if r.Share >= 10 {
+			return ">999%" // a peer that does not use the link
+		}
 		return fmt.Sprintf("%.0f%%", 100*r.Share)
 	}},
 	{"IOPS", 8, 60, false, func(r *Result) string { return fmt.Sprintf("%.0f", r.IOPS) }},

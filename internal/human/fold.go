@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -51,9 +53,9 @@ func foldLine(b *strings.Builder, line string, width, below int) {
 	for i := 0; strings.TrimLeft(line, " ") != ""; i++ {
 		blanks := len(line) - len(strings.TrimLeft(line, " "))
 		gap, line = line[:blanks], line[blanks:]
-		end := strings.IndexByte(line, ' ')
-		if end < 0 {
-			end = len(line)
+		end := wordEnd(line, 0)
+		for next := wordEnd(line, end+1); end < len(line) && glued(line[:end], line[end+1:next]); next = wordEnd(line, end+1) {
+			end = next
 		}
 		word := line[:end]
 		line = line[end:]
@@ -65,6 +67,33 @@ func foldLine(b *strings.Builder, line string, width, below int) {
 		b.WriteString(gap + word)
 	}
 }
+
+func wordEnd(line string, from int) int {
+	from = min(from, len(line))
+	if i := strings.IndexByte(line[from:], ' '); i >= 0 {
+		return from + i
+	}
+	return len(line)
+}
+
+// glued reports whether a word stays on the line of the one before it: a unit, and what
+// is written into an arrow.
+func glued(before, word string) bool {
+	last := colour.ReplaceAllString(before[strings.LastIndexByte(before, ' ')+1:], "")
+	word = strings.TrimRight(colour.ReplaceAllString(word, ""), ",.;:)")
+	switch {
+	case last == "" || word == "":
+		return false
+	case last == "══" || last == "==" || word == "══▶" || word == "==>":
+		return true
+	}
+	return last[len(last)-1] >= '0' && last[len(last)-1] <= '9' && slices.Contains(units, word)
+}
+
+var (
+	colour = regexp.MustCompile(`\x1b\[\d*m`)
+	units  = strings.Fields("B KiB MiB GiB TiB B/s kB/s MB/s GB/s GT/s ns us µs ms s %")
+)
 
 // hanging is the column in which a line goes on: that of its last field that leaves
 // two fifths of the width.
@@ -150,7 +179,7 @@ func Reflow(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); {
 		n, at := 1, textColumn(lines[i])
-		for i+n < len(lines) && continues(lines[i+n], at) {
+		for strings.TrimSpace(lines[i]) != "" && i+n < len(lines) && continues(lines[i+n], at) {
 			n++
 		}
 		for _, line := range joined(lines[i:i+n], width) {

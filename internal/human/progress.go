@@ -116,9 +116,9 @@ func (m *Meter) Advance(done, total int64) {
 	defer m.mu.Unlock()
 	render := func(now time.Time, width int) []string {
 		if total < 0 {
-			return []string{fmt.Sprintf("%s, %s", Size(done), Rate(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
+			return []string{fmt.Sprintf("%s, %s", Size(done), Speed(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
 		}
-		line := fmt.Sprintf("%s of %s, %s", Size(done), Size(total), Pace(done, total, done, now.Sub(m.start)))
+		line := Pace(done, total, done, now.Sub(m.start), width-1)
 		if room := min(width-len(line)-2, barWidth); room >= 8 {
 			line = Bar(done, total, room) + " " + line
 		}
@@ -139,9 +139,10 @@ func (m *Meter) Done() {
 	m.display.Erase()
 }
 
-// Pace prints how much of a transfer is done, its rate and the time left. Of done
-// bytes, moved were moved in the time took.
-func Pace(done, total, moved int64, took time.Duration) string {
+// Pace prints how much of a transfer is done, its rate and the time left, as far as a
+// width has room for it: the time left is the last to go, and a width below 0 has room for
+// everything. Of done bytes, moved were moved in the time took.
+func Pace(done, total, moved int64, took time.Duration, width int) string {
 	left := "-"
 	if moved > 0 {
 		left = time.Duration(float64(took) / float64(moved) * float64(total-done)).Round(time.Second).String()
@@ -150,7 +151,19 @@ func Pace(done, total, moved int64, took time.Duration) string {
 	if took > 0 {
 		rate = float64(moved) / took.Seconds()
 	}
-	return fmt.Sprintf("%d%%, %s, ETA %s", Percent(done, total), Rate(rate), left)
+	percent, speed := Percent(done, total), Speed(rate)
+	long := fmt.Sprintf("%d%%, %s of %s, %s, ETA %s", percent, Size(done), Size(total), speed, left)
+	for _, shorter := range []string{
+		fmt.Sprintf("%d%% of %s, %s, ETA %s", percent, Size(total), speed, left),
+		fmt.Sprintf("%d%%, %s, ETA %s", percent, speed, left),
+		fmt.Sprintf("%d%%, ETA %s", percent, left),
+	} {
+		if width < 0 || len(long) <= width {
+			break
+		}
+		long = shorter
+	}
+	return long
 }
 
 const barWidth = 30

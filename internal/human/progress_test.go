@@ -26,7 +26,7 @@ func TestMeterInALog(t *testing.T) {
 		*now = now.Add(time.Second / 10)
 	}
 	m.Done()
-	want := "100.0 MiB of 1.0 GiB, 9%, 10.49MB/s, ETA 1m32s\n200.0 MiB of 1.0 GiB, 19%, 10.49MB/s, ETA 1m22s\n"
+	want := "9%, 100.0 MiB of 1.0 GiB, 10.5 MB/s, ETA 1m32s\n19%, 200.0 MiB of 1.0 GiB, 10.5 MB/s, ETA 1m22s\n"
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out, want)
 	}
@@ -38,7 +38,7 @@ func TestMeterOfAStream(t *testing.T) {
 	m := newMeter(d)
 	*now = now.Add(20 * time.Second)
 	m.Advance(200<<20, -1)
-	if want := "200.0 MiB, 10.49MB/s\n"; out.String() != want {
+	if want := "200.0 MiB, 10.5 MB/s\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 }

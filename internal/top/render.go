@@ -73,6 +73,8 @@ func (v *View) title(width int) string {
 
 func (v *View) keys(width int) string {
 	switch {
+	case v.Typing && width < 60:
+		return "filter: " + v.Filter + "_"
 	case v.Typing:
 		return "filter: " + v.Filter + "_   (enter: apply, esc: clear)"
 	case v.Detail:
@@ -158,7 +160,7 @@ func (v *View) detail(width int) []Line {
 	if len(r.Declined) > 0 {
 		texts = append(texts, "Better routes were not used because:")
 		for _, d := range r.Declined {
-			texts = append(texts, wrap("- "+human.Text(d), width)...)
+			texts = append(texts, strings.Split(human.Fold("- "+human.Text(d), width), "\n")...)
 		}
 	}
 	lines := make([]Line, len(texts))
@@ -212,7 +214,7 @@ func (cols columns) header(width int) string {
 }
 
 func (cols columns) row(r *Row, width int, ascii bool) string {
-	name := "  " + shorten(human.Name(r.File), cols.nameWidth(width)-2)
+	name := "  " + human.Shorten(human.Name(r.File), cols.nameWidth(width)-2)
 	if r.File == "" {
 		name = fmt.Sprintf("%d %s", r.PID, human.Name(r.Command))
 		if r.Ended {
@@ -302,32 +304,4 @@ func cut(s string, width int) string {
 		return s
 	}
 	return string([]rune(s)[:max(width, 0)])
-}
-
-// shorten drops the middle of a name, because the end of a path says most.
-func shorten(s string, width int) string {
-	runes := []rune(s)
-	if len(runes) <= width {
-		return s
-	}
-	if width < 8 {
-		return string(runes[:max(width, 0)])
-	}
-	head := width / 4
-	return string(runes[:head]) + "~" + string(runes[len(runes)-(width-head-1):])
-}
-
-// wrap breaks a text at spaces. Lines after the first are indented.
-func wrap(s string, width int) (lines []string) {
-	words := strings.Fields(s)
-	line := words[0]
-	for _, word := range words[1:] {
-		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines = append(lines, line)
-			line = "  " + word
-			continue
-		}
-		line += " " + word
-	}
-	return append(lines, line)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
 )
 
@@ -110,7 +111,7 @@ func faults(dir string) ([]string, error) {
 	var list []string
 	for spec, n := range counts {
 		if n > 0 {
-			list = append(list, fmt.Sprintf("%s: %d times", spec, n))
+			list = append(list, fmt.Sprintf("%s: %s", spec, human.Count(int(n), "time")))
 		}
 	}
 	return list, nil

@@ -28,7 +28,7 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "failed calls\n")
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, f := range r.Failures {
-			fmt.Fprintf(w, "  %s\t%d\t%s\t%d times\n", f.Function, f.Code.Code, f.Meaning, f.Count)
+			fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", f.Function, f.Code.Code, f.Meaning, human.Count(int(f.Count), "time"))
 		}
 		w.Flush()
 	}
@@ -58,7 +58,7 @@ func (f *File) print(b *strings.Builder) {
 		fmt.Fprintf(b, "  declined %s\n", d)
 	}
 	for _, c := range f.Errors {
-		fmt.Fprintf(b, "  error %d %s, %d times\n", c.Code, c.Meaning, c.Count)
+		fmt.Fprintf(b, "  error %d %s, %s\n", c.Code, c.Meaning, human.Count(int(c.Count), "time"))
 	}
 }
 
