@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
   error 5 EIO: input/output error, 2 times
 failed calls
   cuFileRead  5  EIO: input/output error  2 times
-fault: errno=EIO: 1 times
+fault: errno=EIO: 1 time
 `
 	if got := r.String(); got != want {
 		t.Errorf("report:\n%s\nwant:\n%s", got, want)
