@@ -10,12 +10,8 @@ import (
 // TestClients runs third-party programs.
 func TestClients(t *testing.T) {
 	lib := libraries(t)
-	python := filepath.Join(root(t), "bin", "clients", "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		t.Skip("needs the Python environment that make clients installs from PyPI")
-	}
-	for script, want := range map[string]string{
-		"cuda_python.py": `driver: works
+	for _, client := range []struct{ script, environment, want string }{
+		{"cuda_python.py", "clients", `driver: works
 cuFile version 1
 refused: HANDLE_ALREADY_REGISTERED
 refused: MEMORY_ALREADY_REGISTERED
@@ -28,25 +24,47 @@ refused: DRIVER_ALREADY_OPEN
 parameters, statistics: work
 batch: works
 forked child: refused
-`,
-		"kvikio_client.py": `host memory: works
+`},
+		{"kvikio_client.py", "clients", `host memory: works
 device memory: works
 parallel reads: work
 unaligned write: works
 registered buffer: works
 stream: works
-`,
+`},
+		{"torch_gds.py", "python-torch", `torch 2.15.0+cu132 NVIDIA H200 (software)
+DataLoader workers forked before the first call: ok
+memory: ok
+streams, events, pinned memory: ok
+a kernel: ok
+save, load, compare, unregistered: ok
+save, load, compare, registered: ok
+eight threads: ok
+DataLoader workers forked after: ok
+a spawned process: ok
+core: libculvert.so
+all as expected
+`},
+		{"fastsafetensors_client.py", "python-torch", `load: works
+`},
 	} {
-		t.Run(script, func(t *testing.T) {
-			path, err := filepath.Abs(filepath.Join("clients", script))
+		t.Run(client.script, func(t *testing.T) {
+			python := filepath.Join(root(t), "bin", client.environment, "bin", "python")
+			if _, err := os.Stat(python); err != nil {
+				t.Skip("needs the Python environments that make clients installs from PyPI")
+			}
+			path, err := filepath.Abs(filepath.Join("clients", client.script))
 			if err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(filepath.Join(root(t), "bin", "culvert"), "run", "--", python, path)
 			cmd.Dir = t.TempDir()
-			cmd.Env = append(softEnv(), "CULVERT_LIB="+lib)
+			// Importing torch takes seconds where its bytecode is not kept.
+			bytecode := filepath.Join(root(t), "bin", client.environment, "bytecode")
+			// fastsafetensors uses 1 GiB to move tensors that are not aligned.
+			cmd.Env = append(softEnv(), "CULVERT_SOFT=memory=2G,poison=1", "CULVERT_LIB="+lib, "PYTHONDONTWRITEBYTECODE=", "PYTHONPYCACHEPREFIX="+bytecode)
 			r := finish(t, cmd)
-			diff(t, script, r.stdout, want)
+			diff(t, client.script, r.stdout, client.want)
 			if r.status != 0 {
 				t.Errorf("status %d\n%s", r.status, r.stderr)
 			}

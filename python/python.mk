@@ -45,6 +45,8 @@ wheel-test:
 $(PYTHON_VENV)/stamp: python/requirements.txt
 	$(PYTHON) python/environment.py $(PYTHON_VENV) $<
 
+clients: $(PYTHON_TORCH)/ready
+
 $(PYTHON_TORCH)/ready: python/torch-requirements.txt python/torch_libraries.py
 	$(PYTHON) python/environment.py $(PYTHON_TORCH) $< --no-deps --no-compile
 	$(PYTHON) python/torch_libraries.py $(PYTHON_TORCH)

@@ -1,12 +1,13 @@
-"""PyTorch's torch.cuda.gds on Culvert's libcufile, unmodified.
+"""PyTorch on a GPU or on the software machine, and torch.cuda.gds, unmodified.
 
-Needs a GPU and PyTorch with CUDA. Run it with Culvert's library in front:
+Needs PyTorch with CUDA. Run it with Culvert's library in front:
 
-    culvert run -- python3 torch_gds.py DIRECTORY
+    culvert run -- python3 torch_gds.py [DIRECTORY]
 
-Registers buffers, saves and loads storages, compares the bytes, from several
-threads, from forked DataLoader workers and from a spawned process. Prints one
-line per step; the last one is "all as expected".
+Allocates, copies, pins, uses streams and events; registers buffers, saves and loads
+storages, compares the bytes, from several threads, from forked DataLoader workers and
+from a spawned process. Prints one line per step; the last one is "all as expected".
+The software machine runs no kernels, and says so to who launches one.
 """
 
 import os
@@ -30,24 +31,66 @@ def core():
         return sorted({line.split()[-1] for line in maps if "libculvert.so" in line})
 
 
+def numbers(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 255, (SIZE,), dtype=torch.uint8, generator=generator)
+
+
+def memory():
+    want = numbers(3)
+    first = want.cuda()
+    second = torch.empty_like(first)
+    second.copy_(first)
+    free, total = torch.cuda.mem_get_info()
+    used = torch.cuda.memory_allocated()
+    good = torch.equal(second.cpu(), want) and torch.equal(first[5:100].cpu(), want[5:100]) and 0 < free < total and used >= 2 * SIZE
+    del first, second
+    torch.cuda.empty_cache()
+    return good and torch.cuda.memory_allocated() == used - 2 * SIZE
+
+
+def streams():
+    """Copies from and to pinned memory in two streams, in the order of an event."""
+    source, back = numbers(4).pin_memory(), torch.zeros(SIZE, dtype=torch.uint8).pin_memory()
+    one, two = torch.cuda.Stream(), torch.cuda.Stream(priority=-1)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(one):
+        start.record()
+        device = source.to("cuda", non_blocking=True)
+        end.record()
+    two.wait_event(end)
+    with torch.cuda.stream(two):
+        back.copy_(device, non_blocking=True)
+    two.synchronize()
+    return source.is_pinned() and torch.equal(back, source) and end.query() and start.elapsed_time(end) >= 0
+
+
+def kernel():
+    """Launches one. The software machine refuses it, and the next copy works."""
+    try:
+        works = int(torch.ones(4, dtype=torch.uint8, device="cuda").sum()) == 4
+    except torch.AcceleratorError as e:
+        works = "software" in torch.cuda.get_device_name(0) and "not supported" in str(e)
+    return works and torch.equal(torch.arange(4).cuda().cpu(), torch.arange(4))
+
+
 def round_trip(directory, name, seed, register):
-    torch.manual_seed(seed)
-    src = torch.randint(0, 255, (SIZE,), dtype=torch.uint8, device="cuda")
-    dst = torch.empty_like(src)
+    want = numbers(seed)
+    src, dst = want.cuda(), torch.empty(SIZE, dtype=torch.uint8, device="cuda")
     if register:
         gds.gds_register_buffer(src.untyped_storage())
         gds.gds_register_buffer(dst.untyped_storage())
     f = gds.GdsFile(os.path.join(directory, name), os.O_CREAT | os.O_RDWR)
     f.save_storage(src.untyped_storage(), offset=0)
     f.load_storage(dst.untyped_storage(), offset=0)
-    same = torch.equal(src, dst)
+    same = torch.equal(dst.cpu(), want)
     if register:
         gds.gds_deregister_buffer(src.untyped_storage())
         gds.gds_deregister_buffer(dst.untyped_storage())
     del f
     with open(os.path.join(directory, name), "rb") as plain:
         on_disk = torch.frombuffer(bytearray(plain.read()), dtype=torch.uint8)
-    return same and torch.equal(src.cpu(), on_disk)
+    return same and torch.equal(on_disk, want)
 
 
 def threads(directory, n):
@@ -94,10 +137,13 @@ def in_spawned_process(directory):
 
 
 def main():
-    directory = sys.argv[1]
+    directory = sys.argv[1] if len(sys.argv) > 1 else "."
     print("torch", torch.__version__, torch.cuda.get_device_name(0))
     steps = [
         ("DataLoader workers forked before the first call", forked_workers),
+        ("memory", memory),
+        ("streams, events, pinned memory", streams),
+        ("a kernel", kernel),
         ("save, load, compare, unregistered", lambda: round_trip(directory, "plain", 1, False)),
         ("save, load, compare, registered", lambda: round_trip(directory, "registered", 2, True)),
         ("eight threads", lambda: threads(directory, 8)),
@@ -109,7 +155,7 @@ def main():
         ok = step()
         good = good and ok
         print(f"{name}: {'ok' if ok else 'WRONG'}", flush=True)
-    print("core:", *core())
+    print("core:", *(os.path.basename(path) for path in core()))
     good = good and len(core()) == 1
     print("all as expected" if good else "NOT all as expected")
     sys.exit(0 if good else 1)

@@ -94,6 +94,9 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)", Driver: true, PerThread: "ptsz"},
 		{Decl: "cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)", Driver: true, PerThread: "ptsz"},
 		{Decl: "cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)", Driver: true, PerThread: "ptsz"},
+		{Decl: "cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?)", Driver: true, PerThread: "ptsz", Only: 12},
+		{Decl: "cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?, cudaGraph_t *graph?, const cudaGraphNode_t **nodes?, size_t *n?)", Driver: true, PerThread: "ptsz", Only: 12},
+		{Decl: "cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?, cudaGraph_t *graph?, const cudaGraphNode_t **nodes?, const struct cudaGraphEdgeData_st **edges?, size_t *n?)", Driver: true, PerThread: "ptsz", Only: 13},
 		{Decl: "cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user?)", Driver: true, PerThread: "ptsz"},
 
 		// Events.

@@ -31,6 +31,7 @@ typedef struct CUmemPoolHandle_st *cudaMemPool_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
+struct cudaGraphEdgeData_st;
 typedef struct cudaArray *cudaArray_t;
 
 #define cudaStreamLegacy ((cudaStream_t)0x1)
@@ -397,6 +398,19 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority);
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
+#if CULVERT_CUDART == 12
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+	unsigned long long *id CULVERT_DEFAULT(0));
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+	unsigned long long *id CULVERT_DEFAULT(0), cudaGraph_t *graph CULVERT_DEFAULT(0),
+	const cudaGraphNode_t **nodes CULVERT_DEFAULT(0), size_t *n CULVERT_DEFAULT(0));
+#endif
+#if CULVERT_CUDART == 13
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+	unsigned long long *id CULVERT_DEFAULT(0), cudaGraph_t *graph CULVERT_DEFAULT(0),
+	const cudaGraphNode_t **nodes CULVERT_DEFAULT(0), const struct cudaGraphEdgeData_st **edges CULVERT_DEFAULT(0),
+	size_t *n CULVERT_DEFAULT(0));
+#endif
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user);
 
 /* Events. */

@@ -621,6 +621,42 @@ CULVERT_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaS
 }
 CULVERT_ALIAS(cudaStreamIsCapturing_ptsz, cudaStreamIsCapturing)
 
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id};
+	int64_t v;
+	if (!culvert_call(FN_cudaStreamGetCaptureInfo_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaStreamGetCaptureInfo_ptsz, cudaStreamGetCaptureInfo)
+#endif
+
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, size_t *n)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id, (uint64_t)graph, (uint64_t)nodes, (uint64_t)n};
+	int64_t v;
+	if (!culvert_call(FN_cudaStreamGetCaptureInfo_v2_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaStreamGetCaptureInfo_v2_ptsz, cudaStreamGetCaptureInfo_v2)
+#endif
+
+#if CULVERT_CUDART == 13
+CULVERT_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const struct cudaGraphEdgeData_st **edges, size_t *n)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id, (uint64_t)graph, (uint64_t)nodes, (uint64_t)edges, (uint64_t)n};
+	int64_t v;
+	if (!culvert_call(FN_cudaStreamGetCaptureInfo_13, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaStreamGetCaptureInfo_ptsz, cudaStreamGetCaptureInfo)
+#endif
+
 CULVERT_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 {
 	const uint64_t a[] = {(uint64_t)stream, (uint64_t)fn, (uint64_t)user};
@@ -1044,10 +1080,6 @@ CULVERT_MISSING(cudaStreamEndCapture, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamEndCapture_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetAttribute, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetAttribute_ptsz, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo_ptsz, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo_v2, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo_v2_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetCaptureInfo_v3, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetCaptureInfo_v3_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetDevResource, culvert_refuse(cudaErrorNotSupported))

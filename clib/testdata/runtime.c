@@ -196,6 +196,10 @@ static void streams(void)
 	SHOW(cudaStreamWaitEvent(0, b, 0));
 	SHOW(cudaDeviceSynchronize());
 	SHOW(cudaStreamQuery(s));
+	enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusInvalidated;
+	unsigned long long id = 7;
+	SHOW(cudaStreamGetCaptureInfo(s, &capturing, &id, NULL, NULL, NULL, NULL));
+	printf("capturing %d, id %llu\n", capturing, id);
 	SHOW(cudaEventQuery(b));
 	SHOW(cudaEventElapsedTime(&ms, a, b));
 	printf("called %d times, took time %d\n", n, ms >= 0);

@@ -190,6 +190,15 @@ var cudartEntries = []entry{
 	{"cudaStreamIsCapturing", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.StreamIsCapturing(t, cmem.Ptr(a[1]))
 	}},
+	{"cudaStreamGetCaptureInfo", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cudaStreamGetCaptureInfo_v2", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]))
+	}},
+	{"cudaStreamGetCaptureInfo", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
+	}},
 	{"cudaLaunchHostFunc", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.LaunchHostFunc(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))
 	}},

@@ -123,6 +123,12 @@ func (d *Driver) StreamGetId(c Call, out cmem.Ptr) error { return cmem.Answer(ou
 // StreamIsCapturing is cuStreamIsCapturing: never, there are no graphs.
 func (d *Driver) StreamIsCapturing(_ Call, out cmem.Ptr) error { return cmem.Answer(out, int32(0)) }
 
+// StreamGetCaptureInfo is cudaStreamGetCaptureInfo of all releases. The status alone
+// is stored where a stream does not capture.
+func (d *Driver) StreamGetCaptureInfo(c Call, status cmem.Ptr, _ ...cmem.Ptr) error {
+	return d.StreamIsCapturing(c, status)
+}
+
 // MemFreeAsync is cuMemFreeAsync. The memory is freed in the order of the
 // stream.
 func (d *Driver) MemFreeAsync(c Call, a gpu.Addr) error {
