@@ -89,6 +89,7 @@ var below = map[string][]string{
 	"rdma/ibverbs":        {"internal/abi/ibverbs", "internal/dl", "internal/env", "rdma"},
 	"internal/verbs":      {"gpu", "rdma"},
 	"cufile":              {"gpu", "internal/blockstack", "internal/dev", "internal/gate", "internal/hostmem", "internal/ladder", "internal/stats", "internal/storage", "internal/trace", "internal/tune", "machine", "route"},
+	"internal/endpoint":   {"rdma"},
 	"internal/enum":       {},
 	"internal/env":        {},
 	"internal/phase":      {"internal/env"},
@@ -109,12 +110,12 @@ var below = map[string][]string{
 	"tensor":              {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/object", "internal/phase", "internal/storage", "internal/human"},
 	"object":              {"internal/object"},
 	"internal/object":     {"internal/crc32c", "internal/env", "internal/human", "internal/limit", "internal/object", "route"},
-	"internal/remote":     {"internal/enum", "gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c", "internal/limit"},
-	"internal/rdmabench":  {"rdma", "internal/abi/perftest"},
+	"internal/remote":     {"internal/endpoint", "internal/enum", "gpu", "rdma", "route", "internal/abi/gdra", "internal/atomicfile", "internal/crc32c", "internal/limit"},
+	"internal/rdmabench":  {"internal/endpoint", "rdma", "internal/abi/perftest"},
 	"internal/transfer":   {"gpu", "cufile", "route", "internal/atomicfile", "internal/crc32c", "internal/limit", "internal/object", "internal/storage", "internal/human"},
 	"internal/check":      {"gpu", "cufile", "rdma", "route", "internal/cgroup", "internal/blockstack", "internal/object", "internal/storage", "internal/dev", "internal/ladder", "machine", "internal/human"},
 
-	"internal/registration": {"gpu", "rdma", "internal/human", "internal/tune"},
+	"internal/registration": {"internal/endpoint", "gpu", "rdma", "internal/human", "internal/tune"},
 }
 
 func layer(dir string) (name string, allowed []string, ok bool) {

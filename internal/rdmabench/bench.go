@@ -9,9 +9,8 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/internal/abi/perftest"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -72,7 +71,7 @@ func run(ctx context.Context, conn net.Conn, client bool, dev rdma.Device, cfg C
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	return ctxErr(ctx, e.test(x, port, mtu, part))
 }
 
@@ -85,58 +84,21 @@ func ctxErr(ctx context.Context, err error) error {
 
 // An end is one side of a test.
 type end struct {
+	*endpoint.Endpoint
 	cfg Config
-	dev rdma.Device
-	pd  rdma.PD
-	cq  rdma.CQ
-	qp  rdma.QP
-	buf []byte
-	mr  rdma.MR
 }
 
 // newEnd makes the objects. Clients step through two cycles of the server's memory.
-func newEnd(dev rdma.Device, cfg Config, cycle uint32) (_ *end, err error) {
-	e := &end{cfg: cfg, dev: dev}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.close())
-		}
-	}()
-	if e.pd, err = dev.AllocPD(); err != nil {
+func newEnd(dev rdma.Device, cfg Config, cycle uint32) (*end, error) {
+	e, err := endpoint.New(dev, endpoint.Config{
+		Completions: cfg.Depth, Caps: rdma.QPCaps{SendWR: cfg.Depth, RecvWR: cfg.Depth, SendSGE: 1, RecvSGE: 1},
+		Bytes: 2 * max(int(cfg.Size), int(cycle)), Access: rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if e.cq, err = dev.CreateCQ(cfg.Depth); err != nil {
-		return nil, err
-	}
-	caps := rdma.QPCaps{SendWR: cfg.Depth, RecvWR: cfg.Depth, SendSGE: 1, RecvSGE: 1}
-	if e.qp, err = e.pd.CreateQP(rdma.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: caps}); err != nil {
-		return nil, err
-	}
-	size := 2 * max(int(cfg.Size), int(cycle))
-	if e.buf, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE); err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
-	}
-	e.mr, err = e.pd.Register(rdma.Host(e.buf), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	return e, err
-}
-
-func (e *end) close() (err error) {
-	if e.qp != nil {
-		err = errors.Join(err, e.qp.Close())
-	}
-	if e.mr != nil {
-		err = errors.Join(err, e.mr.Close())
-	}
-	if e.cq != nil {
-		err = errors.Join(err, e.cq.Close())
-	}
-	if e.pd != nil {
-		err = errors.Join(err, e.pd.Close())
-	}
-	if e.buf != nil {
-		err = errors.Join(err, unix.Munmap(e.buf))
-	}
-	return err
+	clear(e.Mem.Bytes) // no page fault is measured
+	return &end{e, cfg}, nil
 }
 
 // A session is a test between two connected queue pairs.
@@ -209,7 +171,7 @@ func (e *end) messages(ctx context.Context, s *session) (r perftest.Report, err 
 
 // connect exchanges queue pairs and connects them.
 func (e *end) connect(x *exchange, port rdma.PortAttr, mtu rdma.MTU) (own, peer perftest.Endpoint, err error) {
-	table, err := e.dev.GIDs(1)
+	table, err := e.Dev.GIDs(1)
 	if err != nil {
 		return own, peer, err
 	}
@@ -217,7 +179,7 @@ func (e *end) connect(x *exchange, port rdma.PortAttr, mtu rdma.MTU) (own, peer 
 	if err != nil {
 		return own, peer, err
 	}
-	attr, err := e.dev.Attr()
+	attr, err := e.Dev.Attr()
 	if err != nil {
 		return own, peer, err
 	}
@@ -228,7 +190,7 @@ func (e *end) connect(x *exchange, port rdma.PortAttr, mtu rdma.MTU) (own, peer 
 	var psn [4]byte
 	_, _ = rand.Read(psn[1:]) // never fails
 	own = perftest.Endpoint{
-		LID: port.LID, OutReads: uint16(reads), QPN: e.qp.Num(), PSN: binary.BigEndian.Uint32(psn[:]), Rkey: e.mr.RKey(), VAddr: e.mr.Addr(), GID: choice.GID,
+		LID: port.LID, OutReads: uint16(reads), QPN: e.QP.Num(), PSN: binary.BigEndian.Uint32(psn[:]), Rkey: e.Mem.RKey(), VAddr: e.Mem.Addr(), GID: choice.GID,
 	}
 	if peer, err = x.endpoint(own); err != nil {
 		return own, peer, err
@@ -236,5 +198,5 @@ func (e *end) connect(x *exchange, port rdma.PortAttr, mtu rdma.MTU) (own, peer 
 	info := func(p perftest.Endpoint) rdma.QPInfo {
 		return rdma.QPInfo{QPNum: p.QPN, PSN: p.PSN, LID: p.LID, MTU: mtu, RDAtomic: uint8(min(p.OutReads, 255)), GID: p.GID}
 	}
-	return own, peer, rdma.Connect(e.qp, info(own), info(peer), choice, rdma.Options{})
+	return own, peer, rdma.Connect(e.QP, info(own), info(peer), choice, rdma.Options{})
 }

@@ -204,7 +204,7 @@ func TestSenderGone(t *testing.T) {
 		_, again := x.endpoint(own)
 		err = errors.Join(err, again)
 	}
-	if err := errors.Join(err, e.close(), c.Close()); err != nil {
+	if err := errors.Join(err, e.Close(), c.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err == nil || !strings.Contains(err.Error(), "wait for the peer") {

@@ -92,7 +92,7 @@ func (e *end) read(ctx context.Context, f *flow) error {
 	if err := f.post(); err != nil {
 		return err
 	}
-	_, err := rdma.One(ctx, e.cq)
+	_, err := rdma.One(ctx, e.CQ)
 	return err
 }
 
@@ -127,7 +127,7 @@ func (p *pingPong) receive(ctx context.Context) error {
 
 // next waits for a completion.
 func (p *pingPong) next(ctx context.Context) error {
-	wc, err := rdma.One(ctx, p.cq)
+	wc, err := rdma.One(ctx, p.CQ)
 	if err != nil {
 		return err
 	}

@@ -20,19 +20,19 @@ type flow struct {
 // requests is the client's flow.
 func (e *end) requests(peer perftest.Endpoint) *flow {
 	wr := [1]rdma.SendWR{{
-		Op: e.cfg.Op, Flags: rdma.Signaled, SGE: []rdma.SGE{rdma.Local(e.mr, 0, e.cfg.Size)}, RemoteAddr: peer.VAddr, RKey: peer.Rkey,
+		Op: e.cfg.Op, Flags: rdma.Signaled, SGE: e.SGE(0, int(e.cfg.Size)), RemoteAddr: peer.VAddr, RKey: peer.Rkey,
 	}}
-	return &flow{cfg: e.cfg, cq: e.cq, post: func() error {
-		_, err := e.qp.PostSend(wr[:])
+	return &flow{cfg: e.cfg, cq: e.CQ, post: func() error {
+		_, err := e.QP.PostSend(wr[:])
 		return err
 	}}
 }
 
 // receives is the flow of a server that is sent messages.
 func (e *end) receives() *flow {
-	wr := [1]rdma.RecvWR{{SGE: []rdma.SGE{rdma.Local(e.mr, 0, e.cfg.Size)}}}
-	return &flow{cfg: e.cfg, cq: e.cq, post: func() error {
-		_, err := e.qp.PostRecv(wr[:])
+	wr := [1]rdma.RecvWR{{SGE: e.SGE(0, int(e.cfg.Size))}}
+	return &flow{cfg: e.cfg, cq: e.CQ, post: func() error {
+		_, err := e.QP.PostRecv(wr[:])
 		return err
 	}}
 }

@@ -8,9 +8,8 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -37,7 +36,7 @@ func Measure(ctx context.Context, dev rdma.Device, g gpu.Device) (results []Resu
 	if err != nil {
 		return nil, fmt.Errorf("measure registrations on %s of %s: %w", dev.Info().Name, dev.Provider(), err)
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.Close()) }()
 	for _, m := range append(rdma.DirectMethods(), rdma.Staging) {
 		r, err := l.measure(ctx, g, m)
 		if err != nil {
@@ -57,7 +56,7 @@ func (l *loop) measure(ctx context.Context, g gpu.Device, m rdma.Method) (res Re
 	}
 	defer func() { err = errors.Join(err, g.Free(a)) }()
 	start := time.Now()
-	r, err := rdma.RegisterGPU(l.pd, g, a, region, rdma.LocalWrite|rdma.RemoteWrite, rdma.GPUOptions{Methods: []rdma.Method{m}})
+	r, err := rdma.RegisterGPU(l.PD, g, a, region, rdma.LocalWrite|rdma.RemoteWrite, rdma.GPUOptions{Methods: []rdma.Method{m}})
 	if ge, ok := errors.AsType[*rdma.GPUError](err); ok {
 		res.Refused = fmt.Sprintf("%s (fix: %s)", ge.Refused[0].Cause, ge.Refused[0].Fix)
 		return res, nil
@@ -79,7 +78,7 @@ func (l *loop) measure(ctx context.Context, g gpu.Device, m rdma.Method) (res Re
 	if err := g.CopyOut(got, a); err != nil {
 		return res, err
 	}
-	if !bytes.Equal(got, l.mem) {
+	if !bytes.Equal(got, l.Mem.Bytes) {
 		res.Refused = "the GPU has other bytes than those that were sent (fix: look into dmesg, and do not use this method)"
 		return res, nil
 	}
@@ -89,47 +88,26 @@ func (l *loop) measure(ctx context.Context, g gpu.Device, m rdma.Method) (res Re
 
 // A loop is a device connected with itself, and host memory to send.
 type loop struct {
-	pd   rdma.PD
-	cq   rdma.CQ
-	qps  [2]rdma.QP
-	mem  []byte
-	mr   rdma.MR
-	undo []func() error
+	*endpoint.Endpoint
+	back rdma.QP // the other end
 }
 
-func newLoop(ctx context.Context, dev rdma.Device) (l *loop, err error) {
-	l = &loop{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
-	if l.pd, err = dev.AllocPD(); err != nil {
-		return l, err
+func newLoop(ctx context.Context, dev rdma.Device) (*loop, error) {
+	e, err := endpoint.New(dev, endpoint.Config{Completions: 4 * region / message, Bytes: region, Access: rdma.LocalWrite})
+	if err != nil {
+		return nil, err
 	}
-	l.undo = append(l.undo, l.pd.Close)
-	if l.cq, err = dev.CreateCQ(4 * region / message); err != nil {
-		return l, err
+	l := &loop{Endpoint: e}
+	for i := range l.Mem.Bytes {
+		l.Mem.Bytes[i] = byte(i>>12) ^ byte(i)*7
 	}
-	l.undo = append(l.undo, l.cq.Close)
-	if l.mem, err = unix.Mmap(-1, 0, region, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return l, fmt.Errorf("allocate %d bytes: %w", region, err)
+	if l.back, err = l.Pair(rdma.QPCaps{}); err == nil {
+		err = l.connect(ctx, dev)
 	}
-	l.undo = append(l.undo, func() error { return unix.Munmap(l.mem) })
-	for i := range l.mem {
-		l.mem[i] = byte(i>>12) ^ byte(i)*7
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	if l.mr, err = l.pd.Register(rdma.Host(l.mem), rdma.LocalWrite); err != nil {
-		return l, err
-	}
-	l.undo = append(l.undo, l.mr.Close)
-	for i := range l.qps {
-		if l.qps[i], err = l.pd.CreateQP(rdma.QPConfig{SendCQ: l.cq, RecvCQ: l.cq}); err != nil {
-			return l, err
-		}
-		l.undo = append(l.undo, l.qps[i].Close)
-	}
-	return l, l.connect(ctx, dev)
+	return l, nil
 }
 
 func (l *loop) connect(ctx context.Context, dev rdma.Device) error {
@@ -138,13 +116,13 @@ func (l *loop) connect(ctx context.Context, dev rdma.Device) error {
 	defer y.Close()
 	done := make(chan error, 1)
 	go func() {
-		_, err := rdma.Establish(ctx, y, dev, l.qps[1], rdma.Options{})
+		_, err := rdma.Establish(ctx, y, dev, l.back, rdma.Options{})
 		if err != nil {
 			y.Close()
 		}
 		done <- err
 	}()
-	_, err := rdma.Establish(ctx, x, dev, l.qps[0], rdma.Options{})
+	_, err := rdma.Establish(ctx, x, dev, l.QP, rdma.Options{})
 	if err != nil {
 		x.Close()
 	}
@@ -155,15 +133,15 @@ func (l *loop) connect(ctx context.Context, dev rdma.Device) error {
 func (l *loop) fill(ctx context.Context, r *rdma.GPURegion) (time.Duration, error) {
 	start := time.Now()
 	for off := uint64(0); off < region; off += message {
-		err := rdma.Post(l.qps[0], rdma.SendWR{
-			ID: off, Op: rdma.OpWrite, Flags: rdma.Signaled, SGE: []rdma.SGE{rdma.Local(l.mr, off, message)}, RemoteAddr: r.Addr() + off, RKey: r.RKey(),
+		err := rdma.Post(l.QP, rdma.SendWR{
+			ID: off, Op: rdma.OpWrite, Flags: rdma.Signaled, SGE: l.SGE(int(off), message), RemoteAddr: r.Addr() + off, RKey: r.RKey(),
 		})
 		if err != nil {
 			return 0, err
 		}
 	}
 	for range region / message {
-		wc, err := rdma.One(ctx, l.cq)
+		wc, err := rdma.One(ctx, l.CQ)
 		if err != nil {
 			return 0, err
 		}
@@ -172,12 +150,4 @@ func (l *loop) fill(ctx context.Context, r *rdma.GPURegion) (time.Duration, erro
 		}
 	}
 	return time.Since(start), nil
-}
-
-func (l *loop) close() error {
-	var errs []error
-	for i := len(l.undo) - 1; i >= 0; i-- {
-		errs = append(errs, l.undo[i]())
-	}
-	return errors.Join(errs...)
 }

@@ -3,10 +3,12 @@ package remote
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -14,8 +16,7 @@ import (
 // queue pair by which the server reaches registered memory.
 type link struct {
 	conn net.Conn
-	cq   rdma.CQ
-	qp   rdma.QP
+	end  *endpoint.Endpoint // without memory
 
 	out sync.Mutex // of requests
 
@@ -40,20 +41,15 @@ func newLink(ctx context.Context, c *Client, conn net.Conn) (l *link, err error)
 		return nil, err
 	}
 	l = &link{conn: conn, pending: map[uint64]chan reply{}, ended: make(chan struct{}), reader: make(chan struct{})}
-	if l.cq, err = c.cfg.Device.CreateCQ(16); err != nil {
+	if l.end, err = endpoint.New(c.cfg.Device, endpoint.Config{PD: c.pd, Completions: 16}); err != nil {
 		return nil, err
 	}
-	if l.qp, err = c.pd.CreateQP(rdma.QPConfig{SendCQ: l.cq, RecvCQ: l.cq}); err != nil {
-		l.cq.Close()
-		return nil, err
+	_, err = rdma.Establish(ctx, conn, c.cfg.Device, l.end.QP, rdma.Options{Access: rdma.RemoteWrite | rdma.RemoteRead})
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
 	}
-	if _, err = rdma.Establish(ctx, conn, c.cfg.Device, l.qp, rdma.Options{Access: rdma.RemoteWrite | rdma.RemoteRead}); err != nil {
-		l.qp.Close()
-		l.cq.Close()
-		return nil, err
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, l.end.Close())
 	}
 	go l.replies()
 	return l, nil
@@ -69,8 +65,8 @@ func (l *link) alive() bool {
 	}
 }
 
-// end marks the connection as lost; the first cause counts. It ends all calls.
-func (l *link) end(err error) {
+// fail marks the connection as lost; the first cause counts. It ends all calls.
+func (l *link) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
@@ -86,11 +82,10 @@ func (l *link) close(err error) {
 	if err == nil {
 		err = errLost
 	}
-	l.end(err)
+	l.fail(err)
 	l.closing.Do(func() {
 		<-l.reader
-		_ = l.qp.Close()
-		_ = l.cq.Close()
+		_ = l.end.Close()
 	})
 }
 
@@ -101,12 +96,12 @@ func (l *link) replies() {
 	for {
 		b, err := readFrame(r)
 		if err != nil {
-			l.end(lostBecause(err))
+			l.fail(lostBecause(err))
 			return
 		}
 		rep, err := parseReply(b)
 		if err != nil {
-			l.end(err)
+			l.fail(err)
 			return
 		}
 		l.mu.Lock()
@@ -133,7 +128,7 @@ func (l *link) call(ctx context.Context, req *request) (reply, error) {
 	_, err := l.conn.Write(appendRequest(nil, req))
 	l.out.Unlock()
 	if err != nil {
-		l.end(lostBecause(err))
+		l.fail(lostBecause(err))
 	}
 	select {
 	case r := <-ch:

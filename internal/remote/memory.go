@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -94,8 +93,7 @@ func (w *window) part(mem gpu.Span) Range {
 // slots are registered host memory through which any memory of the process is filled and
 // emptied: a slot for each task in flight.
 type slots struct {
-	mem  []byte
-	mr   rdma.MR
+	mem  *endpoint.Memory
 	size uint64
 	free chan uint64 // offsets
 }
@@ -109,21 +107,14 @@ func (c *Client) slots() (s *slots, err error) {
 	if own := uint64(c.cfg.Chunk); own != 0 {
 		s.size = min(s.size, own)
 	}
-	n := c.cfg.Depth * int(s.size)
-	// Adapters need memory that the garbage collector does not move or free.
-	if s.mem, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
-	}
-	if s.mr, err = c.pd.Register(rdma.Host(s.mem), windowAccess); err != nil {
-		return nil, errors.Join(err, unix.Munmap(s.mem))
+	if s.mem, err = endpoint.NewMemory(c.pd, c.cfg.Depth*int(s.size), windowAccess); err != nil {
+		return nil, err
 	}
 	for i := range uint64(c.cfg.Depth) {
 		s.free <- i * s.size
 	}
 	return s, nil
 }
-
-func (s *slots) close() error { return errors.Join(s.mr.Close(), unix.Munmap(s.mem)) }
 
 // A staged is memory of the process that is moved through slots.
 type staged struct {
@@ -143,7 +134,7 @@ func (s staged) lend(ctx context.Context, off, n uint64, write bool) (rdma.Key, 
 	case <-ctx.Done():
 		return rdma.Key{}, nil, context.Cause(ctx)
 	}
-	slot, part := s.mem[at:at+n], s.p[off:off+n]
+	slot, part := s.mem.Bytes[at:at+n], s.p[off:off+n]
 	if write {
 		copy(slot, part)
 	}
@@ -154,5 +145,5 @@ func (s staged) lend(ctx context.Context, off, n uint64, write bool) (rdma.Key, 
 		s.free <- at
 		return nil
 	}
-	return rdma.Key{Addr: s.mr.Addr() + at, Len: n, RKey: s.mr.RKey()}, done, nil
+	return rdma.Key{Addr: s.mem.Addr() + at, Len: n, RKey: s.mem.RKey()}, done, nil
 }

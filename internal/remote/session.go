@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/crc32c"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -22,11 +22,7 @@ import (
 type session struct {
 	srv  *Server
 	conn net.Conn
-	mem  []byte // staging, a slot per task
-	pd   rdma.PD
-	cq   rdma.CQ
-	qp   rdma.QP
-	mr   rdma.MR
+	end  *endpoint.Endpoint // its memory has a slot per task
 
 	free chan int       // slots
 	done []chan rdma.WC // completions, by slot
@@ -53,26 +49,11 @@ const maxFiles = 64
 
 func newSession(ctx context.Context, srv *Server, conn net.Conn) (s *session, err error) {
 	s = &session{srv: srv, conn: conn, files: map[uint64]*served{}}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	cfg := &srv.cfg
-	// Adapters need memory that the garbage collector does not move or free.
-	if s.mem, err = unix.Mmap(-1, 0, cfg.Chunk*cfg.Depth, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return nil, fmt.Errorf("allocate %d bytes: %w", cfg.Chunk*cfg.Depth, err)
-	}
-	if s.pd, err = cfg.Device.AllocPD(); err != nil {
-		return nil, err
-	}
-	if s.mr, err = s.pd.Register(rdma.Host(s.mem), rdma.LocalWrite); err != nil {
-		return nil, err
-	}
-	if s.cq, err = cfg.Device.CreateCQ(2 * cfg.Depth); err != nil {
-		return nil, err
-	}
-	if s.qp, err = s.pd.CreateQP(rdma.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, Caps: rdma.QPCaps{SendWR: 2 * cfg.Depth}}); err != nil {
+	s.end, err = endpoint.New(cfg.Device, endpoint.Config{
+		Completions: 2 * cfg.Depth, Caps: rdma.QPCaps{SendWR: 2 * cfg.Depth}, Bytes: cfg.Chunk * cfg.Depth, Access: rdma.LocalWrite,
+	})
+	if err != nil {
 		return nil, err
 	}
 	s.free = make(chan int, cfg.Depth)
@@ -81,8 +62,10 @@ func newSession(ctx context.Context, srv *Server, conn net.Conn) (s *session, er
 		s.done = append(s.done, make(chan rdma.WC, 1))
 	}
 	// The client never reaches memory of the server.
-	_, err = rdma.Establish(ctx, conn, cfg.Device, s.qp, rdma.Options{Access: rdma.LocalWrite})
-	return s, err
+	if _, err = rdma.Establish(ctx, conn, cfg.Device, s.end.QP, rdma.Options{Access: rdma.LocalWrite}); err != nil {
+		return nil, errors.Join(err, s.end.Close())
+	}
+	return s, nil
 }
 
 // close ends the session. Tasks must have ended.
@@ -90,22 +73,7 @@ func (s *session) close() {
 	for _, f := range s.files {
 		s.forget(f, false)
 	}
-	for _, c := range []io.Closer{closer(s.qp), closer(s.cq), closer(s.mr), closer(s.pd)} {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
-	if s.mem != nil {
-		_ = unix.Munmap(s.mem)
-	}
-}
-
-// closer hides a nil interface of another type.
-func closer[C io.Closer](c C) io.Closer {
-	if any(c) == nil {
-		return nil
-	}
-	return c
+	_ = s.end.Close()
 }
 
 // run executes requests until the connection ends, which is no error.
@@ -134,7 +102,7 @@ func (s *session) run(ctx context.Context) error {
 func (s *session) poll(ctx context.Context) error {
 	wcs := make([]rdma.WC, s.srv.cfg.Depth)
 	for {
-		n, err := rdma.Await(ctx, s.cq, wcs)
+		n, err := rdma.Await(ctx, s.end.CQ, wcs)
 		if err != nil {
 			return err
 		}
@@ -238,7 +206,7 @@ func (s *session) move(ctx context.Context, f *served, req *request, slot int) (
 		return 0, 0, refuse(Invalid, "%s was opened to be read", f.name)
 	}
 	at := slot * s.srv.cfg.Chunk
-	buf := s.mem[at : at+int(req.Len)]
+	buf := s.end.Mem.Bytes[at : at+int(req.Len)]
 	if req.Op == opWrite {
 		return s.store(ctx, f, req, slot, buf)
 	}
@@ -274,10 +242,10 @@ func (s *session) store(ctx context.Context, f *served, req *request, slot int, 
 func (s *session) oneSided(ctx context.Context, o rdma.Opcode, slot, n int, req *request) error {
 	wr := rdma.SendWR{
 		ID: uint64(slot), Op: o, Flags: rdma.Signaled,
-		SGE:        []rdma.SGE{rdma.Local(s.mr, uint64(slot*s.srv.cfg.Chunk), uint32(n))},
+		SGE:        s.end.SGE(slot*s.srv.cfg.Chunk, n),
 		RemoteAddr: req.Addr, RKey: req.RKey,
 	}
-	if err := rdma.Post(s.qp, wr); err != nil {
+	if err := rdma.Post(s.end.QP, wr); err != nil {
 		return refuse(Unreached, "post %v: %v", o, err)
 	}
 	select {

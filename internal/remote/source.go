@@ -179,7 +179,7 @@ func (s *Source) Close(ctx context.Context) error {
 	}
 	clear(s.windows)
 	if s.staging != nil {
-		errs = append(errs, s.staging.close())
+		errs = append(errs, s.staging.mem.Close())
 		s.staging = nil
 	}
 	return errors.Join(errs...)

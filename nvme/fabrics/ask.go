@@ -57,7 +57,7 @@ func (a streamAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, e
 	if _, err := a.Write(append([]byte{cmAccept}, abi.Encode(&answer)...)); err != nil {
 		return nil, err
 	}
-	if _, err := rdma.Establish(ctx, a, q.dev, q.qp, targetOptions); err != nil {
+	if _, err := rdma.Establish(ctx, a, q.Dev, q.QP, targetOptions); err != nil {
 		return nil, err
 	}
 	return a, a.SetDeadline(time.Time{})
@@ -81,7 +81,7 @@ func (a managerAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, 
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	answer := abi.RDMAAccept{CRQSize: uint16(q.depth)}
-	conn, err := a.Accept(ctx, q.dev, q.qp, cm.Options{Private: abi.Encode(&answer), Access: targetOptions.Access})
+	conn, err := a.Accept(ctx, q.Dev, q.QP, cm.Options{Private: abi.Encode(&answer), Access: targetOptions.Access})
 	if err != nil {
 		return nil, err
 	}

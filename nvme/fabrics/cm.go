@@ -34,7 +34,7 @@ func (c *Controller) join(ctx context.Context, p *port, req abi.RDMARequest) (io
 		return nil, err
 	}
 	if _, err = request(conn, req); err == nil {
-		_, err = rdma.Establish(ctx, conn, p.dev, p.qp, queueOptions)
+		_, err = rdma.Establish(ctx, conn, p.Dev, p.QP, queueOptions)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -45,7 +45,7 @@ func (c *Controller) join(ctx context.Context, p *port, req abi.RDMARequest) (io
 // joinByManager uses the kernel's connection manager, whose private data the requests and
 // answers are.
 func joinByManager(ctx context.Context, to netip.AddrPort, p *port, req abi.RDMARequest) (io.ReadCloser, error) {
-	conn, err := cm.Dial(ctx, to, p.dev, p.qp, cm.Options{Private: abi.Encode(&req), Access: queueOptions.Access})
+	conn, err := cm.Dial(ctx, to, p.Dev, p.QP, cm.Options{Private: abi.Encode(&req), Access: queueOptions.Access})
 	if r, ok := errors.AsType[*cm.RejectedError](err); ok && len(r.Private) >= abi.RDMARejectSize {
 		if why, derr := abi.Decode[abi.RDMAReject](r.Private[:abi.RDMARejectSize]); derr == nil && why.Status != 0 {
 			return nil, &RejectedError{why.Status.String()}

@@ -45,7 +45,7 @@ func (r *task) connect(ctx context.Context) nvme.Status {
 		r.dw0 = where
 		return status
 	}
-	r.q.t.cfg.Log("%s: queue %d of controller %d, provider=%s", r.q.host, r.q.qid, id, r.q.dev.Provider())
+	r.q.t.cfg.Log("%s: queue %d of controller %d, provider=%s", r.q.host, r.q.qid, id, r.q.Dev.Provider())
 	return status
 }
 

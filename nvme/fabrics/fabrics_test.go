@@ -14,6 +14,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/rdma/tcp"
 	"github.com/culvert-io/culvert/soft"
@@ -142,13 +143,13 @@ func connect(t *testing.T, cfg Config) *Controller {
 	return c
 }
 
-func hostMemory(t *testing.T, c *Controller, n int) *memory {
+func hostMemory(t *testing.T, c *Controller, n int) *endpoint.Memory {
 	t.Helper()
-	m, err := newMemory(c.PD(), n)
+	m, err := endpoint.NewMemory(c.PD(), n, memoryAccess)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.close)
+	t.Cleanup(func() { m.Close() })
 	return m
 }
 
@@ -162,22 +163,22 @@ func TestReadWrite(t *testing.T) {
 		t.Fatalf("%+v, model %q, %d queues", ns, c.Model(), len(c.queues))
 	}
 	m := hostMemory(t, c, 1<<20)
-	if err := ns[0].Read(t.Context(), m.mr, 0, 1<<20, 0); err != nil || !bytes.Equal(m.b, want) {
+	if err := ns[0].Read(t.Context(), m, 0, 1<<20, 0); err != nil || !bytes.Equal(m.Bytes, want) {
 		t.Fatalf("read: %v", err)
 	}
 	// Blocks 3 to 5 come from the memory's end.
-	copy(m.b[1<<20-1024:], bytes.Repeat([]byte("x"), 1024))
-	copy(want[3*512:5*512], m.b[1<<20-1024:])
-	if err := errors.Join(ns[0].Write(t.Context(), m.mr, 1<<20-1024, 1024, 3*512), ns[0].Flush(t.Context())); err != nil {
+	copy(m.Bytes[1<<20-1024:], bytes.Repeat([]byte("x"), 1024))
+	copy(want[3*512:5*512], m.Bytes[1<<20-1024:])
+	if err := errors.Join(ns[0].Write(t.Context(), m, 1<<20-1024, 1024, 3*512), ns[0].Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got, syncs := d.state(); !bytes.Equal(got, want) || syncs != 1 {
 		t.Errorf("the drive has other data, or %d syncs", syncs)
 	}
 	for name, err := range map[string]error{
-		"unaligned offset": ns[0].Read(t.Context(), m.mr, 0, 512, 7),
-		"unaligned length": ns[0].Read(t.Context(), m.mr, 0, 100, 0),
-		"outside of mr":    ns[0].Read(t.Context(), m.mr, 1<<20-512, 1024, 0),
+		"unaligned offset": ns[0].Read(t.Context(), m, 0, 512, 7),
+		"unaligned length": ns[0].Read(t.Context(), m, 0, 100, 0),
+		"outside of mr":    ns[0].Read(t.Context(), m, 1<<20-512, 1024, 0),
 	} {
 		if err == nil {
 			t.Errorf("%s was accepted", name)
@@ -195,13 +196,13 @@ func TestParallel(t *testing.T) {
 	for i := range 128 {
 		wg.Go(func() {
 			at := uint64(i * 512)
-			if err := c.Namespaces()[0].Read(t.Context(), m.mr, at, 512, int64(at)); err != nil {
+			if err := c.Namespaces()[0].Read(t.Context(), m, at, 512, int64(at)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if want, _ := d.state(); !bytes.Equal(m.b, want) {
+	if want, _ := d.state(); !bytes.Equal(m.Bytes, want) {
 		t.Error("wrong data")
 	}
 }
@@ -288,7 +289,7 @@ func TestErrors(t *testing.T) {
 	dial := serve(t, tcpDevice(t), d)
 	c := connect(t, Config{Device: tcpDevice(t), Dial: dial})
 	m := hostMemory(t, c, 256<<10)
-	key := func(n uint32) abi.SGL { return abi.Keyed(m.mr.Addr(), n, m.mr.RKey()) }
+	key := func(n uint32) abi.SGL { return abi.Keyed(m.Addr(), n, m.RKey()) }
 	for _, e := range []struct {
 		name  string
 		admin bool
@@ -320,7 +321,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", e.name, err, e.want)
 		}
 	}
-	if kept, _ := d.state(); !bytes.Equal(kept, want) || !bytes.Equal(m.b, make([]byte, len(m.b))) {
+	if kept, _ := d.state(); !bytes.Equal(kept, want) || !bytes.Equal(m.Bytes, make([]byte, len(m.Bytes))) {
 		t.Error("data changed")
 	}
 	// A command without an SGL.
@@ -329,7 +330,7 @@ func TestErrors(t *testing.T) {
 	}
 	// A key that is none: the command fails, and the queue with it.
 	cmd := nvme.Blocks(nvme.NVM_READ, 1, 0, 1)
-	if err := abi.Keyed(m.mr.Addr(), 512, m.mr.RKey()^1<<8).Put(&cmd); err != nil {
+	if err := abi.Keyed(m.Addr(), 512, m.RKey()^1<<8).Put(&cmd); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.io().do(t.Context(), "wrong key", cmd, nil); err == nil {
@@ -366,7 +367,7 @@ func TestTargetGone(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	if err := c.Namespaces()[0].Read(t.Context(), m.mr, 0, 4096, 0); err == nil {
+	if err := c.Namespaces()[0].Read(t.Context(), m, 0, 4096, 0); err == nil {
 		t.Error("a read without a target succeeded")
 	}
 }

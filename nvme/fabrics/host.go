@@ -1,6 +1,7 @@
 package fabrics
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -13,6 +14,7 @@ import (
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -106,13 +108,13 @@ func (c *Controller) sendConnect(ctx context.Context, q *queue, qid, cntlid uint
 	sgl, inline := abi.InCapsule(0, abi.ConnectDataSize), abi.Encode(&data)
 	if c.cfg.Addr.IsValid() {
 		// Linux's target takes no data in a capsule of the admin queue.
-		m, err := newMemory(c.pd, len(inline))
+		m, err := endpoint.NewMemory(c.pd, len(inline), memoryAccess)
 		if err != nil {
 			return 0, err
 		}
-		defer m.close()
-		copy(m.b, inline)
-		sgl, inline = abi.Keyed(m.mr.Addr(), abi.ConnectDataSize, m.mr.RKey()), nil
+		defer m.Close()
+		copy(m.Bytes, inline)
+		sgl, inline = abi.Keyed(m.Addr(), abi.ConnectDataSize, m.RKey()), nil
 	}
 	fab := abi.ConnectCommand{Opcode: abi.OPCODE, FCType: abi.TYPE_CONNECT, SGL: sgl.Bytes(), QID: qid, SQSize: uint16(c.cfg.Depth - 1)}
 	cmd, err := abi.Decode[nvme.Command](abi.Encode(&fab))
@@ -186,22 +188,25 @@ func (c *Controller) enable(ctx context.Context) error {
 	}
 }
 
+// memoryAccess lets the target write and read the data of commands.
+const memoryAccess = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
+
 // identifyData sends Identify and returns its data, which the target writes into
 // registered memory.
 func (c *Controller) identifyData(ctx context.Context, cns uint32, nsid uint32) ([]byte, error) {
-	m, err := newMemory(c.pd, nvme.IdentifySize)
+	m, err := endpoint.NewMemory(c.pd, nvme.IdentifySize, memoryAccess)
 	if err != nil {
 		return nil, err
 	}
-	defer m.close()
+	defer m.Close()
 	cmd := nvme.Command{Opcode: nvme.ADMIN_IDENTIFY, NSID: nsid, CDW10: cns}
-	if err := abi.Keyed(m.mr.Addr(), nvme.IdentifySize, m.mr.RKey()).Put(&cmd); err != nil {
+	if err := abi.Keyed(m.Addr(), nvme.IdentifySize, m.RKey()).Put(&cmd); err != nil {
 		return nil, err
 	}
 	if _, err := c.admin.do(ctx, "identify", cmd, nil); err != nil {
 		return nil, err
 	}
-	return append([]byte(nil), m.b...), nil
+	return bytes.Clone(m.Bytes), nil
 }
 
 // identify finds the limits of the controller, and its namespaces.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/lab/inside"
 	"github.com/culvert-io/culvert/rdma/cm"
 	"github.com/culvert-io/culvert/rdma/ibverbs"
@@ -54,11 +55,11 @@ func TestLabKernelTarget(t *testing.T) {
 		t.Fatalf("namespaces %+v of %s", list, c.Model())
 	}
 	const size, off = 1 << 20, 3 << 20
-	m, err := newMemory(c.PD(), size)
+	m, err := endpoint.NewMemory(c.PD(), size, memoryAccess)
 	ok(err)
 	want := noise(size)
-	copy(m.b, want)
-	ok(list[0].Write(ctx, m.mr, 0, size, off))
+	copy(m.Bytes, want)
+	ok(list[0].Write(ctx, m, 0, size, off))
 	ok(list[0].Flush(ctx))
 	onDisk := make([]byte, size)
 	f, err := os.Open(disk)
@@ -68,15 +69,15 @@ func TestLabKernelTarget(t *testing.T) {
 	if !bytes.Equal(onDisk, want) {
 		t.Error("the drive does not have what was written")
 	}
-	clear(m.b)
-	ok(list[0].Read(ctx, m.mr, 4096, size-4096, off+4096))
-	if !bytes.Equal(m.b[4096:], want[4096:]) || !bytes.Equal(m.b[:4096], make([]byte, 4096)) {
+	clear(m.Bytes)
+	ok(list[0].Read(ctx, m, 4096, size-4096, off+4096))
+	if !bytes.Equal(m.Bytes[4096:], want[4096:]) || !bytes.Equal(m.Bytes[:4096], make([]byte, 4096)) {
 		t.Error("what was read is not what was written")
 	}
-	err = list[0].Read(ctx, m.mr, 0, 4096, 64<<20)
+	err = list[0].Read(ctx, m, 0, 4096, 64<<20)
 	if _, is := errors.AsType[*CommandError](err); !is {
 		t.Errorf("a read behind the end: %v", err)
 	}
-	m.close()
+	m.Close()
 	ok(c.Close())
 }

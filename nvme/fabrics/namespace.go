@@ -3,10 +3,7 @@ package fabrics
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
 	abi "github.com/culvert-io/culvert/internal/abi/nvmf"
@@ -96,23 +93,3 @@ func describedFormat(b []byte) (shift uint, blocks uint64) {
 }
 
 func trimmed(b []byte) string { return string(bytes.Trim(b, " \x00")) }
-
-// A memory is registered host memory.
-type memory struct {
-	b  []byte
-	mr rdma.MR
-}
-
-func newMemory(pd rdma.PD, n int) (*memory, error) {
-	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, err
-	}
-	mr, err := pd.Register(rdma.Host(b), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
-	if err != nil {
-		return nil, errors.Join(err, unix.Munmap(b))
-	}
-	return &memory{b, mr}, nil
-}
-
-func (m *memory) close() { _ = errors.Join(m.mr.Close(), unix.Munmap(m.b)) }

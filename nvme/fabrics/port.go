@@ -1,76 +1,22 @@
 package fabrics
 
 import (
-	"errors"
-	"fmt"
-	"io"
-
-	"golang.org/x/sys/unix"
-
+	"github.com/culvert-io/culvert/internal/endpoint"
 	"github.com/culvert-io/culvert/rdma"
 )
 
-// A port is what both ends of a queue have: a queue pair, its completion queue, and
-// registered memory for capsules and data.
-type port struct {
-	dev rdma.Device
-	pd  rdma.PD // nil if it belongs to another
-	cq  rdma.CQ
-	qp  rdma.QP
-	mr  rdma.MR
-	mem []byte
-}
+// A port is what both ends of a queue have, with memory for capsules and data.
+type port struct{ *endpoint.Endpoint }
 
 // newPort creates a queue pair for depth commands, with n bytes of memory. If pd is nil,
 // the port has its own.
-func newPort(dev rdma.Device, pd rdma.PD, depth, n int) (p *port, err error) {
-	p = &port{dev: dev}
-	defer func() {
-		if err != nil {
-			_ = p.close()
-		}
-	}()
-	if pd == nil {
-		if p.pd, err = dev.AllocPD(); err != nil {
-			return nil, err
-		}
-		pd = p.pd
-	}
-	if p.cq, err = dev.CreateCQ(4 * depth); err != nil {
-		return nil, err
-	}
-	// A command needs at most a SEND and a one-sided request at a time.
-	caps := rdma.QPCaps{SendWR: 2 * depth, RecvWR: depth}
-	if p.qp, err = pd.CreateQP(rdma.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, Caps: caps}); err != nil {
-		return nil, err
-	}
-	if p.mem, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return nil, fmt.Errorf("allocate %d bytes: %w", n, err)
-	}
-	p.mr, err = pd.Register(rdma.Host(p.mem), rdma.LocalWrite)
-	return p, err
-}
-
-// close destroys the queue pair first: then no peer and no device uses the memory.
-func (p *port) close() error {
-	var errs []error
-	shut := func(c io.Closer, ok bool) {
-		if ok {
-			errs = append(errs, c.Close())
-		}
-	}
-	shut(p.qp, p.qp != nil)
-	shut(p.cq, p.cq != nil)
-	shut(p.mr, p.mr != nil)
-	if p.mem != nil {
-		errs = append(errs, unix.Munmap(p.mem))
-	}
-	shut(p.pd, p.pd != nil)
-	return errors.Join(errs...)
-}
-
-func (p *port) sge(off, n int) []rdma.SGE {
-	return []rdma.SGE{rdma.Local(p.mr, uint64(off), uint32(n))}
+func newPort(dev rdma.Device, pd rdma.PD, depth, n int) (*port, error) {
+	e, err := endpoint.New(dev, endpoint.Config{
+		PD: pd, Completions: 4 * depth, Bytes: n, Access: rdma.LocalWrite,
+		// A command needs at most a SEND and a one-sided request at a time.
+		Caps: rdma.QPCaps{SendWR: 2 * depth, RecvWR: depth},
+	})
+	return &port{e}, err
 }
 
 // Work request IDs: what it was, and for which slot.
@@ -83,9 +29,9 @@ const (
 func slotOf(id uint64) int { return int(uint32(id)) }
 
 func (p *port) receive(slot, off, n int) error {
-	return rdma.PostReceive(p.qp, rdma.RecvWR{ID: idRecv | uint64(slot), SGE: p.sge(off, n)})
+	return rdma.PostReceive(p.QP, rdma.RecvWR{ID: idRecv | uint64(slot), SGE: p.SGE(off, n)})
 }
 
 func (p *port) send(slot, off, n int) error {
-	return rdma.Post(p.qp, rdma.SendWR{ID: idSend | uint64(slot), Op: rdma.OpSend, Flags: rdma.Signaled, SGE: p.sge(off, n)})
+	return rdma.Post(p.QP, rdma.SendWR{ID: idSend | uint64(slot), Op: rdma.OpSend, Flags: rdma.Signaled, SGE: p.SGE(off, n)})
 }

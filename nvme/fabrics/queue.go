@@ -54,7 +54,7 @@ func newQueue(ctx context.Context, c *Controller, qid, cntlid uint16) (q *queue,
 	q = &queue{port: p, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
 	q.free = make(chan int, depth)
 	q.waiting = make([]chan nvme.Completion, depth)
-	err = rdma.Prepare(p.qp, queueOptions)
+	err = rdma.Prepare(p.QP, queueOptions)
 	for i := range depth {
 		q.free <- i
 		if err == nil {
@@ -66,7 +66,7 @@ func newQueue(ctx context.Context, c *Controller, qid, cntlid uint16) (q *queue,
 		q.conn, err = c.join(ctx, p, req)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.close())
+		return nil, errors.Join(err, p.Close())
 	}
 	poll, cancel := context.WithCancel(context.Background())
 	q.cancel = cancel
@@ -109,7 +109,7 @@ func (q *queue) close(err error) {
 		q.conn.Close()
 		q.cancel()
 		<-q.polled
-		_ = q.port.close()
+		_ = q.Close()
 	})
 }
 
@@ -118,7 +118,7 @@ func (q *queue) poll(ctx context.Context) {
 	defer close(q.polled)
 	wcs := make([]rdma.WC, 16)
 	for {
-		n, err := rdma.Await(ctx, q.cq, wcs)
+		n, err := rdma.Await(ctx, q.CQ, wcs)
 		for _, wc := range wcs[:n] {
 			if err == nil {
 				err = wc.Err()
@@ -140,7 +140,7 @@ func (q *queue) complete(slot, n int) error {
 		return fmt.Errorf("the target sent a completion of %d bytes", n)
 	}
 	at := q.completion(slot)
-	cqe, err := abi.Decode[nvme.Completion](q.mem[at : at+nvme.CompletionSize])
+	cqe, err := abi.Decode[nvme.Completion](q.Mem.Bytes[at : at+nvme.CompletionSize])
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (q *queue) post(slot int, cmd nvme.Command, data []byte, ch chan nvme.Compl
 	}
 	q.waiting[slot] = ch
 	at := q.capsule(slot)
-	n := copy(q.mem[at:], abi.Encode(&cmd))
-	n += copy(q.mem[at+n:at+capsuleSize], data)
+	n := copy(q.Mem.Bytes[at:], abi.Encode(&cmd))
+	n += copy(q.Mem.Bytes[at+n:at+capsuleSize], data)
 	return q.send(slot, at, n)
 }

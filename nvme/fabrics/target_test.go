@@ -22,9 +22,9 @@ func TestKeyedConnect(t *testing.T) {
 	data := abi.ConnectData{CNTLID: abi.CNTLID_ANY}
 	data.SUBNQN, _ = abi.NQN(nqn)
 	data.HOSTNQN, _ = abi.NQN("nqn.host")
-	copy(m.b, abi.Encode(&data))
+	copy(m.Bytes, abi.Encode(&data))
 	command := func(n uint32) nvme.Command {
-		fab := abi.ConnectCommand{Opcode: abi.OPCODE, FCType: abi.TYPE_CONNECT, SGL: abi.Keyed(m.mr.Addr(), n, m.mr.RKey()).Bytes(), SQSize: uint16(c.cfg.Depth - 1)}
+		fab := abi.ConnectCommand{Opcode: abi.OPCODE, FCType: abi.TYPE_CONNECT, SGL: abi.Keyed(m.Addr(), n, m.RKey()).Bytes(), SQSize: uint16(c.cfg.Depth - 1)}
 		cmd, err := abi.Decode[nvme.Command](abi.Encode(&fab))
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFUA(t *testing.T) {
 	for fua, want := range []int{0, 1} {
 		cmd := nvme.Blocks(nvme.NVM_WRITE, 1, 0, 1)
 		cmd.CDW12 |= uint32(fua) * nvme.NVM_FUA
-		if err := abi.Keyed(m.mr.Addr(), 512, m.mr.RKey()).Put(&cmd); err != nil {
+		if err := abi.Keyed(m.Addr(), 512, m.RKey()).Put(&cmd); err != nil {
 			t.Fatal(err)
 		}
 		_, err := c.io().do(t.Context(), "write", cmd, nil)

@@ -47,7 +47,7 @@ func newTargetQueue(t *Target, req *abi.RDMARequest, host string) (*targetQueue,
 		return nil, err
 	}
 	q := &targetQueue{port: p, t: t, qid: req.QID, depth: depth, host: host, free: make(chan int, depth)}
-	err = rdma.Prepare(q.qp, targetOptions)
+	err = rdma.Prepare(q.QP, targetOptions)
 	for i := range depth {
 		q.free <- i
 		q.done = append(q.done, make(chan rdma.WC, 1))
@@ -56,7 +56,7 @@ func newTargetQueue(t *Target, req *abi.RDMARequest, host string) (*targetQueue,
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.close())
+		return nil, errors.Join(err, p.Close())
 	}
 	return q, nil
 }
@@ -64,14 +64,14 @@ func newTargetQueue(t *Target, req *abi.RDMARequest, host string) (*targetQueue,
 func (q *targetQueue) data(slot int) int      { return slot * maxData }
 func (q *targetQueue) response(s int) int     { return q.depth*maxData + s*nvme.CompletionSize }
 func (q *targetQueue) capsule(i int) int      { return q.depth*slotSize + i*capsuleSize }
-func (q *targetQueue) bytes(at, n int) []byte { return q.mem[at : at+n : at+n] }
+func (q *targetQueue) bytes(at, n int) []byte { return q.Mem.Bytes[at : at+n : at+n] }
 
 // stop ends the queue from outside.
 func (q *targetQueue) stop() { _ = q.conn.Close() }
 
 func (q *targetQueue) end() {
 	q.t.leave(q)
-	_ = q.port.close()
+	_ = q.Close()
 }
 
 // run executes commands until the host is gone, which is no error.
@@ -99,7 +99,7 @@ func (q *targetQueue) run(ctx context.Context) error {
 func (q *targetQueue) receiveAll(ctx context.Context) error {
 	wcs := make([]rdma.WC, 16)
 	for {
-		n, err := rdma.Await(ctx, q.cq, wcs)
+		n, err := rdma.Await(ctx, q.CQ, wcs)
 		if err != nil {
 			return err
 		}
@@ -174,8 +174,8 @@ var errData = errors.New("data transfer")
 
 // move moves data between the slot and the memory that the SGL names.
 func (q *targetQueue) move(ctx context.Context, slot int, op rdma.Opcode, s abi.SGL) error {
-	err := rdma.Post(q.qp, rdma.SendWR{
-		ID: idData | uint64(slot), Op: op, Flags: rdma.Signaled, SGE: q.sge(q.data(slot), int(s.Len)),
+	err := rdma.Post(q.QP, rdma.SendWR{
+		ID: idData | uint64(slot), Op: op, Flags: rdma.Signaled, SGE: q.SGE(q.data(slot), int(s.Len)),
 		RemoteAddr: s.Addr, RKey: s.Key,
 	})
 	if err != nil {
