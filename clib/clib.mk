@@ -1,4 +1,4 @@
-# The C libraries: lib/libcufile.so.0 and the Go core lib/libculvert.so, and the
+# The C libraries: lib/libcufile.so.0, lib/libgdrapi.so.2 and the Go core lib/libculvert.so, and the
 # software machine's libcuda, libcudart, libibverbs and device nodes in lib/soft. Included by the Makefile at
 # the root; needs gcc and Go.
 
@@ -12,7 +12,7 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/s
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
-lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so $(LIB)/soft/libculvert-dev.so
+lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so $(LIB)/soft/libculvert-dev.so $(LIB)/libgdrapi.so
 
 # The go command rebuilds only what is stale. CORE_LDFLAGS are more flags of its linker.
 lib-core:
@@ -61,8 +61,16 @@ $(LIB)/soft/libculvert-dev.so: $(DEV) clib/shim/dev.map $(CLIB_DEPS)
 	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libculvert-dev.so -Wl,--version-script=clib/shim/dev.map
 
-# The names for -lcufile, -lcuda, -lcudart and -libverbs.
+# GDRCopy's library; in 2.6 it has no symbol versions.
+$(LIB)/libgdrapi.so.2: clib/shim/gdrapi.c clib/shim/gdrapi_local.c clib/shim/gdrapi.map $(CLIB_DEPS)
+	@mkdir -p $(@D)
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/gdrapi.c clib/shim/gdrapi_local.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
+		-Wl,-soname,libgdrapi.so.2 -Wl,--version-script=clib/shim/gdrapi.map
+
+# The names for -lcufile, -lgdrapi, -lcuda, -lcudart and -libverbs.
 $(LIB)/libcufile.so: $(LIB)/libcufile.so.0
+	ln -sf $(<F) $@
+$(LIB)/libgdrapi.so: $(LIB)/libgdrapi.so.2
 	ln -sf $(<F) $@
 $(LIB)/soft/libcuda.so: $(LIB)/soft/libcuda.so.1
 	ln -sf $(<F) $@

@@ -1,6 +1,8 @@
 package clib_test
 
 import (
+	"embed"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,19 +11,52 @@ import (
 	"testing"
 )
 
+// devSource is libculvert-dev.so, embedded so that "go test -overlay" can replace it.
+//
+//go:embed shim/dev.c shim/dev_*.c
+var devSource embed.FS
+
+// buildNodes builds libculvert-dev.so of devSource.
+func buildNodes(t *testing.T, lib string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Symlink(filepath.Join(lib, "libculvert.so"), filepath.Join(dir, "libculvert.so")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, devSource); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := fs.Glob(devSource, "shim/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	so := filepath.Join(dir, "libculvert-dev.so")
+	args := []string{
+		"-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-delete-null-pointer-checks", "-pthread",
+		"-Ishim", "-Iinclude", "-o", so, "shim/gocore.c", "-Wl,--version-script=shim/dev.map", "-ldl",
+	}
+	for _, name := range sources {
+		args = append(args, filepath.Join(dir, name))
+	}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %v: %v\n%s", args, err, out)
+	}
+	return so
+}
+
 // withNodes runs a program on the software machine with its device nodes.
-func withNodes(t *testing.T, lib string, argv ...string) outcome {
+func withNodes(t *testing.T, lib, nodes string, argv ...string) outcome {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	soft := filepath.Join(lib, "soft")
-	cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+lib+":"+soft, "LD_PRELOAD="+filepath.Join(soft, "libculvert-dev.so"))
+	cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+lib+":"+filepath.Join(lib, "soft"), "LD_PRELOAD="+nodes)
 	return finish(t, cmd)
 }
 
 // TestNodes: a C program opens device nodes, copies and closes descriptors in every way,
 // maps and unmaps, and has children. The Go core starts with the first node.
 func TestNodes(t *testing.T) {
-	r := withNodes(t, libraries(t), compile(t, "nodes.c"))
+	lib := libraries(t)
+	r := withNodes(t, lib, buildNodes(t, lib), compile(t, "nodes.c"))
 	golden(t, "nodes.txt", r.stdout)
 	if r.status != 0 || r.stderr != "" {
 		t.Errorf("status %d, stderr %q", r.status, r.stderr)
@@ -30,7 +65,8 @@ func TestNodes(t *testing.T) {
 
 // TestNodesOfOthers: programs that were not built here find nodes and files, too.
 func TestNodesOfOthers(t *testing.T) {
-	r := withNodes(t, libraries(t), "sh", "-c", `
+	lib := libraries(t)
+	r := withNodes(t, lib, filepath.Join(lib, "soft", "libculvert-dev.so"), "sh", "-c", `
 		cat /proc/driver/gdrdrv/params | head -1
 		test -c /dev/gdrdrv && test ! -e /dev/gdrdrv1 && echo node
 		stat -c %F /dev/nvidia-fs0 /proc/driver/nvidia-fs/version

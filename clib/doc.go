@@ -1,4 +1,4 @@
-// Package clib contains the C libraries of Culvert: libcufile.so.0 and, for machines
+// Package clib contains the C libraries of Culvert: libcufile.so.0, libgdrapi.so.2 and, for machines
 // without a GPU or network adapter, libcuda.so.1, libcudart.so, libibverbs.so.1 and
 // libculvert-dev.so. It has no Go API.
 //
@@ -12,6 +12,7 @@
 //	internal/softrt     libcudart on softcuda
 //	internal/verbsapi   libibverbs on the software network adapter
 //	internal/devapi     the software machine's device nodes, for libculvert-dev.so
+//	internal/gdrapi     GDRCopy's library on package gdrcopy
 //	internal/pythonapi  the functions of the Go core for the Python package
 //	internal/lease      leases: small reads that C does without entering Go
 //	internal/logfile    the log file that cufile.json asks for

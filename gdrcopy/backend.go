@@ -7,7 +7,8 @@ import (
 
 // A backend pins and maps GPU memory. It is safe for concurrent use.
 type backend interface {
-	Name() string
+	// Describe returns the backend for SessionInfo. Its Declined is ignored.
+	Describe() SessionInfo
 	// Pin pins n bytes from a.
 	Pin(a gpu.Addr, n uint64) (pinned, error)
 	Close() error
@@ -17,6 +18,8 @@ type backend interface {
 type pinned interface {
 	// Info describes the pin. Its Mapped is ignored.
 	Info() Info
+	// Revoked reports whether the memory was freed, which ended the pin.
+	Revoked() (bool, error)
 	// Map maps exactly the requested bytes. They are valid until unmap.
 	Map() (mem []byte, unmap func() error, err error)
 	Unpin() error

@@ -22,7 +22,10 @@ func newBAR(d gpu.Device, o dev.OS) (*bar, error) {
 	return b, nil
 }
 
-func (b *bar) Name() string { return "BAR1 through the NVIDIA driver" }
+func (b *bar) Describe() SessionInfo {
+	return SessionInfo{Backend: "BAR1 through the NVIDIA driver", Persistent: true}
+}
+
 func (b *bar) Close() error { return b.mapper.Close() }
 
 // Pin maps at once: the mapping keeps the memory. So Map has nothing to do, and Unmap
@@ -47,6 +50,9 @@ func (p barPin) Info() Info {
 func (p barPin) Map() ([]byte, func() error, error) {
 	return p.w.Bytes(), func() error { return nil }, nil
 }
+
+// Revoked is never true: the mapping keeps the memory.
+func (p barPin) Revoked() (bool, error) { return false, nil }
 
 func (p barPin) Unpin() error { return p.w.Close() }
 

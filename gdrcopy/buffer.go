@@ -60,6 +60,25 @@ func (b *Buffer) Map() error {
 	return nil
 }
 
+// Bytes returns the mapped memory, of the size that was pinned; nil if it is not mapped.
+// It is valid until Unmap. [Buffer.CopyTo] and [Buffer.CopyFrom] are faster than copy.
+func (b *Buffer) Bytes() []byte {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.mem
+}
+
+// Revoked reports whether the memory was freed, which ended the pin: an access then faults.
+// It is always false where pins are persistent ([SessionInfo]).
+func (b *Buffer) Revoked() (bool, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.pin == nil {
+		return false, b.fail("callback flag of", os.ErrClosed)
+	}
+	return b.pin.Revoked()
+}
+
 // Unmap undoes Map. It returns EINVAL if the buffer is not mapped.
 func (b *Buffer) Unmap() error {
 	b.mu.Lock()

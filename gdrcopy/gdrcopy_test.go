@@ -303,10 +303,11 @@ func TestInfoAsJSON(t *testing.T) {
 // A wrong backend maps less than it was asked for.
 type wrong struct{ unmapped, unpinned, closed int }
 
-func (w *wrong) Name() string                                 { return "wrong" }
+func (w *wrong) Describe() gdrcopy.SessionInfo                { return gdrcopy.SessionInfo{Backend: "wrong"} }
 func (w *wrong) Pin(gpu.Addr, uint64) (gdrcopy.Pinned, error) { return w, nil }
 func (w *wrong) Close() error                                 { w.closed++; return nil }
 func (w *wrong) Info() gdrcopy.Info                           { return gdrcopy.Info{} }
+func (w *wrong) Revoked() (bool, error)                       { return false, nil }
 func (w *wrong) Unpin() error                                 { w.unpinned++; return nil }
 func (w *wrong) Map() (mem []byte, unmap func() error, e error) {
 	return make([]byte, 10), func() error { w.unmapped++; return syscall.EIO }, nil

@@ -21,7 +21,11 @@ func newModule(o dev.OS) (*module, error) {
 	return &module{c}, nil
 }
 
-func (m *module) Name() string { return "gdrdrv " + m.c.Version().String() }
+func (m *module) Describe() SessionInfo {
+	v := m.c.Version()
+	return SessionInfo{Backend: "gdrdrv " + v.String(), Module: [2]int{v.Major, v.Minor}, Persistent: m.c.Persistent()}
+}
+
 func (m *module) Close() error { return m.c.Close() }
 
 // Pin pins the GPU pages around the bytes: the module maps only from the start of a

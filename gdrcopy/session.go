@@ -26,6 +26,10 @@ type Session struct {
 // SessionInfo tells how a session reaches GPU memory.
 type SessionInfo struct {
 	Backend string `json:"backend"`
+	// Module is the version of GDRCopy's module, {0, 0} if the session does without it.
+	Module [2]int `json:"module"`
+	// Persistent is set if pinned memory stays until it is unpinned, also if it is freed.
+	Persistent bool `json:"persistent"`
 	// Declined is why Open did not use GDRCopy's module.
 	Declined string `json:"declined,omitempty"`
 }
@@ -46,13 +50,27 @@ func Open(m *machine.Machine, d gpu.Device) (*Session, error) {
 	return s, nil
 }
 
+// OpenModule opens a session on GDRCopy's kernel module, for memory of all GPUs of m. It
+// opens no GPU.
+func OpenModule(m *machine.Machine) (*Session, error) {
+	mod, err := newModule(dev.Of(m))
+	if err != nil {
+		return nil, fmt.Errorf("gdrcopy: open: %w", err)
+	}
+	return newSession(mod), nil
+}
+
 // newSession returns a session on a backend and takes it over.
 func newSession(b backend) *Session {
 	return &Session{backend: b, buffers: map[*Buffer]struct{}{}}
 }
 
 // Info returns the backend of the session.
-func (s *Session) Info() SessionInfo { return SessionInfo{s.backend.Name(), s.declined} }
+func (s *Session) Info() SessionInfo {
+	i := s.backend.Describe()
+	i.Declined = s.declined
+	return i
+}
 
 // Pin pins n bytes from a. The same memory may be pinned more than once.
 func (s *Session) Pin(a gpu.Addr, n uint64) (*Buffer, error) {

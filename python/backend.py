@@ -23,7 +23,7 @@ ROOT = HERE.parent
 NEEDS = "building culvert from source needs Linux, Python 3.11, Go 1.26, make and gcc"
 # Zip files begin in 1980. One time for all files: equal inputs give equal wheels.
 TIME = (1980, 1, 1, 0, 0, 0)
-LIBRARIES = ["libculvert.so", "libcufile.so.0", "watch/libcufile.so.0", "soft/libcuda.so.1", "soft/libibverbs.so.1", "soft/libcudart.so.12", "soft/libcudart.so.13", "soft/libculvert-dev.so"]
+LIBRARIES = ["libculvert.so", "libcufile.so.0", "libgdrapi.so.2", "watch/libcufile.so.0", "soft/libcuda.so.1", "soft/libibverbs.so.1", "soft/libcudart.so.12", "soft/libcudart.so.13", "soft/libculvert-dev.so"]
 NOTICES = ["LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md"]
 
 

@@ -66,7 +66,7 @@ var models = map[string]func() softgpu.Model{
 
 // ParseConfig parses the format of CULVERT_SOFT:
 // "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7,poison=1". For lie see
-// [nvme.ParseLiar]. Fresh device memory is zero, as on hardware, unless poison is set.
+// [nvme.ParseLiar]; "without=gdrdrv+nvidia-fs" leaves modules out. Fresh device memory is zero, as on hardware, unless poison is set.
 func ParseConfig(text string) (Config, error) {
 	c := Config{Zero: true}
 	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
@@ -122,12 +122,25 @@ func (c *Config) set(key, value string) (err error) {
 		c.Liar, err = nvme.ParseLiar(value, 0)
 	case "peer":
 		c.Peer = value
+	case "without":
+		c.Without = strings.Split(value, "+")
+		err = c.checkModules()
 	case "nics":
 		c.NICs, err = parseNICs(value)
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, drive, lie, nics)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, drive, lie, nics, without)")
 	}
 	return err
+}
+
+// checkModules finds names in Without that are none of a module.
+func (c *Config) checkModules() error {
+	for _, name := range c.Without {
+		if !slices.Contains(Modules(), name) {
+			return fmt.Errorf("unknown kernel module %q (modules: %q)", name, Modules())
+		}
+	}
+	return nil
 }
 
 // layers parses Stack.

@@ -37,6 +37,8 @@ func TestParseConfig(t *testing.T) {
 		{text: "lie=flatter", err: "lies: any, drop, misdirect"},
 		{text: "drive=nvme-rdma", want: Config{Drive: "nvme-rdma", Zero: true}},
 		{text: "drive=floppy", err: "drives: nvme, nvme-rdma"},
+		{text: "without=gdrdrv+nvidia-fs", want: Config{Zero: true, Without: []string{"gdrdrv", "nvidia-fs"}}},
+		{text: "without=gdrdrv,without=gdrcopy", err: "unknown kernel module"},
 		{text: "colour=blue", err: "unknown key"},
 	} {
 		got, err := ParseConfig(tc.text)

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/culvert-io/culvert/soft/kernel/gdrdrv"
@@ -18,10 +17,8 @@ func Modules() []string { return []string{"gdrdrv", "gpumem", "libnvm", "nvidia-
 // pinned, and the drive under nvidia-fs is plugged in beside the first GPU when a
 // file is first read or written.
 func (m *Machine) load() error {
-	for _, name := range m.cfg.Without {
-		if !slices.Contains(Modules(), name) {
-			return fmt.Errorf("unknown kernel module %q (modules: %q)", name, Modules())
-		}
+	if err := m.cfg.checkModules(); err != nil {
+		return err
 	}
 	for _, name := range Modules() {
 		if slices.Contains(m.cfg.Without, name) {

@@ -59,7 +59,7 @@ var cuda = Library{
 		{Decl: "CUresult cuMemGetInfo_v2(size_t *free, size_t *total)"},
 		{Decl: "CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t n)"},
 		{Decl: "CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element)"},
-		{Decl: "CUresult cuMemFree_v2(CUdeviceptr dptr)"},
+		{Decl: "CUresult cuMemFree_v2(CUdeviceptr dptr)", Needs: driver},
 		{Decl: "CUresult cuMemGetAddressRange_v2(CUdeviceptr *base?, size_t *size?, CUdeviceptr dptr)"},
 		{Decl: "CUresult cuMemAllocHost_v2(void **p, size_t n)"},
 		{Decl: "CUresult cuMemFreeHost(void *p)"},

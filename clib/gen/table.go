@@ -80,4 +80,4 @@ type Result struct {
 	Errno string
 }
 
-var libraries = []*Library{&cufile, &cuda, &cudart, &verbs, &devNodes}
+var libraries = []*Library{&cufile, &cuda, &cudart, &verbs, &devNodes, &gdrapi}

@@ -16,10 +16,10 @@ var goTypes = invert(map[string]string{
 		"CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope, " +
 		"CUmemLocation, struct cudaMemLocation, enum cudaDeviceAttr, enum cudaLimit, enum cudaMemoryAdvise, enum cudaMemcpyKind, " +
 		"enum cudaFlushGPUDirectRDMAWritesTarget, enum cudaFlushGPUDirectRDMAWritesScope, CUfileDriverStatusFlags_t, CUfileP2PFlags_t, " +
-		"CUFileSizeTConfigParameter_t, CUFileBoolConfigParameter_t, CUFileStringConfigParameter_t",
+		"CUFileSizeTConfigParameter_t, CUFileBoolConfigParameter_t, CUFileStringConfigParameter_t, gdr_attr_t",
 	"gpu.Addr(%s)": "CUdeviceptr",
 	"handle.ID(%s)": "CUcontext, CUstream, CUevent, CUmodule, CUfunction, cudaStream_t, cudaEvent_t, CUfileHandle_t, CUfileBatchHandle_t, " +
-		"CUmemGenericAllocationHandle, culvert_id",
+		"CUmemGenericAllocationHandle, culvert_id, gdr_t, gdr_mh_t",
 	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t",
 })
 
@@ -29,7 +29,7 @@ var needs = map[string]need{
 }
 
 // members are those of structs that are passed by value, one word each.
-var members = map[string][]string{"CUmemLocation": {"type", "id"}, "struct cudaMemLocation": {"type", "id"}}
+var members = map[string][]string{"CUmemLocation": {"type", "id"}, "struct cudaMemLocation": {"type", "id"}, "gdr_mh_t": {"h"}}
 
 func invert(lists map[string]string) map[string]string {
 	types := map[string]string{}

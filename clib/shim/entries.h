@@ -3,7 +3,7 @@
 #define CULVERT_ENTRIES_H
 
 /* Shim and core work together only when they were made from one table. */
-#define CULVERT_TABLE_VERSION "culvert-table-2-c9bdbb7fc1bc783a"
+#define CULVERT_TABLE_VERSION "culvert-table-2-e3f4bb2bf0d90633"
 
 enum culvert_entry {
 	FN_cuFileDriverOpen = 0,
@@ -284,6 +284,20 @@ enum culvert_entry {
 	FN_culvert_dev_ioctl = 275,
 	FN_culvert_dev_mmap = 276,
 	FN_culvert_dev_munmap = 277,
+	FN_culvert_gdr_open = 278,
+	FN_gdr_close = 279,
+	FN_gdr_pin_buffer = 280,
+	FN_gdr_pin_buffer_v2 = 281,
+	FN_gdr_unpin_buffer = 282,
+	FN_gdr_get_callback_flag = 283,
+	FN_gdr_get_info_v2 = 284,
+	FN_gdr_map = 285,
+	FN_gdr_map_v2 = 286,
+	FN_gdr_unmap = 287,
+	FN_gdr_copy_to_mapping = 288,
+	FN_gdr_copy_from_mapping = 289,
+	FN_gdr_driver_get_version = 290,
+	FN_gdr_get_attribute = 291,
 };
 
 #endif

@@ -204,15 +204,19 @@ static void mappings(void)
 /* What children do with descriptors is not the parent's, and nodes are not theirs. */
 static void children(void)
 {
+	uint64_t handle;
 	int status, fd = open("/dev/gdrdrv", O_RDWR);
+	unsigned char *va = pinned(fd, &handle, gpu_page), there;
 	pid_t child = fork();
 	if (child == 0) {
 		struct version v;
+		if (mincore(va, page, &there) == 0 || munmap(va, page))
+			_exit(2); /* the mapping is not inherited */
 		int good = ioctl(fd, GET_VERSION, &v) < 0 && errno == EACCES && mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED;
 		good = good && open("/dev/gdrdrv", O_RDWR) < 0 && errno == ENODEV && close(fd) == 0;
 		_exit(good ? 0 : 1);
 	}
-	OK(waitpid(child, &status, 0) == child && status == 0 && alive(fd));
+	OK(waitpid(child, &status, 0) == child && status == 0 && alive(fd) && munmap(va, gpu_page) == 0);
 	child = vfork();
 	if (child == 0) { /* in the memory of its parent */
 		close(fd);

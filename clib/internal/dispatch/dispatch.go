@@ -36,7 +36,7 @@ type entry struct {
 }
 
 // entries are all functions, in the order of the table.
-var entries = slices.Concat(cufileEntries, cudaEntries, cudartEntries, verbsEntries, devEntries)
+var entries = slices.Concat(cufileEntries, cudaEntries, cudartEntries, verbsEntries, devEntries, gdrapiEntries)
 
 // Call answers function fn.
 func (c *Core) Call(fn int, t *softcuda.Thread, a *Words) (value int64, errno int32) {

@@ -86,7 +86,7 @@ func (p *program) want(code int64, name string, args ...uint64) {
 func out[T any](v *T) uint64 { return uint64(cmem.PtrTo(v)) }
 
 func TestEntriesHaveNames(t *testing.T) {
-	if len(entries) != len(cufileEntries)+len(cudaEntries)+len(cudartEntries)+len(verbsEntries) || entries[0].name != "cuFileDriverOpen" {
+	if len(entries) != len(cufileEntries)+len(cudaEntries)+len(cudartEntries)+len(verbsEntries)+len(devEntries)+len(gdrapiEntries) || entries[0].name != "cuFileDriverOpen" {
 		t.Error("the entries are not numbered as the shims number them")
 	}
 	for _, e := range entries {

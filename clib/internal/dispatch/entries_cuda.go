@@ -109,7 +109,7 @@ var cudaEntries = []entry{
 	{"cuMemAllocPitch_v2", &driverStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemAllocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3], uint32(a[4]))
 	}},
-	{"cuMemFree_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.MemFree(t, gpu.Addr(a[0])) }},
+	{"cuMemFree_v2", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.MemFree(t, gpu.Addr(a[0])) }},
 	{"cuMemGetAddressRange_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemGetAddressRange(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), gpu.Addr(a[2]))
 	}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cufileapi"
 	"github.com/culvert-io/culvert/clib/internal/devapi"
+	"github.com/culvert-io/culvert/clib/internal/gdrapi"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
@@ -31,6 +32,7 @@ type Core struct {
 	Runtime *softrt.Runtime
 	Verbs   *verbsapi.API
 	Dev     *devapi.API
+	GDR     *gdrapi.API
 	// Log gets a line with the cause of every failed call. Nil disables it.
 	Log   io.Writer
 	logMu sync.Mutex
@@ -56,6 +58,7 @@ func New(call Caller) *Core {
 	c.Runtime = softrt.New(c.CUDA)
 	c.Verbs = verbsapi.New(func() (*machine.Machine, error) { return c.softOnly("libibverbs.so.1") })
 	c.Dev = devapi.New(c.softNodes)
+	c.GDR = gdrapi.New(c.Machine)
 	return c
 }
 

@@ -88,7 +88,8 @@ func (d *Driver) MemAllocPitch(c Call, out, pitch cmem.Ptr, width, height uint64
 	return cmem.Put(pitch, row, d.Alloc(c, out, gpu.KindDevice, n, 0))
 }
 
-// MemFree is cuMemFree.
+// MemFree is cuMemFree. The address says which context it belongs to; none need be
+// current.
 func (d *Driver) MemFree(_ Call, a gpu.Addr) error { return d.free(a, onDevice) }
 
 // MemGetAddressRange is cuMemGetAddressRange.

@@ -26,6 +26,7 @@ var pointerAttributes = map[int32]pointerAttribute{
 	2:               {4, 0, (*Pointer).memoryType},                                              // MEMORY_TYPE
 	3:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Addr) }},                  // DEVICE_POINTER
 	attrHostPointer: {8, 0, func(p *Pointer) uint64 { return uint64(p.Host) }},                  // HOST_POINTER
+	5:               {16, 0, func(*Pointer) uint64 { return 0 }},                                // P2P_TOKENS: kernel modules get 0 for both
 	attrSyncMemops:  {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.SyncMemops)) }},      // SYNC_MEMOPS
 	7:               {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // BUFFER_ID
 	8:               {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindManaged) }}, // IS_MANAGED
@@ -117,7 +118,7 @@ func (p *Pointer) store(out cmem.Ptr, attr int32) error {
 	if p.Kind != gpu.KindNone {
 		v = x.of(p)
 	}
-	cmem.StoreAll(out, binary.LittleEndian.AppendUint64(nil, v)[:x.size])
+	cmem.StoreAll(out, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, v), 0)[:x.size])
 	return nil
 }
 

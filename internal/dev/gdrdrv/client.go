@@ -74,6 +74,13 @@ func (c *Client) Attr(attr uint32) (uint32, error) {
 	return p.Val, nil
 }
 
+// Persistent reports whether pins outlive the free of their memory. Modules before 2.5 do
+// not tell, and do not have it.
+func (c *Client) Persistent() bool {
+	on, err := c.Attr(abi.GDRDRV_ATTR_USE_PERSISTENT)
+	return err == nil && on != 0
+}
+
 // Pin pins size bytes at addr, in whole GPU pages. Only pins that begin on a GPU page
 // can be mapped; see PinAround.
 func (c *Client) Pin(addr, size uint64) (*Pin, error) {

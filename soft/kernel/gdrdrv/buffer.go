@@ -5,7 +5,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	abi "github.com/culvert-io/culvert/internal/abi/gdrdrv"
+	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/p2p"
 )
@@ -135,6 +138,11 @@ func (b *buffer) mmap(n uint64, prot int) (kernel.Mapping, error) {
 	}
 	v, err := b.f.m.cfg.RM.Mmap(b.table, 0, n, prot)
 	if err != nil {
+		return nil, err
+	}
+	// The module's mappings are not inherited by children.
+	if err := unix.Madvise(dev.Bytes(v), unix.MADV_DONTFORK); err != nil {
+		_ = v.Unmap() // the first error is reported
 		return nil, err
 	}
 	b.mapping = &mapping{v, b}
