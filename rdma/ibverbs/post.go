@@ -75,32 +75,34 @@ func (p *poster) call(qp, first, size uintptr, n int) (int, error) {
 	return 0, err
 }
 
-// PostSend implements rdma.QP.
-func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
-	p := &q.send
+// postAll posts n requests, in a state from least on: build makes a chain of those from a
+// number on.
+func postAll[C any](q *QP, p *poster, what string, least rdma.State, n int, chain []C, build func(from int) (int, error)) (posted int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch s := rdma.State(q.asked.Load()); {
 	case p.memory == nil:
 		return 0, q.errClosed()
-	case s < rdma.RTS:
-		return 0, fmt.Errorf("post to QP %#x: the state is %v: %w", q.num, s, syscall.EINVAL)
+	case s < least:
+		return 0, fmt.Errorf("%s QP %#x: the state is %v: %w", what, q.num, s, syscall.EINVAL)
 	}
-	posted := 0
-	for posted < len(wrs) {
-		n, err := q.buildSends(wrs[posted:])
-		if n > 0 {
-			done, perr := p.call(q.qp, address(&p.sendWRs[0]), room[abi.SendWR](1), n)
-			posted += done
-			if perr != nil {
-				return posted, fmt.Errorf("post to QP %#x: %w", q.num, perr)
-			}
+	for posted < n && err == nil {
+		var built int
+		if built, err = build(posted); built == 0 {
+			break
 		}
-		if err != nil {
-			return posted, err
+		done, perr := p.call(q.qp, address(&chain[0]), room[C](1), built)
+		posted += done
+		if perr != nil {
+			return posted, fmt.Errorf("%s QP %#x: %w", what, q.num, perr)
 		}
 	}
-	return posted, nil
+	return posted, err
+}
+
+// PostSend implements rdma.QP.
+func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
+	return postAll(q, &q.send, "post to", rdma.RTS, len(wrs), q.send.sendWRs, func(from int) (int, error) { return q.buildSends(wrs[from:]) })
 }
 
 // buildSends makes a chain of requests up to the first that is invalid.
@@ -144,30 +146,7 @@ func (q *QP) PostRecv(wrs []rdma.RecvWR) (int, error) {
 }
 
 func (q *QP) postRecvs(wrs []rdma.RecvWR) (int, error) {
-	p := &q.recv
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch s := rdma.State(q.asked.Load()); {
-	case p.memory == nil:
-		return 0, q.errClosed()
-	case s == rdma.Reset:
-		return 0, fmt.Errorf("post a receive to QP %#x: the state is %v: %w", q.num, s, syscall.EINVAL)
-	}
-	posted := 0
-	for posted < len(wrs) {
-		n, err := q.buildRecvs(wrs[posted:])
-		if n > 0 {
-			done, perr := p.call(q.qp, address(&p.recvWRs[0]), room[abi.RecvWR](1), n)
-			posted += done
-			if perr != nil {
-				return posted, fmt.Errorf("post a receive to QP %#x: %w", q.num, perr)
-			}
-		}
-		if err != nil {
-			return posted, err
-		}
-	}
-	return posted, nil
+	return postAll(q, &q.recv, "post a receive to", rdma.Init, len(wrs), q.recv.recvWRs, func(from int) (int, error) { return q.buildRecvs(wrs[from:]) })
 }
 
 func (q *QP) buildRecvs(wrs []rdma.RecvWR) (n int, err error) {
