@@ -29,7 +29,7 @@ const capsuleSize = nvme.CommandSize + inCapsule
 
 // A queue is a submission queue of a host with its completions.
 type queue struct {
-	*port
+	*queuePair
 	conn  io.ReadCloser // ends with the queue; nothing is read from it
 	depth int
 	free  chan int // command ids
@@ -47,11 +47,11 @@ type queue struct {
 // newQueue connects a queue pair with the target's, and starts to receive completions.
 func newQueue(ctx context.Context, c *Controller, qid, cntlid uint16) (q *queue, err error) {
 	depth := c.cfg.Depth
-	p, err := newPort(c.cfg.Device, c.pd, depth, depth*(capsuleSize+nvme.CompletionSize))
+	p, err := newQueuePair(c.cfg.Device, c.pd, depth, depth*(capsuleSize+nvme.CompletionSize))
 	if err != nil {
 		return nil, err
 	}
-	q = &queue{port: p, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
+	q = &queue{queuePair: p, depth: depth, ended: make(chan struct{}), polled: make(chan struct{})}
 	q.free = make(chan int, depth)
 	q.waiting = make([]chan nvme.Completion, depth)
 	err = rdma.Prepare(p.QP, queueOptions)

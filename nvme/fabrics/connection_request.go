@@ -13,9 +13,9 @@ import (
 	"github.com/culvert-io/culvert/rdma/cm"
 )
 
-// An ask is a host that asks a target for a queue: over a stream, or by the kernel's
+// A connRequest is a host that asks a target for a queue: over a stream, or by the kernel's
 // connection manager.
-type ask interface {
+type connRequest interface {
 	from() string
 	request() (abi.RDMARequest, error)
 	reject(status abi.RDMAStatus) error
@@ -28,31 +28,31 @@ type ask interface {
 // targetOptions: hosts reach no memory of a target.
 var targetOptions = rdma.Options{Access: rdma.LocalWrite}
 
-type streamAsk struct {
+type streamRequest struct {
 	net.Conn
 	unwatch func() bool // the context of the target
 }
 
-func (a streamAsk) end() {
+func (a streamRequest) end() {
 	a.unwatch()
 	_ = a.Close()
 }
 
-func (a streamAsk) from() string { return a.RemoteAddr().String() }
+func (a streamRequest) from() string { return a.RemoteAddr().String() }
 
-func (a streamAsk) request() (abi.RDMARequest, error) {
+func (a streamRequest) request() (abi.RDMARequest, error) {
 	if err := a.SetDeadline(time.Now().Add(connectTime)); err != nil {
 		return abi.RDMARequest{}, err
 	}
 	return receive[abi.RDMARequest](a, abi.RDMARequestSize)
 }
 
-func (a streamAsk) reject(status abi.RDMAStatus) error {
+func (a streamRequest) reject(status abi.RDMAStatus) error {
 	_, err := a.Write(append([]byte{cmReject}, abi.Encode(&abi.RDMAReject{Status: status})...))
 	return err
 }
 
-func (a streamAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, error) {
+func (a streamRequest) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, error) {
 	answer := abi.RDMAAccept{CRQSize: uint16(q.depth)}
 	if _, err := a.Write(append([]byte{cmAccept}, abi.Encode(&answer)...)); err != nil {
 		return nil, err
@@ -63,21 +63,21 @@ func (a streamAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, e
 	return a, a.SetDeadline(time.Time{})
 }
 
-type managerAsk struct{ *cm.Request }
+type managerRequest struct{ *cm.Request }
 
-func (a managerAsk) end() { a.Close() }
+func (a managerRequest) end() { a.Close() }
 
-func (a managerAsk) from() string { return a.From.String() }
+func (a managerRequest) from() string { return a.From.String() }
 
-func (a managerAsk) request() (abi.RDMARequest, error) {
+func (a managerRequest) request() (abi.RDMARequest, error) {
 	return abi.Decode[abi.RDMARequest](a.Private)
 }
 
-func (a managerAsk) reject(status abi.RDMAStatus) error {
+func (a managerRequest) reject(status abi.RDMAStatus) error {
 	return a.Reject(abi.Encode(&abi.RDMAReject{Status: status}))
 }
 
-func (a managerAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, error) {
+func (a managerRequest) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	answer := abi.RDMAAccept{CRQSize: uint16(q.depth)}
@@ -92,28 +92,28 @@ func (a managerAsk) accept(ctx context.Context, q *targetQueue) (io.ReadCloser, 
 func (t *Target) Serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	return t.serve(ctx, func(ctx context.Context) (ask, error) {
+	return t.serve(ctx, func(ctx context.Context) (connRequest, error) {
 		conn, err := l.Accept()
 		if err != nil {
 			return nil, fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
-		return streamAsk{conn, context.AfterFunc(ctx, func() { conn.Close() })}, nil
+		return streamRequest{conn, context.AfterFunc(ctx, func() { conn.Close() })}, nil
 	})
 }
 
 // ServeManager is Serve for hosts that come by the kernel's connection manager, as Linux's
 // does. The device must be of rdma/ibverbs, and have the listener's address.
 func (t *Target) ServeManager(ctx context.Context, l *cm.Listener) error {
-	return t.serve(ctx, func(ctx context.Context) (ask, error) {
+	return t.serve(ctx, func(ctx context.Context) (connRequest, error) {
 		r, err := l.Accept(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("accept on %v: %w", l.Addr(), err)
 		}
-		return managerAsk{r}, nil
+		return managerRequest{r}, nil
 	})
 }
 
-func (t *Target) serve(outer context.Context, next func(context.Context) (ask, error)) error {
+func (t *Target) serve(outer context.Context, next func(context.Context) (connRequest, error)) error {
 	ctx, cancel := context.WithCancel(outer)
 	defer t.wg.Wait()
 	defer cancel()
@@ -138,7 +138,7 @@ func (t *Target) serve(outer context.Context, next func(context.Context) (ask, e
 }
 
 // queue serves one queue of a host.
-func (t *Target) queue(ctx context.Context, a ask) error {
+func (t *Target) queue(ctx context.Context, a connRequest) error {
 	refuse := func(status abi.RDMAStatus, why error) error {
 		return errors.Join(fmt.Errorf("rejected, %v: %w", status, why), a.reject(status))
 	}

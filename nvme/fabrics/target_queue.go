@@ -17,7 +17,7 @@ import (
 // A targetQueue executes the commands of one queue of a host. A command occupies a slot:
 // memory for its data and its completion.
 type targetQueue struct {
-	*port
+	*queuePair
 	t     *Target
 	qid   uint16
 	depth int
@@ -42,11 +42,11 @@ const slotSize = maxData + nvme.CompletionSize
 // newTargetQueue makes a queue that can receive commands.
 func newTargetQueue(t *Target, req *abi.RDMARequest, host string) (*targetQueue, error) {
 	depth := int(req.HSQSize) + 1
-	p, err := newPort(t.cfg.Device, nil, depth, depth*(capsuleSize+slotSize))
+	p, err := newQueuePair(t.cfg.Device, nil, depth, depth*(capsuleSize+slotSize))
 	if err != nil {
 		return nil, err
 	}
-	q := &targetQueue{port: p, t: t, qid: req.QID, depth: depth, host: host, free: make(chan int, depth)}
+	q := &targetQueue{queuePair: p, t: t, qid: req.QID, depth: depth, host: host, free: make(chan int, depth)}
 	err = rdma.Prepare(q.QP, targetOptions)
 	for i := range depth {
 		q.free <- i

@@ -25,7 +25,7 @@ type RejectedError struct{ Reason string }
 func (e *RejectedError) Error() string { return "the target rejects the queue: " + e.Reason }
 
 // join asks the target for a queue and connects the queue pair with it.
-func (c *Controller) join(ctx context.Context, p *port, req abi.RDMARequest) (io.ReadCloser, error) {
+func (c *Controller) join(ctx context.Context, p *queuePair, req abi.RDMARequest) (io.ReadCloser, error) {
 	if c.cfg.Addr.IsValid() {
 		return joinByManager(ctx, c.cfg.Addr, p, req)
 	}
@@ -44,7 +44,7 @@ func (c *Controller) join(ctx context.Context, p *port, req abi.RDMARequest) (io
 
 // joinByManager uses the kernel's connection manager, whose private data the requests and
 // answers are.
-func joinByManager(ctx context.Context, to netip.AddrPort, p *port, req abi.RDMARequest) (io.ReadCloser, error) {
+func joinByManager(ctx context.Context, to netip.AddrPort, p *queuePair, req abi.RDMARequest) (io.ReadCloser, error) {
 	conn, err := cm.Dial(ctx, to, p.Dev, p.QP, cm.Options{Private: abi.Encode(&req), Access: queueOptions.Access})
 	if r, ok := errors.AsType[*cm.RejectedError](err); ok && len(r.Private) >= abi.RDMARejectSize {
 		if why, derr := abi.Decode[abi.RDMAReject](r.Private[:abi.RDMARejectSize]); derr == nil && why.Status != 0 {
