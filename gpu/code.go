@@ -23,6 +23,7 @@ const (
 	ErrInvalidDevice               Code = 101
 	ErrInvalidImage                Code = 200
 	ErrInvalidContext              Code = 201
+	ErrMapFailed                   Code = 205
 	ErrNoBinaryForGPU              Code = 209
 	ErrInvalidPTX                  Code = 218
 	ErrUnsupportedPTXVersion       Code = 222

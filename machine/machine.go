@@ -10,6 +10,8 @@
 // "gpus=2,model=small-bar,memory=1G,scatter,heap,seed=7". With "peer=0000:03:00.0"
 // its GPU uses the memory of a real PCI device, such as the controller memory buffer
 // of a drive, which other devices reach by peer-to-peer DMA.
+// Processes with the same CULVERT_SHARED, the path of a file, share the memory of its
+// GPUs; "culvert run" sets it.
 package machine
 
 import (
@@ -143,6 +145,7 @@ func openSoft(why string) (*Machine, error) {
 	if err != nil {
 		return nil, &SettingError{"CULVERT_SOFT", err}
 	}
+	cfg.Shared = env.Get("CULVERT_SHARED")
 	m, err := FromSoft(cfg, why)
 	if err != nil && text != "" {
 		err = &SettingError{"CULVERT_SOFT=" + text, err}

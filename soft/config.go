@@ -27,6 +27,9 @@ type Config struct {
 	Seed    uint64
 	Peer    string // PCI device whose memory the GPU uses: see soft/gpu's Config
 	Zero    bool   // fresh device memory is zero, not poisoned; ParseConfig sets it
+	// Shared is the path of a file by which processes share the memory of the GPUs: see
+	// soft/gpu's Config. Package machine sets it from CULVERT_SHARED.
+	Shared string
 
 	BAR1     uint64 // of each GPU; 0 means the model's
 	IOMMU    pcie.IOMMU
@@ -176,6 +179,7 @@ func (c Config) gpu() softgpu.Config {
 		Seed:    c.Seed,
 		Peer:    c.Peer,
 		Zero:    c.Zero,
+		Shared:  c.Shared,
 	}
 	if c.Heap {
 		g.Backing = softgpu.Heap

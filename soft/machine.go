@@ -10,6 +10,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
+	"github.com/culvert-io/culvert/soft/internal/cards"
 	"github.com/culvert-io/culvert/soft/internal/topology"
 	"github.com/culvert-io/culvert/soft/kernel"
 	"github.com/culvert-io/culvert/soft/kernel/libnvm"
@@ -126,6 +127,16 @@ func (m *Machine) connect(g *softgpu.Driver) error {
 	m.showGPUs()
 	return nil
 }
+
+// Shared reports whether other processes can use the memory of the GPUs.
+func (m *Machine) Shared() bool { return m.GPU.Shared() }
+
+// NewShared returns a path in dir for [Config.Shared] that nothing has used, and removes
+// files that processes which were killed have left there.
+func NewShared(dir string) string { return cards.NewPath(dir) }
+
+// RemoveShared removes the file of [Config.Shared], unless a process uses it.
+func RemoveShared(path string) error { return cards.Remove(path) }
 
 // Fabric returns the machine's PCIe fabric.
 func (m *Machine) Fabric() *pcie.Fabric { return m.topology.Fabric }

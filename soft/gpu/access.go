@@ -78,6 +78,9 @@ func (d *Driver) settle(b *block) {
 			b.small.reuse()
 		}
 	case b.card != nil:
+		if b.object != nil {
+			delete(d.known, *b.object)
+		}
 		b.card.frames.give(b.frames)
 	default:
 		b.end()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/soft/internal/cards"
 	"github.com/culvert-io/culvert/soft/internal/shared"
 )
 
@@ -15,9 +16,10 @@ import (
 type arena struct {
 	mapped []byte   // nil on the heap
 	chunks [][]byte // Heap: blockSize each, made on first use
-	used   []bool   // frames that were ever used, by number
+	used   []byte   // 1 for frames that were ever used, by number
 	peer   bool     // the memory is a device's, slow to access
 	zero   bool     // allocations are zero, not poisoned
+	shared bool     // the memory belongs to a cards.Cards, which unmaps it
 }
 
 func newArena(index int, size uint64, cfg Config) (*arena, error) {
@@ -28,7 +30,7 @@ func newArena(index int, size uint64, cfg Config) (*arena, error) {
 		}
 		return a, err
 	}
-	a := &arena{used: make([]bool, size/FrameSize), zero: cfg.Zero}
+	a := &arena{used: make([]byte, size/FrameSize), zero: cfg.Zero}
 	if cfg.Backing == Heap {
 		a.chunks = make([][]byte, size/blockSize)
 		return a, nil
@@ -36,6 +38,11 @@ func newArena(index int, size uint64, cfg Config) (*arena, error) {
 	var err error
 	a.mapped, err = shared.New(fmt.Sprintf("culvert-gpu%d", index), size)
 	return a, err
+}
+
+// sharedArena returns the memory of a card that other processes use, too.
+func sharedArena(c *cards.Card, cfg Config) *arena {
+	return &arena{mapped: c.Memory, used: c.Used, zero: cfg.Zero, shared: true}
 }
 
 // mappable reports whether frames can be mapped a second time: not on the heap, and
@@ -91,10 +98,10 @@ func (a *arena) prepare(frames []uint64) {
 // clear zeroes frames. Those that were never used are zero, unless they are a device's.
 func (a *arena) clear(frames []uint64) {
 	for _, f := range frames {
-		if a.used[f] || a.peer {
+		if a.used[f] != 0 || a.peer {
 			clear(a.bytes(f, 1))
 		}
-		a.used[f] = true
+		a.used[f] = 1
 	}
 }
 
@@ -105,8 +112,8 @@ func (a *arena) dirty(frames []uint64) {
 		n = poisonPage
 	}
 	for _, f := range frames {
-		if !a.used[f] {
-			a.used[f] = true
+		if a.used[f] == 0 {
+			a.used[f] = 1
 			copy(a.bytes(f, 1), poison[:n])
 		}
 	}
@@ -114,7 +121,7 @@ func (a *arena) dirty(frames []uint64) {
 
 // Close unmaps the memory.
 func (a *arena) Close() error {
-	if a.mapped == nil {
+	if a.mapped == nil || a.shared {
 		return nil
 	}
 	if a.peer {

@@ -27,6 +27,8 @@ type block struct {
 	holds int
 	hooks []*hook
 	small *slab // the small allocations that share the block; else nil
+
+	object *object // if other processes know the block; else nil
 }
 
 // A run is a part of a block that is contiguous in this process's memory.

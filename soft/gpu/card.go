@@ -32,15 +32,14 @@ type GPU struct {
 }
 
 func newGPU(d *Driver, i int, m Model) (*GPU, error) {
-	m.Memory = cmp.Or(m.Memory, DefaultMemory)
+	m.Memory = memoryOf(m)
 	if d.cfg.Peer != "" {
 		free, err := peerFree(d.cfg.Peer)
 		if err != nil {
 			return nil, fmt.Errorf("software GPU %d: %w", i, err)
 		}
-		m.Memory = min(m.Memory, free)
+		m.Memory = min(m.Memory, free) &^ (blockSize - 1)
 	}
-	m.Memory &^= blockSize - 1
 	n := m.Memory / FrameSize
 	g := &GPU{
 		drv: d, index: i, model: m, attributes: allAttributes(m, i),
@@ -52,7 +51,10 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 		},
 	}
 	var err error
-	if g.arena, err = newArena(i, m.Memory, d.cfg); err != nil {
+	if d.cards != nil {
+		g.arena = sharedArena(d.cards.Card(i), d.cfg)
+		g.frames.share(d.cards, i)
+	} else if g.arena, err = newArena(i, m.Memory, d.cfg); err != nil {
 		return nil, fmt.Errorf("software GPU %d: %d bytes of memory: %w", i, m.Memory, err)
 	}
 	if g.window, err = newWindow(m.Memory); err != nil {
@@ -60,6 +62,9 @@ func newGPU(d *Driver, i int, m Model) (*GPU, error) {
 	}
 	return g, nil
 }
+
+// memoryOf returns the size of a card's memory, whole blocks.
+func memoryOf(m Model) uint64 { return cmp.Or(m.Memory, DefaultMemory) &^ (blockSize - 1) }
 
 // pciBus spreads the cards over the bus numbers as switches would.
 func pciBus(i int) int { return 0x0f + 0x0f*i }
@@ -106,6 +111,7 @@ func (g *GPU) has(a gpu.Attribute) bool { return g.attributes[a] == 1 }
 // freeBytes returns the size of the memory that can be allocated. Call with Driver.mu held.
 func (g *GPU) freeBytes() uint64 {
 	g.drv.sweep()
+	g.frames.reap()
 	return g.frames.available() * FrameSize
 }
 
@@ -125,14 +131,23 @@ func (g *GPU) newBlock(size uint64) *block {
 		return nil
 	}
 	frames := g.frames.take(n)
+	if frames == nil { // another process was faster
+		g.drv.commitment.why = ""
+		return nil
+	}
 	if !g.drv.commitment.commit(g.arena, frames) {
 		g.frames.give(frames)
 		return nil
 	}
+	return g.blockOf(frames)
+}
+
+// blockOf returns a block of frames that are this process's. Call with Driver.mu held.
+func (g *GPU) blockOf(frames []uint64) *block {
 	g.drv.gen++
-	b := &block{card: g, gen: g.drv.gen, size: size, frames: frames, foreign: g.arena.peer}
-	b.runs = g.runs(b.frames)
-	return b
+	return &block{
+		card: g, gen: g.drv.gen, size: uint64(len(frames)) * FrameSize, frames: frames, runs: g.runs(frames), foreign: g.arena.peer,
+	}
 }
 
 // runs joins frames that are neighbours in memory.

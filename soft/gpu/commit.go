@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/culvert-io/culvert/internal/cgroup"
 	"github.com/culvert-io/culvert/internal/dev"
@@ -16,12 +17,12 @@ import (
 // A frame that was used once keeps its memory. Fields are guarded by Driver.mu.
 type commitment struct {
 	limit func() *cgroup.Limit // nil if there is no limit
-	used  uint64               // bytes of frames that were ever allocated
+	used  *uint64              // bytes of frames that were ever allocated, by all processes that share them
 	why   string               // why the last allocation did not fit; "" if it did
 }
 
 func newCommitment() commitment {
-	return commitment{limit: sync.OnceValue(func() *cgroup.Limit { return cgroup.MemoryLimit(dev.Host().FS()) })}
+	return commitment{used: new(uint64), limit: sync.OnceValue(func() *cgroup.Limit { return cgroup.MemoryLimit(dev.Host().FS()) })}
 }
 
 // left returns how much the limit leaves for frames that were never allocated.
@@ -31,7 +32,7 @@ func (c *commitment) left() uint64 {
 		return math.MaxUint64
 	}
 	// Frames that have not been written yet are not in what the group uses.
-	taken := max(uint64(group.Held()), c.used)
+	taken := max(uint64(group.Held()), atomic.LoadUint64(c.used))
 	return max(uint64(group.Bytes), taken) - taken
 }
 
@@ -43,7 +44,7 @@ func (c *commitment) commit(a *arena, frames []uint64) bool {
 	}
 	fresh := uint64(0)
 	for _, f := range frames {
-		if !a.used[f] {
+		if a.used[f] == 0 {
 			fresh += FrameSize
 		}
 	}
@@ -55,6 +56,6 @@ func (c *commitment) commit(a *arena, frames []uint64) bool {
 			c.limit().Bytes, left, fresh)
 		return false
 	}
-	c.used += fresh
+	atomic.AddUint64(c.used, fresh)
 	return true
 }

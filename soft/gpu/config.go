@@ -32,6 +32,9 @@ type Config struct {
 	// before. Otherwise memory that was never used has a pattern, and freed memory its old
 	// contents, so that software which relies on zeros is found.
 	Zero bool
+	// Shared is the path of a file by which processes share the memory of the GPUs: all
+	// that have the same path and the same Config. "" gives the process GPUs of its own.
+	Shared string
 }
 
 // maxGPUs is the number of GPUs with separate PCI bus numbers, see pciBus.
@@ -49,6 +52,9 @@ func (c *Config) check() error {
 	}
 	if c.Peer != "" && (len(c.Models) > 1 || c.Backing == Heap) {
 		return fmt.Errorf("software GPU: peer memory of %s must be used by one GPU, and not with heap memory: %w", c.Peer, gpu.ErrInvalidValue)
+	}
+	if c.Shared != "" && (c.Backing == Heap || c.Peer != "") {
+		return fmt.Errorf("software GPU: memory on the Go heap or in a PCI device cannot be shared by %s: %w (fix: unset CULVERT_SHARED, or leave heap and peer out of CULVERT_SOFT)", c.Shared, gpu.ErrNotSupported)
 	}
 	for i, m := range c.Models {
 		if m.Memory != 0 && m.Memory < blockSize {

@@ -9,12 +9,14 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/soft/internal/addrspace"
+	"github.com/culvert-io/culvert/soft/internal/cards"
 )
 
 // A Driver is a gpu.Driver over GPUs in software.
 type Driver struct {
-	cfg  Config
-	gpus []*GPU
+	cfg   Config
+	gpus  []*GPU
+	cards *cards.Cards // the memory of gpus, if processes share it; else nil
 
 	// mu guards the use of frames, addresses and blocks of all GPUs. It is never held
 	// while bytes move or hooks run.
@@ -24,6 +26,8 @@ type Driver struct {
 	commitment commitment
 	accesses   int // not released
 	exports    map[inode]*export
+	known      map[object]*block // shared with other processes
+	opened     map[opening]*region
 
 	ctxMu    sync.Mutex
 	contexts map[*context]struct{}
@@ -39,7 +43,14 @@ func New(cfg Config) (*Driver, error) {
 		cfg:        cfg,
 		commitment: newCommitment(),
 		exports:    map[inode]*export{},
+		known:      map[object]*block{},
+		opened:     map[opening]*region{},
 		contexts:   map[*context]struct{}{},
+	}
+	if cfg.Shared != "" {
+		if err := d.share(); err != nil {
+			return nil, err
+		}
 	}
 	for i, m := range cfg.Models {
 		g, err := newGPU(d, i, m)
@@ -112,6 +123,9 @@ func (d *Driver) Close() error {
 		errs = append(errs, g.close())
 	}
 	d.gpus = nil
+	if d.cards != nil {
+		errs = append(errs, d.cards.Close())
+	}
 	return errors.Join(errs...)
 }
 

@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 
@@ -11,10 +11,13 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
-// An export is memory with a descriptor, which is the reading end of an empty pipe. Like
-// a real one it has an identity (the pipe's inode), keeps the memory while any duplicate
-// is open in any process (the writing end can tell), and cannot be mapped. Unlike a real
-// one it can be imported only by the driver that made it.
+// An export is memory with a descriptor, which is the reading end of a pipe. Like a real
+// one it has an identity (the pipe's inode), keeps the memory while any duplicate is open
+// in any process (the writing end can tell), and cannot be mapped. If processes share the
+// memory, the pipe contains a label by which they can import it; otherwise it is empty,
+// and only the driver that made the export can. Unlike a real one it keeps the memory no
+// longer than the process that made it, unless another has imported it, and that process
+// notices the last close in its next call that allocates or frees.
 type export struct {
 	form   gpu.Export
 	blk    *block
@@ -59,11 +62,17 @@ func (x *Device) Export(a gpu.Addr, n uint64, as gpu.Export) (*os.File, error) {
 	if as == gpu.ExportPosixFD {
 		e.off, e.size, e.addr = r.off, r.blk.size, r.base // the descriptor is of the whole object
 	}
-	f, err := d.addExport(e)
-	if err != nil {
-		return nil, gpu.Fail(op, gpu.ErrOperatingSystem, err.Error())
-	}
-	return f, nil
+	return d.addExport(op, e)
+}
+
+// Export returns a descriptor for all of the memory, as ExportPosixFD.
+func (p *Physical) Export() (*os.File, error) {
+	d := p.blk.card.drv
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sweep()
+	e := &export{form: gpu.ExportPosixFD, blk: p.blk, size: p.blk.size}
+	return d.addExport(fmt.Sprintf("cuMemExportToShareableHandle(%d bytes)", e.size), e)
 }
 
 func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
@@ -88,16 +97,22 @@ func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
 }
 
 // addExport makes the descriptor. Call with d.mu held.
-func (d *Driver) addExport(e *export) (*os.File, error) {
+func (d *Driver) addExport(op string, e *export) (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("pipe2", err)
+		return nil, gpu.Fail(op, gpu.ErrOperatingSystem, os.NewSyscallError("pipe2", err).Error())
 	}
 	f := os.NewFile(uintptr(fds[0]), "gpu-memory")
 	var err error
-	if e.id, err = inodeOf(fds[0]); err != nil {
+	if d.cards != nil && e.form == gpu.ExportPosixFD {
+		_, err = unix.Write(fds[1], d.label(e.blk)) // fits into any pipe
+	}
+	if err == nil {
+		e.id, err = inodeOf(fds[0])
+	}
+	if err != nil {
 		_ = unix.Close(fds[1])
-		return nil, closeAfter(f, err)
+		return nil, closeAfter(f, gpu.Fail(op, gpu.ErrOperatingSystem, err.Error()))
 	}
 	e.writer = fds[1]
 	e.blk.holds++
@@ -130,42 +145,56 @@ func (d *Driver) unexport(e *export) {
 	d.drop(e.blk)
 }
 
-// Import maps all memory of an ExportPosixFD export of this driver. Errors for other
-// descriptors are CUDA's.
+// Import maps all memory of an ExportPosixFD export of this driver, or of a process with
+// the same [Config.Shared]. Errors for other descriptors are CUDA's.
 func (x *Device) Import(f *os.File, n uint64) (gpu.Addr, error) {
 	op := fmt.Sprintf("cuMemImportFromShareableHandle(%s, %d)", f.Name(), n)
 	if err := x.check(op); err != nil {
 		return 0, err
 	}
+	if n == 0 {
+		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "size 0")
+	}
 	d := x.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var e *export
+	var b *block
 	conn, err := f.SyscallConn()
 	if err == nil {
 		var failed error
-		err = conn.Control(func(fd uintptr) { e, failed = d.exportOf(int(fd)) })
-		err = errors.Join(err, failed)
+		err = conn.Control(func(fd uintptr) { b, failed = d.fromImport(int(fd)) })
+		err = cmp.Or(failed, err)
 	}
-	switch {
+	switch _, refused := err.(*refusal); {
+	case refused:
+		return 0, fail(op, err)
 	case err != nil:
 		return 0, gpu.Fail(op, gpu.ErrInvalidValue, err.Error())
-	case n == 0:
-		return 0, gpu.Fail(op, gpu.ErrInvalidValue, "size 0")
-	case e == nil:
-		return 0, gpu.Fail(op, gpu.ErrUnknown, notExported)
-	case e.form != gpu.ExportPosixFD:
-		return 0, gpu.Fail(op, gpu.ErrUnknown, "a dma-buf cannot be imported")
-	case e.blk.card != x.ctx.card:
-		return 0, gpu.Fail(op, gpu.ErrInvalidDevice, fmt.Sprintf("the memory is of GPU %d", e.blk.card.index))
-	case n > e.size || roundUp(n, blockSize) != e.size:
-		return 0, gpu.Fail(op, gpu.ErrNotSupported, fmt.Sprintf("%d bytes were exported, and all must be mapped", e.size))
 	}
-	r := &region{kind: gpu.KindVirtual, size: e.size, blk: e.blk, dev: x}
+	defer d.drop(b)
+	switch {
+	case b.card != x.ctx.card:
+		return 0, gpu.Fail(op, gpu.ErrInvalidDevice, fmt.Sprintf("the memory is of GPU %d", b.card.index))
+	case n > b.size || roundUp(n, blockSize) != b.size:
+		return 0, gpu.Fail(op, gpu.ErrNotSupported, fmt.Sprintf("%d bytes were exported, and all must be mapped", b.size))
+	}
+	r := &region{kind: gpu.KindVirtual, size: b.size, blk: b, dev: x}
 	if !x.ctx.card.place(r) {
 		return 0, gpu.Fail(op, gpu.ErrOutOfMemory, "no device addresses left")
 	}
 	return r.base, nil
+}
+
+// Import returns the memory of an ExportPosixFD export, as Device.Import does, without an
+// address. Release frees it.
+func (d *Driver) Import(fd int) (*Physical, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, err := d.fromImport(fd)
+	if err != nil {
+		return nil, fail(fmt.Sprintf("cuMemImportFromShareableHandle(%d)", fd), err)
+	}
+	return &Physical{b}, nil
 }
 
 // AcquireExport gives access to all memory behind a descriptor that gpu.Device.Export

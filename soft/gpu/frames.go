@@ -3,6 +3,8 @@ package gpu
 import (
 	"math/bits"
 	"math/rand/v2"
+
+	"github.com/culvert-io/culvert/soft/internal/cards"
 )
 
 const (
@@ -15,55 +17,108 @@ const (
 )
 
 // frames allocates the frames of a card: with scatter single ones, without it units of
-// blockFrames neighbours.
+// blockFrames neighbours. If other processes use the card, too, their frames are not free.
 type frames struct {
-	taken []bool // by unit
-	nfree int
-	unit  uint64     // frames in a unit
-	rng   *rand.Rand // nil without scatter
+	units cards.Units
+	unit  uint64       // frames in a unit
+	rng   *rand.Rand   // nil without scatter
+	card  int          // of shared
+	all   *cards.Cards // nil if only this process uses the card
+}
+
+// unitFrames returns the number of frames that are allocated at a time.
+func unitFrames(scatter bool) uint64 {
+	if scatter {
+		return 1
+	}
+	return blockFrames
 }
 
 func newFrames(n uint64, scatter bool, seed uint64) *frames {
-	f := &frames{unit: blockFrames}
+	f := &frames{unit: unitFrames(scatter)}
 	if scatter {
-		f.unit = 1
 		f.rng = rand.New(rand.NewPCG(seed, n))
 	}
-	f.taken = make([]bool, n/f.unit)
-	f.nfree = len(f.taken)
+	f.units = cards.NewUnits(int(n / f.unit))
 	return f
 }
 
+// share makes the frames those of card i of all.
+func (f *frames) share(all *cards.Cards, i int) {
+	f.all, f.card, f.units = all, i, all.Card(i).Units
+}
+
+// lock excludes other processes.
+func (f *frames) lock() (unlock func()) {
+	if f.all == nil {
+		return func() {}
+	}
+	f.all.Lock()
+	return f.all.Unlock
+}
+
 // available returns the number of free frames.
-func (f *frames) available() uint64 { return uint64(f.nfree) * f.unit }
+func (f *frames) available() uint64 {
+	defer f.lock()()
+	return uint64(f.units.Free()) * f.unit
+}
+
+// reap frees the frames of processes that have ended.
+func (f *frames) reap() {
+	if f.all != nil {
+		defer f.lock()()
+		f.all.Reap()
+	}
+}
 
 // take returns the numbers of n frames, a multiple of blockFrames, or nil.
 func (f *frames) take(n uint64) []uint64 {
-	if n > f.available() {
+	defer f.lock()()
+	units := int(n / f.unit)
+	if units > f.units.Free() {
 		return nil
 	}
-	units := int(n / f.unit)
-	out := make([]uint64, 0, n)
-	walk := f.inOrder
+	pick := f.inOrder
 	if f.rng != nil {
-		walk = f.scattered
+		pick = f.scattered
 	}
-	walk(units, func(u int) {
-		f.taken[u] = true
+	picked := pick(units)
+	if len(picked) < units {
+		f.units.Recount() // another process damaged the count
+		return nil
+	}
+	for _, u := range picked {
+		f.units.Take(u)
+	}
+	return f.of(picked)
+}
+
+// of returns the frames of units.
+func (f *frames) of(units []int) []uint64 {
+	out := make([]uint64, 0, uint64(len(units))*f.unit)
+	for _, u := range units {
 		for i := range f.unit {
 			out = append(out, uint64(u)*f.unit+i)
 		}
-	})
-	f.nfree -= units
+	}
 	return out
 }
 
-// inOrder takes the first run of neighbours that is long enough, or else the lowest free
-// units.
-func (f *frames) inOrder(units int, take func(int)) {
-	first := 0
-	for u, run := 0, 0; u < len(f.taken); u++ {
-		if f.taken[u] {
+// unitsOf returns the units of frames.
+func (f *frames) unitsOf(frames []uint64) []int {
+	units := make([]int, 0, uint64(len(frames))/f.unit)
+	for i := 0; i < len(frames); i += int(f.unit) {
+		units = append(units, int(frames[i]/f.unit))
+	}
+	return units
+}
+
+// inOrder returns the first run of neighbours that is long enough, or else the lowest
+// free units.
+func (f *frames) inOrder(units int) []int {
+	n, first := f.units.Len(), 0
+	for u, run := 0, 0; u < n; u++ {
+		if f.units.Taken(u) {
 			run = 0
 			continue
 		}
@@ -72,30 +127,35 @@ func (f *frames) inOrder(units int, take func(int)) {
 			break
 		}
 	}
-	for u := first; units > 0; u++ {
-		if !f.taken[u] {
-			take(u)
-			units--
+	picked := make([]int, 0, units)
+	for u := first; u < n && len(picked) < units; u++ {
+		if !f.units.Taken(u) {
+			picked = append(picked, u)
 		}
 	}
+	return picked
 }
 
 // scattered walks around the lowest part of the card in steps that share no factor with
 // its size, so that it visits each unit once and rarely two neighbours in a row. The part
 // is at most four times what is in use: a used frame costs memory of this machine.
-func (f *frames) scattered(units int, take func(int)) {
-	used := len(f.taken) - f.nfree
-	part := min(1<<bits.Len(uint(2*(used+units))), len(f.taken))
+func (f *frames) scattered(units int) []int {
+	n := f.units.Len()
+	used := n - f.units.Free()
+	part := min(1<<bits.Len(uint(2*(used+units))), n)
 	step := 3 + f.rng.IntN(max(part/2-3, 1))
 	for gcd(step, part) != 1 {
 		step++
 	}
-	for u := f.rng.IntN(part); units > 0; u = (u + step) % part {
-		if !f.taken[u] {
-			take(u)
-			units--
+	picked := make([]int, 0, units)
+	u := f.rng.IntN(part)
+	for i := 0; i < part && len(picked) < units; i++ {
+		if !f.units.Taken(u) {
+			picked = append(picked, u)
 		}
+		u = (u + step) % part
 	}
+	return picked
 }
 
 func gcd(a, b int) int {
@@ -105,10 +165,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// give frees frames.
+// give frees frames, unless other processes use them.
 func (f *frames) give(frames []uint64) {
-	for i := 0; i < len(frames); i += int(f.unit) {
-		f.taken[frames[i]/f.unit] = false
-		f.nfree++
+	defer f.lock()()
+	for _, u := range f.unitsOf(frames) {
+		f.units.Give(u)
 	}
 }

@@ -143,6 +143,8 @@ func (x *Device) Free(a gpu.Addr) error {
 			return refuse(gpu.ErrInvalidValue, "not an address of this driver, or freed before")
 		case r.kind == gpu.KindRegistered:
 			return refuse(gpu.ErrInvalidValue, "registered memory: unregister it")
+		case r.opens > 0:
+			return refuse(gpu.ErrInvalidValue, "memory of another process: close its IPC handle")
 		case r.base != a:
 			return refuse(gpu.ErrInvalidValue, "inside the allocation at %v", r.base)
 		case r.dev != x:
@@ -198,6 +200,7 @@ func (d *Driver) remove(find func() *region) (found bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.sweep() // for other processes: this one sweeps when it needs memory
 	d.drop(r.blk)
 	return true
 }
@@ -215,7 +218,8 @@ func (d *Driver) detach(r *region) []*hook {
 	case b.small != nil:
 		b.small.freed = append(b.small.freed, r.base)
 	case r.kind.OnDevice() && !r.mapped:
-		b.card.window.Remove(r.base)
+		b.card.window.Remove(r.base - gpu.Addr(r.off)) // all of the block has addresses
+		delete(d.opened, r.opening)
 	}
 	if b.live > 0 {
 		return nil

@@ -46,7 +46,7 @@ func newPeerArena(pci string, size uint64) (*arena, error) {
 		return nil, err
 	}
 	defer f.Close()
-	a := &arena{used: make([]bool, size/FrameSize), peer: true}
+	a := &arena{used: make([]byte, size/FrameSize), peer: true}
 	a.mapped, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}

@@ -14,6 +14,9 @@ type region struct {
 	off    uint64 // of base in the block
 	sync   bool   // SYNC_MEMOPS
 	mapped bool   // by Device.Map, into a reservation: one range with adjacent mappings
+
+	opens   int     // how often an IPC handle of another process was opened for it
+	opening opening // of such a region
 }
 
 func (r *region) end() gpu.Addr { return r.base + gpu.Addr(r.size) }

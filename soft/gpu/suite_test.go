@@ -1,6 +1,8 @@
 package gpu_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,7 +12,12 @@ import (
 	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if job := os.Getenv(jobVariable); job != "" {
+		os.Exit(runJob(job))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // open makes a driver that the end of the test closes.
 func open(t testing.TB, cfg softgpu.Config) *softgpu.Driver {
@@ -48,6 +55,7 @@ var suiteConfigs = map[string]softgpu.Config{
 		Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.SmallBAR())},
 	},
 	"small-bar": {Models: []softgpu.Model{small(softgpu.SmallBAR())}},
+	"shared":    {Models: []softgpu.Model{small(softgpu.H200()), small(softgpu.H200())}, Scatter: true, Shared: "shared"},
 	"pageable":  {Models: []softgpu.Model{small(softgpu.Pageable()), small(softgpu.H200())}, Scatter: true},
 }
 
@@ -63,6 +71,9 @@ func TestSuite(t *testing.T) {
 			continue // the detector sees nothing there
 		}
 		t.Run(name, func(t *testing.T) {
+			if cfg.Shared != "" {
+				cfg.Shared = filepath.Join(t.TempDir(), cfg.Shared)
+			}
 			run := gputest.Run
 			if name == "small-bar" {
 				run = gputest.RunInProcesses // as on hardware

@@ -16,6 +16,9 @@ const Granularity = blockSize
 // A Physical is memory of a card without an address.
 type Physical struct{ blk *block }
 
+// GPU returns the card that has the memory.
+func (p *Physical) GPU() *GPU { return p.blk.card }
+
 // Size returns the number of bytes.
 func (p *Physical) Size() uint64 { return p.blk.size }
 
@@ -47,6 +50,7 @@ func (p *Physical) Release() {
 	d := p.blk.card.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.sweep()
 	d.drop(p.blk)
 }
 

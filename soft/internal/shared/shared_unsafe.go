@@ -28,8 +28,11 @@ func New(name string, n uint64) ([]byte, error) {
 	if err := unix.Ftruncate(fd, int64(n)); err != nil {
 		return nil, os.NewSyscallError("ftruncate", err)
 	}
-	return mapping(fd, n, 0)
+	return Map(fd, n)
 }
+
+// Map maps the first n bytes of a file in memory.
+func Map(fd int, n uint64) ([]byte, error) { return mapping(fd, n, 0) }
 
 func mapping(fd int, n uint64, flags int) ([]byte, error) {
 	p, err := unix.MmapPtr(fd, 0, nil, uintptr(n), readWrite, unix.MAP_SHARED|unix.MAP_NORESERVE|flags)
@@ -39,7 +42,7 @@ func mapping(fd int, n uint64, flags int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
-// Again maps memory of [New] a second time, for reading and writing.
+// Again maps memory of [New] or [Map] a second time, for reading and writing.
 func Again(mem []byte) ([]byte, error) {
 	p, err := unix.MremapPtr(unsafe.Pointer(unsafe.SliceData(mem)), 0, nil, uintptr(len(mem)), unix.MREMAP_MAYMOVE)
 	if err != nil {
@@ -48,7 +51,7 @@ func Again(mem []byte) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), len(mem)), nil
 }
 
-// AgainAt maps memory of [New] a second time, in place of what is at addr.
+// AgainAt maps memory of [New] or [Map] a second time, in place of what is at addr.
 func AgainAt(mem []byte, addr unsafe.Pointer, prot int) error {
 	// A size of 0 means a second mapping instead of a move.
 	p, err := unix.MremapPtr(unsafe.Pointer(unsafe.SliceData(mem)), 0, addr, uintptr(len(mem)), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)

@@ -2,7 +2,6 @@ package nvrm
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/abi/nvrm"
@@ -18,30 +17,33 @@ type Device struct {
 // Device adds IPC handles to a device of the manager's driver.
 func (m *Manager) Device(d gpu.Device) Device { return Device{d, m} }
 
+// An ipcDevice has handles that other processes can open; see soft/gpu.
+type ipcDevice interface {
+	IPCHandle(a gpu.Addr) ([64]byte, error)
+}
+
 // IPCHandle returns the CUipcMemHandle of the allocation at a, which must be plain
-// device memory.
+// device memory, with the object of the resource manager.
 func (d Device) IPCHandle(a gpu.Addr) ([64]byte, error) {
-	op := fmt.Sprintf("cuIpcGetMemHandle(%v)", a)
-	p, err := d.Pointer(a)
+	x, ok := d.Device.(ipcDevice)
+	if !ok {
+		return [64]byte{}, gpu.Fail(fmt.Sprintf("cuIpcGetMemHandle(%v)", a), gpu.ErrNotSupported, "not a device of this driver")
+	}
+	bytes, err := x.IPCHandle(a)
 	if err != nil {
 		return [64]byte{}, err
 	}
-	if p.Kind != gpu.KindDevice {
-		return [64]byte{}, gpu.Fail(op, gpu.ErrInvalidValue, fmt.Sprintf("%v memory has no IPC handle", p.Kind))
+	p, err := d.Pointer(a)
+	if err != nil {
+		return [64]byte{}, err
 	}
 	b, handle, err := d.m.owned(d.m.cards[p.Device], p.Base)
 	if err != nil {
 		return [64]byte{}, err
 	}
-	return nvrm.IPCMemHandle{
-		PID:     uint32(os.Getpid()),
-		Size:    p.Size,
-		Pages:   uint32(b.size / nvrm.IPCPageSize),
-		Offset:  uint32(p.Base - b.base),
-		GPUID:   b.card.id,
-		HClient: d.m.cuda.handle,
-		HMemory: handle,
-	}.Bytes(), nil
+	h := nvrm.ParseIPC(bytes)
+	h.GPUID, h.HClient, h.HMemory = b.card.id, d.m.cuda.handle, handle
+	return h.Bytes(), nil
 }
 
 // owned returns the block at an address from the objects of CUDA's client. It adds
