@@ -131,6 +131,13 @@ func (m *Machine) connect(g *softgpu.Driver) error {
 // Shared reports whether other processes can use the memory of the GPUs.
 func (m *Machine) Shared() bool { return m.GPU.Shared() }
 
+// Sharable reports whether processes could share that memory: it is neither on the Go heap
+// nor a PCI device's.
+func (m *Machine) Sharable() bool {
+	g, err := m.GPU.GPU(0)
+	return err == nil && g.Mappable()
+}
+
 // NewShared returns a path in dir for [Config.Shared] that nothing has used, and removes
 // files that processes which were killed have left there.
 func NewShared(dir string) string { return cards.NewPath(dir) }

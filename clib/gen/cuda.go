@@ -76,6 +76,9 @@ var cuda = Library{
 		{Decl: "CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t n, CUdevice dev, CUstream stream)", PerThread: "ptsz"},
 		{Decl: "CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t n, CUmemLocation location, unsigned int flags, CUstream stream)", Go: "MemPrefetchLocation", Since: 12020, PerThread: "ptsz"},
 		{Decl: "CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t n, CUmemRangeHandleType type, unsigned long long flags)"},
+		{Decl: "CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)"},
+		{Decl: "CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)", Aliases: []string{"cuIpcOpenMemHandle"}},
+		{Decl: "CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)", Needs: driver},
 		{Decl: "CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)"},
 
 		// Virtual memory.
@@ -84,6 +87,8 @@ var cuda = Library{
 		{Decl: "CUresult cuMemRelease(CUmemGenericAllocationHandle handle)", Needs: driver},
 		{Decl: "CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)", Needs: driver},
 		{Decl: "CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)", Needs: driver},
+		{Decl: "CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)", Needs: driver},
+		{Decl: "CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle?, CUmemAllocationHandleType type)", Needs: driver},
 		{Decl: "CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)", Needs: driver},
 		{Decl: "CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)", Needs: driver},
 		{Decl: "CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)", Needs: driver},

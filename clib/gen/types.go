@@ -13,14 +13,14 @@ var goTypes = invert(map[string]string{
 	"%s":         "size_t, cuuint64_t, unsigned long long, unsigned long, uint64_t",
 	"int64(%s)":  "off_t",
 	"int32(%s)": "int, CUdevice, CUdevice_attribute, CUlimit, CUfunction_attribute, CUpointer_attribute, CUmem_advise, " +
-		"CUmemAllocationGranularity_flags, CUmemRangeHandleType, CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope, " +
+		"CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemRangeHandleType, CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope, " +
 		"CUmemLocation, struct cudaMemLocation, enum cudaDeviceAttr, enum cudaLimit, enum cudaMemoryAdvise, enum cudaMemcpyKind, " +
 		"enum cudaFlushGPUDirectRDMAWritesTarget, enum cudaFlushGPUDirectRDMAWritesScope, CUfileDriverStatusFlags_t, CUfileP2PFlags_t, " +
 		"CUFileSizeTConfigParameter_t, CUFileBoolConfigParameter_t, CUFileStringConfigParameter_t, gdr_attr_t",
 	"gpu.Addr(%s)": "CUdeviceptr",
 	"handle.ID(%s)": "CUcontext, CUstream, CUevent, CUmodule, CUfunction, cudaStream_t, cudaEvent_t, CUfileHandle_t, CUfileBatchHandle_t, " +
 		"CUmemGenericAllocationHandle, culvert_id, gdr_t, gdr_mh_t",
-	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t",
+	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t, CUipcMemHandle, cudaIpcMemHandle_t",
 })
 
 // needs are what handles and numbers of these types name.
@@ -28,8 +28,12 @@ var needs = map[string]need{
 	"CUdevice": "Device", "CUstream": "Stream", "CUevent": "Event", "cudaStream_t": "Stream", "cudaEvent_t": "Event",
 }
 
-// members are those of structs that are passed by value, one word each.
-var members = map[string][]string{"CUmemLocation": {"type", "id"}, "struct cudaMemLocation": {"type", "id"}, "gdr_mh_t": {"h"}}
+// members are those of structs that are passed by value, one word each. An array is sent as
+// the address of the caller's copy.
+var members = map[string][]string{
+	"CUmemLocation": {"type", "id"}, "struct cudaMemLocation": {"type", "id"}, "gdr_mh_t": {"h"},
+	"CUipcMemHandle": {"reserved"}, "cudaIpcMemHandle_t": {"reserved"},
+}
 
 func invert(lists map[string]string) map[string]string {
 	types := map[string]string{}

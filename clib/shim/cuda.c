@@ -492,6 +492,34 @@ CULVERT_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr 
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)dptr};
+	int64_t v;
+	if (!culvert_call(FN_cuIpcGetMemHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)dptr, (uint64_t)handle.reserved, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuIpcOpenMemHandle_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)
+
+CULVERT_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	const uint64_t a[] = {(uint64_t)dptr};
+	int64_t v;
+	if (!culvert_call(FN_cuIpcCloseMemHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
 {
 	const uint64_t a[] = {(uint64_t)target, (uint64_t)scope};
@@ -542,6 +570,24 @@ CULVERT_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationPr
 	const uint64_t a[] = {(uint64_t)prop, (uint64_t)handle};
 	int64_t v;
 	if (!culvert_call(FN_cuMemGetAllocationPropertiesFromHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)
+{
+	const uint64_t a[] = {(uint64_t)shareable, (uint64_t)handle, (uint64_t)type, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuMemExportToShareableHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle, CUmemAllocationHandleType type)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)os_handle, (uint64_t)type};
+	int64_t v;
+	if (!culvert_call(FN_cuMemImportFromShareableHandle, a, &v, 0))
 		return CUDA_ERROR_NOT_INITIALIZED;
 	return (CUresult)v;
 }
@@ -1354,11 +1400,8 @@ CULVERT_MISSING(cuGreenCtxStreamCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGreenCtxWaitEvent, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuImportExternalMemory, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuImportExternalSemaphore, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuIpcCloseMemHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuIpcGetEventHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuIpcGetMemHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuIpcOpenEventHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuIpcOpenMemHandle_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetAttribute, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetFunction, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetLibrary, CUDA_ERROR_NOT_SUPPORTED)
@@ -1410,11 +1453,9 @@ CULVERT_MISSING(cuMemAllocFromPoolAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemBatchDecompressAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardAndPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemExportToShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetDefaultMemPool, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetLocationInfo, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemGetMemPool, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemImportFromShareableHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemMapArrayAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemPoolCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemPoolDestroy, CUDA_ERROR_NOT_SUPPORTED)
@@ -1616,12 +1657,17 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemMap", 0, (culvert_fn)cuMemMap},
 	{"cuMemAddressFree", 0, (culvert_fn)cuMemAddressFree},
 	{"cuMemAddressReserve", 0, (culvert_fn)cuMemAddressReserve},
+	{"cuMemImportFromShareableHandle", 0, (culvert_fn)cuMemImportFromShareableHandle},
+	{"cuMemExportToShareableHandle", 0, (culvert_fn)cuMemExportToShareableHandle},
 	{"cuMemGetAllocationPropertiesFromHandle", 0, (culvert_fn)cuMemGetAllocationPropertiesFromHandle},
 	{"cuMemRetainAllocationHandle", 0, (culvert_fn)cuMemRetainAllocationHandle},
 	{"cuMemRelease", 0, (culvert_fn)cuMemRelease},
 	{"cuMemCreate", 0, (culvert_fn)cuMemCreate},
 	{"cuMemGetAllocationGranularity", 0, (culvert_fn)cuMemGetAllocationGranularity},
 	{"cuFlushGPUDirectRDMAWrites", 0, (culvert_fn)cuFlushGPUDirectRDMAWrites},
+	{"cuIpcCloseMemHandle", 0, (culvert_fn)cuIpcCloseMemHandle},
+	{"cuIpcOpenMemHandle", 0, (culvert_fn)cuIpcOpenMemHandle_v2},
+	{"cuIpcGetMemHandle", 0, (culvert_fn)cuIpcGetMemHandle},
 	{"cuMemGetHandleForAddressRange", 0, (culvert_fn)cuMemGetHandleForAddressRange},
 	{"cuMemPrefetchAsync", 12020, (culvert_fn)cuMemPrefetchAsync_v2},
 	{"cuMemPrefetchAsync", 0, (culvert_fn)cuMemPrefetchAsync},
@@ -1888,11 +1934,8 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuGreenCtxWaitEvent", 0, (culvert_fn)cuGreenCtxWaitEvent},
 	{"cuImportExternalMemory", 0, (culvert_fn)cuImportExternalMemory},
 	{"cuImportExternalSemaphore", 0, (culvert_fn)cuImportExternalSemaphore},
-	{"cuIpcCloseMemHandle", 0, (culvert_fn)cuIpcCloseMemHandle},
 	{"cuIpcGetEventHandle", 0, (culvert_fn)cuIpcGetEventHandle},
-	{"cuIpcGetMemHandle", 0, (culvert_fn)cuIpcGetMemHandle},
 	{"cuIpcOpenEventHandle", 0, (culvert_fn)cuIpcOpenEventHandle},
-	{"cuIpcOpenMemHandle", 0, (culvert_fn)cuIpcOpenMemHandle_v2},
 	{"cuKernelGetAttribute", 0, (culvert_fn)cuKernelGetAttribute},
 	{"cuKernelGetFunction", 0, (culvert_fn)cuKernelGetFunction},
 	{"cuKernelGetLibrary", 0, (culvert_fn)cuKernelGetLibrary},
@@ -1944,11 +1987,9 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemBatchDecompressAsync", 0, (culvert_fn)cuMemBatchDecompressAsync},
 	{"cuMemDiscardAndPrefetchBatchAsync", 0, (culvert_fn)cuMemDiscardAndPrefetchBatchAsync},
 	{"cuMemDiscardBatchAsync", 0, (culvert_fn)cuMemDiscardBatchAsync},
-	{"cuMemExportToShareableHandle", 0, (culvert_fn)cuMemExportToShareableHandle},
 	{"cuMemGetDefaultMemPool", 0, (culvert_fn)cuMemGetDefaultMemPool},
 	{"cuMemGetLocationInfo", 0, (culvert_fn)cuMemGetLocationInfo},
 	{"cuMemGetMemPool", 0, (culvert_fn)cuMemGetMemPool},
-	{"cuMemImportFromShareableHandle", 0, (culvert_fn)cuMemImportFromShareableHandle},
 	{"cuMemMapArrayAsync", 0, (culvert_fn)cuMemMapArrayAsync},
 	{"cuMemPoolCreate", 0, (culvert_fn)cuMemPoolCreate},
 	{"cuMemPoolDestroy", 0, (culvert_fn)cuMemPoolDestroy},

@@ -14,6 +14,7 @@
 #undef cuDevicePrimaryCtxSetFlags
 #undef cuEventDestroy
 #undef cuEventElapsedTime
+#undef cuIpcOpenMemHandle
 #undef cuGetProcAddress
 #undef cuMemAdvise
 #undef cuMemHostRegister

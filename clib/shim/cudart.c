@@ -247,6 +247,33 @@ CULVERT_EXPORT cudaError_t cudaFree(void *p)
 	return (cudaError_t)v;
 }
 
+CULVERT_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)p};
+	int64_t v;
+	if (!culvert_call(FN_cudaIpcGetMemHandle, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)p, (uint64_t)handle.reserved, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cudaIpcOpenMemHandle, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaIpcCloseMemHandle(void *p)
+{
+	const uint64_t a[] = {(uint64_t)p};
+	int64_t v;
+	if (!culvert_call(FN_cudaIpcCloseMemHandle, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
 CULVERT_EXPORT cudaError_t cudaMallocHost(void **p, size_t n)
 {
 	const uint64_t a[] = {(uint64_t)p, (uint64_t)n};
@@ -942,11 +969,8 @@ CULVERT_MISSING(cudaGraphicsVDPAURegisterVideoSurface, culvert_refuse(cudaErrorN
 CULVERT_MISSING(cudaGreenCtxCreate, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaImportExternalMemory, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaImportExternalSemaphore, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaIpcCloseMemHandle, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaIpcGetEventHandle, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaIpcGetMemHandle, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaIpcOpenEventHandle, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaIpcOpenMemHandle, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaKernelSetAttributeForDevice, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLaunchCooperativeKernel, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLaunchCooperativeKernelMultiDevice, culvert_refuse(cudaErrorNotSupported))

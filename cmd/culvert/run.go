@@ -16,6 +16,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/fault"
 )
 
@@ -52,6 +53,7 @@ their own, then run without a GPU. Its libibverbs.so.1 is in the search path:
 programs for verbs, such as perftest, find the software network adapter. With
 libculvert-dev.so they find its device nodes: /dev/gdrdrv, /dev/gpumem,
 /dev/libnvm0 and /dev/nvidia-fs0.
+The processes of PROGRAM share the memory of the software GPUs (docs/run.md).
 
 Preloading is needed because the RPATH of Python wheels precedes LD_LIBRARY_PATH.
 The libraries are in $CULVERT_LIB, or where "make lib" and "make install" put
@@ -137,11 +139,41 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	if err := checkLibraries(libs, dir, m.Soft); err != nil {
 		return err
 	}
-	env := preload(os.Environ(), libs, dir, m.Soft)
+	env, shared := share(preload(os.Environ(), libs, dir, m.Soft), m)
+	// The program that replaces this process has GPUs of its own.
+	if err := m.Close(); err != nil {
+		return err
+	}
 	if o.watches() {
-		return o.watch(path, argv, env, dir, stderr)
+		return errors.Join(o.watch(path, argv, env, dir, stderr), removeShared(shared))
 	}
 	return runError(stderr, path, unix.Exec(path, argv, env))
+}
+
+// share lets the processes of the program share the memory of the software GPUs, unless the
+// environment says what they share. It returns the path of their file, which the first
+// of them creates.
+func share(env []string, m *machine.Machine) ([]string, string) {
+	const name = "CULVERT_SHARED="
+	s, ok := soft.Of(m.GPU)
+	if !ok || !s.Sharable() || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, name) }) {
+		return env, ""
+	}
+	path := soft.NewShared(os.TempDir())
+	return append(env, name+path), path
+}
+
+// removeShared removes the file of a program that has ended. One that a process of it still
+// uses stays.
+func removeShared(path string) error {
+	if path == "" {
+		return nil
+	}
+	err := soft.RemoveShared(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return err
 }
 
 // checkLibraries finds missing libraries. The dynamic linker would ignore them, and

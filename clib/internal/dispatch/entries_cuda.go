@@ -158,6 +158,15 @@ var cudaEntries = []entry{
 	{"cuMemGetHandleForAddressRange", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemGetHandleForAddressRange(t, cmem.Ptr(a[0]), gpu.Addr(a[1]), a[2], int32(a[3]), a[4])
 	}},
+	{"cuIpcGetMemHandle", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcGetMemHandle(t, cmem.Ptr(a[0]), gpu.Addr(a[1]))
+	}},
+	{"cuIpcOpenMemHandle_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcOpenMemHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cuIpcCloseMemHandle", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcCloseMemHandle(t, gpu.Addr(a[0]))
+	}},
 	{"cuFlushGPUDirectRDMAWrites", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1]))
 	}},
@@ -175,6 +184,12 @@ var cudaEntries = []entry{
 	}},
 	{"cuMemGetAllocationPropertiesFromHandle", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemGetAllocationPropertiesFromHandle(t, cmem.Ptr(a[0]), handle.ID(a[1]))
+	}},
+	{"cuMemExportToShareableHandle", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemExportToShareableHandle(t, cmem.Ptr(a[0]), handle.ID(a[1]), int32(a[2]), a[3])
+	}},
+	{"cuMemImportFromShareableHandle", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemImportFromShareableHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), int32(a[2]))
 	}},
 	{"cuMemAddressReserve", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemAddressReserve(t, cmem.Ptr(a[0]), a[1], a[2], gpu.Addr(a[3]), a[4])

@@ -80,6 +80,15 @@ var cudartEntries = []entry{
 		return 0, c.Runtime.MallocPitch(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), a[2], a[3])
 	}},
 	{"cudaFree", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.Free(t, gpu.Addr(a[0])) }},
+	{"cudaIpcGetMemHandle", &runtimeStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcGetMemHandle(t, cmem.Ptr(a[0]), gpu.Addr(a[1]))
+	}},
+	{"cudaIpcOpenMemHandle", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcOpenMemHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cudaIpcCloseMemHandle", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcCloseMemHandle(t, gpu.Addr(a[0]))
+	}},
 	{"cudaMallocHost", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Runtime.MallocHost(t, cmem.Ptr(a[0]), a[1])
 	}},

@@ -3,8 +3,6 @@ package softcuda
 import (
 	"math/bits"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/gpu"
 )
@@ -15,6 +13,8 @@ type alloc struct {
 	ctx   *context
 	kind  gpu.Kind
 	flags uint32
+
+	opened bool // by an IPC handle: memory of another process
 }
 
 // Alloc allocates in the context of the call and stores the address.
@@ -56,8 +56,10 @@ func (d *Driver) free(a gpu.Addr, ok func(*alloc) bool) error {
 	return al.ctx.gpu.Free(a)
 }
 
-func onDevice(al *alloc) bool { return al.kind.OnDevice() || al.kind == gpu.KindManaged }
-func pinned(al *alloc) bool   { return al.kind == gpu.KindHost }
+func onDevice(al *alloc) bool {
+	return (al.kind.OnDevice() || al.kind == gpu.KindManaged) && !al.opened
+}
+func pinned(al *alloc) bool { return al.kind == gpu.KindHost }
 
 // MemGetInfo is cuMemGetInfo.
 func (d *Driver) MemGetInfo(c Call, free, total cmem.Ptr) error {
@@ -194,12 +196,7 @@ func (d *Driver) MemGetHandleForAddressRange(c Call, out cmem.Ptr, a gpu.Addr, n
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the program closes it
-	if err != nil {
-		return gpu.ErrOperatingSystem
-	}
-	return cmem.Answer(out, int32(fd))
+	return putDescriptor(out, f)
 }
 
 // FlushGPUDirectRDMAWrites is cuFlushGPUDirectRDMAWrites.

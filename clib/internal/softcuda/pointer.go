@@ -31,7 +31,7 @@ var pointerAttributes = map[int32]pointerAttribute{
 	7:               {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // BUFFER_ID
 	8:               {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindManaged) }}, // IS_MANAGED
 	9:               {4, -2, func(p *Pointer) uint64 { return uint64(p.Device) }},               // DEVICE_ORDINAL, or CU_DEVICE_INVALID
-	10:              {4, 0, func(*Pointer) uint64 { return 0 }},                                 // IS_LEGACY_CUDA_IPC_CAPABLE
+	10:              {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindDevice) }},  // IS_LEGACY_CUDA_IPC_CAPABLE
 	11:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                  // RANGE_START_ADDR
 	12:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                          // RANGE_SIZE
 	13:              {4, 0, func(*Pointer) uint64 { return 1 }},                                 // MAPPED
