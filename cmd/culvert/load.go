@@ -21,6 +21,7 @@ import (
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/phase"
 	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -184,8 +185,8 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 // serve shares the model with other processes until the command is stopped.
 func serve(ctx context.Context, listener *hold.Listener, m *hold.Model, gpus machineGPUs, out io.Writer) error {
 	share := hold.ByDescriptor
-	if gpus.mach.Soft {
-		share = hold.ByCopy
+	if s, ok := soft.Of(gpus.mach.GPU); ok && !s.Shared() {
+		share = hold.ByCopy // no other process can use its memory
 	}
 	s, err := hold.NewServer(m, gpus, share)
 	if err != nil {

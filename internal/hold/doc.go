@@ -33,6 +33,7 @@
 // "share" says what the descriptors are. "descriptor": virtual memory, for
 // cuMemImportFromShareableHandle; all processes see each other's writes. "copy": a
 // sealed file in memory, one for all clients, which each client copies into memory of
-// its own. The software machine shares by copy, because its GPU memory belongs to one
-// process; the file takes as much host memory as the model, from the first client on.
+// its own. Software GPUs share by descriptor with processes that share their memory
+// (CULVERT_SHARED), and else by copy; the file takes as much host memory as the model, from
+// the first client on.
 package hold

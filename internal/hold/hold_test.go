@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -56,6 +57,48 @@ func TestShared(t *testing.T) {
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSharedSoftwareGPUs: a machine that shares the memory of its GPUs, as another process
+// of one program has it, gets the model without a copy.
+func TestSharedSoftwareGPUs(t *testing.T) {
+	cfg := soft.Config{GPUs: 2, Shared: filepath.Join(t.TempDir(), "shared")}
+	if env, err := soft.ParseConfig(os.Getenv("CULVERT_SOFT")); err != nil || env.Heap {
+		t.Skip("memory on the heap is not shared")
+	}
+	w, other := newWorld(t, cfg), newWorld(t, cfg)
+	m, want := w.model(t, gpu.KindVirtual, 2)
+	s, err := NewServer(m, w, ByDescriptor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := serve(t, s)
+	before := w.free(t)
+	a, err := Attach(t.Context(), path, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.check(t, a, m, want)
+	if now := w.free(t); now != before {
+		t.Errorf("%d bytes were free, and %d after the attach: the model is there twice", before, now)
+	}
+	dev, err := w.Device(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.CopyIn(m.Tensors[0].Span.Addr(), []byte("changed")); err != nil {
+		t.Fatal(err)
+	}
+	if got := other.read(t, a.Tensors[0].Span)[:7]; string(got) != "changed" {
+		t.Errorf("the client sees %q", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	alone := newWorld(t, soft.Config{GPUs: 2})
+	if _, err := Attach(t.Context(), path, alone); err == nil || !strings.Contains(err.Error(), "CULVERT_SHARED") {
+		t.Errorf("a process that shares nothing: %v", err)
 	}
 }
 

@@ -89,20 +89,21 @@ func (d *Driver) label(b *block) []byte {
 // joinLabel returns the block that another process exported as fd, or nil if fd is
 // something else. Call with Driver.mu held.
 func (d *Driver) joinLabel(fd int) (*block, error) {
-	if d.cards == nil {
-		return nil, nil
-	}
 	text, err := peek(fd)
 	if err != nil {
 		return nil, nil
 	}
-	var r label
-	if n, err := binary.Decode(text, binary.NativeEndian, &r); err != nil || n != len(text) || r.Magic != labelMagic {
+	var l label
+	if n, err := binary.Decode(text, binary.NativeEndian, &l); err != nil || n != len(text) || l.Magic != labelMagic {
 		return nil, nil
 	}
-	b, err := d.join(r.Name, false)
+	const fix = "(fix: start both processes under one culvert run, or with the same CULVERT_SHARED)"
+	if d.cards == nil {
+		return nil, errors.New("another process exported it, and this one shares GPU memory with no other " + fix)
+	}
+	b, err := d.join(l.Name, false)
 	if errors.Is(err, cards.ErrStale) {
-		err = fmt.Errorf("%w, or by processes with another CULVERT_SHARED", err)
+		err = fmt.Errorf("%w, or other processes share it %s", err, fix)
 	}
 	return b, err
 }

@@ -71,9 +71,11 @@ var jobs = map[string]func(d *softgpu.Driver, x *softgpu.Device, in *bufio.Reade
 				return err
 			}
 			fmt.Println("freed")
+			if _, err := in.ReadString('\n'); err != nil {
+				return err
+			}
 		}
-		_, err := in.ReadString('\n')
-		return err
+		return nil
 	},
 	// send exports virtual memory and passes its descriptor over a socket, file 3.
 	"send": func(_ *softgpu.Driver, x *softgpu.Device, in *bufio.Reader) error {
@@ -222,6 +224,7 @@ func TestIPCBetweenProcesses(t *testing.T) {
 		}
 		_, err = x.OpenIPC(h)
 		wantCode(t, "a handle of freed memory", err, gpu.ErrInvalidHandle)
+		other.goOn(t)
 	}
 }
 

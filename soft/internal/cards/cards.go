@@ -72,7 +72,7 @@ func open(path string, cfg Config) (*Cards, error) {
 		return nil, err
 	}
 	defer d.close()
-	c := &Cards{path: path, fd: -1}
+	c := &Cards{path: path, fd: -1, me: -1}
 	err = c.find(d, cfg)
 	if err == nil {
 		err = c.attach(d, who)
@@ -219,7 +219,6 @@ func (c *Cards) attach(d *directory, who process) error {
 	c.head.Attaching.set(who, 0)
 	c.lock(attaching)
 	c.reap()
-	c.me = -1
 	for i := range c.places {
 		if c.places[i].Serial == 0 {
 			c.me = i
@@ -265,7 +264,7 @@ func (c *Cards) Reap() { c.reap() }
 
 func (c *Cards) reap() {
 	for i := range c.places {
-		if p := &c.places[i]; p.Serial != 0 && !p.process().lives() {
+		if p := &c.places[i]; i != c.me && p.Serial != 0 && !p.process().lives() {
 			c.clear(i)
 		}
 	}

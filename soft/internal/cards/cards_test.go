@@ -699,29 +699,6 @@ func TestFileSizeLimit(t *testing.T) {
 	}
 }
 
-// Files of released versions are read.
-func TestFormats(t *testing.T) {
-	text, err := os.ReadFile("testdata/formats/v1/shared")
-	must(t, err)
-	h, lines, err := parseDirectory(text)
-	must(t, err)
-	if want := (directoryHead{0x1122334455667788, 77, 4026531836}); h != want {
-		t.Errorf("%+v, want %+v", h, want)
-	}
-	for i, l := range lines {
-		var want line
-		switch i {
-		case 0:
-			want = line{process{26141, 107686, 0x7ffd4a6b8910}, 5}
-		case 255:
-			want = line{process{9, 1, 0}, 1023}
-		}
-		if l != want {
-			t.Errorf("line %d: %+v, want %+v", i, l, want)
-		}
-	}
-}
-
 func TestParseStat(t *testing.T) {
 	p, state, err := parseStat("26141 (a) Z (b) S 1 2 3 0 -1 4194304 2969 6541 5 2 0 3 2 2 20 0 1 0 107686 17354752 3484 18446744073709551615 94430508167168 94430508167509 140726542212048 0 0")
 	if want := (process{26141, 107686, 140726542212048}); err != nil || p != want || state != "S" {
