@@ -1,15 +1,25 @@
 """Loads that do not block: tensors as they arrive, progress, asyncio."""
 
-import asyncio
+from __future__ import annotations
+
 import contextvars
 import functools
 import threading
+from typing import TYPE_CHECKING, Any
 
 from . import _core, _load, _receipt
 from ._device import Memory
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def stream(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, progress=None):
+    from . import _types
+
+
+def stream(
+    filename: _types.Path, device: _types.Device = "cuda:0", *, plan: str = "", only: _types.Patterns = (), rules: _types.Patterns = (),
+    order: str = "file", verify: bool = False, progress: _types.Progress | None = None,
+) -> Iterator[tuple[str, Any]]:
     """Yields (name, tensor) as soon as each tensor is complete, while others are
     still in flight; see load_file. Leaving the loop stops the load."""
     into, gpu = _load.framework(), _load.parse_device(device)
@@ -26,9 +36,11 @@ def stream(filename, device="cuda:0", *, plan="", only=(), rules=(), order="file
     _receipt.remember(_core.call("finish", memory=memory.number)["receipt"])
 
 
-async def aload(filename, device="cuda:0", **options):
+async def aload(filename: _types.Path, device: _types.Devices = "cuda:0", **options: Any) -> Any:
     """load_file for asyncio: other tasks run meanwhile, and cancelling the task
     cancels the load."""
+    import asyncio  # takes 40 ms, and a program with tasks has it already
+
     stop = threading.Event()
     context = contextvars.copy_context()
     context.run(_core.stopping.set, stop)
@@ -49,9 +61,12 @@ def _loaded(filename, device, options):
     return _load.load_file(filename, device, **options), _receipt.last_receipt()
 
 
-def bar(**options):
+def bar(**options: Any) -> _types.Progress:
     """Returns a progress function that draws a tqdm bar, which must be installed."""
-    from tqdm.auto import tqdm
+    try:
+        from tqdm.auto import tqdm
+    except ModuleNotFoundError as e:
+        raise ModuleNotFoundError("culvert.bar draws with tqdm, which is not installed (fix: pip install tqdm)", name=e.name) from None
 
     shown = tqdm(**{"unit": "B", "unit_scale": True, "desc": "load", **options})
 

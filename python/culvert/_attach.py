@@ -1,12 +1,20 @@
 """Tensors that another process serves."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._device import Memory
 from ._errors import RequestError
 from ._load import framework, given, on_device, parse_device
 from ._receipt import remember
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from . import _types
 
 
 class Attached(Mapping):
@@ -26,7 +34,7 @@ class Attached(Mapping):
         self._names = None
         self._made = {}
 
-    def on(self, device):
+    def on(self, device: _types.Device) -> Attached:
         """The tensors on one GPU."""
         return Attached(self._answer, self._memory, parse_device(device))
 
@@ -45,7 +53,7 @@ class Attached(Mapping):
             self._names = names
         return self._names
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             i = self._index[name]
             if i is None:
@@ -54,7 +62,7 @@ class Attached(Mapping):
             self._made[name] = given(on_device(self._memory, infos, framework(), i), framework())[0]
         return self._made[name]
 
-    def all(self):
+    def all(self) -> dict[str, Any]:
         """All tensors as a dict, created in one call."""
         if None in self._index.values():
             raise RequestError('tensors are on several GPUs: use on("cuda:0").all()')
@@ -64,10 +72,10 @@ class Attached(Mapping):
             self._made = {info["name"]: tensor for info, tensor in zip(self._answer["tensors"], made)}
         return {name: self[name] for name in self}
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._index)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._index)
 
     def __repr__(self):
@@ -75,7 +83,7 @@ class Attached(Mapping):
         return f"Attached({self.model!r}, {len(self)} tensors, {how})"
 
 
-def attach(path, user=None, device=None):
+def attach(path: _types.Path, user: str | int | None = None, device: _types.Device | None = None) -> Attached:
     """Attaches to the model that "culvert load MODEL gpu:0 --hold PATH" serves.
 
     The server must be a process of this user, or of the user, a name or an ID, that is

@@ -1,11 +1,14 @@
 """Calls into libculvert.so: requests and answers are JSON, memory is an address."""
 
+from __future__ import annotations
+
 import contextvars
 import ctypes
 import itertools
 import json
 import os
 import threading
+from typing import Any
 
 from ._errors import CulvertError, ForkError, exception
 
@@ -197,6 +200,8 @@ def capsules(memory, first, count):
 def path_of(filename):
     """Returns a path as text for a request."""
     path = os.fspath(filename)
+    if not path:
+        raise ValueError("the path is empty")
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     try:
@@ -206,6 +211,6 @@ def path_of(filename):
     return path
 
 
-def machine():
+def machine() -> dict[str, Any]:
     """Describes the machine that Culvert uses: real or software, why, and its GPUs."""
     return call("machine")

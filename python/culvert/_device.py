@@ -1,6 +1,14 @@
 """Tensors on a GPU, for programs without torch."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import _core
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
 
 
 class Memory(_core.Handle):
@@ -32,36 +40,36 @@ class DeviceTensor:
         self.device = f"cuda:{info['gpu']}"
 
     @property
-    def data_ptr(self):
+    def data_ptr(self) -> int:
         """The address, which is valid only on the GPU."""
         return self._memory.addresses[self._index]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         where = "software " if self._memory.soft else ""
         return f"DeviceTensor({self.name!r}, dtype={self.dtype}, shape={list(self.shape)}, device={where}{self.device})"
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a tensor without dimensions")
         return self.shape[0]
 
-    def copy_to(self, address):
+    def copy_to(self, address: int) -> None:
         """Copies the bytes to an address in host memory."""
         _core.copy(self._memory, self._index, 0, address, self.nbytes)
 
-    def numpy(self):
+    def numpy(self) -> numpy.ndarray:
         """A copy as a numpy array. Types that numpy lacks are tagged."""
         from . import numpy as framework
 
         return self._copy(framework)
 
-    def torch(self):
+    def torch(self) -> torch.Tensor:
         """A copy as a torch tensor on the CPU."""
         from . import torch as framework
 
         return self._copy(framework)
 
-    def cpu(self):
+    def cpu(self) -> Any:
         """A copy as a torch tensor if torch is installed, otherwise as a numpy array."""
         from ._load import framework
 

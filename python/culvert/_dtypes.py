@@ -1,5 +1,9 @@
 """The element types of the format, and their numpy and torch types."""
 
+from __future__ import annotations
+
+from typing import Any
+
 # Bits of an element, the numpy type that carries it, the torch type.
 _TABLE = {
     "BOOL": (8, "?", "bool"),
@@ -90,7 +94,7 @@ def name_of_torch(dtype):
     return _BY_NAME.get(name)
 
 
-def dtype_of(tensor):
+def dtype_of(tensor: Any) -> str | None:
     """The format's name ("BF16") of a tensor's element type, also for numpy arrays
     of types that numpy lacks."""
     dtype = tensor.dtype

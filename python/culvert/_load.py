@@ -1,13 +1,19 @@
 """Loading: which part of a model goes where, and into what kind of tensor."""
 
+from __future__ import annotations
+
 import importlib.util
 import operator
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._device import DeviceTensor, Memory
 from ._errors import RequestError
 from ._receipt import remember
 from ._software import on_cpu
+
+if TYPE_CHECKING:
+    from . import _types
 
 
 def framework():
@@ -140,9 +146,9 @@ def load(into, filename, device, verify, backend="mmap", progress=None, **part):
 
 
 def load_file(
-    filename, device="cuda:0", *, plan="", only=(), rules=(), order="file", verify=False, per_tensor=False, cache="auto",
-    progress=None,
-):
+    filename: _types.Path, device: _types.Devices = "cuda:0", *, plan: str = "", only: _types.Patterns = (), rules: _types.Patterns = (),
+    order: str = "file", verify: bool = False, per_tensor: bool = False, cache: str = "auto", progress: _types.Progress | None = None,
+) -> Any:
     """Loads a model: a safetensors file, an index of shards, or a directory.
 
     Returns a dict of torch tensors if torch is installed, otherwise of numpy arrays.

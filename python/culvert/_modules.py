@@ -4,10 +4,21 @@ A file has each byte once. Of names that share memory, the one is saved whose te
 is the whole of it; the metadata says for each other name which one that is.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _save
 
+if TYPE_CHECKING:
+    import torch
 
-def save_model(model, filename, metadata=None, force_contiguous=True):
+    from . import _types
+
+
+def save_model(
+    model: torch.nn.Module, filename: _types.Path, metadata: _types.Metadata = None, force_contiguous: bool = True
+) -> None:
     """Saves the state of a torch module; see save_file."""
     state = model.state_dict()
     kept_by = _duplicates(state, ())

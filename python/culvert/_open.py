@@ -1,12 +1,18 @@
 """safe_open: read single tensors, or slices of them."""
 
+from __future__ import annotations
+
 import operator
+from typing import TYPE_CHECKING, Any
 
 from . import _core, _load
 from ._dtypes import bits
 from ._errors import CulvertError, RequestError
 from ._load import Model, check_backend, parse_device
 from ._software import on_cpu
+
+if TYPE_CHECKING:
+    from . import _types
 
 _FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
 
@@ -28,17 +34,22 @@ class safe_open:
     """An open model whose tensors are read on request, with the methods of
     safetensors.safe_open. filename may also be an index of shards or a directory."""
 
-    def __init__(self, filename, framework=None, device="cpu", *, backend="mmap"):
+    def __init__(self, filename: _types.Path, framework: str | None = None, device: _types.Device = "cpu", *, backend: str = "mmap"):
         check_backend(backend)
         self._into = _framework(framework)
         self._gpu = parse_device(device)
         self._model = Model(filename)
         self._infos = {info["name"]: info for info in self._model.tensors}
+        self._name = str(filename)
 
-    def __enter__(self):
+    def __repr__(self) -> str:
+        state = f"{len(self._infos)} tensors" if self._model is not None else "closed"
+        return f"safe_open({self._name!r}, {state})"
+
+    def __enter__(self) -> safe_open:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self._model = None
 
     def _open(self):
@@ -46,31 +57,31 @@ class safe_open:
             raise CulvertError("the file is closed")
         return self._model
 
-    def keys(self):
+    def keys(self) -> list[str]:
         """The names, sorted."""
         self._open()
         return sorted(self._infos)
 
-    def offset_keys(self):
+    def offset_keys(self) -> list[str]:
         """The names in the order of the files."""
         self._open()
         return list(self._infos)
 
-    def metadata(self):
+    def metadata(self) -> _types.Metadata:
         """The metadata of the header, or None."""
         return self._open().metadata
 
-    def get_tensor(self, name):
+    def get_tensor(self, name: str) -> Any:
         """The tensor of that name."""
         return self._get(name)
 
-    def get_tensors(self):
+    def get_tensors(self) -> dict[str, Any]:
         """All tensors, as a dict."""
         model = self._open()
         tensors, infos = self._load(model)
         return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
 
-    def get_slice(self, name):
+    def get_slice(self, name: str) -> Slice:
         """The tensor of that name for slicing: only the slice is read."""
         self._open()
         if name not in self._infos:
@@ -94,13 +105,15 @@ class Slice:
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
 
-    def get_shape(self):
+    def get_shape(self) -> list[int]:
+        """The length of each dimension."""
         return list(self._info["shape"])
 
-    def get_dtype(self):
+    def get_dtype(self) -> str:
+        """The format's name of the element type."""
         return self._info["dtype"]
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         ranges, squeeze, steps = normalize(index, self._info["shape"], self._info["name"])
         later = any(step != slice(None) for step in steps)
         if later and self._reads_steps(ranges, squeeze, steps):

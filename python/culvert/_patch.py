@@ -1,17 +1,23 @@
 """patch: programs that use the safetensors package load through Culvert, unchanged."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING, TextIO
 
 from . import _load, _open, _receipt
+
+if TYPE_CHECKING:
+    from . import _types
 
 _lock = threading.Lock()
 _active = None  # the Patch in effect
 
 
-def patch(device=None, *, save=False, log=None):
+def patch(device: _types.Device | None = None, *, save: bool = False, log: _types.Path | TextIO | None = None) -> None:
     """Makes the functions of the safetensors package those of Culvert, also in
     modules that have imported them: safe_open, load_file, load_model and load of
     safetensors, safetensors.torch and safetensors.numpy.
@@ -31,7 +37,7 @@ def patch(device=None, *, save=False, log=None):
         _active.apply()
 
 
-def unpatch():
+def unpatch() -> None:
     """Makes the functions of the safetensors package its own again."""
     global _active
     with _lock:
@@ -42,9 +48,12 @@ def unpatch():
 
 class Patch:
     def __init__(self, device, save, log):
-        import safetensors
-        import safetensors.numpy
-
+        try:
+            import safetensors
+            import safetensors.numpy
+        except ModuleNotFoundError as e:
+            why = f"culvert.patch replaces functions of the safetensors package, and {e.name} is not installed (fix: pip install {e.name})"
+            raise ModuleNotFoundError(why, name=e.name) from None
         self.log = Log(log) if log is not None else None
         self.exchanged = [(safetensors.safe_open, _opener(device))]
         self._exchange(safetensors.numpy, "numpy", save)

@@ -1,5 +1,7 @@
 """The receipt of a thread's last load, save or attach."""
 
+from __future__ import annotations
+
 import os
 import threading
 
@@ -11,7 +13,7 @@ class Receipt(dict):
     """What a load, save or attach did: bytes, times, and for each file the route
     and why better ones were not used. A dict that prints as one line."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         words = [self["op"], os.path.basename(self.get("model") or self.get("file", ""))]
         words.append(f"tensors={self['tensors']}")
         if self["op"] == "load":
@@ -42,6 +44,6 @@ def remember(receipt):
         observer(_last.receipt)
 
 
-def last_receipt():
+def last_receipt() -> Receipt | None:
     """The receipt of this thread's last load, save or attach, or None."""
     return getattr(_last, "receipt", None)

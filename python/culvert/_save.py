@@ -1,14 +1,20 @@
 """Save tensors of any kind, from any memory, to one file."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._device import DeviceTensor
 from ._errors import FormatError
 from ._receipt import remember
 
+if TYPE_CHECKING:
+    from . import _types
 
-def save_file(tensors, filename, metadata=None):
+
+def save_file(tensors: dict[str, Any], filename: _types.Path, metadata: _types.Metadata = None) -> None:
     """Saves a dict of tensors to a safetensors file.
 
     The tensors are torch tensors (on the CPU or on GPUs), numpy arrays or

@@ -1,12 +1,14 @@
 """What a load to a GPU of the software machine returns."""
 
+from __future__ import annotations
+
 import os
 
 _KINDS = ("device", "cpu")
 _chosen = None
 
 
-def software(*, tensors="device"):
+def software(*, tensors: str = "device") -> None:
     """Says what loads to a GPU of the software machine return: "device", a
     DeviceTensor in its memory, or "cpu", an ordinary CPU tensor (torch, or numpy
     without it) whose bytes went through that GPU's memory. With "cpu", programs

@@ -5,7 +5,10 @@ bits in uint16 or uint8, and a dtype with a tag. dtype_of and save_file read the
 so that a loaded array is saved with its type.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -14,10 +17,16 @@ from ._device import DeviceTensor
 from ._dtypes import dtype_of
 from ._load import load as _load, patterns as _patterns
 
+if TYPE_CHECKING:
+    from . import _types
+
 __all__ = ["dtype_of", "load", "load_file", "save", "save_file"]
 
 
-def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False):
+def load_file(
+    filename: _types.Path, *, backend: str = "mmap", plan: str = "", only: _types.Patterns = (), rules: _types.Patterns = (),
+    order: str = "file", verify: bool = False,
+) -> dict[str, numpy.ndarray]:
     """Loads a model as numpy arrays; see culvert.load_file. backend is accepted for
     compatibility with safetensors, and has no effect."""
     return _load(
@@ -25,17 +34,17 @@ def load_file(filename, *, backend="mmap", plan="", only=(), rules=(), order="fi
     )
 
 
-def save_file(tensor_dict, filename, metadata=None):
+def save_file(tensor_dict: dict[str, Any], filename: _types.Path, metadata: _types.Metadata = None) -> None:
     """Saves a dict of tensors; see culvert.save_file."""
     _save.save_file(tensor_dict, filename, metadata)
 
 
-def load(data):
+def load(data: bytes) -> dict[str, numpy.ndarray]:
     """Loads the content of a file, bytes, as numpy arrays."""
     return _bytes.load(sys.modules[__name__], data)
 
 
-def save(tensor_dict, metadata=None):
+def save(tensor_dict: dict[str, Any], metadata: _types.Metadata = None) -> bytes:
     """Returns the content of a file with these tensors, as bytes."""
     return _bytes.save(tensor_dict, metadata)
 

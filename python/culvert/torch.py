@@ -5,7 +5,10 @@ otherwise they are ordinary torch tensors. All tensors of one load share one
 allocation per GPU, which is freed with the last of them.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -15,32 +18,38 @@ from ._load import load as _load, patterns as _patterns
 from ._modules import save_model
 from ._save import save_file
 
+if TYPE_CHECKING:
+    from . import _types
+
 __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(
-    filename, device="cpu", *, backend="mmap", plan="", only=(), rules=(), order="file", verify=False, per_tensor=False,
-    progress=None,
-):
+    filename: _types.Path, device: _types.Devices = "cpu", *, backend: str = "mmap", plan: str = "", only: _types.Patterns = (),
+    rules: _types.Patterns = (), order: str = "file", verify: bool = False, per_tensor: bool = False, cache: str = "auto",
+    progress: _types.Progress | None = None,
+) -> Any:
     """Loads a model as torch tensors; see culvert.load_file. backend is accepted for
     compatibility with safetensors, and has no effect."""
     return _load(
         sys.modules[__name__], filename, device, verify, backend, progress,
-        plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor,
+        plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor, cache=cache,
     )
 
 
-def load(data):
+def load(data: bytes) -> dict[str, torch.Tensor]:
     """Loads the content of a file, bytes, as torch tensors on the CPU."""
     return _bytes.load(sys.modules[__name__], data)
 
 
-def save(tensors, metadata=None):
+def save(tensors: dict[str, torch.Tensor], metadata: _types.Metadata = None) -> bytes:
     """Returns the content of a file with these tensors, as bytes."""
     return _bytes.save(tensors, metadata)
 
 
-def load_model(model, filename, strict=True, device="cpu", *, backend="mmap"):
+def load_model(
+    model: torch.nn.Module, filename: _types.Path, strict: bool = True, device: _types.Device = "cpu", *, backend: str = "mmap"
+) -> tuple[set[str], list[str]]:
     """Loads a file into a torch module, also one whose parameters share memory.
     Returns the names that the file lacks and those that the module lacks."""
     return _modules.load_model(load_file, model, filename, strict, device, backend)

@@ -171,6 +171,9 @@ class Load(Case):
         write_raw(self.path("ä b.safetensors"), {"w": ("U8", [1], b"x")})
         for path in (self.path("ä b.safetensors"), str(self.path("ä b.safetensors")), os.fsencode(self.path("ä b.safetensors"))):
             self.assertEqual(culvert.numpy.load_file(path)["w"].tobytes(), b"x")
+        for call in (culvert.load_file, culvert.safe_open, lambda path: culvert.save_file({}, path)):
+            with self.assertRaisesRegex(ValueError, "the path is empty"):
+                call("")
 
     def test_empty_model(self):
         write_raw(self.path(), {})

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import types
+import unittest.mock
 
 import numpy
 import safetensors
@@ -83,5 +84,15 @@ class Patched(Case):
             self.assertEqual((done.returncode, done.stdout), (3, "['--device', 'x.py'] 66.0\n"), done.stderr)
             said = self.path("receipts").read_text() if "--log" in how else done.stderr
             self.assertRegex(said, "^culvert: load model.safetensors calls=1 tensors=1 bytes=96 .*route=")
-        done = self.run_program("--device", "cpu", "program.py")
-        self.assertIn("want a GPU", done.stderr)
+        for wrong, reason in (
+            (["--device", "cpu", "program.py"], "want a GPU"), (["nowhere.py"], "nowhere.py: no such file"), ([], "is missing"),
+        ):
+            done = self.run_program(*wrong)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(reason, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+        self.assertIn("culvert.patch", self.run_program("--help").stdout)
+
+    def test_without_safetensors(self):
+        with unittest.mock.patch.dict(sys.modules, {"safetensors": None}), self.assertRaisesRegex(ImportError, "pip install safetensors"):
+            culvert.patch()

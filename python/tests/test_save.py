@@ -48,7 +48,7 @@ class Save(Case):
     def test_the_command_verifies(self):
         culvert.save_file({"a": numpy.arange(10_000)}, self.path(), {"k": "v"})
         out = subprocess.run([CULVERT, "verify", self.path()], capture_output=True, text=True, check=True).stdout
-        self.assertRegex(out, "^ok .*tensors=1\n$")
+        self.assertRegex(out, "^ok .*: 1 tensor, .*\n$")
         receipt = culvert.last_receipt()
         self.assertEqual((receipt["op"], receipt["tensors"]), ("save", 1))
         self.assertEqual(receipt["bytes"], os.path.getsize(self.path()))
