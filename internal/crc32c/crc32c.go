@@ -14,6 +14,9 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // Sum is the CRC-32C of p.
 func Sum(p []byte) uint32 { return crc32.Checksum(p, table) }
 
+// Update returns the checksum of bytes with this sum and of p behind them.
+func Update(sum uint32, p []byte) uint32 { return crc32.Update(sum, table, p) }
+
 // File is the CRC-32C and the size of all that r has, by plain reads.
 func File(ctx context.Context, r io.ReaderAt) (sum uint32, size int64, err error) {
 	h := crc32.New(table)

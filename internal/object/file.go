@@ -105,14 +105,19 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
-	read := f.bucket.Pool().Read
-	if f.listed && int64(n) == f.info.Size {
-		read = f.bucket.Pool().ReadInOne // only a whole answer has a checksum
+	r := fetch.Range{Open: f.get, Buf: p[:n], Off: off, Counts: f.counts.all()}
+	r.InOne = f.listed && int64(n) == f.info.Size // only a whole answer has a checksum
+	var sum uint32
+	if r.InOne || f.sum.Load() != nil && f.sums.wants(off, int64(n)) {
+		r.Sum = &sum
 	}
-	if err := read(f.ctx, f.get, p[:n], off, f.counts.all()); err != nil {
+	if err := f.bucket.Pool().Read(f.ctx, r); err != nil {
 		return 0, err
 	}
-	if err := f.summed(p[:n], off); err != nil {
+	if r.Sum != nil {
+		f.sums.add(off, int64(n), sum)
+	}
+	if err := f.compare(); err != nil {
 		return 0, err
 	}
 	if n < len(p) {
@@ -154,13 +159,12 @@ func (f *File) Get(p []byte, off int64) (int, error) {
 // Store names the store in receipts.
 func (f *File) Store() string { return f.bucket.Store() }
 
-// summed adds bytes to the checksum. With the last ones it is compared.
-func (f *File) summed(p []byte, off int64) error {
+// compare compares the checksum, if all bytes were read.
+func (f *File) compare() error {
 	sum := f.sum.Load()
 	if sum == nil {
 		return nil
 	}
-	f.sums.add(off, p)
 	got, ok := f.sums.whole(f.info.Size)
 	if !ok || got == sum.CRC32C {
 		return nil

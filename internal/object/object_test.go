@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/object/fetch"
 )
 
@@ -75,16 +76,23 @@ func TestSums(t *testing.T) {
 			if _, ok := s.whole(int64(len(data))); ok {
 				t.Fatal("whole before all was added")
 			}
-			s.add(int64(cuts[i]), data[cuts[i]:end])
-			s.add(int64(cuts[i]), data[cuts[i]:min(cuts[i]+1, end)]) // read again
+			part := data[cuts[i]:end]
+			if !s.wants(int64(cuts[i]), int64(len(part))) {
+				t.Fatal("a range that was not added is not wanted")
+			}
+			s.add(int64(cuts[i]), int64(len(part)), crc32c.Sum(part))
+			s.add(int64(cuts[i]), 1, crc32c.Sum(part[:1])) // read again
+			if s.wants(int64(cuts[i]), 1) {
+				t.Fatal("a range is wanted twice")
+			}
 		}
 		if got, ok := s.whole(int64(len(data))); !ok || got != want {
 			t.Fatalf("%08x, %t; want %08x", got, ok, want)
 		}
 	}
 	var s sums
-	s.add(10, data[10:20])
-	s.add(30, data[30:40])
+	s.add(10, 10, 0)
+	s.add(30, 10, 0)
 	if m := s.missing(50); len(m) != 3 || m[0].n != 10 || m[1].off != 20 || m[1].n != 10 || m[2].off != 40 || m[2].n != 10 {
 		t.Errorf("missing: %v", m)
 	}

@@ -22,17 +22,28 @@ type summedRange struct {
 	sum    uint32
 }
 
-func (s *sums) add(off int64, p []byte) { s.addSum(off, int64(len(p)), crc32c.Sum(p)) }
-
-func (s *sums) addSum(off, n int64, sum uint32) {
+// wants reports whether a range can be added.
+func (s *sums) wants(off, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, ok := s.placeLocked(off, n)
+	return ok
+}
+
+// placeLocked is where a range goes; false if it overlaps one that is there.
+func (s *sums) placeLocked(off, n int64) (int, bool) {
 	i, _ := slices.BinarySearchFunc(s.ranges, off, func(r summedRange, off int64) int { return cmp.Compare(r.off, off) })
-	r := summedRange{off, n, sum}
-	if i > 0 && s.ranges[i-1].end() > off || i < len(s.ranges) && r.end() > s.ranges[i].off {
+	return i, (i == 0 || s.ranges[i-1].end() <= off) && (i == len(s.ranges) || off+n <= s.ranges[i].off)
+}
+
+func (s *sums) add(off, n int64, sum uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.placeLocked(off, n)
+	if !ok {
 		return
 	}
-	s.ranges = slices.Insert(s.ranges, i, r)
+	s.ranges = slices.Insert(s.ranges, i, summedRange{off, n, sum})
 	s.joinLocked(i)
 	s.joinLocked(i - 1)
 }

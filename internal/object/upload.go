@@ -204,7 +204,7 @@ func (u *Upload) Write(ctx context.Context, p []byte, off int64) error {
 	if err != nil {
 		return err
 	}
-	u.sums.addSum(off, int64(len(p)), part.CRC32C)
+	u.sums.add(off, int64(len(p)), part.CRC32C)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.parts[number] = part

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,16 +102,56 @@ func contents(n int) []byte {
 	return p
 }
 
-// read reads all of a fake and compares.
+// A store beside this host is asked once per read, even if its first answer was slow: a
+// busy host or the making of a connection may have taken that time.
+func TestFewRequestsToANearStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{})
+		var c Counts
+		if err := p.Do(t.Context(), &c, func(ctx context.Context) error { return sleep(ctx, 20*time.Millisecond) }); err != nil {
+			t.Fatal(err)
+		}
+		f := &fake{data: contents(4 << 20)}
+		for range 8 {
+			read(t, p, f)
+		}
+		if n := len(f.asked); n != firstParts+7 {
+			t.Errorf("%d requests for 8 reads, want %d for the first and one for each other", n, firstParts)
+		}
+	})
+}
+
+// A number of parts that brings nothing is undone, and the pauses between trials grow.
+func TestTrialsAreUndone(t *testing.T) {
+	p := parts{step: 1, now: 4}
+	trials, last := 0, p.now
+	for range 100 {
+		p.round(1000)
+		if p.now != last {
+			trials++
+		}
+		last = p.now
+	}
+	// Down to one part, which loses nothing; then rarely up, and back.
+	if p.now > 2 || trials > 16 {
+		t.Errorf("%d parts after %d changes", p.now, trials)
+	}
+}
+
+// read reads all of a fake and compares bytes and sum.
 func read(t *testing.T, p *Pool, f *fake) *Counts {
 	t.Helper()
 	var c Counts
+	var sum uint32
 	got := make([]byte, len(f.data))
-	if err := p.Read(t.Context(), f.open, got, 0, &c); err != nil {
+	if err := p.Read(t.Context(), Range{Open: f.open, Buf: got, Counts: &c, Sum: &sum}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, f.data) {
 		t.Fatal("the bytes differ")
+	}
+	if want := crc32c.Sum(f.data); sum != want {
+		t.Fatalf("the sum is %08x, want %08x", sum, want)
 	}
 	return &c
 }
@@ -152,7 +194,7 @@ func TestRefusalsAreFinal(t *testing.T) {
 	f := &fake{data: contents(10), act: func(int, context.Context, int64) behaviour {
 		return behaviour{err: refusal{Retry{Never: true}}}
 	}}
-	err := New(Config{}).Read(t.Context(), f.open, make([]byte, 10), 0, new(Counts))
+	err := New(Config{}).Read(t.Context(), Range{Open: f.open, Buf: make([]byte, 10), Counts: new(Counts)})
 	if !errors.Is(err, refusal{Retry{Never: true}}) || len(f.asked) != 1 {
 		t.Errorf("error %v after %d requests", err, len(f.asked))
 	}
@@ -163,7 +205,7 @@ func TestGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{data: contents(10), act: func(int, context.Context, int64) behaviour { return behaviour{err: io.ErrClosedPipe} }}
 		begin := time.Now()
-		err := New(Config{Attempts: 4, Jitter: half}).Read(t.Context(), f.open, make([]byte, 10), 0, new(Counts))
+		err := New(Config{Attempts: 4, Jitter: half}).Read(t.Context(), Range{Open: f.open, Buf: make([]byte, 10), Counts: new(Counts)})
 		gave, ok := errors.AsType[*GaveUpError](err)
 		if !ok || gave.Attempts != 4 || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("error %v", err)
@@ -370,7 +412,7 @@ func TestCancel(t *testing.T) {
 		f := &fake{data: contents(1 << 20), act: func(int, context.Context, int64) behaviour { return behaviour{hang: 1, piece: 1} }}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		err := New(Config{Connections: 2, Parts: 8, MinPart: 1 << 10}).Read(ctx, f.open, make([]byte, 1<<20), 0, new(Counts))
+		err := New(Config{Connections: 2, Parts: 8, MinPart: 1 << 10}).Read(ctx, Range{Open: f.open, Buf: make([]byte, 1<<20), Counts: new(Counts)})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
@@ -405,7 +447,7 @@ func TestPartsAreLearned(t *testing.T) {
 					return io.NopCloser(io.LimitReader(zeros{}, n)), sleep(context.Background(), d)
 				}
 				for range 100 {
-					if err := p.Read(t.Context(), open, buf, 0, new(Counts)); err != nil {
+					if err := p.Read(t.Context(), Range{Open: open, Buf: buf, Counts: new(Counts)}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -11,7 +11,8 @@ type latency struct {
 	mu        sync.Mutex
 	known     bool
 	mean, dev time.Duration
-	rate      float64 // bytes per second of one body
+	least     time.Duration // of any answer; 0 if there was none
+	rate      float64       // bytes per second of one body
 }
 
 const (
@@ -24,6 +25,7 @@ const (
 func (l *latency) answered(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.leastLocked(d)
 	if !l.known {
 		l.known, l.mean, l.dev = true, d, d/2
 		return
@@ -33,13 +35,17 @@ func (l *latency) answered(d time.Duration) {
 	l.dev += (max(diff, -diff) - l.dev) / 4
 }
 
-// answeredOnce is the first guess: the time of a request that was not a read, and may
-// have included the making of a connection.
-func (l *latency) answeredOnce(d time.Duration) {
+// answeredOther adds the time of a request that was not a read. It may have included
+// the making of a connection.
+func (l *latency) answeredOther(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mean == 0 {
-		l.mean = d
+	l.leastLocked(d)
+}
+
+func (l *latency) leastLocked(d time.Duration) {
+	if d = max(d, 1); l.least == 0 || d < l.least {
+		l.least = d
 	}
 }
 
@@ -57,11 +63,12 @@ func (l *latency) moved(n int, d time.Duration) {
 	l.rate += (r - l.rate) / 8
 }
 
-// usual is the mean; 0 if unknown.
-func (l *latency) usual() time.Duration {
+// fastest is the shortest time of an answer, which does not depend on how busy this host
+// is; 0 if unknown.
+func (l *latency) fastest() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mean
+	return l.least
 }
 
 // slow is how long a request may bring nothing before it is slow.
@@ -89,9 +96,12 @@ type parts struct {
 
 	mu     sync.Mutex
 	now    int     // the number in use
-	step   int     // +1: the last change doubled it, -1: halved it, 0: none yet
+	step   int     // +1: changes double it, -1: they halve it
+	trial  bool    // the last round was the first with this number
+	tried  bool    // it was changed once
 	best   float64 // rate before the last change
 	calm   int     // rounds to go before the next change
+	pause  int     // what calm was last
 	active int     // reads in flight
 	since  time.Time
 	busy   time.Duration // with reads in flight, this round
@@ -104,7 +114,10 @@ const (
 	atOnce     = 8 * time.Millisecond
 	roundBytes = 64 << 20 // of a round; it also takes roundTime at least
 	roundTime  = 20 * time.Millisecond
-	calmRounds = 16
+	// minPause and maxPause are the rounds between two changes: it doubles with each
+	// change that was undone.
+	minPause = 2
+	maxPause = 16
 	// gainOfMore and lossOfFewer are what the rate must be, compared with that before,
 	// for twice or half as many parts to stay.
 	gainOfMore  = 1.15
@@ -123,7 +136,7 @@ func (p *parts) begin(n, minPart int, answers time.Duration) int {
 	p.active++
 	k := p.fixed
 	if k <= 0 {
-		if p.now == 0 {
+		if !p.tried {
 			p.now = firstParts
 			if answers > 0 && answers < atOnce {
 				p.now = 1
@@ -154,34 +167,38 @@ func (p *parts) end(n int, ok bool) {
 // round looks at the rate of a round and changes the number of parts. Requests cost
 // both ends something: more of them must gain much, fewer may lose a little.
 func (p *parts) round(rate float64) {
-	if p.calm > 0 {
-		p.calm--
-		p.best = rate
-		return
-	}
 	least := gainOfMore
 	if p.step < 0 {
 		least = lossOfFewer
 	}
 	switch {
-	case p.step == 0:
-		p.step = 1
-		p.change(rate)
-	case rate > p.best*least:
-		p.change(rate)
-	default: // go back, and try the other direction later
+	case p.trial && rate > p.best*least:
+		p.try(rate)
+	case p.trial:
 		p.now = p.moved(-p.step)
-		p.step, p.calm = -p.step, calmRounds
+		p.turn()
+	case p.calm > 0:
+		p.calm--
+		p.best = max(p.best, rate)
+	default:
+		p.try(max(p.best, rate))
 	}
 }
 
-func (p *parts) change(rate float64) {
+// try changes the number. rate is what the next round is compared with.
+func (p *parts) try(rate float64) {
 	next := p.moved(p.step)
 	if next == p.now { // at a border
-		p.step, p.calm = -p.step, calmRounds
+		p.turn()
 		return
 	}
-	p.now, p.best = next, rate
+	p.now, p.best, p.trial, p.tried = next, rate, true, true
+}
+
+// turn makes the next change one in the other direction, after a while.
+func (p *parts) turn() {
+	p.pause = min(max(2*p.pause, minPause), maxPause)
+	p.step, p.calm, p.best, p.trial = -p.step, p.pause, 0, false
 }
 
 func (p *parts) moved(step int) int {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
 const (
@@ -19,6 +21,9 @@ const (
 	maxHedges   = 8
 	// crawl is the share of the usual rate below which a body is slow.
 	crawl = 1.0 / 8
+	// readSize is how much of a body is read at a time: it is still in the core's cache
+	// when it is summed, which takes half the time then.
+	readSize = 256 << 10
 )
 
 // A part is a range that one request fills, or several one after the other.
@@ -29,6 +34,8 @@ type part struct {
 	buf    []byte
 	off    int64
 	got    atomic.Int64 // bytes in place, from the start
+	summed bool         // sum is wanted
+	sum    uint32       // CRC-32C of the bytes in place
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // of the request that is read
@@ -99,6 +106,9 @@ func (p *part) attempt(ctx context.Context) error {
 	}
 	// The request is over: nothing else writes to the part.
 	p.got.Store(h.from)
+	if p.summed {
+		p.sum = crc32c.Sum(p.buf[:h.from])
+	}
 	p.mu.Lock()
 	p.cancel = h.cancel
 	p.mu.Unlock()
@@ -126,7 +136,10 @@ func (p *part) drain(body io.ReadCloser) error {
 	defer body.Close()
 	begin, start := time.Now(), p.got.Load()
 	for at := start; at < int64(len(p.buf)); {
-		n, err := body.Read(p.buf[at:])
+		n, err := body.Read(p.buf[at:min(at+readSize, int64(len(p.buf)))])
+		if p.summed {
+			p.sum = crc32c.Update(p.sum, p.buf[at:at+int64(n)])
+		}
 		at += int64(n)
 		p.counts.Bytes.Add(int64(n))
 		p.got.Store(at)

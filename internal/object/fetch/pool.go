@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/crc32c"
 	"github.com/culvert-io/culvert/internal/limit"
 )
 
@@ -84,7 +85,7 @@ type Pool struct {
 func New(cfg Config) *Pool {
 	p := &Pool{cfg: cfg.withDefaults(), hedges: firstHedges}
 	p.flights.limit, p.flights.most = float64(p.cfg.Connections), float64(p.cfg.Connections)
-	p.parts.fixed = p.cfg.Parts
+	p.parts = parts{fixed: p.cfg.Parts, step: 1, calm: 1} // connections are made in the first round
 	return p
 }
 
@@ -98,37 +99,51 @@ func (p *Pool) TakeConnections() int64 { return p.dialed.Swap(0) }
 // Connections is the most requests in flight.
 func (p *Pool) Connections() int { return p.cfg.Connections }
 
-// Read fills buf with the bytes from off. After an error buf has undefined contents.
-func (p *Pool) Read(ctx context.Context, open Opener, buf []byte, off int64, c *Counts) error {
-	k := p.parts.begin(len(buf), p.cfg.MinPart, p.latency.usual())
-	err := p.readParts(ctx, open, buf, off, c, k)
-	p.parts.end(len(buf), err == nil)
+// A Range is what a read fills.
+type Range struct {
+	Open   Opener
+	Buf    []byte
+	Off    int64
+	Counts *Counts
+	InOne  bool    // by one request
+	Sum    *uint32 // receives the CRC-32C of the bytes; nil if none is wanted
+}
+
+// Read fills r.Buf with the bytes from r.Off. After an error it has undefined contents.
+func (p *Pool) Read(ctx context.Context, r Range) error {
+	if r.InOne {
+		return p.readParts(ctx, &r, 1)
+	}
+	k := p.parts.begin(len(r.Buf), p.cfg.MinPart, p.latency.fastest())
+	err := p.readParts(ctx, &r, k)
+	p.parts.end(len(r.Buf), err == nil)
 	return err
 }
 
-// ReadInOne is Read by one request.
-func (p *Pool) ReadInOne(ctx context.Context, open Opener, buf []byte, off int64, c *Counts) error {
-	return p.readParts(ctx, open, buf, off, c, 1)
-}
-
-func (p *Pool) readParts(ctx context.Context, open Opener, buf []byte, off int64, c *Counts, k int) error {
+func (p *Pool) readParts(ctx context.Context, r *Range, k int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A goroutine even for one part: the caller may be locked to a thread, and each
 	// wait for the network would switch threads.
 	results := make(chan error, k)
-	size := (len(buf) + k - 1) / k
-	n := 0
-	for at := 0; at < len(buf); at += size {
-		pt := &part{pool: p, open: open, counts: c, buf: buf[at:min(at+size, len(buf))], off: off + int64(at)}
+	size := (len(r.Buf) + k - 1) / k
+	var parts []*part
+	for at := 0; at < len(r.Buf); at += size {
+		pt := &part{pool: p, open: r.Open, counts: r.Counts, buf: r.Buf[at:min(at+size, len(r.Buf))], off: r.Off + int64(at), summed: r.Sum != nil}
+		parts = append(parts, pt)
 		go func() { results <- pt.read(ctx) }()
-		n++
 	}
 	var failed error
-	for range n {
+	for range parts {
 		if err := <-results; err != nil && failed == nil {
 			failed = err
 			cancel(err) // the other parts are of no use
+		}
+	}
+	if r.Sum != nil {
+		*r.Sum = 0
+		for _, pt := range parts {
+			*r.Sum = crc32c.Join(*r.Sum, pt.sum, int64(len(pt.buf)))
 		}
 	}
 	return failed
@@ -145,7 +160,7 @@ func (p *Pool) Do(ctx context.Context, c *Counts, request func(context.Context) 
 		err := request(ctx)
 		p.flights.release(err == nil)
 		if err == nil {
-			p.latency.answeredOnce(time.Since(begin))
+			p.latency.answeredOther(time.Since(begin))
 			return nil
 		}
 		if err := p.again(ctx, attempt, err, c); err != nil {
