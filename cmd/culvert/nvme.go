@@ -15,6 +15,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/sysfs"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/nvme/libnvm"
 )
@@ -118,11 +119,10 @@ func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
 	}
 	for _, d := range devices {
 		at := path.Join(dir, d.Name())
-		b, err := fs.ReadFile(sys, path.Join(at, "class"))
-		if err != nil || strings.TrimSpace(string(b)) != class {
+		if sysfs.Text(sys, path.Join(at, "class")) != class {
 			continue
 		}
-		e := nvmeEntry{PCI: d.Name(), Driver: linkName(sys, path.Join(at, "driver")), Group: linkName(sys, path.Join(at, "iommu_group"))}
+		e := nvmeEntry{PCI: d.Name(), Driver: sysfs.Link(sys, path.Join(at, "driver")), Group: sysfs.Link(sys, path.Join(at, "iommu_group"))}
 		switch {
 		case e.Driver == "vfio-pci" && e.Group != "":
 			e.Drive = "vfio:" + e.PCI
@@ -138,14 +138,6 @@ func pciDrives(sys fs.FS) ([]nvmeEntry, error) {
 		list = append(list, e)
 	}
 	return list, nil
-}
-
-func linkName(sys fs.FS, name string) string {
-	target, err := fs.ReadLink(sys, name)
-	if err != nil {
-		return ""
-	}
-	return path.Base(target)
 }
 
 func newNVMeIdentify() *cobra.Command {

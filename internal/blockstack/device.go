@@ -1,10 +1,13 @@
 package blockstack
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
 	"strings"
+
+	"github.com/culvert-io/culvert/internal/sysfs"
 )
 
 // number adds the block device with a number such as "259:1".
@@ -139,9 +142,7 @@ func (w *walk) drive(l Layer, dir string) error {
 	l.Type = w.driver(dir)
 	if l.PCI = w.pci(dir, dir+"/device"); l.PCI != "" {
 		l.Detail = strings.TrimPrefix(l.Detail+", "+l.PCI, ", ")
-		if link, err := fs.ReadLink(w.root, "sys/bus/pci/devices/"+l.PCI+"/driver"); err == nil {
-			l.adapter = path.Base(link)
-		}
+		l.adapter = sysfs.Link(w.root, sysfs.PCI(l.PCI)+"/driver")
 	}
 	if err := w.add(l); err != nil || l.Type != nvmeModule("rdma") {
 		return err
@@ -177,15 +178,11 @@ func (w *walk) driver(dir string) string {
 	if t := w.text(dir + "/device/transport"); t != "" {
 		return nvmeModule(t)
 	}
-	for _, of := range []string{dir + "/device", "sys/bus/pci/devices/" + lastPCI(dir)} {
-		if link, err := fs.ReadLink(w.root, of+"/driver"); err == nil {
-			if name := path.Base(link); name != "sd" {
-				return name
-			}
-			return "scsi_mod"
-		}
+	name := cmp.Or(sysfs.Link(w.root, dir+"/device/driver"), sysfs.Link(w.root, sysfs.PCI(lastPCI(dir))+"/driver"), "unknown")
+	if name == "sd" {
+		return "scsi_mod"
 	}
-	return "unknown"
+	return name
 }
 
 // nvmeModule is the module of a transport of NVMe.

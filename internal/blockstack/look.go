@@ -9,6 +9,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/sysfs"
 )
 
 // Limits of a stack. A longer one is damaged, or made to be.
@@ -172,13 +173,7 @@ func (w *walk) sourceName(source string) (string, bool) {
 }
 
 // text is the content of a file of sysfs, "" if it cannot be read.
-func (w *walk) text(name string) string {
-	b, err := fs.ReadFile(w.root, name)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
+func (w *walk) text(name string) string { return sysfs.Text(w.root, name) }
 
 func (w *walk) exists(name string) bool {
 	_, err := fs.Stat(w.root, name)

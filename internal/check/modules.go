@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/sysfs"
 )
 
 // A Module is a kernel module that a route or another client needs.
@@ -102,11 +103,7 @@ func panics(module, kernel string) string {
 
 // firstLine returns the first line of a file, without "Version: ".
 func firstLine(root fs.FS, path string) string {
-	text, err := fs.ReadFile(root, path)
-	if err != nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	line, _, _ := strings.Cut(sysfs.Text(root, path), "\n")
 	return strings.TrimPrefix(line, "Version: ")
 }
 

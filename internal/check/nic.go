@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/sysfs"
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -76,12 +77,8 @@ func lookNICs(os dev.OS, gpus []GPU) []NIC {
 
 // pciOf is the PCI address of a device in a class directory; "" if it has none.
 func pciOf(root fs.FS, dir string) string {
-	link, err := fs.ReadLink(root, dir+"/device")
-	if err != nil {
-		return ""
-	}
-	if base := path.Base(link); isBDF(base) {
-		return base
+	if name := sysfs.Link(root, dir+"/device"); isBDF(name) {
+		return name
 	}
 	return ""
 }

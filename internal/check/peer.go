@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/culvert-io/culvert/internal/sysfs"
 )
 
 // A Peer is a GPU as a NIC reaches it over PCIe.
@@ -28,7 +29,7 @@ func lookPeer(root fs.FS, nic string, g GPU) Peer {
 
 // distance names the way between two PCI devices.
 func distance(root fs.FS, a, b string) (name, means string) {
-	x, y := above(root, a), above(root, b)
+	x, y := sysfs.Above(root, a), sysfs.Above(root, b)
 	if x == nil || y == nil {
 		return "unknown", "sysfs does not show both PCI devices"
 	}
@@ -50,20 +51,6 @@ func distance(root fs.FS, a, b string) (name, means string) {
 	return "PXB", "through several PCIe bridges, without the host bridge"
 }
 
-// above lists what is above a PCI device: the host bridge, then bridges.
-func above(root fs.FS, pci string) []string {
-	link, err := fs.ReadLink(root, "sys/bus/pci/devices/"+pci)
-	if err != nil || pci == "" {
-		return nil
-	}
-	parts := strings.Split(path.Dir(link), "/")
-	from := slices.IndexFunc(parts, func(s string) bool { return strings.HasPrefix(s, "pci") })
-	if from < 0 {
-		return nil
-	}
-	return parts[from:]
-}
-
 func numaNode(root fs.FS, pci string) int {
 	n, err := strconv.Atoi(firstLine(root, "sys/bus/pci/devices/"+pci+"/numa_node"))
 	if err != nil {
@@ -80,7 +67,7 @@ func isolation(root fs.FS, a, b string) (verdict, fix string) {
 	if a == "" {
 		return "no PCI device: the processor moves the data", ""
 	}
-	x, y := iommuGroup(root, a), iommuGroup(root, b)
+	x, y := sysfs.Link(root, sysfs.PCI(a)+"/iommu_group"), sysfs.Link(root, sysfs.PCI(b)+"/iommu_group")
 	ports := redirecting(root, a, b)
 	switch {
 	case x == "" || y == "":
@@ -109,19 +96,11 @@ func disableRedirect(ports []string) string {
 	return "boot with 'pci=disable_acs_redir=" + strings.Join(ports, ";") + "'"
 }
 
-func iommuGroup(root fs.FS, pci string) string {
-	link, err := fs.ReadLink(root, "sys/bus/pci/devices/"+pci+"/iommu_group")
-	if err != nil {
-		return ""
-	}
-	return path.Base(link)
-}
-
 // redirecting lists the ports of a switch between two devices, whose access control
 // decides whether transfers go straight through the switch; nil if there is no common
 // switch.
 func redirecting(root fs.FS, a, b string) (ports []string) {
-	x, y := above(root, a), above(root, b)
+	x, y := sysfs.Above(root, a), sysfs.Above(root, b)
 	common := commonLength(x, y)
 	if common < 2 {
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/sysfs"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -69,7 +70,7 @@ type endpoint struct{ kind, name, pci string }
 func lookTopology(root fs.FS, stack *blockstack.Stack, nics []NIC, g GPU) *Topology {
 	gpu := endpoint{"GPU", "gpu:" + strconv.Itoa(g.Index), strings.ToLower(g.PCI)}
 	others := endpoints(root, stack, nics)
-	if above(root, gpu.pci) == nil || len(others) == 0 {
+	if sysfs.Above(root, gpu.pci) == nil || len(others) == 0 {
 		return nil
 	}
 	t := &Topology{}
@@ -89,7 +90,7 @@ func lookTopology(root fs.FS, stack *blockstack.Stack, nics []NIC, g GPU) *Topol
 func endpoints(root fs.FS, stack *blockstack.Stack, nics []NIC) (list []endpoint) {
 	add := func(e endpoint) {
 		known := func(o endpoint) bool { return o.pci == e.pci }
-		if above(root, e.pci) != nil && !slices.ContainsFunc(list, known) {
+		if sysfs.Above(root, e.pci) != nil && !slices.ContainsFunc(list, known) {
 			list = append(list, e)
 		}
 	}
@@ -113,7 +114,7 @@ func endpoints(root fs.FS, stack *blockstack.Stack, nics []NIC) (list []endpoint
 // upper port is the one above the switch, and that of a lower port belongs to the device
 // below.
 func (t *Topology) add(root fs.FS, e endpoint) {
-	chain := above(root, e.pci)
+	chain := sysfs.Above(root, e.pci)
 	at := t.place(root, -1, PCIDevice{Kind: "host bridge", PCI: chain[0]})
 	t.Devices[at].Node = numaNode(root, e.pci) // sysfs has it for devices only
 	for i := 1; i < len(chain); i++ {
@@ -188,7 +189,7 @@ func (t *Topology) markNarrowest(root fs.FS, others []endpoint, gpu endpoint) {
 // between are the devices whose links lie between two: themselves, and the bridges that
 // they do not share.
 func between(root fs.FS, a, b string) []string {
-	x, y := above(root, a), above(root, b)
+	x, y := sysfs.Above(root, a), sysfs.Above(root, b)
 	n := commonLength(x, y)
 	return slices.Concat(x[n:], []string{a}, y[n:], []string{b})
 }

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/sysfs"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -81,26 +80,12 @@ func (p *p2pdmaRoute) drive(f *storage.File) (name, pci string) {
 
 // commonBridge is the nearest PCI bridge above two devices; "" if only the host bridge
 // is above both.
-func commonBridge(root fs.FS, a, b string) string {
-	x, y := bridges(root, a), bridges(root, b)
-	last := ""
+func commonBridge(root fs.FS, a, b string) (last string) {
+	x, y := sysfs.Above(root, a), sysfs.Above(root, b)
 	for i := 0; i < min(len(x), len(y)) && x[i] == y[i]; i++ {
-		last = x[i]
-	}
-	return last
-}
-
-// bridges are the PCI addresses above a device, from the host bridge down.
-func bridges(root fs.FS, pci string) []string {
-	link, err := fs.ReadLink(root, "sys/bus/pci/devices/"+pci)
-	if err != nil {
-		return nil
-	}
-	var list []string
-	for _, part := range strings.Split(path.Dir(link), "/") {
-		if strings.Count(part, ":") == 2 {
-			list = append(list, part)
+		if i > 0 { // below the host bridge
+			last = x[i]
 		}
 	}
-	return list
+	return last
 }

@@ -2,24 +2,19 @@ package ring
 
 import (
 	"io/fs"
-	"path"
 	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-io/culvert/internal/sysfs"
 )
 
 // A topology is what sysfs says about the PCIe slot of a GPU.
 type topology struct{ root fs.FS }
 
-func (t topology) read(pci, name string) string {
-	b, err := fs.ReadFile(t.root, path.Join("sys/bus/pci/devices", strings.ToLower(pci), name))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
+func (t topology) read(pci, name string) string { return sysfs.Text(t.root, sysfs.PCI(pci)+"/"+name) }
 
 // link is the rate of the GPU's PCIe link in bytes per second; 0 if unknown. It is
 // the maximum of both ends: an idle GPU slows its link down.
