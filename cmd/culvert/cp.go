@@ -33,6 +33,7 @@ type cpOptions struct {
 	limit   string
 	// For directories.
 	jobs             int
+	jobsSet          bool
 	follow           bool
 	preserve         bool
 	include, exclude []string
@@ -64,18 +65,18 @@ is reported at the end, and the rest is copied. To resume, rerun: DEST/` + trans
 lists finished files and is removed at the end. A finished file is copied
 again if it or its source has changed; with --verify it is read and compared.
 
---include and --exclude choose entries of directories by patterns with *, ? and [a-z]:
-without a slash they are compared with names, with one with the path below SOURCE.
+--include and --exclude choose entries of directories by patterns with *, ?, [a-z] and
+{a,b}: without a slash they are compared with names, with one with the path below
+SOURCE. A slash at the end means a directory with all below it.
 --update leaves files alone that have the size and time of their source, --checksum
-those that have its contents: both are read and compared. --checksum is for single
-files, too.
+those that have its contents: both are read and compared.
 
 --limit-rate 100M moves at most 100 MB (10^6 bytes) a second, all files together.
 
 A new file or directory has the mode of its source without what the umask takes;
 a file that is replaced keeps its mode. Holes of 64 KiB and more stay holes and
-are not counted. In directories, files keep their time of modification. Use
---preserve for owner, exact mode, all times, extended attributes and hard links.
+are not counted. Files keep their time of modification. Use --preserve for owner,
+exact mode, all times, extended attributes and hard links.
 
 SOURCE - is standard input, DEST - standard output; ./- is a file of that name. A stream
 goes through host memory and GPU memory in slots, like a file. With DEST -, everything
@@ -125,6 +126,7 @@ EXIT STATUS
 			if a[len(a)-1] == stdStream { // standard output has the data
 				cmd.SetOut(cmd.ErrOrStderr())
 			}
+			o.jobsSet = cmd.Flags().Changed("jobs")
 			return run(o.run)(cmd, a)
 		},
 	}
@@ -138,13 +140,17 @@ EXIT STATUS
 	f.StringVar(&o.receipt, "receipt", "", "also write the result as JSON to this file")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print what would be copied, and copy nothing")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print errors only")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print each file of a directory, and the receipts with every field")
 	f.StringArrayVar(&o.include, "include", nil, "of directories, copy only files that match; may be repeated")
 	f.StringArrayVar(&o.exclude, "exclude", nil, "of directories, leave out what matches; may be repeated")
-	f.BoolVarP(&o.update, "update", "u", false, "of directories, leave out files with the size and time of their source")
+	f.BoolVarP(&o.update, "update", "u", false, "leave out files with the size and time of their source")
 	f.BoolVarP(&o.checksum, "checksum", "c", false, "leave out files with the contents of their source, whatever their time")
 	f.StringVar(&o.limit, "limit-rate", "", "bytes per second of the whole copy, such as 100M or 2.5G (10^n; default no limit)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "json", "verbose")
+	for _, letter := range []string{"r", "R"} { // of cp and scp
+		f.BoolP(useDirectory[letter], letter, false, "accepted and not needed: directories are copied as a whole")
+		_ = f.MarkHidden(useDirectory[letter])
+	}
 	f.IntVar(&o.jobs, "jobs", 0, "files to copy in parallel (default 4, objects 32)")
 	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
@@ -161,12 +167,17 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if err != nil {
 		return usageError{err}
 	}
+	filter, err := transfer.NewFilter(o.include, o.exclude)
+	if err != nil {
+		return usageError{err}
+	}
 	job, err := planAll(ctx, a[:len(a)-1], a[len(a)-1], transfer.PlanOptions{
-		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: transfer.Filter{Include: o.include, Exclude: o.exclude},
+		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: filter,
 	})
 	if err != nil {
 		return err
 	}
+	o.noteUnmatched(filter)
 	if err := o.checkReceipt(job); err != nil {
 		return usageError{err}
 	}
@@ -181,7 +192,7 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if far, ok := job.(interface{ on(*machine.Machine) }); ok {
 		far.on(m)
 	}
-	res, err := job.run(ctx, drv, opts, o.quiet)
+	res, err := job.run(ctx, drv, opts, o.verbosity())
 	if err != nil {
 		return err
 	}
@@ -196,6 +207,30 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	return err
 }
 
+func (o *cpOptions) verbosity() verbosity {
+	switch {
+	case o.quiet:
+		return quiet
+	case o.verbose:
+		return verbose
+	}
+	return normal
+}
+
+// noteUnmatched prints which patterns did nothing: as a rule they were mistyped.
+func (o *cpOptions) noteUnmatched(f *transfer.Filter) {
+	list, none := f.Unmatched()
+	if o.quiet {
+		return
+	}
+	for _, pattern := range list {
+		fmt.Fprintf(os.Stderr, "culvert: note: pattern %q matched nothing\n", pattern)
+	}
+	if none {
+		fmt.Fprintln(os.Stderr, "culvert: note: no file matches --include, so no file of a directory is copied")
+	}
+}
+
 // redacted joins arguments without the secrets of URLs.
 func redacted(args []string) string {
 	var b []string
@@ -205,10 +240,13 @@ func redacted(args []string) string {
 	return strings.Join(b, " ")
 }
 
+// minRate is the slowest --limit-rate in bytes per second. A smaller one lacks its unit.
+const minRate = 1000
+
 func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	opts.Verify, opts.Jobs, opts.Preserve = o.verify, o.jobs, o.preserve
-	if o.jobs < 0 {
-		return opts, fmt.Errorf("--jobs %d must not be negative", o.jobs)
+	if o.jobs < 1 && o.jobsSet {
+		return opts, fmt.Errorf("--jobs %d must be at least 1", o.jobs)
 	}
 	if opts.GPU, err = parseGPU(o.via); err != nil {
 		return opts, err
@@ -219,6 +257,9 @@ func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	rate, err := human.ParseRate(o.limit)
 	if err != nil {
 		return opts, fmt.Errorf("--limit-rate: %w", err)
+	}
+	if o.limit != "" && rate < minRate {
+		return opts, fmt.Errorf("--limit-rate %s is %d bytes a second; it must be at least 1k (fix: for megabytes, --limit-rate %sM)", o.limit, rate, strings.TrimSuffix(o.limit, "B/s"))
 	}
 	opts.Limit = limit.New(rate)
 	if o.route != "" && o.require != "" {

@@ -107,7 +107,7 @@ func (c *driveCopy) paths() []string { return []string{c.File} }
 
 func (c *driveCopy) on(m *machine.Machine) { c.machine = m }
 
-func (c *driveCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c *driveCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
@@ -124,7 +124,7 @@ func (c *driveCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 		if err != nil {
 			return err
 		}
-		defer metered(&opts.Options, quiet)()
+		defer metered(&opts.Options, v)()
 		if c.Write {
 			res, err = transfer.Push(ctx, drv, c.File, end, opts.Options)
 		} else {

@@ -89,14 +89,14 @@ func (c *objectCopy) paths() []string {
 	return []string{c.Dest}
 }
 
-func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c *objectCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	if opts.Preserve {
 		return nil, errPreserve
 	}
 	if c.GPU {
 		return c.intoGPU(ctx, drv, opts.Options)
 	}
-	defer metered(&opts.Options, quiet)()
+	defer metered(&opts.Options, v)()
 	if c.Write {
 		return transfer.UploadFile(ctx, drv, c.Source, c.Dest, opts.Options)
 	}
@@ -160,7 +160,7 @@ func (c objectTree) paths() (list []string) {
 	return list
 }
 
-func (c objectTree) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c objectTree) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	switch {
 	case opts.Preserve:
 		return nil, errPreserve
@@ -169,8 +169,8 @@ func (c objectTree) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 	case c.gpu >= 0:
 		opts.GPU = c.gpu
 	}
-	if !quiet {
-		p := newProgress(os.Stderr, c)
+	if v != quiet {
+		p := newProgress(os.Stderr, c, v == verbose)
 		defer p.done()
 		opts.Watch = p
 	}

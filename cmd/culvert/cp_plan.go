@@ -20,7 +20,7 @@ import (
 type copyJob interface {
 	fmt.Stringer
 	paths() []string // sources and destinations
-	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error)
+	run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error)
 }
 
 // planAll plans one copy, or several into a directory.
@@ -69,11 +69,11 @@ func (m manyCopies) paths() (list []string) {
 	return list
 }
 
-func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	var results manyResults
 	var errs error
 	for _, job := range m {
-		res, err := job.run(ctx, drv, opts, quiet)
+		res, err := job.run(ctx, drv, opts, v)
 		if ctx.Err() != nil {
 			return nil, errors.Join(errs, err)
 		}
@@ -113,8 +113,8 @@ func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (cop
 	objects := func(src, dst string) (copyJob, bool, error) { return planObject(ctx, src, dst, o) }
 	for _, plan := range []func(src, dst string) (copyJob, bool, error){planStream, planRemote, planDrive, objects} {
 		job, ok, err := plan(src, dst)
-		if ok && err == nil && o.Checksum {
-			err = usageError{errors.New("--checksum needs both files on this host")}
+		if ok && err == nil {
+			err = comparable(job, o)
 		}
 		if ok {
 			return job, err
@@ -136,11 +136,25 @@ func planCopy(ctx context.Context, src, dst string, o transfer.PlanOptions) (cop
 	}
 	_, err = os.Lstat(dst)
 	c := &fileCopy{Source: src, Dest: dst, Size: st.Size(), Replace: err == nil}
-	if o.Checksum {
+	if o.Checksum || o.Update {
 		c.Unchanged, err = o.Same(ctx, src, dst)
+		c.compared = o.Checksum
 		return c, err
 	}
 	return c, nil
+}
+
+// comparable rejects options that leave out unchanged files, if one end of a copy is not
+// on this host. --update knows the objects below a URL, which have sizes and times.
+func comparable(job copyJob, o transfer.PlanOptions) error {
+	_, many := job.(objectTree)
+	switch {
+	case o.Checksum:
+		return usageError{errors.New("--checksum needs both files on this host")}
+	case o.Update && !many:
+		return usageError{errors.New("--update needs both files on this host, or all objects below a URL (fix: s3://BUCKET/PREFIX/)")}
+	}
+	return nil
 }
 
 // schemeError rejects a URL of an unknown kind, unless it is the path of a file.
@@ -161,7 +175,9 @@ type fileCopy struct {
 	Dest      string `json:"destination"`
 	Size      int64  `json:"bytes"`
 	Replace   bool   `json:"replace"`
-	Unchanged bool   `json:"unchanged,omitempty"` // DEST has the contents of SOURCE
+	Unchanged bool   `json:"unchanged,omitempty"` // DEST is left alone
+
+	compared bool // by their contents, not by size and time
 }
 
 func (c *fileCopy) String() string {
@@ -177,31 +193,37 @@ func (c *fileCopy) String() string {
 
 func (c *fileCopy) paths() []string { return []string{c.Source, c.Dest} }
 
-func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c *fileCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	if c.Unchanged {
-		return unchanged{c.Source, c.Dest, true}, nil
+		return unchanged{c.Source, c.Dest, true, c.compared}, nil
 	}
-	defer metered(&opts.Options, quiet)()
+	defer metered(&opts.Options, v)()
 	return transfer.Copy(ctx, drv, c.Source, c.Dest, opts.Options)
 }
 
-// unchanged is the result of a copy that --checksum left out.
+// unchanged is the result of a copy that --checksum or --update left out.
 type unchanged struct {
 	Source    string `json:"source"`
 	Dest      string `json:"destination"`
 	Unchanged bool   `json:"unchanged"`
+
+	compared bool
 }
 
 func (u unchanged) String() string {
-	return fmt.Sprintf("%s has the contents of %s, and was not copied", human.Name(u.Dest), human.Name(u.Source))
+	what := "size and time"
+	if u.compared {
+		what = "contents"
+	}
+	return fmt.Sprintf("%s has the %s of %s, and was not copied", human.Name(u.Dest), what, human.Name(u.Source))
 }
 
 // Fields says why there are no receipts.
 func (u unchanged) Fields() string { return "nothing was moved" }
 
 // metered shows the progress of a copy of one file until done is called.
-func metered(o *transfer.Options, quiet bool) (done func()) {
-	if quiet {
+func metered(o *transfer.Options, v verbosity) (done func()) {
+	if v == quiet {
 		return func() {}
 	}
 	meter := human.NewMeter(os.Stderr)
@@ -219,9 +241,9 @@ func (c treeCopy) paths() (list []string) {
 	return list
 }
 
-func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
-	if !quiet {
-		p := newProgress(os.Stderr, c.Tree)
+func (c treeCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
+	if v != quiet {
+		p := newProgress(os.Stderr, c.Tree, v == verbose)
 		defer p.done()
 		opts.Watch = p
 	}

@@ -47,13 +47,26 @@ func planRemote(src, dst string) (job copyJob, ok bool, err error) {
 	if c.Host, c.Name, err = parseRemote(from); err != nil {
 		return nil, true, err
 	}
-	if st, err := os.Stat(c.File); err == nil && st.IsDir() {
-		if c.Write {
-			return nil, true, fmt.Errorf("%s is a directory: only files are copied to other hosts", c.File)
-		}
-		c.File = filepath.Join(c.File, path.Base(c.Name))
+	if strings.HasSuffix(c.Name, "/") && !c.Write {
+		return nil, true, usageError{fmt.Errorf("%s ends with a slash: directories cannot be copied from other hosts (fix: name a file)", src)}
+	}
+	if c.File, err = besideRemote(c.File, c.Name, c.Write); err != nil {
+		return nil, true, err
 	}
 	return c, true, nil
+}
+
+// besideRemote is the file of this host that a file of another host is copied to: in a
+// directory it gets the last part of its name. What is written to another host must be a file.
+func besideRemote(file, name string, write bool) (string, error) {
+	st, err := os.Stat(file)
+	switch {
+	case err != nil || !st.IsDir():
+		return file, nil
+	case write:
+		return "", fmt.Errorf("%s is a directory: only files are copied to other hosts", file)
+	}
+	return filepath.Join(file, path.Base(name)), nil
 }
 
 // parseRemote splits what is behind rdma://.
@@ -82,7 +95,7 @@ func (c *remoteCopy) on(m *machine.Machine) { c.machine = m }
 
 func (c *remoteCopy) paths() []string { return []string{c.File} }
 
-func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs both files on this host")}
 	}
@@ -90,7 +103,7 @@ func (c *remoteCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if err != nil {
 		return nil, err
 	}
-	defer metered(&opts.Options, quiet)()
+	defer metered(&opts.Options, v)()
 	res, err := far.copy(ctx, drv, c.Name, c.File, c.Write, opts.Options)
 	return remoteResult{res, far.Provider()}, errors.Join(err, far.close())
 }

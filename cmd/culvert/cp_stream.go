@@ -53,11 +53,11 @@ func (c *streamCopy) paths() (list []string) {
 	return list
 }
 
-func (c *streamCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, quiet bool) (transferResult, error) {
+func (c *streamCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.TreeOptions, v verbosity) (transferResult, error) {
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs two files: standard input and output have no attributes")}
 	}
-	defer metered(&opts.Options, quiet)()
+	defer metered(&opts.Options, v)()
 	switch {
 	case c.Source != stdStream:
 		return transfer.CopyOut(ctx, drv, c.Source, os.Stdout, opts.Options)

@@ -4,20 +4,21 @@ package main
 // does not have, what to type instead.
 var habits = map[string]map[string]string{
 	"cp": {
-		"a":         useArchive,
-		"archive":   useArchive,
-		"bwlimit":   "use --limit-rate, such as 100M (10^6 bytes a second)",
-		"P":         useProgress,
-		"p":         "use --preserve for owner, mode and times",
-		"progress":  useProgress,
-		"R":         useDirectory,
-		"r":         useDirectory,
-		"recursive": useDirectory,
+		"a":        useArchive,
+		"archive":  useArchive,
+		"bwlimit":  "use --limit-rate, such as 100M (10^6 bytes a second)",
+		"delete":   "not supported: files that only DEST has are kept",
+		"P":        useProgress,
+		"p":        "use --preserve for owner, mode and times",
+		"progress": useProgress,
 	},
 }
 
 const (
-	useArchive   = "directories are copied as a whole; use --preserve for owner, mode and times"
-	useDirectory = "not needed, directories are copied as a whole"
-	useProgress  = "not needed, a terminal shows progress"
+	useArchive  = "directories are copied as a whole; use --preserve for owner, mode and times"
+	useProgress = "not needed, a terminal shows progress"
 )
+
+// useDirectory are the flags by which cp, rsync and scp copy directories, by their
+// letters. They change nothing.
+var useDirectory = map[string]string{"r": "recursive", "R": "Recursive"}

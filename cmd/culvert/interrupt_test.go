@@ -156,8 +156,8 @@ func TestInterruptedCopyGoesOn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "small"), []byte("small"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	said := interrupt(t, dir, "copied small", "cp", "src", "dst", "--verify")
-	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; to resume: culvert cp src dst --verify\n") {
+	said := interrupt(t, dir, "copied small", "cp", "-v", "src", "dst", "--verify")
+	if !strings.Contains(said, "culvert: stopped with 1 of 2 files complete; to resume: culvert cp -v src dst --verify\n") {
 		t.Errorf("it said:\n%s", said)
 	}
 	if names := leftovers(t, dst); !slices.Equal(names, []string{".big.culvert-part", ".culvert-cp.journal"}) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -126,7 +127,11 @@ EXIT STATUS
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && habits[cmd.Name()][unknown.GetSpecifiedName()] != "" {
 			return usageError{fmt.Errorf("%s: %s", text, habits[cmd.Name()][unknown.GetSpecifiedName()])}
 		}
-		return usageError{fmt.Errorf("%s (see %s --help)", text, cmd.CommandPath())}
+		hint := "see " + cmd.CommandPath() + " --help"
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			hint = cmp.Or(nearFlag(cmd, unknown.GetSpecifiedName()), hint)
+		}
+		return usageError{fmt.Errorf("%s (%s)", text, hint)}
 	})
 	root.AddCommand(newDemo(), newCheck(), traceable(newCp()), newRun(), traceable(newBench()), newLs(), traceable(newLoad()), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
 	root.AddCommand(newMan(root))
@@ -140,6 +145,22 @@ EXIT STATUS
 		}
 	}
 	return root
+}
+
+// nearFlag asks whether a flag of the command was meant whose name is similar; "" if there
+// is none.
+func nearFlag(cmd *cobra.Command, name string) string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	near := names.SuggestionsFor(name)
+	if len(name) < 3 || len(near) == 0 {
+		return ""
+	}
+	return "did you mean --" + strings.Join(near, " or --") + "?"
 }
 
 // newHelp is cobra's help command, but rejects unknown commands.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,11 +14,26 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
+// A verbosity is how much a copy prints.
+type verbosity int
+
+const (
+	quiet   verbosity = iota // errors only
+	normal                   // progress and result
+	verbose                  // also each file, and every field of the receipts
+)
+
+// progressEvery is the time between two lines of progress off a terminal.
+const progressEvery = 10 * time.Second
+
 // A progress shows the progress of a directory copy: a few lines that are redrawn
-// on a terminal, otherwise a line for each complete file.
+// on a terminal, otherwise a line every ten seconds, or one for each complete file.
 type progress struct {
 	mu      sync.Mutex
 	display human.Display
+	w       io.Writer
+	each    bool // print a line for each file
+	logged  time.Time
 	state   copyState
 }
 
@@ -42,10 +58,11 @@ type plan interface {
 	Totals() (files, doneFiles int, bytes, doneBytes int64)
 }
 
-func newProgress(f *os.File, t plan) *progress {
+func newProgress(f *os.File, t plan, each bool) *progress {
 	of, files, total, bytes := t.Totals()
-	state := copyState{start: time.Now(), files: files, of: of, bytes: bytes, total: total, before: bytes}
-	return &progress{display: human.NewDisplay(f), state: state}
+	now := time.Now()
+	state := copyState{start: now, files: files, of: of, bytes: bytes, total: total, before: bytes}
+	return &progress{display: human.NewDisplay(f), w: f, each: each, logged: now, state: state}
 }
 
 // Began is called when the copy of a file begins.
@@ -82,8 +99,8 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 			}
 		}
 		s.bytes += f.Size
-		if !p.display.Terminal() {
-			fmt.Fprintf(os.Stderr, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
+		if p.each && !p.display.Terminal() {
+			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
 		}
 	})
 }
@@ -93,6 +110,20 @@ func (p *progress) update(change func(*copyState)) {
 	defer p.mu.Unlock()
 	change(&p.state)
 	p.display.Draw(p.state.render)
+	if !p.each && !p.display.Terminal() {
+		p.log(time.Now())
+	}
+}
+
+// log prints a line of progress, if the last one is old enough.
+func (p *progress) log(now time.Time) {
+	if now.Sub(p.logged) < progressEvery {
+		return
+	}
+	p.logged = now
+	s := &p.state
+	bytes := s.moved()
+	fmt.Fprintf(p.w, "%d of %d files, %s\n", s.files, s.of, human.Pace(bytes, s.total, bytes-s.before, now.Sub(s.start), -1))
 }
 
 // done leaves the screen as it was.
@@ -106,13 +137,19 @@ func (s *copyState) find(path string) int {
 	return slices.IndexFunc(s.active, func(a *activeFile) bool { return a.path == path })
 }
 
-// render returns the lines to show at a time.
-func (s *copyState) render(now time.Time, width int) []string {
-	elapsed := now.Sub(s.start)
+// moved is the bytes of complete files, and of those that are being copied.
+func (s *copyState) moved() int64 {
 	bytes := s.bytes
 	for _, a := range s.active {
 		bytes += a.done
 	}
+	return bytes
+}
+
+// render returns the lines to show at a time.
+func (s *copyState) render(now time.Time, width int) []string {
+	elapsed := now.Sub(s.start)
+	bytes := s.moved()
 	count := fmt.Sprintf("%d of %d files after %s", s.files, s.of, elapsed.Round(time.Second/10))
 	if len(s.routes) > 0 {
 		count += ", by " + strings.Join(s.routes, ", ")

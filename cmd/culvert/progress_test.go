@@ -64,3 +64,17 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// Off a terminal there is a line every ten seconds, whatever the number of files.
+func TestProgressOffTerminal(t *testing.T) {
+	var out strings.Builder
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := &progress{w: &out, logged: start, state: copyState{start: start, files: 3, of: 12, bytes: 3 << 30, total: 10 << 30, before: 1 << 30}}
+	for s := range 25 {
+		p.log(start.Add(time.Duration(s) * time.Second))
+	}
+	want := "3 of 12 files, 30%, 3.0 GiB of 10.0 GiB, 215 MB/s, ETA 35s\n3 of 12 files, 30%, 3.0 GiB of 10.0 GiB, 107 MB/s, ETA 1m10s\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}

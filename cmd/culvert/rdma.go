@@ -27,7 +27,9 @@ const rdmaStatus = `EXIT STATUS
 const rdmaAbout = `Providers (--provider):
 
   tcp      verbs over TCP: the processors of both hosts move the data, and GPU memory
-           is staged in pinned host memory. It is not RDMA, and no line says so.
+           is staged in pinned host memory. It is not RDMA, and the output
+           never calls it so.
+  ibverbs  network adapters of this host, by libibverbs (InfiniBand and RoCE)
   soft     network adapters of the software machine, on this host only: they write into
            and read from the memory of its GPUs directly, by emulated DMA
 

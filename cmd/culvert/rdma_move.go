@@ -81,7 +81,7 @@ The options of gpu_direct_rdma_access that mean the same have its letters: -a, -
 	f := cmd.Flags()
 	o.access.flags(f)
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to move the data through")
-	f.StringVarP(&o.pci, "pci", "u", "", "the same, by PCI address (65:00.0)")
+	f.StringVarP(&o.pci, "pci", "u", "", "PCI address of the GPU to move the data through, such as 65:00.0 (instead of --via)")
 	f.Uint16VarP(&o.port, "port", "p", gdra.Port, "TCP port, if HOST has none")
 	f.StringVarP(&o.chunk, "size", "s", "1M", "bytes of a task, at most as many as the server allows")
 	f.IntVarP(&o.times, "iters", "n", 1, "repeat the transfer")
@@ -98,7 +98,14 @@ The options of gpu_direct_rdma_access that mean the same have its letters: -a, -
 }
 
 func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err error) {
+	if err := hostFirst(a, o.write); err != nil {
+		return usageError{err}
+	}
 	opts, cfg, err := o.parse(a[0])
+	if err != nil {
+		return err
+	}
+	file, err := besideRemote(a[2], a[1], o.write)
 	if err != nil {
 		return err
 	}
@@ -118,11 +125,11 @@ func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err erro
 	start := time.Now()
 	var total int64
 	for range o.times {
-		done := metered(&opts, false)
-		res, err := far.copy(ctx, drv, a[1], a[2], o.write, opts)
+		done := metered(&opts, normal)
+		res, err := far.copy(ctx, drv, a[1], file, o.write, opts)
 		done()
 		if err != nil {
-			return fmt.Errorf("rdma %s %s, provider=%s: %w", a[1], a[2], far.Provider(), err)
+			return fmt.Errorf("rdma %s %s, provider=%s: %w", a[1], file, far.Provider(), err)
 		}
 		total += res.Bytes
 		if err := showTransfer(out, o.json, o.verbose, remoteResult{res, far.Provider()}); err != nil {
@@ -133,6 +140,30 @@ func (o *rdmaMove) run(ctx context.Context, a []string, out io.Writer) (err erro
 		summary(out, total, o.times, time.Since(start), far.Provider())
 	}
 	return nil
+}
+
+// hostFirst rejects arguments in the order of cp, source before destination.
+func hostFirst(a []string, write bool) error {
+	verb := "read"
+	if write {
+		verb = "write"
+	}
+	st, err := os.Stat(a[0])
+	local := err == nil && st.Mode().IsRegular() && !hasPort(a[0])
+	if local || !hasPort(a[0]) && (hasPort(a[1]) || hasPort(a[2])) {
+		return fmt.Errorf("rdma %s %s: HOST:PORT comes first (usage: culvert rdma %s HOST:PORT NAME FILE)", verb, a[0], verb)
+	}
+	return nil
+}
+
+// hasPort reports whether an argument can only be a host with its port.
+func hasPort(arg string) bool {
+	_, port, err := net.SplitHostPort(arg)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // summary prints the two lines of gpu_direct_rdma_access.

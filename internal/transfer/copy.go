@@ -114,6 +114,7 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	}
 	defer dir.Close()
 	dir.Sweep()
+	o.keepTime = true
 	c := fileCopy{drv: drv, in: in, source: &st, dir: dir, name: filepath.Base(dst), opts: o}
 	c.res = Result{Source: src, Dest: dst, GPU: o.GPU}
 	err = c.run(ctx)

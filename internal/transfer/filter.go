@@ -3,54 +3,188 @@ package transfer
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
-// A Filter chooses entries of a directory by patterns with *, ? and [a-z]. A pattern
-// without a slash is compared with names, one with a slash with the path below the
-// directory.
+// A Filter chooses entries of directories by patterns with *, ?, [a-z] and {a,b}. A
+// pattern without a slash is compared with names, one with a slash with the path below
+// the directory. A slash at the end means a directory. It remembers which patterns
+// matched, over all plans that share it. A nil Filter chooses everything.
 type Filter struct {
-	Include []string // files must match one of them, if there are any
-	Exclude []string // files and directories must match none of them
+	include []*pattern // files must match one of them, if there are any
+	exclude []*pattern // files and directories must match none of them
 }
 
-// check reports an invalid pattern.
-func (f *Filter) check() error {
-	for _, list := range [][]string{f.Include, f.Exclude} {
-		for _, pattern := range list {
-			if _, err := path.Match(pattern, ""); err != nil {
-				return fmt.Errorf("invalid pattern %q (want *, ? and [a-z])", pattern)
+// A pattern is one argument of the command line.
+type pattern struct {
+	text    string
+	of      []string // its alternatives, for path.Match
+	dir     bool     // matches directories only
+	matched bool
+}
+
+// NewFilter parses patterns.
+func NewFilter(include, exclude []string) (*Filter, error) {
+	f := &Filter{}
+	var err error
+	if f.include, err = parsePatterns(include); err != nil {
+		return nil, err
+	}
+	f.exclude, err = parsePatterns(exclude)
+	return f, err
+}
+
+func parsePatterns(texts []string) (list []*pattern, err error) {
+	for _, text := range texts {
+		p, err := parsePattern(text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+func parsePattern(text string) (*pattern, error) {
+	bare, isDir := strings.CutSuffix(strings.TrimPrefix(text, "./"), "/")
+	p := &pattern{text: text, dir: isDir}
+	p.of = alternatives(bare, nil)
+	if len(p.of) > maxAlternatives {
+		return nil, fmt.Errorf("pattern %q has more than %d alternatives", text, maxAlternatives)
+	}
+	for _, one := range p.of {
+		if _, err := path.Match(one, ""); err != nil || bare == "" {
+			return nil, fmt.Errorf("invalid pattern %q (want *, ?, [a-z] and {a,b})", text)
+		}
+	}
+	return p, nil
+}
+
+// maxAlternatives limits the alternatives of a pattern: each pair of braces multiplies them.
+const maxAlternatives = 1000
+
+// alternatives appends a pattern to a list, once for each choice in braces. Braces without
+// a comma are ordinary letters, as in a shell. It stops soon after maxAlternatives.
+func alternatives(text string, list []string) []string {
+	open, choices, rest := braces(text)
+	if choices == nil {
+		return append(list, text)
+	}
+	for _, choice := range choices {
+		if len(list) > maxAlternatives {
+			break
+		}
+		list = alternatives(text[:open]+choice+rest, list)
+	}
+	return list
+}
+
+// braces finds the first braces with a comma: where they open, the choices in them and
+// what follows. choices is nil if there are none.
+func braces(text string) (open int, choices []string, rest string) {
+	for open = 0; open < len(text); open++ {
+		switch text[open] {
+		case '\\':
+			open++
+		case '{':
+			if choices, rest := choicesIn(text[open+1:]); len(choices) > 1 {
+				return open, choices, rest
 			}
 		}
 	}
-	return nil
+	return 0, nil, ""
+}
+
+// choicesIn splits what follows an opening brace, to the brace that closes it.
+func choicesIn(text string) (choices []string, rest string) {
+	depth, begin := 0, 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case c == '{':
+			depth++
+		case c == '}' && depth > 0:
+			depth--
+		case c == ',' && depth == 0:
+			choices, begin = append(choices, text[begin:i]), i+1
+		case c == '}':
+			return append(choices, text[begin:i]), text[i+1:]
+		}
+	}
+	return nil, ""
+}
+
+// match compares the pattern with the path of a file or directory.
+func (p *pattern) match(rel string, isDir bool) bool {
+	if p.dir && !isDir {
+		return false
+	}
+	found := slices.ContainsFunc(p.of, func(one string) bool {
+		name := rel
+		if !strings.Contains(one, "/") {
+			name = path.Base(rel)
+		}
+		ok, _ := path.Match(strings.TrimPrefix(one, "/"), name)
+		return ok
+	})
+	p.matched = p.matched || found
+	return found
+}
+
+// matches compares all patterns, so that each one that matches is marked.
+func matches(patterns []*pattern, rel string, isDir bool) (found bool) {
+	for _, p := range patterns {
+		found = p.match(rel, isDir) || found
+	}
+	return found
 }
 
 // excludes reports whether a file or directory, and so all below it, is left out.
-func (f *Filter) excludes(rel string) bool { return matches(f.Exclude, rel) }
+func (f *Filter) excludes(rel string, isDir bool) bool {
+	return f != nil && matches(f.exclude, rel, isDir)
+}
 
 // excludesBelow reports whether a file or one of the directories above it is left out.
 func (f *Filter) excludesBelow(rel string) bool {
-	for ; rel != "."; rel = path.Dir(rel) {
-		if f.excludes(rel) {
+	for isDir := false; rel != "."; rel, isDir = path.Dir(rel), true {
+		if f.excludes(rel, isDir) {
 			return true
 		}
 	}
 	return false
 }
 
-// includes reports whether a file is wanted.
-func (f *Filter) includes(rel string) bool { return len(f.Include) == 0 || matches(f.Include, rel) }
-
-func matches(patterns []string, rel string) bool {
-	for _, pattern := range patterns {
-		name := rel
-		if !strings.Contains(pattern, "/") {
-			name = path.Base(rel)
-		}
-		if ok, _ := path.Match(strings.TrimPrefix(pattern, "/"), name); ok {
-			return true
+// includes reports whether a file is wanted: it matches, or it is below a directory that
+// matches a pattern with a slash at its end.
+func (f *Filter) includes(rel string) bool {
+	if f == nil || len(f.include) == 0 {
+		return true
+	}
+	found := matches(f.include, rel, false)
+	for rel = path.Dir(rel); rel != "."; rel = path.Dir(rel) {
+		for _, p := range f.include {
+			found = p.dir && p.match(rel, true) || found
 		}
 	}
-	return false
+	return found
+}
+
+// Unmatched returns the patterns that matched nothing in all plans so far, and whether
+// that leaves no file to include.
+func (f *Filter) Unmatched() (list []string, none bool) {
+	if f == nil {
+		return nil, false
+	}
+	none = len(f.include) > 0
+	for _, p := range slices.Concat(f.include, f.exclude) {
+		if !p.matched {
+			list = append(list, p.text)
+		}
+	}
+	for _, p := range f.include {
+		none = none && !p.matched
+	}
+	return list, none
 }

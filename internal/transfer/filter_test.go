@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,26 +11,66 @@ import (
 )
 
 func TestFilter(t *testing.T) {
-	f := Filter{Include: []string{"*.safetensors", "config/*.json"}, Exclude: []string{"old", "/tmp/*", "*.part"}}
+	f := mustFilter(t, []string{"*.safetensors", "config/*.json", "weights/"}, []string{"old", "/tmp/*", "*.part", "./dot", "*.{log,t{m,e}p}", "x{y}", "cache/"})
 	for path, want := range map[string]bool{
 		"a.safetensors": true, "x/b.safetensors": true, "config/a.json": true, "x/config/a.json": false, "a.json": false, "readme": false,
+		"weights": false, "weights/a": true, "x/weights/y/z": true,
 	} {
 		if f.includes(path) != want {
 			t.Errorf("includes(%s) = %v", path, !want)
 		}
 	}
-	for path, want := range map[string]bool{"old": true, "x/old": true, "tmp/a": true, "x/tmp/a": false, "a.part": true, "older": false} {
-		if f.excludes(path) != want {
+	for path, want := range map[string]bool{
+		"old": true, "x/old": true, "tmp/a": true, "x/tmp/a": false, "a.part": true, "older": false,
+		"dot": true, "x/dot": true, "a.log": true, "a.tmp": true, "a.tep": true, "a.tp": false, "x{y}": true, "xy": false, "cache": false,
+	} {
+		if f.excludes(path, false) != want {
 			t.Errorf("excludes(%s) = %v", path, !want)
 		}
 	}
-	if err := (&Filter{Exclude: []string{"[a"}}).check(); err == nil || !strings.Contains(err.Error(), `invalid pattern "[a"`) {
+	if !f.excludes("x/cache", true) || !f.excludesBelow("x/cache/a") || f.excludesBelow("x/a") {
+		t.Error("a pattern with a slash at its end is not the directory")
+	}
+	for _, none := range []*Filter{nil, mustFilter(t, nil, nil)} {
+		if !none.includes("a") || none.excludes("a", false) {
+			t.Error("an empty filter leaves something out")
+		}
+	}
+}
+
+func TestInvalidPatterns(t *testing.T) {
+	for _, text := range []string{"[a", "", "/", "./", "a{b,[}"} {
+		if _, err := NewFilter(nil, []string{text}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("invalid pattern %q", text)) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := NewFilter([]string{strings.Repeat("{a,b}", 60)}, nil); err == nil || !strings.Contains(err.Error(), "more than 1000 alternatives") {
 		t.Error(err)
 	}
-	none := Filter{}
-	if !none.includes("a") || none.excludes("a") {
-		t.Error("an empty filter leaves something out")
+}
+
+// A pattern that matched nothing in any plan is known at the end.
+func TestUnmatchedPatterns(t *testing.T) {
+	f := mustFilter(t, []string{"*.bin", "*.txt"}, []string{"old", "b/", "a"})
+	f.includes("x/a.bin")
+	f.excludes("a", false)
+	f.excludes("b", false)
+	list, none := f.Unmatched()
+	if got := strings.Join(list, " "); got != "*.txt old b/" || none {
+		t.Errorf("unmatched %s, none %v", got, none)
 	}
+	if _, none := mustFilter(t, []string{"*.txt"}, nil).Unmatched(); !none {
+		t.Error("no file is included, and that is not known")
+	}
+}
+
+func mustFilter(t *testing.T, include, exclude []string) *Filter {
+	t.Helper()
+	f, err := NewFilter(include, exclude)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // A file is left alone only if size and time are those of the source.

@@ -44,9 +44,6 @@ type ObjectFile struct {
 // PlanObjects plans a copy of the objects below a URL into the directory dst, or with
 // intoGPU into the GPU of that name.
 func PlanObjects(ctx context.Context, url, dst string, intoGPU bool, o PlanOptions) (*ObjectTree, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
 	list, err := object.ListAll(ctx, url)
 	if err != nil {
 		return nil, err
@@ -123,9 +120,6 @@ func PlanUploads(ctx context.Context, src, url string, o PlanOptions) (*ObjectTr
 // planSource is the plan to copy a directory to one that does not exist.
 func planSource(ctx context.Context, src string, o PlanOptions) (*Tree, error) {
 	t := &Tree{Source: src, opts: o}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
 	w := &walker{ctx: ctx, tree: t, seen: map[[2]uint64]string{}}
 	var err error
 	if w.src, err = t.openSource(); err != nil {

@@ -35,7 +35,7 @@ func TestObjectTree(t *testing.T) {
 	}
 	bucketAt(t, store)
 	dst := filepath.Join(t.TempDir(), "new")
-	o := PlanOptions{Filter: Filter{Exclude: []string{"*.tmp", "skip"}}, Update: true}
+	o := PlanOptions{Filter: mustFilter(t, nil, []string{"*.tmp", "skip"}), Update: true}
 	tree := objectTree(t, dst, false, o)
 	if len(tree.Skipped) != 1 || tree.Skipped[0].Path != "../up" {
 		t.Errorf("skipped %v", tree.Skipped)
@@ -150,7 +150,7 @@ func TestUploadTree(t *testing.T) {
 	}
 	store := objecttest.NewStore(nil)
 	bucketAt(t, store)
-	up, err := PlanUploads(t.Context(), src, "s3://bucket/d", PlanOptions{Filter: Filter{Exclude: []string{"*.tmp"}}})
+	up, err := PlanUploads(t.Context(), src, "s3://bucket/d", PlanOptions{Filter: mustFilter(t, nil, []string{"*.tmp"})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
-// Same reports whether dst is a file that Checksum leaves alone when src is copied to
-// it. Both are read and compared byte by byte: they are here, and no checksum is as
-// exact.
+// Same reports whether dst is a file that Checksum or Update leaves alone when src is
+// copied to it. For Checksum both are read and compared byte by byte: they are here, and
+// no checksum is as exact.
 func (o PlanOptions) Same(ctx context.Context, src, dst string) (bool, error) {
 	a, err := atomicfile.OpenRegular(src)
 	if err != nil {
@@ -39,7 +39,13 @@ func (o *PlanOptions) same(ctx context.Context, a, b *os.File) (bool, error) {
 	if err := errors.Join(unix.Fstat(int(a.Fd()), &src), unix.Fstat(int(b.Fd()), &dst)); err != nil {
 		return false, err
 	}
-	if !o.comparable(&src, &dst) || sameFile(&src, &dst) {
+	if sameFile(&src, &dst) {
+		return false, nil
+	}
+	if o.Update && !o.Checksum {
+		return src.Size == dst.Size && src.Mtim == dst.Mtim, nil
+	}
+	if !o.comparable(&src, &dst) {
 		return false, nil
 	}
 	n, err := samePrefix(ctx, a, b, src.Size, func(int64) {})

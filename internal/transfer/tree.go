@@ -41,7 +41,7 @@ type Tree struct {
 type PlanOptions struct {
 	Follow   bool // follow symbolic links of the source
 	Preserve bool // keep hard links; files must have been copied with Options.Preserve
-	Filter        // what of the source belongs to it
+	*Filter       // what of the source belongs to it; nil means everything
 	Update   bool // leave files alone whose size and time of modification are those of the source
 	Checksum bool // leave files alone whose contents are those of the source, whatever their time
 }
@@ -83,7 +83,7 @@ type TreeSkip struct {
 // copy was stopped, the plan resumes it. What cannot be read is in Failed.
 func PlanTree(ctx context.Context, src, dst string, o PlanOptions) (*Tree, error) {
 	t := &Tree{Source: src, Dest: dst, Dirs: []TreeDir{}, Files: []TreeFile{}, Links: []TreeLink{}, Skipped: []TreeSkip{}, opts: o}
-	if err := errors.Join(o.Filter.check(), t.check()); err != nil {
+	if err := t.check(); err != nil {
 		return nil, err
 	}
 	w := &walker{ctx: ctx, tree: t, seen: map[[2]uint64]string{}}
@@ -254,7 +254,7 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 		w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "the name of a temporary file of culvert"})
 		return nil
 	}
-	if w.tree.opts.excludes(rel) {
+	if w.tree.opts.excludes(rel, false) {
 		return nil
 	}
 	st, err := w.src.Stat(rel)
@@ -266,6 +266,9 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
+		if w.tree.opts.excludes(rel, true) {
+			return nil
+		}
 		return w.dir(rel, above)
 	case unix.S_IFREG:
 		if !w.tree.opts.includes(rel) {
