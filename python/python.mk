@@ -47,7 +47,8 @@ $(PYTHON_VENV)/stamp: python/requirements.txt
 
 clients: $(PYTHON_TORCH)/ready
 
-$(PYTHON_TORCH)/ready: python/torch-requirements.txt python/torch_libraries.py
+# gcc makes the libraries.
+$(PYTHON_TORCH)/ready: python/torch-requirements.txt python/torch_libraries.py | deps
 	$(PYTHON) python/environment.py $(PYTHON_TORCH) $< --no-deps --no-compile
 	$(PYTHON) python/torch_libraries.py $(PYTHON_TORCH)
 	touch $@

@@ -67,7 +67,7 @@ def pythons():
     if newest not in found:
         try:
             found[newest] = debian_python.ensure(ROOT / "bin" / f"python{newest}", newest)
-        except (SystemExit, subprocess.CalledProcessError) as e:
+        except (SystemExit, OSError, subprocess.CalledProcessError) as e:
             print(f"Python {newest} is not installed here, and Debian's cannot be used: {e}")
     return found
 
