@@ -16,19 +16,32 @@ static const struct culvert_core *_Atomic core;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* Loading has begun in this process; a child forked since then must not continue. */
 static atomic_bool begun, forked;
-/* The path and directory of this library, read when it is loaded: the loader's path
- * may be relative, and the program may change its directory. */
-static char self[PATH_MAX], directory[PATH_MAX];
+/* The path of this library, read when it is loaded: the loader's path may be relative,
+ * and the program may change its directory. Links in it are followed when they matter:
+ * every program that is preloaded would pay for that. */
+static char self[PATH_MAX];
 
 __attribute__((constructor)) static void find_self(void)
 {
 	Dl_info info;
-	if (!dladdr((void *)&find_self, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
+	if (!dladdr((void *)&find_self, &info) || !info.dli_fname)
 		return;
-	memcpy(directory, self, sizeof directory);
+	if (info.dli_fname[0] == '/' && strlen(info.dli_fname) < sizeof self)
+		strcpy(self, info.dli_fname);
+	else if (!realpath(info.dli_fname, self))
+		self[0] = 0;
+}
+
+/* find_directory returns where this library really is. */
+static const char *find_directory(void)
+{
+	static char directory[PATH_MAX];
+	if (!realpath(self, directory))
+		strcpy(directory, self);
 	char *slash = strrchr(directory, '/');
 	if (slash)
 		*slash = 0;
+	return directory;
 }
 
 static void complain(const char *path, const char *what, const char *detail)
@@ -75,6 +88,7 @@ static void load(void)
 	static const char *const places[] = {"%s/" CULVERT_CORE_FILE, "%s/../" CULVERT_CORE_FILE};
 	pthread_atfork(NULL, NULL, child);
 	atomic_store(&begun, true);
+	const char *directory = find_directory();
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		char path[2 * PATH_MAX];
 		snprintf(path, sizeof path, places[i], directory);
