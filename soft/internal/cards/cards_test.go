@@ -396,8 +396,7 @@ func TestWaiterIsWoken(t *testing.T) {
 		a.Lock()
 		got := make(chan struct{})
 		go func() {
-			b.Lock()
-			b.Unlock()
+			takeFirst(b, 0)
 			close(got)
 		}()
 		for atomic.LoadUint32(&a.head.Lock)&waited == 0 {
