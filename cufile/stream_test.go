@@ -459,6 +459,9 @@ func TestFirstWriteInAStream(t *testing.T) {
 			cfg := softConfig()
 			cfg.Stack = stack
 			f := newFixture(t, cfg, n)
+			if _, ok := f.usable()[route.NVFS]; !ok {
+				t.Skip("needs route nvfs")
+			}
 			h := f.open(os.O_RDWR)
 			buf := f.buffer(n)
 			data := bytes.Repeat([]byte("new bytes"), n)[:n]
