@@ -23,6 +23,7 @@ type extents struct {
 	open     bool
 	whole    bool // a block device: all blocks exist
 	noMap    bool // the file system has no FIEMAP
+	inMemory bool // tmpfs: a page that exists is data
 	dev, ino uint64
 	room     *extentMap
 }
@@ -40,6 +41,8 @@ func (e *extents) of(f *targetFile) (err error) {
 		return err
 	}
 	e.open, e.dev, e.ino = true, f.stat.Dev, f.stat.Ino
+	var fs unix.Statfs_t
+	e.inMemory = unix.Fstatfs(e.fd, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
 	return nil
 }
 
@@ -75,6 +78,9 @@ func (e *extents) written(off, end int64) (from, to int64, ok bool, err error) {
 		e.noMap = errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOTTY)
 	}
 	if e.noMap {
+		if e.inMemory && e.present(off, end) {
+			return off, end, true, nil
+		}
 		return e.sought(off)
 	}
 	return from, to, ok, err
@@ -127,6 +133,16 @@ func (e *extents) mapped(off, end int64) (from, to int64, ok bool, err error) {
 		}
 	}
 	return 0, 0, false, nil
+}
+
+// present reports whether tmpfs has all pages of a range, in memory or swapped out.
+// SEEK_HOLE would look at every page up to the end of the file: 1 ms for 200 MiB.
+func (e *extents) present(off, end int64) bool {
+	var has unix.Cachestat_t
+	in := unix.CachestatRange{Off: uint64(off), Len: uint64(end - off)}
+	err := unix.Cachestat(uint(e.fd), &in, &has, 0) // from Linux 6.5 on
+	pages := uint64((end - off + abi.BLOCK_SIZE - 1) / abi.BLOCK_SIZE)
+	return err == nil && has.Cache+has.Evicted >= pages
 }
 
 // sought asks SEEK_DATA and SEEK_HOLE.
