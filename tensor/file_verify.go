@@ -65,7 +65,7 @@ func (e *ChecksumError) Error() string {
 				what += fmt.Sprintf(" and %d more", n)
 			}
 		}
-		fmt.Fprintf(&b, "; bytes [%d, %d) in %s", d.Off, d.Off+d.Len, what)
+		fmt.Fprintf(&b, "; somewhere in bytes [%d, %d), which hold %s", d.Off, d.Off+d.Len, what)
 	}
 	return b.String()
 }

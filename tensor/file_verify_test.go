@@ -88,7 +88,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 		}
 	}
 	many := &ChecksumError{File: "m", Damaged: []Damage{{Off: 8, Len: 2, Tensors: []string{"a", "b", "c", "d", "e"}}}}
-	if got, want := many.Error(), "m: checksum mismatch; bytes [8, 10) in a, b, c and 2 more"; got != want {
+	if got, want := many.Error(), "m: checksum mismatch; somewhere in bytes [8, 10), which hold a, b, c and 2 more"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// Spaces behind the JSON are part of the file too.

@@ -84,7 +84,7 @@ EXIT STATUS
 	cmd.Flags().StringVar(&o.engine, "engine", o.engine, "libcufile that does the work: culvert, nvidia")
 	cmd.Flags().BoolVar(&o.observe, "observe", false, "watch NVIDIA's libcufile; the same as --engine nvidia")
 	cmd.Flags().StringVar(&o.library, "libcufile", "", "NVIDIA's libcufile, if it is not in the usual places")
-	cmd.Flags().StringVar(&o.report, "report", "", "file for the report (default standard error, if the program is watched)")
+	cmd.Flags().StringVar(&o.report, "report", "", "file for the report, - for standard output (default standard error, if the program is watched)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "make the report JSON")
 	cmd.Flags().StringVar(&o.fault, "fault", "", "faults of the software machine, or @FILE with them: errno=EIO,call=read,nth=3")
 	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are the program's
@@ -145,7 +145,7 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 		return err
 	}
 	if o.watches() {
-		return errors.Join(o.watch(path, argv, env, dir, stderr), removeShared(shared))
+		return errors.Join(o.watch(path, argv, env, dir, m.Kind(), stderr), removeShared(shared))
 	}
 	return runError(stderr, path, unix.Exec(path, argv, env))
 }

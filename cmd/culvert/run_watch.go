@@ -17,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/internal/watch"
+	"github.com/culvert-io/culvert/route"
 )
 
 // pollInterval is shorter than the minute for which statistics of ended processes are
@@ -25,7 +26,7 @@ const pollInterval = 15 * time.Second
 
 // watch runs the program with the libcufile that records calls and forwards them, and
 // reports.
-func (o *runOptions) watch(path string, argv, env []string, dir string, stderr io.Writer) (err error) {
+func (o *runOptions) watch(path string, argv, env []string, dir string, on route.Machine, stderr io.Writer) (err error) {
 	library, err := o.watched(dir)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, stderr i
 	}
 
 	collected := watch.Collect(records, pollInterval)
-	report := &watch.Report{Program: argv, Engine: o.engine, Library: library}
+	report := &watch.Report{Program: argv, Engine: o.engine, Library: library, Machine: on}
 	start := time.Now()
 	status, err := runChild(path, argv, env)
 	if err != nil {
@@ -50,6 +51,9 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, stderr i
 	report.Status, report.Seconds = status, time.Since(start).Seconds()
 	if err := collected.Report(report, unwatchable(path)); err != nil {
 		return err
+	}
+	if o.fault != "" && len(report.Faults) == 0 {
+		report.Notes = append(report.Notes, "no fault came about: no call matched "+o.fault)
 	}
 	if err := o.write(report, stderr); err != nil {
 		return err
@@ -77,10 +81,12 @@ func (o *runOptions) watched(dir string) (string, error) {
 }
 
 func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
-	if o.report == "" {
-		if o.json {
-			return show(stderr, true, r)
-		}
+	switch {
+	case o.report == "-":
+		return show(os.Stdout, o.json, r)
+	case o.report == "" && o.json:
+		return show(stderr, true, r)
+	case o.report == "":
 		folded := human.NewFoldWriter(stderr, human.Width(os.Stderr))
 		return errors.Join(show(folded, false, r), folded.Flush())
 	}

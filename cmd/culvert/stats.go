@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
 	"github.com/culvert-io/culvert/internal/top"
@@ -271,7 +272,7 @@ func printStatsFile(out io.Writer, f statsFile) {
 		state = "closed"
 	}
 	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d, %.3g s in transfers; by",
-		human.Name(f.Name), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors, f.Seconds)
+		human.Name(atomicfile.Target(f.Name)), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors, f.Seconds)
 	for _, e := range f.Routes {
 		fmt.Fprintf(out, " %s", human.Name(e.Route))
 	}

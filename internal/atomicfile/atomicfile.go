@@ -195,6 +195,25 @@ func tempName(name string) string { return tempPrefix(name) + "." + rand.Text()[
 // maxPrefix leaves room for the rest of a temporary file's name in 255 bytes.
 const maxPrefix = 200
 
+// Target returns the path that a temporary or unfinished file will have, or the path
+// itself: what people know a file by that is being written.
+func Target(path string) string {
+	dir, name := filepath.Split(path)
+	switch {
+	case IsPart(name):
+		name = strings.TrimSuffix(name, PartSuffix)
+	case Temporary(name):
+		name = strings.TrimSuffix(name, Suffix)
+		name = name[:max(strings.LastIndexByte(name, '.'), 0)]
+	default:
+		return path
+	}
+	if len(name) < 2 {
+		return path // of no target
+	}
+	return dir + name[1:]
+}
+
 // tempPrefix begins the names of the temporary files of a target.
 func tempPrefix(name string) string {
 	return "." + name[:min(len(name), maxPrefix)]

@@ -217,3 +217,23 @@ func TestDirCannotBeLeft(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
+
+func TestTarget(t *testing.T) {
+	for path, want := range map[string]string{
+		"/d/" + PartName("film"):         "/d/film",
+		PartName("a.b"):                  "a.b",
+		TempName("/d/model.bin"):         "/d/model.bin",
+		"/d/plain":                       "/d/plain",
+		"/d/" + PartSuffix:               "/d/" + PartSuffix,
+		"/d/" + Suffix:                   "/d/" + Suffix,
+		"/d/." + Suffix:                  "/d/." + Suffix,
+		"/d/.x" + Suffix:                 "/d/.x" + Suffix,
+		"/d/film" + PartSuffix:           "/d/film" + PartSuffix,
+		"/d/." + PartName("film") + "/f": "/d/." + PartName("film") + "/f",
+		"":                               "",
+	} {
+		if got := Target(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+}

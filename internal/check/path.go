@@ -197,5 +197,5 @@ func (p *Path) setPlan(plan *route.Plan) {
 	p.plan = plan
 	p.Best, p.Uses = plan.Best(), plan.Taken()
 	p.Usable, p.Declined = plan.Usable(), plan.Declined
-	p.Verdict = verdict(p.Best, p.Uses, p.Declined)
+	p.Verdict = verdict(p.Uses, p.Size, p.Declined)
 }

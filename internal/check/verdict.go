@@ -14,8 +14,9 @@ import (
 // A Verdict is the answer that most people want of a report on a path.
 type Verdict struct {
 	// Direct means that the drive or the library moves the data without host memory.
-	Direct bool   `json:"direct"`
-	Answer string `json:"answer"` // one sentence
+	Direct bool     `json:"direct"`
+	Route  route.ID `json:"route"`  // of most bytes
+	Answer string   `json:"answer"` // one sentence
 	// Next is the change that would help most: the best declined route that has a fix.
 	Next *route.Decline `json:"next,omitempty"`
 }
@@ -33,26 +34,34 @@ var ways = map[route.ID]string{
 	route.Host:   "the data goes through host memory, with a copy",
 }
 
-// mainRoute is the route of most bytes: BAR1 takes small reads only, and the last of
-// the routes takes everything else.
-func mainRoute(best route.ID, uses []route.Use) route.ID {
-	if best == route.Bar && len(uses) > 1 {
+// mainRoute is the route of most bytes of size: routes move whole blocks, BAR1 takes
+// small reads, and the last of the routes takes everything else.
+func mainRoute(uses []route.Use, size int64) route.ID {
+	fits := slices.IndexFunc(uses, func(u route.Use) bool { return size == 0 || u.Block <= size })
+	switch {
+	case fits < 0:
+		return route.None
+	case fits == 0 && uses[0].Route == route.Bar:
 		return uses[len(uses)-1].Route
 	}
-	return best
+	return uses[fits].Route
 }
 
-// verdict judges the routes of a path.
-func verdict(best route.ID, uses []route.Use, declined []*route.Decline) Verdict {
-	most := mainRoute(best, uses)
-	v := Verdict{Direct: most != route.None && most < route.Bar}
+// verdict judges the routes of a path with so many bytes; 0 if that is not known.
+func verdict(uses []route.Use, size int64, declined []*route.Decline) Verdict {
+	most := mainRoute(uses, size)
+	v := Verdict{Direct: most != route.None && most < route.Bar, Route: most}
 	answer := "Not direct"
 	if v.Direct {
 		answer = "Direct"
 	}
 	v.Answer = fmt.Sprintf("%s: %s (route %s).", answer, cmp.Or(ways[most], "no route is usable"), most)
-	if most != best {
+	switch {
+	case most == route.None || most == uses[0].Route:
+	case uses[0].Route == route.Bar:
 		v.Answer += " Small reads go straight into GPU memory, through BAR1."
+	default:
+		v.Answer += fmt.Sprintf(" The file is smaller than a block of route %s, which would move a larger one.", uses[0].Route)
 	}
 	for _, d := range declined {
 		if d.Fix != "" && d.Route < most {
@@ -70,7 +79,7 @@ func (t *text) verdict(p *Path, soft bool, width int) {
 		t.line("This is the software machine: the answer says nothing about hardware.")
 	}
 	drawn := route.Receipt{Dir: route.Read, Bytes: p.Size}
-	drawn.By[mainRoute(p.Best, p.Uses)] = p.Size
+	drawn.By[p.Verdict.Route] = p.Size
 	if p.Size > 0 {
 		t.line("\n  %s", strings.TrimSpace(drawn.Diagram(p.start(), fmt.Sprintf("gpu:%d", p.GPU))))
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"unicode"
 )
 
 // A metric is one family of the text that WriteMetrics prints.
@@ -67,13 +67,18 @@ func WriteMetrics(w io.Writer, list []*Snapshot) error {
 func label(pairs []string) string {
 	var list []string
 	for i := 0; i < len(pairs); i += 2 {
-		value := pairs[i+1]
-		if !utf8.ValidString(value) {
-			value = strings.ToValidUTF8(value, "\uFFFD")
-		}
-		list = append(list, fmt.Sprintf(`%s="%s"`, pairs[i], escapes.Replace(value)))
+		list = append(list, fmt.Sprintf(`%s="%s"`, pairs[i], escapes.Replace(strings.Map(printable, pairs[i+1]))))
 	}
 	return strings.Join(list, ",")
+}
+
+// printable replaces what could control a terminal on which metrics are looked at, and
+// bytes that are no text.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) || r == '\n' {
+		return r
+	}
+	return unicode.ReplacementChar
 }
 
 var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

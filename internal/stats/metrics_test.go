@@ -11,7 +11,7 @@ import (
 var update = flag.Bool("update", false, "write the golden metrics")
 
 func TestMetrics(t *testing.T) {
-	s := &Snapshot{PID: 7, UID: 1000, Command: "a \"b\"\\c\nd\xff", Alive: true, Routes: routes}
+	s := &Snapshot{PID: 7, UID: 1000, Command: "a \"b\"\\c\nd\xff\x1b]0;x\x07", Alive: true, Routes: routes}
 	s.Totals.Ops[0][2], s.Totals.Bytes[0][2] = 3, 12288
 	s.Totals.Ops[1][1], s.Totals.Bytes[1][1] = 1, 10
 	s.Totals.Host, s.Totals.Errors, s.Totals.Time = 12288, 2, 1500*time.Millisecond
@@ -20,8 +20,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`culvert_transferred_bytes_total{pid="7",uid="1000",command="a \"b\"\\c\nd` + "\uFFFD" + `",direction="read",route="ring"} 12288` + "\n",
-		`culvert_transfers_total{pid="7",uid="1000",command="a \"b\"\\c\nd` + "\uFFFD" + `",direction="write",route="vendor"} 1` + "\n",
+		`culvert_transferred_bytes_total{pid="7",uid="1000",command="a \"b\"\\c\nd` + "\uFFFD\uFFFD]0;x\uFFFD" + `",direction="read",route="ring"} 12288` + "\n",
+		`culvert_transfers_total{pid="7",uid="1000",command="a \"b\"\\c\nd` + "\uFFFD\uFFFD]0;x\uFFFD" + `",direction="write",route="vendor"} 1` + "\n",
 		`culvert_transfer_seconds_total{pid="7"`, "} 1.5\n", `culvert_process_running{pid="8",uid="0",command=""} 0`,
 	} {
 		if !strings.Contains(b.String(), want) {

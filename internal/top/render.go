@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
 )
 
@@ -144,7 +145,7 @@ func (v *View) detail(width int) []Line {
 	r := list[v.Selected]
 	texts := []string{"", fmt.Sprintf("process   %d  %s", r.PID, human.Name(r.Command))}
 	if r.File != "" {
-		texts = append(texts, "file      "+human.Name(r.File))
+		texts = append(texts, "file      "+human.Name(atomicfile.Target(r.File)))
 	}
 	if r.GPU >= 0 {
 		texts = append(texts, fmt.Sprintf("GPU       gpu:%d", r.GPU))
@@ -214,7 +215,7 @@ func (cols columns) header(width int) string {
 }
 
 func (cols columns) row(r *Row, width int, ascii bool) string {
-	name := "  " + human.Shorten(human.Name(r.File), cols.nameWidth(width)-2)
+	name := "  " + human.Shorten(human.Name(atomicfile.Target(r.File)), cols.nameWidth(width)-2)
 	if r.File == "" {
 		name = fmt.Sprintf("%d %s", r.PID, human.Name(r.Command))
 		if r.Ended {

@@ -17,16 +17,18 @@ import (
 
 // A Report is what all processes of a run did through cuFile.
 type Report struct {
-	Program   []string  `json:"program"`
-	Engine    string    `json:"engine"`  // "culvert" or "nvidia"
-	Library   string    `json:"library"` // the libcufile that did the work
-	Status    int       `json:"status"`  // as a shell reports it
-	Seconds   float64   `json:"seconds"`
-	Processes []Process `json:"processes"`
-	Files     []File    `json:"files"`
-	Failures  []Failure `json:"failures,omitempty"` // calls that failed, by function and code
-	Faults    []string  `json:"faults,omitempty"`   // injected faults that came about
-	Notes     []string  `json:"notes,omitempty"`    // why there is nothing, or not more, to report
+	Program []string `json:"program"`
+	Engine  string   `json:"engine"`  // "culvert" or "nvidia"
+	Library string   `json:"library"` // the libcufile that did the work
+	// Machine is that of the program. NVIDIA's library has no software machine.
+	Machine   route.Machine `json:"machine"`
+	Status    int           `json:"status"` // as a shell reports it
+	Seconds   float64       `json:"seconds"`
+	Processes []Process     `json:"processes"`
+	Files     []File        `json:"files"`
+	Failures  []Failure     `json:"failures,omitempty"` // calls that failed, by function and code
+	Faults    []string      `json:"faults,omitempty"`   // injected faults that came about
+	Notes     []string      `json:"notes,omitempty"`    // why there is nothing, or not more, to report
 }
 
 // A Process is one that made a record.

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/route"
 )
 
 // String is the report for people.
@@ -21,6 +22,9 @@ func (r *Report) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "culvert: %s: status %d, engine %s, %d cuFile calls by %d of %d processes\n", strings.Join(r.Program, " "), r.Status, r.Engine, calls, active, len(r.Processes))
+	if r.Machine == route.SoftwareMachine {
+		fmt.Fprintf(&b, "This is the software machine: routes and times say nothing about hardware.\n")
+	}
 	for i := range r.Files {
 		r.Files[i].print(&b)
 	}

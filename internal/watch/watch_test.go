@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/internal/stats"
+	"github.com/culvert-io/culvert/route"
 )
 
 // encode is a record as a process leaves it.
@@ -60,11 +61,12 @@ func TestReport(t *testing.T) {
 	s.Files[0].Totals.Bytes[0][1], s.Files[0].Totals.Bytes[0][2], s.Files[0].Totals.Host = 2<<20, 4<<20, 2<<20
 	s.Files[0].Declined = "nvfs: buffer: not registered\nnvfs: buffer: not registered\n"
 	c.found[segment{pid: -10}] = s
-	r := &Report{Program: []string{"./program", "x"}, Engine: "culvert", Status: 3}
+	r := &Report{Program: []string{"./program", "x"}, Engine: "culvert", Machine: route.SoftwareMachine, Status: 3}
 	if err := c.Report(r, ""); err != nil {
 		t.Fatal(err)
 	}
 	const want = `culvert: ./program x: status 3, engine culvert, 10 cuFile calls by 2 of 2 processes
+This is the software machine: routes and times say nothing about hardware.
 /data/a
   reads 8 calls, 6.0 MiB, 2 failed; 50 % within 10.2 µs, 95 % 2.1 ms, 99 % 2.1 ms
   request sizes from 1.0 MiB: 8
