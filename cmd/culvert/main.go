@@ -133,7 +133,7 @@ EXIT STATUS
 		}
 		return usageError{fmt.Errorf("%s (%s)", text, hint)}
 	})
-	root.AddCommand(newDemo(), newCheck(), traceable(newCp()), newRun(), traceable(newBench()), newLs(), traceable(newLoad()), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newVersion())
+	root.AddCommand(newDemo(), newCheck(), traceable(newCp()), newRun(), traceable(newBench()), newLs(), traceable(newLoad()), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newEnvironment(), newVersion())
 	root.AddCommand(newMan(root))
 	addCompletions(root)
 	root.SetHelpCommand(newHelp(root))

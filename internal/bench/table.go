@@ -33,7 +33,7 @@ var tableColumns = []tableColumn{
 	{"BLOCK", 6, 0, false, func(r *Result) string { return human.ShortSize(r.Block) }},
 	{"THREADS", 7, 60, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
 	{"BATCH", 5, 104, false, func(r *Result) string { return strconv.Itoa(r.Batch) }},
-	{"GB/s", 7, 0, false, func(r *Result) string { return fmt.Sprintf("%.3g", r.GBps) }},
+	{"GB/s", 7, 0, false, func(r *Result) string { return tableRate(r.GBps) }},
 	{"LINK", 5, 50, false, func(r *Result) string {
 		if r.Share == 0 {
 			return "-"
@@ -86,6 +86,14 @@ func hostShare(r *Result) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d%%", human.Percent(r.Receipt.Host.Bytes, r.Receipt.Bytes))
+}
+
+// tableRate has three digits, or as many as fit: 0.0005, never 5.12e-04.
+func tableRate(gbps float64) string {
+	if gbps < 0.01 {
+		return fmt.Sprintf("%.4f", gbps)
+	}
+	return fmt.Sprintf("%.3g", gbps)
 }
 
 func micros(us float64) string {

@@ -114,3 +114,12 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 }
+
+// No rate of a slow device is wider than its column.
+func TestTableRate(t *testing.T) {
+	for rate, want := range map[float64]string{0: "0.0000", 0.000051234: "0.0001", 0.0051234: "0.0051", 0.012345: "0.0123", 0.61234: "0.612", 52.04: "52", 111.4: "111"} {
+		if got := tableRate(rate); got != want {
+			t.Errorf("%g: %s, want %s", rate, got, want)
+		}
+	}
+}
