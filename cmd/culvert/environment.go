@@ -15,7 +15,7 @@ ENVIRONMENT
                          (default), only the real one, the software machine
   CULVERT_SOFT           parts of the software machine: gpus=2,memory=1G,nics=1,
                          drive=nvme-rdma, stack=crypt, poison=1
-  CULVERT_SHARED         directory by which processes share software GPUs; set by run
+  CULVERT_SHARED         file by which processes share soft GPUs; run sets it
   CULVERT_ROUTES         switch routes off: -bar,-ring
   CULVERT_NVFS           1: use route nvfs on a real machine
   CULVERT_LOG            errors: log failed calls; phases: time loads

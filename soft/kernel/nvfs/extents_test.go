@@ -34,8 +34,16 @@ func TestExtentsOfTmpfs(t *testing.T) {
 		data     bool
 		n        int64
 	}{
-		{0, 3, true, 3}, {0, 2, true, 2}, {0, 8, true, 3}, {1, 1, true, 1},
-		{3, 4, false, 2}, {4, 1, false, 1}, {5, 1, true, 1}, {5, 4, true, 1}, {9, 1, true, 1}, {9, 4, true, 1},
+		{0, 3, true, 3},
+		{0, 2, true, 2},
+		{0, 8, true, 3},
+		{1, 1, true, 1},
+		{3, 4, false, 2},
+		{4, 1, false, 1},
+		{5, 1, true, 1},
+		{5, 4, true, 1},
+		{9, 1, true, 1},
+		{9, 4, true, 1},
 	} {
 		data, n, err := e.next(c.at*block, c.most)
 		if err != nil || data != c.data || n != c.n {
