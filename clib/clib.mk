@@ -58,7 +58,7 @@ $(LIB)/soft/libibverbs.so.1: $(VERBS) clib/shim/verbs.map $(CLIB_DEPS)
 DEV = clib/shim/dev.c $(wildcard clib/shim/dev_*.c)
 $(LIB)/soft/libculvert-dev.so: $(DEV) clib/shim/dev.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(CLIB_LDFLAGS) -Wl,-z,noseparate-code \
+	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libculvert-dev.so -Wl,--version-script=clib/shim/dev.map
 
 # GDRCopy's library; in 2.6 it has no symbol versions.
