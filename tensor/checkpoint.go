@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,7 +108,7 @@ func (c *Checkpoints) Free(step int64) error {
 }
 
 func (c *Checkpoints) exists(step int64) error {
-	return fmt.Errorf("checkpoint %s: %w (steps are never overwritten)", c.stepDir(step), fs.ErrExist)
+	return fmt.Errorf("checkpoint %s: %w (steps are never overwritten)", c.stepDir(step), unix.EEXIST)
 }
 
 // publish gives a step its name, makes it the latest and moves away the steps that

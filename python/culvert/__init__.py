@@ -29,7 +29,7 @@ from ._load import load_file
 from ._open import Slice, safe_open
 from ._patch import patch, unpatch
 from ._receipt import Receipt, last_receipt
-from ._save import save_file
+from ._save import save_file, save_step
 from ._software import software
 
 __version__ = "0.1.0"
@@ -57,6 +57,7 @@ __all__ = [
     "patch",
     "safe_open",
     "save_file",
+    "save_step",
     "software",
     "stream",
     "unpatch",

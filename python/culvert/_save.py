@@ -26,15 +26,29 @@ def save_file(tensors: dict[str, Any], filename: _types.Path, metadata: _types.M
     write(tensors, filename, metadata)
 
 
-def write(tensors, filename, metadata):
-    """Saves tensors that were checked."""
+def save_step(tensors, directory, step, metadata=None, keep=0):
+    """Saves a dict of tensors as a checkpoint, and returns the path of its file.
+
+    The directory, which may be a prefix of a store (s3://bucket/run), has one directory
+    per step: step-000001000/model.safetensors. A step is complete or not there, and is
+    never overwritten: FileExistsError. Only when it is there are the steps removed that
+    keep does not cover, those that were saved first; 0 keeps all.
+    load_file(directory + "/latest") loads the step that was saved last.
+    """
+    check(tensors, metadata)
+    return write(tensors, directory, metadata, step=int(step), keep=int(keep))
+
+
+def write(tensors, filename, metadata, **more):
+    """Saves tensors that were checked, and returns the path of the file."""
     keep, specs = [], []  # the core reads the tensors, so they must stay alive
     for name, tensor in tensors.items():
         tensor, spec = describe(name, tensor)
         keep.append(tensor)
         specs.append(spec)
-    answer = _core.call("save", path=_core.path_of(filename), metadata=metadata, tensors=specs)
+    answer = _core.call("save", path=_core.path_of(filename), metadata=metadata, tensors=specs, **more)
     remember(answer["receipt"])
+    return answer["receipt"]["file"]
 
 
 def check(tensors, metadata):

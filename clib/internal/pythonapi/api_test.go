@@ -212,6 +212,19 @@ func TestSave(t *testing.T) {
 	if saved.Receipt.Tensors != len(want)+1 || saved.Receipt.Manifest != tensor.ManifestPath(out) {
 		t.Errorf("receipt %+v", saved.Receipt)
 	}
+	steps := &tensor.Checkpoints{Dir: filepath.Join(filepath.Dir(out), "run")}
+	for step := range int64(3) {
+		c.call("save", fields{"path": steps.Dir, "tensors": specs, "step": step, "keep": 2}, &saved)
+		if want := tensor.ManifestPath(steps.Path(step)); saved.Receipt.Manifest != want {
+			t.Errorf("the manifest of step %d is %s, want %s", step, saved.Receipt.Manifest, want)
+		}
+	}
+	if err := steps.Free(2); !errors.Is(err, unix.EEXIST) { // FileExistsError in Python
+		t.Errorf("a step that exists: %v", err)
+	}
+	if list, err := steps.Steps(t.Context()); err != nil || len(list) != 2 || list[1].Number != 2 {
+		t.Errorf("steps %v, %v", list, err)
+	}
 	if _, err := tensor.Verify(t.Context(), out); err != nil {
 		t.Error(err)
 	}

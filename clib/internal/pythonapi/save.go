@@ -17,6 +17,8 @@ type saveRequest struct {
 	Path     string            `json:"path"`
 	Metadata map[string]string `json:"metadata"`
 	Tensors  []saveTensor      `json:"tensors"`
+	Step     *int64            `json:"step"` // Path is a directory or a prefix of checkpoints
+	Keep     int               `json:"keep"` // steps that are kept; 0: all
 }
 
 // A saveTensor is at an address of host memory, at an address of a GPU, or in loaded
@@ -49,6 +51,17 @@ type saveReceipt struct {
 	} `json:"phases"`
 }
 
+// write saves to a file or as a step, and returns its path.
+func (q *saveRequest) write(ctx context.Context, sources []tensor.Source, o *tensor.SaveOptions) (string, *tensor.Manifest, error) {
+	if q.Step == nil {
+		m, err := tensor.Save(ctx, q.Path, sources, o)
+		return q.Path, m, err
+	}
+	c := &tensor.Checkpoints{Dir: q.Path, Keep: q.Keep}
+	m, err := c.Save(ctx, *q.Step, sources, o)
+	return c.Path(*q.Step), m, err
+}
+
 // save writes tensors to a file.
 func (a *API) save(ctx context.Context, q *saveRequest) (*receiptAnswer, error) {
 	start := time.Now()
@@ -62,12 +75,12 @@ func (a *API) save(ctx context.Context, q *saveRequest) (*receiptAnswer, error) 
 		sources[i] = tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: data}
 	}
 	took := &tensor.SaveTimes{}
-	m, err := tensor.Save(ctx, q.Path, sources, &tensor.SaveOptions{Metadata: q.Metadata, Times: took})
+	path, m, err := q.write(ctx, sources, &tensor.SaveOptions{Metadata: q.Metadata, Times: took})
 	if err != nil {
 		return nil, err
 	}
 	r := &saveReceipt{
-		Op: "save", File: q.Path, Manifest: tensor.ManifestPath(q.Path),
+		Op: "save", File: path, Manifest: tensor.ManifestPath(path),
 		Tensors: len(m.Tensors), Bytes: m.Size, Seconds: time.Since(start).Seconds(),
 	}
 	r.Phases.Reserve, r.Phases.Write = took.Reserve.Seconds(), took.Write.Seconds()
