@@ -50,6 +50,7 @@ type gpuState struct {
 
 // New returns a closed driver.
 func New(m *machine.Machine, opts ...Option) *Driver {
+	traceRun()
 	d := &Driver{
 		m:     m,
 		log:   slog.New(slog.DiscardHandler),

@@ -17,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/internal/gate"
 	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/internal/storage"
+	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -37,6 +38,8 @@ type File struct {
 	require requirement // under planMu
 
 	sums sums
+
+	traced trace.FileRef
 }
 
 // A requirement is the route that transfers must take, or that and any better one.

@@ -178,7 +178,7 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		for j < len(b.ops) && b.uses[j].plan == plan {
 			j++
 		}
-		tr, began := b.traced()
+		tr, began := b.traced(j - i)
 		err := plan.Run(ctx, b.ops[i:j], res[i:j])
 		if tr != nil {
 			b.record(tr, i, res[i:j], began, err)

@@ -39,6 +39,7 @@ type runOptions struct {
 	report  string
 	json    bool
 	fault   string
+	trace   string
 }
 
 func newRun() *cobra.Command {
@@ -66,6 +67,9 @@ and why not better ones, and errors with their meaning. It counts what forked an
 executed processes do, too, and survives _exit and SIGKILL. --observe leaves the
 work to NVIDIA's libcufile.
 
+--trace records every transfer of all processes, also of killed ones, and writes them
+for ui.perfetto.dev (docs/trace.md). It needs Culvert's libcufile as the engine.
+
 --fault breaks the software machine: calls fail, storage is slow, drives and GPUs
 die. docs/testing.md lists the kinds. The report lists the faults that came about.
 
@@ -77,6 +81,7 @@ EXIT STATUS
   CULVERT_LOG=errors culvert run -- ./program
   culvert run --report report.txt -- ./program
   culvert run --observe --json -- python3 train.py
+  culvert run --trace trace.json -- ./program
   culvert run --fault 'errno=EIO,call=read,file=*.bin,nth=3' -- ./program`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error { return o.run(a, cmd.ErrOrStderr()) },
@@ -87,12 +92,18 @@ EXIT STATUS
 	cmd.Flags().StringVar(&o.report, "report", "", "file for the report, - for standard output (default standard error, if the program is watched)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "make the report JSON")
 	cmd.Flags().StringVar(&o.fault, "fault", "", "faults of the software machine, or @FILE with them: errno=EIO,call=read,nth=3")
+	cmd.Flags().StringVar(&o.trace, "trace", "", "write all transfers as Chrome trace events to this file, for ui.perfetto.dev")
 	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are the program's
 	return cmd
 }
 
 // watches reports whether this process waits for the program, to report.
 func (o *runOptions) watches() bool {
+	return o.reports() || o.trace != ""
+}
+
+// reports reports whether there is a report at the end.
+func (o *runOptions) reports() bool {
 	return o.observe || o.json || o.report != "" || o.fault != "" || o.engine != engineCulvert
 }
 
@@ -107,6 +118,9 @@ func (o *runOptions) check() error {
 		if _, err := fault.Parse(o.fault); err != nil {
 			return usageError{fmt.Errorf("--fault: %w", err)}
 		}
+	}
+	if o.trace != "" && o.engine != engineCulvert {
+		return usageError{errors.New("--trace needs --engine culvert: NVIDIA's library tells nothing about its transfers")}
 	}
 	if o.library != "" && o.engine != engineNVIDIA {
 		return usageError{errors.New("--libcufile names the library of --observe")}

@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/internal/watch"
 	"github.com/culvert-io/culvert/route"
@@ -40,6 +42,9 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	if o.fault != "" {
 		env = append(env, "CULVERT_FAULT="+o.fault)
 	}
+	if o.trace != "" {
+		env = append(env, "CULVERT_TRACE_DIR="+records)
+	}
 
 	collected := watch.Collect(records, pollInterval)
 	report := &watch.Report{Program: argv, Engine: o.engine, Library: library, Machine: on}
@@ -56,6 +61,9 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 		report.Notes = append(report.Notes, "no fault came about: no call matched "+o.fault)
 	}
 	if err := o.write(report, stderr); err != nil {
+		return err
+	}
+	if err := o.writeTrace(records, stderr); err != nil {
 		return err
 	}
 	if status != 0 {
@@ -80,8 +88,28 @@ func (o *runOptions) watched(dir string) (string, error) {
 	return path, nil
 }
 
+// writeTrace writes what the processes recorded.
+func (o *runOptions) writeTrace(records string, stderr io.Writer) error {
+	if o.trace == "" {
+		return nil
+	}
+	err := atomicfile.Write(o.trace, 0o666, func(w io.Writer) error {
+		n, err := trace.Collect(w, records)
+		if n == 0 && err == nil {
+			fmt.Fprintf(stderr, "culvert: %s is empty: no process moved data through Culvert's libcufile\n", o.trace)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write the trace: %w", err)
+	}
+	return nil
+}
+
 func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
 	switch {
+	case !o.reports():
+		return nil
 	case o.report == "-":
 		return show(os.Stdout, o.json, r)
 	case o.report == "" && o.json:

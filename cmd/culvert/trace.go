@@ -21,6 +21,7 @@ func traceable(cmd *cobra.Command) *cobra.Command {
 			return inner(cmd, a)
 		}
 		rec := trace.Start()
+		defer rec.Close()
 		err := inner(cmd, a)
 		rec.Stop()
 		if werr := atomicfile.Write(*path, 0o666, rec.Write); werr != nil {

@@ -4,13 +4,12 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/trace"
 )
 
 // Now is the time since the process started: one reading of the clock, where
 // time.Now takes two.
-func Now() time.Duration { return time.Since(began) }
-
-var began = time.Now()
+func Now() time.Duration { return trace.Now() }
 
 // checkAllocated checks that the registered buffers of ops are still allocated, once
 // for neighbouring ops with the same buffer. With a time, results up to 1 ms older

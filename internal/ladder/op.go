@@ -42,6 +42,9 @@ type Op struct {
 	// InStream means that a stream waits for the op. A route must then not call what
 	// waits for streams: synchronous copies, freeing or unpinning memory.
 	InStream bool
+	// Ended is when the op, and those that ran with it, had ended, by Now. Turn is when one
+	// that was moved in two steps began the second, if it is traced. Plan.Run sets both.
+	Ended, Turn time.Duration
 	// size is that of the file, if sized: the prover has just asked for it, and the route
 	// need not. Each costs about 1 % of a read of 64 KiB.
 	size  int64

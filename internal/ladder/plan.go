@@ -311,6 +311,7 @@ func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Rec
 		err = p.routes[at].Run(ctx, ops, res)
 	}
 	end := Now()
+	ops[0].Ended = end
 	cached := end
 	if !keeps {
 		cached = 0

@@ -165,6 +165,7 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 		to.Host.Bytes = from.HostBytes
 		to.Cache = from.Cache
 		to.Retries = from.Retries
+		ops[i].Turn = from.Turn
 	}
 	if err != nil && ctx.Err() == nil {
 		err = ops[b.failed()].fail(err)

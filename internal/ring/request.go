@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +48,9 @@ type Result struct {
 	// Cache counts the bytes of a read by what they did to the page cache.
 	Cache   route.CacheUse
 	Retries int // interrupted and short calls, and rejections of O_DIRECT
+	// Turn is when a small request began its second step, the copy to the GPU or the
+	// write, by trace.Now; 0 unless the process is traced.
+	Turn time.Duration
 }
 
 // An Error names the range of a request that failed.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/trace"
@@ -42,7 +43,7 @@ type smallSlot struct {
 	flag    completionFlag
 	few     bool // so few callers that completion flags may be faster
 	reads   uint32
-	trace   tracer
+	turn    time.Duration // of the request, if it is traced
 }
 
 // errNoSmallSlots means that not one small slot could be made.
@@ -156,7 +157,7 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 	} else {
 		m.read(q, s)
 	}
-	*res = Result{N: int64(seg.got), HostBytes: int64(seg.got), DirectBytes: int64(seg.direct), Retries: seg.retries}
+	*res = Result{N: int64(seg.got), HostBytes: int64(seg.got), DirectBytes: int64(seg.direct), Retries: seg.retries, Turn: s.turn}
 	if !q.Write {
 		res.Cache = seg.cacheUse()
 		q.count(res)
@@ -168,10 +169,9 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 
 func (m *smallSlots) read(q *Request, s *smallSlot) {
 	seg := &s.segment
-	s.trace.begin()
 	m.files.read(q, seg, s.mem[:smallSlotBytes-page]) // the last page has the completion flag
 	n := seg.got
-	s.trace.end(trace.Read, q.Off, n)
+	s.turned()
 	if n == 0 {
 		return
 	}
@@ -183,18 +183,24 @@ func (m *smallSlots) read(q *Request, s *smallSlot) {
 		defer m.copies.Add(-int64(n))
 	}
 	s.copied(q, n, m.copyToGPU(s, q.Addr, n))
-	s.trace.end(trace.Copy, q.Off, n)
 }
 
 func (m *smallSlots) write(q *Request, s *smallSlot) {
 	seg := &s.segment
 	// After a copy from the GPU a completion flag is late: 43 us instead of 9.
-	s.trace.begin()
 	s.copied(q, seg.n, s.copy(s.addr+gpu.Addr(seg.at), q.Addr, uint64(seg.n)))
-	s.trace.end(trace.Copy, q.Off, seg.n)
+	s.turned()
 	if seg.err == nil {
 		m.files.write(q, seg, s.mem)
-		s.trace.end(trace.Write, q.Off, seg.got)
+	}
+}
+
+// turned marks the end of the first step of a request. When it began and the second one
+// ends is when the whole does, so that a trace takes one reading of the clock.
+func (s *smallSlot) turned() {
+	s.turn = 0
+	if trace.On() {
+		s.turn = trace.Now()
 	}
 }
 

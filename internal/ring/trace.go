@@ -27,14 +27,14 @@ func (t *tracer) begin() time.Duration {
 	if t.on = t.buf != nil; !t.on {
 		return 0
 	}
-	t.began = t.buf.Now()
+	t.began = trace.Now()
 	return t.began
 }
 
 // end ends a piece of n bytes, at off in the file. Another may follow at once.
 func (t *tracer) end(k trace.Kind, off int64, n int) {
 	if t.on && n > 0 {
-		now := t.buf.Now()
+		now := trace.Now()
 		t.buf.Piece(trace.Piece{Kind: k, Begin: t.began, End: now, Off: off, Bytes: int64(n)})
 		t.began = now
 	}
@@ -46,7 +46,7 @@ func (t *tracer) waited(s *slot) {
 	if !t.on {
 		return
 	}
-	end := t.buf.Now()
+	end := trace.Now()
 	t.buf.Piece(trace.Piece{Kind: trace.Wait, Begin: t.began, End: end, Off: s.fileOff()})
 	t.buf.Piece(trace.Piece{Kind: trace.Copy, Begin: min(max(s.launched, t.copied), end), End: end, Off: s.fileOff(), Bytes: s.payload()})
 	t.copied = end

@@ -4,13 +4,22 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/route"
 )
+
+type called string
+
+func (c called) Name() string { return string(c) }
 
 // A file is what a reader of the format sees.
 type file struct {
@@ -25,50 +34,69 @@ type file struct {
 	} `json:"traceEvents"`
 }
 
-func write(t *testing.T, r *Recorder) (f file) {
+func written(t *testing.T, r *Recorder) file {
 	t.Helper()
 	var out bytes.Buffer
 	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(out.Bytes(), &f); err != nil {
-		t.Fatalf("%v:\n%s", err, &out)
+	return parse(t, out.Bytes())
+}
+
+func parse(t *testing.T, text []byte) (f file) {
+	t.Helper()
+	if err := json.Unmarshal(text, &f); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
 	}
 	return f
 }
 
-func TestWrite(t *testing.T) {
-	r := Start()
-	var b *Buffer
-	b = b.Use()
-	transfer := Transfer{
-		Dir: route.Write, GPU: 3, File: "/data/a \"b\"\n", Off: 4096, Requests: 2, Begin: 1500 * time.Nanosecond, End: 5 * time.Microsecond, Failed: true,
-	}
-	transfer.Add(&route.Receipt{Bytes: 60, Route: route.NVFS, By: route.ByRoute{route.NVFS: 60}})
-	transfer.Add(&route.Receipt{Bytes: 40, Host: route.ByteCount{Bytes: 10}, Route: route.NVFS, By: route.ByRoute{route.NVFS: 30, route.Host: 10}})
-	b.Transfer(transfer)
-	b.Piece(Piece{Kind: Copy, Begin: time.Microsecond, End: 3 * time.Microsecond, Off: 8, Bytes: 7})
-	r.Stop()
-	f := write(t, r)
-	if f.Base <= 0 || f.Other["dropped_events"] != "0" {
-		t.Errorf("base %d, other %v", f.Base, f.Other)
-	}
-	var spans []string
+// spans are the events with a duration.
+func spans(f file) (list []string) {
 	for _, e := range f.Events {
 		if e.Ph == "X" {
 			text, _ := json.Marshal(e.Args)
-			spans = append(spans, e.Cat+" "+e.Name+" "+string(text))
-			if e.Cat == "transfer" && (e.TS != 1.5 || e.Dur != 3.5) {
-				t.Errorf("a transfer from %v for %v µs", e.TS, e.Dur)
+			list = append(list, e.Cat+" "+e.Name+" "+string(text))
+		}
+	}
+	return list
+}
+
+func TestWrite(t *testing.T) {
+	r := Start()
+	defer r.Close()
+	var b *Buffer
+	b = b.Use()
+	var ref FileRef
+	c := Call{File: &ref, Named: called("/data/a \"b\"\n"), Dir: route.Write, GPU: 3, Off: 4096, Begin: 1500 * time.Nanosecond, End: 5 * time.Microsecond, Failed: true}
+	b.Transfer(&c, []route.Receipt{
+		{Bytes: 60, Route: route.NVFS, By: route.ByRoute{route.NVFS: 60}},
+		{Bytes: 40, Host: route.ByteCount{Bytes: 10}, Route: route.NVFS, By: route.ByRoute{route.NVFS: 30, route.Host: 10}},
+	})
+	b.Piece(Piece{Kind: Copy, Begin: time.Microsecond, End: 3 * time.Microsecond, Off: 8, Bytes: 7})
+	small := Call{File: &ref, Named: called("/data/a"), Off: 1, Begin: 6000, Turn: 6700, End: 8000}
+	b.Transfer(&small, []route.Receipt{{Bytes: 9, Host: route.ByteCount{Bytes: 9}, Route: route.Ring, By: route.ByRoute{route.Ring: 9}}})
+	r.Stop()
+	f := written(t, r)
+	if f.Base <= 0 || f.Other["dropped_events"] != "0" {
+		t.Errorf("base %d, other %v", f.Base, f.Other)
+	}
+	for _, e := range f.Events {
+		for name, want := range map[string][2]float64{"write a \"b\"\n": {1.5, 3.5}, "read a \"b\"\n": {6, 2}, "read": {6, 0.7}} {
+			if e.Name == name && (e.TS != want[0] || e.Dur != want[1]) {
+				t.Errorf("%s from %v for %v µs", e.Name, e.TS, e.Dur)
 			}
 		}
 	}
 	want := []string{
 		`transfer write a "b"` + "\n" + ` {"by_route":{"host":10,"nvfs":90},"bytes":100,"failed":true,"file":"/data/a \"b\"\n","gpu":3,"host_bytes":10,"offset":4096,"requests":2,"route":"nvfs"}`,
+		`transfer read a "b"` + "\n" + ` {"by_route":{"ring":9},"bytes":9,"file":"/data/a \"b\"\n","gpu":0,"host_bytes":9,"offset":1,"requests":1,"route":"ring"}`,
+		`piece read {"bytes":9,"offset":1}`,
 		`piece copy {"bytes":7,"offset":8}`,
+		`piece copy {"bytes":9,"offset":1}`,
 	}
-	if strings.Join(spans, "|") != strings.Join(want, "|") {
-		t.Errorf("%q, want %q", spans, want)
+	if got := spans(f); strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -83,7 +111,7 @@ func TestTracks(t *testing.T) {
 	}
 	r.Stop()
 	ends, names := map[int]float64{}, map[int]string{}
-	for _, e := range write(t, r).Events {
+	for _, e := range written(t, r).Events {
 		switch {
 		case e.Name == "thread_name":
 			names[e.TID] = e.Args["name"].(string)
@@ -104,26 +132,109 @@ func TestTracks(t *testing.T) {
 
 // A recorder that is full counts what it drops.
 func TestFull(t *testing.T) {
-	r := start(1000)
+	r := start(1000, &memory{})
+	defer r.Close()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			var b *Buffer
 			for range 500 {
 				b = b.Use()
-				b.Piece(Piece{})
+				b.Piece(Piece{Kind: Read, End: 1})
 			}
 		})
 	}
 	wg.Wait()
 	r.Stop()
-	n := len(r.piecesOf(Read))
+	n := len(spans(written(t, r)))
 	if int64(n)+r.Dropped() != 2000 || n > 1000 || n < 1000-3*grantUnit {
 		t.Errorf("%d events recorded and %d dropped", n, r.Dropped())
 	}
-	if f := write(t, r); f.Other["dropped_events"] == "0" {
+	if f := written(t, r); f.Other["dropped_events"] == "0" {
 		t.Errorf("%v", f.Other)
 	}
+}
+
+// Records of more than one slab are all there, and nothing is allocated for one.
+func TestManyRecords(t *testing.T) {
+	r := Start()
+	defer r.Close()
+	var b *Buffer
+	b = b.Use()
+	var ref FileRef
+	res := []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}}
+	const n = 3*slabBytes/64 + 5
+	if a := testing.AllocsPerRun(n-1, func() { b.Transfer(&Call{File: &ref, Named: called("f"), End: 1}, res) }); a != 0 {
+		t.Errorf("%v allocations per record", a)
+	}
+	r.Stop()
+	if got := len(r.process().transfers); got != n {
+		t.Errorf("%d records, want %d", got, n)
+	}
+}
+
+// TestKilled has a process record in a directory until it is killed.
+func TestKilled(t *testing.T) {
+	if dir := os.Getenv("TRACE_DIRECTORY"); dir != "" {
+		recordUntilKilled(t, dir)
+	}
+	dir := t.TempDir()
+	for range 2 {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestKilled$")
+		cmd.Env = append(os.Environ(), "TRACE_DIRECTORY="+dir)
+		if err := cmd.Run(); err == nil || cmd.ProcessState.Sys().(interface{ Signaled() bool }).Signaled() == false {
+			t.Fatalf("it was not killed: %v", err)
+		}
+	}
+	var out bytes.Buffer
+	n, err := Collect(&out, dir)
+	if err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	f := parse(t, out.Bytes())
+	pids, bytes := map[int]bool{}, 0.0
+	for _, e := range f.Events {
+		if e.Cat == "transfer" {
+			pids[e.PID] = true
+			bytes += e.Args["bytes"].(float64)
+			if e.Name != "read killed.bin" {
+				t.Fatalf("%+v", e)
+			}
+		}
+	}
+	if want := 2 * 40000.0; len(pids) != 2 || bytes != want {
+		t.Errorf("%d processes, %v bytes, want %v", len(pids), bytes, want)
+	}
+}
+
+func recordUntilKilled(t *testing.T, dir string) {
+	r, err := StartIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r
+	var b *Buffer
+	b = b.Use()
+	var ref FileRef
+	for i := range time.Duration(40000) { // more than one slab
+		b.Transfer(&Call{File: &ref, Named: called("/data/killed.bin"), Begin: i, End: i + 1}, []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}})
+	}
+	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+}
+
+// What is in the directory of a run may be anything: it is read without a panic.
+func FuzzCollect(f *testing.F) {
+	f.Add([]byte(`{"pid":1,"command":"a","base":5}`+"\n\"name\"\n"), bytes.Repeat([]byte{1, 255, 255, 0, 0, 0, 0, 0}, 16))
+	f.Fuzz(func(t *testing.T, names, slab []byte) {
+		dir := t.TempDir()
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "1-1"+namesSuffix), names, 0o600), os.WriteFile(filepath.Join(dir, "1-1.000"+slabSuffix), slab, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if _, err := Collect(&out, dir); err == nil && !json.Valid(out.Bytes()) {
+			t.Errorf("not JSON: %s", &out)
+		}
+	})
 }
 
 // What is off costs nothing, and a buffer of an earlier recorder is not used again.
@@ -134,12 +245,12 @@ func TestOff(t *testing.T) {
 	}
 	first := Start()
 	b = b.Use()
-	first.Stop()
+	first.Close()
 	if On() || b.Use() != nil {
 		t.Error("it is still on")
 	}
 	second := Start()
-	defer second.Stop()
+	defer second.Close()
 	if again := b.Use(); again == b || again.Use() != again {
 		t.Error("the buffer of another recorder is used")
 	}
@@ -155,4 +266,19 @@ func TestWriteError(t *testing.T) {
 	if err := r.Write(full{}); err == nil {
 		t.Error("an error of the disk is not reported")
 	}
+}
+
+func BenchmarkTransfer(b *testing.B) {
+	var ref FileRef
+	res := []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}}
+	for b.Loop() {
+		r := Start()
+		var buf *Buffer
+		for range 10000 {
+			buf = buf.Use()
+			buf.Transfer(&Call{File: &ref, Named: called("f"), End: 1}, res)
+		}
+		r.Close()
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/10000, "ns/record")
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -31,7 +30,7 @@ type transferArgs struct {
 	File     string           `json:"file"`
 	GPU      int32            `json:"gpu"`
 	Off      int64            `json:"offset"`
-	Requests int32            `json:"requests"`
+	Requests uint32           `json:"requests"`
 	Bytes    int64            `json:"bytes"`
 	Host     int64            `json:"host_bytes"`
 	Route    string           `json:"route"`
@@ -52,18 +51,40 @@ type indexArgs struct {
 	Index int `json:"sort_index"`
 }
 
-// Write writes what was recorded, after Stop. baseTimeNanoseconds is the time of day
-// at which ts is 0, under the name that PyTorch's profiler uses, so that both can be
-// shown in one picture.
+// Write writes what was recorded, after Stop.
 func (r *Recorder) Write(w io.Writer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return write(w, []*process{r.process()})
+}
+
+// Collect writes what all processes of a run recorded in a directory, also those that
+// were killed. processes are those that moved something.
+func Collect(w io.Writer, dir string) (processes int, err error) {
+	list, err := collect(dir)
+	if err != nil {
+		return 0, err
+	}
+	list = slices.DeleteFunc(list, func(p *process) bool { return len(p.transfers) == 0 })
+	return len(list), write(w, list)
+}
+
+// write writes processes on one clock. baseTimeNanoseconds is the time of day at which ts
+// is 0, under the name that PyTorch's profiler uses, so that both can be shown in one
+// picture.
+func write(w io.Writer, list []*process) error {
+	var base, dropped int64
+	for i, p := range list {
+		if i == 0 || p.Base < base {
+			base = p.Base
+		}
+		dropped += p.Dropped
+	}
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, `{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"otherData":{"producer":"culvert","dropped_events":"%d"},"traceEvents":[`,
-		r.began.UnixNano(), r.dropped.Load())
-	e := emitter{out: out, pid: os.Getpid()}
-	e.meta("process_name", 0, nameArgs{filepath.Base(os.Args[0])})
-	e.transfers(r.collect())
-	for k := range numKinds {
-		e.pieces(k, r.piecesOf(k))
+	fmt.Fprintf(out, `{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"otherData":{"producer":"culvert","dropped_events":"%d"},"traceEvents":[`, base, dropped)
+	e := emitter{out: out}
+	for _, p := range list {
+		e.process(p, time.Duration(p.Base-base))
 	}
 	if e.err != nil {
 		return e.err
@@ -72,36 +93,14 @@ func (r *Recorder) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// Dropped is how many events were not recorded, because there were too many.
-func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
-
-func (r *Recorder) collect() (list []Transfer) {
-	for _, b := range r.buffers {
-		list = slices.AppendSeq(list, b.transfers.all())
-	}
-	slices.SortStableFunc(list, func(a, b Transfer) int { return cmp.Compare(a.Begin, b.Begin) })
-	return list
-}
-
-func (r *Recorder) piecesOf(k Kind) (list []Piece) {
-	for _, b := range r.buffers {
-		for p := range b.pieces.all() {
-			if p.Kind == k {
-				list = append(list, p)
-			}
-		}
-	}
-	slices.SortStableFunc(list, func(a, b Piece) int { return cmp.Compare(a.Begin, b.Begin) })
-	return list
-}
-
 // An emitter writes events. What overlaps is put on tracks of its own: goroutines have
 // no numbers that a reader would know.
 type emitter struct {
 	out   *bufio.Writer
 	pid   int
-	some  bool // an event was written
-	last  int  // track that was made last
+	shift time.Duration // of the clock of the process
+	some  bool          // an event was written
+	last  int           // track that was made last
 	err   error
 	lanes []lane
 }
@@ -110,6 +109,18 @@ type emitter struct {
 type lane struct {
 	tid int
 	end time.Duration
+}
+
+func (e *emitter) process(p *process, shift time.Duration) {
+	e.pid, e.shift, e.last = p.PID, shift, 0
+	e.meta("process_name", 0, nameArgs{p.Command})
+	byTime := func(a, b Piece) int { return cmp.Compare(a.Begin, b.Begin) }
+	slices.SortStableFunc(p.transfers, func(a, b transfer) int { return byTime(a.Piece, b.Piece) })
+	e.transfers(p)
+	for k := range numKinds {
+		slices.SortStableFunc(p.pieces[k], byTime)
+		e.pieces(k, p.pieces[k])
+	}
 }
 
 // track returns a track that is free from begin to end. Events come by their beginning.
@@ -127,31 +138,33 @@ func (e *emitter) track(name string, begin, end time.Duration) int {
 	return e.last
 }
 
-func (e *emitter) transfers(list []Transfer) {
+func (e *emitter) transfers(p *process) {
 	e.lanes = nil
-	for i := range list {
-		t := &list[i]
-		e.span(t.Dir.String()+" "+filepath.Base(t.File), "transfer", e.track("transfers", t.Begin, t.End), t.Begin, t.End, transferArgs{
-			File: t.File, GPU: t.GPU, Off: t.Off, Requests: t.Requests, Bytes: t.Bytes, Host: t.Host,
-			Route: t.Route.String(), By: t.byRoute(), Failed: t.Failed,
+	for i := range p.transfers {
+		t := &p.transfers[i]
+		name, dir := "unknown", route.Read
+		if int(t.file) < len(p.names) {
+			name = p.names[t.file]
+		}
+		if t.write {
+			dir = route.Write
+		}
+		e.span(dir.String()+" "+filepath.Base(name), "transfer", e.track("transfers", t.Begin, t.End), t.Begin, t.End, transferArgs{
+			File: name, GPU: t.gpu, Off: t.Off, Requests: t.requests, Bytes: t.Bytes, Host: t.host,
+			Route: t.route.String(), By: byRoute(&t.by), Failed: t.failed,
 		})
 	}
 }
 
 // byRoute has the bytes of each route that moved some.
-func (t *Transfer) byRoute() map[string]int64 {
-	by := map[string]int64{}
-	if t.By == nil && t.Bytes > 0 {
-		by[t.Route.String()] = t.Bytes
-	}
-	if t.By != nil {
-		for id, n := range t.By {
-			if n > 0 {
-				by[route.ID(id).String()] = n
-			}
+func byRoute(by *route.ByRoute) map[string]int64 {
+	m := map[string]int64{}
+	for id, n := range by {
+		if n > 0 {
+			m[route.ID(id).String()] = n
 		}
 	}
-	return by
+	return m
 }
 
 func (e *emitter) pieces(k Kind, list []Piece) {
@@ -162,7 +175,7 @@ func (e *emitter) pieces(k Kind, list []Piece) {
 }
 
 func (e *emitter) span(name, cat string, tid int, begin, end time.Duration, args any) {
-	e.write(event{Name: name, Cat: cat, Phase: "X", TS: micros(begin), Dur: micros(end - begin), PID: e.pid, TID: tid, Args: args})
+	e.write(event{Name: name, Cat: cat, Phase: "X", TS: micros(begin + e.shift), Dur: micros(end - begin), PID: e.pid, TID: tid, Args: args})
 }
 
 func (e *emitter) meta(name string, tid int, args any) {
@@ -181,5 +194,7 @@ func (e *emitter) write(ev event) {
 	_ = e.out.WriteByte('\n')
 	_, _ = e.out.Write(text)
 }
+
+func ns(n int64) time.Duration { return time.Duration(n) }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
