@@ -231,9 +231,14 @@ func cpuTime() time.Duration {
 }
 
 // PinnedCopyRate measures a large copy between pinned and GPU memory, in bytes per
-// second. No route through host memory can be faster.
+// second. No route through host memory can be faster. It takes at most half of the free
+// memory of the GPU.
 func PinnedCopyRate(dev gpu.Device, write bool) (float64, error) {
-	const n = 256 << 20
+	free, _, err := dev.MemInfo()
+	if err != nil {
+		return 0, fmt.Errorf("measure the pinned-copy rate: %w", err)
+	}
+	n := min(256<<20, free/2)
 	host, err := dev.Alloc(gpu.KindHost, n, 0)
 	if err != nil {
 		return 0, fmt.Errorf("measure the pinned-copy rate: %w", err)
@@ -259,5 +264,5 @@ func PinnedCopyRate(dev gpu.Device, write bool) (float64, error) {
 			best = took
 		}
 	}
-	return n / best.Seconds(), nil
+	return float64(n) / best.Seconds(), nil
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -281,4 +283,35 @@ func BenchmarkTransfer(b *testing.B) {
 		r.Close()
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/10000, "ns/record")
+}
+
+// Each event has the fields that the format documents for its phase, and no others.
+func TestFormat(t *testing.T) {
+	r := Start()
+	defer r.Close()
+	var b *Buffer
+	b = b.Use()
+	b.Transfer(&Call{File: new(FileRef), Named: called("/a"), Begin: 1000, Turn: 2000, End: 3000}, []route.Receipt{{Bytes: 5, Route: route.Ring, By: route.ByRoute{route.Ring: 5}}})
+	r.Stop()
+	var out bytes.Buffer
+	if err := r.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	var f struct {
+		Events []map[string]any `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &f); err != nil || len(f.Events) < 4 {
+		t.Fatal(err, out.String())
+	}
+	fields := map[string]string{"X": "args cat dur name ph pid tid ts", "M": "args name ph pid tid ts"}
+	for _, e := range f.Events {
+		if got := strings.Join(slices.Sorted(maps.Keys(e)), " "); got != fields[e["ph"].(string)] {
+			t.Errorf("phase %v has %s", e["ph"], got)
+		}
+		for name, v := range e {
+			if _, number := v.(float64); number != slices.Contains([]string{"dur", "pid", "tid", "ts"}, name) {
+				t.Errorf("%s is %T", name, v)
+			}
+		}
+	}
 }
