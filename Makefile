@@ -99,6 +99,11 @@ SOAKDIRS  ?=
 # GiB over loopback TCP while connections break.
 SOAKGIB   ?= 64
 
+## copy-rates: culvert cp beside cp -r with sync, and rclone; as root, 20 GB of disk, not in CI
+.PHONY: copy-rates
+copy-rates: build
+	internal/quality/copyrates.sh bin/culvert
+
 ## clean: remove build outputs
 .PHONY: clean
 clean:
