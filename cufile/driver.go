@@ -9,6 +9,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/ladder"
+	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -50,7 +51,7 @@ type gpuState struct {
 
 // New returns a closed driver.
 func New(m *machine.Machine, opts ...Option) *Driver {
-	traceRun()
+	trace.StartRun()
 	d := &Driver{
 		m:     m,
 		log:   slog.New(slog.DiscardHandler),

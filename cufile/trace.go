@@ -1,22 +1,12 @@
 package cufile
 
 import (
-	"sync"
 	"time"
 
-	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/internal/ladder"
 	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/route"
 )
-
-// traceRun has a process of "culvert run --trace" record its transfers, once. If that
-// fails, the command misses them.
-var traceRun = sync.OnceFunc(func() {
-	if dir := env.Get("CULVERT_TRACE_DIR"); dir != "" && !trace.On() {
-		_, _ = trace.StartIn(dir)
-	}
-})
 
 // traced returns where to record a run of n requests, and, of several, when it began; nil
 // if nothing is recorded.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -104,6 +105,14 @@ func StartIn(dir string) (*Recorder, error) {
 	}
 	return start(MaxEvents, f), nil
 }
+
+// StartRun has a process of "culvert run --trace" record its transfers, once. If that
+// fails, the command misses them.
+var StartRun = sync.OnceFunc(func() {
+	if dir := env.Get("CULVERT_TRACE_DIR"); dir != "" && !On() {
+		_, _ = StartIn(dir)
+	}
+})
 
 func start(events int, s store) *Recorder {
 	r := &Recorder{generation: generations.Add(1), left: events, store: s}
