@@ -17,8 +17,21 @@ function series() {
     if (!all.has(name)) all.set(name, []);
     all.get(name).push(r);
   }
-  return [...all].map(([name, rows], i) => ({ name, rows: rows.slice().sort((a, b) => axes[along].of(a) - axes[along].of(b)), colour: `var(--c${i % 8})` }));
+  return [...all].map(([name, rows], i) => ({ name, rows: rows.slice().sort((a, b) => axes[along].of(a) - axes[along].of(b)), colour: `var(--c${i % 8})`, mark: Math.floor(i / 8) % marks.length }));
 }
+
+// Series beyond the eighth have a colour again, with another mark.
+const marks = [
+  (x, y, s) => `M${x - s} ${y}a${s} ${s} 0 1 0 ${2 * s} 0a${s} ${s} 0 1 0 ${-2 * s} 0z`,
+  (x, y, s) => `M${x - s} ${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
+  (x, y, s) => `M${x} ${y - 1.3 * s}l${1.3 * s} ${1.3 * s}l${-1.3 * s} ${1.3 * s}l${-1.3 * s} ${-1.3 * s}z`,
+];
+
+// places groups the rounds of a series by their place on the axis.
+const places = rows => [...new Set(rows.map(axes[along].of))].map(at => ({ at, rounds: rows.filter(r => axes[along].of(r) === at) }));
+
+// median is the round in the middle.
+const median = (rounds, value) => rounds.slice().sort((a, b) => value(a) - value(b))[Math.floor((rounds.length - 1) / 2)];
 
 function make(tag, attributes, parent, text) {
   const e = document.createElementNS(["svg", "path", "line", "circle", "rect", "text", "g"].includes(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml", tag);
@@ -47,7 +60,7 @@ function describe(e, text) {
 
 const facts = (s, r) => `${s.name}\n${axes[along].name} ${axes[along].text(axes[along].of(r))}\n${r.gb_per_second.toPrecision(4)} GB/s, ${Math.round(r.ops_per_second)} IOPS\np50 ${micros(r.latency_us.p50)}, p99 ${micros(r.latency_us.p99)}, p99.9 ${micros(r.latency_us["p99.9"])}, max ${micros(r.latency_us.max)}`;
 
-// chart draws lines over one axis. lines: {series, value, dashed}; log: a logarithmic scale.
+// chart draws lines over one axis. lines: {series, value, text, dashed}; log: a logarithmic scale.
 function chart(id, lines, { log, text, ceiling }) {
   const box = document.getElementById(id);
   box.replaceChildren();
@@ -71,10 +84,29 @@ function chart(id, lines, { log, text, ceiling }) {
     make("text", { x: W - R, y: y(ceiling) - 5, "text-anchor": "end" }, svg, `link, by pinned copy: ${ceiling.toPrecision(3)} GB/s`);
   }
   for (const l of lines) {
-    const points = l.series.rows.map(r => [x(axes[along].of(r)), y(l.value(r)), r]);
-    make("path", { d: points.map(([px, py], i) => (i ? "L" : "M") + px + " " + py).join(""), fill: "none", style: `stroke:${l.series.colour}`, "stroke-width": 2, "stroke-dasharray": l.dashed ? "4 3" : "none" }, svg);
-    for (const [px, py, r] of points) describe(make("circle", { cx: px, cy: py, r: 4.5, class: "point", style: `fill:${l.series.colour}` }, svg), facts(l.series, r));
+    // A line through the median rounds, with the range of all of them behind each.
+    const points = places(l.series.rows).map(({ at, rounds }) => ({ px: x(at), rounds, middle: median(rounds, l.value) }));
+    make("path", { d: points.map(({ px, middle }, i) => (i ? "L" : "M") + px + " " + y(l.value(middle))).join(""), fill: "none", style: `stroke:${l.series.colour}`, "stroke-width": 2, "stroke-dasharray": l.dashed ? "4 3" : "none" }, svg);
+    for (const { px, rounds, middle } of points) {
+      const all = rounds.map(l.value);
+      const range = rounds.length > 1 ? `\nmedian of ${rounds.length} rounds, ${l.text(Math.min(...all))} to ${l.text(Math.max(...all))}` : "";
+      if (range) make("line", { x1: px, x2: px, y1: y(Math.min(...all)), y2: y(Math.max(...all)), class: "range", style: `stroke:${l.series.colour}` }, svg);
+      describe(make("path", { d: marks[l.series.mark](px, y(l.value(middle)), 4.5), class: "point", style: `fill:${l.series.colour}` }, svg), facts(l.series, middle) + range);
+    }
   }
+}
+
+// merge adds the receipts of rounds, those of reads and writes apart.
+function merge(parts) {
+  const sums = new Map();
+  for (const [part, { receipt }] of parts) {
+    if (!sums.has(part)) sums.set(part, { bytes: 0, host: 0, bytes_by_route: {} });
+    const sum = sums.get(part);
+    sum.bytes += receipt.bytes;
+    sum.host += receipt.host_bytes.bytes;
+    for (const [name, n] of Object.entries(receipt.bytes_by_route)) sum.bytes_by_route[name] = (sum.bytes_by_route[name] || 0) + n;
+  }
+  return [...sums];
 }
 
 // shares draws which route moved which part of the bytes.
@@ -83,18 +115,19 @@ function shares(list) {
   box.replaceChildren();
   // Mixed reads and writes have a receipt each.
   const parts = r => [["", r], [", reads", r.reads], [", writes", r.writes]].filter(([, p]) => p && p.receipt && p.receipt.bytes);
-  const rows = list.flatMap(s => s.rows.flatMap(r => parts(r).map(([part, p]) => ({ s, part, at: axes[along].of(r), r: p }))));
+  const rows = list.flatMap(s => places(s.rows).flatMap(({ at, rounds }) => merge(rounds.flatMap(parts)).map(([part, receipt]) => ({ s, part, at, receipt }))));
   if (!rows.length) { make("p", {}, box, "No transfer of Culvert is selected."); return; }
   const W = Math.max(box.clientWidth, 320), H = 22, L = Math.min(260, W * 0.55);
   const svg = make("svg", { viewBox: `0 0 ${W} ${rows.length * H + 6}`, role: "group", "aria-label": "routes" }, box);
-  const names = [...new Set(rows.flatMap(({ r }) => Object.keys(r.receipt.bytes_by_route)))];
-  rows.forEach(({ s, part, at: place, r }, i) => {
-    make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${axes[along].text(place)}${part}`);
+  const names = [...new Set(rows.flatMap(({ receipt }) => Object.keys(receipt.bytes_by_route)))];
+  rows.forEach(({ s, part, at: place, receipt }, i) => {
+    const label = make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${axes[along].text(place)}${part}`);
+    if (label.getComputedTextLength() > L - 12) { label.setAttribute("textLength", L - 12); label.setAttribute("lengthAdjust", "spacingAndGlyphs"); }
     let at = L;
-    for (const [name, n] of Object.entries(r.receipt.bytes_by_route)) {
-      const w = n / r.receipt.bytes * (W - L - 10);
+    for (const [name, n] of Object.entries(receipt.bytes_by_route)) {
+      const w = n / receipt.bytes * (W - L - 10);
       const bar = make("rect", { x: at, y: i * H + 4, width: Math.max(w, 1), height: H - 8, class: "point", style: `fill:var(--c${names.indexOf(name) % 8})` }, svg);
-      describe(bar, `${name}: ${(100 * n / r.receipt.bytes).toFixed(1)}% of the bytes\nthrough host memory: ${(100 * r.receipt.host_bytes.bytes / r.receipt.bytes).toFixed(1)}%`);
+      describe(bar, `${name}: ${(100 * n / receipt.bytes).toFixed(1)}% of the bytes\nthrough host memory: ${(100 * receipt.host / receipt.bytes).toFixed(1)}%`);
       at += w;
     }
   });
@@ -139,12 +172,14 @@ function draw() {
     const c = make("input", { type: "checkbox", "data-name": s.name }, label);
     c.checked = !off.has(s.name);
     c.addEventListener("change", () => { if (c.checked) off.delete(s.name); else off.add(s.name); draw(); });
-    make("span", { class: "swatch", style: `background:${s.colour}` }, label);
+    const swatch = make("svg", { viewBox: "0 0 14 14", class: "swatch" }, label);
+    make("path", { d: marks[s.mark](7, 7, 5), style: `fill:${s.colour}` }, swatch);
     label.append(s.name);
   }
   for (const e of controls.querySelectorAll("[data-name]")) if (e.dataset.name === focused) e.focus();
-  chart("throughput", list.map(s => ({ series: s, value: r => r.gb_per_second })), { text: v => v && v < 1 ? (1e3 * v).toPrecision(3) + " MB/s" : v.toPrecision(3) + " GB/s", ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
-  chart("latency", list.flatMap(s => [{ series: s, value: r => r.latency_us.p50 }, { series: s, value: r => r.latency_us.p99, dashed: true }]), { log: true, text: micros });
+  const speed = v => v && v < 1 ? (1e3 * v).toPrecision(3) + " MB/s" : v.toPrecision(3) + " GB/s";
+  chart("throughput", list.map(s => ({ series: s, value: r => r.gb_per_second, text: speed })), { text: speed, ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
+  chart("latency", list.flatMap(s => [{ series: s, value: r => r.latency_us.p50, text: micros }, { series: s, value: r => r.latency_us.p99, text: micros, dashed: true }]), { log: true, text: micros });
   shares(list);
 }
 draw();
