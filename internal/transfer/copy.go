@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -110,7 +111,11 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	}
 	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
 	if err != nil {
-		return Result{}, &fs.PathError{Op: "create", Path: dst, Err: errors.Unwrap(err)}
+		err = &fs.PathError{Op: "create", Path: dst, Err: errors.Unwrap(err)}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w (fix: mkdir -p %s)", err, filepath.Dir(dst))
+		}
+		return Result{}, err
 	}
 	defer dir.Close()
 	dir.Sweep()
@@ -161,8 +166,11 @@ func (c *fileCopy) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := c.complete(ctx, out, &a); err != nil {
+	if err := c.checkRoom(out.File.File, out.start); err != nil {
 		return c.keep(out, err)
+	}
+	if err := c.complete(ctx, out, &a); err != nil {
+		return c.keep(out, full(err))
 	}
 	return out.Discard()
 }
@@ -196,10 +204,27 @@ func (c *fileCopy) publish(ctx context.Context, out *atomicfile.File) error {
 			return err
 		}
 	}
+	if err := unchangedSince(c.in, c.res.Source, c.source.Size, time.Unix(c.source.Mtim.Unix())); err != nil {
+		return err
+	}
 	if err := out.Commit(); err != nil {
 		return err
 	}
 	return unix.Fstat(int(out.Fd()), &c.dest)
+}
+
+// unchangedSince reports a source that was written while it was copied: the copy would
+// have parts of the old and of the new contents. The time of the last change of its inode
+// does not count: a new name and another mode change it, too.
+func unchangedSince(in *os.File, name string, size int64, modified time.Time) error {
+	now, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if now.Size() != size || !now.ModTime().Equal(modified) {
+		return fmt.Errorf("%s changed during the copy (fix: copy it again when it is not being written)", name)
+	}
+	return nil
 }
 
 // replaceable rejects a destination that is not a file, or is the source. It returns
@@ -251,6 +276,11 @@ func openFile(drv *cufile.Driver, path string) (*sourceFile, error) {
 		return nil, errors.Join(err, in.Close())
 	}
 	return f, nil
+}
+
+// unchanged reports a file that was written since it was opened.
+func (f *sourceFile) unchanged(name string) error {
+	return unchangedSince(f.os, name, f.info.Size(), f.info.ModTime())
 }
 
 func (f *sourceFile) Close() error { return errors.Join(f.File.Close(), f.os.Close()) }

@@ -112,8 +112,10 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 	}
 	c.clean()
 	c.copyFiles(ctx)
-	c.copyLinks(ctx, c.tree.Links, c.copyLink, &c.res.Links)
-	c.copyLinks(ctx, c.tree.Hard, c.copyHardLink, &c.res.Hard)
+	if !c.full() {
+		c.copyLinks(ctx, c.tree.Links, c.copyLink, &c.res.Links)
+		c.copyLinks(ctx, c.tree.Hard, c.copyHardLink, &c.res.Hard)
+	}
 	err = c.outcome(ctx)
 	if ctx.Err() != nil {
 		return err
@@ -267,6 +269,9 @@ func (c *treeCopy) copyFiles(ctx context.Context) {
 			break
 		}
 		g.Go(func() error {
+			if c.full() {
+				return nil
+			}
 			if f.Done && c.stillDone(ctx, f) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -278,6 +283,14 @@ func (c *treeCopy) copyFiles(ctx context.Context) {
 		})
 	}
 	_ = g.Wait() // errors are in c.errs
+}
+
+// full reports whether the file system of the destination is: then the files that are left
+// would fail as well.
+func (c *treeCopy) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.errs, func(err error) bool { return errors.Is(err, unix.ENOSPC) })
 }
 
 // stillDone reports whether a file that an earlier run finished need not be copied

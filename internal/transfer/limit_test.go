@@ -11,6 +11,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/limit"
 	"github.com/culvert-io/culvert/internal/object/objecttest"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A clock that moves when something waits, and by as much.
@@ -45,6 +46,21 @@ func TestLimitRate(t *testing.T) {
 	}
 	if want := 5*time.Second - time.Second/8; passed() != want {
 		t.Errorf("%d bytes at %d a second took %v, want %v", size, rate, passed(), want)
+	}
+}
+
+// The rate of a copy with a limit counts the time that the limit takes.
+func TestLimitedRateIsOfWallTime(t *testing.T) {
+	drv, dir := newDriver(t), t.TempDir()
+	src, _ := writeFile(t, dir, 1<<20)
+	res, err := Copy(context.Background(), drv, src, filepath.Join(dir, "dst"), Options{Limit: limit.New(10 << 20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*route.Receipt{res.Read, res.Write} {
+		if r.Time.Seconds() != res.Seconds {
+			t.Errorf("%v took %v of %v seconds", r.Dir, r.Time, res.Seconds)
+		}
 	}
 }
 

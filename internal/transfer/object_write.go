@@ -41,12 +41,8 @@ func UploadFile(ctx context.Context, drv *cufile.Driver, src, url string, o Opti
 	if err := (&uploader{drv: drv, from: from.File, up: up, size: size, o: &o, res: &res}).run(ctx); err != nil {
 		return res, err
 	}
-	now, err := from.os.Stat()
-	if err != nil {
+	if err := from.unchanged(src); err != nil {
 		return res, err
-	}
-	if now.Size() != size || !now.ModTime().Equal(from.info.ModTime()) {
-		return res, fmt.Errorf("%s: the file was changed during the copy", src)
 	}
 	if err := up.Commit(ctx); err != nil {
 		return res, err

@@ -88,7 +88,11 @@ func (p *pump) copy(ctx context.Context, drv *cufile.Driver, streams ...*stream)
 	p.res.Read, p.res.Write = receipts(drv)
 	start := time.Now()
 	err := p.run(ctx)
-	p.res.Seconds = time.Since(start).Seconds()
+	took := time.Since(start)
+	p.res.Seconds = took.Seconds()
+	if p.o.Limit != nil { // the time that the limit waits belongs to the rate
+		p.res.Read.Time, p.res.Write.Time = took, took
+	}
 	return err
 }
 

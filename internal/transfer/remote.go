@@ -103,6 +103,9 @@ func Push(ctx context.Context, drv *cufile.Driver, src string, to Remote, o Opti
 			return res, err
 		}
 	}
+	if err := from.unchanged(src); err != nil {
+		return res, err
+	}
 	return res, to.Commit(ctx)
 }
 

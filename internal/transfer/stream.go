@@ -85,6 +85,9 @@ func CopyOut(ctx context.Context, drv *cufile.Driver, src string, out io.Writer,
 	if err := p.pour(ctx, drv, to.stream); err != nil {
 		return res, err
 	}
+	if err := from.unchanged(src); err != nil {
+		return res, err
+	}
 	if o.Verify {
 		return res, res.verifyHere(ctx, from.os, true, func(int64) (uint32, error) { return to.sum, nil })
 	}

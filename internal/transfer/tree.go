@@ -280,11 +280,26 @@ func (w *walker) entry(rel string, above []*unix.Stat_t) error {
 		if err != nil {
 			return w.failed(rel, err)
 		}
+		if w.hasLink(rel, target) {
+			w.tree.Unchanged++
+			return nil
+		}
 		w.tree.Links = append(w.tree.Links, TreeLink{rel, target, st})
 		return nil
 	}
 	w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "not a file, directory or symbolic link"})
 	return nil
+}
+
+// hasLink reports whether Update or Checksum leaves a symbolic link alone: the destination
+// has the same one.
+func (w *walker) hasLink(rel, target string) bool {
+	o := &w.tree.opts
+	if w.dst == nil || o.Preserve || !o.Update && !o.Checksum {
+		return false
+	}
+	there, err := w.dst.Readlink(rel)
+	return err == nil && there == target
 }
 
 // dangling returns the error of a link without a target.
