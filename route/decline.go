@@ -57,10 +57,24 @@ func (e *RequireError) Error() string {
 	default:
 		fmt.Fprintf(&b, "required route %s is not available (best: %s)", e.Want, e.Got)
 	}
-	for _, d := range e.Declined {
+	for _, d := range e.relevant() {
 		b.WriteString("; " + d.String())
 	}
 	return b.String()
+}
+
+// relevant are the reasons of the required route, or all if it has none.
+func (e *RequireError) relevant() []*Decline {
+	var own []*Decline
+	for _, d := range e.Declined {
+		if d.Route == e.Want {
+			own = append(own, d)
+		}
+	}
+	if own == nil {
+		return e.Declined
+	}
+	return own
 }
 
 var (

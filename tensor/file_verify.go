@@ -188,7 +188,7 @@ func createManifest(ctx context.Context, path string) (*Manifest, error) {
 	if object.IsURL(path) {
 		return createObjectManifest(ctx, r, path, t)
 	}
-	real, mode, err := realTarget(path)
+	real, mode, err := realTarget(path, 0o644)
 	if err != nil {
 		return nil, err
 	}

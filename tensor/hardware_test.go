@@ -71,7 +71,7 @@ func measureLoads(t *testing.T, m *machine.Machine, o hwOptions) {
 		t.Fatal(err)
 	}
 	defer drv.Close()
-	e := cufileEngine{drv}
+	e := cufileEngine{drv: drv}
 	model, err := Open(o.model)
 	if err != nil {
 		t.Fatal(err)

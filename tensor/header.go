@@ -109,7 +109,7 @@ func readHeader(r io.ReaderAt, size int64) (*File, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader {
-		return nil, breaks(ruleHeaderMax, "", "the header claims %d bytes: not a safetensors file, or a broken one", n)
+		return nil, breaks(ruleHeaderMax, "", "not a safetensors file, or a broken one: the header claims %d bytes", n)
 	}
 	if int64(n) > size-lengthSize {
 		return nil, breaks(ruleHeaderEnd, "", "the header claims %d bytes, %d follow", n, size-lengthSize)

@@ -25,7 +25,7 @@ func softEngine(t testing.TB, memory uint64) engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &countingEngine{engine: cufileEngine{drv}, devices: map[int]*countingDevice{}}
+	e := &countingEngine{engine: cufileEngine{drv: drv}, devices: map[int]*countingDevice{}}
 	t.Cleanup(func() {
 		for i, d := range e.devices {
 			if n := d.live.Load(); n != 0 {

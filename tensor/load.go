@@ -29,6 +29,9 @@ type LoadOptions struct {
 	// Cache says how the files use the page cache. The default keeps them there as
 	// long as all that is loaded fits.
 	Cache route.CacheMode
+	// Require is the worst route that may be used, for every byte; None allows all. If it
+	// cannot be met, NewLoad or the load fails with a *route.RequireError.
+	Require route.ID
 	// Verify compares each whole tensor with the manifest beside its file before it
 	// is yielded, while others are in flight. Slices of tensors have no checksum.
 	Verify bool
@@ -93,7 +96,11 @@ type loadDevice struct {
 // NewLoad opens the files of a plan and allocates the device memory. It registers
 // the memory with the driver where that makes the load faster. opts may be nil.
 func NewLoad(p *Plan, drv *cufile.Driver, opts *LoadOptions) (*Load, error) {
-	return newLoad(p, cufileEngine{drv}, opts)
+	e := cufileEngine{drv: drv}
+	if opts != nil && opts.Require != route.None {
+		e.require = func(f *cufile.File) error { return requireOn(f, p.Devices(), opts.Require) }
+	}
+	return newLoad(p, e, opts)
 }
 
 func newLoad(p *Plan, e engine, opts *LoadOptions) (*Load, error) {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/culvert-io/culvert/cufile"
@@ -45,7 +46,20 @@ type segment struct {
 }
 
 // A cufileEngine loads through a cuFile session.
-type cufileEngine struct{ drv *cufile.Driver }
+type cufileEngine struct {
+	drv     *cufile.Driver
+	require func(*cufile.File) error // sets the required route; may be nil
+}
+
+// requireOn requires a route or better ones of a file, on each of the GPUs.
+func requireOn(f *cufile.File, devices []int, id route.ID) error {
+	for _, dev := range devices {
+		if err := f.RequireAtLeast(dev, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (e cufileEngine) device(i int) (gpu.Device, error) { return e.drv.Device(i) }
 
@@ -54,20 +68,34 @@ func (e cufileEngine) register(s gpu.Span) (io.Closer, error) {
 }
 
 func (e cufileEngine) open(path string) (reader, error) {
+	r, file, err := e.openAny(path)
+	if err == nil && e.require != nil {
+		if err = e.require(file); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	return r, err
+}
+
+func (e cufileEngine) openAny(path string) (reader, *cufile.File, error) {
 	if object.IsURL(path) {
-		return openObject(e.drv, path)
+		r, err := openObject(e.drv, path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return r, r.File, nil
 	}
 	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// The registered file has a descriptor of its own.
 	defer f.Close()
 	h, err := e.drv.Register(f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &cufileReader{h, e.drv}, nil
+	return &cufileReader{h, e.drv}, h, nil
 }
 
 type cufileReader struct {

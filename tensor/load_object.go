@@ -14,7 +14,7 @@ import (
 const maxUnread = 16 << 20
 
 // openObject opens an object for reads over a driver's routes.
-func openObject(drv *cufile.Driver, url string) (reader, error) {
+func openObject(drv *cufile.Driver, url string) (*objectReader, error) {
 	o, err := object.Open(context.Background(), url)
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func openDir(dir string) (*Model, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: no *%s in it: %w", dir, fileSuffix, fs.ErrNotExist)
+		return nil, &noModelError{dir}
 	}
 	return openFiles(dir, files, nil)
 }
@@ -157,3 +157,12 @@ func (m *Model) add(i int, f *File, where map[string]string) error {
 	}
 	return nil
 }
+
+// A noModelError means a directory without a model.
+type noModelError struct{ dir string }
+
+func (e *noModelError) Error() string {
+	return fmt.Sprintf("open model %s: no *%s in it", e.dir, fileSuffix)
+}
+
+func (e *noModelError) Unwrap() error { return fs.ErrNotExist }

@@ -30,6 +30,9 @@ type SaveOptions struct {
 	// Advance is called with the bytes written so far, from several goroutines. It
 	// may be nil.
 	Advance func(done, total int64)
+	// Mode is that of a new file, before the umask. 0 is 0644. A file that is replaced
+	// keeps its mode.
+	Mode fs.FileMode
 	// Times receives the duration of each step. It may be nil.
 	Times *SaveTimes
 
@@ -80,7 +83,7 @@ func Save(ctx context.Context, path string, tensors []Source, opts *SaveOptions)
 		return saveObject(ctx, path, tensors, o)
 	}
 	link := path
-	path, mode, err := realTarget(path)
+	path, mode, err := realTarget(path, o.Mode)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +130,7 @@ func (o *SaveOptions) withDefaults(tensors []Source) SaveOptions {
 		c.workers = defaultWorkers
 	}
 	c.Chunk = cmp.Or(c.Chunk, defaultChunk)
+	c.Mode = cmp.Or(c.Mode, 0o644)
 	if c.Buffer == nil {
 		c.Buffer = bufferFor(tensors)
 	}
@@ -157,8 +161,7 @@ func bufferFor(tensors []Source) func(n int) ([]byte, func(), error) {
 
 // realTarget follows a symbolic link, so that Save replaces the file and not the
 // link, and returns the mode of the new file.
-func realTarget(path string) (string, fs.FileMode, error) {
-	const mode = 0o644
+func realTarget(path string, mode fs.FileMode) (string, fs.FileMode, error) {
 	real, err := atomicfile.RealPath(path)
 	var st fs.FileInfo
 	if err == nil {

@@ -31,6 +31,7 @@ type loadOptions struct {
 	window  string
 	hold    string
 	cache   string
+	require string
 	verify  bool
 	ceiling bool
 	dryRun  bool
@@ -67,7 +68,8 @@ counts verified tensors.
 EXIT STATUS
   0  all tensors were loaded, and with --verify no difference was found
   1  an error; the message names the file, the tensor and the cause
-  2  invalid command line`,
+  2  invalid command line
+  3  --require-route cannot be met`,
 		Example: `  culvert load model.safetensors gpu:0
   culvert load /data/llama gpu:0 --plan tp=4,rank=1 --dry-run
   culvert load /data/llama gpu:0,gpu:1 --plan tp=2 --order layer --verify
@@ -84,6 +86,7 @@ EXIT STATUS
 	f.StringVar(&o.window, "window", "", "stream through this much memory per GPU, e.g. 4G")
 	f.StringVar(&o.hold, "hold", "", "serve the model on this socket")
 	f.StringVar(&o.cache, "cache", "auto", "page cache: auto (keep the files if they fit), keep or avoid")
+	f.StringVar(&o.require, "require-route", "", "use this route or better ones for every byte, or fail")
 	f.BoolVar(&o.verify, "verify", false, "check tensors against the manifests")
 	f.BoolVar(&o.ceiling, "ceiling", false, "also measure a pinned copy, and print the fraction of its rate")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
@@ -104,6 +107,11 @@ func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) 
 	var err error
 	if load.Cache, err = route.ParseCacheMode(o.cache); err != nil {
 		return nil, nil, fmt.Errorf("--cache: %w", err)
+	}
+	if o.require != "" {
+		if load.Require, err = route.Parse(o.require); err != nil {
+			return nil, nil, fmt.Errorf("--require-route: %w", err)
+		}
 	}
 	if o.window != "" {
 		n, err := human.ParseSize(o.window)

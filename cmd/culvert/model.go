@@ -40,7 +40,7 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 	if err != nil {
 		return nil, nil, nil, usageError{err}
 	}
-	m, err := tensor.Open(path)
+	m, err := openModel(path)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -53,6 +53,14 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 		fmt.Fprintln(os.Stderr, "culvert: note: tp splits no tensor of this model, so every rank gets all of them (fix: --rule sets the split for names that are not known)")
 	}
 	return m, plan, devices, nil
+}
+
+// openModel opens a model. Its error says if the path is the socket of a served one.
+func openModel(path string) (*tensor.Model, error) {
+	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
+		return nil, fmt.Errorf("%s is the socket of a held model (fix: culvert save --from %s DEST)", path, path)
+	}
+	return tensor.Open(path)
 }
 
 // selections returns what goes to each GPU, and the GPUs.

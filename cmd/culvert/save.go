@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,6 +146,9 @@ func (o *saveOptions) checkDest(ctx context.Context, dest string) error {
 	if _, err := os.Stat(filepath.Dir(dest)); err != nil {
 		return fmt.Errorf("save to %s: %w", dest, err)
 	}
+	if st, err := os.Stat(dest); err == nil && st.IsDir() {
+		return fmt.Errorf("save to %s: is a directory (fix: name a file, such as %s)", dest, filepath.Join(dest, "model.safetensors"))
+	}
 	return nil
 }
 
@@ -157,6 +161,8 @@ type saveResult struct {
 	Seconds  float64 `json:"seconds"`
 	GBps     float64 `json:"gb_per_second"`
 	Soft     bool    `json:"software_machine"`
+
+	mode fs.FileMode // of the new file; 0 is the default
 }
 
 func (r saveResult) String() string {
@@ -176,6 +182,9 @@ func (r *saveResult) saveModel(ctx context.Context, o *saveOptions, src string, 
 		return modelError("save", src, err)
 	}
 	defer l.Close()
+	if st, err := os.Stat(src); err == nil && st.Mode().IsRegular() {
+		r.mode = st.Mode().Perm() // a private model stays private
+	}
 	return r.save(ctx, o, tensors, m.Metadata(), drv)
 }
 
@@ -213,7 +222,7 @@ func (r *saveResult) saveServed(ctx context.Context, o *saveOptions, devices []i
 func (r *saveResult) save(ctx context.Context, o *saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
 	meter := human.NewMeter(os.Stderr)
 	defer meter.Done()
-	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance}
+	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance, Mode: r.mode}
 	var sources []tensor.Source
 	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)
