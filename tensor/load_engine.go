@@ -68,34 +68,35 @@ func (e cufileEngine) register(s gpu.Span) (io.Closer, error) {
 }
 
 func (e cufileEngine) open(path string) (reader, error) {
-	r, file, err := e.openAny(path)
-	if err == nil && e.require != nil {
-		if err = e.require(file); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-	}
-	return r, err
-}
-
-func (e cufileEngine) openAny(path string) (reader, *cufile.File, error) {
 	if object.IsURL(path) {
 		r, err := openObject(e.drv, path)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return r, r.File, nil
+		return e.required(r, r.File)
 	}
 	f, err := atomicfile.OpenRegular(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// The registered file has a descriptor of its own.
 	defer f.Close()
 	h, err := e.drv.Register(f)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &cufileReader{h, e.drv}, h, nil
+	return e.required(&cufileReader{h, e.drv}, h)
+}
+
+// required sets the required route of an open file, or closes it.
+func (e cufileEngine) required(r reader, f *cufile.File) (reader, error) {
+	if e.require == nil {
+		return r, nil
+	}
+	if err := e.require(f); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 type cufileReader struct {

@@ -40,7 +40,10 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 	if err != nil {
 		return nil, nil, nil, usageError{err}
 	}
-	m, err := openModel(path)
+	if err := notSocket(path); err != nil {
+		return nil, nil, nil, err
+	}
+	m, err := tensor.Open(path)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -55,12 +58,12 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 	return m, plan, devices, nil
 }
 
-// openModel opens a model. Its error says if the path is the socket of a served one.
-func openModel(path string) (*tensor.Model, error) {
+// notSocket rejects the socket of a served model.
+func notSocket(path string) error {
 	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
-		return nil, fmt.Errorf("%s is the socket of a held model (fix: culvert save --from %s DEST)", path, path)
+		return fmt.Errorf("%s is the socket of a held model (fix: culvert save --from %s DEST)", path, path)
 	}
-	return tensor.Open(path)
+	return nil
 }
 
 // selections returns what goes to each GPU, and the GPUs.
