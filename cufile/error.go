@@ -23,6 +23,9 @@ func (e *Error) Error() string {
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
+	if _, ok := errors.AsType[*route.RequireError](e.Err); ok { // the reason is in the route, not in the code
+		s = e.Op + " " + e.Object + ": " + e.Err.Error() + ", " + e.Code.Error()
+	}
 	if e.Fix != "" {
 		s += " (fix: " + e.Fix + ")"
 	}

@@ -195,8 +195,12 @@ func (m *Machine) Require(id route.ID) error {
 	if !m.Automatic || id == route.None {
 		return nil
 	}
+	asked := "the software machine was not asked for"
+	if env.Get("CULVERT_SOFT") != "" { // it may be left over where a GPU is expected
+		asked = "CULVERT_SOFT describes the software machine but does not ask for it"
+	}
 	return &route.RequireError{Want: id, Software: true, Declined: []*route.Decline{{
-		Route: id, Test: "machine", Evidence: "no GPU was found, and the software machine was not asked for: " + m.Why,
+		Route: id, Test: "machine", Evidence: "no GPU was found, and " + asked + ": " + m.Why,
 		Fix: "make the GPU available, or set CULVERT_MACHINE=soft",
 	}}}
 }

@@ -167,6 +167,9 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if err != nil {
 		return usageError{err}
 	}
+	if err := checkOutput("--receipt", o.receipt, a); err != nil {
+		return err
+	}
 	filter, err := transfer.NewFilter(o.include, o.exclude)
 	if err != nil {
 		return usageError{err}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
@@ -113,9 +114,15 @@ EXIT STATUS
 		Example: `  culvert demo                              # the data path in one minute
   culvert check                             # what this machine can do
   culvert cp model.bin copy.bin --via gpu:0 # through GPU memory, with a receipt`,
-		Version:       version(),
-		Args:          noCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: version(),
+		Args:    noCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if v := env.Get("CULVERT_LOG"); v != "" && v != "errors" && v != "phases" {
+				return &machine.SettingError{Name: "CULVERT_LOG", Err: fmt.Errorf("%q must be errors or phases", v)}
+			}
+			return nil
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +82,38 @@ func writeJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// checkOutput reports a file that cannot be written, before the work whose result it is
+// for. It creates and changes nothing. The work may create the directory of its last
+// argument.
+func checkOutput(flag, path string, args []string) error {
+	if path == "" {
+		return nil
+	}
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		err = unix.EISDIR
+	case err == nil:
+		err = unix.Access(path, unix.W_OK)
+	default:
+		err = unix.Access(filepath.Dir(path), unix.W_OK|unix.X_OK)
+		if errors.Is(err, fs.ErrNotExist) && len(args) > 0 && isBelow(path, args[len(args)-1]) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s cannot be written: %w", flag, path, err)
+	}
+	return nil
+}
+
+// isBelow reports whether a path is below a directory, by their names.
+func isBelow(path, dir string) bool {
+	path, errA := filepath.Abs(path)
+	dir, errB := filepath.Abs(dir)
+	return errA == nil && errB == nil && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // saveJSON writes a result to a file. It does not wait for the reader of a FIFO.

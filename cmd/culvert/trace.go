@@ -20,6 +20,9 @@ func traceable(cmd *cobra.Command) *cobra.Command {
 		if *path == "" {
 			return inner(cmd, a)
 		}
+		if err := checkOutput("--trace", *path, a); err != nil {
+			return err
+		}
 		rec := trace.Start()
 		defer rec.Close()
 		err := inner(cmd, a)
