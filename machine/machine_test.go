@@ -49,6 +49,10 @@ func TestRealIsNotAFallback(t *testing.T) {
 	if e, ok := errors.AsType[*route.RequireError](m.Require(route.Host)); !ok || !e.Software || m.Require(route.None) != nil || m.Kind() != route.SoftwareMachine {
 		t.Errorf("a route is required where nothing asked for software: %v", e)
 	}
+	t.Setenv("CULVERT_SOFT", "gpus=2")
+	if err := m.Require(route.Host); err == nil || !strings.Contains(err.Error(), "CULVERT_SOFT describes the software machine but does not ask for it") || !strings.Contains(err.Error(), "set CULVERT_MACHINE=soft") {
+		t.Errorf("with CULVERT_SOFT alone: %v", err)
+	}
 	if m.Accept(); m.Require(route.NVFS) != nil {
 		t.Error("a software machine was accepted, and has no routes")
 	}
