@@ -12,7 +12,7 @@ func TestRequireErrorHasTheReasonOfTheRoute(t *testing.T) {
 		{NVFS, "required route nvfs is not available (best: bar); nvfs: alignment: b"},
 		{P2PDMA, "required route p2pdma is not available (best: bar); vendor: machine: a; nvfs: alignment: b"},
 	} {
-		if err := (&RequireError{Want: c.want, Got: BAR, Declined: []*Decline{vendor, nvfs}}); err.Error() != c.text {
+		if err := (&RequireError{Want: c.want, Got: Bar, Declined: []*Decline{vendor, nvfs}}); err.Error() != c.text {
 			t.Errorf("%v, want %s", err, c.text)
 		}
 	}

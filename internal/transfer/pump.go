@@ -93,7 +93,7 @@ func (p *pump) copy(ctx context.Context, drv *cufile.Driver, streams ...*stream)
 	if p.o.Limit != nil { // the time that the limit waits belongs to the rate
 		p.res.Read.Time, p.res.Write.Time = took, took
 	}
-	return err
+	return full(err)
 }
 
 // receipts are the empty sums of a copy.
