@@ -31,7 +31,7 @@ ENVIRONMENT
                          unsigned requests; path or virtual style. Keys and
                          region are where AWS's tools look for them
   CULVERT_TENSORS        Python: the device of tensors of the software machine
-  CULVERT_RUN_DIR, CULVERT_WATCHED
+  CULVERT_RUN_DIR, CULVERT_WATCHED, CULVERT_TRACE_DIR
                          set by run for the program that it watches
   CUFILE_ENV_PATH_JSON   cufile.json of the C library (default /etc/cufile.json)
   XDG_CACHE_HOME, HOME   where the tune cache is
