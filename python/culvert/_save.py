@@ -26,7 +26,7 @@ def save_file(tensors: dict[str, Any], filename: _types.Path, metadata: _types.M
     write(tensors, filename, metadata)
 
 
-def save_step(tensors, directory, step, metadata=None, keep=0):
+def save_step(tensors: dict[str, Any], directory: _types.Path, step: int, metadata: _types.Metadata = None, keep: int = 0) -> str:
     """Saves a dict of tensors as a checkpoint, and returns the path of its file.
 
     The directory, which may be a prefix of a store (s3://bucket/run), has one directory

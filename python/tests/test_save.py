@@ -45,6 +45,16 @@ class Save(Case):
         culvert.save_file({"a": numpy.ones(3)}, self.path())
         self.assertEqual(sorted(os.listdir(self.dir)), ["model.safetensors", "model.safetensors.culvert.json"])
 
+    def test_steps(self):
+        runs = self.path("runs")
+        for step in (10, 20, 30):
+            file = culvert.save_step({"a": numpy.full(3, step)}, runs, step, keep=2)
+            self.assertEqual(culvert.load_file(file, "cpu")["a"].tolist(), [step] * 3)
+        self.assertEqual(sorted(os.listdir(runs)), ["latest", "step-000000020", "step-000000030"])
+        self.assertEqual(culvert.load_file(runs / "latest", "cpu")["a"].tolist(), [30] * 3)
+        with self.assertRaises(FileExistsError):
+            culvert.save_step({"a": numpy.zeros(3)}, runs, 30)
+
     def test_the_command_verifies(self):
         culvert.save_file({"a": numpy.arange(10_000)}, self.path(), {"k": "v"})
         out = subprocess.run([CULVERT, "verify", self.path()], capture_output=True, text=True, check=True).stdout
