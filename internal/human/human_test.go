@@ -42,12 +42,12 @@ func TestText(t *testing.T) {
 }
 
 func TestParseSize(t *testing.T) {
-	for in, want := range map[string]int64{"0": 0, "4096": 4096, "64M": 64 << 20, "2G": 2 << 30, "1T": 1 << 40, "1K": 1024} {
+	for in, want := range map[string]int64{"0": 0, "4096": 4096, "64M": 64 << 20, "2G": 2 << 30, "1T": 1 << 40, "1K": 1024, "64k": 64 << 10, "1m": 1 << 20, "2g": 2 << 30, "4KiB": 4096, "16MiB": 16 << 20} {
 		if got, err := ParseSize(in); got != want || err != nil {
 			t.Errorf("ParseSize(%q) = %d, %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", "M", "-1", "1MB", "K1", "1.5G", "9999999T", "99999999999999999999"} {
+	for _, in := range []string{"", "M", "-1", "1MB", "4iB", "iB", "KiB", "1Ki", "4ſ", "ɐɐɐk", "K1", "1.5G", "9999999T", "99999999999999999999"} {
 		if n, err := ParseSize(in); err == nil {
 			t.Errorf("ParseSize(%q) = %d", in, n)
 		}

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// ParseSize reads a number of bytes with an optional binary unit: "4096", "4K",
-// "16M", "8G" or "1T".
+// ParseSize reads a number of bytes with an optional binary unit: "4096", "4K", "64k",
+// "16MiB", "8G" or "1T". "1MB" is refused: it would be 10^6 to some.
 func ParseSize(s string) (int64, error) {
 	digits, shift := s, 0
-	if i := strings.IndexAny(s, "KMGT"); i >= 0 && i == len(s)-1 {
-		digits, shift = s[:i], 10*(1+strings.IndexByte("KMGT", s[i]))
+	unit := strings.ToUpper(strings.TrimSuffix(s, "iB"))
+	if i := strings.IndexAny(unit, "KMGT"); i >= 0 && i == len(unit)-1 {
+		digits, shift = unit[:i], 10*(1+strings.IndexByte("KMGT", unit[i]))
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	switch {
