@@ -8,7 +8,7 @@ import (
 )
 
 // The Python package saves to a store and loads from it, with the credentials of the
-// environment. Whoever runs the tests has built the C libraries ("make store-test" has).
+// environment. The C libraries must have been built, as "make store-test" does.
 func TestPython(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -96,7 +96,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// A placeholder is a file of its own that nobody can change.
+// A placeholder is a sealed file of its own: its contents cannot change.
 func TestPlaceholders(t *testing.T) {
 	w := newFixture(t)
 	inodes := map[uint64]bool{}
