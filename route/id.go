@@ -28,6 +28,13 @@ var idNames = [numIDs]string{"none", "vendor", "nvfs", "p2pdma", "nvme", "rdma",
 
 func (id ID) String() string { return enum.Name(idNames[:], id, "ID(%d)") }
 
+// Direct reports whether a drive or a network adapter moves the bytes: none enter host
+// memory.
+func (id ID) Direct() bool { return id >= Vendor && id <= RDMA }
+
+// Staged reports whether all bytes go through host memory.
+func (id ID) Staged() bool { return id >= Ring && id <= Host }
+
 // Names lists the names of all routes, indexed by ID.
 func Names() []string { return slices.Clone(idNames[:]) }
 

@@ -164,7 +164,7 @@ func (c *driveCopy) open(d *drive, o *transfer.Options) (*driveEnd, error) {
 		return nil, fmt.Errorf("%s has %d bytes, and %s room for %d", c.File, st.Size(), c.URL, room)
 	}
 	need := max(o.Route, o.Require)
-	if need != route.None && need < route.Bar && st.Size()%int64(ns.BlockSize()) != 0 {
+	if need.Direct() && st.Size()%int64(ns.BlockSize()) != 0 {
 		return nil, &route.RequireError{Want: need, Got: route.Host, Declined: []*route.Decline{{
 			Route: route.NVMe, Test: "alignment",
 			Evidence: fmt.Sprintf("%s has %d bytes, which are not whole blocks of %d", c.File, st.Size(), ns.BlockSize()),

@@ -50,7 +50,7 @@ func mainRoute(uses []route.Use, size int64) route.ID {
 // verdict judges the routes of a path with so many bytes; 0 if that is not known.
 func verdict(uses []route.Use, size int64, declined []*route.Decline) Verdict {
 	most := mainRoute(uses, size)
-	v := Verdict{Direct: most != route.None && most < route.Bar, Route: most}
+	v := Verdict{Direct: most.Direct(), Route: most}
 	answer := "Not direct"
 	if v.Direct {
 		answer = "Direct"

@@ -119,6 +119,12 @@ func (b *barRoute) Deregister(span gpu.Span) {
 	}
 }
 
+// Configure changes how much may be mapped.
+func (b *barRoute) Configure(set Settings) error {
+	b.mapper.SetBudget(barBytes(set.BARLimit))
+	return nil
+}
+
 // State looks up the mapping of a buffer, the load and, for a file that must not fill
 // it, the page cache.
 func (b *barRoute) State(op *Op) (s State) {

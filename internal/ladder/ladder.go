@@ -14,6 +14,7 @@ import (
 // A Ladder holds the routes to one GPU, best first.
 type Ladder struct {
 	routes []Route
+	direct []Route // those of them that bypass host memory for files
 	// absent are the routes that this machine does not have, with reasons. They are
 	// part of every plan.
 	absent []*route.Decline
@@ -28,20 +29,15 @@ type Settings struct {
 	Workers    int   // of the ring
 	Poll       int64 // bytes of a small read up to which the ring polls for its copy
 	BARLimit   uint64
-	StagedOnly bool // leaves out what is better than the ring
+	StagedOnly bool // uses no route that bypasses host memory, nor BAR1
 }
 
 // SetLimits changes Slot, Poll and BARLimit, for the transfers and registrations that
 // follow. With an error the slots are as before.
 func (l *Ladder) SetLimits(set Settings) error {
 	for _, r := range l.routes {
-		switch r := r.(type) {
-		case *ringRoute:
-			if err := r.setLimits(set.Slot, set.Poll); err != nil {
-				return err
-			}
-		case *barRoute:
-			r.mapper.SetBudget(barBytes(set.BARLimit))
+		if err := r.Configure(set); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -52,44 +48,56 @@ func (l *Ladder) SetLimits(set Settings) error {
 func Open(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) *Ladder {
 	l := &Ladder{pinned: tune.Pinned(device.Info(), os.FS())}
 	off := SwitchedOff()
-	for _, c := range []struct {
-		id   route.ID
-		find func() (Route, *route.Decline)
-	}{
-		{route.Vendor, func() (Route, *route.Decline) { return findVendor(device, os) }},
-		{route.NVFS, func() (Route, *route.Decline) { return findNVFS(device, os) }},
-		{route.P2PDMA, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
-		{route.NVMe, func() (Route, *route.Decline) { return newSourceRoute(route.NVMe, device), nil }},
-		{route.RDMA, func() (Route, *route.Decline) { return newSourceRoute(route.RDMA, device), nil }},
-		{route.Bar, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit) }},
-		{route.Ring, func() (Route, *route.Decline) { return newRing(device, log, set), nil }},
-		{route.Mapped, func() (Route, *route.Decline) { return newMapped(device) }},
-		{route.Host, func() (Route, *route.Decline) { return newHost(device), nil }},
-	} {
-		if slices.Contains(off, c.id) {
-			l.absent = append(l.absent, switchedOff(c.id))
+	for _, c := range candidates(device, os, log, set) {
+		r, absent := c.open(off, set.StagedOnly)
+		if absent != nil {
+			l.absent = append(l.absent, absent)
 			continue
 		}
-		if set.StagedOnly && c.id < route.Ring {
-			l.absent = append(l.absent, decline(c.id, "configuration", "only staged routes are allowed", "set force_compat_mode to false, or Config.StagedOnly"))
-			continue
+		l.routes = append(l.routes, r)
+		if c.id.Direct() && !c.ownDevice {
+			l.direct = append(l.direct, r)
 		}
-		l.add(c.find())
 	}
 	l.prover = newProver(device, os, log, l.routes)
 	return l
 }
 
+// A candidate is a route that a machine may have.
+type candidate struct {
+	id        route.ID
+	ownDevice bool // for sources with a device of their own, not for files
+	find      func() (Route, *route.Decline)
+}
+
+// candidates are all routes, best first.
+func candidates(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) []candidate {
+	return []candidate{
+		{route.Vendor, false, func() (Route, *route.Decline) { return findVendor(device, os) }},
+		{route.NVFS, false, func() (Route, *route.Decline) { return findNVFS(device, os) }},
+		{route.P2PDMA, false, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
+		{route.NVMe, true, func() (Route, *route.Decline) { return newSourceRoute(route.NVMe, device), nil }},
+		{route.RDMA, true, func() (Route, *route.Decline) { return newSourceRoute(route.RDMA, device), nil }},
+		{route.Bar, false, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit) }},
+		{route.Ring, false, func() (Route, *route.Decline) { return newRing(device, log, set), nil }},
+		{route.Mapped, false, func() (Route, *route.Decline) { return newMapped(device) }},
+		{route.Host, false, func() (Route, *route.Decline) { return newHost(device), nil }},
+	}
+}
+
+// open finds the route, or says why the ladder does not have it.
+func (c *candidate) open(off []route.ID, stagedOnly bool) (Route, *route.Decline) {
+	switch {
+	case slices.Contains(off, c.id):
+		return nil, switchedOff(c.id)
+	case stagedOnly && !c.id.Staged():
+		return nil, decline(c.id, "configuration", "only staged routes are allowed", "set force_compat_mode to false, or Config.StagedOnly")
+	}
+	return c.find()
+}
+
 // HostMemory is the ladder for memory that is on no GPU.
 func HostMemory() *Ladder { return &Ladder{routes: []Route{newHost(nil)}} }
-
-func (l *Ladder) add(r Route, absent *route.Decline) {
-	if absent != nil {
-		l.absent = append(l.absent, absent)
-		return
-	}
-	l.routes = append(l.routes, r)
-}
 
 // Register tells the routes about a buffer that will be used again.
 func (l *Ladder) Register(span gpu.Span, kind gpu.Kind) {
@@ -108,38 +116,23 @@ func (l *Ladder) Deregister(span gpu.Span) {
 // Prepare makes what routes make at first use. A transfer that a stream waits for must
 // not make it: pinning memory can wait for streams.
 func (l *Ladder) Prepare() {
-	if direct := l.direct(); len(direct) > 0 {
-		_ = l.prover.prepareProofs(direct...) // a write then declines the route, with the reason
+	if len(l.direct) > 0 {
+		_ = l.prover.prepareProofs(l.direct...) // a write then declines the route, with the reason
 	}
 	for _, r := range l.routes {
-		if p, ok := r.(interface{ prepare() }); ok {
-			p.prepare()
-		}
+		r.Prepare(false)
 	}
 }
 
 // PrepareLarge makes what a large transfer needs, while its caller does something
 // else. Where a drive can reach the GPU itself, staging memory would be wasted.
 func (l *Ladder) PrepareLarge() {
-	if len(l.direct()) > 0 {
+	if len(l.direct) > 0 {
 		return
 	}
 	for _, r := range l.routes {
-		if p, ok := r.(interface{ prepareLarge() }); ok {
-			p.prepareLarge()
-		}
+		r.Prepare(true)
 	}
-}
-
-// direct are the routes past host memory for files.
-func (l *Ladder) direct() (routes []Route) {
-	for _, r := range l.routes {
-		switch r.(type) {
-		case *vendorRoute, *nvfsRoute, *p2pdmaRoute:
-			routes = append(routes, r)
-		}
-	}
-	return routes
 }
 
 // Has reports whether the machine has a route.

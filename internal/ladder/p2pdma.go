@@ -31,6 +31,7 @@ type PeerMemory interface {
 // the bytes, and they do not enter host memory. Unaligned ends go through the page
 // cache.
 type p2pdmaRoute struct {
+	basic
 	dev  gpu.Device
 	peer PeerMemory
 	os   dev.OS

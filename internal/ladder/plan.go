@@ -29,15 +29,12 @@ type Plan struct {
 func (l *Ladder) Plan(src Source) *Plan {
 	p := &Plan{declined: slices.Clone(l.absent), pinned: l.pinned, prover: l.prover}
 	for _, r := range l.routes {
-		if own, ok := r.(*sourceRoute); ok && !own.serves(src) {
-			continue // Only says why, if it is asked for
-		}
-		t, d := r.Traits(src)
-		if d != nil {
+		switch t, d := r.Traits(src); {
+		case d != nil:
 			p.declined = append(p.declined, d)
-			continue
+		case t.ID != route.None:
+			p.routes, p.traits = append(p.routes, r), append(p.traits, t)
 		}
-		p.routes, p.traits = append(p.routes, r), append(p.traits, t)
 	}
 	p.sort()
 	return p
@@ -131,18 +128,19 @@ func (p *Plan) AtLeast(id route.ID) (*Plan, error) {
 	return q, nil
 }
 
-// Staged returns a plan without the routes that are better than the ring, which are
-// declined.
+// Staged returns a plan with staged routes only; the others are declined.
 func (p *Plan) Staged(why, fix string) *Plan {
 	n := 0
-	q := *p
-	q.declined = slices.Clone(p.declined)
-	for ; n < len(p.traits) && p.traits[n].ID < route.Ring; n++ {
-		q.declined = append(q.declined, decline(p.traits[n].ID, "configuration", why, fix))
+	for n < len(p.traits) && !p.traits[n].ID.Staged() {
+		n++
 	}
-	q.routes, q.traits = p.routes[n:], p.traits[n:]
+	q := p.slice(n, len(p.traits))
+	q.declined = slices.Clone(p.declined)
+	for _, t := range p.traits[:n] {
+		q.declined = append(q.declined, decline(t.ID, "configuration", why, fix))
+	}
 	q.sort()
-	return &q
+	return q
 }
 
 func (p *Plan) slice(from, to int) *Plan {
@@ -152,8 +150,9 @@ func (p *Plan) slice(from, to int) *Plan {
 }
 
 // SinglePread says which reads into the registered buffer of op are one pread and
-// nothing else, so that cufile can lease them to C (see cufile.Lease): those of fewer than below bytes, into mem, which is the whole
-// buffer as the CPU sees it. below is 0 if no read is.
+// nothing else, so that cufile can lease them to C (see cufile.Lease): those of fewer
+// than below bytes, into mem, which is the whole buffer as the CPU sees it. below is 0
+// if no read is.
 //
 // The route must be the first of the plan, since one above it would have to be
 // asked about every request. A file that must not fill the page cache must be asked

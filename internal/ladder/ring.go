@@ -100,19 +100,19 @@ func (r *ringRoute) make() (*ring.Ring, error) {
 	return ring.New(r.dev, ring.Config{Logger: r.log, Budget: r.set.Budget, Slot: r.set.Slot, Workers: r.set.Workers, Poll: r.set.Poll})
 }
 
-// setLimits changes the size of slots and up to which size copies are polled for. A ring
+// Configure changes the size of slots and up to which size copies are polled for. A ring
 // that exists is replaced by one with other slots. It is closed behind its transfers in
 // the background: freeing pinned memory waits for streams, and so perhaps for the caller.
-func (r *ringRoute) setLimits(slot int, poll int64) error {
+func (r *ringRoute) Configure(set Settings) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.set
-	r.set.Slot, r.set.Poll = slot, poll
+	r.set.Slot, r.set.Poll = set.Slot, set.Poll
 	switch {
 	case r.ring == nil:
 		return nil
-	case slot == before.Slot:
-		r.ring.SetPoll(poll)
+	case set.Slot == before.Slot:
+		r.ring.SetPoll(set.Poll)
 		return nil
 	}
 	next, err := r.make()
@@ -133,13 +133,9 @@ func (r *ringRoute) replaced(one *ring.Ring) bool {
 	return r.ring != one
 }
 
-// prepare makes the ring. If that fails, the transfers say why.
-func (r *ringRoute) prepare() { _, _ = r.open() }
-
-// prepareLarge pins memory for a large transfer that will come. If that fails, the
-// transfer finds out.
-func (r *ringRoute) prepareLarge() {
-	if rg, err := r.open(); err == nil {
+// Prepare makes the ring and, for a large transfer, pins its memory.
+func (r *ringRoute) Prepare(large bool) {
+	if rg, err := r.open(); err == nil && large {
 		rg.Prepare()
 	}
 }

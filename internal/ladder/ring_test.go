@@ -151,7 +151,7 @@ func TestSlotsOfARingInUse(t *testing.T) {
 		return err
 	}
 	for _, slot := range []int{256 << 10, 64 << 10, 128 << 10} {
-		if err := r.setLimits(slot, 0); err != nil {
+		if err := r.Configure(Settings{Slot: slot}); err != nil {
 			t.Fatal(err)
 		}
 		device.longest.Store(0)
@@ -162,7 +162,7 @@ func TestSlotsOfARingInUse(t *testing.T) {
 			t.Errorf("with slots of %d the longest copy has %d bytes", slot, got)
 		}
 	}
-	if err := r.setLimits(64<<20, 0); err == nil || r.set.Slot != 128<<10 || run(0) != nil {
+	if err := r.Configure(Settings{Slot: 64 << 20}); err == nil || r.set.Slot != 128<<10 || run(0) != nil {
 		t.Errorf("slots that exceed the budget: %v, now %d", err, r.set.Slot)
 	}
 	var wg sync.WaitGroup
@@ -176,7 +176,7 @@ func TestSlotsOfARingInUse(t *testing.T) {
 		})
 	}
 	for i := range 20 {
-		if err := r.setLimits(64<<10<<(i%2), 0); err != nil {
+		if err := r.Configure(Settings{Slot: 64 << 10 << (i % 2)}); err != nil {
 			t.Error(err)
 		}
 	}

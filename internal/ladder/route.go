@@ -11,7 +11,8 @@ import (
 // itself.
 type Route interface {
 	// Traits describes the route for a source, or says why the source cannot use
-	// it. It may look at /proc and /sys, but moves no data.
+	// it. It returns neither if the route is for another kind of source. It may look
+	// at /proc and /sys, but moves no data.
 	Traits(Source) (Traits, *route.Decline)
 	// Try reads one block of a source if only a transfer can tell whether the route
 	// works. It returns nil if the route works or nothing is known.
@@ -32,14 +33,24 @@ type Route interface {
 	Register(gpu.Span, gpu.Kind)
 	// Deregister is the inverse of Register. No transfer uses the buffer.
 	Deregister(gpu.Span)
+	// Prepare makes what the first transfer would make: all that a large one needs, or
+	// only what a transfer cannot make while a stream waits for it. If that fails, the
+	// transfers say why.
+	Prepare(large bool)
+	// Configure applies changed settings to the transfers and registrations that follow.
+	// After an error the route is as before.
+	Configure(Settings) error
 	Close() error
 }
 
-// basic has the methods of a route that needs no trial and prepares no buffers.
+// basic has the methods of a route that needs no trial, has no settings and prepares
+// nothing.
 type basic struct{}
 
 func (basic) Try(Source) *route.Decline   { return nil }
 func (basic) Register(gpu.Span, gpu.Kind) {}
 func (basic) Deregister(gpu.Span)         {}
 func (basic) Mapping(gpu.Addr) []byte     { return nil }
+func (basic) Prepare(bool)                {}
+func (basic) Configure(Settings) error    { return nil }
 func (basic) Close() error                { return nil }

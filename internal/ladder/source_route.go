@@ -58,17 +58,11 @@ var registrationFix = [...]string{
 	route.RDMA: "culvert check lists NICs and what they need",
 }
 
-// serves reports whether the route is the source's own. Others do not hear of it.
-func (s *sourceRoute) serves(src Source) bool {
-	_, ok := directSource(src, s.id)
-	return ok
-}
-
-// Traits describes the device of the source.
+// Traits describes the device of the source. It is not for sources without one.
 func (s *sourceRoute) Traits(src Source) (Traits, *route.Decline) {
 	d, ok := directSource(src, s.id)
 	if !ok {
-		return Traits{}, elsewhere(s.id)
+		return Traits{}, nil
 	}
 	block, _ := d.Alignment()
 	return Traits{ID: s.id, Direct: true, Reads: true, Writes: true, Registered: true, Block: block, texts: s.texts}, nil
