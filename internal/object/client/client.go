@@ -74,7 +74,10 @@ func New(pool *fetch.Pool, follow bool) (*http.Client, error) {
 		TLSNextProto:       map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	if !env.Secure() {
-		t.Proxy = http.ProxyFromEnvironment
+		if err := checkProxies(); err != nil {
+			return nil, err
+		}
+		t.Proxy, t.OnProxyConnectResponse = http.ProxyFromEnvironment, connected
 	}
 	if file := env.Get("AWS_CA_BUNDLE"); file != "" {
 		roots, err := bundle(file)
@@ -126,6 +129,9 @@ func Cause(ctx context.Context, err error) error {
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	if untrusted || plain || errors.Is(err, errDowngrade) || errors.Is(err, errRedirects) {
 		return &object.Error{Final: true, Err: err}
+	}
+	if proxy := notReached(err); proxy != nil {
+		return proxy
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,21 @@ func TestLimits(t *testing.T) {
 	t.Setenv(ConnectionsVariable, "0")
 	if _, err := Limits(); err == nil {
 		t.Error("0 connections are accepted")
+	}
+}
+
+// The address of a proxy that net/http would ignore is an error, without its password.
+func TestProxies(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "https_proxy"} {
+		for text, ok := range map[string]bool{
+			"": true, "http://u:hidden@h:1": true, "http://h/": true, "h:1": true, "h": true, "u:hidden@h:1": true, "socks5://h:1": true,
+			"http://u:hidden@%zz": false, "http:/u:hidden@h": false, "http://": false, "ftp://u:hidden@h": false, "http://u:hidden@[": false,
+		} {
+			t.Setenv(name, text)
+			if err := checkProxies(); (err == nil) != ok || err != nil && (strings.Contains(err.Error(), "hidden") || !strings.HasPrefix(err.Error(), name)) {
+				t.Errorf("%s=%s: %v", name, text, err)
+			}
+		}
+		t.Setenv(name, "")
 	}
 }

@@ -129,5 +129,6 @@ func (s *server) refused(op, key string, resp *http.Response) error {
 	default:
 		e.Detail = fmt.Sprintf("the server answered %q", http.StatusText(resp.StatusCode))
 	}
+	client.ByProxy(e, resp)
 	return e
 }

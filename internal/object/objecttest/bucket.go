@@ -14,7 +14,7 @@ func Environment(url string) map[string]string {
 	return map[string]string{
 		"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
 		"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL_S3": "",
+		"AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "AWS_CA_BUNDLE": "", "AWS_ENDPOINT_URL_S3": "",
 	}
 }
 

@@ -74,6 +74,7 @@ func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) erro
 	default:
 		e.Detail = fmt.Sprintf("the store answered %q", http.StatusText(resp.StatusCode))
 	}
+	client.ByProxy(e, resp)
 	return e
 }
 
