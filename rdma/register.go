@@ -96,7 +96,7 @@ func RegisterGPU(pd PD, dev gpu.Device, a gpu.Addr, n uint64, access Access, o G
 	return nil, noMethod(a, n, r.Refused)
 }
 
-// builtIn is the evidence of an order that nobody measured.
+// builtIn is the evidence of an order without a measurement.
 const builtIn = "built-in order"
 
 // errManaged is never the adapter's: on many machines it would register the host's copy of

@@ -54,9 +54,9 @@ type CacheUse struct {
 	Hit      int64 `json:"hit"`      // were there
 	Filled   int64 `json:"filled"`   // were read into it
 	Bypassed int64 `json:"bypassed"` // went around it
-	// Unasked bytes went through it, and nobody asked whether they were there: small
-	// reads, for which the question takes too long, and files about which the kernel
-	// does not tell.
+	// Unasked bytes went through it without a check whether they were there: small
+	// reads, for which the check takes too long, and files for which the kernel
+	// forbids it.
 	Unasked int64       `json:"unasked,omitempty"`
 	Why     CacheReason `json:"why,omitempty"` // of the last bytes that went around it
 }

@@ -198,8 +198,8 @@ func (o *rdmaMove) parse(addr string) (opts transfer.Options, cfg remote.ClientC
 	return opts, cfg, nil
 }
 
-// parseRefused reads the names of methods. Staging is what is left without them: whoever does
-// not want it requires the route.
+// parseRefused reads the names of methods. Staging cannot be refused here; --require-route
+// rdma does that.
 func parseRefused(names []string) (list []rdma.Method, err error) {
 	for _, name := range names {
 		m, err := rdma.ParseMethod(name)

@@ -184,7 +184,7 @@ func transferTable(k Kind) []steps {
 		{"registered-negative", wrong(whole, Step{Buf: -1, Len: 10}, cufile.InvalidMappingRange)},
 		{"registered-to-end", wrong(whole, Step{Buf: checkMem - 5000, Len: 5000}, 0)},
 	}...)
-	if k.OnDevice() { // freed host memory may be anybody's at once
+	if k.OnDevice() { // freed host memory may have a new owner at once
 		table = append(table, steps{"freed", []Step{whole, register, read(Step{Len: 10}, 0), {Call: Free}, read(Step{Len: 10}, cufile.CUDAPointerInvalid)}})
 	}
 	return table

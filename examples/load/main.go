@@ -1,5 +1,5 @@
 // Command load shows how a program gets weights into GPU memory: it prints each
-// tensor when it is ready, while later ones are still on their way, and then
+// tensor when it is ready, while later ones are still in flight, and then
 // which way the bytes went. Without an NVIDIA GPU it runs on a software machine.
 //
 //	go run ./examples/load model.safetensors

@@ -12,8 +12,8 @@ import (
 )
 
 // A Dir is an open directory. Its methods take paths below it and follow no symbolic
-// link on the way, so that nobody who can rename or replace something below the
-// directory, or the directory itself, can lead them elsewhere.
+// link on the way, so that a process that renames or replaces something below the
+// directory, or the directory itself, cannot redirect them.
 type Dir struct {
 	file   *os.File
 	path   string // for messages

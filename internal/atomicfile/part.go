@@ -85,7 +85,7 @@ func (f *File) createPart() (err error) {
 	return err
 }
 
-// private reports whether the owner can write a regular file, and nobody else.
+// private reports a regular file that only its owner can write.
 func private(st *unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 && st.Mode&0o622 == 0o600
 }

@@ -138,8 +138,8 @@ func decline(id route.ID, evidence, fix string) *route.Decline {
 	return &route.Decline{Route: id, Test: "block stack", Evidence: evidence, Fix: fix}
 }
 
-// Disk is the block device that the file system stands on, below partitions: a drive, or
-// what stands on others; nil if the stack has none.
+// Disk is the block device of the file system, below partitions: a drive, or a device
+// made of others; nil if the stack has none.
 func (s *Stack) Disk() *Layer {
 	i := slices.IndexFunc(s.Layers, func(l Layer) bool {
 		return !slices.Contains([]Kind{FileSystem, Overlay, Network, Partition}, l.Kind)

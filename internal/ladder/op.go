@@ -51,7 +51,7 @@ type Op struct {
 	sized bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
-	// once forbids a route to repeat a read that looks wrong: nobody else writes the file.
+	// once forbids a route to repeat a read that looks wrong: no other process writes the file.
 	once bool
 	// passed are direct routes that must not take the op again: the file changed while
 	// it was read, or a write did not arrive. Plan.Run clears it.

@@ -181,7 +181,7 @@ func (s *sourceRoute) Register(span gpu.Span, kind gpu.Kind) {
 
 // Deregister unmaps a buffer from all sources. One that was freed is gone already.
 func (s *sourceRoute) Deregister(span gpu.Span) {
-	_ = s.unmap(func(k reachKey) bool { return k.base == span.Base }) // nobody can be told
+	_ = s.unmap(func(k reachKey) bool { return k.base == span.Base }) // Deregister returns no error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.buffers, span.Base)

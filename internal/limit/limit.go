@@ -10,7 +10,7 @@ import (
 // A Rate is shared by all transfers that it limits together. A nil Rate limits nothing.
 //
 // Each request gets the next free span of time, as long as its bytes need at the rate,
-// and waits for the beginning of its span. Time that nobody used is lost: a pause is
+// and waits for the beginning of its span. Unused time is lost: a pause is
 // not followed by a burst.
 type Rate struct {
 	perSecond int64

@@ -44,7 +44,7 @@ func (x *exchange) watch(ctx context.Context) (watched context.Context, end func
 		if err == nil {
 			return <-over
 		}
-		_ = x.conn.SetReadDeadline(time.Unix(1, 0)) // nobody reads any more
+		_ = x.conn.SetReadDeadline(time.Unix(1, 0)) // ends the pending read
 		<-over
 		return err
 	}

@@ -101,7 +101,7 @@ type pingPong struct {
 	*end
 	sends, receives *flow
 	waiting         int // sends without a completion
-	arrived         int // messages that nobody has received
+	arrived         int // messages not received yet
 }
 
 func (p *pingPong) send(ctx context.Context) error {

@@ -7,6 +7,6 @@
 //
 // Beyond the sample there are names, offsets of 64 bits, many tasks in flight, negative
 // answers with a reason, authentication, checksums, and tasks that are repeated after a
-// lost connection. Nobody trusts the other end: a server checks every name, handle and
+// lost connection. Neither end trusts the other: a server checks every name, handle and
 // length, and a client gives access to one registered range only.
 package remote

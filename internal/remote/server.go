@@ -184,8 +184,8 @@ func (s *Server) resumeUpload(id uint64) (*upload, error) {
 	return u, nil
 }
 
-// releaseUpload takes the upload from a connection. Without one it is forgotten: at once
-// if its client closed it, otherwise when nobody has resumed it for a while.
+// releaseUpload takes the upload from a connection. Without one it is dropped: at once
+// if its client closed it, otherwise if no client resumes it in time.
 func (s *Server) releaseUpload(id uint64, u *upload, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

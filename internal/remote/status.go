@@ -62,7 +62,7 @@ func (e *LostError) Error() string {
 // Unwrap is the last failure.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// refusal is an error of the server that the client is told.
+// refusal is an error that the server sends to the client.
 type refusal struct {
 	status Status
 	reason string

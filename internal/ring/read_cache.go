@@ -31,7 +31,7 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 		seg.path, seg.why = storage.Around, route.Measuring
 	}
 	if seg.path != storage.Around && f.readAhead(q, pos, n, seg.path == storage.Fill) {
-		seg.path = storage.Fill // its own pages may be on their way
+		seg.path = storage.Fill // reads of its own pages may be in flight
 	}
 }
 

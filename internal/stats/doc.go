@@ -4,8 +4,8 @@
 //
 // The memory is a System V segment. Its counters are the ones that transfers update,
 // so that a killed process leaves its last numbers. A file would do that, too, but
-// whoever may write to a mapped file can truncate it, and the next transfer would end
-// the process with SIGBUS. A System V segment cannot be truncated; a removed one
+// a process that may write to a mapped file can truncate it, and the next transfer
+// would end its process with SIGBUS. A System V segment cannot be truncated; a removed one
 // stays until its process ends. A sealed memfd cannot be truncated either, but ends
 // with its process. The kernel records the user and the process that made a segment,
 // so none can be made up for another process.

@@ -20,7 +20,7 @@ const (
 )
 
 // An entry is a segment as the kernel describes it. The kernel keeps the user and
-// the process that made a segment; nobody can change them.
+// the process that made a segment; they cannot be changed.
 type entry struct {
 	id   int
 	desc unix.SysvShmDesc

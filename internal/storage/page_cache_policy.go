@@ -23,7 +23,7 @@ type Situation struct {
 	CanBypass bool
 
 	// Residency is what the page cache has of the range. Known is false if the kernel
-	// does not tell: the file belongs to somebody else, or a filter forbids the call.
+	// does not say: the file belongs to another user, or a filter forbids the call.
 	Known bool
 	Residency
 
@@ -69,8 +69,8 @@ func (s *Situation) Path() (Path, route.CacheReason) {
 	return Fill, route.NotBypassed
 }
 
-// fits reports whether the stream fits into the memory that is available. If nobody
-// knows how much that is, the kernel's own replacement has to do.
+// fits reports whether the stream fits into the available memory. If that is unknown,
+// the kernel's page replacement decides what stays.
 func (s *Situation) fits() bool {
 	return s.Available < 0 || float64(s.Stream) <= availableShare*float64(s.Available)
 }

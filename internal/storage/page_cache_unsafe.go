@@ -125,7 +125,7 @@ func (f *File) DropCache() error {
 	if err := unix.Fdatasync(f.buffered); err != nil && f.Writable() {
 		return os.NewSyscallError("fdatasync", err)
 	}
-	// Pages that were asked for ahead and are still on their way stay at first.
+	// Pages whose readahead is still in flight are not dropped at the first try.
 	const tries, pause = 5, 2 * time.Millisecond
 	for try := range tries {
 		if err := unix.Fadvise(f.buffered, 0, 0, unix.FADV_DONTNEED); err != nil {

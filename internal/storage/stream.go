@@ -132,8 +132,8 @@ const (
 )
 
 // Ask asks for the range that Ahead returned, and reports whether there was any. A long
-// one is fetched, if there is a fetch and that is possible. The kernel is told of
-// others, piece by piece, which does not wait.
+// one is fetched, if there is a fetch and that is possible. Others are passed to
+// willNeed, piece by piece, which does not wait.
 func (s *Stream) Ask(from, to int64, fetch, willNeed func(off, n int64) error) bool {
 	if from == to {
 		return false

@@ -27,7 +27,7 @@ type Remote interface {
 	Close(ctx context.Context) error
 }
 
-// An abortable source ends its reads and writes when it is told to.
+// An abortable source can end its reads and writes early.
 type abortable interface {
 	cufile.Source
 	Abort()

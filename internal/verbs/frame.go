@@ -62,7 +62,7 @@ func (h *header) put(b *[headerSize]byte) {
 	e.PutUint64(b[40:], h.b)
 }
 
-// parse reads a header that nobody vouches for.
+// parse reads an untrusted header.
 func parse(b *[headerSize]byte) (h header, err error) {
 	e := binary.BigEndian
 	h = header{

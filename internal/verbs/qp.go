@@ -232,7 +232,7 @@ func (q *QP) disconnect() {
 }
 
 // fail puts the queue pair into the error state. The oldest send request gets a status,
-// everything else is flushed. With a connection the peer is told by what is queued there.
+// everything else is flushed. If there is a connection, frames queued on it inform the peer.
 func (q *QP) fail(last *conn, oldest rdma.Status) {
 	if last != nil {
 		last.linger()

@@ -32,7 +32,7 @@ func Load(dst, src []byte) int {
 func LoadBarrier() { loadBarrier() }
 
 // LoadNext is Load for places that changed no later than the last LoadBarrier or Load: it
-// does not wait for earlier loads, so that several are on their way at a time.
+// does not wait for earlier loads, so that several are in flight.
 func LoadNext(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	dst, src = dst[:n], src[:n]

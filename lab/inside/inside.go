@@ -16,8 +16,8 @@ import (
 	"github.com/culvert-io/culvert/lab/internal/job"
 )
 
-// Report prints a line that the host shows below the result of the suite: a measurement,
-// which nobody judges.
+// Report prints a line that the host shows below the result of the suite: a measurement
+// without a limit.
 func Report(format string, args ...any) {
 	fmt.Printf("%s%s\n", job.Report, fmt.Sprintf(format, args...))
 }

@@ -35,7 +35,7 @@ type Result struct {
 	Boots   int     `json:"boots,omitempty"`
 	Reason  string  `json:"reason,omitempty"` // of a failure or a skip
 	Output  string  `json:"output,omitempty"` // of a failure
-	// Reported is what the tests reported (see inside.Report) and nobody judges.
+	// Reported are the lines of inside.Report: measurements without a limit.
 	Reported []string `json:"reported,omitempty"`
 }
 

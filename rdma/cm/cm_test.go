@@ -64,7 +64,7 @@ func TestFailures(t *testing.T) {
 	if !ok || string(r.Private) != "no" || r.Reason != 28 {
 		t.Errorf("%+v", r)
 	}
-	for reason, text := range map[int]string{8: "nobody listens", 28: "by the peer", 5: "reason 5"} {
+	for reason, text := range map[int]string{8: "no service listens", 28: "by the peer", 5: "reason 5"} {
 		if s := (&RejectedError{Reason: reason}).Error(); !strings.Contains(s, text) {
 			t.Errorf("reason %d: %s", reason, s)
 		}

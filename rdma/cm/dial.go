@@ -51,10 +51,10 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	const nobodyListens, consumer = 8, 28
+	const noListener, consumer = 8, 28
 	switch e.Reason {
-	case nobodyListens:
-		return "rejected: nobody listens there"
+	case noListener:
+		return "rejected: no service listens there"
 	case consumer:
 		return "rejected by the peer"
 	}

@@ -51,7 +51,7 @@ func (i *id) listen(at netip.AddrPort) (netip.AddrPort, error) {
 // Addr is where it listens.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Close ends it; requests that nobody took are rejected.
+// Close stops listening and rejects pending requests.
 func (l *Listener) Close() error { return l.id.file.Close() }
 
 // A Request is a peer that asks for a connection.

@@ -21,7 +21,7 @@ type Injector struct {
 
 	mu    sync.Mutex
 	specs []*schedule
-	log   *journal // nil if nobody reads it
+	log   *journal // nil if it is not read
 }
 
 // A schedule is a fault and how far it is.

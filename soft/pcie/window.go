@@ -14,7 +14,7 @@ type Target interface {
 	Acquire(segs [][]byte, off uint64, n int, d Dir) ([][]byte, Releaser, error)
 }
 
-// A Releaser is told of the end of an access.
+// A Releaser is called at the end of an access.
 type Releaser interface{ Release() }
 
 // Memory is a Target that is never removed.

@@ -44,7 +44,7 @@ var patterns = []string{"read", "write", "randread", "randwrite", "rw", "readwri
 // Known returns the names of all options.
 func Known() []string { return slices.Sorted(maps.Keys(options)) }
 
-// size reads bytes as fio does: k is 1024. fio's Ki is 1000, which nobody expects.
+// size reads bytes as fio does: k is 1024. fio's Ki is 1000, against the usual meaning.
 func size(v string) (int64, error) {
 	if strings.Contains(v, ",") {
 		return 0, fmt.Errorf("%q: different values for reads and writes are not supported", v)

@@ -22,7 +22,7 @@ func (b *Buffer) Read(f *File, off int64, n, devOff uint64) (int64, error) {
 	return done, err
 }
 
-// ReadOnce is Read for a file that nobody else writes. A hole that the file does not have
+// ReadOnce is Read for a file that no other process writes. A hole that the file does not have
 // is [ErrNotDirect] at once: of a mirror with one drive without hooks, another try may
 // meet the other drive.
 func (b *Buffer) ReadOnce(f *File, off int64, n, devOff uint64) (int64, error) {

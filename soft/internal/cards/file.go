@@ -217,7 +217,7 @@ func Remove(path string) error {
 	return os.Remove(path)
 }
 
-// random returns a number that nobody guesses, and that is not 0.
+// random returns an unguessable number other than 0.
 func random() uint64 {
 	var b [8]byte
 	rand.Read(b[:])

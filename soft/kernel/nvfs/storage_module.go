@@ -18,7 +18,7 @@ type Storage interface {
 // error is skipped.
 type Registrar interface{ Register(ops *Ops) error }
 
-// An Unregistrar is told when nvidia-fs is no longer used.
+// An Unregistrar is called when nvidia-fs is no longer used.
 type Unregistrar interface{ Unregister() }
 
 // A SuperBlocker knows file systems that show processes another device number than
