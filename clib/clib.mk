@@ -18,7 +18,7 @@ lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcud
 lib-core:
 	@mkdir -p $(LIB)/soft
 	CGO_ENABLED=1 go build -buildmode=c-shared -trimpath \
-		-ldflags "-s -w $(CORE_LDFLAGS) -X runtime.godebugDefault=gcshrinkstackoff=1 -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map'" \
+		-ldflags "-s -w $(CORE_LDFLAGS) -X runtime.godebugDefault=gcshrinkstackoff=1 -extldflags '-Wl,-soname,libculvert.so -Wl,--version-script=$(CURDIR)/clib/core/core.map $(LDFLAGS)'" \
 		-o $(LIB)/libculvert.so ./clib/core
 	@rm -f $(LIB)/libculvert.h
 

@@ -35,7 +35,7 @@ def main(directory):
         compiler = f"{sys.executable} -m ziglang cc -target x86_64-linux-gnu.{GLIBC}"
         # lld rejects version scripts that name symbols of another release of CUDA.
         backend.build(built, f"CC={compiler}", "LDFLAGS=-s -Wl,--undefined-version")
-        problems = drop_sections(pathlib.Path(built) / "culvert")
+        problems = unstripped(pathlib.Path(built)) + drop_sections(pathlib.Path(built) / "culvert")
         wheel = directory / backend.pack(pathlib.Path(built), directory, TAG)
     problems += check(wheel)
     if problems:
@@ -44,6 +44,18 @@ def main(directory):
     sdist = directory / backend.build_sdist(directory)
     for path in (wheel, sdist):
         print(f"{path} {path.stat().st_size / 1e6:.1f} MB")
+
+
+def unstripped(built):
+    """Returns which of the files still have names or debugging information: 0.3 MB of
+    the wheel. Go strips by the C compiler, and Zig needs a flag of its own for it."""
+    problems = []
+    for name in ["culvert", *(f"lib/{library}" for library in backend.LIBRARIES)]:
+        with open(built / name, "rb") as f:
+            left = [s.name for s in ELFFile(f).iter_sections() if s.name == ".symtab" or s.name.startswith(".debug_")]
+        if left:
+            problems.append(f"{name} is not stripped: it has {', '.join(left)}")
+    return problems
 
 
 def drop_sections(command):
