@@ -97,9 +97,9 @@ $(BIN)/programs/rw++: clib/programs/rw.c $(wildcard clib/include/*.h) | lib
 	@mkdir -p $(@D)
 	$(CXX) -x c++ -std=gnu++17 $(PROGRAM_FLAGS) -o $@ $< -x none $(PROGRAM_LIBS)
 
-# Third-party Python programs, in their own environment (150 MB from PyPI); python.mk
-# has that of torch.
-## clients: cuda-python, KvikIO, torch and fastsafetensors from PyPI, for the tests with third-party programs
+# Third-party Python programs, in their own environment (88 MB from PyPI, of which NIXL is
+# 59 MB); python.mk has that of torch.
+## clients: cuda-python, KvikIO, NIXL, torch and fastsafetensors from PyPI, for the tests with third-party programs
 .PHONY: clients
 clients: $(BIN)/clients/stamp
 

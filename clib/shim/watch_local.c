@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,13 @@ __attribute__((constructor)) static void begin(void)
 	errno = saved;
 }
 
+/* hangs reports whether a library would never return from cuFileDriverOpen: NVIDIA's 1.15 to
+ * 1.19 read /proc/modules until they meet its end, also where there is no such file. */
+static bool hangs(void *library)
+{
+	return !dlsym(library, "culvert_marker") && access("/proc/modules", F_OK) != 0;
+}
+
 /* load loads the engine. Its own names come first for itself: NVIDIA's library calls some
  * of its functions by name. */
 static void load(void)
@@ -80,6 +88,11 @@ static void load(void)
 		engine = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
 	if (!engine)
 		fprintf(stderr, "culvert: run: cannot load the libcufile to watch: %s\n", path ? dlerror() : "CULVERT_WATCHED is not set");
+	else if (hangs(engine)) {
+		fprintf(stderr, "culvert: run: %s is not used: this kernel has no /proc/modules, for which NVIDIA's libcufile waits for ever "
+				"(fix: a kernel with modules, or --engine culvert)\n", path);
+		engine = NULL;
+	}
 }
 
 void *watch_find(void *_Atomic *found, const char *name)
