@@ -140,8 +140,13 @@ EXIT STATUS
 		}
 		return usageError{fmt.Errorf("%s (%s)", text, hint)}
 	})
-	root.AddCommand(newDemo(), newCheck(), traceable(newCp()), newRun(), traceable(newBench()), newLs(), traceable(newLoad()), newSave(), newVerify(), newStats(), newTop(), newNVMe(), newRDMA(), newTune(), newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify(), newEnvironment(), newVersion())
-	root.AddCommand(newMan(root))
+	addGroup(root, "Start here:", newDemo(), newCheck())
+	addGroup(root, "Files and models:", traceable(newCp()), newLs(), traceable(newLoad()), newSave(), newVerify())
+	addGroup(root, "Your own programs:", newRun(), newStats(), newTop())
+	addGroup(root, "Measuring:", traceable(newBench()), newTune())
+	addGroup(root, "Drives and other hosts:", newNVMe(), newRDMA())
+	addGroup(root, "NVIDIA's tools:", newGDSIO(), newGDSCheck(), newGDSStats(), newGDSIOVerify())
+	root.AddCommand(newEnvironment(), newVersion(), newMan(root))
 	addCompletions(root)
 	root.SetHelpCommand(newHelp(root))
 	root.SetHelpFunc(printHelp)
@@ -152,6 +157,15 @@ EXIT STATUS
 		}
 	}
 	return root
+}
+
+// addGroup adds commands that the help lists together.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+		root.AddCommand(cmd)
+	}
 }
 
 // nearFlag asks whether a flag of the command was meant whose name is similar; "" if there
