@@ -11,6 +11,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/object/objecttest"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -43,9 +44,13 @@ func TestSaveS3(t *testing.T) {
 	const url = "s3://bucket/run/model.safetensors"
 	for seed := range uint64(2) {
 		list, want := sources(10 * seed)
-		m, err := tensor.Save(t.Context(), url, list, nil)
+		var o route.Origin
+		m, err := tensor.Save(t.Context(), url, list, &tensor.SaveOptions{Origin: &o})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if o.Bytes < m.Size || o.Requests < 4 || o.Store == "" || o.Unconditional {
+			t.Errorf("%+v", o)
 		}
 		if got, err := tensor.Verify(t.Context(), url); err != nil || got.Size != m.Size || got.Previous != nil {
 			t.Errorf("%v, %v", got, err)
@@ -70,14 +75,20 @@ func TestSaveS3(t *testing.T) {
 }
 
 // At every request a save may be killed: the object is the old one or the new one, and
-// its manifest describes it.
+// its manifest describes it, whether or not the store has conditional writes.
 func TestKilledSaveS3(t *testing.T) {
+	t.Run("conditional", func(t *testing.T) { killSaves(t, 0) })
+	t.Run("unconditional", func(t *testing.T) { killSaves(t, http.StatusNotImplemented) })
+}
+
+func killSaves(t *testing.T, noConditions int) {
 	const url, key = "s3://bucket/model.safetensors", "model.safetensors"
 	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "1")
 	old, _ := sources(0)
 	list, _ := sources(10)
 	for after := 0; ; after++ {
 		store := objecttest.NewStore(nil)
+		store.NoConditions = noConditions
 		objecttest.BucketAt(t, store)
 		if _, err := tensor.Save(t.Context(), url, old, nil); err != nil {
 			t.Fatal(err)

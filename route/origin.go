@@ -15,6 +15,9 @@ type Origin struct {
 	Hedges      int64  `json:"hedges"`             // made because another was slow
 	Connections int64  `json:"connections"`        // that were made
 	Checksum    string `json:"checksum,omitempty"` // of the store, that all bytes were compared with
+	// Unconditional means that the store has no conditional writes: if another writer
+	// ended at the same time, what it wrote was overwritten without an error.
+	Unconditional bool `json:"unconditional,omitempty"`
 }
 
 // Add adds another transfer.
@@ -26,6 +29,15 @@ func (o *Origin) Add(p *Origin) {
 	o.Hedges += p.Hedges
 	o.Connections += p.Connections
 	o.Checksum = cmp.Or(p.Checksum, o.Checksum)
+	o.Unconditional = o.Unconditional || p.Unconditional
+}
+
+// Warning says what a user must know of the store; "" if there is nothing.
+func (o Origin) Warning() string {
+	if !o.Unconditional {
+		return ""
+	}
+	return "the store has no conditional writes: two writers of the same object at the same time overwrite each other"
 }
 
 // String formats it as fields of a receipt.
@@ -34,6 +46,9 @@ func (o Origin) String() string {
 		o.Store, o.Bytes, o.Requests, o.Retries, o.Hedges, o.Connections)
 	if o.Checksum != "" {
 		text += " store_checksum=" + o.Checksum
+	}
+	if o.Unconditional {
+		text += " conditional_writes=no"
 	}
 	return text
 }

@@ -69,6 +69,9 @@ func (r *Receipt) Way() string {
 	if r.Origin.Store != "" {
 		fmt.Fprintf(&b, ", store=%s", r.Origin.Store)
 	}
+	if w := r.Origin.Warning(); w != "" {
+		b.WriteString("; " + w)
+	}
 	return b.String()
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/route"
 )
 
 // SaveOptions refine a save. The zero value is the default.
@@ -35,6 +36,8 @@ type SaveOptions struct {
 	Mode fs.FileMode
 	// Times receives the duration of each step. It may be nil.
 	Times *SaveTimes
+	// Origin receives what the upload to an object store took. It may be nil.
+	Origin *route.Origin
 
 	workers int               // chunks that are written at a time; 0 is 8
 	step    func(name string) // called before each step that a crash can follow
@@ -136,6 +139,9 @@ func (o *SaveOptions) withDefaults(tensors []Source) SaveOptions {
 	}
 	if c.Times == nil {
 		c.Times = &SaveTimes{}
+	}
+	if c.Origin == nil {
+		c.Origin = &route.Origin{}
 	}
 	if c.step == nil {
 		c.step = func(string) {}

@@ -45,6 +45,7 @@ func saveObject(ctx context.Context, url string, tensors []Source, o SaveOptions
 		return nil, fmt.Errorf("saving %s: %w", url, err)
 	}
 	lap(&o.Times.Publish, begin)
+	*o.Origin = up.TakeOrigin()
 	return m, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/culvert-io/culvert/internal/hold"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -162,13 +163,22 @@ type saveResult struct {
 	GBps     float64 `json:"gb_per_second"`
 	Soft     bool    `json:"software_machine"`
 
+	Origin route.Origin `json:"origin,omitzero"` // of an object
+
 	mode fs.FileMode // of the new file; 0 is the default
 }
 
 func (r saveResult) String() string {
 	took := time.Duration(r.Seconds * float64(time.Second))
-	return fmt.Sprintf("saved %s: %s, %s in %s, %s%s\nchecksums in %s", human.Name(r.File), human.Count(r.Tensors, "tensor"), human.Size(r.Bytes),
+	text := fmt.Sprintf("saved %s: %s, %s in %s, %s%s\nchecksums in %s", human.Name(r.File), human.Count(r.Tensors, "tensor"), human.Size(r.Bytes),
 		human.Duration(took), human.Speed(r.GBps*1e9), human.SoftMark(r.Soft), human.Name(r.Manifest))
+	if r.Origin.Store != "" {
+		text += "\n" + r.Origin.String()
+	}
+	if w := r.Origin.Warning(); w != "" {
+		text += "\nwarning: " + w
+	}
+	return text
 }
 
 // saveModel loads a model and saves it from the GPU.
@@ -222,7 +232,7 @@ func (r *saveResult) saveServed(ctx context.Context, o *saveOptions, devices []i
 func (r *saveResult) save(ctx context.Context, o *saveOptions, tensors []tensor.Tensor, metadata map[string]string, drv *cufile.Driver) error {
 	meter := human.NewMeter(os.Stderr)
 	defer meter.Done()
-	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance, Mode: r.mode}
+	opts := &tensor.SaveOptions{Metadata: metadata, Advance: meter.Advance, Mode: r.mode, Origin: &r.Origin}
 	var sources []tensor.Source
 	for _, t := range tensors {
 		dev, err := drv.Device(t.Span.Dev)

@@ -11,12 +11,15 @@ import (
 // Statuses of HTTP. Package net/http would become part of every program that can load
 // a model.
 const (
+	statusBadRequest         = 400
 	statusUnauthorized       = 401
 	statusForbidden          = 403
 	statusNotFound           = 404
+	statusMethodNotAllowed   = 405
 	statusRequestTimeout     = 408
 	statusPreconditionFailed = 412
 	statusTooManyRequests    = 429
+	statusNotImplemented     = 501
 	statusServiceUnavailable = 503
 )
 
@@ -86,13 +89,25 @@ func (e *Error) Is(target error) bool {
 // may be able to do later; what it refused, it refuses again.
 func (e *Error) Retry() fetch.Retry {
 	switch {
-	case e.Final:
+	case e.Final, e.Status == statusNotImplemented:
 	case e.Status == statusServiceUnavailable, e.Status == statusTooManyRequests:
 		return fetch.Retry{Slow: true, After: e.After}
 	case e.Status >= 500, e.Status == statusRequestTimeout, e.Status == 0:
 		return fetch.Retry{After: e.After}
 	}
 	return fetch.Retry{Never: true}
+}
+
+// noConditions reports whether a conditional write may have failed because the store has
+// none. Other requests that are refused in this way fail again without a condition.
+func (e *Error) noConditions() bool {
+	switch e.Status {
+	case statusNotImplemented, statusMethodNotAllowed:
+		return true
+	case statusBadRequest:
+		return e.Code == "" || e.Code == "NotImplemented" || e.Code == "InvalidArgument" || e.Code == "InvalidRequest"
+	}
+	return false
 }
 
 // A ProtocolError is an answer that is not what was asked for, from a store that does

@@ -79,6 +79,7 @@ type Upload struct {
 	mu    sync.Mutex
 	parts map[int]Part
 	etag  string // after Commit
+	plain bool   // it was written without a condition, which the store has not
 	ended bool
 }
 
@@ -213,13 +214,28 @@ func (u *Upload) Write(ctx context.Context, p []byte, off int64) error {
 
 // Commit makes the object visible, all of it at once.
 func (u *Upload) Commit(ctx context.Context) error {
+	write := u.complete
 	if u.size == 0 {
-		u.end()
-		return u.do(ctx, func(ctx context.Context) (err error) {
-			u.etag, err = u.bucket.Put(ctx, u.key, nil, u.cond)
-			return err
-		})
+		write = u.putNothing
 	}
+	var err error
+	u.plain, err = conditionally(ctx, u.bucket, u.key, u.cond, &u.counts, func(c Condition) error { return write(ctx, c) })
+	if err == nil {
+		u.end()
+	}
+	return err
+}
+
+// putNothing writes an object without bytes, which has no parts.
+func (u *Upload) putNothing(ctx context.Context, c Condition) error {
+	return u.do(ctx, func(ctx context.Context) (err error) {
+		u.etag, err = u.bucket.Put(ctx, u.key, nil, c)
+		return err
+	})
+}
+
+// complete makes the object of its parts.
+func (u *Upload) complete(ctx context.Context, c Condition) error {
 	sum, ok := u.sums.whole(u.size)
 	if !ok {
 		return fmt.Errorf("write %s: not all parts were written", u.bucket.URL(u.key))
@@ -229,18 +245,14 @@ func (u *Upload) Commit(ctx context.Context) error {
 		parts[n-1] = p
 	}
 	attempt := 0
-	err := u.do(ctx, func(ctx context.Context) (err error) {
+	return u.do(ctx, func(ctx context.Context) (err error) {
 		attempt++
-		u.etag, err = u.bucket.Complete(ctx, u.key, u.id, parts, sum, u.cond)
+		u.etag, err = u.bucket.Complete(ctx, u.key, u.id, parts, sum, c)
 		if attempt > 1 && err != nil && u.isThere(ctx, sum) {
 			return nil // the answer to an attempt before was lost
 		}
 		return err
 	})
-	if err == nil {
-		u.end()
-	}
-	return err
 }
 
 // isThere reports whether the object at the key is the one of the upload.
@@ -271,7 +283,11 @@ func (u *Upload) Discard(ctx context.Context) error {
 }
 
 // TakeOrigin returns what requests did since the last call.
-func (u *Upload) TakeOrigin() route.Origin { return u.counts.take(u.bucket) }
+func (u *Upload) TakeOrigin() route.Origin {
+	o := u.counts.take(u.bucket)
+	o.Unconditional = u.plain
+	return o
+}
 
 // Put writes a small object and returns its ETag. What is at the key must be as c says.
 func Put(ctx context.Context, p string, data []byte, c Condition) (etag string, err error) {
@@ -279,18 +295,40 @@ func Put(ctx context.Context, p string, data []byte, c Condition) (etag string, 
 	if err != nil {
 		return "", err
 	}
-	attempt := 0
-	err = w.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) (err error) {
-		attempt++
-		etag, err = w.Put(ctx, key, data, c)
-		if attempt > 1 && errors.Is(err, ErrChanged) {
-			if tag, same := holds(ctx, w, key, data); same {
-				etag, err = tag, nil // the answer to an attempt before was lost
+	n := new(counts)
+	_, err = conditionally(ctx, w, key, c, n, func(c Condition) error {
+		attempt := 0
+		return w.Pool().Do(ctx, n.all(), func(ctx context.Context) (err error) {
+			attempt++
+			etag, err = w.Put(ctx, key, data, c)
+			if attempt > 1 && errors.Is(err, ErrChanged) {
+				if tag, same := holds(ctx, w, key, data); same {
+					etag, err = tag, nil // the answer to an attempt before was lost
+				}
 			}
-		}
-		return err
+			return err
+		})
 	})
 	return etag, err
+}
+
+// conditionally writes to a key with a condition. If the store has no conditional writes,
+// the key is looked at instead and written without: two writers that do so at the same
+// moment overwrite each other, each as a whole.
+func conditionally(ctx context.Context, w Writer, key string, c Condition, n *counts, write func(Condition) error) (plain bool, err error) {
+	err = write(c)
+	plain = c == (Condition{})
+	if e, ok := errors.AsType[*Error](err); !ok || plain || !e.noConditions() {
+		return plain, err
+	}
+	there, err := now(ctx, w, key, n)
+	if err != nil {
+		return false, err
+	}
+	if there != c {
+		return false, &Error{Op: "write", Object: w.URL(key), Status: statusPreconditionFailed, Err: ErrChanged}
+	}
+	return true, write(Condition{})
 }
 
 // holds reports whether a small object has these bytes, and returns its ETag.

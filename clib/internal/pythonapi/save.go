@@ -10,6 +10,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -49,6 +50,7 @@ type saveReceipt struct {
 		Sync    float64 `json:"sync"`
 		Publish float64 `json:"publish"`
 	} `json:"phases"`
+	Origin route.Origin `json:"origin,omitzero"` // of an object
 }
 
 // write saves to a file or as a step, and returns its path.
@@ -74,14 +76,14 @@ func (a *API) save(ctx context.Context, q *saveRequest) (*receiptAnswer, error) 
 		}
 		sources[i] = tensor.Source{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Data: data}
 	}
-	took := &tensor.SaveTimes{}
-	path, m, err := q.write(ctx, sources, &tensor.SaveOptions{Metadata: q.Metadata, Times: took})
+	took, origin := &tensor.SaveTimes{}, &route.Origin{}
+	path, m, err := q.write(ctx, sources, &tensor.SaveOptions{Metadata: q.Metadata, Times: took, Origin: origin})
 	if err != nil {
 		return nil, err
 	}
 	r := &saveReceipt{
 		Op: "save", File: path, Manifest: tensor.ManifestPath(path),
-		Tensors: len(m.Tensors), Bytes: m.Size, Seconds: time.Since(start).Seconds(),
+		Tensors: len(m.Tensors), Bytes: m.Size, Seconds: time.Since(start).Seconds(), Origin: *origin,
 	}
 	r.Phases.Reserve, r.Phases.Write = took.Reserve.Seconds(), took.Write.Seconds()
 	r.Phases.Sync, r.Phases.Publish = took.Sync.Seconds(), took.Publish.Seconds()

@@ -31,6 +31,7 @@ type Store struct {
 	Bucket, AccessKey string
 	Page              int  // keys of a page of a listing
 	Unsummed          bool // it has no checksums
+	NoConditions      int  // the status of conditional writes, if it has none
 	// Now is the time of an object that is written (default: a second later than the
 	// last one, from a day in 2023 on).
 	Now func() time.Time
@@ -174,6 +175,10 @@ func sum(data []byte) string {
 func (s *Store) allowed(w http.ResponseWriter, r *http.Request, key string) bool {
 	old, exists := s.objects[key]
 	match := r.Header.Get("If-Match")
+	if s.NoConditions != 0 && (match != "" || r.Header.Get("If-None-Match") != "") {
+		fail(w, s.NoConditions, "NotImplemented")
+		return false
+	}
 	if r.Header.Get("If-None-Match") == "*" && exists || match != "" && (!exists || match != ETag(old)) {
 		fail(w, http.StatusPreconditionFailed, "PreconditionFailed")
 		return false

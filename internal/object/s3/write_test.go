@@ -136,6 +136,44 @@ func TestConditionalCommit(t *testing.T) {
 	}
 }
 
+// A store without conditional writes gets the object as a whole, and the receipt says that
+// two writers overwrite each other. One that is seen to be there is not overwritten.
+func TestNoConditionalWrites(t *testing.T) {
+	for _, status := range []int{http.StatusNotImplemented, http.StatusMethodNotAllowed, http.StatusBadRequest} {
+		for _, n := range []int{0, 10} {
+			store := NewStore(map[string][]byte{"a": []byte("old")})
+			store.NoConditions = status
+			bucketAt(t, store)
+			for _, replaced := range []bool{false, true} {
+				u, err := object.Create(t.Context(), "s3://bucket/a", int64(n), false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n > 0 {
+					err = u.Write(t.Context(), Bytes(n, 1), 0)
+				}
+				if replaced {
+					store.Set("a", []byte("of another writer"))
+				}
+				err = errors.Join(err, u.Commit(t.Context()))
+				got, _ := store.Object("a")
+				switch o := u.TakeOrigin(); {
+				case replaced && (!errors.Is(err, object.ErrChanged) || string(got) != "of another writer"):
+					t.Errorf("%d: %v, and the object is %q", status, err, got)
+				case !replaced && (err != nil || !bytes.Equal(got, Bytes(n, 1)) || !o.Unconditional || o.Retries != 0):
+					t.Errorf("%d: %v, %d bytes, %v", status, err, len(got), o)
+				}
+				if err := u.Discard(t.Context()); err != nil || store.Uploads() != 0 {
+					t.Errorf("%d uploads are left, %v", store.Uploads(), err)
+				}
+			}
+			if _, err := object.Put(t.Context(), "s3://bucket/b", []byte("text"), object.Condition{Nothing: true}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // A store may answer 200 and say in the body that it failed.
 func TestCompleteThatFails(t *testing.T) {
 	store := NewStore(nil)
