@@ -63,7 +63,7 @@ func TestBARLimit(t *testing.T) {
 	if _, ok := newFixture(t, softConfig(), 128<<10).usable()[route.Bar]; !ok {
 		t.Skip("needs GPU memory that can be mapped")
 	}
-	for limit, want := range map[uint64]bool{0: true, 64 << 10: false} {
+	for limit, want := range map[uint64]bool{0: true, 1: false, 64 << 10: false} {
 		f := reconfigured(t, cufile.Config{BARLimit: limit})
 		h := f.open(os.O_RDONLY)
 		if err := h.Require(0, route.Bar); err != nil {
@@ -93,7 +93,7 @@ func TestSetLimits(t *testing.T) {
 	for _, c := range []struct {
 		limit uint64
 		fits  bool
-	}{{64 << 10, false}, {0, true}} {
+	}{{64 << 10, false}, {0, true}, {1, false}} {
 		if err := f.drv.SetLimits(cufile.Config{SlotSize: 64 << 10, BARLimit: c.limit}); err != nil {
 			t.Fatal(err)
 		}

@@ -8,34 +8,34 @@ type Code int32
 
 // The codes that Culvert returns.
 const (
-	Success                     Code = 0
-	DriverNotInitialized        Code = 5001
-	DriverInvalidProps          Code = 5002
-	DriverUnsupportedLimit      Code = 5003
-	DriverClosing               Code = 5006
-	PlatformNotSupported        Code = 5007
-	IONotSupported              Code = 5008
-	CUDADriverError             Code = 5011
-	CUDAPointerInvalid          Code = 5012
-	CUDAMemoryTypeInvalid       Code = 5013
-	CUDAPointerRangeError       Code = 5014
-	InvalidMappingRange         Code = 5017
-	InvalidFileType             Code = 5018
-	InvalidFileOpenFlag         Code = 5019
-	InvalidValue                Code = 5022
-	MemoryAlreadyRegistered     Code = 5023
-	MemoryNotRegistered         Code = 5024
-	DriverAlreadyOpen           Code = 5026
-	HandleNotRegistered         Code = 5027
-	HandleAlreadyRegistered     Code = 5028
-	DeviceNotFound              Code = 5029
-	InternalError               Code = 5030
-	NVFSSetupError              Code = 5033
-	BatchFull                   Code = 5037
-	InternalBatchSubmitError    Code = 5040
-	InternalBatchGetStatusError Code = 5041
-	NoMemError                  Code = 5043
-	IOError                     Code = 5044
+	Success                  Code = 0
+	DriverNotInitialized     Code = 5001
+	DriverInvalidProps       Code = 5002
+	DriverUnsupportedLimit   Code = 5003
+	DriverClosing            Code = 5006
+	PlatformNotSupported     Code = 5007
+	IONotSupported           Code = 5008
+	CUDADriverError          Code = 5011
+	CUDAPointerInvalid       Code = 5012
+	CUDAMemoryTypeInvalid    Code = 5013
+	CUDAPointerRangeError    Code = 5014
+	InvalidMappingRange      Code = 5017
+	InvalidFileType          Code = 5018
+	InvalidFileOpenFlag      Code = 5019
+	InvalidValue             Code = 5022
+	MemoryAlreadyRegistered  Code = 5023
+	MemoryNotRegistered      Code = 5024
+	DriverAlreadyOpen        Code = 5026
+	HandleNotRegistered      Code = 5027
+	HandleAlreadyRegistered  Code = 5028
+	DeviceNotFound           Code = 5029
+	InternalError            Code = 5030
+	NVFSSetupError           Code = 5033
+	BatchFull                Code = 5037
+	InternalBatchSubmitError Code = 5040
+	NoMemError               Code = 5043
+	IOError                  Code = 5044
+	InvalidContextError      Code = 5047
 )
 
 // codeNames are cuFile's names, without CU_FILE_, by code less 5000. 5021 and 5032

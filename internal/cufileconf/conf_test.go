@@ -223,6 +223,19 @@ func TestPollMode(t *testing.T) {
 	}
 }
 
+// A cap of 0 maps nothing, and a value too large to be counted in bytes no less than all.
+func TestPinnedMemory(t *testing.T) {
+	for text, want := range map[string]uint64{"33554432": 0, "1024": 1 << 20, "0": 1, "18446744073709551615": math.MaxUint64 &^ 1023, "18014398509481984": math.MaxUint64 &^ 1023} {
+		all, err := Parse([]byte(`{"properties":{"max_device_pinned_mem_size_kb":` + text + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Of(all).Config().BARLimit; got != want {
+			t.Errorf("%s KiB: %d bytes, want %d", text, got, want)
+		}
+	}
+}
+
 func TestDenylist(t *testing.T) {
 	all, err := Parse([]byte(`{"denylist":{"mounts":["/a"],"filesystems":["xfs"],"drivers":["nvme"],"fsids":["1f"]},"blacklist":{"devices":["/dev/sda"]}}`))
 	if err != nil {

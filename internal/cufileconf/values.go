@@ -69,13 +69,15 @@ func (v Values) Config() cufile.Config {
 		BatchSize:  int(v.number("properties.io_batchsize")),
 		Workers:    int(v.number("execution.max_io_threads")),
 		SlotSize:   slotSize(v.number("properties.max_direct_io_size_kb")),
-		BARLimit:   v.number("properties.max_device_pinned_mem_size_kb") << 10,
 		DirectOnly: v.wish("properties.allow_compat_mode"),
 		StagedOnly: v.wish("properties.force_compat_mode"),
 		ODirect:    v.wish("properties.force_odirect_mode"),
 	}
 	if c.StagedOnly { // which NVIDIA's library lets win, too
 		c.DirectOnly = false
+	}
+	if name := "properties.max_device_pinned_mem_size_kb"; v.wish(name) {
+		c.BARLimit = max(min(v.number(name), math.MaxUint64>>10)<<10, 1) // 0 maps nothing
 	}
 	c.PollSize = v.pollSize()
 	c.PinnedBudget = v.slabs()

@@ -69,30 +69,49 @@ func (a *API) BatchIOSetUp(out cmem.Ptr, n uint32) error {
 	return cmem.Answer(out, id)
 }
 
-// BatchIOSubmit is cuFileBatchIOSubmit. It accepts all of the entries or none, and
-// answers every refusal with one code, as NVIDIA's library does.
-func (a *API) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, flags uint32) error {
-	const op, code = "submit", cufile.InternalBatchSubmitError
+// batch finds a batch.
+func (a *API) batch(op string, id handle.ID) (*cufile.Batch, error) {
 	b, ok := a.batches.Get(id)
+	if !ok {
+		return nil, batchError(op, cufile.InvalidContextError, "unknown batch handle")
+	}
+	return b, nil
+}
+
+// BatchIOSubmit is cuFileBatchIOSubmit. It accepts all of the entries or none. The codes
+// of refusals are those of NVIDIA's release 1.19, which say more than the one code of
+// 1.15. The flags are reserved, and ignored as by NVIDIA's library: a program may work
+// there that sets some.
+func (a *API) BatchIOSubmit(id handle.ID, n uint32, params cmem.Ptr, _ uint32) error {
+	const op = "submit"
+	b, err := a.batch(op, id)
 	switch {
-	case !ok:
-		return batchError(op, code, "unknown batch handle")
-	case n == 0 || flags != 0:
-		return batchError(op, code, "%d entries, flags %#x: needs entries and no flags", n, flags)
+	case err != nil:
+		return err
+	case n == 0:
+		return batchError(op, cufile.InternalBatchSubmitError, "no entries")
 	case n > cufile.MaxBatchSize:
-		return batchError(op, code, "%d entries exceed the %d of any batch", n, cufile.MaxBatchSize)
+		return batchError(op, cufile.InternalBatchSubmitError, "%d entries exceed the %d of any batch", n, cufile.MaxBatchSize)
 	}
 	reqs := make([]cufile.BatchRequest, n)
 	entries := cmem.LoadAll[ioParams](params, int(n))
 	for i := range reqs {
 		if err := a.request(&entries[i], &reqs[i]); err != nil {
-			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: code, Err: err}
+			return &cufile.Error{Op: op, Object: fmt.Sprintf("entry %d", i), Code: submitCode(err), Err: err}
 		}
 	}
 	if err := b.Submit(reqs...); err != nil {
-		return &cufile.Error{Op: op, Object: "entries", Code: code, Err: err}
+		return &cufile.Error{Op: op, Object: "entries", Code: submitCode(err), Err: err}
 	}
 	return nil
+}
+
+// submitCode is the code of a refusal, if it has one.
+func submitCode(err error) cufile.Code {
+	if code, ok := errors.AsType[cufile.Code](err); ok {
+		return code
+	}
+	return cufile.InternalBatchSubmitError
 }
 
 // request converts an entry.
@@ -100,7 +119,7 @@ func (a *API) request(p *ioParams, q *cufile.BatchRequest) error {
 	f, ok := a.files.Get(p.File)
 	switch {
 	case !ok:
-		return errors.New("file is not registered")
+		return cufile.HandleNotRegistered
 	case p.Mode != modeBatch:
 		return fmt.Errorf("invalid mode %d", p.Mode)
 	case p.Opcode != int32(route.Read) && p.Opcode != int32(route.Write):
@@ -108,7 +127,7 @@ func (a *API) request(p *ioParams, q *cufile.BatchRequest) error {
 	case p.Base == 0 || p.BufOff < 0:
 		return fmt.Errorf("invalid memory: address %#x, offset %d", p.Base, p.BufOff)
 	case p.FileOff < 0:
-		return fmt.Errorf("negative file offset %d", p.FileOff)
+		return fmt.Errorf("negative file offset %d: %w", p.FileOff, cufile.InvalidValue)
 	}
 	mem := gpu.Span{Base: gpu.Addr(p.Base), Off: uint64(p.BufOff), Len: p.Size}
 	*q = cufile.BatchRequest{
@@ -172,9 +191,9 @@ func guard(fn func() error) (err error) {
 // BatchIOGetStatus is cuFileBatchIOGetStatus. It waits for the timeout at most
 // until there are least events, and returns as many as there is room for.
 func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout cmem.Ptr) error {
-	b, ok := a.batches.Get(id)
-	if !ok {
-		return batchError("status", cufile.InternalBatchGetStatusError, "unknown batch handle")
+	b, err := a.batch("status", id)
+	if err != nil {
+		return err
 	}
 	n := cmem.Load[uint32](room)
 	if least > n {
@@ -205,9 +224,11 @@ func (a *API) BatchIOGetStatus(id handle.ID, least uint32, room, events, timeout
 // BatchIOCancel is cuFileBatchIOCancel. Entries that have not started are
 // canceled; the others finish.
 func (a *API) BatchIOCancel(id handle.ID) error {
-	if b, ok := a.batches.Get(id); ok {
-		b.Cancel()
+	b, err := a.batch("cancel", id)
+	if err != nil {
+		return err
 	}
+	b.Cancel()
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package cufileapi
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -82,7 +83,10 @@ var (
 var openedBools = map[int32]bool{paramCompat: true, paramParallelIO: true, paramSystemMemory: true}
 
 // CUFileStringConfigParameter_t.
-const stringParams = 4
+const (
+	paramLogFile = 1
+	stringParams = 4
+)
 
 var stringValues = [stringParams]string{"ERROR", "", "", ""}
 
@@ -159,7 +163,13 @@ const gpuPageKB = 64
 
 // fits reports whether a parameter can have a value.
 func (a *API) fits(p int32, v uint64) bool {
-	return v >= sizes[p].least && v <= a.most(p) && (p != paramDirectKB || v%gpuPageKB == 0)
+	return a.within(p, v) && (p != paramDirectKB || v%gpuPageKB == 0)
+}
+
+// within reports whether a value is in the range of a parameter. Below the range of the
+// pinned memory, 0 means none.
+func (a *API) within(p int32, v uint64) bool {
+	return v >= sizes[p].least && v <= a.most(p) || v == 0 && p == paramPinnedKB
 }
 
 // settings are the values of the next open: calls win over variables and the file. Call
@@ -302,7 +312,7 @@ func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
 }
 
 // GetParameterString is cuFileGetParameterString, which needs room for all of
-// the string.
+// the string. Without a log file there is no name of one.
 func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, open bool) string {
 		if isSet {
@@ -315,6 +325,9 @@ func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 	})
 	if err != nil {
 		return err
+	}
+	if p == paramLogFile && v == "" {
+		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: errors.New("no log file is set")}
 	}
 	if int(n) <= len(v) {
 		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: fmt.Errorf("buffer of %d bytes is too small for %d", n, len(v)+1)}

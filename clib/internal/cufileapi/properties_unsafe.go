@@ -91,7 +91,7 @@ func (a *API) DriverSetMaxPinnedMemSize(kb uint64) error { return a.set(paramPin
 // set changes a limit of the open driver, within its range and in pages.
 func (a *API) set(p int32, kb uint64, also func()) error {
 	const page = 4
-	if kb < sizes[p].least || kb > a.most(p) || kb%page != 0 {
+	if !a.within(p, kb) || kb%page != 0 {
 		return &cufile.Error{
 			Op: "set", Object: "limit", Code: cufile.DriverUnsupportedLimit,
 			Err: fmt.Errorf("%d KiB must be a multiple of %d from %d to %d", kb, page, sizes[p].least, a.most(p)),

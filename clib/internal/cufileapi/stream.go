@@ -14,14 +14,12 @@ import (
 )
 
 // Flags of cuFileStreamRegister: what is known when a transfer is enqueued, and is
-// read then. The last says that all is aligned, which nothing here needs to know.
+// read then. Another says that all is aligned, which nothing here needs to know. The
+// rest are reserved, and ignored as by NVIDIA's library.
 const (
 	fixedBufOff  = 1
 	fixedFileOff = 2
 	fixedSize    = 4
-	aligned      = 8
-
-	streamFlags = fixedBufOff | fixedFileOff | fixedSize | aligned
 )
 
 // A registeredStream is a stream that the program has registered.
@@ -40,9 +38,8 @@ func (a *API) StreamRegister(stream handle.ID, flags uint32) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, known := a.streams[stream]
-	if flags&^streamFlags != 0 || known {
-		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: fmt.Errorf("flags %#x must be within %#x, and the stream not registered (it is: %t)", flags, streamFlags, known)}
+	if _, known := a.streams[stream]; known {
+		return &cufile.Error{Op: "register", Object: "stream", Code: cufile.InvalidValue, Err: errors.New("registered already")}
 	}
 	a.streams[stream] = &registeredStream{flags: flags}
 	return nil

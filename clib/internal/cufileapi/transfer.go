@@ -111,21 +111,22 @@ type ioVec struct {
 // maxVec is the kernel's limit for readv.
 const maxVec = 1024
 
-// Readv is cuFileReadv: one range of the file into several buffers.
-func (a *API) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return a.vector(route.Read, id, iov, count, off, flags)
+// Readv is cuFileReadv: one range of the file into several buffers. The flags are
+// reserved, and ignored as by NVIDIA's library.
+func (a *API) Readv(id handle.ID, iov cmem.Ptr, count uint64, off int64, _ uint32) (int64, error) {
+	return a.vector(route.Read, id, iov, count, off)
 }
 
 // Writev is cuFileWritev.
-func (a *API) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	return a.vector(route.Write, id, iov, count, off, flags)
+func (a *API) Writev(id handle.ID, iov cmem.Ptr, count uint64, off int64, _ uint32) (int64, error) {
+	return a.vector(route.Write, id, iov, count, off)
 }
 
 // vector moves all buffers in one call. If the call fails before any byte has
 // moved, they are moved one by one: as with readv, buffers before an invalid one
 // count.
-func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64, flags uint32) (int64, error) {
-	if iov == 0 || count == 0 || count > maxVec || off < 0 || flags != 0 {
+func (a *API) vector(dir route.Dir, id handle.ID, iov cmem.Ptr, count uint64, off int64) (int64, error) {
+	if iov == 0 || count == 0 || count > maxVec || off < 0 {
 		return 0, unix.EINVAL
 	}
 	f, err := a.file(id)

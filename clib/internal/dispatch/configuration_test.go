@@ -101,6 +101,13 @@ func TestLimitsOfAnOpenDriver(t *testing.T) {
 			t.Errorf("after %d KiB: parameter %d, properties %v", c.kb, got, props)
 		}
 	}
+	for _, kb := range []uint32{1 << 20, 0} {
+		p.must("cuFileDriverSetMaxPinnedMemSize", uint64(kb))
+		p.must("cuFileDriverGetProperties", out(&props))
+		if props[11] != kb {
+			t.Errorf("%d KiB of pinned memory are reported as %d", kb, props[11])
+		}
+	}
 	read()
 	p.must("cuFileDriverClose_v2")
 }

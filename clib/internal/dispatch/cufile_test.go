@@ -169,20 +169,19 @@ func TestBatch(t *testing.T) {
 		entry8(h, false, mem, 1000, 500, 900, 2), // across the end
 		entry8(h, false, mem, 2000, 100, 0, 3),
 	}
-	submit := func(list ...[8]uint64) int64 {
-		v, _ := p.call("cuFileBatchIOSubmit", uint64(*batch), uint64(len(list)), out(&list[0]), 0)
-		return v
+	const reserved = 77 // flags, which NVIDIA's library ignores
+	submit := func(want cufile.Code, list ...[8]uint64) {
+		t.Helper()
+		p.want(int64(want), "cuFileBatchIOSubmit", uint64(*batch), uint64(len(list)), out(&list[0]), reserved)
 	}
-	bad := entry8(h+16, false, mem, 0, 1, 0, 9)
-	if v := submit(entries[0], bad); v != int64(cufile.InternalBatchSubmitError) {
-		t.Errorf("a batch with a file that is none = %d", v)
-	}
-	if v := submit(entries...); v != 0 {
-		t.Fatalf("submit = %d\n%s", v, p.log.String())
-	}
-	if v := submit(entries[0]); v == 0 {
-		t.Error("a full batch took an entry")
-	}
+	opcode := entries[0]
+	opcode[6] = 9
+	submit(cufile.HandleNotRegistered, entries[0], entry8(h+16, false, mem, 0, 1, 0, 9))
+	submit(cufile.InvalidValue, entries[0], entry8(h, false, mem, 0, 1, ^uint64(0), 9))
+	submit(cufile.InternalBatchSubmitError, entries[0], opcode)
+	submit(cufile.BatchFull, entries[0], entries[0], entries[0], entries[0])
+	submit(0, entries...)
+	submit(cufile.BatchFull, entries[0])
 	events, n := new([3]event), new(uint32)
 	*n = 3
 	p.must("cuFileBatchIOGetStatus", uint64(*batch), 3, out(n), out(events), 0)
@@ -201,7 +200,10 @@ func TestBatch(t *testing.T) {
 	}
 	p.call("cuFileBatchIODestroy", uint64(*batch))
 	*n = 1
-	p.want(int64(cufile.InternalBatchGetStatusError), "cuFileBatchIOGetStatus", uint64(*batch), 1, out(n), out(events), 0)
+	const gone = int64(cufile.InvalidContextError)
+	p.want(gone, "cuFileBatchIOGetStatus", uint64(*batch), 1, out(n), out(events), 0)
+	p.want(gone, "cuFileBatchIOSubmit", uint64(*batch), 1, out(&entries[0]), 0)
+	p.want(gone, "cuFileBatchIOCancel", uint64(*batch))
 }
 
 // A failed entry returns its errno, and the others complete.
