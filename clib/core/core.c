@@ -79,6 +79,11 @@ void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t u
 	((void (*)(void *, int, void *))fn)((void *)stream, status, (void *)user);
 }
 
+void culvert_call_log(uintptr_t fn, uintptr_t user, int level, void *message, size_t n)
+{
+	((void (*)(void *, int, char *, size_t))fn)((void *)user, level, message, n);
+}
+
 uintptr_t culvert_call_fs_type(uintptr_t fn, uintptr_t handle)
 {
 	return (uintptr_t)((const char *(*)(const void *))fn)((const void *)handle);

@@ -10,6 +10,7 @@ package main
 #include "core.h"
 extern void culvert_call_host(uintptr_t fn, uintptr_t user);
 extern void culvert_call_stream(uintptr_t fn, uintptr_t stream, int status, uintptr_t user);
+extern void culvert_call_log(uintptr_t fn, uintptr_t user, int level, void *message, size_t n);
 extern uintptr_t culvert_call_fs_type(uintptr_t fn, uintptr_t handle);
 extern int64_t culvert_call_fs_transfer(uintptr_t fn, uintptr_t handle, void *buf, size_t n, int64_t off);
 */
@@ -84,6 +85,11 @@ func (caller) HostFunc(fn, user cmem.Ptr) {
 
 func (caller) StreamCallback(fn cmem.Ptr, stream handle.ID, status gpu.Code, user cmem.Ptr) {
 	C.culvert_call_stream(C.uintptr_t(fn), C.uintptr_t(stream), C.int(status), C.uintptr_t(user))
+}
+
+func (caller) LogCallback(fn, user cmem.Ptr, level int32, message string) {
+	text := append([]byte(message), 0)
+	C.culvert_call_log(C.uintptr_t(fn), C.uintptr_t(user), C.int(level), unsafe.Pointer(unsafe.SliceData(text)), C.size_t(len(message)))
 }
 
 func (caller) FSType(fn, fs cmem.Ptr) cmem.Ptr {

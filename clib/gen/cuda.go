@@ -30,6 +30,13 @@ var cuda = Library{
 		{Decl: "CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)"},
 		{Decl: "CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)"},
 
+		// What failed calls say.
+		{Decl: "CUresult cuLogsRegisterCallback(CUlogsCallback callback, void *user?, CUlogsCallbackHandle *handle)", Needs: nothing},
+		{Decl: "CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle)", Needs: nothing},
+		{Decl: "CUresult cuLogsCurrent(CUlogIterator *iterator, unsigned int flags)", Needs: nothing},
+		{Decl: "CUresult cuLogsDumpToFile(CUlogIterator *iterator?, const char *path, unsigned int flags)", Needs: nothing},
+		{Decl: "CUresult cuLogsDumpToMemory(CUlogIterator *iterator?, char *buffer, size_t *size, unsigned int flags)", Needs: nothing},
+
 		// Primary contexts.
 		{Decl: "CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)"},
 		{Decl: "CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)", Aliases: []string{"cuDevicePrimaryCtxRelease"}},

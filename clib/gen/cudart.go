@@ -46,6 +46,13 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaPeekAtLastError(void)", Needs: nothing, Plain: true},
 		{Decl: "cudaError_t culvert_refuse(int code)", Go: "Refuse", Needs: nothing, Hidden: true},
 
+		// What failed calls say.
+		{Decl: "cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callback, void *user?, cudaLogsCallbackHandle *handle)", Driver: true, Needs: nothing},
+		{Decl: "cudaError_t cudaLogsUnregisterCallback(cudaLogsCallbackHandle handle)", Driver: true, Needs: nothing},
+		{Decl: "cudaError_t cudaLogsCurrent(cudaLogIterator *iterator, unsigned int flags)", Driver: true, Needs: nothing},
+		{Decl: "cudaError_t cudaLogsDumpToFile(cudaLogIterator *iterator?, const char *path, unsigned int flags)", Driver: true, Needs: nothing},
+		{Decl: "cudaError_t cudaLogsDumpToMemory(cudaLogIterator *iterator?, char *buffer, size_t *size, unsigned int flags)", Driver: true, Needs: nothing},
+
 		// Memory.
 		{Decl: "cudaError_t cudaMemGetInfo(size_t *free, size_t *total)", Driver: true},
 		{Decl: "cudaError_t cudaMalloc(void **p, size_t n)"},

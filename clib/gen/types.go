@@ -19,8 +19,8 @@ var goTypes = invert(map[string]string{
 		"CUFileSizeTConfigParameter_t, CUFileBoolConfigParameter_t, CUFileStringConfigParameter_t, gdr_attr_t",
 	"gpu.Addr(%s)": "CUdeviceptr",
 	"handle.ID(%s)": "CUcontext, CUstream, CUevent, CUmodule, CUfunction, cudaStream_t, cudaEvent_t, CUfileHandle_t, CUfileBatchHandle_t, " +
-		"CUmemGenericAllocationHandle, culvert_id, gdr_t, gdr_mh_t",
-	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t, CUipcMemHandle, cudaIpcMemHandle_t",
+		"CUmemGenericAllocationHandle, CUlogsCallbackHandle, cudaLogsCallbackHandle, culvert_id, gdr_t, gdr_mh_t",
+	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t, CUlogsCallback, cudaLogsCallback_t, CUipcMemHandle, cudaIpcMemHandle_t",
 })
 
 // needs are what handles and numbers of these types name.

@@ -330,6 +330,11 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUarray_st *CUarray;
 
+typedef enum CUlogLevel_enum { CU_LOG_LEVEL_ERROR = 0, CU_LOG_LEVEL_WARNING = 1 } CUlogLevel;
+typedef unsigned int CUlogIterator;
+typedef struct CUlogsCallbackEntry_st *CUlogsCallbackHandle;
+typedef void (*CUlogsCallback)(void *data, CUlogLevel level, char *message, size_t length);
+
 typedef void (*CUhostFn)(void *user);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *user);
 
@@ -438,6 +443,13 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t n, CUmemLocation location
 	CUstream stream);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t n, CUmemRangeHandleType type,
 	unsigned long long flags);
+
+/* What failed calls say. */
+CUresult cuLogsRegisterCallback(CUlogsCallback callback, void *user, CUlogsCallbackHandle *handle);
+CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle);
+CUresult cuLogsCurrent(CUlogIterator *iterator, unsigned int flags);
+CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *path, unsigned int flags);
+CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags);
 
 /* Memory of other processes. */
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr);

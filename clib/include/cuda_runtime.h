@@ -201,6 +201,11 @@ typedef struct dim3 {
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 
+typedef enum cudaLogLevel { cudaLogLevelError = 0, cudaLogLevelWarning = 1 } cudaLogLevel;
+typedef unsigned int cudaLogIterator;
+typedef struct CUlogsCallbackEntry_st *cudaLogsCallbackHandle;
+typedef void (*cudaLogsCallback_t)(void *data, cudaLogLevel level, char *message, size_t length);
+
 typedef void (*cudaHostFn_t)(void *user);
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void *user);
 
@@ -344,6 +349,13 @@ cudaError_t cudaPeekAtLastError(void);
 typedef struct cudaIpcMemHandle_st {
 	char reserved[CUDA_IPC_HANDLE_SIZE];
 } cudaIpcMemHandle_t;
+
+/* What failed calls say. */
+cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callback, void *user, cudaLogsCallbackHandle *handle);
+cudaError_t cudaLogsUnregisterCallback(cudaLogsCallbackHandle handle);
+cudaError_t cudaLogsCurrent(cudaLogIterator *iterator, unsigned int flags);
+cudaError_t cudaLogsDumpToFile(cudaLogIterator *iterator, const char *path, unsigned int flags);
+cudaError_t cudaLogsDumpToMemory(cudaLogIterator *iterator, char *buffer, size_t *size, unsigned int flags);
 
 /* Memory. */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p);

@@ -112,6 +112,51 @@ CULVERT_EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice p
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuLogsRegisterCallback(CUlogsCallback callback, void *user, CUlogsCallbackHandle *handle)
+{
+	const uint64_t a[] = {(uint64_t)callback, (uint64_t)user, (uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cuLogsRegisterCallback, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle)
+{
+	const uint64_t a[] = {(uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cuLogsUnregisterCallback, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuLogsCurrent(CUlogIterator *iterator, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuLogsCurrent, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *path, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)path, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuLogsDumpToFile, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)buffer, (uint64_t)size, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cuLogsDumpToMemory, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 {
 	const uint64_t a[] = {(uint64_t)ctx, (uint64_t)dev};
@@ -1444,11 +1489,6 @@ CULVERT_MISSING(cuLogicalEndpointIdReserve, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointImport, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointQuery, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuLogicalEndpointUnbind, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuLogsCurrent, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuLogsDumpToFile, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuLogsDumpToMemory, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuLogsRegisterCallback, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuLogsUnregisterCallback, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemAllocFromPoolAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemBatchDecompressAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemDiscardAndPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
@@ -1709,6 +1749,11 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuDevicePrimaryCtxReset", 0, (culvert_fn)cuDevicePrimaryCtxReset_v2},
 	{"cuDevicePrimaryCtxRelease", 0, (culvert_fn)cuDevicePrimaryCtxRelease_v2},
 	{"cuDevicePrimaryCtxRetain", 0, (culvert_fn)cuDevicePrimaryCtxRetain},
+	{"cuLogsDumpToMemory", 0, (culvert_fn)cuLogsDumpToMemory},
+	{"cuLogsDumpToFile", 0, (culvert_fn)cuLogsDumpToFile},
+	{"cuLogsCurrent", 0, (culvert_fn)cuLogsCurrent},
+	{"cuLogsUnregisterCallback", 0, (culvert_fn)cuLogsUnregisterCallback},
+	{"cuLogsRegisterCallback", 0, (culvert_fn)cuLogsRegisterCallback},
 	{"cuDeviceCanAccessPeer", 0, (culvert_fn)cuDeviceCanAccessPeer},
 	{"cuDeviceComputeCapability", 0, (culvert_fn)cuDeviceComputeCapability},
 	{"cuDeviceGetByPCIBusId", 0, (culvert_fn)cuDeviceGetByPCIBusId},
@@ -1978,11 +2023,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuLogicalEndpointImport", 0, (culvert_fn)cuLogicalEndpointImport},
 	{"cuLogicalEndpointQuery", 0, (culvert_fn)cuLogicalEndpointQuery},
 	{"cuLogicalEndpointUnbind", 0, (culvert_fn)cuLogicalEndpointUnbind},
-	{"cuLogsCurrent", 0, (culvert_fn)cuLogsCurrent},
-	{"cuLogsDumpToFile", 0, (culvert_fn)cuLogsDumpToFile},
-	{"cuLogsDumpToMemory", 0, (culvert_fn)cuLogsDumpToMemory},
-	{"cuLogsRegisterCallback", 0, (culvert_fn)cuLogsRegisterCallback},
-	{"cuLogsUnregisterCallback", 0, (culvert_fn)cuLogsUnregisterCallback},
 	{"cuMemAllocFromPoolAsync", 0, (culvert_fn)cuMemAllocFromPoolAsync},
 	{"cuMemBatchDecompressAsync", 0, (culvert_fn)cuMemBatchDecompressAsync},
 	{"cuMemDiscardAndPrefetchBatchAsync", 0, (culvert_fn)cuMemDiscardAndPrefetchBatchAsync},

@@ -211,6 +211,51 @@ cudaError_t culvert_refuse(int code)
 	return (cudaError_t)v;
 }
 
+CULVERT_EXPORT cudaError_t cudaLogsRegisterCallback(cudaLogsCallback_t callback, void *user, cudaLogsCallbackHandle *handle)
+{
+	const uint64_t a[] = {(uint64_t)callback, (uint64_t)user, (uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cudaLogsRegisterCallback, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaLogsUnregisterCallback(cudaLogsCallbackHandle handle)
+{
+	const uint64_t a[] = {(uint64_t)handle};
+	int64_t v;
+	if (!culvert_call(FN_cudaLogsUnregisterCallback, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaLogsCurrent(cudaLogIterator *iterator, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cudaLogsCurrent, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaLogsDumpToFile(cudaLogIterator *iterator, const char *path, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)path, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cudaLogsDumpToFile, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaLogsDumpToMemory(cudaLogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
+{
+	const uint64_t a[] = {(uint64_t)iterator, (uint64_t)buffer, (uint64_t)size, (uint64_t)flags};
+	int64_t v;
+	if (!culvert_call(FN_cudaLogsDumpToMemory, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
 CULVERT_EXPORT cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
 	const uint64_t a[] = {(uint64_t)free, (uint64_t)total};
@@ -990,11 +1035,6 @@ CULVERT_MISSING(cudaLibraryGetUnifiedFunction, culvert_refuse(cudaErrorNotSuppor
 CULVERT_MISSING(cudaLibraryLoadData, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLibraryLoadFromFile, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLibraryUnload, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaLogsCurrent, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaLogsDumpToFile, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaLogsDumpToMemory, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaLogsRegisterCallback, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaLogsUnregisterCallback, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMalloc3D, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMalloc3DArray, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMallocArray, culvert_refuse(cudaErrorNotSupported))

@@ -47,6 +47,9 @@ func (c *Core) Call(fn int, t *softcuda.Thread, a *Words) (value int64, errno in
 	n, err := c.guarded(e, t, a)
 	if err != nil {
 		c.log(e.name, err)
+		if e.returns == &driverStatus || e.returns == &runtimeStatus {
+			c.CUDA.Note(e.name, err)
+		}
 	}
 	return e.returns.make(c, t, n, err)
 }

@@ -28,6 +28,8 @@ func (c caller) HostFunc(fn, user cmem.Ptr) { c[fn](user) }
 func (caller) FSType(cmem.Ptr, cmem.Ptr) cmem.Ptr                 { return 0 }
 func (caller) FSTransfer(cmem.Ptr, cmem.Ptr, []byte, int64) int64 { return 0 }
 
+func (c caller) LogCallback(fn, user cmem.Ptr, _ int32, _ string) { c[fn](user) }
+
 func (c caller) StreamCallback(fn cmem.Ptr, _ handle.ID, _ gpu.Code, user cmem.Ptr) { c[fn](user) }
 
 // A program acts as a C program: a Go core and one thread.

@@ -43,6 +43,21 @@ var cudaEntries = []entry{
 	{"cuDeviceCanAccessPeer", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.DeviceCanAccessPeer(t, cmem.Ptr(a[0]), int32(a[2]))
 	}},
+	{"cuLogsRegisterCallback", &driverStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsRegisterCallback(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cuLogsUnregisterCallback", &driverStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsUnregisterCallback(t, handle.ID(a[0]))
+	}},
+	{"cuLogsCurrent", &driverStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsCurrent(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cuLogsDumpToFile", &driverStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsDumpToFile(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cuLogsDumpToMemory", &driverStatus, softcuda.NeedNothing, -1, 0b110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsDumpToMemory(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3]))
+	}},
 	{"cuDevicePrimaryCtxRetain", &driverStatus, softcuda.NeedDevice, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.DevicePrimaryCtxRetain(t, cmem.Ptr(a[0]))
 	}},

@@ -70,6 +70,21 @@ var cudartEntries = []entry{
 		return int64(c.Runtime.PeekAtLastError(t)), nil
 	}},
 	{"culvert_refuse", &runtimeStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Runtime.Refuse(t, int32(a[0])) }},
+	{"cudaLogsRegisterCallback", &runtimeStatus, softcuda.NeedNothing, -1, 0b100, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsRegisterCallback(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]))
+	}},
+	{"cudaLogsUnregisterCallback", &runtimeStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsUnregisterCallback(t, handle.ID(a[0]))
+	}},
+	{"cudaLogsCurrent", &runtimeStatus, softcuda.NeedNothing, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsCurrent(t, cmem.Ptr(a[0]), uint32(a[1]))
+	}},
+	{"cudaLogsDumpToFile", &runtimeStatus, softcuda.NeedNothing, -1, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsDumpToFile(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), uint32(a[2]))
+	}},
+	{"cudaLogsDumpToMemory", &runtimeStatus, softcuda.NeedNothing, -1, 0b110, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.LogsDumpToMemory(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), uint32(a[3]))
+	}},
 	{"cudaMemGetInfo", &runtimeStatus, softcuda.NeedContext, -1, 0b11, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemGetInfo(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
 	}},

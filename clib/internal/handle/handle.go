@@ -132,6 +132,16 @@ func (t *Table[T]) Remove(id ID) (T, bool) {
 	return it.v, true
 }
 
+// All returns all objects.
+func (t *Table[T]) All() (all []T) {
+	for _, s := range *t.slots.Load() {
+		if it := s.cur.Load(); it != nil {
+			all = append(all, it.v)
+		}
+	}
+	return all
+}
+
 // RemoveFunc removes all objects for which match is true and returns them.
 func (t *Table[T]) RemoveFunc(match func(T) bool) []T {
 	var out []T

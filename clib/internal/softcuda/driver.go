@@ -17,6 +17,8 @@ type Caller interface {
 	HostFunc(fn, user cmem.Ptr)
 	// StreamCallback calls a CUstreamCallback.
 	StreamCallback(fn cmem.Ptr, stream handle.ID, status gpu.Code, user cmem.Ptr)
+	// LogCallback calls a CUlogsCallback.
+	LogCallback(fn, user cmem.Ptr, level int32, message string)
 }
 
 // A Driver answers the driver API. Most calls fail before Init.
@@ -25,6 +27,7 @@ type Driver struct {
 	call Caller
 
 	ready atomic.Pointer[machine]
+	logs  logs
 
 	mu       sync.Mutex // guards what follows, and the devices' primary contexts
 	nextID   uint64
@@ -55,6 +58,7 @@ func New(open func() (*softgpu.Driver, error), call Caller) *Driver {
 		modules:  handle.NewTable[*module](4),
 		funcs:    handle.NewTable[*function](5),
 		virtual:  newVirtual(),
+		logs:     logs{callbacks: handle.NewTable[logCallback](9)},
 	}
 }
 
