@@ -41,6 +41,13 @@ __attribute__((constructor(101))) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, child);
 }
 
+/* At exit. A forked child has nothing to leave. */
+__attribute__((destructor)) static void leave(void)
+{
+	if (culvert_enter())
+		culvertLeave();
+}
+
 bool culvert_enter(void)
 {
 	if (atomic_load_explicit(&forked, memory_order_relaxed))

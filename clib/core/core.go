@@ -76,6 +76,9 @@ func culvertCall(fn C.int, thread *C.struct_culvert_thread, args unsafe.Pointer,
 	return C.int64_t(v)
 }
 
+//export culvertLeave
+func culvertLeave() { core.Leave() }
+
 // A caller calls functions of the program.
 type caller struct{}
 

@@ -35,6 +35,15 @@ func (d *Driver) share() error {
 // Shared reports whether other processes can use the memory of the GPUs.
 func (d *Driver) Shared() bool { return d.cards != nil }
 
+// Leave is for a process that is about to end: it removes what would remain of shared memory.
+// Nothing else changes.
+func (d *Driver) Leave() error {
+	if d.cards == nil {
+		return nil
+	}
+	return d.cards.Leave()
+}
+
 // An object is memory that processes share: a card and its first unit.
 type object struct{ card, unit uint32 }
 

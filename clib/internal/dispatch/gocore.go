@@ -90,6 +90,22 @@ func (c *Core) open(by func() (*machine.Machine, error)) (*machine.Machine, erro
 	return c.machine, nil
 }
 
+// Leave is called when the process ends, while its threads may still make calls.
+func (c *Core) Leave() {
+	if !c.mu.TryLock() {
+		return // the machine is being opened, for a call that will not end
+	}
+	defer c.mu.Unlock()
+	if c.machine == nil {
+		return
+	}
+	if s, ok := soft.Of(c.machine.GPU); ok {
+		if err := s.GPU.Leave(); err != nil {
+			c.log("exit", err)
+		}
+	}
+}
+
 // stream finds a stream of the CUDA that the program uses. It checks the handle unless it
 // is known to be one.
 func (c *Core) stream(t *softcuda.Thread, id handle.ID, known bool) (cufile.Stream, error) {

@@ -297,13 +297,31 @@ func (c *Cards) Close() error {
 	c.clear(c.me)
 	c.Unlock()
 	err = errors.Join(err, c.release())
-	switch {
-	case d == nil:
+	if d != nil {
+		err = errors.Join(err, c.leave(d, id))
+	}
+	return err
+}
+
+// Leave is for a process that is about to end, and in which threads may still use the
+// memory: newcomers do not look for the memory in it any more. The last process removes
+// the file.
+func (c *Cards) Leave() error {
+	d, err := openDirectory(c.path)
+	if err != nil {
 		return err
-	case d.id == id:
-		err = errors.Join(err, d.set(c.me, line{}))
-	case d.lines != nil:
-		return err // the file was removed, and is that of other processes now
+	}
+	defer d.close()
+	return c.leave(d, c.head.ID)
+}
+
+// leave removes the line of this process from the file of memory id, and the file if it was
+// the last.
+func (c *Cards) leave(d *directory, id uint64) (err error) {
+	if d.id == id {
+		err = d.set(c.me, line{})
+	} else if d.lines != nil {
+		return nil // the file was removed, and is that of other processes now
 	}
 	if len(d.living()) == 0 {
 		err = errors.Join(err, os.Remove(c.path))

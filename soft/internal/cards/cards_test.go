@@ -680,6 +680,32 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
+// A process that leaves keeps its memory, and the last one removes the file.
+func TestLeave(t *testing.T) {
+	path := where(t)
+	other := start(t, "hold", path)
+	other.says(t, "holds 5")
+	c := opened(t, path)
+	must(t, c.Leave())
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("the file of another process: %v", err)
+	}
+	if got := len(takeFirst(c, count)); got != count-5 {
+		t.Errorf("took %d units after leaving, want %d", got, count-5)
+	}
+	other.kill()
+	must(t, c.Leave())
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the last process has left: %v", err)
+	}
+	next := opened(t, path)
+	defer next.Close()
+	must(t, c.Close())
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the file of the next processes: %v", err)
+	}
+}
+
 // A limit on the size of files is an error, not a signal.
 func TestFileSizeLimit(t *testing.T) {
 	if os.Getenv("CARDS_LIMIT") == "" {
