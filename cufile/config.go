@@ -22,8 +22,10 @@ type Config struct {
 	// BARLimit limits the GPU memory that BAR1 mappings of registered buffers use, in
 	// bytes. A buffer that does not fit takes other routes.
 	BARLimit uint64
-	// PollSize makes a caller poll for the copy of a small read of up to so many bytes. The
-	// copies of others are left to the GPU driver. Zero does what is faster.
+	// PollSize makes the ring poll for the completions of requests of up to so many bytes:
+	// for copies to and from the GPU, and for reads with O_DIRECT of up to 128 KiB. What
+	// takes longer than 200 us, and larger requests, are left to the GPU driver and the
+	// kernel. Zero does what is faster.
 	PollSize int64
 	// DirectOnly refuses transfers between files and GPUs that need a staged route:
 	// ring, mapped or host. File.Require overrides it for a file.

@@ -40,7 +40,7 @@ func (v Values) meaning(name string) string {
 		if c.PollSize == 0 {
 			return "no effect: use_poll_mode is off, and the ring polls where that is faster"
 		}
-		return fmt.Sprintf("a caller polls for the copy of a single read of up to %d KiB; without it where that is faster", min(c.PollSize>>10, 128))
+		return fmt.Sprintf("the ring polls for the completions of requests of up to %d KiB, instead of sleeping or doing what is faster", c.PollSize>>10)
 	case "properties.max_device_pinned_mem_size_kb":
 		return fmt.Sprintf("BAR1 mappings of registered buffers use up to %d KiB of a GPU", c.BARLimit>>10)
 	case "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count":

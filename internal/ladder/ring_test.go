@@ -263,3 +263,35 @@ func TestRingSettings(t *testing.T) {
 		t.Errorf("a slot of 100 bytes: %v", err)
 	}
 }
+
+// Poll mode reaches the ring when it is made, and later.
+func TestRingPolls(t *testing.T) {
+	device, _ := softDevice(t)
+	const n = 1 << 20
+	r := newRing(device, nil, Settings{Poll: n})
+	defer r.Close()
+	file := adopt(t, "file", noisy(n, 5))
+	a, err := device.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(a)
+	for i, poll := range []int64{n, 0, n, n - 1} {
+		if i > 0 {
+			if err := r.Configure(Settings{Poll: poll}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		engine, err := r.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := engine.Polls()
+		if err := r.Run(context.Background(), []Op{{Src: FileSource(file), Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice}}, make([]route.Receipt, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if polled := engine.Polls() > before; polled != (poll == n) {
+			t.Errorf("poll mode up to %d bytes, a read of %d: polled for is %v", poll, n, polled)
+		}
+	}
+}

@@ -60,10 +60,11 @@ const flagSample = 16
 // copyToGPU copies the first n bytes of the slot's segment and waits.
 func (m *smallSlots) copyToGPU(s *smallSlot, dst gpu.Addr, n int) error {
 	src := s.addr + gpu.Addr(s.segment.at)
-	if poll := m.poll.Load(); poll > 0 {
-		if int64(n) > poll || s.flag.stream == nil || m.flags.off.Load() {
+	if m.poll.upTo.Load() > 0 {
+		if !m.poll.covers(int64(n)) || s.flag.stream == nil || m.flags.off.Load() {
 			return s.copy(dst, src, uint64(n))
 		}
+		m.poll.polls.flags.Add(1)
 		return m.copyBy(tune.Default, s, dst, src, uint64(n))
 	}
 	if !s.few || s.flag.stream == nil || m.flags.off.Load() {

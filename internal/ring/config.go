@@ -16,7 +16,7 @@ type Config struct {
 	Slot    int          // bytes per slot, the largest chunk (default 4 MiB)
 	Depth   int          // slots per pipeline (default 2)
 	Workers int          // chunks processed at a time (default: from cores, link and measured rate)
-	Poll    int64        // bytes of a small read up to which its copy is polled for (default: what is faster)
+	Poll    int64        // bytes of a request up to which its completions are polled for (default: what is faster)
 	Logger  *slog.Logger // receives degradations as warnings and choices as debug messages (default: discarded)
 
 	sys     syscalls // nil: the kernel

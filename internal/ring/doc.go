@@ -36,7 +36,8 @@
 // What depends on the machine is chosen by package tune from transfers that happen
 // anyway, and logged at debug level: the number of workers, split or whole cold
 // reads, preads or copies from a mapping of cached pages, stores or pwrites over them,
-// completion flags or the driver's wait.
+// completion flags or the driver's wait. [Config.Poll] takes the choice between polling
+// and sleeping away.
 //
 // # Locks
 //

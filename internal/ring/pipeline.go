@@ -22,6 +22,7 @@ type pipeline struct {
 	sched     *scheduler
 	files     *fileIO
 	copies    *copyQueue
+	poll      *poller
 	coalescer *coalescer
 	noUring   bool
 
@@ -60,7 +61,7 @@ func (r *Ring) newPipeline() (*pipeline, error) {
 		return nil, fmt.Errorf("ring: %w", err)
 	}
 	p := &pipeline{
-		dev: r.dev, log: r.log, sched: &r.sched, files: &r.files, copies: &r.copies, coalescer: &r.coalescer, noUring: r.noUring,
+		dev: r.dev, log: r.log, sched: &r.sched, files: &r.files, copies: &r.copies, poll: &r.poll, coalescer: &r.coalescer, noUring: r.noUring,
 		stream: stream, slots: make([]slot, r.sizing.depth),
 	}
 	size := r.sizing.slotBytes()
@@ -254,6 +255,9 @@ const (
 )
 
 func (p *pipeline) wait(s *slot) error {
+	if done, err := p.poll.wait(s); done || err != nil {
+		return err
+	}
 	for len(p.idle) == 0 && p.copies.Load() > maxSpin {
 		if done, err := s.copied.Done(); done || err != nil {
 			return err

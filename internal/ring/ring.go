@@ -24,6 +24,7 @@ type Ring struct {
 	sched     scheduler
 	coalescer coalescer
 	split     splitReads
+	poll      poller
 	copies    copyQueue // last, apart from what all threads read: they all write it
 }
 
@@ -53,7 +54,8 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 	r.files.mapped.init(sys, size, log)
 	r.files.mappedReads.init(sys, log)
 	r.small.init(r)
-	r.small.poll.Store(cfg.Poll)
+	r.poll.upTo.Store(cfg.Poll)
+	r.poll.off.Store(r.noUring)
 	r.sched.init(r)
 	r.split.log = log
 	r.coalescer = coalescer{dev: dev, log: log, device: info.Index}
@@ -68,7 +70,13 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 func (r *Ring) Prepare() { r.sched.prepare() }
 
 // SetPoll changes Config.Poll.
-func (r *Ring) SetPoll(n int64) { r.small.poll.Store(n) }
+func (r *Ring) SetPoll(n int64) { r.poll.upTo.Store(n) }
+
+// Polls is how many completions have been polled for because of Config.Poll.
+func (r *Ring) Polls() int64 {
+	c := &r.poll.polls
+	return c.flags.Load() + c.reads.Load() + c.events.Load()
+}
 
 // Pinned is how many bytes of host memory the ring has pinned.
 func (r *Ring) Pinned() int64 { return r.pool.size() }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/trace"
+	"github.com/culvert-io/culvert/internal/uring"
 )
 
 // smallSlots run small requests in their callers' goroutines.
@@ -21,7 +21,7 @@ type smallSlots struct {
 	copies *copyQueue
 	maxLen int64
 	flags  flagChoice
-	poll   atomic.Int64 // Config.Poll
+	poll   *poller
 
 	_ [64]byte // mu's cache line is contended, the fields above are read by every request
 	// mu guards what follows. It is not held during I/O, nor while memory is pinned.
@@ -41,7 +41,8 @@ type smallSlot struct {
 	mem     []byte
 	segment segment
 	flag    completionFlag
-	few     bool // so few callers that completion flags may be faster
+	uring   *uring.Ring // for reads that are polled for; nil before the first
+	few     bool        // so few callers that completion flags may be faster
 	reads   uint32
 	turn    time.Duration // of the request, if it is traced
 }
@@ -50,7 +51,7 @@ type smallSlot struct {
 var errNoSmallSlots = errors.New("ring: no slots for small requests")
 
 func (m *smallSlots) init(r *Ring) {
-	m.dev, m.log, m.pool, m.files, m.copies = r.dev, r.log, &r.pool, &r.files, &r.copies
+	m.dev, m.log, m.pool, m.files, m.copies, m.poll = r.dev, r.log, &r.pool, &r.files, &r.copies, &r.poll
 	m.maxLen = min(smallLen, r.sizing.slot)
 	m.limit = r.sizing.smallSlots
 	m.changed.L = &m.mu
@@ -125,6 +126,9 @@ func (m *smallSlots) pin(n int) ([]*smallSlot, error) {
 func closeStreams(list []*smallSlot) (err error) {
 	for _, s := range list {
 		err = errors.Join(err, s.stream.Close())
+		if s.uring != nil {
+			err = errors.Join(err, s.uring.Close())
+		}
 	}
 	return err
 }
@@ -169,7 +173,9 @@ func (m *smallSlots) run(q *Request, res *Result) error {
 
 func (m *smallSlots) read(q *Request, s *smallSlot) {
 	seg := &s.segment
-	m.files.read(q, seg, s.mem[:smallSlotBytes-page]) // the last page has the completion flag
+	mem := s.mem[:smallSlotBytes-page] // the last page has the completion flag
+	m.poll.read(m.files, q, s, mem)
+	m.files.read(q, seg, mem)
 	n := seg.got
 	s.turned()
 	if n == 0 {

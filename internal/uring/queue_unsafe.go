@@ -44,7 +44,7 @@ func (r *Ring) Submit(wait int) error {
 	r.queued = 0
 	for {
 		submit := *r.sqTail - load(r.sqHead)
-		ready := int(load(r.cqTail) - *r.cqHead)
+		ready := r.Ready()
 		if submit == 0 && ready >= wait {
 			return nil
 		}
@@ -64,11 +64,14 @@ func (r *Ring) Submit(wait int) error {
 		case errno != 0:
 			return os.NewSyscallError("io_uring_enter", errno)
 		}
-		if *r.sqTail == load(r.sqHead) && int(load(r.cqTail)-*r.cqHead) >= wait {
+		if *r.sqTail == load(r.sqHead) && r.Ready() >= wait {
 			return nil
 		}
 	}
 }
+
+// Ready is how many completions can be reaped now. It makes no system call.
+func (r *Ring) Ready() int { return int(load(r.cqTail) - *r.cqHead) }
 
 // Reap returns how many completions it has put into dst, in no particular order. It
 // makes no system call.

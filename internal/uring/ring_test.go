@@ -85,6 +85,34 @@ func newFile(t testing.TB, data []byte, flags int) int {
 	return fd
 }
 
+// TestReady checks that a thread that polls sees the completion of a read without a
+// system call.
+func TestReady(t *testing.T) {
+	const size = 4096
+	want := pattern(size)
+	fd := newFile(t, want, unix.O_DIRECT)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, err := NewPolled(1)
+	if errors.Is(err, ErrUnavailable) {
+		t.Skipf("needs a kernel that allows io_uring: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got := aligned(t, size)
+	if err := errors.Join(r.Read(fd, got, 0, 7), r.Submit(0)); err != nil {
+		t.Fatal(err)
+	}
+	for r.Ready() == 0 {
+	}
+	var done [1]Done
+	if n := r.Reap(done[:]); n != 1 || done[0] != (Done{7, size}) || !bytes.Equal(got, want) || r.Ready() != 0 {
+		t.Errorf("%d completions, %+v, or wrong bytes", n, done)
+	}
+}
+
 func TestRead(t *testing.T) {
 	for name, flags := range map[string]int{"buffered": 0, "O_DIRECT": unix.O_DIRECT} {
 		t.Run(name, func(t *testing.T) {

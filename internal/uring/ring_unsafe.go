@@ -49,8 +49,19 @@ type read struct {
 // New makes a ring for at least so many reads in flight; the kernel rounds up to a
 // power of two.
 func New(entries int) (*Ring, error) {
+	return newRing(entries, []uint32{IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL, 0})
+}
+
+// NewPolled is New for a caller that polls with Ready: a completion interrupts its thread,
+// and does not wait until that enters the kernel.
+func NewPolled(entries int) (*Ring, error) {
+	return newRing(entries, []uint32{IORING_SETUP_SUBMIT_ALL, 0})
+}
+
+// newRing tries the flags in turn.
+func newRing(entries int, flags []uint32) (*Ring, error) {
 	var p params
-	fd, err := setup(uint32(entries), &p)
+	fd, err := setup(uint32(entries), flags, &p)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +78,12 @@ func New(entries int) (*Ring, error) {
 	return r, nil
 }
 
-// setup tries the best flags first. A kernel returns EINVAL for a flag that it does
+// setup tries the first flags first. A kernel returns EINVAL for a flag that it does
 // not know, so that each step is for an older kernel.
-func setup(entries uint32, p *params) (int, error) {
-	const base = IORING_SETUP_CLAMP
+func setup(entries uint32, flags []uint32, p *params) (int, error) {
 	var errno unix.Errno
-	for _, flags := range []uint32{base | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN, base | IORING_SETUP_SUBMIT_ALL, base} {
-		*p = params{Flags: flags}
+	for _, f := range flags {
+		*p = params{Flags: IORING_SETUP_CLAMP | f}
 		var fd uintptr
 		fd, _, errno = unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
 		if errno == 0 {
