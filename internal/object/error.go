@@ -33,6 +33,7 @@ type Error struct {
 	Fix    string
 	After  time.Duration // the store wants to be left alone for this long
 	Final  bool          // asking again gives the same answer, whatever the status
+	Again  bool          // asking again may help, whatever the status
 	Denied bool          // the store rejects the credentials, whatever the status
 	Err    error         // may be nil
 }
@@ -92,7 +93,7 @@ func (e *Error) Retry() fetch.Retry {
 	case e.Final, e.Status == statusNotImplemented:
 	case e.Status == statusServiceUnavailable, e.Status == statusTooManyRequests:
 		return fetch.Retry{Slow: true, After: e.After}
-	case e.Status >= 500, e.Status == statusRequestTimeout, e.Status == 0:
+	case e.Status >= 500, e.Status == statusRequestTimeout, e.Status == 0, e.Again:
 		return fetch.Retry{After: e.After}
 	}
 	return fetch.Retry{Never: true}

@@ -98,16 +98,32 @@ func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 	if key != "" && !strings.HasSuffix(key, "/") {
 		key += "/"
 	}
-	var list []Info
-	err = b.Pool().Do(ctx, new(counts).all(), func(ctx context.Context) (err error) {
-		list, err = l.List(ctx, key, deep)
-		return err
-	})
-	for i := range list {
-		list[i].Name = strings.TrimPrefix(list[i].Key, key)
+	var all []Info
+	for page, n := "", new(counts); ; {
+		var list []Info
+		var next string
+		err := b.Pool().Do(ctx, n.all(), func(ctx context.Context) (err error) {
+			list, next, err = l.List(ctx, key, page, deep)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			list[i].Name = strings.TrimPrefix(list[i].Key, key)
+		}
+		if all = append(all, list...); next == "" {
+			return all, nil
+		}
+		page = next
+		if len(all) > maxListed {
+			return nil, &Error{Op: "list", Object: b.URL(key), Final: true, Detail: "more objects than fit into memory", Fix: "name a longer prefix"}
+		}
 	}
-	return list, err
 }
+
+// maxListed is the most objects of a listing, for a store whose listing never ends.
+const maxListed = 10_000_000
 
 // IsDirURL reports whether a URL can only stand for objects below it: it ends with a
 // slash, or is a bucket.

@@ -196,6 +196,9 @@ func (u *Upload) Write(ctx context.Context, p []byte, off int64) error {
 		return fmt.Errorf("write %s: %d bytes at %d are no part of %d bytes", u.bucket.URL(u.key), len(p), off, u.size)
 	}
 	number := int(off/u.part) + 1
+	if err := u.bucket.Pool().Pace(ctx, len(p)); err != nil {
+		return err
+	}
 	var part Part
 	err := u.do(ctx, func(ctx context.Context) (err error) {
 		u.counts.Bytes.Add(int64(len(p)))

@@ -77,6 +77,13 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
+	for seconds, want := range map[int]time.Duration{-5: 0, 7: 7 * time.Second, 99999: time.Minute} {
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		until := now.Add(time.Duration(seconds) * time.Second).Format(http.TimeFormat)
+		if got := RetryAfter(http.Header{"Retry-After": {until}, "Date": {now.Format(http.TimeFormat)}}); got != want {
+			t.Errorf("%d seconds after the date of the answer: %v", seconds, got)
+		}
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -88,13 +88,21 @@ func number(s string) (int64, error) {
 	return int64(n), err
 }
 
-// RetryAfter is how long a store asks to be left alone.
+// RetryAfter is how long a store asks to be left alone, in seconds or until a time by
+// its clock; a minute at most.
 func RetryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
+	text := h.Get("Retry-After")
+	var wait time.Duration
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if until, err := http.ParseTime(text); err == nil {
+		now, err := http.ParseTime(h.Get("Date"))
+		if err != nil {
+			now = time.Now()
+		}
+		wait = until.Sub(now)
 	}
-	return min(time.Duration(seconds)*time.Second, time.Minute)
+	return max(min(wait, time.Minute), 0)
 }
 
 // Discard reads the rest of a small body, so that its connection can be used again,

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// ErrStalled means that a request brought no byte for Config.Stall.
-var ErrStalled = errors.New("no byte arrived in time")
+// ErrStalled means that a read brought no byte for Config.Stall, or that another request
+// took longer than Config.Answer.
+var ErrStalled = errors.New("the store does not answer")
 
 // A GaveUpError is the last of several errors for the same bytes.
 type GaveUpError struct {

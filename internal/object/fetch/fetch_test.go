@@ -245,6 +245,55 @@ func TestSlowDownIsObeyed(t *testing.T) {
 	})
 }
 
+// Clients that are told to wait for the same time do not return together.
+func TestNoHerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 50
+		returned := map[time.Duration]int{}
+		begin := time.Now()
+		for range clients {
+			f := &fake{data: contents(10)}
+			var took time.Duration
+			f.act = func(n int, _ context.Context, _ int64) behaviour {
+				if took = time.Since(begin); n == 0 {
+					begin = time.Now()
+					return behaviour{err: refusal{Retry{Slow: true, After: 3 * time.Second}}}
+				}
+				return behaviour{}
+			}
+			read(t, New(Config{}), f)
+			if returned[took]++; took < 3*time.Second {
+				t.Errorf("a client returned after %v", took)
+			}
+		}
+		if len(returned) < clients/2 {
+			t.Errorf("%d clients returned at %d times", clients, len(returned))
+		}
+	})
+}
+
+// A request that gets no answer is ended and made again; so is every request but reads.
+func TestRequestsWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, n := New(Config{}), 0
+		var c Counts
+		err := p.Do(t.Context(), &c, func(ctx context.Context) error {
+			if n++; n == 1 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+		if err != nil || n != 2 || c.Retries.Load() != 1 {
+			t.Errorf("%d requests: %v", n, err)
+		}
+		err = New(Config{Attempts: 2}).Do(t.Context(), &c, func(ctx context.Context) error { return sleep(ctx, time.Hour) })
+		if !errors.Is(err, ErrStalled) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // There are never more requests in flight than connections.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

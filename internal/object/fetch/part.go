@@ -76,7 +76,7 @@ func (p *part) read(ctx context.Context) error {
 // attempt makes a request for the rest and reads its body, or that of its hedge.
 func (p *part) attempt(ctx context.Context) error {
 	rest := len(p.buf) - int(p.got.Load())
-	if err := p.pool.pace(ctx, rest); err != nil {
+	if err := p.pool.Pace(ctx, rest); err != nil {
 		return err
 	}
 	if err := p.pool.flights.acquire(ctx); err != nil {

@@ -17,7 +17,8 @@ type Config struct {
 	Connections int           // requests in flight, at most (default 64)
 	Rate        int64         // bytes per second, at most; 0 is no limit
 	Attempts    int           // requests for the same bytes, at most (default 6)
-	Stall       time.Duration // a request without a byte for this long is made again (default 20 s)
+	Stall       time.Duration // a read without a byte for this long is made again (default 20 s)
+	Answer      time.Duration // another request that takes this long is made again (default 5 min)
 	MinPart     int           // the smallest part that a read is cut into (default 512 KiB)
 	Parts       int           // parts of a read; 0 is learned
 	// Jitter returns a number in [0, 1) (default random). Backoffs are multiplied by it,
@@ -29,6 +30,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Connections, 64)
 	set(&c.Attempts, 6)
 	set(&c.Stall, 20*time.Second)
+	set(&c.Answer, 5*time.Minute) // a store may copy all parts of an upload to complete it
 	set(&c.MinPart, 512<<10)
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
@@ -76,14 +78,14 @@ type Pool struct {
 	parts   parts
 
 	mu     sync.Mutex
-	hedges float64   // that may be made
-	next   time.Time // when the rate limit allows the next byte
+	hedges float64 // that may be made
+	rate   *limit.Rate
 	dialed atomic.Int64
 }
 
 // New makes a pool.
 func New(cfg Config) *Pool {
-	p := &Pool{cfg: cfg.withDefaults(), hedges: firstHedges}
+	p := &Pool{cfg: cfg.withDefaults(), hedges: firstHedges, rate: limit.New(cfg.Rate)}
 	p.flights.limit, p.flights.most = float64(p.cfg.Connections), float64(p.cfg.Connections)
 	p.parts = parts{fixed: p.cfg.Parts, step: 1, calm: 1} // connections are made in the first round
 	return p
@@ -149,7 +151,8 @@ func (p *Pool) readParts(ctx context.Context, r *Range, k int) error {
 	return failed
 }
 
-// Do runs a request that is not a read of a part, with the same limits and repeats.
+// Do runs a request that is not a read of a part, with the same limits and repeats. The
+// context of the request ends when it takes too long.
 func (p *Pool) Do(ctx context.Context, c *Counts, request func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		if err := p.flights.acquire(ctx); err != nil {
@@ -157,7 +160,9 @@ func (p *Pool) Do(ctx context.Context, c *Counts, request func(context.Context) 
 		}
 		c.Requests.Add(1)
 		begin := time.Now()
-		err := request(ctx)
+		rctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Answer, ErrStalled)
+		err := request(rctx)
+		cancel()
 		p.flights.release(err == nil)
 		if err == nil {
 			p.latency.answeredOther(time.Since(begin))
@@ -184,7 +189,7 @@ func (p *Pool) again(ctx context.Context, attempt int, err error, c *Counts) err
 	if attempt >= p.cfg.Attempts {
 		return &GaveUpError{attempt, err}
 	}
-	wait := max(p.backoff(attempt), r.After)
+	wait := r.After + p.backoff(attempt) // clients that got the same After return one by one
 	if r.Slow {
 		p.flights.slowDown(time.Now().Add(wait))
 	}
@@ -204,21 +209,8 @@ func (p *Pool) backoff(attempt int) time.Duration {
 	return longest/8 + time.Duration(float64(longest-longest/8)*p.cfg.Jitter())
 }
 
-// pace waits until the rate limit allows n bytes.
-func (p *Pool) pace(ctx context.Context, n int) error {
-	if p.cfg.Rate <= 0 {
-		return nil
-	}
-	p.mu.Lock()
-	now := time.Now()
-	begin := p.next
-	if begin.Before(now) {
-		begin = now
-	}
-	p.next = begin.Add(time.Duration(float64(n) / float64(p.cfg.Rate) * float64(time.Second)))
-	p.mu.Unlock()
-	return sleep(ctx, begin.Sub(now))
-}
+// Pace waits until the rate limit allows n bytes.
+func (p *Pool) Pace(ctx context.Context, n int) error { return p.rate.Wait(ctx, int64(n)) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {

@@ -75,6 +75,8 @@ func TestFaults(t *testing.T) {
 		{"whole", Whole, 2, false},
 		{"reordered", Reorder, 3, false},
 		{"replaced", Replace, 1, true},
+		{"delayed", Delay, 1, false},
+		{"lost", Lost, 2, false},
 		{"cut for ever", CutEarly, 1000, true},
 		{"503 for ever", SlowDown, 1000, true},
 	} {
@@ -82,6 +84,12 @@ func TestFaults(t *testing.T) {
 			f := &Faults{Handler: Files{"a": data}}
 			b := serve(t, f)
 			o := open(t, b, "a")
+			if c.fault == Delay { // how fast the server answers must be known
+				if _, err := o.ReadAt(make([]byte, 1000), 0); err != nil {
+					t.Fatal(err)
+				}
+				o = open(t, b, "a")
+			}
 			f.On(func(n int, r *http.Request) Fault {
 				// The first part has nothing before it that could be sent instead.
 				if n < c.times && (c.fault != Reorder || r.Header.Get("Range") == "bytes=100000-199999") {
@@ -100,7 +108,7 @@ func TestFaults(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), b.URL("a")) {
 				t.Errorf("the error does not name the object: %v", err)
 			}
-			if from := o.TakeOrigin(); err == nil && c.fault != Redirect && from.Retries == 0 || from.Requests < 4 {
+			if from := o.TakeOrigin(); err == nil && c.fault != Redirect && from.Retries+from.Hedges == 0 || from.Requests < 4 {
 				t.Errorf("%d requests, %d retries", from.Requests, from.Retries)
 			}
 		})

@@ -5,13 +5,14 @@ package objecttest
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"sync"
 )
 
-// A Fault is what happens to one answer.
+// A Fault is what happens to one request or its answer.
 type Fault int
 
 const (
@@ -28,6 +29,27 @@ const (
 	Redirect       // to itself, once
 	Replace        // as if the object had been replaced
 	Whole          // all of the object instead of a range
+	Delay          // no answer before the client gives up this request
+	Lost           // 500, after the request was served
+
+	// Of requests with a body.
+	SentCorrupt // one bit of it
+	SentShort   // half of it, announced as such
+	SentCut     // half of it arrives
+	SentAside   // as another part
+)
+
+var names = []string{
+	"none", "cut", "cut early", "truncated", "longer", "reordered", "swapped", "corrupted", "503", "500", "redirected", "replaced", "whole",
+	"delayed", "lost", "sent corrupted", "sent short", "sent cut", "sent as another part",
+}
+
+func (f Fault) String() string { return names[f] }
+
+// AnswerFaults are those that can happen to any answer; SentFaults to any body.
+var (
+	AnswerFaults = []Fault{Cut, CutEarly, Truncate, Longer, Corrupt, SlowDown, Broken, Redirect, Replace, Delay, Lost}
+	SentFaults   = []Fault{SentCorrupt, SentShort, SentCut, SentAside}
 )
 
 // Faults are faults for the requests of a server, one after the other.
@@ -82,6 +104,15 @@ func (f *Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		u.RawQuery = q.Encode()
 		http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect)
 		return
+	case Delay:
+		_, _ = io.Copy(io.Discard, r.Body) // the end of the connection is seen after it
+		<-r.Context().Done()
+		return
+	case SentCorrupt, SentShort, SentCut, SentAside:
+		if !spoil(r, fault) {
+			hangUp(w)
+			return
+		}
 	case Reorder, Swap:
 		shiftRange(r)
 	case Whole:
@@ -89,7 +120,37 @@ func (f *Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rec := httptest.NewRecorder()
 	f.Handler.ServeHTTP(rec, r)
+	if fault == Lost {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	f.answer(w, r, rec, fault)
+}
+
+// spoil changes what a client has sent. It reports whether the store gets all of it.
+func spoil(r *http.Request, fault Fault) bool {
+	body, err := io.ReadAll(r.Body)
+	switch fault {
+	case SentCorrupt:
+		flip(body)
+	case SentShort, SentCut:
+		body = body[:len(body)/2]
+	case SentAside:
+		q := r.URL.Query()
+		if n, err := strconv.Atoi(q.Get("partNumber")); err == nil {
+			q.Set("partNumber", strconv.Itoa(n+1))
+			r.URL.RawQuery = q.Encode()
+		}
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return err == nil && fault != SentCut
+}
+
+// flip changes one bit in the middle.
+func flip(p []byte) {
+	if len(p) > 0 {
+		p[len(p)/2] ^= 1
+	}
 }
 
 // answer sends a recorded answer with a fault in it.
@@ -105,7 +166,7 @@ func (f *Faults) answer(w http.ResponseWriter, r *http.Request, rec *httptest.Re
 		body = append(bytes.Clone(body), "more"...)
 	case Corrupt:
 		body = bytes.Clone(body)
-		body[len(body)/2] ^= 1
+		flip(body)
 	case Swap:
 		h.Set("Content-Range", r.Header.Get("X-Asked"))
 	case Replace:

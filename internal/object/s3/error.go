@@ -50,7 +50,7 @@ func (b *bucket) refused(op, key string, resp *http.Response) error {
 func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) error {
 	e := &object.Error{Op: op, Object: b.URL(key), Status: resp.StatusCode, Code: x.Code, After: client.RetryAfter(resp.Header)}
 	if known, ok := sentences[x.Code]; ok {
-		e.Detail, e.Fix, e.Denied = known.detail, known.fix, credentialCodes[x.Code]
+		e.Detail, e.Fix, e.Denied, e.Again = known.detail, known.fix, credentialCodes[x.Code], arrivalCodes[x.Code]
 		switch x.Code {
 		case "NoSuchBucket":
 			e.Detail = fmt.Sprintf("there is no bucket %s at %s", b.name, b.endpoint())
@@ -85,8 +85,15 @@ var credentialCodes = map[string]bool{
 	"ExpiredToken": true, "TokenRefreshRequired": true, "InvalidToken": true,
 }
 
+// arrivalCodes mean that a body did not arrive as it was sent. It is sent again.
+var arrivalCodes = map[string]bool{
+	"BadDigest": true, "XAmzContentChecksumMismatch": true, "IncompleteBody": true, "RequestTimeout": true,
+}
+
 // An unknownKey is one code of AWS, and another of versitygw.
 var unknownKey = sentence{"the store does not know the access key", "check AWS_ACCESS_KEY_ID or AWS_PROFILE, and AWS_ENDPOINT_URL"}
+
+var damaged = sentence{"the bytes that arrived at the store have another checksum", ""}
 
 type sentence struct{ detail, fix string }
 
@@ -108,4 +115,9 @@ var sentences = map[string]sentence{
 	"PermanentRedirect":     {"the bucket is at another endpoint or in another region", "set AWS_REGION or AWS_ENDPOINT_URL"},
 	"PreconditionFailed":    {"the object is not the one that was expected", ""},
 	"EntityTooLarge":        {"the object is larger than the store allows", ""},
+
+	"BadDigest":                   damaged,
+	"XAmzContentChecksumMismatch": damaged,
+	"IncompleteBody":              {"not all bytes arrived at the store", ""},
+	"RequestTimeout":              {"the bytes arrived at the store too slowly", ""},
 }

@@ -13,10 +13,7 @@ import (
 	"github.com/culvert-io/culvert/internal/object/client"
 )
 
-const (
-	maxListing = 16 << 20 // bytes of one page, which has 1000 objects
-	maxPages   = 10_000
-)
+const maxListing = 16 << 20 // bytes of one page, which has 1000 objects
 
 type listing struct {
 	XMLName   xml.Name `xml:"ListBucketResult"`
@@ -58,24 +55,8 @@ func parseListing(text []byte, token string) ([]object.Info, string, error) {
 	return list, l.Next, nil
 }
 
-// List asks for all pages.
-func (b *bucket) List(ctx context.Context, prefix string, deep bool) ([]object.Info, error) {
-	var all []object.Info
-	token := ""
-	for range maxPages {
-		list, next, err := b.page(ctx, prefix, token, deep)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, list...); next == "" {
-			return all, nil
-		}
-		token = next
-	}
-	return nil, &object.Error{Op: "list", Object: b.URL(prefix), Final: true, Detail: "more objects than fit into memory", Fix: "name a longer prefix"}
-}
-
-func (b *bucket) page(ctx context.Context, prefix, token string, deep bool) ([]object.Info, string, error) {
+// List asks for a page.
+func (b *bucket) List(ctx context.Context, prefix, token string, deep bool) ([]object.Info, string, error) {
 	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
 	if !deep {
 		q.Set("delimiter", "/")

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var quick = fetch.Config{Parts: 3, MinPart: 1, Attempts: 4, Jitter: func() float64 { return 0 }}
+var quick = fetch.Config{Parts: 3, MinPart: 1, Attempts: 4, Answer: 500 * time.Millisecond, Jitter: func() float64 { return 0 }}
 
 func credentials(key, token string) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -152,12 +152,17 @@ func TestList(t *testing.T) {
 	}
 	store := NewStore(objects)
 	store.Page = 3
-	b := connect(t, store)
-	list, err := b.List(t.Context(), "m/", false)
-	if err != nil || len(list) != 8 || list[0].Key != "m/0" || list[0].Size != 2 || list[7].Key != "m/with space+plus" {
+	faults := &Faults{Handler: store}
+	faults.On(func(n int, _ *http.Request) Fault { return map[int]Fault{1: Broken}[n] })
+	bucketAt(t, faults)
+	list, err := object.List(t.Context(), "s3://bucket/m")
+	if err != nil || len(list) != 8 || list[0].Key != "m/0" || list[0].Name != "0" || list[0].Size != 2 || list[7].Key != "m/with space+plus" {
 		t.Errorf("%v, %v", list, err)
 	}
-	if _, err := serve(t, store, "none", credentials("AKIDEXAMPLE", "")).List(t.Context(), "", false); !errors.Is(err, fs.ErrNotExist) {
+	if n := faults.Requests(); n != 4 {
+		t.Errorf("%d requests for 3 pages, of which one was asked for twice", n)
+	}
+	if _, _, err := serve(t, store, "none", credentials("AKIDEXAMPLE", "")).List(t.Context(), "", "", false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a bucket that does not exist: %v", err)
 	}
 }
@@ -182,11 +187,19 @@ func TestFaults(t *testing.T) {
 		{"swapped", Swap, 3, true},
 		{"replaced", Replace, 1, true},
 		{"redirected", Redirect, 1, true}, // a signature holds for one address
+		{"delayed", Delay, 1, false},
+		{"lost", Lost, 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := &Faults{Handler: NewStore(map[string][]byte{"a": data})}
 			b := connect(t, f)
 			o := open(t, b, "a")
+			if c.fault == Delay { // how fast the server answers must be known
+				if _, err := o.ReadAt(make([]byte, 1000), 0); err != nil {
+					t.Fatal(err)
+				}
+				o = open(t, b, "a")
+			}
 			f.On(func(n int, r *http.Request) Fault {
 				other := c.fault == Reorder || c.fault == Swap
 				if n < c.times && (!other || r.Header.Get("Range") == "bytes=100000-199999") {

@@ -2,12 +2,16 @@ package s3
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +84,72 @@ func TestUpload(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 }
+
+// Whatever happens to any request of an upload, or to its answer: if it succeeds, the
+// object has the right bytes; if not, there is an error, and the object is the old one or
+// the new one, as a whole.
+func TestUploadFaults(t *testing.T) {
+	faults := map[string]http.Handler{} // by bucket
+	object.Register("s3", func(_ context.Context, u *url.URL) (object.Bucket, error) {
+		return serve(t, faults[u.Host], u.Host, credentials("AKIDEXAMPLE", "")), nil
+	})
+	t.Cleanup(object.Forget)
+	data := Bytes(1000, 2)
+	const requests = 5 // stat, uploads, begin, part, complete
+	for _, fault := range slices.Concat(AnswerFaults, SentFaults) {
+		for at := range requests {
+			name := fmt.Sprintf("%s-%d", strings.ReplaceAll(fault.String(), " ", "-"), at)
+			store := NewStore(map[string][]byte{"a": []byte("old")})
+			store.Bucket = name
+			f := &Faults{Handler: store}
+			faults[name] = f
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				uploadWithFault(t, store, f, fault, at, data)
+			})
+		}
+	}
+}
+
+// uploadWithFault makes one upload, one request of which meets a fault.
+func uploadWithFault(t *testing.T, store *Store, f *Faults, fault Fault, at int, data []byte) {
+	sent := slices.Contains(SentFaults, fault)
+	var hit atomic.Pointer[http.Request]
+	f.On(func(n int, r *http.Request) Fault {
+		if n != at || sent && r.ContentLength == 0 {
+			return None
+		}
+		hit.Store(r.Clone(t.Context()))
+		return fault
+	})
+	url := "s3://" + store.Bucket + "/a"
+	u, err := object.Create(t.Context(), url, int64(len(data)), false)
+	if err == nil {
+		err = errors.Join(write(t, u, data), u.Commit(t.Context()))
+		_ = u.Discard(t.Context())
+	}
+	r := hit.Load()
+	if r == nil {
+		if !sent || at > 2 {
+			t.Error("there was no such request")
+		}
+		return
+	}
+	if got, _ := store.Object("a"); !bytes.Equal(got, data) && (err == nil || string(got) != "old") {
+		t.Errorf("%v, and the object has %d bytes", err, len(got))
+	}
+	repeated := r.Method == http.MethodPut && (fault == SentCorrupt || fault == SentShort)
+	if err != nil && (repeated || !mayFail[fault] || !strings.Contains(err.Error(), url)) {
+		t.Errorf("%s %s: %v", r.Method, r.URL.RawQuery, err)
+	}
+	// The name of an upload whose first answer was spoiled is not known.
+	if n := store.Uploads(); n > 1 || n == 1 && !r.URL.Query().Has("uploads") {
+		t.Errorf("%d uploads are left", n)
+	}
+}
+
+// mayFail are the faults that no repetition undoes: the store is not what it seems.
+var mayFail = map[Fault]bool{Truncate: true, Longer: true, Corrupt: true, Redirect: true, Replace: true, SentCorrupt: true, SentShort: true, SentAside: true}
 
 // An upload that is given up leaves nothing.
 func TestDiscard(t *testing.T) {
