@@ -63,12 +63,16 @@ func Red(f *os.File, word string) string {
 }
 
 // PaintWriter writes to w what Paint returns.
-func PaintWriter(w io.Writer) io.Writer { return paintWriter{w} }
+func PaintWriter(w io.Writer) io.Writer { return translator{w, Paint} }
 
-type paintWriter struct{ w io.Writer }
+// A translator writes to w what it makes of a text.
+type translator struct {
+	w         io.Writer
+	translate func(string) string
+}
 
-func (p paintWriter) Write(b []byte) (int, error) {
-	if _, err := io.WriteString(p.w, Paint(string(b))); err != nil {
+func (t translator) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(t.w, t.translate(string(b))); err != nil {
 		return 0, err
 	}
 	return len(b), nil

@@ -39,26 +39,27 @@ func ShortSize(n int64) string {
 
 // Rate prints bytes per second with a decimal unit: "51.23GB/s".
 func Rate(bps float64) string {
-	v, unit := decimal(bps)
-	return fmt.Sprintf("%.4g%s", v, unit)
+	v, unit := Decimal(bps)
+	return fmt.Sprintf("%.4g%sB/s", v, unit)
 }
 
 // Speed prints bytes per second in a sentence: "51.2 GB/s".
 func Speed(bps float64) string {
-	v, unit := decimal(bps)
-	return fmt.Sprintf("%.3g %s", v, unit)
+	v, unit := Decimal(bps)
+	return fmt.Sprintf("%.3g %sB/s", v, unit)
 }
 
-func decimal(bps float64) (v float64, unit string) {
-	for _, u := range []struct {
-		unit string
-		size float64
-	}{{"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}} {
-		if bps >= u.size {
-			return bps / u.size, u.unit
-		}
+// Decimal divides a number by its decimal unit: 1.5 and "G" for 1.5e9.
+func Decimal(n float64) (v float64, unit string) {
+	switch {
+	case n >= 1e9:
+		return n / 1e9, "G"
+	case n >= 1e6:
+		return n / 1e6, "M"
+	case n >= 1e3:
+		return n / 1e3, "k"
 	}
-	return bps, "B/s"
+	return n, ""
 }
 
 // Count prints a number of things: "1 tensor", "2 tensors".

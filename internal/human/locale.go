@@ -27,13 +27,4 @@ var plain = strings.NewReplacer(
 func Plain(s string) string { return plain.Replace(s) }
 
 // PlainWriter writes to w what Plain returns.
-func PlainWriter(w io.Writer) io.Writer { return plainWriter{w} }
-
-type plainWriter struct{ w io.Writer }
-
-func (p plainWriter) Write(b []byte) (int, error) {
-	if _, err := io.WriteString(p.w, Plain(string(b))); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
+func PlainWriter(w io.Writer) io.Writer { return translator{w, Plain} }

@@ -182,8 +182,3 @@ func Percent(n, total int64) int64 {
 	}
 	return 100 * n / total
 }
-
-// Seconds prints a time in seconds as a duration, to the microsecond.
-func Seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Microsecond).String()
-}

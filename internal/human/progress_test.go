@@ -75,9 +75,3 @@ func TestFit(t *testing.T) {
 		}
 	}
 }
-
-func TestSeconds(t *testing.T) {
-	if got := Seconds(1.25e-3); got != "1.25ms" {
-		t.Errorf("Seconds(1.25e-3) = %s", got)
-	}
-}

@@ -245,18 +245,14 @@ func number(n int) string {
 }
 
 func rate(bps float64) string {
-	for _, u := range []struct {
-		unit string
-		size float64
-	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
-		if bps >= u.size {
-			return fmt.Sprintf("%.3g%s", bps/u.size, u.unit)
-		}
-	}
-	if bps == 0 {
+	switch v, unit := human.Decimal(bps); {
+	case bps == 0:
 		return "-"
+	case v == bps:
+		return fmt.Sprintf("%.0f", bps)
+	default:
+		return fmt.Sprintf("%.3g%s", v, unit)
 	}
-	return fmt.Sprintf("%.0f", bps)
 }
 
 func percent(share float64) string {

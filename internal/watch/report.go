@@ -3,7 +3,6 @@ package watch
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +113,8 @@ func (r *Report) addRecord(rec *rawRecord) {
 		to.Write.raw.add(&f.Dir[1])
 		for _, c := range f.Codes {
 			if c.Code != 0 {
-				to.Errors = addCode(to.Errors, c.Code, c.Count)
+				same := func(x Code) bool { return x.Code == c.Code }
+				entry(&to.Errors, same, Code{c.Code, Meaning(c.Code), 0}).Count += c.Count
 			}
 		}
 	}
@@ -123,22 +123,19 @@ func (r *Report) addRecord(rec *rawRecord) {
 			continue
 		}
 		name := text(f.Function[:])
-		i := slices.IndexFunc(r.Failures, func(x Failure) bool { return x.Function == name && x.Code.Code == f.Code })
-		if i < 0 {
-			r.Failures = append(r.Failures, Failure{name, Code{f.Code, Meaning(f.Code), 0}})
-			i = len(r.Failures) - 1
-		}
-		r.Failures[i].Count += f.Count
+		same := func(x Failure) bool { return x.Function == name && x.Code.Code == f.Code }
+		entry(&r.Failures, same, Failure{name, Code{f.Code, Meaning(f.Code), 0}}).Count += f.Count
 	}
 }
 
-func addCode(list []Code, code int32, n int64) []Code {
-	i := slices.IndexFunc(list, func(c Code) bool { return c.Code == code })
+// entry is the element of a list that is the same, a new one if there is none.
+func entry[T any](list *[]T, same func(T) bool, fresh T) *T {
+	i := slices.IndexFunc(*list, same)
 	if i < 0 {
-		return append(list, Code{code, Meaning(code), n})
+		*list = append(*list, fresh)
+		i = len(*list) - 1
 	}
-	list[i].Count += n
-	return list
+	return &(*list)[i]
 }
 
 func (d *rawDirection) add(o *rawDirection) {
@@ -152,14 +149,9 @@ func (d *rawDirection) add(o *rawDirection) {
 	}
 }
 
-// file is the entry of a path, a new one if there is none.
+// file is the entry of a path.
 func (r *Report) file(path string) *File {
-	i := slices.IndexFunc(r.Files, func(f File) bool { return f.Path == path })
-	if i < 0 {
-		r.Files = append(r.Files, File{Path: path, DirectShare: -1})
-		i = len(r.Files) - 1
-	}
-	return &r.Files[i]
+	return entry(&r.Files, func(f File) bool { return f.Path == path }, File{Path: path, DirectShare: -1})
 }
 
 // addStats adds the routes that a process of Culvert's library used.
@@ -172,7 +164,8 @@ func (r *Report) addStats(s *stats.Snapshot) {
 		for dir := range from.Totals.Bytes {
 			for id, n := range from.Totals.Bytes[dir] {
 				if n > 0 {
-					to.addRoute(s.Routes[id], n)
+					same := func(b RouteBytes) bool { return b.Route == s.Routes[id] }
+					entry(&to.Routes, same, RouteBytes{s.Routes[id], 0}).Bytes += n
 				}
 			}
 		}
@@ -182,15 +175,6 @@ func (r *Report) addStats(s *stats.Snapshot) {
 			}
 		}
 	}
-}
-
-func (f *File) addRoute(name string, n int64) {
-	i := slices.IndexFunc(f.Routes, func(b RouteBytes) bool { return b.Route == name })
-	if i < 0 {
-		f.Routes = append(f.Routes, RouteBytes{name, 0})
-		i = len(f.Routes) - 1
-	}
-	f.Routes[i].Bytes += n
 }
 
 // finish computes what follows from the sums, and brings lists into an order that does
@@ -292,17 +276,9 @@ func (r *Report) explain(linked string) {
 	case calls == 0:
 		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, or loads a libcufile by its path")
 	}
-	for _, p := range slices.Sorted(maps.Keys(r.asyncFiles())) {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: requests of batches and streams are counted when they are made, not when they end", p))
-	}
-}
-
-func (r *Report) asyncFiles() map[string]bool {
-	found := map[string]bool{}
 	for _, f := range r.Files {
 		if f.Read.Async+f.Write.Async > 0 {
-			found[f.Path] = true
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: requests of batches and streams are counted when they are made, not when they end", f.Path))
 		}
 	}
-	return found
 }

@@ -2,8 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -82,14 +80,13 @@ func (d *Direction) print(b *strings.Builder, name string) {
 	if d.P50 > 0 {
 		fmt.Fprintf(b, "; 50 %% within %s, 95 %% %s, 99 %% %s", micros(d.P50), micros(d.P95), micros(d.P99))
 	}
-	fmt.Fprintf(b, "\n  request sizes from")
-	for i, size := range d.sortedSizes() {
-		if i > 0 {
-			b.WriteByte(',')
+	var sizes []string
+	for i, n := range d.raw.Sizes {
+		if n > 0 {
+			sizes = append(sizes, fmt.Sprintf(" %s: %d", human.Size(1<<i), n))
 		}
-		fmt.Fprintf(b, " %s: %d", human.Size(size), d.Sizes[fmt.Sprint(size)])
 	}
-	b.WriteByte('\n')
+	fmt.Fprintf(b, "\n  request sizes from%s\n", strings.Join(sizes, ","))
 }
 
 // micros prints µs, large ones as ms.
@@ -98,14 +95,4 @@ func micros(us float64) string {
 		return fmt.Sprintf("%.3g ms", us/1000)
 	}
 	return fmt.Sprintf("%.3g µs", us)
-}
-
-func (d *Direction) sortedSizes() []int64 {
-	var sizes []int64
-	for s := range d.Sizes {
-		n, _ := strconv.ParseInt(s, 10, 64) // finish made them
-		sizes = append(sizes, n)
-	}
-	slices.Sort(sizes)
-	return sizes
 }
