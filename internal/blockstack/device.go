@@ -12,29 +12,21 @@ import (
 
 // number adds the block device with a number such as "259:1".
 func (w *walk) number(dev string, depth int) error {
-	dir, err := w.resolve("sys/dev/block/" + dev)
-	if err != nil {
-		return err
-	}
-	return w.at(dir, depth)
+	return w.follow("sys/dev/block/"+dev, depth)
 }
 
 // device adds the block device with a kernel name such as "nvme0n1p1".
 func (w *walk) device(name string, depth int) error {
-	dir, err := w.resolve("sys/class/block/" + name)
-	if err != nil {
-		return err
-	}
-	return w.at(dir, depth)
+	return w.follow("sys/class/block/"+name, depth)
 }
 
-// resolve is the directory that a link of sysfs leads to.
-func (w *walk) resolve(link string) (string, error) {
+// follow adds the block device that a link of sysfs leads to.
+func (w *walk) follow(link string, depth int) error {
 	target, err := fs.ReadLink(w.root, link)
 	if err != nil {
-		return "", fmt.Errorf("no block device %s: %w", path.Base(link), err)
+		return fmt.Errorf("no block device %s: %w", path.Base(link), err)
 	}
-	return path.Join(path.Dir(link), target), nil
+	return w.at(path.Join(path.Dir(link), target), depth)
 }
 
 // at adds the block device with a directory of sysfs, and what is below.
@@ -59,10 +51,7 @@ func (w *walk) at(dir string, depth int) error {
 
 // slaves are the names of the devices below one.
 func (w *walk) slaves(dir string) (names []string) {
-	list, err := fs.ReadDir(w.root, dir+"/slaves")
-	if err != nil {
-		return nil
-	}
+	list, _ := fs.ReadDir(w.root, dir+"/slaves")
 	for _, e := range list {
 		names = append(names, e.Name())
 	}
@@ -121,15 +110,7 @@ func (w *walk) virtual(l Layer, dir string) error {
 	if file := w.text(dir + "/loop/backing_file"); file != "" {
 		l.Detail = "of " + file
 	}
-	if err := w.add(l); err != nil {
-		return err
-	}
-	for _, name := range w.slaves(dir) {
-		if err := w.device(name, l.Depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.stacked(l, dir)
 }
 
 // drive adds a drive, or, for a namespace with several paths, its paths.

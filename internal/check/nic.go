@@ -51,11 +51,8 @@ const classInfiniband = "sys/class/infiniband"
 // lookNICs lists the RDMA devices of os and how they reach the GPUs.
 func lookNICs(os dev.OS, gpus []GPU) []NIC {
 	root := os.FS()
-	entries, err := fs.ReadDir(root, classInfiniband)
+	entries, _ := fs.ReadDir(root, classInfiniband) // the class exists once its module is loaded
 	list := []NIC{}
-	if err != nil {
-		return list // the class exists once its module is loaded
-	}
 	for _, e := range entries {
 		dir := path.Join(classInfiniband, e.Name())
 		n := NIC{Name: e.Name(), Firmware: firstLine(root, dir+"/fw_ver"), PCI: pciOf(root, dir)}
@@ -88,10 +85,7 @@ func isBDF(s string) bool { return strings.Count(s, ":") == 2 && strings.Contain
 
 func lookPorts(root fs.FS, dir string) []Port {
 	list := []Port{}
-	entries, err := fs.ReadDir(root, dir+"/ports")
-	if err != nil {
-		return list
-	}
+	entries, _ := fs.ReadDir(root, dir+"/ports")
 	for _, e := range entries {
 		number, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -137,10 +131,7 @@ func (p *Port) fix(physical string) string {
 
 // lookGIDs lists the GIDs of a port that are set.
 func lookGIDs(root fs.FS, port string) []GID {
-	entries, err := fs.ReadDir(root, port+"/gids")
-	if err != nil {
-		return nil
-	}
+	entries, _ := fs.ReadDir(root, port+"/gids")
 	var list []GID
 	for _, e := range entries {
 		index, err := strconv.Atoi(e.Name())

@@ -27,13 +27,7 @@ func LookSource(m *machine.Machine, drv *cufile.Driver, s cufile.Source, size in
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	plan, err := h.Plan(i)
-	if err != nil {
-		return nil, err
-	}
 	p := &Path{File: s.Name(), GPU: i, Size: size, machine: m}
 	p.Facts = storage.Facts{FS: place, Direct: storage.Direct{Source: "it has no descriptor"}}
-	p.setPlan(plan)
-	return p, nil
+	return p, p.addRoutes(h, i)
 }

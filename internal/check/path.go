@@ -176,14 +176,15 @@ func lookFile(m *machine.Machine, drv *cufile.Driver, f *os.File, name string, i
 		p.Stack = s
 	}
 	p.Topology = topologyOf(m, p.Stack, i)
-	return p, p.addRoutes(drv, f, i)
-}
-
-func (p *Path) addRoutes(drv *cufile.Driver, f *os.File, dev int) error {
 	h, err := drv.Register(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return p, p.addRoutes(h, i)
+}
+
+// addRoutes adds the routes of a registered file, and closes it.
+func (p *Path) addRoutes(h *cufile.File, dev int) error {
 	defer h.Close()
 	plan, err := h.Plan(dev)
 	if err != nil {

@@ -210,10 +210,7 @@ func lookLink(root fs.FS, pci string) *PCILink {
 // parseSpeed parses "32.0 GT/s PCIe"; 0 if it is unknown.
 func parseSpeed(s string) float64 {
 	number, _, _ := strings.Cut(s, " ")
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0
-	}
+	v, _ := strconv.ParseFloat(number, 64)
 	return v
 }
 

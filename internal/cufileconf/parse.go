@@ -168,10 +168,7 @@ func (p *parser) setting(name string, m *hujson.ObjectMember) {
 func newSetting(name string, v value) Setting {
 	s := Setting{Key: name, Value: string(v), from: v}
 	k, known := keys[name]
-	switch {
-	case !known:
-		s.Unknown = true
-	default:
+	if s.Unknown = !known; known {
 		s.Err = k.check(v)
 	}
 	return s
