@@ -84,6 +84,10 @@ func (c *Controller) MapHost(mem []byte) (*Buffer, error) {
 // AllocGPU allocates n bytes of GPU memory, rounded up to whole pages of 64
 // KiB, and maps them.
 func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
+	return c.allocGPU(d, n, c.MapGPU)
+}
+
+func (c *Controller) allocGPU(d gpu.Device, n uint64, mapGPU func(gpu.Device, gpu.Span) (*Buffer, error)) (*Buffer, error) {
 	asked := n
 	if n = (n + gpuPage - 1) &^ (gpuPage - 1); n == 0 {
 		return nil, fmt.Errorf("nvme %s: allocate %d bytes of GPU memory: invalid size", c.Name(), asked)
@@ -95,7 +99,7 @@ func (c *Controller) AllocGPU(d gpu.Device, n uint64) (*Buffer, error) {
 	}
 	free := func() error { return d.Free(base) }
 	off := -uint64(base) & (gpuPage - 1)
-	b, err := c.MapGPU(d, gpu.Span{Dev: d.Info().Index, Base: base, Off: off, Len: n})
+	b, err := mapGPU(d, gpu.Span{Dev: d.Info().Index, Base: base, Off: off, Len: n})
 	if err != nil {
 		return nil, errors.Join(err, free())
 	}

@@ -49,7 +49,7 @@ type Controller struct {
 	taken  [maxQueues + 1]bool // queue ids in use
 	dead   error
 
-	spare requestPool
+	spare *requestPool
 }
 
 // Info describes a controller.
@@ -68,7 +68,7 @@ type Info struct {
 // Open resets and enables the controller and finds its namespaces. Close closes
 // the transport; so does Open if it fails.
 func Open(t Transport, cfg Config) (*Controller, error) {
-	c := &Controller{t: t, epoch: time.Now(), buffers: map[*Buffer]bool{}, reached: map[int]bool{}, queues: map[uint16]*Queue{}}
+	c := &Controller{t: t, epoch: time.Now(), buffers: map[*Buffer]bool{}, reached: map[int]bool{}, queues: map[uint16]*Queue{}, spare: newRequestPool()}
 	err := c.open(cfg)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("nvme %s: open: %w", t.Name(), err), c.Close())

@@ -18,7 +18,7 @@ func (c *Controller) checkReach(d gpu.Device) error {
 	if c.isReached(index) || len(c.namespaces) == 0 || c.namespaces[0].blocks == 0 || len(c.shared) == 0 {
 		return nil // tested, or there is no block to read
 	}
-	if err := c.tryReach(d, index); err != nil {
+	if err := c.tryReach(d); err != nil {
 		return fmt.Errorf("test DMA from drive to GPU: %w", err)
 	}
 	c.bufMu.Lock()
@@ -28,21 +28,16 @@ func (c *Controller) checkReach(d gpu.Device) error {
 }
 
 // tryReach compares in newly allocated memory.
-func (c *Controller) tryReach(d gpu.Device, index int) error {
+func (c *Controller) tryReach(d gpu.Device) error {
 	host, err := c.AllocHost(gpuPage)
 	if err != nil {
 		return err
 	}
-	base, err := d.Alloc(gpu.KindDevice, 2*gpuPage-1, 0)
+	there, err := c.allocGPU(d, gpuPage, c.mapGPU)
 	if err != nil {
 		return errors.Join(err, host.Close())
 	}
-	off := -uint64(base) & (gpuPage - 1)
-	there, err := c.mapGPU(d, gpu.Span{Dev: index, Base: base, Off: off, Len: gpuPage})
-	if err != nil {
-		return errors.Join(err, d.Free(base), host.Close())
-	}
-	return errors.Join(c.compare(d, host, there), there.Close(), d.Free(base), host.Close())
+	return errors.Join(c.compare(d, host, there), there.Close(), host.Close())
 }
 
 func (c *Controller) isReached(gpu int) bool {

@@ -105,26 +105,15 @@ func (n *Namespace) transfer(ctx context.Context, op Op, buf *Buffer, off uint64
 }
 
 // A requestPool keeps requests for reuse.
-type requestPool struct {
-	mu   sync.Mutex
-	free []*Request
+type requestPool struct{ sync.Pool }
+
+func newRequestPool() *requestPool {
+	return &requestPool{sync.Pool{New: func() any { return new(Request) }}}
 }
 
-func (s *requestPool) get() *Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := len(s.free)
-	if n == 0 {
-		return &Request{}
-	}
-	r := s.free[n-1]
-	s.free = s.free[:n-1]
-	return r
-}
+func (s *requestPool) get() *Request { return s.Get().(*Request) }
 
 func (s *requestPool) put(r *Request) {
 	r.NS, r.Buf = nil, nil
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free = append(s.free, r)
+	s.Put(r)
 }
