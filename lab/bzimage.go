@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
@@ -45,10 +46,7 @@ func bzPayload(bz []byte) ([]byte, error) {
 	if v := le.Uint16(bz[bzVersion:]); v < 0x208 {
 		return nil, fmt.Errorf("bzImage has boot protocol %#x, want at least 2.08", v)
 	}
-	sectors := int64(bz[bzSetupSectors])
-	if sectors == 0 {
-		sectors = 4 // the protocol's default
-	}
+	sectors := cmp.Or(int64(bz[bzSetupSectors]), 4) // the protocol's default
 	start := (sectors+1)*512 + int64(le.Uint32(bz[bzPayloadOffset:]))
 	end := start + int64(le.Uint32(bz[bzPayloadLength:]))
 	if end > int64(len(bz)) {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,14 +23,8 @@ type packer struct {
 	have map[string]bool // paths
 }
 
-func newPacker(w io.Writer) *packer {
-	return &packer{cpioWriter{w: w}, map[string]bool{".": true}}
-}
-
 func (p *packer) fail(err error) {
-	if p.cpio.err == nil {
-		p.cpio.err = err
-	}
+	p.cpio.err = cmp.Or(p.cpio.err, err)
 }
 
 // parents adds the directories above a path.
@@ -105,7 +100,7 @@ type contents struct {
 
 // pack writes the root file system, with the job and the modules it needs.
 func (c contents) pack(w io.Writer) error {
-	p := newPacker(w)
+	p := &packer{cpioWriter{w: w}, map[string]bool{".": true}}
 	p.file("/init", c.init)
 	for _, fs := range c.mkfs {
 		p.tool("/sbin/mkfs."+fs, "mkfs."+fs, "xfsprogs or e2fsprogs")

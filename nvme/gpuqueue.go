@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -207,9 +208,7 @@ func (q *GPUQueue) close(why error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.c.gpuQueue = nil
-	if q.closedBy == nil {
-		q.closedBy = why
-	}
+	q.closedBy = cmp.Or(q.closedBy, why)
 	return q.free()
 }
 

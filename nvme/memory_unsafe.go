@@ -6,18 +6,10 @@ import (
 	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 )
 
-// Views of memory that is shared with a controller.
-
-func commands(b []byte) []abi.Command {
-	return unsafe.Slice((*abi.Command)(unsafe.Pointer(&b[0])), len(b)/abi.CommandSize)
-}
-
-func completions(b []byte) []abi.Completion {
-	return unsafe.Slice((*abi.Completion)(unsafe.Pointer(&b[0])), len(b)/abi.CompletionSize)
-}
-
-func words(b []byte) []uint64 {
-	return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8)
+// array is memory that is shared with a controller, as entries of a queue or of a list.
+func array[T abi.Command | abi.Completion | uint64](b []byte) []T {
+	var one T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), len(b)/int(unsafe.Sizeof(one)))
 }
 
 // inPage is the offset of the memory in its page.

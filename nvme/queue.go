@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -121,10 +122,10 @@ func (t pageTable) contiguous(off, end int) bool {
 
 func (c *Controller) fillQueue(q *Queue, at layout) *Queue {
 	b := q.mem.host
-	q.sq, q.cq = commands(b[at.sq:at.cq])[:q.n], completions(b[at.cq:at.lists])[:q.n]
+	q.sq, q.cq = array[abi.Command](b[at.sq:at.cq])[:q.n], array[abi.Completion](b[at.cq:at.lists])[:q.n]
 	q.sqBus, q.cqBus = q.mem.table.at(uint64(at.sq)), q.mem.table.at(uint64(at.cq))
 	if q.perSlot > 0 {
-		q.lists = words(b[at.lists:at.total])
+		q.lists = array[uint64](b[at.lists:at.total])
 	}
 	q.listOff = uint64(at.lists)
 	q.sqdb, q.cqdb = abi.SQTDBL(q.id, c.cap.DSTRD()), abi.CQHDBL(q.id, c.cap.DSTRD())
@@ -220,8 +221,6 @@ func (q *Queue) Close() error {
 func (q *Queue) rejectSubmits(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dead == nil {
-		q.dead = err
-	}
+	q.dead = cmp.Or(q.dead, err)
 	q.resumed.Broadcast()
 }

@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,9 +113,7 @@ func (c *Controller) stop() error {
 // markDead makes all further calls fail with err. The caller holds resetting.
 func (c *Controller) markDead(err error) {
 	c.mu.Lock()
-	if c.dead == nil {
-		c.dead = err
-	}
+	c.dead = cmp.Or(c.dead, err)
 	c.mu.Unlock()
 	c.halted = false
 	for _, q := range c.all() {

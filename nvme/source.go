@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func NewSource(ns *Namespace, o SourceOptions) (*Source, error) {
 	if o.Offset < 0 || o.Offset > all || o.Size < 0 || o.Size > all-o.Offset {
 		return nil, fmt.Errorf("nvme %s: %d bytes at offset %d exceed the namespace of %d bytes", o.Name, o.Size, o.Offset, all)
 	}
-	if o.Size == 0 {
-		o.Size = all - o.Offset
-	}
+	o.Size = cmp.Or(o.Size, all-o.Offset)
 	if (o.Offset|o.Size)%int64(ns.BlockSize()) != 0 {
 		return nil, fmt.Errorf("nvme %s: offset %d and size %d must be multiples of the block size, %d", o.Name, o.Offset, o.Size, ns.BlockSize())
 	}

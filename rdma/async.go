@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,5 @@ func (q *PeerQueue) finish(wcs []WC, err error) {
 }
 
 func (q *PeerQueue) fail(err error) {
-	if q.err == nil {
-		q.err = err
-	}
+	q.err = cmp.Or(q.err, err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -90,9 +91,7 @@ func shimCall(b *bytes.Buffer, e *entry, args string) {
 		return
 	}
 	errno := res.Errno
-	if errno == "" {
-		errno = "0"
-	}
+	errno = cmp.Or(errno, "0")
 	fmt.Fprintf(b, "\tint64_t v;\n\tif (!culvert_call(%s, %s, &v, %s))\n\t\treturn %s;\n", e.constant(), args, errno, res.Fail)
 	fmt.Fprintf(b, "\treturn %s;\n", fmt.Sprintf(res.C, "v"))
 }

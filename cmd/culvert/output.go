@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,9 +27,7 @@ type output struct {
 
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
-	if o.err == nil {
-		o.err = err
-	}
+	o.err = cmp.Or(o.err, err)
 	if errors.Is(err, unix.EPIPE) {
 		o.gone()
 	}

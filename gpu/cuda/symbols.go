@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 
@@ -156,9 +157,7 @@ func find(lib *dl.Library, names []string) (dl.Func, error) {
 		if err == nil {
 			return fn, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return 0, first
 }

@@ -85,7 +85,7 @@ func Look(m *machine.Machine) (r *Report, err error) {
 		}
 	}
 	if m != nil {
-		r.Machine = Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: cudaVersion(m.GPU.Version())}
+		r.Machine = Machine{Kind: "real", Why: m.Why, Driver: m.GPU.Name(), Version: fmt.Sprintf("%d.%d", m.GPU.Version()/1000, m.GPU.Version()%1000/10)}
 		if m.Soft {
 			r.Machine.Kind = "soft"
 		}
@@ -115,8 +115,6 @@ func lookDevices(drv gpu.Driver, os dev.OS) (*Devices, error) {
 	}
 	return d, err
 }
-
-func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 func lookGPU(drv gpu.Driver, info gpu.Info) GPU {
 	g := GPU{Info: info}

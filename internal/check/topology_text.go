@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -62,10 +63,7 @@ func (top *Topology) more(i, depth int) bool {
 
 // title is "nvme0n1", or "switch 3b:00.0".
 func (d *PCIDevice) title() string {
-	if d.Name != "" {
-		return d.Name
-	}
-	return d.Kind + " " + shortPCI(d.PCI)
+	return cmp.Or(d.Name, d.Kind+" "+shortPCI(d.PCI))
 }
 
 func (d *PCIDevice) label(wide bool) string {

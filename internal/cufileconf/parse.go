@@ -2,6 +2,7 @@ package cufileconf
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,10 +26,7 @@ type Setting struct {
 
 // Where is the place of the setting in messages.
 func (s *Setting) Where() string {
-	if s.Variable != "" {
-		return s.Variable
-	}
-	return fmt.Sprintf("line %d, column %d", s.Line, s.Column)
+	return cmp.Or(s.Variable, fmt.Sprintf("line %d, column %d", s.Line, s.Column))
 }
 
 // maxSize and maxDepth are far more than a configuration has.

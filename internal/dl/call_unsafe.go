@@ -3,6 +3,7 @@
 package dl
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"sync"
@@ -109,8 +110,5 @@ func (l *Library) Path() string {
 	if Func(dlinfo).Call(l.handle, rtldDILinkMap, Ref(link)) != 0 || *link == nil {
 		return l.name
 	}
-	if path := String((*link)[1]); path != "" {
-		return path
-	}
-	return l.name
+	return cmp.Or(String((*link)[1]), l.name)
 }

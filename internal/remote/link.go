@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -79,10 +80,7 @@ func (l *link) fail(err error) {
 // close ends the connection and its queue pair: when it returns, the server no longer
 // reaches any memory through it.
 func (l *link) close(err error) {
-	if err == nil {
-		err = errLost
-	}
-	l.fail(err)
+	l.fail(cmp.Or(err, errLost))
 	l.closing.Do(func() {
 		<-l.reader
 		_ = l.end.Close()

@@ -85,11 +85,6 @@ func (e *windowError) Error() string {
 // Unwrap is the error of the registration.
 func (e *windowError) Unwrap() error { return e.err }
 
-// part is a range of the window as memory of a transfer.
-func (w *window) part(mem gpu.Span) Range {
-	return Range{MR: w.region, Off: uint64(mem.Addr() - w.span.Addr()), N: mem.Len}
-}
-
 // slots are registered host memory through which any memory of the process is filled and
 // emptied: a slot for each task in flight.
 type slots struct {

@@ -82,7 +82,7 @@ func (s *Source) Move(ctx context.Context, dir route.Dir, mem gpu.Span, off int6
 	if !ok || mem.Addr() < w.span.Addr() || uint64(mem.Addr()-w.span.Addr())+mem.Len > w.span.Len {
 		return 0, fmt.Errorf("%s: %v is not mapped", s.Name(), mem)
 	}
-	part := w.part(mem)
+	part := Range{MR: w.region, Off: uint64(mem.Addr() - w.span.Addr()), N: mem.Len}
 	if dir == route.Write {
 		if err := w.region.Ready(part.Off, part.N); err != nil {
 			return 0, err

@@ -116,7 +116,7 @@ func (v *View) table(width, height int) []Line {
 	}
 	v.Move(0)
 	cols := columnsFor(width)
-	head := Line{cols.header(width), Header}
+	head := Line{cols.line(width, "PID COMMAND, FILE", func(c column) string { return c.title }), Header}
 	from := max(0, v.Selected-(height-1)+1)
 	lines := []Line{head}
 	for i := from; i < len(list) && len(lines) < height; i++ {
@@ -208,10 +208,6 @@ func (cols columns) nameWidth(width int) int {
 		width -= c.width + 1
 	}
 	return max(width, 1)
-}
-
-func (cols columns) header(width int) string {
-	return cols.line(width, "PID COMMAND, FILE", func(c column) string { return c.title })
 }
 
 func (cols columns) row(r *Row, width int, ascii bool) string {

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"sync"
@@ -203,8 +204,10 @@ func (c *conn) gone(f *frame) {
 		f.failed = true
 		left := f.list.left
 		f.list.reset()
-		for ; left > 0; left -= min(left, uint64(len(zeroes))) {
-			f.list.addBytes(zeroes[:min(left, uint64(len(zeroes)))])
+		for left > 0 {
+			n := min(left, uint64(len(zeroes)))
+			f.list.add(piece{bytes: zeroes[:n], n: n})
+			left -= n
 		}
 	}
 }
@@ -257,9 +260,7 @@ func (c *conn) push(f *frame, wait bool) (again bool, err error) {
 		})
 		return !again || !wait
 	})
-	if err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, cerr)
 	return again, err
 }
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -279,9 +280,7 @@ func (q *QP) call(ctx context.Context) error {
 
 func (d *Device) clientTLS(peer netip.Addr) *tls.Config {
 	cfg := d.cfg.TLS.Clone()
-	if cfg.ServerName == "" {
-		cfg.ServerName = peer.String()
-	}
+	cfg.ServerName = cmp.Or(cfg.ServerName, peer.String())
 	return cfg
 }
 

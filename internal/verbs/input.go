@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -108,10 +109,7 @@ func (c *conn) fill(limit int) error {
 		c.q.send.progress.Add(1)
 		return nil
 	}
-	if err == nil {
-		err = io.ErrNoProgress
-	}
-	return err
+	return cmp.Or(err, io.ErrNoProgress)
 }
 
 // skip discards n bytes.
@@ -215,8 +213,5 @@ func (c *conn) receiveDirect(limit int) (n int, err error) {
 	if n > 0 {
 		c.q.send.progress.Add(1)
 	}
-	if err == nil {
-		err = cerr
-	}
-	return n, err
+	return n, cmp.Or(err, cerr)
 }

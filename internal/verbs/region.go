@@ -114,8 +114,6 @@ func (l *list) add(p piece) {
 	}
 }
 
-func (l *list) addBytes(b []byte) { l.add(piece{bytes: b, n: uint64(len(b))}) }
-
 // move acquires memory of the list, at most limit bytes, calls f with it, and drops as
 // many bytes as f returns. head, if not empty, is put first and is not counted here: f
 // returns the bytes moved without it.

@@ -215,7 +215,7 @@ func (c *Controller) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.model = trimmed(b[24:64])
+	c.model = string(bytes.Trim(b[24:64], " \x00"))
 	c.maxTransfer = 1 << 20
 	if mdts := b[77]; mdts != 0 && mdts < 9 {
 		c.maxTransfer = 4096 << mdts

@@ -1,7 +1,6 @@
 package fabrics
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -91,5 +90,3 @@ func describedFormat(b []byte) (shift uint, blocks uint64) {
 	const lbaf = 128
 	return uint(b[lbaf+4*int(b[26]&nvme.FLBAS_INDEX_MASK)+2]), blocks
 }
-
-func trimmed(b []byte) string { return string(bytes.Trim(b, " \x00")) }

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -59,10 +60,8 @@ func newID() (*id, error) {
 // call runs a command that does not wait.
 func (i *id) call(f func(fd uintptr) error) error {
 	var err error
-	if cerr := i.conn.Control(func(fd uintptr) { err = f(fd) }); cerr != nil {
-		return cerr
-	}
-	return err
+	cerr := i.conn.Control(func(fd uintptr) { err = f(fd) })
+	return cmp.Or(cerr, err)
 }
 
 // event waits for the next event.

@@ -1,6 +1,7 @@
 package ibverbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -46,9 +47,7 @@ type library struct {
 // may be Culvert's own.
 func load(name string) (*library, error) {
 	named := name
-	if named == "" {
-		named = env.Get(EnvLibrary)
-	}
+	named = cmp.Or(named, env.Get(EnvLibrary))
 	names := []string{"libibverbs.so.1"}
 	if named != "" {
 		names = []string{named}

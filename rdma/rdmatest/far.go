@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/rpc"
@@ -152,10 +153,7 @@ func (q *farCQ) Wait(ctx context.Context) error {
 		timeout = time.Until(end)
 	}
 	_, err := q.do("WaitFor", timeout)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
+	return cmp.Or(ctx.Err(), err)
 }
 
 type farQP struct {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,9 +56,7 @@ func (d *Driver) newContext(op string, g *GPU) (*context, error) {
 func (c *context) lose(code gpu.Code, detail string) {
 	c.drv.ctxMu.Lock()
 	defer c.drv.ctxMu.Unlock()
-	if c.card.lost == nil {
-		c.card.lost = &loss{code, detail}
-	}
+	c.card.lost = cmp.Or(c.card.lost, &loss{code, detail})
 	c.end(c.card.lost) // also when it is being destroyed and not in the list
 	for o := range c.drv.contexts {
 		if o.card == c.card {
@@ -71,9 +70,7 @@ func (d *Driver) Lose(code gpu.Code, detail string) {
 	d.ctxMu.Lock()
 	defer d.ctxMu.Unlock()
 	for _, g := range d.gpus {
-		if g.lost == nil {
-			g.lost = &loss{code, detail}
-		}
+		g.lost = cmp.Or(g.lost, &loss{code, detail})
 	}
 	for c := range d.contexts {
 		c.end(c.card.lost)

@@ -83,7 +83,7 @@ func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 	d := v.ctx.drv
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if r := d.regions.Find(a); r != nil && !v.mayTouch(r) {
+	if r := d.regions.Find(a); r != nil && r.kind.OnDevice() && r.dev.ctx.card != v.ctx.card {
 		return nil, fmt.Errorf("%d bytes at %v belong to another GPU: %w", n, a, gpu.ErrIllegalAddress)
 	}
 	p, err := d.resolve(a, n, v.ctx.anyHost())
@@ -96,10 +96,6 @@ func (v *view) Bytes(a gpu.Addr, n uint64) ([][]byte, error) {
 		v.held = append(v.held, p.blk)
 	}
 	return p.blk.segs(p.off, n), nil
-}
-
-func (v *view) mayTouch(r *region) bool {
-	return !r.kind.OnDevice() || r.dev.ctx.card == v.ctx.card
 }
 
 func (v *view) close() {

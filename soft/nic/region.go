@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"sync"
@@ -104,9 +105,7 @@ func (r *region) importDMABuf(m rdma.Memory) error {
 	}
 	a, sg, err := peermem.RegisterDMABuf(buf, n.fn, m.Offset, m.Len, m.Addr)
 	cerr = buf.Close() // the attachment has its own reference
-	if err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, cerr)
 	if err == abi.ENOTSUPP { //nolint:errorlint // the driver returns it as it is
 		err = fmt.Errorf("%s cannot reach the GPU across the host bridge: %w: %w", n.cfg.Name, syscall.EOPNOTSUPP, err)
 	}

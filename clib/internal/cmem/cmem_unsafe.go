@@ -61,6 +61,13 @@ func ExchangeWords(from ...Ptr) (words [maxWords]uint64) {
 // Store writes the T at p.
 func Store[T any](p Ptr, v T) { access(store, p, unsafe.Pointer(&v), unsafe.Sizeof(v)) }
 
+// StoreUnlessNull is Store, except that it does nothing if p is NULL.
+func StoreUnlessNull[T any](p Ptr, v T) {
+	if p != 0 {
+		Store(p, v)
+	}
+}
+
 // LoadAll reads the array of n elements at p.
 func LoadAll[T any](p Ptr, n int) []T {
 	all := make([]T, n)

@@ -263,18 +263,12 @@ func (a *API) StatsReset() error {
 
 // GetStatsL1 is cuFileGetStatsL1.
 func (a *API) GetStatsL1(out cmem.Ptr) error {
-	return a.withStats(1, func(s *statistics) error {
-		cmem.Store(out, s.detailed().Basic)
-		return nil
-	})
+	return a.withStats(1, func(s *statistics) error { return cmem.Answer(out, s.detailed().Basic) })
 }
 
 // GetStatsL2 is cuFileGetStatsL2.
 func (a *API) GetStatsL2(out cmem.Ptr) error {
-	return a.withStats(2, func(s *statistics) error {
-		cmem.Store(out, s.detailed())
-		return nil
-	})
+	return a.withStats(2, func(s *statistics) error { return cmem.Answer(out, s.detailed()) })
 }
 
 // GetStatsL3 is cuFileGetStatsL3.
@@ -288,8 +282,7 @@ func (a *API) GetStatsL3(out cmem.Ptr) error {
 		for i := range all.NumGPUs {
 			all.PerGPU[i].UUID = infos[i].UUID
 		}
-		cmem.Store(out, all)
-		return nil
+		return cmem.Answer(out, all)
 	})
 }
 

@@ -184,8 +184,7 @@ func (a *API) DriverVersion(g handle.ID, major, minor cmem.Ptr) error {
 	}
 	v := s.module.Info().Module
 	cmem.Store(major, int32(v[0]))
-	cmem.Store(minor, int32(v[1]))
-	return nil
+	return cmem.Answer(minor, int32(v[1]))
 }
 
 // Numbers of gdr_attr_t.
@@ -215,8 +214,7 @@ func (a *API) Attribute(g handle.ID, attr int32, out cmem.Ptr) error {
 	default:
 		return fmt.Errorf("unknown attribute %d: %w", attr, syscall.EINVAL)
 	}
-	cmem.Store(out, boolean(on))
-	return nil
+	return cmem.Answer(out, boolean(on))
 }
 
 func boolean(on bool) int32 {

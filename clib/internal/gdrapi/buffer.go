@@ -55,8 +55,7 @@ func (a *API) PinV2(g handle.ID, addr, size uint64, flags uint32, out cmem.Ptr) 
 	if !ok {
 		return errors.Join(syscall.ENOMEM, p.Unpin())
 	}
-	cmem.Store(out, id)
-	return nil
+	return cmem.Answer(out, id)
 }
 
 // Unpin is gdr_unpin_buffer.
@@ -116,8 +115,7 @@ func (a *API) Info(g, id handle.ID, out cmem.Ptr) error {
 	if i.Type == gdrcopy.MappingWC {
 		v.Bits |= bitWC
 	}
-	cmem.Store(out, v)
-	return nil
+	return cmem.Answer(out, v)
 }
 
 // Flags of gdr_map_v2, which are mapping types.
@@ -157,8 +155,7 @@ func (a *API) MapV2(g, id handle.ID, out cmem.Ptr, size uint64, flags int32) err
 	}
 	base := address(b.Bytes())
 	b.base.Store(uint64(base))
-	cmem.Store(out, base)
-	return nil
+	return cmem.Answer(out, base)
 }
 
 // Unmap is gdr_unmap.

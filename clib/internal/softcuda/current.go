@@ -102,9 +102,7 @@ func (d *Driver) CtxPopCurrent(c Call, out cmem.Ptr) error {
 		return gpu.ErrInvalidContext
 	}
 	c.setTop(0)
-	if out != 0 {
-		cmem.Store(out, id)
-	}
+	cmem.StoreUnlessNull(out, id)
 	return nil
 }
 
@@ -155,12 +153,8 @@ const leastPriority, greatestPriority = int32(0), int32(-5)
 
 // CtxGetStreamPriorityRange is cuCtxGetStreamPriorityRange.
 func (d *Driver) CtxGetStreamPriorityRange(_ Call, least, greatest cmem.Ptr) error {
-	if least != 0 {
-		cmem.Store(least, leastPriority)
-	}
-	if greatest != 0 {
-		cmem.Store(greatest, greatestPriority)
-	}
+	cmem.StoreUnlessNull(least, leastPriority)
+	cmem.StoreUnlessNull(greatest, greatestPriority)
 	return nil
 }
 

@@ -101,8 +101,7 @@ func (d *Driver) DeviceGetByPCIBusId(_ Call, out, text cmem.Ptr) error {
 	}
 	for _, x := range d.ready.Load().devices {
 		if have, _ := parsePCI(x.info.PCI); have == want {
-			cmem.Store(out, x.num)
-			return nil
+			return cmem.Answer(out, x.num)
 		}
 	}
 	return gpu.ErrInvalidDevice

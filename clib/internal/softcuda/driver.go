@@ -57,7 +57,7 @@ func New(open func() (*softgpu.Driver, error), call Caller) *Driver {
 		events:   handle.NewTable[*event](3),
 		modules:  handle.NewTable[*module](4),
 		funcs:    handle.NewTable[*function](5),
-		virtual:  newVirtual(),
+		virtual:  virtual{handle.NewTable[*physical](7), map[gpu.Addr]reservation{}, map[gpu.Addr]*mapping{}},
 		logs:     logs{callbacks: handle.NewTable[logCallback](9)},
 	}
 }

@@ -103,12 +103,8 @@ func (d *Driver) MemGetAddressRange(c Call, base, size cmem.Ptr, a gpu.Addr) err
 	if p.Kind == gpu.KindNone {
 		return gpu.ErrNotFound
 	}
-	if base != 0 {
-		cmem.Store(base, p.Base)
-	}
-	if size != 0 {
-		cmem.Store(size, p.Size)
-	}
+	cmem.StoreUnlessNull(base, p.Base)
+	cmem.StoreUnlessNull(size, p.Size)
 	return nil
 }
 
@@ -128,8 +124,7 @@ func (d *Driver) MemAllocHost(c Call, out cmem.Ptr, n uint64) error {
 // MemHostAlloc is cuMemHostAlloc, which returns NULL for a size of 0.
 func (d *Driver) MemHostAlloc(c Call, out cmem.Ptr, n uint64, flags uint32) error {
 	if n == 0 {
-		cmem.Store(out, gpu.Addr(0))
-		return nil
+		return cmem.Answer(out, gpu.Addr(0))
 	}
 	return d.Alloc(c, out, gpu.KindHost, n, flags)
 }

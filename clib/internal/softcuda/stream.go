@@ -106,9 +106,7 @@ func (d *Driver) StreamGetCtx(c Call, out cmem.Ptr) error { return cmem.Answer(o
 
 // StreamGetCtx2 is cuStreamGetCtx_v2; there are no green contexts.
 func (d *Driver) StreamGetCtx2(c Call, out, green cmem.Ptr) error {
-	if green != 0 {
-		cmem.Store(green, uint64(0))
-	}
+	cmem.StoreUnlessNull(green, uint64(0))
 	return d.StreamGetCtx(c, out)
 }
 

@@ -43,10 +43,6 @@ type mapping struct {
 	via    *softgpu.Device // while access is granted
 }
 
-func newVirtual() virtual {
-	return virtual{handle.NewTable[*physical](7), map[gpu.Addr]reservation{}, map[gpu.Addr]*mapping{}}
-}
-
 // allocationProp is CUmemAllocationProp.
 type allocationProp struct {
 	_           structs.HostLayout
@@ -214,10 +210,7 @@ func (d *Driver) MemMap(_ Call, a gpu.Addr, n, off uint64, id handle.ID, flags u
 	if err != nil {
 		return err
 	}
-	if off != 0 || flags != 0 || n != ph.mem.Size() || a%softgpu.Granularity != 0 {
-		return gpu.ErrInvalidValue
-	}
-	if !d.reserved(a, n) || d.overlaps(a, n) {
+	if off != 0 || flags != 0 || n != ph.mem.Size() || a%softgpu.Granularity != 0 || !d.reserved(a, n) || d.overlaps(a, n) {
 		return gpu.ErrInvalidValue
 	}
 	ph.mapped++

@@ -11,8 +11,7 @@ import (
 // alloc allocates. A size of 0 is no error for the runtime.
 func (r *Runtime) alloc(c softcuda.Call, out cmem.Ptr, k gpu.Kind, n uint64, flags uint32) error {
 	if n == 0 {
-		cmem.Store(out, gpu.Addr(0))
-		return nil
+		return cmem.Answer(out, gpu.Addr(0))
 	}
 	return r.cuda.Alloc(c, out, k, n, flags)
 }

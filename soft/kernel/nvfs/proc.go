@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/culvert-io/culvert/gpu"
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel"
 )
@@ -33,10 +32,6 @@ func (m *Module) modules() []byte {
 		b = fmt.Appendf(b, "%s: %s\n", s.Name(), s.Version())
 	}
 	return append(b, "wekafsio: 1\n"...)
-}
-
-func uuid(u gpu.UUID) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
 const mib = 1 << 20

@@ -1,6 +1,7 @@
 package nvfs
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -58,7 +59,7 @@ func (s *stats) op(write bool) *opCounter {
 
 // gpuLine returns the name of a GPU in /proc.
 func gpuLine(t *p2p.PageTable) string {
-	return "GPU " + t.Port().Name() + "  uuid:" + uuid(t.UUID)
+	return fmt.Sprintf("GPU %s  uuid:%x-%x-%x-%x-%x", t.Port().Name(), t.UUID[0:4], t.UUID[4:6], t.UUID[6:8], t.UUID[8:10], t.UUID[10:16])
 }
 
 func (s *stats) register(g *mgroup) {
