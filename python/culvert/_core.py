@@ -24,7 +24,7 @@ _LONG = {"arrived", "attach", "fill", "finish", "load", "save"}
 _TURN_MS = 100
 
 # An event that ends the long calls of this context, if it is set.
-stopping = contextvars.ContextVar("stopping", default=None)
+stopping: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("stopping", default=None)
 
 _lock = threading.Lock()
 _library = None

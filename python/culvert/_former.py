@@ -9,7 +9,7 @@ import warnings
 FILES = "__*_*.safetensors"
 MANIFEST = ".culvert.json"
 
-_running = set()
+_running: set[threading.Thread] = set()
 
 
 def remove(directory, used):

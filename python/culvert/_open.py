@@ -38,7 +38,7 @@ class safe_open:
         check_backend(backend)
         self._into = _framework(framework)
         self._gpu = parse_device(device)
-        self._model = Model(filename)
+        self._model: Model | None = Model(filename)
         self._infos = {info["name"]: info for info in self._model.tensors}
         self._name = str(filename)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 _last = threading.local()
-observers = []  # called with every receipt
+observers: list[Callable[[Receipt], object]] = []  # called with every receipt
 
 
 class Receipt(dict):

@@ -52,9 +52,19 @@ class Copier(CopierInterface):
         return {info["name"]: tensor for info, tensor in zip(self._infos, tensors)}
 
 
-def register():
+def register() -> None:
     """Makes copier_type="culvert" known to fastsafetensors."""
+    _register(NAME)
 
-    @register_copier_constructor(NAME, Copier)
+
+def replace() -> None:
+    """Puts Culvert in the place of fastsafetensors' own copiers, for programs that
+    choose among those, such as SGLang."""
+    for name in ("gds", "nogds", "unified"):
+        _register(name)
+
+
+def _register(name):
+    @register_copier_constructor(name, Copier)
     def constructor(device, **_):
         return lambda metadata, device, framework: Copier(metadata, device)

@@ -1,5 +1,5 @@
-"""A loader for vLLM: --load-format culvert. Experimental: written against vLLM 0.32.0,
-whose loaders are not a stable interface, and tried on a stand-in for it only.
+"""A loader for vLLM: --load-format culvert. Experimental: written against vLLM 0.33.0,
+whose loaders are not a stable interface. Tests use a stand-in for it.
 
 vLLM finds it by the entry point in its group vllm.general_plugins. Weights that one
 GPU gets whole are loaded file by file, and yielded as they arrive. With tensor
@@ -8,7 +8,6 @@ each tensor with narrow(), and only then is the rest of it read.
 """
 
 import copy
-import time
 
 from . import _load
 
@@ -55,30 +54,33 @@ def _slices(file, device, skip):
 def _loader():
     """The class is made late: vLLM is imported only when it asks for the plug-in."""
     from vllm.distributed import get_tensor_model_parallel_world_size
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader import default_loader
     from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
 
-    class Loader(DefaultModelLoader):
-        """DefaultModelLoader, which finds the files, with Culvert to read them."""
+    class Loader(default_loader.DefaultModelLoader):
+        """DefaultModelLoader, which finds the files and leaves out those that the model
+        does not need, with Culvert in place of its reader of safetensors files."""
 
-        def _prepare_weights(self, *arguments, **named):
-            config = self.load_config
-            self.load_config = copy.copy(config)
-            self.load_config.load_format = "safetensors"  # it rejects formats that it does not know
-            try:
-                return super()._prepare_weights(*arguments, **named)
-            finally:
-                self.load_config = config
+        def __init__(self, load_config):
+            load_config = copy.copy(load_config)
+            load_config.load_format = "safetensors"  # it rejects formats that it does not know
+            super().__init__(load_config)
+            if load_config.model_loader_extra_config.get("enable_multithread_load"):
+                raise ValueError("load format culvert: enable_multithread_load is another reader of files (fix: leave it out)")
 
         def _get_weights_iterator(self, source):
-            _, files, _, _ = self._prepare_weights(
-                source.model_or_path, source.subfolder, source.revision, source.fall_back_to_pt, source.allow_patterns_overrides
-            )
-            self.counter_before_loading_weights = self.counter_before_loading_weights or time.perf_counter()
-            skip = lambda name: should_skip_weight(name, self.local_expert_ids)
-            ranks = get_tensor_model_parallel_world_size()
-            for name, tensor in weights(sorted(files), _device(self.load_config), ranks, skip):
-                yield source.prefix + name, tensor
+            reader = default_loader.safetensors_weights_iterator
+            default_loader.safetensors_weights_iterator = self._read
+            try:
+                return super()._get_weights_iterator(source)
+            finally:
+                default_loader.safetensors_weights_iterator = reader
+
+        def _read(self, files, use_tqdm_on_load, strategy=None, local_expert_ids=None, **prefetch):
+            if strategy == "torchao":
+                raise ValueError("load format culvert: torchao's tensors need load format safetensors")
+            skip = lambda name: should_skip_weight(name, local_expert_ids)
+            return weights(sorted(files), _device(self.load_config), get_tensor_model_parallel_world_size(), skip)
 
     return Loader
 

@@ -11,11 +11,12 @@ import fastsafetensors.loader
 import safetensors.torch
 import torch
 from fastsafetensors.common import SafeTensorsMetadata
+from fastsafetensors.copier import registry
 from fastsafetensors.frameworks import get_framework_op
 from fastsafetensors.st_types import Device
 
 import culvert.fastsafetensors
-from culvert import _software
+from culvert import _receipt, _software
 
 
 class Fastsafetensors(unittest.TestCase):
@@ -37,6 +38,28 @@ class Fastsafetensors(unittest.TestCase):
         files.close()
         loader.close()
         self.assertEqual(os.path.basename(culvert.last_receipt()["model"]), "model.safetensors")
+
+    def test_replace(self):
+        """A loader that chooses a copier of fastsafetensors' own gets ours."""
+        theirs = dict(registry._copier_registry), dict(registry._copier_class_registry)
+        self.addCleanup(registry._copier_registry.update, theirs[0])
+        self.addCleanup(registry._copier_class_registry.update, theirs[1])
+        seen = []
+        _receipt.observers.append(seen.append)
+        self.addCleanup(_receipt.observers.clear)
+        for replaced in (False, True):
+            if replaced:
+                culvert.fastsafetensors.replace()
+            for nogds in (True, False):
+                seen.clear()
+                loader = fastsafetensors.loader.SafeTensorsFileLoader(None, "cpu", nogds=nogds, set_numa=False)
+                loader.add_filenames({0: [self.path]})
+                files = loader.copy_files_to_device()
+                for name, want in self.want.items():
+                    self.assertTrue(torch.equal(files.get_tensor(name), want), name)
+                files.close()
+                loader.close()
+                self.assertEqual(len(seen), replaced, f"nogds={nogds}")
 
     def test_gpu(self):
         """The copier's part for a GPU: the tensors go through the software machine."""

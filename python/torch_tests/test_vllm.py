@@ -1,4 +1,4 @@
-"""vLLM's load format "culvert", on a stand-in with the parameters of vLLM 0.32.0."""
+"""vLLM's load format "culvert", on a stand-in with the parameters of vLLM 0.33.0."""
 
 import inspect
 import os
@@ -24,10 +24,14 @@ import culvert.vllm
 from culvert import _receipt, _software
 from culvert._lazy import Lazy
 
-# The parameters of what culvert.vllm calls or overrides, from the source of vLLM 0.32.0.
+# The parameters of what culvert.vllm calls or overrides, from the source of vLLM 0.33.0.
 RECORDED = {
     model_loader.register_model_loader: ["load_format"],
     model_loader.get_model_loader: ["load_config"],
+    default_loader.safetensors_weights_iterator: [
+        "hf_weights_files", "use_tqdm_on_load", "safetensors_load_strategy", "local_expert_ids",
+        "safetensors_prefetch_num_threads", "safetensors_prefetch_block_size",
+    ],
     default_loader.DefaultModelLoader.__init__: ["self", "load_config"],
     default_loader.DefaultModelLoader._prepare_weights: [
         "self", "model_name_or_path", "subfolder", "revision", "fall_back_to_pt", "allow_patterns_overrides",
@@ -84,8 +88,11 @@ class Load(unittest.TestCase):
         self.addCleanup(_receipt.observers.clear)
         culvert.vllm.register()
 
-    def loader(self):
-        return model_loader.get_model_loader(types.SimpleNamespace(load_format="culvert", device=None))
+    def loader(self, strategy=None, **extra):
+        self.config = types.SimpleNamespace(
+            load_format="culvert", device=None, model_loader_extra_config=extra, safetensors_load_strategy=strategy
+        )
+        return model_loader.get_model_loader(self.config)
 
     def read(self):
         return sum(receipt["read_bytes"] for receipt in self.receipts)
@@ -102,8 +109,22 @@ class Load(unittest.TestCase):
             self.assertNotIsInstance(tensor, Lazy)
             torch.testing.assert_close(tensor, self.want[name], rtol=0, atol=0)
         self.assertEqual([receipt["gpus"] for receipt in self.receipts], [[1], [1]])
-        self.assertEqual(loader.load_config.load_format, "culvert")
+        self.assertEqual(self.config.load_format, "culvert")
         self.assertGreater(loader.counter_before_loading_weights, 0)
+
+    def test_vllm_leaves_files_out(self):
+        model = types.SimpleNamespace(is_unused_checkpoint_weight=lambda name: name == "a.safetensors")
+        got = dict(self.loader().get_all_weights(self.model, model))
+        self.assertEqual(set(got), {"down.weight"})
+        self.assertEqual(self.read(), 4 * 32 * 64)
+
+    def test_other_readers_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "enable_multithread_load"):
+            self.loader(enable_multithread_load=True)
+        with self.assertRaisesRegex(ValueError, "torchao"):
+            dict(self.loader("torchao").get_all_weights(self.model, None))
+        with self.assertRaises(NotImplementedError):  # vLLM's reader is in its place again
+            default_loader.safetensors_weights_iterator([], True)
 
     def test_ranks_read_their_slices(self):
         vllm.distributed.ranks = 4

@@ -1,2 +1,2 @@
-"""A stand-in for vLLM 0.32.0, which needs a GPU: the parts that culvert.vllm uses, with
+"""A stand-in for vLLM 0.33.0, which needs a GPU: the parts that culvert.vllm uses, with
 vLLM's names and parameters. test_vllm.py has them recorded."""
