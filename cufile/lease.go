@@ -5,7 +5,6 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/ladder"
-	"github.com/culvert-io/culvert/internal/trace"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -53,7 +52,7 @@ func WithLeases(h LeaseHolder) Option {
 func (b *batch) offerLease(r *route.Receipt) {
 	u, op := &b.uses[0], &b.ops[0]
 	f := u.file
-	if f.drv.leases == nil || trace.On() || u.buf == nil || r.Route != route.Bar || uint64(r.Bytes) != op.Mem.Len {
+	if u.buf == nil || r.Route != route.Bar || uint64(r.Bytes) != op.Mem.Len {
 		return
 	}
 	mem, below := u.plan.SinglePread(op)

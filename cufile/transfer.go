@@ -79,7 +79,7 @@ func (f *File) one(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) 
 		return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 	}
 	b.receipt[0] = route.Receipt{}
-	err := b.run(ctx, b.receipt[:])
+	err := b.runOne(ctx, b.receipt[:])
 	return b.receipt[0], err
 }
 
@@ -109,7 +109,7 @@ type batch struct {
 	ops   []ladder.Op
 	uses  []inUse // at the same index
 	shard uint32
-	trace *trace.Buffer // nil unless transfers are recorded
+	trace *trace.Buffer
 
 	// Room for one request: a single read touches one object only.
 	op      [1]ladder.Op
@@ -131,7 +131,7 @@ var (
 )
 
 func newBatch() any {
-	b := &batch{shard: nextShard.Add(1)}
+	b := &batch{shard: nextShard.Add(1), trace: new(trace.Buffer)}
 	b.ops, b.uses = b.op[:0], b.used[:0]
 	return b
 }
@@ -168,6 +168,9 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 
 // run gives neighbouring requests with the same plan to it in one call.
 func (b *batch) run(ctx context.Context, res []route.Receipt) error {
+	if len(b.ops) == 1 {
+		return b.runOne(ctx, res)
+	}
 	for i := 0; i < len(b.ops); {
 		plan, j := b.uses[i].plan, i+1
 		if plan == nil {
@@ -178,11 +181,9 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		for j < len(b.ops) && b.uses[j].plan == plan {
 			j++
 		}
-		tr, began := b.traced(j - i)
+		began := b.begin()
 		err := plan.Run(ctx, b.ops[i:j], res[i:j])
-		if tr != nil {
-			b.record(tr, i, res[i:j], began, err)
-		}
+		b.record(i, res[i:j], began, err)
 		for k := i; k < j; k++ {
 			f, took := b.uses[k].file, res[k].Time
 			res[k].Machine = f.drv.kind
@@ -195,10 +196,36 @@ func (b *batch) run(ctx context.Context, res []route.Receipt) error {
 		if err != nil {
 			return b.fail(ctx, i, res[i:j], err)
 		}
-		if len(b.ops) == 1 { // perhaps the next such read can be done in C
-			b.offerLease(&res[0])
-		}
 		i = j
+	}
+	return nil
+}
+
+// runOne is run for one request. A small read notices every call and every loop.
+func (b *batch) runOne(ctx context.Context, res []route.Receipt) error {
+	u, op, r := &b.uses[0], &b.ops[0], &res[0]
+	f := u.file
+	r.Dir, r.Machine = op.Dir, f.drv.kind
+	if u.plan == nil {
+		return nil
+	}
+	err := u.plan.Run(ctx, b.ops, res)
+	recording := b.trace.On()
+	if recording {
+		rec := b.trace.One(&f.traced, r, err)
+		if rec == nil {
+			b.record(0, res, 0, err)
+		} else {
+			rec.Span(r, op.Ended, op.Turn).Place(&f.traced, op.Mem.Dev, op.Off).Publish(r)
+		}
+	}
+	f.sums.add(f, b.shard, r, op.Mem, r.Time, err)
+	f.logFallback(ctx, u.plan, r)
+	switch {
+	case err != nil:
+		return b.fail(ctx, 0, res, err)
+	case f.drv.leases != nil && !recording: // perhaps the next such read can be done in C
+		b.offerLease(r)
 	}
 	return nil
 }

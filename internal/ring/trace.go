@@ -9,7 +9,7 @@ import (
 // A tracer records the pieces of transfers, if the process is traced. It belongs to
 // one goroutine at a time.
 type tracer struct {
-	buf    *trace.Buffer
+	buf    trace.Buffer
 	on     bool          // since begin
 	began  time.Duration // of the piece
 	copied time.Duration // when the last copy had ended
@@ -17,14 +17,7 @@ type tracer struct {
 
 // begin begins a piece, and returns the time.
 func (t *tracer) begin() time.Duration {
-	t.on = trace.On()
-	if !t.on {
-		return 0
-	}
-	if buf := t.buf.Use(); buf != t.buf {
-		t.buf, t.copied = buf, 0
-	}
-	if t.on = t.buf != nil; !t.on {
+	if t.on = t.buf.On(); !t.on {
 		return 0
 	}
 	t.began = trace.Now()

@@ -9,9 +9,9 @@ import (
 // slabBytes is the memory that a recorder maps at a time: one huge page.
 const slabBytes = 2 << 20
 
-// A record is a call, a piece of one, or the share of a route in the call before it. Its
+// A Record is a call, a piece of one, or the share of a route in the call before it. Its
 // layout is also that of the files of StartIn.
-type record struct {
+type Record struct {
 	begin, end  int64 // nanoseconds since the process started
 	off         int64
 	bytes, host int64
@@ -32,25 +32,25 @@ type tag struct {
 // publish completes a record. The store need not be atomic: only this thread and, when it
 // has ended, others read the record, and a kill finds all stores before it done. An atomic
 // one would wait for the cache line, which is seldom there.
-func (r *record) publish(t tag) {
+func (r *Record) publish(t tag) {
 	r.requests, r.gpu = t.requests, t.gpu
 	r.tag = uint64(t.kind) | uint64(t.route)<<8 | uint64(t.flags)<<16
 }
 
-func (r *record) kind() uint8 { return uint8(r.tag) }
+func (r *Record) kind() uint8 { return uint8(r.tag) }
 
 // prepare turns mapped memory into records, with its pages in place: a page fault takes as
 // long as a hundred records.
-func prepare(mem []byte) []record {
+func prepare(mem []byte) []Record {
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return asRecords(mem)
 }
 
-func asRecords(mem []byte) []record {
-	const size = int(unsafe.Sizeof(record{}))
+func asRecords(mem []byte) []Record {
+	const size = int(unsafe.Sizeof(Record{}))
 	if len(mem) < size {
 		return nil
 	}
-	return unsafe.Slice((*record)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/size)
+	return unsafe.Slice((*Record)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/size)
 }

@@ -17,16 +17,16 @@ import (
 
 // A store has the memory of a recorder.
 type store interface {
-	grow() ([]record, error)
+	grow() ([]Record, error)
 	name(string)
-	slabs(each func([]record))
+	slabs(each func([]Record))
 	close() error
 }
 
 // memory is that of the process.
 type memory struct{ mems [][]byte }
 
-func (m *memory) grow() ([]record, error) {
+func (m *memory) grow() ([]Record, error) {
 	mem, err := unix.Mmap(-1, 0, slabBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, errors.Join(errNoRoom, err)
@@ -37,7 +37,7 @@ func (m *memory) grow() ([]record, error) {
 
 func (m *memory) name(string) {}
 
-func (m *memory) slabs(each func([]record)) {
+func (m *memory) slabs(each func([]Record)) {
 	for _, mem := range m.mems {
 		each(asRecords(mem))
 	}
@@ -76,7 +76,7 @@ func newFiles(dir string) (*files, error) {
 
 func (f *files) name(s string) { _ = json.NewEncoder(f.names).Encode(s) } // the disk is full: the name is unknown
 
-func (f *files) grow() ([]record, error) {
+func (f *files) grow() ([]Record, error) {
 	file, err := os.OpenFile(fmt.Sprintf("%s.%03d%s", f.base, len(f.mems), slabSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func tagOf(c *Call, id route.ID, requests int) tag {
 
 // decode adds the records of a slab. Those of a process that was killed may lack the last
 // one of a buffer.
-func (p *process) decode(list []record) {
+func (p *process) decode(list []Record) {
 	for i := range list {
 		r := &list[i]
 		switch k := r.kind(); {
@@ -166,7 +166,7 @@ func (p *process) decode(list []record) {
 	}
 }
 
-func (p *process) transfer(r *record, rest []record) {
+func (p *process) transfer(r *Record, rest []Record) {
 	t := transfer{
 		Piece: Piece{Begin: ns(r.begin), End: ns(r.end), Off: r.off, Bytes: r.bytes}, turn: r.turn, file: r.file, host: r.host,
 		requests: r.requests, gpu: r.gpu, write: r.kind() == kindWrite, failed: uint8(r.tag>>16)&flagFailed != 0, route: route.ID(min(uint8(r.tag>>8), uint8(len(route.ByRoute{})-1))),

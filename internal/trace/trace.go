@@ -1,7 +1,7 @@
 // Package trace records transfers and their pieces, and writes them as Chrome trace
 // events, which Perfetto and Chrome show.
 //
-// Nothing is recorded unless it was started. Then [Buffer.Use] is one load and a
+// Nothing is recorded unless it was started. Then [Buffer.On] is one load and a
 // comparison. A record has 64 bytes in memory that is ready before it is needed, has no
 // pointers, and takes no reading of the clock that the transfer does not take anyway, so
 // that small reads can be recorded, too. A recorder has a limit of records, and counts
@@ -74,7 +74,7 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	left  int // records that may still be granted
-	slab  []record
+	slab  []Record
 	store store
 	names []string
 }
@@ -139,41 +139,54 @@ func On() bool { return current.Load() != nil }
 // Dropped is how many records were not kept, because there were too many.
 func (r *Recorder) Dropped() int64 { return r.dropped.Load() }
 
-// A Buffer collects records of one goroutine at a time.
+// A Buffer collects records of one goroutine at a time. The zero value is of no recorder.
 type Buffer struct {
-	rec  *Recorder
-	room []record // granted and not used
+	rec        *Recorder
+	generation uint64 // of rec: what a record needs is in few cache lines
+	used       int    // of room. A slice that moved on would cost a write barrier
+	room       []Record
 }
 
-// Use returns the buffer to record in: nil if nothing is recorded, b if it is the
-// recorder's, or a new one, which the caller keeps for the next call.
-func (b *Buffer) Use() *Buffer {
+// On reports whether something is recorded. Then the buffer is the recorder's.
+func (b *Buffer) On() bool {
 	r := current.Load()
-	if r == nil {
+	return r != nil && (b.rec == r || b.join(r))
+}
+
+func (b *Buffer) join(r *Recorder) bool {
+	*b = Buffer{rec: r, generation: r.generation}
+	return true
+}
+
+// One is the record of a call of one request that took one route and ended without an error,
+// as most do, or nil if the call needs [Buffer.Transfer]. It and the methods that fill the
+// record are small enough to be inlined: calling a function that is not in the cache of
+// instructions costs as much as the record.
+func (b *Buffer) One(f *FileRef, r *route.Receipt, err error) *Record {
+	if err != nil || f.id.Load()>>32 != b.generation || b.used >= len(b.room) || r.By[r.Route] != r.Bytes {
 		return nil
 	}
-	if b != nil && b.rec == r {
-		return b
-	}
-	return &Buffer{rec: r}
+	b.used++
+	return &b.room[b.used-1]
 }
 
-// One records a call of one request that took one route, and ended without an error: most
-// calls do, and its parameters fit into registers. It reports whether this is one.
-func (b *Buffer) One(f *FileRef, r *route.Receipt, gpu int, off int64, end, turn time.Duration) bool {
-	id := f.id.Load()
-	if r.By[r.Route] != r.Bytes || id>>32 != b.rec.generation || len(b.room) == 0 {
-		return false
-	}
-	rec := &b.room[0]
-	b.room = b.room[1:]
+// Span sets when the request ended and, if it was moved in two steps, when the second began.
+func (rec *Record) Span(r *route.Receipt, end, turn time.Duration) *Record {
 	begin := max(0, end-r.Time)
-	rec.begin, rec.end, rec.off = int64(begin), int64(end), off
+	rec.begin, rec.end, rec.turn = int64(begin), int64(end), uint32(max(turn-begin, 0))
+	return rec
+}
+
+// Place sets what was read or written.
+func (rec *Record) Place(f *FileRef, gpu int, off int64) *Record {
+	rec.file, rec.gpu, rec.off, rec.requests = uint32(f.id.Load()), int32(gpu), off, 1
+	return rec
+}
+
+// Publish sets what was moved, and completes the record.
+func (rec *Record) Publish(r *route.Receipt) {
 	rec.bytes, rec.host = r.Bytes, r.Host.Bytes
-	rec.turn, rec.file = uint32(max(turn-begin, 0)), uint32(id)
-	rec.requests, rec.gpu = 1, int32(gpu)
 	rec.tag = uint64(kindRead) + uint64(r.Dir) | uint64(r.Route)<<8
-	return true
 }
 
 // Transfer records a call and its receipts: behind the record, one for each route.
@@ -186,18 +199,17 @@ func (b *Buffer) Transfer(c *Call, res []route.Receipt) {
 			by[id] += n
 		}
 	}
-	if len(b.room) < 1+len(by) && !b.grant(1+len(by)) {
+	if !b.hasRoom(1 + len(by)) {
 		return
 	}
-	rec := &b.room[0]
-	b.room = b.room[1:]
+	rec := b.next()
 	b.fill(rec, c)
 	rec.bytes, rec.host = bytes, host
 	for id, n := range by { // before the call is published
 		if n > 0 {
-			b.room[0].bytes = n
-			b.room[0].publish(tag{kind: kindShare, route: uint8(id)})
-			b.room = b.room[1:]
+			share := b.next()
+			share.bytes = n
+			share.publish(tag{kind: kindShare, route: uint8(id)})
 		}
 	}
 	t := tagOf(c, by.Most(), len(res))
@@ -205,9 +217,9 @@ func (b *Buffer) Transfer(c *Call, res []route.Receipt) {
 	rec.publish(t)
 }
 
-func (b *Buffer) fill(rec *record, c *Call) {
+func (b *Buffer) fill(rec *Record, c *Call) {
 	id := c.File.id.Load()
-	if id>>32 != b.rec.generation {
+	if id>>32 != b.generation {
 		id = b.rec.name(c)
 	}
 	rec.begin, rec.end, rec.off = int64(c.Begin), int64(c.End), c.Off
@@ -228,20 +240,28 @@ func (r *Recorder) name(c *Call) uint64 {
 
 // Piece records a piece.
 func (b *Buffer) Piece(p Piece) {
-	if len(b.room) == 0 && !b.grant(1) {
+	if !b.hasRoom(1) {
 		return
 	}
-	rec := &b.room[0]
-	b.room = b.room[1:]
+	rec := b.next()
 	rec.begin, rec.end, rec.off, rec.bytes = int64(p.Begin), int64(p.End), p.Off, p.Bytes
 	rec.publish(tag{kind: kindPiece + uint8(p.Kind)})
 }
 
-// grant makes room for n records, and reports whether there is.
-func (b *Buffer) grant(n int) bool {
+// next is the next free record of those that hasRoom has found.
+func (b *Buffer) next() *Record {
+	b.used++
+	return &b.room[b.used-1]
+}
+
+// hasRoom reports whether there is room for n records, and makes some if it can.
+func (b *Buffer) hasRoom(n int) bool {
+	if b.used+n <= len(b.room) {
+		return true
+	}
 	if !b.rec.full.Load() {
 		if room := b.rec.take(); len(room) >= n {
-			b.room = room // records that are left stay unused
+			b.room, b.used = room, 0 // records that are left stay unused
 			return true
 		}
 	}
@@ -250,7 +270,7 @@ func (b *Buffer) grant(n int) bool {
 }
 
 // take grants records.
-func (r *Recorder) take() []record {
+func (r *Recorder) take() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.slab) == 0 && r.left > 0 {

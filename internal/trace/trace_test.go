@@ -67,8 +67,8 @@ func spans(f file) (list []string) {
 func TestWrite(t *testing.T) {
 	r := Start()
 	defer r.Close()
-	var b *Buffer
-	b = b.Use()
+	var b Buffer
+	b.On()
 	var ref FileRef
 	c := Call{File: &ref, Named: called("/data/a \"b\"\n"), Dir: route.Write, GPU: 3, Off: 4096, Begin: 1500 * time.Nanosecond, End: 5 * time.Microsecond, Failed: true}
 	b.Transfer(&c, []route.Receipt{
@@ -105,8 +105,8 @@ func TestWrite(t *testing.T) {
 // Events of a track do not overlap, and as few tracks are used as possible.
 func TestTracks(t *testing.T) {
 	r := Start()
-	var b *Buffer
-	b = b.Use()
+	var b Buffer
+	b.On()
 	for _, at := range [][2]time.Duration{{0, 10}, {5, 15}, {10, 20}, {12, 30}, {15, 16}, {20, 21}} {
 		b.Piece(Piece{Kind: Read, Begin: at[0], End: at[1]})
 		b.Piece(Piece{Kind: Wait, Begin: at[0], End: at[1]})
@@ -139,9 +139,9 @@ func TestFull(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			var b *Buffer
+			var b Buffer
 			for range 500 {
-				b = b.Use()
+				b.On()
 				b.Piece(Piece{Kind: Read, End: 1})
 			}
 		})
@@ -161,8 +161,8 @@ func TestFull(t *testing.T) {
 func TestManyRecords(t *testing.T) {
 	r := Start()
 	defer r.Close()
-	var b *Buffer
-	b = b.Use()
+	var b Buffer
+	b.On()
 	var ref FileRef
 	res := []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}}
 	const n = 3*slabBytes/64 + 5
@@ -215,8 +215,8 @@ func recordUntilKilled(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	_ = r
-	var b *Buffer
-	b = b.Use()
+	var b Buffer
+	b.On()
 	var ref FileRef
 	for i := range time.Duration(40000) { // more than one slab
 		b.Transfer(&Call{File: &ref, Named: called("/data/killed.bin"), Begin: i, End: i + 1}, []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}})
@@ -239,22 +239,24 @@ func FuzzCollect(f *testing.F) {
 	})
 }
 
-// What is off costs nothing, and a buffer of an earlier recorder is not used again.
+// What is off costs nothing, and the records of an earlier recorder are not used again.
 func TestOff(t *testing.T) {
-	var b *Buffer
-	if On() || b.Use() != nil {
+	var b Buffer
+	if On() || b.On() {
 		t.Error("it is on")
 	}
 	first := Start()
-	b = b.Use()
+	b.On()
+	b.Piece(Piece{Kind: Read, End: 1})
 	first.Close()
-	if On() || b.Use() != nil {
+	if On() || b.On() {
 		t.Error("it is still on")
 	}
 	second := Start()
 	defer second.Close()
-	if again := b.Use(); again == b || again.Use() != again {
-		t.Error("the buffer of another recorder is used")
+	var ref FileRef
+	if !b.On() || b.rec != second || b.One(&ref, &route.Receipt{}, nil) != nil {
+		t.Error("the records of another recorder are used")
 	}
 }
 
@@ -275,9 +277,9 @@ func BenchmarkTransfer(b *testing.B) {
 	res := []route.Receipt{{Bytes: 1, Route: route.Bar, By: route.ByRoute{route.Bar: 1}}}
 	for b.Loop() {
 		r := Start()
-		var buf *Buffer
+		var buf Buffer
 		for range 10000 {
-			buf = buf.Use()
+			buf.On()
 			buf.Transfer(&Call{File: &ref, Named: called("f"), End: 1}, res)
 		}
 		r.Close()
@@ -289,8 +291,8 @@ func BenchmarkTransfer(b *testing.B) {
 func TestFormat(t *testing.T) {
 	r := Start()
 	defer r.Close()
-	var b *Buffer
-	b = b.Use()
+	var b Buffer
+	b.On()
 	b.Transfer(&Call{File: new(FileRef), Named: called("/a"), Begin: 1000, Turn: 2000, End: 3000}, []route.Receipt{{Bytes: 5, Route: route.Ring, By: route.ByRoute{route.Ring: 5}}})
 	r.Stop()
 	var out bytes.Buffer
