@@ -75,7 +75,8 @@ class Attach(Case):
         self.end(server)
 
     def test_processes_of_ranks(self):
-        """One process reads the model once, for four GPUs; each rank attaches to its own."""
+        """One process reads the model once, for four GPUs; each rank attaches to its own,
+        and all of them at a time. The model is gone by then: no rank can read it again."""
         rng = numpy.random.default_rng(1)
         up, norm = "model.layers.0.mlp.up_proj.weight", "model.norm.weight"
         self.arrays = {up: rng.integers(0, 255, (8, 8), numpy.uint8), norm: rng.integers(0, 255, 8, numpy.uint8)}
@@ -87,9 +88,13 @@ class Attach(Case):
             "print(a.all()[sys.argv[3]].numpy().tobytes().hex(), a[sys.argv[4]].numpy().tobytes().hex(), "
             "culvert.last_receipt()['bytes'])"
         )
-        for rank in range(4):
-            command = [sys.executable, "-c", program, self.sock, str(rank), up, norm]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        os.unlink(self.path())
+        ranks = [
+            subprocess.Popen([sys.executable, "-c", program, self.sock, str(rank), up, norm], stdout=subprocess.PIPE, text=True)
+            for rank in range(4)
+        ]
+        for rank, process in enumerate(ranks):
+            said = process.communicate()[0].split()
             part = self.arrays[up][2 * rank : 2 * rank + 2]
             self.assertEqual(said, [part.tobytes().hex(), self.arrays[norm].tobytes().hex(), str(16 + 8)])
         with self.assertRaises(ValueError):
