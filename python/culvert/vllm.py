@@ -4,7 +4,7 @@ whose loaders are not a stable interface. Tests use a stand-in for it.
 vLLM finds it by the entry point in its group vllm.general_plugins. Weights that one
 GPU gets whole are loaded file by file, and yielded as they arrive. With tensor
 parallelism a rank reads its slices and nothing else: vLLM's own weight loaders cut
-each tensor with narrow(), and only then is the rest of it read.
+each tensor by views, and what is left is read when they copy it.
 """
 
 import copy

@@ -170,6 +170,44 @@ class Load(unittest.TestCase):
             with self.assertRaises(IndexError):
                 up.narrow(*wrong)
 
+    def test_views(self):
+        """Views read nothing, have the shapes and elements that torch's have, and read
+        no other element when they are used."""
+        vllm.distributed.ranks = 2
+        want = self.want["up.weight"].reshape(4, 16, 32)
+        path = os.path.join(self.model.model, "a.safetensors")
+        safetensors.torch.save_file({"experts": want}, path)
+        views = {
+            "chunk": lambda t: t.chunk(3, dim=1)[1],
+            "last chunk": lambda t: torch.chunk(t, 3, 1)[-1],
+            "more chunks than rows": lambda t: t.chunk(9)[3],
+            "unsqueeze": lambda t: t.unsqueeze(0).unbind()[0].narrow(1, 2, 3),
+            "unsqueeze last": lambda t: t.unsqueeze(-1).narrow(2, 4, 5).narrow(3, 0, 1),
+            "nothing of one": lambda t: t.unsqueeze(0).narrow(0, 0, 0),
+            "unbind": lambda t: torch.unbind(t)[2].narrow(0, 1, 4),
+            "unbind last": lambda t: t.unbind(dim=-1)[5],
+            "select": lambda t: t.select(1, -2).chunk(2, 1)[1],
+            "item": lambda t: t[2],
+            "items": lambda t: t[1:3, -1, 4:],
+            "empty": lambda t: t[3:1],
+            "step": lambda t: t[:, ::2],
+            "list": lambda t: t[[0, 2]],
+            "nothing": lambda t: t[..., None],
+            "row": lambda t: t[0][0][0],
+        }
+        reads_all = {"step", "list", "nothing", "nothing of one"}
+        for name, view in views.items():
+            with self.subTest(name):
+                self.receipts.clear()
+                tensor = dict(culvert.vllm.weights([path], "cuda:0", 2))["experts"]
+                got, expected = view(tensor), view(want)
+                self.assertEqual(tuple(got.shape), tuple(expected.shape))
+                self.assertTrue(name in reads_all or self.read() == 0)
+                self.assertTrue(torch.equal(got, expected))
+                self.assertEqual(self.read(), 4 * (want if name in reads_all else expected).numel())
+        with self.assertRaises(IndexError):
+            tensor.select(0, 4)
+
 
 if __name__ == "__main__":
     unittest.main()
