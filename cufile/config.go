@@ -1,6 +1,7 @@
 package cufile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -103,8 +104,5 @@ func (c *Config) requirement() requirement {
 }
 
 func (c *Config) batchSize() int {
-	if c.BatchSize == 0 {
-		return DefaultBatchSize
-	}
-	return c.BatchSize
+	return cmp.Or(c.BatchSize, DefaultBatchSize)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -66,20 +67,12 @@ func blame() (file string, line int) {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if f.Function != "" && !inDriver(f.Function) {
+		inDriver := func(pkg string) bool { return strings.HasPrefix(f.Function, pkg) }
+		if f.Function != "" && !slices.ContainsFunc(drivers, inDriver) {
 			return f.File, f.Line
 		}
 		if !more {
 			return "", 0
 		}
 	}
-}
-
-func inDriver(function string) bool {
-	for _, p := range drivers {
-		if strings.HasPrefix(function, p) {
-			return true
-		}
-	}
-	return false
 }

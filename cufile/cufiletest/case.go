@@ -2,6 +2,7 @@ package cufiletest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -160,11 +161,7 @@ func flagsName(flags int) string {
 
 // Cases is the whole suite. Names are unique.
 func Cases() []Case {
-	var all []Case
-	for _, part := range [][]Case{fileChecks(), bufferChecks(), transferChecks(), sequences(), holes(), covering()} {
-		all = append(all, part...)
-	}
-	return all
+	return slices.Concat(fileChecks(), bufferChecks(), transferChecks(), sequences(), holes(), covering())
 }
 
 // name joins the parts of a case's name.

@@ -1,6 +1,7 @@
 package cufiletest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -107,16 +108,9 @@ func (r *player) step(s *Step) bool {
 	}
 	o.damage = r.damage(s)
 	if o != want {
-		r.fault(fmt.Errorf("%v: got %v, want %v: %w", s, o, want, orNone(err)))
+		r.fault(fmt.Errorf("%v: got %v, want %v: %w", s, o, want, cmp.Or(err, errors.New("no error"))))
 	}
 	return (o.code == 0) == (want.code == 0)
-}
-
-func orNone(err error) error {
-	if err == nil {
-		return errors.New("no error")
-	}
-	return err
 }
 
 // call makes the call.

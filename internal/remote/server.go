@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/culvert-io/culvert/internal/abi/gdra"
 	"github.com/culvert-io/culvert/rdma"
 )
@@ -37,8 +39,9 @@ type ServerConfig struct {
 type Server struct {
 	cfg ServerConfig
 
+	clients *semaphore.Weighted
+
 	mu      sync.Mutex
-	clients int
 	uploads map[uint64]*upload
 	wg      sync.WaitGroup
 }
@@ -55,7 +58,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	return &Server{cfg: cfg, uploads: map[uint64]*upload{}}
+	return &Server{cfg: cfg, clients: semaphore.NewWeighted(int64(cfg.Clients)), uploads: map[uint64]*upload{}}
 }
 
 // Serve accepts clients until ctx ends, and returns when all of them are gone. Uploads
@@ -98,10 +101,10 @@ func (s *Server) end() {
 func (s *Server) connection(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if !s.enter() {
+	if !s.clients.TryAcquire(1) {
 		return fmt.Errorf("refused: %d clients are connected", s.cfg.Clients)
 	}
-	defer s.leave()
+	defer s.clients.Release(1)
 	if err := conn.SetDeadline(time.Now().Add(greetTime)); err != nil {
 		return err
 	}
@@ -121,22 +124,6 @@ func (s *Server) connection(ctx context.Context, conn net.Conn) error {
 	err = ses.run(ctx)
 	s.cfg.Log("%v: disconnected, provider=%s read=%d written=%d", conn.RemoteAddr(), s.cfg.Device.Provider(), ses.read.Load(), ses.written.Load())
 	return err
-}
-
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.clients == s.cfg.Clients {
-		return false
-	}
-	s.clients++
-	return true
-}
-
-func (s *Server) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clients--
 }
 
 // firstBytes keeps what a client sends first.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -81,12 +82,7 @@ func (r *replay) munmap(e *Event) (string, error) {
 	if v.gone += int(e.Args.Length); v.gone < v.Len() {
 		return e.answer(unix.Mprotect(dev.Bytes(v)[off:off+e.Args.Length], unix.PROT_NONE)), nil
 	}
-	for i := range r.views {
-		if r.views[i] == v {
-			r.views = append(r.views[:i], r.views[i+1:]...)
-			break
-		}
-	}
+	r.views = slices.DeleteFunc(r.views, func(o *view) bool { return o == v })
 	return e.answer(v.Unmap()), nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/culvert-io/culvert/rdma"
 )
 
@@ -40,7 +42,8 @@ type Device struct {
 	lid  uint16
 	gids []rdma.GIDEntry
 
-	tasks sync.WaitGroup // goroutines of the device
+	tasks  sync.WaitGroup      // goroutines of the device
+	hellos *semaphore.Weighted // handshakes in flight
 
 	mu       sync.Mutex
 	closed   bool
@@ -48,7 +51,6 @@ type Device struct {
 	regions  map[uint32]*Region
 	pairs    map[uint32]*QP
 	conns    map[net.Conn]bool
-	hellos   int        // handshakes in flight
 	atomics  sync.Mutex // atomics of peers are atomic to each other
 	counters counters
 }
@@ -64,7 +66,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	at := lis.Addr().(*net.TCPAddr).AddrPort()
 	d := &Device{
-		cfg: cfg, lis: lis, lid: at.Port(),
+		cfg: cfg, lis: lis, lid: at.Port(), hellos: semaphore.NewWeighted(maxHellos),
 		regions: map[uint32]*Region{}, pairs: map[uint32]*QP{}, conns: map[net.Conn]bool{},
 	}
 	d.gids, err = gidTable(at.Addr().Unmap())

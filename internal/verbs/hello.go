@@ -92,12 +92,12 @@ func (d *Device) accept() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		if !d.enterHello() {
+		if !d.hellos.TryAcquire(1) {
 			_ = c.Close() // too many at once
 			continue
 		}
 		d.tasks.Go(func() {
-			defer d.leaveHello()
+			defer d.hellos.Release(1)
 			if !d.track(c) {
 				_ = c.Close()
 				return
@@ -108,22 +108,6 @@ func (d *Device) accept() {
 			}
 		})
 	}
-}
-
-func (d *Device) enterHello() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.hellos == maxHellos {
-		return false
-	}
-	d.hellos++
-	return true
-}
-
-func (d *Device) leaveHello() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.hellos--
 }
 
 // serve is the listener's half of the handshake. On success the connection belongs to a

@@ -46,8 +46,7 @@ type library struct {
 // load loads the library that the environment names, or the system's. One that is named
 // may be Culvert's own.
 func load(name string) (*library, error) {
-	named := name
-	named = cmp.Or(named, env.Get(EnvLibrary))
+	named := cmp.Or(name, env.Get(EnvLibrary))
 	names := []string{"libibverbs.so.1"}
 	if named != "" {
 		names = []string{named}

@@ -28,7 +28,7 @@ type GPU struct {
 
 	// Guarded by Driver.ctxMu.
 	primary *context
-	lost    *loss // by an error of a kernel; no context survives it
+	lost    *refusal // of all later calls, by an error of a kernel; no context survives it
 }
 
 func newGPU(d *Driver, i int, m Model) (*GPU, error) {

@@ -21,9 +21,9 @@ type context struct {
 	// slabs are blocks with room for small allocations. Guarded by Driver.mu.
 	slabs []*block
 
-	lost atomic.Pointer[loss] // why the context cannot be used any more
-	dead chan struct{}        // closed when it is lost, and before it is destroyed
-	kill func()               // closes dead, so that streams give up what they wait for
+	lost atomic.Pointer[refusal] // why the context cannot be used any more
+	dead chan struct{}           // closed when it is lost, and before it is destroyed
+	kill func()                  // closes dead, so that streams give up what they wait for
 
 	blocking atomic.Int32 // streams for which synchronous calls wait
 
@@ -32,17 +32,11 @@ type context struct {
 	legacy  *Stream // made on first use
 }
 
-// A loss is the error that all later calls get.
-type loss struct {
-	code   gpu.Code
-	detail string
-}
-
 // newContext creates a context without handles. It fails on a lost GPU. Call with
 // d.ctxMu held.
 func (d *Driver) newContext(op string, g *GPU) (*context, error) {
 	if g.lost != nil {
-		return nil, g.lost.err(op)
+		return nil, fail(op, g.lost)
 	}
 	c := &context{drv: d, card: g, dead: make(chan struct{})}
 	c.kill = sync.OnceFunc(func() { close(c.dead) })
@@ -56,7 +50,7 @@ func (d *Driver) newContext(op string, g *GPU) (*context, error) {
 func (c *context) lose(code gpu.Code, detail string) {
 	c.drv.ctxMu.Lock()
 	defer c.drv.ctxMu.Unlock()
-	c.card.lost = cmp.Or(c.card.lost, &loss{code, detail})
+	c.card.lost = cmp.Or(c.card.lost, &refusal{code, detail})
 	c.end(c.card.lost) // also when it is being destroyed and not in the list
 	for o := range c.drv.contexts {
 		if o.card == c.card {
@@ -70,7 +64,7 @@ func (d *Driver) Lose(code gpu.Code, detail string) {
 	d.ctxMu.Lock()
 	defer d.ctxMu.Unlock()
 	for _, g := range d.gpus {
-		g.lost = cmp.Or(g.lost, &loss{code, detail})
+		g.lost = cmp.Or(g.lost, &refusal{code, detail})
 	}
 	for c := range d.contexts {
 		c.end(c.card.lost)
@@ -78,12 +72,10 @@ func (d *Driver) Lose(code gpu.Code, detail string) {
 }
 
 // end sets the error of the context, unless it has one.
-func (c *context) end(l *loss) {
+func (c *context) end(l *refusal) {
 	c.lost.CompareAndSwap(nil, l)
 	c.kill()
 }
-
-func (l *loss) err(op string) error { return gpu.Fail(op, l.code, l.detail) }
 
 // closed reports whether a channel is closed.
 func closed(c <-chan struct{}) bool {
@@ -98,7 +90,7 @@ func closed(c <-chan struct{}) bool {
 // err returns the error of calls in the state of the context.
 func (c *context) err(op string) error {
 	if l := c.lost.Load(); l != nil {
-		return l.err(op)
+		return fail(op, l)
 	}
 	if closed(c.dead) {
 		return gpu.Fail(op, gpu.ErrContextDestroyed, "")
@@ -128,7 +120,7 @@ func (c *context) release() {
 func (c *context) destroy() {
 	c.kill()
 	c.drain(true)
-	c.end(&loss{code: gpu.ErrContextDestroyed})
+	c.end(&refusal{code: gpu.ErrContextDestroyed})
 }
 
 // drain waits for the work that was enqueued so far, in all streams or in blocking ones.

@@ -111,7 +111,7 @@ func (l *ptxLexer) body() error {
 
 func (l *ptxLexer) instruction(t string) error {
 	op, _, _ := strings.Cut(t, ".")
-	if !ptxOpcodes[op] {
+	if !slices.Contains(ptxOpcodes, op) {
 		return fmt.Errorf("unknown instruction %q", t)
 	}
 	end, err := l.skip(0)
@@ -176,9 +176,7 @@ func (l *ptxLexer) next() string {
 
 // ptxOpcodes are the instructions of PTX 9.0, without what follows their first
 // dot.
-var ptxOpcodes = func() map[string]bool {
-	m := map[string]bool{}
-	for _, op := range strings.Fields(`
+var ptxOpcodes = strings.Fields(`
 		abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk bra brev brkpt brx call
 		clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard div dp2a dp4a elect ex2 exit fence
 		fma fns getctarank griddepcontrol isspacep istypep ld ldmatrix ldu lg2 lop3 mad mad24 madc mapa match max
@@ -186,8 +184,4 @@ var ptxOpcodes = func() map[string]bool {
 		prmt rcp red redux rem ret rsqrt sad selp set setmaxnreg setp shf shfl shl shr sin slct sqrt st stackrestore
 		stacksave stmatrix sub subc suld suq sured sust szext tanh tcgen05 tensormap testp tex tld4 trap txq
 		vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote
-		vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma wmma xor`) {
-		m[op] = true
-	}
-	return m
-}()
+		vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma wmma xor`)

@@ -73,8 +73,11 @@ func (a *API) setSlabs(to *[]slab, kb, count cmem.Ptr, n int32) error {
 	return nil
 }
 
-// storeSlabs fills the arrays of a call, which must have the exact length.
-func storeSlabs(list []slab, kb, count cmem.Ptr, n int32) error {
+// getSlabs fills the arrays of a call, which must have the exact length.
+func (a *API) getSlabs(k *slabKind, set *[]slab, kb, count cmem.Ptr, n int32) error {
+	a.mu.Lock()
+	list := k.of(*set, a.params.conf)
+	a.mu.Unlock()
 	if n <= 0 || int(n) != len(list) {
 		return &cufile.Error{Op: "get", Object: "slabs", Code: cufile.InvalidValue, Err: fmt.Errorf("room for %d slabs, there are %d", n, len(list))}
 	}
@@ -92,10 +95,7 @@ func (a *API) SetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error 
 
 // GetParameterPosixPoolSlabArray is cuFileGetParameterPosixPoolSlabArray.
 func (a *API) GetParameterPosixPoolSlabArray(kb, count cmem.Ptr, n int32) error {
-	a.mu.Lock()
-	list := posixSlabs.of(a.params.posix, a.params.conf)
-	a.mu.Unlock()
-	return storeSlabs(list, kb, count, n)
+	return a.getSlabs(&posixSlabs, &a.params.posix, kb, count, n)
 }
 
 // SetParameterGpuBounceBufferSlabArray is cuFileSetParameterGpuBounceBufferSlabArray.
@@ -106,8 +106,5 @@ func (a *API) SetParameterGpuBounceBufferSlabArray(kb, count cmem.Ptr, n int32) 
 
 // GetParameterGpuBounceBufferSlabArray is cuFileGetParameterGpuBounceBufferSlabArray.
 func (a *API) GetParameterGpuBounceBufferSlabArray(kb, count cmem.Ptr, n int32) error {
-	a.mu.Lock()
-	list := gpuSlabs.of(a.params.gpu, a.params.conf)
-	a.mu.Unlock()
-	return storeSlabs(list, kb, count, n)
+	return a.getSlabs(&gpuSlabs, &a.params.gpu, kb, count, n)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"structs"
 
 	"golang.org/x/sys/unix"
@@ -59,20 +60,11 @@ func newFileSystem(call Caller, handle, table cmem.Ptr) (*fileSystem, error) {
 		return nil, fail(cufile.InvalidFileType, "fs_type returned NULL")
 	}
 	kind, ok := cmem.String(text, maxFSType)
-	if !ok || !printable(kind) {
+	if unprintable := func(r rune) bool { return r <= ' ' || r > '~' }; !ok || kind == "" || strings.ContainsFunc(kind, unprintable) {
 		return nil, fail(cufile.InvalidFileType, fmt.Sprintf("fs_type must return 1 to %d printable ASCII characters", maxFSType))
 	}
 	s.name = fmt.Sprintf("%s handle %#x", kind, uint64(handle))
 	return s, nil
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // Name names the file system and the file's handle.

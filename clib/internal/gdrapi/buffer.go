@@ -173,35 +173,33 @@ func (a *API) Unmap(g, id handle.ID, at cmem.Ptr, _ uint64) error {
 
 // CopyTo is gdr_copy_to_mapping.
 func (a *API) CopyTo(id handle.ID, to, from cmem.Ptr, n uint64) error {
-	b, off, err := a.mapped(id, to)
+	b, off, err := a.mapped(id, to, n)
 	if err != nil || n == 0 {
 		return err
-	}
-	if n > 1<<62 {
-		return syscall.EINVAL
 	}
 	return b.Buffer.CopyTo(off, cmem.Bulk(from, int(n)))
 }
 
 // CopyFrom is gdr_copy_from_mapping.
 func (a *API) CopyFrom(id handle.ID, to, from cmem.Ptr, n uint64) error {
-	b, off, err := a.mapped(id, from)
+	b, off, err := a.mapped(id, from, n)
 	if err != nil || n == 0 {
 		return err
-	}
-	if n > 1<<62 {
-		return syscall.EINVAL
 	}
 	return b.Buffer.CopyFrom(cmem.Bulk(to, int(n)), off)
 }
 
-// mapped returns a mapped buffer and the offset of an address in it.
-func (a *API) mapped(id handle.ID, at cmem.Ptr) (*buffer, uint64, error) {
+// mapped returns a mapped buffer and the offset in it of an address, from which n bytes
+// are to be copied.
+func (a *API) mapped(id handle.ID, at cmem.Ptr, n uint64) (*buffer, uint64, error) {
 	b, err := a.any(id)
 	if err != nil {
 		return nil, 0, err
 	}
 	base := b.base.Load()
+	if n > 1<<62 {
+		return nil, 0, syscall.EINVAL
+	}
 	if base == 0 || uint64(at) < base {
 		return nil, 0, fmt.Errorf("%#x is not in a mapping of the handle: %w", at, syscall.EINVAL)
 	}

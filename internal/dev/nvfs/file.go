@@ -1,6 +1,7 @@
 package nvfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"syscall"
@@ -87,19 +88,10 @@ func (f *File) zeros(off, n int64) (bool, error) {
 		case k == 0:
 			return true, nil // the file ends here
 		}
-		if !allZero(b[:min(int64(k), end-off)]) {
+		if len(bytes.Trim(b[:min(int64(k), end-off)], "\x00")) > 0 {
 			return false, nil
 		}
 		off += int64(k)
 	}
 	return true, nil
-}
-
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -40,23 +40,21 @@ func (m *Manager) client(h nvrm.Handle, f *ctlFile) (*client, nvrm.Status) {
 }
 
 func (c *client) device(h nvrm.Handle) (*object, nvrm.Status) {
-	o := c.objects[h]
-	switch {
-	case o == nil:
-		return nil, nvrm.NV_ERR_OBJECT_NOT_FOUND
-	case o.mem != nil:
-		return nil, nvrm.NV_ERR_INVALID_OBJECT_PARENT
-	}
-	return o, nvrm.NV_OK
+	return c.object(h, false, nvrm.NV_ERR_INVALID_OBJECT_PARENT)
 }
 
 func (c *client) memory(h nvrm.Handle) (*object, nvrm.Status) {
+	return c.object(h, true, nvrm.NV_ERR_NOT_SUPPORTED)
+}
+
+// object returns an object, which must be memory, or must not: other is the answer else.
+func (c *client) object(h nvrm.Handle, memory bool, other nvrm.Status) (*object, nvrm.Status) {
 	o := c.objects[h]
 	switch {
 	case o == nil:
 		return nil, nvrm.NV_ERR_OBJECT_NOT_FOUND
-	case o.mem == nil:
-		return nil, nvrm.NV_ERR_NOT_SUPPORTED
+	case (o.mem != nil) != memory:
+		return nil, other
 	}
 	return o, nvrm.NV_OK
 }
