@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,12 +169,14 @@ func (f *File) createUnnamed() (bool, error) {
 		return false, err
 	}
 	f.File = os.NewFile(uintptr(fd), f.dir.Path(f.name))
-	if unix.Access(procPath(f.File), unix.F_OK) != nil {
+	if !hasProc() {
 		return false, f.Close()
 	}
-	_, err = f.lock()
-	return true, err
+	return true, nil
 }
+
+// hasProc reports whether a file without a name can get one.
+var hasProc = sync.OnceValue(func() bool { return unix.Access("/proc/self/fd", unix.X_OK) == nil })
 
 func procPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
@@ -262,31 +265,50 @@ func (d *Dir) named(f *os.File, name string) bool {
 // Commit gives the file its name and forces the name to storage. The caller must
 // have synced the file.
 func (f *File) Commit() error {
+	if err := f.Publish(); err != nil {
+		return err
+	}
+	f.opts.Step("sync directory")
+	return f.dir.Sync()
+}
+
+// Publish gives the file its name. The caller must have synced the file, and must sync
+// the directory before it relies on the name: once for all files that it publishes there.
+func (f *File) Publish() error {
 	if f.temp == "" {
 		f.opts.Step("link")
 		err := f.link(f.name)
-		if err == nil {
-			return f.syncDir()
-		}
 		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		// Only a file with a name can replace another.
-		temp, err := f.newTemp()
-		if err != nil {
+		if err := f.linkTemp(); err != nil {
 			return err
 		}
-		if err := f.link(temp); err != nil {
-			return err
-		}
-		f.temp = temp
 	}
 	f.opts.Step("rename")
 	if err := f.dir.Rename(f.temp, f.name); err != nil {
 		return err
 	}
 	f.temp = ""
-	return f.syncDir()
+	return nil
+}
+
+// linkTemp gives an unnamed file a temporary name: only a file with a name can replace
+// another. It is locked first, or Sweep would take it for a leftover.
+func (f *File) linkTemp() error {
+	if _, err := f.lock(); err != nil {
+		return err
+	}
+	temp, err := f.newTemp()
+	if err != nil {
+		return err
+	}
+	f.opts.Step("link")
+	if err := f.link(temp); err != nil {
+		return err
+	}
+	f.temp = temp
+	return nil
 }
 
 // link gives an unnamed file a name.
@@ -296,11 +318,6 @@ func (f *File) link(name string) error {
 		return fmt.Errorf("name %s: %w", f.dir.Path(name), err)
 	}
 	return nil
-}
-
-func (f *File) syncDir() error {
-	f.opts.Step("sync directory")
-	return f.dir.Sync()
 }
 
 // Discard closes the file, and removes it unless it was committed.

@@ -112,18 +112,22 @@ func (d *Dir) Stat(rel string) (*unix.Stat_t, error) {
 // OpenFile opens a file as os.OpenFile does, without waiting for the other end of a
 // FIFO.
 func (d *Dir) OpenFile(rel string, flags int, mode fs.FileMode) (*os.File, error) {
+	fd, err := d.openFD(rel, flags, mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), d.Path(rel)), nil
+}
+
+func (d *Dir) openFD(rel string, flags int, mode fs.FileMode) (got int, err error) {
 	if flags&unix.O_CREAT == 0 {
 		flags |= unix.O_NONBLOCK
 	}
-	var file *os.File
-	err := d.at("open", rel, func(fd int, name string) error {
-		got, err := unix.Openat(fd, name, flags|d.noFollow(unix.O_NOFOLLOW)|unix.O_CLOEXEC, uint32(mode))
-		if err == nil {
-			file = os.NewFile(uintptr(got), d.Path(rel))
-		}
+	err = d.at("open", rel, func(fd int, name string) (err error) {
+		got, err = unix.Openat(fd, name, flags|d.noFollow(unix.O_NOFOLLOW)|unix.O_CLOEXEC, uint32(mode))
 		return err
 	})
-	return file, err
+	return got, err
 }
 
 // OpenRegular opens a file for reading, if it is a regular one.
@@ -140,25 +144,26 @@ func (d *Dir) OpenRegular(rel string) (*os.File, *unix.Stat_t, error) {
 	default:
 		return nil, nil, notRegular(d.Path(rel))
 	}
-	f, err := d.OpenFile(rel, unix.O_RDONLY, 0)
+	fd, err := d.openFD(rel, unix.O_RDONLY, 0)
 	if errors.Is(err, unix.ENXIO) { // a socket
 		err = notRegular(d.Path(rel))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	err = unix.Fstat(int(f.Fd()), st)
+	err = unix.Fstat(fd, st)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = notRegular(d.Path(rel))
 	}
 	if err == nil {
-		err = unix.SetNonblock(int(f.Fd()), false) // it was for opening
+		// O_NONBLOCK was for opening. Without it, os.NewFile does not try to poll.
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0)
 	}
 	if err != nil {
-		f.Close()
+		unix.Close(fd)
 		return nil, nil, err
 	}
-	return f, st, nil
+	return os.NewFile(uintptr(fd), d.Path(rel)), st, nil
 }
 
 // OpenRegular opens the file at path for reading, if it is a regular one. Symbolic
