@@ -26,6 +26,9 @@ const (
 // progressEvery is the time between two lines of progress off a terminal.
 const progressEvery = 10 * time.Second
 
+// maxActive is how many files have a line of their own: small ones are copied by the hundred.
+const maxActive = 8
+
 // A progress shows the progress of a directory copy: a few lines that are redrawn
 // on a terminal, otherwise a line every ten seconds, or one for each complete file.
 type progress struct {
@@ -45,6 +48,8 @@ type copyState struct {
 	before       int64    // complete at the start
 	routes       []string // that files took
 	active       []*activeFile
+	waiting      map[string]*activeFile // by path: written, and not complete yet
+	waitingBytes int64
 }
 
 type activeFile struct {
@@ -61,7 +66,7 @@ type plan interface {
 func newProgress(f *os.File, t plan, each bool) *progress {
 	of, files, total, bytes := t.Totals()
 	now := time.Now()
-	state := copyState{start: now, files: files, of: of, bytes: bytes, total: total, before: bytes}
+	state := copyState{start: now, files: files, of: of, bytes: bytes, total: total, before: bytes, waiting: map[string]*activeFile{}}
 	return &progress{display: human.NewDisplay(f), w: f, each: each, logged: now, state: state}
 }
 
@@ -81,13 +86,22 @@ func (p *progress) Advanced(f *transfer.TreeFile, done int64) {
 	})
 }
 
+// Filled is called when all bytes of a file are written, and it waits for its name.
+func (p *progress) Filled(f *transfer.TreeFile) {
+	p.update(func(s *copyState) {
+		if a := s.take(f.Path); a != nil {
+			s.waiting[f.Path] = a
+			s.waitingBytes += f.Size
+		}
+	})
+}
+
 // Ended is called when a file is complete or its copy failed.
 func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) {
 	p.update(func(s *copyState) {
 		var took time.Duration
-		if i := s.find(f.Path); i >= 0 {
-			took = time.Since(s.active[i].begun)
-			s.active = slices.Delete(s.active, i, i+1)
+		if a := s.take(f.Path); a != nil {
+			took = time.Since(a.begun)
 		}
 		if err != nil {
 			return
@@ -137,9 +151,25 @@ func (s *copyState) find(path string) int {
 	return slices.IndexFunc(s.active, func(a *activeFile) bool { return a.path == path })
 }
 
+// take removes a file from those that are being copied or wait; nil if it is none of them.
+func (s *copyState) take(path string) *activeFile {
+	if a := s.waiting[path]; a != nil {
+		delete(s.waiting, path)
+		s.waitingBytes -= a.size
+		return a
+	}
+	i := s.find(path)
+	if i < 0 {
+		return nil
+	}
+	a := s.active[i]
+	s.active = slices.Delete(s.active, i, i+1)
+	return a
+}
+
 // moved is the bytes of complete files, and of those that are being copied.
 func (s *copyState) moved() int64 {
-	bytes := s.bytes
+	bytes := s.bytes + s.waitingBytes
 	for _, a := range s.active {
 		bytes += a.done
 	}
@@ -159,8 +189,12 @@ func (s *copyState) render(now time.Time, width int) []string {
 		human.Pace(bytes, s.total, bytes-s.before, elapsed, width-1),
 		count,
 	}
-	for _, a := range s.active {
+	shown := s.active[:min(len(s.active), maxActive)]
+	for _, a := range shown {
 		lines = append(lines, a.render(now, width-1))
+	}
+	if n := len(s.active) - len(shown); n > 0 {
+		lines = append(lines, fmt.Sprintf(" * and %d more", n))
 	}
 	return lines
 }

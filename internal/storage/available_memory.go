@@ -28,6 +28,17 @@ func Available(root fs.FS) int64 {
 	return least
 }
 
+// Dirty returns how many bytes all programs have written that are not on storage yet; -1
+// if unknown. root has the directory /proc.
+func Dirty(root fs.FS) int64 {
+	dirty, ok := field(root, "proc/meminfo", "Dirty:")
+	writeback, also := field(root, "proc/meminfo", "Writeback:")
+	if !ok || !also {
+		return -1
+	}
+	return (dirty + writeback) << 10
+}
+
 // availableFor is how long an answer of Available is used: reading it takes as long
 // as a small transfer.
 const availableFor = time.Second

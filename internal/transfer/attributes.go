@@ -31,6 +31,8 @@ type attributes struct {
 	old    *unix.Stat_t // nil for a new file
 	opts   *Options
 	mode   uint32 // at the end
+	has    uint32 // since begin
+	dev    uint64 // of the new file
 	acl    []byte // of the file that is replaced; nil if it has none
 	setACL bool
 }
@@ -70,7 +72,17 @@ func (a *attributes) begin(dir *atomicfile.Dir, name string, out *os.File) error
 			a.mode &^= 0o070 // they were another group's
 		}
 	}
-	return os.NewSyscallError("fchmod", unix.Fchmod(int(out.Fd()), now.Mode&allModes|0o600))
+	a.has, a.dev = now.Mode&allModes, now.Dev
+	return a.chmod(out, a.has|0o600)
+}
+
+// chmod sets the mode of the new file, if it is another.
+func (a *attributes) chmod(out *os.File, mode uint32) error {
+	if mode == a.has {
+		return nil
+	}
+	a.has = mode
+	return os.NewSyscallError("fchmod", unix.Fchmod(int(out.Fd()), mode))
 }
 
 const aclName = "system.posix_acl_access"
@@ -119,9 +131,10 @@ func (a *attributes) finish(in, out *os.File) error {
 		if err := setACL(out, a.acl); err != nil {
 			return fmt.Errorf("keep the access control list of the file that is replaced: %w", err)
 		}
+		a.has = ^a.mode // a list changes the mode
 	}
-	if err := unix.Fchmod(int(out.Fd()), a.mode); err != nil {
-		return os.NewSyscallError("fchmod", err)
+	if err := a.chmod(out, a.mode); err != nil {
+		return err
 	}
 	if !a.opts.keepTime {
 		return nil

@@ -41,6 +41,7 @@ type Options struct {
 	keepTime bool   // keep the time of modification
 	total    int64  // bytes of all files of the copy; 0: of this one
 	start    int64  // where to begin: the bytes before are there
+	noPart   bool   // no earlier copy left an unfinished file
 
 	resumeFrom int64 // the smallest file that is resumed; 0 means resumable
 
@@ -48,6 +49,9 @@ type Options struct {
 	named bool                                        // as if the file system had no unnamed files
 	step  func()                                      // called before each step that a crash can follow
 	flush func(fd int, off, n int64, flags int) error // nil means sync_file_range
+	// Of the files of a directory.
+	apart  bool               // each is synced by itself
+	syncfs func(fd int) error // nil means syncfs
 }
 
 // A Result describes a copy.
@@ -126,7 +130,9 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	return c.res, err
 }
 
-// A fileCopy copies an open file into an open directory.
+// A fileCopy copies an open file into an open directory: create makes the new file, fill
+// copies the data and the attributes, settle puts it on stable storage, and then it may
+// get its name.
 type fileCopy struct {
 	drv    *cufile.Driver
 	in     *os.File
@@ -135,11 +141,28 @@ type fileCopy struct {
 	name   string
 	opts   Options
 
-	res  Result
-	dest unix.Stat_t // the new file
+	attrs attributes
+	out   *target
+	res   Result
+	dest  unix.Stat_t // the new file
 }
 
-func (c *fileCopy) run(ctx context.Context) (err error) {
+func (c *fileCopy) run(ctx context.Context) error {
+	if err := c.create(); err != nil {
+		return err
+	}
+	if err := c.fill(ctx); err != nil {
+		return err
+	}
+	err := c.settle(ctx, false)
+	if err == nil {
+		err = c.out.Commit()
+	}
+	return c.end(err)
+}
+
+// create makes a new file that is not visible yet.
+func (c *fileCopy) create() error {
 	o := &c.opts
 	if o.step == nil {
 		o.step = func() {}
@@ -154,63 +177,82 @@ func (c *fileCopy) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a := attributes{source: c.source, old: old, opts: o}
-	fresh, err := atomicfile.CreateIn(c.dir, c.name, atomicfile.Options{Mode: a.created(), Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
+	c.attrs = attributes{source: c.source, old: old, opts: o}
+	fresh, err := atomicfile.CreateIn(c.dir, c.name, atomicfile.Options{Mode: c.attrs.created(), Unnamed: !o.named, Temp: o.temp, Step: func(string) { o.step() }})
 	if err != nil {
 		return err
 	}
-	if err := a.begin(c.dir, c.name, fresh.File); err != nil {
+	if err := c.attrs.begin(c.dir, c.name, fresh.File); err != nil {
 		return errors.Join(err, fresh.Discard())
 	}
-	out, err := c.resume(ctx, fresh)
+	c.out = &target{File: fresh}
+	return nil
+}
+
+// fill copies what is missing in the new file, and its attributes. After an error there
+// is no new file.
+func (c *fileCopy) fill(ctx context.Context) error {
+	out, err := c.resume(ctx, c.out.File)
 	if err != nil {
+		if out != nil {
+			err = errors.Join(err, out.Discard())
+		}
 		return err
 	}
-	if err := c.checkRoom(out.File.File, out.start); err != nil {
-		return c.keep(out, err)
+	c.out, c.opts.start = out, out.start
+	if out.part {
+		c.attrs.has = 0o600 // by adopt
 	}
-	if err := c.complete(ctx, out, &a); err != nil {
+	err = c.checkRoom(out.File.File, out.start)
+	if err == nil {
+		err = fill(ctx, c.drv, c.in, out.File.File, c.source.Size, c.opts, &c.res)
+	}
+	if err == nil {
+		err = c.finish()
+	}
+	if err != nil {
 		return c.keep(out, full(err))
 	}
-	return out.Discard()
+	return nil
 }
 
-// complete copies what is missing, and makes the file the destination.
-func (c *fileCopy) complete(ctx context.Context, out *target, a *attributes) error {
-	c.opts.start = out.start
-	if err := fill(ctx, c.drv, c.in, out.File.File, c.source.Size, c.opts, &c.res); err != nil {
+// finish sets the attributes of a file that has its data.
+func (c *fileCopy) finish() error {
+	if err := c.attrs.finish(c.in, c.out.File.File); err != nil {
 		return err
 	}
-	if err := a.finish(c.in, out.File.File); err != nil {
-		return err
-	}
-	return c.publish(ctx, out.File)
+	return unchangedSince(c.in, c.res.Source, c.source.Size, time.Unix(c.source.Mtim.Unix()))
 }
 
-// publish forces the new file to storage, verifies it, and gives it its name.
-func (c *fileCopy) publish(ctx context.Context, out *atomicfile.File) error {
+// settle forces the new file to storage, unless it is there, and verifies it.
+func (c *fileCopy) settle(ctx context.Context, synced bool) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	c.opts.step()
-	if err := out.Sync(); err != nil {
-		return err
-	}
-	if c.opts.Cache == route.CacheAvoid {
-		_ = unix.Fadvise(int(out.Fd()), 0, 0, unix.FADV_DONTNEED) // advice, which a file system may not take
-	}
-	if c.opts.Verify {
-		if err := c.res.verify(ctx, c.in, out.File); err != nil {
+	if !synced {
+		c.opts.step()
+		if err := c.out.Sync(); err != nil {
 			return err
 		}
 	}
-	if err := unchangedSince(c.in, c.res.Source, c.source.Size, time.Unix(c.source.Mtim.Unix())); err != nil {
+	if c.opts.Cache == route.CacheAvoid {
+		_ = unix.Fadvise(int(c.out.Fd()), 0, 0, unix.FADV_DONTNEED) // advice, which a file system may not take
+	}
+	if !c.opts.Verify {
+		return nil
+	}
+	if err := c.res.verify(ctx, c.in, c.out.File); err != nil {
 		return err
 	}
-	if err := out.Commit(); err != nil {
-		return err
+	return unchangedSince(c.in, c.res.Source, c.source.Size, time.Unix(c.source.Mtim.Unix()))
+}
+
+// end closes the new file. It is removed if err says that it did not get its name.
+func (c *fileCopy) end(err error) error {
+	if err != nil {
+		return c.keep(c.out, full(err))
 	}
-	return unix.Fstat(int(out.Fd()), &c.dest)
+	return errors.Join(unix.Fstat(int(c.out.Fd()), &c.dest), c.out.Discard())
 }
 
 // unchangedSince reports a source that was written while it was copied: the copy would

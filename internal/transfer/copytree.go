@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
@@ -30,6 +31,7 @@ type TreeOptions struct {
 type Watch interface {
 	Began(f *TreeFile)
 	Advanced(f *TreeFile, done int64)
+	Filled(f *TreeFile) // all bytes are written, and the file waits for its name
 	Ended(f *TreeFile, res *Result, err error)
 }
 
@@ -55,7 +57,11 @@ type treeCopy struct {
 	opts    TreeOptions
 	src     *atomicfile.Dir
 	dst     *atomicfile.Dir
+	dirs    dirPairs
+	parts   map[string]bool // directories with unfinished files of earlier copies
 	journal *journal
+	packMem chan gpu.Span // idle memory of packs
+	groups  *publisher
 
 	mu     sync.Mutex
 	res    TreeResult
@@ -71,10 +77,15 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	if o.step == nil {
 		o.step = func() {}
 	}
+	if o.syncfs == nil {
+		o.syncfs = unix.Syncfs
+	}
 	if o.Jobs <= 0 {
 		o.Jobs = defaultJobs
 	}
-	c := &treeCopy{tree: t, drv: drv, opts: o, failed: map[string]bool{}, errs: slices.Clone(t.errs)}
+	c := &treeCopy{tree: t, drv: drv, opts: o, failed: map[string]bool{}, errs: slices.Clone(t.errs), parts: map[string]bool{}}
+	c.packMem = make(chan gpu.Span, o.Jobs)
+	c.groups = newPublisher(groupLimit(descriptors()))
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped, Same: t.Unchanged,
 	}
@@ -96,6 +107,7 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.dst.Close()
+	c.dirs = dirPairs{src: c.src, dst: c.dst, open: map[string]*dirPair{}}
 	c.opts.step()
 	c.journal, err = openJournal(c.dst, c.tree.source)
 	if err != nil {
@@ -170,7 +182,7 @@ func (c *treeCopy) makeDirs() error {
 
 // finishDirs sets the attributes of the directories, the innermost first: a mode may
 // exclude the owner, and a new name changes the times of its directory. It syncs those
-// that got an entry: files synced theirs.
+// that got an entry, many at a time: files synced theirs.
 func (c *treeCopy) finishDirs(complete bool) error {
 	changed := map[string]bool{}
 	for _, d := range c.tree.all {
@@ -183,35 +195,57 @@ func (c *treeCopy) finishDirs(complete bool) error {
 			changed[filepath.Dir(l.Path)] = true
 		}
 	}
-	var errs []error
+	var list []*finishedDir
 	for _, d := range slices.Backward(c.tree.all) {
 		if !complete {
 			d.stat.Mode |= 0o700 // a rerun resumes
 		}
-		if err := c.finishDir(&d, changed[d.Path], d.Path != "."); err != nil && complete {
-			errs = append(errs, err)
-		}
+		list = append(list, &finishedDir{TreeDir: d, changed: changed[d.Path], set: d.Path != "."})
+	}
+	var errs []error
+	for batch := range slices.Chunk(list, c.groups.most) {
+		errs = append(errs, c.finishSome(batch))
+	}
+	if !complete {
+		return nil
 	}
 	return errors.Join(errs...)
 }
 
-// finishDir sets the attributes of a directory, and syncs it.
-func (c *treeCopy) finishDir(d *TreeDir, changed, set bool) error {
-	set = set && (d.ours || c.opts.Preserve)
-	if !set && !changed {
-		return nil
-	}
-	dir, err := c.dst.Open(d.Path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if set {
-		if err := c.setAttributes(d, dir); err != nil {
-			return err
+// A finishedDir is a directory that gets no more entries.
+type finishedDir struct {
+	TreeDir
+	changed bool // it got one
+	set     bool // it gets its attributes
+	dir     *atomicfile.Dir
+	err     error
+}
+
+// finishSome sets the attributes of some directories, one after the other, and then syncs
+// them at once.
+func (c *treeCopy) finishSome(list []*finishedDir) error {
+	for _, d := range list {
+		if d.set = d.set && (d.ours || c.opts.Preserve); !d.set && !d.changed {
+			continue
+		}
+		if d.dir, d.err = c.dst.Open(d.Path); d.err == nil && d.set {
+			d.err = c.setAttributes(&d.TreeDir, d.dir)
 		}
 	}
-	return dir.Sync()
+	atOnce(list, func(d *finishedDir) {
+		if d.dir == nil {
+			return
+		}
+		if d.err == nil {
+			d.err = d.dir.Sync()
+		}
+		d.dir.Close()
+	})
+	var errs []error
+	for _, d := range list {
+		errs = append(errs, d.err)
+	}
+	return errors.Join(errs...)
 }
 
 func (c *treeCopy) setAttributes(d *TreeDir, dir *atomicfile.Dir) error {
@@ -230,12 +264,16 @@ func (c *treeCopy) setAttributes(d *TreeDir, dir *atomicfile.Dir) error {
 	if err := unix.Fstat(fd, &now); err != nil {
 		return err
 	}
-	return os.NewSyscallError("fchmod", unix.Fchmod(fd, now.Mode&(d.stat.Mode|^uint32(permissions))&allModes))
+	mode := now.Mode & (d.stat.Mode | ^uint32(permissions)) & allModes
+	if mode == now.Mode&allModes {
+		return nil
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode))
 }
 
 // finishRoot does the same for the destination once the journal is removed.
 func (c *treeCopy) finishRoot() error {
-	return c.finishDir(&c.tree.all[0], true, true)
+	return c.finishSome([]*finishedDir{{TreeDir: c.tree.all[0], changed: true, set: true}})
 }
 
 // clean removes temporary files of killed copies: those with the journal's ID, and
@@ -244,27 +282,30 @@ func (c *treeCopy) finishRoot() error {
 func (c *treeCopy) clean() {
 	for _, d := range c.tree.all {
 		if dir, err := c.dst.Open(d.Path); err == nil {
-			c.cleanDir(dir)
+			c.parts[d.Path] = c.cleanDir(dir)
 			dir.Close()
 		}
 	}
 }
 
-func (c *treeCopy) cleanDir(dir *atomicfile.Dir) {
+// cleanDir cleans a directory, and reports whether it has unfinished files.
+func (c *treeCopy) cleanDir(dir *atomicfile.Dir) (parts bool) {
 	dir.Sweep()
 	list, _ := dir.Names(".")
 	for _, name := range list {
 		if strings.HasPrefix(name, c.journal.mark()) {
 			_ = dir.Remove(name)
 		}
+		parts = parts || atomicfile.IsPart(name)
 	}
+	return parts
 }
 
 func (c *treeCopy) copyFiles(ctx context.Context) {
+	go c.groups.run(func(group []*waiting) { c.publish(ctx, group) })
 	var g errgroup.Group
 	g.SetLimit(c.opts.Jobs)
-	for i := range c.tree.Files {
-		f := &c.tree.Files[i]
+	for _, unit := range c.units() {
 		if ctx.Err() != nil {
 			break
 		}
@@ -272,17 +313,38 @@ func (c *treeCopy) copyFiles(ctx context.Context) {
 			if c.full() {
 				return nil
 			}
-			if f.Done && c.stillDone(ctx, f) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.res.Done++
-				return nil
-			}
-			c.copyFile(ctx, f)
+			c.copyUnit(ctx, unit)
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are in c.errs
+	c.groups.stop()
+	if err := c.freePackMemory(); err != nil {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// units are what one job copies at a time. Jobs that fill packs leave descriptors for the
+// groups that wait.
+func (c *treeCopy) units() [][]*TreeFile {
+	packable := func(f *TreeFile) bool { return !f.Done && c.opts.packable(f.Size) }
+	most := max(1, min(packFiles, c.groups.most/(2*c.opts.Jobs)))
+	return units(c.tree.Files, packable, most, c.opts.Limit.Largest(packBytes, gpuPage))
+}
+
+func (c *treeCopy) copyUnit(ctx context.Context, unit []*TreeFile) {
+	switch f := unit[0]; {
+	case !f.Done && c.opts.packable(f.Size):
+		c.copyPack(ctx, unit)
+	case f.Done && c.stillDone(ctx, f):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.res.Done++
+	default:
+		if w := c.begin(f); w != nil {
+			c.fillApart(ctx, w)
+		}
+	}
 }
 
 // full reports whether the file system of the destination is: then the files that are left
@@ -304,14 +366,87 @@ func (c *treeCopy) stillDone(ctx context.Context, f *TreeFile) bool {
 	})
 }
 
-func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
+// begin opens a file and creates the new one. It returns nil if that failed.
+func (c *treeCopy) begin(f *TreeFile) *waiting {
 	c.opts.step()
-	res, err := c.opts.watched(f, func(o Options) (*Result, error) {
-		defer c.opts.step()
-		o.temp = c.journal.temp(f.Path)
-		o.keepTime = true
-		return c.copyOpen(ctx, f, o)
-	})
+	if c.opts.Watch != nil {
+		c.opts.Watch.Began(f)
+	}
+	w, err := c.open(f)
+	if err == nil {
+		if err = w.create(); err == nil {
+			return w
+		}
+		w.in.Close()
+		c.dirs.release(w.pair)
+	}
+	c.ended(f, nil, err)
+	return nil
+}
+
+// open opens a file and its directory.
+func (c *treeCopy) open(f *TreeFile) (*waiting, error) {
+	dir, name := filepath.Split(f.Path)
+	dir = filepath.Clean(dir)
+	pair, err := c.dirs.take(dir)
+	if err != nil {
+		return nil, err
+	}
+	in, st, err := pair.src.OpenRegular(name)
+	if err != nil {
+		c.dirs.release(pair)
+		return nil, err
+	}
+	o := c.opts.Options
+	o.temp, o.keepTime, o.noPart = c.journal.temp(f.Path), true, !c.parts[dir]
+	if c.opts.Watch != nil {
+		o.Advance = func(done, _ int64) { c.opts.Watch.Advanced(f, done) }
+	}
+	one := &fileCopy{drv: c.drv, in: in, source: st, dir: pair.dst, name: name, opts: o}
+	one.res = Result{Source: c.src.Path(f.Path), Dest: c.dst.Path(f.Path), GPU: o.GPU}
+	return &waiting{fileCopy: one, file: f, pair: pair}, nil
+}
+
+// fillApart copies a file by itself.
+func (c *treeCopy) fillApart(ctx context.Context, w *waiting) {
+	if err := w.fill(ctx); err != nil {
+		c.forget(w, err)
+		return
+	}
+	c.filled(ctx, w)
+}
+
+// filled hands a file over to be published. A large one does not wait for others.
+func (c *treeCopy) filled(ctx context.Context, w *waiting) {
+	if w.err != nil {
+		c.forget(w, w.end(w.err))
+		return
+	}
+	if !w.opts.Verify {
+		w.in.Close()
+	}
+	if c.opts.Watch != nil {
+		c.opts.Watch.Filled(w.file)
+	}
+	if w.out.part {
+		c.publish(ctx, []*waiting{w})
+		return
+	}
+	c.groups.files <- w
+}
+
+// forget ends a file that is not published.
+func (c *treeCopy) forget(w *waiting, err error) {
+	w.in.Close()
+	c.dirs.release(w.pair)
+	c.ended(w.file, nil, err)
+}
+
+// ended counts a file.
+func (c *treeCopy) ended(f *TreeFile, res *Result, err error) {
+	if c.opts.Watch != nil {
+		c.opts.Watch.Ended(f, res, err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -320,28 +455,6 @@ func (c *treeCopy) copyFile(ctx context.Context, f *TreeFile) {
 		return
 	}
 	c.res.add(res)
-}
-
-// copyOpen opens a file and its directory, copies it, and records that.
-func (c *treeCopy) copyOpen(ctx context.Context, f *TreeFile, o Options) (*Result, error) {
-	in, st, err := c.src.OpenRegular(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	dir, err := c.dst.Open(filepath.Dir(f.Path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	one := fileCopy{drv: c.drv, in: in, source: st, dir: dir, name: filepath.Base(f.Path), opts: o}
-	one.res = Result{Source: c.src.Path(f.Path), Dest: c.dst.Path(f.Path), GPU: o.GPU}
-	err = one.run(ctx)
-	c.opts.step()
-	if err == nil {
-		err = c.journal.add(f, st, &one.dest, o.Preserve)
-	}
-	return &one.res, err
 }
 
 // about adds the path to the error of a file, unless it has it.

@@ -35,7 +35,7 @@ func TestVerifyReadsFinishedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range tree.Files {
-		record(t, j, src, dst, &tree.Files[i])
+		record(t, j, src, dst, &tree.Files[i], keep)
 	}
 	if err := j.close(false); err != nil {
 		t.Fatal(err)
@@ -64,15 +64,8 @@ func TestPreservedIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := openDir(t, src).Stat("a.bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := openDir(t, dst).Stat("a.bin")
-	if err == nil {
-		err = errors.Join(j.add(&tree.Files[0], from, to, false), j.close(false))
-	}
-	if err != nil {
+	record(t, j, src, dst, &tree.Files[0], Options{})
+	if err := j.close(false); err != nil {
 		t.Fatal(err)
 	}
 	for preserve, want := range map[bool]int{false: 1, true: 0} {

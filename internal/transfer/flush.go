@@ -36,6 +36,15 @@ func (f *flusher) wrote(p chunk) error {
 	return os.NewSyscallError("sync_file_range", err)
 }
 
+// start has the kernel begin to write the first n bytes of a file.
+func (f *flusher) start(n int64) error {
+	err := f.sync(f.fd, 0, n, unix.SYNC_FILE_RANGE_WRITE)
+	if err == nil || syncless(err) {
+		return nil
+	}
+	return os.NewSyscallError("sync_file_range", err)
+}
+
 func (f *flusher) send(p chunk, flags int) error {
 	return f.sync(f.fd, p.off, int64(p.mem.Len), flags)
 }

@@ -237,20 +237,30 @@ func (j *journal) begin(source string) error {
 	return j.write(journalHead{journalVersion, source, j.id})
 }
 
-func (j *journal) write(v any) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
+// write appends lines, all at once.
+func (j *journal) write(lines ...any) error {
+	var text []byte
+	for _, v := range lines {
+		line, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		text = append(append(text, line...), '\n')
 	}
-	_, err = j.file.Write(append(line, '\n'))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, err := j.file.Write(text)
 	return err
 }
 
-// add records a complete file, as it was read and as it was written.
-func (j *journal) add(f *TreeFile, source, dest *unix.Stat_t, preserved bool) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.write(journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime, Source: idOf(source), Dest: idOf(dest), Preserved: preserved})
+// add records complete files, as they were read and as they were written.
+func (j *journal) add(files []*waiting) error {
+	lines := make([]any, len(files))
+	for i, w := range files {
+		f := w.file
+		lines[i] = journalLine{Done: f.Path, Size: f.Size, ModTime: f.ModTime, Source: idOf(w.source), Dest: idOf(&w.dest), Preserved: w.opts.Preserve}
+	}
+	return j.write(lines...)
 }
 
 // has reports whether the file was copied, and neither it nor the copy has changed

@@ -73,6 +73,9 @@ func (c *fileCopy) resume(ctx context.Context, fresh *atomicfile.File) (*target,
 
 // dropPart removes the unfinished file of an earlier copy, whose source was larger.
 func (c *fileCopy) dropPart() error {
+	if c.opts.noPart {
+		return nil
+	}
 	if _, err := c.dir.Stat(atomicfile.PartName(c.name)); err != nil {
 		return nil // as a rule there is none
 	}

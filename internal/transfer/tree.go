@@ -211,7 +211,7 @@ func (w *walker) dir(rel string, above []*unix.Stat_t) error {
 	if slices.ContainsFunc(above, func(a *unix.Stat_t) bool { return sameFile(a, st) }) {
 		return fmt.Errorf("%s: symbolic link loop (fix: run without --follow)", w.src.Path(rel))
 	}
-	list, err := w.src.Names(rel)
+	list, err := w.list(rel)
 	if err != nil {
 		return w.failed(rel, err)
 	}
@@ -219,12 +219,39 @@ func (w *walker) dir(rel string, above []*unix.Stat_t) error {
 		return err
 	}
 	above = append(above[:len(above):len(above)], st)
-	for _, name := range list {
-		if err := w.entry(filepath.Join(rel, name), above); err != nil {
+	for i := range list {
+		if err := w.entry(filepath.Join(rel, list[i].name), &list[i], above); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// An entry is a name in a directory of the source.
+type entry struct {
+	name string
+	stat *unix.Stat_t
+	err  error // of stat
+}
+
+// list describes all entries of a directory, which is closed again before those below are
+// opened: a path may have more elements than a process descriptors.
+func (w *walker) list(rel string) ([]entry, error) {
+	dir, err := w.src.Open(rel)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Names(".")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]entry, len(names))
+	for i, name := range names {
+		st, err := dir.Stat(name)
+		list[i] = entry{name, st, err}
+	}
+	return list, nil
 }
 
 // needDir adds a directory, which the destination may have.
@@ -246,18 +273,18 @@ func (w *walker) needDir(rel string, st *unix.Stat_t) error {
 	return nil
 }
 
-func (w *walker) entry(rel string, above []*unix.Stat_t) error {
+func (w *walker) entry(rel string, e *entry, above []*unix.Stat_t) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	if name := filepath.Base(rel); atomicfile.Temporary(name) || atomicfile.IsPart(name) {
+	if atomicfile.Temporary(e.name) || atomicfile.IsPart(e.name) {
 		w.tree.Skipped = append(w.tree.Skipped, TreeSkip{rel, "the name of a temporary file of culvert"})
 		return nil
 	}
 	if w.tree.opts.excludes(rel, false) {
 		return nil
 	}
-	st, err := w.src.Stat(rel)
+	st, err := e.stat, e.err
 	if w.tree.opts.Follow && errors.Is(err, os.ErrNotExist) {
 		return dangling(w.src.Path(rel), err)
 	}

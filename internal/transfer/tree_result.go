@@ -91,14 +91,16 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// add counts a copied file.
+// add counts a copied file. One of a pack may have its receipts with another.
 func (r *TreeResult) add(one *Result) {
 	r.Files++
 	r.Bytes += one.Bytes
 	r.Resumed += one.Resumed
 	r.Holes += one.Holes
-	r.Read.Add(one.Read)
-	if r.Write != nil {
+	if one.Read != nil {
+		r.Read.Add(one.Read)
+	}
+	if r.Write != nil && one.Write != nil {
 		r.Write.Add(one.Write)
 	}
 }

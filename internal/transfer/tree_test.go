@@ -115,8 +115,8 @@ func openDir(t *testing.T, path string) *atomicfile.Dir {
 	return d
 }
 
-// record writes a file into the journal as it is.
-func record(t *testing.T, j *journal, src, dst string, f *TreeFile) {
+// record writes a file into the journal as it is, and says that it was copied with options.
+func record(t *testing.T, j *journal, src, dst string, f *TreeFile, o Options) {
 	t.Helper()
 	from, err := openDir(t, src).Stat(f.Path)
 	if err != nil {
@@ -124,7 +124,7 @@ func record(t *testing.T, j *journal, src, dst string, f *TreeFile) {
 	}
 	to, err := openDir(t, dst).Stat(f.Path)
 	if err == nil {
-		err = j.add(f, from, to, true)
+		err = j.add([]*waiting{{file: f, fileCopy: &fileCopy{source: from, dest: *to, opts: o}}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestJournalIsChecked(t *testing.T) {
 	}
 	tree := plan(t, src, dst)
 	for i := range tree.Files {
-		record(t, j, src, dst, &tree.Files[i])
+		record(t, j, src, dst, &tree.Files[i], keep)
 	}
 	// While it is open nobody else copies there.
 	if _, err := tree.Copy(t.Context(), drv, TreeOptions{Options: keep}); err == nil || !strings.Contains(err.Error(), "another culvert cp") {

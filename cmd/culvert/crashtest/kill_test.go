@@ -11,7 +11,7 @@ import (
 // changing are the system calls that change what another process can see. A kill
 // before any other call finds what a kill before the next of these finds.
 var changing = []string{
-	"open", "tmpfile", "mkdir", "unlink", "rename", "link", "symlink", "chmod", "chown", "utimens", "sync", "write",
+	"open", "tmpfile", "mkdir", "unlink", "rename", "link", "symlink", "chmod", "chown", "utimens", "sync", "syncfs", "write",
 	"truncate", "allocate", "xattr", "lock", "uring", "bind", "listen",
 }
 
