@@ -52,13 +52,7 @@ func (f *File) enqueue(s Stream, dir route.Dir, op StreamOp) error {
 	if err := f.checkAsync(s, dir, op.Mem); err != nil {
 		return err
 	}
-	err := f.drv.inOrder(s, func() {
-		r, err := f.executeAsync(dir, &op)
-		if op.Done != nil {
-			op.Done(r, err)
-		}
-	})
-	if err != nil {
+	if err := f.drv.inOrder(s, f, dir, &op); err != nil {
 		return &Error{asyncOps[dir], f.Name(), codeFor(err), err, ""}
 	}
 	return nil

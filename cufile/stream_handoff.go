@@ -30,22 +30,22 @@ func (h *handoff) init() {
 	}
 }
 
-// run starts f.
-func (h *handoff) run(f func()) {
-	if !h.next.CompareAndSwap(&lingering, &f) {
+// run starts *f, which must not change before it has begun.
+func (h *handoff) run(f *func()) {
+	if !h.next.CompareAndSwap(&lingering, f) {
 		go h.work(f)
 	}
 }
 
-func (h *handoff) work(f func()) {
+func (h *handoff) work(f *func()) {
 	for f != nil {
-		f()
+		(*f)()
 		f = h.wait()
 	}
 }
 
 // wait returns the next work, or nil if none comes in time or another goroutine lingers.
-func (h *handoff) wait() func() {
+func (h *handoff) wait() *func() {
 	if h.linger == 0 || !h.next.CompareAndSwap(nil, &lingering) {
 		return nil
 	}
@@ -54,5 +54,5 @@ func (h *handoff) wait() func() {
 	if h.next.CompareAndSwap(&lingering, nil) {
 		return nil
 	}
-	return *h.next.Swap(nil)
+	return h.next.Swap(nil)
 }

@@ -7,21 +7,23 @@ import (
 	"time"
 )
 
+func work(f func()) *func() { return &f }
+
 // Work that comes while a goroutine lingers runs there; all work runs once.
 func TestHandoff(t *testing.T) {
 	h := &handoff{linger: time.Hour}
 	ran := make(chan string)
-	h.run(func() { ran <- "first" })
+	h.run(work(func() { ran <- "first" }))
 	<-ran
 	for h.next.Load() != &lingering {
 		time.Sleep(0)
 	}
-	h.run(func() {
+	h.run(work(func() {
 		if h.next.Load() != nil {
 			t.Error("the goroutine that lingers did not take the work")
 		}
 		ran <- "second"
-	})
+	}))
 	if got := <-ran; got != "second" {
 		t.Error(got)
 	}
@@ -32,8 +34,7 @@ func TestHandoff(t *testing.T) {
 	if h.wait() != nil {
 		t.Error("two goroutines linger")
 	}
-	var none func()
-	if !h.next.CompareAndSwap(&lingering, &none) {
+	if !h.next.CompareAndSwap(&lingering, work(func() { h.linger = 0 })) {
 		t.Error("nobody lingers")
 	}
 }
@@ -45,10 +46,10 @@ func TestHandoffRunsAllOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range runs {
 			wg.Add(1)
-			h.run(func() {
+			h.run(work(func() {
 				runs[i].Add(1)
 				wg.Done()
-			})
+			}))
 			if i%3 == 0 {
 				wg.Wait()
 			}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 // How a stream and a transfer wait for each other is decided here and nowhere else.
@@ -28,8 +29,8 @@ import (
 // times of all of them. An event cannot replace the word that ends the transfer: a stream
 // does not wait for an event that was not yet recorded.
 
-// inOrder runs fn in the order of the stream, on a goroutine.
-func (d *Driver) inOrder(s Stream, fn func()) error {
+// inOrder runs a transfer in the order of the stream, on a goroutine.
+func (d *Driver) inOrder(s Stream, f *File, dir route.Dir, op *StreamOp) error {
 	words, err := d.completionWords()
 	if err != nil {
 		return err
@@ -39,41 +40,77 @@ func (d *Driver) inOrder(s Stream, fn func()) error {
 		words.release()
 		return err
 	}
-	run := func() {
-		fn()
-		words.complete(w)
-		words.release()
-	}
-	abandon := func(err error) error {
-		words.complete(w)
-		words.release()
-		return err
-	}
+	q := newQueuedTransfer()
+	q.file, q.dir, q.op, q.words, q.word = f, dir, *op, words, w
 	// Between the calls no other transfer may get into the stream.
-	unlock := d.streams.lock(s)
-	defer unlock()
+	lock := d.streams.lock(s)
+	defer d.streams.unlock(s, lock)
 	if idle, err := waitIfIdle(s, w); err != nil {
-		return abandon(err)
+		q.end()
+		return err
 	} else if idle {
-		d.handoff.run(run)
+		d.handoff.run(&q.run)
 		return nil
 	}
-	enqueued := make(chan bool, 1)
-	begin := func() {
-		go func() {
-			if <-enqueued {
-				run()
-			} else { // without the wait the transfer would not be in order
-				abandon(nil)
-			}
-		}()
-	}
-	if err := s.Do(begin); err != nil {
-		return abandon(err)
+	if err := s.Do(q.begin); err != nil {
+		q.end()
+		return err
 	}
 	err = s.Wait(w.at, w.turn, wordSize, gpu.CondGEQ)
-	enqueued <- err == nil
+	q.enqueued <- err == nil // q belongs to its goroutine now
 	return err
+}
+
+// A queuedTransfer is a transfer from its call to its end. It is used again, because the
+// call has no time for allocations.
+type queuedTransfer struct {
+	file  *File
+	dir   route.Dir
+	op    StreamOp
+	words *completionWords
+	word  word
+
+	run      func()    // moves the data and ends the transfer
+	begin    func()    // the host function: the stream has reached the transfer
+	enqueued chan bool // whether the stream waits for the transfer
+}
+
+var queuedTransfers sync.Pool
+
+func newQueuedTransfer() *queuedTransfer {
+	if q, ok := queuedTransfers.Get().(*queuedTransfer); ok {
+		return q
+	}
+	q := &queuedTransfer{enqueued: make(chan bool, 1)}
+	q.run, q.begin = q.move, func() { go q.moveIfEnqueued() }
+	return q
+}
+
+func (q *queuedTransfer) move() {
+	r, err := q.file.executeAsync(q.dir, &q.op)
+	if q.op.Done != nil {
+		q.op.Done(r, err)
+	}
+	q.end()
+}
+
+// moveIfEnqueued abandons a transfer for which the stream does not wait: it would not be
+// in order.
+func (q *queuedTransfer) moveIfEnqueued() {
+	if <-q.enqueued {
+		q.move()
+	} else {
+		q.end()
+	}
+}
+
+// end lets the stream continue. The transfer must not be used afterwards.
+func (q *queuedTransfer) end() {
+	words := q.words
+	words.complete(q.word)
+	q.file, q.op, q.words = nil, StreamOp{}, nil
+	queuedTransfers.Put(q)
+	words.release()
 }
 
 // waitIfIdle makes an idle stream wait for w and reports whether it was idle.
@@ -199,6 +236,8 @@ func (c *completionWords) release() error {
 type streamLocks struct {
 	mu    sync.Mutex
 	locks map[Stream]*streamLock
+	// unused is for the next stream: usually there is one call at a time.
+	unused *streamLock
 }
 
 type streamLock struct {
@@ -206,25 +245,31 @@ type streamLock struct {
 	users int
 }
 
-func (l *streamLocks) lock(s Stream) (unlock func()) {
+func (l *streamLocks) lock(s Stream) *streamLock {
 	l.mu.Lock()
 	if l.locks == nil {
 		l.locks = map[Stream]*streamLock{}
 	}
 	one := l.locks[s]
 	if one == nil {
-		one = new(streamLock)
+		one = l.unused
+		if l.unused = nil; one == nil {
+			one = new(streamLock)
+		}
 		l.locks[s] = one
 	}
 	one.users++
 	l.mu.Unlock()
 	one.Lock()
-	return func() {
-		one.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(l.locks, s)
-		}
+	return one
+}
+
+func (l *streamLocks) unlock(s Stream, one *streamLock) {
+	one.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(l.locks, s)
+		l.unused = one
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -154,6 +156,25 @@ func TestMappedIsNotUsedInAStream(t *testing.T) {
 	res.check(t, "read", 0, cufile.IONotSupported)
 }
 
+// A paired stream counts host functions that another one follows before their wait.
+type paired struct {
+	gpu.Stream
+	between, mixed atomic.Int32
+}
+
+func (s *paired) Do(fn func()) error {
+	if s.between.Add(1) > 1 {
+		s.mixed.Add(1)
+	}
+	defer runtime.Gosched() // another thread gets a chance
+	return s.Stream.Do(fn)
+}
+
+func (s *paired) Wait(a gpu.Addr, v uint64, width int, c gpu.Cond) error {
+	s.between.Add(-1)
+	return s.Stream.Wait(a, v, width, c)
+}
+
 // Transfers of one stream run one after the other, whatever threads enqueue them, and
 // one that fails stops no other.
 func TestStreamKeepsItsOrder(t *testing.T) {
@@ -161,8 +182,8 @@ func TestStreamKeepsItsOrder(t *testing.T) {
 	f := newFixture(t, softConfig(), 1<<20)
 	h := f.open(os.O_RDWR)
 	buf := f.buffer(threads * each * 4096)
-	s := f.stream()
-	barrier := f.barrier(s)
+	s := &paired{Stream: f.stream()}
+	barrier := f.barrier(s.Stream)
 	var (
 		results [threads * each]result
 		running atomic.Int32
@@ -196,8 +217,11 @@ func TestStreamKeepsItsOrder(t *testing.T) {
 		})
 	}
 	all.Wait()
+	if n := s.mixed.Load(); n > 0 {
+		t.Errorf("%d transfers got between the two calls of another", n)
+	}
 	barrier.open()
-	f.wait(s)
+	f.wait(s.Stream)
 	got := f.gpuBytes(buf.Span())
 	for i := range results {
 		if i%5 == 4 {
@@ -349,19 +373,30 @@ func TestStreamThatTakesNoWork(t *testing.T) {
 	res.check(t, "the next one", 4096, nil)
 }
 
-// A watched stream counts how transfers got into it.
+// A watched stream notes the calls by which transfers got into it.
 type watched struct {
 	gpu.Stream
-	did  int
-	fail error // of WaitIfIdle
+	calls []string
+	fail  error // of WaitIfIdle
 }
 
 func (s *watched) Do(fn func()) error {
-	s.did++
+	s.calls = append(s.calls, "do")
 	return s.Stream.Do(fn)
 }
 
+func (s *watched) Wait(a gpu.Addr, v uint64, width int, c gpu.Cond) error {
+	s.calls = append(s.calls, "wait")
+	return s.Stream.Wait(a, v, width, c)
+}
+
+func (s *watched) Capturing() (bool, error) {
+	s.calls = append(s.calls, "capturing")
+	return false, nil
+}
+
 func (s *watched) WaitIfIdle(a gpu.Addr, v uint64, width int, c gpu.Cond) (bool, error) {
+	s.calls = append(s.calls, "wait if idle")
 	if s.fail != nil {
 		return false, s.fail
 	}
@@ -386,18 +421,20 @@ func TestIdleStreamBeginsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wait(s)
-	if idle.check(t, "idle", 4096, nil); s.did != 0 {
-		t.Error("a host function was enqueued in an idle stream")
+	idle.check(t, "idle", 4096, nil)
+	if want := []string{"capturing", "wait if idle"}; !slices.Equal(s.calls, want) {
+		t.Errorf("in an idle stream: %v, want %v", s.calls, want)
 	}
 	if got := f.gpuBytes(first); !bytes.Equal(got, bytes.Repeat([]byte{0xEE}, 4096)) {
 		t.Error("later work did not wait for the transfer")
 	}
 	barrier := f.barrier(s)
+	s.calls = nil
 	if err := h.ReadAsync(s, cufile.StreamOp{Mem: second, Off: 4096, Done: queued.done}); err != nil {
 		t.Fatal(err)
 	}
-	if queued.calls.Load() != 0 || s.did != 1 {
-		t.Errorf("behind other work: ended %d times, %d host functions", queued.calls.Load(), s.did)
+	if want := []string{"capturing", "wait if idle", "do", "wait"}; queued.calls.Load() != 0 || !slices.Equal(s.calls, want) {
+		t.Errorf("behind other work: ended %d times, calls %v, want %v", queued.calls.Load(), s.calls, want)
 	}
 	barrier.open()
 	f.wait(s)

@@ -10,14 +10,36 @@ type borrowedStream struct {
 	drv    *Driver
 	ctx    uintptr
 	handle uintptr
+	// independent: the work of the stream waits for no other stream's. A default stream
+	// and blocking ones wait for each other, of which cuStreamQuery says nothing.
+	independent bool
 }
 
 var _ gpu.Borrower = (*Driver)(nil)
 
-// Borrow returns the stream of a handle.
+// lastDefault is the last of the numbers of default streams.
+const lastDefault = 2
+
+// Borrow returns the stream of a handle. Its flags never change, so they are asked for
+// here, in the same transition to C as the context. A handle that is no stream fails when
+// the stream is used.
 func (d *Driver) Borrow(handle uintptr) (gpu.BorrowedStream, error) {
-	ctx, err := get[uintptr](d, &d.symbols.cuCtxGetCurrent)
-	return borrowedStream{d, ctx, handle}, err
+	current, flags := &d.symbols.cuCtxGetCurrent, &d.symbols.cuStreamGetFlags
+	if handle <= lastDefault || current.fn == 0 || flags.fn == 0 {
+		ctx, err := get[uintptr](d, current)
+		return borrowedStream{drv: d, ctx: ctx, handle: handle}, err
+	}
+	v := new(struct {
+		ctx   uintptr
+		flags uint32
+	})
+	c, at := dl.Chain(
+		dl.Step{Fn: current.fn, Args: [maxStepArgs]uintptr{ref(&v.ctx)}},
+		dl.Step{Fn: flags.fn, Args: [maxStepArgs]uintptr{handle, ref(&v.flags)}})
+	if at == 0 {
+		return nil, d.check(current, gpu.Code(c))
+	}
+	return borrowedStream{d, v.ctx, handle, c == 0 && v.flags&streamNonBlocking != 0}, nil
 }
 
 // call calls s in the context of the borrower, which other calls of this package have
@@ -56,24 +78,10 @@ func (b borrowedStream) Wait(a gpu.Addr, value uint64, width int, cond gpu.Cond)
 
 // WaitIfIdle is Wait if the stream has nothing to do and new work would begin at once.
 func (b borrowedStream) WaitIfIdle(a gpu.Addr, value uint64, width int, cond gpu.Cond) (bool, error) {
-	if b.ctx == 0 || !b.independent() {
+	if b.ctx == 0 || !b.independent {
 		return false, nil
 	}
 	return b.drv.waitIfIdle(b.ctx, b.handle, a, value, width, cond)
-}
-
-// lastDefault is the last of the numbers of default streams.
-const lastDefault = 2
-
-// independent reports whether the work of the stream waits for no other stream's: a
-// default stream and blocking ones wait for each other, of which cuStreamQuery says
-// nothing.
-func (b borrowedStream) independent() bool {
-	if b.handle <= lastDefault {
-		return false
-	}
-	flags := new(uint32)
-	return b.call(&b.drv.symbols.cuStreamGetFlags, b.handle, ref(flags)) == gpu.Success && *flags&streamNonBlocking != 0
 }
 
 // waitIfIdle is WaitIfIdle for an independent stream, in one transition to C.

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,6 +59,9 @@ func TestWaitIfIdle(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	f := openFake(t)
 	f.call("cuCtxSetCurrent", 0x7777)
+	if got, want := f.logged(func() { _, _ = f.drv.Borrow(0x99); _, _ = f.drv.Borrow(2) }), []string{"cuCtxGetCurrent()", "cuStreamGetFlags(0x99)", "cuCtxGetCurrent()"}; !slices.Equal(got, want) {
+		t.Errorf("borrowing a stream and a default one: %v, want %v", got, want)
+	}
 	own, err := f.device().NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -82,11 +86,11 @@ func TestWaitIfIdle(t *testing.T) {
 		err         error
 		calls       []string
 	}{
-		{"idle", "", borrow(0x99), 0, true, nil, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
-		{"busy", "cuStreamQuery", borrow(0x99), gpu.ErrNotReady, false, nil, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)"}},
-		{"failed", "cuStreamQuery", borrow(0x99), gpu.ErrIllegalAddress, false, gpu.ErrIllegalAddress, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)"}},
-		{"no wait", "cuStreamWaitValue64_v2", borrow(0x99), gpu.ErrNotReady, false, gpu.ErrNotReady, []string{"cuStreamGetFlags(0x99)", "cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
-		{"blocking", "", borrow(0xb10c), 0, false, nil, []string{"cuStreamGetFlags(0xb10c)"}},
+		{"idle", "", borrow(0x99), 0, true, nil, []string{"cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
+		{"busy", "cuStreamQuery", borrow(0x99), gpu.ErrNotReady, false, nil, []string{"cuStreamQuery(0x99)"}},
+		{"failed", "cuStreamQuery", borrow(0x99), gpu.ErrIllegalAddress, false, gpu.ErrIllegalAddress, []string{"cuStreamQuery(0x99)"}},
+		{"no wait", "cuStreamWaitValue64_v2", borrow(0x99), gpu.ErrNotReady, false, gpu.ErrNotReady, []string{"cuStreamQuery(0x99)", "cuStreamWaitValue64_v2(0x99, 0x10, 1, 0)"}},
+		{"blocking", "", borrow(0xb10c), 0, false, nil, nil},
 		{"default", "", borrow(2), 0, false, nil, nil},
 		{"own", "", own.(stream), 0, true, nil, []string{"cuStreamQuery(0x51)", "cuStreamWaitValue64_v2(0x51, 0x10, 1, 0)"}},
 	} {

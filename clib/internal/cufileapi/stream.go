@@ -3,6 +3,7 @@ package cufileapi
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
@@ -58,18 +59,18 @@ func (a *API) StreamDeregister(stream handle.ID) error {
 
 // ReadAsync is cuFileReadAsync.
 func (a *API) ReadAsync(t *softcuda.Thread, id handle.ID, base, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.enqueue(t, route.Read, id, stream, &streamArgs{base, size, off, bufOff, done})
+	return a.enqueue(t, route.Read, id, stream, streamArgs{base, size, off, bufOff, done})
 }
 
 // WriteAsync is cuFileWriteAsync.
 func (a *API) WriteAsync(t *softcuda.Thread, id handle.ID, base, size, off, bufOff, done cmem.Ptr, stream handle.ID) error {
-	return a.enqueue(t, route.Write, id, stream, &streamArgs{base, size, off, bufOff, done})
+	return a.enqueue(t, route.Write, id, stream, streamArgs{base, size, off, bufOff, done})
 }
 
 // streamArgs are the pointers of a transfer. They are followed when its turn comes.
 type streamArgs struct{ base, size, off, bufOff, done cmem.Ptr }
 
-func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, args *streamArgs) error {
+func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, args streamArgs) error {
 	if id == 0 {
 		return cufile.InvalidValue
 	}
@@ -84,15 +85,51 @@ func (a *API) enqueue(t *softcuda.Thread, dir route.Dir, id, stream handle.ID, a
 		return &cufile.Error{Op: "find", Object: fmt.Sprintf("stream %#x", uint64(stream)), Code: cufile.CUDADriverError, Err: err}
 	}
 	r.used.Store(true)
-	op := cufile.StreamOp{
-		Mem:  gpu.Span{Base: gpu.Addr(args.base)},
-		Args: args.later(r.flags, now),
-		Done: func(r route.Receipt, err error) { a.finish(dir, args, r, err) },
-	}
+	c := newStreamCall()
+	c.api, c.dir, c.args, c.flags, c.values = a, dir, args, r.flags, now
+	op := cufile.StreamOp{Mem: gpu.Span{Base: gpu.Addr(args.base)}, Args: c.later, Done: c.done}
 	if dir == route.Read {
-		return f.ReadAsync(s, op)
+		err = f.ReadAsync(s, op)
+	} else {
+		err = f.WriteAsync(s, op)
 	}
-	return f.WriteAsync(s, op)
+	if err != nil {
+		c.release() // it is not called
+	}
+	return err
+}
+
+// A streamCall is a transfer in a stream, from the call to its end. It is used again,
+// because the call has no time for allocations.
+type streamCall struct {
+	api    *API
+	dir    route.Dir
+	args   streamArgs
+	flags  uint32
+	values values
+
+	later func() (gpu.Span, int64, error)
+	done  func(route.Receipt, error)
+}
+
+var streamCalls sync.Pool
+
+func newStreamCall() *streamCall {
+	if c, ok := streamCalls.Get().(*streamCall); ok {
+		return c
+	}
+	c := new(streamCall)
+	c.later = c.span
+	c.done = func(r route.Receipt, err error) {
+		c.api.finish(c.dir, &c.args, r, err)
+		c.release()
+	}
+	return c
+}
+
+func (c *streamCall) release() {
+	c.api = nil
+	streamCalls.Put(c)
 }
 
 // registered is what is known of a stream: for one that is not registered, nothing.
@@ -118,20 +155,19 @@ func (p *streamArgs) read(trust *cmem.Trust) values {
 	return values{w[0], int64(w[1]), int64(w[2])}
 }
 
-// later returns the function that reads the arguments when the turn of the transfer
-// comes. Those that are fixed by flags of the stream were read by the call.
-func (p *streamArgs) later(flags uint32, v values) func() (gpu.Span, int64, error) {
+// span reads the arguments when the turn of the transfer comes. Those that are fixed by
+// flags of the stream were read by the call.
+func (c *streamCall) span() (mem gpu.Span, at int64, err error) {
 	const all = fixedSize | fixedFileOff | fixedBufOff
-	return func() (mem gpu.Span, at int64, err error) {
-		err = guard(func() error {
-			if flags&all != all {
-				v = p.update(flags, v)
-			}
-			mem, err = span(p.base, v.bufOff, v.size)
-			return err
-		})
-		return mem, v.off, err
-	}
+	v := c.values
+	err = guard(func() error {
+		if c.flags&all != all {
+			v = c.args.update(c.flags, v)
+		}
+		mem, err = span(c.args.base, v.bufOff, v.size)
+		return err
+	})
+	return mem, v.off, err
 }
 
 // update reads the arguments that are not fixed.
