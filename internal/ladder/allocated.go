@@ -11,6 +11,9 @@ import (
 // time.Now takes two.
 func Now() time.Duration { return trace.Now() }
 
+// now is the clock of transfers. A test replaces it by that of a GPU with other costs.
+var now = Now
+
 // checkAllocated checks that the registered buffers of ops are still allocated, once
 // for neighbouring ops with the same buffer. With a time, results up to 1 ms older
 // than that are used.

@@ -1,6 +1,7 @@
 package ladder
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -51,6 +52,56 @@ func TestUnknownGPU(t *testing.T) {
 				}
 				if loss := float64(took)/float64(1000*best) - 1; loss > 0.10 {
 					t.Errorf("%.0f %% slower than the better route", loss*100)
+				}
+			})
+		}
+	}
+}
+
+// A pricedRoute moves bytes, and takes the time that a cost model says.
+type pricedRoute struct {
+	Route
+	id    route.ID
+	model costModel
+	clock *time.Duration
+}
+
+func (r *pricedRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	for i := range ops {
+		*r.clock += r.model.cost(r.id, ops[i].Mem.Len)
+	}
+	return r.Route.Run(ctx, ops, res)
+}
+
+// TestUnknownGPUMoves is TestUnknownGPU with reads of a software GPU by all of the ladder:
+// what it chooses, runs and records, with the time of the cost model.
+func TestUnknownGPUMoves(t *testing.T) {
+	t.Setenv(nvfsSwitch, "0")
+	userCache(t)
+	const reads = 1000
+	for name, m := range map[string]costModel{
+		"slow BAR1":   {barRate: 1.5e9, ringRate: 5e9, ringStart: 8 * time.Microsecond},
+		"slow copies": {barRate: 5e9, ringRate: 2e9, ringStart: 20 * time.Microsecond},
+	} {
+		for _, n := range []uint64{128 << 10, 512 << 10} {
+			t.Run(fmt.Sprintf("%s, %d KiB", name, n>>10), func(t *testing.T) {
+				var clock time.Duration
+				now = func() time.Duration { return clock }
+				defer func() { now = Now }()
+				w := newFixture(t)
+				w.ladder.Plan(w.src).keep(route.Bar).routes[0].(*barRoute).learn = newBarLearner()
+				p := w.ladder.Plan(w.src)
+				for i := range p.routes {
+					p.routes[i] = &pricedRoute{p.routes[i], p.traits[i].ID, m, &clock}
+				}
+				by := map[route.ID]int{}
+				for range reads {
+					r := w.run(t, p, n)
+					by[r.Route]++
+				}
+				best := min(m.cost(route.Bar, n), m.cost(route.Ring, n))
+				if loss := float64(clock)/float64(reads*best) - 1; loss > 0.10 || by[route.Bar]+by[route.Ring] != reads || by[route.Bar] == 0 || by[route.Ring] == 0 {
+					t.Errorf("%.0f %% slower than the better route; reads by route: %v", loss*100, by)
 				}
 			})
 		}

@@ -298,7 +298,7 @@ func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration)
 // the time of a small read through BAR1. took is the time of the run itself.
 func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Receipt) (took time.Duration, err error) {
 	keeps := p.traits[at].KeepsMemory
-	start := Now()
+	start := now()
 	if !keeps {
 		if err := checkAllocated(ops, 0); err != nil {
 			return 0, err
@@ -309,7 +309,7 @@ func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Rec
 	} else {
 		err = p.routes[at].Run(ctx, ops, res)
 	}
-	end := Now()
+	end := now()
 	ops[0].Ended = end
 	cached := end
 	if !keeps {
