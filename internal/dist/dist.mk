@@ -51,10 +51,10 @@ dist-test:
 # Packages that need neither a GPU nor kernel interfaces which the emulator lacks; with
 # the tag nodl, because others need a C library for arm64.
 ARM64_PKGS  ?= ./route ./internal/human ./internal/crc32c ./internal/limit ./internal/tune ./internal/cufileconf ./internal/ptx
-QEMU_ARM64  ?= $(firstword $(shell command -v qemu-aarch64-static qemu-aarch64))
+QEMU_ARM64  ?= $(shell command -v qemu-aarch64-static || command -v qemu-aarch64)
 
 ## test-arm64: tests of a few packages on arm64, by QEMU's user-mode emulation
 .PHONY: test-arm64
 test-arm64:
-	@if [ -z "$(QEMU_ARM64)" ]; then echo "skipped: no qemu-aarch64-static (apt-get install qemu-user-static)"; else \
+	@if [ -z "$(QEMU_ARM64)" ]; then echo "skipped: no qemu-aarch64-static (apt-get install qemu-user)"; else \
 		CGO_ENABLED=0 GOARCH=arm64 $(GO) test -tags nodl -count=1 -timeout $(HANG) -exec $(QEMU_ARM64) $(ARM64_PKGS); fi
