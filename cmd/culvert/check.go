@@ -41,6 +41,9 @@ them), the route is the one that load takes. If it is another directory, the rou
 that of a file in it. PATH can also be s3://, https://, nvme://DRIVE (a drive without a
 file system) or rdma://HOST:PORT/NAME (a file that culvert rdma serve has), as for cp.
 
+In JSON, best_route is the best route that PATH can use, verdict.route the one of most
+of its bytes. They differ for a file that is smaller than a block of the best route.
+
 With --config, explain a cufile.json instead: for each setting of it and of the CUFILE_
 variables, what it does here.
 

@@ -61,7 +61,10 @@ func verdict(uses []route.Use, size int64, declined []*route.Decline) Verdict {
 	case uses[0].Route == route.Bar:
 		v.Answer += " Small reads go straight into GPU memory, through BAR1."
 	default:
-		v.Answer += fmt.Sprintf(" The file is smaller than a block of route %s, which would move a larger one.", uses[0].Route)
+		v.Answer += fmt.Sprintf(" The file is smaller than a block of route %s, which moves larger ones.", uses[0].Route)
+		if uses[0].Route == route.NVFS { // the client rounds up to a block
+			v.Answer += " If that route is required, it moves this one, too: slower, in a whole block."
+		}
 	}
 	for _, d := range declined {
 		if d.Fix != "" && d.Route < most {

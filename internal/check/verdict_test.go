@@ -25,7 +25,7 @@ func TestVerdict(t *testing.T) {
 		{"the best fix", []route.Use{{Route: route.Ring}}, 1 << 20, []*route.Decline{vendor, nvfs, bar}, false, "Not direct: the data goes once through pinned host memory (route ring).", nvfs},
 		{"nothing better", []route.Use{{Route: route.Bar}}, 0, []*route.Decline{{Route: route.Ring, Fix: "none"}}, false, "Not direct: the processor stores", nil},
 		{"small reads apart", []route.Use{{Route: route.Bar}, {Route: route.Ring}}, 1 << 20, []*route.Decline{nvfs}, false, "Not direct: the data goes once through pinned host memory (route ring). Small reads", nvfs},
-		{"a file smaller than a block", []route.Use{blocks, {Route: route.Bar}, {Route: route.Ring}}, 1000, nil, false, "Not direct: the processor stores the data straight into GPU memory, through BAR1 (route bar). The file is smaller than a block of route nvfs", nil},
+		{"a file smaller than a block", []route.Use{blocks, {Route: route.Bar}, {Route: route.Ring}}, 1000, nil, false, "Not direct: the processor stores the data straight into GPU memory, through BAR1 (route bar). The file is smaller than a block of route nvfs, which moves larger ones. If that route is required, it moves this one, too: slower, in a whole block.", nil},
 		{"a directory", []route.Use{blocks, {Route: route.Ring}}, 0, nil, true, "Direct: the drive moves", nil},
 		{"none", nil, 0, nil, false, "Not direct: no route is usable", nil},
 	} {
