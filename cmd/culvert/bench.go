@@ -40,11 +40,12 @@ type benchOptions struct {
 	json, csv, lines        bool
 	html                    string
 	compare                 string
-	sweep                   bool
+	sweep, sweepBlocks      bool // sweepBlocks: --bs was not given
 	mix                     int
 	mixGiven                bool
 	limit                   string
 	job                     string
+	said                    []string // about routes that were skipped
 }
 
 func newBench() *cobra.Command {
@@ -130,7 +131,7 @@ EXIT STATUS
 	f.BoolVar(&o.lines, "lines", false, "print a line of key=value fields per run")
 	f.StringVar(&o.html, "html", "", "also write a page with charts to this file")
 	f.StringVar(&o.compare, "compare", "", "also compare with the runs in this file, which --json printed")
-	f.BoolVar(&o.sweep, "sweep", false, "measure all routes, --bs 4K:16M:x4 and --threads 1,8, unless given")
+	f.BoolVar(&o.sweep, "sweep", false, "measure all routes, --bs 4K:16M:x4 (up to the size of the file) and --threads 1,8, unless given")
 	f.IntVar(&o.mix, "mix", 50, "percent of reads of mixed reads and writes; means --rw rw unless that is given")
 	f.StringVar(&o.limit, "limit-rate", "", "bytes per second of all callers, such as 100M or 2.5G (10^n; default no limit)")
 	f.StringVar(&o.job, "job", "", "measure the jobs in this file, which has fio's syntax, instead of FILE")
@@ -151,6 +152,7 @@ func (o *benchOptions) imply(given func(flag string) bool) {
 	if !o.sweep {
 		return
 	}
+	o.sweepBlocks = !given("bs")
 	for flag, v := range map[string]struct {
 		to    *string
 		value string
@@ -263,13 +265,25 @@ func kernelRelease() string {
 func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Workload, m bench.Method, print bench.Printer) error {
 	res, err := b.Measure(ctx, w, m, o.libcufile)
 	if rejected, ok := errors.AsType[*route.RequireError](err); ok && o.routes == "all" {
-		fmt.Fprintf(os.Stderr, "culvert: route %s skipped for blocks of %s: %v\n", rejected.Want, human.Size(w.Block), rejected.Declined)
+		o.skipped(rejected, w.Block)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	return print.Print(res)
+}
+
+// skipped says once that a route does not move blocks of a size.
+func (o *benchOptions) skipped(r *route.RequireError, block int64) {
+	text := fmt.Sprintf("culvert: route %s skipped for blocks of %s", r.Want, human.Size(block))
+	for _, d := range r.Declined {
+		text += ": " + d.Evidence
+	}
+	if !slices.Contains(o.said, text) {
+		o.said = append(o.said, text)
+		fmt.Fprintln(os.Stderr, text)
+	}
 }
 
 func (o *benchOptions) printer(out io.Writer) bench.Printer {

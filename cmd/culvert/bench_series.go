@@ -101,7 +101,7 @@ func (s *benchSeries) open(ctx context.Context, o *benchOptions, drv *cufile.Dri
 	if err != nil {
 		return err
 	}
-	if !o.cold {
+	if err = s.fit(o, b); err == nil && !o.cold {
 		err = b.Warm()
 	}
 	if err == nil {
@@ -112,6 +112,20 @@ func (s *benchSeries) open(ctx context.Context, o *benchOptions, drv *cufile.Dri
 		return err
 	}
 	s.b = b
+	return nil
+}
+
+// fit checks all blocks before anything is measured: if the last ones did not fit, all
+// results would be lost. Blocks that --sweep chose are left out instead.
+func (s *benchSeries) fit(o *benchOptions, b *bench.Bench) error {
+	if o.sweepBlocks {
+		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return w.Block > max(b.Size(), 4096) })
+	}
+	for _, w := range s.workloads {
+		if err := b.CheckBlock(w.Block); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

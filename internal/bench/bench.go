@@ -194,12 +194,20 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 	return b.measure(ctx, w, e)
 }
 
+// CheckBlock reports a block that is larger than the file.
+func (b *Bench) CheckBlock(n int64) error {
+	if n > b.size {
+		return fmt.Errorf("%s: block of %s exceeds the size, %s (fix: a smaller block, or a larger file)", b.name, human.Size(n), human.Size(b.size))
+	}
+	return nil
+}
+
 func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	if w.Block > b.size {
-		return nil, fmt.Errorf("%s: block of %s exceeds the size, %s", b.name, human.Size(w.Block), human.Size(b.size))
+	if err := b.CheckBlock(w.Block); err != nil {
+		return nil, err
 	}
 	if w.Region > b.size {
 		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.name, human.Size(w.Region), human.Size(b.size))
