@@ -3,10 +3,14 @@ package datapath
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/internal/transfer"
 	"github.com/culvert-io/culvert/lab/crash"
@@ -47,6 +51,67 @@ func TestCopyAtEveryPowerCut(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTreeAtEveryPowerCut copies over a directory of small files again and again, which are
+// synced and named in groups: at every point each of them is one version or the next, and
+// those in the journal are on the drive.
+func TestTreeAtEveryPowerCut(t *testing.T) {
+	const files = 12
+	rec := record(t)
+	w := newFixture(t)
+	dst := filepath.Join(inside.Dir("nv0"), "tree")
+	version := func(i, file int) []byte { return noise(1+(i*700+file*301)%9000, uint64(100*i+file)) }
+	name := func(file int) string { return filepath.Join(fmt.Sprint(file%3), fmt.Sprint(file)) }
+	report, err := rec.CheckReplacements(3, func(i int) error {
+		src := filepath.Join("/tmp", fmt.Sprint("tree", i))
+		defer os.RemoveAll(src)
+		for file := range files {
+			path := filepath.Join(src, name(file))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, version(i, file), 0o600)); err != nil {
+				return err
+			}
+		}
+		tree, err := transfer.PlanTree(t.Context(), src, dst, transfer.PlanOptions{})
+		if err == nil {
+			_, err = tree.Copy(t.Context(), w.drv, transfer.TreeOptions{})
+		}
+		return err
+	}, func(dir string, i int) error {
+		for file := range files {
+			path := filepath.Join(dir, "tree", name(file))
+			if err := crash.SameFile(path, version(i, file)); err != nil && crash.SameFile(path, version(i+1, file)) != nil {
+				return err
+			}
+		}
+		return journalled(filepath.Join(dir, "tree"))
+	})
+	t.Log(report)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// journalled returns an error if the journal of a copy lists a file that is not there.
+func journalled(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, transfer.JournalName))
+	if err != nil {
+		return nil // the copy is complete, or has not begun
+	}
+	for line := range bytes.Lines(text) {
+		var l struct {
+			Done string
+			Dest struct{ Inode uint64 } `json:"destination_file"`
+		}
+		if json.Unmarshal(line, &l) != nil || l.Done == "" {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, l.Done), &st); err != nil || st.Ino != l.Dest.Inode {
+			return fmt.Errorf("the journal lists %s with inode %d, which is %d, %w", l.Done, l.Dest.Inode, st.Ino, err)
+		}
+	}
+	return nil
 }
 
 // TestSaveAtEveryPowerCut does the same with a saved model, written past the page
