@@ -26,28 +26,6 @@ func ParseCacheMode(s string) (CacheMode, error) {
 	return enum.Parse("page cache mode", cacheModes[:], CacheAuto, s)
 }
 
-// A CacheReason says why bytes went around the page cache.
-type CacheReason uint8
-
-const (
-	NotBypassed  CacheReason = iota
-	OpenedDirect             // the caller opened the file with O_DIRECT
-	AskedToAvoid             // CacheAvoid
-	TooLarge                 // the stream does not fit into the available memory
-	FastStorage              // the storage is faster than filling the cache, and this is the first pass
-	Measuring                // few bytes, to learn how fast the storage is without the cache
-)
-
-var cacheReasons = [...]string{
-	"", "opened with O_DIRECT", "asked to avoid the page cache", "larger than the available memory",
-	"storage is faster than filling the page cache", "measuring the storage",
-}
-
-func (r CacheReason) String() string { return enum.Name(cacheReasons[:], r, "CacheReason(%d)") }
-
-// MarshalText encodes the reason as its text.
-func (r CacheReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
 // CacheUse counts the bytes of reads over staged routes by what they did to the page
 // cache. Direct routes do not use it and count nothing.
 type CacheUse struct {
@@ -57,8 +35,8 @@ type CacheUse struct {
 	// Unasked bytes went through it without a check whether they were there: small
 	// reads, for which the check takes too long, and files for which the kernel
 	// forbids it.
-	Unasked int64       `json:"unasked,omitempty"`
-	Why     CacheReason `json:"why,omitempty"` // of the last bytes that went around it
+	Unasked int64  `json:"unasked,omitempty"`
+	Why     string `json:"why,omitempty"` // the last bytes that went around it did so
 }
 
 // Add adds another count.
@@ -67,7 +45,7 @@ func (u *CacheUse) Add(o *CacheUse) {
 	u.Filled += o.Filled
 	u.Bypassed += o.Bypassed
 	u.Unasked += o.Unasked
-	if o.Why != NotBypassed {
+	if o.Why != "" {
 		u.Why = o.Why
 	}
 }

@@ -165,8 +165,8 @@ func (r Receipt) String() string {
 	}
 	if c := &r.Cache; c.Hit+c.Filled+c.Bypassed > 0 {
 		fmt.Fprintf(&b, " cache=hit:%d,filled:%d,bypassed:%d", c.Hit, c.Filled, c.Bypassed)
-		if c.Why != NotBypassed {
-			fmt.Fprintf(&b, "(%s)", strings.ReplaceAll(c.Why.String(), " ", "-"))
+		if c.Why != "" {
+			fmt.Fprintf(&b, "(%s)", strings.ReplaceAll(c.Why, " ", "-"))
 		}
 	}
 	if r.Retries > 0 {

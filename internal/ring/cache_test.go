@@ -85,7 +85,7 @@ func TestCacheUnderPressure(t *testing.T) {
 	f, other := coldFile(t, n), newFile(t, noise(9, 1<<20))
 	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
 	res := readInto(t, r, f, f.read(f.plainly(n), 0, n))
-	if res.Cache != (route.CacheUse{Bypassed: n, Why: route.TooLarge}) {
+	if res.Cache != (route.CacheUse{Bypassed: n, Why: storage.TooLarge}) {
 		t.Errorf("%+v", res.Cache)
 	}
 	if got := f.resident(t, 0, n); got > 0 {
@@ -142,7 +142,7 @@ func TestCacheUnderGroupLimit(t *testing.T) {
 			if got := f.resident(t, 0, n); got != want {
 				t.Errorf("%d bytes are cached afterwards, want %d: %+v", got, want, res.Cache)
 			}
-			if bypassed := res.Cache.Bypassed == n && res.Cache.Why == route.TooLarge; bypassed == tt.fits {
+			if bypassed := res.Cache.Bypassed == n && res.Cache.Why == storage.TooLarge; bypassed == tt.fits {
 				t.Errorf("the receipt says %+v", res.Cache)
 			}
 		})
@@ -157,7 +157,7 @@ func TestOpenedDirectFillsNothing(t *testing.T) {
 	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 3})
 	for _, q := range []struct{ off, n int64 }{{0, n}, {8192, 4096}, {5000, 100}, {4095, 2}, {1 << 20, 64 << 10}, {n - 10, 10}, {77, 3 << 20}} {
 		res := readInto(t, r, f, f.read(nil, q.off, q.n))
-		if res.Cache != (route.CacheUse{Bypassed: q.n, Why: route.OpenedDirect}) {
+		if res.Cache != (route.CacheUse{Bypassed: q.n, Why: storage.OpenedDirect}) {
 			t.Errorf("%d bytes at %d: %+v", q.n, q.off, res.Cache)
 		}
 	}
@@ -244,7 +244,7 @@ func TestMeasuredIsCached(t *testing.T) {
 	q := f.read(cache, 0, n)
 	seg := segment{n: n}
 	r.files.choose(&q, &seg)
-	if seg.path != storage.Around || seg.why != route.Measuring {
+	if seg.path != storage.Around || seg.why != storage.Measuring {
 		t.Fatalf("path %d (%v)", seg.path, seg.why)
 	}
 	r.files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, n, time.Millisecond)
@@ -253,7 +253,7 @@ func TestMeasuredIsCached(t *testing.T) {
 	}
 	seg = segment{n: n}
 	r.files.choose(&q, &seg)
-	if seg.why == route.Measuring {
+	if seg.why == storage.Measuring {
 		t.Error("the next one measures, too")
 	}
 }

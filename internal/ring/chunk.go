@@ -3,7 +3,6 @@ package ring
 import (
 	"github.com/culvert-io/culvert/gpu/kernels"
 	"github.com/culvert-io/culvert/internal/storage"
-	"github.com/culvert-io/culvert/route"
 )
 
 const (
@@ -35,8 +34,8 @@ type segment struct {
 	got     int // bytes that came through, from the start
 	direct  int // of these, with O_DIRECT
 	path    storage.Path
-	why     route.CacheReason // of a read with O_DIRECT
-	known   bool              // the page cache was asked, and answered
+	why     string // of a read with O_DIRECT
+	known   bool   // the page cache was asked, and answered
 	retries int
 	err     error
 }

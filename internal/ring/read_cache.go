@@ -9,7 +9,7 @@ import (
 
 // path asks the policy how to read a range of a request, of which the page cache has
 // r. known reports whether the kernel told that.
-func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why route.CacheReason, r storage.Residency, known bool) {
+func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why string, r storage.Residency, known bool) {
 	r, err := f.sys.Residency(q.Buffered, off, n)
 	p, why = q.stream().Path(r, err == nil)
 	if q.Direct < 0 && p == storage.Around {
@@ -28,7 +28,7 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 	var r storage.Residency
 	seg.path, seg.why, r, seg.known = f.path(q, pos, n)
 	if seg.path == storage.Fill && seg.known && q.Direct >= 0 && q.stream().Measure(n, r) {
-		seg.path, seg.why = storage.Around, route.Measuring
+		seg.path, seg.why = storage.Around, storage.Measuring
 	}
 	if seg.path != storage.Around && f.readAhead(q, pos, n, seg.path == storage.Fill) {
 		seg.path = storage.Fill // reads of its own pages may be in flight
@@ -64,7 +64,7 @@ func (f *fileIO) observe(s *slot, n int, took time.Duration) {
 	q, path := &s.batch.reqs[s.segments[0].req], s.segments[0].path
 	q.stream().Observe(path, int64(n), took)
 	for i := range s.segments {
-		if seg := &s.segments[i]; seg.why == route.Measuring {
+		if seg := &s.segments[i]; seg.why == storage.Measuring {
 			from := q.Off + seg.off
 			q.stream().Ask(from, from+int64(seg.n), nil, f.willNeed(q))
 		}

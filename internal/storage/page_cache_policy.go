@@ -14,6 +14,16 @@ const (
 	Around             // with O_DIRECT
 )
 
+// Why bytes went around the page cache, as receipts say it.
+const (
+	NotBypassed  = ""
+	OpenedDirect = "opened with O_DIRECT"
+	AskedToAvoid = "asked to avoid the page cache"
+	TooLarge     = "larger than the available memory"
+	FastStorage  = "storage is faster than filling the page cache" // and this is the first pass
+	Measuring    = "measuring the storage"                         // few bytes, to learn its rate without the cache
+)
+
 // A Situation is all that the policy knows about a range that is about to be read.
 type Situation struct {
 	Mode   route.CacheMode
@@ -37,7 +47,7 @@ type Situation struct {
 
 const (
 	// availableShare is the fraction of the available memory that a stream may take:
-	// the rest is for everybody else.
+	// other programs need the rest.
 	availableShare = 0.75
 	// outrun is how much faster than filling the storage must be for a first pass to
 	// go around the cache. It exceeds the spread of shared disks, some 20 %.
@@ -45,28 +55,28 @@ const (
 )
 
 // Path chooses how to read the range, and says why if that is around the cache.
-func (s *Situation) Path() (Path, route.CacheReason) {
+func (s *Situation) Path() (Path, string) {
 	all := s.Known && s.Cached >= s.Pages
 	switch {
 	case all:
-		return Cached, route.NotBypassed
+		return Cached, NotBypassed
 	case !s.CanBypass:
-		return Fill, route.NotBypassed
+		return Fill, NotBypassed
 	case s.Direct:
-		return Around, route.OpenedDirect
+		return Around, OpenedDirect
 	case s.Mode == route.CacheAvoid:
-		return Around, route.AskedToAvoid
+		return Around, AskedToAvoid
 	case s.Known && s.Dirty:
 		// They would have to be written out before O_DIRECT could read the range.
-		return Fill, route.NotBypassed
+		return Fill, NotBypassed
 	case s.Mode == route.CacheKeep:
-		return Fill, route.NotBypassed
+		return Fill, NotBypassed
 	case !s.fits():
-		return Around, route.TooLarge
+		return Around, TooLarge
 	case s.outruns() && s.Read < s.Stream:
-		return Around, route.FastStorage
+		return Around, FastStorage
 	}
-	return Fill, route.NotBypassed
+	return Fill, NotBypassed
 }
 
 // fits reports whether the stream fits into the available memory. If that is unknown,

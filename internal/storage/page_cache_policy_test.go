@@ -18,46 +18,46 @@ func TestPolicy(t *testing.T) {
 		name string
 		edit func(*Situation)
 		path Path
-		why  route.CacheReason
+		why  string
 	}{
-		{"cold", func(*Situation) {}, Fill, 0},
-		{"warm", func(s *Situation) { s.Residency = warm }, Cached, 0},
-		{"half warm", func(s *Situation) { s.Residency = half }, Fill, 0},
-		{"nobody knows how much memory there is", func(s *Situation) { s.Available = -1 }, Fill, 0},
-		{"no memory at all", func(s *Situation) { s.Available = 0 }, Around, route.TooLarge},
+		{"cold", func(*Situation) {}, Fill, ""},
+		{"warm", func(s *Situation) { s.Residency = warm }, Cached, ""},
+		{"half warm", func(s *Situation) { s.Residency = half }, Fill, ""},
+		{"nobody knows how much memory there is", func(s *Situation) { s.Available = -1 }, Fill, ""},
+		{"no memory at all", func(s *Situation) { s.Available = 0 }, Around, TooLarge},
 
-		{"larger than the memory", func(s *Situation) { s.Stream = 200 * gib }, Around, route.TooLarge},
-		{"larger than what others leave", func(s *Situation) { s.Stream = 76 * gib }, Around, route.TooLarge},
-		{"just fits", func(s *Situation) { s.Stream = 75 * gib }, Fill, 0},
-		{"larger, but this part is there", func(s *Situation) { s.Stream, s.Residency = 200*gib, warm }, Cached, 0},
-		{"larger, but being written", func(s *Situation) { s.Stream, s.Residency = 200*gib, dirty }, Fill, 0},
-		{"larger, keep", func(s *Situation) { s.Stream, s.Mode = 200*gib, route.CacheKeep }, Fill, 0},
-		{"larger, no O_DIRECT", func(s *Situation) { s.Stream, s.CanBypass = 200*gib, false }, Fill, 0},
+		{"larger than the memory", func(s *Situation) { s.Stream = 200 * gib }, Around, TooLarge},
+		{"larger than what others leave", func(s *Situation) { s.Stream = 76 * gib }, Around, TooLarge},
+		{"just fits", func(s *Situation) { s.Stream = 75 * gib }, Fill, ""},
+		{"larger, but this part is there", func(s *Situation) { s.Stream, s.Residency = 200*gib, warm }, Cached, ""},
+		{"larger, but being written", func(s *Situation) { s.Stream, s.Residency = 200*gib, dirty }, Fill, ""},
+		{"larger, keep", func(s *Situation) { s.Stream, s.Mode = 200*gib, route.CacheKeep }, Fill, ""},
+		{"larger, no O_DIRECT", func(s *Situation) { s.Stream, s.CanBypass = 200*gib, false }, Fill, ""},
 
-		{"storage outruns filling, first pass", func(s *Situation) { s.DirectRate, s.FillRate = 2e9, 1e9 }, Around, route.FastStorage},
-		{"second pass", func(s *Situation) { s.DirectRate, s.FillRate, s.Read = 2e9, 1e9, 4*gib }, Fill, 0},
-		{"keep", func(s *Situation) { s.DirectRate, s.FillRate, s.Mode = 2e9, 1e9, route.CacheKeep }, Fill, 0},
-		{"faster by less than the spread", func(s *Situation) { s.DirectRate, s.FillRate = 1.2e9, 1e9 }, Fill, 0},
-		{"one rate is unknown", func(s *Situation) { s.DirectRate = 2e9 }, Fill, 0},
+		{"storage outruns filling, first pass", func(s *Situation) { s.DirectRate, s.FillRate = 2e9, 1e9 }, Around, FastStorage},
+		{"second pass", func(s *Situation) { s.DirectRate, s.FillRate, s.Read = 2e9, 1e9, 4*gib }, Fill, ""},
+		{"keep", func(s *Situation) { s.DirectRate, s.FillRate, s.Mode = 2e9, 1e9, route.CacheKeep }, Fill, ""},
+		{"faster by less than the spread", func(s *Situation) { s.DirectRate, s.FillRate = 1.2e9, 1e9 }, Fill, ""},
+		{"one rate is unknown", func(s *Situation) { s.DirectRate = 2e9 }, Fill, ""},
 
-		{"opened with O_DIRECT", func(s *Situation) { s.Direct = true }, Around, route.OpenedDirect},
-		{"opened with O_DIRECT, warm", func(s *Situation) { s.Direct, s.Residency = true, warm }, Cached, 0},
-		{"opened with O_DIRECT, half warm", func(s *Situation) { s.Direct, s.Residency = true, half }, Around, route.OpenedDirect},
-		{"opened with O_DIRECT, being written", func(s *Situation) { s.Direct, s.Residency = true, dirty }, Around, route.OpenedDirect},
-		{"opened with O_DIRECT, keep", func(s *Situation) { s.Direct, s.Mode = true, route.CacheKeep }, Around, route.OpenedDirect},
-		{"avoid", func(s *Situation) { s.Mode = route.CacheAvoid }, Around, route.AskedToAvoid},
-		{"avoid, warm", func(s *Situation) { s.Mode, s.Residency = route.CacheAvoid, warm }, Cached, 0},
+		{"opened with O_DIRECT", func(s *Situation) { s.Direct = true }, Around, OpenedDirect},
+		{"opened with O_DIRECT, warm", func(s *Situation) { s.Direct, s.Residency = true, warm }, Cached, ""},
+		{"opened with O_DIRECT, half warm", func(s *Situation) { s.Direct, s.Residency = true, half }, Around, OpenedDirect},
+		{"opened with O_DIRECT, being written", func(s *Situation) { s.Direct, s.Residency = true, dirty }, Around, OpenedDirect},
+		{"opened with O_DIRECT, keep", func(s *Situation) { s.Direct, s.Mode = true, route.CacheKeep }, Around, OpenedDirect},
+		{"avoid", func(s *Situation) { s.Mode = route.CacheAvoid }, Around, AskedToAvoid},
+		{"avoid, warm", func(s *Situation) { s.Mode, s.Residency = route.CacheAvoid, warm }, Cached, ""},
 
 		// A model that belongs to root, read by somebody else: EPERM.
-		{"not told", func(s *Situation) { s.Known, s.Residency = false, Residency{} }, Fill, 0},
-		{"not told, O_DIRECT", func(s *Situation) { s.Known, s.Direct = false, true }, Around, route.OpenedDirect},
-		{"not told, larger", func(s *Situation) { s.Known, s.Stream = false, 200*gib }, Around, route.TooLarge},
+		{"not told", func(s *Situation) { s.Known, s.Residency = false, Residency{} }, Fill, ""},
+		{"not told, O_DIRECT", func(s *Situation) { s.Known, s.Direct = false, true }, Around, OpenedDirect},
+		{"not told, larger", func(s *Situation) { s.Known, s.Stream = false, 200*gib }, Around, TooLarge},
 		// FUSE with direct_io: no page ever stays, and open refuses O_DIRECT on old kernels.
-		{"fuse without O_DIRECT", func(s *Situation) { s.CanBypass = false }, Fill, 0},
-		{"fuse without O_DIRECT, avoid", func(s *Situation) { s.CanBypass, s.Mode = false, route.CacheAvoid }, Fill, 0},
+		{"fuse without O_DIRECT", func(s *Situation) { s.CanBypass = false }, Fill, ""},
+		{"fuse without O_DIRECT, avoid", func(s *Situation) { s.CanBypass, s.Mode = false, route.CacheAvoid }, Fill, ""},
 		// NFS: O_DIRECT bypasses the cache of the client only; that is what avoid asks for.
-		{"nfs, avoid", func(s *Situation) { s.Known, s.Mode = false, route.CacheAvoid }, Around, route.AskedToAvoid},
-		{"nfs, slow without the cache", func(s *Situation) { s.Known, s.DirectRate, s.FillRate = false, 1e8, 1e9 }, Fill, 0},
+		{"nfs, avoid", func(s *Situation) { s.Known, s.Mode = false, route.CacheAvoid }, Around, AskedToAvoid},
+		{"nfs, slow without the cache", func(s *Situation) { s.Known, s.DirectRate, s.FillRate = false, 1e8, 1e9 }, Fill, ""},
 	} {
 		s := plain
 		tt.edit(&s)
@@ -94,7 +94,7 @@ func TestPolicyRules(t *testing.T) {
 func checkRules(t *testing.T, s *Situation) {
 	t.Helper()
 	path, why := s.Path()
-	if path == Around != (why != route.NotBypassed) {
+	if path == Around != (why != NotBypassed) {
 		t.Errorf("%+v: path %d without or with the reason %v", *s, path, why)
 	}
 	if path == Around && !s.CanBypass {

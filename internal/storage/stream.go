@@ -57,18 +57,18 @@ func (s *Stream) FillsNothing() bool {
 }
 
 // Reason says why reads must not fill the page cache.
-func (s *Stream) Reason() route.CacheReason {
+func (s *Stream) Reason() string {
 	switch {
 	case !s.buffered:
-		return route.OpenedDirect
+		return OpenedDirect
 	case s.FillsNothing():
-		return route.AskedToAvoid
+		return AskedToAvoid
 	}
-	return route.NotBypassed
+	return NotBypassed
 }
 
 // Path chooses how to read a range, of which the page cache has r.
-func (s *Stream) Path(r Residency, known bool) (Path, route.CacheReason) {
+func (s *Stream) Path(r Residency, known bool) (Path, string) {
 	at := Situation{
 		Mode: route.CacheMode(s.mode.Load()), Direct: !s.buffered, CanBypass: !s.noBypass,
 		Known: known, Residency: r, Stream: s.length(), Read: s.read.Load(), Available: -1,

@@ -59,7 +59,7 @@ func TestStreamMeasures(t *testing.T) {
 		t.Errorf("with nothing to compare: path %d", p)
 	}
 	s.Observe(Fill, 4*mib, 2*time.Millisecond)
-	if p, why := s.Path(cold, true); p != Around || why != route.FastStorage {
+	if p, why := s.Path(cold, true); p != Around || why != FastStorage {
 		t.Errorf("storage twice as fast as filling: path %d (%v)", p, why)
 	}
 	var use route.CacheUse
@@ -93,21 +93,21 @@ func TestStreamMeasuresLittle(t *testing.T) {
 func TestStreamModes(t *testing.T) {
 	cold := Residency{Pages: 1}
 	var direct Stream
-	if p, why := direct.Path(cold, true); p != Around || why != route.OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
+	if p, why := direct.Path(cold, true); p != Around || why != OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
 		t.Errorf("zero value: path %d (%v)", p, why)
 	}
 	if from, to := direct.Ahead(0, mib, Range{0, mib}, true, nil); from != to {
 		t.Errorf("zero value: asks for %d-%d", from, to)
 	}
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
-	if s.SetMode(route.CacheAvoid, 0); !s.FillsNothing() || s.Reason() != route.AskedToAvoid {
+	if s.SetMode(route.CacheAvoid, 0); !s.FillsNothing() || s.Reason() != AskedToAvoid {
 		t.Error("avoid fills the cache")
 	}
 	s.SetMode(route.CacheAuto, 9*gib)
-	if p, why := s.Path(cold, true); p != Around || why != route.TooLarge {
+	if p, why := s.Path(cold, true); p != Around || why != TooLarge {
 		t.Errorf("part of 9 GiB with 10 available: path %d (%v)", p, why)
 	}
-	if s.SetMode(route.CacheKeep, 9*gib); s.Reason() != route.NotBypassed {
+	if s.SetMode(route.CacheKeep, 9*gib); s.Reason() != NotBypassed {
 		t.Error("keep has a reason not to fill")
 	}
 	if p, _ := s.Path(cold, true); p != Fill {

@@ -141,7 +141,7 @@ func TestLargerThanMemory(t *testing.T) {
 		}
 		use.Add(&rc.Cache)
 	}
-	if use.Bypassed != size || use.Why != route.TooLarge {
+	if use.Bypassed != size || use.Why != storage.TooLarge {
 		t.Errorf("%+v of %d bytes", use, size)
 	}
 	if got := cached(t, other); got != otherSize {
@@ -194,9 +194,9 @@ func TestMemoryPressure(t *testing.T) {
 		}
 		got := cached(t, name)
 		switch {
-		case !fits && (use.Bypassed != size || use.Why != route.TooLarge || got != 0):
+		case !fits && (use.Bypassed != size || use.Why != storage.TooLarge || got != 0):
 			t.Errorf("with too little memory: %+v, and %d bytes are cached", use, got)
-		case fits && (use.Why == route.TooLarge || got+use.Bypassed < size):
+		case fits && (use.Why == storage.TooLarge || got+use.Bypassed < size):
 			t.Errorf("with enough memory: %+v, and %d of %d bytes are cached", use, got, size)
 		}
 		if got := cached(t, other); got != otherSize {

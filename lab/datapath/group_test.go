@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/lab/inside"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
@@ -119,7 +120,7 @@ func readInGroup(t *testing.T, name string) {
 		use.Add(&r.Cache)
 	}
 	around := cached(t, name) == 0
-	if around != (use.Bypassed == st.Size() && use.Why == route.TooLarge) || !around && use.Bypassed > 0 {
+	if around != (use.Bypassed == st.Size() && use.Why == storage.TooLarge) || !around && use.Bypassed > 0 {
 		t.Errorf("%+v", use)
 	}
 }
