@@ -94,7 +94,17 @@ type always struct{ allocated }
 // adopt makes a file of the given bytes.
 func adopt(t *testing.T, name string, data []byte) *storage.File {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+	return adoptIn(t, "", name, data)
+}
+
+// adoptIn is adopt with a file in a directory, which is removed in the end.
+func adoptIn(t *testing.T, dir, name string, data []byte) *storage.File {
+	t.Helper()
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	path := filepath.Join(dir, name)
+	t.Cleanup(func() { os.Remove(path) })
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
