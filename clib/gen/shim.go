@@ -90,8 +90,7 @@ func shimCall(b *bytes.Buffer, e *entry, args string) {
 		fmt.Fprintf(b, "\tint64_t v;\n\tculvert_call(%s, %s, &v, 0);\n", e.constant(), args)
 		return
 	}
-	errno := res.Errno
-	errno = cmp.Or(errno, "0")
+	errno := cmp.Or(res.Errno, "0")
 	fmt.Fprintf(b, "\tint64_t v;\n\tif (!culvert_call(%s, %s, &v, %s))\n\t\treturn %s;\n", e.constant(), args, errno, res.Fail)
 	fmt.Fprintf(b, "\treturn %s;\n", fmt.Sprintf(res.C, "v"))
 }

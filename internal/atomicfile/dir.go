@@ -25,20 +25,11 @@ var ErrSymlink = errors.New("symbolic link is not followed")
 
 // OpenDir opens a directory. Symbolic links in path are followed as by [Resolve].
 func OpenDir(path string) (*Dir, error) {
-	above, name, err := Resolve(path)
+	f, err := OpenTarget(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer above.Close()
-	if inProc(above) {
-		above.Follow()
-	}
-	flags := above.noFollow(unix.O_NOFOLLOW) | unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	fd, err := unix.Openat(int(above.file.Fd()), name, flags, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return &Dir{file: os.NewFile(uintptr(fd), path), path: path}, nil
+	return &Dir{file: f, path: path}, nil
 }
 
 // Follow makes the directory follow symbolic links, also those that leave it.

@@ -1,6 +1,7 @@
 package gdstools
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -33,7 +34,7 @@ func Check(r *check.Report, version string, asked bool, out io.Writer) error {
 	}
 	p := printer{out}
 	p.line(" GDS release version: culvert %s", version)
-	p.line(" nvidia_fs version:  %s libcufile version: 2.12", orNone(moduleVersion(devices, "nvidia_fs")))
+	p.line(" nvidia_fs version:  %s libcufile version: 2.12", cmp.Or(moduleVersion(devices, "nvidia_fs"), "not loaded"))
 	p.section("ENVIRONMENT:")
 	p.section("DRIVER CONFIGURATION:")
 	for _, t := range targets {
@@ -77,13 +78,6 @@ func (p printer) line(format string, args ...any) { fmt.Fprintf(p.w, format+"\n"
 func (p printer) section(title string) {
 	bar := strings.Repeat("=", len(title))
 	p.line(" %s\n %s\n %s", bar, title, bar)
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "not loaded"
-	}
-	return s
 }
 
 func module(d *check.Devices, name string) *check.Module {

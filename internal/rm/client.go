@@ -120,19 +120,14 @@ func (c *Client) newHandle() nvrm.Handle {
 	for {
 		c.last = (c.last + 1) & handleMask
 		h := handleBase + nvrm.Handle(c.last)
-		if _, used := c.objects[h]; !used && !c.isDevice(h) {
+		_, used := c.objects[h]
+		for _, d := range c.devices {
+			used = used || d.handle == h
+		}
+		if !used {
 			return h
 		}
 	}
-}
-
-func (c *Client) isDevice(h nvrm.Handle) bool {
-	for _, d := range c.devices {
-		if d.handle == h {
-			return true
-		}
-	}
-	return false
 }
 
 // begin registers an object before it exists, so that Close keeps the client for

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -109,10 +110,7 @@ func (h history) all(first int) []Cut {
 // distinct sorts cuts by time and removes duplicates.
 func distinct(cuts []Cut) []Cut {
 	compare := func(a, b Cut) int {
-		if a.At != b.At {
-			return a.At - b.At
-		}
-		return slices.Compare(a.Lost, b.Lost)
+		return cmp.Or(a.At-b.At, slices.Compare(a.Lost, b.Lost))
 	}
 	slices.SortFunc(cuts, compare)
 	return slices.CompactFunc(cuts, func(a, b Cut) bool { return compare(a, b) == 0 })

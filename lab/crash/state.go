@@ -20,16 +20,8 @@ type state struct {
 // memory is a tmpfs, where holes take no space.
 const memory = "/run"
 
+// newState creates a file without a name.
 func newState(size int64) (*state, error) {
-	f, err := temporary(size)
-	if err != nil {
-		return nil, err
-	}
-	return &state{File: f}, nil
-}
-
-// temporary creates a file without a name.
-func temporary(size int64) (*os.File, error) {
 	f, err := os.CreateTemp(memory, "state-")
 	if err != nil {
 		return nil, err
@@ -38,7 +30,7 @@ func temporary(size int64) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return &state{File: f}, nil
 }
 
 // WriteAt makes holes of zeros: mkfs writes many, and each visit copies the data.

@@ -19,8 +19,7 @@ const (
 // All returns the table.
 func All() []Suite {
 	return slices.Concat(
-		direct(), eachFS(faults), eachFS(powerCut), eachFS(crashes), vfio(), []Suite{unplug(), peer(), iommu(), network()},
-		packages(), datapaths(), verbs(),
+		direct(), eachFS(faults), eachFS(powerCut), eachFS(crashes), vfio(), devices(), packages(), datapaths(), verbs(),
 	)
 }
 
@@ -149,22 +148,18 @@ func peer() Suite {
 	}
 }
 
-func iommu() Suite {
-	return Suite{
+func devices() []Suite {
+	return []Suite{unplug(), peer(), {
 		Name:    "iommu",
 		Package: selftest, Run: "^TestIOMMU$", Min: 1,
 		Guest: lab.Guest{IOMMU: true, Drives: []lab.Drive{{ID: "nv0"}}},
 		Env:   []string{"CULVERT_WANT_IOMMU=1"},
-	}
-}
-
-func network() Suite {
-	return Suite{
+	}, {
 		Name:    "network",
 		Package: selftest, Run: "^TestNetwork$", Min: 1,
 		Guest: lab.Guest{NICs: 2},
 		Env:   []string{"CULVERT_WANT_NICS=1"},
-	}
+	}}
 }
 
 // packages are the project's packages that use storage, with their own tests.

@@ -2,6 +2,7 @@ package fabrics
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	nvme "github.com/culvert-io/culvert/internal/abi/nvme"
@@ -84,9 +85,6 @@ func (n *Namespace) move(ctx context.Context, op string, code uint8, mr rdma.MR,
 
 // describedFormat reads size and block size out of Identify Namespace.
 func describedFormat(b []byte) (shift uint, blocks uint64) {
-	for i := range 8 {
-		blocks |= uint64(b[i]) << (8 * i)
-	}
 	const lbaf = 128
-	return uint(b[lbaf+4*int(b[26]&nvme.FLBAS_INDEX_MASK)+2]), blocks
+	return uint(b[lbaf+4*int(b[26]&nvme.FLBAS_INDEX_MASK)+2]), binary.LittleEndian.Uint64(b)
 }

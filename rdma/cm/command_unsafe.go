@@ -20,9 +20,9 @@ func command[T any](code uint32, in *T, out uintptr) []byte {
 // sizeOf is the size of *p.
 func sizeOf[T any](p *T) uintptr { return unsafe.Sizeof(*p) }
 
-// do writes a command without an answer.
-func do[T any](fd uintptr, name string, code uint32, in *T) error {
-	return write(fd, name, command(code, in, 0))
+// do writes a command with an answer of out bytes.
+func do[T any](i *id, name string, code uint32, in *T, out uintptr) error {
+	return i.call(func(fd uintptr) error { return write(fd, name, command(code, in, out)) })
 }
 
 func write(fd uintptr, name string, b []byte) error {

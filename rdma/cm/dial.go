@@ -34,6 +34,16 @@ func (o Options) on(dev rdma.Device) (Options, error) {
 	return o, err
 }
 
+// param are the parameters of a request or of its answer.
+func (o Options) param(qp rdma.QP, respond, initiate int) abi.ConnParam {
+	p := abi.ConnParam{
+		QPNum: qp.Num(), PrivateLen: uint8(len(o.Private)), ResponderResources: uint8(respond), InitiatorDepth: uint8(initiate),
+		FlowControl: 1, RetryCount: 7, RNRRetryCount: 7, Valid: 1,
+	}
+	copy(p.Private[:], o.Private)
+	return p
+}
+
 // maxPrivate is how much private data fits into a request beside the addresses.
 const maxPrivate = 56
 
@@ -114,7 +124,7 @@ func (i *id) connect(ctx context.Context, to netip.AddrPort, dev rdma.Device, qp
 	}
 	// Tells the peer that it may send.
 	ready := &abi.Accept{UID: 1, ID: i.num}
-	if err := i.call(func(fd uintptr) error { return do(fd, "accept", abi.ACCEPT, ready) }); err != nil {
+	if err := do(i, "accept", abi.ACCEPT, ready, 0); err != nil {
 		return nil, err
 	}
 	return &Conn{i, answer}, nil
@@ -130,12 +140,8 @@ func through(dev rdma.Device, way abi.Addresses) error {
 
 // ask sends the request and returns the private data of the answer.
 func (i *id) ask(ctx context.Context, qp rdma.QP, o Options) ([]byte, error) {
-	in := &abi.Connect{ID: i.num, Param: abi.ConnParam{
-		QPNum: qp.Num(), PrivateLen: uint8(len(o.Private)), ResponderResources: uint8(o.RDAtomic), InitiatorDepth: uint8(o.RDAtomic),
-		FlowControl: 1, RetryCount: 7, RNRRetryCount: 7, Valid: 1,
-	}}
-	copy(in.Param.Private[:], o.Private)
-	if err := i.call(func(fd uintptr) error { return do(fd, "request", abi.CONNECT, in) }); err != nil {
+	in := &abi.Connect{ID: i.num, Param: o.param(qp, o.RDAtomic, o.RDAtomic)}
+	if err := do(i, "request", abi.CONNECT, in, 0); err != nil {
 		return nil, err
 	}
 	e, err := i.expect(ctx, abi.EVENT_CONNECT_RESPONSE, "request")
@@ -187,6 +193,6 @@ func (c *Conn) Read([]byte) (int, error) {
 func (c *Conn) Close() error {
 	in := &abi.Disconnect{ID: c.id.num}
 	// It fails if the peer was first.
-	_ = c.id.call(func(fd uintptr) error { return do(fd, "disconnect", abi.DISCONNECT, in) })
+	_ = do(c.id, "disconnect", abi.DISCONNECT, in, 0)
 	return c.id.file.Close()
 }

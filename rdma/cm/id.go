@@ -48,9 +48,7 @@ func newID() (*id, error) {
 	const typeRC = 2
 	// Without a number of the user's the kernel drops events.
 	in := &abi.CreateID{UID: 1, Response: uint64(dl.Ref(out)), PS: abi.PS_TCP, QPType: typeRC}
-	if err := i.call(func(fd uintptr) error {
-		return write(fd, "create an identifier", command(abi.CREATE_ID, in, sizeOf(out)))
-	}); err != nil {
+	if err := do(i, "create an identifier", abi.CREATE_ID, in, sizeOf(out)); err != nil {
 		return nil, errors.Join(err, i.file.Close())
 	}
 	i.num = out.ID
@@ -104,14 +102,14 @@ func (i *id) expect(ctx context.Context, kind uint32, step string) (*abi.Event, 
 func (i *id) resolve(ctx context.Context, to netip.AddrPort) (abi.Addresses, error) {
 	in := &abi.ResolveIP{Dst: sockaddr(to), ID: i.num, Timeout: resolveTime}
 	binary.NativeEndian.PutUint16(in.Src[:], family(to))
-	if err := i.call(func(fd uintptr) error { return do(fd, "resolve the address", abi.RESOLVE_IP, in) }); err != nil {
+	if err := do(i, "resolve the address", abi.RESOLVE_IP, in, 0); err != nil {
 		return abi.Addresses{}, fmt.Errorf("%w (fix: check that a device with a RoCE or IPoIB interface reaches it)", err)
 	}
 	if _, err := i.expect(ctx, abi.EVENT_ADDR_RESOLVED, "resolve the address"); err != nil {
 		return abi.Addresses{}, err
 	}
 	route := &abi.ResolveRoute{ID: i.num, Timeout: resolveTime}
-	if err := i.call(func(fd uintptr) error { return do(fd, "resolve the route", abi.RESOLVE_ROUTE, route) }); err != nil {
+	if err := do(i, "resolve the route", abi.RESOLVE_ROUTE, route, 0); err != nil {
 		return abi.Addresses{}, err
 	}
 	if _, err := i.expect(ctx, abi.EVENT_ROUTE_RESOLVED, "resolve the route"); err != nil {
@@ -124,7 +122,7 @@ func (i *id) resolve(ctx context.Context, to netip.AddrPort) (abi.Addresses, err
 func (i *id) addresses() (abi.Addresses, error) {
 	out := new(abi.Addresses)
 	q := &abi.Query{Response: uint64(dl.Ref(out)), ID: i.num, Option: abi.QUERY_ADDR}
-	err := i.call(func(fd uintptr) error { return write(fd, "query the device", command(abi.QUERY, q, sizeOf(out))) })
+	err := do(i, "query the device", abi.QUERY, q, sizeOf(out))
 	return *out, err
 }
 
@@ -163,10 +161,7 @@ func addrPort(s []byte) netip.AddrPort {
 func (i *id) modify(qp rdma.QP, to rdma.State, change func(*rdma.QPAttr)) error {
 	out := new(abi.QPAttr)
 	in := &abi.InitQPAttr{Response: uint64(dl.Ref(out)), ID: i.num, State: uint32(to)}
-	err := i.call(func(fd uintptr) error {
-		return write(fd, "get the attributes for "+to.String(), command(abi.INIT_QP_ATTR, in, sizeOf(out)))
-	})
-	if err != nil {
+	if err := do(i, "get the attributes for "+to.String(), abi.INIT_QP_ATTR, in, sizeOf(out)); err != nil {
 		return err
 	}
 	a := attributes(out)

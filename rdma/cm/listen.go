@@ -37,11 +37,11 @@ func Listen(at netip.AddrPort) (*Listener, error) {
 
 func (i *id) listen(at netip.AddrPort) (netip.AddrPort, error) {
 	bind := &abi.BindIP{Addr: sockaddr(at), ID: i.num}
-	if err := i.call(func(fd uintptr) error { return do(fd, "bind", abi.BIND_IP, bind) }); err != nil {
+	if err := do(i, "bind", abi.BIND_IP, bind, 0); err != nil {
 		return at, err
 	}
 	in := &abi.Listen{ID: i.num, Backlog: backlog}
-	if err := i.call(func(fd uintptr) error { return do(fd, "listen", abi.LISTEN, in) }); err != nil {
+	if err := do(i, "listen", abi.LISTEN, in, 0); err != nil {
 		return at, err
 	}
 	way, err := i.addresses()
@@ -96,9 +96,7 @@ func (l *Listener) take(num uint32) (*id, error) {
 	events := new(abi.ID)
 	err = l.id.call(func(from uintptr) error {
 		in := &abi.MigrateID{Response: uint64(dl.Ref(events)), ID: num, FD: uint32(from)}
-		return i.call(func(fd uintptr) error {
-			return write(fd, "take a request", command(abi.MIGRATE_ID, in, sizeOf(events)))
-		})
+		return do(i, "take a request", abi.MIGRATE_ID, in, sizeOf(events))
 	})
 	runtime.KeepAlive(events)
 	if err != nil {
@@ -138,12 +136,8 @@ func (r *Request) accept(ctx context.Context, dev rdma.Device, qp rdma.QP, o Opt
 	if err := r.ready(qp, o.Access, respond, initiate); err != nil {
 		return err
 	}
-	in := &abi.Accept{UID: 1, ID: r.id.num, Param: abi.ConnParam{
-		QPNum: qp.Num(), PrivateLen: uint8(len(o.Private)), ResponderResources: uint8(respond), InitiatorDepth: uint8(initiate),
-		FlowControl: 1, RetryCount: 7, RNRRetryCount: 7, Valid: 1,
-	}}
-	copy(in.Param.Private[:], o.Private)
-	if err := r.id.call(func(fd uintptr) error { return do(fd, "accept", abi.ACCEPT, in) }); err != nil {
+	in := &abi.Accept{UID: 1, ID: r.id.num, Param: o.param(qp, respond, initiate)}
+	if err := do(r.id, "accept", abi.ACCEPT, in, 0); err != nil {
 		return err
 	}
 	_, err = r.id.expect(ctx, abi.EVENT_ESTABLISHED, "wait until the peer is connected")
@@ -169,7 +163,7 @@ func (r *Request) Reject(private []byte) error {
 	r.answered = true
 	in := &abi.Reject{ID: r.id.num, Reason: abi.REJECT_CONSUMER, PrivateLen: uint8(min(len(private), maxRefusal))}
 	copy(in.Private[:maxRefusal], private)
-	err := r.id.call(func(fd uintptr) error { return do(fd, "reject "+r.From.String(), abi.REJECT, in) })
+	err := do(r.id, "reject "+r.From.String(), abi.REJECT, in, 0)
 	return errors.Join(err, r.id.file.Close())
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -142,10 +143,7 @@ func (n *NIC) Regions() int {
 // Release ends all registrations, as the end of the process does. Keys give errors.
 func (n *NIC) Release() {
 	n.mu.Lock()
-	var all []*region
-	for r := range n.regions {
-		all = append(all, r)
-	}
+	all := slices.Collect(maps.Keys(n.regions))
 	n.mu.Unlock()
 	for _, r := range all {
 		r.revoke()

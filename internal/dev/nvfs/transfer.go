@@ -15,30 +15,26 @@ import (
 // multiples of 4096. It reads fewer bytes only at the end of the file. On an error
 // the returned number of bytes is valid; the rest is undefined.
 func (b *Buffer) Read(f *File, off int64, n, devOff uint64) (int64, error) {
-	done, err := b.transfer(f, off, n, devOff, b.readChunk)
-	if err != nil {
-		err = fmt.Errorf("READ of %d bytes: %w", n, err)
-	}
-	return done, err
+	return b.transfer("READ", f, off, n, devOff, b.readChunk)
 }
 
 // ReadOnce is Read for a file that no other process writes. A hole that the file does not have
 // is [ErrNotDirect] at once: of a mirror with one drive without hooks, another try may
 // meet the other drive.
 func (b *Buffer) ReadOnce(f *File, off int64, n, devOff uint64) (int64, error) {
-	done, err := b.transfer(f, off, n, devOff, b.readOnce)
-	if err != nil {
-		err = fmt.Errorf("READ of %d bytes: %w", n, err)
-	}
-	return done, err
+	return b.transfer("READ", f, off, n, devOff, b.readOnce)
 }
 
 // Write writes n bytes from devOff of the buffer to off of a file. If it fails with
 // [ErrNotDirect] after it has begun, the range in the file is undefined.
 func (b *Buffer) Write(f *File, off int64, n, devOff uint64) (int64, error) {
-	done, err := b.transfer(f, off, n, devOff, b.writeChunk)
+	return b.transfer("WRITE", f, off, n, devOff, b.writeChunk)
+}
+
+func (b *Buffer) transfer(op string, f *File, off int64, n, devOff uint64, do func(*File, chunk) (int64, error)) (int64, error) {
+	done, err := b.chunks(f, off, n, devOff, do)
 	if err != nil {
-		err = fmt.Errorf("WRITE of %d bytes: %w", n, err)
+		err = fmt.Errorf("%s of %d bytes: %w", op, n, err)
 	}
 	return done, err
 }
@@ -52,7 +48,7 @@ type chunk struct {
 
 // transfer splits a transfer into chunks: one that begins inside a GPU page ends with
 // that page.
-func (b *Buffer) transfer(f *File, off int64, n, devOff uint64, do func(*File, chunk) (int64, error)) (done int64, err error) {
+func (b *Buffer) chunks(f *File, off int64, n, devOff uint64, do func(*File, chunk) (int64, error)) (done int64, err error) {
 	if off < 0 || (uint64(off)|n|devOff)%abi.BLOCK_SIZE != 0 {
 		return 0, fmt.Errorf("offset %d, size %d, offset in the buffer %d: %w", off, n, devOff, ErrAlign)
 	}

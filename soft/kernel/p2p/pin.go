@@ -187,28 +187,23 @@ func (p *pin) end(points endPoints) {
 // Unlike the driver, which loses the pin, it refuses an address that is not the
 // pin's.
 func (rm *RM) PutPages(t *Task, va uint64, table *PageTable) error {
-	if table == nil {
-		return nil
-	}
-	if table.pin == nil || table.pin.persistent || table.pin.va != va {
-		return syscall.EINVAL
-	}
-	return rm.put(t, table.pin)
+	return rm.put(t, va, table, false)
 }
 
 // PutPagesPersistent unpins pages that GetPagesPersistent pinned.
 func (rm *RM) PutPagesPersistent(t *Task, va uint64, table *PageTable, flags uint32) error {
+	if table != nil && flags != 0 {
+		return syscall.EINVAL
+	}
+	return rm.put(t, va, table, true)
+}
+
+func (rm *RM) put(t *Task, va uint64, table *PageTable, persistent bool) error {
 	if table == nil {
 		return nil
 	}
-	if flags != 0 || table.pin == nil || !table.pin.persistent || table.pin.va != va {
-		return syscall.EINVAL
-	}
-	return rm.put(t, table.pin)
-}
-
-func (rm *RM) put(t *Task, p *pin) error {
-	if p.rm != rm {
+	p := table.pin
+	if p == nil || p.persistent != persistent || p.va != va || p.rm != rm {
 		return syscall.EINVAL
 	}
 	rm.at("p2p.put", p)

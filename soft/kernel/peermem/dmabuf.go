@@ -139,9 +139,7 @@ func (a *Attachment) Detach() (err error) {
 		if a.dma != nil {
 			err = a.buf.rm.DMAUnmapPages(a.dma.Peer, a.buf.table, a.dma)
 		}
-		if e := a.buf.Close(); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, a.buf.Close())
 	})
 	return err
 }

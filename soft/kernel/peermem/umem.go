@@ -53,17 +53,7 @@ func (u *Umem) Peer() string {
 // Get registers memory for an adapter: ordinary memory, or a peer's. If the peer may
 // invalidate, the caller must call Activate or Release.
 func (c *Core) Get(t *p2p.Task, dev *pcie.Function, addr, size uint64, writable bool, flags Flags) (*Umem, error) {
-	u, err := c.start(dev, addr, size)
-	if err != nil {
-		return nil, err
-	}
-	if err = c.ordinary(u); err == nil {
-		return u, nil
-	}
-	if flags&Allow == 0 {
-		return nil, err
-	}
-	return c.peer(t, u, writable, flags, err)
+	return c.GetKnown(t, &Context{Known: false}, dev, addr, size, writable, flags)
 }
 
 // A Context is a process's use of an adapter in older MLNX_OFED.
