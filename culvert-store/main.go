@@ -47,14 +47,17 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.cert, "cert", "", "certificate, for TLS")
 	f.StringVar(&o.key, "key", "", "key of the certificate")
 	f.Usage = func() {
-		fmt.Fprintln(f.Output(), "usage: culvert-store [flags] DIR\n\nServe DIR as S3: its directories are buckets. AWS_ACCESS_KEY_ID and\nAWS_SECRET_ACCESS_KEY are the keys that clients need; without them a pair is made.")
+		fmt.Fprintln(f.Output(), "usage: culvert-store [flags] DIR\n\nServe DIR as S3: its directories are buckets. AWS_ACCESS_KEY_ID and\nAWS_SECRET_ACCESS_KEY are the keys that clients need; without them a pair is made.\nIt prints the variables of clients, to be pasted into another terminal.\n\n  culvert-store -bucket models /srv/store")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() != 1 || (o.cert == "") != (o.key == "") {
-		return o, errors.New("want culvert-store [flags] DIR, and --cert with --key (see --help)")
+	if f.NArg() != 1 {
+		return o, errors.New("want culvert-store [flags] DIR (see --help)")
+	}
+	if (o.cert == "") != (o.key == "") {
+		return o, errors.New("want --cert with --key (see --help)")
 	}
 	o.dir = f.Arg(0)
 	o.access, o.secret = os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
@@ -70,8 +73,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return fmt.Errorf("%s is not a directory: %w", o.dir, errors.Join(err, unix.ENOTDIR))
+	if st, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("%w (fix: mkdir %s)", err, o.dir)
+	} else if !st.IsDir() {
+		return fmt.Errorf("%s is not a directory", o.dir)
 	}
 	if o.bucket != "" {
 		if !utils.IsValidBucketName(o.bucket) {
@@ -99,6 +104,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "export AWS_ENDPOINT_URL=%s://%s\n", scheme, o.listen)
 	if made {
 		fmt.Fprintf(out, "export AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s\n", o.access, o.secret)
+	}
+	fmt.Fprintf(out, "# %s is served until Ctrl-C; clients need these variables\n", dir)
+	// versitygw prints remarks that are of no use here. Its errors are returned.
+	if os.Stdout, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+		return err
 	}
 	return embedgw.RunVersityGW(ctx, be, &embedgw.Config{
 		RootUserAccess: o.access, RootUserSecret: o.secret, Region: "us-east-1", Ports: []string{o.listen},

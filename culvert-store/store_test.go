@@ -153,7 +153,7 @@ func TestKilledSave(t *testing.T) {
 		file := writeFile(t, "model.safetensors", model(threeParts, 3))
 		kill(t, s, "save", file, url)
 		s.fails(t, "there is no such object", []string{"ls", url})
-		s.fails(t, "does not exist", []string{"ls", "s3://" + bucket + "/k/"})
+		s.fails(t, "no *.safetensors in it", []string{"ls", "s3://" + bucket + "/k/"})
 
 		s.run(t, "save", file, url)
 		before := s.get(t, url)
@@ -282,7 +282,9 @@ func TestRefused(t *testing.T) {
 	}{
 		{"b is not a name of a bucket", []string{"-bucket", "b", dir}},
 		{"../out is not a name of a bucket", []string{"-bucket", "../out", dir}},
-		{"is not a directory", []string{filepath.Join(dir, "missing")}},
+		{"no such file or directory (fix: mkdir ", []string{filepath.Join(dir, "missing")}},
+		{"main.go is not a directory", []string{"main.go"}},
+		{"want culvert-store [flags] DIR", nil},
 		{"--cert with --key", []string{"-cert", "c.pem", dir}},
 	} {
 		err := run(t.Context(), c.args, io.Discard)

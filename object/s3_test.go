@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/internal/object"
@@ -24,6 +25,9 @@ func TestLoadS3(t *testing.T) {
 		if rep.Verified != len(want) || len(rep.Files) != 2 || rep.Files[0].Receipt.Origin.Requests == 0 {
 			t.Errorf("%s: %d verified, %d files", url, rep.Verified, len(rep.Files))
 		}
+	}
+	if _, err := tensor.Open("s3://bucket/org"); err == nil || !strings.HasSuffix(err.Error(), "no *.safetensors in it, but s3://bucket/org/model/") {
+		t.Errorf("a prefix above a model: %v", err)
 	}
 }
 

@@ -96,7 +96,8 @@ func openDir(dir string) (*Model, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, &noModelError{dir}
+		below, _ := glob(dir, "*/") // it could be listed just now
+		return nil, &noModelError{dir, below}
 	}
 	return openFiles(dir, files, nil)
 }
@@ -159,10 +160,23 @@ func (m *Model) add(i int, f *File, where map[string]string) error {
 }
 
 // A noModelError means a directory without a model.
-type noModelError struct{ dir string }
+type noModelError struct {
+	dir   string
+	below []string // the directories in it
+}
 
 func (e *noModelError) Error() string {
-	return fmt.Sprintf("open model %s: no *%s in it", e.dir, fileSuffix)
+	text := fmt.Sprintf("open model %s: no *%s in it", e.dir, fileSuffix)
+	switch {
+	case len(e.below) > maxNamed:
+		text += fmt.Sprintf(", but %d directories, such as %s", len(e.below), e.below[0])
+	case len(e.below) > 0:
+		text += ", but " + strings.Join(e.below, ", ")
+	}
+	return text
 }
+
+// maxNamed is how many directories the error of one without a model names.
+const maxNamed = 5
 
 func (e *noModelError) Unwrap() error { return fs.ErrNotExist }

@@ -55,20 +55,25 @@ func isStoredDir(path string) (bool, error) {
 // hubNames are what model hubs call a model, sharded or not.
 var hubNames = []string{"model" + fileSuffix + indexSuffix, "model" + fileSuffix}
 
-// listStored returns the names in a directory. A web server cannot list its files: of
-// the names that model hubs use, the first that is there counts.
+// listStored returns the names in a directory; those of directories end with a slash. A
+// web server cannot list its files: of the names that model hubs use, the first that is
+// there counts.
 func listStored(dir string) (names []string, err error) {
 	if !object.IsURL(dir) {
 		list, err := os.ReadDir(dir)
 		for _, e := range list {
-			names = append(names, e.Name())
+			name := e.Name()
+			if e.IsDir() {
+				name += "/"
+			}
+			names = append(names, name)
 		}
 		return names, err
 	}
 	list, err := object.List(context.Background(), dir)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		for _, info := range list {
-			names = append(names, object.Base(info.Key))
+			names = append(names, info.Name)
 		}
 		return names, err
 	}

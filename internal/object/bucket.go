@@ -47,8 +47,8 @@ type Body struct {
 
 // A Lister is a Bucket that can list its objects.
 type Lister interface {
-	// List returns objects whose keys begin with prefix, in the order of their keys;
-	// those behind a further slash only if deep. It returns one page, and the name of
-	// the next, which is "" after the last. The first page has the name "".
+	// List returns objects whose keys begin with prefix. Unless deep, those behind a
+	// further slash are one Info, whose key ends with that slash. It returns one page,
+	// and the name of the next, which is "" after the last. The first has the name "".
 	List(ctx context.Context, prefix, page string, deep bool) (list []Info, next string, err error)
 }

@@ -271,7 +271,25 @@ func (s *Store) list(w http.ResponseWriter, q url.Values) {
 			fmt.Fprintf(w, `<NextContinuationToken>%s</NextContinuationToken>`, key)
 		}
 	}
+	if q.Get("delimiter") == "/" && q.Get("continuation-token") == "" {
+		s.listDirs(w, prefix)
+	}
 	fmt.Fprintf(w, `<IsTruncated>%t</IsTruncated></ListBucketResult>`, n > s.Page)
+}
+
+// listDirs lists what is between a prefix and the next slash.
+func (s *Store) listDirs(w io.Writer, prefix string) {
+	dirs := map[string]bool{}
+	for key := range s.objects {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			if dir, _, deep := strings.Cut(rest, "/"); deep {
+				dirs[prefix+dir+"/"] = true
+			}
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		fmt.Fprintf(w, `<CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes>`, url.QueryEscape(dir))
+	}
 }
 
 func (s *Store) listUploads(w http.ResponseWriter) {

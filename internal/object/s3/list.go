@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/object"
@@ -26,6 +27,17 @@ type listing struct {
 		ETag     string    `xml:"ETag"`
 		Modified time.Time `xml:"LastModified"`
 	} `xml:"Contents"`
+	Dirs []struct {
+		Prefix string `xml:"Prefix"`
+	} `xml:"CommonPrefixes"`
+}
+
+// key is a key of the listing as it is.
+func (l *listing) key(s string) string {
+	if l.Encoding == "url" {
+		s, _ = url.QueryUnescape(s)
+	}
+	return s
 }
 
 // parseListing reads one page. A page that is to be followed by itself is an error,
@@ -37,14 +49,16 @@ func parseListing(text []byte, token string) ([]object.Info, string, error) {
 	}
 	var list []object.Info
 	for _, c := range l.Contents {
-		key := c.Key
-		if l.Encoding == "url" {
-			key, _ = url.QueryUnescape(c.Key)
-		}
+		key := l.key(c.Key)
 		if key == "" || c.Size < 0 {
 			return nil, "", &object.ProtocolError{Detail: fmt.Sprintf("the listing has the key %q with %d bytes", printable(c.Key), c.Size)}
 		}
 		list = append(list, object.Info{Key: key, Size: c.Size, ETag: c.ETag, Modified: c.Modified})
+	}
+	for _, d := range l.Dirs {
+		if key := l.key(d.Prefix); strings.HasSuffix(key, "/") {
+			list = append(list, object.Info{Key: key})
+		}
 	}
 	if !l.Truncated {
 		return list, "", nil

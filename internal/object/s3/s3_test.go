@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,11 @@ func TestList(t *testing.T) {
 	faults.On(func(n int, _ *http.Request) Fault { return map[int]Fault{1: Broken}[n] })
 	bucketAt(t, faults)
 	list, err := object.List(t.Context(), "s3://bucket/m")
+	dirs := slices.DeleteFunc(slices.Clone(list), func(i object.Info) bool { return !strings.HasSuffix(i.Key, "/") })
+	if len(dirs) != 1 || dirs[0].Key != "m/deep/" || dirs[0].Name != "deep/" {
+		t.Errorf("directories %v", dirs)
+	}
+	list = slices.DeleteFunc(list, func(i object.Info) bool { return strings.HasSuffix(i.Key, "/") })
 	if err != nil || len(list) != 8 || list[0].Key != "m/0" || list[0].Name != "0" || list[0].Size != 2 || list[7].Key != "m/with space+plus" {
 		t.Errorf("%v, %v", list, err)
 	}
