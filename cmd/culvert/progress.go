@@ -26,8 +26,9 @@ const (
 // progressEvery is the time between two lines of progress off a terminal.
 const progressEvery = 10 * time.Second
 
-// maxActive is how many files have a line of their own: small ones are copied by the hundred.
-const maxActive = 8
+// smallFile is the size up to which files have no line of their own: they are copied by
+// the hundred.
+const smallFile = 64 << 10
 
 // A progress shows the progress of a directory copy: a few lines that are redrawn
 // on a terminal, otherwise a line every ten seconds, or one for each complete file.
@@ -189,12 +190,16 @@ func (s *copyState) render(now time.Time, width int) []string {
 		human.Pace(bytes, s.total, bytes-s.before, elapsed, width-1),
 		count,
 	}
-	shown := s.active[:min(len(s.active), maxActive)]
-	for _, a := range shown {
+	small := 0
+	for _, a := range s.active {
+		if a.size <= smallFile {
+			small++
+			continue
+		}
 		lines = append(lines, a.render(now, width-1))
 	}
-	if n := len(s.active) - len(shown); n > 0 {
-		lines = append(lines, fmt.Sprintf(" * and %d more", n))
+	if small > 0 {
+		lines = append(lines, fmt.Sprintf(" * small files: %d", small))
 	}
 	return lines
 }

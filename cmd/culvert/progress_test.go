@@ -1,12 +1,15 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/culvert-io/culvert/internal/transfer"
 )
 
 func TestProgressPicture(t *testing.T) {
@@ -26,16 +29,14 @@ func TestProgressPicture(t *testing.T) {
 			"35% of 10.0 GiB, 1.34 GB/s, ETA 5s",
 			"3 of 12 files after 2s, by nvfs, ring",
 			" * model~00010.safetensors: 50%, ETA 1s",
-			" * tokenizer.json: 0%, ETA -",
-			" * empty: 100%, ETA -",
+			" * small files: 2",
 		},
 		80: {
 			"█████████████████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░",
 			"35%, 3.5 GiB of 10.0 GiB, 1.34 GB/s, ETA 5s",
 			"3 of 12 files after 2s, by nvfs, ring",
 			" * model-0~04-of-00010.safetensors: 50%, 512.0 MiB of 1.0 GiB, 537 MB/s, ETA 1s",
-			" * tokenizer.json: 0%, 0 B of 100 B, 0 B/s, ETA -",
-			" * empty: 100%, 0 B of 0 B, 0 B/s, ETA -",
+			" * small files: 2",
 		},
 	} {
 		got := s.render(start.Add(2*time.Second), width)
@@ -77,4 +78,28 @@ func TestProgressOffTerminal(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
+}
+
+// A file that waits for its name counts with all its bytes, once, and has no line.
+func TestProgressFilled(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	f := &transfer.TreeFile{Path: "a", Size: 1 << 20}
+	p := newProgress(null, &transfer.Tree{Files: []transfer.TreeFile{*f}}, false)
+	check := func(when string, files, lines int) {
+		t.Helper()
+		if s := &p.state; s.files != files || s.moved() != f.Size || len(s.active) != lines {
+			t.Errorf("%s: %d files, %d bytes, %d lines", when, s.files, s.moved(), len(s.active))
+		}
+	}
+	p.Began(f)
+	p.Advanced(f, f.Size)
+	check("written", 0, 1)
+	p.Filled(f)
+	check("filled", 0, 0)
+	p.Ended(f, &transfer.Result{}, nil)
+	check("ended", 1, 0)
 }
