@@ -229,7 +229,7 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	if o.html == "" {
 		return nil
 	}
-	return o.writePage(m, fileNames(list), dev, print.results)
+	return o.writePage(m, fileNames(list), drawings(m, drv, list, dev), dev, print.results)
 }
 
 // A collector keeps the results that it prints.
@@ -243,10 +243,10 @@ func (c *collector) Print(r *bench.Result) error {
 	return c.Printer.Print(r)
 }
 
-func (o *benchOptions) writePage(m *machine.Machine, file string, dev int, results []*bench.Result) error {
+func (o *benchOptions) writePage(m *machine.Machine, file, drawing string, dev int, results []*bench.Result) error {
 	about := html.About{
 		File: file, GPU: fmt.Sprintf("gpu:%d", dev), Machine: m.Kind().String(), Kernel: kernelRelease(),
-		Version: version(), Command: commandLine(os.Args[1:]), Time: time.Now(),
+		Version: version(), Command: commandLine(os.Args[1:]), Time: time.Now(), Drawing: drawing,
 	}
 	if devices, err := m.GPU.Devices(); err == nil && dev < len(devices) {
 		about.GPU += " " + devices[dev].Name

@@ -13,7 +13,9 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/bench/fiojob"
+	"github.com/culvert-io/culvert/internal/check"
 	"github.com/culvert-io/culvert/internal/object"
+	"github.com/culvert-io/culvert/machine"
 )
 
 // A benchSeries is what is measured on one file: the workloads of a command line, or
@@ -186,4 +188,23 @@ func fileNames(list []*benchSeries) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// drawings draw the ways between the files and the GPU, each way once. A file whose way is
+// not known has none.
+func drawings(m *machine.Machine, drv *cufile.Driver, list []*benchSeries, dev int) string {
+	var all []string
+	for _, s := range list {
+		if object.IsURL(s.file) {
+			continue
+		}
+		p, err := check.LookPath(m, drv, s.file, dev)
+		if err != nil || p.Topology == nil {
+			continue
+		}
+		if text := p.Topology.Draw(); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "\n")
 }

@@ -13,6 +13,13 @@ import (
 // narrower ones have rates.
 const wideDrawing = 72
 
+// Draw draws the way over PCIe, with everything that is known.
+func (top *Topology) Draw() string {
+	var t text
+	t.topology(top, 0)
+	return t.String()
+}
+
 // topology draws the way over PCIe. A width of 0 has room for everything.
 func (t *text) topology(top *Topology, width int) {
 	wide := width == 0 || width >= wideDrawing

@@ -25,7 +25,8 @@ function heatMap() {
     const at = H - B - row * h;
     if (last - at >= 34 || row === 0) { make("text", { x: L - 8, y: at + 4, "text-anchor": "end" }, svg, micros(rows_us[row])); make("line", { x1: L - 5, x2: L, y1: at, y2: at, class: "axis" }, svg); last = at; }
   }
-  for (let i = 0; i <= 4; i++) make("text", { x: L + (W - L - R) * i / 4, y: H - B + 18, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, svg, i ? micros(column_us * calls.length * i / 4) : "0");
+  const steps = W < 560 ? 2 : 4; // a narrow screen has no room for more times
+  for (let i = 0; i <= steps; i++) make("text", { x: L + (W - L - R) * i / steps, y: H - B + 18, "text-anchor": i === steps ? "end" : i ? "middle" : "start" }, svg, i ? micros(column_us * calls.length * i / steps) : "0");
   make("line", { x1: L, x2: W - R, y1: H - B, y2: H - B, class: "axis" }, svg);
   make("line", { x1: L, x2: L, y1: T, y2: H - B, class: "axis" }, svg);
   make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, "time since the start; stronger colour: more calls");

@@ -13,7 +13,7 @@ import (
 // The page has every figure, loads nothing from elsewhere, and a hostile file name
 // stays text.
 func TestWrite(t *testing.T) {
-	about := About{File: `</script><img src=x onerror="alert(1)">`, GPU: "gpu:0 NVIDIA H200", Machine: "software", Kernel: "6.12", Version: "1.0", Command: "culvert bench --x '</p>'", Time: time.Unix(0, 0).UTC()}
+	about := About{File: `</script><img src=x onerror="alert(1)">`, GPU: "gpu:0 NVIDIA H200", Machine: "software", Kernel: "6.12", Version: "1.0", Command: "culvert bench --x '</p>'", Time: time.Unix(0, 0).UTC(), Drawing: "└─ gpu:0 <img>"}
 	results := []*bench.Result{{Engine: "culvert", Part: bench.Part{GBps: 42.125}, Workload: bench.Workload{Pattern: bench.SeqRead, Block: 4096, Threads: 1}, Heat: &bench.HeatMap{Column: 128, Rows: []float64{1, 1.25}, Calls: [][]uint32{{3}, {}}}}}
 	var out strings.Builder
 	if err := Write(&out, about, results); err != nil {
@@ -41,6 +41,9 @@ func TestWrite(t *testing.T) {
 	}
 	if heat, err := json.Marshal(data.Results[0]["heat"]); err != nil || string(heat) != `{"calls":[[3],[]],"column_us":128,"rows_us":[1,1.25]}` {
 		t.Errorf("the heat map is %s, %v", heat, err)
+	}
+	if !strings.Contains(page, `<pre class="scroll">└─ gpu:0 &lt;img&gt;</pre>`) {
+		t.Error("the page lacks the drawing of the machine")
 	}
 	if !strings.Contains(page, "these figures say nothing about hardware") {
 		t.Error("the page does not say that the machine is software")

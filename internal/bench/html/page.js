@@ -77,7 +77,7 @@ function chart(id, lines, { log, text, ceiling }) {
     make("line", { x1: L, x2: W - R, y1: y(v), y2: y(v), class: "axis" }, svg);
     make("text", { x: L - 8, y: y(v) + 4, "text-anchor": "end" }, svg, text(v));
   }
-  for (const v of xs) make("text", { x: x(v), y: H - B + 18, "text-anchor": "middle" }, svg, axes[along].text(v));
+  for (const v of xs) make("text", { x: x(v), y: H - B + 18, "text-anchor": v === xs[xs.length - 1] && xs.length > 1 ? "end" : "middle" }, svg, axes[along].text(v));
   make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, axes[along].name);
   if (ceiling) {
     make("line", { x1: L, x2: W - R, y1: y(ceiling), y2: y(ceiling), class: "ceiling" }, svg);
@@ -109,25 +109,41 @@ function merge(parts) {
   return [...sums];
 }
 
+// join makes one row of the neighbours whose bytes all took the same route.
+function join(rows) {
+  const only = ({ receipt }) => Object.keys(receipt.bytes_by_route).length === 1 ? Object.keys(receipt.bytes_by_route)[0] : undefined;
+  const list = [];
+  for (const row of rows) {
+    const last = list.findLast(l => l.s === row.s && l.part === row.part);
+    if (!last || !only(row) || only(last) !== only(row)) { list.push({ ...row, from: row.at, to: row.at }); continue; }
+    last.to = row.at;
+    last.receipt = merge([["", { receipt: raw(last.receipt) }], ["", { receipt: raw(row.receipt) }]])[0][1];
+  }
+  return list;
+}
+const raw = ({ bytes, host, bytes_by_route }) => ({ bytes, host_bytes: { bytes: host }, bytes_by_route });
+
 // shares draws which route moved which part of the bytes.
 function shares(list) {
   const box = document.getElementById("routes");
   box.replaceChildren();
   // Mixed reads and writes have a receipt each.
   const parts = r => [["", r], [", reads", r.reads], [", writes", r.writes]].filter(([, p]) => p && p.receipt && p.receipt.bytes);
-  const rows = list.flatMap(s => places(s.rows).flatMap(({ at, rounds }) => merge(rounds.flatMap(parts)).map(([part, receipt]) => ({ s, part, at, receipt }))));
+  const rows = join(list.flatMap(s => places(s.rows).flatMap(({ at, rounds }) => merge(rounds.flatMap(parts)).map(([part, receipt]) => ({ s, part, at, receipt })))));
   if (!rows.length) { make("p", {}, box, "No transfer of Culvert is selected."); return; }
   const W = Math.max(box.clientWidth, 320), H = 22, L = Math.min(260, W * 0.55);
   const svg = make("svg", { viewBox: `0 0 ${W} ${rows.length * H + 6}`, role: "group", "aria-label": "routes" }, box);
   const names = [...new Set(rows.flatMap(({ receipt }) => Object.keys(receipt.bytes_by_route)))];
-  rows.forEach(({ s, part, at: place, receipt }, i) => {
-    const label = make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${axes[along].text(place)}${part}`);
+  const text = axes[along].text;
+  rows.forEach(({ s, part, from, to, receipt }, i) => {
+    const label = make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${from === to ? text(from) : text(from) + " to " + text(to)}${part}`);
     if (label.getComputedTextLength() > L - 12) { label.setAttribute("textLength", L - 12); label.setAttribute("lengthAdjust", "spacingAndGlyphs"); }
     let at = L;
     for (const [name, n] of Object.entries(receipt.bytes_by_route)) {
       const w = n / receipt.bytes * (W - L - 10);
       const bar = make("rect", { x: at, y: i * H + 4, width: Math.max(w, 1), height: H - 8, class: "point", style: `fill:var(--c${names.indexOf(name) % 8})` }, svg);
       describe(bar, `${name}: ${(100 * n / receipt.bytes).toFixed(1)}% of the bytes\nthrough host memory: ${(100 * receipt.host / receipt.bytes).toFixed(1)}%`);
+      if (w > 60) make("text", { x: at + 6, y: i * H + 15, class: "name" }, svg, name);
       at += w;
     }
   });
