@@ -38,7 +38,7 @@ func BenchmarkReadHeader(b *testing.B) {
 	for i := range f.Tensors {
 		f.Tensors[i].Off -= f.Data
 	}
-	header, err := f.encode()
+	header, err := f.encode(pageSize)
 	if err != nil {
 		b.Fatal(err)
 	}

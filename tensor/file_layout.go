@@ -85,7 +85,7 @@ func arrange(sources []Source, metadata map[string]string) (*File, []Source, []b
 		t.Off = end
 		end += t.Len
 	}
-	header, err := f.encode()
+	header, err := f.encode(end)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -115,9 +115,10 @@ func describe(s Source) (Info, error) {
 	return Info{Name: s.Name, Dtype: s.Dtype, Shape: append([]int64{}, s.Shape...), Len: n}, nil
 }
 
-// encode encodes everything in front of the data: length, JSON, and spaces up to a
-// page boundary. Offsets must still be relative to the data.
-func (f *File) encode() ([]byte, error) {
+// encode encodes everything in front of the data: length, JSON, and spaces up to a page
+// boundary. Less than a page of data cannot be moved by direct I/O anyway: it begins at a
+// multiple of 8, as other libraries have it. Offsets must still be relative to the data.
+func (f *File) encode(data int64) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, lengthSize))
 	b.WriteByte('{')
@@ -136,7 +137,11 @@ func (f *File) encode() ([]byte, error) {
 		fmt.Fprintf(&b, `%s:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, quote(t.Name), t.Dtype, shapeText(t.Shape), t.Off, t.Off+t.Len)
 	}
 	b.WriteByte('}')
-	pad := alignUp(uint64(b.Len()), pageSize) - uint64(b.Len())
+	align := uint64(pageSize)
+	if data < pageSize {
+		align = lengthSize
+	}
+	pad := alignUp(uint64(b.Len()), align) - uint64(b.Len())
 	b.Write(bytes.Repeat([]byte{' '}, int(pad)))
 	n := b.Len() - lengthSize
 	if n > maxHeader {

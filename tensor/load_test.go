@@ -246,7 +246,7 @@ func sparse(t testing.TB, each int64, count int) string {
 	for i := range count {
 		f.Tensors = append(f.Tensors, Info{fmt.Sprintf("layers.%d.w", i), U8, []int64{each}, int64(i) * each, each, 0})
 	}
-	header, err := f.encode()
+	header, err := f.encode(each * int64(count))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,6 +164,23 @@ func TestSaveTellsHowFarItIs(t *testing.T) {
 	}
 }
 
+// A file with less than a page of data has no padding up to a page.
+func TestSmallFilesAreSmall(t *testing.T) {
+	for size, want := range map[int64]int64{0: 64, 1: 64, pageSize - 1: 72, pageSize: pageSize, 3 * pageSize: pageSize} {
+		path := filepath.Join(t.TempDir(), "m.safetensors")
+		if _, err := Save(t.Context(), path, []Source{source("w", U8, 1, size)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := m.Files[0]; f.Data != want || f.Size != want+size {
+			t.Errorf("%d bytes of data begin at %d, the file has %d", size, f.Data, f.Size)
+		}
+	}
+}
+
 // What Save writes can be read back, is aligned, and sums up.
 func TestSaveRoundTrip(t *testing.T) {
 	dir := t.TempDir()
