@@ -48,12 +48,14 @@ dist-test:
 	cd $(DIST) && sha256sum -c SHA256SUMS
 	rm -rf bin/dist-again
 
-# Packages that need neither a GPU nor kernel interfaces which the emulator lacks; with
+# Packages that need neither a GPU nor what the emulator lacks: mappings at fixed addresses
+# (mmap fails with EAGAIN), programs that start themselves, and time; with
 # the tag nodl, because others need a C library for arm64.
-ARM64_PKGS  ?= ./route ./internal/human ./internal/crc32c ./internal/limit ./internal/tune ./internal/cufileconf ./internal/ptx
+ARM64_PKGS  ?= ./route ./gpu/cuda ./internal/abi/... ./internal/atomicfile ./internal/bench/fiojob ./internal/bench/html ./internal/bench/report \
+	./internal/blockstack ./internal/cgroup ./internal/crc32c ./internal/cufileconf ./internal/human ./internal/limit ./internal/ptx ./internal/tune
 QEMU_ARM64  ?= $(shell command -v qemu-aarch64-static || command -v qemu-aarch64)
 
-## test-arm64: tests of a few packages on arm64, by QEMU's user-mode emulation
+## test-arm64: tests of packages on arm64, by QEMU's user-mode emulation
 .PHONY: test-arm64
 test-arm64:
 	@if [ -z "$(QEMU_ARM64)" ]; then echo "skipped: no qemu-aarch64-static (apt-get install qemu-user)"; else \
