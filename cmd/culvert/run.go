@@ -74,8 +74,9 @@ for ui.perfetto.dev (docs/trace.md). It needs Culvert's libcufile as the engine.
 die. docs/testing.md lists the kinds. The report lists the faults that came about.
 
 EXIT STATUS
-  that of the program, 128 plus the signal that ended a watched one; 126 if it cannot be run, 127 if it is not found,
-  1 if the libraries are missing, 2 for an invalid command line`,
+  that of the program; 128 plus the signal that ended a program with --report or
+  --trace; 126 if it cannot be run, 127 if it is not found; 1 if the libraries are
+  missing, 2 for an invalid command line`,
 		Example: `  culvert run -- ./strrev test.txt
   CULVERT_MACHINE=soft culvert run -- python3 -m pytest tests/
   CULVERT_LOG=errors culvert run -- ./program

@@ -42,7 +42,9 @@ ranks, --via selects one.
 
 DEST is replaced atomically once all data is on stable storage: at every moment
 the file and its manifest are the old ones or the new ones. Ctrl-C removes the
-temporary file; after a kill, the next save into the directory removes it. If DEST is a symbolic link, the file that it points to is replaced.
+temporary file; after a kill, the next save into the directory removes it. If DEST
+is a symbolic link, the file that it points to is replaced.
+
 With --step, DEST is a directory of checkpoints:
 DEST/step-000000100/model.safetensors, and DEST/latest points to the one that was
 saved last. culvert ls DEST lists them.

@@ -36,8 +36,8 @@ func newStats() *cobra.Command {
 		Long: `List the processes that move data through Culvert, or print the transfer totals
 of one by route and by file, the slowest first. They include transfers through
 Culvert's libcufile.so.0. The processes are not interrupted. Totals remain at least a
-minute after exit, those of the user's last 256 processes. The kernel says which
-process made them; root may read those of all users.
+minute after exit, those of the user's last 256 processes. Their process ID
+is the one that the kernel reports. Root may read those of all users.
 
 --watch prints a line per process and interval. --openmetrics prints the totals
 as metrics that Prometheus' node exporter reads from a file (textfile collector).
@@ -59,7 +59,7 @@ EXIT STATUS
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&o.openmetrics, "openmetrics", false, "print metrics for Prometheus")
 	cmd.Flags().BoolVar(&o.watch, "watch", false, "print the rates of each interval until interrupted")
-	cmd.Flags().DurationVar(&o.interval, "interval", o.interval, "of --watch, at least 100ms")
+	cmd.Flags().DurationVar(&o.interval, "interval", o.interval, "time between two lines of --watch, at least 100ms")
 	cmd.Flags().IntVar(&o.count, "count", 0, "end --watch after this many intervals")
 	cmd.MarkFlagsMutuallyExclusive("json", "openmetrics", "watch")
 	return cmd

@@ -45,7 +45,7 @@ the same GPU, driver, kernel and file system, for 90 days. --show prints them,
 
 EXIT STATUS
   0  success
-  1  an error, or this machine has not both routes
+  1  an error, or this machine lacks one of the two routes
   2  invalid command line`,
 		Example: `  culvert tune /data/model.safetensors gpu:0
   culvert tune --show
