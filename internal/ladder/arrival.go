@@ -28,7 +28,7 @@ type prover struct {
 	copies copier
 	os     dev.OS
 	log    *slog.Logger
-	routes []Route // of the ladder, for their mappings
+	maps   []Route // of the ladder, those that map memory
 	stacks *knownStacks
 	files  sync.Map // from *storage.File or DirectSource to *provedFile
 	pool   sync.Pool
@@ -45,7 +45,13 @@ type prover struct {
 }
 
 func newProver(device gpu.Device, os dev.OS, log *slog.Logger, routes []Route) *prover {
-	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, routes: routes, stacks: stacksOf(os), now: time.Now, wait: time.Sleep, trial: trialTransfers}
+	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, stacks: stacksOf(os), now: time.Now, wait: time.Sleep, trial: trialTransfers}
+	for _, r := range routes {
+		switch r.(type) {
+		case *p2pdmaRoute, *barRoute:
+			v.maps = append(v.maps, r)
+		}
+	}
 	v.pool.New = func() any {
 		var seed [32]byte
 		rand.Read(seed[:])
@@ -111,9 +117,10 @@ func (v *prover) read(ctx context.Context, r Route, t *Traits, ops []Op, res []r
 	for i := range ops {
 		ops[i].sized = false // it is old now
 	}
-	for k := range s.wide {
-		w := &s.wide[k]
-		w.restore(&ops[w.op], res[w.op].Bytes)
+	for i := range s.reads {
+		if w := s.reads[i].wide; w != nil {
+			w.restore(&ops[i], res[i].Bytes)
+		}
 	}
 	if err != nil {
 		return err
@@ -129,6 +136,13 @@ func (v *prover) read(ctx context.Context, r Route, t *Traits, ops []Op, res []r
 // judge compares what op i was to read with what is there.
 func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Receipt, i int) error {
 	op, rec := &ops[i], &res[i]
+	if end := v.endsEarly(s, op, rec.Bytes, i); end > 0 {
+		evidence := fmt.Sprintf("a read ended at offset %d of the file, which goes on to %d", op.Off+rec.Bytes, end)
+		if v.fileOf(op).host.changedAfter(s.begin.Add(-clockStep)) {
+			return pass(ops, decline(t.ID, "file", evidence+" and has changed", ""))
+		}
+		return v.deny(t, ops, op, evidence)
+	}
 	if rec.Bytes == 0 {
 		return nil
 	}
@@ -152,12 +166,49 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 	if err := checkAllocated(ops[i:i+1], 0); err != nil {
 		return err
 	}
-	if v.changes(v.fileOf(op), found, s.begin) {
-		d := decline(t.ID, "file", fmt.Sprintf("%s changed while it was read at offset %d", op.Src.Name(), found.off), "")
-		passOn(ops, d)
-		return &RejectedError{d, errChanging}
+	if v.wasDisturbed(s) {
+		return pass(ops, decline(t.ID, "memory", "another read used the same GPU memory at the same time", ""))
 	}
-	return &RejectedError{v.condemn(t.ID, op, found.String()), errNotArrived}
+	if v.changes(v.fileOf(op), found, s.begin) {
+		return pass(ops, decline(t.ID, "file", fmt.Sprintf("%s changed while it was read at offset %d", op.Src.Name(), found.off), ""))
+	}
+	return v.deny(t, ops, op, found.String())
+}
+
+// endsEarly returns where the file ends if a read of n bytes has ended before that, else 0.
+// Drives that end early were removed: Plan.Run finds them.
+func (v *prover) endsEarly(s *samples, op *Op, n int64, i int) int64 {
+	if s.contends || op.Off+n >= min(op.end(), s.reads[i].size) || op.file() != nil && op.file().Facts.Block {
+		return 0
+	}
+	size, err := v.fileOf(op).host.size() // it may have been truncated meanwhile
+	if err != nil || op.Off+n >= size {
+		return 0
+	}
+	return size
+}
+
+// pass is the error of a batch that another route takes this time, or, if none may, the
+// same one again.
+func pass(ops []Op, d *route.Decline) error {
+	passOn(ops, d)
+	return &RejectedError{d, errChanging}
+}
+
+// maxStrikes is how many differences condemn a stack where one can be due to another
+// process that writes: after a write, and in a source that does not tell when it changed.
+const maxStrikes = 3
+
+// deny is the error of an op that did not arrive.
+func (v *prover) deny(t *Traits, ops []Op, op *Op, evidence string) error {
+	k := v.known(t.ID, op.Dir, op)
+	k.proofs.Store(0) // on trial again
+	if op.Dir == route.Read && v.fileOf(op).host.dated() || k.strikes.Add(1) >= maxStrikes {
+		return &RejectedError{v.condemn(t.ID, op, evidence), errNotArrived}
+	}
+	d := decline(t.ID, "arrival", evidence, "")
+	passOn(ops, d)
+	return &RejectedError{d, errNotArrived}
 }
 
 // passOn sends the ops of a batch to another route, this time only.
@@ -185,13 +236,12 @@ func (v *prover) changes(f *provedFile, found *mismatch, begin time.Time) bool {
 	return found.known && string(first) != string(found.want) || string(first) != string(second)
 }
 
-// changedAfter reports whether a file may have been changed after a time. The time of
-// a block device says nothing.
+// changedAfter reports whether a file may have been changed after a time.
 func changedAfter(f *storage.File, t time.Time) bool {
 	var st unix.Stat_t
 	if unix.Fstat(f.FD(), &st) != nil {
 		return true
 	}
 	after := func(ts unix.Timespec) bool { return time.Unix(ts.Unix()).After(t) }
-	return !f.Facts.Block && (after(st.Mtim) || after(st.Ctim))
+	return after(st.Mtim) || after(st.Ctim)
 }

@@ -23,7 +23,7 @@ type knownStack struct {
 	mu      sync.Mutex // held while writes are proved
 	proved  atomic.Bool
 	lie     atomic.Pointer[route.Decline]
-	strikes atomic.Int32 // writes that read back otherwise
+	strikes atomic.Int32 // differences that another process may have made
 	proofs  atomic.Int32 // transfers that were compared widely since the last difference
 }
 

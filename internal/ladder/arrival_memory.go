@@ -26,8 +26,8 @@ type view struct {
 func (v *prover) view(r Route, op *Op, much bool) view {
 	w := view{copies: &v.copies, op: op}
 	b := r.Mapping(op.Mem.Base)
-	for i := 0; b == nil && !much && i < len(v.routes); i++ {
-		b = v.routes[i].Mapping(op.Mem.Base)
+	for i := 0; b == nil && !much && i < len(v.maps); i++ {
+		b = v.maps[i].Mapping(op.Mem.Base)
 	}
 	if uint64(len(b)) >= op.Mem.Off+op.Mem.Len {
 		w.mapped = b[op.Mem.Off : op.Mem.Off+op.Mem.Len]
@@ -55,24 +55,27 @@ func (w *view) load(b []byte, off uint64) (err error) {
 	return nil
 }
 
-// putSentinel puts a word into the op's memory at each of places.
-func (w *view) putSentinel(word uint64, places []place) (err error) {
+// putSentinel puts a word into the op's memory at the place of each step.
+func (w *view) putSentinel(word uint64, st *steps) (err error) {
 	defer wc.Guard(wc.Arm(), &err) // one for all of them: it costs more than a store
-	for k := range places {
-		at := uint64(places[k].off - w.op.Off)
-		if w.mapped != nil {
-			binary.LittleEndian.PutUint64(w.mapped[at:], word)
-			continue
+	var room [maxSentinels]int64
+	places := st.places(&room) // computed before: stores then miss caches at the same time
+	if w.mapped != nil {
+		for _, at := range places {
+			binary.LittleEndian.PutUint64(w.mapped[at-w.op.Off:], word)
 		}
-		b := binary.LittleEndian.AppendUint64(make([]byte, 0, 8), word)
-		if err := w.copies.in(w.op, w.op.Mem.Addr()+gpu.Addr(at), b); err != nil {
+		return nil
+	}
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 8), word)
+	for _, at := range places {
+		if err := w.copies.in(w.op, w.op.Mem.Addr()+gpu.Addr(at-w.op.Off), b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// beginLoads is before loadNext and word: what is loaded is no older than this.
+// beginLoads is before loadNext and words: what is loaded is no older than this.
 func (w *view) beginLoads() {
 	if w.mapped != nil {
 		wc.LoadBarrier()
@@ -88,14 +91,22 @@ func (w *view) loadNext(b []byte, off uint64) error {
 	return nil
 }
 
-// word is loadNext for 8 bytes.
-func (w *view) word(off uint64) (uint64, error) {
+// words loads the word at each place of the file.
+func (w *view) words(words []uint64, places []int64) error {
 	if w.mapped != nil {
-		return wc.LoadWord(w.mapped[off:]), nil
+		for k, at := range places { // nothing else: loads then miss caches at the same time
+			words[k] = wc.LoadWord(w.mapped[at-w.op.Off:])
+		}
+		return nil
 	}
 	b := make([]byte, 8)
-	err := w.copies.out(w.op, b, w.op.Mem.Addr()+gpu.Addr(off))
-	return binary.LittleEndian.Uint64(b), err
+	for k, at := range places {
+		if err := w.copies.out(w.op, b, w.op.Mem.Addr()+gpu.Addr(at-w.op.Off)); err != nil {
+			return err
+		}
+		words[k] = binary.LittleEndian.Uint64(b)
+	}
+	return nil
 }
 
 // readCached reads a range of a file if it is in the page cache.

@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -15,28 +16,37 @@ import (
 
 // samples are the places of a batch of reads.
 type samples struct {
-	begin    time.Time
-	sentinel uint64 // what is put into memory before the reads; nothing can guess it
-	places   []place
-	wants    [][placeSize]byte // what the host reads at those of the places that are known
-	got      [placeSize]byte   // what GPU memory has at one of them
-	mems     []view            // of the ops
-	wide     []wideProof
-	spans    []interval
-	contends bool // with another read in flight: memory may have its sentinels
-	rand     *rand.ChaCha8
-	ops      []Op           // whose places are being read from the drive
-	cold     sync.WaitGroup // until they are read
-	readCold func()         // readWanted, made once: a go statement with arguments allocates
-	host     []byte         // what the host reads of two blocks
-	block    []byte         // aligned memory for one read of the drive
+	begin     time.Time
+	sentinel  uint64 // what is put into memory before the reads; nothing can guess it
+	reads     []sampledRead
+	pairs     []pair          // of all reads, one after the other
+	got       [placeSize]byte // what GPU memory has at one place
+	spans     []interval
+	contends  bool // with an earlier read in flight: memory may have its sentinels
+	disturbed bool // by a later read into the same memory; guarded by the prover's mutex
+	rand      *rand.ChaCha8
+	ops       []Op           // whose places are being read from the drive
+	cold      sync.WaitGroup // until they are read
+	readCold  func()         // readUnknown, made once: a go statement with arguments allocates
+	host      []byte         // what the host reads of two blocks
+	block     []byte         // aligned memory for one read of the drive
+}
+
+// A sampledRead is where one read of a batch is looked at: widely, or at a sentinel in
+// each step and at some pairs of places.
+type sampledRead struct {
+	wide        *wideProof
+	mem         view
+	size        int64 // of the file, before
+	steps       steps // none: the read is not looked at
+	first, last int   // its pairs
 }
 
 type interval struct{ from, to uint64 }
 
 func newSamples(seed [32]byte) *samples {
 	s := &samples{rand: rand.NewChaCha8(seed), host: make([]byte, 2*placeBlock+placeSize), block: alignedBytes(4*hostPage, hostPage)}
-	s.readCold = s.readWanted
+	s.readCold = s.readUnknown
 	return s
 }
 
@@ -62,7 +72,7 @@ func (m *mismatch) String() string {
 // begin puts sentinels where a batch of reads will put its bytes.
 func (v *prover) begin(r Route, t *Traits, ops []Op) *samples {
 	s := v.pool.Get().(*samples)
-	s.begin, s.places, s.wide, s.spans, s.mems = v.now(), s.places[:0], s.wide[:0], s.spans[:0], s.mems[:0]
+	s.begin, s.reads, s.pairs, s.spans = v.now(), s.reads[:0], s.pairs[:0], s.spans[:0]
 	v.launch(s, ops)
 	if s.contends {
 		return s
@@ -81,8 +91,7 @@ func (v *prover) end(s *samples) {
 	v.mu.Lock()
 	v.flying = slices.DeleteFunc(v.flying, func(o *samples) bool { return o == s })
 	v.mu.Unlock()
-	clear(s.wide)
-	clear(s.mems)
+	clear(s.reads)
 	v.pool.Put(s)
 }
 
@@ -93,17 +102,27 @@ func (v *prover) launch(s *samples, ops []Op) {
 		a := uint64(ops[i].Mem.Addr())
 		s.spans = append(s.spans, interval{a, a + ops[i].Mem.Len})
 	}
-	slices.SortFunc(s.spans, func(a, b interval) int { return int(int64(a.from - b.from)) })
-	s.contends = false
+	s.contends, s.disturbed = false, false
+	if len(s.spans) > 1 {
+		slices.SortFunc(s.spans, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
+	}
 	for i := 1; i < len(s.spans); i++ {
 		s.contends = s.contends || s.spans[i].from < s.spans[i-1].to
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, o := range v.flying {
-		s.contends = s.contends || overlap(s.spans, o.spans)
+		if overlap(s.spans, o.spans) {
+			s.contends, o.disturbed = true, true
+		}
 	}
 	v.flying = append(v.flying, s)
+}
+
+func (v *prover) wasDisturbed(s *samples) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return s.disturbed
 }
 
 // overlap reports whether two sorted lists have a byte in common.
@@ -133,9 +152,9 @@ func directRange(op *Op, block, size int64) (from, to int64) {
 	return from, max(from, to)
 }
 
-// prepare chooses the places of one read and puts sentinels there.
+// prepare chooses the places of read i and puts sentinels there.
 func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
-	s.mems = append(s.mems, view{})
+	s.reads = append(s.reads, sampledRead{})
 	known := v.fileOf(op)
 	if known == nil || !op.Kind.OnDevice() {
 		return
@@ -145,64 +164,94 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 		return
 	}
 	op.size, op.sized = size, true
+	s.reads[i].size = size
 	from, to := directRange(op, int64(t.Block), size)
 	if to-from < placeSize {
 		return
 	}
-	if !known.reads[t.ID].Load() || v.onTrial(t.ID, op, len(s.wide)) {
-		s.wide = append(s.wide, v.prepareWide(r, s, op, i, from, to))
+	rd := &s.reads[i]
+	if !known.reads[t.ID].Load() || v.onTrial(t.ID, op, s.countWide()) {
+		rd.wide = v.prepareWide(r, s, op, from, to)
 		return
 	}
-	first := len(s.places)
-	s.choosePlaces(known.host, i, from, to)
-	s.mems[i] = v.view(r, op, false)
-	if s.mems[i].putSentinel(s.sentinel, s.places[first:]) != nil {
-		s.places = s.places[:first] // no sentinels, no sample
+	rd.steps = newSteps(from, to, readSentinels(to-from), s.rand.Uint64())
+	rd.first = len(s.pairs)
+	pairs := s.choosePairs(from, to, readPairs(to-from))
+	for k := range pairs {
+		s.readPair(&pairs[k], known.host.sample)
 	}
+	rd.last = len(s.pairs)
+	rd.mem = v.view(r, op, false)
+	if rd.mem.putSentinel(s.sentinel, &rd.steps) != nil {
+		rd.steps.count, rd.last = 0, rd.first // no sentinels, no sample
+	}
+}
+
+func (s *samples) countWide() (n int) {
+	for i := range s.reads {
+		if s.reads[i].wide != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // compare compares the places of op i in its first n bytes.
 func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.Arrival, err error) {
-	for k := range s.wide {
-		if w := &s.wide[k]; w.op == i {
-			return w.compare(op, n)
-		}
-	}
-	found, level = nil, route.ArrivalReported
+	level = route.ArrivalReported
 	if s.contends {
 		return nil, level, nil
 	}
-	mem := &s.mems[i]
+	rd, end := &s.reads[i], op.Off+n
+	if rd.wide != nil {
+		return rd.wide.compare(op, n)
+	}
 	defer wc.Guard(wc.Arm(), &err) // one for all places: it costs more than a load
-	mem.beginLoads()
-	for k := range s.places {
-		p := &s.places[k]
-		if int(p.op) != i || p.off+placeSize > op.Off+n { // or the file has ended before it
+	rd.mem.beginLoads()
+	if found, err = rd.findSentinel(s.sentinel, end); found != nil || err != nil {
+		return found, level, err
+	}
+	for k := rd.first; k < rd.last; k++ {
+		p := &s.pairs[k]
+		if !p.known || min(p.at[0], p.at[1])+placeSize > end { // or the file has ended before it
 			continue
 		}
-		if found, err = s.compareAt(mem, k); found != nil || err != nil {
-			return found, route.ArrivalReported, err
+		if found, err = s.comparePair(&rd.mem, p, end); found != nil || err != nil {
+			return found, level, err
 		}
-		if p.known {
-			level = route.ArrivalSampled
-		}
+		level = route.ArrivalSampled
 	}
 	return nil, level, nil
 }
 
-// compareAt looks at GPU memory at place k. Where the host has read too, it must have the
-// same bytes, elsewhere no sentinel any more.
-func (s *samples) compareAt(mem *view, k int) (*mismatch, error) {
-	p := &s.places[k]
-	at := uint64(p.off - mem.op.Off)
-	if !p.known {
-		if word, err := mem.word(at); word != s.sentinel || err != nil {
-			return nil, err
-		}
-		return &mismatch{off: p.off, got: binary.LittleEndian.AppendUint64(nil, s.sentinel)}, nil
-	}
-	if err := mem.loadNext(s.got[:], at); err != nil || s.got == s.wants[k] {
+// findSentinel finds one that a read up to end has left.
+func (rd *sampledRead) findSentinel(sentinel uint64, end int64) (*mismatch, error) {
+	var room [maxSentinels]int64
+	var words [maxSentinels]uint64
+	places := rd.steps.places(&room)
+	if err := rd.mem.words(words[:], places); err != nil {
 		return nil, err
 	}
-	return firstDifference(bytes.Clone(s.got[:]), bytes.Clone(s.wants[k][:]), p.off), nil
+	for k, at := range places {
+		if words[k] == sentinel && at+placeSize <= end {
+			return &mismatch{off: at, got: binary.LittleEndian.AppendUint64(nil, sentinel)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// comparePair compares GPU memory with what the host has read, as far as end.
+func (s *samples) comparePair(mem *view, p *pair, end int64) (*mismatch, error) {
+	for i, at := range p.at {
+		if at+placeSize > end {
+			continue
+		}
+		if err := mem.loadNext(s.got[:], uint64(at-mem.op.Off)); err != nil {
+			return nil, err
+		}
+		if s.got != p.want[i] {
+			return firstDifference(bytes.Clone(s.got[:]), bytes.Clone(p.want[i][:]), at), nil
+		}
+	}
+	return nil, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,8 +196,10 @@ func besideLyingDrive(t *testing.T, liar *nvme.Liar, trial int, inPage bool) {
 	const file, buffer = 2 << 20, 512 << 10
 	s, l := lyingDrive(t, liar, file, buffer)
 	l.prover.trial = trial
+	// The proof before a first write reads 32 blocks, and would not let one pass this drive.
+	l.prover.file(s.file).known[route.NVFS][route.Write].proved.Store(true)
 	mem := s.mem
-	direct, passed := 0, 0
+	var direct, passed [2]int // by direction
 	for i := range *liarTransfers / 2 {
 		dir := route.Dir(i % 2)
 		n := uint64(4096) << (i / 2 % 6)
@@ -220,14 +223,15 @@ func besideLyingDrive(t *testing.T, liar *nvme.Liar, trial int, inPage bool) {
 			t.Fatalf("transfer %d: acknowledged wrong bytes: %v", i, &r)
 		}
 		if r.Route == route.NVFS {
-			direct++
+			direct[dir]++
 		} else {
-			passed++
+			passed[dir]++
 			trust(l.prover, s.file)
 		}
 	}
-	if direct == 0 || passed == 0 {
-		t.Errorf("%d transfers by nvfs, %d not: the test shows nothing", direct, passed)
+	t.Logf("reads and writes by nvfs %v, by another route %v", direct, passed)
+	if slices.Contains(direct[:], 0) || slices.Contains(passed[:], 0) {
+		t.Error("the test shows nothing")
 	}
 }
 

@@ -144,14 +144,14 @@ func TestWritesAreProvedOnce(t *testing.T) {
 	})
 }
 
-// A changer is a route under which the file is truncated and filled with other bytes
+// A changingRoute is a route under which the file is truncated and filled with other bytes
 // while it reads.
-type changer struct {
+type changingRoute struct {
 	Route
 	change func()
 }
 
-func (c *changer) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+func (c *changingRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	if change := c.change; change != nil {
 		c.change = nil
 		change()
@@ -166,7 +166,7 @@ func TestChangingFileIsNoLie(t *testing.T) {
 		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Arrival != route.ArrivalProved {
 			t.Fatalf("%v, %v", &r, err)
 		}
-		c := &changer{Route: l.liar.Route}
+		c := &changingRoute{Route: l.liar.Route}
 		l.liar.Route = c
 		other := noisy(liarFile, 99)
 		change := func() {
@@ -218,7 +218,7 @@ func TestReadsIntoTheSameMemory(t *testing.T) {
 		if r, err := l.run(route.Read, 0, 0, 64<<10); err != nil || r.Arrival != route.ArrivalProved {
 			t.Fatalf("%v, %v", &r, err)
 		}
-		c := &changer{Route: l.liar.Route}
+		c := &changingRoute{Route: l.liar.Route}
 		l.liar.Route = c
 		c.change = func() {
 			if r, err := l.run(route.Read, 64<<10, 32<<10, 64<<10); err != nil || r.Arrival != route.ArrivalReported {
@@ -312,43 +312,62 @@ type failing struct{ Route }
 
 func (failing) Run(context.Context, []Op, []route.Receipt) error { return unix.EIO }
 
+// A faultyPart is wrong bytes of a transfer.
+type faultyPart struct{ size, from, len int64 }
+
+func (p faultyPart) has(at int64) bool { return at >= p.from && at < p.from+p.len }
+
+// foundBy reports whether a pair of places is in the part.
+func (p faultyPart) foundBy(pairs []pair) bool {
+	return slices.ContainsFunc(pairs, func(q pair) bool { return p.has(q.at[0]) || p.has(q.at[1]) })
+}
+
+// probability checks how often found is true.
+func probability(t *testing.T, p faultyPart, want float64, found func() bool) {
+	t.Helper()
+	const trials = 8000
+	n := 0
+	for range trials {
+		if found() {
+			n++
+		}
+	}
+	got := float64(n) / trials
+	if tolerance := 4 * math.Sqrt(want*(1-want)/trials); math.Abs(got-want) > tolerance+1e-9 {
+		t.Errorf("%d bytes at %d of %d: found %.4f, computed %.4f ± %.4f", p.len, p.from, p.size, got, want, tolerance)
+	}
+}
+
 // The probability that one read with a fault in a part of it is found is what
 // docs/direct.md says.
 func TestDetectionProbability(t *testing.T) {
-	const size, trials = 1 << 20, 4000
 	s := newSamples([32]byte{5})
-	f := directFile(t, noisy(size, 1))
 	for _, c := range []struct {
-		what string
-		len  int64 // of the fault
-		lost bool  // the bytes did not arrive; otherwise they are other bytes
-		want float64
+		faultyPart
+		lost, changed float64 // the bytes did not arrive, or are other bytes
 	}{
-		{"64 KiB lost", 64 << 10, true, 1},
-		// Step 13 is compared once in eight reads. Once in eight, step 12 is; then one place
-		// in 32 is in the second half of its last block, and the other one in step 13. The
-		// same for step 14.
-		{"64 KiB changed", 64 << 10, false, 1.0/8 + 2.0/256},
-		{"4 KiB lost", 4 << 10, true, 1.0/16 + 2.0/256 - 1.0/4096},
-		{"4 KiB changed", 4 << 10, false, 1.0/128 + 1.0/128},
-		{"512 KiB changed", 512 << 10, false, 1},
+		{faultyPart{1 << 20, 832 << 10, 64 << 10}, 1, 17.0 / 256},
+		{faultyPart{1 << 20, 832 << 10, 4 << 10}, 1 - 15.0/16*254/256, 2.0 / 256},
+		{faultyPart{1 << 20, 512 << 10, 512 << 10}, 1, 257.0 / 512},
+		{faultyPart{1 << 20, 4 << 10, 1020 << 10}, 1, 1}, // all but one block: a drive that repeats it
+		{faultyPart{64 << 10, 32 << 10, 4 << 10}, 1 - 15.0/16*14/16, 2.0 / 16},
+		{faultyPart{2 << 20, 0, 1 << 20}, 1, 1},
+		{faultyPart{16 << 20, 3 << 20, 64 << 10}, 1 - 3.0/4*(1-17*31.0/4096), 17 * 31.0 / 4096},
 	} {
-		found := 0
-		from := int64(13*(64<<10)) / c.len * c.len // a fixed one: the places must be random
-		for range trials {
-			s.places = s.places[:0]
-			s.choosePlaces(&fileWitness{f: f}, 0, 0, size)
-			for k, p := range s.places {
-				compared := p.known || p.wanted || p.beside && s.places[k-1].wanted
-				if p.off >= from && p.off < from+c.len && (c.lost || compared) {
-					found++
-					break
-				}
+		for _, lost := range []bool{true, false} {
+			want := c.changed
+			if lost {
+				want = c.lost
 			}
-		}
-		got := float64(found) / trials
-		if tolerance := 4 * math.Sqrt(c.want*(1-c.want)/trials); math.Abs(got-c.want) > tolerance+1e-9 {
-			t.Errorf("%s: found %.4f, computed %.4f ± %.4f", c.what, got, c.want, tolerance)
+			probability(t, c.faultyPart, want, func() bool {
+				s.pairs = s.pairs[:0]
+				hit := c.foundBy(s.choosePairs(0, c.size, readPairs(c.size)))
+				st := newSteps(0, c.size, readSentinels(c.size), s.rand.Uint64())
+				for k := range st.count {
+					hit = hit || lost && c.has(st.place(k))
+				}
+				return hit
+			})
 		}
 	}
 }
@@ -356,34 +375,25 @@ func TestDetectionProbability(t *testing.T) {
 // The same for one write. A place is as often in each block, and a second one in the
 // block before or after it.
 func TestWriteDetectionProbability(t *testing.T) {
-	const trials = 4000
 	s := newSamples([32]byte{6})
 	for _, c := range []struct {
-		size, from, len int64
-		want            float64
+		faultyPart
+		want float64
 	}{
-		{32 << 10, 0, 4 << 10, 1.0/8 + 1.0/16}, // the first block has one neighbour
-		{32 << 10, 8 << 10, 4 << 10, 2.0 / 8},
-		{32 << 10, 4 << 10, 28 << 10, 1}, // all but one block: a drive that repeats it
-		{32 << 10, 0, 28 << 10, 1},
-		{1 << 20, 512 << 10, 512 << 10, 257.0 / 512},
-		{1 << 20, 64 << 10, 64 << 10, 17.0 / 256},
-		{1 << 20, 64 << 10, 4 << 10, 2.0 / 256},
-		{16 << 20, 3 << 20, 1 << 20, 1},
-		{64 << 20, 0, 1 << 20, 1.0 / 4},
+		{faultyPart{32 << 10, 0, 4 << 10}, 1.0/8 + 1.0/16}, // the first block has one neighbour
+		{faultyPart{32 << 10, 8 << 10, 4 << 10}, 2.0 / 8},
+		{faultyPart{32 << 10, 4 << 10, 28 << 10}, 1}, // all but one block: a drive that repeats it
+		{faultyPart{32 << 10, 0, 28 << 10}, 1},
+		{faultyPart{1 << 20, 512 << 10, 512 << 10}, 257.0 / 512},
+		{faultyPart{1 << 20, 64 << 10, 64 << 10}, 17.0 / 256},
+		{faultyPart{1 << 20, 64 << 10, 4 << 10}, 2.0 / 256},
+		{faultyPart{16 << 20, 3 << 20, 1 << 20}, 1},
+		{faultyPart{64 << 20, 0, 1 << 20}, 1.0 / 4},
 	} {
-		found := 0
-		for range trials {
-			s.places = s.places[:0]
-			s.chooseReadBacks(0, c.size)
-			if slices.ContainsFunc(s.places, func(p place) bool { return p.off >= c.from && p.off < c.from+c.len }) {
-				found++
-			}
-		}
-		got := float64(found) / trials
-		if tolerance := 4 * math.Sqrt(c.want*(1-c.want)/trials); math.Abs(got-c.want) > tolerance+1e-9 {
-			t.Errorf("%d bytes at %d of a write of %d: found %.4f, computed %.4f ± %.4f", c.len, c.from, c.size, got, c.want, tolerance)
-		}
+		probability(t, c.faultyPart, c.want, func() bool {
+			s.pairs = s.pairs[:0]
+			return c.foundBy(s.choosePairs(0, c.size, writePairs(c.size)))
+		})
 	}
 }
 

@@ -17,7 +17,6 @@ const (
 // A wideProof compares a read widely: the first one of a file by a route, and the first
 // ones of its stack.
 type wideProof struct {
-	op    int
 	mem   view
 	parts []widePart
 	old   []byte // what the parts held
@@ -33,8 +32,8 @@ type widePart struct {
 
 // prepareWide fills the memory that will be compared, so that bytes of an earlier read
 // are not taken for those of this one.
-func (v *prover) prepareWide(r Route, s *samples, op *Op, i int, from, to int64) wideProof {
-	w := wideProof{op: i, mem: v.view(r, op, true), parts: wideParts(s, from, to)}
+func (v *prover) prepareWide(r Route, s *samples, op *Op, from, to int64) *wideProof {
+	w := &wideProof{mem: v.view(r, op, true), parts: wideParts(s, from, to)}
 	w.host = v.fileOf(op).host.read
 	for k := range w.parts {
 		p := &w.parts[k]

@@ -22,6 +22,8 @@ type witness interface {
 	readBack(b []byte, off int64, block []byte) error
 	// readable reports whether readBack can work.
 	readable() bool
+	// dated reports whether changedAfter finds every change.
+	dated() bool
 	// changedAfter reports whether the source may have been changed after a time.
 	changedAfter(time.Time) bool
 	// undo puts back what a write has overwritten.
@@ -41,7 +43,9 @@ type fileWitness struct {
 func (w *fileWitness) size() (int64, error)           { return w.f.Size() }
 func (w *fileWitness) read(b []byte, off int64) error { return readHost(w.f, w.back(), b, off) }
 func (w *fileWitness) readable() bool                 { return w.back() >= 0 }
-func (w *fileWitness) changedAfter(t time.Time) bool  { return changedAfter(w.f, t) }
+func (w *fileWitness) dated() bool                    { return !w.f.Facts.Block }
+
+func (w *fileWitness) changedAfter(t time.Time) bool { return w.dated() && changedAfter(w.f, t) }
 
 func (w *fileWitness) readBack(b []byte, off int64, block []byte) error {
 	if w.back() < 0 {
@@ -65,7 +69,7 @@ func (w *fileWitness) undo(s *saved) (err error) {
 	if len(s.data) > 0 {
 		_, err = pwriteFull(w.f, s.data, s.off)
 	}
-	if size, serr := w.f.Size(); serr == nil && !w.f.Facts.Block && size == s.end && s.size < size {
+	if size, serr := w.f.Size(); serr == nil && !w.f.Facts.Block && size > s.size && size <= s.end {
 		err = errors.Join(err, unix.Ftruncate(w.f.FD(), s.size))
 	}
 	return err
@@ -92,9 +96,17 @@ func (w sourceWitness) read(b []byte, off int64) error {
 
 func (w sourceWitness) readBack(b []byte, off int64, _ []byte) error { return w.read(b, off) }
 
-// changedAfter knows only whether there was a change: drives have no time.
+// A changer is a source that can be asked whether it has changed; drives cannot.
+type changer interface{ Changed() bool }
+
+func (w sourceWitness) dated() bool {
+	_, ok := w.DirectSource.(changer)
+	return ok
+}
+
+// changedAfter knows only whether there was a change.
 func (w sourceWitness) changedAfter(time.Time) bool {
-	c, ok := w.DirectSource.(interface{ Changed() bool })
+	c, ok := w.DirectSource.(changer)
 	return ok && c.Changed()
 }
 

@@ -16,9 +16,6 @@ const (
 	// of the drive.
 	readBackStep = 1 << 20
 	maxReadBacks = 16
-	// writeStrikes is how many writes may read back otherwise before a stack is not
-	// written to any more. One can be due to another process that writes to the file.
-	writeStrikes = 3
 )
 
 // runMixed moves a batch of reads and writes, one op after the other.
@@ -60,22 +57,25 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 }
 
 // prepareWrites saves what the ops will overwrite, where before has room for it, and
-// proves that writes of their stacks arrive. In this order: a proof may write to the
-// file itself.
+// proves that writes of their stacks arrive. In this order: a proof may write to the file
+// itself, also where the next op will.
 func (v *prover) prepareWrites(ctx context.Context, r Route, t *Traits, ops []Op, before []*saved) (err error) {
-	for i := range ops {
+	for i := range before { // none if the next route writes the ranges again
 		o := &ops[i]
 		if v.fileOf(o) == nil {
 			continue
 		}
-		if before != nil { // otherwise the next route writes the range again
-			if before[i], err = v.save(o); err != nil {
-				return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
-			}
+		if before[i], err = v.save(o); err != nil {
+			return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
 		}
-		if err := v.proveWrites(ctx, r, t, o); err != nil {
+	}
+	for i := range ops {
+		if v.fileOf(&ops[i]) == nil {
+			continue
+		}
+		if err := v.proveWrites(ctx, r, t, &ops[i]); err != nil {
 			if before != nil {
-				before[i] = nil // the proof has restored what it wrote
+				clear(before[i:]) // the proof has restored what it wrote, and nothing else is written
 			}
 			return err
 		}
@@ -100,19 +100,7 @@ func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i in
 	if err := checkAllocated(ops[i:i+1], 0); err != nil {
 		return err
 	}
-	return v.denyWrite(t, ops, o, found)
-}
-
-// denyWrite is the error of a write that reads back otherwise.
-func (v *prover) denyWrite(t *Traits, ops []Op, o *Op, found *mismatch) error {
-	k := v.known(t.ID, route.Write, o)
-	k.proofs.Store(0) // on trial again
-	if k.strikes.Add(1) >= writeStrikes {
-		return &RejectedError{v.condemn(t.ID, o, found.String()+" after a write"), errNotArrived}
-	}
-	d := decline(t.ID, "arrival", found.String()+" after a write", "")
-	passOn(ops, d)
-	return &RejectedError{d, errNotArrived}
+	return v.deny(t, ops, o, found.String()+" after a write")
 }
 
 // readBack compares places of a write with what the drive has, or, while its stack is on
@@ -126,42 +114,30 @@ func (v *prover) readBack(r Route, t *Traits, op *Op, n int64) (*mismatch, route
 	if v.onTrial(t.ID, op, 0) {
 		return v.readBackWidely(r, op, s, n)
 	}
-	s.places = s.places[:0]
-	s.chooseReadBacks(op.Off, n)
-	found, err := v.settled(func() (*mismatch, error) { return v.comparePlaces(r, op, s) })
+	s.pairs = s.pairs[:0]
+	s.choosePairs(op.Off, op.Off+n, writePairs(n))
+	found, err := v.settled(func() (*mismatch, error) { return v.comparePairs(r, op, s) })
 	return found, route.ArrivalSampled, err
 }
 
-// readBacks is how many pairs of places of a write of n bytes are read back.
-func readBacks(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks) }
+// writePairs is how many pairs of places of a write of n bytes are read back.
+func writePairs(n int64) int64 { return min(max(n/readBackStep, 1), maxReadBacks) }
 
-// chooseReadBacks chooses places of a write, in two neighbouring blocks each.
-func (s *samples) chooseReadBacks(off, n int64) {
-	for k, parts := int64(0), readBacks(n); k < parts; k++ {
-		at := off + s.inPart(n, k, parts)
-		s.placeAt(0, at, false)
-		if at, ok := besideBlock(at, off, off+n); ok {
-			s.placeAt(0, at, true)
-		}
-	}
-}
-
-// comparePlaces compares GPU memory with the drive at the places of a write.
-func (v *prover) comparePlaces(r Route, op *Op, s *samples) (found *mismatch, err error) {
+// comparePairs compares GPU memory with the drive at the places of a write.
+func (v *prover) comparePairs(r Route, op *Op, s *samples) (found *mismatch, err error) {
 	host, mem := v.fileOf(op).host, v.view(r, op, false)
 	defer wc.Guard(wc.Arm(), &err)
 	mem.beginLoads()
-	for k := range s.places {
-		if !s.places[k].beside {
-			s.readTogether(k, func(b []byte, off int64) bool {
-				err = host.readBack(b, off, s.block)
-				return err == nil
-			})
-		}
+	for k := range s.pairs {
+		p := &s.pairs[k]
+		s.readPair(p, func(b []byte, off int64) bool {
+			err = host.readBack(b, off, s.block)
+			return err == nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		if found, err = s.compareAt(&mem, k); found != nil || err != nil {
+		if found, err = s.comparePair(&mem, p, op.end()); found != nil || err != nil {
 			return found, err
 		}
 	}

@@ -106,7 +106,7 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (found *mismat
 		return nil, err
 	}
 	found, err = v.writeAndCompare(ctx, r, []Op{o}, nil)
-	if found != nil || isRejected(err) {
+	if found != nil || isRejected(err) || ctx.Err() != nil { // or it was not compared
 		err = errors.Join(err, v.restore(op, before))
 	}
 	return found, err

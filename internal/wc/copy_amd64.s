@@ -111,20 +111,3 @@ TEXT ·loadLine(SB), NOSPLIT, $0-16
 	VMOVDQU   Y1, 32(DI)
 	VZEROUPPER
 	RET
-
-// func loadHalf(src *byte) uint64
-//
-// A streaming load has at least 16 bytes.
-TEXT ·loadHalf(SB), NOSPLIT, $0-16
-	MOVQ      src+0(FP), SI
-	MOVQ      SI, AX
-	ANDQ      $~15, SI
-	VMOVNTDQA (SI), X0
-	TESTQ     $8, AX
-	JZ        low
-	VPSRLDQ   $8, X0, X0
-
-low:
-	VMOVQ X0, AX
-	MOVQ  AX, ret+8(FP)
-	RET

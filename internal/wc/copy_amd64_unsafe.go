@@ -3,7 +3,6 @@
 package wc
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -35,11 +34,6 @@ func loadStream(dst, src *byte, n int)
 //
 //go:noescape
 func loadLine(dst *[line]byte, src *byte)
-
-// loadHalf loads 8 bytes at a multiple of 8.
-//
-//go:noescape
-func loadHalf(src *byte) uint64
 
 // streaming is a variable so that tests can switch it.
 var streaming = cpu.X86.HasAVX2
@@ -77,15 +71,6 @@ func load(dst, src []byte) {
 	if len(src) != 0 {
 		edge(dst, src, 0)
 	}
-}
-
-func loadWord(src []byte) uint64 {
-	if streaming && uintptr(unsafe.Pointer(&src[0]))%8 == 0 {
-		return loadHalf(&src[0])
-	}
-	var b [8]byte
-	load(b[:], src)
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 // edge loads the part of src in the line of its first byte, which is at offset in

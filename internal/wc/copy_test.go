@@ -2,7 +2,6 @@ package wc
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -105,26 +104,12 @@ func TestShorterSideDecides(t *testing.T) {
 	}
 }
 
-func TestLoadWord(t *testing.T) {
-	src := random(256)
-	bothWays(t, func(t *testing.T) {
-		for at := range len(src) - 8 {
-			if got, want := LoadWord(src[at:]), binary.LittleEndian.Uint64(src[at:]); got != want {
-				t.Errorf("the word at %d is %#x, want %#x", at, got, want)
-			}
-		}
-	})
-}
-
 func TestCopiesDoNotAllocate(t *testing.T) {
 	dst, src := make([]byte, 4096), random(4096)
 	for name, c := range copiers {
 		if n := testing.AllocsPerRun(100, func() { c(dst[3:], src[5:]) }); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
-	}
-	if n := testing.AllocsPerRun(100, func() { LoadWord(src[5:]) }); n != 0 {
-		t.Errorf("LoadWord allocates %v times", n)
 	}
 }
 
