@@ -81,9 +81,10 @@ func (d *Direction) print(b *strings.Builder, name string) {
 		fmt.Fprintf(b, "; 50 %% within %s, 95 %% %s, 99 %% %s", micros(d.P50), micros(d.P95), micros(d.P99))
 	}
 	var sizes []string
-	for i, n := range d.raw.Sizes {
-		if n > 0 {
-			sizes = append(sizes, fmt.Sprintf(" %s: %d", human.Size(1<<i), n))
+	for i := range sizeSlots {
+		size := int64(1) << i
+		if n := d.Sizes[fmt.Sprint(size)]; n > 0 {
+			sizes = append(sizes, fmt.Sprintf(" %s: %d", human.Size(size), n))
 		}
 	}
 	fmt.Fprintf(b, "\n  request sizes from%s\n", strings.Join(sizes, ","))
