@@ -7,7 +7,12 @@ CC      := gcc
 endif
 LIB     ?= lib
 CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
-CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,--as-needed -pthread -ldl $(LDFLAGS)
+# Preloaded libraries are mapped by each process that a program starts: code and constants
+# share a segment, which saves two mappings.
+CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,-z,noseparate-code -Wl,--as-needed -pthread -ldl $(LDFLAGS)
+# Those of the software machine also do without a read-only table of addresses, which is a
+# system call and a mapping more. They are for tests; libcufile keeps it.
+SOFT_LDFLAGS = $(CLIB_LDFLAGS) -Wl,-z,norelro
 CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/shim/gocore.c
 
 ## lib: the C libraries, into lib/
@@ -35,7 +40,7 @@ $(LIB)/watch/libcufile.so.0: clib/shim/watch.c clib/shim/watch_local.c clib/shim
 
 $(LIB)/soft/libcuda.so.1: clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/cuda.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/cuda.c clib/shim/cuda_local.c clib/shim/gocore.c $(SOFT_LDFLAGS) \
 		-Wl,-soname,libcuda.so.1 -Wl,--version-script=clib/shim/cuda.map
 
 # NVIDIA's libcudart gives its symbols a version named after the library, which
@@ -44,13 +49,13 @@ $(LIB)/soft/libcudart.so.%: clib/shim/cudart.c clib/shim/cudart_local.c clib/shi
 	@mkdir -p $(@D)
 	sed 's/@NODE@/libcudart.so.$*/' clib/shim/cudart.map > $@.map
 	$(CC) $(CLIB_CFLAGS) -DCULVERT_CUDART=$* -o $@ clib/shim/cudart.c clib/shim/cudart_local.c clib/shim/gocore.c \
-		$(CLIB_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
+		$(SOFT_LDFLAGS) -Wl,-soname,libcudart.so.$* -Wl,--version-script=$@.map
 	@rm -f $@.map
 
 VERBS = clib/shim/verbs.c $(wildcard clib/shim/ibv_*.c)
 $(LIB)/soft/libibverbs.so.1: $(VERBS) clib/shim/verbs.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -o $@ $(VERBS) clib/shim/gocore.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -o $@ $(VERBS) clib/shim/gocore.c $(SOFT_LDFLAGS) \
 		-Wl,-soname,libibverbs.so.1 -Wl,--version-script=clib/shim/verbs.map
 
 # The functions of the C library, for the software machine's device nodes; preloaded. The
@@ -58,7 +63,7 @@ $(LIB)/soft/libibverbs.so.1: $(VERBS) clib/shim/verbs.map $(CLIB_DEPS)
 DEV = clib/shim/dev.c $(wildcard clib/shim/dev_*.c)
 $(LIB)/soft/libculvert-dev.so: $(DEV) clib/shim/dev.map $(CLIB_DEPS)
 	@mkdir -p $(@D)
-	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(CLIB_LDFLAGS) \
+	$(CC) $(CLIB_CFLAGS) -fno-delete-null-pointer-checks -o $@ $(DEV) clib/shim/gocore.c $(SOFT_LDFLAGS) \
 		-Wl,-soname,libculvert-dev.so -Wl,--version-script=clib/shim/dev.map
 
 # GDRCopy's library; in 2.6 it has no symbol versions.

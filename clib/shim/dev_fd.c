@@ -1,6 +1,7 @@
 #include "dev_local.h"
 
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 /*
@@ -13,11 +14,34 @@
  */
 enum { DESCRIPTORS = 1 << 16 };
 
-static struct entry {
+struct entry {
 	_Atomic culvert_id id; /* 0 if there is none; stored last, cleared first */
 	ino_t inode;
 	pid_t process;
-} table[DESCRIPTORS];
+};
+
+/* The table is made for the first node. As a variable it would be one more mapping in each
+ * process that is started. */
+static struct entry *_Atomic made;
+
+static struct entry *table(void)
+{
+	return atomic_load_explicit(&made, memory_order_acquire);
+}
+
+static bool make_table(void)
+{
+	size_t size = DESCRIPTORS * sizeof(struct entry);
+	if (table())
+		return true;
+	void *new = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+	if (new == MAP_FAILED)
+		return false;
+	struct entry *none = NULL;
+	if (!atomic_compare_exchange_strong(&made, &none, new))
+		syscall(SYS_munmap, new, size);
+	return true;
+}
 
 _Atomic int culvert_nodes;
 
@@ -29,7 +53,7 @@ static int status(int fd, struct stat *st)
 /* forget takes a descriptor out of the table and returns its node. */
 static culvert_id forget(int fd)
 {
-	culvert_id id = atomic_exchange(&table[fd].id, 0);
+	culvert_id id = atomic_exchange(&table()[fd].id, 0);
 	if (id)
 		atomic_fetch_sub(&culvert_nodes, 1);
 	return id;
@@ -48,14 +72,15 @@ static bool is_placeholder(int fd, const struct entry *e)
 /* entered reports whether a descriptor is in the table for this process. */
 static bool entered(int fd)
 {
-	return fd >= 0 && fd < DESCRIPTORS && atomic_load_explicit(&table[fd].id, memory_order_acquire) && table[fd].process == getpid();
+	struct entry *t = table();
+	return t && fd >= 0 && fd < DESCRIPTORS && atomic_load_explicit(&t[fd].id, memory_order_acquire) && t[fd].process == getpid();
 }
 
 culvert_id culvert_node_of(int fd)
 {
 	if (fd < 0 || fd >= DESCRIPTORS)
 		return 0;
-	struct entry *e = &table[fd];
+	struct entry *e = &table()[fd];
 	culvert_id id = atomic_load_explicit(&e->id, memory_order_acquire);
 	if (!id || is_placeholder(fd, e))
 		return id;
@@ -67,14 +92,14 @@ culvert_id culvert_node_of(int fd)
 int culvert_enter_fd(int fd, culvert_id id)
 {
 	struct stat st;
-	if (fd >= DESCRIPTORS || status(fd, &st) < 0) {
+	if (fd >= DESCRIPTORS || !make_table() || status(fd, &st) < 0) {
 		culvert_libc.close(fd);
 		culvert_dev_close(id);
 		return culvert_fail(EMFILE);
 	}
 	if (entered(fd)) /* closed where it was not seen */
 		culvert_dev_close(forget(fd));
-	struct entry *e = &table[fd];
+	struct entry *e = &table()[fd];
 	e->inode = st.st_ino;
 	e->process = getpid();
 	if (!atomic_exchange(&e->id, id)) /* a forked child replaces what its parent had */

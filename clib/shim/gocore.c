@@ -19,17 +19,17 @@ static atomic_bool begun, forked;
 /* The path of this library, read when it is loaded: the loader's path may be relative,
  * and the program may change its directory. Links in it are followed when they matter:
  * every program that is preloaded would pay for that. */
-static char self[PATH_MAX];
+static const char *self = "";
 
 __attribute__((constructor)) static void find_self(void)
 {
 	Dl_info info;
 	if (!dladdr((void *)&find_self, &info) || !info.dli_fname)
 		return;
-	if (info.dli_fname[0] == '/' && strlen(info.dli_fname) < sizeof self)
-		strcpy(self, info.dli_fname);
-	else if (!realpath(info.dli_fname, self))
-		self[0] = 0;
+	/* The loader keeps its text as long as the library. */
+	const char *path = info.dli_fname[0] == '/' ? info.dli_fname : realpath(info.dli_fname, NULL);
+	if (path)
+		self = path;
 }
 
 /* find_directory returns where this library really is. */
@@ -37,7 +37,7 @@ static const char *find_directory(void)
 {
 	static char directory[PATH_MAX];
 	if (!realpath(self, directory))
-		strcpy(directory, self);
+		snprintf(directory, sizeof directory, "%s", self);
 	char *slash = strrchr(directory, '/');
 	if (slash)
 		*slash = 0;
