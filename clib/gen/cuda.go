@@ -86,6 +86,8 @@ var cuda = Library{
 		{Decl: "CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr)"},
 		{Decl: "CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, unsigned int flags)", Aliases: []string{"cuIpcOpenMemHandle"}},
 		{Decl: "CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)", Needs: driver},
+		{Decl: "CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)"},
+		{Decl: "CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)", Needs: context},
 		{Decl: "CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)"},
 
 		// Virtual memory.

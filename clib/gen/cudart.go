@@ -61,6 +61,8 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p@)", Go: "IpcGetMemHandle", Driver: true},
 		{Decl: "cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned int flags)", Go: "IpcOpenMemHandle", Driver: true},
 		{Decl: "cudaError_t cudaIpcCloseMemHandle(void *p@)", Go: "IpcCloseMemHandle", Driver: true},
+		{Decl: "cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)", Driver: true},
+		{Decl: "cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)", Driver: true, Needs: context},
 		{Decl: "cudaError_t cudaMallocHost(void **p, size_t n)"},
 		{Decl: "cudaError_t cudaHostAlloc(void **p, size_t n, unsigned int flags)"},
 		{Decl: "cudaError_t cudaFreeHost(void *p?)"},

@@ -20,7 +20,8 @@ var goTypes = invert(map[string]string{
 	"gpu.Addr(%s)": "CUdeviceptr",
 	"handle.ID(%s)": "CUcontext, CUstream, CUevent, CUmodule, CUfunction, cudaStream_t, cudaEvent_t, CUfileHandle_t, CUfileBatchHandle_t, " +
 		"CUmemGenericAllocationHandle, CUlogsCallbackHandle, cudaLogsCallbackHandle, culvert_id, gdr_t, gdr_mh_t",
-	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t, CUlogsCallback, cudaLogsCallback_t, CUipcMemHandle, cudaIpcMemHandle_t",
+	"cmem.Ptr(%s)": "CUhostFn, CUstreamCallback, cudaHostFn_t, cudaStreamCallback_t, CUlogsCallback, cudaLogsCallback_t, CUipcMemHandle, cudaIpcMemHandle_t, " +
+		"CUipcEventHandle, cudaIpcEventHandle_t",
 })
 
 // needs are what handles and numbers of these types name.
@@ -33,6 +34,7 @@ var needs = map[string]need{
 var members = map[string][]string{
 	"CUmemLocation": {"type", "id"}, "struct cudaMemLocation": {"type", "id"}, "gdr_mh_t": {"h"},
 	"CUipcMemHandle": {"reserved"}, "cudaIpcMemHandle_t": {"reserved"},
+	"CUipcEventHandle": {"reserved"}, "cudaIpcEventHandle_t": {"reserved"},
 }
 
 func invert(lists map[string]string) map[string]string {

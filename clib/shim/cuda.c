@@ -565,6 +565,24 @@ CULVERT_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return (CUresult)v;
 }
 
+CULVERT_EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)event};
+	int64_t v;
+	if (!culvert_call(FN_cuIpcGetEventHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
+CULVERT_EXPORT CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+	const uint64_t a[] = {(uint64_t)event, (uint64_t)handle.reserved};
+	int64_t v;
+	if (!culvert_call(FN_cuIpcOpenEventHandle, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+
 CULVERT_EXPORT CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
 {
 	const uint64_t a[] = {(uint64_t)target, (uint64_t)scope};
@@ -1445,8 +1463,6 @@ CULVERT_MISSING(cuGreenCtxStreamCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuGreenCtxWaitEvent, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuImportExternalMemory, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuImportExternalSemaphore, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuIpcGetEventHandle, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuIpcOpenEventHandle, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetAttribute, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetFunction, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuKernelGetLibrary, CUDA_ERROR_NOT_SUPPORTED)
@@ -1705,6 +1721,8 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemCreate", 0, (culvert_fn)cuMemCreate},
 	{"cuMemGetAllocationGranularity", 0, (culvert_fn)cuMemGetAllocationGranularity},
 	{"cuFlushGPUDirectRDMAWrites", 0, (culvert_fn)cuFlushGPUDirectRDMAWrites},
+	{"cuIpcOpenEventHandle", 0, (culvert_fn)cuIpcOpenEventHandle},
+	{"cuIpcGetEventHandle", 0, (culvert_fn)cuIpcGetEventHandle},
 	{"cuIpcCloseMemHandle", 0, (culvert_fn)cuIpcCloseMemHandle},
 	{"cuIpcOpenMemHandle", 0, (culvert_fn)cuIpcOpenMemHandle_v2},
 	{"cuIpcGetMemHandle", 0, (culvert_fn)cuIpcGetMemHandle},
@@ -1979,8 +1997,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuGreenCtxWaitEvent", 0, (culvert_fn)cuGreenCtxWaitEvent},
 	{"cuImportExternalMemory", 0, (culvert_fn)cuImportExternalMemory},
 	{"cuImportExternalSemaphore", 0, (culvert_fn)cuImportExternalSemaphore},
-	{"cuIpcGetEventHandle", 0, (culvert_fn)cuIpcGetEventHandle},
-	{"cuIpcOpenEventHandle", 0, (culvert_fn)cuIpcOpenEventHandle},
 	{"cuKernelGetAttribute", 0, (culvert_fn)cuKernelGetAttribute},
 	{"cuKernelGetFunction", 0, (culvert_fn)cuKernelGetFunction},
 	{"cuKernelGetLibrary", 0, (culvert_fn)cuKernelGetLibrary},

@@ -319,6 +319,24 @@ CULVERT_EXPORT cudaError_t cudaIpcCloseMemHandle(void *p)
 	return (cudaError_t)v;
 }
 
+CULVERT_EXPORT cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
+{
+	const uint64_t a[] = {(uint64_t)handle, (uint64_t)event};
+	int64_t v;
+	if (!culvert_call(FN_cudaIpcGetEventHandle, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
+CULVERT_EXPORT cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
+{
+	const uint64_t a[] = {(uint64_t)event, (uint64_t)handle.reserved};
+	int64_t v;
+	if (!culvert_call(FN_cudaIpcOpenEventHandle, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+
 CULVERT_EXPORT cudaError_t cudaMallocHost(void **p, size_t n)
 {
 	const uint64_t a[] = {(uint64_t)p, (uint64_t)n};
@@ -1014,8 +1032,6 @@ CULVERT_MISSING(cudaGraphicsVDPAURegisterVideoSurface, culvert_refuse(cudaErrorN
 CULVERT_MISSING(cudaGreenCtxCreate, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaImportExternalMemory, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaImportExternalSemaphore, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaIpcGetEventHandle, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaIpcOpenEventHandle, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaKernelSetAttributeForDevice, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLaunchCooperativeKernel, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaLaunchCooperativeKernelMultiDevice, culvert_refuse(cudaErrorNotSupported))

@@ -32,6 +32,9 @@ type context struct {
 	legacy  *Stream // made on first use
 }
 
+// ended reports whether streams give up what they wait for.
+func (c *context) ended() bool { return closed(c.dead) }
+
 // newContext creates a context without handles. It fails on a lost GPU. Call with
 // d.ctxMu held.
 func (d *Driver) newContext(op string, g *GPU) (*context, error) {

@@ -5,11 +5,15 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/soft/internal/cards"
 )
 
 // An Event is a gpu.Event.
 type Event struct {
 	dev *Device
+	// shared is what processes know of an event that they share, or nil. Its records are
+	// then the ones that count.
+	shared *cards.Event
 
 	mu     sync.Mutex
 	last   *record // nil before the first Record
@@ -20,7 +24,8 @@ var _ gpu.Event = (*Event)(nil)
 
 // A record is one Record of an event.
 type record struct {
-	done chan struct{}
+	done   chan struct{}
+	shared *cards.Record // of an event that processes share
 	// Valid once done is closed.
 	at      time.Time
 	skipped bool // the context ended before its turn
@@ -29,6 +34,9 @@ type record struct {
 func (r *record) complete(skipped bool) {
 	r.at, r.skipped = time.Now(), skipped
 	close(r.done)
+	if r.shared != nil {
+		r.shared.Complete()
+	}
 }
 
 // NewEvent creates an event with timing.
@@ -52,7 +60,12 @@ func (e *Event) current(op string) (*record, error) {
 // Done reports whether the work before the newest Record has finished, or there was no
 // Record.
 func (e *Event) Done() (bool, error) {
-	r, err := e.current("cuEventQuery()")
+	const op = "cuEventQuery()"
+	r, err := e.current(op)
+	if err == nil && e.shared != nil {
+		done, err := e.shared.Newest().Done()
+		return done, recorderEnded(op, err)
+	}
 	return err != nil || r == nil || closed(r.done), err
 }
 
@@ -60,10 +73,18 @@ func (e *Event) Done() (bool, error) {
 func (e *Event) Synchronize() error {
 	const op = "cuEventSynchronize()"
 	r, err := e.current(op)
-	if err != nil || r == nil {
+	switch {
+	case err != nil:
 		return err
+	case e.shared != nil:
+		if err := e.shared.Newest().Wait(e.dev.ctx.ended); err != nil {
+			return recorderEnded(op, err)
+		}
+	case r == nil:
+		return nil
+	default:
+		<-r.done
 	}
-	<-r.done
 	return e.dev.ctx.err(op)
 }
 
@@ -97,6 +118,9 @@ func (e *Event) Close() error {
 	_, err := e.current(op)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err == nil && e.shared != nil { // else the memory may be gone, or the process loses it soon
+		e.shared.Close()
+	}
 	e.closed = true
 	return err
 }
@@ -111,10 +135,18 @@ func (s *Stream) Record(ev gpu.Event) error {
 	if _, err := e.current(op); err != nil {
 		return err
 	}
+	if err := s.check(op); err != nil {
+		return err
+	}
 	r := &record{done: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.shared != nil {
+		n := e.shared.Record()
+		r.shared = &n
+	}
 	if err := s.push(op, task{kind: taskRecord, rec: r}); err != nil {
+		r.complete(true)
 		return err
 	}
 	e.last = r
@@ -131,6 +163,10 @@ func (s *Stream) WaitEvent(ev gpu.Event) error {
 	r, err := e.current(op)
 	if err != nil {
 		return err
+	}
+	if e.shared != nil {
+		newest := e.shared.Newest()
+		r = &record{shared: &newest}
 	}
 	if r == nil {
 		return s.check(op)

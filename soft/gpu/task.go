@@ -52,6 +52,10 @@ func (s *Stream) execute(t *task, skip bool) (broken bool) {
 	case skip:
 	case t.kind == taskDo:
 		t.fn()
+	case t.kind == taskWaitEvent && t.rec.done == nil:
+		// The work of a process that ended will not be done later: the stream goes on.
+		_ = t.rec.shared.Wait(s.ctx.ended)
+		return s.ctx.ended()
 	case t.kind == taskWaitEvent:
 		select {
 		case <-t.rec.done:

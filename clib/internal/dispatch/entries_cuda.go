@@ -182,6 +182,12 @@ var cudaEntries = []entry{
 	{"cuIpcCloseMemHandle", &driverStatus, softcuda.NeedDriver, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.IpcCloseMemHandle(t, gpu.Addr(a[0]))
 	}},
+	{"cuIpcGetEventHandle", &driverStatus, softcuda.NeedEvent, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcGetEventHandle(t, cmem.Ptr(a[0]))
+	}},
+	{"cuIpcOpenEventHandle", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcOpenEventHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
 	{"cuFlushGPUDirectRDMAWrites", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.FlushGPUDirectRDMAWrites(t, int32(a[0]), int32(a[1]))
 	}},

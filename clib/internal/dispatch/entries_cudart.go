@@ -104,6 +104,12 @@ var cudartEntries = []entry{
 	{"cudaIpcCloseMemHandle", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.IpcCloseMemHandle(t, gpu.Addr(a[0]))
 	}},
+	{"cudaIpcGetEventHandle", &runtimeStatus, softcuda.NeedEvent, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcGetEventHandle(t, cmem.Ptr(a[0]))
+	}},
+	{"cudaIpcOpenEventHandle", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.IpcOpenEventHandle(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]))
+	}},
 	{"cudaMallocHost", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Runtime.MallocHost(t, cmem.Ptr(a[0]), a[1])
 	}},

@@ -49,7 +49,9 @@ func (d *Driver) leave(x *context) error {
 	for _, s := range d.streams.RemoveFunc(func(s *stream) bool { return s.ctx == x }) {
 		s.gpu.Close() // its error has no caller
 	}
-	d.events.RemoveFunc(func(e *event) bool { return e.ctx == x })
+	for _, e := range d.events.RemoveFunc(func(e *event) bool { return e.ctx == x }) {
+		e.gpu.Close()
+	}
 	d.modules.RemoveFunc(func(m *module) bool { return m.ctx == x })
 	d.funcs.RemoveFunc(func(f *function) bool { return f.ctx == x })
 	d.mu.Lock()

@@ -12,6 +12,7 @@ import (
 const (
 	eventBlocking      = 1
 	eventDisableTiming = 2
+	eventInterprocess  = 4
 )
 
 // An event is a CUevent.
@@ -21,12 +22,19 @@ type event struct {
 	gpu   gpu.Event
 }
 
-// EventCreate is cuEventCreate. Events cannot be shared between processes.
+// EventCreate is cuEventCreate. An event for other processes has no timing.
 func (d *Driver) EventCreate(c Call, out cmem.Ptr, flags uint32) error {
-	if flags&^(eventBlocking|eventDisableTiming) != 0 {
+	ours := flags&eventInterprocess == 0
+	if flags&^(eventBlocking|eventDisableTiming|eventInterprocess) != 0 || !ours && flags&eventDisableTiming == 0 {
 		return gpu.ErrInvalidValue
 	}
-	g, err := c.ctx.gpu.NewEvent()
+	var g gpu.Event
+	var err error
+	if ours {
+		g, err = c.ctx.gpu.NewEvent()
+	} else {
+		g, err = c.ctx.gpu.NewSharedEvent()
+	}
 	if err != nil {
 		return err
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
 )
 
-// Memory of other processes: by IPC handles, and by descriptors of virtual memory.
+// Memory of other processes, by IPC handles and by descriptors of virtual memory, and their events.
 
-// ipcHandleSize is the size of a CUipcMemHandle.
+// ipcHandleSize is the size of a CUipcMemHandle and of a CUipcEventHandle.
 const ipcHandleSize = 64
 
 // IpcGetMemHandle is cuIpcGetMemHandle.
@@ -57,6 +58,25 @@ func (d *Driver) IpcCloseMemHandle(_ Call, a gpu.Addr) error {
 		d.take(a, func(now *alloc) bool { return now == al })
 	}
 	return err
+}
+
+// IpcGetEventHandle is cuIpcGetEventHandle.
+func (d *Driver) IpcGetEventHandle(c Call, out cmem.Ptr) error {
+	if c.event.flags&eventInterprocess == 0 {
+		return gpu.ErrInvalidHandle
+	}
+	h, err := c.event.gpu.(*softgpu.Event).IPCHandle()
+	return cmem.Put(out, h, err)
+}
+
+// IpcOpenEventHandle is cuIpcOpenEventHandle. The event is as one without timing of this
+// process, and has no handle for others.
+func (d *Driver) IpcOpenEventHandle(c Call, out, h cmem.Ptr) error {
+	g, err := c.ctx.gpu.OpenEvent(cmem.Load[[ipcHandleSize]byte](h))
+	if err != nil {
+		return err
+	}
+	return closeOn(add(d.events, out, &event{c.ctx, eventDisableTiming, g}), g)
 }
 
 // MemExportToShareableHandle is cuMemExportToShareableHandle, for descriptors. The memory

@@ -31,6 +31,7 @@ type Cards struct {
 	mem    []byte
 	head   *header
 	places []place
+	events []eventSlot
 	cards  []*Card
 	me     int // the place of this process
 	serial uint64
@@ -156,7 +157,7 @@ func (c *Cards) create(d *directory, l layout, cfg Config, space uint64) error {
 		return err
 	}
 	h := c.head
-	h.Magic, h.Version, h.ID = magic, version, random()
+	h.Magic, h.Version, h.ID = magic, memoryVersion, random()
 	copy(h.Settings[:], cfg.Settings)
 	for i, card := range c.cards {
 		h.Free[i] = int64(card.Units.Len())
@@ -183,8 +184,8 @@ func (c *Cards) use(d *directory, l layout, cfg Config) error {
 	switch {
 	case h.Magic != magic || h.ID != d.id:
 		return fmt.Errorf("%s leads to memory that is not of GPUs", d.path)
-	case h.Version != version:
-		return fmt.Errorf("%s: version %d of shared GPU memory, this is version %d (fix: use one release in all processes)", d.path, h.Version, version)
+	case h.Version != memoryVersion:
+		return fmt.Errorf("%s: version %d of shared GPU memory, this is version %d (fix: use one release in all processes)", d.path, h.Version, memoryVersion)
 	case settings != cfg.Settings:
 		return fmt.Errorf("%s: the GPUs of the other processes differ: theirs %q, here %q (fix: the same CULVERT_SOFT in all processes, or CULVERT_SHARED= for GPUs of its own)", d.path, settings, cfg.Settings)
 	case uint64(st.Size) != l.size:
@@ -200,6 +201,7 @@ func (c *Cards) mapAll(l layout) (err error) {
 	}
 	c.head = headerOf(c.mem)
 	c.places = part[place](c.mem, l.places, maxProcesses)
+	c.events = part[eventSlot](c.mem, l.events, maxEvents)
 	for i, at := range l.cards {
 		card := &Card{
 			Memory:  part[byte](c.mem, at.bytes, int(at.size)),
@@ -275,6 +277,11 @@ func (c *Cards) clear(i int) {
 	for _, card := range c.cards {
 		card.Units.clear(i)
 	}
+	for e := range c.events {
+		if s := &c.events[e]; s.ID != 0 && s.usedBy(i) {
+			s.drop(i)
+		}
+	}
 	c.places[i] = place{}
 }
 
@@ -334,7 +341,7 @@ func (c *Cards) release() error {
 	var errs []error
 	if c.mem != nil {
 		errs = append(errs, shared.Unmap(c.mem))
-		c.mem, c.head, c.places, c.cards = nil, nil, nil, nil
+		c.mem, c.head, c.places, c.events, c.cards = nil, nil, nil, nil, nil
 	}
 	if st, err := stat(c.fd); err == nil && st.Ino == c.inode {
 		errs = append(errs, os.NewSyscallError("close", unix.Close(c.fd)))

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	// version is that of the file and of the memory. Processes must have the same.
-	version = 1
+	// version is that of the file, memoryVersion that of the memory. Processes must have the
+	// same.
+	version       = 1
+	memoryVersion = 2
 
 	maxCards = 16
 	// words is the number of 64-bit words with the bits of a unit's processes.
@@ -72,6 +74,7 @@ var (
 // A layout is where the parts are.
 type layout struct {
 	places uint64
+	events uint64
 	cards  []cardLayout
 	size   uint64
 }
@@ -92,6 +95,7 @@ func newLayout(cfg Config) layout {
 		at = from + n
 		return from
 	}
+	l.events = take(maxEvents*uint64(unsafe.Sizeof(eventSlot{})), page)
 	for _, size := range cfg.Sizes {
 		n := size / cfg.Unit
 		l.cards = append(l.cards, cardLayout{
