@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -145,13 +146,14 @@ func (v *View) detail(width int) []Line {
 	r := list[v.Selected]
 	texts := []string{"", fmt.Sprintf("process   %d  %s", r.PID, human.Name(r.Command))}
 	if r.File != "" {
-		texts = append(texts, "file      "+human.Name(atomicfile.Target(r.File)))
+		texts = append(texts, "file      "+human.Shorten(human.Name(atomicfile.Target(r.File)), max(width-10, 1)))
 	}
 	if r.GPU >= 0 {
 		texts = append(texts, fmt.Sprintf("GPU       gpu:%d", r.GPU))
 	}
-	texts = append(texts, "route     "+r.Route,
-		fmt.Sprintf("rate      read %s, write %s, through host memory %s", human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host)),
+	rate := fmt.Sprintf("rate      read %s, write %s, through host memory %s", human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host))
+	texts = append(append(texts, "route     "+r.Route), strings.Split(human.Fold(rate, width), "\n")...)
+	texts = append(texts,
 		fmt.Sprintf("latency   %s mean of %.0f transfers/s", latency(r.Latency), r.Ops),
 		fmt.Sprintf("in all    %s, %d errors", human.Size(r.Bytes), r.Errors))
 	if r.Link > 0 {
@@ -213,12 +215,22 @@ func (cols columns) nameWidth(width int) int {
 func (cols columns) row(r *Row, width int, ascii bool) string {
 	name := "  " + human.Shorten(human.Name(atomicfile.Target(r.File)), cols.nameWidth(width)-2)
 	if r.File == "" {
-		name = fmt.Sprintf("%d %s", r.PID, human.Name(r.Command))
+		name = fmt.Sprintf("%d %s", r.PID, human.Name(program(r.Command)))
 		if r.Ended {
-			name = fmt.Sprintf("%d (ended) %s", r.PID, human.Name(r.Command))
+			name = fmt.Sprintf("%d (ended) %s", r.PID, human.Name(program(r.Command)))
 		}
 	}
 	return cols.line(width, name, func(c column) string { return c.text(r, ascii) })
+}
+
+// program is a command line without the directory of its program, which would take the room
+// of what distinguishes it.
+func program(command string) string {
+	name, arguments, some := strings.Cut(command, " ")
+	if name = path.Base(name); some {
+		name += " " + arguments
+	}
+	return name
 }
 
 func (cols columns) line(width int, name string, text func(column) string) string {

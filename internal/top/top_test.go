@@ -20,7 +20,7 @@ var routes = []string{"none", "vendor", "nvfs", "ring"}
 
 // snapshot is a process with two files, each of which moved n MiB.
 func snapshot(pid int, n int64) *stats.Snapshot {
-	s := &stats.Snapshot{PID: pid, Command: "python3 serve.py --model llama", Started: time.Unix(int64(pid), 0), Alive: true, Routes: routes}
+	s := &stats.Snapshot{PID: pid, Command: "/opt/venv/bin/python3 serve.py --model llama", Started: time.Unix(int64(pid), 0), Alive: true, Routes: routes}
 	var ring, nvfs stats.Totals
 	ring.Ops[0][3], ring.Bytes[0][3], ring.Host, ring.Time = n, n<<20, n<<20, time.Duration(n)*time.Millisecond
 	nvfs.Ops[1][2], nvfs.Bytes[1][2], nvfs.Errors, nvfs.Time = 2*n, n<<20, n/100, time.Duration(n)*100*time.Microsecond
