@@ -46,7 +46,7 @@ type chunk struct {
 	devOff uint64
 }
 
-// transfer splits a transfer into chunks: one that begins inside a GPU page ends with
+// chunks splits a transfer into chunks: one that begins inside a GPU page ends with
 // that page.
 func (b *Buffer) chunks(f *File, off int64, n, devOff uint64, do func(*File, chunk) (int64, error)) (done int64, err error) {
 	if off < 0 || (uint64(off)|n|devOff)%abi.BLOCK_SIZE != 0 {
@@ -84,7 +84,7 @@ func (b *Buffer) explain(err error) error {
 			sleep(time.Millisecond)
 		}
 	}
-	if b.died() {
+	if b.died() && !errors.Is(err, ErrRevoked) {
 		return fmt.Errorf("%w: %w", ErrRevoked, err)
 	}
 	return err
