@@ -8,8 +8,9 @@ endif
 LIB     ?= lib
 CLIB_CFLAGS = -std=gnu11 -O2 -g -flto -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Iclib/include
 # Preloaded libraries are mapped by each process that a program starts: code and constants
-# share a segment, which saves two mappings.
-CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now -Wl,-z,noseparate-code -Wl,--as-needed -pthread -ldl $(LDFLAGS)
+# share a segment, which saves two mappings. Zig, which links the wheel, cannot do that.
+ONE_SEGMENT ?= -Wl,-z,noseparate-code
+CLIB_LDFLAGS = -shared -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,now $(ONE_SEGMENT) -Wl,--as-needed -pthread -ldl $(LDFLAGS)
 # Those of the software machine also do without a read-only table of addresses, which is a
 # system call and a mapping more. They are for tests; libcufile keeps it.
 SOFT_LDFLAGS = $(CLIB_LDFLAGS) -Wl,-z,norelro

@@ -34,7 +34,7 @@ def main(directory):
     with tempfile.TemporaryDirectory(prefix="culvert-wheel-") as built:
         compiler = f"{sys.executable} -m ziglang cc -target x86_64-linux-gnu.{GLIBC}"
         # lld rejects version scripts that name symbols of another release of CUDA.
-        backend.build(built, f"CC={compiler}", "LDFLAGS=-s -Wl,--undefined-version")
+        backend.build(built, f"CC={compiler}", "LDFLAGS=-s -Wl,--undefined-version", "ONE_SEGMENT=")
         problems = unstripped(pathlib.Path(built)) + drop_sections(pathlib.Path(built) / "culvert")
         wheel = directory / backend.pack(pathlib.Path(built), directory, TAG)
     problems += check(wheel)
