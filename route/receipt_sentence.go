@@ -33,16 +33,24 @@ func (r *Receipt) Sentence() string {
 			s += fmt.Sprintf(" (%.0f %% of the link)", 100*share)
 		}
 	}
-	return s + ", " + r.Way()
+	return s + ", " + r.way(true)
 }
 
 // Way is the part of the sentence that says which way the bytes went: "through host
 // memory (host)".
-func (r *Receipt) Way() string {
+func (r *Receipt) Way() string { return r.way(false) }
+
+// way has the amount of each route if there are several. The first may be left out where
+// no total is before it, which would be read as the amount of that route.
+func (r *Receipt) way(first bool) string {
 	var b strings.Builder
-	for i, e := range r.byRoute() {
+	parts := r.byRoute()
+	for i, e := range parts {
 		if i > 0 {
-			fmt.Fprintf(&b, ", %s ", human.Size(e.n))
+			b.WriteString(", ")
+		}
+		if i > 0 || first && len(parts) > 1 {
+			b.WriteString(human.Size(e.n) + " ")
 		}
 		fmt.Fprintf(&b, "%s (%s)", ways[e.id], e.id)
 	}

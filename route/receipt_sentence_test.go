@@ -30,7 +30,7 @@ func TestSentence(t *testing.T) {
 				Dir: route.Write, Bytes: 4106, By: route.ByRoute{route.NVFS: 4096, route.Host: 10}, Machine: route.SoftwareMachine,
 				Time: 41060 * time.Nanosecond, Ceiling: 55e9, Arrival: route.ArrivalProved, Declined: route.Declined{route.NVFS: aligned},
 			},
-			"wrote 4.0 KiB in 41.1 µs, 100 MB/s, by DMA of the drive, past host memory (nvfs), 10 B through host memory (host), arrival proved, software machine",
+			"wrote 4.0 KiB in 41.1 µs, 100 MB/s, 4.0 KiB by DMA of the drive, past host memory (nvfs), 10 B through host memory (host), arrival proved, software machine",
 			"",
 		},
 		{"nothing", route.Receipt{Dir: route.Read}, "read 0 B in 0 s, by no route", ""},

@@ -80,8 +80,8 @@ exact mode, all times, extended attributes and hard links.
 
 SOURCE - is standard input, DEST - standard output; ./- is a file of that name. A stream
 goes through host memory and GPU memory in slots, like a file. With DEST -, everything
-that cp prints goes to standard error. A read error and a broken pipe are errors; those
-of SOURCE - leave the old DEST. --verify compares with the bytes as they were read from
+that cp prints goes to standard error. A read error, a closed standard input and a
+broken pipe are errors; those of SOURCE - leave the old DEST. --verify compares with the bytes as they were read from
 standard input or written to standard output.
 
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
@@ -197,6 +197,9 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	}
 	res, err := job.run(ctx, drv, opts, o.verbosity())
 	if err != nil {
+		if done, many := res.(manyResults); many && len(done) > 0 && !o.quiet && !o.json {
+			err = errors.Join(showTransfer(out, false, o.verbose, done), err)
+		}
 		return err
 	}
 	if !o.quiet {

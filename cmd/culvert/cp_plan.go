@@ -74,17 +74,32 @@ func (m manyCopies) run(ctx context.Context, drv *cufile.Driver, opts transfer.T
 	var errs error
 	for _, job := range m {
 		res, err := job.run(ctx, drv, opts, v)
-		if ctx.Err() != nil {
-			return nil, errors.Join(errs, err)
-		}
 		if err != nil {
 			errs = errors.Join(errs, err)
-			continue
+		} else {
+			results = append(results, res)
 		}
-		results = append(results, res)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if errs != nil {
+		errs = &partlyCopied{len(results), len(m), errs}
 	}
 	return results, errs
 }
+
+// A partlyCopied error means that some of several sources are not copied, or not all of them.
+type partlyCopied struct {
+	sources, of int // complete; all
+	err         error
+}
+
+func (e *partlyCopied) Error() string {
+	return fmt.Sprintf("%d of %d sources are complete: %v", e.sources, e.of, e.err)
+}
+
+func (e *partlyCopied) Unwrap() error { return e.err }
 
 // manyResults print one after the other, and as a list in JSON.
 type manyResults []transferResult
@@ -227,7 +242,7 @@ func metered(o *transfer.Options, v verbosity) (done func()) {
 		return func() {}
 	}
 	meter := human.NewMeter(os.Stderr)
-	o.Advance = meter.Advance
+	o.Advance, o.Resumed = meter.Advance, meter.Resumed
 	return meter.Done
 }
 

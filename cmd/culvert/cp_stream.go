@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
@@ -57,6 +59,12 @@ func (c *streamCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if opts.Preserve {
 		return nil, usageError{errors.New("--preserve needs two files: standard input and output have no attributes")}
 	}
+	if c.Source == stdStream && wasClosed(os.Stdin) {
+		return nil, errors.New("standard input is closed, so DEST would be empty (fix: for an empty file, < /dev/null)")
+	}
+	if c.Dest == stdStream && v != quiet && wasClosed(os.Stdout) {
+		fmt.Fprintln(os.Stderr, "culvert: note: standard output is closed, or it is /dev/null: the data is lost")
+	}
 	defer metered(&opts.Options, v)()
 	switch {
 	case c.Source != stdStream:
@@ -65,4 +73,16 @@ func (c *streamCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 		return transfer.CopyIn(ctx, drv, os.Stdin, c.Dest, opts.Options)
 	}
 	return transfer.CopyThrough(ctx, drv, os.Stdin, os.Stdout, opts.Options)
+}
+
+// wasClosed reports whether a standard stream was probably closed when the process started:
+// Go's runtime then opens /dev/null in its place, for reading and writing. A shell opens it
+// for one of them; Python's subprocess.DEVNULL is both, too.
+func wasClosed(f *os.File) bool {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
+		return false
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,15 @@ func (i *interruption) end(code int) int {
 // the command line to run next. A rerun of a directory copy resumes.
 func explain(ctx context.Context, err error, args []string) string {
 	again := commandLine(args)
+	if part, ok := errors.AsType[*partlyCopied](err); ok {
+		if !slices.ContainsFunc(args, func(a string) bool { return a == "-u" || a == "--update" || object.IsURL(a) }) {
+			again += " --update" // what is complete is left out
+		}
+		if ctx.Err() != nil {
+			return fmt.Sprintf("stopped with %d of %d sources complete; to resume: %s", part.sources, part.of, again)
+		}
+		return fmt.Sprintf("%v\nto resume: %s", err, again)
+	}
 	if stopped, ok := errors.AsType[*transfer.StoppedError](err); ok {
 		if ctx.Err() != nil {
 			return fmt.Sprintf("stopped with %d of %d files complete; to resume: %s", stopped.Files, stopped.Of, again)

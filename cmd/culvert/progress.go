@@ -57,6 +57,7 @@ type activeFile struct {
 	path       string
 	begun      time.Time
 	done, size int64
+	before     int64 // of done, what an earlier copy left
 }
 
 // A plan knows how much there is to copy.
@@ -75,6 +76,17 @@ func newProgress(f *os.File, t plan, each bool) *progress {
 func (p *progress) Began(f *transfer.TreeFile) {
 	p.update(func(s *copyState) {
 		s.active = append(s.active, &activeFile{path: f.Path, begun: time.Now(), size: f.Size})
+	})
+}
+
+// Resumed is called when a file has bytes of an earlier copy, which are done and were not
+// moved.
+func (p *progress) Resumed(f *transfer.TreeFile, bytes int64) {
+	p.update(func(s *copyState) {
+		if i := s.find(f.Path); i >= 0 {
+			s.active[i].done, s.active[i].before, s.active[i].begun = bytes, bytes, time.Now()
+			s.before += bytes
+		}
 	})
 }
 
@@ -115,7 +127,7 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 		}
 		s.bytes += f.Size
 		if p.each && !p.display.Terminal() {
-			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), took.Round(time.Microsecond), s.files, s.of)
+			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), human.Duration(took), s.files, s.of)
 		}
 	})
 }
@@ -207,6 +219,6 @@ func (s *copyState) render(now time.Time, width int) []string {
 // render is a line that has room for the end of the name.
 func (a *activeFile) render(now time.Time, width int) string {
 	const name = 24
-	pace := human.Pace(a.done, a.size, a.done, now.Sub(a.begun), max(width-name, 0))
+	pace := human.Pace(a.done, a.size, a.done-a.before, now.Sub(a.begun), max(width-name, 0))
 	return fmt.Sprintf(" * %s: %s", human.Shorten(a.path, max(width-len(pace)-5, 8)), pace)
 }

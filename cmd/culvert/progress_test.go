@@ -103,3 +103,26 @@ func TestProgressFilled(t *testing.T) {
 	p.Ended(f, &transfer.Result{}, nil)
 	check("ended", 1, 0)
 }
+
+// What an earlier copy of a file left counts as done, and not in the rates.
+func TestProgressResumed(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	f := &transfer.TreeFile{Path: "a", Size: 1 << 30}
+	p := newProgress(null, &transfer.Tree{Files: []transfer.TreeFile{*f}}, false)
+	p.Began(f)
+	p.Resumed(f, 1<<29)
+	if s := &p.state; s.moved()-s.before != 0 || s.moved() != 1<<29 {
+		t.Errorf("%d bytes are done, %d of them moved", s.moved(), s.moved()-s.before)
+	}
+	p.Advanced(f, 1<<29+10<<20)
+	p.state.start, p.state.active[0].begun = time.Unix(0, 0), time.Unix(0, 0)
+	for _, line := range p.state.render(time.Unix(1, 0), 80)[1:] {
+		if strings.Contains(line, "/s") && !strings.Contains(line, "10.5 MB/s") {
+			t.Errorf("%q has another rate than 10 MiB in a second", line)
+		}
+	}
+}

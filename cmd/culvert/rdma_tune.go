@@ -57,6 +57,9 @@ func (o *rdmaTune) run(ctx context.Context, a []string, out io.Writer) error {
 			return err
 		}
 	}
+	if err := tune.User().Prepare(); err != nil {
+		return err
+	}
 	m, err := machine.Open()
 	if err != nil {
 		return err

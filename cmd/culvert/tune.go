@@ -78,6 +78,9 @@ func (o *tuneOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	if err != nil {
 		return err
 	}
+	if err := cache.Prepare(); err != nil {
+		return err
+	}
 	m, err := machine.Open()
 	if err != nil {
 		return err

@@ -40,6 +40,11 @@ func NewDisplay(f *os.File) Display {
 	return d
 }
 
+const (
+	clearRight = "\x1b[K"
+	clearBelow = "\x1b[J"
+)
+
 // Terminal reports whether Draw draws.
 func (d *Display) Terminal() bool { return d.size != nil }
 
@@ -51,13 +56,20 @@ func (d *Display) Draw(render func(now time.Time, width int) []string) {
 	d.drawn = d.now()
 	width, height := d.size()
 	lines := fit(render(d.drawn, width), width, height)
-	d.Erase()
-	text := strings.Join(lines, "\n") + "\n"
+	// Lines are written over the old ones: a screen that is cleared first flickers, and a
+	// terminal with a history may keep what is cleared.
+	text := strings.Join(lines, clearRight+"\n") + clearRight + "\n"
 	if d.paint {
 		text = Paint(text)
 	}
 	if ASCII() {
 		text = Plain(text)
+	}
+	if d.lines > 0 {
+		text = fmt.Sprintf("\x1b[%dA\r", d.lines) + text
+	}
+	if len(lines) < d.lines {
+		text += clearBelow
 	}
 	fmt.Fprint(d.w, text)
 	d.lines = len(lines)
@@ -66,7 +78,7 @@ func (d *Display) Draw(render func(now time.Time, width int) []string) {
 // Erase leaves the screen as it was.
 func (d *Display) Erase() {
 	if d.lines > 0 {
-		fmt.Fprintf(d.w, "\x1b[%dA\r\x1b[J", d.lines)
+		fmt.Fprintf(d.w, "\x1b[%dA\r"+clearBelow, d.lines)
 	}
 	d.lines = 0
 }
@@ -99,6 +111,7 @@ type Meter struct {
 	mu      sync.Mutex
 	display Display
 	start   time.Time
+	before  int64 // done when it started
 	logged  time.Time
 }
 
@@ -110,6 +123,14 @@ func newMeter(d Display) *Meter {
 	return &Meter{display: d, start: now, logged: now}
 }
 
+// Resumed starts again with bytes that are done already: they count neither in the rate nor
+// in the time left.
+func (m *Meter) Resumed(done int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.start, m.before = m.display.now(), done
+}
+
 // Advance shows that done of total bytes have been moved; a total of -1 is unknown.
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
@@ -118,7 +139,7 @@ func (m *Meter) Advance(done, total int64) {
 		if total < 0 {
 			return []string{fmt.Sprintf("%s, %s", Size(done), Speed(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
 		}
-		line := Pace(done, total, done, now.Sub(m.start), width-1)
+		line := Pace(done, total, done-m.before, now.Sub(m.start), width-1)
 		if room := min(width-len(line)-2, barWidth); room >= 8 {
 			line = Bar(done, total, room) + " " + line
 		}

@@ -52,8 +52,35 @@ func TestMeterOnATerminal(t *testing.T) {
 		*now = now.Add(time.Second / 100)
 	}
 	m.Done()
-	if n := strings.Count(out.String(), "\x1b[1A\r\x1b[J"); n != 3 || strings.Count(out.String(), "\n") != 3 || !strings.HasSuffix(out.String(), "\x1b[J") {
-		t.Errorf("erased %d times: %q", n, out)
+	if n := strings.Count(out.String(), "\x1b[1A\r"); n != 3 || strings.Count(out.String(), "\x1b[K\n") != 3 || strings.Count(out.String(), "\x1b[J") != 1 || !strings.HasSuffix(out.String(), "\x1b[J") {
+		t.Errorf("drawn over %d times: %q", n, out)
+	}
+}
+
+// Lines are drawn over those before, and what is left of those is cleared.
+func TestDrawFewerLines(t *testing.T) {
+	d, out, now := testDisplay(true)
+	for _, lines := range [][]string{{"a", "b"}, {"c", "d"}, {"e"}} {
+		d.Draw(func(time.Time, int) []string { return lines })
+		*now = now.Add(time.Second)
+	}
+	if want := "a\x1b[K\nb\x1b[K\n" + "\x1b[2A\rc\x1b[K\nd\x1b[K\n" + "\x1b[2A\re\x1b[K\n\x1b[J"; out.String() != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+}
+
+// What an earlier copy left is done, and was not moved: it makes the rate no higher and the
+// time left no shorter.
+func TestMeterResumes(t *testing.T) {
+	d, out, now := testDisplay(false)
+	m := newMeter(d)
+	m.Advance(500<<20, 1<<30) // while it is compared
+	*now = now.Add(5 * time.Second)
+	m.Resumed(500 << 20)
+	*now = now.Add(10 * time.Second)
+	m.Advance(600<<20, 1<<30)
+	if want := "58%, 600.0 MiB of 1.0 GiB, 10.5 MB/s, ETA 42s\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
 }
 

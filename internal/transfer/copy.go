@@ -36,6 +36,7 @@ type Options struct {
 	Limit    *limit.Rate             // bytes per second of all copies that share it; nil means no limit
 	Buffer   uint64                  // bytes of GPU memory; 0 means 64 MiB
 	Advance  func(done, total int64) // called when bytes have been written, total is -1 if unknown; may be nil
+	Resumed  func(bytes int64)       // called before the first of them, if an earlier copy left bytes that are used; may be nil
 
 	temp     string // base name of the temporary file; "" means a unique one
 	keepTime bool   // keep the time of modification

@@ -30,6 +30,7 @@ type TreeOptions struct {
 // A Watch receives the progress of a copy, from several goroutines.
 type Watch interface {
 	Began(f *TreeFile)
+	Resumed(f *TreeFile, bytes int64) // an earlier copy left so many, which are used
 	Advanced(f *TreeFile, done int64)
 	Filled(f *TreeFile) // all bytes are written, and the file waits for its name
 	Ended(f *TreeFile, res *Result, err error)
@@ -401,6 +402,7 @@ func (c *treeCopy) open(f *TreeFile) (*waiting, error) {
 	o.temp, o.keepTime, o.noPart = c.journal.temp(f.Path), true, !c.parts[dir]
 	if c.opts.Watch != nil {
 		o.Advance = func(done, _ int64) { c.opts.Watch.Advanced(f, done) }
+		o.Resumed = func(bytes int64) { c.opts.Watch.Resumed(f, bytes) }
 	}
 	one := &fileCopy{drv: c.drv, in: in, source: st, dir: pair.dst, name: name, opts: o}
 	one.res = Result{Source: c.src.Path(f.Path), Dest: c.dst.Path(f.Path), GPU: o.GPU}

@@ -167,6 +167,7 @@ func (b beforeOpening) Began(f *TreeFile) {
 		b.do()
 	}
 }
+func (beforeOpening) Resumed(*TreeFile, int64)        {}
 func (beforeOpening) Advanced(*TreeFile, int64)       {}
 func (beforeOpening) Filled(*TreeFile)                {}
 func (beforeOpening) Ended(*TreeFile, *Result, error) {}

@@ -67,7 +67,9 @@ func (c *fileCopy) resume(ctx context.Context, fresh *atomicfile.File) (*target,
 	if err := part.Truncate(t.start); err != nil {
 		return nil, errors.Join(err, part.Discard(), fresh.Discard())
 	}
-	c.res.Resumed = t.start
+	if c.res.Resumed = t.start; t.start > 0 && o.Resumed != nil {
+		o.Resumed(t.start)
+	}
 	return t, fresh.Discard()
 }
 

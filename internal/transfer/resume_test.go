@@ -234,6 +234,7 @@ func TestTreeResumesInTheMiddle(t *testing.T) {
 type watchFunc func(done int64)
 
 func (w watchFunc) Began(*TreeFile)                  {}
+func (w watchFunc) Resumed(*TreeFile, int64)         {}
 func (w watchFunc) Advanced(_ *TreeFile, done int64) { w(done) }
 func (w watchFunc) Filled(*TreeFile)                 {}
 func (w watchFunc) Ended(*TreeFile, *Result, error)  {}

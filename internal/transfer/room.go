@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -64,5 +65,5 @@ func full(err error) error {
 	if _, done := errors.AsType[*fullError](err); done || !errors.Is(err, unix.ENOSPC) {
 		return err
 	}
-	return &fullError{err, err.Error()}
+	return &fullError{err, strings.TrimSuffix(err.Error(), ": "+unix.ENOSPC.Error())}
 }

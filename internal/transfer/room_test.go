@@ -12,7 +12,7 @@ import (
 // The message of a full file system begins with the cause, once.
 func TestFullError(t *testing.T) {
 	err := full(full(fmt.Errorf("write .f.culvert-part: %w", unix.ENOSPC)))
-	if want := "no space left on device (write .f.culvert-part: no space left on device)"; err.Error() != want || !errors.Is(err, unix.ENOSPC) {
+	if want := "no space left on device (write .f.culvert-part)"; err.Error() != want || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if other := unix.EIO; full(other) != error(other) {

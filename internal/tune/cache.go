@@ -86,6 +86,26 @@ func NewCache(path string) *Cache { return &Cache{path: path} }
 // Path is the name of the file; empty if there is none.
 func (c *Cache) Path() string { return c.path }
 
+// Prepare reports a cache that cannot keep results, before they are measured. It makes the
+// directory.
+func (c *Cache) Prepare() error {
+	const fix = "(fix: set XDG_CACHE_HOME to a directory that can be written)"
+	if c.path == "" {
+		return fmt.Errorf("tune: results could not be kept: neither XDG_CACHE_HOME nor HOME is set %s", fix)
+	}
+	dir := filepath.Dir(c.path)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		if aerr := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); aerr != nil {
+			err = &fs.PathError{Op: "write", Path: dir, Err: aerr}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tune: results could not be kept: %w %s", err, fix)
+	}
+	return nil
+}
+
 // Load finds a result and decodes it. It reports whether there is one.
 func (c *Cache) Load(what string, s Subject, result any) bool {
 	c.mu.Lock()
