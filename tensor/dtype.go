@@ -20,6 +20,14 @@ var dtypeBits = map[Dtype]int{
 	"C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }
 
+// dtypeOrder is the order in which the safetensors package writes tensors: large
+// elements first, so that all are aligned.
+var dtypeOrder = []Dtype{
+	"U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16",
+	"F8_E5M2FNUZ", "F8_E4M3FNUZ", "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8", "U8",
+	"F6_E3M2", "F6_E2M3", "F4", "BOOL",
+}
+
 // Valid reports whether the format defines d.
 func (d Dtype) Valid() bool { return dtypeBits[d] > 0 }
 

@@ -53,6 +53,9 @@ func (d deviceBytes) ReadAt(p []byte, off int64) (int, error) {
 // Then each large tensor starts on a page boundary, and every tensor on a multiple
 // of its element's size. Among equals the names decide, with numbers as numbers,
 // so that layers follow each other.
+//
+// Less than a page of data has the order of the safetensors package: by type, then by
+// name. Small files are then the same, byte for byte, whichever library wrote them.
 func arrange(sources []Source, metadata map[string]string) (*File, []Source, []byte, error) {
 	f := &File{Metadata: metadata, Tensors: make([]Info, len(sources))}
 	seen := make(map[string]bool, len(sources))
@@ -71,9 +74,11 @@ func arrange(sources []Source, metadata map[string]string) (*File, []Source, []b
 		info.Off = int64(i) // for now, the source's number
 		f.Tensors[i] = info
 	}
-	slices.SortFunc(f.Tensors, func(a, b Info) int {
-		return cmp.Or(cmp.Compare(evenness(b.Len), evenness(a.Len)), compareNatural(a.Name, b.Name))
-	})
+	order := byEvenness
+	if lessThanPage(f.Tensors) {
+		order = byType
+	}
+	slices.SortFunc(f.Tensors, order)
 	sorted := make([]Source, len(sources))
 	var end int64
 	for i := range f.Tensors {
@@ -122,7 +127,7 @@ func (f *File) encode(data int64) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, lengthSize))
 	b.WriteByte('{')
-	if len(f.Metadata) > 0 {
+	if f.Metadata != nil {
 		for k, v := range f.Metadata {
 			if !utf8.ValidString(k) || !utf8.ValidString(v) {
 				return nil, breaks(ruleUTF8, "", "the metadata %q has invalid bytes", k)
@@ -131,7 +136,7 @@ func (f *File) encode(data int64) ([]byte, error) {
 		fmt.Fprintf(&b, `"%s":%s`, metadataKey, quote(f.Metadata))
 	}
 	for i, t := range f.Tensors {
-		if i > 0 || len(f.Metadata) > 0 {
+		if i > 0 || f.Metadata != nil {
 			b.WriteByte(',')
 		}
 		fmt.Fprintf(&b, `%s:{"dtype":%q,"shape":%s,"data_offsets":[%d,%d]}`, quote(t.Name), t.Dtype, shapeText(t.Shape), t.Off, t.Off+t.Len)
@@ -159,6 +164,25 @@ func quote(v any) []byte {
 	e.SetEscapeHTML(false)
 	e.Encode(v)
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+}
+
+// lessThanPage reports whether tensors have less than a page of data together.
+func lessThanPage(tensors []Info) bool {
+	var n int64
+	for i := range tensors {
+		if n += tensors[i].Len; n >= pageSize || n < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func byEvenness(a, b Info) int {
+	return cmp.Or(cmp.Compare(evenness(b.Len), evenness(a.Len)), compareNatural(a.Name, b.Name))
+}
+
+func byType(a, b Info) int {
+	return cmp.Or(cmp.Compare(slices.Index(dtypeOrder, a.Dtype), slices.Index(dtypeOrder, b.Dtype)), cmp.Compare(a.Name, b.Name))
 }
 
 // evenness returns how many times 2 divides n, up to a page.

@@ -69,10 +69,13 @@ func (m *Model) Lookup(name string) (Info, bool) {
 	return m.Tensors[i], true
 }
 
-// Metadata returns that of all files together. It is empty if no file has any.
+// Metadata returns that of all files together. It is nil if no file has any.
 func (m *Model) Metadata() map[string]string {
-	all := make(map[string]string)
+	var all map[string]string
 	for _, f := range m.Files {
+		if all == nil && f.Metadata != nil {
+			all = make(map[string]string)
+		}
 		maps.Copy(all, f.Metadata)
 	}
 	return all

@@ -21,7 +21,7 @@ import (
 
 // SaveOptions refine a save. The zero value is the default.
 type SaveOptions struct {
-	Metadata map[string]string
+	Metadata map[string]string // of the header, which has none if it is nil
 	// Chunk is the size of a write and of what a checksum covers, a multiple of
 	// 4 KiB. 0 is 4 MiB.
 	Chunk int64

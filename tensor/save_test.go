@@ -528,3 +528,33 @@ func TestCheckpointsSideBySide(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallFiles: less than a page of data is in the order of the safetensors package,
+// more is in the order of alignment.
+func TestSmallFiles(t *testing.T) {
+	source := func(name string, d Dtype, n int64) Source {
+		return Source{Name: name, Dtype: d, Shape: []int64{n}, Data: bytes.NewReader(make([]byte, 1<<16))}
+	}
+	for _, c := range []struct {
+		last int64 // elements of the last tensor
+		want string
+	}{{7, "d a c w10 w2 b"}, {4096, "b a d c w2 w10"}} {
+		f, _, header, err := arrange([]Source{
+			source("w10", "U8", 1), source("w2", "U8", 1), source("a", "F32", 4), source("b", "BOOL", c.last),
+			source("c", "I16", 1), source("d", "I64", 1),
+		}, map[string]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, info := range f.Tensors {
+			names = append(names, info.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%d bytes more: %s, want %s", c.last, got, c.want)
+		}
+		if text := string(header[lengthSize:]); !strings.HasPrefix(text, `{"__metadata__":{},"`) {
+			t.Errorf("metadata without entries: the header is %s", text)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +79,8 @@ func (o *lsOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	res := &lsResult{Model: a[0], Metadata: m.Metadata(), Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	res := &lsResult{Model: a[0], Metadata: map[string]string{}, Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	maps.Copy(res.Metadata, m.Metadata())
 	for _, f := range m.Files {
 		res.Files = append(res.Files, f.Path)
 	}

@@ -38,12 +38,9 @@ func (a *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) 
 	if err != nil {
 		return nil, err
 	}
-	ans := &openAnswer{Tensors: make([]described, len(m.Tensors))}
+	ans := &openAnswer{Metadata: m.Metadata(), Tensors: make([]described, len(m.Tensors))}
 	for i, info := range m.Tensors {
 		ans.Tensors[i] = described{Name: info.Name, Dtype: info.Dtype, Shape: info.Shape, Bytes: info.Len}
-	}
-	if all := m.Metadata(); len(all) > 0 {
-		ans.Metadata = all
 	}
 	for _, f := range m.Files {
 		ans.Files = append(ans.Files, f.Path)
@@ -84,8 +81,12 @@ type planAnswer struct {
 const hostRead = 8 << 20
 
 func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
-	if mode, err := route.ParseCacheMode(q.Cache); err != nil || mode == route.CacheAvoid {
-		return nil, errors.Join(err, errors.New("a load into host memory uses the page cache (fix: cache=\"auto\")"))
+	mode, err := q.cacheMode()
+	if err != nil {
+		return nil, err
+	}
+	if mode == route.CacheAvoid {
+		return nil, requestError{errors.New("a load into host memory uses the page cache (fix: cache=\"auto\")")}
 	}
 	p, err := a.planOpen(q)
 	if err != nil {
@@ -98,6 +99,14 @@ func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
 	}
 	ans.Plan, err = a.add(p, func() error { return nil })
 	return ans, err
+}
+
+func (q *planRequest) cacheMode() (route.CacheMode, error) {
+	mode, err := route.ParseCacheMode(q.Cache)
+	if err != nil {
+		return mode, requestError{err}
+	}
+	return mode, nil
 }
 
 // planOpen plans for an open model.
