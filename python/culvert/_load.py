@@ -37,12 +37,12 @@ def parse_device(device):
             return int(number or 0)
     else:
         try:
-            gpu = operator.index(device)
+            gpu = -1 if isinstance(device, bool) else operator.index(device)
         except TypeError:
             gpu = -1
         if gpu >= 0:
             return gpu
-    raise ValueError(f"device {device!r}: want 'cpu', or 'cuda:N', or a list of them")
+    raise RequestError(f"device {device!r}: want 'cpu', or 'cuda:N', or a list of them")
 
 
 class Model(_core.Handle):
@@ -132,7 +132,7 @@ def load(into, filename, device, verify, backend="mmap", progress=None, **part):
     several = isinstance(device, (list, tuple))
     gpus = [parse_device(d) for d in (device if several else [device])]
     if several and (None in gpus or not gpus or len(set(gpus)) < len(gpus)):
-        raise ValueError(f"device {device!r}: several devices must be different GPUs")
+        raise RequestError(f"device {device!r}: several devices must be different GPUs")
     if None in gpus:
         tensors, infos = Model(filename).to_host(into, verify, **part)
         if progress is not None:

@@ -88,8 +88,8 @@ class safe_open:
             self._get(name)  # raises the error
         return Slice(self, self._infos[name])
 
-    def _get(self, name, **part):
-        return self._load(self._open(), tensor=name, **part)[0][0]
+    def _get(self, name, model=None, **part):
+        return self._load(model or self._open(), tensor=name, **part)[0][0]
 
     def _load(self, model, **part):
         if self._gpu is None:
@@ -104,6 +104,7 @@ class Slice:
 
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
+        self._model = opened._open()  # also after the file is closed, as safetensors has it
 
     def get_shape(self) -> list[int]:
         """The length of each dimension."""
@@ -118,7 +119,7 @@ class Slice:
         later = any(step != slice(None) for step in steps)
         if later and self._reads_steps(ranges, squeeze, steps):
             ranges, later = with_steps(ranges, squeeze, steps), False
-        tensor = self._opened._get(self._info["name"], ranges=ranges, squeeze=squeeze)
+        tensor = self._opened._get(self._info["name"], self._model, ranges=ranges, squeeze=squeeze)
         if not later:
             return tensor
         tensor = tensor[tuple(steps)]
@@ -139,6 +140,10 @@ class Slice:
 
 
 _LARGE_ROW = 64 << 10
+
+
+class OutOfRange(RequestError, IndexError):
+    """An index that a tensor does not have. It ends a loop over a slice."""
 
 
 def with_steps(ranges, squeeze, steps):
@@ -172,11 +177,11 @@ def normalize(index, shape, name):
             steps.append(slice(None) if step == 1 else slice(None, None, step))
             continue
         try:
-            n = operator.index(item)
+            n = operator.index(None if isinstance(item, bool) else item)  # True is a mask
         except TypeError:
             raise RequestError(f"tensor {name!r}: index {item!r}: want integers, slices and an ellipsis") from None
         if not -dim <= n < dim:
-            raise RequestError(f"tensor {name!r}: index {n} is outside dimension {i} of {dim}")
+            raise OutOfRange(f"tensor {name!r}: index {n} is outside dimension {i} of {dim}")
         n %= dim
         ranges.append([n, n + 1])
         squeeze.append(i)

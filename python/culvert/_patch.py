@@ -168,6 +168,8 @@ class Log:
 
     def __init__(self, out):
         self._out, self._lock, self._lines = out, threading.Lock(), {}
+        if not hasattr(out, "write"):
+            open(out, "a").close()  # an error now, not at exit
 
     def start(self):
         _receipt.observers.append(self.add)

@@ -56,13 +56,25 @@ def check(tensors, metadata):
     if not isinstance(tensors, dict):
         raise ValueError(f"want a dict of tensors, not {type(tensors).__name__}")
     if metadata is not None:
+        if not isinstance(metadata, dict):
+            raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
         for key, value in metadata.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise TypeError(f"metadata must map strings to strings, not {key!r} to {value!r}")
+            _check_text("metadata", key + value)
     for name in tensors:
         if not isinstance(name, str):
             raise TypeError(f"the name of a tensor must be a string, not {name!r}")
+        _check_text("the name of a tensor", name)
     _check_shared(tensors)
+
+
+def _check_text(what, text):
+    """Rejects surrogates: the request would have other characters in their place."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise FormatError(f"{what} {text!r} is not Unicode text: {e.reason}") from None
 
 
 def describe(name, tensor):

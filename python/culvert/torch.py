@@ -91,7 +91,7 @@ def _on_device(memory, infos, first):
 
 
 def _source(name, tensor):
-    tensor = tensor.detach()
+    tensor = tensor.detach().resolve_conj().resolve_neg()  # their bytes are those of another tensor
     dtype = _dtypes.name_of_torch(tensor.dtype)
     shape = tuple(tensor.shape)
     if dtype == "F4":

@@ -43,8 +43,8 @@ class Load(Case):
     def test_devices(self):
         for device, gpu in {"cpu": None, "cpu:0": None, "cuda": 0, "cuda:7": 7, 3: 3, numpy.int64(2): 2}.items():
             self.assertEqual(_load.parse_device(device), gpu)
-        for device in ("gpu:0", "cuda:-1", "cuda:x", "", -1, None, 1.5, "cpu:1"):
-            with self.assertRaises(ValueError, msg=repr(device)):
+        for device in ("gpu:0", "cuda:-1", "cuda:x", "", -1, None, 1.5, "cpu:1", True):
+            with self.assertRaises(culvert.RequestError, msg=repr(device)):
                 _load.parse_device(device)
 
     def test_sharded(self):

@@ -34,6 +34,11 @@ class Open(Case):
                 numpy.testing.assert_array_equal(part.numpy(), self.x[index])
                 self.assertEqual(culvert.last_receipt()["read_bytes"], self.x[index].nbytes)
 
+    def test_loop_over_rows(self):
+        with culvert.safe_open(self.path(), "np") as f:
+            rows = list(f.get_slice("x"))
+        numpy.testing.assert_array_equal(rows, self.x)
+
     def test_reads_only_the_slice(self):
         with culvert.safe_open(self.path(), "np") as f:
             f.get_slice("x")[0, :, 2]
@@ -44,11 +49,15 @@ class Open(Case):
         for wrong in (lambda: f.get_tensor("z"), lambda: f.get_slice("z")):
             with self.assertRaisesRegex(culvert.SafetensorError, "does not contain tensor"):
                 wrong()
-        for index in (3, -4, (0, 0, 0, 0), None, [0], slice(None, None, -1), slice(None, None, 0), (..., ...), 1.5, "x"):
+        for index in (3, -4, (0, 0, 0, 0), None, [0], slice(None, None, -1), slice(None, None, 0), (..., ...), 1.5, "x", True):
             with self.assertRaises(ValueError, msg=repr(index)):
                 f.get_slice("x")[index]
+        with self.assertRaises(IndexError):
+            f.get_slice("x")[0, 4]
+        kept = f.get_slice("y")
         with f:
             pass
+        self.assertEqual(kept[2:4].tolist(), [2, 3])  # as safetensors has it for torch
         for closed in (f.keys, f.metadata, f.offset_keys, f.get_tensors, lambda: f.get_tensor("x"), lambda: f.get_slice("x")):
             with self.assertRaisesRegex(culvert.SafetensorError, "closed"):
                 closed()
@@ -61,4 +70,3 @@ class Open(Case):
         self.assertEqual(normalize(1, [3, 4], "x"), ([[1, 2], [0, 4]], [0], [slice(None)]))
         self.assertEqual(normalize((..., slice(1, None, 2)), [3, 4], "x"), ([[0, 3], [1, 4]], [], [slice(None), slice(None, None, 2)]))
         self.assertEqual(normalize((), [], "x"), ([], [], []))
-        self.assertEqual(normalize(True, [3], "x"), ([[1, 2]], [0], []))

@@ -67,6 +67,8 @@ class Patched(Case):
         for wrong in ("cpu", "gpu", -1):
             with self.assertRaises(ValueError):
                 culvert.patch(wrong)
+        with self.assertRaises(FileNotFoundError):
+            culvert.patch(log=self.path("nowhere") / "log")
 
     def run_program(self, *arguments):
         command = [sys.executable, "-m", "culvert", "run", *map(str, arguments)]

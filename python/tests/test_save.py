@@ -24,11 +24,15 @@ class Save(Case):
             ({"a": numpy.zeros(3, complex)}, culvert.FormatError),
             ({"a": numpy.array(["x"])}, culvert.FormatError),
             ({"__metadata__": a}, culvert.FormatError),
+            ({"a\ud800": a}, culvert.FormatError),
         ):
-            with self.assertRaises(error, msg=str(tensors)):
+            with self.assertRaises(error, msg=ascii(tensors)):
                 culvert.save_file(tensors, self.path())
-        for metadata in ({"a": 1}, {1: "a"}, {"a": None}):
+        for metadata in ({"a": 1}, {1: "a"}, {"a": None}, ["a"], "a"):
             with self.assertRaises(TypeError):
+                culvert.save_file({"a": a}, self.path(), metadata)
+        for metadata in ({"a": "\udcff"}, {"\udcff": "a"}):
+            with self.assertRaises(culvert.FormatError):
                 culvert.save_file({"a": a}, self.path(), metadata)
         self.assertEqual(os.listdir(self.dir), [])
         with self.assertRaises(FileNotFoundError):
@@ -54,6 +58,8 @@ class Save(Case):
         self.assertEqual(culvert.load_file(runs / "latest", "cpu")["a"].tolist(), [30] * 3)
         with self.assertRaises(FileExistsError):
             culvert.save_step({"a": numpy.zeros(3)}, runs, 30)
+        with self.assertRaisesRegex(ValueError, "must not be negative"):
+            culvert.save_step({"a": numpy.zeros(3)}, runs, -1)
 
     def test_the_command_verifies(self):
         culvert.save_file({"a": numpy.arange(10_000)}, self.path(), {"k": "v"})

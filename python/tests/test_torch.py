@@ -69,6 +69,14 @@ class Torch(Case):
         culvert.torch.save_file({"a": a[:2], "b": a[2:], "p": torch.nn.Parameter(torch.ones(2))}, self.path())
         self.assertEqual(culvert.torch.load_file(self.path())["p"].tolist(), [1, 1])
 
+    def test_conjugate(self):
+        """The values of the tensor, not those of the one whose memory it uses."""
+        a = torch.tensor([1 + 2j, 3 - 4j])
+        culvert.torch.save_file({"conj": a.conj()}, self.path())
+        self.assertEqual(safetensors.torch.load_file(self.path())["conj"].tolist(), [1 - 2j, 3 + 4j])
+        negative = torch._neg_view(torch.tensor([1.0, -2.0]))
+        self.assertEqual(culvert.torch.load(culvert.torch.save({"n": negative}))["n"].tolist(), [-1, 2])
+
     def test_state_dict(self):
         model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.LayerNorm(5))
         culvert.torch.save_file(model.state_dict(), self.path())

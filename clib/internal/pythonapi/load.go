@@ -9,7 +9,6 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/hold"
-	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -85,7 +84,7 @@ type loaded struct {
 // that the caller can prepare for them; finish waits for the bytes.
 func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	start := time.Now()
-	cache, err := route.ParseCacheMode(q.Cache)
+	cache, err := q.cacheMode()
 	if err != nil {
 		return nil, err
 	}

@@ -60,6 +60,9 @@ func (q *saveRequest) write(ctx context.Context, sources []tensor.Source, o *ten
 		return q.Path, m, err
 	}
 	c := &tensor.Checkpoints{Dir: q.Path, Keep: q.Keep}
+	if *q.Step < 0 {
+		return "", nil, requestError{c.Free(*q.Step)}
+	}
 	m, err := c.Save(ctx, *q.Step, sources, o)
 	return c.Path(*q.Step), m, err
 }
