@@ -105,3 +105,20 @@ func TestNodesSymbols(t *testing.T) {
 		t.Errorf("not exported: %v", want)
 	}
 }
+
+// TestDMABuf: a C program maps GPU memory by its dma-buf, with libculvert-dev.so. Without it
+// the attribute says that it cannot.
+func TestDMABuf(t *testing.T) {
+	lib, exe := libraries(t), compile(t, "dmabuf.c", "-ldl")
+	r := withNodes(t, lib, buildNodes(t, lib), exe)
+	golden(t, "dmabuf.txt", r.stdout)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+	r = run(t, lib, exe)
+	_, rest, _ := strings.Cut(r.stdout, "\n")
+	want := "dma-bufs: 1, which can be mapped: 0\n"
+	if last := "a dma-buf without libculvert-dev.so: No such device\n"; !strings.HasPrefix(rest, want) || !strings.HasSuffix(rest, last) {
+		t.Errorf("without libculvert-dev.so it printed %q", r.stdout)
+	}
+}

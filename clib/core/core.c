@@ -4,8 +4,10 @@
  * fork: the child has only one of its threads, and the first call that needs another
  * goroutine would hang.
  */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "core.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -46,6 +48,11 @@ __attribute__((destructor)) static void leave(void)
 {
 	if (culvert_enter())
 		culvertLeave();
+}
+
+bool culvert_maps_exports(void)
+{
+	return dlsym(RTLD_DEFAULT, "culvert_dev");
 }
 
 bool culvert_enter(void)

@@ -47,6 +47,7 @@ var core = newCore()
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
 	c.File.PublishLeases((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
+	c.CUDA.MapsExports = func() bool { return bool(C.culvert_maps_exports()) }
 	if env.Get("CULVERT_LOG") == "errors" {
 		c.Log = os.Stderr
 	}

@@ -27,6 +27,10 @@ extern struct culvert_lease culvert_lease_slots[CULVERT_LEASES];
  * child, where Go must not be entered. */
 bool culvert_enter(void);
 
+/* culvert_maps_exports reports whether libculvert-dev.so is loaded, whose mmap maps dma-bufs
+ * of the software CUDA. */
+bool culvert_maps_exports(void);
+
 /* culvert_bind_thread registers the thread with the Go runtime, as its first call
  * would, and keeps its signal mask. */
 void culvert_bind_thread(void);

@@ -8,6 +8,7 @@ var devNodes = Library{
 	Prefix:  "culvert_dev_",
 	Field:   "Dev",
 	Private: true,
+	Markers: []string{"culvert_dev"},
 	Results: map[string]Result{
 		"int":     {Go: "errnoStatus", Fail: "ENODEV", C: "(int)%s"},
 		"ssize_t": {Go: "errnoCount", Fail: "-1", Errno: "ENODEV", C: "(ssize_t)%s"},
@@ -19,6 +20,7 @@ var devNodes = Library{
 		{Decl: "int culvert_dev_close(culvert_id id)", Go: "Close"},
 		{Decl: "int culvert_dev_ioctl(culvert_id id, unsigned long req, void *arg?)", Go: "Ioctl"},
 		{Decl: "ssize_t culvert_dev_mmap(culvert_id id, size_t n, int prot, int flags, off_t off)", Go: "Mmap"},
+		{Decl: "ssize_t culvert_dev_map_export(int fd, size_t n, int prot, int flags, off_t off)", Go: "MmapExport"},
 		{Decl: "int culvert_dev_munmap(uint64_t addr, size_t n)", Go: "Munmap"},
 	},
 }

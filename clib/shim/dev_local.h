@@ -87,6 +87,7 @@ int culvert_dev_dup(culvert_id id);
 int culvert_dev_close(culvert_id id);
 int culvert_dev_ioctl(culvert_id id, unsigned long req, void *arg);
 ssize_t culvert_dev_mmap(culvert_id id, size_t n, int prot, int flags, off_t off);
+ssize_t culvert_dev_map_export(int fd, size_t n, int prot, int flags, off_t off);
 int culvert_dev_munmap(uint64_t addr, size_t n);
 
 #endif

@@ -1,6 +1,7 @@
 #include "dev_local.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 /*
  * All mappings of nodes are between these addresses, which only move apart: what is outside
@@ -18,22 +19,49 @@ static void widen(uintptr_t from, uintptr_t to)
 		;
 }
 
-static void *map_node(culvert_id id, size_t n, int prot, int flags, off_t off)
+/* noted returns the address of a new mapping. */
+static void *noted(ssize_t addr, size_t n)
 {
-	ssize_t addr = culvert_dev_mmap(id, n, prot, flags, off);
-	if (addr == -1) {
-		if (errno == ENODEV) /* no Go core, as in a forked child */
-			errno = EACCES;
+	if (addr == -1)
 		return MAP_FAILED;
-	}
 	widen((uintptr_t)addr, (uintptr_t)addr + n);
 	return (void *)addr;
+}
+
+static void *map_node(culvert_id id, size_t n, int prot, int flags, off_t off)
+{
+	void *at = noted(culvert_dev_mmap(id, n, prot, flags, off), n);
+	if (at == MAP_FAILED && errno == ENODEV) /* no Go core, as in a forked child */
+		errno = EACCES;
+	return at;
+}
+
+/*
+ * A dma-buf of the software CUDA is the reading end of a pipe (soft/gpu), which the kernel
+ * refuses to map: for writing with EACCES, else with ENODEV. A program that has no Go core
+ * has no dma-buf. For other pipes the kernel's answer stays.
+ */
+static void *map_refused(int fd, size_t n, int prot, int flags, off_t off)
+{
+	struct stat st;
+	int refusal = errno;
+	void *at = MAP_FAILED;
+	if (syscall(SYS_fstat, fd, &st) == 0 && S_ISFIFO(st.st_mode) && culvert_core_runs())
+		at = noted(culvert_dev_map_export(fd, n, prot, flags, off), n);
+	if (at == MAP_FAILED && errno == ENODEV)
+		errno = refusal;
+	return at;
 }
 
 CULVERT_EXPORT void *mmap(void *addr, size_t n, int prot, int flags, int fd, off_t off)
 {
 	culvert_id id = flags & MAP_ANONYMOUS ? 0 : culvert_node(fd);
-	return likely(!id) ? culvert_libc.mmap(addr, n, prot, flags, fd, off) : map_node(id, n, prot, flags, off);
+	if (id)
+		return map_node(id, n, prot, flags, off);
+	void *at = culvert_libc.mmap(addr, n, prot, flags, fd, off);
+	if (likely(at != MAP_FAILED || (errno != ENODEV && errno != EACCES)))
+		return at;
+	return map_refused(fd, n, prot, flags, off);
 }
 CULVERT_ALIAS(mmap64, mmap)
 

@@ -3,7 +3,7 @@
 #define CULVERT_ENTRIES_H
 
 /* Shim and core work together only when they were made from one table. */
-#define CULVERT_TABLE_VERSION "culvert-table-2-a56bf22f512cbccb"
+#define CULVERT_TABLE_VERSION "culvert-table-2-2bf73121ccab3e3f"
 
 enum culvert_entry {
 	FN_cuFileDriverOpen = 0,
@@ -305,21 +305,22 @@ enum culvert_entry {
 	FN_culvert_dev_close = 296,
 	FN_culvert_dev_ioctl = 297,
 	FN_culvert_dev_mmap = 298,
-	FN_culvert_dev_munmap = 299,
-	FN_culvert_gdr_open = 300,
-	FN_gdr_close = 301,
-	FN_gdr_pin_buffer = 302,
-	FN_gdr_pin_buffer_v2 = 303,
-	FN_gdr_unpin_buffer = 304,
-	FN_gdr_get_callback_flag = 305,
-	FN_gdr_get_info_v2 = 306,
-	FN_gdr_map = 307,
-	FN_gdr_map_v2 = 308,
-	FN_gdr_unmap = 309,
-	FN_gdr_copy_to_mapping = 310,
-	FN_gdr_copy_from_mapping = 311,
-	FN_gdr_driver_get_version = 312,
-	FN_gdr_get_attribute = 313,
+	FN_culvert_dev_map_export = 299,
+	FN_culvert_dev_munmap = 300,
+	FN_culvert_gdr_open = 301,
+	FN_gdr_close = 302,
+	FN_gdr_pin_buffer = 303,
+	FN_gdr_pin_buffer_v2 = 304,
+	FN_gdr_unpin_buffer = 305,
+	FN_gdr_get_callback_flag = 306,
+	FN_gdr_get_info_v2 = 307,
+	FN_gdr_map = 308,
+	FN_gdr_map_v2 = 309,
+	FN_gdr_unmap = 310,
+	FN_gdr_copy_to_mapping = 311,
+	FN_gdr_copy_from_mapping = 312,
+	FN_gdr_driver_get_version = 313,
+	FN_gdr_get_attribute = 314,
 };
 
 #endif

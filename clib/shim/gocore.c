@@ -123,6 +123,16 @@ bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, i
 	return answered;
 }
 
+bool culvert_core_runs(void)
+{
+	if (atomic_load_explicit(&core, memory_order_acquire))
+		return true;
+	void *lib = dlopen(CULVERT_CORE_FILE, RTLD_LAZY | RTLD_NOLOAD);
+	if (lib)
+		dlclose(lib);
+	return lib;
+}
+
 struct culvert_lease *culvert_leases(void)
 {
 	const struct culvert_core *c = atomic_load_explicit(&core, memory_order_acquire);

@@ -41,6 +41,10 @@
  */
 bool culvert_call(enum culvert_entry fn, const uint64_t *args, int64_t *value, int fail_errno);
 
+/* culvert_core_runs reports whether this library or another has loaded the Go core, of which
+ * this process may be a forked child. */
+bool culvert_core_runs(void);
+
 /* culvert_leases returns the slots of leases; NULL before the Go core is loaded, and
  * in a forked child. */
 struct culvert_lease *culvert_leases(void);

@@ -65,8 +65,9 @@ func New(cfg Config) (*Driver, error) {
 // Name returns "software GPU".
 func (d *Driver) Name() string { return "software GPU" }
 
-// Version returns the CUDA version that is emulated.
-func (d *Driver) Version() int { return 13000 }
+// Version returns the CUDA version that is emulated: 13.3, the first whose dma-bufs can be
+// mapped.
+func (d *Driver) Version() int { return 13030 }
 
 // Devices returns descriptions of the GPUs.
 func (d *Driver) Devices() ([]gpu.Info, error) {

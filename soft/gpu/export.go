@@ -13,11 +13,14 @@ import (
 
 // An export is memory with a descriptor, which is the reading end of a pipe. Like a real
 // one it has an identity (the pipe's inode), keeps the memory while any duplicate is open
-// in any process (the writing end can tell), and cannot be mapped. If processes share the
+// in any process (the writing end can tell). If processes share the
 // memory, the pipe contains a label by which they can import it; otherwise it is empty,
 // and only the driver that made the export can. Unlike a real one it keeps the memory no
 // longer than the process that made it, unless another has imported it, and that process
 // notices the last close in its next call that allocates or frees.
+//
+// The kernel cannot map a pipe (ENODEV). MapExport is mmap of a dma-buf, for libraries that
+// take the place of the C library's mmap.
 type export struct {
 	form   gpu.Export
 	blk    *block
@@ -88,8 +91,9 @@ func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
 		return refuse(gpu.ErrInvalidValue, "size 0")
 	case as == gpu.ExportPosixFD && r.kind != gpu.KindVirtual:
 		return refuse(gpu.ErrInvalidValue, "only virtual memory has a handle; this is %v memory", r.kind)
-	case as == gpu.ExportDMABuf && !r.covers(a, n):
-		return refuse(gpu.ErrInvalidValue, "the allocation has %d bytes at %v", r.size, r.base)
+	case as == gpu.ExportDMABuf && n > r.blk.size-r.off-uint64(a-r.base):
+		// Small allocations share a block and its pages: GDRCopy exports the pages around one.
+		return refuse(gpu.ErrInvalidValue, "the range must lie in one block: %d bytes at %v", r.blk.size, r.base-gpu.Addr(r.off))
 	case as == gpu.ExportDMABuf && (uint64(a)%page != 0 || n%page != 0):
 		return refuse(gpu.ErrInvalidValue, "address and size must be multiples of 4096")
 	}

@@ -72,7 +72,8 @@ func Pageable() Model {
 }
 
 // dataCentre are the attributes of an H200 with driver 580 and CUDA 13.0, which does not
-// know attribute 152 (DMA_BUF_MMAP_SUPPORTED).
+// know attribute 152 (DMA_BUF_MMAP_SUPPORTED). CUDA 13.3 does: the software CUDA of C
+// programs answers it, because only they can map dma-bufs.
 var dataCentre = map[gpu.Attribute]int{
 	abi.AttrMaxThreadsPerBlock:          1024,
 	abi.AttrClockRate:                   1980000,

@@ -11,8 +11,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 )
 
-// The newest PTX that the compiler in CUDA 13.0 accepts.
-const ptxMajor, ptxMinor = 9, 0
+// The newest PTX that the compiler in CUDA 13.3 accepts.
+const ptxMajor, ptxMinor = 9, 3
 
 // checkPTX checks what a compiler would: whether this is PTX, for this driver and this
 // card, with bodies that end and instructions that exist. It does not check operands.

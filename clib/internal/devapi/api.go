@@ -17,8 +17,9 @@ import (
 
 // An API answers the calls of a process.
 type API struct {
-	os    func() (dev.OS, error)
-	files *handle.Table[*file]
+	os      func() (dev.OS, error)
+	exports MapExport
+	files   *handle.Table[*file]
 
 	mu   sync.Mutex // guards users of files, and maps
 	maps []*mapping // by address
@@ -32,9 +33,12 @@ type file struct {
 	users    int // guarded by API.mu
 }
 
-// New returns an API for the nodes of an operating system.
-func New(os func() (dev.OS, error)) *API {
-	return &API{os: os, files: handle.NewTable[*file](0x30)}
+// MapExport maps n bytes from off of a dma-buf.
+type MapExport func(fd int, off int64, n uint64, prot int) (dev.Mapping, error)
+
+// New returns an API for the nodes of an operating system, and for dma-bufs of its GPUs.
+func New(os func() (dev.OS, error), exports MapExport) *API {
+	return &API{os: os, exports: exports, files: handle.NewTable[*file](0x30)}
 }
 
 const (

@@ -39,7 +39,14 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &fixture{T: t, m: m, addr: addr, API: New(func() (dev.OS, error) { return dev.Of(m), nil })}
+	maps := func(fd int, off int64, n uint64, prot int) (dev.Mapping, error) {
+		v, err := m.GPU.MapExport(fd, off, n, prot)
+		if err != nil {
+			return nil, err
+		}
+		return v, nil
+	}
+	w := &fixture{T: t, m: m, addr: addr, API: New(func() (dev.OS, error) { return dev.Of(m), nil }, maps)}
 	t.Cleanup(func() {
 		if err := errors.Join(m.InUse(), d.Free(addr), d.Close(), m.Close()); err != nil {
 			t.Error(err)

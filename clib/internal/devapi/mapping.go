@@ -13,7 +13,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 )
 
-// A mapping is memory of a node that the program has mapped. What the program unmaps of
+// A mapping is memory of a node or a dma-buf that the program has mapped. What the program unmaps of
 // it stays reserved until it has unmapped all: the emulated module revokes a mapping as a
 // whole, and must not meet memory that the program has mapped there since.
 type mapping struct {
@@ -34,8 +34,8 @@ func (a *API) Mmap(id handle.ID, n uint64, prot, flags int32, off int64) (int64,
 	if err != nil {
 		return -1, err
 	}
-	switch kind := flags & unix.MAP_TYPE; {
-	case kind != unix.MAP_SHARED && kind != unix.MAP_SHARED_VALIDATE, flags&(unix.MAP_FIXED|unix.MAP_FIXED_NOREPLACE) != 0, n == 0, n > 1<<62:
+	switch {
+	case !mappable(n, flags):
 		return -1, syscall.EINVAL
 	case prot&unix.PROT_WRITE != 0 && !f.writable:
 		return -1, syscall.EACCES
@@ -44,11 +44,36 @@ func (a *API) Mmap(id handle.ID, n uint64, prot, flags int32, off int64) (int64,
 	if err != nil {
 		return -1, err
 	}
+	return a.keep(m), nil
+}
+
+// MmapExport maps memory of a dma-buf, as Mmap does that of a node. ENODEV means that the
+// descriptor is something else.
+func (a *API) MmapExport(fd int32, n uint64, prot, flags int32, off int64) (int64, error) {
+	if !mappable(n, flags) {
+		return -1, syscall.EINVAL
+	}
+	m, err := a.exports(int(fd), off, n, int(prot))
+	if err != nil {
+		return -1, err
+	}
+	return a.keep(m), nil
+}
+
+// mappable reports whether a mapping is shared, at an address that the kernel chooses.
+func mappable(n uint64, flags int32) bool {
+	kind := flags & unix.MAP_TYPE
+	shared := kind == unix.MAP_SHARED || kind == unix.MAP_SHARED_VALIDATE
+	return shared && flags&(unix.MAP_FIXED|unix.MAP_FIXED_NOREPLACE) == 0 && n != 0 && n <= 1<<62
+}
+
+// keep notes a mapping of the program and returns its address.
+func (a *API) keep(m dev.Mapping) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.maps = append(a.maps, &mapping{m, map[uint64]bool{}})
 	slices.SortFunc(a.maps, func(x, y *mapping) int { return cmp.Compare(x.from(), y.from()) })
-	return int64(m.Addr()), nil
+	return int64(m.Addr())
 }
 
 // Munmap unmaps a range as munmap(2) does: parts of the mappings in it, and what is

@@ -22,5 +22,8 @@ var devEntries = []entry{
 	{"culvert_dev_mmap", &errnoCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return c.Dev.Mmap(handle.ID(a[0]), a[1], int32(a[2]), int32(a[3]), int64(a[4]))
 	}},
+	{"culvert_dev_map_export", &errnoCount, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return c.Dev.MmapExport(int32(a[0]), a[1], int32(a[2]), int32(a[3]), int64(a[4]))
+	}},
 	{"culvert_dev_munmap", &errnoStatus, softcuda.NeedNothing, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.Dev.Munmap(a[0], a[1]) }},
 }

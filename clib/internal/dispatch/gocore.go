@@ -57,7 +57,7 @@ func New(call Caller) *Core {
 	c.CUDA = softcuda.New(c.softGPU, call)
 	c.Runtime = softrt.New(c.CUDA)
 	c.Verbs = verbsapi.New(func() (*machine.Machine, error) { return c.softOnly("libibverbs.so.1") })
-	c.Dev = devapi.New(c.softNodes)
+	c.Dev = devapi.New(c.softNodes, c.mapExport)
 	c.GDR = gdrapi.New(c.Machine)
 	return c
 }
@@ -174,6 +174,25 @@ func (c *Core) softNodes() (dev.OS, error) {
 		return nil, err
 	}
 	return dev.Of(m), nil
+}
+
+// mapExport maps a dma-buf of the software CUDA. Without an open machine there is none.
+func (c *Core) mapExport(fd int, off int64, n uint64, prot int) (dev.Mapping, error) {
+	c.mu.Lock()
+	m := c.machine
+	c.mu.Unlock()
+	if m == nil {
+		return nil, unix.ENODEV
+	}
+	s, ok := soft.Of(m.GPU)
+	if !ok {
+		return nil, unix.ENODEV
+	}
+	v, err := s.GPU.MapExport(fd, off, n, prot)
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // softMachine opens the software machine, unless the process has opened another.

@@ -138,3 +138,18 @@ func TestQueries(t *testing.T) {
 		t.Error("a block of memory has no ID")
 	}
 }
+
+// TestMapsExports: DMA_BUF_MMAP_SUPPORTED is 1 only if the program's mmap knows dma-bufs.
+func TestMapsExports(t *testing.T) {
+	p := start(t)
+	p.must("cudaFree", 0)
+	got := new(int32)
+	const mmapSupported = 152
+	for _, maps := range []bool{false, true} {
+		p.core.CUDA.MapsExports = func() bool { return maps }
+		p.must("cuDeviceGetAttribute", out(got), mmapSupported, 0)
+		if (*got == 1) != maps {
+			t.Errorf("the attribute is %d, the program maps dma-bufs: %t", *got, maps)
+		}
+	}
+}

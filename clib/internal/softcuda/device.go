@@ -8,6 +8,7 @@ import (
 
 	"github.com/culvert-io/culvert/clib/internal/cmem"
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/cuda"
 )
 
 // A device is a GPU with its primary context. Guarded by Driver.mu.
@@ -61,11 +62,24 @@ func (d *Driver) Attribute(c Call, a gpu.Attribute) (v int, err error) {
 	if slices.Contains(lackingAttributes, a) {
 		return 0, nil
 	}
+	if a == abi.AttrDMABufMmap {
+		return d.mapsExports(c)
+	}
 	err = d.visit(c.dev.num, func(g gpu.Device) (err error) {
 		v, err = g.Attribute(a)
 		return err
 	})
 	return v, err
+}
+
+// mapsExports is DMA_BUF_MMAP_SUPPORTED: 1 if the device has dma-bufs, and the program an mmap
+// that knows them.
+func (d *Driver) mapsExports(c Call) (int, error) {
+	card, err := d.card(memLocation{ID: c.dev.num})
+	if err != nil || d.MapsExports == nil || !d.MapsExports() || !card.Mappable() {
+		return 0, err
+	}
+	return d.Attribute(c, abi.AttrDMABuf)
 }
 
 // visit runs fn on a device, whether or not a context is current. The primary

@@ -23,6 +23,10 @@ type Caller interface {
 
 // A Driver answers the driver API. Most calls fail before Init.
 type Driver struct {
+	// MapsExports reports whether the program's mmap maps dma-bufs: libculvert-dev.so is
+	// loaded. Nil means no.
+	MapsExports func() bool
+
 	open func() (*softgpu.Driver, error)
 	call Caller
 
