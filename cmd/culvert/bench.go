@@ -51,8 +51,8 @@ type benchOptions struct {
 func newBench() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
-		Use:   "bench {FILE | URL | --job JOBS} [gpu:N]",
-		Short: "Measure transfers between a file and a GPU, and compare with other methods",
+		Use:   "bench {FILE... | URL... | --job JOBS} [gpu:N]",
+		Short: "Measure transfers between files and a GPU, and compare with other methods",
 		Long: `Transfer a file in blocks. Print rate, operations/s, latency percentiles, CPU
 seconds per GB, and the fraction of the pinned-copy rate of the same run.
 
@@ -60,6 +60,10 @@ Warm: the file was read before. --cold drops its cached pages and fails if over
 1 % remain; sequential cold runs stop at end of file. Peers are other methods,
 measured in the same run: NVIDIA's libcufile; pread with a synchronous copy; and
 memory, file I/O without the GPU, which shows what is left to gain.
+
+Several files take turns by blocks, so that all get the same load: drives or mounts
+together. Each is used up to the size of the smallest. A directory stands for the
+files in it that have a block, only for reading.
 
 An object (s3://BUCKET/KEY, https://HOST/PATH) is only read. Of the peers, pread and
 memory make one plain request per block.
@@ -94,6 +98,7 @@ EXIT STATUS
   culvert bench /data/model.bin --rw randread --bs 4K --batch 128 --threads 8
   culvert bench /data/model.bin --bs 4K:16M:x4 --threads 1,8 --html report.html
   culvert bench /data/model.bin --sweep --csv > sweep.csv
+  culvert bench /mnt/a/model.bin /mnt/b/model.bin gpu:0 --threads 8
   culvert bench s3://models/llama.safetensors --bs 4M --threads 16 --peer memory
   culvert bench /data/model.bin --repeat 8 --json > old.json
   culvert bench /data/model.bin --repeat 8 --compare old.json
@@ -104,7 +109,7 @@ EXIT STATUS
 			if cmd.Flags().Changed("job") {
 				return args(cobra.MaximumNArgs(1))(cmd, a)
 			}
-			return args(cobra.RangeArgs(1, 2))(cmd, a)
+			return args(cobra.MinimumNArgs(1))(cmd, a)
 		},
 		RunE: run(o.run),
 	}
@@ -181,10 +186,13 @@ func (o *benchOptions) saved() (bench.Rates, error) {
 }
 
 func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error {
-	if o.job != "" {
-		a = append([]string{""}, a...) // its jobs name their files
+	a, dev, err := benchArgs(a)
+	if err == nil && o.job == "" && len(a) == 0 {
+		err = usageError{errors.New("bench: FILE is missing before the GPU (usage: culvert bench FILE... gpu:N)")}
 	}
-	dev, err := gpuArg(a)
+	if err == nil && o.job != "" && len(a) > 0 {
+		err = usageError{fmt.Errorf("%s: the jobs of --job name their files", a[0])}
+	}
 	if err != nil {
 		return err
 	}
@@ -230,6 +238,15 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 		return nil
 	}
 	return o.writePage(m, fileNames(list), drawings(m, drv, list, dev), dev, print.results)
+}
+
+// benchArgs splits FILE... [gpu:N].
+func benchArgs(a []string) (files []string, dev int, err error) {
+	if n := len(a) - 1; n >= 0 && strings.HasPrefix(a[n], "gpu:") {
+		dev, err = parseGPU(a[n])
+		a = a[:n]
+	}
+	return a, dev, err
 }
 
 // A collector keeps the results that it prints.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,17 +15,18 @@ import (
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/bench/fiojob"
 	"github.com/culvert-io/culvert/internal/check"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/machine"
 )
 
-// A benchSeries is what is measured on one file: the workloads of a command line, or
+// A benchSeries is what is measured on the same files: the workloads of a command line, or
 // those of one job.
 type benchSeries struct {
-	file      string
+	files     []string
 	direct    bool
 	workloads []bench.Workload
-	whole     bool // each caller moves as much as the file has
+	whole     bool // each caller moves as much as the files have
 
 	b       *bench.Bench
 	methods []bench.Method
@@ -34,15 +36,73 @@ func (o *benchOptions) series(a []string) ([]*benchSeries, error) {
 	if o.job != "" {
 		return o.jobs()
 	}
-	workloads, err := o.workloads(a[0])
+	workloads, err := o.workloads(strings.Join(a, ", "))
 	if err != nil {
 		return nil, usageError{err}
 	}
-	s := &benchSeries{file: a[0], direct: o.direct, workloads: workloads}
+	files, err := o.inDirectories(a, workloads)
+	if err != nil {
+		return nil, err
+	}
+	s := &benchSeries{files: files, direct: o.direct, workloads: workloads}
 	if err := s.checkURL(o); err != nil {
 		return nil, usageError{err}
 	}
 	return []*benchSeries{s}, nil
+}
+
+// inDirectories replaces directories by the files in them that have a block. Files that are
+// overwritten must be named.
+func (o *benchOptions) inDirectories(names []string, workloads []bench.Workload) (files []string, err error) {
+	var block int64
+	for _, w := range workloads {
+		if block = max(block, w.Block); o.sweepBlocks {
+			block = w.Block // the first: larger ones are left out where they do not fit
+			break
+		}
+	}
+	for _, name := range names {
+		st, err := os.Stat(name)
+		if err != nil || !st.IsDir() { // opening it says what is wrong
+			files = append(files, name)
+			continue
+		}
+		if workloads[0].Pattern.Writes() {
+			return nil, usageError{fmt.Errorf("--rw %s would overwrite all files in the directory %s (fix: name the files)", o.pattern, name)}
+		}
+		list, small, err := largeFiles(name, block)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(list) == 0:
+			return nil, fmt.Errorf("%s: no file in this directory has a block of %s", name, human.Size(block))
+		case small > 0:
+			fmt.Fprintf(os.Stderr, "culvert: %s smaller than a block of %s left out of %s\n", human.Count(small, "file"), human.Size(block), human.Name(name))
+		}
+		files = append(files, list...)
+	}
+	return files, nil
+}
+
+// largeFiles lists the regular files in a directory that have a size or more, and counts the
+// others.
+func largeFiles(dir string, size int64) (list []string, small int, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, e := range entries {
+		st, err := e.Info()
+		if err != nil || !st.Mode().IsRegular() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if st.Size() < size {
+			small++
+			continue
+		}
+		list = append(list, filepath.Join(dir, e.Name()))
+	}
+	return list, small, nil
 }
 
 // jobs reads the job file.
@@ -68,12 +128,12 @@ func (o *benchOptions) jobs() (list []*benchSeries, err error) {
 		w := jobWorkload(j)
 		w.Kind, w.Register, w.Cold, w.Verify = kind, !o.noRegister && kind != gpu.KindManaged, o.cold, o.verify
 		if err = w.Check(); err == nil && w.Pattern.Writes() && !o.overwrite {
-			err = fmt.Errorf("rw=%s overwrites %s: use --overwrite to confirm", j.Pattern, j.File)
+			err = fmt.Errorf("rw=%s overwrites %s: use --overwrite to confirm", j.Pattern, strings.Join(j.Files, ", "))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: job %s: %w", o.job, j.Line, j.Name, err)
 		}
-		s := &benchSeries{file: j.File, direct: j.Direct, workloads: []bench.Workload{w}, whole: j.Size == 0 && !j.TimeBased}
+		s := &benchSeries{files: j.Files, direct: j.Direct, workloads: []bench.Workload{w}, whole: j.Size == 0 && !j.TimeBased}
 		if err := s.checkURL(o); err != nil {
 			return nil, fmt.Errorf("%s:%d: job %s: %w", o.job, j.Line, j.Name, err)
 		}
@@ -86,7 +146,7 @@ func (o *benchOptions) jobs() (list []*benchSeries, err error) {
 func jobWorkload(j *fiojob.Job) bench.Workload {
 	w := bench.Workload{
 		Job: j.Name, Pattern: bench.Pattern(j.Pattern), Block: j.Block, Threads: j.Callers, Batch: j.Depth,
-		Time: j.Runtime, Region: j.Size, Limit: j.Rate * int64(j.Callers),
+		Time: j.Runtime, Region: j.Size / int64(len(j.Files)), Limit: j.Rate * int64(j.Callers),
 	}
 	if !j.TimeBased {
 		w.Bytes = j.Size * int64(j.Callers)
@@ -132,8 +192,8 @@ func (s *benchSeries) fit(o *benchOptions, b *bench.Bench) error {
 }
 
 func (s *benchSeries) openBench(ctx context.Context, drv *cufile.Driver, dev int, soft bool) (*bench.Bench, error) {
-	if object.IsURL(s.file) {
-		return bench.OpenObject(ctx, drv, dev, s.file, soft)
+	if object.IsURL(s.files[0]) {
+		return bench.OpenObjects(ctx, drv, dev, s.files, soft)
 	}
 	flags := os.O_RDONLY
 	if slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() }) {
@@ -142,15 +202,19 @@ func (s *benchSeries) openBench(ctx context.Context, drv *cufile.Driver, dev int
 	if s.direct {
 		flags |= unix.O_DIRECT
 	}
-	return bench.Open(drv, dev, s.file, flags, soft)
+	return bench.Open(drv, dev, s.files, flags, soft)
 }
 
 // checkURL reports what cannot be measured on an object.
 func (s *benchSeries) checkURL(o *benchOptions) error {
-	if !object.IsURL(s.file) {
+	i := slices.IndexFunc(s.files, object.IsURL)
+	if i < 0 {
 		return nil
 	}
-	name := object.Redact(s.file)
+	name := object.Redact(s.files[i])
+	if k := slices.IndexFunc(s.files, func(f string) bool { return !object.IsURL(f) }); k >= 0 {
+		return fmt.Errorf("%s is an object and %s a file: they are measured apart", name, s.files[k])
+	}
 	writes := slices.ContainsFunc(s.workloads, func(w bench.Workload) bool { return w.Pattern.Writes() })
 	switch {
 	case writes:
@@ -160,14 +224,18 @@ func (s *benchSeries) checkURL(o *benchOptions) error {
 	case slices.Contains(o.peers, string(bench.PeerLibcufile)):
 		return fmt.Errorf("%s: --peer libcufile reads files, not objects", name)
 	}
-	_, err := object.Parse(s.file)
-	return err
+	for _, url := range s.files {
+		if _, err := object.Parse(url); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.Printer) error {
 	for _, w := range s.workloads { // methods to compare run next to each other
 		if s.whole {
-			w.Bytes = s.b.Size() * int64(w.Threads)
+			w.Bytes = s.b.Size() * int64(len(s.files)) * int64(w.Threads)
 		}
 		w.Heat = o.html != ""
 		for _, m := range s.methods {
@@ -183,9 +251,14 @@ func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.
 func fileNames(list []*benchSeries) string {
 	var names []string
 	for _, s := range list {
-		if name := object.Redact(s.file); !slices.Contains(names, name) {
-			names = append(names, name)
+		for _, file := range s.files {
+			if name := object.Redact(file); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
+	}
+	if more := len(names) - 8; more > 1 {
+		names = append(names[:8], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")
 }
@@ -195,15 +268,17 @@ func fileNames(list []*benchSeries) string {
 func drawings(m *machine.Machine, drv *cufile.Driver, list []*benchSeries, dev int) string {
 	var all []string
 	for _, s := range list {
-		if object.IsURL(s.file) {
-			continue
-		}
-		p, err := check.LookPath(m, drv, s.file, dev)
-		if err != nil || p.Topology == nil {
-			continue
-		}
-		if text := p.Topology.Draw(); !slices.Contains(all, text) {
-			all = append(all, text)
+		for _, file := range s.files {
+			if object.IsURL(file) {
+				continue
+			}
+			p, err := check.LookPath(m, drv, file, dev)
+			if err != nil || p.Topology == nil {
+				continue
+			}
+			if text := p.Topology.Draw(); !slices.Contains(all, text) {
+				all = append(all, text)
+			}
 		}
 	}
 	return strings.Join(all, "\n")

@@ -61,10 +61,15 @@ func completePIDs(*cobra.Command, []string, string) (names []string, _ cobra.She
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFileAndGPU completes FILE [gpu:N].
+// completeFileAndGPU completes FILE [gpu:N], or FILE... [gpu:N]: then a name that begins like
+// no GPU is a file's.
 func completeFileAndGPU(cmd *cobra.Command, a []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(a) == 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return completeGPUs(cmd, a, prefix)
+	names, directive := completeGPUs(cmd, a, prefix)
+	if strings.Contains(cmd.Use, "FILE...") && !strings.HasPrefix("gpu:", prefix[:min(len(prefix), 4)]) {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return names, directive
 }

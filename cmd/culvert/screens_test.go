@@ -231,14 +231,15 @@ func onTerminal(cmd *exec.Cmd, width int) (string, error) {
 	return settled(string(raw)), cmd.Wait()
 }
 
-var erased = regexp.MustCompile(`\x1b\[(\d+)A\r\x1b\[J`)
+// Progress goes up by as many lines as it has, and then writes over all of them or clears them.
+var erased = regexp.MustCompile(`\x1b\[(\d+)A\r`)
 
 // settled is what is left on a screen after lines were drawn and erased.
 func settled(raw string) string {
 	for {
 		at := erased.FindStringSubmatchIndex(raw)
 		if at == nil {
-			return strings.ReplaceAll(raw, "\r\n", "\n")
+			return strings.NewReplacer("\x1b[K", "", "\x1b[J", "", "\r\n", "\n").Replace(raw)
 		}
 		var n int
 		fmt.Sscan(raw[at[2]:at[3]], &n)

@@ -14,7 +14,7 @@ import (
 // An asyncCaller enqueues the blocks of a call on a stream of its own, and waits for the
 // stream.
 type asyncCaller struct {
-	file   *cufile.File
+	files  []*cufile.File
 	mem    gpu.Span
 	stream gpu.Stream
 
@@ -25,27 +25,28 @@ type asyncCaller struct {
 }
 
 // newAsyncCaller makes the stream. release frees the caller's memory.
-func newAsyncCaller(dev gpu.Device, file *cufile.File, mem gpu.Span, release func()) (*caller, error) {
+func newAsyncCaller(dev gpu.Device, files []*cufile.File, mem gpu.Span, release func()) (*caller, error) {
 	s, err := dev.NewStream()
 	if err != nil {
 		release()
 		return nil, err
 	}
-	a := &asyncCaller{file: file, mem: mem, stream: s}
+	a := &asyncCaller{files: files, mem: mem, stream: s}
 	return &caller{a.do, func() { s.Close(); release() }}, nil
 }
 
 func (a *asyncCaller) do(_ context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
-	enqueue := a.file.ReadAsync
-	if dir == route.Write {
-		enqueue = a.file.WriteAsync
-	}
 	a.mu.Lock()
 	a.sum, a.done, a.errs = sum, 0, nil
 	a.mu.Unlock()
 	var err error
 	for i, off := range offs {
-		op := cufile.StreamOp{Mem: a.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: off, Done: a.finished}
+		file, at := stripe(len(a.files), off, block)
+		enqueue := a.files[file].ReadAsync
+		if dir == route.Write {
+			enqueue = a.files[file].WriteAsync
+		}
+		op := cufile.StreamOp{Mem: a.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: at, Done: a.finished}
 		if err = enqueue(a.stream, op); err != nil {
 			break // what was enqueued still uses the memory
 		}

@@ -35,7 +35,7 @@ func openBench(t *testing.T, blocks int) *Bench {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err := Open(drv, 0, path, os.O_RDONLY, true)
+	b, err := Open(drv, 0, []string{path}, os.O_RDONLY, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,31 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"slices"
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/limit"
-	"github.com/culvert-io/culvert/internal/object"
-	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/vendor"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A Bench measures workloads on one GPU and one file or object.
+// A Bench measures workloads on one GPU and one or more files or objects. Several take turns
+// by blocks, and each is used up to the size of the smallest.
 type Bench struct {
-	drv    *cufile.Driver
-	dev    gpu.Device
-	name   string
-	file   *os.File // nil if it is an object
-	st     *storage.File
-	object *object.File // nil if it is a file
-	size   int64
-	soft   bool
+	drv     *cufile.Driver
+	dev     gpu.Device
+	targets []*target
+	size    int64 // of the smallest
+	soft    bool
 
 	ceilings map[bool]float64 // pinned-copy rates, by "writes"
 	// NoCeiling leaves the pinned-copy rate out: it needs 512 MiB and takes longer
@@ -37,94 +32,90 @@ type Bench struct {
 	NoCeiling bool
 }
 
-// Open prepares the file at name for measuring. flags are os.OpenFile's.
-func Open(drv *cufile.Driver, dev int, name string, flags int, soft bool) (*Bench, error) {
+// Open prepares files for measuring. flags are os.OpenFile's.
+func Open(drv *cufile.Driver, dev int, names []string, flags int, soft bool) (*Bench, error) {
+	return open(drv, dev, names, soft, func(name string) (*target, error) { return openFile(name, flags) })
+}
+
+// OpenObjects prepares the objects at URLs for measuring. Ending ctx ends their requests.
+func OpenObjects(ctx context.Context, drv *cufile.Driver, dev int, urls []string, soft bool) (*Bench, error) {
+	return open(drv, dev, urls, soft, func(url string) (*target, error) { return openObject(ctx, url) })
+}
+
+func open(drv *cufile.Driver, dev int, names []string, soft bool, one func(name string) (*target, error)) (*Bench, error) {
 	g, err := drv.Device(dev)
 	if err != nil {
 		return nil, err
 	}
-	// Checked first: opening a pipe would wait for its writer.
-	if st, err := os.Stat(name); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
-		return nil, fmt.Errorf("%s: %w", name, storage.ErrFileType)
-	}
-	f, err := os.OpenFile(name, flags, 0)
-	if err != nil {
-		return nil, err
-	}
-	b := &Bench{drv: drv, dev: g, name: name, file: f, soft: soft, ceilings: map[bool]float64{}}
-	if b.st, err = storage.Adopt(int(f.Fd())); err == nil {
-		b.size, err = b.st.Size()
-	}
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
+	b := &Bench{drv: drv, dev: g, soft: soft, ceilings: map[bool]float64{}, size: math.MaxInt64}
+	for _, name := range names {
+		t, err := one(name)
+		if err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+		b.targets = append(b.targets, t)
+		b.size = min(b.size, t.size)
 	}
 	return b, nil
 }
 
-// Size returns the size of the file or object.
+// Size returns the size of the smallest file or object.
 func (b *Bench) Size() int64 { return b.size }
 
-// Close closes the file or object.
-func (b *Bench) Close() error {
-	if b.object != nil {
-		return b.object.Close()
+// Close closes the files or objects.
+func (b *Bench) Close() (err error) {
+	for _, t := range b.targets {
+		err = errors.Join(err, t.close())
 	}
-	if b.st != nil {
-		b.st.Close()
-	}
-	return b.file.Close()
-}
-
-// Warm reads a file once, so that the page cache holds as much of it as fits. Objects are
-// in no cache of this host.
-func (b *Bench) Warm() error {
-	if b.object != nil {
-		return nil
-	}
-	// io.Discard itself would read in small steps.
-	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.NewSectionReader(cached{b.st}, 0, b.size), make([]byte, 4<<20))
 	return err
 }
 
-// cached reads a file through the page cache, even if it was opened with O_DIRECT.
-type cached struct{ st *storage.File }
-
-func (c cached) ReadAt(p []byte, off int64) (int, error) {
-	fd := c.st.Buffered()
-	if fd < 0 {
-		fd = c.st.FD()
+// Warm reads the files once, so that the page cache holds as much of them as fits.
+func (b *Bench) Warm() error {
+	for _, t := range b.targets {
+		if err := t.warm(); err != nil {
+			return err
+		}
 	}
-	return transferAll(unix.Pread, fd, c.st.Name, p, off)
+	return nil
 }
 
-// register opens the file or object for transfers.
-func (b *Bench) register() (*cufile.File, error) {
-	if b.object != nil {
-		return b.drv.RegisterSource(b.object)
+// register opens the files or objects for transfers.
+func (b *Bench) register() (list []*cufile.File, close func(), err error) {
+	close = func() {
+		for _, f := range list {
+			f.Close()
+		}
 	}
-	return b.drv.Register(b.file)
+	for _, t := range b.targets {
+		f, err := t.register(b.drv)
+		if err != nil {
+			close()
+			return nil, nil, err
+		}
+		list = append(list, f)
+	}
+	return list, close, nil
 }
 
-// contents are the bytes to compare with.
-func (b *Bench) contents() io.ReaderAt {
-	if b.object != nil {
-		return b.object
-	}
-	return cached{b.st}
-}
-
-// Routes lists the routes that the file or object can use, best first.
-func (b *Bench) Routes() ([]route.ID, error) {
-	h, err := b.register()
+// Routes lists the routes that all files or objects can use, best first.
+func (b *Bench) Routes() (usable []route.ID, err error) {
+	files, close, err := b.register()
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	p, err := h.Plan(b.dev.Info().Index)
-	if err != nil {
-		return nil, err
+	defer close()
+	for i, f := range files {
+		p, err := f.Plan(b.dev.Info().Index)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			usable = p.Usable()
+		}
+		usable = slices.DeleteFunc(usable, func(id route.ID) bool { return !slices.Contains(p.Usable(), id) })
 	}
-	return p.Usable(), nil
+	return usable, nil
 }
 
 // A Peer is a baseline: another method measured in the same run.
@@ -175,10 +166,10 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 	case "":
 		e, err = b.culvertEngine(m, w.Register)
 	case PeerLibcufile:
-		if b.object != nil {
-			return nil, fmt.Errorf("%s: libcufile reads files, not objects", b.name)
+		if o := b.targets[0]; o.object != nil {
+			return nil, fmt.Errorf("%s: libcufile reads files, not objects", o.name)
 		}
-		e, err = libcufileEngine(b.dev, b.file, libcufile, w.Register)
+		e, err = b.libcufileEngine(libcufile, w.Register)
 	case PeerPread:
 		e = preadEngine(b.blockIO(), b.dev)
 	case PeerMemory:
@@ -194,12 +185,22 @@ func (b *Bench) Measure(ctx context.Context, w Workload, m Method, libcufile str
 	return b.measure(ctx, w, e)
 }
 
-// CheckBlock reports a block that is larger than the file.
+// CheckBlock reports a block that is larger than a file.
 func (b *Bench) CheckBlock(n int64) error {
-	if n > b.size {
-		return fmt.Errorf("%s: block of %s exceeds the size, %s (fix: a smaller block, or a larger file)", b.name, human.Size(n), human.Size(b.size))
+	for _, t := range b.targets {
+		if n > t.size {
+			return fmt.Errorf("%s: block of %s exceeds the size, %s (fix: a smaller block, or a larger file)", t.name, human.Size(n), human.Size(t.size))
+		}
 	}
 	return nil
+}
+
+// names is what messages call the files.
+func (b *Bench) names() string {
+	if len(b.targets) == 1 {
+		return b.targets[0].name
+	}
+	return fmt.Sprintf("%s and %s", b.targets[0].name, human.Count(len(b.targets)-1, "other"))
 }
 
 func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, error) {
@@ -210,11 +211,15 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		return nil, err
 	}
 	if w.Region > b.size {
-		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.name, human.Size(w.Region), human.Size(b.size))
+		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.names(), human.Size(w.Region), human.Size(b.size))
 	}
 	size := cmp.Or(w.Region, b.size)
+	if n := len(b.targets); n > 1 {
+		w.Files = n
+		size = size / w.Block * w.Block * int64(n)
+	}
 	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > size {
-		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.name, human.Size(call), human.Size(size))
+		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.names(), human.Size(call), human.Size(size))
 	}
 	var ceiling float64
 	if !b.NoCeiling && !w.Pattern.Mixed() { // a link moves both directions at once: neither rate limits their sum
@@ -225,15 +230,17 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 	}
 	if w.Pattern.Writes() {
 		// Dirty pages of an earlier run must not be written during this one.
-		if err := b.file.Sync(); err != nil {
-			return nil, err
+		for _, t := range b.targets {
+			if err := t.file.Sync(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	resident, err := b.setTemperature(w.Cold)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{w: w, e: e, size: size, dev: b.dev, file: b.contents(), rate: limit.New(w.Limit)}
+	r := &run{w: w, e: e, size: size, dev: b.dev, file: striped{b.targets, w.Block}, rate: limit.New(w.Limit)}
 	res, err := r.do(ctx)
 	if err == nil && res.Ops == 0 {
 		err = errors.New("callers share the file's blocks, and no caller had enough for one call (fix: fewer threads or a smaller batch)")
@@ -242,8 +249,8 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		return nil, fmt.Errorf("%s: %w", e.name, err)
 	}
 	res.Resident, res.Soft = resident, b.soft
-	if b.object != nil {
-		res.Store = b.object.Store()
+	if o := b.targets[0].object; o != nil {
+		res.Store = o.Store()
 	}
 	if ceiling > 0 {
 		res.Ceiling = ceiling / 1e9
@@ -266,24 +273,19 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 	return c, err
 }
 
-// setTemperature drops the file's pages for a cold run. It returns the fraction of
-// the file that is resident, -1 if that is unknown, and fails if a cold file is not cold.
+// setTemperature drops the files' pages for a cold run. It returns the fraction of
+// the files that is resident, -1 if that is unknown, and fails if a cold file is not cold.
 func (b *Bench) setTemperature(cold bool) (float64, error) {
-	if b.object != nil {
-		return -1, nil
-	}
-	if cold {
-		if err := b.st.DropCache(); err != nil {
+	var cached, size int64
+	for _, t := range b.targets {
+		n, err := t.resident(cold)
+		if err != nil {
 			return 0, err
 		}
+		if n < 0 {
+			return -1, nil
+		}
+		cached, size = cached+n, size+t.size
 	}
-	n, err := b.st.Resident(0, b.size)
-	if err != nil || b.size == 0 {
-		return -1, nil
-	}
-	share := float64(n) / float64(b.size)
-	if cold && share > 0.01 {
-		return 0, fmt.Errorf("%s: cold run not possible: %.0f%% of the file is still in the page cache (in use elsewhere, or on tmpfs)", b.name, 100*share)
-	}
-	return share, nil
+	return float64(cached) / float64(size), nil
 }

@@ -22,6 +22,7 @@ type kindOfRun struct {
 	Limit    int64   `json:"limit_bytes_per_second"`
 	Region   int64   `json:"region"`
 	Job      string  `json:"job"`
+	Files    int     `json:"files"`
 	Memory   string  `json:"memory"`
 	Engine   string  `json:"engine"`
 	Soft     bool    `json:"software_machine"`
@@ -34,6 +35,9 @@ func (k *kindOfRun) String() string {
 	}
 	if k.Limit > 0 {
 		s += " limit=" + human.Rate(float64(k.Limit))
+	}
+	if k.Files > 0 {
+		s += fmt.Sprintf(" files=%d", k.Files)
 	}
 	if k.Job != "" {
 		s = k.Job + ": " + s
@@ -86,7 +90,7 @@ func Compare(w io.Writer, old Rates, results []*Result) error {
 	now := Rates{}
 	var order []kindOfRun
 	for _, r := range results {
-		k := kindOfRun{r.Pattern, r.Block, r.Threads, r.Batch, r.Register, r.Cold, r.ReadPercent, r.Limit, r.Region, r.Job, r.Memory, r.Engine, r.Soft}
+		k := kindOfRun{r.Pattern, r.Block, r.Threads, r.Batch, r.Register, r.Cold, r.ReadPercent, r.Limit, r.Region, r.Job, r.Files, r.Memory, r.Engine, r.Soft}
 		if now[k] == nil {
 			order = append(order, k)
 		}

@@ -48,18 +48,20 @@ func oneByOne(mem gpu.Span, move func(dir route.Dir, mem gpu.Span, off int64) (i
 // that wait or in streams.
 func (b *Bench) culvertEngine(m Method, register bool) (*engine, error) {
 	drv, dev := b.drv, b.dev
-	file, err := b.register()
+	files, close, err := b.register()
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{name: "culvert", close: func() { file.Close() }}
+	e := &engine{name: "culvert", close: close}
 	if m.Async {
 		e.name += "/async"
 	}
 	if m.Route != route.None {
-		if err := file.Require(dev.Info().Index, m.Route); err != nil {
-			file.Close()
-			return nil, err
+		for _, f := range files {
+			if err := f.Require(dev.Info().Index, m.Route); err != nil {
+				close()
+				return nil, err
+			}
 		}
 		e.name += "/" + m.Route.String()
 	}
@@ -73,20 +75,20 @@ func (b *Bench) culvertEngine(m Method, register bool) (*engine, error) {
 			mem, release = buf.Span(), func() { buf.Close() }
 		}
 		if m.Async {
-			return newAsyncCaller(dev, file, mem, release)
+			return newAsyncCaller(dev, files, mem, release)
 		}
-		c := &culvertCaller{drv: drv, file: file, mem: mem}
+		c := &culvertCaller{drv: drv, files: files, mem: mem}
 		return &caller{c.do, release}, nil
 	}
 	return e, nil
 }
 
 type culvertCaller struct {
-	drv  *cufile.Driver
-	file *cufile.File
-	mem  gpu.Span
-	reqs []cufile.Request
-	res  []route.Receipt
+	drv   *cufile.Driver
+	files []*cufile.File
+	mem   gpu.Span
+	reqs  []cufile.Request
+	res   []route.Receipt
 }
 
 func (c *culvertCaller) do(ctx context.Context, dir route.Dir, offs []int64, block int64, sum *route.Receipt) error {
@@ -95,7 +97,8 @@ func (c *culvertCaller) do(ctx context.Context, dir route.Dir, offs []int64, blo
 	}
 	c.reqs = c.reqs[:0]
 	for i, off := range offs {
-		c.reqs = append(c.reqs, cufile.Request{Dir: dir, File: c.file, Mem: c.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: off})
+		file, at := stripe(len(c.files), off, block)
+		c.reqs = append(c.reqs, cufile.Request{Dir: dir, File: c.files[file], Mem: c.mem.Slice(uint64(int64(i)*block), uint64(block)), Off: at})
 	}
 	if len(c.res) < len(offs) {
 		c.res = make([]route.Receipt, len(offs))
@@ -108,17 +111,19 @@ func (c *culvertCaller) do(ctx context.Context, dir route.Dir, offs []int64, blo
 }
 
 func (c *culvertCaller) one(ctx context.Context, dir route.Dir, off, block int64, sum *route.Receipt) error {
-	move := c.file.ReadAt
+	file, at := stripe(len(c.files), off, block)
+	move := c.files[file].ReadAt
 	if dir == route.Write {
-		move = c.file.WriteAt
+		move = c.files[file].WriteAt
 	}
-	r, err := move(ctx, c.mem.Slice(0, uint64(block)), off)
+	r, err := move(ctx, c.mem.Slice(0, uint64(block)), at)
 	sum.Add(&r)
 	return err
 }
 
 // libcufileEngine is NVIDIA's library, called from threads with a current context.
-func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*engine, error) {
+func (b *Bench) libcufileEngine(path string, register bool) (*engine, error) {
+	dev := b.dev
 	unbind, err := dev.Bind()
 	if err != nil {
 		return nil, err
@@ -128,10 +133,20 @@ func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*e
 	if err != nil {
 		return nil, err
 	}
-	h, err := lib.Register(int(f.Fd()))
-	if err != nil {
+	var handles []*vendor.Handle
+	close := func() {
+		for _, h := range handles {
+			h.Close()
+		}
 		lib.Close()
-		return nil, fmt.Errorf("%w (NVIDIA's libcufile needs a udev record of the file's block device)", err)
+	}
+	for _, t := range b.targets {
+		h, err := lib.Register(int(t.file.Fd()))
+		if err != nil {
+			close()
+			return nil, fmt.Errorf("%w (NVIDIA's libcufile needs a udev record of the file's block device)", err)
+		}
+		handles = append(handles, h)
 	}
 	prepare := func(mem gpu.Span) (*caller, error) {
 		unbind, err := dev.Bind()
@@ -145,10 +160,11 @@ func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*e
 			}
 		}
 		move := func(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
+			file, at := stripe(len(handles), off, int64(mem.Len))
 			if dir == route.Read {
-				return h.Read(mem, off)
+				return handles[file].Read(mem, at)
 			}
-			return h.Write(mem, off)
+			return handles[file].Write(mem, at)
 		}
 		mem = gpu.Span{Dev: mem.Dev, Base: mem.Addr(), Len: mem.Len}
 		return oneByOne(mem, move, func() {
@@ -158,17 +174,17 @@ func libcufileEngine(dev gpu.Device, f *os.File, path string, register bool) (*e
 			unbind()
 		}), nil
 	}
-	return &engine{"libcufile", prepare, func() { h.Close(); lib.Close() }}, nil
+	return &engine{"libcufile", prepare, close}, nil
 }
 
 // A blockIO moves one block between a file or object and host memory, or less at its end.
 type blockIO func(dir route.Dir, p []byte, off int64) (int64, error)
 
 func (b *Bench) blockIO() blockIO {
-	if b.object != nil {
-		return b.get
+	return func(dir route.Dir, p []byte, off int64) (int64, error) {
+		file, at := stripe(len(b.targets), off, int64(len(p)))
+		return b.targets[file].move(dir, p, at)
 	}
-	return func(dir route.Dir, p []byte, off int64) (int64, error) { return fileIO(b.file, dir, p, off) }
 }
 
 // preadEngine is what a program without a library does: pread into host memory,

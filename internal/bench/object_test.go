@@ -17,7 +17,7 @@ func TestObject(t *testing.T) {
 	srv := httptest.NewServer(objecttest.Files{"data": objecttest.Bytes(8*block+5, 1)})
 	defer srv.Close()
 	drv := openBench(t, 1).drv
-	b, err := OpenObject(t.Context(), drv, 0, srv.URL+"/data?key=secret", true)
+	b, err := OpenObjects(t.Context(), drv, 0, []string{srv.URL + "/data?key=secret"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,6 +148,9 @@ func (r *Result) String() string {
 	if r.Job != "" {
 		more += " job=" + r.Job
 	}
+	if r.Files > 0 {
+		more += fmt.Sprintf(" files=%d", r.Files)
+	}
 	if r.Limit > 0 {
 		more += " limit=" + human.Rate(float64(r.Limit))
 	}

@@ -23,9 +23,9 @@ import (
 type run struct {
 	w    Workload
 	e    *engine
-	size int64      // of the file, in whole blocks
-	dev  gpu.Device // whose memory is used
-	file io.ReaderAt
+	size int64       // of the file, or of several together, in whole blocks
+	dev  gpu.Device  // whose memory is used
+	file io.ReaderAt // with the offsets of the callers
 
 	rate *limit.Rate
 

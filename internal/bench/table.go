@@ -165,6 +165,9 @@ func tableTitle(r *Result) string {
 	if r.Limit > 0 {
 		words = append(words, "at most "+human.Speed(float64(r.Limit)))
 	}
+	if r.Files > 0 {
+		words = append(words, human.Count(r.Files, "file"))
+	}
 	if !r.Register {
 		words = append(words, "not registered")
 	}
@@ -270,6 +273,7 @@ var csvColumns = []struct {
 	{"request_retries", func(r *Result) string { return strconv.FormatInt(r.origin().Retries, 10) }},
 	{"hedges", func(r *Result) string { return strconv.FormatInt(r.origin().Hedges, 10) }},
 	{"connections", func(r *Result) string { return strconv.FormatInt(r.origin().Connections, 10) }},
+	{"files", func(r *Result) string { return strconv.Itoa(max(r.Files, 1)) }},
 	{"software_machine", func(r *Result) string { return strconv.FormatBool(r.Soft) }},
 }
 

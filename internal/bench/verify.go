@@ -42,7 +42,11 @@ func (r *run) verify(t *threadResult) error {
 				return fmt.Errorf("verify: %w", err)
 			}
 			if !bytes.Equal(have[:n], want[:n]) {
-				return fmt.Errorf("verify: memory and file differ in the block of %d bytes at offset %d", r.w.Block, off)
+				where := fmt.Sprintf("offset %d", off)
+				if s, ok := r.file.(striped); ok {
+					where = s.where(off)
+				}
+				return fmt.Errorf("verify: memory and file differ in the block of %d bytes at %s", r.w.Block, where)
 			}
 		}
 	}

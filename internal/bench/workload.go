@@ -55,6 +55,8 @@ type Workload struct {
 	Limit int64 `json:"limit_bytes_per_second,omitempty"`
 	// Region is how much of the file, from its beginning, is used; 0 means all.
 	Region int64 `json:"region,omitempty"`
+	// Files is how many files take turns by blocks; 0 means one. Measuring sets it.
+	Files int `json:"files,omitempty"`
 	// Heat asks for the result's heat map.
 	Heat bool `json:"-"`
 	// Job is the name of the job, in results of a job file.

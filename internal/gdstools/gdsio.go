@@ -92,11 +92,11 @@ func (j *Job) open(drv *cufile.Driver, path string, soft bool) (*bench.Bench, er
 		flags = os.O_RDWR
 	}
 	if j.Buffered || j.Transfer == 4 {
-		return bench.Open(drv, j.GPU, path, flags, soft)
+		return bench.Open(drv, j.GPU, []string{path}, flags, soft)
 	}
-	b, err := bench.Open(drv, j.GPU, path, flags|unix.O_DIRECT, soft)
+	b, err := bench.Open(drv, j.GPU, []string{path}, flags|unix.O_DIRECT, soft)
 	if errors.Is(err, unix.EINVAL) { // the file system has no O_DIRECT
-		return bench.Open(drv, j.GPU, path, flags, soft)
+		return bench.Open(drv, j.GPU, []string{path}, flags, soft)
 	}
 	return b, err
 }

@@ -16,12 +16,12 @@ type Job struct {
 	Line        int // of the section
 	Pattern     string
 	Block       int64
-	Size        int64 // of the part of the file that is used, and bytes to move per caller; 0: the file's
+	Size        int64 // of the part of the files that is used, together, and bytes to move per caller; 0: the files'
 	Callers     int
 	Depth       int
 	Runtime     time.Duration // 0: until Size is moved
 	TimeBased   bool          // not before Runtime, however much is moved
-	File        string
+	Files       []string
 	Direct      bool
 	ReadPercent int
 	Rate        int64 // bytes per second of each caller; 0: no limit
@@ -104,12 +104,14 @@ func (p *parser) section(line string) error {
 // check reports what the whole of a job lacks. i is its place in the file.
 func (j *Job) check(i int) error {
 	switch {
-	case j.File == "":
+	case len(j.Files) == 0:
 		return fmt.Errorf("no file (fix: filename=PATH)")
 	case j.TimeBased && j.Runtime == 0:
 		return fmt.Errorf("time_based needs runtime")
 	case i > 0 && !j.stonewall:
 		return fmt.Errorf("fio runs jobs at the same time, culvert bench one after the other (fix: add stonewall, by which fio does, too)")
+	case j.Size > 0 && j.Size < j.Block*int64(len(j.Files)):
+		return fmt.Errorf("size %d must be at least a block of each of %d files", j.Size, len(j.Files))
 	case j.Size > 0 && j.Size < j.Block*int64(j.Depth):
 		return fmt.Errorf("size %d must be at least iodepth blocks, %d bytes", j.Size, j.Block*int64(j.Depth))
 	}

@@ -33,6 +33,7 @@ direct=0
 [global]
 rw=readwrite
 [last]
+filename=/data/a:/data/b\:c
 stonewall=1
 runtime=500ms
 `), "x.fio")
@@ -40,9 +41,9 @@ runtime=500ms
 		t.Fatal(err)
 	}
 	want := []Job{
-		{Name: "reads", Line: 9, Pattern: "read", Block: 64 << 10, Size: 1 << 30, Callers: 4, Depth: 1, Runtime: 90 * time.Second, File: "/data/a:b", Direct: true, ReadPercent: 50},
-		{Name: "mixed", Line: 13, Pattern: "randrw", Block: 4096, Size: 1 << 30, Callers: 1, Depth: 32, Runtime: 5 * time.Minute, TimeBased: true, File: "/data/a:b", ReadPercent: 70, Rate: 100 << 20, stonewall: true},
-		{Name: "last", Line: 25, Pattern: "rw", Block: 64 << 10, Size: 1 << 30, Callers: 1, Depth: 1, Runtime: 500 * time.Millisecond, File: "/data/a:b", Direct: true, ReadPercent: 50, stonewall: true},
+		{Name: "reads", Line: 9, Pattern: "read", Block: 64 << 10, Size: 1 << 30, Callers: 4, Depth: 1, Runtime: 90 * time.Second, Files: []string{"/data/a:b"}, Direct: true, ReadPercent: 50},
+		{Name: "mixed", Line: 13, Pattern: "randrw", Block: 4096, Size: 1 << 30, Callers: 1, Depth: 32, Runtime: 5 * time.Minute, TimeBased: true, Files: []string{"/data/a:b"}, ReadPercent: 70, Rate: 100 << 20, stonewall: true},
+		{Name: "last", Line: 25, Pattern: "rw", Block: 64 << 10, Size: 1 << 30, Callers: 1, Depth: 1, Runtime: 500 * time.Millisecond, Files: []string{"/data/a", "/data/b:c"}, Direct: true, ReadPercent: 50, stonewall: true},
 	}
 	if !reflect.DeepEqual(jobs, want) {
 		t.Errorf("got  %+v\nwant %+v", jobs, want)
@@ -72,7 +73,8 @@ func TestParseErrors(t *testing.T) {
 		"[a]\nruntime=":                       "x.fio:2: runtime: invalid time",
 		"[a]\nruntime=5sm":                    "x.fio:2: runtime: invalid time",
 		"[a]\ndirect=yes":                     "x.fio:2: direct:",
-		"[a]\nfilename=a:b":                   "x.fio:2: filename: \"a:b\" are several files",
+		"[a]\nfilename=a::b":                  "x.fio:2: filename: \"a::b\" has an empty name",
+		"[a]\nfilename=a:b\nsize=4k":          "x.fio:1: job a: size 4096 must be at least a block of each of 2 files",
 		"[a":                                  `x.fio:1: section "[a" has no name`,
 		"[]":                                  `x.fio:1: section "[]" has no name`,
 		"[":                                   `x.fio:1: section "[" has no name`,
@@ -93,7 +95,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		jobs, err := Parse(strings.NewReader(text), "x.fio")
 		for _, j := range jobs {
-			if err == nil && (j.File == "" || j.Block < 1 || j.Callers < 1 || j.Depth < 1) {
+			if err == nil && (len(j.Files) == 0 || j.Block < 1 || j.Callers < 1 || j.Depth < 1) {
 				t.Errorf("%q: %+v", text, j)
 			}
 		}

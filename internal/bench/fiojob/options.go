@@ -30,7 +30,7 @@ var options = map[string]func(*Job, string) error{
 	"iodepth":    func(j *Job, v string) (err error) { j.Depth, err = number(v, 1, 1<<16); return err },
 	"rwmixread":  func(j *Job, v string) (err error) { j.ReadPercent, err = number(v, 1, 99); return err },
 	"runtime":    func(j *Job, v string) (err error) { j.Runtime, err = duration(v); return err },
-	"filename":   func(j *Job, v string) (err error) { j.File, err = file(v); return err },
+	"filename":   func(j *Job, v string) (err error) { j.Files, err = files(v); return err },
 	"direct":     func(j *Job, v string) (err error) { j.Direct, err = flag(v); return err },
 	"time_based": func(j *Job, v string) (err error) { j.TimeBased, err = flag(v); return err },
 	"stonewall":  func(j *Job, v string) (err error) { j.stonewall, err = flag(v); return err },
@@ -91,11 +91,13 @@ func duration(v string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// file reads one name. fio separates several by colons and escapes others by a backslash.
-func file(v string) (string, error) {
-	name := strings.ReplaceAll(v, `\:`, "\x00")
-	if strings.Contains(name, ":") {
-		return "", fmt.Errorf(`%q are several files, which is not supported (a colon in a name is \:)`, v)
+// files reads names. fio separates several by colons and escapes others by a backslash.
+func files(v string) (list []string, err error) {
+	for name := range strings.SplitSeq(strings.ReplaceAll(v, `\:`, "\x00"), ":") {
+		if name == "" {
+			return nil, fmt.Errorf(`%q has an empty name (a colon in a name is \:)`, v)
+		}
+		list = append(list, strings.ReplaceAll(name, "\x00", ":"))
 	}
-	return strings.ReplaceAll(name, "\x00", ":"), nil
+	return list, nil
 }
