@@ -54,13 +54,13 @@ func Adopt(fd int) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", f.Name, err)
 	}
+	f.openBoth()
 	if f.Facts.Block {
 		if f.Facts.Capacity, err = f.Size(); err != nil {
 			f.Close()
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	f.openBoth()
 	f.reads.init(!f.CallerDirect(), f.direct >= 0, f.length, f.Facts.Dev)
 	f.reads.mapped = f.mapped
 	return f, nil
@@ -182,7 +182,7 @@ func (f *File) Same(g *File) bool {
 // Size is the file's size now, or the device's.
 func (f *File) Size() (int64, error) {
 	if f.Facts.Block {
-		n, err := unix.Seek(f.own, 0, unix.SEEK_END)
+		n, err := unix.Seek(f.seekable(), 0, unix.SEEK_END)
 		return n, os.NewSyscallError("lseek", err)
 	}
 	var st unix.Stat_t
@@ -190,8 +190,18 @@ func (f *File) Size() (int64, error) {
 	return st.Size, os.NewSyscallError("fstat", err)
 }
 
-// length is Size, for streams: a device's does not change, and asking for it moves the
-// caller's file position.
+// seekable is a descriptor with a position of its own. The duplicate shares that of the
+// caller, who may use it for read(2); it is taken only if there is no other.
+func (f *File) seekable() int {
+	for _, fd := range []int{f.direct, f.buffered} {
+		if fd >= 0 && fd != f.own {
+			return fd
+		}
+	}
+	return f.own
+}
+
+// length is Size, for streams: a device's does not change.
 func (f *File) length() (int64, error) {
 	if f.Facts.Block {
 		return f.Facts.Capacity, nil

@@ -194,3 +194,33 @@ func TestStandardDescriptorsStayFree(t *testing.T) {
 		}
 	}
 }
+
+// The size of a block device is found by seeking, which must not move the caller's
+// position.
+func TestSizeLeavesThePosition(t *testing.T) {
+	for _, flags := range []int{os.O_RDONLY, os.O_RDWR | unix.O_DIRECT} {
+		f := tempFile(t, os.O_RDWR, make([]byte, 8192))
+		if flags&unix.O_DIRECT != 0 {
+			again, err := os.OpenFile(f.Name(), flags, 0)
+			if err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() { again.Close() })
+			f = again
+		}
+		st := adopt(t, f)
+		if st.Direct() < 0 {
+			t.Skip("no O_DIRECT")
+		}
+		st.Facts.Block = true // as a device
+		if _, err := f.Seek(512, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := st.Size(); n != 8192 || err != nil {
+			t.Error(n, err)
+		}
+		if at, err := f.Seek(0, 1); at != 512 || err != nil {
+			t.Errorf("the position is %d, %v", at, err)
+		}
+	}
+}
