@@ -25,6 +25,7 @@ import (
 // cost and the probability with which it finds a lie.
 type prover struct {
 	dev    gpu.Device
+	gpu    gpu.UUID
 	copies copier
 	os     dev.OS
 	log    *slog.Logger
@@ -34,7 +35,8 @@ type prover struct {
 	pool   sync.Pool
 	now    func() time.Time
 	wait   func(time.Duration)
-	trial  int // transfers of a stack that are compared widely
+	trial  int    // transfers of a stack that are compared widely
+	keep   uint64 // bytes that required writes overwrite at a time
 
 	making  sync.Mutex // serialises prepareProofs
 	memory  atomic.Pointer[proofMemory]
@@ -45,7 +47,7 @@ type prover struct {
 }
 
 func newProver(device gpu.Device, os dev.OS, log *slog.Logger, routes []Route) *prover {
-	v := &prover{dev: device, copies: copier{dev: device}, os: os, log: log, stacks: stacksOf(os), now: time.Now, wait: time.Sleep, trial: trialTransfers}
+	v := &prover{dev: device, gpu: device.Info().UUID, copies: copier{dev: device}, os: os, log: log, stacks: stacksOf(os), now: time.Now, wait: time.Sleep, trial: trialTransfers, keep: keptBytes}
 	for _, r := range routes {
 		switch r.(type) {
 		case *p2pdmaRoute, *barRoute:
@@ -73,7 +75,7 @@ func (v *prover) run(ctx context.Context, r Route, t *Traits, ops []Op, res []ro
 	}
 	switch writes := countWrites(ops); {
 	case writes == len(ops):
-		return v.write(ctx, r, t, ops, res)
+		return v.writeGroups(ctx, r, t, ops, res)
 	case writes > 0:
 		return v.runMixed(ctx, r, t, ops, res)
 	}

@@ -1,18 +1,22 @@
 package ladder
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
-// A stackKey is one direction of a route over one block stack. A stack that changes
-// has another key, so nothing that was learned about it remains.
+// A stackKey is one direction of a route between one block stack and one GPU: another GPU
+// is behind other switches and address translation. A stack that changes has another key,
+// so nothing that was learned about it remains.
 type stackKey struct {
+	gpu   gpu.UUID
 	route route.ID
 	dir   route.Dir
 	stack string
@@ -28,7 +32,10 @@ type knownStack struct {
 }
 
 // knownStacks is what is known about the block stacks of one machine.
-type knownStacks struct{ m sync.Map } // from stackKey to *knownStack
+type knownStacks struct {
+	m       sync.Map // from stackKey to *knownStack
+	writing rangeLock
+}
 
 // realStacks are those of the real machine: every ladder of the process shares them.
 var realStacks knownStacks
@@ -52,6 +59,7 @@ func (k *knownStacks) get(key stackKey) *knownStack {
 
 // A provedFile is what was proved about one open file or DirectSource.
 type provedFile struct {
+	id    string // the same for all open files of one
 	stack string
 	known [len(route.ByRoute{})][2]*knownStack // by route and direction
 	// reads says by which routes a read was compared widely.
@@ -77,7 +85,7 @@ func (v *prover) file(f *storage.File) *provedFile {
 		fd = reopenToRead(f)
 		return fd
 	})
-	got, known := v.files.LoadOrStore(f, v.newProved(stack, host))
+	got, known := v.files.LoadOrStore(f, v.newProved(fmt.Sprintf("%s %d", f.Facts.Dev, f.Facts.Inode), stack, host))
 	if !known {
 		f.OnClose(func() {
 			v.files.Delete(f)
@@ -105,18 +113,18 @@ func (v *prover) source(s DirectSource) *provedFile {
 	if p, ok := v.files.Load(s); ok {
 		return p.(*provedFile)
 	}
-	got, known := v.files.LoadOrStore(s, v.newProved(s.Path(), sourceWitness{s}))
+	got, known := v.files.LoadOrStore(s, v.newProved(s.Path()+" "+s.Name(), s.Path(), sourceWitness{s}))
 	if !known {
 		s.OnClose(func() { v.files.Delete(s) })
 	}
 	return got.(*provedFile)
 }
 
-func (v *prover) newProved(stack string, host witness) *provedFile {
-	p := &provedFile{stack: stack, host: host}
+func (v *prover) newProved(id, stack string, host witness) *provedFile {
+	p := &provedFile{id: id, stack: stack, host: host}
 	for id := range p.known {
 		for dir := range p.known[id] {
-			p.known[id][dir] = v.stacks.get(stackKey{route.ID(id), route.Dir(dir), stack})
+			p.known[id][dir] = v.stacks.get(stackKey{v.gpu, route.ID(id), route.Dir(dir), stack})
 		}
 	}
 	return p

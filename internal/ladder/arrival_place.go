@@ -9,7 +9,7 @@ const (
 	// placeBlock is what drives lie about: blocks. Where the host reads, it reads in two
 	// neighbouring ones, because a drive that repeats one block leaves that one right.
 	placeBlock = 4096
-	// sentinelStep is how much of a read has one sentinel.
+	// sentinelStep is how much of a read has one sentinel, at most.
 	sentinelStep = 64 << 10
 	maxSentinels = 64
 	// compareStep is how much of a read has a pair of places that the host reads too. The
@@ -94,7 +94,7 @@ func (s *samples) choosePairs(from, to, count int64) []pair {
 }
 
 // readSentinels is how many sentinels a read of n bytes has.
-func readSentinels(n int64) int64 { return min(max(n/sentinelStep, 1), maxSentinels) }
+func readSentinels(n int64) int64 { return min((n+sentinelStep-1)/sentinelStep, maxSentinels) }
 
 // readPairs is how many pairs of places a read of n bytes has.
 func readPairs(n int64) int64 { return min(max((n-1)/compareStep, 1), maxPairs) }

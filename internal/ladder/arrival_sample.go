@@ -19,6 +19,7 @@ type samples struct {
 	begin     time.Time
 	sentinel  uint64 // what is put into memory before the reads; nothing can guess it
 	reads     []sampledRead
+	firsts    []*provedFile   // files whose first read is one of them
 	pairs     []pair          // of all reads, one after the other
 	got       [placeSize]byte // what GPU memory has at one place
 	spans     []interval
@@ -55,9 +56,13 @@ type mismatch struct {
 	off       int64
 	got, want []byte
 	known     bool // want was read; otherwise the sentinel is still there
+	short     bool // or the file ends before off
 }
 
 func (m *mismatch) String() string {
+	if m.short {
+		return fmt.Sprintf("the file ends before offset %d", m.off)
+	}
 	if !m.known {
 		return fmt.Sprintf("at offset %d of the file, GPU memory still has the %d bytes that were put there before the read", m.off, len(m.got))
 	}
@@ -72,7 +77,7 @@ func (m *mismatch) String() string {
 // begin puts sentinels where a batch of reads will put its bytes.
 func (v *prover) begin(r Route, t *Traits, ops []Op) *samples {
 	s := v.pool.Get().(*samples)
-	s.begin, s.reads, s.pairs, s.spans = v.now(), s.reads[:0], s.pairs[:0], s.spans[:0]
+	s.begin, s.reads, s.firsts, s.pairs, s.spans = v.now(), s.reads[:0], s.firsts[:0], s.pairs[:0], s.spans[:0]
 	v.launch(s, ops)
 	if s.contends {
 		return s
@@ -92,6 +97,7 @@ func (v *prover) end(s *samples) {
 	v.flying = slices.DeleteFunc(v.flying, func(o *samples) bool { return o == s })
 	v.mu.Unlock()
 	clear(s.reads)
+	clear(s.firsts)
 	v.pool.Put(s)
 }
 
@@ -141,10 +147,11 @@ func overlap(a, b []interval) bool {
 }
 
 // directRange is the part of a read that the drive moves: whole blocks, up to the end
-// of the file. Of a range without a whole block it is all.
-func directRange(op *Op, block, size int64) (from, to int64) {
+// of the file. Of a range without a whole block it is all, and of a required read: the
+// drive moves its ends to memory of the route.
+func directRange(op *Op, t *Traits, size int64) (from, to int64) {
 	from, to = op.Off, min(op.end(), size)
-	if block > 1 {
+	if block := int64(t.Block); block > 1 && !op.strict {
 		if f, e := (from+block-1)/block*block, to/block*block; f < e {
 			return f, e
 		}
@@ -165,12 +172,12 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	}
 	op.size, op.sized = size, true
 	s.reads[i].size = size
-	from, to := directRange(op, int64(t.Block), size)
-	if to-from < placeSize {
+	from, to := directRange(op, t, size)
+	if from == to {
 		return
 	}
 	rd := &s.reads[i]
-	if !known.reads[t.ID].Load() || v.onTrial(t.ID, op, s.countWide()) {
+	if to-from < placeSize || s.isFirst(known, t.ID) || v.onTrial(t.ID, op, s.countWide()) {
 		rd.wide = v.prepareWide(r, s, op, from, to)
 		return
 	}
@@ -185,6 +192,15 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	if rd.mem.putSentinel(s.sentinel, &rd.steps) != nil {
 		rd.steps.count, rd.last = 0, rd.first // no sentinels, no sample
 	}
+}
+
+// isFirst reports whether a read of the batch is the first of its file by a route.
+func (s *samples) isFirst(known *provedFile, id route.ID) bool {
+	if known.reads[id].Load() || slices.Contains(s.firsts, known) {
+		return false
+	}
+	s.firsts = append(s.firsts, known)
+	return true
 }
 
 func (s *samples) countWide() (n int) {

@@ -352,6 +352,8 @@ func TestDetectionProbability(t *testing.T) {
 		{faultyPart{1 << 20, 4 << 10, 1020 << 10}, 1, 1}, // all but one block: a drive that repeats it
 		{faultyPart{64 << 10, 32 << 10, 4 << 10}, 1 - 15.0/16*14/16, 2.0 / 16},
 		{faultyPart{2 << 20, 0, 1 << 20}, 1, 1},
+		// Not a multiple of 64 KiB: two sentinels, and a neighbour of 32 places is in the part.
+		{faultyPart{127 << 10, 0, 64 << 10}, 1, (1024.0 + 32) / 2032},
 		{faultyPart{16 << 20, 3 << 20, 64 << 10}, 1 - 3.0/4*(1-17*31.0/4096), 17 * 31.0 / 4096},
 	} {
 		for _, lost := range []bool{true, false} {

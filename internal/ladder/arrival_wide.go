@@ -120,5 +120,5 @@ func firstDifference(got, want []byte, off int64) *mismatch {
 		at++
 	}
 	end := min(at+placeSize, len(got))
-	return &mismatch{off + int64(at), got[at:end], want[at:end], true}
+	return &mismatch{off: off + int64(at), got: got[at:end], want: want[at:end], known: true}
 }

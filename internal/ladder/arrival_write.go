@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/culvert-io/culvert/internal/dev/nvfs"
 	"github.com/culvert-io/culvert/internal/wc"
@@ -16,6 +17,9 @@ const (
 	// of the drive.
 	readBackStep = 1 << 20
 	maxReadBacks = 16
+	// saveStep is how much is saved at a time: a read past the page cache needs as much
+	// aligned memory.
+	saveStep = 4 << 20
 )
 
 // runMixed moves a batch of reads and writes, one op after the other.
@@ -49,8 +53,12 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 		}
 	}
 	if isRejected(err) {
+		var lost error
 		for i, s := range before {
-			err = errors.Join(err, v.restore(&ops[i], s))
+			lost = errors.Join(lost, v.restore(&ops[i], s))
+		}
+		if lost != nil { // and not a rejection, which would say that the file is as it was
+			return ops[0].fail(fmt.Errorf("%v; %w", err, lost))
 		}
 	}
 	return err
@@ -106,12 +114,12 @@ func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i in
 // readBack compares places of a write with what the drive has, or, while its stack is on
 // trial, all of it.
 func (v *prover) readBack(r Route, t *Traits, op *Op, n int64) (*mismatch, route.Arrival, error) {
-	if !v.fileOf(op).host.readable() || n < placeSize {
+	if !v.fileOf(op).host.readable() || n == 0 {
 		return nil, route.ArrivalReported, nil
 	}
 	s := v.pool.Get().(*samples)
 	defer v.pool.Put(s)
-	if v.onTrial(t.ID, op, 0) {
+	if n < placeSize || v.onTrial(t.ID, op, 0) {
 		return v.readBackWidely(r, op, s, n)
 	}
 	s.pairs = s.pairs[:0]
@@ -134,6 +142,9 @@ func (v *prover) comparePairs(r Route, op *Op, s *samples) (found *mismatch, err
 			err = host.readBack(b, off, s.block)
 			return err == nil
 		})
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return &mismatch{off: max(p.at[0], p.at[1]) + placeSize, short: true}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +201,9 @@ func (v *prover) save(op *Op) (*saved, error) {
 	s := &saved{off: op.Off, size: size, end: op.end()}
 	if n := min(s.end, size) - s.off; n > 0 && host.readable() {
 		s.data = make([]byte, n)
-		err = host.read(s.data, s.off)
+	}
+	for at := 0; at < len(s.data) && err == nil; at += saveStep {
+		err = host.read(s.data[at:min(at+saveStep, len(s.data))], s.off+int64(at))
 	}
 	return s, err
 }
@@ -209,7 +222,11 @@ func (v *prover) restore(op *Op, s *saved) error {
 // equalBack reports whether a range of the source of an op holds data.
 func (v *prover) equalBack(op *Op, data []byte, off int64) (*mismatch, error) {
 	got := make([]byte, len(data))
-	if err := v.fileOf(op).host.readBack(got, off, nil); err != nil {
+	err := v.fileOf(op).host.readBack(got, off, nil)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &mismatch{off: off + int64(len(data)), short: true}, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if bytes.Equal(got, data) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev/nvfs"
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
@@ -44,18 +45,19 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	}
 	v.proving.Lock()
 	defer v.proving.Unlock()
-	own, err := besideOf(op)
-	var found *mismatch
-	if err == nil {
-		found, err = v.tryBeside(ctx, r, op, own)
-	} else if found, err = v.tryInPlace(ctx, r, op); err != nil && !isRejected(err) {
-		return err // of the op itself
-	}
+	found, err := v.tryWrite(ctx, r, op)
+	own, inPlace := errors.AsType[*inPlaceError](err)
+	refused, isRefused := errors.AsType[*RejectedError](err)
 	switch {
+	case inPlace:
+		return own.error
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case isRejected(err):
+	case errors.Is(err, nvfs.ErrNotDirect):
 		return &RejectedError{v.condemn(t.ID, op, err.Error()), errNotArrived}
+	case isRefused: // nothing was moved
+		op.passed = append(op.passed, refused.Why)
+		return err
 	case err != nil:
 		return v.noProof(t, op, err)
 	case found != nil:
@@ -63,6 +65,22 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	}
 	k.proved.Store(true)
 	return nil
+}
+
+// An inPlaceError is one of the op itself: its own range was not written, or not restored.
+type inPlaceError struct{ error }
+
+// tryWrite writes beside the op's file or, where that is not possible, in place.
+func (v *prover) tryWrite(ctx context.Context, r Route, op *Op) (*mismatch, error) {
+	f, err := besideOf(op)
+	if err != nil {
+		return v.tryInPlace(ctx, r, op)
+	}
+	defer f.Close()
+	if _, d := r.Traits(FileSource(f)); d != nil { // by attributes of the directory
+		return v.tryInPlace(ctx, r, op)
+	}
+	return v.tryBeside(ctx, r, op, f)
 }
 
 // noProof sends an op whose stack cannot be put to the proof to another route.
@@ -74,16 +92,20 @@ func (v *prover) noProof(t *Traits, op *Op, err error) error {
 
 // tryBeside writes to a file of our own.
 func (v *prover) tryBeside(ctx context.Context, r Route, op *Op, f *storage.File) (*mismatch, error) {
-	defer f.Close()
-	if _, d := r.Traits(FileSource(f)); d != nil {
-		return nil, &RejectedError{d, unix.EOPNOTSUPP}
-	}
 	mem := v.proofMemoryFor(r)
 	if mem == nil {
 		return nil, errNoProofMemory
 	}
 	o := proofOp(op, route.Write, FileSource(f), 0, mem.from)
-	return v.writeAndCompare(ctx, r, []Op{o}, v.randomBytes())
+	data := v.randomBytes()
+	w := v.view(r, &o, true)
+	if err := w.store(0, data); err != nil {
+		return nil, err
+	}
+	if err := write(ctx, r, &o); err != nil {
+		return nil, err
+	}
+	return v.compareWritten(ctx, r, &o, data)
 }
 
 // proofOp is an op with the memory for proofs. It counts as one in a stream, whatever the
@@ -93,46 +115,57 @@ func proofOp(op *Op, dir route.Dir, src Source, off int64, mem gpu.Span) Op {
 	return Op{Dir: dir, Src: src, Off: off, Mem: mem, Kind: gpu.KindDevice, Buf: unfreed{}, InStream: true, strict: true}
 }
 
-// tryInPlace writes the first blocks of the op itself.
-func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (found *mismatch, err error) {
+// tryInPlace writes the first blocks of the op itself, and restores them unless they have
+// arrived.
+func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, error) {
 	if !v.fileOf(op).host.readable() {
 		return nil, errNoReadBack
+	}
+	if op.file() != nil && v.proofMemoryFor(r) == nil {
+		return nil, errNoProofMemory
 	}
 	o := *op
 	o.strict, o.InStream = true, true
 	o.Mem = op.Mem.Slice(0, min(op.Mem.Len, writeProofSize))
+	data, mem := make([]byte, o.Mem.Len), v.view(r, &o, true)
+	if err := mem.load(data, 0); err != nil {
+		return nil, err
+	}
 	before, err := v.save(&o)
 	if err != nil {
 		return nil, err
 	}
-	found, err = v.writeAndCompare(ctx, r, []Op{o}, nil)
-	if found != nil || isRejected(err) || ctx.Err() != nil { // or it was not compared
-		err = errors.Join(err, v.restore(op, before))
+	var found *mismatch
+	err = write(ctx, r, &o)
+	if err != nil && !isRejected(err) && ctx.Err() == nil {
+		return nil, &inPlaceError{err}
+	}
+	if err == nil {
+		found, err = v.compareWritten(ctx, r, &o, data)
+	}
+	if found == nil && err == nil {
+		return nil, nil
+	}
+	if rerr := v.restore(op, before); rerr != nil && op.strict { // else the next route writes it
+		return nil, &inPlaceError{op.fail(errors.Join(err, rerr))}
 	}
 	return found, err
 }
 
-// writeAndCompare writes an op and reads all of it back. With data, that is put into
-// the op's memory first.
-func (v *prover) writeAndCompare(ctx context.Context, r Route, op []Op, data []byte) (*mismatch, error) {
-	o, mem := &op[0], v.view(r, &op[0], true)
-	if data != nil {
-		if err := mem.store(0, data); err != nil {
-			return nil, err
-		}
-	} else {
-		data = make([]byte, o.Mem.Len)
-		if err := mem.load(data, 0); err != nil {
-			return nil, err
-		}
-	}
+// write has a route write all of one op.
+func write(ctx context.Context, r Route, op *Op) error {
 	res := make([]route.Receipt, 1)
-	if err := r.Run(ctx, op, res); err != nil {
-		return nil, err
+	if err := r.Run(ctx, []Op{*op}, res); err != nil {
+		return err
 	}
-	if res[0].Bytes != int64(len(data)) {
-		return nil, fmt.Errorf("wrote %d bytes of %d", res[0].Bytes, len(data))
+	if res[0].Bytes != int64(op.Mem.Len) {
+		return op.failAt(op.Off, "", fmt.Errorf("wrote %d bytes of %d", res[0].Bytes, op.Mem.Len))
 	}
+	return nil
+}
+
+// compareWritten reads all of an op back, which has written data.
+func (v *prover) compareWritten(ctx context.Context, r Route, o *Op, data []byte) (*mismatch, error) {
 	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.file() == nil {
 		return found, err
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -199,3 +200,19 @@ type freedBuffer struct{}
 
 func (freedBuffer) CheckAllocated(gpu.Span) error                      { return route.ErrFreed }
 func (freedBuffer) CheckAllocatedCached(gpu.Span, time.Duration) error { return nil }
+
+// adoptFD is a second open file of the file that a descriptor has.
+func adoptFD(t *testing.T, fd int) *storage.File {
+	t.Helper()
+	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	st, err := storage.Adopt(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return st
+}
