@@ -36,6 +36,9 @@ const (
 	maxPipelines = 24
 	// A worker that waits for a disk needs a pipeline but no core.
 	minWorkers = 4
+	// sourceWorkers is the least for a source, which is a store or another host: on two
+	// cores, 4 requests in flight reach 0.87 of the rate of 16, and 8 reach 0.92.
+	sourceWorkers = 8
 
 	// smallLen is the size up to which a single request runs in its caller: one
 	// core is done before others could be woken.
@@ -61,6 +64,7 @@ type sizing struct {
 	workers    int // threads that the ring starts, at most
 	smallSlots int
 	link       int64 // bytes per second; 0: unknown, or the number of workers is given
+	sources    int   // pipelines while a source is read
 }
 
 // slotBytes is what a slot pins: one page more than a chunk, so that a chunk that
@@ -99,5 +103,9 @@ func (c Config) resolve(link int64) (sizing, error) {
 			s.depth, s.slot, s.smallSlots, smallSlotBytes, s.budget)
 	}
 	s.pipelines = int(min(int64(s.pipelines), room/s.pipelineBytes()))
+	s.sources = s.pipelines
+	if c.Workers == 0 {
+		s.sources = int(min(int64(max(s.pipelines, sourceWorkers)), room/s.pipelineBytes()))
+	}
 	return s, nil
 }

@@ -33,7 +33,7 @@ type scheduler struct {
 
 	free      []*pipeline // the last one released is acquired first
 	pipelines int         // made or being made
-	limit     int         // of pipelines: as sized, or as many as could be made
+	limit     int         // of pipelines while a source is read: as sized, or as many as could be made
 
 	workers int
 	asleep  int
@@ -53,7 +53,7 @@ const (
 
 func (sc *scheduler) init(r *Ring) {
 	sc.dev, sc.near, sc.log, sc.sizing, sc.newPipeline = r.dev, r.pool.near, r.log, r.sizing, r.newPipeline
-	sc.limit = r.sizing.pipelines
+	sc.limit = r.sizing.sources
 	sc.drained.L, sc.wake.L = &sc.mu, &sc.mu
 	seed(&sc.readRate)
 }
@@ -72,7 +72,7 @@ func (sc *scheduler) addFirst() error {
 func (sc *scheduler) prepare() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	for most := sc.workerTargetLocked(); !sc.closed && sc.pipelines < min(most, sc.limit); {
+	for most := sc.workerTargetLocked(); !sc.closed && sc.pipelines < min(most, sc.mostLocked()); {
 		sc.pipelines++
 		sc.group.Go(func() {
 			if p := sc.ready(new(pipeline)); p != nil {
@@ -175,7 +175,7 @@ func (sc *scheduler) chunkSizeLocked(b *batch) int64 {
 	if b.coalesces(b.next) {
 		least = minCoalescing
 	}
-	sharers := int64(spare + min(b.busy+1, sc.limit))
+	sharers := int64(spare + min(b.busy+1, sc.mostLocked()))
 	return min(max(b.left/sharers, min(least, slot)), slot)
 }
 
@@ -186,7 +186,7 @@ func (sc *scheduler) acquireLocked() *pipeline {
 		sc.free = sc.free[:n-1]
 		return p
 	}
-	if sc.pipelines < sc.limit {
+	if sc.pipelines < sc.mostLocked() {
 		sc.pipelines++
 		return new(pipeline)
 	}

@@ -18,11 +18,11 @@ func TestSizing(t *testing.T) {
 		want sizing
 		err  string
 	}{
-		{"default", Config{Workers: 16}, sizing{256 << 20, 4 << 20, 2, 16, 16, 64, 0}, ""},
-		{"small budget", Config{Budget: 16 << 20, Workers: 8}, sizing{16 << 20, 2 << 20, 2, 3, 8, 15, 0}, ""},
-		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0}, ""},
-		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0}, ""},
-		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0}, ""},
+		{"default", Config{Workers: 16}, sizing{256 << 20, 4 << 20, 2, 16, 16, 64, 0, 16}, ""},
+		{"small budget", Config{Budget: 16 << 20, Workers: 8}, sizing{16 << 20, 2 << 20, 2, 3, 8, 15, 0, 3}, ""},
+		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0, 3}, ""},
+		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0, 1}, ""},
+		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0, 3}, ""},
 		{"no budget", Config{Budget: 200 << 10}, sizing{}, "budget of 204800 bytes"},
 		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, sizing{}, "budget of 8388608 bytes"},
 		{"odd slot", Config{Slot: 100_000}, sizing{}, "multiple of 4096"},
@@ -83,7 +83,7 @@ func TestWorkerTarget(t *testing.T) {
 		{"little memory", 3, 16, gen5, 5, 3},
 	}
 	for _, tt := range tests {
-		sc := &scheduler{sizing: sizing{workers: tt.workers, link: tt.link}, limit: tt.pipelines}
+		sc := &scheduler{sizing: sizing{pipelines: tt.pipelines, workers: tt.workers, link: tt.link}, limit: tt.pipelines}
 		for range 200 {
 			if tt.rate > 0 {
 				sc.readRate.Add(4<<20, time.Duration(4<<20/tt.rate))
@@ -97,7 +97,7 @@ func TestWorkerTarget(t *testing.T) {
 
 // A thread that waits for a network needs no core.
 func TestWorkersOfSources(t *testing.T) {
-	sc := &scheduler{sizing: sizing{workers: 16, link: 63 << 30}, limit: 16}
+	sc := &scheduler{sizing: sizing{pipelines: 16, workers: 16, link: 63 << 30}, limit: 16}
 	sc.readRate.Add(8<<30, time.Second)
 	file, source := &batch{reqs: []Request{{}}}, &batch{reqs: []Request{{Source: &os.File{}}}}
 	sc.active = []*batch{file}
@@ -112,11 +112,22 @@ func TestWorkersOfSources(t *testing.T) {
 	if got := sc.workerTargetLocked(); got >= 16 {
 		t.Errorf("%d workers after the source", got)
 	}
+	// A computer of few cores has more pipelines for a source than for a file.
+	sc = &scheduler{sizing: sizing{pipelines: 4, workers: 4, link: 63 << 30}, limit: sourceWorkers, pipelines: 4}
+	sc.active = []*batch{file}
+	if target, unused := sc.workerTargetLocked(), sc.unusedLocked(); target != 4 || unused != 0 {
+		t.Errorf("a file: %d workers, %d pipelines can be made", target, unused)
+	}
+	source.next = 0
+	sc.active = []*batch{source}
+	if target, unused := sc.workerTargetLocked(), sc.unusedLocked(); target != sourceWorkers || unused != sourceWorkers-4 {
+		t.Errorf("a source: %d workers, %d pipelines can be made", target, unused)
+	}
 }
 
 // Callers are not turned away when there are workers enough.
 func TestSpareWorkers(t *testing.T) {
-	sc := &scheduler{sizing: sizing{workers: 4}, limit: 16}
+	sc := &scheduler{sizing: sizing{pipelines: 16, workers: 4}, limit: 16}
 	for used := range 17 {
 		sc.pipelines, sc.free = used, nil
 		if got, want := sc.spareWorkersLocked(), max(4-used, 0); got != want {

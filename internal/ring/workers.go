@@ -27,8 +27,11 @@ func seed(r *tune.Rate) { r.Add(firstRate, time.Second) }
 // rate at which they read. More would wait for each other's copies and for memory,
 // and burn CPU time. Callers with a pipeline count, but are never turned away.
 func (sc *scheduler) workerTargetLocked() int {
-	most := min(sc.limit, sc.sizing.workers)
-	if sc.sizing.link == 0 || sc.awaitsSourceLocked() {
+	if sc.awaitsSourceLocked() {
+		return min(sc.limit, max(sc.sizing.workers, sourceWorkers))
+	}
+	most := min(sc.mostLocked(), sc.sizing.workers)
+	if sc.sizing.link == 0 {
 		return most
 	}
 	// One more, so that there is always one that does not wait.
@@ -47,6 +50,14 @@ func (sc *scheduler) awaitsSourceLocked() bool {
 	return false
 }
 
+// mostLocked is the limit of pipelines. Those that were made for a source stay.
+func (sc *scheduler) mostLocked() int {
+	if sc.awaitsSourceLocked() {
+		return sc.limit
+	}
+	return min(sc.limit, max(sc.sizing.pipelines, sc.pipelines))
+}
+
 // spareWorkersLocked is how many more threads would be useful.
 func (sc *scheduler) spareWorkersLocked() int {
 	used := sc.pipelines - len(sc.free)
@@ -54,7 +65,7 @@ func (sc *scheduler) spareWorkersLocked() int {
 }
 
 // unusedLocked is how many pipelines are not in use, made or not.
-func (sc *scheduler) unusedLocked() int { return len(sc.free) + sc.limit - sc.pipelines }
+func (sc *scheduler) unusedLocked() int { return len(sc.free) + sc.mostLocked() - sc.pipelines }
 
 // File systems admit one buffered write per file at a time: while one thread writes,
 // two copy from the GPU, and more would only spin. Stores into mapped pages take no
@@ -85,7 +96,7 @@ func (sc *scheduler) wakeLocked(n int) {
 		case sc.asleep > sc.woken:
 			sc.woken++
 			sc.wake.Signal()
-		case sc.workers < sc.limit:
+		case sc.workers < sc.mostLocked():
 			sc.workers++
 			sc.group.Go(sc.work)
 		default:

@@ -63,14 +63,19 @@ func New(pool *fetch.Pool, follow bool) (*http.Client, error) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, addr)
-			if err == nil {
-				pool.Connected()
+			if err != nil {
+				return nil, err
 			}
-			return c, err
+			pool.Connected()
+			if tcp, ok := c.(*net.TCPConn); ok {
+				return &bodyConn{TCPConn: tcp, least: 1}, nil
+			}
+			return c, nil
 		},
 		MaxIdleConns: pool.Connections(), MaxIdleConnsPerHost: pool.Connections(),
 		IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 		DisableCompression: true, // bytes as they are stored
+		ReadBufferSize:     headBytes,
 		TLSNextProto:       map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	if !env.Secure() {
