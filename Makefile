@@ -21,7 +21,7 @@ test: deps lint build unit race mutants thresholds
 
 ## full: test, and what takes longer: other modules, Python with torch, Debian's kernel
 .PHONY: full
-full: test store-test trace-test python-torch-test lab-debian
+full: test store-test trace-test page-test python-torch-test lab-debian
 
 ## deps: install missing packages that the tests need (with apt, if permitted)
 .PHONY: deps
@@ -134,3 +134,15 @@ trace-test: build programs $(TRACE_PYTHON)/stamp
 
 $(TRACE_PYTHON)/stamp: internal/trace/perfetto/requirements.txt
 	$(PYTHON) python/environment.py $(TRACE_PYTHON) $< --no-deps
+
+# Not in CI: Chromium with what it needs is 400 MB, its driver 53 MB.
+PAGE_PYTHON ?= bin/page-python
+## page-test: the report of bench in Chromium (apt), by mouse and keys, light and dark, wide and narrow
+.PHONY: page-test
+page-test: build $(PAGE_PYTHON)/stamp
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } \
+		|| echo "missing: chromium: the tests of the report are skipped"
+	PYTHONDONTWRITEBYTECODE=1 $(PAGE_PYTHON)/bin/python internal/bench/html/browser/test_page.py
+
+$(PAGE_PYTHON)/stamp: internal/bench/html/browser/requirements.txt
+	$(PYTHON) python/environment.py $(PAGE_PYTHON) $<

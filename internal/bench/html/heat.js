@@ -3,7 +3,7 @@ const heated = results.filter(r => r.heat);
 let shown = 0;
 
 function runName(r) {
-  const round = results.filter(x => x !== r && results.indexOf(x) < results.indexOf(r) && x.engine === r.engine && x.block === r.block && x.threads === r.threads && x.batch === r.batch && x.pattern === r.pattern && x.job === r.job).length;
+  const round = results.slice(0, results.indexOf(r)).filter(x => runKey(x) === runKey(r)).length;
   return (r.job ? r.job + ": " : "") + `${r.pattern}, ${way(r)}, ${size(r.block)}, ${r.threads} thread${r.threads === 1 ? "" : "s"}` + (r.batch > 1 ? `, batch ${r.batch}` : "") + (round ? `, round ${round + 1}` : "");
 }
 
@@ -37,15 +37,14 @@ function heatMap() {
 function heatTip(svg, r, cursor, x, y) {
   const { column_us, rows_us, calls } = r.heat, rows = rows_us.length - 1;
   let at = [0, 0];
+  const unmark = () => cursor.setAttribute("visibility", "hidden");
   const show = (i, row) => {
     at = [i, row];
     for (const [k, v] of Object.entries({ x: x(i), y: y(row), visibility: "visible" })) cursor.setAttribute(k, v);
-    showTip(cursor, `${micros(column_us * i || 0)} to ${micros(column_us * (i + 1))} after the start\nlatency ${micros(rows_us[row])} to ${micros(rows_us[row + 1])}\ncalls: ${calls[i][row] || 0}`);
+    showTip(cursor, `${micros(column_us * i || 0)} to ${micros(column_us * (i + 1))} after the start\nlatency ${micros(rows_us[row])} to ${micros(rows_us[row + 1])}\ncalls: ${calls[i][row] || 0}`, unmark);
   };
-  const hide = () => { cursor.setAttribute("visibility", "hidden"); tip.hidden = true; };
   svg.addEventListener("mouseover", e => { if (e.target.dataset.at) show(...e.target.dataset.at.split(" ").map(Number)); });
-  svg.addEventListener("mouseleave", hide);
-  svg.addEventListener("blur", hide);
+  for (const on of ["mouseleave", "blur"]) svg.addEventListener(on, hideTip);
   svg.addEventListener("keydown", e => {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[e.key];
     if (!step) return;

@@ -1,30 +1,47 @@
 "use strict";
 const { results } = JSON.parse(document.getElementById("data").textContent);
 const size = n => n % (1 << 30) === 0 && n ? n / (1 << 30) + "G" : n % (1 << 20) === 0 && n ? n / (1 << 20) + "M" : n % 1024 === 0 && n ? n / 1024 + "K" : String(n);
-const micros = us => us < 1e3 ? us.toPrecision(3) + " us" : us < 1e6 ? (us / 1e3).toPrecision(3) + " ms" : (us / 1e6).toPrecision(3) + " s";
-const axes = { block: { name: "block size", of: r => r.block, text: size }, threads: { name: "threads", of: r => r.threads, text: String } };
+const digits = v => String(Number(v.toPrecision(3)));
+const micros = us => us < 1e3 ? digits(us) + " \u00b5s" : us < 1e6 ? digits(us / 1e3) + " ms" : digits(us / 1e6) + " s";
+const speed = v => v && v < 1 ? digits(1e3 * v) + " MB/s" : digits(v) + " GB/s";
+const axes = { block: { name: "block size", of: r => r.block, text: size }, threads: { name: "threads", of: r => r.threads, text: n => n + (n === 1 ? " thread" : " threads"), tick: String } };
 const other = { block: "threads", threads: "block" };
-const count = key => new Set(results.map(axes[key].of)).size;
+const tick = v => (axes[along].tick || axes[along].text)(v);
+const distinct = of => [...new Set(results.map(of))];
+const count = key => distinct(axes[key].of).length;
 let along = count("threads") > count("block") ? "threads" : "block";
+let scale = "linear";
 const way = r => r.engine.replace(/\/.*/, "") + (r.receipt ? " by " + r.receipt.route : "");
 const off = new Set();
+
+// A kind has a colour: what moved the bytes and, if they differ, how and in which job.
+const several = of => distinct(of).length > 1;
+const kindOf = r => (several(x => x.job) && r.job ? r.job + ": " : "") + way(r) + (several(x => x.pattern) ? ", " + r.pattern : "") + (several(x => x.batch) ? ", batch " + r.batch : "");
+const kinds = distinct(kindOf);
+const colour = kind => `var(--c${Math.max(kinds.indexOf(kind), 0) % 8})`;
+
+// The value on the other axis has a mark: the same route has one colour at all of them.
+const restOf = r => axes[other[along]].of(r);
+const rests = () => distinct(restOf).sort((a, b) => a - b);
 
 function series() {
   const all = new Map();
   for (const r of results) {
-    const rest = other[along];
-    const name = way(r) + (count(rest) > 1 ? ", " + axes[rest].text(axes[rest].of(r)) + (rest === "threads" ? (r.threads === 1 ? " thread" : " threads") : "") : "") + (new Set(results.map(x => x.pattern)).size > 1 ? ", " + r.pattern : "");
-    if (!all.has(name)) all.set(name, []);
-    all.get(name).push(r);
+    const kind = kindOf(r), rest = restOf(r), key = kind + "\n" + rest;
+    if (off.has(kind) || off.has(rest)) continue;
+    if (!all.has(key)) all.set(key, { name: kind + (count(other[along]) > 1 ? ", " + axes[other[along]].text(rest) : ""), kind, rows: [], mark: rests().indexOf(rest) % marks.length });
+    all.get(key).rows.push(r);
   }
-  return [...all].map(([name, rows], i) => ({ name, rows: rows.slice().sort((a, b) => axes[along].of(a) - axes[along].of(b)), colour: `var(--c${i % 8})`, mark: Math.floor(i / 8) % marks.length }));
+  const list = [...all.values()];
+  for (const s of list) s.rows.sort((a, b) => axes[along].of(a) - axes[along].of(b));
+  return list;
 }
 
-// Series beyond the eighth have a colour again, with another mark.
 const marks = [
   (x, y, s) => `M${x - s} ${y}a${s} ${s} 0 1 0 ${2 * s} 0a${s} ${s} 0 1 0 ${-2 * s} 0z`,
   (x, y, s) => `M${x - s} ${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
   (x, y, s) => `M${x} ${y - 1.3 * s}l${1.3 * s} ${1.3 * s}l${-1.3 * s} ${1.3 * s}l${-1.3 * s} ${-1.3 * s}z`,
+  (x, y, s) => `M${x} ${y - 1.2 * s}l${1.2 * s} ${2.2 * s}h${-2.4 * s}z`,
 ];
 
 // places groups the rounds of a series by their place on the axis.
@@ -42,58 +59,110 @@ function make(tag, attributes, parent, text) {
 }
 
 const tip = document.getElementById("tip");
-function showTip(e, text) {
-  const box = e.getBoundingClientRect();
+let hideShown = () => {};
+function showTip(e, text, hide) {
+  if (hide !== hideShown) hideShown();
+  hideShown = hide;
   tip.textContent = text;
   tip.hidden = false;
-  tip.style.left = Math.max(4, Math.min(box.x + 12, innerWidth - tip.offsetWidth - 4)) + "px";
-  tip.style.top = Math.max(4, box.y - tip.offsetHeight - 8) + "px";
+  const box = e.getBoundingClientRect(), above = box.y - tip.offsetHeight - 8;
+  tip.style.left = Math.max(4, Math.min(box.x + 12, document.documentElement.clientWidth - tip.offsetWidth - 4)) + "px";
+  tip.style.top = (above < 4 ? box.bottom + 8 : above) + "px";
 }
-function describe(e, text) {
-  const show = () => showTip(e, text);
-  const hide = () => { tip.hidden = true; };
-  e.setAttribute("tabindex", "0");
-  e.setAttribute("aria-label", text.replaceAll("\n", ", "));
-  for (const on of ["mouseenter", "focus"]) e.addEventListener(on, show);
-  for (const on of ["mouseleave", "blur"]) e.addEventListener(on, hide);
+function hideTip() { tip.hidden = true; hideShown(); hideShown = () => {}; }
+addEventListener("keydown", e => { if (e.key === "Escape") hideTip(); });
+addEventListener("scroll", hideTip, { passive: true });
+
+// explore shows what is at points {e, group, x, y, text}, under the mouse or where the arrow keys go:
+// left and right to the next place, up and down at the same one. A chart is one stop of the tab key.
+function explore(svg, points, near) {
+  let at = -1;
+  const hide = () => { svg.classList.remove("chosen"); for (const p of points) { p.e.classList.remove("on"); p.group.classList.remove("on"); } };
+  const show = i => {
+    hide();
+    const p = points[at = i];
+    svg.classList.add("chosen");
+    p.e.classList.add("on");
+    p.group.classList.add("on");
+    showTip(p.e, p.text, hide);
+  };
+  const nearest = (cost, from) => points.map((p, i) => [cost(p), i]).filter(([c, i]) => c < Infinity && i !== from).sort((a, b) => a[0] - b[0]).map(([, i]) => i)[0];
+  svg.addEventListener("mousemove", e => {
+    const box = svg.getBoundingClientRect(), k = svg.viewBox.baseVal.width / box.width, mx = (e.clientX - box.x) * k, my = (e.clientY - box.y) * k;
+    const i = nearest(p => near(p, mx, my));
+    if (i === undefined) { if (at >= 0) { hideTip(); at = -1; } } else if (i !== at || tip.hidden) show(i);
+  });
+  for (const on of ["mouseleave", "blur"]) svg.addEventListener(on, () => { at = -1; hideTip(); });
+  svg.addEventListener("keydown", e => {
+    const now = points[at] || { x: -1e9, y: 0 }, end = e.key === "End";
+    const to = {
+      ArrowRight: () => nearest(p => p.x > now.x + 0.5 ? (p.x - now.x) * 1e4 + Math.abs(p.y - now.y) + (p.group === now.group ? -5e3 : 0) : Infinity),
+      ArrowLeft: () => nearest(p => p.x < now.x - 0.5 ? (now.x - p.x) * 1e4 + Math.abs(p.y - now.y) + (p.group === now.group ? -5e3 : 0) : Infinity),
+      ArrowUp: () => nearest(p => Math.abs(p.x - now.x) < 0.5 && (p.y < now.y || p.y === now.y && points.indexOf(p) > at) ? now.y - p.y : Infinity, at),
+      ArrowDown: () => nearest(p => Math.abs(p.x - now.x) < 0.5 && (p.y > now.y || p.y === now.y && points.indexOf(p) < at) ? p.y - now.y : Infinity, at),
+      Home: () => 0, End: () => points.length - 1,
+    }[e.key];
+    if (!to || !points.length) return;
+    e.preventDefault();
+    const i = at < 0 && !end ? nearest(p => p.x) : to();
+    if (i !== undefined) show(i);
+  });
 }
 
-const facts = (s, r) => `${s.name}\n${axes[along].name} ${axes[along].text(axes[along].of(r))}\n${r.gb_per_second.toPrecision(4)} GB/s, ${Math.round(r.ops_per_second)} IOPS\np50 ${micros(r.latency_us.p50)}, p99 ${micros(r.latency_us.p99)}, p99.9 ${micros(r.latency_us["p99.9"])}, max ${micros(r.latency_us.max)}`;
+const facts = (s, r) => `${s.name}\n${axes[along].name} ${tick(axes[along].of(r))}\n${speed(r.gb_per_second)}, ${Math.round(r.ops_per_second)} IOPS\np50 ${micros(r.latency_us.p50)}, p99 ${micros(r.latency_us.p99)}\np99.9 ${micros(r.latency_us["p99.9"])}, max ${micros(r.latency_us.max)}`;
+
+// ticks are round numbers from low to high: steps of 1, 2 or 5, on a logarithmic scale powers of ten
+// and, if those are few, 2 and 5 times them.
+function ticks(low, high, log) {
+  if (!log) {
+    const rough = (high - low) / 6, ten = Math.pow(10, Math.floor(Math.log10(rough)));
+    const step = ten * [1, 2, 5, 10].find(m => m * ten >= rough);
+    return Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, i) => i * step);
+  }
+  const list = [];
+  const few = Math.log10(high / low) < 2.5;
+  for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); e++) for (const m of few ? [1, 2, 5] : [1]) list.push(m * Math.pow(10, e));
+  return list.filter(v => v >= low * 0.999 && v <= high * 1.001);
+}
 
 // chart draws lines over one axis. lines: {series, value, text, dashed}; log: a logarithmic scale.
-function chart(id, lines, { log, text, ceiling }) {
+function chart(id, title, lines, { log, text, ceiling }) {
   const box = document.getElementById(id);
   box.replaceChildren();
-  const W = Math.max(box.clientWidth, 320), H = 340, L = 70, R = 20, T = 14, B = 44;
-  const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": id }, box);
-  const xs = [...new Set(results.map(axes[along].of))].sort((a, b) => a - b);
-  const x = v => L + (xs.length === 1 ? 0.5 : xs.indexOf(v) / (xs.length - 1)) * (W - L - R);
+  const W = Math.max(box.clientWidth, 320), H = 340, L = 70, R = 20, T = 14, B = 44, pad = W < 560 ? 12 : 36;
   const values = lines.flatMap(l => l.series.rows.map(l.value)).concat(ceiling || []).filter(v => v > 0);
   if (!values.length) { make("p", {}, box, "Nothing is selected."); return; }
+  const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: "0", "aria-label": `${title} over ${axes[along].name}, ${lines.length} lines; arrow keys move through the points` }, box);
+  const xs = distinct(axes[along].of).sort((a, b) => a - b);
+  const x = v => L + pad + (xs.length === 1 ? 0.5 : xs.indexOf(v) / (xs.length - 1)) * (W - L - R - 2 * pad);
   const high = Math.max(...values) * 1.05, low = log ? Math.min(...values) / 1.2 : 0;
   const y = v => { const share = log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low); return H - B - share * (H - T - B); };
-  for (let i = 0; i <= 4; i++) {
-    const v = log ? low * Math.pow(high / low, i / 4) : low + (high - low) * i / 4;
+  make("line", { x1: L, x2: W - R, y1: H - B, y2: H - B, class: "axis" }, svg);
+  for (const v of ticks(low, high, log)) {
     make("line", { x1: L, x2: W - R, y1: y(v), y2: y(v), class: "axis" }, svg);
     make("text", { x: L - 8, y: y(v) + 4, "text-anchor": "end" }, svg, text(v));
   }
-  for (const v of xs) make("text", { x: x(v), y: H - B + 18, "text-anchor": v === xs[xs.length - 1] && xs.length > 1 ? "end" : "middle" }, svg, axes[along].text(v));
+  const skip = Math.ceil(xs.length * 34 / (W - L - R)); // labels need 34 pixels
+  xs.forEach((v, i) => { if (i % skip === 0) make("text", { x: x(v), y: H - B + 18, "text-anchor": "middle" }, svg, tick(v)); });
   make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, axes[along].name);
   if (ceiling) {
     make("line", { x1: L, x2: W - R, y1: y(ceiling), y2: y(ceiling), class: "ceiling" }, svg);
-    make("text", { x: W - R, y: y(ceiling) - 5, "text-anchor": "end" }, svg, `link, by pinned copy: ${ceiling.toPrecision(3)} GB/s`);
+    make("text", { x: W - R, y: y(ceiling) + 14, "text-anchor": "end" }, svg, `link, by pinned copy: ${speed(ceiling)}`);
   }
+  const spots = [];
   for (const l of lines) {
+    const group = make("g", { class: "series", style: `--own:${colour(l.series.kind)}` }, svg);
     // A line through the median rounds, with the range of all of them behind each.
     const points = places(l.series.rows).map(({ at, rounds }) => ({ px: x(at), rounds, middle: median(rounds, l.value) }));
-    make("path", { d: points.map(({ px, middle }, i) => (i ? "L" : "M") + px + " " + y(l.value(middle))).join(""), fill: "none", style: `stroke:${l.series.colour}`, "stroke-width": 2, "stroke-dasharray": l.dashed ? "4 3" : "none" }, svg);
+    make("path", { d: points.map(({ px, middle }, i) => (i ? "L" : "M") + px + " " + y(l.value(middle))).join(""), class: "line", "stroke-dasharray": l.dashed ? "4 3" : "none" }, group);
     for (const { px, rounds, middle } of points) {
-      const all = rounds.map(l.value);
+      const all = rounds.map(l.value), py = y(l.value(middle));
       const range = rounds.length > 1 ? `\nmedian of ${rounds.length} rounds, ${l.text(Math.min(...all))} to ${l.text(Math.max(...all))}` : "";
-      if (range) make("line", { x1: px, x2: px, y1: y(Math.min(...all)), y2: y(Math.max(...all)), class: "range", style: `stroke:${l.series.colour}` }, svg);
-      describe(make("path", { d: marks[l.series.mark](px, y(l.value(middle)), 4.5), class: "point", style: `fill:${l.series.colour}` }, svg), facts(l.series, middle) + range);
+      if (range) make("line", { x1: px, x2: px, y1: y(Math.min(...all)), y2: y(Math.max(...all)), class: "range" }, group);
+      spots.push({ e: make("path", { d: marks[l.series.mark](px, py, 4.5), class: l.dashed ? "point hollow" : "point" }, group), group, x: px, y: py, text: facts(l.series, middle) + range });
     }
   }
+  explore(svg, spots, (p, mx, my) => { const d = Math.hypot(p.x - mx, p.y - my); return d < 28 ? d : Infinity; });
 }
 
 // merge adds the receipts of rounds, those of reads and writes apart.
@@ -131,73 +200,104 @@ function shares(list) {
   const parts = r => [["", r], [", reads", r.reads], [", writes", r.writes]].filter(([, p]) => p && p.receipt && p.receipt.bytes);
   const rows = join(list.flatMap(s => places(s.rows).flatMap(({ at, rounds }) => merge(rounds.flatMap(parts)).map(([part, receipt]) => ({ s, part, at, receipt })))));
   if (!rows.length) { make("p", {}, box, "No transfer of Culvert is selected."); return; }
-  const W = Math.max(box.clientWidth, 320), H = 22, L = Math.min(260, W * 0.55);
-  const svg = make("svg", { viewBox: `0 0 ${W} ${rows.length * H + 6}`, role: "group", "aria-label": "routes" }, box);
   const names = [...new Set(rows.flatMap(({ receipt }) => Object.keys(receipt.bytes_by_route)))];
-  const text = axes[along].text;
+  // A route has the colour of its line in the charts above.
+  const own = name => kinds.includes("culvert by " + name) ? colour("culvert by " + name) : `var(--c${(kinds.length + names.indexOf(name)) % 8})`;
+  const W = Math.max(box.clientWidth, 320), narrow = W < 560, H = narrow ? 38 : 22, L = narrow ? 0 : Math.min(300, W * 0.4), bar = narrow ? 20 : 4;
+  const svg = make("svg", { viewBox: `0 0 ${W} ${rows.length * H + 6}`, role: "img", tabindex: "0", "aria-label": "routes of the bytes; arrow keys move through the bars" }, box);
+  const spots = [];
   rows.forEach(({ s, part, from, to, receipt }, i) => {
-    const label = make("text", { x: L - 8, y: i * H + 16, "text-anchor": "end" }, svg, `${s.name}, ${from === to ? text(from) : text(from) + " to " + text(to)}${part}`);
-    if (label.getComputedTextLength() > L - 12) { label.setAttribute("textLength", L - 12); label.setAttribute("lengthAdjust", "spacingAndGlyphs"); }
+    const group = make("g", {}, svg);
+    make("text", narrow ? { x: 0, y: i * H + 15 } : { x: L - 8, y: i * H + 16, "text-anchor": "end" }, group, `${s.name}, ${from === to ? tick(from) : tick(from) + " to " + tick(to)}${part}`);
     let at = L;
     for (const [name, n] of Object.entries(receipt.bytes_by_route)) {
       const w = n / receipt.bytes * (W - L - 10);
-      const bar = make("rect", { x: at, y: i * H + 4, width: Math.max(w, 1), height: H - 8, class: "point", style: `fill:var(--c${names.indexOf(name) % 8})` }, svg);
-      describe(bar, `${name}: ${(100 * n / receipt.bytes).toFixed(1)}% of the bytes\nthrough host memory: ${(100 * receipt.host / receipt.bytes).toFixed(1)}%`);
-      if (w > 60) make("text", { x: at + 6, y: i * H + 15, class: "name" }, svg, name);
+      const e = make("rect", { x: at, y: i * H + bar, width: Math.max(w, 1), height: 14, class: "bar", style: `--own:${own(name)}` }, group);
+      spots.push({ e, group, x: at, y: i * H, w, text: `${s.name}\n${name}: ${digits(100 * n / receipt.bytes)}% of the bytes\nthrough host memory: ${digits(100 * receipt.host / receipt.bytes)}%` });
+      if (w > 60) make("text", { x: at + 6, y: i * H + bar + 11, class: "name" }, group, name);
       at += w;
     }
   });
+  explore(svg, spots, (p, mx, my) => mx >= p.x && mx <= p.x + Math.max(p.w, 4) && my >= p.y && my < p.y + H ? 0 : Infinity);
 }
 
 const columns = [
-  ["engine", r => r.engine], ["route", r => r.receipt ? r.receipt.route : "-"], ["pattern", r => r.pattern], ["block", r => r.block, size], ["threads", r => r.threads], ["batch", r => r.batch],
-  ["GB/s", r => r.gb_per_second, v => v.toPrecision(4)], ["share of link", r => r.share_of_ceiling, v => (100 * v).toFixed(1) + "%"], ["IOPS", r => r.ops_per_second, v => v.toFixed(0)],
-  ...["p50", "p90", "p99", "p99.9", "max"].map(p => [p, r => r.latency_us[p], micros]), ["CPU s/GB", r => r.cpu_seconds_per_gb, v => v.toFixed(3)],
+  ["engine", r => r.part ? "\u00a0\u00a0" + r.part : r.engine.replace(/\/.*/, "")], ["route", r => r.receipt ? r.receipt.route : "-"], ...(several(r => r.job) ? [["job", r => r.job || "-"]] : []), ["pattern", r => r.pattern], ["block", r => r.block, size], ["threads", r => r.threads], ["batch", r => r.batch],
+  ["GB/s", r => r.gb_per_second, digits], ["share of link", r => r.share_of_ceiling || 0, v => v ? (100 * v).toFixed(1) + "%" : "-"], ["IOPS", r => r.ops_per_second, v => v.toFixed(0)],
+  ...["p50", "p90", "p99", "p99.9", "max"].map(p => [p, r => r.latency_us[p], micros]), ["CPU s/GB", r => r.part ? 0 : r.cpu_seconds_per_gb, v => v ? v.toFixed(3) : "-"],
 ];
 let sorted = -1, down = false;
 function table() {
-  const t = document.getElementById("figures");
+  const t = document.getElementById("figures"), focused = [...t.querySelectorAll("button")].indexOf(document.activeElement);
   t.replaceChildren();
   const head = make("tr", {}, make("thead", {}, t));
   columns.forEach(([name], i) => {
-    const b = make("button", { type: "button" }, make("th", { scope: "col", "aria-sort": sorted === i ? (down ? "descending" : "ascending") : "none" }, head), name + (sorted === i ? (down ? " \u25be" : " \u25b4") : ""));
+    const b = make("button", { type: "button", title: "sort by " + name }, make("th", { scope: "col", "aria-sort": sorted === i ? (down ? "descending" : "ascending") : "none" }, head), name + (sorted === i ? (down ? " \u25be" : " \u25b4") : ""));
     b.addEventListener("click", () => { down = sorted === i ? !down : false; sorted = i; table(); });
+    if (i === focused) b.focus();
   });
   const rows = results.slice();
   if (sorted >= 0) rows.sort((a, b) => { const [x, y] = [a, b].map(columns[sorted][1]); return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1); });
   const body = make("tbody", {}, t);
-  for (const r of rows) {
+  // The parts of mixed reads and writes are below their sum.
+  const parts = r => ["reads", "writes"].filter(p => r[p]).map(p => ({ ...r, receipt: undefined, ...r[p], part: p }));
+  for (const r of rows.flatMap(r => [r, ...parts(r)])) {
     const tr = make("tr", {}, body);
     for (const [, of, text] of columns) make("td", {}, tr, (text || String)(of(r)));
   }
 }
 
+// conditions say what all runs have in common.
+function conditions() {
+  const words = [distinct(r => r.pattern).join(" and "), "memory " + distinct(r => r.memory).join(" and ")];
+  const files = distinct(r => r.files || 1);
+  if (files.length === 1 && files[0] > 1) words.push(files[0] + " files");
+  if (results.length && !results[0].store) words.push(several(r => r.cold) ? "warm and cold" : results[0].cold ? "cold" : "warm");
+  if (results.some(r => !r.registered)) words.push("not registered");
+  const rounds = results.length / new Set(results.map(r => runKey(r))).size;
+  if (rounds > 1) words.push(digits(rounds) + " rounds, of which the median is drawn");
+  document.getElementById("conditions").textContent = words.join(", ");
+}
+const runKey = r => [r.engine, r.pattern, r.block, r.threads, r.batch, r.job].join();
+
+// choose makes a list of two or more, one of which is chosen.
+function choose(parent, title, name, list, chosen, change) {
+  const select = make("select", { "data-name": name }, make("label", {}, parent, title + " "));
+  for (const [value, text] of list) make("option", { value }, select, text).selected = value === chosen;
+  select.addEventListener("change", () => change(select.value));
+}
+
+// filter makes a box that shows or hides what has a value.
+function filter(parent, value, text, path, fill) {
+  const label = make("label", {}, parent);
+  const c = make("input", { type: "checkbox", "data-name": "filter " + value }, label);
+  c.checked = !off.has(value);
+  c.addEventListener("change", () => { if (c.checked) off.delete(value); else off.add(value); draw(); });
+  make("path", { d: path, style: `fill:${fill}` }, make("svg", { viewBox: "0 0 14 14", class: "swatch", "aria-hidden": "true" }, label));
+  label.append(text);
+}
+
 function draw() {
-  const all = series(), list = all.filter(s => !off.has(s.name));
+  hideTip();
+  const list = series();
   const controls = document.getElementById("controls");
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.name : undefined;
   controls.replaceChildren();
-  if (count("block") > 1 && count("threads") > 1) {
-    const label = make("label", {}, controls, "Over ");
-    const select = make("select", { "data-name": "axis" }, label);
-    for (const key of Object.keys(axes)) { const o = make("option", { value: key }, select, axes[key].name); o.selected = key === along; }
-    select.addEventListener("change", () => { along = select.value; off.clear(); draw(); });
-  }
-  for (const s of all) {
-    const label = make("label", {}, controls);
-    const c = make("input", { type: "checkbox", "data-name": s.name }, label);
-    c.checked = !off.has(s.name);
-    c.addEventListener("change", () => { if (c.checked) off.delete(s.name); else off.add(s.name); draw(); });
-    const swatch = make("svg", { viewBox: "0 0 14 14", class: "swatch" }, label);
-    make("path", { d: marks[s.mark](7, 7, 5), style: `fill:${s.colour}` }, swatch);
-    label.append(s.name);
+  const how = make("div", { class: "row" }, controls);
+  if (count("block") > 1 && count("threads") > 1) choose(how, "Over", "axis", Object.keys(axes).map(k => [k, axes[k].name]), along, v => { along = v; off.clear(); draw(); });
+  choose(how, "Throughput", "scale", [["linear", "linear"], ["log", "logarithmic"]], scale, v => { scale = v; draw(); });
+  const one = make("div", { class: "row", role: "group", "aria-label": "what is shown" }, controls);
+  if (kinds.length > 1) for (const kind of kinds) filter(one, kind, kind, marks[0](7, 7, 5), colour(kind));
+  if (rests().length > 1) {
+    const two = make("div", { class: "row", role: "group", "aria-label": axes[other[along]].name }, controls);
+    rests().forEach((rest, i) => filter(two, rest, axes[other[along]].text(rest), marks[i % marks.length](7, 7, 5), "var(--dim)"));
   }
   for (const e of controls.querySelectorAll("[data-name]")) if (e.dataset.name === focused) e.focus();
-  const speed = v => v && v < 1 ? (1e3 * v).toPrecision(3) + " MB/s" : v.toPrecision(3) + " GB/s";
-  chart("throughput", list.map(s => ({ series: s, value: r => r.gb_per_second, text: speed })), { text: speed, ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
-  chart("latency", list.flatMap(s => [{ series: s, value: r => r.latency_us.p50, text: micros }, { series: s, value: r => r.latency_us.p99, text: micros, dashed: true }]), { log: true, text: micros });
+  chart("throughput", "throughput", list.map(s => ({ series: s, value: r => r.gb_per_second, text: speed })), { log: scale === "log", text: speed, ceiling: Math.max(...results.map(r => r.ceiling_gb_per_second)) || undefined });
+  chart("latency", "latency", list.flatMap(s => [{ series: s, value: r => r.latency_us.p50, text: micros }, { series: s, value: r => r.latency_us.p99, text: micros, dashed: true }]), { log: true, text: micros });
   shares(list);
 }
+conditions();
 draw();
 table();
 addEventListener("resize", draw);
