@@ -234,35 +234,94 @@ func TestCacheProperty(t *testing.T) {
 	}
 }
 
-// TestMeasuredIsCached: a chunk that goes around the page cache to measure the storage
-// is asked for afterwards, all of it, and the next one fills the cache again.
-func TestMeasuredIsCached(t *testing.T) {
-	const n = 1 << 20
-	f := coldFile(t, n)
-	files := &askedFiles{}
-	r := openRing(t, openGPU(t), Config{Slot: n, Workers: 3, sys: files})
-	cache := f.plainly(1 << 40)
-	for range 64 { // MiB, after which the next read measures
-		if cache.Measure(1<<20, storage.Residency{}) {
-			t.Fatal("measured too early")
-		}
-	}
-	q := f.read(cache, 0, n)
-	seg := segment{n: n}
-	r.files.choose(&q, &seg)
-	if seg.path != storage.Around || seg.why != storage.Measuring {
-		t.Fatalf("path %d (%v)", seg.path, seg.why)
-	}
-	r.files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, n, time.Millisecond)
-	if got := files.bytes.Load(); got != n {
-		t.Errorf("%d bytes were asked for, want %d", got, n)
-	}
-	seg = segment{n: n}
-	r.files.choose(&q, &seg)
-	if seg.why == storage.Measuring {
-		t.Error("the next one measures, too")
+// TestFirstPass reads a file of 2 GiB once, chunk by chunk, from storage with known
+// rates. It changes over to O_DIRECT if filling the cache becomes slow on the way, and
+// otherwise leaves all of the file in the cache. The kernel reads ahead by itself.
+func TestFirstPass(t *testing.T) {
+	const size, chunk, ahead = 2 << 30, 4 << 20, 8 << 20
+	for _, tt := range []struct {
+		name         string
+		direct, fill float64 // bytes per second
+		slowFrom     int64   // of the file, from which filling takes six times as long
+		atMost       int64   // bytes that may fill the cache
+	}{
+		{"filling is as fast", 4e9, 4e9, size, size},
+		{"filling is slower by less than the spread", 4e9, 3.6e9, size, size},
+		{"filling is slow", 4e9, 1e9, size, size / 8},
+		{"filling becomes slow", 4e9, 4e9, size / 4, size / 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files := &modelFiles{cached: make([]bool, size/chunk)}
+			r := openRing(t, openGPU(t), Config{Slot: chunk, Workers: 3, sys: files})
+			cache := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+			cache.SetMode(route.CacheAuto, size)
+			q := Request{Buffered: 1, Direct: 2, Cache: cache, Len: size}
+			now, around := time.Unix(0, 0), int64(0)
+			for off := int64(0); off < size; off += chunk {
+				seg := segment{off: off, n: chunk}
+				r.files.choose(&q, &seg)
+				began, rate, n := now, tt.direct, int64(chunk)
+				if seg.path == storage.Around {
+					around += chunk
+				} else {
+					files.load(off, chunk+ahead)
+					if rate, n = tt.fill, seg.asked; off >= tt.slowFrom {
+						rate /= 6
+					}
+				}
+				now = now.Add(time.Duration(float64(n) / rate * 1e9))
+				r.files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, chunk, began, now)
+				var use route.CacheUse
+				if seg.path == storage.Around {
+					use.Bypassed = chunk
+				}
+				cache.Count(&use, chunk-use.Bypassed)
+			}
+			if filled := size - around; filled > tt.atMost {
+				t.Errorf("%d MiB filled the cache, want at most %d", filled>>20, tt.atMost>>20)
+			}
+			if missing := files.missing(); tt.atMost == size && missing > 0 {
+				t.Errorf("%d chunks are not in the cache afterwards", missing)
+			}
+		})
 	}
 }
+
+// modelFiles are a file whose page cache is a model.
+type modelFiles struct {
+	oddFiles
+	cached []bool // by chunks of 4 MiB
+}
+
+func (m *modelFiles) load(off, n int64) {
+	for i := off >> 22; i < (off+n)>>22 && i < int64(len(m.cached)); i++ {
+		m.cached[i] = true
+	}
+}
+
+func (m *modelFiles) missing() (n int) {
+	for _, there := range m.cached {
+		if !there {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *modelFiles) Residency(_ int, off, n int64) (storage.Residency, error) {
+	r := storage.Residency{Pages: n / page}
+	for i := off >> 22; i < (off+n)>>22; i++ {
+		if m.cached[i] {
+			r.Cached += 4 << 20 / page
+		}
+	}
+	return r, nil
+}
+
+func (m *modelFiles) Fetch(_ int, off, n int64) error { m.load(off, n); return nil }
+
+// WillNeed is called for pieces of a chunk, all of which follow.
+func (m *modelFiles) WillNeed(_ int, off, _ int64) error { m.load(off&^(4<<20-1), 4<<20); return nil }
 
 // TestColdIsFetched: what a large cold read fills the cache with is fetched, in large
 // folios; where that is not possible the kernel is told.

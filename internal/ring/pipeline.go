@@ -111,9 +111,9 @@ func (p *pipeline) start(s *slot) {
 		p.trace.end(trace.Read, s.fileOff(), n)
 		s.demote(p.copies, n)
 		if n >= rateLen {
-			took := time.Since(began)
-			p.sched.readRate.Add(int64(n), took)
-			p.files.observe(s, n, took)
+			ended := time.Now()
+			p.sched.readRate.Add(int64(n), ended.Sub(began))
+			p.files.observe(s, int64(n), began, ended)
 		}
 	}
 	s.launched = p.trace.begin()

@@ -11,7 +11,7 @@ import (
 // r. known reports whether the kernel told that.
 func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why string, r storage.Residency, known bool) {
 	r, err := f.sys.Residency(q.Buffered, off, n)
-	p, why = q.stream().Path(r, err == nil)
+	p, why = q.stream().Path(off, n, r, err == nil)
 	if q.Direct < 0 && p == storage.Around {
 		p = storage.Fill
 	}
@@ -27,27 +27,41 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 	pos, n := q.Off+seg.off, int64(seg.n)
 	var r storage.Residency
 	seg.path, seg.why, r, seg.known = f.path(q, pos, n)
-	if seg.path == storage.Fill && seg.known && q.Direct >= 0 && q.stream().Measure(n, r) {
-		seg.path, seg.why = storage.Around, storage.Measuring
+	if seg.path == storage.Around {
+		return
 	}
-	if seg.path != storage.Around && f.readAhead(q, pos, n, seg.path == storage.Fill) {
-		seg.path = storage.Fill // reads of its own pages may be in flight
+	if s := q.stream(); seg.known && q.Direct >= 0 && !r.Dirty && s.Measuring(n) {
+		if seg.path == storage.Fill {
+			s.Owe(storage.Range{From: pos, To: pos + n})
+		}
+		seg.path, seg.why = storage.Around, storage.Measuring
+		return
+	}
+	f.askOwed(q)
+	f.readAhead(q, seg)
+}
+
+// askOwed asks for what went around the page cache to measure the storage.
+func (f *fileIO) askOwed(q *Request) {
+	for _, r := range q.stream().Owed() {
+		q.stream().Ask(r.From, r.To, nil, f.willNeed(q))
 	}
 }
 
 // readAhead asks the kernel for what the readers will need next, so that the disk has
-// many requests at a time and a read finds its pages. It reports whether there was
-// anything to ask for.
-func (f *fileIO) readAhead(q *Request, pos, n int64, cold bool) (asked bool) {
+// many requests at a time and a read finds its pages.
+func (f *fileIO) readAhead(q *Request, seg *segment) {
 	s := q.stream()
-	from, to := s.Ahead(pos, n, storage.Range{From: q.Off, To: q.Off + q.Len}, cold, func(from, to int64) int64 {
+	from, to, lacks := s.Ahead(q.Off+seg.off, int64(seg.n), storage.Range{From: q.Off, To: q.Off + q.Len}, seg.path == storage.Fill, func(from, to int64) int64 {
 		r, err := f.sys.Residency(q.Buffered, from, to-from)
 		if err != nil {
 			return -1
 		}
 		return min((r.Pages-r.Cached)*page, to-from)
 	})
-	return s.Ask(from, to, f.fetch(q), f.willNeed(q))
+	if s.Ask(from, to, f.fetch(q), f.willNeed(q)) {
+		seg.path, seg.asked = storage.Fill, lacks // reads of its own pages may be in flight
+	}
 }
 
 func (f *fileIO) fetch(q *Request) func(off, n int64) error {
@@ -58,17 +72,13 @@ func (f *fileIO) willNeed(q *Request) func(off, n int64) error {
 	return func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) }
 }
 
-// observe records how long a chunk took that was read from storage. What went around
-// the page cache only to measure that is read into it now: later reads find it there.
-func (f *fileIO) observe(s *slot, n int, took time.Duration) {
-	q, path := &s.batch.reqs[s.segments[0].req], s.segments[0].path
-	q.stream().Observe(path, int64(n), took)
-	for i := range s.segments {
-		if seg := &s.segments[i]; seg.why == storage.Measuring {
-			from := q.Off + seg.off
-			q.stream().Ask(from, from+int64(seg.n), nil, f.willNeed(q))
-		}
+// observe records a chunk of n bytes that was read from storage.
+func (f *fileIO) observe(s *slot, n int64, began, ended time.Time) {
+	seg := &s.segments[0]
+	if seg.path == storage.Fill {
+		n = seg.asked
 	}
+	s.batch.reqs[seg.req].stream().Observe(seg.path, n, began, ended)
 }
 
 // cacheUse is what reading the segment did to the page cache; which bytes were there

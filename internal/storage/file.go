@@ -138,7 +138,7 @@ func (f *File) StartReading(off, n int64) {
 	}
 	n = min(n, aheadStep)
 	r, err := PageCache(f.buffered, off, n)
-	if path, _ := f.reads.Path(r, err == nil); path != Fill {
+	if path, _ := f.reads.Path(off, n, r, err == nil); path != Fill {
 		return
 	}
 	missing := func(from, to int64) int64 {
@@ -148,7 +148,7 @@ func (f *File) StartReading(off, n int64) {
 		}
 		return (r.Pages - r.Cached) * pageSize
 	}
-	from, to := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
+	from, to, _ := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
 	f.reads.Ask(from, to, nil, func(off, n int64) error { return unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED) })
 }
 

@@ -36,12 +36,16 @@ type Situation struct {
 	// does not say: the file belongs to another user, or a filter forbids the call.
 	Known bool
 	Residency
+	// InFront reports that the cache can only have the range because the kernel reads
+	// ahead of this stream.
+	InFront bool
 
 	Stream    int64 // bytes that the caller is going to read
 	Read      int64 // of these, read so far
+	Filled    int64 // and of these, read into the cache
 	Available int64 // memory for the page cache, of machine and control group; -1 if unknown
 
-	// Rates of one thread, in bytes per second; 0 if unknown.
+	// Rates of all threads together, in bytes per second; 0 if unknown.
 	DirectRate, FillRate float64
 }
 
@@ -52,13 +56,16 @@ const (
 	// outrun is how much faster than filling the storage must be for a first pass to
 	// go around the cache. It exceeds the spread of shared disks, some 20 %.
 	outrun = 1.25
+	// sampleShare is the fraction of a stream that fills the cache in any case, up to a
+	// window: how long that takes changes with the memory that is free.
+	sampleShare = 1.0 / 64
 )
 
 // Path chooses how to read the range, and says why if that is around the cache.
 func (s *Situation) Path() (Path, string) {
 	all := s.Known && s.Cached >= s.Pages
 	switch {
-	case all:
+	case all && !(s.InFront && s.passesBy()):
 		return Cached, NotBypassed
 	case !s.CanBypass:
 		return Fill, NotBypassed
@@ -73,7 +80,7 @@ func (s *Situation) Path() (Path, string) {
 		return Fill, NotBypassed
 	case !s.fits():
 		return Around, TooLarge
-	case s.outruns() && s.Read < s.Stream:
+	case s.passesBy():
 		return Around, FastStorage
 	}
 	return Fill, NotBypassed
@@ -85,8 +92,14 @@ func (s *Situation) fits() bool {
 	return s.Available < 0 || float64(s.Stream) <= availableShare*float64(s.Available)
 }
 
-// outruns reports storage that is faster than filling the page cache. A file that is
-// read again is worth filling nevertheless.
-func (s *Situation) outruns() bool {
-	return s.DirectRate > 0 && s.FillRate > 0 && s.DirectRate >= outrun*s.FillRate
+// passesBy reports that the first pass goes around the cache, because the storage is
+// faster than filling it. A file that is read again is worth filling nevertheless.
+func (s *Situation) passesBy() bool {
+	return s.CanBypass && s.Mode == route.CacheAuto && s.Read < s.Stream && s.Filled >= s.sample() &&
+		s.DirectRate > 0 && s.FillRate > 0 && s.DirectRate >= outrun*s.FillRate
+}
+
+// sample is how many bytes of a stream fill the cache in any case.
+func (s *Situation) sample() int64 {
+	return min(int64(sampleShare*float64(s.Stream)), rateWindow)
 }

@@ -14,6 +14,10 @@ func TestPolicy(t *testing.T) {
 	dirty := Residency{Pages: 1024, Cached: 3, Dirty: true}
 	// A file of 4 GiB, opened plainly, on a machine with room for it.
 	plain := Situation{CanBypass: true, Known: true, Residency: cold, Stream: 4 * gib, Available: 100 * gib}
+	outrun := func(s Situation) Situation {
+		s.DirectRate, s.FillRate, s.Filled = 2e9, 1e9, gib
+		return s
+	}
 	for _, tt := range []struct {
 		name string
 		edit func(*Situation)
@@ -34,11 +38,18 @@ func TestPolicy(t *testing.T) {
 		{"larger, keep", func(s *Situation) { s.Stream, s.Mode = 200*gib, route.CacheKeep }, Fill, ""},
 		{"larger, no O_DIRECT", func(s *Situation) { s.Stream, s.CanBypass = 200*gib, false }, Fill, ""},
 
-		{"storage outruns filling, first pass", func(s *Situation) { s.DirectRate, s.FillRate = 2e9, 1e9 }, Around, FastStorage},
-		{"second pass", func(s *Situation) { s.DirectRate, s.FillRate, s.Read = 2e9, 1e9, 4*gib }, Fill, ""},
-		{"keep", func(s *Situation) { s.DirectRate, s.FillRate, s.Mode = 2e9, 1e9, route.CacheKeep }, Fill, ""},
-		{"faster by less than the spread", func(s *Situation) { s.DirectRate, s.FillRate = 1.2e9, 1e9 }, Fill, ""},
-		{"one rate is unknown", func(s *Situation) { s.DirectRate = 2e9 }, Fill, ""},
+		{"storage outruns filling, first pass", func(s *Situation) { *s = outrun(*s) }, Around, FastStorage},
+		{"its first bytes", func(s *Situation) { *s = outrun(*s); s.Filled = 63 * mib }, Fill, ""},
+		{"the first bytes of a small file", func(s *Situation) { *s = outrun(*s); s.Stream, s.Filled = 64*mib, mib-1 }, Fill, ""},
+		{"a small file", func(s *Situation) { *s = outrun(*s); s.Stream, s.Filled = 64*mib, mib }, Around, FastStorage},
+		{"second pass", func(s *Situation) { *s = outrun(*s); s.Read = 4 * gib }, Fill, ""},
+		{"keep", func(s *Situation) { *s = outrun(*s); s.Mode = route.CacheKeep }, Fill, ""},
+		{"faster by less than the spread", func(s *Situation) { *s = outrun(*s); s.DirectRate = 1.2e9 }, Fill, ""},
+		{"one rate is unknown", func(s *Situation) { *s = outrun(*s); s.FillRate = 0 }, Fill, ""},
+		{"warm, and filling is slow", func(s *Situation) { *s = outrun(*s); s.Residency = warm }, Cached, ""},
+		{"the kernel's readahead, and filling is slow", func(s *Situation) { *s = outrun(*s); s.Residency, s.InFront = warm, true }, Around, FastStorage},
+		{"the same, second pass", func(s *Situation) { *s = outrun(*s); s.Residency, s.InFront, s.Read = warm, true, 4*gib }, Cached, ""},
+		{"the kernel's readahead", func(s *Situation) { s.Residency, s.InFront = warm, true }, Cached, ""},
 
 		{"opened with O_DIRECT", func(s *Situation) { s.Direct = true }, Around, OpenedDirect},
 		{"opened with O_DIRECT, warm", func(s *Situation) { s.Direct, s.Residency = true, warm }, Cached, ""},

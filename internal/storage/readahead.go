@@ -15,6 +15,8 @@ const (
 	// much, as kernels do.
 	aheadBeyond  = 2 * aheadStep
 	aheadRunning = 2 * aheadStep
+	// aheadKernel is how far in front of a reader the kernel's own readahead may be.
+	aheadKernel = 4 * aheadStep
 )
 
 // A readAhead decides which range of a file to ask the kernel for before another one
@@ -24,6 +26,7 @@ type readAhead struct {
 	start   int64   // of the run
 	upTo    int64   // [start, upTo) was asked for, or is being asked for
 	read    int64   // up to here it was read
+	filled  int64   // the end of the last range that was asked for and lacked something
 	pending []Range // being asked for
 }
 
@@ -51,11 +54,11 @@ func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing
 			if off >= r.read {
 				counted = r.upTo
 			}
-			r.start, r.upTo, r.read = off, off, off
+			r.start, r.upTo, r.read, r.filled = off, off, off, off
 		}
 		from, to = r.extend(off, n, req, size)
 	case cold:
-		r.start, r.upTo, r.read = off, off, off
+		r.start, r.upTo, r.read, r.filled = off, off, off, off
 		from, to = r.extend(off, n, req, size)
 	}
 	r.read = max(r.read, off+n)
@@ -68,7 +71,18 @@ func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing
 		}
 	}
 	r.pending = append(r.pending, Range{from, to})
+	if lacks > 0 {
+		r.filled = to
+	}
 	return from, to, max(lacks, 0)
+}
+
+// inFront reports a range just behind the end of what the cache was filled with. If it
+// is cached, the kernel has read it by itself, in front of the reads that came before.
+func (r *readAhead) inFront(off, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.filled > r.start && off+n > r.filled && off < r.filled+aheadKernel
 }
 
 // extend moves the end of the run in front of a reader, by two steps at most: so the

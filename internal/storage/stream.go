@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -25,7 +24,13 @@ type Stream struct {
 	total atomic.Int64  // bytes that the caller says it will read; 0: the file
 	read  atomic.Int64
 	asked atomic.Int64 // bytes that were missing when they were asked for, and are not counted yet
-	ahead readAhead
+	// lacked counts the bytes that were missing when they were asked for, ever.
+	lacked atomic.Int64
+	ahead  readAhead
+
+	owes   atomic.Bool
+	owedMu sync.Mutex
+	owed   []Range
 }
 
 // NewStream returns the stream of a file that was opened without O_DIRECT. available
@@ -67,27 +72,54 @@ func (s *Stream) Reason() string {
 	return NotBypassed
 }
 
-// Path chooses how to read a range, of which the page cache has r.
-func (s *Stream) Path(r Residency, known bool) (Path, string) {
-	at := Situation{
-		Mode: route.CacheMode(s.mode.Load()), Direct: !s.buffered, CanBypass: !s.noBypass,
-		Known: known, Residency: r, Stream: s.length(), Read: s.read.Load(), Available: -1,
-	}
-	if s.buffered {
-		at.Available = s.available()
-		at.DirectRate, at.FillRate = s.rates.direct.Get(0), s.rates.fill.Get(0)
-	}
+// Path chooses how to read [off, off+n), of which the page cache has r.
+func (s *Stream) Path(off, n int64, r Residency, known bool) (Path, string) {
+	at := s.situation()
+	at.Known, at.Residency, at.InFront = known, r, s.ahead.inFront(off, n)
 	return at.Path()
 }
 
-// Measure counts n bytes, of which the page cache has r, that are going to fill it. It
-// reports whether to read them around it instead, to learn how fast the storage is.
-// Their reader asks for them afterwards, so that they are in the cache as well.
-func (s *Stream) Measure(n int64, r Residency) bool {
-	if !s.buffered || s.noBypass || r.Dirty || route.CacheMode(s.mode.Load()) != route.CacheAuto {
-		return false
+// situation is what the policy knows of all ranges.
+func (s *Stream) situation() Situation {
+	at := Situation{
+		Mode: route.CacheMode(s.mode.Load()), Direct: !s.buffered, CanBypass: !s.noBypass,
+		Stream: s.length(), Read: s.read.Load(), Filled: s.lacked.Load(), Available: -1,
 	}
-	return s.rates.measure(n)
+	if s.buffered {
+		at.Available = s.available()
+		at.DirectRate, at.FillRate = s.rates.direct.get(), s.rates.fill.get()
+	}
+	return at
+}
+
+// Measuring reports that reads of n bytes go around the cache now, to learn how fast
+// the storage is without it. Those of which the cache has a part go, too: the kernel's
+// own readahead is in front of every reader that fills it. Nothing is asked for ahead
+// meanwhile.
+func (s *Stream) Measuring(n int64) bool {
+	return n >= measureLen && s.lacked.Load() >= rateWindow/2 && !s.noBypass && s.rates.measuring() &&
+		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft
+}
+
+// Owe remembers a range that went around the cache only to measure the storage.
+func (s *Stream) Owe(r Range) {
+	s.owedMu.Lock()
+	defer s.owedMu.Unlock()
+	s.owed = append(s.owed, r)
+	s.owes.Store(true)
+}
+
+// Owed returns the remembered ranges, once, when the measurement is over and the rest of
+// the stream fills the cache: later reads must find these there, too.
+func (s *Stream) Owed() (rs []Range) {
+	if !s.owes.Load() || s.rates.measuring() {
+		return nil
+	}
+	s.owedMu.Lock()
+	defer s.owedMu.Unlock()
+	rs, s.owed = s.owed, nil
+	s.owes.Store(false)
+	return rs
 }
 
 // length is how many bytes the caller is going to read.
@@ -108,18 +140,22 @@ func (s *Stream) length() int64 {
 // Ahead returns the range to ask the kernel for before [off, off+n) is read through
 // the page cache; empty for none, and otherwise given to Ask. req is the request
 // that contains it. cold reports that the cache lacked some of it, and missing counts
-// the bytes that it lacks of any range, -1 if unknown.
-func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to int64) {
+// the bytes that it lacks of any range, -1 if unknown; lacks are those of the range.
+func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
 	if s.FillsNothing() && !s.noBypass || s.size == nil {
-		return 0, 0
+		return 0, 0, 0
+	}
+	if at := s.situation(); at.passesBy() {
+		return 0, 0, 0
 	}
 	size, err := s.size()
 	if err != nil {
-		return 0, 0
+		return 0, 0, 0
 	}
-	from, to, lacks := s.ahead.next(off, n, req, size, cold, missing)
+	from, to, lacks = s.ahead.next(off, n, req, size, cold, missing)
 	s.asked.Add(lacks)
-	return from, to
+	s.lacked.Add(lacks)
+	return from, to, lacks
 }
 
 const (
@@ -164,45 +200,17 @@ func (s *Stream) Count(use *route.CacheUse, through int64) {
 	s.read.Add(through + use.Bypassed + use.Unasked)
 }
 
-// Observe records how long one thread took to read n bytes that were not in the
-// cache.
-func (s *Stream) Observe(p Path, n int64, took time.Duration) {
-	switch {
-	case s.rates == nil:
-	case p == Around:
-		s.rates.direct.Add(n, took)
-	case p == Fill:
-		s.rates.fill.Add(n, took)
+// Observe records that a thread read from began to ended, on such a path, and that n
+// bytes came from storage for it: those that it read around the cache, or those that it
+// asked for to fill it. Only streams that choose between the two count.
+func (s *Stream) Observe(p Path, n int64, began, ended time.Time) {
+	if s.rates == nil || !s.buffered || route.CacheMode(s.mode.Load()) != route.CacheAuto {
+		return
 	}
-}
-
-// coldRates are what one thread reads from a device, without and with the page cache.
-type coldRates struct {
-	direct, fill tune.Rate
-	filled       atomic.Int64 // bytes that were going to fill the cache
-	measured     atomic.Int64 // reads that went around it instead
-}
-
-const (
-	// So many reads of at least measureLen go around the cache to measure the storage,
-	// each after measureEvery bytes that filled it. One read may meet a disk's hiccup;
-	// and the disk reads these bytes twice.
-	measurements = 3
-	measureLen   = 1 << 20
-	measureEvery = 64 << 20
-)
-
-func (r *coldRates) measure(n int64) bool {
-	filled, done := r.filled.Add(n), r.measured.Load()
-	return n >= measureLen && done < measurements && filled > (done+1)*measureEvery && r.measured.CompareAndSwap(done, done+1)
-}
-
-var deviceRates sync.Map // of device numbers, to *coldRates
-
-func ratesOf(dev string) *coldRates {
-	if dev == "" {
-		return new(coldRates)
+	switch p {
+	case Around:
+		s.rates.direct.add(n, began, ended)
+	case Fill:
+		s.rates.fill.add(n, began, ended)
 	}
-	r, _ := deviceRates.LoadOrStore(dev, new(coldRates))
-	return r.(*coldRates)
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -39,33 +40,47 @@ func TestStreamCounts(t *testing.T) {
 	}
 }
 
-// TestStreamMeasures: the storage's own rate is learned from three reads, spread over
-// the first bytes that fill the cache; a first pass goes around the cache as soon as
-// the storage is known to be faster, and the second one fills it.
-func TestStreamMeasures(t *testing.T) {
+// filling returns a stream of a GiB that has filled the cache with a window, at 1 GB/s.
+func filling() *Stream {
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
-	cold := Residency{Pages: 1024}
-	var at []int
-	for i := range 1000 {
-		if s.Measure(4*mib, cold) {
-			at = append(at, i)
-		}
+	s.lacked.Add(rateWindow)
+	s.Observe(Fill, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow))
+	return s
+}
+
+// TestStreamMeasures: when a window has filled the cache, the next one goes around it.
+// The first pass goes on with the faster of both, and the second one fills the cache.
+func TestStreamMeasures(t *testing.T) {
+	s, cold := filling(), Residency{Pages: 1024}
+	if NewStream(fixed(gib), nil).Measuring(4*mib) || !s.Measuring(4*mib) {
+		t.Error("a window is read around the cache at the wrong time")
 	}
-	if want := []int{16, 32, 48}; !slices.Equal(at, want) {
-		t.Errorf("reads %v of 4 MiB measured, want %v", at, want)
-	}
-	s.Observe(Around, 4*mib, time.Millisecond)
-	if p, _ := s.Path(cold, true); p != Fill {
+	if p, _ := s.Path(0, 4*mib, cold, true); p != Fill {
 		t.Errorf("with nothing to compare: path %d", p)
 	}
-	s.Observe(Fill, 4*mib, 2*time.Millisecond)
-	if p, why := s.Path(cold, true); p != Around || why != FastStorage {
+	if from, to, _ := s.Ahead(0, 4*mib, Range{0, gib}, true, func(from, to int64) int64 { return to - from }); from == to {
+		t.Error("with nothing to compare, nothing is asked for ahead")
+	}
+	s.Owe(Range{mib, 5 * mib})
+	if got := s.Owed(); got != nil {
+		t.Errorf("while it measures, it fills the cache with %v", got)
+	}
+	s.Observe(Around, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow/2))
+	if s.Measuring(4 * mib) {
+		t.Error("two windows are read around the cache")
+	}
+	if got := s.Owed(); !slices.Equal(got, []Range{{mib, 5 * mib}}) || s.Owed() != nil {
+		t.Errorf("owed %v", got)
+	}
+	if p, why := s.Path(0, 4*mib, cold, true); p != Around || why != FastStorage {
 		t.Errorf("storage twice as fast as filling: path %d (%v)", p, why)
 	}
-	var use route.CacheUse
-	use.Bypassed = gib
+	if from, to, _ := s.Ahead(0, 4*mib, Range{0, gib}, true, nil); from != to {
+		t.Errorf("around the cache, and asks for %d-%d", from, to)
+	}
+	use := route.CacheUse{Bypassed: gib}
 	s.Count(&use, 0)
-	if p, _ := s.Path(cold, true); p != Fill {
+	if p, _ := s.Path(0, 4*mib, cold, true); p != Fill {
 		t.Errorf("the second pass: path %d", p)
 	}
 }
@@ -73,18 +88,46 @@ func TestStreamMeasures(t *testing.T) {
 // TestStreamMeasuresLittle: what must not go around the cache does not, not even to be
 // measured.
 func TestStreamMeasuresLittle(t *testing.T) {
-	room := func() int64 { return 10 * gib }
-	keep, avoid, small, dirty := NewStream(fixed(gib), room), NewStream(fixed(gib), room), NewStream(fixed(gib), room), NewStream(fixed(gib), room)
-	keep.SetMode(route.CacheKeep, 0)
-	avoid.SetMode(route.CacheAvoid, 0)
+	for name, edit := range map[string]func(*Stream){
+		"keep":        func(s *Stream) { s.SetMode(route.CacheKeep, 0) },
+		"avoid":       func(s *Stream) { s.SetMode(route.CacheAvoid, 0) },
+		"no O_DIRECT": func(s *Stream) { s.noBypass = true },
+		"almost read": func(s *Stream) { s.read.Store(gib - measureLeft + 1) },
+		"warm":        func(s *Stream) { s.lacked.Store(0) },
+	} {
+		s := filling()
+		if edit(s); s.Measuring(4 * mib) {
+			t.Errorf("%s: measures", name)
+		}
+	}
+	if filling().Measuring(mib - 1) {
+		t.Error("small reads: measures")
+	}
 	var direct Stream
-	for i := range 1000 {
-		if keep.Measure(4*mib, Residency{}) || avoid.Measure(4*mib, Residency{}) || direct.Measure(4*mib, Residency{}) {
-			t.Fatalf("read %d of a stream with a choice measured", i)
+	if direct.Measuring(4 * mib) {
+		t.Error("opened with O_DIRECT: measures")
+	}
+}
+
+// TestWindowRate: the rate of threads that read at the same time is that of all of them,
+// pauses do not count, and two windows do.
+func TestWindowRate(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	var w windowRate
+	for i := range int64(16) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
+		w.add(4*mib, at(10*i), at(10*i+40))
+		if got := w.get(); got != 0 && i < 15 {
+			t.Fatalf("after %d reads: %.0f", i+1, got)
 		}
-		if small.Measure(mib-1, Residency{}) || dirty.Measure(4*mib, Residency{Dirty: true}) {
-			t.Fatalf("read %d, small or dirty, measured", i)
-		}
+	}
+	first := float64(rateWindow) / 0.190
+	if got := w.get(); math.Abs(got-first) > 1 {
+		t.Errorf("%.0f, want %.0f", got, first)
+	}
+	w.add(rateWindow/2, at(10_000), at(10_100))
+	w.add(rateWindow/2, at(20_000), at(20_100))
+	if got, want := w.get(), (first+float64(rateWindow)/0.2)/2; math.Abs(got-want) > 1 {
+		t.Errorf("after a pause %.0f, want %.0f", got, want)
 	}
 }
 
@@ -93,10 +136,10 @@ func TestStreamMeasuresLittle(t *testing.T) {
 func TestStreamModes(t *testing.T) {
 	cold := Residency{Pages: 1}
 	var direct Stream
-	if p, why := direct.Path(cold, true); p != Around || why != OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
+	if p, why := direct.Path(0, 4096, cold, true); p != Around || why != OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
 		t.Errorf("zero value: path %d (%v)", p, why)
 	}
-	if from, to := direct.Ahead(0, mib, Range{0, mib}, true, nil); from != to {
+	if from, to, _ := direct.Ahead(0, mib, Range{0, mib}, true, nil); from != to {
 		t.Errorf("zero value: asks for %d-%d", from, to)
 	}
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
@@ -104,13 +147,13 @@ func TestStreamModes(t *testing.T) {
 		t.Error("avoid fills the cache")
 	}
 	s.SetMode(route.CacheAuto, 9*gib)
-	if p, why := s.Path(cold, true); p != Around || why != TooLarge {
+	if p, why := s.Path(0, 4096, cold, true); p != Around || why != TooLarge {
 		t.Errorf("part of 9 GiB with 10 available: path %d (%v)", p, why)
 	}
 	if s.SetMode(route.CacheKeep, 9*gib); s.Reason() != NotBypassed {
 		t.Error("keep has a reason not to fill")
 	}
-	if p, _ := s.Path(cold, true); p != Fill {
+	if p, _ := s.Path(0, 4096, cold, true); p != Fill {
 		t.Errorf("keep: path %d", p)
 	}
 }

@@ -1,0 +1,75 @@
+package storage
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// rateWindow is how many bytes make one observation of a rate: enough for dozens
+	// of chunks, of all threads.
+	rateWindow = 64 << 20
+	// A measurement takes reads of at least measureLen, and is worth its window only if
+	// the stream has so much left.
+	measureLen  = 1 << 20
+	measureLeft = 4 * rateWindow
+)
+
+// coldRates compare two ways to read what is not in the page cache of a device: around
+// the cache, and by filling it.
+type coldRates struct{ direct, fill windowRate }
+
+// measuring reports that one window was filled, and none was read around the cache yet.
+func (r *coldRates) measuring() bool {
+	return r.fill.get() > 0 && r.direct.get() == 0
+}
+
+// A windowRate is the rate of all threads together: bytes over the time in which at
+// least one of them was reading. The rate of a single thread would say nothing about
+// a disk that is busy with the requests of the others.
+type windowRate struct {
+	mu    sync.Mutex
+	bytes int64         // in this window
+	busy  time.Duration // in this window
+	upTo  time.Time     // busy was counted up to here
+	rate  float64       // bytes per second; 0 before the first window has ended
+}
+
+func (w *windowRate) get() float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rate
+}
+
+// add records n bytes of a read that has just ended.
+func (w *windowRate) add(n int64, began, ended time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if began.Before(w.upTo) {
+		began = w.upTo
+	}
+	if ended.After(began) {
+		w.busy += ended.Sub(began)
+		w.upTo = ended
+	}
+	if w.bytes += n; w.bytes < rateWindow || w.busy == 0 {
+		return
+	}
+	now := float64(w.bytes) / w.busy.Seconds()
+	if w.rate > 0 {
+		// Two windows count: a virtual machine may run out of the memory that its host
+		// has given it, and from then on filling takes four times as long.
+		now = (w.rate + now) / 2
+	}
+	w.rate, w.bytes, w.busy = now, 0, 0
+}
+
+var deviceRates sync.Map // of device numbers, to *coldRates
+
+func ratesOf(dev string) *coldRates {
+	if dev == "" {
+		return new(coldRates)
+	}
+	r, _ := deviceRates.LoadOrStore(dev, new(coldRates))
+	return r.(*coldRates)
+}
