@@ -2,12 +2,17 @@ package clib_test
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	module "github.com/culvert-io/culvert"
 	"github.com/culvert-io/culvert/clib/internal/differential"
@@ -275,6 +280,59 @@ func TestSignals(t *testing.T) {
 	if r.status != 0 || r.stderr != "" {
 		t.Errorf("status %d, stderr %q", r.status, r.stderr)
 	}
+}
+
+// TestLeave: a program that ends without an alternate signal stack does not get Go's SIGURG,
+// which would end it. The lock of the shared memory holds it where it leaves.
+func TestLeave(t *testing.T) {
+	lib, shared := libraries(t), filepath.Join(t.TempDir(), "shared")
+	cmd := exec.Command(compile(t, "leave.c"))
+	cmd.Env = append(softEnv(), "LD_LIBRARY_PATH="+lib+":"+filepath.Join(lib, "soft"), "CULVERT_SHARED="+shared)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(shared, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.FcntlFlock(lock.Fd(), unix.F_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if !waitUntilBlocked(cmd.Process.Pid, unix.SIGURG) {
+		t.Error("SIGURG is not blocked while the program leaves")
+	}
+	lock.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// waitUntilBlocked waits until the first thread of a process has blocked a signal.
+func waitUntilBlocked(pid int, sig unix.Signal) bool {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return false
+		}
+		_, text, _ := strings.Cut(string(status), "SigBlk:\t")
+		mask, _ := strconv.ParseUint(strings.SplitN(text, "\n", 2)[0], 16, 64)
+		if mask>>(sig-1)&1 == 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // TestCancelled: a cancelled thread ends after the call, not inside.

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,9 +44,15 @@ __attribute__((constructor(101))) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, child);
 }
 
-/* At exit. A forked child has nothing to leave. */
+/* At exit. A forked child has nothing to leave. Go sends SIGURG to a thread that runs it for
+ * long, and ends the process if the thread has no alternate stack by then: Python has taken
+ * its own away. The signal stays blocked, because one that is pending would arrive. */
 __attribute__((destructor)) static void leave(void)
 {
+	sigset_t urgent;
+	sigemptyset(&urgent);
+	sigaddset(&urgent, SIGURG);
+	pthread_sigmask(SIG_BLOCK, &urgent, NULL);
 	if (culvert_enter())
 		culvertLeave();
 }
