@@ -122,3 +122,18 @@ func TestDMABuf(t *testing.T) {
 		t.Errorf("without libculvert-dev.so it printed %q", r.stdout)
 	}
 }
+
+// TestLate: opening /dev/gdrdrv starts no Go core, so that children of the program have GPUs.
+func TestLate(t *testing.T) {
+	lib := libraries(t)
+	nodes, exe := buildNodes(t, lib), compile(t, "late.c", "-ldl")
+	r := withNodes(t, lib, nodes, exe)
+	golden(t, "late.txt", r.stdout)
+	if r.status != 0 || r.stderr != "" {
+		t.Errorf("status %d, stderr %q", r.status, r.stderr)
+	}
+	t.Setenv("CULVERT_SOFT", "memory=256M,without=gdrdrv")
+	if r := withNodes(t, lib, nodes, exe); r.stdout != "parent: open: No such file or directory\n" {
+		t.Errorf("without gdrdrv it printed %q", r.stdout)
+	}
+}

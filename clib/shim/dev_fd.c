@@ -18,6 +18,7 @@ struct entry {
 	_Atomic culvert_id id; /* 0 if there is none; stored last, cleared first */
 	ino_t inode;
 	pid_t process;
+	int flags; /* of the open, for CULVERT_LATE */
 };
 
 /* The table is made for the first node. As a variable it would be one more mapping in each
@@ -59,6 +60,13 @@ static culvert_id forget(int fd)
 	return id;
 }
 
+/* put closes a node for one descriptor. */
+static void put(culvert_id id)
+{
+	if (id && id != CULVERT_LATE)
+		culvert_dev_close(id);
+}
+
 /* is_placeholder reports whether a descriptor is still the file it was. */
 static bool is_placeholder(int fd, const struct entry *e)
 {
@@ -84,24 +92,41 @@ culvert_id culvert_node_of(int fd)
 	culvert_id id = atomic_load_explicit(&e->id, memory_order_acquire);
 	if (!id || is_placeholder(fd, e))
 		return id;
-	if (e->process == getpid() && (id = forget(fd)))
-		culvert_dev_close(id);
+	if (e->process == getpid())
+		put(forget(fd));
 	return 0;
 }
 
-int culvert_enter_fd(int fd, culvert_id id)
+culvert_id culvert_used(int fd)
+{
+	culvert_id id = culvert_node(fd), late = CULVERT_LATE;
+	if (likely(id != CULVERT_LATE))
+		return id;
+	if (!entered(fd)) {
+		errno = EACCES;
+		return 0;
+	}
+	struct entry *e = &table()[fd];
+	if (!(id = culvert_open_now(e->flags)) || atomic_compare_exchange_strong(&e->id, &late, id))
+		return id;
+	culvert_dev_close(id); /* another thread was first */
+	return late;
+}
+
+int culvert_enter_fd(int fd, culvert_id id, int flags)
 {
 	struct stat st;
 	if (fd >= DESCRIPTORS || !make_table() || status(fd, &st) < 0) {
 		culvert_libc.close(fd);
-		culvert_dev_close(id);
+		put(id);
 		return culvert_fail(EMFILE);
 	}
 	if (entered(fd)) /* closed where it was not seen */
-		culvert_dev_close(forget(fd));
+		put(forget(fd));
 	struct entry *e = &table()[fd];
 	e->inode = st.st_ino;
 	e->process = getpid();
+	e->flags = flags;
 	if (!atomic_exchange(&e->id, id)) /* a forked child replaces what its parent had */
 		atomic_fetch_add(&culvert_nodes, 1);
 	return fd;
@@ -119,7 +144,7 @@ static int duplicated(culvert_id id, int fd)
 		culvert_libc.close(fd);
 		return culvert_fail(err);
 	}
-	return culvert_enter_fd(fd, id);
+	return culvert_enter_fd(fd, id, 0);
 }
 
 CULVERT_EXPORT int close(int fd)
@@ -128,7 +153,7 @@ CULVERT_EXPORT int close(int fd)
 		return culvert_libc.close(fd);
 	culvert_id id = forget(fd);
 	int result = culvert_libc.close(fd), err = errno;
-	culvert_dev_close(id);
+	put(id);
 	errno = err;
 	return result;
 }
@@ -155,7 +180,12 @@ CULVERT_EXPORT int ioctl(int fd, unsigned long req, ...)
 	culvert_id id = culvert_node(fd);
 	if (likely(!id))
 		return culvert_libc.ioctl(fd, req, arg);
-	return culvert_fail(entered(fd) ? culvert_dev_ioctl(id, req, arg) : EACCES);
+	if (!entered(fd))
+		return culvert_fail(EACCES);
+	if (id == CULVERT_LATE && culvert_answers_late(req))
+		return culvert_fail(culvert_late_ioctl(arg));
+	id = culvert_used(fd);
+	return id ? culvert_fail(culvert_dev_ioctl(id, req, arg)) : -1;
 }
 
 CULVERT_EXPORT int fcntl(int fd, int cmd, ...)
@@ -167,13 +197,14 @@ CULVERT_EXPORT int fcntl(int fd, int cmd, ...)
 	int result = culvert_libc.fcntl(fd, cmd, arg);
 	if (likely(cmd != F_DUPFD && cmd != F_DUPFD_CLOEXEC))
 		return result;
-	return duplicated(culvert_node(fd), result);
+	return duplicated(culvert_used(fd), result);
 }
 CULVERT_ALIAS(fcntl64, fcntl)
 
 CULVERT_EXPORT int dup(int fd)
 {
-	return duplicated(culvert_node(fd), culvert_libc.dup(fd));
+	culvert_id id = culvert_used(fd);
+	return duplicated(id, culvert_libc.dup(fd));
 }
 
 /* replaced is duplicated for a descriptor that was closed by being replaced. */
@@ -182,20 +213,20 @@ static int replaced(culvert_id id, int fd, int to, int result)
 	if (result < 0 || fd == to || likely(!atomic_load_explicit(&culvert_nodes, memory_order_relaxed)))
 		return result;
 	if (entered(to))
-		culvert_dev_close(forget(to));
+		put(forget(to));
 	return duplicated(id, result);
 }
 
 CULVERT_EXPORT int dup2(int fd, int to)
 {
-	culvert_id id = culvert_node(fd);
+	culvert_id id = culvert_used(fd);
 	return replaced(id, fd, to, culvert_libc.dup2(fd, to));
 }
 
 CULVERT_EXPORT int dup3(int fd, int to, int flags);
 CULVERT_EXPORT int dup3(int fd, int to, int flags)
 {
-	culvert_id id = culvert_node(fd);
+	culvert_id id = culvert_used(fd);
 	return replaced(id, fd, to, culvert_libc.dup3(fd, to, flags));
 }
 

@@ -5,12 +5,13 @@
  *
  *   dev_libc.c  the C library's functions
  *   dev_path.c  functions that take a path
+ *   dev_late.c  /dev/gdrdrv, which is opened without the Go core
  *   dev_fd.c    functions that take a descriptor, and the table of our descriptors
  *   dev_map.c   mappings
  *
  * Nothing here allocates, locks or changes errno for what is not ours: programs call
  * these functions from signal handlers and from allocators of their own. The Go core
- * starts with the first path that is ours.
+ * starts with the first path that is ours, or with the first use of /dev/gdrdrv.
  */
 #ifndef CULVERT_DEV_LOCAL_H
 #define CULVERT_DEV_LOCAL_H
@@ -68,8 +69,23 @@ static inline culvert_id culvert_node(int fd)
 	return likely(!atomic_load_explicit(&culvert_nodes, memory_order_relaxed)) ? 0 : culvert_node_of(fd);
 }
 
-/* culvert_enter_fd puts a new descriptor of a node into the table and returns it. */
-int culvert_enter_fd(int fd, culvert_id id);
+/* CULVERT_LATE is the node of a descriptor whose node the Go core has not opened yet. Only
+ * descriptors that were not duplicated have it: culvert_used is culvert_node for calls that
+ * need the node itself, and opens it. It is 0 for such a descriptor of the parent process,
+ * and after a failure, which errno tells. */
+#define CULVERT_LATE ((culvert_id)-1)
+culvert_id culvert_used(int fd);
+
+/* culvert_enter_fd puts a new descriptor of a node, opened with flags, into the table and
+ * returns it. */
+int culvert_enter_fd(int fd, culvert_id id, int flags);
+
+/* Opening /dev/gdrdrv and asking for its version needs no Go core: see dev_late.c. */
+bool culvert_opens_late(const char *path, int flags);
+int culvert_open_late(int flags);
+culvert_id culvert_open_now(int flags);
+bool culvert_answers_late(unsigned long req);
+int culvert_late_ioctl(void *arg);
 
 /* culvert_fail sets errno and returns -1, or returns 0 if there is no error. */
 static inline int culvert_fail(int err)

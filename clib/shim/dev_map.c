@@ -28,8 +28,11 @@ static void *noted(ssize_t addr, size_t n)
 	return (void *)addr;
 }
 
-static void *map_node(culvert_id id, size_t n, int prot, int flags, off_t off)
+static void *map_node(int fd, size_t n, int prot, int flags, off_t off)
 {
+	culvert_id id = culvert_used(fd);
+	if (!id)
+		return MAP_FAILED;
 	void *at = noted(culvert_dev_mmap(id, n, prot, flags, off), n);
 	if (at == MAP_FAILED && errno == ENODEV) /* no Go core, as in a forked child */
 		errno = EACCES;
@@ -57,7 +60,7 @@ CULVERT_EXPORT void *mmap(void *addr, size_t n, int prot, int flags, int fd, off
 {
 	culvert_id id = flags & MAP_ANONYMOUS ? 0 : culvert_node(fd);
 	if (id)
-		return map_node(id, n, prot, flags, off);
+		return map_node(fd, n, prot, flags, off);
 	void *at = culvert_libc.mmap(addr, n, prot, flags, fd, off);
 	if (likely(at != MAP_FAILED || (errno != ENODEV && errno != EACCES)))
 		return at;

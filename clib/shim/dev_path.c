@@ -38,8 +38,10 @@ static bool ours(const char *path)
 static int open_ours(const char *path, int flags)
 {
 	culvert_id id = 0;
+	if (culvert_opens_late(path, flags))
+		return culvert_open_late(flags);
 	int fd = (int)culvert_dev_open(path, flags, &id);
-	return fd >= 0 && id ? culvert_enter_fd(fd, id) : fd;
+	return fd >= 0 && id ? culvert_enter_fd(fd, id, flags) : fd;
 }
 
 CULVERT_EXPORT int open(const char *path, int flags, ...)
