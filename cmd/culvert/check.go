@@ -82,6 +82,11 @@ func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error
 		return errors.Join(show(out, o.json, r), r.mistakes())
 	}
 	dev, err := gpuArg(a)
+	if err == nil && len(a) == 1 && strings.HasPrefix(a[0], "gpu:") {
+		if _, missing := os.Stat(a[0]); missing != nil {
+			err = usageError{fmt.Errorf("%s needs a PATH before it (fix: culvert check PATH %s, or culvert check for all GPUs)", a[0], a[0])}
+		}
+	}
 	if err != nil {
 		return err
 	}

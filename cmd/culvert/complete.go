@@ -23,11 +23,27 @@ func addCompletions(cmd *cobra.Command) {
 				_ = c.RegisterFlagCompletionFunc(name, values) // fails only if it is registered already
 			}
 		}
+		for name, values := range flagValues {
+			if c.Flags().Lookup(name) != nil {
+				_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+			}
+		}
 		if strings.Contains(c.Use, "[gpu:N]") && c.ValidArgsFunction == nil {
 			c.ValidArgsFunction = completeFileAndGPU
 		}
 		addCompletions(c)
 	}
+}
+
+// flagValues are the values of flags that take one of a few words.
+var flagValues = map[string][]string{
+	"rw":       {"read", "write", "randread", "randwrite", "rw", "randrw"},
+	"mem":      {"device", "virtual", "host", "managed"},
+	"peer":     {"libcufile", "pread", "memory"},
+	"cache":    {"auto", "keep", "avoid"},
+	"engine":   {"culvert", "nvidia"},
+	"order":    {"file", "layer"},
+	"provider": {"tcp", "ibverbs", "soft"},
 }
 
 func completeRoutes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -7,6 +7,8 @@ var habits = map[string]map[string]string{
 		"a":        useArchive,
 		"archive":  useArchive,
 		"bwlimit":  "use --limit-rate, such as 100M (10^6 bytes a second)",
+		"f":        "not needed, DEST is replaced",
+		"force":    "not needed, DEST is replaced",
 		"delete":   "not supported: files that only DEST has are kept",
 		"P":        useProgress,
 		"p":        "use --preserve for owner, mode and times",

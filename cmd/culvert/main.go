@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -53,7 +54,7 @@ func execute(i *interruption) int {
 	root := newRoot()
 	root.SetOut(out)
 	root.SetArgs(calledAs(os.Args))
-	err := root.ExecuteContext(ctx)
+	err := plainUsage(root.ExecuteContext(ctx))
 	if errors.Is(out.err, unix.EPIPE) {
 		return exitPipe // as a program that SIGPIPE ended
 	}
@@ -131,6 +132,14 @@ EXIT STATUS
 		if number, ok := errors.AsType[*strconv.NumError](err); ok { // without the name of the function
 			text = strings.ReplaceAll(text, number.Error(), "invalid number")
 		}
+		if m := noUnit.FindStringSubmatch(text); m != nil {
+			return usageError{fmt.Errorf("%s %s lacks a unit (fix: %s %ss)", m[2], m[1], m[2], m[1])}
+		}
+		if m := shorthands.FindStringSubmatch(text); m != nil {
+			if _, err := os.Lstat(m[1]); err == nil {
+				return usageError{fmt.Errorf("%s (fix: for the file of this name, ./%s)", text, m[1])}
+			}
+		}
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && habits[cmd.Name()][unknown.GetSpecifiedName()] != "" {
 			return usageError{fmt.Errorf("%s: %s", text, habits[cmd.Name()][unknown.GetSpecifiedName()])}
 		}
@@ -159,6 +168,31 @@ EXIT STATUS
 	return root
 }
 
+var (
+	noUnit     = regexp.MustCompile(`^invalid argument "(\d+)" for "(?:-\w, )?(--[a-z-]+)" flag: time: missing unit`)
+	shorthands = regexp.MustCompile(`^unknown shorthand flag: '.' in (-\S+)$`)
+	exclusive  = regexp.MustCompile(`^if any flags in the group .* \[(.*)\] were all set$`)
+)
+
+// plainUsage says of flags that exclude each other what cobra says of their group.
+func plainUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	if m := exclusive.FindStringSubmatch(err.Error()); m != nil {
+		return usageError{fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(m[1]), " and --"))}
+	}
+	return err
+}
+
+// near is how many letters a mistyped word may have wrong: in a short one two make another word.
+func near(word string) int {
+	if len(word) <= 3 {
+		return 1
+	}
+	return 2
+}
+
 // addGroup adds commands that the help lists together.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
@@ -171,22 +205,34 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 // nearFlag asks whether a flag of the command was meant whose name is similar; "" if there
 // is none.
 func nearFlag(cmd *cobra.Command, name string) string {
-	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	names := &cobra.Command{SuggestionsMinimumDistance: near(name)}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})
-	near := names.SuggestionsFor(name)
-	if len(name) < 3 || len(near) == 0 {
+	similar := names.SuggestionsFor(name)
+	if len(name) < 3 || len(similar) == 0 {
 		return ""
 	}
-	return "did you mean --" + strings.Join(near, " or --") + "?"
+	return "did you mean --" + strings.Join(similar, " or --") + "?"
 }
 
 // newHelp is cobra's help command, but rejects unknown commands.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
+		ValidArgsFunction: func(_ *cobra.Command, a []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			cmd, rest, err := root.Find(a)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for _, c := range cmd.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name()+"\t"+c.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 		Use:   "help [COMMAND]",
 		Short: "Show help for a command",
 		RunE: func(_ *cobra.Command, a []string) error {
@@ -209,11 +255,22 @@ func noCommand(cmd *cobra.Command, a []string) error {
 		return nil
 	}
 	hint := "see " + cmd.CommandPath() + " --help"
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(a[0]); len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	cmd.SuggestionsMinimumDistance = near(a[0])
+	if similar := cmd.SuggestionsFor(a[0]); len(similar) > 0 {
+		hint = "did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	return usageError{fmt.Errorf("unknown command %q (%s)", strings.TrimPrefix(cmd.CommandPath()+" "+a[0], "culvert "), hint)}
+}
+
+var argCount = regexp.MustCompile(`(\d+) arg\(s\)`)
+
+// countText says of the number of arguments what cobra says.
+func countText(err error) string {
+	text := argCount.ReplaceAllStringFunc(err.Error(), func(s string) string {
+		n, _ := strconv.Atoi(argCount.FindStringSubmatch(s)[1])
+		return human.Count(n, "argument")
+	})
+	return strings.NewReplacer("requires", "needs", "accepts", "takes", "only received", "got", "received", "got").Replace(text)
 }
 
 // args makes a cobra validator return usage errors. It also rejects an empty
@@ -221,8 +278,7 @@ func noCommand(cmd *cobra.Command, a []string) error {
 func args(v cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, a []string) error {
 		if err := v(cmd, a); err != nil {
-			text := strings.ReplaceAll(err.Error(), "arg(s)", "arguments")
-			return usageError{fmt.Errorf("%s: %s (usage: %s)", cmd.Name(), text, cmd.UseLine())}
+			return usageError{fmt.Errorf("%s: %s (usage: %s)", cmd.Name(), countText(err), cmd.UseLine())}
 		}
 		if i := slices.Index(a, ""); i == 0 || i > 0 && cmd.Name() != "run" {
 			return usageError{fmt.Errorf("%s: argument %d is empty (usage: %s)", cmd.Name(), i+1, cmd.UseLine())}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/culvert-io/culvert/internal/human"
 )
 
 // newMan writes the manual pages, which are made from the help texts. make install
@@ -53,9 +55,14 @@ func manPage(cmd *cobra.Command) string {
 	name := manName(cmd)
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"Culvert %s\" \"Culvert\"\n", roff(strings.ToUpper(name)), roff(version()))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n", roff(cmd.UseLine()))
+	use := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.nf\n%s\n.fi\n", roff(use))
 	fmt.Fprintf(&b, ".SH DESCRIPTION\n")
-	manText(&b, cmd.Long)
+	manText(&b, human.Reflow(strings.TrimSpace(cmd.Long), manWidth))
+	manList(&b, cmd)
 	if flags := manFlags(cmd); flags != "" {
 		fmt.Fprintf(&b, ".SH OPTIONS\n%s", flags)
 	}
@@ -74,8 +81,23 @@ func manPage(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// manText prints help text as it is: it is laid out for 80 columns. A line in
-// capitals is a section.
+// manWidth is what a page has room for on 80 columns.
+const manWidth = 72
+
+// manList lists the commands below one that has some.
+func manList(b *strings.Builder, cmd *cobra.Command) {
+	if !cmd.HasAvailableSubCommands() {
+		return
+	}
+	b.WriteString(".SH COMMANDS\n")
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			fmt.Fprintf(b, ".TP\n\\fB%s\\fR\n%s\n", roff(c.Name()), roff(c.Short))
+		}
+	}
+}
+
+// manText prints help text that has been laid out. A line in capitals is a section.
 func manText(b *strings.Builder, text string) {
 	b.WriteString(".nf\n")
 	for line := range strings.Lines(text) {

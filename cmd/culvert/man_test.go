@@ -20,6 +20,12 @@ func TestManPages(t *testing.T) {
 				t.Errorf("%s: no %q", cmd.CommandPath(), part)
 			}
 		}
+		described := page[strings.Index(page, ".SH DESCRIPTION"):]
+		for line := range strings.Lines(described[:max(strings.Index(described, ".SH OPTIONS"), 0)]) {
+			if len(roffless.Replace(line)) > manWidth+1 && strings.Contains(strings.TrimSpace(line), " ") {
+				t.Errorf("%s: a line is wider than 80 columns leave: %s", cmd.CommandPath(), line)
+			}
+		}
 		if noGroff != nil {
 			continue
 		}
@@ -33,6 +39,8 @@ func TestManPages(t *testing.T) {
 		t.Errorf("the page of culvert:\n%s", page)
 	}
 }
+
+var roffless = strings.NewReplacer(`\-`, "-", `\e`, `\`, `\&`, "")
 
 func TestRoff(t *testing.T) {
 	if got, want := roff(".a\n'b…\n\\n --x"), "\\&.a\n\\&'b\\[u2026]\n\\en \\-\\-x"; got != want {

@@ -57,6 +57,11 @@ func (o *topOptions) run(ctx context.Context, _ []string, _ io.Writer) error {
 	if err := checkInterval(o.interval); err != nil {
 		return err
 	}
+	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err != nil {
+		return errors.New("top: this process has no terminal to draw on (culvert stats --watch prints lines)")
+	} else {
+		tty.Close()
+	}
 	screen, err := tcell.NewScreen()
 	if err != nil {
 		return fmt.Errorf("top: open the terminal: %w (culvert stats --watch prints lines)", err)

@@ -56,7 +56,7 @@ func TestParseSize(t *testing.T) {
 
 func TestParseRate(t *testing.T) {
 	for in, want := range map[string]int64{
-		"": 0, "1": 1, "500k": 500_000, "500K": 500_000, "100M": 100_000_000, "2.5G": 2_500_000_000, "1.5GB/s": 1_500_000_000, "12B/s": 12, "1000T": 1e15,
+		"": 0, "1": 1, "500k": 500_000, "500K": 500_000, "100MB": 100e6, "100M": 100_000_000, "2.5G": 2_500_000_000, "1.5GB/s": 1_500_000_000, "12B/s": 12, "1000T": 1e15,
 	} {
 		if got, err := ParseRate(in); got != want || err != nil {
 			t.Errorf("ParseRate(%q) = %d, %v", in, got, err)

@@ -26,12 +26,12 @@ func ParseSize(s string) (int64, error) {
 }
 
 // ParseRate reads bytes per second with an optional decimal unit, as Rate prints them:
-// "500k", "100M", "2.5GB/s". "" is 0.
+// "500k", "100M", "100MB", "2.5GB/s". "" is 0.
 func ParseRate(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
-	digits, unit := strings.TrimSuffix(s, "B/s"), 1.0
+	digits, unit := strings.TrimSuffix(strings.TrimSuffix(s, "/s"), "B"), 1.0
 	if i := len(digits) - 1; i > 0 {
 		if u, ok := rateUnits[digits[i]]; ok {
 			digits, unit = digits[:i], u

@@ -125,7 +125,7 @@ func missing(pid int) error {
 			return versionError(1)
 		}
 	}
-	return fmt.Errorf("process %d has moved nothing through Culvert, ended more than a minute ago, or belongs to another user: %w", pid, fs.ErrNotExist)
+	return missingError(pid)
 }
 
 func versionError(found uint32) error {
@@ -209,3 +209,12 @@ func (s *slot) description() Description {
 
 // text is what comes before the first NUL.
 func text(b []byte) string { return unix.ByteSliceToString(b) }
+
+// A missingError is that of a process without totals, by its ID. It is fs.ErrNotExist.
+type missingError int
+
+func (e missingError) Error() string {
+	return fmt.Sprintf("process %d has moved nothing through Culvert, ended more than a minute ago, or belongs to another user", int(e))
+}
+
+func (missingError) Is(target error) bool { return target == fs.ErrNotExist }
