@@ -44,6 +44,41 @@ func openDirect(f *os.File) *os.File {
 	return nil
 }
 
+// pinnedBuffer allocates pinned memory: a mapped buffer that the GPU's driver pins, or
+// else memory of the driver, which is in single pages.
+func pinnedBuffer(dev gpu.Device, n int) ([]byte, func(), error) {
+	if buf, free, err := registeredBuffer(dev, n); err == nil {
+		return buf, free, nil
+	}
+	a, err := dev.Alloc(gpu.KindHost, uint64(n), 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return gpu.HostBytes(a, uint64(n)), func() { _ = dev.Free(a) }, nil
+}
+
+func registeredBuffer(dev gpu.Device, n int) ([]byte, func(), error) {
+	buf, free, err := mappedBuffer(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Otherwise a program that forks would continue with a copy of the memory, and
+	// the GPU with the original.
+	err = unix.Madvise(buf, unix.MADV_DONTFORK)
+	if err == nil {
+		clear(buf) // pages that are there are pinned faster
+		err = dev.Register(uintptr(gpu.HostAddr(buf)), uint64(n), 0)
+	}
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	return buf, func() {
+		_ = dev.Unregister(uintptr(gpu.HostAddr(buf)))
+		free()
+	}, nil
+}
+
 const hugePage = 2 << 20
 
 // mappedBuffer allocates pages outside the heap: they are aligned for O_DIRECT and

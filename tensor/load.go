@@ -192,15 +192,8 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 		moved := phase.Begin("move")
 		// Room for all, so that no worker waits for the loop.
 		ready := make(chan int, len(l.plan.Tensors))
-		g, gctx := errgroup.WithContext(ctx)
-		for _, device := range l.plan.Devices() {
-			l.run(gctx, g, device, ready)
-		}
 		done := make(chan error, 1)
-		go func() {
-			done <- g.Wait()
-			close(ready)
-		}()
+		l.transfer(ctx, ready, done)
 		// The loop may also end by a panic in its body.
 		defer func() {
 			cancel()
@@ -227,6 +220,23 @@ func (l *Load) Tensors(ctx context.Context) iter.Seq2[*Tensor, error] {
 			yield(nil, err)
 		}
 	}
+}
+
+// transfer starts to move everything. It closes ready when done has the error.
+func (l *Load) transfer(ctx context.Context, ready chan<- int, done chan<- error) {
+	if l.single() {
+		done <- l.readSingle(ctx, ready)
+		close(ready)
+		return
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, device := range l.plan.Devices() {
+		l.run(gctx, g, device, ready)
+	}
+	go func() {
+		done <- g.Wait()
+		close(ready)
+	}()
 }
 
 // Tensor returns tensor i of the plan with its address. Its bytes are there when

@@ -14,16 +14,20 @@ import (
 func (l *Load) prepareTogether() error {
 	var files, memory error
 	gpus := make(chan bool, 1) // whether they could be opened
-	var g errgroup.Group
-	g.Go(func() error {
-		files = l.prepareFiles(gpus)
-		return nil
-	})
-	g.Go(func() error {
-		memory = l.prepareMemory(gpus)
-		return nil
-	})
-	_ = g.Wait()
+	if l.opts.host != nil {    // the memory is there
+		memory, files = l.prepareMemory(gpus), l.prepareFiles(gpus)
+	} else {
+		var g errgroup.Group
+		g.Go(func() error {
+			files = l.prepareFiles(gpus)
+			return nil
+		})
+		g.Go(func() error {
+			memory = l.prepareMemory(gpus)
+			return nil
+		})
+		_ = g.Wait()
+	}
 	switch { // of two errors, that of a file explains more
 	case files != nil:
 		return files
@@ -55,6 +59,9 @@ func (l *Load) prepareMemory(gpus chan<- bool) error {
 	gpus <- err == nil
 	if err != nil {
 		return err
+	}
+	if l.opts.host != nil {
+		return l.allocate()
 	}
 	var g errgroup.Group
 	for _, i := range l.plan.Devices() {

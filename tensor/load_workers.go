@@ -17,7 +17,7 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 	queue, large := make(chan *readBatch), make(chan struct{}, l.opts.depth)
 	g.Go(func() error {
 		defer close(queue)
-		return l.feed(ctx, device, queue, large, ready)
+		return l.feed(ctx, device, ready, func(b *readBatch) error { return l.enqueue(ctx, b, queue, large) })
 	})
 	var workers sync.WaitGroup
 	for range max(l.opts.depth, l.opts.small) {
@@ -25,7 +25,11 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 		g.Go(func() error {
 			defer workers.Done()
 			for b := range queue {
-				if err := l.finish(ctx, b, large, ready); err != nil {
+				err := l.finish(ctx, b, ready)
+				if !b.small() {
+					<-large
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -49,10 +53,26 @@ func (l *Load) run(ctx context.Context, g *errgroup.Group, device int, ready cha
 	}
 }
 
-// feed queues the batches of a device in the order of the plan. With a window it
-// waits for room. Few large batches are in flight at a time: each uses the whole
-// machine.
-func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, large chan<- struct{}, ready chan<- int) error {
+// single reports whether one read into host memory is all there is to do. Then the
+// goroutines of a transfer would take longer than the read.
+func (l *Load) single() bool {
+	return l.opts.host != nil && !l.opts.Verify && len(l.plan.Reads) <= 1
+}
+
+// readSingle reads without goroutines.
+func (l *Load) readSingle(ctx context.Context, ready chan<- int) error {
+	for _, device := range l.plan.Devices() {
+		err := l.feed(ctx, device, ready, func(b *readBatch) error { return l.finish(ctx, b, ready) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// feed sends the batches of a device in the order of the plan. With a window it
+// waits for room.
+func (l *Load) feed(ctx context.Context, device int, ready chan<- int, send func(*readBatch) error) error {
 	for i := range l.plan.Tensors {
 		t := &l.plan.Tensors[i]
 		if t.Len > 0 || l.plan.Buffers[t.Buffer].Device != device {
@@ -64,21 +84,25 @@ func (l *Load) feed(ctx context.Context, device int, queue chan<- *readBatch, la
 		}
 		ready <- i
 	}
-	return l.batches(ctx, device, func(b *readBatch) error {
-		if !b.small() {
-			select {
-			case large <- struct{}{}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
+	return l.batches(ctx, device, send)
+}
+
+// enqueue passes a batch to a worker. Few large batches are in flight at a time: each
+// uses the whole machine.
+func (l *Load) enqueue(ctx context.Context, b *readBatch, queue chan<- *readBatch, large chan<- struct{}) error {
+	if !b.small() {
 		select {
-		case queue <- b:
-			return nil
+		case large <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	})
+	}
+	select {
+	case queue <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // room waits until a buffer has a place in the window, if there is one.
@@ -106,10 +130,7 @@ func (l *Load) place(r *Read) gpu.Span {
 
 // finish moves a batch, and passes tensors on that became complete, or lets them be
 // verified.
-func (l *Load) finish(ctx context.Context, b *readBatch, large <-chan struct{}, ready chan<- int) error {
-	if !b.small() {
-		defer func() { <-large }()
-	}
+func (l *Load) finish(ctx context.Context, b *readBatch, ready chan<- int) error {
 	sum, err := l.move(ctx, b)
 	if err != nil {
 		return err

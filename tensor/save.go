@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
@@ -153,13 +152,7 @@ func (o *SaveOptions) withDefaults(tensors []Source) SaveOptions {
 func bufferFor(tensors []Source) func(n int) ([]byte, func(), error) {
 	for _, t := range tensors {
 		if d, ok := t.Data.(deviceBytes); ok {
-			return func(n int) ([]byte, func(), error) {
-				a, err := d.dev.Alloc(gpu.KindHost, uint64(n), 0)
-				if err != nil {
-					return nil, nil, err
-				}
-				return gpu.HostBytes(a, uint64(n)), func() { _ = d.dev.Free(a) }, nil
-			}
+			return func(n int) ([]byte, func(), error) { return pinnedBuffer(d.dev, n) }
 		}
 	}
 	return mappedBuffer

@@ -12,7 +12,7 @@ from typing import Any
 
 from ._errors import CulvertError, ForkError, exception
 
-ABI = 3
+ABI = 4
 
 _FAILED = -1
 _FORKED = -2
@@ -20,7 +20,7 @@ _PENDING = -3
 
 # Operations that may take long: they wait for the machine, bytes or a server. This
 # side waits in turns, between which Ctrl-C reaches the main thread.
-_LONG = {"arrived", "attach", "fill", "finish", "load", "save"}
+_LONG = {"arrived", "attach", "fill", "finish", "load", "read", "save"}
 _TURN_MS = 100
 
 # An event that ends the long calls of this context, if it is set.
@@ -102,7 +102,7 @@ def _take(lib, status, reply):
     """Returns the answer of a call, or raises its exception."""
     text = None
     if reply.value:
-        text = ctypes.string_at(reply.value)
+        text = ctypes.string_at(reply.value).decode()  # json would first guess the encoding of bytes
         lib.culvert_tensor_free(reply)
     if status == _FORKED:
         raise ForkError()
@@ -112,12 +112,12 @@ def _take(lib, status, reply):
     return answer
 
 
-def call(op, **fields):
-    """Calls the core and returns its answer."""
+def call(op, quick=False, **fields):
+    """Calls the core and returns its answer. A quick call is not interrupted."""
     lib = library()
     fields["op"] = op
     request = json.dumps(fields).encode()
-    if op in _LONG:
+    if op in _LONG and not quick:
         return _take(lib, *_patiently(lib, request))
     return _ask(lib, request)
 

@@ -4,7 +4,7 @@
 try:
     from safetensors import SafetensorError as _Base
 except ImportError:
-    _Base = Exception
+    _Base = Exception  # type: ignore[misc, assignment]
 
 
 class CulvertError(_Base):

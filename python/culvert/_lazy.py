@@ -131,7 +131,7 @@ for _function in list(_VIEWS):
 
 # What says something about a tensor without its bytes.
 _METADATA = {
-    torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__, torch.Tensor.device.__get__, torch.Tensor.ndim.__get__,
+    *(getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim")),
     torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.is_floating_point,
     torch.Tensor.__len__,
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._device import DeviceTensor, Memory
+from ._dtypes import bits
 from ._errors import RequestError
 from ._receipt import remember
 from ._software import on_cpu
@@ -45,6 +47,10 @@ def parse_device(device):
     raise RequestError(f"device {device!r}: want 'cpu', or 'cuda:N', or a list of them")
 
 
+# Up to this size a read of a local file is not worth a second thread.
+_QUICK = 1 << 20
+
+
 class Model(_core.Handle):
     """An open model: the headers of its files."""
 
@@ -66,6 +72,20 @@ class Model(_core.Handle):
         answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
         remember(answer["receipt"])
         return [tensor for tensor, _ in made], infos
+
+    def one_to_host(self, into, info, ranges=None, squeeze=()):
+        """Loads one tensor, or a slice of it, into a tensor on the CPU, by one call."""
+        shape = info["shape"]
+        if ranges is not None:
+            shape = [end - begin for i, (begin, end) in enumerate(ranges) if i not in squeeze]
+        tensor, address = into._empty(info["dtype"], shape)
+        size = math.prod(shape) * bits(info["dtype"]) // 8
+        quick = size <= _QUICK and "://" not in self.files[0]
+        answer = _core.call(
+            "read", quick, model=self.number, tensor=info["name"], ranges=ranges, squeeze=squeeze, address=address if size else 0, bytes=size
+        )
+        remember(answer["receipt"])
+        return tensor
 
     def to_gpus(self, gpus, into, verify=False, **part):
         """Loads to GPUs."""

@@ -93,6 +93,10 @@ class safe_open:
 
     def _load(self, model, **part):
         if self._gpu is None:
+            info = self._infos.get(part.get("tensor"))
+            if info is not None and bits(info["dtype"]) >= 8:
+                del part["tensor"]
+                return [model.one_to_host(self._into, info, **part)], [info]
             return model.to_host(self._into, **part)
         return model.to_gpus([self._gpu], self._into, **part)
 

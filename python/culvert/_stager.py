@@ -1,8 +1,11 @@
 """Copies of a training state in pinned memory, from which a checkpoint is written
 while training goes on."""
 
+from __future__ import annotations
+
 import copy
 import weakref
+from typing import Any
 
 import torch
 
@@ -17,20 +20,20 @@ class Stager:
 
     should_synchronize_after_execute = False
 
-    def __init__(self):
-        self._buffers = {}  # by type and shape: pairs of the buffer and its user
+    def __init__(self) -> None:
+        self._buffers: dict[Any, list[Any]] = {}  # by type and shape: pairs of the buffer and its user
 
-    def stage(self, state_dict):
-        streams = {}
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        streams: dict[torch.device, torch.cuda.Stream] = {}
         staged = self._copy(state_dict, streams)
         for stream in streams.values():
             stream.synchronize()
         return staged
 
-    def synchronize_staging(self):
+    def synchronize_staging(self) -> None:
         pass
 
-    def close(self):
+    def close(self) -> None:
         self._buffers.clear()
 
     def _copy(self, value, streams):

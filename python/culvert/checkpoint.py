@@ -14,11 +14,14 @@ and of unfinished checkpoints are removed after the next one is complete: the sa
 does not wait for that, but the save after it does, and the end of the process.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import os
 import pickle
 import uuid
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
@@ -31,6 +34,9 @@ from ._errors import CulvertError
 from ._stager import Stager
 from .torch import load_file
 
+if TYPE_CHECKING:
+    from . import _types
+
 __all__ = ["Reader", "Stager", "Writer"]
 
 METADATA = ".metadata"
@@ -39,8 +45,8 @@ METADATA = ".metadata"
 class Writer(StorageWriter):
     """Writes checkpoints into a directory. Tensors may be on GPUs."""
 
-    def __init__(self, path):
-        self.path = os.fspath(path)
+    def __init__(self, path: _types.Path) -> None:
+        self.path = os.fsdecode(path)
 
     def reset(self, checkpoint_id=None):
         if checkpoint_id:
@@ -100,9 +106,9 @@ class Reader(StorageReader):
     """Reads checkpoints of Writer. Tensors on a GPU are loaded to it directly. All
     are verified against the checksums, unless verify is False."""
 
-    def __init__(self, path, *, verify=True):
-        self.path, self.verify = os.fspath(path), verify
-        self._places = {}
+    def __init__(self, path: _types.Path, *, verify: bool = True) -> None:
+        self.path, self.verify = os.fsdecode(path), verify
+        self._places: dict[Any, tuple[str, str]] = {}
 
     def reset(self, checkpoint_id=None):
         if checkpoint_id:

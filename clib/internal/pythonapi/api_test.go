@@ -45,6 +45,43 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// TestRead: single tensors and slices by one call each.
+func TestRead(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	m := c.open(path)
+	for _, x := range m.Tensors {
+		room := make([]byte, x.Bytes+1)
+		room[x.Bytes] = 7
+		var a finishAnswer
+		c.call("read", fields{"model": m.Model, "tensor": x.Name, "address": cmem.PtrTo(&room[0]), "bytes": x.Bytes}, &a)
+		if !bytes.Equal(room[:x.Bytes], want[x.Name]) || room[x.Bytes] != 7 {
+			t.Errorf("%s has other bytes", x.Name)
+		}
+		if r := a.Receipt; r.Tensors != 1 || r.Bytes != x.Bytes || r.Wanted != x.Bytes {
+			t.Errorf("%s: receipt %+v", x.Name, r)
+		}
+		f := c.fails("read", fields{"model": m.Model, "tensor": x.Name, "address": cmem.PtrTo(&room[0]), "bytes": x.Bytes + 1})
+		if !strings.Contains(f.Error, "its memory") {
+			t.Errorf("%s into other memory: %+v", x.Name, f)
+		}
+	}
+	room := make([]byte, 8)
+	q := fields{"model": m.Model, "tensor": "large", "ranges": [][2]int{{1, 2}, {0, 2}}, "address": cmem.PtrTo(&room[0]), "bytes": 8}
+	p := c.planned(m.Model, fields{"tensor": "large", "ranges": q["ranges"]})
+	if q["bytes"] = p.Tensors[0].Bytes; p.Tensors[0].Bytes > 8 {
+		t.Fatalf("the slice has %d bytes", p.Tensors[0].Bytes)
+	}
+	c.call("read", q, &finishAnswer{})
+	if data, _ := c.host(p, false); !bytes.Equal(room[:len(data[0])], data[0]) {
+		t.Error("the slice has other bytes")
+	}
+	delete(q, "tensor")
+	if f := c.fails("read", q); !strings.Contains(f.Error, "one tensor") {
+		t.Errorf("read without a name: %+v", f)
+	}
+}
+
 func TestGPUs(t *testing.T) {
 	c := newCaller(t)
 	dir := t.TempDir()
@@ -333,7 +370,10 @@ func TestFailures(t *testing.T) {
 		{"tensors", fields{"memory": m.Model}, "other", 0, "handle"},
 		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
 		{"fill", fields{"plan": hostPlan.Plan, "addresses": []int{1}}, "other", 0, "1 addresses"},
+		{"plan", fields{"model": m.Model, "cache": "x"}, "request", 0, "page cache mode"},
+		{"load", fields{"model": m.Model, "gpus": []int{0}, "cache": "x"}, "request", 0, "page cache mode"},
 		{"save", fields{"path": "/nowhere/x", "tensors": []fields{}}, "os", unix.ENOENT, "/nowhere"},
+		{"save", fields{"path": broken, "step": -1, "tensors": []fields{}}, "request", 0, "must not be negative"},
 		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "F32", "shape": []int{-1}}}}, "format", 0, `"a"`},
 		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{2}, "bytes": 1, "address": cmem.PtrTo(&one[0])}}}, "other", 0, "unexpected EOF"},
 		{"save", fields{"path": broken, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{1}, "bytes": 1, "memory": 7}}}, "other", 0, "handle"},

@@ -196,12 +196,39 @@ type fillRequest struct {
 
 // fill carries out a plan for host memory of the caller.
 func (a *API) fill(ctx context.Context, q *fillRequest) (*receiptAnswer, error) {
-	start := time.Now()
 	p, _, err := lookup[*tensor.Plan](a, q.Plan)
 	if err != nil {
 		return nil, err
 	}
-	l, err := tensor.NewHostLoad(p, q.Addresses, &tensor.LoadOptions{Verify: q.Verify})
+	return fill(ctx, p, q.Addresses, q.Verify)
+}
+
+// A readRequest is for one tensor of an open model, or a slice of one, and names the
+// memory for it.
+type readRequest struct {
+	planRequest
+	Address gpu.Addr `json:"address"`
+	Bytes   uint64   `json:"bytes"`
+}
+
+// read is plan and fill in one call: single tensors are many and small.
+func (a *API) read(ctx context.Context, q *readRequest) (*receiptAnswer, error) {
+	if q.Tensor == nil || len(q.GPUs) > 0 {
+		return nil, errors.New("a read is of one tensor, into host memory")
+	}
+	p, err := a.planOpen(&q.planRequest)
+	if err != nil {
+		return nil, err
+	}
+	if n := p.Tensors[0].Len; n != q.Bytes {
+		return nil, fmt.Errorf("tensor %q has %d bytes, its memory %d", *q.Tensor, n, q.Bytes)
+	}
+	return fill(ctx, p, []gpu.Addr{q.Address}, false)
+}
+
+func fill(ctx context.Context, p *tensor.Plan, addresses []gpu.Addr, verify bool) (*receiptAnswer, error) {
+	start := time.Now()
+	l, err := tensor.NewHostLoad(p, addresses, &tensor.LoadOptions{Verify: verify})
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", p.Model, err)
 	}
