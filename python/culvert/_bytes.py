@@ -7,7 +7,7 @@ import struct
 
 from . import _save
 from ._device import DeviceTensor
-from ._load import Model
+from ._load import to_host
 
 # The data's alignment, and the order of tensors, as the safetensors package has
 # them: large elements first, so that all are aligned.
@@ -24,7 +24,7 @@ def load(into, data):
     with os.fdopen(os.memfd_create("safetensors"), "wb") as f:
         f.write(data)
         f.flush()
-        tensors, infos = Model(f"/proc/self/fd/{f.fileno()}").to_host(into)
+        tensors, infos = to_host(into, path=f"/proc/self/fd/{f.fileno()}")
     return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
 
 

@@ -18,8 +18,9 @@ _FAILED = -1
 _FORKED = -2
 _PENDING = -3
 
-# Operations that may take long: they wait for the machine, bytes or a server. This
-# side waits in turns, between which Ctrl-C reaches the main thread.
+# Operations that may take long: they wait for the machine, bytes or a server, as all
+# do with the path of an object. This side waits in turns, between which Ctrl-C reaches
+# the main thread.
 _LONG = {"arrived", "attach", "fill", "finish", "load", "read", "save"}
 _TURN_MS = 100
 
@@ -117,7 +118,7 @@ def call(op, quick=False, **fields):
     lib = library()
     fields["op"] = op
     request = json.dumps(fields).encode()
-    if op in _LONG and not quick:
+    if (op in _LONG or "://" in fields.get("path", "")) and not quick:
         return _take(lib, *_patiently(lib, request))
     return _ask(lib, request)
 
@@ -153,10 +154,11 @@ def _patiently(lib, request):
 
 
 def _discard(lib, reply):
-    """Releases the memory of a call that was interrupted too late."""
-    memory = (_take(lib, 0, reply) or {}).get("memory")
-    if memory:
-        lib.culvert_tensor_release(memory)
+    """Releases the objects of a call that was interrupted too late."""
+    answer = _take(lib, 0, reply) or {}
+    for kind in ("memory", "model", "plan"):
+        if isinstance(answer.get(kind), int):  # an attached model has a name
+            lib.culvert_tensor_release(answer[kind])
 
 
 class Handle:

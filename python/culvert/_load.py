@@ -61,17 +61,9 @@ class Model(_core.Handle):
         self.files = answer["files"]
         self.tensors = answer["tensors"]
 
-    def plan(self, gpus, **part):
-        answer = _core.call("plan", model=self.number, gpus=gpus, **part)
-        return _core.Handle(answer["plan"]), answer["tensors"]
-
     def to_host(self, into, verify=False, **part):
         """Loads into tensors that the framework allocates on the CPU."""
-        plan, infos = self.plan([], **part)
-        made = [into._empty(info["dtype"], info["shape"]) for info in infos]
-        answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
-        remember(answer["receipt"])
-        return [tensor for tensor, _ in made], infos
+        return to_host(into, verify, model=self.number, **part)
 
     def one_to_host(self, into, info, ranges=None, squeeze=()):
         """Loads one tensor, or a slice of it, into a tensor on the CPU, by one call."""
@@ -90,6 +82,16 @@ class Model(_core.Handle):
     def to_gpus(self, gpus, into, verify=False, **part):
         """Loads to GPUs."""
         return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
+
+
+def to_host(into, verify=False, **request):
+    """Loads into tensors that the framework allocates on the CPU."""
+    answer = _core.call("plan", gpus=[], **request)
+    plan, infos = _core.Handle(answer["plan"]), answer["tensors"]
+    made = [into._empty(info["dtype"], info["shape"]) for info in infos]
+    answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
+    remember(answer["receipt"])
+    return [tensor for tensor, _ in made], infos
 
 
 def to_gpus(into, progress=None, **request):
@@ -154,7 +156,7 @@ def load(into, filename, device, verify, backend="mmap", progress=None, **part):
     if several and (None in gpus or not gpus or len(set(gpus)) < len(gpus)):
         raise RequestError(f"device {device!r}: several devices must be different GPUs")
     if None in gpus:
-        tensors, infos = Model(filename).to_host(into, verify, **part)
+        tensors, infos = to_host(into, verify, path=_core.path_of(filename), **part)
         if progress is not None:
             progress(*[sum(info["bytes"] for info in infos)] * 2)
     else:

@@ -1,8 +1,9 @@
 """A copier for fastsafetensors (0.5.0), which other loaders use in turn.
 
     import culvert.fastsafetensors
+    from fastsafetensors.st_types import Device
     culvert.fastsafetensors.register()
-    loader = fastsafetensors.loader.BaseSafeTensorsFileLoader(pg, device, copier_type="culvert")
+    loader = fastsafetensors.loader.BaseSafeTensorsFileLoader(pg, Device.from_str("cuda:0"), copier_type="culvert")
 
 Each file is one load of Culvert: it begins when fastsafetensors submits it, so that
 several are in flight, and ends when fastsafetensors waits for it.

@@ -4,9 +4,12 @@ import hashlib
 import http.server
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import unittest
 
 import numpy
 from support import Case, culvert, random_tensors, write_raw
@@ -53,11 +56,24 @@ class Store(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Silent(unittest.TestCase):
+    def test_interrupt(self):
+        """Ctrl-C ends a call that waits for a server which does not answer."""
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}/model.safetensors"
+            for wait in (culvert.load_file, culvert.numpy.load_file, lambda u: culvert.safe_open(u, "np")):
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+                with self.assertRaises(KeyboardInterrupt):
+                    wait(url)
+
+
 class Objects(Case):
     def setUp(self):
         super().setUp()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
         self.server.directory = self.dir
+        self.server.handle_error = lambda *_: None  # clients leave requests that they no longer need
         thread = threading.Thread(target=self.server.serve_forever, args=[0.01])  # seconds between looks at shutdown
         thread.start()
         self.addCleanup(thread.join)

@@ -12,11 +12,9 @@ import (
 	"github.com/culvert-io/culvert/tensor"
 )
 
-// A loadRequest names a part of an open model, or of one at a path.
 type loadRequest struct {
 	planRequest
-	Path   string `json:"path"`
-	Verify bool   `json:"verify"`
+	Verify bool `json:"verify"`
 }
 
 // A loadAnswer says where tensors are, or will be when the load is finished.
@@ -82,14 +80,14 @@ type loaded struct {
 
 // load plans, and starts to load to GPUs. The answer has the tensors' addresses, so
 // that the caller can prepare for them; finish waits for the bytes.
-func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
+func (a *API) load(ctx context.Context, q *loadRequest) (*loadAnswer, error) {
 	start := time.Now()
 	cache, err := q.cacheMode()
 	if err != nil {
 		return nil, err
 	}
 	opened := a.openBeside()
-	p, err := a.planLoad(q)
+	p, err := a.planLoad(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +108,11 @@ func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 	}
 	mem.arrivals, mem.progress, mem.total = newArrivals(mem.tensors), l.Progress, p.Totals().Wanted
 	r.Prepare = time.Since(start).Seconds()
-	var ctx context.Context
-	ctx, mem.cancel = context.WithCancel(context.Background())
+	moving, cancel := context.WithCancel(context.Background())
+	mem.cancel = cancel
 	go func() {
 		defer close(mem.done)
-		mem.err = r.run(ctx, l, mem.arrivals.add)
+		mem.err = r.run(moving, l, mem.arrivals.add)
 		r.Seconds = time.Since(start).Seconds()
 	}()
 	ans := &loadAnswer{tensorsAnswer: mem.describe(), Soft: m.Soft}
@@ -127,18 +125,11 @@ func (a *API) load(_ context.Context, q *loadRequest) (*loadAnswer, error) {
 }
 
 // planLoad plans for GPUs.
-func (a *API) planLoad(q *loadRequest) (*tensor.Plan, error) {
+func (a *API) planLoad(ctx context.Context, q *loadRequest) (*tensor.Plan, error) {
 	if len(q.GPUs) == 0 {
 		return nil, errors.New("a load needs a GPU")
 	}
-	if q.Path == "" {
-		return a.planOpen(&q.planRequest)
-	}
-	m, err := tensor.Open(q.Path)
-	if err != nil {
-		return nil, err
-	}
-	return q.plan(m)
+	return a.planFor(ctx, &q.planRequest)
 }
 
 // run moves the bytes. It calls arrived with each tensor that is complete.
@@ -216,7 +207,7 @@ func (a *API) read(ctx context.Context, q *readRequest) (*receiptAnswer, error) 
 	if q.Tensor == nil || len(q.GPUs) > 0 {
 		return nil, errors.New("a read is of one tensor, into host memory")
 	}
-	p, err := a.planOpen(&q.planRequest)
+	p, err := a.planFor(ctx, &q.planRequest)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/culvert-io/culvert/clib/internal/handle"
+	store "github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -33,8 +34,8 @@ type openAnswer struct {
 }
 
 // openModel reads the headers of a model.
-func (a *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) {
-	m, err := tensor.Open(q.Path)
+func (a *API) openModel(ctx context.Context, q *openRequest) (*openAnswer, error) {
+	m, err := openPath(ctx, q.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +50,32 @@ func (a *API) openModel(_ context.Context, q *openRequest) (*openAnswer, error) 
 	return ans, err
 }
 
-// A planRequest says which part of a model goes where.
+// openPath opens a model. If the call is cancelled, it does not wait for a server that
+// does not answer.
+func openPath(ctx context.Context, path string) (*tensor.Model, error) {
+	if !store.IsURL(path) {
+		return tensor.Open(path)
+	}
+	var m *tensor.Model
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer guard(&err)
+		m, err = tensor.Open(path)
+	}()
+	select {
+	case <-done:
+		return m, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A planRequest says which part of an open model, or of one at a path, goes where.
 type planRequest struct {
 	Model handle.ID `json:"model"`
+	Path  string    `json:"path"`
 	GPUs  []int     `json:"gpus"` // none: host memory
 
 	// A part of the model, in the syntax of the command line.
@@ -80,7 +104,7 @@ type planAnswer struct {
 // tensor.
 const hostRead = 8 << 20
 
-func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
+func (a *API) plan(ctx context.Context, q *planRequest) (*planAnswer, error) {
 	mode, err := q.cacheMode()
 	if err != nil {
 		return nil, err
@@ -88,7 +112,7 @@ func (a *API) plan(_ context.Context, q *planRequest) (*planAnswer, error) {
 	if mode == route.CacheAvoid {
 		return nil, requestError{errors.New("a load into host memory uses the page cache (fix: cache=\"auto\")")}
 	}
-	p, err := a.planOpen(q)
+	p, err := a.planFor(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +133,15 @@ func (q *planRequest) cacheMode() (route.CacheMode, error) {
 	return mode, nil
 }
 
-// planOpen plans for an open model.
-func (a *API) planOpen(q *planRequest) (*tensor.Plan, error) {
+// planFor plans for an open model, or opens one.
+func (a *API) planFor(ctx context.Context, q *planRequest) (*tensor.Plan, error) {
+	if q.Path != "" {
+		m, err := openPath(ctx, q.Path)
+		if err != nil {
+			return nil, err
+		}
+		return q.plan(m)
+	}
 	m, _, err := lookup[*tensor.Model](a, q.Model)
 	if err != nil {
 		return nil, err
