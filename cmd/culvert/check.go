@@ -64,7 +64,7 @@ EXIT STATUS
 		RunE: run(o.run),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with PATH, also print GPUs, device nodes, modules and limits")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print the attributes of GPUs; with PATH, also GPUs, device nodes, modules and limits")
 	cmd.Flags().StringVar(&o.config, "config", "", "explain this cufile.json")
 	cmd.Flags().StringVar(&o.require, "require-route", "", "exit with status 3 unless the best route is this one or better")
 	return cmd

@@ -174,7 +174,9 @@ func chooseGID(list []GID, link string) *GID {
 func (t *text) nics(d *Devices) {
 	t.line("network")
 	if len(d.NICs) == 0 {
-		t.item("none", "", "no RDMA device", cmp.Or(d.NoNIC, fixText(noNIC)))
+		if t.item("none", "", "no RDMA device", d.NoNIC); d.NoNIC == "" {
+			t.fix(noNIC)
+		}
 	}
 	for _, n := range d.NICs {
 		t.nic(n)
@@ -184,7 +186,8 @@ func (t *text) nics(d *Devices) {
 func (t *text) nic(n NIC) {
 	t.item(n.Name, "", cmp.Or(n.PCI, "software device"), after("firmware ", n.Firmware))
 	for _, p := range n.Ports {
-		t.item(fmt.Sprintf("  port %d", p.Number), p.State, strings.TrimSpace(p.Link+" "+p.Rate), fixText(p.Fix))
+		t.item(fmt.Sprintf("  port %d", p.Number), p.State, strings.TrimSpace(p.Link+" "+p.Rate), "")
+		t.fix(p.Fix)
 		if g := p.GID; g != nil {
 			t.item(fmt.Sprintf("    GID %d", g.Index), "", strings.TrimSpace(fmt.Sprintf("%s %s %s", g.Addr, g.Type, g.Netdev)), fmt.Sprintf("chosen of %d", p.GIDs))
 		}
@@ -192,7 +195,8 @@ func (t *text) nic(n NIC) {
 	for _, p := range n.Peers {
 		t.item(fmt.Sprintf("  gpu:%d", p.GPU), p.Distance, p.Means, "")
 		if p.Verdict != "" {
-			t.item("", "", p.Verdict, fixText(p.Fix))
+			t.item("", "", p.Verdict, "")
+			t.fix(p.Fix)
 		}
 	}
 	for _, r := range n.Register {
@@ -200,6 +204,7 @@ func (t *text) nic(n NIC) {
 		if r.Usable {
 			state = "ok"
 		}
-		t.item("  "+r.Way, state, r.Why, fixText(r.Fix))
+		t.item("  "+r.Way, state, r.Why, "")
+		t.fix(r.Fix)
 	}
 }

@@ -22,7 +22,7 @@ func (r *Report) String() string {
 		}
 		t.line("")
 	}
-	t.line("machine  %s (%s)", r.Machine.Kind, r.Machine.Why)
+	t.line("machine  %s: %s", r.Machine.Kind, r.Machine.Why)
 	if r.Machine.Driver != "" {
 		t.line("driver   %s, CUDA %s", r.Machine.Driver, r.Machine.Version)
 	}
@@ -34,14 +34,18 @@ func (r *Report) String() string {
 	if r.NoGPU != "" {
 		t.line("no GPU   %s", r.NoGPU)
 	}
-	t.devices(&r.Devices)
+	t.devices(&r.Devices, r.Verbose)
 	t.line("limits")
 	for _, l := range r.Limits {
-		t.line("         %-32s %-8s %s  %s", l.Name, l.Value, l.Note, fixText(l.Fix))
+		t.line("         %-32s %-8s %s", l.Name, l.Value, l.Note)
+		t.fix(l.Fix)
 	}
 	if r.Software != nil {
 		t.line("\nSOFTWARE MACHINE, which commands use: all of it is emulated")
-		t.devices(r.Software)
+		t.devices(r.Software, r.Verbose)
+	}
+	if r.Path == nil && !r.Verbose {
+		t.line("\nculvert check PATH says which way the data of a file goes, and what would make it faster.")
 	}
 	return t.String()
 }
@@ -57,13 +61,24 @@ func (t *text) item(name, state, purpose, note string) {
 	t.line("         %-24s %-8s %s  %s", name, state, purpose, note)
 }
 
-func (t *text) devices(d *Devices) {
+// fix prints a fix on a line of its own: beside a purpose, both were folded into a few
+// columns of a terminal.
+func (t *text) fix(fix string) {
+	if fix != "" {
+		t.line("           fix: %s", fix)
+	}
+}
+
+func (t *text) devices(d *Devices, verbose bool) {
 	for _, g := range d.GPUs {
-		t.gpu(g)
+		t.gpu(g, verbose)
 	}
 	t.line("nodes")
 	for _, n := range d.Nodes {
-		t.item(n.Path, n.state(), n.For, cmp.Or(after("version ", n.Version), n.Note, fixText(n.Fix)))
+		note := cmp.Or(after("version ", n.Version), n.Note)
+		if t.item(n.Path, n.state(), n.For, note); note == "" {
+			t.fix(n.Fix)
+		}
 	}
 	t.line("modules")
 	for _, m := range d.Modules {
@@ -71,7 +86,10 @@ func (t *text) devices(d *Devices) {
 		if m.Loaded {
 			state = "loaded"
 		}
-		t.item(m.Name, state, m.For, cmp.Or(strings.TrimSpace(m.Detail+"  "+m.Note), fixText(m.Fix)))
+		note := strings.TrimSpace(m.Detail + "  " + m.Note)
+		if t.item(m.Name, state, m.For, note); note == "" {
+			t.fix(m.Fix)
+		}
 	}
 	t.nics(d)
 }
@@ -86,8 +104,6 @@ func (n *Node) state() string {
 	return "missing"
 }
 
-func fixText(fix string) string { return after("fix: ", fix) }
-
 // after puts a word before a text, unless that is empty.
 func after(word, text string) string {
 	if text == "" {
@@ -96,10 +112,15 @@ func after(word, text string) string {
 	return word + text
 }
 
-func (t *text) gpu(g GPU) {
-	t.line("gpu:%d    %s  %s  %s  %s of memory, %s free", g.Index, g.Name, g.PCI, g.UUID, human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
+func (t *text) gpu(g GPU, verbose bool) {
+	t.line("gpu:%d    %s  %s", g.Index, g.Name, g.PCI)
+	t.line("         %s", g.UUID)
+	t.line("         %s of memory, %s free", human.Size(int64(g.Memory)), human.Size(int64(g.Free)))
 	if g.Err != "" {
 		t.line("         error: %s", g.Err)
+	}
+	if !verbose {
+		return
 	}
 	for _, a := range g.Attributes {
 		value := fmt.Sprint(a.Value)
