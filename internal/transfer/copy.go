@@ -18,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/limit"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -38,11 +39,12 @@ type Options struct {
 	Advance  func(done, total int64) // called when bytes have been written, total is -1 if unknown; may be nil
 	Resumed  func(bytes int64)       // called before the first of them, if an earlier copy left bytes that are used; may be nil
 
-	temp     string // base name of the temporary file; "" means a unique one
-	keepTime bool   // keep the time of modification
-	total    int64  // bytes of all files of the copy; 0: of this one
-	start    int64  // where to begin: the bytes before are there
-	noPart   bool   // no earlier copy left an unfinished file
+	temp     string      // base name of the temporary file; "" means a unique one
+	keepTime bool        // keep the time of modification
+	total    int64       // bytes of all files of the copy; 0: of this one
+	start    int64       // where to begin: the bytes before are there
+	noPart   bool        // no earlier copy left an unfinished file
+	buffer   *pumpBuffer // of copies one after the other; nil: of its own
 
 	resumeFrom int64 // the smallest file that is resumed; 0 means resumable
 
@@ -137,6 +139,7 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 type fileCopy struct {
 	drv    *cufile.Driver
 	in     *os.File
+	object *object.File // the source, in place of in
 	source *unix.Stat_t
 	dir    *atomicfile.Dir
 	name   string
@@ -171,8 +174,10 @@ func (c *fileCopy) create() error {
 	if o.flush == nil {
 		o.flush = unix.SyncFileRange
 	}
-	if err := checkSize(c.in, c.source.Size); err != nil {
-		return err
+	if c.object == nil {
+		if err := checkSize(c.in, c.source.Size); err != nil {
+			return err
+		}
 	}
 	old, err := replaceable(c.dir, c.name, c.source)
 	if err != nil {
@@ -219,7 +224,7 @@ func (c *fileCopy) fill(ctx context.Context) error {
 
 // finish sets the attributes of a file that has its data.
 func (c *fileCopy) finish() error {
-	if err := c.attrs.finish(c.in, c.out.File.File); err != nil {
+	if err := c.attrs.finish(c.in, c.out.File.File); err != nil || c.object != nil {
 		return err
 	}
 	return unchangedSince(c.in, c.res.Source, c.source.Size, time.Unix(c.source.Mtim.Unix()))
@@ -241,6 +246,9 @@ func (c *fileCopy) settle(ctx context.Context, synced bool) error {
 	}
 	if !c.opts.Verify {
 		return nil
+	}
+	if c.object != nil {
+		return c.res.verify(ctx, c.object, c.out.File)
 	}
 	if err := c.res.verify(ctx, c.in, c.out.File); err != nil {
 		return err

@@ -51,6 +51,16 @@ func (o *TreeOptions) watched(f *TreeFile, copy func(o Options) (*Result, error)
 
 const defaultJobs = 4
 
+// setCalls sets the calls that tests replace.
+func (o *TreeOptions) setCalls() {
+	if o.step == nil {
+		o.step = func() {}
+	}
+	if o.syncfs == nil {
+		o.syncfs = unix.Syncfs
+	}
+}
+
 // A treeCopy is a running copy.
 type treeCopy struct {
 	tree    *Tree
@@ -63,6 +73,7 @@ type treeCopy struct {
 	journal *journal
 	packMem chan gpu.Span // idle memory of packs
 	groups  *publisher
+	writer  *groupWriter
 
 	mu     sync.Mutex
 	res    TreeResult
@@ -75,12 +86,7 @@ type treeCopy struct {
 // removed at the end.
 func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*TreeResult, error) {
 	_, _, o.total, _ = t.Totals()
-	if o.step == nil {
-		o.step = func() {}
-	}
-	if o.syncfs == nil {
-		o.syncfs = unix.Syncfs
-	}
+	o.setCalls()
 	if o.Jobs <= 0 {
 		o.Jobs = defaultJobs
 	}
@@ -303,7 +309,8 @@ func (c *treeCopy) cleanDir(dir *atomicfile.Dir) (parts bool) {
 }
 
 func (c *treeCopy) copyFiles(ctx context.Context) {
-	go c.groups.run(func(group []*waiting) { c.publish(ctx, group) })
+	c.writer = &groupWriter{dst: c.dst, opts: &c.opts, record: c.record, ended: c.published}
+	go c.groups.run(func(group []*waiting) { c.writer.publish(ctx, group) })
 	var g errgroup.Group
 	g.SetLimit(c.opts.Jobs)
 	for _, unit := range c.units() {
@@ -431,10 +438,17 @@ func (c *treeCopy) filled(ctx context.Context, w *waiting) {
 		c.opts.Watch.Filled(w.file)
 	}
 	if w.out.part {
-		c.publish(ctx, []*waiting{w})
+		c.writer.publish(ctx, []*waiting{w})
 		return
 	}
 	c.groups.files <- w
+}
+
+// published ends a file that has its name, or could not get it.
+func (c *treeCopy) published(w *waiting) {
+	w.in.Close()
+	c.dirs.release(w.pair)
+	c.ended(w.file, &w.res, w.err)
 }
 
 // forget ends a file that is not published.

@@ -8,7 +8,7 @@ import (
 )
 
 // A dirPair is a directory of a tree that is open in the source and in the destination,
-// while files of it are copied.
+// while files of it are copied. A source of objects has no directories.
 type dirPair struct {
 	src, dst *atomicfile.Dir
 	rel      string
@@ -39,13 +39,13 @@ func (d *dirPairs) take(rel string) (*dirPair, error) {
 }
 
 func (d *dirPairs) openPair(rel string) (*dirPair, error) {
+	dst, err := d.dst.Open(rel)
+	if err != nil || d.src == nil {
+		return &dirPair{dst: dst, rel: rel}, err
+	}
 	src, err := d.src.Open(rel)
 	if err != nil {
-		return nil, err
-	}
-	dst, err := d.dst.Open(rel)
-	if err != nil {
-		return nil, errors.Join(err, src.Close())
+		return nil, errors.Join(err, dst.Close())
 	}
 	return &dirPair{src: src, dst: dst, rel: rel}, nil
 }
@@ -57,6 +57,8 @@ func (d *dirPairs) release(p *dirPair) {
 		return
 	}
 	delete(d.open, p.rel)
-	p.src.Close()
+	if p.src != nil {
+		p.src.Close()
+	}
 	p.dst.Close()
 }

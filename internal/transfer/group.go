@@ -89,9 +89,17 @@ func (p *publisher) stop() {
 	<-p.ended
 }
 
+// A groupWriter publishes the groups of a copy.
+type groupWriter struct {
+	dst    *atomicfile.Dir
+	opts   *TreeOptions
+	record func(group []*waiting) // enters in a journal those that have their names
+	ended  func(w *waiting)
+}
+
 // publish puts files on stable storage, gives them their names, and records them. A file
 // that fails leaves the others alone.
-func (c *treeCopy) publish(ctx context.Context, group []*waiting) {
+func (c *groupWriter) publish(ctx context.Context, group []*waiting) {
 	dev, synced := c.syncTogether(group)
 	if !synced {
 		startWriting(group)
@@ -112,14 +120,12 @@ func (c *treeCopy) publish(ctx context.Context, group []*waiting) {
 	}
 	c.record(group)
 	for _, w := range group {
-		w.in.Close()
-		c.dirs.release(w.pair)
-		c.ended(w.file, &w.res, w.err)
+		c.ended(w)
 	}
 }
 
 // syncDirs forces the names in each directory of a group to storage, once.
-func (c *treeCopy) syncDirs(group []*waiting) {
+func (c *groupWriter) syncDirs(group []*waiting) {
 	byDir := map[*atomicfile.Dir][]*waiting{}
 	for _, w := range group {
 		if w.err == nil {

@@ -52,7 +52,7 @@ var kernelReports = sync.OnceValue(func() bool {
 // syncTogether puts the files of a group on stable storage that are on the file system of
 // the destination, if one call can do so. Otherwise each is synced by itself, which also
 // finds the one that an error is about.
-func (c *treeCopy) syncTogether(group []*waiting) (dev uint64, done bool) {
+func (c *groupWriter) syncTogether(group []*waiting) (dev uint64, done bool) {
 	fd := int(c.dst.File().Fd()) // opened before anything was written: it gets all errors since
 	var fs unix.Statfs_t
 	var st unix.Stat_t

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
@@ -35,7 +33,7 @@ type objectTreeCopy struct {
 	tree *ObjectTree
 	drv  *cufile.Driver
 	opts TreeOptions
-	dst  *atomicfile.Dir // if the destination is one
+	dir  *objectDir // if the destination is one
 
 	mu   sync.Mutex
 	res  TreeResult
@@ -55,6 +53,7 @@ func (t *ObjectTree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions
 	c.res = TreeResult{
 		Source: t.Source, Dest: t.Dest, GPU: o.GPU, Skipped: t.Skipped, Same: t.Unchanged,
 	}
+	c.opts.setCalls()
 	start := time.Now()
 	if c.res.Read, c.res.Write = receipts(drv); t.to == toGPU {
 		c.res.Write = nil
@@ -94,6 +93,7 @@ func (c *objectTreeCopy) run(ctx context.Context, job func(ctx context.Context, 
 		return nil
 	})
 	err := g.Wait()
+	c.dir.publishRest()
 	if ctx.Err() == nil {
 		err = errors.Join(append(slices.Clone(c.errs), err)...)
 	}
@@ -208,70 +208,4 @@ func (c *objectTreeCopy) intoStore(ctx context.Context, next <-chan *ObjectFile)
 	return c.each(ctx, next, func(f *ObjectFile, o Options) (Result, error) {
 		return UploadFile(ctx, c.drv, filepath.Join(c.tree.Source, f.Path), object.Join(c.tree.url, f.Path), o)
 	})
-}
-
-// intoDir copies the objects to files below the destination. Symbolic links below it
-// are not followed.
-func (c *objectTreeCopy) intoDir(ctx context.Context) error {
-	if err := atomicfile.MkdirAll(c.tree.Dest, 0o777); err != nil {
-		return err
-	}
-	dst, err := atomicfile.OpenDir(c.tree.Dest)
-	if err != nil {
-		return err
-	}
-	defer dst.Close()
-	c.dst = dst
-	if err := c.makeDirs(); err != nil {
-		return err
-	}
-	return c.run(ctx, func(ctx context.Context, next <-chan *ObjectFile) error {
-		return c.each(ctx, next, func(f *ObjectFile, o Options) (Result, error) { return c.download(ctx, f, o) })
-	})
-}
-
-// makeDirs makes the directories of the files, the outer ones first.
-func (c *objectTreeCopy) makeDirs() error {
-	made := map[string]bool{".": true}
-	var mkdir func(rel string) error
-	mkdir = func(rel string) error {
-		if made[rel] {
-			return nil
-		}
-		if err := mkdir(filepath.Dir(rel)); err != nil {
-			return err
-		}
-		made[rel] = true
-		if err := c.dst.Mkdir(rel, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		return nil
-	}
-	for i := range c.tree.Files {
-		if err := mkdir(filepath.Dir(c.tree.Files[i].Path)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// download copies one object to a file.
-func (c *objectTreeCopy) download(ctx context.Context, f *ObjectFile, o Options) (res Result, err error) {
-	src, err := c.open(ctx, f)
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	dir, err := c.dst.Open(filepath.Dir(f.Path))
-	if err != nil {
-		return res, err
-	}
-	out, err := replaceIn(dir, filepath.Base(f.Path))
-	if err != nil {
-		return res, about(f.Path, err)
-	}
-	defer func() { err = errors.Join(err, out.close()) }()
-	out.keepTime(f.ModTime)
-	res = Result{Source: src.Name(), Dest: c.dst.Path(f.Path), GPU: o.GPU}
-	return res, downloadTo(ctx, c.drv, src, out, &o, &res)
 }

@@ -3,11 +3,13 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/culvert-io/culvert/internal/object/objecttest"
@@ -88,6 +90,59 @@ func TestObjectsIntoGPU(t *testing.T) {
 	}
 	if !strings.Contains(res.String(), "to gpu:0: 20 files, ") || strings.Contains(res.String(), "wrote") {
 		t.Errorf("%s", res)
+	}
+}
+
+// Objects become files in groups: while some get their names, others wait for theirs.
+func TestObjectsInGroups(t *testing.T) {
+	drv := newDriver(t)
+	store := objecttest.NewStore(nil)
+	const files = 40
+	for i := range files {
+		store.Set(fmt.Sprintf("d/%d/%d", i%3, i), objecttest.Bytes(1000+i, uint64(i)))
+	}
+	bucketAt(t, store)
+	dst := filepath.Join(t.TempDir(), "new")
+	w := &waitingWatch{}
+	res, err := objectTree(t, dst, false, PlanOptions{}).Copy(t.Context(), drv, TreeOptions{Jobs: 1, Watch: w})
+	if err != nil || res.Files != files || w.ended != files {
+		t.Fatalf("%d files, %d ended, %v", res.Files, w.ended, err)
+	}
+	// Without groups three could wait: one is published, one is next, one has just ended.
+	if w.most < 5 {
+		t.Errorf("at most %d files waited for their names", w.most)
+	}
+	for i := range files {
+		got, err := os.ReadFile(filepath.Join(dst, fmt.Sprint(i%3), fmt.Sprint(i)))
+		if err != nil || !bytes.Equal(got, objecttest.Bytes(1000+i, uint64(i))) {
+			t.Errorf("file %d: %d bytes, %v", i, len(got), err)
+		}
+	}
+}
+
+// A waitingWatch counts the files that have their bytes and wait for their names.
+type waitingWatch struct {
+	mu           sync.Mutex
+	filled, most int
+	ended        int
+}
+
+func (w *waitingWatch) Began(*TreeFile)           {}
+func (w *waitingWatch) Resumed(*TreeFile, int64)  {}
+func (w *waitingWatch) Advanced(*TreeFile, int64) {}
+
+func (w *waitingWatch) Filled(*TreeFile) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.filled++
+	w.most = max(w.most, w.filled-w.ended)
+}
+
+func (w *waitingWatch) Ended(_ *TreeFile, _ *Result, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.ended++
 	}
 }
 

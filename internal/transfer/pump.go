@@ -45,6 +45,7 @@ type pump struct {
 
 	dev  gpu.Device
 	buf  *cufile.Buffer
+	own  *pumpBuffer // nil if the copy after this one uses the memory, too
 	half uint64
 }
 
@@ -62,14 +63,48 @@ func (p *pump) open(drv *cufile.Driver) (err error) {
 	if p.dev, err = drv.Device(p.o.GPU); err != nil {
 		return err
 	}
-	addr, err := p.dev.Alloc(gpu.KindDevice, halves*p.half, 0)
+	mem := p.o.buffer
+	if mem == nil {
+		mem = &pumpBuffer{}
+		p.own = mem
+	}
+	p.buf, err = mem.get(drv, p.dev, halves*p.half)
+	return err
+}
+
+// A pumpBuffer is registered GPU memory, which copies can use one after the other.
+type pumpBuffer struct {
+	dev gpu.Device
+	buf *cufile.Buffer
+}
+
+// get returns n bytes or more.
+func (b *pumpBuffer) get(drv *cufile.Driver, dev gpu.Device, n uint64) (*cufile.Buffer, error) {
+	if b.buf != nil && b.buf.Span().Len >= n {
+		return b.buf, nil
+	}
+	b.close()
+	addr, err := dev.Alloc(gpu.KindDevice, n, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if p.buf, err = drv.RegisterBuffer(addr, halves*p.half); err != nil {
-		return errors.Join(err, p.dev.Free(addr))
+	buf, err := drv.RegisterBuffer(addr, n)
+	if err != nil {
+		return nil, errors.Join(err, dev.Free(addr))
 	}
-	return nil
+	b.dev, b.buf = dev, buf
+	return buf, nil
+}
+
+// close frees the memory, if there is some.
+func (b *pumpBuffer) close() {
+	if b == nil || b.buf == nil {
+		return
+	}
+	addr := b.buf.Span().Base
+	b.buf.Close()
+	b.dev.Free(addr)
+	b.buf = nil
 }
 
 // copy moves the data. The result gets receipts and time. Streams among the ends get the
@@ -81,7 +116,7 @@ func (p *pump) copy(ctx context.Context, drv *cufile.Driver, streams ...*stream)
 	if err := p.open(drv); err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.own.close()
 	for _, s := range streams {
 		s.dev = p.dev
 	}
@@ -99,12 +134,6 @@ func (p *pump) copy(ctx context.Context, drv *cufile.Driver, streams ...*stream)
 // receipts are the empty sums of a copy.
 func receipts(drv *cufile.Driver) (read, write *route.Receipt) {
 	return &route.Receipt{Dir: route.Read, Machine: drv.Machine()}, &route.Receipt{Dir: route.Write, Machine: drv.Machine()}
-}
-
-func (p *pump) close() {
-	addr := p.buf.Span().Base
-	p.buf.Close()
-	p.dev.Free(addr)
 }
 
 func (p *pump) run(ctx context.Context) error {

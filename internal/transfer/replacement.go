@@ -3,7 +3,6 @@ package transfer
 import (
 	"errors"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,13 +23,8 @@ func replace(dst string) (*replacement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return replaceIn(dir, filepath.Base(dst))
-}
-
-// replaceIn is replace in a directory that it closes.
-func replaceIn(dir *atomicfile.Dir, name string) (*replacement, error) {
 	r := &replacement{dir: dir, attrs: attributes{source: &unix.Stat_t{Mode: 0o666}, opts: &Options{}}}
-	if err := r.create(name); err != nil {
+	if err := r.create(filepath.Base(dst)); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
@@ -46,12 +40,6 @@ func (r *replacement) create(name string) (err error) {
 		return err
 	}
 	return r.attrs.begin(r.dir, name, r.File.File)
-}
-
-// keepTime gives the file a time of modification.
-func (r *replacement) keepTime(t time.Time) {
-	r.attrs.source.Mtim = unix.NsecToTimespec(t.UnixNano())
-	r.attrs.opts.keepTime = true
 }
 
 // sync gives the file its mode and puts all of it on stable storage.
