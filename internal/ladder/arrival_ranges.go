@@ -8,7 +8,8 @@ import (
 
 // A rangeLock has writes to one range of a source wait for each other. Of two at a time
 // each would find the other's bytes and take them for a lie, and a required one would
-// put back what was there before both.
+// put back what was there before both. A write in a stream waits only for others in
+// streams: one that is not may wait for all streams.
 type rangeLock struct {
 	mu   sync.Mutex
 	held []*heldRanges
@@ -17,8 +18,9 @@ type rangeLock struct {
 
 // heldRanges are what a group of writes has locked, or will lock.
 type heldRanges struct {
-	ranges []fileRange
-	done   chan struct{} // closed in the end; nil if nothing waits
+	ranges   []fileRange
+	inStream bool
+	done     chan struct{} // closed in the end; nil if nothing waits
 }
 
 type fileRange struct {
@@ -58,6 +60,9 @@ func (l *rangeLock) tryLock(h *heldRanges) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.held {
+		if h.inStream && !o.inStream {
+			continue
+		}
 		for i := range h.ranges {
 			if overlapsAny(o.ranges, &h.ranges[i]) {
 				if o.done == nil {

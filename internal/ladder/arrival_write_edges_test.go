@@ -174,13 +174,14 @@ func TestOverlappingWritesAreNoLie(t *testing.T) {
 }
 
 // A write waits for one in flight to the same range, also by another open file: each
-// would take the other's bytes for a lie, and put back what both have overwritten.
+// would take the other's bytes for a lie, and put back what both have overwritten. One in
+// a stream does not wait for one that may wait for the stream.
 func TestOverlappingWritesWait(t *testing.T) {
 	liarLabs(t, func(t *testing.T, l *liarLab) {
 		l.v.file(l.file).known[l.id][route.Write].proved.Store(true)
-		write := func(ctx context.Context, off int64, dir route.Dir) error {
+		write := func(ctx context.Context, off int64, inStream bool) error {
 			again := adoptFD(t, l.file.FD())
-			ops := []Op{{Dir: dir, Src: FileSource(again), Off: off, Mem: l.mem.Slice(64<<10, 64<<10), Kind: gpu.KindDevice, Buf: always{}}}
+			ops := []Op{{Dir: route.Write, Src: FileSource(again), Off: off, Mem: l.mem.Slice(64<<10, 64<<10), Kind: gpu.KindDevice, Buf: always{}, InStream: inStream}}
 			return l.plan.Run(ctx, ops, make([]route.Receipt, 1))
 		}
 		nested := false
@@ -188,12 +189,17 @@ func TestOverlappingWritesWait(t *testing.T) {
 			if !nested {
 				nested = true
 				for _, free := range []int64{0, 128 << 10} {
-					check(t, write(ctx, free, route.Write))
+					check(t, write(ctx, free, false))
 				}
 				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 				defer cancel()
-				if err := write(short, 124<<10, route.Write); !errors.Is(err, context.DeadlineExceeded) {
+				if err := write(short, 124<<10, false); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a write to a range that is being written: %v", err)
+				}
+				long, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				if err := write(long, 124<<10, true); err != nil {
+					t.Errorf("one in a stream: %v", err)
 				}
 			}
 			return honest.Run(ctx, ops, res)
@@ -201,7 +207,7 @@ func TestOverlappingWritesWait(t *testing.T) {
 		if r, err := l.run(route.Write, 64<<10, 0, 64<<10); err != nil || r.Route != l.id {
 			t.Errorf("%v, %v", &r, err)
 		}
-		check(t, write(context.Background(), 64<<10, route.Write))
+		check(t, write(context.Background(), 64<<10, false))
 	})
 }
 

@@ -70,7 +70,7 @@ func (v *prover) writeGroup(ctx context.Context, r Route, t *Traits, ops []Op, r
 	lock := &v.stacks.writing
 	h := lock.get()
 	h.ranges = v.group(h.ranges, ops)
-	n = len(h.ranges)
+	n, h.inStream = len(h.ranges), ops[0].InStream
 	if err := lock.lock(ctx, h); err != nil {
 		return n, err
 	}
