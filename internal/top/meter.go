@@ -50,6 +50,7 @@ type key struct {
 	pid     int
 	started int64
 	file    string
+	gpu     int
 }
 
 // Step returns one row per process, with rates since the step before. Rates of a
@@ -61,7 +62,7 @@ func (m *Meter) Step(now time.Time, list []*stats.Snapshot) []Row {
 	m.last, m.before, m.history = now, map[key]stats.Totals{}, map[key][]float64{}
 	var rows []Row
 	for _, s := range list {
-		k := key{s.PID, s.Started.UnixNano(), ""}
+		k := key{s.PID, s.Started.UnixNano(), "", -1}
 		one := func(k key, t stats.Totals) Row {
 			m.before[k] = t
 			r := difference(before[k], t, interval, s.Routes)
@@ -75,8 +76,11 @@ func (m *Meter) Step(now time.Time, list []*stats.Snapshot) []Row {
 			return r
 		}
 		row := one(k, s.Totals)
-		for _, f := range s.Files {
-			k.file = f.Name
+		for _, f := range byName(s.Files) {
+			k.file, k.gpu = f.Name, f.GPU
+			if f.slots > 1 && f.Totals.Time < before[k].Time {
+				before[k] = f.Totals // one of them was closed: what the others moved is not known
+			}
 			r := one(k, f.Totals)
 			r.File, r.GPU = f.Name, f.GPU
 			if f.Ceiling > 0 {
@@ -93,6 +97,27 @@ func (m *Meter) Step(now time.Time, list []*stats.Snapshot) []Row {
 	return rows
 }
 
+// byName adds up what a process has of one file and one GPU, in the order of the first: a file
+// that is open twenty times is one row.
+func byName(files []stats.FileSnapshot) (list []namedFile) {
+	for _, f := range files {
+		i := slices.IndexFunc(list, func(l namedFile) bool { return l.Name == f.Name && l.GPU == f.GPU })
+		if i < 0 {
+			list = append(list, namedFile{f, 1})
+			continue
+		}
+		f.Totals.Add(&list[i].Totals)
+		list[i] = namedFile{f, list[i].slots + 1} // with the latest description
+	}
+	return list
+}
+
+// A namedFile is the sum of several slots of a process.
+type namedFile struct {
+	stats.FileSnapshot
+	slots int
+}
+
 // sumLinks adds the shares of files of one GPU and returns the largest sum: several
 // GPUs have a link each.
 func sumLinks(files []Row) float64 {
@@ -107,7 +132,7 @@ func sumLinks(files []Row) float64 {
 
 // difference is what happened between two readings.
 func difference(a, b stats.Totals, interval time.Duration, routes []string) Row {
-	if b.Time < a.Time || interval <= 0 { // the slot was given to another file
+	if b.Time < a.Time || interval <= 0 { // the file was closed and opened again
 		a, interval = stats.Totals{}, max(interval, time.Second)
 	}
 	seconds := interval.Seconds()

@@ -66,6 +66,33 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// A file that is open several times is one row, whose rate is that of all of them.
+func TestMeterOfOneFileOpenTwice(t *testing.T) {
+	var m Meter
+	twice := func(n int64) []*stats.Snapshot {
+		s := snapshot(1, n)
+		again := s.Files[0]
+		again.Totals.Add(&again.Totals) // twice as much
+		other := s.Files[0]
+		other.GPU = 1
+		s.Files = append(s.Files, again, other)
+		return []*stats.Snapshot{s}
+	}
+	start := time.Unix(1000, 0)
+	m.Step(start, twice(100))
+	rows := m.Step(start.Add(time.Second), twice(200))
+	files := rows[0].Files
+	if len(files) != 3 || files[0].Read != 300<<20 || files[0].Latency != time.Millisecond || files[2].GPU != 1 || files[2].Read != 100<<20 {
+		t.Errorf("%+v", files)
+	}
+	if got := m.Step(start.Add(2*time.Second), twice(50))[0].Files[0].Read; got != 0 {
+		t.Errorf("after one was closed: %.0f", got)
+	}
+	if len(files[0].History) != 2 {
+		t.Errorf("%d intervals in the history after two", len(files[0].History))
+	}
+}
+
 func view(t *testing.T) *View {
 	t.Helper()
 	var m Meter
