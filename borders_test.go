@@ -82,7 +82,7 @@ var below = map[string][]string{
 	"internal/trace":      {"internal/env", "route"},
 	"internal/ring":       {"internal/sysfs", "gpu", "internal/trace", "internal/uring", "internal/storage", "internal/tune", "route"},
 	"route":               {"internal/enum", "internal/human"},
-	"internal/ladder":     {"internal/sysfs", "internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/trace", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
+	"internal/ladder":     {"internal/sysfs", "internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/trace", "internal/uring", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},
 	"rdma":                {"internal/enum", "gpu", "internal/hostmem", "internal/verbs"},
 	"rdma/cm":             {"internal/abi/rdmacm", "internal/dl", "rdma"},

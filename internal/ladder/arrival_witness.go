@@ -20,6 +20,8 @@ type witness interface {
 	read(b []byte, off int64) error
 	// readBack reads a range past caches. block is aligned memory for a small range, or nil.
 	readBack(b []byte, off int64, block []byte) error
+	// readTogether reads blocks of 4 KiB past caches, all in flight together. p is aligned.
+	readTogether(p []byte, offs []int64) error
 	// readable reports whether readBack can work.
 	readable() bool
 	// dated reports whether changedAfter finds every change.
@@ -52,6 +54,17 @@ func (w *fileWitness) readBack(b []byte, off int64, block []byte) error {
 		return errNoReadBack
 	}
 	return readDrive(w.f, w.back(), b, off, block)
+}
+
+func (w *fileWitness) readTogether(p []byte, offs []int64) error {
+	fd := w.back()
+	if fd < 0 {
+		return errNoReadBack
+	}
+	if submitTogether(fd, p, offs) == nil {
+		return nil
+	}
+	return preadTogether(fd, p, offs)
 }
 
 // sample does not ask whether a page is cached where the last one was: files are mostly
@@ -95,6 +108,13 @@ func (w sourceWitness) read(b []byte, off int64) error {
 }
 
 func (w sourceWitness) readBack(b []byte, off int64, _ []byte) error { return w.read(b, off) }
+
+func (w sourceWitness) readTogether(p []byte, offs []int64) (err error) {
+	for k, off := range offs {
+		err = errors.Join(err, w.read(p[k*placeBlock:][:placeBlock], off))
+	}
+	return err
+}
 
 // A changer is a source that can be asked whether it has changed; drives cannot.
 type changer interface{ Changed() bool }

@@ -16,13 +16,12 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-const (
-	// writeProofSize is what a write of a stack is proved with: a page of the GPU.
-	writeProofSize = 64 << 10
-	// legRounds is how often it is read back: the first READ of each shadow buffer of
-	// nvidia-fs is alone.
-	legRounds = 2
-)
+// writeProofSize is what a write of a stack is proved with: a page of the GPU.
+const writeProofSize = 64 << 10
+
+// errInconclusive: a proof in place has written nothing but zeros. A shadow buffer is zero at
+// first, and a drive of a mirror that took its bytes has the right ones.
+var errInconclusive = errors.New("zeros prove nothing")
 
 // proveWrites proves, once for a block stack, that writes of a route take their bytes
 // from the GPU. A read that moved is no proof: RAID 5 computes parity in host memory.
@@ -51,6 +50,8 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	switch {
 	case inPlace:
 		return own.error
+	case errors.Is(err, errInconclusive):
+		return nil // the next write is put to the proof, too
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, nvfs.ErrNotDirect):
@@ -143,7 +144,11 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, er
 	if err == nil {
 		found, err = v.compareWritten(ctx, r, &o, data)
 	}
-	if found == nil && err == nil {
+	switch {
+	case found != nil || err != nil:
+	case o.file() != nil && len(legBlocks(o.Off, data)) == 0:
+		return nil, errInconclusive
+	default:
 		return nil, nil
 	}
 	if rerr := v.restore(op, before); rerr != nil && op.strict { // else the next route writes it
@@ -169,43 +174,7 @@ func (v *prover) compareWritten(ctx context.Context, r Route, o *Op, data []byte
 	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.file() == nil {
 		return found, err
 	}
-	return v.readLegs(ctx, r, o, data)
-}
-
-// readLegs has the route itself read what was written, in blocks of their own and several
-// at a time. A mirror spreads such reads over its drives, while the host's read is served
-// by one of them. A drive whose driver does not know GPU memory has taken other bytes, and
-// does not move its reads.
-func (v *prover) readLegs(ctx context.Context, r Route, op *Op, data []byte) (*mismatch, error) {
-	from := (op.Off + placeBlock - 1) / placeBlock * placeBlock
-	data = data[min(from-op.Off, int64(len(data))):]
-	n := len(data) / placeBlock
-	if n == 0 {
-		return nil, nil
-	}
-	data = data[:n*placeBlock]
-	space := v.proofMemoryFor(r)
-	if space == nil {
-		return nil, errNoProofMemory
-	}
-	ops, res := make([]Op, n), make([]route.Receipt, n)
-	for k := range ops {
-		at := uint64(k) * placeBlock
-		ops[k] = proofOp(op, route.Read, op.Src, from+int64(at), space.to.Slice(at, placeBlock))
-		ops[k].once = true
-	}
-	all := proofOp(op, route.Read, op.Src, from, space.to.Slice(0, uint64(len(data))))
-	mem, got := v.view(r, &all, true), make([]byte, len(data))
-	for range legRounds {
-		clear(res)
-		if err := errors.Join(mem.store(0, make([]byte, len(data))), r.Run(ctx, ops, res), mem.load(got, 0)); err != nil {
-			return nil, err
-		}
-		if found := firstDifference(got, data, from); found != nil {
-			return found, nil
-		}
-	}
-	return nil, nil
+	return v.readLegs(ctx, r, o, legBlocks(o.Off, data))
 }
 
 func (v *prover) randomBytes() []byte {
