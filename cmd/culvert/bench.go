@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,14 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"github.com/culvert-io/culvert/gpu"
-	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/bench"
-	"github.com/culvert-io/culvert/internal/bench/html"
 	"github.com/culvert-io/culvert/internal/human"
-	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -113,6 +107,12 @@ EXIT STATUS
 		},
 		RunE: run(o.run),
 	}
+	o.flags(cmd)
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { o.imply(cmd.Flags().Changed) }
+	return cmd
+}
+
+func (o *benchOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.pattern, "rw", "read", "read, write, randread, randwrite, rw or randrw (mixed)")
 	f.StringVar(&o.sizes, "bs", "1M", "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
@@ -144,8 +144,6 @@ EXIT STATUS
 		cmd.MarkFlagsMutuallyExclusive("job", flag)
 	}
 	cmd.MarkFlagsMutuallyExclusive("json", "csv", "lines", "compare")
-	cmd.PreRun = func(cmd *cobra.Command, _ []string) { o.imply(cmd.Flags().Changed) }
-	return cmd
 }
 
 // imply sets what --mix and --sweep mean and the command line does not say.
@@ -168,35 +166,12 @@ func (o *benchOptions) imply(given func(flag string) bool) {
 	}
 }
 
-// saved reads the runs to compare with, before anything is measured.
-func (o *benchOptions) saved() (bench.Rates, error) {
-	if o.compare == "" {
-		return nil, nil
-	}
-	f, err := os.Open(o.compare)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	rates, err := bench.ReadRates(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.compare, err)
-	}
-	return rates, nil
-}
-
 func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error {
-	a, dev, err := benchArgs(a)
-	if err == nil && o.job == "" && len(a) == 0 {
-		err = usageError{errors.New("bench: FILE is missing before the GPU (usage: culvert bench FILE... gpu:N)")}
-	}
-	if err == nil && o.job != "" && len(a) > 0 {
-		err = usageError{fmt.Errorf("%s: the jobs of --job name their files", a[0])}
-	}
+	files, dev, err := o.splitArgs(a)
 	if err != nil {
 		return err
 	}
-	list, err := o.series(a)
+	list, err := o.series(files)
 	if err != nil {
 		return err
 	}
@@ -222,12 +197,8 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 		defer s.b.Close()
 	}
 	print := &collector{Printer: o.printer(out)}
-	for range o.repeat {
-		for _, s := range list {
-			if err := s.measure(ctx, o, print); err != nil {
-				return err
-			}
-		}
+	if err := o.measureAll(ctx, list, print); err != nil {
+		return err
 	}
 	if old != nil {
 		if err := bench.Compare(out, old, print.results); err != nil {
@@ -240,43 +211,15 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	return o.writePage(m, fileNames(list), drawings(m, drv, list, dev), dev, print.results)
 }
 
-// benchArgs splits FILE... [gpu:N].
-func benchArgs(a []string) (files []string, dev int, err error) {
-	if n := len(a) - 1; n >= 0 && strings.HasPrefix(a[n], "gpu:") {
-		dev, err = parseGPU(a[n])
-		a = a[:n]
+func (o *benchOptions) measureAll(ctx context.Context, list []*benchSeries, print bench.Printer) error {
+	for range o.repeat {
+		for _, s := range list {
+			if err := s.measure(ctx, o, print); err != nil {
+				return err
+			}
+		}
 	}
-	return a, dev, err
-}
-
-// A collector keeps the results that it prints.
-type collector struct {
-	bench.Printer
-	results []*bench.Result
-}
-
-func (c *collector) Print(r *bench.Result) error {
-	c.results = append(c.results, r)
-	return c.Printer.Print(r)
-}
-
-func (o *benchOptions) writePage(m *machine.Machine, file, drawing string, dev int, results []*bench.Result) error {
-	about := html.About{
-		File: file, GPU: fmt.Sprintf("gpu:%d", dev), Machine: m.Kind().String(), Kernel: kernelRelease(),
-		Version: version(), Command: commandLine(os.Args[1:]), Time: time.Now(), Drawing: drawing,
-	}
-	if devices, err := m.GPU.Devices(); err == nil && dev < len(devices) {
-		about.GPU += " " + devices[dev].Name
-	}
-	return atomicfile.Write(o.html, 0o666, func(w io.Writer) error { return html.Write(w, about, results) })
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
+	return nil
 }
 
 func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Workload, m bench.Method, print bench.Printer) error {
@@ -303,106 +246,19 @@ func (o *benchOptions) skipped(r *route.RequireError, block int64) {
 	}
 }
 
-func (o *benchOptions) printer(out io.Writer) bench.Printer {
+// splitArgs splits FILE... [gpu:N]. The jobs of --job name their files themselves.
+func (o *benchOptions) splitArgs(a []string) (files []string, dev int, err error) {
+	if n := len(a) - 1; n >= 0 && strings.HasPrefix(a[n], "gpu:") {
+		dev, err = parseGPU(a[n])
+		a = a[:n]
+	}
 	switch {
-	case o.json:
-		return jsonPrinter{json.NewEncoder(out)}
-	case o.csv:
-		return &bench.CSV{W: out}
-	case o.lines:
-		return bench.Lines{W: out}
+	case err != nil:
+		return nil, 0, err
+	case o.job == "" && len(a) == 0:
+		return nil, 0, usageError{errors.New("bench: FILE is missing before the GPU (usage: culvert bench FILE... gpu:N)")}
+	case o.job != "" && len(a) > 0:
+		return nil, 0, usageError{fmt.Errorf("%s: the jobs of --job name their files", a[0])}
 	}
-	return &bench.Table{W: out, Width: screenWidth(out)}
-}
-
-type jsonPrinter struct{ enc *json.Encoder }
-
-func (p jsonPrinter) Print(r *bench.Result) error { return p.enc.Encode(r) }
-
-var benchKinds = map[string]gpu.Kind{"device": gpu.KindDevice, "virtual": gpu.KindVirtual, "host": gpu.KindHost, "managed": gpu.KindManaged}
-
-func (o *benchOptions) workloads(file string) ([]bench.Workload, error) {
-	pattern, err := bench.ParsePattern(o.pattern)
-	if err != nil {
-		return nil, err
-	}
-	blocks, err := human.ParseSizes(o.sizes)
-	if err != nil {
-		return nil, fmt.Errorf("--bs %s: %w", o.sizes, err)
-	}
-	threads, err := human.ParseSizes(o.threads)
-	kind, ok := benchKinds[o.mem]
-	switch {
-	case err != nil || slices.Max(threads) > 1024:
-		return nil, fmt.Errorf("--threads %s: want numbers from 1 to 1024", o.threads)
-	case !ok:
-		return nil, fmt.Errorf("unknown kind of memory %q (want device, virtual, host or managed)", o.mem)
-	case o.time <= 0:
-		return nil, fmt.Errorf("--time %v must be positive", o.time)
-	case o.batch < 1 || o.repeat < 1:
-		return nil, errors.New("--batch and --repeat must be at least 1")
-	case o.mixGiven && !pattern.Mixed():
-		return nil, fmt.Errorf("--mix needs --rw rw or --rw randrw, not %s", o.pattern)
-	case pattern.Writes() && !o.overwrite:
-		return nil, fmt.Errorf("--rw %s overwrites %s: use --overwrite to confirm", o.pattern, file)
-	}
-	w := bench.Workload{Pattern: pattern, Batch: o.batch, Kind: kind, Register: !o.noRegister && kind != gpu.KindManaged, Cold: o.cold, Verify: o.verify, Time: o.time}
-	if pattern.Mixed() {
-		w.ReadPercent = o.mix
-	}
-	if err := w.Check(); err != nil {
-		return nil, err
-	}
-	if w.Limit, err = human.ParseRate(o.limit); err != nil {
-		return nil, fmt.Errorf("--limit-rate: %w", err)
-	}
-	if o.size != "" {
-		if w.Bytes, err = human.ParseSize(o.size); err != nil {
-			return nil, fmt.Errorf("--size %s: %w", o.size, err)
-		}
-		if call := slices.Max(blocks) * int64(o.batch); w.Bytes < call {
-			return nil, fmt.Errorf("--size %s must be at least one call, %s", o.size, human.Size(call))
-		}
-		w.Time = 0
-	}
-	var list []bench.Workload
-	for _, w.Block = range blocks {
-		for _, n := range threads {
-			w.Threads = int(n)
-			list = append(list, w)
-		}
-	}
-	return list, nil
-}
-
-// methods are the routes to measure one by one, then the peers.
-func (o *benchOptions) methods(b *bench.Bench) (list []bench.Method, err error) {
-	routes := []route.ID{route.None}
-	switch o.routes {
-	case "":
-	case "all":
-		if routes, err = b.Routes(); err != nil {
-			return nil, err
-		}
-	default:
-		routes = nil
-		for name := range strings.SplitSeq(o.routes, ",") {
-			id, err := route.Parse(name)
-			if err != nil {
-				return nil, usageError{err}
-			}
-			routes = append(routes, id)
-		}
-	}
-	for _, id := range routes {
-		list = append(list, bench.Method{Route: id, Async: o.async})
-	}
-	for _, name := range o.peers {
-		p := bench.Peer(name)
-		if err := p.Check(); err != nil {
-			return nil, usageError{err}
-		}
-		list = append(list, bench.Method{Peer: p})
-	}
-	return list, nil
+	return a, dev, nil
 }

@@ -14,10 +14,8 @@ import (
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/bench"
 	"github.com/culvert-io/culvert/internal/bench/fiojob"
-	"github.com/culvert-io/culvert/internal/check"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
-	"github.com/culvert-io/culvert/machine"
 )
 
 // A benchSeries is what is measured on the same files: the workloads of a command line, or
@@ -110,7 +108,7 @@ func (o *benchOptions) jobs() (list []*benchSeries, err error) {
 	kind, ok := benchKinds[o.mem]
 	switch {
 	case !ok:
-		return nil, usageError{fmt.Errorf("unknown kind of memory %q (want device, virtual, host or managed)", o.mem)}
+		return nil, usageError{o.unknownKind()}
 	case o.repeat < 1:
 		return nil, usageError{fmt.Errorf("--repeat %d must be at least 1", o.repeat)}
 	}
@@ -245,41 +243,4 @@ func (s *benchSeries) measure(ctx context.Context, o *benchOptions, print bench.
 		}
 	}
 	return nil
-}
-
-// fileNames are the names of all files, each once.
-func fileNames(list []*benchSeries) string {
-	var names []string
-	for _, s := range list {
-		for _, file := range s.files {
-			if name := object.Redact(file); !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	if more := len(names) - 8; more > 1 {
-		names = append(names[:8], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
-// drawings draw the ways between the files and the GPU, each way once. A file whose way is
-// not known has none.
-func drawings(m *machine.Machine, drv *cufile.Driver, list []*benchSeries, dev int) string {
-	var all []string
-	for _, s := range list {
-		for _, file := range s.files {
-			if object.IsURL(file) {
-				continue
-			}
-			p, err := check.LookPath(m, drv, file, dev)
-			if err != nil || p.Topology == nil {
-				continue
-			}
-			if text := p.Topology.Draw(); !slices.Contains(all, text) {
-				all = append(all, text)
-			}
-		}
-	}
-	return strings.Join(all, "\n")
 }

@@ -72,32 +72,11 @@ EXIT STATUS
 
 func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	if o.config != "" {
-		if len(a) > 0 || o.require != "" {
-			return usageError{errors.New("--config needs no PATH and no --require-route")}
-		}
-		r, err := explainConfig(o.config)
-		if err != nil {
-			return err
-		}
-		return errors.Join(show(out, o.json, r), r.mistakes())
+		return o.explain(a, out)
 	}
-	dev, err := gpuArg(a)
-	if err == nil && len(a) == 1 && strings.HasPrefix(a[0], "gpu:") {
-		if _, missing := os.Stat(a[0]); missing != nil {
-			err = usageError{fmt.Errorf("%s needs a PATH before it (fix: culvert check PATH %s, or culvert check for all GPUs)", a[0], a[0])}
-		}
-	}
+	dev, require, err := o.parse(a)
 	if err != nil {
 		return err
-	}
-	require := route.None
-	if o.require != "" {
-		if require, err = route.Parse(o.require); err == nil && len(a) == 0 {
-			err = errors.New("--require-route needs a PATH")
-		}
-		if err != nil {
-			return usageError{err}
-		}
 	}
 	m, failed := machine.Open()
 	if _, ok := errors.AsType[*machine.SettingError](failed); ok {
@@ -121,6 +100,26 @@ func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error
 		return r.Path.Require(require)
 	}
 	return nil
+}
+
+// parse returns the GPU and the required route.
+func (o *checkOptions) parse(a []string) (dev int, require route.ID, err error) {
+	dev, err = gpuArg(a)
+	if err == nil && len(a) == 1 && strings.HasPrefix(a[0], "gpu:") {
+		if _, missing := os.Stat(a[0]); missing != nil {
+			err = usageError{fmt.Errorf("%s needs a PATH before it (fix: culvert check PATH %s, or culvert check for all GPUs)", a[0], a[0])}
+		}
+	}
+	if err != nil || o.require == "" {
+		return dev, route.None, err
+	}
+	if require, err = route.Parse(o.require); err == nil && len(a) == 0 {
+		err = errors.New("--require-route needs a PATH")
+	}
+	if err != nil {
+		return 0, route.None, usageError{err}
+	}
+	return dev, require, nil
 }
 
 func checkPath(ctx context.Context, m *machine.Machine, path string, dev int) (*check.Path, error) {

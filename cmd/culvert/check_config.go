@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -22,6 +24,18 @@ type configLine struct {
 type configReport struct {
 	File  string       `json:"file"`
 	Lines []configLine `json:"lines"`
+}
+
+// explain does check --config.
+func (o *checkOptions) explain(a []string, out io.Writer) error {
+	if len(a) > 0 || o.require != "" {
+		return usageError{errors.New("--config needs no PATH and no --require-route")}
+	}
+	r, err := explainConfig(o.config)
+	if err != nil {
+		return err
+	}
+	return errors.Join(show(out, o.json, r), r.mistakes())
 }
 
 func explainConfig(name string) (*configReport, error) {

@@ -81,8 +81,8 @@ exact mode, all times, extended attributes and hard links.
 SOURCE - is standard input, DEST - standard output; ./- is a file of that name. A stream
 goes through host memory and GPU memory in slots, like a file. With DEST -, everything
 that cp prints goes to standard error. A read error, a closed standard input and a
-broken pipe are errors; those of SOURCE - leave the old DEST. --verify compares with the bytes as they were read from
-standard input or written to standard output.
+broken pipe are errors; those of SOURCE - leave the old DEST. --verify compares with
+the bytes as they were read from standard input or written to standard output.
 
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
 serve serves there. CULVERT_RDMA_TOKEN has the token, if the server needs one.
@@ -130,6 +130,11 @@ EXIT STATUS
 			return run(o.run)(cmd, a)
 		},
 	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *cpOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.via, "via", "gpu:0", "GPU to copy through")
 	f.StringVar(&o.route, "route", "", "use this route in both directions, or fail")
@@ -154,7 +159,6 @@ EXIT STATUS
 	f.IntVar(&o.jobs, "jobs", 0, "files to copy in parallel (default 4, objects 32)")
 	f.BoolVar(&o.preserve, "preserve", false, "keep owner, exact mode, all times, extended attributes and hard links, or fail")
 	f.BoolVarP(&o.follow, "follow", "L", false, "follow symbolic links inside directories")
-	return cmd
 }
 
 func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err error) {
@@ -170,17 +174,10 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 	if err := checkOutput("--receipt", o.receipt, a); err != nil {
 		return err
 	}
-	filter, err := transfer.NewFilter(o.include, o.exclude)
-	if err != nil {
-		return usageError{err}
-	}
-	job, err := planAll(ctx, a[:len(a)-1], a[len(a)-1], transfer.PlanOptions{
-		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: filter,
-	})
+	job, err := o.plan(ctx, a)
 	if err != nil {
 		return err
 	}
-	o.noteUnmatched(filter)
 	if err := o.checkReceipt(job); err != nil {
 		return usageError{err}
 	}
@@ -196,12 +193,34 @@ func (o *cpOptions) run(ctx context.Context, a []string, out io.Writer) (err err
 		far.on(m)
 	}
 	res, err := job.run(ctx, drv, opts, o.verbosity())
+	return o.report(out, res, err)
+}
+
+func (o *cpOptions) plan(ctx context.Context, a []string) (copyJob, error) {
+	filter, err := transfer.NewFilter(o.include, o.exclude)
 	if err != nil {
-		if done, many := res.(manyResults); many && len(done) > 0 && !o.quiet && !o.json {
-			err = errors.Join(showTransfer(out, false, o.verbose, done), err)
-		}
-		return err
+		return nil, usageError{err}
 	}
+	sources, dest := a[:len(a)-1], a[len(a)-1]
+	job, err := planAll(ctx, sources, dest, transfer.PlanOptions{
+		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: filter,
+	})
+	if err == nil {
+		o.noteUnmatched(filter)
+	}
+	return job, err
+}
+
+// report prints the result of a copy and saves its receipt. Of one that failed it prints
+// what was copied before.
+func (o *cpOptions) report(out io.Writer, res transferResult, failed error) error {
+	if failed != nil {
+		if done, many := res.(manyResults); many && len(done) > 0 && !o.quiet && !o.json {
+			return errors.Join(showTransfer(out, false, o.verbose, done), failed)
+		}
+		return failed
+	}
+	var err error
 	if !o.quiet {
 		err = showTransfer(out, o.json, o.verbose, res)
 	}

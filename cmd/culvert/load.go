@@ -1,15 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +76,11 @@ EXIT STATUS
 		Args: args(cobra.RangeArgs(1, 2)),
 		RunE: run(o.run),
 	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *loadOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.part.flags(cmd)
 	f.StringVar(&o.order, "order", "file", "file (fastest) or layer (first layers first)")
@@ -92,7 +93,6 @@ EXIT STATUS
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "print the plan and load nothing")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "also print the receipts with every field and, on standard error, when each phase began")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	return cmd
 }
 
 func (o *loadOptions) parse() (*tensor.PlanOptions, *tensor.LoadOptions, error) {
@@ -166,20 +166,11 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 		defer listener.Close()
 	}
 	res := loadResult{Model: object.Redact(path), GPUs: plan.Devices(), Soft: mach.Soft, Hold: o.hold, verify: o.verify}
-	if o.ceiling {
-		if res.Ceiling, err = pinnedCopyRates(drv, res.GPUs); err != nil {
-			return err
-		}
-	}
-	l, tensors, err := loadAll(ctx, plan, drv, loadOpts)
-	if errors.Is(err, gpu.ErrOutOfMemory) {
-		err = fmt.Errorf("%w (fix: load a part with --plan or --only, use several GPUs, or stream with --window)", err)
-	}
+	l, tensors, err := o.load(ctx, plan, drv, loadOpts, &res)
 	if err != nil {
-		return modelError("load", object.Redact(path), err)
+		return err
 	}
 	defer l.Close()
-	res.report(l.Report(), tensors)
 	if err := showTransfer(out, o.json, o.verbose, &res); err != nil || listener == nil {
 		return err
 	}
@@ -188,6 +179,24 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	}
 	model := &hold.Model{Name: m.Path, Metadata: m.Metadata(), Tensors: tensors}
 	return serve(ctx, listener, model, machineGPUs{mach, drv}, out)
+}
+
+// load loads the tensors and completes the result.
+func (o *loadOptions) load(ctx context.Context, plan *tensor.Plan, drv *cufile.Driver, opts *tensor.LoadOptions, res *loadResult) (l *tensor.Load, tensors []tensor.Tensor, err error) {
+	if o.ceiling {
+		if res.Ceiling, err = pinnedCopyRates(drv, res.GPUs); err != nil {
+			return nil, nil, err
+		}
+	}
+	l, tensors, err = loadAll(ctx, plan, drv, opts)
+	if errors.Is(err, gpu.ErrOutOfMemory) {
+		err = fmt.Errorf("%w (fix: load a part with --plan or --only, use several GPUs, or stream with --window)", err)
+	}
+	if err != nil {
+		return nil, nil, modelError("load", res.Model, err)
+	}
+	res.report(l.Report(), tensors)
+	return l, tensors, nil
 }
 
 // serve shares the model with other processes until the command is stopped.
@@ -225,102 +234,3 @@ func pinnedCopyRates(drv *cufile.Driver, gpus []int) (sum float64, err error) {
 	}
 	return sum, nil
 }
-
-// A loadResult is what load prints.
-type loadResult struct {
-	Model    string              `json:"model"`
-	GPUs     []int               `json:"gpus"`
-	Tensors  int                 `json:"tensors"`
-	Verified int                 `json:"verified"`
-	Wanted   int64               `json:"wanted_bytes"`
-	Bytes    int64               `json:"read_bytes"`
-	Copied   int64               `json:"copied_bytes,omitempty"` // from GPU to GPU
-	First    float64             `json:"first_tensor_seconds"`
-	Last     float64             `json:"last_tensor_seconds"`
-	GBps     float64             `json:"gb_per_second"`
-	Ceiling  float64             `json:"ceiling_gb_per_second,omitempty"`
-	Share    float64             `json:"share_of_ceiling,omitempty"`
-	Soft     bool                `json:"software_machine"`
-	Hold     string              `json:"hold,omitempty"`
-	Files    []tensor.FileReport `json:"files"`
-
-	verify bool
-}
-
-func (r *loadResult) report(rep tensor.Report, tensors []tensor.Tensor) {
-	for _, t := range tensors {
-		if t.Verified {
-			r.Verified++
-		}
-	}
-	r.Tensors, r.Wanted, r.Bytes, r.Copied, r.Files = rep.Tensors, rep.Wanted, rep.Bytes, rep.Copied, rep.Files
-	r.First, r.Last, r.GBps = rep.First.Seconds(), rep.Last.Seconds(), rep.Rate()/1e9
-	if r.Ceiling > 0 {
-		r.Share = r.GBps / r.Ceiling
-	}
-}
-
-// String says what was loaded and how fast, and which way the bytes of the files went.
-func (r *loadResult) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "loaded %s: %d tensors, %s", human.Name(baseName(r.Model)), r.Tensors, human.Size(r.Wanted))
-	switch {
-	case r.Copied > 0:
-		fmt.Fprintf(&b, " (read %s, %s copied from GPU to GPU)", human.Size(r.Bytes), human.Size(r.Copied))
-	case r.Bytes != r.Wanted:
-		fmt.Fprintf(&b, " (read %s)", human.Size(r.Bytes))
-	}
-	fmt.Fprintf(&b, " in %s, %s", seconds(r.Last), human.Speed(r.GBps*1e9))
-	if r.Ceiling > 0 {
-		fmt.Fprintf(&b, " (%.0f %% of the link's %s)", 100*r.Share, human.Speed(r.Ceiling*1e9))
-	}
-	fmt.Fprintf(&b, ", the first after %s", seconds(r.First))
-	if r.verify {
-		fmt.Fprintf(&b, ", %d verified", r.Verified)
-	}
-	b.WriteString(human.SoftMark(r.Soft))
-	advice := ""
-	for way, files := range r.byWay() {
-		name := human.Name(baseName(files[0].Path))
-		if len(files) > 1 {
-			name = fmt.Sprintf("%d files", len(files))
-		}
-		fmt.Fprintf(&b, "\n%s: %s", name, way)
-		advice = cmp.Or(advice, files[0].Receipt.Advice())
-	}
-	if advice != "" {
-		b.WriteString("\n" + advice)
-	}
-	return b.String()
-}
-
-// byWay groups the files by the way that their bytes went, in the order of the files.
-func (r *loadResult) byWay() iter.Seq2[string, []tensor.FileReport] {
-	groups := map[string][]tensor.FileReport{}
-	var order []string
-	for _, f := range r.Files {
-		way := f.Receipt.Way()
-		if groups[way] == nil {
-			order = append(order, way)
-		}
-		groups[way] = append(groups[way], f)
-	}
-	return func(yield func(string, []tensor.FileReport) bool) {
-		for _, way := range order {
-			if !yield(way, groups[way]) {
-				return
-			}
-		}
-	}
-}
-
-// Fields is the receipt of each file with every field.
-func (r *loadResult) Fields() string {
-	lines := make([]string, len(r.Files))
-	for i := range r.Files {
-		lines[i] = fmt.Sprintf("%s: %s", human.Name(baseName(r.Files[i].Path)), &r.Files[i].Receipt)
-	}
-	return strings.Join(lines, "\n")
-}
-
-func seconds(s float64) string { return human.Duration(time.Duration(s * float64(time.Second))) }

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -101,18 +99,4 @@ func runOn(f commandFunc, folds bool) func(*cobra.Command, []string) error {
 		}
 		return errors.Join(err, out.flush())
 	}
-}
-
-// printHelp prints the help of a command, on a terminal folded to its width.
-func printHelp(cmd *cobra.Command, _ []string) {
-	width := human.Width(outFile(cmd))
-	long := strings.TrimSpace(cmd.Long)
-	if long == "" {
-		long = cmd.Short
-	}
-	text := human.Reflow(long, width) + "\n\n" + human.Fold(cmd.UsageString(), width)
-	if human.ASCII() {
-		text = human.Plain(text)
-	}
-	fmt.Fprint(cmd.OutOrStdout(), text)
 }
