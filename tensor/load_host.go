@@ -95,9 +95,14 @@ func readHost(ctx context.Context, f io.ReaderAt, segments []segment) (rec route
 	if err == io.EOF {
 		err = nil
 	}
-	rec.Dir, rec.Route, rec.Host.Bytes, rec.Time = route.Read, route.Host, rec.Bytes, time.Since(start)
-	rec.By[route.Host] = rec.Bytes
-	return rec, err
+	return hostReceipt(rec.Bytes, time.Since(start)), err
+}
+
+// hostReceipt describes reads into host memory.
+func hostReceipt(n int64, took time.Duration) (rec route.Receipt) {
+	rec.Dir, rec.Route, rec.Bytes, rec.Host.Bytes, rec.Time = route.Read, route.Host, n, n, took
+	rec.By[route.Host] = n
+	return rec
 }
 
 // hostSums fills in the sums of stretches in host memory.

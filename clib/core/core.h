@@ -36,7 +36,7 @@ bool culvert_maps_exports(void);
 void culvert_bind_thread(void);
 
 /* The version of the functions in tensors.c: pythonapi.ABI in Go. */
-#define CULVERT_TENSOR_ABI 4
+#define CULVERT_TENSOR_ABI 5
 
 /* Results of the functions in tensors.c that return int64_t. */
 enum {

@@ -96,6 +96,16 @@ EXPORT int64_t culvert_tensor_copy(uint64_t memory, uint64_t index, uint64_t off
 	return culvertTensorCopy(memory, index, off, host, n, reply) ? 0 : CULVERT_FAILED;
 }
 
+/* culvert_tensor_read reads n bytes at off of a tensor of an open model into host
+ * memory. */
+EXPORT int64_t culvert_tensor_read(uint64_t model, uint64_t index, uint64_t off, void *host, uint64_t n, char **reply)
+{
+	*reply = NULL;
+	if (!culvert_enter())
+		return CULVERT_FORKED;
+	return culvertTensorRead(model, index, off, host, n, reply) ? 0 : CULVERT_FAILED;
+}
+
 EXPORT void culvert_tensor_release(uint64_t object)
 {
 	if (culvert_enter())

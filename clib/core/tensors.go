@@ -61,6 +61,12 @@ func culvertTensorCopy(memory, index, off C.uint64_t, host unsafe.Pointer, n C.u
 	return refuse(err, reply)
 }
 
+//export culvertTensorRead
+func culvertTensorRead(model, index, off C.uint64_t, host unsafe.Pointer, n C.uint64_t, reply **C.char) C.bool {
+	err := tensors.ReadSegment(handle.ID(model), int(index), int64(off), cmem.Ptr(host), uint64(n))
+	return refuse(err, reply)
+}
+
 //export culvertTensorViews
 func culvertTensorViews(memory, first, n C.uint64_t, out *C.struct_culvert_view, reply **C.char) C.bool {
 	views, err := tensors.Views(handle.ID(memory), int(first), int(n))

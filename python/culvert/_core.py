@@ -12,7 +12,7 @@ from typing import Any
 
 from ._errors import CulvertError, ForkError, exception
 
-ABI = 4
+ABI = 5
 
 _FAILED = -1
 _FORKED = -2
@@ -81,6 +81,7 @@ def _declare(lib, path):
         ("wait", ctypes.c_int64, [u64, u64, reply]),
         ("cancel", None, [u64]),
         ("copy", ctypes.c_int64, [u64, u64, u64, ctypes.c_void_p, u64, reply]),
+        ("read", ctypes.c_int64, [u64, u64, u64, ctypes.c_void_p, u64, reply]),
         ("dlpack", ctypes.c_int64, [u64, u64, u64, ctypes.POINTER(ctypes.c_void_p), reply]),
         ("drop", None, [ctypes.c_void_p]),
         ("release", None, [u64]),
@@ -179,6 +180,14 @@ def copy(memory, index, offset, address, size):
     lib, reply = library(), ctypes.c_void_p()
     status = lib.culvert_tensor_copy(memory.number, index, offset, address, size, ctypes.byref(reply))
     _take(lib, status, reply)
+
+
+def read(model, index, offset, address, size):
+    """Reads bytes of a tensor of an open model into host memory. It is not interrupted."""
+    lib, reply = library(), ctypes.c_void_p()
+    status = lib.culvert_tensor_read(model.number, index, offset, address, size, ctypes.byref(reply))
+    if status:
+        _take(lib, status, reply)
 
 
 _DLTENSOR = b"dltensor"

@@ -6,7 +6,9 @@ import os
 import threading
 from collections.abc import Callable
 
-_last = threading.local()
+from . import _core
+
+_last = threading.local()  # receipt: a Receipt, or the request for one
 observers: list[Callable[[Receipt], object]] = []  # called with every receipt
 
 
@@ -45,6 +47,21 @@ def remember(receipt):
         observer(_last.receipt)
 
 
+def remember_segment(**figures):
+    """remember for the read of a small tensor. Its receipt takes longer than the read,
+    and is made when it is asked for."""
+    _last.receipt = figures
+    if observers:
+        remember(_segment(figures))
+
+
+def _segment(figures):
+    return _core.call("segment", **figures)["receipt"]
+
+
 def last_receipt() -> Receipt | None:
     """The receipt of this thread's last load, save or attach, or None."""
+    last = getattr(_last, "receipt", None)
+    if last is not None and not isinstance(last, Receipt):
+        keep(Receipt(_segment(last)))
     return getattr(_last, "receipt", None)

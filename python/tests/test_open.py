@@ -1,8 +1,11 @@
 """safe_open on GPUs, and its errors."""
 
+import itertools
+
 import numpy
 from support import Case, culvert
 
+from culvert._load import stretch
 from culvert._open import normalize
 
 
@@ -65,6 +68,31 @@ class Open(Case):
             culvert.safe_open(self.path(), "tf")
         with self.assertRaises(FileNotFoundError):
             culvert.safe_open(self.path("none"), "np")
+
+    def test_small_tensors(self):
+        """They are read without a request; the receipt is made when it is asked for."""
+        with culvert.safe_open(self.path(), "np") as f:
+            self.assertEqual(f.get_tensor("y").tolist(), list(range(7)))
+            receipt = culvert.last_receipt()
+            self.assertIs(culvert.last_receipt(), receipt)
+            self.assertEqual((receipt["model"], receipt["tensors"], receipt["read_bytes"]), (str(self.path()), 1, 56))
+            self.assertEqual(receipt["files"][0]["receipt"]["bytes_by_route"], {"host": 56})
+            self.assertRegex(str(receipt), r"^load model.safetensors tensors=1 bytes=56 read=56 time=.*route=host$")
+            f.get_tensor("x")
+            self.assertEqual(culvert.last_receipt()["read_bytes"], self.x.nbytes)
+
+    def test_stretch(self):
+        """Which slices are one stretch, and where it begins."""
+        for shape in ([], [0], [5], [2, 3], [3, 1, 2], [1, 2, 1, 3], [2, 0, 3]):
+            numbers = numpy.arange(numpy.prod(shape, dtype=int)).reshape(shape)
+            choices = [[(a, b) for a in range(n + 1) for b in range(a, n + 1)] for n in shape]
+            for ranges in itertools.product(*choices):
+                part = numbers[tuple(slice(a, b) for a, b in ranges)].ravel()
+                begin, size = stretch(shape, ranges, 4)
+                self.assertEqual(size, 4 * part.size, (shape, ranges))
+                if part.size:
+                    one = bool((numpy.diff(part) == 1).all())
+                    self.assertEqual(begin, 4 * int(part[0]) if one else None, (shape, ranges))
 
     def test_normalize(self):
         self.assertEqual(normalize(1, [3, 4], "x"), ([[1, 2], [0, 4]], [0], [slice(None)]))

@@ -19,7 +19,7 @@ import (
 )
 
 // ABI is the version of requests, answers and C functions together.
-const ABI = 4
+const ABI = 5
 
 // An API answers the Python package. The first call that needs a machine opens it;
 // listing models and reading into host memory need none.
@@ -56,6 +56,7 @@ var ops = map[string]func(*API, context.Context, []byte) (any, error){
 	"finish":      answer((*API).finish),
 	"fill":        answer((*API).fill),
 	"read":        answer((*API).read),
+	"segment":     answer((*API).segment),
 	"save":        answer((*API).save),
 	"attach":      answer((*API).attach),
 	"tensors":     answer((*API).tensors),

@@ -446,6 +446,43 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestReadSegment: small tensors by a call without JSON. One file stays open, until the
+// model is released.
+func TestReadSegment(t *testing.T) {
+	c := newCaller(t)
+	path, want := sample(t)
+	m := c.open(path)
+	for i, x := range m.Tensors {
+		room := make([]byte, x.Bytes+1)
+		room[x.Bytes] = 7
+		if err := c.ReadSegment(m.Model, i, 0, cmem.PtrTo(&room[0]), uint64(x.Bytes)); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(room[:x.Bytes], want[x.Name]) || room[x.Bytes] != 7 {
+			t.Errorf("%s has other bytes", x.Name)
+		}
+	}
+	if n := timesOpen(t, path); n != 1 {
+		t.Errorf("the file is open %d times", n)
+	}
+	large := slices.IndexFunc(m.Tensors, func(d described) bool { return d.Name == "large" })
+	if err := c.ReadSegment(m.Model, large, 0, 4096, 8); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("read nowhere: %v", err)
+	}
+	var a finishAnswer
+	c.call("segment", fields{"model": path, "file": path, "bytes": 10, "seconds": 0.5}, &a)
+	if r := a.Receipt; r.Tensors != 1 || r.Bytes != 10 || r.Wanted != 10 || r.Seconds != 0.5 || r.Files[0].Receipt.Bytes != 10 {
+		t.Errorf("receipt %+v", r)
+	}
+	c.Release(m.Model)
+	if n := timesOpen(t, path); n != 0 {
+		t.Errorf("the file is open %d times after its release", n)
+	}
+	if err := c.ReadSegment(m.Model, large, 0, 4096, 8); err == nil {
+		t.Error("read from a released model")
+	}
+}
+
 // TestChanged: a file that was cut, or replaced by another, after it was opened is
 // an error, and not other bytes.
 func TestChanged(t *testing.T) {

@@ -211,6 +211,21 @@ func openFiles(t testing.TB) int {
 	return len(list)
 }
 
+// timesOpen returns how often this process has a file open.
+func timesOpen(t testing.TB, path string) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
 // socket is a path that is short enough for one.
 func socket(t testing.TB) string {
 	t.Helper()

@@ -304,7 +304,7 @@ func (m *loaded) describe() tensorsAnswer {
 	ans := tensorsAnswer{make([]described, len(m.tensors)), make([]gpu.Addr, len(m.tensors))}
 	for i := range m.tensors {
 		t := &m.tensors[i]
-		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Span.Len), t.Span.Dev}
+		ans.Tensors[i] = described{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Bytes: int64(t.Span.Len), GPU: t.Span.Dev}
 		ans.Addresses[i] = t.Span.Addr()
 	}
 	return ans

@@ -19,7 +19,14 @@ type described struct {
 	Dtype tensor.Dtype `json:"dtype"`
 	Shape []int64      `json:"shape"`
 	Bytes int64        `json:"bytes"`
-	GPU   int          `json:"gpu"` // of a plan
+	GPU   int          `json:"gpu"`            // of a plan
+	File  int          `json:"file,omitempty"` // of an open model
+}
+
+// An openedModel has its headers in memory, and at most one of its files open.
+type openedModel struct {
+	*tensor.Model
+	segments *tensor.SegmentReader
 }
 
 type openRequest struct {
@@ -41,12 +48,13 @@ func (a *API) openModel(ctx context.Context, q *openRequest) (*openAnswer, error
 	}
 	ans := &openAnswer{Metadata: m.Metadata(), Tensors: make([]described, len(m.Tensors))}
 	for i, info := range m.Tensors {
-		ans.Tensors[i] = described{Name: info.Name, Dtype: info.Dtype, Shape: info.Shape, Bytes: info.Len}
+		ans.Tensors[i] = described{Name: info.Name, Dtype: info.Dtype, Shape: info.Shape, Bytes: info.Len, File: info.File}
 	}
 	for _, f := range m.Files {
 		ans.Files = append(ans.Files, f.Path)
 	}
-	ans.Model, err = a.add(m, func() error { return nil })
+	segments := tensor.NewSegmentReader(m)
+	ans.Model, err = a.add(&openedModel{m, segments}, segments.Close)
 	return ans, err
 }
 
@@ -119,7 +127,7 @@ func (a *API) plan(ctx context.Context, q *planRequest) (*planAnswer, error) {
 	ans := &planAnswer{Tensors: make([]described, len(p.Tensors))}
 	for i := range p.Tensors {
 		t := &p.Tensors[i]
-		ans.Tensors[i] = described{t.Name, t.Dtype, t.Shape, int64(t.Len), p.Buffers[t.Buffer].Device}
+		ans.Tensors[i] = described{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape, Bytes: int64(t.Len), GPU: p.Buffers[t.Buffer].Device}
 	}
 	ans.Plan, err = a.add(p, func() error { return nil })
 	return ans, err
@@ -142,11 +150,11 @@ func (a *API) planFor(ctx context.Context, q *planRequest) (*tensor.Plan, error)
 		}
 		return q.plan(m)
 	}
-	m, _, err := lookup[*tensor.Model](a, q.Model)
+	m, _, err := lookup[*openedModel](a, q.Model)
 	if err != nil {
 		return nil, err
 	}
-	return q.plan(m)
+	return q.plan(m.Model)
 }
 
 func (q *planRequest) plan(m *tensor.Model) (*tensor.Plan, error) {
