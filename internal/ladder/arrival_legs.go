@@ -34,17 +34,24 @@ type legBlock struct {
 }
 
 // legBlocks are the blocks of a write of data at off that tell the drives of a mirror apart:
-// those that are not zero, as a shadow buffer is at first. The last one comes first, because
-// a mirror serves reads in ascending order by one drive.
-func legBlocks(off int64, data []byte) (all []legBlock) {
+// those that are not zero, as the host memory of a route is at first. If there are none, they
+// are all blocks, and telling is false. The last one comes first, because a mirror serves
+// reads in ascending order by one drive.
+func legBlocks(off int64, data []byte) (legs []legBlock, telling bool) {
+	var zeros []legBlock
 	first := (off + placeBlock - 1) / placeBlock * placeBlock
 	for at := (off + int64(len(data))) / placeBlock * placeBlock; at > first; {
 		at -= placeBlock
-		if b := data[at-off:][:placeBlock]; !isZero(b) {
-			all = append(all, legBlock{at, b})
+		if b := data[at-off:][:placeBlock]; isZero(b) {
+			zeros = append(zeros, legBlock{at, b})
+		} else {
+			legs = append(legs, legBlock{at, b})
 		}
 	}
-	return all
+	if len(legs) == 0 {
+		return zeros, false
+	}
+	return legs, true
 }
 
 func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
@@ -94,13 +101,12 @@ func (v *prover) routeLegs(ctx context.Context, r Route, op *Op, legs []legBlock
 	ops, res := make([]Op, len(legs)), make([]route.Receipt, len(legs))
 	for k := range ops {
 		ops[k] = proofOp(op, route.Read, op.Src, legs[k].off, space.to.Slice(uint64(k)*placeBlock, placeBlock))
-		ops[k].once = true
 	}
 	all := proofOp(op, route.Read, op.Src, 0, space.to)
-	mem, got := v.view(r, &all, true), make([]byte, space.to.Len)
+	mem, got, blank := v.view(r, &all, true), make([]byte, space.to.Len), inverted(legs)
 	for range legRounds {
 		clear(res)
-		if err := errors.Join(mem.store(0, make([]byte, len(got))), r.Run(ctx, ops, res), mem.load(got, 0)); err != nil {
+		if err := errors.Join(mem.store(0, blank), r.Run(ctx, ops, res), mem.load(got, 0)); err != nil {
 			return nil, err
 		}
 		for k, b := range legs {
@@ -110,6 +116,16 @@ func (v *prover) routeLegs(ctx context.Context, r Route, op *Op, legs []legBlock
 		}
 	}
 	return nil, nil
+}
+
+// inverted has no byte of the blocks at its place.
+func inverted(legs []legBlock) (all []byte) {
+	for _, b := range legs {
+		for _, x := range b.data {
+			all = append(all, ^x)
+		}
+	}
+	return all
 }
 
 // submitTogether reads blocks by one submission to io_uring. Linux gives a mirror all of them

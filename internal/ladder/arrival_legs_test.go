@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,13 +10,17 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
+	"github.com/culvert-io/culvert/soft/block"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 )
 
-// A mirrorWitness is a host above a mirror whose second drive has taken zeros. As Linux does,
-// it reads from the first drive what is in flight alone, and from both what is together.
+// A mirrorWitness is a host above a mirror whose second drive has taken other bytes. As Linux
+// does, it reads from the first drive what is in flight alone, and from both what is together.
 type mirrorWitness struct {
 	witness
+	second   byte  // what the second drive has
 	together []int // how many reads
 }
 
@@ -24,7 +29,7 @@ func (w *mirrorWitness) readTogether(p []byte, offs []int64) error {
 	err := w.witness.readTogether(p, offs)
 	if len(offs) >= 8 { // fewer may be one after the other
 		for k := 1; k < len(offs); k += 2 {
-			clear(p[k*placeBlock:][:placeBlock])
+			copy(p[k*placeBlock:], bytes.Repeat([]byte{w.second}, placeBlock))
 		}
 	}
 	return err
@@ -60,11 +65,12 @@ func TestShortWritesToMirrors(t *testing.T) {
 	}
 }
 
-// Zeros are what a shadow buffer holds, so both drives of a mirror have them. The next write
-// is put to the proof again.
+// A route whose host memory cannot be filled before a proof has zeros in it, so both drives of
+// a mirror have them. The next write is put to the proof again.
 func TestZerosProveNothing(t *testing.T) {
 	const size = 64 << 10
 	s := newStacked(t, "raid1-half", noisy(size, 1))
+	s.plan.routes[0] = unscrubbed{s.plan.routes[0]}
 	s.file.Name += "/no-directory"
 	s.check(s.gpu.Fill(s.mem.Base, 0, 1, size))
 	r, err := s.run(s.plan, route.Write)
@@ -80,6 +86,90 @@ func TestZerosProveNothing(t *testing.T) {
 	if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, other) {
 		t.Errorf("the file has other bytes, %v", err)
 	}
+}
+
+// An unscrubbed route does not know that a write is part of a proof.
+type unscrubbed struct{ Route }
+
+func (u unscrubbed) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].proving = ops[i].proving && ops[i].Dir == route.Read
+	}
+	return u.Route.Run(ctx, ops, res)
+}
+
+// halfMirror has the drive of a lab be a mirror whose second drive has no hooks, and returns how
+// many of its blocks differ from those of the first.
+func (l *lab) halfMirror() (divergent func() int) {
+	layers, err := block.ParseLayers("raid1-half")
+	l.check(err)
+	l.drive.Below(layers)
+	return func() int {
+		n, err := l.drive.Divergent(l.file.FD())
+		l.check(err)
+		return n
+	}
+}
+
+// A read that the second drive of a mirror served has left its bytes in the shadow buffer. A
+// write of the same bytes shows nothing about that drive if they are still there: the proof
+// of a write has others put there.
+func TestProofsFillTheShadowBuffer(t *testing.T) {
+	for _, bounced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("bounced=%v", bounced), func(t *testing.T) {
+			l := newLab(t, true, false, nvfs.Config{})
+			divergent := l.halfMirror()
+			op := Op{Src: FileSource(l.file), Mem: l.mem.Slice(0, 64<<10), Kind: gpu.KindDevice, Buf: always{}, strict: true}
+			if bounced {
+				op.Mem.Off += 512 // as of memory that the drive cannot reach
+			}
+			move := func(dir route.Dir, proving bool) {
+				t.Helper()
+				op.Dir, op.proving = dir, proving
+				l.check(l.route.Run(context.Background(), []Op{op}, make([]route.Receipt, 1)))
+			}
+			move(route.Read, false)
+			move(route.Read, false) // by the second drive first
+			if move(route.Write, false); divergent() != 0 {
+				t.Fatal("the test shows nothing: the second drive has other bytes")
+			}
+			if move(route.Write, true); divergent() != 16 {
+				t.Errorf("%d blocks of the second drive have other bytes, want 16", divergent())
+			}
+		})
+	}
+}
+
+// Zeros that the second drive of a mirror did not get are found, because the route knows that
+// it must not have zeros in host memory by chance.
+func TestZerosAreCompared(t *testing.T) {
+	const size = 64 << 10
+	s := newStacked(t, "", noisy(size, 1))
+	s.file.Name += "/no-directory"
+	p := s.plan.prover.file(s.file)
+	p.host = &mirrorWitness{witness: p.host, second: 0xa5}
+	first := &firstOp{Route: s.plan.routes[0]}
+	s.plan.routes[0] = first
+	s.check(s.gpu.Fill(s.mem.Base, 0, 1, size))
+	r, err := s.run(s.plan, route.Write)
+	s.check(err)
+	if r.By[route.NVFS] > 0 || p.known[route.NVFS][route.Write].lie.Load() == nil || first.op == nil || !first.op.proving {
+		t.Errorf("believed: %v, by the proof %+v", &r, first.op)
+	}
+}
+
+// A firstOp keeps the first op of a route.
+type firstOp struct {
+	Route
+	op *Op
+}
+
+func (f *firstOp) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	if f.op == nil {
+		f.op = &ops[0]
+	}
+	return f.Route.Run(ctx, ops, res)
 }
 
 // TestLegBlocks: whole blocks that are not zero, the last one first.
@@ -99,7 +189,11 @@ func TestLegBlocks(t *testing.T) {
 		{0, 0, nil},
 	} {
 		var got []int64
-		for _, b := range legBlocks(c.off, data[:c.n]) {
+		legs, telling := legBlocks(c.off, data[:c.n])
+		if telling != (c.want != nil) {
+			t.Errorf("%d bytes at %d: tell drives apart: %v", c.n, c.off, telling)
+		}
+		for _, b := range legs {
 			got = append(got, b.off)
 			if !bytes.Equal(b.data, data[b.off-c.off:][:block]) {
 				t.Errorf("%d bytes at %d: the block at %d has other bytes", c.n, c.off, b.off)
@@ -109,8 +203,8 @@ func TestLegBlocks(t *testing.T) {
 			t.Errorf("%d bytes at %d: blocks at %v, want %v", c.n, c.off, got, c.want)
 		}
 	}
-	if len(legBlocks(0, make([]byte, 2*block))) != 0 {
-		t.Error("zeros tell drives apart")
+	if legs, telling := legBlocks(0, make([]byte, 2*block)); telling || len(legs) != 2 || legs[0].off != block {
+		t.Errorf("zeros tell drives apart: %v, blocks %v", telling, legs)
 	}
 }
 

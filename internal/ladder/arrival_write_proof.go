@@ -19,8 +19,9 @@ import (
 // writeProofSize is what a write of a stack is proved with: a page of the GPU.
 const writeProofSize = 64 << 10
 
-// errInconclusive: a proof in place has written nothing but zeros. A shadow buffer is zero at
-// first, and a drive of a mirror that took its bytes has the right ones.
+// errInconclusive: a proof in place has written nothing but zeros. The host memory of a route
+// is zero at first, and a drive of a mirror that took its bytes has the right ones. Only that
+// of nvidia-fs can be filled before (Op.proving).
 var errInconclusive = errors.New("zeros prove nothing")
 
 // proveWrites proves, once for a block stack, that writes of a route take their bytes
@@ -113,7 +114,7 @@ func (v *prover) tryBeside(ctx context.Context, r Route, op *Op, f *storage.File
 // op for which it is made: an op in a stream may wait for this proof, too.
 func proofOp(op *Op, dir route.Dir, src Source, off int64, mem gpu.Span) Op {
 	mem.Dev = op.Mem.Dev
-	return Op{Dir: dir, Src: src, Off: off, Mem: mem, Kind: gpu.KindDevice, Buf: unfreed{}, InStream: true, strict: true}
+	return Op{Dir: dir, Src: src, Off: off, Mem: mem, Kind: gpu.KindDevice, Buf: unfreed{}, InStream: true, strict: true, proving: true}
 }
 
 // tryInPlace writes the first blocks of the op itself, and restores them unless they have
@@ -126,7 +127,7 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, er
 		return nil, errNoProofMemory
 	}
 	o := *op
-	o.strict, o.InStream = true, true
+	o.strict, o.InStream, o.proving = true, true, true
 	o.Mem = op.Mem.Slice(0, min(op.Mem.Len, writeProofSize))
 	data, mem := make([]byte, o.Mem.Len), v.view(r, &o, true)
 	if err := mem.load(data, 0); err != nil {
@@ -146,7 +147,7 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, er
 	}
 	switch {
 	case found != nil || err != nil:
-	case o.file() != nil && len(legBlocks(o.Off, data)) == 0:
+	case o.file() != nil && !tells(o.Off, data):
 		return nil, errInconclusive
 	default:
 		return nil, nil
@@ -174,7 +175,14 @@ func (v *prover) compareWritten(ctx context.Context, r Route, o *Op, data []byte
 	if found, err := v.equalBack(o, data, o.Off); found != nil || err != nil || o.file() == nil {
 		return found, err
 	}
-	return v.readLegs(ctx, r, o, legBlocks(o.Off, data))
+	legs, _ := legBlocks(o.Off, data)
+	return v.readLegs(ctx, r, o, legs)
+}
+
+// tells reports whether a write of data at off tells the drives of a mirror apart.
+func tells(off int64, data []byte) bool {
+	_, telling := legBlocks(off, data)
+	return telling
 }
 
 func (v *prover) randomBytes() []byte {

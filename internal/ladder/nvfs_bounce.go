@@ -103,7 +103,7 @@ func (r *nvfsRoute) bounceChunk(f *nvfsFile, op *Op, at, want int64) (int64, err
 		if err := b.copies.within(op, b.addr, mem, blocks); err != nil {
 			return 0, err
 		}
-		return b.shadow.Write(f.File, at, blocks, 0)
+		return nvfsWrite(b.shadow, op, f, at, blocks, 0)
 	}
 	n, err := b.shadow.Read(f.File, at-in, blocks, 0)
 	n = min(want, max(n-in, 0))

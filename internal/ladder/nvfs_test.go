@@ -78,6 +78,7 @@ type lab struct {
 	near  *pcie.Function // the drive
 	t     *testing.T
 	m     *nvfs.Module
+	drive *nvmestorage.Driver // nil if the module serves no files
 	route *nvfsRoute
 	plan  *Plan // nvfs, then host
 	file  *storage.File
@@ -102,7 +103,8 @@ func newLab(t *testing.T, serves, real bool, cfg nvfs.Config) *lab {
 	l.check(err)
 	cfg.RM, cfg.Storage = l.P2P(), []nvfs.Storage{nvmerdma.New(nvmerdma.Config{})}
 	if serves {
-		cfg.Storage = append(cfg.Storage, nvmestorage.New(func() (*pcie.Function, error) { return l.near, nil }, false))
+		l.drive = nvmestorage.New(func() (*pcie.Function, error) { return l.near, nil }, false)
+		cfg.Storage = append(cfg.Storage, l.drive)
 	}
 	l.m, err = nvfs.New(l.Kernel(), cfg)
 	l.check(err)

@@ -159,8 +159,8 @@ func (r *nvfsRoute) middle(ctx context.Context, op *Op, rec *route.Receipt, f *n
 		var err error
 		switch devOff := base + uint64(rec.Bytes); {
 		case op.Dir == route.Write:
-			n, err = s.Write(f.File, at, uint64(want), devOff)
-		case op.once:
+			n, err = nvfsWrite(s, op, f, at, uint64(want), devOff)
+		case op.proving:
 			n, err = s.ReadOnce(f.File, at, uint64(want), devOff)
 		default:
 			n, err = s.Read(f.File, at, uint64(want), devOff)
@@ -172,6 +172,14 @@ func (r *nvfsRoute) middle(ctx context.Context, op *Op, rec *route.Receipt, f *n
 		}
 	}
 	return nil
+}
+
+// nvfsWrite has the drive write blocks of a buffer.
+func nvfsWrite(s *nvfs.Buffer, op *Op, f *nvfsFile, at int64, n, devOff uint64) (int64, error) {
+	if op.proving {
+		return s.WriteScrubbed(f.File, at, n, devOff)
+	}
+	return s.Write(f.File, at, n, devOff)
 }
 
 // An nvfsEnd is an unaligned end of an op that goes through host memory.

@@ -51,8 +51,10 @@ type Op struct {
 	sized bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
-	// once forbids a route to repeat a read that looks wrong: no other process writes the file.
-	once bool
+	// proving means that the op is part of a proof of writes. A route must not repeat a read that
+	// looks wrong, since no other process writes the file, and must not have the bytes of a
+	// write in host memory by chance.
+	proving bool
 	// passed are direct routes that must not take the op again: the file changed while
 	// it was read, or a write did not arrive. Plan.Run clears it.
 	passed []*route.Decline

@@ -1,6 +1,7 @@
 package nvfs
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	abi "github.com/culvert-io/culvert/internal/abi/nvfs"
+	"github.com/culvert-io/culvert/internal/dev"
 )
 
 // Read reads n bytes from off of a file to devOff of the buffer. All three must be
@@ -29,6 +31,23 @@ func (b *Buffer) ReadOnce(f *File, off int64, n, devOff uint64) (int64, error) {
 // [ErrNotDirect] after it has begun, the range in the file is undefined.
 func (b *Buffer) Write(f *File, off int64, n, devOff uint64) (int64, error) {
 	return b.transfer("WRITE", f, off, n, devOff, b.writeChunk)
+}
+
+// WriteScrubbed is Write with random bytes in the shadow buffer: a drive without hooks stores
+// them. Without that it may store what is to be written: the shadow buffer has zeros at first,
+// and later what a READ of such a drive has left there.
+func (b *Buffer) WriteScrubbed(f *File, off int64, n, devOff uint64) (int64, error) {
+	return b.transfer("WRITE", f, off, n, devOff, func(f *File, p chunk) (int64, error) {
+		b.scrub(p)
+		return b.writeChunk(f, p)
+	})
+}
+
+// scrub fills the part of the shadow buffer that a chunk uses.
+func (b *Buffer) scrub(p chunk) {
+	in := (b.cfg.Addr + p.devOff) % abi.GPU_PAGE_SIZE
+	s := dev.Bytes(b.shadow)[in:]
+	rand.Read(s[:min(p.n, uint64(len(s)))])
 }
 
 func (b *Buffer) transfer(op string, f *File, off int64, n, devOff uint64, do func(*File, chunk) (int64, error)) (int64, error) {

@@ -102,6 +102,21 @@ func TestHalfMirror(t *testing.T) {
 	if n := divergent(); n != 0 {
 		t.Errorf("%d blocks differ after the host has written", n)
 	}
+
+	// The drive without hooks leaves what it reads in the shadow buffer, and takes it from there.
+	if _, err := s.b.Read(f, 0, size, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.b.ReadOnce(f, 0, size, 0); !errors.Is(err, client.ErrNotDirect) {
+		t.Errorf("the drive without hooks: %v", err)
+	}
+	s.Write(s.addr, pattern(5, size))
+	if n, err := s.b.Write(f, 0, size, 0); n != size || err != nil || divergent() != 0 {
+		t.Errorf("wrote %d bytes, %v; %d blocks of the drives differ", n, err, divergent())
+	}
+	if n, err := s.b.WriteScrubbed(f, 0, size, 0); n != size || err != nil || divergent() != size/4096 {
+		t.Errorf("wrote %d bytes, %v; %d blocks of the drives differ", n, err, divergent())
+	}
 	s.close()
 }
 
