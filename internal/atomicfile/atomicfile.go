@@ -10,7 +10,6 @@
 package atomicfile
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,23 +18,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
-
-// Suffix ends the names of temporary files that [Sweep] removes.
-const Suffix = ".culvert-tmp"
-
-// Temporary reports whether a name is one of a temporary file. Nothing else can have
-// it for long: Sweep removes it.
-func Temporary(name string) bool {
-	return strings.HasPrefix(name, tempPrefix("")) && strings.HasSuffix(name, Suffix)
-}
-
-// ErrTemporary means that a file is to have the name of a temporary file.
-var ErrTemporary = errors.New("temporary files of culvert have such names, and later runs remove them (fix: choose another name)")
 
 // Options refine [Create].
 type Options struct {
@@ -188,40 +174,6 @@ func (f *File) newTemp() (string, error) {
 	return f.opts.Temp, f.dir.Remove(f.opts.Temp)
 }
 
-// TempName returns a unique path beside target that [Sweep] recognises.
-func TempName(target string) string {
-	return filepath.Join(filepath.Dir(target), tempName(filepath.Base(target)))
-}
-
-func tempName(name string) string { return tempPrefix(name) + "." + rand.Text()[:8] + Suffix }
-
-// maxPrefix leaves room for the rest of a temporary file's name in 255 bytes.
-const maxPrefix = 200
-
-// Target returns the path that a temporary or unfinished file will have, or the path
-// itself: what people know a file by that is being written.
-func Target(path string) string {
-	dir, name := filepath.Split(path)
-	switch {
-	case IsPart(name):
-		name = strings.TrimSuffix(name, PartSuffix)
-	case Temporary(name):
-		name = strings.TrimSuffix(name, Suffix)
-		name = name[:max(strings.LastIndexByte(name, '.'), 0)]
-	default:
-		return path
-	}
-	if len(name) < 2 {
-		return path // of no target
-	}
-	return dir + name[1:]
-}
-
-// tempPrefix begins the names of the temporary files of a target.
-func tempPrefix(name string) string {
-	return "." + name[:min(len(name), maxPrefix)]
-}
-
 func create(dir *Dir, name string, o Options) (*os.File, error) {
 	if !o.Dir {
 		return dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, o.Mode)
@@ -333,125 +285,10 @@ func (f *File) Discard() error {
 	return err
 }
 
-// Sweep removes temporary files of killed processes from a directory. It leaves
-// those that are being written, and those that the process may not remove.
-func Sweep(dir string) {
-	if d, err := OpenDir(dir); err == nil {
-		d.Sweep()
-		d.Close()
-	}
-}
-
-// Sweep does the same in an open directory.
-func (d *Dir) Sweep() {
-	list, _ := d.Names(".")
-	for _, name := range list {
-		if Temporary(name) {
-			d.removeLeftover(name)
-		}
-	}
-}
-
-func (d *Dir) removeLeftover(name string) {
-	f, err := d.OpenFile(name, os.O_RDONLY, 0)
-	if errors.Is(err, ErrSymlink) {
-		_ = d.Remove(name) // has no lock: if its writer lives, Symlink tries again
-	}
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	// Without its name it is removed already, and the name may be another's.
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && d.named(f, name) {
-		_ = d.RemoveAll(name)
-	}
-}
-
-// Symlink makes path a symbolic link to target, which has the name temp, beside it,
-// at first. A file of that name is a leftover. If temp is empty, the name is unique.
-// step is called as Options.Step is.
-func Symlink(target, path, temp string, step func(name string)) error {
-	dir, err := OpenDir(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if temp != "" {
-		temp = filepath.Base(temp)
-	}
-	return SymlinkIn(dir, target, filepath.Base(path), temp, step)
-}
-
-// SymlinkIn does the same in an open directory.
-func SymlinkIn(dir *Dir, target, name, temp string, step func(name string)) error {
-	if temp != "" {
-		step("remove")
-		if err := dir.Remove(temp); err != nil {
-			return err
-		}
-		return symlink(dir, target, name, temp, step)
-	}
-	for range maxTries {
-		err := symlink(dir, target, name, tempName(name), step)
-		if !isAny(err, fs.ErrNotExist, fs.ErrExist) {
-			return err
-		}
-		// Another process took the link for a leftover, or the directory is gone.
-		if _, gone := dir.Names("."); gone != nil {
-			return err
-		}
-	}
-	return &fs.PathError{Op: "symlink", Path: dir.Path(name), Err: errBusy}
-}
-
-func symlink(dir *Dir, target, name, temp string, step func(name string)) error {
-	step("link")
-	if err := dir.Symlink(target, temp); err != nil {
-		return err
-	}
-	step("rename")
-	if err := dir.Rename(temp, name); err != nil {
-		return errors.Join(err, dir.Remove(temp))
-	}
-	return nil
-}
-
 // unsupported reports whether the file system lacks such locks. NFS has some, but
 // not on directories and not through descriptors that only read.
 func unsupported(err error) bool {
 	return isAny(err, unix.ENOTSUP, unix.ENOLCK, unix.ENOSYS, unix.EINVAL, unix.EBADF)
-}
-
-// MkdirAll creates a directory and those above it that are missing, and forces
-// their names to storage.
-func MkdirAll(dir string, mode fs.FileMode) error {
-	dir = filepath.Clean(dir)
-	st, err := os.Stat(dir)
-	if err == nil && !st.IsDir() {
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	above := filepath.Dir(dir)
-	if err := MkdirAll(above, mode); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return SyncDir(above)
-}
-
-// SyncDir forces the names in a directory to storage. File systems that cannot do
-// so have nothing to force.
-func SyncDir(dir string) error {
-	d, err := OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func isAny(err error, list ...error) bool {
