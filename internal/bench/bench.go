@@ -204,39 +204,17 @@ func (b *Bench) names() string {
 }
 
 func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, error) {
-	if err := w.Check(); err != nil {
+	size, err := b.fit(&w)
+	if err != nil {
 		return nil, err
-	}
-	if err := b.CheckBlock(w.Block); err != nil {
-		return nil, err
-	}
-	if w.Region > b.size {
-		return nil, fmt.Errorf("%s: size %s exceeds the file of %s", b.names(), human.Size(w.Region), human.Size(b.size))
-	}
-	size := cmp.Or(w.Region, b.size)
-	if n := len(b.targets); n > 1 {
-		w.Files = n
-		size = size / w.Block * w.Block * int64(n)
-	}
-	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > size {
-		return nil, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.names(), human.Size(call), human.Size(size))
 	}
 	var ceiling float64
 	if !b.NoCeiling && !w.Pattern.Mixed() { // a link moves both directions at once: neither rate limits their sum
-		var err error
 		if ceiling, err = b.ceiling(w.Pattern.Writes()); err != nil {
 			return nil, err
 		}
 	}
-	if w.Pattern.Writes() {
-		// Dirty pages of an earlier run must not be written during this one.
-		for _, t := range b.targets {
-			if err := t.file.Sync(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	resident, err := b.setTemperature(w.Cold)
+	resident, err := b.prepareFiles(&w)
 	if err != nil {
 		return nil, err
 	}
@@ -257,6 +235,43 @@ func (b *Bench) measure(ctx context.Context, w Workload, e *engine) (*Result, er
 		res.Share = res.GBps / res.Ceiling
 	}
 	return res, nil
+}
+
+// fit checks a workload against the files, counts these, and returns the bytes of all of
+// them that it uses.
+func (b *Bench) fit(w *Workload) (size int64, err error) {
+	if err := w.Check(); err != nil {
+		return 0, err
+	}
+	if err := b.CheckBlock(w.Block); err != nil {
+		return 0, err
+	}
+	if w.Region > b.size {
+		return 0, fmt.Errorf("%s: size %s exceeds the file of %s", b.names(), human.Size(w.Region), human.Size(b.size))
+	}
+	size = cmp.Or(w.Region, b.size)
+	if n := len(b.targets); n > 1 {
+		w.Files = n
+		size = size / w.Block * w.Block * int64(n)
+	}
+	if call := w.Block * int64(w.Batch); w.Cold && !w.Pattern.random() && call > size {
+		return 0, fmt.Errorf("%s: one call of %s exceeds the file of %s, which a cold run reads once (fix: a smaller batch)", b.names(), human.Size(call), human.Size(size))
+	}
+	return size, nil
+}
+
+// prepareFiles makes the files clean, if the workload writes, and cold or warm. It returns
+// how much of them is in the page cache.
+func (b *Bench) prepareFiles(w *Workload) (resident float64, err error) {
+	if w.Pattern.Writes() {
+		// Dirty pages of an earlier run must not be written during this one.
+		for _, t := range b.targets {
+			if err := t.file.Sync(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return b.setTemperature(w.Cold)
 }
 
 func (b *Bench) ceiling(writes bool) (float64, error) {

@@ -123,8 +123,7 @@ func (c *culvertCaller) one(ctx context.Context, dir route.Dir, off, block int64
 
 // libcufileEngine is NVIDIA's library, called from threads with a current context.
 func (b *Bench) libcufileEngine(path string, register bool) (*engine, error) {
-	dev := b.dev
-	unbind, err := dev.Bind()
+	unbind, err := b.dev.Bind()
 	if err != nil {
 		return nil, err
 	}
@@ -133,48 +132,60 @@ func (b *Bench) libcufileEngine(path string, register bool) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	var handles []*vendor.Handle
-	close := func() {
-		for _, h := range handles {
-			h.Close()
-		}
-		lib.Close()
-	}
+	v := &vendorFiles{dev: b.dev, lib: lib, registers: register}
 	for _, t := range b.targets {
 		h, err := lib.Register(int(t.file.Fd()))
 		if err != nil {
-			close()
+			v.close()
 			return nil, fmt.Errorf("%w (NVIDIA's libcufile needs a udev record of the file's block device)", err)
 		}
-		handles = append(handles, h)
+		v.handles = append(v.handles, h)
 	}
-	prepare := func(mem gpu.Span) (*caller, error) {
-		unbind, err := dev.Bind()
-		if err != nil {
+	return &engine{"libcufile", v.prepare, v.close}, nil
+}
+
+// vendorFiles are the files as NVIDIA's library has them.
+type vendorFiles struct {
+	dev       gpu.Device
+	lib       *vendor.Library
+	handles   []*vendor.Handle
+	registers bool // the memory of callers
+}
+
+func (v *vendorFiles) close() {
+	for _, h := range v.handles {
+		h.Close()
+	}
+	v.lib.Close()
+}
+
+// prepare makes a caller on its own thread.
+func (v *vendorFiles) prepare(mem gpu.Span) (*caller, error) {
+	unbind, err := v.dev.Bind()
+	if err != nil {
+		return nil, err
+	}
+	if v.registers {
+		if err := v.lib.RegisterBuffer(mem.Addr(), mem.Len); err != nil {
+			unbind()
 			return nil, err
 		}
-		if register {
-			if err := lib.RegisterBuffer(mem.Addr(), mem.Len); err != nil {
-				unbind()
-				return nil, err
-			}
-		}
-		move := func(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
-			file, at := stripe(len(handles), off, int64(mem.Len))
-			if dir == route.Read {
-				return handles[file].Read(mem, at)
-			}
-			return handles[file].Write(mem, at)
-		}
-		mem = gpu.Span{Dev: mem.Dev, Base: mem.Addr(), Len: mem.Len}
-		return oneByOne(mem, move, func() {
-			if register {
-				lib.DeregisterBuffer(mem.Base)
-			}
-			unbind()
-		}), nil
 	}
-	return &engine{"libcufile", prepare, close}, nil
+	mem = gpu.Span{Dev: mem.Dev, Base: mem.Addr(), Len: mem.Len}
+	return oneByOne(mem, v.move, func() {
+		if v.registers {
+			v.lib.DeregisterBuffer(mem.Base)
+		}
+		unbind()
+	}), nil
+}
+
+func (v *vendorFiles) move(dir route.Dir, mem gpu.Span, off int64) (int64, error) {
+	file, at := stripe(len(v.handles), off, int64(mem.Len))
+	if dir == route.Read {
+		return v.handles[file].Read(mem, at)
+	}
+	return v.handles[file].Write(mem, at)
 }
 
 // A blockIO moves one block between a file or object and host memory, or less at its end.
