@@ -17,13 +17,13 @@ func (v Values) Effect(s *Setting) string {
 		return "no effect: " + k.none
 	case v[s.Key] != s.from:
 		return "no effect: set again elsewhere"
-	case !v.wish(s.Key):
+	case !v.changed(s.Key):
 		return "no effect: NVIDIA's stock value asks for nothing"
 	}
 	return v.meaning(s.Key)
 }
 
-// meaning is the effect of a key that is a wish.
+// meaning is the effect of a changed key.
 func (v Values) meaning(name string) string {
 	c := v.Config()
 	switch name {

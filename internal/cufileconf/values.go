@@ -32,8 +32,9 @@ func (v Values) Bool(key string) (b, ok bool)        { return v[key].boolean() }
 func (v Values) Text(key string) (string, bool)      { return v[key].text() }
 func (v Values) Numbers(key string) ([]uint64, bool) { return v[key].numbers() }
 
-// wish reports whether a key is set to something else than NVIDIA's stock value.
-func (v Values) wish(name string) bool {
+// changed reports whether a key is set to another value than NVIDIA's stock value. Only
+// then it has an effect: stock files set every key.
+func (v Values) changed(name string) bool {
 	set, ok := v[name]
 	if !ok {
 		return false
@@ -45,9 +46,9 @@ func (v Values) wish(name string) bool {
 	return string(set) != k.stock
 }
 
-// number is the number of a key that is a wish, and 0 otherwise.
+// number is the number of a changed key, and 0 otherwise.
 func (v Values) number(name string) uint64 {
-	if !v.wish(name) {
+	if !v.changed(name) {
 		return 0
 	}
 	n, _ := v.Number(name)
@@ -69,14 +70,14 @@ func (v Values) Config() cufile.Config {
 		BatchSize:  int(v.number("properties.io_batchsize")),
 		Workers:    int(v.number("execution.max_io_threads")),
 		SlotSize:   slotSize(v.number("properties.max_direct_io_size_kb")),
-		DirectOnly: v.wish("properties.allow_compat_mode"),
-		StagedOnly: v.wish("properties.force_compat_mode"),
-		ODirect:    v.wish("properties.force_odirect_mode"),
+		DirectOnly: v.changed("properties.allow_compat_mode"),
+		StagedOnly: v.changed("properties.force_compat_mode"),
+		ODirect:    v.changed("properties.force_odirect_mode"),
 	}
 	if c.StagedOnly { // which NVIDIA's library lets win, too
 		c.DirectOnly = false
 	}
-	if name := "properties.max_device_pinned_mem_size_kb"; v.wish(name) {
+	if name := "properties.max_device_pinned_mem_size_kb"; v.changed(name) {
 		c.BARLimit = max(min(v.number(name), math.MaxUint64>>10)<<10, 1) // 0 maps nothing
 	}
 	c.PollSize = v.pollSize()
@@ -88,7 +89,7 @@ func (v Values) Config() cufile.Config {
 // pollSize is up to which size copies are polled for, in bytes; 0 without poll mode.
 func (v Values) pollSize() int64 {
 	const stock = 4
-	if !v.wish("properties.use_poll_mode") {
+	if !v.changed("properties.use_poll_mode") {
 		return 0
 	}
 	kb, ok := v.Number("properties.poll_mode_max_size_kb")
@@ -98,9 +99,9 @@ func (v Values) pollSize() int64 {
 	return int64(min(kb, math.MaxInt64>>10) << 10)
 }
 
-// texts is the list of a key that is a wish.
+// texts is the list of a changed key.
 func (v Values) texts(name string) []string {
-	if !v.wish(name) {
+	if !v.changed(name) {
 		return nil
 	}
 	list, _ := v[name].texts()
@@ -126,7 +127,7 @@ func slotSize(kb uint64) int {
 // not pairs.
 func (v Values) slabs() int64 {
 	const sizes, counts = "properties.posix_pool_slab_size_kb", "properties.posix_pool_slab_count"
-	if !v.wish(sizes) && !v.wish(counts) {
+	if !v.changed(sizes) && !v.changed(counts) {
 		return 0
 	}
 	kb, _ := v.Numbers(sizes)

@@ -24,9 +24,9 @@ func Width(f *os.File) int {
 // minFold is the narrowest screen on which lines are folded: below it nothing helps.
 const minFold = 20
 
-// Fold breaks lines at blanks so that they fit a width. What goes on below begins in
-// the column of the line's last field, where fields are separated by two blanks, or two
-// columns behind the line. A word that is too long stays whole, so that a path can still
+// Fold breaks lines at blanks so that they fit a width. The rest of a line begins in the
+// column of its last field, where fields are separated by two blanks, or is indented by
+// two more columns than the line. A word that is too long stays whole, so that a path can still
 // be copied. A width of 0 breaks nothing.
 func Fold(text string, width int) string {
 	if width < minFold {
@@ -42,7 +42,7 @@ func Fold(text string, width int) string {
 	return b.String()
 }
 
-// foldLine breaks a line, which goes on in the column below.
+// foldLine breaks a line, whose rest begins in the column below.
 func foldLine(b *strings.Builder, line string, width, below int) {
 	if columns(line) <= width {
 		b.WriteString(line)
@@ -95,8 +95,8 @@ var (
 	units  = strings.Fields("B KiB MiB GiB TiB B/s kB/s MB/s GB/s GT/s ns us µs ms s %")
 )
 
-// hanging is the column in which a line goes on: that of its last field that leaves
-// two fifths of the width.
+// hanging is the column in which the rest of a line begins: that of its last field that
+// leaves two fifths of the width.
 func hanging(line string, width int) int {
 	text := strings.TrimLeft(line, " ")
 	at := len(line) - len(text)

@@ -39,7 +39,7 @@ type ClientConfig struct {
 }
 
 // A Client reads and writes files of a server. It is safe for concurrent use. A lost
-// connection is made again, and the requests that were under way are repeated.
+// connection is made again, and the requests that were in flight are repeated.
 type Client struct {
 	cfg ClientConfig
 	pd  rdma.PD

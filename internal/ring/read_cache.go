@@ -32,18 +32,18 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 	}
 	if s := q.stream(); seg.known && q.Direct >= 0 && !r.Dirty && s.Measuring(n) {
 		if seg.path == storage.Fill {
-			s.Owe(storage.Range{From: pos, To: pos + n})
+			s.Defer(storage.Range{From: pos, To: pos + n})
 		}
 		seg.path, seg.why = storage.Around, storage.Measuring
 		return
 	}
-	f.askOwed(q)
+	f.askDeferred(q)
 	f.readAhead(q, seg)
 }
 
-// askOwed asks for what went around the page cache to measure the storage.
-func (f *fileIO) askOwed(q *Request) {
-	for _, r := range q.stream().Owed() {
+// askDeferred asks for what went around the page cache to measure the storage.
+func (f *fileIO) askDeferred(q *Request) {
+	for _, r := range q.stream().Deferred() {
 		q.stream().Ask(r.From, r.To, nil, f.willNeed(q))
 	}
 }

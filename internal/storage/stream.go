@@ -28,9 +28,9 @@ type Stream struct {
 	lacked atomic.Int64
 	ahead  readAhead
 
-	owes   atomic.Bool
-	owedMu sync.Mutex
-	owed   []Range
+	anyDeferred atomic.Bool
+	deferredMu  sync.Mutex
+	deferred    []Range
 }
 
 // NewStream returns the stream of a file that was opened without O_DIRECT. available
@@ -101,24 +101,25 @@ func (s *Stream) Measuring(n int64) bool {
 		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft
 }
 
-// Owe remembers a range that went around the cache only to measure the storage.
-func (s *Stream) Owe(r Range) {
-	s.owedMu.Lock()
-	defer s.owedMu.Unlock()
-	s.owed = append(s.owed, r)
-	s.owes.Store(true)
+// Defer notes a range that went around the cache only to measure the storage, and is to
+// be in the cache.
+func (s *Stream) Defer(r Range) {
+	s.deferredMu.Lock()
+	defer s.deferredMu.Unlock()
+	s.deferred = append(s.deferred, r)
+	s.anyDeferred.Store(true)
 }
 
-// Owed returns the remembered ranges, once, when the measurement is over and the rest of
-// the stream fills the cache: later reads must find these there, too.
-func (s *Stream) Owed() (rs []Range) {
-	if !s.owes.Load() || s.rates.measuring() {
+// Deferred returns those ranges, once, when the measurement is over and the rest of the
+// stream fills the cache: later reads must find these there, too.
+func (s *Stream) Deferred() (rs []Range) {
+	if !s.anyDeferred.Load() || s.rates.measuring() {
 		return nil
 	}
-	s.owedMu.Lock()
-	defer s.owedMu.Unlock()
-	rs, s.owed = s.owed, nil
-	s.owes.Store(false)
+	s.deferredMu.Lock()
+	defer s.deferredMu.Unlock()
+	rs, s.deferred = s.deferred, nil
+	s.anyDeferred.Store(false)
 	return rs
 }
 

@@ -61,16 +61,16 @@ func TestStreamMeasures(t *testing.T) {
 	if from, to, _ := s.Ahead(0, 4*mib, Range{0, gib}, true, func(from, to int64) int64 { return to - from }); from == to {
 		t.Error("with nothing to compare, nothing is asked for ahead")
 	}
-	s.Owe(Range{mib, 5 * mib})
-	if got := s.Owed(); got != nil {
+	s.Defer(Range{mib, 5 * mib})
+	if got := s.Deferred(); got != nil {
 		t.Errorf("while it measures, it fills the cache with %v", got)
 	}
 	s.Observe(Around, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow/2))
 	if s.Measuring(4 * mib) {
 		t.Error("two windows are read around the cache")
 	}
-	if got := s.Owed(); !slices.Equal(got, []Range{{mib, 5 * mib}}) || s.Owed() != nil {
-		t.Errorf("owed %v", got)
+	if got := s.Deferred(); !slices.Equal(got, []Range{{mib, 5 * mib}}) || s.Deferred() != nil {
+		t.Errorf("deferred %v", got)
 	}
 	if p, why := s.Path(0, 4*mib, cold, true); p != Around || why != FastStorage {
 		t.Errorf("storage twice as fast as filling: path %d (%v)", p, why)
