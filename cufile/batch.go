@@ -197,18 +197,24 @@ func (b *Batch) deliver(events []Event) {
 // runGroup moves a group in one call and returns its events. If the call fails, the
 // requests that it did not complete run one by one: Do returns one error for all.
 func (d *Driver) runGroup(batch []BatchRequest) []Event {
-	reqs, res := make([]Request, len(batch)), make([]route.Receipt, len(batch))
+	reqs, res, events := make([]Request, len(batch)), make([]route.Receipt, len(batch)), make([]Event, len(batch))
+	together := len(batch) > 1
 	for i := range batch {
-		reqs[i] = batch[i].Request
+		q := &batch[i]
+		reqs[i] = q.Request
+		events[i] = Event{Cookie: q.Cookie, Status: Complete, Receipt: route.Receipt{Dir: q.Dir, Machine: d.kind}}
+		reqs[i].Mem.Len, events[i].Err = q.File.inject(q.Dir, q.Mem)
+		together = together && events[i].Err == nil
 	}
-	together := len(batch) > 1 && guard(func() error { return d.Do(context.Background(), reqs, res) }) == nil
-	events := make([]Event, len(batch))
+	together = together && guard(func() error { return d.do(context.Background(), reqs, res, true) }) == nil
 	for i := range batch {
 		q, e := &batch[i], &events[i]
-		*e = Event{Cookie: q.Cookie, Status: Complete, Receipt: res[i]}
-		if !together && (res[i].Bytes == 0 || uint64(res[i].Bytes) != q.Mem.Len) {
+		if e.Err == nil {
+			e.Receipt = res[i]
+		}
+		if r := &reqs[i]; e.Err == nil && !together && (res[i].Bytes == 0 || uint64(res[i].Bytes) != r.Mem.Len) {
 			e.Err = guard(func() (err error) {
-				e.Receipt, err = q.File.one(context.Background(), q.Dir, q.Mem, q.Off)
+				e.Receipt, err = r.File.one(context.Background(), r.Dir, r.Mem, r.Off, true)
 				return err
 			})
 		}

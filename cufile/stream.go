@@ -113,7 +113,7 @@ func (f *File) executeAsync(dir route.Dir, op *StreamOp) (route.Receipt, error) 
 	}
 	b := batches.Get().(*batch)
 	defer b.release()
-	if err := b.add(context.Background(), f, dir, mem, off); err != nil {
+	if err := b.add(context.Background(), f, dir, mem, off, false); err != nil {
 		return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 	}
 	b.ops[0].InStream = true

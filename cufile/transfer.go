@@ -26,13 +26,13 @@ type Request struct {
 // ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
 // error mean that the file ended. The receipt is valid also with an error.
 func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.one(ctx, route.Read, mem, off)
+	return f.one(ctx, route.Read, mem, off, false)
 }
 
 // WriteAt writes mem to the file at off. The bytes are on stable storage only after
 // Sync.
 func (f *File) WriteAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
-	return f.one(ctx, route.Write, mem, off)
+	return f.one(ctx, route.Write, mem, off, false)
 }
 
 // ReadvAt reads one range of the file, from off on, into several spans of memory, one
@@ -56,6 +56,11 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 	if len(res) < len(reqs) {
 		return &Error{Op: "batch", Object: "of requests", Code: InvalidValue, Err: fmt.Errorf("%d requests but only %d receipts", len(reqs), len(res))}
 	}
+	return d.do(ctx, reqs, res, false)
+}
+
+// do is Do of requests that faults may have seen already.
+func (d *Driver) do(ctx context.Context, reqs []Request, res []route.Receipt, seen bool) error {
 	b := batches.Get().(*batch)
 	defer b.release()
 	for i := range reqs {
@@ -63,7 +68,7 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 		if q.File == nil {
 			return &Error{Op: "batch", Object: "request", Code: InvalidValue, Err: errors.New("File is nil")}
 		}
-		if err := b.add(ctx, q.File, q.Dir, q.Mem, q.Off); err != nil {
+		if err := b.add(ctx, q.File, q.Dir, q.Mem, q.Off, seen); err != nil {
 			return err
 		}
 	}
@@ -72,10 +77,10 @@ func (d *Driver) Do(ctx context.Context, reqs []Request, res []route.Receipt) er
 }
 
 // one is a batch of one request.
-func (f *File) one(ctx context.Context, dir route.Dir, mem gpu.Span, off int64) (route.Receipt, error) {
+func (f *File) one(ctx context.Context, dir route.Dir, mem gpu.Span, off int64, seen bool) (route.Receipt, error) {
 	b := batches.Get().(*batch)
 	defer b.release()
-	if err := b.add(ctx, f, dir, mem, off); err != nil {
+	if err := b.add(ctx, f, dir, mem, off, seen); err != nil {
 		return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 	}
 	b.receipt[0] = route.Receipt{}
@@ -88,7 +93,7 @@ func (f *File) vector(ctx context.Context, dir route.Dir, mem []gpu.Span, off in
 	b := batches.Get().(*batch)
 	defer b.release()
 	for _, m := range mem {
-		if err := b.add(ctx, f, dir, m, off); err != nil {
+		if err := b.add(ctx, f, dir, m, off, false); err != nil {
 			return route.Receipt{Dir: dir, Machine: f.drv.kind}, err
 		}
 		off += int64(m.Len) // add has checked that it does not overflow
@@ -136,8 +141,22 @@ func newBatch() any {
 	return b
 }
 
-// add checks a request and keeps its file and buffer open until release.
-func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64) (err error) {
+// inject asks the machine's faults about a request, which moves no more than limit bytes.
+// Faults count calls, so each request asks once, however often it is tried.
+func (f *File) inject(dir route.Dir, mem gpu.Span) (limit uint64, err error) {
+	faults := f.drv.faults()
+	if faults == nil {
+		return mem.Len, nil
+	}
+	if limit, err = faults.Before(dir.String(), f.Name(), mem.Len); err != nil {
+		err = f.fail(dir, mem, codeFor(err), err)
+	}
+	return limit, err
+}
+
+// add checks a request and keeps its file and buffer open until release. Faults that
+// have not seen it may break it.
+func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, off int64, seen bool) (err error) {
 	if !f.io.Enter(b.shard) {
 		return f.fail(dir, mem, HandleNotRegistered, errDeregistered)
 	}
@@ -146,9 +165,9 @@ func (b *batch) add(ctx context.Context, f *File, dir route.Dir, mem gpu.Span, o
 	if err := f.check(ctx, dir, mem, off); err != nil {
 		return err
 	}
-	if faults := f.drv.faults(); faults != nil {
-		if mem.Len, err = faults.Before(dir.String(), f.Name(), mem.Len); err != nil {
-			return f.fail(dir, mem, codeFor(err), err)
+	if !seen {
+		if mem.Len, err = f.inject(dir, mem); err != nil {
+			return err
 		}
 	}
 	b.ops = append(b.ops, ladder.Op{Dir: dir, Src: f.src, Off: off, Mem: mem})

@@ -130,6 +130,46 @@ func TestFaultCodes(t *testing.T) {
 	}
 }
 
+// The requests of a batch are calls like others, also where several run together: the
+// third fails, and alone, and none is counted twice: there is no ninth.
+func TestFaultsOfABatch(t *testing.T) {
+	r := newRig(t)
+	fired := softtest.Break(t, r.m, "errno=EIO,call=read,nth=3; short=512,nth=6; code=5030,nth=9")
+	b, err := r.drv.NewBatch(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	const n = 4096
+	reqs := make([]cufile.BatchRequest, 8)
+	for i := range reqs {
+		at := uint64(i * n)
+		reqs[i] = cufile.BatchRequest{Cookie: i, Request: cufile.Request{Dir: route.Read, File: r.file, Mem: r.mem.Slice(at, n), Off: int64(at)}}
+	}
+	if err := b.Submit(reqs...); err != nil {
+		t.Fatal(err)
+	}
+	events := make([]cufile.Event, len(reqs))
+	if got, err := b.Collect(t.Context(), len(events), events); got != len(events) || err != nil {
+		t.Fatalf("%d events: %v", got, err)
+	}
+	for _, e := range events {
+		switch i := e.Cookie.(int); {
+		case i == 2:
+			if e.Status != cufile.Failed || !errors.Is(e.Err, unix.EIO) || e.Receipt.Machine != route.SoftwareMachine {
+				t.Errorf("request 2: %v %v %v", e.Status, e.Err, e.Receipt)
+			}
+		case e.Status != cufile.Complete || e.Err != nil:
+			t.Errorf("request %d: %v %v", i, e.Status, e.Err)
+		case e.Receipt.Bytes != n && i != 5 || e.Receipt.Bytes != 512 && i == 5:
+			t.Errorf("request %d moved %d bytes", i, e.Receipt.Bytes)
+		}
+	}
+	if got := strings.Join(fired(), "; "); strings.Count(got, ": 1 times") != 2 {
+		t.Errorf("came about: %s", got)
+	}
+}
+
 func TestFaultShort(t *testing.T) {
 	r := newRig(t)
 	softtest.Break(t, r.m, "short=4K,nth=1")
