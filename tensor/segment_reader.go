@@ -32,7 +32,7 @@ func (r *SegmentReader) Read(i int, off int64, to []byte) error {
 		return fmt.Errorf("tensor %d of %d", i, len(r.model.Tensors))
 	}
 	info := &r.model.Tensors[i]
-	if n := int64(len(to)); off < 0 || n > info.Len || off > info.Len-n {
+	if n := int64(len(to)); off < 0 || off > info.Len-n {
 		return fmt.Errorf("tensor %q: bytes %d+%d of %d", info.Name, off, n, info.Len)
 	}
 	if err := r.acquire(info.File); err != nil {

@@ -7,6 +7,7 @@ import struct
 
 from . import _save
 from ._device import DeviceTensor
+from ._errors import FormatError
 from ._load import to_host
 
 # The data's alignment, and the order of tensors, as the safetensors package has
@@ -24,7 +25,11 @@ def load(into, data):
     with os.fdopen(os.memfd_create("safetensors"), "wb") as f:
         f.write(data)
         f.flush()
-        tensors, infos = to_host(into, path=f"/proc/self/fd/{f.fileno()}")
+        path = f"/proc/self/fd/{f.fileno()}"
+        try:
+            tensors, infos = to_host(into, path=path)
+        except FormatError as e:
+            raise FormatError(str(e).replace(path, "the bytes", 1)) from None
     return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
 
 

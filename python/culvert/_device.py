@@ -48,6 +48,12 @@ class DeviceTensor:
         where = "software " if self._memory.soft else ""
         return f"DeviceTensor({self.name!r}, dtype={self.dtype}, shape={list(self.shape)}, device={where}{self.device})"
 
+    def __getattr__(self, name: str) -> Any:
+        why = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if not name.startswith("_") and "_memory" in self.__dict__ and self._memory.soft:
+            why += ' (it is in the memory of the software machine; fix: cpu() copies it, culvert.software(tensors="cpu") makes loads do so)'
+        raise AttributeError(why, name=name, obj=self)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a tensor without dimensions")

@@ -31,14 +31,18 @@ class OutOfMemoryError(GPUError, MemoryError):
     """The GPU has not enough memory."""
 
 
+_FORKED = (
+    "this process was forked from one that had loaded libculvert.so, which does not support fork "
+    '(fix: multiprocessing.set_start_method("spawn"), or use Culvert only in child processes)'
+)
+
+
 class ForkError(CulvertError):
     """This process is a forked child of one that has used Culvert."""
 
-    def __init__(self):
-        super().__init__(
-            "this process was forked from one that had loaded libculvert.so, which does not support fork "
-            '(fix: multiprocessing.set_start_method("spawn"), or use Culvert only in child processes)'
-        )
+    # A pool of processes takes exceptions from its workers by their arguments.
+    def __init__(self, text=_FORKED):
+        super().__init__(text)
 
 
 # The name of the safetensors package.

@@ -41,10 +41,16 @@ class safe_open:
         self._model: Model | None = Model(filename)
         self._infos = {info["name"]: info for info in self._model.tensors}
         self._name = str(filename)
+        self._arguments = (filename, framework, str(device))
 
     def __repr__(self) -> str:
         state = f"{len(self._infos)} tensors" if self._model is not None else "closed"
         return f"safe_open({self._name!r}, {state})"
+
+    def __reduce__(self):
+        """Opens the file again, in a worker that was started by spawn."""
+        self._open()
+        return safe_open, self._arguments
 
     def __enter__(self) -> safe_open:
         return self
@@ -102,9 +108,10 @@ class safe_open:
 
 
 class Slice:
-    """A tensor that is read when it is indexed, by integers, slices and an ellipsis.
-    Only the bytes inside the ranges are read. With a step, what lies between is read,
-    too, and left out on the device, unless it is large or nobody could leave it out."""
+    """A tensor that is read when it is indexed. Of integers, slices and an ellipsis,
+    only the bytes inside the ranges are read. With a step, what lies between is read,
+    too, and left out on the device, unless it is large or nobody could leave it out.
+    For any other index, such as a list or a mask, the whole tensor is read."""
 
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
@@ -119,6 +126,8 @@ class Slice:
         return self._info["dtype"]
 
     def __getitem__(self, index: Any) -> Any:
+        if not all(map(_is_range, index if isinstance(index, tuple) else (index,))):
+            return self._pick(index)
         ranges, squeeze, steps = normalize(index, self._info["shape"], self._info["name"])
         later = any(step != slice(None) for step in steps)
         if later and self._reads_steps(ranges, squeeze, steps):
@@ -129,12 +138,30 @@ class Slice:
         tensor = tensor[tuple(steps)]
         return tensor.contiguous() if hasattr(tensor, "contiguous") else tensor.copy()
 
+    def _pick(self, index):
+        """Lets the framework index the whole tensor."""
+        name = self._info["name"]
+        if bits(self._info["dtype"]) < 8 or not self._indexable():
+            raise RequestError(f"tensor {name!r}: index {index!r}: want integers, slices and an ellipsis")
+        try:
+            return self._opened._get(name, self._model)[index]
+        except IndexError as e:
+            raise OutOfRange(f"tensor {name!r}: {e}") from None
+        except TypeError as e:
+            raise RequestError(f"tensor {name!r}: {e}") from None
+
+    def _indexable(self):
+        """Whether a framework can index the memory that the tensor is read into."""
+        if self._opened._gpu is None:
+            return True
+        return on_cpu() or (self._opened._into.__name__.endswith(".torch") and not _core.machine()["software_machine"])
+
     def _reads_steps(self, ranges, squeeze, steps):
         """Whether the elements are read one by one, or their rows."""
         if self._opened._gpu is None:
             return False
-        if not self._opened._into.__name__.endswith(".torch") or (not on_cpu() and _core.machine()["software_machine"]):
-            return True  # no framework can index the memory
+        if not self._indexable():
+            return True
         row = bits(self._info["dtype"]) // 8
         for begin, end, step in reversed(with_steps(ranges, squeeze, steps)):
             if step > 1:
@@ -144,6 +171,16 @@ class Slice:
 
 
 _LARGE_ROW = 64 << 10
+
+
+def _is_range(item):
+    """Whether an index is an integer, a slice, an ellipsis, or an empty list, which
+    numpy takes for an empty slice. An array with one element is none."""
+    if isinstance(item, slice) or item is Ellipsis or (isinstance(item, list) and not item):
+        return True
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        return False
+    return not getattr(item, "shape", ()) and "bool" not in str(getattr(item, "dtype", ""))
 
 
 class OutOfRange(RequestError, IndexError):

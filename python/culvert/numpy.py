@@ -73,7 +73,7 @@ def _on_device(memory, infos, first):
 
 def _source(name, array):
     if not isinstance(array, (numpy.ndarray, numpy.generic)):
-        raise ValueError(f"tensor {name!r}: want an array, not {type(array).__name__}")
+        raise ValueError(f"tensor {name!r}: want a torch tensor, a numpy array or a DeviceTensor, not {type(array).__name__}")
     array = numpy.asarray(array)
     dtype = _dtypes.name_of_numpy(array.dtype)
     if not array.dtype.isnative and dtype is not None:

@@ -40,6 +40,8 @@ class Bytes(Case):
         for data in (b"", b"12", b"\xff\0\0\0\0\0\0\0{}", b'\x02\0\0\0\0\0\0\0[]'):
             with self.assertRaises(safetensors.SafetensorError):
                 culvert.numpy.load(data)
+        with self.assertRaisesRegex(culvert.FormatError, "^the bytes: the file has 2 bytes"):
+            culvert.numpy.load(b"12")
         for tensors, metadata, error in (([], None, ValueError), ({1: numpy.ones(1)}, None, TypeError), ({}, {"a": 1}, TypeError)):
             with self.assertRaises(error):
                 culvert.numpy.save(tensors, metadata)

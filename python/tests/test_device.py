@@ -43,6 +43,15 @@ class Device(Case):
     def load(self):
         return culvert.load_file(self.path())
 
+    def test_missing_attributes(self):
+        """Code for torch tensors gets an error that says how to run it without a GPU."""
+        t = self.load()["s"]
+        with self.assertRaisesRegex(AttributeError, r"no attribute 'to' .*software machine; fix: .*culvert.software\(tensors=\"cpu\"\)"):
+            t.to("cpu")
+        self.assertFalse(hasattr(t, "is_cuda"))
+        with self.assertRaises(AttributeError):
+            culvert.DeviceTensor.__new__(culvert.DeviceTensor).shape
+
     def test_dlpack(self):
         tensors = self.load()
         memory = tensors["x"]._memory

@@ -4,6 +4,7 @@ import ctypes.util
 import gc
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy
 from support import ROOT, Case, culvert
 
 from culvert import _core
+from culvert._open import OutOfRange
 
 
 def python(code, *args, **env):
@@ -59,6 +61,32 @@ class Process(Case):
             self.path(),
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_fork_in_a_pool(self):
+        """The exception of a worker reaches the parent. One that cannot be unpickled
+        would end the thread that takes the results, and the pool would wait for ever."""
+        done = self.run_python(
+            """
+            import multiprocessing, sys, culvert
+            culvert.load_file(sys.argv[1], "cpu")
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                try:
+                    pool.apply(culvert.load_file, (sys.argv[1], "cpu"))
+                except culvert.ForkError as e:
+                    assert "spawn" in str(e)
+                else:
+                    sys.exit("no error")
+            """,
+            self.path(),
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_exceptions_can_be_pickled(self):
+        kinds = [getattr(culvert, name) for name in culvert.__all__ if name.endswith("Error")]
+        self.assertGreater(len(kinds), 6)
+        for e in (*(kind("a text") for kind in kinds), culvert.ForkError(), OutOfRange("row 7")):
+            again = pickle.loads(pickle.dumps(e))
+            self.assertEqual((type(again), str(again)), (type(e), str(e)))
 
     def test_fork_before_use(self):
         done = self.run_python(
