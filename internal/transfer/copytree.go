@@ -98,6 +98,7 @@ func (t *Tree) Copy(ctx context.Context, drv *cufile.Driver, o TreeOptions) (*Tr
 	}
 	c.res.Read, c.res.Write = receipts(drv)
 	start := time.Now()
+	go reserveDescriptors(2 * c.groups.most)
 	err := c.run(ctx)
 	c.res.took(time.Since(start))
 	c.res.Verified = o.Verify && err == nil

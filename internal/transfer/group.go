@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,15 @@ func descriptors() uint64 {
 		return 1024
 	}
 	return lim.Cur
+}
+
+// reserveDescriptors makes room for n descriptors more. A process begins with room for 64,
+// and the kernel doubles it when it is full: each time all threads that open a file wait
+// until every processor has passed through the scheduler, 6 to 11 ms on two cores.
+func reserveDescriptors(n int) {
+	if fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, n); err == nil {
+		unix.Close(fd)
+	}
 }
 
 // A waiting file is complete but for its name.
@@ -109,37 +119,57 @@ func (c *groupWriter) publish(ctx context.Context, group []*waiting) {
 			w.err = w.settle(ctx, synced && w.attrs.dev == dev)
 		}
 	})
-	for _, w := range group {
-		if w.err == nil {
-			w.err = w.out.Publish()
-		}
-	}
-	c.syncDirs(group)
-	for _, w := range group {
-		w.err = w.end(w.err)
-	}
+	dirs := byDirectory(group)
+	atOnce(dirs, publishIn)
+	c.syncDirs(dirs)
+	atOnce(dirs, endIn)
 	c.record(group)
 	for _, w := range group {
 		c.ended(w)
 	}
 }
 
-// syncDirs forces the names in each directory of a group to storage, once.
-func (c *groupWriter) syncDirs(group []*waiting) {
-	byDir := map[*atomicfile.Dir][]*waiting{}
+// byDirectory divides a group by the directories of its files: the kernel names one file
+// of a directory at a time, and files of several at once.
+func byDirectory(group []*waiting) (dirs [][]*waiting) {
+	at := map[*atomicfile.Dir]int{}
 	for _, w := range group {
+		i, ok := at[w.dir]
+		if !ok {
+			i = len(dirs)
+			at[w.dir], dirs = i, append(dirs, nil)
+		}
+		dirs[i] = append(dirs[i], w)
+	}
+	return dirs
+}
+
+// publishIn gives the files of a directory their names.
+func publishIn(dir []*waiting) {
+	for _, w := range dir {
 		if w.err == nil {
-			byDir[w.dir] = append(byDir[w.dir], w)
+			w.err = w.out.Publish()
 		}
 	}
-	dirs := make([]*atomicfile.Dir, 0, len(byDir))
-	for d := range byDir {
-		dirs = append(dirs, d)
+}
+
+// endIn closes the files of a directory.
+func endIn(dir []*waiting) {
+	for _, w := range dir {
+		w.err = w.end(w.err)
 	}
-	atOnce(dirs, func(d *atomicfile.Dir) {
+}
+
+// syncDirs forces the names in each directory of a group to storage, once.
+func (c *groupWriter) syncDirs(dirs [][]*waiting) {
+	atOnce(dirs, func(dir []*waiting) {
+		named := slices.DeleteFunc(slices.Clone(dir), func(w *waiting) bool { return w.err != nil })
+		if len(named) == 0 {
+			return
+		}
 		c.opts.step()
-		err := d.Sync()
-		for _, w := range byDir[d] {
+		err := named[0].dir.Sync()
+		for _, w := range named {
 			w.err = err
 		}
 	})

@@ -273,3 +273,28 @@ func TestPackReceipts(t *testing.T) {
 	}
 	copied(t, src, dst)
 }
+
+// Room for descriptors is made at once, and takes none.
+func TestReserveDescriptors(t *testing.T) {
+	status := func() (room, open int) {
+		text, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(text), "\nFDSize:")
+		if _, err := fmt.Sscan(rest, &room); err != nil {
+			t.Fatal(err)
+		}
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return room, len(list)
+	}
+	room, open := status()
+	reserveDescriptors(room + 1)
+	more, still := status()
+	if more <= room || still != open {
+		t.Errorf("room for %d descriptors, was %d; %d are open, were %d", more, room, still, open)
+	}
+}

@@ -73,6 +73,7 @@ type journal struct {
 
 	mu   sync.Mutex
 	file *os.File // locked while the copy runs
+	text bytes.Buffer
 }
 
 func newJournal(dir *atomicfile.Dir) *journal {
@@ -239,17 +240,16 @@ func (j *journal) begin(source string) error {
 
 // write appends lines, all at once.
 func (j *journal) write(lines ...any) error {
-	var text []byte
-	for _, v := range lines {
-		line, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		text = append(append(text, line...), '\n')
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	_, err := j.file.Write(text)
+	j.text.Reset()
+	enc := json.NewEncoder(&j.text)
+	for _, v := range lines {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	_, err := j.file.Write(j.text.Bytes())
 	return err
 }
 
