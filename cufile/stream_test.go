@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
@@ -514,6 +516,58 @@ func TestFirstWriteInAStream(t *testing.T) {
 			res.check(t, "write", n, nil)
 			if now, err := os.ReadFile(f.path); err != nil || !bytes.Equal(now, data) || res.r.Route != want {
 				t.Errorf("right %v, %v, %v, want route %v", bytes.Equal(now, data), err, &res.r, want)
+			}
+		})
+	}
+}
+
+// What nvidia-fs does not move by itself makes nothing wait for the stream either: unaligned
+// ends, holes of the file, and memory that the drive reaches only through a bounce buffer.
+func TestNVFSInAStream(t *testing.T) {
+	const n = 256 << 10
+	for what, c := range map[string]struct {
+		at, off, len uint64
+		hole         bool
+		required     bool
+	}{
+		"ends":                  {at: 100, off: 100, len: n - 300},
+		"ends, required":        {at: 100, off: 100, len: n - 300, required: true},
+		"hole":                  {len: n, hole: true},
+		"other phase, required": {at: 512, len: n - 4096, required: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := newFixture(t, softConfig(), n)
+			if _, ok := f.usable()[route.NVFS]; !ok {
+				t.Skip("needs route nvfs")
+			}
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			data, err := os.ReadFile(f.path)
+			must(err)
+			if c.hole {
+				clear(data[64<<10 : 128<<10])
+				fd, err := os.OpenFile(f.path, os.O_RDWR, 0)
+				must(err)
+				must(unix.Fallocate(int(fd.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 64<<10, 64<<10))
+				must(errors.Join(fd.Sync(), fd.Close()))
+			}
+			h := f.open(os.O_RDONLY)
+			if c.required {
+				must(h.Require(0, route.NVFS))
+			}
+			mem := f.buffer(n).Span().Slice(c.at, c.len)
+			var res result
+			s := f.blockingStream()
+			must(h.ReadAsync(s, cufile.StreamOp{Mem: mem, Off: int64(c.off), Done: res.done}))
+			f.wait(s)
+			res.check(t, "read", int64(c.len), nil)
+			right := bytes.Equal(f.gpuBytes(mem), data[c.off:c.off+c.len])
+			if !right || res.r.Route != route.NVFS || c.hole && res.r.Holes == 0 {
+				t.Errorf("right %v, %v", right, &res.r)
 			}
 		})
 	}

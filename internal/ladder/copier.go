@@ -34,21 +34,24 @@ func (c *copier) out(op *Op, dst []byte, src gpu.Addr) error {
 	return c.dev.CopyOut(dst, src)
 }
 
-// within copies between two addresses of the GPU.
-func (c *copier) within(op *Op, dst, src gpu.Addr, n uint64) error {
-	if op.InStream {
-		return c.inStream(dst, src, n)
-	}
-	return c.dev.Copy(dst, src, n)
+// inStream copies by a stream of the copier, whether or not a stream waits for the op.
+func (c *copier) inStream(dst, src gpu.Addr, n uint64) error {
+	return c.finish(func(s gpu.Stream) error { return s.Copy(dst, src, n) })
 }
 
-func (c *copier) inStream(dst, src gpu.Addr, n uint64) error {
+// zero clears memory in the same way.
+func (c *copier) zero(dst gpu.Addr, n uint64) error {
+	return c.finish(func(s gpu.Stream) error { return s.Fill(dst, 0, 1, n) })
+}
+
+// finish has a stream of the copier do work.
+func (c *copier) finish(work func(gpu.Stream) error) error {
 	s, err := c.acquire()
 	if err != nil {
 		return err
 	}
 	defer c.release(s)
-	if err := s.Copy(dst, src, n); err != nil {
+	if err := work(s); err != nil {
 		return err
 	}
 	return s.Synchronize()

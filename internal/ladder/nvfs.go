@@ -25,6 +25,7 @@ type nvfsRoute struct {
 	dev       gpu.Device
 	client    *nvfs.Client
 	unaligned *hostRoute
+	copies    copier    // for holes and the bounce buffer
 	pool      sync.Pool // of *nvfsEnd
 	// stack looks at the layers below a file; nil in tests of what is above.
 	stack func(*storage.File) *route.Decline
@@ -72,7 +73,7 @@ func findNVFS(device gpu.Device, o dev.OS) (Route, *route.Decline) {
 }
 
 func newNVFS(device gpu.Device, c *nvfs.Client, real bool) *nvfsRoute {
-	r := &nvfsRoute{dev: device, client: c, unaligned: newHost(device), real: real}
+	r := &nvfsRoute{dev: device, client: c, unaligned: newHost(device), copies: copier{dev: device}, real: real}
 	r.pool.New = func() any { return new(nvfsEnd) }
 	return r
 }
@@ -166,5 +167,5 @@ func (r *nvfsRoute) Deregister(span gpu.Span) {
 // Close closes the device node, which releases all shadow buffers.
 func (r *nvfsRoute) Close() error {
 	r.bufs.clear()
-	return errors.Join(r.bounce.close(r.dev), r.client.Close())
+	return errors.Join(r.bounce.close(r.dev), r.client.Close(), r.copies.close(), r.unaligned.Close())
 }

@@ -17,19 +17,18 @@ const nvfsBounceSize = 1 << 20
 
 // An nvfsBounce is GPU memory that the drive accesses in whole blocks if the caller's
 // memory is unaligned or not registered. A copy within the GPU moves the bytes to
-// their place. It is made at first use.
+// their place, by a stream of the copier: others wait for the buffer meanwhile, and streams
+// for them. It is made at first use.
 type nvfsBounce struct {
 	mu     sync.Mutex // held during a transfer
 	addr   gpu.Addr
 	shadow *nvfs.Buffer
-	copies copier
 }
 
 func (b *nvfsBounce) open(r *nvfsRoute) (err error) {
 	if b.shadow != nil {
 		return nil
 	}
-	b.copies.dev = r.dev
 	if b.addr, err = r.dev.Alloc(gpu.KindDevice, nvfsBounceSize, 0); err != nil {
 		return err
 	}
@@ -46,7 +45,7 @@ func (b *nvfsBounce) close(dev gpu.Device) error {
 	if b.shadow == nil {
 		return nil
 	}
-	err := errors.Join(b.copies.close(), b.shadow.Close(), dev.Free(b.addr))
+	err := errors.Join(b.shadow.Close(), dev.Free(b.addr))
 	b.shadow = nil
 	return err
 }
@@ -100,7 +99,7 @@ func (r *nvfsRoute) bounceChunk(f *nvfsFile, op *Op, at, want int64) (int64, err
 		if uint64(want) != blocks {
 			return 0, unix.EINVAL // choose has declined it
 		}
-		if err := b.copies.within(op, b.addr, mem, blocks); err != nil {
+		if err := r.copies.inStream(b.addr, mem, blocks); err != nil {
 			return 0, err
 		}
 		return nvfsWrite(b.shadow, op, f, at, blocks, 0)
@@ -110,5 +109,5 @@ func (r *nvfsRoute) bounceChunk(f *nvfsFile, op *Op, at, want int64) (int64, err
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	return n, b.copies.within(op, mem, b.addr+gpu.Addr(in), uint64(n))
+	return n, r.copies.inStream(mem, b.addr+gpu.Addr(in), uint64(n))
 }

@@ -55,7 +55,7 @@ func (r *nvfsRoute) bind(span gpu.Span) *nvfsBuffer {
 func (r *nvfsRoute) config(addr, n uint64) nvfs.Config {
 	cfg := nvfs.Config{
 		Addr: addr, Size: n, Location: location(r.dev.Info().PCI),
-		Zero: func(addr, n uint64) error { return r.dev.Fill(gpu.Addr(addr), 0, 1, n) },
+		Zero: func(addr, n uint64) error { return r.copies.zero(gpu.Addr(addr), n) },
 	}
 	if n > nvfsShadow {
 		cfg.Shadow = nvfsShadow

@@ -18,9 +18,11 @@ import (
 	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/soft"
+	softgpu "github.com/culvert-io/culvert/soft/gpu"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmerdma"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
+	"github.com/culvert-io/culvert/soft/kernel/nvrm"
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
@@ -336,4 +338,25 @@ func TestLocation(t *testing.T) {
 			t.Errorf("%q is %#x, want %#x", pci, got, want)
 		}
 	}
+}
+
+// A copy out of the bounce buffer, and one into it, waits for no stream: what is in a stream
+// may wait for the buffer.
+func TestBounceWaitsForNoStream(t *testing.T) {
+	l := newLab(t, true, false, nvfs.Config{})
+	s, err := l.GPU.(*nvrm.Device).Device.(*softgpu.Device).NewStreamFlags(softgpu.StreamDefault)
+	l.check(err)
+	word, err := l.GPU.Alloc(gpu.KindHost, 8, 0)
+	l.check(err)
+	clear(gpu.HostBytes(word, 8))
+	l.check(s.Wait(word, 1, 8, gpu.CondEQ))
+	for _, dir := range []route.Dir{route.Read, route.Write} {
+		op := Op{Dir: dir, Src: FileSource(l.file), Mem: l.mem.Slice(512, 64<<10), Kind: gpu.KindDevice, Buf: always{}, strict: true}
+		res := make([]route.Receipt, 1)
+		if err := l.route.Run(t.Context(), []Op{op}, res); err != nil || res[0].Bytes != 64<<10 {
+			t.Errorf("%v: %d bytes, %v", dir, res[0].Bytes, err)
+		}
+	}
+	gpu.HostBytes(word, 8)[0] = 1
+	l.check(errors.Join(s.Synchronize(), s.Close(), l.GPU.Free(word)))
 }

@@ -195,7 +195,7 @@ func (r *nvfsRoute) throughHost(ctx context.Context, op *Op, rec *route.Receipt,
 	}
 	e := r.pool.Get().(*nvfsEnd)
 	defer r.pool.Put(e)
-	e.ops[0] = Op{Dir: op.Dir, Src: op.Src, Off: from, Mem: op.Mem.Slice(uint64(from-op.Off), uint64(to-from)), Kind: op.Kind}
+	e.ops[0] = Op{Dir: op.Dir, Src: op.Src, Off: from, Mem: op.Mem.Slice(uint64(from-op.Off), uint64(to-from)), Kind: op.Kind, InStream: op.InStream}
 	e.res[0] = route.Receipt{}
 	err := r.unaligned.Run(ctx, e.ops[:], e.res[:])
 	n := e.res[0].Bytes
