@@ -55,6 +55,12 @@ func TestCheckRange(t *testing.T) {
 	if err := CheckRange(answer(200, 100), info, 0, 100); err != nil {
 		t.Error(err)
 	}
+	if err := CheckRange(answer(200, 100, "Content-Encoding", "gzip"), info, 0, 100); err != nil {
+		t.Errorf("an object that was compressed before it was stored: %v", err)
+	}
+	if err := CheckRange(answer(200, -1, "Content-Encoding", "gzip"), info, 0, 100); err == nil || !strings.Contains(err.Error(), `encodes it as "gzip"`) {
+		t.Errorf("an object that is compressed on the way: %v", err)
+	}
 	for name, r := range map[string]*http.Response{
 		"the whole object":  answer(200, 100),
 		"another status":    answer(204, 10),

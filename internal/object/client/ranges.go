@@ -47,16 +47,30 @@ func CheckRange(resp *http.Response, info *object.Info, off, n int64) error {
 			return &object.Error{Op: "read", Object: info.Key, Status: http.StatusPreconditionFailed, Err: fmt.Errorf("%w: it has %d bytes now, and had %d", object.ErrChanged, size, info.Size)}
 		}
 	}
-	if resp.ContentLength != n {
-		return wrong("the server announced %d bytes instead of %d", resp.ContentLength, n)
-	}
-	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" && resp.Header.Get("Content-Range") == "" {
-		return wrong("the server encoded the bytes as %s", enc)
+	if err := checkLength(resp, n); err != nil {
+		return err
 	}
 	if got := resp.Header.Get("ETag"); Strong(info.ETag) && got != "" && got != info.ETag {
 		return &object.Error{Op: "read", Object: info.Key, Status: http.StatusPreconditionFailed, Err: object.ErrChanged}
 	}
 	return nil
+}
+
+// checkLength checks the announced length. An answer of that length is as it is stored,
+// also if it has a Content-Encoding: stores keep one with an object that was compressed
+// before it was stored.
+func checkLength(resp *http.Response, n int64) error {
+	if resp.ContentLength == n {
+		return nil
+	}
+	detail := fmt.Sprintf("the server announced %d bytes instead of %d", resp.ContentLength, n)
+	if resp.ContentLength < 0 {
+		detail = fmt.Sprintf("the server does not say that its answer has %d bytes", n)
+	}
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" {
+		detail += fmt.Sprintf(", and encodes it as %.80q", enc)
+	}
+	return &object.ProtocolError{Detail: detail}
 }
 
 // ParseContentRange reads "bytes 0-9/100"; size is -1 for "*".
