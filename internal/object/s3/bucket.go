@@ -5,7 +5,9 @@
 package s3
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -13,6 +15,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/object/client"
@@ -26,8 +31,10 @@ type bucket struct {
 	http *http.Client
 	pool *fetch.Pool
 
-	mu     sync.Mutex
-	region string // changes when the store says that it is another
+	mu          sync.Mutex
+	region      string                  // changes when the store says that it is another
+	credentials aws.CredentialsProvider // change when the store says that they have expired
+	skew        time.Duration           // by which the clock of the store is ahead
 }
 
 // Open is the provider of s3://.
@@ -44,22 +51,29 @@ func Open(ctx context.Context, u *url.URL) (object.Bucket, error) {
 }
 
 func newBucket(name string, set settings, limits fetch.Config) (*bucket, error) {
-	b := &bucket{name: name, set: set, region: set.region, pool: fetch.New(limits)}
+	b := &bucket{name: name, set: set, region: set.region, credentials: set.credentials, pool: fetch.New(limits)}
 	var err error
 	b.http, err = client.New(b.pool, false) // a redirect needs another signature
+	if err == nil && set.roots != nil {
+		b.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: set.roots, MinVersion: tls.VersionTLS12}
+	}
 	return b, err
 }
 
-func (b *bucket) Store() string         { return "s3+" + b.endpoint() }
+func (b *bucket) Store() string         { return "s3+" + b.endpoint(b.currentRegion()) }
 func (b *bucket) Pool() *fetch.Pool     { return b.pool }
 func (b *bucket) URL(key string) string { return "s3://" + b.name + "/" + key }
 
 // endpoint is the URL of the store, without the bucket.
-func (b *bucket) endpoint() string {
+func (b *bucket) endpoint(region string) string {
 	if b.set.endpoint != "" {
 		return b.set.endpoint
 	}
-	return "https://s3." + b.currentRegion() + ".amazonaws.com"
+	domain := ".amazonaws.com"
+	if strings.HasPrefix(region, "cn-") {
+		domain += ".cn"
+	}
+	return "https://" + cmp.Or(b.set.service, "s3") + "." + region + domain
 }
 
 func (b *bucket) currentRegion() string {
@@ -68,13 +82,19 @@ func (b *bucket) currentRegion() string {
 	return b.region
 }
 
+func (b *bucket) setRegion(region string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.region = region
+}
+
 // address is the URL of a key, or of the bucket if the key is empty. Stores of others
 // have the bucket in the path; AWS has it in the host, unless dots in its name would
 // not fit its certificate.
-func (b *bucket) address(key string, query url.Values) (*url.URL, error) {
-	u, err := url.Parse(b.endpoint())
+func (b *bucket) address(region, key string, query url.Values) (*url.URL, error) {
+	u, err := url.Parse(b.endpoint(region))
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("the endpoint %q is not a URL", b.endpoint())
+		return nil, fmt.Errorf("the endpoint %q is not a URL", b.endpoint(region))
 	}
 	base := strings.TrimSuffix(u.Path, "/")
 	if b.set.pathStyle || b.set.endpoint != "" && !b.set.hostStyle || strings.Contains(b.name, ".") {

@@ -33,31 +33,23 @@ type request struct {
 // do makes a request. If the store says that the bucket is in another region, it makes
 // it there.
 func (b *bucket) do(ctx context.Context, op string, r request) (*http.Response, error) {
-	resp, err := b.once(ctx, op, r)
+	asked := b.currentRegion()
+	resp, err := b.once(ctx, op, r, asked)
 	if err != nil {
 		return nil, err
 	}
-	if region := resp.Header.Get("X-Amz-Bucket-Region"); region != "" && resp.StatusCode >= 300 && b.moved(region) {
+	// Not the present region: another request may have changed it meanwhile.
+	if region := resp.Header.Get("X-Amz-Bucket-Region"); region != "" && resp.StatusCode >= 300 && region != asked {
 		client.Discard(resp.Body)
-		return b.once(ctx, op, r)
+		b.setRegion(region)
+		return b.once(ctx, op, r, region)
 	}
 	return resp, nil
 }
 
-// moved changes the region, and reports whether it was another.
-func (b *bucket) moved(region string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if region == b.region {
-		return false
-	}
-	b.region = region
-	return true
-}
-
-func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response, error) {
+func (b *bucket) once(ctx context.Context, op string, r request, region string) (*http.Response, error) {
 	fail := func(err error) error { return object.Failed(op, b.URL(r.key), err) }
-	u, err := b.address(r.key, r.query)
+	u, err := b.address(region, r.key, r.query)
 	if err != nil {
 		return nil, fail(&object.Error{Final: true, Err: err, Fix: "check AWS_ENDPOINT_URL"})
 	}
@@ -76,7 +68,7 @@ func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response
 			req.Body = http.NoBody // another body would have an unknown length
 		}
 	}
-	if err := b.sign(ctx, req, hash, time.Now()); err != nil {
+	if err := b.sign(ctx, req, hash, region, b.now()); err != nil {
 		return nil, fail(err)
 	}
 	resp, err := b.http.Do(req)
@@ -92,11 +84,11 @@ func (b *bucket) once(ctx context.Context, op string, r request) (*http.Response
 var signer = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 
 // sign signs a request, unless nobody is to be named.
-func (b *bucket) sign(ctx context.Context, req *http.Request, hash string, now time.Time) error {
+func (b *bucket) sign(ctx context.Context, req *http.Request, hash, region string, now time.Time) error {
 	if b.set.anonymous {
 		return nil
 	}
-	creds, err := b.set.credentials.Retrieve(ctx)
+	creds, err := b.provider().Retrieve(ctx)
 	if err != nil {
 		return &object.Error{
 			Final: context.Cause(ctx) == nil, Detail: "no credentials were found", Err: innermost(err),
@@ -104,7 +96,7 @@ func (b *bucket) sign(ctx context.Context, req *http.Request, hash string, now t
 		}
 	}
 	req.Header.Set("X-Amz-Content-Sha256", hash)
-	return signer.SignHTTP(ctx, creds, req, hash, "s3", b.currentRegion(), now)
+	return signer.SignHTTP(ctx, creds, req, hash, "s3", region, now)
 }
 
 // innermost is the last cause of an error of the SDK, which says the same thing several

@@ -51,7 +51,7 @@ func connect(t *testing.T, h http.Handler) *bucket {
 // The examples of AWS's documentation ("Signature Calculations for the Authorization
 // Header").
 func TestPublishedSignatures(t *testing.T) {
-	b := &bucket{name: "examplebucket", region: "us-east-1", set: settings{credentials: credentials("AKIAIOSFODNN7EXAMPLE", "")}}
+	b := &bucket{name: "examplebucket", credentials: credentials("AKIAIOSFODNN7EXAMPLE", "")}
 	now := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct{ method, url, hash, header, value, want string }{
 		{"GET", "https://examplebucket.s3.amazonaws.com/test.txt", emptyHash, "Range", "bytes=0-9", "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
@@ -65,7 +65,7 @@ func TestPublishedSignatures(t *testing.T) {
 		if c.header != "" {
 			req.Header.Set(c.header, c.value)
 		}
-		if err := b.sign(t.Context(), req, c.hash, now); err != nil {
+		if err := b.sign(t.Context(), req, c.hash, "us-east-1", now); err != nil {
 			t.Fatal(err)
 		}
 		if auth := req.Header.Get("Authorization"); !strings.HasSuffix(auth, "Signature="+c.want) {
@@ -87,8 +87,8 @@ func TestAddress(t *testing.T) {
 		{settings{endpoint: "http://h:1/base"}, "b", "k//l", "http://h:1/base/b/k//l?x=a%20b"},
 		{settings{endpoint: "http://h:1", hostStyle: true}, "b", "k", "http://b.h:1/k?x=a%20b"},
 	} {
-		b := &bucket{name: c.name, set: c.set, region: "eu-west-1"}
-		u, err := b.address(c.key, map[string][]string{"x": {"a b"}})
+		b := &bucket{name: c.name, set: c.set}
+		u, err := b.address("eu-west-1", c.key, map[string][]string{"x": {"a b"}})
 		if err != nil || u.String() != c.want {
 			t.Errorf("%s, %v; want %s", u, err, c.want)
 		}
