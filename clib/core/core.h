@@ -16,7 +16,7 @@ struct culvert_thread {
 	int32_t depth;
 	int32_t device;
 	int32_t last_error;
-	int32_t pad0;
+	int32_t capture_mode;
 	uint64_t stack[CULVERT_MAX_DEPTH];
 };
 

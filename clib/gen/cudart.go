@@ -91,6 +91,11 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaMemcpy2DAsync(void *dst?@, size_t dst_pitch, const void *src?@, size_t src_pitch, size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)", Go: "Memcpy2D", PerThread: "ptsz"},
 		{Decl: "cudaError_t cudaMemset(void *p?@, int value, size_t n)", PerThread: "ptds"},
 		{Decl: "cudaError_t cudaMemsetAsync(void *p?@, int value, size_t n, cudaStream_t stream)", Go: "Memset", PerThread: "ptsz"},
+		{Decl: "cudaError_t cudaMemset2D(void *p?@, size_t pitch, int value, size_t width, size_t height)", PerThread: "ptds"},
+		{Decl: "cudaError_t cudaMemset2DAsync(void *p?@, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)", Go: "Memset2D", PerThread: "ptsz"},
+		{Decl: "cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs?, size_t *attr_idxs?, size_t num_attrs, size_t *fail_idx?, cudaStream_t stream)", Driver: true, PerThread: "ptsz", Only: 12},
+		{Decl: "cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs?, size_t *attr_idxs?, size_t num_attrs, cudaStream_t stream)", Go: "MemcpyBatchAsync2", Driver: true, PerThread: "ptsz", Only: 13},
+		{Decl: "cudaError_t cudaMemcpyWithAttributesAsync(void *dst?@, const void *src?@, size_t n, struct cudaMemcpyAttributes *attr, cudaStream_t stream)", Driver: true, PerThread: "ptsz", Only: 13},
 
 		// Streams.
 		{Decl: "cudaError_t cudaStreamCreate(cudaStream_t *stream)"},
@@ -109,6 +114,8 @@ var cudart = Library{
 		{Decl: "cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?)", Driver: true, PerThread: "ptsz", Only: 12},
 		{Decl: "cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?, cudaGraph_t *graph?, const cudaGraphNode_t **nodes?, size_t *n?)", Driver: true, PerThread: "ptsz", Only: 12},
 		{Decl: "cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?, cudaGraph_t *graph?, const cudaGraphNode_t **nodes?, const struct cudaGraphEdgeData_st **edges?, size_t *n?)", Driver: true, PerThread: "ptsz", Only: 13},
+		{Decl: "cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id?, cudaGraph_t *graph?, const cudaGraphNode_t **nodes?, const struct cudaGraphEdgeData_st **edges?, size_t *n?)", Driver: true, PerThread: "ptsz", Only: 12},
+		{Decl: "cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)", Driver: true, Needs: driver},
 		{Decl: "cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user?)", Driver: true, PerThread: "ptsz"},
 
 		// Events.

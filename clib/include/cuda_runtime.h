@@ -32,6 +32,7 @@ typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
 struct cudaGraphEdgeData_st;
+struct cudaMemcpyAttributes;
 typedef struct cudaArray *cudaArray_t;
 
 #define cudaStreamLegacy ((cudaStream_t)0x1)
@@ -143,6 +144,12 @@ enum cudaStreamCaptureStatus {
 	cudaStreamCaptureStatusNone = 0,
 	cudaStreamCaptureStatusActive = 1,
 	cudaStreamCaptureStatusInvalidated = 2
+};
+
+enum cudaStreamCaptureMode {
+	cudaStreamCaptureModeGlobal = 0,
+	cudaStreamCaptureModeThreadLocal = 1,
+	cudaStreamCaptureModeRelaxed = 2
 };
 
 enum cudaMemoryAdvise {
@@ -413,6 +420,19 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
 	size_t height, enum cudaMemcpyKind kind, cudaStream_t stream CULVERT_DEFAULT(0));
 cudaError_t cudaMemset(void *p, int value, size_t n);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t stream CULVERT_DEFAULT(0));
+cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height);
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
+	cudaStream_t stream CULVERT_DEFAULT(0));
+#if CULVERT_CUDART == 12
+cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs,
+	size_t *attr_idxs, size_t num_attrs, size_t *fail_idx, cudaStream_t stream);
+#endif
+#if CULVERT_CUDART == 13
+cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count,
+	struct cudaMemcpyAttributes *attrs, size_t *attr_idxs, size_t num_attrs, cudaStream_t stream);
+cudaError_t cudaMemcpyWithAttributesAsync(void *dst, const void *src, size_t n, struct cudaMemcpyAttributes *attr,
+	cudaStream_t stream);
+#endif
 
 /* Streams. */
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
@@ -441,6 +461,13 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
 	const cudaGraphNode_t **nodes CULVERT_DEFAULT(0), const struct cudaGraphEdgeData_st **edges CULVERT_DEFAULT(0),
 	size_t *n CULVERT_DEFAULT(0));
 #endif
+#if CULVERT_CUDART == 12
+cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+	unsigned long long *id CULVERT_DEFAULT(0), cudaGraph_t *graph CULVERT_DEFAULT(0),
+	const cudaGraphNode_t **nodes CULVERT_DEFAULT(0), const struct cudaGraphEdgeData_st **edges CULVERT_DEFAULT(0),
+	size_t *n CULVERT_DEFAULT(0));
+#endif
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user);
 
 /* Events. */

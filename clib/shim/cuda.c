@@ -829,6 +829,46 @@ CULVERT_EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *sr
 }
 CULVERT_ALIAS(cuMemcpyBatchAsync_v2_ptsz, cuMemcpyBatchAsync_v2)
 
+CULVERT_EXPORT CUresult cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attr, CUstream stream)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)src, (uint64_t)n, (uint64_t)attr, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cuMemcpyWithAttributesAsync, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemcpyWithAttributesAsync_ptsz, cuMemcpyWithAttributesAsync)
+
+CULVERT_EXPORT CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
+{
+	const uint64_t a[] = {(uint64_t)copy};
+	int64_t v;
+	if (!culvert_call(FN_cuMemcpy2D_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2)
+
+CULVERT_EXPORT CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
+{
+	const uint64_t a[] = {(uint64_t)copy};
+	int64_t v;
+	if (!culvert_call(FN_cuMemcpy2DUnaligned_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2)
+
+CULVERT_EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
+{
+	const uint64_t a[] = {(uint64_t)copy, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cuMemcpy2DAsync_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2)
+
 CULVERT_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t n)
 {
 	const uint64_t a[] = {(uint64_t)dst, (uint64_t)value, (uint64_t)n};
@@ -888,6 +928,66 @@ CULVERT_EXPORT CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, si
 	return (CUresult)v;
 }
 CULVERT_ALIAS(cuMemsetD32Async_ptsz, cuMemsetD32Async)
+
+CULVERT_EXPORT CUresult cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D8_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D8_v2_ptds, cuMemsetD2D8_v2)
+
+CULVERT_EXPORT CUresult cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D16_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D16_v2_ptds, cuMemsetD2D16_v2)
+
+CULVERT_EXPORT CUresult cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D32_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D32_v2_ptds, cuMemsetD2D32_v2)
+
+CULVERT_EXPORT CUresult cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D8Async, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D8Async_ptsz, cuMemsetD2D8Async)
+
+CULVERT_EXPORT CUresult cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D16Async, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D16Async_ptsz, cuMemsetD2D16Async)
+
+CULVERT_EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cuMemsetD2D32Async, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuMemsetD2D32Async_ptsz, cuMemsetD2D32Async)
 
 CULVERT_EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
@@ -1136,6 +1236,35 @@ CULVERT_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStat
 	return (CUresult)v;
 }
 CULVERT_ALIAS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing)
+
+CULVERT_EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes, size_t *n)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id, (uint64_t)graph, (uint64_t)nodes, (uint64_t)n};
+	int64_t v;
+	if (!culvert_call(FN_cuStreamGetCaptureInfo_v2, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2)
+
+CULVERT_EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *n)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id, (uint64_t)graph, (uint64_t)nodes, (uint64_t)edges, (uint64_t)n};
+	int64_t v;
+	if (!culvert_call(FN_cuStreamGetCaptureInfo_v3, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
+CULVERT_ALIAS(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3)
+
+CULVERT_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	const uint64_t a[] = {(uint64_t)mode};
+	int64_t v;
+	if (!culvert_call(FN_cuThreadExchangeStreamCaptureMode, a, &v, 0))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return (CUresult)v;
+}
 
 CULVERT_EXPORT CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t n, unsigned int flags)
 {
@@ -1528,9 +1657,6 @@ CULVERT_MISSING(cuMemPrefetchBatchAsync, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemRangeGetAttribute, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemRangeGetAttributes, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemSetMemPool, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemcpy2DAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemcpy2DUnaligned_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemcpy2D_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy3DAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy3DBatchAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpy3DPeer, CUDA_ERROR_NOT_SUPPORTED)
@@ -1544,13 +1670,6 @@ CULVERT_MISSING(cuMemcpyAtoH_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpyDtoA_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpyHtoAAsync_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMemcpyHtoA_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemcpyWithAttributesAsync, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D16Async, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D16_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D32Async, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D32_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D8Async, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuMemsetD2D8_v2, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMipmappedArrayCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMipmappedArrayDestroy, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuMipmappedArrayGetLevel, CUDA_ERROR_NOT_SUPPORTED)
@@ -1593,8 +1712,6 @@ CULVERT_MISSING(cuStreamCopyAttributes, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamEndCapture, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamEndCaptureToCig, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamGetAttribute, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuStreamGetCaptureInfo_v2, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuStreamGetCaptureInfo_v3, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamGetDevResource, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamGetGreenCtx, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuStreamSetAttribute, CUDA_ERROR_NOT_SUPPORTED)
@@ -1642,7 +1759,6 @@ CULVERT_MISSING(cuTexRefSetMipmapFilterMode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexRefSetMipmapLevelBias, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexRefSetMipmapLevelClamp, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuTexRefSetMipmappedArray, CUDA_ERROR_NOT_SUPPORTED)
-CULVERT_MISSING(cuThreadExchangeStreamCaptureMode, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectCreate, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectRelease, CUDA_ERROR_NOT_SUPPORTED)
 CULVERT_MISSING(cuUserObjectRetain, CUDA_ERROR_NOT_SUPPORTED)
@@ -1663,6 +1779,9 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuStreamWaitValue64", 0, (culvert_fn)cuStreamWaitValue64_v2},
 	{"cuStreamWaitValue32", 0, (culvert_fn)cuStreamWaitValue32_v2},
 	{"cuStreamAttachMemAsync", 0, (culvert_fn)cuStreamAttachMemAsync},
+	{"cuThreadExchangeStreamCaptureMode", 0, (culvert_fn)cuThreadExchangeStreamCaptureMode},
+	{"cuStreamGetCaptureInfo", 12030, (culvert_fn)cuStreamGetCaptureInfo_v3},
+	{"cuStreamGetCaptureInfo", 11030, (culvert_fn)cuStreamGetCaptureInfo_v2},
 	{"cuStreamIsCapturing", 0, (culvert_fn)cuStreamIsCapturing},
 	{"cuStreamGetId", 0, (culvert_fn)cuStreamGetId},
 	{"cuStreamGetDevice", 0, (culvert_fn)cuStreamGetDevice},
@@ -1689,12 +1808,22 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuPointerSetAttribute", 0, (culvert_fn)cuPointerSetAttribute},
 	{"cuPointerGetAttributes", 0, (culvert_fn)cuPointerGetAttributes},
 	{"cuPointerGetAttribute", 0, (culvert_fn)cuPointerGetAttribute},
+	{"cuMemsetD2D32Async", 0, (culvert_fn)cuMemsetD2D32Async},
+	{"cuMemsetD2D16Async", 0, (culvert_fn)cuMemsetD2D16Async},
+	{"cuMemsetD2D8Async", 0, (culvert_fn)cuMemsetD2D8Async},
+	{"cuMemsetD2D32", 0, (culvert_fn)cuMemsetD2D32_v2},
+	{"cuMemsetD2D16", 0, (culvert_fn)cuMemsetD2D16_v2},
+	{"cuMemsetD2D8", 0, (culvert_fn)cuMemsetD2D8_v2},
 	{"cuMemsetD32Async", 0, (culvert_fn)cuMemsetD32Async},
 	{"cuMemsetD16Async", 0, (culvert_fn)cuMemsetD16Async},
 	{"cuMemsetD8Async", 0, (culvert_fn)cuMemsetD8Async},
 	{"cuMemsetD32", 0, (culvert_fn)cuMemsetD32_v2},
 	{"cuMemsetD16", 0, (culvert_fn)cuMemsetD16_v2},
 	{"cuMemsetD8", 0, (culvert_fn)cuMemsetD8_v2},
+	{"cuMemcpy2DAsync", 0, (culvert_fn)cuMemcpy2DAsync_v2},
+	{"cuMemcpy2DUnaligned", 0, (culvert_fn)cuMemcpy2DUnaligned_v2},
+	{"cuMemcpy2D", 0, (culvert_fn)cuMemcpy2D_v2},
+	{"cuMemcpyWithAttributesAsync", 13020, (culvert_fn)cuMemcpyWithAttributesAsync},
 	{"cuMemcpyBatchAsync", 13000, (culvert_fn)cuMemcpyBatchAsync_v2},
 	{"cuMemcpyBatchAsync", 12080, (culvert_fn)cuMemcpyBatchAsync},
 	{"cuMemcpyPeerAsync", 0, (culvert_fn)cuMemcpyPeerAsync},
@@ -2062,9 +2191,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemRangeGetAttribute", 0, (culvert_fn)cuMemRangeGetAttribute},
 	{"cuMemRangeGetAttributes", 0, (culvert_fn)cuMemRangeGetAttributes},
 	{"cuMemSetMemPool", 0, (culvert_fn)cuMemSetMemPool},
-	{"cuMemcpy2DAsync", 0, (culvert_fn)cuMemcpy2DAsync_v2},
-	{"cuMemcpy2DUnaligned", 0, (culvert_fn)cuMemcpy2DUnaligned_v2},
-	{"cuMemcpy2D", 0, (culvert_fn)cuMemcpy2D_v2},
 	{"cuMemcpy3DAsync", 0, (culvert_fn)cuMemcpy3DAsync_v2},
 	{"cuMemcpy3DBatchAsync", 0, (culvert_fn)cuMemcpy3DBatchAsync_v2},
 	{"cuMemcpy3DPeer", 0, (culvert_fn)cuMemcpy3DPeer},
@@ -2078,13 +2204,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuMemcpyDtoA", 0, (culvert_fn)cuMemcpyDtoA_v2},
 	{"cuMemcpyHtoAAsync", 0, (culvert_fn)cuMemcpyHtoAAsync_v2},
 	{"cuMemcpyHtoA", 0, (culvert_fn)cuMemcpyHtoA_v2},
-	{"cuMemcpyWithAttributesAsync", 0, (culvert_fn)cuMemcpyWithAttributesAsync},
-	{"cuMemsetD2D16Async", 0, (culvert_fn)cuMemsetD2D16Async},
-	{"cuMemsetD2D16", 0, (culvert_fn)cuMemsetD2D16_v2},
-	{"cuMemsetD2D32Async", 0, (culvert_fn)cuMemsetD2D32Async},
-	{"cuMemsetD2D32", 0, (culvert_fn)cuMemsetD2D32_v2},
-	{"cuMemsetD2D8Async", 0, (culvert_fn)cuMemsetD2D8Async},
-	{"cuMemsetD2D8", 0, (culvert_fn)cuMemsetD2D8_v2},
 	{"cuMipmappedArrayCreate", 0, (culvert_fn)cuMipmappedArrayCreate},
 	{"cuMipmappedArrayDestroy", 0, (culvert_fn)cuMipmappedArrayDestroy},
 	{"cuMipmappedArrayGetLevel", 0, (culvert_fn)cuMipmappedArrayGetLevel},
@@ -2127,8 +2246,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuStreamEndCapture", 0, (culvert_fn)cuStreamEndCapture},
 	{"cuStreamEndCaptureToCig", 0, (culvert_fn)cuStreamEndCaptureToCig},
 	{"cuStreamGetAttribute", 0, (culvert_fn)cuStreamGetAttribute},
-	{"cuStreamGetCaptureInfo", 0, (culvert_fn)cuStreamGetCaptureInfo_v2},
-	{"cuStreamGetCaptureInfo", 0, (culvert_fn)cuStreamGetCaptureInfo_v3},
 	{"cuStreamGetDevResource", 0, (culvert_fn)cuStreamGetDevResource},
 	{"cuStreamGetGreenCtx", 0, (culvert_fn)cuStreamGetGreenCtx},
 	{"cuStreamSetAttribute", 0, (culvert_fn)cuStreamSetAttribute},
@@ -2176,7 +2293,6 @@ const struct culvert_proc culvert_procs[] = {
 	{"cuTexRefSetMipmapLevelBias", 0, (culvert_fn)cuTexRefSetMipmapLevelBias},
 	{"cuTexRefSetMipmapLevelClamp", 0, (culvert_fn)cuTexRefSetMipmapLevelClamp},
 	{"cuTexRefSetMipmappedArray", 0, (culvert_fn)cuTexRefSetMipmappedArray},
-	{"cuThreadExchangeStreamCaptureMode", 0, (culvert_fn)cuThreadExchangeStreamCaptureMode},
 	{"cuUserObjectCreate", 0, (culvert_fn)cuUserObjectCreate},
 	{"cuUserObjectRelease", 0, (culvert_fn)cuUserObjectRelease},
 	{"cuUserObjectRetain", 0, (culvert_fn)cuUserObjectRetain},

@@ -585,6 +585,62 @@ CULVERT_EXPORT cudaError_t cudaMemsetAsync(void *p, int value, size_t n, cudaStr
 }
 CULVERT_ALIAS(cudaMemsetAsync_ptsz, cudaMemsetAsync)
 
+CULVERT_EXPORT cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height)
+{
+	const uint64_t a[] = {(uint64_t)p, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height};
+	int64_t v;
+	if (!culvert_call(FN_cudaMemset2D, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaMemset2D_ptds, cudaMemset2D)
+
+CULVERT_EXPORT cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+{
+	const uint64_t a[] = {(uint64_t)p, (uint64_t)pitch, (uint64_t)value, (uint64_t)width, (uint64_t)height, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cudaMemset2DAsync, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaMemset2DAsync_ptsz, cudaMemset2DAsync)
+
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaMemcpyBatchAsync(void **dsts, void **srcs, size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs, size_t *attr_idxs, size_t num_attrs, size_t *fail_idx, cudaStream_t stream)
+{
+	const uint64_t a[] = {(uint64_t)dsts, (uint64_t)srcs, (uint64_t)sizes, (uint64_t)count, (uint64_t)attrs, (uint64_t)attr_idxs, (uint64_t)num_attrs, (uint64_t)fail_idx, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cudaMemcpyBatchAsync_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaMemcpyBatchAsync_ptsz, cudaMemcpyBatchAsync)
+#endif
+
+#if CULVERT_CUDART == 13
+CULVERT_EXPORT cudaError_t cudaMemcpyBatchAsync(void *const *dsts, const void *const *srcs, const size_t *sizes, size_t count, struct cudaMemcpyAttributes *attrs, size_t *attr_idxs, size_t num_attrs, cudaStream_t stream)
+{
+	const uint64_t a[] = {(uint64_t)dsts, (uint64_t)srcs, (uint64_t)sizes, (uint64_t)count, (uint64_t)attrs, (uint64_t)attr_idxs, (uint64_t)num_attrs, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cudaMemcpyBatchAsync_13, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaMemcpyBatchAsync_ptsz, cudaMemcpyBatchAsync)
+#endif
+
+#if CULVERT_CUDART == 13
+CULVERT_EXPORT cudaError_t cudaMemcpyWithAttributesAsync(void *dst, const void *src, size_t n, struct cudaMemcpyAttributes *attr, cudaStream_t stream)
+{
+	const uint64_t a[] = {(uint64_t)dst, (uint64_t)src, (uint64_t)n, (uint64_t)attr, (uint64_t)stream};
+	int64_t v;
+	if (!culvert_call(FN_cudaMemcpyWithAttributesAsync_13, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaMemcpyWithAttributesAsync_ptsz, cudaMemcpyWithAttributesAsync)
+#endif
+
 CULVERT_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
 	const uint64_t a[] = {(uint64_t)stream};
@@ -746,6 +802,27 @@ CULVERT_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cu
 }
 CULVERT_ALIAS(cudaStreamGetCaptureInfo_ptsz, cudaStreamGetCaptureInfo)
 #endif
+
+#if CULVERT_CUDART == 12
+CULVERT_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const struct cudaGraphEdgeData_st **edges, size_t *n)
+{
+	const uint64_t a[] = {(uint64_t)stream, (uint64_t)status, (uint64_t)id, (uint64_t)graph, (uint64_t)nodes, (uint64_t)edges, (uint64_t)n};
+	int64_t v;
+	if (!culvert_call(FN_cudaStreamGetCaptureInfo_v3_12, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
+CULVERT_ALIAS(cudaStreamGetCaptureInfo_v3_ptsz, cudaStreamGetCaptureInfo_v3)
+#endif
+
+CULVERT_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	const uint64_t a[] = {(uint64_t)mode};
+	int64_t v;
+	if (!culvert_call(FN_cudaThreadExchangeStreamCaptureMode, a, &v, 0))
+		return cudaErrorInitializationError;
+	return (cudaError_t)v;
+}
 
 CULVERT_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 {
@@ -1104,8 +1181,6 @@ CULVERT_MISSING(cudaMemcpy3DWithAttributesAsync_ptsz, culvert_refuse(cudaErrorNo
 CULVERT_MISSING(cudaMemcpy3D_ptds, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyArrayToArray, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyArrayToArray_ptds, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemcpyBatchAsync, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemcpyBatchAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyFromArray, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyFromArrayAsync, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyFromArrayAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
@@ -1122,12 +1197,6 @@ CULVERT_MISSING(cudaMemcpyToSymbol, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyToSymbolAsync, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyToSymbolAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemcpyToSymbol_ptds, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemcpyWithAttributesAsync, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemcpyWithAttributesAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemset2D, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemset2DAsync, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemset2DAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaMemset2D_ptds, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemset3D, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemset3DAsync, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaMemset3DAsync_ptsz, culvert_refuse(cudaErrorNotSupported))
@@ -1160,8 +1229,6 @@ CULVERT_MISSING(cudaStreamEndCapture, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamEndCapture_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetAttribute, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetAttribute_ptsz, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo_v3, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaStreamGetCaptureInfo_v3_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetDevResource, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamGetDevResource_ptsz, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaStreamSetAttribute, culvert_refuse(cudaErrorNotSupported))
@@ -1173,7 +1240,6 @@ CULVERT_MISSING(cudaStreamUpdateCaptureDependencies_v2_ptsz, culvert_refuse(cuda
 CULVERT_MISSING(cudaSubgridCreate, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaSubgridWorkerGridCreate, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaSubgridWorksetCreate, culvert_refuse(cudaErrorNotSupported))
-CULVERT_MISSING(cudaThreadExchangeStreamCaptureMode, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaThreadExit, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaThreadGetCacheConfig, culvert_refuse(cudaErrorNotSupported))
 CULVERT_MISSING(cudaThreadGetLimit, culvert_refuse(cudaErrorNotSupported))

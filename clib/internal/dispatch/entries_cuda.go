@@ -266,6 +266,12 @@ var cudaEntries = []entry{
 	{"cuMemcpyBatchAsync_v2", &driverStatus, softcuda.NeedStream, 7, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemcpyBatchAsync2(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6])
 	}},
+	{"cuMemcpyWithAttributesAsync", &driverStatus, softcuda.NeedStream, 4, 0b1000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyWithAttributesAsync(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], cmem.Ptr(a[3]))
+	}},
+	{"cuMemcpy2D_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.Memcpy2D(t, cmem.Ptr(a[0])) }},
+	{"cuMemcpy2DUnaligned_v2", &driverStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.Memcpy2D(t, cmem.Ptr(a[0])) }},
+	{"cuMemcpy2DAsync_v2", &driverStatus, softcuda.NeedStream, 1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) { return 0, c.CUDA.Memcpy2D(t, cmem.Ptr(a[0])) }},
 	{"cuMemsetD8_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemsetD8(t, gpu.Addr(a[0]), uint8(a[1]), a[2])
 	}},
@@ -283,6 +289,24 @@ var cudaEntries = []entry{
 	}},
 	{"cuMemsetD32Async", &driverStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.MemsetD32(t, gpu.Addr(a[0]), uint32(a[1]), a[2])
+	}},
+	{"cuMemsetD2D8_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D8(t, gpu.Addr(a[0]), a[1], uint8(a[2]), a[3], a[4])
+	}},
+	{"cuMemsetD2D16_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D16(t, gpu.Addr(a[0]), a[1], uint16(a[2]), a[3], a[4])
+	}},
+	{"cuMemsetD2D32_v2", &driverStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D32(t, gpu.Addr(a[0]), a[1], uint32(a[2]), a[3], a[4])
+	}},
+	{"cuMemsetD2D8Async", &driverStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D8(t, gpu.Addr(a[0]), a[1], uint8(a[2]), a[3], a[4])
+	}},
+	{"cuMemsetD2D16Async", &driverStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D16(t, gpu.Addr(a[0]), a[1], uint16(a[2]), a[3], a[4])
+	}},
+	{"cuMemsetD2D32Async", &driverStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemsetD2D32(t, gpu.Addr(a[0]), a[1], uint32(a[2]), a[3], a[4])
 	}},
 	{"cuPointerGetAttribute", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.PointerGetAttribute(t, cmem.Ptr(a[0]), int32(a[1]), gpu.Addr(a[2]))
@@ -357,6 +381,15 @@ var cudaEntries = []entry{
 	}},
 	{"cuStreamIsCapturing", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.StreamIsCapturing(t, cmem.Ptr(a[1]))
+	}},
+	{"cuStreamGetCaptureInfo_v2", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]))
+	}},
+	{"cuStreamGetCaptureInfo_v3", &driverStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
+	}},
+	{"cuThreadExchangeStreamCaptureMode", &driverStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ThreadExchangeStreamCaptureMode(t, cmem.Ptr(a[0]))
 	}},
 	{"cuStreamAttachMemAsync", &driverStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.StreamAttachMemAsync(t, gpu.Addr(a[1]), a[2], uint32(a[3]))

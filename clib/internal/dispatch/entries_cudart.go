@@ -185,6 +185,21 @@ var cudartEntries = []entry{
 	{"cudaMemsetAsync", &runtimeStatus, softcuda.NeedStream, 3, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Runtime.Memset(t, gpu.Addr(a[0]), int32(a[1]), a[2])
 	}},
+	{"cudaMemset2D", &runtimeStatus, softcuda.NeedContext, -1, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memset2D(t, gpu.Addr(a[0]), a[1], int32(a[2]), a[3], a[4])
+	}},
+	{"cudaMemset2DAsync", &runtimeStatus, softcuda.NeedStream, 5, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.Runtime.Memset2D(t, gpu.Addr(a[0]), a[1], int32(a[2]), a[3], a[4])
+	}},
+	{"cudaMemcpyBatchAsync", &runtimeStatus, softcuda.NeedStream, 8, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyBatchAsync(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6], cmem.Ptr(a[7]))
+	}},
+	{"cudaMemcpyBatchAsync", &runtimeStatus, softcuda.NeedStream, 7, 0b111, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyBatchAsync2(t, cmem.Ptr(a[0]), cmem.Ptr(a[1]), cmem.Ptr(a[2]), a[3], cmem.Ptr(a[4]), cmem.Ptr(a[5]), a[6])
+	}},
+	{"cudaMemcpyWithAttributesAsync", &runtimeStatus, softcuda.NeedStream, 4, 0b1000, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.MemcpyWithAttributesAsync(t, gpu.Addr(a[0]), gpu.Addr(a[1]), a[2], cmem.Ptr(a[3]))
+	}},
 	{"cudaStreamCreate", &runtimeStatus, softcuda.NeedContext, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.Runtime.StreamCreate(t, cmem.Ptr(a[0]))
 	}},
@@ -228,6 +243,12 @@ var cudartEntries = []entry{
 	}},
 	{"cudaStreamGetCaptureInfo", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
+	}},
+	{"cudaStreamGetCaptureInfo_v3", &runtimeStatus, softcuda.NeedStream, 0, 0b10, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.StreamGetCaptureInfo(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]), cmem.Ptr(a[3]), cmem.Ptr(a[4]), cmem.Ptr(a[5]), cmem.Ptr(a[6]))
+	}},
+	{"cudaThreadExchangeStreamCaptureMode", &runtimeStatus, softcuda.NeedDriver, -1, 0b1, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
+		return 0, c.CUDA.ThreadExchangeStreamCaptureMode(t, cmem.Ptr(a[0]))
 	}},
 	{"cudaLaunchHostFunc", &runtimeStatus, softcuda.NeedStream, 0, 0b0, func(c *Core, t softcuda.Call, a *Words) (int64, error) {
 		return 0, c.CUDA.LaunchHostFunc(t, cmem.Ptr(a[1]), cmem.Ptr(a[2]))

@@ -101,6 +101,14 @@ func (d *Driver) MemcpyBatchAsync2(c Call, dsts, srcs, sizes cmem.Ptr, count uin
 	return err
 }
 
+// MemcpyWithAttributesAsync is cuMemcpyWithAttributesAsync: a batch of one.
+func (d *Driver) MemcpyWithAttributesAsync(c Call, dst, src gpu.Addr, n uint64, _ cmem.Ptr) error {
+	if c.arg == 0 {
+		return gpu.ErrInvalidValue
+	}
+	return d.Copy(c, dst, src, n)
+}
+
 func (d *Driver) copyBatch(c Call, dsts, srcs, sizes cmem.Ptr, count uint64) (at uint64, err error) {
 	if count == 0 || c.arg == 0 { // the default stream is not allowed here
 		return ^uint64(0), gpu.ErrInvalidValue

@@ -121,10 +121,23 @@ func (d *Driver) StreamGetId(c Call, out cmem.Ptr) error { return cmem.Answer(ou
 // StreamIsCapturing is cuStreamIsCapturing: never, there are no graphs.
 func (d *Driver) StreamIsCapturing(_ Call, out cmem.Ptr) error { return cmem.Answer(out, int32(0)) }
 
-// StreamGetCaptureInfo is cudaStreamGetCaptureInfo of all releases. The status alone
+// StreamGetCaptureInfo is cuStreamGetCaptureInfo of all releases. The status alone
 // is stored where a stream does not capture.
 func (d *Driver) StreamGetCaptureInfo(c Call, status cmem.Ptr, _ ...cmem.Ptr) error {
 	return d.StreamIsCapturing(c, status)
+}
+
+// ThreadExchangeStreamCaptureMode is cuThreadExchangeStreamCaptureMode: libraries put
+// calls that must not break a capture between two of them.
+func (d *Driver) ThreadExchangeStreamCaptureMode(c Call, mode cmem.Ptr) error {
+	const last = 2
+	next := cmem.Load[int32](mode)
+	if next < 0 || next > last {
+		return gpu.ErrInvalidValue
+	}
+	cmem.Store(mode, c.Capture)
+	c.Capture = next
+	return nil
 }
 
 // MemFreeAsync is cuMemFreeAsync. The memory is freed in the order of the

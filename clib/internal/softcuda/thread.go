@@ -18,7 +18,7 @@ type Thread struct {
 	Depth     int32 // of Stack
 	Device    int32 // of the runtime, set by cudaSetDevice
 	LastError int32 // of the runtime, for cudaGetLastError
-	Pad0      [4]byte
+	Capture   int32 // the mode set by cuThreadExchangeStreamCaptureMode
 	Stack     [maxDepth]handle.ID
 }
 

@@ -63,3 +63,8 @@ func (r *Runtime) Memcpy2D(c softcuda.Call, dst gpu.Addr, dpitch uint64, src gpu
 func (r *Runtime) Memset(c softcuda.Call, a gpu.Addr, v int32, n uint64) error {
 	return r.cuda.Fill(c, a, uint32(uint8(v)), 1, n)
 }
+
+// Memset2D is cudaMemset2D.
+func (r *Runtime) Memset2D(c softcuda.Call, a gpu.Addr, pitch uint64, v int32, width, height uint64) error {
+	return r.cuda.Fill2D(c, a, pitch, uint32(uint8(v)), 1, width, height)
+}
