@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
@@ -55,6 +56,11 @@ __attribute__((destructor)) static void leave(void)
 	pthread_sigmask(SIG_BLOCK, &urgent, NULL);
 	if (culvert_enter())
 		culvertLeave();
+}
+
+const char *culvert_variable(const char *name)
+{
+	return secure_getenv(name);
 }
 
 bool culvert_maps_exports(void)

@@ -47,11 +47,20 @@ var core = newCore()
 func newCore() *dispatch.Core {
 	c := dispatch.New(caller{})
 	c.File.PublishLeases((*lease.Slots)(unsafe.Pointer(&C.culvert_lease_slots)))
+	c.File.Variable = variable
 	c.CUDA.MapsExports = func() bool { return bool(C.culvert_maps_exports()) }
 	if env.Get("CULVERT_LOG") == "errors" {
 		c.Log = os.Stderr
 	}
 	return c
+}
+
+// variable is the value that an environment variable of the program has now. Go has a copy
+// of the environment in which the core was loaded.
+func variable(name string) (value string, ok bool) {
+	text := append([]byte(name), 0)
+	found := C.culvert_variable((*C.char)(unsafe.Pointer(unsafe.SliceData(text))))
+	return C.GoString(found), found != nil
 }
 
 // culvertBind is a thread's first call. It gives the thread's goroutine, which it

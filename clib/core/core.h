@@ -27,6 +27,10 @@ extern struct culvert_lease culvert_lease_slots[CULVERT_LEASES];
  * child, where Go must not be entered. */
 bool culvert_enter(void);
 
+/* culvert_variable is the value that an environment variable has now; NULL if it is not
+ * set, or if the process has more rights than its caller. */
+const char *culvert_variable(const char *name);
+
 /* culvert_maps_exports reports whether libculvert-dev.so is loaded, whose mmap maps dma-bufs
  * of the software CUDA. */
 bool culvert_maps_exports(void);

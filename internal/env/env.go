@@ -44,10 +44,16 @@ func secure(auxv [][2]uintptr, err error, idsDiffer bool) bool {
 
 // Get is the value of a variable; empty if it is not set or does not count.
 func Get(name string) string {
+	value, _ := Lookup(name)
+	return value
+}
+
+// Lookup is the value of a variable, and whether it is set and counts.
+func Lookup(name string) (value string, ok bool) {
 	if Secure() {
-		return ""
+		return "", false
 	}
-	return os.Getenv(name)
+	return os.LookupEnv(name)
 }
 
 // CacheDir is the user's directory for caches, which XDG_CACHE_HOME and HOME name.

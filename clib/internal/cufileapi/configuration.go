@@ -8,7 +8,6 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/cufileconf"
-	"github.com/culvert-io/culvert/internal/env"
 )
 
 // defaultFile is the configuration where CUFILE_ENV_PATH_JSON names none.
@@ -57,7 +56,7 @@ func (a *API) note(file string, s *cufileconf.Setting, v cufileconf.Values) {
 
 // readConfiguration reads cufile.json and the CUFILE_ variables. Call with a.mu held.
 func (a *API) readConfiguration() (name string, lists [][]cufileconf.Setting) {
-	name = env.Get("CUFILE_ENV_PATH_JSON")
+	name = a.variable("CUFILE_ENV_PATH_JSON")
 	named := name != ""
 	if !named {
 		name = defaultFile
@@ -66,9 +65,15 @@ func (a *API) readConfiguration() (name string, lists [][]cufileconf.Setting) {
 	if err != nil && (named || !errors.Is(err, fs.ErrNotExist)) {
 		a.warn(name, err)
 	}
-	variables := cufileconf.FromEnvironment(env.Get)
+	variables := cufileconf.FromEnvironment(a.variable)
 	a.params.conf = cufileconf.Of(file, variables)
 	return name, [][]cufileconf.Setting{file, variables}
+}
+
+// variable is the value of a variable; empty if it is not set.
+func (a *API) variable(name string) string {
+	value, _ := a.Variable(name)
+	return value
 }
 
 // warn logs a mistake in the configuration, once in the process.

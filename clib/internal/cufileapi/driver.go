@@ -11,6 +11,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/logfile"
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
 )
 
@@ -28,6 +29,10 @@ type API struct {
 	Stream func(t *softcuda.Thread, id handle.ID, known bool) (cufile.Stream, error)
 	// Caller calls user-space file systems. It must be set.
 	Caller Caller
+
+	// Variable is the value that an environment variable has now, and whether it is set. A
+	// C program changes its environment after the Go core was loaded.
+	Variable func(name string) (value string, ok bool)
 
 	// Journal is the log file that cufile.json asks for.
 	Journal logfile.File
@@ -48,7 +53,7 @@ type API struct {
 
 // New returns an API on the machine that open opens.
 func New(open func() (*machine.Machine, error)) *API {
-	a := &API{open: open, Log: func(string, error) {}, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*cufile.Batch](8), streams: map[handle.ID]*registeredStream{}, params: newParameters()}
+	a := &API{open: open, Log: func(string, error) {}, Variable: env.Lookup, files: handle.NewTable[*cufile.File](6), batches: handle.NewTable[*cufile.Batch](8), streams: map[handle.ID]*registeredStream{}, params: newParameters()}
 	a.bars = sync.OnceValues(a.readBars)
 	return a
 }

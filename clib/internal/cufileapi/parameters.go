@@ -312,11 +312,17 @@ func (a *API) GetParameterBool(p int32, out cmem.Ptr) error {
 }
 
 // GetParameterString is cuFileGetParameterString, which needs room for all of
-// the string. Without a log file there is no name of one.
+// the string. Without a log file there is no name of one; the name in the variable counts
+// before the driver opens, and may be empty, as in NVIDIA's library.
 func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
-	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, open bool) string {
+	known := true
+	v, err := getParameter(a, &a.params.strings, p, func(set string, isSet, open bool) (value string) {
 		if isSet {
 			return set
+		}
+		if p == paramLogFile {
+			value, known = a.Variable("CUFILE_LOGFILE_PATH")
+			return value
 		}
 		if v, ok := a.params.conf.Text(stringKeys[p]); ok && open {
 			return v
@@ -326,7 +332,7 @@ func (a *API) GetParameterString(p int32, out cmem.Ptr, n int32) error {
 	if err != nil {
 		return err
 	}
-	if p == paramLogFile && v == "" {
+	if !known {
 		return &cufile.Error{Op: "get", Object: "parameter", Code: cufile.InvalidValue, Err: errors.New("no log file is set")}
 	}
 	if int(n) <= len(v) {
