@@ -106,10 +106,23 @@ typedef struct CUfileError {
 #define IS_CUDA_ERR(status) ((status).err == CU_FILE_CUDA_DRIVER_ERROR)
 #define CU_FILE_CUDA_ERR(status) ((status).cu_err)
 
-/* cuFileGetErrorString says what a status means. It is no symbol of the
- * library: NVIDIA's header has it inline, too. */
-static inline const char *cuFileGetErrorString(CUfileError_t status)
+/* cuFileGetErrorString says what a status means. It is no symbol of the library. Programs
+ * in C++ often have a template of this name, as NVIDIA's samples do: where they do, a status
+ * fits that better than a class made of it. */
+#ifdef __cplusplus
+struct culvert_status {
+	CUfileError_t status;
+	culvert_status(CUfileError_t s) : status(s) {}
+};
+#define CULVERT_STATUS struct culvert_status
+#define CULVERT_PLAIN(given) (given).status
+#else
+#define CULVERT_STATUS CUfileError_t
+#define CULVERT_PLAIN(given) (given)
+#endif
+static inline const char *cuFileGetErrorString(CULVERT_STATUS given)
 {
+	CUfileError_t status = CULVERT_PLAIN(given);
 	const char *text = NULL;
 	if (IS_CUDA_ERR(status) && cuGetErrorString(status.cu_err, &text) == CUDA_SUCCESS && text)
 		return text;
