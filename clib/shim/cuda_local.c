@@ -82,15 +82,15 @@ CULVERT_EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int ver
 }
 
 /* A statically linked runtime asks for these tables first. Without them each of its
- * calls fails with 36, which says nothing about the cause. */
+ * calls fails with 36, since release 13.5 with 500, which says nothing about the cause. */
 static void explain_tables(void)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	const char *log = secure_getenv("CULVERT_LOG");
 	if (log && strcmp(log, "errors") == 0 && !atomic_flag_test_and_set(&said))
 		fputs("culvert: cuGetExportTable: the software machine has no private tables of NVIDIA's driver; the program or one of its "
-		      "libraries contains the CUDA runtime, whose calls fail now with 36, cudaErrorCallRequiresNewerDriver "
-		      "(fix: link the shared runtime, nvcc --cudart=shared)\n", stderr);
+		      "libraries contains the CUDA runtime, whose calls fail now with 36, cudaErrorCallRequiresNewerDriver, "
+		      "or 500, cudaErrorSymbolNotFound (fix: link the shared runtime, nvcc --cudart=shared)\n", stderr);
 }
 
 /* The tables are private to NVIDIA's libraries: there are none. */
