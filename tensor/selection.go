@@ -163,8 +163,12 @@ func (s *Selection) check() error {
 // AnyOf returns a test whether a name matches one of the patterns; without
 // patterns all names do. "*" also matches dots and slashes.
 func AnyOf(patterns []string) (func(name string) bool, error) {
-	var tests []func(string) bool
+	names, tests := map[string]bool{}, []func(string) bool{}
 	for _, p := range patterns {
+		if name, ok := literal(p); ok {
+			names[name] = true // callers may name every tensor of a large model
+			continue
+		}
 		t, err := compile(p)
 		if err != nil {
 			return nil, err
@@ -172,11 +176,35 @@ func AnyOf(patterns []string) (func(name string) bool, error) {
 		tests = append(tests, t)
 	}
 	return func(name string) bool {
+		if names[name] {
+			return true
+		}
 		for _, t := range tests {
 			if t(name) {
 				return true
 			}
 		}
-		return len(tests) == 0
+		return len(patterns) == 0
 	}, nil
+}
+
+// literal returns the only name that a pattern matches, if there is one: it has no
+// wildcards but those behind a backslash.
+func literal(pattern string) (name string, ok bool) {
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		return pattern, true
+	}
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '*', '?', '[':
+			return "", false
+		case '\\':
+			if i++; i == len(pattern) {
+				return "", false // compile rejects it
+			}
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String(), true
 }

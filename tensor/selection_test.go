@@ -1,10 +1,12 @@
 package tensor
 
 import (
+	"path"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 func TestParseSelection(t *testing.T) {
@@ -185,4 +187,24 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s on %s: want %v, %v", tt.pattern, tt.name, tt.want, err)
 		}
 	}
+}
+
+// TestAnyOf: names and patterns match as path.Match says.
+func TestAnyOf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		patterns := rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune(`ab*?[]\`)), 0, 4, -1), 0, 3).Draw(t, "patterns")
+		name := rapid.StringOfN(rapid.RuneFrom([]rune(`ab*?[]\`)), 0, 3, -1).Draw(t, "name")
+		want, broken := len(patterns) == 0, false
+		for _, p := range patterns {
+			ok, err := path.Match(p, name)
+			want, broken = want || ok, broken || err != nil
+		}
+		match, err := AnyOf(patterns)
+		if broken != (err != nil) {
+			t.Fatalf("%q: %v", patterns, err)
+		}
+		if err == nil && match(name) != want {
+			t.Errorf("%q matches %q: %t, want %t", patterns, name, !want, want)
+		}
+	})
 }

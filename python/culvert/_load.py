@@ -221,3 +221,8 @@ def load_file(
 def patterns(value):
     """Returns a list of one pattern or several."""
     return [value] if isinstance(value, str) else list(value)
+
+
+def literal(name):
+    """A pattern that matches one name."""
+    return "".join("\\" + c if c in "*?[\\" else c for c in name)

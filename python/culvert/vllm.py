@@ -33,12 +33,7 @@ def _whole(file, device, skip):
     names = [info["name"] for info in _load.Model(file).tensors]
     wanted = [name for name in names if not skip(name)]
     if wanted:
-        yield from stream(file, device, only=[] if wanted == names else [_literal(name) for name in wanted])
-
-
-def _literal(name):
-    """A pattern that matches one name."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+        yield from stream(file, device, only=[] if wanted == names else [_load.literal(name) for name in wanted])
 
 
 def _slices(file, device, skip):
