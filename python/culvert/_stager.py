@@ -15,7 +15,8 @@ class Stager:
     is complete: the training is blocked for that long, and not for the files. GPU
     tensors are copied in stream order, after the kernels that were launched before.
 
-    Buffers are used again as soon as no save has tensors in them. close() frees them.
+    Buffers are used again as soon as no save has tensors in them: there is one for each
+    tensor of the state and of the saves that still run. close() frees them.
     """
 
     should_synchronize_after_execute = False
@@ -28,6 +29,7 @@ class Stager:
         staged = self._copy(state_dict, streams)
         for stream in streams.values():
             stream.synchronize()
+        self._drop_unused()
         return staged
 
     def synchronize_staging(self) -> None:
@@ -35,6 +37,14 @@ class Stager:
 
     def close(self) -> None:
         self._buffers.clear()
+
+    def _drop_unused(self):
+        """Frees the buffers that neither this state nor a save that is still running
+        needs: those of tensors that are no longer in the state, or of overlapping saves."""
+        for kind, buffers in list(self._buffers.items()):
+            self._buffers[kind] = [(buffer, user) for buffer, user in buffers if user() is not None]
+            if not self._buffers[kind]:
+                del self._buffers[kind]
 
     def _copy(self, value, streams):
         if isinstance(value, torch.Tensor):

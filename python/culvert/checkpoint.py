@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _former, _save
+from . import _former, _load, _save
 from ._errors import CulvertError
 from ._stager import Stager
 from .torch import load_file
@@ -69,12 +69,13 @@ class Writer(StorageWriter):
 
     def write_data(self, plan, planner):
         tensors, results = {}, []
-        for i, item in enumerate(plan.items):
+        for item in plan.items:
             data = planner.resolve_data(item)
             if item.type == WriteItemType.BYTE_IO:
                 data = torch.frombuffer(bytearray(data.getvalue()) or bytearray(1), dtype=torch.uint8)[: len(data.getvalue())]
-            tensors[f"t{i}"] = data.detach().contiguous()
-            place = (plan.storage_data, f"t{i}")
+            name = _free_name(item.index.fqn, tensors)
+            tensors[name] = data.detach().contiguous()
+            place = (plan.storage_data, name)
             results.append(WriteResult(index=item.index, size_in_bytes=data.numel() * data.element_size(), storage_data=place))
         if tensors:
             _save.write(tensors, os.path.join(self.path, plan.storage_data), None)
@@ -83,8 +84,19 @@ class Writer(StorageWriter):
     def finish(self, metadata, results):
         places = {result.index: result.storage_data for results_of_rank in results for result in results_of_rank}
         metadata.storage_data, metadata.storage_meta = places, self.storage_meta()
-        text = pickle.dumps(metadata)
+        text, files = pickle.dumps(metadata), {file for file, _ in places.values()}
         _load_metadata(text)  # what cannot be read must not be published
+        with _former.locked(self.path):
+            self._publish(text, files)
+        _former.remove(self.path, _Used(self.path, files))
+
+    def _publish(self, text, files):
+        lost = sorted(file for file in files if not os.path.exists(os.path.join(self.path, file)))
+        if lost:
+            raise CulvertError(
+                f"{self.path}: another save to this directory has completed meanwhile, and removed {lost[0]} "
+                "(fix: one save at a time, and a directory for each training run)"
+            )
         temporary = os.path.join(self.path, METADATA + ".tmp")
         with open(temporary, "wb") as f:
             f.write(text)
@@ -92,7 +104,6 @@ class Writer(StorageWriter):
             os.fsync(f.fileno())
         os.replace(temporary, os.path.join(self.path, METADATA))
         _sync_directory(self.path)
-        _former.remove(self.path, {file for file, _ in places.values()})
 
     def storage_meta(self):
         return StorageMeta(checkpoint_id=self.path)
@@ -141,7 +152,7 @@ class Reader(StorageReader):
         return _done(None)
 
     def _read(self, path, device, items, planner):
-        tensors = load_file(path, device, only=sorted({key for key, _, _ in items}), verify=self.verify)
+        tensors = load_file(path, device, only=sorted({_load.literal(key) for key, _, _ in items}), verify=self.verify)
         for key, item, target in items:
             tensor = tensors[key]
             if target is None:
@@ -157,6 +168,34 @@ class Reader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id):
         return Writer.validate_checkpoint_id(checkpoint_id)
+
+
+class _Used:
+    """The files of the complete checkpoint in a directory, which were these when it was
+    created. The metadata of large models takes seconds to read."""
+
+    def __init__(self, path, files):
+        self.path, self.files, self.stamp = os.path.join(path, METADATA), files, None
+        self.stamp = self._stamp()
+
+    def _stamp(self):
+        found = os.stat(self.path)
+        return found.st_ino, found.st_mtime_ns
+
+    def __call__(self):
+        if self._stamp() == self.stamp:
+            return self.files
+        with open(self.path, "rb") as f:
+            return {file for file, _ in _load_metadata(f.read()).storage_data.values()}
+
+
+def _free_name(fqn, taken):
+    """The name of a tensor in a file: that in the state, with a number where a rank has
+    several parts of one tensor."""
+    name, n = fqn.encode(errors="backslashreplace").decode(), 1
+    while name in taken or name == "__metadata__":
+        name, n = f"{fqn}#{n + 1}", n + 1
+    return name
 
 
 def _needs_collectives(named):

@@ -44,11 +44,11 @@ class Former(unittest.TestCase):
 
     def test_each_once(self):
         unlink = self.unlink(wraps=os.unlink)
-        _former.remove(self.dir, USED)
+        _former.remove(self.dir, lambda: USED)
         _former.wait(self.dir)
         self.assertEqual(self.names(), sorted(NEW + FOREIGN))
         self.assertEqual(sorted(os.path.basename(c.args[0]) for c in unlink.call_args_list), sorted(OLD))
-        _former.remove(self.dir, USED)
+        _former.remove(self.dir, lambda: USED)
         _former.wait(self.dir)
         self.assertEqual(unlink.call_count, len(OLD))
 
@@ -58,13 +58,28 @@ class Former(unittest.TestCase):
         self.unlink(side_effect=lambda path: (go.wait(60), unlink(path)))
         self.addCleanup(_former.wait, self.dir)
         self.addCleanup(go.set)  # runs first
-        _former.remove(self.dir, USED)
+        _former.remove(self.dir, lambda: USED)
         _former.wait(self.dir / "elsewhere")
         self.assertEqual(self.names(), sorted(OLD + NEW + FOREIGN))
         (self.dir / "__0_next.safetensors").touch()
         go.set()
         _former.wait(self.dir)
         self.assertEqual(self.names(), sorted(["__0_next.safetensors"] + NEW + FOREIGN))
+
+    def test_another_completes(self):
+        """What became the checkpoint before the removal had the lock stays."""
+        used = unittest.mock.Mock(side_effect=[USED, {"__0_old.safetensors"}])
+        _former.remove(self.dir, used)
+        _former.wait(self.dir)
+        self.assertEqual(self.names(), sorted(OLD[:2] + NEW + FOREIGN))
+
+    def test_lock(self):
+        """The removal waits for who completes a checkpoint."""
+        with _former.locked(self.dir):
+            _former.remove(self.dir, lambda: USED)
+            self.assertEqual(self.names(), sorted(OLD + NEW + FOREIGN))
+        _former.wait(self.dir)
+        self.assertEqual(self.names(), sorted(NEW + FOREIGN))
 
     def test_end_of_process(self):
         """The files are gone when the process has ended, and not before its last line."""
@@ -74,7 +89,7 @@ class Former(unittest.TestCase):
             from culvert import _former
             unlink = os.unlink
             os.unlink = lambda path: (threading.main_thread().join(), unlink(path))
-            _former.remove(sys.argv[1], {sys.argv[2]})
+            _former.remove(sys.argv[1], lambda: {sys.argv[2]})
             print(len(os.listdir(sys.argv[1])))
             """
         )
@@ -89,13 +104,13 @@ class Former(unittest.TestCase):
             from culvert import _former
             unlink = os.unlink
             os.unlink = lambda path: (unlink(path), os.kill(os.getpid(), signal.SIGKILL))
-            _former.remove(sys.argv[1], {sys.argv[2]})
+            _former.remove(sys.argv[1], lambda: {sys.argv[2]})
             _former.wait(sys.argv[1])
             """
         )
         self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
         self.assertEqual(len(self.names()), len(OLD + NEW + FOREIGN) - 1)
-        _former.remove(self.dir, USED)
+        _former.remove(self.dir, lambda: USED)
         _former.wait(self.dir)
         self.assertEqual(self.names(), sorted(NEW + FOREIGN))
 
@@ -111,7 +126,7 @@ class Former(unittest.TestCase):
 
         self.unlink(side_effect=refuse)
         with unittest.mock.patch.object(_former.warnings, "warn") as warn:
-            _former.remove(self.dir, USED)
+            _former.remove(self.dir, lambda: USED)
             _former.wait(self.dir)
         self.assertEqual(self.names(), sorted([OLD[0]] + NEW + FOREIGN))
         self.assertEqual(warn.call_count, 1)
@@ -119,7 +134,7 @@ class Former(unittest.TestCase):
 
     def test_no_threads(self):
         with unittest.mock.patch.object(_former._Removal, "start", side_effect=RuntimeError("can't start new thread")):
-            _former.remove(self.dir, USED)
+            _former.remove(self.dir, lambda: USED)
         self.assertEqual(self.names(), sorted(NEW + FOREIGN))
 
 

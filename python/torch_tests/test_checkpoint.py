@@ -1,19 +1,24 @@
 """torch.distributed.checkpoint with gloo, two ranks, killed in the middle."""
 
+import errno
 import json
 import os
 import pathlib
 import pickle
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import unittest.mock
 
 import torch
 from torch.distributed import checkpoint
 
 import culvert
+from culvert import _former
 from culvert.checkpoint import Reader, Stager, Writer
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -73,7 +78,67 @@ class Checkpoint(unittest.TestCase):
             f.write(b"evil")
         with self.assertRaises(checkpoint.CheckpointException) as e:
             checkpoint.load({"w": torch.zeros(1000)}, storage_reader=Reader(self.path), no_dist=True)
-        self.assertIsInstance(e.exception.failures[0][0], culvert.ChecksumError)
+        failure = e.exception.failures[0][0]
+        self.assertIsInstance(failure, culvert.ChecksumError)
+        self.assertRegex(str(failure), f'{file}.*tensor "w"')
+
+    def test_disk_full(self):
+        """A save that has no room leaves the former checkpoint, and nothing else."""
+        self.save({"w": torch.ones(1000)})
+        before = sorted(self.path.iterdir())
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        with self.assertRaises(checkpoint.CheckpointException) as e:
+            self.save({"w": torch.zeros(1 << 20)})
+        self.assertEqual(e.exception.failures[0][0].errno, errno.EFBIG)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(sorted(self.path.iterdir()), before)
+        self.assertEqual(self.load(1000).sum(), 1000)
+
+    def load(self, count):
+        state = {"w": torch.zeros(count)}
+        checkpoint.load(state, storage_reader=Reader(self.path), no_dist=True)
+        return state["w"]
+
+    def save_during_a_save(self, between=lambda: None):
+        """Saves 1, and 2 when the files of 1 are written. between is called then."""
+        test = self
+
+        class Slow(Writer):
+            def finish(self, **named):
+                test.save({"w": torch.full((10,), 2.0)})
+                between()
+                super().finish(**named)
+
+        checkpoint.save({"w": torch.full((10,), 1.0)}, storage_writer=Slow(self.path), no_dist=True)
+
+    def test_two_savers(self):
+        """Of two saves to one directory at a time, one may fail. The checkpoint is that
+        of the other."""
+        with self.assertRaises(checkpoint.CheckpointException) as e:
+            self.save_during_a_save(lambda: _former.wait(self.path))
+        self.assertRegex(str(e.exception.failures[0][0]), "another save to this directory has completed meanwhile")
+        self.assertEqual(self.load(10)[0], 2)
+
+    def test_two_savers_complete(self):
+        """The second completes before the removal by the first has begun."""
+        go, run = threading.Event(), _former._Removal.run
+        with unittest.mock.patch.object(_former._Removal, "run", lambda thread: (go.wait(60), run(thread))):
+            self.save_during_a_save()
+        go.set()
+        _former.wait(self.path)
+        self.assertEqual(self.load(10)[0], 1)
+
+    def test_names(self):
+        """The tensors of the file have the names of the state, whatever these are."""
+        names = ["layer.weight", "a[0]*?", "back\\slash", "__metadata__", "\ud800", "w#2"]
+        self.save({name: torch.full((3,), float(i)) for i, name in enumerate(names)})
+        got = {name: torch.zeros(3) for name in names}
+        checkpoint.load(got, storage_reader=Reader(self.path), no_dist=True)
+        self.assertEqual([float(got[name][0]) for name in names], list(range(len(names))))
+        with culvert.safe_open(next(self.path.glob("*.safetensors")), "pt") as f:
+            self.assertEqual(sorted(f.keys()), sorted([*names[:3], "__metadata__#2", "\\ud800", "w#2"]))
 
     def test_former_files(self):
         """A save leaves its own files alone, and those before it are gone when the
@@ -114,7 +179,16 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(second["w"].sum(), 100)
         address = first["w"].data_ptr()
         del first
-        self.assertEqual(stager.stage(state)["w"].data_ptr(), address)
+        third = stager.stage(state)
+        self.assertEqual(third["w"].data_ptr(), address)
+        self.assertEqual(self.buffers(stager), 4)
+        del second, third
+        for count in range(1, 5):  # what is no longer in the state needs no memory
+            stager.stage({"w": torch.ones(count)})
+        self.assertEqual(self.buffers(stager), 1)
+
+    def buffers(self, stager):
+        return sum(map(len, stager._buffers.values()))
 
 
 if __name__ == "__main__":
