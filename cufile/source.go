@@ -3,6 +3,7 @@ package cufile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -16,7 +17,8 @@ import (
 
 // A Source is storage without a descriptor: a file system in user space, an archive in
 // memory. Transfers call it from several goroutines at once, with parts of the range in
-// any order. An error that is a unix.Errno keeps its number.
+// any order. An error that is a unix.Errno keeps its number; io.EOF is the end. A panic
+// ends the program.
 //
 // A Source may also have the methods Size() (int64, error) and Sync() error, which
 // those of the File call, and TakeOrigin() route.Origin, which goes into receipts: what
@@ -81,6 +83,25 @@ type withoutDescriptor struct{ Source }
 
 func (s withoutDescriptor) File() *storage.File { return nil }
 
+func (s withoutDescriptor) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.Source.ReadAt(p, off)
+	return possible("read", len(p), n, err)
+}
+
+func (s withoutDescriptor) WriteAt(p []byte, off int64) (int, error) {
+	n, err := s.Source.WriteAt(p, off)
+	return possible("write", len(p), n, err)
+}
+
+// possible is the result of a source's method, or an error if no call can have moved so
+// many bytes: routes use the count as it is.
+func possible(op string, most, n int, err error) (int, error) {
+	if n < 0 || n > most {
+		return 0, fmt.Errorf("the source claims a %s of %d of %d bytes (fix: return a number from 0 to len(p))", op, n, most)
+	}
+	return n, err
+}
+
 func (s withoutDescriptor) Size() (int64, error) {
 	if sized, ok := s.Source.(interface{ Size() (int64, error) }); ok {
 		return sized.Size()
@@ -120,7 +141,16 @@ type withDevice struct {
 
 var _ ladder.DirectSource = (*withDevice)(nil)
 
-func (s *withDevice) File() *storage.File       { return nil }
+func (s *withDevice) File() *storage.File { return nil }
+
+func (s *withDevice) ReadAt(p []byte, off int64) (int, error) {
+	return withoutDescriptor{s.DirectSource}.ReadAt(p, off)
+}
+
+func (s *withDevice) WriteAt(p []byte, off int64) (int, error) {
+	return withoutDescriptor{s.DirectSource}.WriteAt(p, off)
+}
+
 func (s *withDevice) Annotate(r *route.Receipt) { annotate(s.DirectSource, r) }
 func (s *withDevice) Sync() error               { return syncSource(s.DirectSource) }
 

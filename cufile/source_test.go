@@ -167,3 +167,40 @@ func TestSourceInStream(t *testing.T) {
 		t.Error("the second block is not a copy of the first")
 	}
 }
+
+// A miscount is a source that returns impossible numbers of bytes.
+type miscount int
+
+func (miscount) Name() string { return "miscount" }
+
+func (m miscount) ReadAt(p []byte, _ int64) (int, error) {
+	if m < 0 {
+		return int(m), nil
+	}
+	return len(p) + int(m), nil
+}
+
+func (m miscount) WriteAt(p []byte, off int64) (int, error) { return m.ReadAt(p, off) }
+
+// A count that a source cannot have moved is an error of the transfer, on every route.
+func TestImpossibleCounts(t *testing.T) {
+	f := newFixture(t, softConfig(), 4096)
+	mem := gpu.Span{Base: f.alloc(1 << 20), Len: 1 << 20}
+	for _, m := range []miscount{-1, 1, 100} {
+		h, err := f.drv.RegisterSource(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []route.ID{route.Ring, route.Host} {
+			if err := h.Require(0, id); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := h.ReadAt(t.Context(), mem, 0); cufile.CodeOf(err) != cufile.IOError || r.Bytes != 0 {
+				t.Errorf("%v: %d of a read: %d bytes, %v", id, m, r.Bytes, err)
+			}
+			if r, err := h.WriteAt(t.Context(), mem, 0); cufile.CodeOf(err) != cufile.IOError || r.Bytes != 0 {
+				t.Errorf("%v: %d of a write: %d bytes, %v", id, m, r.Bytes, err)
+			}
+		}
+	}
+}
