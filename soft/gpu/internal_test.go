@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -131,5 +132,37 @@ func TestPeerIsRefusedWhereItMakesNoSense(t *testing.T) {
 	defer d.Close()
 	if _, _, err := d.gpus[0].AcquirePeer(0, 1); !errors.Is(err, gpu.ErrNotSupported) {
 		t.Errorf("peer memory of a GPU that has none: %v", err)
+	}
+}
+
+// Where addresses are limited the window is smaller, but never so small that memory has
+// no address.
+func TestWindowOfFewAddresses(t *testing.T) {
+	const memory = 8 << 30
+	limit := 0
+	limited := func(n int) ([]byte, error) {
+		if n > limit {
+			return nil, unix.ENOMEM
+		}
+		return reserve(n)
+	}
+	for _, c := range []struct {
+		limit int
+		want  uint64
+	}{{1 << 40, minWindow}, {100 << 30, 64 << 30}, {memory + blockSize, memory}, {memory, 0}} {
+		limit = c.limit
+		w, err := reserveWindow(memory, limited)
+		switch {
+		case c.want == 0:
+			if !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "ulimit -v") {
+				t.Errorf("limit %d: %v", c.limit, err)
+			}
+		case err != nil || w.size != c.want:
+			t.Errorf("limit %d: %v, %v", c.limit, w, err)
+		default:
+			if err := w.close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,16 +24,29 @@ type window struct {
 // again soon and a use after free is found.
 const minWindow = 256 << 30
 
-func newWindow(memory uint64) (*window, error) {
+func newWindow(memory uint64) (*window, error) { return reserveWindow(memory, reserve) }
+
+// reserveWindow takes a smaller window where addresses are limited, by ulimit -v or by
+// valgrind, down to one in which all memory has an address.
+func reserveWindow(memory uint64, reserve func(n int) ([]byte, error)) (*window, error) {
 	w := &window{size: max(minWindow, 16*memory)}
 	var err error
-	w.reserved, err = unix.Mmap(-1, 0, int(w.size+blockSize), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap of device addresses", err)
+	for {
+		if w.reserved, err = reserve(int(w.size + blockSize)); err == nil {
+			break
+		}
+		if w.size/2 < memory {
+			return nil, fmt.Errorf("reserve %d GiB of addresses for device memory: %w (fix: ulimit -v unlimited, or a smaller memory= in CULVERT_SOFT)", w.size>>30, err)
+		}
+		w.size /= 2
 	}
 	w.base = (gpu.HostAddr(w.reserved) + blockSize - 1) &^ (blockSize - 1)
 	w.Space = addrspace.New[gpu.Addr, *region](w.base, w.base+gpu.Addr(w.size))
 	return w, nil
+}
+
+func reserve(n int) ([]byte, error) {
+	return unix.Mmap(-1, 0, n, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 }
 
 // overlaps reports whether any of [a, a+n) is a device address.
