@@ -80,12 +80,13 @@ static bool hangs(void *library)
 }
 
 /* load loads the engine. Its own names come first for itself: NVIDIA's library calls some
- * of its functions by name. */
+ * of its functions by name. AddressSanitizer refuses that flag; Culvert's needs it not. */
 static void load(void)
 {
 	const char *path = secure_getenv("CULVERT_WATCHED");
+	int first = dlsym(RTLD_DEFAULT, "__asan_init") ? 0 : RTLD_DEEPBIND;
 	if (path)
-		engine = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+		engine = dlopen(path, RTLD_NOW | RTLD_LOCAL | first);
 	if (!engine)
 		fprintf(stderr, "culvert: run: cannot load the libcufile to watch: %s\n", path ? dlerror() : "CULVERT_WATCHED is not set");
 	else if (hangs(engine)) {

@@ -82,7 +82,7 @@ func runDemo(ctx context.Context, out io.Writer, asJSON bool) (err error) {
 		d.out = io.Discard
 	}
 	if d.dir, err = os.MkdirTemp("", "culvert-demo-"); err != nil {
-		return fmt.Errorf("create a directory for the demo's files: %w (fix: set TMPDIR to a writable directory)", err)
+		return fmt.Errorf("create a directory for the demo's files: %w (fix: %s)", err, setTMPDIR)
 	}
 	defer os.RemoveAll(d.dir)
 	if err := d.allocate(); err != nil {

@@ -25,6 +25,9 @@ const (
 	exitPipe   = 128 + int(unix.SIGPIPE)
 )
 
+// setTMPDIR is the fix where temporary files have no place.
+const setTMPDIR = "set TMPDIR to a writable directory"
+
 func main() {
 	raiseMaxProcs()
 	i := catch()

@@ -154,7 +154,7 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	if err := checkLibraries(libs, dir, m.Soft); err != nil {
 		return err
 	}
-	env, shared := share(preload(os.Environ(), libs, dir, m.Soft), m)
+	env, shared := share(preload(os.Environ(), libs, dir, m.Soft), m, stderr)
 	// The program that replaces this process has GPUs of its own.
 	if err := m.Close(); err != nil {
 		return err
@@ -167,14 +167,20 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 
 // share lets the processes of the program share the memory of the software GPUs, unless the
 // environment says what they share. It returns the path of their file, which the first
-// of them creates.
-func share(env []string, m *machine.Machine) ([]string, string) {
+// of them creates. Where no file can be, as in a container without /tmp, each process has
+// GPUs of its own, as on a machine that is asked for that.
+func share(env []string, m *machine.Machine, stderr io.Writer) ([]string, string) {
 	const name = "CULVERT_SHARED="
 	s, ok := soft.Of(m.GPU)
 	if !ok || !s.Sharable() || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, name) }) {
 		return env, ""
 	}
-	path := soft.NewShared(os.TempDir())
+	dir := os.TempDir()
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		fmt.Fprintf(stderr, "culvert: run: processes do not share the memory of the software GPUs: %s: %v (fix: %s)\n", dir, err, setTMPDIR)
+		return env, ""
+	}
+	path := soft.NewShared(dir)
 	return append(env, name+path), path
 }
 
@@ -264,7 +270,10 @@ func preload(env, libs []string, dir string, soft bool) []string {
 		dirs = append(dirs, filepath.Join(dir, "soft"))
 	}
 	env = prepend(env, "LD_PRELOAD", libs)
-	return prepend(env, "LD_LIBRARY_PATH", dirs)
+	env = prepend(env, "LD_LIBRARY_PATH", dirs)
+	// A program of gcc's -fsanitize=address ends at once if its runtime is not the first
+	// library. None of ours has the functions that it replaces.
+	return prepend(env, "ASAN_OPTIONS", []string{"verify_asan_link_order=0"})
 }
 
 // prepend adds values to the front of a list in the environment.

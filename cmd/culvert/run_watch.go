@@ -35,7 +35,7 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	}
 	records, err := os.MkdirTemp("", "culvert-run-")
 	if err != nil {
-		return err
+		return fmt.Errorf("create a directory for the records of processes: %w (fix: %s)", err, setTMPDIR)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(records)) }()
 	env = append(env, "CULVERT_RUN_DIR="+records, "CULVERT_WATCHED="+library)
