@@ -2,6 +2,7 @@ package culvert_test
 
 import (
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -230,6 +231,18 @@ func TestPackagesAreExplained(t *testing.T) {
 	for dir, ok := range explained {
 		if !ok {
 			t.Errorf("%s has no package comment", dir)
+		}
+	}
+}
+
+// The errors of a program for another system begin with one line that says so, "build
+// constraints exclude all Go files in …/machine", before undefined names of packages below.
+func TestOtherSystemsAreRefused(t *testing.T) {
+	for _, system := range []string{"darwin", "windows", "freebsd"} {
+		other := build.Default
+		other.GOOS = system
+		if p, err := other.ImportDir("machine", 0); err != nil || len(p.GoFiles) > 0 {
+			t.Errorf("%s: package machine has %q, %v", system, p.GoFiles, err)
 		}
 	}
 }

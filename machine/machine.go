@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package machine opens the hardware that a process uses: the GPUs and device nodes
 // of this computer, or of a software machine.
 //
