@@ -95,9 +95,6 @@ func (v *prover) hostLegs(op *Op, legs []legBlock) (*mismatch, error) {
 // routeLegs compares blocks with what the route reads.
 func (v *prover) routeLegs(ctx context.Context, r Route, op *Op, legs []legBlock) (*mismatch, error) {
 	space := v.proofMemoryFor(r)
-	if space == nil {
-		return nil, errNoProofMemory
-	}
 	ops, res := make([]Op, len(legs)), make([]route.Receipt, len(legs))
 	for k := range ops {
 		ops[k] = proofOp(op, route.Read, op.Src, legs[k].off, space.to.Slice(uint64(k)*placeBlock, placeBlock))

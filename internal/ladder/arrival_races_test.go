@@ -169,6 +169,27 @@ func TestCancelledProofInPlace(t *testing.T) {
 		if !bytes.Equal(l.fileBytes(0, liarFile), before) {
 			t.Error("the file has changed")
 		}
+
+		// No other route will write the range.
+		f := l.v.file(l.file)
+		f.host = stuckWitness{f.host}
+		ctx, cancel = context.WithCancel(context.Background())
+		defer cancel()
+		if err := l.plan.Run(ctx, ops, make([]route.Receipt, 1)); !errors.Is(err, context.Canceled) || !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("cancelled, and the file has changed: %v", err)
+		}
+	})
+}
+
+// Of several first writes one is the proof. If it shows a lie, the others are not made.
+func TestOneProofShowsALie(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		op := Op{Dir: route.Write, Src: FileSource(l.file), Mem: l.mem.Slice(0, 64<<10), Kind: gpu.KindDevice, Buf: always{}}
+		d := l.v.condemn(l.id, &op, "by the first write")
+		err := l.v.proveWrites(t.Context(), l.liar, &l.plan.traits[0], &op)
+		if r, ok := errors.AsType[*RejectedError](err); !ok || r.Why != d || l.liar.calls > 0 {
+			t.Errorf("%v, %d calls", err, l.liar.calls)
+		}
 	})
 }
 

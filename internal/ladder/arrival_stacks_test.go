@@ -135,13 +135,30 @@ func TestNoProofMemoryInStream(t *testing.T) {
 		}
 		return res[0]
 	}
+	looked := &lookedAt{Route: s.plan.routes[0]}
+	s.plan.routes[0] = looked
 	if r := write(); r.By[route.NVFS] > 0 || !strings.Contains(r.Declined[route.NVFS].String(), errNoProofMemory.Error()) {
 		t.Errorf("without memory for a proof: %v", &r)
 	}
+	if looked.n > 0 {
+		t.Error("a file was made for a proof that cannot be")
+	}
+	s.plan.routes[0] = looked.Route
 	s.ladder.Prepare()
 	if r := write(); r.Route != route.NVFS {
 		t.Errorf("with memory for a proof: %v", &r)
 	}
+}
+
+// A lookedAt route counts the sources that it is asked about.
+type lookedAt struct {
+	Route
+	n int
+}
+
+func (l *lookedAt) Traits(src Source) (Traits, *route.Decline) {
+	l.n++
+	return l.Route.Traits(src)
 }
 
 // lyingDrive is a machine with a drive that lies under nvidia-fs, and a file. The places

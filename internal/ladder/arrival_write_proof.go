@@ -43,6 +43,9 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	if k.proved.Load() {
 		return nil
 	}
+	if d := k.lie.Load(); d != nil { // by the proof for which this one has waited
+		return &RejectedError{d, errNotArrived}
+	}
 	v.proving.Lock()
 	defer v.proving.Unlock()
 	found, err := v.tryWrite(ctx, r, op)
@@ -74,6 +77,9 @@ type inPlaceError struct{ error }
 
 // tryWrite writes beside the op's file or, where that is not possible, in place.
 func (v *prover) tryWrite(ctx context.Context, r Route, op *Op) (*mismatch, error) {
+	if op.file() != nil && v.proofMemoryFor(r) == nil {
+		return nil, errNoProofMemory // before a file is made and written, for each write anew
+	}
 	f, err := besideOf(op)
 	if err != nil {
 		return v.tryInPlace(ctx, r, op)
@@ -94,11 +100,7 @@ func (v *prover) noProof(t *Traits, op *Op, err error) error {
 
 // tryBeside writes to a file of our own.
 func (v *prover) tryBeside(ctx context.Context, r Route, op *Op, f *storage.File) (*mismatch, error) {
-	mem := v.proofMemoryFor(r)
-	if mem == nil {
-		return nil, errNoProofMemory
-	}
-	o := proofOp(op, route.Write, FileSource(f), 0, mem.from)
+	o := proofOp(op, route.Write, FileSource(f), 0, v.proofMemoryFor(r).from)
 	data := v.randomBytes()
 	w := v.view(r, &o, true)
 	if err := w.store(0, data); err != nil {
@@ -122,9 +124,6 @@ func proofOp(op *Op, dir route.Dir, src Source, off int64, mem gpu.Span) Op {
 func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, error) {
 	if !v.fileOf(op).host.readable() {
 		return nil, errNoReadBack
-	}
-	if op.file() != nil && v.proofMemoryFor(r) == nil {
-		return nil, errNoProofMemory
 	}
 	o := *op
 	o.strict, o.InStream, o.proving = true, true, true
@@ -152,7 +151,7 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, er
 	default:
 		return nil, nil
 	}
-	if rerr := v.restore(op, before); rerr != nil && op.strict { // else the next route writes it
+	if rerr := v.restore(op, before); rerr != nil && (op.strict || ctx.Err() != nil) { // else the next route writes it
 		return nil, &inPlaceError{op.fail(errors.Join(err, rerr))}
 	}
 	return found, err
