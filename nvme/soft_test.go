@@ -2,6 +2,7 @@ package nvme_test
 
 import (
 	"errors"
+	"flag"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,7 +18,13 @@ import (
 	"github.com/culvert-io/culvert/soft/pcie"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Parallel tests wait for timeouts and use no processor meanwhile.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var _ nvme.Transport = (*softnvme.Transport)(nil)
 
