@@ -175,6 +175,9 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	if err := checkReplaced("--html", o.html, nil); err != nil { // the results would be lost
+		return err
+	}
 	if slices.Contains(o.peers, string(bench.PeerLibcufile)) { // a missing library is an error before any run
 		if o.libcufile, err = bench.FindLibcufile(o.libcufile); err != nil {
 			return err

@@ -108,6 +108,18 @@ func checkOutput(flag, path string, args []string) error {
 	return nil
 }
 
+// checkReplaced does the same for a file that is replaced as a whole, as a device or a pipe
+// cannot be.
+func checkReplaced(flag, path string, args []string) error {
+	err := checkOutput(flag, path, args)
+	if err == nil && path != "" {
+		if err = atomicfile.Replaceable(path); err != nil {
+			err = fmt.Errorf("%s %s: %w", flag, path, err)
+		}
+	}
+	return err
+}
+
 // isBelow reports whether a path is below a directory, by their names.
 func isBelow(path, dir string) bool {
 	path, errA := filepath.Abs(path)

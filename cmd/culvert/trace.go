@@ -20,7 +20,7 @@ func traceable(cmd *cobra.Command) *cobra.Command {
 		if *path == "" {
 			return inner(cmd, a)
 		}
-		if err := checkOutput("--trace", *path, a); err != nil {
+		if err := checkReplaced("--trace", *path, a); err != nil {
 			return err
 		}
 		rec := trace.Start()

@@ -48,8 +48,11 @@ type File struct {
 }
 
 // Write replaces the file at path by what write writes, and removes leftovers of
-// earlier writers.
+// earlier writers. It replaces nothing that is not [Replaceable].
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	if err := Replaceable(path); err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
 	Sweep(filepath.Dir(path))
 	f, err := Create(path, Options{Mode: mode})
 	if err != nil {
@@ -63,6 +66,16 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		return err
 	}
 	return f.Commit()
+}
+
+// Replaceable reports a target that cannot be replaced: a device, a pipe or a socket, or a
+// link to one. Renaming a file to /dev/null would remove the device.
+func Replaceable(target string) error {
+	st, err := os.Stat(target)
+	if err != nil || st.Mode().IsRegular() || st.IsDir() {
+		return nil // renaming to a directory fails
+	}
+	return fmt.Errorf("%w, so it is not replaced", ErrNotRegular)
 }
 
 // Create creates a temporary file that Commit makes the target. The caller must

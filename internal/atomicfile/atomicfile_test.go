@@ -157,6 +157,30 @@ func TestSymlink(t *testing.T) {
 	}
 }
 
+// A device or a pipe, or a link to one, is not replaced by a file.
+func TestOnlyFilesAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	fifo, link, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "file")
+	for _, err := range []error{unix.Mkfifo(fifo, 0o600), os.Symlink("/dev/null", link), os.Symlink("nowhere", file)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, replaced := range map[string]bool{fifo: false, link: false, file: true} {
+		before, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Write(path, 0o600, func(io.Writer) error { return nil })
+		if replaced != (err == nil) || !replaced && !errors.Is(err, ErrNotRegular) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if after, err := os.Lstat(path); err != nil || os.SameFile(before, after) == replaced {
+			t.Errorf("%s: replaced %v, want %v (%v)", path, !replaced, replaced, err)
+		}
+	}
+}
+
 // Whatever takes the place of something below a Dir, or of the directory itself,
 // nothing outside of it is opened, made or removed.
 func TestDirCannotBeLeft(t *testing.T) {
