@@ -217,7 +217,7 @@ type jsonEntry struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// FuzzHeader holds two promises: nothing panics, and what is accepted means
+// FuzzHeader checks two guarantees: nothing panics, and what is accepted means
 // the same to encoding/json and covers the file's data exactly once.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte(`{"a":{"dtype":"I32","shape":[2,2],"data_offsets":[0,16]}}`), 16)

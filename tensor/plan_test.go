@@ -228,7 +228,7 @@ func TestPlanReadsOnlyWhatIsWanted(t *testing.T) {
 	}
 }
 
-// checkPlan holds a plan against its promises, without looking at bytes.
+// checkPlan checks the guarantees of a plan, without looking at bytes.
 func checkPlan(t interface {
 	Errorf(string, ...any)
 }, p *Plan,

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What batches promise: each read in one of them, in the order of the plan,
+// What batches guarantee: each read in one of them, in the order of the plan,
 // of one file, large while there is plenty and smaller towards the end.
 func TestBatches(t *testing.T) {
 	const each, count = 32 << 20, 256

@@ -46,7 +46,7 @@ rate, and route per file. Memory is freed at exit.
 With --hold, serve the model on a Unix socket to processes of the same user and of
 root, which map it without copying (culvert.attach, culvert save --from). Ctrl-C
 stops serving; attached processes keep the memory. On the software machine clients
-copy it from one file in memory.
+that do not share its GPUs (culvert run) copy it from one file in memory.
 
 --plan selects a part of the model: tp=4,rank=1 is one of four tensor-parallel
 slices, pp=2,stage=0 the first half of the layers, ep=8,eprank=3 an eighth of the

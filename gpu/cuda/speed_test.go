@@ -66,7 +66,7 @@ func compileC(t testing.TB, source, binary string, flags ...string) string {
 var speedFile = flag.String("copyspeed.record", "", "write the result of TestCopySpeed to this `file`")
 
 // A copyCase is a kind of copy. Limit is the most that Go's time may be of
-// C's; 0 where the two do not promise the same.
+// C's; 0 where the two do not guarantee the same.
 type copyCase struct {
 	Name   string  `json:"name"`
 	C      string  `json:"c"` // how C does it

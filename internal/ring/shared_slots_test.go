@@ -122,7 +122,7 @@ func reset(b *buffer, f *testFile, write bool, data []byte) error {
 	return errors.Join(b.dev.CopyIn(b.addr(), data), writeAll(f.buffered, bytes.Repeat([]byte{blank}, len(data))))
 }
 
-// checkShared looks at what a request promises, and that the bytes around it are
+// checkShared checks what a request guarantees, and that the bytes around it are
 // as they were.
 func checkShared(t *rapid.T, i int, q *Request, res *Result, b *buffer, f *testFile, data []byte) {
 	t.Helper()

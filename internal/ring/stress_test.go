@@ -16,7 +16,7 @@ import (
 )
 
 // Random batches against a model, with interruptions, short calls, failures
-// and cancellation thrown in. What a result promises must be so.
+// and cancellation thrown in. What a result says must be so.
 func TestRandom(t *testing.T) {
 	files := &coldFiles{}
 	cfg := smallRing
