@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def stream(
     filename: _types.Path, device: _types.Device = "cuda:0", *, plan: str = "", only: _types.Patterns = (), rules: _types.Patterns = (),
-    order: str = "file", verify: bool = False, progress: _types.Progress | None = None,
+    order: str = "file", verify: bool = False, cache: str = "auto", progress: _types.Progress | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yields (name, tensor) as soon as each tensor is complete, while others are
     still in flight; see load_file. Leaving the loop stops the load."""
     into, gpu = _load.framework(), _load.parse_device(device)
-    part = {"plan": plan, "only": _load.patterns(only), "rules": _load.patterns(rules), "order": order}
+    part = {"plan": plan, "only": _load.patterns(only), "rules": _load.patterns(rules), "order": order, "cache": cache}
     if gpu is None:  # host memory is filled by one call
         yield from _load.load(into, filename, device, verify, progress=progress, **part).items()
         return

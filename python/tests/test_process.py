@@ -113,6 +113,39 @@ class Process(Case):
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_cache(self):
+        """cache= reaches the reads of load_file and of stream, on a machine whose routes
+        go through host memory."""
+        done = self.run_python(
+            """
+            import os, sys, culvert
+            path = sys.argv[1]
+
+            def cold(load, **options):
+                with open(path, "rb") as f:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                load(path, **options)
+                return culvert.last_receipt()["files"][0]["receipt"]["page_cache"]
+
+            def stream(*arguments, **options):
+                return dict(culvert.stream(*arguments, **options))
+
+            for load in culvert.load_file, stream:
+                keep, avoid = cold(load, cache="keep"), cold(load, cache="avoid")
+                assert keep["bypassed"] == avoid["filled"] == 0, (keep, avoid)
+                assert bool(keep["filled"]) == bool(avoid["bypassed"]), (keep, avoid)  # on tmpfs all are hits
+                for device, mode, why in ("cuda:0", "never", "auto, keep, avoid"), ("cpu", "avoid", "host memory"):
+                    try:
+                        load(path, device, cache=mode)
+                    except culvert.RequestError as e:
+                        assert why in str(e), e
+                    else:
+                        sys.exit(f"{mode} on {device} was accepted")
+            """,
+            self.path(), CULVERT_SOFT="without=nvidia-fs",
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_exit_with_tensors_alive(self):
         done = self.run_python(
             """
