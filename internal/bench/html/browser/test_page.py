@@ -63,6 +63,7 @@ class Page(unittest.TestCase):
                         for text in page.locator("#throughput text, #latency text, #heat text, #routes text").all():
                             box = text.bounding_box()
                             self.assertTrue(box["x"] >= 0 and box["x"] + box["width"] <= width, text.text_content())
+                        self.assertIn("0", page.locator("#throughput text").all_text_contents(), "no unit, whatever that of the others")
                         if shots := os.environ.get("PAGE_SHOTS"):
                             page.screenshot(path=pathlib.Path(shots) / f"{name}-{scheme}-{width}.png", full_page=True)
 
