@@ -24,7 +24,7 @@ func Now() time.Duration { return time.Since(began) }
 
 var began = time.Now()
 
-// A Kind is what a piece of a transfer does.
+// A Kind is what a piece of a transfer does: one step of a chunk.
 type Kind uint8
 
 // The kinds.
