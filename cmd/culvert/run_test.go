@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -28,5 +32,43 @@ func TestPreload(t *testing.T) {
 	}
 	if env[1] != "LD_PRELOAD=/own.so" {
 		t.Error("the caller's environment was changed")
+	}
+}
+
+// A command that was killed leaves its records to the next, which takes none of those
+// that a living one uses.
+func TestRecordsOfKilledCommands(t *testing.T) {
+	parent := t.TempDir()
+	killed, err := os.MkdirTemp(parent, recordsName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(killed, "1.0.record"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(parent, recordsName+"link")); err != nil {
+		t.Fatal(err)
+	}
+	first, removeFirst, err := newRecords(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, removeSecond, err := newRecords(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(killed); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the records of the killed command: %v", err)
+	}
+	for _, dir := range []string{first, second, filepath.Join(parent, recordsName+"link")} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(removeFirst(), removeSecond()); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(parent, recordsName+"[0-9]*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -33,11 +34,11 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	if err != nil {
 		return err
 	}
-	records, err := os.MkdirTemp("", "culvert-run-")
+	records, remove, err := newRecords(os.TempDir())
 	if err != nil {
 		return fmt.Errorf("create a directory for the records of processes: %w (fix: %s)", err, setTMPDIR)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(records)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	env = append(env, "CULVERT_RUN_DIR="+records, "CULVERT_WATCHED="+library)
 	if o.fault != "" {
 		env = append(env, "CULVERT_FAULT="+o.fault)
@@ -70,6 +71,51 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 		return exitStatus(status)
 	}
 	return nil
+}
+
+// recordsName begins the names of directories with records.
+const recordsName = "culvert-run-"
+
+// newRecords makes a directory for records in parent. It is locked while this process
+// lives, and those of processes that were killed are removed.
+func newRecords(parent string) (dir string, remove func() error, err error) {
+	old, _ := filepath.Glob(filepath.Join(parent, recordsName+"*"))
+	for _, dir := range old {
+		if lock, err := lockRecords(dir); err == nil {
+			_ = errors.Join(os.RemoveAll(dir), lock.Close())
+		}
+	}
+	for range 100 {
+		if dir, err = os.MkdirTemp(parent, recordsName); err != nil {
+			return "", nil, err
+		}
+		var lock *os.File
+		if lock, err = lockRecords(dir); err == nil {
+			return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
+		}
+		// Another process that removes old ones came in between.
+	}
+	return "", nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+// lockRecords locks a directory of this user that no process has locked.
+func lockRecords(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var locked, named unix.Stat_t
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = errors.Join(unix.Fstat(int(f.Fd()), &locked), unix.Lstat(dir, &named))
+	}
+	if err == nil && (locked.Ino != named.Ino || locked.Dev != named.Dev || int(locked.Uid) != os.Geteuid()) {
+		err = unix.EPERM
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // watched is the library that does the work.
@@ -126,12 +172,16 @@ func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
 }
 
 // runChild runs a program to its end and passes signals on. Those of the terminal reach
-// the program anyway, which is in the same process group.
+// the program anyway, which is in the same process group. The program ends with this
+// process, also if it is killed: without a report it would be this process.
 func runChild(path string, argv, env []string) (status int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGINT, unix.SIGQUIT)
 	defer signal.Stop(signals)
 	cmd := &exec.Cmd{Path: path, Args: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	runtime.LockOSThread() // the signal is sent when the thread ends that started the program
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
