@@ -7,6 +7,8 @@
 //	drv, _ := cufile.Open(m)
 //	defer drv.Close()
 //	f, _ := drv.Register(file)          // any regular file or block device
+//	dev, _ := drv.Device(0)
+//	addr, _ := dev.Alloc(gpu.KindDevice, n, 0)
 //	buf, _ := drv.RegisterBuffer(addr, n)
 //	receipt, err := f.ReadAt(ctx, buf.Span(), 0)
 //	fmt.Println(receipt)                // read route=ring bytes=… host_bytes=…(counted) …

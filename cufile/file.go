@@ -66,7 +66,9 @@ func locationOf(dev int, kind gpu.Kind) location {
 const badFlags = unix.O_APPEND
 
 // Register registers an open file. It works on any regular file or block device
-// that can be read with pread, on any file system, with or without O_DIRECT.
+// that can be read with pread, on any file system, with or without O_DIRECT, but not with
+// O_APPEND. A descriptor that is registered already is refused with
+// HandleAlreadyRegistered, as by cuFile; to register a file twice, open it twice.
 func (d *Driver) Register(f *os.File) (*File, error) {
 	if f == nil {
 		return d.register(-1, "")
@@ -74,7 +76,7 @@ func (d *Driver) Register(f *os.File) (*File, error) {
 	return d.register(int(f.Fd()), f.Name())
 }
 
-// RegisterFD registers a descriptor.
+// RegisterFD is Register of a descriptor.
 func (d *Driver) RegisterFD(fd int) (*File, error) { return d.register(fd, "") }
 
 // register registers a descriptor. called is the owner's name for a file that has no

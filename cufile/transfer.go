@@ -25,6 +25,9 @@ type Request struct {
 
 // ReadAt reads mem.Len bytes of the file at off into mem. Fewer bytes without an
 // error mean that the file ended. The receipt is valid also with an error.
+//
+// The address says which GPU the memory is on; mem.Dev is not used. Memory need not be
+// registered, and may be any part of a registered buffer (gpu.Span's Slice).
 func (f *File) ReadAt(ctx context.Context, mem gpu.Span, off int64) (route.Receipt, error) {
 	return f.one(ctx, route.Read, mem, off, false)
 }

@@ -43,7 +43,7 @@ type Config struct {
 	// ForceBAR1 lets a pin require BAR1, as on platforms whose processor reaches GPU
 	// memory by a faster path.
 	ForceBAR1 bool
-	Points    *syncpoint.Points // passed by fabric, pins and modules; may be nil
+	Points    *syncpoint.Points // passed by fabric (pcie.acquired, pcie.release), pins and modules, not by drives; may be nil
 	// Stack lists layers between files and the drive under nvidia-fs, from the file down:
 	// "crypt+raid1" (see soft/block's Layer). /sys shows them, unless the text begins with
 	// "hidden:".
