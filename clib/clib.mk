@@ -140,8 +140,10 @@ CLIENTS_KIT = $(BIN)/clients-hardware
 ## clients-hardware: fio, NIXL, InstantTensor, fastsafetensors and ours, to be measured on a machine with a GPU (FIO=, CLIENTS_PYTHON=)
 .PHONY: clients-hardware
 clients-hardware: lib
-	rm -rf $(CLIENTS_KIT) && mkdir -p $(CLIENTS_KIT)/lib $(CLIENTS_KIT)/culvert
+	rm -rf $(CLIENTS_KIT) && mkdir -p $(CLIENTS_KIT)/lib/watch $(CLIENTS_KIT)/culvert $(CLIENTS_KIT)/clients
 	cp $(LIB)/libcufile.so.0 $(LIB)/libculvert.so $(CLIENTS_KIT)/lib
+	cp $(LIB)/watch/libcufile.so.0 $(CLIENTS_KIT)/lib/watch
+	cp clib/clients/torch_gds.py clib/clients/nixl_client.py $(CLIENTS_KIT)/clients
 	cp python/culvert/*.py $(CLIENTS_KIT)/culvert
 	cp clib/clients/hardware/run.sh clib/clients/hardware/bench.py clib/clients/hardware/table.py \
 		clib/clients/hardware/nixl_client.py clib/clients/hardware/loader.py $(CLIENTS_KIT)

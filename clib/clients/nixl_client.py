@@ -1,7 +1,11 @@
-"""NIXL's storage plugins: GDS and GDS_MT call cuFile with GPU memory, POSIX reads and writes host memory."""
+"""NIXL's storage plugins: GDS and GDS_MT call cuFile with GPU memory, POSIX reads and writes host memory.
+
+    nixl_client.py [DIRECTORY [PLUGIN...]]
+"""
 
 import ctypes
 import os
+import sys
 
 os.environ["NIXL_LOG_LEVEL"] = "WARN"  # it writes to standard output
 
@@ -103,9 +107,11 @@ def run(plugin, memory):
 
 
 def main():
+    os.chdir(sys.argv[1] if len(sys.argv) > 1 else ".")
     assert cudart.cudaSetDevice(0) == 0
-    for plugin, memory in (("GDS", Device(SIZE)), ("GDS_MT", Device(SIZE)), ("POSIX", Host(SIZE))):
-        run(plugin, memory)
+    kinds = {"GDS": Device, "GDS_MT": Device, "POSIX": Host}
+    for plugin in sys.argv[2:] or kinds:
+        run(plugin, kinds[plugin](SIZE))
 
 
 main()

@@ -5,6 +5,7 @@ machine with a GPU and without a network.
 
 Files go to SCRATCH (a disk; 24 GB) and /dev/shm; every result is appended to
 OUT/results.jsonl as it is made, and OUT/table.md is written again after each row.
+OUT/reports.md has what "culvert run" reports of torch.cuda.gds and NIXL.
 ROWS is a regular expression: only rows with such names run. LIMIT (450 s by
 default) is when no further row begins; ROUNDS (2) is how often each row runs;
 SCALE (1) divides the sizes, to try the kit itself.
@@ -56,6 +57,7 @@ class Bench:
         for directory in (scratch, out):
             os.makedirs(directory, exist_ok=True)
         udev_record(scratch)
+        open(os.path.join(out, "results.jsonl"), "a").close()
         self.site = os.path.join(scratch, "site")
         self.unpack()
 
@@ -73,7 +75,7 @@ class Bench:
         shutil.rmtree(home, ignore_errors=True)
         os.makedirs(home)
         env = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
-        env.update(HOME=home, SITE=self.site, PYTHONDONTWRITEBYTECODE="1")
+        env.update(HOME=home, SITE=self.site, PYTHONPATH=self.site, PYTHONDONTWRITEBYTECODE="1")
         env["CULVERT_LIB"] = self.ours
         env["CULVERT_MACHINE"] = os.environ.get("CULVERT_MACHINE", "real")
         env["LD_LIBRARY_PATH"] = f"{self.ours}:{self.cuda}" if who == "culvert" else self.cuda
@@ -210,6 +212,31 @@ class Bench:
     def link(self):
         self.attempt("pinned copy", "link", lambda: self.blocks("pinned copy", "link", "link"))
 
+    def reports(self):
+        """What "culvert run" reports of two programs, with each engine."""
+        engines = (
+            ("libcufile", ("--observe", "--libcufile", os.path.join(self.cuda, "libcufile.so.0"))),
+            ("culvert", ("--engine", "culvert")),
+        )
+        for row, script, plugins in (("torch.cuda.gds", "torch_gds.py", ()), ("NIXL", "nixl_client.py", ("GDS", "GDS_MT"))):
+            for who, flags in engines:
+                self.attempt(f"report of {row}", who, lambda: self.report(row, who, flags, script, *plugins))
+
+    def report(self, title, who, flags, script, *arguments):
+        """Appends a report to reports.md, also of a program that fails."""
+        directory, path = os.path.join(self.scratch, "reports"), os.path.join(self.out, "report.txt")
+        os.makedirs(directory, exist_ok=True)
+        command = [os.path.join(HERE, "culvert-command"), "run", *flags, "--report", path, "--", sys.executable,
+                   os.path.join(HERE, "clients", script), directory, *arguments]
+        said = ""
+        try:
+            said, _ = self.call("libcufile", *command, limit=90)
+        finally:
+            if os.path.exists(path):
+                with open(path) as report, open(os.path.join(self.out, "reports.md"), "a") as all_of_them:
+                    all_of_them.write(f"## {title}: {who}\n\n```\n{said}```\n\n```\n{report.read()}```\n\n")
+                os.remove(path)
+
     def cold(self):
         path, row = self.file("four", 4 * GIB), "cold file"
         for _ in range(ROUNDS):
@@ -311,7 +338,7 @@ class Bench:
         return os.environ.get("MEMORY", "/dev/shm")
 
     ROWS = (
-        ("link", link), ("cold", cold), ("load-ext4", load_ext4), ("fio", fio_default), ("nixl-mt", nixl_mt), ("fio-write", fio_writes), ("callers", callers),
+        ("link", link), ("reports", reports), ("cold", cold), ("load-ext4", load_ext4), ("fio", fio_default), ("nixl-mt", nixl_mt), ("fio-write", fio_writes), ("callers", callers),
         ("load-tmpfs", load_tmpfs), ("fio-warm", fio_warm), ("writes", writes), ("nixl-gds", nixl_gds), ("load-others", load_others),
     )
 
