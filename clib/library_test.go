@@ -90,13 +90,16 @@ func TestDynamicSection(t *testing.T) {
 		"soft/libcudart.so.13": "libcudart.so.13",
 		"soft/libibverbs.so.1": "libibverbs.so.1",
 	} {
-		out, err := exec.Command("readelf", "-dW", filepath.Join(lib, file)).Output()
+		out, err := exec.Command("readelf", "-dW", "--dyn-syms", filepath.Join(lib, file)).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := string(out)
 		if !strings.Contains(text, "soname: ["+soname+"]") || !strings.Contains(text, "NODELETE") {
 			t.Errorf("%s: SONAME is not %s, or dlclose would unload it:\n%s", file, soname, text)
+		}
+		if strings.Contains(text, " dladdr@") && strings.HasPrefix(file, "soft/") {
+			t.Errorf("%s imports dladdr, which each process that it is preloaded into would pay for", file)
 		}
 		for line := range strings.Lines(text) {
 			if strings.Contains(line, "(NEEDED)") && !strings.Contains(line, "[libc.so") && !strings.Contains(line, "[libpthread.so") && !strings.Contains(line, "[libdl.so") && !strings.Contains(line, "[ld-linux") {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,23 +22,35 @@ static atomic_bool begun, forked;
  * every program that is preloaded would pay for that. */
 static const char *self = "";
 
+/* is_self ends the search at the library that contains this function. */
+static int is_self(struct dl_phdr_info *object, size_t size, void *unused)
+{
+	(void)size, (void)unused;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+		if (p->p_type != PT_LOAD || (uintptr_t)&is_self - object->dlpi_addr - p->p_vaddr >= p->p_memsz)
+			continue;
+		/* The loader keeps its text as long as the library. */
+		const char *path = object->dlpi_name[0] == '/' ? object->dlpi_name : realpath(object->dlpi_name, NULL);
+		if (path)
+			self = path;
+		return 1;
+	}
+	return 0;
+}
+
+/* dladdr would look for the nearest symbol, too, which takes 14 us at each start of a program. */
 __attribute__((constructor)) static void find_self(void)
 {
-	Dl_info info;
-	if (!dladdr((void *)&find_self, &info) || !info.dli_fname)
-		return;
-	/* The loader keeps its text as long as the library. */
-	const char *path = info.dli_fname[0] == '/' ? info.dli_fname : realpath(info.dli_fname, NULL);
-	if (path)
-		self = path;
+	dl_iterate_phdr(is_self, NULL);
 }
 
 /* find_directory returns where this library really is. */
 static const char *find_directory(void)
 {
-	static char directory[PATH_MAX];
-	if (!realpath(self, directory))
-		snprintf(directory, sizeof directory, "%s", self);
+	char *directory = realpath(self, NULL); /* kept: a buffer would be a page of each program */
+	if (!directory && !(directory = strdup(self)))
+		return "";
 	char *slash = strrchr(directory, '/');
 	if (slash)
 		*slash = 0;
