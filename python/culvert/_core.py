@@ -93,10 +93,13 @@ def _declare(lib, path):
     return lib
 
 
+_NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
 def _tell_environment(lib):
     """Passes the current environment to the core: a Go library sees that of the
-    process's start, but programs set variables before they import."""
-    names = {name: value for name, value in os.environ.items() if name.startswith("CULVERT_")}
+    process's start, but programs set variables later."""
+    names = {n: v for n, v in os.environ.items() if n.startswith(("CULVERT_", "AWS_")) or n.upper() in _NETWORK}
     _ask(lib, json.dumps({"op": "environment", "variables": names}).encode())
 
 
@@ -119,7 +122,10 @@ def call(op, quick=False, **fields):
     lib = library()
     fields["op"] = op
     request = json.dumps(fields).encode()
-    if (op in _LONG or "://" in fields.get("path", "")) and not quick:
+    remote = "://" in fields.get("path", "")
+    if remote:
+        _tell_environment(lib)  # which may name the store and its keys by now
+    if (op in _LONG or remote) and not quick:
         return _take(lib, *_patiently(lib, request))
     return _ask(lib, request)
 

@@ -110,3 +110,17 @@ class Objects(Case):
         run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         self.assertEqual((run.stdout, run.stderr), ("WXYZ\n", ""))
 
+    def test_s3_variables_set_late(self):
+        """A notebook sets os.environ after the library was loaded, and removes what it inherited."""
+        os.mkdir(self.path("bucket"))
+        write_raw(self.path("bucket/m.safetensors"), {"a": ("U8", [4], b"WXYZ")})
+        program = (
+            "import os, culvert; culvert.machine()\n"
+            f"os.environ.update(AWS_ENDPOINT_URL={self.url!r}, AWS_REGION='us-east-1', CULVERT_S3_ANONYMOUS='1')\n"
+            "del os.environ['AWS_PROFILE']\n"
+            "print(culvert.load_file('s3://bucket/m.safetensors')['a'].numpy().tobytes().decode())"
+        )
+        environment = {**os.environ, "AWS_PROFILE": "unknown"}
+        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        self.assertEqual((run.stdout, run.stderr), ("WXYZ\n", ""))
+

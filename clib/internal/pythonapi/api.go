@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -215,22 +216,39 @@ func (a *API) Close() error {
 	return errors.Join(errs...)
 }
 
-// An environmentRequest has the current values of CULVERT_* variables. A Go library
-// in a program of another language sees those of the process's start.
+// An environmentRequest has the current values of the variables that matters reports.
+// A Go library in a program of another language sees those of the process's start.
 type environmentRequest struct {
 	Variables map[string]string `json:"variables"`
 }
 
+// matters reports a variable that Culvert or a client of object stores reads.
+func matters(name string) bool {
+	return strings.HasPrefix(name, "CULVERT_") || strings.HasPrefix(name, "AWS_") ||
+		slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"}, strings.ToUpper(name))
+}
+
+// environment takes over these variables, and forgets those that the program has removed.
 func (a *API) environment(_ context.Context, q *environmentRequest) (struct{}, error) {
-	for name, value := range q.Variables {
-		if !strings.HasPrefix(name, "CULVERT_") {
-			return struct{}{}, fmt.Errorf("%s is not a CULVERT_* variable", name)
-		}
-		if err := os.Setenv(name, value); err != nil {
-			return struct{}{}, err
+	for name := range q.Variables {
+		if !matters(name) {
+			return struct{}{}, fmt.Errorf("%s is not a variable that Culvert reads", name)
 		}
 	}
-	return struct{}{}, nil
+	var errs []error
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if _, kept := q.Variables[name]; matters(name) && !kept {
+			errs = append(errs, os.Unsetenv(name))
+		}
+	}
+	for name, value := range q.Variables {
+		// os.Setenv is setenv of the C library, too, which other threads may be reading.
+		if now, set := os.LookupEnv(name); !set || now != value {
+			errs = append(errs, os.Setenv(name, value))
+		}
+	}
+	return struct{}{}, errors.Join(errs...)
 }
 
 type machineAnswer struct {

@@ -597,10 +597,21 @@ func TestEmptyModel(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	c := newCaller(t)
-	t.Setenv("CULVERT_SOFT", "before")
-	c.call("environment", fields{"variables": fields{"CULVERT_SOFT": "after"}}, &struct{}{})
-	if got := os.Getenv("CULVERT_SOFT"); got != "after" {
-		t.Errorf("CULVERT_SOFT=%s", got)
+	for name, value := range map[string]string{"CULVERT_SOFT": "before", "AWS_PROFILE": "removed by the program"} {
+		t.Setenv(name, value)
+	}
+	now := fields{"CULVERT_SOFT": "after", "AWS_REGION": "us-east-1", "https_proxy": "http://proxy:3128", "SSL_CERT_FILE": "/certs"}
+	for name := range now {
+		t.Setenv(name, os.Getenv(name)) // restored after the test
+	}
+	c.call("environment", fields{"variables": now}, &struct{}{})
+	for name, want := range now {
+		if got := os.Getenv(name); got != want {
+			t.Errorf("%s=%q, want %q", name, got, want)
+		}
+	}
+	if value, set := os.LookupEnv("AWS_PROFILE"); set {
+		t.Errorf("AWS_PROFILE=%q, which the program removed", value)
 	}
 	if f := c.fails("environment", fields{"variables": fields{"PATH": ""}}); !strings.Contains(f.Error, "PATH") {
 		t.Errorf("%+v", f)
