@@ -23,6 +23,8 @@ type block struct {
 	foreign, plain bool
 	end            func() // frees host memory
 
+	private bool // cuMemCreate asked for no handle type
+
 	live  int
 	holds int
 	hooks []*hook

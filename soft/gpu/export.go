@@ -75,8 +75,14 @@ func (p *Physical) Export() (*os.File, error) {
 	defer d.mu.Unlock()
 	d.sweep()
 	e := &export{form: gpu.ExportPosixFD, blk: p.blk, size: p.blk.size}
-	return d.addExport(fmt.Sprintf("cuMemExportToShareableHandle(%d bytes)", e.size), e)
+	op := fmt.Sprintf("cuMemExportToShareableHandle(%d bytes)", e.size)
+	if p.blk.private {
+		return nil, gpu.Fail(op, gpu.ErrInvalidValue, noHandle)
+	}
+	return d.addExport(op, e)
 }
+
+const noHandle = "the memory was created without a handle type"
 
 func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
 	const page = 4096 // both dma-buf exporters want whole pages of the host
@@ -91,6 +97,8 @@ func exportable(g *GPU, r *region, a gpu.Addr, n uint64, as gpu.Export) error {
 		return refuse(gpu.ErrInvalidValue, "size 0")
 	case as == gpu.ExportPosixFD && r.kind != gpu.KindVirtual:
 		return refuse(gpu.ErrInvalidValue, "only virtual memory has a handle; this is %v memory", r.kind)
+	case as == gpu.ExportPosixFD && r.blk.private:
+		return refuse(gpu.ErrInvalidValue, "%s", noHandle)
 	case as == gpu.ExportDMABuf && n > r.blk.size-r.off-uint64(a-r.base):
 		// Small allocations share a block and its pages: GDRCopy exports the pages around one.
 		return refuse(gpu.ErrInvalidValue, "the range must lie in one block: %d bytes at %v", r.blk.size, r.base-gpu.Addr(r.off))

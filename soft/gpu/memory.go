@@ -255,7 +255,7 @@ func (x *Device) Pointer(a gpu.Addr) (gpu.Pointer, error) {
 	if r == nil {
 		return gpu.Pointer{}, nil
 	}
-	p := gpu.Pointer{Kind: r.kind, Device: r.dev.ctx.card.index, Base: r.base, Size: r.size, SyncMemops: r.sync}
+	p := gpu.Pointer{Kind: r.pointerKind(), Device: r.dev.ctx.card.index, Base: r.base, Size: r.size, SyncMemops: r.sync}
 	if !r.kind.OnDevice() {
 		p.Host = uintptr(a)
 	}

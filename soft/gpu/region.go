@@ -21,6 +21,15 @@ type region struct {
 
 func (r *region) end() gpu.Addr { return r.base + gpu.Addr(r.size) }
 
+// pointerKind is the kind that the attributes of a pointer show. They tell virtual memory
+// by its handle types: without one it looks like plain device memory.
+func (r *region) pointerKind() gpu.Kind {
+	if r.kind == gpu.KindVirtual && r.blk.private {
+		return gpu.KindDevice
+	}
+	return r.kind
+}
+
 // covers reports whether [a, a+n) lies inside.
 func (r *region) covers(a gpu.Addr, n uint64) bool {
 	off := uint64(a - r.base)

@@ -23,8 +23,9 @@ func (p *Physical) GPU() *GPU { return p.blk.card }
 func (p *Physical) Size() uint64 { return p.blk.size }
 
 // Create allocates n bytes, a multiple of Granularity, with undefined content. They are
-// freed after Release and the last Unmap.
-func (g *GPU) Create(n uint64) (*Physical, error) {
+// freed after Release and the last Unmap. Memory that is not exportable has no descriptor,
+// as that of cuMemCreate without a handle type.
+func (g *GPU) Create(n uint64, exportable bool) (*Physical, error) {
 	op := fmt.Sprintf("cuMemCreate(%d)", n)
 	switch {
 	case n == 0 || n%Granularity != 0:
@@ -40,6 +41,7 @@ func (g *GPU) Create(n uint64) (*Physical, error) {
 		return nil, gpu.Fail(op, gpu.ErrOutOfMemory, why)
 	}
 	b.holds++
+	b.private = !exportable
 	g.drv.mu.Unlock()
 	g.arena.prepare(b.frames) // without the lock: the frames are not reachable yet
 	return &Physical{b}, nil

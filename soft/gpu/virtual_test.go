@@ -13,7 +13,7 @@ import (
 func TestVirtualMemoryInParts(t *testing.T) {
 	_, x := device(t, softgpu.Config{Scatter: true})
 	g, before := x.GPU(), freeMemory(t, x)
-	p, err := g.Create(2 * softgpu.Granularity)
+	p, err := g.Create(2*softgpu.Granularity, true)
 	must(t, err)
 	a, err := g.Reserve(4 * softgpu.Granularity)
 	must(t, err)
@@ -74,7 +74,7 @@ func TestVirtualMemoryJoins(t *testing.T) {
 	a, err := g.Reserve(4 * n)
 	must(t, err)
 	for _, at := range []gpu.Addr{a, a + n, a + 3*n} {
-		p, err := g.Create(n)
+		p, err := g.Create(n, true)
 		must(t, err)
 		must(t, x.Map(p, at))
 		p.Release()
@@ -106,11 +106,40 @@ func TestVirtualMemoryRefuses(t *testing.T) {
 	_, x := device(t, softgpu.Config{})
 	g := x.GPU()
 	for _, n := range []uint64{0, 1, softgpu.Granularity + 1, 1 << 50} {
-		if _, err := g.Create(n); err == nil {
+		if _, err := g.Create(n, true); err == nil {
 			t.Errorf("created %d bytes", n)
 		}
 		if _, err := g.Reserve(n); err == nil {
 			t.Errorf("reserved %d bytes", n)
 		}
 	}
+}
+
+// TestCreateWithoutHandle: such memory has no descriptor and no IPC handle, so that nothing
+// outside of CUDA can map it but a kernel module.
+func TestCreateWithoutHandle(t *testing.T) {
+	_, x := device(t, softgpu.Config{})
+	g := x.GPU()
+	p, err := g.Create(softgpu.Granularity, false)
+	must(t, err)
+	a, err := g.Reserve(softgpu.Granularity)
+	must(t, err)
+	must(t, x.Map(p, a))
+	_, err = p.Export()
+	wantCode(t, "a descriptor", err, gpu.ErrInvalidValue)
+	_, err = x.Export(a, softgpu.Granularity, gpu.ExportPosixFD)
+	wantCode(t, "a descriptor by address", err, gpu.ErrInvalidValue)
+	_, err = x.IPCHandle(a)
+	wantCode(t, "an IPC handle", err, gpu.ErrInvalidValue)
+	at, err := x.Pointer(a)
+	must(t, err)
+	if at.Kind != gpu.KindDevice {
+		t.Errorf("the pointer shows %v memory", at.Kind)
+	}
+	f, err := x.Export(a, softgpu.Granularity, gpu.ExportDMABuf)
+	must(t, err)
+	must(t, f.Close())
+	must(t, x.Unmap(a))
+	p.Release()
+	g.Unreserve(a)
 }

@@ -89,9 +89,6 @@ func (d *Driver) MemExportToShareableHandle(_ Call, out cmem.Ptr, id handle.ID, 
 	if err != nil {
 		return err
 	}
-	if ph.prop.HandleTypes&handlePosixFD == 0 {
-		return gpu.ErrInvalidValue
-	}
 	f, err := ph.mem.Export()
 	if err != nil {
 		return err

@@ -22,27 +22,27 @@ const (
 )
 
 var pointerAttributes = map[int32]pointerAttribute{
-	1:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Context) }},               // CONTEXT
-	2:               {4, 0, (*Pointer).memoryType},                                              // MEMORY_TYPE
-	3:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Addr) }},                  // DEVICE_POINTER
-	attrHostPointer: {8, 0, func(p *Pointer) uint64 { return uint64(p.Host) }},                  // HOST_POINTER
-	5:               {16, 0, func(*Pointer) uint64 { return 0 }},                                // P2P_TOKENS: kernel modules get 0 for both
-	attrSyncMemops:  {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.SyncMemops)) }},      // SYNC_MEMOPS
-	7:               {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // BUFFER_ID
-	8:               {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindManaged) }}, // IS_MANAGED
-	9:               {4, -2, func(p *Pointer) uint64 { return uint64(p.Device) }},               // DEVICE_ORDINAL, or CU_DEVICE_INVALID
-	10:              {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindDevice) }},  // IS_LEGACY_CUDA_IPC_CAPABLE
-	11:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                  // RANGE_START_ADDR
-	12:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                          // RANGE_SIZE
-	13:              {4, 0, func(*Pointer) uint64 { return 1 }},                                 // MAPPED
-	14:              {8, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindVirtual) }}, // ALLOWED_HANDLE_TYPES: a POSIX descriptor
-	15:              {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.Kind.OnDevice())) }}, // IS_GPU_DIRECT_RDMA_CAPABLE
-	16:              {4, 0, func(*Pointer) uint64 { return 3 }},                                 // ACCESS_FLAGS: read and write
-	17:              {8, 0, func(*Pointer) uint64 { return 0 }},                                 // MEMPOOL_HANDLE
-	18:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                          // MAPPING_SIZE
-	19:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                  // MAPPING_BASE_ADDR
-	20:              {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                        // MEMORY_BLOCK_ID
-	21:              {4, 0, func(*Pointer) uint64 { return 0 }},                                 // IS_HW_DECOMPRESS_CAPABLE
+	1:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Context) }},                               // CONTEXT
+	2:               {4, 0, (*Pointer).memoryType},                                                              // MEMORY_TYPE
+	3:               {8, 0, func(p *Pointer) uint64 { return uint64(p.Addr) }},                                  // DEVICE_POINTER
+	attrHostPointer: {8, 0, func(p *Pointer) uint64 { return uint64(p.Host) }},                                  // HOST_POINTER
+	5:               {16, 0, func(*Pointer) uint64 { return 0 }},                                                // P2P_TOKENS: kernel modules get 0 for both
+	attrSyncMemops:  {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.SyncMemops)) }},                      // SYNC_MEMOPS
+	7:               {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                                        // BUFFER_ID
+	8:               {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindManaged) }},                 // IS_MANAGED
+	9:               {4, -2, func(p *Pointer) uint64 { return uint64(p.Device) }},                               // DEVICE_ORDINAL, or CU_DEVICE_INVALID
+	10:              {4, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindDevice && p.Buffer != 0) }}, // IS_LEGACY_CUDA_IPC_CAPABLE: not virtual memory
+	11:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                                  // RANGE_START_ADDR
+	12:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                                          // RANGE_SIZE
+	13:              {4, 0, func(*Pointer) uint64 { return 1 }},                                                 // MAPPED
+	14:              {8, 0, func(p *Pointer) uint64 { return flag(p.Kind == gpu.KindVirtual) }},                 // ALLOWED_HANDLE_TYPES: a POSIX descriptor
+	15:              {4, 0, func(p *Pointer) uint64 { return uint64(flag(p.Kind.OnDevice())) }},                 // IS_GPU_DIRECT_RDMA_CAPABLE
+	16:              {4, 0, func(*Pointer) uint64 { return 3 }},                                                 // ACCESS_FLAGS: read and write
+	17:              {8, 0, func(*Pointer) uint64 { return 0 }},                                                 // MEMPOOL_HANDLE
+	18:              {8, 0, func(p *Pointer) uint64 { return p.Size }},                                          // MAPPING_SIZE
+	19:              {8, 0, func(p *Pointer) uint64 { return uint64(p.Base) }},                                  // MAPPING_BASE_ADDR
+	20:              {8, 0, func(p *Pointer) uint64 { return p.Buffer }},                                        // MEMORY_BLOCK_ID
+	21:              {4, 0, func(*Pointer) uint64 { return 0 }},                                                 // IS_HW_DECOMPRESS_CAPABLE
 }
 
 // A Pointer describes an address.

@@ -104,7 +104,7 @@ func (d *Driver) MemCreate(_ Call, out cmem.Ptr, n uint64, prop cmem.Ptr, flags 
 	if err != nil {
 		return err
 	}
-	mem, err := card.Create(n)
+	mem, err := card.Create(n, p.HandleTypes&handlePosixFD != 0)
 	if err != nil {
 		return err
 	}
