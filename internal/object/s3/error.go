@@ -59,7 +59,7 @@ func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) erro
 		case "ExpiredToken", "TokenRefreshRequired", "InvalidToken":
 			e.Again = b.refreshed(resp.Request)
 		case "RequestTimeTooSkewed":
-			e.Again = b.setClock(resp.Header)
+			e.Again = b.setClock(resp)
 		}
 		return e
 	}

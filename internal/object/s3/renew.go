@@ -43,16 +43,19 @@ func (b *bucket) now() time.Time {
 }
 
 // setClock makes the clock of the store that of signatures, as the tools of AWS do. It
-// reports whether that makes a difference.
-func (b *bucket) setClock(h http.Header) bool {
-	there, err := http.ParseTime(h.Get("Date"))
+// reports whether the request was signed by another: not whether another is set now, since
+// requests in flight together find the same.
+func (b *bucket) setClock(resp *http.Response) bool {
+	there, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil || resp.Request == nil {
+		return false
+	}
+	signed, err := time.Parse("20060102T150405Z", resp.Request.Header.Get("X-Amz-Date"))
 	if err != nil {
 		return false
 	}
-	skew := time.Until(there)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.skew
-	b.skew = skew
-	return (skew - before).Abs() > time.Minute
+	b.skew = time.Until(there)
+	return there.Sub(signed).Abs() > time.Minute
 }

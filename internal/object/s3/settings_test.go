@@ -230,6 +230,31 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// Requests that were sent before the clock of the store was known are made again, each of
+// them.
+func TestClockOfManyRequests(t *testing.T) {
+	store := NewStore(map[string][]byte{"a": Bytes(300_000, 1)})
+	var wrong sync.WaitGroup
+	wrong.Add(3) // all are asked before the first is answered
+	ahead := time.Duration(0)
+	b := connect(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := time.Now().Add(ahead).UTC()
+		w.Header().Set("Date", now.Format(http.TimeFormat))
+		if signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date")); err != nil || now.Sub(signed).Abs() > 15*time.Minute {
+			wrong.Done()
+			wrong.Wait()
+			answers(http.StatusForbidden, "RequestTimeTooSkewed").ServeHTTP(w, r)
+			return
+		}
+		store.ServeHTTP(w, r)
+	}))
+	o := open(t, b, "a")
+	ahead = time.Hour
+	if _, err := o.ReadAt(make([]byte, 300_000), 0); err != nil {
+		t.Error(err)
+	}
+}
+
 // Requests that were sent before the region was known are made again, each of them.
 func TestRegionOfManyRequests(t *testing.T) {
 	store := NewStore(map[string][]byte{"a": Bytes(300_000, 1)})
