@@ -88,7 +88,8 @@ class Writer(StorageWriter):
         _load_metadata(text)  # what cannot be read must not be published
         with _former.locked(self.path):
             self._publish(text, files)
-        _former.remove(self.path, _Used(self.path, files))
+            used = _Used(self.path, files)  # of this metadata: the next save may replace it at once
+        _former.remove(self.path, used)
 
     def _publish(self, text, files):
         lost = sorted(file for file in files if not os.path.exists(os.path.join(self.path, file)))

@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint with gloo, two ranks, killed in the middle."""
 
+import contextlib
 import errno
 import json
 import os
@@ -129,6 +130,23 @@ class Checkpoint(unittest.TestCase):
         go.set()
         _former.wait(self.path)
         self.assertEqual(self.load(10)[0], 1)
+
+    def test_saver_that_waited(self):
+        """Another save completes as soon as the first gives the lock back: the first
+        does not take that one's metadata for its own, and its files for former ones."""
+        locked, waiting = _former.locked, [2.0]
+
+        @contextlib.contextmanager
+        def then_save(directory):
+            with locked(directory):
+                yield
+            if waiting:
+                self.save({"w": torch.full((10,), waiting.pop())})
+
+        with unittest.mock.patch.object(_former, "locked", then_save):
+            self.save({"w": torch.full((10,), 1.0)})
+            _former.wait(self.path)
+        self.assertEqual(self.load(10)[0], 2)
 
     def test_names(self):
         """The tensors of the file have the names of the state, whatever these are."""
