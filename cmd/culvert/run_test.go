@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/culvert-io/culvert/internal/atomicfile"
 )
 
 func TestPreload(t *testing.T) {
@@ -39,36 +41,36 @@ func TestPreload(t *testing.T) {
 // that a living one uses.
 func TestRecordsOfKilledCommands(t *testing.T) {
 	parent := t.TempDir()
-	killed, err := os.MkdirTemp(parent, recordsName)
-	if err != nil {
+	killed := atomicfile.TempName(filepath.Join(parent, "culvert-run"))
+	if err := os.Mkdir(killed, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(killed, "1.0.record"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(t.TempDir(), filepath.Join(parent, recordsName+"link")); err != nil {
-		t.Fatal(err)
-	}
-	first, removeFirst, err := newRecords(parent)
+	first, err := newRecords(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, removeSecond, err := newRecords(parent)
+	second, err := newRecords(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(killed); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the records of the killed command: %v", err)
 	}
-	for _, dir := range []string{first, second, filepath.Join(parent, recordsName+"link")} {
-		if _, err := os.Stat(dir); err != nil {
+	for _, dir := range []*atomicfile.File{first, second} {
+		if st, err := os.Stat(dir.Name()); err != nil || st.Mode() != fs.ModeDir|0o700 {
+			t.Errorf("%v, %v", st, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir.Name(), "2.0.record"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(removeFirst(), removeSecond()); err != nil {
+	if err := errors.Join(first.Discard(), second.Discard()); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(parent, recordsName+"[0-9]*")); len(left) > 0 {
-		t.Errorf("left: %q", left)
+	if left, _ := os.ReadDir(parent); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -34,11 +34,12 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	if err != nil {
 		return err
 	}
-	records, remove, err := newRecords(os.TempDir())
+	made, err := newRecords(os.TempDir())
 	if err != nil {
 		return fmt.Errorf("create a directory for the records of processes: %w (fix: %s)", err, setTMPDIR)
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, made.Discard()) }()
+	records := made.Name()
 	env = append(env, "CULVERT_RUN_DIR="+records, "CULVERT_WATCHED="+library)
 	if o.fault != "" {
 		env = append(env, "CULVERT_FAULT="+o.fault)
@@ -73,49 +74,11 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	return nil
 }
 
-// recordsName begins the names of directories with records.
-const recordsName = "culvert-run-"
-
-// newRecords makes a directory for records in parent. It is locked while this process
-// lives, and those of processes that were killed are removed.
-func newRecords(parent string) (dir string, remove func() error, err error) {
-	old, _ := filepath.Glob(filepath.Join(parent, recordsName+"*"))
-	for _, dir := range old {
-		if lock, err := lockRecords(dir); err == nil {
-			_ = errors.Join(os.RemoveAll(dir), lock.Close())
-		}
-	}
-	for range 100 {
-		if dir, err = os.MkdirTemp(parent, recordsName); err != nil {
-			return "", nil, err
-		}
-		var lock *os.File
-		if lock, err = lockRecords(dir); err == nil {
-			return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
-		}
-		// Another process that removes old ones came in between.
-	}
-	return "", nil, errors.Join(err, os.RemoveAll(dir))
-}
-
-// lockRecords locks a directory of this user that no process has locked.
-func lockRecords(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	var locked, named unix.Stat_t
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		err = errors.Join(unix.Fstat(int(f.Fd()), &locked), unix.Lstat(dir, &named))
-	}
-	if err == nil && (locked.Ino != named.Ino || locked.Dev != named.Dev || int(locked.Uid) != os.Geteuid()) {
-		err = unix.EPERM
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+// newRecords makes a directory for records in parent, and removes those of commands that
+// were killed.
+func newRecords(parent string) (*atomicfile.File, error) {
+	atomicfile.Sweep(parent)
+	return atomicfile.Create(filepath.Join(parent, "culvert-run"), atomicfile.Options{Mode: 0o700, Dir: true})
 }
 
 // watched is the library that does the work.
