@@ -249,8 +249,8 @@ func (r statsResult) String() string {
 	}
 	printCounts(w, "total", r.Total.statsCounts)
 	w.Flush()
-	fmt.Fprintf(out, "through host memory %s, errors %d, retries %d, %.3g s in transfers\n",
-		human.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, r.Total.Seconds)
+	fmt.Fprintf(out, "through host memory %s, errors %d, retries %d, %s s in transfers\n",
+		human.Size(r.Total.HostBytes), r.Total.Errors, r.Total.Retries, human.Digits(r.Total.Seconds))
 	for _, f := range slowest(r.Files) {
 		printStatsFile(out, f)
 	}
@@ -271,8 +271,8 @@ func printStatsFile(out io.Writer, f statsFile) {
 	if !f.Open {
 		state = "closed"
 	}
-	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d, %.3g s in transfers; by",
-		human.Name(atomicfile.Target(f.Name)), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors, f.Seconds)
+	fmt.Fprintf(out, "file     %s (%s)\n         read %s, written %s, through host memory %s, errors %d, %s s in transfers; by",
+		human.Name(atomicfile.Target(f.Name)), state, human.Size(f.ReadBytes), human.Size(f.WriteBytes), human.Size(f.HostBytes), f.Errors, human.Digits(f.Seconds))
 	for _, e := range f.Routes {
 		fmt.Fprintf(out, " %s", human.Name(e.Route))
 	}

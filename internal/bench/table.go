@@ -93,18 +93,18 @@ func tableRate(gbps float64) string {
 	if gbps < 0.01 {
 		return fmt.Sprintf("%.4f", gbps)
 	}
-	return fmt.Sprintf("%.3g", gbps)
+	return human.Digits(gbps)
 }
 
 func micros(us float64) string {
 	d := time.Duration(us * 1e3)
 	switch {
 	case d < time.Millisecond:
-		return fmt.Sprintf("%.3gus", us)
+		return human.Digits(us) + "us"
 	case d < time.Second:
-		return fmt.Sprintf("%.3gms", us/1e3)
+		return human.Digits(us/1e3) + "ms"
 	}
-	return fmt.Sprintf("%.3gs", us/1e6)
+	return human.Digits(us/1e6) + "s"
 }
 
 // A Table prints aligned columns, with a title before the first row and whenever

@@ -46,7 +46,13 @@ func Rate(bps float64) string {
 // Speed prints bytes per second in a sentence: "51.2 GB/s".
 func Speed(bps float64) string {
 	v, unit := Decimal(bps)
-	return fmt.Sprintf("%.3g %sB/s", v, unit)
+	return Digits(v) + " " + unit + "B/s"
+}
+
+// Digits prints a number in three digits, never with an exponent: "0.25", "9.99", "1000".
+func Digits(n float64) string {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(n, 'g', 3, 64), 64) // of a number
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
 // Decimal divides a number by its decimal unit: 1.5 and "G" for 1.5e9.

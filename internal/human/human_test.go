@@ -18,6 +18,15 @@ func TestSizesAndRates(t *testing.T) {
 	}
 }
 
+// What is rounded to the next unit has no exponent.
+func TestDigits(t *testing.T) {
+	for bps, want := range map[float64]string{0: "0 B/s", 999.6: "1000 B/s", 9.994e8: "999 MB/s", 9.996e8: "1000 MB/s", 1.2345e13: "12300 GB/s", 0.25: "0.25 B/s"} {
+		if got := Speed(bps); got != want {
+			t.Errorf("Speed(%g) = %q, want %q", bps, got, want)
+		}
+	}
+}
+
 // A hostile name stays on its line and does not control the terminal.
 func TestName(t *testing.T) {
 	for name, want := range map[string]string{

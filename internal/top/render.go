@@ -259,7 +259,7 @@ func rate(bps float64) string {
 	case v == bps:
 		return fmt.Sprintf("%.0f", bps)
 	default:
-		return fmt.Sprintf("%.3g%s", v, unit)
+		return human.Digits(v) + unit
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
@@ -90,10 +91,4 @@ func (d *Direction) print(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "\n  request sizes from%s\n", strings.Join(sizes, ","))
 }
 
-// micros prints µs, large ones as ms.
-func micros(us float64) string {
-	if us >= 1000 {
-		return fmt.Sprintf("%.3g ms", us/1000)
-	}
-	return fmt.Sprintf("%.3g µs", us)
-}
+func micros(us float64) string { return human.Duration(time.Duration(us * 1e3)) }
