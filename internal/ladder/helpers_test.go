@@ -109,6 +109,11 @@ func adoptIn(t *testing.T, dir, name string, data []byte) *storage.File {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return adoptPath(t, path)
+}
+
+func adoptPath(t *testing.T, path string) *storage.File {
+	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -204,15 +209,5 @@ func (freedBuffer) CheckAllocatedCached(gpu.Span, time.Duration) error { return 
 // adoptFD is a second open file of the file that a descriptor has.
 func adoptFD(t *testing.T, fd int) *storage.File {
 	t.Helper()
-	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	st, err := storage.Adopt(int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
-	return st
+	return adoptPath(t, "/proc/self/fd/"+strconv.Itoa(fd))
 }
