@@ -41,7 +41,7 @@ func (r *Row) Rate() float64 { return r.Read + r.Write }
 // A Meter turns readings of statistics into rows. The zero value is ready to use.
 type Meter struct {
 	last    time.Time
-	before  map[key]stats.Totals
+	before  map[key]reading
 	history map[key][]float64
 }
 
@@ -53,35 +53,39 @@ type key struct {
 	gpu     int
 }
 
+// A reading is what a process or a file had at a time, in so many slots.
+type reading struct {
+	stats.Totals
+	slots int
+}
+
 // Step returns one row per process, with rates since the step before. Rates of a
 // process that is new are those since its start, at most one interval ago.
 func (m *Meter) Step(now time.Time, list []*stats.Snapshot) []Row {
 	before, history := m.before, m.history
 	interval := now.Sub(m.last)
 	first := m.last.IsZero()
-	m.last, m.before, m.history = now, map[key]stats.Totals{}, map[key][]float64{}
+	m.last, m.before, m.history = now, map[key]reading{}, map[key][]float64{}
 	var rows []Row
 	for _, s := range list {
 		k := key{s.PID, s.Started.UnixNano(), "", -1}
-		one := func(k key, t stats.Totals) Row {
+		one := func(k key, t reading) Row {
 			m.before[k] = t
-			r := difference(before[k], t, interval, s.Routes)
-			if first {
-				r = difference(t, t, time.Second, s.Routes)
+			from := before[k]
+			if first || t.slots < from.slots || from.slots > 1 && t.Time < from.Time {
+				from = t // one was closed: what the others moved is not known
 			}
+			r := difference(from.Totals, t.Totals, interval, s.Routes)
 			r.PID, r.Command, r.Ended, r.GPU = s.PID, s.Command, !s.Alive, -1
 			h := append(slices.Clone(history[k]), r.Rate())
 			m.history[k] = h[max(0, len(h)-historyLength):]
 			r.History = m.history[k]
 			return r
 		}
-		row := one(k, s.Totals)
+		row := one(k, reading{s.Totals, 1})
 		for _, f := range byName(s.Files) {
 			k.file, k.gpu = f.Name, f.GPU
-			if f.slots > 1 && f.Totals.Time < before[k].Time {
-				before[k] = f.Totals // one of them was closed: what the others moved is not known
-			}
-			r := one(k, f.Totals)
+			r := one(k, reading{f.Totals, f.slots})
 			r.File, r.GPU = f.Name, f.GPU
 			if f.Ceiling > 0 {
 				r.Link = r.Rate() / f.Ceiling

@@ -86,7 +86,12 @@ func TestMeterOfOneFileOpenTwice(t *testing.T) {
 		t.Errorf("%+v", files)
 	}
 	if got := m.Step(start.Add(2*time.Second), twice(50))[0].Files[0].Read; got != 0 {
-		t.Errorf("after one was closed: %.0f", got)
+		t.Errorf("after one was closed and opened again: %.0f", got)
+	}
+	m.Step(start.Add(3*time.Second), twice(100))
+	one := []*stats.Snapshot{snapshot(1, 110)}
+	if got := m.Step(start.Add(4*time.Second), one)[0].Files[0].Read; got != 0 {
+		t.Errorf("after one of two was closed: %.0f", got)
 	}
 	if len(files[0].History) != 2 {
 		t.Errorf("%d intervals in the history after two", len(files[0].History))
