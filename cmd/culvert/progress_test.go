@@ -120,9 +120,8 @@ func TestProgressResumed(t *testing.T) {
 	}
 	p.Advanced(f, 1<<29+10<<20)
 	p.state.start, p.state.active[0].begun = time.Unix(0, 0), time.Unix(0, 0)
-	for _, line := range p.state.render(time.Unix(1, 0), 80)[1:] {
-		if strings.Contains(line, "/s") && !strings.Contains(line, "10.5 MB/s") {
-			t.Errorf("%q has another rate than 10 MiB in a second", line)
-		}
+	lines := p.state.render(time.Unix(1, 0), 80)
+	if text := strings.Join(lines, "\n"); strings.Count(text, "/s") != 2 || strings.Count(text, "10.5 MB/s") != 2 {
+		t.Errorf("the rates of the file and of all are not 10 MiB in a second:\n%s", text)
 	}
 }
