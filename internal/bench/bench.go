@@ -292,15 +292,17 @@ func (b *Bench) ceiling(writes bool) (float64, error) {
 // the files that is resident, -1 if that is unknown, and fails if a cold file is not cold.
 func (b *Bench) setTemperature(cold bool) (float64, error) {
 	var cached, size int64
+	known := true
 	for _, t := range b.targets {
 		n, err := t.resident(cold)
 		if err != nil {
 			return 0, err
 		}
-		if n < 0 {
-			return -1, nil
-		}
+		known = known && n >= 0
 		cached, size = cached+n, size+t.size
+	}
+	if !known {
+		return -1, nil
 	}
 	return float64(cached) / float64(size), nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // Several files take turns by blocks, whatever the number of callers; every engine moves the
@@ -72,5 +73,29 @@ func TestStripe(t *testing.T) {
 	s := striped{[]*target{{name: "a"}, {name: "b"}}, 10}
 	if got := s.where(30); got != "offset 10 of b" {
 		t.Error(got)
+	}
+}
+
+// All files are made cold, also those behind one of which the page cache says nothing.
+func TestColdBehindUnknown(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openFile(name, os.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	if err := f.warm(); err != nil {
+		t.Fatal(err)
+	}
+	b := &Bench{targets: []*target{{object: new(object.File)}, f}}
+	share, err := b.setTemperature(true)
+	if err != nil {
+		t.Skip(err) // as on tmpfs
+	}
+	if n, err := f.st.Resident(0, f.size); n != 0 || err != nil || share != -1 {
+		t.Errorf("%d bytes are cached, of all %.2f; %v", n, share, err)
 	}
 }
