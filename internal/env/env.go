@@ -56,6 +56,14 @@ func Lookup(name string) (value string, ok bool) {
 	return os.LookupEnv(name)
 }
 
+// All lists the variables that are set and count, as os.Environ does.
+func All() []string {
+	if Secure() {
+		return nil
+	}
+	return os.Environ()
+}
+
 // CacheDir is the user's directory for caches, which XDG_CACHE_HOME and HOME name.
 func CacheDir() (string, error) {
 	if Secure() {

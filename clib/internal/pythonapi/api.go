@@ -15,6 +15,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/handle"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/tensor"
 )
@@ -236,7 +237,7 @@ func (a *API) environment(_ context.Context, q *environmentRequest) (struct{}, e
 		}
 	}
 	var errs []error
-	for _, entry := range os.Environ() {
+	for _, entry := range env.All() {
 		name, _, _ := strings.Cut(entry, "=")
 		if _, kept := q.Variables[name]; matters(name) && !kept {
 			errs = append(errs, os.Unsetenv(name))
@@ -244,7 +245,7 @@ func (a *API) environment(_ context.Context, q *environmentRequest) (struct{}, e
 	}
 	for name, value := range q.Variables {
 		// os.Setenv is setenv of the C library, too, which other threads may be reading.
-		if now, set := os.LookupEnv(name); !set || now != value {
+		if now, set := env.Lookup(name); !set || now != value {
 			errs = append(errs, os.Setenv(name, value))
 		}
 	}
