@@ -1,9 +1,11 @@
 package ring
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -250,4 +252,45 @@ func TestFewWriters(t *testing.T) {
 		t.Errorf("%d workers for one of several writes", workers())
 	}
 	r.sched.active = nil
+}
+
+// TestDirectWritesAreWhole: a write of 1 MiB with O_DIRECT is one call of one thread, and
+// a longer one is cut into no smaller ones.
+func TestDirectWritesAreWhole(t *testing.T) {
+	files := &oddFiles{}
+	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 8, sys: files})
+	const most = 4 << 20
+	f, b := newFile(t, noise(1, most)), newBuffer(t, r.dev, most)
+	if f.direct < 0 {
+		t.Skip("needs a directory for temporary files with O_DIRECT")
+	}
+	b.set(t, noise(2, most))
+	for _, n := range []int64{256 << 10, 1 << 20, most} {
+		var calls, workers int
+		var mu sync.Mutex
+		files.set(func(c call) (int, error) {
+			if c.verb == "pwrite" && c.fd == f.direct {
+				mu.Lock()
+				defer mu.Unlock()
+				calls++
+			}
+			return whole, nil
+		})
+		res, err := run1(r, Request{Write: true, Buffered: f.buffered, Direct: f.direct, Align: f.align, Addr: b.addr(), Len: n})
+		if err != nil || res.N != n || res.DirectBytes != n {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if want := max(int(n>>20), 1); calls != want {
+			t.Errorf("%d calls for a write of %d bytes, want %d", calls, n, want)
+		}
+		r.sched.mu.Lock()
+		workers = r.sched.workers
+		r.sched.mu.Unlock()
+		if n <= 1<<20 && workers > 0 {
+			t.Errorf("%d workers for a write of %d bytes", workers, n)
+		}
+	}
+	if !bytes.Equal(f.content(t), noise(2, most)) {
+		t.Error("wrong bytes")
+	}
 }
