@@ -57,8 +57,11 @@ func (f *fileIO) pwrite(fd int, q *Request, p []byte, off int64) (int, error) {
 		return q.Source.WriteAt(p, off)
 	}
 	if fd == q.Buffered && len(p) > smallLen {
-		t := f.turns.enter(fd)
+		t, contended := f.turns.enter(fd)
 		defer f.turns.leave(t)
+		if contended {
+			f.turns.warm(p)
+		}
 	}
 	return f.sys.Pwrite(fd, p, off)
 }

@@ -13,9 +13,10 @@ import (
 )
 
 // TestWritersTakeTurns: of many callers that write to one file, through descriptors of
-// their own, two at a time are in the kernel; the bytes are right, and nothing is kept.
+// their own, three at a time are in the kernel; all but the first have warmed their bytes before. The
+// bytes are right, and nothing is kept.
 func TestWritersTakeTurns(t *testing.T) {
-	const callers, each = 4, 1 << 20
+	const callers, each = 5, 1 << 20
 	files := &oddFiles{}
 	r := openRing(t, openGPU(t), Config{Slot: 1 << 20, Workers: 2 * callers, sys: files})
 	f := newFile(t, noise(1, callers*each))
@@ -49,13 +50,22 @@ func TestWritersTakeTurns(t *testing.T) {
 	for r.files.turns.users() < callers {
 		runtime.Gosched()
 	}
-	if got := inside.Load(); got > 2 {
-		t.Errorf("%d of %d callers are in the kernel, want 2", got, callers)
+	for inside.Load() < 3 {
+		runtime.Gosched()
+	}
+	if got, places := inside.Load(), r.files.turns.places(); got > 3 || places != 3 {
+		t.Errorf("%d of %d callers are in the kernel, of %d that may, want 3", got, callers, places)
+	}
+	if got := r.files.turns.warmed.Load(); got != 2*each {
+		t.Errorf("%d bytes were warmed, want %d of those that are second and third", got, 2*each)
 	}
 	close(release)
 	wg.Wait()
 	if got := calls.Load(); got != callers {
 		t.Errorf("%d writes of %d requests", got, callers)
+	}
+	if got := r.files.turns.warmed.Load(); got != (callers-1)*each {
+		t.Errorf("%d bytes were warmed, want %d", got, (callers-1)*each)
 	}
 	if string(f.content(t)) != string(data) {
 		t.Error("wrong bytes")
@@ -75,27 +85,60 @@ func (w *writeTurns) users() (n int) {
 	return n
 }
 
+// places is how many may write to the files together.
+func (w *writeTurns) places() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.files {
+		n += cap(t.places)
+	}
+	return n
+}
+
 // TestFilesDoNotWaitForEachOther: a write that does not end keeps no other file's
 // writers.
 func TestFilesDoNotWaitForEachOther(t *testing.T) {
 	var w writeTurns
 	a, b := newFile(t, noise(1, page)), newFile(t, noise(1, page))
-	first, second := w.enter(a.buffered), w.enter(a.buffered)
-	other := w.enter(b.buffered)
+	var turns []*writeTurn
+	for i := range writersPerFile {
+		turn, contended := w.enter(a.buffered)
+		if contended != (i > 0) {
+			t.Errorf("writer %d: contended %v", i, contended)
+		}
+		turns = append(turns, turn)
+	}
+	other, contended := w.enter(b.buffered)
+	if contended {
+		t.Error("another file's writers count")
+	}
 	w.leave(other)
 	entered := make(chan struct{})
 	go func() {
-		w.leave(w.enter(a.buffered))
+		turn, _ := w.enter(a.buffered)
+		w.leave(turn)
 		close(entered)
 	}()
-	w.leave(first)
+	w.leave(turns[0])
 	<-entered
-	w.leave(second)
+	for _, turn := range turns[1:] {
+		w.leave(turn)
+	}
 	if len(w.files) != 0 {
 		t.Errorf("%d files are kept", len(w.files))
 	}
-	if turn := w.enter(-1); turn != nil {
+	if turn, contended := w.enter(-1); turn != nil || contended {
 		t.Error("a descriptor that is closed has a turn")
 	}
 	w.leave(nil)
+}
+
+// TestWarmBytes: of a long write what fits into a core's own cache is warmed, of others all.
+func TestWarmBytes(t *testing.T) {
+	var w writeTurns
+	w.warm(make([]byte, warmLen+1))
+	w.warm(make([]byte, 1000))
+	if got := w.warmed.Load(); got != warmLen+1000 {
+		t.Errorf("%d bytes were warmed, want %d", got, warmLen+1000)
+	}
 }
