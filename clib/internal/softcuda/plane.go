@@ -67,7 +67,7 @@ func (d *Driver) Memcpy2D(c Call, what cmem.Ptr) error {
 	if err != nil {
 		return err
 	}
-	return rows(m.Height, func(i uint64) error {
+	return rows(m.Width, m.Height, func(i uint64) error {
 		to, from := dst+gpu.Addr(i*m.Dst.Pitch), src+gpu.Addr(i*m.Src.Pitch)
 		var device []gpu.Addr
 		if toDevice {
@@ -80,8 +80,12 @@ func (d *Driver) Memcpy2D(c Call, what cmem.Ptr) error {
 	})
 }
 
-// rows calls row for each row until one fails.
-func rows(height uint64, row func(i uint64) error) error {
+// rows calls row for each row until one fails. Empty rows are alike: one is enough,
+// whatever height the program gave.
+func rows(width, height uint64, row func(i uint64) error) error {
+	if width == 0 {
+		height = min(height, 1)
+	}
 	for i := range height {
 		if err := row(i); err != nil {
 			return err
@@ -95,7 +99,7 @@ func (d *Driver) Fill2D(c Call, dst gpu.Addr, pitch uint64, value uint32, size i
 	if height > 1 && pitch/uint64(size) < width {
 		return gpu.ErrInvalidValue
 	}
-	return rows(height, func(i uint64) error {
+	return rows(width, height, func(i uint64) error {
 		return d.Fill(c, dst+gpu.Addr(i*pitch), value, size, width)
 	})
 }
