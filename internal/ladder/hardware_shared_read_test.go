@@ -106,6 +106,13 @@ func preadAll(fd int, p []byte, off int64) error {
 
 // TestHardwareSharedReads measures shared reads beside the present choice.
 func TestHardwareSharedReads(t *testing.T) {
+	device, m := realDevice(t)
+	measureSharedReads(t, device, m, *sharedFlags.dir, *sharedFlags.size, *sharedFlags.time, []int{8, 16}, 3)
+}
+
+// realDevice is the first GPU of this machine.
+func realDevice(t *testing.T) (gpu.Device, *machine.Machine) {
+	t.Helper()
 	m, err := machine.OpenAs(machine.Real)
 	if err != nil {
 		t.Skipf("needs an NVIDIA GPU: %v", err)
@@ -116,7 +123,7 @@ func TestHardwareSharedReads(t *testing.T) {
 		t.Skipf("needs an NVIDIA GPU: %v", err)
 	}
 	t.Cleanup(func() { device.Close() })
-	measureSharedReads(t, device, m, *sharedFlags.dir, *sharedFlags.size, *sharedFlags.time, []int{8, 16}, 3)
+	return device, m
 }
 
 // TestSharedReads tries the measurement on the software GPU, and that the bytes arrive.
@@ -159,14 +166,14 @@ func measureSharedReads(t *testing.T, device gpu.Device, m *machine.Machine, dir
 	for _, n := range callers {
 		lines := map[string][]string{}
 		for range rounds { // in turns
-			now := sharedRate(t, n, size, each, func(i int, off int64) error {
+			now := blockRate(t, n, sharedBlock, size, each, func(i int, off int64) error {
 				ops := []Op{{Src: w.src, Off: off, Mem: readers[i].mem, Kind: gpu.KindDevice, Buf: always{}}}
 				return plan.Run(context.Background(), ops, make([]route.Receipt, 1))
 			})
 			lines["as now"] = append(lines["as now"], now)
 			for _, staged := range sharedParts {
 				name := fmt.Sprintf("%4d KiB staged", staged>>10)
-				lines[name] = append(lines[name], sharedRate(t, n, size, each, func(i int, off int64) error { return readers[i].read(off, staged) }))
+				lines[name] = append(lines[name], blockRate(t, n, sharedBlock, size, each, func(i int, off int64) error { return readers[i].read(off, staged) }))
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(lines)) {
@@ -175,20 +182,18 @@ func measureSharedReads(t *testing.T, device gpu.Device, m *machine.Machine, dir
 	}
 }
 
-// sharedRate is the rate of callers that read blocks of a file, and their processor time.
-func sharedRate(t *testing.T, callers int, size int64, each time.Duration, read func(i int, off int64) error) string {
+// blockRate is the rate of callers that read blocks of a file, and their processor time.
+func blockRate(t *testing.T, callers int, block, size int64, each time.Duration, read func(i int, off int64) error) string {
 	t.Helper()
 	var (
-		wg           sync.WaitGroup
-		before, then unix.Rusage
-		blocks       = make([]int64, callers)
+		wg     sync.WaitGroup
+		blocks = make([]int64, callers)
 	)
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &before)
-	began := time.Now()
+	before, began := usage(), time.Now()
 	for i := range callers {
 		wg.Go(func() {
 			for at := int64(i); blocks[i] == 0 || time.Since(began) < each; at += int64(callers) {
-				if err := read(i, at*sharedBlock%size); err != nil {
+				if err := read(i, at*block%size); err != nil {
 					t.Error(err)
 					return
 				}
@@ -198,11 +203,21 @@ func sharedRate(t *testing.T, callers int, size int64, each time.Duration, read 
 	}
 	wg.Wait()
 	took := time.Since(began).Seconds()
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &then)
-	var bytes float64
+	var gb float64
 	for _, n := range blocks {
-		bytes += float64(n) * sharedBlock
+		gb += float64(n*block) / 1e9
 	}
-	cpu := time.Duration(then.Utime.Nano() + then.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()).Seconds()
-	return fmt.Sprintf("%.1f GB/s %.2f s/GB", bytes/took/1e9, cpu/bytes*1e9)
+	return fmt.Sprintf("%.1f GB/s %.2f s/GB", gb/took, (usage().cpu-before.cpu).Seconds()/gb)
+}
+
+// A use is what the process has used.
+type use struct {
+	cpu    time.Duration
+	faults int64
+}
+
+func usage() use {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return use{time.Duration(u.Utime.Nano() + u.Stime.Nano()), u.Minflt}
 }
