@@ -224,7 +224,11 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 	}
 	device, err := d.m.GPU.Open(i)
 	if err != nil {
-		return nil, &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
+		failed := &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
+		if have, listed := d.m.GPU.Devices(); listed == nil && (i < 0 || i >= len(have)) {
+			failed.Err, failed.Fix = &missingGPU{len(have), err}, "culvert check lists them"
+		}
+		return nil, failed
 	}
 	g := &gpuState{device, ladder.Open(device, dev.Of(d.m), d.log, d.config.ladder())}
 	d.gpus[i] = g
@@ -255,5 +259,14 @@ func (d *Driver) ladderOf(dev int, kind gpu.Kind) (*ladder.Ladder, error) {
 	}
 	return g.ladder, nil
 }
+
+// missingGPU says in other words than the GPU driver that a GPU is not there.
+type missingGPU struct {
+	have int
+	err  error
+}
+
+func (e *missingGPU) Error() string { return fmt.Sprintf("this machine has %d GPUs", e.have) }
+func (e *missingGPU) Unwrap() error { return e.err }
 
 func gpuName(i int) string { return fmt.Sprintf("gpu:%d", i) }

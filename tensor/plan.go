@@ -107,9 +107,13 @@ func NewPlan(m *Model, parts []Selection, opts *PlanOptions) (*Plan, error) {
 	names := examine(m.Tensors)
 	chosen := make([][]item, len(parts))
 	for i := range parts {
-		if chosen[i], err = parts[i].choose(m, names); err != nil {
-			return nil, fmt.Errorf("gpu:%d: %w", parts[i].Device, err)
+		if chosen[i], err = parts[i].choose(m, names); err == nil {
+			continue
 		}
+		if len(parts) > 1 { // a single one may stand for host memory
+			err = fmt.Errorf("gpu:%d: %w", parts[i].Device, err)
+		}
+		return nil, err
 	}
 	if !o.Apart {
 		shareReads(chosen)

@@ -72,10 +72,20 @@ func answer[Q, A any](f func(*API, context.Context, *Q) (A, error)) func(*API, c
 	return func(a *API, ctx context.Context, text []byte) (any, error) {
 		q := new(Q)
 		if err := json.Unmarshal(text, q); err != nil {
-			return nil, fmt.Errorf("request: %w", err)
+			return nil, undecoded(err)
 		}
 		return f(a, ctx, q)
 	}
+}
+
+// undecoded names the argument of a wrong type: fields have the names that arguments
+// have in Python.
+func undecoded(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		name := e.Field[strings.LastIndexByte(e.Field, '.')+1:]
+		return requestError{fmt.Errorf("%s: want %s, not %s", name, e.Type, e.Value)}
+	}
+	return fmt.Errorf("request: %w", err)
 }
 
 // Call answers a request that is quick to answer. ok is false if the answer

@@ -345,13 +345,17 @@ func TestFailures(t *testing.T) {
 	}{
 		{"open", fields{"path": "/nowhere"}, "os", unix.ENOENT, "/nowhere"},
 		{"open", fields{"path": broken}, "format", 0, "header's length"},
-		{"open", fields{"path": 7}, "other", 0, "request"},
+		{"open", fields{"path": 7}, "request", 0, "path: want string, not number"},
+		{"plan", fields{"model": m.Model, "only": []any{5}}, "request", 0, "only: want string, not number"},
+		{"plan", fields{"model": m.Model, "per_tensor": "yes"}, "request", 0, "per_tensor: want bool, not string"},
+		{"load", fields{"model": m.Model, "gpus": []any{1e30}}, "request", 0, "gpus: want int, not number"},
 		{"close", nil, "other", 0, `unknown op "close"`},
 		{"plan", fields{"model": 7}, "other", 0, "handle 0x7"},
 		{"plan", fields{"model": hostPlan.Plan}, "other", 0, "handle"},
 		{"plan", fields{"model": m.Model, "plan": "tp=2,rank=5"}, "request", 0, "rank=5"},
 		{"plan", fields{"model": m.Model, "plan": "tp=2"}, "request", 0, "2 parts for 1 GPUs"},
 		{"plan", fields{"model": m.Model, "only": []string{"nothing"}}, "request", 0, "no tensor"},
+		{"plan", fields{"model": m.Model, "only": []string{"nothing"}, "plan": "dp=2", "gpus": []int{0, 1}}, "request", 0, "gpu:0: no tensor"},
 		{"plan", fields{"model": m.Model, "rules": []string{"x"}}, "request", 0, "rule"},
 		{"plan", fields{"model": m.Model, "order": "size"}, "request", 0, "order"},
 		{"plan", fields{"model": m.Model, "tensor": "nope"}, "request", 0, `does not contain tensor "nope"`},
@@ -365,7 +369,7 @@ func TestFailures(t *testing.T) {
 		{"load", fields{"model": 7, "gpus": []int{0}}, "other", 0, "handle 0x7"},
 		{"load", fields{"path": "/nowhere", "gpus": []int{0}}, "os", unix.ENOENT, "/nowhere"},
 		{"load", fields{"path": path, "gpus": []int{0}, "plan": "tp=2"}, "request", 0, "2 parts for 1 GPUs"},
-		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "gpu:9"},
+		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "open gpu:9: CU_FILE_DEVICE_NOT_FOUND (5029): this machine has 2 GPUs (fix: culvert check lists them)"},
 		{"finish", fields{"memory": 7}, "other", 0, "handle"},
 		{"tensors", fields{"memory": m.Model}, "other", 0, "handle"},
 		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
@@ -383,6 +387,10 @@ func TestFailures(t *testing.T) {
 		if f.Kind != tt.kind || f.Errno != int(tt.errno) || !strings.Contains(f.Error, tt.want) {
 			t.Errorf("%s %v: %+v, want %s %d %q", tt.op, tt.q, f, tt.kind, tt.errno, tt.want)
 		}
+	}
+	// Host memory is no GPU.
+	if f := c.fails("plan", fields{"model": m.Model, "only": []string{"nothing"}}); strings.Contains(f.Error, "gpu:") {
+		t.Errorf("a load into host memory: %s", f.Error)
 	}
 	reply, ok := c.Call([]byte("{"))
 	if f := c.failure(nil, reply, ok); f.Kind != "other" {
