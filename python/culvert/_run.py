@@ -36,11 +36,12 @@ def main(arguments):
         parser.error(f"{program[0]}: no such file")
     try:
         patch(options.device, save=options.save, log=options.log or sys.stderr)
-    except (ImportError, ValueError) as e:
+    except (ImportError, ValueError, OSError) as e:
         parser.error(str(e))
     sys.argv = program
     if options.module:
         runpy.run_module(options.module, run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
-        runpy.run_path(program[0], run_name="__main__")
+        path = os.path.abspath(program[0])  # Python has it so in __file__
+        sys.path[0] = os.path.dirname(path)
+        runpy.run_path(path, run_name="__main__")

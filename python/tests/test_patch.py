@@ -88,12 +88,19 @@ class Patched(Case):
             self.assertRegex(said, "^culvert: load model.safetensors calls=1 tensors=1 bytes=96 .*route=")
         for wrong, reason in (
             (["--device", "cpu", "program.py"], "want a GPU"), (["nowhere.py"], "nowhere.py: no such file"), ([], "is missing"),
+            (["--log", "nowhere/log", "program.py"], "nowhere/log"),
         ):
             done = self.run_program(*wrong)
             self.assertEqual(done.returncode, 2)
             self.assertIn(reason, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
         self.assertIn("culvert.patch", self.run_program("--help").stdout)
+
+    def test_path_of_the_program(self):
+        """__file__ is absolute, as Python has it, for programs that change their directory."""
+        self.path("program.py").write_text("import os\nos.chdir('/')\nprint(open(__file__).read())\n")
+        done = self.run_program("program.py")
+        self.assertEqual(done.stdout, self.path("program.py").read_text() + "\n", done.stderr)
 
     def test_without_safetensors(self):
         with unittest.mock.patch.dict(sys.modules, {"safetensors": None}), self.assertRaisesRegex(ImportError, "pip install safetensors"):
