@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import _types
 
 
-class Attached(Mapping):
+class Attached(Mapping[str, Any]):
     """The tensors of a served model, by name. A tensor is created at first use,
     which takes microseconds: the memory is already mapped.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from . import _core
 
@@ -12,7 +13,7 @@ _last = threading.local()  # receipt: a Receipt, or the request for one
 observers: list[Callable[[Receipt], object]] = []  # called with every receipt
 
 
-class Receipt(dict):
+class Receipt(dict[str, Any]):
     """What a load, save or attach did: bytes, times, and for each file the route
     and why better ones were not used. A dict that prints as one line."""
 

@@ -45,6 +45,11 @@ class Package(Case):
                 checked += 1
         self.assertGreater(checked, 10)
 
+    def test_types_without_torch(self):
+        """The types of signatures are known where torch is not installed."""
+        script = "import sys; sys.modules['torch'] = sys.modules['numpy'] = None; import culvert._types"
+        subprocess.run([sys.executable, "-c", script], check=True)
+
     def test_import(self):
         """Importing the package loads nothing that takes time."""
         script = "import sys, culvert; print(*sys.modules)"
