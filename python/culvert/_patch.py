@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, TextIO
 
 from . import _load, _open, _receipt
+from ._device import DeviceTensor
 
 if TYPE_CHECKING:
     from . import _types
@@ -149,9 +150,9 @@ class Ahead(_open.safe_open):
         if not part:
             return tensors, infos
         for tensor, info in zip(tensors, infos):
-            if info["name"] == part["tensor"]:
+            if info["name"] == part["tensor"] and (part.get("ranges") is None or not isinstance(tensor, DeviceTensor)):
                 return [_part(tensor, part)], [info]
-        return super()._load(model, **part)  # raises the error
+        return super()._load(model, **part)  # a slice that torch cannot cut, or the error
 
 
 def _part(tensor, part):
@@ -159,8 +160,8 @@ def _part(tensor, part):
     if part.get("ranges") is None:
         return tensor
     squeeze = part.get("squeeze", ())
-    index = tuple(begin if i in squeeze else slice(begin, end) for i, (begin, end) in enumerate(part["ranges"]))
-    return tensor[index]
+    index = tuple(limits[0] if i in squeeze else slice(*limits) for i, limits in enumerate(part["ranges"]))
+    return tensor[index].contiguous()
 
 
 class Log:

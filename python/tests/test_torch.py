@@ -14,7 +14,7 @@ from support import Case, culvert, random_tensors, write_raw
 from test_device import DLManagedTensor
 
 import culvert.torch
-from culvert import _core, _dtypes
+from culvert import _core, _dtypes, _software
 
 
 def bits(tensor):
@@ -65,6 +65,9 @@ class Torch(Case):
         ):
             with self.assertRaises(error):
                 culvert.torch.save_file(tensors, self.path())
+        for tensor, fix in ((a.to("meta"), "has no data"), (torch.nested.nested_tensor([a, a[1:]], layout=torch.jagged), "to_padded_tensor")):
+            with self.assertRaisesRegex(ValueError, f"tensor 'layer' .*{fix}"):
+                culvert.torch.save_file({"layer": tensor}, self.path())
         # Neighbours in one storage do not overlap.
         culvert.torch.save_file({"a": a[:2], "b": a[2:], "p": torch.nn.Parameter(torch.ones(2))}, self.path())
         self.assertEqual(culvert.torch.load_file(self.path())["p"].tolist(), [1, 1])
@@ -94,6 +97,28 @@ class Torch(Case):
             for index in (0, slice(1, 3), (slice(None), 2), (..., slice(1, 4)), (slice(None), slice(None, None, 2), 1)):
                 want, got = theirs.get_slice("x")[index], f.get_slice("x")[index]
                 self.assertTrue(torch.equal(got, want) and got.is_contiguous() and got.shape == want.shape, index)
+
+    def test_slices_loaded_ahead(self):
+        """patch(device) loads the file whole, and cuts slices from that, also with a
+        step over large rows. From memory that torch cannot index they are read."""
+        self.addCleanup(culvert.unpatch)
+        self.addCleanup(setattr, _software, "_chosen", None)
+        x = torch.arange(5 * 20_000, dtype=torch.float32).reshape(5, 20_000)
+        safetensors.torch.save_file({"x": x}, self.path())
+        for tensors in ("cpu", "device"):
+            culvert.software(tensors=tensors)
+            culvert.patch("cuda:1")
+            with safetensors.safe_open(self.path(), "pt") as f:
+                for index in (slice(1, 3), slice(None, None, 2), (slice(0, 3, 2), slice(1, None, 3)), (2, slice(5, 9)), (..., 4)):
+                    part = f.get_slice("x")[index]
+                    self.assertIsInstance(part, torch.Tensor if tensors == "cpu" else culvert.DeviceTensor)
+                    self.assertTrue(torch.equal(part.cpu(), x[index]) and part.cpu().is_contiguous(), (tensors, index))
+
+    def test_no_device(self):
+        """None is the CPU, as safetensors has it."""
+        safetensors.torch.save_file({"x": torch.ones(3)}, self.path())
+        for load in (culvert.torch.load_file, safetensors.torch.load_file):
+            self.assertEqual(load(self.path(), device=None)["x"].device.type, "cpu")
 
     def test_software_gpu(self):
         tensors = self.known(9)
