@@ -175,6 +175,9 @@ class Handle:
         self._release = library().culvert_tensor_release
         self.number = number
 
+    def __reduce__(self):
+        raise TypeError("what Culvert has loaded or attached cannot be pickled (fix: load it, or attach to it, in each process)")
+
     def __del__(self):
         if getattr(self, "number", 0):
             self._release(self.number)

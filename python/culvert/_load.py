@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import operator
@@ -30,21 +31,23 @@ def framework():
     return found
 
 
+_MOST_GPUS = 1 << 16  # any number that the core can decode
+
+
 def parse_device(device):
     """Returns the number of a GPU, or None for the CPU."""
+    gpu = -1
     if isinstance(device, str) or type(device).__name__ == "device":  # torch.device prints itself
         kind, _, number = str(device).partition(":")
         if kind == "cpu" and not number.strip("0"):
             return None
-        if kind == "cuda" and (number.isdecimal() or number == ""):
-            return int(number or 0)
+        if kind == "cuda" and ((number.isascii() and number.isdecimal()) or number == ""):
+            gpu = int(number or 0)
     else:
-        try:
+        with contextlib.suppress(TypeError):
             gpu = -1 if isinstance(device, bool) else operator.index(device)
-        except TypeError:
-            gpu = -1
-        if gpu >= 0:
-            return gpu
+    if 0 <= gpu < _MOST_GPUS:
+        return gpu
     raise RequestError(f"device {device!r}: want 'cpu', or 'cuda:N', or a list of them")
 
 

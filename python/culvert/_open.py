@@ -34,13 +34,14 @@ class safe_open:
     """An open model whose tensors are read on request, with the methods of
     safetensors.safe_open. filename may also be an index of shards or a directory."""
 
-    def __init__(self, filename: _types.Path, framework: str | None = None, device: _types.Device = "cpu", *, backend: str = "mmap"):
+    def __init__(self, filename: _types.Path, framework: str | None = None, device: _types.Device | None = "cpu", *, backend: str = "mmap"):
         check_backend(backend)
+        device = "cpu" if device is None else device  # as safetensors has it
         self._into = _framework(framework)
         self._gpu = parse_device(device)
         self._model: Model | None = Model(filename)
         self._infos = {info["name"]: info for info in self._model.tensors}
-        self._name = str(filename)
+        self._name = self._model.path
         self._arguments = (filename, framework, str(device))
 
     def __repr__(self) -> str:
@@ -79,6 +80,7 @@ class safe_open:
 
     def get_tensor(self, name: str) -> Any:
         """The tensor of that name."""
+        _check_name(name)
         return self._get(name)
 
     def get_tensors(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class safe_open:
     def get_slice(self, name: str) -> Slice:
         """The tensor of that name for slicing: only the slice is read."""
         self._open()
+        _check_name(name)
         if name not in self._infos:
             self._get(name)  # raises the error
         return Slice(self, self._infos[name])
@@ -107,6 +110,12 @@ class safe_open:
         return model.to_gpus([self._gpu], self._into, **part)
 
 
+def _check_name(name):
+    """None would be all tensors."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a tensor must be a string, not {name!r}")
+
+
 class Slice:
     """A tensor that is read when it is indexed. Of integers, slices and an ellipsis,
     only the bytes inside the ranges are read. With a step, what lies between is read,
@@ -116,6 +125,9 @@ class Slice:
     def __init__(self, opened, info):
         self._opened, self._info = opened, info
         self._model = opened._open()  # also after the file is closed, as safetensors has it
+
+    def __reduce__(self):
+        raise TypeError("a Slice cannot be pickled (fix: pickle the safe_open, and take its slice there)")
 
     def get_shape(self) -> list[int]:
         """The length of each dimension."""
@@ -214,6 +226,7 @@ def normalize(index, shape, name):
             begin, end, step = item.indices(dim)
             if step < 1:
                 raise RequestError(f"tensor {name!r}: step {step} must be positive")
+            step = min(step, max(dim, 1))  # the core's integers have 64 bits
             ranges.append([begin, max(begin, end)])
             steps.append(slice(None) if step == 1 else slice(None, None, step))
             continue

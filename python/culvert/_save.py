@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def save_step(tensors: dict[str, Any], directory: _types.Path, step: int, metada
     load_file(directory + "/latest") loads the step that was saved last.
     """
     check(tensors, metadata)
-    return write(tensors, directory, metadata, step=int(step), keep=int(keep))
+    return write(tensors, directory, metadata, step=operator.index(step), keep=operator.index(keep))
 
 
 def write(tensors, filename, metadata, **more):
@@ -84,8 +85,7 @@ def describe(name, tensor):
             "name": name, "dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.nbytes,
             "memory": tensor._memory.number, "index": tensor._index,
         }
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
+    if isinstance(tensor, _torch_tensor()):
         from . import torch as kind
     else:
         from . import numpy as kind
@@ -96,17 +96,23 @@ def describe(name, tensor):
     return tensor, spec
 
 
+def _torch_tensor():
+    """torch.Tensor if torch is imported, otherwise no type at all. While another thread
+    imports torch, nobody has tensors yet."""
+    return getattr(sys.modules.get("torch"), "Tensor", ())
+
+
 def _check_shared(tensors):
     """Rejects torch tensors that overlap: the file would have their bytes twice,
     and loaded tensors would not share memory."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
+    kind = _torch_tensor()
     ranges = []
     for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, kind):
             continue
-        if tensor.layout != torch.strided:
+        if tensor.is_nested:
+            raise ValueError(f"tensor {name!r} is nested (fix: save to_padded_tensor() of it, or its parts)")
+        if tensor.layout != sys.modules["torch"].strided:
             raise ValueError(f"tensor {name!r} is sparse (fix: save to_dense() of it)")
         if not tensor.is_contiguous():
             raise ValueError(f"tensor {name!r} is not contiguous (fix: save contiguous() of it)")

@@ -25,12 +25,13 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(
-    filename: _types.Path, device: _types.Devices = "cpu", *, backend: str = "mmap", plan: str = "", only: _types.Patterns = (),
+    filename: _types.Path, device: _types.Devices | None = "cpu", *, backend: str = "mmap", plan: str = "", only: _types.Patterns = (),
     rules: _types.Patterns = (), order: str = "file", verify: bool = False, per_tensor: bool = False, cache: str = "auto",
     progress: _types.Progress | None = None,
 ) -> Any:
     """Loads a model as torch tensors; see culvert.load_file. backend is accepted for
     compatibility with safetensors, and has no effect."""
+    device = "cpu" if device is None else device  # as safetensors has it
     return _load(
         sys.modules[__name__], filename, device, verify, backend, progress,
         plan=plan, only=_patterns(only), rules=_patterns(rules), order=order, per_tensor=per_tensor, cache=cache,
@@ -48,7 +49,7 @@ def save(tensors: dict[str, torch.Tensor], metadata: _types.Metadata = None) -> 
 
 
 def load_model(
-    model: torch.nn.Module, filename: _types.Path, strict: bool = True, device: _types.Device = "cpu", *, backend: str = "mmap"
+    model: torch.nn.Module, filename: _types.Path, strict: bool = True, device: _types.Device | None = "cpu", *, backend: str = "mmap"
 ) -> tuple[set[str], list[str]]:
     """Loads a file into a torch module, also one whose parameters share memory.
     Returns the names that the file lacks and those that the module lacks."""
@@ -91,6 +92,8 @@ def _on_device(memory, infos, first):
 
 
 def _source(name, tensor):
+    if tensor.is_meta:
+        raise ValueError(f"tensor {name!r} is on the meta device and has no data (fix: load or initialize the model first)")
     tensor = tensor.detach().resolve_conj().resolve_neg()  # their bytes are those of another tensor
     dtype = _dtypes.name_of_torch(tensor.dtype)
     shape = tuple(tensor.shape)

@@ -1,6 +1,7 @@
 """A model that another process serves."""
 
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -53,6 +54,8 @@ class Attach(Case):
                 numpy.testing.assert_array_equal(got[name].numpy(), want)
         self.assertEqual((len(a.on("cuda:1")), a.on("cuda:1").all()), (0, {}))
         self.assertIs(b.all()["layers.1.w"], b["layers.1.w"])
+        with self.assertRaisesRegex(TypeError, "attach"):
+            pickle.dumps(a)
         receipt = culvert.last_receipt()
         self.assertEqual((receipt["op"], receipt["tensors"]), ("attach", 10))
         self.assertEqual(set(receipt["phases"]), {"connect", "answer", "map", "list"})

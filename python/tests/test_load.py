@@ -43,7 +43,7 @@ class Load(Case):
     def test_devices(self):
         for device, gpu in {"cpu": None, "cpu:0": None, "cuda": 0, "cuda:7": 7, 3: 3, numpy.int64(2): 2}.items():
             self.assertEqual(_load.parse_device(device), gpu)
-        for device in ("gpu:0", "cuda:-1", "cuda:x", "", -1, None, 1.5, "cpu:1", True):
+        for device in ("gpu:0", "cuda:-1", "cuda:x", "", -1, None, 1.5, "cpu:1", True, "cuda:\u0663", "cuda:" + "9" * 20, 1 << 40, b"cuda:0"):
             with self.assertRaises(culvert.RequestError, msg=repr(device)):
                 _load.parse_device(device)
 
@@ -156,9 +156,9 @@ class Load(Case):
         with self.assertRaises(culvert.OutOfMemoryError) as e:
             culvert.load_file(self.path())
         self.assertIsInstance(e.exception, MemoryError)
-        with self.assertRaisesRegex(culvert.GPUError, "gpu:9"):
+        with self.assertRaisesRegex(culvert.GPUError, r"open gpu:9: .*: this machine has 4 GPUs \(fix: culvert check lists them\)$"):
             culvert.load_file(self.path(), "cuda:9")
-        for part in ({"plan": "tp=2"}, {"plan": "nonsense=1"}, {"only": "nothing"}, {"only": "["}, {"rules": "x"}, {"order": "size"}):
+        for part in ({"plan": "tp=2"}, {"plan": "nonsense=1"}, {"only": "nothing"}, {"only": "["}, {"rules": "x"}, {"order": "size"}, {"plan": 5}, {"only": [5]}, {"verify": "yes"}):
             with self.assertRaises(culvert.RequestError, msg=part) as e:
                 culvert.load_file(self.path(), "cpu", **part)
             self.assertIsInstance(e.exception, ValueError)

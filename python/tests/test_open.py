@@ -1,6 +1,7 @@
 """safe_open on GPUs, and its errors."""
 
 import itertools
+import os
 import pickle
 
 import numpy
@@ -37,6 +38,32 @@ class Open(Case):
                 self.assertEqual(part.shape, self.x[index].shape)
                 numpy.testing.assert_array_equal(part.numpy(), self.x[index])
                 self.assertEqual(culvert.last_receipt()["read_bytes"], self.x[index].nbytes)
+
+    def test_long_steps(self):
+        """Steps that no tensor, and no integer of the core, is as long as."""
+        for device in ("cpu", "cuda:0"):
+            with culvert.safe_open(self.path(), "np", device) as f:
+                for step in (4, 5, 1 << 62, 1 << 64, 1 << 80):
+                    part = f.get_slice("x")[1 :: step, :: step]
+                    numpy.testing.assert_array_equal(numpy.asarray(part), self.x[1 :: min(step, 5), :: min(step, 5)])
+
+    def test_names(self):
+        """What is no name is no tensor's name: None least of all."""
+        for device in ("cpu", "cuda:0"):
+            with culvert.safe_open(self.path(), "np", device) as f:
+                for wrong in (None, 5, b"x", ["x"]):
+                    for get in (f.get_tensor, f.get_slice):
+                        with self.assertRaisesRegex(TypeError, "name of a tensor must be a string", msg=repr(wrong)):
+                            get(wrong)
+
+    def test_no_device(self):
+        """None is the CPU, as safetensors has it."""
+        with culvert.safe_open(self.path(), "np", None) as f:
+            numpy.testing.assert_array_equal(f.get_tensor("x"), self.x)
+
+    def test_bytes(self):
+        with culvert.safe_open(os.fsencode(self.path()), "np") as f:
+            self.assertEqual(repr(f), f"safe_open({str(self.path())!r}, 2 tensors)")
 
     def test_loop_over_rows(self):
         with culvert.safe_open(self.path(), "np") as f:
@@ -87,6 +114,8 @@ class Open(Case):
                 numpy.testing.assert_array_equal(g.get_tensor("x"), self.x)
         with self.assertRaisesRegex(culvert.CulvertError, "closed"):
             pickle.dumps(f)
+        with culvert.safe_open(self.path(), "np") as f, self.assertRaisesRegex(TypeError, "Slice"):
+            pickle.dumps(f.get_slice("x"))
 
     def test_small_tensors(self):
         """They are read without a request; the receipt is made when it is asked for."""

@@ -2,11 +2,15 @@
 
 import os
 import subprocess
+import sys
 import threading
+import types
+import unittest.mock
 
 import numpy
 from support import CULVERT, Case, culvert
 
+import culvert.numpy
 from culvert import dtype_of
 
 
@@ -60,6 +64,19 @@ class Save(Case):
             culvert.save_step({"a": numpy.zeros(3)}, runs, 30)
         with self.assertRaisesRegex(ValueError, "must not be negative"):
             culvert.save_step({"a": numpy.zeros(3)}, runs, -1)
+        for step, keep in ((1.5, 0), ("40", 0), (None, 0), (40, 1.5), (40, "all")):
+            with self.assertRaises(TypeError, msg=(step, keep)):
+                culvert.save_step({"a": numpy.zeros(3)}, runs, step, keep=keep)
+        with self.assertRaisesRegex(ValueError, "step: want int64"):
+            culvert.save_step({"a": numpy.zeros(3)}, runs, 1 << 70)
+        culvert.save_step({"a": numpy.zeros(3)}, runs, numpy.int64(40), keep=numpy.int64(2))
+
+    def test_while_torch_is_imported(self):
+        """By another thread, as by its first load: torch has no tensors yet."""
+        with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch")}):
+            culvert.save_file({"a": numpy.ones(3)}, self.path())
+            culvert.numpy.save({"a": numpy.ones(3)})
+        self.assertEqual(culvert.numpy.load_file(self.path())["a"].tolist(), [1, 1, 1])
 
     def test_the_command_verifies(self):
         culvert.save_file({"a": numpy.arange(10_000)}, self.path(), {"k": "v"})
