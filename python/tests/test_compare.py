@@ -159,6 +159,14 @@ class Compare(Case):
             write_raw(self.path(), good, header=header)
             self.refused(name)
 
+    def test_only_we_refuse(self):
+        entry = b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
+        for name, header in (("a name twice", b"{%b,%b}" % (entry, entry)), ("unknown key", b"{%b}" % entry.replace(b"]}", b'],"k":1}'))):
+            write_raw(self.path(), {"a": ("U8", [1], b"x")}, header=header)
+            self.assertEqual(list(safetensors.numpy.load_file(self.path())), ["a"], name)
+            with self.assertRaises(culvert.FormatError, msg=name):
+                culvert.numpy.load_file(self.path())
+
     def refused(self, name):
         with self.subTest(name):
             with self.assertRaises(safetensors.SafetensorError):

@@ -3,6 +3,8 @@
 import io
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -63,6 +65,16 @@ class Programs(unittest.TestCase):
         model.save_pretrained(self.path)
         got = self.patched(lambda: make.from_pretrained(self.path), "cuda:1")
         self.assertIn("SOFTWARE-MACHINE", self.same(model.state_dict(), got.state_dict()))
+
+    def test_torchrun(self):
+        """Each rank is patched."""
+        safetensors.torch.save_file({"w": torch.ones(3)}, self.path / "w.safetensors")
+        (self.path / "rank.py").write_text("from safetensors.torch import load_file\nassert load_file('w.safetensors')['w'].sum() == 3\n")
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "culvert", "run", "rank.py"]
+        env = {**os.environ, "PYTHONPATH": str(pathlib.Path(culvert.__file__).parents[1])}
+        done = subprocess.run(command, cwd=self.path, env=env, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("culvert: load w.safetensors calls=1 tensors=1 bytes=12 "), 2, done.stderr)
 
 
 if __name__ == "__main__":
