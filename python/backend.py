@@ -24,6 +24,7 @@ NEEDS = "building culvert from source needs Linux, Python 3.11, Go 1.26, make an
 # Zip files begin in 1980. One time for all files: equal inputs give equal wheels.
 TIME = (1980, 1, 1, 0, 0, 0)
 LIBRARIES = ["libculvert.so", "libcufile.so.0", "libgdrapi.so.2", "watch/libcufile.so.0", "soft/libcuda.so.1", "soft/libibverbs.so.1", "soft/libcudart.so.12", "soft/libcudart.so.13", "soft/libculvert-dev.so"]
+DOCS = "https://github.com/culvert-io/culvert/blob/main/docs/"
 NOTICES = ["LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md"]
 
 
@@ -40,15 +41,21 @@ def metadata():
     """METADATA and PKG-INFO."""
     p = project()
     lines = [
-        "Metadata-Version: 2.1", f"Name: {p['name']}", f"Version: {p['version']}", f"Summary: {p['description']}",
-        f"License: {p['license']['text']}", f"Requires-Python: {p['requires-python']}",
+        "Metadata-Version: 2.4", f"Name: {p['name']}", f"Version: {p['version']}", f"Summary: {p['description']}",
+        f"License-Expression: {p['license']}", f"Requires-Python: {p['requires-python']}",
     ]
     lines += [f"Classifier: {c}" for c in p["classifiers"]]
     lines += [f"License-File: {name}" for name in NOTICES]
     for extra, needs in p["optional-dependencies"].items():
         lines += [f"Provides-Extra: {extra}"] + [f'Requires-Dist: {need} ; extra == "{extra}"' for need in needs]
-    lines += ["Description-Content-Type: text/markdown", "", (ROOT / "docs" / "python.md").read_text()]
+    lines += ["Description-Content-Type: text/markdown", "", description()]
     return "\n".join(lines)
+
+
+def description():
+    """docs/python.md. Its links to other documents lead nowhere outside the source tree."""
+    text = (ROOT / "docs" / "python.md").read_text()
+    return re.sub(r"\]\((?!#|https:)", f"]({DOCS}", text)
 
 
 def entry_points():

@@ -10,12 +10,15 @@ newer glibc, another library, or more than its share of space is an error.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 import backend
 from elftools.elf.elffile import ELFFile
+from packaging.metadata import Metadata
 
 GLIBC = "2.28"
 TAG = "manylinux_2_28_x86_64"
@@ -86,7 +89,18 @@ def check(wheel):
     glibc = tag.split("_")[1:3]
     if not tag.startswith("manylinux_") or tuple(map(int, glibc)) > tuple(map(int, GLIBC.split("."))):
         problems.append(f"auditwheel finds {tag}, not {TAG} or older")
-    return problems
+    return problems + check_metadata(wheel)
+
+
+def check_metadata(wheel):
+    """Returns why PyPI would reject the metadata, and links that lead nowhere there."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA")))
+    try:
+        description = Metadata.from_email(text).description
+    except ExceptionGroup as e:
+        return [str(problem) for problem in e.exceptions]
+    return [f"the description links to {link}" for link in re.findall(r"\]\((?!#|https:)([^)]*)", description)]
 
 
 if __name__ == "__main__":
