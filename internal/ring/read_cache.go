@@ -28,12 +28,16 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 	var r storage.Residency
 	seg.path, seg.why, r, seg.known = f.path(q, pos, n)
 	if seg.path == storage.Around {
+		if seg.why == storage.FastStorage {
+			q.stream().WentAround(pos, n)
+		}
 		return
 	}
 	if s := q.stream(); seg.known && q.Direct >= 0 && !r.Dirty && s.Measuring(n) {
 		if seg.path == storage.Fill {
 			s.Defer(storage.Range{From: pos, To: pos + n})
 		}
+		s.WentAround(pos, n)
 		seg.path, seg.why = storage.Around, storage.Measuring
 		return
 	}
@@ -59,6 +63,10 @@ func (f *fileIO) readAhead(q *Request, seg *segment) {
 		}
 		return min((r.Pages-r.Cached)*page, to-from)
 	})
+	if from >= q.Off+q.Len {
+		s.AskBehind(from, to, lacks, f.fetch(q), f.willNeed(q))
+		return
+	}
 	if s.Ask(from, to, f.fetch(q), f.willNeed(q)) {
 		seg.path, seg.asked = storage.Fill, lacks // reads of its own pages may be in flight
 	}

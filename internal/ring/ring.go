@@ -85,7 +85,8 @@ func (r *Ring) Pinned() int64 { return r.pool.size() }
 // reqs. The requests run in no order, so they must not overlap. The error is that
 // of the first request that failed; the others run nevertheless. If ctx is
 // cancelled, Run returns when the chunks in flight are done. After Run nothing
-// accesses the files and the memory.
+// accesses the memory, and the files only what is read ahead of a stream: see
+// [storage.Stream.Wait].
 func (r *Ring) Run(ctx context.Context, reqs []Request, res []Result) error {
 	if len(res) < len(reqs) {
 		return fmt.Errorf("ring: %d requests but only %d results", len(reqs), len(res))

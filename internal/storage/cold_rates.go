@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -41,8 +42,25 @@ func (w *windowRate) get() float64 {
 	return w.rate
 }
 
-// add records n bytes of a read that has just ended.
-func (w *windowRate) add(n int64, began, ended time.Time) {
+// observe records n bytes of a read that has just ended. A window around the cache ends
+// when filling would have moved all of it: the storage has lost by then, and one reader
+// with requests of 1 MiB would take ten times as long.
+func (r *coldRates) observe(p Path, n int64, began, ended time.Time) {
+	switch p {
+	case Around:
+		most := time.Duration(math.MaxInt64)
+		if fill := r.fill.get(); fill > 0 {
+			most = time.Duration(rateWindow / fill * float64(time.Second))
+		}
+		r.direct.add(n, began, ended, most)
+	case Fill:
+		r.fill.add(n, began, ended, math.MaxInt64)
+	}
+}
+
+// add records n bytes of a read that has just ended. The window ends after rateWindow
+// bytes, or when it has taken most.
+func (w *windowRate) add(n int64, began, ended time.Time, most time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if began.Before(w.upTo) {
@@ -52,7 +70,7 @@ func (w *windowRate) add(n int64, began, ended time.Time) {
 		w.busy += ended.Sub(began)
 		w.upTo = ended
 	}
-	if w.bytes += n; w.bytes < rateWindow || w.busy == 0 {
+	if w.bytes += n; w.bytes < rateWindow && w.busy < most || w.busy == 0 || w.bytes == 0 {
 		return
 	}
 	now := float64(w.bytes) / w.busy.Seconds()

@@ -62,9 +62,11 @@ func Adopt(fd int) (*File, error) {
 		}
 	}
 	f.reads.init(!f.CallerDirect(), f.direct >= 0, f.length, f.Facts.Dev)
-	f.reads.mapped = f.mapped
+	f.reads.mapped, f.reads.pass = f.mapped, openPass(f.id())
 	return f, nil
 }
+
+func (f *File) id() fileID { return fileID{f.Facts.Dev, f.Facts.Inode} }
 
 // openBoth sets the buffered and the direct descriptor. One that cannot be opened
 // (only root may reopen the file, or the file system has no O_DIRECT) is -1; routes
@@ -228,6 +230,8 @@ func (f *File) Close() error {
 	for _, fn := range f.onClose {
 		fn()
 	}
+	f.reads.Wait()
+	closePass(f.id(), f.reads.pass)
 	f.mapping.close()
 	for _, fd := range []int{f.buffered, f.direct} {
 		if fd >= 0 && fd != f.own {

@@ -40,6 +40,10 @@ type Situation struct {
 	// ahead of this stream.
 	InFront bool
 
+	// Again reports that something of the file that went around the cache is read again,
+	// perhaps by another one who opened it.
+	Again bool
+
 	Stream    int64 // bytes that the caller is going to read
 	Read      int64 // of these, read so far
 	Filled    int64 // and of these, read into the cache
@@ -95,7 +99,7 @@ func (s *Situation) fits() bool {
 // passesBy reports that the first pass goes around the cache, because the storage is
 // faster than filling it. A file that is read again is worth filling nevertheless.
 func (s *Situation) passesBy() bool {
-	return s.CanBypass && s.Mode == route.CacheAuto && s.Read < s.Stream && s.Filled >= s.sample() &&
+	return s.CanBypass && s.Mode == route.CacheAuto && s.Read < s.Stream && !s.Again && s.Filled >= s.sample() &&
 		s.DirectRate > 0 && s.FillRate > 0 && s.DirectRate >= outrun*s.FillRate
 }
 

@@ -39,6 +39,7 @@ func TestPolicy(t *testing.T) {
 		{"larger, no O_DIRECT", func(s *Situation) { s.Stream, s.CanBypass = 200*gib, false }, Fill, ""},
 
 		{"storage outruns filling, first pass", func(s *Situation) { *s = outrun(*s) }, Around, FastStorage},
+		{"the same, but it is read again before the pass ends", func(s *Situation) { *s = outrun(*s); s.Again = true }, Fill, ""},
 		{"its first bytes", func(s *Situation) { *s = outrun(*s); s.Filled = 63 * mib }, Fill, ""},
 		{"the first bytes of a small file", func(s *Situation) { *s = outrun(*s); s.Stream, s.Filled = 64*mib, mib-1 }, Fill, ""},
 		{"a small file", func(s *Situation) { *s = outrun(*s); s.Stream, s.Filled = 64*mib, mib }, Around, FastStorage},

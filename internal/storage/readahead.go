@@ -11,10 +11,13 @@ const (
 	// as it answers O_DIRECT, where plain reads reach two thirds of that.
 	aheadStep = 4 << 20
 	aheadLead = 16 * aheadStep
-	// Behind the end of a request a reader that has been sequential so far gets this
-	// much, as kernels do.
-	aheadBeyond  = 2 * aheadStep
-	aheadRunning = 2 * aheadStep
+	// Behind the end of a request a reader that has been sequential for aheadRunning
+	// gets as much as it has read so far, within these limits, as kernels do. The upper
+	// one keeps several steps in flight: with two, a disk that needs many requests at a
+	// time is idle while the reader copies.
+	aheadRunning   = 2 * aheadStep
+	aheadBeyond    = 2 * aheadStep
+	aheadBeyondMax = 8 * aheadStep
 	// aheadKernel is how far in front of a reader the kernel's own readahead may be.
 	aheadKernel = 4 * aheadStep
 )
@@ -90,12 +93,12 @@ func (r *readAhead) inFront(off, n int64) bool {
 func (r *readAhead) extend(off, n int64, req Range, size int64) (from, to int64) {
 	end := req.To
 	if r.start < req.From && r.upTo-r.start >= aheadRunning {
-		end = max(end, off+n+aheadBeyond)
+		end = max(end, off+n+min(max(off+n-r.start, aheadBeyond), aheadBeyondMax))
 	}
 	want := min(off+n+aheadLead, end, size)
 	from, to = r.upTo, min(want, max(off+n, r.upTo+2*aheadStep))
-	if end > req.To && off+n <= from && to-from < aheadStep && to < size {
-		return 0, 0 // small requests: later, and a whole step at once
+	if end > req.To && off+n <= from && to < size { // small requests: whole steps
+		to -= max(to-from, 0) % aheadStep
 	}
 	r.upTo = max(r.upTo, to)
 	return from, to

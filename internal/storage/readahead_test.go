@@ -30,7 +30,13 @@ func TestReadAhead(t *testing.T) {
 			{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {8, 4, Range{8, 12}, true, "8-16"}, {12, 4, Range{12, 16}, false, "16-24"},
 		}},
 		{"a sequential reader of small requests gets whole steps", 1024, append(repeat(func(i int64) read { return read{i, 1, Range{i, i + 1}, true, fmt.Sprintf("%d-%d", i, i+1)} }, 8),
-			read{8, 1, Range{8, 9}, true, "8-16"}, read{9, 1, Range{9, 10}, false, "0-0"}, read{10, 1, Range{10, 11}, false, "0-0"}, read{11, 1, Range{11, 12}, false, "16-20"}, read{12, 1, Range{12, 13}, false, "0-0"})},
+			read{8, 1, Range{8, 9}, true, "8-16"}, read{9, 1, Range{9, 10}, false, "16-20"}, read{10, 1, Range{10, 11}, false, "0-0"}, read{11, 1, Range{11, 12}, false, "20-24"}, read{12, 1, Range{12, 13}, false, "0-0"})},
+		{"its lead is what it has read, and no more than eight steps", 1024, append(repeat(func(i int64) read {
+			return read{4 * i, 4, Range{4 * i, 4*i + 4}, i < 3, []string{"0-4", "4-8", "8-16"}[min(i, 2)]}
+		}, 3),
+			repeat(func(i int64) read {
+				return read{4*i + 12, 4, Range{4*i + 12, 4*i + 16}, false, []string{"16-24", "24-32", "32-40", "40-48", "48-56", "56-64", "64-72", "72-76"}[i]}
+			}, 8)...)},
 		{"large requests anywhere get nothing behind their ends", 1024, []read{{100, 16, Range{100, 116}, true, "100-116"}, {300, 16, Range{300, 316}, true, "300-316"}}},
 		{"not past the end of the file", 10, []read{{0, 4, Range{0, 1024}, true, "0-8"}, {4, 4, Range{0, 1024}, false, "8-10"}, {8, 2, Range{0, 1024}, false, "0-0"}}},
 		{"what was dropped is asked for again", 1024, []read{{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {0, 4, Range{0, 4}, true, "0-4"}}},

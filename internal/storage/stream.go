@@ -27,6 +27,8 @@ type Stream struct {
 	// lacked counts the bytes that were missing when they were asked for, ever.
 	lacked atomic.Int64
 	ahead  readAhead
+	behind sync.WaitGroup // what is asked for behind requests
+	pass   *firstPass
 
 	anyDeferred atomic.Bool
 	deferredMu  sync.Mutex
@@ -38,10 +40,18 @@ type Stream struct {
 func NewStream(size func() (int64, error), available func() int64) *Stream {
 	s := new(Stream)
 	s.init(true, true, size, "")
+	s.pass = new(firstPass)
 	if available != nil {
 		s.available = available
 	}
 	return s
+}
+
+// Reopened returns the stream of another open of the same file, as NewStream.
+func (s *Stream) Reopened() *Stream {
+	t := NewStream(s.size, s.available)
+	t.rates, t.pass = s.rates, s.pass
+	return t
 }
 
 func (s *Stream) init(buffered, canBypass bool, size func() (int64, error), dev string) {
@@ -88,6 +98,7 @@ func (s *Stream) situation() Situation {
 	if s.buffered {
 		at.Available = s.available()
 		at.DirectRate, at.FillRate = s.rates.direct.get(), s.rates.fill.get()
+		at.Again = s.pass.over()
 	}
 	return at
 }
@@ -98,8 +109,11 @@ func (s *Stream) situation() Situation {
 // meanwhile.
 func (s *Stream) Measuring(n int64) bool {
 	return n >= measureLen && s.lacked.Load() >= rateWindow/2 && !s.noBypass && s.rates.measuring() &&
-		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft
+		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft && !s.pass.over()
 }
+
+// WentAround notes a range that goes around the cache although it fits.
+func (s *Stream) WentAround(off, n int64) { s.pass.around(off, n) }
 
 // Defer notes a range that went around the cache only to measure the storage, and is to
 // be in the cache.
@@ -113,7 +127,7 @@ func (s *Stream) Defer(r Range) {
 // Deferred returns those ranges, once, when the measurement is over and the rest of the
 // stream fills the cache: later reads must find these there, too.
 func (s *Stream) Deferred() (rs []Range) {
-	if !s.anyDeferred.Load() || s.rates.measuring() {
+	if !s.anyDeferred.Load() || s.rates.measuring() && !s.pass.over() {
 		return nil
 	}
 	s.deferredMu.Lock()
@@ -187,6 +201,21 @@ func (s *Stream) Ask(from, to int64, fetch, willNeed func(off, n int64) error) b
 	return true
 }
 
+// AskBehind does what Ask does, without waiting: for a range behind the end of the
+// request, which the reader does not need yet. lacks are the bytes that the cache lacks
+// of it.
+func (s *Stream) AskBehind(from, to, lacks int64, fetch, willNeed func(off, n int64) error) {
+	s.behind.Go(func() {
+		began := time.Now()
+		s.Ask(from, to, fetch, willNeed)
+		s.Observe(Fill, lacks, began, time.Now())
+	})
+}
+
+// Wait waits for what AskBehind began. It must follow the last read, and precede the end
+// of the descriptors.
+func (s *Stream) Wait() { s.behind.Wait() }
+
 // Count fills a receipt's count for a finished read: through bytes went through the
 // page cache with its contents known. Bytes that were missing when they were asked
 // for count as filled, by the reads that follow.
@@ -208,10 +237,5 @@ func (s *Stream) Observe(p Path, n int64, began, ended time.Time) {
 	if s.rates == nil || !s.buffered || route.CacheMode(s.mode.Load()) != route.CacheAuto {
 		return
 	}
-	switch p {
-	case Around:
-		s.rates.direct.add(n, began, ended)
-	case Fill:
-		s.rates.fill.add(n, began, ended)
-	}
+	s.rates.observe(p, n, began, ended)
 }

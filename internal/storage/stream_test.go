@@ -115,7 +115,7 @@ func TestWindowRate(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
 	var w windowRate
 	for i := range int64(16) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
-		w.add(4*mib, at(10*i), at(10*i+40))
+		w.add(4*mib, at(10*i), at(10*i+40), math.MaxInt64)
 		if got := w.get(); got != 0 && i < 15 {
 			t.Fatalf("after %d reads: %.0f", i+1, got)
 		}
@@ -124,8 +124,8 @@ func TestWindowRate(t *testing.T) {
 	if got := w.get(); math.Abs(got-first) > 1 {
 		t.Errorf("%.0f, want %.0f", got, first)
 	}
-	w.add(rateWindow/2, at(10_000), at(10_100))
-	w.add(rateWindow/2, at(20_000), at(20_100))
+	w.add(rateWindow/2, at(10_000), at(10_100), math.MaxInt64)
+	w.add(rateWindow/2, at(20_000), at(20_100), math.MaxInt64)
 	if got, want := w.get(), (first+float64(rateWindow)/0.2)/2; math.Abs(got-want) > 1 {
 		t.Errorf("after a pause %.0f, want %.0f", got, want)
 	}
@@ -155,5 +155,36 @@ func TestStreamModes(t *testing.T) {
 	}
 	if p, _ := s.Path(0, 4096, cold, true); p != Fill {
 		t.Errorf("keep: path %d", p)
+	}
+}
+
+// TestMeasurementEnds: one reader of small requests cannot show what the storage can. It
+// stops when filling would have moved the window.
+func TestMeasurementEnds(t *testing.T) {
+	s := filling()
+	began := time.Unix(0, 0)
+	for n := range 16 {
+		if !s.Measuring(mib) {
+			t.Fatalf("ended after %d reads", n)
+		}
+		s.Observe(Around, mib, began, began.Add(rateWindow/16)) // filling takes a nanosecond for a byte
+		began = began.Add(rateWindow / 16)
+	}
+	if s.Measuring(mib) {
+		t.Error("goes on when filling would have moved the window")
+	}
+}
+
+// TestReadersOfTheSameBlocksMeasureNothing: each would read from the disk for itself.
+func TestReadersOfTheSameBlocksMeasureNothing(t *testing.T) {
+	s := filling()
+	s.WentAround(0, 4*mib)
+	s.Defer(Range{0, 4 * mib})
+	if !s.Measuring(4*mib) || s.Deferred() != nil {
+		t.Error("one reader does not measure")
+	}
+	s.Reopened().WentAround(0, 4*mib)
+	if s.Measuring(4*mib) || s.Deferred() == nil {
+		t.Error("two measure, or what they have read is not put into the cache")
 	}
 }

@@ -1,0 +1,176 @@
+package ring
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/culvert-io/culvert/internal/storage"
+)
+
+// TestColdReaders: readers of one file that is not in the page cache, each with an open of
+// its own, get it at the rate of the disk, once, whatever the size of their requests. The
+// disk is a model, which needs several requests at a time.
+func TestColdReaders(t *testing.T) {
+	const size = 1 << 30
+	for _, tt := range []struct {
+		readers, threads int // of each request
+		block            int64
+	}{{1, 1, 1 << 20}, {8, 1, 1 << 20}, {8, 1, 256 << 10}, {4, 4, 16 << 20}, {1, 16, size}} {
+		t.Run(fmt.Sprintf("%d x %d KiB", tt.readers, tt.block>>10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := &modelDisk{folios: map[int64]time.Time{}}
+				first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+				began := time.Now()
+				disk.readAll(first, tt.readers, tt.threads, size, tt.block)
+				part := float64(size) / time.Since(began).Seconds() / diskRate
+				t.Logf("%.2f of the disk's rate, %.3f of the file from disk", part, float64(disk.bytes)/size)
+				if part < 0.8 || disk.bytes > size+80<<20 { // a window is read twice, to compare
+					t.Error("want 0.8 of the rate, and little more than the file")
+				}
+			})
+		})
+	}
+}
+
+// TestOutrunReaders: where the first pass goes around the cache, readers of the same
+// blocks do not read each from the disk for themselves.
+func TestOutrunReaders(t *testing.T) {
+	const size = 1 << 30
+	synctest.Test(t, func(t *testing.T) {
+		disk := &modelDisk{folios: map[int64]time.Time{}}
+		first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+		first.Observe(storage.Around, 64<<20, time.Unix(0, 0), time.Unix(0, 10<<20))
+		first.Observe(storage.Fill, 64<<20, time.Unix(0, 0), time.Unix(0, 64<<20))
+		disk.readAll(first, 8, 1, size, 1<<20)
+		if disk.bytes > size*21/20 {
+			t.Errorf("the disk has read %.2f of the file", float64(disk.bytes)/size)
+		}
+	})
+}
+
+const (
+	diskRate     = 4e9
+	diskLatency  = 2 * time.Millisecond
+	modelCopies  = 5e9 // bytes per second that one thread copies
+	modelFolio   = 2 << 20
+	modelReading = 2 // folios that a fault reads
+)
+
+var modelMem = make([]byte, 4<<20) // which nothing is read into
+
+// A modelDisk is a file on a disk with a rate and a latency, and its page cache.
+type modelDisk struct {
+	oddFiles
+	mu     sync.Mutex
+	free   time.Time           // when the disk has moved what it was asked for
+	folios map[int64]time.Time // in the page cache, and when they can be read
+	bytes  int64
+}
+
+// readAll reads the file as so many callers at the same time, each request with so many
+// threads.
+func (d *modelDisk) readAll(first *storage.Stream, readers, threads int, size, block int64) {
+	files := fileIO{sys: d, slot: int64(len(modelMem))}
+	files.mappedReads.init(d, slog.New(slog.DiscardHandler))
+	var all sync.WaitGroup
+	for range readers {
+		all.Go(func() {
+			cache := first.Reopened()
+			for off := int64(0); off < size; off += block {
+				files.readRequest(Request{Buffered: 1, Direct: 2, Cache: cache, Off: off, Len: block}, threads)
+			}
+			cache.Wait()
+		})
+	}
+	all.Wait()
+}
+
+func (f *fileIO) readRequest(q Request, threads int) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range threads {
+		all.Go(func() {
+			for at := next.Add(f.slot) - f.slot; at < q.Len; at = next.Add(f.slot) - f.slot {
+				seg := segment{off: at, n: int(min(q.Len-at, f.slot))}
+				began := time.Now()
+				f.read(&q, &seg, modelMem)
+				f.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, int64(seg.n), began, time.Now())
+				use := seg.cacheUse()
+				q.Cache.Count(&use, use.Hit)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// submitLocked asks the disk for n bytes.
+func (d *modelDisk) submitLocked(n int64) (ready time.Time) {
+	if now := time.Now(); d.free.Before(now) {
+		d.free = now
+	}
+	d.free = d.free.Add(time.Duration(float64(n) / diskRate * 1e9))
+	d.bytes += n
+	return d.free.Add(diskLatency)
+}
+
+// folio returns when a folio can be read. It and those behind it are asked for if they
+// are not in the cache.
+func (d *modelDisk) folio(at int64, reading int) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, there := d.folios[at]; !there {
+		for i := range int64(reading) {
+			if _, there := d.folios[at+i]; !there {
+				d.folios[at+i] = d.submitLocked(modelFolio)
+			}
+		}
+	}
+	return d.folios[at]
+}
+
+func (d *modelDisk) Residency(_ int, off, n int64) (r storage.Residency, _ error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.Pages = n / page
+	for at := off; at < off+n; at += page {
+		if _, there := d.folios[at/modelFolio]; there {
+			r.Cached++
+		}
+	}
+	return r, nil
+}
+
+func (d *modelDisk) Fetch(_ int, off, n int64) error {
+	for i := off / modelFolio; i*modelFolio < off+n; i++ {
+		time.Sleep(time.Until(d.folio(i, modelReading)))
+	}
+	return nil
+}
+
+func (d *modelDisk) WillNeed(_ int, off, n int64) error {
+	for i := off / modelFolio; i*modelFolio < off+n; i++ {
+		d.folio(i, 1)
+	}
+	return nil
+}
+
+func (d *modelDisk) Pread(fd int, p []byte, off int64) (int, error) {
+	n := int64(len(p))
+	if fd == 2 {
+		d.mu.Lock()
+		ready := d.submitLocked(n)
+		d.mu.Unlock()
+		time.Sleep(time.Until(ready))
+		return len(p), nil
+	}
+	for i := off / modelFolio; i*modelFolio < off+n; i++ {
+		time.Sleep(time.Until(d.folio(i, 1)))
+	}
+	time.Sleep(time.Duration(float64(n) / modelCopies * 1e9))
+	return len(p), nil
+}
