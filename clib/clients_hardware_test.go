@@ -50,8 +50,9 @@ func TestBlocks(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, operation := range []string{"read", "write"} {
-			r := run(t, lib, program, engine, operation, "plain", file, "65536", "3", "2")
+		for _, operation := range []string{"read plain", "read each", "write plain"} {
+			what, how, _ := strings.Cut(operation, " ")
+			r := run(t, lib, program, engine, what, how, file, "65536", "3", "2")
 			if lines := strings.Count(r.stdout, "\n"); r.status != 0 || lines != 2 {
 				t.Errorf("%s %s: status %d, %d lines instead of 2\n%s%s", engine, operation, r.status, lines, r.stdout, r.stderr)
 			}

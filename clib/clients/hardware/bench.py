@@ -49,6 +49,13 @@ def udev_record(directory):
             f.write("I:1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4\n")
 
 
+def disk_counters(path):
+    """Requests, merges, sectors and milliseconds of reads, and so on, of the file's disk."""
+    device = os.stat(path).st_dev
+    with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat") as f:
+        return list(map(int, f.read().split()))
+
+
 class Bench:
     def __init__(self, scratch, out, rows):
         self.scratch, self.out, self.rows = scratch, out, re.compile(rows)
@@ -249,6 +256,22 @@ class Bench:
                 name = "O_DIRECT reads" if way == "direct" else "buffered reads"
                 self.attempt(row, name, lambda: self.blocks(row + ", pass 1", name, "host", "read", way, path, 4 * MIB, 16, 1))
 
+    def cold_readers(self):
+        """Eight threads, each of which opens one file and reads all of it, 1 MiB at a
+        time: how fast the file comes from the disk, and how often."""
+        path, row = self.file("four", 4 * GIB), "cold file, eight readers"
+        for _ in range(ROUNDS):
+            for who in ("culvert", "libcufile", "buffered reads"):
+                self.cool(path)
+                how, library = ("host", "culvert") if who == "buffered reads" else ("cufile", who)
+                before = disk_counters(path)
+                out, _ = self.call(library, os.path.join(HERE, "blocks"), how, "read", "each", path, str(MIB), "8", "1")
+                after = disk_counters(path)
+                requests, size = after[0] - before[0], (after[2] - before[2]) * 512
+                rate, cpu = map(float, out.split())
+                self.result(row, who, [rate], cpu=cpu, of_file=round(size / os.path.getsize(path), 3), request=size // max(1, requests),
+                            depth=round((after[3] - before[3]) / max(1, after[9] - before[9]), 1))
+
     def fio_default(self):
         self.fio_reads("", 4, ())
 
@@ -338,7 +361,7 @@ class Bench:
         return os.environ.get("MEMORY", "/dev/shm")
 
     ROWS = (
-        ("link", link), ("reports", reports), ("cold", cold), ("load-ext4", load_ext4), ("fio", fio_default), ("nixl-mt", nixl_mt), ("fio-write", fio_writes), ("callers", callers),
+        ("link", link), ("reports", reports), ("cold", cold), ("readers", cold_readers), ("load-ext4", load_ext4), ("fio", fio_default), ("nixl-mt", nixl_mt), ("fio-write", fio_writes), ("callers", callers),
         ("load-tmpfs", load_tmpfs), ("fio-warm", fio_warm), ("writes", writes), ("nixl-gds", nixl_gds), ("load-others", load_others),
     )
 

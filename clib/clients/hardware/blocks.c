@@ -2,12 +2,13 @@
  * Reads or writes a whole file in blocks, several times, and prints a line for each
  * pass: GB/s and processor seconds per GB.
  *
- *	blocks cufile|host read|write plain|direct FILE BLOCK CALLERS PASSES
+ *	blocks cufile|host read|write plain|direct|each FILE BLOCK CALLERS PASSES
  *	blocks link
  *
  * "cufile" moves the blocks between file and GPU by the libcufile that the dynamic
  * linker finds, "host" between file and host memory by pread and pwrite. Callers
- * are threads, which take the next block each. "link" prints the rate of a pinned
+ * are threads, which take the next block each; with "each", every caller opens the
+ * file, and moves all of it. "link" prints the rate of a pinned
  * copy to the GPU, the best of five.
  */
 #define _GNU_SOURCE
@@ -27,9 +28,10 @@
 #include <cuda_runtime.h>
 #include <cufile.h>
 
-static int cufile, writing, fd;
+static int cufile, writing, each, flags;
+static const char *path;
 static size_t block, size, callers;
-static CUfileHandle_t handle;
+static struct file { int fd; CUfileHandle_t handle; } shared;
 static atomic_size_t next;
 static atomic_int failed;
 
@@ -53,25 +55,60 @@ static double processor(void)
 	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-static ssize_t move(char *memory, size_t n, off_t at)
+static struct file open_file(void)
+{
+	struct file f = {.fd = open(path, flags)};
+	if (f.fd < 0)
+		die(path, 0);
+	if (!cufile)
+		return f;
+	CUfileDescr_t d;
+	memset(&d, 0, sizeof d);
+	d.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
+	d.handle.fd = f.fd;
+	CUfileError_t e = cuFileHandleRegister(&f.handle, &d);
+	if (e.err)
+		die("cuFileHandleRegister", e.err);
+	return f;
+}
+
+static void close_file(struct file f)
 {
 	if (cufile)
-		return writing ? cuFileWrite(handle, memory, n, at, 0) : cuFileRead(handle, memory, n, at, 0);
-	return writing ? pwrite(fd, memory, n, at) : pread(fd, memory, n, at);
+		cuFileHandleDeregister(f.handle);
+	close(f.fd);
+}
+
+static ssize_t move(struct file f, char *memory, size_t n, off_t at)
+{
+	if (cufile)
+		return writing ? cuFileWrite(f.handle, memory, n, at, 0) : cuFileRead(f.handle, memory, n, at, 0);
+	return writing ? pwrite(f.fd, memory, n, at) : pread(f.fd, memory, n, at);
+}
+
+static size_t take(size_t *own)
+{
+	if (!each)
+		return atomic_fetch_add(&next, block);
+	*own += block;
+	return *own - block;
 }
 
 static void *caller(void *memory)
 {
 	if (cufile && cudaSetDevice(0))
 		die("cudaSetDevice", 0);
-	for (size_t at; !failed && (at = atomic_fetch_add(&next, block)) < size;) {
+	struct file f = each ? open_file() : shared;
+	for (size_t own = 0, at; !failed && (at = take(&own)) < size;) {
 		size_t n = size - at < block ? size - at : block;
-		ssize_t got = move(memory, n, (off_t)at);
+		ssize_t got = move(f, memory, n, (off_t)at);
 		if (got != (ssize_t)n) {
 			fprintf(stderr, "blocks: %zd of %zu bytes at %zu (%s)\n", got, n, at, strerror(errno));
 			failed = 1;
 		}
 	}
+	if (each)
+		close_file(f);
 	return NULL;
 }
 
@@ -116,27 +153,19 @@ int main(int argc, char **argv)
 		return 2;
 	cufile = !strcmp(argv[1], "cufile");
 	writing = !strcmp(argv[2], "write");
-	fd = open(argv[4], (writing ? O_RDWR : O_RDONLY) | (strcmp(argv[3], "direct") ? 0 : O_DIRECT));
-	if (fd < 0)
-		die(argv[4], 0);
+	each = !strcmp(argv[3], "each");
+	flags = (writing ? O_RDWR : O_RDONLY) | (strcmp(argv[3], "direct") ? 0 : O_DIRECT);
+	path = argv[4];
 	struct stat st;
-	if (fstat(fd, &st))
-		die("fstat", 0);
+	if (stat(path, &st))
+		die(path, 0);
 	size = (size_t)st.st_size;
 	block = strtoull(argv[5], NULL, 10);
 	block = block > size ? size : block;
 	callers = strtoull(argv[6], NULL, 10);
-	if (cufile) {
-		CUfileDescr_t d;
-		memset(&d, 0, sizeof d);
-		d.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD;
-		d.handle.fd = fd;
-		if (cudaSetDevice(0) || cuFileDriverOpen().err)
-			die("cuFileDriverOpen", 0);
-		CUfileError_t e = cuFileHandleRegister(&handle, &d);
-		if (e.err)
-			die("cuFileHandleRegister", e.err);
-	}
+	if (cufile && (cudaSetDevice(0) || cuFileDriverOpen().err))
+		die("cuFileDriverOpen", 0);
+	shared = open_file();
 	void **memory = calloc(callers, sizeof *memory);
 	pthread_t *threads = calloc(callers, sizeof *threads);
 	for (size_t i = 0; i < callers; i++)

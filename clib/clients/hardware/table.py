@@ -13,6 +13,7 @@ import sys
 GOALS = (
     (r"^cold file, pass 1$", 0.9, ("O_DIRECT reads", "buffered reads"), None),
     (r"^cold file, pass [2-9]$", 0.9, ("culvert, warm",), None),
+    (r"^cold file, eight readers$", 1.2, ("libcufile",), None),
     (r"^fio (rand)?read", 1.2, ("libcufile",), 0.85),
     (r"write", 1.0, ("libcufile",), None),
     (r"^NIXL GDS_MT read 16384", 1.05, ("libcufile",), None),
