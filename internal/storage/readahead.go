@@ -54,10 +54,12 @@ func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing
 	case off >= r.start && off <= r.upTo:
 		if cold && off+n <= r.upTo && !r.askedFor(off, off+n) && missing(off, off+n) > 0 {
 			// It was dropped meanwhile, or the kernel did not do as it was asked.
-			if off >= r.read {
+			if off >= r.read { // the run goes on
 				counted = r.upTo
+			} else {
+				r.start = off
 			}
-			r.start, r.upTo, r.read, r.filled = off, off, off, off
+			r.upTo, r.read, r.filled = off, off, off
 		}
 		from, to = r.extend(off, n, req, size)
 	case cold:

@@ -40,6 +40,9 @@ func TestReadAhead(t *testing.T) {
 		{"large requests anywhere get nothing behind their ends", 1024, []read{{100, 16, Range{100, 116}, true, "100-116"}, {300, 16, Range{300, 316}, true, "300-316"}}},
 		{"not past the end of the file", 10, []read{{0, 4, Range{0, 1024}, true, "0-8"}, {4, 4, Range{0, 1024}, false, "8-10"}, {8, 2, Range{0, 1024}, false, "0-0"}}},
 		{"what was dropped is asked for again", 1024, []read{{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {0, 4, Range{0, 4}, true, "0-4"}}},
+		{"a sequential reader whose next step was dropped goes on as one", 1024, []read{
+			{0, 4, Range{0, 4}, true, "0-4"}, {4, 4, Range{4, 8}, true, "4-8"}, {8, 4, Range{8, 12}, true, "8-16"}, {12, 4, Range{12, 16}, true, "12-20"},
+		}},
 		{"the second thread comes first", 1024, []read{{4, 4, Range{0, 1024}, true, "4-12"}, {0, 4, Range{0, 1024}, true, "0-4"}, {8, 4, Range{0, 1024}, false, "12-20"}}},
 	} {
 		var r readAhead
