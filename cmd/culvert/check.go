@@ -13,9 +13,11 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/check"
+	culvertdev "github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/remote"
 	"github.com/culvert-io/culvert/internal/transfer"
+	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 	"github.com/culvert-io/culvert/tensor"
@@ -34,8 +36,9 @@ func newCheck() *cobra.Command {
 		Use:   "check [PATH [gpu:N]]",
 		Short: "Show available routes, what is missing, and how to fix it",
 		Long: `Inspect GPUs, device nodes, modules and limits of this computer and, if commands
-use it, of the software machine. With PATH, say whether the data goes directly, which
-change would help most, and for each better route the first failed check and its fix.
+use it, of the software machine. With PATH, say whether the data goes directly, and which
+change would help most; with -v also, for each better route, the first failed check and
+its fix.
 If PATH is a model (a safetensors file, a shard index, or a directory with one of
 them), the route is the one that load takes. If it is another directory, the route is
 that of a file in it. PATH can also be s3://, https://, nvme://DRIVE (a drive without a
@@ -64,7 +67,7 @@ EXIT STATUS
 		RunE: run(o.run),
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the report as JSON")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print the attributes of GPUs; with PATH, also GPUs, device nodes, modules and limits")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print the attributes of GPUs; with PATH, also the layers below the file, declined routes, GPUs, device nodes, modules and limits")
 	cmd.Flags().StringVar(&o.config, "config", "", "explain this cufile.json")
 	cmd.Flags().StringVar(&o.require, "require-route", "", "exit with status 3 unless the best route is this one or better")
 	return cmd
@@ -91,6 +94,10 @@ func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error
 		if r.Path, err = checkPath(ctx, m, a[0], dev); err != nil {
 			return fmt.Errorf("check %s: %w", a[0], err)
 		}
+		r.Path.Measure = measureCommand(r.Path, a[0])
+		if gpus, err := m.GPU.Devices(); err == nil && r.Path.GPU < len(gpus) {
+			r.Path.Pinned = tune.Pinned(gpus[r.Path.GPU], culvertdev.Of(m).FS()).Get(false)
+		}
 	}
 	// A machine that does not open needs the report most.
 	if err := show(out, o.json, r); err != nil || failed != nil {
@@ -100,6 +107,18 @@ func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error
 		return r.Path.Require(require)
 	}
 	return nil
+}
+
+// measureCommand is how to measure a path; "" if no command does, or it has nothing.
+func measureCommand(p *check.Path, path string) string {
+	gpu := fmt.Sprintf("gpu:%d", p.GPU)
+	switch {
+	case p.Model != "":
+		return commandLine([]string{"load", path, gpu})
+	case strings.HasPrefix(path, driveScheme) || strings.HasPrefix(path, remoteScheme) || p.Directory || p.Size == 0:
+		return ""
+	}
+	return commandLine([]string{"bench", path, gpu})
 }
 
 // parse returns the GPU and the required route.

@@ -36,7 +36,10 @@ type Path struct {
 	Usable    []route.ID        `json:"usable_routes"`
 	Declined  []*route.Decline  `json:"declined_routes"`
 	Verdict   Verdict           `json:"verdict"`
+	// Pinned is the pinned-copy rate to the GPU; 0 if it was not measured.
+	Pinned float64 `json:"pinned_copy_bytes_per_second,omitempty"`
 
+	Measure string `json:"-"` // the command that measures this path; "" if there is none
 	machine *machine.Machine
 	plan    *route.Plan
 }

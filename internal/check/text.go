@@ -10,16 +10,16 @@ import (
 )
 
 // String is the report as text: of a path the verdict first and, unless it is to be
-// verbose, nothing about the rest of the machine.
+// verbose, no more than a screen of 24 lines has room for.
 func (r *Report) String() string {
 	var t text
 	if r.Path != nil {
 		t.verdict(r.Path, r.Software != nil, r.Width)
-		t.path(r.Path, r.Verbose)
 		if !r.Verbose {
-			t.line("\nculvert check -v lists GPUs, device nodes, modules and limits.")
+			t.brief(r.Path)
 			return t.String()
 		}
+		t.path(r.Path)
 		t.line("")
 	}
 	t.line("machine  %s: %s", r.Machine.Kind, r.Machine.Why)
@@ -131,29 +131,50 @@ func (t *text) gpu(g GPU, verbose bool) {
 	}
 }
 
-func (t *text) path(p *Path, verbose bool) {
+// title names the file, and the model that it belongs to.
+func (p *Path) title() string {
 	name := human.Name(p.File)
 	if p.Model != "" && p.Model != p.File {
 		name = fmt.Sprintf("%s (%s)", human.Name(p.Model), name)
 	}
-	t.line("\n%s <-> gpu:%d", name, p.GPU)
-	place := fmt.Sprintf("         size %s on %s", human.Size(p.Size), p.Facts.FS)
+	return name
+}
+
+// place says how much there is, and on what.
+func (p *Path) place() string {
+	place := fmt.Sprintf("%s on %s", human.Size(p.Size), p.Facts.FS)
 	if p.Stack == nil && p.Mount == nil {
-		place = fmt.Sprintf("         size %s, %s", human.Size(p.Size), p.Facts.FS)
+		place = fmt.Sprintf("%s, %s", human.Size(p.Size), p.Facts.FS)
 	}
 	if p.Directory {
-		place = fmt.Sprintf("         a new file in this directory, on %s", p.Facts.FS)
+		place = fmt.Sprintf("a new file in this directory, on %s", p.Facts.FS)
 	}
 	if p.Mount != nil {
 		place += fmt.Sprintf(" at %s (%s)", p.Mount.Point, p.Mount.Source)
 	}
-	t.line("%s", place)
+	return place
+}
+
+// brief is what else there is to know about a path at first sight.
+func (t *text) brief(p *Path) {
+	facts := p.title() + ": " + p.place()
+	if p.Resident != nil && !p.Directory && p.Size > 0 {
+		facts += fmt.Sprintf(", %d%% in the page cache", human.Percent(*p.Resident, p.Size))
+	}
+	t.line("\n%s", facts)
+	t.uses(p)
+	t.line("culvert check -v shows the layers of the file, declined routes and the machine.")
+}
+
+// path is everything about a path.
+func (t *text) path(p *Path) {
+	t.line("\n%s <-> gpu:%d", p.title(), p.GPU)
+	t.line("         %s", p.place())
 	if p.Resident != nil && !p.Directory {
 		t.line("         in the page cache: %s", human.Size(*p.Resident))
 	}
-	if d := p.Facts.Direct; verbose {
-		t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
-	}
+	d := p.Facts.Direct
+	t.line("         O_DIRECT: %v, offset alignment %d, memory alignment %d (%s)", d.Supported, d.OffAlign, d.MemAlign, d.Source)
 	if p.Stack != nil {
 		for i, line := range p.Stack.Tree() {
 			title := ""
@@ -163,14 +184,19 @@ func (t *text) path(p *Path, verbose bool) {
 			t.line("%-8s %s", title, line)
 		}
 	}
+	t.uses(p)
+	for _, d := range p.Declined {
+		t.line("         not %s", d)
+	}
+}
+
+// uses says which bytes take which route.
+func (t *text) uses(p *Path) {
 	for i, u := range p.Uses {
 		if i == 0 {
 			t.line("%-8s %-8s %s", "route", u.Route, u.For)
 		} else {
 			t.line("%-8s %-8s %s", "", u.Route, cmp.Or(u.For, "everything else"))
 		}
-	}
-	for _, d := range p.Declined {
-		t.line("         not %s", d)
 	}
 }

@@ -81,6 +81,7 @@ func (t *text) verdict(p *Path, soft bool, width int) {
 	if soft {
 		t.line("This is the software machine: the answer says nothing about hardware.")
 	}
+	t.fast(p)
 	drawn := route.Receipt{Dir: route.Read, Bytes: p.Size}
 	drawn.By[p.Verdict.Route] = p.Size
 	if p.Size > 0 {
@@ -91,8 +92,24 @@ func (t *text) verdict(p *Path, soft bool, width int) {
 		t.topology(p.Topology, width)
 	}
 	if next := p.Verdict.Next; next != nil {
-		t.line("\nWhat would help most: route %s. It was declined because of the %s: %s.", next.Route, next.Test, next.Evidence)
-		t.line("  %s", next.Fix)
+		t.line("\nWhat would help most: route %s. It is declined now (%s): %s.", next.Route, next.Test, next.Evidence)
+		t.line("  fix: %s", next.Fix)
+	}
+}
+
+// fast says what measures the path, and what is known about the rate.
+func (t *text) fast(p *Path) {
+	pinned := ""
+	if p.Pinned > 0 {
+		pinned = "pinned-copy rate " + human.Speed(p.Pinned)
+	}
+	switch {
+	case p.Measure != "" && pinned != "":
+		t.line("How fast: %s (%s)", p.Measure, pinned)
+	case p.Measure != "":
+		t.line("How fast: %s measures it", p.Measure)
+	case pinned != "":
+		t.line("How fast: %s", pinned)
 	}
 }
 
