@@ -43,12 +43,12 @@ func (o *benchOptions) saved() (bench.Rates, error) {
 	}
 	f, err := os.Open(o.compare)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--compare: %w (fix: make it with culvert bench --json)", err)
 	}
 	defer f.Close()
 	rates, err := bench.ReadRates(f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.compare, err)
+		return nil, fmt.Errorf("--compare %s: %w", o.compare, err)
 	}
 	return rates, nil
 }

@@ -28,12 +28,12 @@ type tableColumn struct {
 }
 
 var tableColumns = []tableColumn{
-	{"ENGINE", 12, 0, true, rowName},
-	{"ROUTE", 7, 0, true, routeName},
+	{"ENGINE", 10, 0, true, rowName},
+	{"ROUTE", 6, 0, true, routeName},
 	{"BLOCK", 6, 0, false, func(r *Result) string { return human.ShortSize(r.Block) }},
-	{"THREADS", 7, 60, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
+	{"THREADS", 7, 0, false, func(r *Result) string { return strconv.Itoa(r.Threads) }},
 	{"BATCH", 5, 104, false, func(r *Result) string { return strconv.Itoa(r.Batch) }},
-	{"GB/s", 7, 0, false, func(r *Result) string { return tableRate(r.GBps) }},
+	{"GB/s", 6, 0, false, func(r *Result) string { return tableRate(r.GBps) }},
 	{"LINK", 5, 50, false, func(r *Result) string {
 		if r.Share == 0 {
 			return "-"
@@ -93,18 +93,26 @@ func tableRate(gbps float64) string {
 	if gbps < 0.01 {
 		return fmt.Sprintf("%.4f", gbps)
 	}
-	return human.Digits(gbps)
+	return digits(gbps)
+}
+
+// digits is human.Digits with zeros at the end: a column of numbers is compared at a glance
+// only if they are equally long.
+func digits(v float64) string {
+	e := strconv.FormatFloat(v, 'e', 2, 64) // rounds 9.999 to 1.00e+01
+	power, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
+	return strconv.FormatFloat(v, 'f', max(2-power, 0), 64)
 }
 
 func micros(us float64) string {
 	d := time.Duration(us * 1e3)
 	switch {
 	case d < time.Millisecond:
-		return human.Digits(us) + "us"
+		return fmt.Sprintf("%sµs", digits(us))
 	case d < time.Second:
-		return human.Digits(us/1e3) + "ms"
+		return fmt.Sprintf("%sms", digits(us/1e3))
 	}
-	return human.Digits(us/1e6) + "s"
+	return fmt.Sprintf("%ss", digits(us/1e6))
 }
 
 // A Table prints aligned columns, with a title before the first row and whenever

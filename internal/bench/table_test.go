@@ -32,13 +32,13 @@ func TestTable(t *testing.T) {
 		}
 	}
 	const want = `read, memory device, warm, link 54.8 GB/s (pinned copy)
-ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
-culvert      ring        1M      16     1    42.1   77%    40177   182us   311us   1.4ms    2.5s    0.134  100%   100%
-pread        -           1M      16     1    42.1   77%    40177   182us   311us   1.4ms    2.5s    0.134     -   100%
+ENGINE     ROUTE   BLOCK THREADS BATCH   GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert    ring       1M      16     1   42.1   77%    40177   182µs   311µs  1.40ms   2.50s    0.134  100%   100%
+pread      -          1M      16     1   42.1   77%    40177   182µs   311µs  1.40ms   2.50s    0.134     -   100%
 
 read, memory device, cold, SOFTWARE MACHINE: figures say nothing about hardware
-ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
-culvert      nvfs        1M      16     1    42.1     -    40177   182us   311us   1.4ms    2.5s    0.134  100%      ?
+ENGINE     ROUTE   BLOCK THREADS BATCH   GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert    nvfs       1M      16     1   42.1     -    40177   182µs   311µs  1.40ms   2.50s    0.134  100%      ?
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
@@ -56,10 +56,10 @@ func TestTableOfMixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `job nightly: randrw with 70% reads, memory device, at most 2.5 GB/s, warm
-ENGINE       ROUTE    BLOCK THREADS BATCH    GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
-culvert      -           1M      16     1    42.1     -    40177   182us   311us   1.4ms    2.5s    0.134     -   100%
-  reads      bar         1M      16     1      30     -    28000   100us   200us   300us   400us        -    0%   100%
-  writes     ring        1M      16     1    12.1     -    12000   500us   600us   700us   800us        -  100%   100%
+ENGINE     ROUTE   BLOCK THREADS BATCH   GB/s  LINK     IOPS     p50     p99   p99.9     max CPU s/GB  HOST CACHED
+culvert    -          1M      16     1   42.1     -    40177   182µs   311µs  1.40ms   2.50s    0.134     -   100%
+  reads    bar        1M      16     1   30.0     -    28000   100µs   200µs   300µs   400µs        -    0%   100%
+  writes   ring       1M      16     1   12.1     -    12000   500µs   600µs   700µs   800µs        -  100%   100%
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
@@ -117,7 +117,7 @@ func TestTableFits(t *testing.T) {
 
 // No rate of a slow device is wider than its column.
 func TestTableRate(t *testing.T) {
-	for rate, want := range map[float64]string{0: "0.0000", 0.000051234: "0.0001", 0.0051234: "0.0051", 0.012345: "0.0123", 0.61234: "0.612", 52.04: "52", 111.4: "111"} {
+	for rate, want := range map[float64]string{0: "0.0000", 0.000051234: "0.0001", 0.0051234: "0.0051", 0.012345: "0.0123", 0.61234: "0.612", 52.04: "52.0", 1234.5: "1234", 111.4: "111"} {
 		if got := tableRate(rate); got != want {
 			t.Errorf("%g: %s, want %s", rate, got, want)
 		}
