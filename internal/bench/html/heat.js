@@ -21,12 +21,14 @@ function heatMap() {
     // One call in a thousand must be visible: the shade follows the logarithm.
     if (n) make("rect", { x: x(i), y: y(row), width: w, height: h, class: "cell", "fill-opacity": 0.18 + 0.82 * Math.log(n + 1) / Math.log(most + 1), "data-at": i + " " + row }, svg);
   }));
-  for (let row = 0, last = Infinity; row <= rows; row++) {
-    const at = H - B - row * h;
-    if (last - at >= 34 || row === 0) { make("text", { x: L - 8, y: at + 4, "text-anchor": "end" }, svg, micros(rows_us[row])); make("line", { x1: L - 5, x2: L, y1: at, y2: at, class: "axis" }, svg); last = at; }
+  // Rows are narrow at the bottom and wide at the top, so a round latency is between two.
+  const up = v => { const row = Math.max(rows_us.findLastIndex((from, i) => i < rows && from <= v), 0); return H - B - (row + (v - rows_us[row]) / (rows_us[row + 1] - rows_us[row])) * h; };
+  for (const v of ticks(Math.max(rows_us[0], 1e-3), rows_us[rows], true)) {
+    make("text", { x: L - 8, y: up(v) + 4, "text-anchor": "end" }, svg, micros(v));
+    make("line", { x1: L - 5, x2: L, y1: up(v), y2: up(v), class: "axis" }, svg);
   }
-  const steps = W < 560 ? 2 : 4; // a narrow screen has no room for more times
-  for (let i = 0; i <= steps; i++) make("text", { x: L + (W - L - R) * i / steps, y: H - B + 18, "text-anchor": i === steps ? "end" : i ? "middle" : "start" }, svg, i ? micros(column_us * calls.length * i / steps) : "0");
+  const end = column_us * calls.length, times = ticks(0, end, false), skip = W < 560 ? 2 : 1; // a narrow screen has room for half of them
+  times.forEach((t, i) => { if (i % skip === 0) make("text", { x: Math.min(L + (W - L - R) * t / end, W - R - 20), y: H - B + 18, "text-anchor": i ? "middle" : "start" }, svg, i ? micros(t) : "0"); });
   make("line", { x1: L, x2: W - R, y1: H - B, y2: H - B, class: "axis" }, svg);
   make("line", { x1: L, x2: L, y1: T, y2: H - B, class: "axis" }, svg);
   make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, "time since the start; stronger colour: more calls");

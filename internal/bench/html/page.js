@@ -2,6 +2,7 @@
 const { results } = JSON.parse(document.getElementById("data").textContent);
 const size = n => n % (1 << 30) === 0 && n ? n / (1 << 30) + "G" : n % (1 << 20) === 0 && n ? n / (1 << 20) + "M" : n % 1024 === 0 && n ? n / 1024 + "K" : String(n);
 const digits = v => String(Number(v.toPrecision(3)));
+const aligned = v => v < 0.01 ? v.toFixed(5) : v < 1e3 ? v.toPrecision(3) : v.toFixed(0); // zeros at the end keep a column of numbers in line
 const micros = us => us < 1e3 ? digits(us) + " \u00b5s" : us < 1e6 ? digits(us / 1e3) + " ms" : digits(us / 1e6) + " s";
 const speed = v => !v ? "0" : v < 1 ? digits(1e3 * v) + " MB/s" : digits(v) + " GB/s";
 const axes = { block: { name: "block size", of: r => r.block, text: size }, threads: { name: "threads", of: r => r.threads, text: n => n + (n === 1 ? " thread" : " threads"), tick: String } };
@@ -147,7 +148,6 @@ function chart(id, title, lines, { log, text, ceiling }) {
   make("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg, axes[along].name);
   if (ceiling) {
     make("line", { x1: L, x2: W - R, y1: y(ceiling), y2: y(ceiling), class: "ceiling" }, svg);
-    make("text", { x: W - R, y: y(ceiling) + 14, "text-anchor": "end" }, svg, `link, by pinned copy: ${speed(ceiling)}`);
   }
   const spots = [];
   for (const l of lines) {
@@ -162,6 +162,8 @@ function chart(id, title, lines, { log, text, ceiling }) {
       spots.push({ e: make("path", { d: marks[l.series.mark](px, py, 4.5), class: l.dashed ? "point hollow" : "point" }, group), group, x: px, y: py, text: facts(l.series, middle) + range });
     }
   }
+  // Small blocks are slow: on the left is room, and what is drawn last is above the lines.
+  if (ceiling) make("text", { x: L + 6, y: y(ceiling) + (y(ceiling) > T + 16 ? -6 : 15), class: "label" }, svg, `pinned-copy rate ${speed(ceiling)}`);
   explore(svg, spots, (p, mx, my) => { const d = Math.hypot(p.x - mx, p.y - my); return d < 28 ? d : Infinity; });
 }
 
@@ -223,16 +225,17 @@ function shares(list) {
 
 const columns = [
   ["engine", r => r.part ? "\u00a0\u00a0" + r.part : r.engine.replace(/\/.*/, "")], ["route", r => r.receipt ? r.receipt.route : "-"], ...(several(r => r.job) ? [["job", r => r.job || "-"]] : []), ["pattern", r => r.pattern], ["block", r => r.block, size], ["threads", r => r.threads], ["batch", r => r.batch],
-  ["GB/s", r => r.gb_per_second, digits], ["share of link", r => r.share_of_ceiling || 0, v => v ? (100 * v).toFixed(1) + "%" : "-"], ["IOPS", r => r.ops_per_second, v => v.toFixed(0)],
+  ["GB/s", r => r.gb_per_second, aligned], ["share of link", r => r.share_of_ceiling || 0, v => v ? (100 * v).toFixed(1) + "%" : "-"], ["IOPS", r => r.ops_per_second, v => v.toFixed(0)],
   ...["p50", "p90", "p99", "p99.9", "max"].map(p => [p, r => r.latency_us[p], micros]), ["CPU s/GB", r => r.part ? 0 : r.cpu_seconds_per_gb, v => v ? v.toFixed(3) : "-"],
 ];
+const words = ["engine", "route", "job", "pattern"]; // on the left of their columns, numbers on the right
 let sorted = -1, down = false;
 function table() {
   const t = document.getElementById("figures"), focused = [...t.querySelectorAll("button")].indexOf(document.activeElement);
   t.replaceChildren();
   const head = make("tr", {}, make("thead", {}, t));
   columns.forEach(([name], i) => {
-    const b = make("button", { type: "button", title: "sort by " + name }, make("th", { scope: "col", "aria-sort": sorted === i ? (down ? "descending" : "ascending") : "none" }, head), name + (sorted === i ? (down ? " \u25be" : " \u25b4") : ""));
+    const b = make("button", { type: "button", title: "sort by " + name }, make("th", { scope: "col", class: words.includes(name) ? "word" : "", "aria-sort": sorted === i ? (down ? "descending" : "ascending") : "none" }, head), name + (sorted === i ? (down ? " \u25be" : " \u25b4") : ""));
     b.addEventListener("click", () => { down = sorted === i ? !down : false; sorted = i; table(); });
     if (i === focused) b.focus();
   });
@@ -243,7 +246,7 @@ function table() {
   const parts = r => ["reads", "writes"].filter(p => r[p]).map(p => ({ ...r, receipt: undefined, ...r[p], part: p }));
   for (const r of rows.flatMap(r => [r, ...parts(r)])) {
     const tr = make("tr", {}, body);
-    for (const [, of, text] of columns) make("td", {}, tr, (text || String)(of(r)));
+    for (const [name, of, text] of columns) make("td", words.includes(name) ? { class: "word" } : {}, tr, (text || String)(of(r)));
   }
 }
 

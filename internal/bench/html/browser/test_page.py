@@ -24,6 +24,13 @@ REPORTS = {
 }
 
 
+# OVERLAPS lists the pairs of texts of a chart that cover each other.
+OVERLAPS = """id => {
+  const all = [...document.querySelectorAll(`#${id} text`)].map(e => [e.textContent, e.getBoundingClientRect()]);
+  return all.flatMap(([a, p], i) => all.slice(i + 1).filter(([, q]) => p.x < q.right && q.x < p.right && p.y + 3 < q.bottom && q.y + 3 < p.bottom).map(([b]) => [a, b]));
+}"""
+
+
 @unittest.skipUnless(CHROMIUM, "chromium is not installed (apt-get install chromium)")
 class Page(unittest.TestCase):
     @classmethod
@@ -63,6 +70,8 @@ class Page(unittest.TestCase):
                         for text in page.locator("#throughput text, #latency text, #heat text, #routes text").all():
                             box = text.bounding_box()
                             self.assertTrue(box["x"] >= 0 and box["x"] + box["width"] <= width, text.text_content())
+                        for chart in ("throughput", "latency", "heat", "routes"):
+                            self.assertEqual(page.evaluate(OVERLAPS, chart), [], chart)
                         self.assertIn("0", page.locator("#throughput text").all_text_contents(), "no unit, whatever that of the others")
                         if shots := os.environ.get("PAGE_SHOTS"):
                             page.screenshot(path=pathlib.Path(shots) / f"{name}-{scheme}-{width}.png", full_page=True)
