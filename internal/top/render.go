@@ -62,7 +62,7 @@ func (v *View) title(width int) string {
 	for i := range v.Rows {
 		read, write, host = read+v.Rows[i].Read, write+v.Rows[i].Write, host+v.Rows[i].Host
 	}
-	left := fmt.Sprintf("culvert top  %d processes  read %s  write %s  host %s", len(v.Rows), human.Rate(read), human.Rate(write), human.Rate(host))
+	left := fmt.Sprintf("culvert top  %d processes  read %s  write %s  host %s", len(v.Rows), human.Speed(read), human.Speed(write), human.Speed(host))
 	if len(v.Rows) == 1 {
 		left = strings.Replace(left, "processes", "process", 1)
 	}
@@ -117,7 +117,7 @@ func (v *View) table(width, height int) []Line {
 	}
 	v.Move(0)
 	cols := columnsFor(width)
-	head := Line{cols.line(width, "PID COMMAND, FILE", func(c column) string { return c.title }), Header}
+	head := Line{cols.line(width, heading(cols.nameWidth(width), pidWidth(list)), func(c column) string { return c.title }), Header}
 	from := max(0, v.Selected-(height-1)+1)
 	lines := []Line{head}
 	for i := from; i < len(list) && len(lines) < height; i++ {
@@ -131,7 +131,7 @@ func (v *View) table(width, height int) []Line {
 		case r.File == "":
 			style = Process
 		}
-		lines = append(lines, Line{cols.row(r, width, v.ASCII), style})
+		lines = append(lines, Line{cols.row(r, width, pidWidth(list), v.ASCII), style})
 	}
 	return lines
 }
@@ -151,10 +151,10 @@ func (v *View) detail(width int) []Line {
 	if r.GPU >= 0 {
 		texts = append(texts, fmt.Sprintf("GPU       gpu:%d", r.GPU))
 	}
-	rate := fmt.Sprintf("rate      read %s, write %s, through host memory %s", human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host))
+	rate := fmt.Sprintf("rate      read %s, write %s, through host memory %s", human.Speed(r.Read), human.Speed(r.Write), human.Speed(r.Host))
 	texts = append(append(texts, "route     "+r.Route), strings.Split(human.Fold(rate, width), "\n")...)
 	texts = append(texts,
-		fmt.Sprintf("latency   %s mean of %.0f transfers/s", latency(r.Latency), r.Ops),
+		fmt.Sprintf("latency   %s mean of %.0f transfers/s", latency(r.Latency, v.ASCII), r.Ops),
 		fmt.Sprintf("in all    %s, %d errors", human.Size(r.Bytes), r.Errors))
 	if r.Link > 0 {
 		texts = append(texts, fmt.Sprintf("link      %.0f%% of the pinned-copy rate", 100*r.Link))
@@ -189,7 +189,7 @@ var allColumns = columns{
 	{"WRITE/s", 7, 40, func(r *Row, _ bool) string { return rate(r.Write) }},
 	{"HOST/s", 6, 90, func(r *Row, _ bool) string { return rate(r.Host) }},
 	{"LINK", 4, 72, func(r *Row, _ bool) string { return percent(r.Link) }},
-	{"LATENCY", 7, 72, func(r *Row, _ bool) string { return latency(r.Latency) }},
+	{"LATENCY", 7, 72, func(r *Row, ascii bool) string { return latency(r.Latency, ascii) }},
 	{"ERR", 4, 50, func(r *Row, _ bool) string { return fmt.Sprint(r.Errors) }},
 	{"HISTORY", 8, 80, func(r *Row, ascii bool) string { return sparkline(r.History, 8, ascii) }},
 }
@@ -212,15 +212,33 @@ func (cols columns) nameWidth(width int) int {
 	return max(width, 1)
 }
 
-func (cols columns) row(r *Row, width int, ascii bool) string {
+func (cols columns) row(r *Row, width, pids int, ascii bool) string {
 	name := "  " + human.Shorten(human.Name(atomicfile.Target(r.File)), cols.nameWidth(width)-2)
 	if r.File == "" {
-		name = fmt.Sprintf("%d %s", r.PID, human.Name(program(r.Command)))
+		name = fmt.Sprintf("%-*d %s", pids, r.PID, human.Name(program(r.Command)))
 		if r.Ended {
-			name = fmt.Sprintf("%d (ended) %s", r.PID, human.Name(program(r.Command)))
+			name = fmt.Sprintf("%-*d (ended) %s", pids, r.PID, human.Name(program(r.Command)))
 		}
 	}
 	return cols.line(width, name, func(c column) string { return c.text(r, ascii) })
+}
+
+// heading is the title of the first column, as far as it has room.
+func heading(width, pids int) string {
+	title := fmt.Sprintf("%-*s COMMAND, FILE", pids, "PID")
+	if len(title) > width {
+		title = strings.TrimSuffix(title, ", FILE")
+	}
+	return title
+}
+
+// pidWidth is the width of the longest process ID, so that commands begin in one column.
+func pidWidth(list []*Row) int {
+	n := len("PID")
+	for _, r := range list {
+		n = max(n, len(fmt.Sprint(r.PID)))
+	}
+	return n
 }
 
 // program is a command line without the directory of its program, which would take the room
@@ -270,12 +288,12 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f%%", 100*share)
 }
 
-func latency(d time.Duration) string {
+func latency(d time.Duration, ascii bool) string {
 	switch {
 	case d == 0:
 		return "-"
 	case d < time.Millisecond:
-		return fmt.Sprintf("%dus", d.Microseconds())
+		return fmt.Sprintf("%d%ss", d.Microseconds(), map[bool]string{true: "u", false: "µ"}[ascii])
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
 	}

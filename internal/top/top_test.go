@@ -207,7 +207,7 @@ func TestRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "culvert top  1 process ") || !strings.Contains(text.String(), "1 python3 serve") {
+	if !strings.Contains(text.String(), "culvert top  1 process ") || !strings.Contains(text.String(), "1   python3 serve") {
 		t.Errorf("the screen shows %q", &text)
 	}
 }
