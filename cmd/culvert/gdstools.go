@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -147,37 +148,49 @@ EXIT STATUS
 }
 
 func newGDSIOVerify() *cobra.Command {
-	var dev int
-	var file, chunk, count string
+	var v gdstools.Verification
+	var offset, size string
+	var register int
 	cmd := &cobra.Command{
 		Use:   "gdsio_verify -f FILE",
 		Short: "NVIDIA's gdsio_verify on Culvert: compare a file in GPU memory with pread",
-		Long: `Read a file into GPU memory and compare it with what pread returns. Without a GPU
-it fails, unless CULVERT_MACHINE=soft asks for the software machine.
+		Long: `Read a file into GPU memory and compare it with what pread returns, with the options
+of NVIDIA's gdsio_verify, and print a line with the route that was really taken. Without
+a GPU it fails, unless CULVERT_MACHINE=soft asks for the software machine.
 
 EXIT STATUS
   0  the data is the same
-  1  it differs, or an error
+  1  it differs, there was nothing to compare, or an error
   2  invalid command line`,
-		Example: `  culvert gdsio_verify -f /data/file -d 0 -s 1M`,
-		Args:    args(cobra.NoArgs),
-		RunE: runUnfolded(func(ctx context.Context, _ []string, out io.Writer) error {
-			n, err := human.ParseSize(chunk)
-			if err != nil || n == 0 || n > 1<<30 || file == "" {
-				return usageError{errors.New("gdsio_verify: want -f FILE and -s from 1 byte to 1G")}
+		Example: `  culvert gdsio_verify -f /data/file -d 0 -s 1M
+  culvert gdsio_verify -f /data/file -d 0 -o 4K -s 64K -n 16 -m 0`,
+		Args: args(cobra.NoArgs),
+		RunE: runUnfolded(func(ctx context.Context, _ []string, out io.Writer) (err error) {
+			if v.Offset, err = human.ParseSize(strings.ToUpper(offset)); err != nil {
+				return usageError{fmt.Errorf("gdsio_verify: -o: %w", err)}
 			}
-			_, drv, err := openAsked(dev)
+			v.Size, err = human.ParseSize(strings.ToUpper(size))
+			if err != nil || v.Size == 0 || v.Size > 1<<30 || v.Path == "" || v.Reads < 0 || register < 0 || register > 1 {
+				return usageError{errors.New("gdsio_verify: needs -f FILE, -s from 1 byte to 1G, -n from 0 and -m 0 or 1")}
+			}
+			v.Register = register == 1
+			m, drv, err := openAsked(v.GPU)
 			if err != nil {
 				return err
 			}
 			defer drv.Close()
-			return gdstools.Verify(ctx, drv, dev, file, n, out)
+			return v.Run(ctx, drv, m.Soft, out)
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVarP(&dev, "device", "d", 0, "number of the GPU")
-	f.StringVarP(&file, "file", "f", "", "file to read")
-	f.StringVarP(&chunk, "size", "s", "1M", "bytes per read")
-	f.StringVarP(&count, "number", "n", "", "accepted and ignored: the number of files in a directory")
+	f.IntVarP(&v.GPU, "device", "d", 0, "number of the GPU")
+	f.StringVarP(&v.Path, "file", "f", "", "file to read")
+	f.StringVarP(&offset, "offset", "o", "0", "where in the file the first read begins")
+	f.StringVarP(&size, "size", "s", "1M", "bytes per read")
+	f.Int64VarP(&v.Reads, "number", "n", 0, "number of reads (default to the end of the file)")
+	f.IntVarP(&register, "register", "m", 1, "1 registers the buffer, 0 does not")
+	f.StringP("alignment", "g", "", "accepted and ignored: alignment of the buffer")
+	f.StringP("threads", "t", "", "accepted and ignored")
+	f.BoolP("no-sync", "S", false, "accepted and ignored")
 	return cmd
 }

@@ -43,7 +43,7 @@ func (j *Job) prepare() error {
 		if !j.Writes() {
 			st, err := os.Stat(path)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w (fix: write it first: -I 1 -s SIZE)", err)
 			}
 			j.Size = cmp.Or(j.Size, st.Size())
 			if st.Size() < j.Size {

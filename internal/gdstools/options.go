@@ -66,6 +66,14 @@ var gdsioOptions = []option{
 	{'J', "", "accepted and ignored: results per job", ignore('J')},
 }
 
+// missing are options of NVIDIA's gdsio that are refused, and what there is instead.
+var missing = map[byte]string{
+	'M': "culvert bench --mix mixes reads and writes",
+	'P': "culvert rdma bench measures RDMA",
+	'U': "random offsets are multiples of the request size",
+	'a': "random offsets are multiples of the request size",
+}
+
 func number(field func(*Job) *int, low, high int) func(*Job, string) error {
 	return func(j *Job, v string) error {
 		n, err := strconv.Atoi(v)
@@ -142,9 +150,12 @@ func ParseJob(args []string) (*Job, error) {
 		arg := args[0]
 		args = args[1:]
 		if len(arg) < 2 || arg[0] != '-' {
-			return nil, fmt.Errorf("unexpected argument %q", arg)
+			return nil, fmt.Errorf("unexpected argument %q: gdsio's job files are not read here (culvert bench --job reads fio's)", arg)
 		}
 		o := find(arg[1])
+		if what := missing[arg[1]]; what != "" {
+			return nil, fmt.Errorf("option -%c of NVIDIA's gdsio does not exist here: %s", arg[1], what)
+		}
 		if o == nil {
 			return nil, fmt.Errorf("unknown option %s", arg)
 		}
