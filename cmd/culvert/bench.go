@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -239,13 +238,13 @@ func (o *benchOptions) measure(ctx context.Context, b *bench.Bench, w bench.Work
 
 // skipped says once that a route does not move blocks of a size.
 func (o *benchOptions) skipped(r *route.RequireError, block int64) {
-	text := fmt.Sprintf("culvert: route %s skipped for blocks of %s", r.Want, human.Size(block))
+	text := fmt.Sprintf("route %s skipped for blocks of %s", r.Want, human.Size(block))
 	for _, d := range r.Declined {
 		text += ": " + d.Evidence
 	}
 	if !slices.Contains(o.said, text) {
 		o.said = append(o.said, text)
-		fmt.Fprintln(os.Stderr, text)
+		note("%s", text)
 	}
 }
 

@@ -75,7 +75,7 @@ func (o *benchOptions) inDirectories(names []string, workloads []bench.Workload)
 		case len(list) == 0:
 			return nil, fmt.Errorf("%s: no file in this directory has a block of %s", name, human.Size(block))
 		case small > 0:
-			fmt.Fprintf(os.Stderr, "culvert: %s smaller than a block of %s left out of %s\n", human.Count(small, "file"), human.Size(block), human.Name(name))
+			note("%s smaller than a block of %s left out of %s", human.Count(small, "file"), human.Size(block), human.Name(name))
 		}
 		files = append(files, list...)
 	}

@@ -80,8 +80,8 @@ exact mode, all times, extended attributes and hard links.
 
 SOURCE - is standard input, DEST - standard output; ./- is a file of that name. A stream
 goes through host memory and GPU memory in slots, like a file. With DEST -, everything
-that cp prints goes to standard error. A read error, a closed standard input and a
-broken pipe are errors; those of SOURCE - leave the old DEST. --verify compares with
+that cp prints goes to standard error; a terminal is refused. A read error, a closed standard
+input and a broken pipe are errors; those of SOURCE - leave the old DEST. --verify compares with
 the bytes as they were read from standard input or written to standard output.
 
 SOURCE or DEST can be a file of another host, rdma://HOST:PORT/NAME, that culvert rdma
@@ -249,10 +249,10 @@ func (o *cpOptions) noteUnmatched(f *transfer.Filter) {
 		return
 	}
 	for _, pattern := range list {
-		fmt.Fprintf(os.Stderr, "culvert: note: pattern %q matched nothing\n", pattern)
+		note("note: pattern %q matched nothing", pattern)
 	}
 	if none {
-		fmt.Fprintln(os.Stderr, "culvert: note: no file matches --include, so no file of a directory is copied")
+		note("note: no file matches --include, so no file of a directory is copied")
 	}
 }
 

@@ -35,7 +35,7 @@ func planStream(src, dst string) (job copyJob, ok bool, err error) {
 			return nil, true, usageError{fmt.Errorf("%s: standard input and output are copied from and to files of this host", object.Redact(path))}
 		}
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
-			return nil, true, usageError{fmt.Errorf("%s is a directory: standard input and output are copied from and to files", path)}
+			return nil, true, usageError{fmt.Errorf("%s is a directory: standard input and output are copied from and to files (fix: name a file; tar makes one of a directory)", path)}
 		}
 	}
 	return c, true, nil
@@ -62,8 +62,11 @@ func (c *streamCopy) run(ctx context.Context, drv *cufile.Driver, opts transfer.
 	if c.Source == stdStream && wasClosed(os.Stdin) {
 		return nil, errors.New("standard input is closed, so DEST would be empty (fix: for an empty file, < /dev/null)")
 	}
+	if c.Dest == stdStream && human.IsTerminal(os.Stdout) {
+		return nil, errors.New("standard output is a terminal, and the data may be anything (fix: culvert cp FILE - | PROGRAM)")
+	}
 	if c.Dest == stdStream && v != quiet && wasClosed(os.Stdout) {
-		fmt.Fprintln(os.Stderr, "culvert: note: standard output is closed, or it is /dev/null: the data is lost")
+		note("note: standard output is closed, or it is /dev/null: the data is lost")
 	}
 	defer metered(&opts.Options, v)()
 	switch {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ func (o *lsOptions) run(ctx context.Context, a []string, out io.Writer) error {
 		}
 	}
 	if n := len(m.Unlisted); n > 0 && !o.json {
-		fmt.Fprintf(os.Stderr, "culvert: note: %d tensors of the files are not in the index, %q first\n", n, m.Unlisted[0])
+		note("note: %d tensors of the files are not in the index, %q first", n, m.Unlisted[0])
 	}
 	return show(out, o.json, res)
 }

@@ -97,7 +97,7 @@ func manList(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// manText prints help text that has been laid out. A line in capitals is a section.
+// manText prints help text that has been laid out. A line of words in capitals is a section.
 func manText(b *strings.Builder, text string) {
 	b.WriteString(".nf\n")
 	for line := range strings.Lines(text) {
@@ -112,7 +112,7 @@ func manText(b *strings.Builder, text string) {
 }
 
 func title(line string) bool {
-	return line != "" && line[0] != ' ' && strings.ToUpper(line) == line && strings.IndexFunc(line, func(r rune) bool { return r >= 'A' && r <= 'Z' }) >= 0
+	return line != "" && line[0] != ' ' && strings.Trim(line, "ABCDEFGHIJKLMNOPQRSTUVWXYZ ") == ""
 }
 
 func manFlags(cmd *cobra.Command) string {

@@ -40,6 +40,15 @@ func TestManPages(t *testing.T) {
 	}
 }
 
+// A section of a help text is a line of words in capitals, not whatever has no small letter.
+func TestManSections(t *testing.T) {
+	for line, want := range map[string]bool{"EXIT STATUS": true, "KEYS": true, "LC_ALL=C.": false, "  INDENTED": false, "": false, "Text": false} {
+		if got := title(line); got != want {
+			t.Errorf("%q: %t", line, got)
+		}
+	}
+}
+
 var roffless = strings.NewReplacer(`\-`, "-", `\e`, `\`, `\&`, "")
 
 func TestRoff(t *testing.T) {

@@ -53,7 +53,7 @@ func (p *part) open(path, gpus string, opts *tensor.PlanOptions) (*tensor.Model,
 	}
 	split := slices.ContainsFunc(plan.Tensors, func(t tensor.Placed) bool { return t.Whole != nil })
 	if !split && slices.ContainsFunc(parts, func(s tensor.Selection) bool { return s.Tensor.Of > 1 }) {
-		fmt.Fprintln(os.Stderr, "culvert: note: tp splits no tensor of this model, so every rank gets all of them (fix: --rule sets the split for names that are not known)")
+		note("note: tp splits no tensor of this model, so every rank gets all of them (fix: --rule sets the split for names that are not known)")
 	}
 	return m, plan, devices, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -79,6 +80,12 @@ func outFile(cmd *cobra.Command) *os.File {
 		return os.Stderr
 	}
 	return os.Stdout
+}
+
+// note prints a remark on standard error, as errors are printed.
+func note(format string, args ...any) {
+	message := human.Red(os.Stderr, "culvert:") + " " + human.Text(fmt.Sprintf(format, args...))
+	fmt.Fprintln(measured(human.NewFoldWriter(os.Stderr, human.Width(os.Stderr))), message)
 }
 
 // A commandFunc is what a command does.

@@ -31,13 +31,14 @@ var updateScreens = flag.Bool("update", false, "write the golden screens")
 // A shot is a command whose screen is compared with testdata/screens/NAME.txtar.
 type shot struct {
 	name string
-	line string // words of the command line; ADDRESS is that of a server
+	line string // words of the command line, after variables; ADDRESS is that of a server
 }
 
 var shots = []shot{
 	{"help", "--help"},
 	{"help-cp", "cp --help"},
 	{"check", "check model.bin gpu:0"},
+	{"check-declined", "CULVERT_SOFT=memory=256M,stack=crypt+raid1 check model.bin gpu:0"},
 	{"check-verbose", "check model.bin gpu:0 -v"},
 	{"check-model", "check weights.safetensors"},
 	{"check-drive", "check nvme://soft:model.bin"},
@@ -55,6 +56,7 @@ var shots = []shot{
 	{"error-missing", "cp nothing.bin copy.bin"},
 	{"error-flag", "load --gpu 1 weights.safetensors"},
 	{"error-route", "cp model.bin copy.bin --require-route vendor"},
+	{"error-terminal", "cp model.bin -"},
 	{"error-damaged", "verify model.bin"},
 }
 
@@ -74,6 +76,9 @@ func TestScreens(t *testing.T) {
 			for _, width := range []int{40, 80, 200} {
 				text := s.take(t, width, "NO_COLOR=1")
 				checkWidth(t, text, width)
+				if n := strings.Count(text, "\n"); width >= 80 && n > 23 && strings.Contains(s.line, "check ") && !strings.Contains(s.line, " -v") {
+					t.Errorf("%d lines and a prompt are more than a screen of 24:\n%s", n, text)
+				}
 				got.Files = append(got.Files, txtar.File{Name: fmt.Sprint(width), Data: []byte(text)})
 				coloured := s.take(t, width, "TERM=xterm")
 				if plain := colours.ReplaceAllString(coloured, ""); plain != text {
@@ -135,11 +140,16 @@ func nameColour(s string) string {
 func (s shot) take(t *testing.T, width int, environment ...string) string {
 	t.Helper()
 	dir := fixture(t)
-	cmd := exec.Command("screened", strings.Fields(s.line)...)
+	words := strings.Fields(s.line)
+	var variables []string
+	for strings.Contains(words[0], "=") {
+		variables, words = append(variables, words[0]), words[1:]
+	}
+	cmd := exec.Command("screened", words...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TERM=xterm", "LC_ALL=C.UTF-8", "CULVERT_MACHINE=soft", "CULVERT_SOFT=memory=256M", "CULVERT_LOG=",
 		"XDG_CACHE_HOME="+filepath.Join(dir, ".cache"), "XDG_RUNTIME_DIR="+dir, "TMPDIR="+dir, "SCREEN_DIRECTORY="+dir)
-	cmd.Env = append(cmd.Env, environment...)
+	cmd.Env = append(append(cmd.Env, environment...), variables...)
 	text, err := onTerminal(cmd, width)
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 		t.Fatal(err)
@@ -281,9 +291,9 @@ var fixed = []struct {
 }
 
 // benchRow has results in columns of fixed width, which stay as wide.
-var benchRow = regexp.MustCompile(`(?m)^((?:culvert|pread) +\S+ +\d+K(?: +1)*)((?: +(?:[\d.]+(?:us|ms|s|%)?|-|>999%))+)$`)
+var benchRow = regexp.MustCompile(`(?m)^((?:culvert|pread) +\S+ +\d+K(?: +1)*)((?: +(?:[\d.]+(?:µs|ms|s|%)?|-|>999%))+)$`)
 
-var benchCell = regexp.MustCompile(` +>?[\d.]+(us|ms|s|%)?`)
+var benchCell = regexp.MustCompile(` +>?[\d.]+(µs|ms|s|%)?`)
 
 type fixedWriter struct {
 	w   io.Writer
@@ -300,7 +310,7 @@ func (f fixedWriter) Write(p []byte) (int, error) {
 	}
 	text = benchRow.ReplaceAllStringFunc(text, func(row string) string {
 		m := benchRow.FindStringSubmatch(row)
-		return m[1] + benchCell.ReplaceAllStringFunc(m[2], func(cell string) string { return fmt.Sprintf("%*s", len(cell), "9.99") })
+		return m[1] + benchCell.ReplaceAllStringFunc(m[2], func(cell string) string { return fmt.Sprintf("%*s", utf8.RuneCountInString(cell), "9.99") })
 	})
 	if _, err := io.WriteString(f.w, text); err != nil {
 		return 0, err

@@ -16,6 +16,7 @@ import (
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
 	"github.com/culvert-io/culvert/internal/top"
+	"github.com/culvert-io/culvert/route"
 )
 
 type statsOptions struct {
@@ -136,7 +137,9 @@ func printNarrow(out io.Writer, list []*stats.Snapshot) error {
 func routeNames(routes []statsRoute) string {
 	names := []string{}
 	for _, e := range routes {
-		names = append(names, human.Name(e.Route))
+		if e.Route != route.None.String() { // of what failed; it is counted as an error
+			names = append(names, human.Name(e.Route))
+		}
 	}
 	return cmp.Or(strings.Join(names, ","), "-")
 }
@@ -159,7 +162,7 @@ func (o *statsOptions) watchRates(ctx context.Context, out io.Writer) error {
 		for _, r := range rows {
 			if n > 0 {
 				fmt.Fprintf(out, "%s pid=%d read=%s write=%s host=%s ops=%.0f/s latency=%s errors=%d route=%s command=%s\n", now.Format(time.RFC3339), r.PID,
-					human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host), r.Ops, r.Latency, r.Errors, cmp.Or(r.Route, "-"), human.Name(r.Command))
+					human.Rate(r.Read), human.Rate(r.Write), human.Rate(r.Host), r.Ops, strings.ReplaceAll(human.Duration(r.Latency), " ", ""), r.Errors, cmp.Or(r.Route, "-"), human.Name(r.Command))
 			}
 		}
 		if o.count > 0 && n == o.count {

@@ -23,3 +23,13 @@ func TestStatsSlowestFileFirst(t *testing.T) {
 		t.Error("printing changed the order in the result")
 	}
 }
+
+// Transfers that failed have no route: they are counted as errors, not by a route "none".
+func TestStatsNamesRoutes(t *testing.T) {
+	if got := routeNames([]statsRoute{{Route: "none"}, {Route: "nvfs"}, {Route: "ring"}}); got != "nvfs,ring" {
+		t.Errorf("got %q", got)
+	}
+	if got := routeNames(nil); got != "-" {
+		t.Errorf("got %q", got)
+	}
+}

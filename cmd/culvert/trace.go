@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +30,7 @@ func traceable(cmd *cobra.Command) *cobra.Command {
 			return errors.Join(err, fmt.Errorf("write the trace: %w", werr))
 		}
 		if n := rec.Dropped(); n > 0 {
-			fmt.Fprintf(os.Stderr, "%s lacks the last %d events: it has room for %d\n", *path, n, trace.MaxEvents)
+			note("%s lacks the last %d events: it has room for %d", *path, n, trace.MaxEvents)
 		}
 		return err
 	}

@@ -103,8 +103,14 @@ func noCommand(cmd *cobra.Command, a []string) error {
 
 var argCount = regexp.MustCompile(`(\d+) arg\(s\)`)
 
+// surplusArg is what cobra says of an argument where none is taken.
+var surplusArg = regexp.MustCompile(`^unknown command (".*") for ".*"$`)
+
 // countText rewords cobra's error about the number of arguments.
 func countText(err error) string {
+	if m := surplusArg.FindStringSubmatch(err.Error()); m != nil {
+		return "takes no arguments, got " + m[1]
+	}
 	text := argCount.ReplaceAllStringFunc(err.Error(), func(s string) string {
 		n, _ := strconv.Atoi(argCount.FindStringSubmatch(s)[1])
 		return human.Count(n, "argument")

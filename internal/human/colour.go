@@ -10,10 +10,13 @@ import (
 	"github.com/culvert-io/culvert/internal/env"
 )
 
+// IsTerminal reports whether people read what is written to f.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
 // Coloured reports whether what is written to f may have colours: it is a terminal that
 // has them, and NO_COLOR (https://no-color.org) does not forbid them.
 func Coloured(f *os.File) bool {
-	return coloured(env.Get("NO_COLOR"), env.Get("TERM")) && term.IsTerminal(int(f.Fd()))
+	return coloured(env.Get("NO_COLOR"), env.Get("TERM")) && IsTerminal(f)
 }
 
 func coloured(forbidden, terminal string) bool {

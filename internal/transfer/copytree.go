@@ -152,7 +152,11 @@ func (c *treeCopy) openDest() (*atomicfile.Dir, error) {
 	path := filepath.Clean(c.tree.Dest)
 	above, err := atomicfile.OpenDir(filepath.Dir(path))
 	if err != nil {
-		return nil, &fs.PathError{Op: "mkdir", Path: path, Err: errors.Unwrap(err)}
+		err = &fs.PathError{Op: "mkdir", Path: path, Err: errors.Unwrap(err)}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w (fix: mkdir -p %s)", err, filepath.Dir(path))
+		}
+		return nil, err
 	}
 	defer above.Close()
 	c.opts.step()
