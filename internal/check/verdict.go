@@ -94,6 +94,8 @@ func (t *text) verdict(p *Path, soft bool, width int) {
 	if next := p.Verdict.Next; next != nil {
 		t.line("\nWhat would help most: route %s. It is declined now (%s): %s.", next.Route, next.Test, next.Evidence)
 		t.line("  fix: %s", next.Fix)
+	} else if !p.Verdict.Direct && !p.Best.Direct() && len(p.Declined) > 0 {
+		t.line("\nNo change is known that would help.")
 	}
 }
 

@@ -2,7 +2,7 @@
 const { results } = JSON.parse(document.getElementById("data").textContent);
 const size = n => n % (1 << 30) === 0 && n ? n / (1 << 30) + "G" : n % (1 << 20) === 0 && n ? n / (1 << 20) + "M" : n % 1024 === 0 && n ? n / 1024 + "K" : String(n);
 const digits = v => String(Number(v.toPrecision(3)));
-const aligned = v => v < 0.01 ? v.toFixed(5) : v < 1e3 ? v.toPrecision(3) : v.toFixed(0); // zeros at the end keep a column of numbers in line
+const aligned = v => v < 0.01 ? v.toFixed(5) : v < 999.5 ? v.toPrecision(3) : v.toFixed(0); // zeros at the end keep a column of numbers in line
 const micros = us => us < 1e3 ? digits(us) + " \u00b5s" : us < 1e6 ? digits(us / 1e3) + " ms" : digits(us / 1e6) + " s";
 const speed = v => !v ? "0" : v < 1 ? digits(1e3 * v) + " MB/s" : digits(v) + " GB/s";
 const axes = { block: { name: "block size", of: r => r.block, text: size }, threads: { name: "threads", of: r => r.threads, text: n => n + (n === 1 ? " thread" : " threads"), tick: String } };
