@@ -46,11 +46,11 @@ class Writer(StorageWriter):
     """Writes checkpoints into a directory. Tensors may be on GPUs."""
 
     def __init__(self, path: _types.Path) -> None:
-        self.path = os.fsdecode(path)
+        self.path = _directory(path)
 
     def reset(self, checkpoint_id=None):
         if checkpoint_id:
-            self.path = os.fspath(checkpoint_id)
+            self.path = _directory(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator, *arguments, **named):
         _needs_collectives(named)
@@ -119,12 +119,12 @@ class Reader(StorageReader):
     are verified against the checksums, unless verify is False."""
 
     def __init__(self, path: _types.Path, *, verify: bool = True) -> None:
-        self.path, self.verify = os.fsdecode(path), verify
+        self.path, self.verify = _directory(path), verify
         self._places: dict[Any, tuple[str, str]] = {}
 
     def reset(self, checkpoint_id=None):
         if checkpoint_id:
-            self.path = os.fspath(checkpoint_id)
+            self.path = _directory(checkpoint_id)
         self._places = {}
 
     def read_metadata(self, *arguments, **named):
@@ -169,6 +169,14 @@ class Reader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id):
         return Writer.validate_checkpoint_id(checkpoint_id)
+
+
+def _directory(path):
+    """A store would get the tensors, and this directory's file system the metadata."""
+    path = os.fsdecode(path)
+    if "://" in path:
+        raise ValueError(f"{path}: a distributed checkpoint needs a directory (fix: save to one; culvert.save_step saves to stores)")
+    return path
 
 
 class _Used:
@@ -222,6 +230,8 @@ class _Unpickler(pickle.Unpickler):
     """Reads the metadata of a checkpoint, and nothing that could run code."""
 
     def find_class(self, module, name):
+        if module == "torch.distributed.checkpoint.filesystem":
+            raise CulvertError("the checkpoint was written by torch's FileSystemWriter (fix: load it with FileSystemReader, and save it with Writer)")
         value = super().find_class(module, name) if (module, name) in _HARMLESS or module in _MODULES else None
         if module == "torch" and not isinstance(value, (torch.dtype, torch.layout, torch.memory_format)) and value is not torch.Size:
             value = None

@@ -83,6 +83,16 @@ class Checkpoint(unittest.TestCase):
         self.assertIsInstance(failure, culvert.ChecksumError)
         self.assertRegex(str(failure), f'{file}.*tensor "w"')
 
+    def test_a_store_is_no_directory(self):
+        for make in (Reader, Writer, lambda path: Writer("d").reset(path), lambda path: Reader("d").reset(path)):
+            with self.assertRaisesRegex(ValueError, "s3://bucket/run: .* a directory"):
+                make("s3://bucket/run")
+
+    def test_checkpoints_of_torch(self):
+        checkpoint.save({"w": torch.ones(3)}, checkpoint_id=self.path, no_dist=True)
+        with self.assertRaisesRegex(culvert.CulvertError, "FileSystemReader"):
+            Reader(self.path).read_metadata()
+
     def test_disk_full(self):
         """A save that has no room leaves the former checkpoint, and nothing else."""
         self.save({"w": torch.ones(1000)})
