@@ -29,7 +29,9 @@ stopping: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVa
 
 _lock = threading.Lock()
 _library = None
-_tickets = itertools.count(1)
+# The library knows a call by its ticket. It is one for all interpreters of a process,
+# and this module is not: mod_wsgi gives each application an interpreter.
+_tickets = itertools.count(int.from_bytes(os.urandom(7), "little"))
 
 
 def places():

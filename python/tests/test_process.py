@@ -2,6 +2,7 @@
 
 import ctypes.util
 import gc
+import importlib.util
 import os
 import pathlib
 import pickle
@@ -101,6 +102,16 @@ class Process(Case):
             self.path(),
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_interpreters_share_no_tickets(self):
+        """Each interpreter of a process has its own copy of the module, and all share
+        the library, which knows a call by its ticket."""
+        spec = importlib.util.spec_from_file_location("culvert._core", _core.__file__)
+        another = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(another)
+        ours, theirs = next(_core._tickets), next(another._tickets)
+        self.assertGreater(abs(ours - theirs), 1 << 20)
+        self.assertLess(max(ours, theirs), 1 << 63)
 
     def test_import_is_light(self):
         """Importing starts no Go runtime, and neither numpy nor torch."""
