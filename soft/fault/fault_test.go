@@ -23,26 +23,54 @@ func TestParse(t *testing.T) {
 		t.Errorf("a drive is unplugged once: %+v", s)
 	}
 	for text, want := range map[string]string{
-		"explode":        "unknown kind",
-		"errno=EWHAT":    "such as EIO",
-		"errno=0":        "such as EIO",
-		"code=12":        "5001 to 5999",
-		"slow=fast":      "invalid duration",
-		"slow=-1s":       "duration such as",
-		"short=x":        "",
-		"dma=any":        "one of drop",
-		"sticky=1":       "700 to 720",
-		"unplug=now":     "no value",
-		"unplug,nth=0":   "number from 1",
-		"unplug,p=2":     "probability",
-		"unplug,call=x":  "one of read",
-		"unplug,file=[":  "syntax error",
+		"explode":       "unknown kind",
+		"errno=EWHAT":   "such as EIO",
+		"errno=0":       "such as EIO",
+		"code=12":       "5001 to 5999",
+		"slow=fast":     "duration such as",
+		"slow=5":        "duration such as",
+		"errno=":        "such as EIO",
+		"errno":         "such as EIO",
+		"slow=-1s":      "duration such as",
+		"short=x":       "",
+		"dma=any":       "one of drop",
+		"sticky=1":      "700 to 720",
+		"unplug=now":    "no value",
+		"unplug,nth=0":  "number from 1",
+		"unplug,p=2":    "probability",
+		"unplug,call=x": "one of read",
+		"unplug,file=[": "pattern",
+		"unplug,seed=x": "seed=x: must be a number",
+		"unplug,":       "empty condition",
+		"dma=wrong":     "one of drop",
+
+		"errno=EIO,nth=2,every=3":  "one of nth, every and p",
+		"errno=EIO,p=0.1,every=3":  "one of nth, every and p",
+		"errno=EIO,nth=2,nth=3":    "given twice",
+		"short=4K,call=register":   "moves nothing",
+		"truncate=4K,call=buffer":  "no file",
+		"errno=EIO\n\nslow=x":      `line 3: fault "slow=x"`,
+		"errno=EIO; nth=3":         "comes first",
+		"errno=EIO,call=read;slow": `fault "slow"`,
+
 		"unplug,when=no": "unknown condition",
 		"@/nonexistent":  "no such file",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// A mistake in a file is named by file and line.
+func TestParseFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "faults.txt")
+	if err := os.WriteFile(name, []byte("# one\r\nerrno=EIO,nth=2 # the second\r\n;;\n  explode\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Parse("@" + name)
+	if want := name + `:4: fault "explode": unknown kind`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -63,24 +63,31 @@ type Spec struct {
 	lie   nvme.Lie
 }
 
-// Parse parses specifications.
+// Parse parses specifications. An error names the line, if there are several.
 func Parse(text string) ([]Spec, error) {
+	where := "line "
 	if name, ok := strings.CutPrefix(strings.TrimSpace(text), "@"); ok {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		text = string(data)
+		text, where = string(data), name+":"
+	} else if !strings.Contains(text, "\n") {
+		where = ""
 	}
 	var list []Spec
+	number := 0
 	for line := range strings.Lines(text) {
+		number++
 		line, _, _ = strings.Cut(line, "#")
 		for item := range strings.SplitSeq(line, ";") {
 			if item = strings.TrimSpace(item); item == "" {
 				continue
 			}
 			s, err := parseOne(item)
-			if err != nil {
+			if err != nil && where != "" {
+				return nil, fmt.Errorf("%s%d: fault %q: %w", where, number, item, err)
+			} else if err != nil {
 				return nil, fmt.Errorf("fault %q: %w", item, err)
 			}
 			list = append(list, s)
@@ -91,20 +98,42 @@ func Parse(text string) ([]Spec, error) {
 
 func parseOne(text string) (Spec, error) {
 	s := Spec{Text: text, Seed: 1}
-	for i, part := range strings.Split(text, ",") {
+	kind, conditions, more := strings.Cut(text, ",")
+	key, value, _ := strings.Cut(strings.TrimSpace(kind), "=")
+	if err := s.kind(key, value); err != nil {
+		return s, err
+	}
+	seen := map[string]bool{}
+	for more {
+		var part string
+		part, conditions, more = strings.Cut(conditions, ",")
 		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		set := s.condition
-		if i == 0 {
-			set = s.kind
+		err := s.condition(key, value)
+		if err == nil && seen[key] {
+			err = errors.New("given twice")
 		}
-		if err := set(key, value); err != nil {
-			return s, fmt.Errorf("%s: %w", part, err)
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", strings.TrimSpace(part), err)
 		}
+		seen[key] = true
 	}
 	if s.Nth == 0 && s.Every == 0 && s.P == 0 && s.Times == 0 && s.once() {
 		s.Nth = 1
 	}
-	return s, nil
+	return s, s.possible()
+}
+
+// possible refuses what would be ignored.
+func (s *Spec) possible() error {
+	switch {
+	case s.Nth > 0 && s.Every > 0, s.Nth > 0 && s.P > 0, s.Every > 0 && s.P > 0:
+		return errors.New("one of nth, every and p chooses the calls")
+	case s.Kind == Short && (s.Call == "register" || s.Call == "buffer"):
+		return fmt.Errorf("call=%s moves nothing that could be short", s.Call)
+	case s.Kind == Truncate && s.Call == "buffer":
+		return errors.New("call=buffer has no file")
+	}
+	return nil
 }
 
 // once reports whether a fault makes sense only once.
@@ -132,14 +161,14 @@ func (s *Spec) kind(key, value string) (err error) {
 		}
 		s.bytes = uint64(n)
 	case Slow:
-		if s.delay, err = time.ParseDuration(value); err == nil && s.delay <= 0 {
+		if s.delay, err = time.ParseDuration(value); err != nil || s.delay <= 0 {
 			err = errors.New("must be a duration such as 20ms")
 		}
 	case DMA:
 		var l *nvme.Liar
-		if l, err = nvme.ParseLiar(value, 0); err == nil && len(l.Lies) != 1 {
+		if l, err = nvme.ParseLiar(value, 0); err != nil || len(l.Lies) != 1 {
 			err = errors.New("must be one of drop, misdirect, delay, duplicate, transform")
-		} else if err == nil {
+		} else {
 			s.lie = l.Lies[0]
 		}
 	case Sticky:
@@ -152,11 +181,18 @@ func (s *Spec) kind(key, value string) (err error) {
 		if value != "" {
 			err = errors.New("has no value")
 		}
+	case "call", "file", "nth", "every", "p", "seed", "times":
+		return fmt.Errorf("the kind comes first, then conditions such as %s (%s)", key, kinds)
 	default:
-		err = errors.New("unknown kind (kinds: errno, code, short, slow, media, unplug, dma, revoke, truncate, sticky)")
+		return fmt.Errorf("unknown kind (%s)", kinds)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s=%s: %w", key, value, err)
 	}
 	return err
 }
+
+const kinds = "kinds: errno, code, short, slow, media, unplug, dma, revoke, truncate, sticky"
 
 func (s *Spec) condition(key, value string) (err error) {
 	number := func(to *uint64) error {
@@ -175,7 +211,9 @@ func (s *Spec) condition(key, value string) (err error) {
 		}
 	case "file":
 		s.File = value
-		_, err = path.Match(value, "")
+		if _, err = path.Match(value, ""); err != nil || value == "" {
+			err = errors.New("must be a pattern of a path, such as *.bin")
+		}
 	case "nth":
 		err = number(&s.Nth)
 	case "every":
@@ -183,11 +221,15 @@ func (s *Spec) condition(key, value string) (err error) {
 	case "times":
 		err = number(&s.Times)
 	case "seed":
-		s.Seed, err = strconv.ParseUint(value, 10, 64)
+		if s.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
+			err = errors.New("must be a number")
+		}
 	case "p":
 		if s.P, err = strconv.ParseFloat(value, 64); err != nil || !(s.P > 0 && s.P <= 1) {
 			err = errors.New("must be a probability above 0, up to 1")
 		}
+	case "":
+		err = errors.New("empty condition (conditions: call, file, nth, every, p, seed, times)")
 	default:
 		err = errors.New("unknown condition (conditions: call, file, nth, every, p, seed, times)")
 	}
@@ -199,7 +241,7 @@ func errnoOf(text string) unix.Errno {
 	if n, err := strconv.ParseUint(text, 10, 12); err == nil {
 		return unix.Errno(n)
 	}
-	for e := unix.Errno(1); e < 200; e++ {
+	for e := unix.Errno(1); text != "" && e < 200; e++ { // numbers without a name have ""
 		if unix.ErrnoName(e) == text {
 			return e
 		}
