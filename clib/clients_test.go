@@ -133,10 +133,11 @@ func TestObserveNVIDIA(t *testing.T) {
 		t.Fatalf("%v\n%s", err, r.stderr)
 	}
 	for _, want := range []string{
-		"status 0, engine nvidia, 102 cuFile calls by 1 of 1 processes",
-		"/GDS.bin\n  reads 26 calls, 0 B, 26 asynchronous",
-		"/GDS_MT.bin\n  reads 26 calls, 1.6 MiB, 1 short;",
-		"routes compat 3.1 MiB (inferred); 0 % direct, 3.1 MiB through host memory",
+		"status 0, engine nvidia, 102 cuFile calls by 1 process",
+		"/GDS.bin\n  26 asynchronous reads of 64.0 KiB, 1.6 MiB\n",
+		"/GDS_MT.bin\n  26 reads, 1.6 MiB, 1 short; ",
+		"\n    sizes: 26 from 64.0 KiB\n",
+		"routes compat 3.1 MiB (inferred); 0 % direct, 3.1 MiB through host memory\n  declined nvidia-fs: not loaded (reasons below)\n",
 	} {
 		if !strings.Contains(string(report), want) {
 			t.Errorf("the report lacks %q:\n%s", want, report)

@@ -51,6 +51,8 @@ func condition(name string) (bool, error) {
 	case "setuid":
 	case "asan": // some distributions have its runtime in a package of its own
 		return exec.Command("gcc", "-fsanitize=address", "-shared", "-o", os.DevNull, "-xc", os.DevNull).Run() == nil, nil
+	case "unshare": // mounts of its own
+		return exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", os.TempDir()).Run() == nil, nil
 	default:
 		return false, fmt.Errorf("unknown condition %s", name)
 	}

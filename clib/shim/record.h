@@ -41,7 +41,8 @@ struct record_file {
 	char path[1016];
 	struct record_direction dir[2]; /* reads, writes */
 	struct record_code codes[RECORD_CODES];
-	char unused[2080];
+	record_count asked[2]; /* bytes that requests of batches and streams asked for */
+	char unused[2064];
 };
 
 struct record_failure {

@@ -351,9 +351,11 @@ CULVERT_EXPORT ssize_t cuFileWritev(CUfileHandle_t fh, const CUfileIOVec_t *iov,
 /* queued records a request whose result comes later: its size, and that it was made. */
 static void queued(CUfileHandle_t fh, int write, uint64_t size)
 {
-	struct record_direction *d = &file_of(fh)->dir[write];
+	struct record_file *f = file_of(fh);
+	struct record_direction *d = &f->dir[write];
 	add(&d->calls, 1);
 	add(&d->async, 1);
+	add(&f->asked[write], (int64_t)size);
 	count_size(d, size);
 }
 

@@ -338,7 +338,7 @@ func TestStatsScreens(t *testing.T) {
 			Declined: []string{"vendor: machine: NVIDIA's libcufile does not support the software machine"}, Errors: []watch.Code{{Code: 5, Meaning: "EIO: input/output error", Count: 1}},
 		}},
 		Failures: []watch.Failure{{Function: "cuFileRead", Code: watch.Code{Code: 5, Meaning: "EIO: input/output error", Count: 1}}},
-		Notes:    []string{"/data/shard-00001.bin: requests of batches and streams are counted when they are made, not when they end"},
+		Notes:    []string{"asynchronous requests are those of batches and streams; they are counted when they are made, not when they end"},
 	}
 	for name, print := range map[string]func(io.Writer) error{
 		"stats":         func(w io.Writer) error { return printProcesses(w, list) },

@@ -45,7 +45,8 @@ type rawFile struct {
 	Path         [1016]byte
 	Dir          [2]rawDirection
 	Codes        [codeSlots]rawCode
-	_            [2080]byte
+	Asked        [2]int64
+	_            [2064]byte
 }
 
 type rawFailure struct {

@@ -64,8 +64,9 @@ type Direction struct {
 	Calls  int64            `json:"calls"`
 	Bytes  int64            `json:"bytes"`
 	Failed int64            `json:"failed"`
-	Short  int64            `json:"short"` // moved less than was asked for
-	Async  int64            `json:"async"` // of batches and streams; their time and bytes are not in here
+	Short  int64            `json:"short"`       // moved less than was asked for
+	Async  int64            `json:"async"`       // of the calls, those of batches and streams; their time and bytes are not in here
+	Asked  int64            `json:"async_bytes"` // what those asked for
 	Sizes  map[string]int64 `json:"sizes,omitempty"`
 	P50    float64          `json:"p50_us"`
 	P95    float64          `json:"p95_us"`
@@ -111,6 +112,8 @@ func (r *Report) addRecord(rec *rawRecord) {
 		to.ODirect = to.ODirect || f.Direct != 0
 		to.Read.raw.add(&f.Dir[0])
 		to.Write.raw.add(&f.Dir[1])
+		to.Read.Asked += f.Asked[0]
+		to.Write.Asked += f.Asked[1]
 		for _, c := range f.Codes {
 			if c.Code != 0 {
 				same := func(x Code) bool { return x.Code == c.Code }
@@ -247,7 +250,7 @@ func (r *Report) infer(nvfs bool) {
 	}
 	for i := range r.Files {
 		f := &r.Files[i]
-		moved := f.Read.Bytes + f.Write.Bytes
+		moved := f.Read.Bytes + f.Read.Asked + f.Write.Bytes + f.Write.Asked
 		switch {
 		case f.Evidence != "" || moved == 0:
 		case nvfs:
@@ -255,7 +258,7 @@ func (r *Report) infer(nvfs bool) {
 		default:
 			f.Evidence = route.Inferred.String()
 			f.Routes, f.Host, f.DirectShare = []RouteBytes{{"compat", moved}}, moved, 0
-			f.Declined = []string{"the module nvidia-fs is not loaded: NVIDIA's library stages in host memory, unless use_pci_p2pdma is set in cufile.json"}
+			f.Declined = []string{"nvidia-fs: not loaded: NVIDIA's library stages in host memory, unless use_pci_p2pdma is set in cufile.json"}
 		}
 	}
 }
@@ -276,9 +279,7 @@ func (r *Report) explain(linked string) {
 	case calls == 0:
 		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, or loads a libcufile by its path")
 	}
-	for _, f := range r.Files {
-		if f.Read.Async+f.Write.Async > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: requests of batches and streams are counted when they are made, not when they end", f.Path))
-		}
+	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Read.Async+f.Write.Async > 0 }) {
+		r.Notes = append(r.Notes, "asynchronous requests are those of batches and streams; they are counted when they are made, not when they end")
 	}
 }

@@ -65,17 +65,75 @@ func TestReport(t *testing.T) {
 	if err := c.Report(r, ""); err != nil {
 		t.Fatal(err)
 	}
-	const want = `culvert: ./program x: status 3, engine culvert, 10 cuFile calls by 2 of 2 processes
+	const want = `culvert: ./program x: status 3, engine culvert, 10 cuFile calls by 2 processes
 This is the software machine: routes and times say nothing about hardware.
 /data/a
-  reads 8 calls, 6.0 MiB, 2 failed; 50 % within 10.2 µs, 95 % 2.1 ms, 99 % 2.1 ms
-  request sizes from 1.0 MiB: 8
+  8 reads, 6.0 MiB, 2 failed; 50 % within 10.2 µs, 99 % within 2.1 ms
+    sizes: 8 from 1.0 MiB
   routes nvfs 4.0 MiB, ring 2.0 MiB (counted); 67 % direct, 2.0 MiB through host memory
   declined nvfs: buffer: not registered
   error 5 EIO: input/output error, 2 times
 failed calls
   cuFileRead  5  EIO: input/output error  2 times
 fault: errno=EIO: 1 time
+`
+	if got := r.String(); got != want {
+		t.Errorf("report:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// A reader of many files meets each reason once, and sizes as exactly as they are known.
+func TestReportOfSeveralFiles(t *testing.T) {
+	rec := &rawRecord{PID: 1, Calls: 60}
+	file := func(i int, path string) *rawFile {
+		f := &rec.Files[i]
+		f.Used = 2
+		copy(f.Path[:], path)
+		return f
+	}
+	a, b, c := file(1, "/data/a"), file(2, "/data/b"), file(3, "/data/c")
+	a.Dir[0].Calls, a.Dir[0].Bytes, a.Dir[0].Sizes[23], a.Dir[0].Times[4*21+1] = 4, 32<<20, 4, 4
+	a.Dir[1].Calls, a.Dir[1].Bytes, a.Dir[1].Sizes[23], a.Dir[1].Times[4*21+1] = 1, 8<<20, 1, 1
+	b.Dir[0].Calls, b.Dir[0].Async, b.Dir[0].Sizes[16], b.Asked[0] = 26, 26, 26, 26<<16
+	b.Dir[1].Calls, b.Dir[1].Async, b.Dir[1].Sizes[16], b.Asked[1] = 2, 2, 2, 2<<16+512
+	c.Dir[1].Calls, c.Dir[1].Bytes, c.Dir[1].Sizes[12], c.Dir[1].Sizes[20], c.Dir[1].Times[4*21] = 2, 1<<20+1<<12, 1, 1, 2
+	c.Dir[1].Calls, c.Dir[1].Async, c.Dir[1].Sizes[9], c.Asked[1] = 3, 1, 1, 512
+	r := &Report{Program: []string{"./program"}, Engine: "culvert"}
+	r.addRecord(rec)
+	s := &stats.Snapshot{Routes: []string{"none", "bar", "ring"}}
+	for _, name := range []string{"/data/a", "/data/b", "/data/c"} {
+		f := stats.FileSnapshot{Name: name}
+		f.Declined = "nvfs: kernel module: missing (fix: modprobe)\np2pdma: client: no\n"
+		f.Totals.Bytes[0][2], f.Totals.Host = 1<<20, 1<<20
+		s.Files = append(s.Files, f)
+	}
+	s.Files[1].Totals.Bytes[0][1] = 1 << 20
+	s.Files[2].Declined += "bar: direction: no writes\n"
+	r.addStats(s)
+	r.finish()
+	r.explain("")
+	const want = `culvert: ./program: status 0, engine culvert, 60 cuFile calls by 1 process
+/data/a
+  4 reads of 8.0 MiB, 32.0 MiB; 99 % within 3.15 ms
+  1 write of 8.0 MiB; 99 % within 3.15 ms
+  routes ring 1.0 MiB (counted); 0 % direct, 1.0 MiB through host memory
+  declined nvfs: kernel module, p2pdma: client (reasons below)
+/data/b
+  26 asynchronous reads of 64.0 KiB, 1.6 MiB
+  2 asynchronous writes, 128.5 KiB
+    sizes: 2 from 64.0 KiB
+  routes bar 1.0 MiB, ring 1.0 MiB (counted); 50 % direct, 1.0 MiB through host memory
+  declined nvfs: kernel module, p2pdma: client (reasons below)
+/data/c
+  2 writes, 1.0 MiB; 99 % within 2.62 ms; 1 asynchronous write, 512 B
+    sizes: 1 of 512 B, 1 of 4.0 KiB, 1 of 1.0 MiB
+  routes ring 1.0 MiB (counted); 0 % direct, 1.0 MiB through host memory
+  declined bar: direction: no writes
+  declined nvfs: kernel module, p2pdma: client (reasons below)
+declined for several files
+  nvfs: kernel module: missing (fix: modprobe)
+  p2pdma: client: no
+note: asynchronous requests are those of batches and streams; they are counted when they are made, not when they end
 `
 	if got := r.String(); got != want {
 		t.Errorf("report:\n%s\nwant:\n%s", got, want)
