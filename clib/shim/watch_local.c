@@ -21,17 +21,33 @@
 
 #include "record.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* from Linux 5.14 on */
+#endif
+
 static struct record *rec; /* NULL if there is none: calls are forwarded only */
+static _Atomic uint32_t backed; /* slots of the record that have memory */
 static void *engine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* What the environment says when the process starts: a program may clear it. */
+static char run_dir[PATH_MAX], watched[PATH_MAX];
+
+static bool keep(char *to, const char *name)
+{
+	const char *value = secure_getenv(name);
+	bool fits = value && strlen(value) < PATH_MAX;
+	if (fits)
+		strcpy(to, value);
+	return fits;
+}
+
 /* create makes the record of this process in the directory of the run. A process that
  * executes another program keeps its number, so the name has a second one. */
-static int create(const char *dir)
+static int create(char *path)
 {
-	char path[PATH_MAX];
 	for (int i = 0; i < 10000; i++) {
-		snprintf(path, sizeof path, "%s/%ld.%d.record", dir, (long)getpid(), i);
+		snprintf(path, PATH_MAX, "%.*s/%ld.%d.record", PATH_MAX - 64, run_dir, (long)getpid(), i);
 		int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd >= 0 || errno != EEXIST)
 			return fd;
@@ -50,25 +66,57 @@ static void write_command(struct record *r)
 		close(fd);
 }
 
+/* back gives the slots up to one their memory, which is that of a file. Where there is no space
+ * left an access would be a SIGBUS. A kernel that cannot say so is believed to have space. */
+static bool back(struct record *r, uint32_t slot)
+{
+	uint32_t have = atomic_load(&backed);
+	if (slot < have)
+		return true;
+	char *from = have ? (char *)&r->files[have] : (char *)r, *to = (char *)&r->files[slot + 1];
+	int saved = errno;
+	bool ok = madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+	errno = saved;
+	if (ok)
+		atomic_compare_exchange_strong(&backed, &have, slot + 1);
+	return ok;
+}
+
+/* begin_record is the record of this process, or NULL. The report says which process has none,
+ * by the name of its file. */
+static struct record *begin_record(void)
+{
+	char path[PATH_MAX], full[PATH_MAX + 8];
+	int fd = create(path);
+	if (fd < 0)
+		return NULL;
+	struct record *r = MAP_FAILED;
+	if (ftruncate(fd, sizeof *r) == 0)
+		r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (r != MAP_FAILED && back(r, 0))
+		return r;
+	snprintf(full, sizeof full, "%s.full", path);
+	rename(path, full);
+	if (r != MAP_FAILED)
+		munmap(r, sizeof *r);
+	return NULL;
+}
+
 /* The record is made when the process starts, not with the first call: a process without
  * calls is reported, too. */
 __attribute__((constructor)) static void begin(void)
 {
 	int saved = errno;
-	const char *dir = secure_getenv("CULVERT_RUN_DIR");
-	int fd = dir ? create(dir) : -1;
-	if (fd >= 0 && ftruncate(fd, sizeof *rec) == 0) {
-		struct record *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (r != MAP_FAILED) {
-			r->version = 1, r->slots = RECORD_FILES, r->pid = getpid();
-			write_command(r);
-			atomic_store(&r->files[0].used, 1);
-			memcpy(r->magic, CULVERT_RECORD_MAGIC, sizeof r->magic);
-			rec = r;
-		}
+	keep(watched, "CULVERT_WATCHED");
+	struct record *r = keep(run_dir, "CULVERT_RUN_DIR") ? begin_record() : NULL;
+	if (r) {
+		r->version = 1, r->slots = RECORD_FILES, r->pid = getpid();
+		write_command(r);
+		atomic_store(&r->files[0].used, 1);
+		memcpy(r->magic, CULVERT_RECORD_MAGIC, sizeof r->magic);
+		rec = r;
 	}
-	if (fd >= 0)
-		close(fd);
 	errno = saved;
 }
 
@@ -83,7 +131,7 @@ static bool hangs(void *library)
  * of its functions by name. AddressSanitizer refuses that flag; Culvert's needs it not. */
 static void load(void)
 {
-	const char *path = secure_getenv("CULVERT_WATCHED");
+	const char *path = *watched ? watched : NULL;
 	int first = dlsym(RTLD_DEFAULT, "__asan_init") ? 0 : RTLD_DEEPBIND;
 	if (path)
 		engine = dlopen(path, RTLD_NOW | RTLD_LOCAL | first);
@@ -196,6 +244,8 @@ static uint32_t slot_of(const char *path, int flags)
 	for (uint32_t i = 1; i < RECORD_FILES; i++) {
 		struct record_file *f = &rec->files[i];
 		uint32_t none = 0;
+		if (!back(rec, i))
+			return 0;
 		if (atomic_load(&f->used) == 2 && strncmp(f->path, path, sizeof f->path - 1) == 0)
 			return i;
 		if (atomic_compare_exchange_strong(&f->used, &none, 1)) {
@@ -208,8 +258,21 @@ static uint32_t slot_of(const char *path, int flags)
 	return 0;
 }
 
+/* child tells the command of a forked process, whose routes it then looks for. */
+static void child(void)
+{
+	char path[PATH_MAX];
+	if (getpid() == rec->pid)
+		return;
+	snprintf(path, sizeof path, "%.*s/%ld.child", PATH_MAX - 64, run_dir, (long)getpid());
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+}
+
 static void learn(CUfileHandle_t fh, const CUfileDescr_t *d)
 {
+	child();
 	char link[64], path[PATH_MAX] = "a user-space file system";
 	int flags = 0;
 	if (d->type == CU_FILE_HANDLE_TYPE_OPAQUE_FD) {

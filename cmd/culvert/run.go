@@ -39,6 +39,7 @@ type runOptions struct {
 	report  string
 	json    bool
 	fault   string
+	drive   bool // a fault is one of the drive
 	trace   string
 }
 
@@ -116,7 +117,7 @@ func (o *runOptions) check() error {
 		return usageError{fmt.Errorf("--engine %s: must be culvert or nvidia", o.engine)}
 	}
 	if o.fault != "" {
-		if _, err := fault.Parse(o.fault); err != nil {
+		if err := o.readFaults(); err != nil {
 			return usageError{fmt.Errorf("--fault: %w", err)}
 		}
 	}
@@ -126,6 +127,27 @@ func (o *runOptions) check() error {
 	if o.library != "" && o.engine != engineNVIDIA {
 		return usageError{errors.New("--libcufile names the library of --observe")}
 	}
+	return nil
+}
+
+// readFaults replaces the name of a file by what is in it: the processes may have another
+// working directory, and the file may be a pipe.
+func (o *runOptions) readFaults() error {
+	specs, err := fault.Parse(o.fault)
+	if err != nil {
+		return err
+	}
+	if len(specs) == 0 {
+		return fmt.Errorf("no fault in %q", o.fault)
+	}
+	var texts []string
+	for i := range specs {
+		texts = append(texts, specs[i].Text)
+	}
+	o.fault = strings.Join(texts, "; ")
+	o.drive = slices.ContainsFunc(specs, func(s fault.Spec) bool {
+		return slices.Contains([]string{fault.Media, fault.Unplug, fault.DMA}, s.Kind)
+	})
 	return nil
 }
 
@@ -150,7 +172,7 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	if o.fault != "" && (!m.Soft || o.engine != engineCulvert) {
 		return errors.New("--fault breaks the software machine only (fix: CULVERT_MACHINE=soft, and --engine culvert)")
 	}
-	libs := libraries(dir, m.Soft, o.watches())
+	libs := libraries(dir, m.Soft, o.watches() || insideReport())
 	if err := checkLibraries(libs, dir, m.Soft); err != nil {
 		return err
 	}
@@ -165,6 +187,13 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	return runError(stderr, path, unix.Exec(path, argv, env))
 }
 
+// insideReport reports whether a run around this one makes a report. Its library stays the first,
+// with what it forwards to.
+func insideReport() bool {
+	_, err := os.Stat(env.Get("CULVERT_RUN_DIR"))
+	return err == nil && env.Get("CULVERT_WATCHED") != ""
+}
+
 // share lets the processes of the program share the memory of the software GPUs, unless the
 // environment says what they share. It returns the path of their file, which the first
 // of them creates. Where no file can be, as in a container without /tmp, each process has
@@ -176,12 +205,24 @@ func share(env []string, m *machine.Machine, stderr io.Writer) ([]string, string
 		return env, ""
 	}
 	dir := os.TempDir()
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+	if err := writable(dir); err != nil {
 		fmt.Fprintf(stderr, "culvert: run: processes do not share the memory of the software GPUs: %s: %v (fix: %s)\n", dir, err, setTMPDIR)
 		return env, ""
 	}
 	path := soft.NewShared(dir)
 	return append(env, name+path), path
+}
+
+// writable reports whether small files can be made in a directory.
+func writable(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err == nil && fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < 64<<10 {
+		return unix.ENOSPC
+	}
+	return nil
 }
 
 // removeShared removes the file of a program that has ended. One that a process of it still

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -34,6 +36,9 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	if err != nil {
 		return err
 	}
+	if err := o.checkReport(); err != nil {
+		return err
+	}
 	made, err := newRecords(os.TempDir())
 	if err != nil {
 		return fmt.Errorf("create a directory for the records of processes: %w (fix: %s)", err, setTMPDIR)
@@ -60,16 +65,51 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 		return err
 	}
 	if o.fault != "" && len(report.Faults) == 0 {
-		report.Notes = append(report.Notes, "no fault came about: no call matched "+o.fault)
+		report.Notes = append(report.Notes, o.unbroken())
 	}
 	if err := o.write(report, stderr); err != nil {
-		return err
+		// Hours of work may be in it.
+		fmt.Fprintf(stderr, "culvert: write the report: %v; here it is\n", err)
+		if err := show(stderr, o.json, report); err != nil || status == 0 {
+			return cmp.Or(err, error(exitStatus(exitFailed)))
+		}
 	}
 	if err := o.writeTrace(records, stderr); err != nil {
 		return err
 	}
 	if status != 0 {
 		return exitStatus(status)
+	}
+	return nil
+}
+
+// unbroken says why nothing was broken.
+func (o *runOptions) unbroken() string {
+	why := "no fault came about: no call matched " + o.fault
+	if o.drive {
+		why += ", or no transfer used the drive: it serves the route nvfs, which needs a registered buffer"
+	}
+	return why
+}
+
+// checkReport finds out before the program runs that the report will have no place.
+func (o *runOptions) checkReport() error {
+	if o.report == "" || o.report == "-" {
+		return nil
+	}
+	path := o.report
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		path = filepath.Dir(path)
+		_, err = os.Stat(path)
+	} else if err == nil && st.IsDir() {
+		err = unix.EISDIR
+	}
+	if err == nil {
+		err = unix.Access(path, unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("--report %s: %w", o.report, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,11 +57,37 @@ func (c *Collector) poll() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range recs {
-		for _, s := range stats.OfProcess(int(r.PID)) {
+	for _, pid := range c.processes(recs) {
+		for _, s := range stats.OfProcess(pid) {
 			c.found[segment{s.PID, s.Started.UnixNano()}] = s
 		}
 	}
+}
+
+// processes are those that have a record, and their forked children that registered files.
+func (c *Collector) processes(recs []*rawRecord) (pids []int) {
+	for _, r := range recs {
+		pids = append(pids, int(r.PID))
+	}
+	children, _ := filepath.Glob(filepath.Join(c.dir, "*.child")) // the pattern is right
+	for _, path := range children {
+		if pid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), ".child")); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// running counts the processes that still have a record mapped.
+func (c *Collector) running(recs []*rawRecord) (n int) {
+	for _, pid := range c.processes(recs) {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		if err == nil && strings.Contains(string(maps), "/"+filepath.Base(c.dir)+"/") {
+			n++
+		}
+	}
+	return n
 }
 
 // Report ends the collection and fills a report. linked says why the program itself
@@ -83,10 +110,28 @@ func (c *Collector) Report(r *Report, linked string) error {
 		return err
 	}
 	r.finish()
+	without, err := filepath.Glob(filepath.Join(c.dir, "*.full"))
+	if err != nil {
+		return err
+	}
+	if len(without) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s no record: no space left in %s", verb(len(without), "has", "have"), filepath.Dir(c.dir)))
+	}
+	if n := c.running(recs); n > 0 {
+		r.Notes = append(r.Notes, verb(n, "still runs: the report has what it has done so far", "still run: the report has what they have done so far"))
+	}
 	_, err = os.Stat("/proc/driver/nvidia-fs/version")
 	r.infer(err == nil)
 	r.explain(linked)
 	return nil
+}
+
+// verb is a sentence about n processes.
+func verb(n int, one, more string) string {
+	if n == 1 {
+		return "1 process " + one
+	}
+	return fmt.Sprintf("%d processes %s", n, more)
 }
 
 // faults are the faults that came about in all processes, with their number. A process

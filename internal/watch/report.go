@@ -270,6 +270,7 @@ func (r *Report) explain(linked string) {
 		calls += p.Calls
 	}
 	switch {
+	case len(r.Processes) == 0 && len(r.Notes) > 0: // they have no record
 	case len(r.Processes) == 0 && linked != "":
 		r.Notes = append(r.Notes, linked)
 	case len(r.Processes) == 0:
