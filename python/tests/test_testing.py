@@ -1,7 +1,9 @@
 """Faults of the software machine, in Python."""
 
 import importlib.util
+import json
 import os
+import random
 import subprocess
 import sys
 import unittest
@@ -10,6 +12,30 @@ from support import ROOT, Case, random_tensors, write_raw
 
 import culvert
 from culvert import testing
+
+
+# Loads a model, breaks the machine and loads it three times.
+BROKEN = """
+import sys
+import culvert
+from culvert import testing
+
+def load():
+    t = culvert.load_file(sys.argv[1], device="cuda:0")["w"].numpy()
+    right = t.tobytes() == want
+    print("right" if right else "wrong", str(culvert.last_receipt()).split("route=")[1].split()[0])
+
+with open(sys.argv[1], "rb") as f:
+    want = f.read()[-(32 << 20):]
+load()
+with testing.faults(sys.argv[2]) as broken:
+    for i in range(3):
+        try:
+            load()
+        except Exception as e:
+            print(type(e).__name__)
+    print(*broken.fired())
+"""
 
 
 class Faults(Case):
@@ -50,6 +76,41 @@ class Faults(Case):
     def test_mistakes(self):
         with self.assertRaisesRegex(Exception, "unknown kind"):
             testing.Faults()("explode")
+
+    def broken(self, spec):
+        """Loads a model three times in a process of its own, in which a broken device stays
+        broken. Returns what each load gave, and the faults that came about."""
+        big = str(self.dir / "big.safetensors")
+        data = random.Random(2).randbytes(32 << 20)
+        header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}})
+        write_raw(big, {"w": ("U8", [len(data)], data)}, header=header.ljust(4088).encode())  # data in whole blocks
+        soft = dict(os.environ, CULVERT_SOFT="memory=128M,poison=1")
+        done = subprocess.run([sys.executable, "-c", BROKEN, big, spec], capture_output=True, text=True, env=soft)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        *loads, fired = done.stdout.splitlines()
+        if loads[0] != "right nvfs":
+            self.skipTest(f"loads take another route here: {loads[0]}")
+        return loads[1:], fired
+
+    def test_drive(self):
+        """A drive that breaks or lies: a load fails, or its bytes are right."""
+        for spec, want in {
+            "media,nth=1": ["OSError", "right nvfs", "right nvfs"],
+            "unplug": ["right ring"] * 3,
+            "dma=drop,nth=1": ["right ring"] * 3,
+            "dma=misdirect,nth=1": ["right ring"] * 3,
+            "dma=transform,nth=1": ["right ring"] * 3,
+        }.items():
+            with self.subTest(spec):
+                loads, fired = self.broken(spec)
+                self.assertEqual((loads, fired), (want, f"{spec}: 1 times"))
+
+    def test_revoke_and_truncate(self):
+        loads, fired = self.broken("revoke")
+        self.assertEqual(fired, "revoke: 1 times")
+        self.assertEqual([load for load in loads if load.startswith("wrong")], [])
+        loads, fired = self.broken("truncate=1M")
+        self.assertEqual((loads, fired), (["CulvertError", "FormatError", "FormatError"], "truncate=1M: 1 times"))
 
     def test_dead_gpu(self):
         """A dead GPU stays dead, so a process of its own dies with it."""
