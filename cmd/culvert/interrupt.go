@@ -26,6 +26,7 @@ type interruption struct {
 	cancel     context.CancelFunc
 	signal     atomic.Int32 // 0 if there was none
 	intIgnored bool         // the parent process ignores SIGINT
+	passed     bool         // to a program, whose status counts
 }
 
 // catch makes signals stop a command. The second one ends the process at once.
@@ -47,11 +48,11 @@ func catch() *interruption {
 	return i
 }
 
-// end re-raises the signal if it kept the command from succeeding. Otherwise it
-// returns the exit status.
+// end re-raises the signal if it kept the command from succeeding, or ended its program.
+// Otherwise it returns the exit status.
 func (i *interruption) end(code int) int {
 	s := unix.Signal(i.signal.Load())
-	if s == 0 || code == 0 {
+	if s == 0 || code == 0 || i.passed && code != 128+int(s) {
 		return code
 	}
 	if s != unix.SIGINT || !i.intIgnored {

@@ -62,6 +62,7 @@ func execute(i *interruption) int {
 		return 0
 	}
 	if code, ok := errors.AsType[exitStatus](err); ok {
+		i.passed = true
 		return int(code)
 	}
 	message := human.Red(os.Stderr, "culvert:") + " " + human.Text(explain(ctx, err, os.Args[1:]))
@@ -69,7 +70,8 @@ func execute(i *interruption) int {
 	return statusOf(err)
 }
 
-// An exitStatus ends the process without a message, which has been printed.
+// An exitStatus is that of a program. It ends the process without a message, which has been
+// printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

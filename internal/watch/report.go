@@ -106,7 +106,7 @@ func (r *Report) addRecord(rec *rawRecord) {
 		}
 		name := text(f.Path[:])
 		if i == 0 {
-			name = "(other files)"
+			name = otherFiles
 		}
 		to := r.file(name)
 		to.ODirect = to.ODirect || f.Direct != 0
@@ -157,24 +157,48 @@ func (r *Report) file(path string) *File {
 	return entry(&r.Files, func(f File) bool { return f.Path == path }, File{Path: path, DirectShare: -1})
 }
 
+// otherFiles is the name of those for which there was no room.
+const otherFiles = "(other files)"
+
 // addStats adds the routes that a process of Culvert's library used.
 func (r *Report) addStats(s *stats.Snapshot) {
+	rest := s.Totals
 	for i := range s.Files {
 		from := &s.Files[i]
+		r.addRoutes(s.Routes, from.Name, &from.Totals)
+		subtract(&rest, &from.Totals)
 		to := r.file(from.Name)
-		to.Evidence = route.Counted.String()
-		to.Host += from.Totals.Host
-		for dir := range from.Totals.Bytes {
-			for id, n := range from.Totals.Bytes[dir] {
-				if n > 0 {
-					same := func(b RouteBytes) bool { return b.Route == s.Routes[id] }
-					entry(&to.Routes, same, RouteBytes{s.Routes[id], 0}).Bytes += n
-				}
-			}
-		}
 		for line := range strings.Lines(from.Declined) {
 			if line = strings.TrimSpace(line); line != "" && !slices.Contains(to.Declined, line) {
 				to.Declined = append(to.Declined, line)
+			}
+		}
+	}
+	if moved := func(b [stats.Routes]int64) bool { return slices.Max(b[:]) > 0 }; moved(rest.Bytes[0]) || moved(rest.Bytes[1]) {
+		r.addRoutes(s.Routes, otherFiles, &rest)
+	}
+}
+
+func subtract(from, n *stats.Totals) {
+	from.Host -= n.Host
+	for dir := range n.Bytes {
+		for id := range n.Bytes[dir] {
+			from.Bytes[dir][id] -= n.Bytes[dir][id]
+		}
+	}
+}
+
+// addRoutes adds what was moved in a file. Counters of a process that runs are not of one
+// moment, so what is left of them may be less than nothing.
+func (r *Report) addRoutes(routes []string, path string, n *stats.Totals) {
+	to := r.file(path)
+	to.Evidence = route.Counted.String()
+	to.Host += max(n.Host, 0)
+	for dir := range n.Bytes {
+		for id, bytes := range n.Bytes[dir] {
+			if bytes > 0 {
+				same := func(b RouteBytes) bool { return b.Route == routes[id] }
+				entry(&to.Routes, same, RouteBytes{routes[id], 0}).Bytes += bytes
 			}
 		}
 	}

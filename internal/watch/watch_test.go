@@ -140,6 +140,22 @@ note: asynchronous requests are those of batches and streams; they are counted w
 	}
 }
 
+// What a process moved in files for which its statistics had no room is that of other files.
+func TestRoutesOfOtherFiles(t *testing.T) {
+	s := &stats.Snapshot{Routes: []string{"none", "ring"}, Files: []stats.FileSnapshot{{Name: "/data/a"}}}
+	s.Files[0].Totals.Bytes[0][1], s.Files[0].Totals.Host = 1<<20, 1<<20
+	s.Totals.Bytes[0][1], s.Totals.Bytes[1][1], s.Totals.Host = 4<<20, 1<<20, 5<<20
+	r := new(Report)
+	r.addStats(s)
+	r.finish()
+	if f := r.Files[0]; f.Path != "(other files)" || f.Host != 4<<20 || len(f.Routes) != 1 || f.Routes[0].Bytes != 4<<20 {
+		t.Errorf("%+v", f)
+	}
+	if f := r.Files[1]; f.Path != "/data/a" || f.Routes[0].Bytes != 1<<20 {
+		t.Errorf("%+v", f)
+	}
+}
+
 // What NVIDIA's library did is inferred, and called so.
 func TestInfer(t *testing.T) {
 	for _, nvfs := range []bool{true, false} {
