@@ -56,6 +56,10 @@ func onMD(level, state string) string {
 		"sys/devices/virtual/block/md0/slaves/nvme1n1 x\n"
 }
 
+func onNFS(options string) string {
+	return "mount 50 27 0:33 / /n rw - nfs4 server:/x rw," + options + "\n"
+}
+
 func onExt4(number string) storage.Facts { return storage.Facts{Dev: number, FS: "ext4"} }
 
 const nvmeDir = "sys/devices/pci0000:3c/0000:3c:01.0/0000:3d:00.0/nvme/nvme0/nvme0n1"
@@ -104,15 +108,27 @@ var cases = map[string]struct {
 	"RAID, stopped":     {onMD("raid1", "inactive"), onExt4("9:0"), nil, "does not run"},
 	"RAID, new level":   {onMD("raid99", "active"), onExt4("9:0"), nil, "not known"},
 
-	"loop":           {"block 7:0 devices/virtual/block/loop0\nsys/devices/virtual/block/loop0/loop/backing_file /images/a\n", storage.Facts{Dev: "7:0", Block: true}, nil, "loop0 (virtual device loop) reads and writes a file"},
-	"nbd":            {"block 43:0 devices/virtual/block/nbd0\n", storage.Facts{Dev: "43:0", Block: true}, nil, "over the network"},
-	"rbd":            {"block 252:0 devices/rbd/0/block/rbd0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "over the network"},
-	"drbd":           {"block 147:0 devices/virtual/block/drbd0\n", storage.Facts{Dev: "147:0", Block: true}, nil, "over the network"},
-	"bcache":         {"block 252:0 devices/virtual/block/bcache0\nsys/devices/virtual/block/bcache0/slaves/nvme0n1 x\n", storage.Facts{Dev: "252:0", Block: true}, nil, "cache drive"},
-	"zram":           {"block 252:0 devices/virtual/block/zram0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "compresses"},
-	"zoned":          {nvmeDir + "/queue/zoned host-managed\n", onExt4("259:1"), nil, "zone by zone"},
-	"protected":      {nvmeDir + "/integrity/format T10-DIF-TYPE1-CRC\n" + nvmeDir + "/integrity/write_generate 1\n", onExt4("259:1"), nil, "protection information"},
-	"protection off": {nvmeDir + "/integrity/format T10-DIF-TYPE1-CRC\n" + nvmeDir + "/integrity/write_generate 0\n" + nvmeDir + "/integrity/read_verify 0\n", onExt4("259:1"), nil, ""},
+	"loop":         {"block 7:0 devices/virtual/block/loop0\nsys/devices/virtual/block/loop0/loop/backing_file /images/a\n", storage.Facts{Dev: "7:0", Block: true}, nil, "loop0 (virtual device loop) reads and writes a file"},
+	"nbd":          {"block 43:0 devices/virtual/block/nbd0\n", storage.Facts{Dev: "43:0", Block: true}, nil, "over the network"},
+	"rbd":          {"block 252:0 devices/rbd/0/block/rbd0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "over the network"},
+	"drbd":         {"block 147:0 devices/virtual/block/drbd0\n", storage.Facts{Dev: "147:0", Block: true}, nil, "over the network"},
+	"bcache":       {"block 252:0 devices/virtual/block/bcache0\nsys/devices/virtual/block/bcache0/slaves/nvme0n1 x\n", storage.Facts{Dev: "252:0", Block: true}, nil, "cache drive"},
+	"zram":         {"block 252:0 devices/virtual/block/zram0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "compresses"},
+	"zvol":         {"block 230:0 devices/virtual/block/zd0\n", storage.Facts{Dev: "230:0", Block: true}, nil, "zd0 (virtual device) has no device of its own"},
+	"ext4 on zvol": {"block 230:1 devices/virtual/block/zd0/zd0p1\nblock 230:0 devices/virtual/block/zd0\nsys/devices/virtual/block/zd0/zd0p1/partition 1\n", onExt4("230:1"), nil, "zd0 (virtual device)"},
+	"dm on md on dm": {
+		onDM("LVM-abc", "md0") + onMD("raid1", "active") + "sys/devices/virtual/block/md0/slaves/dm-1 x\n" +
+			"block 253:1 devices/virtual/block/dm-1\nsys/devices/virtual/block/dm-1/dm/uuid CRYPT-LUKS2-x\nsys/devices/virtual/block/dm-1/slaves/nvme0n1p1 x\n",
+		onExt4("253:0"), nil, "dm-1 (device mapper crypt) encrypts",
+	},
+	"partition of RAID 5": {
+		onMD("raid5", "active") + "block 259:9 devices/virtual/block/md0/md0p1\nsys/devices/virtual/block/md0/md0p1/partition 1\n",
+		onExt4("259:9"), nil, "parity",
+	},
+	"partition of loop": {"block 7:0 devices/virtual/block/loop0\nblock 259:9 devices/virtual/block/loop0/loop0p1\nsys/devices/virtual/block/loop0/loop0p1/partition 1\n", onExt4("259:9"), nil, "reads and writes a file"},
+	"zoned":             {nvmeDir + "/queue/zoned host-managed\n", onExt4("259:1"), nil, "zone by zone"},
+	"protected":         {nvmeDir + "/integrity/format T10-DIF-TYPE1-CRC\n" + nvmeDir + "/integrity/write_generate 1\n", onExt4("259:1"), nil, "protection information"},
+	"protection off":    {nvmeDir + "/integrity/format T10-DIF-TYPE1-CRC\n" + nvmeDir + "/integrity/write_generate 0\n" + nvmeDir + "/integrity/read_verify 0\n", onExt4("259:1"), nil, ""},
 
 	"NVMe multipath": {
 		"block 259:5 devices/virtual/nvme-subsystem/nvme-subsys2/nvme2n1\nsys/devices/virtual/nvme-subsystem/nvme-subsys2/nvme2/transport pcie\nsys/devices/virtual/nvme-subsystem/nvme-subsys2/nvme3/transport rdma\n",
@@ -121,19 +137,30 @@ var cases = map[string]struct {
 	},
 	"NVMe without paths": {"block 259:5 devices/virtual/nvme-subsystem/nvme-subsys2/nvme2n1\n", storage.Facts{Dev: "259:5", Block: true}, nil, "no path"},
 
-	"btrfs":         {"mount 50 27 0:33 / /b rw - btrfs /dev/nvme1n1 rw\n", storage.Facts{Dev: "0:33", FS: "btrfs"}, nil, "btrfs (file system) checks checksums"},
-	"btrfs, subvol": {"", storage.Facts{Dev: "0:34", FS: "btrfs"}, nil, "checks checksums"},
-	"zfs":           {"", storage.Facts{Dev: "0:34", FS: "zfs"}, nil, "checksums"},
-	"bcachefs":      {"mount 50 27 0:33 / /b rw - bcachefs /dev/nvme1n1 rw\n", storage.Facts{Dev: "0:33"}, nil, "checksums"},
-	"f2fs":          {"", storage.Facts{Dev: "259:2", FS: "f2fs"}, nil, "compress"},
-	"tmpfs":         {"", storage.Facts{Dev: "0:40", FS: "tmpfs"}, nil, "host memory"},
-	"new":           {"", storage.Facts{Dev: "259:2", FS: "inventedfs"}, nil, "not known"},
-	"nfs":           {"mount 50 27 0:33 / /n rw - nfs4 server:/x rw\n", storage.Facts{Dev: "0:33", FS: "nfs"}, nil, ""},
-	"data=journal":  {"mount 50 27 259:2 / /j rw - ext4 /dev/nvme1n1 rw,data=journal\n", onExt4("259:2"), nil, "through its journal"},
-	"chattr +j":     {"", storage.Facts{Dev: "259:1", FS: "ext4", Journalled: true}, nil, "through its journal"},
-	"fscrypt":       {"", storage.Facts{Dev: "259:1", FS: "ext4", Encrypted: true}, nil, "encrypts this file"},
-	"compressed":    {"", storage.Facts{Dev: "259:1", FS: "ext4", Compressed: true}, nil, "compresses this file"},
-	"verity file":   {"", storage.Facts{Dev: "259:1", FS: "ext4", Verity: true}, nil, "fs-verity"},
+	"btrfs":          {"mount 50 27 0:33 / /b rw - btrfs /dev/nvme1n1 rw\n", storage.Facts{Dev: "0:33", FS: "btrfs"}, nil, "btrfs (file system) checks checksums"},
+	"btrfs, subvol":  {"", storage.Facts{Dev: "0:34", FS: "btrfs"}, nil, "checks checksums"},
+	"zfs":            {"", storage.Facts{Dev: "0:34", FS: "zfs"}, nil, "checksums"},
+	"bcachefs":       {"mount 50 27 0:33 / /b rw - bcachefs /dev/nvme1n1 rw\n", storage.Facts{Dev: "0:33"}, nil, "checksums"},
+	"f2fs":           {"", storage.Facts{Dev: "259:2", FS: "f2fs"}, nil, "compress"},
+	"tmpfs":          {"", storage.Facts{Dev: "0:40", FS: "tmpfs"}, nil, "host memory"},
+	"new":            {"", storage.Facts{Dev: "259:2", FS: "inventedfs"}, nil, "not known"},
+	"nfs":            {onNFS("proto=rdma,sec=krb5"), storage.Facts{Dev: "0:33", FS: "nfs"}, nil, ""},
+	"nfs, IPv6":      {onNFS("proto=rdma6"), storage.Facts{Dev: "0:33", FS: "nfs"}, nil, ""},
+	"nfs by TCP":     {onNFS("proto=tcp,sec=sys"), storage.Facts{Dev: "0:33", FS: "nfs"}, nil, "not known to use RDMA (proto=tcp)"},
+	"nfs, signed":    {onNFS("proto=rdma,sec=krb5i"), storage.Facts{Dev: "0:33", FS: "nfs"}, nil, "signs or encrypts"},
+	"nfs, private":   {onNFS("proto=rdma,sec=krb5p"), storage.Facts{Dev: "0:33", FS: "nfs"}, nil, "signs or encrypts"},
+	"nfs, elsewhere": {"", storage.Facts{Dev: "0:33", FS: "nfs"}, nil, "not known to use RDMA"},
+	"realtime":       {"mount 50 27 259:2 / /r rw - xfs /dev/nvme1n1 rw,rtdev=/dev/nvme0n1\n", onExt4("259:2"), nil, ""},
+	"realtime, crypt": {
+		onDM("CRYPT-LUKS2-abc-data", "nvme0n1p1") + "mount 50 27 259:2 / /r rw - xfs /dev/nvme1n1 rw,rtdev=/dev/mapper/data\n",
+		onExt4("259:2"), nil, "dm-0 (device mapper crypt) encrypts",
+	},
+	"realtime, hidden": {"mount 50 27 259:2 / /r rw - xfs /dev/nvme1n1 rw,rtdev=/dev/vg/rt\n", onExt4("259:2"), nil, "may keep the file on /dev/vg/rt"},
+	"data=journal":     {"mount 50 27 259:2 / /j rw - ext4 /dev/nvme1n1 rw,data=journal\n", onExt4("259:2"), nil, "through its journal"},
+	"chattr +j":        {"", storage.Facts{Dev: "259:1", FS: "ext4", Journalled: true}, nil, "through its journal"},
+	"fscrypt":          {"", storage.Facts{Dev: "259:1", FS: "ext4", Encrypted: true}, nil, "encrypts this file"},
+	"compressed":       {"", storage.Facts{Dev: "259:1", FS: "ext4", Compressed: true}, nil, "compresses this file"},
+	"verity file":      {"", storage.Facts{Dev: "259:1", FS: "ext4", Verity: true}, nil, "fs-verity"},
 
 	"overlay": {
 		"mount 50 27 0:44 / /merged rw - overlay overlay rw,lowerdir=/low:/low2,upperdir=/up,workdir=/work\nlow/f x\nlow2/f x\nup/f x\n",
@@ -291,7 +318,7 @@ mount 42 27 9:2 / /t rw - ext4 /dev/md2 rw
 `
 
 func TestDrivers(t *testing.T) {
-	c := &captured{tree(t, drives+onMD("raid1", "clean")+scsi+"sys/devices/virtual/block/md0/slaves/vda x\nmount 50 27 0:33 / /n rw - nfs4 server:/x rw\n"), nil}
+	c := &captured{tree(t, drives+onMD("raid1", "clean")+scsi+"sys/devices/virtual/block/md0/slaves/vda x\nmount 50 27 0:33 / /n rw - nfs4 server:/x rw,proto=rdma\n"), nil}
 	for _, tt := range []struct {
 		facts  storage.Facts
 		hooked []string

@@ -113,11 +113,17 @@ func (w *walk) virtual(l Layer, dir string) error {
 	return w.stacked(l, dir)
 }
 
-// drive adds a drive, or, for a namespace with several paths, its paths.
+// drive adds a drive, or, for a namespace with several paths, its paths. What stands on no
+// device, such as a volume of ZFS, is none.
 func (w *walk) drive(l Layer, dir string) error {
 	w.ofDrive(&l, dir)
 	if strings.Contains(dir, "/nvme-subsystem/") {
 		return w.nvmePaths(l, dir)
+	}
+	if _, err := fs.Lstat(w.root, dir+"/device"); err != nil && strings.HasPrefix(dir, "sys/devices/virtual/") {
+		l.Kind, l.Fix = Virtual, "put the file on a drive of this machine"
+		l.Changes = cmp.Or(l.Changes, "has no device of its own, and is not known to pass bytes unchanged")
+		return w.stacked(l, dir)
 	}
 	l.Kind = Drive
 	l.Type = w.driver(dir)

@@ -1,6 +1,8 @@
 package blockstack
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/storage"
@@ -16,8 +18,14 @@ var passes = map[string]bool{"ext2": true, "ext3": true, "ext4": true, "xfs": tr
 // networks are the file systems that move bytes to GPU memory themselves, with the
 // module that registers with nvidia-fs.
 var networks = map[string]string{
-	"nfs": "rpcrdma", "nfs4": "rpcrdma", "lustre": "lnet", "beegfs": "beegfs", "gpfs": "mmfslinux", "wekafs": "wekafsio", "scatefs": "scatefs",
+	"nfs": nfsModule, "nfs4": nfsModule, "lustre": "lnet", "beegfs": "beegfs", "gpfs": "mmfslinux", "wekafs": "wekafsio", "scatefs": "scatefs",
 }
+
+const nfsModule = "rpcrdma"
+
+// IsNetwork reports whether a file system keeps its files on other hosts, which change them
+// without this one.
+func IsNetwork(name string) bool { return networks[name] != "" }
 
 // changers say what other file systems do.
 var changers = map[string]string{
@@ -47,6 +55,9 @@ func fileSystem(m storage.Mount) Layer {
 		l.Kind = Overlay
 	case network:
 		l.Kind, l.Type = Network, module
+		if module == nfsModule {
+			ofNFS(&l, m.Options)
+		}
 	case passes[m.FS]:
 		ofOptions(&l, m.Options)
 	case changers[m.FS] != "":
@@ -68,6 +79,29 @@ func ofOptions(l *Layer, options string) {
 			l.Changes, l.Fix = "copies to persistent memory by the CPU ("+o+")", "mount it with dax=never"
 		}
 	}
+}
+
+// ofNFS adds what NFS does to pages: only RDMA moves them as they are, and only if neither
+// Kerberos integrity nor privacy works on them.
+func ofNFS(l *Layer, options string) {
+	const fix = "mount it with proto=rdma,sec=sys or sec=krb5"
+	proto, sec := option(options, "proto"), option(options, "sec")
+	switch {
+	case proto != "rdma" && proto != "rdma6":
+		l.Changes, l.Fix = fmt.Sprintf("is not known to use RDMA (proto=%s)", proto), fix
+	case slices.Contains([]string{"krb5i", "krb5p"}, sec):
+		l.Changes, l.Fix = "signs or encrypts the host's pages (sec="+sec+")", fix
+	}
+}
+
+// option is the value of a mount option, "" without it.
+func option(options, name string) (value string) {
+	for _, o := range strings.Split(options, ",") {
+		if v, ok := strings.CutPrefix(o, name+"="); ok {
+			value = v
+		}
+	}
+	return value
 }
 
 // ofFile adds what attributes of the file change. Encryption inside the block layer

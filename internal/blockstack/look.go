@@ -75,11 +75,17 @@ func (w *walk) mounted(l Layer, m storage.Mount, mounts []storage.Mount) error {
 	if l.Kind == Overlay {
 		return w.overlay(l, m, mounts)
 	}
+	second, named := w.realtime(&l, m)
 	if err := w.add(l); err != nil {
 		return err
 	}
 	if l.Kind == Network {
 		return nil
+	}
+	if named {
+		if err := w.device(second, l.Depth+1); err != nil {
+			return err
+		}
 	}
 	if err := w.number(m.Dev, l.Depth+1); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -93,6 +99,19 @@ func (w *walk) mounted(l Layer, m storage.Mount, mounts []storage.Mount) error {
 		return fmt.Errorf("no block device %s: %w", m.Dev, fs.ErrNotExist)
 	}
 	return nil
+}
+
+// realtime is the second device of xfs, on which a file may be. Its number is not that of the
+// file system.
+func (w *walk) realtime(l *Layer, m storage.Mount) (name string, ok bool) {
+	source := option(m.Options, "rtdev")
+	if source == "" {
+		return "", false
+	}
+	if name, ok = w.sourceName(source); !ok {
+		l.Changes, l.Fix = "may keep the file on "+source+", which cannot be found", useExt4
+	}
+	return name, ok
 }
 
 // overlay adds an overlay and the file systems of its directories. A file is in one

@@ -47,7 +47,7 @@ func (g *peerGPU) PeerBytes(a gpu.Addr, n uint64) ([]byte, func(), error) {
 func peerTree(f *storage.File) tree {
 	return tree{fstest.MapFS{
 		"sys/bus/pci/devices/" + peerPCI + "/p2pmem/size": {},
-		"sys/dev/block/" + f.Facts.Dev:                    link("../../devices/virtual/block/any"),
+		"sys/dev/block/" + f.Facts.Dev:                    link("../../devices/pci0000:00/any"),
 		"proc/self/mountinfo":                             {Data: []byte("27 1 " + f.Facts.Dev + " / / rw - ext4 /dev/any rw\n")},
 	}}
 }

@@ -30,7 +30,7 @@ func show(o *kernel.OS, layers []block.Layer, pci string) {
 		case "btrfs", "compress":
 			fileSystem = "btrfs"
 		case "virtio":
-			device(o, "252:"+itoa(first), "vd"+itoa(first), kernel.Tree{"dev": text("252:" + itoa(first))})
+			device(o, "252:"+itoa(first), "vd"+itoa(first), kernel.Tree{"dev": text("252:" + itoa(first)), "device/vendor": text("0x1af4")})
 			o.Link("sys/devices/virtual/block/vd"+itoa(first)+"/device/driver", "../../../../../bus/virtio/drivers/virtio_blk")
 		default:
 			stacked(o, l.Name, i, below(layers[i+1:], i+1))
