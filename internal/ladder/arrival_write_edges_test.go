@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/signal"
 	"testing"
 	"time"
 
@@ -283,5 +286,76 @@ func TestUndoThatFails(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A write of any range can be proved in place: its unaligned ends take another route, as
+// after the proof.
+func TestUnalignedProofInPlace(t *testing.T) {
+	const size = 512 << 10
+	old, data := noisy(size, 1), noisy(size, 2)
+	for _, c := range []struct{ off, n uint64 }{
+		{0, 5000}, {100, 12288 - 100}, {100, 100000}, {100, 300000}, {4096, 70000}, {size - 5000, 5000},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			s := newStacked(t, "", old)
+			s.file.Name += "/no-directory" // there can be no file beside it
+			s.check(s.gpu.CopyIn(s.mem.Base, data))
+			ops := []Op{{Dir: route.Write, Src: FileSource(s.file), Off: int64(c.off), Mem: s.mem.Slice(c.off, c.n), Kind: gpu.KindDevice, Buf: always{}}}
+			res := make([]route.Receipt, 1)
+			if err := s.plan.Run(t.Context(), ops, res); err != nil || res[0].By[route.NVFS] == 0 || res[0].Arrival != route.ArrivalProved {
+				t.Errorf("%v, %v", err, &res[0])
+			}
+			want := bytes.Clone(old)
+			copy(want[c.off:], data[c.off:][:c.n])
+			if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, want) {
+				t.Errorf("the file has other bytes, %v", err)
+			}
+		})
+	}
+}
+
+// An error of the device in a proof in place is no error of a write that another route may
+// take.
+func TestDeviceFailsInProofInPlace(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		l.file.Name += "/no-directory"
+		l.override(func(_ Route, _ context.Context, ops []Op, _ []route.Receipt) error {
+			if ops[0].strict { // as nvfs and sources
+				return ops[0].failAt(0, "", unix.EIO)
+			}
+			d := decline(l.id, "input/output", "EIO", "")
+			passOn(ops, d)
+			return &RejectedError{d, unix.EIO}
+		})
+		if r, err := l.run(route.Write, 0, 0, 64<<10); err != nil || r.Route != route.Host || r.Declined[l.id].Test != "input/output" {
+			t.Errorf("%v, %v", &r, err)
+		}
+		l.onlyDirect()
+		if r, err := l.run(route.Write, 0, 0, 64<<10); !errors.Is(err, unix.EIO) {
+			t.Errorf("required: %v, %v", &r, err)
+		}
+	})
+}
+
+// The file for a proof is not longer than files of this process may be: the kernel would send
+// SIGXFSZ, which ends a program in C.
+func TestProofKeepsToTheFileSizeLimit(t *testing.T) {
+	s := newStacked(t, "", noisy(16<<10, 1))
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGXFSZ, unix.SIGWINCH)
+	defer signal.Stop(signals)
+	var old unix.Rlimit
+	s.check(unix.Getrlimit(unix.RLIMIT_FSIZE, &old))
+	s.check(unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 16 << 10, Max: old.Max}))
+	r, err := s.run(s.plan, route.Write)
+	s.check(errors.Join(unix.Setrlimit(unix.RLIMIT_FSIZE, &old), err))
+	if r.Route != route.NVFS || r.Arrival != route.ArrivalProved {
+		t.Errorf("proved in place: %v", &r)
+	}
+	// Of pending signals the one with the lowest number comes first, and SIGWINCH has a higher one.
+	s.check(unix.Kill(unix.Getpid(), unix.SIGWINCH))
+	if got := <-signals; got != unix.SIGWINCH {
+		t.Errorf("got %v", got)
 	}
 }

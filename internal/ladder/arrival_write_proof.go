@@ -120,13 +120,14 @@ func proofOp(op *Op, dir route.Dir, src Source, off int64, mem gpu.Span) Op {
 }
 
 // tryInPlace writes the first blocks of the op itself, and restores them unless they have
-// arrived.
+// arrived. The route may be as strict as with the op: another one takes unaligned ends, and all
+// of it after an error of the device, unless the route is required.
 func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, error) {
 	if !v.fileOf(op).host.readable() {
 		return nil, errNoReadBack
 	}
 	o := *op
-	o.strict, o.InStream, o.proving = true, true, true
+	o.InStream, o.proving = true, true
 	o.Mem = op.Mem.Slice(0, min(op.Mem.Len, writeProofSize))
 	data, mem := make([]byte, o.Mem.Len), v.view(r, &o, true)
 	if err := mem.load(data, 0); err != nil {
@@ -199,6 +200,9 @@ func besideOf(op *Op) (*storage.File, error) {
 	if f == nil || f.Facts.Block {
 		return nil, storage.ErrFileType
 	}
+	if err := mayWrite(writeProofSize); err != nil {
+		return nil, err
+	}
 	fd, err := unix.Open(filepath.Dir(f.Name), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, &os.PathError{Op: "make a file for a proof", Path: filepath.Dir(f.Name), Err: err}
@@ -218,6 +222,16 @@ func besideOf(op *Op) (*storage.File, error) {
 		return nil, errors.Join(errors.New("the directory is on another file system"), own.Close())
 	}
 	return own, nil
+}
+
+// mayWrite checks that files of this process may have n bytes. A write behind that limit
+// raises SIGXFSZ, which ends a program in C.
+func mayWrite(n uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err == nil && limit.Cur < n {
+		return fmt.Errorf("files of this process may have %d bytes: %w", limit.Cur, unix.EFBIG)
+	}
+	return nil
 }
 
 // unfreed is a registration of memory that only the prover frees.
