@@ -26,7 +26,7 @@ const (
 func (v *prover) runMixed(ctx context.Context, r Route, t *Traits, ops []Op, res []route.Receipt) error {
 	for i := range ops {
 		if err := v.run(ctx, r, t, ops[i:i+1], res[i:i+1]); err != nil {
-			return err
+			return &afterError{i, err}
 		}
 	}
 	return nil

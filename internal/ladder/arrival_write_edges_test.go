@@ -359,3 +359,39 @@ func TestProofKeepsToTheFileSizeLimit(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A batch that reads and writes a range: a write that is rejected has left bytes in the file
+// that nobody wrote. The read before it is not made again.
+func TestRejectedWriteAfterARead(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		l.v.file(l.file).known[l.id][route.Write].proved.Store(true)
+		const n = 64 << 10
+		old, data := l.fileBytes(0, n), noisy(n, 77)
+		l.setGPU(n, data)
+		l.override(func(honest Route, ctx context.Context, ops []Op, res []route.Receipt) error {
+			err := honest.Run(ctx, ops, res)
+			if ops[0].Dir == route.Write {
+				_, werr := pwriteAll(l.file.FD(), make([]byte, n), ops[0].Off)
+				err = errors.Join(err, werr, unix.Fsync(l.file.FD()))
+			}
+			return err
+		})
+		ops, res := make([]Op, 3), make([]route.Receipt, 3)
+		for i := range ops {
+			ops[i] = Op{Src: FileSource(l.file), Mem: l.mem.Slice(uint64(i)*n, n), Kind: gpu.KindDevice, Buf: always{}}
+		}
+		ops[1].Dir = route.Write
+		check(t, l.plan.Run(context.Background(), ops, res))
+		if got := l.gpuBytes(0, n); !bytes.Equal(got, old) {
+			t.Errorf("the read before the write has other bytes than before: new ones: %v, of no one: %v", bytes.Equal(got, data), !bytes.Equal(got, data))
+		}
+		if !bytes.Equal(l.gpuBytes(2*n, n), data) || !bytes.Equal(l.fileBytes(0, n), data) {
+			t.Error("the file, or the read after the write, has other bytes")
+		}
+		for i, want := range []route.ID{l.id, route.Host, l.id} {
+			if res[i].Route != want || res[i].Bytes != n || res[i].Dir != ops[i].Dir || (res[i].Arrival != route.NotDirect) != (want == l.id) {
+				t.Errorf("op %d: %v, want %v", i, &res[i], want)
+			}
+		}
+	})
+}

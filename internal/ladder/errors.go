@@ -24,6 +24,25 @@ func isRejected(err error) bool {
 	return ok
 }
 
+// An afterError is the error of a batch whose first ops were moved. They must not be moved
+// again: a write that was rejected may have left bytes in the file that a read before it
+// would find.
+type afterError struct {
+	moved int
+	error
+}
+
+// Unwrap returns the error of the op that follows those.
+func (a *afterError) Unwrap() error { return a.error }
+
+// movedBefore is how many ops of a batch were moved before an error.
+func movedBefore(err error) int {
+	if a, ok := errors.AsType[*afterError](err); ok {
+		return a.moved
+	}
+	return 0
+}
+
 // decline makes a reason why a route is not used.
 func decline(id route.ID, test, evidence, fix string) *route.Decline {
 	return &route.Decline{Route: id, Test: test, Evidence: evidence, Fix: fix}

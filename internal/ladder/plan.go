@@ -193,27 +193,38 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 		}
 		took, err := p.runChecked(ctx, at, ops[i:j], res[i:j])
 		if tries++; tries <= len(p.routes) && isRejected(err) {
+			if n := movedBefore(err); n > 0 {
+				if err := p.end(at, ops[i:i+n], res[i:i+n], took, nil); err != nil {
+					return err
+				}
+				i, tries = i+n, 0
+			}
 			// The route has learned from it: the next choice passes it over. Op j will be
 			// chosen for again, too.
 			clear(res[i:min(j+1, len(res))])
 			at = p.choose(&ops[i], batch, &res[i].Declined)
 			continue
 		}
-		if err == nil {
-			err = removed(ops[i:j], res[i:j])
-		}
-		for k := i; k < j; k++ {
-			p.finish(&res[k], &ops[k], p.traits[at].ID, took)
-		}
-		if j == i+1 && err == nil {
-			ops[i].lesson.end(p.traits[at].ID, res[i].Bytes, took)
-		}
-		if err != nil {
+		if err := p.end(at, ops[i:j], res[i:j], took, err); err != nil {
 			return err
 		}
 		i, at, tries = j, next, 0
 	}
 	return nil
+}
+
+// end completes the receipts of ops that a route has run, and returns their error.
+func (p *Plan) end(at int, ops []Op, res []route.Receipt, took time.Duration, err error) error {
+	if err == nil {
+		err = removed(ops, res)
+	}
+	for k := range ops {
+		p.finish(&res[k], &ops[k], p.traits[at].ID, took)
+	}
+	if len(ops) == 1 && err == nil {
+		ops[0].lesson.end(p.traits[at].ID, res[0].Bytes, took)
+	}
+	return err
 }
 
 func totalLen(ops []Op) (n uint64) {
