@@ -10,6 +10,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -193,25 +194,37 @@ func TestOneProofShowsALie(t *testing.T) {
 	})
 }
 
-// A block device has no time of its last change. Another process that writes to it between
-// a read and the comparison is no lie, unless it happens again and again.
-func TestChangingBlockDeviceIsNoLie(t *testing.T) {
-	liarLabs(t, func(t *testing.T, l *liarLab) {
-		l.v.trial = trialTransfers
-		l.file.Facts.Block = true
-		l.override(func(honest Route, ctx context.Context, ops []Op, res []route.Receipt) error {
-			err := honest.Run(ctx, ops, res)
-			_, werr := pwriteAll(l.file.FD(), noisy(64<<10, byte(l.liar.calls)), ops[0].Off)
-			return errors.Join(err, werr, unix.Fsync(l.file.FD()))
+// A block device has no time of its last change, and that of a file on another host may be old.
+// Another process that writes between a read and the comparison is no lie, unless it happens
+// again and again.
+func TestUndatedChangeIsNoLie(t *testing.T) {
+	for what, set := range map[string]func(*storage.Facts){
+		"block device": func(f *storage.Facts) { f.Block = true },
+		"nfs":          func(f *storage.Facts) { f.FS = "nfs" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			liarLabs(t, func(t *testing.T, l *liarLab) {
+				set(&l.file.Facts)
+				undatedChange(t, l)
+			})
 		})
-		for i := 1; i <= maxStrikes; i++ {
-			r, err := l.run(route.Read, 64<<10, 0, 64<<10)
-			if err != nil || r.Route != route.Host || r.Declined[l.id] == nil || r.Declined[l.id].Test != "arrival" {
-				t.Fatalf("read %d: %v, %v, %v", i, &r, err, r.Declined[l.id])
-			}
-			if got := l.lies(route.Read) != nil; got != (i == maxStrikes) {
-				t.Errorf("read %d: remembered as a lie: %v", i, got)
-			}
-		}
+	}
+}
+
+func undatedChange(t *testing.T, l *liarLab) {
+	l.v.trial = trialTransfers
+	l.override(func(honest Route, ctx context.Context, ops []Op, res []route.Receipt) error {
+		err := honest.Run(ctx, ops, res)
+		_, werr := pwriteAll(l.file.FD(), noisy(64<<10, byte(l.liar.calls)), ops[0].Off)
+		return errors.Join(err, werr, unix.Fsync(l.file.FD()))
 	})
+	for i := 1; i <= maxStrikes; i++ {
+		r, err := l.run(route.Read, 64<<10, 0, 64<<10)
+		if err != nil || r.Route != route.Host || r.Declined[l.id] == nil || r.Declined[l.id].Test != "arrival" {
+			t.Fatalf("read %d: %v, %v, %v", i, &r, err, r.Declined[l.id])
+		}
+		if got := l.lies(route.Read) != nil; got != (i == maxStrikes) {
+			t.Errorf("read %d: remembered as a lie: %v", i, got)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-io/culvert/internal/blockstack"
 	"github.com/culvert-io/culvert/internal/storage"
 )
 
@@ -45,9 +46,15 @@ type fileWitness struct {
 func (w *fileWitness) size() (int64, error)           { return w.f.Size() }
 func (w *fileWitness) read(b []byte, off int64) error { return readHost(w.f, w.back(), b, off) }
 func (w *fileWitness) readable() bool                 { return w.back() >= 0 }
-func (w *fileWitness) dated() bool                    { return !w.f.Facts.Block }
 
-func (w *fileWitness) changedAfter(t time.Time) bool { return w.dated() && changedAfter(w.f, t) }
+// dated: a host learns of changes that others make to their files seconds later.
+func (w *fileWitness) dated() bool {
+	return !w.f.Facts.Block && !blockstack.IsNetwork(w.f.Facts.FS)
+}
+
+func (w *fileWitness) changedAfter(t time.Time) bool {
+	return !w.f.Facts.Block && changedAfter(w.f, t)
+}
 
 func (w *fileWitness) readBack(b []byte, off int64, block []byte) error {
 	if w.back() < 0 {
