@@ -10,6 +10,9 @@ import (
 // path asks the policy how to read a range of a request, of which the page cache has
 // r. known reports whether the kernel told that.
 func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why string, r storage.Residency, known bool) {
+	if q.stream().Uncached() {
+		return storage.Cached, "", storage.Residency{}, false
+	}
 	r, err := f.sys.Residency(q.Buffered, off, n)
 	p, why = q.stream().Path(off, n, r, err == nil)
 	if q.Direct < 0 && p == storage.Around {

@@ -63,7 +63,22 @@ func Adopt(fd int) (*File, error) {
 	}
 	f.reads.init(!f.CallerDirect(), f.direct >= 0, f.length, f.Facts.Dev)
 	f.reads.mapped, f.reads.pass = f.mapped, openPass(f.id())
+	f.reads.uncached = f.uncached()
 	return f, nil
+}
+
+// uncached reports a file of which the kernel caches nothing for read(2): the server of a
+// user-space file system chose so at open (FOPEN_DIRECT_IO). Such a file cannot be mapped.
+// Pages that readahead leaves in the cache all the same are not what read returns.
+func (f *File) uncached() bool {
+	if f.buffered < 0 || f.Facts.FS != "fuse" {
+		return false
+	}
+	page, err := unix.Mmap(f.buffered, 0, int(pageSize), unix.PROT_READ, unix.MAP_SHARED)
+	if err == nil {
+		_ = unix.Munmap(page)
+	}
+	return errors.Is(err, unix.ENODEV)
 }
 
 func (f *File) id() fileID { return fileID{f.Facts.Dev, f.Facts.Inode} }

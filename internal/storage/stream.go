@@ -15,6 +15,7 @@ import (
 type Stream struct {
 	buffered  bool // opened without O_DIRECT
 	noBypass  bool // there is no descriptor with O_DIRECT
+	uncached  bool // plain reads go around the page cache, too
 	size      func() (int64, error)
 	available func() int64
 	rates     *coldRates
@@ -65,6 +66,10 @@ func (s *Stream) SetMode(m route.CacheMode, total int64) {
 	s.mode.Store(uint32(m))
 	s.total.Store(total)
 }
+
+// Uncached reports that plain reads do not use the page cache. What it has of the file is
+// no hit, and nothing is asked for ahead.
+func (s *Stream) Uncached() bool { return s.uncached && s.buffered }
 
 // FillsNothing reports that reads must not fill the page cache.
 func (s *Stream) FillsNothing() bool {
@@ -157,7 +162,7 @@ func (s *Stream) length() int64 {
 // that contains it. cold reports that the cache lacked some of it, and missing counts
 // the bytes that it lacks of any range, -1 if unknown; lacks are those of the range.
 func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
-	if s.FillsNothing() && !s.noBypass || s.size == nil {
+	if s.FillsNothing() && !s.noBypass || s.size == nil || s.uncached {
 		return 0, 0, 0
 	}
 	if at := s.situation(); at.passesBy() {
