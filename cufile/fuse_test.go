@@ -37,6 +37,13 @@ func TestFUSE(t *testing.T) {
 			name += ", O_DIRECT"
 		}
 		t.Run(name, func(t *testing.T) {
+			if !c.asked[0] {
+				// The write of the case before has changed the file's time, and the kernel drops
+				// the pages when it hears of that.
+				if _, err := os.ReadFile(fs.Path(c.name)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			h := registerAt(t, f, fs.Path(c.name), os.O_RDWR|c.flags)
 			if err := h.Require(0, route.Ring); err != nil {
 				t.Fatal(err)
