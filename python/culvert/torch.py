@@ -93,7 +93,8 @@ def _on_device(memory, infos, first):
 
 def _source(name, tensor):
     if tensor.is_meta:
-        raise ValueError(f"tensor {name!r} is on the meta device and has no data (fix: load or initialize the model first)")
+        # The class and the words are those of torch, which programs know.
+        raise NotImplementedError(f"tensor {name!r} has no data: Cannot copy out of meta tensor (fix: load or initialize the model first)")
     tensor = tensor.detach().resolve_conj().resolve_neg()  # their bytes are those of another tensor
     dtype = _dtypes.name_of_torch(tensor.dtype)
     shape = tuple(tensor.shape)
