@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/gpu/cuda"
@@ -148,6 +149,12 @@ func openSoft(why string) (*Machine, error) {
 		return nil, &SettingError{"CULVERT_SOFT", err}
 	}
 	cfg.Shared = env.Get("CULVERT_SHARED")
+	faults, err := fault.Parse(env.Get("CULVERT_FAULT"))
+	if err != nil {
+		return nil, &SettingError{"CULVERT_FAULT", err}
+	}
+	// Only pins with callbacks can be revoked.
+	cfg.Callback = cfg.Callback || slices.ContainsFunc(faults, func(s fault.Spec) bool { return s.Kind == fault.Revoke })
 	m, err := FromSoft(cfg, why)
 	if err != nil && text != "" {
 		err = &SettingError{"CULVERT_SOFT=" + text, err}
@@ -155,21 +162,17 @@ func openSoft(why string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.inject(env.Get("CULVERT_FAULT")); err != nil {
+	if err := m.inject(faults); err != nil {
 		return nil, &SettingError{"CULVERT_FAULT", errors.Join(err, m.Close())}
 	}
 	return m, nil
 }
 
-// inject breaks a software machine as a specification says. Under "culvert run" the
+// inject breaks a software machine as specifications say. Under "culvert run" the
 // counts go to the directory of the run.
-func (m *Machine) inject(text string) error {
-	if text == "" {
+func (m *Machine) inject(specs []fault.Spec) error {
+	if len(specs) == 0 {
 		return nil
-	}
-	specs, err := fault.Parse(text)
-	if err != nil {
-		return err
 	}
 	s, ok := soft.Of(m.GPU)
 	if !ok {

@@ -111,6 +111,8 @@ func (c *Config) set(key, value string) (err error) {
 		var on bool
 		on, err = parseBool(value)
 		c.Zero = !on
+	case "callback":
+		c.Callback, err = parseBool(value)
 	case "seed":
 		c.Seed, err = strconv.ParseUint(value, 0, 64)
 	case "stack":
@@ -131,7 +133,7 @@ func (c *Config) set(key, value string) (err error) {
 	case "nics":
 		c.NICs, err = parseNICs(value)
 	default:
-		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, seed, peer, stack, drive, lie, nics, without)")
+		err = errors.New("unknown key (keys: gpus, model, memory, scatter, heap, poison, callback, seed, peer, stack, drive, lie, nics, without)")
 	}
 	return err
 }

@@ -27,6 +27,7 @@ func TestParseConfig(t *testing.T) {
 		{text: "memory=4096", want: Config{Memory: 4096, Zero: true}},
 		{text: "scatter=false", want: Config{Zero: true}},
 		{text: "poison=1", want: Config{}},
+		{text: "callback", want: Config{Callback: true, Zero: true}},
 		{text: "poison=perhaps", err: "poison"},
 		{text: "memory=", err: "memory"},
 		{text: "memory=G", err: "memory"},

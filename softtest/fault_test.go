@@ -206,6 +206,15 @@ func TestFaultUnplug(t *testing.T) { r := newRig(t); r.direct(); r.survives("unp
 // GPU memory that nvidia-fs pinned is revoked.
 func TestFaultRevoke(t *testing.T) { r := newRig(t); r.direct(); r.survives("revoke") }
 
+// A fault for which there is nothing to break has not come about.
+func TestFaultRevokeNothing(t *testing.T) {
+	r := newRig(t)
+	fired := softtest.Break(t, r.m, "revoke") // no module has pinned memory
+	if _, err := r.read(); err != nil || len(fired()) > 0 {
+		t.Errorf("came about: %v, %v", fired(), err)
+	}
+}
+
 // The drive says that it has done what it has not.
 func TestFaultDMA(t *testing.T) {
 	for _, lie := range []string{"drop", "misdirect", "transform"} {

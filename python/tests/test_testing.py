@@ -84,7 +84,7 @@ class Faults(Case):
         data = random.Random(2).randbytes(32 << 20)
         header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}})
         write_raw(big, {"w": ("U8", [len(data)], data)}, header=header.ljust(4088).encode())  # data in whole blocks
-        soft = dict(os.environ, CULVERT_SOFT="memory=128M,poison=1")
+        soft = dict(os.environ, CULVERT_SOFT="memory=128M,poison=1,callback=1")
         done = subprocess.run([sys.executable, "-c", BROKEN, big, spec], capture_output=True, text=True, env=soft)
         self.assertEqual(done.returncode, 0, done.stderr)
         *loads, fired = done.stdout.splitlines()

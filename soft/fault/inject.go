@@ -152,7 +152,7 @@ func (i *Injector) breakMachine(s *schedule, object string) bool {
 		}
 		port.Unplug()
 	case Revoke:
-		i.m.P2P().Revoke()
+		return i.m.P2P().Revoke() > 0
 	case Truncate:
 		return unix.Truncate(object, int64(s.bytes)) == nil
 	case Sticky:

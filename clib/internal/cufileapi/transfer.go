@@ -48,8 +48,12 @@ func span(base cmem.Ptr, off int64, n uint64) (gpu.Span, error) {
 }
 
 // Errno is the errno of a failed transfer: the operating system's if there is one, EIO
-// if memory or CUDA failed, and otherwise cuFile's code, as in NVIDIA's library.
+// if memory or CUDA failed, and otherwise cuFile's code, as in NVIDIA's library. Freed memory
+// has cuFile's code on every route, also if a kernel module found it.
 func Errno(err error) int32 {
+	if errors.Is(err, route.ErrFreed) {
+		return int32(cufile.CUDAPointerInvalid)
+	}
 	if e, ok := errors.AsType[unix.Errno](err); ok {
 		return int32(e)
 	}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/culvert-io/culvert/clib/internal/softcuda"
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/route"
 )
 
 // A caller runs Go functions in place of C functions of the program.
@@ -194,6 +196,7 @@ func TestTransferErrno(t *testing.T) {
 		{&cufile.Error{Code: cufile.IOError}, int32(unix.EIO)},
 		{&cufile.Error{Code: cufile.CUDADriverError, Err: gpu.ErrIllegalAddress}, int32(unix.EIO)},
 		{&cufile.Error{Code: cufile.CUDAPointerRangeError}, int32(unix.EIO)},
+		{&cufile.Error{Code: cufile.CUDAPointerInvalid, Err: fmt.Errorf("%w: %w", route.ErrFreed, unix.EBUSY)}, 5012},
 		{cufile.HandleNotRegistered, 5027},
 		{&cufile.Error{Code: cufile.InvalidMappingRange}, 5017},
 	} {

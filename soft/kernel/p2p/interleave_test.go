@@ -186,7 +186,7 @@ func cast(fixtures []*fixture, seed uint64) (*drama, []func()) {
 		}
 	}
 	if rng.IntN(4) == 0 {
-		actors = append(actors, d.rm.Revoke) // the GPU is reset
+		actors = append(actors, func() { d.rm.Revoke() }) // the GPU is reset
 	}
 	return d, append(actors, d.owner)
 }

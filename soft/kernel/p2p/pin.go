@@ -262,8 +262,9 @@ func (p *pin) freed() {
 	rm.at("p2p.revoke.done", p)
 }
 
-// Revoke ends all callback pins, as a GPU reset does. Their memory stays allocated.
-func (rm *RM) Revoke() {
+// Revoke ends all callback pins, as a GPU reset does, and returns how many there were. Their
+// memory stays allocated.
+func (rm *RM) Revoke() int {
 	rm.mu.Lock()
 	var list []*pin
 	for p := range rm.pins {
@@ -273,9 +274,12 @@ func (rm *RM) Revoke() {
 	}
 	rm.mu.Unlock()
 	slices.SortFunc(list, func(a, b *pin) int { return cmp.Compare(a.id, b.id) })
+	n := 0
 	for _, p := range list {
 		if p.cancel() {
 			p.freed()
+			n++
 		}
 	}
+	return n
 }
