@@ -39,6 +39,9 @@ type barRoute struct {
 	link   tune.Subject // this GPU, its driver and the kernel
 	learn  *barLearner  // nil if the GPU's crossover is known
 
+	ring  *ringRoute // shares reads with this route; nil if it is switched off
+	share Share
+
 	inFlight atomic.Int32 // reads of barLimit.From bytes and more
 	maps     table[*rm.Mapping]
 }
@@ -52,7 +55,7 @@ func barBytes(limit uint64) uint64 {
 }
 
 // findBar returns the route, or why this machine does not have it.
-func findBar(device gpu.Device, os dev.OS, limit uint64) (Route, *route.Decline) {
+func findBar(device gpu.Device, os dev.OS, limit uint64, beside *ringRoute) (Route, *route.Decline) {
 	m := rm.NewMapper(os, device, barBytes(limit))
 	if err := m.Probe(); err != nil {
 		m.Close()
@@ -65,7 +68,10 @@ func findBar(device gpu.Device, os dev.OS, limit uint64) (Route, *route.Decline)
 		}
 		return nil, d
 	}
-	b := &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS())}
+	b := &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS()), ring: beside}
+	if beside != nil {
+		b.share = knownShares[device.Info().Name]
+	}
 	if unknownCrossover(device.Info()) {
 		b.learn = newBarLearner()
 	}
@@ -98,7 +104,7 @@ func (b *barRoute) Traits(src Source) (Traits, *route.Decline) {
 	return Traits{
 		ID: route.Bar, Scope: fmt.Sprintf("reads up to %s into registered buffers (%s)", human.Size(int64(c.Max)), c.source()),
 		Reads: true, Registered: true, KeepsMemory: true,
-		Max: c.Max, Limit: barLimit, SinglePread: barLimit.From, texts: &texts,
+		Max: c.Max, Limit: barLimit, Share: b.share, SinglePread: barLimit.From, texts: &texts,
 	}, nil
 }
 
@@ -132,6 +138,9 @@ func (b *barRoute) State(op *Op) (s State) {
 		return s
 	}
 	s.Prepared, s.InFlight = true, b.inFlight.Load()
+	if s.Load = s.InFlight; b.ring != nil {
+		s.Load += b.ring.calls.Load()
+	}
 	if op.file().Reads().FillsNothing() {
 		s.NotCached = !resident(op)
 	}
@@ -161,39 +170,51 @@ func (b *barRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := b.run(&ops[i], &res[i]); err != nil {
-			return ops[i].failAt(ops[i].Off, " through BAR1", err)
+		if err := b.run(ctx, &ops[i], &res[i]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (b *barRoute) run(op *Op, r *route.Receipt) error {
+func (b *barRoute) run(ctx context.Context, op *Op, r *route.Receipt) error {
 	if op.Mem.Len < barLimit.From {
-		return b.read(op, r)
+		return b.read(op, 0, r)
 	}
 	b.inFlight.Add(1)
 	defer b.inFlight.Add(-1)
-	return b.read(op, r)
+	if op.shared {
+		return b.readShared(ctx, op, r)
+	}
+	return b.read(op, 0, r)
 }
 
-func (b *barRoute) read(op *Op, r *route.Receipt) error {
+// read reads an op but for its first bytes, and adds to its receipt.
+func (b *barRoute) read(op *Op, first uint64, r *route.Receipt) error {
 	// The buffer stays registered while a transfer uses it, so the mapping needs no
 	// lock of its own here.
 	w, ok := b.maps.get(op.Mem.Base)
 	if !ok {
-		return rm.ErrClosed
+		return op.failAt(op.Off, " through BAR1", rm.ErrClosed)
 	}
-	dst := w.Bytes()[op.Mem.Off : op.Mem.Off+op.Mem.Len]
-	n, err := moveAll(unix.Pread, op.file().Buffered(), dst, op.Off, 1, &r.Retries)
+	dst := w.Bytes()[op.Mem.Off+first : op.Mem.Off+op.Mem.Len]
+	n, err := moveAll(unix.Pread, op.file().Buffered(), dst, op.Off+int64(first), 1, &r.Retries)
 	wc.Fence() // also after an error: some bytes may have arrived
 	r.Bytes += n
+	countCached(op, n, r)
+	if err != nil {
+		return op.failAt(op.Off+int64(first)+n, " through BAR1", err)
+	}
+	return nil
+}
+
+// countCached counts n bytes of an op that came through the page cache.
+func countCached(op *Op, n int64, r *route.Receipt) {
 	if op.file().Reads().FillsNothing() { // State has looked
 		r.Cache.Hit += n
 	} else {
 		r.Cache.Unasked += n
 	}
-	return err
 }
 
 // Close unmaps everything.

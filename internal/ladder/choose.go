@@ -23,6 +23,8 @@ type Traits struct {
 	Bounce bool
 	// Limit is the load up to which the route is faster than a parallel one.
 	Limit Limit
+	// Share is the load at which the route shares a read with a parallel one.
+	Share Share
 	// SinglePread is the length below which a read into a prepared buffer is one
 	// pread into Route.Mapping; 0 if no read is.
 	SinglePread uint64
@@ -37,6 +39,14 @@ type Limit struct {
 	Batch uint64 // bytes of one batch, at most
 }
 
+// A Share says which reads a route moves together with another one, each a part of the
+// read: those of From bytes and more, while Least to Most reads run on both routes, this one
+// included. Most is 0 for none.
+type Share struct {
+	From        uint64
+	Least, Most int32
+}
+
 // A Shape is what choosing knows about a request.
 type Shape struct {
 	Dir        route.Dir
@@ -45,6 +55,7 @@ type Shape struct {
 	Batch      uint64 // bytes of the batch that it is part of; 0 if it is alone
 	OnDevice   bool   // the memory is on a GPU
 	Registered bool   // the memory is part of a registered buffer
+	InStream   bool   // a stream waits for it
 	Strict     bool   // no part may take another route
 }
 
@@ -54,6 +65,7 @@ type State struct {
 	Misaligned bool           // memory and offset differ modulo Block
 	NotCached  bool           // not in the page cache, which the file must not fill
 	InFlight   int32          // requests of Limit.From and more that run now
+	Load       int32          // InFlight, and what runs on the route that shares reads with this one
 	Learned    *route.Decline // an earlier transfer was rejected
 }
 
@@ -134,10 +146,17 @@ func admit(t *Traits, op *Shape, now State) reason {
 		return notCached
 	case t.Limit.Batch > 0 && op.Batch > t.Limit.Batch:
 		return largeBatch
-	case t.Limit.Reads > 0 && op.Len >= t.Limit.From && now.InFlight >= t.Limit.Reads:
+	case t.Limit.Reads > 0 && op.Len >= t.Limit.From && now.InFlight >= t.Limit.Reads && !t.shares(op, now):
 		return busy
 	}
 	return accepted
+}
+
+// shares reports whether a request that the route accepts is to be shared.
+func (t *Traits) shares(op *Shape, now State) bool {
+	s := &t.Share
+	return op.Len >= s.From && op.Batch == 0 && !op.Strict && !op.InStream &&
+		now.Load+1 >= s.Least && now.Load+1 <= s.Most
 }
 
 // fits checks registration and alignment.

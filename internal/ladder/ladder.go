@@ -48,7 +48,7 @@ func (l *Ladder) SetLimits(set Settings) error {
 func Open(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) *Ladder {
 	l := &Ladder{pinned: tune.Pinned(device.Info(), os.FS())}
 	off := SwitchedOff()
-	for _, c := range candidates(device, os, log, set) {
+	for _, c := range candidates(device, os, log, set, off) {
 		r, absent := c.open(off, set.StagedOnly)
 		if absent != nil {
 			l.absent = append(l.absent, absent)
@@ -71,15 +71,20 @@ type candidate struct {
 }
 
 // candidates are all routes, best first.
-func candidates(device gpu.Device, os dev.OS, log *slog.Logger, set Settings) []candidate {
+func candidates(device gpu.Device, os dev.OS, log *slog.Logger, set Settings, off []route.ID) []candidate {
+	staging := newRing(device, log, set)
+	beside := staging
+	if slices.Contains(off, route.Ring) {
+		beside = nil
+	}
 	return []candidate{
 		{route.Vendor, false, func() (Route, *route.Decline) { return findVendor(device, os) }},
 		{route.NVFS, false, func() (Route, *route.Decline) { return findNVFS(device, os) }},
 		{route.P2PDMA, false, func() (Route, *route.Decline) { return findP2PDMA(device, os) }},
 		{route.NVMe, true, func() (Route, *route.Decline) { return newSourceRoute(route.NVMe, device), nil }},
 		{route.RDMA, true, func() (Route, *route.Decline) { return newSourceRoute(route.RDMA, device), nil }},
-		{route.Bar, false, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit) }},
-		{route.Ring, false, func() (Route, *route.Decline) { return newRing(device, log, set), nil }},
+		{route.Bar, false, func() (Route, *route.Decline) { return findBar(device, os, set.BARLimit, beside) }},
+		{route.Ring, false, func() (Route, *route.Decline) { return staging, nil }},
 		{route.Mapped, false, func() (Route, *route.Decline) { return newMapped(device) }},
 		{route.Host, false, func() (Route, *route.Decline) { return newHost(device), nil }},
 	}

@@ -383,12 +383,12 @@ func TestBarNeedsDeviceNodes(t *testing.T) {
 		"container": {tree{fstest.MapFS{"proc/driver/nvidia/version": {}}}, "/dev/nvidiactl"},
 		"WSL":       {tree{fstest.MapFS{"dev/dxg": {}}}, "WSL exposes the GPU through /dev/dxg"},
 	} {
-		b, d := findBar(device, os, 0)
+		b, d := findBar(device, os, 0, nil)
 		if b != nil || d == nil || d.Route != route.Bar || !strings.Contains(d.Evidence, os.needs) {
 			t.Errorf("%s: %v", name, d)
 		}
 	}
-	b, d := findBar(device, dev.Of(m), 0)
+	b, d := findBar(device, dev.Of(m), 0, nil)
 	if d != nil {
 		t.Fatalf("with the nodes: %v", d)
 	}

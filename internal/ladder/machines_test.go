@@ -74,7 +74,7 @@ func (c captured) found() string {
 	say(route.NVFS, lookNVFS(c))
 	say(route.P2PDMA, noP2PDMA(c))
 	if _, err := fs.Stat(c.FS(), "dev/nvidiactl"); err != nil { // else the driver is asked
-		_, d := findBar(plainGPU{}, c, 0)
+		_, d := findBar(plainGPU{}, c, 0, nil)
 		say(route.Bar, d)
 	}
 	mount, err := storage.FindMount(c.FS(), c.file.Dev)

@@ -51,6 +51,8 @@ type Op struct {
 	sized bool
 	// strict forbids a route to leave parts of the op to another one. Plan.Run sets it.
 	strict bool
+	// shared says that the route moves the op together with another one. Plan.Run sets it.
+	shared bool
 	// proving means that the op is part of a proof of writes. A route must not repeat a read that
 	// looks wrong, since no other process writes the file, and must not have the bytes of a
 	// write in host memory by chance.

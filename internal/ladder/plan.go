@@ -239,9 +239,13 @@ func (p *Plan) choose(op *Op, batch uint64, why *route.Declined) int {
 	op.strict = p.strict
 	shape := Shape{
 		Dir: op.Dir, Off: op.Off, Len: op.Mem.Len, Batch: batch,
-		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, Strict: p.strict,
+		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, InStream: op.InStream, Strict: p.strict,
 	}
-	return choose(p.traits, &shape, func(i int) State { return p.state(i, op) }, why)
+	return choose(p.traits, &shape, func(i int) State {
+		s := p.state(i, op)
+		op.shared = p.traits[i].shares(&shape, s)
+		return s
+	}, why)
 }
 
 // state is the state of route i, with what the proofs of arrival have shown.
@@ -308,7 +312,7 @@ func (p *Plan) finish(r *route.Receipt, op *Op, id route.ID, took time.Duration)
 // to no other memory, so a result up to 1 ms old will do: two fresh ones would double
 // the time of a small read through BAR1. took is the time of the run itself.
 func (p *Plan) runChecked(ctx context.Context, at int, ops []Op, res []route.Receipt) (took time.Duration, err error) {
-	keeps := p.traits[at].KeepsMemory
+	keeps := p.traits[at].KeepsMemory && !ops[0].shared // which writes to addresses, too
 	start := now()
 	if !keeps {
 		if err := checkAllocated(ops, 0); err != nil {

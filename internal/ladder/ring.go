@@ -20,9 +20,10 @@ type ringRoute struct {
 	set  Settings
 	pool sync.Pool // of *ringBatch
 
-	mu   sync.Mutex
-	ring *ring.Ring     // made at first use: a process that moves nothing pins nothing
-	old  sync.WaitGroup // rings with other slots that are being closed
+	mu    sync.Mutex
+	ring  *ring.Ring     // made at first use: a process that moves nothing pins nothing
+	old   sync.WaitGroup // rings with other slots that are being closed
+	calls atomic.Int32   // of Run, now
 	// absent says that no memory can be pinned.
 	absent atomic.Pointer[route.Decline]
 }
@@ -142,6 +143,8 @@ func (r *ringRoute) Prepare(large bool) {
 
 // Run hands the batch to the ring.
 func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	r.calls.Add(1)
+	defer r.calls.Add(-1)
 	rg, err := r.open()
 	if err != nil {
 		return err
@@ -167,6 +170,21 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 		err = ops[b.failed()].fail(err)
 	}
 	return err
+}
+
+// stage begins a read of the first n bytes of an op. An error means that nothing was done.
+func (r *ringRoute) stage(op *Op, n uint64) (ring.Staged, error) {
+	rg, err := r.open()
+	if err != nil {
+		return ring.Staged{}, err
+	}
+	s, err := rg.Stage(op.file().Buffered(), op.Off, op.Mem.Addr(), int64(n))
+	for errors.Is(err, ring.ErrClosed) && r.replaced(rg) {
+		if rg, err = r.open(); err == nil {
+			s, err = rg.Stage(op.file().Buffered(), op.Off, op.Mem.Addr(), int64(n))
+		}
+	}
+	return s, err
 }
 
 // failed is the request whose error is that of the batch.

@@ -42,13 +42,16 @@ const (
 
 	// smallLen is the size up to which a single request runs in its caller: one
 	// core is done before others could be woken.
-	smallLen = 128 << 10
-	// smallSlotBytes has room for an offset inside a page, and a completion flag in
-	// the last page.
+	smallLen       = 128 << 10
 	smallSlotBytes = smallLen + 2*page
 	maxSmallSlots  = 64
 	// smallSlotsPerSlab is how many small slots are pinned at a time.
 	smallSlotsPerSlab = 8
+
+	// StageMax is the longest read for Stage.
+	StageMax       = 512 << 10
+	stageSlotBytes = StageMax + 2*page
+	maxStageSlots  = 10
 )
 
 // startCores is GOMAXPROCS at the start of the process: a program may raise it
@@ -63,6 +66,7 @@ type sizing struct {
 	pipelines  int
 	workers    int // threads that the ring starts, at most
 	smallSlots int
+	stageSlots int
 	link       int64 // bytes per second; 0: unknown, or the number of workers is given
 	sources    int   // pipelines while a source is read
 }
@@ -95,9 +99,7 @@ func (c Config) resolve(link int64) (sizing, error) {
 			s.slot /= 2 // so that two pipelines fit
 		}
 	}
-	// One eighth is for small requests, but at least one slot.
-	s.smallSlots = int(min(max(s.budget/8/smallSlotBytes, 1), maxSmallSlots))
-	room := s.budget - int64(s.smallSlots)*smallSlotBytes - page*int64((s.smallSlots+smallSlotsPerSlab-1)/smallSlotsPerSlab)
+	room := s.budget - s.callerSlots()
 	if s.pipelineBytes() > room {
 		return s, fmt.Errorf("ring: %d slots of %d bytes and %d of %d bytes exceed the pinned-memory budget of %d bytes (fix: raise the budget or use smaller slots)",
 			s.depth, s.slot, s.smallSlots, smallSlotBytes, s.budget)
@@ -108,4 +110,16 @@ func (c Config) resolve(link int64) (sizing, error) {
 		s.sources = int(min(int64(max(s.pipelines, sourceWorkers)), room/s.pipelineBytes()))
 	}
 	return s, nil
+}
+
+// callerSlots chooses how many slots there are for what runs in its caller's goroutine,
+// and returns what they pin: one eighth of the budget, for small requests first, which
+// have one slot at least. A slab may cost a page.
+func (s *sizing) callerSlots() int64 {
+	share := s.budget / 8
+	s.smallSlots = int(min(max(share/smallSlotBytes, 1), maxSmallSlots))
+	small := int64(s.smallSlots) * smallSlotBytes
+	s.stageSlots = int(min(max(share-small, 0)/stageSlotBytes, maxStageSlots))
+	slabs := (s.smallSlots+smallSlotsPerSlab-1)/smallSlotsPerSlab + (s.stageSlots+smallSlotsPerSlab-1)/smallSlotsPerSlab
+	return small + int64(s.stageSlots)*stageSlotBytes + page*int64(slabs)
 }

@@ -21,6 +21,7 @@ type Ring struct {
 	pool      pinnedPool
 	files     fileIO
 	small     smallSlots
+	staged    smallSlots // for Stage
 	sched     scheduler
 	coalescer coalescer
 	split     splitReads
@@ -53,7 +54,9 @@ func newRing(dev gpu.Device, cfg Config, t topology) (*Ring, error) {
 	r.files = fileIO{sys: sys, slot: size.slot}
 	r.files.mapped.init(sys, size, log)
 	r.files.mappedReads.init(sys, log)
-	r.small.init(r)
+	r.small.init(r, min(smallLen, size.slot), size.smallSlots)
+	r.staged.staging = true
+	r.staged.init(r, StageMax, size.stageSlots)
 	r.poll.upTo.Store(cfg.Poll)
 	r.poll.off.Store(r.noUring)
 	r.sched.init(r)
@@ -134,6 +137,6 @@ func (r *Ring) Close() error {
 	if err := r.sched.stop(); err != nil {
 		return err
 	}
-	err := errors.Join(r.small.close(), r.sched.closePipelines(), r.coalescer.close())
+	err := errors.Join(r.small.close(), r.staged.close(), r.sched.closePipelines(), r.coalescer.close())
 	return errors.Join(err, r.pool.close())
 }

@@ -18,11 +18,11 @@ func TestSizing(t *testing.T) {
 		want sizing
 		err  string
 	}{
-		{"default", Config{Workers: 16}, sizing{256 << 20, 4 << 20, 2, 16, 16, 64, 0, 16}, ""},
-		{"small budget", Config{Budget: 16 << 20, Workers: 8}, sizing{16 << 20, 2 << 20, 2, 3, 8, 15, 0, 3}, ""},
-		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0, 3}, ""},
-		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0, 1}, ""},
-		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0, 3}, ""},
+		{"default", Config{Workers: 16}, sizing{256 << 20, 4 << 20, 2, 16, 16, 64, 10, 0, 16}, ""},
+		{"small budget", Config{Budget: 16 << 20, Workers: 8}, sizing{16 << 20, 2 << 20, 2, 3, 8, 15, 0, 0, 3}, ""},
+		{"tiny budget", Config{Budget: 1 << 20, Workers: 8}, sizing{1 << 20, 128 << 10, 2, 3, 8, 1, 0, 0, 3}, ""},
+		{"least budget", Config{Budget: 300 << 10, Workers: 8}, sizing{300 << 10, 64 << 10, 2, 1, 8, 1, 0, 0, 1}, ""},
+		{"given sizes", Config{Budget: 64 << 20, Slot: 1 << 20, Depth: 8, Workers: 3}, sizing{64 << 20, 1 << 20, 8, 3, 3, 60, 0, 0, 3}, ""},
 		{"no budget", Config{Budget: 200 << 10}, sizing{}, "budget of 204800 bytes"},
 		{"slot too large", Config{Budget: 8 << 20, Slot: 8 << 20}, sizing{}, "budget of 8388608 bytes"},
 		{"odd slot", Config{Slot: 100_000}, sizing{}, "multiple of 4096"},
@@ -38,7 +38,7 @@ func TestSizing(t *testing.T) {
 			}
 		case err != nil || got != tt.want:
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
-		case int64(got.pipelines)*got.pipelineBytes()+int64(got.smallSlots)*smallSlotBytes > got.budget:
+		case int64(got.pipelines)*got.pipelineBytes()+int64(got.smallSlots)*smallSlotBytes+int64(got.stageSlots)*stageSlotBytes > got.budget:
 			t.Errorf("%s: %+v is over its budget", tt.name, got)
 		}
 	}
