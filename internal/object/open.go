@@ -16,7 +16,7 @@ type Provider func(ctx context.Context, u *url.URL) (Bucket, error)
 var registry = struct {
 	sync.Mutex
 	providers map[string]Provider
-	buckets   map[string]Bucket // by scheme and host
+	buckets   map[string]Bucket // by scheme, user and host
 }{providers: map[string]Provider{}, buckets: map[string]Bucket{}}
 
 // Register adds a scheme.
@@ -47,6 +47,9 @@ func BucketOf(ctx context.Context, p string) (Bucket, string, error) {
 	registry.Lock()
 	defer registry.Unlock()
 	name := u.Scheme + "://" + u.Host
+	if u.User != nil {
+		name = u.Scheme + "://" + u.User.String() + "@" + u.Host // of each user, whose password is sent
+	}
 	if b, ok := registry.buckets[name]; ok {
 		return b, key, nil
 	}
