@@ -33,7 +33,7 @@ func (c *Checkpoints) saveObject(ctx context.Context, step int64, tensors []Sour
 // freeObject is Free for a URL.
 func (c *Checkpoints) freeObject(step int64) error {
 	path := c.Path(step)
-	if err := object.Writable(context.Background(), path); err != nil {
+	if err := object.Writable(object.Context(), path); err != nil {
 		return err
 	}
 	_, err := statStored(path)
@@ -101,7 +101,7 @@ func latestOf(url string) string {
 		return ""
 	}
 	c := &Checkpoints{Dir: dirStored(url)}
-	steps, err := c.Steps(context.Background())
+	steps, err := c.Steps(object.Context())
 	if err != nil || len(steps) == 0 {
 		return ""
 	}

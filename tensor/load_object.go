@@ -15,7 +15,7 @@ const maxUnread = 16 << 20
 
 // openObject opens an object for reads over a driver's routes.
 func openObject(drv *cufile.Driver, url string) (*objectReader, error) {
-	o, err := object.Open(context.Background(), url)
+	o, err := object.Open(object.Context(), url)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func closeObject(o *object.File, handle func() error) error {
 type hostObjectReader struct{ *object.File }
 
 func openHostObject(url string) (reader, error) {
-	o, err := object.Open(context.Background(), url)
+	o, err := object.Open(object.Context(), url)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 const (
@@ -41,6 +44,9 @@ func Open(path string) (*Model, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		if latest := latestOf(path); latest != "" {
 			return open(latest)
+		}
+		if cause := context.Cause(object.Context()); cause != nil && object.IsURL(path) {
+			return nil, cause // what was not found may be there
 		}
 	}
 	return m, err

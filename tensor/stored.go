@@ -22,7 +22,7 @@ type stored interface {
 
 func openStored(path string) (stored, error) {
 	if object.IsURL(path) {
-		return object.Open(context.Background(), path)
+		return object.Open(object.Context(), path)
 	}
 	return atomicfile.OpenRegular(path)
 }
@@ -31,7 +31,12 @@ func statStored(path string) (fs.FileInfo, error) {
 	if !object.IsURL(path) {
 		return os.Stat(path)
 	}
-	info, err := object.Stat(context.Background(), path)
+	return statWith(object.Context(), path)
+}
+
+// statWith is statStored of a URL.
+func statWith(ctx context.Context, url string) (fs.FileInfo, error) {
+	info, err := object.Stat(ctx, url)
 	return info.FileInfo(), err
 }
 
@@ -46,7 +51,7 @@ func etag(st fs.FileInfo) any {
 
 func isStoredDir(path string) (bool, error) {
 	if object.IsURL(path) {
-		return object.IsDir(context.Background(), path)
+		return object.IsDir(object.Context(), path)
 	}
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir(), err
@@ -70,7 +75,7 @@ func listStored(dir string) (names []string, err error) {
 		}
 		return names, err
 	}
-	list, err := object.List(context.Background(), dir)
+	list, err := object.List(object.Context(), dir)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		for _, info := range list {
 			names = append(names, info.Name)
@@ -78,7 +83,7 @@ func listStored(dir string) (names []string, err error) {
 		return names, err
 	}
 	for _, name := range hubNames {
-		_, err := object.Stat(context.Background(), object.Join(dir, name))
+		_, err := object.Stat(object.Context(), object.Join(dir, name))
 		if err == nil {
 			return []string{name}, nil
 		}

@@ -220,7 +220,7 @@ func checkRemote(ctx context.Context, m *machine.Machine, drv *cufile.Driver, fa
 // isDir reports whether a path or a URL stands for several files.
 func isDir(path string) (bool, error) {
 	if object.IsURL(path) {
-		return object.IsDir(context.Background(), path)
+		return object.IsDir(object.Context(), path)
 	}
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir(), err

@@ -67,7 +67,11 @@ type lsResult struct {
 func (o *lsOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	m, err := tensor.Open(a[0])
 	if errors.Is(err, fs.ErrNotExist) {
-		if steps, serr := (&tensor.Checkpoints{Dir: a[0]}).Steps(ctx); serr == nil && len(steps) > 0 {
+		steps, serr := (&tensor.Checkpoints{Dir: a[0]}).Steps(ctx)
+		if cause := context.Cause(ctx); cause != nil {
+			return cause // what was not found may be there
+		}
+		if serr == nil && len(steps) > 0 {
 			return show(out, o.json, lsSteps{object.Redact(a[0]), steps})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/culvert-io/culvert/internal/env"
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/machine"
 	"github.com/culvert-io/culvert/route"
 )
@@ -47,6 +48,7 @@ func raiseMaxProcs() {
 
 func execute(i *interruption) int {
 	ctx := i.ctx
+	object.StopWith(ctx)
 	out := &output{w: os.Stdout, gone: i.cancel}
 	root := newRoot()
 	root.SetOut(out)

@@ -1,8 +1,6 @@
 package check
 
 import (
-	"context"
-
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/storage"
@@ -12,7 +10,7 @@ import (
 // lookObject finds the routes between an object and GPU i. Where a file system would
 // be, its store is named.
 func lookObject(m *machine.Machine, drv *cufile.Driver, url string, i int) (*Path, error) {
-	o, err := object.Open(context.Background(), url)
+	o, err := object.Open(object.Context(), url)
 	if err != nil {
 		return nil, err
 	}

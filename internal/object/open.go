@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A Provider opens a bucket. It is called once for each bucket of a process.
@@ -32,6 +33,22 @@ func Forget() {
 	registry.Lock()
 	defer registry.Unlock()
 	clear(registry.buckets)
+}
+
+var program atomic.Pointer[context.Context]
+
+// StopWith makes ctx the context of requests whose callers have none, such as those of
+// tensor.Open and tensor.NewLoad. A command sets it, so that a signal ends them: a store
+// that does not answer would keep it for half an hour.
+func StopWith(ctx context.Context) { program.Store(&ctx) }
+
+// Context is the context of requests whose callers have none. It ends with the program,
+// unless StopWith has set another.
+func Context() context.Context {
+	if ctx := program.Load(); ctx != nil {
+		return *ctx
+	}
+	return context.Background()
 }
 
 // BucketOf returns the bucket of a URL and the key in it.
@@ -150,6 +167,9 @@ func IsDir(ctx context.Context, p string) (bool, error) {
 		return false, err
 	}
 	below, lerr := List(ctx, p)
+	if cause := context.Cause(ctx); cause != nil {
+		return false, cause // what was not found may be there
+	}
 	if lerr != nil || len(below) == 0 {
 		return false, err
 	}
