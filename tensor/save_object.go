@@ -82,12 +82,16 @@ func publishObject(ctx context.Context, url string, up *object.Upload, m *Manife
 	}
 	step("write manifest")
 	tag, err := putManifest(ctx, mp, &both, cond)
+	if err != nil && context.Cause(ctx) != nil {
+		// The store may have it all the same: ask what is there.
+		return errors.Join(err, withdrawManifest(ctx, url, &both, cond))
+	}
 	if err != nil {
 		return err
 	}
 	step("commit")
 	if err := up.Commit(ctx); err != nil {
-		return errors.Join(err, restoreManifest(context.WithoutCancel(ctx), url, &both, tag))
+		return errors.Join(err, restoreManifest(ctx, url, &both, tag))
 	}
 	m.ETag = up.ETag()
 	step("write manifest")
@@ -118,14 +122,20 @@ func settleManifest(ctx context.Context, url string, m *Manifest, cond object.Co
 	return err
 }
 
+// restoreTime is how long the manifest of a save that was stopped is worth waiting for: as
+// long as the removal of its parts.
+const restoreTime = 10 * time.Second
+
 // restoreManifest undoes the manifest of a save that has failed, unless another save has
-// replaced it.
+// replaced it. A save that was stopped does so, too, but not for a store that does not answer.
 func restoreManifest(ctx context.Context, url string, both *Manifest, tag string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
+	defer cancel()
 	mp := manifestBeside(url)
 	if now, err := object.Current(ctx, mp); err != nil || now.ETag != tag {
 		return err
 	}
-	st, err := statStored(url)
+	st, err := statWith(ctx, url)
 	if err == nil && both.Previous != nil && etag(st) == any(both.Previous.ETag) {
 		_, err = putManifest(ctx, mp, both.Previous, object.Condition{ETag: tag})
 		if errors.Is(err, object.ErrChanged) {
@@ -137,6 +147,34 @@ func restoreManifest(ctx context.Context, url string, both *Manifest, tag string
 		return err
 	}
 	return object.Remove(ctx, mp) // there is no object, or one with other checksums
+}
+
+// withdrawManifest undoes a manifest whose writing was stopped, if it is there. cond is what
+// was there before.
+func withdrawManifest(ctx context.Context, url string, both *Manifest, cond object.Condition) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
+	defer cancel()
+	var want bytes.Buffer
+	if err := both.write(&want); err != nil {
+		return err
+	}
+	f, err := object.Open(ctx, manifestBeside(url))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	now := f.Info()
+	if now.ETag == cond.ETag || now.Size != int64(want.Len()) {
+		return nil // it never arrived, or is that of another save
+	}
+	got := make([]byte, now.Size)
+	if err := readFull(f, got, 0); err != nil || !bytes.Equal(got, want.Bytes()) {
+		return err
+	}
+	return restoreManifest(ctx, url, both, now.ETag)
 }
 
 // previousObject is the manifest of the object that is to be replaced, nil if there is

@@ -125,10 +125,32 @@ func Create(ctx context.Context, p string, size int64, fresh bool) (*Upload, err
 	if size == 0 {
 		return u, nil
 	}
-	return u, u.do(ctx, func(ctx context.Context) (err error) {
-		u.id, err = w.Begin(ctx, key)
+	return u, u.begin(ctx)
+}
+
+// beginGrace is how long the answer to the beginning of an upload is waited for after ctx
+// has ended. Without its name an upload that the store has begun could not be removed.
+const beginGrace = time.Second
+
+func (u *Upload) begin(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(beginGrace, func() { cancel(context.Cause(ctx)) })
+		context.AfterFunc(late, func() { t.Stop() })
+	})
+	defer stop()
+	err := u.do(late, func(ctx context.Context) (err error) {
+		u.id, err = u.bucket.Begin(ctx, u.key)
 		return err
 	})
+	if cause := context.Cause(ctx); err == nil && cause != nil {
+		return errors.Join(cause, u.Discard(ctx))
+	}
+	return err
 }
 
 // now is the condition that a key has what it has now.
