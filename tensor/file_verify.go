@@ -43,7 +43,7 @@ type Damage struct {
 
 func (e *ChecksumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %v", e.File, ErrChecksum)
+	fmt.Fprintf(&b, "%s: %v", object.Redact(e.File), ErrChecksum)
 	if e.Tensor != "" {
 		fmt.Fprintf(&b, ": tensor %q", e.Tensor)
 	}
@@ -115,7 +115,7 @@ func openVerified(path string) (stored, *Manifest, error) {
 		}
 		f.Close()
 	}
-	return nil, nil, fmt.Errorf("%s: %w (%d times)", path, ErrChanged, maxReplaced)
+	return nil, nil, fmt.Errorf("%s: %w (%d times)", object.Redact(path), ErrChanged, maxReplaced)
 }
 
 // maxReplaced is how often a file may be replaced between two system calls. One that
@@ -167,7 +167,7 @@ func CreateManifest(ctx context.Context, path string) (*Manifest, error) {
 			return m, err
 		}
 	}
-	return nil, fmt.Errorf("%s: %w (%d times)", path, ErrChanged, maxReplaced)
+	return nil, fmt.Errorf("%s: %w (%d times)", object.Redact(path), ErrChanged, maxReplaced)
 }
 
 func createManifest(ctx context.Context, path string) (*Manifest, error) {
@@ -251,7 +251,7 @@ func sumFile(ctx context.Context, r io.ReaderAt, f *File, chunk int64) (*chunkSu
 	err := eachChunk(ctx, int64(len(t.chunks)), runtime.GOMAXPROCS(0), buffer, func(k int64, buf []byte) error {
 		from, to := t.bounds(k)
 		if err := readFull(r, buf[:to-from], from); err != nil {
-			return fmt.Errorf("%s: bytes [%d, %d): %w", f.Path, from, to, err)
+			return fmt.Errorf("%s: bytes [%d, %d): %w", object.Redact(f.Path), from, to, err)
 		}
 		t.add(k, buf[:to-from])
 		return nil

@@ -3,6 +3,8 @@ package tensor
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // The rules of the format, in the order in which a file is checked against them.
@@ -33,7 +35,7 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	s := cmp.Or(e.File, "safetensors")
+	s := cmp.Or(object.Redact(e.File), "safetensors")
 	if e.Tensor != "" {
 		s += fmt.Sprintf(": tensor %q", e.Tensor)
 	}

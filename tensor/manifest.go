@@ -96,6 +96,7 @@ func manifestFor(path string, st fs.FileInfo) (*Manifest, error) {
 }
 
 func noManifest(path string) error {
+	path = object.Redact(path)
 	return fmt.Errorf("%s: %w: checksums are unknown (fix: culvert verify --create %s)", path, ErrNoManifest, path)
 }
 
@@ -150,21 +151,21 @@ func readManifest(path string) (*Manifest, error) {
 	// A later version may have fields that are unknown here.
 	var later struct{ Version int }
 	if json.Unmarshal(text, &later) == nil && later.Version > manifestVersion {
-		return nil, fmt.Errorf("%s: %w", mp, unsupportedManifest(later.Version))
+		return nil, fmt.Errorf("%s: %w", object.Redact(mp), unsupportedManifest(later.Version))
 	}
 	m := &Manifest{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(m); err != nil {
-		return nil, fmt.Errorf("%s: %w", mp, err)
+		return nil, fmt.Errorf("%s: %w", object.Redact(mp), err)
 	}
 	name := strings.TrimSuffix(storedName(mp), manifestSuffix)
 	if err := m.check(name); err != nil {
-		return nil, fmt.Errorf("%s: %w", mp, err)
+		return nil, fmt.Errorf("%s: %w", object.Redact(mp), err)
 	}
 	if p := m.Previous; p != nil && p.Chunk != 0 {
 		if err := p.check(name); err != nil {
-			return nil, fmt.Errorf("%s: previous: %w", mp, err)
+			return nil, fmt.Errorf("%s: previous: %w", object.Redact(mp), err)
 		}
 	}
 	return m, nil

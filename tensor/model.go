@@ -98,7 +98,7 @@ func openDir(dir string) (*Model, error) {
 	case 1:
 		return openIndex(indexes[0])
 	default:
-		return nil, fmt.Errorf("%s: %d indexes, name the one to open: %s", dir, len(indexes), strings.Join(indexes, ", "))
+		return nil, fmt.Errorf("%s: %d indexes, name the one to open: %s", object.Redact(dir), len(indexes), strings.Join(redacted(indexes), ", "))
 	}
 	files, err := glob(dir, "*"+fileSuffix)
 	if err != nil {
@@ -106,9 +106,17 @@ func openDir(dir string) (*Model, error) {
 	}
 	if len(files) == 0 {
 		below, _ := glob(dir, "*/") // it could be listed just now
-		return nil, &noModelError{dir, below}
+		return nil, &noModelError{object.Redact(dir), redacted(below)}
 	}
 	return openFiles(dir, files, nil)
+}
+
+// redacted returns paths without the secrets of URLs.
+func redacted(paths []string) (list []string) {
+	for _, p := range paths {
+		list = append(list, object.Redact(p))
+	}
+	return list
 }
 
 // glob matches names inside dir, whose own name may contain characters of
@@ -159,7 +167,7 @@ func (m *Model) add(i int, f *File, where map[string]string) error {
 			continue
 		}
 		if j, ok := m.byName[info.Name]; ok {
-			return &FormatError{f.Path, info.Name, ruleDuplicate, "the name is also in " + m.Files[m.Tensors[j].File].Path}
+			return &FormatError{f.Path, info.Name, ruleDuplicate, "the name is also in " + object.Redact(m.Files[m.Tensors[j].File].Path)}
 		}
 		info.File = i
 		m.byName[info.Name] = len(m.Tensors)

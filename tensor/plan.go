@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 const (
@@ -274,7 +276,7 @@ func (s *Selection) choose(m *Model, names layerNames) ([]item, error) {
 		return nil, errors.Join(errs...)
 	}
 	if len(items) == 0 {
-		return nil, fmt.Errorf("no tensor of %s is selected", m.Path)
+		return nil, fmt.Errorf("no tensor of %s is selected", object.Redact(m.Path))
 	}
 	return items, nil
 }

@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/culvert-io/culvert/internal/human"
@@ -14,7 +13,7 @@ import (
 func (p *Plan) String() string {
 	var b strings.Builder
 	t := p.Totals()
-	fmt.Fprintf(&b, "plan for %s: files=%d tensors=%d placed=%d align=%d\n", filepath.Base(p.Model), len(p.Files), p.Of, len(p.Tensors), p.Align)
+	fmt.Fprintf(&b, "plan for %s: files=%d tensors=%d placed=%d align=%d\n", storedName(p.Model), len(p.Files), p.Of, len(p.Tensors), p.Align)
 	p.writeTensors(&b)
 	p.writeReads(&b)
 	p.writeCopies(&b)
@@ -75,7 +74,7 @@ func (p *Plan) writeReads(w io.Writer) {
 		if r.Last > r.First {
 			what += fmt.Sprintf(" .. %s (%d)", human.Name(p.Tensors[r.Last].Name), r.Last-r.First+1)
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t-> gpu:%d %d+%#x\t%s\n", human.Name(filepath.Base(p.Files[r.File])), from, p.Buffers[r.Buffer].Device, r.Buffer, r.Dst, what)
+		fmt.Fprintf(tw, "  %s\t%s\t-> gpu:%d %d+%#x\t%s\n", human.Name(storedName(p.Files[r.File])), from, p.Buffers[r.Buffer].Device, r.Buffer, r.Dst, what)
 	}
 	tw.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -132,7 +133,7 @@ func (l *Load) move(ctx context.Context, b *readBatch) (sum route.Receipt, err e
 		err = flush()
 	}
 	if missing := b.bytes - sum.Bytes; err == nil && missing != 0 {
-		err = fmt.Errorf("%s is %d bytes shorter than when it was opened: %w", l.plan.Files[file], missing, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("%s is %d bytes shorter than when it was opened: %w", object.Redact(l.plan.Files[file]), missing, io.ErrUnexpectedEOF)
 	}
 	if err != nil {
 		return sum, l.loadError(b, err)

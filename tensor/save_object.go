@@ -22,12 +22,12 @@ func saveObject(ctx context.Context, url string, tensors []Source, o SaveOptions
 		return nil, fe
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", url, err)
+		return nil, fmt.Errorf("%s: %w", object.Redact(url), err)
 	}
 	f.Path = url
 	up, err := object.Create(ctx, url, f.Size, o.fresh)
 	if err != nil {
-		return nil, fmt.Errorf("saving %s: %w", url, err)
+		return nil, fmt.Errorf("saving %s: %w", object.Redact(url), err)
 	}
 	defer func() {
 		if derr := up.Discard(ctx); err == nil {
@@ -37,12 +37,12 @@ func saveObject(ctx context.Context, url string, tensors []Source, o SaveOptions
 	w := &writer{opts: o, sums: newChunkSums(f, up.Part()), sources: sources, header: header}
 	begin := time.Now()
 	if err := w.upload(ctx, up); err != nil {
-		return nil, fmt.Errorf("saving %s: %w", url, err)
+		return nil, fmt.Errorf("saving %s: %w", object.Redact(url), err)
 	}
 	begin = lap(&o.Times.Write, begin)
 	m = w.sums.manifest()
 	if err := publishObject(ctx, url, up, m, o.step); err != nil {
-		return nil, fmt.Errorf("saving %s: %w", url, err)
+		return nil, fmt.Errorf("saving %s: %w", object.Redact(url), err)
 	}
 	lap(&o.Times.Publish, begin)
 	*o.Origin = up.TakeOrigin()

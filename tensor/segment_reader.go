@@ -68,7 +68,7 @@ func (r *SegmentReader) exchange(file int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return fmt.Errorf("%s: %w", r.model.Path, fs.ErrClosed)
+		return fmt.Errorf("%s: %w", object.Redact(r.model.Path), fs.ErrClosed)
 	}
 	if r.open != nil && r.file == file {
 		return nil // another read was faster

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+
+	"github.com/culvert-io/culvert/internal/object"
 )
 
 // openIndex opens a sharded model. The index decides which file a tensor comes
@@ -36,11 +38,11 @@ func openIndex(path string) (*Model, error) {
 	}
 	m, err := openFiles(path, slices.Sorted(maps.Keys(files)), shards)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", object.Redact(path), err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		if _, ok := m.byName[name]; !ok {
-			return nil, &FormatError{path, name, ruleIndex, fmt.Sprintf("not in %s, where weight_map sends it", shards[name])}
+			return nil, &FormatError{path, name, ruleIndex, fmt.Sprintf("not in %s, where weight_map sends it", object.Redact(shards[name]))}
 		}
 	}
 	return m, nil
@@ -58,7 +60,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, limit)
+		return nil, fmt.Errorf("%s: larger than %d bytes", object.Redact(path), limit)
 	}
 	return text, nil
 }

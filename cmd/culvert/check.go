@@ -92,7 +92,7 @@ func (o *checkOptions) run(ctx context.Context, a []string, out io.Writer) error
 	r.Verbose, r.Width = o.verbose, screenWidth(out)
 	if failed == nil && len(a) > 0 {
 		if r.Path, err = checkPath(ctx, m, a[0], dev); err != nil {
-			return fmt.Errorf("check %s: %w", a[0], err)
+			return fmt.Errorf("check %s: %w", object.Redact(a[0]), err)
 		}
 		r.Path.Measure = measureCommand(r.Path, a[0])
 		if gpus, err := m.GPU.Devices(); err == nil && r.Path.GPU < len(gpus) {

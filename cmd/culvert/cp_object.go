@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,6 +74,14 @@ func planUpload(ctx context.Context, src, dst string, o transfer.PlanOptions) (c
 		dst += filepath.Base(src)
 	}
 	return &objectCopy{Source: src, Dest: dst, Write: true}, nil
+}
+
+// MarshalJSON leaves out what may be secret in the URLs.
+func (c *objectCopy) MarshalJSON() ([]byte, error) {
+	type shown objectCopy // without this method
+	s := shown(*c)
+	s.Source, s.Dest = object.Redact(s.Source), object.Redact(s.Dest)
+	return json.Marshal(s)
 }
 
 func (c *objectCopy) String() string {

@@ -45,7 +45,7 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 			name = object.Base(src)
 		}
 		if other, ok := into[name]; ok {
-			return nil, fmt.Errorf("%s and %s would both become %s", other, src, filepath.Join(dst, name))
+			return nil, fmt.Errorf("%s and %s would both become %s", object.Redact(other), object.Redact(src), filepath.Join(dst, name))
 		}
 		into[name] = src
 		job, err := planCopy(ctx, src, filepath.Join(dst, name), o)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -149,7 +150,7 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 		return err
 	}
 	if o.dryRun {
-		return show(out, o.json, plan)
+		return show(out, o.json, withoutSecrets(plan))
 	}
 	end = phase.Begin("open driver")
 	mach, drv, err := openDriver(devices...)
@@ -177,8 +178,18 @@ func (o *loadOptions) run(ctx context.Context, a []string, out io.Writer) error 
 	if o.json {
 		out = os.Stderr // standard output has only JSON
 	}
-	model := &hold.Model{Name: m.Path, Metadata: m.Metadata(), Tensors: tensors}
+	model := &hold.Model{Name: object.Redact(m.Path), Metadata: m.Metadata(), Tensors: tensors}
 	return serve(ctx, listener, model, machineGPUs{mach, drv}, out)
+}
+
+// withoutSecrets is a plan to be printed.
+func withoutSecrets(p *tensor.Plan) *tensor.Plan {
+	shown := *p
+	shown.Model, shown.Files = object.Redact(p.Model), slices.Clone(p.Files)
+	for i, file := range shown.Files {
+		shown.Files[i] = object.Redact(file)
+	}
+	return &shown
 }
 
 // load loads the tensors and completes the result.

@@ -82,14 +82,14 @@ func (o *lsOptions) run(ctx context.Context, a []string, out io.Writer) error {
 	if err != nil {
 		return usageError{err}
 	}
-	res := &lsResult{Model: a[0], Metadata: map[string]string{}, Tensors: []lsTensor{}, Unlisted: m.Unlisted}
+	res := &lsResult{Model: object.Redact(a[0]), Metadata: map[string]string{}, Tensors: []lsTensor{}, Unlisted: m.Unlisted}
 	maps.Copy(res.Metadata, m.Metadata())
 	for _, f := range m.Files {
-		res.Files = append(res.Files, f.Path)
+		res.Files = append(res.Files, object.Redact(f.Path))
 	}
 	for _, info := range m.Tensors {
 		if wanted(info.Name) {
-			res.Tensors = append(res.Tensors, lsTensor{info, m.Files[info.File].Path})
+			res.Tensors = append(res.Tensors, lsTensor{info, object.Redact(m.Files[info.File].Path)})
 			res.Bytes += info.Len
 		}
 	}

@@ -104,6 +104,7 @@ func loadAll(ctx context.Context, p *tensor.Plan, drv *cufile.Driver, opts *tens
 // modelError adds operation and path to an error, unless it starts with the path
 // of a file there.
 func modelError(op, path string, err error) error {
+	path = object.Redact(path)
 	if rest, ok := strings.CutPrefix(err.Error(), path); ok && strings.IndexAny(rest, ":/") == 0 {
 		return fmt.Errorf("%s: %w", op, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/culvert-io/culvert/internal/human"
+	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/tensor"
 )
 
@@ -63,7 +64,7 @@ func (o *verifyOptions) run(ctx context.Context, models []string, out io.Writer)
 		m, err := tensor.Open(path)
 		if err != nil {
 			errs = append(errs, err)
-			results = append(results, verifyResult{File: path, Error: err.Error()})
+			results = append(results, verifyResult{File: object.Redact(path), Error: err.Error()})
 			continue
 		}
 		for _, f := range m.Files {
@@ -86,7 +87,7 @@ func (o *verifyOptions) run(ctx context.Context, models []string, out io.Writer)
 }
 
 func (o *verifyOptions) verify(ctx context.Context, path string) (verifyResult, error) {
-	res := verifyResult{File: path}
+	res := verifyResult{File: object.Redact(path)}
 	var m *tensor.Manifest
 	var err error
 	if o.create {

@@ -75,7 +75,7 @@ func LookModel(m *machine.Machine, drv *cufile.Driver, model Model, i int) (*Pat
 			worst = p
 		}
 	}
-	worst.Model = model.Path
+	worst.Model = object.Redact(model.Path)
 	worst.setPlan(alignedPlan(worst.plan, model))
 	return worst, nil
 }
@@ -113,7 +113,7 @@ func declineAlignment(u route.Use, model Model) *route.Decline {
 	return &route.Decline{
 		Route: u.Route, Test: "alignment",
 		Evidence: fmt.Sprintf("the offsets of %s of tensors, %s in all, are not aligned to %s", human.Size(all-inPhase), human.Size(all), human.Size(u.Block)),
-		Fix:      fmt.Sprintf("save the model again: culvert save %s NEW.safetensors", model.Path),
+		Fix:      fmt.Sprintf("save the model again: culvert save %s NEW.safetensors", object.Redact(model.Path)),
 	}
 }
 

@@ -60,7 +60,7 @@ func newBucket(name string, set settings, limits fetch.Config) (*bucket, error) 
 	return b, err
 }
 
-func (b *bucket) Store() string         { return "s3+" + b.endpoint(b.currentRegion()) }
+func (b *bucket) Store() string         { return "s3+" + b.place() }
 func (b *bucket) Pool() *fetch.Pool     { return b.pool }
 func (b *bucket) URL(key string) string { return "s3://" + b.name + "/" + key }
 
@@ -75,6 +75,9 @@ func (b *bucket) endpoint(region string) string {
 	}
 	return "https://" + cmp.Or(b.set.service, "s3") + "." + region + domain
 }
+
+// place names the store without a user name and a password, which an endpoint may have.
+func (b *bucket) place() string { return object.Redact(b.endpoint(b.currentRegion())) }
 
 func (b *bucket) currentRegion() string {
 	b.mu.Lock()
@@ -94,7 +97,7 @@ func (b *bucket) setRegion(region string) {
 func (b *bucket) address(region, key string, query url.Values) (*url.URL, error) {
 	u, err := url.Parse(b.endpoint(region))
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("the endpoint %q is not a URL", b.endpoint(region))
+		return nil, fmt.Errorf("the endpoint %q is not a URL", object.Redact(b.endpoint(region)))
 	}
 	base := strings.TrimSuffix(u.Path, "/")
 	if b.set.pathStyle || b.set.endpoint != "" && !b.set.hostStyle || strings.Contains(b.name, ".") {

@@ -53,7 +53,7 @@ func (b *bucket) explained(op, key string, resp *http.Response, x xmlError) erro
 		e.Detail, e.Fix, e.Denied, e.Again = known.detail, known.fix, credentialCodes[x.Code], arrivalCodes[x.Code]
 		switch x.Code {
 		case "NoSuchBucket":
-			e.Detail = fmt.Sprintf("there is no bucket %s at %s", b.name, b.endpoint(b.currentRegion()))
+			e.Detail = fmt.Sprintf("there is no bucket %s at %s", b.name, b.place())
 		case "InvalidBucketName":
 			e.Detail = fmt.Sprintf("%q is not a name of a bucket", b.name)
 		case "ExpiredToken", "TokenRefreshRequired", "InvalidToken":
