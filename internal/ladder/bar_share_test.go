@@ -134,7 +134,7 @@ func TestSharedReadFails(t *testing.T) {
 	}
 }
 
-// A failingGPU does not copy.
+// A failingGPU does not finish its copies.
 type failingGPU struct{ gpu.Device }
 
 type failingStream struct{ gpu.Stream }
@@ -144,7 +144,9 @@ func (g failingGPU) NewStream() (gpu.Stream, error) {
 	return failingStream{s}, err
 }
 
-func (failingStream) Copy(_, _ gpu.Addr, _ uint64) error { return gpu.ErrIllegalAddress }
+func (s failingStream) Synchronize() error {
+	return errors.Join(gpu.ErrIllegalAddress, s.Stream.Synchronize())
+}
 
 // TestSharedReadWithoutCopies checks that nothing counts behind a first half that did not
 // arrive, and that BAR1 moves all where no memory can be pinned.

@@ -3,6 +3,7 @@ package storage
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,11 +19,21 @@ const (
 
 // coldRates compare two ways to read what is not in the page cache of a device: around
 // the cache, and by filling it.
-type coldRates struct{ direct, fill windowRate }
+type coldRates struct {
+	direct, fill windowRate
+	measured     atomic.Int64 // bytes whose reads around the cache have begun, to compare
+}
 
-// measuring reports that one window was filled, and none was read around the cache yet.
+// measure takes a read of n bytes into the window around the cache, until it has enough:
+// the reads of sixteen threads are a window, and another one may be begun before any ends.
+func (r *coldRates) measure(n int64) bool {
+	return r.measuring() && r.measured.Add(n)-n < rateWindow
+}
+
+// measuring reports that one window was filled, and the reads of none around the cache
+// have begun yet.
 func (r *coldRates) measuring() bool {
-	return r.fill.get() > 0 && r.direct.get() == 0
+	return r.measured.Load() < rateWindow && r.fill.get() > 0 && r.direct.get() == 0
 }
 
 // A windowRate is the rate of all threads together: bytes over the time in which at
@@ -32,6 +43,7 @@ type windowRate struct {
 	mu    sync.Mutex
 	bytes int64         // in this window
 	busy  time.Duration // in this window
+	first time.Time     // the first read in this window ended
 	upTo  time.Time     // busy was counted up to here
 	rate  float64       // bytes per second; 0 before the first window has ended
 }
@@ -59,10 +71,15 @@ func (r *coldRates) observe(p Path, n int64, began, ended time.Time) {
 }
 
 // add records n bytes of a read that has just ended. The window ends after rateWindow
-// bytes, or when it has taken most.
+// bytes, or when it has taken most. Reads that began together with the first one do not end
+// it, for as many bytes may be on their way as are in the window.
 func (w *windowRate) add(n int64, began, ended time.Time, most time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.first.IsZero() {
+		w.first = ended
+	}
+	late := !began.Before(w.first)
 	if began.Before(w.upTo) {
 		began = w.upTo
 	}
@@ -70,7 +87,7 @@ func (w *windowRate) add(n int64, began, ended time.Time, most time.Duration) {
 		w.busy += ended.Sub(began)
 		w.upTo = ended
 	}
-	if w.bytes += n; w.bytes < rateWindow && w.busy < most || w.busy == 0 || w.bytes == 0 {
+	if w.bytes += n; w.bytes < rateWindow && (w.busy < most || !late) || w.busy == 0 || w.bytes == 0 {
 		return
 	}
 	now := float64(w.bytes) / w.busy.Seconds()
@@ -79,7 +96,7 @@ func (w *windowRate) add(n int64, began, ended time.Time, most time.Duration) {
 		// has given it, and from then on filling takes four times as long.
 		now = (w.rate + now) / 2
 	}
-	w.rate, w.bytes, w.busy = now, 0, 0
+	w.rate, w.bytes, w.busy, w.first = now, 0, 0, time.Time{}
 }
 
 var deviceRates sync.Map // of device numbers, to *coldRates

@@ -108,13 +108,14 @@ func (s *Stream) situation() Situation {
 	return at
 }
 
-// Measuring reports that reads of n bytes go around the cache now, to learn how fast
+// Measure reports that a read of n bytes goes around the cache now, to learn how fast
 // the storage is without it. Those of which the cache has a part go, too: the kernel's
 // own readahead is in front of every reader that fills it. Nothing is asked for ahead
 // meanwhile.
-func (s *Stream) Measuring(n int64) bool {
+func (s *Stream) Measure(n int64) bool {
 	return n >= measureLen && s.lacked.Load() >= rateWindow/2 && !s.noBypass && s.rates.measuring() &&
-		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft && !s.pass.over()
+		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft && !s.pass.over() &&
+		s.rates.measure(n)
 }
 
 // WentAround notes a range that goes around the cache although it fits.
@@ -129,8 +130,8 @@ func (s *Stream) Defer(r Range) {
 	s.anyDeferred.Store(true)
 }
 
-// Deferred returns those ranges, once, when the measurement is over and the rest of the
-// stream fills the cache: later reads must find these there, too.
+// Deferred returns those ranges, once, when all reads of the measurement have begun and
+// the rest of the stream fills the cache: later reads must find these there, too.
 func (s *Stream) Deferred() (rs []Range) {
 	if !s.anyDeferred.Load() || s.rates.measuring() && !s.pass.over() {
 		return nil

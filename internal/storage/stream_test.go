@@ -52,7 +52,7 @@ func filling() *Stream {
 // The first pass goes on with the faster of both, and the second one fills the cache.
 func TestStreamMeasures(t *testing.T) {
 	s, cold := filling(), Residency{Pages: 1024}
-	if NewStream(fixed(gib), nil).Measuring(4*mib) || !s.Measuring(4*mib) {
+	if NewStream(fixed(gib), nil).Measure(4*mib) || !s.Measure(4*mib) {
 		t.Error("a window is read around the cache at the wrong time")
 	}
 	if p, _ := s.Path(0, 4*mib, cold, true); p != Fill {
@@ -66,7 +66,7 @@ func TestStreamMeasures(t *testing.T) {
 		t.Errorf("while it measures, it fills the cache with %v", got)
 	}
 	s.Observe(Around, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow/2))
-	if s.Measuring(4 * mib) {
+	if s.Measure(4 * mib) {
 		t.Error("two windows are read around the cache")
 	}
 	if got := s.Deferred(); !slices.Equal(got, []Range{{mib, 5 * mib}}) || s.Deferred() != nil {
@@ -96,15 +96,15 @@ func TestStreamMeasuresLittle(t *testing.T) {
 		"warm":        func(s *Stream) { s.lacked.Store(0) },
 	} {
 		s := filling()
-		if edit(s); s.Measuring(4 * mib) {
+		if edit(s); s.Measure(4 * mib) {
 			t.Errorf("%s: measures", name)
 		}
 	}
-	if filling().Measuring(mib - 1) {
+	if filling().Measure(mib - 1) {
 		t.Error("small reads: measures")
 	}
 	var direct Stream
-	if direct.Measuring(4 * mib) {
+	if direct.Measure(4 * mib) {
 		t.Error("opened with O_DIRECT: measures")
 	}
 }
@@ -164,14 +164,42 @@ func TestMeasurementEnds(t *testing.T) {
 	s := filling()
 	began := time.Unix(0, 0)
 	for n := range 16 {
-		if !s.Measuring(mib) {
+		if !s.Measure(mib) {
 			t.Fatalf("ended after %d reads", n)
 		}
 		s.Observe(Around, mib, began, began.Add(rateWindow/16)) // filling takes a nanosecond for a byte
 		began = began.Add(rateWindow / 16)
 	}
-	if s.Measuring(mib) {
+	if s.Measure(mib) {
 		t.Error("goes on when filling would have moved the window")
+	}
+}
+
+// TestMeasurementOfManyThreads: reads that run at the same time end one after the other.
+// The first ones alone say nothing about the storage.
+func TestMeasurementOfManyThreads(t *testing.T) {
+	s := filling()
+	began := time.Unix(0, 0)
+	for i := range 16 { // together twice as fast as filling, which takes a nanosecond for a byte
+		if !s.Measure(4 * mib) {
+			t.Fatalf("ended after %d of 16 reads", i)
+		}
+		s.Observe(Around, 4*mib, began, began.Add(rateWindow/2))
+	}
+	s.Observe(Around, 4*mib, began, began.Add(rateWindow)) // late, and in the next window
+	if got := s.rates.direct.get(); math.Abs(got-2e9) > 1 {
+		t.Errorf("%.0f bytes per second, want 2e9", got)
+	}
+	slow := filling()
+	for range 15 { // each four times as slow as filling all
+		slow.Observe(Around, mib, began, began.Add(4*rateWindow))
+	}
+	if !slow.Measure(mib) {
+		t.Error("ended before the threads have come to their second reads")
+	}
+	slow.Observe(Around, mib, began.Add(4*rateWindow), began.Add(5*rateWindow))
+	if slow.Measure(mib) {
+		t.Error("goes on in the second reads, when filling would have moved the window")
 	}
 }
 
@@ -180,11 +208,11 @@ func TestReadersOfTheSameBlocksMeasureNothing(t *testing.T) {
 	s := filling()
 	s.WentAround(0, 4*mib)
 	s.Defer(Range{0, 4 * mib})
-	if !s.Measuring(4*mib) || s.Deferred() != nil {
+	if !s.Measure(4*mib) || s.Deferred() != nil {
 		t.Error("one reader does not measure")
 	}
 	s.Reopened().WentAround(0, 4*mib)
-	if s.Measuring(4*mib) || s.Deferred() == nil {
+	if s.Measure(4*mib) || s.Deferred() == nil {
 		t.Error("two measure, or what they have read is not put into the cache")
 	}
 }
