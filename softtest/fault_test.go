@@ -125,7 +125,7 @@ func TestFaultCodes(t *testing.T) {
 	if _, err := r.drv.RegisterBuffer(r.mem.Base, r.mem.Len); cufile.CodeOf(err) != 5012 {
 		t.Errorf("a registration of a buffer: %v", err)
 	}
-	if got := strings.Join(fired(), "; "); strings.Count(got, ": 1 times") != 4 {
+	if got := strings.Join(fired(), "; "); strings.Count(got, ": 1 time") != 4 {
 		t.Errorf("came about: %s", got)
 	}
 }
@@ -165,7 +165,7 @@ func TestFaultsOfABatch(t *testing.T) {
 			t.Errorf("request %d moved %d bytes", i, e.Receipt.Bytes)
 		}
 	}
-	if got := strings.Join(fired(), "; "); strings.Count(got, ": 1 times") != 2 {
+	if got := strings.Join(fired(), "; "); strings.Count(got, ": 1 time") != 2 {
 		t.Errorf("came about: %s", got)
 	}
 }
@@ -236,7 +236,7 @@ func (r *rig) survives(spec string) {
 			r.t.Errorf("%s: read %d by %v succeeded with wrong bytes", spec, i, got.Route)
 		}
 	}
-	if got := fired(); len(got) != 1 || !strings.HasSuffix(got[0], ": 1 times") {
+	if got := fired(); len(got) != 1 || !strings.HasSuffix(got[0], ": 1 time") {
 		r.t.Errorf("came about: %v", got)
 	}
 }

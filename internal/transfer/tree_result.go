@@ -52,12 +52,12 @@ func (r *TreeResult) String() string {
 
 // totals names the parts of the copy, without those that it does not have.
 func (r *TreeResult) totals() []string {
-	list := []string{plural(r.Files, "file")}
+	list := []string{human.Count(r.Files, "file")}
 	if r.Links > 0 {
-		list = append(list, plural(r.Links, "symbolic link"))
+		list = append(list, human.Count(r.Links, "symbolic link"))
 	}
 	if r.Hard > 0 {
-		list = append(list, plural(r.Hard, "hard link"))
+		list = append(list, human.Count(r.Hard, "hard link"))
 	}
 	size := human.Size(r.Bytes) + " in " + human.Duration(time.Duration(r.Seconds*float64(time.Second)))
 	if r.Bytes > 0 {
@@ -73,22 +73,15 @@ func (r *TreeResult) totals() []string {
 		}
 	}
 	if r.Done > 0 {
-		list = append(list, plural(r.Done, "file")+" done before")
+		list = append(list, human.Count(r.Done, "file")+" done before")
 	}
 	if r.Same > 0 {
-		list = append(list, plural(r.Same, "file")+" unchanged")
+		list = append(list, human.Count(r.Same, "file")+" unchanged")
 	}
 	if r.Verified {
 		list = append(list, "verified")
 	}
 	return list
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // add counts a copied file. One of a pack may have its receipts with another.

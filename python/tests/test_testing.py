@@ -51,7 +51,7 @@ class Faults(Case):
         with testing.faults("errno=EIO,call=read,file=*.safetensors") as broken:
             with self.assertRaisesRegex(Exception, "input/output error"):
                 self.load()
-            self.assertRegex(broken.fired()[0], r"^errno=EIO,.*: [0-9]+ times$")
+            self.assertRegex(broken.fired()[0], r"^errno=EIO,.*: [0-9]+ times?$")
         self.load()
 
     def test_code(self):
@@ -103,14 +103,14 @@ class Faults(Case):
         }.items():
             with self.subTest(spec):
                 loads, fired = self.broken(spec)
-                self.assertEqual((loads, fired), (want, f"{spec}: 1 times"))
+                self.assertEqual((loads, fired), (want, f"{spec}: 1 time"))
 
     def test_revoke_and_truncate(self):
         loads, fired = self.broken("revoke")
-        self.assertEqual(fired, "revoke: 1 times")
+        self.assertEqual(fired, "revoke: 1 time")
         self.assertEqual([load for load in loads if load.startswith("wrong")], [])
         loads, fired = self.broken("truncate=1M")
-        self.assertEqual((loads, fired), (["CulvertError", "FormatError", "FormatError"], "truncate=1M: 1 times"))
+        self.assertEqual((loads, fired), (["CulvertError", "FormatError", "FormatError"], "truncate=1M: 1 time"))
 
     def test_dead_gpu(self):
         """A dead GPU stays dead, so a process of its own dies with it."""

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/soft"
 	"github.com/culvert-io/culvert/soft/nvme"
 )
@@ -171,7 +172,7 @@ func (i *Injector) Fired() []string {
 	var list []string
 	for _, s := range i.specs {
 		if s.fired > 0 {
-			list = append(list, fmt.Sprintf("%s: %d times", s.Text, s.fired))
+			list = append(list, s.Text+": "+human.Count(int(s.fired), "time"))
 		}
 	}
 	return list
