@@ -22,17 +22,19 @@ import (
 // then ends by that signal, not by an exit status: after an exit status a shell
 // would continue its script.
 type interruption struct {
-	ctx        context.Context // cancelled by the signal
-	cancel     context.CancelFunc
-	signal     atomic.Int32 // 0 if there was none
-	intIgnored bool         // the parent process ignores SIGINT
-	passed     bool         // to a program, whose status counts
+	ctx    context.Context // cancelled by the signal
+	cancel context.CancelFunc
+	signal atomic.Int32 // 0 if there was none
+	passed bool         // to a program, whose status counts
 }
+
+// intIgnored reports whether the parent process ignored SIGINT: asked before catch.
+var intIgnored = signal.Ignored(unix.SIGINT)
 
 // catch makes signals stop a command. The second one ends the process at once.
 // SIGPIPE becomes an error of the write. SIGHUP is ignored if nohup ignores it.
 func catch() *interruption {
-	i := &interruption{intIgnored: signal.Ignored(unix.SIGINT)}
+	i := new(interruption)
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, unix.SIGINT, unix.SIGTERM)
@@ -55,7 +57,7 @@ func (i *interruption) end(code int) int {
 	if s == 0 || code == 0 || i.passed && code != 128+int(s) {
 		return code
 	}
-	if s != unix.SIGINT || !i.intIgnored {
+	if s != unix.SIGINT || !intIgnored {
 		signal.Reset(s)
 		_ = unix.Kill(os.Getpid(), s)
 		time.Sleep(time.Second) // until the signal arrives

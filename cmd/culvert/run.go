@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -183,6 +184,9 @@ func (o *runOptions) run(argv []string, stderr io.Writer) error {
 	}
 	if o.watches() {
 		return errors.Join(o.watch(path, argv, env, dir, m.Kind(), stderr), removeShared(shared))
+	}
+	if intIgnored {
+		signal.Ignore(unix.SIGINT) // a signal with a handler would not be ignored after exec
 	}
 	return runError(stderr, path, unix.Exec(path, argv, env))
 }

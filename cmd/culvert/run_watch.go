@@ -176,10 +176,20 @@ func (o *runOptions) write(r *watch.Report, stderr io.Writer) error {
 
 // runChild runs a program to its end and passes signals on. Those of the terminal reach
 // the program anyway, which is in the same process group. The program ends with this
-// process, also if it is killed: without a report it would be this process.
+// process, also if it is killed: without a report it would be this process. Signals that were
+// ignored before this process are ignored in the program, as far as Go tells.
 func runChild(path string, argv, env []string) (status int, err error) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGINT, unix.SIGQUIT)
+	passed, ignored := []os.Signal{unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGQUIT}, []os.Signal(nil)
+	for s, is := range map[os.Signal]bool{unix.SIGHUP: signal.Ignored(unix.SIGHUP), unix.SIGINT: intIgnored} {
+		if is {
+			signal.Ignore(s) // the program inherits that, but no handler
+			ignored = append(ignored, s)
+		} else {
+			passed = append(passed, s)
+		}
+	}
+	signal.Notify(signals, passed...)
 	defer signal.Stop(signals)
 	cmd := &exec.Cmd{Path: path, Args: argv, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -187,6 +197,9 @@ func runChild(path string, argv, env []string) (status int, err error) {
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return 0, err
+	}
+	for _, s := range ignored { // the program may have a handler now
+		signal.Notify(signals, s)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -208,12 +221,17 @@ func runChild(path string, argv, env []string) (status int, err error) {
 }
 
 // fromTerminal reports whether a signal went to the whole process group: the terminal
-// sends these two, if it is ours.
+// sends these two, if it is ours. It need not be the standard input.
 func fromTerminal(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT {
 		return false
 	}
-	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	terminal, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
 
