@@ -22,6 +22,12 @@ func TestParse(t *testing.T) {
 	if s := list[2]; s.Kind != Unplug || s.Nth != 1 {
 		t.Errorf("a drive is unplugged once: %+v", s)
 	}
+	// A name may contain the sign that begins comments.
+	for _, text := range []string{"errno=EIO,file=a#1.bin", "errno=EIO,file=a#1.bin # a comment", "errno=EIO,file=a#1.bin\t# a comment", "#\nerrno=EIO,file=a#1.bin"} {
+		if list, err := Parse(text); err != nil || len(list) != 1 || list[0].File != "a#1.bin" {
+			t.Errorf("%q: %+v, %v", text, list, err)
+		}
+	}
 	for text, want := range map[string]string{
 		"explode":       "unknown kind",
 		"errno=EWHAT":   "such as EIO",

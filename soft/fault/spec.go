@@ -3,7 +3,8 @@
 // hardware fails, so that everything above it shows what it does then.
 //
 // A specification is a kind with its value and conditions, separated by commas; several
-// are separated by semicolons or lines. "@FILE" reads them from a file.
+// are separated by semicolons or lines. "@FILE" reads them from a file. A # at the
+// beginning of a line or behind a space begins a comment.
 //
 //	errno=EIO,call=read,file=*.safetensors,nth=3
 //	slow=20ms,every=10; unplug,nth=100
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +65,9 @@ type Spec struct {
 	lie   nvme.Lie
 }
 
+// A comment begins with a sign that names of files may contain.
+var comment = regexp.MustCompile(`(?s)(^|\s)#.*`)
+
 // Parse parses specifications. An error names the line, if there are several.
 func Parse(text string) ([]Spec, error) {
 	where := "line "
@@ -79,8 +84,7 @@ func Parse(text string) ([]Spec, error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		line, _, _ = strings.Cut(line, "#")
-		for item := range strings.SplitSeq(line, ";") {
+		for item := range strings.SplitSeq(comment.ReplaceAllString(line, ""), ";") {
 			if item = strings.TrimSpace(item); item == "" {
 				continue
 			}
