@@ -148,9 +148,12 @@ func faults(dir string) ([]string, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(string(text)) {
-			spec, count, _ := strings.Cut(strings.TrimSpace(line), "\t")
-			n, _ := strconv.ParseInt(strings.TrimSpace(count), 10, 64) // 0 in a line that is being written
-			counts[spec] += n
+			end := strings.LastIndexByte(line, '\t') // a pattern of names may contain tabs, too
+			if end < 0 {
+				continue // being written
+			}
+			n, _ := strconv.ParseInt(strings.TrimSpace(line[end:]), 10, 64)
+			counts[line[:end]] += n
 		}
 	}
 	var list []string

@@ -55,7 +55,7 @@ func TestReport(t *testing.T) {
 	save(t, dir, "10.0.record", encode(t, example(-10, "/data/a")))
 	save(t, dir, "11.0.record", encode(t, example(-11, "/data/a")))
 	save(t, dir, "12.0.record", make([]byte, 100)) // being made
-	save(t, dir, "10.0.faults", []byte("errno=EIO\t   1\nunplug\t   0\n"))
+	save(t, dir, "10.0.faults", []byte("errno=EIO\t   1\nunplug\t   0\nshort=1,file=a\tb\t   2\n"))
 	c := Collect(dir, time.Hour)
 	s := &stats.Snapshot{Routes: []string{"none", "ring", "nvfs"}, Files: []stats.FileSnapshot{{Name: "/data/a"}}}
 	s.Files[0].Totals.Bytes[0][1], s.Files[0].Totals.Bytes[0][2], s.Files[0].Totals.Host = 2<<20, 4<<20, 2<<20
@@ -76,6 +76,7 @@ This is the software machine: routes and times say nothing about hardware.
 failed calls
   cuFileRead  5  EIO: input/output error  2 times
 fault: errno=EIO: 1 time
+fault: short=1,file=a	b: 2 times
 `
 	if got := r.String(); got != want {
 		t.Errorf("report:\n%s\nwant:\n%s", got, want)
