@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// String is the report for people.
+// String is the report for people. A terminal obeys nothing in it.
 func (r *Report) String() string {
 	var b strings.Builder
 	calls, active := int64(0), 0
@@ -21,7 +21,11 @@ func (r *Report) String() string {
 			active++
 		}
 	}
-	fmt.Fprintf(&b, "culvert: %s: status %d, engine %s, %s by %s\n", strings.Join(r.Program, " "), r.Status, r.Engine, human.Count(int(calls), "cuFile call"), processes(active, len(r.Processes)))
+	var words []string
+	for _, w := range r.Program {
+		words = append(words, human.Name(w))
+	}
+	fmt.Fprintf(&b, "culvert: %s: status %d, engine %s, %s by %s\n", strings.Join(words, " "), r.Status, r.Engine, human.Count(int(calls), "cuFile call"), processes(active, len(r.Processes)))
 	if r.Machine == route.SoftwareMachine {
 		fmt.Fprintf(&b, "This is the software machine: routes and times say nothing about hardware.\n")
 	}
@@ -49,7 +53,7 @@ func (r *Report) String() string {
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}
-	return b.String()
+	return human.Text(b.String())
 }
 
 func processes(active, all int) string {

@@ -195,6 +195,18 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// What the terminal would obey is quoted, and each word of the program stays in its line.
+func TestEscapes(t *testing.T) {
+	r := &Report{Program: []string{"sh", "-c", "a\nb", "\x1b[31m"}, Notes: []string{"/\x1b[31m is statically linked"}, Faults: []string{"unplug,file=\x1b: 1 time"}}
+	const want = `culvert: sh -c "a\nb" "\x1b[31m": status 0, engine , 0 cuFile calls by 0 processes
+fault: unplug,file=\x1b: 1 time
+note: /\x1b[31m is statically linked
+`
+	if got := r.String(); got != want {
+		t.Errorf("report:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 // A record that is none is an error with its path.
 func TestDamaged(t *testing.T) {
 	old := encode(t, example(1, "/a"))
