@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 		"unplug,call=x": "one of read",
 		"unplug,file=[": "pattern",
 		"unplug,seed=x": "seed=x: must be a number",
-		"unplug,":       "empty condition",
+		"unplug,":       `fault "unplug,": empty condition`,
 		"dma=wrong":     "one of drop",
 
 		"errno=EIO,nth=2,every=3":  "one of nth, every and p",

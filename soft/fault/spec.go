@@ -116,7 +116,9 @@ func parseOne(text string) (Spec, error) {
 		if err == nil && seen[key] {
 			err = errors.New("given twice")
 		}
-		if err != nil {
+		if err != nil && key == "" && value == "" {
+			return s, err
+		} else if err != nil {
 			return s, fmt.Errorf("%s: %w", strings.TrimSpace(part), err)
 		}
 		seen[key] = true
