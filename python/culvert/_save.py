@@ -117,7 +117,7 @@ def _check_shared(tensors):
         if not tensor.is_contiguous():
             raise ValueError(f"tensor {name!r} is not contiguous (fix: save contiguous() of it)")
         size = tensor.numel() * tensor.element_size()
-        if size:
+        if size and not tensor.is_meta:  # those have no address, and are refused when they are described
             ranges.append((str(tensor.device), tensor.data_ptr(), size, name))
     ranges.sort()
     for (device, address, size, name), (other, begin, _, second) in zip(ranges, ranges[1:]):

@@ -69,6 +69,9 @@ class Torch(Case):
         for tensor, error, text in ((a.to("meta"), RuntimeError, "Cannot copy out of meta tensor"), (nested, ValueError, "to_padded_tensor")):
             with self.assertRaisesRegex(error, f"tensor 'layer' .*{text}"):
                 culvert.torch.save_file({"layer": tensor}, self.path())
+        meta = {"layer": a.to("meta"), "next": a.to("meta")}
+        with self.assertRaisesRegex(NotImplementedError, "tensor 'layer' has no data"):  # and not that they share it
+            culvert.torch.save_file(meta, self.path())
         # Neighbours in one storage do not overlap.
         culvert.torch.save_file({"a": a[:2], "b": a[2:], "p": torch.nn.Parameter(torch.ones(2))}, self.path())
         self.assertEqual(culvert.torch.load_file(self.path())["p"].tolist(), [1, 1])
