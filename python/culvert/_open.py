@@ -14,11 +14,11 @@ from ._software import on_cpu
 if TYPE_CHECKING:
     from . import _types
 
-_FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
+FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy"}
 
 
 def _framework(name):
-    kind = _FRAMEWORKS.get(name)
+    kind = FRAMEWORKS.get(name)
     if kind == "torch":
         from . import torch as found
     elif kind == "numpy":
@@ -26,7 +26,7 @@ def _framework(name):
     elif name is None:
         found = _load.framework()
     else:
-        raise CulvertError(f"framework {name!r}: want one of {', '.join(sorted(_FRAMEWORKS))}")
+        raise CulvertError(f"framework {name!r}: want one of {', '.join(sorted(FRAMEWORKS))}")
     return found
 
 

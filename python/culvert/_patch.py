@@ -56,7 +56,7 @@ class Patch:
             why = f"culvert.patch replaces functions of the safetensors package, and {e.name} is not installed (fix: pip install {e.name})"
             raise ModuleNotFoundError(why, name=e.name) from None
         self.log = Log(log) if log is not None else None
-        self.exchanged = [(safetensors.safe_open, _opener(device))]
+        self.exchanged = [(safetensors.safe_open, _opener(device, safetensors.safe_open))]
         self._exchange(safetensors.numpy, "numpy", save)
         if "torch" in sys.modules or _installed("torch"):
             import safetensors.torch
@@ -122,16 +122,23 @@ def replace(pairs):
                 module.__dict__[key] = new[id(value)]
 
 
-def _opener(device):
+def _opener(device, theirs):
     """safe_open, a class of its own for each patch."""
-    return type("safe_open", (Ahead,), {"ahead": device, "__doc__": _open.safe_open.__doc__})
+    return type("safe_open", (Ahead,), {"ahead": device, "theirs": theirs, "__doc__": _open.safe_open.__doc__})
 
 
 class Ahead(_open.safe_open):
     """safe_open whose tensors for the CPU are loaded to a GPU, all at the first
     request."""
 
-    ahead = None
+    ahead = theirs = None
+
+    def __new__(cls, filename, framework=None, device="cpu", *, backend="mmap"):
+        """Culvert has no tensors of jax and others: what is opened for them is opened by
+        the safetensors package, as without the patch."""
+        if framework is not None and framework not in _open.FRAMEWORKS:
+            return cls.theirs(filename, framework, device, backend=backend)
+        return super().__new__(cls)
 
     def __init__(self, filename, framework=None, device="cpu", *, backend="mmap"):
         super().__init__(filename, framework, device, backend=backend)

@@ -70,6 +70,17 @@ class Patched(Case):
         with self.assertRaises(FileNotFoundError):
             culvert.patch(log=self.path("nowhere") / "log")
 
+    def test_other_frameworks(self):
+        """Files that are opened for jax and others stay with the safetensors package, and
+        so does what it says to a name that is none."""
+        culvert.patch()
+        for framework in ("flax", "mlx", "tf"):
+            with safetensors.safe_open(self.path(), framework=framework) as f:
+                self.assertIsInstance(f, THEIRS[0])
+                self.assertEqual(list(f.keys()), ["w"])
+        with self.assertRaisesRegex(safetensors.SafetensorError, "framework none is invalid"):
+            safetensors.safe_open(self.path(), framework="none")
+
     def run_program(self, *arguments):
         command = [sys.executable, "-m", "culvert", "run", *map(str, arguments)]
         env = {"PYTHONPATH": str(ROOT / "python"), "CULVERT_MACHINE": "soft", "CULVERT_SOFT": "gpus=1,memory=64M,poison=1", "PATH": "/usr/bin:/bin"}
