@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from . import _load, _open, _receipt
 from ._device import DeviceTensor
+from ._dtypes import dtype_of
 
 if TYPE_CHECKING:
     from . import _types
@@ -69,7 +70,8 @@ class Patch:
         ours = import_module(f"{__package__}.{name}")
         for function in ("load_file", "load_model", "load", *(("save_file", "save_model", "save") if save else ())):
             if hasattr(theirs, function):
-                self.exchanged.append((getattr(theirs, function), _alias(getattr(ours, function))))
+                loads_arrays = name == "numpy" and function in ("load_file", "load")
+                self.exchanged.append((getattr(theirs, function), _alias(getattr(ours, function), _arrays if loads_arrays else None)))
         if name == "torch":
             opener = self.exchanged[0][1]
             if opener.ahead is not None:
@@ -93,15 +95,29 @@ def _installed(name):
     return importlib.util.find_spec(name) is not None
 
 
-def _alias(function):
+def _alias(function, change=None):
     """A function of its own: unpatch must not touch names that a program has
-    imported from Culvert."""
+    imported from Culvert. Its result may be changed."""
 
     def alias(*arguments, **named):
-        return function(*arguments, **named)
+        result = function(*arguments, **named)
+        return result if change is None else change(result)
 
     alias.__name__, alias.__doc__, alias.__wrapped__ = function.__name__, function.__doc__, function
     return alias
+
+
+def _array(tensor):
+    """Returns bfloat16 as the safetensors package does to programs that have imported
+    ml_dtypes: they do not look for a tag, and would take the bits for numbers."""
+    known = getattr(sys.modules.get("ml_dtypes"), "bfloat16", None)
+    if known is None or isinstance(tensor, DeviceTensor) or dtype_of(tensor) != "BF16":
+        return tensor
+    return tensor.view(known)
+
+
+def _arrays(tensors):
+    return {name: _array(tensor) for name, tensor in tensors.items()}
 
 
 def _load_ahead(opener):
@@ -149,7 +165,8 @@ class Ahead(_open.safe_open):
 
     def _load(self, model, **part):
         if self._guard is None:
-            return super()._load(model, **part)
+            tensors, infos = super()._load(model, **part)
+            return ([_array(t) for t in tensors] if self._into.__name__.endswith(".numpy") else tensors), infos
         with self._guard:
             if self._tensors is None:
                 self._tensors = super()._load(model)

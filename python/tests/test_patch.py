@@ -6,6 +6,7 @@ import sys
 import types
 import unittest.mock
 
+import ml_dtypes
 import numpy
 import safetensors
 import safetensors.numpy
@@ -80,6 +81,22 @@ class Patched(Case):
                 self.assertEqual(list(f.keys()), ["w"])
         with self.assertRaisesRegex(safetensors.SafetensorError, "framework none is invalid"):
             safetensors.safe_open(self.path(), framework="none")
+
+    def test_bfloat16(self):
+        """A program with ml_dtypes gets numbers, as from the safetensors package. One
+        that knows Culvert gets what it always gets."""
+        want = numpy.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
+        safetensors.numpy.save_file({"w": want, "one": want[:1, :1].reshape(())}, self.path())
+        data = safetensors.numpy.save({"w": want})
+        culvert.patch()
+        with safetensors.safe_open(self.path(), framework="np") as f:
+            part = f.get_slice("w")
+            got = [f.get_tensor("w"), f.get_tensors()["w"], part[:], part[1:, ::2], part[[0, 2]], f.get_tensor("one")]
+        got += [safetensors.numpy.load_file(self.path())["w"], safetensors.numpy.load(data)["w"]]
+        for array, expected in zip(got, [want, want, want, want[1:, ::2], want[[0, 2]], want[0, 0], want, want]):
+            self.assertEqual(array.dtype, want.dtype)
+            numpy.testing.assert_array_equal(array, expected)
+        self.assertEqual(culvert.numpy.load_file(self.path())["w"].dtype, "uint16")
 
     def run_program(self, *arguments):
         command = [sys.executable, "-m", "culvert", "run", *map(str, arguments)]

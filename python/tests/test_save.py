@@ -7,6 +7,7 @@ import threading
 import types
 import unittest.mock
 
+import ml_dtypes
 import numpy
 from support import CULVERT, Case, culvert
 
@@ -99,10 +100,6 @@ class Save(Case):
 
     def test_foreign_float_types(self):
         """Types by the names of the ml_dtypes package."""
-        try:
-            import ml_dtypes
-        except ImportError:
-            self.skipTest("needs the ml_dtypes package")
         culvert.save_file({"a": numpy.ones(4, ml_dtypes.bfloat16)}, self.path())
         got = culvert.load_file(self.path(), "cpu")["a"]
         self.assertEqual((dtype_of(got), got.tolist()), ("BF16", [0x3F80] * 4))
