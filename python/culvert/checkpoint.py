@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from . import _former, _load, _save
-from ._errors import CulvertError
+from ._errors import CulvertError, FormatError
 from ._stager import Stager
 from .torch import load_file
 
@@ -85,7 +85,7 @@ class Writer(StorageWriter):
         places = {result.index: result.storage_data for results_of_rank in results for result in results_of_rank}
         metadata.storage_data, metadata.storage_meta = places, self.storage_meta()
         text, files = pickle.dumps(metadata), {file for file, _ in places.values()}
-        _load_metadata(text)  # what cannot be read must not be published
+        _load_metadata(text, self.path)  # what cannot be read must not be published
         with _former.locked(self.path):
             self._publish(text, files)
             used = _Used(self.path, files)  # of this metadata: the next save may replace it at once
@@ -130,7 +130,7 @@ class Reader(StorageReader):
     def read_metadata(self, *arguments, **named):
         _needs_collectives(named)
         with open(os.path.join(self.path, METADATA), "rb") as f:
-            return _load_metadata(f.read())
+            return _load_metadata(f.read(), self.path)
 
     def set_up_storage_reader(self, metadata, is_coordinator, *arguments, **named):
         self._places = metadata.storage_data
@@ -195,7 +195,7 @@ class _Used:
         if self._stamp() == self.stamp:
             return self.files
         with open(self.path, "rb") as f:
-            return {file for file, _ in _load_metadata(f.read()).storage_data.values()}
+            return {file for file, _ in _load_metadata(f.read(), f.name).storage_data.values()}
 
 
 def _free_name(fqn, taken):
@@ -244,11 +244,17 @@ _MODULES = {"torch", "torch.distributed.checkpoint.metadata"}
 _HARMLESS = {("torch.serialization", "_get_layout"), ("collections", "OrderedDict"), ("builtins", "set")}
 
 
-def _load_metadata(text):
-    metadata = _Unpickler(io.BytesIO(text)).load()
-    if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
-        raise CulvertError("the checkpoint's metadata is not that of culvert.checkpoint.Writer")
-    for file, _ in metadata.storage_data.values():
+def _load_metadata(text, path):
+    try:
+        metadata = _Unpickler(io.BytesIO(text)).load()
+    except CulvertError:
+        raise
+    except Exception as e:  # pickle raises anything
+        raise FormatError(f"{path}: the checkpoint's metadata is damaged, or not that of culvert.checkpoint.Writer: {e}") from e
+    places = getattr(metadata, "storage_data", None)
+    if not isinstance(metadata, Metadata) or not isinstance(places, dict):
+        raise CulvertError(f"{path}: the checkpoint's metadata is not that of culvert.checkpoint.Writer")
+    for file, _ in places.values():
         if os.path.basename(file) != file:
-            raise CulvertError(f"the checkpoint's metadata names {file!r}, which is outside its directory")
+            raise CulvertError(f"{path}: the checkpoint's metadata names {file!r}, which is outside its directory")
     return metadata

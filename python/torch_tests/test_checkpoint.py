@@ -194,9 +194,18 @@ class Checkpoint(unittest.TestCase):
 
         self_path = self.dir / "made"
         (self.path / ".metadata").write_bytes(pickle.dumps(Evil()))
-        with self.assertRaisesRegex(pickle.UnpicklingError, "has no place"):
+        with self.assertRaisesRegex(culvert.FormatError, "has no place"):
             Reader(self.path).read_metadata()
         self.assertFalse(self_path.exists())
+
+    def test_damaged_metadata(self):
+        """The error names the file, whatever pickle makes of it."""
+        self.save({"w": torch.ones(3)})
+        good = (self.path / ".metadata").read_bytes()
+        for bad in (b"", b"x", good[:-5], good[: len(good) // 2], b"\x80\x04\x95" + b"\xff" * 8, pickle.dumps(3), good.replace(b"storage_data", b"storage_dota")):
+            (self.path / ".metadata").write_bytes(bad)
+            with self.assertRaisesRegex(culvert.CulvertError, f"{self.path}.*metadata", msg=bad):
+                Reader(self.path).read_metadata()
 
     def test_stager_uses_memory_again(self):
         stager, state = Stager(), {"w": torch.ones(100), "n": [1, torch.zeros(3)]}
