@@ -173,6 +173,7 @@ class Process(Case):
         command, environment = python(
             """
             import signal, sys, culvert
+            culvert.load_file(sys.argv[1], "cpu")  # numpy makes an ImportError of an interrupt of its import
             signal.signal(signal.SIGINT, signal.default_int_handler)
             print("ready", flush=True)
             while True:
