@@ -34,7 +34,8 @@ type samples struct {
 }
 
 // A sampledRead is where one read of a batch is looked at: widely, or at a sentinel in
-// each step and at some pairs of places.
+// each step and at some pairs of places, or, if it is on trial and longer than what is
+// compared widely, both.
 type sampledRead struct {
 	wide        *wideProof
 	mem         view
@@ -179,7 +180,11 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	rd := &s.reads[i]
 	if to-from < placeSize || s.isFirst(known, t.ID) || v.onTrial(t.ID, op, s.countWide()) {
 		rd.wide = v.prepareWide(r, s, op, from, to)
-		return
+		// Between the parts of a longer one there is room for a fault that the places of a
+		// trusted read would find.
+		if to-from <= wideBytes || rd.wide.err != nil {
+			return
+		}
 	}
 	rd.steps = newSteps(from, to, readSentinels(to-from), s.rand.Uint64())
 	rd.first = len(s.pairs)
@@ -189,7 +194,7 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	}
 	rd.last = len(s.pairs)
 	rd.mem = v.view(r, op, false)
-	if rd.mem.putSentinel(s.sentinel, &rd.steps) != nil {
+	if rd.wide != nil && rd.wide.keepWords(&rd.mem, &rd.steps) != nil || rd.mem.putSentinel(s.sentinel, &rd.steps) != nil {
 		rd.steps.count, rd.last = 0, rd.first // no sentinels, no sample
 	}
 }
@@ -220,7 +225,9 @@ func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.
 	}
 	rd, end := &s.reads[i], op.Off+n
 	if rd.wide != nil {
-		return rd.wide.compare(op, n)
+		if found, level, err = rd.wide.compare(op, n); found != nil || err != nil || rd.steps.count == 0 {
+			return found, level, err
+		}
 	}
 	defer wc.Guard(wc.Arm(), &err) // one for all places: it costs more than a load
 	rd.mem.beginLoads()
@@ -235,7 +242,9 @@ func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.
 		if found, err = s.comparePair(&rd.mem, p, end); found != nil || err != nil {
 			return found, level, err
 		}
-		level = route.ArrivalSampled
+		if level != route.ArrivalProved {
+			level = route.ArrivalSampled
+		}
 	}
 	return nil, level, nil
 }

@@ -20,7 +20,8 @@ type wideProof struct {
 	mem   view
 	parts []widePart
 	old   []byte // what the parts held
-	err   error  // the memory could not be filled
+	words []keptWord
+	err   error // the memory could not be filled
 	host  func(b []byte, off int64) error
 }
 
@@ -28,6 +29,12 @@ type widePart struct {
 	off  int64
 	n    int
 	fill uint32
+}
+
+// A keptWord is what memory held where a sentinel is.
+type keptWord struct {
+	off int64 // in the file
+	old [8]byte
 }
 
 // prepareWide fills the memory that will be compared, so that bytes of an earlier read
@@ -49,9 +56,28 @@ func (v *prover) prepareWide(r Route, s *samples, op *Op, from, to int64) *wideP
 	return w
 }
 
+// keepWords remembers what the memory holds where sentinels will be. Those in a part have
+// what it was filled with; restore puts the part back after them.
+func (w *wideProof) keepWords(mem *view, st *steps) error {
+	var room [maxSentinels]int64
+	for _, at := range st.places(&room) {
+		k := keptWord{off: at}
+		if err := mem.load(k.old[:], uint64(at-mem.op.Off)); err != nil {
+			return err
+		}
+		w.words = append(w.words, k)
+	}
+	return nil
+}
+
 // restore puts back what the memory held behind the first n bytes of the op: a read
 // that failed or ended early leaves it alone.
 func (w *wideProof) restore(op *Op, n int64) {
+	for _, k := range w.words {
+		if skip := max(op.Off+n-k.off, 0); skip < int64(len(k.old)) {
+			_ = w.mem.store(uint64(k.off+skip-op.Off), k.old[skip:])
+		}
+	}
 	old := w.old
 	for _, p := range w.parts {
 		if len(old) < p.n {
