@@ -70,7 +70,7 @@ func ReadRates(r io.Reader) (Rates, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && (line.GBps == nil || line.Engine == "") {
+		if _, other := errors.AsType[*json.UnmarshalTypeError](err); other || err == nil && (line.GBps == nil || line.Engine == "") {
 			err = errors.New("not a measurement")
 		}
 		if err != nil {

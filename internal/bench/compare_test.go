@@ -93,6 +93,8 @@ func TestReadRatesRejects(t *testing.T) {
 	for _, text := range []string{"", "{}", "[]", "x", `{"engine":"culvert"}`, `{"gb_per_second":1}`, `{"engine":"culvert","gb_per_second":"fast"}`} {
 		if rates, err := ReadRates(strings.NewReader(text)); err == nil {
 			t.Errorf("%q: %v", text, rates)
+		} else if strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%q: the error is about types of this program: %v", text, err)
 		}
 	}
 }
