@@ -3,6 +3,7 @@ package cufile_test
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,7 @@ func TestFUSE(t *testing.T) {
 			if err := h.Require(0, route.Ring); err != nil {
 				t.Fatal(err)
 			}
+			taken := reclaimed(t)
 			for pass, want := range c.asked {
 				before := fs.Asked(t)
 				if err := f.dev.Fill(buf.Span().Addr(), 0, 1, size); err != nil {
@@ -58,6 +60,9 @@ func TestFUSE(t *testing.T) {
 					t.Fatalf("pass %d: %v, %v", pass, &r, err)
 				}
 				n := fs.Asked(t) - before
+				if reclaimed(t) != taken {
+					t.Skip("the kernel took pages of files back meanwhile, for want of memory")
+				}
 				if (n >= size) != want || !want && n > 0 {
 					t.Errorf("pass %d: the server was asked for %d bytes: %+v", pass, n, r.Cache)
 				}
@@ -86,6 +91,21 @@ func TestFUSE(t *testing.T) {
 			}
 		})
 	}
+}
+
+// reclaimed is how many pages of files the kernel has taken back.
+func reclaimed(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(b), "\npgsteal_file ")
+	if !found {
+		t.Fatal("/proc/vmstat has no pgsteal_file")
+	}
+	count, _, _ := strings.Cut(rest, "\n")
+	return count
 }
 
 // registerAt registers another file than the fixture's.
