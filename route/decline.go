@@ -51,7 +51,7 @@ func (e *RequireError) Error() string {
 	var b strings.Builder
 	switch {
 	case e.Software:
-		fmt.Fprintf(&b, "required route %s exists only on the software machine", e.Want)
+		fmt.Fprintf(&b, "required route %s is not available without a GPU", e.Want)
 	case e.Got == None:
 		fmt.Fprintf(&b, "required route %s does not support this request", e.Want)
 	default:

@@ -88,7 +88,7 @@ func (c *Config) set(key, value string) (err error) {
 	switch key {
 	case "gpus":
 		c.GPUs, err = strconv.Atoi(value)
-		if err == nil && (c.GPUs < 1 || c.GPUs > 16) {
+		if err != nil || c.GPUs < 1 || c.GPUs > 16 {
 			err = errors.New("must be 1 to 16")
 		}
 	case "model":
@@ -114,7 +114,9 @@ func (c *Config) set(key, value string) (err error) {
 	case "callback":
 		c.Callback, err = parseBool(value)
 	case "seed":
-		c.Seed, err = strconv.ParseUint(value, 0, 64)
+		if c.Seed, err = strconv.ParseUint(value, 0, 64); err != nil {
+			err = errors.New("must be a number of 64 bits")
+		}
 	case "stack":
 		c.Stack = value
 		_, _, err = c.layers()
@@ -160,7 +162,11 @@ func parseBool(value string) (bool, error) {
 	if value == "" {
 		return true, nil
 	}
-	return strconv.ParseBool(value)
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, errors.New("must be 0 or 1")
+	}
+	return on, nil
 }
 
 func (c Config) gpu() softgpu.Config {

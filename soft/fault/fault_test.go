@@ -61,6 +61,7 @@ func TestParse(t *testing.T) {
 
 		"unplug,when=no": "unknown condition",
 		"@/nonexistent":  "no such file",
+		"@/dev/zero":     "/dev/zero: longer than 1 MiB",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

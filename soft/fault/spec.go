@@ -13,6 +13,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"regexp"
@@ -68,11 +69,27 @@ type Spec struct {
 // A comment begins with a sign that names of files may contain.
 var comment = regexp.MustCompile(`(?s)(^|\s)#.*`)
 
+// maxFile is more than anybody writes, and less than a device delivers.
+const maxFile = 1 << 20
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: longer than 1 MiB: these are no fault specifications", name)
+	}
+	return data, err
+}
+
 // Parse parses specifications. An error names the line, if there are several.
 func Parse(text string) ([]Spec, error) {
 	where := "line "
 	if name, ok := strings.CutPrefix(strings.TrimSpace(text), "@"); ok {
-		data, err := os.ReadFile(name)
+		data, err := readFile(name)
 		if err != nil {
 			return nil, err
 		}
