@@ -128,7 +128,7 @@ func newStoreBench(t *testing.T) *storeBench {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret+"-key")
 	t.Setenv("AWS_SESSION_TOKEN", secret+"-token")
 	t.Setenv("CULVERT_MACHINE", "soft")
-	t.Setenv("CULVERT_SOFT", "memory=256M,poison=1")
+	t.Setenv("CULVERT_SOFT", "memory=64M,poison=1")
 	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
 	t.Setenv("TMPDIR", b.dir)
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(b.dir, "run"))
