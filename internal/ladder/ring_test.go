@@ -1,6 +1,7 @@
 package ladder
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -123,6 +125,71 @@ func (s *measuredStream) Copy(dst, src gpu.Addr, n uint64) error {
 		was := s.d.longest.Load()
 		if n <= was || s.d.longest.CompareAndSwap(was, n) {
 			return s.Stream.Copy(dst, src, n)
+		}
+	}
+}
+
+// A meddler runs a function when its file is asked for.
+type meddler struct {
+	Source
+	meddle func()
+}
+
+func (m meddler) File() *storage.File {
+	m.meddle()
+	return m.Source.File()
+}
+
+// TestRingReplacedBeforeItIsUsed checks that a transfer that has found a ring, which is
+// then replaced and closed, takes the new one.
+func TestRingReplacedBeforeItIsUsed(t *testing.T) {
+	device, _ := softDevice(t)
+	r := newRing(device, nil, Settings{Slot: 256 << 10})
+	defer r.Close()
+	const n = 256 << 10
+	data := noisy(n, 9)
+	a, err := device.Alloc(gpu.KindDevice, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(a)
+	slot := 256 << 10
+	src := meddler{FileSource(adopt(t, "file", data)), func() {
+		slot = 384<<10 - slot // 128 and 256 KiB in turn
+		if err := r.Configure(Settings{Slot: slot}); err != nil {
+			t.Error(err)
+		}
+		r.old.Wait()
+	}}
+	op := Op{Src: src, Mem: gpu.Span{Base: a, Len: n}, Kind: gpu.KindDevice}
+	for name, move := range map[string]func() (int64, error){
+		"transfer": func() (int64, error) {
+			res := make([]route.Receipt, 1)
+			err := r.Run(context.Background(), []Op{op}, res)
+			return res[0].Bytes, err
+		},
+		"shared read": func() (int64, error) {
+			once := sync.OnceFunc(src.meddle) // the file is asked for each time
+			op := op
+			op.Src = meddler{src.Source, once}
+			s, err := r.stage(&op, n)
+			if err != nil {
+				return 0, err
+			}
+			res := s.Wait()
+			return res.N, res.Err
+		},
+	} {
+		got := make([]byte, n)
+		if err := device.CopyIn(a, got); err != nil {
+			t.Fatal(err)
+		}
+		moved, err := move()
+		if err != nil || moved != n {
+			t.Errorf("%s: %d bytes, %v", name, moved, err)
+		}
+		if err := device.CopyOut(got, a); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: wrong bytes, %v", name, err)
 		}
 	}
 }
