@@ -3,11 +3,13 @@ package ring
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -251,38 +253,41 @@ func TestFirstPass(t *testing.T) {
 		{"filling becomes slow", 4e9, 4e9, size / 4, size / 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			files := &modelFiles{cached: make([]bool, size/chunk)}
-			r := openRing(t, openGPU(t), Config{Slot: chunk, Workers: 3, sys: files})
-			cache := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
-			cache.SetMode(route.CacheAuto, size)
-			q := Request{Buffered: 1, Direct: 2, Cache: cache, Len: size}
-			now, around := time.Unix(0, 0), int64(0)
-			for off := int64(0); off < size; off += chunk {
-				seg := segment{off: off, n: chunk}
-				r.files.choose(&q, &seg)
-				began, rate, n := now, tt.direct, int64(chunk)
-				if seg.path == storage.Around {
-					around += chunk
-				} else {
-					files.load(off, chunk+ahead)
-					if rate, n = tt.fill, seg.asked; off >= tt.slowFrom {
-						rate /= 6
+			synctest.Test(t, func(t *testing.T) {
+				disk := &modelFiles{cached: make([]bool, size/chunk)}
+				files := fileIO{sys: disk, slot: chunk}
+				files.mappedReads.init(disk, slog.New(slog.DiscardHandler))
+				cache := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+				cache.SetMode(route.CacheAuto, size)
+				q := Request{Buffered: 1, Direct: 2, Cache: cache, Len: size}
+				around := int64(0)
+				for off := int64(0); off < size; off += chunk {
+					seg := segment{off: off, n: chunk}
+					began, rate, n := time.Now(), tt.direct, int64(chunk)
+					files.choose(&q, &seg)
+					if seg.path == storage.Around {
+						around += chunk
+					} else {
+						disk.load(off, chunk+ahead)
+						if rate, n = tt.fill, seg.asked; off >= tt.slowFrom {
+							rate /= 6
+						}
 					}
+					time.Sleep(time.Duration(float64(n) / rate * 1e9))
+					files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, chunk, began, time.Now())
+					var use route.CacheUse
+					if seg.path == storage.Around {
+						use.Bypassed = chunk
+					}
+					cache.Count(&use, chunk-use.Bypassed)
 				}
-				now = now.Add(time.Duration(float64(n) / rate * 1e9))
-				r.files.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, chunk, began, now)
-				var use route.CacheUse
-				if seg.path == storage.Around {
-					use.Bypassed = chunk
+				if filled := size - around; filled > tt.atMost {
+					t.Errorf("%d MiB filled the cache, want at most %d", filled>>20, tt.atMost>>20)
 				}
-				cache.Count(&use, chunk-use.Bypassed)
-			}
-			if filled := size - around; filled > tt.atMost {
-				t.Errorf("%d MiB filled the cache, want at most %d", filled>>20, tt.atMost>>20)
-			}
-			if missing := files.missing(); tt.atMost == size && missing > 0 {
-				t.Errorf("%d chunks are not in the cache afterwards", missing)
-			}
+				if missing := disk.missing(); tt.atMost == size && missing > 0 {
+					t.Errorf("%d chunks are not in the cache afterwards", missing)
+				}
+			})
 		})
 	}
 }

@@ -36,7 +36,7 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 		}
 		return
 	}
-	if s := q.stream(); seg.known && q.Direct >= 0 && !r.Dirty && s.Measure(n) {
+	if s := q.stream(); seg.known && q.Direct >= 0 && !r.Dirty && s.Measure(n, time.Now()) {
 		if seg.path == storage.Fill {
 			s.Defer(storage.Range{From: pos, To: pos + n})
 		}

@@ -3,49 +3,97 @@ package storage
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 const (
-	// rateWindow is how many bytes make one observation of a rate: enough for dozens
-	// of chunks, of all threads.
-	rateWindow = 64 << 20
-	// A measurement takes reads of at least measureLen, and is worth its window only if
-	// the stream has so much left.
+	// rateWindow is how many bytes make one observation of a rate. Sixteen threads that
+	// fill the cache have half of it on their way.
+	rateWindow = 192 << 20
+	// comparedLen is how many bytes go around the cache to compare: these must be read
+	// again if filling goes on.
+	comparedLen = 64 << 20
+	// A comparison takes reads of at least measureLen, and is made only if the stream has
+	// so much left.
 	measureLen  = 1 << 20
-	measureLeft = 4 * rateWindow
+	measureLeft = 4 * comparedLen
 )
 
 // coldRates compare two ways to read what is not in the page cache of a device: around
 // the cache, and by filling it.
 type coldRates struct {
 	direct, fill windowRate
-	measured     atomic.Int64 // bytes whose reads around the cache have begun, to compare
-}
-
-// measure takes a read of n bytes into the window around the cache, until it has enough:
-// the reads of sixteen threads are a window, and another one may be begun before any ends.
-func (r *coldRates) measure(n int64) bool {
-	return r.measuring() && r.measured.Add(n)-n < rateWindow
+	comparison   comparison
 }
 
 // measuring reports that one window was filled, and the reads of none around the cache
 // have begun yet.
 func (r *coldRates) measuring() bool {
-	return r.measured.Load() < rateWindow && r.fill.get() > 0 && r.direct.get() == 0
+	return r.fill.get() > 0 && r.direct.get() == 0 && r.comparison.room()
 }
 
-// A windowRate is the rate of all threads together: bytes over the time in which at
-// least one of them was reading. The rate of a single thread would say nothing about
-// a disk that is busy with the requests of the others.
+// measure takes a read of n bytes that begins now into the window around the cache, if
+// there is room.
+func (r *coldRates) measure(n int64, now time.Time) bool {
+	return r.measuring() && r.comparison.begin(n, now)
+}
+
+// observe records n bytes of a read that has just ended.
+func (r *coldRates) observe(p Path, n int64, began, ended time.Time) {
+	if p != Around && p != Fill {
+		return
+	}
+	most := time.Duration(math.MaxInt64)
+	if fill := r.fill.get(); fill > 0 {
+		most = time.Duration(comparedLen / fill * float64(time.Second))
+	}
+	taken, rate := r.comparison.observe(p, n, began, ended, most)
+	switch {
+	case rate > 0:
+		r.direct.set(rate)
+	case taken:
+	case p == Around:
+		r.direct.add(n, began, ended)
+	case p == Fill:
+		r.fill.add(n, began, ended)
+	}
+}
+
+// A span is bytes of all threads together, and the time in which at least one of them was
+// reading. The rate of a single thread would say nothing about a disk that is busy with the
+// requests of the others.
+type span struct {
+	bytes int64
+	busy  time.Duration
+	upTo  time.Time // busy was counted up to here
+}
+
+func (s *span) add(n int64, began, ended time.Time) {
+	if began.Before(s.upTo) {
+		began = s.upTo
+	}
+	if ended.After(began) {
+		s.busy += ended.Sub(began)
+		s.upTo = ended
+	}
+	s.bytes += n
+}
+
+// rate is 0 if there is none.
+func (s *span) rate() float64 {
+	if s.busy == 0 {
+		return 0
+	}
+	return float64(s.bytes) / s.busy.Seconds()
+}
+
+// A windowRate is the rate in the last windows. Its first one begins when the first read
+// ends: before, the storage did not have the requests of all threads yet.
 type windowRate struct {
-	mu    sync.Mutex
-	bytes int64         // in this window
-	busy  time.Duration // in this window
-	first time.Time     // the first read in this window ended
-	upTo  time.Time     // busy was counted up to here
-	rate  float64       // bytes per second; 0 before the first window has ended
+	mu     sync.Mutex
+	from   time.Time // the first window began
+	window span
+	rate   float64 // bytes per second; 0 before the first window has ended
 }
 
 func (w *windowRate) get() float64 {
@@ -54,49 +102,112 @@ func (w *windowRate) get() float64 {
 	return w.rate
 }
 
-// observe records n bytes of a read that has just ended. A window around the cache ends
-// when filling would have moved all of it: the storage has lost by then, and one reader
-// with requests of 1 MiB would take ten times as long.
-func (r *coldRates) observe(p Path, n int64, began, ended time.Time) {
-	switch p {
-	case Around:
-		most := time.Duration(math.MaxInt64)
-		if fill := r.fill.get(); fill > 0 {
-			most = time.Duration(rateWindow / fill * float64(time.Second))
-		}
-		r.direct.add(n, began, ended, most)
-	case Fill:
-		r.fill.add(n, began, ended, math.MaxInt64)
-	}
+func (w *windowRate) set(rate float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rate, w.window = rate, span{upTo: w.window.upTo}
 }
 
 // add records n bytes of a read that has just ended. The window ends after rateWindow
-// bytes, or when it has taken most. Reads that began together with the first one do not end
-// it, for as many bytes may be on their way as are in the window.
-func (w *windowRate) add(n int64, began, ended time.Time, most time.Duration) {
+// bytes.
+func (w *windowRate) add(n int64, began, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.first.IsZero() {
-		w.first = ended
+	if w.from.IsZero() {
+		w.from = ended
 	}
-	late := !began.Before(w.first)
-	if began.Before(w.upTo) {
-		began = w.upTo
-	}
-	if ended.After(began) {
-		w.busy += ended.Sub(began)
-		w.upTo = ended
-	}
-	if w.bytes += n; w.bytes < rateWindow && (w.busy < most || !late) || w.busy == 0 || w.bytes == 0 {
+	if !ended.After(w.from) {
 		return
 	}
-	now := float64(w.bytes) / w.busy.Seconds()
+	w.window.add(since(w.from, n, began, ended), latest(w.from, began), ended)
+	now := w.window.rate()
+	if w.window.bytes < rateWindow || now == 0 {
+		return
+	}
 	if w.rate > 0 {
 		// Two windows count: a virtual machine may run out of the memory that its host
 		// has given it, and from then on filling takes four times as long.
 		now = (w.rate + now) / 2
 	}
-	w.rate, w.bytes, w.busy, w.first = now, 0, 0, time.Time{}
+	w.rate, w.window = now, span{upTo: w.window.upTo}
+}
+
+// since is how many of n bytes were read since a time.
+func since(from time.Time, n int64, began, ended time.Time) int64 {
+	if !began.Before(from) {
+		return n
+	}
+	return int64(float64(n) * float64(ended.Sub(from)) / float64(ended.Sub(began)))
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// A comparison is the time in which a window is read around the cache, to learn how fast
+// the storage is if the cache need not be filled. Other threads are still filling at its
+// beginning: what they read then is slower than otherwise, and does not count.
+type comparison struct {
+	mu    sync.Mutex
+	from  time.Time // its first read began
+	begun int64     // bytes of its reads
+	read  span      // of them
+	first time.Time // the first of them ended
+	until time.Time // zero before it is over
+}
+
+// room reports whether not all of its reads have begun.
+func (c *comparison) room() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begun < comparedLen
+}
+
+// begin takes a read of n bytes, until it has a window: the reads of sixteen threads are
+// one, and another could begin before any of them ends.
+func (c *comparison) begin(n int64, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.begun >= comparedLen {
+		return false
+	}
+	if c.begun == 0 {
+		c.from = now
+	}
+	c.begun += n
+	return true
+}
+
+// observe records a read that has just ended, and reports whether it belongs to the
+// comparison. If that is over now, it returns the rate. It also ends when filling would
+// have moved the window, which takes most: the storage has lost by then, and one reader
+// with requests of 1 MiB would take ten times as long. Reads that began together with the
+// first one do not end it, for as many bytes may be on their way as are in the window.
+func (c *comparison) observe(p Path, n int64, began, ended time.Time, most time.Duration) (taken bool, rate float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	over := !c.until.IsZero()
+	switch {
+	case c.begun == 0 || !ended.After(c.from):
+		return false, 0
+	case p == Fill:
+		return !over || began.Before(c.until), 0
+	case over:
+		return false, 0
+	}
+	c.read.add(n, began, ended)
+	if c.first.IsZero() {
+		c.first = ended
+	}
+	late := !began.Before(c.first)
+	if c.read.bytes < comparedLen && (c.read.busy < most || !late) {
+		return true, 0
+	}
+	c.until = ended
+	return true, c.read.rate()
 }
 
 var deviceRates sync.Map // of device numbers, to *coldRates

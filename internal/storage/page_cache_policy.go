@@ -58,10 +58,11 @@ const (
 	// other programs need the rest.
 	availableShare = 0.75
 	// outrun is how much faster than filling the storage must be for a first pass to
-	// go around the cache. It exceeds the spread of shared disks, some 20 %.
-	outrun = 1.25
-	// sampleShare is the fraction of a stream that fills the cache in any case, up to a
-	// window: how long that takes changes with the memory that is free.
+	// go around the cache. It exceeds the spread of shared disks, some 20 %, and what the
+	// two measurements are wrong by, as a rule.
+	outrun = 4.0 / 3
+	// sampleShare is the fraction of a stream that fills the cache in any case, up to
+	// comparedLen: how long that takes changes with the memory that is free.
 	sampleShare = 1.0 / 64
 )
 
@@ -105,5 +106,5 @@ func (s *Situation) passesBy() bool {
 
 // sample is how many bytes of a stream fill the cache in any case.
 func (s *Situation) sample() int64 {
-	return min(int64(sampleShare*float64(s.Stream)), rateWindow)
+	return min(int64(sampleShare*float64(s.Stream)), comparedLen)
 }

@@ -108,14 +108,14 @@ func (s *Stream) situation() Situation {
 	return at
 }
 
-// Measure reports that a read of n bytes goes around the cache now, to learn how fast
-// the storage is without it. Those of which the cache has a part go, too: the kernel's
+// Measure reports that a read of n bytes, which begins now, goes around the cache to learn
+// how fast the storage is without it. Those of which the cache has a part go, too: the kernel's
 // own readahead is in front of every reader that fills it. Nothing is asked for ahead
 // meanwhile.
-func (s *Stream) Measure(n int64) bool {
-	return n >= measureLen && s.lacked.Load() >= rateWindow/2 && !s.noBypass && s.rates.measuring() &&
+func (s *Stream) Measure(n int64, now time.Time) bool {
+	return n >= measureLen && s.lacked.Load() >= comparedLen/2 && !s.noBypass && s.rates.measuring() &&
 		route.CacheMode(s.mode.Load()) == route.CacheAuto && s.length()-s.read.Load() >= measureLeft && !s.pass.over() &&
-		s.rates.measure(n)
+		s.rates.measure(n, now)
 }
 
 // WentAround notes a range that goes around the cache although it fits.

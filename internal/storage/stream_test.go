@@ -40,11 +40,15 @@ func TestStreamCounts(t *testing.T) {
 	}
 }
 
+// begin is when comparisons begin in these tests, after what fills the cache.
+var begin = time.Unix(0, 0)
+
 // filling returns a stream of a GiB that has filled the cache with a window, at 1 GB/s.
 func filling() *Stream {
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
 	s.lacked.Add(rateWindow)
-	s.Observe(Fill, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow))
+	s.Observe(Fill, mib, begin.Add(-2*rateWindow), begin.Add(-rateWindow))
+	s.Observe(Fill, rateWindow, begin.Add(-rateWindow), begin)
 	return s
 }
 
@@ -52,7 +56,7 @@ func filling() *Stream {
 // The first pass goes on with the faster of both, and the second one fills the cache.
 func TestStreamMeasures(t *testing.T) {
 	s, cold := filling(), Residency{Pages: 1024}
-	if NewStream(fixed(gib), nil).Measure(4*mib) || !s.Measure(4*mib) {
+	if NewStream(fixed(gib), nil).Measure(4*mib, begin) || !s.Measure(4*mib, begin) {
 		t.Error("a window is read around the cache at the wrong time")
 	}
 	if p, _ := s.Path(0, 4*mib, cold, true); p != Fill {
@@ -65,8 +69,8 @@ func TestStreamMeasures(t *testing.T) {
 	if got := s.Deferred(); got != nil {
 		t.Errorf("while it measures, it fills the cache with %v", got)
 	}
-	s.Observe(Around, rateWindow, time.Unix(0, 0), time.Unix(0, rateWindow/2))
-	if s.Measure(4 * mib) {
+	s.Observe(Around, comparedLen, begin, begin.Add(comparedLen/2))
+	if s.Measure(4*mib, begin) {
 		t.Error("two windows are read around the cache")
 	}
 	if got := s.Deferred(); !slices.Equal(got, []Range{{mib, 5 * mib}}) || s.Deferred() != nil {
@@ -96,36 +100,36 @@ func TestStreamMeasuresLittle(t *testing.T) {
 		"warm":        func(s *Stream) { s.lacked.Store(0) },
 	} {
 		s := filling()
-		if edit(s); s.Measure(4 * mib) {
+		if edit(s); s.Measure(4*mib, begin) {
 			t.Errorf("%s: measures", name)
 		}
 	}
-	if filling().Measure(mib - 1) {
+	if filling().Measure(mib-1, begin) {
 		t.Error("small reads: measures")
 	}
 	var direct Stream
-	if direct.Measure(4 * mib) {
+	if direct.Measure(4*mib, begin) {
 		t.Error("opened with O_DIRECT: measures")
 	}
 }
 
 // TestWindowRate: the rate of threads that read at the same time is that of all of them,
-// pauses do not count, and two windows do.
+// once they all do. Pauses do not count, and two windows do.
 func TestWindowRate(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
 	var w windowRate
-	for i := range int64(16) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
-		w.add(4*mib, at(10*i), at(10*i+40), math.MaxInt64)
-		if got := w.get(); got != 0 && i < 15 {
-			t.Fatalf("after %d reads: %.0f", i+1, got)
+	for i := range int64(51) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
+		if got := w.get(); got != 0 {
+			t.Fatalf("after %d reads: %.0f", i, got)
 		}
+		w.add(4*mib, at(10*i), at(10*i+40))
 	}
-	first := float64(rateWindow) / 0.190
+	first := float64(194*mib) / 0.500 // of the 200 MiB of 50 reads, 6 came before the end of the first one
 	if got := w.get(); math.Abs(got-first) > 1 {
 		t.Errorf("%.0f, want %.0f", got, first)
 	}
-	w.add(rateWindow/2, at(10_000), at(10_100), math.MaxInt64)
-	w.add(rateWindow/2, at(20_000), at(20_100), math.MaxInt64)
+	w.add(rateWindow/2, at(10_000), at(10_100))
+	w.add(rateWindow/2, at(20_000), at(20_100))
 	if got, want := w.get(), (first+float64(rateWindow)/0.2)/2; math.Abs(got-want) > 1 {
 		t.Errorf("after a pause %.0f, want %.0f", got, want)
 	}
@@ -159,47 +163,62 @@ func TestStreamModes(t *testing.T) {
 }
 
 // TestMeasurementEnds: one reader of small requests cannot show what the storage can. It
-// stops when filling would have moved the window.
+// stops when filling would have moved as much.
 func TestMeasurementEnds(t *testing.T) {
-	s := filling()
-	began := time.Unix(0, 0)
+	s, now := filling(), begin
 	for n := range 16 {
-		if !s.Measure(mib) {
+		if !s.Measure(mib, now) {
 			t.Fatalf("ended after %d reads", n)
 		}
-		s.Observe(Around, mib, began, began.Add(rateWindow/16)) // filling takes a nanosecond for a byte
-		began = began.Add(rateWindow / 16)
+		s.Observe(Around, mib, now, now.Add(comparedLen/16)) // filling takes a nanosecond for a byte
+		now = now.Add(comparedLen / 16)
 	}
-	if s.Measure(mib) {
-		t.Error("goes on when filling would have moved the window")
+	if got := s.rates.direct.get(); s.Measure(mib, now) || math.Abs(got-0.25e9) > 1 {
+		t.Errorf("when filling would have moved as much: %.0f bytes per second", got)
 	}
 }
 
 // TestMeasurementOfManyThreads: reads that run at the same time end one after the other.
 // The first ones alone say nothing about the storage.
 func TestMeasurementOfManyThreads(t *testing.T) {
-	s := filling()
-	began := time.Unix(0, 0)
-	for i := range 16 { // together twice as fast as filling, which takes a nanosecond for a byte
-		if !s.Measure(4 * mib) {
-			t.Fatalf("ended after %d of 16 reads", i)
-		}
-		s.Observe(Around, 4*mib, began, began.Add(rateWindow/2))
-	}
-	s.Observe(Around, 4*mib, began, began.Add(rateWindow)) // late, and in the next window
-	if got := s.rates.direct.get(); math.Abs(got-2e9) > 1 {
-		t.Errorf("%.0f bytes per second, want 2e9", got)
-	}
 	slow := filling()
-	for range 15 { // each four times as slow as filling all
-		slow.Observe(Around, mib, began, began.Add(4*rateWindow))
+	for range 15 {
+		slow.Measure(mib, begin)
+		slow.Observe(Around, mib, begin, begin.Add(4*comparedLen)) // each four times as slow as filling all
 	}
-	if !slow.Measure(mib) {
+	if !slow.Measure(mib, begin.Add(4*comparedLen)) {
 		t.Error("ended before the threads have come to their second reads")
 	}
-	slow.Observe(Around, mib, began.Add(4*rateWindow), began.Add(5*rateWindow))
-	if slow.Measure(mib) {
-		t.Error("goes on in the second reads, when filling would have moved the window")
+	slow.Observe(Around, mib, begin.Add(4*comparedLen), begin.Add(5*comparedLen))
+	if slow.Measure(mib, begin.Add(5*comparedLen)) {
+		t.Error("goes on in the second reads, when filling would have moved as much")
+	}
+	fast := filling()
+	for n := range 16 {
+		if !fast.Measure(4*mib, begin) {
+			t.Errorf("%d reads are enough", n)
+		}
+	}
+	if fast.Measure(4*mib, begin) {
+		t.Error("more reads begin than are compared")
+	}
+}
+
+// TestComparisonWhileOthersFill: what other threads fill meanwhile competes with the reads
+// that are compared, and says nothing about filling.
+func TestComparisonWhileOthersFill(t *testing.T) {
+	s, at := filling(), func(part float64) time.Time { return begin.Add(time.Duration(part * comparedLen)) }
+	s.Measure(comparedLen, begin)
+	s.Observe(Fill, rateWindow, at(-0.5), at(0.5))
+	s.Observe(Cached, gib, at(0), at(0.1))
+	s.Observe(Around, comparedLen, at(0), at(0.5))
+	s.Observe(Fill, rateWindow, at(0.4), at(0.7)) // it began before
+	if fill, around := s.rates.fill.get(), s.rates.direct.get(); math.Abs(fill-1e9) > 1 || math.Abs(around-2e9) > 1 {
+		t.Errorf("filling %.0f bytes per second, around %.0f, want 1e9 and 2e9", fill, around)
+	}
+	s.Observe(Fill, rateWindow, at(1), at(2))
+	if fill := s.rates.fill.get(); math.Abs(fill-2e9) > 1 {
+		t.Errorf("afterwards: filling %.0f, want 2e9", fill)
 	}
 }
 
@@ -208,11 +227,11 @@ func TestReadersOfTheSameBlocksMeasureNothing(t *testing.T) {
 	s := filling()
 	s.WentAround(0, 4*mib)
 	s.Defer(Range{0, 4 * mib})
-	if !s.Measure(4*mib) || s.Deferred() != nil {
+	if !s.Measure(4*mib, begin) || s.Deferred() != nil {
 		t.Error("one reader does not measure")
 	}
 	s.Reopened().WentAround(0, 4*mib)
-	if s.Measure(4*mib) || s.Deferred() == nil {
+	if s.Measure(4*mib, begin) || s.Deferred() == nil {
 		t.Error("two measure, or what they have read is not put into the cache")
 	}
 }
