@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs"
 	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmestorage"
 	"github.com/culvert-io/culvert/soft/nic"
@@ -174,7 +175,9 @@ func (c *command) do(f *file) error {
 	defer cancel()
 	status, err := c.s.ctrl.Move(ctx, f.id, c.write, c.mr, c.off)
 	m.at("nvmerdma.done", f)
-	if err != nil { // no completion
+	// Without a completion the connection was lost. So it was if the target deletes its
+	// queue: it may still answer the commands of one connection when another was cut.
+	if err != nil || abi.Status(status).Code() == abi.ABORTED_SQ_DELETION {
 		return errLost
 	}
 	if err := nvmestorage.BlockError(status); err != nil {
