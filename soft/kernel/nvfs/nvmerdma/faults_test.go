@@ -2,17 +2,22 @@ package nvmerdma_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
+	abi "github.com/culvert-io/culvert/internal/abi/nvme"
 	client "github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/rdma"
 	"github.com/culvert-io/culvert/soft"
+	"github.com/culvert-io/culvert/soft/kernel/nvfs/nvmerdma"
 )
 
 // A connection that is cut while commands are in flight is replaced: all bytes are right.
@@ -43,6 +48,48 @@ func TestCut(t *testing.T) {
 		r.fileHolds(r.data)
 	}
 	if s := r.remote.Stats(); s.Retries < 3 {
+		t.Errorf("%d requests were performed again in %d connections", s.Retries, s.Connections)
+	}
+}
+
+// deleting answers the next command as a target does that deletes the command's queue.
+type deleting struct {
+	nvmerdma.Fabrics
+	next atomic.Bool
+}
+
+func (d *deleting) Connect(ctx context.Context, dev rdma.Device, dial func(context.Context) (net.Conn, error)) (nvmerdma.Controller, error) {
+	c, err := d.Fabrics.Connect(ctx, dev, dial)
+	return deletingController{c, &d.next}, err
+}
+
+type deletingController struct {
+	nvmerdma.Controller
+	next *atomic.Bool
+}
+
+func (c deletingController) Move(ctx context.Context, namespace uint32, write bool, mr rdma.MR, off int64) (uint16, error) {
+	if c.next.Swap(false) {
+		return uint16(abi.ABORTED_SQ_DELETION), nil
+	}
+	return c.Controller.Move(ctx, namespace, write, mr, off)
+}
+
+// A command that the target aborts because it deletes the queue is sent again by another
+// connection.
+func TestQueueDeleted(t *testing.T) {
+	r := newRig(t, soft.Config{})
+	d := &deleting{Fabrics: r.remote.Fabrics()}
+	r.remote.SetFabrics(d)
+	d.next.Store(true)
+	r.read()
+	d.next.Store(true)
+	r.fill(7)
+	if n, err := r.buf.Write(r.file, 0, size, 0); n != size || err != nil {
+		t.Fatal(n, err)
+	}
+	r.fileHolds(bytes.Repeat([]byte{7}, size))
+	if s := r.remote.Stats(); s.Retries != 2 || s.Connections != 3 {
 		t.Errorf("%d requests were performed again in %d connections", s.Retries, s.Connections)
 	}
 }
