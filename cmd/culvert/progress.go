@@ -31,7 +31,8 @@ const progressEvery = 10 * time.Second
 const smallFile = 64 << 10
 
 // A progress shows the progress of a directory copy: a few lines that are redrawn
-// on a terminal, otherwise a line every ten seconds, or one for each complete file.
+// on a terminal, otherwise a line every ten seconds. It may print a line for each complete
+// file.
 type progress struct {
 	mu      sync.Mutex
 	display human.Display
@@ -126,8 +127,8 @@ func (p *progress) Ended(f *transfer.TreeFile, res *transfer.Result, err error) 
 			}
 		}
 		s.bytes += f.Size
-		if p.each && !p.display.Terminal() {
-			fmt.Fprintf(p.w, "copied %s %s in %s (%d of %d)\n", human.Name(f.Path), human.Size(res.Bytes), human.Duration(took), s.files, s.of)
+		if p.each {
+			p.display.Say(fmt.Sprintf("copied %s %s in %s (%d of %d)", human.Name(f.Path), human.Size(res.Bytes), human.Duration(took), s.files, s.of))
 		}
 	})
 }

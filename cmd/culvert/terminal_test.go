@@ -87,14 +87,18 @@ func slowTree(t *testing.T) (dir string) {
 	return dir
 }
 
-// The progress of a copy shows bar, rest and files on each terminal, and is gone when a
-// signal ends the copy.
+// The progress of a copy shows bar, rest and files on each terminal, whatever their names,
+// and is gone when a signal ends the copy.
 func TestProgressOnTerminal(t *testing.T) {
 	for _, width := range []int{40, 80, 200} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			dir := slowTree(t)
+			wide := filepath.Join(dir, "tree", strings.Repeat("模型", 30)+".bin") // letters of two columns each
+			if err := os.WriteFile(wide, make([]byte, 2<<20), 0o644); err != nil {
+				t.Fatal(err)
+			}
 			p := newPane(t, width, dir, "yes x | head -c 4194304 >tree/a.bin; culvert cp tree copy --limit-rate 1M")
-			screen := p.await("░", "0 of 3 files after", " * a.bin: ", "2.safetensors: ")
+			screen := p.await("░", "0 of 4 files after", " * a.bin: ", "2.safetensors: ", "模型.bin: ")
 			for line := range strings.Lines(screen) {
 				if (strings.Contains(line, " * ") || strings.Contains(line, "MiB")) && !strings.Contains(line, "ETA ") {
 					t.Errorf("no ETA: %s", line)
@@ -105,6 +109,17 @@ func TestProgressOnTerminal(t *testing.T) {
 				t.Errorf("the progress stays:\n%s", screen)
 			}
 		})
+	}
+}
+
+// With --verbose each file has a line that stays, and the progress is below it.
+func TestVerboseOnTerminal(t *testing.T) {
+	dir := slowTree(t)
+	p := newPane(t, 80, dir, "echo small >tree/a; culvert cp tree copy --jobs 1 --limit-rate 1M -v")
+	p.await("copied a 6 B in ", " (1 of 3)", "of 3 files after")
+	p.keys("C-c")
+	if screen := p.await("ended"); !strings.Contains(screen, "copied a 6 B in ") || strings.Contains(screen, "ETA") {
+		t.Errorf("the line of the file is gone, or the progress is not:\n%s", screen)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -120,7 +119,7 @@ func hanging(line string, width int) int {
 func columns(s string) (n int) {
 	for {
 		before, after, found := strings.Cut(s, "\x1b[")
-		n += utf8.RuneCountInString(before)
+		n += Columns(before)
 		if !found {
 			return n
 		}

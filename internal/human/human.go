@@ -116,19 +116,6 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Shorten drops the middle of a name, because the end of a path says most.
-func Shorten(s string, width int) string {
-	runes := []rune(s)
-	if len(runes) <= width {
-		return s
-	}
-	if width < 8 {
-		return string(runes[:max(width, 0)])
-	}
-	head := width / 4
-	return string(runes[:head]) + "~" + string(runes[len(runes)-(width-head-1):])
-}
-
 // Table returns a writer that aligns columns separated by tabs. The caller must call
 // Flush.
 func Table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0) }

@@ -21,7 +21,8 @@ type Display struct {
 	size  func() (width, height int) // nil if w is not a terminal
 	now   func() time.Time
 	drawn time.Time
-	lines int // on the screen
+	lines int    // on the screen
+	shown string // these lines
 	paint bool
 }
 
@@ -65,22 +66,40 @@ func (d *Display) Draw(render func(now time.Time, width int) []string) {
 	if ASCII() {
 		text = Plain(text)
 	}
-	if d.lines > 0 {
-		text = fmt.Sprintf("\x1b[%dA\r", d.lines) + text
-	}
+	above := d.above()
+	d.shown = text
 	if len(lines) < d.lines {
 		text += clearBelow
 	}
-	fmt.Fprint(d.w, text)
+	fmt.Fprint(d.w, above+text)
 	d.lines = len(lines)
+}
+
+// above moves the cursor to the first of the lines on the screen.
+func (d *Display) above() string {
+	if d.lines == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dA\r", d.lines)
+}
+
+// Say prints a line that stays, above those on the screen.
+func (d *Display) Say(line string) {
+	if ASCII() {
+		line = Plain(line)
+	}
+	if d.lines > 0 {
+		line = d.above() + line + clearRight
+	}
+	fmt.Fprint(d.w, line+"\n"+d.shown)
 }
 
 // Erase leaves the screen as it was.
 func (d *Display) Erase() {
 	if d.lines > 0 {
-		fmt.Fprintf(d.w, "\x1b[%dA\r"+clearBelow, d.lines)
+		fmt.Fprint(d.w, d.above()+clearBelow)
 	}
-	d.lines = 0
+	d.lines, d.shown = 0, ""
 }
 
 // fit makes lines fit a screen with the cursor below them: none wraps, and none
@@ -91,15 +110,14 @@ func fit(lines []string, width, height int) []string {
 		lines = append(lines[:height-1:height-1], fmt.Sprintf(" and %d more", more+1))
 	}
 	for i, l := range lines {
-		runes := []rune(strings.Map(printable, l))
-		lines[i] = string(runes[:min(len(runes), width)])
+		lines[i] = Cut(strings.Map(printable, l), width)
 	}
 	return lines
 }
 
-// printable keeps names from moving the cursor.
+// printable keeps names from moving the cursor, also to the other direction of writing.
 func printable(r rune) rune {
-	if unicode.IsControl(r) {
+	if r != '\u200d' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) { // a joiner is part of many emoji
 		return '?'
 	}
 	return r

@@ -69,6 +69,30 @@ func TestDrawFewerLines(t *testing.T) {
 	}
 }
 
+// A line that stays stands above those that are redrawn, which are on the screen again at
+// once.
+func TestSay(t *testing.T) {
+	d, out, now := testDisplay(true)
+	d.Say("first")
+	d.Draw(func(time.Time, int) []string { return []string{"a", "b"} })
+	d.Say("second")
+	*now = now.Add(time.Second)
+	d.Draw(func(time.Time, int) []string { return []string{"c"} })
+	d.Say("third")
+	d.Erase()
+	d.Say("fourth")
+	want := "first\n" + "a\x1b[K\nb\x1b[K\n" + "\x1b[2A\rsecond\x1b[K\na\x1b[K\nb\x1b[K\n" +
+		"\x1b[2A\rc\x1b[K\n\x1b[J" + "\x1b[1A\rthird\x1b[K\nc\x1b[K\n" + "\x1b[1A\r\x1b[J" + "fourth\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	t.Setenv("LC_ALL", "C")
+	out.Reset()
+	if d.Say("in 12 µs"); out.String() != "in 12 us\n" {
+		t.Errorf("%q under LC_ALL=C", out)
+	}
+}
+
 // What an earlier copy left is done, and was not moved: it makes the rate no higher and the
 // time left no shorter.
 func TestMeterResumes(t *testing.T) {
@@ -86,15 +110,15 @@ func TestMeterResumes(t *testing.T) {
 
 // However small the window and however odd the names, Erase finds what was drawn.
 func TestFit(t *testing.T) {
-	lines := []string{"Transferred: 3.5 GiB", "two", "a\nb\x1b[2J", "four", "fünf"}
+	lines := []string{"Transferred: 3.5 GiB", "two", "a\nb\x1b[2J", "four", "fünf", "模型模型", "e\u0301e\u0301e\u0301e\u0301", "a\u202eb"}
 	for _, c := range []struct {
 		width, height int
 		want          []string
 	}{
-		{80, 24, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf"}},
-		{80, 6, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf"}},
-		{80, 5, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", " and 2 more"}},
-		{4, 24, []string{"Tra", "two", "a?b", "fou", "fün"}},
+		{80, 24, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf", "模型模型", "e\u0301e\u0301e\u0301e\u0301", "a?b"}},
+		{80, 9, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", "four", "fünf", "模型模型", "e\u0301e\u0301e\u0301e\u0301", "a?b"}},
+		{80, 5, []string{"Transferred: 3.5 GiB", "two", "a?b?[2J", " and 5 more"}},
+		{4, 24, []string{"Tra", "two", "a?b", "fou", "fün", "模", "e\u0301e\u0301e\u0301", "a?b"}},
 		{1, 1, []string{" "}},
 	} {
 		if got := fit(slices.Clone(lines), c.width, c.height); !slices.Equal(got, c.want) {

@@ -5,7 +5,6 @@ import (
 	"path"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/culvert-io/culvert/internal/atomicfile"
 	"github.com/culvert-io/culvert/internal/human"
@@ -54,7 +53,7 @@ func (v *View) Render(width, height int) []Line {
 	for len(lines) < height-1 {
 		lines = append(lines, Line{})
 	}
-	return append(lines, Line{cut(v.keys(width), width), Header})
+	return append(lines, Line{human.Cut(v.keys(width), width), Header})
 }
 
 func (v *View) title(width int) string {
@@ -70,7 +69,7 @@ func (v *View) title(width int) string {
 	if gap := width - len(left) - len(right); gap > 0 {
 		return left + strings.Repeat(" ", gap) + right
 	}
-	return cut(left, width)
+	return human.Cut(left, width)
 }
 
 func (v *View) keys(width int) string {
@@ -113,7 +112,7 @@ func (v *View) table(width, height int) []Line {
 		if v.Filter != "" {
 			text = "No process or file matches the filter."
 		}
-		return []Line{{}, {cut(text, width), Plain}}
+		return []Line{{}, {human.Cut(text, width), Plain}}
 	}
 	v.Move(0)
 	cols := columnsFor(width)
@@ -168,7 +167,7 @@ func (v *View) detail(width int) []Line {
 	}
 	lines := make([]Line, len(texts))
 	for i, text := range texts {
-		lines[i].Text = cut(text, width)
+		lines[i].Text = human.Cut(text, width)
 	}
 	return lines
 }
@@ -254,11 +253,11 @@ func program(command string) string {
 func (cols columns) line(width int, name string, text func(column) string) string {
 	var b strings.Builder
 	n := cols.nameWidth(width)
-	name = cut(name, n)
-	b.WriteString(name + strings.Repeat(" ", n-utf8.RuneCountInString(name)))
+	name = human.Cut(name, n)
+	b.WriteString(name + strings.Repeat(" ", n-human.Columns(name)))
 	for _, c := range cols {
-		cell := cut(text(c), c.width)
-		b.WriteString(strings.Repeat(" ", c.width+1-utf8.RuneCountInString(cell)) + cell)
+		cell := human.Cut(text(c), c.width)
+		b.WriteString(strings.Repeat(" ", c.width+1-human.Columns(cell)) + cell)
 	}
 	return b.String()
 }
@@ -319,12 +318,4 @@ func sparkline(rates []float64, width int, ascii bool) string {
 		out[i] = bars[min(int(r/most*float64(len(bars))), len(bars)-1)]
 	}
 	return string(out)
-}
-
-// cut drops what does not fit.
-func cut(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:max(width, 0)])
 }

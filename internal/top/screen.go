@@ -2,10 +2,12 @@ package top
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
 
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/stats"
 )
 
@@ -103,14 +105,11 @@ func draw(screen tcell.Screen, v *View) {
 	width, height := screen.Size()
 	screen.Clear()
 	for y, line := range v.Render(width, height) {
-		x := 0
-		for _, r := range line.Text {
-			screen.SetContent(x, y, r, nil, styles[line.Style])
-			x++
+		text := line.Text
+		if line.Style == Selected {
+			text += strings.Repeat(" ", max(width-human.Columns(text), 0))
 		}
-		for ; line.Style == Selected && x < width; x++ {
-			screen.SetContent(x, y, ' ', nil, styles[line.Style])
-		}
+		screen.PutStrStyled(0, y, text, styles[line.Style])
 	}
 	screen.Show()
 }

@@ -212,6 +212,37 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Letters that take two columns move no other column, and none is drawn over.
+func TestWideNames(t *testing.T) {
+	screen := tcell.NewSimulationScreen("UTF-8")
+	if err := screen.Init(); err != nil {
+		t.Fatal(err)
+	}
+	defer screen.Fini()
+	screen.SetSize(80, 24)
+	s := snapshot(1, 1)
+	s.Files[0].Name = "/srv/" + strings.Repeat("模型", 40) + ".bin"
+	draw(screen, &View{Rows: new(Meter).Step(time.Unix(1000, 0), []*stats.Snapshot{s})})
+	cells, width, _ := screen.GetContents()
+	row := func(y int) string {
+		var b strings.Builder
+		for _, c := range cells[y*width : (y+1)*width] {
+			b.WriteString(string(append(c.Runes, ' ')[:1]))
+		}
+		return b.String()
+	}
+	at := func(text, word string) int {
+		before, _, found := strings.Cut(text, word)
+		if !found {
+			t.Fatalf("%q has no %s", text, word)
+		}
+		return utf8.RuneCountInString(before) + len(word)
+	}
+	if title, ring := at(row(1), "ROUTE"), at(row(3), "ring"); title != ring || strings.Count(row(3), "模") < 3 {
+		t.Errorf("a letter is lost, or the route ends in column %d below a title that ends in %d:\n%s\n%s", ring, title, row(1), row(3))
+	}
+}
+
 // A cancelled context ends the program.
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
