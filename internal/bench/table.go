@@ -270,7 +270,12 @@ var csvColumns = []struct {
 	{"p99.9_us", func(r *Result) string { return decimal(r.Latency.P999) }},
 	{"max_us", func(r *Result) string { return decimal(r.Latency.Max) }},
 	{"cpu_seconds_per_gb", func(r *Result) string { return decimal(r.CPUPerGB) }},
-	{"host_share", hostShare},
+	{"host_share", func(r *Result) string {
+		if r.Receipt == nil || r.Receipt.Bytes == 0 {
+			return ""
+		}
+		return decimal(float64(r.Receipt.Host.Bytes) / float64(r.Receipt.Bytes))
+	}},
 	{"read_percent", func(r *Result) string { return strconv.Itoa(r.ReadPercent) }},
 	{"limit_bytes_per_second", func(r *Result) string { return strconv.FormatInt(r.Limit, 10) }},
 	{"job", func(r *Result) string { return r.Job }},

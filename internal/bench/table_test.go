@@ -2,6 +2,8 @@ package bench
 
 import (
 	"encoding/csv"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,6 +80,9 @@ culvert    -          1M      16     1   42.1     -    40177   182µs   311µs  
 	}
 }
 
+// csvWords are the columns of CSV that are no numbers.
+var csvWords = []string{"pattern", "engine", "route", "memory", "registered", "cold", "job", "part", "store", "software_machine"}
+
 func TestCSV(t *testing.T) {
 	var out strings.Builder
 	c := &CSV{W: &out}
@@ -96,6 +101,11 @@ func TestCSV(t *testing.T) {
 	}
 	if got["route"] != "ring" || got["block_bytes"] != "1048576" || got["p99.9_us"] != "1402" || got["gb_per_second"] != "42.128" {
 		t.Errorf("%v", got)
+	}
+	for column, value := range got { // programs add and draw them
+		if _, err := strconv.ParseFloat(value, 64); err != nil && !slices.Contains(csvWords, column) {
+			t.Errorf("%s is %q, not a number", column, value)
+		}
 	}
 }
 
