@@ -41,6 +41,9 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 			return nil, fmt.Errorf("%s: a file of another host and a drive are copied alone", src)
 		}
 		name := filepath.Base(filepath.Clean(src))
+		if name == ".." { // it has no name of its own here, as . has none, and DEST/.. is not in DEST
+			name = "."
+		}
 		if object.IsURL(src) {
 			name = object.Base(src)
 		}
