@@ -69,7 +69,8 @@ again if it or its source has changed; with --verify it is read and compared.
 {a,b}: without a slash they are compared with names, with one with the path below
 SOURCE. A slash at the end means a directory with all below it.
 --update leaves files alone that have the size and time of their source, --checksum
-those that have its contents: both are read and compared.
+those that have its contents: both are read and compared. Others are replaced, also
+newer ones, which cp -u and rsync -u keep.
 
 --limit-rate 100M moves at most 100 MB (10^6 bytes) a second, all files together.
 

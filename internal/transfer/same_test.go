@@ -50,6 +50,28 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+// A file with several names is as unchanged as any other, unless the names are to be kept
+// together: then the copy compares them.
+func TestUnchangedHardLink(t *testing.T) {
+	drv, src, dst := newDriver(t), t.TempDir(), filepath.Join(t.TempDir(), "dst")
+	if err := os.WriteFile(filepath.Join(src, "a"), []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(src, "a"), filepath.Join(src, "b")); err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range []PlanOptions{{}, {Update: true}, {Update: true, Preserve: true}} {
+		tree, err := PlanTree(context.Background(), src, dst, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Preserve: o.Preserve}})
+		if err != nil || res.Same != []int{0, 2, 0}[i] || res.Files+res.Hard != []int{2, 0, 2}[i] {
+			t.Errorf("%+v: %+v, %v", o, res, err)
+		}
+	}
+}
+
 func touch(t *testing.T, path string, when time.Time) {
 	t.Helper()
 	if err := os.Chtimes(path, when, when); err != nil {

@@ -346,7 +346,7 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	case there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return fmt.Errorf("%s is a directory, and %s is a file", w.dst.Path(rel), w.src.Path(rel))
 	case there != nil:
-		if w.tree.opts.Update && !w.tree.opts.Checksum && unchanged(st, there) {
+		if o := &w.tree.opts; o.Update && !o.Checksum && o.unchanged(st, there) {
 			w.tree.Unchanged++
 			return nil
 		}
@@ -365,10 +365,13 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 	return nil
 }
 
-// unchanged reports whether a file has the size and time of its source. Names of one
-// file are compared by the copy, which keeps them together.
-func unchanged(src, dst *unix.Stat_t) bool {
-	return dst.Mode&unix.S_IFMT == unix.S_IFREG && src.Nlink == 1 && src.Size == dst.Size && src.Mtim == dst.Mtim
+// unchanged reports whether a file has the size and time of its source. With Preserve,
+// names of one file are compared by the copy, which keeps them together.
+func (o *PlanOptions) unchanged(src, dst *unix.Stat_t) bool {
+	if o.Preserve && src.Nlink > 1 {
+		return false
+	}
+	return dst.Mode&unix.S_IFMT == unix.S_IFREG && src.Size == dst.Size && src.Mtim == dst.Mtim
 }
 
 func nameHash(path string) uint64 {
