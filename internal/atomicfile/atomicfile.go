@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -276,9 +277,22 @@ func (f *File) linkTemp() error {
 	return nil
 }
 
-// link gives an unnamed file a name.
+// needsProc is true once the kernel has linked an open file by its path in /proc only: to do
+// so by the descriptor needs CAP_DAC_READ_SEARCH, or Linux 6.10.
+var needsProc atomic.Bool
+
+// link gives an unnamed file a name. To find it in /proc takes as long as the link: the
+// kernel makes a directory entry and an inode for each descriptor that is looked up there.
 func (f *File) link(name string) error {
-	err := unix.Linkat(unix.AT_FDCWD, procPath(f.File), int(f.dir.file.Fd()), name, unix.AT_SYMLINK_FOLLOW)
+	dir, err := int(f.dir.file.Fd()), error(unix.ENOENT)
+	if !needsProc.Load() {
+		err = unix.Linkat(int(f.Fd()), "", dir, name, unix.AT_EMPTY_PATH)
+	}
+	if errors.Is(err, unix.ENOENT) { // not permitted, or the directory is gone
+		if err = unix.Linkat(unix.AT_FDCWD, procPath(f.File), dir, name, unix.AT_SYMLINK_FOLLOW); err == nil {
+			needsProc.Store(true)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("name %s: %w", f.dir.Path(name), err)
 	}

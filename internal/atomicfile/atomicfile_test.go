@@ -51,6 +51,12 @@ func TestWrite(t *testing.T) {
 
 // However the temporary file is kept, the target is the old file or the new one.
 func TestCommitAndDiscard(t *testing.T) {
+	t.Run("linked by descriptor", testCommitAndDiscard)
+	defer needsProc.Store(needsProc.Swap(true))
+	t.Run("linked by its path in proc", testCommitAndDiscard)
+}
+
+func testCommitAndDiscard(t *testing.T) {
 	for name, o := range map[string]Options{
 		"unique":  {Mode: 0o600},
 		"unnamed": {Mode: 0o600, Unnamed: true},

@@ -116,7 +116,10 @@ func (o *order) see(c *intercept.Call) {
 		o.synced[c.Paths[0]] = true
 		delete(o.named, c.Paths[0])
 	case "link":
-		file, err := os.Readlink(strings.Replace(c.Paths[0], "self", fmt.Sprint(c.PID), 1))
+		file, err := c.Paths[0], error(nil)
+		if strings.HasPrefix(file, "/proc/self/") { // where only that links an open file
+			file, err = os.Readlink(strings.Replace(file, "self", fmt.Sprint(c.PID), 1))
+		}
 		if err != nil || !o.synced[file] && o.all == 0 {
 			o.err = errors.Join(o.err, fmt.Errorf("%s gets its name before its data is synced, %w", c.Paths[1], err))
 		}

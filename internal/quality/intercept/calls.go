@@ -99,12 +99,15 @@ func (n *notice) paths(f form) (paths []string) {
 	return paths
 }
 
-// relative resolves a path that is relative to an open directory, the argument
-// before it.
+// relative resolves a path that is relative to an open directory, the argument before it.
+// Without a path, that argument is the file itself.
 func (n *notice) relative(arg int, path string) string {
 	if arg == 0 || int32(n.args[arg-1]) == unix.AT_FDCWD || strings.HasPrefix(path, "/") {
 		return path
 	}
 	dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", n.pid, int32(n.args[arg-1])))
+	if path == "" {
+		return dir
+	}
 	return dir + "/" + path
 }
