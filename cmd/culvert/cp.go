@@ -65,9 +65,10 @@ is reported at the end, and the rest is copied. To resume, rerun: DEST/` + trans
 lists finished files and is removed at the end. A finished file is copied
 again if it or its source has changed; with --verify it is read and compared.
 
---include and --exclude choose entries of directories by patterns with *, ?, [a-z] and
-{a,b}: without a slash they are compared with names, with one with the path below
-SOURCE. A slash at the end means a directory with all below it.
+--include and --exclude choose entries of directories by patterns with *, ?, [a-z],
+[!a-z] and {a,b}: without a slash they are compared with names, with one with the path
+below SOURCE, in which ** is any number of directories. A slash at the end means a
+directory with all below it.
 --update leaves files alone that have the size and time of their source, --checksum
 those that have its contents: both are read and compared. Others are replaced, also
 newer ones, which cp -u and rsync -u keep.

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// A Filter chooses entries of directories by patterns with *, ?, [a-z] and {a,b}. A
+// A Filter chooses entries of directories by patterns with *, ?, [a-z], [!a-z] and {a,b}. A
 // pattern without a slash is compared with names, one with a slash with the path below
-// the directory. A slash at the end means a directory. It remembers which patterns
-// matched, over all plans that share it. A nil Filter chooses everything.
+// the directory, in which ** is any number of directories, and at the end all that is below.
+// A slash at the end means a directory. It remembers which patterns matched, over all plans
+// that share it. A nil Filter chooses everything.
 type Filter struct {
 	include []*pattern // files must match one of them, if there are any
 	exclude []*pattern // files and directories must match none of them
@@ -19,8 +20,8 @@ type Filter struct {
 // A pattern is one argument of the command line.
 type pattern struct {
 	text    string
-	of      []string // its alternatives, for path.Match
-	dir     bool     // matches directories only
+	of      [][]string // its alternatives: elements of a path for path.Match, or a name
+	dir     bool       // matches directories only
 	matched bool
 }
 
@@ -49,16 +50,48 @@ func parsePatterns(texts []string) (list []*pattern, err error) {
 func parsePattern(text string) (*pattern, error) {
 	bare, isDir := strings.CutSuffix(strings.TrimPrefix(text, "./"), "/")
 	p := &pattern{text: text, dir: isDir}
-	p.of = alternatives(bare, nil)
-	if len(p.of) > maxAlternatives {
+	list := alternatives(bare, nil)
+	if len(list) > maxAlternatives {
 		return nil, fmt.Errorf("pattern %q has more than %d alternatives", text, maxAlternatives)
 	}
-	for _, one := range p.of {
-		if _, err := path.Match(one, ""); err != nil || bare == "" {
-			return nil, fmt.Errorf("invalid pattern %q (want *, ?, [a-z] and {a,b})", text)
+	for _, one := range list {
+		elements := strings.Split(strings.TrimPrefix(one, "/"), "/")
+		if len(elements) == 1 && strings.HasPrefix(one, "/") {
+			elements = []string{"", elements[0]} // of the top
 		}
+		for i, e := range elements {
+			elements[i] = negated(e)
+			switch _, err := path.Match(elements[i], ""); {
+			case err != nil || bare == "":
+				return nil, fmt.Errorf("invalid pattern %q (want *, ?, [a-z], [!a-z], {a,b} and **/)", text)
+			case strings.Contains(e, anyDirs) && e != anyDirs:
+				return nil, fmt.Errorf("invalid pattern %q: ** is all of a name, as in a/**/b or a/**", text)
+			}
+		}
+		p.of = append(p.of, elements)
 	}
 	return p, nil
+}
+
+// anyDirs is any number of directories, also none; at the end of a pattern, what is below them.
+const anyDirs = "**"
+
+// negated writes [!a] as [^a], which path.Match knows.
+func negated(text string) string {
+	b := []byte(text)
+	for i, class := 0, false; i < len(b); i++ {
+		switch {
+		case b[i] == '\\':
+			i++
+		case b[i] == '[' && !class:
+			if class = true; i+1 < len(b) && b[i+1] == '!' {
+				b[i+1] = '^'
+			}
+		case b[i] == ']':
+			class = false
+		}
+	}
+	return string(b)
 }
 
 // maxAlternatives limits the alternatives of a pattern: each pair of braces multiplies them.
@@ -121,16 +154,44 @@ func (p *pattern) match(rel string, isDir bool) bool {
 	if p.dir && !isDir {
 		return false
 	}
-	found := slices.ContainsFunc(p.of, func(one string) bool {
-		name := rel
-		if !strings.Contains(one, "/") {
-			name = path.Base(rel)
+	elements := strings.Split(rel, "/")
+	found := slices.ContainsFunc(p.of, func(one []string) bool {
+		switch {
+		case len(one) == 1:
+			return matchPath(one, elements[len(elements)-1:])
+		case one[0] == "":
+			return matchPath(one[1:], elements)
 		}
-		ok, _ := path.Match(strings.TrimPrefix(one, "/"), name)
-		return ok
+		return matchPath(one, elements)
 	})
 	p.matched = p.matched || found
 	return found
+}
+
+// matchPath compares the elements of a path with those of a pattern. Where they differ, the
+// last ** before takes an element more.
+func matchPath(pattern, rel []string) bool {
+	dirs, from := -1, 0 // the last **, and what follows the elements that it took
+	for p, r := 0, 0; ; {
+		switch {
+		case r == len(rel):
+			return p == len(pattern)
+		case p < len(pattern) && pattern[p] == anyDirs:
+			dirs, from, p = p, r, p+1
+		case p < len(pattern) && matchName(pattern[p], rel[r]):
+			p, r = p+1, r+1
+		case dirs >= 0:
+			from++
+			p, r = dirs+1, from
+		default:
+			return false
+		}
+	}
+}
+
+func matchName(pattern, name string) bool {
+	ok, _ := path.Match(pattern, name)
+	return ok
 }
 
 // matches compares all patterns, so that each one that matches is marked.

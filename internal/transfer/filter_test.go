@@ -38,8 +38,40 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// Patterns mean what they mean to a shell, and ** what it means to rclone: a filter that is
+// understood otherwise leaves files out, or copies what it must not.
+func TestPatterns(t *testing.T) {
+	for pattern, paths := range map[string]map[string]bool{
+		"data/**":       {"data": false, "data/a": true, "data/x/y/a": true, "x/data/a": false},
+		"/data/**":      {"data": false, "data/x/a": true, "x/data/a": false},
+		"**/o":          {"o": true, "a/o": true, "a/b/o": true, "a/oo": false},
+		"a/**/b":        {"a/b": true, "a/x/b": true, "a/x/y/b": true, "a/x": false, "x/a/b": false},
+		"a/**/b/**/c":   {"a/b/c": true, "a/x/b/b/y/c": true, "a/b/x/b": false, "a/c/b": false},
+		"a/**/*.{x,yz}": {"a/1.x": true, "a/b/1.yz": true, "a/b/1.y": false},
+		"**":            {"a": true, "a/b": true},
+		"/a":            {"a": true, "x/a": false},
+		"*/a":           {"x/a": true, "x/y/a": false, "a": false},
+		"[!a]*":         {"a": false, "ab": false, "b": true, "x/a": false, "x/b": true},
+		"[^a]*":         {"a": false, "b": true},
+		"[a!]":          {"a": true, "!": true, "b": false},
+		`\[!a]`:         {"[!a]": true, "b": false},
+		"[[!]":          {"[": true, "!": true, "a": false},
+	} {
+		f := mustFilter(t, []string{pattern}, nil)
+		for path, want := range paths {
+			if f.includes(path) != want {
+				t.Errorf("%s: %s matches: %v", pattern, path, !want)
+			}
+		}
+	}
+	f := mustFilter(t, []string{"a/**/b/"}, nil)
+	if !f.includes("a/x/b/c") || f.includes("a/x/b") || f.includes("a/c") {
+		t.Error("a/**/b/ is not what is below each b")
+	}
+}
+
 func TestInvalidPatterns(t *testing.T) {
-	for _, text := range []string{"[a", "", "/", "./", "a{b,[}"} {
+	for _, text := range []string{"[a", "", "/", "./", "a{b,[}", "a**", "x/**b/c", "{**.a,b}", "a[/]b"} {
 		if _, err := NewFilter(nil, []string{text}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("invalid pattern %q", text)) {
 			t.Errorf("%q: %v", text, err)
 		}
