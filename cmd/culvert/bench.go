@@ -114,7 +114,7 @@ EXIT STATUS
 func (o *benchOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.pattern, "rw", "read", "read, write, randread, randwrite, rw or randrw (mixed)")
-	f.StringVar(&o.sizes, "bs", "1M", "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
+	f.StringVar(&o.sizes, "bs", human.ShortSize(benchBlock), "block sizes: 4K, a list 4K,1M, or a range 4K:16M:x4")
 	f.StringVar(&o.threads, "threads", "1", "concurrent callers: a number or a list 1,8,16")
 	f.IntVar(&o.batch, "batch", 1, "requests per call")
 	f.BoolVar(&o.async, "async", false, "enqueue requests on streams, one per caller")

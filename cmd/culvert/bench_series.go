@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -175,14 +176,14 @@ func (s *benchSeries) open(ctx context.Context, o *benchOptions, drv *cufile.Dri
 	return nil
 }
 
-// fit checks all blocks before anything is measured: if the last ones did not fit, all
-// results would be lost. Blocks that --sweep chose are left out instead.
+// fit checks all blocks before anything is measured: if the last ones did not fit, or had no
+// time, all results would be lost. Blocks that --sweep chose are left out instead.
 func (s *benchSeries) fit(o *benchOptions, b *bench.Bench) error {
 	if o.sweepBlocks {
 		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return w.Block > max(b.Size(), 4096) })
 	}
 	for _, w := range s.workloads {
-		if err := b.CheckBlock(w.Block); err != nil {
+		if err := cmp.Or(b.CheckBlock(w.Block), w.CheckLimit()); err != nil {
 			return err
 		}
 	}

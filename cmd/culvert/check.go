@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/bits"
 	"os"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/internal/check"
 	culvertdev "github.com/culvert-io/culvert/internal/dev"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/object"
 	"github.com/culvert-io/culvert/internal/remote"
 	"github.com/culvert-io/culvert/internal/transfer"
@@ -118,8 +120,15 @@ func measureCommand(p *check.Path, path string) string {
 	case strings.HasPrefix(path, driveScheme) || strings.HasPrefix(path, remoteScheme) || p.Directory || p.Size == 0:
 		return ""
 	}
-	return commandLine([]string{"bench", path, gpu})
+	line := []string{"bench", path, gpu}
+	if p.Size < benchBlock {
+		line = append(line, "--bs", human.ShortSize(1<<(bits.Len64(uint64(p.Size))-1)))
+	}
+	return commandLine(line)
 }
+
+// benchBlock is the block of bench unless --bs is given. A file must have one.
+const benchBlock = 1 << 20
 
 // parse returns the GPU and the required route.
 func (o *checkOptions) parse(a []string) (dev int, require route.ID, err error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,8 +29,15 @@ func planAll(ctx context.Context, sources []string, dst string, o transfer.PlanO
 	if len(sources) == 1 {
 		return planCopy(ctx, sources[0], dst, o)
 	}
-	if st, err := os.Stat(dst); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("%d sources need a directory, and %s is none (fix: mkdir %s)", len(sources), dst, dst)
+	switch st, err := os.Stat(dst); {
+	case strings.Contains(dst, "://"):
+		return nil, fmt.Errorf("%d sources need a directory of this host, and %s is none (fix: a copy for each)", len(sources), object.Redact(dst))
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%d sources need a directory, and there is no %s (fix: mkdir -p %s)", len(sources), dst, dst)
+	case err != nil:
+		return nil, err
+	case !st.IsDir():
+		return nil, fmt.Errorf("%d sources need a directory, and %s is a file", len(sources), dst)
 	}
 	if slices.Contains(sources, stdStream) {
 		return nil, usageError{errors.New("standard input is copied alone, to a file that has a name (fix: culvert cp - FILE)")}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -74,6 +75,20 @@ func (w *Workload) Check() error {
 		return fmt.Errorf("pattern %s cannot be cold: its writes fill the page cache", w.Pattern)
 	case w.Verify:
 		return fmt.Errorf("pattern %s cannot be verified: a caller may overwrite what another has read", w.Pattern)
+	}
+	return nil
+}
+
+// CheckLimit reports a limit that lets no call pass in the time of the run. The first call
+// waits for nothing, so its rate alone would be the result.
+func (w *Workload) CheckLimit() error {
+	if w.Limit <= 0 || w.Time <= 0 {
+		return nil
+	}
+	call := w.Block * int64(max(w.Batch, 1))
+	if need := float64(call) / float64(w.Limit); need > w.Time.Seconds() {
+		return fmt.Errorf("at %s a call of %s takes %s s, longer than the run of %v (fix: a smaller block, a longer run, or a higher limit)",
+			human.Speed(float64(w.Limit)), human.Size(call), human.Digits(need), w.Time)
 	}
 	return nil
 }
