@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,7 +175,7 @@ func (o *benchOptions) run(ctx context.Context, a []string, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	if err := checkReplaced("--html", o.html, nil); err != nil { // the results would be lost
+	if err := cmp.Or(checkReplaced("--html", o.html, nil), checkMade("--html", o.html, pageMark)); err != nil { // the results would be lost
 		return err
 	}
 	if slices.Contains(o.peers, string(bench.PeerLibcufile)) { // a missing library is an error before any run

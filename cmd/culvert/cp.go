@@ -303,7 +303,7 @@ func (o *cpOptions) parse() (opts transfer.TreeOptions, err error) {
 	return opts, nil
 }
 
-// checkReceipt keeps the receipt from overwriting a copied file.
+// checkReceipt keeps the receipt from overwriting a copied file, or another that is none.
 func (o *cpOptions) checkReceipt(job copyJob) error {
 	if o.receipt == "" {
 		return nil
@@ -313,7 +313,7 @@ func (o *cpOptions) checkReceipt(job copyJob) error {
 			return fmt.Errorf("--receipt %s is a file of the copy, %s (fix: name another file)", o.receipt, path)
 		}
 	}
-	return nil
+	return checkMade("--receipt", o.receipt, receiptMark)
 }
 
 // samePath reports whether two paths name one file, or would.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -118,6 +119,36 @@ func checkReplaced(flag, path string, args []string) error {
 		}
 	}
 	return err
+}
+
+// What is near the beginning of the files that flags make.
+const (
+	receiptMark    = `  "source": "`
+	pageMark       = "<title>culvert bench: "
+	reportMark     = "culvert: "
+	jsonReportMark = `  "program": [`
+)
+
+// checkMade rejects a file that Culvert has not made for this flag: to replace it would lose
+// data. --trace a b looks like a switch and two files, of which a is the trace.
+func checkMade(flag, path string, marks ...string) error {
+	st, err := os.Stat(path)
+	if err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
+		return nil // checkOutput says what is wrong
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	defer f.Close()
+	head := make([]byte, 1<<10)
+	n, _ := io.ReadFull(f, head)
+	for _, mark := range marks {
+		if bytes.Contains(head[:n], []byte(mark)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s would replace a file with other data (fix: name a new file after %s, or remove this one)", flag, path, flag)
 }
 
 // isBelow reports whether a path is below a directory, by their names.

@@ -36,7 +36,7 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 	if err != nil {
 		return err
 	}
-	if err := o.checkReport(); err != nil {
+	if err := cmp.Or(o.checkReport(), o.checkTrace()); err != nil {
 		return err
 	}
 	made, err := newRecords(os.TempDir())
@@ -111,7 +111,12 @@ func (o *runOptions) checkReport() error {
 	if err != nil {
 		return fmt.Errorf("--report %s: %w", o.report, err)
 	}
-	return nil
+	return checkMade("--report", o.report, reportMark, jsonReportMark)
+}
+
+// checkTrace does the same for the trace.
+func (o *runOptions) checkTrace() error {
+	return cmp.Or(checkReplaced("--trace", o.trace, nil), checkMade("--trace", o.trace, trace.Beginning))
 }
 
 // newRecords makes a directory for records in parent, and removes those of commands that

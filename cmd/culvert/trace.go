@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -19,14 +20,21 @@ func traceable(cmd *cobra.Command) *cobra.Command {
 		if *path == "" {
 			return inner(cmd, a)
 		}
-		if err := checkReplaced("--trace", *path, a); err != nil {
+		check := func() error {
+			return cmp.Or(checkReplaced("--trace", *path, a), checkMade("--trace", *path, trace.Beginning))
+		}
+		if err := check(); err != nil {
 			return err
 		}
 		rec := trace.Start()
 		defer rec.Close()
 		err := inner(cmd, a)
 		rec.Stop()
-		if werr := atomicfile.Write(*path, 0o666, rec.Write); werr != nil {
+		werr := check() // the work may have made that file
+		if werr == nil {
+			werr = atomicfile.Write(*path, 0o666, rec.Write)
+		}
+		if werr != nil {
 			return errors.Join(err, fmt.Errorf("write the trace: %w", werr))
 		}
 		if n := rec.Dropped(); n > 0 {

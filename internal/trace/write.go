@@ -69,6 +69,9 @@ func Collect(w io.Writer, dir string) (processes int, err error) {
 	return len(list), write(w, list)
 }
 
+// Beginning is how each trace begins.
+const Beginning = `{"displayTimeUnit":"ns","baseTimeNanoseconds":`
+
 // write writes processes on one clock. baseTimeNanoseconds is the time of day at which ts
 // is 0, under the name that PyTorch's profiler uses, so that both can be shown in one
 // picture.
@@ -81,7 +84,7 @@ func write(w io.Writer, list []*process) error {
 		dropped += p.Dropped
 	}
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, `{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"otherData":{"producer":"culvert","dropped_events":"%d"},"traceEvents":[`, base, dropped)
+	fmt.Fprintf(out, Beginning+`%d,"otherData":{"producer":"culvert","dropped_events":"%d"},"traceEvents":[`, base, dropped)
 	e := emitter{out: out}
 	for _, p := range list {
 		e.process(p, time.Duration(p.Base-base))
