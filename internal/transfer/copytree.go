@@ -131,6 +131,7 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	c.clean()
+	c.reserveLines()
 	c.copyFiles(ctx)
 	if !c.full() {
 		c.copyLinks(ctx, c.tree.Links, c.copyLink, &c.res.Links)
@@ -141,6 +142,14 @@ func (c *treeCopy) run(ctx context.Context) (err error) {
 		return err
 	}
 	return errors.Join(err, c.finishDirs(err == nil))
+}
+
+// reserveLines makes room in the journal for the next group.
+func (c *treeCopy) reserveLines() {
+	c.mu.Lock()
+	left := len(c.tree.Files) - c.res.Files - c.res.Done - len(c.failed)
+	c.mu.Unlock()
+	c.journal.reserve(min(left, c.groups.most))
 }
 
 // openDest opens the destination, and creates it if the plan says so. One that the

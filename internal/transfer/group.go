@@ -188,6 +188,7 @@ func (c *treeCopy) record(group []*waiting) {
 	for _, w := range done {
 		w.err = err
 	}
+	c.reserveLines()
 }
 
 // atOnce calls f for all elements of a list, some of them at the same time: a file system

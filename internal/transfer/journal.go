@@ -263,6 +263,17 @@ func (j *journal) add(files []*waiting) error {
 	return j.write(lines...)
 }
 
+// lineRoom is more than a line takes, as a rule.
+const lineRoom = 512
+
+// reserve takes room for so many lines more, as far as the file system can: files that fill
+// it would leave none for what says that they are complete.
+func (j *journal) reserve(lines int) {
+	if st, err := j.file.Stat(); err == nil && lines > 0 {
+		_ = unix.Fallocate(int(j.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, st.Size(), int64(lines)*lineRoom)
+	}
+}
+
 // has reports whether the file was copied, and neither it nor the copy has changed
 // since.
 func (j *journal) has(path string, source, dest *unix.Stat_t, preserved bool) bool {
@@ -289,6 +300,8 @@ func (j *journal) close(finished bool) error {
 	var err error
 	if finished && j.current() {
 		err = j.dir.Remove(JournalName)
+	} else if st, serr := j.file.Stat(); serr == nil {
+		_ = j.file.Truncate(st.Size()) // gives back what reserve took
 	}
 	return errors.Join(err, j.file.Close())
 }
