@@ -71,7 +71,7 @@ func (d *drive) open() (err error) {
 	if d.via != "" && d.via != "host" {
 		n, err := parseGPU(d.via)
 		if err != nil {
-			return usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, …", d.via)}
+			return usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, ...", d.via)}
 		}
 		if err := checkGPUs(d.m, n); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (d *drive) transport() (nvme.Transport, error) {
 	case "soft":
 		return d.software(rest)
 	}
-	return nil, usageError{fmt.Errorf("invalid drive %q (want vfio:…, libnvm:… or soft:FILE)", d.name)}
+	return nil, usageError{fmt.Errorf("invalid drive %q (want vfio:..., libnvm:... or soft:FILE)", d.name)}
 }
 
 // software opens a file as a drive.

@@ -71,7 +71,7 @@ type rdmaServe struct {
 func newRDMAServe() *cobra.Command {
 	var o rdmaServe
 	cmd := &cobra.Command{
-		Use:   "serve PATH…",
+		Use:   "serve PATH...",
 		Short: "Serve files to clients on this or other hosts",
 		Long: `Serve files under their names, and the files of directories as DIRECTORY/NAME, until
 interrupted. Clients do not learn other paths, and symbolic links are followed inside
