@@ -317,6 +317,43 @@ func TestSlowAnswersAreHedged(t *testing.T) {
 		p := New(Config{Parts: 1, Jitter: half})
 		for range 20 { // it answers within 10 ms
 			f.act = func(int, context.Context, int64) behaviour { return behaviour{answer: 10 * time.Millisecond} }
+// A request that is given up while it waits, for a place or for the end of a pause, does
+// not take the place of the next one.
+func TestWaitsThatAreGivenUp(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f := flights{limit: 1, most: 1}
+			if err := f.acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, giveUp := context.WithCancel(t.Context())
+			given, got := make(chan error, 1), make(chan error, 1)
+			go func() { given <- f.acquire(ctx) }()
+			synctest.Wait()
+			next, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			go func() { got <- f.acquire(next) }()
+			synctest.Wait()
+			if pause == 0 {
+				giveUp()
+				synctest.Wait()
+				f.release(true)
+			} else { // the first has its place, and waits for the end of the pause
+				f.slowDown(time.Now().Add(pause))
+				f.release(true)
+				synctest.Wait()
+				giveUp()
+			}
+			if err := <-given; !errors.Is(err, context.Canceled) {
+				t.Errorf("pause %v: the request that was given up: %v", pause, err)
+			}
+			if err := <-got; err != nil {
+				t.Errorf("pause %v: the next request: %v", pause, err)
+			}
+		})
+	}
+}
+
 			read(t, p, f)
 		}
 		f.n.Store(0)

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,6 +31,7 @@ func (f *flights) acquire(ctx context.Context) error {
 		if wait > 0 {
 			f.mu.Unlock()
 			if err := sleep(ctx, wait); err != nil {
+				f.leave(nil)
 				return err
 			}
 			continue
@@ -40,12 +42,19 @@ func (f *flights) acquire(ctx context.Context) error {
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			f.mu.Lock()
-			f.wakeLocked() // the place may have been meant for this one
-			f.mu.Unlock()
+			f.leave(ready)
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// leave ends the waiting of a request that is given up. If it was woken already, the place
+// was meant for it, and another is woken instead.
+func (f *flights) leave(ready chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = slices.DeleteFunc(f.waiting, func(c chan struct{}) bool { return c == ready })
+	f.wakeLocked()
 }
 
 // try is acquire for a request that need not be made.
