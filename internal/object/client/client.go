@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/env"
@@ -110,14 +111,31 @@ func bundle(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
+// checkRedirect also removes what another server must not know: the address that was
+// asked for, whose query may be a signature, and the password, which package net/http
+// sends to other ports and to subdomains.
 func checkRedirect(req *http.Request, via []*http.Request) error {
+	last := via[len(via)-1].URL
 	switch {
 	case len(via) > maxRedirects:
 		return errRedirects
-	case via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https":
+	case last.Scheme == "https" && req.URL.Scheme != "https":
 		return errDowngrade
 	}
+	req.Header.Del("Referer")
+	for _, before := range via {
+		if !sameServer(before.URL, req.URL) {
+			req.Header.Del("Authorization")
+		}
+	}
 	return nil
+}
+
+// sameServer reports whether two addresses are of one server: the same host and port, or
+// those of http and https.
+func sameServer(a, b *url.URL) bool {
+	return a.Host == b.Host && a.Scheme == b.Scheme ||
+		a.Hostname() == b.Hostname() && a.Scheme == "http" && a.Port() == "" && b.Scheme == "https" && b.Port() == ""
 }
 
 // Cause is the error of a request without its URL, which may have secrets. A
@@ -129,6 +147,9 @@ func Cause(ctx context.Context, err error) error {
 	}
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
+	}
+	if strings.HasPrefix(err.Error(), "failed to parse Location header") { // and has it
+		return &object.Error{Final: true, Detail: "the server redirects to something that is no URL"}
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)

@@ -124,6 +124,9 @@ func TestErrors(t *testing.T) {
 			_, _ = w.Write([]byte("all of it"))
 		case "/loop":
 			http.Redirect(w, r, "/loop", http.StatusFound)
+		case "/nowhere":
+			w.Header().Set("Location", "http://h:%zz/?secret")
+			w.WriteHeader(http.StatusFound)
 		case "/empty":
 			http.ServeContent(w, r, "", fixedTime, bytes.NewReader(nil))
 		default:
@@ -138,6 +141,7 @@ func TestErrors(t *testing.T) {
 		"forbidden":            {"does not permit it", fs.ErrPermission},
 		"noranges":             {"no range requests", nil},
 		"loop":                 {"redirected more than", nil},
+		"nowhere":              {"redirects to something that is no URL", nil},
 	} {
 		_, err := object.OpenIn(t.Context(), b, key, "")
 		if err == nil || !strings.Contains(err.Error(), want.text) || want.is != nil && !errors.Is(err, want.is) {
@@ -149,6 +153,46 @@ func TestErrors(t *testing.T) {
 	}
 	if f := open(t, b, "empty"); f.Info().Size != 0 {
 		t.Errorf("an empty file has %d bytes", f.Info().Size)
+	}
+}
+
+// A server to which another one redirects learns neither the password nor the query of
+// what was asked for; the one that was named gets both, also if it redirects to itself.
+func TestRedirectsKeepSecrets(t *testing.T) {
+	files := Files{"there": Bytes(1000, 1)}
+	var got []http.Header
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Clone())
+		files.ServeHTTP(w, r)
+	}))
+	defer other.Close()
+	var own []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own = append(own, r.Header.Get("Authorization"))
+		if r.URL.Path == "/a" {
+			http.Redirect(w, r, "/b", http.StatusFound)
+			return
+		}
+		http.Redirect(w, r, other.URL+"/there", http.StatusFound)
+	}))
+	defer srv.Close()
+	u, err := url.Parse(strings.Replace(srv.URL, "://", "://user:secret@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(u, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.(*server).http.CloseIdleConnections()
+	if info := open(t, b, "a?signature=secret").Info(); info.Size != 1000 {
+		t.Errorf("%+v", info)
+	}
+	if len(own) != 2 || own[0] == "" || own[1] != own[0] {
+		t.Errorf("the server itself got %q", own)
+	}
+	if len(got) != 1 || got[0].Get("Authorization") != "" || got[0].Get("Referer") != "" {
+		t.Errorf("the other server got %v", got)
 	}
 }
 
