@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,10 +53,10 @@ func TestCheckRange(t *testing.T) {
 	if err := CheckRange(good, info, 5, 10); err != nil {
 		t.Error(err)
 	}
-	if err := CheckRange(answer(200, 100), info, 0, 100); err != nil {
+	if err := CheckRange(answer(200, 100, "ETag", `"1"`), info, 0, 100); err != nil {
 		t.Error(err)
 	}
-	if err := CheckRange(answer(200, 100, "Content-Encoding", "gzip"), info, 0, 100); err != nil {
+	if err := CheckRange(answer(200, 100, "ETag", `"1"`, "Content-Encoding", "gzip"), info, 0, 100); err != nil {
 		t.Errorf("an object that was compressed before it was stored: %v", err)
 	}
 	if err := CheckRange(answer(200, -1, "Content-Encoding", "gzip"), info, 0, 100); err == nil || !strings.Contains(err.Error(), `encodes it as "gzip"`) {
@@ -64,6 +65,7 @@ func TestCheckRange(t *testing.T) {
 	for name, r := range map[string]*http.Response{
 		"the whole object":  answer(200, 100),
 		"another status":    answer(204, 10),
+		"no version":        answer(206, 10, "Content-Range", "bytes 5-14/100"),
 		"no Content-Range":  answer(206, 10),
 		"another range":     answer(206, 10, "Content-Range", "bytes 6-15/100"),
 		"a shorter body":    answer(206, 9, "Content-Range", "bytes 5-14/100"),
@@ -73,6 +75,36 @@ func TestCheckRange(t *testing.T) {
 	} {
 		if CheckRange(r, info, 5, 10) == nil {
 			t.Errorf("%s is accepted", name)
+		}
+	}
+}
+
+// Without an ETag that stands for exact bytes, other signs tell versions apart.
+func TestVersionsWithoutETag(t *testing.T) {
+	const monday, tuesday = "Mon, 02 Jan 2006 15:04:05 GMT", "Tue, 03 Jan 2006 15:04:05 GMT"
+	at, err := http.ParseTime(monday)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		etag         string
+		got, changed string
+		same         bool
+	}{
+		{"", "", monday, true},
+		{"", "", "", true},
+		{"", "", tuesday, false},
+		{"", `"1"`, monday, true}, // a listing that has none
+		{"1", `"1"`, monday, true},
+		{`W/"1"`, `W/"1"`, monday, true},
+		{`W/"1"`, `W/"2"`, monday, false},
+		{`W/"1"`, `W/"1"`, tuesday, false},
+		{`"1"`, `"1"`, tuesday, true},
+	} {
+		info := &object.Info{Key: "a", Size: 100, ETag: c.etag, Modified: at.Add(700 * time.Millisecond)}
+		r := &http.Response{StatusCode: http.StatusOK, ContentLength: 100, Header: http.Header{"Etag": {c.got}, "Last-Modified": {c.changed}}}
+		if err := CheckRange(r, info, 0, 100); (err == nil) != c.same || err != nil && !errors.Is(err, object.ErrChanged) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

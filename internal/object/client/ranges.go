@@ -50,11 +50,28 @@ func CheckRange(resp *http.Response, info *object.Info, off, n int64) error {
 	if err := checkLength(resp, n); err != nil {
 		return err
 	}
-	if got := resp.Header.Get("ETag"); Strong(info.ETag) && got != "" && got != info.ETag {
+	return checkVersion(resp, info)
+}
+
+// checkVersion checks that an answer is of the version that was opened. A server without
+// ETags, or with weak ones, may have the time of the last change, in seconds.
+func checkVersion(resp *http.Response, info *object.Info) error {
+	got := resp.Header.Get("ETag")
+	if Strong(info.ETag) && got == "" {
+		return &object.ProtocolError{Detail: fmt.Sprintf("the server does not say that its answer is of version %.80s", info.ETag)}
+	}
+	same := info.ETag == "" || got == "" || unquoted(got) == unquoted(info.ETag)
+	if at := Modified(resp.Header); !Strong(info.ETag) && !at.IsZero() && !info.Modified.IsZero() {
+		same = same && at.Sub(info.Modified).Abs() < time.Second // listings have fractions
+	}
+	if !same {
 		return &object.Error{Op: "read", Object: info.Key, Status: http.StatusPreconditionFailed, Err: object.ErrChanged}
 	}
 	return nil
 }
+
+// unquoted is an ETag without its quotes, which some stores forget.
+func unquoted(etag string) string { return strings.Trim(etag, `"`) }
 
 // checkLength checks the announced length. An answer of that length is as it is stored,
 // also if it has a Content-Encoding: stores keep one with an object that was compressed
