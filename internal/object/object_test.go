@@ -1,10 +1,14 @@
 package object
 
 import (
+	"context"
 	"errors"
 	"hash/crc32"
 	"io/fs"
 	"math/rand/v2"
+	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/culvert-io/culvert/internal/crc32c"
@@ -54,6 +58,30 @@ func FuzzLocations(f *testing.F) {
 		_, _, _, _ = IsURL(p), Redact(p), Dir(p), Base(p)
 		_ = Join(p, name)
 	})
+}
+
+// An endless is a bucket whose listing never ends.
+type endless struct {
+	Bucket
+	pool *fetch.Pool
+	n    int
+}
+
+func (e *endless) Pool() *fetch.Pool     { return e.pool }
+func (e *endless) URL(key string) string { return "s3://endless/" + key }
+
+func (e *endless) List(context.Context, string, string, bool) ([]Info, string, error) {
+	e.n++
+	return nil, strconv.Itoa(e.n % 2), nil
+}
+
+func TestEndlessListing(t *testing.T) {
+	e := &endless{pool: fetch.New(fetch.Config{})}
+	Register("s3", func(context.Context, *url.URL) (Bucket, error) { return e, nil })
+	t.Cleanup(Forget)
+	if _, err := List(t.Context(), "s3://endless/"); err == nil || !strings.Contains(err.Error(), "pages without an object") {
+		t.Error(err)
+	}
 }
 
 // The sum of an object does not depend on the order in which it was read.

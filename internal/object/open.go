@@ -119,6 +119,7 @@ func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 		key += "/"
 	}
 	var all []Info
+	empty := 0
 	for page, n := "", new(counts); ; {
 		var list []Info
 		var next string
@@ -136,14 +137,24 @@ func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 			return all, nil
 		}
 		page = next
-		if len(all) > maxListed {
+		if empty++; len(list) > 0 {
+			empty = 0
+		}
+		switch {
+		case len(all) > maxListed:
 			return nil, &Error{Op: "list", Object: b.URL(key), Final: true, Detail: "more objects than fit into memory", Fix: "name a longer prefix"}
+		case empty > maxEmpty:
+			return nil, &Error{Op: "list", Object: b.URL(key), Final: true, Detail: fmt.Sprintf("the listing goes on after %d pages without an object", maxEmpty), Fix: "name a longer prefix"}
 		}
 	}
 }
 
-// maxListed is the most objects of a listing, for a store whose listing never ends.
-const maxListed = 10_000_000
+// maxListed is the most objects of a listing, and maxEmpty the most pages in a row without
+// one, for a store whose listing never ends.
+const (
+	maxListed = 10_000_000
+	maxEmpty  = 10_000
+)
 
 // IsDirURL reports whether a URL can only stand for objects below it: it ends with a
 // slash, or is a bucket.

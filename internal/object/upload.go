@@ -30,7 +30,7 @@ type Part struct {
 // A Pending is an upload that was begun and not ended.
 type Pending struct {
 	Key, ID string
-	Begun   time.Time
+	Age     time.Duration // by the clock of the store; 0 if unknown
 }
 
 // A Writer is a Bucket that can be written. An upload is invisible until it is
@@ -202,7 +202,7 @@ func sweep(ctx context.Context, w Writer, prefix string, age time.Duration, c *c
 		return
 	}
 	for _, p := range list {
-		if match(p.Key) && time.Since(p.Begun) > age {
+		if match(p.Key) && p.Age > age {
 			_ = w.Pool().Do(ctx, c.all(), func(ctx context.Context) error { return w.Abort(ctx, p.Key, p.ID) })
 		}
 	}

@@ -140,7 +140,7 @@ func (b *bucket) Stat(ctx context.Context, key string) (object.Info, error) {
 	if resp.ContentLength < 0 {
 		return info, object.Failed("open", b.URL(key), &object.ProtocolError{Detail: "the store does not say how long it is"})
 	}
-	info.Size, info.ETag, info.Modified = resp.ContentLength, resp.Header.Get("ETag"), client.Modified(resp.Header)
+	info.Size, info.ETag, info.Modified = resp.ContentLength, quoted(resp.Header.Get("ETag")), client.Modified(resp.Header)
 	info.Sum = checksum(resp.Header)
 	return info, nil
 }

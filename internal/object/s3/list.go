@@ -40,9 +40,17 @@ func (l *listing) key(s string) string {
 	return s
 }
 
-// parseListing reads one page. A page that is to be followed by itself is an error,
-// because the listing would never end.
-func parseListing(text []byte, token string) ([]object.Info, string, error) {
+// quoted is an ETag as headers have it. Some stores list and answer without the quotes.
+func quoted(etag string) string {
+	if etag == "" || strings.HasSuffix(etag, `"`) {
+		return etag
+	}
+	return `"` + etag + `"`
+}
+
+// parseListing reads one page of what is below a prefix. A page that is to be followed by
+// itself is an error, because the listing would never end.
+func parseListing(text []byte, prefix, token string) ([]object.Info, string, error) {
 	var l listing
 	if err := xml.Unmarshal(text, &l); err != nil {
 		return nil, "", &object.ProtocolError{Detail: "the listing is not what S3 sends: " + printable(err.Error())}
@@ -50,13 +58,13 @@ func parseListing(text []byte, token string) ([]object.Info, string, error) {
 	var list []object.Info
 	for _, c := range l.Contents {
 		key := l.key(c.Key)
-		if key == "" || c.Size < 0 {
-			return nil, "", &object.ProtocolError{Detail: fmt.Sprintf("the listing has the key %q with %d bytes", printable(c.Key), c.Size)}
+		if key == "" || c.Size < 0 || !strings.HasPrefix(key, prefix) {
+			return nil, "", &object.ProtocolError{Detail: fmt.Sprintf("the listing of %q has the key %q with %d bytes", printable(prefix), printable(c.Key), c.Size)}
 		}
-		list = append(list, object.Info{Key: key, Size: c.Size, ETag: c.ETag, Modified: c.Modified})
+		list = append(list, object.Info{Key: key, Size: c.Size, ETag: quoted(c.ETag), Modified: c.Modified})
 	}
 	for _, d := range l.Dirs {
-		if key := l.key(d.Prefix); strings.HasSuffix(key, "/") {
+		if key := l.key(d.Prefix); strings.HasSuffix(key, "/") && strings.HasPrefix(key, prefix) {
 			list = append(list, object.Info{Key: key})
 		}
 	}
@@ -90,7 +98,7 @@ func (b *bucket) List(ctx context.Context, prefix, token string, deep bool) ([]o
 	if err != nil {
 		return nil, "", object.Failed("list", b.URL(prefix), err)
 	}
-	list, next, err := parseListing(text, token)
+	list, next, err := parseListing(text, prefix, token)
 	if err != nil {
 		return nil, "", object.Failed("list", b.URL(prefix), err)
 	}

@@ -173,6 +173,23 @@ func TestList(t *testing.T) {
 	}
 }
 
+// A listing has what is below the prefix, or is no listing of it. ETags are those of headers.
+func TestParseListing(t *testing.T) {
+	page := func(contents string) ([]object.Info, error) {
+		list, _, err := parseListing([]byte(`<ListBucketResult>`+contents+`<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes></ListBucketResult>`), "a/", "")
+		return list, err
+	}
+	list, err := page(`<Contents><Key>a/x</Key><ETag>"1"</ETag></Contents><Contents><Key>a/y</Key><ETag>1</ETag></Contents><Contents><Key>a/z</Key></Contents>`)
+	if err != nil || len(list) != 3 || list[0].ETag != `"1"` || list[1].ETag != `"1"` || list[2].ETag != "" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for _, key := range []string{"b/x", "", "a"} {
+		if list, err := page(`<Contents><Key>` + key + `</Key></Contents>`); err == nil {
+			t.Errorf("key %q: %+v", key, list)
+		}
+	}
+}
+
 // Whatever happens to an answer, the bytes are right or there is an error; what headers
 // cannot show, the checksum of the store does.
 func TestFaults(t *testing.T) {
@@ -245,22 +262,22 @@ func TestRegion(t *testing.T) {
 }
 
 func FuzzXML(f *testing.F) {
-	f.Add([]byte(`<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key><Size>1</Size></Contents></ListBucketResult>`), "t")
-	f.Add([]byte(`<Error><Code>NoSuchKey</Code><Message>`+strings.Repeat("x", 300)+`</Message></Error>`), "")
-	f.Add([]byte(`<ListMultipartUploadsResult><Upload><Key>a</Key><Initiated>2020-01-01T00:00:00Z</Initiated></Upload></ListMultipartUploadsResult>`), "")
-	f.Fuzz(func(t *testing.T, text []byte, token string) {
-		list, next, err := parseListing(text, token)
+	f.Add([]byte(`<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key><Size>1</Size></Contents></ListBucketResult>`), "a", "t")
+	f.Add([]byte(`<Error><Code>NoSuchKey</Code><Message>`+strings.Repeat("x", 300)+`</Message></Error>`), "", "")
+	f.Add([]byte(`<ListMultipartUploadsResult><Upload><Key>a</Key><Initiated>2020-01-01T00:00:00Z</Initiated></Upload></ListMultipartUploadsResult>`), "", "")
+	f.Fuzz(func(t *testing.T, text []byte, prefix, token string) {
+		list, next, err := parseListing(text, prefix, token)
 		if err == nil && next != "" && next == token {
 			t.Error("the listing never ends")
 		}
 		for _, i := range list {
-			if i.Key == "" || i.Size < 0 {
+			if i.Key == "" || i.Size < 0 || !strings.HasPrefix(i.Key, prefix) {
 				t.Errorf("%+v", i)
 			}
 		}
 		if e := parseError(text); strings.ContainsAny(e.Message+e.Code, "\n\x1b") {
 			t.Errorf("%q", e.Message)
 		}
-		_, _ = parsePending(text)
+		_, _ = parsePending(text, time.Time{})
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/culvert-io/culvert/internal/crc32c"
@@ -62,7 +61,7 @@ func (b *bucket) Put(ctx context.Context, key string, data []byte, c object.Cond
 		data = []byte{}
 	}
 	answer, _, err := b.call(ctx, "write", request{method: http.MethodPut, key: key, header: h, body: data}, http.StatusOK)
-	return answer.Get("ETag"), err
+	return quoted(answer.Get("ETag")), err
 }
 
 // Delete removes an object.
@@ -135,7 +134,7 @@ func (b *bucket) Complete(ctx context.Context, key, id string, parts []object.Pa
 		return "", err
 	}
 	if x := parseError(text); x.Code != "" {
-		return "", b.explained("write", key, &http.Response{StatusCode: http.StatusInternalServerError}, x)
+		return "", b.explained("write", key, &http.Response{StatusCode: lateStatus(x.Code)}, x)
 	}
 	var done struct {
 		XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
@@ -144,10 +143,19 @@ func (b *bucket) Complete(ctx context.Context, key, id string, parts []object.Pa
 	if err := xml.Unmarshal(text, &done); err != nil {
 		return "", object.Failed("write", b.URL(key), &object.ProtocolError{Detail: "the store did not say that the object is complete"})
 	}
-	if etag = done.ETag; etag != "" && !strings.HasPrefix(etag, `"`) {
-		etag = `"` + etag + `"` // as headers have it
+	return quoted(done.ETag), nil
+}
+
+// lateStatus is the status that an error would have had if the store had known of it before
+// it answered 200.
+func lateStatus(code string) int {
+	switch code {
+	case "SlowDown", "ServiceUnavailable":
+		return http.StatusServiceUnavailable
+	case "PreconditionFailed":
+		return http.StatusPreconditionFailed
 	}
-	return etag, nil
+	return http.StatusInternalServerError
 }
 
 // Abort removes the parts of an upload.
@@ -159,14 +167,20 @@ func (b *bucket) Abort(ctx context.Context, key, id string) error {
 
 // Pending lists uploads that were not ended; of more than 1000, the first.
 func (b *bucket) Pending(ctx context.Context, prefix string) ([]object.Pending, error) {
-	_, text, err := b.call(ctx, "list uploads of", request{method: http.MethodGet, query: url.Values{"uploads": {""}, "prefix": {prefix}}}, http.StatusOK)
+	h, text, err := b.call(ctx, "list uploads of", request{method: http.MethodGet, query: url.Values{"uploads": {""}, "prefix": {prefix}}}, http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
-	return parsePending(text)
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return parsePending(text, now)
 }
 
-func parsePending(text []byte) ([]object.Pending, error) {
+// parsePending reads a list of uploads. now is the time by the clock that they have: that
+// of this host may be wrong, and an upload of another host would seem to be abandoned.
+func parsePending(text []byte, now time.Time) ([]object.Pending, error) {
 	var l struct {
 		XMLName xml.Name `xml:"ListMultipartUploadsResult"`
 		Uploads []struct {
@@ -180,7 +194,11 @@ func parsePending(text []byte) ([]object.Pending, error) {
 	}
 	var list []object.Pending
 	for _, u := range l.Uploads {
-		list = append(list, object.Pending{Key: u.Key, ID: u.ID, Begun: u.Begun})
+		p := object.Pending{Key: u.Key, ID: u.ID}
+		if !u.Begun.IsZero() { // not all stores say it
+			p.Age = now.Sub(u.Begun)
+		}
+		list = append(list, p)
 	}
 	return list, nil
 }

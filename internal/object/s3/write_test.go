@@ -244,26 +244,62 @@ func TestNoConditionalWrites(t *testing.T) {
 	}
 }
 
-// A store may answer 200 and say in the body that it failed.
+// A store may answer 200 and say in the body that it failed. That is what the status would
+// have said.
 func TestCompleteThatFails(t *testing.T) {
-	store := NewStore(nil)
-	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
-			_, _ = w.Write([]byte(`<Error><Code>InternalError</Code><Message>try again</Message></Error>`))
-			return
+	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
+	for _, c := range []struct {
+		code     string
+		requests int
+		slow     bool
+		is       error
+	}{{"InternalError", 2, false, nil}, {"SlowDown", 2, true, nil}, {"PreconditionFailed", 1, false, object.ErrChanged}} {
+		store := NewStore(nil)
+		requests := 0
+		bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
+				requests++
+				_, _ = fmt.Fprintf(w, `<Error><Code>%s</Code><Message>text of the store</Message></Error>`, c.code)
+				return
+			}
+			store.ServeHTTP(w, r)
+		}))
+		u, err := object.Create(t.Context(), "s3://bucket/a", 10, false)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if err := u.Write(t.Context(), Bytes(10, 1), 0); err != nil {
+			t.Fatal(err)
+		}
+		err = u.Commit(t.Context())
+		e, ok := errors.AsType[*object.Error](err)
+		if !ok || e.Code != c.code || e.Retry().Slow != c.slow || c.is != nil && !errors.Is(err, c.is) || requests != c.requests {
+			t.Errorf("%s, %d requests: %v", c.code, requests, err)
+		}
+	}
+}
+
+// How old an upload is, the store's clock says: one of another host is not abandoned
+// because the clock of this host is wrong, or the store does not say when it began.
+func TestAgeOfUploads(t *testing.T) {
+	store := NewStore(nil)
+	const behind = 3 * time.Hour
+	store.Abandon("a", behind+time.Minute)
+	store.Abandon("a", behind+2*time.Hour)
+	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(-behind).UTC().Format(http.TimeFormat))
 		store.ServeHTTP(w, r)
 	}))
-	t.Setenv("CULVERT_OBJECT_ATTEMPTS", "2")
-	u, err := object.Create(t.Context(), "s3://bucket/a", 10, false)
-	if err != nil {
+	if _, err := object.Put(t.Context(), "s3://bucket/b", []byte("text"), object.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.Write(t.Context(), Bytes(10, 1), 0); err != nil {
-		t.Fatal(err)
+	object.Sweep(t.Context(), "s3://bucket/a", time.Hour)
+	if store.Uploads() != 1 {
+		t.Errorf("%d uploads are left, want that of a minute ago", store.Uploads())
 	}
-	if err := u.Commit(t.Context()); err == nil || !strings.Contains(err.Error(), "try again") {
-		t.Errorf("error %v", err)
+	list, err := parsePending([]byte(`<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>`), time.Now())
+	if err != nil || len(list) != 1 || list[0].Age != 0 {
+		t.Errorf("an upload of unknown age: %+v, %v", list, err)
 	}
 }
 
