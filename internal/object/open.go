@@ -92,7 +92,7 @@ func Stat(ctx context.Context, p string) (Info, error) {
 }
 
 func stat(ctx context.Context, b Bucket, key string, c *counts) (info Info, err error) {
-	err = b.Pool().Do(ctx, &c.Counts, func(ctx context.Context) (err error) {
+	err = b.Pool().Ask(ctx, &c.Counts, func(ctx context.Context) (err error) {
 		info, err = b.Stat(ctx, key)
 		return err
 	})
@@ -123,7 +123,7 @@ func list(ctx context.Context, p string, deep bool) ([]Info, error) {
 	for page, n := "", new(counts); ; {
 		var list []Info
 		var next string
-		err := b.Pool().Do(ctx, n.all(), func(ctx context.Context) (err error) {
+		err := b.Pool().Ask(ctx, n.all(), func(ctx context.Context) (err error) {
 			list, next, err = l.List(ctx, key, page, deep)
 			return err
 		})

@@ -194,7 +194,7 @@ func Sweep(ctx context.Context, p string, age time.Duration) {
 
 func sweep(ctx context.Context, w Writer, prefix string, age time.Duration, c *counts, match func(key string) bool) {
 	var list []Pending
-	err := w.Pool().Do(ctx, c.all(), func(ctx context.Context) (err error) {
+	err := w.Pool().Ask(ctx, c.all(), func(ctx context.Context) (err error) {
 		list, err = w.Pending(ctx, prefix)
 		return err
 	})

@@ -6,7 +6,7 @@ import (
 )
 
 // ErrStalled means that a read brought no byte for Config.Stall, or that another request
-// took longer than Config.Answer.
+// took longer than it may.
 var ErrStalled = errors.New("the store does not answer")
 
 // A GaveUpError is the last of several errors for the same bytes.

@@ -287,9 +287,16 @@ func TestRequestsWithoutAnswer(t *testing.T) {
 		if err != nil || n != 2 || c.Retries.Load() != 1 {
 			t.Errorf("%d requests: %v", n, err)
 		}
-		err = New(Config{Attempts: 2}).Do(t.Context(), &c, func(ctx context.Context) error { return sleep(ctx, time.Hour) })
-		if !errors.Is(err, ErrStalled) {
-			t.Errorf("error %v", err)
+		p = New(Config{Attempts: 2, Jitter: half})
+		for name, c := range map[string]struct {
+			do   func(context.Context, *Counts, func(context.Context) error) error
+			most time.Duration
+		}{"do": {p.Do, 11 * time.Minute}, "ask": {p.Ask, 2*time.Minute + time.Second}} {
+			begin := time.Now()
+			err = c.do(t.Context(), new(Counts), func(ctx context.Context) error { return sleep(ctx, time.Hour) })
+			if took := time.Since(begin); !errors.Is(err, ErrStalled) || took > c.most {
+				t.Errorf("%s: after %v: %v", name, took, err)
+			}
 		}
 	})
 }
@@ -310,13 +317,6 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// A request without an answer is raced by a second one, which fills the memory.
-func TestSlowAnswersAreHedged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{data: contents(100_000)}
-		p := New(Config{Parts: 1, Jitter: half})
-		for range 20 { // it answers within 10 ms
-			f.act = func(int, context.Context, int64) behaviour { return behaviour{answer: 10 * time.Millisecond} }
 // A request that is given up while it waits, for a place or for the end of a pause, does
 // not take the place of the next one.
 func TestWaitsThatAreGivenUp(t *testing.T) {
@@ -354,6 +354,13 @@ func TestWaitsThatAreGivenUp(t *testing.T) {
 	}
 }
 
+// A request without an answer is raced by a second one, which fills the memory.
+func TestSlowAnswersAreHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{data: contents(100_000)}
+		p := New(Config{Parts: 1, Jitter: half})
+		for range 20 { // it answers within 10 ms
+			f.act = func(int, context.Context, int64) behaviour { return behaviour{answer: 10 * time.Millisecond} }
 			read(t, p, f)
 		}
 		f.n.Store(0)

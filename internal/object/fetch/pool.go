@@ -18,7 +18,7 @@ type Config struct {
 	Rate        int64         // bytes per second, at most; 0 is no limit
 	Attempts    int           // requests for the same bytes, at most (default 6)
 	Stall       time.Duration // a read without a byte for this long is made again (default 20 s)
-	Answer      time.Duration // another request that takes this long is made again (default 5 min)
+	Answer      time.Duration // another request that takes this long is made again (default 5 min; one that asks: 3 Stall)
 	MinPart     int           // the smallest part that a read is cut into (default 512 KiB)
 	Parts       int           // parts of a read; 0 is learned
 	// Jitter returns a number in [0, 1) (default random). Backoffs are multiplied by it,
@@ -154,13 +154,23 @@ func (p *Pool) readParts(ctx context.Context, r *Range, k int) error {
 // Do runs a request that is not a read of a part, with the same limits and repeats. The
 // context of the request ends when it takes too long.
 func (p *Pool) Do(ctx context.Context, c *Counts, request func(context.Context) error) error {
+	return p.do(ctx, c, p.cfg.Answer, request)
+}
+
+// Ask is Do for a request that changes nothing and has a small answer, which a store need
+// not take minutes for.
+func (p *Pool) Ask(ctx context.Context, c *Counts, request func(context.Context) error) error {
+	return p.do(ctx, c, min(3*p.cfg.Stall, p.cfg.Answer), request)
+}
+
+func (p *Pool) do(ctx context.Context, c *Counts, limit time.Duration, request func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		if err := p.flights.acquire(ctx); err != nil {
 			return err
 		}
 		c.Requests.Add(1)
 		begin := time.Now()
-		rctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Answer, ErrStalled)
+		rctx, cancel := context.WithTimeoutCause(ctx, limit, ErrStalled)
 		err := request(rctx)
 		cancel()
 		p.flights.release(err == nil)
