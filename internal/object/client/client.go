@@ -153,6 +153,9 @@ func Cause(ctx context.Context, err error) error {
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return &object.Error{Final: true, Detail: "the server has no TLS at this port", Fix: "http:// instead of https://, or another port"}
+	}
 	if untrusted || plain || errors.Is(err, errDowngrade) || errors.Is(err, errRedirects) {
 		return &object.Error{Final: true, Err: err}
 	}

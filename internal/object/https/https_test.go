@@ -223,6 +223,16 @@ func TestTLS(t *testing.T) {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 		t.Fatalf("a certificate that nobody trusts: %v", err)
 	}
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	u.Host = plain.Listener.Addr().String()
+	without, err := New(u, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := object.OpenIn(t.Context(), without, "a", ""); err == nil || !strings.HasSuffix(err.Error(), "no TLS at this port (fix: http:// instead of https://, or another port)") {
+		t.Errorf("a server without TLS: %v", err)
+	}
 	s.http.Transport.(*http.Transport).TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 	got := make([]byte, len(data))
 	if _, err := open(t, b, "a").ReadAt(got, 0); err != nil || !bytes.Equal(got, data) {

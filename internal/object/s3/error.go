@@ -120,6 +120,7 @@ var sentences = map[string]sentence{
 	"PreconditionFailed":    {"the object is not the one that was expected", ""},
 	"EntityTooLarge":        {"the object is larger than the store allows", ""},
 
+	"ConditionalRequestConflict":  {"another write of the object is in progress", "write it again"},
 	"BadDigest":                   damaged,
 	"XAmzContentChecksumMismatch": damaged,
 	"IncompleteBody":              {"not all bytes arrived at the store", ""},

@@ -130,6 +130,7 @@ func TestSentences(t *testing.T) {
 		{"unknown object", serve(t, store, "bucket", good), "b", "there is no such object", fs.ErrNotExist},
 		{"wrong key at versitygw", serve(t, answers(http.StatusNotFound, "XAdminUserNotFound"), "bucket", good), "a", "does not know the access key", fs.ErrPermission},
 		{"impossible bucket", serve(t, answers(http.StatusBadRequest, "InvalidBucketName"), "b", good), "a", `"b" is not a name of a bucket`, nil},
+		{"a write beside another", serve(t, answers(http.StatusConflict, "ConditionalRequestConflict"), "bucket", good), "a", "another write of the object is in progress", nil},
 		{"no credentials", serve(t, store, "bucket", aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{}, fmt.Errorf("outer: %w", errors.New("no EC2 role"))
 		})), "a", "no credentials were found: no EC2 role", nil},
