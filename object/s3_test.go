@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -75,6 +77,27 @@ func TestSaveS3(t *testing.T) {
 	}
 	if keys := store.Keys(); !slices.Equal(keys, []string{"run/model.safetensors", "run/model.safetensors.culvert.json"}) || store.Uploads() != 0 {
 		t.Errorf("objects %v, %d uploads", keys, store.Uploads())
+	}
+}
+
+// A part that cannot be written ends the save, whatever the others wait for.
+func TestSaveStopsAtTheFirstError(t *testing.T) {
+	store := objecttest.NewStore(nil)
+	objecttest.BucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("partNumber") {
+		case "1":
+			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
+			<-r.Context().Done()
+		case "2":
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			store.ServeHTTP(w, r)
+		}
+	}))
+	list, _ := sources(1)
+	_, err := tensor.Save(t.Context(), "s3://bucket/model.safetensors", list, nil)
+	if !errors.Is(err, fs.ErrPermission) || store.Uploads() != 0 || len(store.Keys()) != 0 {
+		t.Errorf("%v, %d uploads, objects %v", err, store.Uploads(), store.Keys())
 	}
 }
 

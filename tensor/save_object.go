@@ -49,22 +49,37 @@ func saveObject(ctx context.Context, url string, tensors []Source, o SaveOptions
 	return m, nil
 }
 
-// upload sends all chunks.
+// upload sends all chunks. One that cannot be sent ends the others.
 func (w *writer) upload(ctx context.Context, up *object.Upload) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	size := int(min(up.Part(), int64(alignUp(uint64(w.sums.file.Size), pageSize))))
 	buffer := func() ([]byte, func(), error) { return w.opts.Buffer(size) }
-	return eachChunk(ctx, int64(len(w.sums.chunks)), w.opts.workers, buffer, func(k int64, buf []byte) error {
-		if err := w.fill(k, buf); err != nil {
-			return err
+	err := eachChunk(ctx, int64(len(w.sums.chunks)), w.opts.workers, buffer, func(k int64, buf []byte) error {
+		err := w.send(ctx, up, k, buf)
+		if err != nil {
+			end(err)
 		}
-		start, end := w.sums.bounds(k)
-		w.opts.step("write")
-		if err := up.Write(ctx, buf[:end-start], start); err != nil {
-			return err
-		}
-		w.advance(end - start)
-		return nil
+		return err
 	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// send sends one chunk.
+func (w *writer) send(ctx context.Context, up *object.Upload, k int64, buf []byte) error {
+	if err := w.fill(k, buf); err != nil {
+		return err
+	}
+	start, end := w.sums.bounds(k)
+	w.opts.step("write")
+	if err := up.Write(ctx, buf[:end-start], start); err != nil {
+		return err
+	}
+	w.advance(end - start)
+	return nil
 }
 
 // publishObject makes the object visible, with its manifest. Another save of the same

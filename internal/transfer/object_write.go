@@ -89,10 +89,10 @@ func (u *uploader) run(ctx context.Context) error {
 		}
 		return nil
 	})
-	var workers errgroup.Group
+	workers, wctx := errgroup.WithContext(ctx) // one that fails stops the others
 	for range min(uploads, n) {
 		workers.Go(func() error {
-			return u.worker(ctx, dev, next, moved)
+			return u.worker(wctx, dev, next, moved)
 		})
 	}
 	g.Go(func() error {

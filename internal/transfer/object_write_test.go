@@ -2,6 +2,9 @@ package transfer
 
 import (
 	"bytes"
+	"errors"
+	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,6 +42,28 @@ func TestUploadFile(t *testing.T) {
 		if w := res.Write; !res.Verified || w.Bytes != int64(n) || w.Origin.Bytes < int64(n) || w.Origin.Requests == 0 {
 			t.Errorf("receipt %v", w)
 		}
+	}
+}
+
+// A part that cannot be written ends the upload, not only its own worker.
+func TestUploadStopsAtTheFirstError(t *testing.T) {
+	drv := newDriver(t)
+	src, _ := writeFile(t, t.TempDir(), 9<<20)
+	store := objecttest.NewStore(nil)
+	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("partNumber") {
+		case "1":
+			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
+			<-r.Context().Done()
+		case "2":
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			store.ServeHTTP(w, r)
+		}
+	}))
+	_, err := UploadFile(t.Context(), drv, src, "s3://bucket/a", Options{})
+	if !errors.Is(err, fs.ErrPermission) || store.Uploads() != 0 {
+		t.Errorf("%v, %d uploads", err, store.Uploads())
 	}
 }
 
