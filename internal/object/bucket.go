@@ -31,7 +31,7 @@ type Bucket interface {
 	Store() string
 	// URL names an object of it in messages, without secrets.
 	URL(key string) string
-	// Pool is shared by all that is read from the store.
+	// Pool is shared by all that is read from the bucket.
 	Pool() *fetch.Pool
 	Stat(ctx context.Context, key string) (Info, error)
 	// Get asks for n bytes from off of the object that info describes, and no other
