@@ -88,7 +88,7 @@ class Stager:
                 out = buffer.detach()
                 buffers[i] = (buffer, weakref.ref(out))
                 return out
-        buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=torch.cuda.is_available())
+        buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=torch.cuda.is_available())
         out = buffer.detach()
         buffers.append((buffer, weakref.ref(out)))
         return out

@@ -75,14 +75,15 @@ def _as(tensor, name, shape):
 
 
 def _empty(name, shape):
+    """A tensor in host memory, also where the program has another default device."""
     dtype = _dtype(name)
     shape = _dtypes.stored_shape(name, shape)
     if dtype is not None and _dtypes.bits(name) >= 8:
-        tensor = torch.empty(shape, dtype=dtype)
+        tensor = torch.empty(shape, dtype=dtype, device="cpu")
         return tensor, tensor.data_ptr()
     if _dtypes.bits(name) > 8:
         raise TypeError(f"this torch has no type for {name} (fix: install a newer torch)")
-    tensor = torch.empty(shape, dtype=torch.uint8)
+    tensor = torch.empty(shape, dtype=torch.uint8, device="cpu")
     return tensor if dtype is None else tensor.view(dtype), tensor.data_ptr()
 
 

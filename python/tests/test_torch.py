@@ -118,6 +118,21 @@ class Torch(Case):
                     self.assertIsInstance(part, torch.Tensor if tensors == "cpu" else culvert.DeviceTensor)
                     self.assertTrue(torch.equal(part.cpu(), x[index]) and part.cpu().is_contiguous(), (tensors, index))
 
+    def test_default_device(self):
+        """Tensors on the CPU are in host memory, whatever device the program makes its own on."""
+        self.addCleanup(setattr, _software, "_chosen", None)
+        culvert.software(tensors="cpu")
+        tensors = self.known(6)
+        write_raw(self.path(), tensors)
+        with torch.device("meta"):
+            for load in (
+                culvert.torch.load_file, lambda path: culvert.load_file(path, "cuda:0"), lambda path: culvert.torch.load(path.read_bytes()),
+                lambda path: {name: culvert.safe_open(path, "pt").get_tensor(name) for name in tensors},
+            ):
+                got = load(self.path())
+                for name, (_, _, data) in tensors.items():
+                    self.assertEqual((got[name].device.type, bits(got[name])), ("cpu", data), name)
+
     def test_no_device(self):
         """None is the CPU, as safetensors has it."""
         safetensors.torch.save_file({"x": torch.ones(3)}, self.path())

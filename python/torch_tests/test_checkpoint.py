@@ -224,6 +224,12 @@ class Checkpoint(unittest.TestCase):
             stager.stage({"w": torch.ones(count)})
         self.assertEqual(self.buffers(stager), 1)
 
+    def test_stager_with_a_default_device(self):
+        """The copy is in host memory, whatever device the program makes its tensors on."""
+        with torch.device("meta"):
+            staged = Stager().stage({"w": torch.ones(3, device="cpu")})
+        self.assertEqual((staged["w"].device.type, staged["w"].tolist()), ("cpu", [1, 1, 1]))
+
     def test_prepared_stager_makes_no_buffers(self):
         """Two tensors of one shape need two, and a save uses those that are there."""
         stager, state = Stager(), {"a": torch.ones(9), "n": [1, (torch.zeros(9), None)], "c": torch.ones(2, 3)}
