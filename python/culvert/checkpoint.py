@@ -16,6 +16,7 @@ does not wait for that, but the save after it does, and the end of the process.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import io
 import os
@@ -52,8 +53,12 @@ class Writer(StorageWriter):
         if checkpoint_id:
             self.path = _directory(checkpoint_id)
 
-    def set_up_storage_writer(self, is_coordinator, *arguments, **named):
-        _needs_collectives(named)
+    def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
+        """torch says what it does only to a method with a parameter of the name kwargs."""
+        if kwargs.get("use_collectives") is False:
+            raise NotImplementedError(
+                f"save to {self.path}: use_collectives=False would have each rank replace the checkpoint by its own part (fix: leave it out)"
+            )
 
     def prepare_local_plan(self, plan):
         os.makedirs(self.path, exist_ok=True)
@@ -128,7 +133,6 @@ class Reader(StorageReader):
         self._places = {}
 
     def read_metadata(self, *arguments, **named):
-        _needs_collectives(named)
         with open(os.path.join(self.path, METADATA), "rb") as f:
             return _load_metadata(f.read(), self.path)
 
@@ -157,7 +161,7 @@ class Reader(StorageReader):
         for key, item, target in items:
             tensor = tensors[key]
             if target is None:
-                planner.load_bytes(item, io.BytesIO(tensor.numpy().tobytes()))
+                planner.load_bytes(item, io.BytesIO(ctypes.string_at(tensor.data_ptr(), tensor.nbytes)))  # torch needs numpy for it
                 continue
             for dim, (begin, length) in enumerate(zip(item.storage_offsets, item.lengths)):
                 tensor = tensor.narrow(dim, begin, length)
@@ -205,11 +209,6 @@ def _free_name(fqn, taken):
     while name in taken or name == "__metadata__":
         name, n = f"{fqn}#{n + 1}", n + 1
     return name
-
-
-def _needs_collectives(named):
-    if named.get("use_collectives") is False:
-        raise NotImplementedError("use_collectives=False: the checkpoint needs one coordinator, who completes it")
 
 
 def _done(value):

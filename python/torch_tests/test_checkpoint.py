@@ -88,6 +88,20 @@ class Checkpoint(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "s3://bucket/run: .* a directory"):
                 make("s3://bucket/run")
 
+    def test_a_save_needs_collectives(self):
+        """Without them each rank would publish its own part as the whole checkpoint."""
+        with self.assertRaisesRegex(NotImplementedError, f"{self.path}: use_collectives=False"):
+            checkpoint.save({"w": torch.ones(3)}, storage_writer=Writer(self.path), use_collectives=False)
+        self.assertFalse(self.path.exists())
+
+    def test_objects_without_numpy(self):
+        """A state has numbers and texts, and torch does not need numpy."""
+        self.save({"step": 7, "text": "x" * 1000, "nothing": None})
+        got = {"step": 0, "text": "", "nothing": 1}
+        with unittest.mock.patch.object(torch.Tensor, "numpy", side_effect=RuntimeError("Numpy is not available")):
+            checkpoint.load(got, storage_reader=Reader(self.path), no_dist=True)
+        self.assertEqual(got, {"step": 7, "text": "x" * 1000, "nothing": None})
+
     def test_checkpoints_of_torch(self):
         checkpoint.save({"w": torch.ones(3)}, checkpoint_id=self.path, no_dist=True)
         with self.assertRaisesRegex(culvert.CulvertError, "FileSystemReader"):
