@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import threading
@@ -50,7 +51,9 @@ async def aload(filename: _types.Path, device: _types.Devices = "cuda:0", **opti
         tensors, receipt = await asyncio.shield(work)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([work])  # the memory is free when the task ends
+        while not work.done():  # the memory is free when the task ends
+            with contextlib.suppress(asyncio.CancelledError):  # again, as a timeout in a cancelled task does
+                await asyncio.wait([work])
         work.exception()
         raise
     _receipt.keep(receipt)

@@ -77,8 +77,9 @@ class Arrivals(Case):
             asyncio.run(fails())
 
     def test_cancelled(self):
-        """Cancelling the task stops the call, and waits until it has stopped."""
-        begun, ended = threading.Event(), []
+        """Cancelling the task stops the call, and waits until it has stopped, also if
+        it is cancelled again meanwhile."""
+        begun, go, ended = threading.Event(), threading.Event(), []
         real = _core.library()
 
         class Blocked:
@@ -92,7 +93,7 @@ class Arrivals(Case):
                 return 0
 
             def culvert_tensor_wait(self, ticket, milliseconds, reply):
-                return -1 if ended else -3
+                return -1 if ended and go.wait(60) else -3
 
             def culvert_tensor_cancel(self, ticket):
                 ended.append(ticket)
@@ -100,7 +101,14 @@ class Arrivals(Case):
         async def cancel():
             task = asyncio.ensure_future(culvert.aload(self.path()))
             await asyncio.get_running_loop().run_in_executor(None, begun.wait)
-            task.cancel()
+            done = []
+            for _ in range(3):
+                task.cancel()
+                for _ in range(10):  # turns of the loop, in which the task could end
+                    await asyncio.sleep(0)
+                done.append(task.done())
+            go.set()
+            self.assertEqual(done, [False] * 3)
             with self.assertRaises(asyncio.CancelledError):
                 await task
             self.assertEqual(len(ended), 1)
