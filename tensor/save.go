@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -167,7 +168,8 @@ func realTarget(path string, mode fs.FileMode) (string, fs.FileMode, error) {
 		st, err = os.Lstat(real)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return path, mode, nil // or a link to no file, which is replaced
+		path, err = realParent(path) // of a new file, or of a link to no file, which is replaced
+		return path, mode, err
 	}
 	if err != nil {
 		return "", 0, err
@@ -176,6 +178,17 @@ func realTarget(path string, mode fs.FileMode) (string, fs.FileMode, error) {
 		return "", 0, fmt.Errorf("%s: not a regular file", path)
 	}
 	return real, st.Mode().Perm(), nil
+}
+
+// realParent returns a path of the same file from whose text its directory can be told:
+// behind a symbolic link ".." leads elsewhere.
+func realParent(path string) (string, error) {
+	dir, name := filepath.Split(path)
+	if !strings.Contains(dir, "..") {
+		return path, nil
+	}
+	real, err := atomicfile.RealPath(dir)
+	return filepath.Join(real, name), err
 }
 
 // A writer fills a temporary file.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -372,6 +373,36 @@ func TestSaveOverADanglingLink(t *testing.T) {
 	}
 	if st, err := os.Lstat(link); err != nil || !st.Mode().IsRegular() {
 		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// Behind a link ".." is the directory above the one that the link points to, for
+// saves and loads as for the kernel.
+func TestSaveBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755), os.Symlink("a/b", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Save(t.Context(), filepath.Join(dir, "m.safetensors"), sample()[:1], nil); err != nil {
+		t.Fatal(err)
+	}
+	path := dir + "/link/../m.safetensors"
+	for range 2 { // a new file, and one that is replaced
+		if _, err := Save(t.Context(), path, sample(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Verify(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+	for where, want := range map[string]int{path: len(sample()), filepath.Join(dir, "a", "m.safetensors"): len(sample()), filepath.Join(dir, "m.safetensors"): 1} {
+		m, err := Open(where)
+		if err != nil || len(m.Tensors) != want {
+			t.Errorf("%s: %v, %v, want %d tensors", where, m, err, want)
+		}
+	}
+	if _, err := Save(t.Context(), dir+"/none/../m.safetensors", sample(), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }
 

@@ -161,7 +161,7 @@ func (d *Dir) OpenRegular(rel string) (*os.File, *unix.Stat_t, error) {
 // links are followed.
 func OpenRegular(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
-	d, err := openPath(filepath.Clean(dir + "."))
+	d, err := openPath(dir + ".") // not cleaned: behind a symbolic link ".." leads elsewhere
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
