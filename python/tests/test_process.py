@@ -59,7 +59,7 @@ class Process(Case):
             assert os.waitpid(pid, 0)[1] == 0
             assert tensors["w"].numpy().sum() > 0
             """,
-            self.path(),
+            self.path(), PYTHONWARNINGS="ignore::DeprecationWarning",  # of Python 3.12 and later: there are threads
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
