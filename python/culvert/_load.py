@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import math
 import operator
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ class Model(_core.Handle):
     """An open model: the headers of its files."""
 
     def __init__(self, filename):
-        self.path = _core.path_of(filename)
+        self.path = _absolute(_core.path_of(filename))
         answer = _core.call("open", path=self.path)
         super().__init__(answer["model"])
         self.metadata = answer["metadata"]
@@ -97,6 +98,15 @@ class Model(_core.Handle):
     def to_gpus(self, gpus, into, verify=False, **part):
         """Loads to GPUs."""
         return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
+
+
+def _absolute(path):
+    """The path for as long as the model is open, in which the program may change its
+    directory: files are opened when they are read. It is not normalized, because ".."
+    behind a symbolic link leads elsewhere."""
+    if "://" in path or os.path.isabs(path):
+        return path
+    return os.path.join(os.getcwd(), path)
 
 
 def stretch(shape, ranges, width):

@@ -107,6 +107,22 @@ class Open(Case):
             with self.assertRaisesRegex(ValueError, r"tensor 'x': index \[2, 0\]: want integers, slices and an ellipsis"):
                 f.get_slice("x")[[2, 0]]
 
+    def test_change_of_directory(self):
+        """The file is the one that was opened. Another directory may have one of that name."""
+        self.addCleanup(os.chdir, os.getcwd())
+        self.path("other").mkdir()
+        self.path("link").symlink_to("other/below")
+        self.path("other/below").mkdir()
+        culvert.save_file({"x": self.x + 1, "y": numpy.arange(7)}, self.path("other/model.safetensors"))
+        for name, more in (("model.safetensors", 0), ("link/../model.safetensors", 1)):
+            for device in ("cpu", "cuda:0"):
+                os.chdir(self.dir)
+                f = culvert.safe_open(name, "np", device)
+                part = f.get_slice("x")
+                os.chdir("other" if more == 0 else "/")
+                for got, want in ((f.get_tensor("x"), self.x), (part[1:, 2], self.x[1:, 2]), (f.get_tensors()["x"], self.x)):
+                    numpy.testing.assert_array_equal(numpy.asarray(got), want + more)
+
     def test_pickle(self):
         """Workers that are started by spawn open the file again."""
         with culvert.safe_open(self.path(), "np") as f:
