@@ -1,6 +1,7 @@
 """python -m culvert run: a Python program whose safetensors functions are Culvert's."""
 
 import argparse
+import itertools
 import os
 import runpy
 import sys
@@ -13,7 +14,8 @@ NAME = "python -m culvert run"
 def is_python(arguments):
     """Whether the arguments after "run" are for this module. Those of the culvert
     command run a C program: culvert run -- PROGRAM."""
-    return "--" not in arguments and (arguments in ([], ["-h"], ["--help"]) or any(a == "-m" or a.endswith(".py") for a in arguments))
+    own = itertools.takewhile(lambda a: a != "--", arguments)  # a program may have a "--" among its arguments
+    return arguments in ([], ["-h"], ["--help"]) or any(a == "-m" or a.endswith(".py") for a in own)
 
 
 def main(arguments):

@@ -13,6 +13,7 @@ import safetensors.numpy
 from support import ROOT, Case, culvert
 
 import culvert.numpy
+from culvert import _run
 
 THEIRS = safetensors.safe_open, safetensors.numpy.load_file, safetensors.numpy.save_file
 
@@ -114,6 +115,9 @@ class Patched(Case):
             self.assertEqual((done.returncode, done.stdout), (3, "['--device', 'x.py'] 66.0\n"), done.stderr)
             said = self.path("receipts").read_text() if "--log" in how else done.stderr
             self.assertRegex(said, "^culvert: load model.safetensors calls=1 tensors=1 bytes=96 .*route=")
+        done = self.run_program("program.py", "--", "x")
+        self.assertEqual((done.returncode, done.stdout), (3, "['--', 'x'] 66.0\n"), done.stderr)
+        self.assertFalse(_run.is_python(["--report", "r", "--", "python3", "x.py"]))  # for the command
         for wrong, reason in (
             (["--device", "cpu", "program.py"], "want a GPU"), (["nowhere.py"], "nowhere.py: no such file"), ([], "is missing"),
             (["--log", "nowhere/log", "program.py"], "nowhere/log"),
