@@ -389,6 +389,40 @@ func TestFirstReadsRunAlone(t *testing.T) {
 	}
 }
 
+// A first READ that fails may have failed before the module mapped the buffer: the next one
+// runs alone, too.
+func TestReadAfterAFailedOneRunsAlone(t *testing.T) {
+	f := sparseFile(t)
+	var alone []bool
+	l := &liar{answer: func(_ *liar, _ uintptr, a *abi.Arg) error {
+		free := firstReads.TryLock()
+		if free {
+			firstReads.Unlock()
+		}
+		if alone = append(alone, !free); len(alone) == 1 {
+			return syscall.ENOMEM
+		}
+		return ok(a, kib64)
+	}}
+	c, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b, err := c.Register(Config{Addr: base, Size: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := b.Read(f, 0, kib64, 0); (err != nil) != (i == 0) {
+			t.Fatal(i, err)
+		}
+	}
+	if want := []bool{true, true, false}; !slices.Equal(alone, want) {
+		t.Errorf("READs that ran alone: %v, want %v", alone, want)
+	}
+}
+
 // A transfer whose memory is freed has one error, also if the module says so late.
 func TestRevokedLate(t *testing.T) {
 	f := sparseFile(t)

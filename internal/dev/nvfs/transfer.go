@@ -134,9 +134,10 @@ func (b *Buffer) requestRead(f *File, p chunk) (int64, error) {
 	if !b.wasRead {
 		firstReads.Lock()
 		defer firstReads.Unlock()
-		b.wasRead = true
 	}
-	return b.request(f, p, abi.NVFS_IOCTL_READ)
+	n, err := b.request(f, p, abi.NVFS_IOCTL_READ)
+	b.wasRead = b.wasRead || err == nil // one that failed may have failed before it mapped
+	return n, err
 }
 
 // readChunk reads. A hole that the file does not have may have been filled meanwhile, so
