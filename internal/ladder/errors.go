@@ -3,6 +3,8 @@ package ladder
 import (
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -41,6 +43,24 @@ func movedBefore(err error) int {
 		return a.moved
 	}
 	return 0
+}
+
+// toNextRoute is the error of ops that another route takes this time, after one that may be
+// this route's own.
+func toNextRoute(id route.ID, ops []Op, test string, err error) error {
+	d := decline(id, test, err.Error(), "")
+	passOn(ops, d)
+	return &RejectedError{d, err}
+}
+
+// eioToNextRoute is toNextRoute after EIO, unless the route is required. Drives and modules
+// answer so for failures of their way to GPU memory, too: the next route knows whether the
+// drive has failed.
+func eioToNextRoute(id route.ID, ops []Op, err error) error {
+	if ops[0].strict || !errors.Is(err, unix.EIO) || isRejected(err) || errors.Is(err, route.ErrFreed) {
+		return err
+	}
+	return toNextRoute(id, ops, "input/output", err)
 }
 
 // decline makes a reason why a route is not used.

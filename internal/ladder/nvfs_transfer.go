@@ -30,14 +30,9 @@ func (r *nvfsRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) (err
 	} else {
 		err = concurrently(ops, func(i int) error { return r.one(ctx, &ops[i], &res[i]) })
 	}
-	if !ops[0].strict && errors.Is(err, unix.EIO) && !isRejected(err) && !errors.Is(err, route.ErrFreed) {
-		// The module answers EIO for failures of its own too: a request with pages of both
-		// kinds, a checksum of the shadow buffer. The next route knows whether the drive failed.
-		d := decline(route.NVFS, "input/output", err.Error(), "")
-		passOn(ops, d)
-		err = &RejectedError{d, err}
-	}
-	return err
+	// The module answers EIO for a request with pages of both kinds, and a file system for a
+	// checksum of the shadow buffer.
+	return eioToNextRoute(route.NVFS, ops, err)
 }
 
 // concurrently calls move for each op, several at a time, until one fails.

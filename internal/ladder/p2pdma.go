@@ -182,7 +182,7 @@ func (p *p2pdmaRoute) Mapping(base gpu.Addr) []byte {
 func (p *p2pdmaRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 	for i := range ops {
 		if err := p.run(ctx, &ops[i], &res[i]); err != nil {
-			return p.explain(&ops[i], &res[i], err)
+			return p.explain(ops, i, &res[i], err)
 		}
 	}
 	return nil
@@ -190,10 +190,11 @@ func (p *p2pdmaRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) er
 
 // explain distinguishes a rejection by the kernel, after which another route is used,
 // from an error.
-func (p *p2pdmaRoute) explain(op *Op, r *route.Receipt, err error) error {
+func (p *p2pdmaRoute) explain(ops []Op, i int, r *route.Receipt, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	op := &ops[i]
 	at := op.Off + r.Bytes
 	if p.unplugged() {
 		err = fmt.Errorf("GPU memory is gone: PCI device %s was removed: %w (%w)", p.peer.PeerDevice(), unix.ENODEV, err)
@@ -203,7 +204,7 @@ func (p *p2pdmaRoute) explain(op *Op, r *route.Receipt, err error) error {
 		p.learn(op.file(), d)
 		return &RejectedError{d, err}
 	}
-	return op.failAt(at, " by peer-to-peer DMA", err)
+	return eioToNextRoute(route.P2PDMA, ops, op.failAt(at, " by peer-to-peer DMA", err))
 }
 
 // Close unmaps all buffers.

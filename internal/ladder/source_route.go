@@ -280,9 +280,7 @@ func (s *sourceRoute) explain(ctx context.Context, ops []Op, r *route.Receipt, e
 	if aerr := checkAllocated(ops[:1], 0); aerr != nil {
 		return aerr
 	}
-	d := decline(s.id, "transfer", err.Error(), "")
-	passOn(ops, d)
-	return &RejectedError{d, err}
+	return toNextRoute(s.id, ops, "transfer", err)
 }
 
 // Close unmaps all buffers.

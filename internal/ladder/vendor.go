@@ -109,10 +109,19 @@ func (v *vendorRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) er
 	defer unbind()
 	for i := range ops {
 		if err := v.run(ctx, &ops[i], &res[i]); err != nil {
-			return ops[i].failAt(ops[i].Off, "", err)
+			return libraryFailed(ctx, ops, i, err)
 		}
 	}
 	return nil
+}
+
+// libraryFailed is the error of a batch after the library's answer to op i. It has codes for
+// files and memory that it does not serve, which the next route may.
+func libraryFailed(ctx context.Context, ops []Op, i int, err error) error {
+	if ops[i].strict || ctx.Err() != nil {
+		return ops[i].failAt(ops[i].Off, "", err)
+	}
+	return toNextRoute(route.Vendor, ops, "library", err)
 }
 
 func (v *vendorRoute) run(ctx context.Context, op *Op, r *route.Receipt) error {
