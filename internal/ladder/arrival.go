@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -124,22 +125,43 @@ func (v *prover) read(ctx context.Context, r Route, t *Traits, ops []Op, res []r
 			w.restore(&ops[i], res[i].Bytes)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	for i := range ops {
-		if err := v.judge(r, t, s, ops, res, i); err != nil {
-			return err
+	judged := 0
+	for err == nil && judged < len(ops) {
+		if err = v.judge(t, s, ops, res, judged); err == nil {
+			judged++
 		}
 	}
-	return nil
+	for i := judged; err != nil && i < len(ops); i++ {
+		// Callers take what is counted for moved.
+		if isRejected(err) || ctx.Err() != nil || !s.arrived(&ops[i], &res[i], i) {
+			uncount(&res[i])
+		}
+	}
+	return err
+}
+
+// arrived compares a read of a batch that has failed.
+func (s *samples) arrived(op *Op, rec *route.Receipt, i int) bool {
+	if rec.Bytes > int64(op.Mem.Len) {
+		return false
+	}
+	found, level, err := s.compare(op, rec.Bytes, i)
+	if found != nil || err != nil || level == route.ArrivalReported {
+		return false
+	}
+	rec.Arrival = level
+	return true
+}
+
+// uncount has a receipt say that nothing was moved.
+func uncount(r *route.Receipt) {
+	r.Bytes, r.Head, r.Tail, r.Holes, r.By, r.Host.Bytes = 0, 0, 0, 0, route.ByRoute{}, 0
 }
 
 // judge compares what op i was to read with what is there.
-func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Receipt, i int) error {
+func (v *prover) judge(t *Traits, s *samples, ops []Op, res []route.Receipt, i int) error {
 	op, rec := &ops[i], &res[i]
-	if end := v.endsEarly(s, op, rec.Bytes, i); end > 0 {
-		evidence := fmt.Sprintf("a read ended at offset %d of the file, which goes on to %d", op.Off+rec.Bytes, end)
+	if evidence := v.falseEnd(s, op, rec.Bytes, i); evidence != "" {
 		if v.fileOf(op).host.changedAfter(s.begin.Add(-clockStep)) {
 			return pass(ops, decline(t.ID, "file", evidence+" and has changed", ""))
 		}
@@ -150,12 +172,7 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 	}
 	found, level, err := s.compare(op, rec.Bytes, i)
 	if err != nil {
-		// The memory is gone, or the host cannot read the file: then the read is not known
-		// to be wrong, and an error of the GPU is found by others.
-		if aerr := checkAllocated(ops[i:i+1], 0); aerr != nil {
-			return aerr
-		}
-		level, found = route.ArrivalReported, nil
+		return unproved(t, ops, i, err)
 	}
 	if found == nil {
 		rec.Arrival = level
@@ -177,17 +194,40 @@ func (v *prover) judge(r Route, t *Traits, s *samples, ops []Op, res []route.Rec
 	return v.deny(t, ops, op, found.String())
 }
 
-// endsEarly returns where the file ends if a read of n bytes has ended before that, else 0.
-// Drives that end early were removed: Plan.Run finds them.
-func (v *prover) endsEarly(s *samples, op *Op, n int64, i int) int64 {
-	if s.contends || op.Off+n >= min(op.end(), s.reads[i].size) || op.file() != nil && op.file().Facts.Block {
-		return 0
+// unproved is the error of a batch of which op i could not be compared. The next route finds
+// out whether the file or the GPU has failed. With the route required, a file that ends early
+// is read again: it may have been truncated.
+func unproved(t *Traits, ops []Op, i int, err error) error {
+	if aerr := checkAllocated(ops[i:i+1], 0); aerr != nil {
+		return aerr
 	}
-	size, err := v.fileOf(op).host.size() // it may have been truncated meanwhile
-	if err != nil || op.Off+n >= size {
-		return 0
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("%w: %w", errChanging, err)
 	}
-	return size
+	return toNextRoute(t.ID, ops, "proof", fmt.Errorf("no proof that the bytes arrived: %w", err))
+}
+
+// falseEnd says how a count of n bytes contradicts the size of the file or of the read; "" if
+// it does not. Drives that end early were removed: Plan.Run finds them.
+func (v *prover) falseEnd(s *samples, op *Op, n int64, i int) string {
+	before := s.reads[i].size
+	if n > int64(op.Mem.Len) {
+		return fmt.Sprintf("%d bytes were reported for a read of %d", n, op.Mem.Len)
+	}
+	end, want := op.Off+n, min(op.end(), before)
+	early := end < want && !(op.file() != nil && op.file().Facts.Block)
+	if before < 0 || !early && (n == 0 || end <= want) {
+		return ""
+	}
+	size, err := v.fileOf(op).host.size() // it may have been truncated or extended meanwhile
+	switch {
+	case err != nil:
+	case early && end < size:
+		return fmt.Sprintf("a read ended at offset %d of the file, which goes on to %d", end, size)
+	case !early && end > size:
+		return fmt.Sprintf("a read ended at offset %d of the file, which ends at %d", end, size)
+	}
+	return ""
 }
 
 // pass is the error of a batch that another route takes this time, or, if none may, the

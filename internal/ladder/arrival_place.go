@@ -62,6 +62,7 @@ func (s *steps) below(k, n int64) int64 {
 type pair struct {
 	at    [2]int64 // in the file; the same twice in a range of one block
 	known bool     // the host has read want
+	err   error    // why it has not
 	want  [2][placeSize]byte
 }
 
@@ -135,7 +136,8 @@ func (s *samples) readUnknown() {
 		for k := s.reads[i].first; k < s.reads[i].last; k++ {
 			if p := &s.pairs[k]; !p.known {
 				s.readPair(p, func(b []byte, off int64) bool {
-					return s.ops[i].proof.host.readBack(b, off, s.block) == nil
+					p.err = s.ops[i].proof.host.readBack(b, off, s.block)
+					return p.err == nil
 				})
 			}
 		}

@@ -23,8 +23,8 @@ type samples struct {
 	pairs     []pair          // of all reads, one after the other
 	got       [placeSize]byte // what GPU memory has at one place
 	spans     []interval
-	contends  bool // with an earlier read in flight: memory may have its sentinels
-	disturbed bool // by a later read into the same memory; guarded by the prover's mutex
+	others    []interval // memory of reads in flight, if some of it is that of these reads, and spans
+	disturbed bool       // by a later read into the same memory; guarded by the prover's mutex
 	rand      *rand.ChaCha8
 	ops       []Op           // whose places are being read from the drive
 	cold      sync.WaitGroup // until they are read
@@ -39,9 +39,11 @@ type samples struct {
 type sampledRead struct {
 	wide        *wideProof
 	mem         view
-	size        int64 // of the file, before
+	size        int64 // of the file, before; -1 if it is not known
 	steps       steps // none: the read is not looked at
 	first, last int   // its pairs
+	shared      bool  // another read has some of the memory: only the rest is looked at
+	err         error // why it cannot be looked at
 }
 
 type interval struct{ from, to uint64 }
@@ -80,9 +82,6 @@ func (v *prover) begin(r Route, t *Traits, ops []Op) *samples {
 	s := v.pool.Get().(*samples)
 	s.begin, s.reads, s.firsts, s.pairs, s.spans = v.now(), s.reads[:0], s.firsts[:0], s.pairs[:0], s.spans[:0]
 	v.launch(s, ops)
-	if s.contends {
-		return s
-	}
 	s.sentinel = s.rand.Uint64()
 	for i := range ops {
 		v.prepare(r, t, s, &ops[i], i)
@@ -103,27 +102,55 @@ func (v *prover) end(s *samples) {
 }
 
 // launch finds reads in flight to the same memory. A sentinel of one would look like
-// a lie about the other, so the later one has none.
+// a lie about the other, so the later one has none there.
 func (v *prover) launch(s *samples, ops []Op) {
 	for i := range ops {
-		a := uint64(ops[i].Mem.Addr())
-		s.spans = append(s.spans, interval{a, a + ops[i].Mem.Len})
+		s.spans = append(s.spans, memoryOf(&ops[i]))
 	}
-	s.contends, s.disturbed = false, false
 	if len(s.spans) > 1 {
 		slices.SortFunc(s.spans, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
 	}
+	contends := false
 	for i := 1; i < len(s.spans); i++ {
-		s.contends = s.contends || s.spans[i].from < s.spans[i-1].to
+		contends = contends || s.spans[i].from < s.spans[i-1].to
 	}
+	s.others, s.disturbed = s.others[:0], false
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, o := range v.flying {
 		if overlap(s.spans, o.spans) {
-			s.contends, o.disturbed = true, true
+			contends, o.disturbed = true, true
+			s.others = append(s.others, o.spans...)
 		}
 	}
+	if contends {
+		s.others = append(s.others, s.spans...)
+	}
 	v.flying = append(v.flying, s)
+}
+
+func memoryOf(op *Op) interval {
+	a := uint64(op.Mem.Addr())
+	return interval{a, a + op.Mem.Len}
+}
+
+// alone is a part of an op's memory that no other read in flight has: what is before each
+// of the others, or behind it.
+func (s *samples) alone(op *Op) interval {
+	all := memoryOf(op)
+	rest, itself := all, false
+	for _, o := range s.others {
+		switch {
+		case o == all && !itself:
+			itself = true // once, in spans: a second one is another read
+		case o.to <= rest.from || o.from >= rest.to:
+		case o.from > rest.from && (o.to >= rest.to || o.from-rest.from >= rest.to-o.to):
+			rest.to = o.from
+		default:
+			rest.from = min(o.to, rest.to)
+		}
+	}
+	return rest
 }
 
 func (v *prover) wasDisturbed(s *samples) bool {
@@ -162,23 +189,27 @@ func directRange(op *Op, t *Traits, size int64) (from, to int64) {
 
 // prepare chooses the places of read i and puts sentinels there.
 func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
-	s.reads = append(s.reads, sampledRead{})
+	s.reads = append(s.reads, sampledRead{size: -1})
 	known := v.fileOf(op)
 	if known == nil || !op.Kind.OnDevice() {
 		return
 	}
+	rd := &s.reads[i]
 	size, err := known.host.size()
 	if err != nil {
+		rd.err = err
 		return
 	}
 	op.size, op.sized = size, true
-	s.reads[i].size = size
+	rd.size = size
 	from, to := directRange(op, t, size)
-	if from == to {
+	if len(s.others) > 0 {
+		from, to = s.cutShared(rd, op, from, to)
+	}
+	if from >= to {
 		return
 	}
-	rd := &s.reads[i]
-	if to-from < placeSize || s.isFirst(known, t.ID) || v.onTrial(t.ID, op, s.countWide()) {
+	if to-from < placeSize || !rd.shared && s.isFirst(known, t.ID) || v.onTrial(t.ID, op, s.countWide()) {
 		rd.wide = v.prepareWide(r, s, op, from, to)
 		// Between the parts of a longer one there is room for a fault that the places of a
 		// trusted read would find.
@@ -194,9 +225,20 @@ func (v *prover) prepare(r Route, t *Traits, s *samples, op *Op, i int) {
 	}
 	rd.last = len(s.pairs)
 	rd.mem = v.view(r, op, false)
-	if rd.wide != nil && rd.wide.keepWords(&rd.mem, &rd.steps) != nil || rd.mem.putSentinel(s.sentinel, &rd.steps) != nil {
-		rd.steps.count, rd.last = 0, rd.first // no sentinels, no sample
+	if rd.wide != nil {
+		rd.err = rd.wide.keepWords(&rd.mem, &rd.steps)
 	}
+	if rd.err == nil {
+		rd.err = rd.mem.putSentinel(s.sentinel, &rd.steps)
+	}
+}
+
+// cutShared leaves of a range of the file what goes to memory of this read alone.
+func (s *samples) cutShared(rd *sampledRead, op *Op, from, to int64) (int64, int64) {
+	rest := s.alone(op)
+	rd.shared = rest != memoryOf(op)
+	at := op.Off - int64(op.Mem.Addr())
+	return max(from, at+int64(rest.from)), min(to, at+int64(rest.to))
 }
 
 // isFirst reports whether a read of the batch is the first of its file by a route.
@@ -220,12 +262,16 @@ func (s *samples) countWide() (n int) {
 // compare compares the places of op i in its first n bytes.
 func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.Arrival, err error) {
 	level = route.ArrivalReported
-	if s.contends {
-		return nil, level, nil
-	}
 	rd, end := &s.reads[i], op.Off+n
+	if rd.err != nil {
+		return nil, level, rd.err
+	}
 	if rd.wide != nil {
-		if found, level, err = rd.wide.compare(op, n); found != nil || err != nil || rd.steps.count == 0 {
+		found, level, err = rd.wide.compare(op, n)
+		if rd.shared && level == route.ArrivalProved {
+			level = route.ArrivalSampled
+		}
+		if found != nil || err != nil || rd.steps.count == 0 {
 			return found, level, err
 		}
 	}
@@ -236,8 +282,11 @@ func (s *samples) compare(op *Op, n int64, i int) (found *mismatch, level route.
 	}
 	for k := rd.first; k < rd.last; k++ {
 		p := &s.pairs[k]
-		if !p.known || min(p.at[0], p.at[1])+placeSize > end { // or the file has ended before it
+		if min(p.at[0], p.at[1])+placeSize > end { // the file has ended before it
 			continue
+		}
+		if !p.known {
+			return nil, level, p.err
 		}
 		if found, err = s.comparePair(&rd.mem, p, end); found != nil || err != nil {
 			return found, level, err

@@ -221,7 +221,7 @@ func TestReadsIntoTheSameMemory(t *testing.T) {
 		c := &changingRoute{Route: l.liar.Route}
 		l.liar.Route = c
 		c.change = func() {
-			if r, err := l.run(route.Read, 64<<10, 32<<10, 64<<10); err != nil || r.Arrival != route.ArrivalReported {
+			if r, err := l.run(route.Read, 64<<10, 32<<10, 64<<10); err != nil || r.Arrival != route.ArrivalSampled {
 				t.Errorf("the later one: %v, %v", &r, err)
 			}
 		}

@@ -52,16 +52,37 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 			err = v.confirm(r, t, ops, res, i)
 		}
 	}
-	if isRejected(err) {
-		var lost error
-		for i, s := range before {
-			lost = errors.Join(lost, v.restore(&ops[i], s))
+	if err == nil {
+		return nil
+	}
+	failed := err
+	for i := range ops {
+		if before != nil && (isRejected(failed) || ctx.Err() == nil) {
+			err = v.undo(&ops[i], before[i], err)
 		}
-		if lost != nil { // and not a rejection, which would say that the file is as it was
-			return ops[0].fail(fmt.Errorf("%v; %w", err, lost))
+		// Callers take what is counted for written.
+		known := before == nil && !isRejected(failed) && ctx.Err() == nil
+		if !known || res[i].Bytes == 0 || v.fileOf(&ops[i]) == nil || v.confirm(r, t, ops, res, i) != nil {
+			uncount(&res[i])
 		}
 	}
 	return err
+}
+
+// undo undoes a write that failed. If that fails, too, the error that it returns is no rejection:
+// that would say that the file is as it was.
+func (v *prover) undo(op *Op, s *saved, err error) error {
+	lost := v.restore(op, s)
+	if lost == nil {
+		return err
+	}
+	if inner, ok := err.(*OpError); ok {
+		err = inner.Err
+	}
+	if isRejected(err) {
+		err = errors.New(err.Error())
+	}
+	return op.fail(fmt.Errorf("%w; %w", err, lost))
 }
 
 // prepareWrites saves what the ops will overwrite, where before has room for it, and
@@ -74,6 +95,7 @@ func (v *prover) prepareWrites(ctx context.Context, r Route, t *Traits, ops []Op
 			continue
 		}
 		if before[i], err = v.save(o); err != nil {
+			clear(before) // nothing was written
 			return o.failAt(o.Off, "", fmt.Errorf("read what is there, to restore it if the write does not arrive: %w", err))
 		}
 	}
@@ -94,10 +116,13 @@ func (v *prover) prepareWrites(ctx context.Context, r Route, t *Traits, ops []Op
 // confirm reads op i back, by sample once its stack has passed the trial.
 func (v *prover) confirm(r Route, t *Traits, ops []Op, res []route.Receipt, i int) error {
 	o := &ops[i]
+	if n := res[i].Bytes; n > int64(o.Mem.Len) {
+		return v.deny(t, ops, o, fmt.Sprintf("%d bytes were reported for a write of %d", n, o.Mem.Len))
+	}
 	found, level, err := v.readBack(r, t, o, res[i].Bytes)
 	switch {
 	case err != nil:
-		return o.failAt(o.Off, " by reading the write back", err)
+		return unproved(t, ops, i, fmt.Errorf("read the write back: %w", err))
 	case found == nil:
 		res[i].Arrival = level
 		if level == route.ArrivalProved {
@@ -202,21 +227,34 @@ func (v *prover) save(op *Op) (*saved, error) {
 	if n := min(s.end, size) - s.off; n > 0 && host.readable() {
 		s.data = make([]byte, n)
 	}
-	for at := 0; at < len(s.data) && err == nil; at += saveStep {
-		err = host.read(s.data[at:min(at+saveStep, len(s.data))], s.off+int64(at))
-	}
-	return s, err
+	return s, readSteps(host, s.data, s.off)
 }
 
-// restore undoes a write.
+func readSteps(host witness, b []byte, off int64) (err error) {
+	for at := 0; at < len(b) && err == nil; at += saveStep {
+		err = host.read(b[at:min(at+saveStep, len(b))], off+int64(at))
+	}
+	return err
+}
+
+// restore puts back what a write has overwritten. A file that cannot be written and reads as
+// before was not written by the drive either.
 func (v *prover) restore(op *Op, s *saved) error {
 	if s == nil {
 		return nil
 	}
-	if err := v.fileOf(op).host.undo(s); err != nil {
-		return fmt.Errorf("restore %d bytes at offset %d of %s: %w", len(s.data), s.off, op.Src.Name(), err)
+	err := v.fileOf(op).host.undo(s)
+	if err == nil || v.holds(op, s) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("restore %d bytes at offset %d: %w", len(s.data), s.off, err)
+}
+
+// holds reports whether a file reads as it was when s was saved.
+func (v *prover) holds(op *Op, s *saved) bool {
+	host, now := v.fileOf(op).host, make([]byte, len(s.data))
+	size, err := host.size()
+	return err == nil && size == s.size && readSteps(host, now, s.off) == nil && bytes.Equal(now, s.data)
 }
 
 // equalBack reports whether a range of the source of an op holds data.

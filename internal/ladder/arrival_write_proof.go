@@ -140,6 +140,9 @@ func (v *prover) tryInPlace(ctx context.Context, r Route, op *Op) (*mismatch, er
 	var found *mismatch
 	err = write(ctx, r, &o)
 	if err != nil && !isRejected(err) && ctx.Err() == nil {
+		if op.strict {
+			err = v.undo(op, before, err)
+		}
 		return nil, &inPlaceError{err}
 	}
 	if err == nil {
