@@ -71,6 +71,9 @@ func TestArrivalOnHiddenStacks(t *testing.T) {
 			if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, other) || (r.By[route.NVFS] > 0) != c.writes {
 				t.Errorf("write: %v, %v", err, &r)
 			}
+			if d := r.Declined[route.NVFS]; d != nil && strings.Count(d.String(), "fix:") != 1 {
+				t.Errorf("%v", d)
+			}
 		})
 	}
 }

@@ -44,7 +44,7 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 		if errors.Is(err, nvfs.ErrNotDirect) {
 			// The proof has written to a drive that moves bytes, and this write to one that does
 			// not. The next would damage the file again, until another route repeats it.
-			v.condemn(t.ID, &ops[0], err.Error())
+			v.condemn(t.ID, &ops[0], cause(err))
 		}
 	}
 	for i := range ops {

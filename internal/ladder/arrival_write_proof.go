@@ -59,7 +59,7 @@ func (v *prover) proveWrites(ctx context.Context, r Route, t *Traits, op *Op) er
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, nvfs.ErrNotDirect):
-		return &RejectedError{v.condemn(t.ID, op, err.Error()), errNotArrived}
+		return &RejectedError{v.condemn(t.ID, op, cause(err)), errNotArrived}
 	case isRefused: // nothing was moved
 		op.passed = append(op.passed, refused.Why)
 		return err

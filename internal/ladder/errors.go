@@ -26,6 +26,15 @@ func isRejected(err error) bool {
 	return ok
 }
 
+// cause is the text of an error that becomes the evidence of another reason: of a rejection
+// without its route, test and fix.
+func cause(err error) string {
+	if r, ok := errors.AsType[*RejectedError](err); ok {
+		return r.Why.Evidence
+	}
+	return err.Error()
+}
+
 // An afterError is the error of a batch whose first ops were moved. They must not be moved
 // again: a write that was rejected may have left bytes in the file that a read before it
 // would find.
