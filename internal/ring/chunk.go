@@ -36,7 +36,7 @@ type segment struct {
 	path    storage.Path
 	why     string // of a read with O_DIRECT
 	known   bool   // the page cache was asked, and answered
-	asked   int64  // bytes that the page cache lacked and was asked for, before the read
+	lacked  int64  // bytes that the page cache lacked before this pass over the file
 	retries int
 	err     error
 }

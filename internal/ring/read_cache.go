@@ -45,8 +45,22 @@ func (f *fileIO) choose(q *Request, seg *segment) {
 		return
 	}
 	f.askDeferred(q)
-	f.readAhead(q, seg)
+	missing := func(from, to int64) int64 {
+		r, err := f.sys.Residency(q.Buffered, from, to-from)
+		if err != nil {
+			return -1
+		}
+		return lacks(r, to-from)
+	}
+	if seg.known {
+		seg.lacked = q.stream().Lacks(pos, n, lacks(r, n), missing)
+		q.stream().Found(n - seg.lacked)
+	}
+	f.readAhead(q, seg, missing)
 }
+
+// lacks is how many of n bytes the page cache does not have.
+func lacks(r storage.Residency, n int64) int64 { return min((r.Pages-r.Cached)*page, n) }
 
 // askDeferred asks for what went around the page cache to measure the storage.
 func (f *fileIO) askDeferred(q *Request) {
@@ -57,21 +71,15 @@ func (f *fileIO) askDeferred(q *Request) {
 
 // readAhead asks the kernel for what the readers will need next, so that the disk has
 // many requests at a time and a read finds its pages.
-func (f *fileIO) readAhead(q *Request, seg *segment) {
+func (f *fileIO) readAhead(q *Request, seg *segment, missing func(from, to int64) int64) {
 	s := q.stream()
-	from, to, lacks := s.Ahead(q.Off+seg.off, int64(seg.n), storage.Range{From: q.Off, To: q.Off + q.Len}, seg.path == storage.Fill, func(from, to int64) int64 {
-		r, err := f.sys.Residency(q.Buffered, from, to-from)
-		if err != nil {
-			return -1
-		}
-		return min((r.Pages-r.Cached)*page, to-from)
-	})
+	from, to := s.Ahead(q.Off+seg.off, int64(seg.n), storage.Range{From: q.Off, To: q.Off + q.Len}, seg.path == storage.Fill, missing)
 	if from >= q.Off+q.Len {
-		s.AskBehind(from, to, lacks, f.fetch(q), f.willNeed(q))
+		s.AskBehind(from, to, f.fetch(q), f.willNeed(q))
 		return
 	}
 	if s.Ask(from, to, f.fetch(q), f.willNeed(q)) {
-		seg.path, seg.asked = storage.Fill, lacks // reads of its own pages may be in flight
+		seg.path = storage.Fill // reads of its own pages may be in flight
 	}
 }
 
@@ -83,41 +91,44 @@ func (f *fileIO) willNeed(q *Request) func(off, n int64) error {
 	return func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) }
 }
 
-// observe records a chunk of n bytes that was read from storage.
+// observe records a chunk of n bytes that was read, if any of it came from storage.
 func (f *fileIO) observe(s *slot, n int64, began, ended time.Time) {
 	seg := &s.segments[0]
-	if seg.path == storage.Fill {
-		n = seg.asked
+	path := seg.path
+	if path != storage.Around {
+		path, n = storage.Fill, seg.lacked
 	}
-	s.batch.reqs[seg.req].stream().Observe(seg.path, n, began, ended)
+	if n > 0 {
+		s.batch.reqs[seg.req].stream().Observe(path, n, began, ended)
+	}
 }
 
-// cacheUse is what reading the segment did to the page cache; which bytes were there
-// before is counted by the request.
+// cacheUse is what reading the segment did to the page cache. What the file system did not
+// read with O_DIRECT was not there either.
 func (seg *segment) cacheUse() route.CacheUse {
 	u := route.CacheUse{Bypassed: int64(seg.direct)}
 	through := int64(seg.got - seg.direct)
 	if u.Bypassed > 0 {
 		u.Why = seg.why
 	}
-	if seg.known {
-		u.Hit = through
-	} else {
+	switch {
+	case !seg.known:
 		u.Unasked = through
+	case seg.path == storage.Around:
+		u.Filled = through
+	default:
+		u.Filled = min(seg.lacked, through)
+		u.Hit = through - u.Filled
 	}
 	return u
 }
 
-// count divides the bytes of a finished read that went through the page cache into
-// those that were there and those that were read into it.
+// count counts a finished read.
 func (q *Request) count(res *Result) {
 	if q.Source != nil {
 		res.Cache = route.CacheUse{}
 	}
-	if q.Write || !q.asks() {
-		return
+	if c := &res.Cache; !q.Write && q.asks() {
+		q.stream().Count(c.Hit + c.Filled + c.Bypassed + c.Unasked)
 	}
-	through := res.Cache.Hit
-	res.Cache.Hit = 0
-	q.stream().Count(&res.Cache, through)
 }

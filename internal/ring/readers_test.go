@@ -26,7 +26,7 @@ func TestColdReaders(t *testing.T) {
 		t.Run(fmt.Sprintf("%d x %d KiB", tt.readers, tt.block>>10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := &modelDisk{folios: map[int64]time.Time{}}
-				first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+				first := newReader(size)
 				began := time.Now()
 				disk.readAll(first, tt.readers, tt.threads, size, tt.block)
 				part := float64(size) / time.Since(began).Seconds() / diskRate
@@ -44,7 +44,7 @@ func TestReadersDropTheCache(t *testing.T) {
 	const size, laps = 1 << 30, 4
 	synctest.Test(t, func(t *testing.T) {
 		disk := &modelDisk{folios: map[int64]time.Time{}, laps: laps}
-		first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+		first := newReader(size)
 		began := time.Now()
 		disk.readAll(first, 8, 1, size, 1<<20)
 		part := laps * float64(size) / time.Since(began).Seconds() / diskRate
@@ -61,7 +61,7 @@ func TestOutrunReaders(t *testing.T) {
 	const size = 1 << 30
 	synctest.Test(t, func(t *testing.T) {
 		disk := &modelDisk{folios: map[int64]time.Time{}}
-		first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+		first := newReader(size)
 		for at := range int64(2) { // the first of each is only the beginning
 			first.Observe(storage.Around, 192<<20, time.Unix(at, 0), time.Unix(at, 10<<20))
 			first.Observe(storage.Fill, 192<<20, time.Unix(at, 0), time.Unix(at, 64<<20))
@@ -83,27 +83,29 @@ func TestBetterFirstPass(t *testing.T) {
 		threads  int // of each request
 		block    int64
 		fillRate float64
+		ahead    int64 // folios that the kernel reads ahead
 		want     float64
 	}{
-		{16, size, 0.6, 0.92},
-		{4, 16 << 20, 0.6, 0.82},
-		{1, 4 << 20, 0.6, 0.92},
-		{16, size, 0, 0.92},
-		{16, 128 << 20, 0, 0.88},
-		{4, 16 << 20, 0, 0.88},
-		{1, 4 << 20, 0, 0.92},
+		{16, size, 0.6, 0, 0.92},
+		{16, size, 0.6, 4, 0.92},
+		{4, 16 << 20, 0.6, 0, 0.82},
+		{1, 4 << 20, 0.6, 4, 0.92},
+		{16, size, 0, 4, 0.92},
+		{16, 128 << 20, 0, 0, 0.88},
+		{4, 16 << 20, 0, 0, 0.88},
+		{1, 4 << 20, 0, 0, 0.92},
 	} {
-		t.Run(fmt.Sprintf("%d threads, %d KiB, %.1f", tt.threads, tt.block>>10, tt.fillRate), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d threads, %d KiB, %.2f, %d", tt.threads, tt.block>>10, tt.fillRate, tt.ahead), func(t *testing.T) {
 			rate := map[route.CacheMode]float64{}
 			for _, mode := range []route.CacheMode{route.CacheAuto, route.CacheKeep, route.CacheAvoid} {
 				synctest.Test(t, func(t *testing.T) {
-					disk := &modelDisk{folios: map[int64]time.Time{}, fillRate: tt.fillRate * diskRate, mode: mode}
-					first := storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
+					disk := &modelDisk{folios: map[int64]time.Time{}, fillRate: tt.fillRate * diskRate, mode: mode, size: size, ahead: tt.ahead}
+					first := newReader(size)
 					began := time.Now()
 					disk.readAll(first, 1, tt.threads, size, tt.block)
 					rate[mode] = float64(size) / time.Since(began).Seconds() / diskRate
-					if n := int64(len(disk.folios)) * modelFolio; tt.fillRate == 0 && mode == route.CacheAuto && n < size {
-						t.Errorf("the cache has %.2f of the file", float64(n)/size)
+					if part := disk.cached(); tt.fillRate == 0 && mode == route.CacheAuto && part < 1 {
+						t.Errorf("the cache has %.2f of the file", part)
 					}
 				})
 			}
@@ -114,6 +116,53 @@ func TestBetterFirstPass(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyFirstReaders: what the kernel reads ahead by itself does not keep callers that
+// read parts of a file at the same time, as a load does, from going around the cache where
+// filling it is slow. Where it is not, the cache has the file afterwards.
+func TestManyFirstReaders(t *testing.T) {
+	const size = 4 << 30
+	for _, fillRate := range []float64{0.25, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			disk := &modelDisk{folios: map[int64]time.Time{}, fillRate: fillRate * diskRate, size: size, ahead: 4}
+			began := time.Now()
+			disk.readParts(newReader(size), 8, 2, size)
+			rate, cached := float64(size)/time.Since(began).Seconds()/diskRate, disk.cached()
+			t.Logf("filling %.2f: %.2f of the disk's rate, the cache has %.2f of the file", fillRate, rate, cached)
+			if rate < 0.7 {
+				t.Error("want 0.7 of the rate")
+			}
+			if fillRate == 0 && cached < 1 {
+				t.Error("want all of the file")
+			}
+		})
+	}
+}
+
+// TestSecondPassFills: where the first pass goes around the cache, the second one fills it,
+// also in another process, which knows neither the first pass nor the rates.
+func TestSecondPassFills(t *testing.T) {
+	const size = 4 << 30
+	for _, tt := range []struct{ callers, threads int }{{1, 16}, {8, 2}, {1, 1}} {
+		t.Run(fmt.Sprintf("%d x %d threads", tt.callers, tt.threads), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := &modelDisk{folios: map[int64]time.Time{}, fillRate: 0.1 * diskRate, size: size, ahead: 4}
+				for pass, want := range []struct{ least, most float64 }{{0, 0.2}, {0.98, 1}} {
+					disk.readParts(newReader(size), tt.callers, tt.threads, size)
+					if got := disk.cached(); got < want.least || got > want.most {
+						t.Errorf("after pass %d the cache has %.2f of the file", pass+1, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// newReader returns the stream of a file that this process has not read yet, on a machine
+// with memory enough.
+func newReader(size int64) *storage.Stream {
+	return storage.NewStream(func() (int64, error) { return size, nil }, func() int64 { return 1 << 40 })
 }
 
 const (
@@ -138,7 +187,16 @@ type modelDisk struct {
 	fillRate float64
 	given    time.Time // when it has given what was asked for
 	mode     route.CacheMode
-	laps     int // of each reader, which drops the cache before each, as fio does; 0: one
+	size     int64
+	ahead    int64 // folios that the kernel reads ahead of every reader
+	laps     int   // of each reader, which drops the cache before each, as fio does; 0: one
+}
+
+// cached is how much of the file is in the cache.
+func (d *modelDisk) cached() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return float64(len(d.folios)) * modelFolio / float64(d.size)
 }
 
 // drop drops what has arrived.
@@ -172,6 +230,25 @@ func (d *modelDisk) readAll(first *storage.Stream, readers, threads int, size, b
 	all.Wait()
 }
 
+// readParts reads the file once as so many callers, each a part of it, with requests of
+// 64 MiB and so many threads.
+func (d *modelDisk) readParts(cache *storage.Stream, callers, threads int, size int64) {
+	files := fileIO{sys: d, slot: int64(len(modelMem))}
+	files.mappedReads.init(d, slog.New(slog.DiscardHandler))
+	cache.SetMode(d.mode, 0)
+	var all sync.WaitGroup
+	for i := range int64(callers) {
+		all.Go(func() {
+			part := size / int64(callers)
+			for off := i * part; off < (i+1)*part; off += 64 << 20 {
+				files.readRequest(Request{Buffered: 1, Direct: 2, Cache: cache, Off: off, Len: 64 << 20}, threads)
+			}
+		})
+	}
+	all.Wait()
+	cache.Wait()
+}
+
 func (f *fileIO) readRequest(q Request, threads int) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -182,8 +259,7 @@ func (f *fileIO) readRequest(q Request, threads int) {
 				began := time.Now()
 				f.read(&q, &seg, modelMem)
 				f.observe(&slot{batch: &batch{reqs: []Request{q}}, segments: []segment{seg}}, int64(seg.n), began, time.Now())
-				use := seg.cacheUse()
-				q.Cache.Count(&use, use.Hit)
+				q.Cache.Count(int64(seg.n))
 			}
 		})
 	}
@@ -268,6 +344,9 @@ func (d *modelDisk) Pread(fd int, p []byte, off int64) (int, error) {
 	}
 	for i := off / modelFolio; i*modelFolio < off+n; i++ {
 		time.Sleep(time.Until(d.folio(i, 1)))
+		for next := i + 1; next <= i+d.ahead && next*modelFolio < d.size; next++ {
+			d.folio(next, 1)
+		}
 	}
 	time.Sleep(time.Duration(float64(n) / modelCopies * 1e9))
 	return len(p), nil

@@ -165,7 +165,7 @@ func (f *File) StartReading(off, n int64) {
 		}
 		return (r.Pages - r.Cached) * pageSize
 	}
-	from, to, _ := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
+	from, to := f.reads.Ahead(off, n, Range{off, off + n}, true, missing)
 	f.reads.Ask(from, to, nil, func(off, n int64) error { return unix.Fadvise(f.buffered, off, n, unix.FADV_WILLNEED) })
 }
 

@@ -1,23 +1,32 @@
 package storage
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
 
 // A firstPass knows which parts of a file have gone around the page cache, for all opens
-// of the file in this process. It is over when one of them is read again: eight readers
-// of the same blocks would read each from the disk eight times.
+// of the file in this process, also one after the other. It is over when one of them is
+// read again: eight readers of the same blocks would read each from the disk eight times,
+// and a model that is loaded again and again would never be in the cache.
 type firstPass struct {
 	ended atomic.Bool // every read asks
+	sight sight
 
 	mu    sync.Mutex
 	cells []uint64 // a bit for each cell whose first byte has gone around
 
-	opens int // guarded by passesMu
+	// Guarded by passesMu.
+	opens  int
+	closed int64 // when the last open was closed, as a number of passes
 }
 
-const passCell = 1 << 20
+const (
+	passCell = 1 << 20
+	// passesKept is of how many files that nobody has open the pass is known.
+	passesKept = 256
+)
 
 // over reports that the pass has ended.
 func (p *firstPass) over() bool { return p != nil && p.ended.Load() }
@@ -25,7 +34,11 @@ func (p *firstPass) over() bool { return p != nil && p.ended.Load() }
 // around notes that [off, off+n) goes around the cache. If a part of it has done so
 // before, the pass has ended.
 func (p *firstPass) around(off, n int64) {
-	if p == nil || p.over() {
+	if p == nil {
+		return
+	}
+	p.sight.passed(off, n)
+	if p.over() {
 		return
 	}
 	p.mu.Lock()
@@ -37,7 +50,7 @@ func (p *firstPass) around(off, n int64) {
 		if bit := uint64(1) << (i % 64); p.cells[i/64]&bit == 0 {
 			p.cells[i/64] |= bit
 		} else {
-			p.ended.Store(true)
+			p.end()
 		}
 	}
 }
@@ -48,17 +61,36 @@ func cellsOf(off, n int64) (first, last int64) {
 	return (off + passCell - 1) / passCell, (off + n + passCell - 1) / passCell
 }
 
+// sighted reports that the cache lacked some of [off, off+n) before this pass, and that
+// nobody has read it since: if it is there now, the kernel has read ahead.
+func (p *firstPass) sighted(off, n int64) bool { return p != nil && p.sight.inFront(off, n) }
+
+// end ends the pass: something shows that the file was read before.
+func (p *firstPass) end() {
+	if p != nil {
+		p.ended.Store(true)
+	}
+}
+
+// began reports that the pass has something to remember.
+func (p *firstPass) began() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.cells) > 0
+}
+
 type fileID struct {
 	dev   string
 	inode uint64
 }
 
 var (
-	passesMu sync.Mutex
-	passes   = map[fileID]*firstPass{}
+	passesMu     sync.Mutex
+	passes       = map[fileID]*firstPass{}
+	passesClosed int64
 )
 
-// openPass returns the pass of a file, which all its opens share until closePass.
+// openPass returns the pass of a file, which all its opens share.
 func openPass(id fileID) *firstPass {
 	passesMu.Lock()
 	defer passesMu.Unlock()
@@ -71,13 +103,24 @@ func openPass(id fileID) *firstPass {
 	return p
 }
 
+// closePass ends one open of a file. A pass in which something went around the cache is
+// remembered, until passesKept others have been closed.
 func closePass(id fileID, p *firstPass) {
 	passesMu.Lock()
 	defer passesMu.Unlock()
 	if p == nil {
 		return
 	}
-	if p.opens--; p.opens == 0 {
-		delete(passes, id)
+	if p.opens--; p.opens > 0 {
+		return
 	}
+	if !p.began() {
+		delete(passes, id)
+		return
+	}
+	p.sight.parts = nil // others may fill or drop the cache meanwhile
+	p.sight.used.Store(false)
+	passesClosed++
+	p.closed = passesClosed
+	maps.DeleteFunc(passes, func(_ fileID, p *firstPass) bool { return p.opens == 0 && p.closed <= passesClosed-passesKept })
 }

@@ -32,9 +32,38 @@ func TestFirstPassIsShared(t *testing.T) {
 	for _, id := range []fileID{{"1:1", 1}, {"1:1", 1}, {"1:1", 2}} {
 		closePass(id, passes[id])
 	}
-	if n := len(passes); n != 0 {
-		t.Errorf("%d files are remembered that nobody has open", n)
+}
+
+// TestFirstPassIsRemembered: a file that is opened for each pass has a second one. Files
+// that went through the cache need not be remembered, and of others only the last.
+func TestFirstPassIsRemembered(t *testing.T) {
+	before := len(passes)
+	read := func(inode uint64, around bool) (over bool) {
+		id := fileID{"1:2", inode}
+		p := openPass(id)
+		if around {
+			p.around(0, 4*mib)
+		}
+		over = p.over()
+		closePass(id, p)
+		return over
 	}
+	if read(1, false) || read(1, true) || !read(1, true) {
+		t.Error("the second pass is not told from the first")
+	}
+	for i := range uint64(passesKept) {
+		read(2+i, true)
+	}
+	if n := len(passes); n > before+passesKept {
+		t.Errorf("%d files are remembered", n)
+	}
+	if read(1, true) {
+		t.Error("the file that was closed first is remembered, too")
+	}
+	if !read(passesKept+1, true) {
+		t.Error("the file that was closed last is not remembered")
+	}
+	clear(passes)
 }
 
 // TestCloseWaitsForReadAhead: when Close returns, nothing is read ahead any more, and the
@@ -55,7 +84,7 @@ func TestCloseWaitsForReadAhead(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		read, closed := make(chan struct{}), make(chan struct{})
-		f.Reads().AskBehind(0, 100, 0, nil, func(int64, int64) error { <-read; return nil })
+		f.Reads().AskBehind(0, 100, nil, func(int64, int64) error { <-read; return nil })
 		go func() { f.Close(); close(closed) }()
 		synctest.Wait()
 		select {
@@ -66,7 +95,7 @@ func TestCloseWaitsForReadAhead(t *testing.T) {
 		close(read)
 		<-closed
 	})
-	if len(passes) != 0 {
-		t.Errorf("%d passes are remembered", len(passes))
+	if p := passes[f.id()]; p != nil {
+		t.Errorf("the pass is remembered: %+v", p)
 	}
 }

@@ -18,8 +18,6 @@ const (
 	aheadRunning   = 2 * aheadStep
 	aheadBeyond    = 2 * aheadStep
 	aheadBeyondMax = 8 * aheadStep
-	// aheadKernel is how far in front of a reader the kernel's own readahead may be.
-	aheadKernel = 4 * aheadStep
 )
 
 // A readAhead decides which range of a file to ask the kernel for before another one
@@ -29,7 +27,6 @@ type readAhead struct {
 	start   int64   // of the run
 	upTo    int64   // [start, upTo) was asked for, or is being asked for
 	read    int64   // up to here it was read
-	filled  int64   // the end of the last range that was asked for and lacked something
 	pending []Range // being asked for
 }
 
@@ -41,12 +38,10 @@ func (b Range) overlaps(from, to int64) bool { return b.From < to && from < b.To
 // next returns the range to ask for before [off, off+n) is read; empty for none. The
 // caller ends it with done. req is the request that it belongs to. cold reports that
 // the page cache lacked some of the range itself. missing counts the bytes that it
-// lacks of any range, -1 if the kernel does not tell; those of the range to ask for are
-// returned.
-func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
+// lacks of any range, -1 if the kernel does not tell.
+func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing func(from, to int64) int64) (from, to int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	counted := int64(0) // bytes up to here were counted before
 	switch {
 	case off < r.start && r.start <= req.To && cold: // an earlier part of the same request came late
 		from, to = off, r.start
@@ -54,40 +49,22 @@ func (r *readAhead) next(off, n int64, req Range, size int64, cold bool, missing
 	case off >= r.start && off <= r.upTo:
 		if cold && off+n <= r.upTo && !r.askedFor(off, off+n) && missing(off, off+n) > 0 {
 			// It was dropped meanwhile, or the kernel did not do as it was asked.
-			if off >= r.read { // the run goes on
-				counted = r.upTo
-			} else {
+			if off < r.read { // or else the run goes on
 				r.start = off
 			}
-			r.upTo, r.read, r.filled = off, off, off
+			r.upTo, r.read = off, off
 		}
 		from, to = r.extend(off, n, req, size)
 	case cold:
-		r.start, r.upTo, r.read, r.filled = off, off, off, off
+		r.start, r.upTo, r.read = off, off, off
 		from, to = r.extend(off, n, req, size)
 	}
 	r.read = max(r.read, off+n)
-	if from >= to {
-		return 0, 0, 0
-	}
-	if first := max(from, counted); first < to {
-		if lacks = missing(first, to); lacks == 0 && first == from {
-			return 0, 0, 0 // all of it is there
-		}
+	if from >= to || missing(from, to) == 0 {
+		return 0, 0
 	}
 	r.pending = append(r.pending, Range{from, to})
-	if lacks > 0 {
-		r.filled = to
-	}
-	return from, to, max(lacks, 0)
-}
-
-// inFront reports a range just behind the end of what the cache was filled with. If it
-// is cached, the kernel has read it by itself, in front of the reads that came before.
-func (r *readAhead) inFront(off, n int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.filled > r.start && off+n > r.filled && off < r.filled+aheadKernel
+	return from, to
 }
 
 // extend moves the end of the run in front of a reader, by two steps at most: so the

@@ -24,9 +24,9 @@ type Stream struct {
 	mode  atomic.Uint32 // a route.CacheMode
 	total atomic.Int64  // bytes that the caller says it will read; 0: the file
 	read  atomic.Int64
-	asked atomic.Int64 // bytes that were missing when they were asked for, and are not counted yet
-	// lacked counts the bytes that were missing when they were asked for, ever.
+	// lacked counts the bytes that it has read into the cache, ever.
 	lacked atomic.Int64
+	found  atomic.Int64 // bytes that it had before this pass, until that has ended
 	ahead  readAhead
 	behind sync.WaitGroup // what is asked for behind requests
 	pass   *firstPass
@@ -90,7 +90,7 @@ func (s *Stream) Reason() string {
 // Path chooses how to read [off, off+n), of which the page cache has r.
 func (s *Stream) Path(off, n int64, r Residency, known bool) (Path, string) {
 	at := s.situation()
-	at.Known, at.Residency, at.InFront = known, r, s.ahead.inFront(off, n)
+	at.Known, at.Residency, at.InFront = known, r, s.pass.sighted(off, n)
 	return at.Path()
 }
 
@@ -118,8 +118,37 @@ func (s *Stream) Measure(n int64, now time.Time) bool {
 		s.rates.measure(n, now)
 }
 
+// Found notes that the cache had n bytes of a range before this pass. If it had as much of
+// the file as a pass leaves there that goes around it, somebody has read the file before,
+// perhaps another process: this is no first pass.
+func (s *Stream) Found(n int64) {
+	if n == 0 || !s.buffered || s.pass.over() {
+		return
+	}
+	at := Situation{Stream: s.length()}
+	if s.found.Add(n) >= at.sample()/2 { // the last of several threads may be late
+		s.pass.end()
+	}
+}
+
 // WentAround notes a range that goes around the cache although it fits.
 func (s *Stream) WentAround(off, n int64) { s.pass.around(off, n) }
+
+// Lacks returns how many bytes of [off, off+n), which is read through the cache now, were
+// not there before this pass, whoever has brought them since. gone of them are not there
+// now. missing counts the bytes that the cache lacks of any range, -1 if unknown.
+func (s *Stream) Lacks(off, n, gone int64, missing func(from, to int64) int64) int64 {
+	if s.pass == nil || s.size == nil || s.uncached || gone == 0 && !s.pass.sight.used.Load() {
+		return 0
+	}
+	size, err := s.size()
+	if err != nil {
+		return 0
+	}
+	lacks := s.pass.sight.take(off, n, size, gone, missing)
+	s.lacked.Add(lacks)
+	return lacks
+}
 
 // Defer notes a range that went around the cache only to measure the storage, and is to
 // be in the cache.
@@ -161,22 +190,23 @@ func (s *Stream) length() int64 {
 // Ahead returns the range to ask the kernel for before [off, off+n) is read through
 // the page cache; empty for none, and otherwise given to Ask. req is the request
 // that contains it. cold reports that the cache lacked some of it, and missing counts
-// the bytes that it lacks of any range, -1 if unknown; lacks are those of the range.
-func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to, lacks int64) {
+// the bytes that it lacks of any range, -1 if unknown.
+func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to int64) int64) (from, to int64) {
 	if s.FillsNothing() && !s.noBypass || s.size == nil || s.uncached {
-		return 0, 0, 0
+		return 0, 0
 	}
 	if at := s.situation(); at.passesBy() {
-		return 0, 0, 0
+		return 0, 0
 	}
 	size, err := s.size()
 	if err != nil {
-		return 0, 0, 0
+		return 0, 0
 	}
-	from, to, lacks = s.ahead.next(off, n, req, size, cold, missing)
-	s.asked.Add(lacks)
-	s.lacked.Add(lacks)
-	return from, to, lacks
+	from, to = s.ahead.next(off, n, req, size, cold, missing)
+	if from < to && s.pass != nil {
+		s.pass.sight.look(from, to-from+sightReach, size, missing)
+	}
+	return from, to
 }
 
 const (
@@ -208,37 +238,21 @@ func (s *Stream) Ask(from, to int64, fetch, willNeed func(off, n int64) error) b
 }
 
 // AskBehind does what Ask does, without waiting: for a range behind the end of the
-// request, which the reader does not need yet. lacks are the bytes that the cache lacks
-// of it.
-func (s *Stream) AskBehind(from, to, lacks int64, fetch, willNeed func(off, n int64) error) {
-	s.behind.Go(func() {
-		began := time.Now()
-		s.Ask(from, to, fetch, willNeed)
-		s.Observe(Fill, lacks, began, time.Now())
-	})
+// request, which the reader does not need yet.
+func (s *Stream) AskBehind(from, to int64, fetch, willNeed func(off, n int64) error) {
+	s.behind.Go(func() { s.Ask(from, to, fetch, willNeed) })
 }
 
 // Wait waits for what AskBehind began. It must follow the last read, and precede the end
 // of the descriptors.
 func (s *Stream) Wait() { s.behind.Wait() }
 
-// Count fills a receipt's count for a finished read: through bytes went through the
-// page cache with its contents known. Bytes that were missing when they were asked
-// for count as filled, by the reads that follow.
-func (s *Stream) Count(use *route.CacheUse, through int64) {
-	filled := min(s.asked.Load(), through)
-	if filled > 0 && s.asked.Add(-filled) < 0 { // another read took them
-		s.asked.Add(filled)
-		filled = 0
-	}
-	use.Filled += filled
-	use.Hit += through - filled
-	s.read.Add(through + use.Bypassed + use.Unasked)
-}
+// Count counts a finished read of n bytes.
+func (s *Stream) Count(n int64) { s.read.Add(n) }
 
 // Observe records that a thread read from began to ended, on such a path, and that n
-// bytes came from storage for it: those that it read around the cache, or those that it
-// asked for to fill it. Only streams that choose between the two count.
+// bytes of it were not in the cache before. Only streams that choose between filling the
+// cache and going around it count.
 func (s *Stream) Observe(p Path, n int64, began, ended time.Time) {
 	if s.rates == nil || !s.buffered || route.CacheMode(s.mode.Load()) != route.CacheAuto {
 		return

@@ -1,0 +1,129 @@
+package storage
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// sightLen is the part of a file that is looked at at a time, in cells of sightCell.
+	sightLen  = 64 << 20
+	sightCell = 1 << 20
+	// sightReach is how far in front of what is read, or asked for, the kernel's own
+	// readahead may be.
+	sightReach = 4 * aheadStep
+)
+
+// A sight remembers what the page cache lacked of a file before anything near was read. What
+// is there when a read begins says little about that: the kernel reads ahead of every
+// reader by itself, 8 MiB with the settings of some machines, and goes on as long as
+// somebody reads what it has brought. The zero value has seen nothing.
+type sight struct {
+	used  atomic.Bool // there are parts: reads of what is there need ask nothing otherwise
+	mu    sync.Mutex
+	parts map[int64]*sightPart // by offset, in units of sightLen
+}
+
+type sightPart struct {
+	lacks [sightLen / sightCell]int64 // of each cell, without what was taken
+	read  int64                       // bytes, since it was looked at
+	len   int64
+}
+
+// spent reports that all of the part has been read since it was looked at: what comes now
+// is another pass.
+func (p *sightPart) spent() bool { return p.read >= p.len }
+
+// look remembers what the cache lacks of the parts around [off, off+n) that are not known
+// yet. missing counts the bytes that it lacks of a range, -1 if unknown.
+func (s *sight) look(off, n, size int64, missing func(from, to int64) int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookLocked(off, n, size, missing)
+}
+
+func (s *sight) lookLocked(off, n, size int64, missing func(from, to int64) int64) {
+	if off >= size {
+		return
+	}
+	for at := off / sightLen; at*sightLen < min(off+n, size); at++ {
+		if p := s.parts[at]; p != nil && !p.spent() {
+			continue
+		}
+		p := &sightPart{len: min(sightLen, size-at*sightLen)}
+		for i := range p.lacks {
+			from := at*sightLen + int64(i)*sightCell
+			if to := min(from+sightCell, size); from < to {
+				p.lacks[i] = max(missing(from, to), 0)
+			}
+		}
+		if s.parts == nil {
+			s.parts = map[int64]*sightPart{}
+		}
+		s.parts[at] = p
+		s.used.Store(true)
+	}
+}
+
+// take returns how many bytes of [off, off+n), which is read now, the cache lacked, and
+// counts them once. gone is how many it lacks now. Where that is none and nobody has looked
+// before, it had all of them.
+func (s *sight) take(off, n, size, gone int64, missing func(from, to int64) int64) (lacks int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(off, n)
+	if gone > 0 {
+		s.lookLocked(off, n+sightReach, size, missing)
+	}
+	s.cellsLocked(off, n, func(p *sightPart, lacked *int64, n int64) {
+		part := min(*lacked, n)
+		*lacked -= part
+		p.read += n
+		lacks += part
+	})
+	if gone == 0 && lacks > 0 {
+		s.lookLocked(off+n, sightReach, size, missing)
+	}
+	return max(lacks, gone) // what was there has been dropped
+}
+
+// passed notes that [off, off+n) was read around the cache.
+func (s *sight) passed(off, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(off, n)
+	s.cellsLocked(off, n, func(p *sightPart, _ *int64, n int64) { p.read += n })
+}
+
+// inFront reports that the cache lacked some of a range that nobody has read since.
+func (s *sight) inFront(off, n int64) (yes bool) {
+	if !s.used.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cellsLocked(off, n, func(_ *sightPart, lacked *int64, _ int64) { yes = yes || *lacked > 0 })
+	return yes
+}
+
+// forgetLocked forgets what is known of a range before another pass.
+func (s *sight) forgetLocked(off, n int64) {
+	for at := off / sightLen; at*sightLen < off+n; at++ {
+		if p := s.parts[at]; p != nil && p.spent() {
+			delete(s.parts, at)
+		}
+	}
+	s.used.Store(len(s.parts) > 0)
+}
+
+// cellsLocked calls do for what is known of each cell of [off, off+n), with the bytes of
+// the range in it.
+func (s *sight) cellsLocked(off, n int64, do func(p *sightPart, lacked *int64, n int64)) {
+	for end := off + n; off < end; {
+		next := min((off/sightCell+1)*sightCell, end)
+		if p := s.parts[off/sightLen]; p != nil {
+			do(p, &p.lacks[off%sightLen/sightCell], next-off)
+		}
+		off = next
+	}
+}
