@@ -9,6 +9,8 @@ const (
 	// sightLen is the part of a file that is looked at at a time, in cells of sightCell.
 	sightLen  = 64 << 20
 	sightCell = 1 << 20
+	// sightUnit is what a read takes of a cell: what was taken before is a hit.
+	sightUnit = sightCell / 16
 	// sightReach is how far in front of what is read, or asked for, the kernel's own
 	// readahead may be.
 	sightReach = 4 * aheadStep
@@ -25,9 +27,33 @@ type sight struct {
 }
 
 type sightPart struct {
-	lacks [sightLen / sightCell]int64 // of each cell, without what was taken
-	read  int64                       // bytes, since it was looked at
+	cells [sightLen / sightCell]sightedCell
+	read  int64 // bytes, since it was looked at
 	len   int64
+}
+
+type sightedCell struct {
+	lacks int64  // bytes, without what was taken
+	taken uint16 // a bit for each unit that was read up to its end
+}
+
+// take returns how many bytes of [from, to) of the cell the cache lacked, if they are read
+// for the first time.
+func (c *sightedCell) take(from, to int64) (lacks int64) {
+	for at := from; at < to; {
+		unit := at / sightUnit
+		next := min((unit+1)*sightUnit, to)
+		if bit := uint16(1) << unit; c.taken&bit == 0 {
+			part := min(next-at, c.lacks)
+			c.lacks -= part
+			lacks += part
+			if next == (unit+1)*sightUnit {
+				c.taken |= bit
+			}
+		}
+		at = next
+	}
+	return lacks
 }
 
 // spent reports that all of the part has been read since it was looked at: what comes now
@@ -51,10 +77,10 @@ func (s *sight) lookLocked(off, n, size int64, missing func(from, to int64) int6
 			continue
 		}
 		p := &sightPart{len: min(sightLen, size-at*sightLen)}
-		for i := range p.lacks {
+		for i := range p.cells {
 			from := at*sightLen + int64(i)*sightCell
 			if to := min(from+sightCell, size); from < to {
-				p.lacks[i] = max(missing(from, to), 0)
+				p.cells[i].lacks = max(missing(from, to), 0)
 			}
 		}
 		if s.parts == nil {
@@ -75,11 +101,9 @@ func (s *sight) take(off, n, size, gone int64, missing func(from, to int64) int6
 	if gone > 0 {
 		s.lookLocked(off, n+sightReach, size, missing)
 	}
-	s.cellsLocked(off, n, func(p *sightPart, lacked *int64, n int64) {
-		part := min(*lacked, n)
-		*lacked -= part
-		p.read += n
-		lacks += part
+	s.cellsLocked(off, n, func(p *sightPart, c *sightedCell, from, to int64) {
+		p.read += to - from
+		lacks += c.take(from, to)
 	})
 	if gone == 0 && lacks > 0 {
 		s.lookLocked(off+n, sightReach, size, missing)
@@ -92,7 +116,7 @@ func (s *sight) passed(off, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(off, n)
-	s.cellsLocked(off, n, func(p *sightPart, _ *int64, n int64) { p.read += n })
+	s.cellsLocked(off, n, func(p *sightPart, _ *sightedCell, from, to int64) { p.read += to - from })
 }
 
 // inFront reports that the cache lacked some of a range that nobody has read since.
@@ -102,7 +126,7 @@ func (s *sight) inFront(off, n int64) (yes bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cellsLocked(off, n, func(_ *sightPart, lacked *int64, _ int64) { yes = yes || *lacked > 0 })
+	s.cellsLocked(off, n, func(_ *sightPart, c *sightedCell, _, _ int64) { yes = yes || c.lacks > 0 })
 	return yes
 }
 
@@ -116,13 +140,14 @@ func (s *sight) forgetLocked(off, n int64) {
 	s.used.Store(len(s.parts) > 0)
 }
 
-// cellsLocked calls do for what is known of each cell of [off, off+n), with the bytes of
-// the range in it.
-func (s *sight) cellsLocked(off, n int64, do func(p *sightPart, lacked *int64, n int64)) {
+// cellsLocked calls do for each cell of [off, off+n) that is known, with the part of it in
+// the range.
+func (s *sight) cellsLocked(off, n int64, do func(p *sightPart, c *sightedCell, from, to int64)) {
 	for end := off + n; off < end; {
-		next := min((off/sightCell+1)*sightCell, end)
+		start := off &^ (sightCell - 1)
+		next := min(start+sightCell, end)
 		if p := s.parts[off/sightLen]; p != nil {
-			do(p, &p.lacks[off%sightLen/sightCell], next-off)
+			do(p, &p.cells[off%sightLen/sightCell], off-start, next-start)
 		}
 		off = next
 	}
