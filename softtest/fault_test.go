@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,6 +217,19 @@ func TestFaultRevokeNothing(t *testing.T) {
 	}
 }
 
+// A fault of the drive that is due before nvidia-fs has used it waits for that.
+func TestFaultWaits(t *testing.T) {
+	r := newRig(t)
+	fired := softtest.Break(t, r.m, "media,nth=1")
+	if got, err := r.read(); err != nil || got.Route == route.NVFS {
+		t.Fatalf("route %v: %v", got.Route, err)
+	}
+	r.direct()
+	if _, err := r.read(); err == nil || len(fired()) != 1 {
+		t.Errorf("the drive works (%v); came about: %v", err, fired())
+	}
+}
+
 // The drive says that it has done what it has not.
 func TestFaultDMA(t *testing.T) {
 	for _, lie := range []string{"drop", "misdirect", "transform"} {
@@ -241,6 +256,39 @@ func (r *rig) survives(spec string) {
 	}
 }
 
+// Readers that meet faults of the machine at the same time do not wait for each other for
+// ever, and none has wrong bytes. What may happen so often does not happen more often.
+func TestFaultsOfManyReaders(t *testing.T) {
+	r := newRig(t)
+	r.direct()
+	fired := softtest.Break(t, r.m, "dma=drop,p=0.5,times=9; media,p=0.2,times=7; dma=transform,p=0.2; revoke,nth=150")
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for range 20 {
+				_, _ = r.read()
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); readers.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("readers and faults wait for each other")
+	}
+	for _, s := range fired() {
+		spec, count, _ := strings.Cut(s, ": ")
+		var n, most int
+		if _, times, ok := strings.Cut(spec, "times="); ok {
+			_, _ = fmt.Sscan(times, &most)
+		}
+		if _, _ = fmt.Sscan(count, &n); most > 0 && n > most {
+			t.Error(s)
+		}
+	}
+}
+
 // The file becomes shorter while it is used.
 func TestFaultTruncate(t *testing.T) {
 	r := newRig(t)
@@ -249,6 +297,18 @@ func TestFaultTruncate(t *testing.T) {
 		if got, err := r.read(); err != nil || got.Bytes != want {
 			t.Errorf("read %d: %d bytes, want %d (%v)", i, got.Bytes, want, err)
 		}
+	}
+}
+
+// A file that is shorter already does not become longer.
+func TestFaultTruncateNothing(t *testing.T) {
+	r := newRig(t)
+	fired := softtest.Break(t, r.m, "truncate=1M")
+	if got, err := r.read(); err != nil || got.Bytes != fileSize {
+		t.Errorf("read %d bytes: %v", got.Bytes, err)
+	}
+	if st, err := os.Stat(r.path); err != nil || st.Size() != fileSize || len(fired()) > 0 {
+		t.Errorf("the file has %d bytes (%v); came about: %v", st.Size(), err, fired())
 	}
 }
 

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -136,6 +137,25 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// A fault that made no difference has not come about: a call fails once, is as short as the
+// smallest limit says, and not short if it asks for no more.
+func TestWithoutEffect(t *testing.T) {
+	specs, err := Parse("short=100; short=50; errno=EIO,nth=3; code=5030,nth=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := New(nil, specs)
+	for _, n := range []uint64{1000, 50, 1000} {
+		_, err = i.Before("read", "a", n)
+	}
+	if !errors.Is(err, unix.EIO) {
+		t.Errorf("the third call: %v", err)
+	}
+	if got := strings.Join(i.Fired(), "; "); got != "short=50: 1 time; errno=EIO,nth=3: 1 time" {
+		t.Errorf("came about: %s", got)
+	}
+}
+
 // The journal has the counts of all faults at any time.
 func TestJournal(t *testing.T) {
 	dir := t.TempDir()
@@ -148,7 +168,7 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := i.Before("read", "a", 1); err != nil {
+		if _, err := i.Before("read", "a", 2); err != nil {
 			t.Fatal(err)
 		}
 	}

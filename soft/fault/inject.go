@@ -20,15 +20,20 @@ import (
 type Injector struct {
 	m *soft.Machine
 
-	mu    sync.Mutex
+	mu    sync.Mutex // never held while the machine is broken: that waits for transfers, which count
 	specs []*schedule
 	log   *journal // nil if it is not read
+
+	drive sync.Mutex // held while the drive is told what to do wrong
 }
 
 // A schedule is a fault and how far it is.
 type schedule struct {
 	Spec
 	seen, fired uint64 // calls that matched; faults that came about
+	begun       uint64 // faults that have not come about yet
+	armed       bool   // the drive is to do it with its next command
+	owed        bool   // one that was due found nothing to break: the next call tries again
 	dice        *rand.Rand
 }
 
@@ -70,6 +75,8 @@ func (i *Injector) Before(call, object string, n uint64) (limit uint64, err erro
 		return limit, nil
 	}
 	var delay time.Duration
+	shortest := -1
+	var breaks []int
 	i.mu.Lock()
 	for at, s := range i.specs {
 		if !s.matches(call, object) || !s.due() {
@@ -77,38 +84,82 @@ func (i *Injector) Before(call, object string, n uint64) (limit uint64, err erro
 		}
 		switch s.Kind {
 		case Errno, Code:
+			if err != nil {
+				continue // a call fails once
+			}
 			err = &Error{Spec: s.Text, Code: s.code}
 			if s.errno != 0 {
 				err.(*Error).Err = s.errno
 			}
+			i.count(at)
 		case Short:
-			limit = min(limit, s.bytes)
+			if s.bytes < limit {
+				limit, shortest = s.bytes, at
+			}
 		case Slow:
 			delay += s.delay
-		case Media, DMA:
-			// The drive tells when it happens.
-			if !i.breakDrive(s, at) {
-				s.seen--
-			}
-			continue
+			i.count(at)
 		default:
-			if !i.breakMachine(s, object) {
-				s.seen-- // nothing to break yet: the next call tries again
-				continue
+			if i.begin(at) {
+				breaks = append(breaks, at)
 			}
 		}
-		i.count(at)
+	}
+	if shortest >= 0 && err == nil {
+		i.count(shortest)
 	}
 	i.mu.Unlock()
+	for _, at := range breaks {
+		i.breakNow(at, object)
+	}
 	time.Sleep(delay)
 	return limit, err
 }
 
+// begin says that a fault of the machine is about to come about. Call with mu held. It returns
+// false if the drive is to do it already.
+func (i *Injector) begin(at int) bool {
+	s := i.specs[at]
+	if s.onDrive() && s.begun > 0 {
+		return false
+	}
+	s.begun++
+	return true
+}
+
+// breakNow breaks the machine.
+func (i *Injector) breakNow(at int, object string) {
+	s := i.specs[at]
+	broken := false
+	if s.onDrive() {
+		broken = i.breakDrive(s, at)
+	} else {
+		broken = i.breakMachine(s, object)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case !broken:
+		s.begun--
+		s.owed = s.Nth > 0 || s.Every > 0
+	case !s.onDrive(): // the drive tells when it happens
+		s.begun--
+		i.count(at)
+	}
+}
+
+// onDrive reports whether the fault is one of the drive's next command.
+func (s *schedule) onDrive() bool { return s.Kind == Media || s.Kind == DMA }
+
 // due counts a call and decides about it.
 func (s *schedule) due() bool {
+	if s.owed {
+		s.owed = false
+		return true
+	}
 	s.seen++
 	switch {
-	case s.Times > 0 && s.fired >= s.Times:
+	case s.Times > 0 && s.fired+s.begun >= s.Times:
 		return false
 	case s.Nth > 0:
 		return s.seen == s.Nth
@@ -127,19 +178,39 @@ func (i *Injector) count(at int) {
 	i.log.count(at, s.fired)
 }
 
-// breakDrive has the drive under nvidia-fs do something wrong with its next command. It
-// returns false if there is no drive yet.
+// breakDrive has the drive under nvidia-fs do something wrong with its next command, in place
+// of another fault of the kind, which it was to do. It returns false if there is no drive yet.
 func (i *Injector) breakDrive(s *schedule, at int) bool {
+	i.drive.Lock()
+	defer i.drive.Unlock()
+	i.arm(s, true)
 	hit := func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
+		s.begun, s.armed = 0, false
 		i.count(at)
 	}
-	if s.Kind == Media {
-		return i.m.FailNext(hit)
+	if s.Kind == Media && !i.m.FailNext(hit) {
+		i.arm(s, false)
+		return false
 	}
-	i.m.Lie(&nvme.Liar{OneIn: 1, Most: 1, Seed: s.Seed, Lies: []nvme.Lie{s.lie}, Notify: hit})
+	if s.Kind == DMA {
+		i.m.Lie(&nvme.Liar{OneIn: 1, Most: 1, Seed: s.Seed, Lies: []nvme.Lie{s.lie}, Notify: hit})
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, other := range i.specs {
+		if other != s && other.Kind == s.Kind && other.armed {
+			other.begun, other.armed = 0, false
+		}
+	}
 	return true
+}
+
+func (i *Injector) arm(s *schedule, armed bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	s.armed = armed
 }
 
 // breakMachine does what happens to the machine, not to one call. It returns false if
@@ -155,7 +226,8 @@ func (i *Injector) breakMachine(s *schedule, object string) bool {
 	case Revoke:
 		return i.m.P2P().Revoke() > 0
 	case Truncate:
-		return unix.Truncate(object, int64(s.bytes)) == nil
+		var st unix.Stat_t // a shorter file would become longer
+		return unix.Stat(object, &st) == nil && st.Size > int64(s.bytes) && unix.Truncate(object, int64(s.bytes)) == nil
 	case Sticky:
 		i.m.GPU.Lose(gpu.Code(s.code), "injected by "+s.Text)
 	}

@@ -110,11 +110,12 @@ func (d *Driver) Lie(l *nvme.Liar) {
 }
 
 // FailNext has the drive report an unrecovered media error for its next command, and then
-// calls hit. It returns false if there is no drive.
+// calls hit. It returns false if there is no drive. It waits for transfers: one that meets
+// the error before this one would end this one, too.
 func (d *Driver) FailNext(hit func()) bool {
 	const unrecovered, phase = 0x281 << 17, 1<<17 - 1
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.ctrl == nil {
 		return false
 	}
