@@ -10,7 +10,7 @@ import (
 // watched are the cuFile functions that the watching libcufile forwards by code of its
 // own, because it records more than their result.
 var watched = []string{
-	"cuFileHandleRegister", "cuFileRead", "cuFileWrite", "cuFileReadv", "cuFileWritev",
+	"cuFileHandleRegister", "cuFileHandleDeregister", "cuFileRead", "cuFileWrite", "cuFileReadv", "cuFileWritev",
 	"cuFileBatchIOSubmit", "cuFileReadAsync", "cuFileWriteAsync",
 }
 

@@ -130,17 +130,6 @@ CULVERT_EXPORT CUfileError_t cuFileExportPCIeTopology(const char *filename)
 	return watch_status("cuFileExportPCIeTopology", real ? real(filename) : (CUfileError_t){CU_FILE_DRIVER_NOT_INITIALIZED, 0});
 }
 
-CULVERT_EXPORT void cuFileHandleDeregister(CUfileHandle_t fh);
-CULVERT_EXPORT void cuFileHandleDeregister(CUfileHandle_t fh)
-{
-	static void *_Atomic found;
-	__typeof__(cuFileHandleDeregister) *real;
-	*(void **)&real = watch_find(&found, "cuFileHandleDeregister");
-	watch_call();
-	if (real)
-		real(fh);
-}
-
 CULVERT_EXPORT CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags);
 CULVERT_EXPORT CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)
 {

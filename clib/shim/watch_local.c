@@ -26,6 +26,7 @@
 #endif
 
 static struct record *rec; /* NULL if there is none: calls are forwarded only */
+static int refused; /* why this process could not make its record */
 static _Atomic uint32_t backed; /* slots of the record that have memory */
 static void *engine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -88,8 +89,10 @@ static struct record *begin_record(void)
 {
 	char path[PATH_MAX], full[PATH_MAX + 8];
 	int fd = create(path);
-	if (fd < 0)
+	if (fd < 0) {
+		refused = errno;
 		return NULL;
+	}
 	struct record *r = MAP_FAILED;
 	if (ftruncate(fd, sizeof *r) == 0)
 		r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -162,10 +165,25 @@ static void add(record_count *c, int64_t n)
 	atomic_fetch_add_explicit(c, n, memory_order_relaxed);
 }
 
+/* lacking says that the report will not have this process, which its own directory or user
+ * keeps from the records. */
+static void lacking(void)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	int saved = errno;
+	if (!atomic_flag_test_and_set(&said))
+		fprintf(stderr, "culvert: run: the report lacks process %ld: create its record in %s: %s "
+				"(fix: start culvert run as the user of the process, inside of its container)\n",
+			(long)getpid(), run_dir, strerror(refused));
+	errno = saved;
+}
+
 void watch_call(void)
 {
 	if (rec)
 		add(&rec->calls, 1);
+	else if (refused)
+		lacking();
 }
 
 /* fail counts a failed call in the entry of its function and code, or in a free one. A
@@ -198,8 +216,10 @@ CUfileError_t watch_status(const char *function, CUfileError_t status)
 	return status;
 }
 
-/* The slots of registered handles: open addressing, in the memory of the process. */
+/* The slots of registered handles: open addressing, in the memory of the process. No handle
+ * is GONE, which marks a place that searches must not end at. */
 enum { HANDLES = 8192 };
+#define GONE UINTPTR_MAX
 static struct {
 	_Atomic uintptr_t handle; /* 0: never used */
 	_Atomic uint32_t slot;
@@ -210,31 +230,50 @@ static uint32_t place(uintptr_t handle)
 	return (uint32_t)((handle * UINT64_C(0x9e3779b97f4a7c15)) >> 51);
 }
 
+/* place_of is where a handle is, or -1. */
+static int place_of(CUfileHandle_t fh)
+{
+	for (uint32_t i = 0; i < 64; i++) {
+		uint32_t at = (place((uintptr_t)fh) + i) % HANDLES;
+		uintptr_t have = atomic_load_explicit(&handles[at].handle, memory_order_relaxed);
+		if (!have)
+			break;
+		if (have == (uintptr_t)fh)
+			return (int)at;
+	}
+	return -1;
+}
+
 /* remember keeps the slot of a handle. If all places near its own are taken, its transfers
  * count for the first slot. */
 static void remember(CUfileHandle_t fh, uint32_t slot)
 {
-	for (uint32_t i = 0; i < 64; i++) {
+	int known = place_of(fh); /* the engine closed it, with its driver */
+	if (known >= 0)
+		atomic_store(&handles[known].slot, slot);
+	for (uint32_t i = 0; known < 0 && i < 64; i++) {
 		uint32_t at = (place((uintptr_t)fh) + i) % HANDLES;
-		uintptr_t have = 0;
-		if (atomic_compare_exchange_strong(&handles[at].handle, &have, (uintptr_t)fh) || have == (uintptr_t)fh) {
+		uintptr_t free = 0, gone = GONE;
+		if (atomic_compare_exchange_strong(&handles[at].handle, &free, (uintptr_t)fh) ||
+		    atomic_compare_exchange_strong(&handles[at].handle, &gone, (uintptr_t)fh)) {
 			atomic_store(&handles[at].slot, slot);
 			return;
 		}
 	}
 }
 
+/* forget makes room for other handles. A program may register a file for each read. */
+static void forget(CUfileHandle_t fh)
+{
+	int at = place_of(fh);
+	if (at >= 0)
+		atomic_store(&handles[at].handle, GONE);
+}
+
 static struct record_file *file_of(CUfileHandle_t fh)
 {
-	for (uint32_t i = 0; i < 64; i++) {
-		uint32_t at = (place((uintptr_t)fh) + i) % HANDLES;
-		uintptr_t have = atomic_load_explicit(&handles[at].handle, memory_order_relaxed);
-		if (have == (uintptr_t)fh)
-			return &rec->files[atomic_load_explicit(&handles[at].slot, memory_order_relaxed)];
-		if (!have)
-			break;
-	}
-	return &rec->files[0];
+	int at = place_of(fh);
+	return &rec->files[at < 0 ? 0 : atomic_load_explicit(&handles[at].slot, memory_order_relaxed)];
 }
 
 /* slot_of is the slot of a path. Two threads may give one path two slots; the report adds
@@ -357,6 +396,16 @@ CULVERT_EXPORT CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDesc
 	if (r.err == CU_FILE_SUCCESS && rec)
 		learn(*fh, descr);
 	return watch_status("cuFileHandleRegister", r);
+}
+
+/* The engine may give the handle away as soon as it is free. */
+CULVERT_EXPORT void cuFileHandleDeregister(CUfileHandle_t fh)
+{
+	FORWARD(cuFileHandleDeregister)
+	watch_call();
+	forget(fh);
+	if (real)
+		real(fh);
 }
 
 CULVERT_EXPORT ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t buf_offset)

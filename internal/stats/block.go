@@ -110,6 +110,17 @@ func (t *Totals) Add(o *Totals) {
 	t.Host, t.Errors, t.Retries, t.Time = t.Host+o.Host, t.Errors+o.Errors, t.Retries+o.Retries, t.Time+o.Time
 }
 
+// Subtract takes away what another block has.
+func (t *Totals) Subtract(o *Totals) {
+	for dir := range t.Ops {
+		for r := range t.Ops[dir] {
+			t.Ops[dir][r] -= o.Ops[dir][r]
+			t.Bytes[dir][r] -= o.Bytes[dir][r]
+		}
+	}
+	t.Host, t.Errors, t.Retries, t.Time = t.Host-o.Host, t.Errors-o.Errors, t.Retries-o.Retries, t.Time-o.Time
+}
+
 // Sum returns the operations and bytes of a direction, over all routes.
 func (t *Totals) Sum(write bool) (ops, bytes int64) {
 	dir := direction(write)

@@ -17,6 +17,9 @@ const (
 	// Routes is the number of routes that a block has counters for.
 	Routes = 16
 
+	// MaxName is how many bytes of a file's name are kept.
+	MaxName = nameSize - 1
+
 	slots        = 64
 	nameSize     = 256
 	declinedSize = 704

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -58,8 +59,8 @@ func TestList(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	p.Detach(f)
-	for range slots { // the slot is given to another file, which has no description
-		p.Detach(p.Attach("/data/other"))
+	for i := range slots { // the slot is given to another file, which has no description
+		p.Detach(p.Attach(fmt.Sprint("/data/other", i)))
 	}
 	for _, f := range read(t, p.id).Files {
 		if f.GPU != -1 || f.Declined != "" {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ type Process struct {
 	err error    // why there is none
 
 	mu     sync.Mutex
-	used   int   // slots that have had a file, and others
-	closed []int // slots of closed files, the oldest first
+	used   int           // slots that have had a file, and others
+	closed []int         // slots of closed files, the oldest first
+	names  [slots]string // of the slots' files; the segment has the beginning of a long one
 }
 
 // Err says why the process has no segment, or is nil.
@@ -61,19 +63,27 @@ func put(to []byte, text string) {
 
 // A File counts the transfers of one file.
 type File struct {
-	block *Block
-	more  *Block // counts the same transfers if the file has no slot
-	slot  int
+	block  *Block
+	more   *Block // counts the same transfers if the file has no slot
+	slot   int
+	before *Totals // what the slot had from the last time; nil if nothing
 }
 
-// Attach gives a file a slot. If there is none, its transfers are counted among the
-// others.
+// Attach gives a file a slot: its last one, if no other file had that since. Programs open
+// one file again and again, and would take the slots of all others. If there is none, its
+// transfers are counted among the others.
 func (p *Process) Attach(name string) *File {
 	if p.seg == nil {
 		return &File{block: new(Block)}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if i := p.again(name); i != others {
+		s := &p.seg.Slots[i]
+		before := s.Block.Totals()
+		s.State.Store(open)
+		return &File{block: &s.Block, slot: i, before: &before}
+	}
 	i := p.take()
 	if i == others {
 		return &File{block: new(Block), more: &p.seg.Slots[others].Block}
@@ -83,12 +93,24 @@ func (p *Process) Attach(name string) *File {
 	if s.State.Load() == closed {
 		s.Block.moveTo(&p.seg.Slots[others].Block)
 	}
+	p.names[i] = name
 	put(s.Name[:], name)
 	s.GPU, s.Ceiling = 0, 0
 	put(s.Declined[:], "")
 	s.State.Store(open)
 	p.seg.Header.Changes.Add(1)
 	return &File{block: &s.Block, slot: i}
+}
+
+// again returns the slot of a closed file of this name, or others.
+func (p *Process) again(name string) int {
+	for k, i := range p.closed {
+		if p.names[i] == name {
+			p.closed = slices.Delete(p.closed, k, k+1)
+			return i
+		}
+	}
+	return others
 }
 
 // take finds a slot: an unused one, or that of the file that was closed first. Unused
@@ -109,7 +131,7 @@ func (p *Process) take() int {
 // Detach ends a file, to which no transfer may be added any more, and returns its
 // totals. Its slot keeps them until another file needs it.
 func (p *Process) Detach(f *File) Totals {
-	t := f.block.Totals()
+	t := f.Totals()
 	if f.slot == others {
 		return t
 	}
@@ -157,5 +179,11 @@ func (f *File) AddBytes(shard uint32, write bool, route int, n int64) {
 	}
 }
 
-// Totals are the sums of the file's transfers.
-func (f *File) Totals() Totals { return f.block.Totals() }
+// Totals are the sums of the file's transfers since it was attached.
+func (f *File) Totals() Totals {
+	t := f.block.Totals()
+	if f.before != nil {
+		t.Subtract(f.before)
+	}
+	return t
+}

@@ -140,6 +140,26 @@ func TestFilesAgainstAModel(t *testing.T) {
 	})
 }
 
+// A file that comes again has its slot and sums again, and others keep theirs.
+func TestSameFileAgain(t *testing.T) {
+	p := newProcess(t)
+	other := p.Attach("/data/other")
+	other.Add(0, &Transfer{Route: 1, Bytes: 7})
+	p.Detach(other)
+	for range 2 * slots {
+		f := p.Attach("/data/file")
+		f.Add(0, &Transfer{Route: 2, Bytes: 3, Host: 1, Time: 1})
+		now := f.Totals()
+		if end := p.Detach(f); end != now || end.Bytes[0][2] != 3 || end.Host != 1 || end.Time != 1 {
+			t.Fatalf("one of many: %+v, at its end %+v", now, end)
+		}
+	}
+	s := read(t, p.id)
+	if len(s.Files) != 2 || s.Files[0].Totals.Bytes[0][1] != 7 || s.Files[1].Totals.Bytes[0][2] != 2*slots*3 {
+		t.Errorf("%+v", s.Files)
+	}
+}
+
 // Totals never go back while slots change hands.
 func TestReadingDuringChanges(t *testing.T) {
 	p := newProcess(t)

@@ -165,9 +165,10 @@ func (r *Report) addStats(s *stats.Snapshot) {
 	rest := s.Totals
 	for i := range s.Files {
 		from := &s.Files[i]
-		r.addRoutes(s.Routes, from.Name, &from.Totals)
-		subtract(&rest, &from.Totals)
-		to := r.file(from.Name)
+		name := r.whole(from.Name)
+		r.addRoutes(s.Routes, name, &from.Totals)
+		rest.Subtract(&from.Totals)
+		to := r.file(name)
 		for line := range strings.Lines(from.Declined) {
 			if line = strings.TrimSpace(line); line != "" && !slices.Contains(to.Declined, line) {
 				to.Declined = append(to.Declined, line)
@@ -179,13 +180,22 @@ func (r *Report) addStats(s *stats.Snapshot) {
 	}
 }
 
-func subtract(from, n *stats.Totals) {
-	from.Host -= n.Host
-	for dir := range n.Bytes {
-		for id := range n.Bytes[dir] {
-			from.Bytes[dir][id] -= n.Bytes[dir][id]
+// whole is the path of a file by its name in the statistics, which have the beginning of a
+// long one. Records have more of it. If several files begin so, the name stays.
+func (r *Report) whole(name string) string {
+	if len(name) < stats.MaxName {
+		return name
+	}
+	var paths []string
+	for i := range r.Files {
+		if strings.HasPrefix(r.Files[i].Path, name) {
+			paths = append(paths, r.Files[i].Path)
 		}
 	}
+	if len(paths) != 1 {
+		return name
+	}
+	return paths[0]
 }
 
 // addRoutes adds what was moved in a file. Counters of a process that runs are not of one
@@ -302,7 +312,7 @@ func (r *Report) explain(linked string) {
 	case calls == 0 && linked != "":
 		r.Notes = append(r.Notes, linked)
 	case calls == 0:
-		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, or loads a libcufile by its path")
+		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, loads a libcufile by its path, or works as another user")
 	}
 	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Read.Async+f.Write.Async > 0 }) {
 		r.Notes = append(r.Notes, "asynchronous requests are those of batches and streams; they are counted when they are made, not when they end")

@@ -157,6 +157,34 @@ func TestRoutesOfOtherFiles(t *testing.T) {
 	}
 }
 
+// The statistics have the beginning of a long path. It is that of the file which the records
+// name, unless several begin so.
+func TestLongPaths(t *testing.T) {
+	long := "/" + strings.Repeat("d", 300)
+	s := &stats.Snapshot{Routes: []string{"none", "ring"}, Files: []stats.FileSnapshot{{Name: long[:stats.MaxName]}}}
+	s.Files[0].Totals.Bytes[0][1] = 1 << 20
+	for _, paths := range [][]string{{long}, {long, long + "2"}} {
+		r := new(Report)
+		for _, path := range paths {
+			r.addRecord(example(1, path))
+		}
+		r.addStats(s)
+		var with []string
+		for _, f := range r.Files {
+			if len(f.Routes) > 0 {
+				with = append(with, f.Path)
+			}
+		}
+		want := long
+		if len(paths) > 1 {
+			want = long[:stats.MaxName]
+		}
+		if len(with) != 1 || with[0] != want {
+			t.Errorf("%d files: routes of %q", len(paths), with)
+		}
+	}
+}
+
 // What NVIDIA's library did is inferred, and called so.
 func TestInfer(t *testing.T) {
 	for _, nvfs := range []bool{true, false} {
