@@ -77,6 +77,21 @@ func TestNodesOfOthers(t *testing.T) {
 	}
 }
 
+// TestConstructors: the libraries of a program begin before preloaded ones, and find the C
+// library's functions.
+func TestConstructors(t *testing.T) {
+	lib, dir := libraries(t), t.TempDir()
+	so := filepath.Join(dir, "libfirst.so")
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-DLIBRARY", "-o", so, "testdata/constructor.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	exe := compile(t, "constructor.c", so)
+	alone, r := run(t, lib, exe), withNodes(t, lib, buildNodes(t, lib), exe)
+	if r != alone || !strings.HasSuffix(r.stdout, ", then No such file or directory\n") {
+		t.Errorf("%+v, without libculvert-dev.so %+v", r, alone)
+	}
+}
+
 // TestNodesSymbols: the library has every function that its version script names and no
 // other: one more would take the place of a program's own.
 func TestNodesSymbols(t *testing.T) {

@@ -8,9 +8,12 @@
 
 /*
  * Until the constructor has found the C library's functions, system calls take their
- * place: constructors of other libraries, and allocators, come first. dlsym allocates, so
- * that a function that looks for itself when it is first called could call itself.
+ * place: constructors of the program's libraries, and allocators, come first. dlsym
+ * allocates, so that a function that looks for itself when it is first called could call
+ * itself. Only fopen may: it allocates anyway.
  */
+static void find_libc(void);
+
 static int early_open(const char *path, int flags, ...)
 {
 	va_list ap;
@@ -41,7 +44,9 @@ static int early_openat_2(int dir, const char *path, int flags)
 
 static FILE *early_fopen(const char *path, const char *mode)
 {
-	(void)path, (void)mode;
+	find_libc();
+	if (culvert_libc.fopen != early_fopen)
+		return culvert_libc.fopen(path, mode);
 	errno = ENOSYS;
 	return NULL;
 }
