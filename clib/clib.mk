@@ -18,7 +18,7 @@ CLIB_DEPS = $(wildcard clib/shim/*.h clib/include/*.h clib/include/*/*.h) clib/s
 
 ## lib: the C libraries, into lib/
 .PHONY: lib lib-core lib-clean
-lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so.0 $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so $(LIB)/soft/libculvert-dev.so $(LIB)/libgdrapi.so
+lib: lib-core $(LIB)/libcufile.so $(LIB)/watch/libcufile.so $(LIB)/soft/libcuda.so $(LIB)/soft/libcudart.so $(LIB)/soft/libcudart.so.12 $(LIB)/soft/libibverbs.so $(LIB)/soft/libculvert-dev.so $(LIB)/libgdrapi.so
 
 # The go command rebuilds only what is stale. CORE_LDFLAGS are more flags of its linker.
 lib-core:
@@ -73,8 +73,11 @@ $(LIB)/libgdrapi.so.2: clib/shim/gdrapi.c clib/shim/gdrapi_local.c clib/shim/gdr
 	$(CC) $(CLIB_CFLAGS) -o $@ clib/shim/gdrapi.c clib/shim/gdrapi_local.c clib/shim/gocore.c $(CLIB_LDFLAGS) \
 		-Wl,-soname,libgdrapi.so.2 -Wl,--version-script=clib/shim/gdrapi.map
 
-# The names for -lcufile, -lgdrapi, -lcuda, -lcudart and -libverbs.
+# The names for -lcufile, -lgdrapi, -lcuda, -lcudart and -libverbs; by that of libcufile programs
+# also load it themselves.
 $(LIB)/libcufile.so: $(LIB)/libcufile.so.0
+	ln -sf $(<F) $@
+$(LIB)/watch/libcufile.so: $(LIB)/watch/libcufile.so.0
 	ln -sf $(<F) $@
 $(LIB)/libgdrapi.so: $(LIB)/libgdrapi.so.2
 	ln -sf $(<F) $@

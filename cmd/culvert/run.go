@@ -41,6 +41,7 @@ type runOptions struct {
 	json    bool
 	fault   string
 	drive   bool // a fault is one of the drive
+	without bool // a fault can be without effect
 	trace   string
 }
 
@@ -146,9 +147,11 @@ func (o *runOptions) readFaults() error {
 		texts = append(texts, specs[i].Text)
 	}
 	o.fault = strings.Join(texts, "; ")
-	o.drive = slices.ContainsFunc(specs, func(s fault.Spec) bool {
-		return slices.Contains([]string{fault.Media, fault.Unplug, fault.DMA}, s.Kind)
-	})
+	any := func(kinds ...string) bool {
+		return slices.ContainsFunc(specs, func(s fault.Spec) bool { return slices.Contains(kinds, s.Kind) })
+	}
+	o.drive = any(fault.Media, fault.Unplug, fault.DMA)
+	o.without = any(fault.Short, fault.Truncate, fault.Revoke)
 	return nil
 }
 
@@ -308,9 +311,10 @@ func findLibraries() (string, error) {
 }
 
 // preload adds the libraries to an environment. They are also in the search path,
-// for programs that load them by another name.
+// for programs that load them by another name: that of the libcufile first, which may be the
+// one that watches.
 func preload(env, libs []string, dir string, soft bool) []string {
-	dirs := []string{dir}
+	dirs := slices.Compact([]string{filepath.Dir(libs[0]), dir})
 	if soft {
 		dirs = append(dirs, filepath.Join(dir, "soft"))
 	}

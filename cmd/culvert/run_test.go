@@ -32,6 +32,9 @@ func TestPreload(t *testing.T) {
 	if got := preload(nil, libraries("/l", false, false), "/l", false); !slices.Equal(got, []string{"LD_PRELOAD=/l/libcufile.so.0", "LD_LIBRARY_PATH=/l", asan}) {
 		t.Errorf("an empty environment: %q", got)
 	}
+	if got := preload(nil, libraries("/l", true, true), "/l", true); !slices.Contains(got, "LD_LIBRARY_PATH=/l/watch:/l:/l/soft") {
+		t.Errorf("watched: %q", got)
+	}
 	if env[1] != "LD_PRELOAD=/own.so" {
 		t.Error("the caller's environment was changed")
 	}

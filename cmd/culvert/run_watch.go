@@ -85,7 +85,10 @@ func (o *runOptions) watch(path string, argv, env []string, dir string, on route
 
 // unbroken says why nothing was broken.
 func (o *runOptions) unbroken() string {
-	why := "no fault came about: no call matched " + o.fault
+	why := "no fault came about in the processes of this report: no call matched " + o.fault
+	if o.without {
+		why += ", or what it would do changed nothing there: a call or file was not longer, or no module had pinned memory"
+	}
 	if o.drive {
 		why += ", or no transfer used the drive: it serves the route nvfs, which needs a registered buffer"
 	}
