@@ -118,3 +118,18 @@ func TestBlameIsTheCallers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A process that outlives its "culvert run", whose directory is gone, works with its faults.
+func TestFaultsAfterTheRun(t *testing.T) {
+	t.Setenv("CULVERT_MACHINE", "soft")
+	t.Setenv("CULVERT_FAULT", "short=4K")
+	t.Setenv("CULVERT_RUN_DIR", filepath.Join(t.TempDir(), "gone"))
+	m, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if n, err := m.Faults.Before("read", "/data", 1<<20); n != 4096 || err != nil {
+		t.Errorf("limit %d: %v", n, err)
+	}
+}

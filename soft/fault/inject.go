@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -277,7 +278,7 @@ func newJournal(dir string, specs []*schedule) (*journal, error) {
 		j.at = append(j.at, at+int64(len(line)-digits-1))
 		at += int64(len(line))
 		if _, err := f.WriteString(line); err != nil {
-			return nil, err
+			return nil, errors.Join(err, f.Close())
 		}
 	}
 	return j, nil
