@@ -541,6 +541,19 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
+// What one user shares another one does not use, and the error says how that has GPUs.
+func TestRefusedUser(t *testing.T) {
+	path := where(t)
+	must(t, os.WriteFile(path, nil, 0o600))
+	if err := os.Chown(path, 65534, -1); err != nil {
+		t.Skipf("needs root: %v", err)
+	}
+	_, err := Open(path, config())
+	if err == nil || !strings.Contains(err.Error(), "a file of user 65534, not of user 0 (fix: run processes of another user with CULVERT_SHARED= in") {
+		t.Error(err)
+	}
+}
+
 // Cards that differ are refused, and the error says how.
 func TestRefusedSettings(t *testing.T) {
 	path := where(t)

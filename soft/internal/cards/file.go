@@ -69,11 +69,16 @@ func (d *directory) close() {
 	fileMu.Unlock()
 }
 
+const oneUser = "fix: run processes of another user with CULVERT_SHARED= in their environment: they have GPUs of their own"
+
 // lockFile opens the file and waits for its lock. The kernel releases the lock when the
 // process ends, and a forked child does not have it.
 func lockFile(path string) (*directory, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if errors.Is(err, unix.EACCES) {
+			err = fmt.Errorf("%w (%s)", err, oneUser)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +105,7 @@ func lockOwn(f *os.File) (removed bool, err error) {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return false, errors.New("not a regular file")
 	case int(st.Uid) != os.Geteuid():
-		return false, fmt.Errorf("a file of user %d, not of user %d", st.Uid, os.Geteuid())
+		return false, fmt.Errorf("a file of user %d, not of user %d (%s)", st.Uid, os.Geteuid(), oneUser)
 	case st.Mode&0o077 != 0:
 		return false, fmt.Errorf("others may use it: mode %#o must be 0600", st.Mode&0o777)
 	}
