@@ -407,6 +407,17 @@ func TestWrongMemory(t *testing.T) {
 	if f.Kind != "os" || f.Errno != int(unix.EFAULT) {
 		t.Errorf("filled nowhere: %+v", f)
 	}
+	// Address 0 is that of a tensor without memory.
+	m := c.open(path)
+	a := c.load(m.Model, fields{"gpus": []int{0}})
+	isLarge := func(d described) bool { return d.Name == "large" }
+	inModel, inMemory := slices.IndexFunc(m.Tensors, isLarge), slices.IndexFunc(a.Tensors, isLarge)
+	f = c.fails("save", fields{"path": path, "tensors": []fields{{"name": "a", "dtype": "U8", "shape": []int{8}, "bytes": 8}}})
+	for _, err := range []error{c.ReadSegment(m.Model, inModel, 0, 0, 8), c.CopyOut(a.Memory, inMemory, 0, 0, 8), errors.New(f.Error)} {
+		if err == nil || !strings.HasSuffix(err.Error(), errNoAddress.Error()) {
+			t.Errorf("address 0: %v", err)
+		}
+	}
 }
 
 func TestOutOfMemory(t *testing.T) {

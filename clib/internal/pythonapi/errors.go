@@ -48,6 +48,10 @@ func Explain(err error) Failure {
 	return f
 }
 
+// errNoAddress reports host memory that a framework only pretends to have, as torch does
+// under FakeTensorMode.
+var errNoAddress = errors.New("its host memory has address 0")
+
 // A requestError is about what was requested: a name, a slice, a selection.
 type requestError struct{ error }
 

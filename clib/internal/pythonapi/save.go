@@ -119,5 +119,8 @@ func (a *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, error) {
 		span := gpu.Span{Dev: *t.GPU, Base: gpu.Addr(t.Address), Len: uint64(t.Bytes)}
 		return tensor.DeviceBytes(dev, span), err
 	}
+	if t.Address == 0 && t.Bytes > 0 {
+		return nil, errNoAddress
+	}
 	return bytes.NewReader(cmem.Bulk(cmem.Ptr(t.Address), int(t.Bytes))), nil
 }

@@ -20,6 +20,9 @@ func (a *API) ReadSegment(model handle.ID, i int, off int64, to cmem.Ptr, n uint
 	if err != nil {
 		return err
 	}
+	if to == 0 && n > 0 {
+		return errNoAddress
+	}
 	return m.segments.Read(i, off, cmem.Bulk(to, int(n)))
 }
 

@@ -92,6 +92,9 @@ func (a *API) CopyOut(memory handle.ID, i int, off uint64, to cmem.Ptr, n uint64
 	if n == 0 {
 		return nil
 	}
+	if to == 0 {
+		return errNoAddress
+	}
 	if err := m.waitFor(context.Background(), i); err != nil {
 		return err
 	}
