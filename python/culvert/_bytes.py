@@ -18,6 +18,8 @@ _ORDER = (
     "F6_E3M2 F6_E2M3 F4 BOOL"
 ).split()
 
+_NAME = "the bytes"  # in errors and receipts
+
 
 def load(into, data):
     """Loads the content of a file. It goes through a file in memory, so that the
@@ -27,9 +29,9 @@ def load(into, data):
         f.flush()
         path = f"/proc/self/fd/{f.fileno()}"
         try:
-            tensors, infos = to_host(into, path=path)
+            tensors, infos = to_host(into, known_as=_NAME, path=path)
         except FormatError as e:
-            raise FormatError(str(e).replace(path, "the bytes", 1)) from None
+            raise FormatError(str(e).replace(path, _NAME, 1)) from None
     return {info["name"]: tensor for info, tensor in zip(infos, tensors)}
 
 

@@ -122,13 +122,18 @@ def stretch(shape, ranges, width):
     return begin, size
 
 
-def to_host(into, verify=False, **request):
-    """Loads into tensors that the framework allocates on the CPU."""
+def to_host(into, verify=False, known_as=None, **request):
+    """Loads into tensors that the framework allocates on the CPU. The receipt may have
+    another name than the path, where that one means nothing to a caller."""
     answer = _core.call("plan", gpus=[], **request)
     plan, infos = _core.Handle(answer["plan"]), answer["tensors"]
     made = [into._empty(info["dtype"], info["shape"]) for info in infos]
-    answer = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)
-    remember(answer["receipt"])
+    receipt = _core.call("fill", plan=plan.number, addresses=[address for _, address in made], verify=verify)["receipt"]
+    if known_as is not None:
+        receipt["model"] = known_as
+        for file in receipt["files"]:
+            file["path"] = known_as
+    remember(receipt)
     return [tensor for tensor, _ in made], infos
 
 

@@ -215,7 +215,7 @@ class Log:
             line["bytes"] += receipt["read_bytes"] if receipt["op"] == "load" else receipt["bytes"]
             line["seconds"] += receipt["seconds"]
             line["routes"].update(f["receipt"]["route"] for f in receipt.get("files") or () if f["receipt"].get("route"))
-            line["soft"] = receipt.get("software_machine", False)
+            line["soft"] = line.get("soft") or receipt.get("software_machine", False)
 
     def write(self):
         text = "".join(

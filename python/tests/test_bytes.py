@@ -36,6 +36,13 @@ class Bytes(Case):
         got = culvert.numpy.load(culvert.numpy.save(culvert.load_file(self.path(), "cuda:1")))
         numpy.testing.assert_array_equal(got["w"], numpy.arange(10))
 
+    def test_receipt(self):
+        """It does not name the file in memory that the bytes went through."""
+        culvert.numpy.load(culvert.numpy.save({"w": numpy.arange(10)}))
+        receipt = culvert.last_receipt()
+        self.assertEqual((receipt["model"], [file["path"] for file in receipt["files"]]), ("the bytes", ["the bytes"]))
+        self.assertRegex(str(receipt), "^load the bytes tensors=1 ")
+
     def test_refused(self):
         for data in (b"", b"12", b"\xff\0\0\0\0\0\0\0{}", b'\x02\0\0\0\0\0\0\0[]'):
             with self.assertRaises(safetensors.SafetensorError):

@@ -52,6 +52,15 @@ class Patched(Case):
         user.load_file(self.path())
         self.assertIn("calls=2", out.getvalue())
 
+    def test_log_of_both_machines(self):
+        """A line of loads to a GPU and to the CPU says that the GPU was none."""
+        out = io.StringIO()
+        culvert.patch(log=out)
+        for device in ("cuda:0", "cpu"):
+            safetensors.safe_open(self.path(), "np", device).get_tensor("w")
+        culvert.unpatch()
+        self.assertRegex(out.getvalue(), "^culvert: load model.safetensors calls=2 .* SOFTWARE-MACHINE\n$")
+
     def test_save(self):
         culvert.patch(save=True)
         culvert.patch(save=True)  # once more is the same
