@@ -116,12 +116,8 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	if err := unix.Fstat(int(in.Fd()), &st); err != nil {
 		return Result{}, err
 	}
-	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	dir, err := openAbove("create", dst)
 	if err != nil {
-		err = &fs.PathError{Op: "create", Path: dst, Err: errors.Unwrap(err)}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w (fix: mkdir -p %s)", err, filepath.Dir(dst))
-		}
 		return Result{}, err
 	}
 	defer dir.Close()
@@ -131,6 +127,19 @@ func Copy(ctx context.Context, drv *cufile.Driver, src, dst string, o Options) (
 	c.res = Result{Source: src, Dest: dst, GPU: o.GPU}
 	err = c.run(ctx)
 	return c.res, err
+}
+
+// openAbove opens the directory in which path is to be made.
+func openAbove(op, path string) (*atomicfile.Dir, error) {
+	dir, err := atomicfile.OpenDir(filepath.Dir(path))
+	if err == nil {
+		return dir, nil
+	}
+	err = &fs.PathError{Op: op, Path: path, Err: errors.Unwrap(err)}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w (fix: mkdir -p %s)", err, filepath.Dir(path))
+	}
+	return nil, err
 }
 
 // A fileCopy copies an open file into an open directory: create makes the new file, fill

@@ -159,12 +159,8 @@ func (c *treeCopy) openDest() (*atomicfile.Dir, error) {
 		return atomicfile.OpenDir(c.tree.Dest)
 	}
 	path := filepath.Clean(c.tree.Dest)
-	above, err := atomicfile.OpenDir(filepath.Dir(path))
+	above, err := openAbove("mkdir", path)
 	if err != nil {
-		err = &fs.PathError{Op: "mkdir", Path: path, Err: errors.Unwrap(err)}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w (fix: mkdir -p %s)", err, filepath.Dir(path))
-		}
 		return nil, err
 	}
 	defer above.Close()

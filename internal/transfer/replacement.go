@@ -19,7 +19,7 @@ type replacement struct {
 }
 
 func replace(dst string) (*replacement, error) {
-	dir, err := atomicfile.OpenDir(filepath.Dir(dst))
+	dir, err := openAbove("create", dst)
 	if err != nil {
 		return nil, err
 	}
