@@ -12,6 +12,7 @@ import (
 
 	"github.com/culvert-io/culvert/cufile"
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -56,7 +57,7 @@ type chunk struct {
 	n   int64
 }
 
-// open allocates and registers GPU memory, not more than the file needs.
+// open allocates and registers GPU memory, not more than the file needs, nor than there is.
 func (p *pump) open(drv *cufile.Driver) (err error) {
 	half := min(cmp.Or(p.o.Buffer, 64<<20)/halves, uint64(p.size))
 	p.half = max((half+gpuPage-1)/gpuPage*gpuPage, gpuPage)
@@ -68,8 +69,16 @@ func (p *pump) open(drv *cufile.Driver) (err error) {
 		mem = &pumpBuffer{}
 		p.own = mem
 	}
-	p.buf, err = mem.get(drv, p.dev, halves*p.half)
-	return err
+	for {
+		p.buf, err = mem.get(drv, p.dev, halves*p.half)
+		if !errors.Is(err, gpu.ErrOutOfMemory) {
+			return err
+		}
+		if p.half == gpuPage {
+			return fmt.Errorf("gpu:%d has no room for a buffer of %s (fix: free GPU memory, or copy through another GPU, --via gpu:N): %w", p.o.GPU, human.Size(int64(halves*p.half)), err)
+		}
+		p.half = max(p.half/2/gpuPage*gpuPage, gpuPage) // other programs use the GPU: a smaller buffer is slower, no copy is worse
+	}
 }
 
 // A pumpBuffer is registered GPU memory, which copies can use one after the other.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -112,5 +113,38 @@ func TestSourceThatGrows(t *testing.T) {
 	}
 	if _, err := os.Lstat(dst); err == nil {
 		t.Error("the copy of a file that changed is published")
+	}
+}
+
+// A GPU whose memory others use has a smaller buffer for a copy, and a full one says so.
+func TestLittleMemory(t *testing.T) {
+	drv, dir := newDriver(t), t.TempDir()
+	src, data := writeFile(t, dir, 20<<20+5)
+	dst := filepath.Join(dir, "dest")
+	dev, err := drv.Device(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(n uint64) {
+		t.Helper()
+		if _, err := dev.Alloc(gpu.KindDevice, n, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(54 << 20)
+	if _, err := Copy(context.Background(), drv, src, dst, Options{Verify: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dst); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the copy differs, %v", err)
+	}
+	for n := uint64(8 << 20); n >= halves*gpuPage; {
+		if _, err := dev.Alloc(gpu.KindDevice, n, 0); err != nil {
+			n /= 2
+		}
+	}
+	_, err = Copy(context.Background(), drv, src, dst, Options{})
+	if !errors.Is(err, gpu.ErrOutOfMemory) || !strings.Contains(err.Error(), "gpu:0 has no room for a buffer of 128.0 KiB (fix: free GPU memory, or copy through another GPU, --via gpu:N)") {
+		t.Errorf("a full GPU: %v", err)
 	}
 }
