@@ -204,9 +204,13 @@ func (o *cpOptions) plan(ctx context.Context, a []string) (copyJob, error) {
 		return nil, usageError{err}
 	}
 	sources, dest := a[:len(a)-1], a[len(a)-1]
-	job, err := planAll(ctx, sources, dest, transfer.PlanOptions{
-		Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: filter,
-	})
+	opts := transfer.PlanOptions{Follow: o.follow, Preserve: o.preserve, Update: o.update, Checksum: o.checksum, Filter: filter}
+	meter := human.NewMeterOf("comparing", os.Stderr)
+	if o.checksum && !o.quiet {
+		opts.Compared = meter.Advance
+	}
+	job, err := planAll(ctx, sources, dest, opts)
+	meter.Done() // before anything else is printed
 	if err == nil {
 		o.noteUnmatched(filter)
 	}

@@ -127,6 +127,7 @@ func printable(r rune) rune {
 // terminal, otherwise a line every ten seconds.
 type Meter struct {
 	mu      sync.Mutex
+	what    string // is done, before the numbers
 	display Display
 	start   time.Time
 	before  int64 // done when it started
@@ -135,6 +136,13 @@ type Meter struct {
 
 // NewMeter returns a Meter that starts now.
 func NewMeter(f *os.File) *Meter { return newMeter(NewDisplay(f)) }
+
+// NewMeterOf returns a Meter that says what is done, such as "comparing".
+func NewMeterOf(what string, f *os.File) *Meter {
+	m := NewMeter(f)
+	m.what = what + " "
+	return m
+}
 
 func newMeter(d Display) *Meter {
 	now := d.now()
@@ -157,7 +165,7 @@ func (m *Meter) Advance(done, total int64) {
 		if total < 0 {
 			return []string{fmt.Sprintf("%s, %s", Size(done), Speed(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
 		}
-		line := Pace(done, total, done-m.before, now.Sub(m.start), width-1)
+		line := m.what + Pace(done, total, done-m.before, now.Sub(m.start), width-1-len(m.what))
 		if room := min(width-len(line)-2, barWidth); room >= 8 {
 			line = Bar(done, total, room) + " " + line
 		}

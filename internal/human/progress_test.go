@@ -32,6 +32,19 @@ func TestMeterInALog(t *testing.T) {
 	}
 }
 
+// A meter may say what it is that advances, in as many columns as there are.
+func TestMeterOf(t *testing.T) {
+	d, out, now := testDisplay(true)
+	d.size = func() (int, int) { return 40, 24 }
+	m := newMeter(d)
+	m.what = "comparing "
+	*now = now.Add(20 * time.Second)
+	m.Advance(200<<20, 1<<30)
+	if want := "comparing 19%, 10.5 MB/s, ETA 1m22s\x1b[K\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
 // A stream has no end that is known.
 func TestMeterOfAStream(t *testing.T) {
 	d, out, now := testDisplay(false)

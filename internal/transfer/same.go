@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -30,11 +31,18 @@ func (o PlanOptions) Same(ctx context.Context, src, dst string) (bool, error) {
 		return false, nil
 	}
 	defer b.Close()
-	return o.same(ctx, a, b)
+	return o.same(ctx, a, b, o.compared)
 }
 
-// same compares open files.
-func (o *PlanOptions) same(ctx context.Context, a, b *os.File) (bool, error) {
+// compared reports how much has been compared.
+func (o *PlanOptions) compared(done, total int64) {
+	if o.Compared != nil {
+		o.Compared(done, total)
+	}
+}
+
+// same compares open files. It calls seen as it advances.
+func (o *PlanOptions) same(ctx context.Context, a, b *os.File, seen func(off, size int64)) (bool, error) {
 	var src, dst unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(a.Fd()), &src), unix.Fstat(int(b.Fd()), &dst)); err != nil {
 		return false, err
@@ -48,7 +56,7 @@ func (o *PlanOptions) same(ctx context.Context, a, b *os.File) (bool, error) {
 	if !o.comparable(&src, &dst) {
 		return false, nil
 	}
-	n, err := samePrefix(ctx, a, b, src.Size, func(int64) {})
+	n, err := samePrefix(ctx, a, b, src.Size, func(off int64) { seen(off, src.Size) })
 	return n == src.Size, err
 }
 
@@ -118,12 +126,24 @@ func (o *PlanOptions) comparable(src, dst *unix.Stat_t) bool {
 // the same. What cannot be read is left to the copy, which reports it.
 func (w *walker) leaveSame() error {
 	same := make([]bool, len(w.tree.Files))
+	var done atomic.Int64
+	total := int64(0)
+	for i := range w.tree.Files {
+		if f := &w.tree.Files[i]; f.compare {
+			total += f.Size
+		}
+	}
 	g, ctx := errgroup.WithContext(w.ctx)
 	g.SetLimit(defaultJobs)
 	for i := range w.tree.Files {
 		if f := &w.tree.Files[i]; f.compare {
 			g.Go(func() error {
-				same[i] = w.sameFile(ctx, f.Path)
+				last := int64(0)
+				same[i] = w.sameFile(ctx, f.Path, func(off, _ int64) {
+					w.tree.opts.compared(done.Add(off-last), total)
+					last = off
+				})
+				done.Add(f.Size - last) // nothing behind a difference is read
 				return ctx.Err()
 			})
 		}
@@ -143,9 +163,9 @@ func (w *walker) leaveSame() error {
 	return nil
 }
 
-func (w *walker) sameFile(ctx context.Context, rel string) bool {
+func (w *walker) sameFile(ctx context.Context, rel string, seen func(off, size int64)) bool {
 	return bothOpen(w.src, w.dst, rel, func(a, b *os.File) bool {
-		same, err := w.tree.opts.same(ctx, a, b)
+		same, err := w.tree.opts.same(ctx, a, b, seen)
 		return err == nil && same
 	})
 }

@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
@@ -47,6 +49,50 @@ func TestChecksum(t *testing.T) {
 	want, _ := os.ReadFile(filepath.Join(src, "sub/deep/e.bin"))
 	if got, err := os.ReadFile(filepath.Join(dst, "sub/deep/e.bin")); err != nil || string(got) != string(want) {
 		t.Errorf("the file that differs was not copied: %v", err)
+	}
+}
+
+// A comparison reports how much of it is done, up to all of it, whatever differs.
+func TestComparedBytes(t *testing.T) {
+	drv, src := newDriver(t), t.TempDir()
+	dst := filepath.Join(t.TempDir(), "dst")
+	const size = 3<<20 + 5
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(src, name), bytes.Repeat([]byte("x"), size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan := func(o PlanOptions) *Tree {
+		t.Helper()
+		tree, err := PlanTree(context.Background(), src, dst, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	if _, err := plan(PlanOptions{}).Copy(context.Background(), drv, TreeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var most int64
+	o := PlanOptions{Checksum: true, Compared: func(done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if most = max(most, done); total != 2*size || done > total {
+			t.Errorf("%d of %d bytes", done, total)
+		}
+	}}
+	if plan(o); most != 2*size {
+		t.Errorf("%d bytes were compared", most)
+	}
+	most = 0
+	change(t, filepath.Join(dst, "b"))
+	if plan(o); most != size+3<<20 && most != 2*size { // the unit that differs is not reported, and a may be compared after it
+		t.Errorf("%d bytes were compared before a difference", most)
+	}
+	o.Compared = func(done, total int64) { most = done }
+	if same, err := o.Same(context.Background(), filepath.Join(src, "a"), filepath.Join(dst, "a")); err != nil || !same || most != size {
+		t.Errorf("%v, %v: %d bytes of a file", same, err, most)
 	}
 }
 

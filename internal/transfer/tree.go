@@ -44,6 +44,9 @@ type PlanOptions struct {
 	*Filter       // what of the source belongs to it; nil means everything
 	Update   bool // leave files alone whose size and time of modification are those of the source
 	Checksum bool // leave files alone whose contents are those of the source, whatever their time
+	// Compared is called when bytes have been compared for Checksum, from several
+	// goroutines; it may be nil.
+	Compared func(done, total int64)
 }
 
 // A TreeDir is a directory to create. The root's path is ".".
