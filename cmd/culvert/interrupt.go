@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -97,11 +99,31 @@ func explain(ctx context.Context, err error, args []string) string {
 func commandLine(args []string) string {
 	words := []string{"culvert"}
 	for _, a := range args {
-		a = object.Redact(a)
-		if a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") != "" {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		words = append(words, a)
+		words = append(words, quoted(object.Redact(a)))
 	}
 	return strings.Join(words, " ")
+}
+
+// quoted quotes a word for a shell. What controls a terminal, or is no text, is written as
+// bash, zsh and ksh read it.
+func quoted(a string) string {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case strings.ContainsFunc(a, unprintable) || !utf8.ValidString(a):
+		var b strings.Builder
+		for i := range len(a) {
+			switch c := a[i]; {
+			case c == '\'' || c == '\\':
+				b.WriteString(`\` + string(c))
+			case c < ' ' || c >= 0x7f:
+				fmt.Fprintf(&b, `\%03o`, c)
+			default:
+				b.WriteByte(c)
+			}
+		}
+		return "$'" + b.String() + "'"
+	case a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") != "":
+		return "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+	}
+	return a
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -60,9 +61,18 @@ func TestProgressPicture(t *testing.T) {
 }
 
 func TestCommandLine(t *testing.T) {
-	got := commandLine([]string{"cp", "a b", "it's", "--via=gpu:0", "", "x$y"})
-	if want := `culvert cp 'a b' 'it'\''s' --via=gpu:0 '' 'x$y'`; got != want {
+	words := []string{"cp", "a b", "it's", "--via=gpu:0", "", "x$y", "模型", "a\n\x1b[2J", "\xff'\\é1"}
+	got := commandLine(words)
+	if want := `culvert cp 'a b' 'it'\''s' --via=gpu:0 '' 'x$y' '模型' $'a\012\033[2J' $'\377\'\\\303\2511'`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		return
+	}
+	out, err := exec.Command(bash, "-c", `culvert() { printf '%s\0' "$@"; }; `+got).Output()
+	if want := strings.Join(words, "\x00") + "\x00"; err != nil || string(out) != want {
+		t.Errorf("a shell reads %q, %v, want %q", out, err, want)
 	}
 }
 

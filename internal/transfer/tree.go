@@ -434,6 +434,6 @@ func (t *Tree) String() string {
 		fmt.Fprintf(&b, "same     %d unchanged files\n", t.Unchanged)
 	}
 	files, done, bytes, doneBytes := t.Totals()
-	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", t.Source, t.Dest, files-done, files, human.Size(bytes-doneBytes), human.Size(bytes))
+	fmt.Fprintf(&b, "%s -> %s: %d of %d files, %s of %s\n", human.Name(t.Source), human.Name(t.Dest), files-done, files, human.Size(bytes-doneBytes), human.Size(bytes))
 	return b.String()
 }

@@ -46,7 +46,7 @@ func (r *TreeResult) String() string {
 	for _, s := range r.Skipped {
 		fmt.Fprintf(&b, "skipped %s: %s\n", human.Name(s.Path), s.Why)
 	}
-	fmt.Fprintf(&b, "copied %s to %s: %s", r.Source, r.Dest, strings.Join(r.totals(), ", "))
+	fmt.Fprintf(&b, "copied %s to %s: %s", human.Name(r.Source), human.Name(r.Dest), strings.Join(r.totals(), ", "))
 	return b.String()
 }
 
