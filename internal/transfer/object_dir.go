@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -47,30 +46,26 @@ func (d *objectDir) publishRest() {
 }
 
 // makeDirs makes the directories of the files, the outer ones first, and puts their names
-// on stable storage. It removes what killed copies left there.
+// on stable storage. It removes what killed copies left there. Files of a directory that
+// cannot be made fail by themselves when they are created.
 func (c *objectTreeCopy) makeDirs(dst *atomicfile.Dir) error {
 	list := []string{"."}
 	seen, grown := map[string]bool{".": true}, map[string]bool{}
-	var add func(rel string) error
-	add = func(rel string) error {
+	var add func(rel string)
+	add = func(rel string) {
 		if seen[rel] {
-			return nil
+			return
 		}
-		if err := add(filepath.Dir(rel)); err != nil {
-			return err
-		}
-		seen[rel], list = true, append(list, rel)
+		add(filepath.Dir(rel))
+		seen[rel] = true
 		err := dst.Mkdir(rel, 0o777)
 		grown[filepath.Dir(rel)] = grown[filepath.Dir(rel)] || err == nil
-		if errors.Is(err, fs.ErrExist) {
-			return nil
+		if st, serr := dst.Stat(rel); serr == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			list = append(list, rel)
 		}
-		return err
 	}
 	for i := range c.tree.Files {
-		if err := add(filepath.Dir(c.tree.Files[i].Path)); err != nil {
-			return err
-		}
+		add(filepath.Dir(c.tree.Files[i].Path))
 	}
 	for _, rel := range list {
 		if err := sweepDir(dst, rel, grown[rel]); err != nil {

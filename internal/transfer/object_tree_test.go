@@ -62,6 +62,33 @@ func TestObjectTree(t *testing.T) {
 	}
 }
 
+// An object whose name no file can have, or whose directory is a file, stops no other.
+func TestObjectsWithoutPlace(t *testing.T) {
+	drv := newDriver(t)
+	long := strings.Repeat("x", 300)
+	store := objecttest.NewStore(map[string][]byte{"d/" + long: {1}, "d/" + long + "/in/a": {1}, "d/file/a": {1}, "d/link/a": {1}, "d/there/a": {1}})
+	bucketAt(t, store)
+	dst := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dst, "file"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(dst, "link")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := objectTree(t, dst, false, PlanOptions{}).Copy(t.Context(), drv, TreeOptions{})
+	if res.Files != 1 || err == nil || !strings.Contains(err.Error(), "1 of 5") {
+		t.Errorf("%d files, %v", res.Files, err)
+	}
+	for _, name := range []string{"xxx/in/a", "file/a", "link/a"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s is not in: %v", name, err)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dst, "file")); err != nil || string(got) != "mine" {
+		t.Errorf("the file that was there: %q, %v", got, err)
+	}
+}
+
 // A small object costs one request, and its answer has the checksum. A wrong one fails
 // alone.
 func TestObjectsIntoGPU(t *testing.T) {
