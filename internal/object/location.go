@@ -62,12 +62,17 @@ func Redact(p string) string {
 	return scheme + "://" + host
 }
 
+// cutQuery splits a URL at its query. Keys of S3 may have a question mark.
+func cutQuery(p string) (base, query string, ok bool) {
+	if scheme, _, _ := strings.Cut(p, "://"); strings.EqualFold(scheme, "s3") {
+		return p, "", false
+	}
+	return strings.Cut(p, "?")
+}
+
 // Join adds a name to a URL that is a directory.
 func Join(dir, name string) string {
-	base, query, ok := strings.Cut(dir, "?")
-	if strings.HasPrefix(dir, "s3://") {
-		base, ok = dir, false
-	}
+	base, query, ok := cutQuery(dir)
 	base = strings.TrimSuffix(base, "/") + "/" + name
 	if ok {
 		base += "?" + query
@@ -77,10 +82,7 @@ func Join(dir, name string) string {
 
 // Dir is the URL of the directory that contains an object.
 func Dir(p string) string {
-	base, query, ok := strings.Cut(p, "?")
-	if strings.HasPrefix(p, "s3://") {
-		base, ok = p, false
-	}
+	base, query, ok := cutQuery(p)
 	scheme, rest, _ := strings.Cut(base, "://")
 	base = scheme + "://" + path.Dir(rest) + "/"
 	if ok {
@@ -91,8 +93,6 @@ func Dir(p string) string {
 
 // Base is the last part of a URL's path.
 func Base(p string) string {
-	if !strings.HasPrefix(p, "s3://") {
-		p, _, _ = strings.Cut(p, "?")
-	}
-	return path.Base(p)
+	base, _, _ := cutQuery(p)
+	return path.Base(base)
 }

@@ -21,6 +21,7 @@ func TestLocations(t *testing.T) {
 		{"s3://b/odd?name=1", "s3://b/odd?name=1", "s3://b/", "odd?name=1"},
 		{"https://u:p@h:1/a/m?sig=x", "https://h:1/a/m?...", "https://u:p@h:1/a/?sig=x", "m"},
 		{"http://h/a/m", "http://h/a/m", "http://h/a/", "m"},
+		{"S3://b/a?/m", "S3://b/a?/m", "S3://b/a?/", "m"},
 	} {
 		if got := Redact(c.url); got != c.redacted {
 			t.Errorf("Redact(%s) is %s", c.url, got)
@@ -34,9 +35,15 @@ func TestLocations(t *testing.T) {
 		if got := Join(Dir(c.url), c.base); got != c.url {
 			t.Errorf("Join(%s, %s) is %s", Dir(c.url), c.base, got)
 		}
+		if IsDirURL(c.url) || !IsDirURL(Dir(c.url)) {
+			t.Errorf("%s is a directory, or %s is none", c.url, Dir(c.url))
+		}
 		if !IsURL(c.url) {
 			t.Errorf("%s is no URL", c.url)
 		}
+	}
+	if IsDirURL("s3://b/a/?m") {
+		t.Error("a key with a question mark is a directory")
 	}
 	for _, path := range []string{"a", "/a/b", "rdma://h/x", "s3:/x", "", "://"} {
 		if IsURL(path) {

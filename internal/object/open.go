@@ -159,7 +159,7 @@ const (
 // IsDirURL reports whether a URL can only stand for objects below it: it ends with a
 // slash, or is a bucket.
 func IsDirURL(p string) bool {
-	base, _, _ := strings.Cut(p, "?")
+	base, _, _ := cutQuery(p)
 	if strings.HasSuffix(base, "/") {
 		return true
 	}

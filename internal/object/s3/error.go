@@ -106,7 +106,7 @@ var sentences = map[string]sentence{
 	"NoSuchBucket":          {"there is no such bucket", "check the name, AWS_ENDPOINT_URL and AWS_REGION"},
 	"InvalidBucketName":     {"this is not a name of a bucket", "names have 3 to 63 lower-case letters, digits, dots and hyphens"},
 	"NoSuchKey":             {"there is no such object", ""},
-	"NoSuchUpload":          {"another process ended the upload", "save again"},
+	"NoSuchUpload":          {"the upload has ended: its parts were removed, or the answer that it is complete was lost", "save again"},
 	"AccessDenied":          {"the credentials do not permit it", "check the policy of the bucket, or AWS_PROFILE"},
 	"InvalidAccessKeyId":    unknownKey,
 	"XAdminUserNotFound":    unknownKey,
