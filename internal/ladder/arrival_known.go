@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -160,6 +161,22 @@ func (v *prover) learned(id route.ID, op *Op) *route.Decline {
 		return p.known[id][op.Dir].lie.Load()
 	}
 	return nil
+}
+
+// distrust says why a source cannot take a direct route any more: its reads have not arrived.
+// If only its writes have not, the traits say so.
+func (v *prover) distrust(t *Traits, src Source) *route.Decline {
+	if v == nil || !t.Direct {
+		return nil
+	}
+	p := v.fileOf(&Op{Src: src})
+	if p == nil {
+		return nil
+	}
+	if p.known[t.ID][route.Write].lie.Load() != nil {
+		t.Scope = strings.TrimSuffix("only reads, because writes did not arrive: "+t.Scope, ": ")
+	}
+	return p.known[t.ID][route.Read].lie.Load()
 }
 
 // condemn remembers a lie, and logs the first one of a stack. A stack that lies about

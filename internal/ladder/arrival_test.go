@@ -35,6 +35,9 @@ func TestALieIsRemembered(t *testing.T) {
 		if r, err := l.run(route.Write, 0, 0, 4096); err != nil || r.Route != route.Host || l.liar.calls != 1 {
 			t.Errorf("a write to a stack that lies about reads: %v, %v, %d calls", &r, err, l.liar.calls)
 		}
+		if d := l.plan.Try(FileSource(l.file)).Describe(); d.Best() != route.Host || len(d.Declined) != 1 || d.Declined[0].Test != "arrival" {
+			t.Errorf("a plan afterwards: %v", d)
+		}
 		if n := strings.Count(text.String(), "did not arrive"); n != 1 || !strings.Contains(text.String(), "evidence=") {
 			t.Errorf("logged %d times: %s", n, text.String())
 		}
@@ -126,6 +129,9 @@ func TestWritesAreProvedElsewhere(t *testing.T) {
 		l.liar.next = honest
 		if r, err := l.run(route.Read, 64<<10, 0, 64<<10); err != nil || r.Route != l.id {
 			t.Errorf("reads are not affected: %v, %v", &r, err)
+		}
+		if d := l.plan.Try(FileSource(l.file)).Describe(); d.Best() != l.id || !strings.Contains(d.Uses[0].For, "only reads") {
+			t.Errorf("a plan afterwards: %v", d)
 		}
 	})
 }

@@ -45,16 +45,22 @@ func (p *Plan) sort() {
 }
 
 // Try has each route read one block of the source if only a transfer can tell
-// whether it works, and returns a plan without those that do not.
+// whether it works, and returns a plan without those that do not, or whose reads have not
+// arrived before.
 func (p *Plan) Try(src Source) *Plan {
 	q := *p
 	q.routes, q.traits, q.declined = nil, nil, slices.Clone(p.declined)
 	for i, r := range p.routes {
-		if d := r.Try(src); d != nil {
+		t := p.traits[i]
+		d := p.prover.distrust(&t, src)
+		if d == nil {
+			d = r.Try(src)
+		}
+		if d != nil {
 			q.declined = append(q.declined, d)
 			continue
 		}
-		q.routes, q.traits = append(q.routes, r), append(q.traits, p.traits[i])
+		q.routes, q.traits = append(q.routes, r), append(q.traits, t)
 	}
 	q.sort()
 	return &q
