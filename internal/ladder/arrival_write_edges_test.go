@@ -176,6 +176,36 @@ func TestOverlappingWritesAreNoLie(t *testing.T) {
 	}
 }
 
+// Of writes of a batch that overlap one after the other may be a lie. However many, the next
+// route makes them.
+func TestSeveralLiesInABatch(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		l.v.file(l.file).known[l.id][route.Write].proved.Store(true)
+		data, calls := noisy(256<<10, 77), 0
+		l.setGPU(0, data)
+		l.override(func(honest Route, ctx context.Context, ops []Op, res []route.Receipt) error {
+			err := honest.Run(ctx, ops, res)
+			if calls++; calls == 3 || calls >= 5 { // of three, then of two, then of one
+				_, werr := pwriteAll(l.file.FD(), make([]byte, ops[0].Mem.Len), ops[0].Off)
+				err = errors.Join(err, werr, unix.Fsync(l.file.FD()))
+			}
+			return err
+		})
+		ops, res := make([]Op, 3), make([]route.Receipt, 3)
+		for i := range ops {
+			ops[i] = Op{Dir: route.Write, Src: FileSource(l.file), Off: int64(i) << 14, Mem: l.mem.Slice(uint64(i)<<16, 32<<10), Kind: gpu.KindDevice, Buf: always{}}
+		}
+		check(t, l.plan.Run(context.Background(), ops, res))
+		want := make([]byte, 64<<10)
+		for i := range ops {
+			copy(want[ops[i].Off:], data[i<<16:][:32<<10])
+		}
+		if !bytes.Equal(l.fileBytes(0, 64<<10), want) || calls != 6 {
+			t.Errorf("the file has other bytes, or %d calls, want 6: %v", calls, res)
+		}
+	})
+}
+
 // A write waits for one in flight to the same range, also by another open file: each
 // would take the other's bytes for a lie, and put back what both have overwritten. One in
 // a stream does not wait for one that may wait for the stream.

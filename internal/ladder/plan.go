@@ -198,7 +198,8 @@ func (p *Plan) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
 			}
 		}
 		took, err := p.runChecked(ctx, at, ops[i:j], res[i:j])
-		if tries++; tries <= len(p.routes) && isRejected(err) {
+		// Each rejection passes an op on, or all ops of a route.
+		if tries++; tries <= len(p.routes)*len(ops) && isRejected(err) {
 			if n := movedBefore(err); n > 0 {
 				if err := p.end(at, ops[i:i+n], res[i:i+n], took, nil); err != nil {
 					return err
