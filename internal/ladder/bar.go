@@ -12,6 +12,7 @@ import (
 	"github.com/culvert-io/culvert/internal/dev"
 	"github.com/culvert-io/culvert/internal/human"
 	"github.com/culvert-io/culvert/internal/rm"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/internal/tune"
 	"github.com/culvert-io/culvert/internal/wc"
 	"github.com/culvert-io/culvert/route"
@@ -131,8 +132,8 @@ func (b *barRoute) Configure(set Settings) error {
 	return nil
 }
 
-// State looks up the mapping of a buffer, the load and, for a file that must not fill
-// it, the page cache.
+// State looks up the mapping of a buffer, the load and, for a read that must not fill it,
+// the page cache.
 func (b *barRoute) State(op *Op) (s State) {
 	if _, ok := b.maps.get(op.Mem.Base); !ok {
 		return s
@@ -141,13 +142,16 @@ func (b *barRoute) State(op *Op) (s State) {
 	if s.Load = s.InFlight; b.ring != nil {
 		s.Load += b.ring.calls.Load()
 	}
-	if op.file().Reads().FillsNothing() {
-		s.NotCached = !resident(op)
-	}
+	s.NotCached = sparesCache(op)
 	if c := b.learn.class(op.Mem.Len); c != nil {
 		s.Learned = c.ask(op)
 	}
 	return s
+}
+
+// sparesCache reports that an op through the page cache would fill it, and must not.
+func sparesCache(op *Op) bool {
+	return op.file().Reads().Spares(int64(op.Mem.Len)) != storage.NotBypassed && !resident(op)
 }
 
 // resident reports whether all of what an op reads is in the page cache.
@@ -210,7 +214,7 @@ func (b *barRoute) read(op *Op, first uint64, r *route.Receipt) error {
 
 // countCached counts n bytes of an op that came through the page cache.
 func countCached(op *Op, n int64, r *route.Receipt) {
-	if op.file().Reads().FillsNothing() { // State has looked
+	if op.file().Reads().Spares(int64(op.Mem.Len)) != storage.NotBypassed { // State has looked
 		r.Cache.Hit += n
 	} else {
 		r.Cache.Unasked += n

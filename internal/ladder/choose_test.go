@@ -105,7 +105,7 @@ func TestEveryReasonHasAText(t *testing.T) {
 		can := map[reason]bool{
 			badDirection: !tr.Reads || !tr.Writes, hostMemory: !tr.HostMemory, tooLarge: tr.Max > 0,
 			partialBlock: tr.Block > 0, unregistered: tr.Registered, unprepared: tr.Registered, noWholeBlock: tr.Block > 0, phase: tr.Block > 0,
-			busy: tr.Limit.Reads > 0, largeBatch: tr.Limit.Batch > 0, notCached: id == route.Bar,
+			busy: tr.Limit.Reads > 0, largeBatch: tr.Limit.Batch > 0, notCached: id == route.Bar || id == route.Mapped,
 		}
 		for r := range reason(numReasons) {
 			if d := c.texts[r]; can[r] != (d != nil) || d != nil && d.Route != id {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -115,7 +116,8 @@ func (h *hostRoute) read(op *Op, p []byte, off int64, r *route.Receipt) (int, er
 	if f == nil {
 		return op.Src.ReadAt(p, off)
 	}
-	if f.Direct() < 0 || f.Buffered() < 0 || !f.Reads().FillsNothing() || h.fillsBehindEnd(op, off, len(p)) {
+	why := f.Reads().Spares(int64(op.Mem.Len))
+	if f.Direct() < 0 || f.Buffered() < 0 || why == storage.NotBypassed || h.fillsBehindEnd(op, off, len(p)) {
 		n, err := op.Src.ReadAt(p, off)
 		r.Cache.Unasked += int64(n)
 		return n, err
@@ -132,7 +134,7 @@ func (h *hostRoute) read(op *Op, p []byte, off int64, r *route.Receipt) (int, er
 		return n, err
 	}
 	r.Cache.Bypassed += int64(n)
-	r.Cache.Why = f.Reads().Reason()
+	r.Cache.Why = why
 	return n, err
 }
 

@@ -42,6 +42,7 @@ func newMapped(dev gpu.Device) (Route, *route.Decline) {
 var mappedTexts = [numReasons]*route.Decline{
 	badDirection: decline(route.Mapped, "direction", "pinned page-cache pages are read-only to the GPU", ""),
 	hostMemory:   decline(route.Mapped, "memory", "not device memory", ""),
+	notCached:    decline(route.Mapped, "page cache", "the range is not in the page cache, which this file must not fill", ""),
 }
 
 // Traits needs a file that can be mapped for reading.
@@ -59,7 +60,8 @@ func (m *mappedRoute) Traits(src Source) (Traits, *route.Decline) {
 // mappedInStream is why an op in a stream is declined: unpinning waits for streams.
 var mappedInStream = decline(route.Mapped, "stream", "the transfer is part of a stream, and unpinning would wait for that stream", "")
 
-// State says whether pages of the file could not be pinned before.
+// State says whether pages of the file could not be pinned before, and whether they would
+// have to be read into a page cache that is to be left alone.
 func (m *mappedRoute) State(op *Op) State {
 	if op.InStream {
 		return State{Learned: mappedInStream}
@@ -67,7 +69,7 @@ func (m *mappedRoute) State(op *Op) State {
 	if d, ok := m.rejected.Load(op.file()); ok {
 		return State{Learned: d.(*route.Decline)}
 	}
-	return State{}
+	return State{NotCached: sparesCache(op)}
 }
 
 // explain distinguishes a file whose pages cannot be mapped or pinned, which the next
@@ -125,6 +127,7 @@ func (m *mappedRoute) run(ctx context.Context, op *Op, r *route.Receipt) error {
 		}
 		window, tries = mappedWindow, 0
 		r.Bytes += n // from the page cache, which does not count as host memory
+		countCached(op, n, r)
 	}
 	return nil
 }

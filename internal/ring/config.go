@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+
+	"github.com/culvert-io/culvert/internal/storage"
 )
 
 // DefaultBudget is the default limit on a ring's pinned memory, in bytes.
@@ -42,7 +44,7 @@ const (
 
 	// smallLen is the size up to which a single request runs in its caller: one
 	// core is done before others could be woken.
-	smallLen       = 128 << 10
+	smallLen       = storage.SmallLen
 	smallSlotBytes = smallLen + 2*page
 	maxSmallSlots  = 64
 	// smallSlotsPerSlab is how many small slots are pinned at a time.

@@ -76,13 +76,23 @@ func (s *Stream) FillsNothing() bool {
 	return !s.buffered || route.CacheMode(s.mode.Load()) == route.CacheAvoid
 }
 
-// Reason says why reads must not fill the page cache.
-func (s *Stream) Reason() string {
+// SmallLen is the length up to which reads of a file that was opened plainly do not ask what
+// the cache has: that would take as long as the read.
+const SmallLen = 128 << 10
+
+// Spares says why a read of n bytes must leave the page cache as it is, for routes that go
+// through it or not at all; NotBypassed if it may fill it.
+func (s *Stream) Spares(n int64) string {
 	switch {
 	case !s.buffered:
 		return OpenedDirect
 	case s.FillsNothing():
 		return AskedToAvoid
+	case n <= SmallLen || s.noBypass || route.CacheMode(s.mode.Load()) != route.CacheAuto:
+		return NotBypassed
+	}
+	if at := (Situation{Stream: s.length(), Available: s.available()}); !at.fits() {
+		return TooLarge
 	}
 	return NotBypassed
 }

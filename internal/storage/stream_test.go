@@ -181,21 +181,28 @@ func TestWindowRate(t *testing.T) {
 func TestStreamModes(t *testing.T) {
 	cold := Residency{Pages: 1}
 	var direct Stream
-	if p, why := direct.Path(0, 4096, cold, true); p != Around || why != OpenedDirect || !direct.FillsNothing() || direct.Reason() != why {
+	if p, why := direct.Path(0, 4096, cold, true); p != Around || why != OpenedDirect || !direct.FillsNothing() || direct.Spares(1) != why {
 		t.Errorf("zero value: path %d (%v)", p, why)
 	}
 	if from, to := direct.Ahead(0, mib, Range{0, mib}, true, nil); from != to {
 		t.Errorf("zero value: asks for %d-%d", from, to)
 	}
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
-	if s.SetMode(route.CacheAvoid, 0); !s.FillsNothing() || s.Reason() != AskedToAvoid {
+	if s.SetMode(route.CacheAvoid, 0); !s.FillsNothing() || s.Spares(1) != AskedToAvoid {
 		t.Error("avoid fills the cache")
 	}
 	s.SetMode(route.CacheAuto, 9*gib)
 	if p, why := s.Path(0, 4096, cold, true); p != Around || why != TooLarge {
 		t.Errorf("part of 9 GiB with 10 available: path %d (%v)", p, why)
 	}
-	if s.SetMode(route.CacheKeep, 9*gib); s.Reason() != NotBypassed {
+	if s.Spares(SmallLen) != NotBypassed || s.Spares(SmallLen+1) != TooLarge {
+		t.Error("more than a small read may fill the cache")
+	}
+	if s.noBypass = true; s.Spares(gib) != NotBypassed {
+		t.Error("without O_DIRECT it could not be read at all")
+	}
+	s.noBypass = false
+	if s.SetMode(route.CacheKeep, 9*gib); s.Spares(gib) != NotBypassed {
 		t.Error("keep has a reason not to fill")
 	}
 	if p, _ := s.Path(0, 4096, cold, true); p != Fill {
