@@ -170,6 +170,26 @@ CULVERT_EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t off)
 }
 CULVERT_ALIAS(pread64, pread)
 
+/* What programs built with _FORTIFY_SOURCE call, with the size of the buffer. */
+extern void __chk_fail(void) __attribute__((noreturn));
+
+CULVERT_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t size);
+CULVERT_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t size)
+{
+	if (n > size)
+		__chk_fail();
+	return read(fd, buf, n);
+}
+
+CULVERT_EXPORT ssize_t __pread_chk(int fd, void *buf, size_t n, off_t off, size_t size);
+CULVERT_EXPORT ssize_t __pread_chk(int fd, void *buf, size_t n, off_t off, size_t size)
+{
+	if (n > size)
+		__chk_fail();
+	return pread(fd, buf, n, off);
+}
+CULVERT_ALIAS(__pread64_chk, __pread_chk)
+
 /* In a forked child a node answers as gdrdrv does to processes that did not open it. */
 CULVERT_EXPORT int ioctl(int fd, unsigned long req, ...)
 {

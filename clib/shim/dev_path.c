@@ -129,6 +129,18 @@ static int stat_ours(const char *path, struct stat *st)
 	return 0;
 }
 
+/* With what _GNU_SOURCE defines, the headers declare functions of other names here. */
+#ifndef AT_EMPTY_PATH
+#define AT_EMPTY_PATH 0x1000
+#endif
+
+/* of_node reports whether a status is that of a descriptor of a node, as programs in Rust ask
+ * for it. */
+static bool of_node(int fd, const char *path, int flags)
+{
+	return !likely(!(flags & AT_EMPTY_PATH)) && (!path || !*path) && culvert_node(fd);
+}
+
 /*
  * Status functions are no cancellation points: a system call does what the C library
  * does. One older than 2.33 has only the names with an x, whose first argument is the
@@ -136,9 +148,12 @@ static int stat_ours(const char *path, struct stat *st)
  */
 static int stat_at(int dir, const char *path, struct stat *st, int flags)
 {
-	if (likely(!ours(path)))
-		return (int)syscall(SYS_newfstatat, dir, path, st, flags);
-	return stat_ours(path, st);
+	if (ours(path))
+		return stat_ours(path, st);
+	int result = (int)syscall(SYS_newfstatat, dir, path, st, flags);
+	if (of_node(dir, path, flags) && result == 0)
+		st->st_mode = S_IFCHR | 0666;
+	return result;
 }
 
 #undef stat
@@ -189,8 +204,12 @@ CULVERT_ALIAS(__fxstatat64, __fxstatat)
 CULVERT_EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *st);
 CULVERT_EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *st)
 {
-	if (likely(!ours(path)))
-		return (int)syscall(SYS_statx, dir, path, flags, mask, st);
+	if (likely(!ours(path))) {
+		int result = (int)syscall(SYS_statx, dir, path, flags, mask, st);
+		if (of_node(dir, path, flags) && result == 0)
+			st->stx_mode = S_IFCHR | 0666;
+		return result;
+	}
 	ssize_t mode = culvert_dev_mode(path);
 	if (mode < 0)
 		return -1;

@@ -35,6 +35,11 @@ struct info {
 #define UNPIN _IOWR(0xDA, 2, struct unpin *)
 #define INFO _IOWR(0xDA, 5, struct info *)
 
+/* What read and pread are in programs built with _FORTIFY_SOURCE. */
+ssize_t __read_chk(int fd, void *buf, size_t n, size_t size);
+ssize_t __pread_chk(int fd, void *buf, size_t n, off_t off, size_t size);
+ssize_t __pread64_chk(int fd, void *buf, size_t n, off_t off, size_t size);
+
 enum { page = 4096, gpu_page = 1 << 16 };
 
 static CUdeviceptr memory;
@@ -128,6 +133,10 @@ static void descriptors(void)
 	char c;
 	printf("read of a node: %s\n", said(read(fd, &c, 1)));
 	printf("pread of a node: %s\n", said(pread(fd, &c, 1, 0)));
+	OK(__read_chk(fd, &c, 1, 1) < 0 && __pread_chk(fd, &c, 1, 0, 1) < 0 && __pread64_chk(fd, &c, 1, 0, 1) < 0 && errno == EINVAL);
+	OK(fstatat(fd, "", &st, AT_EMPTY_PATH) == 0 && S_ISCHR(st.st_mode));
+	struct statx sx;
+	OK(statx(fd, "", AT_EMPTY_PATH, STATX_MODE, &sx) == 0 && S_ISCHR(sx.stx_mode));
 
 	uint64_t handle;
 	struct pin pin = {.addr = memory, .size = gpu_page};
