@@ -69,9 +69,11 @@ class Faults(Case):
         with testing.faults("slow=1ms,nth=1") as broken:
             self.load()
             self.assertEqual(len(broken.fired()), 1)
-        with testing.faults("short=16,nth=1") as broken:
-            self.load()  # reads the rest with the next call
-            self.assertEqual(len(broken.fired()), 1)
+        with testing.faults("short=16") as broken:
+            with self.assertRaisesRegex(Exception, "unexpected EOF"):
+                self.load()
+            self.assertRegex(broken.fired()[0], "^short=16: [0-9]+ times?$")
+        self.load()
 
     def test_mistakes(self):
         with self.assertRaisesRegex(Exception, "unknown kind"):
