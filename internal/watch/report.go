@@ -181,21 +181,25 @@ func (r *Report) addStats(s *stats.Snapshot) {
 }
 
 // whole is the path of a file by its name in the statistics, which have the beginning of a
-// long one. Records have more of it. If several files begin so, the name stays.
+// long one. Records have more of it. If several files begin so, the name stays. A file for
+// which the records had no room is one of the others, as its calls are.
 func (r *Report) whole(name string) string {
-	if len(name) < stats.MaxName {
-		return name
-	}
 	var paths []string
+	crowded := false
 	for i := range r.Files {
-		if strings.HasPrefix(r.Files[i].Path, name) {
-			paths = append(paths, r.Files[i].Path)
+		f := &r.Files[i]
+		if f.Path == name || len(name) == stats.MaxName && strings.HasPrefix(f.Path, name) {
+			paths = append(paths, f.Path)
 		}
+		crowded = crowded || f.Path == otherFiles && f.Read.raw.Calls+f.Write.raw.Calls > 0
 	}
-	if len(paths) != 1 {
-		return name
+	switch {
+	case len(paths) == 1:
+		return paths[0]
+	case len(paths) == 0 && crowded:
+		return otherFiles
 	}
-	return paths[0]
+	return name
 }
 
 // addRoutes adds what was moved in a file. Counters of a process that runs are not of one
@@ -313,6 +317,9 @@ func (r *Report) explain(linked string) {
 		r.Notes = append(r.Notes, linked)
 	case calls == 0:
 		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, loads a libcufile by its path, or works as another user")
+	}
+	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == otherFiles }) {
+		r.Notes = append(r.Notes, "(other files) sums up calls, and routes, of files for which a process had no room: it has some for the calls of 127, and for the routes of 63")
 	}
 	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Read.Async+f.Write.Async > 0 }) {
 		r.Notes = append(r.Notes, "asynchronous requests are those of batches and streams; they are counted when they are made, not when they end")

@@ -166,7 +166,11 @@ func (d *Direction) sizes() (list []string, one string) {
 	}
 	for i := range sizeSlots {
 		if n := d.Sizes[fmt.Sprint(int64(1)<<i)]; n > 0 {
-			list = append(list, fmt.Sprintf("%d %s %s", n, word, human.Size(int64(1)<<i)))
+			class := word + " " + human.Size(int64(1)<<i)
+			if i == 0 && word == "from" {
+				class = "of 0 or 1 B"
+			}
+			list = append(list, fmt.Sprintf("%d %s", n, class))
 			if n == calls && word == "of" && (d.Async == 0 || d.Async == d.Calls) {
 				one = " of " + human.Size(int64(1)<<i)
 			}

@@ -157,6 +157,31 @@ func TestRoutesOfOtherFiles(t *testing.T) {
 	}
 }
 
+// What is known of the routes of a file for which the record had no room is, as its calls,
+// that of other files. A file that another library than libcufile used stays.
+func TestManyFiles(t *testing.T) {
+	s := &stats.Snapshot{Routes: []string{"none", "ring"}, Files: []stats.FileSnapshot{{Name: "/data/last"}}}
+	s.Files[0].Totals.Bytes[0][1] = 1 << 20
+	for _, crowded := range []bool{false, true} {
+		rec := example(1, "/data/first")
+		if crowded {
+			rec.Files[0].Used, rec.Files[0].Dir[0].Calls = 1, 3
+		}
+		r := new(Report)
+		r.addRecord(rec)
+		r.addStats(s)
+		r.finish()
+		r.explain("")
+		want, notes := "/data/last", 0
+		if crowded {
+			want, notes = otherFiles, 1
+		}
+		if f := r.file(want); len(f.Routes) != 1 || len(r.Files) != 2 || len(r.Notes) != notes {
+			t.Errorf("crowded %v: %+v, notes %q", crowded, r.Files, r.Notes)
+		}
+	}
+}
+
 // The statistics have the beginning of a long path. It is that of the file which the records
 // name, unless several begin so.
 func TestLongPaths(t *testing.T) {
@@ -245,6 +270,14 @@ func TestDamaged(t *testing.T) {
 		if err := Collect(dir, time.Hour).Report(new(Report), ""); err == nil || !strings.Contains(err.Error(), "1.0.record") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A request of no bytes is not one of 1 byte.
+func TestNoBytes(t *testing.T) {
+	d := Direction{Calls: 2, Bytes: 1, Sizes: map[string]int64{"1": 2}}
+	if list, one := d.sizes(); len(list) != 1 || list[0] != "2 of 0 or 1 B" || one != "" {
+		t.Errorf("%q, %q", list, one)
 	}
 }
 
