@@ -319,7 +319,7 @@ func (r *Report) explain(linked string) {
 		r.Notes = append(r.Notes, "no process called cuFile: the program works without it, loads a libcufile by its path, or works as another user")
 	}
 	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == otherFiles }) {
-		r.Notes = append(r.Notes, "(other files) sums up calls, and routes, of files for which a process had no room: it has some for the calls of 127, and for the routes of 63")
+		r.Notes = append(r.Notes, "(other files) sums up files for which a process had no room, which is for the transfers of 127 and the routes of 63, and handles that it had not registered")
 	}
 	if slices.ContainsFunc(r.Files, func(f File) bool { return f.Read.Async+f.Write.Async > 0 }) {
 		r.Notes = append(r.Notes, "asynchronous requests are those of batches and streams; they are counted when they are made, not when they end")
