@@ -227,6 +227,9 @@ func (d *Driver) gpuLocked(i int) (*gpuState, error) {
 		failed := &Error{Op: "open", Object: gpuName(i), Code: DeviceNotFound, Err: err}
 		if have, listed := d.m.GPU.Devices(); listed == nil && (i < 0 || i >= len(have)) {
 			failed.Err, failed.Fix = &missingGPU{len(have), err}, "culvert check lists them"
+			if d.m.Soft && i >= 0 {
+				failed.Fix = fmt.Sprintf("CULVERT_SOFT=gpus=%d gives the software machine more", i+1)
+			}
 		}
 		return nil, failed
 	}

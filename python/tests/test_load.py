@@ -156,7 +156,7 @@ class Load(Case):
         with self.assertRaises(culvert.OutOfMemoryError) as e:
             culvert.load_file(self.path())
         self.assertIsInstance(e.exception, MemoryError)
-        with self.assertRaisesRegex(culvert.GPUError, r"open gpu:9: .*: this machine has 4 GPUs \(fix: culvert check lists them\)$"):
+        with self.assertRaisesRegex(culvert.GPUError, r"open gpu:9: .*: this machine has 4 GPUs \(fix: CULVERT_SOFT=gpus=10 gives .* more\)$"):
             culvert.load_file(self.path(), "cuda:9")
         for part in ({"plan": "tp=2"}, {"plan": "nonsense=1"}, {"only": "nothing"}, {"only": "["}, {"rules": "x"}, {"order": "size"}, {"plan": 5}, {"only": [5]}, {"verify": "yes"}):
             with self.assertRaises(culvert.RequestError, msg=part) as e:

@@ -369,7 +369,7 @@ func TestFailures(t *testing.T) {
 		{"load", fields{"model": 7, "gpus": []int{0}}, "other", 0, "handle 0x7"},
 		{"load", fields{"path": "/nowhere", "gpus": []int{0}}, "os", unix.ENOENT, "/nowhere"},
 		{"load", fields{"path": path, "gpus": []int{0}, "plan": "tp=2"}, "request", 0, "2 parts for 1 GPUs"},
-		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "open gpu:9: CU_FILE_DEVICE_NOT_FOUND (5029): this machine has 2 GPUs (fix: culvert check lists them)"},
+		{"load", fields{"model": m.Model, "gpus": []int{9}}, "gpu", 0, "open gpu:9: CU_FILE_DEVICE_NOT_FOUND (5029): this machine has 2 GPUs (fix: CULVERT_SOFT=gpus=10 gives the software machine more)"},
 		{"finish", fields{"memory": 7}, "other", 0, "handle"},
 		{"tensors", fields{"memory": m.Model}, "other", 0, "handle"},
 		{"fill", fields{"plan": gpuPlan.Plan}, "other", 0, "addresses"},
