@@ -37,6 +37,7 @@ type progress struct {
 	mu      sync.Mutex
 	display human.Display
 	w       io.Writer
+	stop    func()
 	each    bool // print a line for each file
 	logged  time.Time
 	state   copyState
@@ -70,7 +71,9 @@ func newProgress(f *os.File, t plan, each bool) *progress {
 	of, files, total, bytes := t.Totals()
 	now := time.Now()
 	state := copyState{start: now, files: files, of: of, bytes: bytes, total: total, before: bytes, waiting: map[string]*activeFile{}}
-	return &progress{display: human.NewDisplay(f), w: f, each: each, logged: now, state: state}
+	p := &progress{display: human.NewDisplay(f), w: f, each: each, logged: now, state: state}
+	p.stop = p.display.Live(func() { p.update(func(*copyState) {}) })
+	return p
 }
 
 // Began is called when the copy of a file begins.
@@ -156,6 +159,7 @@ func (p *progress) log(now time.Time) {
 
 // done leaves the screen as it was.
 func (p *progress) done() {
+	p.stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.display.Erase()

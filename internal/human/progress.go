@@ -83,6 +83,32 @@ func (d *Display) above() string {
 	return fmt.Sprintf("\x1b[%dA\r", d.lines)
 }
 
+// refresh is the time between two drawings while nothing happens.
+const refresh = time.Second / 2
+
+// Live calls redraw from time to time until stop is called, if Draw draws: times go on, and
+// what Draw left out is shown, also while nothing happens. It has ended when stop returns.
+func (d *Display) Live(redraw func()) (stop func()) {
+	if !d.Terminal() {
+		return func() {}
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	ticks := time.NewTicker(refresh)
+	go func() {
+		defer close(ended)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				redraw()
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() { close(quit); <-ended }
+}
+
 // Say prints a line that stays, above those on the screen.
 func (d *Display) Say(line string) {
 	if ASCII() {
@@ -132,6 +158,10 @@ type Meter struct {
 	start   time.Time
 	before  int64 // done when it started
 	logged  time.Time
+	done    int64
+	total   int64  // -1: unknown
+	stop    func() // Live; nil before the first Advance
+	ended   bool
 }
 
 // NewMeter returns a Meter that starts now.
@@ -161,26 +191,46 @@ func (m *Meter) Resumed(done int64) {
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	render := func(now time.Time, width int) []string {
-		if total < 0 {
-			return []string{fmt.Sprintf("%s, %s", Size(done), Speed(float64(done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
-		}
-		line := m.what + Pace(done, total, done-m.before, now.Sub(m.start), width-1-len(m.what))
-		if room := min(width-len(line)-2, barWidth); room >= 8 {
-			line = Bar(done, total, room) + " " + line
-		}
-		return []string{line}
+	if m.ended {
+		return
+	}
+	m.done, m.total = done, total
+	if m.stop == nil {
+		m.stop = m.display.Live(func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.display.Draw(m.render)
+		})
 	}
 	if m.display.Terminal() {
-		m.display.Draw(render)
+		m.display.Draw(m.render)
 	} else if now := m.display.now(); now.Sub(m.logged) >= 10*time.Second {
 		m.logged = now
-		fmt.Fprintln(m.display.w, render(now, 0)[0])
+		fmt.Fprintln(m.display.w, m.render(now, 0)[0])
 	}
 }
 
-// Done removes the line from a terminal.
+// render is the line to show.
+func (m *Meter) render(now time.Time, width int) []string {
+	if m.total < 0 {
+		return []string{fmt.Sprintf("%s%s, %s", m.what, Size(m.done), Speed(float64(m.done)/max(now.Sub(m.start).Seconds(), 1e-9)))}
+	}
+	line := m.what + Pace(m.done, m.total, m.done-m.before, now.Sub(m.start), width-1-len(m.what))
+	if room := min(width-len(line)-2, barWidth); room >= 8 {
+		line = Bar(m.done, m.total, room) + " " + line
+	}
+	return []string{line}
+}
+
+// Done removes the line from a terminal. Nothing is shown after it.
 func (m *Meter) Done() {
+	m.mu.Lock()
+	stop := m.stop
+	m.stop, m.ended = nil, true
+	m.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.display.Erase()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -29,6 +30,28 @@ func TestMeterInALog(t *testing.T) {
 	want := "9%, 100.0 MiB of 1.0 GiB, 10.5 MB/s, ETA 1m32s\n19%, 200.0 MiB of 1.0 GiB, 10.5 MB/s, ETA 1m22s\n"
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out, want)
+	}
+}
+
+// While nothing happens, what is shown goes on; after Done nothing is.
+func TestLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, out, _ := testDisplay(true)
+		d.now = time.Now
+		m := newMeter(d)
+		m.Advance(10<<20, 100<<20)
+		time.Sleep(5*refresh + 1)
+		m.Done()
+		m.Advance(20<<20, 100<<20)
+		time.Sleep(5 * refresh)
+		if n := strings.Count(out.String(), "\x1b[K\n"); n != 6 || !strings.Contains(out.String(), "4.19 MB/s, ETA 23s") || !strings.HasSuffix(out.String(), "\x1b[J") {
+			t.Errorf("drawn %d times: %q", n, out)
+		}
+	})
+	d, out, _ := testDisplay(false)
+	d.Live(func() { t.Error("a log is no screen") })()
+	if out.Len() > 0 {
+		t.Errorf("%q", out)
 	}
 }
 

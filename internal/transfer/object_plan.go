@@ -159,6 +159,6 @@ func (t *ObjectTree) String() string {
 		fmt.Fprintf(&b, "skip     %s: %s\n", human.Name(s.Path), s.Why)
 	}
 	files, _, bytes, _ := t.Totals()
-	fmt.Fprintf(&b, "%s -> %s: %d files, %s\n", t.Source, t.Dest, files, human.Size(bytes))
+	fmt.Fprintf(&b, "%s -> %s: %d files, %s\n", human.Name(t.Source), human.Name(t.Dest), files, human.Size(bytes))
 	return b.String()
 }
