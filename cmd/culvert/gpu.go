@@ -15,7 +15,7 @@ func parseGPU(s string) (int, error) {
 	digits, ok := strings.CutPrefix(s, "gpu:")
 	n, err := strconv.ParseUint(digits, 10, 8)
 	if !ok || err != nil {
-		return 0, usageError{fmt.Errorf("invalid GPU %q (want gpu:0, gpu:1, ...)", s)}
+		return 0, usageError{fmt.Errorf("invalid GPU %q (want gpu:N, such as gpu:0)", s)}
 	}
 	return int(n), nil
 }

@@ -71,7 +71,7 @@ func (d *drive) open() (err error) {
 	if d.via != "" && d.via != "host" {
 		n, err := parseGPU(d.via)
 		if err != nil {
-			return usageError{fmt.Errorf("--via %s: want host, gpu:0, gpu:1, ...", d.via)}
+			return usageError{fmt.Errorf("--via %s: want host or a GPU, gpu:N", d.via)}
 		}
 		if err := checkGPUs(d.m, n); err != nil {
 			return err
