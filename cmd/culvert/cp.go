@@ -106,7 +106,7 @@ EXIT STATUS
   0  all data was copied (and verified, with --verify)
   1  an error; the message names the file and the cause
   2  invalid command line
-  3  --route or --require-route cannot be met; DEST is unchanged`,
+  3  --route or --require-route cannot be met; a file at DEST is unchanged`,
 		Example: `  culvert cp model.bin copy.bin --via gpu:0 --verify
   culvert cp model.bin copy.bin --route ring --json
   culvert cp model.bin copy.bin --require-route nvfs

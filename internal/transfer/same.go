@@ -51,7 +51,7 @@ func (o *PlanOptions) same(ctx context.Context, a, b *os.File, seen func(off, si
 		return false, nil
 	}
 	if o.Update && !o.Checksum {
-		return src.Size == dst.Size && src.Mtim == dst.Mtim, nil
+		return src.Size == dst.Size && src.Mtim == dst.Mtim && (!o.Preserve || sameAttributes(&src, &dst)), nil
 	}
 	if !o.comparable(&src, &dst) {
 		return false, nil
@@ -119,7 +119,12 @@ func (o *PlanOptions) comparable(src, dst *unix.Stat_t) bool {
 	if !o.Checksum || dst.Mode&unix.S_IFMT != unix.S_IFREG || src.Size != dst.Size || o.Preserve && src.Nlink > 1 {
 		return false
 	}
-	return !o.Preserve || src.Mode == dst.Mode && src.Uid == dst.Uid && src.Gid == dst.Gid && src.Mtim == dst.Mtim
+	return !o.Preserve || sameAttributes(src, dst) && src.Mtim == dst.Mtim
+}
+
+// sameAttributes compares what Preserve keeps and a listing shows, but for the times.
+func sameAttributes(a, b *unix.Stat_t) bool {
+	return a.Mode == b.Mode && a.Uid == b.Uid && a.Gid == b.Gid
 }
 
 // leaveSame compares files with their copies, and takes those out of the plan that are

@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -49,6 +50,35 @@ func TestChecksum(t *testing.T) {
 	want, _ := os.ReadFile(filepath.Join(src, "sub/deep/e.bin"))
 	if got, err := os.ReadFile(filepath.Join(dst, "sub/deep/e.bin")); err != nil || string(got) != string(want) {
 		t.Errorf("the file that differs was not copied: %v", err)
+	}
+}
+
+// With --preserve, --update brings another mode, too: size and time are the same.
+func TestUpdateMode(t *testing.T) {
+	drv, src, dst := newDriver(t), t.TempDir(), filepath.Join(t.TempDir(), "dst")
+	a, b := filepath.Join(src, "a"), filepath.Join(dst, "a")
+	if err := os.WriteFile(a, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := PlanOptions{Update: true, Preserve: true}
+	for i, mode := range []os.FileMode{0o644, 0o600, 0o600} {
+		if err := os.Chmod(a, mode); err != nil {
+			t.Fatal(err)
+		}
+		same, err := o.Same(context.Background(), a, b)
+		tree, perr := PlanTree(context.Background(), src, dst, o)
+		if err = errors.Join(err, perr); err != nil {
+			t.Fatal(err)
+		}
+		if want := i == 2; same != want || (len(tree.Files) == 0) != want {
+			t.Errorf("mode %v is left out: %v, of a tree %d are copied", mode, same, len(tree.Files))
+		}
+		if _, err := tree.Copy(context.Background(), drv, TreeOptions{Options: Options{Preserve: true}}); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(b); err != nil || st.Mode() != mode {
+			t.Errorf("%v, %v", st, err)
+		}
 	}
 }
 

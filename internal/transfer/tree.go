@@ -371,7 +371,7 @@ func (w *walker) file(rel string, st *unix.Stat_t) error {
 // unchanged reports whether a file has the size and time of its source. With Preserve,
 // names of one file are compared by the copy, which keeps them together.
 func (o *PlanOptions) unchanged(src, dst *unix.Stat_t) bool {
-	if o.Preserve && src.Nlink > 1 {
+	if o.Preserve && (src.Nlink > 1 || !sameAttributes(src, dst)) {
 		return false
 	}
 	return dst.Mode&unix.S_IFMT == unix.S_IFREG && src.Size == dst.Size && src.Mtim == dst.Mtim
