@@ -304,7 +304,7 @@ func (u *Upload) Discard(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return u.bucket.Abort(ctx, u.key, u.id)
+	return u.do(ctx, func(ctx context.Context) error { return u.bucket.Abort(ctx, u.key, u.id) })
 }
 
 // TakeOrigin returns what requests did since the last call.

@@ -154,7 +154,16 @@ var mayFail = map[Fault]bool{Truncate: true, Longer: true, Corrupt: true, Redire
 // An upload that is given up leaves nothing.
 func TestDiscard(t *testing.T) {
 	store := NewStore(nil)
-	bucketAt(t, store)
+	faults := &Faults{Handler: store}
+	removals := 0
+	faults.On(func(_ int, r *http.Request) Fault {
+		if r.Method != http.MethodDelete {
+			return None
+		}
+		removals++
+		return []Fault{Broken, CutEarly, None}[removals-1]
+	})
+	bucketAt(t, faults)
 	data := Bytes(partSize+1, 1)
 	u, err := object.Create(t.Context(), "s3://bucket/a", int64(len(data)), false)
 	if err != nil {
