@@ -56,6 +56,7 @@ func TestUploadStopsAtTheFirstError(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
 			<-r.Context().Done()
 		case "2":
+			_, _ = io.Copy(io.Discard, r.Body) // or the answer may be lost
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			store.ServeHTTP(w, r)
