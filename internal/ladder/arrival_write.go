@@ -44,7 +44,7 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 		if errors.Is(err, nvfs.ErrNotDirect) {
 			// The proof has written to a drive that moves bytes, and this write to one that does
 			// not. The next would damage the file again, until another route repeats it.
-			v.condemn(t.ID, &ops[0], cause(err))
+			v.condemn(t.ID, &ops[rejectedOp(r, ops)], cause(err))
 		}
 	}
 	for i := range ops {
@@ -67,6 +67,16 @@ func (v *prover) write(ctx context.Context, r Route, t *Traits, ops []Op, res []
 		}
 	}
 	return err
+}
+
+// rejectedOp is the op of a batch that a route has rejected, as far as it knows.
+func rejectedOp(r Route, ops []Op) int {
+	for i := range ops {
+		if r.State(&ops[i]).Learned != nil {
+			return i
+		}
+	}
+	return 0
 }
 
 // undo undoes a write that failed. If that fails, too, the error that it returns is no rejection:

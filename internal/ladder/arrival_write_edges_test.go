@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/culvert-io/culvert/gpu"
+	"github.com/culvert-io/culvert/internal/dev/nvfs"
+	"github.com/culvert-io/culvert/internal/storage"
 	"github.com/culvert-io/culvert/route"
 )
 
@@ -174,6 +176,56 @@ func TestOverlappingWritesAreNoLie(t *testing.T) {
 			})
 		})
 	}
+}
+
+// rejects is a route that does not move the bytes of one file.
+type rejects struct {
+	Route
+	file *storage.File
+	why  *route.Decline
+}
+
+func (r *rejects) State(op *Op) State {
+	s := r.Route.State(op)
+	if op.file() == r.file {
+		s.Learned = r.why
+	}
+	return s
+}
+
+func (r *rejects) Run(ctx context.Context, ops []Op, res []route.Receipt) error {
+	for i := range ops {
+		if ops[i].file() == r.file {
+			r.why = decline(route.NVFS, "storage driver", "no bytes were moved", "")
+			return &RejectedError{r.why, nvfs.ErrNotDirect}
+		}
+	}
+	return r.Route.Run(ctx, ops, res)
+}
+
+// A batch writes to two block stacks, of which one does not move bytes of the GPU. The other
+// one is trusted as before.
+func TestRejectedWriteOfAnotherStack(t *testing.T) {
+	liarLabs(t, func(t *testing.T, l *liarLab) {
+		other := directFile(t, noisy(64<<10, 4))
+		other.Facts.FS = "other"
+		l.liar.Route = &rejects{Route: l.liar.Route, file: other}
+		ops, res := make([]Op, 2), make([]route.Receipt, 2)
+		for i, f := range []*storage.File{l.file, other} {
+			ops[i] = Op{Dir: route.Write, Src: FileSource(f), Mem: l.mem.Slice(uint64(i)<<16, 64<<10), Kind: gpu.KindDevice, Buf: always{}}
+			l.v.file(f).known[l.id][route.Write].proved.Store(true)
+		}
+		check(t, l.plan.Run(context.Background(), ops, res))
+		if res[0].Route != l.id || res[1].Route != route.Host {
+			t.Errorf("%v, %v", &res[0], &res[1])
+		}
+		if d := l.lies(route.Write); d != nil {
+			t.Errorf("the stack that moves is declined: %v", d)
+		}
+		if l.v.file(other).known[l.id][route.Write].lie.Load() == nil {
+			t.Error("the other one is trusted")
+		}
+	})
 }
 
 // Of writes of a batch that overlap one after the other may be a lie. However many, the next
