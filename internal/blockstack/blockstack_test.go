@@ -113,6 +113,8 @@ var cases = map[string]struct {
 	"rbd":          {"block 252:0 devices/rbd/0/block/rbd0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "over the network"},
 	"drbd":         {"block 147:0 devices/virtual/block/drbd0\n", storage.Facts{Dev: "147:0", Block: true}, nil, "over the network"},
 	"bcache":       {"block 252:0 devices/virtual/block/bcache0\nsys/devices/virtual/block/bcache0/slaves/nvme0n1 x\n", storage.Facts{Dev: "252:0", Block: true}, nil, "cache drive"},
+	"iscsi":        {"block 8:16 devices/platform/host6/session1/target6:0:0/6:0:0:1/block/sdb\n", storage.Facts{Dev: "8:16", Block: true}, nil, "sdb (virtual device iscsi) sends the host's pages over the network"},
+	"iscsi, HBA":   {"block 8:16 devices/pci0000:00/0000:00:05.0/host6/session1/target6:0:0/6:0:0:1/block/sdb\n", storage.Facts{Dev: "8:16", Block: true}, nil, ""},
 	"zram":         {"block 252:0 devices/virtual/block/zram0\n", storage.Facts{Dev: "252:0", Block: true}, nil, "compresses"},
 	"zvol":         {"block 230:0 devices/virtual/block/zd0\n", storage.Facts{Dev: "230:0", Block: true}, nil, "zd0 (virtual device) has no device of its own"},
 	"ext4 on zvol": {"block 230:1 devices/virtual/block/zd0/zd0p1\nblock 230:0 devices/virtual/block/zd0\nsys/devices/virtual/block/zd0/zd0p1/partition 1\n", onExt4("230:1"), nil, "zd0 (virtual device)"},

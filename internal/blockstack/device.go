@@ -125,6 +125,11 @@ func (w *walk) drive(l Layer, dir string) error {
 		l.Changes = cmp.Or(l.Changes, "has no device of its own, and is not known to pass bytes unchanged")
 		return w.stacked(l, dir)
 	}
+	if softwareISCSI(dir) {
+		l.Kind, l.Type, l.Fix = Virtual, "iscsi", "put the file on a drive of this machine"
+		l.Changes = cmp.Or(l.Changes, "sends the host's pages over the network")
+		return w.stacked(l, dir)
+	}
 	l.Kind = Drive
 	l.Type = w.driver(dir)
 	if l.PCI = w.pci(dir, dir+"/device"); l.PCI != "" {
@@ -135,6 +140,12 @@ func (w *walk) drive(l Layer, dir string) error {
 		return err
 	}
 	return w.adapter(w.text(dir+"/device/address"), l.Depth+1)
+}
+
+// softwareISCSI reports a drive that this host reaches by iSCSI over its own sockets. Its kernel
+// module is the one of all SCSI drives. An adapter that speaks iSCSI is below its PCI address.
+func softwareISCSI(dir string) bool {
+	return strings.HasPrefix(dir, "sys/devices/platform/host") && strings.Contains(dir, "/session")
 }
 
 // pci is the address of a drive on PCIe: that of the directory that it is in, or what its
