@@ -191,8 +191,8 @@ func TestTransferThatCannotBeCompared(t *testing.T) {
 				f.reads[l.id].Store(true)
 				l.v.trial = trial
 				f.host = &incomparable{f.host}
-				any, only := l.plan, l.plan
-				only, err := l.plan.Only(l.id)
+				any := l.plan
+				only, err := any.Only(l.id)
 				check(t, err)
 				for dir, off := range map[route.Dir]uint64{route.Read: unreadableAt, route.Write: 0} {
 					l.plan = any
