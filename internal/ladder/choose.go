@@ -92,14 +92,19 @@ const (
 
 // choose returns the index of the route for a request: the first that accepts it.
 // A route over its limit is passed over only if a parallel route follows that
-// accepts the request. now returns the state of route i; it is called once for each
-// route that is considered. why, empty before, receives the reasons of the better
-// routes. The result is -1 if no route accepts the request.
+// accepts the request. now returns the state of route i, which may cost system calls; it
+// is called at most once for each route. why, empty before, receives the reasons of the
+// better routes. The result is -1 if no route accepts the request.
 func choose(plan []Traits, op *Shape, now func(i int) State, why *route.Declined) int {
 	over := -1 // the best route that is over its limit
 	for i := range plan {
-		t, state := &plan[i], now(i)
-		r := admit(t, op, state)
+		t := &plan[i]
+		var state State
+		r := t.excludes(op)
+		if r == accepted { // or else nothing of it is asked
+			state = now(i)
+			r = admit(t, op, state)
+		}
 		if r == accepted && (over < 0 || t.Parallel) {
 			return i
 		}
@@ -126,8 +131,8 @@ func (t *Traits) decline(r reason, now State) *route.Decline {
 	return t.texts[r]
 }
 
-// admit checks a request against the traits and the state of one route.
-func admit(t *Traits, op *Shape, now State) reason {
+// excludes checks what no state changes.
+func (t *Traits) excludes(op *Shape) reason {
 	switch {
 	case op.Dir == route.Read && !t.Reads, op.Dir == route.Write && !t.Writes:
 		return badDirection
@@ -136,6 +141,12 @@ func admit(t *Traits, op *Shape, now State) reason {
 	case t.Max > 0 && op.Len > t.Max:
 		return tooLarge
 	}
+	return accepted
+}
+
+// admit checks a request against the traits and the state of a route that does not exclude
+// it.
+func admit(t *Traits, op *Shape, now State) reason {
 	if r := t.fits(op, now); r != accepted {
 		return r
 	}

@@ -80,6 +80,9 @@ func TestChoose(t *testing.T) {
 				if n > 1 {
 					t.Errorf("%v was asked %d times", plan[i].ID, n)
 				}
+				if c.op.Dir == route.Write && !plan[i].Writes || plan[i].Max > 0 && c.op.Len > plan[i].Max {
+					t.Errorf("%v was asked about a request that it never accepts", plan[i].ID)
+				}
 			}
 		})
 	}
