@@ -21,6 +21,10 @@ const (
 // reader by itself, 8 MiB with the settings of some machines, and goes on as long as
 // somebody reads what it has brought. The zero value has seen nothing.
 type sight struct {
+	// looked is 1 + the last offset from which a read of what is there has looked behind
+	// that; 0 for none.
+	looked atomic.Int64
+
 	used  atomic.Bool // there are parts: reads of what is there need ask nothing otherwise
 	mu    sync.Mutex
 	parts map[int64]*sightPart // by offset, in units of sightLen
@@ -88,6 +92,24 @@ func (s *sight) lookLocked(off, n, size int64, missing func(from, to int64) int6
 		}
 		s.parts[at] = p
 		s.used.Store(true)
+	}
+}
+
+// due reports whether a read at an offset, of what is there, is to look behind it, which it
+// does then.
+func (s *sight) due(off int64) bool {
+	if last := s.looked.Load() - 1; last >= 0 && off >= last && off < last+sightReach {
+		return false
+	}
+	s.looked.Store(off + 1)
+	return true
+}
+
+// lookBehind looks at what follows off, if the cache ends soon: a page tells.
+func (s *sight) lookBehind(off, size int64, missing func(from, to int64) int64) {
+	at := min(off+2*sightReach, size-1)
+	if at >= off && missing(at, at+1) != 0 {
+		s.look(off, at-off, size, missing)
 	}
 }
 

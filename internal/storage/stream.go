@@ -148,14 +148,22 @@ func (s *Stream) WentAround(off, n int64) { s.pass.around(off, n) }
 // not there before this pass, whoever has brought them since. gone of them are not there
 // now. missing counts the bytes that the cache lacks of any range, -1 if unknown.
 func (s *Stream) Lacks(off, n, gone int64, missing func(from, to int64) int64) int64 {
-	if s.pass == nil || s.size == nil || s.uncached || gone == 0 && !s.pass.sight.used.Load() {
+	if s.pass == nil || s.size == nil || s.uncached {
+		return 0
+	}
+	seen := &s.pass.sight
+	look := gone == 0 && n >= measureLen && seen.due(off)
+	if gone == 0 && !look && !seen.used.Load() {
 		return 0
 	}
 	size, err := s.size()
 	if err != nil {
 		return 0
 	}
-	lacks := s.pass.sight.take(off, n, size, gone, missing)
+	if look {
+		seen.lookBehind(off+n, size, missing)
+	}
+	lacks := seen.take(off, n, size, gone, missing)
 	s.lacked.Add(lacks)
 	return lacks
 }

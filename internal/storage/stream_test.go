@@ -42,7 +42,19 @@ func TestStreamCounts(t *testing.T) {
 			t.Errorf("pass %d: %d bytes count as filled, want %d", pass, got, want)
 		}
 	}
-	if s.Lacks(0, size, 0, nil); s.pass.sight.used.Load() {
+	for i := range cache.there { // the first half is there, and the kernel reads ahead behind it
+		cache.there[i] = i < len(cache.there)/2
+	}
+	want, got := cache.missing(0, size), int64(0)
+	for off := int64(0); off < size; off += mib {
+		n := min(mib, size-off)
+		got += s.Lacks(off, n, cache.missing(off, off+n), cache.missing)
+		cache.fill(off, off+n+8*mib)
+	}
+	if got > want || got < want-pageSize {
+		t.Errorf("behind what is there %d bytes count as filled, want %d", got, want)
+	}
+	if s.Lacks(0, size, 0, cache.missing); s.pass.sight.used.Load() {
 		t.Error("a file that is cached is still looked at")
 	}
 	for n, off := range []int64{0, 256 << 10, 0, 256 << 10} { // what was read before is a hit
