@@ -14,6 +14,9 @@ const (
 	// sightReach is how far in front of what is read, or asked for, the kernel's own
 	// readahead may be.
 	sightReach = 4 * aheadStep
+	// sightLooks is how often reads of what is there look behind that, if all is there: a
+	// warm file costs nothing in the end.
+	sightLooks = 1024
 )
 
 // A sight remembers what the page cache lacked of a file before anything near was read. What
@@ -24,6 +27,7 @@ type sight struct {
 	// looked is 1 + the last offset from which a read of what is there has looked behind
 	// that; 0 for none.
 	looked atomic.Int64
+	looks  atomic.Int32 // since something was not there
 
 	used  atomic.Bool // there are parts: reads of what is there need ask nothing otherwise
 	mu    sync.Mutex
@@ -101,6 +105,10 @@ func (s *sight) due(off int64) bool {
 	if last := s.looked.Load() - 1; last >= 0 && off >= last && off < last+sightReach {
 		return false
 	}
+	if s.looks.Load() >= sightLooks {
+		return false
+	}
+	s.looks.Add(1)
 	s.looked.Store(off + 1)
 	return true
 }
@@ -121,6 +129,7 @@ func (s *sight) take(off, n, size, gone int64, missing func(from, to int64) int6
 	defer s.mu.Unlock()
 	s.forgetLocked(off, n)
 	if gone > 0 {
+		s.looks.Store(0)
 		s.lookLocked(off, n+sightReach, size, missing)
 	}
 	s.cellsLocked(off, n, func(p *sightPart, c *sightedCell, from, to int64) {

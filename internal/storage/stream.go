@@ -27,9 +27,12 @@ type Stream struct {
 	// lacked counts the bytes that it has read into the cache, ever.
 	lacked atomic.Int64
 	found  atomic.Int64 // bytes that it had before this pass, until that has ended
-	ahead  readAhead
-	behind sync.WaitGroup // what is asked for behind requests
-	pass   *firstPass
+	// fitsUntil is until when Spares takes it for granted that the stream fits, as
+	// memoryGauge.expires.
+	fitsUntil atomic.Int64
+	ahead     readAhead
+	behind    sync.WaitGroup // what is asked for behind requests
+	pass      *firstPass
 
 	anyDeferred atomic.Bool
 	deferredMu  sync.Mutex
@@ -65,6 +68,7 @@ func (s *Stream) init(buffered, canBypass bool, size func() (int64, error), dev 
 func (s *Stream) SetMode(m route.CacheMode, total int64) {
 	s.mode.Store(uint32(m))
 	s.total.Store(total)
+	s.fitsUntil.Store(0)
 }
 
 // Uncached reports that plain reads do not use the page cache. What it has of the file is
@@ -91,9 +95,14 @@ func (s *Stream) Spares(n int64) string {
 	case n <= SmallLen || s.noBypass || route.CacheMode(s.mode.Load()) != route.CacheAuto:
 		return NotBypassed
 	}
+	now := int64(time.Since(gaugeStart)) + 1
+	if now < s.fitsUntil.Load() {
+		return NotBypassed
+	}
 	if at := (Situation{Stream: s.length(), Available: s.available()}); !at.fits() {
 		return TooLarge
 	}
+	s.fitsUntil.Store(now + int64(availableFor))
 	return NotBypassed
 }
 
@@ -161,7 +170,9 @@ func (s *Stream) Lacks(off, n, gone int64, missing func(from, to int64) int64) i
 		return 0
 	}
 	if look {
-		seen.lookBehind(off+n, size, missing)
+		if seen.lookBehind(off+n, size, missing); !seen.used.Load() {
+			return 0
+		}
 	}
 	lacks := seen.take(off, n, size, gone, missing)
 	s.lacked.Add(lacks)

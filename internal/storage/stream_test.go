@@ -57,6 +57,13 @@ func TestStreamCounts(t *testing.T) {
 	if s.Lacks(0, size, 0, cache.missing); s.pass.sight.used.Load() {
 		t.Error("a file that is cached is still looked at")
 	}
+	looks := 0
+	for i := range int64(10 * sightLooks) {
+		s.Lacks(i%2*gib, mib, 0, func(int64, int64) int64 { looks++; return 0 })
+	}
+	if looks > sightLooks {
+		t.Errorf("reads of what is cached have asked %d times what is behind it", looks)
+	}
 	for n, off := range []int64{0, 256 << 10, 0, 256 << 10} { // what was read before is a hit
 		if n == 0 {
 			clear(cache.there)
@@ -207,7 +214,10 @@ func TestStreamModes(t *testing.T) {
 	if p, why := s.Path(0, 4096, cold, true); p != Around || why != TooLarge {
 		t.Errorf("part of 9 GiB with 10 available: path %d (%v)", p, why)
 	}
-	if s.Spares(SmallLen) != NotBypassed || s.Spares(SmallLen+1) != TooLarge {
+	if s.SetMode(route.CacheAuto, gib); s.Spares(gib) != NotBypassed {
+		t.Error("spares the cache although it fits")
+	}
+	if s.SetMode(route.CacheAuto, 9*gib); s.Spares(SmallLen) != NotBypassed || s.Spares(SmallLen+1) != TooLarge {
 		t.Error("more than a small read may fill the cache")
 	}
 	if s.noBypass = true; s.Spares(gib) != NotBypassed {
