@@ -52,11 +52,11 @@ func (m *memory) close() (err error) {
 }
 
 // files are those of a process in the directory of a run: one with its names, and one for
-// each slab.
+// each slab. None stays open: a program may close descriptors that it did not open, and give
+// their numbers to files of its own.
 type files struct {
 	memory
-	base  string
-	names *os.File
+	base string
 }
 
 const (
@@ -67,14 +67,19 @@ const (
 func newFiles(dir string) (*files, error) {
 	p := ownProcess()
 	f := &files{base: filepath.Join(dir, fmt.Sprintf("%d-%d", p.PID, p.Base))}
-	var err error
-	if f.names, err = os.OpenFile(f.base+namesSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600); err != nil {
-		return nil, err
-	}
-	return f, json.NewEncoder(f.names).Encode(p)
+	return f, f.add(os.O_CREATE|os.O_EXCL, p)
 }
 
-func (f *files) name(s string) { _ = json.NewEncoder(f.names).Encode(s) } // the disk is full: the name is unknown
+// add writes a line to the file with the names.
+func (f *files) add(flags int, line any) error {
+	names, err := os.OpenFile(f.base+namesSuffix, os.O_WRONLY|os.O_APPEND|flags, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewEncoder(names).Encode(line), names.Close())
+}
+
+func (f *files) name(s string) { _ = f.add(0, s) } // the disk is full: the name is unknown
 
 func (f *files) grow() ([]Record, error) {
 	file, err := os.OpenFile(fmt.Sprintf("%s.%03d%s", f.base, len(f.mems), slabSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_CLOEXEC, 0o600)
@@ -93,8 +98,6 @@ func (f *files) grow() ([]Record, error) {
 	f.mems = append(f.mems, mem)
 	return prepare(mem), nil
 }
-
-func (f *files) close() error { return errors.Join(f.memory.close(), f.names.Close()) }
 
 // A process is what one process recorded.
 type process struct {

@@ -224,6 +224,34 @@ func recordUntilKilled(t *testing.T, dir string) {
 	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 }
 
+// No descriptor of a file of the run stays open: a program that closes what it did not open
+// would give its number to a file of its own, in which names would then be written.
+func TestNothingStaysOpen(t *testing.T) {
+	dir := t.TempDir()
+	f, err := newFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	if _, err := f.grow(); err != nil {
+		t.Fatal(err)
+	}
+	f.name("/data/a")
+	links, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil || len(links) == 0 {
+		t.Skipf("needs /proc: %v", err)
+	}
+	for _, link := range links {
+		if to, _ := os.Readlink(link); strings.HasPrefix(to, dir) {
+			t.Errorf("%s is open", to)
+		}
+	}
+	text, err := os.ReadFile(f.base + namesSuffix)
+	if err != nil || !strings.HasSuffix(string(text), "}\n\"/data/a\"\n") {
+		t.Errorf("names %q, %v", text, err)
+	}
+}
+
 // What is in the directory of a run may be anything: it is read without a panic.
 func FuzzCollect(f *testing.F) {
 	f.Add([]byte(`{"pid":1,"command":"a","base":5}`+"\n\"name\"\n"), bytes.Repeat([]byte{1, 255, 255, 0, 0, 0, 0, 0}, 16))

@@ -176,6 +176,13 @@ func TestJournal(t *testing.T) {
 	if len(paths) != 1 {
 		t.Fatalf("files %v", paths)
 	}
+	// A program that closes what it did not open would give the number to a file of its own.
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range links {
+		if to, _ := os.Readlink(link); to == paths[0] {
+			t.Errorf("%s is open", to)
+		}
+	}
 	text, err := os.ReadFile(paths[0])
 	if err != nil {
 		t.Fatal(err)

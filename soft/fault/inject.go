@@ -1,7 +1,6 @@
 package fault
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -253,15 +252,20 @@ func (i *Injector) Fired() []string {
 
 // Journal makes the injector keep its counts in a new file of a directory, for
 // "culvert run". The file outlives the process.
-func (i *Injector) Journal(dir string) (err error) {
-	i.log, err = newJournal(dir, i.specs)
+func (i *Injector) Journal(dir string) error {
+	j, err := newJournal(dir, i.specs)
+	if err == nil {
+		i.log = j
+	}
 	return err
 }
 
-// A journal is a file with a line for each fault: its text and how often it came about.
+// A journal is a file with a line for each fault: its text and how often it came about. It is
+// mapped, not open: a program may close descriptors that it did not open, and give their
+// numbers to files of its own.
 type journal struct {
-	file *os.File
-	at   []int64 // offset of the counts
+	text []byte
+	at   []int // where the counts are
 }
 
 const digits = 20
@@ -271,22 +275,23 @@ func newJournal(dir string, specs []*schedule) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{file: f}
-	var at int64
+	defer f.Close()
+	j := &journal{}
+	var text []byte
 	for _, s := range specs {
-		line := fmt.Sprintf("%s\t%*d\n", s.Text, digits, 0)
-		j.at = append(j.at, at+int64(len(line)-digits-1))
-		at += int64(len(line))
-		if _, err := f.WriteString(line); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
+		text = fmt.Appendf(text, "%s\t%*d\n", s.Text, digits, 0)
+		j.at = append(j.at, len(text)-digits-1)
 	}
-	return j, nil
+	if _, err := f.Write(text); err != nil {
+		return nil, err
+	}
+	j.text, err = unix.Mmap(int(f.Fd()), 0, len(text), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return j, os.NewSyscallError("mmap", err)
 }
 
-// count writes a count. If that fails, the report lacks it: nothing else can be done.
+// count writes a count.
 func (j *journal) count(spec int, n uint64) {
 	if j != nil {
-		_, _ = j.file.WriteAt(fmt.Appendf(nil, "%*d", digits, n), j.at[spec])
+		copy(j.text[j.at[spec]:], fmt.Appendf(nil, "%*d", digits, n))
 	}
 }
