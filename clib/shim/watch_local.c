@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,9 +89,11 @@ static bool back(struct record *r, uint32_t slot)
 static struct record *begin_record(void)
 {
 	char path[PATH_MAX], full[PATH_MAX + 8];
-	int fd = create(path);
+	struct rlimit limit;
+	bool fits = getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= sizeof(struct record); /* or a SIGXFSZ ends the process */
+	int fd = fits ? create(path) : -1;
 	if (fd < 0) {
-		refused = errno;
+		refused = fits ? errno : EFBIG;
 		return NULL;
 	}
 	struct record *r = MAP_FAILED;
@@ -170,11 +173,10 @@ static void add(record_count *c, int64_t n)
 static void lacking(void)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const char *fix = refused == EFBIG ? "raise the limit of file sizes, ulimit -f" : "start culvert run as the user of the process, inside of its container";
 	int saved = errno;
 	if (!atomic_flag_test_and_set(&said))
-		fprintf(stderr, "culvert: run: the report lacks process %ld: create its record in %s: %s "
-				"(fix: start culvert run as the user of the process, inside of its container)\n",
-			(long)getpid(), run_dir, strerror(refused));
+		fprintf(stderr, "culvert: run: the report lacks process %ld: create its record in %s: %s (fix: %s)\n", (long)getpid(), run_dir, strerror(refused), fix);
 	errno = saved;
 }
 
