@@ -90,6 +90,25 @@ func (c *Collector) running(recs []*rawRecord) (n int) {
 	return n
 }
 
+// routeless counts the processes that moved bytes and have no statistics. Forked children,
+// which count in the record of their parent, have their own.
+func (c *Collector) routeless(recs []*rawRecord) (n int) {
+	known := map[int]bool{}
+	for s := range c.found {
+		known[s.pid] = true
+	}
+	if children := c.processes(nil); slices.ContainsFunc(children, func(pid int) bool { return known[pid] }) {
+		return 0
+	}
+	for _, rec := range recs {
+		moved := slices.ContainsFunc(rec.Files[:], func(f rawFile) bool { return f.Dir[0].Bytes+f.Dir[1].Bytes > 0 })
+		if moved && !known[int(rec.PID)] {
+			n++
+		}
+	}
+	return n
+}
+
 // Report ends the collection and fills a report. linked says why the program itself
 // could not be watched, if it could not.
 func (c *Collector) Report(r *Report, linked string) error {
@@ -116,6 +135,9 @@ func (c *Collector) Report(r *Report, linked string) error {
 	}
 	if len(without) > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s no record: no space left in %s", verb(len(without), "has", "have"), filepath.Dir(c.dir)))
+	}
+	if n := c.routeless(recs); n > 0 && r.Engine == "culvert" {
+		r.Notes = append(r.Notes, verb(n, "has", "have")+" transfers here but no routes: there are no statistics with its number (no System V shared memory, or a PID namespace of its own)")
 	}
 	if n := c.running(recs); n > 0 {
 		r.Notes = append(r.Notes, verb(n, "still runs: the report has what it has done so far", "still run: the report has what they have done so far"))

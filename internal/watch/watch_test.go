@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 	s := &stats.Snapshot{Routes: []string{"none", "ring", "nvfs"}, Files: []stats.FileSnapshot{{Name: "/data/a"}}}
 	s.Files[0].Totals.Bytes[0][1], s.Files[0].Totals.Bytes[0][2], s.Files[0].Totals.Host = 2<<20, 4<<20, 2<<20
 	s.Files[0].Declined = "nvfs: buffer: not registered\nnvfs: buffer: not registered\n"
-	c.found[segment{pid: -10}] = s
+	c.found[segment{pid: -10}], c.found[segment{pid: -11}] = s, new(stats.Snapshot)
 	r := &Report{Program: []string{"./program", "x"}, Engine: "culvert", Machine: route.SoftwareMachine, Status: 3}
 	if err := c.Report(r, ""); err != nil {
 		t.Fatal(err)
@@ -206,6 +206,28 @@ func TestLongPaths(t *testing.T) {
 		}
 		if len(with) != 1 || with[0] != want {
 			t.Errorf("%d files: routes of %q", len(paths), with)
+		}
+	}
+}
+
+// A process whose statistics cannot be found is said to have no routes.
+func TestWithoutStatistics(t *testing.T) {
+	for _, tt := range []struct {
+		engine      string
+		known, want bool
+	}{{"culvert", false, true}, {"culvert", true, false}, {"nvidia", false, false}} {
+		dir := t.TempDir()
+		save(t, dir, "10.0.record", encode(t, example(-10, "/data/a")))
+		c := Collect(dir, time.Hour)
+		if tt.known {
+			c.found[segment{pid: -10}] = new(stats.Snapshot)
+		}
+		r := &Report{Engine: tt.engine}
+		if err := c.Report(r, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(r.Notes, "; "), "1 process has transfers here but no routes"); got != tt.want {
+			t.Errorf("%+v: notes %q", tt, r.Notes)
 		}
 	}
 }
