@@ -17,7 +17,8 @@ import (
 // A Collector gathers what the processes of a run leave behind. The statistics of a
 // process that ended may be removed after a minute, so they are read now and then.
 type Collector struct {
-	dir string // of the run
+	dir   string // of the run
+	since time.Time
 
 	mu    sync.Mutex
 	found map[segment]*stats.Snapshot
@@ -33,7 +34,7 @@ type segment struct {
 
 // Collect begins to collect. Every interval it looks for new statistics.
 func Collect(dir string, interval time.Duration) *Collector {
-	c := &Collector{dir: dir, found: map[segment]*stats.Snapshot{}, stop: make(chan struct{})}
+	c := &Collector{dir: dir, since: time.Now(), found: map[segment]*stats.Snapshot{}, stop: make(chan struct{})}
 	c.done.Go(func() {
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
@@ -59,6 +60,9 @@ func (c *Collector) poll() {
 	defer c.mu.Unlock()
 	for _, pid := range c.processes(recs) {
 		for _, s := range stats.OfProcess(pid) {
+			if s.Started.Before(c.since) {
+				continue // of an earlier process that had the number
+			}
 			c.found[segment{s.PID, s.Started.UnixNano()}] = s
 		}
 	}

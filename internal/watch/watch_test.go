@@ -232,6 +232,29 @@ func TestWithoutStatistics(t *testing.T) {
 	}
 }
 
+// Statistics from before the run are those of an earlier process with the number.
+func TestEarlierProcess(t *testing.T) {
+	count := func(name string) {
+		p := stats.New([]string{"none", "ring"})
+		if err := p.Err(); err != nil {
+			t.Skipf("needs System V shared memory: %v", err)
+		}
+		p.Attach(name).Add(0, &stats.Transfer{Route: 1, Bytes: 1})
+	}
+	dir := t.TempDir()
+	save(t, dir, "10.0.record", encode(t, &rawRecord{PID: int64(os.Getpid())}))
+	count("/data/before")
+	c := Collect(dir, time.Hour)
+	count("/data/after")
+	r := new(Report)
+	if err := c.Report(r, ""); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Files) != 1 || r.Files[0].Path != "/data/after" {
+		t.Errorf("%+v", r.Files)
+	}
+}
+
 // What NVIDIA's library did is inferred, and called so.
 func TestInfer(t *testing.T) {
 	for _, nvfs := range []bool{true, false} {
