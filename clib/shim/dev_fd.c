@@ -17,6 +17,7 @@ enum { DESCRIPTORS = 1 << 16 };
 struct entry {
 	_Atomic culvert_id id; /* 0 if there is none; stored last, cleared first */
 	ino_t inode;
+	dev_t device;
 	pid_t process;
 	int flags; /* of the open, for CULVERT_LATE */
 };
@@ -72,7 +73,7 @@ static bool is_placeholder(int fd, const struct entry *e)
 {
 	struct stat st;
 	int saved = errno;
-	bool same = status(fd, &st) == 0 && st.st_ino == e->inode;
+	bool same = status(fd, &st) == 0 && st.st_ino == e->inode && st.st_dev == e->device;
 	errno = saved;
 	return same;
 }
@@ -125,6 +126,7 @@ int culvert_enter_fd(int fd, culvert_id id, int flags)
 		put(forget(fd));
 	struct entry *e = &table()[fd];
 	e->inode = st.st_ino;
+	e->device = st.st_dev;
 	e->process = getpid();
 	e->flags = flags;
 	if (!atomic_exchange(&e->id, id)) /* a forked child replaces what its parent had */

@@ -201,9 +201,10 @@ static void fail(const char *function, int code)
 		} else if (have != code) {
 			continue;
 		}
-		while (!atomic_load(&f->ready))
-			; /* another thread copies the name */
-		if (strncmp(f->function, function, sizeof f->function) == 0) {
+		/* Another thread copies the name. A process that was killed while it did is not waited for. */
+		for (int i = 0; i < 1 << 20 && !atomic_load(&f->ready); i++)
+			;
+		if (atomic_load(&f->ready) && strncmp(f->function, function, sizeof f->function) == 0) {
 			add(&f->count, 1);
 			return;
 		}
