@@ -139,7 +139,7 @@ class Installed(unittest.TestCase):
         wheel()
         sdist = next(OUT.glob("culvert-*.tar.gz"))
         env = {**self.env, "PATH": "/nowhere"}
-        command = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(self.dir / "t"), str(sdist)]
+        command = [sys.executable, "-m", "pip", "install", "--no-cache-dir", "--no-index", "--target", str(self.dir / "t"), str(sdist)]
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("building culvert from source needs Linux, Python 3.11, Go 1.26, make and gcc (not found: go, make)", done.stdout + done.stderr)
