@@ -61,7 +61,7 @@ class Model(_core.Handle):
     """An open model: the headers of its files."""
 
     def __init__(self, filename):
-        self.path = _absolute(_core.path_of(filename))
+        self.path = absolute(_core.path_of(filename))
         answer = _core.call("open", path=self.path)
         super().__init__(answer["model"])
         self.metadata = answer["metadata"]
@@ -100,10 +100,9 @@ class Model(_core.Handle):
         return to_gpus(into, model=self.number, gpus=gpus, verify=verify, **part)
 
 
-def _absolute(path):
-    """The path for as long as the model is open, in which the program may change its
-    directory: files are opened when they are read. It is not normalized, because ".."
-    behind a symbolic link leads elsewhere."""
+def absolute(path):
+    """The path for files that are opened later: until then the program may change its
+    directory. It is not normalized, because ".." behind a symbolic link leads elsewhere."""
     if "://" in path or os.path.isabs(path):
         return path
     return os.path.join(os.getcwd(), path)

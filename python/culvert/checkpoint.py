@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _former, _load, _save
+from . import _core, _former, _load, _save
 from ._errors import CulvertError, FormatError
 from ._stager import Stager
 from .torch import load_file
@@ -177,10 +177,10 @@ class Reader(StorageReader):
 
 def _directory(path):
     """A store would get the tensors, and this directory's file system the metadata."""
-    path = os.fsdecode(path)
+    path = _core.path_of(path)
     if "://" in path:
         raise ValueError(f"{path}: a distributed checkpoint needs a directory (fix: save to one; culvert.save_step saves to stores)")
-    return path
+    return _load.absolute(path)
 
 
 class _Used:

@@ -88,6 +88,18 @@ class Checkpoint(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "s3://bucket/run: .* a directory"):
                 make("s3://bucket/run")
 
+    def test_change_of_directory(self):
+        """An asynchronous save is one of the directory in which it was begun."""
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.dir)
+        writer, reader = Writer("checkpoint"), Reader("checkpoint")
+        os.chdir(tempfile.mkdtemp(dir=self.dir))
+        checkpoint.save({"w": torch.ones(3)}, storage_writer=writer, no_dist=True)
+        self.assertEqual(reader.path, str(self.path))
+        self.assertEqual(self.load(3).tolist(), [1, 1, 1])
+        with self.assertRaisesRegex(ValueError, "the path is empty"):
+            Writer("")
+
     def test_a_save_needs_collectives(self):
         """Without them each rank would publish its own part as the whole checkpoint."""
         with self.assertRaisesRegex(NotImplementedError, f"{self.path}: use_collectives=False"):
