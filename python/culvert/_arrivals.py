@@ -30,10 +30,15 @@ def stream(
         return
     answer = _core.call("load", path=_core.path_of(filename), gpus=[gpu], verify=verify, **part)
     memory, infos = Memory(answer), answer["tensors"]
-    tensors = _load.on_device(memory, infos, into)
-    for numbers in _load.arrivals(memory, progress):
-        for i in numbers:
-            yield infos[i]["name"], _load.given([tensors[i]], into)[0]
+    stop = _core.stopper(memory)
+    try:
+        tensors = _load.on_device(memory, infos, into)
+        for numbers in _load.arrivals(memory, progress):
+            for i in numbers:
+                yield infos[i]["name"], _load.given([tensors[i]], into)[0]
+    except BaseException:  # the loop was left, perhaps with tensors, of which each keeps the load
+        stop()
+        raise
     _receipt.remember(_core.call("finish", memory=memory.number)["receipt"])
 
 

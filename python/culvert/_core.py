@@ -186,6 +186,24 @@ class Handle:
             self.number = 0
 
 
+def stopper(memory):
+    """Returns a function that stops a load while its tensors are in use. It needs no
+    global names: a generator that the end of the process closes has none any more."""
+    lib, ticket, reply = library(), next(_tickets), ctypes.c_void_p()
+    request = json.dumps({"op": "finish", "memory": memory.number}).encode()
+    size, answer, turn, forked, pending = len(request), ctypes.byref(reply), _TURN_MS, _FORKED, _PENDING
+
+    def stop():
+        if lib.culvert_tensor_begin(ticket, request, size) == forked:
+            return
+        lib.culvert_tensor_cancel(ticket)  # and with the call what it waits for
+        while lib.culvert_tensor_wait(ticket, turn, answer) == pending:
+            pass
+        lib.culvert_tensor_free(reply)
+
+    return stop
+
+
 def copy(memory, index, offset, address, size):
     """Copies bytes of a loaded tensor into host memory."""
     lib, reply = library(), ctypes.c_void_p()

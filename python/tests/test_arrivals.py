@@ -8,6 +8,7 @@ import unittest.mock
 import numpy
 from support import Case, culvert
 
+import culvert.numpy
 from culvert import _core, _load
 
 
@@ -45,6 +46,22 @@ class Arrivals(Case):
             for name, _ in culvert.stream(self.path(), "cuda:0"):
                 self.assertIn(name, self.want)
                 break
+
+    def test_leaving_the_loop_with_a_tensor(self):
+        """The load is stopped, although the tensor keeps its memory."""
+        stopped, stopper = [], _core.stopper
+
+        def counted(memory):
+            stop = stopper(memory)
+            return lambda: (stop(), stopped.append(_core.call("arrived", memory=memory.number, seen=0, milliseconds=0)["ended"]))
+
+        with unittest.mock.patch.object(_core, "stopper", counted):
+            for name, tensor in culvert.stream(self.path(), "cuda:0"):
+                break
+        self.assertEqual(stopped, [True])
+        numpy.testing.assert_array_equal(tensor.numpy(), self.want[name])
+        culvert.save_file({name: tensor}, self.path("again"))
+        numpy.testing.assert_array_equal(culvert.numpy.load_file(self.path("again"))[name], self.want[name])
 
     def test_progress(self):
         for device in ("cuda:0", "cpu"):

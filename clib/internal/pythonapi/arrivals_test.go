@@ -3,12 +3,31 @@ package pythonapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
 	"github.com/culvert-io/culvert/tensor"
 )
+
+// What has arrived stays of use when the load is stopped: it is saved, as it is copied.
+func TestSaveOfAStoppedLoad(t *testing.T) {
+	tensors := []tensor.Tensor{{Name: "a"}, {Name: "b"}}
+	c := newCaller(t)
+	m := &loaded{tensors: tensors, arrivals: newArrivals(tensors), device: c.Device, done: make(chan struct{}), err: context.Canceled}
+	close(m.done)
+	m.arrivals.add(&tensors[0])
+	id, err := c.add(m, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, context.Canceled} {
+		if _, err := c.source(t.Context(), &saveTensor{Memory: id, Index: i}); !errors.Is(err, want) {
+			t.Errorf("tensor %d: %v, want %v", i, err, want)
+		}
+	}
+}
 
 // Every tensor is reported once, those of one name on two GPUs too, and the end is
 // seen after the last of them.

@@ -105,7 +105,7 @@ func (a *API) source(ctx context.Context, t *saveTensor) (io.ReaderAt, error) {
 		if t.Index < 0 || t.Index >= len(mem.tensors) {
 			return nil, fmt.Errorf("index %d is outside its memory of %d tensors", t.Index, len(mem.tensors))
 		}
-		if err := mem.wait(ctx); err != nil {
+		if err := mem.waitFor(ctx, t.Index); err != nil {
 			return nil, err
 		}
 		span := mem.tensors[t.Index].Span
