@@ -2,6 +2,7 @@ package ladder
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -62,11 +63,15 @@ func toNextRoute(id route.ID, ops []Op, test string, err error) error {
 	return &RejectedError{d, err}
 }
 
-// eioToNextRoute is toNextRoute after EIO, unless the route is required. Drives and modules
-// answer so for failures of their way to GPU memory, too: the next route knows whether the
-// drive has failed.
-func eioToNextRoute(id route.ID, ops []Op, err error) error {
-	if ops[0].strict || !errors.Is(err, unix.EIO) || isRejected(err) || errors.Is(err, route.ErrFreed) {
+// ambiguous are the errors with which drives and modules also answer failures of their way to
+// GPU memory.
+var ambiguous = []unix.Errno{unix.EIO, unix.EINVAL, unix.EBUSY, unix.ENOMEM, unix.EAGAIN, unix.EFAULT, unix.EOPNOTSUPP}
+
+// ambiguousToNextRoute is toNextRoute after one of them, unless the route is required: the next
+// route knows whether the drive has failed.
+func ambiguousToNextRoute(id route.ID, ops []Op, err error) error {
+	errno, ok := errors.AsType[unix.Errno](err)
+	if ops[0].strict || !ok || !slices.Contains(ambiguous, errno) || isRejected(err) || errors.Is(err, route.ErrFreed) {
 		return err
 	}
 	return toNextRoute(id, ops, "input/output", err)

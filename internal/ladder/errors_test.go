@@ -18,11 +18,17 @@ func TestErrorsOfDirectRoutes(t *testing.T) {
 	for what, explain := range map[string]func(ops []Op, err error) error{
 		"p2pdma": func(ops []Op, err error) error { return p.explain(ops, 0, new(route.Receipt), err) },
 		"vendor": func(ops []Op, err error) error { return libraryFailed(t.Context(), ops, 0, err) },
-		"nvfs":   func(ops []Op, err error) error { return eioToNextRoute(route.NVFS, ops, err) },
+		"nvfs":   func(ops []Op, err error) error { return ambiguousToNextRoute(route.NVFS, ops, err) },
 	} {
 		ops := []Op{{Src: src}, {Src: src}}
-		if err := explain(ops, unix.EIO); !isRejected(err) || len(ops[1].passed) != 1 || ops[1].passed[0].Evidence == "" {
-			t.Errorf("%s: %v, %v", what, err, ops[1].passed)
+		for _, errno := range []unix.Errno{unix.EIO, unix.EBUSY, unix.ENOMEM} {
+			ops[1].passed = nil
+			if err := explain(ops, errno); !isRejected(err) || len(ops[1].passed) != 1 || ops[1].passed[0].Evidence == "" {
+				t.Errorf("%s, %v: %v, %v", what, errno, err, ops[1].passed)
+			}
+		}
+		if err := explain(ops, unix.ENOSPC); isRejected(err) && what != "vendor" {
+			t.Errorf("%s: %v", what, err)
 		}
 		ops[0].strict = true
 		if err := explain(ops, unix.EIO); isRejected(err) || !errors.Is(err, unix.EIO) {

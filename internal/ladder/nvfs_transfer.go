@@ -32,7 +32,7 @@ func (r *nvfsRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) (err
 	}
 	// The module answers EIO for a request with pages of both kinds, and a file system for a
 	// checksum of the shadow buffer.
-	return eioToNextRoute(route.NVFS, ops, err)
+	return ambiguousToNextRoute(route.NVFS, ops, err)
 }
 
 // concurrently calls move for each op, several at a time, until one fails.

@@ -204,7 +204,7 @@ func (p *p2pdmaRoute) explain(ops []Op, i int, r *route.Receipt, err error) erro
 		p.learn(op.file(), d)
 		return &RejectedError{d, err}
 	}
-	return eioToNextRoute(route.P2PDMA, ops, op.failAt(at, " by peer-to-peer DMA", err))
+	return ambiguousToNextRoute(route.P2PDMA, ops, op.failAt(at, " by peer-to-peer DMA", err))
 }
 
 // Close unmaps all buffers.
