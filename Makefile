@@ -86,7 +86,7 @@ fuzz:
 .PHONY: soak
 soak:
 	@$(GO) test -count=1 -timeout 4h -run '^TestStress$$' -v ./cufile -cufile.stress $(SOAKOPS) -cufile.dirs '$(SOAKDIRS)'
-	@$(GO) test -count=1 -timeout 4h -run '^(TestLiars|TestDriveThatLies|TestRawDriveThatLies)$$' -v ./internal/ladder -liar.transfers 100000
+	@$(GO) test -count=1 -timeout 4h -run '^(TestLiars|TestBatchesBesideALiar|TestDriveThatLies|TestRawDriveThatLies)$$' -v ./internal/ladder -liar.transfers 100000
 	@$(GO) test -count=1 -timeout 4h -v ./cmd/culvert/crashtest -crash.random $(SOAKSEEDS)
 	@$(GO) test -count=1 -timeout 4h -run '^TestResume$$' -v ./rdma/tcp -rdma.gib $(SOAKGIB)
 	@$(GO) test -count=1 -timeout 4h -run '^TestRevokeDuringWrites$$' -v ./soft/nic -revokes 10000
