@@ -230,6 +230,9 @@ func TestReadsIntoTheSameMemory(t *testing.T) {
 			if r, err := l.run(route.Read, 64<<10, 32<<10, 64<<10); err != nil || r.Arrival != route.ArrivalSampled {
 				t.Errorf("the later one: %v, %v", &r, err)
 			}
+			if r, err := l.run(route.Read, 64<<10, 4096, 16<<10); err != nil || r.Arrival != route.ArrivalReported {
+				t.Errorf("one that has no memory alone: %v, %v", &r, err)
+			}
 		}
 		if r, err := l.run(route.Read, 64<<10, 0, 64<<10); err != nil || r.Arrival != route.ArrivalSampled {
 			t.Errorf("the earlier one: %v, %v", &r, err)
