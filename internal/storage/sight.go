@@ -137,9 +137,18 @@ func (s *sight) take(off, n, size, gone int64, missing func(from, to int64) int6
 		lacks += c.take(from, to)
 	})
 	if gone == 0 && lacks > 0 {
-		s.lookLocked(off+n, sightReach, size, missing)
+		s.lookLocked(s.unread(off+n), sightReach, size, missing)
 	}
 	return max(lacks, gone) // what was there has been dropped
+}
+
+// unread is where to look behind a read that ends at end: not in its own part if all of that
+// has been read now, since the last reads of it may be in flight.
+func (s *sight) unread(end int64) int64 {
+	if p := s.parts[(end-1)/sightLen]; p != nil && p.spent() {
+		return (end + sightLen - 1) / sightLen * sightLen
+	}
+	return end
 }
 
 // passed notes that [off, off+n) was read around the cache.

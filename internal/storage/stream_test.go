@@ -80,6 +80,24 @@ func TestStreamCounts(t *testing.T) {
 	}
 }
 
+// TestStreamCountsReadsInFlight: the last read of a pass begins before the one of the file's
+// end has brought its bytes. They are not counted again in the next pass.
+func TestStreamCountsReadsInFlight(t *testing.T) {
+	const size, tail = 3*mib + 777, 3 * mib
+	cache := cachedFile{there: make([]bool, (size+pageSize-1)/pageSize), size: size}
+	s := NewStream(fixed(size), func() int64 { return 10 * gib })
+	read := func(off, n int64) int64 { return s.Lacks(off, n, cache.missing(off, off+n), cache.missing) }
+	got := read(0, mib) + read(tail, size-tail)
+	cache.fill(mib, tail)
+	if got += read(mib, mib) + read(2*mib, mib); got != size {
+		t.Errorf("%d bytes count as filled, want %d", got, size)
+	}
+	cache.fill(0, size)
+	if got := read(0, tail) + read(tail, size-tail); got != 0 {
+		t.Errorf("in the next pass %d bytes count as filled", got)
+	}
+}
+
 // A cachedFile is what the page cache has of a file.
 type cachedFile struct {
 	there []bool // by pages
