@@ -78,17 +78,21 @@ func TestNodesOfOthers(t *testing.T) {
 }
 
 // TestConstructors: the libraries of a program begin before preloaded ones, and find the C
-// library's functions.
+// library's functions, and nodes.
 func TestConstructors(t *testing.T) {
 	lib, dir := libraries(t), t.TempDir()
 	so := filepath.Join(dir, "libfirst.so")
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-DLIBRARY", "-o", so, "testdata/constructor.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	exe := compile(t, "constructor.c", so)
-	alone, r := run(t, lib, exe), withNodes(t, lib, buildNodes(t, lib), exe)
+	exe, nodes := compile(t, "constructor.c", so), buildNodes(t, lib)
+	alone, r := run(t, lib, exe), withNodes(t, lib, nodes, exe)
 	if r != alone || !strings.HasSuffix(r.stdout, ", then No such file or directory\n") {
 		t.Errorf("%+v, without libculvert-dev.so %+v", r, alone)
+	}
+	t.Setenv("NODES", "1")
+	if r := withNodes(t, lib, nodes, exe); !strings.HasSuffix(r.stdout, "\nversion: 2.28\n") || r.stderr != "" {
+		t.Errorf("nodes: %+v", r)
 	}
 }
 

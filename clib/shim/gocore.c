@@ -48,6 +48,8 @@ __attribute__((constructor)) static void find_self(void)
 /* find_directory returns where this library really is. */
 static const char *find_directory(void)
 {
+	if (!*self) /* a constructor of the program's libraries calls */
+		find_self();
 	char *directory = realpath(self, NULL); /* kept: a buffer would be a page of each program */
 	if (!directory && !(directory = strdup(self)))
 		return "";
