@@ -93,7 +93,7 @@ func (m *Machine) Lie(l *nvme.Liar) {
 }
 
 // FailNext has the drive under nvidia-fs report an unrecovered media error for its next
-// command, and then calls hit. It returns false before nvidia-fs has used the drive.
+// command, and then calls hit; nil ends it. It returns false before nvidia-fs has used the drive.
 func (m *Machine) FailNext(hit func()) bool {
 	return m.storage != nil && m.storage.FailNext(hit)
 }

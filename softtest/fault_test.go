@@ -230,6 +230,32 @@ func TestFaultWaits(t *testing.T) {
 	}
 }
 
+// What the drive was to do wrong in one test it does not do in the next.
+func TestFaultEnds(t *testing.T) {
+	r := newRig(t)
+	r.direct()
+	for _, kind := range []string{"media", "dma=drop"} {
+		t.Run(kind, func(t *testing.T) {
+			fired := softtest.Break(t, r.m, kind+",call=register")
+			fd, err := os.Open(r.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fd.Close()
+			f, err := r.drv.Register(fd)
+			if err != nil || len(fired()) > 0 {
+				t.Fatal(err, fired())
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if got, err := r.read(); err != nil || got.Route != route.NVFS {
+			t.Errorf("after %s: route %v, %v", kind, got.Route, err)
+		}
+	}
+}
+
 // The drive says that it has done what it has not.
 func TestFaultDMA(t *testing.T) {
 	for _, lie := range []string{"drop", "misdirect", "transform"} {

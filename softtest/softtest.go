@@ -50,7 +50,10 @@ func Break(t testing.TB, m *machine.Machine, spec string) (fired func() []string
 	}
 	i := fault.New(Of(t, m), specs)
 	m.Faults = i
-	t.Cleanup(func() { m.Faults = nil })
+	t.Cleanup(func() {
+		m.Faults = nil
+		i.Stop()
+	})
 	return i.Fired
 }
 

@@ -207,6 +207,24 @@ func (i *Injector) breakDrive(s *schedule, at int) bool {
 	return true
 }
 
+// Stop ends what the drive was to do wrong with its next command. What is broken stays broken.
+func (i *Injector) Stop() {
+	i.drive.Lock()
+	defer i.drive.Unlock()
+	for _, s := range i.specs {
+		i.mu.Lock()
+		armed := s.armed
+		s.begun, s.armed = 0, false
+		i.mu.Unlock()
+		switch {
+		case armed && s.Kind == Media:
+			i.m.FailNext(nil)
+		case armed:
+			i.m.Lie(nil)
+		}
+	}
+}
+
 func (i *Injector) arm(s *schedule, armed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -34,6 +34,9 @@ func (a *API) breakMachine(_ context.Context, q *breakRequest) (struct{}, error)
 	if !ok {
 		return struct{}{}, errors.New("only the software machine can be broken (fix: CULVERT_MACHINE=soft)")
 	}
+	if i, ok := a.machine.Faults.(*fault.Injector); ok {
+		i.Stop()
+	}
 	if a.machine.Faults = nil; len(specs) > 0 {
 		a.machine.Faults = fault.New(s, specs)
 	}

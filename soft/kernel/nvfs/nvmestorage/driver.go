@@ -111,7 +111,7 @@ func (d *Driver) Lie(l *nvme.Liar) {
 
 // FailNext has the drive report an unrecovered media error for its next command, and then
 // calls hit. It returns false if there is no drive. It waits for transfers: one that meets
-// the error before this one would end this one, too.
+// the error before this one would end this one, too. nil ends it.
 func (d *Driver) FailNext(hit func()) bool {
 	const unrecovered, phase = 0x281 << 17, 1<<17 - 1
 	d.mu.Lock()
@@ -120,6 +120,10 @@ func (d *Driver) FailNext(hit func()) bool {
 		return false
 	}
 	ctrl := d.ctrl
+	if hit == nil {
+		ctrl.Tamper(nil)
+		return true
+	}
 	var once sync.Once
 	ctrl.Tamper(func(c nvme.Completion) []nvme.Completion {
 		once.Do(func() {
