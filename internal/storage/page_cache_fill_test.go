@@ -25,9 +25,7 @@ func TestFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []Range{{0, size}, {0, 4096}, {5000, 3 << 20}, {3<<20 + 1, 9 << 20}, {9 << 20, size}, {size - 1, size}} {
-		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
-			t.Fatal(err)
-		}
+		dropFile(t, fd, size)
 		var got Residency
 		for range 3 { // a kernel short of memory may reclaim a page between the two calls
 			if err := Fetch(fd, r.From, r.To-r.From); err != nil {
@@ -41,6 +39,24 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", r, got, err)
 		}
 	}
+}
+
+// dropFile drops a file from the page cache. The kernel leaves a page there that somebody
+// holds at the moment, such as one that is still being read, and Fetch asks for the first
+// page of each huge page only.
+func dropFile(t *testing.T, fd int, size int64) {
+	t.Helper()
+	for range 1000 {
+		if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := PageCache(fd, 0, size); err != nil {
+			t.Fatal(err)
+		} else if got.Cached == 0 {
+			return
+		}
+	}
+	t.Skip("needs a file system whose pages can be dropped")
 }
 
 // TestFetchFails: what cannot be fetched is an error, and no signal.
