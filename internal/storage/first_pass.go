@@ -11,8 +11,8 @@ import (
 // read again: eight readers of the same blocks would read each from the disk eight times,
 // and a model that is loaded again and again would never be in the cache.
 type firstPass struct {
-	ended atomic.Bool // every read asks
-	sight sight
+	ended  atomic.Bool // every read asks
+	before cacheBefore
 
 	mu    sync.Mutex
 	cells []uint64 // a bit for each cell whose first byte has gone around
@@ -24,7 +24,7 @@ type firstPass struct {
 
 const (
 	passCell = 1 << 20
-	// passesKept is of how many files that nobody has open the pass is known.
+	// passesKept is how many passes of closed files are remembered.
 	passesKept = 256
 )
 
@@ -37,7 +37,7 @@ func (p *firstPass) around(off, n int64) {
 	if p == nil {
 		return
 	}
-	p.sight.passed(off, n)
+	p.before.passed(off, n)
 	if p.over() {
 		return
 	}
@@ -61,9 +61,9 @@ func cellsOf(off, n int64) (first, last int64) {
 	return (off + passCell - 1) / passCell, (off + n + passCell - 1) / passCell
 }
 
-// sighted reports that the cache lacked some of [off, off+n) before this pass, and that
-// nobody has read it since: if it is there now, the kernel has read ahead.
-func (p *firstPass) sighted(off, n int64) bool { return p != nil && p.sight.inFront(off, n) }
+// aheadOnly reports whether [off, off+n) has bytes that the cache lacked before this pass and
+// that were not read in it yet. If they are cached now, the kernel has read ahead.
+func (p *firstPass) aheadOnly(off, n int64) bool { return p != nil && p.before.inFront(off, n) }
 
 // end ends the pass: something shows that the file was read before.
 func (p *firstPass) end() {
@@ -118,8 +118,8 @@ func closePass(id fileID, p *firstPass) {
 		delete(passes, id)
 		return
 	}
-	p.sight.parts = nil // others may fill or drop the cache meanwhile
-	p.sight.used.Store(false)
+	p.before.parts = nil // others may fill or drop the cache meanwhile
+	p.before.used.Store(false)
 	passesClosed++
 	p.closed = passesClosed
 	maps.DeleteFunc(passes, func(_ fileID, p *firstPass) bool { return p.opens == 0 && p.closed <= passesClosed-passesKept })

@@ -41,9 +41,9 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// dropFile drops a file from the page cache. The kernel leaves a page there that somebody
-// holds at the moment, such as one that is still being read, and Fetch asks for the first
-// page of each huge page only.
+// dropFile drops a file from the page cache. The kernel keeps pages that are in use, such as
+// one that is still being read. Dropping is repeated until none is left, because Fetch does
+// nothing for a huge page whose first page is cached.
 func dropFile(t *testing.T, fd int, size int64) {
 	t.Helper()
 	for range 1000 {

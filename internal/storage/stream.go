@@ -109,7 +109,7 @@ func (s *Stream) Spares(n int64) string {
 // Path chooses how to read [off, off+n), of which the page cache has r.
 func (s *Stream) Path(off, n int64, r Residency, known bool) (Path, string) {
 	at := s.situation()
-	at.Known, at.Residency, at.InFront = known, r, s.pass.sighted(off, n)
+	at.Known, at.Residency, at.InFront = known, r, s.pass.aheadOnly(off, n)
 	return at.Path()
 }
 
@@ -160,7 +160,7 @@ func (s *Stream) Lacks(off, n, gone int64, missing func(from, to int64) int64) i
 	if s.pass == nil || s.size == nil || s.uncached {
 		return 0
 	}
-	seen := &s.pass.sight
+	seen := &s.pass.before
 	look := gone == 0 && n >= measureLen && seen.due(off)
 	if gone == 0 && !look && !seen.used.Load() {
 		return 0
@@ -233,7 +233,7 @@ func (s *Stream) Ahead(off, n int64, req Range, cold bool, missing func(from, to
 	}
 	from, to = s.ahead.next(off, n, req, size, cold, missing)
 	if from < to && s.pass != nil {
-		s.pass.sight.look(from, to-from+sightReach, size, missing)
+		s.pass.before.look(from, to-from+kernelReach, size, missing)
 	}
 	return from, to
 }

@@ -54,14 +54,14 @@ func TestStreamCounts(t *testing.T) {
 	if got > want || got < want-pageSize {
 		t.Errorf("behind what is there %d bytes count as filled, want %d", got, want)
 	}
-	if s.Lacks(0, size, 0, cache.missing); s.pass.sight.used.Load() {
+	if s.Lacks(0, size, 0, cache.missing); s.pass.before.used.Load() {
 		t.Error("a file that is cached is still looked at")
 	}
 	looks := 0
-	for i := range int64(10 * sightLooks) {
+	for i := range int64(10 * maxLooks) {
 		s.Lacks(i%2*gib, mib, 0, func(int64, int64) int64 { looks++; return 0 })
 	}
-	if looks > sightLooks {
+	if looks > maxLooks {
 		t.Errorf("reads of what is cached have asked %d times what is behind it", looks)
 	}
 	for n, off := range []int64{0, 256 << 10, 0, 256 << 10} { // what was read before is a hit
