@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"slices"
@@ -83,18 +82,7 @@ func TestSaveS3(t *testing.T) {
 // A part that cannot be written ends the save, whatever the others wait for.
 func TestSaveStopsAtTheFirstError(t *testing.T) {
 	store := objecttest.NewStore(nil)
-	objecttest.BucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Query().Get("partNumber") {
-		case "1":
-			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
-			<-r.Context().Done()
-		case "2":
-			_, _ = io.Copy(io.Discard, r.Body) // or the answer may be lost
-			w.WriteHeader(http.StatusForbidden)
-		default:
-			store.ServeHTTP(w, r)
-		}
-	}))
+	objecttest.BucketAt(t, objecttest.RefusesPart2(store))
 	list, _ := sources(1)
 	_, err := tensor.Save(t.Context(), "s3://bucket/model.safetensors", list, nil)
 	if !errors.Is(err, fs.ErrPermission) || store.Uploads() != 0 || len(store.Keys()) != 0 {

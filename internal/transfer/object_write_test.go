@@ -3,7 +3,6 @@ package transfer
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -50,18 +49,7 @@ func TestUploadStopsAtTheFirstError(t *testing.T) {
 	drv := newDriver(t)
 	src, _ := writeFile(t, t.TempDir(), 9<<20)
 	store := objecttest.NewStore(nil)
-	bucketAt(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Query().Get("partNumber") {
-		case "1":
-			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
-			<-r.Context().Done()
-		case "2":
-			_, _ = io.Copy(io.Discard, r.Body) // or the answer may be lost
-			w.WriteHeader(http.StatusForbidden)
-		default:
-			store.ServeHTTP(w, r)
-		}
-	}))
+	bucketAt(t, objecttest.RefusesPart2(store))
 	_, err := UploadFile(t.Context(), drv, src, "s3://bucket/a", Options{})
 	if !errors.Is(err, fs.ErrPermission) || store.Uploads() != 0 {
 		t.Errorf("%v, %d uploads", err, store.Uploads())

@@ -11,19 +11,21 @@ import (
 	"time"
 )
 
+func planTree(t *testing.T, src, dst string, o PlanOptions) *Tree {
+	t.Helper()
+	tree, err := PlanTree(context.Background(), src, dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
 // --checksum compares contents: a file with another time is left alone, and one with
 // the size and time of its source, but other contents, is copied.
 func TestChecksum(t *testing.T) {
 	drv, src := newDriver(t), forest(t)
 	dst := filepath.Join(t.TempDir(), "dst")
-	plan := func(o PlanOptions) *Tree {
-		t.Helper()
-		tree, err := PlanTree(context.Background(), src, dst, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tree
-	}
+	plan := func(o PlanOptions) *Tree { t.Helper(); return planTree(t, src, dst, o) }
 	if _, err := plan(PlanOptions{}).Copy(context.Background(), drv, TreeOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,14 +94,7 @@ func TestComparedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plan := func(o PlanOptions) *Tree {
-		t.Helper()
-		tree, err := PlanTree(context.Background(), src, dst, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tree
-	}
+	plan := func(o PlanOptions) *Tree { t.Helper(); return planTree(t, src, dst, o) }
 	if _, err := plan(PlanOptions{}).Copy(context.Background(), drv, TreeOptions{}); err != nil {
 		t.Fatal(err)
 	}

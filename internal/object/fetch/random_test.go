@@ -13,8 +13,8 @@ import (
 	"github.com/culvert-io/culvert/internal/crc32c"
 )
 
-// Whatever a store does, and whoever gives up: a read that succeeds has the right bytes
-// and their sum, every read ends, and nothing is in flight at the end.
+// Under random faults of the store, and with readers that are cancelled at random, a read
+// that succeeds has the right bytes and their sum, every read ends, and no request is left.
 func TestRandomFaults(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) { randomFaults(t, rand.New(rand.NewPCG(seed, 1)), seed) })

@@ -204,3 +204,20 @@ func shiftRange(r *http.Request) {
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from-1, to-1))
 	}
 }
+
+// RefusesPart2 serves a store that refuses the second part of an upload, and does not answer
+// the first one as long as its client waits.
+func RefusesPart2(store http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("partNumber") {
+		case "1":
+			_, _ = io.Copy(io.Discard, r.Body) // the end of the request is seen after it
+			<-r.Context().Done()
+		case "2":
+			_, _ = io.Copy(io.Discard, r.Body) // or the answer may be lost
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			store.ServeHTTP(w, r)
+		}
+	})
+}
