@@ -81,7 +81,7 @@ var below = map[string][]string{
 	"internal/dev":        {"internal/abi", "internal/dev"},
 	"internal/rm":         {"internal/abi", "internal/dev", "internal/wc", "gpu"},
 	"internal/trace":      {"internal/env", "route"},
-	"internal/ring":       {"internal/sysfs", "gpu", "internal/trace", "internal/uring", "internal/storage", "internal/tune", "route"},
+	"internal/ring":       {"internal/sysfs", "gpu", "internal/trace", "internal/uring", "internal/storage", "internal/tune", "internal/wc", "route"},
 	"route":               {"internal/enum", "internal/human"},
 	"internal/ladder":     {"internal/sysfs", "internal/env", "gpu", "internal/blockstack", "internal/abi/cuda", "internal/storage", "internal/dev", "internal/ring", "internal/rm", "internal/trace", "internal/uring", "internal/wc", "internal/vendor", "internal/tune", "internal/human", "route"},
 	"machine":             {"internal/env", "gpu", "internal/dev", "soft", "nvme", "rdma", "route"},

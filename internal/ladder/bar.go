@@ -72,6 +72,9 @@ func findBar(device gpu.Device, os dev.OS, limit uint64, beside *ringRoute) (Rou
 	b := &barRoute{dev: device, mapper: m, link: tune.Link(device.Info(), os.FS()), ring: beside}
 	if beside != nil {
 		b.share = knownShares[device.Info().Name]
+		if knownWindows[device.Info().Name] {
+			beside.window = b.window
+		}
 	}
 	if unknownCrossover(device.Info()) {
 		b.learn = newBarLearner()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,8 +21,8 @@ import (
 	"github.com/culvert-io/culvert/route"
 )
 
-// Two measurements of reads from the page cache, for a machine with a GPU. They use the
-// flags of TestHardwareSharedReads.
+// Measurements of reads from the page cache, for a machine with a GPU. They use the flags of
+// TestHardwareSharedReads.
 
 // TestHardwareFirstTouch measures what the first use of mapped GPU memory by the CPU
 // costs. Reads of 1 MiB into a buffer of some GB reach 23 GB/s in the first pass, then 31,
@@ -196,6 +197,74 @@ func measureFewCallers(t *testing.T, device gpu.Device, m *machine.Machine, dir 
 		}
 		t.Logf("%2d callers, %s: %s", n, few[0].name, pieces(t, func() string { return blockRate(t, n, block, size, each/8, read[0]) }))
 	}
+}
+
+// TestHardwareWindows measures reads by the ring with and without windows: BAR1 mappings
+// into which a part of the chunks is read.
+func TestHardwareWindows(t *testing.T) {
+	device, m := realDevice(t)
+	measureWindows(t, device, m, *sharedFlags.dir, *sharedFlags.size, *sharedFlags.time, []int64{2 << 20, 4 << 20, 16 << 20, 64 << 20}, []int{1, 2, 4, 8, 16}, 3)
+}
+
+// TestWindows tries the measurement on the software GPU.
+func TestWindows(t *testing.T) {
+	device, m := softDevice(t)
+	measureWindows(t, device, m, "", 4<<20, time.Millisecond, []int64{2 << 20}, []int{2}, 1)
+}
+
+func measureWindows(t *testing.T, device gpu.Device, m *machine.Machine, dir string, size int64, each time.Duration, blocks []int64, callers []int, rounds int) {
+	src := FileSource(adoptIn(t, dir, "windows", noisy(int(size), 14)))
+	total := uint64(slices.Max(callers)) * uint64(slices.Max(blocks))
+	base, err := device.Alloc(gpu.KindDevice, total, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Free(base)
+	mem := gpu.Span{Base: base, Len: total}
+	l := Open(device, dev.Of(m), nil, Settings{})
+	defer l.Close()
+	l.Register(mem, gpu.KindDevice)
+	defer l.Deregister(mem)
+	if !allowWindows(l, true) {
+		t.Skip("needs GPU memory that can be mapped")
+	}
+	plan := l.Plan(src).keep(route.Bar, route.Ring)
+	for _, block := range blocks {
+		read := func(i int, off int64) (route.Receipt, error) {
+			ops := []Op{{Src: src, Off: off, Mem: mem.Slice(uint64(i)*uint64(block), uint64(block)), Kind: gpu.KindDevice, Buf: always{}}}
+			res := make([]route.Receipt, 1)
+			err := plan.Run(context.Background(), ops, res)
+			return res[0], err
+		}
+		for _, n := range callers {
+			measureWindowLoad(t, l, n, block, size, each, rounds, read)
+		}
+	}
+}
+
+// measureWindowLoad measures one number of callers and one length.
+func measureWindowLoad(t *testing.T, l *Ladder, callers int, block, size int64, each time.Duration, rounds int, read func(i int, off int64) (route.Receipt, error)) {
+	t.Helper()
+	var moved, stored atomic.Int64
+	rate := func(windows bool, each time.Duration) string {
+		allowWindows(l, windows)
+		return blockRate(t, callers, block, size, each, func(i int, off int64) error {
+			r, err := read(i, off)
+			if windows {
+				moved.Add(r.Bytes)
+				stored.Add(r.By[route.Bar])
+			}
+			return err
+		})
+	}
+	rate(true, each/4) // makes pipelines, and stores to the memory once
+	var without, with []string
+	for range rounds { // in turns
+		without = append(without, rate(false, each))
+		with = append(with, rate(true, each))
+	}
+	t.Logf("%2d MiB, %2d callers, without: %s", block>>20, callers, strings.Join(without, ", "))
+	t.Logf("%2d MiB, %2d callers, windows: %s, for %.2f of the bytes", block>>20, callers, strings.Join(with, ", "), float64(stored.Load())/float64(moved.Load()))
 }
 
 // pieces says what the threads of the ring do while something runs.

@@ -53,6 +53,8 @@ type Op struct {
 	strict bool
 	// shared says that the route moves the op together with another one. Plan.Run sets it.
 	shared bool
+	// windows allows the ring to read parts of the op through BAR1. Plan.Run sets it.
+	windows bool
 	// proving means that the op is part of a proof of writes. A route must not repeat a read that
 	// looks wrong, since no other process writes the file, and must not have the bytes of a
 	// write in host memory by chance.

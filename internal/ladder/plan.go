@@ -244,6 +244,7 @@ func totalLen(ops []Op) (n uint64) {
 // choose picks the route for an op.
 func (p *Plan) choose(op *Op, batch uint64, why *route.Declined) int {
 	op.strict = p.strict
+	op.windows = p.allowsWindows(op)
 	shape := Shape{
 		Dir: op.Dir, Off: op.Off, Len: op.Mem.Len, Batch: batch,
 		OnDevice: op.Kind.OnDevice(), Registered: op.Buf != nil, InStream: op.InStream, Strict: p.strict,

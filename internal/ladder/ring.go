@@ -19,6 +19,9 @@ type ringRoute struct {
 	log  *slog.Logger
 	set  Settings
 	pool sync.Pool // of *ringBatch
+	// window is an op's memory through BAR1, nil if the ring must not use it; a nil
+	// function is for no op. It is set before the first transfer.
+	window func(*Op) []byte
 
 	mu    sync.Mutex
 	ring  *ring.Ring     // made at first use: a process that moves nothing pins nothing
@@ -151,7 +154,7 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 	}
 	b := r.pool.Get().(*ringBatch)
 	defer r.pool.Put(b)
-	b.set(ops)
+	b.set(ops, r.window)
 	err = rg.Run(ctx, b.reqs, b.res)
 	for errors.Is(err, ring.ErrClosed) && r.replaced(rg) { // it has moved nothing
 		if rg, err = r.open(); err == nil {
@@ -162,6 +165,7 @@ func (r *ringRoute) Run(ctx context.Context, ops []Op, res []route.Receipt) erro
 		from, to := &b.res[i], &res[i]
 		to.Bytes = from.N
 		to.Host.Bytes = from.HostBytes
+		countWindow(from, to)
 		to.Cache = from.Cache
 		to.Retries = from.Retries
 		ops[i].Turn = from.Turn
@@ -197,7 +201,7 @@ func (b *ringBatch) failed() int {
 	return 0
 }
 
-func (b *ringBatch) set(ops []Op) {
+func (b *ringBatch) set(ops []Op, window func(*Op) []byte) {
 	b.reqs, b.res = b.reqs[:0], b.res[:0]
 	for i := range ops {
 		op := &ops[i]
@@ -214,6 +218,9 @@ func (b *ringBatch) set(ops []Op) {
 			if !req.Write || f.CallerDirect() {
 				req.Direct = f.Direct()
 			}
+		}
+		if window != nil {
+			req.Window = window(op)
 		}
 		b.reqs = append(b.reqs, req)
 		b.res = append(b.res, ring.Result{})

@@ -108,7 +108,8 @@ func (b *batch) finished() bool { return b.left == 0 && b.busy == 0 }
 // account adds the outcome of a segment.
 func (b *batch) account(seg *segment) {
 	res := &b.res[seg.req]
-	res.HostBytes += int64(seg.got)
+	res.HostBytes += int64(seg.got - seg.window)
+	res.WindowBytes += int64(seg.window)
 	res.DirectBytes += int64(seg.direct)
 	if !b.reqs[seg.req].Write {
 		use := seg.cacheUse()

@@ -29,12 +29,14 @@ type segment struct {
 	at     int   // in the slot
 	n      int
 	mapped []byte // the file's pages to store into; nil for none
-	sent   bool   // its copy is queued
+	sent   bool   // its copy is queued, or it needs none
 	// The outcome.
 	got     int // bytes that came through, from the start
 	direct  int // of these, with O_DIRECT
+	window  int // or through the request's window
 	path    storage.Path
 	why     string // of a read with O_DIRECT
+	chosen  bool   // path is set, and known is
 	known   bool   // the page cache was asked, and answered
 	lacked  int64  // bytes that the page cache lacked before this pass over the file
 	retries int

@@ -22,6 +22,9 @@
 // Few write to a file at a time, because file systems admit only one. Large writes
 // over cached pages are stored into a mapping of the file instead.
 //
+// While few bytes wait for the copy engine, chunks of a read whose memory has a BAR1
+// mapping ([Request.Window]) are read straight into it: see windowReaders.
+//
 // # Warm and cold
 //
 // A range that the page cache has is read through it. How another one is read, with

@@ -22,6 +22,7 @@ type pipeline struct {
 	sched     *scheduler
 	files     *fileIO
 	copies    *copyQueue
+	windows   *windowReads
 	poll      *poller
 	coalescer *coalescer
 	noUring   bool
@@ -61,7 +62,7 @@ func (r *Ring) newPipeline() (*pipeline, error) {
 		return nil, fmt.Errorf("ring: %w", err)
 	}
 	p := &pipeline{
-		dev: r.dev, log: r.log, sched: &r.sched, files: &r.files, copies: &r.copies, poll: &r.poll, coalescer: &r.coalescer, noUring: r.noUring,
+		dev: r.dev, log: r.log, sched: &r.sched, files: &r.files, copies: &r.copies, windows: &r.windows, poll: &r.poll, coalescer: &r.coalescer, noUring: r.noUring,
 		stream: stream, slots: make([]slot, r.sizing.depth),
 	}
 	size := r.sizing.slotBytes()
@@ -98,12 +99,12 @@ func (p *pipeline) close() error {
 	return errors.Join(err, p.stream.Close())
 }
 
-// start processes the chunk in s: it reads a read and queues its copy, or queues a
-// write's copy.
+// start processes the chunk in s: it reads a read and queues its copy, unless the read
+// went through a window, or queues a write's copy.
 func (p *pipeline) start(s *slot) {
 	s.write = s.batch.reqs[s.segments[0].req].Write
 	s.bytes, s.queued = 0, false
-	if !s.write {
+	if !s.write && !p.readWindow(s) {
 		began := time.Now()
 		p.trace.begin()
 		p.read(s)
@@ -160,7 +161,7 @@ const (
 // worth CPU time to make it shorter.
 func (c *copyQueue) behind(n int) bool { return c.Load() >= demoteQueue*int64(n) }
 
-// launch queues a slot's copies, except those that are queued already.
+// launch queues a slot's copies, except those that are queued already, or not needed.
 func (p *pipeline) launch(s *slot) {
 	if s.coalesced && len(s.segments) >= minScatter && p.launchCoalesced(s) {
 		return

@@ -42,19 +42,23 @@ func (f *fileIO) read(q *Request, seg *segment, mem []byte) {
 			f.readDirect(q, seg, mem)
 		case seg.worthMapping():
 			t := f.mappedReads.begin(q, seg, mem)
-			f.readRest(q, seg, mem)
+			f.readRest(q, seg, seg.place(mem))
 			f.mappedReads.end(t, seg.got)
 			return
 		}
 	}
-	f.readRest(q, seg, mem)
+	f.readRest(q, seg, seg.place(mem))
 }
 
-// readRest reads what is missing of a segment through the page cache.
-func (f *fileIO) readRest(q *Request, seg *segment, mem []byte) {
+// place is the segment's part of a slot.
+func (seg *segment) place(mem []byte) []byte { return mem[seg.at : seg.at+seg.n] }
+
+// readRest reads what is missing of a segment through the page cache. p has room for
+// all of the segment.
+func (f *fileIO) readRest(q *Request, seg *segment, p []byte) {
 	pos := q.Off + seg.off
 	for seg.got < seg.n && seg.err == nil {
-		n, err := f.pread(q, mem[seg.at+seg.got:seg.at+seg.n], pos+int64(seg.got))
+		n, err := f.pread(q, p[seg.got:], pos+int64(seg.got))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			seg.retries++

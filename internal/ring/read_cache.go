@@ -24,9 +24,10 @@ func (f *fileIO) path(q *Request, off, n int64) (p storage.Path, why string, r s
 // choose chooses how to read a segment, once. What goes through the page cache is
 // asked for first, together with what follows it.
 func (f *fileIO) choose(q *Request, seg *segment) {
-	if seg.known {
+	if seg.chosen {
 		return
 	}
+	seg.chosen = true
 	pos, n := q.Off+seg.off, int64(seg.n)
 	var r storage.Residency
 	seg.path, seg.why, r, seg.known = f.path(q, pos, n)

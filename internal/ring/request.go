@@ -34,6 +34,9 @@ type Request struct {
 	// the GPU's driver can copy.
 	Addr gpu.Addr
 	Len  int64
+	// Window is that memory as the CPU sees it, by a BAR1 mapping of Len bytes; nil for none.
+	// A read that has one may go through it in part.
+	Window []byte
 }
 
 // A Result is the outcome of a Request.
@@ -45,6 +48,7 @@ type Result struct {
 	Err         error
 	HostBytes   int64 // moved through host memory
 	DirectBytes int64 // of these, read or written with O_DIRECT
+	WindowBytes int64 // of a read, stored through Request.Window; not among HostBytes
 	// Cache counts the bytes of a read by what they did to the page cache.
 	Cache   route.CacheUse
 	Retries int // interrupted and short calls, and rejections of O_DIRECT
@@ -89,6 +93,8 @@ func (q *Request) check() error {
 		return fmt.Errorf("ring: %d bytes at GPU address %v: %w", q.Len, q.Addr, unix.EINVAL)
 	case q.Align < 0 || q.Align&(q.Align-1) != 0 || q.Align > maxAlign:
 		return fmt.Errorf("ring: alignment %d must be a power of two, at most %d: %w", q.Align, maxAlign, unix.EINVAL)
+	case q.Window != nil && int64(len(q.Window)) != q.Len:
+		return fmt.Errorf("ring: window of %d bytes must have the %d of its request: %w", len(q.Window), q.Len, unix.EINVAL)
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ type Ring struct {
 	coalescer coalescer
 	split     splitReads
 	poll      poller
-	copies    copyQueue // last, apart from what all threads read: they all write it
+	copies    copyQueue   // last, with windows, apart from what all threads read:
+	windows   windowReads // they all write these
 }
 
 // New makes a ring for a GPU. It pins the slots of one pipeline and fails if that is

@@ -27,7 +27,7 @@ func (r *Ring) Stage(fd int, off int64, addr gpu.Addr, n int64) (Staged, error) 
 	s := Staged{ring: r, slot: slot, addr: addr, off: off}
 	seg := &slot.segment
 	*seg = segment{at: int(off & (page - 1)), n: int(n)}
-	r.files.readRest(&q, seg, slot.mem)
+	r.files.readRest(&q, seg, seg.place(slot.mem))
 	if seg.got > 0 {
 		r.copies.Add(int64(seg.got))
 		s.copyErr = slot.stream.Copy(addr, slot.addr+gpu.Addr(seg.at), uint64(seg.got))
