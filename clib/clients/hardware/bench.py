@@ -251,9 +251,8 @@ class Bench:
                 self.cool(path)
                 self.attempt(row, who, lambda: self.blocks(row, who, "cufile", "read", "plain", path, 4 * GIB, 1, 4, library=who, split=True))
             self.attempt(row, "culvert, warm before", lambda: self.blocks(row + ", warm", "culvert", "cufile", "read", "plain", path, 4 * GIB, 1, 4))
-            for way in ("direct", "plain"):
+            for way, name in (("direct", "O_DIRECT reads"), ("whole", "O_DIRECT reads into new memory"), ("plain", "buffered reads")):
                 self.cool(path)
-                name = "O_DIRECT reads" if way == "direct" else "buffered reads"
                 self.attempt(row, name, lambda: self.blocks(row + ", pass 1", name, "host", "read", way, path, 4 * MIB, 16, 1))
 
     def cold_readers(self):

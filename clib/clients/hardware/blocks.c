@@ -2,14 +2,14 @@
  * Reads or writes a whole file in blocks, several times, and prints a line for each
  * pass: GB/s and processor seconds per GB.
  *
- *	blocks cufile|host read|write plain|direct|each FILE BLOCK CALLERS PASSES
+ *	blocks cufile|host read|write plain|direct|each|whole FILE BLOCK CALLERS PASSES
  *	blocks link
  *
  * "cufile" moves the blocks between file and GPU by the libcufile that the dynamic
  * linker finds, "host" between file and host memory by pread and pwrite. Callers
  * are threads, which take the next block each; with "each", every caller opens the
- * file, and moves all of it. "link" prints the rate of a pinned
- * copy to the GPU, the best of five.
+ * file, and moves all of it; with "whole", as with "direct", but the memory is as large
+ * as the file. "link" prints the rate of a pinned copy to the GPU, the best of five.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,6 +30,7 @@
 
 static int cufile, writing, each, flags;
 static const char *path;
+static char *whole; /* memory as large as the file; NULL: each caller has a block */
 static size_t block, size, callers;
 static struct file { int fd; CUfileHandle_t handle; } shared;
 static atomic_size_t next;
@@ -101,7 +102,7 @@ static void *caller(void *memory)
 	struct file f = each ? open_file() : shared;
 	for (size_t own = 0, at; !failed && (at = take(&own)) < size;) {
 		size_t n = size - at < block ? size - at : block;
-		ssize_t got = move(f, memory, n, (off_t)at);
+		ssize_t got = move(f, whole ? whole + at : memory, n, (off_t)at);
 		if (got != (ssize_t)n) {
 			fprintf(stderr, "blocks: %zd of %zu bytes at %zu (%s)\n", got, n, at, strerror(errno));
 			failed = 1;
@@ -154,7 +155,8 @@ int main(int argc, char **argv)
 	cufile = !strcmp(argv[1], "cufile");
 	writing = !strcmp(argv[2], "write");
 	each = !strcmp(argv[3], "each");
-	flags = (writing ? O_RDWR : O_RDONLY) | (strcmp(argv[3], "direct") ? 0 : O_DIRECT);
+	int all = !strcmp(argv[3], "whole");
+	flags = (writing ? O_RDWR : O_RDONLY) | (all || !strcmp(argv[3], "direct") ? O_DIRECT : 0);
 	path = argv[4];
 	struct stat st;
 	if (stat(path, &st))
@@ -168,7 +170,9 @@ int main(int argc, char **argv)
 	shared = open_file();
 	void **memory = calloc(callers, sizeof *memory);
 	pthread_t *threads = calloc(callers, sizeof *threads);
-	for (size_t i = 0; i < callers; i++)
+	if (all && !(whole = memory_of(size)))
+		die("memory", 0);
+	for (size_t i = 0; i < callers && !all; i++)
 		if (!(memory[i] = memory_of(block)))
 			die("memory", 0);
 	for (int pass = 0; pass < atoi(argv[7]); pass++) {
