@@ -66,7 +66,7 @@ func lacks(r storage.Residency, n int64) int64 { return min((r.Pages-r.Cached)*p
 // askDeferred asks for what went around the page cache to measure the storage.
 func (f *fileIO) askDeferred(q *Request) {
 	for _, r := range q.stream().Deferred() {
-		q.stream().Ask(r.From, r.To, nil, f.willNeed(q))
+		q.stream().AskBehind(r.From, r.To, f.fetch(q), f.willNeed(q))
 	}
 }
 

@@ -31,7 +31,7 @@ func TestColdReaders(t *testing.T) {
 				disk.readAll(first, tt.readers, tt.threads, size, tt.block)
 				part := float64(size) / time.Since(began).Seconds() / diskRate
 				t.Logf("%.2f of the disk's rate, %.3f of the file from disk", part, float64(disk.bytes)/size)
-				if part < 0.8 || disk.bytes > size+80<<20 { // a window is read twice, to compare
+				if part < 0.8 || disk.bytes > size+112<<20 { // what is compared is read twice
 					t.Error("want 0.8 of the rate, and little more than the file")
 				}
 			})
@@ -74,9 +74,10 @@ func TestOutrunReaders(t *testing.T) {
 }
 
 // TestBetterFirstPass: the first pass over a file is about as fast as the better of two, one
-// that fills the page cache and one that goes around it. If filling is not slower, the cache
-// has the file afterwards. A machine whose host gives it memory slowly fills the cache at
-// 0.6 of the rate of its disk, as an H200's did (docs/performance.md).
+// that fills the page cache and one that goes around it. If filling has more than half of the
+// disk's rate, the cache has the file afterwards. A machine whose host gives it memory slowly
+// fills the cache at 0.6 of the rate of its disk, as an H200's did, or less
+// (docs/performance.md).
 func TestBetterFirstPass(t *testing.T) {
 	const size = 4 << 30
 	for _, tt := range []struct {
@@ -86,8 +87,9 @@ func TestBetterFirstPass(t *testing.T) {
 		ahead    int64 // folios that the kernel reads ahead
 		want     float64
 	}{
-		{16, size, 0.6, 0, 0.92},
-		{16, size, 0.6, 4, 0.92},
+		{16, size, 0.35, 0, 0.84},
+		{16, size, 0.35, 4, 0.84},
+		{16, size, 0.7, 4, 0.66},
 		{4, 16 << 20, 0.6, 0, 0.82},
 		{1, 4 << 20, 0.6, 4, 0.92},
 		{16, size, 0, 4, 0.92},
@@ -104,7 +106,7 @@ func TestBetterFirstPass(t *testing.T) {
 					began := time.Now()
 					disk.readAll(first, 1, tt.threads, size, tt.block)
 					rate[mode] = float64(size) / time.Since(began).Seconds() / diskRate
-					if part := disk.cached(); tt.fillRate == 0 && mode == route.CacheAuto && part < 1 {
+					if part := disk.cached(); (tt.fillRate == 0 || tt.fillRate > 0.6) && mode == route.CacheAuto && part < 1 {
 						t.Errorf("the cache has %.2f of the file", part)
 					}
 				})
@@ -299,6 +301,9 @@ func (d *modelDisk) folio(at int64, reading int) time.Time {
 	defer d.mu.Unlock()
 	if _, there := d.folios[at]; !there {
 		for i := range int64(reading) {
+			if i > 0 && d.size > 0 && (at+i)*modelFolio >= d.size {
+				break // the end of the file
+			}
 			if _, there := d.folios[at+i]; !there {
 				d.folios[at+i] = d.fillLocked(modelFolio)
 			}

@@ -7,9 +7,11 @@ import (
 )
 
 const (
-	// rateWindow is how many bytes make one observation of a rate. Sixteen threads that
-	// fill the cache have half of it on their way.
-	rateWindow = 192 << 20
+	// rateWindow is how many bytes make one observation of a rate.
+	rateWindow = 128 << 20
+	// startLen is how many bytes do not count at first: meanwhile memory is pinned and
+	// threads are started, and the storage waits for both.
+	startLen = 96 << 20
 	// comparedLen is how many bytes go around the cache to compare: these must be read
 	// again if filling goes on.
 	comparedLen = 64 << 20
@@ -17,6 +19,9 @@ const (
 	// so much left.
 	measureLen  = 1 << 20
 	measureLeft = 4 * comparedLen
+	// patience is how many times as long as filling a comparison may take. While other
+	// threads still fill, each of its reads is slow.
+	patience = 2
 )
 
 // coldRates compare two ways to read what is not in the page cache of a device: around
@@ -24,6 +29,10 @@ const (
 type coldRates struct {
 	direct, fill windowRate
 	comparison   comparison
+}
+
+func newColdRates() *coldRates {
+	return &coldRates{direct: windowRate{skip: startLen}, fill: windowRate{skip: startLen}}
 }
 
 // measuring reports that one window was filled, and the reads of none around the cache
@@ -45,12 +54,13 @@ func (r *coldRates) observe(p Path, n int64, began, ended time.Time) {
 	}
 	most := time.Duration(math.MaxInt64)
 	if fill := r.fill.get(); fill > 0 {
-		most = time.Duration(comparedLen / fill * float64(time.Second))
+		most = time.Duration(patience * comparedLen / fill * float64(time.Second))
 	}
 	taken, rate := r.comparison.observe(p, n, began, ended, most)
 	switch {
 	case rate > 0:
 		r.direct.set(rate)
+		r.fill.restart(mostCompared) // while it also fetches what was compared
 	case taken:
 	case p == Around:
 		r.direct.add(n, began, ended)
@@ -87,11 +97,10 @@ func (s *span) rate() float64 {
 	return float64(s.bytes) / s.busy.Seconds()
 }
 
-// A windowRate is the rate in the last windows. Its first one begins when the first read
-// ends: before, the storage did not have the requests of all threads yet.
+// A windowRate is the rate in the last windows.
 type windowRate struct {
 	mu     sync.Mutex
-	from   time.Time // the first window began
+	skip   int64 // bytes that are still to come before a window begins
 	window span
 	rate   float64 // bytes per second; 0 before the first window has ended
 }
@@ -108,18 +117,24 @@ func (w *windowRate) set(rate float64) {
 	w.rate, w.window = rate, span{upTo: w.window.upTo}
 }
 
+// restart begins a new window after n bytes.
+func (w *windowRate) restart(n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.skip, w.window = n, span{upTo: w.window.upTo}
+}
+
 // add records n bytes of a read that has just ended. The window ends after rateWindow
 // bytes.
 func (w *windowRate) add(n int64, began, ended time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.from.IsZero() {
-		w.from = ended
-	}
-	if !ended.After(w.from) {
+	if w.skip > 0 {
+		w.skip -= n
+		w.window.upTo = latest(w.window.upTo, ended)
 		return
 	}
-	w.window.add(since(w.from, n, began, ended), latest(w.from, began), ended)
+	w.window.add(n, began, ended)
 	now := w.window.rate()
 	if w.window.bytes < rateWindow || now == 0 {
 		return
@@ -147,31 +162,37 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// A comparison is the time in which a window is read around the cache, to learn how fast
-// the storage is if the cache need not be filled. Other threads are still filling at its
-// beginning: what they read then is slower than otherwise, and does not count.
+// A comparison is the time in which some reads go around the cache, to learn how fast the
+// storage is if the cache need not be filled. At its beginning other threads are still
+// filling it, so the rate is that of all bytes that come from the storage meanwhile.
 type comparison struct {
-	mu    sync.Mutex
-	from  time.Time // its first read began
-	begun int64     // bytes of its reads
-	read  span      // of them
-	first time.Time // the first of them ended
-	until time.Time // zero before it is over
+	mu     sync.Mutex
+	from   time.Time // its first read began
+	begun  int64     // bytes of its reads
+	around int64     // bytes of those that have ended
+	all    span      // of these, and of what was filled meanwhile
+	first  time.Time // the first of them ended
+	until  time.Time // zero before it is over
 }
 
-// room reports whether not all of its reads have begun.
+// mostCompared is how many bytes of a comparison may begin. The storage must not become
+// idle, nor begin to fill the cache again, before comparedLen bytes have arrived.
+const mostCompared = comparedLen * 3 / 2
+
+// room reports whether more of its reads may begin.
 func (c *comparison) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.begun < comparedLen
+	return c.roomLocked()
 }
 
-// begin takes a read of n bytes, until it has a window: the reads of sixteen threads are
-// one, and another could begin before any of them ends.
+func (c *comparison) roomLocked() bool { return c.begun < mostCompared && c.until.IsZero() }
+
+// begin takes a read of n bytes, until they are enough.
 func (c *comparison) begin(n int64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun >= comparedLen {
+	if !c.roomLocked() {
 		return false
 	}
 	if c.begun == 0 {
@@ -181,11 +202,11 @@ func (c *comparison) begin(n int64, now time.Time) bool {
 	return true
 }
 
-// observe records a read that has just ended, and reports whether it belongs to the
-// comparison. If that is over now, it returns the rate. It also ends when filling would
-// have moved the window, which takes most: the storage has lost by then, and one reader
-// with requests of 1 MiB would take ten times as long. Reads that began together with the
-// first one do not end it, for as many bytes may be on their way as are in the window.
+// observe records a read that has just ended, and reports whether it belongs to the time of
+// the comparison. If that is over now, it returns the rate. It also ends after most: the
+// storage has lost by then, and one reader with small requests would take ten times as long.
+// Reads that began together with the first one do not end it, for as many bytes may be on
+// their way as are compared.
 func (c *comparison) observe(p Path, n int64, began, ended time.Time, most time.Duration) (taken bool, rate float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,29 +214,31 @@ func (c *comparison) observe(p Path, n int64, began, ended time.Time, most time.
 	switch {
 	case c.begun == 0 || !ended.After(c.from):
 		return false, 0
-	case p == Fill:
-		return !over || began.Before(c.until), 0
 	case over:
-		return false, 0
+		return p == Fill && began.Before(c.until), 0
 	}
-	c.read.add(n, began, ended)
+	c.all.add(since(c.from, n, began, ended), latest(c.from, began), ended)
+	if p == Fill {
+		return true, 0
+	}
+	c.around += n
 	if c.first.IsZero() {
 		c.first = ended
 	}
 	late := !began.Before(c.first)
-	if c.read.bytes < comparedLen && (c.read.busy < most || !late) {
+	if c.around < comparedLen && (c.all.busy < most || !late) {
 		return true, 0
 	}
 	c.until = ended
-	return true, c.read.rate()
+	return true, c.all.rate()
 }
 
 var deviceRates sync.Map // of device numbers, to *coldRates
 
 func ratesOf(dev string) *coldRates {
 	if dev == "" {
-		return new(coldRates)
+		return newColdRates()
 	}
-	r, _ := deviceRates.LoadOrStore(dev, new(coldRates))
+	r, _ := deviceRates.LoadOrStore(dev, newColdRates())
 	return r.(*coldRates)
 }

@@ -57,10 +57,10 @@ const (
 	// availableShare is the fraction of the available memory that a stream may take:
 	// other programs need the rest.
 	availableShare = 0.75
-	// outrun is how much faster than filling the storage must be for a first pass to
-	// go around the cache. It exceeds the spread of shared disks, some 20 %, and what the
-	// two measurements are wrong by, as a rule.
-	outrun = 4.0 / 3
+	// outrun is how much faster than filling the storage must be for a first pass to go
+	// around the cache. A pass that fills then takes less than twice as long as one that
+	// does not, and is worth it if the file is read again: the second pass would be as slow.
+	outrun = 2.0
 	// sampleShare is the fraction of a stream that fills the cache in any case, up to
 	// comparedLen: how long that takes changes with the memory that is free.
 	sampleShare = 1.0 / 64

@@ -45,7 +45,7 @@ func TestPolicy(t *testing.T) {
 		{"a small file", func(s *Situation) { *s = outrun(*s); s.Stream, s.Filled = 64*mib, mib }, Around, FastStorage},
 		{"second pass", func(s *Situation) { *s = outrun(*s); s.Read = 4 * gib }, Fill, ""},
 		{"keep", func(s *Situation) { *s = outrun(*s); s.Mode = route.CacheKeep }, Fill, ""},
-		{"faster by less than the spread", func(s *Situation) { *s = outrun(*s); s.DirectRate = 1.2e9 }, Fill, ""},
+		{"less than twice as fast", func(s *Situation) { *s = outrun(*s); s.DirectRate = 1.9e9 }, Fill, ""},
 		{"one rate is unknown", func(s *Situation) { *s = outrun(*s); s.FillRate = 0 }, Fill, ""},
 		{"warm, and filling is slow", func(s *Situation) { *s = outrun(*s); s.Residency = warm }, Cached, ""},
 		{"the kernel's readahead, and filling is slow", func(s *Situation) { *s = outrun(*s); s.Residency, s.InFront = warm, true }, Around, FastStorage},

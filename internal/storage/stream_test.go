@@ -126,7 +126,7 @@ var begin = time.Unix(0, 0)
 func filling() *Stream {
 	s := NewStream(fixed(gib), func() int64 { return 10 * gib })
 	s.lacked.Add(rateWindow)
-	s.Observe(Fill, mib, begin.Add(-2*rateWindow), begin.Add(-rateWindow))
+	s.Observe(Fill, startLen, begin.Add(-2*rateWindow), begin.Add(-rateWindow))
 	s.Observe(Fill, rateWindow, begin.Add(-rateWindow), begin)
 	return s
 }
@@ -195,21 +195,29 @@ func TestStreamMeasuresLittle(t *testing.T) {
 // once they all do. Pauses do not count, and two windows do.
 func TestWindowRate(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
-	var w windowRate
-	for i := range int64(51) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
+	w := windowRate{skip: 8 * mib}
+	for i := range int64(2 + rateWindow/(4*mib)) { // four threads, 40 ms for 4 MiB each, in turns of 10 ms
 		if got := w.get(); got != 0 {
 			t.Fatalf("after %d reads: %.0f", i, got)
 		}
 		w.add(4*mib, at(10*i), at(10*i+40))
 	}
-	first := float64(194*mib) / 0.500 // of the 200 MiB of 50 reads, 6 came before the end of the first one
+	const first = float64(4*mib) / 0.010
 	if got := w.get(); math.Abs(got-first) > 1 {
 		t.Errorf("%.0f, want %.0f", got, first)
 	}
 	w.add(rateWindow/2, at(10_000), at(10_100))
 	w.add(rateWindow/2, at(20_000), at(20_100))
-	if got, want := w.get(), (first+float64(rateWindow)/0.2)/2; math.Abs(got-want) > 1 {
-		t.Errorf("after a pause %.0f, want %.0f", got, want)
+	second := (first + float64(rateWindow)/0.2) / 2
+	if got := w.get(); math.Abs(got-second) > 1 {
+		t.Errorf("after a pause %.0f, want %.0f", got, second)
+	}
+	w.add(rateWindow/2, at(20_100), at(20_900))
+	w.restart(4 * mib)
+	w.add(4*mib, at(20_900), at(29_000))
+	w.add(rateWindow, at(28_000), at(30_000))
+	if got, want := w.get(), (second+rateWindow)/2; math.Abs(got-want) > 1 {
+		t.Errorf("after it was restarted %.0f, want %.0f", got, want)
 	}
 }
 
@@ -251,18 +259,20 @@ func TestStreamModes(t *testing.T) {
 }
 
 // TestMeasurementEnds: one reader of small requests cannot show what the storage can. It
-// stops when filling would have moved as much.
+// stops when filling would have moved twice as much.
 func TestMeasurementEnds(t *testing.T) {
+	const reads = 16
 	s, now := filling(), begin
-	for n := range 16 {
+	for n := range reads {
 		if !s.Measure(mib, now) {
 			t.Fatalf("ended after %d reads", n)
 		}
-		s.Observe(Around, mib, now, now.Add(comparedLen/16)) // filling takes a nanosecond for a byte
-		now = now.Add(comparedLen / 16)
+		s.Observe(Around, mib, now, now.Add(patience*comparedLen/reads)) // filling takes a nanosecond for a byte
+		now = now.Add(patience * comparedLen / reads)
 	}
-	if got := s.rates.direct.get(); s.Measure(mib, now) || math.Abs(got-0.25e9) > 1 {
-		t.Errorf("when filling would have moved as much: %.0f bytes per second", got)
+	want := float64(reads*mib) / (patience * comparedLen) * 1e9
+	if got := s.rates.direct.get(); s.Measure(mib, now) || math.Abs(got-want) > 1 {
+		t.Errorf("when filling would have moved %d times as much: %.0f bytes per second, want %.0f", patience, got, want)
 	}
 }
 
@@ -282,7 +292,7 @@ func TestMeasurementOfManyThreads(t *testing.T) {
 		t.Error("goes on in the second reads, when filling would have moved as much")
 	}
 	fast := filling()
-	for n := range 16 {
+	for n := range mostCompared / (4 * mib) {
 		if !fast.Measure(4*mib, begin) {
 			t.Errorf("%d reads are enough", n)
 		}
@@ -292,21 +302,22 @@ func TestMeasurementOfManyThreads(t *testing.T) {
 	}
 }
 
-// TestComparisonWhileOthersFill: what other threads fill meanwhile competes with the reads
-// that are compared, and says nothing about filling.
+// TestComparisonWhileOthersFill: what other threads fill meanwhile comes from the storage,
+// too, and says nothing about filling, nor does what follows until all threads fill again.
 func TestComparisonWhileOthersFill(t *testing.T) {
 	s, at := filling(), func(part float64) time.Time { return begin.Add(time.Duration(part * comparedLen)) }
 	s.Measure(comparedLen, begin)
-	s.Observe(Fill, rateWindow, at(-0.5), at(0.5))
+	s.Observe(Fill, comparedLen, at(-0.5), at(0.5)) // half of it meanwhile
 	s.Observe(Cached, gib, at(0), at(0.1))
 	s.Observe(Around, comparedLen, at(0), at(0.5))
 	s.Observe(Fill, rateWindow, at(0.4), at(0.7)) // it began before
-	if fill, around := s.rates.fill.get(), s.rates.direct.get(); math.Abs(fill-1e9) > 1 || math.Abs(around-2e9) > 1 {
-		t.Errorf("filling %.0f bytes per second, around %.0f, want 1e9 and 2e9", fill, around)
+	if fill, around := s.rates.fill.get(), s.rates.direct.get(); math.Abs(fill-1e9) > 1 || math.Abs(around-3e9) > 1 {
+		t.Errorf("filling %.0f bytes per second, around %.0f, want 1e9 and 3e9", fill, around)
 	}
-	s.Observe(Fill, rateWindow, at(1), at(2))
-	if fill := s.rates.fill.get(); math.Abs(fill-2e9) > 1 {
-		t.Errorf("afterwards: filling %.0f, want 2e9", fill)
+	s.Observe(Fill, mostCompared, at(0.7), at(9))
+	s.Observe(Fill, rateWindow, at(9), at(10))
+	if fill := s.rates.fill.get(); math.Abs(fill-1.5e9) > 1 {
+		t.Errorf("afterwards: filling %.0f, want the mean of 1e9 and 2e9", fill)
 	}
 }
 
